@@ -1,0 +1,43 @@
+# The code generator: libonepass_llvm.so, a private module that the library opens at the first compile. It holds the parts of LLVM
+# that it needs, from the static archives where they are installed, and exports nothing but its entry points `onepass_*`.
+
+onepass_sources(llvm_sources compiler/llvm/*.cpp)
+if(NOT llvm_sources)
+  return()
+endif()
+
+if(NOT LLVM_DIR)
+  find_path(LLVM_DIR LLVMConfig.cmake DOC "folder of LLVMConfig.cmake, LLVM 19 or newer"
+    PATHS /usr/lib/llvm-19/lib/cmake/llvm /usr/lib/llvm-20/lib/cmake/llvm /usr/lib/llvm-21/lib/cmake/llvm)
+endif()
+find_package(LLVM CONFIG QUIET)
+if(NOT LLVM_FOUND OR LLVM_VERSION_MAJOR LESS 19)
+  message(FATAL_ERROR "onepass needs LLVM 19 or newer (Debian: llvm-19-dev). Set LLVM_DIR to the folder of its LLVMConfig.cmake, "
+    "or build without a code generator with -DONEPASS_LLVM=OFF.")
+endif()
+message(STATUS "LLVM ${LLVM_PACKAGE_VERSION} in ${LLVM_DIR}")
+
+add_library(onepass_llvm MODULE ${llvm_sources})
+target_include_directories(onepass_llvm PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+target_include_directories(onepass_llvm SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS})
+separate_arguments(llvm_definitions NATIVE_COMMAND "${LLVM_DEFINITIONS}")
+target_compile_definitions(onepass_llvm PRIVATE ${llvm_definitions})
+if(NOT LLVM_ENABLE_RTTI)
+  target_compile_options(onepass_llvm PRIVATE -fno-rtti)
+endif()
+
+if(ONEPASS_LLVM_SHARED OR NOT TARGET LLVMX86CodeGen)
+  set(llvm_libraries LLVM)
+else()
+  # Only the members that are referenced leave an archive, so a component more in this list costs nothing.
+  # AArch64 is there to emit objects in tests on any machine.
+  llvm_map_components_to_libnames(llvm_libraries core support target targetparser analysis codegen selectiondag asmprinter mc mcparser
+    scalaropts transformutils object runtimedyld jitlink orcjit irreader X86 AArch64)
+endif()
+target_link_libraries(onepass_llvm PRIVATE onepass_compiler onepass_ir ${llvm_libraries})
+target_link_options(onepass_llvm PRIVATE LINKER:--exclude-libs,ALL LINKER:--gc-sections LINKER:--as-needed LINKER:-z,nodelete
+  LINKER:--version-script,${PROJECT_SOURCE_DIR}/cmake/llvm.exports)
+set_property(TARGET onepass_llvm APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/llvm.exports)
+if(NOT ONEPASS_SANITIZE)
+  target_link_options(onepass_llvm PRIVATE LINKER:--no-undefined)
+endif()

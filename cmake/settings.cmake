@@ -1,0 +1,115 @@
+# Language, warnings, sanitizers, linker, folders of the build; and the functions that turn a folder into targets.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "onepass needs gcc 12 or newer; this is ${CMAKE_CXX_COMPILER_VERSION}. Choose another with -DCMAKE_CXX_COMPILER=….")
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 16)
+  message(FATAL_ERROR "onepass needs clang 16 or newer; this is ${CMAKE_CXX_COMPILER_VERSION}. Choose another with -DCMAKE_CXX_COMPILER=….")
+endif()
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -D_GLIBCXX_ASSERTIONS")
+
+# The reference interpreter and the kernels agree to the bit only if the C++ compiler neither contracts a*b+c nor reorders sums.
+add_compile_options(-ffp-contract=off -ffunction-sections -fdata-sections)
+add_compile_options(-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -fdiagnostics-color=auto)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # False alarms of gcc 12 in std::string and std::vector at -O1 and above.
+  add_compile_options(-Wno-psabi -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
+                      -Wno-dangling-pointer)
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # std::stable_sort of gcc 12's library uses std::get_temporary_buffer, which that library itself calls deprecated.
+  add_compile_options(-Wno-deprecated-declarations)
+endif()
+if(ONEPASS_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(ONEPASS_SANITIZE)
+  add_compile_options(-fsanitize=${ONEPASS_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${ONEPASS_SANITIZE})
+  if(ONEPASS_SANITIZE MATCHES "undefined")
+    # LLVM's archives are built without the sanitizer; checks of their types' vtables would be false alarms.
+    add_compile_options(-fno-sanitize=vptr)
+  endif()
+endif()
+
+# Everything finds libonepass.so and libonepass_llvm.so in build/<preset>/lib, by a path relative to itself. DT_RPATH rather than
+# DT_RUNPATH: the address sanitizer opens libraries on the program's behalf, and only DT_RPATH is inherited.
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_BUILD_RPATH "$ORIGIN;$ORIGIN/../lib")
+set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib")
+add_link_options(LINKER:--disable-new-dtags)
+
+# lld links LLVM's archives several times faster than the default linker.
+find_program(ONEPASS_LLD NAMES ld.lld ld.lld-19 ld.lld-20 ld.lld-21 DOC "lld, if there is one")
+if(ONEPASS_LLD)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/linker)  # gcc looks for a program of the name ld.lld
+  file(CREATE_LINK ${ONEPASS_LLD} ${PROJECT_BINARY_DIR}/linker/ld.lld SYMBOLIC)
+  add_link_options(-B${PROJECT_BINARY_DIR}/linker -fuse-ld=lld)
+endif()
+
+find_program(ONEPASS_CCACHE ccache DOC "ccache, if there is one")
+if(ONEPASS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # The sloppiness is what ccache asks for with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ONEPASS_CCACHE})
+endif()
+
+set(ONEPASS_OBJECTS "")
+
+# onepass_sources(<variable> <pattern>...): the files of these patterns that exist, looked for again at each build.
+function(onepass_sources variable)
+  list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/)
+  file(GLOB files CONFIGURE_DEPENDS ${ARGN})
+  set(${variable} ${files} PARENT_SCOPE)
+endfunction()
+
+# onepass_component(<name> <pattern>...): an archive <name> of these sources, its objects added to ONEPASS_OBJECTS.
+# Without any source it is an interface library, so that what links with it need not ask.
+function(onepass_component name)
+  onepass_sources(sources ${ARGN})
+  if(sources)
+    add_library(${name}_objects OBJECT ${sources})
+    target_include_directories(${name}_objects PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(${name}_objects PRIVATE onepass_fmt Threads::Threads)
+    add_library(${name} STATIC $<TARGET_OBJECTS:${name}_objects>)
+    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+    set(scope PUBLIC)
+    list(APPEND ONEPASS_OBJECTS $<TARGET_OBJECTS:${name}_objects>)
+  else()
+    add_library(${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(${name} ${scope} ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(${name} ${scope} onepass_fmt Threads::Threads ${CMAKE_DL_LIBS})
+  set(ONEPASS_OBJECTS ${ONEPASS_OBJECTS} PARENT_SCOPE)
+  set(ONEPASS_LINK_SCOPE_${name} ${scope} PARENT_SCOPE)
+endfunction()
+
+# onepass_program(<target> <file name> <folder> <pattern>...): an executable build/<preset>/<folder>/<file name> on the archives.
+# The code generator is opened at run time, so it is a dependency of the build, not of the link.
+function(onepass_program target output folder)
+  onepass_sources(sources ${ARGN})
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${target} ${sources})
+  add_dependencies(programs ${target})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${folder})
+  target_link_libraries(${target} PRIVATE onepass_runtime)
+  target_link_options(${target} PRIVATE LINKER:--gc-sections LINKER:--as-needed)
+  if(TARGET onepass_llvm)
+    add_dependencies(${target} onepass_llvm)
+  endif()
+endfunction()

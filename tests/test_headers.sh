@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Every header compiles alone; the public ones also without exceptions and without type information.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+check() {  # FLAGS HEADER
+  # shellcheck disable=SC2086
+  echo "#include \"$2\"" | ${CXX:-c++} -std=c++20 -fsyntax-only -Wall -Wextra -Werror $1 -I. -Iinclude -x c++ - || { echo "does not compile alone ($1): $2"; exit 1; }
+}
+export -f check
+
+status=0
+printf '%s\n' include/onepass/*.h | xargs -P "$(nproc)" -I{} bash -c 'check "-fno-exceptions -fno-rtti" {}' || status=1
+find ir compiler runtime -name '*.h' -not -path 'compiler/llvm/*' | xargs -P "$(nproc)" -I{} bash -c 'check "" {}' || status=1
+exit $status
