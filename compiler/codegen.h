@@ -1,0 +1,40 @@
+// The door to code generation: a private module (libonepass_llvm.so), opened at the first compile, so that a process that only loads
+// cached kernels never pays for LLVM. What goes in is a Nest and its Schedule; what comes out is a self-contained object file.
+#pragma once
+
+#include <string>
+
+#include "compiler/plan/schedule.h"
+#include "compiler/target.h"
+
+namespace onepass::compiler {
+
+enum class Tier : std::uint8_t { Quick, Optimised };
+
+struct CodegenRequest {
+  const Nest* nest;
+  const Schedule* schedule;
+  const Target* target;
+  Tier tier = Tier::Optimised;
+  bool want_ir = false, want_assembly = false;
+  bool verify = false;  // run LLVM's verifier first; tests do, debug builds always
+  bool count = false;   // count loads and stores of array elements (compiler/llvm/count.h); for tests: two more words
+};
+
+struct CodegenResult {
+  std::string object;  // ELF, one function `kernel`, no undefined symbols
+  std::string ir, assembly;
+  double emit_ms = 0, machine_ms = 0;  // building the IR; from there to the object
+};
+
+/// Compiles. Thread-safe; each thread keeps its own machinery. InternalError where LLVM refuses; Error where the module cannot be opened.
+CodegenResult generate(const CodegenRequest& request);
+
+/// Has the module been opened, and which LLVM is in it ("19.1.7")? Opens it.
+std::string llvm_version();
+
+/// The function in the module: extern "C" name and type. Returns an error text (static or leaked), null on success.
+inline constexpr const char* kCodegenEntry = "onepass_codegen";
+using CodegenEntry = const char* (*)(const CodegenRequest*, CodegenResult*);
+
+}  // namespace onepass::compiler

@@ -1,0 +1,227 @@
+// differentiate: reverse mode, as nodes appended to the graph.
+//   y = mul(x, w), cotangent g:   dw = mul0(g, x)   dx = mul0(g, w)
+//   y = x[2:5]:                   dx = pad(g) with the slice's start and step: a view, never an array of zeros
+//   y = broadcast(b):             db = one sum over every stretched axis
+// Elementwise rules are the gradient column of ir/ops.def; the switch below is generated from it. The structural rules stand here.
+// A value that no x leads to gets no adjoint, and neither does anything that is not of a float type.
+// Left out on purpose: simplification (mul0(1, x) stays; simplify follows); a zero cotangent that could be seen to be zero (mul0 decides
+// it per element); any choice of what is saved or recomputed, which is fuse's. Not there yet: the derivative of a product over an axis,
+// whose rule, right with any number of zeros in every order of differentiation, wants cumulative products.
+#include "compiler/differentiate.h"
+
+#include <algorithm>
+
+#include "ir/build.h"
+#include "onepass/error.h"
+
+namespace onepass::compiler {
+
+using namespace ir;
+
+namespace {
+
+// Only the gradient column speaks of these.
+Expr sign(Expr a) { return apply(Op::Sign, {a}); }
+Expr reciprocal(Expr a) { return apply(Op::Reciprocal, {a}); }
+
+/// The operand that maximum, minimum or a reduction by them returned, or one equal to it; NaN where the result is NaN.
+Expr is_chosen(Expr x, Expr y) { return (x == y) | isnan(x); }
+
+/// `mine`'s part in maximum or minimum(mine, other) = y: all where it alone was chosen, half where both were.
+Expr chosen(Expr g, Expr mine, Expr other, Expr y) { return where(is_chosen(mine, y), where(is_chosen(other, y), g * 0.5, g), 0.0); }
+
+/// mine/(mine^2 + other^2), 0 where both are 0; the squares would leave the range.
+Expr angle_slope(Expr mine, Expr other) {
+  const Expr length = hypot(mine, other);
+  return where(length == 0.0, 0.0, mine / length / length);
+}
+
+// ------------------------------------------------------------------------------------------------ elementwise: the gradient column
+
+/// The cotangent of the operand of that index, or `none`. The column's expressions are evaluated one at a time, so that an operand
+/// that needs no adjoint makes no nodes.
+Expr elementwise_gradient(Op op, int operand, Expr g, Expr a, Expr b, [[maybe_unused]] Expr c, Expr y) {
+#define ONEPASS_PICK(...) ONEPASS_PICK_OF(__VA_ARGS__ __VA_OPT__(, ) none, none, none, none)
+#define ONEPASS_PICK_OF(first, second, third, ...) (operand == 0 ? Expr(first) : operand == 1 ? Expr(second) : Expr(third))
+  switch (op) {
+#define PRIMITIVE(id, arity, text, types, traits, meaning, llvm, gradient) \
+  case Op::id: return ONEPASS_PICK gradient;
+#define EXPANDED(id, arity, text, types, expand, gradient) \
+  case Op::id: return ONEPASS_PICK gradient;
+#include "ir/ops.def"
+    default: throw InternalError("differentiate: " + std::string(info(op).text) + " is not elementwise");
+  }
+#undef ONEPASS_PICK
+#undef ONEPASS_PICK_OF
+}
+
+// ------------------------------------------------------------------------------------------------ views and reductions
+
+Expr view(Expr x, Op op, ListId shape, List attributes = {}) {
+  return {x.graph(), x.graph().add(op, x.dtype(), shape, {x.id()}, attributes)};
+}
+
+Expr reshape(Expr x, ListId shape) { return x.shape() == shape ? x : view(x, Op::Reshape, shape); }
+Expr broadcast(Expr x, ListId shape) { return x.shape() == shape ? x : view(x, Op::Broadcast, shape); }
+
+ListId shape_without(Graph& graph, List shape, List axes) {
+  std::vector<std::int64_t> kept;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (std::find(axes.begin(), axes.end(), static_cast<std::int64_t>(i)) == axes.end()) kept.push_back(shape[i]);
+  return graph.intern(kept);
+}
+
+Expr reduce_sum(Expr x, List axes) { return view(x, Op::ReduceSum, shape_without(x.graph(), x.graph().list(x.shape()), axes), axes); }
+
+/// A reduction's result, spread over the operand again.
+Expr spread(Expr reduced, List axes, ListId to) {
+  Graph& graph = reduced.graph();
+  std::vector<std::int64_t> unit(graph.list(to).begin(), graph.list(to).end());
+  for (std::int64_t axis : axes) unit[static_cast<std::size_t>(axis)] = 1;
+  return broadcast(reshape(reduced, graph.intern(unit)), to);
+}
+
+Expr broadcast_gradient(Expr g, ListId from) {
+  Graph& graph = g.graph();
+  const List before = graph.list(from), after = graph.list(g.shape());
+  std::vector<std::int64_t> stretched;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    if (before[i] != after[i]) stretched.push_back(static_cast<std::int64_t>(i));
+  return stretched.empty() ? g : reshape(reduce_sum(g, stretched), from);
+}
+
+Expr permute_gradient(Expr g, List axes, ListId from) {
+  std::vector<std::int64_t> inverse(axes.size());
+  for (std::size_t i = 0; i < axes.size(); ++i) inverse[static_cast<std::size_t>(axes[i])] = static_cast<std::int64_t>(i);
+  return view(g, Op::Permute, from, inverse);
+}
+
+/// g's last axis runs along the diagonal of (axis1, axis2). Lengthened by pad to axis1, g is spread over axis2 and stands where
+/// index1 + offset == index2. The offset may change from call to call, so it is a slot.
+Expr diagonal_gradient(Expr g, std::int64_t offset, std::int64_t axis1, std::int64_t axis2, ListId from) {
+  Graph& graph = g.graph();
+  const List shape = graph.list(from), diagonal = graph.list(g.shape());
+  const std::size_t rank = shape.size();
+  if (diagonal.back() == 0) offset = 0;  // it lies outside; whatever the offset, nothing is spread
+  std::vector<std::int64_t> padded(diagonal.begin(), diagonal.end()), start(2 * padded.size(), 0);
+  padded.back() = shape[static_cast<std::size_t>(axis1)];
+  std::fill(start.begin() + static_cast<std::ptrdiff_t>(padded.size()), start.end(), 1);
+  start[padded.size() - 1] = std::max<std::int64_t>(0, -offset);
+  g = view(g, Op::Pad, graph.intern(padded), start);
+  // The diagonal moves from last to where axis1 was; axis2 is left out, then put back with extent 1.
+  std::vector<std::int64_t> order, moved, unit(shape.begin(), shape.end());
+  std::int64_t next = 0;
+  for (std::size_t i = 0; i < rank; ++i) {
+    const auto axis = static_cast<std::int64_t>(i);
+    if (axis == axis2) continue;
+    order.push_back(axis == axis1 ? static_cast<std::int64_t>(padded.size()) - 1 : next++);
+    moved.push_back(shape[i]);
+  }
+  if (!std::is_sorted(order.begin(), order.end())) g = view(g, Op::Permute, graph.intern(moved), order);
+  unit[static_cast<std::size_t>(axis2)] = 1;
+  g = broadcast(reshape(g, graph.intern(unit)), from);
+  Expr row{graph, graph.add(Op::Iota, DType::I64, from, {}, std::vector<std::int64_t>{axis1})};
+  const Expr column{graph, graph.add(Op::Iota, DType::I64, from, {}, std::vector<std::int64_t>{axis2})};
+  if (offset != 0) row = row + Expr{graph, graph.add_slot(DType::I64, static_cast<std::uint64_t>(offset), from)};
+  return where(row == column, g, 0.0);
+}
+
+/// Equal elements share equally; a NaN result is shared by the NaNs.
+Expr extremum_gradient(Expr g, Expr x, Expr y, List axes) {
+  const Expr mine = is_chosen(x, spread(y, axes, x.shape()));
+  const Expr count = reduce_sum(cast(mine, x.dtype()), axes);
+  return where(mine, spread(g / count, axes, x.shape()), 0.0);
+}
+
+Expr structural_gradient(Expr g, Expr y, Expr x) {
+  Graph& graph = g.graph();
+  const Node node = graph[y.id()];
+  const List attributes = graph.list(node.attributes);
+  switch (node.op) {
+    case Op::Reshape: return reshape(g, x.shape());
+    case Op::Permute: return permute_gradient(g, attributes, x.shape());
+    case Op::Broadcast: return broadcast_gradient(g, x.shape());
+    case Op::Slice: return view(g, Op::Pad, x.shape(), attributes);
+    case Op::Pad: return view(g, Op::Slice, x.shape(), attributes);
+    case Op::Diagonal: return diagonal_gradient(g, attributes[0], attributes[1], attributes[2], x.shape());
+    case Op::ReduceSum: return spread(g, attributes, x.shape());
+    case Op::ReduceMax:
+    case Op::ReduceMin: return extremum_gradient(g, x, y, attributes);
+    case Op::ReduceProd: throw UnsupportedError("prod: this version has no derivative of a product over an axis; multiply slices instead");
+    default: throw InternalError("differentiate: no rule for " + std::string(info(node.op).text));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ messages
+
+std::string describe(const Graph& graph, NodeId id) {
+  std::string text(name_of(graph[id].dtype));
+  text += '[';
+  for (std::int64_t extent : graph.shape(id)) text += (text.back() == '[' ? "" : ", ") + std::to_string(extent);
+  return text + ']';
+}
+
+void check(const Graph& graph, std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs,
+           std::span<const std::string> names) {
+  if (ys.size() != cotangents.size()) throw InternalError("differentiate: as many cotangents as values are needed");
+  for (std::size_t i = 0; i < xs.size(); ++i)
+    if (!is_float(graph[xs[i]].dtype))
+      throw DTypeError("grad: " + (i < names.size() ? names[i] : "value " + std::to_string(i + 1)) + " is " + describe(graph, xs[i]) +
+                       "; integers and bool carry no derivative: cast it to a float type first and differentiate with respect to that");
+  for (std::size_t i = 0; i < ys.size(); ++i) {
+    if (!is_float(graph[ys[i]].dtype))
+      throw DTypeError("grad: the value to differentiate is " + describe(graph, ys[i]) + "; integers and bool carry no derivative");
+    if (graph[ys[i]].dtype != graph[cotangents[i]].dtype || graph[ys[i]].shape != graph[cotangents[i]].shape)
+      throw ShapeError("vjp: the cotangent is " + describe(graph, cotangents[i]) + ", the value is " + describe(graph, ys[i]) +
+                       "; they must be of one type and shape");
+  }
+}
+
+}  // namespace
+
+std::vector<NodeId> differentiate(Graph& graph, std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs,
+                                  std::span<const std::string> names) {
+  check(graph, ys, cotangents, xs, names);
+  const NodeId first = xs.empty() ? 0 : *std::min_element(xs.begin(), xs.end());
+  const NodeId end = ys.empty() ? 0 : *std::max_element(ys.begin(), ys.end()) + 1;
+
+  // Which values an x leads to. Integers and bool lead nowhere. Ids below `first` cannot depend on an x.
+  std::vector<bool> depends(std::max<std::size_t>(end, graph.size()), false);
+  for (NodeId x : xs) depends[x] = true;
+  for (NodeId id = first; id < end; ++id) {
+    if (depends[id] || !is_float(graph[id].dtype)) continue;
+    for (std::int64_t o : graph.operands(id)) depends[id] = depends[id] || depends[static_cast<std::size_t>(o)];
+  }
+
+  std::vector<NodeId> adjoint(depends.size(), kNoNode);
+  auto give = [&](NodeId id, NodeId cotangent) {
+    adjoint[id] = adjoint[id] == kNoNode ? cotangent : (Expr(graph, adjoint[id]) + Expr(graph, cotangent)).id();
+  };
+  const std::uint32_t caller = graph.current_source;
+  for (std::size_t i = ys.size(); i-- > 0;)
+    if (depends[ys[i]]) give(ys[i], cotangents[i]);
+  for (NodeId id = end; id-- > first;) {
+    if (adjoint[id] == kNoNode) continue;
+    const Node node = graph[id];
+    graph.current_source = graph.source_of[id];  // an adjoint belongs to the line of its forward node
+    const List operands = graph.list(node.operands);
+    const Expr g(graph, adjoint[id]), y(graph, id);
+    Expr operand[3];
+    for (std::size_t i = 0; i < std::min<std::size_t>(operands.size(), 3); ++i) operand[i] = Expr(graph, static_cast<NodeId>(operands[i]));
+    for (std::size_t i = operands.size(); i-- > 0;) {
+      const auto o = static_cast<NodeId>(operands[i]);
+      if (!depends[o]) continue;
+      const Expr cotangent = is_elementwise(node.op)
+                                 ? elementwise_gradient(node.op, static_cast<int>(i), g, operand[0], operand[1], operand[2], y)
+                                 : structural_gradient(g, y, operand[0]);
+      if (cotangent) give(o, cotangent.id());
+    }
+  }
+  graph.current_source = caller;
+
+  std::vector<NodeId> result;
+  for (NodeId x : xs) result.push_back(adjoint[x] != kNoNode ? adjoint[x] : graph.constant(graph[x].dtype, graph[x].shape, 0));
+  return result;
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,22 @@
+// differentiate: reverse-mode derivatives as nodes. The recorder calls it while recording, so derivatives nest, and every later pass
+// sees forward and backward as one graph.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace onepass::compiler {
+
+/// Appends to `graph` the derivatives of Σ cotangents·ys with respect to each of `xs`, in that order, each of its x's type and shape;
+/// a constant zero for an x that no y depends on. Cotangents are of their y's type and shape. `names` of the xs are for messages only.
+///
+/// Order     docs/language.md: the cotangents of one value are added in sequence, by use, the node that stands last in the graph first,
+///           within a node the last operand first (`ys` count as a last node's operands). A broadcast's derivative is one sum.
+/// Errors    DTypeError for integers and bool; ShapeError for a cotangent unlike its y; UnsupportedError for a product over an axis.
+std::vector<ir::NodeId> differentiate(ir::Graph& graph, std::span<const ir::NodeId> ys, std::span<const ir::NodeId> cotangents,
+                                      std::span<const ir::NodeId> xs, std::span<const std::string> names = {});
+
+}  // namespace onepass::compiler

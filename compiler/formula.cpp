@@ -1,0 +1,722 @@
+// Operands stand before their node in the tree, so a statement is evaluated by one walk over its range of nodes with a stack of operands;
+// a call of a function pushes a frame and goes on in its body.
+#include "compiler/formula.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+namespace onepass::compiler {
+namespace {
+
+using formula::Kind;
+using formula::Operator;
+using formula::Program;
+using formula::Scope;
+using formula::Statement;
+using formula::Variable;
+using formula::VariableId;
+
+constexpr std::uint32_t kAbsent = formula::kAbsent;
+
+bool is_operator(std::string_view name) { return std::binary_search(operator_names().begin(), operator_names().end(), name); }
+
+// The operator of a sign, and whether it is one of elementwise ones; the others go by name.
+struct Sign {
+  std::optional<Op> op;
+  std::string_view name;
+};
+Sign sign_of(Operator op) {
+  switch (op) {
+    case Operator::Negate: return {Op::Neg, "neg"};
+    case Operator::BitNot: return {Op::BitwiseNot, "bitwise_not"};
+    case Operator::Not: return {{}, "logical_not"};
+    case Operator::Multiply: return {Op::Mul, "mul"};
+    case Operator::Divide: return {Op::Div, "div"};
+    case Operator::FloorDivide: return {Op::FloorDiv, "floor_div"};
+    case Operator::Remainder: return {Op::Remainder, "remainder"};
+    case Operator::MatMul: return {{}, "matmul"};
+    case Operator::Add: return {Op::Add, "add"};
+    case Operator::Subtract: return {Op::Sub, "sub"};
+    case Operator::ShiftLeft: return {Op::ShiftLeft, "shift_left"};
+    case Operator::ShiftRight: return {Op::ShiftRight, "shift_right"};
+    case Operator::BitAnd: return {Op::BitwiseAnd, "bitwise_and"};
+    case Operator::BitXor: return {Op::BitwiseXor, "bitwise_xor"};
+    case Operator::BitOr: return {Op::BitwiseOr, "bitwise_or"};
+    case Operator::Equal: return {Op::Equal, "equal"};
+    case Operator::NotEqual: return {Op::NotEqual, "not_equal"};
+    case Operator::Less: return {Op::Less, "less"};
+    case Operator::LessEqual: return {Op::LessEqual, "less_equal"};
+    case Operator::Greater: return {Op::Greater, "greater"};
+    case Operator::GreaterEqual: return {Op::GreaterEqual, "greater_equal"};
+    case Operator::And: return {{}, "logical_and"};
+    case Operator::Or: return {{}, "logical_or"};
+    case Operator::Positive:
+    case Operator::Power:
+    case Operator::None: break;
+  }
+  return {{}, "pow"};
+}
+
+std::string_view kind_text(const Argument& argument) {
+  switch (argument.kind) {
+    case Argument::Kind::None: return "`none`";
+    case Argument::Kind::Value: return "a value";
+    case Argument::Kind::List: return "a list";
+    case Argument::Kind::Type: return "a type";
+    case Argument::Kind::Text: return "a text";
+  }
+  return "";
+}
+
+// What one evaluated node leaves on the stack.
+struct Entry {
+  enum class Kind : std::uint8_t { Argument, Results, Shape, Index };
+  Kind kind = Kind::Argument;
+  formula::NodeId node = kAbsent;
+  compiler::Argument argument;              // Argument; Shape: the value whose shape it is
+  std::vector<compiler::Argument> results;  // Results: what a call gave, never one alone
+  compiler::Index index;                    // Index: a slice or an ellipsis
+};
+
+// One scope that is being run: the top level, or a function's body for one call.
+struct Frame {
+  const Scope* scope = nullptr;
+  const formula::Function* function = nullptr;
+  formula::NodeId call = kAbsent;  // in the caller
+  std::size_t statement = 0;
+  formula::NodeId next = 0;
+  std::size_t stack_base = 0;       // of the present statement's entries
+  std::vector<Argument> variables;  // by VariableId
+};
+
+class Evaluator {
+ public:
+  Evaluator(Recorder& recorder, const Program& program) : r_(recorder), program_(program) {
+    for (std::size_t at = 0; at < program.source.size(); ++at)
+      if (at == 0 || program.source[at - 1] == '\n') lines_.push_back(static_cast<std::uint32_t>(at));
+    source_of_line_.resize(lines_.size() + 1);
+  }
+
+  void run(std::span<const FormulaInput> inputs) {
+    const FormulaSignature signature = signature_of(program_);
+    if (inputs.size() != signature.inputs.size())
+      throw ValueError(fmt::format("{}: the program has {} inputs ({}), got {}", program_.file_name, signature.inputs.size(),
+                                   fmt::join(signature.inputs, ", "), inputs.size()));
+    try {
+      start(signature, inputs);
+      while (!frames_.empty()) step();
+      const std::vector<Argument> outputs = std::move(outputs_);
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        offset_ = output_offsets_[i];
+        if (outputs[i].kind != Argument::Kind::Value)
+          fail(fmt::format("the output `{}` is {}; outputs are tensors and numbers", signature.outputs[i], kind_text(outputs[i])));
+        r_.output(signature.outputs[i], outputs[i].value);
+      }
+    } catch (const FormulaError&) { throw; } catch (const Error& error) {
+      fail(error.what());
+    }
+    r_.graph.current_source = 0;
+  }
+
+ private:
+  // ---- errors
+  [[noreturn]] void fail(std::string message) const {
+    constexpr std::size_t kShown = 4;  // of calls within calls
+    std::size_t shown = 0;
+    for (std::size_t i = frames_.size(); i-- > 1 && shown < kShown; ++shown)
+      message += fmt::format("\n  in `{}`, called at {}", program_.name(frames_[i].function->name),
+                             formula::position(program_, program_.nodes[frames_[i].call].offset));
+    throw formula::error_at(program_, offset_, message);
+  }
+  [[noreturn]] void fail(std::uint32_t offset, std::string message) {
+    offset_ = offset;
+    fail(std::move(message));
+  }
+
+  // Where errors and the nodes recorded from here on come from.
+  void at(std::uint32_t offset) {
+    offset_ = offset;
+    const std::size_t line = static_cast<std::size_t>(std::upper_bound(lines_.begin(), lines_.end(), offset) - lines_.begin());
+    std::uint32_t& source = source_of_line_[line];
+    if (source == 0) {
+      source = static_cast<std::uint32_t>(r_.graph.sources.size());
+      r_.graph.sources.push_back(fmt::format("{}:{}", program_.file_name, line));
+    }
+    r_.graph.current_source = source;
+  }
+
+  void count(std::size_t& counter, std::size_t most) {
+    if (++counter > most)
+      throw ValueError(fmt::format("the program has more than {} nodes after its calls are expanded (limit max_nodes)", r_.max_nodes));
+  }
+
+  // ---- frames
+  Argument argument_of(const Value& value) const {
+    Argument argument;
+    argument.kind = Argument::Kind::Value;
+    argument.value = value;
+    return argument;
+  }
+
+  void start(const FormulaSignature& signature, std::span<const FormulaInput> inputs) {
+    Frame frame;
+    std::vector<Argument> arguments;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      arguments.push_back(argument_of(r_.input(signature.inputs[i], inputs[i].dtype, inputs[i].shape)));
+    if (!program_.top.statements.empty()) {
+      frame.scope = &program_.top;
+      frame.variables.resize(frame.scope->variables.size());
+      std::size_t next = 0;
+      for (VariableId id = 0; id < frame.scope->variables.size(); ++id)
+        if (frame.scope->variables[id].role == Variable::Role::Input) frame.variables[id] = std::move(arguments[next++]);
+    } else {
+      frame.function = &program_.functions.back();
+      frame.scope = &frame.function->body;
+      frame.variables.resize(frame.scope->variables.size());
+      for (std::size_t i = 0; i < arguments.size(); ++i) {
+        const formula::Parameter& parameter = frame.function->parameters[i];
+        offset_ = parameter.offset;
+        bind(frame, parameter, std::move(arguments[i]));
+      }
+    }
+    enter(std::move(frame));
+  }
+
+  void enter(Frame frame) {
+    frame.stack_base = stack_.size();
+    frame.next = frame.scope->statements.front().first_node;
+    frames_.push_back(std::move(frame));
+  }
+
+  std::string declared(const formula::Function& function, const formula::Parameter& parameter) const {
+    std::string text = fmt::format("{}[", name_of(parameter.dtype));
+    for (std::size_t i = 0; i < parameter.extents.size(); ++i) {
+      const formula::Extent& extent = parameter.extents[i];
+      text += i > 0 ? ", " : "";
+      text += extent.variable == kAbsent ? std::to_string(extent.value) : std::string(program_.name(function.body, extent.variable));
+    }
+    return text + "]";
+  }
+
+  // Checks an argument against its parameter's declaration and binds the extents that it brings.
+  void bind(Frame& frame, const formula::Parameter& parameter, Argument argument) {
+    Argument& variable = frame.variables[parameter.variable];
+    if (!parameter.typed) {
+      variable = std::move(argument);
+      return;
+    }
+    const formula::Function& function = *frame.function;
+    const auto mismatch = [&](std::string_view why) {
+      const std::string got = argument.kind != Argument::Kind::Value ? std::string(kind_text(argument))
+                              : argument.value.is_literal            ? "the number " + r_.describe(argument.value)
+                                                                     : r_.describe(argument.value);
+      fail(fmt::format("{}: the parameter `{}` is declared {}, got {}{}", program_.name(function.name),
+                       program_.name(function.body, parameter.variable), declared(function, parameter), got, why));
+    };
+    if (argument.kind != Argument::Kind::Value) mismatch("");
+    Value value = argument.value;
+    if (value.is_literal) {
+      if (!parameter.extents.empty()) mismatch(", which has no axes");
+      const Literal::Kind kind = value.literal.kind;
+      const bool fits = is_float(parameter.dtype)     ? kind != Literal::Kind::Bool
+                        : is_integer(parameter.dtype) ? kind == Literal::Kind::Int
+                                                      : kind == Literal::Kind::Bool;
+      if (!fits) mismatch(fmt::format(": write `cast({}, {})`", r_.describe(value), name_of(parameter.dtype)));
+      variable = argument_of(r_.node_of(value, parameter.dtype));
+      return;
+    }
+    const std::span<const std::int64_t> shape = r_.shape(value);
+    if (r_.dtype(value) != parameter.dtype)
+      mismatch(fmt::format(": the type is {}, not {}; a cast converts it", name_of(r_.dtype(value)), name_of(parameter.dtype)));
+    if (shape.size() != parameter.extents.size()) mismatch(fmt::format(": the rank is {}, not {}", shape.size(), parameter.extents.size()));
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      const formula::Extent& extent = parameter.extents[i];
+      if (extent.variable == kAbsent) {
+        if (shape[i] != extent.value) mismatch(fmt::format(": axis {} is {}, not {}", i, shape[i], extent.value));
+        continue;
+      }
+      Argument& bound = frame.variables[extent.variable];
+      if (bound.kind == Argument::Kind::None) {
+        bound = argument_of(r_.brought(r_.literal(std::int64_t{shape[i]})));
+      } else if (bound.value.literal.integer != shape[i]) {
+        mismatch(fmt::format(": axis {} is {}, but `{}` is {} by {}", i, shape[i], program_.name(function.body, extent.variable),
+                             bound.value.literal.integer, bringer(function, extent.variable)));
+      }
+    }
+    variable = std::move(argument);
+  }
+
+  std::string bringer(const formula::Function& function, VariableId extent) const {
+    for (const formula::Parameter& parameter : function.parameters)
+      for (const formula::Extent& e : parameter.extents)
+        if (e.variable == extent) return fmt::format("`{}`", program_.name(function.body, parameter.variable));
+    return "";
+  }
+
+  // ---- one node or one statement's end
+  void step() {
+    Frame& frame = frames_.back();
+    const Statement& statement = frame.scope->statements[frame.statement];
+    if (frame.next == statement.end_node) return finish(statement);
+    const formula::NodeId id = frame.next++;
+    const formula::Node& node = program_.nodes[id];
+    count(visited_, 32 * static_cast<std::size_t>(r_.max_nodes));
+    evaluate(id, node);
+  }
+
+  void finish(const Statement& statement) {
+    count(visited_, 32 * static_cast<std::size_t>(r_.max_nodes));
+    Frame& frame = frames_.back();
+    if (statement.kind == Statement::Kind::Assign) {
+      assign(frame, statement);
+      return next_statement(frame);
+    }
+    std::vector<Argument> results;
+    std::vector<std::uint32_t> offsets;
+    for (std::size_t i = stack_.size() - statement.value_count; i < stack_.size(); ++i) {
+      offsets.push_back(program_.nodes[stack_[i].node].offset);
+      results.push_back(single(std::move(stack_[i])));
+    }
+    stack_.resize(frame.stack_base);
+    if (frames_.size() > 1) return leave(std::move(results));
+    if (frame.function == nullptr) take_outputs(frame);
+    outputs_.insert(outputs_.end(), std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
+    output_offsets_.insert(output_offsets_.end(), offsets.begin(), offsets.end());
+    frames_.pop_back();
+  }
+
+  void next_statement(Frame& frame) {
+    if (++frame.statement < frame.scope->statements.size()) {
+      frame.next = frame.scope->statements[frame.statement].first_node;
+      return;
+    }
+    take_outputs(frame);  // the top level alone can end with an assignment
+    frames_.pop_back();
+  }
+
+  // The assigned names that nothing uses, in order.
+  void take_outputs(const Frame& frame) {
+    for (VariableId id = 0; id < frame.scope->variables.size(); ++id) {
+      const Variable& variable = frame.scope->variables[id];
+      if (variable.role != Variable::Role::Assigned || variable.used) continue;
+      outputs_.push_back(frame.variables[id]);
+      output_offsets_.push_back(variable.offset);
+    }
+  }
+
+  void leave(std::vector<Argument> results) {
+    const formula::NodeId call = frames_.back().call;
+    frames_.pop_back();
+    push_results(call, std::move(results));
+  }
+
+  void push_results(formula::NodeId node, std::vector<Argument> results) {
+    Entry entry;
+    entry.node = node;
+    if (results.size() == 1) {
+      entry.argument = std::move(results[0]);
+    } else {
+      entry.kind = Entry::Kind::Results;
+      entry.results = std::move(results);
+    }
+    stack_.push_back(std::move(entry));
+  }
+
+  void assign(Frame& frame, const Statement& statement) {
+    const std::span<const formula::Target> targets = program_.targets_of(statement);
+    Entry entry = std::move(stack_.back());
+    stack_.pop_back();
+    if (targets.size() == 1) {
+      set(frame, targets[0], single(std::move(entry)));
+      return;
+    }
+    const std::size_t count = entry.kind == Entry::Kind::Results ? entry.results.size() : 1;
+    if (count != targets.size()) {
+      const formula::Node& node = program_.nodes[entry.node];
+      const std::string what = node.kind == Kind::Call ? fmt::format("`{}`", program_.name(node.c)) : "the expression";
+      fail(targets[0].offset,
+           fmt::format("{} names stand before `=`, but {} gives {} result{}", targets.size(), what, count, count == 1 ? "" : "s"));
+    }
+    for (std::size_t i = 0; i < count; ++i) set(frame, targets[i], std::move(entry.results[i]));
+  }
+
+  void set(Frame& frame, const formula::Target& target, Argument argument) {
+    if (argument.kind == Argument::Kind::Value) r_.name(argument.value, program_.name(*frame.scope, target.variable));
+    frame.variables[target.variable] = std::move(argument);
+  }
+
+  // ---- entries as what their place needs
+  Argument single(Entry entry) {
+    if (entry.kind == Entry::Kind::Argument) return std::move(entry.argument);
+    const formula::Node& node = program_.nodes[entry.node];
+    if (entry.kind == Entry::Kind::Results)
+      fail(node.offset, fmt::format("`{}` gives {} results and one value stands here: take them as `a, b = {}(…)` with as many names",
+                                    program_.name(node.c), entry.results.size(), program_.name(node.c)));
+    Argument list;  // x.shape as a whole
+    list.kind = Argument::Kind::List;
+    const std::vector<std::int64_t> shape(r_.shape(entry.argument.value).begin(), r_.shape(entry.argument.value).end());
+    for (const std::int64_t extent : shape) list.list.push_back(argument_of(r_.brought(r_.literal(std::int64_t{extent}))));
+    return list;
+  }
+
+  Entry pop() {
+    Entry entry = std::move(stack_.back());
+    stack_.pop_back();
+    return entry;
+  }
+
+  Value value(Entry entry, std::string_view user) {
+    const formula::NodeId node = entry.node;
+    const Argument argument = single(std::move(entry));
+    if (argument.kind != Argument::Kind::Value)
+      fail(program_.nodes[node].offset, fmt::format("{}: takes tensors and numbers, not {}", user, kind_text(argument)));
+    return argument.value;
+  }
+
+  void push(formula::NodeId node, const Value& value) {
+    Entry entry;
+    entry.node = node;
+    entry.argument.kind = Argument::Kind::Value;
+    entry.argument.value = value;
+    stack_.push_back(std::move(entry));
+  }
+
+  void push(formula::NodeId node, Argument argument) {
+    Entry entry;
+    entry.node = node;
+    entry.argument = std::move(argument);
+    stack_.push_back(std::move(entry));
+  }
+
+  // ---- nodes
+  void evaluate(formula::NodeId id, const formula::Node& node) {
+    Argument argument;
+    switch (node.kind) {
+      case Kind::Integer: return push(id, r_.literal(std::int64_t{node.integer()}));
+      case Kind::Float: return push(id, r_.literal(node.number()));
+      case Kind::Boolean: return push(id, r_.literal(node.a != 0));
+      case Kind::None: return push(id, std::move(argument));
+      case Kind::Type:
+        argument.kind = Argument::Kind::Type;
+        argument.type = node.dtype();
+        return push(id, std::move(argument));
+      case Kind::String:
+        argument.kind = Argument::Kind::Text;
+        argument.text = program_.strings[node.a];
+        return push(id, std::move(argument));
+      case Kind::Name: return push(id, frames_.back().variables[node.b]);
+      case Kind::List: return list(id, node);
+      case Kind::Slice: return slice(id, node);
+      case Kind::Ellipsis: {
+        Entry entry;
+        entry.node = id;
+        entry.kind = Entry::Kind::Index;
+        entry.index.kind = Index::Kind::Ellipsis;
+        stack_.push_back(std::move(entry));
+        return;
+      }
+      case Kind::Attribute: {
+        Entry entry;
+        entry.node = id;
+        entry.kind = Entry::Kind::Shape;
+        entry.argument = argument_of(value(pop(), "shape"));
+        stack_.push_back(std::move(entry));
+        return;
+      }
+      case Kind::Prefix:
+      case Kind::Binary:
+      case Kind::Conditional:
+      case Kind::Index:
+      case Kind::Call: break;
+    }
+    count(operators_, r_.max_nodes);
+    at(node.offset);
+    if (node.kind == Kind::Index) return index(id, node);
+    if (node.kind == Kind::Call) return call(id, node);
+    if (node.kind == Kind::Conditional) {
+      const Value otherwise = value(pop(), "where"), then = value(pop(), "where"), condition = value(pop(), "where");
+      at(node.offset);
+      return push(id, r_.where(condition, then, otherwise));
+    }
+    const Sign sign = sign_of(node.op);
+    Value operands[2];
+    const std::size_t arity = node.kind == Kind::Binary ? 2 : 1;
+    for (std::size_t i = arity; i-- > 0;) operands[i] = value(pop(), node.op == Operator::Positive ? "+" : sign.name);
+    if (node.op == Operator::Positive) return push(id, operands[0]);
+    if (node.op == Operator::Power) return push(id, r_.pow(operands[0], operands[1]));
+    if (sign.op) return push(id, r_.elementwise(*sign.op, sign.name, std::span<const Value>(operands, arity)));
+    Argument arguments[2];
+    for (std::size_t i = 0; i < arity; ++i) arguments[i] = argument_of(operands[i]);
+    push(id, r_.call(sign.name, std::span<const Argument>(arguments, arity), {}).at(0));
+  }
+
+  void list(formula::NodeId id, const formula::Node& node) {
+    Argument argument;
+    argument.kind = Argument::Kind::List;
+    for (std::size_t i = stack_.size() - node.b; i < stack_.size(); ++i) {
+      const std::uint32_t offset = program_.nodes[stack_[i].node].offset;
+      argument.list.push_back(single(std::move(stack_[i])));
+      if (argument.list.back().kind == Argument::Kind::List) fail(offset, "a list cannot be an item of a list");
+    }
+    stack_.resize(stack_.size() - node.b);
+    push(id, std::move(argument));
+  }
+
+  void slice(formula::NodeId id, const formula::Node& node) {
+    Entry entry;
+    entry.node = id;
+    entry.kind = Entry::Kind::Index;
+    entry.index.kind = Index::Kind::Slice;
+    const auto part = [&](formula::NodeId which) -> std::optional<std::int64_t> {
+      if (which == kAbsent) return std::nullopt;
+      const Argument argument = single(pop());
+      if (argument.kind == Argument::Kind::None) return std::nullopt;
+      offset_ = program_.nodes[which].offset;
+      if (argument.kind != Argument::Kind::Value) fail(fmt::format("a bound of a slice is an integer, not {}", kind_text(argument)));
+      return r_.integer(argument.value, "a bound of a slice");
+    };
+    entry.index.step = part(node.c);
+    entry.index.stop = part(node.b);
+    entry.index.start = part(node.a);
+    stack_.push_back(std::move(entry));
+  }
+
+  void index(formula::NodeId id, const formula::Node& node) {
+    std::vector<Index> indices;
+    const std::size_t first = stack_.size() - node.c;
+    const bool of_shape = stack_[first - 1].kind == Entry::Kind::Shape;
+    for (std::size_t i = first; i < stack_.size(); ++i) {
+      Entry& entry = stack_[i];
+      if (entry.kind == Entry::Kind::Index) {
+        indices.push_back(entry.index);
+        continue;
+      }
+      const std::uint32_t offset = program_.nodes[entry.node].offset;
+      const Argument argument = single(std::move(entry));
+      Index item;
+      if (argument.kind == Argument::Kind::None) {
+        item.kind = Index::Kind::NewAxis;
+      } else if (argument.kind != Argument::Kind::Value) {
+        fail(offset, fmt::format("an index is an integer, a slice, `...` or `none`, not {}; take(x, indices, axis) indexes by data",
+                                 kind_text(argument)));
+      } else if (!argument.value.is_literal || argument.value.literal.kind != Literal::Kind::Int) {
+        fail(offset, fmt::format("an index is an integer literal, an extent or an expression of these, not {}{}",
+                                 r_.describe(argument.value), argument.value.is_literal ? "" : "; take(x, indices, axis) indexes by data"));
+      } else {
+        item.at = argument.value.literal.integer;
+      }
+      indices.push_back(item);
+    }
+    stack_.resize(first);
+    if (!of_shape) {
+      const Value base = value(pop(), "index");
+      at(node.offset);
+      return push(id, r_.index(base, indices));
+    }
+    const Value base = pop().argument.value;
+    if (indices.size() != 1 || indices[0].kind != Index::Kind::Integer)
+      fail(node.offset, "a shape is indexed by one integer, as in `x.shape[0]`");
+    const std::span<const std::int64_t> shape = r_.shape(base);
+    const std::int64_t rank = static_cast<std::int64_t>(shape.size()), axis = indices[0].at;
+    if (axis < -rank || axis >= rank)
+      fail(node.offset, fmt::format("shape: axis {} is out of range for {} of rank {}", axis, r_.describe(base), rank));
+    push(id, r_.brought(r_.literal(std::int64_t{shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)]})));
+  }
+
+  // ---- calls
+  void call(formula::NodeId id, const formula::Node& node) {
+    if (node.d != kAbsent) return call_function(id, node);
+    const std::string_view name = program_.name(node.c);
+    if (name == "grad" || name == "vjp") return differentiate(id, node, name);
+    std::vector<Argument> positional;
+    std::vector<std::pair<std::string, Argument>> keywords;
+    const std::span<const formula::Argument> arguments = program_.arguments_of(node);
+    const std::size_t first = stack_.size() - arguments.size();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      Argument argument = single(std::move(stack_[first + i]));
+      if (arguments[i].keyword == kAbsent) positional.push_back(std::move(argument));
+      else keywords.emplace_back(program_.name(arguments[i].keyword), std::move(argument));
+    }
+    stack_.resize(first);
+    at(node.offset);
+    const std::vector<Value> values = r_.call(name, positional, keywords);
+    std::vector<Argument> results;
+    for (const Value& value : values) results.push_back(argument_of(value));
+    push_results(id, std::move(results));
+  }
+
+  void call_function(formula::NodeId id, const formula::Node& node) {
+    const formula::Function& function = program_.functions[node.d];
+    const std::string_view name = program_.name(function.name);
+    if (frames_.size() >= program_.limits.nesting)
+      fail(fmt::format("the calls nest deeper than {}, the limit `nesting`", program_.limits.nesting));
+    const std::span<const formula::Argument> arguments = program_.arguments_of(node);
+    const std::size_t first = stack_.size() - arguments.size();
+    std::vector<std::size_t> given(function.parameters.size(), kAbsent);  // by parameter: which argument
+    const auto signature = [&] {
+      std::string text = std::string(name) + "(";
+      for (const formula::Parameter& parameter : function.parameters) {
+        if (&parameter != function.parameters.data()) text += ", ";
+        text += program_.name(function.body, parameter.variable);
+      }
+      return text + ")";
+    };
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      std::size_t parameter = i;
+      if (arguments[i].keyword != kAbsent) {
+        const auto named = [&](const formula::Parameter& p) { return function.body.variables[p.variable].name == arguments[i].keyword; };
+        parameter = static_cast<std::size_t>(std::find_if(function.parameters.begin(), function.parameters.end(), named) -
+                                             function.parameters.begin());
+        if (parameter == function.parameters.size())
+          fail(arguments[i].offset,
+               fmt::format("{}: there is no parameter `{}`: {}", name, program_.name(arguments[i].keyword), signature()));
+        if (given[parameter] != kAbsent)
+          fail(arguments[i].offset, fmt::format("{}: `{}` is given twice", name, program_.name(arguments[i].keyword)));
+      } else if (parameter >= function.parameters.size()) {
+        fail(arguments[i].offset,
+             fmt::format("{}: takes {} arguments, got {}: {}", name, function.parameters.size(), arguments.size(), signature()));
+      }
+      given[parameter] = i;
+    }
+    Frame frame;
+    frame.function = &function;
+    frame.scope = &function.body;
+    frame.call = id;
+    frame.variables.resize(function.body.variables.size());
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      if (given[i] == kAbsent)
+        fail(node.offset, fmt::format("{}: takes {} arguments, got {}, `{}` is missing: {}", name, function.parameters.size(),
+                                      arguments.size(), program_.name(function.body, function.parameters[i].variable), signature()));
+      Argument argument = single(std::move(stack_[first + given[i]]));
+      offset_ = arguments[given[i]].offset;
+      bind(frame, function.parameters[i], std::move(argument));
+    }
+    stack_.resize(first);
+    enter(std::move(frame));
+  }
+
+  void differentiate(formula::NodeId id, const formula::Node& node, std::string_view name) {
+    const std::span<const formula::Argument> arguments = program_.arguments_of(node);
+    const bool is_grad = name == "grad";
+    const std::string_view form = is_grad ? "`da, db = grad(loss, [a, b])`" : "`da, db = vjp(y, [a, b], dy)`";
+    const std::size_t expected = is_grad ? 2 : 3, first = stack_.size() - arguments.size();
+    if (arguments.size() != expected) fail(fmt::format("{}: takes {} arguments, got {}: {}", name, expected, arguments.size(), form));
+    for (const formula::Argument& argument : arguments)
+      if (argument.keyword != kAbsent) fail(argument.offset, fmt::format("{}: takes its arguments without names: {}", name, form));
+    const Argument targets = single(std::move(stack_[first + 1]));
+    const formula::Node& list = program_.nodes[arguments[1].value];
+    if (targets.kind != Argument::Kind::List)
+      fail(arguments[1].offset, fmt::format("{}: the second argument is a list of names: {}", name, form));
+    if (targets.list.empty()) fail(arguments[1].offset, fmt::format("{}: the list of names is empty: {}", name, form));
+    std::vector<Value> xs;
+    for (std::size_t i = 0; i < targets.list.size(); ++i) {
+      if (list.kind == Kind::List) {
+        const formula::Node& item = program_.nodes[program_.list_items(list)[i]];
+        offset_ = item.offset;
+        if (item.kind != Kind::Name)
+          fail(fmt::format("{}: derivatives are with respect to inputs and named values: give this expression a name", name));
+      }
+      if (targets.list[i].kind != Argument::Kind::Value)
+        fail(fmt::format("{}: derivatives are with respect to tensors, not {}", name, kind_text(targets.list[i])));
+      xs.push_back(targets.list[i].value);
+    }
+    Value cotangent;
+    if (!is_grad) cotangent = value(std::move(stack_[first + 2]), name);
+    const Value of = value(std::move(stack_[first]), name);
+    stack_.resize(first);
+    at(node.offset);
+    const std::vector<Value> values = is_grad ? r_.grad(of, xs) : r_.vjp(of, xs, cotangent);
+    std::vector<Argument> results;
+    for (const Value& value : values) results.push_back(argument_of(value));
+    push_results(id, std::move(results));
+  }
+
+  Recorder& r_;
+  const Program& program_;
+  std::vector<std::uint32_t> lines_;           // where each line begins
+  std::vector<std::uint32_t> source_of_line_;  // in graph.sources, by line from 1
+  std::uint32_t offset_ = 0;
+  std::size_t operators_ = 0, visited_ = 0;
+  std::vector<Frame> frames_;
+  std::vector<Entry> stack_;  // the operands that wait, of all frames
+  std::vector<Argument> outputs_;
+  std::vector<std::uint32_t> output_offsets_;
+};
+
+void check_operators(const Program& program) {
+  std::vector<bool> known(program.names.size(), false);
+  for (const formula::Node& node : program.nodes) {
+    if (node.kind != Kind::Call || node.d != kAbsent || known[node.c]) continue;
+    const std::string_view name = program.name(node.c);
+    known[node.c] = is_operator(name);
+    if (known[node.c]) continue;
+    std::vector<std::string_view> candidates(operator_names().begin(), operator_names().end());
+    for (const formula::Function& function : program.functions) {
+      const std::string_view other = program.name(function.name);
+      if (other == name)
+        throw formula::error_at(program, node.offset,
+                                fmt::format("`{}` is defined below, at {}:{}: functions are called below their definition", name,
+                                            program.file_name, formula::position(program, function.offset)));
+      if (function.offset < node.offset) candidates.push_back(other);
+    }
+    const std::string near = formula::nearest(name, candidates);
+    throw formula::error_at(
+        program, node.offset,
+        fmt::format("there is no operator or function `{}`{}", name, near.empty() ? "" : fmt::format(": did you mean `{}`?", near)));
+  }
+}
+
+}  // namespace
+
+FormulaSignature signature_of(const Program& program) {
+  check_operators(program);
+  FormulaSignature signature;
+  std::vector<std::uint32_t> offsets;
+  const auto output = [&](std::string name, std::uint32_t offset) {
+    signature.outputs.push_back(std::move(name));
+    offsets.push_back(offset);
+  };
+  const bool is_function = program.top.statements.empty();
+  const Scope& scope = is_function ? program.functions.back().body : program.top;
+  const Statement& last = scope.statements.back();
+  if (is_function) {
+    for (const formula::Parameter& parameter : program.functions.back().parameters)
+      signature.inputs.emplace_back(program.name(scope, parameter.variable));
+  } else {
+    for (const Variable& variable : scope.variables) {
+      if (variable.role == Variable::Role::Input) signature.inputs.emplace_back(program.name(variable.name));
+      if (variable.role == Variable::Role::Assigned && !variable.used) output(std::string(program.name(variable.name)), variable.offset);
+    }
+  }
+  if (last.kind == Statement::Kind::Expression) output("out", program.nodes[program.values_of(last)[0]].offset);
+  if (last.kind == Statement::Kind::Return) {
+    const std::span<const formula::NodeId> values = program.values_of(last);
+    const auto is_name = [&](formula::NodeId id) { return program.nodes[id].kind == Kind::Name; };
+    const std::ptrdiff_t unnamed = static_cast<std::ptrdiff_t>(values.size()) - std::count_if(values.begin(), values.end(), is_name);
+    std::size_t counted = 0;
+    for (const formula::NodeId id : values) {
+      const formula::Node& node = program.nodes[id];
+      if (node.kind == Kind::Name) output(std::string(program.name(node.a)), node.offset);
+      else output(unnamed == 1 ? "out" : fmt::format("out{}", counted++), node.offset);
+    }
+  }
+  std::vector<std::size_t> order(signature.outputs.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return signature.outputs[a] < signature.outputs[b]; });
+  for (std::size_t i = 1; i < order.size(); ++i)
+    if (signature.outputs[order[i]] == signature.outputs[order[i - 1]])
+      throw formula::error_at(program, offsets[order[i]],
+                              fmt::format("two outputs are called `{}`; the first is at {}:{}", signature.outputs[order[i]],
+                                          program.file_name, formula::position(program, offsets[order[i - 1]])));
+  return signature;
+}
+
+void record_formula(Recorder& recorder, const Program& program, std::span<const FormulaInput> inputs) {
+  Evaluator(recorder, program).run(inputs);
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,488 @@
+// The operators of docs/language.md by name: how each takes its arguments, and the composites written in terms of the others.
+// One row an operator: its parameters as text, and what it records. See record.h.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "compiler/record.h"
+#include "ir/formula.h"
+
+namespace onepass::compiler {
+
+// The arguments of one call, bound to the parameters of its row.
+struct Functions {
+  Recorder& r;
+  std::string_view name;
+  std::span<const Argument> bound;
+  std::vector<std::string_view> parameters;
+
+  const Argument& at(std::size_t i) const { return bound[i]; }
+  bool has(std::size_t i) const { return bound[i].kind != Argument::Kind::None; }
+  Value value(std::size_t i) const {
+    if (bound[i].kind == Argument::Kind::Value) return bound[i].value;
+    throw DTypeError(fmt::format("{}: `{}` must be a value", name, parameters[i]));
+  }
+  std::int64_t integer(std::size_t i) const { return r.integer(value(i), fmt::format("{}: `{}`", name, parameters[i])); }
+  std::int64_t integer(std::size_t i, std::int64_t otherwise) const { return has(i) ? integer(i) : otherwise; }
+  bool flag(std::size_t i, bool otherwise) const {
+    if (!has(i)) return otherwise;
+    const Value v = value(i);
+    if (v.is_literal && v.literal.kind != Literal::Kind::Float) return v.literal.integer != 0;
+    throw ValueError(fmt::format("{}: `{}` must be true or false", name, parameters[i]));
+  }
+  std::vector<std::int64_t> integers(std::size_t i) const {
+    if (bound[i].kind != Argument::Kind::List) return {integer(i)};
+    std::vector<std::int64_t> out;
+    for (const Argument& a : bound[i].list) {
+      if (a.kind != Argument::Kind::Value) throw ValueError(fmt::format("{}: `{}` must be a list of integers", name, parameters[i]));
+      out.push_back(r.integer(a.value, fmt::format("{}: each entry of `{}`", name, parameters[i])));
+    }
+    return out;
+  }
+  std::optional<std::vector<std::int64_t>> axes(std::size_t i) const {
+    if (!has(i)) return std::nullopt;
+    return integers(i);
+  }
+  DType type(std::size_t i, DType otherwise) const {
+    if (!has(i)) return otherwise;
+    if (bound[i].kind == Argument::Kind::Type) return bound[i].type;
+    throw DTypeError(fmt::format("{}: `{}` must be a type such as f32", name, parameters[i]));
+  }
+
+  // ---- composites, in terms of the others
+  Value constant(const Value& like, double v) const {  // of a literal: a literal, so that a composite of literals is one
+    if (like.is_literal) return like.literal.kind == Literal::Kind::Float ? r.literal(v) : r.literal(static_cast<std::int64_t>(v));
+    const ir::Expr e(r.graph, like.node);
+    return Value{false, constant_like(e, v).id(), {}};
+  }
+  Value floating(Value x) const {  // a literal keeps to have no type, but is no integer any more
+    if (x.is_literal) {
+      if (x.literal.kind == Literal::Kind::Float) return x;
+      const Value real = r.literal(x.literal.as_double());
+      return x.literal.brought ? r.brought(real) : real;
+    }
+    const DType t = r.dtype(x);
+    return is_float(t) ? x : r.cast(x, size_of(t) == 8 ? DType::F64 : DType::F32);
+  }
+  Value apply(Op op, std::initializer_list<Value> v) const { return r.elementwise(op, v); }
+  // a number where it is given, else a constant
+  Value value_or(std::size_t i, const Value& like, double otherwise) const { return has(i) ? value(i) : constant(like, otherwise); }
+  // the number of reduced elements
+  std::int64_t elements(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
+    std::int64_t n = 1;
+    const auto shape = r.shape(x);
+    const auto rank = static_cast<std::int64_t>(shape.size());
+    if (!axes)
+      for (std::int64_t e : shape) n *= e;
+    else
+      for (std::int64_t a : *axes)
+        if (a >= -rank && a < rank) n *= shape[static_cast<std::size_t>(a < 0 ? a + rank : a)];
+    return n;
+  }
+  // the same as a literal whose value the call brings
+  Value count(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
+    return r.brought(r.literal(elements(x, axes)));
+  }
+  Value mean(Value x, const std::optional<std::vector<std::int64_t>>& axes, bool keep) const {
+    x = floating(x);
+    return r.div(r.reduce(Op::ReduceSum, name, x, axes, keep), count(x, axes));
+  }
+  // the shape without the reduced axes
+  Shape without(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
+    const auto from = r.shape(x);
+    const auto rank = static_cast<std::int64_t>(from.size());
+    Shape shape;
+    for (std::int64_t i = 0; i < rank; ++i)
+      if (axes && std::find(axes->begin(), axes->end(), i) == axes->end() && std::find(axes->begin(), axes->end(), i - rank) == axes->end())
+        shape.push_back(from[static_cast<std::size_t>(i)]);
+    return shape;
+  }
+  Value sum(Value x, const std::optional<std::vector<std::int64_t>>& axes, bool keep) const {
+    return r.reduce(Op::ReduceSum, name, x, axes, keep);
+  }
+  Value variance(Value x, const std::optional<std::vector<std::int64_t>>& axes, std::int64_t ddof, bool keep) const {
+    x = floating(x);
+    const Value d = r.sub(x, mean(x, axes, true));
+    const std::int64_t n = elements(x, axes);
+    return r.div(sum(r.mul(d, d), axes, keep),
+                 r.brought(r.literal(std::max<std::int64_t>(ddof > 0 ? n - std::min(n, ddof) : n - ddof, 0))));
+  }
+  // whose derivative at 0 is 0
+  Value root(Value x) const {
+    const Value zero = apply(Op::Equal, {x, constant(x, 0)});
+    return r.where(zero, constant(x, 0), apply(Op::Sqrt, {r.where(zero, constant(x, 1), x)}));
+  }
+  Value truth(Value x) const { return r.dtype(r.node_of(x)) == DType::Bool ? r.node_of(x) : r.cast(r.node_of(x), DType::Bool); }
+  Value truths(Op op) const {  // over nothing: none is true, all are
+    const Value x = truth(value(0));
+    const auto axis = axes(1);
+    const bool keep = flag(2, false);
+    if (elements(x, axis) != 0) return r.reduce(op, name, x, axis, keep);
+    return apply(op == Op::ReduceMax ? Op::NotEqual : Op::Equal, {sum(x, axis, keep), r.literal(std::int64_t{0})});
+  }
+  // lo, hi where x lies on or beyond them: what stands there carries no derivative to x
+  Value between(Value x, Value lo, Value hi) const {
+    return r.where(apply(Op::LessEqual, {x, lo}), lo, r.where(apply(Op::GreaterEqual, {x, hi}), hi, x));
+  }
+  Value relu6(Value x) const { return between(x, constant(x, 0), constant(x, 6)); }
+  Value hardsigmoid(Value x) const { return r.div(relu6(r.add(x, constant(x, 3))), constant(x, 6)); }
+  Value softplus(Value x) const { return apply(Op::Logaddexp, {x, constant(x, 0)}); }
+  Value positive_or(Value x, Value otherwise) const { return r.where(apply(Op::Greater, {x, constant(x, 0)}), x, otherwise); }
+  Value softmax_exponent(Value x, std::int64_t axis) const {
+    const Value m = r.reduce(Op::ReduceMax, name, x, std::vector{axis}, true);
+    return r.sub(x, apply(Op::StopGradient, {m}));  // the maximum is a constant to the derivative
+  }
+  Value normalise(Value x, Value mean, Value variance, Value eps) const {
+    return r.mul(r.sub(x, mean), apply(Op::Reciprocal, {apply(Op::Sqrt, {r.add(variance, eps)})}));
+  }
+};
+
+namespace {
+
+using Implementation = std::function<std::vector<Value>(Functions&)>;
+struct Row {
+  std::string_view name;
+  std::string_view parameters;  // `x, axis=, keepdims=`: a trailing `=` may be left out
+  Implementation implementation;
+};
+
+Implementation elementwise(Op op) {
+  return [op](Functions& f) {
+    Value v[3];
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < f.bound.size(); ++i) v[n++] = f.value(i);
+    return std::vector{f.r.elementwise(op, f.name, std::span<const Value>(v, n))};
+  };
+}
+
+Implementation logical(Op op) {
+  return [op](Functions& f) {
+    Value v[2];
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < f.bound.size(); ++i) {
+      Value x = f.value(i);
+      if (f.r.dtype(x) != DType::Bool) x = x.is_literal ? f.r.literal(x.literal.as_double() != 0) : f.r.cast(x, DType::Bool);
+      v[n++] = x;
+    }
+    return std::vector{f.r.elementwise(op, f.name, std::span<const Value>(v, n))};
+  };
+}
+
+Implementation reduction(Op op) {
+  return [op](Functions& f) { return std::vector{f.r.reduce(op, f.name, f.value(0), f.axes(1), f.flag(2, false))}; };
+}
+
+Implementation one(Value (*body)(Functions&)) {
+  return [body](Functions& f) { return std::vector{body(f)}; };
+}
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row>& table = *new std::vector<Row>{
+      // clang-format off
+      // arithmetic
+      {"add", "a, b", elementwise(Op::Add)},
+      {"sub", "a, b", elementwise(Op::Sub)},
+      {"mul", "a, b", elementwise(Op::Mul)},
+      {"div", "a, b", elementwise(Op::Div)},
+      {"floor_div", "a, b", elementwise(Op::FloorDiv)},
+      {"remainder", "a, b", elementwise(Op::Remainder)},
+      {"fmod", "a, b", elementwise(Op::Fmod)},
+      {"pow", "a, b", one([](Functions& f) { return f.r.pow(f.value(0), f.value(1)); })},
+      {"neg", "x", elementwise(Op::Neg)},
+      {"abs", "x", elementwise(Op::Abs)},
+      {"sign", "x", elementwise(Op::Sign)},
+      {"square", "x", elementwise(Op::Square)},
+      {"reciprocal", "x", elementwise(Op::Reciprocal)},
+      {"fma", "a, b, c", elementwise(Op::Fma)},
+      {"maximum", "a, b", elementwise(Op::Maximum)},
+      {"minimum", "a, b", elementwise(Op::Minimum)},
+      {"clamp", "x, lo, hi", elementwise(Op::Clamp)},
+      {"stop_gradient", "x", elementwise(Op::StopGradient)},
+      {"copysign", "a, b", elementwise(Op::Copysign)},
+      {"sqrt", "x", elementwise(Op::Sqrt)},
+      {"floor", "x", elementwise(Op::Floor)},
+      {"ceil", "x", elementwise(Op::Ceil)},
+      {"trunc", "x", elementwise(Op::Trunc)},
+      {"round", "x", elementwise(Op::Round)},
+  // the expanded operators, straight from the table; of two rows of one name, as pow, the first counts
+#define EXPANDED(id, arity, text, ...) {text, arity == 1 ? "x" : "a, b", elementwise(Op::id)},
+#include "ir/ops.def"
+      // comparison and logic
+      {"equal", "a, b", elementwise(Op::Equal)},
+      {"not_equal", "a, b", elementwise(Op::NotEqual)},
+      {"less", "a, b", elementwise(Op::Less)},
+      {"less_equal", "a, b", elementwise(Op::LessEqual)},
+      {"greater", "a, b", elementwise(Op::Greater)},
+      {"greater_equal", "a, b", elementwise(Op::GreaterEqual)},
+      {"logical_and", "a, b", logical(Op::BitwiseAnd)},
+      {"logical_or", "a, b", logical(Op::BitwiseOr)},
+      {"logical_xor", "a, b", logical(Op::BitwiseXor)},
+      {"logical_not", "x", logical(Op::BitwiseNot)},
+      {"isnan", "x", elementwise(Op::Isnan)},
+      {"isinf", "x", elementwise(Op::Isinf)},
+      {"isfinite", "x", elementwise(Op::Isfinite)},
+      {"signbit", "x", elementwise(Op::Signbit)},
+      // bits
+      {"bitwise_and", "a, b", elementwise(Op::BitwiseAnd)},
+      {"bitwise_or", "a, b", elementwise(Op::BitwiseOr)},
+      {"bitwise_xor", "a, b", elementwise(Op::BitwiseXor)},
+      {"bitwise_not", "x", elementwise(Op::BitwiseNot)},
+      {"shift_left", "a, b", elementwise(Op::ShiftLeft)},
+      {"shift_right", "a, b", elementwise(Op::ShiftRight)},
+      {"popcount", "x", elementwise(Op::Popcount)},
+      // choice and types
+      {"where", "c, a, b", elementwise(Op::Where)},
+      {"cast", "x, dtype", one([](Functions& f) { return f.r.cast(f.value(0), f.type(1, DType::F32)); })},
+      {"bitcast", "x, dtype", one([](Functions& f) { return f.r.bitcast(f.value(0), f.type(1, DType::F32)); })},
+      // sources
+      {"full", "shape, value, dtype=", one([](Functions& f) {
+         return f.r.full(f.integers(0), f.value(1), f.has(2) ? std::optional(f.type(2, DType::F32)) : std::nullopt);
+       })},
+      {"zeros", "shape, dtype=", one([](Functions& f) { return f.r.full(f.integers(0), f.r.literal(std::int64_t{0}), f.type(1, DType::F32)); })},
+      {"ones", "shape, dtype=", one([](Functions& f) { return f.r.full(f.integers(0), f.r.literal(std::int64_t{1}), f.type(1, DType::F32)); })},
+      {"iota", "shape, axis=, dtype=", one([](Functions& f) { return f.r.iota(f.integers(0), f.integer(1, 0), f.type(2, DType::I32)); })},
+      // views
+      {"reshape", "x, shape", one([](Functions& f) { return f.r.reshape(f.value(0), f.integers(1)); })},
+      {"transpose", "x, axes=", one([](Functions& f) { return f.r.transpose(f.value(0), f.axes(1).value_or(std::vector<std::int64_t>{})); })},
+      {"swap_axes", "x, a, b", one([](Functions& f) {
+         const auto rank = static_cast<std::int64_t>(f.r.shape(f.value(0)).size());
+         std::vector<std::int64_t> axes;
+         for (std::int64_t i = 0; i < rank; ++i) axes.push_back(i);
+         auto at = [&](std::size_t i) {
+           const std::int64_t a = f.integer(i);
+           if (a < -rank || a >= rank) throw ShapeError(fmt::format("swap_axes: axis {} is out of range for rank {}", a, rank));
+           return static_cast<std::size_t>(a < 0 ? a + rank : a);
+         };
+         std::swap(axes[at(1)], axes[at(2)]);
+         return f.r.transpose(f.value(0), axes);
+       })},
+      {"expand_dims", "x, axis", one([](Functions& f) { return f.r.expand_dims(f.value(0), f.integer(1)); })},
+      {"squeeze", "x, axis=", one([](Functions& f) { return f.r.squeeze(f.value(0), f.axes(1)); })},
+      {"broadcast_to", "x, shape", one([](Functions& f) { return f.r.broadcast_to(f.value(0), f.integers(1)); })},
+      {"flip", "x, axis=", one([](Functions& f) { return f.r.flip(f.value(0), f.axes(1)); })},
+      {"diagonal", "x, offset=, axis1=, axis2=", one([](Functions& f) {
+         return f.r.diagonal(f.value(0), f.integer(1, 0), f.integer(2, 0), f.integer(3, 1));
+       })},
+      {"size", "x", one([](Functions& f) { return f.count(f.value(0), std::nullopt); })},
+      // reductions
+      {"sum", "x, axis=, keepdims=", reduction(Op::ReduceSum)},
+      {"max", "x, axis=, keepdims=", reduction(Op::ReduceMax)},
+      {"min", "x, axis=, keepdims=", reduction(Op::ReduceMin)},
+      {"prod", "x, axis=, keepdims=", reduction(Op::ReduceProd)},
+      {"any", "x, axis=, keepdims=", one([](Functions& f) { return f.truths(Op::ReduceMax); })},
+      {"all", "x, axis=, keepdims=", one([](Functions& f) { return f.truths(Op::ReduceMin); })},
+      {"count_nonzero", "x, axis=, keepdims=", one([](Functions& f) { return f.sum(f.truth(f.value(0)), f.axes(1), f.flag(2, false)); })},
+      {"mean", "x, axis=, keepdims=", one([](Functions& f) { return f.mean(f.value(0), f.axes(1), f.flag(2, false)); })},
+      {"var", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
+         return f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false));
+       })},
+      {"std", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
+         return f.root(f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false)));
+       })},
+      {"norm", "x, axis=, keepdims=", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         return f.root(f.sum(f.r.mul(x, x), f.axes(1), f.flag(2, false)));
+       })},
+      {"logsumexp", "x, axis=, keepdims=", one([](Functions& f) {
+         const Value x = f.r.node_of(f.floating(f.value(0)));
+         const auto axis = f.axes(1);
+         const bool keep = f.flag(2, false);
+         if (f.elements(x, axis) == 0) return f.apply(Op::Log, {f.sum(x, axis, keep)});   // log 0
+         const Value m = f.apply(Op::StopGradient, {f.r.reduce(Op::ReduceMax, f.name, x, axis, true)});
+         const Value spread = f.apply(Op::Exp, {f.r.sub(x, m)});
+         const Value most = keep ? m : f.r.reshape(m, f.without(x, axis));
+         return f.r.where(f.apply(Op::Isfinite, {most}), f.r.add(most, f.apply(Op::Log, {f.sum(spread, axis, keep)})), most);
+       })},
+      // composites
+      {"relu", "x", one([](Functions& f) {
+         const Value x = f.r.node_of(f.value(0));
+         return f.r.where(f.apply(Op::LessEqual, {x, f.constant(x, 0)}), f.constant(x, 0), x);
+       })},
+      {"relu6", "x", one([](Functions& f) { return f.relu6(f.value(0)); })},
+      {"hardtanh", "x, lo=, hi=", one([](Functions& f) {
+         const Value x = f.value(0);
+         return f.between(x, f.value_or(1, x, -1), f.value_or(2, x, 1));
+       })},
+      {"hardsigmoid", "x", one([](Functions& f) { return f.hardsigmoid(f.floating(f.value(0))); })},
+      {"hardswish", "x", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         return f.r.mul(x, f.hardsigmoid(x));
+       })},
+      {"leaky_relu", "x, alpha=", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         return f.positive_or(x, f.r.mul(x, f.value_or(1, x, 0.01)));
+       })},
+      {"elu", "x, alpha=", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         return f.positive_or(x, f.r.mul(f.value_or(1, x, 1), f.apply(Op::Expm1, {x})));
+       })},
+      {"celu", "x, alpha=", one([](Functions& f) {
+         const Value x = f.floating(f.value(0)), alpha = f.value_or(1, x, 1);
+         return f.positive_or(x, f.r.mul(alpha, f.apply(Op::Expm1, {f.r.div(x, alpha)})));
+       })},
+      {"selu", "x", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         const Value below = f.r.mul(f.constant(x, 1.6732632423543772), f.apply(Op::Expm1, {x}));
+         return f.r.mul(f.constant(x, 1.0507009873554805), f.positive_or(x, below));
+       })},
+      {"gelu", "x", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         const Value e = f.apply(Op::Erf, {f.r.mul(x, f.constant(x, 0.7071067811865476))});
+         return f.r.mul(f.r.mul(x, f.constant(x, 0.5)), f.r.add(e, f.constant(x, 1)));
+       })},
+      {"gelu_tanh", "x", one([](Functions& f) {
+         const Value x = f.floating(f.value(0)), cube = f.r.mul(f.r.mul(x, x), x);
+         const Value u = f.r.mul(f.constant(x, 0.7978845608028654), f.r.add(x, f.r.mul(f.constant(x, 0.044715), cube)));
+         return f.r.mul(f.r.mul(x, f.constant(x, 0.5)), f.r.add(f.apply(Op::Tanh, {u}), f.constant(x, 1)));
+       })},
+      {"silu", "x", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         return f.r.mul(x, f.apply(Op::Sigmoid, {x}));
+       })},
+      {"mish", "x", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         return f.r.mul(x, f.apply(Op::Tanh, {f.softplus(x)}));
+       })},
+      {"softplus", "x", one([](Functions& f) { return f.softplus(f.floating(f.value(0))); })},
+      {"softsign", "x", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         return f.r.div(x, f.r.add(f.apply(Op::Abs, {x}), f.constant(x, 1)));
+       })},
+      {"softmax", "x, axis=", one([](Functions& f) {
+         const std::int64_t axis = f.integer(1, -1);
+         const Value e = f.apply(Op::Exp, {f.softmax_exponent(f.floating(f.value(0)), axis)});
+         return f.r.mul(e, f.apply(Op::Reciprocal, {f.r.reduce(Op::ReduceSum, f.name, e, std::vector{axis}, true)}));
+       })},
+      {"log_softmax", "x, axis=", one([](Functions& f) {
+         const std::int64_t axis = f.integer(1, -1);
+         const Value d = f.softmax_exponent(f.floating(f.value(0)), axis);
+         return f.r.sub(d, f.apply(Op::Log, {f.r.reduce(Op::ReduceSum, f.name, f.apply(Op::Exp, {d}), std::vector{axis}, true)}));
+       })},
+      {"layer_norm", "x, scale=, shift=, axis=, eps=", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         const auto axes = f.has(3) ? f.integers(3) : std::vector<std::int64_t>{-1};
+         const Value mean = f.mean(x, axes, true), d = f.r.sub(x, mean);
+         const Value variance = f.r.div(f.r.reduce(Op::ReduceSum, f.name, f.r.mul(d, d), axes, true), f.count(x, axes));
+         Value y = f.normalise(x, mean, variance, f.has(4) ? f.value(4) : f.constant(variance, 1e-5));
+         if (f.has(1)) y = f.r.mul(y, f.value(1));
+         return f.has(2) ? f.r.add(y, f.value(2)) : y;
+       })},
+      {"rms_norm", "x, scale=, axis=, eps=", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         const auto axes = f.has(2) ? f.integers(2) : std::vector<std::int64_t>{-1};
+         const Value square = f.mean(f.r.mul(x, x), axes, true);
+         Value y = f.r.mul(x, f.apply(Op::Reciprocal, {f.apply(Op::Sqrt, {f.r.add(square, f.has(3) ? f.value(3) : f.constant(square, 1e-5))})}));
+         return f.has(1) ? f.r.mul(y, f.value(1)) : y;
+       })},
+      {"batch_norm", "x, mean, var, scale=, shift=, axis=, eps=", one([](Functions& f) {
+         const Value x = f.floating(f.value(0));
+         const auto rank = static_cast<std::int64_t>(f.r.shape(x).size());
+         const std::int64_t axis = f.integer(5, 1);
+         if (axis < -rank || axis >= rank) throw ShapeError(fmt::format("batch_norm: axis {} is out of range for {}", axis, f.r.describe(x)));
+         const std::int64_t extent = f.r.shape(x)[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)];
+         const auto along = [&](std::size_t i) {   // a parameter, one number for each index along the axis
+           const Value v = f.value(i);
+           if (f.r.shape(v).empty()) return v;
+           if (f.r.shape(v).size() != 1 || f.r.shape(v)[0] != extent)
+             throw ShapeError(fmt::format("batch_norm: `{}` must be of shape [{}], one number for each index along axis {} of {}, not {}", f.parameters[i], extent,
+                                          axis, f.r.describe(x), f.r.describe(v)));
+           Shape shape(static_cast<std::size_t>(axis < 0 ? -axis : rank - axis), 1);
+           shape[0] = extent;
+           return f.r.reshape(v, shape);
+         };
+         const Value variance = f.floating(along(2));
+         Value y = f.normalise(x, along(1), variance, f.value_or(6, variance, 1e-5));
+         if (f.has(3)) y = f.r.mul(y, along(3));
+         return f.has(4) ? f.r.add(y, along(4)) : y;
+       })},
+      {"mse", "a, b", one([](Functions& f) {
+         const Value d = f.r.sub(f.floating(f.value(0)), f.floating(f.value(1)));
+         return f.mean(f.r.mul(d, d), std::nullopt, false);
+       })},
+      // clang-format on
+  };
+  return table;
+}
+
+// Names of the language that this version does not have yet.
+// clang-format off
+constexpr std::string_view kLater[] = {
+    "erfc", "erfinv", "lgamma", "digamma", "uniform", "normal", "concat", "stack", "pad", "tile", "repeat", "roll", "argmax", "argmin",
+    "cumsum", "cumprod", "cummax", "cummin", "take", "take_along_axis", "scatter_add", "index_add", "matmul", "einsum", "dot", "outer",
+    "cross_entropy"};
+// clang-format on
+
+}  // namespace
+
+std::span<const std::string_view> operator_names() {
+  static const std::vector<std::string_view>& names = *[] {
+    auto* all = new std::vector<std::string_view>(std::begin(kLater), std::end(kLater));
+    for (const Row& row : rows()) all->push_back(row.name);
+    all->push_back("grad");
+    all->push_back("vjp");
+    std::sort(all->begin(), all->end());
+    all->erase(std::unique(all->begin(), all->end()), all->end());
+    return all;
+  }();
+  return names;
+}
+
+std::vector<std::pair<std::string_view, std::string_view>> operator_signatures() {
+  std::vector<std::pair<std::string_view, std::string_view>> all;
+  for (const Row& row : rows()) all.emplace_back(row.name, row.parameters);
+  return all;
+}
+
+std::vector<Value> Recorder::call(std::string_view name, std::span<const Argument> positional,
+                                  std::span<const std::pair<std::string, Argument>> keywords) {
+  static const auto& by_name = *[] {
+    auto* map = new std::unordered_map<std::string_view, const Row*>;
+    for (const Row& row : rows()) map->emplace(row.name, &row);
+    return map;
+  }();
+  const auto it = by_name.find(name);
+  if (it == by_name.end()) {
+    if (std::find(std::begin(kLater), std::end(kLater), name) != std::end(kLater))
+      throw UnsupportedError(fmt::format("{}: this operator is not in this version yet", name));
+    const std::string near = formula::nearest(name, operator_names());
+    throw NameError(fmt::format("there is no operator `{}`{}", name, near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
+  }
+  const Row& row = *it->second;
+  Functions f{*this, row.name, {}, {}};
+  std::vector<bool> optional;
+  for (std::string_view rest = row.parameters; !rest.empty();) {
+    const std::size_t comma = rest.find(',');
+    std::string_view p = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 2);
+    optional.push_back(p.ends_with('='));
+    f.parameters.push_back(p.ends_with('=') ? p.substr(0, p.size() - 1) : p);
+  }
+  const auto signature = [&] {
+    std::string text;
+    for (std::size_t i = 0; i < f.parameters.size(); ++i)
+      text += fmt::format("{}{}{}", i ? ", " : "", f.parameters[i], optional[i] ? "?" : "");
+    return fmt::format("{}({})", row.name, text);
+  };
+  if (positional.size() > f.parameters.size())
+    throw ValueError(fmt::format("{}: takes at most {} arguments, got {}: {}", name, f.parameters.size(), positional.size(), signature()));
+  std::vector<Argument> bound(f.parameters.size());
+  std::vector<bool> given(f.parameters.size(), false);
+  for (std::size_t i = 0; i < positional.size(); ++i) bound[i] = positional[i], given[i] = true;
+  for (const auto& [key, argument] : keywords) {
+    const auto at = std::find(f.parameters.begin(), f.parameters.end(), key);
+    if (at == f.parameters.end()) throw NameError(fmt::format("{}: there is no parameter `{}`: {}", name, key, signature()));
+    const auto i = static_cast<std::size_t>(at - f.parameters.begin());
+    if (given[i]) throw ValueError(fmt::format("{}: `{}` is given twice", name, key));
+    bound[i] = argument;
+    given[i] = true;
+  }
+  for (std::size_t i = 0; i < bound.size(); ++i)
+    if (!optional[i] && !given[i]) throw ValueError(fmt::format("{}: `{}` is missing: {}", name, f.parameters[i], signature()));
+  f.bound = bound;
+  return row.implementation(f);
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,653 @@
+// fuse: see fuse.h.
+#include "compiler/fuse.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+namespace onepass::compiler {
+
+using ir::Graph;
+using ir::List;
+using ir::ListId;
+using ir::Node;
+using ir::NodeId;
+using ir::Op;
+
+std::string_view text_of(Boundary b) {
+  switch (b) {
+    case Boundary::Inlined: return "inlined";
+    case Boundary::Output: return "output";
+    case Boundary::FullReduction: return "a full reduction whose result is needed everywhere";
+    case Boundary::OtherLoops: return "a reduction's result read by loops that do not share its rows";
+    case Boundary::OtherAxes: return "reductions over different axes meet";
+    case Boundary::ReductionOfReduction: return "a reduction of a reduction";
+    case Boundary::Recompute: return "recompute";
+    case Boundary::Unfused: return "unfused";
+  }
+  return "";
+}
+
+namespace {
+
+// Of a slice whose axis keeps its extent: the axis as it is, or backwards.
+bool is_whole(List attributes, List shape, std::size_t i) { return attributes[i] == 0 && attributes[shape.size() + i] == 1; }
+bool is_flip(List attributes, List shape, std::size_t i) { return attributes[i] == shape[i] - 1 && attributes[shape.size() + i] == -1; }
+
+// ------------------------------------------------------------------------------------------------ symbolic axes
+// Every axis of every node gets a symbol; elementwise operators unify those of their operands. A reshape that merges axes makes a
+// product symbol, so that a value and its flattened form still have one domain.
+class Symbols {
+ public:
+  explicit Symbols(const Graph& graph) : graph_(graph), axes_(graph.size()) {
+    parent_.push_back(0);  // symbol 0: an axis of extent 1
+    extent_.push_back(1);
+    factors_.emplace_back();
+    for (NodeId id = 0; id < graph.size(); ++id) visit(id);
+  }
+
+  // The axes of a node whose extent is not 1, products taken apart, each with its symbol.
+  std::vector<std::uint32_t> domain(NodeId id) {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t s : axes_[id]) expand(s, out);
+    return out;
+  }
+  // The same, products kept: what reductions and rows are compared by; one entry an axis, 0 for units.
+  std::uint32_t axis(NodeId id, std::size_t i) { return find(axes_[id][i]); }
+  std::size_t rank(NodeId id) const { return axes_[id].size(); }
+  std::int64_t extent(std::uint32_t symbol) const { return extent_[symbol]; }
+
+  void expand(std::uint32_t s, std::vector<std::uint32_t>& out) {
+    s = find(s);
+    if (s == 0) return;
+    if (factors_[s].empty()) out.push_back(s);
+    else
+      for (std::uint32_t f : std::vector(factors_[s])) expand(f, out);
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::vector<std::uint32_t>> axes_;
+  std::vector<std::uint32_t> parent_;
+  std::vector<std::int64_t> extent_;
+  std::vector<std::vector<std::uint32_t>> factors_;
+  std::map<std::vector<std::uint32_t>, std::uint32_t> products_;
+
+  std::uint32_t find(std::uint32_t s) {
+    while (parent_[s] != s) s = parent_[s] = parent_[parent_[s]];
+    return s;
+  }
+  std::uint32_t fresh(std::int64_t extent) {
+    if (extent == 1) return 0;
+    parent_.push_back(static_cast<std::uint32_t>(parent_.size()));
+    extent_.push_back(extent);
+    factors_.emplace_back();
+    return static_cast<std::uint32_t>(parent_.size() - 1);
+  }
+  void unify(std::uint32_t a, std::uint32_t b) {
+    a = find(a);
+    b = find(b);
+    if (a == b || a == 0 || b == 0) return;
+    if (!factors_[a].empty() && !factors_[b].empty() && factors_[a].size() == factors_[b].size()) {
+      bool same = true;
+      for (std::size_t i = 0; i < factors_[a].size(); ++i) same &= extent_[find(factors_[a][i])] == extent_[find(factors_[b][i])];
+      if (!same) return void(parent_[b] = a);
+      for (std::size_t i = 0; i < factors_[a].size(); ++i) unify(factors_[a][i], factors_[b][i]);
+    }
+    if (factors_[a].empty() && !factors_[b].empty()) std::swap(a, b);  // the one with factors stands for both
+    parent_[b] = a;
+  }
+  void visit(NodeId id) {
+    const Node node = graph_[id];
+    const List shape = graph_.list(node.shape), operands = graph_.operands(id), attributes = graph_.attributes(id);
+    std::vector<std::uint32_t>& axes = axes_[id];
+    axes.resize(shape.size());
+    const auto from = operands.empty() ? NodeId{0} : static_cast<NodeId>(operands[0]);
+    switch (ir::info(node.op).kind) {
+      case ir::OpKind::Source:
+        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
+        return;
+      case ir::OpKind::Primitive:
+      case ir::OpKind::Expanded:
+        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = axes_[from][i];
+        for (std::int64_t o : operands.subspan(1))
+          for (std::size_t i = 0; i < shape.size(); ++i) unify(axes[i], axes_[static_cast<std::size_t>(o)][i]);
+        return;
+      case ir::OpKind::Reduction:
+        for (std::size_t i = 0, k = 0; i < axes_[from].size(); ++i)
+          if (!std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) axes[k++] = axes_[from][i];
+        return;
+      case ir::OpKind::View: break;
+    }
+    const List in = graph_.shape(from);
+    switch (node.op) {
+      case Op::Permute:
+        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = axes_[from][static_cast<std::size_t>(attributes[i])];
+        return;
+      case Op::Broadcast:
+        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = in[i] == shape[i] ? axes_[from][i] : fresh(shape[i]);
+        return;
+      case Op::Slice:
+      case Op::Pad:
+        for (std::size_t i = 0; i < shape.size(); ++i)
+          axes[i] = in[i] == shape[i] && (is_whole(attributes, shape, i) || (node.op == Op::Slice && is_flip(attributes, shape, i)))
+                        ? axes_[from][i]
+                        : fresh(shape[i]);
+        return;
+      case Op::Reshape: reshape(axes, shape, axes_[from], in); return;
+      default:
+        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
+        return;
+    }
+  }
+  // Matches runs of axes with equal products, from the left; what splits without a known product gets fresh symbols.
+  void reshape(std::vector<std::uint32_t>& to, List to_shape, const std::vector<std::uint32_t>& from, List from_shape) {
+    if (std::find(to_shape.begin(), to_shape.end(), 0) != to_shape.end()) {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = fresh(to_shape[i]);
+      return;
+    }
+    std::size_t i = 0, j = 0;
+    while (i < to.size() || j < from.size()) {
+      if (i < to.size() && to_shape[i] == 1) {
+        to[i++] = 0;
+        continue;
+      }
+      if (j < from.size() && from_shape[j] == 1) {
+        ++j;
+        continue;
+      }
+      const std::size_t i0 = i, j0 = j;
+      std::int64_t a = to_shape[i++], b = from_shape[j++];
+      while (a != b)
+        if (a < b) a *= to_shape[i++];
+        else b *= from_shape[j++];
+      std::vector<std::uint32_t> parts;
+      for (std::size_t k = j0; k < j; ++k) expand(from[k], parts);
+      if (i - i0 == 1) {
+        if (parts.size() == 1) {
+          to[i0] = parts[0];
+          continue;
+        }
+        const auto [it, is_new] = products_.try_emplace(parts, 0);
+        if (is_new) {
+          it->second = fresh(a);
+          factors_[it->second] = parts;
+        }
+        to[i0] = it->second;
+        continue;
+      }
+      // several axes from one or several: known where the parts line up, fresh where they do not
+      std::size_t p = 0;
+      for (std::size_t k = i0; k < i; ++k) {
+        if (to_shape[k] == 1) {
+          to[k] = 0;
+          continue;
+        }
+        std::vector<std::uint32_t> mine;
+        std::int64_t n = 1;
+        while (p < parts.size() && n < to_shape[k]) n *= extent_[find(parts[p])], mine.push_back(parts[p++]);
+        if (n != to_shape[k]) {  // a split inside a part
+          for (std::size_t q = k; q < i; ++q) to[q] = fresh(to_shape[q]);
+          break;
+        }
+        if (mine.size() == 1) {
+          to[k] = mine[0];
+          continue;
+        }
+        const auto [it, is_new] = products_.try_emplace(mine, 0);
+        if (is_new) {
+          it->second = fresh(n);
+          factors_[it->second] = mine;
+        }
+        to[k] = it->second;
+      }
+    }
+  }
+};
+
+// ------------------------------------------------------------------------------------------------ rows
+// What a value's expression loops over when it holds reductions: the axes of the reductions' operand (as symbols, units left out),
+// which of them are reduced, and where each axis of the value lies among them.
+struct Rows {
+  struct Axis {
+    std::int8_t at = -1;     // position in `axes`; -1: the value does not depend on this axis
+    std::uint8_t count = 1;  // consecutive positions that it runs along: above 1 where a reshape merged them
+    bool flipped = false;    // backwards. Of kept axes only: along a reduced one a value may be read in any order
+    bool operator==(const Axis&) const = default;
+    std::uint64_t bits() const { return at < 0 ? 0 : ((std::uint64_t{1} << count) - 1) << at; }
+  };
+  bool any = false;
+  std::vector<std::uint32_t> axes;
+  std::uint64_t reduced = 0;
+  std::vector<Axis> at;  // of each axis of the node
+};
+
+constexpr int kRoundTrip = 32;  // primitives an element that cost about as much as storing a value and loading it again
+
+class Fuser {
+ public:
+  Fuser(const Graph& graph, const FuseOptions& options)
+      : graph_(graph), options_(options), symbols_(graph), rows_(graph.size()), level_(graph.size(), 0), cost_(graph.size(), 0) {
+    partition_.boundary.assign(graph.size(), Boundary::Inlined);
+    partition_.group_of.assign(graph.size(), Partition::kNoGroup);
+  }
+
+  Partition run() {
+    const std::uint32_t n = graph_.size();
+    output_.assign(n, false);
+    for (NodeId id : graph_.outputs) output_[id] = true;
+    count_costs();
+    find_recomputed();
+    for (NodeId id = 0; id < n; ++id) {
+      if (!needed_[id]) continue;
+      enter(id);
+      Boundary b = partition_.boundary[id];
+      if (options_.unfused && (ir::is_elementwise(graph_[id].op) || ir::is_reduction(graph_[id].op))) b = Boundary::Unfused;
+      if (output_[id] && b == Boundary::Inlined) b = Boundary::Output;
+      partition_.boundary[id] = b;
+      if (b != Boundary::Inlined) store(id);
+    }
+    // a value found to be a boundary only when a consumer was met was stored then, in a group of its own time
+    for (Group& g : partition_.groups) {
+      std::vector<std::pair<NodeId, std::vector<DomainAxes>>> sorted;
+      for (std::size_t r = 0; r < g.roots.size(); ++r) sorted.emplace_back(g.roots[r], std::move(g.axes[r]));
+      std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      for (std::size_t r = 0; r < g.roots.size(); ++r) {
+        g.roots[r] = sorted[r].first;
+        g.axes[r] = std::move(sorted[r].second);
+      }
+    }
+    return std::move(partition_);
+  }
+
+ private:
+  const Graph& graph_;
+  FuseOptions options_;
+  Symbols symbols_;
+  Partition partition_;
+  std::vector<Rows> rows_;
+  std::vector<std::uint32_t> level_;  // the first group that may compute this value: after the groups of the stored values it reads
+  std::vector<std::uint32_t> cost_;
+  std::vector<bool> output_, needed_, reduces_;  // wanted by the caller; reached from an output; holds a reduction
+  std::map<std::vector<std::uint32_t>, std::vector<std::pair<std::uint64_t, std::uint32_t>>> latest_;  // domain -> (reduced, last group)
+
+  // Primitives an element costs when its whole expression is computed again (saturating, shared parts counted each time).
+  void count_costs() {
+    needed_.assign(graph_.size(), false);
+    for (NodeId id : graph_.outputs) needed_[id] = true;
+    for (NodeId id = graph_.size(); id-- > 0;)
+      if (needed_[id])
+        for (std::int64_t o : graph_.operands(id)) needed_[static_cast<std::size_t>(o)] = true;
+    reduces_.assign(graph_.size(), false);
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      const Op op = graph_[id].op;
+      std::uint32_t c = ir::is_elementwise(op) ? ir::info(op).kind == ir::OpKind::Expanded ? 16
+                                                 : op == Op::Div || op == Op::Sqrt         ? 4
+                                                                                           : 1
+                                               : 0;
+      reduces_[id] = ir::is_reduction(op);
+      for (std::int64_t o : graph_.operands(id)) {
+        c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
+        if (reduces_[static_cast<std::size_t>(o)]) reduces_[id] = true;
+      }
+      cost_[id] = ir::is_reduction(op) ? 0 : c;
+    }
+  }
+
+  // Values read through several maps, or broadcast, whose recomputation costs more than a round trip: stored. From the outputs back.
+  void find_recomputed() {
+    if (options_.unfused) return;
+    constexpr std::size_t kMost = 64;
+    std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
+    for (NodeId id : graph_.outputs) maps[id].push_back(0);
+    for (NodeId id = graph_.size(); id-- > 0;) {
+      if (!needed_[id]) continue;
+      auto& mine = maps[id];
+      std::sort(mine.begin(), mine.end());
+      mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
+      const Node node = graph_[id];
+      const bool computed = ir::is_elementwise(node.op);
+      if (computed && mine.size() > 1 && cost_[id] * (mine.size() - 1) > kRoundTrip) {
+        partition_.boundary[id] = Boundary::Recompute;
+        mine.assign(1, 0);
+      }
+      if (ir::is_reduction(node.op)) mine.assign(1, 0);
+      for (std::int64_t o : graph_.operands(id)) {
+        auto& theirs = maps[static_cast<std::size_t>(o)];
+        const bool moves = ir::is_view(node.op) && node.op != Op::Reshape;
+        for (std::uint64_t m : mine) {
+          if (theirs.size() > kMost) break;
+          theirs.push_back(moves ? (m ^ (id + 1)) * 0x9E3779B97F4A7C15ull : m);
+        }
+      }
+      mine.clear();
+      mine.shrink_to_fit();
+      if (node.op == Op::Broadcast && repeats_outside(id)) {  // an expensive value: computed once, not once for every row
+        NodeId u = graph_.operand(id, 0);
+        while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
+        if (ir::is_elementwise(graph_[u].op) && !reduces_[u] && cost_[u] > kRoundTrip / 2) partition_.boundary[u] = Boundary::Recompute;
+      }
+    }
+  }
+  // Does the broadcast stretch an axis outside one that its operand has? Stretched inner axes cost nothing: the value is hoisted.
+  bool repeats_outside(NodeId id) const {
+    const List shape = graph_.shape(id), was = graph_.shape(graph_.operand(id, 0));
+    bool stretched = false;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] != was[i]) stretched = true;
+      else if (stretched && was[i] != 1) return true;
+    }
+    return false;
+  }
+
+  static bool same_rows(const Rows& a, const Rows& b) { return a.axes == b.axes && a.reduced == b.reduced; }
+
+  // Ends the group at the computed value behind `id` (through views), so that whoever asks reads it from memory.
+  void end_at(NodeId id, Boundary why) {
+    while (ir::is_view(graph_[id].op)) {
+      rows_[id] = {};
+      id = graph_.operand(id, 0);
+    }
+    if (partition_.boundary[id] == Boundary::Inlined || partition_.boundary[id] == Boundary::Output) {
+      const bool stored = partition_.group_of[id] != Partition::kNoGroup;
+      partition_.boundary[id] = why;
+      if (!stored) store(id);
+    }
+    barrier_of(id);
+  }
+  void barrier_of(NodeId id) { level_[id] = std::max(level_[id], partition_.group_of[id] + 1); }
+
+  bool is_barrier(NodeId id) const {
+    const Boundary b = partition_.boundary[id];
+    return b != Boundary::Inlined && b != Boundary::Output;
+  }
+
+  // The rows that a consumer sees in an operand: none behind a barrier.
+  const Rows& seen(NodeId id) const {
+    static const Rows kNone;
+    NodeId base = id;
+    while (ir::is_view(graph_[base].op)) base = graph_.operand(base, 0);
+    return is_barrier(base) ? kNone : rows_[id];
+  }
+  std::uint32_t level_of(NodeId id) const {
+    NodeId base = id;
+    while (ir::is_view(graph_[base].op)) base = graph_.operand(base, 0);
+    return level_[base];
+  }
+
+  void enter(NodeId id) {
+    const Node node = graph_[id];
+    if (ir::is_source(node.op)) return;
+    if (ir::is_view(node.op)) return view(id, node);
+    if (ir::is_reduction(node.op)) reduction(id, node);
+    else elementwise(id);
+    level_[id] = 0;
+    for (std::int64_t o : graph_.operands(id)) level_[id] = std::max(level_[id], level_of(static_cast<NodeId>(o)));
+  }
+
+  void view(NodeId id, const Node& node) {
+    const NodeId from = graph_.operand(id, 0);
+    const Rows& in = seen(from);
+    if (!in.any) return;
+    Rows out = in;
+    const List shape = graph_.list(node.shape), was = graph_.shape(from), attributes = graph_.attributes(id);
+    switch (node.op) {
+      case Op::Reshape:
+        if (!reshape_rows(in, was, out, shape)) return end_at(from, Boundary::OtherLoops);
+        break;
+      case Op::Slice:
+        for (std::size_t i = 0; i < shape.size(); ++i) {
+          if (out.at[i].at < 0 && shape[i] != 1) continue;  // the same everywhere along it
+          if (was[i] != shape[i] || !(is_whole(attributes, shape, i) || is_flip(attributes, shape, i)))
+            return end_at(from, Boundary::OtherLoops);
+          if (shape[i] == 1 || is_whole(attributes, shape, i) || !(out.at[i].bits() & ~in.reduced)) continue;
+          if (out.at[i].count > 1) return end_at(from, Boundary::OtherLoops);
+          out.at[i].flipped = !out.at[i].flipped;
+        }
+        break;
+      case Op::Permute:
+        for (std::size_t i = 0; i < shape.size(); ++i) out.at[i] = in.at[static_cast<std::size_t>(attributes[i])];
+        break;
+      case Op::Broadcast:
+        for (std::size_t i = 0; i < shape.size(); ++i)
+          if (shape[i] != was[i]) out.at[i] = {};
+        break;
+      default: return end_at(from, Boundary::OtherLoops);
+    }
+    rows_[id] = std::move(out);
+  }
+
+  // Units come and go; axes that follow each other in the rows are merged, and such ones split again.
+  bool reshape_rows(const Rows& in, List was, Rows& out, List shape) const {
+    out.at.assign(shape.size(), {});
+    std::size_t i = 0, j = 0;
+    while (i < shape.size() || j < was.size()) {
+      if (i < shape.size() && shape[i] == 1) {
+        ++i;
+        continue;
+      }
+      if (j < was.size() && was[j] == 1) {
+        ++j;
+        continue;
+      }
+      if (i == shape.size() || j == was.size() || shape[i] == 0 || was[j] == 0) {
+        if (i < shape.size() && j < was.size() && shape[i] == was[j]) {
+          out.at[i++] = in.at[j++];
+          continue;
+        }
+        return false;
+      }
+      if (shape[i] == was[j]) {
+        out.at[i++] = in.at[j++];
+        continue;
+      }
+      Rows::Axis axis = in.at[j];
+      if (axis.at < 0 || axis.flipped) return false;
+      std::int64_t extent = was[j++];
+      if (extent < shape[i]) {
+        for (; j < was.size() && extent < shape[i]; extent *= was[j++]) {
+          if (was[j] == 1) continue;
+          if (in.at[j].at != axis.at + axis.count || in.at[j].flipped) return false;
+          axis.count = static_cast<std::uint8_t>(axis.count + in.at[j].count);
+        }
+        if (extent != shape[i]) return false;
+        out.at[i++] = axis;
+        continue;
+      }
+      std::int64_t done = 1;
+      for (; i < shape.size() && done < extent; done *= shape[i++]) {
+        if (shape[i] == 1) continue;
+        Rows::Axis part{axis.at, 0, false};
+        std::int64_t e = 1;
+        while (e < shape[i] && part.count < axis.count) e *= symbols_.extent(in.axes[static_cast<std::size_t>(axis.at + part.count++)]);
+        if (e != shape[i]) return false;
+        axis.at = static_cast<std::int8_t>(axis.at + part.count);
+        axis.count = static_cast<std::uint8_t>(axis.count - part.count);
+        out.at[i] = part;
+      }
+      if (done != extent) return false;
+    }
+    return true;
+  }
+
+  void reduction(NodeId id, const Node& node) {
+    const NodeId from = graph_.operand(id, 0);
+    const List attributes = graph_.list(node.attributes), shape = graph_.shape(from);
+    if (graph_.elements(from) == graph_.elements(id)) return view(id, {Op::Reshape, node.dtype, node.shape});  // over axes of extent 1
+    Rows mine;
+    mine.any = true;
+    std::vector<std::int8_t> position(shape.size(), -1);
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      const bool reduced = std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i));
+      if (shape[i] != 1) {
+        position[i] = static_cast<std::int8_t>(mine.axes.size());
+        if (reduced) mine.reduced |= std::uint64_t{1} << mine.axes.size();
+        mine.axes.push_back(symbols_.axis(from, i));
+      }
+      if (!reduced) mine.at.push_back({position[i]});
+    }
+    if (const Rows& in = seen(from); in.any) {
+      bool full = in.at.size() == shape.size();
+      std::uint64_t present = 0;
+      for (std::size_t i = 0; full && i < shape.size(); ++i) {
+        present |= in.at[i].bits();
+        full = shape[i] == 1 || in.at[i] == Rows::Axis{position[i]};
+      }
+      full = full && present == (std::uint64_t{1} << in.axes.size()) - 1;
+      if (!full) end_at(from, Boundary::ReductionOfReduction);
+      else if (!same_rows(in, mine)) end_at(from, Boundary::OtherAxes);
+    }
+    rows_[id] = std::move(mine);
+  }
+
+  void elementwise(NodeId id) {
+    const List operands = graph_.operands(id), shape = graph_.shape(id);
+    Rows rows;
+    for (std::int64_t o : operands) {
+      const auto from = static_cast<NodeId>(o);
+      const Rows& in = seen(from);
+      if (!in.any) continue;
+      if (!rows.any) {
+        rows = in;
+        continue;
+      }
+      bool fits = same_rows(rows, in);
+      for (std::size_t i = 0; fits && i < shape.size(); ++i) fits = rows.at[i].at < 0 || in.at[i].at < 0 || rows.at[i] == in.at[i];
+      if (!fits) {
+        end_at(from, Boundary::OtherAxes);
+        continue;
+      }
+      for (std::size_t i = 0; i < shape.size(); ++i)
+        if (rows.at[i].at < 0) rows.at[i] = in.at[i];
+    }
+    if (!rows.any) return;
+    // The axes that no operand with rows has must be the rows' own remaining axes.
+    std::uint64_t present = 0;
+    for (const Rows::Axis& axis : rows.at) present |= axis.bits();
+    const std::uint64_t all = (std::uint64_t{1} << rows.axes.size()) - 1, kept = all & ~rows.reduced;
+    bool fits = true;
+    std::size_t next = 0;
+    for (std::size_t i = 0; fits && i < shape.size(); ++i) {
+      if (shape[i] == 1) continue;
+      if (rows.at[i].at >= 0) {
+        next = static_cast<std::size_t>(rows.at[i].at + rows.at[i].count);
+        continue;
+      }
+      while (next < rows.axes.size() && (present >> next & 1)) ++next;
+      fits = next < rows.axes.size() && symbols_.axis(id, i) == rows.axes[next];
+      if (fits) {
+        rows.at[i] = {static_cast<std::int8_t>(next)};
+        present |= std::uint64_t{1} << next++;
+      }
+    }
+    const bool row_level = (present & rows.reduced) == 0, full = present == all;
+    if (!fits || (!row_level && !full) || (row_level && present != kept)) {
+      for (std::int64_t o : operands)
+        if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
+      return;
+    }
+    if (full && !row_level && kept == 0) {
+      for (std::int64_t o : operands)
+        if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::FullReduction);
+      return;
+    }
+    rows_[id] = std::move(rows);
+  }
+
+  // Gives a stored value its group: the last one of its domain that may still compute it, else a new one.
+  void store(NodeId id) {
+    NodeId base = id;
+    while (ir::is_view(graph_[base].op)) base = graph_.operand(base, 0);
+    if (base != id && rows_[id].any && !covers(rows_[id], graph_.shape(id))) end_at(base, Boundary::OtherLoops);
+    std::vector<std::uint32_t> domain;
+    std::vector<DomainAxes> axes(graph_.shape(id).size());
+    std::uint64_t reduced = 0;
+    const Rows& rows = seen_root(id, base);
+    if (!rows.any) {
+      for (std::size_t i = 0; i < axes.size(); ++i) {
+        axes[i].first = static_cast<std::uint8_t>(domain.size());
+        symbols_.expand(symbols_.axis(id, i), domain);
+        axes[i].count = static_cast<std::uint8_t>(domain.size() - axes[i].first);
+      }
+    } else {
+      std::vector<std::size_t> begin;
+      for (std::size_t p = 0; p < rows.axes.size(); ++p) {
+        begin.push_back(domain.size());
+        symbols_.expand(rows.axes[p], domain);
+        if (rows.reduced >> p & 1)
+          for (std::size_t k = begin[p]; k < domain.size(); ++k) reduced |= std::uint64_t{1} << k;
+      }
+      begin.push_back(domain.size());
+      for (std::size_t i = 0; i < axes.size(); ++i)
+        if (const Rows::Axis& axis = rows.at[i]; axis.at >= 0) {
+          const std::size_t first = begin[static_cast<std::size_t>(axis.at)], end = begin[static_cast<std::size_t>(axis.at + axis.count)];
+          axes[i] = {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(end - first), axis.flipped};
+        }
+    }
+    const std::uint32_t level = base != id && is_barrier(base) ? partition_.group_of[base] + 1 : level_[base];
+    std::uint32_t group = Partition::kNoGroup;
+    auto& candidates = latest_[domain];
+    if (!options_.unfused) {
+      // a map joins reductions over its domain, and they a map's
+      for (auto& [their_reduced, g] : candidates) {
+        if (g < level || (their_reduced != reduced && their_reduced != 0 && reduced != 0)) continue;
+        if (their_reduced == 0) partition_.groups[g].reduced = their_reduced = reduced;
+        group = g;
+        break;
+      }
+    }
+    if (group == Partition::kNoGroup) {
+      group = static_cast<std::uint32_t>(partition_.groups.size());
+      Group g;
+      for (std::uint32_t s : domain) g.domain.push_back(symbols_.extent(s));
+      g.reduced = reduced;
+      partition_.groups.push_back(std::move(g));
+      const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const auto& c) { return c.first == reduced; });
+      if (same != candidates.end()) same->second = group;
+      else candidates.emplace_back(reduced, group);
+    }
+    partition_.groups[group].roots.push_back(id);
+    partition_.groups[group].axes.push_back(std::move(axes));
+    partition_.group_of[id] = group;
+    if (is_barrier(id)) barrier_of(id);
+  }
+  // The rows by which a stored value is computed: those of its own expression; none for a view of what another group stored.
+  const Rows& seen_root(NodeId id, NodeId base) const {
+    static const Rows kNone;
+    return id != base && is_barrier(base) ? kNone : rows_[id];
+  }
+  // Does the value vary along every axis it has, and along all of the rows' kept axes or all axes?
+  static bool covers(const Rows& rows, List shape) {
+    std::uint64_t present = 0;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] == 1) continue;
+      if (rows.at[i].at < 0) return false;
+      present |= rows.at[i].bits();
+    }
+    const std::uint64_t all = (std::uint64_t{1} << rows.axes.size()) - 1;
+    return present == all || present == (all & ~rows.reduced);
+  }
+};
+
+}  // namespace
+
+Partition fuse(const Graph& graph, const FuseOptions& options) { return Fuser(graph, options).run(); }
+
+std::string print(const Graph& graph, const Partition& partition) {
+  std::string out;
+  for (std::size_t g = 0; g < partition.groups.size(); ++g) {
+    const Group& group = partition.groups[g];
+    std::string domain;
+    for (std::size_t i = 0; i < group.domain.size(); ++i)
+      domain += fmt::format("{}{}{}", i ? ", " : "", group.domain[i], group.reduced >> i & 1 ? " (reduced)" : "");
+    out += fmt::format("group {}: [{}]\n", g, domain);
+    for (NodeId id : group.roots)
+      out += fmt::format("  stores %{} {} {}: {}\n", id, ir::info(graph[id].op).text, name_of(graph[id].dtype),
+                         text_of(partition.boundary[id]));
+  }
+  return out;
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,25 @@
+// Loads an object file that `generate` made into executable memory: a small loader for self-contained ELF objects, so that neither a fresh
+// kernel nor one from disk needs a linker or LLVM.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "compiler/plan/schedule.h"
+
+namespace onepass::compiler {
+
+class KernelObject {
+ public:
+  /// InternalError where the object is not what `generate` makes (checked: sections, symbols, relocations, bounds).
+  static std::shared_ptr<const KernelObject> load(std::string_view object);
+  KernelFunction function() const { return function_; }
+  std::size_t bytes() const { return bytes_; }
+  virtual ~KernelObject() = default;
+
+ protected:
+  KernelFunction function_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace onepass::compiler

@@ -1,0 +1,478 @@
+// KernelBuilder: see builder.h. Meanings are those of ir/meaning.h to the bit.
+#include "compiler/llvm/builder.h"
+
+#include <cmath>
+#include <functional>
+#include <unordered_map>
+
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/MDBuilder.h>
+
+#include "onepass/error.h"
+
+namespace onepass::compiler {
+
+using ir::Op;
+using llvm::Value;
+
+llvm::Type* KernelBuilder::type(DType dtype, unsigned width) {
+  llvm::Type* t = nullptr;
+  switch (dtype) {
+    case DType::Bool: t = b.getInt1Ty(); break;
+    case DType::I8:
+    case DType::U8: t = b.getInt8Ty(); break;
+    case DType::I16:
+    case DType::U16: t = b.getInt16Ty(); break;
+    case DType::I32:
+    case DType::U32: t = b.getInt32Ty(); break;
+    case DType::I64:
+    case DType::U64: t = b.getInt64Ty(); break;
+    case DType::F16:
+    case DType::BF16:
+    case DType::F32: t = b.getFloatTy(); break;  // halves are kept in f32 inside a program
+    case DType::F64: t = b.getDoubleTy(); break;
+  }
+  return width ? llvm::FixedVectorType::get(t, width) : t;
+}
+
+unsigned KernelBuilder::width_of(Value* v) const {
+  if (auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType())) return t->getNumElements();
+  return 0;
+}
+
+Value* KernelBuilder::constant(DType dtype, std::uint64_t bits, unsigned width) {
+  llvm::Constant* c = nullptr;
+  if (dtype == DType::F64) c = llvm::ConstantFP::get(b.getDoubleTy(), llvm::APFloat(llvm::APFloat::IEEEdouble(), llvm::APInt(64, bits)));
+  else if (is_float(dtype)) c = llvm::ConstantFP::get(b.getFloatTy(), llvm::APFloat(llvm::APFloat::IEEEsingle(), llvm::APInt(32, bits)));
+  else c = llvm::ConstantInt::get(b.getContext(), llvm::APInt(dtype == DType::Bool ? 1 : static_cast<unsigned>(8 * size_of(dtype)), bits));
+  return width ? llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(width), c) : c;
+}
+
+Value* KernelBuilder::number(Typed like, double value) {
+  return constant(like.dtype, ir::bits_of(like.dtype, value), width_of(like.value));
+}
+Value* KernelBuilder::integer(Typed like, std::uint64_t bits) {
+  const std::uint64_t mask = size_of(like.dtype) == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << (8 * size_of(like.dtype))) - 1;
+  return constant(like.dtype, bits & mask, width_of(like.value));
+}
+
+Value* KernelBuilder::bits_of(Typed a) {
+  const DType as = a.dtype == DType::F64 ? DType::U64 : DType::U32;
+  return b.CreateBitCast(a.value, type(as, width_of(a.value)));
+}
+
+Value* KernelBuilder::intrinsic(llvm::Intrinsic::ID id, std::initializer_list<Value*> operands) {
+  return b.CreateIntrinsic(id, {(*operands.begin())->getType()}, llvm::ArrayRef<Value*>(operands.begin(), operands.size()));
+}
+
+Value* KernelBuilder::neg(Typed a) { return is_float(a.dtype) ? b.CreateFNeg(a.value) : b.CreateNeg(a.value); }
+Value* KernelBuilder::abs(Typed a) {
+  if (is_float(a.dtype)) return intrinsic(llvm::Intrinsic::fabs, {a.value});
+  if (!is_signed_integer(a.dtype)) return a.value;
+  return b.CreateSelect(b.CreateICmpSLT(a.value, integer(a, 0)), b.CreateNeg(a.value), a.value);
+}
+Value* KernelBuilder::sign(Typed a) {
+  if (is_float(a.dtype)) {
+    Value* down = b.CreateSelect(b.CreateFCmpOLT(a.value, number(a, 0)), number(a, -1), a.value);
+    return b.CreateSelect(b.CreateFCmpOGT(a.value, number(a, 0)), number(a, 1), down);
+  }
+  Value* up = b.CreateSelect(b.CreateICmpNE(a.value, integer(a, 0)), integer(a, 1), integer(a, 0));
+  if (!is_signed_integer(a.dtype)) return up;
+  return b.CreateSelect(b.CreateICmpSLT(a.value, integer(a, 0)), integer(a, ~std::uint64_t{0}), up);
+}
+Value* KernelBuilder::add(Typed a, Typed c) { return is_float(a.dtype) ? b.CreateFAdd(a.value, c.value) : b.CreateAdd(a.value, c.value); }
+Value* KernelBuilder::sub(Typed a, Typed c) { return is_float(a.dtype) ? b.CreateFSub(a.value, c.value) : b.CreateSub(a.value, c.value); }
+Value* KernelBuilder::mul(Typed a, Typed c) { return is_float(a.dtype) ? b.CreateFMul(a.value, c.value) : b.CreateMul(a.value, c.value); }
+Value* KernelBuilder::div(Typed a, Typed c) { return b.CreateFDiv(a.value, c.value); }
+Value* KernelBuilder::reciprocal(Typed a) { return b.CreateFDiv(number(a, 1), a.value); }
+Value* KernelBuilder::fma(Typed x, Typed y, Typed z) { return intrinsic(llvm::Intrinsic::fma, {x.value, y.value, z.value}); }
+Value* KernelBuilder::sqrt(Typed a) { return intrinsic(llvm::Intrinsic::sqrt, {a.value}); }
+Value* KernelBuilder::floor(Typed a) { return intrinsic(llvm::Intrinsic::floor, {a.value}); }
+Value* KernelBuilder::ceil(Typed a) { return intrinsic(llvm::Intrinsic::ceil, {a.value}); }
+Value* KernelBuilder::trunc(Typed a) { return intrinsic(llvm::Intrinsic::trunc, {a.value}); }
+Value* KernelBuilder::round(Typed a) { return intrinsic(llvm::Intrinsic::roundeven, {a.value}); }
+Value* KernelBuilder::copysign(Typed a, Typed c) { return intrinsic(llvm::Intrinsic::copysign, {a.value, c.value}); }
+Value* KernelBuilder::mul0(Typed a, Typed c) {
+  return b.CreateSelect(b.CreateFCmpOEQ(a.value, number(a, 0)), number(a, 0), b.CreateFMul(a.value, c.value));
+}
+
+// The integer divisor with 1 in the lanes where dividing would trap, and which lanes these are.
+void KernelBuilder::safe_divisor(Typed a, Typed c, Value*& divisor, Value*& zero, Value*& wraps) {
+  zero = b.CreateICmpEQ(c.value, integer(c, 0));
+  wraps = nullptr;
+  Value* bad = zero;
+  if (is_signed_integer(a.dtype)) {
+    wraps = b.CreateICmpEQ(c.value, integer(c, ~std::uint64_t{0}));
+    bad = b.CreateOr(bad, wraps);
+  }
+  divisor = b.CreateSelect(bad, integer(c, 1), c.value);
+}
+
+Value* KernelBuilder::floor_div(Typed a, Typed c) {
+  if (!is_float(a.dtype)) {
+    Value *d, *zero, *wraps;
+    safe_divisor(a, c, d, zero, wraps);
+    if (!is_signed_integer(a.dtype)) return b.CreateSelect(zero, integer(a, 0), b.CreateUDiv(a.value, d));
+    Value* q = b.CreateSDiv(a.value, d);
+    Value* r = b.CreateSub(a.value, b.CreateMul(q, d));
+    Value* rounds = b.CreateAnd(b.CreateICmpNE(r, integer(a, 0)), b.CreateICmpSLT(b.CreateXor(r, d), integer(a, 0)));
+    q = b.CreateSelect(rounds, b.CreateSub(q, integer(a, 1)), q);
+    q = b.CreateSelect(wraps, b.CreateNeg(a.value), q);
+    return b.CreateSelect(zero, integer(a, 0), q);
+  }
+  // ir/meaning.h says why this is the floor of the exact quotient
+  Value* q = b.CreateFDiv(a.value, c.value);
+  const Typed f{intrinsic(llvm::Intrinsic::floor, {q}), a.dtype};
+  const Typed fb{bits_of(f), a.dtype == DType::F64 ? DType::U64 : DType::U32};
+  Value* step = b.CreateSelect(b.CreateFCmpOGT(f.value, number(f, 0)), integer(fb, ~std::uint64_t{0}), integer(fb, 1));
+  Value* below = b.CreateBitCast(b.CreateAdd(fb.value, step), f.value->getType());
+  Value* half_gap = b.CreateFMul(b.CreateFSub(f.value, below), number(f, 0.5));
+  Value* h = b.CreateSelect(b.CreateFCmpOGT(half_gap, number(f, 1)), half_gap, number(f, 1));
+  Value* r = intrinsic(llvm::Intrinsic::fma, {b.CreateFNeg(f.value), c.value, a.value});
+  Value* s = intrinsic(llvm::Intrinsic::fma, {c.value, b.CreateFSub(h, number(f, 1)), r});
+  Value* above = b.CreateSelect(b.CreateFCmpOLT(c.value, number(c, 0)), b.CreateFCmpOGT(s, number(a, 0)), b.CreateFCmpOLT(s, number(a, 0)));
+  return b.CreateSelect(b.CreateAnd(b.CreateFCmpOEQ(q, f.value), above), b.CreateFSub(f.value, h), f.value);
+}
+
+Value* KernelBuilder::remainder(Typed a, Typed c) {
+  if (is_float(a.dtype)) return float_remainder(a, c, false);
+  Value *d, *zero, *wraps;
+  safe_divisor(a, c, d, zero, wraps);
+  if (!is_signed_integer(a.dtype)) return b.CreateSelect(zero, integer(a, 0), b.CreateURem(a.value, d));
+  Value* r = b.CreateSRem(a.value, d);
+  Value* moves = b.CreateAnd(b.CreateICmpNE(r, integer(a, 0)), b.CreateICmpSLT(b.CreateXor(r, d), integer(a, 0)));
+  r = b.CreateSelect(moves, b.CreateAdd(r, d), r);
+  return b.CreateSelect(b.CreateOr(zero, wraps), integer(a, 0), r);
+}
+
+Value* KernelBuilder::fmod(Typed a, Typed c) {
+  if (is_float(a.dtype)) return float_remainder(a, c, true);
+  Value *d, *zero, *wraps;
+  safe_divisor(a, c, d, zero, wraps);
+  if (!is_signed_integer(a.dtype)) return b.CreateSelect(zero, integer(a, 0), b.CreateURem(a.value, d));
+  return b.CreateSelect(b.CreateOr(zero, wraps), integer(a, 0), b.CreateSRem(a.value, d));
+}
+
+// By squaring, as long as any lane's exponent has bits left.
+Value* KernelBuilder::integer_pow(Typed a, Typed c) {
+  Value* exponent = c.value;
+  Value* negative = nullptr;
+  if (is_signed_integer(a.dtype)) {
+    negative = b.CreateICmpSLT(c.value, integer(c, 0));
+    exponent = b.CreateSelect(negative, integer(c, 0), c.value);
+  }
+  llvm::Function* function = b.GetInsertBlock()->getParent();
+  llvm::BasicBlock* before = b.GetInsertBlock();
+  llvm::BasicBlock* loop = llvm::BasicBlock::Create(b.getContext(), "pow", function);
+  llvm::BasicBlock* body = llvm::BasicBlock::Create(b.getContext(), "pow.step", function);
+  llvm::BasicBlock* after = llvm::BasicBlock::Create(b.getContext(), "pow.end", function);
+  b.CreateBr(loop);
+  b.SetInsertPoint(loop);
+  llvm::PHINode* y = b.CreatePHI(a.value->getType(), 2);
+  llvm::PHINode* x = b.CreatePHI(a.value->getType(), 2);
+  llvm::PHINode* n = b.CreatePHI(a.value->getType(), 2);
+  y->addIncoming(integer(a, 1), before);
+  x->addIncoming(a.value, before);
+  n->addIncoming(exponent, before);
+  Value* more = b.CreateICmpNE(n, integer(a, 0));
+  b.CreateCondBr(width_of(a.value) ? b.CreateOrReduce(more) : more, body, after);
+  b.SetInsertPoint(body);
+  Value* odd = b.CreateICmpNE(b.CreateAnd(n, integer(a, 1)), integer(a, 0));
+  y->addIncoming(b.CreateSelect(odd, b.CreateMul(y, x), y), body);
+  x->addIncoming(b.CreateMul(x, x), body);
+  n->addIncoming(b.CreateLShr(n, integer(a, 1)), body);
+  b.CreateBr(loop);
+  b.SetInsertPoint(after);
+  if (!negative) return y;
+  Value* even = b.CreateICmpEQ(b.CreateAnd(c.value, integer(c, 1)), integer(c, 0));
+  Value* one = b.CreateICmpEQ(a.value, integer(a, 1));
+  Value* minus_one = b.CreateICmpEQ(a.value, integer(a, ~std::uint64_t{0}));
+  Value* unit =
+      b.CreateSelect(b.CreateOr(one, b.CreateAnd(minus_one, even)), integer(a, 1), b.CreateSelect(minus_one, a.value, integer(a, 0)));
+  return b.CreateSelect(negative, unit, y);
+}
+
+// The exact remainder by long division of the significands, one bit a step, as long as any lane has steps left; then the divisor's sign.
+Value* KernelBuilder::float_remainder(Typed a, Typed c, bool dividend_sign) {
+  const bool wide = a.dtype == DType::F64;
+  const DType unsigned_type = wide ? DType::U64 : DType::U32, signed_type = wide ? DType::I64 : DType::I32;
+  const unsigned digits = wide ? 52 : 23, width = width_of(a.value);
+  const std::int64_t bias = wide ? 1023 : 127;
+  llvm::Type* integers = type(unsigned_type, width);
+  const Typed like{llvm::Constant::getNullValue(integers), unsigned_type};
+  const auto k = [&](std::int64_t v) { return integer(like, static_cast<std::uint64_t>(v)); };
+  const std::uint64_t magnitude_mask = wide ? 0x7fffffffffffffffull : 0x7fffffffull,
+                      infinity = wide ? 0x7ff0000000000000ull : 0x7f800000ull;
+  Value* x = b.CreateAnd(bits_of(a), integer(like, magnitude_mask));
+  Value* y = b.CreateAnd(bits_of(c), integer(like, magnitude_mask));
+  // a finite, b not zero and not NaN: else the answer is NaN, and the loop is given 0 and 1
+  Value* valid = b.CreateAnd(b.CreateICmpULT(x, integer(like, infinity)),
+                             b.CreateAnd(b.CreateICmpNE(y, k(0)), b.CreateICmpULE(y, integer(like, infinity))));
+  Value* finite = b.CreateICmpULT(y, integer(like, infinity));
+  Value* divides = b.CreateAnd(valid, finite);
+  x = b.CreateSelect(divides, x, k(0));
+  y = b.CreateSelect(divides, y, k(1));
+  // significand and exponent, subnormals normalised so that both have their leading bit at `digits`
+  const auto split = [&](Value* v, Value*& significand, Value*& exponent) {
+    Value* e = b.CreateLShr(v, k(digits));
+    Value* m = b.CreateAnd(v, k((std::int64_t{1} << digits) - 1));
+    Value* subnormal = b.CreateICmpEQ(e, k(0));
+    m = b.CreateSelect(subnormal, m, b.CreateOr(m, k(std::int64_t{1} << digits)));
+    Value* zeros = b.CreateIntrinsic(llvm::Intrinsic::ctlz, {integers}, {m, b.getInt1(false)});
+    Value* shift = b.CreateSub(zeros, k(wide ? 11 : 8));
+    shift = b.CreateSelect(b.CreateICmpEQ(m, k(0)), k(0), shift);
+    significand = b.CreateShl(m, shift);
+    exponent = b.CreateSub(b.CreateSelect(subnormal, k(1), e), shift);
+  };
+  Value *mx, *ex, *my, *ey;
+  split(x, mx, ex);
+  split(y, my, ey);
+  Value* steps = b.CreateSub(ex, ey);  // below 0: already smaller
+  llvm::Function* function = b.GetInsertBlock()->getParent();
+  llvm::BasicBlock* before = b.GetInsertBlock();
+  llvm::BasicBlock* loop = llvm::BasicBlock::Create(b.getContext(), "remainder", function);
+  llvm::BasicBlock* body = llvm::BasicBlock::Create(b.getContext(), "remainder.step", function);
+  llvm::BasicBlock* after = llvm::BasicBlock::Create(b.getContext(), "remainder.end", function);
+  b.CreateBr(loop);
+  b.SetInsertPoint(loop);
+  llvm::PHINode* m = b.CreatePHI(integers, 2);
+  llvm::PHINode* n = b.CreatePHI(integers, 2);
+  m->addIncoming(mx, before);
+  n->addIncoming(steps, before);
+  Value* more = b.CreateICmpSGT(n, k(0));
+  b.CreateCondBr(width ? b.CreateOrReduce(more) : more, body, after);
+  b.SetInsertPoint(body);
+  Value* less = b.CreateSub(m, my);
+  Value* next = b.CreateShl(b.CreateSelect(b.CreateICmpUGE(m, my), less, m), k(1));
+  m->addIncoming(b.CreateSelect(more, next, m), body);
+  n->addIncoming(b.CreateSelect(more, b.CreateSub(n, k(1)), n), body);
+  b.CreateBr(loop);
+  b.SetInsertPoint(after);
+  Value* smaller = b.CreateICmpSLT(steps, k(0));
+  Value* last = b.CreateSelect(b.CreateICmpUGE(m, my), b.CreateSub(m, my), m);
+  // significand * 2^(exponent of y), in two exact factors
+  Value* value = b.CreateUIToFP(last, a.value->getType());
+  Value* power = b.CreateSub(ey, k(bias + digits));
+  const Typed power_typed{power, signed_type};
+  Value* low = constant(signed_type, static_cast<std::uint64_t>(1 - bias) & (wide ? ~std::uint64_t{0} : 0xffffffffull), width);
+  Value* first = b.CreateSelect(b.CreateICmpSLT(power, low), low, power);
+  Value* second = b.CreateSub(power_typed.value, first);
+  const auto two_to = [&](Value* e) { return b.CreateBitCast(b.CreateShl(b.CreateAdd(e, k(bias)), k(digits)), a.value->getType()); };
+  value = b.CreateFMul(b.CreateFMul(value, two_to(first)), two_to(second));
+  Value* magnitude =
+      b.CreateSelect(b.CreateOr(smaller, b.CreateAnd(valid, b.CreateNot(finite))), intrinsic(llvm::Intrinsic::fabs, {a.value}), value);
+  Value* r = intrinsic(llvm::Intrinsic::copysign, {magnitude, a.value});
+  if (dividend_sign) return b.CreateSelect(valid, r, number(a, std::numeric_limits<double>::quiet_NaN()));
+  Value* is_zero = b.CreateFCmpOEQ(r, number(a, 0));
+  Value* negative_r = b.CreateFCmpOLT(r, number(a, 0));
+  Value* negative_c = b.CreateFCmpOLT(c.value, number(a, 0));
+  Value* moved = b.CreateSelect(b.CreateXor(negative_r, negative_c), b.CreateFAdd(r, c.value), r);
+  Value* out = b.CreateSelect(is_zero, intrinsic(llvm::Intrinsic::copysign, {r, c.value}), moved);
+  return b.CreateSelect(valid, out, number(a, std::numeric_limits<double>::quiet_NaN()));
+}
+
+Value* KernelBuilder::maximum(Typed a, Typed c) {
+  if (is_float(a.dtype)) return intrinsic(llvm::Intrinsic::maximum, {a.value, c.value});
+  if (a.dtype == DType::Bool) return b.CreateOr(a.value, c.value);
+  return intrinsic(is_signed_integer(a.dtype) ? llvm::Intrinsic::smax : llvm::Intrinsic::umax, {a.value, c.value});
+}
+Value* KernelBuilder::minimum(Typed a, Typed c) {
+  if (is_float(a.dtype)) return intrinsic(llvm::Intrinsic::minimum, {a.value, c.value});
+  if (a.dtype == DType::Bool) return b.CreateAnd(a.value, c.value);
+  return intrinsic(is_signed_integer(a.dtype) ? llvm::Intrinsic::smin : llvm::Intrinsic::umin, {a.value, c.value});
+}
+
+Value* KernelBuilder::equal(Typed a, Typed c) {
+  return is_float(a.dtype) ? b.CreateFCmpOEQ(a.value, c.value) : b.CreateICmpEQ(a.value, c.value);
+}
+Value* KernelBuilder::not_equal(Typed a, Typed c) {
+  return is_float(a.dtype) ? b.CreateFCmpUNE(a.value, c.value) : b.CreateICmpNE(a.value, c.value);
+}
+Value* KernelBuilder::less(Typed a, Typed c) {
+  if (is_float(a.dtype)) return b.CreateFCmpOLT(a.value, c.value);
+  return is_signed_integer(a.dtype) ? b.CreateICmpSLT(a.value, c.value) : b.CreateICmpULT(a.value, c.value);
+}
+Value* KernelBuilder::less_equal(Typed a, Typed c) {
+  if (is_float(a.dtype)) return b.CreateFCmpOLE(a.value, c.value);
+  return is_signed_integer(a.dtype) ? b.CreateICmpSLE(a.value, c.value) : b.CreateICmpULE(a.value, c.value);
+}
+Value* KernelBuilder::isnan(Typed a) { return b.CreateFCmpUNO(a.value, a.value); }
+Value* KernelBuilder::isinf(Typed a) {
+  return b.CreateFCmpOEQ(intrinsic(llvm::Intrinsic::fabs, {a.value}), number(a, std::numeric_limits<double>::infinity()));
+}
+Value* KernelBuilder::isfinite(Typed a) {
+  return b.CreateFCmpOLT(intrinsic(llvm::Intrinsic::fabs, {a.value}), number(a, std::numeric_limits<double>::infinity()));
+}
+Value* KernelBuilder::signbit(Typed a) {
+  const Typed bits{bits_of(a), a.dtype == DType::F64 ? DType::I64 : DType::I32};
+  return b.CreateICmpSLT(bits.value, integer(bits, 0));
+}
+
+Value* KernelBuilder::shift_left(Typed a, Typed c) {
+  Value* inside = b.CreateICmpULT(c.value, integer(c, 8 * size_of(a.dtype)));
+  return b.CreateSelect(inside, b.CreateShl(a.value, b.CreateSelect(inside, c.value, integer(c, 0))), integer(a, 0));
+}
+Value* KernelBuilder::shift_right(Typed a, Typed c) {
+  const auto width = static_cast<std::uint64_t>(8 * size_of(a.dtype));
+  Value* inside = b.CreateICmpULT(c.value, integer(c, width));
+  if (is_signed_integer(a.dtype)) return b.CreateAShr(a.value, b.CreateSelect(inside, c.value, integer(c, width - 1)));
+  return b.CreateSelect(inside, b.CreateLShr(a.value, b.CreateSelect(inside, c.value, integer(c, 0))), integer(a, 0));
+}
+Value* KernelBuilder::popcount(Typed a) { return intrinsic(llvm::Intrinsic::ctpop, {a.value}); }
+
+// Toward zero, saturating, NaN gives 0: by compares and selects, since LLVM takes its own saturating conversions apart lane by lane.
+Value* KernelBuilder::saturate(Typed a, DType to) {
+  const unsigned width = width_of(a.value);
+  const int digits = static_cast<int>(8 * size_of(to)) - (is_signed_integer(to) ? 1 : 0);
+  const double above = std::ldexp(1.0, digits), least = is_signed_integer(to) ? -above : 0.0;
+  Value* x = b.CreateSelect(b.CreateFCmpUNO(a.value, a.value), number(a, 0), a.value);
+  x = b.CreateSelect(b.CreateFCmpOLT(x, number(a, least)), number(a, least), x);
+  if (size_of(to) < 4) {  // the bounds are floats: clamped, they go through i32
+    x = b.CreateSelect(b.CreateFCmpOGT(x, number(a, above - 1)), number(a, above - 1), x);
+    return b.CreateTrunc(b.CreateFPToSI(x, type(DType::I32, width)), type(to, width));
+  }
+  Value* over = b.CreateFCmpOGE(x, number(a, above));
+  x = b.CreateSelect(over, number(a, 0), x);
+  llvm::Type* result = type(to, width);
+  Value* converted = is_signed_integer(to) ? b.CreateFPToSI(x, result) : b.CreateFPToUI(x, result);
+  const std::uint64_t most = digits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << digits) - 1;
+  return b.CreateSelect(over, constant(to, most, width), converted);
+}
+
+Value* KernelBuilder::cast(Typed a, DType to) {
+  llvm::Type* result = type(to, width_of(a.value));
+  if (a.dtype == to) return a.value;
+  if (to == DType::Bool) return is_float(a.dtype) ? b.CreateFCmpUNE(a.value, number(a, 0)) : b.CreateICmpNE(a.value, integer(a, 0));
+  if (a.dtype == DType::Bool) return is_float(to) ? b.CreateUIToFP(a.value, result) : b.CreateZExt(a.value, result);
+  if (is_float(a.dtype) && is_float(to))
+    return size_of(to) > size_of(a.dtype) ? b.CreateFPExt(a.value, result) : b.CreateFPTrunc(a.value, result);
+  if (is_float(to)) return is_signed_integer(a.dtype) ? b.CreateSIToFP(a.value, result) : b.CreateUIToFP(a.value, result);
+  if (is_float(a.dtype)) return saturate(a, to);
+  if (size_of(to) <= size_of(a.dtype)) return b.CreateTrunc(a.value, result);
+  return is_signed_integer(a.dtype) ? b.CreateSExt(a.value, result) : b.CreateZExt(a.value, result);
+}
+Value* KernelBuilder::cast_unchecked(Typed a, DType to) {
+  if (is_float(a.dtype) && is_integer(to)) {  // freeze: what the hardware gives out of range is unspecified, not undefined
+    llvm::Type* result = type(to, width_of(a.value));
+    return b.CreateFreeze(is_signed_integer(to) ? b.CreateFPToSI(a.value, result) : b.CreateFPToUI(a.value, result));
+  }
+  return cast(a, to);
+}
+Value* KernelBuilder::bitcast(Typed a, DType to) {
+  const unsigned width = width_of(a.value);
+  if (to == DType::Bool) return b.CreateICmpNE(a.value, integer(a, 0));
+  if (a.dtype == DType::Bool) return b.CreateZExt(a.value, type(to, width));
+  return b.CreateBitCast(a.value, type(to, width));
+}
+
+Value* KernelBuilder::apply(Op op, DType R, std::span<const Typed> operands) {
+  KernelBuilder& k = *this;
+  [[maybe_unused]] const Typed a = operands.empty() ? Typed{} : operands[0];
+  [[maybe_unused]] const Typed b2 = operands.size() > 1 ? operands[1] : Typed{};
+  [[maybe_unused]] const Typed c = operands.size() > 2 ? operands[2] : Typed{};
+  // the column calls the operands a, b, c; this class's builder is b, so the column is compiled where it is out of sight
+  struct Column {
+    static Value* value(Value* v) { return v; }
+    static Value* value(Typed v) { return v.value; }
+    static Value* apply(Op op, [[maybe_unused]] DType R, KernelBuilder& k, [[maybe_unused]] Typed a, [[maybe_unused]] Typed b,
+                        [[maybe_unused]] Typed c) {
+      switch (op) {
+#define PRIMITIVE(id, arity, text, types, traits, meaning, llvm_column, ...) \
+  case Op::id: return value(llvm_column);
+#include "ir/ops.def"
+        default: return nullptr;
+      }
+    }
+  };
+  if (Value* v = Column::apply(op, R, k, a, b2, c)) return v;
+  return expand(ir::expansion(op, a.dtype), operands);
+}
+
+bool KernelBuilder::branches(Op op, DType dtype) {
+  if (ir::info(op).kind != ir::OpKind::Expanded) return ir::info(op).traits & ir::kBranches;
+  const ir::Graph& g = ir::expansion(op, dtype);
+  for (ir::NodeId id = 0; id < g.size(); ++id)
+    if (ir::is_elementwise(g[id].op) && branches(g[id].op, g[id].dtype)) return true;
+  return false;
+}
+
+namespace {
+
+// For each node of an expansion, the `rare` that alone needs it, through its slow operand; kNoNode where there is none. Of several with
+// one condition, the first stands for all.
+struct Behind {
+  std::vector<ir::NodeId> rare;                      // of each node
+  std::unordered_map<ir::NodeId, ir::NodeId> first;  // of each condition
+};
+Behind find_behind(const ir::Graph& g) {
+  constexpr ir::NodeId kUnseen = ir::kNoNode - 1;
+  Behind out{std::vector<ir::NodeId>(g.size(), kUnseen), {}};
+  for (ir::NodeId id = 0; id < g.size(); ++id)
+    if (g[id].op == Op::Rare) out.first.try_emplace(g.operand(id, 0), id);
+  for (ir::NodeId id : g.outputs) out.rare[id] = ir::kNoNode;
+  for (ir::NodeId id = g.size(); id-- > 0;) {
+    if (out.rare[id] == kUnseen || g[id].op == Op::Input) out.rare[id] = ir::kNoNode;
+    for (std::size_t i = 0; i < g.operands(id).size(); ++i) {
+      const ir::NodeId o = g.operand(id, i);
+      const ir::NodeId mine = g[id].op == Op::Rare && i == 1 ? out.first.at(g.operand(id, 0)) : out.rare[id];
+      out.rare[o] = out.rare[o] == kUnseen || out.rare[o] == mine ? mine : ir::kNoNode;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+// An expansion: its primitives, in order; what is behind a `rare` in a block that is entered if any lane has the condition.
+Value* KernelBuilder::expand(const ir::Graph& g, std::span<const Typed> operands) {
+  const Behind behind = find_behind(g);
+  const unsigned width = width_of(operands[0].value);
+  std::vector<Typed> values(g.size());
+  const std::function<void(ir::NodeId)> emit = [&](ir::NodeId id) {
+    const ir::Node n = g[id];
+    values[id].dtype = n.dtype;
+    if (n.op == Op::Input) {
+      values[id] = operands[n.bits];
+    } else if (n.op == Op::Constant) {
+      values[id].value = constant(n.dtype, n.bits, width);
+    } else if (n.op == Op::Rare) {
+      if (behind.first.at(g.operand(id, 0)) != id) return;  // emitted with the first
+      Value* condition = values[g.operand(id, 0)].value;
+      llvm::Function* function = b.GetInsertBlock()->getParent();
+      llvm::BasicBlock* before = b.GetInsertBlock();
+      llvm::BasicBlock* slow = llvm::BasicBlock::Create(b.getContext(), "rare", function);
+      llvm::BasicBlock* after = llvm::BasicBlock::Create(b.getContext(), "rare.end", function);
+      b.CreateCondBr(width ? b.CreateOrReduce(condition) : condition, slow, after,
+                     llvm::MDBuilder(b.getContext()).createBranchWeights(1, 1000));
+      b.SetInsertPoint(slow);
+      for (ir::NodeId inner = 0; inner < id; ++inner)
+        if (behind.rare[inner] == id) emit(inner);
+      std::vector<std::pair<ir::NodeId, Value*>> chosen;
+      for (ir::NodeId other = id; other < g.size(); ++other) {
+        if (g[other].op != Op::Rare || g.operand(other, 0) != g.operand(id, 0)) continue;
+        if (behind.rare[other] != behind.rare[id] || g.operand(other, 1) > id || g.operand(other, 2) > id)
+          throw InternalError("emit: a `rare` stands before the operands of another with its condition");
+        chosen.emplace_back(other, b.CreateSelect(condition, values[g.operand(other, 1)].value, values[g.operand(other, 2)].value));
+      }
+      llvm::BasicBlock* end = b.GetInsertBlock();
+      b.CreateBr(after);
+      b.SetInsertPoint(after);
+      for (const auto& [other, value] : chosen) {
+        llvm::PHINode* phi = b.CreatePHI(value->getType(), 2);
+        phi->addIncoming(value, end);
+        phi->addIncoming(values[g.operand(other, 2)].value, before);
+        values[other] = {phi, g[other].dtype};
+      }
+    } else {
+      Typed in[3];
+      std::size_t count = 0;
+      for (std::int64_t o : g.operands(id)) in[count++] = values[static_cast<std::size_t>(o)];
+      values[id].value = apply(n.op, n.dtype, std::span(in, count));
+    }
+  };
+  for (ir::NodeId id = 0; id < g.size(); ++id)
+    if (behind.rare[id] == ir::kNoNode) emit(id);
+  return values[g.outputs[0]].value;
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,85 @@
+// KernelBuilder: the `k` of the table's llvm column. Each operator's exact meaning in LLVM IR, on scalars and vectors alike; and the
+// expansions of the elementary functions, written out in primitives.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include "ir/build.h"
+
+namespace onepass::compiler {
+
+/// A value and its type: LLVM's integers have no sign.
+struct Typed {
+  llvm::Value* value = nullptr;
+  DType dtype = DType::F32;
+};
+
+class KernelBuilder {
+ public:
+  explicit KernelBuilder(llvm::IRBuilder<>& builder) : b(builder) {}
+  llvm::IRBuilder<>& b;
+
+  llvm::Type* type(DType dtype, unsigned width);  // width 0: a scalar
+  llvm::Value* constant(DType dtype, std::uint64_t bits, unsigned width);
+  /// The operator by the table's llvm column, or its expansion. All operands scalars, or all vectors of one width.
+  llvm::Value* apply(ir::Op op, DType result, std::span<const Typed> operands);
+
+  /// Whether apply() makes blocks: the builder then stands in another one.
+  static bool branches(ir::Op op, DType dtype);
+
+  // ---- the column's words
+  llvm::Value* neg(Typed a);
+  llvm::Value* abs(Typed a);
+  llvm::Value* sign(Typed a);
+  llvm::Value* add(Typed a, Typed c);
+  llvm::Value* sub(Typed a, Typed c);
+  llvm::Value* mul(Typed a, Typed c);
+  llvm::Value* div(Typed a, Typed c);
+  llvm::Value* floor_div(Typed a, Typed c);
+  llvm::Value* remainder(Typed a, Typed c);
+  llvm::Value* fmod(Typed a, Typed c);
+  llvm::Value* integer_pow(Typed a, Typed c);
+  llvm::Value* fma(Typed x, Typed y, Typed z);
+  llvm::Value* maximum(Typed a, Typed c);
+  llvm::Value* minimum(Typed a, Typed c);
+  llvm::Value* copysign(Typed a, Typed c);
+  llvm::Value* sqrt(Typed a);
+  llvm::Value* reciprocal(Typed a);
+  llvm::Value* floor(Typed a);
+  llvm::Value* ceil(Typed a);
+  llvm::Value* trunc(Typed a);
+  llvm::Value* round(Typed a);
+  llvm::Value* mul0(Typed a, Typed c);
+  llvm::Value* equal(Typed a, Typed c);
+  llvm::Value* not_equal(Typed a, Typed c);
+  llvm::Value* less(Typed a, Typed c);
+  llvm::Value* less_equal(Typed a, Typed c);
+  llvm::Value* isnan(Typed a);
+  llvm::Value* isinf(Typed a);
+  llvm::Value* isfinite(Typed a);
+  llvm::Value* signbit(Typed a);
+  llvm::Value* bitwise_and(Typed a, Typed c) { return b.CreateAnd(a.value, c.value); }
+  llvm::Value* bitwise_or(Typed a, Typed c) { return b.CreateOr(a.value, c.value); }
+  llvm::Value* bitwise_xor(Typed a, Typed c) { return b.CreateXor(a.value, c.value); }
+  llvm::Value* bitwise_not(Typed a) { return b.CreateNot(a.value); }
+  llvm::Value* shift_left(Typed a, Typed c);
+  llvm::Value* shift_right(Typed a, Typed c);
+  llvm::Value* popcount(Typed a);
+  llvm::Value* where(Typed c, Typed x, Typed y) { return b.CreateSelect(c.value, x.value, y.value); }
+  llvm::Value* cast(Typed a, DType to);
+  llvm::Value* cast_unchecked(Typed a, DType to);
+  llvm::Value* bitcast(Typed a, DType to);
+
+ private:
+  unsigned width_of(llvm::Value* v) const;
+  llvm::Value* number(Typed like, double value);
+  llvm::Value* integer(Typed like, std::uint64_t bits);
+  llvm::Value* bits_of(Typed a);  // of a float, as integers of its size
+  llvm::Value* intrinsic(llvm::Intrinsic::ID id, std::initializer_list<llvm::Value*> operands);
+  llvm::Value* expand(const ir::Graph& expansion, std::span<const Typed> operands);
+  llvm::Value* saturate(Typed a, DType to);
+  llvm::Value* float_remainder(Typed a, Typed c, bool dividend_sign);
+  void safe_divisor(Typed a, Typed c, llvm::Value*& divisor, llvm::Value*& zero, llvm::Value*& wraps);
+};
+
+}  // namespace onepass::compiler

@@ -1,0 +1,162 @@
+// The module's entry: a Nest and its Schedule become an object file. One target machine and pass manager for each thread and target are
+// kept alive: building them costs more than a small kernel.
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include <llvm/ADT/SmallString.h>
+#include <llvm/Analysis/TargetTransformInfo.h>
+#include <llvm/CodeGen/Passes.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/MCContext.h>
+#include <llvm/Pass.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Transforms/Scalar.h>
+#include <llvm/Transforms/Utils.h>
+
+#include "compiler/llvm/compat.h"
+#include "compiler/llvm/count.h"
+#include "compiler/llvm/emit.h"
+#include "onepass/error.h"
+#include "onepass/export.h"
+
+namespace onepass::compiler {
+namespace {
+
+void initialise() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
+  });
+}
+
+// What one thread keeps for one target and tier.
+struct Machinery {
+  std::unique_ptr<llvm::LLVMContext> context = std::make_unique<llvm::LLVMContext>();
+  std::unique_ptr<llvm::TargetMachine> machine;
+  llvm::SmallString<0> buffer;
+  llvm::raw_svector_ostream stream{buffer};
+  llvm::MCContext* mc = nullptr;
+  llvm::legacy::PassManager passes;
+  int modules = 0;
+};
+
+llvm::CodeGenOptLevel level_of(Tier tier) { return tier == Tier::Quick ? llvm::CodeGenOptLevel::None : llvm::CodeGenOptLevel::Less; }
+
+std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target, Tier tier) {
+  std::string error;
+  const llvm::Target* t = llvm::TargetRegistry::lookupTarget(target.triple, error);
+  if (!t) throw Error("codegen: this LLVM knows no target " + target.triple + ": " + error);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  options.ExceptionModel = llvm::ExceptionHandling::None;
+  std::unique_ptr<llvm::TargetMachine> machine(
+      compat::create_target_machine(*t, target.triple, target.cpu, target.features, options, level_of(tier)));
+  if (!machine) throw Error("codegen: no target machine for " + target.triple);
+  machine->setFastISel(false);
+  return machine;
+}
+
+// The target's own answers come first: without them the lowering of masked loads, stores and gathers believes that there are none.
+void add_ir_passes(llvm::legacy::PassManager& passes, llvm::TargetMachine& machine) {
+  passes.add(llvm::createTargetTransformInfoWrapperPass(machine.getTargetIRAnalysis()));
+  passes.add(llvm::createPromoteMemoryToRegisterPass());
+  passes.add(llvm::createEarlyCSEPass());
+}
+
+Machinery& machinery(const Target& target, Tier tier) {
+  thread_local std::map<std::tuple<std::string, std::string, std::string, Tier>, std::unique_ptr<Machinery>> kept;
+  std::unique_ptr<Machinery>& m = kept[{target.triple, target.cpu, target.features, tier}];
+  if (m && m->modules < 2000) return *m;  // a context keeps every type and constant: it is changed now and then
+  m = std::make_unique<Machinery>();
+  m->machine = make_machine(target, tier);
+  add_ir_passes(m->passes, *m->machine);
+  if (m->machine->addPassesToEmitMC(m->passes, m->mc, m->stream, true)) throw InternalError("codegen: the target cannot emit objects");
+  return *m;
+}
+
+void compile(const CodegenRequest& request, CodegenResult& result) {
+  initialise();
+  Machinery& m = machinery(*request.target, request.tier);
+  ++m.modules;
+  using Clock = std::chrono::steady_clock;
+  const auto milliseconds = [](Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); };
+  const auto start = Clock::now();
+  std::unique_ptr<llvm::Module> module = emit(request, *m.context);
+  if (request.count) count_accesses(*module, WordLayout(*request.nest).total);
+  result.emit_ms = milliseconds(Clock::now() - start);
+  compat::set_triple(*module, request.target->triple);
+  module->setDataLayout(m.machine->createDataLayout());
+#ifndef NDEBUG
+  constexpr bool kAlways = true;
+#else
+  constexpr bool kAlways = false;
+#endif
+  if (kAlways || request.verify || request.want_ir) {
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    if (llvm::verifyModule(*module, &stream)) {
+      module->print(stream, nullptr);
+      throw InternalError("codegen: the module does not verify: " + text);
+    }
+  }
+  if (request.want_ir || request.want_assembly) {
+    llvm::legacy::PassManager passes;
+    add_ir_passes(passes, *m.machine);
+    passes.run(*module);
+  }
+  if (request.want_ir) {
+    llvm::raw_string_ostream stream(result.ir);
+    module->print(stream, nullptr);
+  }
+  if (request.want_assembly) {
+    const std::unique_ptr<llvm::TargetMachine> machine = make_machine(*request.target, request.tier);
+    llvm::legacy::PassManager passes;
+    llvm::SmallString<0> text;
+    llvm::raw_svector_ostream stream(text);
+    llvm::LLVMContext context;
+    const std::unique_ptr<llvm::Module> again = emit(request, context);  // code generation consumes its module
+    compat::set_triple(*again, request.target->triple);
+    again->setDataLayout(machine->createDataLayout());
+    add_ir_passes(passes, *machine);
+    if (machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::AssemblyFile))
+      throw InternalError("codegen: the target cannot emit assembly");
+    passes.run(*again);
+    result.assembly.assign(text.begin(), text.end());
+  }
+  m.buffer.clear();
+  const auto passes = Clock::now();
+  m.passes.run(*module);
+  result.machine_ms = milliseconds(Clock::now() - passes);
+  result.object.assign(m.buffer.begin(), m.buffer.end());
+}
+
+}  // namespace
+}  // namespace onepass::compiler
+
+// Exceptions do not leave the module: it may have been built with another unwinder's idea of them.
+extern "C" ONEPASS_API
+const char* onepass_codegen(const onepass::compiler::CodegenRequest* request, onepass::compiler::CodegenResult* result) {
+  thread_local std::string error;
+  try {
+    onepass::compiler::compile(*request, *result);
+    return nullptr;
+  } catch (const std::exception& e) {
+    error = e.what();
+    return error.c_str();
+  }
+}
+
+extern "C" ONEPASS_API
+const char* onepass_llvm_version() { return LLVM_VERSION_STRING; }

@@ -1,0 +1,1352 @@
+// emit: see emit.h.
+//
+// The shape of a kernel:
+//
+//   entry                        words are loaded where they are first needed; the first item's indices are found by division
+//   for item in begin .. end     outer loops and tiles, carried incrementally
+//     map    [transposed tiles into scratch]  for j in tile: body
+//     lanes  for each sweep: for block: for j: body into lanes; lanes halved; tree of blocks; then what rows compute from it
+//     rows   for each sweep: for eight rows: for j in tile: body; tree of eight into a row of accumulators; tree of blocks; then rows
+//
+// A statement is computed in the outermost place where its loops are known: in the entry, once an item, once an iteration of the serial
+// loops, or in the vector body. A Region is such a place: a block that everything inside it passes through, filled on demand.
+#include "compiler/llvm/emit.h"
+
+#include <functional>
+#include <map>
+#include <unordered_map>
+
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include "compiler/llvm/builder.h"
+#include "compiler/plan/scratch.h"
+#include "ir/order.h"
+#include "onepass/error.h"
+
+namespace onepass::compiler {
+namespace {
+
+using ir::Op;
+using llvm::BasicBlock;
+using llvm::Value;
+constexpr std::uint32_t kNone = Statement::kNone;
+constexpr std::size_t kSlotRegisters = 8;  // slots that are held in vector registers
+
+struct Region {
+  Region* parent = nullptr;
+  BasicBlock* hoist = nullptr;                         // code goes before its terminator
+  std::unordered_map<std::uint32_t, Value*> values;    // statements
+  std::unordered_map<std::uint32_t, Value*> pointers;  // accesses: of the loops known here, the vector loop at the tile's start
+  std::unordered_map<std::uint32_t, Value*> derived;   // derived variables
+};
+
+// The vector loop's body, once: at index j of the tile (or row), under a mask or none.
+struct Body {
+  Region* around;
+  Value* j;
+  Value* mask = nullptr;
+  std::uint8_t sweep = 0;
+  std::unordered_map<std::uint32_t, Value*> values;
+  std::unordered_map<std::uint32_t, Value*> derived;
+};
+
+class Emitter {
+ public:
+  Emitter(const CodegenRequest& request, llvm::Module& module)
+      : nest_(*request.nest),
+        schedule_(*request.schedule),
+        words_(nest_),
+        layout_(nest_, schedule_),
+        module_(module),
+        context_(module.getContext()),
+        b_(context_),
+        k_(b_),
+        width_(static_cast<unsigned>(schedule_.width)),
+        needed_(needed_by_sweep(nest_, schedule_.row_scratch ? schedule_.kept : std::vector<std::uint32_t>{})) {}
+
+  void run(const Target& target) {
+    llvm::Type* pointer = b_.getPtrTy();
+    auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty(), pointer}, false);
+    function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, "kernel", module_);
+    function_->addFnAttr(llvm::Attribute::NoUnwind);
+    function_->addFnAttr("target-cpu", target.cpu);
+    function_->addFnAttr("target-features", target.features);
+    function_->addFnAttr("prefer-vector-width", std::to_string(8 * schedule_.vector_bytes));
+    function_->addFnAttr("no-builtins");
+    BasicBlock* entry = block("entry");
+    b_.SetInsertPoint(entry);
+    dummy_ = b_.CreateAlloca(b_.getInt64Ty(), i64(8));
+    b_.CreateStore(i64(0), dummy_);
+    BasicBlock* start = block("start");
+    b_.CreateBr(start);
+    entry_.hoist = entry;
+    b_.SetInsertPoint(start);
+    items();
+    if (schedule_.nontemporal) fence(target);
+    b_.CreateRetVoid();
+  }
+
+ private:
+  const Nest& nest_;
+  const Schedule& schedule_;
+  WordLayout words_;
+  ScratchLayout layout_;
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+  llvm::IRBuilder<> b_;
+  KernelBuilder k_;
+  unsigned width_;
+  std::vector<std::vector<bool>> needed_;
+  llvm::Function* function_ = nullptr;
+  llvm::Value* dummy_ = nullptr;  // zeros for scalar loads whose guard is false
+  Region entry_;
+  std::vector<std::unique_ptr<Region>> regions_;
+  std::vector<Region*> stages_;  // of the item: what is known after each sweep
+  Region* serial_ = nullptr;     // of the current iteration of the serial loops
+  std::vector<Value*> index_;    // of each loop, where known; of the vector loop: the tile's start
+  std::unordered_map<std::uint32_t, Value*> word_values_;
+  Value* unit_ = nullptr;  // elements of a scratch row
+
+  // ---------------------------------------------------------------------------------------------- small words
+  Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
+  BasicBlock* block(const char* name) { return BasicBlock::Create(context_, name, function_); }
+  Value* argument(unsigned i) { return function_->getArg(i); }
+  std::uint64_t bit(std::uint32_t loop) const { return std::uint64_t{1} << loop; }
+  std::uint64_t vector_bit() const { return bit(nest_.vector_loop()); }
+  bool packs() const { return !schedule_.packed.empty(); }
+  // loops inside an item that are not the vector loop
+  std::uint64_t serial_bits() const {
+    if (packs()) return bit(nest_.outer - 1u);
+    return ((std::uint64_t{1} << nest_.serial) - 1) << nest_.outer;
+  }
+  std::uint64_t outer_bits() const { return (bit(nest_.outer) - 1) & ~serial_bits(); }
+
+  llvm::Type* memory_type(DType t, unsigned width) {
+    if (t == DType::Bool) return width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b_.getInt8Ty(), width)) : b_.getInt8Ty();
+    if (is_half(t)) throw InternalError("emit: halves are not in this version");
+    return k_.type(t, width);
+  }
+  Value* from_memory(DType t, Value* v) { return t == DType::Bool ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v; }
+  Value* to_memory(DType t, Value* v) {
+    if (t != DType::Bool) return v;
+    const bool vector = v->getType()->isVectorTy();
+    return b_.CreateZExt(v, memory_type(t, vector ? width_of(v) : 0));
+  }
+  static unsigned width_of(Value* v) {
+    auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
+    return t ? t->getNumElements() : 0;
+  }
+  Value* iota(unsigned width) {
+    std::vector<llvm::Constant*> lanes;
+    for (unsigned i = 0; i < width; ++i) lanes.push_back(b_.getInt64(i));
+    return llvm::ConstantVector::get(lanes);
+  }
+  Value* bytes(Value* pointer, Value* offset) { return b_.CreateGEP(b_.getInt8Ty(), pointer, offset); }
+  Value* bytes(Value* pointer, std::int64_t offset) { return offset ? bytes(pointer, i64(offset)) : pointer; }
+  Value* smaller(Value* a, Value* c) { return b_.CreateSelect(b_.CreateICmpSLT(a, c), a, c); }
+  Value* up(Value* a, Value* to) { return b_.CreateUDiv(b_.CreateAdd(a, b_.CreateSub(to, i64(1))), to); }
+
+  // Inserts into a region, whatever is being emitted now.
+  template <class F> auto in(Region& region, F&& f) {
+    llvm::IRBuilderBase::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(region.hoist->getTerminator());
+    return f();
+  }
+  Region* region(Region* parent, const char* name) {
+    regions_.push_back(std::make_unique<Region>());
+    Region* r = regions_.back().get();
+    r->parent = parent;
+    r->hoist = block(name);
+    b_.CreateBr(r->hoist);
+    BasicBlock* next = block("");
+    b_.SetInsertPoint(r->hoist);
+    b_.CreateBr(next);
+    b_.SetInsertPoint(next);
+    return r;
+  }
+  Value* word(std::uint32_t at) {
+    if (const auto it = word_values_.find(at); it != word_values_.end()) return it->second;
+    return word_values_[at] = in(entry_, [&] {
+             return b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(argument(0), 8 * static_cast<std::int64_t>(at)), llvm::Align(8));
+           });
+  }
+  Value* base_pointer(std::uint32_t access) {
+    if (const auto it = entry_.pointers.find(access); it != entry_.pointers.end()) return it->second;
+    return entry_.pointers[access] = in(entry_, [&] {
+             return b_.CreateAlignedLoad(b_.getPtrTy(), bytes(argument(0), 8 * static_cast<std::int64_t>(words_.pointers + access)),
+                                         llvm::Align(8));
+           });
+  }
+  Value* extent(std::uint32_t loop) { return word(words_.extents + loop); }
+
+  // A vector of a scalar, made where the scalar is, so that loops do not repeat it.
+  Value* splat(Value* v, unsigned width) {
+    if (auto* c = llvm::dyn_cast<llvm::Constant>(v)) return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(width), c);
+    Value*& made = splats_[{v, width}];
+    if (made) return made;
+    llvm::IRBuilderBase::InsertPointGuard guard(b_);
+    if (auto* phi = llvm::dyn_cast<llvm::PHINode>(v)) b_.SetInsertPoint(phi->getParent(), phi->getParent()->getFirstNonPHIIt());
+    else if (auto* instruction = llvm::dyn_cast<llvm::Instruction>(v)) {
+      auto next = std::next(instruction->getIterator());
+      b_.SetInsertPoint(instruction->getParent(), next);
+    } else b_.SetInsertPoint(entry_.hoist->getTerminator());
+    return made = b_.CreateVectorSplat(width, v);
+  }
+  std::map<std::pair<Value*, unsigned>, Value*> splats_;
+
+  // for (i = begin; i < end; i += step) f(i)
+  void loop(const char* name, Value* begin, Value* end, Value* step, const std::function<void(Value*)>& f) {
+    BasicBlock* before = b_.GetInsertBlock();
+    BasicBlock* head = block(name);
+    BasicBlock* inside = block("");
+    BasicBlock* after = block("");
+    b_.CreateBr(head);
+    b_.SetInsertPoint(head);
+    llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
+    i->addIncoming(begin, before);
+    b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
+    b_.SetInsertPoint(inside);
+    f(i);
+    i->addIncoming(b_.CreateAdd(i, step), b_.GetInsertBlock());
+    b_.CreateBr(head);
+    b_.SetInsertPoint(after);
+  }
+  void when(Value* condition, const std::function<void()>& f) {
+    BasicBlock* then = block("");
+    BasicBlock* after = block("");
+    b_.CreateCondBr(condition, then, after);
+    b_.SetInsertPoint(then);
+    f();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+  }
+  Value* variable(llvm::Type* type, Value* initial) {  // mem2reg makes it a register
+    Value* v = in(entry_, [&] { return b_.CreateAlloca(type); });
+    if (initial) b_.CreateStore(initial, v);
+    return v;
+  }
+  Value* read(Value* v) { return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(v)->getAllocatedType(), v); }
+
+  void fence(const Target& target) {
+    if (target.triple.starts_with("x86_64")) b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
+  }
+
+  // ---------------------------------------------------------------------------------------------- items
+  void items() {
+    struct Counter {
+      std::uint32_t loop;
+      Value* count;
+      Value* variable;
+    };
+    std::vector<Counter> counters;
+    const std::uint32_t v = nest_.vector_loop();
+    for (std::uint32_t l = 0; l < nest_.outer; ++l)
+      counters.push_back(
+          {l, packs() && l + 1u == nest_.outer ? in(entry_, [&] { return up(extent(l), word(words_.tile_outer)); }) : extent(l), nullptr});
+    if (nest_.kind != NestKind::Lanes) counters.push_back({v, in(entry_, [&] { return up(extent(v), word(words_.tile)); }), nullptr});
+    unit_ = in(entry_, [&] {
+      Value* n = nest_.kind == NestKind::Lanes ? extent(v) : word(words_.tile);
+      return b_.CreateAdd(b_.CreateAnd(b_.CreateAdd(n, i64(63)), i64(-64)), i64(64));
+    });
+    for (Counter& c : counters) c.variable = variable(b_.getInt64Ty(), nullptr);
+    BasicBlock* done = block("done");
+    BasicBlock* some = block("some");
+    b_.CreateCondBr(b_.CreateICmpSLT(argument(1), argument(2)), some, done);
+    b_.SetInsertPoint(some);
+    Value* rest = argument(1);
+    for (std::size_t i = counters.size(); i-- > 0;) {
+      if (i == 0) {
+        b_.CreateStore(rest, counters[i].variable);
+        break;
+      }
+      b_.CreateStore(b_.CreateURem(rest, counters[i].count), counters[i].variable);
+      rest = b_.CreateUDiv(rest, counters[i].count);
+    }
+    loop("item", argument(1), argument(2), i64(1), [&](Value*) {
+      index_.assign(nest_.loops(), nullptr);
+      Value* tile_index = nullptr;
+      Value* outer_tile = nullptr;
+      for (const Counter& c : counters) {
+        Value* i = read(c.variable);
+        if (c.loop == v) tile_index = i;
+        else if (packs() && c.loop + 1u == nest_.outer) outer_tile = i;
+        else index_[c.loop] = i;
+      }
+      index_[v] = tile_index ? b_.CreateMul(tile_index, word(words_.tile)) : i64(0);
+      stages_.clear();
+      stages_.push_back(region(&entry_, "row"));
+      item(outer_tile);
+      Value* carry = nullptr;  // the next item's indices
+      for (std::size_t i = counters.size(); i-- > 0;) {
+        Value* next = b_.CreateAdd(read(counters[i].variable), carry ? carry : i64(1));
+        if (i > 0) {
+          Value* wraps = b_.CreateICmpEQ(next, counters[i].count);
+          next = b_.CreateSelect(wraps, i64(0), next);
+          carry = b_.CreateZExt(wraps, b_.getInt64Ty());
+        }
+        b_.CreateStore(next, counters[i].variable);
+      }
+    });
+    b_.CreateBr(done);
+    b_.SetInsertPoint(done);
+  }
+
+  Value* tile_length() {
+    const std::uint32_t v = nest_.vector_loop();
+    if (nest_.kind == NestKind::Lanes) return extent(v);
+    return smaller(word(words_.tile), b_.CreateSub(extent(v), index_[v]));
+  }
+
+  void item(Value* outer_tile) {
+    switch (nest_.kind) {
+      case NestKind::Map: map(outer_tile); break;
+      case NestKind::Lanes: sweeps([&](std::uint8_t s) { lanes_sweep(s); }); break;
+      case NestKind::Rows: sweeps([&](std::uint8_t s) { rows_sweep(s); }); break;
+    }
+  }
+
+  void sweeps(const std::function<void(std::uint8_t)>& sweep) {
+    row_level(0);
+    for (std::uint8_t s = 0; s < nest_.sweeps; ++s) {
+      sweep(s);
+      stages_.push_back(region(stages_.back(), "row"));
+      if (nest_.kind == NestKind::Lanes)
+        for (const auto& [statement, value] : reduced_) stages_.back()->values[statement] = value;
+      row_level(static_cast<std::uint8_t>(s + 1));
+    }
+  }
+  std::unordered_map<std::uint32_t, Value*> reduced_;  // lanes: what the last sweep reduced
+
+  // ---------------------------------------------------------------------------------------------- regions and values
+  Region& place(std::uint64_t loops, std::uint8_t stage) {
+    if (loops & serial_bits()) return *serial_;
+    if (loops & outer_bits() || stage > 0) return *stages_[stage];
+    return entry_;
+  }
+
+  std::uint64_t loops_of_derived(std::uint32_t q) const { return loops_of_linear(nest_.derived[q].linear); }
+  std::uint64_t loops_of_linear(std::uint32_t linear) const {
+    std::uint64_t mask = 0;
+    const Linear& l = nest_.linears[linear];
+    for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+      if (l.of[v] == Coefficient::Zero) continue;
+      mask |= v < nest_.loops() ? bit(v) : loops_of_derived(v - nest_.loops());
+    }
+    return mask;
+  }
+  Value* times(std::uint32_t linear, std::uint32_t variable, Value* v) {
+    if (nest_.linears[linear].of[variable] == Coefficient::One) return v;
+    Value* c = word(words_.coefficient_of(linear, variable));
+    return b_.CreateMul(width_of(v) ? splat(c, width_of(v)) : c, v);
+  }
+
+  // The part of a linear that varies with the loops in `mask` and no others; null where that is nothing.
+  Value* scalar_part(std::uint32_t linear, std::uint64_t mask, std::uint64_t known) {
+    Value* sum = nullptr;
+    const auto plus = [&](Value* v) { sum = sum ? b_.CreateAdd(sum, v) : v; };
+    const Linear& l = nest_.linears[linear];
+    for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+      if (l.of[v] == Coefficient::Zero) continue;
+      if (v < nest_.loops()) {
+        if (mask & bit(v)) plus(times(linear, v, index_[v]));
+      } else {
+        const std::uint64_t loops = loops_of_derived(v - nest_.loops());
+        if ((loops & ~known) == 0 && (loops & mask || (loops == 0 && mask == known)))
+          plus(times(linear, v, derived(v - nest_.loops(), loops)));
+      }
+    }
+    return sum;
+  }
+
+  // A whole linear of loops known in that region, as a number.
+  Value* linear_at(std::uint32_t linear) {
+    Value* sum = word(words_.offset_of(linear));
+    const Linear& l = nest_.linears[linear];
+    for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+      if (l.of[v] == Coefficient::Zero) continue;
+      Value* x = v < nest_.loops() ? index_[v] : derived(v - nest_.loops(), loops_of_derived(v - nest_.loops()));
+      sum = b_.CreateAdd(sum, times(linear, v, x));
+    }
+    return sum;
+  }
+  Value* quotient(std::uint32_t q, Value* x) {  // floor
+    Value* by = word(words_.by + q);
+    if (width_of(x)) by = splat(by, width_of(x));
+    Value* zero = llvm::Constant::getNullValue(x->getType());
+    if (nest_.derived[q].modulo) {
+      Value* r = b_.CreateSRem(x, by);
+      return b_.CreateSelect(b_.CreateICmpSLT(r, zero), b_.CreateAdd(r, by), r);
+    }
+    Value* d = b_.CreateSDiv(x, by);
+    Value* r = b_.CreateSub(x, b_.CreateMul(d, by));
+    return b_.CreateSelect(b_.CreateICmpSLT(r, zero), b_.CreateSub(d, llvm::ConstantInt::get(x->getType(), 1)), d);
+  }
+  Value* derived(std::uint32_t q, std::uint64_t loops) {
+    Region& r = place(loops, 0);
+    if (const auto it = r.derived.find(q); it != r.derived.end()) return it->second;
+    return r.derived[q] = in(r, [&] { return quotient(q, linear_at(nest_.derived[q].linear)); });
+  }
+  Value* vector_linear(Body& body, std::uint32_t linear) {
+    const std::uint64_t known = ~vector_bit();
+    Value* base = word(words_.offset_of(linear));
+    if (Value* s = scalar_part(linear, known, known)) base = b_.CreateAdd(base, s);
+    const Linear& l = nest_.linears[linear];
+    Value* sum = nullptr;
+    for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+      if (l.of[v] == Coefficient::Zero) continue;
+      Value* x = nullptr;
+      if (v == nest_.vector_loop()) x = b_.CreateAdd(b_.CreateVectorSplat(width_, b_.CreateAdd(index_[v], body.j)), iota(width_));
+      else if (v >= nest_.loops() && (loops_of_derived(v - nest_.loops()) & vector_bit())) x = vector_derived(body, v - nest_.loops());
+      if (x) {
+        x = times(linear, v, x);
+        sum = sum ? b_.CreateAdd(sum, x) : x;
+      }
+    }
+    Value* all = b_.CreateVectorSplat(width_, base);
+    return sum ? b_.CreateAdd(all, sum) : all;
+  }
+  Value* vector_derived(Body& body, std::uint32_t q) {
+    if (const auto it = body.derived.find(q); it != body.derived.end()) return it->second;
+    return body.derived[q] = quotient(q, vector_linear(body, nest_.derived[q].linear));
+  }
+
+  std::int64_t size_of_access(std::uint32_t access) const {
+    return static_cast<std::int64_t>(size_of(nest_.buffers[nest_.accesses[access].buffer].dtype));
+  }
+
+  // Where an access points with the loops of `mask` known: entry, item (and the tile's start), serial.
+  Value* pointer(std::uint32_t access, std::uint64_t loops) {
+    const std::uint32_t linear = nest_.accesses[access].linear;
+    const std::uint64_t varies = loops_of_linear(linear);
+    Region* r = &entry_;
+    if (loops & serial_bits() && varies & serial_bits()) r = serial_;
+    else if (varies & (outer_bits() | vector_bit())) r = stages_[0];
+    if (const auto it = r->pointers.find(access); it != r->pointers.end()) return it->second;
+    Value* p = nullptr;
+    const std::uint64_t item_loops = outer_bits();
+    if (r == &entry_) {
+      p = base_pointer(access);
+    } else if (r == stages_[0]) {
+      p = in(*r, [&] {
+        Value* at = base_pointer(access);
+        Value* sum = scalar_part(linear, item_loops, item_loops);
+        if (nest_.linears[linear].of[nest_.vector_loop()] != Coefficient::Zero && nest_.kind != NestKind::Lanes) {
+          Value* start = times(linear, nest_.vector_loop(), index_[nest_.vector_loop()]);
+          sum = sum ? b_.CreateAdd(sum, start) : start;
+        }
+        return sum ? bytes(at, b_.CreateMul(sum, i64(size_of_access(access)))) : at;
+      });
+    } else {
+      Value* at = pointer(access, loops & ~serial_bits());
+      p = in(*r, [&] {
+        Value* sum = scalar_part(linear, serial_bits(), serial_bits() | item_loops);
+        return sum ? bytes(at, b_.CreateMul(sum, i64(size_of_access(access)))) : at;
+      });
+    }
+    return r->pointers[access] = p;
+  }
+
+  bool has_control_flow(const Statement& s) const { return s.kind == Statement::Kind::Op && KernelBuilder::branches(s.op, s.dtype); }
+
+  // A statement that does not vary along the vector loop.
+  Value* scalar(std::uint32_t id) {
+    const Statement& s = nest_.body[id];
+    Region& r = place(s.loops, s.stage);
+    if (const auto it = r.values.find(id); it != r.values.end()) return it->second;
+    if (has_control_flow(s)) {  // the place is split, so that the code's end finds the terminator again
+      llvm::IRBuilderBase::InsertPointGuard guard(b_);
+      Typed operands[3];
+      std::size_t n = 0;
+      for (std::uint32_t o : {s.a, s.b, s.c})
+        if (o != kNone) operands[n++] = {scalar(o), nest_.body[o].dtype};
+      BasicBlock* rest = r.hoist->splitBasicBlock(r.hoist->getTerminator());
+      r.hoist->getTerminator()->eraseFromParent();
+      b_.SetInsertPoint(r.hoist);
+      Value* v = k_.apply(s.op, s.dtype, std::span(operands, n));
+      b_.CreateBr(rest);
+      r.hoist = rest;
+      return r.values[id] = v;
+    }
+    Value* made = nullptr;
+    switch (s.kind) {
+      case Statement::Kind::Constant: made = k_.constant(s.dtype, s.bits, 0); break;
+      case Statement::Kind::Slot:
+        made = in(r, [&] {
+          Value* p = bytes(argument(0), 8 * static_cast<std::int64_t>(words_.slots + s.at));
+          return from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(8)));
+        });
+        break;
+      case Statement::Kind::Index: {
+        made = in(r, [&] { return from_index(linear_at(s.at), s.dtype); });
+        break;
+      }
+      case Statement::Kind::Guard:
+        made = in(r, [&] {
+          Value* all = nullptr;
+          for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
+            Value* inside = b_.CreateICmpULT(linear_at(nest_.checks[c].linear), word(words_.bounds + c));
+            all = all ? b_.CreateAnd(all, inside) : inside;
+          }
+          return all;
+        });
+        break;
+      case Statement::Kind::Load: {
+        Value* p = pointer_with_derived(s);
+        Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
+        made = in(r, [&] {
+          if (guard) p = b_.CreateSelect(guard, p, dummy_);
+          return from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(1)));
+        });
+        break;
+      }
+      case Statement::Kind::Op: {
+        Typed operands[3];
+        std::size_t n = 0;
+        for (std::uint32_t o : {s.a, s.b, s.c})
+          if (o != kNone) operands[n++] = {scalar(o), nest_.body[o].dtype};
+        made = in(r, [&] { return k_.apply(s.op, s.dtype, std::span(operands, n)); });
+        break;
+      }
+      default: throw InternalError("emit: a statement has no value here");
+    }
+    return r.values[id] = made;
+  }
+  Value* pointer_with_derived(const Statement& s) { return pointer(s.at, s.loops); }
+
+  Value* from_index(Value* x, DType to) {
+    const Typed i{x, DType::I64};
+    return k_.cast(i, to);
+  }
+
+  // ---------------------------------------------------------------------------------------------- the vector body
+  bool is_vector(std::uint32_t id) const { return nest_.body[id].loops & vector_bit(); }
+
+  Value* vector(Body& body, std::uint32_t id) {
+    if (const auto it = body.values.find(id); it != body.values.end()) return it->second;
+    const Statement& s = nest_.body[id];
+    Value* made = nullptr;
+    if (s.kind == Statement::Kind::Slot && nest_.slots.size() > kSlotRegisters) {
+      // many of them would only be spilled: each use broadcasts from the words, which costs an instruction nothing
+      Value* p = bytes(argument(0), 8 * static_cast<std::int64_t>(words_.slots + s.at));
+      made = b_.CreateVectorSplat(width_, from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(8))));
+    } else if (!is_vector(id) && !(nest_.kind == NestKind::Rows && s.kind == Statement::Kind::Reduce)) {
+      made = splat(scalar(id), width_);
+    } else if (const std::uint32_t kept = kept_slot(id); kept != kNone && first_sweep(id) < body.sweep) {
+      made = from_memory(
+          s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), scratch_row(layout_.kept[kept], body.j, s.dtype), llvm::Align(1)));
+    } else if (nest_.kind == NestKind::Rows && layout_.values[id] != ScratchLayout::kNone && !computing_row_) {
+      made = from_memory(
+          s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), scratch_row(layout_.values[id], body.j, s.dtype), llvm::Align(1)));
+    } else {
+      made = compute(body, id, s);
+      if (kept != kNone && first_sweep(id) == body.sweep)
+        b_.CreateAlignedStore(to_memory(s.dtype, made), scratch_row(layout_.kept[kept], body.j, s.dtype), llvm::Align(1));
+    }
+    return body.values[id] = made;
+  }
+  bool computing_row_ = false;  // rows: values of a row are being made, not read back
+
+  std::uint32_t kept_slot(std::uint32_t id) const {
+    if (!schedule_.row_scratch) return kNone;
+    for (std::uint32_t i = 0; i < schedule_.kept.size(); ++i)
+      if (schedule_.kept[i] == id) return i;
+    return kNone;
+  }
+  std::uint8_t first_sweep(std::uint32_t id) const {
+    std::uint8_t s = 0;
+    while (s < nest_.sweeps && !needed_[s][id]) ++s;
+    return s;
+  }
+  Value* scratch_base(std::uint32_t slot) { return bytes(argument(3), b_.CreateMul(unit_, i64(slot))); }
+  Value* scratch_row(std::uint32_t slot, Value* j, DType t) {
+    return bytes(scratch_base(slot), b_.CreateMul(j, i64(static_cast<std::int64_t>(size_of(t)))));
+  }
+
+  Value* compute(Body& body, std::uint32_t id, const Statement& s) {
+    switch (s.kind) {
+      case Statement::Kind::Index: return from_index(vector_linear(body, s.at), s.dtype);
+      case Statement::Kind::Guard: {
+        Value* all = nullptr;
+        for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
+          Value* inside = b_.CreateICmpULT(vector_linear(body, nest_.checks[c].linear), splat(word(words_.bounds + c), width_));
+          all = all ? b_.CreateAnd(all, inside) : inside;
+        }
+        return all;
+      }
+      case Statement::Kind::Load: return load(body, s);
+      case Statement::Kind::Op: {
+        Typed operands[3];
+        std::size_t n = 0;
+        for (std::uint32_t o : {s.a, s.b, s.c})
+          if (o != kNone) operands[n++] = {vector(body, o), nest_.body[o].dtype};
+        return k_.apply(s.op, s.dtype, std::span(operands, n));
+      }
+      default: throw InternalError("emit: statement " + std::to_string(id) + " has no vector value");
+    }
+  }
+
+  bool contiguous(std::uint32_t access) const {
+    const Linear& l = nest_.linears[nest_.accesses[access].linear];
+    if (l.of[nest_.vector_loop()] != Coefficient::One) return false;
+    for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
+      if (l.of[v] != Coefficient::Zero && (loops_of_derived(v - nest_.loops()) & vector_bit())) return false;
+    return true;
+  }
+
+  // The lanes' addresses of an access that is not contiguous.
+  Value* addresses(Body& body, std::uint32_t access) {
+    const std::uint32_t linear = nest_.accesses[access].linear;
+    const Linear& l = nest_.linears[linear];
+    Value* base = pointer(access, ~std::uint64_t{0});
+    Value* offset = nullptr;
+    const auto plus = [&](Value* v) { offset = offset ? b_.CreateAdd(offset, v) : v; };
+    if (l.of[nest_.vector_loop()] != Coefficient::Zero)
+      plus(times(linear, nest_.vector_loop(), b_.CreateAdd(b_.CreateVectorSplat(width_, body.j), iota(width_))));
+    for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
+      if (l.of[v] != Coefficient::Zero && (loops_of_derived(v - nest_.loops()) & vector_bit()))
+        plus(times(linear, v, vector_derived(body, v - nest_.loops())));
+    if (!offset) offset = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), width_));
+    return b_.CreateGEP(
+        b_.getInt8Ty(), base,
+        b_.CreateMul(offset, llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(width_),
+                                                            b_.getInt64(static_cast<std::uint64_t>(size_of_access(access))))));
+  }
+  Value* all_lanes() { return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), width_)); }
+
+  // Rows of a tile are too short for the hardware to see a stream: what the next tile along the vector loop reads is asked for now.
+  void prefetch(Value* p) {
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {p, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+  }
+
+  Value* load(Body& body, const Statement& s) {
+    const std::uint32_t access = s.at;
+    llvm::Type* type = memory_type(s.dtype, width_);
+    for (std::size_t p = 0; p < schedule_.packed.size(); ++p)
+      if (schedule_.packed[p] == access)
+        return from_memory(
+            s.dtype, b_.CreateAlignedLoad(type, bytes(packed_rows_[p], b_.CreateMul(body.j, i64(size_of_access(access)))), llvm::Align(1)));
+    Value* mask = body.mask;
+    if (s.guard != kNone) {
+      Value* guard = vector(body, s.guard);
+      mask = mask ? b_.CreateAnd(mask, guard) : guard;
+    }
+    Value* zero = llvm::Constant::getNullValue(type);
+    if (contiguous(access)) {
+      Value* p = bytes(pointer(access, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access))));
+      if (packs() && !body.mask)
+        for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64)
+          prefetch(bytes(p, b_.CreateAdd(b_.CreateMul(word(words_.tile), i64(size_of_access(access))), i64(line))));
+      return from_memory(s.dtype, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
+                                       : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+    }
+    return from_memory(s.dtype, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : all_lanes(), zero));
+  }
+
+  void store(Body& body, const Statement& s) {
+    Value* value = to_memory(s.dtype, vector(body, s.a));
+    if (contiguous(s.at)) {
+      Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at))));
+      if (body.mask) {
+        b_.CreateMaskedStore(value, p, llvm::Align(1), body.mask);
+      } else if (schedule_.nontemporal) {
+        const auto bytes_each = static_cast<std::uint64_t>(size_of_access(s.at)) * width_;
+        llvm::StoreInst* st = b_.CreateAlignedStore(value, p, llvm::Align(std::min<std::uint64_t>(64, bytes_each)));
+        st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+      } else {
+        b_.CreateAlignedStore(value, p, llvm::Align(1));
+      }
+      return;
+    }
+    b_.CreateMaskedScatter(value, addresses(body, s.at), llvm::Align(1), body.mask ? body.mask : all_lanes());
+  }
+
+  // Lanes below `remaining`, compared in 32 bits: as wide as the elements that most bodies have.
+  Value* tail_mask(Value* remaining) {
+    Value* n = b_.CreateTrunc(smaller(remaining, i64(width_)), b_.getInt32Ty());
+    std::vector<llvm::Constant*> lanes;
+    for (unsigned i = 0; i < width_; ++i) lanes.push_back(b_.getInt32(i));
+    return b_.CreateICmpSLT(llvm::ConstantVector::get(lanes), b_.CreateVectorSplat(width_, n));
+  }
+
+  // for j in 0 .. n: a main loop of whole vectors, then one masked vector
+  void vector_range(Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
+    Value* whole = b_.CreateAnd(n, i64(-static_cast<std::int64_t>(width_)));
+    if (!schedule_.masked) {
+      loop("vectors", i64(0), whole, i64(width_), [&](Value* j) {
+        Body body{around, j, nullptr, sweep, {}, {}};
+        f(body);
+      });
+      when(b_.CreateICmpSLT(whole, n), [&] {
+        Body body{around, whole, tail_mask(b_.CreateSub(n, whole)), sweep, {}, {}};
+        f(body);
+      });
+      return;
+    }
+    loop("vectors", i64(0), n, i64(width_), [&](Value* j) {
+      Body body{around, j, tail_mask(b_.CreateSub(n, j)), sweep, {}, {}};
+      f(body);
+    });
+  }
+
+  bool stores_in(const Statement& s, std::uint8_t sweep) const {
+    const std::uint64_t inner = nest_.reduced_mask();
+    return s.kind == Statement::Kind::Store && s.stage == sweep && (nest_.kind == NestKind::Map || (s.loops & inner));
+  }
+  void stores(Body& body, std::uint8_t sweep) {
+    for (const Statement& s : nest_.body)
+      if (stores_in(s, sweep)) store(body, s);
+  }
+  bool any_stores(std::uint8_t sweep) const {
+    for (const Statement& s : nest_.body)
+      if (stores_in(s, sweep)) return true;
+    return false;
+  }
+
+  // ---------------------------------------------------------------------------------------------- map
+  std::vector<Value*> packed_rows_;  // of each packed access, the tile's row of the current outer iteration
+
+  void map(Value* outer_tile) {
+    Value* n = tile_length();
+    if (!packs()) {
+      vector_range(n, stages_[0], 0, [&](Body& body) { stores(body, 0); });
+      return;
+    }
+    const std::uint32_t u = nest_.outer - 1u;
+    Value* u0 = b_.CreateMul(outer_tile, word(words_.tile_outer));
+    Value* nu = smaller(word(words_.tile_outer), b_.CreateSub(extent(u), u0));
+    std::vector<Value*> tiles;
+    Value* at = scratch_base(layout_.total);
+    for (std::uint32_t access : schedule_.packed) {
+      tiles.push_back(at);
+      pack(access, at, u0, nu, n);
+      at = bytes(at, b_.CreateMul(b_.CreateMul(unit_, word(words_.tile_outer)), i64(size_of_access(access))));
+    }
+    loop("rows", i64(0), nu, i64(1), [&](Value* i) {
+      index_[u] = b_.CreateAdd(u0, i);
+      packed_rows_.clear();
+      for (std::size_t p = 0; p < tiles.size(); ++p)
+        packed_rows_.push_back(bytes(tiles[p], b_.CreateMul(b_.CreateMul(i, unit_), i64(size_of_access(schedule_.packed[p])))));
+      serial_ = region(stages_[0], "serial");
+      vector_range(n, serial_, 0, [&](Body& body) { stores(body, 0); });
+    });
+  }
+
+  // tile[i][j] = source at (u0 + i, v0 + j), where the source is contiguous along u: squares are transposed in registers.
+  void pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Value* nv) {
+    const std::uint32_t linear = nest_.accesses[access].linear;
+    const DType t = nest_.buffers[nest_.accesses[access].buffer].dtype;
+    const std::int64_t size = size_of_access(access);
+    const unsigned side = std::max(2u, std::min(16u, static_cast<unsigned>(schedule_.vector_bytes / size)));
+    llvm::Type* type = memory_type(t, side);
+    const std::uint32_t v = nest_.vector_loop();
+    Value* base = in(*stages_[0], [&] {  // at (0, v0)
+      Value* p = base_pointer(access);
+      Value* sum = scalar_part(linear, outer_bits(), outer_bits());
+      Value* start = times(linear, v, index_[v]);
+      return bytes(p, b_.CreateMul(sum ? b_.CreateAdd(sum, start) : start, i64(size)));
+    });
+    Value* stride = b_.CreateMul(word(words_.coefficient_of(linear, v)), i64(size));
+    std::vector<llvm::Constant*> lane;
+    for (unsigned i = 0; i < side; ++i) lane.push_back(b_.getInt64(i));
+    Value* lanes = llvm::ConstantVector::get(lane);
+    Value* zero = llvm::Constant::getNullValue(type);
+    const auto squares = [&](Value* j, Value* i, bool masked) {
+      Value* p = bytes(base, b_.CreateAdd(b_.CreateMul(j, stride), b_.CreateMul(b_.CreateAdd(u0, i), i64(size))));
+      std::vector<Value*> rows;
+      Value* columns = masked ? b_.CreateICmpSLT(lanes, b_.CreateVectorSplat(side, b_.CreateSub(nu, i))) : nullptr;
+      for (unsigned r = 0; r < side; ++r) {
+        Value* q = bytes(p, b_.CreateMul(stride, i64(r)));
+        if (!masked) {
+          prefetch(bytes(q, b_.CreateMul(stride, word(words_.tile))));
+          rows.push_back(b_.CreateAlignedLoad(type, q, llvm::Align(1)));
+        } else {
+          Value* row = b_.CreateVectorSplat(side, b_.CreateICmpSLT(b_.CreateAdd(j, i64(r)), nv));
+          rows.push_back(b_.CreateMaskedLoad(type, q, llvm::Align(1), b_.CreateAnd(row, columns), zero));
+        }
+      }
+      transpose(rows, side);
+      for (unsigned r = 0; r < side; ++r) {  // rows past the tile's end land in its padding
+        Value* q = bytes(tile, b_.CreateMul(b_.CreateAdd(b_.CreateMul(b_.CreateAdd(i, i64(r)), unit_), j), i64(size)));
+        b_.CreateAlignedStore(rows[r], q, llvm::Align(1));
+      }
+    };
+    Value* whole_u = b_.CreateAnd(nu, i64(-static_cast<std::int64_t>(side)));
+    loop("pack", i64(0), nv, i64(side), [&](Value* j) {
+      Value* fits = b_.CreateICmpSLE(b_.CreateAdd(j, i64(side)), nv);
+      Value* until = b_.CreateSelect(fits, whole_u, i64(0));
+      loop("pack.squares", i64(0), until, i64(side), [&](Value* i) { squares(j, i, false); });
+      loop("pack.edges", until, nu, i64(side), [&](Value* i) { squares(j, i, true); });
+    });
+  }
+
+  void transpose(std::vector<Value*>& rows, unsigned side) {
+    for (unsigned d = side / 2; d >= 1; d /= 2) {  // blocks of d by d change places
+      std::vector<Value*> next(side);
+      for (unsigned r = 0; r < side; ++r) {
+        if (r & d) continue;
+        std::vector<int> low, high;
+        for (unsigned c = 0; c < side; ++c) {
+          low.push_back(static_cast<int>(c & d ? side + (c - d) : c));
+          high.push_back(static_cast<int>(c & d ? side + c : c + d));
+        }
+        next[r] = b_.CreateShuffleVector(rows[r], rows[r + d], low);
+        next[r + d] = b_.CreateShuffleVector(rows[r], rows[r + d], high);
+      }
+      rows = next;
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------- reductions
+  std::vector<std::uint32_t> reductions(std::uint8_t sweep) const {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (nest_.body[i].kind == Statement::Kind::Reduce && nest_.body[i].stage == sweep + 1) out.push_back(i);
+    return out;
+  }
+  static Op combiner(Op reduction) {
+    switch (reduction) {
+      case Op::ReduceSum: return Op::Add;
+      case Op::ReduceProd: return Op::Mul;
+      case Op::ReduceMax: return Op::Maximum;
+      default: return Op::Minimum;
+    }
+  }
+  Value* combine(std::uint32_t id, Value* a, Value* c) {
+    const Statement& s = nest_.body[id];
+    const Typed both[2] = {{a, s.dtype}, {c, s.dtype}};
+    const Op op = combiner(s.op);
+    if (s.dtype == DType::Bool) return op == Op::Maximum ? b_.CreateOr(a, c) : b_.CreateAnd(a, c);
+    return k_.apply(op, s.dtype, both);
+  }
+  // What a missing element and the start of an accumulator are.
+  Value* identity(std::uint32_t id, unsigned width) {
+    const Statement& s = nest_.body[id];
+    std::uint64_t bits = 0;
+    const bool real = is_float(s.dtype), is_signed = is_signed_integer(s.dtype);
+    const std::uint64_t top = size_of(s.dtype) == 8 ? std::uint64_t{1} << 63 : std::uint64_t{1} << (8 * size_of(s.dtype) - 1);
+    const std::uint64_t all = size_of(s.dtype) == 8 ? ~std::uint64_t{0} : (top << 1) - 1;
+    switch (s.op) {
+      case Op::ReduceSum: bits = real ? ir::bits_of(s.dtype, -0.0) : 0; break;
+      case Op::ReduceProd: bits = ir::bits_of(s.dtype, 1.0); break;
+      case Op::ReduceMax: bits = real ? ir::bits_of(s.dtype, -std::numeric_limits<double>::infinity()) : is_signed ? top : 0; break;
+      default:
+        bits = real                     ? ir::bits_of(s.dtype, std::numeric_limits<double>::infinity())
+               : s.dtype == DType::Bool ? 1
+               : is_signed              ? top - 1
+                                        : all;
+        break;
+    }
+    return k_.constant(s.dtype, bits, width);
+  }
+  std::int64_t lanes_of(std::uint32_t id) const { return size_of(nest_.body[id].dtype) == 8 ? 32 : 64; }
+
+  // Combines lanes by halving: lane i and lane i + half, until one is left.
+  Value* halve(std::uint32_t id, std::vector<Value*> vectors) {
+    while (vectors.size() > 1) {
+      const std::size_t half = vectors.size() / 2;
+      for (std::size_t i = 0; i < half; ++i) vectors[i] = combine(id, vectors[i], vectors[i + half]);
+      vectors.resize(half);
+    }
+    Value* v = vectors[0];
+    for (unsigned w = width_; w > 1; w /= 2) {
+      std::vector<int> low, high;
+      for (unsigned i = 0; i < w / 2; ++i) low.push_back(static_cast<int>(i)), high.push_back(static_cast<int>(i + w / 2));
+      v = combine(id, b_.CreateShuffleVector(v, low), b_.CreateShuffleVector(v, high));
+    }
+    return b_.CreateExtractElement(v, std::uint64_t{0});
+  }
+
+  // The tree of blocks, as a binary counter: level l holds the sum of 2^l blocks.
+  struct Tree {
+    Value* count;
+    std::vector<Value*> stacks;  // of each reduction
+  };
+  Tree start_tree(const std::vector<std::uint32_t>& reductions) {
+    Tree t;
+    t.count = variable(b_.getInt64Ty(), i64(0));
+    for (std::uint32_t r : reductions)
+      t.stacks.push_back(in(entry_, [&] { return b_.CreateAlloca(memory_type(nest_.body[r].dtype, 0), i64(kTreeLevels)); }));
+    return t;
+  }
+  Value* level(Value* stack, Value* l, DType t) { return bytes(stack, b_.CreateMul(l, i64(static_cast<std::int64_t>(size_of(t))))); }
+  void push(Tree& tree, const std::vector<std::uint32_t>& reductions, const std::vector<Value*>& values) {
+    std::vector<Value*> carried;
+    for (std::size_t i = 0; i < reductions.size(); ++i) carried.push_back(variable(values[i]->getType(), values[i]));
+    Value* l = variable(b_.getInt64Ty(), i64(0));
+    Value* c = variable(b_.getInt64Ty(), read(tree.count));
+    BasicBlock* head = block("tree");
+    BasicBlock* inside = block("");
+    BasicBlock* after = block("");
+    b_.CreateBr(head);
+    b_.SetInsertPoint(head);
+    b_.CreateCondBr(b_.CreateTrunc(read(c), b_.getInt1Ty()), inside, after);
+    b_.SetInsertPoint(inside);
+    for (std::size_t i = 0; i < reductions.size(); ++i) {
+      const DType t = nest_.body[reductions[i]].dtype;
+      Value* below = from_memory(t, b_.CreateAlignedLoad(memory_type(t, 0), level(tree.stacks[i], read(l), t), llvm::Align(1)));
+      b_.CreateStore(combine(reductions[i], below, read(carried[i])), carried[i]);
+    }
+    b_.CreateStore(b_.CreateLShr(read(c), i64(1)), c);
+    b_.CreateStore(b_.CreateAdd(read(l), i64(1)), l);
+    b_.CreateBr(head);
+    b_.SetInsertPoint(after);
+    for (std::size_t i = 0; i < reductions.size(); ++i) {
+      const DType t = nest_.body[reductions[i]].dtype;
+      b_.CreateAlignedStore(to_memory(t, read(carried[i])), level(tree.stacks[i], read(l), t), llvm::Align(1));
+    }
+    b_.CreateStore(b_.CreateAdd(read(tree.count), i64(1)), tree.count);
+  }
+  std::vector<Value*> top(Tree& tree, const std::vector<std::uint32_t>& reductions) {
+    std::vector<Value*> sums;
+    for (std::uint32_t r : reductions) sums.push_back(variable(k_.type(nest_.body[r].dtype, 0), identity(r, 0)));
+    Value* first = variable(b_.getInt1Ty(), b_.getTrue());
+    loop("fold", i64(0), i64(kTreeLevels), i64(1), [&](Value* l) {
+      Value* here = b_.CreateTrunc(b_.CreateLShr(read(tree.count), l), b_.getInt1Ty());
+      when(here, [&] {
+        for (std::size_t i = 0; i < reductions.size(); ++i) {
+          const DType t = nest_.body[reductions[i]].dtype;
+          Value* below = from_memory(t, b_.CreateAlignedLoad(memory_type(t, 0), level(tree.stacks[i], l, t), llvm::Align(1)));
+          b_.CreateStore(b_.CreateSelect(read(first), below, combine(reductions[i], below, read(sums[i]))), sums[i]);
+        }
+        b_.CreateStore(b_.getFalse(), first);
+      });
+    });
+    std::vector<Value*> out;
+    for (Value* s : sums) out.push_back(read(s));
+    return out;
+  }
+
+  // ---------------------------------------------------------------------------------------------- lanes
+  bool heavy(std::uint8_t sweep) const {
+    if (schedule_.masked) return true;
+    int ops = 0;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
+      const Statement& s = nest_.body[i];
+      if (!needed_[sweep][i] || !is_vector(i) || s.kind != Statement::Kind::Op) continue;
+      ops += ir::info(s.op).kind == ir::OpKind::Expanded ? 24 : 1;
+    }
+    return ops > 16;
+  }
+
+  void row_level(std::uint8_t stage) {
+    if (nest_.kind == NestKind::Rows) return rows_level(stage);
+    const std::uint64_t inner = nest_.reduced_mask();
+    for (const Statement& s : nest_.body) {
+      if (s.kind != Statement::Kind::Store || s.stage != stage || (s.loops & inner)) continue;
+      Value* value = scalar(s.a);
+      b_.CreateAlignedStore(to_memory(s.dtype, value), pointer(s.at, s.loops), llvm::Align(1));
+    }
+  }
+
+  void lanes_sweep(std::uint8_t sweep) {
+    const std::vector<std::uint32_t> reds = reductions(sweep);
+    Value* n = tile_length();
+    reduced_.clear();
+    if (nest_.serial > 0) return serial_lanes(sweep, reds, n);
+    if (reds.empty()) {
+      vector_range(n, stages_[sweep], sweep, [&](Body& body) { stores(body, sweep); });
+      return;
+    }
+    const bool in_memory = heavy(sweep);
+    // accumulators: vectors in registers for the unrolled loop, the same lanes in memory for single vectors
+    std::vector<std::vector<Value*>> accumulators;
+    std::vector<Value*> memory;
+    for (std::uint32_t r : reds) {
+      const auto vectors = static_cast<std::size_t>(lanes_of(r) / width_);
+      accumulators.emplace_back();
+      for (std::size_t i = 0; i < vectors; ++i) accumulators.back().push_back(variable(k_.type(nest_.body[r].dtype, width_), nullptr));
+      memory.push_back(in(entry_, [&] {
+        auto* a = b_.CreateAlloca(memory_type(nest_.body[r].dtype, 0), i64(lanes_of(r)));
+        a->setAlignment(llvm::Align(64));
+        return a;
+      }));
+    }
+    const auto lane_place = [&](std::size_t i, Value* j) {
+      const DType t = nest_.body[reds[i]].dtype;
+      return bytes(memory[i], b_.CreateMul(b_.CreateAnd(j, i64(lanes_of(reds[i]) - 1)), i64(static_cast<std::int64_t>(size_of(t)))));
+    };
+    const auto single = [&](Body& body) {  // one vector into the lanes in memory
+      for (std::size_t i = 0; i < reds.size(); ++i) {
+        const Statement& s = nest_.body[reds[i]];
+        Value* value = vector(body, s.a);
+        if (body.mask) value = b_.CreateSelect(body.mask, value, identity(reds[i], width_));
+        Value* p = lane_place(i, body.j);
+        Value* old = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, llvm::Align(1)));
+        b_.CreateAlignedStore(to_memory(s.dtype, combine(reds[i], old, value)), p, llvm::Align(1));
+      }
+      stores(body, sweep);
+    };
+    const auto block_sum = [&](Value* from, Value* to) {
+      for (std::size_t i = 0; i < reds.size(); ++i)
+        for (Value* a : accumulators[i]) b_.CreateStore(identity(reds[i], width_), a);
+      Value* start = from;
+      if (!in_memory) {
+        Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-64)));
+        loop("lanes", from, whole, i64(64), [&](Value* j) {
+          for (unsigned part = 0; part < 64 / width_; ++part) {
+            Body body{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, nullptr, sweep, {}, {}};
+            for (std::size_t i = 0; i < reds.size(); ++i) {
+              Value* a = accumulators[i][part % accumulators[i].size()];
+              b_.CreateStore(combine(reds[i], read(a), vector(body, nest_.body[reds[i]].a)), a);
+            }
+            stores(body, sweep);
+          }
+        });
+        start = whole;
+      }
+      for (std::size_t i = 0; i < reds.size(); ++i)
+        for (std::size_t a = 0; a < accumulators[i].size(); ++a)
+          b_.CreateAlignedStore(to_memory(nest_.body[reds[i]].dtype, read(accumulators[i][a])),
+                                lane_place(i, i64(static_cast<std::int64_t>(a * width_))), llvm::Align(1));
+      Value* end = start;
+      if (in_memory && !schedule_.masked) {
+        end = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-static_cast<std::int64_t>(width_))));
+        loop("vectors", start, end, i64(width_), [&](Value* j) {
+          Body body{stages_[sweep], j, nullptr, sweep, {}, {}};
+          single(body);
+        });
+      }
+      loop("tail", end, to, i64(width_), [&](Value* j) {
+        Body body{stages_[sweep], j, tail_mask(b_.CreateSub(to, j)), sweep, {}, {}};
+        single(body);
+      });
+      std::vector<Value*> sums;
+      for (std::size_t i = 0; i < reds.size(); ++i) {
+        std::vector<Value*> vectors;
+        for (std::size_t a = 0; a < accumulators[i].size(); ++a)
+          vectors.push_back(from_memory(nest_.body[reds[i]].dtype,
+                                        b_.CreateAlignedLoad(memory_type(nest_.body[reds[i]].dtype, width_),
+                                                             lane_place(i, i64(static_cast<std::int64_t>(a * width_))), llvm::Align(1))));
+        sums.push_back(halve(reds[i], vectors));
+      }
+      return sums;
+    };
+    std::vector<Value*> sums;
+    if (schedule_.one_block) {
+      sums = block_sum(i64(0), n);
+    } else {
+      Tree tree = start_tree(reds);
+      loop("blocks", i64(0), n, i64(ir::kLaneBlock),
+           [&](Value* from) { push(tree, reds, block_sum(from, smaller(b_.CreateAdd(from, i64(ir::kLaneBlock)), n))); });
+      sums = top(tree, reds);
+    }
+    for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[i];
+  }
+
+  // The serial loops inside an item: f is called in each iteration, its region in serial_, with the count of runs so far.
+  void serial_loops(const std::function<void(Value* run, Value* row)>& f) {
+    // run: iterations of the loops that count runs; row: iterations of the other serial loops within a run
+    const std::uint32_t first = nest_.outer, runs_end = first + nest_.runs, end = first + nest_.serial;
+    std::function<void(std::uint32_t, Value*, Value*)> nested = [&](std::uint32_t l, Value* run, Value* row) {
+      if (l == end) {
+        serial_ = region(stages_.back(), "serial");
+        f(run, row);
+        return;
+      }
+      loop("serial", i64(0), extent(l), i64(1), [&](Value* i) {
+        index_[l] = i;
+        Value*& count = l < runs_end ? run : row;
+        Value* saved = count;
+        count = b_.CreateAdd(b_.CreateMul(count, extent(l)), i);
+        nested(l + 1, run, row);
+        count = saved;
+      });
+    };
+    nested(first, i64(0), i64(0));
+  }
+
+  // Several reduced loops: a row begins at any r, so every vector is masked to the lanes that r means.
+  void serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* n) {
+    if (reds.empty()) {
+      serial_loops([&](Value*, Value*) { vector_range(n, serial_, sweep, [&](Body& body) { stores(body, sweep); }); });
+      return;
+    }
+    std::vector<Value*> memory;
+    for (std::uint32_t r : reds)
+      memory.push_back(in(entry_, [&] {
+        auto* a = b_.CreateAlloca(memory_type(nest_.body[r].dtype, 0), i64(lanes_of(r)));
+        a->setAlignment(llvm::Align(64));
+        return a;
+      }));
+    const auto place_of = [&](std::size_t i, Value* lane) {
+      return bytes(memory[i], b_.CreateMul(lane, i64(static_cast<std::int64_t>(size_of(nest_.body[reds[i]].dtype)))));
+    };
+    const auto reset = [&] {
+      for (std::size_t i = 0; i < reds.size(); ++i)
+        for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_)
+          b_.CreateAlignedStore(to_memory(nest_.body[reds[i]].dtype, identity(reds[i], width_)), place_of(i, i64(lane)), llvm::Align(1));
+    };
+    const auto sum_lanes = [&] {
+      std::vector<Value*> sums;
+      for (std::size_t i = 0; i < reds.size(); ++i) {
+        const DType t = nest_.body[reds[i]].dtype;
+        std::vector<Value*> vectors;
+        for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_)
+          vectors.push_back(from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), place_of(i, i64(lane)), llvm::Align(1))));
+        sums.push_back(halve(reds[i], vectors));
+      }
+      return sums;
+    };
+    reset();
+    Tree tree = start_tree(reds);
+    Value* current = variable(b_.getInt64Ty(), i64(0));
+    serial_loops([&](Value* run, Value* row) {
+      Value* r0 = b_.CreateMul(row, n);
+      if (nest_.runs) r0 = b_.CreateAdd(r0, b_.CreateMul(run, word(words_.padded_run)));
+      Value* begin = b_.CreateAnd(r0, i64(-static_cast<std::int64_t>(width_)));
+      Value* end = b_.CreateAdd(r0, n);
+      Region* around = serial_;
+      loop("row", begin, end, i64(width_), [&](Value* r) {
+        Value* now = b_.CreateLShr(r, i64(12));
+        static_assert(ir::kLaneBlock == 1 << 12);
+        if (!schedule_.one_block)
+          when(b_.CreateICmpNE(now, read(current)), [&] {
+            push(tree, reds, sum_lanes());
+            reset();
+            b_.CreateStore(now, current);
+          });
+        Value* j = b_.CreateSub(r, r0);  // below 0 in the lanes before the row
+        Value* lane_j = b_.CreateAdd(b_.CreateVectorSplat(width_, j), iota(width_));
+        Body body{around, j, b_.CreateICmpULT(lane_j, splat(n, width_)), sweep, {}, {}};
+        for (std::size_t i = 0; i < reds.size(); ++i) {
+          const Statement& s = nest_.body[reds[i]];
+          Value* value = b_.CreateSelect(body.mask, vector(body, s.a), identity(reds[i], width_));
+          Value* p = place_of(i, b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1)));
+          Value* old = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, llvm::Align(1)));
+          b_.CreateAlignedStore(to_memory(s.dtype, combine(reds[i], old, value)), p, llvm::Align(1));
+        }
+        stores(body, sweep);
+      });
+    });
+    std::vector<Value*> sums = sum_lanes();
+    if (!schedule_.one_block) {
+      push(tree, reds, sums);
+      sums = top(tree, reds);
+    }
+    for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[i];
+  }
+
+  // ---------------------------------------------------------------------------------------------- rows
+  bool sums_up(std::uint32_t r) const { return nest_.body[r].op == Op::ReduceSum || nest_.body[r].op == Op::ReduceProd; }
+  Value* load_row(std::uint32_t slot, Value* j, DType t) {
+    return from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), scratch_row(slot, j, t), llvm::Align(1)));
+  }
+  void store_row(std::uint32_t slot, Value* j, DType t, Value* v) {
+    b_.CreateAlignedStore(to_memory(t, v), scratch_row(slot, j, t), llvm::Align(1));
+  }
+  // whole vectors over the tile: rows of scratch are padded
+  void over_row(const std::function<void(Value*)>& f) { loop("over", i64(0), tile_length(), i64(width_), f); }
+
+  void rows_sweep(std::uint8_t sweep) {
+    const std::vector<std::uint32_t> reds = reductions(sweep);
+    Value* n = tile_length();
+    if (reds.empty()) {
+      serial_loops([&](Value*, Value*) { vector_range(n, serial_, sweep, [&](Body& body) { stores(body, sweep); }); });
+      return;
+    }
+    std::vector<std::uint32_t> sums;
+    for (std::uint32_t r : reds)
+      if (sums_up(r)) sums.push_back(r);
+    over_row([&](Value* j) {
+      for (std::uint32_t r : reds) store_row(layout_.values[r], j, nest_.body[r].dtype, identity(r, width_));
+    });
+    Value* blocks = variable(b_.getInt64Ty(), i64(0));
+    const auto push_block = [&] {  // the accumulators become a leaf of the tree
+      Value* l = variable(b_.getInt64Ty(), i64(0));
+      Value* c = variable(b_.getInt64Ty(), read(blocks));
+      const auto stack_row = [&](std::uint32_t r, Value* at, Value* j) {
+        const auto size = static_cast<std::int64_t>(size_of(nest_.body[r].dtype));
+        return bytes(scratch_base(layout_.stacks[r]), b_.CreateMul(b_.CreateAdd(b_.CreateMul(at, unit_), j), i64(size)));
+      };
+      BasicBlock* head = block("tree");
+      BasicBlock* inside = block("");
+      BasicBlock* after = block("");
+      b_.CreateBr(head);
+      b_.SetInsertPoint(head);
+      b_.CreateCondBr(b_.CreateTrunc(read(c), b_.getInt1Ty()), inside, after);
+      b_.SetInsertPoint(inside);
+      over_row([&](Value* j) {
+        for (std::uint32_t r : sums) {
+          const DType t = nest_.body[r].dtype;
+          Value* below = b_.CreateAlignedLoad(memory_type(t, width_), stack_row(r, read(l), j), llvm::Align(1));
+          store_row(layout_.values[r], j, t, combine(r, below, load_row(layout_.values[r], j, t)));
+        }
+      });
+      b_.CreateStore(b_.CreateLShr(read(c), i64(1)), c);
+      b_.CreateStore(b_.CreateAdd(read(l), i64(1)), l);
+      b_.CreateBr(head);
+      b_.SetInsertPoint(after);
+      over_row([&](Value* j) {
+        for (std::uint32_t r : sums) {
+          const DType t = nest_.body[r].dtype;
+          b_.CreateAlignedStore(load_row(layout_.values[r], j, t), stack_row(r, read(l), j), llvm::Align(1));
+          store_row(layout_.values[r], j, t, identity(r, width_));
+        }
+      });
+      b_.CreateStore(b_.CreateAdd(read(blocks), i64(1)), blocks);
+    };
+    const auto fold_blocks = [&] {  // the last block is in the accumulators: what lies below it in the tree is added from the left
+      loop("fold", i64(0), i64(kTreeLevels), i64(1), [&](Value* at) {
+        when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] {
+          over_row([&](Value* j) {
+            for (std::uint32_t r : sums) {
+              const DType t = nest_.body[r].dtype;
+              const auto size = static_cast<std::int64_t>(size_of(t));
+              Value* p = bytes(scratch_base(layout_.stacks[r]), b_.CreateMul(b_.CreateAdd(b_.CreateMul(at, unit_), j), i64(size)));
+              Value* below = b_.CreateAlignedLoad(memory_type(t, width_), p, llvm::Align(1));
+              store_row(layout_.values[r], j, t, combine(r, below, load_row(layout_.values[r], j, t)));
+            }
+          });
+        });
+      });
+    };
+
+    // ---- groups of eight rows by the serial loops, whatever these are: rows into temporaries, then their tree
+    Value* filled = variable(b_.getInt64Ty(), i64(0));  // rows of the current group that stand in the temporaries
+    Value* group = variable(b_.getInt64Ty(), i64(0));
+    const auto temporary = [&](std::uint32_t r, Value* k, Value* j) {
+      const auto size = static_cast<std::int64_t>(size_of(nest_.body[r].dtype));
+      return bytes(scratch_base(layout_.temporaries[r]), b_.CreateMul(b_.CreateAdd(b_.CreateMul(k, unit_), j), i64(size)));
+    };
+    const auto fill_to = [&](Value* k) {
+      loop("missing", read(filled), k, i64(1), [&](Value* at) {
+        over_row([&](Value* j) {
+          for (std::uint32_t r : sums) b_.CreateAlignedStore(identity(r, width_), temporary(r, at, j), llvm::Align(1));
+        });
+      });
+    };
+    const auto tree_of_eight = [&](std::uint32_t r, const std::vector<Value*>& v) {
+      Value* low = combine(r, combine(r, v[0], v[1]), combine(r, v[2], v[3]));
+      Value* high = combine(r, combine(r, v[4], v[5]), combine(r, v[6], v[7]));
+      return combine(r, low, high);
+    };
+    const auto flush_group = [&] {
+      fill_to(i64(ir::kRowGroup));
+      over_row([&](Value* j) {
+        for (std::uint32_t r : sums) {
+          const DType t = nest_.body[r].dtype;
+          std::vector<Value*> v;
+          for (std::int64_t k = 0; k < ir::kRowGroup; ++k)
+            v.push_back(b_.CreateAlignedLoad(memory_type(t, width_), temporary(r, i64(k), j), llvm::Align(1)));
+          store_row(layout_.values[r], j, t, combine(r, load_row(layout_.values[r], j, t), tree_of_eight(r, v)));
+        }
+      });
+      b_.CreateStore(i64(0), filled);
+    };
+    const auto one_row = [&](Value* r_number) {
+      Value* my_group = b_.CreateLShr(r_number, i64(3));
+      static_assert(ir::kRowGroup == 1 << 3 && ir::kRowBlock == 1 << 8);
+      if (!sums.empty()) {
+        when(b_.CreateICmpNE(my_group, read(group)), [&] {
+          when(b_.CreateICmpNE(read(filled), i64(0)), flush_group);
+          if (!schedule_.one_block) when(b_.CreateICmpNE(b_.CreateLShr(my_group, i64(5)), b_.CreateLShr(read(group), i64(5))), push_block);
+          b_.CreateStore(my_group, group);
+        });
+        fill_to(b_.CreateAnd(r_number, i64(7)));
+      }
+      Value* k = b_.CreateAnd(r_number, i64(7));
+      vector_range(n, serial_, sweep, [&](Body& body) {
+        for (std::uint32_t r : reds) {
+          const DType t = nest_.body[r].dtype;
+          Value* value = vector(body, nest_.body[r].a);
+          if (sums_up(r)) {
+            b_.CreateAlignedStore(value, temporary(r, k, body.j), llvm::Align(1));
+          } else {
+            store_row(layout_.values[r], body.j, t, combine(r, load_row(layout_.values[r], body.j, t), value));
+          }
+        }
+        stores(body, sweep);
+      });
+      b_.CreateStore(b_.CreateAdd(k, i64(1)), filled);
+    };
+
+    if (nest_.serial == 1 && nest_.runs == 0 && !heavy(sweep)) {
+      // eight rows at a time in registers, the rest one by one
+      const std::uint32_t l = nest_.outer;
+      Value* whole = b_.CreateAnd(extent(l), i64(-ir::kRowGroup));
+      loop("rows", i64(0), whole, i64(ir::kRowGroup), [&](Value* r0) {
+        if (!schedule_.one_block && !sums.empty())
+          when(b_.CreateAnd(b_.CreateICmpNE(r0, i64(0)), b_.CreateICmpEQ(b_.CreateAnd(r0, i64(ir::kRowBlock - 1)), i64(0))), push_block);
+        std::vector<Region*> around;
+        for (std::int64_t k = 0; k < ir::kRowGroup; ++k) around.push_back(region(stages_.back(), "serial"));
+        std::vector<Value*> rows;
+        for (std::int64_t k = 0; k < ir::kRowGroup; ++k) rows.push_back(in(*around[0], [&] { return k ? b_.CreateAdd(r0, i64(k)) : r0; }));
+        vector_range(n, around[0], sweep, [&](Body& all) {
+          std::vector<std::vector<Value*>> values(reds.size());
+          for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
+            serial_ = around[static_cast<std::size_t>(k)];
+            index_[l] = rows[static_cast<std::size_t>(k)];
+            Body body{serial_, all.j, all.mask, sweep, {}, {}};
+            for (std::size_t i = 0; i < reds.size(); ++i) values[i].push_back(vector(body, nest_.body[reds[i]].a));
+            stores(body, sweep);
+          }
+          for (std::size_t i = 0; i < reds.size(); ++i) {
+            const DType t = nest_.body[reds[i]].dtype;
+            store_row(layout_.values[reds[i]], all.j, t,
+                      combine(reds[i], load_row(layout_.values[reds[i]], all.j, t), tree_of_eight(reds[i], values[i])));
+          }
+        });
+      });
+      b_.CreateStore(b_.CreateLShr(b_.CreateSub(whole, i64(1)), i64(3)), group);  // the last whole group
+      when(b_.CreateICmpEQ(whole, i64(0)), [&] { b_.CreateStore(i64(0), group); });
+      loop("rest", whole, extent(l), i64(1), [&](Value* r) {
+        index_[l] = r;
+        serial_ = region(stages_.back(), "serial");
+        one_row(r);
+      });
+    } else {
+      serial_loops(
+          [&](Value* run, Value* row) { one_row(nest_.runs ? b_.CreateAdd(row, b_.CreateMul(run, word(words_.padded_run))) : row); });
+    }
+    if (!sums.empty()) {
+      when(b_.CreateICmpNE(read(filled), i64(0)), flush_group);
+      if (!schedule_.one_block) fold_blocks();
+    }
+  }
+
+  // What a row computes from its reductions: values that later sweeps read, and results of the row itself.
+  void rows_level(std::uint8_t stage) {
+    const std::uint64_t inner = nest_.reduced_mask();
+    bool any = false;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
+      const Statement& s = nest_.body[i];
+      if (s.stage != stage || (s.loops & inner)) continue;
+      any |= s.kind == Statement::Kind::Store || (s.kind == Statement::Kind::Op && stage > 0 && layout_.values[i] != ScratchLayout::kNone);
+    }
+    if (!any) return;
+    vector_range(tile_length(), stages_.back(), stage, [&](Body& body) {
+      for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
+        const Statement& s = nest_.body[i];
+        if (s.stage != stage || (s.loops & inner)) continue;
+        if (s.kind == Statement::Kind::Store) {
+          store(body, s);
+        } else if (s.kind == Statement::Kind::Op && stage > 0 && layout_.values[i] != ScratchLayout::kNone) {
+          Value* v = row_value(body, i);
+          store_row(layout_.values[i], body.j, s.dtype, v);
+        }
+      }
+    });
+  }
+  // Made here, not read back; its operands of earlier stages stand in scratch.
+  Value* row_value(Body& body, std::uint32_t id) {
+    if (const auto it = body.values.find(id); it != body.values.end()) return it->second;
+    const Statement& s = nest_.body[id];
+    Typed operands[3];
+    std::size_t n = 0;
+    for (std::uint32_t o : {s.a, s.b, s.c})
+      if (o != kNone)
+        operands[n++] = {nest_.body[o].stage == s.stage && nest_.body[o].kind == Statement::Kind::Op ? row_value(body, o) : vector(body, o),
+                         nest_.body[o].dtype};
+    return body.values[id] = k_.apply(s.op, s.dtype, std::span(operands, n));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<llvm::Module> emit(const CodegenRequest& request, llvm::LLVMContext& context) {
+  auto module = std::make_unique<llvm::Module>("onepass", context);
+  Emitter(request, *module).run(*request.target);
+  return module;
+}
+
+}  // namespace onepass::compiler

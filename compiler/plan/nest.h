@@ -1,0 +1,120 @@
+// Nest: one kernel as loops and a body, for no machine in particular. The schedule says how a target runs it; the emitters spell it.
+//
+// A Nest is canonical: it holds no length, no stride beyond its class and no literal's value, so that equal keys mean equal code. What it
+// leaves out stands in NestNumbers, in the same order, and reaches the kernel as arguments.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace onepass::compiler {
+
+/// What the generic kernel knows of a coefficient.
+enum class Coefficient : std::uint8_t { Zero, One, General };
+
+/// offset + Σ coefficient · variable; the variables are the loops, then the derived variables. Offsets are always numbers.
+struct Linear {
+  std::vector<Coefficient> of;
+  bool operator==(const Linear&) const = default;
+};
+
+/// floor(linear / by) or linear mod by: what an unaligned reshape or a strided pad leaves. `by` is a number above 0.
+struct Derived {
+  std::uint32_t linear;
+  bool modulo;
+  bool operator==(const Derived&) const = default;
+};
+
+/// Memory that a load or store touches: an argument, by elements of `dtype`.
+struct Access {
+  std::uint32_t buffer;
+  std::uint32_t linear;
+  bool operator==(const Access&) const = default;
+};
+
+/// 0 <= linear < bound.
+struct Check {
+  std::uint32_t linear;
+  bool operator==(const Check&) const = default;
+};
+
+struct Statement {
+  enum class Kind : std::uint8_t {
+    Load,      // at: access; guard: a Guard statement or none: lanes where it is false are not read and give 0
+    Store,     // at: access; a: the value
+    Index,     // at: linear, as a value of `dtype`
+    Slot,      // at: position in Nest::slots
+    Constant,  // bits
+    Op,        // op on a, b, c
+    Guard,     // the checks at .. at + count, all of them
+    Reduce,    // op over the reduced loops of a
+  };
+  Kind kind;
+  ir::Op op = ir::Op::Input;
+  DType dtype = DType::Bool;
+  std::uint8_t stage = 0;  // the sweep in which it can first be computed; of a Reduce: the sweep after its own
+  std::uint8_t count = 0;
+  std::uint32_t a = kNone, b = kNone, c = kNone;
+  std::uint32_t guard = kNone;
+  std::uint32_t at = 0;
+  std::uint64_t loops = 0;  // the loops that the value depends on
+  std::uint64_t bits = 0;
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  bool operator==(const Statement&) const = default;
+};
+
+struct BufferInfo {
+  DType dtype;
+  bool written;
+  bool operator==(const BufferInfo&) const = default;
+};
+
+/// How the loops run: `outer` kept loops make the items that threads share; then `serial` reduced loops; the last loop is the vector loop.
+///   Map    no reduction; the vector loop is kept
+///   Rows   the vector loop is kept, the reduced loops are serial: accumulators are rows
+///   Lanes  the vector loop is the last reduced loop: accumulators are lanes
+enum class NestKind : std::uint8_t { Map, Rows, Lanes };
+
+struct Nest {
+  NestKind kind = NestKind::Map;
+  std::uint8_t outer = 0, serial = 0;
+  std::uint8_t runs = 0;    // of the reduced loops, how many count runs that are filled; 0: nothing is filled
+  std::uint8_t sweeps = 1;  // times that the reduced loops are run
+  std::vector<Linear> linears;
+  std::vector<Derived> derived;
+  std::vector<Access> accesses;
+  std::vector<Check> checks;
+  std::vector<BufferInfo> buffers;
+  std::vector<DType> slots;
+  std::vector<Statement> body;  // in an order in which it can be computed
+  bool operator==(const Nest&) const = default;
+
+  std::uint32_t loops() const { return outer + serial + 1u; }
+  std::uint32_t vector_loop() const { return outer + serial; }
+  std::uint64_t reduced_mask() const {  // loops inside the items that are reduced
+    const std::uint64_t serial_mask = ((std::uint64_t{1} << serial) - 1) << outer;
+    return kind == NestKind::Lanes ? serial_mask | std::uint64_t{1} << vector_loop() : serial_mask;
+  }
+  /// The canonical text of everything above: what the kernel cache compares.
+  std::string key() const;
+};
+
+/// What the Nest leaves out, in the same order.
+struct NestNumbers {
+  std::vector<std::int64_t> extents;                    // of the loops
+  std::vector<std::int64_t> offsets;                    // of the linears, in elements
+  std::vector<std::vector<std::int64_t>> coefficients;  // of the linears, every variable
+  std::vector<std::int64_t> by;                         // of the derived variables
+  std::vector<std::int64_t> bounds;                     // of the checks
+  std::vector<ir::NodeId> buffers;                      // the node whose memory it is
+  std::vector<std::int32_t> outputs;  // of a written buffer: which copy of that node's result (0 unless it is an output twice)
+  std::vector<std::uint32_t> slots;   // graph slots
+  std::int64_t padded_run = 0;        // of the order of summation, where runs are filled
+};
+
+std::string print(const Nest& nest, const NestNumbers& numbers);
+
+}  // namespace onepass::compiler

@@ -1,0 +1,28 @@
+// plan: a group of the partition becomes a Nest: views are composed into index maps of loads, loops are split where shapes factor,
+// reordered by stride and merged where every access allows it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "compiler/fuse.h"
+#include "compiler/plan/nest.h"
+
+namespace onepass::compiler {
+
+/// Element strides of an argument or of a stored value; none: contiguous, row-major.
+using Layout = std::optional<std::vector<std::int64_t>>;
+
+struct Planned {
+  Nest nest;
+  NestNumbers numbers;
+  bool empty = false;  // no element to compute
+};
+
+/// `layouts[id]`: of the input and stored nodes of `graph`, as they are read. `targets[k]`: of output k, as it is written; none given:
+/// what is read, but contiguous for the copy of an input.
+Planned plan(const ir::Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
+             std::span<const Layout> targets = {});
+
+}  // namespace onepass::compiler

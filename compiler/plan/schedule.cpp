@@ -1,0 +1,361 @@
+// schedule: see schedule.h.
+#include "compiler/plan/schedule.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "compiler/plan/scratch.h"
+#include "ir/order.h"
+
+namespace onepass::compiler {
+namespace {
+
+constexpr std::int64_t kRowTile = 2048;   // columns whose accumulators stay in the first-level cache
+constexpr std::int64_t kPackedTile = 32;  // of a transposed tile: a few cache lines of each row
+constexpr std::int64_t kChunk = 4096;     // elements of a chunk where rows alone do not give the threads enough items
+
+std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+bool is_expensive(const Statement& s) {
+  return s.kind == Statement::Kind::Op &&
+         (ir::info(s.op).kind == ir::OpKind::Expanded || s.op == ir::Op::Div || s.op == ir::Op::Sqrt || s.op == ir::Op::Reciprocal);
+}
+
+// Elements of the widest type that the body computes with decide how many lanes fit a register.
+int element_bytes(const Nest& nest) {
+  std::size_t widest = 1;
+  for (const Statement& s : nest.body)
+    if (s.kind != Statement::Kind::Guard && s.kind != Statement::Kind::Constant) widest = std::max(widest, size_of(s.dtype));
+  return static_cast<int>(widest);
+}
+
+// Registers that the vector body works on at once: enough independent work to hide latencies, as long as the live values fit.
+int interleave(const Nest& nest) {
+  std::vector<std::uint32_t> last(nest.body.size(), 0), depth(nest.body.size(), 0);
+  std::uint32_t work = 0, path = 1;
+  bool expanded = false;
+  for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    for (std::uint32_t o : {s.a, s.b, s.c})
+      if (o != Statement::kNone) last[o] = i, depth[i] = std::max(depth[i], depth[o]);
+    if (s.kind != Statement::Kind::Op && s.kind != Statement::Kind::Reduce) continue;
+    const bool is_expanded = ir::info(s.op).kind == ir::OpKind::Expanded;
+    expanded |= is_expanded;
+    work += is_expanded ? 30 : 1;
+    depth[i] += is_expanded ? 15 : 1;
+    path = std::max(path, depth[i]);
+  }
+  std::uint32_t live = 0, most = 1;
+  std::vector<std::uint32_t> ends(nest.body.size() + 1, 0);
+  for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
+    const Statement::Kind kind = nest.body[i].kind;
+    live -= ends[i];
+    if (kind == Statement::Kind::Store || kind == Statement::Kind::Constant || kind == Statement::Kind::Slot ||
+        kind == Statement::Kind::Guard)
+      continue;
+    if (last[i] > i) ++live, ++ends[last[i]];
+    most = std::max(most, live);
+  }
+  if (expanded || path < 32) return 2;
+  int registers = 2;
+  while (registers < 8 && 2u * static_cast<unsigned>(registers) * most <= 24 && static_cast<unsigned>(registers) * work / path < 8)
+    registers *= 2;
+  return registers;
+}
+
+}  // namespace
+
+std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vector<std::uint32_t>& kept) {
+  const std::uint64_t inner = nest.reduced_mask();
+  std::vector<std::vector<bool>> needed(nest.sweeps, std::vector<bool>(nest.body.size(), false));
+  std::vector<bool> done(nest.body.size(), false);  // a kept value that an earlier sweep has computed
+  for (std::uint8_t sweep = 0; sweep < nest.sweeps; ++sweep) {
+    std::vector<bool>& need = needed[sweep];
+    for (std::size_t i = 0; i < nest.body.size(); ++i) {
+      const Statement& s = nest.body[i];
+      if (s.kind == Statement::Kind::Reduce && s.stage == sweep + 1) need[s.a] = true;
+      if (s.kind == Statement::Kind::Store && s.stage == sweep && (inner == 0 || (s.loops & inner))) need[i] = true;
+    }
+    for (std::size_t i = nest.body.size(); i-- > 0;) {
+      const Statement& s = nest.body[i];
+      if (!need[i] || s.kind == Statement::Kind::Reduce) continue;
+      if (done[i]) continue;  // read back, not computed
+      for (std::uint32_t o : {s.a, s.b, s.c, s.guard})
+        if (o != Statement::kNone && nest.body[o].kind != Statement::Kind::Reduce) need[o] = true;
+    }
+    for (std::uint32_t k : kept)
+      if (need[k]) done[k] = true;
+  }
+  return needed;
+}
+
+ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) {
+  const auto slot = [&](DType dtype, std::uint32_t rows) {
+    const std::uint32_t at = total;
+    total += static_cast<std::uint32_t>(size_of(dtype)) * rows;
+    return at;
+  };
+  for (std::uint32_t k : schedule.kept) kept.push_back(slot(nest.body[k].dtype, 1));
+  for (std::uint32_t p : schedule.packed) packed.push_back(slot(nest.buffers[nest.accesses[p].buffer].dtype, 0));
+  values.assign(nest.body.size(), kNone);
+  temporaries.assign(nest.body.size(), kNone);
+  stacks.assign(nest.body.size(), kNone);
+  if (nest.kind != NestKind::Rows) return;
+  const std::uint64_t inner = nest.reduced_mask();
+  for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    if (s.kind == Statement::Kind::Reduce) {
+      values[i] = slot(s.dtype, 1);
+      if (s.op == ir::Op::ReduceSum || s.op == ir::Op::ReduceProd) {
+        temporaries[i] = slot(s.dtype, ir::kRowGroup);
+        if (!schedule.one_block) stacks[i] = slot(s.dtype, kTreeLevels);
+      }
+    }
+    if (s.loops & inner)  // values of a row that the sweeps read
+      for (std::uint32_t o : {s.a, s.b, s.c})
+        if (o != Statement::kNone && nest.body[o].kind == Statement::Kind::Op && nest.body[o].stage > 0 && !(nest.body[o].loops & inner) &&
+            values[o] == kNone)
+          values[o] = slot(nest.body[o].dtype, 1);
+  }
+}
+
+std::int64_t ScratchLayout::unit(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule) {
+  return round_up(nest.kind == NestKind::Lanes ? numbers.extents[nest.vector_loop()] : schedule.tile, 64) + 64;
+}
+
+Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options) {
+  Scheduled out;
+  Schedule& s = out.schedule;
+  ScheduleNumbers& n = out.numbers;
+  const std::uint32_t v = nest.vector_loop();
+  const int element = element_bytes(nest);
+  s.vector_bytes = target.vector_bytes;
+  s.width = (nest.kind == NestKind::Map ? interleave(nest) : 2) * target.vector_bytes / element;
+  bool doubles = false;
+  for (const Statement& b : nest.body) doubles |= b.kind == Statement::Kind::Reduce && b.dtype == DType::F64;
+  if (nest.kind == NestKind::Lanes) s.width = std::min(s.width, doubles ? 32 : 64);
+  s.width = std::min(s.width, 128);
+
+  std::int64_t outer = 1, reduced = 1, all = 1;
+  for (std::uint32_t l = 0; l < nest.loops(); ++l) {
+    all *= numbers.extents[l];
+    if (l < nest.outer) outer *= numbers.extents[l];
+    if (nest.reduced_mask() >> l & 1) reduced *= numbers.extents[l];
+  }
+  std::int64_t counted = reduced;  // with missing elements
+  if (nest.runs) {
+    std::int64_t runs = 1;
+    for (std::uint32_t l = nest.outer; l < nest.outer + nest.runs; ++l) runs *= numbers.extents[l];
+    counted = runs * numbers.padded_run;
+  }
+  if (nest.kind == NestKind::Lanes) s.one_block = counted <= ir::kLaneBlock;
+  if (nest.kind == NestKind::Rows) s.one_block = counted <= ir::kRowBlock;
+
+  // ---- packed: loads along an outer loop become loads along the vector loop, by way of a tile in the first-level cache
+  if (nest.kind == NestKind::Map && nest.outer > 0 && nest.derived.empty())
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
+      const Linear& linear = nest.linears[nest.accesses[a].linear];
+      if (linear.of[v] != Coefficient::General || linear.of[nest.outer - 1] != Coefficient::One) continue;
+      bool plain = !nest.buffers[nest.accesses[a].buffer].written;
+      for (const Statement& b : nest.body) plain = plain && !(b.kind == Statement::Kind::Load && b.at == a && b.guard != Statement::kNone);
+      if (plain) s.packed.push_back(a);
+    }
+
+  // ---- bytes: each element once; an access that does not vary along a loop is read once for it, and what several accesses of an array
+  // read in common (overlapping slices) is in the caches when the next one comes
+  std::vector<std::int64_t> elements(nest.accesses.size());
+  std::vector<bool> done(nest.accesses.size(), false);
+  for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
+    const std::vector<std::int64_t>& coefficients = numbers.coefficients[nest.accesses[a].linear];
+    elements[a] = 1;
+    for (std::uint32_t l = 0; l < nest.loops(); ++l)
+      if (coefficients[l] != 0) elements[a] *= numbers.extents[l];
+    if (std::any_of(coefficients.begin() + nest.loops(), coefficients.end(), [](std::int64_t c) { return c != 0; })) elements[a] = all;
+  }
+  for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
+    if (done[a]) continue;
+    const Access& access = nest.accesses[a];
+    const std::vector<std::int64_t>& coefficients = numbers.coefficients[access.linear];
+    std::int64_t sum = 0, low = numbers.offsets[access.linear], high = low, span = 1;
+    bool derived = false;
+    for (std::size_t l = 0; l < coefficients.size(); ++l) {
+      if (l < nest.loops()) span += std::abs(coefficients[l]) * (numbers.extents[l] - 1);
+      else derived |= coefficients[l] != 0;
+    }
+    for (std::uint32_t other = a; other < nest.accesses.size(); ++other) {
+      if (nest.accesses[other].buffer != access.buffer || numbers.coefficients[nest.accesses[other].linear] != coefficients) continue;
+      done[other] = true;
+      sum += elements[other];
+      low = std::min(low, numbers.offsets[nest.accesses[other].linear]);
+      high = std::max(high, numbers.offsets[nest.accesses[other].linear]);
+    }
+    if (!derived) sum = std::min(sum, span + high - low);
+    (nest.buffers[access.buffer].written ? n.bytes_written : n.bytes_read) +=
+        sum * static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
+  }
+
+  // ---- stores that bypass the caches
+  if (options.aligned_stores && n.bytes_read + n.bytes_written > target.llc_bytes && nest.kind != NestKind::Rows) {
+    s.nontemporal = true;
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
+      const Access& access = nest.accesses[a];
+      if (!nest.buffers[access.buffer].written) continue;
+      const auto size = static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
+      if (nest.linears[access.linear].of[v] == Coefficient::Zero) continue;  // one value a row
+      bool fits = nest.linears[access.linear].of[v] == Coefficient::One && numbers.offsets[access.linear] * size % 64 == 0;
+      for (std::size_t k = 0; k < numbers.coefficients[access.linear].size(); ++k)
+        if (k != v) fits = fits && numbers.coefficients[access.linear][k] * size % 64 == 0;
+      s.nontemporal = s.nontemporal && fits;
+    }
+  }
+
+  // ---- values held between sweeps
+  if (nest.kind == NestKind::Lanes && nest.sweeps > 1 && nest.serial == 0) {
+    const auto needed = needed_by_sweep(nest, {});
+    std::vector<std::uint32_t> kept;
+    std::int64_t bytes = 0;
+    for (std::uint32_t i = static_cast<std::uint32_t>(nest.body.size()); i-- > 0;) {
+      if (!is_expensive(nest.body[i]) || !(nest.body[i].loops & nest.reduced_mask())) continue;
+      const auto times = std::count_if(needed.begin(), needed.end(), [&](const auto& need) { return need[i]; });
+      if (times < 2) continue;
+      kept.push_back(i);
+      bytes += static_cast<std::int64_t>(size_of(nest.body[i].dtype));
+    }
+    std::sort(kept.begin(), kept.end());
+    if (!kept.empty() && (numbers.extents[v] + 128) * bytes <= target.l2_bytes / 2) {
+      s.row_scratch = true;
+      s.kept = kept;
+    }
+  }
+
+  // ---- tiles and items
+  const std::int64_t extent = numbers.extents[v], threads = std::max(1, options.threads);
+  switch (nest.kind) {
+    case NestKind::Lanes:
+      n.tile = extent;
+      n.items = outer;
+      break;
+    case NestKind::Rows: {
+      const std::int64_t wanted = outer >= 2 * threads ? 1 : (2 * threads + outer - 1) / outer;
+      n.tile = std::clamp<std::int64_t>(round_up((extent + wanted - 1) / wanted, 64), 64, kRowTile);
+      n.items = outer * ((extent + n.tile - 1) / n.tile);
+      break;
+    }
+    case NestKind::Map:
+      if (!s.packed.empty()) {
+        n.tile = kPackedTile;
+        n.tile_outer = kPackedTile;
+        const std::int64_t u = numbers.extents[nest.outer - 1u];
+        n.items = outer / u * ((u + n.tile_outer - 1) / n.tile_outer) * ((extent + n.tile - 1) / n.tile);
+      } else {
+        n.tile = threads == 1 || outer >= 8 * threads ? std::max<std::int64_t>(extent, 1)
+                                                      : std::max<std::int64_t>(kChunk, round_up(extent / (64 * threads), 64));
+        n.items = outer * ((extent + n.tile - 1) / n.tile);
+      }
+      break;
+  }
+  // ---- bytes of further sweeps: where what an item reads along the reduced loops does not stay in its core's cache
+  if (nest.sweeps > 1) {
+    const auto needed = needed_by_sweep(nest, s.kept);
+    const std::int64_t rows = nest.kind == NestKind::Rows ? std::max<std::int64_t>(extent, 1) : 1;  // columns that tiles share out
+    std::int64_t of_item = 0, again = 0;
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
+      const auto size = static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[a].buffer].dtype));
+      std::int64_t sweeps = 0;
+      for (std::uint32_t i = 0; i < nest.body.size(); ++i)
+        if (const Statement& b = nest.body[i]; b.kind == Statement::Kind::Load && b.at == a && b.loops & nest.reduced_mask())
+          sweeps = std::max<std::int64_t>(sweeps, std::count_if(needed.begin(), needed.end(), [&](const auto& need) { return need[i]; }));
+      if (sweeps == 0) continue;
+      of_item += elements[a] / std::max<std::int64_t>(outer * rows, 1) * (nest.kind == NestKind::Rows ? n.tile : 1) * size;
+      again += (sweeps - 1) * elements[a] * size;
+    }
+    if (of_item > target.l2_bytes) n.bytes_read += again;
+  }
+  const ScratchLayout layout(nest, s);
+  const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
+  n.scratch_bytes = unit * layout.total;
+  for (std::uint32_t p : s.packed)
+    n.scratch_bytes += unit * n.tile_outer * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[p].buffer].dtype));
+  std::int64_t cost = 1;
+  for (const Statement& b : nest.body)
+    if (b.kind != Statement::Kind::Constant && b.kind != Statement::Kind::Slot)
+      cost += b.kind == Statement::Kind::Op && ir::info(b.op).kind == ir::OpKind::Expanded ? 16 : 1;
+  n.work = all * cost;
+  return out;
+}
+
+Schedule quick_form(Schedule s) {
+  s.masked = true;
+  s.nontemporal = false;
+  s.width = std::max(2, std::min(s.width / 2, s.vector_bytes / 4));
+  return s;
+}
+
+std::string Schedule::key() const {
+  std::string k;
+  const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
+  put(vector_bytes), put(width), put(masked), put(nontemporal), put(one_block), put(row_scratch);
+  put(static_cast<std::uint32_t>(kept.size()));
+  for (std::uint32_t v : kept) put(v);
+  put(static_cast<std::uint32_t>(packed.size()));
+  for (std::uint32_t v : packed) put(v);
+  return k;
+}
+
+std::string print(const Scheduled& scheduled) {
+  const Schedule& s = scheduled.schedule;
+  const ScheduleNumbers& n = scheduled.numbers;
+  std::string out = fmt::format("schedule: vectors of {} elements in {}-bit registers", s.width, 8 * s.vector_bytes);
+  if (s.nontemporal) out += ", non-temporal stores";
+  if (s.one_block) out += ", one block";
+  if (s.row_scratch) out += fmt::format(", {} values of a row kept in scratch", s.kept.size());
+  if (!s.packed.empty()) out += fmt::format(", {} accesses through transposed tiles of {} by {}", s.packed.size(), n.tile_outer, n.tile);
+  return out + fmt::format("; {} items, {} bytes of scratch, reads {} bytes, writes {}\n", n.items, n.scratch_bytes, n.bytes_read,
+                           n.bytes_written);
+}
+
+// ------------------------------------------------------------------------------------------------ words
+
+WordLayout::WordLayout(const Nest& nest) {
+  variables = static_cast<std::uint32_t>(nest.loops() + nest.derived.size());
+  std::uint32_t at = 0;
+  const auto take = [&](std::size_t count) {
+    const std::uint32_t place = at;
+    at += static_cast<std::uint32_t>(count);
+    return place;
+  };
+  extents = take(nest.loops());
+  tile = take(1);
+  tile_outer = take(1);
+  padded_run = take(1);
+  linears = take(nest.linears.size() * (variables + 1));
+  by = take(nest.derived.size());
+  bounds = take(nest.checks.size());
+  pointers = take(nest.accesses.size());
+  slots = take(nest.slots.size());
+  total = at;
+}
+
+std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule) {
+  const WordLayout layout(nest);
+  std::vector<std::int64_t> words(layout.total, 0);
+  std::copy(numbers.extents.begin(), numbers.extents.end(), words.begin() + layout.extents);
+  words[layout.tile] = schedule.tile;
+  words[layout.tile_outer] = schedule.tile_outer;
+  words[layout.padded_run] = numbers.padded_run;
+  for (std::uint32_t l = 0; l < nest.linears.size(); ++l) {
+    words[layout.offset_of(l)] = numbers.offsets[l];
+    std::copy(numbers.coefficients[l].begin(), numbers.coefficients[l].end(), words.begin() + layout.coefficient_of(l, 0));
+  }
+  std::copy(numbers.by.begin(), numbers.by.end(), words.begin() + layout.by);
+  std::copy(numbers.bounds.begin(), numbers.bounds.end(), words.begin() + layout.bounds);
+  return words;
+}
+
+std::int64_t byte_offset(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
+  const Access& a = nest.accesses[access];
+  return numbers.offsets[a.linear] * static_cast<std::int64_t>(size_of(nest.buffers[a.buffer].dtype));
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,69 @@
+// schedule: how one target runs a Nest. What changes the code is in Schedule (named in the kernel's key, at most a handful of classes for
+// each nest); lengths, tiles and counts are numbers that the code is given as arguments.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/plan/nest.h"
+#include "compiler/target.h"
+
+namespace onepass::compiler {
+
+struct Schedule {
+  int vector_bytes = 32;              // of the target's registers
+  int width = 8;                      // elements of the vector body: one or more registers
+  bool masked = false;                // one masked loop, no separate main loop, no unrolling: quicker to compile
+  bool nontemporal = false;           // class: traffic above the last-level cache. Stores bypass it; targets must be aligned to 64 bytes
+  bool one_block = false;             // class: the reduced elements lie within one block of the order of summation
+  bool row_scratch = false;           // class: a row of the values in `kept` fits the scratch
+  std::vector<std::uint32_t> kept;    // statements held in row scratch between sweeps (where row_scratch)
+  std::vector<std::uint32_t> packed;  // accesses read through a transposed tile: unit stride in the last outer loop, not in the vector loop
+  bool operator==(const Schedule&) const = default;
+  std::string key() const;
+};
+
+struct ScheduleNumbers {
+  std::int64_t tile = 0;                           // elements of the vector loop in one item (map and rows)
+  std::int64_t tile_outer = 1;                     // iterations of the last outer loop in one item (above 1 where accesses are packed)
+  std::int64_t items = 0;                          // what threads share
+  std::int64_t scratch_bytes = 0;                  // for each thread
+  std::int64_t work = 0;                           // elements times statements, about: whether threads are worth waking
+  std::int64_t bytes_read = 0, bytes_written = 0;  // moved by one run: docs/language.md, `moved_bytes`
+};
+
+struct Scheduled {
+  Schedule schedule;
+  ScheduleNumbers numbers;
+};
+
+struct ScheduleOptions {
+  int threads = 1;
+  bool aligned_stores = true;  // the written arrays start at multiples of 64 bytes
+};
+
+/// The same schedule in the form that compiles quickest: single masked loops over one register. Same arguments, same scratch, same bits.
+Schedule quick_form(Schedule schedule);
+
+Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options = {});
+
+std::string print(const Scheduled& scheduled);
+
+// ---- the kernel's arguments
+/// void kernel(const int64_t* words, int64_t begin, int64_t end, std::byte* scratch): runs items begin .. end. `scratch` is aligned to 64.
+using KernelFunction = void (*)(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch);
+
+/// Where each number stands in `words`.
+struct WordLayout {
+  std::uint32_t extents, tile, tile_outer, padded_run, linears, variables, by, bounds, pointers, slots, total;
+  explicit WordLayout(const Nest& nest);
+  std::uint32_t offset_of(std::uint32_t linear) const { return linears + linear * (variables + 1); }
+  std::uint32_t coefficient_of(std::uint32_t linear, std::uint32_t variable) const { return offset_of(linear) + 1 + variable; }
+};
+
+/// All words but pointers and slots. The pointer of access a, at word pointers + a, is its buffer's data + byte_offset(a).
+std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule);
+std::int64_t byte_offset(const Nest& nest, const NestNumbers& numbers, std::uint32_t access);
+
+}  // namespace onepass::compiler

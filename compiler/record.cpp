@@ -1,0 +1,744 @@
+// Recording: promotion, broadcasting, literals and views. See record.h; the operators by name are in functions.cpp.
+#include "compiler/record.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "compiler/differentiate.h"
+#include "ir/reference.h"
+
+namespace onepass::compiler {
+
+using ir::ListId;
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+std::string type_text(DType dtype, std::span<const std::int64_t> shape) { return std::string(name_of(dtype)) + shape_text(shape); }
+
+DType promote(std::string_view name, DType a, DType b) {
+  if (a == b) return a;
+  if (a == DType::Bool) return b;
+  if (b == DType::Bool) return a;
+  if (is_float(a) && is_float(b)) return size_of(a) == size_of(b) ? DType::F32 : size_of(a) > size_of(b) ? a : b;  // f16 with bf16: f32
+  if (is_float(a)) return a;
+  if (is_float(b)) return b;
+  const bool signed_a = is_signed_integer(a), signed_b = is_signed_integer(b);
+  if (signed_a == signed_b) return size_of(a) > size_of(b) ? a : b;
+  const DType s = signed_a ? a : b, u = signed_a ? b : a;
+  if (size_of(s) > size_of(u)) return s;
+  switch (size_of(u)) {  // the next wider signed type holds both
+    case 1: return DType::I16;
+    case 2: return DType::I32;
+    case 4: return DType::I64;
+    default: break;
+  }
+  throw DTypeError(fmt::format("{}: u64 and {} have no common type; cast one of them", name, name_of(s)));
+}
+
+// ------------------------------------------------------------------------------------------------ values
+
+Value Recorder::make(NodeId node) {
+  if (graph.size() > max_nodes)
+    throw ValueError(fmt::format("the program has more than {} nodes after its calls are expanded (limit max_nodes)", max_nodes));
+  return Value{false, node, {}};
+}
+
+Value Recorder::input(std::string name, DType dtype, std::span<const std::int64_t> shape) {
+  if (is_half(dtype))
+    throw UnsupportedError(fmt::format("input {}: {} is not supported in this version; convert it to f32", name, name_of(dtype)));
+  if (shape.size() > 32) throw ShapeError(fmt::format("input {}: rank {} is above the limit of 32", name, shape.size()));
+  const NodeId node = graph.add_input(std::move(name), dtype, shape);
+  names_[node] = graph.inputs.back().name;
+  return make(node);
+}
+
+Value Recorder::literal(bool value) {
+  Value v{true, ir::kNoNode, {}};
+  v.literal = {Literal::Kind::Bool, value, 0, next_origin_++, false};
+  return v;
+}
+Value Recorder::literal(std::int64_t value) {
+  Value v{true, ir::kNoNode, {}};
+  v.literal = {Literal::Kind::Int, value, 0, next_origin_++, false};
+  return v;
+}
+Value Recorder::literal(double value) {
+  Value v{true, ir::kNoNode, {}};
+  v.literal = {Literal::Kind::Float, 0, value, next_origin_++, false};
+  return v;
+}
+
+DType Recorder::dtype(const Value& v) const {
+  if (!v.is_literal) return graph[v.node].dtype;
+  switch (v.literal.kind) {
+    case Literal::Kind::Bool: return DType::Bool;
+    case Literal::Kind::Int: return DType::I64;
+    default: return DType::F32;
+  }
+}
+
+std::span<const std::int64_t> Recorder::shape(const Value& v) const {
+  return v.is_literal ? std::span<const std::int64_t>{} : graph.shape(v.node);
+}
+
+void Recorder::name(const Value& v, std::string_view text) {
+  if (!v.is_literal) names_.try_emplace(v.node, text);
+}
+
+std::string Recorder::describe(const Value& v) const {
+  if (v.is_literal) {
+    if (v.literal.kind == Literal::Kind::Bool) return v.literal.integer ? "true" : "false";
+    return v.literal.kind == Literal::Kind::Int ? std::to_string(v.literal.integer) : fmt::format("{}", v.literal.real);
+  }
+  const auto it = names_.find(v.node);
+  return fmt::format("{}{}", it == names_.end() ? "" : it->second + " ", type_text(dtype(v), shape(v)));
+}
+
+std::int64_t Recorder::integer(const Value& v, std::string_view what) const {
+  if (v.is_literal && v.literal.kind == Literal::Kind::Int) return v.literal.integer;
+  throw ValueError(fmt::format("{} must be an integer literal, an extent or an expression of these, not {}", what, describe(v)));
+}
+
+// The run-time scalar of a literal in `dtype`: one slot for each occurrence and type, whatever its value.
+NodeId Recorder::slot_for(const Literal& literal, DType dtype, ListId shape, std::string_view name) {
+  std::uint64_t bits = 0;
+  if (literal.kind == Literal::Kind::Float) {
+    bits = ir::bits_of(dtype, literal.real);
+  } else {
+    if (is_integer(dtype)) {
+      const int width = static_cast<int>(8 * size_of(dtype));
+      const std::int64_t v = literal.integer;
+      const bool fits = is_signed_integer(dtype)
+                            ? (width == 64 || (v >= -(std::int64_t{1} << (width - 1)) && v < (std::int64_t{1} << (width - 1))))
+                            : (v >= 0 && (width == 64 || v < (std::int64_t{1} << width)));
+      if (!fits)
+        throw ValueError(fmt::format("{}: the literal {} does not fit {}; cast the tensor to a wider type", name, v, name_of(dtype)));
+    }
+    bits = ir::bits_of(dtype, literal.integer);
+  }
+  const std::uint64_t key = std::uint64_t{literal.origin} << 8 | static_cast<std::uint64_t>(dtype);
+  const auto [it, fresh] = slots_.try_emplace(key, static_cast<std::uint32_t>(graph.slots.size()));
+  if (fresh) return graph.add_slot(dtype, bits, shape);
+  return graph.slot_node(it->second, shape);
+}
+
+Value Recorder::node_of(const Value& v) { return v.is_literal ? node_of(v, dtype(v)) : v; }
+
+Value Recorder::node_of(const Value& v, DType dtype) {
+  if (!v.is_literal) return v;
+  return make(slot_for(v.literal, dtype, graph.intern({}), "literal"));
+}
+
+void Recorder::output(std::string name, const Value& v) {
+  graph.outputs.push_back(node_of(v).node);
+  graph.output_names.push_back(std::move(name));
+}
+
+// ------------------------------------------------------------------------------------------------ elementwise
+
+NodeId Recorder::convert(NodeId node, DType dtype) {
+  if (graph[node].dtype == dtype) return node;
+  return graph.add(Op::Cast, dtype, graph[node].shape, {node});
+}
+
+NodeId Recorder::broadcast(NodeId node, ListId shape) {
+  const ir::Node n = graph[node];
+  if (n.shape == shape) return node;
+  if (n.op == Op::Slot) return graph.slot_node(static_cast<std::uint32_t>(n.bits), shape);
+  if (n.op == Op::Constant) return graph.constant(n.dtype, shape, n.bits);
+  const ir::List from = graph.list(n.shape), to = graph.list(shape);
+  if (from.size() < to.size()) {
+    Shape padded(to.size() - from.size(), 1);
+    padded.insert(padded.end(), from.begin(), from.end());
+    node = graph.add(Op::Reshape, n.dtype, graph.intern(padded), {node});
+    if (graph[node].shape == shape) return node;
+  }
+  return graph.add(Op::Broadcast, n.dtype, shape, {node});
+}
+
+namespace {
+
+// Bytes, zero extents counted as one, must fit a signed 64-bit number: strides and offsets are computed in these.
+void check_shape(std::string_view name, std::span<const std::int64_t> shape) {
+  if (shape.size() > 32) throw ShapeError(fmt::format("{}: rank {} is above the limit of 32", name, shape.size()));
+  std::int64_t n = 8;
+  for (std::int64_t e : shape) {
+    if (e < 0) throw ShapeError(fmt::format("{}: the shape {} has a negative extent", name, shape_text(shape)));
+    if (e && __builtin_mul_overflow(n, e, &n))
+      throw ShapeError(fmt::format("{}: the shape {} has more bytes than 64 bits count", name, shape_text(shape)));
+  }
+}
+
+template <class T> T checked(bool overflow, T value, std::string_view name) {
+  if (overflow) throw ValueError(fmt::format("{}: the integer literals overflow i64", name));
+  return value;
+}
+
+}  // namespace
+
+// Literals alone: computed in i64, or else in f64 by the very primitives and expansions that a kernel would run.
+Literal Recorder::fold(Op op, std::string_view name, std::span<const Literal> in) {
+  bool any_float = false, all_bool = true, brought = false;
+  for (const Literal& l : in) {
+    brought |= l.brought;
+    any_float |= l.kind == Literal::Kind::Float;
+    all_bool &= l.kind == Literal::Kind::Bool;
+  }
+  const ir::TypeRule rule = ir::info(op).types;
+  const bool rounds = op == Op::Floor || op == Op::Ceil || op == Op::Trunc || op == Op::Round;
+  if (rounds && !any_float && !all_bool) return {Literal::Kind::Int, in[0].integer, 0, next_origin_++, brought};  // of integers: unchanged
+  if (rule == ir::TypeRule::Float || rule == ir::TypeRule::Predicate) any_float = true;
+  if (op == Op::Where) {
+    if (in[0].kind != Literal::Kind::Bool) throw DTypeError("where: the condition must be bool");
+    Literal r = in[0].integer ? in[1] : in[2];
+    if (in[1].kind == Literal::Kind::Float || in[2].kind == Literal::Kind::Float) r = {Literal::Kind::Float, 0, r.as_double(), 0, false};
+    r.origin = next_origin_++;
+    r.brought = brought;
+    return r;
+  }
+  if (!any_float) {
+    const std::int64_t a = in[0].integer, b = in.size() > 1 ? in[1].integer : 0;
+    std::int64_t r = 0;
+    bool done = true;
+    switch (op) {
+      case Op::Add: {
+        const bool o = __builtin_add_overflow(a, b, &r);
+        r = checked(o, r, name);
+        break;
+      }
+      case Op::Sub: {
+        const bool o = __builtin_sub_overflow(a, b, &r);
+        r = checked(o, r, name);
+        break;
+      }
+      case Op::Mul: {
+        const bool o = __builtin_mul_overflow(a, b, &r);
+        r = checked(o, r, name);
+        break;
+      }
+      case Op::Square: {
+        const bool o = __builtin_mul_overflow(a, a, &r);
+        r = checked(o, r, name);
+        break;
+      }
+      case Op::Neg: {
+        const bool o = __builtin_sub_overflow(std::int64_t{0}, a, &r);
+        r = checked(o, r, name);
+        break;
+      }
+      default: done = false;
+    }
+    if (done) {
+      if (all_bool) throw DTypeError(fmt::format("{}: arithmetic on two bools; use & or |, or cast one", name));
+      return {Literal::Kind::Int, r, 0, next_origin_++, brought};
+    }
+    constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+    const bool lost = ((op == Op::Abs) && a == kLeast) || ((op == Op::FloorDiv) && a == kLeast && b == -1) ||
+                      (op == Op::ShiftLeft && b >= 0 && a != 0 && (b > 62 || (a << b) >> b != a));
+    checked(lost, r, name);
+  }
+  ir::Graph g;
+  std::vector<std::int64_t> ids;
+  std::vector<DType> types;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const DType t = any_float ? DType::F64 : all_bool ? DType::Bool : DType::I64;
+    types.push_back(t);
+    ids.push_back(g.constant(t, 0, in[i].kind == Literal::Kind::Float ? ir::bits_of(t, in[i].real) : ir::bits_of(t, in[i].integer)));
+  }
+  DType out{};
+  if (!ir::result_dtype(op, types, out)) throw DTypeError(fmt::format("{}: does not take these literals", name));
+  g.outputs = {g.add(ir::Node{op, out, 0, g.intern(ids), 0, 0})};
+  const std::vector<ir::Buffer> value = ir::evaluate(g, {});
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, value[0].bytes.data(), value[0].bytes.size());
+  if (out == DType::Bool) return {Literal::Kind::Bool, static_cast<std::int64_t>(bits), 0, next_origin_++, brought};
+  if (out == DType::I64) return {Literal::Kind::Int, static_cast<std::int64_t>(bits), 0, next_origin_++, brought};
+  return {Literal::Kind::Float, 0, std::bit_cast<double>(bits), next_origin_++, brought};
+}
+
+Value Recorder::elementwise(Op op, std::initializer_list<Value> operands) {
+  return elementwise(op, ir::info(op).text, std::span<const Value>(operands.begin(), operands.size()));
+}
+
+Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value> in) {
+  const ir::OpInfo& info = ir::info(op);
+  const std::size_t first = op == Op::Where ? 1 : 0;
+
+  if (std::all_of(in.begin(), in.end(), [](const Value& v) { return v.is_literal; })) {
+    Literal literals[3];
+    for (std::size_t i = 0; i < in.size(); ++i) literals[i] = in[i].literal;
+    Value v{true, ir::kNoNode, fold(op, name, std::span(literals, in.size()))};
+    return v;
+  }
+
+  // The common type: of the tensors first, then of the literals that meet it.
+  bool have = false;
+  DType type = DType::Bool;
+  for (std::size_t i = first; i < in.size(); ++i)
+    if (!in[i].is_literal) {
+      type = have ? promote(name, type, dtype(in[i])) : dtype(in[i]);
+      have = true;
+    }
+  for (std::size_t i = first; i < in.size(); ++i)
+    if (in[i].is_literal) {
+      const Literal& l = in[i].literal;
+      if (!have) type = promote(name, type, dtype(in[i]));
+      else if (l.kind == Literal::Kind::Float && !is_float(type)) type = DType::F32;
+      else if (l.kind == Literal::Kind::Int && type == DType::Bool) type = DType::I64;
+    }
+  if (!have)
+    for (std::size_t i = first; i < in.size(); ++i) type = promote(name, type, dtype(in[i]));
+
+  if (op == Op::Where && dtype(in[0]) != DType::Bool)
+    throw DTypeError(fmt::format("where: the condition must be bool, not {}; write c != 0", describe(in[0])));
+  const bool wants_float = info.types == ir::TypeRule::Float || info.types == ir::TypeRule::Predicate;
+  if (wants_float && !is_float(type)) {
+    if (op == Op::Floor || op == Op::Ceil || op == Op::Trunc || op == Op::Round) return in[0];  // of integers: unchanged
+    type = size_of(type) == 8 ? DType::F64 : DType::F32;
+  }
+  if (info.types == ir::TypeRule::Number && type == DType::Bool)
+    throw DTypeError(in.size() == 1 ? fmt::format("{}: does not take bool ({}); cast it to a number", name, describe(in[0]))
+                                    : fmt::format("{}: arithmetic on two bools ({} and {}); use & or |, or cast one", name, describe(in[0]),
+                                                  describe(in[1])));
+  if ((info.types == ir::TypeRule::Bits || info.types == ir::TypeRule::Integer) && is_float(type))
+    throw DTypeError(fmt::format("{}: takes integers{}, not {}", name, info.types == ir::TypeRule::Bits ? " and bool" : "", name_of(type)));
+  if (info.types == ir::TypeRule::Integer && type == DType::Bool) throw DTypeError(fmt::format("{}: takes integers, not bool", name));
+
+  // The common shape, by NumPy's rule.
+  bool equal = true;
+  ListId shape = 0;
+  bool seen = false;
+  for (const Value& v : in) {
+    if (v.is_literal) continue;
+    const ListId s = graph[v.node].shape;
+    equal &= !seen || s == shape;
+    if (!seen) shape = s;
+    seen = true;
+  }
+  if (!equal) {
+    Shape common;
+    const Value* widest = nullptr;
+    for (const Value& v : in) {
+      if (v.is_literal) continue;
+      const ir::List s = graph.shape(v.node);
+      if (s.size() > common.size()) common.insert(common.begin(), s.size() - common.size(), 1);
+      for (std::size_t i = 0; i < s.size(); ++i) {
+        std::int64_t& c = common[common.size() - s.size() + i];
+        if (c == s[i] || s[i] == 1) continue;
+        if (c == 1) {
+          c = s[i];
+          continue;
+        }
+        // the first operand that has the other extent there is the one to name
+        const std::size_t from_end = s.size() - i;
+        for (const Value& w : in)
+          if (!w.is_literal && graph.shape(w.node).size() >= from_end && graph.shape(w.node)[graph.shape(w.node).size() - from_end] == c) {
+            widest = &w;
+            break;
+          }
+        const std::string where = from_end == 1 ? "the last dimension" : fmt::format("dimension {} from the end", from_end);
+        // a vector as long as an earlier axis was probably meant for that axis
+        const ir::List left = graph.shape(widest->node);
+        const auto meant = s.size() == 1 ? std::find(left.begin(), left.end(), s[0]) : left.end();
+        std::string advice = "Make the sizes equal or one of them 1";
+        if (meant != left.end()) {
+          Shape stood(static_cast<std::size_t>(left.end() - meant), 1);
+          stood[0] = s[0];
+          advice += fmt::format("; to run along axis {} of the left write reshape(…, {})", meant - left.begin(), shape_text(stood));
+        }
+        throw ShapeError(
+            fmt::format("{}: shapes {} and {} do not broadcast: {} is {} on the left and {} on the right.\n  left:  {}\n  right: {}\n"
+                        "  {}.",
+                        name, shape_text(left), shape_text(s), where, c, s[i], describe(*widest), describe(v), advice));
+      }
+    }
+    check_shape(name, common);
+    shape = graph.intern(common);
+  }
+
+  std::int64_t ids[3];
+  DType types[3];
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const DType want = i < first ? DType::Bool : type;
+    NodeId node;
+    if (in[i].is_literal) node = slot_for(in[i].literal, want, shape, name);
+    else node = broadcast(convert(in[i].node, want), shape);
+    ids[i] = node;
+    types[i] = want;
+  }
+  DType out{};
+  if (!ir::result_dtype(op, std::span(types, in.size()), out)) throw DTypeError(fmt::format("{}: does not take {}", name, name_of(type)));
+  return make(graph.add(ir::Node{op, out, shape, graph.intern(ir::List(ids, in.size())), 0, 0}));
+}
+
+Value Recorder::pow(Value a, Value b) {
+  if (b.is_literal && !b.literal.brought && !a.is_literal && is_float(dtype(a))) {
+    const double e = b.literal.as_double();
+    if (e == 1) return a;
+    if (e == -1) return elementwise(Op::Reciprocal, {a});
+    if (e == 2) return mul(a, a);
+    if (e == 3) return mul(mul(a, a), a);
+    if (e == 4) {
+      const Value s = mul(a, a);
+      return mul(s, s);
+    }
+  }
+  if (a.is_literal && b.is_literal) {
+    const bool brings = a.literal.brought || b.literal.brought;
+    const auto whole = [&](std::int64_t value) { return brings ? brought(literal(value)) : literal(value); };
+    const bool ints = a.literal.kind != Literal::Kind::Float && b.literal.kind != Literal::Kind::Float;
+    if (ints && b.literal.integer >= 0) {
+      std::int64_t r = 1, base = a.literal.integer;
+      for (std::int64_t e = b.literal.integer; e > 0; --e) {
+        if (base == 0 || base == 1) {
+          r = base;
+          break;
+        }
+        if (base == -1) {
+          r = e % 2 ? -1 : 1;
+          break;
+        }
+        if (__builtin_mul_overflow(r, base, &r)) throw ValueError("pow: the integer literals overflow i64");
+      }
+      return whole(r);
+    }
+    if (ints) return whole(std::int64_t{a.literal.integer == 1 ? 1 : a.literal.integer == -1 ? (b.literal.integer % 2 ? -1 : 1) : 0});
+  }
+  const DType ta = dtype(a), tb = dtype(b);
+  if (is_float(ta) || is_float(tb)) return elementwise(Op::Pow, {a, b});
+  if (ta == DType::Bool && tb == DType::Bool)
+    throw DTypeError(fmt::format("pow: arithmetic on two bools ({} and {}); use & or |, or cast one", describe(a), describe(b)));
+  const Value v[2] = {a, b};
+  return elementwise(Op::IntegerPow, "pow", v);
+}
+
+Value Recorder::cast(Value a, DType to) {
+  if (is_half(to)) throw UnsupportedError(fmt::format("cast: {} is not supported in this version", name_of(to)));
+  if (a.is_literal) {
+    if (a.literal.kind == Literal::Kind::Float && is_integer(to)) {  // as a tensor's cast would: saturating, NaN gives 0
+      const Value wide = node_of(a, DType::F64);
+      return make(convert(wide.node, to));
+    }
+    if (to == DType::Bool)
+      return make(slot_for({Literal::Kind::Bool, a.literal.as_double() != 0, 0, a.literal.origin, false}, to, 0, "cast"));
+    if (a.literal.kind != Literal::Kind::Float && is_integer(to)) return make(convert(node_of(a, DType::I64).node, to));  // wraps
+    return node_of(a, to);
+  }
+  return make(convert(a.node, to));
+}
+
+Value Recorder::bitcast(Value a, DType to) {
+  const Value v = node_of(a);
+  if (is_half(to)) throw UnsupportedError(fmt::format("bitcast: {} is not supported in this version", name_of(to)));
+  if (size_of(dtype(v)) != size_of(to))
+    throw DTypeError(fmt::format("bitcast: {} has {} bytes and {} has {}; the sizes must be equal", name_of(dtype(v)), size_of(dtype(v)),
+                                 name_of(to), size_of(to)));
+  if (dtype(v) == to) return v;
+  return make(graph.add(Op::Bitcast, to, graph[v.node].shape, {v.node}));
+}
+
+// ------------------------------------------------------------------------------------------------ sources
+
+Value Recorder::full(const Shape& shape, Value value, std::optional<DType> type) {
+  check_shape("full", shape);
+  Value v = type ? cast(value, *type) : node_of(value);
+  if (!graph.shape(v.node).empty()) throw ShapeError(fmt::format("full: the value must be a scalar, not {}", describe(v)));
+  return make(broadcast(v.node, graph.intern(shape)));
+}
+
+Value Recorder::iota(const Shape& shape, std::int64_t axis, DType type) {
+  check_shape("iota", shape);
+  if (type == DType::Bool || is_half(type))
+    throw DTypeError(fmt::format("iota: the type must be a number of this version, not {}", name_of(type)));
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  if (axis < -rank || axis >= rank) throw ShapeError(fmt::format("iota: axis {} is out of range for rank {}", axis, rank));
+  const std::int64_t at = axis < 0 ? axis + rank : axis;
+  return make(graph.add(Op::Iota, type, graph.intern(shape), {}, ir::List(&at, 1)));
+}
+
+// ------------------------------------------------------------------------------------------------ views
+
+std::vector<std::int64_t> Recorder::axes_of(std::string_view name, std::int64_t rank, const std::vector<std::int64_t>& axes) const {
+  std::vector<std::int64_t> out;
+  for (std::int64_t a : axes) {
+    if (a < -rank || a >= rank) throw ShapeError(fmt::format("{}: axis {} is out of range for rank {}", name, a, rank));
+    const std::int64_t at = a < 0 ? a + rank : a;
+    if (std::find(out.begin(), out.end(), at) != out.end()) throw ShapeError(fmt::format("{}: axis {} is given twice", name, a));
+    out.push_back(at);
+  }
+  return out;
+}
+
+Value Recorder::reshape(Value x, Shape shape) {
+  x = node_of(x);
+  const std::int64_t n = graph.elements(x.node);
+  std::int64_t known = 1, unknown = -1;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == -1) {
+      if (unknown >= 0) throw ShapeError(fmt::format("reshape: {} has more than one -1", shape_text(shape)));
+      unknown = static_cast<std::int64_t>(i);
+    } else if (shape[i] < 0) {
+      throw ShapeError(fmt::format("reshape: the shape {} has a negative extent", shape_text(shape)));
+    } else if (__builtin_mul_overflow(known, shape[i], &known)) {
+      throw ShapeError(fmt::format("reshape: the shape {} has more elements than 64 bits count", shape_text(shape)));
+    }
+  }
+  if (unknown >= 0) {
+    if (known == 0 || n % known != 0)
+      throw ShapeError(fmt::format("reshape: {} has {} elements, which {} does not divide", describe(x), n, shape_text(shape)));
+    shape[static_cast<std::size_t>(unknown)] = n / known;
+  } else if (known != n) {
+    throw ShapeError(fmt::format("reshape: {} has {} elements, {} has {}", describe(x), n, shape_text(shape), known));
+  }
+  check_shape("reshape", shape);
+  const ListId s = graph.intern(shape);
+  if (s == graph[x.node].shape) return x;
+  return make(graph.add(Op::Reshape, dtype(x), s, {x.node}));
+}
+
+Value Recorder::transpose(Value x, std::vector<std::int64_t> axes) {
+  x = node_of(x);
+  const ir::List from = graph.shape(x.node);
+  const auto rank = static_cast<std::int64_t>(from.size());
+  if (axes.empty())
+    for (std::int64_t i = rank; i-- > 0;) axes.push_back(i);
+  if (static_cast<std::int64_t>(axes.size()) != rank) throw ShapeError(fmt::format("transpose: {} axes for {}", axes.size(), describe(x)));
+  axes = axes_of("transpose", rank, axes);
+  Shape shape;
+  bool identity = true;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    shape.push_back(from[static_cast<std::size_t>(axes[i])]);
+    identity &= axes[i] == static_cast<std::int64_t>(i);
+  }
+  if (identity) return x;
+  return make(graph.add(Op::Permute, dtype(x), graph.intern(shape), {x.node}, axes));
+}
+
+Value Recorder::expand_dims(Value x, std::int64_t axis) {
+  x = node_of(x);
+  Shape shape(graph.shape(x.node).begin(), graph.shape(x.node).end());
+  const auto rank = static_cast<std::int64_t>(shape.size()) + 1;
+  if (axis < -rank || axis >= rank)
+    throw ShapeError(fmt::format("expand_dims: axis {} is out of range for a result of rank {}", axis, rank));
+  shape.insert(shape.begin() + (axis < 0 ? axis + rank : axis), 1);
+  return reshape(x, shape);
+}
+
+Value Recorder::squeeze(Value x, std::optional<std::vector<std::int64_t>> axes) {
+  x = node_of(x);
+  const ir::List from = graph.shape(x.node);
+  std::vector<bool> drop(from.size(), false);
+  if (axes) {
+    for (std::int64_t a : axes_of("squeeze", static_cast<std::int64_t>(from.size()), *axes)) {
+      if (from[static_cast<std::size_t>(a)] != 1)
+        throw ShapeError(fmt::format("squeeze: axis {} of {} has extent {}, not 1", a, describe(x), from[static_cast<std::size_t>(a)]));
+      drop[static_cast<std::size_t>(a)] = true;
+    }
+  } else {
+    for (std::size_t i = 0; i < from.size(); ++i) drop[i] = from[i] == 1;
+  }
+  Shape shape;
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (!drop[i]) shape.push_back(from[i]);
+  return reshape(x, shape);
+}
+
+Value Recorder::broadcast_to(Value x, const Shape& shape, std::string_view name) {
+  x = node_of(x);
+  check_shape(name, shape);
+  const ir::List from = graph.shape(x.node);
+  bool fits = from.size() <= shape.size();
+  for (std::size_t i = 0; fits && i < from.size(); ++i) {
+    const std::int64_t to = shape[shape.size() - from.size() + i];
+    fits = from[i] == to || from[i] == 1;
+  }
+  if (!fits) throw ShapeError(fmt::format("{}: {} does not broadcast to {}", name, describe(x), shape_text(shape)));
+  return make(broadcast(x.node, graph.intern(shape)));
+}
+
+Value Recorder::index(Value x, std::span<const Index> indices) {
+  x = node_of(x);
+  const Shape from(graph.shape(x.node).begin(), graph.shape(x.node).end());
+  std::size_t consuming = 0, ellipses = 0;
+  for (const Index& i : indices) {
+    consuming += i.kind == Index::Kind::Integer || i.kind == Index::Kind::Slice;
+    ellipses += i.kind == Index::Kind::Ellipsis;
+  }
+  if (ellipses > 1) throw ShapeError("index: more than one `...`");
+  if (consuming > from.size()) throw ShapeError(fmt::format("index: {} indices for {}", consuming, describe(x)));
+
+  std::vector<std::int64_t> attributes(2 * from.size());  // start[rank], step[rank]
+  Shape sliced, result;
+  std::size_t axis = 0;
+  auto take_whole = [&](std::size_t count) {
+    for (; count-- > 0; ++axis) {
+      attributes[axis] = 0;
+      attributes[from.size() + axis] = 1;
+      sliced.push_back(from[axis]);
+      result.push_back(from[axis]);
+    }
+  };
+  for (const Index& i : indices) {
+    switch (i.kind) {
+      case Index::Kind::NewAxis: result.push_back(1); break;
+      case Index::Kind::Ellipsis: take_whole(from.size() - consuming); break;
+      case Index::Kind::Integer: {
+        const std::int64_t n = from[axis];
+        if (i.at < -n || i.at >= n)
+          throw IndexError(fmt::format("index: {} is out of range for axis {} of {}, which has extent {}", i.at, axis, describe(x), n));
+        attributes[axis] = i.at < 0 ? i.at + n : i.at;
+        attributes[from.size() + axis] = 1;
+        sliced.push_back(1);
+        ++axis;
+        break;
+      }
+      case Index::Kind::Slice: {  // Python's rule: bounds clamp
+        const std::int64_t n = from[axis], step = i.step.value_or(1);
+        if (step == 0) throw ValueError("index: a slice's step is 0");
+        const std::int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
+        auto bound = [&](std::optional<std::int64_t> b, std::int64_t otherwise) {
+          if (!b) return otherwise;
+          return std::clamp(*b < 0 ? (*b < -n ? low : *b + n) : *b, low, high);
+        };
+        const std::int64_t start = bound(i.start, step > 0 ? 0 : n - 1), stop = bound(i.stop, step > 0 ? n : -1);
+        std::int64_t count = 0;
+        if (step > 0 && stop > start) count = (stop - start - 1) / step + 1;
+        if (step < 0 && start > stop)
+          count = static_cast<std::int64_t>((static_cast<std::uint64_t>(start - stop) - 1) / (0 - static_cast<std::uint64_t>(step))) + 1;
+        attributes[axis] = count ? start : 0;
+        attributes[from.size() + axis] = count > 1 ? step : 1;
+        sliced.push_back(count);
+        result.push_back(count);
+        ++axis;
+        break;
+      }
+    }
+  }
+  if (ellipses == 0) take_whole(from.size() - axis);
+  // whether there is a slice is said by the program, not by the numbers that the call brings
+  bool whole = true;
+  for (const Index& i : indices)
+    whole &= i.kind == Index::Kind::Ellipsis || i.kind == Index::Kind::NewAxis ||
+             (i.kind == Index::Kind::Slice && !i.start && !i.stop && !i.step);
+  Value v = x;
+  if (!whole) v = make(graph.add(Op::Slice, dtype(x), graph.intern(sliced), {x.node}, attributes));
+  return reshape(v, result);
+}
+
+Value Recorder::flip(Value x, std::optional<std::vector<std::int64_t>> axes) {
+  x = node_of(x);
+  const ir::List from = graph.shape(x.node);
+  std::vector<std::int64_t> attributes(2 * from.size(), 0);
+  std::fill(attributes.begin() + static_cast<std::ptrdiff_t>(from.size()), attributes.end(), 1);
+  std::vector<std::int64_t> all;
+  for (std::size_t i = 0; i < from.size(); ++i) all.push_back(static_cast<std::int64_t>(i));
+  bool any = false;
+  for (std::int64_t a : axes ? axes_of("flip", static_cast<std::int64_t>(from.size()), *axes) : all) {
+    const auto at = static_cast<std::size_t>(a);
+    if (from[at] < 2) continue;
+    attributes[at] = from[at] - 1;
+    attributes[from.size() + at] = -1;
+    any = true;
+  }
+  if (!any) return x;
+  return make(graph.add(Op::Slice, dtype(x), graph[x.node].shape, {x.node}, attributes));
+}
+
+Value Recorder::diagonal(Value x, std::int64_t offset, std::int64_t axis1, std::int64_t axis2) {
+  x = node_of(x);
+  const ir::List from = graph.shape(x.node);
+  const auto rank = static_cast<std::int64_t>(from.size());
+  if (rank < 2) throw ShapeError(fmt::format("diagonal: {} has fewer than two axes", describe(x)));
+  const std::vector<std::int64_t> axes = axes_of("diagonal", rank, {axis1, axis2});
+  const std::int64_t rows = from[static_cast<std::size_t>(axes[0])], columns = from[static_cast<std::size_t>(axes[1])];
+  const std::int64_t count = std::max<std::int64_t>(
+      0, offset >= 0 ? std::min(rows, columns - std::min(offset, columns)) : std::min(rows + std::max(offset, -rows), columns));
+  Shape shape;
+  for (std::int64_t a = 0; a < rank; ++a)
+    if (a != axes[0] && a != axes[1]) shape.push_back(from[static_cast<std::size_t>(a)]);
+  shape.push_back(count);
+  const std::int64_t attributes[3] = {offset, axes[0], axes[1]};
+  return make(graph.add(Op::Diagonal, dtype(x), graph.intern(shape), {x.node}, attributes));
+}
+
+// ------------------------------------------------------------------------------------------------ reductions
+
+Value Recorder::reduce(Op op, std::string_view name, Value x, std::optional<std::vector<std::int64_t>> axes, bool keepdims) {
+  x = node_of(x);
+  const Shape from(graph.shape(x.node).begin(), graph.shape(x.node).end());
+  const auto rank = static_cast<std::int64_t>(from.size());
+  std::vector<std::int64_t> reduced;
+  if (axes) reduced = axes_of(name, rank, *axes);
+  else
+    for (std::int64_t i = 0; i < rank; ++i) reduced.push_back(i);
+  std::sort(reduced.begin(), reduced.end());
+  DType type = dtype(x);
+  const bool adds = op == Op::ReduceSum || op == Op::ReduceProd;
+  if (adds && !is_float(type)) type = is_unsigned_integer(type) ? DType::U64 : DType::I64;
+  Shape shape, kept;
+  std::int64_t reduced_elements = 1, elements = 1;
+  for (std::int64_t i = 0; i < rank; ++i) {
+    const bool is_reduced = std::binary_search(reduced.begin(), reduced.end(), i);
+    const std::int64_t e = from[static_cast<std::size_t>(i)];
+    if (!is_reduced) shape.push_back(e), elements *= e;
+    else reduced_elements *= e;
+    if (!is_reduced || keepdims) kept.push_back(is_reduced ? 1 : e);
+  }
+  if (!adds && reduced_elements == 0 && elements != 0)
+    throw ShapeError(fmt::format("{}: over no elements: {} along axes {}", name, describe(x), shape_text(reduced)));
+  NodeId node = convert(x.node, type);
+  if (reduced_elements == 0 && elements != 0)
+    node = graph.constant(type, graph.intern(shape), ir::bits_of(type, op == Op::ReduceProd ? 1.0 : 0.0));
+  else if (reduced_elements == 1) return reshape(make(node), kept);
+  else if (!reduced.empty()) node = graph.add(op, type, graph.intern(shape), {node}, reduced);
+  return reshape(make(node), kept);
+}
+
+// ------------------------------------------------------------------------------------------------ derivatives
+
+std::vector<Value> Recorder::vjp(Value y, std::span<const Value> xs, Value dy) {
+  if (y.is_literal) throw DTypeError("vjp: the value to differentiate is a literal");
+  if (!is_float(dtype(y)))
+    throw DTypeError(fmt::format("vjp: {} is not of a float type; integers and bool carry no derivative", describe(y)));
+  std::vector<NodeId> ids;
+  for (const Value& x : xs) {
+    if (x.is_literal) throw DTypeError("vjp: a derivative with respect to a literal; name an input or a computed value");
+    if (!is_float(dtype(x)))
+      throw DTypeError(fmt::format("vjp: a derivative with respect to {}; integers and bool carry none", describe(x)));
+    ids.push_back(x.node);
+  }
+  NodeId cotangent;
+  if (dy.is_literal) {
+    if (!shape(y).empty()) throw ShapeError(fmt::format("vjp: the cotangent is a literal, the value is {}", describe(y)));
+    cotangent = slot_for(dy.literal, dtype(y), graph[y.node].shape, "vjp");
+  } else {
+    if (graph[dy.node].shape != graph[y.node].shape)
+      throw ShapeError(fmt::format("vjp: the cotangent {} is not shaped like the value {}", describe(dy), describe(y)));
+    if (!is_float(dtype(dy))) throw DTypeError(fmt::format("vjp: the cotangent {} is not of a float type", describe(dy)));
+    cotangent = convert(dy.node, dtype(y));
+  }
+  const NodeId ys[1] = {y.node}, gs[1] = {cotangent};
+  std::vector<Value> out;
+  for (NodeId id : differentiate(graph, ys, gs, ids)) out.push_back(make(id));
+  return out;
+}
+
+std::vector<Value> Recorder::grad(Value loss, std::span<const Value> xs) {
+  if (loss.is_literal) throw DTypeError("grad: the loss is a literal");
+  if (!is_float(dtype(loss))) throw DTypeError(fmt::format("grad: the loss {} is not of a float type", describe(loss)));
+  if (graph.elements(loss.node) != 1 || !shape(loss).empty())
+    throw ShapeError(fmt::format("grad: the loss must be a scalar, not {}; use vjp with a cotangent, or sum it", describe(loss)));
+  Value one{false, graph.constant(dtype(loss), graph[loss.node].shape, ir::bits_of(dtype(loss), 1.0)), {}};
+  return vjp(loss, xs, one);
+}
+
+}  // namespace onepass::compiler

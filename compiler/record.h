@@ -1,0 +1,159 @@
+// Recording: what the language means, in terms of graph nodes. Promotion, broadcasting, literals, indexing and every operator of
+// docs/language.md by name. The C++ `Tensor` and the formula evaluator are two spellings of this one layer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "ir/build.h"
+#include "ir/graph.h"
+#include "onepass/error.h"
+
+namespace onepass::compiler {
+
+using ir::NodeId;
+using ir::Op;
+using Shape = std::vector<std::int64_t>;
+
+/// A number without a strong type: written in the program, brought by the call, or computed from such numbers alone.
+struct Literal {
+  enum class Kind : std::uint8_t { Bool, Int, Float } kind = Kind::Int;
+  std::int64_t integer = 0;  // Bool and Int
+  double real = 0;           // Float
+  std::uint32_t origin = 0;  // which occurrence: equal origins share their slots
+  bool brought = false;      // an argument's or an extent's: its value belongs to the call, so it never chooses code
+  double as_double() const { return kind == Kind::Float ? real : static_cast<double>(integer); }
+};
+
+/// What a name or an expression stands for while recording: a node or a literal.
+struct Value {
+  bool is_literal = false;
+  NodeId node = ir::kNoNode;
+  Literal literal;
+};
+
+/// One component of `x[...]`.
+struct Index {
+  enum class Kind : std::uint8_t { Integer, Slice, Ellipsis, NewAxis } kind = Kind::Integer;
+  std::int64_t at = 0;                            // Integer
+  std::optional<std::int64_t> start, stop, step;  // Slice
+};
+
+/// An argument of a named operator in a formula: a value, a list, a type, a text or `none`.
+struct Argument {
+  enum class Kind : std::uint8_t { None, Value, List, Type, Text } kind = Kind::None;
+  compiler::Value value;
+  std::vector<Argument> list;
+  DType type = DType::F32;
+  std::string text;
+};
+
+class Recorder {
+ public:
+  Recorder() = default;
+  ir::Graph graph;
+
+  // ---- values
+  /// An input of the program; result is a node.
+  Value input(std::string name, DType dtype, std::span<const std::int64_t> shape);
+  Value literal(bool value);
+  Value literal(std::int64_t value);
+  Value literal(double value);
+  /// A number whose value the call brings: an extent, a size, a scalar argument.
+  Value brought(Value literal) const {
+    literal.literal.brought = true;
+    return literal;
+  }
+  bool is_tensor(const Value& v) const { return !v.is_literal; }
+  DType dtype(const Value& v) const;  // a literal's: bool, i64 or f32, as it would be as an output
+  std::span<const std::int64_t> shape(const Value& v) const;
+  /// `x f32[32, 64]` for messages: the input's name where it has one.
+  std::string describe(const Value& v) const;
+  /// Gives a node a name for messages and dumps (outside equality).
+  void name(const Value& v, std::string_view text);
+  /// The integer that a literal stands for, else an error naming `what` ("an axis", "an extent").
+  std::int64_t integer(const Value& v, std::string_view what) const;
+  /// A node for the value: literals become rank-0 nodes of their default type, or of `dtype`.
+  Value node_of(const Value& v);
+  Value node_of(const Value& v, DType dtype);
+
+  // ---- elementwise. `name` is the language's name, for messages.
+  Value elementwise(Op op, std::string_view name, std::span<const Value> operands);
+  Value elementwise(Op op, std::initializer_list<Value> operands);
+  Value add(Value a, Value b) { return elementwise(Op::Add, {a, b}); }
+  Value sub(Value a, Value b) { return elementwise(Op::Sub, {a, b}); }
+  Value mul(Value a, Value b) { return elementwise(Op::Mul, {a, b}); }
+  Value div(Value a, Value b) { return elementwise(Op::Div, {a, b}); }
+  Value pow(Value a, Value b);
+  Value where(Value c, Value a, Value b) { return elementwise(Op::Where, {c, a, b}); }
+  Value cast(Value a, DType dtype);
+  Value bitcast(Value a, DType dtype);
+
+  // ---- sources
+  Value full(const Shape& shape, Value value, std::optional<DType> dtype);
+  Value iota(const Shape& shape, std::int64_t axis, DType dtype);
+
+  // ---- views
+  Value reshape(Value x, Shape shape);                       // one -1 allowed
+  Value transpose(Value x, std::vector<std::int64_t> axes);  // none given: reversed
+  Value expand_dims(Value x, std::int64_t axis);
+  Value squeeze(Value x, std::optional<std::vector<std::int64_t>> axes);
+  Value broadcast_to(Value x, const Shape& shape, std::string_view name = "broadcast_to");
+  Value index(Value x, std::span<const Index> indices);
+  Value flip(Value x, std::optional<std::vector<std::int64_t>> axes);
+  Value diagonal(Value x, std::int64_t offset, std::int64_t axis1, std::int64_t axis2);
+
+  // ---- reductions over `axes` (none: all)
+  Value reduce(Op op, std::string_view name, Value x, std::optional<std::vector<std::int64_t>> axes, bool keepdims);
+
+  // ---- derivatives
+  std::vector<Value> grad(Value loss, std::span<const Value> xs);
+  std::vector<Value> vjp(Value y, std::span<const Value> xs, Value dy);
+
+  // ---- by name
+  /// Applies the operator of docs/language.md with that name. Unknown names: NameError with the nearest one; names of the language that
+  /// this version lacks: UnsupportedError.
+  std::vector<Value> call(std::string_view name, std::span<const Argument> positional,
+                          std::span<const std::pair<std::string, Argument>> keywords);
+
+  /// Marks `v` as an output (a literal becomes a rank-0 node of its default type).
+  void output(std::string name, const Value& v);
+
+  /// Nodes after which recording stops with an error that names this limit.
+  std::uint32_t max_nodes = 1u << 20;
+
+ private:
+  std::unordered_map<NodeId, std::string> names_;
+  std::unordered_map<std::uint64_t, std::uint32_t> slots_;  // (origin, dtype) -> slot
+  std::uint32_t next_origin_ = 1;
+
+  NodeId slot_for(const Literal& literal, DType dtype, ir::ListId shape, std::string_view name);
+  Value make(NodeId node);
+  NodeId broadcast(NodeId node, ir::ListId shape);
+  NodeId convert(NodeId node, DType dtype);
+  Literal fold(Op op, std::string_view name, std::span<const Literal> operands);
+  std::vector<std::int64_t> axes_of(std::string_view name, std::int64_t rank, const std::vector<std::int64_t>& axes) const;
+  friend struct Functions;
+};
+
+/// The dtype two tensors meet in, or an error naming `name`: bool < integers < floats; u64 with a signed type is an error.
+DType promote(std::string_view name, DType a, DType b);
+
+/// `f32[32, 64]`
+std::string type_text(DType dtype, std::span<const std::int64_t> shape);
+std::string shape_text(std::span<const std::int64_t> shape);
+
+/// Every name that Recorder::call knows or will know (for "did you mean"), sorted.
+std::span<const std::string_view> operator_names();
+
+/// The operators of this version by name, in the order of the language page, each with its parameters: "x, axis=, keepdims=", where a
+/// trailing `=` says that it may be left out.
+std::vector<std::pair<std::string_view, std::string_view>> operator_signatures();
+
+}  // namespace onepass::compiler

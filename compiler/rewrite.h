@@ -1,0 +1,31 @@
+// rewrite: a pass that decides node by node. simplify is written with it, and so is every pass that only replaces nodes.
+#pragma once
+
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace onepass::compiler {
+
+/// Walks `graph` in topological order and asks `rule(Graph& out, ir::Node node) -> NodeId` for each node but the inputs, which stay. The
+/// node's operands are ids of `out` already; what the rule adds is attributed to the line that recorded the node. Linear time.
+template <class F> ir::Graph rewrite(const ir::Graph& graph, F rule) {
+  ir::Graph out = graph.empty_copy();
+  std::vector<ir::NodeId> now(graph.size(), ir::kNoNode);
+  std::vector<std::int64_t> operands;
+  for (ir::NodeId id = 0; id < graph.size(); ++id) {
+    ir::Node node = graph[id];
+    out.current_source = graph.source_of[id];
+    if (node.operands) {
+      operands.clear();
+      for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
+      node.operands = out.intern(operands);
+    }
+    now[id] = node.op == ir::Op::Input ? out.add(node) : rule(out, node);
+  }
+  out.current_source = 0;
+  for (ir::NodeId id : graph.outputs) out.outputs.push_back(now[id]);
+  return out;
+}
+
+}  // namespace onepass::compiler

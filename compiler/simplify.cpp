@@ -1,0 +1,220 @@
+// simplify: rules that are exact for every value of the type: NaN, infinities and both zeros included.
+//   mul(x, 1) -> x        add(x, -0) -> x       neg(neg(x)) -> x       where(c, x, x) -> x      mul0(1, x) -> x      mul0(0, x) -> +0
+//   reshape(reshape(x)) -> reshape(x), and so permute, broadcast, slice and pad        permute(permute(x)) that undoes itself -> x
+//   broadcast(constant) -> constant       a sum over axes of extent 1 -> reshape       an operator on constants -> constant
+// The constants are those of expansions and derivatives; a program's literal is a slot, and no slot's value is ever looked at.
+// Equal nodes are one node already (Graph::add), so common subexpressions need no rule.
+//
+// Left out on purpose:
+//   add(x, +0) -> x          wrong for x = -0; so is mul0(x, 1) -> x
+//   mul(x, 0) -> 0           wrong for NaN, infinities and negative x; so is sub(x, x) -> 0
+//   any reassociation        the order of sums and products is their meaning
+//   cast(x, f16) -> x        a cast of a half is where its value is rounded
+//   stop_gradient(x) -> x    a derivative may still be taken of the result
+//   slice and pad that happen to take everything: starts and extents are the call's, and one kernel serves them all. For the same
+//   reason extents are compared with 1 alone, and shapes with each other only in broadcast (they differ where an extent is 1) and in
+//   reshape, where which factors line up is the operator's structure.
+//   sorting the operands of commutative operators: two copies of one loop body must stay alike, operand by operand
+#include "compiler/simplify.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "compiler/fold.h"
+#include "compiler/rewrite.h"
+
+namespace onepass::compiler {
+
+using namespace ir;
+
+namespace {
+
+NodeId simplified(Graph& out, Node node);
+
+/// The node with other operands: simplified in its turn.
+NodeId make(Graph& out, Op op, DType dtype, ListId shape, std::initializer_list<NodeId> operands, List attributes = {}) {
+  const std::vector<std::int64_t> ids(operands.begin(), operands.end());
+  return simplified(out, Node{op, dtype, shape, out.intern(ids), out.intern(attributes), 0});
+}
+
+bool is_constant(const Graph& out, NodeId id) { return out[id].op == Op::Constant; }
+
+/// A constant of these bits in its own type: +0 and -0 are two values.
+bool is_constant(const Graph& out, NodeId id, double value) {
+  return is_constant(out, id) && out[id].bits == bits_of(out[id].dtype, value);
+}
+
+bool is_zero(const Graph& out, NodeId id) { return is_constant(out, id) && double_of(out[id].dtype, out[id].bits) == 0; }
+
+/// What adding changes nothing to: -0 of floats, since x = -0 must stay; 0 of integers.
+bool is_neutral_in_add(const Graph& out, NodeId id) { return is_constant(out, id, is_float(out[id].dtype) ? -0.0 : 0.0); }
+
+bool is_all_ones(const Graph& out, NodeId id) {
+  const DType t = out[id].dtype;
+  return is_constant(out, id) && out[id].bits == (t == DType::Bool ? 1 : ~std::uint64_t{0} >> (64 - 8 * size_of(t)));
+}
+
+// ------------------------------------------------------------------------------------------------ elementwise
+
+/// Every value of `from` is a value of `to`: f16 and bf16 have 11 and 8 digits, f32 24, f64 53.
+bool keeps_every_value(DType from, DType to) {
+  if (from == to || from == DType::Bool) return true;
+  const bool wider = size_of(from) < size_of(to);
+  if (is_float(to)) return wider;
+  if (is_float(from)) return false;
+  return wider && (is_unsigned_integer(from) || is_signed_integer(to));
+}
+
+NodeId simplified_cast(Graph& out, const Node& node, NodeId a) {
+  const DType to = node.dtype, from = out[a].dtype;
+  if (to == from && !is_half(to)) return a;
+  if (out[a].op == Op::Cast && node.op == Op::Cast) {
+    const NodeId x = out.operand(a, 0);
+    const DType first = out[x].dtype;
+    // Through a type that holds every value; but a float on the way saturates where integers would wrap.
+    if (!is_half(from) && keeps_every_value(first, from) && (!is_integer(to) || is_float(first) || !is_float(from) || first == to))
+      return make(out, Op::Cast, to, node.shape, {x});
+  }
+  return out.add(node);
+}
+
+NodeId simplified_elementwise(Graph& out, const Node& node) {
+  std::array<NodeId, 3> x{kNoNode, kNoNode, kNoNode};
+  const List operands = out.operands(node);
+  bool all_constant = true;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    x[i] = static_cast<NodeId>(operands[i]);
+    all_constant &= is_constant(out, x[i]);
+  }
+  if (all_constant) return fold(out, node);
+  const auto [a, b, c] = x;
+  auto undoes = [&](Op inner) { return out[a].op == inner; };
+  switch (node.op) {
+    case Op::Neg:
+      if (undoes(Op::Neg)) return out.operand(a, 0);
+      break;
+    case Op::Abs:
+      if (undoes(Op::Abs)) return a;
+      if (undoes(Op::Neg)) return make(out, Op::Abs, node.dtype, node.shape, {out.operand(a, 0)});
+      break;
+    case Op::BitwiseNot:
+      if (undoes(Op::BitwiseNot)) return out.operand(a, 0);
+      break;
+    case Op::Add:
+      if (is_neutral_in_add(out, b)) return a;
+      if (is_neutral_in_add(out, a)) return b;
+      break;
+    case Op::Sub:
+      if (is_constant(out, b, 0.0)) return a;
+      break;
+    case Op::Mul:
+      if (is_constant(out, b, 1.0)) return a;
+      if (is_constant(out, a, 1.0)) return b;
+      break;
+    case Op::Div:
+      if (is_constant(out, b, 1.0)) return a;
+      break;
+    case Op::Mul0:  // the first operand is the cotangent
+      if (is_zero(out, a)) return out.constant(node.dtype, node.shape, 0);
+      if (is_constant(out, a)) return make(out, Op::Mul, node.dtype, node.shape, {a, b});
+      break;
+    case Op::Maximum:
+    case Op::Minimum:
+      if (a == b) return a;
+      break;
+    case Op::BitwiseAnd:
+      if (a == b || is_all_ones(out, b)) return a;
+      if (is_all_ones(out, a)) return b;
+      break;
+    case Op::BitwiseOr:
+      if (a == b || is_constant(out, b, 0.0)) return a;
+      if (is_constant(out, a, 0.0)) return b;
+      break;
+    case Op::BitwiseXor:
+      if (is_constant(out, b, 0.0)) return a;
+      if (is_constant(out, a, 0.0)) return b;
+      break;
+    case Op::Where:
+      if (is_constant(out, a)) return out[a].bits ? b : c;
+      if (b == c) return b;
+      break;
+    case Op::Cast: return simplified_cast(out, node, a);
+    case Op::Bitcast:
+      if (node.dtype == out[a].dtype && !is_half(node.dtype)) return a;
+      break;
+    default: break;
+  }
+  return out.add(node);
+}
+
+// ------------------------------------------------------------------------------------------------ views and reductions
+
+/// start and step of a slice of a slice, or of a pad of a pad: `outer` is applied to the positions that `inner` counts.
+std::vector<std::int64_t> composed(List outer, List inner) {
+  const std::size_t rank = outer.size() / 2;
+  std::vector<std::int64_t> result(2 * rank);
+  for (std::size_t i = 0; i < rank; ++i) {
+    result[i] = outer[i] + inner[i] * outer[rank + i];
+    result[rank + i] = inner[rank + i] * outer[rank + i];
+  }
+  return result;
+}
+
+NodeId simplified_view(Graph& out, const Node& node) {
+  const NodeId a = static_cast<NodeId>(out.operands(node)[0]);
+  const Node operand = out[a];
+  const List attributes = out.list(node.attributes);
+  if (operand.op == Op::Constant && (node.op != Op::Pad || operand.bits == 0)) return out.constant(node.dtype, node.shape, operand.bits);
+  if (operand.op == Op::Slot && node.op != Op::Pad) return out.slot_node(static_cast<std::uint32_t>(operand.bits), node.shape);
+  const bool same = operand.op == node.op;
+  const NodeId x = same ? out.operand(a, 0) : kNoNode;
+  switch (node.op) {
+    case Op::Reshape:
+      if (operand.shape == node.shape) return a;
+      if (same) return make(out, Op::Reshape, node.dtype, node.shape, {x});
+      break;
+    case Op::Broadcast:  // shapes differ where 1 became more, and nowhere else
+      if (operand.shape == node.shape) return a;
+      if (same) return make(out, Op::Broadcast, node.dtype, node.shape, {x});
+      break;
+    case Op::Permute: {
+      if (std::is_sorted(attributes.begin(), attributes.end())) return a;
+      if (!same) break;
+      std::vector<std::int64_t> axes;
+      for (std::int64_t axis : attributes) axes.push_back(out.attributes(a)[static_cast<std::size_t>(axis)]);
+      return make(out, Op::Permute, node.dtype, node.shape, {x}, axes);
+    }
+    case Op::Slice:
+      if (same) return make(out, Op::Slice, node.dtype, node.shape, {x}, composed(out.attributes(a), attributes));
+      break;
+    case Op::Pad:
+      if (same) return make(out, Op::Pad, node.dtype, node.shape, {x}, composed(attributes, out.attributes(a)));
+      break;
+    default: break;
+  }
+  return out.add(node);
+}
+
+NodeId simplified_reduction(Graph& out, const Node& node) {
+  const NodeId a = static_cast<NodeId>(out.operands(node)[0]);
+  const List shape = out.shape(a), axes = out.list(node.attributes);
+  // The sum of one element is -0 + x, its product 1 * x: x itself.
+  const bool over_one =
+      std::all_of(axes.begin(), axes.end(), [&](std::int64_t axis) { return shape[static_cast<std::size_t>(axis)] == 1; });
+  if (over_one && node.dtype == out[a].dtype) return make(out, Op::Reshape, node.dtype, node.shape, {a});
+  return out.add(node);
+}
+
+NodeId simplified(Graph& out, Node node) {
+  if (is_elementwise(node.op)) return simplified_elementwise(out, node);
+  if (is_view(node.op)) return simplified_view(out, node);
+  if (is_reduction(node.op)) return simplified_reduction(out, node);
+  return out.add(node);
+}
+
+}  // namespace
+
+Graph simplify(const Graph& graph) { return rewrite(graph, simplified); }
+
+}  // namespace onepass::compiler

@@ -1,0 +1,33 @@
+// The kinds of failure that onepass reports. `Error` and its children are the caller's to fix, `InternalError` is ours.
+// Thrown before any kernel is built or any result is written; a call that succeeds throws nothing.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace onepass {
+
+/// A mistake in the program or its input. The text names the operator, the shapes and types it got, and what would be right.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// clang-format off
+class ShapeError : public Error { public: using Error::Error; };   ///< shapes, axes or extents that do not fit
+class DTypeError : public Error { public: using Error::Error; };   ///< a type that the operator does not take
+class ValueError : public Error { public: using Error::Error; };   ///< a number or option outside its range
+class NameError : public Error { public: using Error::Error; };    ///< an operator, input or output that does not exist
+class IndexError : public Error { public: using Error::Error; };   ///< an index out of range
+class FormulaError : public Error { public: using Error::Error; }; ///< a formula that does not parse or record; text is `file:line:column: …`
+class IoError : public Error { public: using Error::Error; };      ///< a file that cannot be read or written
+class UnsupportedError : public Error { public: using Error::Error; };  ///< a part of the language that this version does not have yet
+// clang-format on
+
+/// A mistake of onepass itself; the text holds the graph in its printed form, so that it is the reproducer. Please report it.
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+}  // namespace onepass

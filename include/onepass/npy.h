@@ -1,0 +1,50 @@
+// Arrays in NumPy's .npy files: read (mapped where possible), and written whole or not at all. Used by programs and the `onepass` command.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "onepass/array.h"
+#include "onepass/export.h"
+
+namespace onepass {
+
+/// Reads a .npy file of format 1.0, 2.0 or 3.0, either byte order, C or Fortran order: bool, i1 to i8, u1 to u8, f2, f4, f8.
+/// A large file is mapped, not read, when its byte order and alignment allow; the Array is writable, but what is written never
+/// reaches the file. A mapped file must not be shortened while the Array is used. Fortran order gives a strided Array, no copy.
+///
+/// Errors: IoError, one sentence that names the file, for one that cannot be read, is no .npy file, is shorter or longer than its
+/// header says, or has an unknown dtype. Nothing is allocated on a header's word.
+ONEPASS_API
+Array load_npy(const std::string& path);
+
+/// Writes format 1.0, little-endian, C order; bf16 as u16, which `bitcast` turns back. The file appears whole or not at all, and an
+/// existing one is replaced. IoError naming the file when it cannot be written; ValueError for an Array without memory.
+ONEPASS_API
+void save_npy(const std::string& path, const Array& array);
+
+/// Several files that appear all or none: `add` writes each under a temporary name in its folder, `commit` renames them all.
+/// Destroyed without `commit`, it leaves nothing behind.
+///
+///     StagedFiles files;
+///     files.add("loss.npy", loss);
+///     files.add("dw.npy", dw);
+///     files.commit();
+class ONEPASS_API StagedFiles {
+ public:
+  StagedFiles();
+  StagedFiles(StagedFiles&&) noexcept;
+  StagedFiles& operator=(StagedFiles&&) noexcept;
+  ~StagedFiles();
+
+  /// Errors as save_npy's.
+  void add(const std::string& path, const Array& array);
+  /// IoError when two have one name or a rename fails; then none appears, and what was there before is still there.
+  void commit();
+
+ private:
+  struct Body;
+  std::unique_ptr<Body> body_;
+};
+
+}  // namespace onepass

@@ -1,0 +1,11 @@
+// All of onepass.
+#pragma once
+
+#include "onepass/array.h"
+#include "onepass/dtype.h"
+#include "onepass/error.h"
+#include "onepass/formula.h"
+#include "onepass/function.h"
+#include "onepass/npy.h"
+#include "onepass/options.h"
+#include "onepass/tensor.h"

@@ -1,0 +1,443 @@
+// Tensor: a value of a function while it is recorded, and every operator of docs/language.md on it. Nothing is computed here: an
+// operator adds a node to the recording of the `compile`d function that is running on this thread.
+// A light header: no formatting, no streams, no exceptions in inline code.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <source_location>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "onepass/array.h"
+#include "onepass/dtype.h"
+
+// `= delete` with the reason in the message where the compiler can say it; the others show the line, which has it too.
+#if defined(__cpp_deleted_function) && __cplusplus > 202302L
+#define ONEPASS_DELETED(reason) = delete (reason)
+#else
+#define ONEPASS_DELETED(reason) = delete
+#endif
+
+#pragma GCC visibility push(default)  // all of this is the library's interface
+
+namespace onepass {
+
+class Operand;
+struct Index;
+
+namespace detail {
+/// A C++ number that may stand where a Tensor is expected. Characters are no numbers.
+template <class T>
+concept Number = std::is_arithmetic_v<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
+                 !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
+}  // namespace detail
+
+/// A value of the function that is being recorded: eight bytes, copied freely. It belongs to one recording; used elsewhere, every
+/// operation on it is an Error that says so. A default-constructed Tensor belongs to none.
+class Tensor {
+ public:
+  Tensor() noexcept = default;
+  /// A literal of the program: a number without a strong type, such as the start of a sum: `Tensor total = 0;`.
+  template <detail::Number N> Tensor(N value, std::source_location where = std::source_location::current());  // NOLINT: implicit by design
+  Tensor(const Array&) ONEPASS_DELETED("an Array is no Tensor: pass it to the compiled function as one more argument");
+
+  explicit operator bool() const ONEPASS_DELETED("a Tensor has no value while it is recorded: to choose by element write where(c, a, b)");
+
+  // ---- what it is: known while recording, usable for loops, shapes and as numbers ----
+
+  DType dtype() const;  ///< of a literal: bool, i64 or f32
+  int rank() const;
+  /// Valid while the function is recorded.
+  std::span<const std::int64_t> shape() const;
+  /// The length of an axis; a negative one counts from the end. ShapeError when there is none.
+  std::int64_t dim(int axis) const;
+  /// The number of elements: 1 at rank 0.
+  std::int64_t size() const;
+
+  // ---- views: never a copy when fused ----
+
+  /// The same elements in row-major order; one length may be -1. ShapeError when the numbers of elements differ.
+  Tensor reshape(Extents shape, std::source_location where = std::source_location::current()) const;
+  /// Axis i of the result is axis `axes[i]` of this one; without axes, reversed.
+  Tensor transpose(Extents axes = {}, std::source_location where = std::source_location::current()) const;
+  /// All axes reversed: of a matrix, its transpose.
+  Tensor T(std::source_location where = std::source_location::current()) const { return transpose({}, where); }
+  Tensor cast(DType dtype, std::source_location where = std::source_location::current()) const;
+  /// Elements start, start + step, … before stop along one axis, clamped as in Python. With Array::kToEnd they go on to the axis' end.
+  Tensor slice(int axis, std::int64_t start, std::int64_t stop = Array::kToEnd, std::int64_t step = 1,
+               std::source_location where = std::source_location::current()) const;
+  /// `x[0]`, `x[Range{1, 5}]`: an index of the first axis.
+  Tensor operator[](const Index& index) const;
+  /// `x[{All, Range{0, {}, 2}, -1}]` is the formula language's `x[:, 0::2, -1]`. IndexError for an integer outside its axis.
+  Tensor operator[](std::initializer_list<Index> indices) const;
+
+  // ---- the other operators are functions below ----
+
+  Tensor& operator+=(const Operand& b);
+  Tensor& operator-=(const Operand& b);
+  Tensor& operator*=(const Operand& b);
+  Tensor& operator/=(const Operand& b);
+
+  Tensor operator!() const;
+
+ private:
+  friend struct TensorAccess;  // runtime/recording.h
+  std::uint32_t recording_ = 0;
+  std::uint32_t value_ = 0;
+};
+static_assert(sizeof(Tensor) == 8 && std::is_trivially_copyable_v<Tensor>);
+
+/// `none` of the formula language: an argument that is left out.
+struct None {};
+inline constexpr None none{};
+
+/// An argument of an operator: a Tensor, or a C++ number (a literal without a strong type, each occurrence its own). Knows the line
+/// that wrote it, for messages.
+class Operand {
+ public:
+  enum class Kind : std::uint8_t { None, Tensor, Bool, Int, Float, TooLarge };
+
+  Operand(onepass::Tensor tensor, std::source_location where = std::source_location::current()) noexcept  // NOLINT: implicit by design
+      : kind(Kind::Tensor), tensor(tensor), where(where) {}
+  template <detail::Number T> Operand(T value, std::source_location where = std::source_location::current()) noexcept
+      : where(where) {  // NOLINT: implicit by design
+    if constexpr (std::same_as<T, bool>) {
+      kind = Kind::Bool;
+      integer = value;
+    } else if constexpr (std::is_integral_v<T>) {
+      kind = Kind::Int;
+      integer = static_cast<std::int64_t>(value);
+      if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8)
+        if (value > static_cast<T>(INT64_MAX)) kind = Kind::TooLarge;
+    } else {
+      kind = Kind::Float;
+      real = static_cast<double>(value);
+    }
+  }
+  Operand(None) noexcept {}  // NOLINT: implicit by design
+  Operand(const Array&) ONEPASS_DELETED("an Array is no Tensor: pass it to the compiled function as one more argument");
+
+  // What the library reads.
+  Kind kind = Kind::None;
+  union {
+    std::int64_t integer = 0;
+    double real;
+    onepass::Tensor tensor;
+  };
+  std::source_location where;
+};
+
+namespace detail {
+Tensor tensor_of(const Operand& x);  // a number becomes a literal
+}  // namespace detail
+template <detail::Number N> Tensor::Tensor(N value, std::source_location where) { *this = detail::tensor_of(Operand(value, where)); }
+
+// Operators: either side may be a number. Found for Tensors alone, since nothing else of onepass converts to Operand.
+Tensor operator+(const Operand& a, const Operand& b);
+Tensor operator-(const Operand& a, const Operand& b);
+Tensor operator*(const Operand& a, const Operand& b);
+Tensor operator/(const Operand& a, const Operand& b);
+Tensor operator%(const Operand& a, const Operand& b);  ///< remainder: the divisor's sign, as in Python
+Tensor operator-(const Operand& x);
+inline Tensor operator+(Tensor x) { return x; }
+Tensor operator==(const Operand& a, const Operand& b);  ///< by element, as all comparisons; the result is bool
+Tensor operator!=(const Operand& a, const Operand& b);
+Tensor operator<(const Operand& a, const Operand& b);
+Tensor operator<=(const Operand& a, const Operand& b);
+Tensor operator>(const Operand& a, const Operand& b);
+Tensor operator>=(const Operand& a, const Operand& b);
+Tensor operator&(const Operand& a, const Operand& b);
+Tensor operator|(const Operand& a, const Operand& b);
+Tensor operator^(const Operand& a, const Operand& b);
+Tensor operator<<(const Operand& a, const Operand& b);
+Tensor operator>>(const Operand& a, const Operand& b);
+Tensor operator~(const Operand& x);
+/// logical_and, logical_or, logical_not: nonzero is true. Both sides are recorded: nothing is short-circuited.
+Tensor operator&&(const Tensor& a, const Operand& b);
+Tensor operator||(const Tensor& a, const Operand& b);
+// A number beside && is no Tensor's affair to the language, whose own && would be as good a match but for these.
+template <detail::Number N> Tensor operator&&(const Tensor& a, N b) { return a && Operand(b, std::source_location{}); }
+template <detail::Number N> Tensor operator||(const Tensor& a, N b) { return a || Operand(b, std::source_location{}); }
+template <detail::Number N> Tensor operator&&(N a, const Tensor& b) { return b && Operand(a, std::source_location{}); }
+template <detail::Number N> Tensor operator||(N a, const Tensor& b) { return b || Operand(a, std::source_location{}); }
+
+/// Part of an axis, as Python's start:stop:step; what is left out is the axis' end. Negative bounds count from the end and clamp.
+struct Range {
+  std::optional<std::int64_t> start{}, stop{}, step{};
+};
+inline constexpr Range All{};  ///< `:`
+struct NewAxisIndex {};
+struct EllipsisIndex {};
+inline constexpr NewAxisIndex NewAxis{};    ///< `none`: a new axis of length 1
+inline constexpr EllipsisIndex Ellipsis{};  ///< `...`: as many whole axes as there are
+
+/// One component of `x[{…}]`.
+struct Index {
+  enum class Kind : std::uint8_t { Integer, Slice, Ellipsis, NewAxis };
+  template <std::integral T> requires(!std::same_as<T, bool>)
+  Index(T at, std::source_location where = std::source_location::current()) noexcept  // NOLINT: implicit by design
+      : at(static_cast<std::int64_t>(at)), where(where) {}
+  Index(const Range& range, std::source_location where = std::source_location::current()) noexcept  // NOLINT
+      : kind(Kind::Slice), range(range), where(where) {}
+  Index(EllipsisIndex, std::source_location where = std::source_location::current()) noexcept
+      : kind(Kind::Ellipsis), where(where) {}  // NOLINT
+  Index(NewAxisIndex, std::source_location where = std::source_location::current()) noexcept
+      : kind(Kind::NewAxis), where(where) {}  // NOLINT
+
+  Kind kind = Kind::Integer;
+  std::int64_t at = 0;
+  Range range{};
+  std::source_location where;
+};
+
+/// The axes of a reduction: `1`, `{0, 2}`, a vector, or `{}` and `none` for all of them. Does not own a list.
+class Axes {
+ public:
+  Axes() noexcept = default;
+  Axes(None) noexcept {}  // NOLINT: implicit by design
+  template <std::integral T> requires(!std::same_as<T, bool>)
+  Axes(T axis) noexcept : all_(false), one_(static_cast<std::int64_t>(axis)), size_(1) {}  // NOLINT: implicit by design
+  Axes(std::initializer_list<Extent> list) noexcept : Axes(std::span<const std::int64_t>(Extents(list))) {}
+  Axes(std::span<const std::int64_t> list) noexcept : all_(false), data_(list.data()), size_(list.size()) {}  // NOLINT
+  Axes(const std::vector<std::int64_t>& list) noexcept : Axes(std::span<const std::int64_t>(list)) {}         // NOLINT
+
+  bool all() const noexcept { return all_; }
+  std::span<const std::int64_t> list() const noexcept { return {data_ ? data_ : &one_, size_}; }
+
+ private:
+  bool all_ = true;
+  std::int64_t one_ = 0;
+  const std::int64_t* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// The operators of docs/language.md by name, with the meaning that it gives them. Where nothing else is said: elementwise, operands
+// broadcast by NumPy's rule and promote by the language's table; ShapeError when they do not broadcast, DTypeError for types that the
+// operator does not take. A message names operator, operands and the line. The gradient is the language's ("Derivatives").
+
+// ---- arithmetic
+Tensor add(const Operand& a, const Operand& b);
+Tensor sub(const Operand& a, const Operand& b);
+Tensor mul(const Operand& a, const Operand& b);
+Tensor div(const Operand& a, const Operand& b);        ///< of integers: f32, of 64-bit ones f64
+Tensor floor_div(const Operand& a, const Operand& b);  ///< integer division by zero gives 0
+Tensor remainder(const Operand& a, const Operand& b);  ///< the divisor's sign
+Tensor fmod(const Operand& a, const Operand& b);       ///< the dividend's sign
+/// Of floats, C's pow; the exponents -1, 1, 2, 3, 4 given as a number here are recorded as products. Of integers it wraps, and a negative
+/// exponent gives 0, but for the bases 1 and -1.
+Tensor pow(const Operand& a, const Operand& b);
+Tensor neg(const Operand& x);
+Tensor abs(const Operand& x);
+Tensor sign(const Operand& x);
+Tensor square(const Operand& x);
+Tensor reciprocal(const Operand& x);
+Tensor fma(const Operand& a, const Operand& b, const Operand& c);  ///< a*b + c, rounded once
+Tensor maximum(const Operand& a, const Operand& b);                ///< propagates NaN; -0 is below +0
+Tensor minimum(const Operand& a, const Operand& b);
+Tensor clamp(const Operand& x, const Operand& lo, const Operand& hi);  ///< minimum(maximum(x, lo), hi)
+Tensor copysign(const Operand& a, const Operand& b);
+Tensor stop_gradient(const Operand& x);  ///< x, and a constant to the derivative
+// ---- elementary functions; of integers: f32, of 64-bit ones f64
+Tensor sqrt(const Operand& x);
+Tensor rsqrt(const Operand& x);  ///< 1/sqrt(x)
+Tensor cbrt(const Operand& x);
+Tensor hypot(const Operand& a, const Operand& b);  ///< sqrt(a*a + b*b)
+Tensor exp(const Operand& x);
+Tensor exp2(const Operand& x);
+Tensor expm1(const Operand& x);  ///< exp(x) - 1
+Tensor log(const Operand& x);
+Tensor log2(const Operand& x);
+Tensor log10(const Operand& x);
+Tensor log1p(const Operand& x);                        ///< log(1 + x)
+Tensor logaddexp(const Operand& a, const Operand& b);  ///< log(exp(a) + exp(b))
+Tensor sigmoid(const Operand& x);                      ///< 1/(1 + exp(-x))
+Tensor sin(const Operand& x);
+Tensor cos(const Operand& x);
+Tensor tan(const Operand& x);
+Tensor asin(const Operand& x);
+Tensor acos(const Operand& x);
+Tensor atan(const Operand& x);
+Tensor atan2(const Operand& y, const Operand& x);  ///< the angle of the point (x, y)
+Tensor sinh(const Operand& x);
+Tensor cosh(const Operand& x);
+Tensor tanh(const Operand& x);
+Tensor asinh(const Operand& x);
+Tensor acosh(const Operand& x);
+Tensor atanh(const Operand& x);
+Tensor erf(const Operand& x);
+// ---- rounding
+Tensor floor(const Operand& x);
+Tensor ceil(const Operand& x);
+Tensor trunc(const Operand& x);
+Tensor round(const Operand& x);  ///< half to even
+// ---- comparison and logic; the result is bool
+Tensor equal(const Operand& a, const Operand& b);
+Tensor not_equal(const Operand& a, const Operand& b);
+Tensor less(const Operand& a, const Operand& b);
+Tensor less_equal(const Operand& a, const Operand& b);
+Tensor greater(const Operand& a, const Operand& b);
+Tensor greater_equal(const Operand& a, const Operand& b);
+Tensor logical_and(const Operand& a, const Operand& b);  ///< nonzero is true
+Tensor logical_or(const Operand& a, const Operand& b);
+Tensor logical_xor(const Operand& a, const Operand& b);
+Tensor logical_not(const Operand& x);
+Tensor isnan(const Operand& x);
+Tensor isinf(const Operand& x);
+Tensor isfinite(const Operand& x);
+Tensor signbit(const Operand& x);
+// ---- bits, of integers; bitwise_and, or, xor and not also of bool
+Tensor bitwise_and(const Operand& a, const Operand& b);
+Tensor bitwise_or(const Operand& a, const Operand& b);
+Tensor bitwise_xor(const Operand& a, const Operand& b);
+Tensor bitwise_not(const Operand& x);
+Tensor shift_left(const Operand& a, const Operand& b);  ///< by the width or more: 0
+Tensor shift_right(const Operand& a, const Operand& b);
+Tensor popcount(const Operand& x);
+// ---- choice and types
+Tensor where(const Operand& c, const Operand& a, const Operand& b);  ///< c is bool
+Tensor cast(const Operand& x, DType dtype);                          ///< float to integer saturates, NaN gives 0; integer to integer wraps
+Tensor bitcast(const Operand& x, DType dtype);                       ///< the same bits; DTypeError unless the sizes are equal
+
+// ---- sources: of a shape, from no operand
+/// Every element `value`, a scalar; without a dtype the value's type, a number's being f32, i64 or bool.
+Tensor full(Extents shape, const Operand& value, std::optional<DType> dtype = {});
+Tensor zeros(Extents shape, DType dtype = DType::F32, std::source_location where = std::source_location::current());
+Tensor ones(Extents shape, DType dtype = DType::F32, std::source_location where = std::source_location::current());
+/// The index along one axis.
+Tensor iota(Extents shape, int axis = 0, DType dtype = DType::I32, std::source_location where = std::source_location::current());
+
+// ---- views: never a copy when fused. Negative axes count from the end; ShapeError for one that is not there.
+Tensor reshape(const Operand& x, Extents shape);        ///< one length may be -1
+Tensor transpose(const Operand& x, Extents axes = {});  ///< without axes, reversed
+Tensor swap_axes(const Operand& x, int a, int b);
+Tensor expand_dims(const Operand& x, int axis);
+Tensor squeeze(const Operand& x, Axes axes = {});  ///< the given axes of length 1, or all of them
+Tensor broadcast_to(const Operand& x, Extents shape);
+Tensor flip(const Operand& x, Axes axes = {});
+Tensor diagonal(const Operand& x, std::int64_t offset = 0, int axis1 = 0, int axis2 = 1);
+
+// ---- reductions over the axes, or over all. The order of a sum is part of its meaning (docs/language.md, "The order of summation").
+/// Bool and integers narrower than 64 bits are summed as i64 or u64. The sum of nothing is 0.
+Tensor sum(const Operand& x, Axes axes = {}, bool keepdims = false);
+/// sum / n; of integers and bool f32, of 64-bit ones f64. The mean of nothing is NaN.
+Tensor mean(const Operand& x, Axes axes = {}, bool keepdims = false);
+/// Propagates NaN. ShapeError over nothing, unless the result has no elements.
+Tensor max(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor min(const Operand& x, Axes axes = {}, bool keepdims = false);
+/// Integers as in sum. The product of nothing is 1. UnsupportedError where a derivative is asked for: not in this version.
+Tensor prod(const Operand& x, Axes axes = {}, bool keepdims = false);
+/// Nonzero is true; over nothing any is false and all is true.
+Tensor any(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor all(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor count_nonzero(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< i64
+/// sum((x - mean)*(x - mean)) / max(n - ddof, 0); std is its square root, with the derivative 0 at 0.
+Tensor var(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keepdims = false);
+Tensor std(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keepdims = false);
+Tensor norm(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< sqrt(sum(x*x)), with the derivative 0 at 0
+/// m + log(sum(exp(x - m))) where m = max(x) is finite, else m. Over nothing: -inf.
+Tensor logsumexp(const Operand& x, Axes axes = {}, bool keepdims = false);
+
+// ---- composites, written in terms of the others (docs/language.md has the formulas)
+Tensor relu(const Operand& x);                                                          ///< where(x <= 0, 0, x)
+Tensor relu6(const Operand& x);                                                         ///< where(x <= 0, 0, where(x >= 6, 6, x))
+Tensor hardtanh(const Operand& x, const Operand& lo = none, const Operand& hi = none);  ///< likewise; lo and hi left out are -1 and 1
+Tensor hardsigmoid(const Operand& x);                                                   ///< relu6(x + 3)/6
+Tensor hardswish(const Operand& x);                                                     ///< x*hardsigmoid(x)
+Tensor leaky_relu(const Operand& x, const Operand& alpha = none);  ///< where(x > 0, x, x*alpha); alpha left out is 0.01
+Tensor elu(const Operand& x, const Operand& alpha = none);         ///< where(x > 0, x, alpha*expm1(x)); alpha left out is 1
+Tensor celu(const Operand& x, const Operand& alpha = none);        ///< where(x > 0, x, alpha*expm1(x/alpha)); alpha left out is 1
+Tensor selu(const Operand& x);                                     ///< Klambauer et al. 2017, arXiv:1706.02515
+Tensor gelu(const Operand& x);       ///< x*0.5*(1 + erf(x/sqrt(2))); Hendrycks and Gimpel 2016, arXiv:1606.08415
+Tensor gelu_tanh(const Operand& x);  ///< x*0.5*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x*x*x))), from the same source
+Tensor silu(const Operand& x);       ///< x*sigmoid(x)
+Tensor mish(const Operand& x);       ///< x*tanh(softplus(x)); Misra 2019, arXiv:1908.08681
+Tensor softplus(const Operand& x);   ///< log(1 + exp(x))
+Tensor softsign(const Operand& x);   ///< x/(1 + abs(x))
+Tensor softmax(const Operand& x, int axis = -1);
+Tensor log_softmax(const Operand& x, int axis = -1);
+/// (x - mean) * (1 / sqrt(var + eps)) * scale + shift, mean and var over the axes. Result: x's shape, broadcast with scale and shift.
+/// eps is as x squared; left out it is 1e-5. Source: Ba, Kiros and Hinton 2016, arXiv:1607.06450.
+Tensor layer_norm(const Operand& x, const Operand& scale = none, const Operand& shift = none, Axes axes = -1, const Operand& eps = none);
+/// x * (1 / sqrt(mean(x*x) + eps)) * scale. Source: Zhang and Sennrich 2019, arXiv:1910.07467.
+Tensor rms_norm(const Operand& x, const Operand& scale = none, int axis = -1, const Operand& eps = none);
+/// (x - mean) * (1 / sqrt(var + eps)) * scale + shift; the parameters hold one number for each index along the axis, ShapeError otherwise.
+/// eps left out is 1e-5. Source: Ioffe and Szegedy 2015, arXiv:1502.03167.
+Tensor batch_norm(const Operand& x, const Operand& mean, const Operand& var, const Operand& scale = none, const Operand& shift = none,
+                  int axis = 1, const Operand& eps = none);
+/// mean((a - b)*(a - b)), a scalar.
+Tensor mse(const Operand& a, const Operand& b);
+
+// ---- derivatives, recorded like everything else; they nest
+namespace detail {
+void grad_into(const Operand& loss, const Tensor* xs, std::size_t count, Tensor* results);
+void vjp_into(const Operand& y, const Operand& dy, const Tensor* xs, std::size_t count, Tensor* results);
+template <class T>
+concept IsTensor = std::same_as<std::remove_cvref_t<T>, Tensor>;
+}  // namespace detail
+
+/// The derivatives of the scalar `loss` by each x: `Tensor dx = grad(loss, x)`, `auto [dw, db] = grad(loss, w, b)`. Each x is an argument
+/// or any value that was computed; one that the loss does not use has a zero derivative. Errors: ShapeError when the loss is no scalar,
+/// DTypeError when it or an x is not of a float type.
+template <detail::IsTensor... X> requires(sizeof...(X) > 0) auto grad(const Operand& loss, const X&... x) {
+  const Tensor xs[] = {x...};
+  std::array<Tensor, sizeof...(X)> results;
+  detail::grad_into(loss, xs, sizeof...(X), results.data());
+  if constexpr (sizeof...(X) == 1) return results[0];
+  else return results;
+}
+inline std::vector<Tensor> grad(const Operand& loss, const std::vector<Tensor>& xs) {
+  std::vector<Tensor> results(xs.size());
+  detail::grad_into(loss, xs.data(), xs.size(), results.data());
+  return results;
+}
+template <std::size_t N> std::array<Tensor, N> grad(const Operand& loss, const std::array<Tensor, N>& xs) {
+  std::array<Tensor, N> results;
+  detail::grad_into(loss, xs.data(), N, results.data());
+  return results;
+}
+
+/// The same for a `y` of any shape, with the cotangent `dy`, shaped like it: dy multiplied by the derivatives of y.
+template <detail::IsTensor... X> requires(sizeof...(X) > 0) auto vjp(const Operand& y, const Operand& dy, const X&... x) {
+  const Tensor xs[] = {x...};
+  std::array<Tensor, sizeof...(X)> results;
+  detail::vjp_into(y, dy, xs, sizeof...(X), results.data());
+  if constexpr (sizeof...(X) == 1) return results[0];
+  else return results;
+}
+inline std::vector<Tensor> vjp(const Operand& y, const Operand& dy, const std::vector<Tensor>& xs) {
+  std::vector<Tensor> results(xs.size());
+  detail::vjp_into(y, dy, xs.data(), xs.size(), results.data());
+  return results;
+}
+
+/// The operators alone, for `using namespace onepass::names`.
+namespace names {
+using onepass::abs, onepass::acos, onepass::acosh, onepass::add, onepass::all, onepass::any, onepass::asin, onepass::asinh, onepass::atan;
+using onepass::atan2, onepass::atanh, onepass::batch_norm, onepass::bitcast, onepass::bitwise_and, onepass::bitwise_not;
+using onepass::bitwise_or, onepass::bitwise_xor, onepass::broadcast_to, onepass::cast, onepass::cbrt, onepass::ceil, onepass::celu;
+using onepass::clamp, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal, onepass::div, onepass::elu;
+using onepass::equal, onepass::erf, onepass::exp, onepass::exp2, onepass::expand_dims, onepass::expm1, onepass::flip, onepass::floor;
+using onepass::floor_div, onepass::fma, onepass::fmod, onepass::full, onepass::gelu, onepass::gelu_tanh, onepass::grad, onepass::greater;
+using onepass::greater_equal, onepass::hardsigmoid, onepass::hardswish, onepass::hardtanh, onepass::hypot, onepass::iota, onepass::isfinite;
+using onepass::isinf, onepass::isnan, onepass::layer_norm, onepass::leaky_relu, onepass::less, onepass::less_equal, onepass::log;
+using onepass::log10, onepass::log1p, onepass::log2, onepass::log_softmax, onepass::logaddexp, onepass::logical_and, onepass::logical_not;
+using onepass::logical_or, onepass::logical_xor, onepass::logsumexp, onepass::max, onepass::maximum, onepass::mean, onepass::min;
+using onepass::minimum, onepass::mish, onepass::mse, onepass::mul, onepass::neg, onepass::norm, onepass::not_equal, onepass::ones;
+using onepass::popcount, onepass::pow, onepass::prod, onepass::reciprocal, onepass::relu, onepass::relu6, onepass::remainder;
+using onepass::reshape, onepass::rms_norm, onepass::round, onepass::rsqrt, onepass::selu, onepass::shift_left, onepass::shift_right;
+using onepass::sigmoid, onepass::sign, onepass::signbit, onepass::silu, onepass::sin, onepass::sinh, onepass::softmax, onepass::softplus;
+using onepass::softsign, onepass::sqrt, onepass::square, onepass::squeeze, onepass::std, onepass::stop_gradient, onepass::sub, onepass::sum;
+using onepass::swap_axes, onepass::tan, onepass::tanh, onepass::transpose, onepass::trunc, onepass::var, onepass::vjp, onepass::where;
+using onepass::zeros;
+}  // namespace names
+
+}  // namespace onepass
+
+#pragma GCC visibility pop
+#undef ONEPASS_DELETED

@@ -1,0 +1,76 @@
+// What the expansions share: the layout of f32 and f64, polynomials, the reductions of exp and log. Only ir/expand_*.cpp include it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "ir/build.h"
+
+namespace onepass::ir {
+
+inline constexpr double kLog2E = 1.4426950408889634;
+
+/// Numbers of a float type that an expansion needs by name.
+struct Format {
+  DType bits;               // the unsigned integer of the same size
+  int mantissa;             // stored bits of the significand
+  std::uint64_t one;        // 1.0 as bits
+  std::uint64_t sqrt_half;  // sqrt(1/2) rounded, as bits
+  double min_normal;
+  int bias;             // of the exponent
+  std::uint64_t power;  // 2^mantissa as bits: an integer below it, or-ed in, is added
+  double magic;         // 1.5 * 2^mantissa: x + magic rounds x to an integer, which stands in the low bits
+  double ln2, ln2_low;  // ln2 rounded to the type, and what it lacks
+};
+const Format& format_of(Expr x);
+
+/// For coefficients: the list of the operand's type, the lowest power first.
+using Coefficients = std::initializer_list<double>;
+inline const Coefficients& choose(Expr x, const Coefficients& narrow, const Coefficients& wide) {
+  return x.dtype() == DType::F32 ? narrow : wide;
+}
+template <class T> T choose(Expr x, T narrow, T wide) { return x.dtype() == DType::F32 ? narrow : wide; }
+
+/// One fma a coefficient, in an order that is the same on every machine: Horner's scheme; from eight coefficients on its inner part in
+/// even and odd powers, which halves the chain of dependent operations (a fifth to a quarter of the time) for one product more.
+Expr polynomial(Expr x, const Coefficients& coefficients);
+
+/// min(x, high) and max(x, low) that let NaN through: one instruction where x86 has them in just this form.
+inline Expr at_most(Expr x, double high) { return where(x > high, high, x); }
+inline Expr at_least(Expr x, double low) { return where(x < low, low, x); }
+
+/// e^x = (1 + tail) * 2^n for |x| < 2000; e^(x + low) where `low` is given, what x lost in a rounding. n stands in the low bits of
+/// `exponent`, with rubbish above them. Where x is NaN so is tail.
+struct ExpParts {
+  Expr tail;
+  Expr exponent;
+};
+ExpParts exp_parts(Expr x, Expr low = {});
+
+/// e^x = (1 + r + w) * 2^n, more exactly: r is rounded, w holds what it lost too.
+struct ExpSplit {
+  Expr r, w;
+  Expr exponent;
+};
+ExpSplit exp_split(Expr x);
+
+/// Positive x = 2^k (1 + f), 1 + f in [sqrt(1/2), sqrt(2)). A denormal x is scaled first.
+struct Binary {
+  Expr k, f;
+  Expr field;  // k + bias, an integer, of the scaled x
+};
+Binary split_positive(Expr x);
+
+/// log(1 + x + low), low being what x lost in a rounding.
+Expr log1p_of(Expr x, Expr low = {});
+
+/// 2^n for n in the low bits of `exponent` (as ExpParts has it), in the normal range.
+Expr power_of_two(Expr exponent, DType dtype);
+
+/// y * 2^n for any n: in two halves, of which the second alone may round or overflow. NaN stays.
+Expr scale_by_halves(Expr y, Expr exponent);
+
+/// y * 2^n for normal y and a result that is normal too; not for NaN.
+Expr add_to_exponent(Expr y, Expr exponent);
+
+}  // namespace onepass::ir

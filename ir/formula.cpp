@@ -1,0 +1,1598 @@
+// Text to tree in one pass: a lexer that hands out one word at a time, an operator-precedence parser over an explicit stack (brackets and
+// waiting operators are its entries, so that depth costs no C++ stack), and a printer whose text parses to an equal tree.
+#include "ir/formula.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+namespace onepass::formula {
+namespace {
+
+struct OperatorInfo {
+  std::string_view text;
+  int precedence;
+};
+
+// Python's table; a larger number binds tighter. The conditional is below all of them, a primary above.
+constexpr int kConditionalPrecedence = 1, kOrPrecedence = 2, kNotPrecedence = 4, kPrefixPrecedence = 12;
+constexpr int kPowerPrecedence = 13, kPrimaryPrecedence = 14;
+constexpr std::array<OperatorInfo, static_cast<std::size_t>(Operator::None) + 1> kOperators = {{{"+", kPrefixPrecedence},
+                                                                                                {"-", kPrefixPrecedence},
+                                                                                                {"~", kPrefixPrecedence},
+                                                                                                {"not", kNotPrecedence},
+                                                                                                {"**", kPowerPrecedence},
+                                                                                                {"*", 11},
+                                                                                                {"/", 11},
+                                                                                                {"//", 11},
+                                                                                                {"%", 11},
+                                                                                                {"@", 11},
+                                                                                                {"+", 10},
+                                                                                                {"-", 10},
+                                                                                                {"<<", 9},
+                                                                                                {">>", 9},
+                                                                                                {"&", 8},
+                                                                                                {"^", 7},
+                                                                                                {"|", 6},
+                                                                                                {"==", 5},
+                                                                                                {"!=", 5},
+                                                                                                {"<", 5},
+                                                                                                {"<=", 5},
+                                                                                                {">", 5},
+                                                                                                {">=", 5},
+                                                                                                {"and", 3},
+                                                                                                {"or", kOrPrecedence},
+                                                                                                {"", 0}}};
+int precedence_of(Operator op) { return kOperators[static_cast<std::size_t>(op)].precedence; }
+bool is_comparison(Operator op) { return op >= Operator::Equal && op <= Operator::GreaterEqual; }
+
+enum class Token : std::uint8_t {
+  End,
+  Newline,
+  Semicolon,
+  Comma,
+  Colon,
+  Question,
+  Assign,
+  Dot,
+  Ellipsis,
+  OpenParen,
+  CloseParen,
+  OpenBracket,
+  CloseBracket,
+  OpenBrace,
+  CloseBrace,
+  Operator,
+  Name,
+  Integer,
+  Float,
+  String,
+  Fn,
+  Return,
+  Boolean,
+  None,
+  Constant,
+  Type  // the reserved words, with `not`, `and` and `or` among the operators
+};
+
+struct Lexeme {
+  Token token = Token::End;
+  Operator op = Operator::None;
+  std::uint32_t offset = 0, length = 0;
+  NameId name = kAbsent;     // Name and reserved words
+  std::uint64_t value = 0;   // Integer, or a Float's bits
+  std::uint32_t single = 0;  // a Float's bits, rounded to float
+};
+
+struct ReservedWord {
+  std::string_view text;
+  Token token;
+  Operator op = Operator::None;
+  std::uint32_t value = 0;
+  double number = 0;
+};
+
+// They take the first NameIds of every program, so that a word is known to be reserved by its id.
+constexpr auto kReservedWords = [] {
+  std::array<ReservedWord, 12 + kDTypeCount> words = {
+      {{"fn", Token::Fn},
+       {"return", Token::Return},
+       {"and", Token::Operator, Operator::And},
+       {"or", Token::Operator, Operator::Or},
+       {"not", Token::Operator, Operator::Not},
+       {"false", Token::Boolean, Operator::None, 0},
+       {"true", Token::Boolean, Operator::None, 1},
+       {"none", Token::None},
+       {"inf", Token::Constant, Operator::None, 0, std::numeric_limits<double>::infinity()},
+       {"nan", Token::Constant, Operator::None, 0, std::numeric_limits<double>::quiet_NaN()},
+       {"pi", Token::Constant, Operator::None, 0, 3.141592653589793238462643383279502884},
+       {"e", Token::Constant, Operator::None, 0, 2.718281828459045235360287471352662498}}};
+  for (int i = 0; i < kDTypeCount; ++i)
+    words[static_cast<std::size_t>(12 + i)] = {name_of(static_cast<DType>(i)), Token::Type, Operator::None, static_cast<std::uint32_t>(i)};
+  return words;
+}();
+
+std::string_view kind_of(const ReservedWord& word) {
+  return word.token == Token::Type                                                                    ? "a type"
+         : word.token == Token::Constant || word.token == Token::Boolean || word.token == Token::None ? "a constant"
+                                                                                                      : "a keyword";
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+// Bytes of the code point at `at`, 0 where the bytes are not UTF-8 (overlong forms, surrogates and values above U+10FFFF included).
+std::size_t code_point_bytes(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
+  const unsigned first = byte(0), second = byte(1);
+  const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    const bool range = first == 0xe0 ? second >= 0xa0 : first == 0xed ? second < 0xa0 : true;
+    return follows(1) && follows(2) && range ? 3 : 0;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    const bool range = first == 0xf0 ? second >= 0x90 : first == 0xf4 ? second < 0x90 : true;
+    return follows(1) && follows(2) && follows(3) && range ? 4 : 0;
+  }
+  return 0;
+}
+
+// Names to ids by open addressing over Program::names: one hash and, as a rule, one comparison for each word of the text.
+class Interner {
+ public:
+  explicit Interner(std::vector<std::string>& names) : names_(names), slots_(256) {}
+
+  NameId intern(std::string_view text) {
+    if (names_.size() * 2 >= slots_.size()) grow();
+    const std::uint32_t hash = hash_of(text);
+    std::size_t i = hash & (slots_.size() - 1);
+    for (; slots_[i].name != kAbsent; i = (i + 1) & (slots_.size() - 1))
+      if (slots_[i].hash == hash && names_[slots_[i].name] == text) return slots_[i].name;
+    slots_[i] = {hash, static_cast<NameId>(names_.size())};
+    names_.emplace_back(text);
+    return slots_[i].name;
+  }
+
+ private:
+  struct Slot {
+    std::uint32_t hash = 0;
+    NameId name = kAbsent;
+  };
+  static std::uint32_t hash_of(std::string_view text) {
+    std::uint64_t h = 0x9e3779b97f4a7c15u ^ text.size();
+    for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    h ^= h >> 32;
+    h *= 0x9e3779b97f4a7c15u;
+    return static_cast<std::uint32_t>(h >> 32);
+  }
+  void grow() {
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.name == kAbsent) continue;
+      std::size_t i = slot.hash & (slots_.size() - 1);
+      while (slots_[i].name != kAbsent) i = (i + 1) & (slots_.size() - 1);
+      slots_[i] = slot;
+    }
+  }
+
+  std::vector<std::string>& names_;
+  std::vector<Slot> slots_;
+};
+
+struct Float {
+  double number;
+  float single;
+};
+
+// from_chars leaves the value alone where it is out of range: an overflow is inf and an underflow 0, as in Python.
+Float parse_float(std::string_view text) {
+  Float result{0, 0};
+  const char* end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, result.number).ec == std::errc::result_out_of_range) {
+    const std::size_t exponent_at = std::min(text.find_first_of("eE"), text.size());
+    const std::string_view digits = text.substr(0, exponent_at);
+    const std::size_t point = std::min(digits.find('.'), digits.size()), first = digits.find_first_not_of("0.");
+    std::int64_t magnitude = first < point ? static_cast<std::int64_t>(point - first) : -static_cast<std::int64_t>(first - point);
+    if (exponent_at < text.size()) {
+      const bool minus = text[exponent_at + 1] == '-';
+      const std::string_view exponent_digits = text.substr(exponent_at + 1 + (is_digit(text[exponent_at + 1]) ? 0 : 1));
+      std::int64_t exponent = 0;
+      if (std::from_chars(exponent_digits.data(), end, exponent).ec != std::errc()) exponent = std::int64_t{1} << 60;
+      magnitude += minus ? -exponent : exponent;
+    }
+    result.number = magnitude > 0 ? std::numeric_limits<double>::infinity() : 0.0;
+  }
+  if (std::from_chars(text.data(), end, result.single).ec == std::errc::result_out_of_range)
+    result.single = result.number > 1 ? std::numeric_limits<float>::infinity() : 0.0f;
+  return result;
+}
+
+// One entry of the parser's stack: an operator that waits for its right operand, or an open bracket.
+struct Pending {
+  enum class What : std::uint8_t { Prefix, Binary, Question, Else, Paren, Call, List, Index };
+  What what = What::Paren;
+  Operator op = Operator::None;
+  std::uint8_t colons = 0;               // Index: `:` seen in the present item
+  std::uint32_t offset = 0;              // of the sign or the bracket
+  std::uint32_t name = kAbsent;          // Call: the callee
+  std::uint32_t callee_offset = 0;       // Call
+  std::uint32_t first_argument = 0;      // Call, List, Index: of its items in pending_arguments_
+  NodeId parts[2] = {kAbsent, kAbsent};  // Index: start and stop of the present slice
+  Argument begun;                        // Call, List, Index: the present item's keyword, and where it begins
+
+  bool is_bracket() const { return what >= What::Paren; }
+  bool is_barrier() const { return is_bracket() || what == What::Question; }
+  bool counts_as_nesting() const { return what != What::Binary || op == Operator::Power; }
+  int precedence() const { return what == What::Else ? kConditionalPrecedence : precedence_of(op); }
+};
+
+class Parser {
+ public:
+  Parser(std::string_view text, std::string_view file_name, const Limits& limits) : limits_(limits), interner_(program_.names) {
+    program_.file_name = file_name;
+    program_.limits = limits;
+    const std::size_t most = std::min<std::size_t>(limits.source_bytes, std::size_t{1} << 31);
+    program_.source = text.substr(0, most);
+    if (text.size() > most) fail(0, fmt::format("the source has {} bytes, more than {}, the limit `source_bytes`", text.size(), most));
+    text_ = program_.source;
+    for (const ReservedWord& word : kReservedWords) interner_.intern(word.text);
+    check_encoding();
+    if (text_.starts_with("\xef\xbb\xbf")) at_ = 3;
+    scope_ = &program_.top;
+    advance();
+  }
+
+  Program parse() && {
+    while (true) {
+      skip_separators();
+      if (current_.token == Token::End) break;
+      if (current_.token == Token::Fn) function();
+      else statement();
+    }
+    if (program_.functions.empty() && program_.top.statements.empty())
+      fail(0, "the program is empty: an expression such as `x*w + b`, statements or a function `fn f(x) { return x }` are expected");
+    return std::move(program_);
+  }
+
+ private:
+  // ---- errors
+  [[noreturn]] void fail(std::uint32_t offset, std::string_view message) const { throw error_at(program_, offset, message); }
+  std::string at(std::uint32_t offset) const { return position(program_, offset); }
+  std::string_view text_at(std::uint32_t offset, std::uint32_t length) const { return text_.substr(offset, length); }
+
+  std::string describe(const Lexeme& lexeme) const {
+    if (lexeme.token == Token::End) return "the end of the program";
+    if (lexeme.token == Token::Newline) return "the end of the line";
+    if (lexeme.length > 40) return fmt::format("`{}…`", text_at(lexeme.offset, 40));
+    return fmt::format("`{}`", text_at(lexeme.offset, lexeme.length));
+  }
+
+  [[noreturn]] void fail_reserved(const Lexeme& word, std::string_view role) const {
+    const ReservedWord& reserved = kReservedWords[word.name];
+    fail(word.offset, fmt::format("`{0}` is {1} and cannot be {2}: call it `{0}_`", reserved.text, kind_of(reserved), role));
+  }
+
+  // ---- lexer
+  void check_encoding() const {
+    for (std::size_t i = 0; i < text_.size();) {
+      const unsigned char byte = static_cast<unsigned char>(text_[i]);
+      if (byte - 1u < 0x7fu) {
+        ++i;
+        continue;
+      }
+      if (byte == 0) fail(static_cast<std::uint32_t>(i), "the source has a byte 0; a program is text in UTF-8");
+      const std::size_t bytes = code_point_bytes(text_, i);
+      if (bytes == 0) fail(static_cast<std::uint32_t>(i), fmt::format("the byte 0x{:02x} is not UTF-8; a program is text in UTF-8", byte));
+      i += bytes;
+    }
+  }
+
+  char peek_char(std::size_t ahead) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+
+  [[noreturn]] void fail_character() const {
+    const std::uint32_t offset = static_cast<std::uint32_t>(at_);
+    const std::string_view character = text_.substr(at_, code_point_bytes(text_, at_));
+    struct Hint {
+      std::string_view character, hint;
+    };
+    static constexpr Hint kHints[] = {
+        {"\xc3\x97", "*"},      {"\xc2\xb7", "*"},       {"\xe2\x88\x92", "-"},  {"\xe2\x80\x93", "-"}, {"\xc3\xb7", "/"},
+        {"\xe2\x89\xa4", "<="}, {"\xe2\x89\xa5", ">="},  {"\xe2\x89\xa0", "!="}, {"\xc2\xb2", "**2"},   {"\xc2\xb3", "**3"},
+        {"\xcf\x80", "pi"},     {"\xe2\x88\x9e", "inf"}, {"!", "not"},           {"'", "\""},           {"\xe2\x80\x9c", "\""},
+        {"\xe2\x80\x9d", "\""}};
+    for (const Hint& hint : kHints)
+      if (hint.character == character) fail(offset, fmt::format("`{}` is not part of the language: write `{}`", character, hint.hint));
+    if (character.size() > 1) {
+      std::uint32_t code = static_cast<unsigned char>(character[0]) & (character.size() == 2   ? 0x1fu
+                                                                       : character.size() == 3 ? 0x0fu
+                                                                                               : 0x07u);
+      for (const char c : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3fu);
+      fail(offset, fmt::format("`{}` (U+{:04X}) is not part of the language: names are letters a to z and A to Z, digits and `_`",
+                               character, code));
+    }
+    const unsigned char byte = static_cast<unsigned char>(character[0]);
+    if (byte < 0x20 || byte == 0x7f) fail(offset, fmt::format("the control character 0x{:02x} is not part of the language", byte));
+    fail(offset, fmt::format("`{}` is not part of the language", character));
+  }
+
+  Lexeme lex() {
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+      } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\n' && open_brackets_ > 0)) {
+        ++at_;
+      } else {
+        break;
+      }
+    }
+    Lexeme lexeme;
+    lexeme.offset = static_cast<std::uint32_t>(at_);
+    if (at_ == text_.size()) return lexeme;
+    const char c = text_[at_];
+    if (is_name_start(c)) {
+      lex_word(lexeme);
+    } else if (is_digit(c) || (c == '.' && is_digit(peek_char(1)))) {
+      lex_number(lexeme);
+    } else if (c == '"') {
+      lex_string(lexeme);
+    } else {
+      lex_sign(lexeme);
+    }
+    lexeme.length = static_cast<std::uint32_t>(at_) - lexeme.offset;
+    return lexeme;
+  }
+
+  void lex_word(Lexeme& lexeme) {
+    std::size_t end = at_ + 1;
+    while (end < text_.size() && is_name_part(text_[end])) ++end;
+    const std::string_view word = text_.substr(at_, end - at_);
+    if (word.size() > limits_.name_bytes)
+      fail(lexeme.offset, fmt::format("the name `{}…` has {} bytes, more than {}, the limit `name_bytes`", word.substr(0, 32), word.size(),
+                                      limits_.name_bytes));
+    lexeme.token = Token::Name;
+    lexeme.name = interner_.intern(word);
+    if (lexeme.name < kReservedWords.size()) {
+      lexeme.token = kReservedWords[lexeme.name].token;
+      lexeme.op = kReservedWords[lexeme.name].op;
+    }
+    at_ = end;
+  }
+
+  void lex_number(Lexeme& lexeme) {
+    const std::size_t begin = at_;
+    std::size_t end = at_;
+    const auto digits = [&] {
+      const std::size_t first = end;
+      while (end < text_.size() && is_digit(text_[end])) ++end;
+      return end - first;
+    };
+    const std::size_t whole_digits = digits();
+    bool whole = true;
+    if (end < text_.size() && text_[end] == '.' && text_.substr(end, 3) != "...") {
+      whole = false;
+      ++end;
+      digits();
+    }
+    if (end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
+      const std::size_t before = end++;
+      if (end < text_.size() && (text_[end] == '+' || text_[end] == '-')) ++end;
+      if (digits() == 0) end = before;
+      else whole = false;
+    }
+    const std::string_view number = text_.substr(begin, end - begin);
+    if (end < text_.size() && (is_name_part(text_[end]) || (text_[end] == '.' && text_.substr(end, 3) != "..."))) {
+      std::size_t word_end = end;
+      while (word_end < text_.size() && word_end < end + 32 && (is_name_part(text_[word_end]) || text_[word_end] == '.')) ++word_end;
+      const std::string_view rest = text_.substr(end, word_end - end), shown = number.substr(0, 32);
+      std::string hint = fmt::format("`{}*{}` is a product", shown, rest);
+      if (!is_name_start(rest[0]) || rest[0] == '_' || number == "0" || rest == "e" || rest == "E" ||
+          rest.find('.') != std::string_view::npos)
+        hint = "numbers are decimal, as in `12`, `0.5` or `1.5e-3`";
+      fail(static_cast<std::uint32_t>(end), fmt::format("`{}` cannot follow the number `{}`: {}", rest, shown, hint));
+    }
+    if (whole) {
+      lexeme.token = Token::Integer;
+      if (whole_digits > 1 && number[0] == '0' && number.find_first_not_of('0') != std::string_view::npos)
+        fail(lexeme.offset, fmt::format("the integer `{}` has leading zeros: write `{}`", number.substr(0, 32),
+                                        number.substr(number.find_first_not_of('0')).substr(0, 32)));
+      if (std::from_chars(number.data(), number.data() + number.size(), lexeme.value).ec != std::errc() || lexeme.value > std::uint64_t{1}
+                                                                                                                              << 63)
+        fail_integer(lexeme.offset, number);
+    } else {
+      lexeme.token = Token::Float;
+      const Float value = parse_float(number);
+      lexeme.value = std::bit_cast<std::uint64_t>(value.number);
+      lexeme.single = std::bit_cast<std::uint32_t>(value.single);
+    }
+    at_ = end;
+  }
+
+  [[noreturn]] void fail_integer(std::uint32_t offset, std::string_view number) const {
+    fail(offset, fmt::format("the integer {}{} does not fit i64, whose largest is 9223372036854775807: write it with a point for a float",
+                             number.substr(0, 40), number.size() > 40 ? "…" : ""));
+  }
+
+  void lex_string(Lexeme& lexeme) {
+    const std::size_t end = text_.find_first_of("\"\n", at_ + 1);
+    if (end == std::string_view::npos || text_[end] != '"')
+      fail(lexeme.offset, "the string is not closed: `\"` is missing at its end, on the same line");
+    lexeme.token = Token::String;
+    at_ = end + 1;
+  }
+
+  void lex_sign(Lexeme& lexeme) {
+    const char c = text_[at_], next = peek_char(1);
+    const auto take = [&](Token token, std::size_t bytes) {
+      lexeme.token = token;
+      at_ += bytes;
+    };
+    const auto take_operator = [&](Operator op, std::size_t bytes) {
+      lexeme.op = op;
+      take(Token::Operator, bytes);
+    };
+    switch (c) {
+      case '\n': return take(Token::Newline, 1);
+      case ';': return take(Token::Semicolon, 1);
+      case ',': return take(Token::Comma, 1);
+      case ':': return take(Token::Colon, 1);
+      case '?': return take(Token::Question, 1);
+      case '(': ++open_brackets_; return take(Token::OpenParen, 1);
+      case '[': ++open_brackets_; return take(Token::OpenBracket, 1);
+      case ')': open_brackets_ -= open_brackets_ > 0; return take(Token::CloseParen, 1);
+      case ']': open_brackets_ -= open_brackets_ > 0; return take(Token::CloseBracket, 1);
+      case '{': return take(Token::OpenBrace, 1);
+      case '}': return take(Token::CloseBrace, 1);
+      case '.': return next == '.' && peek_char(2) == '.' ? take(Token::Ellipsis, 3) : take(Token::Dot, 1);
+      case '=': return next == '=' ? take_operator(Operator::Equal, 2) : take(Token::Assign, 1);
+      case '!':
+        if (next == '=') return take_operator(Operator::NotEqual, 2);
+        break;
+      case '<':
+        return next == '='   ? take_operator(Operator::LessEqual, 2)
+               : next == '<' ? take_operator(Operator::ShiftLeft, 2)
+                             : take_operator(Operator::Less, 1);
+      case '>':
+        return next == '='   ? take_operator(Operator::GreaterEqual, 2)
+               : next == '>' ? take_operator(Operator::ShiftRight, 2)
+                             : take_operator(Operator::Greater, 1);
+      case '*': return next == '*' ? take_operator(Operator::Power, 2) : take_operator(Operator::Multiply, 1);
+      case '/': return next == '/' ? take_operator(Operator::FloorDivide, 2) : take_operator(Operator::Divide, 1);
+      case '%': return take_operator(Operator::Remainder, 1);
+      case '@': return take_operator(Operator::MatMul, 1);
+      case '+': return take_operator(Operator::Add, 1);
+      case '-': return take_operator(Operator::Subtract, 1);
+      case '~': return take_operator(Operator::BitNot, 1);
+      case '^': return take_operator(Operator::BitXor, 1);
+      case '&':
+        if (next == '&') fail(lexeme.offset, "`&&` is not part of the language: write `and`, or `&` for bits");
+        return take_operator(Operator::BitAnd, 1);
+      case '|':
+        if (next == '|') fail(lexeme.offset, "`||` is not part of the language: write `or`, or `|` for bits");
+        return take_operator(Operator::BitOr, 1);
+      default: break;
+    }
+    fail_character();
+  }
+
+  void advance() {
+    if (has_next_) {
+      current_ = next_;
+      has_next_ = false;
+    } else {
+      current_ = lex();
+    }
+  }
+
+  const Lexeme& peek() {
+    if (!has_next_) {
+      next_ = lex();
+      has_next_ = true;
+    }
+    return next_;
+  }
+
+  // ---- nodes and names
+  NodeId add(Node node) {
+    program_.nodes.push_back(node);
+    return static_cast<NodeId>(program_.nodes.size() - 1);
+  }
+
+  static Node leaf(Kind kind, std::uint32_t offset, std::uint32_t a = 0, std::uint32_t b = 0) {
+    Node node;
+    node.kind = kind;
+    node.offset = offset;
+    node.a = a;
+    node.b = b;
+    return node;
+  }
+
+  struct Binding {
+    std::uint32_t scope = 0;
+    VariableId variable = kAbsent;
+  };
+  // By NameId: which variable of the scope at hand it is. One table for the top level, one for the function being parsed.
+  Binding& binding(NameId name) {
+    std::vector<Binding>& table = bindings_[in_function_];
+    if (name >= table.size()) table.resize(std::max<std::size_t>(program_.names.size(), 2 * table.size()));
+    return table[name];
+  }
+  VariableId find_variable(NameId name) {
+    const Binding& found = binding(name);
+    return found.scope == scope_number() ? found.variable : kAbsent;
+  }
+  std::uint32_t scope_number() const { return in_function_ ? static_cast<std::uint32_t>(program_.functions.size()) + 1 : 1; }
+  VariableId declare(NameId name, Variable::Role role, std::uint32_t offset) {
+    const VariableId id = static_cast<VariableId>(scope_->variables.size());
+    Variable variable;
+    variable.name = name;
+    variable.role = role;
+    variable.offset = offset;
+    scope_->variables.push_back(variable);
+    binding(name) = {scope_number(), id};
+    return id;
+  }
+
+  void declare_new(const Lexeme& word, Variable::Role role, VariableId& result) {
+    const VariableId earlier = find_variable(word.name);
+    if (earlier != kAbsent) fail_declared(word, scope_->variables[earlier], role);
+    result = declare(word.name, role, word.offset);
+  }
+
+  [[noreturn]] void fail_declared(const Lexeme& word, const Variable& earlier, Variable::Role role) const {
+    const std::string_view name = program_.names[word.name];
+    const std::string first = fmt::format("{}:{}", program_.file_name, at(earlier.offset));
+    using Role = Variable::Role;
+    if (role == Role::Parameter) fail(word.offset, fmt::format("two parameters are called `{}`; the first is at {}", name, first));
+    if (role == Role::Extent) fail(word.offset, fmt::format("the extent `{}` has the name of a parameter, at {}", name, first));
+    if (earlier.role == Role::Input)
+      fail(word.offset,
+           fmt::format("`{0}` is assigned, but it is an input, used at {1}: a name has one value, call this one `{0}_`", name, first));
+    const std::string_view what = earlier.role == Role::Parameter ? "it is a parameter"
+                                  : earlier.role == Role::Extent  ? "it is an extent"
+                                                                  : "it is first assigned";
+    fail(word.offset,
+         fmt::format("`{0}` is assigned twice: {1} at {2}, and a name has one value; call this one `{0}_`", name, what, first));
+  }
+
+  NodeId name_value(const Lexeme& word) {
+    VariableId variable = find_variable(word.name);
+    if (variable == kAbsent) {
+      if (in_function_) fail_unknown(word);
+      variable = declare(word.name, Variable::Role::Input, word.offset);
+    }
+    scope_->variables[variable].used = true;
+    return add(leaf(Kind::Name, word.offset, word.name, variable));
+  }
+
+  [[noreturn]] void fail_unknown(const Lexeme& word) const {
+    std::vector<std::string_view> known;
+    for (const Variable& variable : scope_->variables) known.push_back(program_.names[variable.name]);
+    const std::string near = nearest(program_.names[word.name], known);
+    const std::string_view function = program_.names[function_name_];
+    fail(word.offset,
+         fmt::format("`{}` is unknown in the function `{}`, which knows its parameters, their extents and what it assigned above{}",
+                     program_.names[word.name], function, near.empty() ? "" : fmt::format(": did you mean `{}`?", near)));
+  }
+
+  // ---- statements
+  void skip_separators() {
+    while (current_.token == Token::Newline || current_.token == Token::Semicolon) advance();
+  }
+
+  bool at_statement_end() const {
+    return current_.token == Token::Newline || current_.token == Token::Semicolon || current_.token == Token::End ||
+           current_.token == Token::CloseBrace;
+  }
+
+  void statement() {
+    if (!scope_->statements.empty()) {
+      const Statement& before = scope_->statements.back();
+      if (before.kind == Statement::Kind::Return)
+        fail(current_.offset, fmt::format("nothing can follow the `return` at {}", at(before.offset)));
+      if (before.kind == Statement::Kind::Expression)
+        fail(before.offset,
+             "a bare expression is the last statement and the result `out`; this one is followed by another statement: give it a name, as "
+             "in `y = …`");
+    }
+    Statement made;
+    made.offset = current_.offset;
+    made.first_node = static_cast<NodeId>(program_.nodes.size());
+    made.first_target = static_cast<std::uint32_t>(program_.targets.size());
+    if (current_.token == Token::Return) {
+      if (!in_function_)
+        fail(current_.offset,
+             "`return` stands only in a function; at the top level the names that nothing uses and a last bare expression are the outputs");
+      made.kind = Statement::Kind::Return;
+      advance();
+      results_.clear();
+      while (true) {
+        results_.push_back(expression("`return`"));
+        if (current_.token != Token::Comma) break;
+        advance();
+      }
+    } else if (starts_assignment()) {
+      made.kind = Statement::Kind::Assign;
+      assignment(made);
+    } else {
+      made.kind = Statement::Kind::Expression;
+      results_.assign(1, expression({}));
+    }
+    if (!at_statement_end()) fail_after_statement(made);
+    if (current_.token == Token::CloseBrace && !in_function_) fail(current_.offset, "`}` closes nothing");
+    made.end_node = static_cast<NodeId>(program_.nodes.size());
+    made.first_value = static_cast<std::uint32_t>(program_.items.size());
+    made.value_count = static_cast<std::uint32_t>(results_.size());
+    program_.items.insert(program_.items.end(), results_.begin(), results_.end());
+    scope_->statements.push_back(made);
+  }
+
+  bool starts_assignment() {
+    const bool word = current_.token == Token::Name || current_.name < kReservedWords.size();
+    if (!word) return false;
+    const Token following = peek().token;
+    return following == Token::Assign || following == Token::Comma;
+  }
+
+  void assignment(Statement& made) {
+    targets_.clear();
+    while (true) {
+      if (current_.token != Token::Name) {
+        if (current_.name < kReservedWords.size()) fail_reserved(current_, "assigned");
+        fail(current_.offset, fmt::format("a name is expected before `=`; found {}", describe(current_)));
+      }
+      targets_.push_back(current_);
+      advance();
+      if (current_.token == Token::Assign) break;
+      if (current_.token != Token::Comma) {
+        fail(current_.offset, fmt::format("`=` is expected after the names, as in `a, b = f(x)`; found {}", describe(current_)));
+      }
+      advance();
+    }
+    advance();
+    results_.assign(1, expression("`=`"));
+    for (const Lexeme& word : targets_) {
+      VariableId variable = kAbsent;
+      declare_new(word, Variable::Role::Assigned, variable);
+      program_.targets.push_back({variable, word.offset});
+    }
+    made.target_count = static_cast<std::uint32_t>(targets_.size());
+  }
+
+  [[noreturn]] void fail_after_statement(const Statement& made) const {
+    if (current_.token == Token::Assign) {
+      if (made.kind == Statement::Kind::Assign) fail(current_.offset, "one `=` a statement: write two statements; `==` compares");
+      fail(current_.offset, "`=` assigns to a name, or to several as in `a, b = f(x)`, at the start of a statement; `==` compares");
+    }
+    if (current_.token == Token::Comma) {
+      if (made.kind == Statement::Kind::Assign)
+        fail(current_.offset, "one expression stands after `=`: several names take the results of one call, as in `a, b = f(x)`");
+      fail(current_.offset, "`,` separates arguments, items, names before `=` and results of `return`; it makes no value");
+    }
+    if (current_.token == Token::CloseParen || current_.token == Token::CloseBracket)
+      fail(current_.offset, fmt::format("{} closes nothing", describe(current_)));
+    if (current_.token == Token::OpenBrace) fail(current_.offset, "`{` opens the body of a function, as in `fn f(x) { return x }`");
+    if (current_.token == Token::Colon)
+      fail(current_.offset, "`:` stands in `x[1:5]`, in `c ? a : b` and between a parameter and its type");
+    fail(current_.offset,
+         fmt::format("{} cannot follow the expression: an operator is missing, or a newline or `;` that ends the statement",
+                     describe(current_)));
+  }
+
+  void function() {
+    const std::uint32_t offset = current_.offset;
+    advance();
+    if (current_.token != Token::Name) {
+      if (current_.name < kReservedWords.size()) fail_reserved(current_, "a function");
+      fail(current_.offset, fmt::format("the name of the function is expected after `fn`; found {}", describe(current_)));
+    }
+    for (const Function& earlier : functions_named(current_.name))
+      fail(current_.offset, fmt::format("the function `{}` is defined twice; the first is at {}:{}", program_.names[current_.name],
+                                        program_.file_name, at(earlier.offset)));
+    Function made;
+    made.name = function_name_ = current_.name;
+    made.offset = current_.offset;
+    made.statements_before = static_cast<std::uint32_t>(program_.top.statements.size());
+    scope_ = &made.body;
+    in_function_ = true;
+    advance();
+    if (current_.token != Token::OpenParen)
+      fail(current_.offset,
+           fmt::format("`(` and the parameters are expected after `fn {}`; found {}", program_.names[made.name], describe(current_)));
+    const std::uint32_t open_paren = current_.offset;
+    advance();
+    while (current_.token != Token::CloseParen) {
+      if (current_.token == Token::End) fail(open_paren, "`(` is never closed");
+      parameter(made);
+      if (current_.token == Token::Comma) {
+        advance();
+      } else if (current_.token != Token::CloseParen && current_.token != Token::End) {
+        fail(current_.offset, fmt::format("`,` or `)` is expected after a parameter; found {}", describe(current_)));
+      }
+    }
+    advance();
+    while (current_.token == Token::Newline) advance();
+    if (current_.token != Token::OpenBrace)
+      fail(current_.offset, fmt::format("`{{` and the body of `{}` are expected; found {}", program_.names[made.name], describe(current_)));
+    const std::uint32_t open_brace = current_.offset;
+    advance();
+    while (true) {
+      skip_separators();
+      if (current_.token == Token::CloseBrace) break;
+      if (current_.token == Token::End)
+        fail(open_brace, fmt::format("`{{` of the function `{}` is never closed", program_.names[made.name]));
+      if (current_.token == Token::Fn)
+        fail(current_.offset,
+             fmt::format("a function cannot be defined inside another, `{}` at {}", program_.names[made.name], at(offset)));
+      statement();
+    }
+    if (made.body.statements.empty() || made.body.statements.back().kind == Statement::Kind::Assign)
+      fail(current_.offset,
+           fmt::format("the function `{}` returns nothing: `return` and its results are missing before `}}`", program_.names[made.name]));
+    advance();
+    if (made.name >= function_of_name_.size()) function_of_name_.resize(program_.names.size(), kAbsent);
+    function_of_name_[made.name] = static_cast<std::uint32_t>(program_.functions.size());
+    program_.functions.push_back(std::move(made));
+    in_function_ = false;
+    scope_ = &program_.top;
+    if (current_.token == Token::CloseBrace) fail(current_.offset, "`}` closes nothing");
+  }
+
+  std::span<const Function> functions_named(NameId name) const {
+    if (name >= function_of_name_.size() || function_of_name_[name] == kAbsent) return {};
+    return {&program_.functions[function_of_name_[name]], 1};
+  }
+
+  void parameter(Function& made) {
+    if (current_.token != Token::Name) {
+      if (current_.name < kReservedWords.size()) fail_reserved(current_, "a parameter");
+      fail(current_.offset, fmt::format("the name of a parameter is expected; found {}", describe(current_)));
+    }
+    Parameter parameter;
+    parameter.offset = current_.offset;
+    const VariableId earlier = find_variable(current_.name);
+    if (earlier != kAbsent && made.body.variables[earlier].role == Variable::Role::Extent)
+      fail(current_.offset, fmt::format("the parameter `{}` has the name of an extent, at {}:{}", program_.names[current_.name],
+                                        program_.file_name, at(made.body.variables[earlier].offset)));
+    declare_new(current_, Variable::Role::Parameter, parameter.variable);
+    advance();
+    if (current_.token == Token::Assign) fail(current_.offset, "parameters have no default values");
+    if (current_.token == Token::Colon) {
+      advance();
+      parameter_type(parameter);
+    }
+    made.parameters.push_back(std::move(parameter));
+  }
+
+  void parameter_type(Parameter& parameter) {
+    if (current_.token != Token::Type) {
+      std::vector<std::string_view> types;
+      for (int i = 0; i < kDTypeCount; ++i) types.push_back(name_of(static_cast<DType>(i)));
+      const std::string near = current_.token == Token::Name ? nearest(program_.names[current_.name], types) : "";
+      fail(current_.offset, fmt::format("a type such as `f32[n, 4]` is expected after `:`; found {}{}", describe(current_),
+                                        near.empty() ? "" : fmt::format(": did you mean `{}`?", near)));
+    }
+    const std::string_view type = kReservedWords[current_.name].text;
+    parameter.typed = true;
+    parameter.dtype = static_cast<DType>(kReservedWords[current_.name].value);
+    advance();
+    if (current_.token != Token::OpenBracket)
+      fail(current_.offset, fmt::format("the extents are expected after the type, as in `{0}[n, 4]`, or `{0}[]` for rank 0; found {1}",
+                                        type, describe(current_)));
+    const std::uint32_t open_bracket = current_.offset;
+    advance();
+    while (current_.token != Token::CloseBracket) {
+      Extent extent;
+      extent.offset = current_.offset;
+      if (current_.token == Token::Integer && current_.value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+        extent.value = static_cast<std::int64_t>(current_.value);
+      } else if (current_.token == Token::Integer) {
+        fail_integer(current_.offset, text_at(current_.offset, current_.length));
+      } else if (current_.token == Token::Name) {
+        extent.variable = find_variable(current_.name);
+        if (extent.variable == kAbsent || scope_->variables[extent.variable].role != Variable::Role::Extent)
+          declare_new(current_, Variable::Role::Extent, extent.variable);
+      } else if (current_.token == Token::End) {
+        fail(open_bracket, "`[` is never closed");
+      } else if (current_.name < kReservedWords.size()) {
+        fail_reserved(current_, "an extent");
+      } else {
+        fail(current_.offset, fmt::format("an extent is a name or an integer; found {}", describe(current_)));
+      }
+      parameter.extents.push_back(extent);
+      advance();
+      if (current_.token == Token::Comma) advance();
+      else if (current_.token != Token::CloseBracket && current_.token != Token::End)
+        fail(current_.offset,
+             fmt::format("`,` or `]` is expected after an extent, which is a name or an integer; found {}", describe(current_)));
+    }
+    advance();
+  }
+
+  // ---- expressions: two states, before an operand and after one, over an explicit stack
+  NodeId expression(std::string_view after) {
+    after_ = after;
+    while (true) {
+      operand();
+      if (!after_operand()) break;
+    }
+    const NodeId result = operands_.back();
+    operands_.pop_back();
+    return result;
+  }
+
+  Pending& push(Pending::What what, std::uint32_t offset, Operator op = Operator::None) {
+    Pending entry;
+    entry.what = what;
+    entry.op = op;
+    entry.offset = offset;
+    if (entry.counts_as_nesting() && ++depth_ > limits_.nesting)
+      fail(offset, fmt::format("the expression nests deeper than {}, the limit `nesting`: give inner parts a name", limits_.nesting));
+    stack_.push_back(entry);
+    return stack_.back();
+  }
+
+  void pop() {
+    depth_ -= stack_.back().counts_as_nesting();
+    stack_.pop_back();
+  }
+
+  NodeId take_operand() {
+    const NodeId id = operands_.back();
+    operands_.pop_back();
+    return id;
+  }
+
+  // Reads up to and including one primary's first part; what follows it is after_operand's.
+  void operand() {
+    while (true) {
+      const Lexeme lexeme = current_;
+      switch (lexeme.token) {
+        case Token::Operator:
+          if (prefix(lexeme)) continue;
+          fail_operand();
+        case Token::Integer: return integer(lexeme);
+        case Token::Float: {
+          Node node =
+              leaf(Kind::Float, lexeme.offset, static_cast<std::uint32_t>(lexeme.value), static_cast<std::uint32_t>(lexeme.value >> 32));
+          node.c = lexeme.single;
+          node.d = lexeme.length;
+          return take_leaf(node);
+        }
+        case Token::String:
+          program_.strings.emplace_back(text_at(lexeme.offset + 1, lexeme.length - 2));
+          return take_leaf(leaf(Kind::String, lexeme.offset, static_cast<std::uint32_t>(program_.strings.size() - 1)));
+        case Token::Boolean: return take_leaf(leaf(Kind::Boolean, lexeme.offset, kReservedWords[lexeme.name].value));
+        case Token::None: return take_leaf(leaf(Kind::None, lexeme.offset));
+        case Token::Type: return take_leaf(leaf(Kind::Type, lexeme.offset, kReservedWords[lexeme.name].value));
+        case Token::Constant: {
+          const std::uint64_t bits = std::bit_cast<std::uint64_t>(kReservedWords[lexeme.name].number);
+          Node node = leaf(Kind::Float, lexeme.offset, static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32));
+          node.c = std::bit_cast<std::uint32_t>(static_cast<float>(kReservedWords[lexeme.name].number));
+          node.d = lexeme.length;
+          return take_leaf(node);
+        }
+        case Token::Name:
+          if (peek().token != Token::OpenParen) {
+            operands_.push_back(name_value(lexeme));
+            return advance();
+          }
+          if (in_function_ && lexeme.name == function_name_)
+            fail(lexeme.offset, fmt::format("`{}` calls itself: functions call functions defined above them", program_.names[lexeme.name]));
+          advance();
+          open(Pending::What::Call, lexeme);
+          if (current_.token == Token::CloseParen) return close_call();
+          begin_argument();
+          continue;
+        case Token::OpenParen:
+          push(Pending::What::Paren, lexeme.offset);
+          advance();
+          if (current_.token == Token::CloseParen) fail(current_.offset, "an expression is missing in `()`; an empty list is `[]`");
+          continue;
+        case Token::OpenBracket:
+          open(Pending::What::List, lexeme);
+          if (current_.token == Token::CloseBracket) return close_list();
+          begin_argument();
+          continue;
+        case Token::Ellipsis:
+          if (!in_index() || stack_.back().colons > 0) fail(lexeme.offset, "`...` stands for axes in an index, as in `x[..., 0]`");
+          take_leaf(leaf(Kind::Ellipsis, lexeme.offset));
+          if (current_.token != Token::Comma && current_.token != Token::CloseBracket)
+            fail(current_.offset, fmt::format("`,` or `]` is expected after `...`; found {}", describe(current_)));
+          return;
+        case Token::Colon:
+          if (!in_index()) fail_operand();
+          slice_colon(kAbsent);
+          if (slice_ends()) return end_slice();
+          continue;
+        case Token::CloseBracket:
+          if (in_list_after_comma(Pending::What::List)) return close_list();
+          if (in_list_after_comma(Pending::What::Index)) return close_index();
+          fail_operand();
+        case Token::CloseParen:
+          if (in_list_after_comma(Pending::What::Call)) return close_call();
+          fail_operand();
+        default: fail_operand();
+      }
+    }
+  }
+
+  void take_leaf(const Node& node) {
+    if (node.kind != Kind::Ellipsis && current_.token >= Token::Fn && peek().token == Token::OpenParen) fail_call_of_reserved();
+    operands_.push_back(add(node));
+    advance();
+  }
+
+  [[noreturn]] void fail_call_of_reserved() const {
+    const ReservedWord& word = kReservedWords[current_.name];
+    if (word.token == Token::Type)
+      fail(current_.offset, fmt::format("`{0}` is a type and cannot be called: write `cast(x, {0})`", word.text));
+    fail(current_.offset, fmt::format("`{}` is {} and cannot be called", word.text, kind_of(word)));
+  }
+
+  bool in_index() const { return !stack_.empty() && stack_.back().what == Pending::What::Index; }
+
+  // A bracket closes where an item could begin only behind a trailing comma: `[1, 2, ]`.
+  bool in_list_after_comma(Pending::What what) const {
+    return !stack_.empty() && stack_.back().what == what && pending_arguments_.size() > stack_.back().first_argument &&
+           stack_.back().begun.keyword == kAbsent && stack_.back().colons == 0;
+  }
+
+  bool prefix(const Lexeme& lexeme) {
+    Operator op;
+    switch (lexeme.op) {
+      case Operator::Add: op = Operator::Positive; break;
+      case Operator::Subtract: op = Operator::Negate; break;
+      case Operator::BitNot: op = Operator::BitNot; break;
+      case Operator::Not: op = Operator::Not; break;
+      default: return false;
+    }
+    if (op == Operator::Not && !stack_.empty() && !stack_.back().is_bracket() && stack_.back().what != Pending::What::Question &&
+        stack_.back().precedence() > kNotPrecedence)
+      fail(lexeme.offset,
+           fmt::format("`not` binds looser than `{}` before it: put it in parentheses, `(not …)`", text_of(stack_.back().op)));
+    push(Pending::What::Prefix, lexeme.offset, op);
+    advance();
+    return true;
+  }
+
+  void integer(const Lexeme& lexeme) {
+    std::int64_t value = static_cast<std::int64_t>(lexeme.value);
+    std::uint32_t offset = lexeme.offset;
+    if (value < 0) {  // 2^63, which fits only behind a minus that belongs to it alone
+      const Lexeme& following = peek();
+      const bool alone = !(following.token == Token::Operator && following.op == Operator::Power) &&
+                         following.token != Token::OpenBracket && following.token != Token::Dot;
+      if (!alone || stack_.empty() || stack_.back().what != Pending::What::Prefix || stack_.back().op != Operator::Negate)
+        fail_integer(offset, text_at(lexeme.offset, lexeme.length));
+      offset = stack_.back().offset;
+      pop();
+    }
+    const std::uint64_t bits = static_cast<std::uint64_t>(value);
+    take_leaf(leaf(Kind::Integer, offset, static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32)));
+  }
+
+  // `current_` is the bracket.
+  void open(Pending::What what, const Lexeme& lexeme) {
+    const std::uint32_t offset = current_.offset;
+    Pending& entry = push(what, offset);
+    entry.name = what == Pending::What::Call ? lexeme.name : kAbsent;
+    entry.callee_offset = lexeme.offset;
+    entry.first_argument = static_cast<std::uint32_t>(pending_arguments_.size());
+    advance();
+  }
+
+  void begin_argument() {
+    Pending& entry = stack_.back();
+    entry.begun = {};
+    entry.begun.offset = current_.offset;
+    entry.colons = 0;
+    entry.parts[0] = entry.parts[1] = kAbsent;
+    if (entry.what != Pending::What::Call) return;
+    const bool word = current_.token == Token::Name || current_.name < kReservedWords.size();
+    if (word && peek().token == Token::Assign) {
+      if (current_.token != Token::Name) fail_reserved(current_, "an argument's name");
+      entry.begun.keyword = current_.name;
+      advance();
+      advance();
+    }
+  }
+
+  // After one operand: operators, what closes, and what ends the expression. False: it has ended.
+  bool after_operand() {
+    while (true) {
+      const Lexeme lexeme = current_;
+      switch (lexeme.token) {
+        case Token::Operator: binary(lexeme); return true;
+        case Token::Question:
+          reduce(kConditionalPrecedence + 1);
+          push(Pending::What::Question, lexeme.offset);
+          advance();
+          return true;
+        case Token::Colon:
+          reduce(0);
+          if (stack_.empty()) return false;
+          if (stack_.back().what == Pending::What::Question) {
+            stack_.back().what = Pending::What::Else;
+            stack_.back().op = Operator::None;
+            advance();
+            return true;
+          }
+          if (stack_.back().what != Pending::What::Index) fail_in_bracket();
+          slice_colon(take_operand());
+          if (!slice_ends()) return true;
+          end_slice();
+          continue;
+        case Token::Comma:
+          reduce(0);
+          if (stack_.empty()) return false;
+          if (stack_.back().what == Pending::What::Question) fail_question();
+          if (stack_.back().what == Pending::What::Paren) fail(lexeme.offset, "`(a, b)` is no value: a list is written `[a, b]`");
+          end_argument();
+          advance();
+          begin_argument();
+          return true;
+        case Token::CloseParen:
+        case Token::CloseBracket:
+          reduce(0);
+          if (stack_.empty()) return false;
+          if (stack_.back().what == Pending::What::Question) fail_question();
+          close(lexeme);
+          continue;
+        case Token::OpenBracket:
+          open(Pending::What::Index, lexeme);
+          if (current_.token == Token::CloseBracket) fail(current_.offset, "an index is missing in `[]`, as in `x[0]` or `x[:, 1:5]`");
+          begin_argument();
+          return true;
+        case Token::Dot: attribute(); continue;
+        case Token::OpenParen: fail(lexeme.offset, "only a name can be called: an operator is missing before `(`");
+        default:
+          reduce(0);
+          if (stack_.empty()) return false;
+          if (stack_.back().what == Pending::What::Question) fail_question();
+          fail_in_bracket();
+      }
+    }
+  }
+
+  void binary(const Lexeme& lexeme) {
+    if (lexeme.op == Operator::BitNot || lexeme.op == Operator::Not)
+      fail(lexeme.offset, fmt::format("`{}` takes one operand, after it: an operator is missing before it", text_of(lexeme.op)));
+    const int precedence = precedence_of(lexeme.op);
+    reduce(precedence + (lexeme.op == Operator::Power || is_comparison(lexeme.op) ? 1 : 0));
+    if (is_comparison(lexeme.op) && !stack_.empty() && stack_.back().what == Pending::What::Binary && is_comparison(stack_.back().op))
+      fail(lexeme.offset,
+           fmt::format("comparisons are taken one at a time: write `a {} b and b {} c`", text_of(stack_.back().op), text_of(lexeme.op)));
+    push(Pending::What::Binary, lexeme.offset, lexeme.op);
+    advance();
+  }
+
+  // Makes nodes of the waiting operators that bind at least as tightly as `least`, down to the innermost bracket or `?`.
+  void reduce(int least) {
+    while (!stack_.empty() && !stack_.back().is_barrier() && stack_.back().precedence() >= least) {
+      const Pending entry = stack_.back();
+      pop();
+      Node node;
+      node.offset = entry.offset;
+      node.op = entry.op;
+      if (entry.what == Pending::What::Prefix) {
+        node.kind = Kind::Prefix;
+        node.a = take_operand();
+      } else if (entry.what == Pending::What::Binary) {
+        node.kind = Kind::Binary;
+        node.b = take_operand();
+        node.a = take_operand();
+      } else {
+        node.kind = Kind::Conditional;
+        node.c = take_operand();
+        node.b = take_operand();
+        node.a = take_operand();
+      }
+      operands_.push_back(add(node));
+    }
+  }
+
+  void end_argument() {
+    Pending& entry = stack_.back();
+    Argument argument = entry.begun;
+    if (entry.what == Pending::What::Index && entry.colons > 0) {
+      Node node = leaf(Kind::Slice, entry.begun.offset, entry.parts[0], entry.parts[1]);
+      node.c = kAbsent;
+      const NodeId last = take_operand();
+      if (entry.colons == 1) node.b = last;
+      else node.c = last;
+      argument.value = add(node);
+      entry.colons = 0;
+    } else {
+      argument.value = take_operand();
+    }
+    if (argument.keyword == kAbsent && pending_arguments_.size() > entry.first_argument && pending_arguments_.back().keyword != kAbsent)
+      fail(argument.offset, fmt::format("a positional argument follows the argument `{}=`: arguments with names come last",
+                                        program_.names[pending_arguments_.back().keyword]));
+    pending_arguments_.push_back(argument);
+  }
+
+  // `part` is what stood before the colon, kAbsent where nothing did.
+  void slice_colon(NodeId part) {
+    Pending& entry = stack_.back();
+    if (entry.colons == 2) fail(current_.offset, "a slice has at most two `:`, as in `x[start:stop:step]`");
+    entry.parts[entry.colons++] = part;
+    advance();
+  }
+
+  bool slice_ends() const { return current_.token == Token::Comma || current_.token == Token::CloseBracket; }
+
+  // The part after a slice's last colon is left out: the slice is complete without it.
+  void end_slice() { operands_.push_back(kAbsent); }
+
+  void close(const Lexeme& lexeme) {
+    const Pending::What what = stack_.back().what;
+    const bool paren = what == Pending::What::Paren || what == Pending::What::Call;
+    if (paren != (lexeme.token == Token::CloseParen)) fail_in_bracket();
+    if (what == Pending::What::Paren) {
+      pop();
+      return advance();
+    }
+    end_argument();
+    if (what == Pending::What::Call) return close_call();
+    if (what == Pending::What::List) return close_list();
+    close_index();
+  }
+
+  // Moves the innermost bracket's items, all complete, into `items` and returns how many there are.
+  std::uint32_t move_items(std::uint32_t first_argument) {
+    for (std::size_t i = first_argument; i < pending_arguments_.size(); ++i) program_.items.push_back(pending_arguments_[i].value);
+    const std::uint32_t count = static_cast<std::uint32_t>(pending_arguments_.size() - first_argument);
+    pending_arguments_.resize(first_argument);
+    return count;
+  }
+
+  // In one pass, so that a call with a million names stays linear.
+  void check_keywords(const Pending& call) {
+    ++call_number_;
+    for (std::size_t i = call.first_argument; i < pending_arguments_.size(); ++i) {
+      const Argument& argument = pending_arguments_[i];
+      if (argument.keyword == kAbsent) continue;
+      if (argument.keyword >= keyword_seen_.size()) keyword_seen_.resize(program_.names.size());
+      Seen& seen = keyword_seen_[argument.keyword];
+      if (seen.call == call_number_)
+        fail(argument.offset, fmt::format("the argument `{}` of `{}` is given twice; the first is at {}", program_.names[argument.keyword],
+                                          program_.names[call.name], at(seen.offset)));
+      seen = {call_number_, argument.offset};
+    }
+  }
+
+  void close_call() {
+    const Pending entry = stack_.back();
+    pop();
+    check_keywords(entry);
+    Node node = leaf(Kind::Call, entry.callee_offset, static_cast<std::uint32_t>(program_.arguments.size()),
+                     static_cast<std::uint32_t>(pending_arguments_.size() - entry.first_argument));
+    node.c = entry.name;
+    node.d = entry.name < function_of_name_.size() ? function_of_name_[entry.name] : kAbsent;
+    program_.arguments.insert(program_.arguments.end(), pending_arguments_.begin() + entry.first_argument, pending_arguments_.end());
+    pending_arguments_.resize(entry.first_argument);
+    operands_.push_back(add(node));
+    advance();
+  }
+
+  void close_list() {
+    const Pending entry = stack_.back();
+    pop();
+    const std::uint32_t first = static_cast<std::uint32_t>(program_.items.size());
+    const std::uint32_t count = move_items(entry.first_argument);
+    operands_.push_back(add(leaf(Kind::List, entry.offset, first, count)));
+    advance();
+  }
+
+  void close_index() {
+    const Pending entry = stack_.back();
+    pop();
+    Node node = leaf(Kind::Index, entry.offset);
+    node.b = static_cast<std::uint32_t>(program_.items.size());
+    node.c = move_items(entry.first_argument);
+    node.a = take_operand();
+    operands_.push_back(add(node));
+    advance();
+  }
+
+  void attribute() {
+    const std::uint32_t dot = current_.offset;
+    advance();
+    if (current_.token != Token::Name || program_.names[current_.name] != "shape") {
+      const std::string_view text = text_at(current_.offset, current_.length);
+      const std::string_view hint = text == "T"       ? ": write `transpose(x)`"
+                                    : text == "dtype" ? ": types are written out, as in `cast(x, f32)`"
+                                    : text == "size"  ? ": write `size(x)`"
+                                                      : "";
+      fail(current_.offset,
+           fmt::format("`shape` is the only word that can follow `.`, as in `x.shape[0]`; found {}{}", describe(current_), hint));
+    }
+    operands_.push_back(add(leaf(Kind::Attribute, dot, take_operand(), current_.name)));
+    advance();
+  }
+
+  // ---- errors of expressions
+  std::string_view text_of_open(const Pending& entry) const {
+    return entry.what == Pending::What::Paren || entry.what == Pending::What::Call ? "(" : "[";
+  }
+  std::string_view text_of_close(const Pending& entry) const {
+    return entry.what == Pending::What::Paren || entry.what == Pending::What::Call ? ")" : "]";
+  }
+
+  const Pending* innermost_bracket() const {
+    for (std::size_t i = stack_.size(); i-- > 0;)
+      if (stack_[i].is_bracket()) return &stack_[i];
+    return nullptr;
+  }
+
+  [[noreturn]] void fail_never_closed(const Pending& bracket) const {
+    fail(bracket.offset, fmt::format("`{}` is never closed", text_of_open(bracket)));
+  }
+
+  [[noreturn]] void fail_question() const { fail(stack_.back().offset, "`?` has no `:`: a choice is written `c ? a : b`"); }
+
+  [[noreturn]] void fail_in_bracket() const {
+    const Pending& bracket = stack_.back();
+    if (current_.token == Token::End) fail_never_closed(bracket);
+    const std::string opened = fmt::format("to close the `{}` at {}", text_of_open(bracket), at(bracket.offset));
+    if (current_.token == Token::Assign)
+      fail(current_.offset, fmt::format("`=` cannot stand inside `{} {}` but after an argument's name; `==` compares",
+                                        text_of_open(bracket), text_of_close(bracket)));
+    if (bracket.what == Pending::What::Paren)
+      fail(current_.offset, fmt::format("an operator or `)` {} is expected; found {}", opened, describe(current_)));
+    fail(current_.offset, fmt::format("`,` or `{}` {} is expected; found {}", text_of_close(bracket), opened, describe(current_)));
+  }
+
+  [[noreturn]] void fail_operand() const {
+    const Pending* bracket = innermost_bracket();
+    if (current_.token == Token::End && bracket != nullptr) fail_never_closed(*bracket);
+    if (current_.token == Token::Fn || current_.token == Token::Return)
+      fail(current_.offset,
+           fmt::format("`{0}` is a keyword and no value; call a name of yours `{0}_`", kReservedWords[current_.name].text));
+    std::string after;
+    if (stack_.empty()) {
+      after = after_;
+    } else {
+      const Pending& entry = stack_.back();
+      const bool first = entry.is_bracket() && (entry.what == Pending::What::Paren || pending_arguments_.size() == entry.first_argument);
+      after = entry.what == Pending::What::Question ? "`?`"
+              : entry.what == Pending::What::Else   ? "`:`"
+              : !entry.is_bracket()                 ? fmt::format("`{}`", text_of(entry.op))
+              : first                               ? fmt::format("`{}`", text_of_open(entry))
+                                                    : "`,`";
+      if (entry.what == Pending::What::Index && entry.colons > 0) after = "`:`";
+      if (entry.what == Pending::What::Call && entry.begun.keyword != kAbsent) after = "`=`";
+    }
+    const std::string_view hint = current_.token == Token::Newline  ? "; an expression goes on over lines only inside ( ) or [ ]"
+                                  : current_.token == Token::Assign ? "; `=` assigns to a name, `==` compares"
+                                                                    : "";
+    fail(current_.offset,
+         fmt::format("an expression is missing{}{}; found {}{}", after.empty() ? "" : " after ", after, describe(current_), hint));
+  }
+
+  Limits limits_;
+  Program program_;
+  Interner interner_;
+  std::string_view text_;
+
+  std::size_t at_ = 0;             // lexer
+  std::size_t open_brackets_ = 0;  // inside them a newline is white space
+  Lexeme current_, next_;
+  bool has_next_ = false;
+
+  Scope* scope_ = nullptr;
+  bool in_function_ = false;
+  NameId function_name_ = kAbsent;
+  std::vector<Binding> bindings_[2];
+  std::vector<std::uint32_t> function_of_name_;  // by NameId
+  std::vector<Lexeme> targets_;
+  std::vector<NodeId> results_;
+
+  std::vector<Pending> stack_;
+  std::size_t depth_ = 0;
+  std::vector<NodeId> operands_;
+  std::vector<Argument> pending_arguments_;  // complete ones of all open brackets
+  struct Seen {
+    std::size_t call = 0;
+    std::uint32_t offset = 0;
+  };
+  std::vector<Seen> keyword_seen_;  // by NameId: the last call that named an argument so
+  std::size_t call_number_ = 0;
+  std::string_view after_;  // what the expression follows, for its errors
+};
+
+// Prints without recursion: a left-leaning chain of a million `+` is as deep as it is long.
+class Printer {
+ public:
+  explicit Printer(const Program& program) : program_(program) {}
+
+  std::string print() && {
+    std::size_t next_function = 0;
+    for (std::size_t i = 0; i <= program_.top.statements.size(); ++i) {
+      for (; next_function < program_.functions.size() && program_.functions[next_function].statements_before == i; ++next_function)
+        function(program_.functions[next_function]);
+      if (i < program_.top.statements.size()) statement(program_.top, program_.top.statements[i]);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void function(const Function& made) {
+    out_ += "fn ";
+    out_ += program_.name(made.name);
+    out_ += "(";
+    for (const Parameter& parameter : made.parameters) {
+      if (&parameter != made.parameters.data()) out_ += ", ";
+      out_ += program_.name(made.body, parameter.variable);
+      if (!parameter.typed) continue;
+      out_ += ": ";
+      out_ += name_of(parameter.dtype);
+      out_ += "[";
+      for (const Extent& extent : parameter.extents) {
+        if (&extent != parameter.extents.data()) out_ += ", ";
+        if (extent.variable == kAbsent) out_ += fmt::format("{}", extent.value);
+        else out_ += program_.name(made.body, extent.variable);
+      }
+      out_ += "]";
+    }
+    out_ += ") {\n";
+    for (const Statement& inner : made.body.statements) {
+      out_ += "  ";
+      statement(made.body, inner);
+    }
+    out_ += "}\n";
+  }
+
+  void statement(const Scope& scope, const Statement& made) {
+    for (const Target& target : program_.targets_of(made)) {
+      if (&target != program_.targets_of(made).data()) out_ += ", ";
+      out_ += program_.name(scope, target.variable);
+    }
+    if (made.kind == Statement::Kind::Assign) out_ += " = ";
+    if (made.kind == Statement::Kind::Return) out_ += "return ";
+    const std::span<const NodeId> values = program_.values_of(made);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) out_ += ", ";
+      expression(values[i]);
+    }
+    out_ += "\n";
+  }
+
+  struct Task {
+    std::string_view text;  // printed as it is where `node` is absent
+    NodeId node = kAbsent;
+    int least = 0;  // what binds looser stands in parentheses
+  };
+
+  void expression(NodeId root) {
+    tasks_.push_back({{}, root, 0});
+    while (!tasks_.empty()) {
+      const Task task = tasks_.back();
+      tasks_.pop_back();
+      if (task.node == kAbsent) {
+        out_ += task.text;
+        continue;
+      }
+      if (program_.nodes[task.node].kind == Kind::Integer) {
+        integer(program_.nodes[task.node], task.least);
+        continue;
+      }
+      const std::size_t first = tasks_.size();
+      if (precedence(program_.nodes[task.node]) < task.least) {
+        tasks_.push_back({"("});
+        parts(program_.nodes[task.node]);
+        tasks_.push_back({")"});
+      } else {
+        parts(program_.nodes[task.node]);
+      }
+      std::reverse(tasks_.begin() + static_cast<std::ptrdiff_t>(first), tasks_.end());
+    }
+  }
+
+  void integer(const Node& node, int least) {
+    const std::string digits = fmt::format("{}", node.integer());
+    out_ += node.integer() < 0 && kPrefixPrecedence < least ? "(" + digits + ")" : digits;
+  }
+
+  static int precedence(const Node& node) {
+    if (node.kind == Kind::Prefix || node.kind == Kind::Binary) return precedence_of(node.op);
+    return node.kind == Kind::Conditional ? kConditionalPrecedence : kPrimaryPrecedence;
+  }
+
+  void text(std::string_view piece) { tasks_.push_back({piece}); }
+  void operand(NodeId node, int least) { tasks_.push_back({{}, node, least}); }
+
+  // Pushes the node's pieces in reading order.
+  void parts(const Node& node) {
+    switch (node.kind) {
+      case Kind::Integer: return;  // printed at once
+      case Kind::Float: return text(std::string_view(program_.source).substr(node.offset, node.d));
+      case Kind::Boolean: return text(node.a != 0 ? "true" : "false");
+      case Kind::None: return text("none");
+      case Kind::Type: return text(name_of(node.dtype()));
+      case Kind::String:
+        text("\"");
+        text(program_.strings[node.a]);
+        return text("\"");
+      case Kind::Name: return text(program_.name(node.a));
+      case Kind::Prefix:
+        text(text_of(node.op));
+        if (node.op == Operator::Not) text(" ");
+        return operand(node.a, precedence_of(node.op));
+      case Kind::Binary: {
+        const int own = precedence_of(node.op);
+        operand(node.a, own + (node.op == Operator::Power || is_comparison(node.op) ? 1 : 0));
+        text(" ");
+        text(text_of(node.op));
+        text(" ");
+        return operand(node.b, node.op == Operator::Power ? kPrefixPrecedence : own + 1);
+      }
+      case Kind::Conditional:
+        operand(node.a, kConditionalPrecedence + 1);
+        text(" ? ");
+        operand(node.b, 0);
+        text(" : ");
+        return operand(node.c, 0);
+      case Kind::List:
+        text("[");
+        list(program_.list_items(node));
+        return text("]");
+      case Kind::Call:
+        text(program_.name(node.c));
+        text("(");
+        for (const Argument& argument : program_.arguments_of(node)) {
+          if (&argument != program_.arguments_of(node).data()) text(", ");
+          if (argument.keyword != kAbsent) {
+            text(program_.name(argument.keyword));
+            text("=");
+          }
+          operand(argument.value, 0);
+        }
+        return text(")");
+      case Kind::Index:
+        operand(node.a, kPrimaryPrecedence);
+        text("[");
+        list(program_.index_items(node));
+        return text("]");
+      case Kind::Slice:
+        if (node.a != kAbsent) operand(node.a, 0);
+        text(":");
+        if (node.b != kAbsent) operand(node.b, 0);
+        if (node.c == kAbsent) return;
+        text(":");
+        return operand(node.c, 0);
+      case Kind::Ellipsis: return text("...");
+      case Kind::Attribute:
+        operand(node.a, kPrimaryPrecedence);
+        text(" .");  // the space keeps `1 .shape` from being the number `1.`
+        return text(program_.name(node.b));
+    }
+  }
+
+  void list(std::span<const NodeId> items) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (i > 0) text(", ");
+      operand(items[i], 0);
+    }
+  }
+
+  const Program& program_;
+  std::string out_;
+  std::vector<Task> tasks_;
+};
+
+// The source line around a place, on one line of printable text and at most some 160 columns wide, and the caret under the place.
+std::string quote(std::string_view source, std::size_t offset) {
+  constexpr std::size_t kBefore = 100, kAfter = 60;
+  offset = std::min(offset, source.size());
+  std::size_t begin = offset, end = std::min(source.find('\n', offset), source.size());
+  while (begin > 0 && source[begin - 1] != '\n') --begin;
+  if (begin == 0 && source.starts_with("\xef\xbb\xbf")) begin = std::min<std::size_t>(3, end);
+  if (end > begin && source[end - 1] == '\r') --end;
+  offset = std::clamp(offset, begin, end);
+  bool cut_before = false, cut_after = false;
+  if (end - begin > kBefore + kAfter) {
+    if (offset - begin > kBefore) {
+      begin = offset - kBefore;
+      cut_before = true;
+      while (begin < offset && is_continuation(source[begin])) ++begin;
+    }
+    if (end - offset > kAfter) {
+      end = offset + kAfter;
+      cut_after = true;
+      while (end > offset && is_continuation(source[end])) --end;
+    }
+  }
+  std::string line = cut_before ? "…" : "", caret = cut_before ? " " : "";
+  for (std::size_t i = begin; i < end;) {
+    const std::size_t bytes = code_point_bytes(source, i);
+    const unsigned char byte = static_cast<unsigned char>(source[i]);
+    const bool plain = bytes != 0 && i + bytes <= end && (byte >= 0x20 || byte == '\t') && byte != 0x7f;
+    if (plain) line += source.substr(i, bytes);
+    else line += '?';
+    if (i < offset) caret += byte == '\t' ? '\t' : ' ';
+    i += plain ? bytes : 1;
+  }
+  return line + (cut_after ? "…" : "") + "\n" + caret + "^";
+}
+
+}  // namespace
+
+std::string_view text_of(Operator op) { return kOperators[static_cast<std::size_t>(op)].text; }
+
+Program parse(std::string_view text, std::string_view file_name, const Limits& limits) { return Parser(text, file_name, limits).parse(); }
+
+std::string to_string(const Program& program) { return Printer(program).print(); }
+
+Location locate(std::string_view source, std::uint32_t offset) {
+  Location location;
+  const std::size_t end = std::min<std::size_t>(offset, source.size());
+  std::size_t i = source.starts_with("\xef\xbb\xbf") ? 3 : 0;
+  for (; i < end; ++i) {
+    if (source[i] == '\n') {
+      ++location.line;
+      location.column = 1;
+    } else if (!is_continuation(source[i])) {
+      ++location.column;
+    }
+  }
+  return location;
+}
+
+std::string position(const Program& program, std::uint32_t offset) {
+  const Location location = locate(program.source, offset);
+  return fmt::format("{}:{}", location.line, location.column);
+}
+
+FormulaError error_at(const Program& program, std::uint32_t offset, std::string_view message) {
+  const std::size_t first_line = std::min(message.find('\n'), message.size());
+  return FormulaError(fmt::format("{}:{}: {}\n{}{}", program.file_name, position(program, offset), message.substr(0, first_line),
+                                  quote(program.source, offset), message.substr(first_line)));
+}
+
+std::string nearest(std::string_view name, std::span<const std::string_view> candidates) {
+  // Optimal string alignment: insertions, deletions, changes and swaps of neighbours, each one step; a change of case is none.
+  constexpr std::size_t kLongest = 64;
+  if (name.empty() || name.size() > kLongest) return {};
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  std::size_t best = std::max<std::size_t>(1, name.size() / 3) + 1;  // a distance below this is near
+  std::string_view result;
+  for (const std::string_view candidate : candidates) {
+    if (candidate.size() >= name.size() + best || name.size() >= candidate.size() + best || candidate == name) continue;
+    std::array<std::size_t, 2 * kLongest + 2> before_last{}, last{}, row{};
+    for (std::size_t j = 0; j <= candidate.size(); ++j) last[j] = j;
+    for (std::size_t i = 1; i <= name.size(); ++i) {
+      row[0] = i;
+      for (std::size_t j = 1; j <= candidate.size(); ++j) {
+        const char a = lower(name[i - 1]), b = lower(candidate[j - 1]);
+        row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a == b ? 0 : 1)});
+        if (i > 1 && j > 1 && a == lower(candidate[j - 2]) && lower(name[i - 2]) == b) row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
+      before_last = last;
+      last = row;
+    }
+    const std::size_t distance = last[candidate.size()];
+    if (distance >= std::max(name.size(), candidate.size())) continue;  // nothing in common
+    if (distance < best) {
+      best = distance;
+      result = candidate;
+    }
+  }
+  return std::string(result);
+}
+
+bool is_reserved(std::string_view word) {
+  return std::any_of(kReservedWords.begin(), kReservedWords.end(), [&](const ReservedWord& reserved) { return reserved.text == word; });
+}
+
+}  // namespace onepass::formula

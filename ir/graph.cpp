@@ -1,0 +1,246 @@
+// Graph: hash-consing of nodes and lists. See graph.h.
+#include "ir/graph.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "onepass/error.h"
+
+namespace onepass::ir {
+namespace {
+
+constexpr std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
+  h = (h ^ v) * 0x9E3779B97F4A7C15ull;
+  return h ^ (h >> 29);
+}
+
+std::uint64_t hash_of(const Node& n) {
+  std::uint64_t h = mix(static_cast<std::uint64_t>(n.op) | static_cast<std::uint64_t>(n.dtype) << 8, n.shape);
+  return mix(mix(mix(h, n.operands), n.attributes), n.bits);
+}
+
+std::uint64_t hash_of(List list) {
+  std::uint64_t h = list.size();
+  for (std::int64_t v : list) h = mix(h, static_cast<std::uint64_t>(v));
+  return h;
+}
+
+}  // namespace
+
+// Blocks never move, so spans into them stay valid while any graph that shares the arena lives.
+struct Graph::Arena {
+  std::vector<std::unique_ptr<std::int64_t[]>> blocks;
+  std::size_t used = 0, capacity = 0;
+  std::int64_t* allocate(std::size_t n) {
+    if (used + n > capacity) {
+      capacity = std::max<std::size_t>(n, blocks.empty() ? 256 : 4096);
+      blocks.push_back(std::make_unique_for_overwrite<std::int64_t[]>(capacity));
+      used = 0;
+    }
+    std::int64_t* p = blocks.back().get() + used;
+    used += n;
+    return p;
+  }
+};
+
+// An arena of its own that keeps `old` alive: what two graphs append never meets, so copies may live on different threads.
+std::shared_ptr<Graph::Arena> Graph::fork(const std::shared_ptr<Arena>& old) {
+  struct Both {
+    std::shared_ptr<Arena> old;
+    Arena own;
+  };
+  auto both = std::make_shared<Both>(Both{old, {}});
+  return {both, &both->own};
+}
+
+Graph::Graph(const Graph& other)
+    : outputs(other.outputs),
+      output_names(other.output_names),
+      inputs(other.inputs),
+      slots(other.slots),
+      source_of(other.source_of),
+      sources(other.sources),
+      current_source(other.current_source),
+      nodes_(other.nodes_),
+      node_table_(other.node_table_),
+      lists_(other.lists_),
+      list_table_(other.list_table_),
+      arena_(fork(other.arena_)) {}
+
+Graph& Graph::operator=(const Graph& other) {
+  if (this != &other) *this = Graph(other);
+  return *this;
+}
+
+Graph::Graph() : arena_(std::make_shared<Arena>()) {
+  sources.push_back("");
+  lists_.push_back({});
+  grow_lists();
+}
+
+void Graph::grow_nodes() {
+  const std::size_t capacity = std::max<std::size_t>(64, node_table_.size() * 2);
+  node_table_.assign(capacity, 0);
+  for (NodeId id = 0; id < nodes_.size(); ++id) {
+    std::size_t i = hash_of(nodes_[id]) & (capacity - 1);
+    while (node_table_[i]) i = (i + 1) & (capacity - 1);
+    node_table_[i] = id + 1;
+  }
+}
+
+void Graph::grow_lists() {
+  const std::size_t capacity = std::max<std::size_t>(64, list_table_.size() * 2);
+  list_table_.assign(capacity, 0);
+  for (ListId id = 0; id < lists_.size(); ++id) {
+    std::size_t i = hash_of(lists_[id]) & (capacity - 1);
+    while (list_table_[i]) i = (i + 1) & (capacity - 1);
+    list_table_[i] = id + 1;
+  }
+}
+
+NodeId Graph::add(const Node& node) {
+  if (nodes_.size() * 2 >= node_table_.size()) grow_nodes();
+  std::size_t i = hash_of(node) & (node_table_.size() - 1);
+  for (; node_table_[i]; i = (i + 1) & (node_table_.size() - 1))
+    if (nodes_[node_table_[i] - 1] == node) return node_table_[i] - 1;
+  const NodeId id = static_cast<NodeId>(nodes_.size());
+  nodes_.push_back(node);
+  source_of.push_back(current_source);
+  node_table_[i] = id + 1;
+  return id;
+}
+
+ListId Graph::intern(List list) {
+  if (lists_.size() * 2 >= list_table_.size()) grow_lists();
+  std::size_t i = hash_of(list) & (list_table_.size() - 1);
+  for (; list_table_[i]; i = (i + 1) & (list_table_.size() - 1)) {
+    const List have = lists_[list_table_[i] - 1];
+    if (have.size() == list.size() && (list.empty() || std::memcmp(have.data(), list.data(), list.size_bytes()) == 0))
+      return list_table_[i] - 1;
+  }
+  const ListId id = static_cast<ListId>(lists_.size());
+  std::int64_t* p = arena_->allocate(list.size());
+  std::copy(list.begin(), list.end(), p);
+  lists_.push_back({p, list.size()});
+  list_table_[i] = id + 1;
+  return id;
+}
+
+std::int64_t Graph::elements(NodeId id) const { return element_count(shape(id)); }
+
+NodeId Graph::add(Op op, DType dtype, ListId shape, std::initializer_list<NodeId> operands, List attributes, std::uint64_t bits) {
+  std::int64_t ids[4];
+  std::size_t n = 0;
+  for (NodeId o : operands) ids[n++] = o;
+  return add(Node{op, dtype, shape, intern(List(ids, n)), intern(attributes), bits});
+}
+
+NodeId Graph::add_input(std::string name, DType dtype, List shape) {
+  const ListId s = intern(shape);
+  const NodeId id = add(Op::Input, dtype, s, {}, {}, inputs.size());
+  inputs.push_back({std::move(name), dtype, s, id});
+  return id;
+}
+
+NodeId Graph::add_slot(DType dtype, std::uint64_t bits, ListId shape) {
+  slots.push_back({dtype, bits});
+  return slot_node(static_cast<std::uint32_t>(slots.size() - 1), shape);
+}
+
+NodeId Graph::slot_node(std::uint32_t slot, ListId shape) { return add(Op::Slot, slots[slot].dtype, shape, {}, {}, slot); }
+
+NodeId Graph::constant(DType dtype, ListId shape, std::uint64_t bits) {
+  const std::size_t size = size_of(is_half(dtype) ? DType::F32 : dtype);  // halves are kept in f32 inside a program
+  if (size < 8) bits &= (std::uint64_t{1} << (8 * size)) - 1;
+  return add(Op::Constant, dtype, shape, {}, {}, bits);
+}
+
+Graph Graph::empty_copy() const {
+  Graph out;
+  out.inputs = inputs;
+  out.slots = slots;
+  out.sources = sources;
+  out.output_names = output_names;
+  out.lists_ = lists_;
+  out.list_table_ = list_table_;
+  // The lists' storage is shared for reading; new lists of the copy go to blocks of its own.
+  out.arena_ = fork(arena_);
+  for (Input& input : out.inputs) {
+    const Node n = nodes_[input.node];
+    out.current_source = source_of[input.node];
+    input.node = out.add(n);
+  }
+  out.current_source = 0;
+  return out;
+}
+
+Graph prune(const Graph& graph) {
+  std::vector<bool> needed(graph.size(), false);
+  for (NodeId id : graph.outputs) needed[id] = true;
+  for (NodeId id = graph.size(); id-- > 0;)
+    if (needed[id])
+      for (std::int64_t o : graph.operands(id)) needed[static_cast<std::size_t>(o)] = true;
+  Graph out = graph.empty_copy();
+  std::vector<NodeId> now(graph.size(), kNoNode);
+  std::vector<std::int64_t> operands;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    if (!needed[id]) continue;
+    Node node = graph[id];
+    operands.clear();
+    for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
+    node.operands = out.intern(operands);
+    out.current_source = graph.source_of[id];
+    now[id] = out.add(node);
+  }
+  for (NodeId id : graph.outputs) out.outputs.push_back(now[id]);
+  return out;
+}
+
+std::uint64_t bits_of(DType dtype, double value) {
+  switch (dtype) {
+    case DType::Bool: return value != 0;
+    case DType::F16:
+    case DType::BF16:
+    case DType::F32: return std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    case DType::F64: return std::bit_cast<std::uint64_t>(value);
+    case DType::U64: return static_cast<std::uint64_t>(value);
+    default: break;
+  }
+  const auto bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
+  return size_of(dtype) == 8 ? bits : bits & ((std::uint64_t{1} << (8 * size_of(dtype))) - 1);
+}
+
+std::uint64_t bits_of(DType dtype, std::int64_t value) {
+  switch (dtype) {
+    case DType::Bool: return value != 0;
+    case DType::F16:
+    case DType::BF16:
+    case DType::F32: return std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    case DType::F64: return std::bit_cast<std::uint64_t>(static_cast<double>(value));
+    default: break;
+  }
+  const auto bits = static_cast<std::uint64_t>(value);
+  return size_of(dtype) == 8 ? bits : bits & ((std::uint64_t{1} << (8 * size_of(dtype))) - 1);
+}
+
+double double_of(DType dtype, std::uint64_t bits) {
+  switch (dtype) {
+    case DType::Bool: return bits != 0;
+    case DType::I8: return static_cast<std::int8_t>(bits);
+    case DType::I16: return static_cast<std::int16_t>(bits);
+    case DType::I32: return static_cast<std::int32_t>(bits);
+    case DType::I64: return static_cast<double>(static_cast<std::int64_t>(bits));
+    case DType::U8:
+    case DType::U16:
+    case DType::U32:
+    case DType::U64: return static_cast<double>(bits);
+    case DType::F16:
+    case DType::BF16:
+    case DType::F32: return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+    case DType::F64: return std::bit_cast<double>(bits);
+  }
+  return 0;
+}
+
+}  // namespace onepass::ir

@@ -1,0 +1,126 @@
+// What a graph is: nodes in topological order, hash-consed, named by 32-bit ids. Made by the recorder, rewritten by passes, read by
+// everyone. A pass takes a `const Graph&` and returns a `Graph`.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/ops.h"
+
+namespace onepass::ir {
+
+using NodeId = std::uint32_t;
+using ListId = std::uint32_t;  // an interned list of integers: operands, attributes, extents
+inline constexpr NodeId kNoNode = ~NodeId{0};
+
+using List = std::span<const std::int64_t>;
+
+struct Node {  // 24 bytes; equality and hash use every field, by bits; where it was recorded stands beside the graph
+  Op op;
+  DType dtype;
+  ListId shape = 0;
+  ListId operands = 0;     // NodeIds
+  ListId attributes = 0;   // axes, starts, steps; see ops.def
+  std::uint64_t bits = 0;  // constant value, slot or input index: as a double, +0 and -0 would be merged and NaN lost
+  bool operator==(const Node&) const = default;
+};
+static_assert(sizeof(Node) == 24);
+
+/// A run-time scalar of the plan: its type and the value this recording saw (by bits, in that type).
+struct Slot {
+  DType dtype;
+  std::uint64_t bits;
+};
+
+/// An argument: its name, type and shape.
+struct Input {
+  std::string name;
+  DType dtype;
+  ListId shape;
+  NodeId node;
+};
+
+class Graph {
+ public:
+  Graph();
+  Graph(const Graph& other);
+  Graph& operator=(const Graph& other);
+  Graph(Graph&&) = default;
+  Graph& operator=(Graph&&) = default;
+
+  /// Equal nodes get one id, so common subexpressions never exist twice.
+  NodeId add(const Node& node);
+  /// By value: a reference would dangle when the graph grows.
+  Node operator[](NodeId id) const { return nodes_[id]; }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()); }
+
+  /// Interned lists: equal lists have equal ids; id 0 is the empty list. Spans stay valid as long as the graph or a copy of it lives.
+  ListId intern(List list);
+  ListId intern(std::initializer_list<std::int64_t> list) { return intern(List(list.begin(), list.size())); }
+  List list(ListId id) const { return lists_[id]; }
+
+  List shape(NodeId id) const { return lists_[nodes_[id].shape]; }
+  List operands(NodeId id) const { return lists_[nodes_[id].operands]; }
+  List operands(const Node& node) const { return lists_[node.operands]; }
+  List attributes(NodeId id) const { return lists_[nodes_[id].attributes]; }
+  NodeId operand(NodeId id, int index) const { return static_cast<NodeId>(lists_[nodes_[id].operands][static_cast<std::size_t>(index)]); }
+  std::int64_t elements(NodeId id) const;
+
+  // Convenience: a node from its parts.
+  NodeId add(Op op, DType dtype, ListId shape, std::initializer_list<NodeId> operands, List attributes = {}, std::uint64_t bits = 0);
+  NodeId add_input(std::string name, DType dtype, List shape);
+  NodeId add_slot(DType dtype, std::uint64_t bits, ListId shape);  // a new slot
+  NodeId slot_node(std::uint32_t slot, ListId shape);              // an existing slot, in another shape
+  NodeId constant(DType dtype, ListId shape, std::uint64_t bits);
+
+  /// A graph with the same lists, inputs, slots and names but no nodes and no outputs: where a pass begins.
+  Graph empty_copy() const;
+
+  std::vector<NodeId> outputs;
+  std::vector<std::string> output_names;
+  std::vector<Input> inputs;
+  std::vector<Slot> slots;
+  /// Where a node was recorded, as `file:line`, index into `sources`; 0 is unknown. Outside equality.
+  std::vector<std::uint32_t> source_of;
+  std::vector<std::string> sources;
+  std::uint32_t current_source = 0;
+
+ private:
+  struct Arena;
+  std::vector<Node> nodes_;
+  std::vector<std::uint32_t> node_table_;  // open addressing, id + 1
+  std::vector<List> lists_;
+  std::vector<std::uint32_t> list_table_;
+  std::shared_ptr<Arena> arena_;  // storage of the lists; only ever appended to
+  static std::shared_ptr<Arena> fork(const std::shared_ptr<Arena>& old);
+  void grow_nodes();
+  void grow_lists();
+};
+
+inline std::int64_t element_count(List shape) {
+  std::int64_t n = 1;
+  for (std::int64_t e : shape) n *= e;
+  return n;
+}
+
+/// Keeps what the outputs need, in the same order; ids become dense. Inputs and slots stay.
+Graph prune(const Graph& graph);
+
+/// Throws InternalError with `pass` and the printed graph when an invariant of ops.def does not hold.
+void verify(const Graph& graph, std::string_view pass);
+
+/// The printed form; `parse_graph(print(g))` is the same graph. Errors are ValueError with line and reason.
+std::string print(const Graph& graph);
+Graph parse_graph(std::string_view text);
+
+// ---- constants by bits
+/// The bits of the nearest value of `dtype` to `value` (round to nearest even; integers truncate toward zero and must fit).
+std::uint64_t bits_of(DType dtype, double value);
+std::uint64_t bits_of(DType dtype, std::int64_t value);
+double double_of(DType dtype, std::uint64_t bits);
+
+}  // namespace onepass::ir

@@ -1,0 +1,285 @@
+// The exact scalar functions that the `meaning` column of ops.def names, and the types it computes on. Called by ir/reference.cpp and by
+// constant folding; code generators spell the same functions for their machine. Valid for -ffp-contract=off and round to nearest.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace onepass::ir::meaning {
+
+/// An integer whose arithmetic wraps: computed in the unsigned type, so that nothing is undefined.
+template <std::integral S> struct Integer {
+  using Value = S;
+  using Unsigned = std::make_unsigned_t<S>;
+  using Wide = std::conditional_t<(sizeof(S) < 4), std::uint32_t, Unsigned>;  // narrower ones would be promoted to int
+  static constexpr int kWidth = 8 * static_cast<int>(sizeof(S));
+  S value;
+
+  constexpr Integer() = default;
+  constexpr explicit Integer(S v) : value(v) {}
+  constexpr Wide wide() const { return static_cast<Wide>(value); }
+  static constexpr Integer wrap(Wide v) { return Integer(static_cast<S>(static_cast<Unsigned>(v))); }
+
+  friend constexpr Integer operator+(Integer a, Integer b) { return wrap(a.wide() + b.wide()); }
+  friend constexpr Integer operator-(Integer a, Integer b) { return wrap(a.wide() - b.wide()); }
+  friend constexpr Integer operator*(Integer a, Integer b) { return wrap(a.wide() * b.wide()); }
+  friend constexpr Integer operator-(Integer a) { return wrap(Wide{0} - a.wide()); }
+  friend constexpr Integer operator&(Integer a, Integer b) { return wrap(a.wide() & b.wide()); }
+  friend constexpr Integer operator|(Integer a, Integer b) { return wrap(a.wide() | b.wide()); }
+  friend constexpr Integer operator^(Integer a, Integer b) { return wrap(a.wide() ^ b.wide()); }
+  friend constexpr bool operator==(Integer a, Integer b) { return a.value == b.value; }
+  friend constexpr auto operator<=>(Integer a, Integer b) { return a.value <=> b.value; }
+};
+
+/// Halves are computed in f32; only conversions know them. The value may be one that the type itself does not have.
+struct Float16 {
+  float value;
+};
+struct BFloat16 {
+  float value;
+};
+
+template <class T> inline constexpr bool is_wrapping = false;
+template <class S> inline constexpr bool is_wrapping<Integer<S>> = true;
+template <class T>
+concept Wrapping = is_wrapping<T>;
+template <class T>
+concept Half = std::same_as<T, Float16> || std::same_as<T, BFloat16>;
+template <class T> using BitsOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;  // of a float type
+
+// ---- floats
+
+template <std::floating_point T> T abs(T a) { return std::fabs(a); }
+template <std::floating_point T> T sign(T a) { return a > 0 ? T(1) : a < 0 ? T(-1) : a; }  // ±0 and NaN stay
+template <std::floating_point T> T fma(T a, T b, T c) { return std::fma(a, b, c); }
+template <std::floating_point T> T sqrt(T a) { return std::sqrt(a); }
+template <std::floating_point T> T copysign(T a, T b) { return std::copysign(a, b); }
+template <std::floating_point T> T floor(T a) { return std::floor(a); }
+template <std::floating_point T> T ceil(T a) { return std::ceil(a); }
+template <std::floating_point T> T trunc(T a) { return std::trunc(a); }
+template <std::floating_point T> T round(T a) { return std::nearbyint(a); }  // half to even
+template <std::floating_point T> bool isinf(T a) { return std::fabs(a) == std::numeric_limits<T>::infinity(); }
+template <std::floating_point T> bool isfinite(T a) { return std::fabs(a) < std::numeric_limits<T>::infinity(); }
+template <std::floating_point T> bool signbit(T a) { return std::bit_cast<BitsOf<T>>(a) >> (8 * sizeof(T) - 1) != 0; }
+
+// NaN propagates, -0 < +0: no order of the operands and no order of a reduction matters.
+template <std::floating_point T> T maximum(T a, T b) {
+  if (a != a) return a;
+  if (a == b) return signbit(a) ? b : a;
+  return a < b || b != b ? b : a;
+}
+template <std::floating_point T> T minimum(T a, T b) {
+  if (a != a) return a;
+  if (a == b) return signbit(a) ? a : b;
+  return b < a || b != b ? b : a;
+}
+
+/// The floor of the exact quotient, rounded once where it is no float of the type. q is the rounded quotient. Only where q is itself an
+/// integer can it lie above the exact one; the exact r = a - q*b (one fma; such a residual is always a float) tells. From 2^p on the
+/// integers are no longer all floats: there the floor rounds to another float than the quotient does only if it is the midpoint q - h of
+/// two, and q - h, rounded to even, is then the answer. So the quotient is corrected where r lies beyond -(h - 1)*b. For smaller q h is 1.
+/// As IEEE divides: a/0 is ±inf or NaN, inf/b is ±inf, -1/inf is -0.
+template <std::floating_point T> T floor_div(T a, T b) {
+  using Bits = BitsOf<T>;
+  const T q = a / b;
+  const T f = std::floor(q);
+  const T below = std::bit_cast<T>(static_cast<Bits>(std::bit_cast<Bits>(f) + (f > 0 ? ~Bits{0} : Bits{1})));  // the next float down
+  const T half_gap = (f - below) * T(0.5);
+  const T h = half_gap > T(1) ? half_gap : T(1);
+  const T r = std::fma(-f, b, a);
+  const T s = std::fma(b, h - T(1), r);  // the sign of a fma is exact
+  const bool above = b < 0 ? s > 0 : s < 0;
+  return q == f && above ? f - h : f;
+}
+
+/// a - b*floor(a/b), exact but for one rounding at the end; the divisor's sign, on a zero too.
+template <std::floating_point T> T remainder(T a, T b) {
+  const T r = std::fmod(a, b);  // exact in every library
+  if (r == 0) return std::copysign(r, b);
+  return (r < 0) != (b < 0) ? r + b : r;  // NaN: both sums are NaN
+}
+
+/// a - b*trunc(a/b), exactly; the dividend's sign, on a zero too.
+template <std::floating_point T> T fmod(T a, T b) { return std::fmod(a, b); }
+
+// ---- integers
+
+template <Wrapping T> constexpr T abs(T a) { return a.value < 0 ? -a : a; }
+template <Wrapping T> constexpr T sign(T a) { return T(static_cast<typename T::Value>((a.value > 0) - (a.value < 0))); }
+template <Wrapping T> constexpr T maximum(T a, T b) { return a.value < b.value ? b : a; }
+template <Wrapping T> constexpr T minimum(T a, T b) { return b.value < a.value ? b : a; }
+template <Wrapping T> constexpr T bitwise_not(T a) { return T::wrap(~a.wide()); }
+
+/// Rounds down; by zero gives 0; the least integer by -1 wraps to itself.
+template <Wrapping T> constexpr T floor_div(T a, T b) {
+  using S = typename T::Value;
+  if (b.value == 0) return T(0);
+  if constexpr (std::is_signed_v<S>) {
+    if (b.value == -1) return -a;
+    const S q = static_cast<S>(a.value / b.value), r = static_cast<S>(a.value % b.value);
+    return T(static_cast<S>(r != 0 && (r < 0) != (b.value < 0) ? q - 1 : q));
+  } else {
+    return T(static_cast<S>(a.value / b.value));
+  }
+}
+
+/// The divisor's sign; by zero gives 0.
+template <Wrapping T> constexpr T remainder(T a, T b) {
+  using S = typename T::Value;
+  if (b.value == 0) return T(0);
+  if constexpr (std::is_signed_v<S>) {
+    if (b.value == -1) return T(0);
+    const S r = static_cast<S>(a.value % b.value);
+    return T(static_cast<S>(r != 0 && (r < 0) != (b.value < 0) ? r + b.value : r));
+  } else {
+    return T(static_cast<S>(a.value % b.value));
+  }
+}
+
+/// The dividend's sign; by zero gives 0.
+template <Wrapping T> constexpr T fmod(T a, T b) {
+  using S = typename T::Value;
+  if (b.value == 0) return T(0);
+  if constexpr (std::is_signed_v<S>) {
+    if (b.value == -1) return T(0);
+  }
+  return T(static_cast<S>(a.value % b.value));
+}
+
+/// Wraps. A negative exponent gives 0, but of 1 and -1 what it should.
+template <Wrapping T> constexpr T integer_pow(T a, T b) {
+  using S = typename T::Value;
+  if constexpr (std::is_signed_v<S>) {
+    if (b.value < 0) return a.value == 1 || (a.value == -1 && (b.value & 1) == 0) ? T(1) : a.value == -1 ? a : T(0);
+  }
+  T y(1);
+  for (auto n = static_cast<typename T::Unsigned>(b.value); n != 0; n = static_cast<typename T::Unsigned>(n >> 1)) {
+    if (n & 1) y = y * a;
+    a = a * a;
+  }
+  return y;
+}
+
+/// By the width or more, or by a negative count: all bits leave, 0.
+template <Wrapping T> constexpr T shift_left(T a, T b) {
+  const bool inside = b.value >= 0 && b.wide() < static_cast<typename T::Wide>(T::kWidth);
+  return inside ? T::wrap(a.wide() << b.value) : T(0);
+}
+/// Arithmetic for signed integers; by the width or more, or by a negative count: 0, or -1 where a is negative.
+template <Wrapping T> constexpr T shift_right(T a, T b) {
+  using S = typename T::Value;
+  const bool inside = b.value >= 0 && b.wide() < static_cast<typename T::Wide>(T::kWidth);
+  return inside ? T(static_cast<S>(a.value >> b.value)) : T(static_cast<S>(a.value < 0 ? -1 : 0));
+}
+template <Wrapping T> constexpr T popcount(T a) {
+  return T(static_cast<typename T::Value>(std::popcount(static_cast<typename T::Unsigned>(a.value))));
+}
+
+// ---- bool
+
+constexpr bool maximum(bool a, bool b) { return a || b; }
+constexpr bool minimum(bool a, bool b) { return a && b; }
+constexpr bool bitwise_not(bool a) { return !a; }
+
+// ---- conversions
+
+/// The nearest value, half to even, of a float format with `kDigits` significant bits, normal from 2^kLeast, infinite from 2^kAbove.
+template <int kDigits, int kLeast, int kAbove> double nearest_in_format(double x) {
+  const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
+  const int exponent = static_cast<int>(bits >> 52 & 0x7ff) - 1023;
+  if (exponent == 1024) return x;  // inf, NaN
+  const int quantum = (exponent < kLeast ? kLeast : exponent) - (kDigits - 1);
+  if (exponent >= kAbove) return std::copysign(std::numeric_limits<double>::infinity(), x);
+  // Adding 1.5 * 2^52 quanta leaves no room below a quantum; |x| < 2^kDigits quanta, so both steps are exact but for that one rounding.
+  const double shift = 1.5 * std::bit_cast<double>(static_cast<std::uint64_t>(quantum + 52 + 1023) << 52);
+  const double y = (x + shift) - shift;
+  if (std::fabs(y) >= std::bit_cast<double>(static_cast<std::uint64_t>(kAbove + 1023) << 52))
+    return std::copysign(std::numeric_limits<double>::infinity(), x);
+  return std::copysign(y, x);
+}
+inline float round_to_f16(double x) { return static_cast<float>(nearest_in_format<11, -14, 16>(x)); }
+inline float round_to_bf16(double x) { return static_cast<float>(nearest_in_format<8, -126, 128>(x)); }
+
+/// The bits in memory of a value that the half type has.
+inline std::uint16_t bits_of_bf16(float a) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(a) >> 16 | (a != a ? 0x40 : 0));
+}
+inline std::uint16_t bits_of_f16(float a) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(a);
+  const std::uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7e00);
+  if (magnitude == 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7c00);
+  if (magnitude < 0x38800000) return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::fabs(a) * 0x1p24f));  // subnormal
+  return static_cast<std::uint16_t>(sign | ((magnitude - (112u << 23)) >> 13));
+}
+inline float float_of_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+inline float float_of_f16(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000) << 16, magnitude = bits & 0x7fffu;
+  if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+  if (magnitude >= 0x400) return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
+  return std::copysign(static_cast<float>(magnitude) * 0x1p-24f, std::bit_cast<float>(sign | 0x3f800000));
+}
+
+/// A double that rounds to every format of at most 51 digits as the integer does: what does not fit is or-ed into the last bit.
+template <std::integral S> double sticky_double(S a) {
+  const bool negative = a < 0;
+  std::uint64_t m = negative ? std::uint64_t{0} - static_cast<std::uint64_t>(a) : static_cast<std::uint64_t>(a);
+  if (m >> 53) m = (m >> 11 | ((m & 0x7ff) != 0)) << 11;
+  return negative ? -static_cast<double>(m) : static_cast<double>(m);
+}
+
+/// float to integer: toward zero, saturating, NaN gives 0.
+template <std::integral S, std::floating_point T> S saturate(T a) {
+  constexpr int digits = std::numeric_limits<S>::digits;
+  const T above = std::bit_cast<T>(static_cast<BitsOf<T>>(static_cast<BitsOf<T>>(digits + std::numeric_limits<T>::max_exponent - 1)
+                                                          << (std::numeric_limits<T>::digits - 1)));  // 2^digits
+  if (a != a) return 0;
+  if (a >= above) return std::numeric_limits<S>::max();
+  if constexpr (std::is_signed_v<S>) {
+    if (a < -above) return std::numeric_limits<S>::min();
+  } else {
+    if (a <= T(-1)) return 0;
+  }
+  return static_cast<S>(a);
+}
+
+/// Conversion from the operand's type T to R: one rounding, from the exact value. A half is rounded to its own type first.
+template <class R, class T> R cast(T a) {
+  if constexpr (std::same_as<T, Float16>) return cast<R>(round_to_f16(a.value));
+  else if constexpr (std::same_as<T, BFloat16>) return cast<R>(round_to_bf16(a.value));
+  else if constexpr (std::same_as<T, bool>) return cast<R>(Integer<std::uint8_t>(a));
+  else if constexpr (std::same_as<R, bool>) {
+    if constexpr (Wrapping<T>) return a.value != 0;
+    else return a != T(0);  // NaN is not zero
+  } else if constexpr (Wrapping<T>) {
+    if constexpr (Wrapping<R>) return R(static_cast<typename R::Value>(a.value));  // modulo 2^width since C++20
+    else if constexpr (std::same_as<R, Float16>) return R{round_to_f16(sticky_double(a.value))};
+    else if constexpr (std::same_as<R, BFloat16>) return R{round_to_bf16(sticky_double(a.value))};
+    else return static_cast<R>(a.value);
+  } else {
+    if constexpr (Wrapping<R>) return R(saturate<typename R::Value>(a));
+    else if constexpr (std::same_as<R, Float16>) return R{round_to_f16(a)};
+    else if constexpr (std::same_as<R, BFloat16>) return R{round_to_bf16(a)};
+    else return static_cast<R>(a);
+  }
+}
+
+/// The same bytes as another type of that size. A half is rounded to its own type first; a byte that becomes bool is true unless 0.
+template <class R, class T> R bitcast(T a) {
+  if constexpr (std::same_as<T, Float16>) return bitcast<R>(Integer<std::uint16_t>(bits_of_f16(round_to_f16(a.value))));
+  else if constexpr (std::same_as<T, BFloat16>) return bitcast<R>(Integer<std::uint16_t>(bits_of_bf16(round_to_bf16(a.value))));
+  else if constexpr (std::same_as<T, bool>) return bitcast<R>(Integer<std::uint8_t>(a));
+  else if constexpr (std::same_as<R, bool>) return a.value != 0;
+  else if constexpr (std::same_as<R, Float16>) return R{float_of_f16(static_cast<std::uint16_t>(a.value))};
+  else if constexpr (std::same_as<R, BFloat16>) return R{float_of_bf16(static_cast<std::uint16_t>(a.value))};
+  else if constexpr (Wrapping<T> && Wrapping<R>) return R(static_cast<typename R::Value>(a.value));
+  else if constexpr (Wrapping<T>) return std::bit_cast<R>(a.value);
+  else if constexpr (Wrapping<R>) return R(std::bit_cast<typename R::Value>(a));
+  else return a;
+}
+
+}  // namespace onepass::ir::meaning

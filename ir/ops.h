@@ -1,0 +1,80 @@
+// Operators as values: the enumerator, its arity, its name, its typing rule. Generated from ops.def; everyone includes it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "onepass/dtype.h"
+
+namespace onepass::ir {
+
+enum class Op : std::uint8_t {
+#define STRUCTURAL(id, ...) id,
+#define PRIMITIVE(id, ...) id,
+#define EXPANDED(id, ...) id,
+#include "ir/ops.def"
+};
+
+inline constexpr int kOpCount = 0
+#define STRUCTURAL(...) +1
+#define PRIMITIVE(...) +1
+#define EXPANDED(...) +1
+#include "ir/ops.def"
+    ;
+
+enum class OpKind : std::uint8_t { Source, View, Reduction, Primitive, Expanded };
+
+/// How the dtypes of operands and result hang together.
+enum class TypeRule : std::uint8_t {
+  None,         // structural: its own rule, ir/verify.cpp
+  Number,       // all of one type that is not bool; result the same
+  Float,        // all of one float type; result the same
+  Any,          // all of one type; result the same
+  Compare,      // two of one type; result bool
+  Predicate,    // one float; result bool
+  Bits,         // all of one integer type or bool; result the same
+  Integer,      // all of one integer type; result the same
+  Choose,       // bool, then two of one type; result that type
+  Convert,      // any to any
+  Reinterpret,  // any to any of the same size
+};
+
+enum Traits : std::uint8_t {
+  kNone = 0,
+  kCommutative = 1,
+  kBranches = 2,  // a kernel's code for it may have blocks of its own
+};
+
+struct OpInfo {
+  std::string_view text;
+  OpKind kind;
+  std::uint8_t arity;
+  TypeRule types;
+  std::uint8_t traits;
+};
+
+inline constexpr OpInfo kOpInfo[kOpCount] = {
+#define STRUCTURAL(id, arity, text, kind) {text, OpKind::kind, arity, TypeRule::None, kNone},
+#define PRIMITIVE(id, arity, text, types, traits, ...) {text, OpKind::Primitive, arity, TypeRule::types, traits},
+#define EXPANDED(id, arity, text, types, ...) {text, OpKind::Expanded, arity, TypeRule::types, kNone},
+#include "ir/ops.def"
+};
+
+constexpr const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
+constexpr bool is_view(Op op) { return info(op).kind == OpKind::View; }
+constexpr bool is_reduction(Op op) { return info(op).kind == OpKind::Reduction; }
+constexpr bool is_source(Op op) { return info(op).kind == OpKind::Source; }
+constexpr bool is_elementwise(Op op) { return info(op).kind >= OpKind::Primitive; }
+
+/// The operator of that name in the printed form, or false.
+constexpr bool op_of(std::string_view text, Op& out) {
+  for (int i = 0; i < kOpCount; ++i)
+    if (kOpInfo[i].text == text) return out = static_cast<Op>(i), true;
+  return false;
+}
+
+/// The result's type of an elementwise operator other than cast and bitcast on operands of these types; false where it does not take them.
+bool result_dtype(Op op, std::span<const DType> operands, DType& out);
+
+}  // namespace onepass::ir

@@ -1,0 +1,589 @@
+// The interpreter behind mode `reference`. See reference.h. Elementwise operators run their `meaning` from ops.def over whole arrays,
+// expanded ones their expansion in pieces of an array, views are index maps, sums follow ir/order.h to the letter.
+#include "ir/reference.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ir/build.h"
+#include "ir/meaning.h"
+#include "ir/order.h"
+#include "onepass/error.h"
+
+namespace onepass::ir {
+namespace {
+
+using meaning::BFloat16;
+using meaning::Float16;
+using meaning::Integer;
+using Strides = std::vector<std::int64_t>;
+
+// ---- types: `Stored<T>` is what arrays hold of what is computed on, T
+
+template <class T> struct StoredAs {
+  using type = T;
+};
+template <class S> struct StoredAs<Integer<S>> {
+  using type = S;
+};
+template <> struct StoredAs<Float16> {
+  using type = float;
+};
+template <> struct StoredAs<BFloat16> {
+  using type = float;
+};
+template <class T> using Stored = typename StoredAs<T>::type;
+
+template <class T> T load(Stored<T> value) { return T{value}; }
+template <class T> Stored<T> store(T value) {
+  if constexpr (std::same_as<T, Stored<T>>) return value;
+  else return value.value;
+}
+
+std::size_t stored_size(DType dtype) { return is_half(dtype) ? 4 : size_of(dtype); }
+
+// f.template operator()<T>() for the type computed on. Conversions tell halves from f32, everything else does not.
+template <bool kHalves = false, class F> auto visit(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::Bool: return f.template operator()<bool>();
+    case DType::I8: return f.template operator()<Integer<std::int8_t>>();
+    case DType::I16: return f.template operator()<Integer<std::int16_t>>();
+    case DType::I32: return f.template operator()<Integer<std::int32_t>>();
+    case DType::I64: return f.template operator()<Integer<std::int64_t>>();
+    case DType::U8: return f.template operator()<Integer<std::uint8_t>>();
+    case DType::U16: return f.template operator()<Integer<std::uint16_t>>();
+    case DType::U32: return f.template operator()<Integer<std::uint32_t>>();
+    case DType::U64: return f.template operator()<Integer<std::uint64_t>>();
+    case DType::F16: return f.template operator()<std::conditional_t<kHalves, Float16, float>>();
+    case DType::BF16: return f.template operator()<std::conditional_t<kHalves, BFloat16, float>>();
+    case DType::F32: return f.template operator()<float>();
+    case DType::F64: break;
+  }
+  return f.template operator()<double>();
+}
+
+// ---- elementwise: one loop per operator and type
+
+template <Op> struct Meaning;
+#define PRIMITIVE(id, arity, text, types, traits, expression, ...)                                                          \
+  template <> struct Meaning<Op::id> {                                                                                      \
+    template <class T, class R, class A> static R apply([[maybe_unused]] A a, [[maybe_unused]] T b, [[maybe_unused]] T c) { \
+      return R(expression);                                                                                                 \
+    }                                                                                                                       \
+  };
+#include "ir/ops.def"
+
+using Loop = void (*)(const void* const* operands, void* result, std::int64_t n);
+
+template <Op kOp, int kArity, class T, class R> void loop(const void* const* operands, void* result, std::int64_t n) {
+  using A = std::conditional_t<info(kOp).types == TypeRule::Choose, bool, T>;
+  const auto* a = static_cast<const Stored<A>*>(operands[0]);
+  [[maybe_unused]] const auto* b = static_cast<const Stored<T>*>(operands[kArity > 1 ? 1 : 0]);
+  [[maybe_unused]] const auto* c = static_cast<const Stored<T>*>(operands[kArity > 2 ? 2 : 0]);
+  auto* y = static_cast<Stored<R>*>(result);
+  for (std::int64_t i = 0; i < n; ++i) {
+    if constexpr (kArity == 1) y[i] = store(Meaning<kOp>::template apply<T, R, A>(load<A>(a[i]), T{}, T{}));
+    else if constexpr (kArity == 2) y[i] = store(Meaning<kOp>::template apply<T, R, A>(load<A>(a[i]), load<T>(b[i]), T{}));
+    else y[i] = store(Meaning<kOp>::template apply<T, R, A>(load<A>(a[i]), load<T>(b[i]), load<T>(c[i])));
+  }
+}
+
+template <class T> constexpr bool takes(TypeRule rule) {
+  constexpr bool is_bool = std::same_as<T, bool>, is_real = std::floating_point<T>;
+  switch (rule) {
+    case TypeRule::Number: return !is_bool;
+    case TypeRule::Float:
+    case TypeRule::Predicate: return is_real;
+    case TypeRule::Bits: return !is_real;
+    case TypeRule::Integer: return !is_real && !is_bool;
+    default: return true;
+  }
+}
+
+// `from` is the type of the last operand: that of all of them but the condition of where.
+template <Op kOp, int kArity> Loop loop_of(DType from, DType to) {
+  constexpr TypeRule rule = info(kOp).types;
+  constexpr bool converts = rule == TypeRule::Convert || rule == TypeRule::Reinterpret;
+  return visit<converts>(from, [&]<class T>() -> Loop {
+    if constexpr (!takes<T>(rule)) return nullptr;
+    else if constexpr (!converts)
+      return &loop<kOp, kArity, T, std::conditional_t<rule == TypeRule::Compare || rule == TypeRule::Predicate, bool, T>>;
+    else
+      return visit<true>(to, [&]<class R>() -> Loop {
+        constexpr bool same_bytes = sizeof(T) == sizeof(R) || (meaning::Half<T> && sizeof(R) == 2) || (meaning::Half<R> && sizeof(T) == 2);
+        if constexpr (rule == TypeRule::Reinterpret && (!same_bytes || (meaning::Half<T> && sizeof(R) == 4 && !meaning::Half<R>) ||
+                                                        (meaning::Half<R> && sizeof(T) == 4 && !meaning::Half<T>)))
+          return nullptr;
+        else return &loop<kOp, kArity, T, R>;
+      });
+  });
+}
+
+Loop loop_of(Op op, DType from, DType to) {
+  Loop found = nullptr;
+  switch (op) {
+#define PRIMITIVE(id, arity, ...) \
+  case Op::id: found = loop_of<Op::id, arity>(from, to); break;
+#include "ir/ops.def"
+    default: break;
+  }
+  if (!found) throw InternalError("reference: " + std::string(info(op).text) + " has no meaning on " + std::string(name_of(from)));
+  return found;
+}
+
+void fill(DType dtype, void* to, std::int64_t n, std::uint64_t bits) {
+  switch (stored_size(dtype)) {
+    case 1: std::fill_n(static_cast<std::uint8_t*>(to), n, static_cast<std::uint8_t>(bits)); break;
+    case 2: std::fill_n(static_cast<std::uint16_t*>(to), n, static_cast<std::uint16_t>(bits)); break;
+    case 4: std::fill_n(static_cast<std::uint32_t*>(to), n, static_cast<std::uint32_t>(bits)); break;
+    default: std::fill_n(static_cast<std::uint64_t*>(to), n, bits);
+  }
+}
+
+// An expansion, run over pieces of the operands that stay in the cache; its constants are filled in once.
+class Expansion {
+ public:
+  static constexpr std::int64_t kPiece = 512;
+
+  // Halves are computed in f32, so theirs is the expansion of f32.
+  Expansion(Op op, DType dtype, std::map<std::pair<Op, DType>, std::unique_ptr<Expansion>>& all)
+      : graph_(expansion(op, is_half(dtype) ? DType::F32 : dtype)), arrays_(graph_.size()), steps_(graph_.size()) {
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      const Node node = graph_[id];
+      arrays_[id] = std::make_unique_for_overwrite<std::byte[]>(kPiece * 8);
+      if (node.op == Op::Constant) fill(node.dtype, arrays_[id].get(), kPiece, node.bits);
+      if (!is_elementwise(node.op)) continue;
+      const DType from = graph_[graph_.operand(id, info(node.op).arity - 1)].dtype;
+      if (info(node.op).kind == OpKind::Expanded) steps_[id].nested = &of(node.op, from, all);
+      else steps_[id].loop = loop_of(node.op, from, node.dtype);
+    }
+  }
+
+  static Expansion& of(Op op, DType dtype, std::map<std::pair<Op, DType>, std::unique_ptr<Expansion>>& all) {
+    auto& place = all[{op, dtype}];
+    if (!place) place = std::make_unique<Expansion>(op, dtype, all);
+    return *place;
+  }
+
+  void run(const void* const* operands, void* result, std::int64_t n) {
+    const NodeId last = graph_.outputs[0];
+    const auto size = static_cast<std::int64_t>(stored_size(graph_[last].dtype));
+    for (std::int64_t begin = 0; begin < n; begin += kPiece) {
+      const std::int64_t count = std::min(kPiece, n - begin);
+      for (NodeId id = 0; id <= last; ++id) {
+        const Node node = graph_[id];
+        if (node.op == Op::Input) {
+          const auto bytes = static_cast<std::int64_t>(stored_size(node.dtype));
+          std::memcpy(arrays_[id].get(), static_cast<const std::byte*>(operands[node.bits]) + begin * bytes,
+                      static_cast<std::size_t>(count * bytes));
+          continue;
+        }
+        const void* in[3] = {};
+        const List ids = graph_.operands(id);
+        for (std::size_t i = 0; i < ids.size(); ++i) in[i] = arrays_[static_cast<std::size_t>(ids[i])].get();
+        if (steps_[id].loop) steps_[id].loop(in, arrays_[id].get(), count);
+        else if (steps_[id].nested) steps_[id].nested->run(in, arrays_[id].get(), count);
+      }
+      std::memcpy(static_cast<std::byte*>(result) + begin * size, arrays_[last].get(), static_cast<std::size_t>(count * size));
+    }
+  }
+
+ private:
+  struct Step {
+    Loop loop = nullptr;
+    Expansion* nested = nullptr;
+  };
+  const Graph& graph_;
+  std::vector<std::unique_ptr<std::byte[]>> arrays_;
+  std::vector<Step> steps_;
+};
+using Expansions = std::map<std::pair<Op, DType>, std::unique_ptr<Expansion>>;
+
+// ---- views
+
+Strides contiguous(List shape) {
+  Strides out(shape.size());
+  std::int64_t step = 1;
+  for (std::size_t i = shape.size(); i-- > 0; step *= std::max<std::int64_t>(shape[i], 1)) out[i] = step;
+  return out;
+}
+
+// Copies shape's elements from one strided place to another; the pointers are those of element 0.
+template <class E> void copy_elements(List shape, const E* from, List from_strides, E* to, List to_strides) {
+  if (element_count(shape) == 0) return;
+  const std::size_t outer = shape.empty() ? 0 : shape.size() - 1;
+  const std::int64_t n = shape.empty() ? 1 : shape[outer];
+  const std::int64_t from_step = shape.empty() ? 0 : from_strides[outer], to_step = shape.empty() ? 0 : to_strides[outer];
+  std::vector<std::int64_t> index(outer, 0);
+  std::int64_t from_at = 0, to_at = 0;
+  while (true) {
+    const E* source = from + from_at;
+    E* target = to + to_at;
+    if (to_step == 1 && from_step == 1) std::copy_n(source, n, target);
+    else if (to_step == 1 && from_step == 0) std::fill_n(target, n, *source);
+    else
+      for (std::int64_t i = 0; i < n; ++i) target[i * to_step] = source[i * from_step];
+    std::size_t axis = outer;
+    while (axis-- > 0) {
+      from_at += from_strides[axis], to_at += to_strides[axis];
+      if (++index[axis] < shape[axis]) break;
+      from_at -= shape[axis] * from_strides[axis], to_at -= shape[axis] * to_strides[axis];
+      index[axis] = 0;
+    }
+    if (axis == ~std::size_t{0}) return;
+  }
+}
+
+void copy_strided(std::size_t size, List shape, const std::byte* from, List from_strides, std::byte* to, List to_strides) {
+  const auto copy = [&]<class E>() {
+    copy_elements<E>(shape, reinterpret_cast<const E*>(from), from_strides, reinterpret_cast<E*>(to), to_strides);
+  };
+  switch (size) {
+    case 1: return copy.template operator()<std::uint8_t>();
+    case 2: return copy.template operator()<std::uint16_t>();
+    case 4: return copy.template operator()<std::uint32_t>();
+    default: return copy.template operator()<std::uint64_t>();
+  }
+}
+
+// ---- reductions
+
+template <class T> struct Sum {
+  static T start() {
+    if constexpr (std::floating_point<T>) return T(-0.0);
+    else return T(0);
+  }
+  static T nothing() { return T(0); }
+  static T combine(T a, T b) { return a + b; }
+};
+template <class T> struct Product {
+  static T start() { return T(1); }
+  static T nothing() { return T(1); }
+  static T combine(T a, T b) { return a * b; }
+};
+
+// tree over rows of `width` elements, in place: the result stands in the first
+template <class T, class How> void tree(T* rows, std::int64_t n, std::int64_t width) {
+  if (n <= 1) return;
+  const std::int64_t k = tree_split(n);
+  tree<T, How>(rows, k, width);
+  tree<T, How>(rows + k * width, n - k, width);
+  for (std::int64_t i = 0; i < width; ++i) rows[i] = How::combine(rows[i], rows[k * width + i]);
+}
+
+// One result from its elements, contiguous, in `lanes`.
+template <class T, class How> T sum_lanes(const SumOrder& order, const Stored<T>* elements, std::vector<T>& blocks) {
+  blocks.assign(static_cast<std::size_t>(order.blocks), How::start());
+  std::array<T, 64> lanes;
+  for (std::int64_t block = 0; block < order.blocks; ++block) {
+    lanes.fill(How::start());
+    const std::int64_t begin = block * order.block, end = std::min(order.count, begin + order.block);
+    if (order.padded_run == order.run) {
+      std::int64_t r = begin;
+      for (; r + order.lane_count <= end; r += order.lane_count)
+        for (std::int64_t i = 0; i < order.lane_count; ++i)
+          lanes[static_cast<std::size_t>(i)] = How::combine(lanes[static_cast<std::size_t>(i)], load<T>(elements[r + i]));
+      for (std::int64_t i = 0; r + i < end; ++i)
+        lanes[static_cast<std::size_t>(i)] = How::combine(lanes[static_cast<std::size_t>(i)], load<T>(elements[r + i]));
+    } else {
+      std::int64_t run = begin / order.padded_run, at = begin % order.padded_run;
+      for (std::int64_t r = begin; r < end; ++r) {
+        T& lane = lanes[static_cast<std::size_t>(r % order.lane_count)];
+        if (at < order.run) lane = How::combine(lane, load<T>(elements[run * order.run + at]));  // a missing element changes nothing
+        if (++at == order.padded_run) at = 0, ++run;
+      }
+    }
+    for (std::int64_t half = order.lane_count / 2; half > 0; half /= 2)
+      for (std::int64_t i = 0; i < half; ++i)
+        lanes[static_cast<std::size_t>(i)] = How::combine(lanes[static_cast<std::size_t>(i)], lanes[static_cast<std::size_t>(i + half)]);
+    blocks[static_cast<std::size_t>(block)] = lanes[0];
+  }
+  tree<T, How>(blocks.data(), order.blocks, 1);
+  return blocks[0];
+}
+
+// All results at once from rows of `kept` elements, in `rows`.
+template <class T, class How> void sum_rows(const SumOrder& order, const Stored<T>* elements, std::int64_t kept, Stored<T>* result) {
+  std::vector<T> blocks(static_cast<std::size_t>(order.blocks * kept), How::start());
+  const std::vector<Stored<T>> missing(static_cast<std::size_t>(kept), store(How::start()));
+  for (std::int64_t block = 0; block < order.blocks; ++block) {
+    T* sum = blocks.data() + block * kept;
+    const std::int64_t begin = block * order.block, end = std::min(order.count, begin + order.block);
+    for (std::int64_t group = begin; group < end; group += kRowGroup) {
+      const Stored<T>* row[kRowGroup];  // rows beyond the end are missing ones: the same tree, to the bit
+      for (std::int64_t i = 0; i < kRowGroup; ++i) {
+        const std::int64_t r = group + i, run = r / order.padded_run, at = r % order.padded_run;
+        row[i] = r < end && at < order.run ? elements + (run * order.run + at) * kept : missing.data();
+      }
+      const auto element = [&](int i, std::int64_t k) { return load<T>(row[i][k]); };
+      for (std::int64_t k = 0; k < kept; ++k) {
+        const T low = How::combine(How::combine(element(0, k), element(1, k)), How::combine(element(2, k), element(3, k)));
+        const T high = How::combine(How::combine(element(4, k), element(5, k)), How::combine(element(6, k), element(7, k)));
+        sum[k] = How::combine(sum[k], How::combine(low, high));
+      }
+    }
+  }
+  tree<T, How>(blocks.data(), order.blocks, kept);
+  for (std::int64_t k = 0; k < kept; ++k) result[k] = store(blocks[static_cast<std::size_t>(k)]);
+}
+
+template <class T, class How> void sum(const SumOrder& order, const std::byte* elements, std::int64_t kept, std::byte* to) {
+  auto* result = reinterpret_cast<Stored<T>*>(to);
+  const auto* from = reinterpret_cast<const Stored<T>*>(elements);
+  if (order.count == 0) {
+    std::fill_n(result, kept, store(How::nothing()));
+  } else if (order.lanes) {
+    std::vector<T> blocks;
+    for (std::int64_t k = 0; k < kept; ++k) result[k] = store(sum_lanes<T, How>(order, from + k * order.runs * order.run, blocks));
+  } else {
+    sum_rows<T, How>(order, from, kept, result);
+  }
+}
+
+// max and min: no order matters. The stride from one reduced element to the next is 1 or `kept`, as the order's kind has it.
+template <class T, bool kMax> void extreme(bool lanes, const std::byte* elements, std::int64_t count, std::int64_t kept, std::byte* to) {
+  auto* result = reinterpret_cast<Stored<T>*>(to);
+  const auto* from = reinterpret_cast<const Stored<T>*>(elements);
+  using meaning::maximum, meaning::minimum;
+  const auto combine = [](T a, T b) {
+    if constexpr (kMax) return maximum(a, b);
+    else return minimum(a, b);
+  };
+  if (lanes) {
+    for (std::int64_t k = 0; k < kept; ++k) {
+      T best = load<T>(from[k * count]);
+      for (std::int64_t r = 1; r < count; ++r) best = combine(best, load<T>(from[k * count + r]));
+      result[k] = store(best);
+    }
+  } else {
+    std::copy_n(from, kept, result);
+    for (std::int64_t r = 1; r < count; ++r)
+      for (std::int64_t k = 0; k < kept; ++k) result[k] = store(combine(load<T>(result[k]), load<T>(from[r * kept + k])));
+  }
+}
+
+// ---- the graph
+
+class Evaluator {
+ public:
+  Evaluator(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits)
+      : graph_(graph), inputs_(inputs), slot_bits_(slot_bits), arrays_(graph.size()), uses_(graph.size(), 0) {
+    if (inputs.size() != graph.inputs.size())
+      throw InternalError("reference: " + std::to_string(graph.inputs.size()) + " inputs, not " + std::to_string(inputs.size()));
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].dtype != graph.inputs[i].dtype || !std::ranges::equal(inputs[i].shape, graph.list(graph.inputs[i].shape)) ||
+          (!inputs[i].strides.empty() && inputs[i].strides.size() != inputs[i].shape.size()))
+        throw InternalError("reference: input " + graph.inputs[i].name + " has another type, shape or number of strides");
+    if (!slot_bits.empty() && slot_bits.size() != graph.slots.size())
+      throw InternalError("reference: " + std::to_string(graph.slots.size()) + " slots, not " + std::to_string(slot_bits.size()));
+  }
+
+  std::vector<Buffer> run() {
+    for (NodeId id : graph_.outputs) ++uses_[id];
+    for (NodeId id = graph_.size(); id-- > 0;)
+      if (uses_[id])
+        for (std::int64_t o : graph_.operands(id)) ++uses_[static_cast<std::size_t>(o)];
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      if (!uses_[id]) continue;
+      evaluate_node(id);
+      for (std::int64_t o : graph_.operands(id))  // what nobody needs any more is freed
+        if (--uses_[static_cast<std::size_t>(o)] == 0) arrays_[static_cast<std::size_t>(o)].reset();
+    }
+    std::vector<Buffer> out;
+    for (NodeId id : graph_.outputs) out.push_back(output(id));
+    return out;
+  }
+
+ private:
+  using Array = std::shared_ptr<std::byte[]>;
+
+  std::byte* allocate(NodeId id) {
+    const std::size_t bytes = static_cast<std::size_t>(graph_.elements(id)) * stored_size(graph_[id].dtype);
+    arrays_[id] = Array(new std::byte[std::max<std::size_t>(bytes, 1)]);
+    return arrays_[id].get();
+  }
+
+  void evaluate_node(NodeId id) {
+    switch (info(graph_[id].op).kind) {
+      case OpKind::Source: return source(id);
+      case OpKind::View: return view(id);
+      case OpKind::Reduction: return reduction(id);
+      case OpKind::Primitive:
+      case OpKind::Expanded: return elementwise(id);
+    }
+  }
+
+  void source(NodeId id) {
+    const Node node = graph_[id];
+    const std::int64_t n = graph_.elements(id);
+    if (node.op == Op::Input) return input(id, inputs_[node.bits]);
+    std::byte* to = allocate(id);
+    if (node.op == Op::Constant) return fill(node.dtype, to, n, node.bits);
+    if (node.op == Op::Slot) return fill(node.dtype, to, n, slot_bits_.empty() ? graph_.slots[node.bits].bits : slot_bits_[node.bits]);
+    // iota: the index, as a cast from i64
+    const List shape = graph_.shape(id);
+    const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
+    const std::int64_t extent = shape[axis], step = element_count(shape.subspan(axis + 1));
+    visit<true>(node.dtype, [&]<class T>() {
+      auto* y = reinterpret_cast<Stored<T>*>(to);
+      for (std::int64_t i = 0; i < n; ++i) y[i] = store(meaning::cast<T>(Integer<std::int64_t>(i / step % extent)));
+    });
+  }
+
+  void input(NodeId id, const ArrayView& x) {
+    const List shape = graph_.shape(id);
+    const Strides dense = contiguous(shape);
+    const std::int64_t n = graph_.elements(id);
+    const std::size_t size = size_of(x.dtype);
+    if (n == 0) {
+      allocate(id);
+      return;
+    }
+    const bool in_order = x.strides.empty() || x.strides == dense;
+    if (in_order && !is_half(x.dtype) && x.dtype != DType::Bool) {  // read in place; nothing writes to an operand
+      arrays_[id] = Array(static_cast<std::byte*>(const_cast<void*>(x.data)), [](std::byte*) {});
+      return;
+    }
+    Array bytes(new std::byte[static_cast<std::size_t>(n) * size]);
+    copy_strided(size, shape, static_cast<const std::byte*>(x.data), x.strides.empty() ? dense : x.strides, bytes.get(), dense);
+    if (x.dtype == DType::Bool) {
+      for (std::int64_t i = 0; i < n; ++i) bytes[i] = std::byte{bytes[i] != std::byte{0}};
+    } else if (is_half(x.dtype)) {
+      const auto* from = reinterpret_cast<const std::uint16_t*>(bytes.get());
+      auto* to = reinterpret_cast<float*>(allocate(id));
+      for (std::int64_t i = 0; i < n; ++i) to[i] = x.dtype == DType::F16 ? meaning::float_of_f16(from[i]) : meaning::float_of_bf16(from[i]);
+      return;
+    }
+    arrays_[id] = std::move(bytes);
+  }
+
+  void view(NodeId id) {
+    const Node node = graph_[id];
+    const NodeId x = graph_.operand(id, 0);
+    if (node.op == Op::Reshape) {
+      arrays_[id] = arrays_[x];
+      return;
+    }
+    const List from_shape = graph_.shape(x), shape = graph_.shape(id), attributes = graph_.attributes(id);
+    const std::size_t rank = shape.size(), size = stored_size(node.dtype);
+    const Strides from = contiguous(from_shape), to = contiguous(shape);
+    std::byte* target = allocate(id);
+    if (graph_.elements(x) == 0 || graph_.elements(id) == 0) {
+      if (graph_.elements(id) != 0) fill(node.dtype, target, graph_.elements(id), 0);  // a pad of nothing
+      return;
+    }
+    Strides strides(rank);
+    std::int64_t offset = 0;
+    switch (node.op) {
+      case Op::Permute:
+        for (std::size_t i = 0; i < rank; ++i) strides[i] = from[static_cast<std::size_t>(attributes[i])];
+        break;
+      case Op::Broadcast:
+        for (std::size_t i = 0; i < rank; ++i) strides[i] = from_shape[i] == shape[i] ? from[i] : 0;
+        break;
+      case Op::Slice:
+        for (std::size_t i = 0; i < rank; ++i) offset += attributes[i] * from[i], strides[i] = attributes[rank + i] * from[i];
+        break;
+      case Op::Diagonal: {
+        std::size_t k = 0;
+        const auto a = static_cast<std::size_t>(attributes[1]), b = static_cast<std::size_t>(attributes[2]);
+        for (std::size_t i = 0; i < from.size(); ++i)
+          if (i != a && i != b) strides[k++] = from[i];
+        strides[k] = from[a] + from[b];
+        offset = attributes[0] >= 0 ? attributes[0] * from[b] : -attributes[0] * from[a];
+        break;
+      }
+      case Op::Pad:  // the same map the other way round
+        fill(node.dtype, target, graph_.elements(id), 0);
+        for (std::size_t i = 0; i < rank; ++i) offset += attributes[i] * to[i], strides[i] = attributes[rank + i] * to[i];
+        copy_strided(size, from_shape, arrays_[x].get(), from, target + offset * static_cast<std::int64_t>(size), strides);
+        return;
+      default: throw InternalError("reference: " + std::string(info(node.op).text) + " is no view that it knows");
+    }
+    copy_strided(size, shape, arrays_[x].get() + offset * static_cast<std::int64_t>(size), strides, target, to);
+  }
+
+  void reduction(NodeId id) {
+    const Node node = graph_[id];
+    const NodeId x = graph_.operand(id, 0);
+    const List shape = graph_.shape(x), axes = graph_.attributes(id);
+    const SumOrder order = sum_order(shape, axes, is_half(node.dtype) ? DType::F32 : node.dtype);
+    const std::int64_t kept = graph_.elements(id);
+    std::byte* to = allocate(id);
+    if (kept == 0) return;
+
+    // Elements as the order walks through them: reduced axes inside for lanes, kept ones inside for rows.
+    std::vector<std::int64_t> permutation, reduced(axes.begin(), axes.end());
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(shape.size()); ++i)
+      if (std::ranges::find(axes, i) == axes.end()) permutation.push_back(i);
+    permutation.insert(order.lanes ? permutation.end() : permutation.begin(), reduced.begin(), reduced.end());
+    Array elements = arrays_[x];
+    if (!std::ranges::is_sorted(permutation) && graph_.elements(x) != 0) {
+      const Strides from = contiguous(shape);
+      Strides strides, extents;
+      for (std::int64_t axis : permutation)
+        strides.push_back(from[static_cast<std::size_t>(axis)]), extents.push_back(shape[static_cast<std::size_t>(axis)]);
+      const std::size_t size = stored_size(node.dtype);
+      elements = Array(new std::byte[static_cast<std::size_t>(graph_.elements(x)) * size]);
+      copy_strided(size, extents, arrays_[x].get(), strides, elements.get(), contiguous(extents));
+    }
+
+    visit(node.dtype, [&]<class T>() {
+      if (node.op == Op::ReduceMax) return extreme<T, true>(order.lanes, elements.get(), order.runs * order.run, kept, to);
+      if (node.op == Op::ReduceMin) return extreme<T, false>(order.lanes, elements.get(), order.runs * order.run, kept, to);
+      if constexpr (!std::same_as<T, bool>) {
+        if (node.op == Op::ReduceSum) return sum<T, Sum<T>>(order, elements.get(), kept, to);
+        if (node.op == Op::ReduceProd) return sum<T, Product<T>>(order, elements.get(), kept, to);
+      }
+      throw InternalError("reference: " + std::string(info(node.op).text) + " has no meaning on " + std::string(name_of(node.dtype)));
+    });
+  }
+
+  void elementwise(NodeId id) {
+    const Node node = graph_[id];
+    const List ids = graph_.operands(id);
+    const void* operands[3] = {};
+    for (std::size_t i = 0; i < ids.size(); ++i) operands[i] = arrays_[static_cast<std::size_t>(ids[i])].get();
+    const DType from = graph_[static_cast<NodeId>(ids.back())].dtype;
+    std::byte* to = allocate(id);
+    if (info(node.op).kind == OpKind::Expanded) Expansion::of(node.op, from, expansions_).run(operands, to, graph_.elements(id));
+    else loop_of(node.op, from, node.dtype)(operands, to, graph_.elements(id));
+  }
+
+  Buffer output(NodeId id) const {
+    const DType dtype = graph_[id].dtype;
+    const List shape = graph_.shape(id);
+    const std::int64_t n = graph_.elements(id);
+    Buffer out{dtype, {shape.begin(), shape.end()}, std::vector<std::byte>(static_cast<std::size_t>(n) * size_of(dtype))};
+    if (n == 0) return out;
+    if (is_half(dtype)) {
+      const auto* from = reinterpret_cast<const float*>(arrays_[id].get());
+      auto* to = reinterpret_cast<std::uint16_t*>(out.bytes.data());
+      for (std::int64_t i = 0; i < n; ++i)
+        to[i] = dtype == DType::F16 ? meaning::bits_of_f16(meaning::round_to_f16(from[i]))
+                                    : meaning::bits_of_bf16(meaning::round_to_bf16(from[i]));
+    } else {
+      std::memcpy(out.bytes.data(), arrays_[id].get(), out.bytes.size());
+    }
+    return out;
+  }
+
+  const Graph& graph_;
+  std::span<const ArrayView> inputs_;
+  std::span<const std::uint64_t> slot_bits_;
+  std::vector<Array> arrays_;
+  std::vector<std::uint32_t> uses_;
+  Expansions expansions_;
+};
+
+}  // namespace
+
+std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits) {
+  return Evaluator(graph, inputs, slot_bits).run();
+}
+
+}  // namespace onepass::ir

@@ -1,0 +1,39 @@
+// Mode `reference`: every operator by its definition, one array at a time, with no compiler behind it. The judge of all other modes: tests
+// compare with it to the bit. Called by runtime/ for that mode, by constant folding and by tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace onepass::ir {
+
+/// An array in memory that someone else owns. Strides count elements and may be zero or negative; none given: contiguous.
+/// Halves have two bytes, bool one (every value but 0 is true).
+struct ArrayView {
+  DType dtype;
+  const void* data;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides = {};
+};
+
+/// A contiguous row-major array in memory. Halves have two bytes, bool one.
+struct Buffer {
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  std::vector<std::byte> bytes;
+
+  std::int64_t elements() const { return element_count(shape); }
+  template <class T> std::span<T> as() { return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)}; }
+  template <class T> std::span<const T> as() const { return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)}; }
+  ArrayView view() const { return {dtype, bytes.data(), shape, {}}; }
+};
+
+/// The outputs of the graph. `slot_bits` in the order of graph.slots; none given: the values that the graph was recorded with.
+/// Inside, halves are f32, unrounded but at casts; outputs are rounded. InternalError where inputs or slots do not match the graph.
+std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits = {});
+
+}  // namespace onepass::ir

@@ -1,0 +1,234 @@
+// The invariants of ops.def, node by node. See verify.h; verify() itself is declared in graph.h.
+#include "ir/verify.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onepass/error.h"
+
+namespace onepass::ir {
+namespace {
+
+std::string text_of(List list) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < list.size(); ++i) out += (i ? ", " : "") + std::to_string(list[i]);
+  return out + "]";
+}
+
+std::string type_of(const Graph& graph, NodeId id) { return std::string(name_of(graph[id].dtype)) + text_of(graph.shape(id)); }
+
+// Extents whose bytes cannot be counted in 63 bits would overflow every later product.
+bool countable(List shape) {
+  std::int64_t n = 8;
+  for (std::int64_t e : shape)
+    if (e < 0 || __builtin_mul_overflow(n, std::max<std::int64_t>(e, 1), &n)) return false;
+  return true;
+}
+
+bool bits_fit(DType dtype, std::uint64_t bits) {
+  if (dtype == DType::Bool) return bits <= 1;
+  const std::size_t size = is_half(dtype) ? 4 : size_of(dtype);  // halves are held as f32
+  return size == 8 || bits >> (8 * size) == 0;
+}
+
+// start + k*step stays inside [0, extent) for all k below count
+bool stays_inside(std::int64_t start, std::int64_t step, std::int64_t count, std::int64_t extent) {
+  if (count == 0) return true;
+  std::int64_t last;
+  if (__builtin_mul_overflow(count - 1, step, &last) || __builtin_add_overflow(last, start, &last)) return false;
+  return start >= 0 && start < extent && last >= 0 && last < extent;
+}
+
+// Rules of one node; the empty text where all hold. Operand ids are known to be valid.
+std::string broken_view(const Graph& graph, NodeId id) {
+  const Node node = graph[id];
+  const NodeId x = graph.operand(id, 0);
+  const List from = graph.shape(x), to = graph.shape(id), attributes = graph.attributes(id);
+  const std::size_t rank = from.size();
+  if (node.dtype != graph[x].dtype) return "a view keeps its operand's type";
+  switch (node.op) {
+    case Op::Reshape:
+      if (!attributes.empty()) return "takes no attributes";
+      if (element_count(from) != element_count(to)) return "reshape keeps the number of elements";
+      return "";
+    case Op::Permute: {
+      std::vector<bool> seen(rank, false);
+      if (attributes.size() != rank || to.size() != rank) return "attributes are one axis for each axis of the operand";
+      for (std::size_t i = 0; i < rank; ++i) {
+        const std::int64_t a = attributes[i];
+        if (a < 0 || a >= static_cast<std::int64_t>(rank) || seen[static_cast<std::size_t>(a)])
+          return "attributes are a permutation of the operand's axes";
+        seen[static_cast<std::size_t>(a)] = true;
+        if (to[i] != from[static_cast<std::size_t>(a)]) return "extents are the operand's, permuted";
+      }
+      return "";
+    }
+    case Op::Broadcast:
+      if (!attributes.empty()) return "takes no attributes";
+      if (to.size() != rank) return "broadcast keeps the rank";
+      for (std::size_t i = 0; i < rank; ++i)
+        if (from[i] != to[i] && from[i] != 1) return "only axes of extent 1 are stretched";
+      return "";
+    case Op::Slice:
+    case Op::Pad: {
+      if (to.size() != rank) return "keeps the rank";
+      if (attributes.size() != 2 * rank) return "attributes are a start and a step for each axis";
+      const List many = node.op == Op::Slice ? to : from, place = node.op == Op::Slice ? from : to;
+      for (std::size_t i = 0; i < rank; ++i) {
+        if (attributes[rank + i] == 0) return "a step is never 0";
+        if (!stays_inside(attributes[i], attributes[rank + i], many[i], place[i]))
+          return node.op == Op::Slice ? "every index read lies in the operand" : "every element of the operand stands inside the result";
+      }
+      return "";
+    }
+    case Op::Diagonal: {
+      if (attributes.size() != 3) return "attributes are offset, axis1, axis2";
+      const auto [offset, a, b] = std::array{attributes[0], attributes[1], attributes[2]};
+      const auto r = static_cast<std::int64_t>(rank);
+      if (a < 0 || a >= r || b < 0 || b >= r || a == b) return "axis1 and axis2 are two axes of the operand";
+      std::vector<std::int64_t> expected;
+      for (std::int64_t i = 0; i < r; ++i)
+        if (i != a && i != b) expected.push_back(from[static_cast<std::size_t>(i)]);
+      const std::int64_t rows = from[static_cast<std::size_t>(a)], columns = from[static_cast<std::size_t>(b)];
+      // not -offset, which overflows for the least integer
+      const std::int64_t row_count = offset < 0 ? (offset < -rows ? 0 : rows + offset) : rows;
+      const std::int64_t column_count = offset > 0 ? (offset > columns ? 0 : columns - offset) : columns;
+      expected.push_back(std::min(row_count, column_count));
+      if (!std::ranges::equal(expected, to)) return "the result is the other axes, then the diagonal, " + text_of(expected);
+      return "";
+    }
+    default: return "is not a view";
+  }
+}
+
+std::string broken_reduction(const Graph& graph, NodeId id) {
+  const Node node = graph[id];
+  const NodeId x = graph.operand(id, 0);
+  const List from = graph.shape(x), to = graph.shape(id), axes = graph.attributes(id);
+  if (node.dtype != graph[x].dtype) return "a reduction keeps its operand's type";
+  if ((node.op == Op::ReduceSum || node.op == Op::ReduceProd) && node.dtype == DType::Bool) return "bool is neither summed nor multiplied";
+  std::vector<std::int64_t> kept;
+  std::size_t next = 0;
+  bool empty = false;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (next < axes.size() && axes[next] == static_cast<std::int64_t>(i)) {
+      ++next;
+      empty |= from[i] == 0;
+    } else {
+      kept.push_back(from[i]);
+    }
+  }
+  if (next != axes.size()) return "attributes are axes of the operand, in increasing order, none twice";
+  if (!std::ranges::equal(kept, to)) return "the result's shape is the operand's without the reduced axes, " + text_of(kept);
+  if ((node.op == Op::ReduceMax || node.op == Op::ReduceMin) && empty && element_count(to) != 0)
+    return "nothing has no maximum and no minimum";
+  return "";
+}
+
+std::string broken_source(const Graph& graph, NodeId id) {
+  const Node node = graph[id];
+  const List attributes = graph.attributes(id);
+  if (node.op != Op::Iota && !attributes.empty()) return "takes no attributes";
+  switch (node.op) {
+    case Op::Input:
+      if (node.bits >= graph.inputs.size()) return "there is no input of index " + std::to_string(node.bits);
+      if (graph.inputs[node.bits].node != id) return "an input has one node, the one that inputs names";
+      if (graph.inputs[node.bits].dtype != node.dtype || !std::ranges::equal(graph.list(graph.inputs[node.bits].shape), graph.shape(id)))
+        return "type and shape are those of the input";
+      return "";
+    case Op::Constant: return bits_fit(node.dtype, node.bits) ? "" : "the bits do not fit the type";
+    case Op::Slot:
+      if (node.bits >= graph.slots.size()) return "there is no slot of index " + std::to_string(node.bits);
+      return graph.slots[node.bits].dtype == node.dtype ? ""
+                                                        : "the type is the slot's, " + std::string(name_of(graph.slots[node.bits].dtype));
+    case Op::Iota:
+      if (attributes.size() != 1 || attributes[0] < 0 || attributes[0] >= static_cast<std::int64_t>(graph.shape(id).size()))
+        return "attributes are one axis of the result";
+      return "";
+    default: return "is not a source";
+  }
+}
+
+std::string broken_elementwise(const Graph& graph, NodeId id) {
+  const Node node = graph[id];
+  const OpInfo& i = info(node.op);
+  const List operands = graph.operands(id);
+  if (!graph.attributes(id).empty()) return "takes no attributes";
+  for (std::int64_t o : operands)
+    if (!std::ranges::equal(graph.shape(static_cast<NodeId>(o)), graph.shape(id)))
+      return "operands of an elementwise operator have the result's shape; %" + std::to_string(o) + " is " +
+             type_of(graph, static_cast<NodeId>(o));
+  if (i.types == TypeRule::Convert) return "";
+  if (i.types == TypeRule::Reinterpret)
+    return size_of(node.dtype) == size_of(graph[graph.operand(id, 0)].dtype) ? "" : "bitcast keeps the number of bytes";
+  std::vector<DType> types;
+  for (std::int64_t o : operands) types.push_back(graph[static_cast<NodeId>(o)].dtype);
+  DType expected{};
+  std::string taken;
+  for (DType t : types) taken += (taken.empty() ? "" : ", ") + std::string(name_of(t));
+  if (!result_dtype(node.op, types, expected)) return "does not take the types " + taken;
+  return expected == node.dtype ? "" : taken + " gives " + std::string(name_of(expected)) + ", not " + std::string(name_of(node.dtype));
+}
+
+std::string broken_node(const Graph& graph, NodeId id) {
+  const Node node = graph[id];
+  if (static_cast<int>(node.op) >= kOpCount) return "the operator is not in the table";
+  if (static_cast<int>(node.dtype) >= kDTypeCount) return "the type is not in the table";
+  if (!countable(graph.shape(id))) return "extents are at least 0 and their bytes can be counted in 63 bits";
+  const List operands = graph.operands(id);
+  if (operands.size() != info(node.op).arity)
+    return "takes " + std::to_string(info(node.op).arity) + " operands, not " + std::to_string(operands.size());
+  for (std::int64_t o : operands)
+    if (o < 0 || o >= static_cast<std::int64_t>(id)) return "operands stand before the node; %" + std::to_string(o) + " does not";
+  const bool has_bits = node.op == Op::Input || node.op == Op::Constant || node.op == Op::Slot;
+  if (!has_bits && node.bits != 0) return "only inputs, constants and slots have bits";
+  switch (info(node.op).kind) {
+    case OpKind::Source: return broken_source(graph, id);
+    case OpKind::View: return broken_view(graph, id);
+    case OpKind::Reduction: return broken_reduction(graph, id);
+    case OpKind::Primitive:
+    case OpKind::Expanded: return broken_elementwise(graph, id);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<Violation> find_violation(const Graph& graph) {
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (std::string rule = broken_node(graph, id); !rule.empty()) return Violation{id, std::move(rule)};
+  const auto of_graph = [](std::string rule) { return Violation{kNoNode, std::move(rule)}; };
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+    const NodeId id = graph.inputs[i].node;
+    if (id >= graph.size() || graph[id].op != Op::Input || graph[id].bits != i)
+      return of_graph("input " + std::to_string(i) + " names %" + std::to_string(id) + ", which is not its node");
+  }
+  for (std::size_t i = 0; i < graph.slots.size(); ++i)
+    if (static_cast<int>(graph.slots[i].dtype) >= kDTypeCount || !bits_fit(graph.slots[i].dtype, graph.slots[i].bits))
+      return of_graph("the bits of slot " + std::to_string(i) + " do not fit its type");
+  for (NodeId id : graph.outputs)
+    if (id >= graph.size()) return of_graph("output %" + std::to_string(id) + " does not exist");
+  if (!graph.output_names.empty() && graph.output_names.size() != graph.outputs.size())
+    return of_graph("outputs have all a name or none; " + std::to_string(graph.output_names.size()) + " names stand for " +
+                    std::to_string(graph.outputs.size()) + " outputs");
+  return std::nullopt;
+}
+
+void verify(const Graph& graph, std::string_view pass) {
+  const std::optional<Violation> violation = find_violation(graph);
+  if (!violation) return;
+  std::string message(pass);
+  if (violation->node == kNoNode) {
+    message += " made a bad graph: " + violation->rule;
+  } else {
+    const Node node = graph[violation->node];
+    const std::string_view text = static_cast<int>(node.op) < kOpCount ? info(node.op).text : "?";
+    message += " made a bad node: %" + std::to_string(violation->node) + " = " + std::string(text) + ": " + violation->rule;
+  }
+  throw InternalError(message + "\n" + print(graph));
+}
+
+}  // namespace onepass::ir

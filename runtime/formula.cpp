@@ -1,0 +1,164 @@
+// The public formula object: parsed once, recorded for each new signature, called through a Program. See onepass/formula.h.
+#include "onepass/formula.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ir/graph.h"
+#include "onepass/error.h"
+#include "runtime/call_arguments.h"
+#include "runtime/formula_program.h"
+#include "runtime/program.h"
+
+namespace onepass {
+
+using detail::CallArgument;
+using runtime::CallArguments;
+
+struct Formula::Body {
+  std::string text;
+  runtime::FormulaProgram parsed;
+  std::shared_ptr<const std::vector<std::string>> outputs;
+  runtime::Program program;
+
+  Body(std::string_view source, const Options& options)
+      : text(source),
+        parsed(runtime::parse_formula(source)),
+        outputs(std::make_shared<const std::vector<std::string>>(parsed.outputs)),
+        program(parsed.record, parsed.inputs, options) {}
+
+  std::string list(const std::vector<std::string>& names) const {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+  }
+
+  std::vector<CallArgument> in_order(std::span<const FormulaArgument> arguments) const {
+    if (arguments.size() != parsed.inputs.size())
+      throw ValueError(
+          fmt::format("formula: takes {} arguments ({}), got {}", parsed.inputs.size(), list(parsed.inputs), arguments.size()));
+    std::vector<CallArgument> out;
+    for (const FormulaArgument& a : arguments) out.push_back(a.get());
+    return out;
+  }
+
+  std::vector<CallArgument> in_order(std::span<const NamedArgument> arguments) const {
+    std::vector<CallArgument> out(parsed.inputs.size());
+    std::vector<bool> given(parsed.inputs.size(), false);
+    for (const NamedArgument& a : arguments) {
+      const std::size_t i = find(a.name, parsed.inputs, "input");
+      if (given[i]) throw NameError(fmt::format("formula: the input `{}` is given twice", a.name));
+      given[i] = true;
+      out[i] = a.value.get();
+    }
+    std::vector<std::string> missing;
+    for (std::size_t i = 0; i < given.size(); ++i)
+      if (!given[i]) missing.push_back(parsed.inputs[i]);
+    if (!missing.empty())
+      throw ValueError(fmt::format("formula: no value is given for the input{} {}", missing.size() > 1 ? "s" : "", list(missing)));
+    return out;
+  }
+
+  std::size_t find(std::string_view name, const std::vector<std::string>& names, std::string_view what) const {
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (at == names.end())
+      throw NameError(fmt::format(
+          "formula: there is no {} `{}`{} The {}s are: {}", what, name,
+          [&] {
+            const std::string near = runtime::did_you_mean(name, names);
+            return near.empty() ? std::string(".") : near;
+          }(),
+          what, list(names)));
+    return static_cast<std::size_t>(at - names.begin());
+  }
+
+  std::vector<Array> call(const std::vector<CallArgument>& arguments) { return program.call(CallArguments(arguments)); }
+};
+
+const Array& FormulaResults::operator[](std::string_view name) const {
+  const auto at = std::find(names_->begin(), names_->end(), name);
+  if (at != names_->end()) return arrays_[static_cast<std::size_t>(at - names_->begin())];
+  throw NameError(fmt::format("formula: there is no output `{}`{}", name, runtime::did_you_mean(name, *names_)));
+}
+
+const Array& FormulaResults::at(std::size_t index) const {
+  if (index >= arrays_.size()) throw IndexError(fmt::format("formula: there is no output {}; there are {}", index, arrays_.size()));
+  return arrays_[index];
+}
+
+const Array& FormulaResults::only() const {
+  if (arrays_.size() != 1) throw ValueError(fmt::format("formula: has {} outputs, not one; name the one you want", arrays_.size()));
+  return arrays_.front();
+}
+
+const std::vector<std::string>& Formula::inputs() const { return body_->parsed.inputs; }
+const std::vector<std::string>& Formula::outputs() const { return *body_->outputs; }
+const std::string& Formula::text() const { return body_->text; }
+
+FormulaResults Formula::operator()(std::span<const FormulaArgument> arguments) const {
+  return {body_->call(body_->in_order(arguments)), body_->outputs};
+}
+FormulaResults Formula::operator()(std::span<const NamedArgument> arguments) const {
+  return {body_->call(body_->in_order(arguments)), body_->outputs};
+}
+FormulaResults Formula::operator()(std::initializer_list<FormulaArgument> arguments) const {
+  return (*this)(std::span<const FormulaArgument>(arguments.begin(), arguments.size()));
+}
+FormulaResults Formula::operator()(std::initializer_list<NamedArgument> arguments) const {
+  return (*this)(std::span<const NamedArgument>(arguments.begin(), arguments.size()));
+}
+
+void Formula::into(std::span<const Array> targets, std::span<const FormulaArgument> arguments) const {
+  if (targets.size() != outputs().size())
+    throw ValueError(fmt::format("formula: has {} outputs ({}), got {} targets", outputs().size(), body_->list(outputs()), targets.size()));
+  std::vector<Array> handles(targets.begin(), targets.end());
+  std::vector<Array*> pointers;
+  for (Array& a : handles) pointers.push_back(&a);
+  const std::vector<CallArgument> in_order = body_->in_order(arguments);
+  body_->program.call_into(CallArguments(in_order), pointers);
+}
+void Formula::into(std::span<const NamedTarget> targets, std::span<const NamedArgument> arguments) const {
+  std::vector<Array> handles(outputs().size());
+  std::vector<Array*> pointers(outputs().size(), nullptr);
+  for (const NamedTarget& t : targets) {
+    const std::size_t i = body_->find(t.name, outputs(), "output");
+    if (pointers[i]) throw NameError(fmt::format("formula: the output `{}` is given twice", t.name));
+    handles[i] = t.array;
+    pointers[i] = &handles[i];
+  }
+  const std::vector<CallArgument> in_order = body_->in_order(arguments);
+  body_->program.call_into(CallArguments(in_order), pointers);
+}
+void Formula::into(std::initializer_list<NamedTarget> targets, std::initializer_list<NamedArgument> arguments) const {
+  into(std::span<const NamedTarget>(targets.begin(), targets.size()), std::span<const NamedArgument>(arguments.begin(), arguments.size()));
+}
+
+namespace {
+template <class Arguments> Result<FormulaResults> attempt(const Formula& formula, const Arguments& arguments) noexcept {
+  std::optional<FormulaResults> results;
+  std::string error;
+  if (runtime::without_exceptions(error, [&] { results.emplace(formula(arguments)); })) return std::move(*results);
+  return Result<FormulaResults>::failure(std::move(error));
+}
+}  // namespace
+Result<FormulaResults> Formula::try_call(std::initializer_list<FormulaArgument> arguments) const noexcept {
+  return attempt(*this, arguments);
+}
+Result<FormulaResults> Formula::try_call(std::initializer_list<NamedArgument> arguments) const noexcept {
+  return attempt(*this, arguments);
+}
+
+std::string Formula::last_graph() const {
+  const auto report = body_->program.last_report();
+  return report && !report->optimised.outputs.empty() ? ir::print(report->optimised) : std::string();
+}
+std::string Formula::explain() const { return body_->program.explain(); }
+Stats Formula::stats() const { return body_->program.stats(); }
+const Options& Formula::options() const { return body_->program.options(); }
+
+Formula formula(std::string_view text, const Options& options) { return Formula(std::make_shared<Formula::Body>(text, options)); }
+
+}  // namespace onepass

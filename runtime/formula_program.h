@@ -1,0 +1,25 @@
+// A formula's text as what a Program wants: names and a function that records. Apart from formula.cpp because the compiler's namespace
+// `onepass::formula` and the public function `onepass::formula` cannot meet in one file.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/program.h"
+
+namespace onepass::runtime {
+
+struct FormulaProgram {
+  std::vector<std::string> inputs, outputs;
+  Program::Record record;  // for arguments in the order of `inputs`; keeps the parsed program alive
+};
+
+/// Errors    FormulaError, `file_name:line:column: what is wrong`, the source line, a caret.
+FormulaProgram parse_formula(std::string_view text, std::string_view file_name = "formula");
+
+/// `; did you mean `x`?`, or nothing where no candidate is near.
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
+
+}  // namespace onepass::runtime

@@ -1,0 +1,224 @@
+// Compiled functions behind the templates of onepass/function.h: one Program for each structure of arguments (lengths of vectors, optionals,
+// values of Static), recorded by the function that the user gave.
+#include "onepass/function.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "ir/graph.h"
+#include "onepass/error.h"
+#include "runtime/call_arguments.h"
+#include "runtime/program.h"
+#include "runtime/recording.h"
+
+namespace onepass {
+
+std::string last_optimized_graph() { return runtime::last_optimized_graph(); }
+
+namespace detail {
+
+using runtime::CallArguments;
+using runtime::Program;
+using runtime::Recording;
+
+// ------------------------------------------------------------------------------------------------ results
+
+namespace {
+std::string element_name(std::size_t index, bool of_list, std::size_t depth) {
+  return of_list ? fmt::format("[{}]", index) : fmt::format("{}{}", depth ? "." : "", index);
+}
+}  // namespace
+
+void ResultWriter::enter(std::size_t index, bool of_list) { path_.push_back(element_name(index, of_list, path_.size())); }
+void ResultWriter::leave() { path_.pop_back(); }
+void ResultWriter::leaf(Tensor t) {
+  std::string name = "out";
+  for (const std::string& part : path_) name += part;
+  tensors_.push_back(t);
+  names_.push_back(std::move(name));
+}
+void ResultWriter::fail_empty() { throw Error("compile: a vector in the result has an element without any Tensor; leave it out"); }
+
+void ResultReader::enter(std::size_t index, bool of_list) {
+  if (!names_.empty()) path_.push_back(element_name(index, of_list, path_.size()));
+}
+void ResultReader::leave() {
+  if (!names_.empty()) path_.pop_back();
+}
+// Elements of a vector stand together, and each has a result: the last one's index tells.
+std::size_t ResultReader::length() const {
+  std::string prefix = "out";
+  for (const std::string& part : path_) prefix += part;
+  prefix += '[';
+  std::size_t length = 0;
+  for (std::size_t i = next_; i < names_.size() && names_[i].starts_with(prefix); ++i)
+    std::from_chars(names_[i].data() + prefix.size(), names_[i].data() + names_[i].size(), length), ++length;
+  return length;
+}
+
+// ------------------------------------------------------------------------------------------------ functions
+
+namespace {
+
+constexpr std::size_t kMaxStructures = 256;  // programs of one function; a million different lists leave memory flat
+
+Stats& operator+=(Stats& a, const Stats& b) {
+  a.calls += b.calls;
+  a.recordings += b.recordings;
+  a.kernels += b.kernels;
+  a.launches += b.launches;
+  a.compiles += b.compiles;
+  a.cache_hits += b.cache_hits;
+  a.bytes_read += b.bytes_read;
+  a.bytes_written += b.bytes_written;
+  a.bytes_allocated += b.bytes_allocated;
+  return a;
+}
+
+}  // namespace
+
+struct FunctionCore::Body {
+  std::shared_ptr<void> function;
+  Record record;
+  Options options;
+  std::shared_ptr<Program> plain;  // of no structure: found without a lock
+
+  mutable std::mutex mutex;  // the rest
+  std::map<std::vector<std::int64_t>, std::shared_ptr<Program>> programs;
+  std::shared_ptr<Program> last;
+  Stats of_dropped;
+
+  std::shared_ptr<Program> make(std::vector<std::int64_t> structure) {
+    auto run = [function = function, record = record, structure = std::move(structure)](compiler::Recorder& recorder,
+                                                                                        std::span<const compiler::Value> values) {
+      Recording recording(recorder);
+      std::vector<Tensor> leaves;
+      leaves.reserve(values.size());
+      for (const compiler::Value& v : values) leaves.push_back(recording.tensor(v));
+      TensorReader in{leaves.data(), structure.data()};
+      ResultWriter out;
+      record(function.get(), in, out);
+      for (std::size_t i = 0; i < out.tensors_.size(); ++i) recorder.output(std::move(out.names_[i]), recording.of(out.tensors_[i]));
+    };
+    return std::make_shared<Program>(std::move(run), std::vector<std::string>{}, options);
+  }
+
+  Program& program(std::span<const std::int64_t> structure, std::shared_ptr<Program>& hold) {
+    if (structure.empty()) return *plain;
+    const std::lock_guard lock(mutex);
+    std::vector<std::int64_t> key(structure.begin(), structure.end());
+    auto it = programs.find(key);
+    if (it == programs.end()) {
+      if (programs.size() >= kMaxStructures) {
+        for (const auto& [_, program] : programs) of_dropped += program->stats();
+        programs.clear();
+      }
+      auto made = make(key);
+      it = programs.emplace(std::move(key), std::move(made)).first;
+    }
+    hold = last = it->second;
+    return *hold;
+  }
+
+  std::shared_ptr<Program> latest() const {
+    const std::lock_guard lock(mutex);
+    return last ? last : plain;
+  }
+};
+
+FunctionCore::FunctionCore(std::shared_ptr<void> function, Record record, const Options& options) : body_(std::make_shared<Body>()) {
+  body_->function = std::move(function);
+  body_->record = record;
+  body_->options = options;
+  body_->plain = body_->make({});
+}
+
+void FunctionCore::call(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named,
+                        ResultReader& out) const {
+  std::shared_ptr<Program> hold;
+  Program& program = body_->program(structure, hold);
+  const CallArguments converted(arguments);
+  out.arrays_ = program.call(converted);
+  if (named) out.names_ = program.output_names(converted);
+}
+
+void FunctionCore::call_into(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure,
+                             std::span<Array* const> targets) const {
+  std::shared_ptr<Program> hold;
+  Program& program = body_->program(structure, hold);
+  program.call_into(CallArguments(arguments), targets);
+}
+
+bool FunctionCore::try_call(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named, ResultReader& out,
+                            std::string& error) const noexcept {
+  return runtime::without_exceptions(error, [&] { call(arguments, structure, named, out); });
+}
+bool FunctionCore::try_call_into(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure,
+                                 std::span<Array* const> targets, std::string& error) const noexcept {
+  return runtime::without_exceptions(error, [&] { call_into(arguments, structure, targets); });
+}
+
+std::string FunctionCore::last_graph() const {
+  const auto report = body_->latest()->last_report();
+  return report && !report->optimised.outputs.empty() ? ir::print(report->optimised) : std::string();
+}
+std::string FunctionCore::explain() const { return body_->latest()->explain(); }
+Stats FunctionCore::stats() const {
+  const std::lock_guard lock(body_->mutex);
+  Stats total = body_->of_dropped;
+  total += body_->plain->stats();
+  for (const auto& [_, program] : body_->programs) total += program->stats();
+  return total;
+}
+const Options& FunctionCore::options() const { return body_->options; }
+
+// ------------------------------------------------------------------------------------------------ bound calls
+
+struct BoundCore::Body {
+  FunctionCore function;
+  std::vector<Array> arrays;  // kept alive; arguments and targets point here
+  std::vector<CallArgument> arguments;
+  std::vector<std::int64_t> structure;
+  std::vector<Array*> targets;
+};
+
+BoundCore::BoundCore(FunctionCore function, std::span<const CallArgument> arguments, std::span<const std::int64_t> structure,
+                     std::span<Array* const> targets) {
+  auto body = std::make_shared<Body>(Body{std::move(function),
+                                          {},
+                                          {arguments.begin(), arguments.end()},
+                                          {structure.begin(), structure.end()},
+                                          {targets.begin(), targets.end()}});
+  body->arrays.reserve(arguments.size() + targets.size());  // addresses stay
+  for (CallArgument& a : body->arguments)
+    if (a.array) a.array = &body->arrays.emplace_back(*a.array);
+  for (Array*& t : body->targets)
+    if (t) t = &body->arrays.emplace_back(*t);
+  body_ = std::move(body);
+}
+
+void BoundCore::operator()() const { body_->function.call_into(body_->arguments, body_->structure, body_->targets); }
+
+// ------------------------------------------------------------------------------------------------ inlining
+
+namespace {
+constexpr int kMaxInlined = 500;  // each level is a few frames of the caller's stack
+}
+
+Inlining::Inlining() {
+  Recording& r = Recording::current("a compiled function called with Tensors");
+  if (r.inlined >= kMaxInlined)
+    throw Error(
+        fmt::format("compiled functions call each other {} levels deep while they are recorded: does one call itself?", kMaxInlined));
+  ++r.inlined;
+}
+Inlining::~Inlining() {
+  if (Recording* r = Recording::current_or_null()) --r->inlined;
+}
+
+}  // namespace detail
+}  // namespace onepass

@@ -1,0 +1,62 @@
+// The process's cache of compiled kernels, found by their whole key. Called while a launch plan is made, never by a warm call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen.h"
+#include "compiler/kernel_object.h"
+
+namespace onepass::runtime {
+
+/// A kernel in its tiers: compiled quickly when it is first needed, and with optimisation in the background once it has run twice. Each
+/// run asks for the best function there is; both give the same bits and take the same arguments.
+class Kernel : public std::enable_shared_from_this<Kernel> {
+ public:
+  explicit Kernel(const compiler::CodegenRequest& request);
+  compiler::KernelFunction function_to_run() const {
+    if (runs_left_.load(std::memory_order_relaxed) > 0 && runs_left_.fetch_sub(1, std::memory_order_relaxed) == 1) optimise();
+    return function_.load(std::memory_order_acquire);
+  }
+  std::size_t bytes() const { return quick_->bytes(); }
+  double compile_ms() const { return compile_ms_; }  // of the quick tier: what the first call waited for
+
+ private:
+  friend class Optimiser;
+  void optimise() const;
+  mutable std::atomic<int> runs_left_{2};
+  mutable std::atomic<compiler::KernelFunction> function_{nullptr};
+  std::shared_ptr<const compiler::KernelObject> quick_;
+  mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `function_` points into it
+  compiler::Nest nest_;
+  compiler::Schedule schedule_;
+  compiler::Target target_;
+  double compile_ms_ = 0;
+};
+
+/// What identifies a kernel, and how it is made where it is missing.
+struct KernelRequest {
+  std::string key;  // nest, schedule, target
+  compiler::CodegenRequest codegen;
+};
+
+struct KernelResult {
+  std::shared_ptr<const Kernel> kernel;
+  bool compiled = false;  // by this call
+};
+
+/// The text that kernels are compared by.
+std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target);
+
+/// A kernel for each request, in their order. What is missing is compiled by up to `threads` threads at once; what another thread is
+/// compiling already is waited for. Throws the first error; kernels that were compiled stay.
+std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads);
+
+/// Waits until no kernel waits for its optimised tier: for benchmarks and tests.
+void wait_for_optimised();
+
+}  // namespace onepass::runtime

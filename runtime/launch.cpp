@@ -1,0 +1,318 @@
+// See launch.h.
+#include "runtime/launch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "compiler/fuse.h"
+#include "compiler/record.h"
+#include "compiler/simplify.h"
+#include "onepass/error.h"
+#include "runtime/memory.h"
+#include "runtime/os.h"
+#include "runtime/threads.h"
+
+namespace onepass::runtime {
+
+using compiler::NestKind;
+using ir::Graph;
+using ir::NodeId;
+using ir::Op;
+
+namespace {
+
+// Elements times statements above which waking threads pays: 64K elements of a multiply and an add (about 2 us on one core).
+constexpr std::int64_t kThreadedWork = 200'000;
+
+constexpr std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
+
+void check(const Graph& graph, const char* pass) {
+#ifndef NDEBUG
+  ir::verify(graph, pass);
+#else
+  static_cast<void>(graph), static_cast<void>(pass);
+#endif
+}
+
+Graph optimise(const Graph& recorded) {
+  Graph graph = ir::prune(recorded);
+  check(graph, "prune");
+  graph = compiler::simplify(graph);
+  check(graph, "simplify");
+  graph = ir::prune(graph);
+  // A result that is an argument is copied: as a view, so that the two can have different strides.
+  for (NodeId& id : graph.outputs) {
+    const ir::Node node = graph[id];
+    if (node.op == Op::Input) id = graph.add(Op::Reshape, node.dtype, node.shape, {id});
+  }
+  check(graph, "copy of arguments");
+  return graph;
+}
+
+std::int64_t checked_bytes(const Graph& graph, NodeId id) {
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(graph[id].dtype));
+  bool overflow = false;
+  for (const std::int64_t e : graph.shape(id)) {
+    if (e == 0) return 0;
+    overflow |= __builtin_mul_overflow(bytes, e, &bytes);
+  }
+  const auto limit = static_cast<std::int64_t>(os::memory_bytes() / 2);
+  if (overflow || bytes > limit)
+    throw ValueError(fmt::format("{}: the call would store {}, more than the limit of {} bytes for one array (half the memory)",
+                                 ir::info(graph[id].op).text, compiler::type_text(graph[id].dtype, graph.shape(id)), limit));
+  return bytes;
+}
+
+// Where intermediates lie in one block: each from the kernel that writes it to the last one that reads it.
+class Workspace {
+ public:
+  struct Place {
+    std::int64_t offset, bytes;
+    std::uint32_t last;
+  };
+  std::int64_t place(std::int64_t bytes, std::uint32_t now, std::uint32_t last) {
+    std::erase_if(live_, [&](const Place& p) { return p.last < now; });
+    std::int64_t offset = 0;
+    auto at = live_.begin();  // sorted by offset: the first gap that is large enough
+    for (; at != live_.end() && at->offset - offset < bytes; ++at) offset = at->offset + at->bytes;
+    live_.insert(at, {offset, bytes, last});
+    total_ = std::max(total_, offset + bytes);
+    return offset;
+  }
+  std::int64_t total() const { return total_; }
+
+ private:
+  std::vector<Place> live_;
+  std::int64_t total_ = 0;
+};
+
+}  // namespace
+
+ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+  ArrayPlan a;
+  a.dtype = dtype;
+  a.shape.assign(shape.begin(), shape.end());
+  a.strides.assign(strides.begin(), strides.end());
+  if (strides.size() != shape.size()) {
+    a.strides.assign(shape.size(), 1);
+    for (std::size_t i = shape.size(), stride = 1; i-- > 0; stride *= static_cast<std::size_t>(shape[i]))
+      a.strides[i] = static_cast<std::int64_t>(stride);
+  }
+  if (ir::element_count(shape) == 0) return a;
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  a.high = size;
+  for (std::size_t i = 0; i < a.shape.size(); ++i) (a.strides[i] < 0 ? a.low : a.high) += (a.shape[i] - 1) * a.strides[i] * size;
+  return a;
+}
+
+void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options) {
+  report.optimised = optimise(report.recorded);
+  const Graph& graph = report.optimised;
+  report.partition = compiler::fuse(graph, {.unfused = options.unfused});
+  const auto groups = static_cast<std::uint32_t>(report.partition.groups.size());
+
+  std::vector<compiler::Layout> layouts(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (graph[id].op == Op::Input) layouts[id] = plan.inputs[graph[id].bits].strides;
+  std::unordered_map<NodeId, std::vector<std::uint32_t>> results;  // which outputs a node is
+  for (std::uint32_t k = 0; k < graph.outputs.size(); ++k) {
+    checked_bytes(graph, graph.outputs[k]);
+    std::vector<std::uint32_t>& mine = results[graph.outputs[k]];
+    mine.push_back(k);
+    if (mine.size() == 1) layouts[graph.outputs[k]] = plan.outputs[k].strides;
+    else plan.outputs[k] = plan.outputs[mine[0]];  // a node has one layout; `targets` keeps the caller's
+  }
+
+  for (std::uint32_t g = 0; g < groups; ++g) {
+    KernelReport kernel;
+    kernel.group = g;
+    kernel.planned = compiler::plan(graph, report.partition, g, layouts);
+    if (kernel.planned.empty) continue;
+    kernel.scheduled = compiler::schedule(kernel.planned.nest, kernel.planned.numbers, target,
+                                          {.threads = options.threads, .aligned_stores = options.aligned_stores});
+    kernel.key = kernel_key(kernel.planned.nest, kernel.scheduled.schedule, target);
+    report.kernels.push_back(std::move(kernel));
+  }
+
+  // ---- intermediates
+  const auto is_intermediate = [&](NodeId id, bool written) { return !results.contains(id) && (written || graph[id].op != Op::Input); };
+  std::unordered_map<NodeId, std::uint32_t> last;
+  for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
+    for (const NodeId id : report.kernels[k].planned.numbers.buffers) last[id] = k;
+  Workspace workspace;
+  std::unordered_map<NodeId, std::int64_t> offset_of;
+  for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
+    const compiler::Planned& p = report.kernels[k].planned;
+    for (std::size_t b = 0; b < p.numbers.buffers.size(); ++b) {
+      const NodeId id = p.numbers.buffers[b];
+      if (p.nest.buffers[b].written && is_intermediate(id, true) && !offset_of.contains(id))
+        offset_of[id] = workspace.place(round_up(checked_bytes(graph, id)), k, last[id]);
+    }
+  }
+  plan.workspace_bytes = workspace.total();
+
+  // ---- launches
+  const auto inputs = static_cast<std::uint32_t>(plan.inputs.size()), outputs = static_cast<std::uint32_t>(plan.outputs.size());
+  for (const KernelReport& kernel : report.kernels) {
+    const compiler::Nest& nest = kernel.planned.nest;
+    const compiler::NestNumbers& numbers = kernel.planned.numbers;
+    const compiler::ScheduleNumbers& scheduled = kernel.scheduled.numbers;
+    const compiler::WordLayout layout(nest);
+    Launch launch;
+    launch.words = compiler::make_words(nest, numbers, scheduled);
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
+      const std::uint32_t b = nest.accesses[a].buffer;
+      const NodeId id = numbers.buffers[b];
+      const bool written = nest.buffers[b].written;
+      Launch::Pointer pointer{layout.pointers + a, 0, compiler::byte_offset(nest, numbers, a)};
+      if (const auto result = results.find(id); result != results.end()) {
+        pointer.base = inputs + result->second[written ? static_cast<std::size_t>(numbers.outputs[b]) : 0];
+      } else if (is_intermediate(id, written)) {
+        const auto place = offset_of.find(id);
+        if (place == offset_of.end()) throw InternalError(fmt::format("launch: %{} is read before it is stored\n{}", id, ir::print(graph)));
+        pointer.base = inputs + outputs;
+        pointer.offset += place->second;
+      } else {
+        pointer.base = static_cast<std::uint32_t>(graph[id].bits);
+      }
+      launch.pointers.push_back(pointer);
+    }
+    for (std::uint32_t s = 0; s < numbers.slots.size(); ++s) {
+      launch.words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[numbers.slots[s]].bits);
+      launch.slots.push_back({layout.slots + s, numbers.slots[s]});
+    }
+    launch.items = scheduled.items;
+    launch.scratch_bytes = round_up(scheduled.scratch_bytes);
+    if (scheduled.work >= kThreadedWork)
+      launch.threads = static_cast<int>(std::clamp<std::int64_t>(options.threads, 1, std::max<std::int64_t>(launch.items, 1)));
+    plan.scratch_bytes = std::max(plan.scratch_bytes, launch.scratch_bytes * launch.threads);
+    plan.bytes_read += scheduled.bytes_read;
+    plan.bytes_written += scheduled.bytes_written;
+    plan.most_words = std::max(plan.most_words, launch.words.size());
+    plan.launches.push_back(std::move(launch));
+  }
+
+  // ---- which outputs may overwrite which inputs: those of a single map that loads the input only where it stores the output
+  plan.in_place.assign(std::size_t{inputs} * outputs, 0);
+  if (report.kernels.size() != 1 || report.kernels[0].planned.nest.kind != NestKind::Map) return;
+  const compiler::Nest& nest = report.kernels[0].planned.nest;
+  const compiler::NestNumbers& numbers = report.kernels[0].planned.numbers;
+  const std::vector<Launch::Pointer>& pointers = plan.launches[0].pointers;
+  for (std::uint32_t store = 0; store < nest.accesses.size(); ++store) {
+    if (!nest.buffers[nest.accesses[store].buffer].written) continue;
+    const std::uint32_t at = nest.accesses[store].linear, output = pointers[store].base - inputs;
+    for (std::uint32_t i = 0; i < inputs; ++i) {
+      const ArrayPlan &from_plan = plan.inputs[i], &to_plan = plan.outputs[output];
+      bool same = from_plan.dtype == to_plan.dtype && from_plan.shape == to_plan.shape && from_plan.strides == to_plan.strides;
+      for (std::uint32_t load = 0; load < nest.accesses.size(); ++load) {
+        if (nest.buffers[nest.accesses[load].buffer].written || pointers[load].base != i) continue;
+        const std::uint32_t from = nest.accesses[load].linear;
+        same = same && numbers.offsets[from] == numbers.offsets[at] && numbers.coefficients[from] == numbers.coefficients[at];
+      }
+      plan.in_place[std::size_t{output} * inputs + i] = same;
+    }
+  }
+}
+
+int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads) {
+  std::vector<KernelRequest> requests;
+  for (const KernelReport& kernel : report.kernels)
+    requests.push_back({kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}});
+  const std::vector<KernelResult> found = find_or_compile(requests, threads);
+  int compiled = 0;
+  for (std::size_t k = 0; k < found.size(); ++k) {
+    plan.launches[k].kernel = found[k].kernel;
+    report.kernels[k].from_cache = !found[k].compiled;
+    report.kernels[k].compile_ms = found[k].compiled ? found[k].kernel->compile_ms() : 0;
+    compiled += found[k].compiled;
+  }
+  return compiled;
+}
+
+namespace {
+
+// Memory that a thread keeps for its small workspaces, so that a warm call allocates nothing.
+struct Arena {
+  static constexpr std::size_t kMost = std::size_t{256} << 10;
+  memory::Buffer buffer;
+  bool busy = false;  // a call within a call, by way of the host's executor
+};
+thread_local Arena arena;
+
+class Scratch {
+ public:
+  explicit Scratch(std::size_t bytes) {
+    if (bytes == 0) return;
+    if (bytes > Arena::kMost || arena.busy) {
+      own_ = memory::Buffer(bytes);
+      data_ = static_cast<std::byte*>(own_.data());
+      return;
+    }
+    if (arena.buffer.size() < bytes) arena.buffer = memory::Buffer(std::max<std::size_t>(bytes, 2 * arena.buffer.size()));
+    arena.busy = borrowed_ = true;
+    data_ = static_cast<std::byte*>(arena.buffer.data());
+  }
+  ~Scratch() {
+    if (borrowed_) arena.busy = false;
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  memory::Buffer own_;
+  std::byte* data_ = nullptr;
+  bool borrowed_ = false;
+};
+
+}  // namespace
+
+void run(const PlanData& plan, std::byte** bases) {
+  constexpr std::size_t kWords = 512;
+  const std::size_t extra = plan.most_words > kWords ? plan.most_words * sizeof(std::int64_t) : 0;
+  const Scratch memory(static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes) + extra);
+  bases[plan.inputs.size() + plan.outputs.size()] = memory.data();
+  std::byte* const scratch = memory.data() + plan.workspace_bytes;
+  std::int64_t inline_words[kWords];
+  std::int64_t* const words = extra ? reinterpret_cast<std::int64_t*>(scratch + plan.scratch_bytes) : inline_words;
+
+  const os::DefaultFloatingPoint control;
+  for (const Launch& launch : plan.launches) {
+    std::memcpy(words, launch.words.data(), launch.words.size() * sizeof(std::int64_t));
+    for (const Launch::Pointer& p : launch.pointers) words[p.word] = reinterpret_cast<std::int64_t>(bases[p.base]) + p.offset;
+    const compiler::KernelFunction function = launch.kernel->function_to_run();
+    if (launch.threads <= 1) {
+      function(words, 0, launch.items, scratch);
+      continue;
+    }
+    threads::parallel_for(launch.items, launch.threads, [&](std::int64_t begin, std::int64_t end, int share) {
+      function(words, begin, end, scratch + share * launch.scratch_bytes);
+    });
+  }
+}
+
+void copy_array(const ArrayPlan& to, std::byte* target, const ArrayPlan& from, const std::byte* source) {
+  const std::int64_t n = to.elements();
+  if (n == 0) return;
+  const std::size_t size = size_of(to.dtype), rank = to.shape.size();
+  // Trailing axes along which both lie densely are one run of bytes.
+  std::size_t axes = rank;
+  std::int64_t run = 1;
+  while (axes > 0 && (to.shape[axes - 1] == 1 || (to.strides[axes - 1] == run && from.strides[axes - 1] == run))) run *= to.shape[--axes];
+  std::vector<std::int64_t> index(axes, 0);
+  for (std::int64_t done = 0; done < n; done += run) {
+    std::int64_t a = 0, b = 0;
+    for (std::size_t i = 0; i < axes; ++i) a += index[i] * to.strides[i], b += index[i] * from.strides[i];
+    std::memcpy(target + a * static_cast<std::int64_t>(size), source + b * static_cast<std::int64_t>(size),
+                static_cast<std::size_t>(run) * size);
+    for (std::size_t i = axes; i-- > 0;) {
+      if (++index[i] < to.shape[i]) break;
+      index[i] = 0;
+    }
+  }
+}
+
+}  // namespace onepass::runtime

@@ -1,0 +1,112 @@
+// Launch plans: what one call signature runs. Made once for each signature, immutable, run by any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/plan/plan.h"
+#include "compiler/plan/schedule.h"
+#include "compiler/target.h"
+#include "ir/graph.h"
+#include "runtime/kernel_cache.h"
+
+namespace onepass::runtime {
+
+/// One kernel of a launch plan, for explain, dump and tests.
+struct KernelReport {
+  std::uint32_t group = 0;
+  compiler::Planned planned;
+  compiler::Scheduled scheduled;
+  std::string key;  // canonical: nest, schedule, target, tier
+  bool from_cache = false;
+  double compile_ms = 0;
+};
+
+/// Everything known about the plan of one signature.
+struct PlanReport {
+  ir::Graph recorded, optimised;
+  compiler::Partition partition;
+  std::vector<KernelReport> kernels;
+};
+
+/// An array as a plan knows it: everything but where it is.
+struct ArrayPlan {
+  DType dtype = DType::F32;
+  std::vector<std::int64_t> shape, strides;
+  std::int64_t low = 0, high = 0;  // the bytes that its elements touch, counted from element (0, …, 0); equal when it has none
+  std::int64_t elements() const { return ir::element_count(shape); }
+};
+ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);  // no strides: contiguous
+
+struct Launch {
+  struct Pointer {
+    std::uint32_t word;   // which of `words`
+    std::uint32_t base;   // of the call's base pointers: inputs, outputs, workspace
+    std::int64_t offset;  // bytes
+  };
+  struct SlotWord {
+    std::uint32_t word, slot;
+  };
+  std::shared_ptr<const Kernel> kernel;
+  std::vector<std::int64_t> words;  // with the slots of the plan's recording; pointers are filled in for each call
+  std::vector<Pointer> pointers;
+  std::vector<SlotWord> slots;
+  std::int64_t items = 0, scratch_bytes = 0;  // of each thread, a multiple of 64
+  int threads = 1;
+};
+
+/// What a plan runs. Plans that differ in the values of numbers alone have equal ones but for the slots.
+struct PlanData {
+  std::vector<ArrayPlan> inputs;           // the array arguments
+  std::vector<std::uint32_t> argument_of;  // which argument each is
+  std::vector<ArrayPlan> outputs;          // the results that are wanted, as the kernels store them
+  std::vector<std::uint32_t> target_of;    // which result each is
+  std::vector<ArrayPlan> targets;          // as the caller has them: other strides than the output's where a node is a result twice
+  std::vector<std::uint8_t> redirected;    // outputs whose target has other strides: stored elsewhere, then copied
+  std::vector<std::uint8_t> in_place;      // outputs x inputs: may this output overwrite that input, given that both are the same memory?
+  std::vector<std::string> output_names;   // of all results
+
+  std::shared_ptr<const PlanReport> report;
+  std::vector<std::uint64_t> slot_bits;  // of the recording's slots
+  bool interpret = false;                // mode reference
+  std::vector<Launch> launches;
+  std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch of all threads of one kernel
+  std::int64_t bytes_read = 0, bytes_written = 0, bytes_allocated = 0;
+  std::size_t most_words = 0;
+};
+
+struct LaunchPlan : PlanData {
+  std::uint64_t id = 0;
+  std::vector<std::int64_t> key;       // the signature: runtime/signature.h
+  std::uint64_t hash = 0, family = 0;  // of the whole key; of the key without the values of numbers
+  mutable std::atomic<std::int64_t> runs{0};
+
+  /// About how much memory the plan holds, in graph nodes: for bounding the table.
+  std::size_t cost() const { return report ? report->recorded.size() + report->optimised.size() + 16 : 16; }
+};
+
+struct LaunchOptions {
+  bool unfused = false;
+  int threads = 1;
+  bool aligned_stores = true;
+};
+
+/// From a recorded graph to everything but the kernels: simplify, fuse, plan, schedule. `inputs` and `outputs` of `plan` are filled in;
+/// `report` gets the rest.
+void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options);
+
+/// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled.
+int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads);
+
+/// Runs the kernels. `bases`: inputs, outputs, and room for one pointer more.
+void run(const PlanData& plan, std::byte** bases);
+
+/// Copies elements between arrays of one shape and dtype that do not overlap.
+void copy_array(const ArrayPlan& to, std::byte* target, const ArrayPlan& from, const std::byte* source);
+
+}  // namespace onepass::runtime

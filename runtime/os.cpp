@@ -1,0 +1,522 @@
+// Linux, x86-64 and AArch64.
+#include "runtime/os.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "onepass/error.h"
+
+#if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
+#error "runtime/os.cpp is written for Linux on x86-64 and AArch64"
+#endif
+
+namespace onepass::os {
+
+namespace {
+
+/// The text of an errno value. strerror is not safe among threads, and the two strerror_r of libcs differ.
+std::string text_of(int error) {
+  char buffer[256];
+  buffer[0] = 0;
+#if defined(_GNU_SOURCE) && defined(__GLIBC__)
+  return strerror_r(error, buffer, sizeof buffer);
+#else
+  strerror_r(error, buffer, sizeof buffer);
+  return buffer;
+#endif
+}
+
+/// The first number in a small file of /sys; nothing for "max" or no file.
+std::optional<std::int64_t> number_in(const std::string& path) {
+  const auto text = read_file(path);
+  if (!text) return std::nullopt;
+  char* end = nullptr;
+  errno = 0;
+  const long long value = std::strtoll(text->c_str(), &end, 10);
+  if (end == text->c_str() || errno) return std::nullopt;
+  return value;
+}
+
+/// Calls `visit` with the folder of this process's control group and each folder above it: a limit may stand at any level.
+template <class Visit> void for_each_control_group(Visit visit) {
+  const auto groups = read_file("/proc/self/cgroup");
+  if (!groups) return;
+  const std::size_t start = groups->find("0::");
+  if (start == std::string::npos) return;
+  std::string path = groups->substr(start + 3, groups->find('\n', start) - start - 3);
+  for (int depth = 0; depth < 64; ++depth) {
+    if (path == "/") path.clear();
+    visit("/sys/fs/cgroup" + path);
+    if (path.empty()) break;
+    path.resize(std::min(path.size() - 1, path.rfind('/')));
+  }
+}
+
+}  // namespace
+
+// ---- the machine ----
+
+std::size_t page_size() {
+  static const std::size_t size = static_cast<std::size_t>(std::max(4096L, sysconf(_SC_PAGESIZE)));
+  return size;
+}
+
+int usable_cores() {
+  int cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  // The kernel refuses a mask smaller than its own, hence the loop for machines with more than 1,024 processors.
+  for (int capacity = 1024; capacity <= 1 << 16; capacity *= 4) {
+    cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(capacity));
+    if (!set) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
+    const bool known = sched_getaffinity(0, bytes, set) == 0;
+    if (known) cores = std::max(1, CPU_COUNT_S(bytes, set));
+    const bool retry = !known && errno == EINVAL;
+    CPU_FREE(set);
+    if (!retry) break;
+  }
+  const auto limit_to = [&](std::int64_t quota, std::int64_t period) {
+    if (quota > 0 && period > 0) cores = static_cast<int>(std::clamp<std::int64_t>((quota + period - 1) / period, 1, cores));
+  };
+  for_each_control_group([&](const std::string& folder) {
+    const auto text = read_file(folder + "/cpu.max");
+    long long quota = 0, period = 0;
+    if (text && std::sscanf(text->c_str(), "%lld %lld", &quota, &period) == 2) limit_to(quota, period);
+  });
+  limit_to(number_in("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").value_or(0), number_in("/sys/fs/cgroup/cpu/cpu.cfs_period_us").value_or(0));
+  return cores;
+}
+
+std::size_t memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  std::int64_t bytes = pages > 0 ? std::int64_t{pages} * static_cast<std::int64_t>(page_size()) : std::int64_t{4} << 30;
+  const auto limit_to = [&](std::optional<std::int64_t> limit) {
+    if (limit && *limit > 0) bytes = std::min(bytes, *limit);
+  };
+  for_each_control_group([&](const std::string& folder) { limit_to(number_in(folder + "/memory.max")); });
+  limit_to(number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+  return static_cast<std::size_t>(bytes);
+}
+
+const CacheSizes& cache_sizes() {
+  static const CacheSizes sizes = [] {
+    CacheSizes result;
+    const auto set = [](std::size_t& size, long value) {
+      if (value > 0) size = static_cast<std::size_t>(value);
+    };
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+    set(result.l1, sysconf(_SC_LEVEL1_DCACHE_SIZE));
+    set(result.l2, sysconf(_SC_LEVEL2_CACHE_SIZE));
+    set(result.l3, sysconf(_SC_LEVEL3_CACHE_SIZE));
+#endif
+    // sysfs knows better where it is there: on AArch64 sysconf tells nothing, and on large AMD processors the sum of all third-level caches
+    // (384 MiB where a core has 32). Sizes read "64K".
+    for (int index = 0; index < 8; ++index) {
+      const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
+      const auto level = number_in(folder + "level"), size = number_in(folder + "size");
+      const auto type = read_file(folder + "type");
+      if (!level || !size || !type || type->starts_with("Instruction")) continue;
+      std::size_t& target = *level == 1 ? result.l1 : *level == 2 ? result.l2 : result.l3;
+      set(target, static_cast<long>(*size << 10));
+    }
+    return result;
+  }();
+  return sizes;
+}
+
+// ---- memory ----
+
+void* map_memory(std::size_t bytes, std::size_t alignment) noexcept {
+  const std::size_t page = page_size();
+  if (bytes == 0 || bytes > SIZE_MAX / 4 || alignment > SIZE_MAX / 4) return nullptr;
+  bytes = (bytes + page - 1) & ~(page - 1);
+  const std::size_t slack = alignment > page ? alignment - page : 0;
+  void* const mapping = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return nullptr;
+  const auto start = reinterpret_cast<std::uintptr_t>(mapping);
+  const auto aligned = slack ? (start + alignment - 1) & ~(alignment - 1) : start;
+  if (aligned > start) munmap(mapping, aligned - start);
+  if (const std::size_t behind = start + slack - aligned) munmap(reinterpret_cast<void*>(aligned + bytes), behind);
+  void* const memory = reinterpret_cast<void*>(aligned);
+  // Advice only: where huge pages are switched off, small ones do.
+  if (alignment >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
+  return memory;
+}
+
+void unmap_memory(void* memory, std::size_t bytes) noexcept {
+  if (memory && bytes) munmap(memory, (bytes + page_size() - 1) & ~(page_size() - 1));
+}
+
+ExecutableMemory ExecutableMemory::allocate(std::size_t bytes) {
+  ExecutableMemory result;
+  bytes = std::max<std::size_t>(bytes, 1);
+  result.data_ = static_cast<std::byte*>(map_memory(bytes, page_size()));
+  if (!result.data_) throw Error(fmt::format("out of memory: the system has no {} bytes for a kernel's machine code", bytes));
+  result.size_ = (bytes + page_size() - 1) & ~(page_size() - 1);
+  return result;
+}
+
+ExecutableMemory::~ExecutableMemory() { unmap_memory(data_, size_); }
+
+void ExecutableMemory::finalize() {
+  if (!data_) return;
+  if (mprotect(data_, size_, PROT_READ | PROT_EXEC) != 0)
+    throw Error(fmt::format("this system does not let a program run code that it made itself (mprotect: {}); mode `reference` runs without",
+                            text_of(errno)));
+  __builtin___clear_cache(reinterpret_cast<char*>(data_), reinterpret_cast<char*>(data_ + size_));
+}
+
+// ---- threads ----
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t) && std::atomic<std::uint32_t>::is_always_lock_free);
+
+void wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void wake(std::atomic<std::uint32_t>& word, int sleepers) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, sleepers, nullptr, nullptr, 0);
+}
+
+int current_processor() noexcept { return sched_getcpu(); }
+
+void yield_processor() noexcept { sched_yield(); }
+
+bool start_thread(const char* name, void (*body)(void*), void* argument) noexcept {
+  struct Start {
+    void (*body)(void*);
+    void* argument;
+    char name[16];
+  };
+  auto* const start = new (std::nothrow) Start{body, argument, {}};
+  if (!start) return false;
+  std::snprintf(start->name, sizeof start->name, "%s", name);
+
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, std::size_t{8} << 20);  // musl's default would be 128 KiB; LLVM recurses deeply
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its creator's mask
+  pthread_t thread;
+  const auto entry = [](void* raw) -> void* {
+    const Start copy = *static_cast<Start*>(raw);
+    delete static_cast<Start*>(raw);
+    pthread_setname_np(pthread_self(), copy.name);
+    copy.body(copy.argument);
+    return nullptr;
+  };
+  const bool started = pthread_create(&thread, &attributes, entry, start) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (!started) delete start;
+  return started;
+}
+
+void set_idle_priority() noexcept {
+  sched_param parameters{};
+  sched_setscheduler(0, SCHED_IDLE, &parameters);  // of the calling thread, in spite of the man page's word "process"
+}
+
+void at_fork(void (*prepare)(), void (*parent)(), void (*child)()) { pthread_atfork(prepare, parent, child); }
+
+std::int64_t nanoseconds() noexcept {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// ---- floating-point control ----
+
+#if defined(__x86_64__)
+
+// The low six bits are sticky flags of what happened so far, no setting.
+std::uint64_t floating_point_control() noexcept { return __builtin_ia32_stmxcsr() & ~0x3fu; }
+void set_floating_point_control(std::uint64_t control) noexcept { __builtin_ia32_ldmxcsr(static_cast<unsigned>(control)); }
+std::uint64_t default_floating_point_control() noexcept { return 0x1f80; }
+
+#else
+
+std::uint64_t floating_point_control() noexcept {
+  std::uint64_t control;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  return control;
+}
+void set_floating_point_control(std::uint64_t control) noexcept { asm volatile("msr fpcr, %0" ::"r"(control)); }
+std::uint64_t default_floating_point_control() noexcept { return 0; }
+
+#endif
+
+// ---- files ----
+
+namespace {
+
+/// Reads until `size` bytes are there or the file ends; the number read, or -1.
+ssize_t read_fully(int descriptor, std::byte* out, std::size_t size) {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t count = ::read(descriptor, out + done, std::min<std::size_t>(size - done, 1 << 30));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return -1;
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return static_cast<ssize_t>(done);
+}
+
+/// Zero, or the errno of the failure.
+int write_fully(int descriptor, const std::byte* bytes, std::size_t size) {
+  while (size > 0) {
+    const ssize_t count = ::write(descriptor, bytes, std::min<std::size_t>(size, 1 << 30));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno;
+    bytes += count;
+    size -= static_cast<std::size_t>(count);
+  }
+  return 0;
+}
+
+struct Descriptor {
+  int value = -1;
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+};
+
+/// A new file in `folder` that nobody else has: O_EXCL, so a planted link is never followed. -1 with errno on failure.
+int create_temporary(const std::string& folder, mode_t mode, std::string& name) {
+  static std::atomic<unsigned> counter{0};
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const auto stamp = static_cast<unsigned long>(nanoseconds());
+    name = fmt::format("{}/.onepass-{}-{}-{:x}.tmp", folder, getpid(), counter.fetch_add(1), stamp);
+    const int descriptor = ::open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
+    if (descriptor >= 0 || errno != EEXIST) return descriptor;
+  }
+  return -1;
+}
+
+bool is_regular(const std::string& path) {
+  struct stat status;
+  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+FileBytes FileBytes::open(const char* what, const std::string& path) {
+  const auto fail = [&](const std::string& why) { throw IoError(fmt::format("{}: {}: {}", what, path, why)); };
+  if (path.find('\0') != std::string::npos) fail("a path cannot contain a zero byte");
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // not to hang on a pipe that nobody writes
+  if (file.value < 0) fail("cannot be opened: " + text_of(errno));
+  struct stat status;
+  if (fstat(file.value, &status) != 0) fail("cannot be read: " + text_of(errno));
+  if (!S_ISREG(status.st_mode)) fail(S_ISDIR(status.st_mode) ? "is a folder, not a file" : "is not a regular file");
+
+  FileBytes result;
+  result.size_ = static_cast<std::size_t>(status.st_size);
+  // Below this, reading is cheaper than the page faults of a mapping.
+  constexpr std::size_t kMapFrom = 256 << 10;
+  if (result.size_ >= kMapFrom) {
+    void* const mapping = mmap(nullptr, result.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.value, 0);
+    if (mapping != MAP_FAILED) {
+      result.data_ = static_cast<std::byte*>(mapping);
+      result.owner_ = std::shared_ptr<void>(mapping, [size = result.size_](void* memory) { unmap_memory(memory, size); });
+      result.mapped_ = true;
+      return result;
+    }
+  }
+  constexpr std::align_val_t kAlignment{64};
+  void* const memory = ::operator new(std::max<std::size_t>(result.size_, 1), kAlignment, std::nothrow);
+  if (!memory) throw Error(fmt::format("out of memory: {} needs {} bytes to read {}", what, result.size_, path));
+  result.owner_ = std::shared_ptr<void>(memory, [](void* owned) { ::operator delete(owned, kAlignment); });
+  result.data_ = static_cast<std::byte*>(memory);
+  const ssize_t count = read_fully(file.value, result.data_, result.size_);
+  if (count < 0) fail("cannot be read: " + text_of(errno));
+  result.size_ = static_cast<std::size_t>(count);  // shorter if someone truncated it meanwhile: the reader's checks find it
+  return result;
+}
+
+std::optional<std::string> read_file(const std::string& path) {
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.value < 0) return std::nullopt;
+  struct stat status;
+  if (fstat(file.value, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  std::string text;
+  // Files of /proc and /sys say size 0 or one page: read until the end.
+  char buffer[4096];
+  text.reserve(static_cast<std::size_t>(status.st_size));
+  for (;;) {
+    const ssize_t count = ::read(file.value, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return std::nullopt;
+    if (count == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(count));
+  }
+}
+
+void AtomicFile::fail(const char* doing, int error) { throw IoError(fmt::format("{}: {}: {}: {}", what_, path_, doing, text_of(error))); }
+
+AtomicFile::AtomicFile(const char* what, std::string path) : what_(what), path_(std::move(path)), target_(path_) {
+  if (path_.empty()) throw IoError(fmt::format("{}: the file name is empty", what_));
+  if (path_.find('\0') != std::string::npos) throw IoError(fmt::format("{}: a file name cannot contain a zero byte", what_));
+  mode_t mode = 0666;
+  bool exists = false;
+  struct stat status;
+  if (::stat(path_.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) fail("cannot be written", EISDIR);
+    if (access(path_.c_str(), W_OK) != 0) fail("cannot be written", errno);
+    if (!S_ISREG(status.st_mode)) {
+      descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+      if (descriptor_ < 0) fail("cannot be written", errno);
+      return;
+    }
+    if (char* const resolved = realpath(path_.c_str(), nullptr)) {
+      target_ = resolved;
+      std::free(resolved);
+    }
+    exists = true;
+    mode = status.st_mode & 0777;
+  }
+  descriptor_ = create_temporary(folder_of(target_), exists ? 0600 : mode, temporary_);
+  if (descriptor_ < 0) {
+    temporary_.clear();
+    fail("cannot be written", errno);
+  }
+  if (exists) (void)fchmod(descriptor_, mode);  // best effort: some file systems know no permissions
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : what_(other.what_),
+      path_(std::move(other.path_)),
+      target_(std::move(other.target_)),
+      temporary_(std::move(other.temporary_)),
+      backup_(std::move(other.backup_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {
+  other.temporary_.clear();  // a moved-from string may keep its text
+  other.backup_.clear();
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!backup_.empty()) ::unlink(backup_.c_str());
+}
+
+void AtomicFile::write(const void* bytes, std::size_t size) {
+  if (const int error = write_fully(descriptor_, static_cast<const std::byte*>(bytes), size)) fail("cannot be written", error);
+}
+
+void AtomicFile::finish() {
+  if (descriptor_ < 0) return;
+  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("cannot be written", errno);
+}
+
+void AtomicFile::rename_into_place() {
+  if (temporary_.empty()) return;
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot be put in its place", errno);
+  temporary_.clear();
+}
+
+void AtomicFile::commit() {
+  finish();
+  rename_into_place();
+}
+
+void AtomicFile::commit_all(std::span<AtomicFile> files) {
+  for (AtomicFile& file : files) file.finish();
+  for (std::size_t i = 0; i < files.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (!files[i].temporary_.empty() && !files[j].temporary_.empty() && files[i].target_ == files[j].target_)
+        throw IoError(fmt::format("{}: {}: two outputs have this file name; give each its own", files[i].what_, files[i].path_));
+  // A second name for what is there now. Without hard links on that file system there is no way back, which only matters if a rename fails.
+  if (files.size() > 1)
+    for (AtomicFile& file : files) {
+      if (file.temporary_.empty()) continue;
+      std::string name = file.temporary_ + ".old";
+      if (::link(file.target_.c_str(), name.c_str()) == 0) file.backup_ = std::move(name);
+    }
+  std::size_t done = 0;
+  try {
+    for (; done < files.size(); ++done) files[done].rename_into_place();
+  } catch (...) {
+    for (std::size_t i = 0; i < done; ++i) {
+      AtomicFile& file = files[i];
+      if (!file.backup_.empty() && ::rename(file.backup_.c_str(), file.target_.c_str()) == 0) file.backup_.clear();
+      else if (file.backup_.empty() && is_regular(file.target_)) ::unlink(file.target_.c_str());
+    }
+    throw;
+  }
+}
+
+bool write_file(const std::string& path, std::span<const std::byte> bytes, bool private_file) noexcept {
+  try {
+    std::string temporary;
+    Descriptor file{create_temporary(folder_of(path), private_file ? 0600 : 0666, temporary)};
+    if (file.value < 0) return false;
+    bool good = write_fully(file.value, bytes.data(), bytes.size()) == 0;
+    good = ::close(std::exchange(file.value, -1)) == 0 && good;
+    good = good && ::rename(temporary.c_str(), path.c_str()) == 0;
+    if (!good) ::unlink(temporary.c_str());
+    return good;
+  } catch (...) {  // no memory for a name
+    return false;
+  }
+}
+
+// ---- the process ----
+
+std::optional<std::string> environment(const char* name) {
+  const char* const value = std::getenv(name);
+  if (!value || !*value) return std::nullopt;
+  return std::string(value);
+}
+
+std::string library_folder() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<const void*>(&library_folder), &info) == 0 || !info.dli_fname) return {};
+  // For the program itself the name is what it was started with, perhaps relative to a folder left since.
+  std::string path = info.dli_fname;
+  if (path.empty() || path[0] != '/') {
+    char buffer[PATH_MAX];
+    const ssize_t count = ::readlink("/proc/self/exe", buffer, sizeof buffer);
+    if (count <= 0 || count == static_cast<ssize_t>(sizeof buffer)) return {};
+    path.assign(buffer, static_cast<std::size_t>(count));
+  }
+  return folder_of(path);
+}
+
+void* open_library(const std::string& path, std::string* error) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!library && error) {
+    const char* const text = dlerror();
+    *error = text ? text : "unknown error";
+  }
+  return library;
+}
+
+void* find_symbol(void* library, const char* name) { return library ? dlsym(library, name) : nullptr; }
+
+}  // namespace onepass::os

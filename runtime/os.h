@@ -1,0 +1,196 @@
+// Everything that asks the operating system: pages, processors, caches, sleeping and waking, files, dynamic libraries, clocks,
+// floating-point control. Linux on x86-64 and AArch64; another system is another os.cpp. Called by runtime/ and tools/ alone.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace onepass::os {
+
+// ---- the machine ----
+
+std::size_t page_size();
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+/// Processors that this process may use: its affinity mask, and a container's processor quota if that is smaller. At least 1.
+int usable_cores();
+
+/// Bytes of memory that this process may use: the machine's, or its container's limit if that is smaller.
+std::size_t memory_bytes();
+
+/// Data cache sizes of one core in bytes (the third level is shared); what the system does not tell is a common size.
+struct CacheSizes {
+  std::size_t l1 = 32 << 10;
+  std::size_t l2 = 512 << 10;
+  std::size_t l3 = 8 << 20;
+};
+const CacheSizes& cache_sizes();
+
+// ---- memory ----
+
+/// `bytes` of zeroed, private memory whose address is a multiple of `alignment` (a power of two), or null. Mappings aligned to huge
+/// pages ask for them.
+void* map_memory(std::size_t bytes, std::size_t alignment) noexcept;
+void unmap_memory(void* memory, std::size_t bytes) noexcept;
+
+/// Memory for machine code. Writable until `finalize`, executable and read-only afterwards, never both.
+class ExecutableMemory {
+ public:
+  ExecutableMemory() = default;
+  /// Throws Error when the system has no memory.
+  static ExecutableMemory allocate(std::size_t bytes);
+  ExecutableMemory(ExecutableMemory&& other) noexcept { swap(other); }
+  ExecutableMemory& operator=(ExecutableMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~ExecutableMemory();
+
+  /// Makes the code executable. Throws Error where the system forbids that (some hardened ones do).
+  void finalize();
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  void swap(ExecutableMemory& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// ---- threads ----
+
+/// Sleeps until `wake` is called on `word`, unless `word` is no longer `expected`. May return early.
+void wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) noexcept;
+void wake(std::atomic<std::uint32_t>& word, int sleepers) noexcept;
+
+/// Tells the processor that this is a spin loop.
+inline void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // `yield` is a no-op on the common cores and would make the loop hot
+#endif
+}
+
+/// The number of the processor that runs the calling thread now.
+int current_processor() noexcept;
+
+/// Gives the processor to another thread that waits for it.
+void yield_processor() noexcept;
+
+/// Starts a detached thread that blocks all signals, so that the host's handlers never run on it. False when the system refuses.
+bool start_thread(const char* name, void (*body)(void*), void* argument) noexcept;
+
+/// Lowers the calling thread to idle priority: it runs where nothing else wants to (compile threads).
+void set_idle_priority() noexcept;
+
+/// What to call around fork: in the parent before and after, in the child after. Any may be null.
+void at_fork(void (*prepare)(), void (*parent)(), void (*child)());
+
+/// Nanoseconds of a clock that never goes back.
+std::int64_t nanoseconds() noexcept;
+
+// ---- floating-point control ----
+
+/// The calling thread's control register: MXCSR without its sticky flags on x86-64, FPCR on AArch64.
+std::uint64_t floating_point_control() noexcept;
+void set_floating_point_control(std::uint64_t control) noexcept;
+/// Round to nearest, all exceptions masked, subnormals kept.
+std::uint64_t default_floating_point_control() noexcept;
+
+/// Runs its scope under default floating-point control and puts the host's back.
+class DefaultFloatingPoint {
+ public:
+  DefaultFloatingPoint() noexcept : saved_(floating_point_control()), changed_(saved_ != default_floating_point_control()) {
+    if (changed_) set_floating_point_control(default_floating_point_control());
+  }
+  ~DefaultFloatingPoint() {
+    if (changed_) set_floating_point_control(saved_);
+  }
+  DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
+  DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
+
+ private:
+  std::uint64_t saved_;
+  bool changed_;
+};
+
+// ---- files ----
+
+/// A file's bytes in memory: mapped copy-on-write where that pays (writing to them never reaches the file), read otherwise.
+/// While a mapped file is in use nobody may shorten it.
+class FileBytes {
+ public:
+  /// Throws IoError, its sentence beginning with `what` and the path, when it is not a regular file that can be read.
+  static FileBytes open(const char* what, const std::string& path);
+  std::span<std::byte> bytes() const { return {data_, size_}; }
+  bool is_mapped() const { return mapped_; }
+  const std::shared_ptr<void>& owner() const { return owner_; }  ///< keeps the bytes alive
+
+ private:
+  std::shared_ptr<void> owner_;
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  bool mapped_ = false;
+};
+
+/// The file's bytes as text, or nothing when it cannot be read. For small files: cache entries, sysfs.
+std::optional<std::string> read_file(const std::string& path);
+
+/// A file that appears whole or not at all: written under a temporary name in the target's folder, renamed by `commit`, deleted by
+/// the destructor otherwise. A symbolic link's target is replaced, not the link; an existing file keeps its permissions. A device or
+/// pipe (`/dev/null`) cannot be renamed onto: it is opened here and gets the bytes as they are written.
+class AtomicFile {
+ public:
+  /// Throws IoError, its sentence beginning with `what` and the path, as do the functions below.
+  AtomicFile(const char* what, std::string path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  void write(const void* bytes, std::size_t size);
+  /// Closes the temporary file, so that a full disk is noticed before anything is renamed.
+  void finish();
+  void commit();
+  const std::string& path() const { return path_; }
+
+  /// Renames all or, should one fail, none: what was renamed before is put back.
+  static void commit_all(std::span<AtomicFile> files);
+
+ private:
+  [[noreturn]] void fail(const char* doing, int error);
+  void rename_into_place();
+
+  const char* what_;
+  std::string path_;       // as the caller named it, for messages
+  std::string target_;     // with symbolic links followed
+  std::string temporary_;  // empty for a device, and after the rename
+  std::string backup_;     // what stood at the target, while `commit_all` may still have to put it back
+  int descriptor_ = -1;
+};
+
+/// Writes a small file as AtomicFile does; false instead of an exception. `private_file`: readable by the user alone.
+bool write_file(const std::string& path, std::span<const std::byte> bytes, bool private_file = false) noexcept;
+
+// ---- the process ----
+
+/// The environment variable's value, or nothing when it is unset or empty.
+std::optional<std::string> environment(const char* name);
+
+/// The folder of the library or program that contains onepass, without a trailing slash; empty when the system does not know.
+std::string library_folder();
+
+/// A dynamic library and its symbols. Never closed: kernels and threads may still run in it.
+void* open_library(const std::string& path, std::string* error = nullptr);
+void* find_symbol(void* library, const char* name);
+
+}  // namespace onepass::os

@@ -1,0 +1,642 @@
+// Program: see program.h. A warm call finds its plan among those that the thread used last (no lock), fills in the pointers and runs.
+// A call with another signature looks in the program's table; a new signature is recorded, planned and compiled.
+#include "runtime/program.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "ir/reference.h"
+#include "onepass/error.h"
+#include "runtime/memory.h"
+#include "runtime/os.h"
+#include "runtime/signature.h"
+#include "runtime/threads.h"
+
+namespace onepass::runtime {
+
+using compiler::Literal;
+using compiler::Recorder;
+using compiler::shape_text;
+using compiler::Target;
+using compiler::type_text;
+using compiler::Value;
+using ir::Graph;
+using ir::NodeId;
+
+using PlanPointer = std::shared_ptr<const LaunchPlan>;
+
+namespace {
+
+constexpr std::size_t kMostPlans = 1024, kMostPlanNodes = std::size_t{4} << 20;  // of one program
+
+// ------------------------------------------------------------------------------------------------ what a thread remembers
+
+// The plans that a thread used last, four for each of four programs, without any lock. They live until others take their place.
+struct ThreadState {
+  struct Recent {
+    std::uint64_t program = 0;
+    PlanPointer plan;
+  };
+  static constexpr std::size_t kWays = 4;
+  std::array<Recent, 4 * kWays> recent;
+  PlanPointer last;  // for last_optimized_graph
+  int depth = 0;     // of calls within calls on this thread: the inner ones leave `recent` and `last` alone
+
+  Recent* set_of(std::uint64_t program) { return &recent[(program & 3) * kWays]; }
+};
+
+ThreadState& thread_state() {
+  thread_local ThreadState state;
+  return state;
+}
+
+std::atomic<std::uint64_t> next_id{1};  // of programs and plans
+
+// ------------------------------------------------------------------------------------------------ machines
+
+bool can_compile() {
+  const Target& host = Target::host();
+  return !host.triple.starts_with("x86_64") || host.vector_bytes >= 32;
+}
+
+Target target_for(const Options& options) {
+  const Target& host = Target::host();
+  if (options.vector_bytes == 0) return host;
+  if (options.vector_bytes > host.vector_bytes && host.triple.starts_with("x86_64"))
+    throw ValueError(
+        fmt::format("vector_bytes: this processor's registers have {} bytes, not {}", host.vector_bytes, options.vector_bytes));
+  return host.with_vector_bytes(options.vector_bytes);
+}
+
+// ------------------------------------------------------------------------------------------------ recordings
+
+// Do two recordings differ in nothing but the values of their slots?
+bool same_structure(const Graph& a, const Graph& b) {
+  if (a.size() != b.size() || a.outputs != b.outputs || a.output_names != b.output_names || a.slots.size() != b.slots.size() ||
+      a.inputs.size() != b.inputs.size())
+    return false;
+  for (std::size_t i = 0; i < a.slots.size(); ++i)
+    if (a.slots[i].dtype != b.slots[i].dtype) return false;
+  for (NodeId id = 0; id < a.size(); ++id) {
+    const ir::Node x = a[id], y = b[id];
+    if (x.op != y.op || x.dtype != y.dtype || x.bits != y.bits || !std::ranges::equal(a.list(x.shape), b.list(y.shape)) ||
+        !std::ranges::equal(a.list(x.operands), b.list(y.operands)) || !std::ranges::equal(a.list(x.attributes), b.list(y.attributes)))
+      return false;
+  }
+  return true;
+}
+
+void check_same_recording(const Graph& first, const Graph& second) {
+  if (!same_structure(first, second))
+    throw Error(
+        "check_recording: the function recorded something else when it was run a second time on the same arguments; it must depend on "
+        "nothing but "
+        "their types and shapes.");
+  for (std::size_t i = 0; i < first.slots.size(); ++i)
+    if (first.slots[i].bits != second.slots[i].bits)
+      throw Error(fmt::format(
+          "check_recording: a number in the function was {} when it was recorded and {} when it was recorded again; pass what changes as "
+          "an argument.",
+          ir::double_of(first.slots[i].dtype, first.slots[i].bits), ir::double_of(second.slots[i].dtype, second.slots[i].bits)));
+}
+
+std::string type_of(const Array& a) { return type_text(a.dtype(), a.shape()); }
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes >= 10'000'000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+  if (bytes >= 10'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{} bytes", bytes);
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ the table of plans
+
+struct Program::State {
+  const std::uint64_t id = next_id.fetch_add(1, std::memory_order_relaxed);
+  std::recursive_mutex recording;  // the function need not be safe to run twice at once; it may call itself on other arguments
+  Target target;
+  bool interpret = false;
+
+  mutable std::mutex mutex;      // of everything below but the atomics
+  std::list<PlanPointer> order;  // most recently used first
+  std::unordered_multimap<std::uint64_t, std::list<PlanPointer>::iterator> by_hash;
+  std::unordered_map<std::uint64_t, PlanPointer> by_family;  // the latest plan of a signature without its numbers' values
+  std::size_t cost = 0;
+  std::vector<PlanPointer> evicted;         // out of the table, but a thread still has them
+  Stats totals;                             // but what the plans count themselves
+  std::unordered_set<std::size_t> kernels;  // hashes of the kernels' keys
+  std::list<std::vector<std::string>> names;
+  std::atomic<std::uint64_t> last{0};  // id of the plan that ran last
+  std::atomic<std::int64_t> temporary_bytes{0};
+
+  PlanPointer find(const CallSite& site, std::uint64_t hash) {
+    const std::lock_guard lock(mutex);
+    const auto [begin, end] = by_hash.equal_range(hash);
+    for (auto it = begin; it != end; ++it) {
+      if (!matches(site, (*it->second)->key)) continue;
+      order.splice(order.begin(), order, it->second);
+      return *it->second;
+    }
+    return nullptr;
+  }
+
+  PlanPointer of_family(std::uint64_t family) {
+    const std::lock_guard lock(mutex);
+    const auto it = by_family.find(family);
+    return it == by_family.end() ? nullptr : it->second;
+  }
+
+  // The plan, or the one that another thread made of the same signature meanwhile.
+  PlanPointer insert(PlanPointer plan) {
+    const std::lock_guard lock(mutex);
+    const auto [begin, end] = by_hash.equal_range(plan->hash);
+    for (auto it = begin; it != end; ++it)
+      if ((*it->second)->key == plan->key) return *it->second;
+    order.push_front(plan);
+    by_hash.emplace(plan->hash, order.begin());
+    by_family[plan->family] = plan;
+    cost += plan->cost();
+    while (order.size() > 1 && (order.size() > kMostPlans || cost > kMostPlanNodes)) evict();
+    return plan;
+  }
+
+  void evict() {
+    const auto victim = std::prev(order.end());
+    const auto [begin, end] = by_hash.equal_range((*victim)->hash);
+    for (auto it = begin; it != end; ++it)
+      if (it->second == victim) {
+        by_hash.erase(it);
+        break;
+      }
+    if (const auto it = by_family.find((*victim)->family); it != by_family.end() && it->second == *victim) by_family.erase(it);
+    cost -= (*victim)->cost();
+    evicted.push_back(std::move(*victim));
+    order.erase(victim);
+    if (evicted.size() > 64) fold();
+  }
+
+  // The counts of plans that nobody can run any more join the totals.
+  void fold() {
+    std::erase_if(evicted, [&](const PlanPointer& plan) {
+      if (plan.use_count() != 1) return false;
+      add(totals, *plan);
+      return true;
+    });
+  }
+
+  static void add(Stats& to, const LaunchPlan& plan) {
+    const std::int64_t runs = plan.runs.load(std::memory_order_relaxed);
+    to.calls += runs;
+    to.launches += runs * static_cast<std::int64_t>(plan.launches.size());
+    to.bytes_read += runs * plan.bytes_read;
+    to.bytes_written += runs * plan.bytes_written;
+    to.bytes_allocated += runs * plan.bytes_allocated;
+  }
+
+  Stats stats() const {
+    const std::lock_guard lock(mutex);
+    Stats s = totals;
+    for (const PlanPointer& plan : order) add(s, *plan);
+    for (const PlanPointer& plan : evicted) add(s, *plan);
+    s.kernels = static_cast<std::int64_t>(kernels.size());
+    s.bytes_allocated += temporary_bytes.load(std::memory_order_relaxed);
+    return s;
+  }
+
+  PlanPointer last_plan() const {
+    const std::uint64_t wanted = last.load(std::memory_order_relaxed);
+    const std::lock_guard lock(mutex);
+    for (const PlanPointer& plan : order)
+      if (plan->id == wanted) return plan;
+    for (const PlanPointer& plan : evicted)
+      if (plan->id == wanted) return plan;
+    return nullptr;
+  }
+};
+
+Program::Program(Record record, std::vector<std::string> argument_names, Options options)
+    : record_(std::move(record)), names_(std::move(argument_names)), options_(options), state_(std::make_unique<State>()) {
+  if (options_.mode == Mode::specialized) throw UnsupportedError("mode specialized is not in this version; use generic, or adaptive");
+  if (options_.threads < 0 || options_.threads > threads::kMaxThreads)
+    throw ValueError(fmt::format("threads: {} is not between 0 (the default) and {}", options_.threads, threads::kMaxThreads));
+  state_->target = target_for(options_);
+  state_->interpret = options_.mode == Mode::reference || (options_.mode == Mode::adaptive && !can_compile());
+  if (!state_->interpret && !can_compile())
+    throw UnsupportedError("this processor lacks AVX2 or FMA, which compiled kernels need; use mode reference");
+}
+
+Program::~Program() = default;
+
+// ------------------------------------------------------------------------------------------------ making plans
+
+namespace {
+
+// One recording of the function: a Value for each argument, arrays being inputs.
+Graph record_once(const Program::Record& function, const std::vector<std::string>& names, std::span<const Argument> arguments,
+                  std::span<const ArrayPlan> inputs) {
+  Recorder recorder;
+  std::vector<Value> values;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].array) {
+      const ArrayPlan& input = inputs[next++];
+      values.push_back(recorder.input(i < names.size() ? names[i] : fmt::format("x{}", i), input.dtype, input.shape));
+    } else {
+      const Literal& n = arguments[i].number;
+      values.push_back(recorder.brought(n.kind == Literal::Kind::Float ? recorder.literal(n.real)
+                                        : n.kind == Literal::Kind::Int ? recorder.literal(n.integer)
+                                                                       : recorder.literal(n.integer != 0)));
+    }
+  }
+  function(recorder, values);
+  if (recorder.graph.inputs.size() != inputs.size())
+    throw UnsupportedError("arrays that a recorded function captures are not supported in this version; pass them as arguments");
+  return std::move(recorder.graph);
+}
+
+}  // namespace
+
+struct ProgramAccess {
+  static Graph record(const Program& program, Program::State& state, std::span<const Argument> arguments,
+                      std::span<const ArrayPlan> inputs) {
+    const std::lock_guard lock(state.recording);
+    Graph graph = record_once(program.record_, program.names_, arguments, inputs);
+    if (program.options_.check_recording) check_same_recording(graph, record_once(program.record_, program.names_, arguments, inputs));
+    return graph;
+  }
+
+  static void fill_inputs(const Program& program, std::span<const Argument> arguments, PlanData& plan) {
+    const std::vector<std::string>& names = program.names_;
+    if (!names.empty() && arguments.size() != names.size()) {
+      std::string list;
+      for (const std::string& n : names) list += (list.empty() ? "" : ", ") + n;
+      throw Error(
+          fmt::format("the function takes {} argument{} ({}), not {}", names.size(), names.size() == 1 ? "" : "s", list, arguments.size()));
+    }
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const Array* const a = arguments[i].array;
+      if (!a) continue;
+      if (!a->has_memory())
+        throw ValueError(
+            fmt::format("argument {} is an empty Array: it has no memory", i < names.size() ? names[i] : fmt::format("x{}", i)));
+      plan.inputs.push_back(array_plan(a->dtype(), a->shape(), a->strides()));
+      plan.argument_of.push_back(static_cast<std::uint32_t>(i));
+    }
+  }
+
+  // The results that are wanted, checked against the arrays they go to.
+  static void fill_outputs(const CallSite& site, Graph& graph, PlanData& plan) {
+    plan.output_names = graph.output_names;
+    const std::size_t results = graph.outputs.size();
+    if (site.into && site.targets.size() != results)
+      throw Error(fmt::format("the function has {} result{}, and {} target{} given", results, results == 1 ? "" : "s", site.targets.size(),
+                              site.targets.size() == 1 ? " was" : "s were"));
+    std::vector<NodeId> wanted;
+    std::vector<std::string> wanted_names;
+    for (std::size_t k = 0; k < results; ++k) {
+      const NodeId id = graph.outputs[k];
+      const Array* const target = site.into ? site.targets[k] : nullptr;
+      if (site.into && !target) continue;  // discarded: not computed
+      std::span<const std::int64_t> strides;
+      if (target) {
+        const std::string& name = graph.output_names[k];
+        const std::string type = type_text(graph[id].dtype, graph.shape(id));
+        if (!target->has_memory()) throw ValueError(fmt::format("target {} is an empty Array; the result is {}", name, type));
+        if (target->dtype() != graph[id].dtype)
+          throw DTypeError(
+              fmt::format("target {} is {}, but the result is {}; a target has exactly the result's type", name, type_of(*target), type));
+        if (!std::ranges::equal(target->shape(), graph.shape(id)))
+          throw ShapeError(
+              fmt::format("target {} is {}, but the result is {}; a target has exactly the result's shape", name, type_of(*target), type));
+        if (target->is_read_only()) throw ValueError(fmt::format("target {} {} is read-only", name, type));
+        strides = target->strides();
+      }
+      plan.outputs.push_back(array_plan(graph[id].dtype, graph.shape(id), strides));
+      plan.target_of.push_back(static_cast<std::uint32_t>(k));
+      wanted.push_back(id);
+      wanted_names.push_back(graph.output_names[k]);
+    }
+    plan.targets = plan.outputs;
+    graph.outputs = std::move(wanted);
+    graph.output_names = std::move(wanted_names);
+  }
+
+  static LaunchOptions launch_options(const Program& program, const CallSite& site) {
+    LaunchOptions options;
+    options.unfused = program.options_.mode == Mode::unfused;
+    options.threads = site.threads;
+    options.aligned_stores = std::ranges::all_of(site.targets, [](const Array* t) { return !t || is_aligned(*t); });
+    return options;
+  }
+
+  static PlanPointer build(const Program& program, Program::State& state, const CallSite& site, Signature signature) {
+    auto plan = std::make_shared<LaunchPlan>();
+    fill_inputs(program, site.arguments, *plan);
+    Graph graph = record(program, state, site.arguments, plan->inputs);
+    {
+      const std::lock_guard lock(state.mutex);
+      ++state.totals.recordings;
+    }
+    fill_outputs(site, graph, *plan);
+    for (const ir::Slot& slot : graph.slots) plan->slot_bits.push_back(slot.bits);
+
+    // A call that differs in its numbers alone usually records the same graph: then nothing is planned again.
+    const bool numbers = std::ranges::any_of(site.arguments, [](const Argument& a) { return !a.array; });
+    const PlanPointer relative = numbers ? state.of_family(signature.family) : nullptr;
+    if (relative && same_structure(relative->report->recorded, graph) && relative->argument_of == plan->argument_of) {
+      std::vector<std::uint64_t> slot_bits = std::move(plan->slot_bits);
+      static_cast<PlanData&>(*plan) = *relative;
+      plan->slot_bits = std::move(slot_bits);
+      for (Launch& launch : plan->launches)
+        for (const Launch::SlotWord& s : launch.slots) launch.words[s.word] = static_cast<std::int64_t>(plan->slot_bits[s.slot]);
+    } else {
+      auto report = std::make_shared<PlanReport>();
+      report->recorded = std::move(graph);
+      int compiled = 0;
+      if (state.interpret) {
+        plan->interpret = true;
+        report->optimised = ir::prune(report->recorded);
+      } else {
+        make_launches(*plan, *report, state.target, launch_options(program, site));
+        compiled = attach_kernels(*plan, *report, state.target, site.threads);
+      }
+      finish(*plan, site.into);
+      const std::lock_guard lock(state.mutex);
+      state.totals.compiles += compiled;
+      state.totals.cache_hits += static_cast<std::int64_t>(report->kernels.size()) - compiled;
+      for (const KernelReport& kernel : report->kernels)
+        if (state.kernels.size() < 65'536) state.kernels.insert(std::hash<std::string>()(kernel.key));
+      plan->report = std::move(report);
+    }
+    plan->id = next_id.fetch_add(1, std::memory_order_relaxed);
+    plan->key = std::move(signature.key);
+    plan->hash = signature.hash;
+    plan->family = signature.family;
+    return state.insert(std::move(plan));
+  }
+
+  static void finish(PlanData& plan, bool into) {
+    for (std::size_t k = 0; k < plan.outputs.size(); ++k) plan.redirected.push_back(plan.outputs[k].strides != plan.targets[k].strides);
+    plan.bytes_allocated = plan.workspace_bytes;
+    if (!into)
+      for (const ArrayPlan& o : plan.outputs) plan.bytes_allocated += o.high - o.low;
+  }
+
+  static PlanPointer find_or_build(const Program& program, Program::State& state, const CallSite& site) {
+    Signature signature = signature_of(site);
+    if (PlanPointer plan = state.find(site, signature.hash)) return plan;
+    return build(program, state, site, std::move(signature));
+  }
+};
+
+// ------------------------------------------------------------------------------------------------ calls
+
+namespace {
+
+// A row of pointers, on the stack where it is short.
+class Pointers {
+ public:
+  explicit Pointers(std::size_t count) {
+    if (count > kInline) {
+      heap_.resize(count);
+      data_ = heap_.data();
+    }
+  }
+  std::byte** data() { return data_; }
+  std::byte*& operator[](std::size_t i) { return data_[i]; }
+
+ private:
+  static constexpr std::size_t kInline = 48;
+  std::byte* inline_[kInline];
+  std::vector<std::byte*> heap_;
+  std::byte** data_ = inline_;
+};
+
+// The plan of one call, held as long as it runs.
+class Call {
+ public:
+  Call(const Program& program, Program::State& state, const CallSite& site) : thread_(thread_state()) {
+    if (thread_.depth == 0) [[likely]] {
+      ThreadState::Recent* const set = thread_.set_of(state.id);
+      for (std::size_t i = 0; i < ThreadState::kWays; ++i) {
+        if (set[i].program != state.id || !matches(site, set[i].plan->key)) continue;
+        if (i > 0) std::swap(set[i], set[i - 1]), --i;  // those in use move to the front
+        plan_ = set[i].plan.get();
+        remember(state, set[i].plan);
+        ++thread_.depth;
+        return;
+      }
+      held_ = ProgramAccess::find_or_build(program, state, site);  // may call other programs
+      plan_ = held_.get();
+      std::move_backward(set, set + ThreadState::kWays - 1, set + ThreadState::kWays);
+      set[0] = {state.id, held_};
+      remember(state, held_);
+    } else {
+      held_ = ProgramAccess::find_or_build(program, state, site);
+      plan_ = held_.get();
+      state.last.store(plan_->id, std::memory_order_relaxed);
+    }
+    ++thread_.depth;
+  }
+  ~Call() { --thread_.depth; }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  const LaunchPlan& plan() const { return *plan_; }
+
+ private:
+  ThreadState& thread_;
+  const LaunchPlan* plan_ = nullptr;
+  PlanPointer held_;
+
+  void remember(Program::State& state, const PlanPointer& plan) {
+    if (thread_.last != plan) thread_.last = plan;
+    if (state.last.load(std::memory_order_relaxed) != plan->id) state.last.store(plan->id, std::memory_order_relaxed);
+  }
+};
+
+// Mode reference: `outputs` are the addresses of the results, laid out as the plan's targets.
+void interpret(const LaunchPlan& plan, std::span<const Argument> arguments, std::byte* const* outputs) {
+  std::vector<ir::ArrayView> views;
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+    const ArrayPlan& input = plan.inputs[i];
+    views.push_back({input.dtype, arguments[plan.argument_of[i]].array->data(), input.shape, input.strides});
+  }
+  std::vector<ir::Buffer> results;
+  {
+    const os::DefaultFloatingPoint control;
+    results = ir::evaluate(plan.report->optimised, views, plan.slot_bits);
+  }
+  for (std::size_t k = 0; k < results.size(); ++k) {
+    const ArrayPlan dense = array_plan(results[k].dtype, results[k].shape, {});
+    copy_array(plan.targets[k], outputs[k], dense, results[k].bytes.data());
+  }
+}
+
+struct Temporary {
+  std::size_t output;
+  memory::Buffer buffer;
+  std::byte* target;
+};
+
+bool overlap(const std::byte* a, const ArrayPlan& x, const std::byte* b, const ArrayPlan& y) {
+  const auto p = reinterpret_cast<std::uintptr_t>(a), q = reinterpret_cast<std::uintptr_t>(b);
+  const auto low = [](std::uintptr_t at, std::int64_t by) { return at + static_cast<std::uintptr_t>(by); };
+  return x.low != x.high && y.low != y.high && low(p, x.low) < low(q, y.high) && low(q, y.low) < low(p, x.high);
+}
+
+// Targets against each other: an error. Targets against arguments, or with strides that the kernels do not write: a temporary.
+void resolve_aliases(const LaunchPlan& plan, std::byte** bases, std::vector<Temporary>& temporaries) {
+  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
+  for (std::size_t k = 0; k < outputs; ++k)
+    for (std::size_t j = 0; j < k; ++j)
+      if (overlap(bases[inputs + k], plan.targets[k], bases[inputs + j], plan.targets[j])) [[unlikely]]
+        throw ValueError(fmt::format("targets {} and {} overlap; each result needs memory of its own", plan.output_names[plan.target_of[j]],
+                                     plan.output_names[plan.target_of[k]]));
+  if (plan.interpret) return;  // results are copied out when everything is computed
+  for (std::size_t k = 0; k < outputs; ++k) {
+    bool elsewhere = plan.redirected[k];
+    for (std::size_t i = 0; i < inputs && !elsewhere; ++i)
+      elsewhere = overlap(bases[inputs + k], plan.targets[k], bases[i], plan.inputs[i]) &&
+                  !(plan.in_place[k * inputs + i] && bases[i] == bases[inputs + k]);
+    if (!elsewhere) [[likely]]
+      continue;
+    const ArrayPlan& output = plan.outputs[k];
+    const std::int64_t before = (-output.low + 63) & ~std::int64_t{63};  // so that element (0, …, 0) is aligned
+    temporaries.push_back({k, memory::Buffer(static_cast<std::size_t>(before + output.high)), bases[inputs + k]});
+    bases[inputs + k] = static_cast<std::byte*>(temporaries.back().buffer.data()) + before;
+  }
+}
+
+}  // namespace
+
+void Program::call_into(std::span<const Argument> arguments, std::span<Array* const> targets) {
+  const Call call(*this, *state_, {arguments, targets, true, options_.threads ? options_.threads : threads::count()});
+  const LaunchPlan& plan = call.plan();
+  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
+  Pointers bases(inputs + outputs + 1);
+  for (std::size_t i = 0; i < inputs; ++i)
+    bases[i] = static_cast<std::byte*>(const_cast<void*>(arguments[plan.argument_of[i]].array->data()));
+  for (std::size_t k = 0; k < outputs; ++k) bases[inputs + k] = static_cast<std::byte*>(targets[plan.target_of[k]]->mutable_data());
+  std::vector<Temporary> temporaries;
+  resolve_aliases(plan, bases.data(), temporaries);
+  if (plan.interpret) interpret(plan, arguments, bases.data() + inputs);
+  else run(plan, bases.data());
+  for (const Temporary& t : temporaries) {
+    copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
+    state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
+  }
+  plan.runs.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::vector<Array> Program::call(std::span<const Argument> arguments) {
+  const Call call(*this, *state_, {arguments, {}, false, options_.threads ? options_.threads : threads::count()});
+  const LaunchPlan& plan = call.plan();
+  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
+  Pointers bases(inputs + outputs + 1);
+  std::vector<Array> results;
+  results.reserve(outputs);
+  for (std::size_t i = 0; i < inputs; ++i)
+    bases[i] = static_cast<std::byte*>(const_cast<void*>(arguments[plan.argument_of[i]].array->data()));
+  for (std::size_t k = 0; k < outputs; ++k) {
+    results.push_back(Array::empty(Extents(std::span<const std::int64_t>(plan.outputs[k].shape)), plan.outputs[k].dtype));
+    bases[inputs + k] = static_cast<std::byte*>(results.back().mutable_data());
+  }
+  if (plan.interpret) interpret(plan, arguments, bases.data() + inputs);
+  else run(plan, bases.data());
+  plan.runs.fetch_add(1, std::memory_order_relaxed);
+  return results;
+}
+
+// ------------------------------------------------------------------------------------------------ what can be seen
+
+PlanReport Program::report(std::span<const ArgumentType> types) {
+  PlanData plan;
+  std::vector<Argument> arguments(types.size());
+  const Array none;  // only its being an array counts
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    plan.inputs.push_back(array_plan(types[i].dtype, types[i].shape, types[i].strides));
+    plan.argument_of.push_back(static_cast<std::uint32_t>(i));
+    arguments[i].array = &none;
+  }
+  if (!names_.empty() && types.size() != names_.size())
+    throw Error(fmt::format("the function takes {} argument{}, and {} type{} given", names_.size(), names_.size() == 1 ? "" : "s",
+                            types.size(), types.size() == 1 ? " was" : "s were"));
+  PlanReport report;
+  report.recorded = ProgramAccess::record(*this, *state_, arguments, plan.inputs);
+  const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
+  ProgramAccess::fill_outputs(site, report.recorded, plan);
+  if (state_->interpret) report.optimised = ir::prune(report.recorded);
+  else make_launches(plan, report, state_->target, ProgramAccess::launch_options(*this, site));
+  return report;
+}
+
+std::shared_ptr<const PlanReport> Program::last_report() const {
+  const PlanPointer plan = state_->last_plan();
+  return plan ? plan->report : std::make_shared<const PlanReport>();
+}
+
+std::string Program::explain() const {
+  const PlanPointer plan = state_->last_plan();
+  if (!plan) return "no call yet\n";
+  const PlanReport& report = *plan->report;
+  const Graph& graph = report.optimised;
+  if (plan->interpret) return fmt::format("reference: {} nodes are interpreted one at a time; there are no kernels\n", graph.size());
+  std::string out = fmt::format("{} kernel{}, {} read, {} written{}\n", report.kernels.size(), report.kernels.size() == 1 ? "" : "s",
+                                bytes_text(plan->bytes_read), bytes_text(plan->bytes_written),
+                                plan->workspace_bytes ? fmt::format(", {} of intermediates", bytes_text(plan->workspace_bytes)) : "");
+  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
+    const KernelReport& kernel = report.kernels[k];
+    const compiler::Nest& nest = kernel.planned.nest;
+    const compiler::NestNumbers& numbers = kernel.planned.numbers;
+    static constexpr std::string_view kKinds[] = {"map", "reduction over rows", "reduction over lanes"};
+    out += fmt::format("kernel {}: {}, loops", k, kKinds[static_cast<int>(nest.kind)]);
+    for (std::uint32_t l = 0; l < nest.loops(); ++l)
+      out += fmt::format("{} {}{}", l ? " x" : "", numbers.extents[l], nest.reduced_mask() >> l & 1 ? " (reduced)" : "");
+    if (nest.sweeps > 1) out += fmt::format(", {} sweeps", nest.sweeps);
+    out += fmt::format(", reads {}, writes {}", bytes_text(kernel.scheduled.numbers.bytes_read),
+                       bytes_text(kernel.scheduled.numbers.bytes_written));
+    if (plan->launches[k].threads > 1) out += fmt::format(", up to {} threads", plan->launches[k].threads);
+    out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
+    for (const NodeId id : report.partition.groups[kernel.group].roots) {
+      std::string names;
+      for (std::size_t o = 0; o < graph.outputs.size(); ++o)
+        if (graph.outputs[o] == id) names += (names.empty() ? " as " : ", ") + graph.output_names[o];
+      out += fmt::format("  stores %{} {} {}{}: {}\n", id, ir::info(graph[id].op).text, type_text(graph[id].dtype, graph.shape(id)), names,
+                         compiler::text_of(report.partition.boundary[id]));
+    }
+  }
+  return out;
+}
+
+Stats Program::stats() const { return state_->stats(); }
+
+const std::vector<std::string>& Program::output_names(std::span<const Argument> arguments) {
+  PlanData plan;
+  ProgramAccess::fill_inputs(*this, arguments, plan);
+  const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
+  std::vector<std::string> names;
+  if (const PlanPointer known = state_->find(site, signature_of(site).hash)) names = known->output_names;  // usual: right after a call
+  else names = ProgramAccess::record(*this, *state_, arguments, plan.inputs).output_names;
+  const std::lock_guard lock(state_->mutex);
+  for (const std::vector<std::string>& known : state_->names)
+    if (known == names) return known;
+  return state_->names.emplace_back(std::move(names));
+}
+
+std::string last_optimized_graph() {
+  const PlanPointer plan = thread_state().last;
+  if (!plan) return {};
+  Graph graph = plan->report->optimised;
+  for (std::size_t i = 0; i < graph.slots.size() && i < plan->slot_bits.size(); ++i) graph.slots[i].bits = plan->slot_bits[i];
+  return ir::print(graph);
+}
+
+}  // namespace onepass::runtime

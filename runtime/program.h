@@ -1,0 +1,78 @@
+// Program: one compiled function without its C++ types. Records for each new signature, plans, compiles, caches and calls. The typed
+// `compile(f)` and `formula(text)` are thin layers over it; the command and the tests use it directly.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/fuse.h"
+#include "compiler/plan/plan.h"
+#include "compiler/plan/schedule.h"
+#include "compiler/record.h"
+#include "onepass/array.h"
+#include "onepass/options.h"
+#include "runtime/launch.h"
+
+namespace onepass::runtime {
+
+/// An argument of a call: an array, or a number without a strong type (a literal whose value the call brings).
+struct Argument {
+  const Array* array = nullptr;
+  compiler::Literal number;
+};
+
+/// The type of an argument before there is data: what `dump --shapes` gives.
+struct ArgumentType {
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;  // empty: contiguous
+};
+
+class Program {
+ public:
+  /// Records the function: gets one Value for each argument (names "x0", "x1" … or `names`), marks its results with Recorder::output.
+  using Record = std::function<void(compiler::Recorder&, std::span<const compiler::Value>)>;
+  struct State;  // program.cpp
+
+  Program(Record record, std::vector<std::string> argument_names, Options options);
+  ~Program();
+
+  /// Fresh results, in the order of the outputs.
+  std::vector<Array> call(std::span<const Argument> arguments);
+  /// Into arrays of exactly the results' shapes and types; null discards a result. Targets may overlap arguments, not each other.
+  void call_into(std::span<const Argument> arguments, std::span<Array* const> targets);
+
+  /// Plans without running; compiles nothing.
+  PlanReport report(std::span<const ArgumentType> types);
+  /// Of the last call in this process; an empty report before the first. Slots have the values of the plan's first recording.
+  std::shared_ptr<const PlanReport> last_report() const;
+  std::string explain() const;  // each kernel of the last call: what it stores, why it ends there
+  Stats stats() const;
+  /// Of all results of such a call; valid as long as the Program. Records where no such call was made before.
+  const std::vector<std::string>& output_names(std::span<const Argument> arguments);
+  const Options& options() const { return options_; }
+
+ private:
+  Record record_;
+  std::vector<std::string> names_;
+  Options options_;
+  std::unique_ptr<State> state_;
+  friend struct ProgramAccess;  // program.cpp
+};
+
+/// The optimised graph of this thread's last call, printed; empty before the first.
+std::string last_optimized_graph();
+
+/// The process's kernel cache: bounded by entries and bytes of machine code, least recently used first.
+struct KernelCacheStats {
+  std::int64_t entries = 0, bytes = 0, hits = 0, misses = 0, evictions = 0;
+};
+KernelCacheStats kernel_cache_stats();
+void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes);
+
+}  // namespace onepass::runtime

@@ -1,0 +1,89 @@
+// The signature of a call: what a launch plan depends on, as a row of integers. Compared in place on the warm path, written out when a
+// plan is made.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "onepass/array.h"
+#include "runtime/program.h"
+
+namespace onepass::runtime {
+
+struct CallSite {
+  std::span<const Argument> arguments;
+  std::span<Array* const> targets;  // of `call_into`
+  bool into = false;
+  int threads = 1;
+};
+
+inline bool is_aligned(const Array& array) { return (reinterpret_cast<std::uintptr_t>(array.data()) & 63) == 0; }
+
+/// Hands each integer of the signature to `word(integer, is_value)`, until it returns false. `is_value`: of a number without a type.
+/// Equal words so far mean that the rest has its numbers at the same places.
+template <class F> bool walk_signature(const CallSite& site, F&& word) {
+  if (!word(static_cast<std::int64_t>(site.into) | std::int64_t{site.threads} << 1 |
+                static_cast<std::int64_t>(site.arguments.size()) << 16 | static_cast<std::int64_t>(site.targets.size()) << 40,
+            false))
+    return false;
+  const auto array = [&](const Array& a, std::int64_t kind) {
+    if (!word(kind | std::int64_t{static_cast<int>(a.dtype())} << 8 | std::int64_t{a.rank()} << 16 | std::int64_t{a.has_memory()} << 32 |
+                  std::int64_t{kind == 3 && a.is_read_only()} << 33,
+              false))
+      return false;
+    for (const std::int64_t n : a.shape())
+      if (!word(n, false)) return false;
+    for (const std::int64_t n : a.strides())
+      if (!word(n, false)) return false;
+    return true;
+  };
+  for (const Argument& a : site.arguments) {
+    if (a.array) {
+      if (!array(*a.array, 1)) return false;
+      continue;
+    }
+    const bool real = a.number.kind == compiler::Literal::Kind::Float;
+    if (!word(2 | std::int64_t{static_cast<int>(a.number.kind)} << 8, false) ||
+        !word(real ? std::bit_cast<std::int64_t>(a.number.real) : a.number.integer, true))
+      return false;
+  }
+  bool aligned = true;
+  for (const Array* const t : site.targets) {
+    if (!t) {
+      if (!word(0, false)) return false;
+      continue;
+    }
+    aligned &= is_aligned(*t);
+    if (!array(*t, 3)) return false;
+  }
+  return word(aligned, false);
+}
+
+/// Is this call's signature that one?
+inline bool matches(const CallSite& site, const std::vector<std::int64_t>& key) {
+  const std::int64_t* next = key.data();
+  return walk_signature(site, [&](std::int64_t n, bool) { return n == *next++; });
+}
+
+struct Signature {
+  std::vector<std::int64_t> key;
+  std::uint64_t hash = 0, family = 0;
+};
+inline Signature signature_of(const CallSite& site) {
+  Signature s;
+  const auto mix = [](std::uint64_t h, std::uint64_t v) {
+    h = (h ^ v) * 0x9E3779B97F4A7C15ull;
+    return h ^ h >> 29;
+  };
+  walk_signature(site, [&](std::int64_t n, bool is_value) {
+    s.key.push_back(n);
+    s.hash = mix(s.hash, static_cast<std::uint64_t>(n));
+    if (!is_value) s.family = mix(s.family, static_cast<std::uint64_t>(n));
+    return true;
+  });
+  return s;
+}
+
+}  // namespace onepass::runtime

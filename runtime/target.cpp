@@ -1,0 +1,88 @@
+// This machine as a Target: what the processor says of itself, without LLVM.
+#include "compiler/target.h"
+
+#include <algorithm>
+#include <string>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "runtime/os.h"
+
+namespace onepass::compiler {
+namespace {
+
+#if defined(__x86_64__)
+struct Leaf {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  explicit Leaf(unsigned leaf, unsigned sub = 0) { __get_cpuid_count(leaf, sub, &eax, &ebx, &ecx, &edx); }
+};
+
+std::uint64_t enabled_state() {  // the registers that the system saves
+  unsigned low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return std::uint64_t{high} << 32 | low;
+}
+
+void describe(Target& t) {
+  t.triple = "x86_64-unknown-linux-gnu";
+  const Leaf one(1), seven(7), extended(0x80000001u);
+  const bool saves = one.ecx >> 27 & 1;
+  const std::uint64_t state = saves ? enabled_state() : 0;
+  const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6;
+  const auto add = [&](bool has, const char* name) {
+    if (has) t.features += (t.features.empty() ? "+" : ",+") + std::string(name);
+    return has;
+  };
+  add(one.ecx >> 0 & 1, "sse3");
+  add(one.ecx >> 9 & 1, "ssse3");
+  add(one.ecx >> 13 & 1, "cx16");
+  add(one.ecx >> 19 & 1, "sse4.1");
+  add(one.ecx >> 20 & 1, "sse4.2");
+  add(one.ecx >> 22 & 1, "movbe");
+  add(one.ecx >> 23 & 1, "popcnt");
+  add(ymm && (one.ecx >> 28 & 1), "avx");
+  const bool fma = add(ymm && (one.ecx >> 12 & 1), "fma");
+  const bool f16c = add(ymm && (one.ecx >> 29 & 1), "f16c");
+  const bool avx2 = add(ymm && (seven.ebx >> 5 & 1), "avx2");
+  const bool bmi = add(seven.ebx >> 3 & 1, "bmi");
+  const bool bmi2 = add(seven.ebx >> 8 & 1, "bmi2");
+  const bool lzcnt = add(extended.ecx >> 5 & 1, "lzcnt");
+  const bool f = add(zmm && (seven.ebx >> 16 & 1), "avx512f");
+  const bool dq = add(zmm && (seven.ebx >> 17 & 1), "avx512dq");
+  const bool cd = add(zmm && (seven.ebx >> 28 & 1), "avx512cd");
+  const bool bw = add(zmm && (seven.ebx >> 30 & 1), "avx512bw");
+  const bool vl = add(zmm && (seven.ebx >> 31 & 1), "avx512vl");
+  add(zmm && (seven.ecx >> 1 & 1), "avx512vbmi");
+  add(zmm && (seven.ecx >> 14 & 1), "avx512vpopcntdq");
+  const bool v3 = avx2 && fma && f16c && bmi && bmi2 && lzcnt;
+  const bool v4 = v3 && f && dq && cd && bw && vl;
+  t.vector_bytes = v4 ? 64 : v3 ? 32 : 16;
+  t.cpu = v4 ? "x86-64-v4" : v3 ? "x86-64-v3" : "x86-64";
+}
+#else
+void describe(Target& t) {
+  t.triple = "aarch64-unknown-linux-gnu";
+  t.cpu = "generic";
+  t.vector_bytes = 16;
+}
+#endif
+
+}  // namespace
+
+const Target& Target::host() {
+  static const Target* const host = [] {
+    auto* const t = new Target;
+    describe(*t);
+    const os::CacheSizes& caches = os::cache_sizes();
+    t->l1_bytes = static_cast<std::int64_t>(caches.l1);
+    t->l2_bytes = static_cast<std::int64_t>(caches.l2);
+    t->llc_bytes = static_cast<std::int64_t>(std::max(caches.l3, caches.l2));
+    t->cores = os::usable_cores();
+    return t;
+  }();
+  return *host;
+}
+
+}  // namespace onepass::compiler

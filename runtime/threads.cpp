@@ -1,0 +1,261 @@
+// One slot per worker, each on its own cache line, holds that worker's share of the current loop as a state:
+//   idle      nothing to do, the worker spins          taken     someone runs it
+//   asleep    nothing to do, the worker must be woken  open      to be claimed, by its worker or by the caller
+// The caller opens the slots, runs share 0, then claims what is still open, then waits for the shares in flight. A worker that wakes
+// late finds its slot idle again and never touches the loop's data: only a successful claim gives the right to read `job`, and the
+// caller cannot leave before claimed shares are done.
+#include "runtime/threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "onepass/error.h"
+#include "runtime/os.h"
+
+namespace onepass::threads {
+
+namespace {
+
+constexpr std::uint32_t kIdle = 0, kAsleep = 1, kOpen = 2, kTaken = 3;
+// Longer than the serial code between two kernels usually takes, shorter than anyone would notice on a battery.
+constexpr std::int64_t kSpinNanoseconds = 60'000;
+
+struct Job {
+  std::int64_t items = 0;
+  int shares = 0;
+  const FunctionRef<void(std::int64_t, std::int64_t, int)>* body = nullptr;
+  void run(int share) const { (*body)(share_begin(items, shares, share), share_begin(items, shares, share + 1), share); }
+};
+
+struct alignas(128) Slot {  // two lines: the processor fetches them in pairs
+  std::atomic<std::uint32_t> state{kIdle};
+  std::atomic<int> processor{-1};  // where the share is being run
+};
+
+// An old one is kept when a new one is set: another thread may be inside it. Hosts set one once.
+struct HostExecutor {
+  Executor run;
+  const HostExecutor* before;
+};
+
+struct Pool {
+  alignas(128) std::atomic<bool> busy{false};
+  int workers = 0;  // started ones; under `busy`, as is `job`
+  Job job;
+  // Shares not yet done, and a bit that says the caller sleeps on this word.
+  alignas(128) std::atomic<std::uint32_t> remaining{0};
+  Slot slots[kMaxThreads];  // slot 0 has the caller's processor alone
+
+  alignas(128) std::atomic<int> count{0};  // set by the host; 0: default
+  std::atomic<HostExecutor*> executor{nullptr};
+  std::atomic<void (*)(int)> worker_start{nullptr};
+  int cores = 1;
+};
+constexpr std::uint32_t kCallerSleeps = 1u << 31;
+
+thread_local constinit int scope_count = 0;
+thread_local constinit bool inside_body = false;
+
+struct InsideBody {
+  InsideBody() { inside_body = true; }
+  ~InsideBody() { inside_body = false; }
+};
+
+Pool& pool();
+
+// In a fork's child there are no workers: as if none had been started. What they were doing belongs to the parent.
+void forget_workers() {
+  Pool& shared = pool();
+  shared.busy.store(false, std::memory_order_relaxed);
+  shared.workers = 0;
+  shared.remaining.store(0, std::memory_order_relaxed);
+  for (Slot& slot : shared.slots) slot.state.store(kIdle, std::memory_order_relaxed);
+}
+
+Pool* make_pool() {
+  alignas(Pool) static std::byte storage[sizeof(Pool)];  // never destroyed: workers outlive static variables
+  Pool* const result = new (storage) Pool;
+  result->cores = std::min(os::usable_cores(), kMaxThreads);
+  os::at_fork(nullptr, nullptr, forget_workers);
+  return result;
+}
+
+Pool& pool() {
+  static Pool* const instance = make_pool();
+  return *instance;
+}
+
+/// Spins until `done()` or the time is over; true when done. On a busy machine the system puts several of our threads on one processor:
+/// when `crowded()`, this one lets the others have it, or they would all wait for the end of its spinning.
+template <class Done, class Crowded> bool spin(std::int64_t nanoseconds_at_most, Done done, Crowded crowded) {
+  std::int64_t until = 0;
+  for (;;) {
+    for (int i = 0; i < 64; ++i) {
+      if (done()) return true;
+      os::pause();
+    }
+    if (crowded()) os::yield_processor();
+    const std::int64_t now = os::nanoseconds();
+    if (until == 0) until = now + nanoseconds_at_most;
+    if (now >= until) return done();
+  }
+}
+
+/// Runs share `index` if nobody has claimed it; true if it did.
+bool claim_and_run(Pool& shared, int index) {
+  Slot& slot = shared.slots[index];
+  std::atomic<std::uint32_t>& state = slot.state;
+  std::uint32_t expected = kOpen;
+  if (!state.compare_exchange_strong(expected, kTaken, std::memory_order_acquire, std::memory_order_relaxed)) return false;
+  slot.processor.store(os::current_processor(), std::memory_order_relaxed);
+  shared.job.run(index);
+  // Idle before it counts as done: the caller may open the slot again at once.
+  state.store(kIdle, std::memory_order_relaxed);
+  if (shared.remaining.fetch_sub(1, std::memory_order_acq_rel) == (kCallerSleeps | 1)) os::wake(shared.remaining, 1);
+  return true;
+}
+
+void work(void* argument) {
+  Pool& shared = pool();
+  const int index = static_cast<int>(reinterpret_cast<std::intptr_t>(argument));
+  os::set_floating_point_control(os::default_floating_point_control());
+  inside_body = true;
+  if (auto* const hook = shared.worker_start.load()) hook(index);
+  std::atomic<std::uint32_t>& state = shared.slots[index].state;
+  for (;;) {
+    if (claim_and_run(shared, index)) continue;
+    // With more workers than cores a spinning one keeps a working one off its core.
+    const std::int64_t time = index < shared.cores ? kSpinNanoseconds : 0;
+    if (spin(
+            time, [&] { return state.load(std::memory_order_relaxed) == kOpen; },
+            [&] { return shared.slots[0].processor.load(std::memory_order_relaxed) == os::current_processor(); }))
+      continue;
+    std::uint32_t expected = kIdle;
+    // Taken: the caller is running this worker's share. It sets the slot to idle, so look again soon rather than sleep on it.
+    if (!state.compare_exchange_strong(expected, kAsleep, std::memory_order_relaxed) && expected == kTaken) {
+      os::yield_processor();
+      continue;
+    }
+    while (state.load(std::memory_order_relaxed) == kAsleep) os::wait(state, kAsleep);
+  }
+}
+
+/// Starts workers up to number `wanted`. What the system refuses is done by the caller of each loop.
+void start_workers(Pool& shared, int wanted) {
+  while (shared.workers < wanted) {
+    const int index = shared.workers + 1;
+    const std::string name = fmt::format("onepass-{}", index);
+    if (!os::start_thread(name.c_str(), work, reinterpret_cast<void*>(static_cast<std::intptr_t>(index)))) return;
+    ++shared.workers;
+  }
+}
+
+void run_serially(const Job& job) {
+  const bool outer = !inside_body;
+  inside_body = true;
+  for (int share = 0; share < job.shares; ++share) job.run(share);
+  if (outer) inside_body = false;
+}
+
+void run_by_host(const Executor& executor, const Job& job) {
+  const InsideBody inside;  // this thread may be one of the executor's
+  executor(job.shares, [&job](int share) {
+    const bool before = inside_body;
+    inside_body = true;
+    const os::DefaultFloatingPoint control;
+    job.run(share);
+    inside_body = before;
+  });
+}
+
+void run_in_pool(Pool& shared, const Job& job) {
+  shared.job = job;
+  shared.slots[0].processor.store(os::current_processor(), std::memory_order_relaxed);
+  if (shared.workers < job.shares - 1) start_workers(shared, job.shares - 1);
+  shared.remaining.store(static_cast<std::uint32_t>(job.shares - 1), std::memory_order_relaxed);
+  for (int index = 1; index < job.shares; ++index) {
+    std::atomic<std::uint32_t>& state = shared.slots[index].state;
+    if (state.exchange(kOpen, std::memory_order_release) == kAsleep) os::wake(state, 1);
+  }
+  const InsideBody inside;
+  job.run(0);
+  for (int index = 1; index < job.shares; ++index) claim_and_run(shared, index);
+
+  // The rest is being run by others. They may have been taken off their cores by this very spinning: be brief, then let them.
+  const auto done = [&] { return shared.remaining.load(std::memory_order_acquire) == 0; };
+  const auto crowded = [&] {
+    const int here = os::current_processor();
+    for (int index = 1; index < job.shares; ++index) {
+      const Slot& slot = shared.slots[index];
+      if (slot.state.load(std::memory_order_relaxed) == kTaken && slot.processor.load(std::memory_order_relaxed) == here) return true;
+    }
+    return false;
+  };
+  if (spin(kSpinNanoseconds, done, crowded)) return;
+  for (int i = 0; i < 20; ++i) {
+    os::yield_processor();
+    if (done()) return;
+  }
+  std::uint32_t left = shared.remaining.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
+  while (left != kCallerSleeps) {
+    os::wait(shared.remaining, left);
+    left = shared.remaining.load(std::memory_order_acquire);
+  }
+}
+
+}  // namespace
+
+void parallel_for(std::int64_t items, int threads, FunctionRef<void(std::int64_t, std::int64_t, int)> body) {
+  if (items <= 0) return;
+  const int shares = static_cast<int>(std::min<std::int64_t>(items, std::clamp(threads, 1, kMaxThreads)));
+  if (shares == 1) return body(0, items, 0);
+  const Job job{items, shares, &body};
+  if (inside_body) return run_serially(job);
+  Pool& shared = pool();
+  const HostExecutor* const executor = shared.executor.load(std::memory_order_acquire);
+  if (executor && executor->run) return run_by_host(executor->run, job);
+  if (shared.busy.exchange(true, std::memory_order_acquire)) return run_serially(job);
+  run_in_pool(shared, job);
+  shared.busy.store(false, std::memory_order_release);
+}
+
+int count() noexcept {
+  if (scope_count > 0) return scope_count;
+  const Pool& shared = pool();
+  const int set = shared.count.load(std::memory_order_relaxed);
+  return set > 0 ? set : shared.cores;
+}
+
+namespace {
+void check_count(int threads) {
+  if (threads < 0 || threads > kMaxThreads)
+    throw ValueError(fmt::format("threads: {} is not a number of threads; give 1 to {}, or 0 for one per core", threads, kMaxThreads));
+}
+}  // namespace
+
+void set_count(int threads) {
+  check_count(threads);
+  pool().count = threads;
+}
+
+ThreadScope::ThreadScope(int threads) : saved_(scope_count) {
+  check_count(threads);
+  if (threads > 0) scope_count = threads;
+}
+ThreadScope::~ThreadScope() { scope_count = saved_; }
+
+void set_executor(Executor executor) {
+  auto& current = pool().executor;
+  HostExecutor* before = current.load();
+  if (!before && !executor) return;
+  auto* const next = new HostExecutor{std::move(executor), before};
+  while (!current.compare_exchange_weak(before, next, std::memory_order_release, std::memory_order_relaxed)) next->before = before;
+}
+
+void set_worker_start(void (*hook)(int worker)) noexcept { pool().worker_start = hook; }
+
+}  // namespace onepass::threads

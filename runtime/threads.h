@@ -1,0 +1,74 @@
+// The thread pool: one loop split into equal shares, the same split each time, so that a share's data stays in one core's cache.
+// Called by kernel launches and by nobody's callbacks; a share is a slice of a kernel's outermost loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <type_traits>
+
+namespace onepass {
+
+/// A callable passed by reference: no allocation. The callable must outlive the call.
+template <class Signature> class FunctionRef;
+template <class Result, class... Arguments> class FunctionRef<Result(Arguments...)> {
+ public:
+  template <class F> requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> && std::is_invocable_r_v<Result, F&, Arguments...>)
+  FunctionRef(F&& function) noexcept  // NOLINT: implicit by design
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
+        call_([](void* object, Arguments... arguments) -> Result {
+          return (*static_cast<std::remove_reference_t<F>*>(object))(arguments...);
+        }) {}
+  Result operator()(Arguments... arguments) const { return call_(object_, arguments...); }
+
+ private:
+  void* object_;
+  Result (*call_)(void*, Arguments...);
+};
+
+namespace threads {
+
+inline constexpr int kMaxThreads = 256;
+
+/// Splits [0, items) into `threads` contiguous shares (fewer if there are fewer items, at most kMaxThreads) and calls
+/// `body(begin, end, share)` once for each: share 0 on the calling thread, the others on workers, and any that a worker has not
+/// begun by then on the calling thread too. Returns when all are done. Equal arguments give equal shares, whoever runs them.
+///
+/// A call from within a body, or while another thread is using the pool, runs all its shares here, one after the other.
+/// `body` must not throw. Workers run under default floating-point control. No allocation, no lock once the workers exist.
+void parallel_for(std::int64_t items, int threads, FunctionRef<void(std::int64_t begin, std::int64_t end, int share)> body);
+
+/// Where share `share` of `shares` begins; the first `items % shares` are one longer.
+constexpr std::int64_t share_begin(std::int64_t items, int shares, int share) {
+  const std::int64_t whole = items / shares, rest = items % shares;
+  return share * whole + (share < rest ? share : rest);
+}
+
+/// The number of threads that a call should use: this thread's ThreadScope, else `set_count`, else the cores the process may use.
+int count() noexcept;
+
+/// For the whole process; 0 goes back to the cores the process may use. ValueError when negative or above kMaxThreads.
+void set_count(int threads);
+
+/// Overrides the count for calls from this thread, in a scope; 0 leaves it as it is.
+class ThreadScope {
+ public:
+  explicit ThreadScope(int threads);
+  ~ThreadScope();
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+
+ private:
+  int saved_;
+};
+
+/// The host's own threads instead of ours: `executor(shares, run)` must call `run(i)` once for each i in [0, shares), on any threads,
+/// and return when all are done; `run` may be called at once from several. An empty function goes back to ours.
+using Executor = std::function<void(int shares, std::function<void(int)> run)>;
+void set_executor(Executor executor);
+
+/// Called once by each new worker, with its number from 1 on, before its first share: to pin it to a core, say. Null: nothing.
+void set_worker_start(void (*hook)(int worker)) noexcept;
+
+}  // namespace threads
+}  // namespace onepass

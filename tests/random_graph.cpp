@@ -1,0 +1,665 @@
+// Random graphs and their shrinker. See random_graph.h.
+#include "random_graph.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "ir/verify.h"
+
+namespace onepass::test {
+namespace {
+
+using namespace onepass::ir;
+using Shape = std::vector<std::int64_t>;
+
+// std::uniform_int_distribution differs between libraries.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed * 0x9e3779b97f4a7c15 + 1) { engine_.discard(4); }
+  std::uint64_t bits() { return engine_(); }
+  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(n)); }
+  bool one_in(std::int64_t n) { return below(n) == 0; }
+  template <class C> const auto& of(const C& c) { return c[static_cast<std::size_t>(below(static_cast<std::int64_t>(std::size(c))))]; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+std::uint64_t random_bits(Random& random, DType dtype) {
+  if (dtype == DType::Bool) return random.bits() & 1;
+  if (is_float(dtype)) {
+    const bool wide = dtype == DType::F64;
+    const int fraction = wide ? 52 : 23;
+    const std::uint64_t sign = (random.bits() & 1) << (wide ? 63 : 31);
+    const std::uint64_t infinity = wide ? 0x7ffull << 52 : 0x7f800000;
+    switch (random.below(24)) {
+      case 0: return sign;
+      case 1: return sign | infinity;
+      case 2: return infinity | std::uint64_t{1} << (fraction - 1);
+      case 3: return sign | (random.bits() & ((std::uint64_t{1} << fraction) - 1));  // subnormal
+      case 4: return sign | (infinity - 1);                                          // the largest
+      case 5: return bits_of(dtype, static_cast<double>(random.below(7) - 3));
+      case 6: return random.bits() & (wide ? ~std::uint64_t{0} : 0xffffffff);
+      default:
+        return bits_of(dtype, std::ldexp(static_cast<double>(random.below(1 << 24)) - (1 << 23), static_cast<int>(random.below(6)) - 24));
+    }
+  }
+  const int width = 8 * static_cast<int>(size_of(dtype));
+  const std::uint64_t mask = ~std::uint64_t{0} >> (64 - width);
+  switch (random.below(8)) {
+    case 0: return 0;
+    case 1: return mask;                             // -1 or the largest
+    case 2: return std::uint64_t{1} << (width - 1);  // the least signed one
+    case 3: return random.bits() & mask;
+    default: return static_cast<std::uint64_t>(random.below(41) - (is_signed_integer(dtype) ? 20 : 0)) & mask;
+  }
+}
+
+class Generator {
+ public:
+  Generator(std::uint64_t seed, const RandomGraphOptions& options) : random_(seed), options_(options) {
+    for (int op = 0; op < kOpCount; ++op) {
+      const auto o = static_cast<Op>(op);
+      if (is_source(o) || (is_reduction(o) && !options.reductions) || (o == Op::ReduceProd && !options.products)) continue;
+      if (o == Op::CastUnchecked) continue;  // its operand would have to be in range
+      if (!options.allow || options.allow(o)) ops_.push_back(o);
+    }
+  }
+
+  Graph make() {
+    for (int i = 0; i < options_.inputs; ++i) {
+      const Shape shape = random_shape();
+      live_.push_back(graph_.add_input(std::string(1, static_cast<char>('a' + i % 26)), random_.of(options_.dtypes), shape));
+    }
+    if (live_.empty()) live_.push_back(source());
+    for (int i = 0; i < options_.nodes; ++i) live_.push_back(random_.one_in(8) ? source() : node());
+    // The last nodes, for they stand on most of the others, and some from anywhere.
+    for (int i = 0; i < options_.outputs; ++i) {
+      const auto last = static_cast<std::int64_t>(live_.size());
+      graph_.outputs.push_back(
+          live_[static_cast<std::size_t>(random_.one_in(3) ? random_.below(last) : last - 1 - std::min(last - 1, random_.below(6)))]);
+      graph_.output_names.push_back("y" + std::to_string(i));
+    }
+    verify(graph_, "random_graph");
+    return prune(graph_);
+  }
+
+ private:
+  Shape random_shape() {
+    static constexpr std::int64_t extents[] = {1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 65, 100, 257};
+    const std::int64_t rank =
+        random_.one_in(3) ? random_.below(options_.max_rank + 1) : std::min<std::int64_t>(options_.max_rank, random_.below(4));
+    Shape shape(static_cast<std::size_t>(rank));
+    for (std::int64_t& e : shape) e = options_.zero_sizes && random_.one_in(40) ? 0 : random_.of(extents);
+    while (room(shape) > options_.max_elements) shape[static_cast<std::size_t>(random_.below(rank))] = 1 + random_.below(3);
+    return shape;
+  }
+
+  // elements if no extent were zero, so that arrays beside an empty one stay small too
+  static std::int64_t room(const Shape& shape) {
+    std::int64_t n = 1;
+    for (std::int64_t e : shape) n *= std::max<std::int64_t>(e, 1);
+    return n;
+  }
+
+  List shape(NodeId id) const { return graph_.shape(id); }
+  NodeId any() {  // late ones rather than early ones, so that graphs are deep
+    const auto n = static_cast<std::int64_t>(live_.size());
+    return live_[static_cast<std::size_t>(random_.one_in(2) ? n - 1 - std::min(n - 1, random_.below(5)) : random_.below(n))];
+  }
+
+  NodeId source() {
+    const DType dtype = random_.of(options_.dtypes);
+    return source_of(dtype, random_.one_in(4) || live_.empty() ? random_shape() : copy(shape(any())));
+  }
+  static Shape copy(List list) { return Shape(list.begin(), list.end()); }
+
+  NodeId source_of(DType dtype, const Shape& s) {
+    const ListId id = graph_.intern(s);
+    if (!s.empty() && dtype != DType::Bool && random_.one_in(3)) {
+      const std::int64_t axis = random_.below(static_cast<std::int64_t>(s.size()));
+      return graph_.add(Op::Iota, dtype, id, {}, Shape{axis});
+    }
+    if (random_.one_in(2)) return graph_.constant(dtype, id, random_bits(random_, dtype));
+    if (!graph_.slots.empty() && random_.one_in(4))
+      return graph_.slot_node(static_cast<std::uint32_t>(random_.below(static_cast<std::int64_t>(graph_.slots.size()))), id);
+    return graph_.add_slot(dtype, random_bits(random_, dtype), id);
+  }
+
+  NodeId node() {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      const Op op = random_.one_in(3) ? random_structural() : random_.of(ops_);
+      NodeId made = kNoNode;
+      if (is_view(op)) made = view(op, any());
+      else if (is_reduction(op)) made = reduction(op, any());
+      else made = elementwise(op);
+      if (made != kNoNode) return made;
+    }
+    return source();
+  }
+  Op random_structural() {
+    std::vector<Op> some;
+    for (Op op : ops_)
+      if (!is_elementwise(op)) some.push_back(op);
+    return some.empty() ? random_.of(ops_) : random_.of(some);
+  }
+
+  // ---- elementwise: all operands are brought to the type and the shape of the first
+
+  NodeId elementwise(Op op) {
+    const OpInfo& i = info(op);
+    std::vector<DType> fitting;
+    for (DType t : options_.dtypes) {
+      const std::vector<DType> types = i.types == TypeRule::Choose ? std::vector{DType::Bool, t, t} : std::vector<DType>(i.arity, t);
+      DType out{};
+      if (i.types == TypeRule::Convert || i.types == TypeRule::Reinterpret || result_dtype(op, types, out)) fitting.push_back(t);
+    }
+    if (fitting.empty()) return kNoNode;
+    const NodeId first = any();
+    const DType own = graph_[first].dtype;
+    const DType dtype = std::ranges::find(fitting, own) != fitting.end() ? own : random_.of(fitting);
+    const Shape s = copy(shape(first));
+    std::vector<std::int64_t> ids;
+    std::vector<DType> types;
+    for (int k = 0; k < i.arity; ++k) {
+      const DType wanted = i.types == TypeRule::Choose && k == 0 ? DType::Bool : dtype;
+      const NodeId id = as(k == 0 ? first : random_.one_in(6) ? source_of(wanted, s) : fit(any(), s), wanted);
+      ids.push_back(id);
+      types.push_back(wanted);
+    }
+    DType result = dtype;
+    if (i.types == TypeRule::Convert) {
+      result = random_.of(options_.dtypes);
+    } else if (i.types == TypeRule::Reinterpret) {
+      std::vector<DType> same;
+      for (DType t : options_.dtypes)
+        if (size_of(t) == size_of(dtype) && !(dtype == DType::F32 || dtype == DType::F64))
+          same.push_back(t);  // a NaN's bits are nobody's promise
+      if (same.empty()) return kNoNode;
+      result = random_.of(same);
+    } else if (!result_dtype(op, types, result)) {
+      return kNoNode;
+    }
+    // What these make of a NaN's sign is outside the promise.
+    if (op == Op::Signbit) ids[0] = no_nan(static_cast<NodeId>(ids[0]));
+    if (op == Op::Copysign) ids[1] = no_nan(static_cast<NodeId>(ids[1]));
+    return graph_.add(Node{op, result, graph_.intern(s), graph_.intern(ids), 0, 0});
+  }
+
+  NodeId no_nan(NodeId id) {
+    const Node node = graph_[id];
+    const NodeId is_nan = graph_.add(Op::Isnan, DType::Bool, node.shape, {id});
+    return graph_.add(Op::Where, node.dtype, node.shape, {is_nan, graph_.constant(node.dtype, node.shape, 0), id});
+  }
+
+  NodeId as(NodeId id, DType dtype) {
+    if (graph_[id].dtype == dtype) return id;
+    return graph_.add(Op::Cast, dtype, graph_[id].shape, {id});
+  }
+
+  // `id` cut, stretched and reshaped to shape s
+  NodeId fit(NodeId id, const Shape& s) {
+    if (std::ranges::equal(shape(id), s)) return id;
+    const DType dtype = graph_[id].dtype;
+    if (graph_.elements(id) == element_count(s)) return graph_.add(Op::Reshape, dtype, graph_.intern(s), {id});
+    // to the rank of s: leading axes are reduced to their first element, or added
+    while (shape(id).size() > s.size()) {
+      Shape sum_shape = copy(shape(id).subspan(1));
+      if (shape(id)[0] == 0) return source_of(dtype, s);
+      if (shape(id)[0] != 1) {
+        Shape start_and_step(2 * shape(id).size(), 0), cut = copy(shape(id));
+        std::fill(start_and_step.begin() + static_cast<std::ptrdiff_t>(cut.size()), start_and_step.end(), 1);
+        start_and_step[0] = random_.below(cut[0]);
+        cut[0] = 1;
+        id = graph_.add(Op::Slice, dtype, graph_.intern(cut), {id}, start_and_step);
+      }
+      id = graph_.add(Op::Reshape, dtype, graph_.intern(sum_shape), {id});
+    }
+    if (shape(id).size() < s.size()) {
+      Shape longer = copy(shape(id));
+      longer.insert(longer.begin(), s.size() - longer.size(), 1);
+      id = graph_.add(Op::Reshape, dtype, graph_.intern(longer), {id});
+    }
+    Shape cut = copy(shape(id)), start(s.size(), 0), step(s.size(), 1);
+    for (std::size_t i = 0; i < s.size(); ++i) {
+      if (cut[i] == 0 && s[i] != 0) return source_of(dtype, s);
+      if (cut[i] != s[i] && cut[i] != 1) {
+        cut[i] = s[i] < cut[i] && !random_.one_in(3) ? s[i] : 1;
+        const std::int64_t spare = shape(id)[i] - cut[i];
+        start[i] = random_.below(std::max<std::int64_t>(spare, 0) + 1);
+        if (cut[i] > 0 && random_.one_in(3)) start[i] += cut[i] - 1, step[i] = -1;
+      }
+    }
+    start.insert(start.end(), step.begin(), step.end());
+    if (!std::ranges::equal(cut, shape(id))) id = graph_.add(Op::Slice, dtype, graph_.intern(cut), {id}, start);
+    if (!std::ranges::equal(s, shape(id))) id = graph_.add(Op::Broadcast, dtype, graph_.intern(s), {id});
+    return id;
+  }
+
+  // ---- views and reductions
+
+  NodeId view(Op op, NodeId x) {
+    const Shape from = copy(shape(x));
+    const std::size_t rank = from.size();
+    Shape to = from, attributes;
+    switch (op) {
+      case Op::Reshape: {
+        to.clear();
+        std::int64_t rest = element_count(from);
+        if (rest == 0) {
+          to = from;
+          std::reverse(to.begin(), to.end());
+          break;
+        }
+        while (rest > 1 && static_cast<int>(to.size()) + 1 < options_.max_rank && !random_.one_in(5)) {
+          const std::int64_t divisors[] = {2, 3, 5, 7, 4, 16, rest};
+          const std::int64_t d = random_.of(divisors);
+          if (rest % d == 0) to.push_back(d), rest /= d;
+          else if (random_.one_in(4)) to.push_back(1);
+        }
+        if (rest > 1) to.push_back(rest);
+        break;
+      }
+      case Op::Permute:
+        for (std::size_t i = 0; i < rank; ++i) attributes.push_back(static_cast<std::int64_t>(i));
+        for (std::size_t i = rank; i > 1; --i)
+          std::swap(attributes[i - 1], attributes[static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(i)))]);
+        for (std::size_t i = 0; i < rank; ++i) to[i] = from[static_cast<std::size_t>(attributes[i])];
+        break;
+      case Op::Broadcast: {
+        bool stretched = false;
+        for (std::int64_t& e : to)
+          if (e == 1 && random_.one_in(2)) e = options_.zero_sizes && random_.one_in(20) ? 0 : 2 + random_.below(7), stretched = true;
+        if (!stretched || room(to) > options_.max_elements) return kNoNode;
+        break;
+      }
+      case Op::Slice: {
+        Shape step;
+        for (std::int64_t& e : to) {
+          static constexpr std::int64_t steps[] = {1, 1, 1, 2, 3, -1, -1, -2};
+          const std::int64_t s = random_.of(steps);
+          const std::int64_t n = e == 0 || (options_.zero_sizes && random_.one_in(30)) ? 0 : 1 + random_.below((e - 1) / std::abs(s) + 1);
+          const std::int64_t first = n == 0 ? 0 : random_.below(e - (n - 1) * std::abs(s));
+          attributes.push_back(s > 0 || n == 0 ? first : first + (n - 1) * -s);
+          step.push_back(s);
+          e = n;
+        }
+        attributes.insert(attributes.end(), step.begin(), step.end());
+        break;
+      }
+      case Op::Pad: {
+        Shape step;
+        for (std::int64_t& e : to) {
+          static constexpr std::int64_t steps[] = {1, 1, 1, 2, 3, -1, -2};
+          const std::int64_t s = random_.of(steps), low = random_.below(3), high = random_.below(3);
+          const std::int64_t span = e == 0 ? 0 : (e - 1) * std::abs(s) + 1;
+          attributes.push_back(s > 0 || e == 0 ? low : low + span - 1);
+          step.push_back(s);
+          e = low + span + high;
+        }
+        if (room(to) > options_.max_elements) return kNoNode;
+        attributes.insert(attributes.end(), step.begin(), step.end());
+        break;
+      }
+      case Op::Diagonal: {
+        if (rank < 2) return kNoNode;
+        const auto r = static_cast<std::int64_t>(rank);
+        const std::int64_t a = random_.below(r), b = (a + 1 + random_.below(r - 1)) % r;
+        const std::int64_t rows = from[static_cast<std::size_t>(a)], columns = from[static_cast<std::size_t>(b)];
+        const std::int64_t offset =
+            random_.below(std::min<std::int64_t>(rows, 4) + std::min<std::int64_t>(columns, 4) + 1) - std::min<std::int64_t>(rows, 4);
+        attributes = {offset, a, b};
+        to.clear();
+        for (std::int64_t i = 0; i < r; ++i)
+          if (i != a && i != b) to.push_back(from[static_cast<std::size_t>(i)]);
+        to.push_back(
+            std::max<std::int64_t>(0, std::min(rows + std::min<std::int64_t>(offset, 0), columns - std::max<std::int64_t>(offset, 0))));
+        if (!options_.zero_sizes && to.back() == 0) return kNoNode;
+        break;
+      }
+      default: return kNoNode;
+    }
+    return graph_.add(op, graph_[x].dtype, graph_.intern(to), {x}, attributes);
+  }
+
+  NodeId reduction(Op op, NodeId x) {
+    const Shape from = copy(shape(x));
+    const bool adds = op == Op::ReduceSum || op == Op::ReduceProd;
+    if (adds && graph_[x].dtype == DType::Bool) { x = as(x, DType::I64); }
+    Shape axes, to;
+    const int how = static_cast<int>(random_.below(4));  // all axes, or each with a chance
+    bool empty = false;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      if (how == 0 || random_.one_in(2)) {
+        axes.push_back(static_cast<std::int64_t>(i));
+        empty |= from[i] == 0;
+      } else {
+        to.push_back(from[i]);
+      }
+    }
+    if (!adds && empty && element_count(to) != 0) return kNoNode;
+    return graph_.add(op, graph_[x].dtype, graph_.intern(to), {x}, axes);
+  }
+
+  Random random_;
+  const RandomGraphOptions& options_;
+  std::vector<Op> ops_;
+  Graph graph_;
+  std::vector<NodeId> live_;
+};
+
+}  // namespace
+
+Graph random_graph(std::uint64_t seed, const RandomGraphOptions& options) { return Generator(seed, options).make(); }
+
+Arguments random_arguments(const Graph& graph, std::uint64_t seed, bool strided) {
+  Random random(seed ^ 0x5bd1e995);
+  Arguments out;
+  for (const Input& input : graph.inputs) {
+    const List list = graph.list(input.shape);
+    const Shape shape(list.begin(), list.end());
+    const std::size_t size = size_of(input.dtype);
+    // Strides of a larger array, its axes in any order, each stepped over or walked backward.
+    Shape strides(shape.size());
+    std::int64_t step = 1, offset = 0;
+    Shape order;
+    for (std::size_t i = shape.size(); i-- > 0;) order.push_back(static_cast<std::int64_t>(i));
+    if (strided)
+      for (std::size_t i = order.size(); i > 1; --i)
+        if (random.one_in(2)) std::swap(order[i - 1], order[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(i)))]);
+    const bool empty = element_count(shape) == 0;
+    for (std::int64_t axis : order) {
+      const auto a = static_cast<std::size_t>(axis);
+      const std::int64_t extent = empty ? 1 : shape[a];
+      const std::int64_t factor = strided && random.one_in(3) ? 1 + random.below(3) : 1;
+      if (strided && random.one_in(12)) continue;  // stride 0: one element for all
+      strides[a] = step * factor;
+      if (strided && random.one_in(4)) offset += (extent - 1) * strides[a], strides[a] = -strides[a];
+      step *= extent * factor + (strided && random.one_in(4) ? random.below(3) : 0);
+    }
+    std::vector<std::byte>& bytes = out.storage.emplace_back(static_cast<std::size_t>(step) * size);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(step); ++i) {
+      std::uint64_t bits = random_bits(random, input.dtype);
+      if (is_half(input.dtype)) bits = random.bits() & 0xffff;
+      std::memcpy(bytes.data() + i * size, &bits, size);  // little-endian, as all supported machines are
+    }
+    out.views.push_back({input.dtype, bytes.data() + static_cast<std::size_t>(offset) * size, shape, strided ? strides : Shape()});
+  }
+  return out;
+}
+
+bool equals_bitwise(const Buffer& a, const Buffer& b, std::string* what) {
+  const auto say = [&](const std::string& text) {
+    if (what) *what = text;
+    return false;
+  };
+  if (a.dtype != b.dtype) return say("types " + std::string(name_of(a.dtype)) + " and " + std::string(name_of(b.dtype)));
+  if (a.shape != b.shape) return say("shapes");
+  const std::size_t size = size_of(a.dtype);
+  const std::uint64_t exponent = a.dtype == f64 ? 0x7ffull << 52 : a.dtype == f32 ? 0x7f800000 : a.dtype == f16 ? 0x7c00 : 0x7f80;
+  const std::uint64_t magnitude = ~std::uint64_t{0} >> (65 - 8 * size);
+  for (std::size_t i = 0; i * size < a.bytes.size(); ++i) {
+    std::uint64_t x = 0, y = 0;
+    std::memcpy(&x, a.bytes.data() + i * size, size);
+    std::memcpy(&y, b.bytes.data() + i * size, size);
+    if (x == y || (is_float(a.dtype) && (x & magnitude) > exponent && (y & magnitude) > exponent)) continue;
+    char text[200];
+    const bool half = is_half(a.dtype);
+    std::snprintf(text, sizeof text, "element %zu: %.17g (0x%llx) and %.17g (0x%llx)", i, half ? 0 : double_of(a.dtype, x),
+                  static_cast<unsigned long long>(x), half ? 0 : double_of(a.dtype, y), static_cast<unsigned long long>(y));
+    return say(text);
+  }
+  return true;
+}
+
+bool equals_bitwise(const std::vector<Buffer>& a, const std::vector<Buffer>& b, std::string* what) {
+  if (a.size() != b.size()) {
+    if (what) *what = "numbers of outputs";
+    return false;
+  }
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!equals_bitwise(a[i], b[i], what)) {
+      if (what) *what = "output " + std::to_string(i) + ", " + *what;
+      return false;
+    }
+  return true;
+}
+
+// ---- shrinking
+
+namespace {
+
+// Rebuilds the graph with some nodes replaced; nothing where the result would not be valid.
+using Replace = std::function<NodeId(Graph& out, NodeId id, const Node& node)>;  // node has its new operands; kNoNode: as it is
+std::optional<Graph> rebuilt(const Graph& graph, const Replace& replace) {
+  Graph out;
+  out.slots = graph.slots;
+  std::vector<NodeId> now(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    Node node = graph[id];
+    node.shape = out.intern(graph.shape(id));
+    node.attributes = out.intern(graph.attributes(id));
+    Shape operands;
+    for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
+    node.operands = out.intern(operands);
+    now[id] = replace(out, id, node);
+    if (now[id] != kNoNode) continue;
+    if (node.op == Op::Input) {
+      const Shape shape(graph.shape(id).begin(), graph.shape(id).end());
+      now[id] = out.add_input(graph.inputs[node.bits].name, node.dtype, shape);
+    } else {
+      now[id] = out.add(node);
+    }
+  }
+  for (NodeId id : graph.outputs) out.outputs.push_back(now[id]);
+  out.output_names = graph.output_names;
+  if (find_violation(out)) return std::nullopt;
+  return out;
+}
+
+// Without the inputs that nothing reads, which prune keeps, and without nodes that nothing needs.
+Graph tidy(const Graph& graph) {
+  const Graph pruned = prune(graph);
+  std::vector<bool> read(pruned.size(), false);
+  for (NodeId id = 0; id < pruned.size(); ++id)
+    for (std::int64_t o : pruned.operands(id)) read[static_cast<std::size_t>(o)] = true;
+  for (NodeId id : pruned.outputs) read[id] = true;
+  Graph out;
+  out.slots = pruned.slots;
+  std::vector<NodeId> now(pruned.size(), kNoNode);
+  for (NodeId id = 0; id < pruned.size(); ++id) {
+    Node node = pruned[id];
+    if (node.op == Op::Input) {
+      const Shape shape(pruned.shape(id).begin(), pruned.shape(id).end());
+      if (read[id]) now[id] = out.add_input(pruned.inputs[node.bits].name, node.dtype, shape);
+      continue;
+    }
+    Shape operands;
+    for (std::int64_t o : pruned.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
+    node.shape = out.intern(pruned.shape(id));
+    node.operands = out.intern(operands);
+    node.attributes = out.intern(pruned.attributes(id));
+    now[id] = out.add(node);
+  }
+  for (NodeId id : pruned.outputs) out.outputs.push_back(now[id]);
+  out.output_names = pruned.output_names;
+  return out;
+}
+
+// The graph for other extents of its inputs and sources: shapes are recomputed, views that no longer fit end the attempt.
+std::optional<Graph> with_extents(const Graph& graph, const std::function<std::int64_t(std::int64_t)>& extent) {
+  Graph out;
+  out.slots = graph.slots;
+  std::vector<NodeId> now(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    Node node = graph[id];
+    Shape shape(graph.shape(id).begin(), graph.shape(id).end()), attributes(graph.attributes(id).begin(), graph.attributes(id).end()),
+        operands;
+    for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
+    const List from = operands.empty() ? List{} : out.shape(static_cast<NodeId>(operands[0]));
+    const Shape old(operands.empty() ? List{}.begin() : graph.shape(graph.operand(id, 0)).begin(),
+                    operands.empty() ? List{}.begin() : graph.shape(graph.operand(id, 0)).end());
+    const std::size_t rank = from.size();
+    if (is_elementwise(node.op)) {
+      shape.assign(from.begin(), from.end());
+    } else if (node.op == Op::Permute) {
+      for (std::size_t i = 0; i < rank; ++i) shape[i] = from[static_cast<std::size_t>(attributes[i])];
+    } else if (is_reduction(node.op)) {
+      shape.clear();
+      for (std::size_t i = 0; i < rank; ++i)
+        if (std::ranges::find(attributes, static_cast<std::int64_t>(i)) == attributes.end()) shape.push_back(from[i]);
+    } else if (node.op == Op::Diagonal) {
+      shape.clear();
+      for (std::size_t i = 0; i < rank; ++i)
+        if (static_cast<std::int64_t>(i) != attributes[1] && static_cast<std::int64_t>(i) != attributes[2]) shape.push_back(from[i]);
+      const std::int64_t rows = from[static_cast<std::size_t>(attributes[1])], columns = from[static_cast<std::size_t>(attributes[2])];
+      shape.push_back(std::max<std::int64_t>(
+          0, std::min(rows + std::min<std::int64_t>(attributes[0], 0), columns - std::max<std::int64_t>(attributes[0], 0))));
+    } else if (node.op == Op::Slice) {
+      for (std::size_t i = 0; i < rank; ++i) {  // the same bounds and steps as far as they go
+        shape[i] = old[i] == from[i] ? shape[i] : std::min(shape[i], extent(shape[i]));
+        std::int64_t& start = attributes[i];
+        const std::int64_t step = attributes[rank + i];
+        if (from[i] == 0) {
+          shape[i] = 0;
+        } else if (shape[i] > 0) {
+          const std::int64_t reach = (shape[i] - 1) * std::abs(step);
+          if (reach >= from[i]) shape[i] = (from[i] - 1) / std::abs(step) + 1;
+          const std::int64_t now_reach = (shape[i] - 1) * std::abs(step);
+          start = step > 0 ? std::min(start, from[i] - 1 - now_reach) : std::max(std::min(start, from[i] - 1), now_reach);
+        }
+      }
+    } else if (node.op == Op::Pad) {
+      for (std::size_t i = 0; i < rank; ++i) {
+        const std::int64_t lost = (old[i] - from[i]) * std::abs(attributes[rank + i]);
+        shape[i] -= lost;
+        if (attributes[rank + i] < 0) attributes[i] -= lost;
+      }
+    } else if (node.op == Op::Broadcast) {
+      for (std::size_t i = 0; i < rank; ++i) shape[i] = old[i] == shape[i] ? from[i] : extent(shape[i]);
+    } else {
+      for (std::int64_t& e : shape) e = extent(e);  // sources; a reshape if that fits
+      if (node.op == Op::Reshape && element_count(shape) != element_count(from)) return std::nullopt;
+    }
+    if (node.op == Op::Input) {
+      now[id] = out.add_input(graph.inputs[node.bits].name, node.dtype, shape);
+      continue;
+    }
+    for (std::int64_t e : shape)
+      if (e < 0) return std::nullopt;
+    node.shape = out.intern(shape);
+    node.operands = out.intern(operands);
+    node.attributes = out.intern(attributes);
+    now[id] = out.add(node);
+  }
+  for (NodeId id : graph.outputs) out.outputs.push_back(now[id]);
+  out.output_names = graph.output_names;
+  if (find_violation(out)) return std::nullopt;
+  return out;
+}
+
+std::int64_t weight(const Graph& graph) {  // what shrinking makes smaller: nodes first, then elements
+  std::int64_t elements = 0, ranks = 0, sources = 0;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    elements += graph.elements(id), ranks += static_cast<std::int64_t>(graph.shape(id).size());
+    sources += is_source(graph[id].op) ? 0 : 1;
+  }
+  return (static_cast<std::int64_t>(graph.size()) * 4 + sources + static_cast<std::int64_t>(graph.outputs.size())) * 10'000'000 +
+         elements * 10 + ranks;
+}
+
+}  // namespace
+
+Graph shrink(Graph graph, const std::function<bool(const Graph&)>& fails, int budget) {
+  const auto still_fails = [&](const std::optional<Graph>& candidate, Graph& best) {
+    if (!candidate || budget <= 0) return false;
+    Graph small = tidy(*candidate);
+    if (weight(small) >= weight(best)) return false;
+    --budget;
+    bool failing = true;
+    try {
+      failing = fails(small);
+    } catch (...) {  // a crash of the tested code is the bug too
+    }
+    if (failing) best = std::move(small);
+    return failing;
+  };
+
+  still_fails(tidy(graph), graph);
+  for (bool progress = true; progress && budget > 0;) {
+    progress = false;
+    // one output alone, then one output less
+    for (std::size_t i = 0; graph.outputs.size() > 1 && i < graph.outputs.size(); ++i) {
+      Graph one = graph;
+      one.outputs = {graph.outputs[i]};
+      one.output_names = graph.output_names.empty() ? graph.output_names : std::vector{graph.output_names[i]};
+      if (still_fails(one, graph)) {
+        progress = true;
+        break;
+      }
+    }
+    for (std::size_t i = 0; graph.outputs.size() > 1 && i < graph.outputs.size(); ++i) {
+      Graph less = graph;
+      less.outputs.erase(less.outputs.begin() + static_cast<std::ptrdiff_t>(i));
+      if (!less.output_names.empty()) less.output_names.erase(less.output_names.begin() + static_cast<std::ptrdiff_t>(i));
+      if (still_fails(less, graph)) progress = true, --i;
+    }
+    // an output moves to one of its operands
+    for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+      for (std::size_t k = 0; k < graph.operands(graph.outputs[i]).size(); ++k) {
+        Graph earlier = graph;
+        earlier.outputs[i] = graph.operand(graph.outputs[i], static_cast<int>(k));
+        if (still_fails(earlier, graph)) {
+          progress = true;
+          break;
+        }
+      }
+    }
+    // a node becomes an operand of its type and shape, or an input
+    for (NodeId at = graph.size(); at-- > 0;) {
+      if (at >= graph.size()) continue;
+      const Node target = graph[at];
+      bool replaced = false;
+      for (std::size_t k = 0; !replaced && k < graph.operands(at).size(); ++k) {
+        const NodeId o = graph.operand(at, static_cast<int>(k));
+        if (graph[o].dtype != target.dtype || !std::ranges::equal(graph.shape(o), graph.shape(at))) continue;
+        replaced =
+            still_fails(rebuilt(graph, [&](Graph& out, NodeId id,
+                                           const Node& node) { return id == at ? static_cast<NodeId>(out.operands(node)[k]) : kNoNode; }),
+                        graph);
+      }
+      if (!replaced && target.op != Op::Input)
+        replaced = still_fails(rebuilt(graph,
+                                       [&](Graph& out, NodeId id, const Node& node) {
+                                         const Shape shape(out.list(node.shape).begin(), out.list(node.shape).end());
+                                         return id == at ? out.add_input("x" + std::to_string(id), node.dtype, shape) : kNoNode;
+                                       }),
+                               graph);
+      progress |= replaced;
+    }
+    // smaller extents: one value everywhere at once, then each extent that occurs
+    std::vector<std::int64_t> extents;
+    for (NodeId id = 0; id < graph.size(); ++id)
+      for (std::int64_t e : graph.shape(id))
+        if (e > 1 && std::ranges::find(extents, e) == extents.end()) extents.push_back(e);
+    for (std::int64_t e : extents)
+      for (const std::int64_t to : {std::int64_t{1}, std::int64_t{2}, e / 2, e - 1})
+        if (to > 0 && to < e && still_fails(with_extents(graph, [&](std::int64_t x) { return x == e ? to : x; }), graph)) {
+          progress = true;
+          break;
+        }
+  }
+  return graph;
+}
+
+std::string failure_report(std::uint64_t seed, const Graph& shrunk) {
+  return "random graph of seed " + std::to_string(seed) + " fails; shrunk:\n" + print(shrunk);
+}
+
+}  // namespace onepass::test

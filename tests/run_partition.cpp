@@ -1,0 +1,187 @@
+#include "run_partition.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <stdexcept>
+
+#include "compiler/codegen.h"
+#include "compiler/kernel_object.h"
+#include "compiler/plan/plan.h"
+
+namespace onepass::test {
+
+using namespace compiler;
+using ir::NodeId;
+
+namespace {
+constexpr std::size_t kGuard = 256;
+constexpr std::byte kMark{0xA5};
+struct Memory {  // aligned to 64, with marked bytes on either side; where accesses are counted, in the arena
+  std::vector<std::byte> own;
+  std::span<std::byte> bytes;
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+  static std::size_t room(std::size_t n) { return n + 2 * kGuard + 64; }
+  explicit Memory(std::size_t n) : Memory(n, {}) {}
+  Memory(std::size_t n, std::span<std::byte> place) : size(n) {
+    if (place.empty()) own.resize(room(n));
+    bytes = place.empty() ? std::span(own) : place;
+    std::memset(bytes.data(), static_cast<int>(kMark), bytes.size());
+    const auto at = reinterpret_cast<std::uintptr_t>(bytes.data()) + kGuard;
+    data = bytes.data() + kGuard + ((at + 63) / 64 * 64 - at);
+  }
+  Memory(const Memory&) = delete;
+  void check(const std::string& what) const {
+    for (const std::byte* b = bytes.data(); b != bytes.data() + bytes.size(); ++b)
+      if ((b < data || b >= data + size) && *b != kMark)
+        throw std::runtime_error(what + " was written " +
+                                 (b < data ? std::to_string(data - b) + " bytes before its start"
+                                           : std::to_string(b - data - static_cast<std::ptrdiff_t>(size)) + " bytes past its end"));
+  }
+};
+
+// All arrays of a run in one block; the counters of loads lie one length behind, those of stores two.
+class Arena {
+ public:
+  explicit Arena(std::size_t n) : length_(n), bytes_(3 * n) {}
+  std::span<std::byte> take(std::size_t n) {
+    if (at_ + n > length_) throw std::logic_error("the arena is too small");
+    at_ += n;
+    return std::span(bytes_).subspan(at_ - n, n);
+  }
+  std::int64_t loads() const { return static_cast<std::int64_t>(length_); }
+  std::int64_t stores() const { return 2 * loads(); }
+  std::vector<std::uint8_t> counters(const std::byte* data, std::size_t size, std::size_t element, std::int64_t delta) const {
+    std::vector<std::uint8_t> out;
+    for (std::size_t i = 0; i < size; ++i) {
+      const auto c = static_cast<std::uint8_t>(data[static_cast<std::int64_t>(i) + delta]);
+      if (i % element == 0) out.push_back(c);
+      else if (c) throw std::runtime_error("an access that is not of a whole element");
+    }
+    return out;
+  }
+  void check() const {  // nothing but the arrays is touched
+    std::size_t counted = 0;
+    for (std::size_t i = length_; i < bytes_.size(); ++i) counted += bytes_[i] != std::byte{0};
+    for (const auto& [data, size] : arrays_)
+      for (const std::int64_t delta : {loads(), stores()})
+        for (std::size_t i = 0; i < size; ++i) counted -= data[static_cast<std::int64_t>(i) + delta] != std::byte{0};
+    if (counted) throw std::runtime_error("an access outside the arrays");
+  }
+  void note(const std::byte* data, std::size_t size) { arrays_.emplace_back(data, size); }
+
+ private:
+  std::size_t length_, at_ = 0;
+  std::vector<std::byte> bytes_;
+  std::vector<std::pair<const std::byte*, std::size_t>> arrays_;
+};
+
+// The bytes of an argument's memory, and where its element (0, …, 0) stands in them.
+std::pair<std::size_t, std::size_t> footprint(const ir::ArrayView& view) {
+  const std::size_t size = size_of(view.dtype);
+  if (ir::element_count(view.shape) == 0) return {0, 0};
+  std::int64_t low = 0, high = 0, stride = 1;
+  for (std::size_t i = view.shape.size(); i-- > 0; stride *= view.shape[i])
+    (view.strides.empty() || view.strides[i] > 0 ? high : low) += (view.shape[i] - 1) * (view.strides.empty() ? stride : view.strides[i]);
+  return {static_cast<std::size_t>(high - low + 1) * size, static_cast<std::size_t>(-low) * size};
+}
+}  // namespace
+
+std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const RunOptions& options) {
+  const Partition partition = fuse(graph, {options.unfused});
+  std::vector<Layout> layouts(graph.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i].strides.empty()) layouts[graph.inputs[i].node] = inputs[i].strides;
+  std::optional<Arena> arena;
+  std::vector<const std::byte*> bases;  // of the inputs' elements (0, …, 0)
+  std::vector<std::pair<const std::byte*, std::size_t>> memories;
+  for (const ir::ArrayView& view : inputs) bases.push_back(static_cast<const std::byte*>(view.data));
+  if (options.counts) {
+    std::size_t room = 0;
+    for (const ir::ArrayView& view : inputs) room += Memory::room(footprint(view).first);
+    for (NodeId id = 0; id < graph.size(); ++id)
+      if (partition.group_of[id] != Partition::kNoGroup)
+        room += Memory::room(static_cast<std::size_t>(graph.elements(id)) * size_of(graph[id].dtype)) *
+                (1 + static_cast<std::size_t>(std::count(graph.outputs.begin(), graph.outputs.end(), id)));
+    arena.emplace(room);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const auto [size, zero] = footprint(inputs[i]);
+      const Memory copy(size, arena->take(Memory::room(size)));
+      if (size) std::memcpy(copy.data, bases[i] - zero, size);
+      bases[i] = copy.data + zero;
+      memories.emplace_back(copy.data, size);
+    }
+  }
+  std::map<std::pair<NodeId, int>, Memory> stored;
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
+    const Planned planned = plan(graph, partition, g, layouts);
+    if (planned.empty) continue;
+    Scheduled scheduled = schedule(planned.nest, planned.numbers, options.target, {options.threads, options.aligned_stores});
+    scheduled.schedule.masked = options.masked;
+    if (options.log) *options.log += print(planned.nest, planned.numbers) + print(scheduled);
+    CodegenRequest request{&planned.nest, &scheduled.schedule, &options.target};
+    request.verify = true;
+    request.count = options.counts != nullptr;
+    const auto object = KernelObject::load(generate(request).object);
+    std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
+    const WordLayout layout(planned.nest);
+    for (std::uint32_t a = 0; a < planned.nest.accesses.size(); ++a) {
+      const Access& access = planned.nest.accesses[a];
+      const NodeId node = planned.numbers.buffers[access.buffer];
+      const bool written = planned.nest.buffers[access.buffer].written;
+      std::int64_t base = 0;
+      if (!written && graph[node].op == ir::Op::Input) {
+        base = reinterpret_cast<std::int64_t>(bases[graph[node].bits]);
+      } else {
+        const auto size = static_cast<std::size_t>(graph.elements(node)) * size_of(graph[node].dtype);
+        const std::pair<NodeId, int> key{node, written ? planned.numbers.outputs[access.buffer] : 0};
+        auto it = stored.find(key);
+        if (it == stored.end()) it = stored.try_emplace(key, size, arena ? arena->take(Memory::room(size)) : std::span<std::byte>()).first;
+        base = reinterpret_cast<std::int64_t>(it->second.data);
+      }
+      words[layout.pointers + a] = base + byte_offset(planned.nest, planned.numbers, a);
+    }
+    for (std::size_t s = 0; s < planned.nest.slots.size(); ++s)
+      words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[planned.numbers.slots[s]].bits);
+    if (options.counts) {
+      words.insert(words.end(), {arena->loads(), arena->stores()});
+      ++options.counts->kernels;
+      options.counts->bytes_read += scheduled.numbers.bytes_read;
+      options.counts->bytes_written += scheduled.numbers.bytes_written;
+    }
+    for (int share = 0; share < options.threads; ++share) {
+      Memory scratch(static_cast<std::size_t>(scheduled.numbers.scratch_bytes));  // exactly as much as was asked for: sanitizers see more
+      std::memset(scratch.data, 0xff, static_cast<std::size_t>(scheduled.numbers.scratch_bytes));
+      object->function()(words.data(), scheduled.numbers.items * share / options.threads,
+                         scheduled.numbers.items * (share + 1) / options.threads, scratch.data);
+      const auto text = [&] { return "\n" + print(planned.nest, planned.numbers) + print(scheduled); };
+      scratch.check("scratch of" + text());
+      for (const auto& [key, memory] : stored) memory.check("result %" + std::to_string(key.first) + " by" + text());
+    }
+  }
+  if (options.counts) {
+    const auto count = [&](NodeId node, int copy, const std::byte* data, std::size_t size) {
+      const std::size_t element = size_of(graph[node].dtype);
+      arena->note(data, size);
+      options.counts->arrays.push_back({node, copy, element, arena->counters(data, size, element, arena->loads()),
+                                        arena->counters(data, size, element, arena->stores())});
+    };
+    for (std::size_t i = 0; i < inputs.size(); ++i) count(graph.inputs[i].node, 0, memories[i].first, memories[i].second);
+    for (const auto& [key, memory] : stored) count(key.first, key.second, memory.data, memory.size);
+    arena->check();
+  }
+  std::vector<ir::Buffer> out;
+  std::map<NodeId, int> copies;
+  for (const NodeId id : graph.outputs) {
+    ir::Buffer b{graph[id].dtype, {graph.shape(id).begin(), graph.shape(id).end()}, {}};
+    b.bytes.resize(static_cast<std::size_t>(graph.elements(id)) * size_of(graph[id].dtype));
+    const auto it = stored.find({id, copies[id]++});
+    if (it != stored.end() && !b.bytes.empty()) std::memcpy(b.bytes.data(), it->second.data, b.bytes.size());
+    out.push_back(std::move(b));
+  }
+  return out;
+}
+
+}  // namespace onepass::test

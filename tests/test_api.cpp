@@ -1,0 +1,421 @@
+// The C++ interface: recording through Tensor, compile, formula, nesting, messages. Mode `reference`: what a call computes is tested elsewhere.
+#include <onepass/onepass.h>
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace op = onepass;
+using op::Array, op::Tensor;
+using op::f32, op::f64, op::i32, op::i64;
+
+namespace {
+
+const op::Options kReference{.mode = op::Mode::reference};
+
+Array vector(std::initializer_list<float> values) { return Array::from(values); }
+Array matrix(std::initializer_list<float> values, std::int64_t rows) {
+  return Array::from(values, {rows, static_cast<std::int64_t>(values.size()) / rows});
+}
+std::vector<float> floats(const Array& a) { return a.to_vector<float>(); }
+std::vector<std::int64_t> shape(const Array& a) { return {a.shape().begin(), a.shape().end()}; }
+
+template <class F> std::string error_of(F&& body) {
+  try {
+    body();
+  } catch (const op::Error& e) { return e.what(); }
+  return "no error";
+}
+
+using Catch::Matchers::Contains;
+using Floats = std::vector<float>;
+using Shape = std::vector<std::int64_t>;
+
+Tensor plain_function(const Tensor& a, Tensor b) { return a + b; }
+struct Scale {
+  Tensor operator()(Tensor x) const { return x * factor; }
+  float factor;
+};
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ what must not compile
+
+template <class T>
+concept Conditional = requires(T t) { t ? 1 : 0; };
+template <class A, class B>
+concept Addable = requires(A a, B b) { a + b; };
+static_assert(sizeof(Tensor) == 8 && std::is_trivially_copyable_v<Tensor>);
+static_assert(!Conditional<Tensor>, "if (tensor) is deleted");
+static_assert(Addable<Tensor, Tensor> && Addable<Tensor, float> && Addable<int, Tensor> && Addable<Tensor, bool> &&
+              Addable<std::uint64_t, Tensor>);
+static_assert(!Addable<Tensor, char>, "a character is no number");
+static_assert(!Addable<Tensor, const char*>);
+static_assert(!Addable<Tensor, Array>, "a captured Array is not read yet");
+static_assert(!std::convertible_to<Array, Tensor>);
+static_assert(!std::convertible_to<bool, op::Axes>, "sum(x, true) is no axis");
+
+// ------------------------------------------------------------------------------------------------ operators
+
+TEST_CASE("api: operators take Tensors and numbers on either side") {
+  const auto f = op::compile(
+      [](Tensor x, Tensor y) {
+        return std::tuple{x + y, 10 - x, x * 2.0f, 1 / x, -x, x % 2, x < y, 2 <= x, (x == y) | (x != 1), x += 1, where(x > y, x, 0)};
+      },
+      kReference);
+  const auto [add, sub, mul, div, neg, rem, less, le, either, plus, choice] = f(vector({1, 2, 4}), vector({1, 3, -1}));
+  CHECK(floats(add) == Floats{2, 5, 3});
+  CHECK(floats(sub) == Floats{9, 8, 6});
+  CHECK(floats(mul) == Floats{2, 4, 8});
+  CHECK(floats(div) == Floats{1, 0.5f, 0.25f});
+  CHECK(floats(neg) == Floats{-1, -2, -4});
+  CHECK(floats(rem) == Floats{1, 0, 0});
+  CHECK(less.to_vector<bool>() == std::vector<bool>{false, true, false});
+  CHECK(le.to_vector<bool>() == std::vector<bool>{false, true, true});
+  CHECK(either.to_vector<bool>() == std::vector<bool>{true, true, true});
+  CHECK(floats(plus) == Floats{2, 3, 5});
+  CHECK(floats(choice) == Floats{2, 0, 5});
+}
+
+TEST_CASE("api: integers and logic") {
+  const auto f = op::compile(
+      [](Tensor x) { return std::tuple{x << 2, x >> 1, x & 3, x | 8, x ^ 1, ~x, x && true, false || x, !x, x == 3 && x > 0}; }, kReference);
+  const auto r = f(Array::from<std::int32_t>({0, 3, 5}));
+  CHECK(std::get<0>(r).to_vector<std::int32_t>() == std::vector<std::int32_t>{0, 12, 20});
+  CHECK(std::get<1>(r).to_vector<std::int32_t>() == std::vector<std::int32_t>{0, 1, 2});
+  CHECK(std::get<2>(r).to_vector<std::int32_t>() == std::vector<std::int32_t>{0, 3, 1});
+  CHECK(std::get<3>(r).to_vector<std::int32_t>() == std::vector<std::int32_t>{8, 11, 13});
+  CHECK(std::get<4>(r).to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 2, 4});
+  CHECK(std::get<5>(r).to_vector<std::int32_t>() == std::vector<std::int32_t>{-1, -4, -6});
+  CHECK(std::get<6>(r).to_vector<bool>() == std::vector<bool>{false, true, true});
+  CHECK(std::get<7>(r).to_vector<bool>() == std::vector<bool>{false, true, true});
+  CHECK(std::get<8>(r).to_vector<bool>() == std::vector<bool>{true, false, false});
+  CHECK(std::get<9>(r).to_vector<bool>() == std::vector<bool>{false, true, false});
+}
+
+TEST_CASE("api: numbers have no strong type") {
+  const auto f = op::compile([](Tensor x, Tensor k) { return x * 0.1 + k; }, kReference);
+  const Array single = f(vector({1}), 0.5), wide = f(Array::from<double>({1}), 0.5);
+  CHECK(single.dtype() == f32);
+  CHECK(single.item<float>() == 0.1f + 0.5f);
+  CHECK(wide.dtype() == f64);
+  CHECK(wide.item<double>() == 0.1 + 0.5);
+  CHECK(f(Array::from<std::int32_t>({2}), true).dtype() == f32);
+  const auto integers = op::compile([](Tensor x) { return x + 1; }, kReference);
+  CHECK(integers(Array::from<std::int32_t>({2})).dtype() == i32);
+  CHECK(integers(7).dtype() == i64);
+}
+
+TEST_CASE("api: views and indices") {
+  const auto f = op::compile(
+      [](Tensor x) {
+        REQUIRE(x.rank() == 2);
+        REQUIRE(x.dim(0) == 2);
+        REQUIRE(x.dim(-1) == 3);
+        REQUIRE(x.size() == 6);
+        REQUIRE(x.dtype() == f32);
+        REQUIRE(std::vector(x.shape().begin(), x.shape().end()) == Shape{2, 3});
+        return std::tuple{x[1],
+                          x[{op::All, -1}],
+                          x[{op::Ellipsis, op::Range{{}, {}, -1}}],
+                          x[{op::NewAxis, 0, op::Range{1, 3}}],
+                          x.T(),
+                          x.reshape({-1}),
+                          x.slice(1, 1),
+                          x.slice(-1, 0, 3, 2),
+                          transpose(x),
+                          swap_axes(x, 0, 1),
+                          flip(x, 0)};
+      },
+      kReference);
+  const auto r = f(matrix({1, 2, 3, 4, 5, 6}, 2));
+  CHECK(floats(std::get<0>(r)) == Floats{4, 5, 6});
+  CHECK(floats(std::get<1>(r)) == Floats{3, 6});
+  CHECK(floats(std::get<2>(r)) == Floats{3, 2, 1, 6, 5, 4});
+  CHECK(shape(std::get<3>(r)) == Shape{1, 2});
+  CHECK(floats(std::get<3>(r)) == Floats{2, 3});
+  CHECK(floats(std::get<4>(r)) == Floats{1, 4, 2, 5, 3, 6});
+  CHECK(shape(std::get<5>(r)) == Shape{6});
+  CHECK(floats(std::get<6>(r)) == Floats{2, 3, 5, 6});
+  CHECK(floats(std::get<7>(r)) == Floats{1, 3, 4, 6});
+  CHECK(floats(std::get<8>(r)) == floats(std::get<4>(r)));
+  CHECK(floats(std::get<9>(r)) == floats(std::get<4>(r)));
+  CHECK(floats(std::get<10>(r)) == Floats{4, 5, 6, 1, 2, 3});
+}
+
+TEST_CASE("api: reductions, sources and composites") {
+  const auto f = op::compile(
+      [](Tensor x) {
+        using namespace op::names;
+        return std::tuple{sum(x),       sum(x, 0),      sum(x, {0, 1}),  max(x, -1, true),  mean(x, {1}),  softmax(x),
+                          relu(-x + 3), full({2}, 1.5), zeros({1}, i32), iota({3}, 0, f32), layer_norm(x), mse(x, x * 0)};
+      },
+      kReference);
+  const auto r = f(matrix({1, 2, 3, 4}, 2));
+  CHECK(std::get<0>(r).item<float>() == 10);
+  CHECK(floats(std::get<1>(r)) == Floats{4, 6});
+  CHECK(std::get<2>(r).item<float>() == 10);
+  CHECK(shape(std::get<3>(r)) == Shape{2, 1});
+  CHECK(floats(std::get<4>(r)) == Floats{1.5f, 3.5f});
+  CHECK(floats(std::get<5>(r))[0] == Approx(1 / (1 + std::exp(1.0))));
+  CHECK(floats(std::get<6>(r)) == Floats{2, 1, 0, 0});
+  CHECK(floats(std::get<7>(r)) == Floats{1.5f, 1.5f});
+  CHECK(std::get<8>(r).dtype() == i32);
+  CHECK(floats(std::get<9>(r)) == Floats{0, 1, 2});
+  CHECK(floats(std::get<10>(r))[1] == Approx(1.0).epsilon(1e-3));
+  CHECK(std::get<11>(r).item<float>() == Approx(30 / 4.0));
+}
+
+TEST_CASE("api: gradients by structured bindings, one by one, or as a vector") {
+  const auto f = op::compile(
+      [](Tensor x, Tensor w, Tensor b) {
+        const Tensor y = x * w + b;
+        const Tensor loss = sum(square(y));
+        const auto [dw, db] = grad(loss, w, b);
+        const Tensor dx = grad(loss, x);
+        const std::vector<Tensor> both = grad(loss, std::vector{w, b});
+        const Tensor pulled = vjp(y, op::ones({2}), x);
+        return std::tuple{dw, db, dx, both, pulled, grad(sum(dx), w)};
+      },
+      kReference);
+  const auto [dw, db, dx, both, pulled, second] = f(vector({1, 2}), vector({3, 4}), vector({5, 6}));
+  CHECK(floats(dw) == Floats{16, 56});  // 2*y*x, y = {8, 14}
+  CHECK(floats(db) == Floats{16, 28});
+  CHECK(floats(dx) == Floats{48, 112});
+  REQUIRE(both.size() == 2);
+  CHECK(floats(both[0]) == floats(dw));
+  CHECK(floats(pulled) == Floats{3, 4});
+  CHECK(floats(second) == Floats{2 * (3 + 8), 2 * (8 + 14)});  // d(2*y*w)/dw = 2*(x*w + y)
+}
+
+// ------------------------------------------------------------------------------------------------ functions
+
+TEST_CASE("api: lambdas, function objects, pointers and generic lambdas") {
+  const Array x = vector({1, 2}), y = vector({10, 20});
+  CHECK(floats(op::compile(plain_function, kReference)(x, y)) == Floats{11, 22});
+  CHECK(floats(op::compile(&plain_function, kReference)(x, 1)) == Floats{2, 3});
+  CHECK(floats(op::compile(Scale{3}, kReference)(x)) == Floats{3, 6});
+  CHECK(floats(op::compile<Tensor(Tensor, Tensor)>([](auto a, auto b) { return a - b; }, kReference)(x, y)) == Floats{-9, -18});
+  int runs = 0;
+  CHECK(floats(op::compile([&runs](const Tensor& a) mutable { return ++runs, a; }, kReference)(x)) == Floats{1, 2});
+  CHECK(runs >= 1);
+}
+
+TEST_CASE("api: arguments nest") {
+  const auto layers = op::compile(
+      [](Tensor x, const std::vector<Tensor>& w, std::optional<Tensor> bias, std::pair<Tensor, std::array<Tensor, 2>> rest,
+         op::Static<int> power) {
+        for (const Tensor& t : w) x = x * t;
+        if (bias) x += *bias;
+        for (int i = 1; i < power; ++i) x = x * x;
+        return x + rest.first + rest.second[0] * rest.second[1];
+      },
+      kReference);
+  const std::pair rest{vector({0.5f}), std::array{vector({2}), vector({3})}};
+  CHECK(layers(2, std::vector{vector({3}), vector({5})}, std::nullopt, rest, 1).item<float>() == 36.5f);
+  CHECK(layers(2, std::vector<Array>{}, vector({1}), rest, 2).item<float>() == 15.5f);
+  CHECK(layers(2, std::vector{vector({3})}, std::optional(vector({1})), rest, op::Static<int>{1}).item<float>() == 13.5f);
+  CHECK(layers.stats().calls == 3);
+}
+
+TEST_CASE("api: results nest, and their nesting may depend on the shapes") {
+  const auto rows = op::compile(
+      [](Tensor x) {
+        std::vector<Tensor> list;
+        for (std::int64_t i = 0; i < x.dim(0); ++i) list.push_back(x[i]);
+        return std::tuple{sum(x), list, std::pair{std::array{x.T(), x}, std::vector<std::tuple<Tensor>>(1, std::tuple{x})}};
+      },
+      kReference);
+  for (std::int64_t n : {0, 1, 2, 12}) {
+    const auto [total, list, nested] = rows(Array::ones({n, 3}, f32));
+    CHECK(total.item<float>() == static_cast<float>(3 * n));
+    REQUIRE(list.size() == static_cast<std::size_t>(n));
+    for (const Array& row : list) CHECK(floats(row) == Floats{1, 1, 1});
+    CHECK(shape(nested.first[0]) == Shape{3, n});
+    CHECK(nested.second.size() == 1);
+  }
+}
+
+TEST_CASE("api: into, discard and bind") {
+  const auto f = op::compile([](Tensor x, Tensor k) { return std::tuple{x * k, x + k}; }, kReference);
+  Array x = vector({1, 2}), a = Array::zeros({2}, f32), b = Array::zeros({2}, f32);
+  f.into(a, b)(x, 3);
+  CHECK(floats(a) == Floats{3, 6});
+  CHECK(floats(b) == Floats{4, 5});
+  f.into(op::discard, b)(x, 10);
+  CHECK(floats(a) == Floats{3, 6});
+  CHECK(floats(b) == Floats{11, 12});
+  const auto call = f.bind(a, b, x, 2);
+  call();
+  CHECK(floats(a) == Floats{2, 4});
+  x.span<float>()[0] = 5;
+  call();
+  CHECK(floats(a) == Floats{10, 4});
+  const auto twice = op::compile([](Tensor x) { return x * 2; }, kReference);
+  twice.into(a)(a);
+  CHECK(floats(a) == Floats{20, 8});
+  twice.into(x)(vector({4, 4}));
+  CHECK(floats(x) == Floats{8, 8});
+  const auto list = op::compile([](std::vector<Tensor> v) { return v; }, kReference);
+  std::vector targets{a, b};
+  list.into(targets)(std::vector{x, x});
+  CHECK(floats(b) == Floats{8, 8});
+}
+
+TEST_CASE("api: a compiled function called with Tensors is recorded into its caller") {
+  const auto inner = op::compile([](Tensor x, Tensor k) { return x * k; }, kReference);
+  const auto outer = op::compile([&](Tensor x) { return inner(x, 2) + inner(x, x); }, kReference);
+  CHECK(floats(outer(vector({1, 3}))) == Floats{3, 15});
+  CHECK(inner.stats().calls == 0);
+  CHECK_THAT(outer.last_graph(), Contains("mul"));
+  CHECK(op::last_optimized_graph() == outer.last_graph());
+  // with Arrays it is an ordinary call, also while another function is recorded
+  const auto constant = op::compile([&](Tensor x) { return x + inner(vector({2}), 3).item<float>(); }, kReference);
+  CHECK(floats(constant(vector({1}))) == Floats{7});
+}
+
+TEST_CASE("api: several threads call one function") {
+  const auto f = op::compile([](Tensor x) { return exp(-x) * 2 + x.dim(0); }, kReference);
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (std::int64_t n = 1; n < 20; ++n) right += f(Array::zeros({n + t % 2}, f32)).at<float>({0}) == static_cast<float>(2 + n + t % 2);
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(right == 4 * 19);
+}
+
+TEST_CASE("api: try_call and try_into give the text of the error") {
+  const auto f = op::compile([](Tensor x, Tensor y) { return x + y; }, kReference);
+  Array target = Array::zeros({2}, f32);
+  const auto good = f.try_call(vector({1}), vector({2}));
+  REQUIRE(good);
+  CHECK(good->item<float>() == 3);
+  const auto bad = f.try_call(vector({1, 2}), vector({1, 2, 3}));
+  CHECK_FALSE(bad);
+  CHECK_THAT(bad.error(), Contains("do not broadcast"));
+  CHECK(f.try_into(target, vector({1, 2}), 1).has_value());
+  CHECK(floats(target) == Floats{2, 3});
+  CHECK_FALSE(f.try_into(target, vector({1, 2, 3}), 1).has_value());
+  static_assert(noexcept(f.try_call(target, target))&& noexcept(f.try_into(target, target, target)));
+}
+
+// ------------------------------------------------------------------------------------------------ messages
+
+TEST_CASE("api: an error names operator, operands and the line that recorded it") {
+  const auto line = std::to_string(__LINE__ + 1);
+  const auto f = op::compile([](Tensor x, Tensor w) { return x * w; }, kReference);
+  const std::string text = error_of([&] { f(Array::zeros({32, 64}, f32), Array::zeros({32}, f32)); });
+  CHECK_THAT(text, Contains("mul: shapes [32, 64] and [32] do not broadcast"));
+  CHECK_THAT(text, Contains("right: "));
+  CHECK_THAT(text, Contains("Recorded at ") && Contains("test_api.cpp:" + line + "."));
+  CHECK_THROWS_AS(f(Array::zeros({32, 64}, f32), Array::zeros({32}, f32)), op::ShapeError);
+  // and the function is usable afterwards
+  CHECK(floats(f(vector({2}), vector({3}))) == Floats{6});
+}
+
+TEST_CASE("api: errors keep their kind") {
+  const auto one = [](auto body) { return op::compile([body](Tensor x) -> Tensor { return body(x); }, kReference); };
+  const Array x = matrix({1, 2, 3, 4}, 2);
+  CHECK_THROWS_AS(one([](Tensor x) { return x[5]; })(x), op::IndexError);
+  CHECK_THROWS_AS(one([](Tensor x) { return x[{0, 0, 0}]; })(x), op::ShapeError);
+  CHECK_THROWS_AS(one([](Tensor x) { return x & 1; })(x), op::DTypeError);
+  CHECK_THROWS_AS(one([](Tensor x) { return x[{op::Range{0, 1, 0}}]; })(x), op::ValueError);
+  CHECK_THROWS_AS(one([](Tensor x) { return cast(x, op::DType::F16); })(x), op::UnsupportedError);
+  CHECK_THROWS_AS(one([](Tensor x) { return sum(x, 2); })(x), op::ShapeError);
+  CHECK_THROWS_AS(one([](Tensor x) { return x.slice(2, 0); })(x), op::ShapeError);
+  CHECK_THROWS_AS(one([](Tensor x) { return x + x.dim(2); })(x), op::ShapeError);
+  CHECK_THROWS_AS(one([](Tensor x) { return grad(x, x); })(x), op::ShapeError);
+  CHECK_THROWS_AS(one([](Tensor x) { return x + op::none; })(x), op::ValueError);
+  CHECK_THROWS_AS(one([](Tensor x) { return x + std::uint64_t{1} << 63 | ~std::uint64_t{0}; })(x), op::Error);
+  CHECK_THROWS_AS(op::compile([](Tensor x) { return x; }, kReference)(~std::uint64_t{0}), op::ValueError);
+}
+
+TEST_CASE("api: a Tensor outside its recording says so") {
+  Tensor kept;
+  CHECK_THAT(error_of([&] { kept.dim(0); }), Contains("nothing is being recorded"));
+  CHECK_THAT(error_of([&] { Tensor(1.0); }), Contains("nothing is being recorded") && Contains("onepass::compile"));
+  const auto keep = op::compile([&](Tensor x) { return kept = x; }, kReference);
+  keep(vector({1}));
+  CHECK_THAT(error_of([&] { kept + 1; }), Contains("nothing is being recorded"));
+  const auto use = op::compile([&](Tensor x) { return x + kept; }, kReference);
+  CHECK_THAT(error_of([&] { use(vector({1})); }),
+             Contains("outside the recording it belongs to") && Contains("Pass it as an argument") && Contains("test_api.cpp"));
+  const auto unset = op::compile([&](Tensor) { return Tensor(); }, kReference);
+  CHECK_THAT(error_of([&] { unset(vector({1})); }), Contains("default-constructed Tensor"));
+  const auto result = op::compile([&](Tensor) { return kept; }, kReference);
+  CHECK_THAT(error_of([&] { result(vector({1})); }), Contains("outside the recording"));
+}
+
+TEST_CASE("api: a nested vector without results is an error") {
+  const auto f = op::compile([](Tensor x) { return std::vector<std::vector<Tensor>>{{x}, {}}; }, kReference);
+  CHECK_THAT(error_of([&] { f(vector({1})); }), Contains("vector in the result"));
+}
+
+TEST_CASE("api: what the recorded function throws reaches the caller, and the thread records again") {
+  bool fail = true;
+  const auto f = op::compile([&](Tensor x) { return fail ? throw std::runtime_error("mine") : x; }, kReference);
+  CHECK_THROWS_WITH(f(vector({1})), "mine");
+  CHECK(f.try_call(vector({1})).error() == "mine");
+  fail = false;
+  CHECK(floats(f(vector({1}))) == Floats{1});
+}
+
+// ------------------------------------------------------------------------------------------------ formulas
+
+TEST_CASE("api: formulas by position and by name") {
+  const auto price = op::formula("s*exp(-r*t)", kReference);
+  CHECK(price.inputs() == std::vector<std::string>{"s", "r", "t"});
+  CHECK(price.outputs() == std::vector<std::string>{"out"});
+  CHECK(price.text() == "s*exp(-r*t)");
+  const Array s = vector({100, 50}), r = vector({0}), t = vector({2});
+  CHECK(floats(price({s, r, t})) == Floats{100, 50});
+  const auto results = price({{"t", t}, {"s", s}, {"r", r}});
+  REQUIRE(results.size() == 1);
+  CHECK(floats(results["out"]) == Floats{100, 50});
+  CHECK(floats(results[0]) == Floats{100, 50});
+  Array y = Array::zeros({2}, f32);
+  price.into({{"out", y}}, {{"t", t}, {"s", s}, {"r", r}});
+  CHECK(floats(y) == Floats{100, 50});
+  CHECK_FALSE(price.last_graph().empty());
+}
+
+TEST_CASE("api: formulas with several outputs") {
+  const auto f = op::formula("y = x*x; loss = sum(y); d = grad(loss, [x]); z = y + 1", kReference);
+  CHECK(f.inputs() == std::vector<std::string>{"x"});
+  CHECK(f.outputs() == std::vector<std::string>{"d", "z"});
+  const Array x = vector({1, 3});
+  const auto results = f({x});
+  CHECK(floats(results["d"]) == Floats{2, 6});
+  CHECK(floats(results["z"]) == Floats{2, 10});
+  Array z = Array::zeros({2}, f32);
+  f.into({{"z", z}}, {{"x", x}});
+  CHECK(floats(z) == Floats{2, 10});
+  CHECK_THAT(error_of([&] { Array one = results; }), Contains("2 outputs"));
+  CHECK_THAT(error_of([&] { results["zz"]; }), Contains("no output `zz`"));
+}
+
+TEST_CASE("api: errors of formulas") {
+  CHECK_THROWS_AS(op::formula("x +"), op::FormulaError);
+  CHECK_THROWS_AS(op::formula("expp(x)"), op::FormulaError);
+  const auto f = op::formula("speed*time", kReference);
+  const Array x = vector({1});
+  CHECK_THAT(error_of([&] { f({{"speed", x}, {"tme", x}}); }), Contains("no input `tme`") && Contains("`time`"));
+  CHECK_THAT(error_of([&] { f({{"speed", x}}); }), Contains("no value") && Contains("time"));
+  CHECK_THAT(error_of([&] { f({{"speed", x}, {"speed", x}, {"time", x}}); }), Contains("given twice"));
+  CHECK_THAT(error_of([&] { f({x}); }), Contains("takes 2 arguments (speed, time), got 1"));
+  CHECK_THAT(error_of([&] { f({vector({1, 2}), vector({1, 2, 3})}); }), Contains("formula:1:6") && Contains("do not broadcast"));
+  const auto bad = f.try_call({{"speed", x}});
+  CHECK_FALSE(bad);
+  CHECK_THAT(bad.error(), Contains("time"));
+  CHECK(f.try_call({x, x})->size() == 1);
+}

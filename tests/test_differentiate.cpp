@@ -1,0 +1,524 @@
+// differentiate: every operator against central differences, three times nested; the special points of docs/language.md, "Derivatives";
+// the order in which cotangents are added.
+#include "compiler/differentiate.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <functional>
+#include <limits>
+#include <random>
+
+#include <catch2/catch.hpp>
+
+#include "ir/build.h"
+#include "ir/reference.h"
+#include "node_text.h"
+#include "onepass/error.h"
+
+using namespace onepass;
+using namespace onepass::ir;
+using compiler::differentiate;
+using test::node_text;
+using Shape = std::vector<std::int64_t>;
+using Values = std::vector<double>;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+bool is_nan(double x) { return x != x; }
+
+Expr view(Op op, Expr x, const Shape& shape, const Shape& attributes = {}) {
+  return {x.graph(), x.graph().add(op, x.dtype(), x.graph().intern(shape), {x.id()}, attributes)};
+}
+
+/// What differentiate makes of one value with one cotangent.
+std::vector<Expr> vjp(Expr y, Expr g, std::initializer_list<Expr> xs) {
+  std::vector<NodeId> ids;
+  for (Expr x : xs) ids.push_back(x.id());
+  std::vector<Expr> result;
+  for (NodeId id : differentiate(y.graph(), std::vector{y.id()}, std::vector{g.id()}, ids)) result.emplace_back(y.graph(), id);
+  return result;
+}
+
+/// The values of these f64 nodes, where inputs have these values.
+std::vector<Values> values_of(const Graph& graph, const std::vector<NodeId>& nodes, const std::vector<Values>& inputs) {
+  Graph copy = graph;
+  copy.outputs = nodes;
+  copy.output_names.assign(nodes.size(), "y");
+  copy = prune(copy);
+  verify(copy, "differentiate");
+  std::vector<ArrayView> views;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const List shape = graph.list(graph.inputs[i].shape);
+    REQUIRE(element_count(shape) == static_cast<std::int64_t>(inputs[i].size()));
+    views.push_back({DType::F64, inputs[i].data(), Shape(shape.begin(), shape.end())});
+  }
+  std::vector<Values> result;
+  for (const Buffer& b : evaluate(copy, views)) {
+    REQUIRE(b.dtype == DType::F64);
+    const auto values = b.as<double>();
+    result.emplace_back(values.begin(), values.end());
+  }
+  return result;
+}
+
+/// A graph of f64 inputs with values, whose derivatives are compared with central differences.
+struct Numeric {
+  explicit Numeric(std::uint64_t seed) : random(seed) {}
+
+  Expr input(const Shape& shape, Values values) {
+    inputs.push_back(std::move(values));
+    return {graph, graph.add_input("x" + std::to_string(inputs.size()), DType::F64, shape)};
+  }
+  Expr input(const Shape& shape) {
+    Values values;
+    std::uniform_real_distribution<double> uniform(0.3, 1.7);
+    std::bernoulli_distribution sign;
+    for (std::int64_t i = 0; i < element_count(shape); ++i) values.push_back(sign(random) ? uniform(random) : -uniform(random));
+    return input(shape, std::move(values));
+  }
+
+  /// The vjp of ys at xs against differences; then its own, with respect to the cotangents as well, `order` deep.
+  void check(const std::vector<NodeId>& ys, const std::vector<NodeId>& xs, int order) {
+    std::vector<NodeId> cotangents, xs_and_cotangents = xs;
+    for (NodeId y : ys) {
+      const List shape = graph.shape(y);
+      cotangents.push_back(input(Shape(shape.begin(), shape.end())).id());
+      xs_and_cotangents.push_back(cotangents.back());
+    }
+    const std::vector<NodeId> gradients = differentiate(graph, ys, cotangents, xs);
+    const std::vector<Values> computed = values_of(graph, gradients, inputs);
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+      CHECK(graph[gradients[i]].shape == graph[xs[i]].shape);
+      CHECK(graph[gradients[i]].dtype == graph[xs[i]].dtype);
+      Values& x = inputs.at(graph[xs[i]].bits);
+      REQUIRE(computed[i].size() == x.size());
+      for (std::size_t e = 0; e < x.size(); ++e) {
+        const double at = x[e], step = 1e-5;
+        double difference = 0, size = 1;
+        for (const double sign : {1.0, -1.0}) {
+          x[e] = at + sign * step;
+          const std::vector<Values> y = values_of(graph, ys, inputs);
+          for (std::size_t k = 0; k < ys.size(); ++k)
+            for (std::size_t n = 0; n < y[k].size(); ++n) {
+              const double term = y[k][n] * inputs.at(graph[cotangents[k]].bits)[n];
+              difference += sign * term;
+              size = std::max(size, std::fabs(term));
+            }
+        }
+        x[e] = at;
+        INFO("order " << order << ", x " << i << ", element " << e << " = " << at);
+        CHECK(computed[i][e] == Approx(difference / (2 * step)).margin(1e-6 * size));
+      }
+    }
+    if (order > 1) check(gradients, xs_and_cotangents, order - 1);
+  }
+
+  Graph graph;
+  std::vector<Values> inputs;
+  std::mt19937_64 random;
+};
+
+bool is_plain_float_operator(Op op) {
+  const TypeRule types = info(op).types;
+  return is_elementwise(op) && op != Op::StopGradient && (types == TypeRule::Number || types == TypeRule::Float || types == TypeRule::Any);
+}
+
+/// d op / d operand at scalars, as the gradient column gives it.
+double derivative(Op op, int operand, double g, Values operands) {
+  Numeric numeric(1);
+  std::vector<Expr> x;
+  for (double value : operands) x.push_back(numeric.input({}, {value}));
+  x.resize(3);
+  const Expr y = info(op).arity == 1 ? apply(op, {x[0]}) : info(op).arity == 2 ? apply(op, {x[0], x[1]}) : apply(op, {x[0], x[1], x[2]});
+  const Expr cotangent = numeric.input({}, {g});
+  const Expr d = vjp(y, cotangent, {x[static_cast<std::size_t>(operand)]})[0];
+  return values_of(numeric.graph, {d.id()}, numeric.inputs)[0][0];
+}
+
+/// Inputs x, y, z and the cotangent g, to claim what the derivatives look like.
+struct Make {
+  explicit Make(DType dtype = DType::F32, const Shape& shape = {3, 4}) {
+    x = {graph, graph.add_input("x", dtype, shape)};
+    y = {graph, graph.add_input("y", dtype, shape)};
+    z = {graph, graph.add_input("z", dtype, shape)};
+    g = {graph, graph.add_input("g", dtype, shape)};
+  }
+  std::string gradient(Expr of, Expr with_respect_to) { return node_text(graph, vjp(of, g, {with_respect_to})[0].id()); }
+  Graph graph;
+  Expr x, y, z, g;
+};
+
+}  // namespace
+
+TEST_CASE("differentiate: every elementwise operator agrees with differences, three times nested", "[differentiate]") {
+  for (int i = 0; i < kOpCount; ++i) {
+    const Op op = static_cast<Op>(i);
+    if (!is_plain_float_operator(op)) continue;
+    INFO("operator " << info(op).text);
+    // No point is near a kink: not an integer, not equal, quotients not near an integer. Roots and logarithms take the positive ones.
+    const Values a{0.6, 1.3, 2.7, -0.4, -1.8, 0.25, 1.6}, b{1.7, -0.7, 0.8, -1.45, 1.1, 0.9, -1.25},
+        c{0.35, -0.9, 1.6, 0.75, -0.2, 1.2, -0.45};
+    int points = 0;
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      Numeric numeric(10 + k);
+      std::vector<Expr> x{numeric.input({}, {a[k]}), numeric.input({}, {b[k]}), numeric.input({}, {c[k]})};
+      const Expr y = info(op).arity == 1   ? apply(op, {x[0]})
+                     : info(op).arity == 2 ? apply(op, {x[0], x[1]})
+                                           : apply(op, {x[0], x[1], x[2]});
+      if (is_nan(values_of(numeric.graph, {y.id()}, numeric.inputs)[0][0])) continue;
+      ++points;
+      std::vector<NodeId> xs;
+      for (int n = 0; n < info(op).arity; ++n) xs.push_back(x[static_cast<std::size_t>(n)].id());
+      numeric.check({y.id()}, xs, 3);
+    }
+    CHECK(points >= 3);
+  }
+}
+
+TEST_CASE("differentiate: where and casts", "[differentiate]") {
+  Numeric numeric(2);
+  const Expr x = numeric.input({5}), y = numeric.input({5});
+  numeric.check({where(x < y, x * y, exp(x)).id()}, {x.id(), y.id()}, 3);
+
+  Make m;
+  CHECK(m.gradient(where(m.y < 0.0, m.x, m.z), m.x) == "where(less(y, 0), g, 0)");
+  CHECK(m.gradient(where(m.y < 0.0, m.x, m.z), m.z) == "where(less(y, 0), 0, g)");
+  CHECK(m.gradient(where(m.y < 0.0, m.x, m.z), m.y) == "0");  // a condition carries none
+  Make single;
+  const Expr wide = cast(single.x, DType::F64);
+  const Expr g64{single.graph, single.graph.add_input("g64", DType::F64, Shape{3, 4})};
+  CHECK(node_text(single.graph, vjp(exp(wide), g64, {single.x})[0].id()) == "cast<f32>(mul0(g64, exp(cast<f64>(x))))");
+  CHECK(single.gradient(cast(cast(single.x, DType::I32), DType::F32), single.x) == "0");
+}
+
+TEST_CASE("differentiate: views are views, a broadcast is one sum", "[differentiate]") {
+  Numeric numeric(3);
+  const Expr x = numeric.input({2, 3, 4});
+  auto check = [&](Expr y) { numeric.check({(y * y).id()}, {x.id()}, 2); };
+  SECTION("reshape") { check(view(Op::Reshape, x, {6, 1, 4})); }
+  SECTION("permute") {
+    check(view(Op::Permute, x, {4, 2, 3}, {2, 0, 1}));
+    check(view(Op::Permute, x, {3, 4, 2}, {1, 2, 0}));
+  }
+  SECTION("slice, forwards, backwards, empty") {
+    check(view(Op::Slice, x, {1, 3, 2}, {1, 0, 1, 1, 1, 2}));
+    check(view(Op::Slice, x, {2, 2, 4}, {1, 2, 3, -1, -2, -1}));
+    check(view(Op::Slice, x, {2, 0, 4}, {0, 0, 0, 1, 1, 1}));
+  }
+  SECTION("pad") {
+    check(view(Op::Pad, x, {2, 7, 6}, {0, 1, 0, 1, 2, 1}));
+    check(view(Op::Pad, x, {2, 3, 4}, {1, 0, 3, -1, 1, -1}));
+  }
+  SECTION("broadcast") {
+    const Expr thin = view(Op::Slice, x, {1, 3, 1}, {1, 0, 2, 1, 1, 1});
+    check(view(Op::Broadcast, thin, {5, 3, 6}));
+    check(view(Op::Broadcast, view(Op::Reshape, x, {2, 3, 1, 4, 1}), {2, 3, 2, 4, 3}));
+    check(view(Op::Broadcast, thin, {0, 3, 2}));  // over nothing: +0
+  }
+  SECTION("diagonal") {
+    for (const std::int64_t offset : {-1, 0, 1, 2}) {
+      const std::int64_t count = offset < 0 ? 2 : std::min<std::int64_t>(3, 4 - offset);
+      check(view(Op::Diagonal, x, {2, count}, {offset, 1, 2}));
+    }
+    check(view(Op::Diagonal, x, {2, 3}, {0, 2, 1}));
+    check(view(Op::Diagonal, x, {2, 2}, {1, 2, 1}));
+    check(view(Op::Diagonal, x, {2, 1}, {-3, 2, 1}));
+    check(view(Op::Diagonal, x, {3, 2}, {2, 0, 2}));
+    check(view(Op::Diagonal, x, {3, 2}, {-1, 2, 0}));
+    check(view(Op::Diagonal, x, {4, 2}, {0, 1, 0}));
+    for (const std::int64_t outside :
+         {std::int64_t{4}, std::int64_t{-3}, std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()})
+      check(view(Op::Diagonal, x, {2, 0}, {outside, 1, 2}));
+  }
+}
+
+TEST_CASE("differentiate: what views become", "[differentiate]") {
+  Make m(DType::F32, {4, 5});
+  auto gradient = [&](Expr y) {
+    const List shape = m.graph.list(y.shape());
+    const Expr g{m.graph, m.graph.add_input("h", DType::F32, shape)};
+    return node_text(m.graph, vjp(y, g, {m.x})[0].id());
+  };
+  CHECK(gradient(view(Op::Slice, m.x, {2, 3}, {3, 1, -2, 1})) == "pad[3,1,-2,1](h)");
+  CHECK(gradient(view(Op::Pad, m.x, {9, 5}, {1, 0, 2, 1})) == "slice[1,0,2,1](h)");
+  CHECK(gradient(view(Op::Reshape, m.x, {20})) == "reshape[4,5](h)");
+  CHECK(gradient(view(Op::Permute, m.x, {5, 4}, {1, 0})) == "permute[1,0](h)");
+  CHECK(gradient(view(Op::ReduceSum, m.x, {4}, {1})) == "broadcast[4,5](reshape[4,1](h))");
+  // [1, 4, 1, 5] to [2, 4, 3, 5]: one sum over axes 0 and 2, whatever was added and whatever was stretched
+  CHECK(gradient(view(Op::Broadcast, view(Op::Reshape, m.x, {1, 4, 1, 5}), {2, 4, 3, 5})) ==
+        "reshape[4,5](reshape[1,4,1,5](reduce_sum[0,2](h)))");
+  CHECK(gradient(view(Op::Broadcast, view(Op::Reshape, m.x, {1, 4, 1, 5}), {1, 4, 3, 5})) ==
+        "reshape[4,5](reshape[1,4,1,5](reduce_sum[2](h)))");
+
+  SECTION("a diagonal's offset is a slot, since a call may change it") {
+    const std::size_t slots = m.graph.slots.size();
+    CHECK(gradient(view(Op::Diagonal, m.x, {4}, {1, 0, 1})) ==
+          "where(equal(add(iota[0](), slot0), iota[1]()), broadcast[4,5](reshape[4,1](pad[0,1](h))), 0)");
+    CHECK(m.graph.slots.size() == slots + 1);
+    CHECK(m.graph.slots.back().bits == 1);
+  }
+  SECTION("256 slices make no array of zeros") {
+    Make many(DType::F32, {256, 8});
+    Expr sum;
+    for (std::int64_t i = 0; i < 256; ++i) {
+      const Expr row = view(Op::Slice, many.x, {1, 8}, {i, 0, 1, 1});
+      sum = sum ? sum + row * row : row * row;
+    }
+    const Expr g{many.graph, many.graph.add_input("h", DType::F32, Shape{1, 8})};
+    const NodeId before = many.graph.size();
+    vjp(sum, g, {many.x});
+    CHECK(many.graph.size() <= before + 4 * 256);
+    for (NodeId id = before; id < many.graph.size(); ++id) CHECK(many.graph[id].op != Op::Constant);
+  }
+}
+
+TEST_CASE("differentiate: reductions", "[differentiate]") {
+  const Shape axes = GENERATE(Shape{0}, Shape{1}, Shape{2}, Shape{0, 2}, Shape{0, 1, 2}, Shape{});
+  Numeric numeric(4);
+  const Expr x = numeric.input({2, 3, 4});
+  Shape kept;
+  for (std::int64_t i = 0; i < 3; ++i)
+    if (std::find(axes.begin(), axes.end(), i) == axes.end())
+      kept.push_back(std::array<std::int64_t, 3>{2, 3, 4}[static_cast<std::size_t>(i)]);
+  for (Op op : {Op::ReduceSum, Op::ReduceMax, Op::ReduceMin}) {
+    const Expr y = view(op, x, kept, axes);
+    numeric.check({(y * y).id()}, {x.id()}, 2);
+  }
+}
+
+TEST_CASE("differentiate: max and min over an axis share equally among equals", "[differentiate]") {
+  auto shares = [](Op op, Values x) {
+    Numeric numeric(5);
+    const auto count = static_cast<std::int64_t>(x.size());
+    const Expr input = numeric.input({count}, x), g = numeric.input({}, {6.0});
+    return values_of(numeric.graph, {vjp(view(op, input, {}, {0}), g, {input})[0].id()}, numeric.inputs)[0];
+  };
+  CHECK(shares(Op::ReduceMax, {1, 3, 2, 3}) == Values{0, 3, 0, 3});
+  CHECK(shares(Op::ReduceMin, {1, 3, 2, 3}) == Values{6, 0, 0, 0});
+  CHECK(shares(Op::ReduceMax, {-1, 0.0, -0.0}) == Values{0, 3, 3});  // ±0 are equal
+  CHECK(shares(Op::ReduceMin, {1, 0.0, -0.0}) == Values{0, 3, 3});
+  CHECK(shares(Op::ReduceMax, {kNan, kInfinity, 2, kNan}) == Values{3, 0, 0, 3});
+  CHECK(shares(Op::ReduceMin, {kInfinity, kNan, 2}) == Values{0, 6, 0});
+  CHECK(shares(Op::ReduceMax, {-kInfinity, -kInfinity}) == Values{3, 3});
+}
+
+TEST_CASE("differentiate: a zero cotangent gives zero, whatever the operands", "[differentiate]") {
+  const Values special{0.0, -0.0, 1.0, -2.5, kInfinity, -kInfinity, kNan};
+  for (int i = 0; i < kOpCount; ++i) {
+    const Op op = static_cast<Op>(i);
+    if (!is_plain_float_operator(op)) continue;
+    const std::size_t arity = info(op).arity;
+    for (std::size_t a = 0; a < special.size(); ++a)
+      for (std::size_t b = 0; b < (arity > 1 ? special.size() : 1); ++b)
+        for (std::size_t operand = 0; operand < arity; ++operand) {
+          INFO(info(op).text << "(" << special[a] << ", " << special[b] << "), operand " << operand);
+          Values x{special[a], special[b], special[(a + b) % special.size()]};
+          x.resize(arity);
+          CHECK(derivative(op, static_cast<int>(operand), 0.0, x) == 0);
+          CHECK(derivative(op, static_cast<int>(operand), -0.0, x) == 0);
+        }
+  }
+}
+
+TEST_CASE("differentiate: special points", "[differentiate]") {
+  SECTION("|x| and copysign at 0 give 0, and NaN of NaN") {
+    for (Op op : {Op::Abs, Op::Copysign}) {
+      CHECK(derivative(op, 0, 2.0, {0.0, 1.0}) == 0);
+      CHECK(derivative(op, 0, 2.0, {-0.0, 1.0}) == 0);
+      CHECK(is_nan(derivative(op, 0, 2.0, {kNan, 1.0})));
+      CHECK(derivative(op, 0, 2.0, {-kInfinity, 1.0}) == -2);
+    }
+    CHECK(derivative(Op::Copysign, 0, 2.0, {-3.0, -0.0}) == 2);
+  }
+  SECTION("hypot and atan2 at 0 give 0, and do not leave the range elsewhere") {
+    for (Op op : {Op::Hypot, Op::Atan2})
+      for (int operand : {0, 1}) {
+        CHECK(derivative(op, operand, 2.0, {0.0, 0.0}) == 0);
+        CHECK(derivative(op, operand, 2.0, {-0.0, 0.0}) == 0);
+      }
+    CHECK(derivative(Op::Hypot, 0, 2.0, {3e200, 4e200}) == Approx(1.2));
+    CHECK(derivative(Op::Atan2, 0, 2.0, {3e200, 4e200}) == Approx(3.2e-201));
+    CHECK(derivative(Op::Atan2, 1, 2.0, {3e-200, 4e-200}) == Approx(-2.4e199));
+  }
+  SECTION("pow: the base's derivative is 0 where b = 0, the exponent's where a = 0 and b >= 0") {
+    for (double a : {0.0, -0.0, -2.0, kInfinity, kNan}) CHECK(derivative(Op::Pow, 0, 2.0, {a, 0.0}) == 0);
+    CHECK(derivative(Op::Pow, 0, 2.0, {0.0, 1.0}) == 2);
+    CHECK(derivative(Op::Pow, 0, 2.0, {0.0, 2.0}) == 0);
+    CHECK(derivative(Op::Pow, 0, 2.0, {0.0, 0.5}) == kInfinity);
+    CHECK(derivative(Op::Pow, 0, 2.0, {-3.0, 2.0}) == -12);
+    CHECK(derivative(Op::Pow, 1, 2.0, {0.0, 0.0}) == 0);
+    CHECK(derivative(Op::Pow, 1, 2.0, {-0.0, 3.0}) == 0);
+    CHECK(derivative(Op::Pow, 1, 2.0, {0.0, -1.0}) == -kInfinity);
+    CHECK(is_nan(derivative(Op::Pow, 1, 2.0, {-2.0, 2.0})));
+  }
+  SECTION("fmod: the quotient, rounded toward zero, to the divisor") {
+    CHECK(derivative(Op::Fmod, 0, 2.0, {7.5, -2.0}) == 2);
+    CHECK(derivative(Op::Fmod, 1, 2.0, {7.5, -2.0}) == 6);
+    CHECK(derivative(Op::Fmod, 1, 2.0, {-7.5, -2.0}) == -6);
+  }
+  SECTION("logaddexp shares where its operands are equal, infinite ones too") {
+    CHECK(derivative(Op::Logaddexp, 0, 2.0, {1.0, 1.0}) == 1);
+    CHECK(derivative(Op::Logaddexp, 0, 2.0, {kInfinity, kInfinity}) == 1);
+    CHECK(derivative(Op::Logaddexp, 1, 2.0, {800.0, -800.0}) == 0);
+  }
+  SECTION("maximum and minimum: half each at a tie; a NaN takes the cotangent, two share it") {
+    for (Op op : {Op::Maximum, Op::Minimum})
+      for (int operand : {0, 1}) {
+        CHECK(derivative(op, operand, 2.0, {3.0, 3.0}) == 1);
+        CHECK(derivative(op, operand, 2.0, {0.0, -0.0}) == 1);
+        CHECK(derivative(op, operand, 2.0, {kInfinity, kInfinity}) == 1);
+        CHECK(derivative(op, operand, 2.0, {kNan, kNan}) == 1);
+        CHECK(derivative(op, operand, 2.0, {kNan, 1.0}) == (operand == 0 ? 2 : 0));
+        CHECK(derivative(op, operand, 2.0, {1.0, kNan}) == (operand == 1 ? 2 : 0));
+        CHECK(derivative(op, operand, 2.0, {1.0, 5.0}) == ((op == Op::Maximum) == (operand == 1) ? 2 : 0));
+      }
+  }
+  SECTION("sqrt at 0 gives inf, at either zero") {
+    CHECK(derivative(Op::Sqrt, 0, 2.0, {0.0}) == kInfinity);
+    CHECK(derivative(Op::Sqrt, 0, 2.0, {-0.0}) == kInfinity);
+    CHECK(is_nan(derivative(Op::Sqrt, 0, 2.0, {-1.0})));
+  }
+  SECTION("a constant of a rule has all its digits") { CHECK(derivative(Op::Erf, 0, 1.0, {0.0}) == 1.1283791670955126); }
+  SECTION("mul0: zero cotangents are +0, and its own derivatives") {
+    CHECK_FALSE(std::signbit(derivative(Op::Mul, 0, -0.0, {1.0, 3.0})));
+    CHECK_FALSE(std::signbit(derivative(Op::Reciprocal, 0, 0.0, {2.0})));
+    CHECK_FALSE(std::signbit(derivative(Op::Div, 1, 0.0, {2.0, 3.0})));
+    CHECK(derivative(Op::Mul0, 0, 2.0, {0.0, kInfinity}) == kInfinity);  // h·d
+    CHECK(derivative(Op::Mul0, 0, 2.0, {5.0, 3.0}) == 6);
+    CHECK(derivative(Op::Mul0, 1, 2.0, {5.0, kNan}) == 10);
+    for (const double zero : {0.0, -0.0}) {
+      CHECK(derivative(Op::Mul0, 1, kInfinity, {zero, 3.0}) == 0);
+      CHECK_FALSE(std::signbit(derivative(Op::Mul0, 1, 2.0, {zero, 3.0})));
+      CHECK_FALSE(std::signbit(derivative(Op::Mul0, 1, -2.0, {zero, 3.0})));
+    }
+  }
+  SECTION("where makes no NaN of the branch not taken") {
+    Numeric numeric(6);
+    const Expr x = numeric.input({4}, {-1.0, 0.0, 4.0, -kInfinity}), g = numeric.input({4}, {1, 1, 1, 1});
+    const Expr y = where(x > 0.0, sqrt(x) + log(x) + 1.0 / x, 0.0);
+    CHECK(values_of(numeric.graph, {vjp(y, g, {x})[0].id()}, numeric.inputs)[0] == Values{0, 0, 0.25 + 0.25 - 0.0625, 0});
+  }
+  SECTION("relu at 0 is 0, and NaN stays") {
+    Numeric numeric(7);
+    const Expr x = numeric.input({3}, {0.0, 2.0, kNan}), g = numeric.input({3}, {5, 5, 5});
+    CHECK(values_of(numeric.graph, {vjp(where(x <= 0.0, 0.0, x), g, {x})[0].id()}, numeric.inputs)[0] == Values{0, 5, 5});
+  }
+}
+
+TEST_CASE("differentiate: no derivative is a constant zero of the x's shape", "[differentiate]") {
+  Make m(DType::F64, {3, 4});
+  for (const Expr y : {m.y * m.z, apply(Op::Floor, {m.x}), apply(Op::Ceil, {m.x}), apply(Op::Trunc, {m.x}), round(m.x),
+                       apply(Op::Sign, {m.x}), floor_div(m.x, m.y), where(m.x > 0.0, m.y, m.z), exp(apply(Op::StopGradient, {m.x}))}) {
+    const Expr d = vjp(y, m.g, {m.x})[0];
+    CHECK(node_text(m.graph, d.id()) == "0");
+    CHECK(d.dtype() == DType::F64);
+    CHECK(d.shape() == m.x.shape());
+  }
+  CHECK(node_text(m.graph, vjp(m.x, m.g, {m.x})[0].id()) == "g");
+  CHECK(differentiate(m.graph, {}, {}, std::vector{m.x.id()}).size() == 1);
+  CHECK(differentiate(m.graph, std::vector{m.x.id()}, std::vector{m.g.id()}, {}).empty());
+}
+
+TEST_CASE("differentiate: cotangents are added by use, the last node first, the last operand first", "[differentiate]") {
+  Make m;
+  const Expr x = m.x, y = m.y, z = m.z;
+  SECTION("the node that stands last first") {
+    const Expr early = x * y, middle = exp(x), late = x * z;
+    CHECK(m.gradient((early + middle) + late, x) == "add(add(mul0(g, z), mul0(g, exp(x))), mul0(g, y))");
+  }
+  SECTION("where it was first recorded counts, not where it is used") {
+    const Expr late_in_sum = x * z, early_in_sum = x * y;
+    CHECK(m.gradient(early_in_sum + late_in_sum, x) == "add(mul0(g, y), mul0(g, z))");
+  }
+  SECTION("the last operand first") {
+    CHECK(m.gradient(x - x, x) == "add(neg(g), g)");
+    CHECK(m.gradient(x / x, x) == "add(mul0(g, neg(div(div(x, x), x))), mul0(g, reciprocal(x)))");
+    CHECK(m.gradient(fma(x, y, x), x) == "add(g, mul0(g, y))");
+    CHECK(m.gradient(where(y < 0.0, x, x), x) == "add(where(less(y, 0), 0, g), where(less(y, 0), g, 0))");
+  }
+  SECTION("outputs come before every node, the last output first") {
+    const Expr e = exp(x), h{m.graph, m.graph.add_input("h", DType::F32, Shape{3, 4})};
+    const auto d =
+        differentiate(m.graph, std::vector{x.id(), e.id(), x.id()}, std::vector{m.g.id(), h.id(), m.z.id()}, std::vector{x.id()});
+    CHECK(node_text(m.graph, d[0]) == "add(add(z, g), mul0(h, exp(x)))");
+  }
+  SECTION("a value on the way is an x as well") {
+    const Expr e = exp(x), loss = e * y;
+    const std::vector<Expr> d = vjp(loss, m.g, {x, e, y});
+    CHECK(node_text(m.graph, d[0].id()) == "mul0(mul0(g, y), exp(x))");
+    CHECK(node_text(m.graph, d[1].id()) == "mul0(g, y)");
+    CHECK(node_text(m.graph, d[2].id()) == "mul0(g, exp(x))");
+  }
+}
+
+TEST_CASE("differentiate: what no x leads to gets no nodes", "[differentiate]") {
+  Make m;
+  const Expr y = exp(m.y * m.z) * m.x;
+  const NodeId before = m.graph.size();
+  vjp(y, m.g, {m.x});
+  CHECK(m.graph.size() == before + 1);  // mul0(g, exp(...)) alone
+}
+
+TEST_CASE("differentiate: halves are computed in f32, and only a cast rounds", "[differentiate]") {
+  const DType dtype = GENERATE(DType::F16, DType::BF16);
+  Make m(dtype);
+  const Expr d = vjp(exp(m.x) * m.x, m.g, {m.x})[0];
+  CHECK(d.dtype() == dtype);
+  CHECK(node_text(m.graph, d.id()) == "add(mul0(g, exp(x)), mul0(mul0(g, x), exp(x)))");
+}
+
+TEST_CASE("differentiate: an adjoint belongs to the line of its forward node", "[differentiate]") {
+  Make m;
+  m.graph.sources = {"", "a.fuse:1", "a.fuse:2"};
+  m.graph.current_source = 1;
+  const Expr y = exp(m.x);
+  m.graph.current_source = 2;
+  const Expr d = vjp(y, m.g, {m.x})[0];
+  CHECK(m.graph.source_of[d.id()] == 1);
+  CHECK(m.graph.current_source == 2);
+}
+
+TEST_CASE("differentiate: errors are one sentence", "[differentiate]") {
+  Graph graph;
+  const NodeId k = graph.add_input("k", DType::I64, Shape{3}), x = graph.add_input("x", DType::F32, Shape{3});
+  const std::vector<std::string> names{"x", "k"};
+  CHECK_THROWS_AS(differentiate(graph, std::vector{x}, std::vector{x}, std::vector{k}), DTypeError);
+  CHECK_THROWS_WITH(
+      differentiate(graph, std::vector{x}, std::vector{x}, std::vector{x, k}, names),
+      "grad: k is i64[3]; integers and bool carry no derivative: cast it to a float type first and differentiate with respect to that");
+  CHECK_THROWS_WITH(differentiate(graph, std::vector{x}, std::vector{x}, std::vector{x, k}), Catch::Contains("value 2 is i64[3]"));
+  CHECK_THROWS_WITH(differentiate(graph, std::vector{k}, std::vector{k}, std::vector{x}),
+                    "grad: the value to differentiate is i64[3]; integers and bool carry no derivative");
+  const NodeId g = graph.add_input("g", DType::F32, Shape{1, 3}), wide = graph.add_input("wide", DType::F64, Shape{3});
+  CHECK_THROWS_AS(differentiate(graph, std::vector{x}, std::vector{g}, std::vector{x}), ShapeError);
+  CHECK_THROWS_WITH(differentiate(graph, std::vector{x}, std::vector{wide}, std::vector{x}),
+                    "vjp: the cotangent is f64[3], the value is f32[3]; they must be of one type and shape");
+  const NodeId product = view(Op::ReduceProd, Expr(graph, x), {}, {0}).id(), one = graph.add_input("one", DType::F32, Shape{});
+  CHECK_THROWS_AS(differentiate(graph, std::vector{product}, std::vector{one}, std::vector{x}), UnsupportedError);
+  CHECK_THROWS_WITH(differentiate(graph, std::vector{product}, std::vector{one}, std::vector{x}), Catch::StartsWith("prod: "));
+  CHECK_NOTHROW(differentiate(graph, std::vector{product}, std::vector{one}, std::vector{g}));  // nothing leads to it
+}
+
+TEST_CASE("differentiate: time and nodes are linear", "[differentiate]") {
+  auto seconds = [](int length) {
+    double best = 1e9;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      Make m;
+      Expr e = m.x;
+      for (int i = 0; i < length; i += 2) e = maximum(e, m.y) * m.x;
+      const NodeId before = m.graph.size();
+      const std::clock_t start = std::clock();  // of this process: other programs' time does not count
+      vjp(e, m.g, {m.x});
+      best = std::min(best, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+      CHECK(m.graph.size() < 12 * before);
+    }
+    return best;
+  };
+  const double small = seconds(4'000), large = seconds(64'000);
+  CHECK(large < 80 * small + 0.01);  // 16 times the nodes and some misses of the cache; quadratic would be 256 times
+}

@@ -1,0 +1,219 @@
+// Fused, unfused and reference are equal to the bit: hand-made nests of every kind, then random graphs.
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+
+#include "random_graph.h"
+#include "run_partition.h"
+
+using namespace onepass;
+using namespace onepass::test;
+
+namespace {
+
+// Runs the graph in every form that the tests know and says how the first that differs differs.
+std::string difference(const ir::Graph& graph, const Arguments& arguments) {
+  const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+  for (const bool unfused : {false, true}) {
+    for (const int vector_bytes : {64, 32, 16}) {
+      if (vector_bytes > compiler::Target::host().vector_bytes) continue;
+      RunOptions options;
+      options.unfused = unfused;
+      options.target = compiler::Target::host().with_vector_bytes(vector_bytes);
+      options.threads = vector_bytes == 64 ? 3 : 2;
+      options.masked = vector_bytes == 32;
+      std::string log, what;
+      options.log = &log;
+      const std::vector<ir::Buffer> got = run(graph, arguments.views, options);
+      if (!equals_bitwise(got, expected, &what))
+        return std::string(unfused ? "unfused" : "fused") + ", vectors of " + std::to_string(vector_bytes) + " bytes: " + what + "\n" + log;
+    }
+  }
+  return {};
+}
+
+void check(const char* text, bool strided = false) {
+  const ir::Graph graph = ir::parse_graph(text);
+  INFO(text);
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) CHECK(difference(graph, random_arguments(graph, seed, strided)) == "");
+}
+
+int rounds(int quick) {
+  const char* full = std::getenv("ONEPASS_TEST_FULL");
+  if (const char* given = std::getenv("ONEPASS_TEST_ROUNDS")) return std::atoi(given);
+  return full && *full == '1' ? 40 * quick : quick;
+}
+
+}  // namespace
+
+TEST_CASE("emit: a map with a broadcast operand", "[emit]") {
+  check(R"(
+    %0 = input x : f32[33, 70]
+    %1 = input w : f32[33, 1]
+    %2 = broadcast %1 : f32[33, 70]
+    %3 = mul %0, %2 : f32[33, 70]
+    return y = %3)");
+}
+
+TEST_CASE("emit: a transposed operand goes through tiles", "[emit]") {
+  check(R"(
+    %0 = input x : f32[150, 70]
+    %1 = input y : f32[70, 150]
+    %2 = permute %0 {1, 0} : f32[70, 150]
+    %3 = mul %2, %1 : f32[70, 150]
+    %4 = add %3, %1 : f32[70, 150]
+    return z = %4)");
+  check(R"(
+    %0 = input x : f64[3, 37, 21]
+    %2 = permute %0 {0, 2, 1} : f64[3, 21, 37]
+    %3 = neg %2 : f64[3, 21, 37]
+    return z = %3)");
+}
+
+TEST_CASE("emit: a softmax is one nest of lanes", "[emit]") {
+  for (const char* n : {"1", "37", "64", "100", "1000", "5000"}) {
+    const std::string m = n;
+    check(("%0 = input x : f32[5, " + m + "]\n%1 = reduce_max %0 {1} : f32[5]\n%2 = reshape %1 : f32[5, 1]\n%3 = broadcast %2 : f32[5, " +
+           m + "]\n%4 = sub %0, %3 : f32[5, " + m + "]\n%5 = exp %4 : f32[5, " + m +
+           "]\n%6 = reduce_sum %5 {1} : f32[5]\n%7 = reciprocal %6 : f32[5]\n" +
+           "%8 = reshape %7 : f32[5, 1]\n%9 = broadcast %8 : f32[5, " + m + "]\n%10 = mul %5, %9 : f32[5, " + m + "]\nreturn y = %10")
+              .c_str());
+  }
+}
+
+TEST_CASE("emit: sums along rows, columns, both and the middle", "[emit]") {
+  for (const char* shape : {"[7, 130]", "[300, 70]", "[9, 9000]", "[2100, 5]", "[1, 8200]"}) {
+    for (const char* axes : {"{0}", "{1}", "{0, 1}"}) {
+      const std::string s = shape;
+      const std::string rows = s.substr(1, s.find(',') - 1), columns = s.substr(s.find(',') + 2, s.size() - s.find(',') - 3);
+      const std::string out = std::string(axes) == "{0}" ? "[" + columns + "]" : std::string(axes) == "{1}" ? "[" + rows + "]" : "[]";
+      for (const char* type : {"f32", "f64", "i64"}) {
+        const std::string t = type;
+        check(("%0 = input x : " + t + s + "\n%1 = reduce_sum %0 " + axes + " : " + t + out + "\n%2 = reduce_max %0 " + axes + " : " + t +
+               out + "\nreturn a = %1, b = %2")
+                  .c_str());
+      }
+    }
+  }
+  check("%0 = input x : f32[11, 5, 70]\n%1 = reduce_sum %0 {0, 2} : f32[5]\nreturn s = %1");
+  check("%0 = input x : f32[11, 5, 3, 4]\n%1 = reduce_sum %0 {0, 2} : f32[5, 4]\nreturn s = %1");
+  check(
+      "%0 = input x : f32[600, 4]\n%1 = reduce_sum %0 {0} : f32[4]\n%2 = reshape %1 : f32[1, 4]\n%3 = broadcast %2 : f32[600, 4]\n%4 = sub "
+      "%0, %3 : f32[600, 4]\nreturn s = %4");
+}
+
+TEST_CASE("emit: the adjoints of x*w + b in one pass", "[emit]") {
+  check(R"(
+    %0 = input x : f32[6, 7, 5, 9]
+    %1 = input w : f32[6, 7, 1, 1]
+    %2 = input dy : f32[6, 7, 5, 9]
+    %3 = broadcast %1 : f32[6, 7, 5, 9]
+    %4 = mul0 %2, %3 : f32[6, 7, 5, 9]
+    %5 = mul0 %2, %0 : f32[6, 7, 5, 9]
+    %6 = reduce_sum %5 {2, 3} : f32[6, 7]
+    %7 = reduce_sum %2 {2, 3} : f32[6, 7]
+    return dx = %4, dw = %6, db = %7)");
+}
+
+TEST_CASE("emit: a slice's adjoint is a guarded load", "[emit]") {
+  check(R"(
+    %0 = input x : f32[40]
+    %1 = input y : f32[100]
+    %2 = pad %0 {7, 2} : f32[100]
+    %3 = add %1, %2 : f32[100]
+    return z = %3)");
+}
+
+namespace {
+
+void compare_random_graphs(int count, const std::function<RandomGraphOptions(std::uint64_t)>& options_of) {
+  const char* from = std::getenv("ONEPASS_TEST_SEED");
+  const std::uint64_t first = from ? std::strtoull(from, nullptr, 10) : 1;
+  for (std::uint64_t seed = first; seed < first + static_cast<std::uint64_t>(rounds(count)); ++seed) {
+    const ir::Graph graph = random_graph(seed, options_of(seed));
+    const auto arguments_for = [&](const ir::Graph& g) { return random_arguments(g, seed, seed % 2 == 1); };
+    std::string what;
+    try {
+      what = difference(graph, arguments_for(graph));
+    } catch (const std::exception& e) { what = e.what(); }
+    if (what.empty()) continue;
+    UNSCOPED_INFO("before shrinking: " << what.substr(0, 4000));
+    const ir::Graph small = shrink(
+        graph, [&](const ir::Graph& g) { return !difference(g, arguments_for(g)).empty(); }, 600);
+    try {
+      what = difference(small, arguments_for(small));
+    } catch (const std::exception& e) { what = e.what(); }
+    FAIL_CHECK(failure_report(seed, small) << what);
+    break;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("emit: sums and pads of nothing", "[emit]") {
+  check("%0 = input x : f32[0, 5]\n%1 = reduce_sum %0 {0, 1} : f32[]\n%2 = reduce_sum %0 {0} : f32[5]\nreturn a = %1, b = %2");
+  check("%0 = input x : f32[5, 0]\n%1 = reduce_sum %0 {1} : f32[5]\n%2 = input y : f32[5]\n%3 = mul %1, %2 : f32[5]\nreturn a = %3");
+  check("%0 = input x : i32[0, 3]\n%1 = reshape %0 : i32[3, 0]\n%2 = pad %1 {1, 2, 1, 1} : i32[5, 1]\nreturn a = %2");
+}
+
+TEST_CASE("emit: views of a value that its own row made", "[emit]") {
+  const std::string softmax =
+      "%0 = input x : f32[6, 9]\n%1 = reduce_sum %0 {1} : f32[6]\n%2 = reshape %1 : f32[6, 1]\n%3 = broadcast %2 : f32[6, 9]\n%4 = div %0, "
+      "%3 : f32[6, 9]\n";
+  const std::string columns =
+      "%0 = input x : f32[6, 9]\n%1 = reduce_sum %0 {0} : f32[9]\n%2 = reshape %1 : f32[1, 9]\n%3 = broadcast %2 : f32[6, 9]\n%4 = div %0, "
+      "%3 : f32[6, 9]\n";
+  for (const std::string& value : {softmax, columns})
+    for (const char* rest : {
+             "%5 = reshape %4 : f32[54]\nreturn a = %5, b = %4",
+             "%5 = slice %4 {5, 0, -1, 1} : f32[6, 9]\nreturn a = %5, b = %4",
+             "%5 = slice %4 {5, 8, -1, -1} : f32[6, 9]\n%6 = mul %5, %0 : f32[6, 9]\nreturn a = %6",
+             "%5 = slice %4 {5, 8, -1, -1} : f32[6, 9]\n%6 = add %5, %4 : f32[6, 9]\n%7 = permute %6 {1, 0} : f32[9, 6]\nreturn a = %7",
+             "%5 = slice %4 {0, 8, 1, -1} : f32[6, 9]\n%6 = add %5, %4 : f32[6, 9]\n%7 = reduce_sum %6 {1} : f32[6]\nreturn a = %7",
+             "%5 = slice %4 {5, 0, -1, 1} : f32[6, 9]\n%6 = reduce_sum %5 {0} : f32[9]\nreturn a = %6",
+             "%5 = reshape %4 : f32[54]\n%6 = exp %5 : f32[54]\n%7 = reshape %6 : f32[6, 9]\n%8 = reduce_sum %7 {1} : f32[6]\nreturn a = "
+             "%8, b = %6",
+             "%5 = permute %4 {1, 0} : f32[9, 6]\n%6 = reshape %5 : f32[54]\nreturn a = %6",
+         })
+      check((value + rest).c_str());
+}
+
+TEST_CASE("emit: operators with blocks of their own, in vectors and hoisted", "[emit]") {
+  for (const std::string t : {"f32", "f64"}) {
+    check(("%0 = input x : " + t + "[5, 1000]\n%1 = input k : " + t + "[]\n%2 = sin %0 : " + t + "[5, 1000]\n%3 = tan %2 : " + t +
+           "[5, 1000]\n" + "%4 = cos %1 : " + t + "[]\n%5 = tan %4 : " + t + "[]\n%6 = reshape %5 : " + t +
+           "[1, 1]\n%7 = broadcast %6 : " + t + "[5, 1000]\n" + "%8 = add %3, %7 : " + t + "[5, 1000]\n%9 = tan %0 : " + t +
+           "[5, 1000]\n%10 = fmod %9, %0 : " + t + "[5, 1000]\nreturn a = %8, b = %10")
+              .c_str());
+  }
+  for (const std::string t : {"i8", "u16", "i32", "u64", "i64"})
+    check(("%0 = input x : " + t + "[300]\n%1 = input k : " + t + "[]\n%2 = reshape %1 : " + t + "[1]\n%3 = broadcast %2 : " + t +
+           "[300]\n" + "%4 = integer_pow %0, %3 : " + t + "[300]\n%5 = integer_pow %3, %0 : " + t + "[300]\n%6 = integer_pow %1, %1 : " +
+           t + "[]\n" + "%7 = fmod %4, %0 : " + t + "[300]\n%8 = fmod %1, %6 : " + t + "[]\nreturn a = %5, b = %7, c = %8")
+              .c_str());
+}
+
+TEST_CASE("emit: random graphs, fused and unfused against the reference", "[emit][random]") {
+  compare_random_graphs(60, [](std::uint64_t seed) {
+    RandomGraphOptions options;
+    options.nodes = 4 + static_cast<int>(seed % 24);
+    options.max_elements = seed % 5 == 0 ? 20000 : 2000;
+    return options;
+  });
+}
+
+TEST_CASE("emit: random graphs of views and reductions, fused and unfused against the reference", "[emit][random]") {
+  compare_random_graphs(60, [](std::uint64_t seed) {
+    RandomGraphOptions options;
+    options.nodes = 4 + static_cast<int>(seed % 12);
+    options.inputs = 2;
+    options.max_rank = 4;
+    options.max_elements = 2000;
+    options.zero_sizes = seed % 4 == 0;
+    options.dtypes = {f32, i32};
+    options.allow = [](ir::Op op) {
+      return ir::is_view(op) || ir::is_reduction(op) || op == ir::Op::Add || op == ir::Op::Mul || op == ir::Op::Cast;
+    };
+    return options;
+  });
+}

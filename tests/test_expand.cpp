@@ -1,0 +1,603 @@
+// The elementary functions against an oracle that shares nothing with them: f32 over bit patterns of every sign and exponent against double
+// libm (its own error, below 1e-8 ULP of f32, decides nothing here), f64 at random points against MPFR. Prints the worst error of each.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#ifdef ONEPASS_HAVE_MPFR
+#include <mpfr.h>
+#endif
+
+#include "ir/expand.h"
+#include "ir/reference.h"
+
+using namespace onepass;
+using namespace onepass::ir;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kPi = 3.14159265358979323846, kSqrt2 = 1.41421356237309504880;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint32_t kStride = 32749;  // sanitizers look for other faults than a wrong coefficient
+constexpr int kBlocks = 4;
+#else
+constexpr std::uint32_t kStride = 1021;  // prime: 4.2 million f32 patterns, every low bit seen in every exponent
+constexpr int kBlocks = 60;              // of kBlock f64 points
+#endif
+constexpr std::int64_t kBlock = 4096;
+
+using Unary = Expr (*)(Expr);
+using Binary = Expr (*)(Expr, Expr);
+
+// The expansion over arrays of `n`, run by the reference interpreter.
+class Evaluator {
+ public:
+  Evaluator(Unary one, Binary two, DType dtype, std::int64_t n) : n_(n), dtype_(dtype), operands_(two ? 2 : 1) {
+    const std::int64_t shape[1] = {n};
+    Expr x[2];
+    for (int i = 0; i < operands_; ++i) x[i] = Expr(graph_, graph_.add_input(i ? "b" : "a", dtype, shape));
+    graph_.outputs = {(two ? two(x[0], x[1]) : one(x[0])).id()};
+    graph_ = prune(graph_);
+  }
+  template <class T> std::vector<T> operator()(const std::vector<T>& a, const std::vector<T>& b) const {
+    std::vector<ArrayView> views{{dtype_, a.data(), {n_}}};
+    if (operands_ == 2) views.push_back({dtype_, b.data(), {n_}});
+    const std::vector<Buffer> results = evaluate(graph_, views);
+    const std::span<const T> y = results[0].as<T>();
+    return {y.begin(), y.end()};
+  }
+
+ private:
+  Graph graph_;
+  std::int64_t n_;
+  DType dtype_;
+  int operands_;
+};
+
+#ifdef ONEPASS_HAVE_MPFR
+using Oracle = void (*)(mpfr_ptr y, mpfr_srcptr a, mpfr_srcptr b);
+#define ONEPASS_MPFR(...) [](mpfr_ptr y, [[maybe_unused]] mpfr_srcptr a, [[maybe_unused]] mpfr_srcptr b) { __VA_ARGS__; }
+#else
+using Oracle = std::nullptr_t;
+#define ONEPASS_MPFR(...) nullptr
+#endif
+
+struct Row {
+  const char* name;
+  Unary one;
+  Binary two;
+  double (*narrow_oracle)(double, double);
+  Oracle wide_oracle;
+  double bound_f32, bound_f64;  // ULP
+  double low, high;             // where a quarter of the f64 points lie; the others are spread over all exponents
+};
+
+#define ONEPASS_DOUBLE(expression) [](double a, [[maybe_unused]] double b) -> double { return expression; }
+const Row kRows[] = {
+    {"exp", expand_exp, nullptr, ONEPASS_DOUBLE(std::exp(a)), ONEPASS_MPFR(mpfr_exp(y, a, MPFR_RNDN)), 1, 1, -746, 710},
+    {"exp2", expand_exp2, nullptr, ONEPASS_DOUBLE(std::exp2(a)), ONEPASS_MPFR(mpfr_exp2(y, a, MPFR_RNDN)), 1, 1, -1076, 1025},
+    {"expm1", expand_expm1, nullptr, ONEPASS_DOUBLE(std::expm1(a)), ONEPASS_MPFR(mpfr_expm1(y, a, MPFR_RNDN)), 1, 1, -3, 3},
+    {"sigmoid", expand_sigmoid, nullptr, ONEPASS_DOUBLE(1 / (1 + std::exp(-a))),
+     ONEPASS_MPFR(mpfr_neg(y, a, MPFR_RNDN); mpfr_exp(y, y, MPFR_RNDN); mpfr_add_ui(y, y, 1, MPFR_RNDN); mpfr_ui_div(y, 1, y, MPFR_RNDN)),
+     1, 1, -10, 10},
+    {"log", expand_log, nullptr, ONEPASS_DOUBLE(std::log(a)), ONEPASS_MPFR(mpfr_log(y, a, MPFR_RNDN)), 1, 1, 0.3, 3},
+    {"log1p", expand_log1p, nullptr, ONEPASS_DOUBLE(std::log1p(a)), ONEPASS_MPFR(mpfr_log1p(y, a, MPFR_RNDN)), 1, 1, -0.9, 3},
+    {"log2", expand_log2, nullptr, ONEPASS_DOUBLE(std::log2(a)), ONEPASS_MPFR(mpfr_log2(y, a, MPFR_RNDN)), 1, 1, 0.3, 3},
+    {"log10", expand_log10, nullptr, ONEPASS_DOUBLE(std::log10(a)), ONEPASS_MPFR(mpfr_log10(y, a, MPFR_RNDN)), 1, 1, 0.3, 3},
+    {"tanh", expand_tanh, nullptr, ONEPASS_DOUBLE(std::tanh(a)), ONEPASS_MPFR(mpfr_tanh(y, a, MPFR_RNDN)), 1, 1, -3, 3},
+    {"sinh", expand_sinh, nullptr, ONEPASS_DOUBLE(std::sinh(a)), ONEPASS_MPFR(mpfr_sinh(y, a, MPFR_RNDN)), 2, 2, -3, 3},
+    {"cosh", expand_cosh, nullptr, ONEPASS_DOUBLE(std::cosh(a)), ONEPASS_MPFR(mpfr_cosh(y, a, MPFR_RNDN)), 2, 2, -3, 3},
+    {"asinh", expand_asinh, nullptr, ONEPASS_DOUBLE(std::asinh(a)), ONEPASS_MPFR(mpfr_asinh(y, a, MPFR_RNDN)), 2, 2, -3, 3},
+    {"acosh", expand_acosh, nullptr, ONEPASS_DOUBLE(std::acosh(a)), ONEPASS_MPFR(mpfr_acosh(y, a, MPFR_RNDN)), 2, 2, 1, 3},
+    {"atanh", expand_atanh, nullptr, ONEPASS_DOUBLE(std::atanh(a)), ONEPASS_MPFR(mpfr_atanh(y, a, MPFR_RNDN)), 2, 2, -1, 1},
+    {"erf", expand_erf, nullptr, ONEPASS_DOUBLE(std::erf(a)), ONEPASS_MPFR(mpfr_erf(y, a, MPFR_RNDN)), 1, 1, -3, 3},
+    {"sin", expand_sin, nullptr, ONEPASS_DOUBLE(std::sin(a)), ONEPASS_MPFR(mpfr_sin(y, a, MPFR_RNDN)), 2, 2, -10, 10},
+    {"cos", expand_cos, nullptr, ONEPASS_DOUBLE(std::cos(a)), ONEPASS_MPFR(mpfr_cos(y, a, MPFR_RNDN)), 2, 2, -10, 10},
+    {"tan", expand_tan, nullptr, ONEPASS_DOUBLE(std::tan(a)), ONEPASS_MPFR(mpfr_tan(y, a, MPFR_RNDN)), 2, 2, -10, 10},
+    {"asin", expand_asin, nullptr, ONEPASS_DOUBLE(std::asin(a)), ONEPASS_MPFR(mpfr_asin(y, a, MPFR_RNDN)), 2, 2, -1, 1},
+    {"acos", expand_acos, nullptr, ONEPASS_DOUBLE(std::acos(a)), ONEPASS_MPFR(mpfr_acos(y, a, MPFR_RNDN)), 2, 2, -1, 1},
+    {"atan", expand_atan, nullptr, ONEPASS_DOUBLE(std::atan(a)), ONEPASS_MPFR(mpfr_atan(y, a, MPFR_RNDN)), 2, 2, -3, 3},
+    {"rsqrt", expand_rsqrt, nullptr, ONEPASS_DOUBLE(1 / std::sqrt(a)),
+     ONEPASS_MPFR(mpfr_zero_p(a) ? (mpfr_ui_div(y, 1, a, MPFR_RNDN)) : mpfr_rec_sqrt(y, a, MPFR_RNDN)), 1, 1, 0.1, 10},
+    {"cbrt", expand_cbrt, nullptr, ONEPASS_DOUBLE(std::cbrt(a)), ONEPASS_MPFR(mpfr_cbrt(y, a, MPFR_RNDN)), 1, 1, -10, 10},
+    {"atan2", nullptr, expand_atan2, ONEPASS_DOUBLE(std::atan2(a, b)), ONEPASS_MPFR(mpfr_atan2(y, a, b, MPFR_RNDN)), 2, 2, -3, 3},
+    {"pow", nullptr, expand_pow, ONEPASS_DOUBLE(std::pow(a, b)), ONEPASS_MPFR(mpfr_pow(y, a, b, MPFR_RNDN)), 2, 2, 0.1, 8},
+    {"hypot", nullptr, expand_hypot, ONEPASS_DOUBLE(std::hypot(a, b)), ONEPASS_MPFR(mpfr_hypot(y, a, b, MPFR_RNDN)), 2, 2, -3, 3},
+};
+
+std::uint64_t next_random(std::uint64_t& state) {  // splitmix64
+  std::uint64_t z = (state += 0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+bool same(double got, double expected) {
+  return std::isnan(expected) ? std::isnan(got) : got == expected && std::signbit(got) == std::signbit(expected);
+}
+
+// Distance in units of the last place of the exact result; zeros, infinities and NaN, and the sign of zero, must be exact. The value that
+// stands beyond the largest float is the next power of two.
+double ulps_f32(float got, double exact) {
+  if (std::isnan(exact) || std::isinf(exact) || exact == 0 || std::isnan(got)) return same(got, exact) ? 0 : kInfinity;
+  if (std::signbit(got) != std::signbit(exact)) return kInfinity;
+  if (std::isinf(got) && std::isinf(static_cast<float>(exact))) return 0;
+  const double value = std::isinf(got) ? std::copysign(0x1p128, exact) : static_cast<double>(got);
+  const int exponent = std::min(std::max(std::ilogb(exact), -126), 127);
+  return std::abs(value - exact) / std::ldexp(1.0, exponent - 23);
+}
+
+struct Worst {
+  double error = 0, a = 0, b = 0, got = 0;
+  void take(double e, double x, double y, double value) {
+    if (e > error) *this = {e, x, y, value};
+  }
+  std::string text(const Row& row, const char* type) const {
+    char line[200], operand[40];
+    std::snprintf(operand, sizeof operand, ", %a", b);
+    const std::string second = row.two ? operand : "";
+    std::snprintf(line, sizeof line, "%-8s %s  worst %.3f ULP at %a%s, got %a", row.name, type, error, a, second.c_str(), got);
+    return line;
+  }
+};
+
+// Second operands: any bits, near the first, small integers, exponents that keep a power in range.
+float second_f32(std::size_t i, float first, std::uint64_t& state) {
+  const auto bits = static_cast<std::uint32_t>(next_random(state));
+  const float unit = static_cast<float>(bits >> 8) * 0x1p-23f - 1;  // -1 to 1
+  switch (i % 4) {
+    case 0: return std::bit_cast<float>(bits);
+    case 1: return first * (1 + unit);
+    case 2: return static_cast<float>(static_cast<int>(bits >> 26) - 32);
+    default: return unit * 105 / std::log(std::abs(first));
+  }
+}
+
+Worst sweep_f32(const Row& row) {
+  const Evaluator evaluator(row.one, row.two, DType::F32, kBlock);
+  Worst worst;
+  std::vector<float> a(kBlock), b(kBlock);
+  std::uint64_t state = 7;
+  std::uint64_t pattern = 0;
+  while (pattern < (std::uint64_t{1} << 32)) {
+    for (std::size_t i = 0; i < a.size(); ++i, pattern += kStride) {
+      a[i] = std::bit_cast<float>(static_cast<std::uint32_t>(pattern));
+      b[i] = second_f32(i, a[i], state);
+    }
+    const std::vector<float> y = evaluator(a, b);
+    for (std::size_t i = 0; i < a.size(); ++i) worst.take(ulps_f32(y[i], row.narrow_oracle(a[i], b[i])), a[i], b[i], y[i]);
+  }
+  return worst;
+}
+
+#ifdef ONEPASS_HAVE_MPFR
+class Exact {
+ public:
+  Exact() { mpfr_inits2(160, a_, b_, y_, static_cast<mpfr_ptr>(nullptr)); }
+  ~Exact() { mpfr_clears(a_, b_, y_, static_cast<mpfr_ptr>(nullptr)); }
+  Exact(const Exact&) = delete;
+  Exact& operator=(const Exact&) = delete;
+
+  double ulps(Oracle oracle, double a, double b, double got) {
+    mpfr_set_d(a_, a, MPFR_RNDN);
+    mpfr_set_d(b_, b, MPFR_RNDN);
+    oracle(y_, a_, b_);
+    const double rounded = mpfr_get_d(y_, MPFR_RNDN);
+    if (!mpfr_regular_p(y_) || std::isnan(got)) return same(got, rounded) ? 0 : kInfinity;
+    if (std::signbit(got) != (mpfr_sgn(y_) < 0)) return kInfinity;
+    if (std::isinf(got) && std::isinf(rounded)) return 0;
+    const auto exponent = std::min<long>(std::max<long>(mpfr_get_exp(y_) - 1, -1022), 1023);
+    if (std::isinf(got)) mpfr_set_si_2exp(a_, got < 0 ? -1 : 1, 1024, MPFR_RNDN);
+    else mpfr_set_d(a_, got, MPFR_RNDN);
+    mpfr_sub(y_, y_, a_, MPFR_RNDN);
+    mpfr_mul_2si(y_, y_, 52 - exponent, MPFR_RNDN);
+    return std::abs(mpfr_get_d(y_, MPFR_RNDN));
+  }
+
+ private:
+  mpfr_t a_, b_, y_;
+};
+
+Worst sweep_f64(const Row& row) {
+  const Evaluator evaluator(row.one, row.two, DType::F64, kBlock);
+  Exact exact;
+  Worst worst;
+  std::vector<double> a(kBlock), b(kBlock);
+  std::uint64_t state = 11;
+  const auto draw = [&](std::size_t i) {
+    const std::uint64_t bits = next_random(state);
+    const double in_range = row.low + (row.high - row.low) * static_cast<double>(next_random(state) >> 11) * 0x1p-53;
+    switch (i % 4) {
+      case 0: return in_range;
+      case 1: return std::bit_cast<double>(bits);                                                                  // every exponent
+      case 2: return std::bit_cast<double>((bits & 0x800fffffffffffff) | (1003 + next_random(state) % 40) << 52);  // 2^-20 to 2^20
+      default: return std::bit_cast<double>((bits & 0x800fffffffffffff) | (1019 + next_random(state) % 6) << 52);  // 1/16 to 4
+    }
+  };
+  const auto second = [&](std::size_t i, double first) {
+    const double unit = static_cast<double>(next_random(state) >> 11) * 0x1p-52 - 1;
+    switch (i % 4) {
+      case 0: return draw(i / 4);
+      case 1: return first * (1 + unit);
+      case 2: return static_cast<double>(next_random(state) % 64) - 32;
+      default: return unit * 750 / std::log(std::abs(first));
+    }
+  };
+  for (int block = 0; block < kBlocks; ++block) {
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] = draw(i), b[i] = second(i / 4, a[i]);
+    const std::vector<double> y = evaluator(a, b);
+    for (std::size_t i = 0; i < a.size(); ++i) worst.take(exact.ulps(row.wide_oracle, a[i], b[i], y[i]), a[i], b[i], y[i]);
+  }
+  return worst;
+}
+#endif
+
+// Exact results at exact places: as C's Annex F has them, and where a result leaves the type's range.
+struct Edge {
+  double x, y;
+};
+
+template <class T> void check_edges(const Row& row, DType dtype, const std::vector<Edge>& edges) {
+  const Evaluator evaluator(row.one, row.two, dtype, static_cast<std::int64_t>(edges.size()));
+  std::vector<T> x;
+  for (const Edge& edge : edges) x.push_back(static_cast<T>(edge.x));
+  const std::vector<T> y = evaluator(x, x);
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    INFO(row.name << "(" << edges[i].x << ") of " << name_of(dtype) << " gives " << y[i] << ", not " << edges[i].y);
+    CHECK(same(y[i], static_cast<T>(edges[i].y)));
+  }
+}
+
+const Row& row_of(std::string_view name) {
+  for (const Row& row : kRows)
+    if (name == row.name) return row;
+  throw std::out_of_range(std::string(name));
+}
+
+void check_edges(const char* name, const std::vector<Edge>& both, const std::vector<Edge>& narrow = {},
+                 const std::vector<Edge>& wide = {}) {
+  const Row& row = row_of(name);
+  const auto joined = [&](const std::vector<Edge>& more) {
+    std::vector<Edge> all = both;
+    all.insert(all.end(), more.begin(), more.end());
+    all.push_back({kNaN, kNaN});
+    all.push_back({-kNaN, kNaN});
+    return all;
+  };
+  check_edges<float>(row, DType::F32, joined(narrow));
+  check_edges<double>(row, DType::F64, joined(wide));
+}
+
+// An odd function that near zero is x itself, or rounds to it.
+const std::vector<Edge> kIdentityNearZero = {{0.0, 0.0}, {-0.0, -0.0}};
+
+}  // namespace
+
+TEST_CASE("expand: every function keeps its bound over the f32 patterns", "[expand]") {
+  for (const Row& row : kRows) {
+    const Worst worst = sweep_f32(row);
+    std::puts(worst.text(row, "f32").c_str());
+    INFO(worst.text(row, "f32"));
+    CHECK(worst.error <= row.bound_f32);
+  }
+}
+
+TEST_CASE("expand: every function keeps its bound at f64 points of every exponent", "[expand]") {
+#ifdef ONEPASS_HAVE_MPFR
+  for (const Row& row : kRows) {
+    const Worst worst = sweep_f64(row);
+    std::puts(worst.text(row, "f64").c_str());
+    INFO(worst.text(row, "f64"));
+    CHECK(worst.error <= row.bound_f64);
+  }
+#else
+  WARN("skipped: the tests were built without MPFR");
+#endif
+}
+
+TEST_CASE("expand: any NaN gives NaN, whatever its sign and payload", "[expand]") {
+  for (const Row& row : kRows) {
+    std::vector<float> narrow;
+    std::vector<double> wide;
+    std::uint64_t state = 3;
+    for (int i = 0; i < 64; ++i) {
+      narrow.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(next_random(state)) | 0x7fc00000));
+      wide.push_back(std::bit_cast<double>(next_random(state) | 0x7ff8000000000000));
+    }
+    const auto is_nan = [](auto v) { return std::isnan(v); };
+    const std::vector<float> y = Evaluator(row.one, row.two, DType::F32, 64)(narrow, narrow);
+    const std::vector<double> z = Evaluator(row.one, row.two, DType::F64, 64)(wide, wide);
+    INFO(row.name);
+    CHECK(std::all_of(y.begin(), y.end(), is_nan));
+    CHECK(std::all_of(z.begin(), z.end(), is_nan));
+  }
+}
+
+TEST_CASE("expand: exp at its edges", "[expand]") {
+  check_edges("exp", {{0.0, 1.0}, {-0.0, 1.0}, {kInfinity, kInfinity}, {-kInfinity, 0.0}, {1e30, kInfinity}, {-1e30, 0.0}, {1e-30, 1.0}},
+              {{0x1.62e42ep6, 0x1.ffff08p127}, {0x1.62e430p6, kInfinity}, {-0x1.9fe368p6, 0x1p-149}, {-0x1.9fe36ap6, 0.0}, {-104.5, 0.0}},
+              {{0x1.62e42fefa39efp9, 0x1.fffffffffff2ap1023},
+               {0x1.62e42fefa39f0p9, kInfinity},
+               {-0x1.74910d52d3051p9, 0x1p-1074},
+               {-0x1.74910d52d3052p9, 0.0}});
+}
+
+TEST_CASE("expand: log at its edges", "[expand]") {
+  check_edges("log",
+              {{1.0, 0.0}, {0.0, -kInfinity}, {-0.0, -kInfinity}, {kInfinity, kInfinity}, {-kInfinity, kNaN}, {-1.0, kNaN}, {-1e-30, kNaN}},
+              {{0x1p-149, -0x1.9d1da0p6}, {-0x1p-149, kNaN}}, {{0x1p-1074, -0x1.74385446d71c3p9}, {-0x1p-1074, kNaN}});
+}
+
+TEST_CASE("expand: the relatives of exp and log at their edges", "[expand]") {
+  check_edges(
+      "exp2",
+      {{0.0, 1.0}, {-0.0, 1.0}, {kInfinity, kInfinity}, {-kInfinity, 0.0}, {3.0, 8.0}, {-2.0, 0.25}, {1e30, kInfinity}, {-1e30, 0.0}},
+      {{128.0, kInfinity}, {127.0, 0x1p127}, {-149.0, 0x1p-149}, {-151.0, 0.0}, {-140.0, 0x1p-140}},
+      {{1024.0, kInfinity}, {1023.0, 0x1p1023}, {-1074.0, 0x1p-1074}, {-1076.0, 0.0}, {-1050.0, 0x1p-1050}});
+  check_edges(
+      "expm1", {{0.0, 0.0}, {-0.0, -0.0}, {kInfinity, kInfinity}, {-kInfinity, -1.0}, {-1e30, -1.0}, {1e30, kInfinity}, {-50.0, -1.0}},
+      {{0x1p-149, 0x1p-149}, {-0x1p-126, -0x1p-126}, {0x1.62e430p6, kInfinity}}, {{0x1p-1074, 0x1p-1074}, {-0x1p-1022, -0x1p-1022}});
+  check_edges("sigmoid", {{0.0, 0.5}, {-0.0, 0.5}, {kInfinity, 1.0}, {-kInfinity, 0.0}, {1e30, 1.0}, {-1e30, 0.0}, {50.0, 1.0}});
+  check_edges("log2",
+              {{1.0, 0.0},
+               {0.0, -kInfinity},
+               {-0.0, -kInfinity},
+               {kInfinity, kInfinity},
+               {-kInfinity, kNaN},
+               {-1.0, kNaN},
+               {8.0, 3.0},
+               {0.25, -2.0}},
+              {{0x1p-149, -149.0}, {0x1p127, 127.0}}, {{0x1p-1074, -1074.0}, {0x1p1023, 1023.0}});
+  check_edges("log10", {{1.0, 0.0},
+                        {0.0, -kInfinity},
+                        {-0.0, -kInfinity},
+                        {kInfinity, kInfinity},
+                        {-kInfinity, kNaN},
+                        {-1.0, kNaN},
+                        {10.0, 1.0},
+                        {1000.0, 3.0}});
+  check_edges("log1p", {{0.0, 0.0}, {-0.0, -0.0}, {-1.0, -kInfinity}, {-1.5, kNaN}, {-kInfinity, kNaN}, {kInfinity, kInfinity}},
+              {{0x1p-149, 0x1p-149}, {-0x1p-149, -0x1p-149}}, {{0x1p-1074, 0x1p-1074}});
+}
+
+TEST_CASE("expand: circular functions at their edges", "[expand]") {
+  for (const char* name : {"sin", "tan", "atan", "asin"})
+    check_edges(name, {{0.0, 0.0}, {-0.0, -0.0}}, {{0x1p-149, 0x1p-149}, {-0x1p-126, -0x1p-126}},
+                {{0x1p-1074, 0x1p-1074}, {-0x1p-1022, -0x1p-1022}});
+  for (const char* name : {"sin", "cos", "tan"}) check_edges(name, {{kInfinity, kNaN}, {-kInfinity, kNaN}});
+  check_edges("cos", {{0.0, 1.0}, {-0.0, 1.0}, {1e-30, 1.0}});
+  for (const char* name : {"asin", "acos"}) check_edges(name, {{kInfinity, kNaN}, {-kInfinity, kNaN}, {1.5, kNaN}, {-1.0000001, kNaN}});
+  check_edges("asin", {{1.0, kPi / 2}, {-1.0, -kPi / 2}});
+  check_edges("acos", {{1.0, 0.0}, {-1.0, kPi}, {0.0, kPi / 2}, {-0.0, kPi / 2}});
+  check_edges("atan", {{kInfinity, kPi / 2}, {-kInfinity, -kPi / 2}, {1.0, kPi / 4}, {-1.0, -kPi / 4}});
+}
+
+TEST_CASE("expand: sin, cos and tan where the reduction cancels most", "[expand]") {
+  // the multiples of pi/2 that floats come nearest to: J.-M. Muller, Elementary Functions, 2006, table 11.1 and by search; and their neighbours
+  const float narrow[] = {0x1.f37be4p+95f, 0x1.f37be6p+95f, 0x1.921fb6p+17f,  0x1.2d97c8p+23f,
+                          0x1.47d0fep+34f, 0x1p127f,        0x1.fffffep+127f, 0x1.000002p17f};
+  const double wide[] = {0x1.6ac5b262ca1ffp+849,  0x1.6ac5b262ca200p+849, 0x1.6ac5b262ca1fep+849, 0x1.921fb54442d18p+30, 0x1p1023,
+                         0x1.fffffffffffffp+1023, 0x1.0000000000001p+30};
+  for (const char* name : {"sin", "cos", "tan"}) {
+    const Row& row = row_of(name);
+    std::vector<float> x;
+    for (float v : narrow) x.push_back(v), x.push_back(-v);
+    const std::vector<float> y = Evaluator(row.one, nullptr, DType::F32, static_cast<std::int64_t>(x.size()))(x, x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      INFO(name << "(" << x[i] << ") gives " << y[i]);
+      CHECK(ulps_f32(y[i], row.narrow_oracle(x[i], 0)) <= row.bound_f32);
+    }
+#ifdef ONEPASS_HAVE_MPFR
+    Exact exact;
+    std::vector<double> u;
+    for (double v : wide) u.push_back(v), u.push_back(-v);
+    const std::vector<double> z = Evaluator(row.one, nullptr, DType::F64, static_cast<std::int64_t>(u.size()))(u, u);
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      INFO(name << "(" << u[i] << ") gives " << z[i]);
+      CHECK(exact.ulps(row.wide_oracle, u[i], 0, z[i]) <= row.bound_f64);
+    }
+#endif
+  }
+}
+
+TEST_CASE("expand: logaddexp within 2 ULP, in units of ulp(1) where its result is less", "[expand]") {
+  const auto check = [](auto zero, DType dtype, double ulp_one) {
+    using T = decltype(zero);
+    std::vector<T> a(kBlock), b(kBlock);
+    std::uint64_t state = 5;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const auto unit = [&] { return static_cast<double>(next_random(state) >> 11) * 0x1p-52 - 1; };
+      a[i] = static_cast<T>(unit() * (i % 2 ? 2 : 100));
+      b[i] = i % 3 ? static_cast<T>(a[i] + unit() * 10)
+                   : static_cast<T>(std::log(std::abs(1 - std::exp(static_cast<double>(a[i])))));  // cancels
+    }
+    const std::vector<T> y = Evaluator(nullptr, expand_logaddexp, dtype, kBlock)(a, b);
+    long double worst = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const long double p = std::max(a[i], b[i]), q = std::min(a[i], b[i]);
+      const long double exact = p + std::log1p(std::exp(q - p));
+      const long double unit =
+          std::abs(exact) < 1 ? ulp_one : static_cast<long double>(std::ldexp(ulp_one, std::ilogb(static_cast<double>(exact))));
+      worst = std::max(worst, std::abs(y[i] - exact) / unit);
+    }
+    INFO(name_of(dtype) << " " << static_cast<double>(worst));
+    std::printf("logaddexp %s  worst %.3f ULP\n", std::string(name_of(dtype)).c_str(), static_cast<double>(worst));
+    CHECK(worst <= 2);
+  };
+  check(float{}, DType::F32, 0x1p-23);
+  check(double{}, DType::F64, 0x1p-52);
+}
+
+TEST_CASE("expand: atan2 and hypot at their edges", "[expand]") {
+  struct Case {
+    double a, b, angle, length;
+  };
+  const std::vector<Case> cases = {{0.0, 0.0, 0.0, 0.0},
+                                   {-0.0, 0.0, -0.0, 0.0},
+                                   {0.0, -0.0, kPi, 0.0},
+                                   {-0.0, -0.0, -kPi, 0.0},
+                                   {0.0, 1.0, 0.0, 1.0},
+                                   {-0.0, 1.0, -0.0, 1.0},
+                                   {0.0, -1.0, kPi, 1.0},
+                                   {-0.0, -1.0, -kPi, 1.0},
+                                   {1.0, 0.0, kPi / 2, 1.0},
+                                   {-1.0, -0.0, -kPi / 2, 1.0},
+                                   {1.0, 1.0, kPi / 4, kSqrt2},
+                                   {1.0, -1.0, 3 * kPi / 4, kSqrt2},
+                                   {kInfinity, kInfinity, kPi / 4, kInfinity},
+                                   {-kInfinity, -kInfinity, -3 * kPi / 4, kInfinity},
+                                   {kInfinity, 5.0, kPi / 2, kInfinity},
+                                   {5.0, kInfinity, 0.0, kInfinity},
+                                   {-5.0, kInfinity, -0.0, kInfinity},
+                                   {5.0, -kInfinity, kPi, kInfinity},
+                                   {-5.0, -kInfinity, -kPi, kInfinity},
+                                   {kNaN, 1.0, kNaN, kNaN},
+                                   {1.0, kNaN, kNaN, kNaN},
+                                   {kNaN, kInfinity, kNaN, kInfinity},
+                                   {-kInfinity, kNaN, kNaN, kInfinity},
+                                   {3.0, -4.0, 2.4980915447965089, 5.0},
+                                   {3e-40, 4e-40, 0.64350110879328437, 5e-40}};
+  const auto n = static_cast<std::int64_t>(cases.size());
+  const auto check = [&]<class T>(T, DType dtype) {
+    std::vector<T> a, b;
+    for (const Case& c : cases) a.push_back(static_cast<T>(c.a)), b.push_back(static_cast<T>(c.b));
+    const std::vector<T> angle = Evaluator(nullptr, expand_atan2, dtype, n)(a, b),
+                         length = Evaluator(nullptr, expand_hypot, dtype, n)(a, b);
+    for (std::size_t i = 0; i + 1 < cases.size(); ++i) {
+      INFO("(" << a[i] << ", " << b[i] << ") of " << name_of(dtype) << " gives " << angle[i] << " and " << length[i]);
+      CHECK(same(angle[i], static_cast<T>(cases[i].angle)));
+      CHECK(same(length[i], static_cast<T>(cases[i].length)));
+    }
+  };
+  check(float{}, DType::F32);
+  check(double{}, DType::F64);
+}
+
+TEST_CASE("expand: pow at the edges of C's Annex F", "[expand]") {
+  struct Case {
+    double a, b, result;
+  };
+  const std::vector<Case> cases = {
+      {0.0, -3.0, kInfinity},
+      {-0.0, -3.0, -kInfinity},
+      {0.0, -2.0, kInfinity},
+      {-0.0, -2.0, kInfinity},
+      {-0.0, -2.5, kInfinity},
+      {0.0, -kInfinity, kInfinity},
+      {-0.0, -kInfinity, kInfinity},
+      {0.0, 3.0, 0.0},
+      {-0.0, 3.0, -0.0},
+      {-0.0, 2.0, 0.0},
+      {-0.0, 2.5, 0.0},
+      {-1.0, kInfinity, 1.0},
+      {-1.0, -kInfinity, 1.0},
+      {1.0, kNaN, 1.0},
+      {1.0, kInfinity, 1.0},
+      {1.0, -7.25, 1.0},
+      {kNaN, 0.0, 1.0},
+      {kNaN, -0.0, 1.0},
+      {0.0, 0.0, 1.0},
+      {-kInfinity, 0.0, 1.0},
+      {-2.0, -0.0, 1.0},
+      {kInfinity, 0.0, 1.0},
+      {-2.0, 0.5, kNaN},
+      {-1e30, 1.5, kNaN},
+      {0.5, -kInfinity, kInfinity},
+      {-0.5, -kInfinity, kInfinity},
+      {2.0, -kInfinity, 0.0},
+      {-2.0, -kInfinity, 0.0},
+      {0.5, kInfinity, 0.0},
+      {-0.5, kInfinity, 0.0},
+      {2.0, kInfinity, kInfinity},
+      {-2.0, kInfinity, kInfinity},
+      {-kInfinity, -3.0, -0.0},
+      {-kInfinity, -2.0, 0.0},
+      {-kInfinity, -2.5, 0.0},
+      {-kInfinity, 3.0, -kInfinity},
+      {-kInfinity, 2.0, kInfinity},
+      {-kInfinity, 2.5, kInfinity},
+      {-kInfinity, kInfinity, kInfinity},
+      {-kInfinity, -kInfinity, 0.0},
+      {kInfinity, -1.0, 0.0},
+      {kInfinity, 0.5, kInfinity},
+      {kNaN, 1.0, kNaN},
+      {-1.0, kNaN, kNaN},
+      {0.0, kNaN, kNaN},
+      {kInfinity, kNaN, kNaN},
+      {kNaN, kInfinity, kNaN},
+      {-2.0, 3.0, -8.0},
+      {-2.0, 4.0, 16.0},
+      {2.0, -3.0, 0.125},
+      {10.0, 3.0, 1000.0},
+      {9.0, 0.5, 3.0},
+      {-1.0, 1e30, 1.0},
+      {-1.0, 16777215.0, -1.0},
+      {2.0, 1e30, kInfinity},
+      {-2.0, 1e30, kInfinity},
+      {2.0, -1e30, 0.0},
+      {-3.0, 1001.0, -kInfinity},
+      {-3.0, -1001.0, -0.0},
+      {1e-30, 1e30, 0.0},
+  };
+  const auto n = static_cast<std::int64_t>(cases.size());
+  const auto check = [&]<class T>(T, DType dtype) {
+    std::vector<T> a, b;
+    for (const Case& c : cases) a.push_back(static_cast<T>(c.a)), b.push_back(static_cast<T>(c.b));
+    const std::vector<T> y = Evaluator(nullptr, expand_pow, dtype, n)(a, b);
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      INFO("pow(" << a[i] << ", " << b[i] << ") of " << name_of(dtype) << " gives " << y[i] << ", not " << cases[i].result);
+      CHECK(same(y[i], static_cast<T>(cases[i].result)));
+    }
+  };
+  check(float{}, DType::F32);
+  check(double{}, DType::F64);
+}
+
+TEST_CASE("expand: roots and hyperbolic functions at their edges", "[expand]") {
+  check_edges(
+      "rsqrt",
+      {{0.0, kInfinity}, {-0.0, -kInfinity}, {kInfinity, 0.0}, {-kInfinity, kNaN}, {-1.0, kNaN}, {-1e30, kNaN}, {-1e-30, kNaN}, {4.0, 0.5}},
+      {{0x1p-148, 0x1p74}, {-0x1p-149, kNaN}, {-0x1p127, kNaN}}, {{0x1p-1074, 0x1p537}, {-0x1p1023, kNaN}});
+  check_edges(
+      "cbrt",
+      {{0.0, 0.0}, {-0.0, -0.0}, {kInfinity, kInfinity}, {-kInfinity, -kInfinity}, {27.0, 3.0}, {-8.0, -2.0}, {1.0, 1.0}, {0.125, 0.5}},
+      {{0x1p-147, 0x1p-49}, {0x1p126, 0x1p42}, {-0x1p-129, -0x1p-43}}, {{0x1p-1074, 0x1p-358}, {0x1p1023, 0x1p341}});
+  check_edges("sinh", {{0.0, 0.0}, {-0.0, -0.0}, {kInfinity, kInfinity}, {-kInfinity, -kInfinity}, {1e30, kInfinity}, {-1e30, -kInfinity}},
+              {{0x1p-149, 0x1p-149}, {-0x1p-126, -0x1p-126}}, {{0x1p-1074, 0x1p-1074}});
+  check_edges("asinh", {{0.0, 0.0}, {-0.0, -0.0}, {kInfinity, kInfinity}, {-kInfinity, -kInfinity}}, {{0x1p-149, 0x1p-149}},
+              {{0x1p-1074, 0x1p-1074}});
+  check_edges("acosh", {{1.0, 0.0},
+                        {kInfinity, kInfinity},
+                        {-kInfinity, kNaN},
+                        {0.5, kNaN},
+                        {0.0, kNaN},
+                        {-1.0, kNaN},
+                        {-2.0, kNaN},
+                        {-3.0, kNaN},
+                        {-1e30, kNaN}});
+  check_edges(
+      "atanh",
+      {{0.0, 0.0}, {-0.0, -0.0}, {1.0, kInfinity}, {-1.0, -kInfinity}, {2.0, kNaN}, {-1.5, kNaN}, {kInfinity, kNaN}, {-kInfinity, kNaN}},
+      {{0x1p-149, 0x1p-149}}, {{0x1p-1074, 0x1p-1074}});
+  check_edges("cosh", {{0.0, 1.0}, {-0.0, 1.0}, {kInfinity, kInfinity}, {-kInfinity, kInfinity}, {1e30, kInfinity}, {-1e30, kInfinity}});
+}
+
+TEST_CASE("expand: tanh and erf at their edges", "[expand]") {
+  for (const char* name : {"tanh", "erf"}) {
+    check_edges(name,
+                {{0.0, 0.0}, {-0.0, -0.0}, {kInfinity, 1.0}, {-kInfinity, -1.0}, {1e30, 1.0}, {-1e30, -1.0}, {40.0, 1.0}, {-27.0, -1.0}},
+                {{10.0, 1.0}});
+  }
+  check_edges("tanh", kIdentityNearZero, {{0x1p-149, 0x1p-149}, {-0x1p-126, -0x1p-126}},
+              {{0x1p-1074, 0x1p-1074}, {-0x1p-1022, -0x1p-1022}});
+}

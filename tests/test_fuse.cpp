@@ -1,0 +1,273 @@
+// Which values are stored, and which share a kernel: golden groups as text, views that add no kernel, partitions that depend on the
+// program and on which extents are 0, 1 or many, never on which of them happen to be equal.
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include "compiler/fuse.h"
+#include "golden.h"
+#include "random_graph.h"
+
+using namespace onepass;
+using namespace onepass::compiler;
+using namespace onepass::test;
+
+namespace {
+
+Extents draw(const Golden& golden, std::mt19937_64& random, bool small) {
+  static constexpr std::int64_t kSome[] = {2, 3, 4, 5, 6, 7, 8, 12, 16, 31, 32, 64};  // few, so that they are often equal or products
+  Extents out;
+  for (const char c : letters_of(golden)) {
+    std::int64_t e = 0;
+    do e = small && random() % 2 ? static_cast<std::int64_t>(random() % 2) : kSome[random() % std::size(kSome)];
+    while (!small && e < golden.many);
+    out[c] = e;
+  }
+  return out;
+}
+
+std::string text_of(const Extents& extents) {
+  std::string out;
+  for (const auto& [letter, extent] : extents) out += fmt::format("{}={} ", letter, extent);
+  return out;
+}
+
+// Each group in one line: what it stores and why, `sum` for a stored node's operator.
+std::string groups(const ir::Graph& graph) {
+  const Partition partition = fuse(graph);
+  std::string out;
+  for (const Group& group : partition.groups) {
+    std::string roots;
+    for (const ir::NodeId id : group.roots) {
+      std::string name;
+      for (std::size_t k = 0; k < graph.outputs.size(); ++k)
+        if (graph.outputs[k] == id) name += (name.empty() ? "" : "=") + graph.output_names[k];
+      roots += fmt::format("{}{} {}", roots.empty() ? "" : ", ", name.empty() ? fmt::format("{}", ir::info(graph[id].op).text) : name,
+                           text_of(partition.boundary[id]));
+    }
+    std::string axes;
+    for (std::size_t i = 0; i < group.domain.size(); ++i)
+      axes += fmt::format("{}{}{}", axes.empty() ? "" : " ", group.domain[i], group.reduced >> i & 1 ? "r" : "");
+    out += fmt::format("[{}] {}\n", axes, roots);
+  }
+  return out;
+}
+std::string groups(const char* formula, std::vector<std::pair<std::string, Shape>> inputs) { return groups(optimised(formula, inputs)); }
+
+std::size_t kernels(const ir::Graph& graph) { return fuse(graph).groups.size(); }
+
+}  // namespace
+
+TEST_CASE("fuse: golden functions have their number of kernels", "[fuse]") {
+  for (const Golden& golden : kGolden) {
+    Extents extents;
+    std::int64_t next = 7;
+    for (const char c : letters_of(golden)) extents[c] = next, next += 4;
+    const ir::Graph graph = graph_of(golden, extents);
+    INFO(golden.name << "\n" << ir::print(graph) << print(graph, fuse(graph)));
+    CHECK(kernels(graph) == static_cast<std::size_t>(golden.kernels));
+  }
+}
+
+TEST_CASE("fuse: a thousand shapes have one partition for each class", "[fuse][random]") {
+  std::mt19937_64 random(1);
+  for (const Golden& golden : kGolden) {
+    std::string first;
+    Extents of_first;
+    for (int i = 0; i < 1000; ++i) {
+      const Extents extents = draw(golden, random, false);
+      const ir::Graph graph = graph_of(golden, extents);
+      const std::string form = form_of(graph, fuse(graph));
+      if (first.empty()) first = form, of_first = extents;
+      if (form == first) continue;
+      FAIL_CHECK(golden.name << ": " << text_of(of_first) << "\n"
+                             << first << "but " << text_of(extents) << "\n"
+                             << form << ir::print(graph));
+      break;
+    }
+  }
+}
+
+TEST_CASE("fuse: with extents of 0 and 1, a partition for each pattern", "[fuse][random]") {
+  std::mt19937_64 random(2);
+  for (const Golden& golden : kGolden) {
+    std::map<std::string, std::pair<std::string, Extents>> seen;
+    for (int i = 0; i < 1000; ++i) {
+      const Extents extents = draw(golden, random, true);
+      ir::Graph graph;
+      try {
+        graph = graph_of(golden, extents);
+      } catch (const Error&) { continue; }  // the maximum of nothing
+      std::string pattern;
+      for (const auto& [letter, extent] : extents) pattern += fmt::format("{} ", std::min(extent, golden.many));
+      const std::string form = form_of(graph, fuse(graph));
+      const auto [it, fresh] = seen.try_emplace(pattern, form, extents);
+      if (fresh || it->second.first == form) continue;
+      FAIL_CHECK(golden.name << ": " << text_of(it->second.second) << "\n"
+                             << it->second.first << "but " << text_of(extents) << "\n"
+                             << form << ir::print(graph));
+      break;
+    }
+  }
+}
+
+TEST_CASE("fuse: golden groups", "[fuse]") {
+  struct Row {
+    const char* formula;
+    std::vector<std::pair<std::string, Shape>> inputs;
+    const char* expected;
+  };
+  const Row rows[] = {
+      {"x*s + t", {{"x", {7, 9}}, {"s", {9}}, {"t", {7, 1}}}, "[7 9] out output\n"},
+      {"a = x*2; b = a + 1; c = b*y; d = b - y", {{"x", {7, 9}}, {"y", {7, 9}}}, "[7 9] c output, d output\n"},
+      {"u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)", {{"x", {7, 9}}}, "[7 9r] p output\n"},
+      {"x - sum(x)",
+       {{"x", {7, 9}}},
+       "[7r 9r] reduce_sum a full reduction whose result is needed everywhere\n"
+       "[7 9] out output\n"},
+      {"sum(x, axis=0) + sum(x, axis=1)",
+       {{"x", {7, 7}}},
+       "[7 7r] reduce_sum reductions over different axes meet\n"
+       "[7r 7] out output\n"},
+      {"r = sum(x, axis=0); c = sum(x, axis=1); a = sum(x)",
+       {{"x", {7, 9}}},
+       "[7r 9] r output\n"
+       "[7 9r] c output\n"
+       "[7r 9r] a output\n"},
+      {"sum(max(x, axis=1))",
+       {{"x", {7, 9}}},
+       "[7 9r] reduce_max a reduction of a reduction\n"
+       "[7r] out output\n"},
+      {"m = sum(x, axis=1); y = exp(m)*2", {{"x", {7, 9}}}, "[7 9r] y output\n"},
+      {"t = exp(x); sum(t*transpose(t), axis=1)", {{"x", {7, 7}}}, "[7 7r] out output\n"},
+      {"t = erf(exp(x)); t + transpose(t) + t[::-1]",
+       {{"x", {7, 7}}},
+       "[7 7] erf recompute\n"
+       "[7 7] out output\n"},
+      {"p = x*y; a = sum(p, axis=1); b = sum(p, axis=0); q = p + 1",
+       {{"x", {7, 9}}, {"y", {7, 9}}},
+       "[7 9r] a output, q output\n"
+       "[7r 9] b output\n"},
+      {"m = sum(x, axis=1); m[1:] - m[:-1]",
+       {{"x", {7, 9}}},
+       "[7 9r] reduce_sum a reduction's result read by loops that do not share its rows\n"
+       "[6] out output\n"},
+      {"p = sum(x*w, axis=1); loss = sum((p - y)**2); dw = grad(loss, [w])",
+       {{"x", {7, 9}}, {"w", {9}}, {"y", {7}}},
+       "[7 9r] mul0 reductions over different axes meet\n"
+       "[7r 9] dw output\n"},
+      {"y = x*s + t; dx, ds, dt = vjp(y, [x, s, t], d)",
+       {{"x", {7, 9}}, {"s", {9}}, {"t", {9}}, {"d", {7, 9}}},
+       "[7r 9] dt output, dx output, ds output\n"},
+  };
+  for (const Row& row : rows) {
+    INFO(row.formula << "\n" << ir::print(optimised(row.formula, row.inputs)));
+    CHECK(groups(row.formula, row.inputs) == row.expected);
+  }
+}
+
+namespace {
+
+// A program in which a value is seen through views that only move its elements: `{}` stands for the input x, or for the value.
+struct Insertion {
+  const char* name;
+  const char* view;     // of `v`
+  const char* inverse;  // of what the view gives
+  int rank;             // it needs
+};
+const Insertion kInsertions[] = {
+    {"flattened", "reshape({}, [size({})])", "reshape({}, [7, 9])", 2},
+    {"with a unit axis", "reshape({}, [7, 1, 9])", "reshape({}, [7, 9])", 2},
+    {"split", "reshape({}, [7, 3, 3])", "reshape({}, [7, 9])", 2},
+    {"transposed", "transpose({})", "transpose({})", 2},
+    {"flipped", "{}[::-1, ::-1]", "{}[::-1, ::-1]", 2},
+    {"sliced whole", "{}[0:, :]", "{}[:, 0:9]", 2},
+    {"with an axis more", "expand_dims({}, 0)", "squeeze({}, 0)", 2},
+    {"stretched", "broadcast_to(reshape({}, [1, 7, 9]), [1, 7, 9])", "{}[0]", 2},
+};
+std::string with(std::string_view view, std::string_view value) {
+  std::string out;
+  for (std::size_t i = 0; i < view.size(); ++i)
+    if (view.substr(i, 2) == "{}") out += value, ++i;
+    else out += view[i];
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("fuse: a view and its inverse add no kernel", "[fuse]") {
+  struct Row {
+    const char *before, *after;  // the value v of shape [7, 9], and what is made of it
+  };
+  const Row rows[] = {
+      {"v = x*y", "v + 1"},
+      {"v = exp(x)*y + 1", "v*y; b = v - 1"},
+      {"v = x", "exp(v)*y"},
+      {"v = x*y", "sum(v, axis=1)"},
+      {"v = x*y", "sum(v, axis=0)"},
+      {"v = x*y", "sum(v)"},
+      {"v = exp(x - max(x, axis=1, keepdims=true))", "v/sum(v, axis=1, keepdims=true)"},
+      {"v = x*sum(x, axis=0, keepdims=true)", "v + 1"},
+      {"v = x*sum(x, axis=1, keepdims=true)", "v + 1"},
+      {"v = x*sum(x, axis=1, keepdims=true)", "sum(v, axis=1)"},
+      {"v = exp(erf(x))", "(v + 1)*y"},
+  };
+  const std::vector<std::pair<std::string, Shape>> inputs = {{"x", {7, 9}}, {"y", {7, 9}}};
+  for (const Row& row : rows) {
+    const std::string after = std::string("; a = ") + row.after;
+    const std::size_t without = kernels(optimised(row.before + after, inputs));
+    for (const Insertion& i : kInsertions) {
+      const std::string view = with(i.view, "v"), back = with(i.inverse, "t");
+      std::string used = after;
+      for (std::size_t at = 0; (at = used.find('v', at)) != std::string::npos; ++at)
+        if (!std::isalpha(used[at + 1])) used[at] = 'u';
+      const std::string text = std::string(row.before) + "; t = " + view + "; u = " + back + used;
+      const ir::Graph graph = optimised(text, inputs);
+      INFO(i.name << ": " << text << "\n" << ir::print(graph) << print(graph, fuse(graph)));
+      CHECK(kernels(graph) == without);
+    }
+  }
+}
+
+TEST_CASE("fuse: a view of an input, or of a value's only use, adds no kernel", "[fuse]") {
+  const std::vector<std::pair<std::string, Shape>> inputs = {{"x", {7, 9}}, {"y", {7, 9}}, {"z", {9, 7}}, {"f", {63}}, {"s", {7, 3, 3}}};
+  const char* const rows[] = {
+      // of an input
+      "y + transpose(z)",
+      "y + reshape(f, [7, 9])",
+      "y + reshape(s, [7, 9])",
+      "y + x[::-1]",
+      "y + x[:, ::-1]*2",
+      "y*x[0] + x[:, 2:3]",
+      "y + broadcast_to(reshape(x[0], [1, 9]), [7, 9])",
+      "sum(transpose(z) + y, axis=1)",
+      "sum(reshape(f, [7, 9])*y, axis=0)",
+      "p = transpose(z); p/sum(p, axis=1, keepdims=true)",
+      "p = x[::-1]; p/sum(p, axis=0, keepdims=true)",
+      // of a value's only use
+      "transpose(x + y)",
+      "reshape(x + y, [63])",
+      "reshape(x*y, [7, 3, 3])",
+      "(x + y)[::-1]",
+      "(x*y)[:, none]",
+      "transpose(x*y) + z",
+      "reshape(x*y, [63]) + f",
+      "reshape(x*y, [7, 3, 3])*s",
+      "(x*y)[::-1] + x",
+      "broadcast_to((x*y)[:, none], [7, 1, 9])",
+      "transpose(sum(x*y, axis=0, keepdims=true))",
+      "reshape(sum(x, axis=1), [7, 1])",
+      "sum(reshape(x*y, [63]))",
+      "sum(transpose(x*y), axis=0)",
+      "sum((x*y)[::-1], axis=0)",
+      "transpose(x/sum(x, axis=1, keepdims=true))",
+      "reshape(x/sum(x, axis=1, keepdims=true), [63])",
+      "(x/sum(x, axis=1, keepdims=true))[::-1]",
+      "(x/sum(x, axis=1, keepdims=true))[:, ::-1]",
+  };
+  for (const char* text : rows) {
+    const ir::Graph graph = optimised(text, inputs);
+    INFO(text << "\n" << ir::print(graph) << print(graph, fuse(graph)));
+    CHECK(kernels(graph) == 1);
+  }
+}

@@ -1,0 +1,290 @@
+// The pooled allocator: alignment, reuse, bounds, counters, threads, fork, and no memory left.
+#include "runtime/memory.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "onepass/error.h"
+#include "runtime/os.h"
+
+namespace memory = onepass::memory;
+using Catch::Matchers::Contains;
+
+namespace {
+bool aligned(const void* pointer, std::size_t alignment) { return reinterpret_cast<std::uintptr_t>(pointer) % alignment == 0; }
+}  // namespace
+
+TEST_CASE("memory: blocks are aligned, writable and apart", "[memory]") {
+  struct Block {
+    unsigned char* data;
+    std::size_t bytes;
+  };
+  std::vector<Block> blocks;
+  for (std::size_t base : {0, 64, 512, 1024, 1152, 4096, 32 << 10, 64 << 10, 1 << 20, 2 << 20, 5 << 20})
+    for (const std::size_t bytes : {base ? base - 1 : 1, base, base + 1}) {
+      auto* const data = static_cast<unsigned char*>(memory::allocate(bytes));
+      CHECK(aligned(data, bytes >= (2 << 20) ? 2 << 20 : 64));
+      std::memset(data, static_cast<int>(blocks.size()), bytes);
+      blocks.push_back({data, bytes});
+    }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    bool whole = true;
+    for (std::size_t k = 0; k < blocks[i].bytes; ++k) whole = whole && blocks[i].data[k] == i;
+    CHECK(whole);
+    memory::free(blocks[i].data, blocks[i].bytes);
+  }
+  memory::free(nullptr, 100);
+}
+
+TEST_CASE("memory: a freed block is handed out again", "[memory]") {
+  for (const std::size_t bytes : {40, 4000, 100'000, 3'000'000}) {
+    void* const first = memory::allocate(bytes);
+    memory::free(first, bytes);
+    void* const second = memory::allocate(bytes);
+    CHECK(first == second);
+    memory::free(second, bytes);
+  }
+}
+
+TEST_CASE("memory: zeroed memory is zero, fresh or used", "[memory]") {
+  for (const std::size_t bytes : {100, 100'000, 3'000'000})
+    for (int round = 0; round < 2; ++round) {
+      auto* const data = static_cast<unsigned char*>(memory::allocate_zeroed(bytes));
+      bool zero = true;
+      for (std::size_t i = 0; i < bytes; ++i) zero = zero && data[i] == 0;
+      CHECK(zero);
+      std::memset(data, 0xff, bytes);
+      memory::free(data, bytes);
+    }
+}
+
+TEST_CASE("memory: the cache is bounded, the oldest go first, trim gives it back", "[memory]") {
+  const std::size_t limit = memory::cache_limit();
+  CHECK(limit > 0);
+  CHECK(limit <= onepass::os::memory_bytes() / 2);
+  memory::trim();
+  CHECK(memory::statistics().cached == 0);
+  memory::set_cache_limit(10 << 20);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(memory::allocate(4 << 20));
+  for (void* const block : blocks) memory::free(block, 4 << 20);
+  CHECK(memory::statistics().cached == 8 << 20);
+  void* const newest = memory::allocate(4 << 20);
+  CHECK(newest == blocks[3]);
+  void* const second = memory::allocate(4 << 20);
+  CHECK(second == blocks[2]);
+  CHECK(memory::statistics().cached == 0);
+  memory::free(newest, 4 << 20);
+  memory::free(second, 4 << 20);
+  memory::trim(4 << 20);
+  CHECK(memory::statistics().cached == 4 << 20);
+  memory::set_cache_limit(0);
+  CHECK(memory::statistics().cached == 0);
+  memory::set_cache_limit(limit);
+}
+
+TEST_CASE("memory: a thousand sizes leave no more than the bound", "[memory]") {
+  const std::size_t limit = memory::cache_limit();
+  memory::set_cache_limit(64 << 20);
+  std::mt19937 random(7);
+  for (int i = 0; i < 1000; ++i) {
+    const std::size_t bytes = 1 + random() % (16 << 20);
+    memory::free(memory::allocate(bytes), bytes);
+    if (memory::statistics().cached > 64 << 20) FAIL("the cache grew above its bound");
+  }
+  memory::set_cache_limit(limit);
+}
+
+TEST_CASE("memory: counters", "[memory]") {
+  const auto before = memory::statistics();
+  void* const a = memory::allocate(1000);
+  void* const b = memory::allocate(100'000);
+  const auto during = memory::statistics();
+  CHECK(during.in_use - before.in_use == 101'000);
+  CHECK(during.allocated_ever - before.allocated_ever == 101'000);
+  CHECK(during.allocations - before.allocations == 2);
+  std::thread([&] { memory::free(a, 1000); }).join();  // by another thread, which then ends
+  memory::free(b, 100'000);
+  const auto after = memory::statistics();
+  CHECK(after.in_use == before.in_use);
+  CHECK(after.allocations == during.allocations);
+}
+
+TEST_CASE("memory: what cannot be had is an error with its size", "[memory]") {
+  CHECK_THROWS_WITH(memory::allocate(SIZE_MAX), Contains("18446744073709551615 bytes"));
+  CHECK_THROWS_WITH(memory::allocate(std::size_t{1} << 45), Contains("35184372088832 bytes"));
+  CHECK_THROWS_AS(memory::allocate(onepass::os::memory_bytes() + 1), onepass::Error);
+  // Together they are too much, though none is touched.
+  const std::size_t half = onepass::os::memory_bytes() / 2 + (64 << 20);
+  void* const first = memory::allocate(half);
+  CHECK_THROWS_AS(memory::allocate(half), onepass::Error);
+  memory::free(first, half);
+  void* const again = memory::allocate(half);  // a refusal changes nothing
+  memory::free(again, half);
+  memory::trim();
+
+  const auto before = memory::statistics();
+  memory::inject_failure(2);
+  void* const a = memory::allocate(10);
+  void* const b = memory::allocate(10);
+  CHECK_THROWS_WITH(memory::allocate(123), Contains("123 bytes"));
+  CHECK_THROWS_AS(memory::allocate(1), onepass::Error);
+  memory::inject_failure(-1);
+  memory::free(a, 10);
+  memory::free(b, 10);
+  CHECK(memory::statistics().in_use == before.in_use);
+}
+
+TEST_CASE("memory: threads hand blocks to each other", "[memory]") {
+  const std::int64_t before = memory::statistics().in_use;
+  constexpr int kThreads = 4, kSlots = 64;
+  std::atomic<std::size_t*> slots[kSlots] = {};
+  std::atomic<bool> good{true};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      const auto drop = [&](std::size_t* block) {
+        if (!block) return;
+        const std::size_t bytes = block[0];
+        if (block[bytes / 8 - 1] != bytes) good = false;
+        memory::free(block, bytes);
+      };
+      for (int i = 0; i < 5000; ++i) {
+        const std::size_t bytes = 16 + random() % (random() % 50 == 0 ? 100'000 : 2000) / 8 * 8;
+        auto* const block = static_cast<std::size_t*>(memory::allocate(bytes));
+        block[0] = block[bytes / 8 - 1] = bytes;
+        drop(slots[random() % kSlots].exchange(block));
+      }
+      if (t == 0) memory::trim();
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (auto& slot : slots)
+    if (std::size_t* const block = slot.load()) memory::free(block, block[0]);
+  CHECK(good);
+  CHECK(memory::statistics().in_use == before);
+}
+
+TEST_CASE("memory: many short threads do not grow the small blocks", "[memory]") {
+  const auto round = [] {
+    std::thread([] {
+      std::vector<void*> blocks;
+      for (int i = 0; i < 500; ++i) blocks.push_back(memory::allocate(1000));
+      for (void* const block : blocks) memory::free(block, 1000);
+    }).join();
+  };
+  round();
+  const std::int64_t before = memory::statistics().small_blocks;
+  for (int i = 0; i < 50; ++i) round();
+  CHECK(memory::statistics().small_blocks == before);
+}
+
+TEST_CASE("memory: a forked child allocates", "[memory]") {
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) memory::free(memory::allocate(100'000), 100'000);  // holds the lock at any moment
+  });
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);  // should the lock be held for ever
+      void* const block = memory::allocate(100'000);
+      memory::free(block, 100'000);
+      _exit(42);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 42);
+  }
+  stop = true;
+  other.join();
+}
+
+TEST_CASE("memory: a buffer frees itself", "[memory]") {
+  const std::int64_t before = memory::statistics().in_use;
+  {
+    memory::Buffer a(1000), b;
+    b = std::move(a);
+    memory::Buffer c(std::move(b));
+    CHECK(c.size() == 1000);
+    CHECK(memory::statistics().in_use == before + 1000);
+  }
+  CHECK(memory::statistics().in_use == before);
+}
+
+TEST_CASE("os: executable memory is writable first, then executable, never both", "[memory]") {
+  auto code = onepass::os::ExecutableMemory::allocate(100);
+#if defined(__x86_64__)
+  const unsigned char machine_code[] = {0xb8, 42, 0, 0, 0, 0xc3};  // mov eax, 42; ret
+#else
+  const unsigned int machine_code[] = {0x52800540, 0xd65f03c0};  // mov w0, 42; ret
+#endif
+  std::memcpy(code.data(), machine_code, sizeof machine_code);
+  code.finalize();
+  int (*function)();
+  void* const address = code.data();
+  std::memcpy(&function, &address, sizeof function);
+  CHECK(function() == 42);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    *reinterpret_cast<volatile unsigned char*>(code.data()) = 0;
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+}
+
+TEST_CASE("os: facts about the machine are sane", "[memory]") {
+  namespace os = onepass::os;
+  CHECK(os::usable_cores() >= 1);
+  CHECK(os::usable_cores() <= 1 << 16);
+  CHECK(os::memory_bytes() > std::size_t{64} << 20);
+  const auto& caches = os::cache_sizes();
+  CHECK(caches.l1 >= 8 << 10);
+  CHECK(caches.l2 >= caches.l1);
+  CHECK(caches.l3 >= 1 << 20);
+  CHECK(os::page_size() >= 4096);
+  const std::int64_t now = os::nanoseconds();
+  CHECK(now > 0);
+  CHECK(now <= os::nanoseconds());
+  CHECK_FALSE(os::library_folder().empty());
+  CHECK_FALSE(os::environment("ONEPASS_NO_SUCH_VARIABLE").has_value());
+  std::string error;
+  CHECK(os::open_library("/nonexistent/lib.so", &error) == nullptr);
+  CHECK_THAT(error, Contains("lib.so"));
+}
+
+TEST_CASE("os: default floating-point control, and the host's back", "[memory]") {
+  namespace os = onepass::os;
+  const auto host = os::floating_point_control();
+#if defined(__x86_64__)
+  const auto flush_to_zero = host | 0x8040;
+#else
+  const auto flush_to_zero = host | 1u << 24;
+#endif
+  os::set_floating_point_control(flush_to_zero);
+  volatile float tiny = 1e-40f, half = 0.5f, flushed, kept;
+  flushed = tiny * half;
+  {
+    const os::DefaultFloatingPoint scope;
+    CHECK(os::floating_point_control() == os::default_floating_point_control());
+    kept = tiny * half;
+  }
+  CHECK(os::floating_point_control() == flush_to_zero);
+  os::set_floating_point_control(host);
+  CHECK(kept > 0);
+  CHECK(flushed == 0);
+}

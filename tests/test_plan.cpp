@@ -1,0 +1,78 @@
+// Nests: what loops a program gets, that lengths and literals are not in them, and what a thousand shapes of one class share.
+#include <catch2/catch.hpp>
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include "compiler/plan/plan.h"
+#include "golden.h"
+
+using namespace onepass;
+using namespace onepass::compiler;
+using namespace onepass::test;
+
+namespace {
+
+std::vector<Planned> plans(const ir::Graph& graph) {
+  const Partition partition = fuse(graph);
+  const std::vector<Layout> layouts(graph.size());
+  std::vector<Planned> out;
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g) out.push_back(plan(graph, partition, g, layouts));
+  return out;
+}
+
+std::string loops(const char* formula, const std::vector<std::pair<std::string, Shape>>& inputs) {
+  std::string out;
+  for (const Planned& p : plans(optimised(formula, inputs))) {
+    static constexpr const char* kKinds[] = {"map", "rows", "lanes"};
+    out += fmt::format("{}{}", out.empty() ? "" : "; ", kKinds[static_cast<int>(p.nest.kind)]);
+    for (std::uint32_t l = 0; l < p.nest.loops(); ++l)
+      out += fmt::format(" {}{}", p.numbers.extents[l], p.nest.reduced_mask() >> l & 1 ? "r" : "");
+    out += fmt::format(", {} sweep{}", p.nest.sweeps, p.nest.sweeps == 1 ? "" : "s");
+    if (!p.nest.derived.empty()) out += fmt::format(", {} derived", p.nest.derived.size());
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("plan: loops are merged, reordered and split as far as shapes allow", "[plan]") {
+  CHECK(loops("x*w + b", {{"x", {8, 16, 32, 32}}, {"w", {8, 16, 1, 1}}, {"b", {8, 16, 1, 1}}}) == "map 128 1024, 1 sweep");
+  CHECK(loops("x*reshape(w, [8, 16, 1, 1]) + b", {{"x", {8, 16, 32, 32}}, {"w", {8, 16}}, {"b", {32, 32}}}) == "map 128 1024, 1 sweep");
+  CHECK(loops("x + y", {{"x", {3, 5, 7}}, {"y", {3, 5, 7}}}) == "map 105, 1 sweep");
+  CHECK(loops("sum(x)", {{"x", {3, 5, 7}}}) == "lanes 105r, 1 sweep");
+  CHECK(loops("sum(x, axis=0)", {{"x", {3, 5, 7}}}) == "rows 3r 35, 1 sweep");
+  CHECK(loops("sum(x, axis=[1, 2])", {{"x", {3, 5, 7}}}) == "lanes 3 35r, 1 sweep");
+  CHECK(loops("u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)", {{"x", {9, 70}}}) ==
+        "lanes 9 70r, 3 sweeps");
+  CHECK(loops("transpose(x) + y", {{"x", {9, 70}}, {"y", {70, 9}}}) == "map 70 9, 1 sweep");
+  CHECK(loops("reshape(x, [6, 35])*y", {{"x", {210}}, {"y", {6, 35}}}) == "map 210, 1 sweep");
+  CHECK(loops("reshape(transpose(x), [6, 4])*y", {{"x", {3, 8}}, {"y", {6, 4}}}).find("derived") != std::string::npos);  // 8x3 read as 6x4
+  CHECK(loops("y = x*w + b; dx, dw, db = vjp(y, [x, w, b], d)",
+              {{"x", {6, 7, 5, 9}}, {"w", {6, 7, 1, 1}}, {"b", {6, 7, 1, 1}}, {"d", {6, 7, 5, 9}}}) == "lanes 42 45r, 1 sweep");
+}
+
+TEST_CASE("plan: a thousand shapes of a golden function have one nest for each class", "[plan][random]") {
+  std::mt19937_64 random(3);
+  for (const Golden& golden : kGolden) {
+    std::set<std::string> keys;
+    std::string example;
+    for (int i = 0; i < 1000; ++i) {
+      Extents extents;  // odd ones only, so that no stride is 1 by chance; equal ones often
+      for (const char c : letters_of(golden)) extents[c] = 5 + 2 * static_cast<std::int64_t>(random() % 4);
+      std::string key;
+      for (const Planned& p : plans(graph_of(golden, extents))) key += p.nest.key();
+      keys.insert(key);
+    }
+    INFO(golden.name);
+    CHECK(keys.size() == 1);
+  }
+}
+
+TEST_CASE("plan: a literal's value and a slice's start are not in the nest", "[plan]") {
+  std::set<std::string> keys;
+  for (const char* formula : {"2*x[1:100] + y", "0*x[7:106] + y", "1*x[50:149] + y", "-1*x[3:102] + y", "1e30*x[0:99] + y"})
+    keys.insert(plans(optimised(formula, {{"x", {150}}, {"y", {99}}})).at(0).nest.key());
+  CHECK(keys.size() == 1);
+}

@@ -1,0 +1,510 @@
+// Programs: recorded once for each signature, equal bits in every mode, targets that overlap arguments, errors, several threads.
+#include "runtime/program.h"
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include "compiler/codegen.h"
+#include "onepass/error.h"
+#include "runtime/memory.h"
+#include "runtime/os.h"
+#include "runtime/threads.h"
+
+using namespace onepass;
+using namespace onepass::runtime;
+using compiler::Literal;
+using compiler::Recorder;
+using compiler::Value;
+using Values = std::span<const Value>;
+
+namespace {
+
+bool has_codegen() {
+  static const bool has = [] {
+    try {
+      return !compiler::llvm_version().empty();
+    } catch (const Error& error) {
+      fmt::print("no code generator: only mode reference is tested. {}\n", error.what());
+      return false;
+    }
+  }();
+  return has;
+}
+
+std::vector<Mode> modes() {
+  return has_codegen() ? std::vector{Mode::reference, Mode::generic, Mode::unfused} : std::vector{Mode::reference};
+}
+Mode main_mode() { return has_codegen() ? Mode::generic : Mode::reference; }
+
+std::vector<Argument> arguments(std::initializer_list<const Array*> arrays) {
+  std::vector<Argument> out;
+  for (const Array* a : arrays) out.push_back({a, {}});
+  return out;
+}
+Argument number(double value) { return {nullptr, {Literal::Kind::Float, 0, value, 0}}; }
+
+Array random_array(std::vector<std::int64_t> shape, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Array a = Array::empty(shape, f32);
+  for (float& v : a.span<float>()) v = static_cast<float>(static_cast<std::int64_t>(random() >> 40) - (1 << 23)) / (1 << 22);
+  return a;
+}
+
+bool same_bits(const Array& a, const Array& b) {
+  if (a.dtype() != b.dtype() || !std::ranges::equal(a.shape(), b.shape())) return false;
+  const Array x = a.contiguous(), y = b.contiguous();
+  if (a.dtype() == f32) {
+    const auto p = x.span<const float>(), q = y.span<const float>();
+    for (std::size_t i = 0; i < p.size(); ++i)
+      if (std::memcmp(&p[i], &q[i], sizeof(float)) != 0 && !(p[i] != p[i] && q[i] != q[i])) return false;
+    return true;
+  }
+  return x.size() == 0 || std::memcmp(x.data(), y.data(), static_cast<std::size_t>(x.bytes())) == 0;
+}
+
+// x*w + b with a literal.
+void affine(Recorder& r, Values v) { r.output("out", r.add(r.mul(r.mul(v[0], v[1]), r.literal(3.5)), v[2])); }
+// The softmax of the last axis, written out.
+void softmax(Recorder& r, Values v) {
+  const Value m = r.reduce(ir::Op::ReduceMax, "max", v[0], std::vector<std::int64_t>{-1}, true);
+  const Value e = r.elementwise(ir::Op::Exp, {r.sub(v[0], m)});
+  r.output("out",
+           r.mul(e, r.elementwise(ir::Op::Reciprocal, {r.reduce(ir::Op::ReduceSum, "sum", e, std::vector<std::int64_t>{-1}, true)})));
+}
+
+struct Case {
+  const char* name;
+  Program::Record record;
+  std::vector<Array> arguments;
+};
+
+std::vector<Case> cases() {
+  const Array x = random_array({37, 65}, 1), w = random_array({65}, 2), b = random_array({37, 1}, 3);
+  std::vector<Case> out;
+  out.push_back({"affine", affine, {x, w, b}});
+  out.push_back({"affine of strided views", affine, {random_array({65, 37}, 4).transpose(), w.flip(0), b}});
+  out.push_back({"softmax", softmax, {x}});
+  out.push_back({"softmax of columns", softmax, {random_array({65, 37}, 5).transpose()}});
+  out.push_back({"sums of everything",
+                 [](Recorder& r, Values v) {
+                   r.output("all", r.reduce(ir::Op::ReduceSum, "sum", v[0], std::nullopt, false));
+                   r.output("rows", r.reduce(ir::Op::ReduceSum, "sum", v[0], std::vector<std::int64_t>{0}, false));
+                   r.output("columns", r.reduce(ir::Op::ReduceMax, "max", v[0], std::vector<std::int64_t>{1}, false));
+                   r.output("centred", r.sub(v[0], r.reduce(ir::Op::ReduceSum, "sum", v[0], std::nullopt, true)));
+                 },
+                 {x}});
+  out.push_back({"results that are arguments, views and the same twice",
+                 [](Recorder& r, Values v) {
+                   const Value y = r.add(v[0], v[0]);
+                   r.output("x", v[0]);
+                   r.output("turned", r.transpose(v[0], {}));
+                   r.output("y", y);
+                   r.output("again", y);
+                 },
+                 {x}});
+  out.push_back({"no arguments",
+                 [](Recorder& r, Values) {
+                   r.output("iota", r.iota({5, 3}, 0, f32));
+                   r.output("number", r.literal(2.5));
+                 },
+                 {}});
+  out.push_back({"rank 0", [](Recorder& r, Values v) { r.output("out", r.mul(v[0], v[0])); }, {Array::scalar(3.0f)}});
+  out.push_back({"zero sizes",
+                 [](Recorder& r, Values v) {
+                   r.output("map", r.add(v[0], v[0]));
+                   r.output("sum", r.reduce(ir::Op::ReduceSum, "sum", v[0], std::vector<std::int64_t>{0}, false));
+                 },
+                 {Array::empty({0, 4}, f32)}});
+  return out;
+}
+
+Options with(Mode mode, int threads = 0, int vector_bytes = 0) {
+  Options o;
+  o.mode = mode;
+  o.threads = threads;
+  o.vector_bytes = vector_bytes;
+  return o;
+}
+
+template <class E, class F> std::string message(F&& f) {
+  try {
+    f();
+  } catch (const E& error) { return error.what(); }
+  return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("program: every mode, thread count and vector width gives the reference's bits", "[program]") {
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    std::vector<Argument> in;
+    for (const Array& a : c.arguments) in.push_back({&a, {}});
+    Program reference(c.record, {}, with(Mode::reference));
+    const std::vector<Array> expected = reference.call(in);
+    for (const Mode mode : modes())
+      for (const int threads : {1, 2, 3})
+        for (const int width : {0, 16, 32}) {
+          if (mode == Mode::reference && (threads > 1 || width)) continue;
+          INFO("mode " << static_cast<int>(mode) << ", threads " << threads << ", width " << width);
+          Program program(c.record, {}, with(mode, threads, width));
+          const std::vector<Array> got = program.call(in);
+          REQUIRE(got.size() == expected.size());
+          for (std::size_t k = 0; k < got.size(); ++k) {
+            INFO("result " << k);
+            CHECK(same_bits(got[k], expected[k]));
+          }
+          std::vector<Array> targets;
+          std::vector<Array*> pointers;
+          for (const Array& e : expected) targets.push_back(Array::zeros(Extents(e.shape()), e.dtype()));
+          for (Array& t : targets) pointers.push_back(&t);
+          program.call_into(in, pointers);
+          for (std::size_t k = 0; k < got.size(); ++k) CHECK(same_bits(targets[k], expected[k]));
+        }
+  }
+}
+
+TEST_CASE("program: large arrays on several threads", "[program]") {
+  const Array x = random_array({700, 1000}, 1), w = random_array({1000}, 2), b = random_array({700, 1}, 3);
+  const auto in = arguments({&x, &w, &b});
+  const Array expected = Program(affine, {}, with(Mode::reference)).call(in)[0];
+  const auto row = arguments({&x});
+  const Array expected_softmax = Program(softmax, {}, with(Mode::reference)).call(row)[0];
+  for (const Mode mode : modes())
+    for (const int threads : {1, 2, 3}) {
+      CHECK(same_bits(Program(affine, {}, with(mode, threads)).call(in)[0], expected));
+      CHECK(same_bits(Program(softmax, {}, with(mode, threads)).call(row)[0], expected_softmax));
+    }
+}
+
+TEST_CASE("program: results never share memory with arguments", "[program]") {
+  for (const Mode mode : modes()) {
+    Program program([](Recorder& r, Values v) { r.output("x", v[0]); }, {}, with(mode));
+    const Array x = random_array({4, 5}, 1);
+    const Array y = program.call(arguments({&x}))[0];
+    CHECK(y.data() != x.data());
+    CHECK(same_bits(x, y));
+    const Array strided = x.transpose();
+    const Array z = program.call(arguments({&strided}))[0];
+    CHECK(z.is_contiguous());
+    CHECK(same_bits(strided, z));
+  }
+}
+
+TEST_CASE("program: targets that overlap arguments", "[program]") {
+  const auto add_reversed = [](Recorder& r, Values v) { r.output("out", r.add(v[0], r.flip(v[0], std::nullopt))); };
+  const auto twice = [](Recorder& r, Values v) { r.output("out", r.add(v[0], r.mul(v[0], v[1]))); };
+  for (const Mode mode : modes()) {
+    INFO("mode " << static_cast<int>(mode));
+    const Array w = random_array({100}, 9);
+    {  // the same elements: in place
+      Array x = random_array({100}, 1);
+      const Array expected = Program(twice, {}, with(Mode::reference)).call(arguments({&x, &w}))[0];
+      Program program(twice, {}, with(mode));
+      Array* const target[] = {&x};
+      program.call_into(arguments({&x, &w}), target);
+      CHECK(same_bits(x, expected));
+      if (mode == Mode::generic) CHECK(program.stats().bytes_allocated == 0);
+    }
+    {  // another order: through a temporary
+      Array x = random_array({100}, 1);
+      const Array expected = Program(add_reversed, {}, with(Mode::reference)).call(arguments({&x}))[0];
+      Program program(add_reversed, {}, with(mode));
+      Array* const target[] = {&x};
+      program.call_into(arguments({&x}), target);
+      CHECK(same_bits(x, expected));
+      if (mode == Mode::generic) CHECK(program.stats().bytes_allocated >= 400);
+    }
+    for (const std::int64_t shift : {1, 3, 50}) {  // shifted, in both directions
+      for (const bool forward : {true, false}) {
+        const Array memory = random_array({200}, 2);
+        const Array x = memory.slice(0, forward ? 0 : shift, forward ? 100 : 100 + shift);
+        Array y = memory.slice(0, forward ? shift : 0, forward ? 100 + shift : 100);
+        const Array expected = Program(twice, {}, with(Mode::reference)).call(arguments({&x, &w}))[0];
+        Program program(twice, {}, with(mode));
+        Array* const target[] = {&y};
+        program.call_into(arguments({&x, &w}), target);
+        CHECK(same_bits(y, expected));
+      }
+    }
+    {  // a view of the target's memory in another order
+      Array x = random_array({10, 10}, 3);
+      const Array turned = x.transpose();
+      const auto add = [](Recorder& r, Values v) { r.output("out", r.add(v[0], v[1])); };
+      const Array expected = Program(add, {}, with(Mode::reference)).call(arguments({&x, &turned}))[0];
+      Program program(add, {}, with(mode));
+      Array* const target[] = {&x};
+      program.call_into(arguments({&x, &turned}), target);
+      CHECK(same_bits(x, expected));
+    }
+  }
+}
+
+TEST_CASE("program: strided, misaligned and discarded targets", "[program]") {
+  const auto two = [](Recorder& r, Values v) {
+    const Value y = r.add(v[0], v[0]);
+    r.output("y", y);
+    r.output("y2", y);
+    r.output("z", r.mul(v[0], y));
+  };
+  const Array x = random_array({8, 12}, 1);
+  const auto in = arguments({&x});
+  const std::vector<Array> expected = Program(two, {}, with(Mode::reference)).call(in);
+  for (const Mode mode : modes()) {
+    INFO("mode " << static_cast<int>(mode));
+    Program program(two, {}, with(mode));
+    Array turned = Array::zeros({12, 8}, f32).transpose(), memory = Array::zeros({97}, f32);
+    Array misaligned = memory.slice(0, 1).reshape({8, 12}), plain = Array::zeros({8, 12}, f32);
+    Array* all[] = {&turned, &plain, &misaligned};
+    program.call_into(in, all);
+    CHECK(same_bits(turned, expected[0]));
+    CHECK(same_bits(plain, expected[1]));
+    CHECK(same_bits(misaligned, expected[2]));
+    CHECK(memory.at<float>({0}) == 0);
+    Array z = Array::zeros({8, 12}, f32);
+    Array* one[] = {nullptr, nullptr, &z};
+    program.call_into(in, one);
+    CHECK(same_bits(z, expected[2]));
+    Array* none[] = {nullptr, nullptr, nullptr};
+    program.call_into(in, none);
+  }
+}
+
+TEST_CASE("program: errors name what they got and leave the program usable", "[program]") {
+  for (const Mode mode : modes()) {
+    Program program(affine, {"x", "w", "b"}, with(mode));
+    Array x = random_array({4, 5}, 1), w = random_array({5}, 2), b = random_array({4, 1}, 3), bad = random_array({6}, 4);
+    Array y = Array::empty({4, 5}, f32);
+    const auto in = arguments({&x, &w, &b});
+    const auto into = [&](std::vector<Array*> targets) { program.call_into(in, targets); };
+    CHECK_THAT(message<ShapeError>([&] { program.call(arguments({&x, &bad, &b})); }), Catch::Contains("do not broadcast"));
+    CHECK_THAT(message<Error>([&] { program.call(arguments({&x, &w})); }), Catch::Contains("takes 3 arguments (x, w, b), not 2"));
+    const Array nothing;
+    CHECK_THAT(message<ValueError>([&] { program.call(arguments({&x, &nothing, &b})); }), Catch::Contains("argument w is an empty Array"));
+    CHECK_THAT(message<Error>([&] { into({}); }), Catch::Contains("1 result, and 0 targets were given"));
+    CHECK_THAT(message<ShapeError>([&] { into({&w}); }), Catch::Contains("target out is f32[5], but the result is f32[4, 5]"));
+    Array halves = Array::empty({4, 5}, f64);
+    CHECK_THAT(message<DTypeError>([&] { into({&halves}); }), Catch::Contains("target out is f64[4, 5], but the result is f32[4, 5]"));
+    const std::vector<float> constant(20);
+    Array read_only = Array::wrap(std::span<const float>(constant), {4, 5});
+    CHECK_THAT(message<ValueError>([&] { into({&read_only}); }), Catch::Contains("read-only"));
+    const std::vector<Array> fine = program.call(in);
+    into({&y});
+    CHECK(same_bits(y, fine[0]));
+    CHECK(program.stats().calls == 2);
+
+    Program two([](Recorder& r, Values v) { r.output("a", r.add(v[0], v[0])), r.output("b", v[0]); }, {}, with(mode));
+    Array memory = Array::zeros({8}, f32), u = memory.slice(0, 0, 5), v = memory.slice(0, 4, 8).reshape({4});
+    const Array four = random_array({4}, 1);
+    Array first = memory.slice(0, 0, 4);
+    Array* overlapping[] = {&first, &first};
+    CHECK_THAT(message<ValueError>([&] { two.call_into(arguments({&four}), overlapping); }), Catch::Contains("targets a and b overlap"));
+    Array* beside[] = {&first, &v};
+    two.call_into(arguments({&four}), beside);
+    CHECK(same_bits(v, four));
+  }
+  CHECK_THROWS_AS(Program(affine, {}, with(Mode::specialized)), UnsupportedError);
+  CHECK_THROWS_AS(Program(affine, {}, with(Mode::generic, -1)), ValueError);
+}
+
+TEST_CASE("program: numbers are read at each call", "[program]") {
+  const auto scale = [](Recorder& r, Values v) {
+    r.output("out", r.add(r.mul(v[0], v[1]), r.elementwise(ir::Op::Add, {v[1], r.literal(1.0)})));
+  };
+  for (const Mode mode : modes()) {
+    Program program(scale, {}, with(mode));
+    const Array x = random_array({33}, 1);
+    for (int i = 0; i < 20; ++i) {
+      const Argument in[] = {{&x, {}}, number(0.25 * (i % 7))};
+      CHECK(same_bits(program.call(in)[0], Program(scale, {}, with(Mode::reference)).call(in)[0]));
+    }
+    CHECK(program.stats().kernels <= (mode == Mode::unfused ? 2 : 1));
+    CHECK(program.stats().recordings == 7);
+  }
+}
+
+TEST_CASE("program: a number that chooses what is recorded", "[program]") {
+  const auto choose = [](Recorder& r, Values v) { r.output("out", v[1].literal.real > 1 ? r.add(v[0], v[0]) : r.mul(v[0], v[1])); };
+  for (const Mode mode : modes()) {
+    Program program(choose, {}, with(mode));
+    const Array x = random_array({33}, 1);
+    for (const double k : {0.5, 2.0, 0.75, 3.0}) {
+      const Argument in[] = {{&x, {}}, number(k)};
+      CHECK(same_bits(program.call(in)[0], Program(choose, {}, with(Mode::reference)).call(in)[0]));
+    }
+  }
+}
+
+TEST_CASE("program: a thousand lengths compile one kernel", "[program]") {
+  if (!has_codegen()) return;
+  Program program([](Recorder& r, Values v) { r.output("out", r.add(r.mul(r.literal(1.25), v[0]), v[1])); }, {}, with(Mode::generic, 1));
+  const Array x = random_array({1100}, 1), y = random_array({1100}, 2);
+  for (std::int64_t n = 2; n < 1002; ++n) {
+    const Array a = x.slice(0, 0, n), b = y.slice(0, 0, n);
+    const Array out = program.call(arguments({&a, &b}))[0];
+    if (n % 97 == 0)
+      for (std::int64_t i = 0; i < n; ++i) REQUIRE(out.at<float>({i}) == 1.25f * x.at<float>({i}) + y.at<float>({i}));
+  }
+  CHECK(program.stats().kernels == 1);
+  CHECK(program.stats().compiles <= 1);
+  CHECK(program.stats().recordings == 1000);
+  CHECK(program.stats().calls == 1000);
+}
+
+TEST_CASE("program: what was planned can be seen", "[program]") {
+  Program program(softmax, {"x"}, with(main_mode()));
+  CHECK(program.explain() == "no call yet\n");
+  CHECK(program.last_report()->kernels.empty());
+  const ArgumentType type{f32, {8, 100}, {}};
+  const PlanReport report = program.report({&type, 1});
+  CHECK(program.stats().calls == 0);
+  if (has_codegen()) {
+    CHECK(report.kernels.size() == 1);
+    CHECK(report.partition.groups.size() == 1);
+  }
+  const Array x = random_array({8, 100}, 1);
+  program.call(arguments({&x}));
+  CHECK(ir::print(program.last_report()->optimised) == ir::print(report.optimised));
+  CHECK(last_optimized_graph() == ir::print(report.optimised));
+  if (has_codegen()) {
+    CHECK_THAT(program.explain(), Catch::Contains("1 kernel,") && Catch::Contains("as out") && Catch::Contains(": output"));
+    CHECK(program.stats().bytes_written == 3200);
+    CHECK(program.stats().launches == 1);
+  }
+  CHECK(program.output_names(arguments({&x})) == std::vector<std::string>{"out"});
+}
+
+TEST_CASE("program: check_recording finds what changes", "[program]") {
+  Options options = with(main_mode());
+  options.check_recording = true;
+  int runs = 0;
+  Program structure([&](Recorder& r, Values v) { r.output("out", ++runs % 2 ? r.add(v[0], v[0]) : r.mul(v[0], v[0])); }, {}, options);
+  const Array x = random_array({4}, 1);
+  CHECK_THAT(message<Error>([&] { structure.call(arguments({&x})); }), Catch::Contains("something else"));
+  Program value([&](Recorder& r, Values v) { r.output("out", r.mul(v[0], r.literal(double(++runs)))); }, {}, options);
+  CHECK_THAT(message<Error>([&] { value.call(arguments({&x})); }), Catch::Contains("pass what changes as an argument"));
+  Program fine(affine, {}, options);
+  const Array w = random_array({4}, 2);
+  CHECK(fine.call(arguments({&x, &w, &w})).size() == 1);
+}
+
+TEST_CASE("program: threads may call one program at once", "[program]") {
+  for (const Mode mode : modes()) {
+    Program program(affine, {}, with(mode, 2));
+    std::vector<Array> xs, ws, bs, expected;
+    for (int k = 0; k < 12; ++k) {
+      const std::int64_t n = k == 11 ? 300 : 3 + 5 * k, m = k == 11 ? 400 : 7;
+      xs.push_back(random_array({n, m}, static_cast<std::uint64_t>(k)));
+      ws.push_back(random_array({m}, 50));
+      bs.push_back(random_array({n, 1}, 60));
+      expected.push_back(Program(affine, {}, with(Mode::reference)).call(arguments({&xs.back(), &ws.back(), &bs.back()}))[0]);
+    }
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 60; ++i) {
+          const auto k = static_cast<std::size_t>((i * 7 + t * 5) % 12);
+          const auto in = arguments({&xs[k], &ws[k], &bs[k]});
+          if (i % 2) {
+            if (!same_bits(program.call(in)[0], expected[k])) ++wrong;
+          } else {
+            Array y = Array::empty(Extents(xs[k].shape()), f32);
+            Array* const target[] = {&y};
+            program.call_into(in, target);
+            if (!same_bits(y, expected[k])) ++wrong;
+          }
+          if (i % 16 == 0 && (program.stats().calls < 0 || program.explain().empty())) ++wrong;
+        }
+      });
+    for (std::thread& t : threads) t.join();
+    CHECK(wrong == 0);
+    CHECK(program.stats().calls == 240);
+  }
+}
+
+TEST_CASE("program: a function may call another program, and itself, while it is recorded", "[program]") {
+  Program inner([](Recorder& r, Values v) { r.output("out", r.add(v[0], v[0])); }, {}, with(main_mode()));
+  const Array x = random_array({6}, 1);
+  Program outer(
+      [&](Recorder& r, Values v) {
+        const Array y = inner.call(arguments({&x}))[0];
+        r.output("out", r.mul(v[0], r.literal(static_cast<double>(y.at<float>({0})))));
+      },
+      {}, with(main_mode()));
+  const Array y = outer.call(arguments({&x}))[0];
+  CHECK(y.at<float>({1}) == x.at<float>({1}) * (2 * x.at<float>({0})));
+}
+
+TEST_CASE("program: an expired program's plans are not found by its successor", "[program]") {
+  const Array x = random_array({6}, 1);
+  for (int i = 0; i < 20; ++i) {
+    Program program([i](Recorder& r, Values v) { r.output("out", r.add(v[0], r.literal(double(i)))); }, {}, with(main_mode()));
+    CHECK(program.call(arguments({&x}))[0].at<float>({2}) == x.at<float>({2}) + static_cast<float>(i));
+  }
+}
+
+TEST_CASE("program: the kernel cache keeps its limits", "[program]") {
+  if (!has_codegen()) return;
+  set_kernel_cache_limits(2, 1 << 20);
+  const Array x = random_array({6}, 1);
+  for (int i = 1; i < 6; ++i) {
+    Program program(
+        [i](Recorder& r, Values v) {
+          Value y = v[0];
+          for (int k = 0; k < i; ++k) y = r.mul(y, v[0]);
+          r.output("out", y);
+        },
+        {}, with(Mode::generic));
+    program.call(arguments({&x}));
+    CHECK(kernel_cache_stats().entries <= 2);
+  }
+  CHECK(kernel_cache_stats().evictions > 0);
+  set_kernel_cache_limits(4096, std::int64_t{256} << 20);
+}
+
+TEST_CASE("program: a host's floating-point control changes no bit and is put back", "[program]") {
+  const Array x = random_array({50}, 1), w = random_array({50}, 2), b = random_array({50}, 3);
+  const auto in = arguments({&x, &w, &b});
+  const Array expected = Program(affine, {}, with(Mode::reference)).call(in)[0];
+  for (const Mode mode : modes()) {
+    Program program(affine, {}, with(mode));
+    program.call(in);
+    const std::uint64_t before = os::floating_point_control();
+#if defined(__x86_64__)
+    const std::uint64_t toward_zero = before | 0x6000;
+#else
+    const std::uint64_t toward_zero = before | (std::uint64_t{3} << 22);
+#endif
+    os::set_floating_point_control(toward_zero);
+    const Array got = program.call(in)[0];
+    const std::uint64_t after = os::floating_point_control();
+    os::set_floating_point_control(before);
+    CHECK(after == toward_zero);
+    CHECK(same_bits(got, expected));
+  }
+}
+
+TEST_CASE("program: a warm call into existing arrays allocates nothing", "[program]") {
+  if (!has_codegen()) return;
+  Program program(affine, {}, with(Mode::generic));
+  const Array x = random_array({16}, 1), w = random_array({16}, 2), b = random_array({16}, 3);
+  Array y = Array::empty({16}, f32);
+  const auto in = arguments({&x, &w, &b});
+  Array* const target[] = {&y};
+  for (int i = 0; i < 1000; ++i) program.call_into(in, target);
+  const auto before = memory::statistics().allocations;
+  double best = 1e9;
+  for (int round = 0; round < 20; ++round) {
+    const std::int64_t start = os::nanoseconds();
+    for (int i = 0; i < 1000; ++i) program.call_into(in, target);
+    best = std::min(best, static_cast<double>(os::nanoseconds() - start) / 1000);
+  }
+  CHECK(memory::statistics().allocations == before);
+  fmt::print("a warm call on 16 floats: {:.0f} ns\n", best);
+}

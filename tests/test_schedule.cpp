@@ -1,0 +1,77 @@
+// Schedules: the classes that a nest has, and that lengths beyond these change numbers only.
+#include <catch2/catch.hpp>
+
+#include <set>
+
+#include "compiler/plan/plan.h"
+#include "compiler/plan/schedule.h"
+#include "golden.h"
+
+using namespace onepass;
+using namespace onepass::compiler;
+using namespace onepass::test;
+
+namespace {
+
+Scheduled scheduled(const char* formula, const std::vector<std::pair<std::string, Shape>>& inputs,
+                    const Target& target = Target::generic_cpu(), const ScheduleOptions& options = {}) {
+  const ir::Graph graph = optimised(formula, inputs);
+  const Partition partition = fuse(graph);
+  REQUIRE(partition.groups.size() == 1);
+  const std::vector<Layout> layouts(graph.size());
+  const Planned p = plan(graph, partition, 0, layouts);
+  return schedule(p.nest, p.numbers, target, options);
+}
+
+constexpr const char* kSoftmax = "u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)";
+
+}  // namespace
+
+TEST_CASE("schedule: a kernel has a handful of classes, whatever the lengths", "[schedule]") {
+  std::set<std::string> map, softmax, columns;
+  for (std::int64_t n = 2; n < 40'000'000; n = n * 3 / 2 + 1) {
+    map.insert(scheduled("x*2 + y", {{"x", {n}}, {"y", {n}}}).schedule.key());
+    softmax.insert(scheduled(kSoftmax, {{"x", {5, n}}}).schedule.key());
+    columns.insert(scheduled("sum(x, axis=0)", {{"x", {n, 70}}}).schedule.key());
+  }
+  CHECK(map.size() == 2);      // stores through the caches, or past them
+  CHECK(softmax.size() <= 4);  // one block or several, rows that are kept or not, stores past the caches
+  CHECK(columns.size() == 2);  // one block or several
+}
+
+TEST_CASE("schedule: non-temporal stores need traffic above the last-level cache, aligned targets and rows", "[schedule]") {
+  Target target = Target::generic_cpu();
+  const auto nontemporal = [&](std::int64_t n, std::int64_t m, ScheduleOptions options = {}) {
+    return scheduled("x*2 + y", {{"x", {n, m}}, {"y", {n, 1}}}, target, options).schedule.nontemporal;
+  };
+  target.llc_bytes = 1 << 20;
+  CHECK(!nontemporal(100, 160));
+  CHECK(nontemporal(10000, 160));
+  CHECK(!nontemporal(10000, 161));  // the rows do not start at multiples of 64 bytes
+  CHECK(!nontemporal(10000, 160, {.threads = 1, .aligned_stores = false}));
+}
+
+TEST_CASE("schedule: another vector width is another width, and nothing else", "[schedule]") {
+  for (const int bytes : {16, 32, 64}) {
+    const Scheduled s = scheduled("x*2 + y", {{"x", {1000}}, {"y", {1000}}}, Target::generic_cpu().with_vector_bytes(bytes));
+    CHECK(s.schedule.vector_bytes == bytes);
+    CHECK(s.schedule.width == 2 * bytes / 4);
+    CHECK(s.numbers.bytes_read == 8000);
+    CHECK(s.numbers.bytes_written == 4000);
+  }
+}
+
+TEST_CASE("schedule: bytes are those of distinct elements, again for a sweep over rows that fit no cache", "[schedule]") {
+  const auto bytes = [](const char* formula, std::vector<std::pair<std::string, Shape>> inputs) {
+    const ScheduleNumbers n = scheduled(formula, inputs).numbers;
+    return std::pair(n.bytes_read, n.bytes_written);
+  };
+  using Bytes = std::pair<std::int64_t, std::int64_t>;
+  CHECK(bytes("x*s + t", {{"x", {10, 20}}, {"s", {20}}, {"t", {10, 1}}}) == Bytes(4 * 230, 800));
+  CHECK(bytes("x[1:] - x[:-1]", {{"x", {101}}}) == Bytes(404, 400));
+  CHECK(bytes("x[::2] + x[1::2]", {{"x", {100}}}) == Bytes(400, 200));
+  CHECK(bytes(kSoftmax, {{"x", {4, 1000}}}) == Bytes(16000, 16000));
+  CHECK(bytes(kSoftmax, {{"x", {2, 1'000'000}}}) == Bytes(3 * 8'000'000, 8'000'000));
+  CHECK(bytes("x - sum(x, axis=0, keepdims=true)", {{"x", {20, 1000}}}) == Bytes(80000, 80000));
+  CHECK(bytes("x - sum(x, axis=0, keepdims=true)", {{"x", {5000, 1000}}}) == Bytes(2 * 20'000'000, 20'000'000));
+}
