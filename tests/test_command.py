@@ -1,0 +1,440 @@
+"""The `onepass` command as docs/language.md documents it: each form, each bad input with its one sentence and its exit code."""
+import glob
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import npy_files as npy
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ONEPASS = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.path.join(ROOT, "build/release"))), "tools/onepass")
+PROGRAMS = os.path.join(ROOT, "examples/programs")
+MODES = ["adaptive", "generic", "unfused", "reference"]
+BENCH_MEMBERS = ["kernels", "first_ms", "compile_ms", "median_ns", "p999_ns", "calls", "min_bytes", "moved_bytes", "gbs", "allocated_bytes_per_call", "compiles"]
+
+
+class Command(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, values, shape=None, descr="<f4"):
+        npy.write(self.path(name), values, shape, descr)
+
+    def onepass(self, *words, input=None, code=0):
+        result = subprocess.run([ONEPASS, *words], input=input, capture_output=True, text=True, cwd=self.folder, timeout=300)
+        self.assertEqual(result.returncode, code, f"onepass {' '.join(words)}\n{result.stdout}{result.stderr}")
+        return result
+
+    def fails(self, *words, says, input=None, code=2):
+        """Exit code 2, and an error on stderr that has every text of `says`; one line, but for a formula's, which has the source and a caret."""
+        error = self.onepass(*words, input=input, code=code).stderr
+        for text in [says] if isinstance(says, str) else says:
+            self.assertIn(text, error)
+        lines = error.rstrip("\n").split("\n")
+        if len(lines) > 1:
+            self.assertRegex(lines[0], r"^[^ ]+:\d+:\d+: ")
+        return error
+
+    def files(self):
+        return sorted(os.listdir(self.folder))
+
+
+class Run(Command):
+    def test_a_formula_in_every_mode(self):
+        self.write("x.npy", [1, 2, 3, 4, 5, 6], (2, 3))
+        self.write("w.npy", [10, 20, 30])
+        for mode in MODES:
+            self.onepass("run", "x*w + 1", "x=x.npy", "w=w.npy", "-o", "out=y.npy", "--mode", mode)
+            self.assertEqual(npy.read(self.path("y.npy")), ([11, 41, 91, 41, 101, 181], (2, 3), "<f4"), mode)
+
+    def test_options_may_stand_anywhere(self):
+        self.write("x.npy", [1, 2])
+        self.onepass("run", "-o", "out=y.npy", "--threads", "2", "x*2", "--relax", "contract,reassociate,approximate", "x=x.npy", "--device=cpu")
+        self.assertEqual(npy.read(self.path("y.npy"))[0], [2, 4])
+
+    def test_a_formula_may_begin_with_a_dash(self):
+        self.write("x.npy", [1, 2])
+        self.onepass("run", "-x*2", "x=x.npy", "-o", "out=y.npy")
+        self.onepass("run", "x=x.npy", "-o", "out=z.npy", "-x")
+        self.assertEqual(npy.read(self.path("y.npy"))[0], [-2, -4])
+        self.assertEqual(npy.read(self.path("z.npy"))[0], [-1, -2])
+
+    def test_several_outputs_in_either_spelling(self):
+        self.write("x.npy", [1, 2])
+        text = "a = x + 1; b = x*x"
+        self.onepass("run", text, "x=x.npy", "-o", "a=a.npy", "-o", "b=b.npy")
+        self.onepass("run", text, "x=x.npy", "-o", "b=b2.npy", "a=a2.npy")
+        for name, values in {"a": [2, 3], "b": [1, 4], "a2": [2, 3], "b2": [1, 4]}.items():
+            self.assertEqual(npy.read(self.path(name + ".npy"))[0], values, name)
+
+    def test_outputs_that_are_not_named_are_not_written(self):
+        self.write("x.npy", [1, 2])
+        self.onepass("run", "a = x + 1; b = x*x", "x=x.npy", "-o", "b=b.npy")
+        self.assertEqual(self.files(), ["b.npy", "x.npy"])
+
+    def test_a_program_without_inputs(self):
+        self.onepass("run", "iota([2, 2], axis=1)", "-o", "out=i.npy")
+        self.assertEqual(npy.read(self.path("i.npy")), ([0, 1, 0, 1], (2, 2), "<i4"))
+
+    def test_a_program_from_standard_input(self):
+        self.write("x.npy", [1, 2])
+        self.onepass("run", "-", "x=x.npy", "-o", "out=y.npy", input="# doubles\nx*2\n")
+        self.assertEqual(npy.read(self.path("y.npy"))[0], [2, 4])
+
+    def test_a_program_from_a_file(self):
+        self.write("x.npy", [0, math.log(3), 5, 5], (2, 2))
+        self.onepass("run", os.path.join(PROGRAMS, "softmax.fuse"), "x=x.npy", "-o", "p=p.npy")
+        values = npy.read(self.path("p.npy"))[0]
+        for got, expected in zip(values, [0.25, 0.75, 0.5, 0.5]):
+            self.assertAlmostEqual(got, expected, places=6)
+
+    def test_the_photograph(self):
+        photo = os.path.join(ROOT, "examples/data/astronaut.npy")
+        self.onepass("run", os.path.join(PROGRAMS, "tone_map.fuse"), "photo=" + photo, "-o", "out=y.npy", "--threads", "2")
+        values, shape, descr = npy.read(self.path("y.npy"))
+        self.assertEqual((shape, descr), ((512, 512, 3), "|u1"))
+        self.assertGreater(len(set(values)), 200)
+
+    def test_the_gradient_program(self):
+        for name, values in {"x": [1, 2, 3], "y": [3, 5, 7]}.items():
+            self.write(name + ".npy", values)
+        for name in "ab":
+            self.write(name + ".npy", [0], ())
+        outputs = [word for name in ("a1", "b1") for word in ("-o", f"{name}={name}.npy")]
+        self.onepass("run", os.path.join(PROGRAMS, "fit_line.fuse"), "x=x.npy", "y=y.npy", "a=a.npy", "b=b.npy", *outputs)
+        self.assertAlmostEqual(npy.read(self.path("a1.npy"))[0][0], 0.1*2*34/3, places=5)
+        self.assertAlmostEqual(npy.read(self.path("b1.npy"))[0][0], 0.1*2*15/3, places=5)
+
+    def test_all_sample_programs_parse(self):
+        programs = glob.glob(os.path.join(PROGRAMS, "*.fuse"))
+        self.assertGreaterEqual(len(programs), 5)
+        for program in programs:
+            self.fails("run", program, says="no output is asked for")
+
+    def test_an_existing_output_is_replaced_even_if_it_is_an_input(self):
+        self.write("x.npy", [1, 2])
+        self.onepass("run", "x*2", "x=x.npy", "-o", "out=x.npy")
+        self.assertEqual(npy.read(self.path("x.npy"))[0], [2, 4])
+
+    def test_types_of_files(self):
+        self.write("u.npy", [200, 100], descr="|u1")
+        self.write("b.npy", [True, False], descr="|b1")
+        self.write("h.npy", [1, 2], descr="<i2")
+        self.onepass("run", "where(b, cast(u, f64), 0.5)", "u=u.npy", "b=b.npy", "-o", "out=y.npy")
+        self.assertEqual(npy.read(self.path("y.npy")), ([200, 0.5], (2,), "<f8"))
+        self.onepass("run", "cast(h, i64)", "h=h.npy", "-o", "out=y.npy")
+        self.assertEqual(npy.read(self.path("y.npy")), ([1, 2], (2,), "<i8"))
+
+    def test_zero_sizes_and_rank_0(self):
+        self.write("x.npy", [], (0, 3))
+        self.onepass("run", "y = x + 1; s = sum(x)", "x=x.npy", "-o", "y=y.npy", "-o", "s=s.npy")
+        self.assertEqual(npy.read(self.path("y.npy")), ([], (0, 3), "<f4"))
+        self.assertEqual(npy.read(self.path("s.npy")), ([0], (), "<f4"))
+
+    def test_compare(self):
+        self.write("x.npy", [0.5*i for i in range(1000)], (10, 100))
+        for mode in ("generic", "unfused"):
+            result = self.onepass("run", os.path.join(PROGRAMS, "softmax.fuse"), "x=x.npy", "-o", "p=p.npy", "--compare", "--mode", mode)
+            self.assertIn("equal in modes " + mode, result.stdout)
+        self.assertIn("p.npy", self.files())
+
+    def test_stats(self):
+        self.write("x.npy", [1]*100)
+        self.onepass("run", "x*2 + 1", "x=x.npy", "-o", "out=y.npy", "--stats", "s.json", "--mode", "generic")
+        with open(self.path("s.json")) as file:
+            stats = json.load(file)
+        self.assertEqual(sorted(stats), ["bytes_allocated", "bytes_read", "bytes_written", "cache_hits", "calls", "compiles", "kernels"])
+        self.assertEqual((stats["calls"], stats["kernels"], sum(stats["compiles"].values())), (1, 1, 1))
+        self.assertEqual((stats["bytes_read"], stats["bytes_written"]), (400, 400))
+
+
+    def test_failures_of_a_batch_are_not_the_command_s(self):
+        self.onepass("run", "--batch", "-", input="no JSON\n")
+
+
+class RunErrors(Command):
+    def setUp(self):
+        super().setUp()
+        self.write("x.npy", [1, 2])
+        self.before = self.files()
+
+    def tearDown(self):
+        self.assertEqual(self.files(), self.before, "nothing is left behind")
+
+    def test_no_output(self):
+        self.fails("run", "a = x + 1; b = x", "x=x.npy", says=["no output is asked for", "-o", "a, b"])
+
+    def test_output_that_does_not_exist(self):
+        self.fails("run", "a = x + 1; b = x", "x=x.npy", "-o", "c=y.npy", says=["no output `c`", "a, b"])
+        self.fails("run", "total = x", "x=x.npy", "-o", "totl=y.npy", says=["no output `totl`", "`total`"])
+
+    def test_input_that_does_not_exist(self):
+        self.fails("run", "weights*2", "wieghts=x.npy", "-o", "out=y.npy", says=["no input `wieghts`", "perhaps you mean `weights`"])
+
+    def test_missing_input(self):
+        self.fails("run", "x*w", "x=x.npy", "-o", "out=y.npy", says=["input `w` is missing", "w=FILE.npy"])
+
+    def test_input_given_twice(self):
+        self.fails("run", "x*2", "x=x.npy", "x=x.npy", "-o", "out=y.npy", says="given twice")
+
+    def test_missing_program(self):
+        self.fails("run", "-o", "out=y.npy", says="the program is missing")
+
+    def test_words_that_are_no_files(self):
+        self.fails("run", "x*2", "x.npy", "-o", "out=y.npy", says=["NAME=FILE.npy", "`x.npy`"])
+        self.fails("run", "x*2", "x=x.npy", "-o", "y.npy", says=["-o NAME=FILE.npy", "`y.npy`"])
+        self.fails("run", "x*2", "x=", "-o", "out=y.npy", says="`x=`")
+
+    def test_missing_files(self):
+        self.fails("run", "x*2", "x=none.npy", "-o", "out=y.npy", says="none.npy")
+        self.fails("run", "none.fuse", "x=x.npy", "-o", "out=y.npy", says="none.fuse")
+        self.fails("run", "x*2", "x=" + self.folder, "-o", "out=y.npy", says=self.folder)
+
+    def test_damaged_files(self):
+        whole = npy.header("<f4", (4,)) + bytes(16)
+        damaged = {"short.npy": whole[:-1], "header.npy": whole[:40], "long.npy": whole + b"\0", "empty.npy": b"", "text.npy": b"1 2 3\n",
+                   "huge.npy": npy.header("<f4", (2**40, 2**40)), "type.npy": npy.header("<c8", (1,)) + bytes(8)}
+        for name, data in damaged.items():
+            with open(self.path(name), "wb") as file:
+                file.write(data)
+            self.before = self.files()
+            self.fails("run", "x*2", "x=" + name, "-o", "out=y.npy", says=name)
+
+    def test_wrong_type_for_a_typed_parameter(self):
+        self.fails("run", "fn f(x: f64[n]) { return x*2 }", "x=x.npy", "-o", "out=y.npy", says=["f64", "f32"])
+        self.fails("run", "fn f(x: f32[n, m]) { return x*2 }", "x=x.npy", "-o", "out=y.npy", says=["x", "f32[2]"])
+
+    def test_shapes_that_do_not_broadcast(self):
+        self.write("w.npy", [1, 2, 3])
+        self.before = self.files()
+        self.fails("run", "x*w", "x=x.npy", "w=w.npy", "-o", "out=y.npy", says=["formula:1:2: ", "mul", "2", "3", "^"])
+
+    def test_formula_that_does_not_parse(self):
+        self.fails("run", "x*(2", "x=x.npy", "-o", "out=y.npy", says=["formula:1:", "^"])
+        self.fails("run", "sqr(x)", "x=x.npy", "-o", "out=y.npy", says=["sqr", "sqrt"])
+        self.fails("run", "", "-o", "out=y.npy", says="formula:1:1: ")
+        self.fails("run", "-", "-o", "out=y.npy", says="stdin:1:3: ", input="x*")
+
+    def test_output_that_cannot_be_written(self):
+        self.fails("run", "a = x; b = x*2", "x=x.npy", "-o", "a=a.npy", "-o", "b=nowhere/b.npy", says="nowhere/b.npy")
+        self.fails("run", "a = x; b = x*2", "x=x.npy", "-o", "a=same.npy", "-o", "b=same.npy", says="same.npy")
+        self.fails("run", "x*2", "x=x.npy", "-o", "out=" + self.folder, says=self.folder)
+
+    def test_stats_that_cannot_be_written(self):
+        self.fails("run", "x*2", "x=x.npy", "-o", "out=y.npy", "--stats", "nowhere/s.json", says="nowhere/s.json")
+
+    def test_a_failed_run_writes_no_stats(self):
+        self.fails("run", "x*w", "x=x.npy", "-o", "out=y.npy", "--stats", "s.json", says="`w`")
+
+    def test_options(self):
+        rest = ["x*2", "x=x.npy", "-o", "out=y.npy"]
+        self.fails("run", *rest, "--mode", "refrence", says=["`refrence`", "`reference`", "adaptive"])
+        self.fails("run", *rest, "--mode", "specialized", says="specialized")
+        self.fails("run", *rest, "--relax", "contract,fast", says=["`fast`", "approximate"])
+        self.fails("run", *rest, "--threads", "-1", says="threads")
+        self.fails("run", *rest, "--threads", "100000", says="threads")
+        self.fails("run", *rest, "--threads", "two", says="threads")
+        self.fails("run", *rest, "--device", "cuda", says="later")
+        self.fails("run", *rest, "--device", "gpu", says="`gpu`")
+        self.fails("run", *rest, "--nonsense", says="--nonsense")
+
+
+class Batch(Command):
+    def batch(self, *lines, words=(), input=True):
+        text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+        result = self.onepass("run", "--batch", "-", *words, input=text)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def test_jobs_are_answered_in_order(self):
+        self.write("x.npy", [1, 2])
+        job = {"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}
+        answers = self.batch(job, "", "   ", {**job, "mode": "reference", "outputs": {"out": "z.npy"}}, {**job, "inputs": {}}, {"formula": "full([2], 1)", "outputs": {"out": "o.npy"}})
+        self.assertEqual([answer["ok"] for answer in answers], [True, True, False, True])
+        self.assertEqual(answers[0], {"ok": True})
+        self.assertIn("`x` is missing", answers[2]["error"])
+        self.assertEqual(npy.read(self.path("y.npy"))[0], [2, 4])
+        self.assertEqual(npy.read(self.path("z.npy"))[0], [2, 4])
+
+    def test_bad_jobs_do_not_end_the_batch(self):
+        self.write("x.npy", [1, 2])
+        good = {"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}
+        bad = ["not JSON", "[1]", "{}", "null", '{"formula": 1}', {**good, "formula": "x*("}, {**good, "outputs": {}}, {**good, "outputs": {"no": "y.npy"}},
+               {**good, "mode": "fast"}, {**good, "input": {}}, {**good, "inputs": {"x": 1}}, {**good, "inputs": ["x.npy"]}, {**good, "inputs": {"x": "none.npy"}},
+               {**good, "outputs": {"out": "nowhere/y.npy"}}, '{"formula": "\\ud800"}']
+        answers = self.batch(*bad, good)
+        self.assertEqual(len(answers), len(bad) + 1)
+        for answer, line in zip(answers, bad):
+            self.assertFalse(answer["ok"], line)
+            self.assertTrue(answer["error"], line)
+        self.assertEqual(answers[-1], {"ok": True})
+        self.assertEqual(self.files(), ["x.npy", "y.npy"])
+
+    def test_each_answer_is_flushed(self):
+        self.write("x.npy", [1, 2])
+        process = subprocess.Popen([ONEPASS, "run", "--batch", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=self.folder)
+        for name in ("a.npy", "b.npy"):
+            process.stdin.write(json.dumps({"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": name}}) + "\n")
+            process.stdin.flush()
+            self.assertEqual(json.loads(process.stdout.readline()), {"ok": True})
+            self.assertIn(name, self.files())
+        process.communicate()
+        self.assertEqual(process.returncode, 0)
+
+    def test_a_batch_file_and_its_stats(self):
+        self.write("x.npy", [1, 2])
+        job = {"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}
+        with open(self.path("jobs.jsonl"), "w") as file:
+            file.write(json.dumps(job) + "\n" + json.dumps(job))  # no newline at the end
+        result = self.onepass("run", "--batch", "jobs.jsonl", "--stats", "s.json", "--mode", "generic")
+        self.assertEqual(result.stdout, '{"ok":true}\n{"ok":true}\n')
+        with open(self.path("s.json")) as file:
+            stats = json.load(file)
+        self.assertEqual((stats["calls"], sum(stats["compiles"].values())), (2, 1))
+
+    def test_compare_in_a_batch(self):
+        self.write("x.npy", [1, 2])
+        self.assertEqual(self.batch({"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}, words=["--compare"]), [{"ok": True}])
+
+    def test_files_that_cannot_be_read(self):
+        self.fails("run", "--batch", "none.jsonl", says="none.jsonl")
+        self.fails("run", "--batch", self.folder, says="directory")
+        self.fails("run", "--batch", "-", "x*2", says="--batch takes program")
+
+
+class Dump(Command):
+    SOFTMAX = ["t = exp(x - max(x, axis=-1, keepdims=true)); p = t / sum(t, axis=-1, keepdims=true)", "--shapes", "x=f32[64,256]"]
+
+    def test_graph(self):
+        text = self.onepass("dump", "x*w + 1", "--shapes", "x=f32[64,256]", "w=f32[256]", "--graph").stdout
+        for part in ("input x : f32[64, 256]", "input w : f32[256]", "mul", "add", "return"):
+            self.assertIn(part, text)
+
+    def test_shapes_may_be_repeated_and_the_program_may_stand_last(self):
+        text = self.onepass("dump", "--graph", "--shapes", "k=i64[]", "--shapes", "x=f32[4, 5]", "y=bool[0]", "k + sum(x) + sum(y)").stdout
+        for part in ("k : i64[]", "x : f32[4, 5]", "y : bool[0]"):
+            self.assertIn(part, text)
+
+    def test_groups_and_nests(self):
+        groups = self.onepass("dump", *self.SOFTMAX, "--groups").stdout
+        self.assertIn("64", groups)
+        self.assertTrue(self.onepass("dump", *self.SOFTMAX, "--nests").stdout.strip())
+        both = self.onepass("dump", *self.SOFTMAX).stdout
+        self.assertIn("input x", both)
+        self.assertIn(groups.strip(), both)
+        unfused = self.onepass("dump", *self.SOFTMAX, "--groups", "--mode", "unfused").stdout
+        self.assertGreater(len(unfused.splitlines()), len(groups.splitlines()))
+
+    def test_code(self):
+        self.assertIn("define", self.onepass("dump", *self.SOFTMAX, "--llvm").stdout)
+        self.assertIn("ret", self.onepass("dump", *self.SOFTMAX, "--asm").stdout)
+
+    def test_json(self):
+        dump = json.loads(self.onepass("dump", *self.SOFTMAX, "--json").stdout)
+        self.assertIn("version", dump)
+        self.assertIn("input x : f32[64, 256]", dump["graph"])
+        self.assertEqual(len(dump["kernels"]), 1)
+        for member in ("nodes", "outputs", "boundary_reason", "stages", "bytes", "key"):
+            self.assertIn(member, dump["kernels"][0])
+        self.assertEqual(dump["kernels"][0]["outputs"], ["p"])
+        self.assertRegex(dump["kernels"][0]["key"], r"^[0-9a-f]+$")
+
+    def test_dump_writes_no_files(self):
+        self.onepass("dump", *self.SOFTMAX)
+        self.assertEqual(self.files(), [])
+
+    def test_errors(self):
+        self.fails("dump", "x*2", says=["type of input `x` is missing", "--shapes"])
+        self.fails("dump", "x*2", "--shapes", "y=f32[2]", says=["no input `y`", "x"])
+        self.fails("dump", "x*2", "--shapes", "x=f32[2]", "x=f32[2]", says="twice")
+        self.fails("dump", "x*2", "--shapes", "x=f33[2]", says=["`f33`", "f32"])
+        for bad in ("x=f32", "x=f32[2", "x=f32[2,]", "x=f32[-1]", "x=f32[a]", "x=f32[2 3]", "x=f32[99999999999999999999]", "x=f64[4294967296,4294967296]",
+                    "x=f32[" + ",".join(["1"]*33) + "]"):
+            self.fails("dump", "x*2", "--shapes", bad, says="dump: ")
+        self.fails("dump", "x*2", "y*2", "--shapes", "x=f32[2]", says="`y*2`")
+        self.fails("dump", "x+y", "--shapes", "x=f32[2]", "y=f32[3]", says="formula:1:2: ")
+        self.fails("dump", *self.SOFTMAX, "--svg", "x.svg", says="later")
+        self.fails("dump", *self.SOFTMAX, "--html", "x.html", says="later")
+        self.fails("dump", *self.SOFTMAX, "--cuda", says="later")
+        self.fails("dump", says="program is missing")
+
+
+class Bench(Command):
+    def test_json(self):
+        result = self.onepass("bench", "x*w + b", "--shapes", "x=f32[64,256]", "w=f32[64,1]", "b=f32[256]", "--json", "--mode", "generic")
+        self.assertEqual(result.stdout.count("\n"), 1)
+        line = json.loads(result.stdout)
+        self.assertEqual(list(line), BENCH_MEMBERS)
+        self.assertEqual(line["min_bytes"], 4*(2*64*256 + 64 + 256))
+        self.assertEqual((line["kernels"], line["compiles"]), (1, 1))
+        self.assertEqual(line["moved_bytes"], line["min_bytes"])  # what a broadcast loads again counts once
+        self.assertEqual(line["allocated_bytes_per_call"], 0)
+        self.assertAlmostEqual(line["gbs"], line["min_bytes"]/line["median_ns"], places=6)
+        self.assertGreater(line["calls"], 3)
+        self.assertGreaterEqual(line["p999_ns"], 0)
+
+    def test_every_type_is_filled(self):
+        shapes = [f"{name}={dtype}[100]" for name, dtype in zip("abcdfghijk", "bool i8 i16 i32 i64 u8 u16 u32 f32 f64".split())]
+        program = "s = " + " + ".join(f"sum(cast({name}, f64))" for name in "abcdfghijk")
+        self.assertEqual(list(json.loads(self.onepass("bench", program, "--shapes", *shapes, "--json", "--call", "fresh").stdout)), BENCH_MEMBERS)
+
+    def test_text_and_compare(self):
+        text = self.onepass("bench", "x*2 + 1", "--shapes", "x=f32[1000]", "--compare", "unfused", "--threads", "1").stdout
+        self.assertIn("mode adaptive", text)
+        self.assertIn("mode unfused", text)
+        line = json.loads(self.onepass("bench", "x*2 + 1", "--shapes", "x=f32[1000]", "--compare", "unfused", "--json").stdout)
+        self.assertEqual(line["compare"]["mode"], "unfused")
+
+    def test_errors(self):
+        rest = ["x*2", "--shapes", "x=f32[4]"]
+        self.fails("bench", *rest, "--while-specializing", says="later")
+        self.fails("bench", *rest, "--call", "bind", says="later")
+        self.fails("bench", *rest, "--call", "twice", says="`twice`")
+        self.fails("bench", *rest, "--compare", "fast", says="`fast`")
+        self.fails("bench", "x*y", "--shapes", "x=f32[1000000000,1000000000]", "y=f32[3]", says="mul")
+        self.fails("bench", "x*2", says="--shapes")
+
+
+class Others(Command):
+    def test_help_has_examples(self):
+        text = self.onepass("--help").stdout
+        for command in ("run", "dump", "bench", "doctor", "diff", "cache"):
+            self.assertIn(f"onepass {command}", text)
+            self.assertIn("onepass " + command, self.onepass(command, "--help").stdout)
+
+    def test_doctor(self):
+        lines = self.onepass("doctor").stdout.splitlines()
+        names = [line.split(":")[0] for line in lines]
+        for name in ("processor", "LLVM", "cache folder", "BLAS", "CUDA toolkit", "CUDA driver", "device"):
+            self.assertIn(name, names)
+        for line in lines:
+            self.assertRegex(line, r"^[^:]+: .+, .+$")
+
+    def test_what_comes_later_says_so(self):
+        self.fails("diff", "a.json", "b.json", says="later")
+        self.fails("cache", "stats", says="later")
+
+    def test_commands_that_do_not_exist(self):
+        self.fails("rum", "x*2", says=["`rum`", "`run`"])
+        self.assertIn("onepass run", self.onepass(code=2).stderr)
+
+    def test_standard_output_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([ONEPASS, "doctor"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("standard output", result.stderr)
+
+
+if __name__ == "__main__":
+    if not os.path.exists(ONEPASS):
+        print(f"{ONEPASS} is not built")
+        sys.exit(77)
+    unittest.main()

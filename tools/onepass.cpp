@@ -1,0 +1,105 @@
+// The `onepass` command: chooses the command, and turns exceptions into messages and exit codes. 0: done; 2: a mistake of the user, one
+// message on stderr; 1: a mistake of ours.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onepass/error.h"
+#include "tools/onepass_command.h"
+
+namespace {
+
+using onepass::command::Words;
+
+constexpr std::string_view kHelp = R"(onepass: compiles array formulas into single passes over memory
+
+Commands, each with an example; PROGRAM is a formula, a .fuse file, or - for standard input:
+
+  run      runs a program on .npy files
+             onepass run 'x*w + b' x=x.npy w=w.npy b=b.npy -o out=y.npy
+             onepass run --batch jobs.jsonl
+  dump     shows what the compiler makes of a program: graph, kernels, loops, LLVM IR, assembly
+             onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --groups
+  bench    times a program on random inputs
+             onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --json
+  doctor   says what this machine has and what to do about what it lacks
+             onepass doctor
+  diff     compares two dumps (comes later)
+             onepass diff before.json after.json
+  cache    looks after kernels on disk (comes later)
+             onepass cache stats
+
+onepass COMMAND --help lists a command's options. Exit code 0, or 2 with the error on stderr (1 for a fault of onepass).
+)";
+
+int later(const Words& words, std::string_view command, std::string_view text) {
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    fmt::print("{}\n", text);
+    return 0;
+  }
+  throw onepass::UnsupportedError(fmt::format("{}: this command comes later; {}", command, text));
+}
+
+constexpr std::string_view kCommands[] = {"run", "dump", "bench", "diff", "cache", "doctor"};
+
+int dispatch(const std::string& command, Words words) {
+  namespace commands = onepass::command;
+  if (command == "run") return commands::run(std::move(words));
+  if (command == "dump") return commands::dump(std::move(words));
+  if (command == "bench") return commands::bench(std::move(words));
+  if (command == "doctor") return commands::doctor(std::move(words));
+  if (command == "diff")
+    return later(words, command,
+                 "it will compare two dumps or two folders of generated kernels, as in `onepass diff before.json after.json`");
+  if (command == "cache")
+    return later(words, command, "it will look after kernels on disk, as in `onepass cache stats`; this version keeps them in memory");
+  std::vector<std::string> names(std::begin(kCommands), std::end(kCommands));
+  throw onepass::ValueError(fmt::format("there is no command `{}`{}; the commands are {}", command, commands::suggestion(command, names),
+                                        commands::list_of(names)));
+}
+
+// One message on stderr, whatever happened to stdout before.
+int fail(int code, std::string_view message) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{}\n", message);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Words words(argv + 1, argv + argc);
+  if (words.empty()) {
+    fmt::print(stderr, "{}", kHelp);
+    return 2;
+  }
+  const std::string command = words.front();
+  words.erase(words.begin());
+  if (command == "--help" || command == "-h" || command == "help") {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  if (command == "--version") {
+    fmt::print("onepass {}\n", onepass::command::kVersion);
+    return 0;
+  }
+  try {
+    const int code = dispatch(command, std::move(words));
+    // A full disk or a closed pipe behind stdout shows here at the latest.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(2, "onepass: standard output cannot be written");
+    return code;
+  } catch (const onepass::FormulaError& error) {
+    return fail(2, error.what());  // begins with file:line:column, which editors know
+  } catch (const onepass::Error& error) { return fail(2, fmt::format("onepass: {}", error.what())); } catch (const CLI::ParseError& error) {
+    return fail(2, fmt::format("onepass {}: {}; `onepass {} --help` lists its options", command, error.what(), command));
+  } catch (const std::bad_alloc&) { return fail(2, "onepass: out of memory"); } catch (const onepass::InternalError& error) {
+    return fail(1, fmt::format("onepass: a fault of onepass, please report it: {}", error.what()));
+  } catch (const std::exception& error) { return fail(1, fmt::format("onepass: a fault of onepass, please report it: {}", error.what())); }
+}

@@ -1,0 +1,229 @@
+// onepass bench: how fast a program is on random inputs of given types, and how many bytes it moves.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+
+#include "onepass/error.h"
+#include "runtime/kernel_cache.h"
+#include "runtime/memory.h"
+#include "tools/onepass_command.h"
+#include "tools/timing.h"
+
+namespace onepass::command {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kSeconds = 1.0;  // of timing; as long again, at most, for the slowest calls
+
+// SplitMix64 (Steele, Lea and Flood 2014): the same inputs in every run.
+class Random {
+ public:
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+  double symmetric() { return static_cast<double>(next() >> 11) * 0x1p-52 - 1; }  // uniform on [-1, 1)
+
+ private:
+  std::uint64_t state_ = 1;
+};
+
+// 24 random bits are exact in f32 and keep [-1, 1) half open; a half takes as many as it has.
+template <class T, class F> void fill(const Array& array, F&& value) {
+  T* const data = static_cast<T*>(array.mutable_data());
+  for (std::int64_t i = 0; i < array.size(); ++i) data[i] = value();
+}
+
+Array random_array(const runtime::ArgumentType& type, Random& random) {
+  const Array array = Array::empty(type.shape, type.dtype);
+  switch (type.dtype) {
+    case DType::F64: fill<double>(array, [&] { return random.symmetric(); }); break;
+    case DType::F32: fill<float>(array, [&] { return static_cast<float>(random.next() >> 40) * 0x1p-23f - 1; }); break;
+    case DType::BF16:  // steps of 2^-7: the sign and the top of an f32 that needs no more
+      fill<std::uint16_t>(array, [&] {
+        const float value = static_cast<float>(random.next() >> 56) * 0x1p-7f - 1;
+        return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+      });
+      break;
+    case DType::F16:  // steps of 2^-10: n/1024, its exponent and 10 bits behind the leading one
+      fill<std::uint16_t>(array, [&] {
+        const int n = static_cast<int>(random.next() >> 53) - 1024;  // value n/1024
+        if (n == 0) return std::uint16_t{0};
+        const auto magnitude = static_cast<unsigned>(std::abs(n));
+        const int top = std::bit_width(magnitude) - 1;
+        const unsigned fraction = magnitude << (10 - top) & 0x3ff;
+        return static_cast<std::uint16_t>((n < 0 ? 0x8000u : 0u) | static_cast<unsigned>(top + 5) << 10 | fraction);
+      });
+      break;
+    default:
+      switch (size_of(type.dtype)) {
+        case 1: fill<std::uint8_t>(array, [&] { return static_cast<std::uint8_t>(random.next() >> 63); }); break;
+        case 2: fill<std::uint16_t>(array, [&] { return static_cast<std::uint16_t>(random.next() >> 63); }); break;
+        case 4: fill<std::uint32_t>(array, [&] { return static_cast<std::uint32_t>(random.next() >> 63); }); break;
+        default: fill<std::uint64_t>(array, [&] { return random.next() >> 63; }); break;
+      }
+  }
+  return array;
+}
+
+struct Measurement {
+  std::size_t kernels = 0;
+  double first_ms = 0, compile_ms = 0, median_ns = 0, p999_ns = 0;
+  std::int64_t calls = 0, min_bytes = 0, moved_bytes = 0, allocated_bytes_per_call = 0, compiles = 0;
+  double gbs() const { return median_ns > 0 ? static_cast<double>(min_bytes) / median_ns : 0; }
+};
+
+Measurement measure(const ProgramText& program, const Options& options, const std::vector<Array>& inputs, bool fresh) {
+  Measurement result;
+  std::vector<runtime::Argument> arguments(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    arguments[i].array = &inputs[i];
+    result.min_bytes += inputs[i].bytes();
+  }
+  const std::unique_ptr<runtime::Program> compiled = program.compile(options);
+  double begin = seconds_now();
+  std::vector<Array> results = compiled->call(arguments);
+  result.first_ms = (seconds_now() - begin) * 1e3;
+  for (const Array& array : results) result.min_bytes += array.bytes();
+  std::vector<Array*> targets;
+  for (Array& array : results) targets.push_back(&array);
+
+  const auto call = [&] {
+    if (fresh) results = compiled->call(arguments);
+    else compiled->call_into(arguments, targets);
+  };
+  call();
+  runtime::wait_for_optimised();  // the median is of warm calls
+  call();
+  const Stats before = compiled->stats();
+  call();
+  const Stats after = compiled->stats();
+  result.moved_bytes = after.bytes_read + after.bytes_written - before.bytes_read - before.bytes_written;
+
+  const std::int64_t batch = batch_size(call);
+  std::vector<double> samples;
+  samples.reserve(1 << 20);
+  const std::int64_t allocated = memory::statistics().allocated_ever;
+  const Timing timing = time_calls(call, kSeconds, batch, samples);
+  result.allocated_bytes_per_call = (memory::statistics().allocated_ever - allocated) / timing.calls;
+  result.median_ns = timing.median * 1e9;
+  result.calls = timing.calls;
+  if (batch > 1) result.calls += time_calls(call, kSeconds / 4, 1, samples).calls;  // the slowest calls do not show in batches
+  result.p999_ns = quantile(samples, 0.999) * 1e9;
+
+  result.compiles = compiled->stats().compiles;
+  if (const auto report = compiled->last_report()) {
+    result.kernels = report->kernels.size();
+    for (const runtime::KernelReport& kernel : report->kernels) result.compile_ms += kernel.compile_ms;
+  }
+  return result;
+}
+
+Json json_of(const Measurement& m) {
+  return {{"kernels", m.kernels},
+          {"first_ms", m.first_ms},
+          {"compile_ms", m.compile_ms},
+          {"median_ns", m.median_ns},
+          {"p999_ns", m.p999_ns},
+          {"calls", m.calls},
+          {"min_bytes", m.min_bytes},
+          {"moved_bytes", m.moved_bytes},
+          {"gbs", m.gbs()},
+          {"allocated_bytes_per_call", m.allocated_bytes_per_call},
+          {"compiles", m.compiles}};
+}
+
+std::string time_text(double ns) {
+  if (ns < 1e4) return fmt::format("{:.0f} ns", ns);
+  if (ns < 1e7) return fmt::format("{:.1f} µs", ns / 1e3);
+  return fmt::format("{:.2f} ms", ns / 1e6);
+}
+
+std::string bytes_text(double bytes) {
+  if (bytes < 1e4) return fmt::format("{:.0f} B", bytes);
+  if (bytes < 1e7) return fmt::format("{:.1f} kB", bytes / 1e3);
+  return fmt::format("{:.1f} MB", bytes / 1e6);
+}
+
+void print(Mode mode, const Measurement& m) {
+  fmt::print("mode {}: {} kernel{}, first call {:.2f} ms, of it {:.2f} ms compiling ({} compile{})\n", text_of(mode), m.kernels,
+             m.kernels == 1 ? "" : "s", m.first_ms, m.compile_ms, m.compiles, m.compiles == 1 ? "" : "s");
+  fmt::print("  median of {} calls {}, 99.9 % within {}\n", m.calls, time_text(m.median_ns), time_text(m.p999_ns));
+  fmt::print("  inputs and outputs {}, {:.2f} GB/s of them; moved {}; allocated per call {}\n",
+             bytes_text(static_cast<double>(m.min_bytes)), m.gbs(), bytes_text(static_cast<double>(m.moved_bytes)),
+             bytes_text(static_cast<double>(m.allocated_bytes_per_call)));
+}
+
+}  // namespace
+
+int bench(Words words) {
+  CLI::App app{"Times a program on random inputs: floats uniform on [-1, 1), integers and bool 0 or 1.", "onepass bench"};
+  Words positional, shapes;
+  CommonOptions common;
+  std::string how = "into", compared;
+  bool while_specializing = false, json = false;
+  app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
+  app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more");
+  add_mode(app, common);
+  add_threads(app, common);
+  add_relax(app, common);
+  app.add_option("--call", how, "into: the same arrays in each call (default); fresh: new ones; bind comes later");
+  app.add_flag("--while-specializing", while_specializing, "comes later");
+  app.add_option("--compare", compared, "time this mode too");
+  app.add_flag("--json", json, "one line of JSON");
+  app.footer(
+      "Examples:\n"
+      "  onepass bench 'x*w + b' --shapes x=f32[1024,1024] w=f32[1024,1] b=f32[1024]\n"
+      "  onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --compare unfused --json");
+  parse_words(app, std::move(words));
+  if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may stand last
+    positional.push_back(std::move(shapes.back()));
+    shapes.pop_back();
+  }
+
+  if (while_specializing) throw UnsupportedError("bench: --while-specializing comes later, with specialised kernels");
+  if (how == "bind") throw UnsupportedError("bench: --call bind comes later; into and fresh are there");
+  if (how != "into" && how != "fresh") throw ValueError(fmt::format("bench: --call is into, fresh or, later, bind, not `{}`", how));
+  const Options options = options_of(common);
+  Options other = options;
+  if (!compared.empty()) other.mode = mode_of(compared);
+  const Source source = program_source("bench", take_program("bench", positional));
+  if (!positional.empty()) throw ValueError(fmt::format("bench: `{}` is one word too many; types follow --shapes", positional.front()));
+  const ProgramText program(source.text, source.name);
+  const std::vector<runtime::ArgumentType> types = types_of("bench", program, shapes);
+  program.record(types, program.all_outputs());  // a program that does not fit the types fails before arrays of these sizes are filled
+
+  Random random;
+  std::vector<Array> inputs;
+  for (const runtime::ArgumentType& type : types) inputs.push_back(random_array(type, random));
+  const Measurement mine = measure(program, options, inputs, how == "fresh");
+  if (compared.empty()) {
+    if (json) fmt::print("{}\n", json_of(mine).dump());
+    else print(options.mode, mine);
+    return 0;
+  }
+  const Measurement others = measure(program, other, inputs, how == "fresh");
+  if (json) {
+    Json line = json_of(mine);
+    line["compare"] = json_of(others);
+    line["compare"]["mode"] = compared;
+    fmt::print("{}\n", line.dump());
+  } else {
+    print(options.mode, mine);
+    print(other.mode, others);
+    fmt::print("{} takes {:.2f} times as long as {}\n", compared, others.median_ns / mine.median_ns, text_of(options.mode));
+  }
+  return 0;
+}
+
+}  // namespace onepass::command

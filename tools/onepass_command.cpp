@@ -1,0 +1,304 @@
+#include "tools/onepass_command.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+
+#include "compiler/record.h"
+#include "ir/formula.h"
+#include "onepass/error.h"
+#include "runtime/os.h"
+#include "runtime/threads.h"
+
+namespace onepass::command {
+
+namespace {
+
+constexpr char kProgramMark = '\x01';  // before a program that begins with `-`, while CLI11 looks at it
+
+struct ModeName {
+  std::string_view text;
+  Mode mode;
+};
+constexpr ModeName kModes[] = {{"adaptive", Mode::adaptive},
+                               {"generic", Mode::generic},
+                               {"specialized", Mode::specialized},
+                               {"unfused", Mode::unfused},
+                               {"reference", Mode::reference}};
+
+}  // namespace
+
+// ---- the command line
+
+void parse_words(CLI::App& app, Words words) {
+  for (std::string& word : words) {
+    if (word == "--") break;
+    // `-`, `-h`, `-o` and `-oNAME=…` are options, anything else with one dash is a formula.
+    if (word.size() >= 2 && word[0] == '-' && word[1] != '-' && word != "-h" && word[1] != 'o') word.insert(word.begin(), kProgramMark);
+  }
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    std::fflush(stdout);
+    std::exit(0);
+  }
+}
+
+std::string take_program(std::string_view command, Words& positional) {
+  for (std::string& word : positional)
+    if (!word.empty() && word[0] == kProgramMark) {
+      std::string program = word.substr(1);
+      positional.erase(positional.begin() + (&word - positional.data()));
+      return program;
+    }
+  if (positional.empty())
+    throw ValueError(fmt::format("{}: the program is missing: a formula, a .fuse file, or - for standard input", command));
+  std::string program = std::move(positional.front());
+  positional.erase(positional.begin());
+  return program;
+}
+
+void add_mode(CLI::App& app, CommonOptions& options) {
+  app.add_option("--mode", options.mode, "adaptive (default), generic, specialized, unfused or reference");
+}
+void add_relax(CLI::App& app, CommonOptions& options) {
+  app.add_option("--relax", options.relax, "of contract,reassociate,approximate; strict without");
+}
+void add_threads(CLI::App& app, CommonOptions& options) {
+  app.add_option("--threads", options.threads, fmt::format("1 to {}; all cores without", threads::kMaxThreads));
+}
+
+Options options_of(const CommonOptions& options) {
+  Options result;
+  result.mode = mode_of(options.mode);
+  result.relax = relax_of(options.relax);
+  if (options.threads < 0 || options.threads > threads::kMaxThreads)
+    throw ValueError(fmt::format("--threads: {} is outside 1 to {}", options.threads, threads::kMaxThreads));
+  result.threads = options.threads;
+  return result;
+}
+
+Mode mode_of(std::string_view text) {
+  std::vector<std::string> names;
+  for (const ModeName& mode : kModes) {
+    if (mode.text == text) return mode.mode;
+    names.emplace_back(mode.text);
+  }
+  throw ValueError(fmt::format("there is no mode `{}`{}; the modes are {}", text, suggestion(std::string(text), names), list_of(names)));
+}
+
+std::string_view text_of(Mode mode) {
+  for (const ModeName& candidate : kModes)
+    if (candidate.mode == mode) return candidate.text;
+  return "?";
+}
+
+Relax relax_of(std::string_view list) {
+  Relax result;
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    const std::string_view word = list.substr(0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    if (word == "contract") result.contract = true;
+    else if (word == "reassociate") result.reassociate = true;
+    else if (word == "approximate") result.approximate = true;
+    else if (!word.empty())
+      throw ValueError(fmt::format("there is no relaxation `{}`{}; they are contract, reassociate, approximate", word,
+                                   suggestion(std::string(word), {"contract", "reassociate", "approximate"})));
+  }
+  return result;
+}
+
+std::pair<std::string, std::string> name_and_value(std::string_view command, const std::string& word, std::string_view form) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
+    throw ValueError(fmt::format("{}: expected {} where there is `{}`", command, form, word));
+  return {word.substr(0, equals), word.substr(equals + 1)};
+}
+
+// ---- programs
+
+Source program_source(std::string_view command, const std::string& program) {
+  if (program == "-") {
+    Source source{.text = {}, .name = "stdin"};
+    const std::size_t limit = formula::Limits{}.source_bytes;
+    char buffer[1 << 16];
+    while (source.text.size() <= limit) {  // beyond it the parser has its message
+      const std::size_t count = std::fread(buffer, 1, sizeof buffer, stdin);
+      source.text.append(buffer, count);
+      if (count < sizeof buffer) break;
+    }
+    if (std::ferror(stdin)) throw IoError(fmt::format("{}: standard input cannot be read", command));
+    return source;
+  }
+  if (program.ends_with(".fuse")) {
+    const os::FileBytes file = os::FileBytes::open(std::string(command).c_str(), program);
+    return {std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()), program};
+  }
+  return {program, "formula"};
+}
+
+bool is_named_type(const std::string& word) {
+  const std::size_t equals = word.find('='), bracket = word.find('[');
+  if (equals == std::string::npos || bracket == std::string::npos || bracket < equals || word.back() != ']') return false;
+  DType dtype;
+  return dtype_of(std::string_view(word).substr(equals + 1, bracket - equals - 1), dtype);
+}
+
+NamedType named_type(std::string_view command, const std::string& word) {
+  constexpr std::string_view form = "NAME=TYPE[EXTENTS] such as x=f32[64,256], or k=i64[] for rank 0,";
+  auto [name, text] = name_and_value(command, word, form);
+  const auto fail = [&](const std::string& why) { throw ValueError(fmt::format("{}: {}: {}", command, word, why)); };
+  const std::size_t bracket = text.find('[');
+  if (bracket == std::string::npos || text.back() != ']') fail("a type is written f32[64,256], rank 0 as f32[]");
+  NamedType result{.name = std::move(name), .type = {}};
+  const std::string type = text.substr(0, bracket);
+  if (!dtype_of(type, result.type.dtype)) {
+    std::vector<std::string> types;
+    for (int i = 0; i < kDTypeCount; ++i) types.emplace_back(name_of(static_cast<DType>(i)));
+    fail(fmt::format("there is no type `{}`{}; the types are {}", type, suggestion(type, types), list_of(types)));
+  }
+  std::string_view extents = std::string_view(text).substr(bracket + 1, text.size() - bracket - 2);
+  const auto skip = [&] {
+    while (!extents.empty() && extents.front() == ' ') extents.remove_prefix(1);
+  };
+  for (skip(); !extents.empty();) {
+    std::int64_t extent = 0;
+    const auto [end, error] = std::from_chars(extents.data(), extents.data() + extents.size(), extent);
+    if (error != std::errc() || extent < 0) fail("an extent is an integer from 0 on");
+    extents.remove_prefix(static_cast<std::size_t>(end - extents.data()));
+    result.type.shape.push_back(extent);
+    skip();
+    if (extents.empty()) break;
+    if (extents.front() != ',') fail("extents are separated by commas");
+    extents.remove_prefix(1);
+    skip();
+    if (extents.empty()) fail("an extent is missing after the comma");
+  }
+  if (result.type.shape.size() > kMaxRank) fail(fmt::format("rank {} is above the limit of {}", result.type.shape.size(), kMaxRank));
+  // Everything after this counts elements in 64 bits.
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(result.type.dtype));
+  for (const std::int64_t extent : result.type.shape)
+    if (extent > 0 && __builtin_mul_overflow(bytes, extent, &bytes)) fail("that many bytes do not fit an address");
+  return result;
+}
+
+std::vector<runtime::ArgumentType> types_of(std::string_view command, const ProgramText& program, const Words& shapes) {
+  const std::vector<std::string>& inputs = program.inputs();
+  std::vector<runtime::ArgumentType> types(inputs.size());
+  std::vector<bool> given(inputs.size());
+  for (const std::string& word : shapes) {
+    NamedType named = named_type(command, word);
+    const auto at = std::find(inputs.begin(), inputs.end(), named.name);
+    if (at == inputs.end())
+      throw NameError(fmt::format("{}: the program has no input `{}`{}; its inputs are {}", command, named.name,
+                                  suggestion(named.name, inputs), list_of(inputs)));
+    const auto i = static_cast<std::size_t>(at - inputs.begin());
+    if (given[i]) throw ValueError(fmt::format("{}: --shapes has `{}` twice", command, named.name));
+    given[i] = true;
+    types[i] = std::move(named.type);
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (!given[i])
+      throw ValueError(fmt::format("{}: the type of input `{}` is missing: add --shapes {}=f32[…]; the inputs are {}", command, inputs[i],
+                                   inputs[i], list_of(inputs)));
+  return types;
+}
+
+std::string suggestion(const std::string& name, const std::vector<std::string>& candidates) {
+  const std::vector<std::string_view> views(candidates.begin(), candidates.end());
+  const std::string near = formula::nearest(name, views);
+  return near.empty() ? "" : fmt::format(", perhaps you mean `{}`", near);
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  if (names.empty()) return "none";
+  std::string result;
+  for (const std::string& name : names) {
+    if (!result.empty()) result += ", ";
+    result += name;
+  }
+  return result;
+}
+
+// ---- arrays
+
+namespace {
+
+template <class T> T element(const Array& array, std::int64_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const std::byte*>(array.data()) + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+bool is_nan_bits(DType dtype, std::uint64_t bits) {
+  switch (dtype) {
+    case DType::F16: return (bits & 0x7fff) > 0x7c00;
+    case DType::BF16: return (bits & 0x7fff) > 0x7f80;
+    case DType::F32: return (bits & 0x7fffffff) > 0x7f800000;
+    case DType::F64: return (bits & 0x7fffffffffffffff) > 0x7ff0000000000000;
+    default: return false;
+  }
+}
+
+std::uint64_t bits_at(const Array& array, std::int64_t i) {
+  switch (size_of(array.dtype())) {
+    case 1: return element<std::uint8_t>(array, i);
+    case 2: return element<std::uint16_t>(array, i);
+    case 4: return element<std::uint32_t>(array, i);
+    default: return element<std::uint64_t>(array, i);
+  }
+}
+
+}  // namespace
+
+std::int64_t first_difference(const Array& a, const Array& b) {
+  const Array left = a.contiguous(), right = b.contiguous();
+  if (left.size() == 0 || std::memcmp(left.data(), right.data(), static_cast<std::size_t>(left.bytes())) == 0) return -1;
+  for (std::int64_t i = 0; i < left.size(); ++i) {
+    std::uint64_t x = bits_at(left, i), y = bits_at(right, i);
+    if (left.dtype() == DType::Bool) x = x != 0, y = y != 0;
+    if (x != y && !(is_nan_bits(left.dtype(), x) && is_nan_bits(left.dtype(), y))) return i;
+  }
+  return -1;
+}
+
+std::string element_text(const Array& array, std::int64_t i) {
+  const Array flat = array.contiguous();
+  switch (flat.dtype()) {
+    case DType::Bool: return element<std::uint8_t>(flat, i) ? "true" : "false";
+    case DType::I8: return fmt::format("{}", static_cast<int>(element<std::int8_t>(flat, i)));
+    case DType::I16: return fmt::format("{}", element<std::int16_t>(flat, i));
+    case DType::I32: return fmt::format("{}", element<std::int32_t>(flat, i));
+    case DType::I64: return fmt::format("{}", element<std::int64_t>(flat, i));
+    case DType::U8: return fmt::format("{}", static_cast<unsigned>(element<std::uint8_t>(flat, i)));
+    case DType::U16: return fmt::format("{}", element<std::uint16_t>(flat, i));
+    case DType::U32: return fmt::format("{}", element<std::uint32_t>(flat, i));
+    case DType::U64: return fmt::format("{}", element<std::uint64_t>(flat, i));
+    case DType::F16: return fmt::format("0x{:04x}", element<std::uint16_t>(flat, i));
+    case DType::BF16: return fmt::format("{}", std::bit_cast<float>(static_cast<std::uint32_t>(element<std::uint16_t>(flat, i)) << 16));
+    case DType::F32: return fmt::format("{}", element<float>(flat, i));
+    case DType::F64: return fmt::format("{}", element<double>(flat, i));
+  }
+  return "?";
+}
+
+std::string coordinates_text(std::span<const std::int64_t> shape, std::int64_t i) {
+  std::vector<std::int64_t> index(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    index[axis] = i % shape[axis];
+    i /= shape[axis];
+  }
+  return compiler::shape_text(index);
+}
+
+}  // namespace onepass::command

@@ -1,0 +1,82 @@
+// What the commands of `onepass` share: words of the command line as programs, types, modes; arrays as text. Each command is one function
+// in its own file; main() in onepass.cpp turns exceptions into messages and exit codes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "onepass/array.h"
+#include "onepass/options.h"
+#include "runtime/program.h"
+#include "tools/program_text.h"
+
+namespace CLI {
+class App;
+}
+
+namespace onepass::command {
+
+using Words = std::vector<std::string>;
+
+inline constexpr std::string_view kVersion = "0.1.0";  // as in CMakeLists.txt
+
+int run(Words words);
+int dump(Words words);
+int bench(Words words);
+int doctor(Words words);
+
+// ---- the command line
+/// Parses the words after the command's name. A word such as `-x*2`, which no command has as an option, is left to be the program.
+void parse_words(CLI::App& app, Words words);
+/// The program among the positional words, marked or not by parse_words: taken out. Error `COMMAND: …` when there is none.
+std::string take_program(std::string_view command, Words& positional);
+
+/// Options that several commands have, as text.
+struct CommonOptions {
+  std::string mode = "adaptive", relax;
+  int threads = 0;
+};
+void add_mode(CLI::App& app, CommonOptions& options);
+void add_relax(CLI::App& app, CommonOptions& options);
+void add_threads(CLI::App& app, CommonOptions& options);
+Options options_of(const CommonOptions& options);
+
+Mode mode_of(std::string_view text);
+std::string_view text_of(Mode mode);
+Relax relax_of(std::string_view list);
+
+/// `name=value`, split at the first `=`. Error `COMMAND: WORD: expected FORM` where there is no name.
+std::pair<std::string, std::string> name_and_value(std::string_view command, const std::string& word, std::string_view form);
+
+// ---- programs
+struct Source {
+  std::string text;
+  std::string name;  // in messages
+};
+/// A formula, the text of a `.fuse` file, or of standard input for `-`.
+Source program_source(std::string_view command, const std::string& program);
+
+/// `x=f32[64,256]`
+struct NamedType {
+  std::string name;
+  runtime::ArgumentType type;
+};
+bool is_named_type(const std::string& word);
+NamedType named_type(std::string_view command, const std::string& word);
+/// One type for each input of the program, in its order; errors for names that it does not have, or twice, or not at all.
+std::vector<runtime::ArgumentType> types_of(std::string_view command, const ProgramText& program, const Words& shapes);
+
+/// ", perhaps you mean `nearest`", or nothing where no candidate is near.
+std::string suggestion(const std::string& name, const std::vector<std::string>& candidates);
+std::string list_of(const std::vector<std::string>& names);  // "x, w, b", or "none"
+
+// ---- arrays
+/// The first element, in row-major order, whose bits differ, all NaNs being equal; -1 where there is none. Shapes and types are equal.
+std::int64_t first_difference(const Array& a, const Array& b);
+std::string element_text(const Array& array, std::int64_t element);
+std::string coordinates_text(std::span<const std::int64_t> shape, std::int64_t element);
+
+}  // namespace onepass::command

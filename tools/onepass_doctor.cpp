@@ -1,0 +1,66 @@
+// onepass doctor: what this machine has for onepass, one line each: `name: state, what to do`.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <exception>
+#include <string>
+
+#include "compiler/codegen.h"
+#include "compiler/target.h"
+#include "onepass/error.h"
+#include "runtime/os.h"
+#include "tools/onepass_command.h"
+
+namespace onepass::command {
+
+namespace {
+
+void line(std::string_view name, std::string_view state, std::string_view advice) { fmt::print("{}: {}, {}\n", name, state, advice); }
+
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
+void processor() {
+  const compiler::Target& target = compiler::Target::host();
+  const std::string state = fmt::format("{}, vectors of {} bits, {} core{}, caches {} KiB, {} KiB and {} MiB",
+                                        target.cpu.empty() ? target.triple : target.cpu, target.vector_bytes * 8, target.cores,
+                                        target.cores == 1 ? "" : "s", target.l1_bytes >> 10, target.l2_bytes >> 10, target.llc_bytes >> 20);
+#if defined(__x86_64__)
+  const bool enough = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  line("processor", state, enough ? "nothing to do" : "it lacks AVX2 or FMA: use --mode reference");
+#else
+  line("processor", state, "this version compiles for x86-64: use --mode reference");
+#endif
+}
+
+void llvm() {
+  try {
+    line("LLVM", compiler::llvm_version(), "nothing to do");
+  } catch (const std::exception& error) {
+    line("LLVM", fmt::format("not available ({})", first_line(error.what())),
+         "put libonepass_llvm.so beside the program or build with -DONEPASS_LLVM=ON; until then use --mode reference");
+  }
+}
+
+void cuda(std::string_view name, const char* library) {
+  const bool found = os::open_library(library) != nullptr;
+  line(name, found ? "found" : "not found",
+       found ? "nothing to do: this version runs on the cpu alone" : "nothing to do: this version does not use one");
+}
+
+}  // namespace
+
+int doctor(Words words) {
+  CLI::App app{"Says what this machine has, and what to do about what it lacks.", "onepass doctor"};
+  app.footer("Example:\n  onepass doctor");
+  parse_words(app, std::move(words));
+  processor();
+  llvm();
+  line("cache folder", "none", "nothing to do: this version keeps kernels in memory");
+  line("BLAS", "not used", "nothing to do: this version has no contractions");
+  cuda("CUDA toolkit", "libnvrtc.so");
+  cuda("CUDA driver", "libcuda.so.1");
+  line("device", "cpu", "nothing to do: it is the only one in this version");
+  return 0;
+}
+
+}  // namespace onepass::command

@@ -1,0 +1,197 @@
+// onepass dump: what the compiler makes of a program, from the graph to the machine code, without running it.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <iterator>
+#include <string>
+
+#include "compiler/codegen.h"
+#include "compiler/target.h"
+#include "onepass/error.h"
+#include "tools/onepass_command.h"
+
+namespace onepass::command {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kDumpVersion = 1;  // of the JSON form: goes up when a member changes its meaning
+
+// The kernel's nodes: its stored values and everything inlined into them, in order.
+std::vector<ir::NodeId> nodes_of(const runtime::PlanReport& report, std::uint32_t group) {
+  const ir::Graph& graph = report.optimised;
+  const compiler::Partition& partition = report.partition;
+  std::vector<bool> inside(graph.size());
+  std::vector<ir::NodeId> todo = partition.groups[group].roots;
+  for (const ir::NodeId id : todo) inside[id] = true;
+  while (!todo.empty()) {
+    const ir::NodeId id = todo.back();
+    todo.pop_back();
+    for (const std::int64_t operand : graph.operands(id)) {
+      const auto node = static_cast<ir::NodeId>(operand);
+      const bool stored = partition.group_of[node] != compiler::Partition::kNoGroup && partition.group_of[node] != group;
+      if (inside[node] || stored || graph[node].op == ir::Op::Input) continue;
+      inside[node] = true;
+      todo.push_back(node);
+    }
+  }
+  std::vector<ir::NodeId> nodes;
+  for (ir::NodeId id = 0; id < graph.size(); ++id)
+    if (inside[id]) nodes.push_back(id);
+  return nodes;
+}
+
+std::string node_text(const ir::Graph& graph, ir::NodeId id) {
+  std::string text = fmt::format("%{} = {}", id, ir::info(graph[id].op).text);
+  bool first = true;
+  for (const std::int64_t operand : graph.operands(id)) {
+    text += fmt::format("{}%{}", first ? " " : ", ", operand);
+    first = false;
+  }
+  return text + " : " + compiler::type_text(graph[id].dtype, graph.shape(id));
+}
+
+// What is stored: the output's name where it is one, else the node.
+std::vector<std::string> stored_of(const runtime::PlanReport& report, std::uint32_t group) {
+  const ir::Graph& graph = report.optimised;
+  std::vector<std::string> names;
+  for (const ir::NodeId root : report.partition.groups[group].roots) {
+    bool is_output = false;
+    for (std::size_t i = 0; i < graph.outputs.size(); ++i)
+      if (graph.outputs[i] == root) {
+        is_output = true;
+        names.push_back(i < graph.output_names.size() ? graph.output_names[i] : fmt::format("%{}", root));
+      }
+    if (!is_output) names.push_back(fmt::format("%{}", root));
+  }
+  return names;
+}
+
+std::string reason_of(const runtime::PlanReport& report, std::uint32_t group) {
+  std::string text;
+  for (const ir::NodeId root : report.partition.groups[group].roots) {
+    const std::string reason(compiler::text_of(report.partition.boundary[root]));
+    if (text.find(reason) == std::string::npos) text += (text.empty() ? "" : ", ") + reason;
+  }
+  return text;
+}
+
+// A key is bytes, not text.
+std::string hexadecimal(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) fmt::format_to(std::back_inserter(text), "{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+Json json_of(const runtime::PlanReport& report) {
+  Json kernels = Json::array();
+  for (const runtime::KernelReport& kernel : report.kernels) {
+    Json nodes = Json::array();
+    for (const ir::NodeId id : nodes_of(report, kernel.group)) nodes.push_back(node_text(report.optimised, id));
+    const compiler::ScheduleNumbers& numbers = kernel.scheduled.numbers;
+    kernels.push_back({{"nodes", nodes},
+                       {"outputs", stored_of(report, kernel.group)},
+                       {"boundary_reason", reason_of(report, kernel.group)},
+                       {"stages", kernel.planned.nest.sweeps},
+                       {"bytes", numbers.bytes_read + numbers.bytes_written},
+                       {"bytes_read", numbers.bytes_read},
+                       {"bytes_written", numbers.bytes_written},
+                       {"key", hexadecimal(kernel.key)}});
+  }
+  return {{"version", kDumpVersion}, {"graph", ir::print(report.optimised)}, {"kernels", kernels}};
+}
+
+void print_block(std::string_view text) { fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n"); }
+
+}  // namespace
+
+int dump(Words words) {
+  CLI::App app{"Shows what the compiler makes of a program for inputs of given types. Runs nothing.", "onepass dump"};
+  Words positional, shapes;
+  CommonOptions common;
+  bool graph = false, groups = false, nests = false, llvm = false, assembly = false, cuda = false, json = false;
+  std::string svg, html;
+  app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
+  app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more");
+  app.add_flag("--graph", graph, "the optimised graph, in the form that parses back (with --groups the default)");
+  app.add_flag("--groups", groups, "which values each kernel computes, and why it ends there");
+  app.add_flag("--nests", nests, "each kernel's loops, body and schedule");
+  app.add_flag("--llvm", llvm, "each kernel's LLVM IR");
+  app.add_flag("--asm", assembly, "each kernel's machine code, as text");
+  app.add_flag("--cuda", cuda, "comes later");
+  app.add_flag("--json", json, "version, graph and kernels as one JSON object");
+  app.add_option("--svg", svg, "comes later");
+  app.add_option("--html", html, "comes later");
+  add_mode(app, common);
+  add_relax(app, common);
+  app.footer(
+      "Examples:\n"
+      "  onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --groups\n"
+      "  onepass dump examples/programs/softmax.fuse --shapes x=f32[4096,1024] --asm");
+  parse_words(app, std::move(words));
+  if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may stand last
+    positional.push_back(std::move(shapes.back()));
+    shapes.pop_back();
+  }
+
+  if (!svg.empty()) throw UnsupportedError("dump: --svg comes later; --graph and --json are there");
+  if (!html.empty()) throw UnsupportedError("dump: --html comes later; --graph and --json are there");
+  if (cuda) throw UnsupportedError("dump: --cuda comes later; --llvm and --asm show the code for this processor");
+  const Options options = options_of(common);
+  const Source source = program_source("dump", take_program("dump", positional));
+  if (!positional.empty()) throw ValueError(fmt::format("dump: `{}` is one word too many; types follow --shapes", positional.front()));
+  const ProgramText program(source.text, source.name);
+  const std::vector<runtime::ArgumentType> types = types_of("dump", program, shapes);
+  if (!graph && !groups && !nests && !llvm && !assembly && !json) graph = groups = true;
+
+  const runtime::PlanReport report = program.compile(options)->report(types);
+  const int forms = graph + groups + nests + llvm + assembly + json;
+  const auto title = [&](std::string_view text) {
+    if (forms > 1) fmt::print("// ---- {}\n", text);
+  };
+  if (json) print_block(json_of(report).dump(2, ' ', false, Json::error_handler_t::replace));
+  if (graph) {
+    title("graph");
+    print_block(ir::print(report.optimised));
+  }
+  if (groups) {
+    title("groups");
+    print_block(compiler::print(report.optimised, report.partition));
+  }
+  compiler::Target target = compiler::Target::host();
+  if (options.vector_bytes) target = target.with_vector_bytes(options.vector_bytes);
+  const auto each_kernel = [&](std::string_view form, auto&& text) {
+    for (std::size_t i = 0; i < report.kernels.size(); ++i) {
+      if (forms > 1 || report.kernels.size() > 1)
+        fmt::print("{} ---- {} of kernel {}: {}\n",
+                   form == "assembly"  ? "#"
+                   : form == "LLVM IR" ? ";"
+                                       : "//",
+                   form, i, list_of(stored_of(report, report.kernels[i].group)));
+      print_block(text(report.kernels[i]));
+    }
+  };
+  if (nests)
+    each_kernel("nest", [](const runtime::KernelReport& kernel) {
+      if (kernel.planned.empty) return std::string("nothing to compute");
+      std::string text = compiler::print(kernel.planned.nest, kernel.planned.numbers);
+      if (!text.ends_with('\n')) text += '\n';
+      return text + compiler::print(kernel.scheduled);
+    });
+  const auto generated = [&](const runtime::KernelReport& kernel, bool want_ir) {
+    if (kernel.planned.empty) return std::string();
+    const compiler::CodegenResult result = compiler::generate({.nest = &kernel.planned.nest,
+                                                               .schedule = &kernel.scheduled.schedule,
+                                                               .target = &target,
+                                                               .want_ir = want_ir,
+                                                               .want_assembly = !want_ir});
+    return want_ir ? result.ir : result.assembly;
+  };
+  if (llvm) each_kernel("LLVM IR", [&](const runtime::KernelReport& kernel) { return generated(kernel, true); });
+  if (assembly) each_kernel("assembly", [&](const runtime::KernelReport& kernel) { return generated(kernel, false); });
+  return 0;
+}
+
+}  // namespace onepass::command

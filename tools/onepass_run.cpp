@@ -1,0 +1,341 @@
+// onepass run: a program on .npy files, or a batch of such jobs as lines of JSON.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "onepass/error.h"
+#include "onepass/npy.h"
+#include "runtime/os.h"
+#include "tools/onepass_command.h"
+
+namespace onepass::command {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Files = std::vector<std::pair<std::string, std::string>>;  // name, file
+
+struct Job {
+  Source source;
+  Files inputs, outputs;
+  Mode mode = Mode::adaptive;
+};
+
+// What a job found besides its outputs.
+struct Report {
+  std::size_t outputs = 0;
+  std::string difference;  // of --compare; empty: none
+};
+
+// Programs are kept from job to job: a batch usually repeats a few formulas.
+class Runner {
+ public:
+  Runner(Options options, bool compare) : options_(options), compare_(compare) {}
+
+  /// Runs a job; its outputs appear all or none, and none where --compare finds a difference. `before_commit` may still throw.
+  template <class F> Report run(const Job& job, F&& before_commit) {
+    const ProgramText& program = parsed(job.source);
+    const std::vector<std::size_t> wanted = wanted_outputs(program, job.outputs);
+    const std::vector<Array> inputs = load_inputs(program, job.inputs);
+    std::vector<runtime::Argument> arguments(inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) arguments[i].array = &inputs[i];
+
+    runtime::Program& compiled = compiled_for(job.source, program, job.mode, wanted);
+    const std::vector<Array> results = compiled.call(arguments);
+
+    Report report{.outputs = results.size(), .difference = {}};
+    if (compare_) report.difference = compare(job, program, wanted, inputs, arguments, results);
+    if (!report.difference.empty()) return report;
+
+    StagedFiles files;
+    for (std::size_t i = 0; i < results.size(); ++i) files.add(job.outputs[i].second, results[i]);
+    before_commit();
+    files.commit();
+    return report;
+  }
+
+  /// What `--stats` writes: the sum over all jobs.
+  std::string stats() const {
+    Stats sum = dropped_;
+    for (const auto& [key, program] : programs_) add(sum, program->stats());
+    const Json json = {{"kernels", sum.kernels},
+                       {"calls", sum.calls},
+                       {"compiles", {{"generic", sum.compiles}, {"specialized", 0}}},
+                       {"cache_hits", sum.cache_hits},
+                       {"bytes_read", sum.bytes_read},
+                       {"bytes_written", sum.bytes_written},
+                       {"bytes_allocated", sum.bytes_allocated}};
+    return json.dump() + "\n";
+  }
+
+ private:
+  static constexpr std::size_t kMaxPrograms = 256;
+
+  static void add(Stats& sum, const Stats& stats) {
+    sum.kernels += stats.kernels;
+    sum.calls += stats.calls;
+    sum.compiles += stats.compiles;
+    sum.cache_hits += stats.cache_hits;
+    sum.bytes_read += stats.bytes_read;
+    sum.bytes_written += stats.bytes_written;
+    sum.bytes_allocated += stats.bytes_allocated;
+  }
+
+  const ProgramText& parsed(const Source& source) {
+    if (formulas_.size() >= kMaxPrograms && !formulas_.contains(source.text)) formulas_.clear();
+    auto& slot = formulas_[source.text];
+    if (!slot) {
+      try {
+        slot = std::make_unique<ProgramText>(source.text, source.name);
+      } catch (...) {
+        formulas_.erase(source.text);
+        throw;
+      }
+    }
+    return *slot;
+  }
+
+  runtime::Program& compiled_for(const Source& source, const ProgramText& program, Mode mode, const std::vector<std::size_t>& wanted) {
+    if (programs_.size() >= kMaxPrograms) {
+      for (const auto& [key, old] : programs_) add(dropped_, old->stats());
+      programs_.clear();
+    }
+    auto& slot = programs_[{source.text, mode, wanted}];
+    if (!slot) {
+      Options options = options_;
+      options.mode = mode;
+      slot = program.compile(options, wanted);
+    }
+    return *slot;
+  }
+
+  static std::vector<std::size_t> wanted_outputs(const ProgramText& program, const Files& outputs) {
+    if (outputs.empty())
+      throw ValueError(
+          fmt::format("run: no output is asked for: add -o NAME=FILE.npy; the program's outputs are {}", list_of(program.outputs())));
+    std::vector<std::size_t> wanted;
+    for (const auto& [name, file] : outputs) {
+      const auto at = std::find(program.outputs().begin(), program.outputs().end(), name);
+      if (at == program.outputs().end())
+        throw NameError(fmt::format("run: the program has no output `{}`{}; its outputs are {}", name, suggestion(name, program.outputs()),
+                                    list_of(program.outputs())));
+      wanted.push_back(static_cast<std::size_t>(at - program.outputs().begin()));
+    }
+    return wanted;
+  }
+
+  static std::vector<Array> load_inputs(const ProgramText& program, const Files& files) {
+    const std::vector<std::string>& names = program.inputs();
+    std::vector<const std::string*> file_of(names.size());
+    for (const auto& [name, file] : files) {
+      const auto at = std::find(names.begin(), names.end(), name);
+      if (at == names.end())
+        throw NameError(
+            fmt::format("run: the program has no input `{}`{}; its inputs are {}", name, suggestion(name, names), list_of(names)));
+      const std::string*& slot = file_of[static_cast<std::size_t>(at - names.begin())];
+      if (slot) throw ValueError(fmt::format("run: input `{}` is given twice: {} and {}", name, *slot, file));
+      slot = &file;
+    }
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (!file_of[i])
+        throw ValueError(fmt::format("run: input `{}` is missing: add {}=FILE.npy; the inputs are {}", names[i], names[i], list_of(names)));
+    std::vector<Array> arrays;
+    for (const std::string* file : file_of) arrays.push_back(load_npy(*file));
+    return arrays;
+  }
+
+  // Empty where all outputs agree; else what differs, down to the first operator whose value, computed alone in both modes, differs.
+  std::string compare(const Job& job, const ProgramText& program, const std::vector<std::size_t>& wanted, const std::vector<Array>& inputs,
+                      std::span<const runtime::Argument> arguments, const std::vector<Array>& results) {
+    const Mode other_mode = job.mode == Mode::unfused ? Mode::reference : Mode::unfused;
+    Options mine = options_, others = options_;
+    mine.mode = job.mode;
+    others.mode = other_mode;
+    const std::vector<Array> expected = program.compile(others, wanted)->call(arguments);
+    const auto values = [&](const Array& a, const Array& b, std::int64_t at) {
+      return fmt::format("at {}: {} in mode {}, {} in mode {}", coordinates_text(a.shape(), at), element_text(a, at), text_of(job.mode),
+                         element_text(b, at), text_of(other_mode));
+    };
+    std::string text;
+    for (std::size_t i = 0; i < results.size() && text.empty(); ++i)
+      if (const std::int64_t at = first_difference(results[i], expected[i]); at >= 0)
+        text = fmt::format("output `{}` differs {}", job.outputs[i].first, values(results[i], expected[i], at));
+    if (text.empty()) return text;
+
+    std::vector<runtime::ArgumentType> types;
+    for (const Array& input : inputs) types.push_back({input.dtype(), {input.shape().begin(), input.shape().end()}, {}});
+    const ir::Graph graph = ir::prune(program.record(types, wanted));
+    for (ir::NodeId id = 0; id < graph.size(); ++id) {
+      if (ir::is_source(graph[id].op)) continue;
+      const auto record = [&graph, id](compiler::Recorder& recorder, std::span<const compiler::Value>) {
+        recorder.graph = graph;
+        recorder.graph.outputs = {id};
+        recorder.graph.output_names = {"value"};
+      };
+      const Array a = runtime::Program(record, program.inputs(), mine).call(arguments).at(0);
+      const Array b = runtime::Program(record, program.inputs(), others).call(arguments).at(0);
+      if (const std::int64_t at = first_difference(a, b); at >= 0)
+        return fmt::format("{}; the first operator that differs is %{} {} {}, {}", text, id, ir::info(graph[id].op).text,
+                           compiler::type_text(graph[id].dtype, graph.shape(id)), values(a, b, at));
+    }
+    return text + "; no operator differs when it is computed alone";
+  }
+
+  Options options_;
+  bool compare_;
+  Stats dropped_;
+  std::map<std::string, std::unique_ptr<ProgramText>> formulas_;
+  std::map<std::tuple<std::string, Mode, std::vector<std::size_t>>, std::unique_ptr<runtime::Program>> programs_;
+};
+
+// ---- batches
+
+std::string string_member(const Json& value, std::string_view what) {
+  if (!value.is_string()) throw ValueError(fmt::format("run: {} is a text in quotes, not {}", what, value.type_name()));
+  return value.get<std::string>();
+}
+
+Files files_member(const Json& value, const std::string& member) {
+  if (!value.is_object()) throw ValueError(fmt::format("run: \"{}\" is an object of names and files, not {}", member, value.type_name()));
+  Files files;
+  for (const auto& [name, file] : value.items())
+    files.emplace_back(name, string_member(file, fmt::format("\"{}\" of \"{}\"", name, member)));
+  return files;
+}
+
+Job job_of(const std::string& line, Mode mode) {
+  Json json;
+  try {
+    json = Json::parse(line);
+  } catch (const Json::parse_error& error) { throw ValueError(fmt::format("run: the line is not JSON, see its byte {}", error.byte)); }
+  if (!json.is_object()) throw ValueError(fmt::format("run: a job is a JSON object, not {}", json.type_name()));
+  Job job{.source = {.text = {}, .name = "formula"}, .inputs = {}, .outputs = {}, .mode = mode};
+  if (!json.contains("formula")) throw ValueError("run: the job has no \"formula\"");
+  for (const auto& [member, value] : json.items()) {
+    if (member == "formula") job.source.text = string_member(value, "\"formula\"");
+    else if (member == "inputs") job.inputs = files_member(value, member);
+    else if (member == "outputs") job.outputs = files_member(value, member);
+    else if (member == "mode") job.mode = mode_of(string_member(value, "\"mode\""));
+    else
+      throw ValueError(fmt::format("run: a job has no member \"{}\"{}; its members are formula, inputs, outputs, mode", member,
+                                   suggestion(member, {"formula", "inputs", "outputs", "mode"})));
+  }
+  return job;
+}
+
+int run_batch(Runner& runner, const std::string& file, Mode mode) {
+  std::ifstream opened;
+  if (file != "-") {
+    std::error_code error;
+    if (std::filesystem::is_directory(file, error)) throw IoError(fmt::format("run: {}: is a directory, not a batch file", file));
+    errno = 0;
+    opened.open(file, std::ios::binary);
+    if (!opened) throw IoError(fmt::format("run: {}: {}", file, errno ? std::strerror(errno) : "cannot be opened"));
+  }
+  std::istream& lines = file == "-" ? std::cin : opened;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find_first_not_of(" \t\r\n\v\f") == std::string::npos) continue;
+    Json answer = {{"ok", true}};
+    const auto failed = [&](std::string_view error) { answer = {{"ok", false}, {"error", error}}; };
+    try {
+      const Report report = runner.run(job_of(line, mode), [] {});
+      if (!report.difference.empty()) failed(report.difference);
+    } catch (const std::bad_alloc&) { failed("run: out of memory"); } catch (const std::exception& error) {
+      failed(error.what());
+    }
+    fmt::print("{}\n", answer.dump(-1, ' ', false, Json::error_handler_t::replace));
+    std::fflush(stdout);
+  }
+  if (lines.bad()) throw IoError(fmt::format("run: {}: reading failed", file));
+  return 0;
+}
+
+// `a=1.npy` after `-o` may be one more output: it is where the program has no input of that name.
+void sort_out(const ProgramText& program, const Words& words, Job& job) {
+  for (const std::string& word : words) {
+    auto pair = name_and_value("run", word, "NAME=FILE.npy");
+    const auto has = [&](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), pair.first) != names.end();
+    };
+    if (!job.outputs.empty() && !has(program.inputs()) && has(program.outputs())) job.outputs.push_back(std::move(pair));
+    else job.inputs.push_back(std::move(pair));
+  }
+}
+
+}  // namespace
+
+int run(Words words) {
+  CLI::App app{"Runs a program on .npy files. All outputs appear, or none.", "onepass run"};
+  Words positional, outputs;
+  CommonOptions common;
+  std::string batch, device = "cpu", stats;
+  bool compare = false;
+  app.add_option("PROGRAM NAME=FILE", positional, "a formula, a .fuse file or - for standard input; then its inputs");
+  app.add_option("-o,--output", outputs, "NAME=FILE.npy: where an output goes; repeat for several")->allow_extra_args(false)->take_all();
+  CLI::Option* const batch_option =
+      app.add_option("--batch", batch,
+                     "a file of jobs (-: standard input), one JSON object a line: formula, inputs, outputs, mode; one line answers each");
+  add_mode(app, common);
+  add_threads(app, common);
+  add_relax(app, common);
+  app.add_option("--device", device, "cpu; cuda comes later");
+  app.add_flag("--compare", compare,
+               "run unfused too (reference, if the mode is unfused), and report the first operator that differs; then exit with 1");
+  app.add_option("--stats", stats, "write kernels, calls, compiles, cache hits and bytes to this file, as JSON");
+  app.footer(
+      "Examples:\n"
+      "  onepass run 'x*w + b' x=x.npy w=w.npy b=b.npy -o out=y.npy\n"
+      "  onepass run examples/programs/softmax.fuse x=x.npy -o p=p.npy --mode unfused\n"
+      "  echo '{\"formula\": \"x*2\", \"inputs\": {\"x\": \"x.npy\"}, \"outputs\": {\"out\": \"y.npy\"}}' | onepass run --batch -");
+  parse_words(app, std::move(words));
+
+  const Options options = options_of(common);
+  if (device == "cuda") throw UnsupportedError("run: --device cuda comes later; this version runs on the cpu");
+  if (device != "cpu") throw ValueError(fmt::format("run: there is no device `{}`; the devices are cpu and, later, cuda", device));
+
+  Runner runner(options, compare);
+  std::optional<os::AtomicFile> stats_file;
+  if (!stats.empty()) stats_file.emplace("run", stats);  // what cannot be written is better known before the work
+  const auto write_stats = [&] {
+    if (!stats_file) return;
+    const std::string text = runner.stats();
+    stats_file->write(text.data(), text.size());
+    stats_file->finish();
+  };
+
+  if (*batch_option) {
+    if (!positional.empty() || !outputs.empty())
+      throw ValueError("run: --batch takes program, inputs and outputs from its file, not from the command line");
+    const int code = run_batch(runner, batch, options.mode);
+    write_stats();
+    if (stats_file) stats_file->commit();
+    return code;
+  }
+
+  Job job{.source = program_source("run", take_program("run", positional)), .inputs = {}, .outputs = {}, .mode = options.mode};
+  for (const std::string& word : outputs) job.outputs.push_back(name_and_value("run", word, "-o NAME=FILE.npy"));
+  sort_out(ProgramText(job.source.text, job.source.name), positional, job);
+  const Report report = runner.run(job, write_stats);
+  if (!report.difference.empty()) {
+    fmt::print("{}\n", report.difference);
+    return 1;
+  }
+  if (stats_file) stats_file->commit();
+  if (compare)
+    fmt::print("equal in modes {} and {}: {} output{}\n", text_of(options.mode), options.mode == Mode::unfused ? "reference" : "unfused",
+               report.outputs, report.outputs == 1 ? "" : "s");
+  return 0;
+}
+
+}  // namespace onepass::command

@@ -1,0 +1,70 @@
+// A formula's text with what the command and the contender do with it: the graph for given types, and a runtime::Program of all or some
+// of its outputs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "compiler/record.h"
+#include "ir/graph.h"
+#include "runtime/formula_program.h"
+#include "runtime/program.h"
+
+namespace onepass {
+
+class ProgramText {
+ public:
+  /// Errors as runtime::parse_formula; `name` stands before the line number in messages.
+  ProgramText(std::string_view text, std::string_view name) : formula_(runtime::parse_formula(text, name)) {}
+
+  const std::vector<std::string>& inputs() const { return formula_.inputs; }
+  const std::vector<std::string>& outputs() const { return formula_.outputs; }
+  std::vector<std::size_t> all_outputs() const {
+    std::vector<std::size_t> all(outputs().size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+    return all;
+  }
+
+  /// The graph before any pass, with the outputs `wanted`, by position and in this order.
+  ir::Graph record(std::span<const runtime::ArgumentType> types, const std::vector<std::size_t>& wanted) const {
+    compiler::Recorder recorder;
+    std::vector<compiler::Value> values;
+    for (std::size_t i = 0; i < types.size(); ++i) values.push_back(recorder.input(inputs()[i], types[i].dtype, types[i].shape));
+    formula_.record(recorder, values);
+    keep(recorder.graph, wanted);
+    return std::move(recorder.graph);
+  }
+
+  /// A program with these outputs; what they do not need is not evaluated.
+  std::unique_ptr<runtime::Program> compile(const Options& options, std::vector<std::size_t> wanted) const {
+    auto record = [body = formula_.record, wanted = std::move(wanted)](compiler::Recorder& recorder,
+                                                                       std::span<const compiler::Value> values) {
+      body(recorder, values);
+      keep(recorder.graph, wanted);
+    };
+    return std::make_unique<runtime::Program>(std::move(record), inputs(), options);
+  }
+  std::unique_ptr<runtime::Program> compile(const Options& options) const {
+    return std::make_unique<runtime::Program>(formula_.record, inputs(), options);
+  }
+
+ private:
+  static void keep(ir::Graph& graph, const std::vector<std::size_t>& wanted) {
+    std::vector<ir::NodeId> nodes;
+    std::vector<std::string> names;
+    for (const std::size_t i : wanted) {
+      nodes.push_back(graph.outputs.at(i));
+      names.push_back(graph.output_names.at(i));
+    }
+    graph.outputs = std::move(nodes);
+    graph.output_names = std::move(names);
+  }
+
+  runtime::FormulaProgram formula_;
+};
+
+}  // namespace onepass
