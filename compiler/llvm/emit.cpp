@@ -869,11 +869,11 @@ class Emitter {
     return t;
   }
   Value* level(Value* stack, Value* l, DType t) { return bytes(stack, b_.CreateMul(l, i64(static_cast<std::int64_t>(size_of(t))))); }
-  void push(Tree& tree, const std::vector<std::uint32_t>& reductions, const std::vector<Value*>& values) {
-    std::vector<Value*> carried;
-    for (std::size_t i = 0; i < reductions.size(); ++i) carried.push_back(variable(values[i]->getType(), values[i]));
+  // A new leaf carries through the levels that are taken, as one carries through the ones of a binary count: `merge` adds what stands at
+  // such a level. Gives the first free one.
+  Value* carry(Value* count, const std::function<void(Value* level)>& merge) {
     Value* l = variable(b_.getInt64Ty(), i64(0));
-    Value* c = variable(b_.getInt64Ty(), read(tree.count));
+    Value* c = variable(b_.getInt64Ty(), read(count));
     BasicBlock* head = block("tree");
     BasicBlock* inside = block("");
     BasicBlock* after = block("");
@@ -881,18 +881,26 @@ class Emitter {
     b_.SetInsertPoint(head);
     b_.CreateCondBr(b_.CreateTrunc(read(c), b_.getInt1Ty()), inside, after);
     b_.SetInsertPoint(inside);
-    for (std::size_t i = 0; i < reductions.size(); ++i) {
-      const DType t = nest_.body[reductions[i]].dtype;
-      Value* below = from_memory(t, b_.CreateAlignedLoad(memory_type(t, 0), level(tree.stacks[i], read(l), t), llvm::Align(1)));
-      b_.CreateStore(combine(reductions[i], below, read(carried[i])), carried[i]);
-    }
+    merge(read(l));
     b_.CreateStore(b_.CreateLShr(read(c), i64(1)), c);
     b_.CreateStore(b_.CreateAdd(read(l), i64(1)), l);
     b_.CreateBr(head);
     b_.SetInsertPoint(after);
+    return read(l);
+  }
+  void push(Tree& tree, const std::vector<std::uint32_t>& reductions, const std::vector<Value*>& values) {
+    std::vector<Value*> carried;
+    for (std::size_t i = 0; i < reductions.size(); ++i) carried.push_back(variable(values[i]->getType(), values[i]));
+    Value* free = carry(tree.count, [&](Value* l) {
+      for (std::size_t i = 0; i < reductions.size(); ++i) {
+        const DType t = nest_.body[reductions[i]].dtype;
+        Value* below = from_memory(t, b_.CreateAlignedLoad(memory_type(t, 0), level(tree.stacks[i], l, t), llvm::Align(1)));
+        b_.CreateStore(combine(reductions[i], below, read(carried[i])), carried[i]);
+      }
+    });
     for (std::size_t i = 0; i < reductions.size(); ++i) {
       const DType t = nest_.body[reductions[i]].dtype;
-      b_.CreateAlignedStore(to_memory(t, read(carried[i])), level(tree.stacks[i], read(l), t), llvm::Align(1));
+      b_.CreateAlignedStore(to_memory(t, read(carried[i])), level(tree.stacks[i], free, t), llvm::Align(1));
     }
     b_.CreateStore(b_.CreateAdd(read(tree.count), i64(1)), tree.count);
   }
@@ -1128,6 +1136,10 @@ class Emitter {
 
   // ---------------------------------------------------------------------------------------------- rows
   bool sums_up(std::uint32_t r) const { return nest_.body[r].op == Op::ReduceSum || nest_.body[r].op == Op::ReduceProd; }
+  // Element j of the k-th row of a slot that has several.
+  Value* row_of(std::uint32_t slot, Value* k, Value* j, DType t) {
+    return bytes(scratch_base(slot), b_.CreateMul(b_.CreateAdd(b_.CreateMul(k, unit_), j), i64(static_cast<std::int64_t>(size_of(t)))));
+  }
   Value* load_row(std::uint32_t slot, Value* j, DType t) {
     return from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), scratch_row(slot, j, t), llvm::Align(1)));
   }
@@ -1151,63 +1163,35 @@ class Emitter {
       for (std::uint32_t r : reds) store_row(layout_.values[r], j, nest_.body[r].dtype, identity(r, width_));
     });
     Value* blocks = variable(b_.getInt64Ty(), i64(0));
-    const auto push_block = [&] {  // the accumulators become a leaf of the tree
-      Value* l = variable(b_.getInt64Ty(), i64(0));
-      Value* c = variable(b_.getInt64Ty(), read(blocks));
-      const auto stack_row = [&](std::uint32_t r, Value* at, Value* j) {
-        const auto size = static_cast<std::int64_t>(size_of(nest_.body[r].dtype));
-        return bytes(scratch_base(layout_.stacks[r]), b_.CreateMul(b_.CreateAdd(b_.CreateMul(at, unit_), j), i64(size)));
-      };
-      BasicBlock* head = block("tree");
-      BasicBlock* inside = block("");
-      BasicBlock* after = block("");
-      b_.CreateBr(head);
-      b_.SetInsertPoint(head);
-      b_.CreateCondBr(b_.CreateTrunc(read(c), b_.getInt1Ty()), inside, after);
-      b_.SetInsertPoint(inside);
+    const auto add_level = [&](Value* level) {  // what stands there, before what is in the accumulators
       over_row([&](Value* j) {
         for (std::uint32_t r : sums) {
           const DType t = nest_.body[r].dtype;
-          Value* below = b_.CreateAlignedLoad(memory_type(t, width_), stack_row(r, read(l), j), llvm::Align(1));
+          Value* below = b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.stacks[r], level, j, t), llvm::Align(1));
           store_row(layout_.values[r], j, t, combine(r, below, load_row(layout_.values[r], j, t)));
         }
       });
-      b_.CreateStore(b_.CreateLShr(read(c), i64(1)), c);
-      b_.CreateStore(b_.CreateAdd(read(l), i64(1)), l);
-      b_.CreateBr(head);
-      b_.SetInsertPoint(after);
+    };
+    const auto push_block = [&] {  // the accumulators become a leaf of the tree
+      Value* free = carry(blocks, add_level);
       over_row([&](Value* j) {
         for (std::uint32_t r : sums) {
           const DType t = nest_.body[r].dtype;
-          b_.CreateAlignedStore(load_row(layout_.values[r], j, t), stack_row(r, read(l), j), llvm::Align(1));
+          b_.CreateAlignedStore(load_row(layout_.values[r], j, t), row_of(layout_.stacks[r], free, j, t), llvm::Align(1));
           store_row(layout_.values[r], j, t, identity(r, width_));
         }
       });
       b_.CreateStore(b_.CreateAdd(read(blocks), i64(1)), blocks);
     };
     const auto fold_blocks = [&] {  // the last block is in the accumulators: what lies below it in the tree is added from the left
-      loop("fold", i64(0), i64(kTreeLevels), i64(1), [&](Value* at) {
-        when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] {
-          over_row([&](Value* j) {
-            for (std::uint32_t r : sums) {
-              const DType t = nest_.body[r].dtype;
-              const auto size = static_cast<std::int64_t>(size_of(t));
-              Value* p = bytes(scratch_base(layout_.stacks[r]), b_.CreateMul(b_.CreateAdd(b_.CreateMul(at, unit_), j), i64(size)));
-              Value* below = b_.CreateAlignedLoad(memory_type(t, width_), p, llvm::Align(1));
-              store_row(layout_.values[r], j, t, combine(r, below, load_row(layout_.values[r], j, t)));
-            }
-          });
-        });
-      });
+      loop("fold", i64(0), i64(kTreeLevels), i64(1),
+           [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
     };
 
     // ---- groups of eight rows by the serial loops, whatever these are: rows into temporaries, then their tree
     Value* filled = variable(b_.getInt64Ty(), i64(0));  // rows of the current group that stand in the temporaries
     Value* group = variable(b_.getInt64Ty(), i64(0));
-    const auto temporary = [&](std::uint32_t r, Value* k, Value* j) {
-      const auto size = static_cast<std::int64_t>(size_of(nest_.body[r].dtype));
-      return bytes(scratch_base(layout_.temporaries[r]), b_.CreateMul(b_.CreateAdd(b_.CreateMul(k, unit_), j), i64(size)));
-    };
+    const auto temporary = [&](std::uint32_t r, Value* k, Value* j) { return row_of(layout_.temporaries[r], k, j, nest_.body[r].dtype); };
     const auto fill_to = [&](Value* k) {
       loop("missing", read(filled), k, i64(1), [&](Value* at) {
         over_row([&](Value* j) {
