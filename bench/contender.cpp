@@ -300,6 +300,9 @@ int main(int argc, char** argv) {
     if (options.threads) threads::set_count(options.threads);
   } catch (const Error& error) { return usage(error.what()); }
   if (!serves) return usage("--serve is missing");
+  // Kernels of earlier processes only where the runner gives a folder for them.
+  const char* const folder = std::getenv("PEERS_DISK_CACHE");
+  setenv("ONEPASS_CACHE_DIR", folder && *folder ? folder : "none", 1);
   std::ios::sync_with_stdio(false);
   Server server(options);
   for (std::string line; std::getline(std::cin, line);) {

@@ -3,15 +3,15 @@
 #include "runtime/kernel_cache.h"
 
 #include <condition_variable>
-#include <cstdlib>
-#include <deque>
 #include <exception>
 #include <list>
 #include <mutex>
-#include <new>
 #include <string_view>
 #include <unordered_map>
 
+#include "onepass/error.h"
+#include "runtime/background.h"
+#include "runtime/disk_cache.h"
 #include "runtime/os.h"
 #include "runtime/program.h"
 #include "runtime/threads.h"
@@ -117,95 +117,54 @@ Cache& cache() {
 
 // ------------------------------------------------------------------------------------------------ tiers
 
-// Kernels that wait for their optimised code, and the thread that makes it: at idle priority, started with the first one, never ended.
-class Optimiser {
- public:
-  void add(std::weak_ptr<const Kernel> kernel) {
-    {
-      const std::lock_guard lock(mutex_);
-      jobs_.push_back(std::move(kernel));
-      if (!running_) {
-        running_ = os::start_thread(
-            "onepass-compile", [](void* self) { static_cast<Optimiser*>(self)->run(); }, this);
-        if (!running_) return jobs_.clear();  // no thread to be had: the quick tier stays
-        static const bool once = [] {
-          std::atexit([] { instance().stop(); });  // runs before LLVM's own destructors, which were registered earlier
-          os::at_fork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); }, [] { instance().forget(); });
-          return true;
-        }();
-        (void)once;
-      }
-    }
-    changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !running_ || stopping_ || (jobs_.empty() && !busy_); });
-  }
-  static Optimiser& instance() {
-    static Optimiser* const optimiser = new Optimiser;
-    return *optimiser;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::weak_ptr<const Kernel>> jobs_;
-  bool running_ = false, busy_ = false, stopping_ = false;
-
-  void run() {
-    os::set_idle_priority();
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
-      if (stopping_) return;
-      const std::weak_ptr<const Kernel> job = std::move(jobs_.front());
-      jobs_.pop_front();
-      busy_ = true;
-      lock.unlock();
-      if (const std::shared_ptr<const Kernel> kernel = job.lock()) {
-        try {
-          const compiler::CodegenResult result = compiler::generate(
-              {.nest = &kernel->nest_, .schedule = &kernel->schedule_, .target = &kernel->target_, .tier = compiler::Tier::Optimised});
-          kernel->optimised_ = compiler::KernelObject::load(result.object);
-          kernel->function_.store(kernel->optimised_->function(), std::memory_order_release);
-        } catch (const std::exception&) {  // the quick tier stays: it gives the same results
-        }
-      }
-      lock.lock();
-      busy_ = false;
-      changed_.notify_all();
-    }
-  }
-  // At exit: what is being compiled is finished, nothing is begun.
-  void stop() {
-    std::unique_lock lock(mutex_);
-    stopping_ = true;
-    jobs_.clear();
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return !busy_; });
-  }
-  // In a forked child, which has no such thread; the mutex is held since before the fork.
-  void forget() {
-    jobs_.clear();
-    running_ = busy_ = false;
-    new (&changed_) std::condition_variable;  // waiters of the parent are not here
-    mutex_.unlock();
-  }
-};
-
-Kernel::Kernel(const compiler::CodegenRequest& request) : nest_(*request.nest), schedule_(*request.schedule), target_(*request.target) {
+Kernel::Kernel(const compiler::CodegenRequest& request, const std::string& key)
+    : key_(key), nest_(*request.nest), schedule_(*request.schedule), target_(*request.target) {
+  if (load()) return;
   const std::int64_t start = os::nanoseconds();
   const compiler::Schedule quick = compiler::quick_form(schedule_);
   compiler::CodegenRequest first = request;
   first.schedule = &quick;
   first.tier = compiler::Tier::Quick;
-  quick_ = compiler::KernelObject::load(compiler::generate(first).object);
-  function_.store(quick_->function(), std::memory_order_release);
+  std::string object = compiler::generate(first).object;
+  first_ = compiler::KernelObject::load(object);
+  function_.store(first_->function(), std::memory_order_release);
   compile_ms_ = static_cast<double>(os::nanoseconds() - start) / 1e6;
+  if (disk_cache().enabled())
+    background::run_late([key, object = std::move(object)] { disk_cache().store(key, compiler::Tier::Quick, object); });
 }
 
-void Kernel::optimise() const { Optimiser::instance().add(weak_from_this()); }
+// From disk: code that is damaged in a way that its checksum does not show is no reason to fail.
+bool Kernel::load() {
+  const std::optional<DiskCache::Entry> entry = disk_cache().find(key_);
+  if (!entry) return false;
+  try {
+    first_ = compiler::KernelObject::load(entry->object);
+  } catch (const InternalError&) {
+    disk_cache().discard(key_);
+    return false;
+  }
+  function_.store(first_->function(), std::memory_order_release);
+  from_disk_ = true;
+  if (entry->tier == compiler::Tier::Optimised) runs_left_.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+void Kernel::optimise() const {
+  background::run([weak = weak_from_this()] {
+    const std::shared_ptr<const Kernel> kernel = weak.lock();
+    if (!kernel) return;  // nobody can run it any more
+    try {
+      const std::string object =
+          compiler::generate(
+              {.nest = &kernel->nest_, .schedule = &kernel->schedule_, .target = &kernel->target_, .tier = compiler::Tier::Optimised})
+              .object;
+      kernel->optimised_ = compiler::KernelObject::load(object);
+      kernel->function_.store(kernel->optimised_->function(), std::memory_order_release);
+      disk_cache().store(kernel->key_, compiler::Tier::Optimised, object);
+    } catch (const std::exception&) {  // the quick tier stays: it gives the same results
+    }
+  });
+}
 
 std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target) {
   std::string key = nest.key();
@@ -231,7 +190,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
   // Every claimed entry is finished, whatever is thrown: others wait for it.
   const auto make = [&](std::size_t i) noexcept {
     try {
-      cache().finish(entries[i], std::make_shared<const Kernel>(requests[i].codegen), nullptr);
+      cache().finish(entries[i], std::make_shared<const Kernel>(requests[i].codegen, requests[i].key), nullptr);
     } catch (...) { cache().finish(entries[i], nullptr, std::current_exception()); }
   };
   if (mine.size() == 1) {
@@ -241,11 +200,14 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
       for (std::int64_t k = begin; k < end; ++k) make(mine[static_cast<std::size_t>(k)]);
     });
   }
-  for (std::size_t i = 0; i < requests.size(); ++i) results[i].kernel = cache().wait(entries[i]);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    results[i].kernel = cache().wait(entries[i]);
+    results[i].compiled = results[i].compiled && !results[i].kernel->from_disk();
+  }
   return results;
 }
 
-void wait_for_optimised() { Optimiser::instance().wait(); }
+void wait_for_optimised() { background::wait(); }
 
 KernelCacheStats kernel_cache_stats() { return cache().stats(); }
 void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes) { cache().set_limits(entries, bytes); }

@@ -13,29 +13,32 @@
 
 namespace onepass::runtime {
 
-/// A kernel in its tiers: compiled quickly when it is first needed, and with optimisation in the background once it has run twice. Each
-/// run asks for the best function there is; both give the same bits and take the same arguments.
+/// A kernel in its tiers: from disk or compiled quickly when it is first needed, and with optimisation in the background once it has run
+/// twice. Each run asks for the best function there is; all give the same bits and take the same arguments.
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
-  explicit Kernel(const compiler::CodegenRequest& request);
+  Kernel(const compiler::CodegenRequest& request, const std::string& key);
   compiler::KernelFunction function_to_run() const {
     if (runs_left_.load(std::memory_order_relaxed) > 0 && runs_left_.fetch_sub(1, std::memory_order_relaxed) == 1) optimise();
     return function_.load(std::memory_order_acquire);
   }
-  std::size_t bytes() const { return quick_->bytes(); }
+  std::size_t bytes() const { return first_->bytes(); }
   double compile_ms() const { return compile_ms_; }  // of the quick tier: what the first call waited for
+  bool from_disk() const { return from_disk_; }
 
  private:
-  friend class Optimiser;
+  bool load();
   void optimise() const;
   mutable std::atomic<int> runs_left_{2};
   mutable std::atomic<compiler::KernelFunction> function_{nullptr};
-  std::shared_ptr<const compiler::KernelObject> quick_;
+  std::shared_ptr<const compiler::KernelObject> first_;              // the quick tier, or what the disk had
   mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `function_` points into it
+  std::string key_;
   compiler::Nest nest_;
   compiler::Schedule schedule_;
   compiler::Target target_;
   double compile_ms_ = 0;
+  bool from_disk_ = false;
 };
 
 /// What identifies a kernel, and how it is made where it is missing.
@@ -56,7 +59,7 @@ std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& sch
 /// compiling already is waited for. Throws the first error; kernels that were compiled stay.
 std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads);
 
-/// Waits until no kernel waits for its optimised tier: for benchmarks and tests.
+/// Waits until no kernel waits for its optimised tier, or to be kept on disk: for benchmarks and tests.
 void wait_for_optimised();
 
 }  // namespace onepass::runtime

@@ -420,7 +420,6 @@ class Others(Command):
 
     def test_what_comes_later_says_so(self):
         self.fails("diff", "a.json", "b.json", says="later")
-        self.fails("cache", "stats", says="later")
 
     def test_commands_that_do_not_exist(self):
         self.fails("rum", "x*2", says=["`rum`", "`run`"])

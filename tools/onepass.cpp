@@ -33,7 +33,7 @@ Commands, each with an example; PROGRAM is a formula, a .fuse file, or - for sta
              onepass doctor
   diff     compares two dumps (comes later)
              onepass diff before.json after.json
-  cache    looks after kernels on disk (comes later)
+  cache    looks after kernels on disk
              onepass cache stats
 
 onepass COMMAND --help lists a command's options. Exit code 0, or 2 with the error on stderr (1 for a fault of onepass).
@@ -58,8 +58,7 @@ int dispatch(const std::string& command, Words words) {
   if (command == "diff")
     return later(words, command,
                  "it will compare two dumps or two folders of generated kernels, as in `onepass diff before.json after.json`");
-  if (command == "cache")
-    return later(words, command, "it will look after kernels on disk, as in `onepass cache stats`; this version keeps them in memory");
+  if (command == "cache") return commands::cache(std::move(words));
   std::vector<std::string> names(std::begin(kCommands), std::end(kCommands));
   throw onepass::ValueError(fmt::format("there is no command `{}`{}; the commands are {}", command, commands::suggestion(command, names),
                                         commands::list_of(names)));

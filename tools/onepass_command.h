@@ -26,6 +26,7 @@ inline constexpr std::string_view kVersion = "0.1.0";  // as in CMakeLists.txt
 int run(Words words);
 int dump(Words words);
 int bench(Words words);
+int cache(Words words);
 int doctor(Words words);
 
 // ---- the command line

@@ -8,6 +8,7 @@
 #include "compiler/codegen.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
+#include "runtime/disk_cache.h"
 #include "runtime/os.h"
 #include "tools/onepass_command.h"
 
@@ -41,6 +42,20 @@ void llvm() {
   }
 }
 
+void cache_folder() {
+  const runtime::DiskCache& cache = runtime::disk_cache();
+  if (!cache.enabled()) return line("cache folder", "none", "nothing to do; ONEPASS_CACHE_DIR names one");
+  const os::PrivateFolder folder = os::private_folder(cache.folder(), false);
+  switch (folder.state) {
+    case os::PrivateFolder::State::Usable: return line("cache folder", cache.folder(), "nothing to do");
+    case os::PrivateFolder::State::Missing:
+      return line("cache folder", cache.folder() + " (not there yet)", "nothing to do: the first kernel makes it");
+    case os::PrivateFolder::State::Refused:
+      return line("cache folder", fmt::format("{} {}", cache.folder(), folder.reason),
+                  "kernels are kept in memory alone; set ONEPASS_CACHE_DIR to another folder");
+  }
+}
+
 void cuda(std::string_view name, const char* library) {
   const bool found = os::open_library(library) != nullptr;
   line(name, found ? "found" : "not found",
@@ -55,7 +70,7 @@ int doctor(Words words) {
   parse_words(app, std::move(words));
   processor();
   llvm();
-  line("cache folder", "none", "nothing to do: this version keeps kernels in memory");
+  cache_folder();
   line("BLAS", "not used", "nothing to do: this version has no contractions");
   cuda("CUDA toolkit", "libnvrtc.so");
   cuda("CUDA driver", "libcuda.so.1");

@@ -1,0 +1,27 @@
+# code_id.h: a hash of the sources that decide what code a kernel's key stands for, and of LLVM's version. The disk cache keeps the kernels
+# of different builds apart by it. The file changes only when the hash does, so that other edits rebuild nothing.
+
+if(CMAKE_SCRIPT_MODE_FILE)  # run by the build
+  set(all "${EXTRA}")
+  foreach(source IN LISTS SOURCES)
+    file(SHA256 ${source} hash)
+    string(APPEND all "${hash}")
+  endforeach()
+  string(SHA256 id "${all}")
+  file(CONFIGURE OUTPUT ${OUTPUT} CONTENT "inline constexpr char kCodeId[] = \"${id}\";\n")
+  file(TOUCH ${STAMP})
+  return()
+endif()
+
+# onepass_code_id(<target> <text>): gives the target the header; <text> goes into the hash.
+function(onepass_code_id target extra)
+  onepass_sources(sources ir/*.cpp ir/*.h ir/*.def compiler/*.cpp compiler/*.h compiler/plan/*.cpp compiler/plan/*.h compiler/llvm/*.cpp compiler/llvm/*.h)
+  set(folder ${PROJECT_BINARY_DIR}/generated)
+  add_custom_command(OUTPUT ${folder}/code_id.stamp BYPRODUCTS ${folder}/code_id.h DEPENDS ${sources} VERBATIM
+    COMMAND ${CMAKE_COMMAND} "-DSOURCES=${sources}" "-DEXTRA=${extra}" -DOUTPUT=${folder}/code_id.h -DSTAMP=${folder}/code_id.stamp
+      -P ${PROJECT_SOURCE_DIR}/cmake/code_id.cmake
+    COMMENT "Hashing the code generator's sources")
+  add_custom_target(onepass_code_id DEPENDS ${folder}/code_id.stamp)
+  add_dependencies(${target} onepass_code_id)
+  target_include_directories(${target} PRIVATE ${folder})
+endfunction()

@@ -1,0 +1,301 @@
+// See disk_cache.h.
+#include "runtime/disk_cache.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "code_id.h"  // made by the build: a hash of the sources that decide what code a key stands for
+#include "compiler/kernel_object.h"
+#include "onepass/error.h"
+#include "runtime/os.h"
+
+namespace onepass::runtime {
+namespace {
+
+constexpr std::string_view kSuffix = ".kernel";
+constexpr std::array<char, 8> kEntryMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'K'};
+constexpr std::array<char, 8> kArchiveMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'A'};
+constexpr std::uint32_t kVersion = 1;
+constexpr std::int64_t kTemporaryLifetime = 3600;  // seconds after which a temporary file belongs to nobody
+
+// An entry is this, the key, the object. Little endian, as all machines that kernels are made for.
+struct Header {
+  std::array<char, 8> magic = kEntryMagic;
+  std::uint32_t version = kVersion;
+  std::uint32_t tier = 0;
+  std::uint64_t build = 0, machine = 0;
+  std::uint64_t key_bytes = 0, object_bytes = 0;
+  std::uint64_t checksum = 0;  // of everything else
+};
+static_assert(sizeof(Header) == 56);
+
+std::uint64_t hash_of(std::string_view bytes, std::uint64_t seed = 0) { return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed); }
+
+std::uint64_t build_id() {
+  static const std::uint64_t id = hash_of(kCodeId);
+  return id;
+}
+
+// Which processors can run the code, and which code fits this one.
+std::uint64_t machine_id() {
+  static const std::uint64_t id = [] {
+    const compiler::Target& host = compiler::Target::host();
+    return hash_of(fmt::format("{}\n{}\n{}", host.triple, host.cpu, host.features));
+  }();
+  return id;
+}
+
+std::string name_of(std::string_view key, std::uint64_t build, std::uint64_t machine) {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(key.data(), key.size(), build ^ machine * 0x9E3779B97F4A7C15u);
+  return fmt::format("{:016x}{:016x}{}", hash.high64, hash.low64, kSuffix);
+}
+
+struct Parsed {
+  Header header;
+  std::string_view key, object;
+};
+
+std::uint64_t checksum_of(Header header, std::string_view rest) {
+  header.checksum = 0;
+  return hash_of(rest, hash_of({reinterpret_cast<const char*>(&header), sizeof header}));
+}
+
+// Nothing when the bytes are no whole and undamaged entry of this version.
+std::optional<Parsed> parse(std::string_view bytes) {
+  Parsed p;
+  if (bytes.size() < sizeof(Header)) return std::nullopt;
+  std::memcpy(&p.header, bytes.data(), sizeof(Header));
+  const std::string_view rest = bytes.substr(sizeof(Header));
+  if (p.header.magic != kEntryMagic || p.header.version != kVersion ||
+      p.header.tier > static_cast<std::uint32_t>(compiler::Tier::Optimised) || p.header.key_bytes > rest.size() ||
+      p.header.object_bytes != rest.size() - p.header.key_bytes || p.header.checksum != checksum_of(p.header, rest))
+    return std::nullopt;
+  p.key = rest.substr(0, static_cast<std::size_t>(p.header.key_bytes));
+  p.object = rest.substr(static_cast<std::size_t>(p.header.key_bytes));
+  return p;
+}
+
+DiskCache::File::State state_of(const std::optional<Parsed>& entry) {
+  using State = DiskCache::File::State;
+  if (!entry) return State::Damaged;
+  if (entry->header.machine != machine_id()) return State::OtherProcessor;
+  return entry->header.build == build_id() ? State::Usable : State::OtherBuild;
+}
+
+bool is_temporary(std::string_view name) { return name.starts_with(".onepass-") && name.ends_with(".tmp"); }  // of os::write_file
+
+std::span<const std::byte> bytes_of(std::string_view text) { return {reinterpret_cast<const std::byte*>(text.data()), text.size()}; }
+
+}  // namespace
+
+DiskCache::DiskCache(std::string folder, std::int64_t limit_bytes)
+    : folder_(folder == "none" ? std::string() : std::move(folder)), limit_(limit_bytes) {
+  while (folder_.size() > 1 && folder_.back() == '/') folder_.pop_back();
+}
+
+bool DiskCache::usable(bool create) {
+  if (folder_.empty()) return false;
+  using State = os::PrivateFolder::State;
+  const std::lock_guard lock(mutex_);
+  if (checked_.state == State::Missing) {
+    if (folder_[0] != '/') checked_ = {State::Refused, "is not an absolute path"};
+    else checked_ = os::private_folder(folder_, create);
+  }
+  return checked_.state == State::Usable;
+}
+
+std::string DiskCache::refusal() const {
+  const std::lock_guard lock(mutex_);
+  return checked_.reason;
+}
+
+std::string DiskCache::path_of(std::string_view key) const { return folder_ + '/' + name_of(key, build_id(), machine_id()); }
+
+std::optional<DiskCache::Entry> DiskCache::find(std::string_view key) {
+  if (!usable(false)) return std::nullopt;
+  const std::string path = path_of(key);
+  const std::optional<std::string> bytes = os::read_file(path);
+  const std::optional<Parsed> entry = bytes ? parse(*bytes) : std::nullopt;
+  // Another key of the same name is a collision of the hash, or an entry put under a wrong name: not ours either way.
+  const bool good = entry && entry->header.build == build_id() && entry->header.machine == machine_id() && entry->key == key;
+  if (good) os::touch_file(path);  // the sweep keeps what is used
+  else if (bytes) os::remove_file(path);
+  const std::lock_guard lock(mutex_);
+  ++(good ? stats_.hits : stats_.misses);
+  if (bytes && !good) ++stats_.damaged;
+  if (!good) return std::nullopt;
+  return Entry{static_cast<compiler::Tier>(entry->header.tier), std::string(entry->object)};
+}
+
+void DiskCache::store(std::string_view key, compiler::Tier tier, std::string_view object) {
+  if (!usable(true)) return;
+  Header header;
+  header.tier = static_cast<std::uint32_t>(tier);
+  header.build = build_id();
+  header.machine = machine_id();
+  header.key_bytes = key.size();
+  header.object_bytes = object.size();
+  std::string bytes(sizeof header, '\0');
+  bytes.append(key).append(object);
+  header.checksum = checksum_of(header, std::string_view(bytes).substr(sizeof header));
+  std::memcpy(bytes.data(), &header, sizeof header);
+  const bool good = os::write_file(path_of(key), bytes_of(bytes), true);
+  bool sweep_now = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ++(good ? stats_.stores : stats_.failed);
+    if (good) {
+      sweep_now = stored_since_sweep_ < 0 || stored_since_sweep_ > limit_ / 16;
+      stored_since_sweep_ = sweep_now ? 0 : stored_since_sweep_ + static_cast<std::int64_t>(bytes.size());
+    }
+  }
+  if (sweep_now) sweep();
+}
+
+void DiskCache::discard(std::string_view key) {
+  if (!usable(false)) return;
+  os::remove_file(path_of(key));
+  const std::lock_guard lock(mutex_);
+  ++stats_.damaged;
+}
+
+// Oldest first, down to nine tenths of the limit, so that the next store does not sweep again. Several processes may do so at once:
+// each removes what it sees, and a file that is gone already is nobody's error.
+void DiskCache::sweep() {
+  std::vector<os::FileInfo> files = os::list_files(folder_);
+  std::int64_t total = 0;
+  const std::int64_t now = os::wall_clock_seconds();
+  std::erase_if(files, [&](const os::FileInfo& f) {
+    if (f.name.ends_with(kSuffix)) {
+      total += f.bytes;
+      return false;
+    }
+    // What a process that was killed left of a write. Nothing else is touched, should the folder hold other things.
+    if (is_temporary(f.name) && now - f.modified > kTemporaryLifetime) os::remove_file(folder_ + '/' + f.name);
+    return true;
+  });
+  if (total <= limit_) return;
+  std::ranges::sort(files, {}, &os::FileInfo::modified);
+  for (const os::FileInfo& f : files) {
+    if (total <= limit_ - limit_ / 10) break;
+    os::remove_file(folder_ + '/' + f.name);
+    total -= f.bytes;
+  }
+}
+
+DiskCacheStats DiskCache::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+std::vector<DiskCache::File> DiskCache::list() const {
+  std::vector<File> files;
+  if (folder_.empty()) return files;
+  for (os::FileInfo& f : os::list_files(folder_)) {
+    if (!f.name.ends_with(kSuffix)) continue;
+    const std::optional<std::string> bytes = os::read_file(folder_ + '/' + f.name);
+    if (!bytes) continue;  // swept meanwhile
+    const std::optional<Parsed> entry = parse(*bytes);
+    File file{.name = std::move(f.name), .bytes = f.bytes, .modified = f.modified, .state = state_of(entry)};
+    if (entry) {
+      file.tier = static_cast<compiler::Tier>(entry->header.tier);
+      if (file.name != name_of(entry->key, entry->header.build, entry->header.machine)) file.state = File::State::Damaged;
+    }
+    if (file.state == File::State::Usable) {
+      try {
+        compiler::KernelObject::load(entry->object);
+      } catch (const InternalError&) { file.state = File::State::Damaged; }
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::int64_t DiskCache::remove_damaged() {
+  std::int64_t removed = 0;
+  for (const File& file : list())
+    if (file.state == File::State::Damaged) removed += os::remove_file(folder_ + '/' + file.name);
+  return removed;
+}
+
+std::int64_t DiskCache::clear() {
+  std::int64_t removed = 0;
+  if (folder_.empty()) return removed;
+  for (const os::FileInfo& f : os::list_files(folder_))
+    if (f.name.ends_with(kSuffix)) removed += os::remove_file(folder_ + '/' + f.name);
+  return removed;
+}
+
+std::int64_t DiskCache::export_to(const std::string& path) const {
+  os::AtomicFile file("cache export", path);
+  file.write(kArchiveMagic.data(), kArchiveMagic.size());
+  std::int64_t count = 0;
+  for (const os::FileInfo& f : folder_.empty() ? std::vector<os::FileInfo>() : os::list_files(folder_)) {
+    if (!f.name.ends_with(kSuffix)) continue;
+    const std::optional<std::string> bytes = os::read_file(folder_ + '/' + f.name);
+    if (!bytes || !parse(*bytes)) continue;
+    const std::uint64_t size = bytes->size();
+    file.write(&size, sizeof size);
+    file.write(bytes->data(), bytes->size());
+    ++count;
+  }
+  file.commit();
+  return count;
+}
+
+DiskCache::Imported DiskCache::import_from(const std::string& path) {
+  const os::FileBytes file = os::FileBytes::open("cache import", path);
+  const std::string_view all(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  const auto fail = [&](std::string_view what) { throw ValueError(fmt::format("cache import: {}: {}", path, what)); };
+  if (!all.starts_with(std::string_view(kArchiveMagic.data(), kArchiveMagic.size())))
+    fail("this is no archive of kernels; `onepass cache export FILE` writes one");
+  std::vector<std::string_view> entries;  // all of them are looked at before anything is stored
+  for (std::size_t at = kArchiveMagic.size(); at < all.size();) {
+    std::uint64_t size = 0;
+    if (all.size() - at < sizeof size) fail("the archive ends in the middle of an entry");
+    std::memcpy(&size, all.data() + at, sizeof size);
+    at += sizeof size;
+    if (size > all.size() - at) fail("the archive ends in the middle of an entry");
+    entries.push_back(all.substr(at, static_cast<std::size_t>(size)));
+    at += static_cast<std::size_t>(size);
+  }
+  if (!usable(true)) fail(fmt::format("the cache folder {} {}", folder_, enabled() ? refusal() : "is switched off"));
+  Imported result;
+  for (const std::string_view bytes : entries) {
+    const std::optional<Parsed> entry = parse(bytes);
+    switch (state_of(entry)) {
+      case File::State::Damaged: ++result.damaged; continue;
+      case File::State::OtherProcessor: ++result.other_processor; continue;
+      case File::State::OtherBuild: ++result.other_build; continue;
+      case File::State::Usable: break;
+    }
+    try {
+      compiler::KernelObject::load(entry->object);
+    } catch (const InternalError&) {
+      ++result.damaged;
+      continue;
+    }
+    if (!os::write_file(path_of(entry->key), bytes_of(bytes), true)) fail(fmt::format("the cache folder {} cannot be written to", folder_));
+    ++result.added;
+  }
+  return result;
+}
+
+DiskCache& disk_cache() {
+  static DiskCache* const cache = [] {
+    std::string folder;
+    if (const auto named = os::environment("ONEPASS_CACHE_DIR")) folder = *named;
+    else if (const auto xdg = os::environment("XDG_CACHE_HOME")) folder = *xdg + "/onepass";
+    else if (const auto home = os::environment("HOME")) folder = *home + "/.cache/onepass";
+    return new DiskCache(std::move(folder));  // never destroyed: threads may outlive main
+  }();
+  return *cache;
+}
+
+}  // namespace onepass::runtime

@@ -1,0 +1,85 @@
+// Kernels on disk, so that a restarted program starts warm: one checksummed file for each kernel, written under a temporary name and
+// renamed. Never needed and never fatal: what cannot be read, is damaged or was made by another build counts as missing. Checksums find
+// damage, not malice, so the folder must belong to the user alone; one that others can write to is refused.
+//
+// Folder: `set_cache_folder`, else ONEPASS_CACHE_DIR, else $XDG_CACHE_HOME/onepass, else ~/.cache/onepass; `none` switches it off.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/codegen.h"
+#include "runtime/os_folder.h"
+
+namespace onepass::runtime {
+
+struct DiskCacheStats {
+  std::int64_t hits = 0, misses = 0, stores = 0;
+  std::int64_t damaged = 0;  // entries that were removed because their checksum or their code was wrong
+  std::int64_t failed = 0;   // stores that did not succeed: full or read-only disk
+};
+
+class DiskCache {
+ public:
+  static constexpr std::int64_t kDefaultLimit = std::int64_t{1} << 30;
+
+  struct Entry {
+    compiler::Tier tier;
+    std::string object;
+  };
+  /// What `list` and `verify` say of a file.
+  struct File {
+    std::string name;
+    std::int64_t bytes = 0, modified = 0;
+    enum class State : std::uint8_t { Usable, OtherProcessor, OtherBuild, Damaged } state = State::Usable;
+    compiler::Tier tier = compiler::Tier::Quick;
+  };
+
+  /// An empty folder, or `none`: nothing is found and nothing is kept.
+  explicit DiskCache(std::string folder, std::int64_t limit_bytes = kDefaultLimit);
+
+  bool enabled() const { return !folder_.empty(); }
+  const std::string& folder() const { return folder_; }
+  /// Why the folder is not used; empty when it is, or does not exist yet.
+  std::string refusal() const;
+
+  /// The kernel of this whole key (kernel_key), for this machine and build.
+  std::optional<Entry> find(std::string_view key);
+  /// Keeps it; an entry of the same key is replaced. Now and then the oldest entries beyond the limit are swept.
+  void store(std::string_view key, compiler::Tier tier, std::string_view object);
+  /// The entry turned out to be of no use: its code cannot be loaded.
+  void discard(std::string_view key);
+
+  DiskCacheStats stats() const;
+  std::vector<File> list() const;  // reads every entry
+  std::int64_t remove_damaged();   // how many there were
+  std::int64_t clear();            // removes all entries, of all builds; how many there were
+  /// All entries in one file, to be imported by an equal machine. IoError where it cannot be written.
+  std::int64_t export_to(const std::string& path) const;
+  struct Imported {
+    std::int64_t added = 0, other_processor = 0, other_build = 0, damaged = 0;
+  };
+  /// Error where the file is no archive; entries that this machine or build cannot use are counted and left out.
+  Imported import_from(const std::string& path);
+
+ private:
+  std::string folder_;
+  std::int64_t limit_;
+  mutable std::mutex mutex_;                                          // of what follows
+  os::PrivateFolder checked_{os::PrivateFolder::State::Missing, {}};  // looked at again as long as it is missing
+  DiskCacheStats stats_;
+  std::int64_t stored_since_sweep_ = -1;  // bytes; -1: not swept yet
+
+  bool usable(bool create);
+  void sweep();
+  std::string path_of(std::string_view key) const;
+};
+
+/// The process's.
+DiskCache& disk_cache();
+
+}  // namespace onepass::runtime
