@@ -8,6 +8,7 @@ function(onepass_example name)
   add_dependencies(programs example_${name})
   set_target_properties(example_${name} PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
   target_link_libraries(example_${name} PRIVATE onepass onepass_fmt Threads::Threads)
+  target_include_directories(example_${name} PRIVATE ${PROJECT_SOURCE_DIR})  # examples/common
   target_compile_definitions(example_${name} PRIVATE ONEPASS_EXAMPLE_DATA="${PROJECT_SOURCE_DIR}/examples/data")
   if(PNG_FOUND)
     target_link_libraries(example_${name} PRIVATE PNG::PNG)

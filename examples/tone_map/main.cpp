@@ -4,12 +4,10 @@
 #include <onepass/onepass.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -17,12 +15,10 @@
 #include <thread>
 #include <vector>
 
-#ifdef ONEPASS_HAVE_PNG
-#include <png.h>
-#endif
+#include "examples/common/common.h"
 
 namespace op = onepass;
-using op::Array;
+using example::seconds, example::write_png, op::Array;
 
 namespace {
 
@@ -32,23 +28,6 @@ std::string read_text(const std::string& path) {
   text << file.rdbuf();
   if (!file) throw std::runtime_error(path + ": cannot be read");
   return text.str();
-}
-
-void write_png(const std::string& path, const Array& picture) {
-#ifdef ONEPASS_HAVE_PNG
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder);
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.height = static_cast<png_uint_32>(picture.dim(0));
-  image.width = static_cast<png_uint_32>(picture.dim(1));
-  image.format = PNG_FORMAT_RGB;
-  if (!png_image_write_to_file(&image, path.c_str(), 0, picture.data(), 0, nullptr)) throw std::runtime_error(path + ": " + image.message);
-  std::printf("wrote %s\n", path.c_str());
-#else
-  (void)picture;
-  std::printf("%s is not written: this example was built without libpng\n", path.c_str());
-#endif
 }
 
 // The photograph `times` times beside and below itself, as large as what a camera takes.
@@ -62,8 +41,6 @@ Array tiled(const Array& photo, std::int64_t times) {
       std::memcpy(to.data() + (y * times + x) * row, from.data() + y % height * row, static_cast<std::size_t>(row));
   return large;
 }
-
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Seconds of one call of each: medians of calls that take turns, so that what else the machine does hits both.
 template <class F, class G> std::pair<double, double> medians(F&& first, G&& second) {
