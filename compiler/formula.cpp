@@ -12,15 +12,15 @@
 namespace onepass::compiler {
 namespace {
 
-using formula::Kind;
-using formula::Operator;
-using formula::Program;
-using formula::Scope;
-using formula::Statement;
-using formula::Variable;
-using formula::VariableId;
+using language::Kind;
+using language::Operator;
+using language::Program;
+using language::Scope;
+using language::Statement;
+using language::Variable;
+using language::VariableId;
 
-constexpr std::uint32_t kAbsent = formula::kAbsent;
+constexpr std::uint32_t kAbsent = language::kAbsent;
 
 bool is_operator(std::string_view name) { return std::binary_search(operator_names().begin(), operator_names().end(), name); }
 
@@ -76,7 +76,7 @@ std::string_view kind_text(const Argument& argument) {
 struct Entry {
   enum class Kind : std::uint8_t { Argument, Results, Shape, Index };
   Kind kind = Kind::Argument;
-  formula::NodeId node = kAbsent;
+  language::NodeId node = kAbsent;
   compiler::Argument argument;              // Argument; Shape: the value whose shape it is
   std::vector<compiler::Argument> results;  // Results: what a call gave, never one alone
   compiler::Index index;                    // Index: a slice or an ellipsis
@@ -85,10 +85,10 @@ struct Entry {
 // One scope that is being run: the top level, or a function's body for one call.
 struct Frame {
   const Scope* scope = nullptr;
-  const formula::Function* function = nullptr;
-  formula::NodeId call = kAbsent;  // in the caller
+  const language::Function* function = nullptr;
+  language::NodeId call = kAbsent;  // in the caller
   std::size_t statement = 0;
-  formula::NodeId next = 0;
+  language::NodeId next = 0;
   std::size_t stack_base = 0;       // of the present statement's entries
   std::vector<Argument> variables;  // by VariableId
 };
@@ -129,8 +129,8 @@ class Evaluator {
     std::size_t shown = 0;
     for (std::size_t i = frames_.size(); i-- > 1 && shown < kShown; ++shown)
       message += fmt::format("\n  in `{}`, called at {}", program_.name(frames_[i].function->name),
-                             formula::position(program_, program_.nodes[frames_[i].call].offset));
-    throw formula::error_at(program_, offset_, message);
+                             language::position(program_, program_.nodes[frames_[i].call].offset));
+    throw language::error_at(program_, offset_, message);
   }
   [[noreturn]] void fail(std::uint32_t offset, std::string message) {
     offset_ = offset;
@@ -178,7 +178,7 @@ class Evaluator {
       frame.scope = &frame.function->body;
       frame.variables.resize(frame.scope->variables.size());
       for (std::size_t i = 0; i < arguments.size(); ++i) {
-        const formula::Parameter& parameter = frame.function->parameters[i];
+        const language::Parameter& parameter = frame.function->parameters[i];
         offset_ = parameter.offset;
         bind(frame, parameter, std::move(arguments[i]));
       }
@@ -192,10 +192,10 @@ class Evaluator {
     frames_.push_back(std::move(frame));
   }
 
-  std::string declared(const formula::Function& function, const formula::Parameter& parameter) const {
+  std::string declared(const language::Function& function, const language::Parameter& parameter) const {
     std::string text = fmt::format("{}[", name_of(parameter.dtype));
     for (std::size_t i = 0; i < parameter.extents.size(); ++i) {
-      const formula::Extent& extent = parameter.extents[i];
+      const language::Extent& extent = parameter.extents[i];
       text += i > 0 ? ", " : "";
       text += extent.variable == kAbsent ? std::to_string(extent.value) : std::string(program_.name(function.body, extent.variable));
     }
@@ -203,13 +203,13 @@ class Evaluator {
   }
 
   // Checks an argument against its parameter's declaration and binds the extents that it brings.
-  void bind(Frame& frame, const formula::Parameter& parameter, Argument argument) {
+  void bind(Frame& frame, const language::Parameter& parameter, Argument argument) {
     Argument& variable = frame.variables[parameter.variable];
     if (!parameter.typed) {
       variable = std::move(argument);
       return;
     }
-    const formula::Function& function = *frame.function;
+    const language::Function& function = *frame.function;
     const auto mismatch = [&](std::string_view why) {
       const std::string got = argument.kind != Argument::Kind::Value ? std::string(kind_text(argument))
                               : argument.value.is_literal            ? "the number " + r_.describe(argument.value)
@@ -234,7 +234,7 @@ class Evaluator {
       mismatch(fmt::format(": the type is {}, not {}; a cast converts it", name_of(r_.dtype(value)), name_of(parameter.dtype)));
     if (shape.size() != parameter.extents.size()) mismatch(fmt::format(": the rank is {}, not {}", shape.size(), parameter.extents.size()));
     for (std::size_t i = 0; i < shape.size(); ++i) {
-      const formula::Extent& extent = parameter.extents[i];
+      const language::Extent& extent = parameter.extents[i];
       if (extent.variable == kAbsent) {
         if (shape[i] != extent.value) mismatch(fmt::format(": axis {} is {}, not {}", i, shape[i], extent.value));
         continue;
@@ -250,9 +250,9 @@ class Evaluator {
     variable = std::move(argument);
   }
 
-  std::string bringer(const formula::Function& function, VariableId extent) const {
-    for (const formula::Parameter& parameter : function.parameters)
-      for (const formula::Extent& e : parameter.extents)
+  std::string bringer(const language::Function& function, VariableId extent) const {
+    for (const language::Parameter& parameter : function.parameters)
+      for (const language::Extent& e : parameter.extents)
         if (e.variable == extent) return fmt::format("`{}`", program_.name(function.body, parameter.variable));
     return "";
   }
@@ -262,8 +262,8 @@ class Evaluator {
     Frame& frame = frames_.back();
     const Statement& statement = frame.scope->statements[frame.statement];
     if (frame.next == statement.end_node) return finish(statement);
-    const formula::NodeId id = frame.next++;
-    const formula::Node& node = program_.nodes[id];
+    const language::NodeId id = frame.next++;
+    const language::Node& node = program_.nodes[id];
     count(visited_, 32 * static_cast<std::size_t>(r_.max_nodes));
     evaluate(id, node);
   }
@@ -309,12 +309,12 @@ class Evaluator {
   }
 
   void leave(std::vector<Argument> results) {
-    const formula::NodeId call = frames_.back().call;
+    const language::NodeId call = frames_.back().call;
     frames_.pop_back();
     push_results(call, std::move(results));
   }
 
-  void push_results(formula::NodeId node, std::vector<Argument> results) {
+  void push_results(language::NodeId node, std::vector<Argument> results) {
     Entry entry;
     entry.node = node;
     if (results.size() == 1) {
@@ -327,7 +327,7 @@ class Evaluator {
   }
 
   void assign(Frame& frame, const Statement& statement) {
-    const std::span<const formula::Target> targets = program_.targets_of(statement);
+    const std::span<const language::Target> targets = program_.targets_of(statement);
     Entry entry = std::move(stack_.back());
     stack_.pop_back();
     if (targets.size() == 1) {
@@ -336,7 +336,7 @@ class Evaluator {
     }
     const std::size_t count = entry.kind == Entry::Kind::Results ? entry.results.size() : 1;
     if (count != targets.size()) {
-      const formula::Node& node = program_.nodes[entry.node];
+      const language::Node& node = program_.nodes[entry.node];
       const std::string what = node.kind == Kind::Call ? fmt::format("`{}`", program_.name(node.c)) : "the expression";
       fail(targets[0].offset,
            fmt::format("{} names stand before `=`, but {} gives {} result{}", targets.size(), what, count, count == 1 ? "" : "s"));
@@ -344,7 +344,7 @@ class Evaluator {
     for (std::size_t i = 0; i < count; ++i) set(frame, targets[i], std::move(entry.results[i]));
   }
 
-  void set(Frame& frame, const formula::Target& target, Argument argument) {
+  void set(Frame& frame, const language::Target& target, Argument argument) {
     if (argument.kind == Argument::Kind::Value) r_.name(argument.value, program_.name(*frame.scope, target.variable));
     frame.variables[target.variable] = std::move(argument);
   }
@@ -352,7 +352,7 @@ class Evaluator {
   // ---- entries as what their place needs
   Argument single(Entry entry) {
     if (entry.kind == Entry::Kind::Argument) return std::move(entry.argument);
-    const formula::Node& node = program_.nodes[entry.node];
+    const language::Node& node = program_.nodes[entry.node];
     if (entry.kind == Entry::Kind::Results)
       fail(node.offset, fmt::format("`{}` gives {} results and one value stands here: take them as `a, b = {}(…)` with as many names",
                                     program_.name(node.c), entry.results.size(), program_.name(node.c)));
@@ -370,14 +370,14 @@ class Evaluator {
   }
 
   Value value(Entry entry, std::string_view user) {
-    const formula::NodeId node = entry.node;
+    const language::NodeId node = entry.node;
     const Argument argument = single(std::move(entry));
     if (argument.kind != Argument::Kind::Value)
       fail(program_.nodes[node].offset, fmt::format("{}: takes tensors and numbers, not {}", user, kind_text(argument)));
     return argument.value;
   }
 
-  void push(formula::NodeId node, const Value& value) {
+  void push(language::NodeId node, const Value& value) {
     Entry entry;
     entry.node = node;
     entry.argument.kind = Argument::Kind::Value;
@@ -385,7 +385,7 @@ class Evaluator {
     stack_.push_back(std::move(entry));
   }
 
-  void push(formula::NodeId node, Argument argument) {
+  void push(language::NodeId node, Argument argument) {
     Entry entry;
     entry.node = node;
     entry.argument = std::move(argument);
@@ -393,7 +393,7 @@ class Evaluator {
   }
 
   // ---- nodes
-  void evaluate(formula::NodeId id, const formula::Node& node) {
+  void evaluate(language::NodeId id, const language::Node& node) {
     Argument argument;
     switch (node.kind) {
       case Kind::Integer: return push(id, r_.literal(std::int64_t{node.integer()}));
@@ -454,7 +454,7 @@ class Evaluator {
     push(id, r_.call(sign.name, std::span<const Argument>(arguments, arity), {}).at(0));
   }
 
-  void list(formula::NodeId id, const formula::Node& node) {
+  void list(language::NodeId id, const language::Node& node) {
     Argument argument;
     argument.kind = Argument::Kind::List;
     for (std::size_t i = stack_.size() - node.b; i < stack_.size(); ++i) {
@@ -466,12 +466,12 @@ class Evaluator {
     push(id, std::move(argument));
   }
 
-  void slice(formula::NodeId id, const formula::Node& node) {
+  void slice(language::NodeId id, const language::Node& node) {
     Entry entry;
     entry.node = id;
     entry.kind = Entry::Kind::Index;
     entry.index.kind = Index::Kind::Slice;
-    const auto part = [&](formula::NodeId which) -> std::optional<std::int64_t> {
+    const auto part = [&](language::NodeId which) -> std::optional<std::int64_t> {
       if (which == kAbsent) return std::nullopt;
       const Argument argument = single(pop());
       if (argument.kind == Argument::Kind::None) return std::nullopt;
@@ -485,7 +485,7 @@ class Evaluator {
     stack_.push_back(std::move(entry));
   }
 
-  void index(formula::NodeId id, const formula::Node& node) {
+  void index(language::NodeId id, const language::Node& node) {
     std::vector<Index> indices;
     const std::size_t first = stack_.size() - node.c;
     const bool of_shape = stack_[first - 1].kind == Entry::Kind::Shape;
@@ -528,13 +528,13 @@ class Evaluator {
   }
 
   // ---- calls
-  void call(formula::NodeId id, const formula::Node& node) {
+  void call(language::NodeId id, const language::Node& node) {
     if (node.d != kAbsent) return call_function(id, node);
     const std::string_view name = program_.name(node.c);
     if (name == "grad" || name == "vjp") return differentiate(id, node, name);
     std::vector<Argument> positional;
     std::vector<std::pair<std::string, Argument>> keywords;
-    const std::span<const formula::Argument> arguments = program_.arguments_of(node);
+    const std::span<const language::Argument> arguments = program_.arguments_of(node);
     const std::size_t first = stack_.size() - arguments.size();
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       Argument argument = single(std::move(stack_[first + i]));
@@ -549,17 +549,17 @@ class Evaluator {
     push_results(id, std::move(results));
   }
 
-  void call_function(formula::NodeId id, const formula::Node& node) {
-    const formula::Function& function = program_.functions[node.d];
+  void call_function(language::NodeId id, const language::Node& node) {
+    const language::Function& function = program_.functions[node.d];
     const std::string_view name = program_.name(function.name);
     if (frames_.size() >= program_.limits.nesting)
       fail(fmt::format("the calls nest deeper than {}, the limit `nesting`", program_.limits.nesting));
-    const std::span<const formula::Argument> arguments = program_.arguments_of(node);
+    const std::span<const language::Argument> arguments = program_.arguments_of(node);
     const std::size_t first = stack_.size() - arguments.size();
     std::vector<std::size_t> given(function.parameters.size(), kAbsent);  // by parameter: which argument
     const auto signature = [&] {
       std::string text = std::string(name) + "(";
-      for (const formula::Parameter& parameter : function.parameters) {
+      for (const language::Parameter& parameter : function.parameters) {
         if (&parameter != function.parameters.data()) text += ", ";
         text += program_.name(function.body, parameter.variable);
       }
@@ -568,7 +568,7 @@ class Evaluator {
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       std::size_t parameter = i;
       if (arguments[i].keyword != kAbsent) {
-        const auto named = [&](const formula::Parameter& p) { return function.body.variables[p.variable].name == arguments[i].keyword; };
+        const auto named = [&](const language::Parameter& p) { return function.body.variables[p.variable].name == arguments[i].keyword; };
         parameter = static_cast<std::size_t>(std::find_if(function.parameters.begin(), function.parameters.end(), named) -
                                              function.parameters.begin());
         if (parameter == function.parameters.size())
@@ -599,23 +599,23 @@ class Evaluator {
     enter(std::move(frame));
   }
 
-  void differentiate(formula::NodeId id, const formula::Node& node, std::string_view name) {
-    const std::span<const formula::Argument> arguments = program_.arguments_of(node);
+  void differentiate(language::NodeId id, const language::Node& node, std::string_view name) {
+    const std::span<const language::Argument> arguments = program_.arguments_of(node);
     const bool is_grad = name == "grad";
     const std::string_view form = is_grad ? "`da, db = grad(loss, [a, b])`" : "`da, db = vjp(y, [a, b], dy)`";
     const std::size_t expected = is_grad ? 2 : 3, first = stack_.size() - arguments.size();
     if (arguments.size() != expected) fail(fmt::format("{}: takes {} arguments, got {}: {}", name, expected, arguments.size(), form));
-    for (const formula::Argument& argument : arguments)
+    for (const language::Argument& argument : arguments)
       if (argument.keyword != kAbsent) fail(argument.offset, fmt::format("{}: takes its arguments without names: {}", name, form));
     const Argument targets = single(std::move(stack_[first + 1]));
-    const formula::Node& list = program_.nodes[arguments[1].value];
+    const language::Node& list = program_.nodes[arguments[1].value];
     if (targets.kind != Argument::Kind::List)
       fail(arguments[1].offset, fmt::format("{}: the second argument is a list of names: {}", name, form));
     if (targets.list.empty()) fail(arguments[1].offset, fmt::format("{}: the list of names is empty: {}", name, form));
     std::vector<Value> xs;
     for (std::size_t i = 0; i < targets.list.size(); ++i) {
       if (list.kind == Kind::List) {
-        const formula::Node& item = program_.nodes[program_.list_items(list)[i]];
+        const language::Node& item = program_.nodes[program_.list_items(list)[i]];
         offset_ = item.offset;
         if (item.kind != Kind::Name)
           fail(fmt::format("{}: derivatives are with respect to inputs and named values: give this expression a name", name));
@@ -649,22 +649,22 @@ class Evaluator {
 
 void check_operators(const Program& program) {
   std::vector<bool> known(program.names.size(), false);
-  for (const formula::Node& node : program.nodes) {
+  for (const language::Node& node : program.nodes) {
     if (node.kind != Kind::Call || node.d != kAbsent || known[node.c]) continue;
     const std::string_view name = program.name(node.c);
     known[node.c] = is_operator(name);
     if (known[node.c]) continue;
     std::vector<std::string_view> candidates(operator_names().begin(), operator_names().end());
-    for (const formula::Function& function : program.functions) {
+    for (const language::Function& function : program.functions) {
       const std::string_view other = program.name(function.name);
       if (other == name)
-        throw formula::error_at(program, node.offset,
+        throw language::error_at(program, node.offset,
                                 fmt::format("`{}` is defined below, at {}:{}: functions are called below their definition", name,
-                                            program.file_name, formula::position(program, function.offset)));
+                                            program.file_name, language::position(program, function.offset)));
       if (function.offset < node.offset) candidates.push_back(other);
     }
-    const std::string near = formula::nearest(name, candidates);
-    throw formula::error_at(
+    const std::string near = language::nearest(name, candidates);
+    throw language::error_at(
         program, node.offset,
         fmt::format("there is no operator or function `{}`{}", name, near.empty() ? "" : fmt::format(": did you mean `{}`?", near)));
   }
@@ -684,7 +684,7 @@ FormulaSignature signature_of(const Program& program) {
   const Scope& scope = is_function ? program.functions.back().body : program.top;
   const Statement& last = scope.statements.back();
   if (is_function) {
-    for (const formula::Parameter& parameter : program.functions.back().parameters)
+    for (const language::Parameter& parameter : program.functions.back().parameters)
       signature.inputs.emplace_back(program.name(scope, parameter.variable));
   } else {
     for (const Variable& variable : scope.variables) {
@@ -694,12 +694,12 @@ FormulaSignature signature_of(const Program& program) {
   }
   if (last.kind == Statement::Kind::Expression) output("out", program.nodes[program.values_of(last)[0]].offset);
   if (last.kind == Statement::Kind::Return) {
-    const std::span<const formula::NodeId> values = program.values_of(last);
-    const auto is_name = [&](formula::NodeId id) { return program.nodes[id].kind == Kind::Name; };
+    const std::span<const language::NodeId> values = program.values_of(last);
+    const auto is_name = [&](language::NodeId id) { return program.nodes[id].kind == Kind::Name; };
     const std::ptrdiff_t unnamed = static_cast<std::ptrdiff_t>(values.size()) - std::count_if(values.begin(), values.end(), is_name);
     std::size_t counted = 0;
-    for (const formula::NodeId id : values) {
-      const formula::Node& node = program.nodes[id];
+    for (const language::NodeId id : values) {
+      const language::Node& node = program.nodes[id];
       if (node.kind == Kind::Name) output(std::string(program.name(node.a)), node.offset);
       else output(unnamed == 1 ? "out" : fmt::format("out{}", counted++), node.offset);
     }
@@ -709,9 +709,9 @@ FormulaSignature signature_of(const Program& program) {
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return signature.outputs[a] < signature.outputs[b]; });
   for (std::size_t i = 1; i < order.size(); ++i)
     if (signature.outputs[order[i]] == signature.outputs[order[i - 1]])
-      throw formula::error_at(program, offsets[order[i]],
+      throw language::error_at(program, offsets[order[i]],
                               fmt::format("two outputs are called `{}`; the first is at {}:{}", signature.outputs[order[i]],
-                                          program.file_name, formula::position(program, offsets[order[i - 1]])));
+                                          program.file_name, language::position(program, offsets[order[i - 1]])));
   return signature;
 }
 

@@ -18,7 +18,7 @@ struct FormulaSignature {
 };
 
 /// Errors    FormulaError for an operator that does not exist, anywhere in the program, and for two outputs of one name.
-FormulaSignature signature_of(const formula::Program& program);
+FormulaSignature signature_of(const language::Program& program);
 
 struct FormulaInput {
   DType dtype = DType::F32;
@@ -29,6 +29,6 @@ struct FormulaInput {
 /// Without C++ recursion, however deep calls or expressions nest.
 /// Errors    FormulaError at the place in the text: every onepass::Error of the recorder, and what the language page asks of functions,
 ///           parameters and results. `recorder.max_nodes` also bounds the operators evaluated after calls are expanded.
-void record_formula(Recorder& recorder, const formula::Program& program, std::span<const FormulaInput> inputs);
+void record_formula(Recorder& recorder, const language::Program& program, std::span<const FormulaInput> inputs);
 
 }  // namespace onepass::compiler

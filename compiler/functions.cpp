@@ -447,7 +447,7 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
   if (it == by_name.end()) {
     if (std::find(std::begin(kLater), std::end(kLater), name) != std::end(kLater))
       throw UnsupportedError(fmt::format("{}: this operator is not in this version yet", name));
-    const std::string near = formula::nearest(name, operator_names());
+    const std::string near = language::nearest(name, operator_names());
     throw NameError(fmt::format("there is no operator `{}`{}", name, near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
   }
   const Row& row = *it->second;

@@ -10,7 +10,7 @@
 #include <limits>
 #include <utility>
 
-namespace onepass::formula {
+namespace onepass::language {
 namespace {
 
 struct OperatorInfo {
@@ -1595,4 +1595,4 @@ bool is_reserved(std::string_view word) {
   return std::any_of(kReservedWords.begin(), kReservedWords.end(), [&](const ReservedWord& reserved) { return reserved.text == word; });
 }
 
-}  // namespace onepass::formula
+}  // namespace onepass::language

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace onepass::formula {
+namespace onepass::language {
 
 using NodeId = std::uint32_t;      ///< index into Program::nodes
 using NameId = std::uint32_t;      ///< index into Program::names
@@ -218,4 +218,4 @@ std::string nearest(std::string_view name, std::span<const std::string_view> can
 /// Whether the language keeps the word for itself: a keyword, a constant or a type.
 bool is_reserved(std::string_view word);
 
-}  // namespace onepass::formula
+}  // namespace onepass::language

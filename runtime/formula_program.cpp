@@ -12,7 +12,7 @@ namespace onepass::runtime {
 namespace {
 
 // Until record_formula takes Values: the inputs that the Program made are made again, equal and in the same order.
-template <class Recorder> void record(Recorder& recorder, const formula::Program& program, std::span<const compiler::Value> values,
+template <class Recorder> void record(Recorder& recorder, const language::Program& program, std::span<const compiler::Value> values,
                                       std::span<const std::string> names) {
   if constexpr (requires { compiler::record_formula(recorder, program, values); }) {
     compiler::record_formula(recorder, program, values);
@@ -34,7 +34,7 @@ template <class Recorder> void record(Recorder& recorder, const formula::Program
 }  // namespace
 
 FormulaProgram parse_formula(std::string_view text, std::string_view file_name) {
-  const auto program = std::make_shared<const formula::Program>(formula::parse(text, file_name));
+  const auto program = std::make_shared<const language::Program>(language::parse(text, file_name));
   compiler::FormulaSignature signature = compiler::signature_of(*program);
   FormulaProgram out{std::move(signature.inputs), std::move(signature.outputs), {}};
   out.record = [program, names = out.inputs](compiler::Recorder& recorder, std::span<const compiler::Value> values) {
@@ -45,7 +45,7 @@ FormulaProgram parse_formula(std::string_view text, std::string_view file_name) 
 
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
   const std::vector<std::string_view> views(candidates.begin(), candidates.end());
-  const std::string near = formula::nearest(name, views);
+  const std::string near = language::nearest(name, views);
   return near.empty() ? std::string() : fmt::format("; did you mean `{}`?", near);
 }
 

@@ -1,5 +1,4 @@
-// A formula's text as what a Program wants: names and a function that records. Apart from formula.cpp because the compiler's namespace
-// `onepass::formula` and the public function `onepass::formula` cannot meet in one file.
+// A formula's text as what a Program wants: names and a function that records. Used by formula.cpp, the command and the tests.
 #pragma once
 
 #include <span>

@@ -77,7 +77,7 @@ inline std::string letters_of(const Golden& golden) {
 /// A formula's graph, as the runtime optimises it.
 inline ir::Graph optimised(std::string_view formula, const std::vector<std::pair<std::string, compiler::Shape>>& inputs,
                            DType dtype = f32) {
-  const formula::Program program = formula::parse(formula, "golden");
+  const language::Program program = language::parse(formula, "golden");
   std::vector<compiler::FormulaInput> types;
   for (const std::string& name : compiler::signature_of(program).inputs)
     for (const auto& [given, shape] : inputs)

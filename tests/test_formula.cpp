@@ -14,7 +14,7 @@
 #include "ir/formula.h"
 
 using namespace onepass;
-using namespace onepass::formula;
+using namespace onepass::language;
 
 namespace {
 

@@ -35,7 +35,7 @@ std::vector<std::pair<std::string, FormulaInput>> types(const std::string& text)
 }
 
 Recorder record(const std::string& text, const std::string& input_types, std::uint32_t max_nodes = 1u << 20) {
-  const formula::Program program = formula::parse(text, "f");
+  const language::Program program = language::parse(text, "f");
   std::vector<FormulaInput> inputs;
   for (const std::string& name : signature_of(program).inputs) {
     bool found = false;
@@ -72,8 +72,8 @@ std::string joined(const std::vector<std::string>& names) {
   for (const std::string& name : names) out += (out.empty() ? "" : " ") + name;
   return out;
 }
-std::string inputs_of(std::string_view text) { return joined(signature_of(formula::parse(text)).inputs); }
-std::string outputs_of(std::string_view text) { return joined(signature_of(formula::parse(text)).outputs); }
+std::string inputs_of(std::string_view text) { return joined(signature_of(language::parse(text)).inputs); }
+std::string outputs_of(std::string_view text) { return joined(signature_of(language::parse(text)).outputs); }
 
 // The value of a program without inputs.
 template <class T> std::vector<T> computed(const std::string& text) {

@@ -24,7 +24,7 @@ struct Array {
   Values values;
 };
 std::vector<ir::Buffer> evaluated(const std::string& text, const std::vector<std::pair<std::string, Array>>& arrays) {
-  const formula::Program program = formula::parse(text, "f");
+  const language::Program program = language::parse(text, "f");
   std::vector<FormulaInput> inputs;
   std::vector<ir::ArrayView> views;
   for (const std::string& name : signature_of(program).inputs)

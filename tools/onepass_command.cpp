@@ -130,7 +130,7 @@ std::pair<std::string, std::string> name_and_value(std::string_view command, con
 Source program_source(std::string_view command, const std::string& program) {
   if (program == "-") {
     Source source{.text = {}, .name = "stdin"};
-    const std::size_t limit = formula::Limits{}.source_bytes;
+    const std::size_t limit = language::Limits{}.source_bytes;
     char buffer[1 << 16];
     while (source.text.size() <= limit) {  // beyond it the parser has its message
       const std::size_t count = std::fread(buffer, 1, sizeof buffer, stdin);
@@ -216,7 +216,7 @@ std::vector<runtime::ArgumentType> types_of(std::string_view command, const Prog
 
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates) {
   const std::vector<std::string_view> views(candidates.begin(), candidates.end());
-  const std::string near = formula::nearest(name, views);
+  const std::string near = language::nearest(name, views);
   return near.empty() ? "" : fmt::format(", perhaps you mean `{}`", near);
 }
 

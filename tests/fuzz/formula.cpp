@@ -127,12 +127,12 @@ std::string draw(Random& random) {
 }
 
 // What is wrong with the parser's answer to `text`, or nothing. Counts the programs that parse.
-std::string judge(const std::string& text, const formula::Limits& limits, std::size_t& parsed) {
+std::string judge(const std::string& text, const language::Limits& limits, std::size_t& parsed) {
   try {
-    const formula::Program program = formula::parse(text, "f", limits);
+    const language::Program program = language::parse(text, "f", limits);
     ++parsed;
-    const std::string printed = formula::to_string(program);
-    if (!(formula::parse(printed, "f", limits) == program)) return "prints as a different program:\n" + printed;
+    const std::string printed = language::to_string(program);
+    if (!(language::parse(printed, "f", limits) == program)) return "prints as a different program:\n" + printed;
   } catch (const FormulaError& error) {
     const std::string_view what = error.what();
     const std::size_t line_end = what.find('\n'), quote_end = what.find('\n', line_end + 1);
@@ -157,7 +157,7 @@ int main() {
   const auto start = std::chrono::steady_clock::now();
   while (texts < least || std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds) {
     const std::string text = draw(random);
-    formula::Limits limits;
+    language::Limits limits;
     if (below(random, 4) == 0) {
       limits.nesting = 1 + below(random, 8);
       limits.name_bytes = 1 + below(random, 8);

@@ -77,7 +77,7 @@ int main() {
     ++texts;
     std::string shapes;
     try {
-      const formula::Program parsed = formula::parse(text);
+      const language::Program parsed = language::parse(text);
       std::vector<compiler::FormulaInput> inputs;
       constexpr DType types[] = {DType::F32, DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool};
       const DType common = types[below(random, std::size(types))];
