@@ -101,13 +101,13 @@ class Evaluator {
     source_of_line_.resize(lines_.size() + 1);
   }
 
-  void run(std::span<const FormulaInput> inputs) {
+  void run(std::span<const Value> inputs) {
     const FormulaSignature signature = signature_of(program_);
     if (inputs.size() != signature.inputs.size())
       throw ValueError(fmt::format("{}: the program has {} inputs ({}), got {}", program_.file_name, signature.inputs.size(),
                                    fmt::join(signature.inputs, ", "), inputs.size()));
     try {
-      start(signature, inputs);
+      start(inputs);
       while (!frames_.empty()) step();
       const std::vector<Argument> outputs = std::move(outputs_);
       for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -162,11 +162,10 @@ class Evaluator {
     return argument;
   }
 
-  void start(const FormulaSignature& signature, std::span<const FormulaInput> inputs) {
+  void start(std::span<const Value> inputs) {
     Frame frame;
     std::vector<Argument> arguments;
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      arguments.push_back(argument_of(r_.input(signature.inputs[i], inputs[i].dtype, inputs[i].shape)));
+    for (const Value& input : inputs) arguments.push_back(argument_of(input));
     if (!program_.top.statements.empty()) {
       frame.scope = &program_.top;
       frame.variables.resize(frame.scope->variables.size());
@@ -507,7 +506,7 @@ class Evaluator {
         fail(offset, fmt::format("an index is an integer literal, an extent or an expression of these, not {}{}",
                                  r_.describe(argument.value), argument.value.is_literal ? "" : "; take(x, indices, axis) indexes by data"));
       } else {
-        item.at = argument.value.literal.integer;
+        item.at = r_.integer(argument.value, "an index");
       }
       indices.push_back(item);
     }
@@ -659,8 +658,8 @@ void check_operators(const Program& program) {
       const std::string_view other = program.name(function.name);
       if (other == name)
         throw language::error_at(program, node.offset,
-                                fmt::format("`{}` is defined below, at {}:{}: functions are called below their definition", name,
-                                            program.file_name, language::position(program, function.offset)));
+                                 fmt::format("`{}` is defined below, at {}:{}: functions are called below their definition", name,
+                                             program.file_name, language::position(program, function.offset)));
       if (function.offset < node.offset) candidates.push_back(other);
     }
     const std::string near = language::nearest(name, candidates);
@@ -710,13 +709,21 @@ FormulaSignature signature_of(const Program& program) {
   for (std::size_t i = 1; i < order.size(); ++i)
     if (signature.outputs[order[i]] == signature.outputs[order[i - 1]])
       throw language::error_at(program, offsets[order[i]],
-                              fmt::format("two outputs are called `{}`; the first is at {}:{}", signature.outputs[order[i]],
-                                          program.file_name, language::position(program, offsets[order[i - 1]])));
+                               fmt::format("two outputs are called `{}`; the first is at {}:{}", signature.outputs[order[i]],
+                                           program.file_name, language::position(program, offsets[order[i - 1]])));
   return signature;
 }
 
+void record_formula(Recorder& recorder, const Program& program, std::span<const Value> arguments) {
+  Evaluator(recorder, program).run(arguments);
+}
+
 void record_formula(Recorder& recorder, const Program& program, std::span<const FormulaInput> inputs) {
-  Evaluator(recorder, program).run(inputs);
+  const FormulaSignature signature = signature_of(program);
+  std::vector<Value> arguments;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    arguments.push_back(recorder.input(i < signature.inputs.size() ? signature.inputs[i] : "", inputs[i].dtype, inputs[i].shape));
+  record_formula(recorder, program, arguments);
 }
 
 }  // namespace onepass::compiler

@@ -29,9 +29,7 @@ struct Functions {
   std::int64_t integer(std::size_t i, std::int64_t otherwise) const { return has(i) ? integer(i) : otherwise; }
   bool flag(std::size_t i, bool otherwise) const {
     if (!has(i)) return otherwise;
-    const Value v = value(i);
-    if (v.is_literal && v.literal.kind != Literal::Kind::Float) return v.literal.integer != 0;
-    throw ValueError(fmt::format("{}: `{}` must be true or false", name, parameters[i]));
+    return r.flag(value(i), fmt::format("{}: `{}`", name, parameters[i]));
   }
   std::vector<std::int64_t> integers(std::size_t i) const {
     if (bound[i].kind != Argument::Kind::List) return {integer(i)};
@@ -59,11 +57,7 @@ struct Functions {
     return Value{false, constant_like(e, v).id(), {}};
   }
   Value floating(Value x) const {  // a literal keeps to have no type, but is no integer any more
-    if (x.is_literal) {
-      if (x.literal.kind == Literal::Kind::Float) return x;
-      const Value real = r.literal(x.literal.as_double());
-      return x.literal.brought ? r.brought(real) : real;
-    }
+    if (x.is_literal) return x.literal.kind == Literal::Kind::Float ? x : r.fold(Op::Cast, name, std::span(&x.literal, 1));
     const DType t = r.dtype(x);
     return is_float(t) ? x : r.cast(x, size_of(t) == 8 ? DType::F64 : DType::F32);
   }
@@ -164,7 +158,8 @@ Implementation logical(Op op) {
     std::size_t n = 0;
     for (std::size_t i = 0; i < f.bound.size(); ++i) {
       Value x = f.value(i);
-      if (f.r.dtype(x) != DType::Bool) x = x.is_literal ? f.r.literal(x.literal.as_double() != 0) : f.r.cast(x, DType::Bool);
+      if (f.r.dtype(x) != DType::Bool)
+        x = x.is_literal ? f.r.elementwise(Op::NotEqual, {x, f.r.literal(std::int64_t{0})}) : f.r.cast(x, DType::Bool);
       v[n++] = x;
     }
     return std::vector{f.r.elementwise(op, f.name, std::span<const Value>(v, n))};

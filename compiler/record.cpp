@@ -61,21 +61,15 @@ Value Recorder::input(std::string name, DType dtype, std::span<const std::int64_
   return make(node);
 }
 
-Value Recorder::literal(bool value) {
-  Value v{true, ir::kNoNode, {}};
-  v.literal = {Literal::Kind::Bool, value, 0, next_origin_++, false};
-  return v;
+Value Recorder::literal(Literal value) {
+  value.origin = next_origin_++;
+  return Value{true, ir::kNoNode, value};
 }
-Value Recorder::literal(std::int64_t value) {
-  Value v{true, ir::kNoNode, {}};
-  v.literal = {Literal::Kind::Int, value, 0, next_origin_++, false};
-  return v;
-}
-Value Recorder::literal(double value) {
-  Value v{true, ir::kNoNode, {}};
-  v.literal = {Literal::Kind::Float, 0, value, next_origin_++, false};
-  return v;
-}
+
+Value Recorder::literal(bool value) { return literal(Literal{.kind = Literal::Kind::Bool, .integer = value}); }
+Value Recorder::literal(std::int64_t value) { return literal(Literal{.kind = Literal::Kind::Int, .integer = value}); }
+Value Recorder::literal(double value) { return literal(Literal{.kind = Literal::Kind::Float, .real = value}); }
+Value Recorder::number(std::uint32_t argument, const Literal& value) { return literal(numbers.bring(argument, value)); }
 
 DType Recorder::dtype(const Value& v) const {
   if (!v.is_literal) return graph[v.node].dtype;
@@ -103,32 +97,27 @@ std::string Recorder::describe(const Value& v) const {
   return fmt::format("{}{}", it == names_.end() ? "" : it->second + " ", type_text(dtype(v), shape(v)));
 }
 
-std::int64_t Recorder::integer(const Value& v, std::string_view what) const {
-  if (v.is_literal && v.literal.kind == Literal::Kind::Int) return v.literal.integer;
-  throw ValueError(fmt::format("{} must be an integer literal, an extent or an expression of these, not {}", what, describe(v)));
+std::int64_t Recorder::integer(const Value& v, std::string_view what) {
+  if (!v.is_literal || v.literal.kind != Literal::Kind::Int)
+    throw ValueError(fmt::format("{} must be an integer literal, an extent or an expression of these, not {}", what, describe(v)));
+  numbers.pin(v.literal);
+  return v.literal.integer;
+}
+
+bool Recorder::flag(const Value& v, std::string_view what) {
+  if (!v.is_literal || v.literal.kind == Literal::Kind::Float) throw ValueError(fmt::format("{} must be true or false", what));
+  numbers.pin(v.literal);
+  return v.literal.integer != 0;
 }
 
 // The run-time scalar of a literal in `dtype`: one slot for each occurrence and type, whatever its value.
 NodeId Recorder::slot_for(const Literal& literal, DType dtype, ListId shape, std::string_view name) {
-  std::uint64_t bits = 0;
-  if (literal.kind == Literal::Kind::Float) {
-    bits = ir::bits_of(dtype, literal.real);
-  } else {
-    if (is_integer(dtype)) {
-      const int width = static_cast<int>(8 * size_of(dtype));
-      const std::int64_t v = literal.integer;
-      const bool fits = is_signed_integer(dtype)
-                            ? (width == 64 || (v >= -(std::int64_t{1} << (width - 1)) && v < (std::int64_t{1} << (width - 1))))
-                            : (v >= 0 && (width == 64 || v < (std::int64_t{1} << width)));
-      if (!fits)
-        throw ValueError(fmt::format("{}: the literal {} does not fit {}; cast the tensor to a wider type", name, v, name_of(dtype)));
-    }
-    bits = ir::bits_of(dtype, literal.integer);
-  }
+  const std::uint64_t bits = bits_of(literal, dtype, name);
   const std::uint64_t key = std::uint64_t{literal.origin} << 8 | static_cast<std::uint64_t>(dtype);
   const auto [it, fresh] = slots_.try_emplace(key, static_cast<std::uint32_t>(graph.slots.size()));
-  if (fresh) return graph.add_slot(dtype, bits, shape);
-  return graph.slot_node(it->second, shape);
+  if (!fresh) return graph.slot_node(it->second, shape);
+  numbers.fill(it->second, dtype, literal, name);
+  return graph.add_slot(dtype, bits, shape);
 }
 
 Value Recorder::node_of(const Value& v) { return v.is_literal ? node_of(v, dtype(v)) : v; }
@@ -178,91 +167,14 @@ void check_shape(std::string_view name, std::span<const std::int64_t> shape) {
   }
 }
 
-template <class T> T checked(bool overflow, T value, std::string_view name) {
-  if (overflow) throw ValueError(fmt::format("{}: the integer literals overflow i64", name));
-  return value;
-}
-
 }  // namespace
 
-// Literals alone: computed in i64, or else in f64 by the very primitives and expansions that a kernel would run.
-Literal Recorder::fold(Op op, std::string_view name, std::span<const Literal> in) {
-  bool any_float = false, all_bool = true, brought = false;
-  for (const Literal& l : in) {
-    brought |= l.brought;
-    any_float |= l.kind == Literal::Kind::Float;
-    all_bool &= l.kind == Literal::Kind::Bool;
-  }
-  const ir::TypeRule rule = ir::info(op).types;
-  const bool rounds = op == Op::Floor || op == Op::Ceil || op == Op::Trunc || op == Op::Round;
-  if (rounds && !any_float && !all_bool) return {Literal::Kind::Int, in[0].integer, 0, next_origin_++, brought};  // of integers: unchanged
-  if (rule == ir::TypeRule::Float || rule == ir::TypeRule::Predicate) any_float = true;
-  if (op == Op::Where) {
-    if (in[0].kind != Literal::Kind::Bool) throw DTypeError("where: the condition must be bool");
-    Literal r = in[0].integer ? in[1] : in[2];
-    if (in[1].kind == Literal::Kind::Float || in[2].kind == Literal::Kind::Float) r = {Literal::Kind::Float, 0, r.as_double(), 0, false};
-    r.origin = next_origin_++;
-    r.brought = brought;
-    return r;
-  }
-  if (!any_float) {
-    const std::int64_t a = in[0].integer, b = in.size() > 1 ? in[1].integer : 0;
-    std::int64_t r = 0;
-    bool done = true;
-    switch (op) {
-      case Op::Add: {
-        const bool o = __builtin_add_overflow(a, b, &r);
-        r = checked(o, r, name);
-        break;
-      }
-      case Op::Sub: {
-        const bool o = __builtin_sub_overflow(a, b, &r);
-        r = checked(o, r, name);
-        break;
-      }
-      case Op::Mul: {
-        const bool o = __builtin_mul_overflow(a, b, &r);
-        r = checked(o, r, name);
-        break;
-      }
-      case Op::Square: {
-        const bool o = __builtin_mul_overflow(a, a, &r);
-        r = checked(o, r, name);
-        break;
-      }
-      case Op::Neg: {
-        const bool o = __builtin_sub_overflow(std::int64_t{0}, a, &r);
-        r = checked(o, r, name);
-        break;
-      }
-      default: done = false;
-    }
-    if (done) {
-      if (all_bool) throw DTypeError(fmt::format("{}: arithmetic on two bools; use & or |, or cast one", name));
-      return {Literal::Kind::Int, r, 0, next_origin_++, brought};
-    }
-    constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
-    const bool lost = ((op == Op::Abs) && a == kLeast) || ((op == Op::FloorDiv) && a == kLeast && b == -1) ||
-                      (op == Op::ShiftLeft && b >= 0 && a != 0 && (b > 62 || (a << b) >> b != a));
-    checked(lost, r, name);
-  }
-  ir::Graph g;
-  std::vector<std::int64_t> ids;
-  std::vector<DType> types;
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    const DType t = any_float ? DType::F64 : all_bool ? DType::Bool : DType::I64;
-    types.push_back(t);
-    ids.push_back(g.constant(t, 0, in[i].kind == Literal::Kind::Float ? ir::bits_of(t, in[i].real) : ir::bits_of(t, in[i].integer)));
-  }
-  DType out{};
-  if (!ir::result_dtype(op, types, out)) throw DTypeError(fmt::format("{}: does not take these literals", name));
-  g.outputs = {g.add(ir::Node{op, out, 0, g.intern(ids), 0, 0})};
-  const std::vector<ir::Buffer> value = ir::evaluate(g, {});
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, value[0].bytes.data(), value[0].bytes.size());
-  if (out == DType::Bool) return {Literal::Kind::Bool, static_cast<std::int64_t>(bits), 0, next_origin_++, brought};
-  if (out == DType::I64) return {Literal::Kind::Int, static_cast<std::int64_t>(bits), 0, next_origin_++, brought};
-  return {Literal::Kind::Float, 0, std::bit_cast<double>(bits), next_origin_++, brought};
+// Literals alone are a literal.
+Value Recorder::fold(Op op, std::string_view name, std::span<const Literal> in) {
+  Literal result = compiler::fold(op, name, in);
+  result.brought = std::ranges::any_of(in, &Literal::brought);
+  numbers.derive(result, op, name, in);
+  return literal(result);
 }
 
 Value Recorder::elementwise(Op op, std::initializer_list<Value> operands) {
@@ -276,8 +188,7 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
   if (std::all_of(in.begin(), in.end(), [](const Value& v) { return v.is_literal; })) {
     Literal literals[3];
     for (std::size_t i = 0; i < in.size(); ++i) literals[i] = in[i].literal;
-    Value v{true, ir::kNoNode, fold(op, name, std::span(literals, in.size()))};
-    return v;
+    return fold(op, name, std::span(literals, in.size()));
   }
 
   // The common type: of the tensors first, then of the literals that meet it.
@@ -392,26 +303,9 @@ Value Recorder::pow(Value a, Value b) {
       return mul(s, s);
     }
   }
-  if (a.is_literal && b.is_literal) {
-    const bool brings = a.literal.brought || b.literal.brought;
-    const auto whole = [&](std::int64_t value) { return brings ? brought(literal(value)) : literal(value); };
-    const bool ints = a.literal.kind != Literal::Kind::Float && b.literal.kind != Literal::Kind::Float;
-    if (ints && b.literal.integer >= 0) {
-      std::int64_t r = 1, base = a.literal.integer;
-      for (std::int64_t e = b.literal.integer; e > 0; --e) {
-        if (base == 0 || base == 1) {
-          r = base;
-          break;
-        }
-        if (base == -1) {
-          r = e % 2 ? -1 : 1;
-          break;
-        }
-        if (__builtin_mul_overflow(r, base, &r)) throw ValueError("pow: the integer literals overflow i64");
-      }
-      return whole(r);
-    }
-    if (ints) return whole(std::int64_t{a.literal.integer == 1 ? 1 : a.literal.integer == -1 ? (b.literal.integer % 2 ? -1 : 1) : 0});
+  if (a.is_literal && b.is_literal && a.literal.kind != Literal::Kind::Float && b.literal.kind != Literal::Kind::Float) {
+    const Literal literals[2] = {a.literal, b.literal};
+    return fold(Op::IntegerPow, "pow", literals);
   }
   const DType ta = dtype(a), tb = dtype(b);
   if (is_float(ta) || is_float(tb)) return elementwise(Op::Pow, {a, b});
@@ -428,8 +322,6 @@ Value Recorder::cast(Value a, DType to) {
       const Value wide = node_of(a, DType::F64);
       return make(convert(wide.node, to));
     }
-    if (to == DType::Bool)
-      return make(slot_for({Literal::Kind::Bool, a.literal.as_double() != 0, 0, a.literal.origin, false}, to, 0, "cast"));
     if (a.literal.kind != Literal::Kind::Float && is_integer(to)) return make(convert(node_of(a, DType::I64).node, to));  // wraps
     return node_of(a, to);
   }

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "compiler/literal.h"
 #include "ir/build.h"
 #include "ir/graph.h"
 #include "onepass/error.h"
@@ -20,16 +21,6 @@ namespace onepass::compiler {
 using ir::NodeId;
 using ir::Op;
 using Shape = std::vector<std::int64_t>;
-
-/// A number without a strong type: written in the program, brought by the call, or computed from such numbers alone.
-struct Literal {
-  enum class Kind : std::uint8_t { Bool, Int, Float } kind = Kind::Int;
-  std::int64_t integer = 0;  // Bool and Int
-  double real = 0;           // Float
-  std::uint32_t origin = 0;  // which occurrence: equal origins share their slots
-  bool brought = false;      // an argument's or an extent's: its value belongs to the call, so it never chooses code
-  double as_double() const { return kind == Kind::Float ? real : static_cast<double>(integer); }
-};
 
 /// What a name or an expression stands for while recording: a node or a literal.
 struct Value {
@@ -58,6 +49,7 @@ class Recorder {
  public:
   Recorder() = default;
   ir::Graph graph;
+  Numbers numbers;  // which slots the call's numbers fill
 
   // ---- values
   /// An input of the program; result is a node.
@@ -65,7 +57,10 @@ class Recorder {
   Value literal(bool value);
   Value literal(std::int64_t value);
   Value literal(double value);
-  /// A number whose value the call brings: an extent, a size, a scalar argument.
+  Value literal(Literal value);  // an occurrence of its own
+  /// Argument `argument` of the call, which is a number: its slots are filled at each call.
+  Value number(std::uint32_t argument, const Literal& value);
+  /// A number whose value belongs to the call: an extent, a size.
   Value brought(Value literal) const {
     literal.literal.brought = true;
     return literal;
@@ -77,8 +72,11 @@ class Recorder {
   std::string describe(const Value& v) const;
   /// Gives a node a name for messages and dumps (outside equality).
   void name(const Value& v, std::string_view text);
-  /// The integer that a literal stands for, else an error naming `what` ("an axis", "an extent").
-  std::int64_t integer(const Value& v, std::string_view what) const;
+  /// The integer that a literal stands for, else an error naming `what` ("an axis", "an extent"). What is recorded depends on it: where
+  /// an argument brought it, another value is another recording.
+  std::int64_t integer(const Value& v, std::string_view what);
+  /// The same of the truth of a bool or an integer.
+  bool flag(const Value& v, std::string_view what);
   /// A node for the value: literals become rank-0 nodes of their default type, or of `dtype`.
   Value node_of(const Value& v);
   Value node_of(const Value& v, DType dtype);
@@ -137,7 +135,7 @@ class Recorder {
   Value make(NodeId node);
   NodeId broadcast(NodeId node, ir::ListId shape);
   NodeId convert(NodeId node, DType dtype);
-  Literal fold(Op op, std::string_view name, std::span<const Literal> operands);
+  Value fold(Op op, std::string_view name, std::span<const Literal> operands);
   std::vector<std::int64_t> axes_of(std::string_view name, std::int64_t rank, const std::vector<std::int64_t>& axes) const;
   friend struct Functions;
 };

@@ -1,4 +1,4 @@
-// From the arguments of the public headers to those of a Program. Used by function.cpp and formula.cpp.
+// From the arguments of the public headers to those of a Program. Used by function.cpp, formula.cpp and tensor.cpp.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,20 @@
 
 namespace onepass::runtime {
 
+/// A C++ number as a literal. `what()` names it for the error of one that is too large.
+template <class What> compiler::Literal literal_of(const detail::NumberValue& number, What&& what) {
+  using Kind = detail::NumberValue::Kind;
+  using compiler::Literal;
+  switch (number.kind) {
+    case Kind::Bool: return {.kind = Literal::Kind::Bool, .integer = number.integer};
+    case Kind::Int: return {.kind = Literal::Kind::Int, .integer = number.integer};
+    case Kind::Float: return {.kind = Literal::Kind::Float, .real = number.real};
+    default:
+      throw ValueError(
+          fmt::format("{} {} does not fit i64; pass it as an Array of u64", what(), static_cast<std::uint64_t>(number.integer)));
+  }
+}
+
 /// On the stack, up to a number that covers nearly every function.
 class CallArguments {
  public:
@@ -24,23 +38,9 @@ class CallArguments {
       to = heap_.data();
     }
     data_ = to;
-    using Kind = detail::CallArgument::Kind;
-    using compiler::Literal;
     for (std::size_t i = 0; i < size_; ++i) {
-      const detail::CallArgument& a = from[i];
-      to[i].array = a.array;
-      if (a.array) continue;
-      Literal& l = to[i].number;
-      switch (a.kind) {
-        case Kind::Bool: l.kind = Literal::Kind::Bool; break;
-        case Kind::Int: l.kind = Literal::Kind::Int; break;
-        case Kind::Float: l.kind = Literal::Kind::Float; break;
-        default:
-          throw ValueError(fmt::format("argument {}: the number {} does not fit i64; pass it as an Array of u64", i,
-                                       static_cast<std::uint64_t>(a.integer)));
-      }
-      l.integer = a.integer;
-      l.real = a.real;
+      to[i].array = from[i].array;
+      if (!from[i].array) to[i].number = literal_of(from[i], [&] { return fmt::format("argument {}: the number", i); });
     }
   }
   CallArguments(const CallArguments&) = delete;

@@ -93,7 +93,7 @@ struct FunctionCore::Body {
   Stats of_dropped;
 
   std::shared_ptr<Program> make(std::vector<std::int64_t> structure) {
-    auto run = [function = function, record = record, structure = std::move(structure)](compiler::Recorder& recorder,
+    auto run = [function = function, record = record, structure = std::move(structure)](runtime::ProgramRecorder& recorder,
                                                                                         std::span<const compiler::Value> values) {
       Recording recording(recorder);
       std::vector<Tensor> leaves;

@@ -270,7 +270,7 @@ class Scratch {
 
 }  // namespace
 
-void run(const PlanData& plan, std::byte** bases) {
+void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
   constexpr std::size_t kWords = 512;
   const std::size_t extra = plan.most_words > kWords ? plan.most_words * sizeof(std::int64_t) : 0;
   const Scratch memory(static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes) + extra);
@@ -283,6 +283,8 @@ void run(const PlanData& plan, std::byte** bases) {
   for (const Launch& launch : plan.launches) {
     std::memcpy(words, launch.words.data(), launch.words.size() * sizeof(std::int64_t));
     for (const Launch::Pointer& p : launch.pointers) words[p.word] = reinterpret_cast<std::int64_t>(bases[p.base]) + p.offset;
+    if (slots)
+      for (const Launch::SlotWord& s : launch.slots) words[s.word] = static_cast<std::int64_t>(slots[s.slot]);
     const compiler::KernelFunction function = launch.kernel->function_to_run();
     if (launch.threads <= 1) {
       function(words, 0, launch.items, scratch);

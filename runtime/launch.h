@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "compiler/literal.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/schedule.h"
 #include "compiler/target.h"
 #include "ir/graph.h"
+#include "onepass/array.h"
 #include "runtime/kernel_cache.h"
 
 namespace onepass::runtime {
@@ -53,17 +55,18 @@ struct Launch {
     std::uint32_t word, slot;
   };
   std::shared_ptr<const Kernel> kernel;
-  std::vector<std::int64_t> words;  // with the slots of the plan's recording; pointers are filled in for each call
+  std::vector<std::int64_t> words;  // with the slots of the plan's recording; pointers and a call's own slots are filled in for each call
   std::vector<Pointer> pointers;
   std::vector<SlotWord> slots;
   std::int64_t items = 0, scratch_bytes = 0;  // of each thread, a multiple of 64
   int threads = 1;
 };
 
-/// What a plan runs. Plans that differ in the values of numbers alone have equal ones but for the slots.
+/// What a plan runs.
 struct PlanData {
-  std::vector<ArrayPlan> inputs;           // the array arguments
-  std::vector<std::uint32_t> argument_of;  // which argument each is
+  std::vector<ArrayPlan> inputs;           // the array arguments, then what the function captured
+  std::vector<std::uint32_t> argument_of;  // which argument each is, but for the captured ones
+  mutable std::vector<Array> captured;     // kept alive until the program is gone
   std::vector<ArrayPlan> outputs;          // the results that are wanted, as the kernels store them
   std::vector<std::uint32_t> target_of;    // which result each is
   std::vector<ArrayPlan> targets;          // as the caller has them: other strides than the output's where a node is a result twice
@@ -73,6 +76,7 @@ struct PlanData {
 
   std::shared_ptr<const PlanReport> report;
   std::vector<std::uint64_t> slot_bits;  // of the recording's slots
+  compiler::Numbers numbers;             // which of them each call's numbers fill
   bool interpret = false;                // mode reference
   std::vector<Launch> launches;
   std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch of all threads of one kernel
@@ -83,7 +87,8 @@ struct PlanData {
 struct LaunchPlan : PlanData {
   std::uint64_t id = 0;
   std::vector<std::int64_t> key;       // the signature: runtime/signature.h
-  std::uint64_t hash = 0, family = 0;  // of the whole key; of the key without the values of numbers
+  std::vector<bool> pinned;            // by number argument: is the plan for this value alone?
+  std::uint64_t hash = 0, family = 0;  // of the key with the pinned values; without the values of numbers
   mutable std::atomic<std::int64_t> runs{0};
 
   /// About how much memory the plan holds, in graph nodes: for bounding the table.
@@ -103,8 +108,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
 /// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled.
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads);
 
-/// Runs the kernels. `bases`: inputs, outputs, and room for one pointer more.
-void run(const PlanData& plan, std::byte** bases);
+/// Runs the kernels. `bases`: inputs, outputs, and room for one pointer more. `slots`: of this call; null where they are the plan's own.
+void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);
 
 /// Copies elements between arrays of one shape and dtype that do not overlap.
 void copy_array(const ArrayPlan& to, std::byte* target, const ArrayPlan& from, const std::byte* source);

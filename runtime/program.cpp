@@ -77,34 +77,53 @@ Target target_for(const Options& options) {
 
 // ------------------------------------------------------------------------------------------------ recordings
 
-// Do two recordings differ in nothing but the values of their slots?
-bool same_structure(const Graph& a, const Graph& b) {
-  if (a.size() != b.size() || a.outputs != b.outputs || a.output_names != b.output_names || a.slots.size() != b.slots.size() ||
-      a.inputs.size() != b.inputs.size())
-    return false;
-  for (std::size_t i = 0; i < a.slots.size(); ++i)
-    if (a.slots[i].dtype != b.slots[i].dtype) return false;
-  for (NodeId id = 0; id < a.size(); ++id) {
-    const ir::Node x = a[id], y = b[id];
-    if (x.op != y.op || x.dtype != y.dtype || x.bits != y.bits || !std::ranges::equal(a.list(x.shape), b.list(y.shape)) ||
-        !std::ranges::equal(a.list(x.operands), b.list(y.operands)) || !std::ranges::equal(a.list(x.attributes), b.list(y.attributes)))
-      return false;
-  }
-  return true;
+// Where a node was recorded, for messages.
+std::string place_of(const Graph& graph, NodeId id) {
+  const std::uint32_t source = graph.source_of[id];
+  return source ? fmt::format(" at {}", graph.sources[source]) : std::string();
 }
 
-void check_same_recording(const Graph& first, const Graph& second) {
-  if (!same_structure(first, second))
+// A node in a sentence: "`mul` f32[4] at rates.cpp:12".
+std::string node_text(const Graph& graph, NodeId id) {
+  if (id >= graph.size()) return "nothing";
+  return fmt::format("`{}` {}{}", ir::info(graph[id].op).text, type_text(graph[id].dtype, graph.shape(id)), place_of(graph, id));
+}
+
+bool same_node(const Graph& a, const Graph& b, NodeId id) {
+  const ir::Node x = a[id], y = b[id];
+  return x.op == y.op && x.dtype == y.dtype && x.bits == y.bits && std::ranges::equal(a.list(x.shape), b.list(y.shape)) &&
+         std::ranges::equal(a.list(x.operands), b.list(y.operands)) && std::ranges::equal(a.list(x.attributes), b.list(y.attributes));
+}
+
+constexpr std::string_view kDependsOnlyOn =
+    "it must depend on nothing but types, shapes and Static values. A captured number that changed is the likely cause: pass what changes "
+    "as an argument";
+
+// `slot_bits`: the values that the first recording has in this call.
+void check_same_recording(const Graph& first, const Graph& second, std::span<const std::uint64_t> slot_bits) {
+  NodeId id = 0;
+  while (id < first.size() && id < second.size() && same_node(first, second, id)) ++id;
+  if (id < first.size() || id < second.size())
+    throw Error(fmt::format("check_recording: the function recorded {} first and {} when it was run again on the same types; {}.",
+                            node_text(first, id), node_text(second, id), kDependsOnlyOn));
+  if (first.outputs != second.outputs || first.output_names != second.output_names)
     throw Error(
-        "check_recording: the function recorded something else when it was run a second time on the same arguments; it must depend on "
-        "nothing but "
-        "their types and shapes.");
-  for (std::size_t i = 0; i < first.slots.size(); ++i)
-    if (first.slots[i].bits != second.slots[i].bits)
-      throw Error(fmt::format(
-          "check_recording: a number in the function was {} when it was recorded and {} when it was recorded again; pass what changes as "
-          "an argument.",
-          ir::double_of(first.slots[i].dtype, first.slots[i].bits), ir::double_of(second.slots[i].dtype, second.slots[i].bits)));
+        fmt::format("check_recording: the function had other results when it was run again on the same types; {}.", kDependsOnlyOn));
+  for (id = 0; id < first.size(); ++id) {
+    if (first[id].op != ir::Op::Slot) continue;
+    const std::uint64_t slot = first[id].bits, was = slot_bits[slot], is = second.slots[slot].bits;
+    if (was == is) continue;
+    const DType type = first[id].dtype;
+    throw Error(
+        fmt::format("check_recording: the number{} was {} when the function was recorded and is {} now: a captured variable "
+                    "changed, and compiled calls keep the first value. Pass what changes as an argument.",
+                    place_of(first, id), ir::double_of(type, was), ir::double_of(type, is)));
+  }
+}
+
+bool same_view(const Array& a, const Array& b) {
+  return a.data() == b.data() && a.dtype() == b.dtype() && std::ranges::equal(a.shape(), b.shape()) &&
+         std::ranges::equal(a.strides(), b.strides());
 }
 
 std::string type_of(const Array& a) { return type_text(a.dtype(), a.shape()); }
@@ -128,7 +147,11 @@ struct Program::State {
   mutable std::mutex mutex;      // of everything below but the atomics
   std::list<PlanPointer> order;  // most recently used first
   std::unordered_multimap<std::uint64_t, std::list<PlanPointer>::iterator> by_hash;
-  std::unordered_map<std::uint64_t, PlanPointer> by_family;  // the latest plan of a signature without its numbers' values
+  struct Family {              // plans of one signature but for the values of numbers
+    std::vector<bool> pinned;  // by number argument: has each value plans of its own?
+    std::size_t plans = 0;
+  };
+  std::unordered_map<std::uint64_t, Family> families;
   std::size_t cost = 0;
   std::vector<PlanPointer> evicted;         // out of the table, but a thread still has them
   Stats totals;                             // but what the plans count themselves
@@ -137,32 +160,34 @@ struct Program::State {
   std::atomic<std::uint64_t> last{0};  // id of the plan that ran last
   std::atomic<std::int64_t> temporary_bytes{0};
 
-  PlanPointer find(const CallSite& site, std::uint64_t hash) {
+  PlanPointer find(const CallSite& site, const Signature& signature) {
     const std::lock_guard lock(mutex);
-    const auto [begin, end] = by_hash.equal_range(hash);
+    const auto family = families.find(signature.family);
+    if (family == families.end()) return nullptr;
+    const auto [begin, end] = by_hash.equal_range(hash_of(signature, family->second.pinned));
     for (auto it = begin; it != end; ++it) {
-      if (!matches(site, (*it->second)->key)) continue;
+      if (!matches(site, **it->second)) continue;
       order.splice(order.begin(), order, it->second);
       return *it->second;
     }
     return nullptr;
   }
 
-  PlanPointer of_family(std::uint64_t family) {
+  // The plan, or the one that another thread made for such calls meanwhile.
+  PlanPointer insert(const CallSite& site, const Signature& signature, std::shared_ptr<LaunchPlan> plan) {
     const std::lock_guard lock(mutex);
-    const auto it = by_family.find(family);
-    return it == by_family.end() ? nullptr : it->second;
-  }
-
-  // The plan, or the one that another thread made of the same signature meanwhile.
-  PlanPointer insert(PlanPointer plan) {
-    const std::lock_guard lock(mutex);
+    Family& family = families[signature.family];
+    // A family's pins only grow, so that one look is enough to find a plan; those made with fewer are left to be evicted.
+    family.pinned.resize(signature.values.size());
+    for (std::size_t i = 0; i < family.pinned.size(); ++i) family.pinned[i] = plan->pinned[i] = family.pinned[i] || plan->pinned[i];
+    plan->family = signature.family;
+    plan->hash = hash_of(signature, family.pinned);
     const auto [begin, end] = by_hash.equal_range(plan->hash);
     for (auto it = begin; it != end; ++it)
-      if ((*it->second)->key == plan->key) return *it->second;
+      if (matches(site, **it->second)) return *it->second;
     order.push_front(plan);
     by_hash.emplace(plan->hash, order.begin());
-    by_family[plan->family] = plan;
+    ++family.plans;
     cost += plan->cost();
     while (order.size() > 1 && (order.size() > kMostPlans || cost > kMostPlanNodes)) evict();
     return plan;
@@ -176,7 +201,7 @@ struct Program::State {
         by_hash.erase(it);
         break;
       }
-    if (const auto it = by_family.find((*victim)->family); it != by_family.end() && it->second == *victim) by_family.erase(it);
+    if (const auto it = families.find((*victim)->family); --it->second.plans == 0) families.erase(it);
     cost -= (*victim)->cost();
     evicted.push_back(std::move(*victim));
     order.erase(victim);
@@ -233,16 +258,30 @@ Program::Program(Record record, std::vector<std::string> argument_names, Options
     throw UnsupportedError("this processor lacks AVX2 or FMA, which compiled kernels need; use mode reference");
 }
 
-Program::~Program() = default;
+// Threads may remember plans of a program that is gone, but nobody runs them: what they captured can go.
+Program::~Program() {
+  for (const PlanPointer& plan : state_->order) plan->captured.clear();
+  for (const PlanPointer& plan : state_->evicted) plan->captured.clear();
+}
+
+Value ProgramRecorder::capture(const Array& array) {
+  if (!array.has_memory()) throw ValueError("a captured Array is empty: it has no memory");
+  const auto [begin, end] = by_address_.equal_range(array.data());
+  for (auto it = begin; it != end; ++it)
+    if (same_view(captured[it->second.first], array)) return it->second.second;
+  const Value value = input(fmt::format("captured{}", captured.size()), array.dtype(), array.shape());
+  by_address_.emplace(array.data(), std::pair(captured.size(), value));
+  captured.push_back(array);
+  return value;
+}
 
 // ------------------------------------------------------------------------------------------------ making plans
 
 namespace {
 
-// One recording of the function: a Value for each argument, arrays being inputs.
-Graph record_once(const Program::Record& function, const std::vector<std::string>& names, std::span<const Argument> arguments,
-                  std::span<const ArrayPlan> inputs) {
-  Recorder recorder;
+// Inputs for the array arguments, literals for the numbers.
+std::vector<Value> argument_values(Recorder& recorder, const std::vector<std::string>& names, std::span<const Argument> arguments,
+                                   std::span<const ArrayPlan> inputs) {
   std::vector<Value> values;
   std::size_t next = 0;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -250,27 +289,42 @@ Graph record_once(const Program::Record& function, const std::vector<std::string
       const ArrayPlan& input = inputs[next++];
       values.push_back(recorder.input(i < names.size() ? names[i] : fmt::format("x{}", i), input.dtype, input.shape));
     } else {
-      const Literal& n = arguments[i].number;
-      values.push_back(recorder.brought(n.kind == Literal::Kind::Float ? recorder.literal(n.real)
-                                        : n.kind == Literal::Kind::Int ? recorder.literal(n.integer)
-                                                                       : recorder.literal(n.integer != 0)));
+      values.push_back(recorder.number(static_cast<std::uint32_t>(i), arguments[i].number));
     }
   }
-  function(recorder, values);
-  if (recorder.graph.inputs.size() != inputs.size())
-    throw UnsupportedError("arrays that a recorded function captures are not supported in this version; pass them as arguments");
-  return std::move(recorder.graph);
+  return values;
 }
 
 }  // namespace
 
 struct ProgramAccess {
-  static Graph record(const Program& program, Program::State& state, std::span<const Argument> arguments,
-                      std::span<const ArrayPlan> inputs) {
+  /// One run of the function. What it computes from literals has the bits that a call would compute.
+  static ProgramRecorder record(const Program& program, Program::State& state, std::span<const Argument> arguments,
+                                std::span<const ArrayPlan> inputs) {
     const std::lock_guard lock(state.recording);
-    Graph graph = record_once(program.record_, program.names_, arguments, inputs);
-    if (program.options_.check_recording) check_same_recording(graph, record_once(program.record_, program.names_, arguments, inputs));
-    return graph;
+    const os::DefaultFloatingPoint control;
+    ProgramRecorder recorder;
+    const std::vector<Value> values = argument_values(recorder, program.names_, arguments, inputs);
+    program.record_(recorder, values);
+    return recorder;
+  }
+
+  static void add_captured(std::vector<Array> captured, PlanData& plan) {
+    for (const Array& a : captured) plan.inputs.push_back(array_plan(a.dtype(), a.shape(), a.strides()));
+    plan.captured = std::move(captured);
+  }
+
+  /// check_recording: the plan's recording against another one, made now.
+  static void check(const Program& program, Program::State& state, const CallSite& site, const LaunchPlan& plan,
+                    std::span<const std::uint64_t> slot_bits) {
+    ProgramRecorder again = record(program, state, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
+    PlanData outputs;
+    fill_outputs(site, again.graph, outputs);
+    check_same_recording(plan.report->recorded, again.graph, slot_bits);
+    if (!std::ranges::equal(plan.captured, again.captured, same_view))
+      throw Error(
+          "check_recording: a captured Array was another one when the function was run again on the same types; compiled calls keep "
+          "reading the first. Pass what changes as an argument.");
   }
 
   static void fill_inputs(const Program& program, std::span<const Argument> arguments, PlanData& plan) {
@@ -339,48 +393,40 @@ struct ProgramAccess {
 
   static PlanPointer build(const Program& program, Program::State& state, const CallSite& site, Signature signature) {
     auto plan = std::make_shared<LaunchPlan>();
+    auto report = std::make_shared<PlanReport>();
     fill_inputs(program, site.arguments, *plan);
-    Graph graph = record(program, state, site.arguments, plan->inputs);
+    {
+      ProgramRecorder recorder = record(program, state, site.arguments, plan->inputs);
+      add_captured(std::move(recorder.captured), *plan);
+      for (std::size_t i = 0; i < site.arguments.size(); ++i)
+        if (!site.arguments[i].array) plan->pinned.push_back(recorder.numbers.is_pinned(i));
+      plan->numbers = std::move(recorder.numbers);
+      plan->numbers.finish();
+      report->recorded = std::move(recorder.graph);
+    }
+    fill_outputs(site, report->recorded, *plan);
+    for (const ir::Slot& slot : report->recorded.slots) plan->slot_bits.push_back(slot.bits);
+    int compiled = 0;
+    if (state.interpret) {
+      plan->interpret = true;
+      report->optimised = ir::prune(report->recorded);
+    } else {
+      make_launches(*plan, *report, state.target, launch_options(program, site));
+      compiled = attach_kernels(*plan, *report, state.target, site.threads);
+    }
+    finish(*plan, site.into);
     {
       const std::lock_guard lock(state.mutex);
       ++state.totals.recordings;
-    }
-    fill_outputs(site, graph, *plan);
-    for (const ir::Slot& slot : graph.slots) plan->slot_bits.push_back(slot.bits);
-
-    // A call that differs in its numbers alone usually records the same graph: then nothing is planned again.
-    const bool numbers = std::ranges::any_of(site.arguments, [](const Argument& a) { return !a.array; });
-    const PlanPointer relative = numbers ? state.of_family(signature.family) : nullptr;
-    if (relative && same_structure(relative->report->recorded, graph) && relative->argument_of == plan->argument_of) {
-      std::vector<std::uint64_t> slot_bits = std::move(plan->slot_bits);
-      static_cast<PlanData&>(*plan) = *relative;
-      plan->slot_bits = std::move(slot_bits);
-      for (Launch& launch : plan->launches)
-        for (const Launch::SlotWord& s : launch.slots) launch.words[s.word] = static_cast<std::int64_t>(plan->slot_bits[s.slot]);
-    } else {
-      auto report = std::make_shared<PlanReport>();
-      report->recorded = std::move(graph);
-      int compiled = 0;
-      if (state.interpret) {
-        plan->interpret = true;
-        report->optimised = ir::prune(report->recorded);
-      } else {
-        make_launches(*plan, *report, state.target, launch_options(program, site));
-        compiled = attach_kernels(*plan, *report, state.target, site.threads);
-      }
-      finish(*plan, site.into);
-      const std::lock_guard lock(state.mutex);
       state.totals.compiles += compiled;
       state.totals.cache_hits += static_cast<std::int64_t>(report->kernels.size()) - compiled;
       for (const KernelReport& kernel : report->kernels)
         if (state.kernels.size() < 65'536) state.kernels.insert(std::hash<std::string>()(kernel.key));
-      plan->report = std::move(report);
     }
+    plan->report = std::move(report);
     plan->id = next_id.fetch_add(1, std::memory_order_relaxed);
-    plan->key = std::move(signature.key);
-    plan->hash = signature.hash;
-    plan->family = signature.family;
-    return state.insert(std::move(plan));
+    plan->key = signature.key;
+    return state.insert(site, signature, std::move(plan));
   }
 
   static void finish(PlanData& plan, bool into) {
@@ -392,7 +438,7 @@ struct ProgramAccess {
 
   static PlanPointer find_or_build(const Program& program, Program::State& state, const CallSite& site) {
     Signature signature = signature_of(site);
-    if (PlanPointer plan = state.find(site, signature.hash)) return plan;
+    if (PlanPointer plan = state.find(site, signature)) return plan;
     return build(program, state, site, std::move(signature));
   }
 };
@@ -401,24 +447,26 @@ struct ProgramAccess {
 
 namespace {
 
-// A row of pointers, on the stack where it is short.
-class Pointers {
+// A row of words, on the stack where it is short.
+template <class T, std::size_t kInline> class Row {
  public:
-  explicit Pointers(std::size_t count) {
+  explicit Row(std::size_t count) {
     if (count > kInline) {
       heap_.resize(count);
       data_ = heap_.data();
     }
   }
-  std::byte** data() { return data_; }
-  std::byte*& operator[](std::size_t i) { return data_[i]; }
+  Row(const Row&) = delete;
+  Row& operator=(const Row&) = delete;
+  T* data() { return data_; }
+  T& operator[](std::size_t i) { return data_[i]; }
 
  private:
-  static constexpr std::size_t kInline = 48;
-  std::byte* inline_[kInline];
-  std::vector<std::byte*> heap_;
-  std::byte** data_ = inline_;
+  T inline_[kInline];
+  std::vector<T> heap_;
+  T* data_ = inline_;
 };
+using Pointers = Row<std::byte*, 48>;
 
 // The plan of one call, held as long as it runs.
 class Call {
@@ -427,7 +475,7 @@ class Call {
     if (thread_.depth == 0) [[likely]] {
       ThreadState::Recent* const set = thread_.set_of(state.id);
       for (std::size_t i = 0; i < ThreadState::kWays; ++i) {
-        if (set[i].program != state.id || !matches(site, set[i].plan->key)) continue;
+        if (set[i].program != state.id || !matches(site, *set[i].plan)) continue;
         if (i > 0) std::swap(set[i], set[i - 1]), --i;  // those in use move to the front
         plan_ = set[i].plan.get();
         remember(state, set[i].plan);
@@ -462,21 +510,53 @@ class Call {
   }
 };
 
-// Mode reference: `outputs` are the addresses of the results, laid out as the plan's targets.
-void interpret(const LaunchPlan& plan, std::span<const Argument> arguments, std::byte* const* outputs) {
+// The slots of one call: those that its numbers fill, the others as they were recorded.
+class CallSlots {
+ public:
+  CallSlots(const Program& program, Program::State& state, const CallSite& site, const LaunchPlan& plan)
+      : plan_(plan), own_(plan.numbers.empty() ? 0 : plan.slot_bits.size()) {
+    if (plan.numbers.empty()) return;
+    const os::DefaultFloatingPoint control;
+    std::ranges::copy(plan.slot_bits, own_.data());
+    try {
+      plan.numbers.evaluate([&](std::size_t i) { return site.arguments[i].number; }, {own_.data(), plan.slot_bits.size()});
+    } catch (const Error&) {  // a number that does not fit: recorded again, the message says where
+      ProgramAccess::record(program, state, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
+      throw;
+    }
+  }
+  /// Null where the call brings none.
+  const std::uint64_t* own() { return plan_.numbers.empty() ? nullptr : own_.data(); }
+  std::span<const std::uint64_t> all() {
+    return plan_.numbers.empty() ? std::span(plan_.slot_bits) : std::span<const std::uint64_t>(own_.data(), plan_.slot_bits.size());
+  }
+
+ private:
+  const LaunchPlan& plan_;
+  Row<std::uint64_t, 32> own_;
+};
+
+void fill_input_bases(const LaunchPlan& plan, std::span<const Argument> arguments, std::byte** bases) {
+  for (const std::uint32_t argument : plan.argument_of)
+    *bases++ = static_cast<std::byte*>(const_cast<void*>(arguments[argument].array->data()));
+  for (const Array& array : plan.captured) *bases++ = static_cast<std::byte*>(const_cast<void*>(array.data()));
+}
+
+// Mode reference: `bases` as for kernels, outputs laid out as the plan's targets.
+void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits) {
   std::vector<ir::ArrayView> views;
   for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
     const ArrayPlan& input = plan.inputs[i];
-    views.push_back({input.dtype, arguments[plan.argument_of[i]].array->data(), input.shape, input.strides});
+    views.push_back({input.dtype, bases[i], input.shape, input.strides});
   }
   std::vector<ir::Buffer> results;
   {
     const os::DefaultFloatingPoint control;
-    results = ir::evaluate(plan.report->optimised, views, plan.slot_bits);
+    results = ir::evaluate(plan.report->optimised, views, slot_bits);
   }
   for (std::size_t k = 0; k < results.size(); ++k) {
     const ArrayPlan dense = array_plan(results[k].dtype, results[k].shape, {});
-    copy_array(plan.targets[k], outputs[k], dense, results[k].bytes.data());
+    copy_array(plan.targets[k], bases[plan.inputs.size() + k], dense, results[k].bytes.data());
   }
 }
 
@@ -518,17 +598,20 @@ void resolve_aliases(const LaunchPlan& plan, std::byte** bases, std::vector<Temp
 }  // namespace
 
 void Program::call_into(std::span<const Argument> arguments, std::span<Array* const> targets) {
-  const Call call(*this, *state_, {arguments, targets, true, options_.threads ? options_.threads : threads::count()});
+  const CallSite site{arguments, targets, true, options_.threads ? options_.threads : threads::count()};
+  const Call call(*this, *state_, site);
   const LaunchPlan& plan = call.plan();
+  CallSlots slots(*this, *state_, site, plan);
+  if (options_.check_recording) [[unlikely]]
+    ProgramAccess::check(*this, *state_, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
   Pointers bases(inputs + outputs + 1);
-  for (std::size_t i = 0; i < inputs; ++i)
-    bases[i] = static_cast<std::byte*>(const_cast<void*>(arguments[plan.argument_of[i]].array->data()));
+  fill_input_bases(plan, arguments, bases.data());
   for (std::size_t k = 0; k < outputs; ++k) bases[inputs + k] = static_cast<std::byte*>(targets[plan.target_of[k]]->mutable_data());
   std::vector<Temporary> temporaries;
   resolve_aliases(plan, bases.data(), temporaries);
-  if (plan.interpret) interpret(plan, arguments, bases.data() + inputs);
-  else run(plan, bases.data());
+  if (plan.interpret) interpret(plan, bases.data(), slots.all());
+  else run(plan, bases.data(), slots.own());
   for (const Temporary& t : temporaries) {
     copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
     state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
@@ -537,20 +620,23 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
 }
 
 std::vector<Array> Program::call(std::span<const Argument> arguments) {
-  const Call call(*this, *state_, {arguments, {}, false, options_.threads ? options_.threads : threads::count()});
+  const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
+  const Call call(*this, *state_, site);
   const LaunchPlan& plan = call.plan();
+  CallSlots slots(*this, *state_, site, plan);
+  if (options_.check_recording) [[unlikely]]
+    ProgramAccess::check(*this, *state_, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
   Pointers bases(inputs + outputs + 1);
   std::vector<Array> results;
   results.reserve(outputs);
-  for (std::size_t i = 0; i < inputs; ++i)
-    bases[i] = static_cast<std::byte*>(const_cast<void*>(arguments[plan.argument_of[i]].array->data()));
+  fill_input_bases(plan, arguments, bases.data());
   for (std::size_t k = 0; k < outputs; ++k) {
     results.push_back(Array::empty(Extents(std::span<const std::int64_t>(plan.outputs[k].shape)), plan.outputs[k].dtype));
     bases[inputs + k] = static_cast<std::byte*>(results.back().mutable_data());
   }
-  if (plan.interpret) interpret(plan, arguments, bases.data() + inputs);
-  else run(plan, bases.data());
+  if (plan.interpret) interpret(plan, bases.data(), slots.all());
+  else run(plan, bases.data(), slots.own());
   plan.runs.fetch_add(1, std::memory_order_relaxed);
   return results;
 }
@@ -570,7 +656,9 @@ PlanReport Program::report(std::span<const ArgumentType> types) {
     throw Error(fmt::format("the function takes {} argument{}, and {} type{} given", names_.size(), names_.size() == 1 ? "" : "s",
                             types.size(), types.size() == 1 ? " was" : "s were"));
   PlanReport report;
-  report.recorded = ProgramAccess::record(*this, *state_, arguments, plan.inputs);
+  ProgramRecorder recorder = ProgramAccess::record(*this, *state_, arguments, plan.inputs);
+  ProgramAccess::add_captured(std::move(recorder.captured), plan);
+  report.recorded = std::move(recorder.graph);
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   ProgramAccess::fill_outputs(site, report.recorded, plan);
   if (state_->interpret) report.optimised = ir::prune(report.recorded);
@@ -623,8 +711,8 @@ const std::vector<std::string>& Program::output_names(std::span<const Argument> 
   ProgramAccess::fill_inputs(*this, arguments, plan);
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   std::vector<std::string> names;
-  if (const PlanPointer known = state_->find(site, signature_of(site).hash)) names = known->output_names;  // usual: right after a call
-  else names = ProgramAccess::record(*this, *state_, arguments, plan.inputs).output_names;
+  if (const PlanPointer known = state_->find(site, signature_of(site))) names = known->output_names;  // usual: right after a call
+  else names = ProgramAccess::record(*this, *state_, arguments, plan.inputs).graph.output_names;
   const std::lock_guard lock(state_->mutex);
   for (const std::vector<std::string>& known : state_->names)
     if (known == names) return known;

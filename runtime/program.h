@@ -8,6 +8,8 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "compiler/fuse.h"
@@ -33,10 +35,21 @@ struct ArgumentType {
   std::vector<std::int64_t> strides;  // empty: contiguous
 };
 
+/// The recorder of a Program: it also knows Arrays that the function reads without having them as arguments.
+class ProgramRecorder : public compiler::Recorder {
+ public:
+  /// A hidden input: read at each call, kept alive with the recording. The same view of the same memory is one input.
+  compiler::Value capture(const Array& array);
+  std::vector<Array> captured;  // their inputs stand behind those of the arguments
+
+ private:
+  std::unordered_multimap<const void*, std::pair<std::size_t, compiler::Value>> by_address_;
+};
+
 class Program {
  public:
   /// Records the function: gets one Value for each argument (names "x0", "x1" … or `names`), marks its results with Recorder::output.
-  using Record = std::function<void(compiler::Recorder&, std::span<const compiler::Value>)>;
+  using Record = std::function<void(ProgramRecorder&, std::span<const compiler::Value>)>;
   struct State;  // program.cpp
 
   Program(Record record, std::vector<std::string> argument_names, Options options);

@@ -10,6 +10,7 @@
 
 #include "compiler/record.h"
 #include "onepass/tensor.h"
+#include "runtime/program.h"
 
 namespace onepass {
 
@@ -30,7 +31,7 @@ namespace runtime {
 /// since a function may call another one on Arrays while it is recorded.
 class Recording {
  public:
-  explicit Recording(compiler::Recorder& recorder);
+  explicit Recording(ProgramRecorder& recorder);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -39,7 +40,7 @@ class Recording {
   static Recording& current(std::string_view what);
   static Recording* current_or_null();
 
-  compiler::Recorder& recorder;
+  ProgramRecorder& recorder;
 
   Tensor tensor(const compiler::Value& value);
   /// Error when the Tensor belongs to another recording or to none.

@@ -1,5 +1,5 @@
 // The signature of a call: what a launch plan depends on, as a row of integers. Compared in place on the warm path, written out when a
-// plan is made.
+// plan is made. The values of number arguments stand in it too: a plan is pinned to those that chose what was recorded, such as an axis.
 #pragma once
 
 #include <bit>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "onepass/array.h"
+#include "runtime/launch.h"
 #include "runtime/program.h"
 
 namespace onepass::runtime {
@@ -61,29 +62,43 @@ template <class F> bool walk_signature(const CallSite& site, F&& word) {
   return word(aligned, false);
 }
 
-/// Is this call's signature that one?
-inline bool matches(const CallSite& site, const std::vector<std::int64_t>& key) {
-  const std::int64_t* next = key.data();
-  return walk_signature(site, [&](std::int64_t n, bool) { return n == *next++; });
+/// Is this call one of those that the plan is for? The values of numbers are not looked at, but for those that it is pinned to.
+inline bool matches(const CallSite& site, const LaunchPlan& plan) {
+  const std::int64_t* next = plan.key.data();
+  std::size_t value = 0;
+  return walk_signature(site, [&](std::int64_t n, bool is_value) {
+    const std::int64_t known = *next++;
+    if (!is_value) return n == known;
+    const bool pinned = plan.pinned[value++];
+    return !pinned || n == known;
+  });
 }
 
 struct Signature {
   std::vector<std::int64_t> key;
-  std::uint64_t hash = 0, family = 0;
+  std::vector<std::int64_t> values;  // of the numbers, in order
+  std::uint64_t family = 0;          // hash of the key without them
 };
+inline std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
+  h = (h ^ v) * 0x9E3779B97F4A7C15ull;
+  return h ^ h >> 29;
+}
 inline Signature signature_of(const CallSite& site) {
   Signature s;
-  const auto mix = [](std::uint64_t h, std::uint64_t v) {
-    h = (h ^ v) * 0x9E3779B97F4A7C15ull;
-    return h ^ h >> 29;
-  };
   walk_signature(site, [&](std::int64_t n, bool is_value) {
     s.key.push_back(n);
-    s.hash = mix(s.hash, static_cast<std::uint64_t>(n));
-    if (!is_value) s.family = mix(s.family, static_cast<std::uint64_t>(n));
+    if (is_value) s.values.push_back(n);
+    else s.family = mix(s.family, static_cast<std::uint64_t>(n));
     return true;
   });
   return s;
+}
+/// Of the family and the values that its plans are pinned to.
+inline std::uint64_t hash_of(const Signature& s, const std::vector<bool>& pinned) {
+  std::uint64_t h = s.family;
+  for (std::size_t i = 0; i < s.values.size() && i < pinned.size(); ++i)
+    if (pinned[i]) h = mix(h, static_cast<std::uint64_t>(s.values[i]));
+  return h;
 }
 
 }  // namespace onepass::runtime

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/call_arguments.h"
 #include "runtime/recording.h"
 
 namespace onepass {
@@ -28,7 +29,7 @@ std::uint32_t next_recording_id() {
 }
 }  // namespace
 
-Recording::Recording(Recorder& recorder) : recorder(recorder), id_(next_recording_id()), outer_(innermost) {
+Recording::Recording(ProgramRecorder& recorder) : recorder(recorder), id_(next_recording_id()), outer_(innermost) {
   if (recorder.graph.sources.empty()) recorder.graph.sources.emplace_back();
   innermost = this;
 }
@@ -40,8 +41,8 @@ Recording* Recording::current_or_null() { return innermost; }
 Recording& Recording::current(std::string_view what) {
   if (innermost) return *innermost;
   throw Error(
-      fmt::format("{}: nothing is being recorded on this thread. Tensors live inside a function that is given to onepass::compile; "
-                  "call that function with Arrays.",
+      fmt::format("{}: nothing is being recorded on this thread: Tensors, and operators on Arrays, live inside a function that is given to "
+                  "onepass::compile; call that function with Arrays.",
                   what));
 }
 
@@ -63,15 +64,10 @@ const Value& Recording::of(Tensor tensor) const {
 Value Recording::value(const Operand& operand) {
   switch (operand.kind) {
     case Operand::Kind::Tensor: return of(operand.tensor);
-    case Operand::Kind::Bool: return recorder.literal(operand.integer != 0);
-    case Operand::Kind::Int: return recorder.literal(operand.integer);
-    case Operand::Kind::Float: return recorder.literal(operand.real);
-    case Operand::Kind::TooLarge:
-      throw ValueError(
-          fmt::format("the literal {} does not fit i64; pass it as an Array of u64", static_cast<std::uint64_t>(operand.integer)));
-    case Operand::Kind::None: break;
+    case Operand::Kind::Array: return recorder.capture(*operand.array);
+    case Operand::Kind::None: throw ValueError("an operand is none");
+    default: return recorder.literal(literal_of(operand, [] { return "the literal"; }));
   }
-  throw ValueError("an operand is none");
 }
 
 void Recording::at(const std::source_location& where) {
@@ -266,8 +262,11 @@ Tensor& Tensor::operator-=(const Operand& b) { return *this = *this - b; }
 Tensor& Tensor::operator*=(const Operand& b) { return *this = *this * b; }
 Tensor& Tensor::operator/=(const Operand& b) { return *this = *this / b; }
 
+Tensor::Tensor(const Array& array, std::source_location where) : Tensor(detail::tensor_of(Operand(array, where))) {}
+
 Tensor detail::tensor_of(const Operand& x) {
-  return record("literal", x.where, [&](Recording& r) { return r.tensor(r.value(x)); });
+  return record(x.kind == Operand::Kind::Array ? "a captured Array" : "literal", x.where,
+                [&](Recording& r) { return r.tensor(r.value(x)); });
 }
 
 // ------------------------------------------------------------------------------------------------ elementwise

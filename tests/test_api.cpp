@@ -59,8 +59,8 @@ static_assert(Addable<Tensor, Tensor> && Addable<Tensor, float> && Addable<int, 
               Addable<std::uint64_t, Tensor>);
 static_assert(!Addable<Tensor, char>, "a character is no number");
 static_assert(!Addable<Tensor, const char*>);
-static_assert(!Addable<Tensor, Array>, "a captured Array is not read yet");
-static_assert(!std::convertible_to<Array, Tensor>);
+static_assert(Addable<Tensor, Array> && Addable<Array, Array> && Addable<int, Array> && std::convertible_to<Array, Tensor>);
+static_assert(!std::convertible_to<Tensor, Array>);
 static_assert(!std::convertible_to<bool, op::Axes>, "sum(x, true) is no axis");
 
 // ------------------------------------------------------------------------------------------------ operators
@@ -282,6 +282,43 @@ TEST_CASE("api: a compiled function called with Tensors is recorded into its cal
   CHECK(floats(constant(vector({1}))) == Floats{7});
 }
 
+TEST_CASE("api: a captured Array is read at each call") {
+  Array table = vector({1, 2, 3});
+  const auto inner = op::compile([](Tensor a, Tensor b) { return a - b; }, kReference);
+  const auto f = op::compile(
+      [&](Tensor x) {
+        const Tensor t = table;
+        const auto [dx, dt] = grad(sum(square(x * table + inner(x, table))), x, t);  // d/dt = 2 (x t + x - t) (x - 1)
+        return std::tuple{x * table, table.slice(0, 0, 1) + x + table * table, dt, t};
+      },
+      kReference);
+  const auto [product, sum, dt, copy] = f(vector({10, 20, 30}));
+  CHECK(floats(product) == Floats{10, 40, 90});
+  CHECK(floats(sum) == Floats{12, 25, 40});
+  CHECK(floats(dt) == Floats{2 * 19 * 9, 2 * 58 * 19, 2 * 117 * 29});
+  CHECK(floats(copy) == Floats{1, 2, 3});
+  CHECK(copy.data() != table.data());
+  table.span<float>()[1] = 5;
+  CHECK(floats(std::get<0>(f(vector({10, 20, 30})))) == Floats{10, 100, 90});
+  CHECK(f.stats().recordings == 1);
+  // as a target it obeys the rules for arguments: here every element is read after its neighbour would be written
+  const auto turn = op::compile([&](Tensor x) { return flip(table, 0) + x; }, kReference);
+  turn.into(table)(0);
+  CHECK(floats(table) == Floats{3, 5, 1});
+  // captured by value it is kept alive
+  const auto keeps = op::compile([t = vector({4})](Tensor x) { return x * t; }, kReference);
+  CHECK(floats(keeps(vector({2}))) == Floats{8});
+}
+
+TEST_CASE("api: an Array is computed with inside a recording alone") {
+  const Array a = vector({1}), empty;
+  const std::string text = error_of([&] { a + 1; });
+  CHECK_THAT(text, Contains("add: nothing is being recorded on this thread") && Contains("operators on Arrays"));
+  CHECK_THAT(error_of([&] { static_cast<void>(Tensor{a}); }), Contains("a captured Array: nothing is being recorded"));
+  const auto f = op::compile([&](Tensor x) { return x + empty; }, kReference);
+  CHECK_THAT(error_of([&] { f(a); }), Contains("captured Array is empty") && Contains("test_api.cpp"));
+}
+
 TEST_CASE("api: several threads call one function") {
   const auto f = op::compile([](Tensor x) { return exp(-x) * 2 + x.dim(0); }, kReference);
   std::vector<std::thread> threads;
@@ -387,6 +424,25 @@ TEST_CASE("api: formulas by position and by name") {
   price.into({{"out", y}}, {{"t", t}, {"s", s}, {"r", r}});
   CHECK(floats(y) == Floats{100, 50});
   CHECK_FALSE(price.last_graph().empty());
+}
+
+TEST_CASE("api: formulas take numbers, and new ones record nothing") {
+  const auto price = op::formula("s*exp(-r*t) + max(s, axis=a) + s**k", kReference);
+  const Array s = vector({100, 50});
+  for (const double r : {0.0, 0.5, 1.0}) {
+    const Array out = price({{"s", s}, {"r", r}, {"t", 2}, {"a", 0}, {"k", 2.0}});
+    CHECK(out.at<float>({1}) == 50 * static_cast<float>(std::exp(-r * 2)) + 100 + 2500);
+  }
+  CHECK(price.stats().recordings == 1);
+  price({s, 0.25, 1, -1, 3.0});  // another axis is another program
+  CHECK(price.stats().recordings == 2);
+  CHECK_THAT(error_of([&] { price({s, 0.25, 1, 5, 3.0}); }), Contains("formula:1:") && Contains("axis 5 is out of range"));
+  const auto typed = op::formula("fn f(x: f32[n], k: i32[]) { return x*k + n }", kReference);
+  CHECK(floats(typed({s, 3})) == Floats{302, 152});
+  CHECK(floats(typed({s, 4})) == Floats{402, 202});
+  CHECK_THAT(error_of([&] { typed({s, 3.5}); }), Contains("the parameter `k` is declared i32[]"));
+  CHECK_THAT(error_of([&] { typed({s, std::int64_t{1} << 40}); }), Contains("formula:1:") && Contains("does not fit i32"));
+  CHECK(typed.stats().recordings == 1);
 }
 
 TEST_CASE("api: formulas with several outputs") {

@@ -27,10 +27,11 @@ works() {
 works 'auto f = op::compile([](Tensor a, Tensor b) { return a + b; }); Array z = f(x, 2.0); f.into(z)(x, y); auto r = f.try_call(x, y); if (r) z = *r;
        auto g = op::formula("a + b"); z = g({x, y}); auto s = g.try_call({{"a", x}, {"b", 1}}); if (s) z = *s;'
 
+works 'auto f = op::compile([x](Tensor a, Tensor b) { return a * x - b; }); auto g = op::compile([f, x](Tensor a) { return f(a, x); }); x = g(y);'
+
 fails 'write where(c, a, b)'                 'if (t < u) return;'
+fails 'write where(c, a, b)'                 'if (x < y) return;'
 fails 'write where(c, a, b)'                 'bool both = static_cast<bool>(t); (void)both;'
-fails 'pass it to the compiled function as one more argument' 'auto f = op::compile([x](Tensor a) { return a * x; });'
-fails 'pass it to the compiled function as one more argument' 'auto f = op::compile([](Tensor a, Tensor b) { return a * b; }); auto g = op::compile([f, x](Tensor a) { return f(a, x); });'
 fails 'Write Tensor for a run-time scalar'   'auto f = op::compile([](Tensor a, float k) { return a * k; });'
 fails 'onepass::Static<T>'                   'auto f = op::compile([](Tensor a, int n) { return a * n; });'
 fails 'give its signature, compile<Tensor(Tensor, Tensor)>(f)' 'auto f = op::compile([](auto a, auto b) { return a * b; });'

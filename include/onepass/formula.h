@@ -16,6 +16,7 @@
 #include "onepass/array.h"
 #include "onepass/export.h"
 #include "onepass/function.h"
+#include "onepass/number.h"
 #include "onepass/options.h"
 
 namespace onepass {

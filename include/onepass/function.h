@@ -18,6 +18,7 @@
 
 #include "onepass/array.h"
 #include "onepass/export.h"
+#include "onepass/number.h"
 #include "onepass/options.h"
 #include "onepass/tensor.h"
 
@@ -85,29 +86,12 @@ namespace detail {
 template <class> inline constexpr bool kNever = false;
 
 /// An argument of a call: an Array, or a number without a strong type.
-struct CallArgument {
-  enum class Kind : std::uint8_t { Array, Bool, Int, Float, TooLarge };
+struct CallArgument : NumberValue {
   const onepass::Array* array = nullptr;
-  Kind kind = Kind::Array;
-  std::int64_t integer = 0;
-  double real = 0;
 
   CallArgument() = default;
-  explicit CallArgument(const onepass::Array& a) : array(&a) {}
-  template <Number T> explicit CallArgument(T value) {
-    if constexpr (std::same_as<T, bool>) {
-      kind = Kind::Bool;
-      integer = value;
-    } else if constexpr (std::is_integral_v<T>) {
-      kind = Kind::Int;
-      integer = static_cast<std::int64_t>(value);
-      if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8)
-        if (value > static_cast<T>(INT64_MAX)) kind = Kind::TooLarge;
-    } else {
-      kind = Kind::Float;
-      real = static_cast<double>(value);
-    }
-  }
+  explicit CallArgument(const onepass::Array& a) : NumberValue(Kind::Array), array(&a) {}
+  template <Number T> explicit CallArgument(T value) : NumberValue(value) {}
 };
 
 // ---- flat lists. `structure` holds what the leaves alone do not tell: lengths of vectors, which optionals are there, values of Static.

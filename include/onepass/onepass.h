@@ -7,5 +7,6 @@
 #include "onepass/formula.h"
 #include "onepass/function.h"
 #include "onepass/npy.h"
+#include "onepass/number.h"
 #include "onepass/options.h"
 #include "onepass/tensor.h"

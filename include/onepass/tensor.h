@@ -16,6 +16,7 @@
 
 #include "onepass/array.h"
 #include "onepass/dtype.h"
+#include "onepass/number.h"
 
 // `= delete` with the reason in the message where the compiler can say it; the others show the line, which has it too.
 #if defined(__cpp_deleted_function) && __cplusplus > 202302L
@@ -31,13 +32,6 @@ namespace onepass {
 class Operand;
 struct Index;
 
-namespace detail {
-/// A C++ number that may stand where a Tensor is expected. Characters are no numbers.
-template <class T>
-concept Number = std::is_arithmetic_v<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
-                 !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
-}  // namespace detail
-
 /// A value of the function that is being recorded: eight bytes, copied freely. It belongs to one recording; used elsewhere, every
 /// operation on it is an Error that says so. A default-constructed Tensor belongs to none.
 class Tensor {
@@ -45,7 +39,9 @@ class Tensor {
   Tensor() noexcept = default;
   /// A literal of the program: a number without a strong type, such as the start of a sum: `Tensor total = 0;`.
   template <detail::Number N> Tensor(N value, std::source_location where = std::source_location::current());  // NOLINT: implicit by design
-  Tensor(const Array&) ONEPASS_DELETED("an Array is no Tensor: pass it to the compiled function as one more argument");
+  /// An Array that the recorded function reads without having it as an argument, such as a captured table: a hidden input. It is read at
+  /// each call, so changes of its elements are seen; its memory is kept alive with the recording.
+  Tensor(const Array& array, std::source_location where = std::source_location::current());  // NOLINT: implicit by design
 
   explicit operator bool() const ONEPASS_DELETED("a Tensor has no value while it is recorded: to choose by element write where(c, a, b)");
 
@@ -97,38 +93,22 @@ static_assert(sizeof(Tensor) == 8 && std::is_trivially_copyable_v<Tensor>);
 struct None {};
 inline constexpr None none{};
 
-/// An argument of an operator: a Tensor, or a C++ number (a literal without a strong type, each occurrence its own). Knows the line
-/// that wrote it, for messages.
-class Operand {
+/// An argument of an operator: a Tensor, an Array (see Tensor's constructor), or a C++ number (a literal without a strong type, each
+/// occurrence its own). Knows the line that wrote it, for messages.
+class Operand : public detail::NumberValue {
  public:
-  enum class Kind : std::uint8_t { None, Tensor, Bool, Int, Float, TooLarge };
-
   Operand(onepass::Tensor tensor, std::source_location where = std::source_location::current()) noexcept  // NOLINT: implicit by design
-      : kind(Kind::Tensor), tensor(tensor), where(where) {}
-  template <detail::Number T> Operand(T value, std::source_location where = std::source_location::current()) noexcept
-      : where(where) {  // NOLINT: implicit by design
-    if constexpr (std::same_as<T, bool>) {
-      kind = Kind::Bool;
-      integer = value;
-    } else if constexpr (std::is_integral_v<T>) {
-      kind = Kind::Int;
-      integer = static_cast<std::int64_t>(value);
-      if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8)
-        if (value > static_cast<T>(INT64_MAX)) kind = Kind::TooLarge;
-    } else {
-      kind = Kind::Float;
-      real = static_cast<double>(value);
-    }
-  }
-  Operand(None) noexcept {}  // NOLINT: implicit by design
-  Operand(const Array&) ONEPASS_DELETED("an Array is no Tensor: pass it to the compiled function as one more argument");
+      : NumberValue(Kind::Tensor), tensor(tensor), where(where) {}
+  Operand(const onepass::Array& array, std::source_location where = std::source_location::current()) noexcept  // NOLINT
+      : NumberValue(Kind::Array), array(&array), where(where) {}
+  template <detail::Number T> Operand(T value, std::source_location where = std::source_location::current()) noexcept  // NOLINT
+      : NumberValue(value), array(nullptr), where(where) {}
+  Operand(None) noexcept : array(nullptr) {}  // NOLINT: implicit by design
 
   // What the library reads.
-  Kind kind = Kind::None;
   union {
-    std::int64_t integer = 0;
-    double real;
     onepass::Tensor tensor;
+    const onepass::Array* array;
   };
   std::source_location where;
 };
@@ -138,7 +118,7 @@ Tensor tensor_of(const Operand& x);  // a number becomes a literal
 }  // namespace detail
 template <detail::Number N> Tensor::Tensor(N value, std::source_location where) { *this = detail::tensor_of(Operand(value, where)); }
 
-// Operators: either side may be a number. Found for Tensors alone, since nothing else of onepass converts to Operand.
+// Operators: either side may be a number or an Array. Found for Tensors and Arrays alone, since nothing else of onepass converts to Operand.
 Tensor operator+(const Operand& a, const Operand& b);
 Tensor operator-(const Operand& a, const Operand& b);
 Tensor operator*(const Operand& a, const Operand& b);

@@ -1,0 +1,91 @@
+// Literals: numbers without a strong type, what is computed from them alone, and how the numbers that a call brings become the slots of
+// its plan. Made by the recorder; a plan keeps Numbers and runs it at each call, so that a new value neither records nor compiles.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace onepass::compiler {
+
+/// A number without a strong type: written in the program, brought by the call, or computed from such numbers alone.
+struct Literal {
+  enum class Kind : std::uint8_t { Bool, Int, Float } kind = Kind::Int;
+  std::int64_t integer = 0;   // Bool and Int
+  double real = 0;            // Float
+  std::uint32_t origin = 0;   // which occurrence: equal origins share their slots
+  bool brought = false;       // an argument's or an extent's: its value belongs to the call, so it never chooses code
+  std::uint32_t derived = 0;  // 1 + its place in Numbers, where it depends on an argument: another call has another value
+  double as_double() const { return kind == Kind::Float ? real : static_cast<double>(integer); }
+};
+
+/// The value of an operator on literals alone: computed in i64, or else in f64 by the very primitives and expansions that a kernel would
+/// run. Its kind depends on the kinds of the operands, never on their values. Besides the elementwise operators: IntegerPow of integers,
+/// and Cast, which makes a Float.
+Literal fold(ir::Op op, std::string_view name, std::span<const Literal> operands);
+
+/// The bits of the literal in `dtype`; ValueError where an integer does not fit it.
+std::uint64_t bits_of(const Literal& literal, DType dtype, std::string_view name);
+
+/// From the numbers among a call's arguments to the values of slots: which slot holds which of them, or what was computed from them.
+class Numbers {
+ public:
+  /// Argument `argument` of the call, which is a number.
+  Literal bring(std::uint32_t argument, Literal value);
+  /// `result` was folded from `operands`: the same is done at each call if one of them depends on an argument.
+  void derive(Literal& result, ir::Op op, std::string_view name, std::span<const Literal> operands);
+  /// The slot has this literal's value.
+  void fill(std::uint32_t slot, DType dtype, const Literal& value, std::string_view name);
+  /// The value was read to choose what is recorded (an axis, a length): a plan is valid for this value alone.
+  void pin(const Literal& literal);
+
+  bool empty() const { return slots_.empty(); }
+  bool is_pinned(std::size_t argument) const { return argument < pinned_.size() && pinned_[argument]; }
+
+  /// Writes the slots that depend on arguments. `argument(i)` is the Literal that argument i is in this call, of the same kind as in the
+  /// recording. Allocates nothing where nothing is computed.
+  /// Errors    those of fold and bits_of
+  template <class F> void evaluate(F&& argument, std::span<std::uint64_t> slot_bits) const {
+    if (!computes_) {
+      for (const SlotValue& s : slots_) slot_bits[s.slot] = bits_of(argument(entries_[s.entry].argument), s.dtype, s.name);
+      return;
+    }
+    std::vector<Literal> values;
+    values.reserve(entries_.size());
+    for (const Entry& e : entries_) values.push_back(e.is_argument() ? argument(e.argument) : compute(e, values));
+    for (const SlotValue& s : slots_) slot_bits[s.slot] = bits_of(values[s.entry], s.dtype, s.name);
+  }
+  /// Forgets what no slot needs; nothing is derived or pinned afterwards.
+  void finish();
+
+ private:
+  static constexpr std::uint32_t kComputed = ~std::uint32_t{0};
+  struct Entry {
+    std::uint32_t argument = kComputed;
+    ir::Op op = ir::Op::Input;
+    std::uint8_t count = 0;
+    std::string name;
+    std::array<Literal, 3> operands;
+    bool is_argument() const { return argument != kComputed; }
+  };
+  struct SlotValue {
+    std::uint32_t slot, entry;
+    DType dtype;
+    std::string name;
+  };
+  static Literal compute(const Entry& entry, std::span<const Literal> values);
+  void add_needed(std::vector<bool>& needed) const;
+
+  std::vector<Entry> entries_;  // operands before what is computed from them
+  std::vector<SlotValue> slots_;
+  std::vector<bool> pinned_;  // by argument
+  bool computes_ = false;     // is any entry not an argument?
+};
+
+}  // namespace onepass::compiler
