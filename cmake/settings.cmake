@@ -49,8 +49,8 @@ endif()
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_BUILD_RPATH "$ORIGIN;$ORIGIN/../lib")
-set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib")
 add_link_options(LINKER:--disable-new-dtags)
+set(CMAKE_SKIP_INSTALL_RPATH ON)  # what is installed finds its parts without
 
 # lld links LLVM's archives several times faster than the default linker.
 find_program(ONEPASS_LLD NAMES ld.lld ld.lld-19 ld.lld-20 ld.lld-21 DOC "lld, if there is one")

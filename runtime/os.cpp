@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -359,6 +360,8 @@ FileBytes FileBytes::open(const char* what, const std::string& path) {
   return result;
 }
 
+bool file_exists(const std::string& path) noexcept { return access(path.c_str(), F_OK) == 0; }
+
 std::optional<std::string> read_file(const std::string& path) {
   Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.value < 0) return std::nullopt;
@@ -495,17 +498,13 @@ std::optional<std::string> environment(const char* name) {
 }
 
 std::string library_folder() {
-  Dl_info info;
+  Dl_info info, program;
   if (dladdr(reinterpret_cast<const void*>(&library_folder), &info) == 0 || !info.dli_fname) return {};
-  // For the program itself the name is what it was started with, perhaps relative to a folder left since.
-  std::string path = info.dli_fname;
-  if (path.empty() || path[0] != '/') {
-    char buffer[PATH_MAX];
-    const ssize_t count = ::readlink("/proc/self/exe", buffer, sizeof buffer);
-    if (count <= 0 || count == static_cast<ssize_t>(sizeof buffer)) return {};
-    path.assign(buffer, static_cast<std::size_t>(count));
-  }
-  return folder_of(path);
+  // For the program itself the name is what it was started with: the kernel knows better.
+  const bool in_program = dladdr(reinterpret_cast<const void*>(getauxval(AT_PHDR)), &program) != 0 && program.dli_fbase == info.dli_fbase;
+  char buffer[PATH_MAX];
+  if (!realpath(in_program ? "/proc/self/exe" : info.dli_fname, buffer)) return {};
+  return folder_of(buffer);
 }
 
 void* open_library(const std::string& path, std::string* error) {

@@ -146,6 +146,9 @@ class FileBytes {
 /// The file's bytes as text, or nothing when it cannot be read. For small files: cache entries, sysfs.
 std::optional<std::string> read_file(const std::string& path);
 
+/// Whether there is something of that name that this process may see.
+bool file_exists(const std::string& path) noexcept;
+
 /// A file that appears whole or not at all: written under a temporary name in the target's folder, renamed by `commit`, deleted by
 /// the destructor otherwise. A symbolic link's target is replaced, not the link; an existing file keeps its permissions. A device or
 /// pipe (`/dev/null`) cannot be renamed onto: it is opened here and gets the bytes as they are written.
@@ -186,7 +189,8 @@ bool write_file(const std::string& path, std::span<const std::byte> bytes, bool 
 /// The environment variable's value, or nothing when it is unset or empty.
 std::optional<std::string> environment(const char* name);
 
-/// The folder of the library or program that contains onepass, without a trailing slash; empty when the system does not know.
+/// The folder of the library or program that contains onepass, symbolic links followed, without a trailing slash; empty when the system
+/// does not know.
 std::string library_folder();
 
 /// A dynamic library and its symbols. Never closed: kernels and threads may still run in it.

@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${ONEPASS_BUILD_DIR:-build/release}
+if [ "${ONEPASS_SANITIZE-}" ]; then export CXXFLAGS="-fsanitize=$ONEPASS_SANITIZE" LDFLAGS="-fsanitize=$ONEPASS_SANITIZE"; fi  # what CMake projects in blocks are built with
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -17,7 +18,7 @@ blocks=0
 for block in "$work"/*.sh; do
   blocks=$((blocks + 1))
   # The README speaks of build/release; a test of another build runs that one.
-  sed -i "s|build/release/|$build/|g" "$block"
+  sed -i "s|build/release|$build|g" "$block"
   echo "--- README.md, shell block $blocks:"
   cat "$block"
   bash -euo pipefail "$block" </dev/null

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "onepass/error.h"
+#include "onepass/version.h"
 #include "tools/onepass_command.h"
 
 namespace {
@@ -86,7 +87,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (command == "--version") {
-    fmt::print("onepass {}\n", onepass::command::kVersion);
+    fmt::print("onepass {}\n", ONEPASS_VERSION);
     return 0;
   }
   try {

@@ -21,8 +21,6 @@ namespace onepass::command {
 
 using Words = std::vector<std::string>;
 
-inline constexpr std::string_view kVersion = "0.1.0";  // as in CMakeLists.txt
-
 int run(Words words);
 int dump(Words words);
 int bench(Words words);

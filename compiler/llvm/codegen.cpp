@@ -23,6 +23,7 @@
 #include "compiler/llvm/emit.h"
 #include "onepass/error.h"
 #include "onepass/export.h"
+#include "onepass/version.h"
 
 namespace onepass::compiler {
 namespace {
@@ -160,3 +161,6 @@ const char* onepass_codegen(const onepass::compiler::CodegenRequest* request, on
 
 extern "C" ONEPASS_API
 const char* onepass_llvm_version() { return LLVM_VERSION_STRING; }
+
+extern "C" ONEPASS_API
+const char* onepass_llvm_built_for() { return ONEPASS_VERSION; }

@@ -5,27 +5,29 @@
 #include <stdexcept>
 #include <string>
 
+#include "onepass/export.h"
+
 namespace onepass {
 
 /// A mistake in the program or its input. The text names the operator, the shapes and types it got, and what would be right.
-class Error : public std::runtime_error {
+class ONEPASS_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 // clang-format off
-class ShapeError : public Error { public: using Error::Error; };   ///< shapes, axes or extents that do not fit
-class DTypeError : public Error { public: using Error::Error; };   ///< a type that the operator does not take
-class ValueError : public Error { public: using Error::Error; };   ///< a number or option outside its range
-class NameError : public Error { public: using Error::Error; };    ///< an operator, input or output that does not exist
-class IndexError : public Error { public: using Error::Error; };   ///< an index out of range
-class FormulaError : public Error { public: using Error::Error; }; ///< a formula that does not parse or record; text is `file:line:column: …`
-class IoError : public Error { public: using Error::Error; };      ///< a file that cannot be read or written
-class UnsupportedError : public Error { public: using Error::Error; };  ///< a part of the language that this version does not have yet
+class ONEPASS_API ShapeError : public Error { public: using Error::Error; };   ///< shapes, axes or extents that do not fit
+class ONEPASS_API DTypeError : public Error { public: using Error::Error; };   ///< a type that the operator does not take
+class ONEPASS_API ValueError : public Error { public: using Error::Error; };   ///< a number or option outside its range
+class ONEPASS_API NameError : public Error { public: using Error::Error; };    ///< an operator, input or output that does not exist
+class ONEPASS_API IndexError : public Error { public: using Error::Error; };   ///< an index out of range
+class ONEPASS_API FormulaError : public Error { public: using Error::Error; }; ///< a formula that does not parse or record; text is `file:line:column: …`
+class ONEPASS_API IoError : public Error { public: using Error::Error; };      ///< a file that cannot be read or written
+class ONEPASS_API UnsupportedError : public Error { public: using Error::Error; };  ///< a part of the language that this version does not have yet
 // clang-format on
 
 /// A mistake of onepass itself; the text holds the graph in its printed form, so that it is the reproducer. Please report it.
-class InternalError : public std::logic_error {
+class ONEPASS_API InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };

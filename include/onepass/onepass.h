@@ -10,3 +10,4 @@
 #include "onepass/number.h"
 #include "onepass/options.h"
 #include "onepass/tensor.h"
+#include "onepass/version.h"
