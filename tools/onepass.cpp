@@ -32,7 +32,7 @@ Commands, each with an example; PROGRAM is a formula, a .fuse file, or - for sta
              onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --json
   doctor   says what this machine has and what to do about what it lacks
              onepass doctor
-  diff     compares two dumps (comes later)
+  diff     compares two dumps, or two folders of generated kernels
              onepass diff before.json after.json
   cache    looks after kernels on disk
              onepass cache stats
@@ -40,29 +40,21 @@ Commands, each with an example; PROGRAM is a formula, a .fuse file, or - for sta
 onepass COMMAND --help lists a command's options. Exit code 0, or 2 with the error on stderr (1 for a fault of onepass).
 )";
 
-int later(const Words& words, std::string_view command, std::string_view text) {
-  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
-    fmt::print("{}\n", text);
-    return 0;
+struct Command {
+  std::string_view name;
+  int (*run)(Words words);
+};
+constexpr Command kCommands[] = {{"run", onepass::command::run},   {"dump", onepass::command::dump},   {"bench", onepass::command::bench},
+                                 {"diff", onepass::command::diff}, {"cache", onepass::command::cache}, {"doctor", onepass::command::doctor}};
+
+int dispatch(const std::string& name, Words words) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command.run(std::move(words));
+    names.emplace_back(command.name);
   }
-  throw onepass::UnsupportedError(fmt::format("{}: this command comes later; {}", command, text));
-}
-
-constexpr std::string_view kCommands[] = {"run", "dump", "bench", "diff", "cache", "doctor"};
-
-int dispatch(const std::string& command, Words words) {
-  namespace commands = onepass::command;
-  if (command == "run") return commands::run(std::move(words));
-  if (command == "dump") return commands::dump(std::move(words));
-  if (command == "bench") return commands::bench(std::move(words));
-  if (command == "doctor") return commands::doctor(std::move(words));
-  if (command == "diff")
-    return later(words, command,
-                 "it will compare two dumps or two folders of generated kernels, as in `onepass diff before.json after.json`");
-  if (command == "cache") return commands::cache(std::move(words));
-  std::vector<std::string> names(std::begin(kCommands), std::end(kCommands));
-  throw onepass::ValueError(fmt::format("there is no command `{}`{}; the commands are {}", command, commands::suggestion(command, names),
-                                        commands::list_of(names)));
+  throw onepass::NameError(fmt::format("there is no command `{}`{}; the commands are {}", name, onepass::command::suggestion(name, names),
+                                       onepass::command::list_of(names)));
 }
 
 // One message on stderr, whatever happened to stdout before.

@@ -149,19 +149,12 @@ std::string time_text(double ns) {
   return fmt::format("{:.2f} ms", ns / 1e6);
 }
 
-std::string bytes_text(double bytes) {
-  if (bytes < 1e4) return fmt::format("{:.0f} B", bytes);
-  if (bytes < 1e7) return fmt::format("{:.1f} kB", bytes / 1e3);
-  return fmt::format("{:.1f} MB", bytes / 1e6);
-}
-
 void print(Mode mode, const Measurement& m) {
   fmt::print("mode {}: {} kernel{}, first call {:.2f} ms, of it {:.2f} ms compiling ({} compile{})\n", text_of(mode), m.kernels,
              m.kernels == 1 ? "" : "s", m.first_ms, m.compile_ms, m.compiles, m.compiles == 1 ? "" : "s");
   fmt::print("  median of {} calls {}, 99.9 % within {}\n", m.calls, time_text(m.median_ns), time_text(m.p999_ns));
-  fmt::print("  inputs and outputs {}, {:.2f} GB/s of them; moved {}; allocated per call {}\n",
-             bytes_text(static_cast<double>(m.min_bytes)), m.gbs(), bytes_text(static_cast<double>(m.moved_bytes)),
-             bytes_text(static_cast<double>(m.allocated_bytes_per_call)));
+  fmt::print("  inputs and outputs {}, {:.2f} GB/s of them; moved {}; allocated per call {}\n", bytes_text(m.min_bytes), m.gbs(),
+             bytes_text(m.moved_bytes), bytes_text(m.allocated_bytes_per_call));
 }
 
 }  // namespace

@@ -230,6 +230,12 @@ std::string list_of(const std::vector<std::string>& names) {
   return result;
 }
 
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes < 10'000) return fmt::format("{} B", bytes);
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
 // ---- arrays
 
 namespace {

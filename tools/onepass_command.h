@@ -25,6 +25,7 @@ int run(Words words);
 int dump(Words words);
 int bench(Words words);
 int cache(Words words);
+int diff(Words words);
 int doctor(Words words);
 
 // ---- the command line
@@ -71,6 +72,7 @@ std::vector<runtime::ArgumentType> types_of(std::string_view command, const Prog
 /// ", perhaps you mean `nearest`", or nothing where no candidate is near.
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates);
 std::string list_of(const std::vector<std::string>& names);  // "x, w, b", or "none"
+std::string bytes_text(std::int64_t bytes);                  // "4096 B", "16.8 MB"
 
 // ---- arrays
 /// The first element, in row-major order, whose bits differ, all NaNs being equal; -1 where there is none. Shapes and types are equal.

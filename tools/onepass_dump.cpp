@@ -1,8 +1,11 @@
 // onepass dump: what the compiler makes of a program, from the graph to the machine code, without running it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <string>
 
@@ -43,14 +46,20 @@ std::vector<ir::NodeId> nodes_of(const runtime::PlanReport& report, std::uint32_
   return nodes;
 }
 
-std::string node_text(const ir::Graph& graph, ir::NodeId id) {
-  std::string text = fmt::format("%{} = {}", id, ir::info(graph[id].op).text);
-  bool first = true;
-  for (const std::int64_t operand : graph.operands(id)) {
-    text += fmt::format("{}%{}", first ? " " : ", ", operand);
-    first = false;
+// The lines of the graph's printed form, by node; without their indentation.
+std::vector<std::string> lines_of(const ir::Graph& graph) {
+  std::vector<std::string> lines(graph.size());
+  const std::string text = ir::print(graph);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::size_t percent = std::min(text.find_first_not_of(' ', begin), end);
+    ir::NodeId id = 0;
+    if (percent < end && text[percent] == '%' && std::from_chars(text.data() + percent + 1, text.data() + end, id).ec == std::errc() &&
+        id < lines.size())
+      lines[id] = text.substr(percent, end - percent);
+    begin = end + 1;
   }
-  return text + " : " + compiler::type_text(graph[id].dtype, graph.shape(id));
+  return lines;
 }
 
 // What is stored: the output's name where it is one, else the node.
@@ -70,10 +79,97 @@ std::vector<std::string> stored_of(const runtime::PlanReport& report, std::uint3
 }
 
 std::string reason_of(const runtime::PlanReport& report, std::uint32_t group) {
-  std::string text;
+  std::vector<std::string> reasons;
   for (const ir::NodeId root : report.partition.groups[group].roots) {
-    const std::string reason(compiler::text_of(report.partition.boundary[root]));
-    if (text.find(reason) == std::string::npos) text += (text.empty() ? "" : ", ") + reason;
+    std::string reason(compiler::text_of(report.partition.boundary[root]));
+    if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) reasons.push_back(std::move(reason));
+  }
+  return fmt::format("{}", fmt::join(reasons, "; "));
+}
+
+// ---- --groups
+
+std::string name_of_input(const ir::Graph& graph, ir::NodeId id) {
+  for (const ir::Input& input : graph.inputs)
+    if (input.node == id) return " = input " + input.name;
+  return "";
+}
+
+std::string plural(std::size_t count, std::string_view what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+
+bool is_operator(const ir::Graph& graph, ir::NodeId id) { return !ir::is_source(graph[id].op); }
+
+// Each kernel: its loops, what it reads, computes and stores, why what it stores is stored and who reads that again, and what it moves.
+std::string groups_text(const runtime::PlanReport& report) {
+  const ir::Graph& graph = report.optimised;
+  const compiler::Partition& partition = report.partition;
+  const std::vector<std::string> lines = lines_of(graph);
+  if (report.kernels.empty()) {
+    if (partition.groups.empty()) return fmt::format("no kernels: {} are interpreted one at a time\n", plural(graph.size(), "node"));
+    return "no kernels: there is nothing to compute\n";
+  }
+
+  constexpr std::size_t kMost = 24;                   // lines of operators
+  std::vector<std::vector<ir::NodeId>> nodes, reads;  // by kernel
+  std::int64_t bytes_read = 0, bytes_written = 0;
+  std::vector<bool> computed(graph.size());
+  for (const runtime::KernelReport& kernel : report.kernels) {
+    nodes.push_back(nodes_of(report, kernel.group));
+    std::vector<ir::NodeId>& read = reads.emplace_back();
+    for (const ir::NodeId id : nodes.back()) {
+      computed[id] = computed[id] || is_operator(graph, id);
+      for (const std::int64_t operand : graph.operands(id)) {
+        const auto node = static_cast<ir::NodeId>(operand);
+        const bool inside = std::binary_search(nodes.back().begin(), nodes.back().end(), node);
+        if (!inside && std::find(read.begin(), read.end(), node) == read.end()) read.push_back(node);
+      }
+    }
+    std::sort(read.begin(), read.end());
+    bytes_read += kernel.scheduled.numbers.bytes_read;
+    bytes_written += kernel.scheduled.numbers.bytes_written;
+  }
+  std::size_t operators = 0, views = 0;
+  for (ir::NodeId id = 0; id < graph.size(); ++id)
+    if (computed[id]) ++(ir::info(graph[id].op).kind == ir::OpKind::View ? views : operators);
+  std::string text = fmt::format("{} for {} and {}; in all {} read, {} written\n", plural(report.kernels.size(), "kernel"),
+                                 plural(operators, "operator"), plural(views, "view"), bytes_text(bytes_read), bytes_text(bytes_written));
+  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
+    const runtime::KernelReport& kernel = report.kernels[k];
+    const compiler::Group& group = partition.groups[kernel.group];
+    std::string loops;
+    for (std::size_t i = 0; i < group.domain.size(); ++i)
+      loops += fmt::format("{}{}{}", i > 0 ? " x " : "", group.domain[i], group.reduced >> i & 1 ? " (reduced)" : "");
+    text += fmt::format("\nkernel {}: {}\n", k, loops.empty() ? "one element" : "loops " + loops);
+    auto row = [&text, first = std::string_view()](std::string_view label, const std::string& value) mutable {
+      text += fmt::format("  {:<9} {}\n", label == first ? "" : label, value);
+      first = label;
+    };
+    for (const ir::NodeId id : reads[k])
+      row("reads", fmt::format("%{}{} : {}", id, name_of_input(graph, id), compiler::type_text(graph[id].dtype, graph.shape(id))));
+    std::size_t shown = 0, left_out = 0;
+    for (const ir::NodeId id : nodes[k]) {
+      if (!is_operator(graph, id)) continue;
+      if (shown < kMost) row("computes", lines[id]);
+      else ++left_out;
+      ++shown;
+    }
+    if (left_out > 0) row("computes", fmt::format("… and {} more; --graph has them all", left_out));
+    for (const ir::NodeId id : group.roots) {
+      std::vector<std::string> names, readers;
+      for (std::size_t o = 0; o < graph.outputs.size(); ++o)
+        if (graph.outputs[o] == id) names.push_back(graph.output_names[o]);
+      for (std::size_t other = 0; other < report.kernels.size(); ++other)
+        if (other != k && std::binary_search(reads[other].begin(), reads[other].end(), id)) readers.push_back(std::to_string(other));
+      std::string why;
+      if (!names.empty()) why = fmt::format("the output {}", fmt::join(names, ", "));
+      if (!readers.empty())
+        why += fmt::format("{}for kernel{} {}", why.empty() ? "" : " and ", readers.size() == 1 ? "" : "s", fmt::join(readers, ", "));
+      if (partition.boundary[id] != compiler::Boundary::Output) why += fmt::format(": {}", compiler::text_of(partition.boundary[id]));
+      row("stores", fmt::format("%{} : {}, {}", id, compiler::type_text(graph[id].dtype, graph.shape(id)), why));
+    }
+    if (kernel.planned.nest.sweeps > 1) row("runs", fmt::format("{} times over each row", kernel.planned.nest.sweeps));
+    row("moves",
+        fmt::format("{} in, {} out", bytes_text(kernel.scheduled.numbers.bytes_read), bytes_text(kernel.scheduled.numbers.bytes_written)));
   }
   return text;
 }
@@ -86,10 +182,11 @@ std::string hexadecimal(std::string_view bytes) {
 }
 
 Json json_of(const runtime::PlanReport& report) {
+  const std::vector<std::string> lines = lines_of(report.optimised);
   Json kernels = Json::array();
   for (const runtime::KernelReport& kernel : report.kernels) {
     Json nodes = Json::array();
-    for (const ir::NodeId id : nodes_of(report, kernel.group)) nodes.push_back(node_text(report.optimised, id));
+    for (const ir::NodeId id : nodes_of(report, kernel.group)) nodes.push_back(lines[id]);
     const compiler::ScheduleNumbers& numbers = kernel.scheduled.numbers;
     kernels.push_back({{"nodes", nodes},
                        {"outputs", stored_of(report, kernel.group)},
@@ -116,7 +213,7 @@ int dump(Words words) {
   app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
   app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more");
   app.add_flag("--graph", graph, "the optimised graph, in the form that parses back (with --groups the default)");
-  app.add_flag("--groups", groups, "which values each kernel computes, and why it ends there");
+  app.add_flag("--groups", groups, "what each kernel reads, computes and stores, and why that is stored");
   app.add_flag("--nests", nests, "each kernel's loops, body and schedule");
   app.add_flag("--llvm", llvm, "each kernel's LLVM IR");
   app.add_flag("--asm", assembly, "each kernel's machine code, as text");
@@ -158,7 +255,7 @@ int dump(Words words) {
   }
   if (groups) {
     title("groups");
-    print_block(compiler::print(report.optimised, report.partition));
+    print_block(groups_text(report));
   }
   compiler::Target target = compiler::Target::host();
   if (options.vector_bytes) target = target.with_vector_bytes(options.vector_bytes);

@@ -1,0 +1,210 @@
+// onepass diff: what differs between two dumps (JSON or text), or between two folders of generated kernels. Exit code 0 or 1, as diff's.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "onepass/error.h"
+#include "tools/onepass_command.h"
+#include "tools/onepass_lines.h"
+
+namespace onepass::command {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr std::size_t kContext = 2;  // equal lines around each change
+
+struct Style {
+  std::size_t lines = 40;  // of one text's changes
+};
+
+// Through a stream, not a map: `onepass diff <(…) <(…)` gives pipes.
+std::string text_of_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+  if (!file.is_open() || file.bad() || !text)
+    throw IoError(fmt::format("diff: {}: {}", path, errno ? std::strerror(errno) : "cannot be read"));
+  return std::move(text).str();
+}
+
+// Prints the changed lines under a title; says whether there are any.
+bool texts_differ(std::string_view title, std::string_view a, std::string_view b, const Style& style) {
+  if (a == b) return false;
+  const std::string text = edits_text(line_edits(a, b), "  ", kContext, style.lines);
+  if (text.empty()) return false;  // but for the newline at the end
+  fmt::print("{}:\n{}", title, text);
+  return true;
+}
+
+// ---- folders
+
+std::set<std::string> files_of(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (!at->is_directory()) names.insert(fs::path(at->path()).lexically_relative(folder).generic_string());
+  if (error) throw IoError(fmt::format("diff: {}: {}", folder, error.message()));
+  return names;
+}
+
+bool folders_differ(const std::string& a, const std::string& b, const Style& style) {
+  const std::set<std::string> in_a = files_of(a), in_b = files_of(b);
+  bool differ = false;
+  std::size_t changed = 0, common = 0;
+  const auto only = [&](const std::set<std::string>& mine, const std::set<std::string>& others, const std::string& where) {
+    for (const std::string& name : mine)
+      if (!others.contains(name)) {
+        fmt::print("{} is in {} alone\n", name, where);
+        differ = true;
+      }
+  };
+  only(in_a, in_b, a);
+  only(in_b, in_a, b);
+  for (const std::string& name : in_a) {
+    if (!in_b.contains(name)) continue;
+    ++common;
+    changed += texts_differ(name, text_of_file((fs::path(a) / name).string()), text_of_file((fs::path(b) / name).string()), style);
+  }
+  if (changed > 0) fmt::print("{} of {} files in both folders differ\n", changed, common);
+  return differ || changed > 0;
+}
+
+// ---- dumps
+
+// The object of `dump --json`, or null where the text is no JSON; then it is compared as text.
+Json dump_of(const std::string& path, const std::string& text) {
+  Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) return nullptr;
+  if (!json.contains("version") || !json.contains("graph") || !json["graph"].is_string() || !json.contains("kernels") ||
+      !json["kernels"].is_array())
+    throw ValueError(fmt::format("diff: {}: is JSON, but not what `onepass dump --json` writes: version, graph and kernels", path));
+  for (const Json& kernel : json["kernels"])
+    if (!kernel.is_object()) throw ValueError(fmt::format("diff: {}: one of its kernels is not an object", path));
+  return json;
+}
+
+// One line for each entry of a list, another value as JSON has it.
+std::string lines_of(const Json& value) {
+  if (!value.is_array()) return value.is_string() ? value.get<std::string>() : value.dump();
+  std::string text;
+  for (const Json& item : value) text += (item.is_string() ? item.get<std::string>() : item.dump()) + "\n";
+  return text;
+}
+
+std::string stores(const Json& kernel) {
+  std::string names;
+  if (kernel.contains("outputs"))
+    for (const Json& output : kernel["outputs"])
+      names += (names.empty() ? "" : ", ") + (output.is_string() ? output.get<std::string>() : output.dump());
+  return names;
+}
+
+// `nodes`: whether the lists of nodes are worth printing; where the graphs differ their lines were printed already.
+bool kernels_differ(std::string_view name, const Json& a, const Json& b, bool nodes, const Style& style) {
+  if (a == b) return false;
+  std::set<std::string> members;
+  std::vector<std::string> order;
+  for (const Json* kernel : {&a, &b})
+    for (const auto& [member, value] : kernel->items())
+      if (members.insert(member).second) order.push_back(member);
+  bool differ = false, key = false;
+  for (const std::string& member : order) {
+    const Json mine = a.value(member, Json()), others = b.value(member, Json());
+    if (mine == others) continue;
+    if (member == "key") {  // hundreds of digits that say nothing
+      key = true;
+    } else if (member == "nodes" && !nodes) {
+      fmt::print("{}: its nodes differ as the graph does ({} -> {})\n", name, mine.size(), others.size());
+      differ = true;
+    } else if (mine.is_array() || others.is_array()) {
+      differ |= texts_differ(fmt::format("{}: {}", name, member), lines_of(mine), lines_of(others), style);
+    } else {
+      fmt::print("{}: {}: {} -> {}\n", name, member, lines_of(mine), lines_of(others));
+      differ = true;
+    }
+  }
+  if (key && !differ) fmt::print("{}: the key differs: other loops, schedule or target; compare `dump --nests`\n", name);
+  return differ || key;
+}
+
+bool dumps_differ(const Json& a, const Json& b, const Style& style) {
+  bool differ = false;
+  if (a["version"] != b["version"]) {
+    fmt::print("version: {} -> {}\n", a["version"].dump(), b["version"].dump());
+    differ = true;
+  }
+  const bool graph = texts_differ("graph", a["graph"].get<std::string>(), b["graph"].get<std::string>(), style);
+  const Json &mine = a["kernels"], &others = b["kernels"];
+  if (mine.size() != others.size()) fmt::print("kernels: {} -> {}\n", mine.size(), others.size());
+  differ |= graph || mine.size() != others.size();
+  // Kernels that store the same values are the same kernel; what has no partner is named.
+  std::vector<bool> matched(others.size());
+  std::vector<std::string> stored_by_others;
+  for (const Json& kernel : others) stored_by_others.push_back(stores(kernel));
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const std::string stored = stores(mine[i]), name = fmt::format("kernel {} ({})", i, stored);
+    const auto is_partner = [&](std::size_t k) { return k < others.size() && !matched[k] && stored_by_others[k] == stored; };
+    std::size_t partner = is_partner(i) ? i : 0;  // as a rule at the same place
+    while (partner < others.size() && !is_partner(partner)) ++partner;
+    if (partner < others.size()) {
+      matched[partner] = true;
+      differ |= kernels_differ(name, mine[i], others[partner], !graph, style);
+    } else {
+      fmt::print("{} is in the first alone\n", name);
+      differ = true;
+    }
+  }
+  for (std::size_t i = 0; i < others.size(); ++i)
+    if (!matched[i]) {
+      fmt::print("kernel {} ({}) is in the second alone\n", i, stored_by_others[i]);
+      differ = true;
+    }
+  return differ;
+}
+
+}  // namespace
+
+int diff(Words words) {
+  CLI::App app{"Compares two dumps (of --json, or of any other form as text), or two folders of generated kernels.", "onepass diff"};
+  Words paths;
+  bool all = false;
+  app.add_option("A B", paths, "two files or two folders");
+  app.add_flag("--all", all, "every changed line, not only the first 40 of a text");
+  app.footer(
+      "Exit code 0 when they are equal, 1 when they differ, 2 on an error.\n"
+      "Example:\n"
+      "  onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --json >before.json\n"
+      "  onepass dump 'x*w - b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --json >after.json\n"
+      "  onepass diff before.json after.json");
+  parse_words(app, std::move(words));
+  if (paths.size() != 2) throw ValueError(fmt::format("diff: two files or two folders are compared, got {}", paths.size()));
+  const std::string &a = paths[0], &b = paths[1];
+  const Style style{.lines = all ? static_cast<std::size_t>(-1) : 40};
+
+  std::error_code error;
+  const bool a_is_folder = fs::is_directory(a, error), b_is_folder = fs::is_directory(b, error);
+  if (a_is_folder && b_is_folder) return folders_differ(a, b, style);
+  if (a_is_folder || b_is_folder)
+    throw ValueError(fmt::format("diff: {} is a folder and {} is not: give two dumps or two folders of kernels", a_is_folder ? a : b,
+                                 a_is_folder ? b : a));
+  const std::string a_text = text_of_file(a), b_text = text_of_file(b);
+  const Json a_dump = dump_of(a, a_text), b_dump = dump_of(b, b_text);
+  if (a_dump.is_null() != b_dump.is_null())
+    throw ValueError(fmt::format("diff: {} is a dump of --json and {} is not: give two of one form", a_dump.is_null() ? b : a,
+                                 a_dump.is_null() ? a : b));
+  return a_dump.is_null() ? texts_differ("text", a_text, b_text, style) : dumps_differ(a_dump, b_dump, style);
+}
+
+}  // namespace onepass::command
