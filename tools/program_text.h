@@ -31,7 +31,7 @@ class ProgramText {
 
   /// The graph before any pass, with the outputs `wanted`, by position and in this order.
   ir::Graph record(std::span<const runtime::ArgumentType> types, const std::vector<std::size_t>& wanted) const {
-    compiler::Recorder recorder;
+    runtime::ProgramRecorder recorder;
     std::vector<compiler::Value> values;
     for (std::size_t i = 0; i < types.size(); ++i) values.push_back(recorder.input(inputs()[i], types[i].dtype, types[i].shape));
     formula_.record(recorder, values);
@@ -41,7 +41,7 @@ class ProgramText {
 
   /// A program with these outputs; what they do not need is not evaluated.
   std::unique_ptr<runtime::Program> compile(const Options& options, std::vector<std::size_t> wanted) const {
-    auto record = [body = formula_.record, wanted = std::move(wanted)](compiler::Recorder& recorder,
+    auto record = [body = formula_.record, wanted = std::move(wanted)](runtime::ProgramRecorder& recorder,
                                                                        std::span<const compiler::Value> values) {
       body(recorder, values);
       keep(recorder.graph, wanted);
