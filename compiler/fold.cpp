@@ -26,7 +26,7 @@ std::uint64_t one_nan(DType dtype, std::uint64_t bits) {
 
 NodeId fold(Graph& out, const Node& node) {
   const bool converts = node.op == Op::Cast || node.op == Op::CastUnchecked || node.op == Op::Bitcast;
-  const auto computed = [&](DType t) { return is_half(t) && !converts ? DType::F32 : t; };
+  const auto computed = [&](DType t) { return converts ? t : computed_type(t); };
   Graph one;
   std::vector<std::int64_t> operands;
   for (std::int64_t o : out.operands(node)) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -631,9 +632,34 @@ class Fuser {
   }
 };
 
+// From the roots of every group back to what it loads; only where an output is a half.
+void find_read_again(const Graph& graph, Partition& partition) {
+  partition.read_again.assign(graph.size(), false);
+  if (std::none_of(graph.outputs.begin(), graph.outputs.end(), [&](NodeId id) { return is_half(graph[id].dtype); })) return;
+  std::vector<std::uint32_t> seen_by(graph.size(), Partition::kNoGroup);
+  std::vector<NodeId> stack;
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
+    stack = partition.groups[g].roots;
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (std::exchange(seen_by[id], g) == g) continue;
+      if (partition.loads(graph, id, g)) {
+        partition.read_again[id] = is_half(graph[id].dtype);
+        continue;
+      }
+      for (const std::int64_t o : graph.operands(id)) stack.push_back(static_cast<NodeId>(o));
+    }
+  }
+}
+
 }  // namespace
 
-Partition fuse(const Graph& graph, const FuseOptions& options) { return Fuser(graph, options).run(); }
+Partition fuse(const Graph& graph, const FuseOptions& options) {
+  Partition partition = Fuser(graph, options).run();
+  find_read_again(graph, partition);
+  return partition;
+}
 
 std::string print(const Graph& graph, const Partition& partition) {
   std::string out;

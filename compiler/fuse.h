@@ -47,7 +47,14 @@ struct Partition {
   std::vector<Group> groups;            // in an order in which they can run
   std::vector<Boundary> boundary;       // of every node
   std::vector<std::uint32_t> group_of;  // of every stored node; kNoGroup where inlined
+  std::vector<bool> read_again;         // of every half that is an output: whether another group loads it, unrounded
   static constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
+
+  /// Does this group load the value, an argument or what an earlier group stored, rather than compute it?
+  bool loads(const ir::Graph& graph, ir::NodeId id, std::uint32_t group) const {
+    const ir::Op op = graph[id].op;
+    return op == ir::Op::Input || (group_of[id] < group && !ir::is_view(op) && !ir::is_source(op));
+  }
 };
 
 struct FuseOptions {

@@ -53,8 +53,6 @@ Value Recorder::make(NodeId node) {
 }
 
 Value Recorder::input(std::string name, DType dtype, std::span<const std::int64_t> shape) {
-  if (is_half(dtype))
-    throw UnsupportedError(fmt::format("input {}: {} is not supported in this version; convert it to f32", name, name_of(dtype)));
   if (shape.size() > 32) throw ShapeError(fmt::format("input {}: rank {} is above the limit of 32", name, shape.size()));
   const NodeId node = graph.add_input(std::move(name), dtype, shape);
   names_[node] = graph.inputs.back().name;
@@ -316,25 +314,27 @@ Value Recorder::pow(Value a, Value b) {
 }
 
 Value Recorder::cast(Value a, DType to) {
-  if (is_half(to)) throw UnsupportedError(fmt::format("cast: {} is not supported in this version", name_of(to)));
   if (a.is_literal) {
-    if (a.literal.kind == Literal::Kind::Float && is_integer(to)) {  // as a tensor's cast would: saturating, NaN gives 0
+    if (a.literal.kind == Literal::Kind::Float && (is_integer(to) || is_half(to))) {  // as a tensor's cast would: saturating, NaN gives 0
       const Value wide = node_of(a, DType::F64);
       return make(convert(wide.node, to));
     }
-    if (a.literal.kind != Literal::Kind::Float && is_integer(to)) return make(convert(node_of(a, DType::I64).node, to));  // wraps
+    if (a.literal.kind != Literal::Kind::Bool && to == DType::Bool)
+      return make(convert(node_of(a, a.literal.kind == Literal::Kind::Float ? DType::F64 : DType::I64).node, to));
+    if (a.literal.kind != Literal::Kind::Float && (is_integer(to) || is_half(to)))
+      return make(convert(node_of(a, DType::I64).node, to));  // wraps
     return node_of(a, to);
   }
+  if (is_half(to)) return make(graph.add(Op::Cast, to, graph[a.node].shape, {a.node}));  // of a half too: it is rounded here
   return make(convert(a.node, to));
 }
 
 Value Recorder::bitcast(Value a, DType to) {
   const Value v = node_of(a);
-  if (is_half(to)) throw UnsupportedError(fmt::format("bitcast: {} is not supported in this version", name_of(to)));
   if (size_of(dtype(v)) != size_of(to))
     throw DTypeError(fmt::format("bitcast: {} has {} bytes and {} has {}; the sizes must be equal", name_of(dtype(v)), size_of(dtype(v)),
                                  name_of(to), size_of(to)));
-  if (dtype(v) == to) return v;
+  if (dtype(v) == to && !is_half(to)) return v;
   return make(graph.add(Op::Bitcast, to, graph[v.node].shape, {v.node}));
 }
 
@@ -349,8 +349,7 @@ Value Recorder::full(const Shape& shape, Value value, std::optional<DType> type)
 
 Value Recorder::iota(const Shape& shape, std::int64_t axis, DType type) {
   check_shape("iota", shape);
-  if (type == DType::Bool || is_half(type))
-    throw DTypeError(fmt::format("iota: the type must be a number of this version, not {}", name_of(type)));
+  if (type == DType::Bool) throw DTypeError("iota: the type must be a number, not bool");
   const auto rank = static_cast<std::int64_t>(shape.size());
   if (axis < -rank || axis >= rank) throw ShapeError(fmt::format("iota: axis {} is out of range for rank {}", axis, rank));
   const std::int64_t at = axis < 0 ? axis + rank : axis;

@@ -21,6 +21,18 @@ Target Target::generic_cpu() {
   return t;
 }
 
+bool Target::converts_f16() const {
+  if (!triple.starts_with("x86_64")) return true;
+  bool has = cpu == "x86-64-v3" || cpu == "x86-64-v4";
+  for (std::string_view rest = features; !rest.empty();) {  // the last word counts
+    const std::size_t comma = rest.find(',');
+    const std::string_view one = rest.substr(0, comma);
+    rest = comma == rest.npos ? std::string_view{} : rest.substr(comma + 1);
+    if (one.substr(1) == "f16c") has = one[0] == '+';
+  }
+  return has;
+}
+
 // Narrower vectors take away the wider registers alone: fma is an AVX instruction and stays, since results depend on it.
 Target Target::with_vector_bytes(int bytes) const {
   if (bytes != 16 && bytes != 32 && bytes != 64) throw ValueError(fmt::format("vector_bytes: {} is not 16, 32 or 64", bytes));

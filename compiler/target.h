@@ -20,6 +20,8 @@ struct Target {
   static const Target& host();
   /// A processor that every test can plan for: x86-64-v3, 2 cores, 32 KiB, 512 KiB, 16 MiB.
   static Target generic_cpu();
+  /// Whether it has instructions between f32 and f16: F16C, AVX-512; AArch64 always. Integer arithmetic with equal bits elsewhere.
+  bool converts_f16() const;
   /// The same target with another register width (16, 32 or 64 bytes): features beyond it are left out.
   Target with_vector_bytes(int bytes) const;
 };

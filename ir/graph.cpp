@@ -151,7 +151,7 @@ NodeId Graph::add_slot(DType dtype, std::uint64_t bits, ListId shape) {
 NodeId Graph::slot_node(std::uint32_t slot, ListId shape) { return add(Op::Slot, slots[slot].dtype, shape, {}, {}, slot); }
 
 NodeId Graph::constant(DType dtype, ListId shape, std::uint64_t bits) {
-  const std::size_t size = size_of(is_half(dtype) ? DType::F32 : dtype);  // halves are kept in f32 inside a program
+  const std::size_t size = size_of(computed_type(dtype));
   if (size < 8) bits &= (std::uint64_t{1} << (8 * size)) - 1;
   return add(Op::Constant, dtype, shape, {}, {}, bits);
 }

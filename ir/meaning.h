@@ -9,6 +9,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "onepass/half.h"
+
 namespace onepass::ir::meaning {
 
 /// An integer whose arithmetic wraps: computed in the unsigned type, so that nothing is undefined.
@@ -187,42 +189,9 @@ constexpr bool bitwise_not(bool a) { return !a; }
 
 // ---- conversions
 
-/// The nearest value, half to even, of a float format with `kDigits` significant bits, normal from 2^kLeast, infinite from 2^kAbove.
-template <int kDigits, int kLeast, int kAbove> double nearest_in_format(double x) {
-  const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
-  const int exponent = static_cast<int>(bits >> 52 & 0x7ff) - 1023;
-  if (exponent == 1024) return x;  // inf, NaN
-  const int quantum = (exponent < kLeast ? kLeast : exponent) - (kDigits - 1);
-  if (exponent >= kAbove) return std::copysign(std::numeric_limits<double>::infinity(), x);
-  // Adding 1.5 * 2^52 quanta leaves no room below a quantum; |x| < 2^kDigits quanta, so both steps are exact but for that one rounding.
-  const double shift = 1.5 * std::bit_cast<double>(static_cast<std::uint64_t>(quantum + 52 + 1023) << 52);
-  const double y = (x + shift) - shift;
-  if (std::fabs(y) >= std::bit_cast<double>(static_cast<std::uint64_t>(kAbove + 1023) << 52))
-    return std::copysign(std::numeric_limits<double>::infinity(), x);
-  return std::copysign(y, x);
-}
-inline float round_to_f16(double x) { return static_cast<float>(nearest_in_format<11, -14, 16>(x)); }
-inline float round_to_bf16(double x) { return static_cast<float>(nearest_in_format<8, -126, 128>(x)); }
-
-/// The bits in memory of a value that the half type has.
-inline std::uint16_t bits_of_bf16(float a) {
-  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(a) >> 16 | (a != a ? 0x40 : 0));
-}
-inline std::uint16_t bits_of_f16(float a) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(a);
-  const std::uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7e00);
-  if (magnitude == 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7c00);
-  if (magnitude < 0x38800000) return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::fabs(a) * 0x1p24f));  // subnormal
-  return static_cast<std::uint16_t>(sign | ((magnitude - (112u << 23)) >> 13));
-}
-inline float float_of_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
-inline float float_of_f16(std::uint16_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000) << 16, magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-  if (magnitude >= 0x400) return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
-  return std::copysign(static_cast<float>(magnitude) * 0x1p-24f, std::bit_cast<float>(sign | 0x3f800000));
-}
+/// The nearest value of a half type, half to even: one rounding.
+inline float round_to_f16(double x) { return detail::float_of_f16(detail::bits_of_half<10, 5>(x)); }
+inline float round_to_bf16(double x) { return detail::float_of_bf16(detail::bits_of_half<7, 8>(x)); }
 
 /// A double that rounds to every format of at most 51 digits as the integer does: what does not fit is or-ed into the last bit.
 template <std::integral S> double sticky_double(S a) {
@@ -270,12 +239,12 @@ template <class R, class T> R cast(T a) {
 
 /// The same bytes as another type of that size. A half is rounded to its own type first; a byte that becomes bool is true unless 0.
 template <class R, class T> R bitcast(T a) {
-  if constexpr (std::same_as<T, Float16>) return bitcast<R>(Integer<std::uint16_t>(bits_of_f16(round_to_f16(a.value))));
-  else if constexpr (std::same_as<T, BFloat16>) return bitcast<R>(Integer<std::uint16_t>(bits_of_bf16(round_to_bf16(a.value))));
+  if constexpr (std::same_as<T, Float16>) return bitcast<R>(Integer<std::uint16_t>(detail::bits_of_half<10, 5>(a.value)));
+  else if constexpr (std::same_as<T, BFloat16>) return bitcast<R>(Integer<std::uint16_t>(detail::bits_of_half<7, 8>(a.value)));
   else if constexpr (std::same_as<T, bool>) return bitcast<R>(Integer<std::uint8_t>(a));
   else if constexpr (std::same_as<R, bool>) return a.value != 0;
-  else if constexpr (std::same_as<R, Float16>) return R{float_of_f16(static_cast<std::uint16_t>(a.value))};
-  else if constexpr (std::same_as<R, BFloat16>) return R{float_of_bf16(static_cast<std::uint16_t>(a.value))};
+  else if constexpr (std::same_as<R, Float16>) return R{detail::float_of_f16(static_cast<std::uint16_t>(a.value))};
+  else if constexpr (std::same_as<R, BFloat16>) return R{detail::float_of_bf16(static_cast<std::uint16_t>(a.value))};
   else if constexpr (Wrapping<T> && Wrapping<R>) return R(static_cast<typename R::Value>(a.value));
   else if constexpr (Wrapping<T>) return std::bit_cast<R>(a.value);
   else if constexpr (Wrapping<R>) return R(std::bit_cast<typename R::Value>(a));

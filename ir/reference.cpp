@@ -44,7 +44,7 @@ template <class T> Stored<T> store(T value) {
   else return value.value;
 }
 
-std::size_t stored_size(DType dtype) { return is_half(dtype) ? 4 : size_of(dtype); }
+std::size_t stored_size(DType dtype) { return size_of(computed_type(dtype)); }
 
 // f.template operator()<T>() for the type computed on. Conversions tell halves from f32, everything else does not.
 template <bool kHalves = false, class F> auto visit(DType dtype, F&& f) {
@@ -151,7 +151,7 @@ class Expansion {
 
   // Halves are computed in f32, so theirs is the expansion of f32.
   Expansion(Op op, DType dtype, std::map<std::pair<Op, DType>, std::unique_ptr<Expansion>>& all)
-      : graph_(expansion(op, is_half(dtype) ? DType::F32 : dtype)), arrays_(graph_.size()), steps_(graph_.size()) {
+      : graph_(expansion(op, computed_type(dtype))), arrays_(graph_.size()), steps_(graph_.size()) {
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Node node = graph_[id];
       arrays_[id] = std::make_unique_for_overwrite<std::byte[]>(kPiece * 8);
@@ -455,7 +455,7 @@ class Evaluator {
     } else if (is_half(x.dtype)) {
       const auto* from = reinterpret_cast<const std::uint16_t*>(bytes.get());
       auto* to = reinterpret_cast<float*>(allocate(id));
-      for (std::int64_t i = 0; i < n; ++i) to[i] = x.dtype == DType::F16 ? meaning::float_of_f16(from[i]) : meaning::float_of_bf16(from[i]);
+      for (std::int64_t i = 0; i < n; ++i) to[i] = x.dtype == DType::F16 ? detail::float_of_f16(from[i]) : detail::float_of_bf16(from[i]);
       return;
     }
     arrays_[id] = std::move(bytes);
@@ -511,7 +511,7 @@ class Evaluator {
     const Node node = graph_[id];
     const NodeId x = graph_.operand(id, 0);
     const List shape = graph_.shape(x), axes = graph_.attributes(id);
-    const SumOrder order = sum_order(shape, axes, is_half(node.dtype) ? DType::F32 : node.dtype);
+    const SumOrder order = sum_order(shape, axes, computed_type(node.dtype));
     const std::int64_t kept = graph_.elements(id);
     std::byte* to = allocate(id);
     if (kept == 0) return;
@@ -564,8 +564,7 @@ class Evaluator {
       const auto* from = reinterpret_cast<const float*>(arrays_[id].get());
       auto* to = reinterpret_cast<std::uint16_t*>(out.bytes.data());
       for (std::int64_t i = 0; i < n; ++i)
-        to[i] = dtype == DType::F16 ? meaning::bits_of_f16(meaning::round_to_f16(from[i]))
-                                    : meaning::bits_of_bf16(meaning::round_to_bf16(from[i]));
+        to[i] = dtype == DType::F16 ? detail::bits_of_half<10, 5>(from[i]) : detail::bits_of_half<7, 8>(from[i]);
     } else {
       std::memcpy(out.bytes.data(), arrays_[id].get(), out.bytes.size());
     }

@@ -30,7 +30,7 @@ bool countable(List shape) {
 
 bool bits_fit(DType dtype, std::uint64_t bits) {
   if (dtype == DType::Bool) return bits <= 1;
-  const std::size_t size = is_half(dtype) ? 4 : size_of(dtype);  // halves are held as f32
+  const std::size_t size = size_of(computed_type(dtype));
   return size == 8 || bits >> (8 * size) == 0;
 }
 

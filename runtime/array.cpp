@@ -135,23 +135,6 @@ bool elements_may_overlap(std::span<const std::int64_t> shape, std::span<const s
 
 // ---- numbers ----
 
-/// A double rounded once, to nearest even, to a binary float with these fields.
-std::uint16_t small_float_bits(double value, int mantissa_bits, int exponent_bits) {
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  const auto sign = static_cast<std::uint16_t>(bits >> 63 << 15);
-  const int infinity = ((1 << exponent_bits) - 1) << mantissa_bits;
-  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | infinity | 1 << (mantissa_bits - 1));
-  const int exponent = static_cast<int>(bits >> 52 & 0x7ff) - 1023 + (1 << (exponent_bits - 1)) - 1;
-  const std::uint64_t significand = (bits & ((std::uint64_t{1} << 52) - 1)) | std::uint64_t{1} << 52;
-  const int shift = 52 - mantissa_bits + (exponent <= 0 ? 1 - exponent : 0);
-  if (shift > 60) return sign;  // also zero and the doubles' own subnormals
-  const std::uint64_t half = std::uint64_t{1} << (shift - 1), rest = significand & (2 * half - 1);
-  std::uint64_t rounded = significand >> shift;
-  if (rest > half || (rest == half && (rounded & 1))) ++rounded;
-  const std::int64_t result = (exponent > 0 ? std::int64_t{exponent - 1} << mantissa_bits : 0) + static_cast<std::int64_t>(rounded);
-  return static_cast<std::uint16_t>(sign | std::min<std::int64_t>(result, infinity));
-}
-
 /// An integer as a double that a second rounding to fewer bits cannot tell from it: cut off, and odd if anything was (rounding to odd).
 double odd_double(std::uint64_t value) {
   const int excess = std::max(0, static_cast<int>(std::bit_width(value)) - 53);
@@ -388,8 +371,8 @@ Array Array::full_float(Extents shape, double value, DType dtype) {
   Array result = empty(shape, dtype);
   std::uint64_t bits = 0;
   switch (dtype) {
-    case DType::F16: bits = small_float_bits(value, 10, 5); break;
-    case DType::BF16: bits = small_float_bits(value, 7, 8); break;
+    case DType::F16: bits = detail::bits_of_half<10, 5>(value); break;
+    case DType::BF16: bits = detail::bits_of_half<7, 8>(value); break;
     case DType::F32: bits = std::bit_cast<std::uint32_t>(static_cast<float>(value)); break;
     default: bits = std::bit_cast<std::uint64_t>(value);
   }

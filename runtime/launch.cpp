@@ -52,8 +52,8 @@ Graph optimise(const Graph& recorded) {
   return graph;
 }
 
-std::int64_t checked_bytes(const Graph& graph, NodeId id) {
-  std::int64_t bytes = static_cast<std::int64_t>(size_of(graph[id].dtype));
+std::int64_t checked_bytes(const Graph& graph, NodeId id, DType dtype) {
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
   bool overflow = false;
   for (const std::int64_t e : graph.shape(id)) {
     if (e == 0) return 0;
@@ -62,7 +62,7 @@ std::int64_t checked_bytes(const Graph& graph, NodeId id) {
   const auto limit = static_cast<std::int64_t>(os::memory_bytes() / 2);
   if (overflow || bytes > limit)
     throw ValueError(fmt::format("{}: the call would store {}, more than the limit of {} bytes for one array (half the memory)",
-                                 ir::info(graph[id].op).text, compiler::type_text(graph[id].dtype, graph.shape(id)), limit));
+                                 ir::info(graph[id].op).text, compiler::type_text(dtype, graph.shape(id)), limit));
   return bytes;
 }
 
@@ -119,7 +119,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     if (graph[id].op == Op::Input) layouts[id] = plan.inputs[graph[id].bits].strides;
   std::unordered_map<NodeId, std::vector<std::uint32_t>> results;  // which outputs a node is
   for (std::uint32_t k = 0; k < graph.outputs.size(); ++k) {
-    checked_bytes(graph, graph.outputs[k]);
+    checked_bytes(graph, graph.outputs[k], graph[graph.outputs[k]].dtype);
     std::vector<std::uint32_t>& mine = results[graph.outputs[k]];
     mine.push_back(k);
     if (mine.size() == 1) layouts[graph.outputs[k]] = plan.outputs[k].strides;
@@ -138,7 +138,10 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   }
 
   // ---- intermediates
-  const auto is_intermediate = [&](NodeId id, bool written) { return !results.contains(id) && (written || graph[id].op != Op::Input); };
+  const auto is_intermediate = [&](const compiler::Nest& nest, NodeId id, std::uint32_t buffer) {
+    if (nest.buffers[buffer].dtype != graph[id].dtype) return true;  // a half, unrounded
+    return !results.contains(id) && (nest.buffers[buffer].written || graph[id].op != Op::Input);
+  };
   std::unordered_map<NodeId, std::uint32_t> last;
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
     for (const NodeId id : report.kernels[k].planned.numbers.buffers) last[id] = k;
@@ -148,8 +151,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     const compiler::Planned& p = report.kernels[k].planned;
     for (std::size_t b = 0; b < p.numbers.buffers.size(); ++b) {
       const NodeId id = p.numbers.buffers[b];
-      if (p.nest.buffers[b].written && is_intermediate(id, true) && !offset_of.contains(id))
-        offset_of[id] = workspace.place(round_up(checked_bytes(graph, id)), k, last[id]);
+      if (p.nest.buffers[b].written && is_intermediate(p.nest, id, static_cast<std::uint32_t>(b)) && !offset_of.contains(id))
+        offset_of[id] = workspace.place(round_up(checked_bytes(graph, id, p.nest.buffers[b].dtype)), k, last[id]);
     }
   }
   plan.workspace_bytes = workspace.total();
@@ -168,13 +171,13 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       const NodeId id = numbers.buffers[b];
       const bool written = nest.buffers[b].written;
       Launch::Pointer pointer{layout.pointers + a, 0, compiler::byte_offset(nest, numbers, a)};
-      if (const auto result = results.find(id); result != results.end()) {
-        pointer.base = inputs + result->second[written ? static_cast<std::size_t>(numbers.outputs[b]) : 0];
-      } else if (is_intermediate(id, written)) {
+      if (is_intermediate(nest, id, b)) {
         const auto place = offset_of.find(id);
         if (place == offset_of.end()) throw InternalError(fmt::format("launch: %{} is read before it is stored\n{}", id, ir::print(graph)));
         pointer.base = inputs + outputs;
         pointer.offset += place->second;
+      } else if (const auto result = results.find(id); result != results.end()) {
+        pointer.base = inputs + result->second[written ? static_cast<std::size_t>(numbers.outputs[b]) : 0];
       } else {
         pointer.base = static_cast<std::uint32_t>(graph[id].bits);
       }

@@ -179,15 +179,14 @@ class Generator {
     } else if (i.types == TypeRule::Reinterpret) {
       std::vector<DType> same;
       for (DType t : options_.dtypes)
-        if (size_of(t) == size_of(dtype) && !(dtype == DType::F32 || dtype == DType::F64))
-          same.push_back(t);  // a NaN's bits are nobody's promise
+        if (size_of(t) == size_of(dtype)) same.push_back(t);
       if (same.empty()) return kNoNode;
       result = random_.of(same);
     } else if (!result_dtype(op, types, result)) {
       return kNoNode;
     }
     // What these make of a NaN's sign is outside the promise.
-    if (op == Op::Signbit) ids[0] = no_nan(static_cast<NodeId>(ids[0]));
+    if (op == Op::Signbit || (op == Op::Bitcast && is_float(dtype))) ids[0] = no_nan(static_cast<NodeId>(ids[0]));
     if (op == Op::Copysign) ids[1] = no_nan(static_cast<NodeId>(ids[1]));
     return graph_.add(Node{op, result, graph_.intern(s), graph_.intern(ids), 0, 0});
   }

@@ -103,7 +103,7 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
     for (const ir::ArrayView& view : inputs) room += Memory::room(footprint(view).first);
     for (NodeId id = 0; id < graph.size(); ++id)
       if (partition.group_of[id] != Partition::kNoGroup)
-        room += Memory::room(static_cast<std::size_t>(graph.elements(id)) * size_of(graph[id].dtype)) *
+        room += Memory::room(static_cast<std::size_t>(graph.elements(id)) * size_of(computed_type(graph[id].dtype))) *
                 (1 + static_cast<std::size_t>(std::count(graph.outputs.begin(), graph.outputs.end(), id)));
     arena.emplace(room);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -135,8 +135,8 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
       if (!written && graph[node].op == ir::Op::Input) {
         base = reinterpret_cast<std::int64_t>(bases[graph[node].bits]);
       } else {
-        const auto size = static_cast<std::size_t>(graph.elements(node)) * size_of(graph[node].dtype);
-        const std::pair<NodeId, int> key{node, written ? planned.numbers.outputs[access.buffer] : 0};
+        const auto size = static_cast<std::size_t>(graph.elements(node)) * size_of(planned.nest.buffers[access.buffer].dtype);
+        const std::pair<NodeId, int> key{node, planned.numbers.outputs[access.buffer]};
         auto it = stored.find(key);
         if (it == stored.end()) it = stored.try_emplace(key, size, arena ? arena->take(Memory::room(size)) : std::span<std::byte>()).first;
         base = reinterpret_cast<std::int64_t>(it->second.data);
@@ -163,7 +163,7 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
   }
   if (options.counts) {
     const auto count = [&](NodeId node, int copy, const std::byte* data, std::size_t size) {
-      const std::size_t element = size_of(graph[node].dtype);
+      const std::size_t element = size_of(copy == NestNumbers::kUnrounded ? computed_type(graph[node].dtype) : graph[node].dtype);
       arena->note(data, size);
       options.counts->arrays.push_back({node, copy, element, arena->counters(data, size, element, arena->loads()),
                                         arena->counters(data, size, element, arena->stores())});

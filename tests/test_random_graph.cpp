@@ -75,7 +75,7 @@ TEST_CASE("random graphs: every operator, type and rank occurs, and zero sizes d
     INFO(info(static_cast<Op>(op)).text);
     CHECK((ops.contains(static_cast<Op>(op)) || static_cast<Op>(op) == Op::CastUnchecked));
   }
-  CHECK(dtypes == std::set<DType>{f32, f64, i32, i64, u8, boolean});
+  CHECK(dtypes.size() == kDTypeCount);
   for (std::size_t rank = 0; rank <= 8; ++rank) CHECK(ranks.contains(rank));
   CHECK(empty);
   CHECK(negative_step);
@@ -131,8 +131,9 @@ std::vector<Buffer> run_with_bug(const Graph& graph, const Arguments& arguments)
 
 TEST_CASE("shrink: an artificial bug comes down to what it needs", "[random]") {
   int found = 0;
+  const RandomGraphOptions options{.dtypes = {f32, f64, i32, i64, u8, boolean}};  // whose values seldom are equal, and so the bug's results
   for (std::uint64_t seed = 0; seed < 2000 && found < 5; ++seed) {
-    const Graph g = random_graph(seed);
+    const Graph g = random_graph(seed, options);
     const auto fails = [&](const Graph& candidate) {
       const Arguments arguments = random_arguments(candidate, seed);
       try {

@@ -325,10 +325,11 @@ Value* KernelBuilder::saturate(Typed a, DType to) {
   const unsigned width = width_of(a.value);
   const int digits = static_cast<int>(8 * size_of(to)) - (is_signed_integer(to) ? 1 : 0);
   const double above = std::ldexp(1.0, digits), least = is_signed_integer(to) ? -above : 0.0;
-  Value* x = b.CreateSelect(b.CreateFCmpUNO(a.value, a.value), number(a, 0), a.value);
-  x = b.CreateSelect(b.CreateFCmpOLT(x, number(a, least)), number(a, least), x);
-  if (size_of(to) < 4) {  // the bounds are floats: clamped, they go through i32
-    x = b.CreateSelect(b.CreateFCmpOGT(x, number(a, above - 1)), number(a, above - 1), x);
+  Value* x = a.value;
+  if (least != 0) x = b.CreateSelect(b.CreateFCmpUNO(x, x), number(a, 0), x);
+  x = b.CreateSelect(b.CreateFCmpOGT(x, number(a, least)), x, number(a, least));  // one instruction; gives `least` for NaN
+  if (size_of(to) < 4) {                                                          // the bounds are floats: clamped, they go through i32
+    x = b.CreateSelect(b.CreateFCmpOLT(x, number(a, above - 1)), x, number(a, above - 1));
     return b.CreateTrunc(b.CreateFPToSI(x, type(DType::I32, width)), type(to, width));
   }
   Value* over = b.CreateFCmpOGE(x, number(a, above));
@@ -339,7 +340,99 @@ Value* KernelBuilder::saturate(Typed a, DType to) {
   return b.CreateSelect(over, constant(to, most, width), converted);
 }
 
+// ---- halves
+
+// The upper 16 bits of 32-bit integers: a shuffle, which takes fewer instructions than shifting and truncating.
+Value* KernelBuilder::upper_halves(Value* words) {
+  const unsigned width = width_of(words);
+  if (width == 0) return b.CreateTrunc(b.CreateLShr(words, b.getInt32(16)), b.getInt16Ty());
+  std::vector<int> odd;
+  for (unsigned i = 0; i < width; ++i) odd.push_back(static_cast<int>(2 * i + 1));
+  return b.CreateShuffleVector(b.CreateBitCast(words, llvm::FixedVectorType::get(b.getInt16Ty(), 2 * width)), odd);
+}
+
+Value* KernelBuilder::half_bits(Value* value, DType half) {
+  const unsigned width = width_of(value);
+  const Typed bits{b.CreateBitCast(value, type(DType::U32, width)), DType::U32};
+  const auto k = [&](std::uint64_t n) { return integer(bits, n); };
+  if (half == DType::BF16) {  // half to even by adding half of the last place, less one bit where that is even already
+    Value* odd = b.CreateAnd(b.CreateLShr(bits.value, k(16)), k(1));
+    Value* rounded = b.CreateAdd(b.CreateAdd(bits.value, k(0x7fff)), odd);
+    rounded = b.CreateSelect(b.CreateFCmpUNO(value, value), k(0x7fc00000), rounded);
+    return upper_halves(rounded);
+  }
+  if (converts_f16_) {
+    llvm::Type* f16 = width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b.getHalfTy(), width)) : b.getHalfTy();
+    return b.CreateBitCast(b.CreateFPTrunc(value, f16), type(DType::U16, width));
+  }
+  Value* magnitude = b.CreateAnd(bits.value, k(0x7fffffff));
+  // Subnormals: adding 0.5, whose last place is 2^-24, rounds to it. From 2^-14 on: the exponent's bias changed, then as above.
+  const Typed absolute{b.CreateBitCast(magnitude, value->getType()), DType::F32};
+  Value* subnormal = b.CreateSub(b.CreateBitCast(b.CreateFAdd(absolute.value, number(absolute, 0.5)), magnitude->getType()), k(0x3f000000));
+  Value* odd = b.CreateAnd(b.CreateLShr(magnitude, k(13)), k(1));
+  Value* normal = b.CreateLShr(b.CreateAdd(b.CreateAdd(b.CreateSub(magnitude, k(112u << 23)), k(0xfff)), odd), k(13));
+  Value* rounded = b.CreateSelect(b.CreateICmpULT(magnitude, k(113u << 23)), subnormal, normal);
+  rounded = b.CreateSelect(b.CreateICmpUGE(magnitude, k(143u << 23)), k(0x7c00), rounded);  // 2^16 and infinity
+  rounded = b.CreateSelect(b.CreateICmpUGT(magnitude, k(0x7f800000)), k(0x7e00), rounded);
+  rounded = b.CreateOr(rounded, b.CreateAnd(b.CreateLShr(bits.value, k(16)), k(0x8000)));
+  return b.CreateTrunc(rounded, type(DType::U16, width));
+}
+
+Value* KernelBuilder::of_half_bits(Value* value, DType half) {
+  const unsigned width = width_of(value);
+  llvm::Type* f32 = type(DType::F32, width);
+  if (half == DType::F16 && converts_f16_) {
+    llvm::Type* f16 = width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b.getHalfTy(), width)) : b.getHalfTy();
+    return b.CreateFPExt(b.CreateBitCast(value, f16), f32);
+  }
+  const Typed bits{b.CreateZExt(value, type(DType::U32, width)), DType::U32};
+  const auto k = [&](std::uint64_t n) { return integer(bits, n); };
+  if (half == DType::BF16) return b.CreateBitCast(b.CreateShl(bits.value, k(16)), f32);
+  // The magnitude's bits moved into place are 2^-112 times the value, subnormals too; the product is exact. 2^16 and above: infinity, NaN.
+  Value* magnitude = b.CreateShl(b.CreateAnd(bits.value, k(0x7fff)), k(13));
+  const Typed small{b.CreateBitCast(magnitude, f32), DType::F32};
+  Value* scaled = b.CreateBitCast(b.CreateFMul(small.value, number(small, 0x1p112)), magnitude->getType());
+  Value* special = b.CreateICmpUGE(magnitude, k(0x7c00u << 13));
+  scaled = b.CreateOr(scaled, b.CreateSelect(special, k(0x7f800000), k(0)));
+  return b.CreateBitCast(b.CreateOr(scaled, b.CreateShl(b.CreateAnd(bits.value, k(0x8000)), k(16))), f32);
+}
+
+// An integer as a double from which a rounding to at most 51 digits gives what it gives from the integer: ir/meaning.h, sticky_double.
+Value* KernelBuilder::exact_or_odd_double(Typed a) {
+  const unsigned width = width_of(a.value);
+  llvm::Type* f64 = type(DType::F64, width);
+  if (size_of(a.dtype) < 8) return is_signed_integer(a.dtype) ? b.CreateSIToFP(a.value, f64) : b.CreateUIToFP(a.value, f64);
+  const auto k = [&](std::uint64_t n) { return integer(a, n); };
+  Value* negative = is_signed_integer(a.dtype) ? b.CreateICmpSLT(a.value, k(0)) : nullptr;
+  Value* m = negative ? b.CreateSelect(negative, b.CreateNeg(a.value), a.value) : a.value;
+  Value* low = b.CreateAnd(m, k(0x7ff));
+  Value* odd = b.CreateOr(b.CreateSub(m, low), b.CreateSelect(b.CreateICmpNE(low, k(0)), k(0x800), k(0)));
+  Value* value = b.CreateUIToFP(b.CreateSelect(b.CreateICmpUGE(m, k(std::uint64_t{1} << 53)), odd, m), f64);
+  return negative ? b.CreateSelect(negative, b.CreateFNeg(value), value) : value;
+}
+
+// The f32 that is the nearest half of a value of another type: one rounding.
+Value* KernelBuilder::to_half(Typed a, DType half) {
+  const unsigned width = width_of(a.value);
+  if (a.dtype == DType::Bool || (is_integer(a.dtype) && size_of(a.dtype) <= 2)) a = {cast(a, DType::F32), DType::F32};  // exactly
+  if (a.dtype == DType::F32) return of_half_bits(half_bits(a.value, half), half);
+  Typed x = a.dtype == DType::F64 ? a : Typed{exact_or_odd_double(a), DType::F64};
+  // Adding and taking away 1.5 * 2^52 last places of the half leaves no room below one of them.
+  const int digits = half == DType::F16 ? 11 : 8, least = half == DType::F16 ? -14 : -126, above = half == DType::F16 ? 16 : 128;
+  const Typed bits{bits_of(x), DType::I64};
+  Value* exponent = b.CreateAnd(b.CreateLShr(bits.value, integer(bits, 52)), integer(bits, 0x7ff));
+  exponent = intrinsic(llvm::Intrinsic::smax, {exponent, integer(bits, static_cast<std::uint64_t>(1023 + least))});
+  exponent = intrinsic(llvm::Intrinsic::smin, {exponent, integer(bits, static_cast<std::uint64_t>(1023 + above))});
+  Value* place = b.CreateShl(b.CreateAdd(exponent, integer(bits, static_cast<std::uint64_t>(52 - (digits - 1)))), integer(bits, 52));
+  Value* shift = b.CreateBitCast(b.CreateOr(place, integer(bits, std::uint64_t{1} << 51)), x.value->getType());
+  Value* y = b.CreateFSub(b.CreateFAdd(x.value, shift), shift);
+  Value* over = b.CreateFCmpOGE(intrinsic(llvm::Intrinsic::fabs, {y}), number(x, std::ldexp(1.0, above)));
+  y = b.CreateSelect(over, number(x, std::numeric_limits<double>::infinity()), y);
+  return b.CreateFPTrunc(intrinsic(llvm::Intrinsic::copysign, {y, x.value}), type(DType::F32, width));
+}
+
 Value* KernelBuilder::cast(Typed a, DType to) {
+  if (is_half(to)) return to_half(a, to);
   llvm::Type* result = type(to, width_of(a.value));
   if (a.dtype == to) return a.value;
   if (to == DType::Bool) return is_float(a.dtype) ? b.CreateFCmpUNE(a.value, number(a, 0)) : b.CreateICmpNE(a.value, integer(a, 0));
@@ -362,6 +455,8 @@ Value* KernelBuilder::bitcast(Typed a, DType to) {
   const unsigned width = width_of(a.value);
   if (to == DType::Bool) return b.CreateICmpNE(a.value, integer(a, 0));
   if (a.dtype == DType::Bool) return b.CreateZExt(a.value, type(to, width));
+  if (is_half(a.dtype)) return half_bits(a.value, a.dtype);
+  if (is_half(to)) return of_half_bits(a.value, to);
   return b.CreateBitCast(a.value, type(to, width));
 }
 

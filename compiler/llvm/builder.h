@@ -16,13 +16,19 @@ struct Typed {
 
 class KernelBuilder {
  public:
-  explicit KernelBuilder(llvm::IRBuilder<>& builder) : b(builder) {}
+  /// `converts_f16`: Target::converts_f16().
+  KernelBuilder(llvm::IRBuilder<>& builder, bool converts_f16) : b(builder), converts_f16_(converts_f16) {}
   llvm::IRBuilder<>& b;
 
   llvm::Type* type(DType dtype, unsigned width);  // width 0: a scalar
   llvm::Value* constant(DType dtype, std::uint64_t bits, unsigned width);
-  /// The operator by the table's llvm column, or its expansion. All operands scalars, or all vectors of one width.
+  /// The operator by the table's llvm column, or its expansion. All operands scalars, or all vectors of one width. Halves are f32 to every
+  /// operator but conversions: a cast or bitcast to a half gives the f32 that it is, a bitcast from one takes such an f32.
   llvm::Value* apply(ir::Op op, DType result, std::span<const Typed> operands);
+
+  /// The bits of the nearest half (`half`: which type) of an f32, as an array holds them, and the f32 of such bits.
+  llvm::Value* half_bits(llvm::Value* f32, DType half);
+  llvm::Value* of_half_bits(llvm::Value* bits, DType half);
 
   /// Whether apply() makes blocks: the builder then stands in another one.
   static bool branches(ir::Op op, DType dtype);
@@ -71,6 +77,7 @@ class KernelBuilder {
   llvm::Value* bitcast(Typed a, DType to);
 
  private:
+  const bool converts_f16_;
   unsigned width_of(llvm::Value* v) const;
   llvm::Value* number(Typed like, double value);
   llvm::Value* integer(Typed like, std::uint64_t bits);
@@ -78,6 +85,9 @@ class KernelBuilder {
   llvm::Value* intrinsic(llvm::Intrinsic::ID id, std::initializer_list<llvm::Value*> operands);
   llvm::Value* expand(const ir::Graph& expansion, std::span<const Typed> operands);
   llvm::Value* saturate(Typed a, DType to);
+  llvm::Value* upper_halves(llvm::Value* words);
+  llvm::Value* to_half(Typed a, DType half);
+  llvm::Value* exact_or_odd_double(Typed a);
   llvm::Value* float_remainder(Typed a, Typed c, bool dividend_sign);
   void safe_divisor(Typed a, Typed c, llvm::Value*& divisor, llvm::Value*& zero, llvm::Value*& wraps);
 };

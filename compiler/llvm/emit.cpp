@@ -60,7 +60,7 @@ class Emitter {
         module_(module),
         context_(module.getContext()),
         b_(context_),
-        k_(b_),
+        k_(b_, request.target->converts_f16()),
         width_(static_cast<unsigned>(schedule_.width)),
         needed_(needed_by_sweep(nest_, schedule_.row_scratch ? schedule_.kept : std::vector<std::uint32_t>{})) {}
 
@@ -123,11 +123,14 @@ class Emitter {
 
   llvm::Type* memory_type(DType t, unsigned width) {
     if (t == DType::Bool) return width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b_.getInt8Ty(), width)) : b_.getInt8Ty();
-    if (is_half(t)) throw InternalError("emit: halves are not in this version");
-    return k_.type(t, width);
+    return k_.type(is_half(t) ? DType::U16 : t, width);
   }
-  Value* from_memory(DType t, Value* v) { return t == DType::Bool ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v; }
+  Value* from_memory(DType t, Value* v) {
+    if (is_half(t)) return k_.of_half_bits(v, t);
+    return t == DType::Bool ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
+  }
   Value* to_memory(DType t, Value* v) {
+    if (is_half(t)) return k_.half_bits(v, t);
     if (t != DType::Bool) return v;
     const bool vector = v->getType()->isVectorTy();
     return b_.CreateZExt(v, memory_type(t, vector ? width_of(v) : 0));
@@ -410,8 +413,14 @@ class Emitter {
     return body.derived[q] = quotient(q, vector_linear(body, nest_.derived[q].linear));
   }
 
-  std::int64_t size_of_access(std::uint32_t access) const {
-    return static_cast<std::int64_t>(size_of(nest_.buffers[nest_.accesses[access].buffer].dtype));
+  DType type_of_access(std::uint32_t access) const { return nest_.buffers[nest_.accesses[access].buffer].dtype; }
+  std::int64_t size_of_access(std::uint32_t access) const { return static_cast<std::int64_t>(size_of(type_of_access(access))); }
+
+  // The operator of a statement; the type of a half stands beside that of the f32 that holds it.
+  Value* apply(const Statement& s, std::span<Typed> operands) {
+    const bool makes_half = is_half(s.half) && s.dtype == DType::F32;
+    if (is_half(s.half) && !makes_half) operands[0].dtype = s.half;
+    return k_.apply(s.op, makes_half ? s.half : s.dtype, operands);
   }
 
   // Where an access points with the loops of `mask` known: entry, item (and the tile's start), serial.
@@ -462,7 +471,7 @@ class Emitter {
       BasicBlock* rest = r.hoist->splitBasicBlock(r.hoist->getTerminator());
       r.hoist->getTerminator()->eraseFromParent();
       b_.SetInsertPoint(r.hoist);
-      Value* v = k_.apply(s.op, s.dtype, std::span(operands, n));
+      Value* v = apply(s, std::span(operands, n));
       b_.CreateBr(rest);
       r.hoist = rest;
       return r.values[id] = v;
@@ -477,7 +486,7 @@ class Emitter {
         });
         break;
       case Statement::Kind::Index: {
-        made = in(r, [&] { return from_index(linear_at(s.at), s.dtype); });
+        made = in(r, [&] { return from_index(linear_at(s.at), s); });
         break;
       }
       case Statement::Kind::Guard:
@@ -495,7 +504,7 @@ class Emitter {
         Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
         made = in(r, [&] {
           if (guard) p = b_.CreateSelect(guard, p, dummy_);
-          return from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(1)));
+          return from_memory(type_of_access(s.at), b_.CreateAlignedLoad(memory_type(type_of_access(s.at), 0), p, llvm::Align(1)));
         });
         break;
       }
@@ -504,7 +513,7 @@ class Emitter {
         std::size_t n = 0;
         for (std::uint32_t o : {s.a, s.b, s.c})
           if (o != kNone) operands[n++] = {scalar(o), nest_.body[o].dtype};
-        made = in(r, [&] { return k_.apply(s.op, s.dtype, std::span(operands, n)); });
+        made = in(r, [&] { return apply(s, std::span(operands, n)); });
         break;
       }
       default: throw InternalError("emit: a statement has no value here");
@@ -513,9 +522,9 @@ class Emitter {
   }
   Value* pointer_with_derived(const Statement& s) { return pointer(s.at, s.loops); }
 
-  Value* from_index(Value* x, DType to) {
+  Value* from_index(Value* x, const Statement& s) {
     const Typed i{x, DType::I64};
-    return k_.cast(i, to);
+    return k_.cast(i, is_half(s.half) ? s.half : s.dtype);
   }
 
   // ---------------------------------------------------------------------------------------------- the vector body
@@ -564,7 +573,7 @@ class Emitter {
 
   Value* compute(Body& body, std::uint32_t id, const Statement& s) {
     switch (s.kind) {
-      case Statement::Kind::Index: return from_index(vector_linear(body, s.at), s.dtype);
+      case Statement::Kind::Index: return from_index(vector_linear(body, s.at), s);
       case Statement::Kind::Guard: {
         Value* all = nullptr;
         for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
@@ -579,7 +588,7 @@ class Emitter {
         std::size_t n = 0;
         for (std::uint32_t o : {s.a, s.b, s.c})
           if (o != kNone) operands[n++] = {vector(body, o), nest_.body[o].dtype};
-        return k_.apply(s.op, s.dtype, std::span(operands, n));
+        return apply(s, std::span(operands, n));
       }
       default: throw InternalError("emit: statement " + std::to_string(id) + " has no vector value");
     }
@@ -620,11 +629,12 @@ class Emitter {
 
   Value* load(Body& body, const Statement& s) {
     const std::uint32_t access = s.at;
-    llvm::Type* type = memory_type(s.dtype, width_);
+    const DType t = type_of_access(access);
+    llvm::Type* type = memory_type(t, width_);
     for (std::size_t p = 0; p < schedule_.packed.size(); ++p)
       if (schedule_.packed[p] == access)
         return from_memory(
-            s.dtype, b_.CreateAlignedLoad(type, bytes(packed_rows_[p], b_.CreateMul(body.j, i64(size_of_access(access)))), llvm::Align(1)));
+            t, b_.CreateAlignedLoad(type, bytes(packed_rows_[p], b_.CreateMul(body.j, i64(size_of_access(access)))), llvm::Align(1)));
     Value* mask = body.mask;
     if (s.guard != kNone) {
       Value* guard = vector(body, s.guard);
@@ -636,14 +646,14 @@ class Emitter {
       if (packs() && !body.mask)
         for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64)
           prefetch(bytes(p, b_.CreateAdd(b_.CreateMul(word(words_.tile), i64(size_of_access(access))), i64(line))));
-      return from_memory(s.dtype, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
-                                       : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+      return from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
+                                 : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
     }
-    return from_memory(s.dtype, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : all_lanes(), zero));
+    return from_memory(t, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : all_lanes(), zero));
   }
 
   void store(Body& body, const Statement& s) {
-    Value* value = to_memory(s.dtype, vector(body, s.a));
+    Value* value = to_memory(type_of_access(s.at), vector(body, s.a));
     if (contiguous(s.at)) {
       Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at))));
       if (body.mask) {
@@ -942,7 +952,7 @@ class Emitter {
     for (const Statement& s : nest_.body) {
       if (s.kind != Statement::Kind::Store || s.stage != stage || (s.loops & inner)) continue;
       Value* value = scalar(s.a);
-      b_.CreateAlignedStore(to_memory(s.dtype, value), pointer(s.at, s.loops), llvm::Align(1));
+      b_.CreateAlignedStore(to_memory(type_of_access(s.at), value), pointer(s.at, s.loops), llvm::Align(1));
     }
   }
 
@@ -1321,7 +1331,7 @@ class Emitter {
       if (o != kNone)
         operands[n++] = {nest_.body[o].stage == s.stage && nest_.body[o].kind == Statement::Kind::Op ? row_value(body, o) : vector(body, o),
                          nest_.body[o].dtype};
-    return body.values[id] = k_.apply(s.op, s.dtype, std::span(operands, n));
+    return body.values[id] = apply(s, std::span(operands, n));
   }
 };
 

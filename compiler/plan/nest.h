@@ -54,8 +54,9 @@ struct Statement {
   };
   Kind kind;
   ir::Op op = ir::Op::Input;
-  DType dtype = DType::Bool;
-  std::uint8_t stage = 0;  // the sweep in which it can first be computed; of a Reduce: the sweep after its own
+  DType dtype = DType::Bool;  // computed and kept in: never a half
+  DType half = DType::F32;    // of a cast or bitcast to a half (dtype is f32), or a bitcast from one: which half; f32: neither
+  std::uint8_t stage = 0;     // the sweep in which it can first be computed; of a Reduce: the sweep after its own
   std::uint8_t count = 0;
   std::uint32_t a = kNone, b = kNone, c = kNone;
   std::uint32_t guard = kNone;
@@ -67,7 +68,7 @@ struct Statement {
 };
 
 struct BufferInfo {
-  DType dtype;
+  DType dtype;  // of its elements; what is stored for other kernels alone is never a half
   bool written;
   bool operator==(const BufferInfo&) const = default;
 };
@@ -110,9 +111,11 @@ struct NestNumbers {
   std::vector<std::int64_t> by;                         // of the derived variables
   std::vector<std::int64_t> bounds;                     // of the checks
   std::vector<ir::NodeId> buffers;                      // the node whose memory it is
-  std::vector<std::int32_t> outputs;  // of a written buffer: which copy of that node's result (0 unless it is an output twice)
-  std::vector<std::uint32_t> slots;   // graph slots
-  std::int64_t padded_run = 0;        // of the order of summation, where runs are filled
+  std::vector<std::int32_t> outputs;  // of a written buffer: which copy of that node's result (0 unless it is an output twice);
+                                      // kUnrounded: the f32 that other kernels read of a half
+  static constexpr std::int32_t kUnrounded = -1;
+  std::vector<std::uint32_t> slots;  // graph slots
+  std::int64_t padded_run = 0;       // of the order of summation, where runs are filled
 };
 
 std::string print(const Nest& nest, const NestNumbers& numbers);

@@ -9,6 +9,7 @@
 #include "compiler/plan/plan.h"
 
 #include <algorithm>
+#include <map>
 #include <queue>
 #include <unordered_map>
 
@@ -374,10 +375,7 @@ class Planner {
     return maps_(out);
   }
 
-  bool in_memory(NodeId id) const {
-    if (graph_[id].op == Op::Input) return true;
-    return partition_.group_of[id] < group_ && !ir::is_view(graph_[id].op) && !ir::is_source(graph_[id].op);
-  }
+  bool in_memory(NodeId id) const { return partition_.loads(graph_, id, group_); }
 
   // A sum of no elements is +0, a product 1, whatever they were to be: nothing behind it is computed.
   bool reduces_nothing(NodeId id) const {
@@ -491,10 +489,15 @@ class Planner {
   }
   std::unordered_map<std::uint32_t, std::uint32_t> guard_statements_;
 
+  // Other kernels read a half as f32, unrounded; the caller's arrays hold halves.
+  DType memory_type(NodeId id, std::int32_t output) const {
+    const DType dtype = graph_[id].dtype;
+    return output == NestNumbers::kUnrounded ? computed_type(dtype) : dtype;
+  }
   std::uint32_t buffer_for(NodeId id, bool written, std::int32_t output) {
     for (std::size_t i = 0; i < buffers_.size(); ++i)
       if (buffer_nodes_[i] == id && buffers_[i].written == written && buffer_outputs_[i] == output) return static_cast<std::uint32_t>(i);
-    buffers_.push_back({graph_[id].dtype, written});
+    buffers_.push_back({memory_type(id, output), written});
     buffer_nodes_.push_back(id);
     buffer_outputs_.push_back(output);
     return static_cast<std::uint32_t>(buffers_.size() - 1);
@@ -504,7 +507,8 @@ class Planner {
     const List shape = graph_.shape(id);
     if (maps_[map].size() != shape.size() + 1)
       throw InternalError(fmt::format("plan: a map of %{} has {} axes\n{}", id, maps_[map].size() - 1, ir::print(graph_)));
-    const Layout& layout = written ? target_of(id, output) : layouts_[id];
+    static const Layout kContiguous;
+    const Layout& layout = output == NestNumbers::kUnrounded ? kContiguous : written ? target_of(id, output) : layouts_[id];
     Expression e;
     std::int64_t stride = 1;
     for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i]) {
@@ -528,13 +532,35 @@ class Planner {
     return layouts_[id];  // stored for other groups alone
   }
 
+  std::uint32_t conversion(Op op, std::uint32_t value, DType dtype, DType half) {
+    Statement s{};
+    s.kind = Statement::Kind::Op;
+    s.op = op;
+    s.dtype = dtype;
+    s.half = half;
+    s.a = value;
+    s.stage = body_[value].stage;
+    s.loops = body_[value].loops;
+    return emit(s);
+  }
+  // What a conversion of a half is given: the value rounded to that type, as what was loaded as such a half or converted to it already is.
+  std::uint32_t rounded(std::uint32_t value, DType half) {
+    const Statement& v = body_[value];
+    if (v.kind == Statement::Kind::Load ? buffers_[access_buffers_[v.at]].dtype == half : v.dtype == DType::F32 && v.half == half)
+      return value;
+    const auto [it, is_new] = rounded_.try_emplace({value, half}, 0);
+    if (is_new) it->second = conversion(Op::Cast, value, DType::F32, half);
+    return it->second;
+  }
+  std::map<std::pair<std::uint32_t, DType>, std::uint32_t> rounded_;
+
   void make(NodeId id, Demand& d) {
     const Node node = graph_[id];
     Statement s{};
-    s.dtype = node.dtype;
+    s.dtype = computed_type(node.dtype);
     if (in_memory(id)) {
       s.kind = Statement::Kind::Load;
-      s.at = access_for(id, d.map, false, 0);
+      s.at = access_for(id, d.map, false, is_half(node.dtype) && node.op != Op::Input ? NestNumbers::kUnrounded : 0);
       s.guard = guard_statement(maps_[d.map].back());
       s.loops = loops_of(expressions_[access_expressions_[s.at]]);
       if (s.guard != kNone) s.loops |= body_[s.guard].loops;
@@ -550,13 +576,14 @@ class Planner {
           s.kind = Statement::Kind::Slot;
           s.at = static_cast<std::uint32_t>(slots_.size());
           slots_.push_back(static_cast<std::uint32_t>(node.bits));
-          slot_types_.push_back(node.dtype);
+          slot_types_.push_back(s.dtype);
         } else {
           s.kind = Statement::Kind::Index;
           const std::uint32_t e = maps_[d.map][static_cast<std::size_t>(graph_.attributes(id)[0])];
           s.at = static_cast<std::uint32_t>(index_expressions_.size());
           index_expressions_.push_back(e);
           s.loops = loops_of(expressions_[e]);
+          if (is_half(node.dtype)) s.half = node.dtype;
         }
         break;
       case ir::OpKind::View: {
@@ -569,7 +596,7 @@ class Planner {
         }
         Statement zero{};
         zero.kind = Statement::Kind::Constant;
-        zero.dtype = node.dtype;
+        zero.dtype = s.dtype;
         const std::uint32_t z = emit(zero);
         s.kind = Statement::Kind::Op;
         s.op = Op::Where;
@@ -600,7 +627,7 @@ class Planner {
         for (std::size_t l = 0; l < loops_.size(); ++l) reduced |= loops_[l].reduced ? std::uint64_t{1} << l : 0;
         s.loops = body_[value].loops & ~reduced;
         if (is_float(node.dtype) && (node.op == Op::ReduceSum || node.op == Op::ReduceProd)) {
-          order_ = ir::sum_order(graph_.shape(from), graph_.attributes(id), node.dtype);
+          order_ = ir::sum_order(graph_.shape(from), graph_.attributes(id), s.dtype);
           ordered_ = id;
         }
         break;
@@ -616,6 +643,21 @@ class Planner {
         if (node.op == Op::StopGradient) {
           d.statement = in[0];
           return;
+        }
+        if (ir::info(node.op).types == ir::TypeRule::Convert || ir::info(node.op).types == ir::TypeRule::Reinterpret) {
+          const DType from = graph_[static_cast<NodeId>(operands[0])].dtype;
+          if (is_half(from)) in[0] = rounded(in[0], from);
+          if (is_half(from) && (from == node.dtype || (node.op == Op::Cast && node.dtype == DType::F32))) {
+            d.statement = in[0];
+            return;
+          }
+          if (node.op == Op::Bitcast && is_half(from))
+            in[0] = conversion(Op::Bitcast, in[0], is_half(node.dtype) ? DType::U16 : node.dtype, from);
+          if (node.op == Op::Bitcast && is_half(from) && !is_half(node.dtype)) {
+            d.statement = in[0];
+            return;
+          }
+          if (is_half(node.dtype)) s.half = node.dtype;
         }
         s.kind = Statement::Kind::Op;
         s.op = node.op;
@@ -634,13 +676,14 @@ class Planner {
       for (Demand& d : demands_[id]) make(id, d);
     for (std::size_t r = 0; r < root_maps_.size(); ++r) {
       const NodeId root = partition_.groups[group_].roots[r];
-      // one store for each time that the node is an output (once where it is stored for other groups alone)
+      // one store for each time that the node is an output (once where it is stored for other groups alone), and a half as f32 for others
       std::int32_t copies = static_cast<std::int32_t>(std::count(graph_.outputs.begin(), graph_.outputs.end(), root));
-      copies = std::max(copies, 1);
-      for (std::int32_t copy = 0; copy < copies; ++copy) {
+      const bool unrounded = is_half(graph_[root].dtype) && (copies == 0 || partition_.read_again[root]);
+      if (!is_half(graph_[root].dtype)) copies = std::max(copies, 1);
+      for (std::int32_t copy = unrounded ? NestNumbers::kUnrounded : 0; copy < copies; ++copy) {
         Statement s{};
         s.kind = Statement::Kind::Store;
-        s.dtype = graph_[root].dtype;
+        s.dtype = computed_type(graph_[root].dtype);
         s.a = value_of(root, root_maps_[r]);
         s.at = access_for(root, root_maps_[r], true, copy);
         s.loops = loops_of(expressions_[access_expressions_[s.at]]) | body_[s.a].loops;
@@ -879,6 +922,7 @@ std::string Nest::key() const {
     put(static_cast<std::uint8_t>(s.kind));
     put(static_cast<std::uint8_t>(s.op));
     put(static_cast<std::uint8_t>(s.dtype));
+    put(static_cast<std::uint8_t>(s.half));
     put(s.stage);
     put(s.count);
     put(s.a), put(s.b), put(s.c), put(s.guard), put(s.at), put(s.loops), put(s.bits);
@@ -936,7 +980,7 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
           if (o != kNone) text += fmt::format(" v{}", o);
         break;
     }
-    out += fmt::format("  {}{} : {}, sweep {}\n", place, text, name_of(s.dtype), s.stage);
+    out += fmt::format("  {}{} : {}, sweep {}\n", place, text, name_of(is_half(s.half) ? s.half : s.dtype), s.stage);
   }
   return out;
 }

@@ -14,6 +14,7 @@
 
 #include "onepass/dtype.h"
 #include "onepass/export.h"
+#include "onepass/half.h"
 
 namespace onepass {
 
@@ -90,7 +91,10 @@ class ONEPASS_API Array {
     else return full_float(shape, static_cast<double>(value), dtype);
   }
   /// Rank 0, of the C++ type's dtype.
-  template <detail::Element T> static Array scalar(T value) { return full({}, value, onepass::dtype<T>); }
+  template <detail::Element T> static Array scalar(T value) {
+    if constexpr (std::is_arithmetic_v<T>) return full({}, value, onepass::dtype<T>);
+    else return full({}, static_cast<float>(value), onepass::dtype<T>);  // a half: exactly
+  }
 
   /// Takes the vector over; its elements stay where they are. Shape: as given, or one axis.
   template <detail::Element T> static Array from(std::vector<T>&& values, Extents shape) {
@@ -186,7 +190,7 @@ class ONEPASS_API Array {
   std::pair<const std::byte*, const std::byte*> byte_range() const noexcept;
 
   // ---- elements ----
-  // DTypeError unless T is the dtype's C++ type. `bitcast` reads halves as u16.
+  // DTypeError unless T is the dtype's C++ type: Half and BFloat16 for halves, whose bits `bitcast` shows as u16.
 
   /// The elements in place. ShapeError unless contiguous (`contiguous()` helps); ValueError when read-only and T is not const.
   template <class T> std::span<T> span() const {

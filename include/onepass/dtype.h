@@ -36,6 +36,8 @@ constexpr bool dtype_of(std::string_view name, DType& out) {
 
 constexpr bool is_float(DType t) { return t >= DType::F16; }
 constexpr bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
+/// The type that values of `t` are computed and kept in inside a program: f32 for halves.
+constexpr DType computed_type(DType t) { return is_half(t) ? DType::F32 : t; }
 constexpr bool is_signed_integer(DType t) { return t >= DType::I8 && t <= DType::I64; }
 constexpr bool is_unsigned_integer(DType t) { return t >= DType::U8 && t <= DType::U64; }
 constexpr bool is_integer(DType t) { return t >= DType::I8 && t <= DType::U64; }

@@ -6,6 +6,7 @@
 #include "onepass/error.h"
 #include "onepass/formula.h"
 #include "onepass/function.h"
+#include "onepass/half.h"
 #include "onepass/npy.h"
 #include "onepass/number.h"
 #include "onepass/options.h"
