@@ -82,6 +82,7 @@ inline Expr signbit(Expr a) { return apply(Op::Signbit, {a}); }
 inline Expr exp(Expr a) { return apply(Op::Exp, {a}); }
 inline Expr log(Expr a) { return apply(Op::Log, {a}); }
 inline Expr sigmoid(Expr a) { return apply(Op::Sigmoid, {a}); }
+inline Expr digamma(Expr a) { return apply(Op::Digamma, {a}); }
 inline Expr rsqrt(Expr a) { return apply(Op::Rsqrt, {a}); }
 inline Expr sin(Expr a) { return apply(Op::Sin, {a}); }
 inline Expr cos(Expr a) { return apply(Op::Cos, {a}); }
@@ -100,6 +101,9 @@ inline Expr where(Expr c, Expr a, Expr b) { return apply(Op::Where, {c, a, b}); 
 inline Expr rare(Expr c, Expr slow, Expr fast) { return apply(Op::Rare, {c, slow, fast}); }
 template <Number T> Expr where(Expr c, Expr a, T b) { return where(c, a, constant_like(a, static_cast<double>(b))); }
 template <Number T> Expr where(Expr c, T a, Expr b) { return where(c, constant_like(b, static_cast<double>(a)), b); }
+
+/// digamma's derivative. No operator of the language, and so written in operators that have derivatives themselves (ir/expand_gamma.cpp).
+Expr trigamma(Expr x);
 
 /// The expansion of an elementary function, as a graph of primitives over rank-0 inputs of that type; made once, kept for good, thread-safe.
 const Graph& expansion(Op op, DType dtype);

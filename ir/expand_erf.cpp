@@ -1,23 +1,32 @@
 // erf and its relatives.
+#include <limits>
+
 #include "ir/expand.h"
 #include "ir/expand_parts.h"
 
 namespace onepass::ir {
+namespace {
 
-// |x| < 17/16: x + x P(x^2 - 1/2); so shifted, no step of Horner's is large where its rounding would tell. Else 1 - e^q,
+// erf a = a + a P for a^2 < 289/256; so shifted, no step of Horner's is large where its rounding would tell.
+// tools/fit.py erf: relative error of erf 2^-27.9 (f32), 2^-59.0 (f64).
+Expr erf_polynomial(Expr a) {
+  return polynomial(fma(a, a, -0.5),
+                    choose(a, {-0.034531258, -0.281072199, 0.0794098079, -0.0182832927, 0.0034820158, -0.000565571012, 7.4165946e-05},
+                           {-0.034531261330132693, -0.28107217804543422, 0.079409986755934997, -0.018283884489153853, 0.0034802744966590856,
+                            -0.00056118942210226278, 7.8296495352070178e-05, -9.6148087723156306e-06, 1.053644280279496e-06,
+                            -1.0420345698749494e-07, 9.3898020545175053e-09, -7.8009456336365685e-10, 5.6922493680771396e-11}));
+}
+
+}  // namespace
+
+// |x| < 17/16: x + x P. Else 1 - e^q,
 // q = log erfc |x| = |x| Q(|x|), fitted where it matters: by the error of erf, so that Q may be the worse the nearer erf is to 1; q is
 // passed on with what its product lost. NaN takes the first.
-// tools/fit.py erf, erfc_log: relative error of erf 2^-27.9 and 2^-28.9 (f32), 2^-59.0 and 2^-58.6 (f64).
+// tools/fit.py erfc_log: relative error of erf 2^-28.9 (f32), 2^-58.6 (f64).
 // Measured: f32 0.85 ULP, 38 operations; f64 0.86 ULP, 63.
 Expr expand_erf(Expr x) {
   const Expr a = abs(x);
-  const Expr p =
-      polynomial(fma(a, a, -0.5),
-                 choose(x, {-0.034531258, -0.281072199, 0.0794098079, -0.0182832927, 0.0034820158, -0.000565571012, 7.4165946e-05},
-                        {-0.034531261330132693, -0.28107217804543422, 0.079409986755934997, -0.018283884489153853, 0.0034802744966590856,
-                         -0.00056118942210226278, 7.8296495352070178e-05, -9.6148087723156306e-06, 1.053644280279496e-06,
-                         -1.0420345698749494e-07, 9.3898020545175053e-09, -7.8009456336365685e-10, 5.6922493680771396e-11}));
-  const Expr small = fma(a, p, a);
+  const Expr small = fma(a, erf_polynomial(a), a);
   const Expr clamped = at_most(a, choose(x, 4.0, 6.0));  // erf rounds to 1 from 3.92 (f32), 5.92 (f64) on
   const Expr q = polynomial(
       clamped,
@@ -30,6 +39,78 @@ Expr expand_erf(Expr x) {
   const ExpParts e = exp_parts(product, fma(clamped, q, -product));
   const Expr large = 1.0 - add_to_exponent(1.0 + e.tail, e.exponent);
   return copysign(where(a >= 1.0625, large, small), x);
+}
+
+// |x| < 17/16: 1 - x - x P. Beyond, e^(-a^2) r/2 (1 + S), r = 1/(a + 1): the square is passed on with what its rounding lost, and so are a + 1
+// and its reciprocal, so that all but the last sum is small; for negative x 2 less that. NaN takes the first.
+// S: tools/fit.py erfcx: relative error of erfc 2^-28.4 (f32), 2^-57.1 (f64).
+Expr expand_erfc(Expr x) {
+  const Expr a = abs(x);
+  const Expr rest = 1.0 - x;
+  const Expr small = fma(-x, erf_polynomial(a), rest) + (1.0 - rest - x);
+  const Expr clamped = at_most(a, choose(x, 11.0, 28.0));  // erfc is less than half the least float from 10.06 (f32), 27.23 (f64) on
+  const Expr d = clamped + 1.0;
+  const Expr d_low = clamped - (d - 1.0);
+  const Expr r = 1.0 / d, half = r * 0.5;
+  const Expr r_low = fma(-r, d, 1.0) - r * d_low;  // relative to r
+  const Expr s = polynomial(
+      r - 0.28125,
+      choose(
+          x,
+          {0.47023344, 1.21363044, -0.340119123, -1.08476484, 0.844424009, 1.12760377, -2.52743602, 0.339757979, 4.98025751, -5.55808592},
+          {0.47023343033310233, 1.2136303716565948,  -0.34011606134246658, -1.0847388037161463, 0.84421026754096318, 1.1247238404428923,
+           -2.5244343543697845, 0.47345838792544803, 5.0467133755402411,   -8.3878203497975878, 0.16559885143625594, 22.776573774878543,
+           -42.229896846800074, 13.023452516938038,  106.63094216055404,   -266.10819979477969, 234.38924145059232,  255.68969022295863,
+           -1643.2354074245045, 5170.3814881400267,  -1541.8873130496038,  -32558.185316738909, 24430.711381599915,  87555.267077768702}));
+  const Expr factor = 1.0 + s;
+  const Expr factor_low = s - (factor - 1.0);
+  const Expr square = clamped * clamped;
+  const ExpParts e = exp_parts(-square, fma(-clamped, clamped, square));
+  const Expr rest_of = fma(e.tail, factor, fma(r_low, factor, factor_low));
+  const Expr large = scale_by_halves(fma(half, factor, half * rest_of), e.exponent);
+  return where(a >= 1.0625, where(x < 0.0, 2.0 - large, large), small);
+}
+
+// w = -log(1 - x^2): up to 5 x (sqrt(pi)/2 + w P(w - 5/2)), beyond a polynomial in the root of w. M. Giles, Approximating the erfinv function, 2010.
+// tools/fit.py erfinv, erfinv_tail, erfinv_far: relative error 2^-24.6 and 2^-28.5 (f32), 2^-54.4, 2^-53.8 and 2^-54.1 (f64).
+Expr expand_erfinv(Expr x) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Expr a = abs(x);
+  const LogParts log = log_parts(split_normal(at_least(fma(-x, x, 1.0), choose(x, 0x1p-25, 0x1p-54))));
+  const Expr w = -(log.high + log.low);
+  const double start = choose(x, 0x1.c5bf8ap-1, 0x1.c5bf891b4ef6bp-1), start_low = choose(x, -0x1.c96212p-26, -0x1.618f13eb7ca89p-55);
+  const Expr p = polynomial(
+      w - 2.5,
+      choose(x,
+             {0.246072978, 0.000226924341, -0.00176172552, 0.000203591451, 5.89378988e-06, -4.34174626e-06, 3.56688389e-07, 4.35634853e-08,
+              -9.24420362e-09, 1.97213856e-10},
+             {0.24607297026321356,     0.00022692259238137053,  -0.0017616961267059889,  0.00020359528755803057,  5.8619907143626097e-06,
+              -4.3432281254810144e-06, 3.7064341168281997e-07,  4.3232723107486928e-08,  -1.1926367884716072e-08, 4.2607918742153958e-10,
+              1.9248988978753838e-10,  -2.9152908402235096e-11, -7.7999940206981972e-13, 6.7652159910910522e-13,  -5.6340708081349036e-14,
+              -7.8859483989688126e-15, 1.9992309940216257e-15,  -4.6048836448055404e-17, -3.5907900505126795e-17, 4.1946079415538324e-18,
+              2.6445093649318001e-19,  -7.3542263787376682e-20, 2.4757931672062524e-21}));
+  const Expr small = fma(x, fma(w, p, start_low), x * start);
+  const Expr root = sqrt(w);
+  Expr tail = polynomial(
+      root - 3.125,
+      choose(x,
+             {2.95823526, 1.00422049, 0.00565437181, -0.00290917954, 0.000999801327, -0.000234915031, 5.34679963e-08, 3.91378162e-05,
+              -1.68404677e-05},
+             {2.9582352587111456,      1.0042204689018412,      0.0056544844940323068,   -0.002909368586578448,   0.00099902256020271691,
+              -0.00023285405399452272, 2.316360400928711e-06,   3.3790191384962986e-05,  -1.9600975552594658e-05, 4.9447747776570019e-06,
+              8.4371806825544181e-07,  -1.3101747822935835e-06, 5.0207747646501575e-07,  -1.5813689875229544e-08, -7.8926357581400238e-08,
+              4.0650409639666078e-08,  -5.3656955136268498e-09, -4.9785840670976827e-09, 2.7710575668141067e-09,  -3.0408233699207225e-11,
+              -2.3700012687674356e-10}));
+  if (x.dtype() == DType::F64)
+    tail = where(root > 4.0,
+                 polynomial(root - 5.0, {4.8499064013749065, 1.0103004651943055, -0.0001387208984120691, -0.00021502518740600332,
+                                         7.5984011658114642e-05, -1.9661727020605163e-05, 4.4971884018188162e-06, -9.5851380295334395e-07,
+                                         1.9420106737966998e-07, -3.7535482475070704e-08, 6.7878152692773192e-09, -1.0151496747334335e-09,
+                                         1.5467496431931054e-11, 5.8814575064448872e-11, -1.1571787605781672e-11, 1.9534856976931918e-11,
+                                         -2.1010768085277017e-11, 1.2403398921905475e-12, 2.888949120798057e-12}),
+                 tail);
+  const Expr y = copysign(rare(w > 5.0, tail, small), x);
+  return where(a < 1.0, y, where(a == 1.0, x * kInfinity, constant_like(x, std::numeric_limits<double>::quiet_NaN())));
 }
 
 }  // namespace onepass::ir

@@ -60,6 +60,13 @@ struct Binary {
   Expr field;  // k + bias, an integer, of the scaled x
 };
 Binary split_positive(Expr x);
+Binary split_normal(Expr x);  // of an x that is no denormal
+
+/// log x = high + low of x = 2^k (1 + f + f_low): high is rounded, low holds what it lost.
+struct LogParts {
+  Expr high, low;
+};
+LogParts log_parts(const Binary& b, Expr f_low = {});
 
 /// log(1 + x + low), low being what x lost in a rounding.
 Expr log1p_of(Expr x, Expr low = {});

@@ -19,6 +19,7 @@
 
 #include "ir/graph.h"
 #include "ir/reference.h"
+#include "special_oracle.h"
 
 using namespace onepass;
 using namespace onepass::ir;
@@ -404,6 +405,9 @@ template <class R, class T> bool sum_counts(T a, T b, T) {
                least = std::min(static_cast<double>(a), static_cast<double>(b));
   return !(std::fabs(most + std::log1p(std::exp(least - most))) < 1);
 }
+/// and so are these
+template <class R, class T> bool lgamma_counts(T a, T, T) { return !(std::fabs(std::lgamma(static_cast<double>(a))) < 1); }
+template <class R, class T> bool digamma_counts(T a, T, T) { return !(std::fabs(test::digamma(static_cast<double>(a))) < 1); }
 /// the value, without its fraction, is one that an integer result can hold
 template <class R, class T> bool fits(T a, T, T) {
   if constexpr (Whole<R> && (Real<T> || Half<T>)) {

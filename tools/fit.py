@@ -113,7 +113,25 @@ def of_square_less(c, g):    # a function of w = x^2 - c
 
 CIRCLE = (mp.pi / 4 * mpf("1.01")) ** 2
 
-# name: function, interval, terms in f32 and f64, weight that makes the error relative to the result
+
+def erfcx(a):    # erfc(a) e^(a^2)
+    return mp.erfc(a) * mp.exp(a * a)
+
+
+def erfinv_of_log(w):    # erfinv x for w = -log(1 - x^2)
+    return mp.erfinv(mp.sqrt(-mp.expm1(-w)))
+
+
+def log_gamma(x):
+    return mp.loggamma(x).real
+
+
+def binet(x):    # log Γ(x) = (x - 1/2) (log x - 1) + (log(2 pi) - 1)/2 + binet(x)
+    return log_gamma(x) - (x - mpf(1) / 2) * (mp.log(x) - 1) - (mp.log(2 * mp.pi) - 1) / 2
+
+
+# name: function, interval, terms in f32 and f64, weight that makes the error relative to the result; an end given as a pair is that of
+# f32 and that of f64
 FITS = {
     # e^r = 1 + r + r^2 Q(r), |r| <= ln2/2
     "exp": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 6, 11, lambda r: r * r / mp.exp(r)),
@@ -147,6 +165,28 @@ FITS = {
     "cbrt": (lambda m: m ** (-mpf(1) / 3), 1, 2, 6, 6, lambda m: m ** (mpf(1) / 3)),
     # log erfc x = x Q(x), x >= 17/16; weighted by erfc x: the error in erf x = 1 - erfc x
     "erfc_log": (lambda x: mp.log(mp.erfc(x)) / x, mpf(17) / 16, (4, 6), 6, 18, lambda x: x * mp.erfc(x)),
+    # erfc x = e^(-x^2) r/2 (1 + S(r - 9/32)), r = 1/(x + 1), x >= 17/16 until erfc x is less than every float
+    "erfcx": (lambda v: 2 * erfcx(1 / (v + mpf(9) / 32) - 1) / (v + mpf(9) / 32) - 1,
+              (1 / mpf("11.2") - mpf(9) / 32, 1 / mpf("28.4") - mpf(9) / 32), 1 / mpf("2.0625") - mpf(9) / 32, 10, 24,
+              lambda v: (v + mpf(9) / 32) / (2 * erfcx(1 / (v + mpf(9) / 32) - 1))),
+    # erfinv x = x (sqrt(pi)/2 + w P(w - 5/2)), w = -log(1 - x^2) <= 5; then T(sqrt(w) - 25/8); beyond w = 16, which f32 does not reach,
+    # F(sqrt(w) - 5)
+    "erfinv": (lambda v: (erfinv_of_log(v + mpf(5) / 2) / mp.sqrt(-mp.expm1(-v - mpf(5) / 2)) - mp.sqrt(mp.pi) / 2) / (v + mpf(5) / 2),
+               mpf(-5) / 2 + mpf(10) ** -12, mpf(5) / 2, 10, 23,
+               lambda v: (v + mpf(5) / 2) * mp.sqrt(-mp.expm1(-v - mpf(5) / 2)) / erfinv_of_log(v + mpf(5) / 2)),
+    "erfinv_tail": (lambda v: erfinv_of_log((v + mpf(25) / 8) ** 2), mpf("2.235") - mpf(25) / 8, mpf("4.001") - mpf(25) / 8, 9, 21,
+                    lambda v: 1 / erfinv_of_log((v + mpf(25) / 8) ** 2)),
+    "erfinv_far": (lambda v: erfinv_of_log((v + 5) ** 2), mpf("3.999") - 5, mpf("6.01") - 5, 0, 19,
+                   lambda v: 1 / erfinv_of_log((v + 5) ** 2)),
+    # log Γ(y) = (v^2 - 1/4) P(v), v = y - 3/2, |v| <= 1/2; x >= 3: binet(x) = T(1/x^2)/x. Errors absolute.
+    "lgamma": (lambda v: log_gamma(v + mpf(3) / 2) / (v * v - mpf(1) / 4), -mpf(1) / 2, mpf(1) / 2, 9, 20, lambda v: v * v - mpf(1) / 4),
+    "binet": (lambda u: binet(1 / mp.sqrt(u)) / mp.sqrt(u), mpf(10) ** -12, mpf(1) / 9, 4, 11, mp.sqrt),
+    # sin(pi t) = t S(t^2), |t| <= 1/2
+    "sinpi": (of_square(lambda t: mp.sin(mp.pi * t) / t), mpf(10) ** -12, mpf(1) / 4, 5, 9, of_square(lambda t: t / mp.sin(mp.pi * t))),
+    # digamma(y) = P(v), v = y - 3/2, |v| <= 1/2; x >= 3: log x - 1/(2x) - u T(u), u = 1/x^2; pi cot(pi t) = 1/t - t D(t^2). Errors absolute.
+    "digamma": (lambda v: mp.digamma(v + mpf(3) / 2), -mpf(1) / 2, mpf(1) / 2, 11, 23, lambda v: 1),
+    "digamma_great": (of_square(lambda r: (mp.log(1 / r) - r / 2 - mp.digamma(1 / r)) / (r * r)), mpf(10) ** -12, mpf(1) / 9, 4, 12, lambda u: u),
+    "cotpi": (of_square(lambda t: (1 / t - mp.pi * mp.cot(mp.pi * t)) / t), mpf(10) ** -12, mpf(1) / 4, 7, 15, mp.sqrt),
 }
 
 
@@ -157,10 +197,12 @@ def main():
             full = f"{name}_{suffix}"
             if wanted and not any(full.startswith(w + "_") or full == w for w in wanted):
                 continue
-            end = high[0 if suffix == "f32" else 1] if isinstance(high, tuple) else high
-            coefficients, level, worst = fit(f, low, end, terms, weight, rounding)
+            if terms == 0:
+                continue
+            start, end = (e[0 if suffix == "f32" else 1] if isinstance(e, tuple) else e for e in (low, high))
+            coefficients, level, worst = fit(f, start, end, terms, weight, rounding)
             scaled = float(worst * 2 ** unit)
-            print(f"// {full}: [{float(low):.6g}, {float(end):.6g}], {terms} terms, error {scaled:.3g} * 2^-{unit}"
+            print(f"// {full}: [{float(start):.6g}, {float(end):.6g}], {terms} terms, error {scaled:.3g} * 2^-{unit}"
                   f" (2^{float(mp.log(worst, 2)):.1f}, before rounding 2^{float(mp.log(level, 2)):.1f})")
             print("{" + ", ".join(f"{float(c):.{digits}g}" for c in coefficients) + "}", flush=True)
 
