@@ -7,6 +7,7 @@
 
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/MDBuilder.h>
+#include <llvm/IR/Module.h>
 
 #include "onepass/error.h"
 
@@ -480,7 +481,32 @@ Value* KernelBuilder::apply(Op op, DType R, std::span<const Typed> operands) {
     }
   };
   if (Value* v = Column::apply(op, R, k, a, b2, c)) return v;
-  return expand(ir::expansion(op, a.dtype), operands);
+  return out_of_line_ ? call(op, R, operands) : expand(ir::expansion(op, a.dtype), operands);
+}
+
+// The function is found by its name: operator, operand type, lanes. Its result and all its operands are of one width.
+Value* KernelBuilder::call(Op op, DType result, std::span<const Typed> operands) {
+  llvm::Function* caller = b.GetInsertBlock()->getParent();
+  const unsigned width = width_of(operands[0].value);
+  const std::string name = std::string(ir::info(op).text) + "." + std::string(name_of(operands[0].dtype)) + "." + std::to_string(width);
+  llvm::Module& module = *caller->getParent();
+  llvm::Function* function = module.getFunction(name);
+  std::vector<Value*> values;
+  for (const Typed& operand : operands) values.push_back(operand.value);
+  if (!function) {
+    std::vector<llvm::Type*> types;
+    for (Value* value : values) types.push_back(value->getType());
+    function =
+        llvm::Function::Create(llvm::FunctionType::get(type(result, width), types, false), llvm::Function::InternalLinkage, name, module);
+    function->copyAttributesFrom(caller);
+    function->setDSOLocal(true);  // as every internal function is: the line above took the caller's word
+    llvm::IRBuilderBase::InsertPointGuard guard(b);
+    b.SetInsertPoint(llvm::BasicBlock::Create(b.getContext(), "entry", function));
+    std::vector<Typed> arguments;
+    for (std::size_t i = 0; i < operands.size(); ++i) arguments.push_back({function->getArg(static_cast<unsigned>(i)), operands[i].dtype});
+    b.CreateRet(expand(ir::expansion(op, operands[0].dtype), arguments));
+  }
+  return b.CreateCall(function, values);
 }
 
 bool KernelBuilder::branches(Op op, DType dtype) {

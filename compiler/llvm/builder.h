@@ -16,8 +16,10 @@ struct Typed {
 
 class KernelBuilder {
  public:
-  /// `converts_f16`: Target::converts_f16().
-  KernelBuilder(llvm::IRBuilder<>& builder, bool converts_f16) : b(builder), converts_f16_(converts_f16) {}
+  /// `converts_f16`: Target::converts_f16(). `out_of_line`: each expansion becomes a function of the module, made at its first use and called
+  /// from then on. Same bits, less code.
+  KernelBuilder(llvm::IRBuilder<>& builder, bool converts_f16, bool out_of_line)
+      : b(builder), converts_f16_(converts_f16), out_of_line_(out_of_line) {}
   llvm::IRBuilder<>& b;
 
   llvm::Type* type(DType dtype, unsigned width);  // width 0: a scalar
@@ -83,7 +85,9 @@ class KernelBuilder {
   llvm::Value* integer(Typed like, std::uint64_t bits);
   llvm::Value* bits_of(Typed a);  // of a float, as integers of its size
   llvm::Value* intrinsic(llvm::Intrinsic::ID id, std::initializer_list<llvm::Value*> operands);
+  const bool out_of_line_;
   llvm::Value* expand(const ir::Graph& expansion, std::span<const Typed> operands);
+  llvm::Value* call(ir::Op op, DType result, std::span<const Typed> operands);
   llvm::Value* saturate(Typed a, DType to);
   llvm::Value* upper_halves(llvm::Value* words);
   llvm::Value* to_half(Typed a, DType half);
