@@ -26,6 +26,7 @@ std::string_view text_of(Boundary b) {
     case Boundary::OtherAxes: return "reductions over different axes meet";
     case Boundary::ReductionOfReduction: return "a reduction of a reduction";
     case Boundary::Recompute: return "recompute";
+    case Boundary::KernelLimit: return "kernel limit";
     case Boundary::Unfused: return "unfused";
   }
   return "";
@@ -229,8 +230,14 @@ constexpr int kRoundTrip = 32;  // primitives an element that cost about as much
 
 class Fuser {
  public:
-  Fuser(const Graph& graph, const FuseOptions& options)
-      : graph_(graph), options_(options), symbols_(graph), rows_(graph.size()), level_(graph.size(), 0), cost_(graph.size(), 0) {
+  Fuser(const Graph& graph, const FuseOptions& options, const Cuts& cuts)
+      : graph_(graph),
+        options_(options),
+        cuts_(cuts),
+        symbols_(graph),
+        rows_(graph.size()),
+        level_(graph.size(), 0),
+        cost_(graph.size(), 0) {
     partition_.boundary.assign(graph.size(), Boundary::Inlined);
     partition_.group_of.assign(graph.size(), Partition::kNoGroup);
   }
@@ -243,10 +250,13 @@ class Fuser {
     find_recomputed();
     for (NodeId id = 0; id < n; ++id) {
       if (!needed_[id]) continue;
+      part_ = cuts_.part[base_of(id)];
       enter(id);
+      part_ = cuts_.part[id];
       Boundary b = partition_.boundary[id];
       if (options_.unfused && (ir::is_elementwise(graph_[id].op) || ir::is_reduction(graph_[id].op))) b = Boundary::Unfused;
       if (output_[id] && b == Boundary::Inlined) b = Boundary::Output;
+      if (cuts_.stored[id] && b == Boundary::Inlined) b = Boundary::KernelLimit;
       partition_.boundary[id] = b;
       if (b != Boundary::Inlined) store(id);
     }
@@ -266,13 +276,16 @@ class Fuser {
  private:
   const Graph& graph_;
   FuseOptions options_;
+  const Cuts& cuts_;
+  std::uint32_t part_ = 0;  // of the node that is looked at
   Symbols symbols_;
   Partition partition_;
   std::vector<Rows> rows_;
   std::vector<std::uint32_t> level_;  // the first group that may compute this value: after the groups of the stored values it reads
   std::vector<std::uint32_t> cost_;
   std::vector<bool> output_, needed_, reduces_;  // wanted by the caller; reached from an output; holds a reduction
-  std::map<std::vector<std::uint32_t>, std::vector<std::pair<std::uint64_t, std::uint32_t>>> latest_;  // domain -> (reduced, last group)
+  std::map<std::vector<std::uint32_t>, std::vector<std::pair<std::uint64_t, std::uint32_t>>>
+      latest_;  // domain, part -> (reduced, last group)
 
   // Primitives an element costs when its whole expression is computed again (saturating, shared parts counted each time).
   void count_costs() {
@@ -351,7 +364,7 @@ class Fuser {
       rows_[id] = {};
       id = graph_.operand(id, 0);
     }
-    if (partition_.boundary[id] == Boundary::Inlined || partition_.boundary[id] == Boundary::Output) {
+    if (!is_barrier(id)) {
       const bool stored = partition_.group_of[id] != Partition::kNoGroup;
       partition_.boundary[id] = why;
       if (!stored) store(id);
@@ -362,20 +375,23 @@ class Fuser {
 
   bool is_barrier(NodeId id) const {
     const Boundary b = partition_.boundary[id];
-    return b != Boundary::Inlined && b != Boundary::Output;
+    return b != Boundary::Inlined && b != Boundary::Output && b != Boundary::KernelLimit;
   }
+  NodeId base_of(NodeId id) const {
+    while (ir::is_view(graph_[id].op)) id = graph_.operand(id, 0);
+    return id;
+  }
+  // Does the node that is looked at find this value in memory?
+  bool ends(NodeId base) const { return is_barrier(base) || cuts_.separates(base, part_); }
 
   // The rows that a consumer sees in an operand: none behind a barrier.
   const Rows& seen(NodeId id) const {
     static const Rows kNone;
-    NodeId base = id;
-    while (ir::is_view(graph_[base].op)) base = graph_.operand(base, 0);
-    return is_barrier(base) ? kNone : rows_[id];
+    return ends(base_of(id)) ? kNone : rows_[id];
   }
   std::uint32_t level_of(NodeId id) const {
-    NodeId base = id;
-    while (ir::is_view(graph_[base].op)) base = graph_.operand(base, 0);
-    return level_[base];
+    const NodeId base = base_of(id);
+    return cuts_.separates(base, part_) ? partition_.group_of[base] + 1 : level_[base];
   }
 
   void enter(NodeId id) {
@@ -559,8 +575,8 @@ class Fuser {
 
   // Gives a stored value its group: the last one of its domain that may still compute it, else a new one.
   void store(NodeId id) {
-    NodeId base = id;
-    while (ir::is_view(graph_[base].op)) base = graph_.operand(base, 0);
+    const std::uint32_t part = cuts_.part[id];
+    const NodeId base = base_of(id);
     if (base != id && rows_[id].any && !covers(rows_[id], graph_.shape(id))) end_at(base, Boundary::OtherLoops);
     std::vector<std::uint32_t> domain;
     std::vector<DomainAxes> axes(graph_.shape(id).size());
@@ -587,9 +603,11 @@ class Fuser {
           axes[i] = {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(end - first), axis.flipped};
         }
     }
-    const std::uint32_t level = base != id && is_barrier(base) ? partition_.group_of[base] + 1 : level_[base];
+    const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
     std::uint32_t group = Partition::kNoGroup;
-    auto& candidates = latest_[domain];
+    std::vector<std::uint32_t> key = domain;
+    key.push_back(part);
+    auto& candidates = latest_[key];
     if (!options_.unfused) {
       // a map joins reductions over its domain, and they a map's
       for (auto& [their_reduced, g] : candidates) {
@@ -617,8 +635,9 @@ class Fuser {
   // The rows by which a stored value is computed: those of its own expression; none for a view of what another group stored.
   const Rows& seen_root(NodeId id, NodeId base) const {
     static const Rows kNone;
-    return id != base && is_barrier(base) ? kNone : rows_[id];
+    return is_elsewhere(id, base) ? kNone : rows_[id];
   }
+  bool is_elsewhere(NodeId id, NodeId base) const { return id != base && (is_barrier(base) || cuts_.separates(base, cuts_.part[id])); }
   // Does the value vary along every axis it has, and along all of the rows' kept axes or all axes?
   static bool covers(const Rows& rows, List shape) {
     std::uint64_t present = 0;
@@ -656,7 +675,13 @@ void find_read_again(const Graph& graph, Partition& partition) {
 }  // namespace
 
 Partition fuse(const Graph& graph, const FuseOptions& options) {
-  Partition partition = Fuser(graph, options).run();
+  Cuts cuts;
+  cuts.part.assign(graph.size(), 0);
+  cuts.stored.assign(graph.size(), false);
+  Partition partition = Fuser(graph, options, cuts).run();
+  // A cut changes what later groups find in memory, so that one more of them may be above the limits; twice is seen in no program.
+  for (int round = 0; round < 3 && !options.unfused && cut_at_limits(graph, partition, options.limits, cuts); ++round)
+    partition = Fuser(graph, options, cuts).run();
   find_read_again(graph, partition);
   return partition;
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/limits.h"
 #include "ir/graph.h"
 
 namespace onepass::compiler {
@@ -24,8 +25,9 @@ enum class Boundary : std::uint8_t {
   OtherLoops,     // a reduction's result read by loops that do not share its rows
   OtherAxes,      // reductions over different axes meet
   ReductionOfReduction,
-  Recompute,  // read through several maps, or broadcast: computing it again would cost more than the round trip
-  Unfused,    // mode unfused: one kernel for each operator
+  Recompute,    // read through several maps, or broadcast: computing it again would cost more than the round trip
+  KernelLimit,  // the group is too large for one kernel: limits.h
+  Unfused,      // mode unfused: one kernel for each operator
 };
 std::string_view text_of(Boundary boundary);
 
@@ -59,6 +61,7 @@ struct Partition {
 
 struct FuseOptions {
   bool unfused = false;
+  KernelLimits limits = {};
 };
 
 Partition fuse(const ir::Graph& graph, const FuseOptions& options = {});

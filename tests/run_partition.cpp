@@ -90,7 +90,7 @@ std::pair<std::size_t, std::size_t> footprint(const ir::ArrayView& view) {
 }  // namespace
 
 std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const RunOptions& options) {
-  const Partition partition = fuse(graph, {options.unfused});
+  const Partition partition = fuse(graph, {options.unfused, options.limits});
   std::vector<Layout> layouts(graph.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].strides.empty()) layouts[graph.inputs[i].node] = inputs[i].strides;
@@ -122,6 +122,7 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
     scheduled.schedule.masked = options.masked;
     if (options.log) *options.log += print(planned.nest, planned.numbers) + print(scheduled);
     CodegenRequest request{&planned.nest, &scheduled.schedule, &options.target};
+    if (options.masked) request.tier = Tier::Quick;
     request.verify = true;
     request.count = options.counts != nullptr;
     const auto object = KernelObject::load(generate(request).object);

@@ -48,8 +48,9 @@ struct RunOptions {
   bool unfused = false;
   compiler::Target target = compiler::Target::host();
   int threads = 1;      // items are run in as many shares, one after the other
-  bool masked = false;  // the quick form of the vector loops
+  bool masked = false;  // the quick tier: one masked loop, expansions called out of line
   bool aligned_stores = true;
+  compiler::KernelLimits limits = {};
   std::string* log = nullptr;  // nests and schedules
   Counts* counts = nullptr;    // not with inputs that share memory
 };

@@ -1,0 +1,235 @@
+// limits: see limits.h.
+#include "compiler/limits.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "compiler/fuse.h"
+#include "ir/build.h"
+
+namespace onepass::compiler {
+namespace {
+
+using ir::Graph;
+using ir::NodeId;
+
+// The numbers at 0 .. size, to a range of which something is added, and their maximum.
+class RangeMaximum {
+ public:
+  explicit RangeMaximum(std::size_t size) {
+    while (leaves_ < size) leaves_ *= 2;
+    most_.assign(2 * leaves_, 0);
+    added_.assign(2 * leaves_, 0);
+  }
+  void add(std::size_t begin, std::size_t end, std::int32_t by) { add(1, 0, leaves_, begin, end, by); }
+  std::int32_t maximum() const { return most_[1]; }
+
+ private:
+  std::size_t leaves_ = 1;
+  std::vector<std::int32_t> most_, added_;
+
+  void add(std::size_t node, std::size_t low, std::size_t high, std::size_t begin, std::size_t end, std::int32_t by) {
+    if (end <= low || high <= begin) return;
+    if (begin <= low && high <= end) {
+      most_[node] += by;
+      added_[node] += by;
+      return;
+    }
+    const std::size_t middle = (low + high) / 2;
+    add(2 * node, low, middle, begin, end, by);
+    add(2 * node + 1, middle, high, begin, end, by);
+    most_[node] = std::max(most_[2 * node], most_[2 * node + 1]) + added_[node];
+  }
+};
+
+class Cutter {
+ public:
+  Cutter(const Graph& graph, const Partition& partition, const KernelLimits& limits, Cuts& cuts)
+      : graph_(graph),
+        partition_(partition),
+        limits_(limits),
+        cuts_(cuts),
+        base_(graph.size()),
+        seen_(graph.size(), 0),
+        number_(graph.size(), 0) {
+    for (NodeId id = 0; id < graph.size(); ++id) base_[id] = ir::is_view(graph[id].op) ? base_[graph.operand(id, 0)] : id;
+    cuts_.part.resize(graph.size(), 0);
+    cuts_.stored.resize(graph.size(), false);
+  }
+
+  bool run() {
+    bool any = false;
+    for (group_ = 0; group_ < partition_.groups.size(); ++group_) {
+      collect();
+      any |= cut();
+    }
+    return any;
+  }
+
+ private:
+  const Graph& graph_;
+  const Partition& partition_;
+  const KernelLimits& limits_;
+  Cuts& cuts_;
+  std::vector<NodeId> base_;  // what a view is a view of
+  std::uint32_t group_ = 0;
+  std::vector<std::uint32_t> seen_;  // the last group that came by, counted from 1
+  std::vector<std::size_t> number_;  // of a value among those of the group
+  std::vector<NodeId> computed_;     // of the group: its elementwise operators, reductions and stored views, in the graph's order
+
+  bool in_memory(NodeId id) const {
+    return graph_[id].op == ir::Op::Input || (partition_.group_of[id] < group_ && !ir::is_source(graph_[id].op));
+  }
+
+  void collect() {
+    computed_.clear();
+    std::vector<NodeId> open;
+    const auto visit = [&](NodeId id) {
+      if (seen_[id] == group_ + 1) return;
+      seen_[id] = group_ + 1;
+      computed_.push_back(id);
+      open.push_back(id);
+    };
+    for (NodeId root : partition_.groups[group_].roots) visit(root);
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (std::int64_t o : graph_.operands(id))
+        if (const NodeId value = base_[static_cast<std::size_t>(o)]; !in_memory(value) && !ir::is_source(graph_[value].op)) visit(value);
+    }
+    std::sort(computed_.begin(), computed_.end());
+  }
+
+  std::uint32_t primitives(NodeId id) const {
+    const ir::Op op = graph_[id].op;
+    if (ir::info(op).kind != ir::OpKind::Expanded) return ir::is_view(op) ? 0 : 1;
+    const Graph& expansion = ir::expansion(op, graph_[graph_.operand(id, 0)].dtype);
+    std::uint32_t count = 0;
+    for (NodeId part = 0; part < expansion.size(); ++part) count += ir::is_elementwise(expansion[part].op);
+    return count;
+  }
+  // 0: held in no vector register, and not worth counting where stored.
+  double bytes(NodeId id) const {
+    double b = static_cast<double>(size_of(graph_[id].dtype));
+    bool varies = false;
+    for (std::int64_t e : graph_.shape(id))
+      if (e != 1) b *= 1024, varies = true;
+    return varies ? b : 0;
+  }
+
+  struct Value {
+    NodeId id;
+    std::size_t first, last;  // positions that compute or read it
+  };
+  struct Wait {
+    std::size_t begin, end;  // from one access of a value to the next: it is alive
+  };
+
+  bool cut() {
+    const std::size_t n = computed_.size();
+    std::vector<Value> values;
+    std::vector<Wait> waits;  // by their ends
+    std::vector<std::uint32_t> work;
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      work.push_back(primitives(computed_[i]));
+      all += work[i];
+      const auto access = [&](NodeId id) {
+        if (bytes(id) == 0) return;
+        std::size_t& number = number_[id];
+        if (number >= values.size() || values[number].id != id) {
+          number = values.size();
+          return values.push_back({id, i, i});
+        }
+        Value& value = values[number];
+        if (value.last == i) return;
+        waits.push_back({value.last, i});
+        value.last = i;
+      };
+      for (std::int64_t o : graph_.operands(computed_[i]))
+        if (const NodeId value = base_[static_cast<std::size_t>(o)]; in_memory(value) || !ir::is_source(graph_[value].op)) access(value);
+      access(computed_[i]);
+    }
+    if (all <= limits_.primitives && values.size() <= limits_.live) return false;
+
+    const std::vector<std::size_t> ends = best_cuts(earliest_begins(work, waits), crossing(values));
+    if (ends.size() == 1) return false;
+    std::vector<std::uint32_t> part(n);
+    for (std::size_t i = 0, k = 0; i < n; ++i) {
+      if (i == ends[k]) ++k;
+      part[i] = cuts_.parts + static_cast<std::uint32_t>(k) + 1;
+      if (cuts_.part[computed_[i]] == 0 || partition_.group_of[computed_[i]] == group_) cuts_.part[computed_[i]] = part[i];
+    }
+    cuts_.parts += static_cast<std::uint32_t>(ends.size());
+    for (const Value& value : values)
+      if (!in_memory(value.id) && !ir::is_view(graph_[value.id].op) && part[value.first] != part[value.last]) cuts_.stored[value.id] = true;
+    return true;
+  }
+
+  // For each end of a part, the first position at which it can begin.
+  std::vector<std::size_t> earliest_begins(const std::vector<std::uint32_t>& work, const std::vector<Wait>& waits) const {
+    const std::size_t n = computed_.size();
+    std::vector<std::size_t> earliest(n + 1, 0);
+    std::vector<std::vector<std::size_t>> begun(n);  // ends of the waits that are counted, by their begins
+    RangeMaximum alive(n);
+    std::uint64_t sum = 0;
+    auto wait = waits.begin();
+    for (std::size_t i = 0, begin = 0; i < n; ++i) {
+      sum += work[i];
+      for (; wait != waits.end() && wait->end == i; ++wait)
+        if (wait->begin >= begin) {
+          begun[wait->begin].push_back(i);
+          alive.add(wait->begin, i, 1);
+        }
+      for (; begin < i && (sum > limits_.primitives || alive.maximum() > static_cast<std::int32_t>(limits_.live)); ++begin) {
+        sum -= work[begin];
+        for (const std::size_t end : begun[begin]) alive.add(begin, end, -1);
+      }
+      earliest[i + 1] = begin;
+    }
+    return earliest;
+  }
+
+  // For each position, the bytes that cross a cut before it.
+  std::vector<double> crossing(const std::vector<Value>& values) const {
+    std::vector<double> bytes_at(computed_.size() + 1, 0);
+    for (const Value& value : values) {
+      if (value.first == value.last) continue;
+      const bool is_stored = in_memory(value.id) || partition_.group_of[value.id] != Partition::kNoGroup;
+      const double moved = bytes(value.id) * (is_stored ? 1 : 2);
+      bytes_at[value.first + 1] += moved;
+      bytes_at[value.last + 1] -= moved;  // exact: sums of integers below 2^53 in every case that matters
+    }
+    for (std::size_t i = 1; i < bytes_at.size(); ++i) bytes_at[i] += bytes_at[i - 1];
+    return bytes_at;
+  }
+
+  // The ends of the parts whose cuts cost least; a kernel costs as much as one value that crosses.
+  std::vector<std::size_t> best_cuts(const std::vector<std::size_t>& earliest, const std::vector<double>& bytes_at) const {
+    const std::size_t n = computed_.size();
+    double kernel = 0;
+    for (NodeId id : computed_) kernel = std::max(kernel, 2 * bytes(id));
+    std::vector<double> cost(n + 1, 0);
+    std::vector<std::size_t> from(n + 1, 0);
+    std::deque<std::size_t> cheapest;  // of the begins in reach, those that no later one undercuts
+    for (std::size_t end = 1; end <= n; ++end) {
+      while (!cheapest.empty() && cost[cheapest.back()] >= cost[end - 1]) cheapest.pop_back();
+      cheapest.push_back(end - 1);
+      while (cheapest.front() < earliest[end]) cheapest.pop_front();
+      from[end] = cheapest.front();
+      cost[end] = cost[from[end]] + kernel + (end < n ? bytes_at[end] : 0);
+    }
+    std::vector<std::size_t> ends;
+    for (std::size_t end = n; end > 0; end = from[end]) ends.push_back(end);
+    std::reverse(ends.begin(), ends.end());
+    return ends;
+  }
+};
+
+}  // namespace
+
+bool cut_at_limits(const Graph& graph, const Partition& partition, const KernelLimits& limits, Cuts& cuts) {
+  return Cutter(graph, partition, limits, cuts).run();
+}
+
+}  // namespace onepass::compiler

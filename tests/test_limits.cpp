@@ -1,0 +1,222 @@
+// Groups above the limits of a kernel: where they are cut, that every part is within the limits, that no bit changes, and that ten thousand
+// operators take no more than ten times as long as a thousand.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "compiler/fuse.h"
+#include "golden.h"
+#include "ir/build.h"
+#include "random_graph.h"
+#include "run_partition.h"
+
+using namespace onepass;
+using namespace onepass::compiler;
+using namespace onepass::test;
+using ir::Graph;
+using ir::NodeId;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kLarge = 1500;
+#else
+constexpr int kLarge = 10'000;
+#endif
+
+int rounds(int usual) {
+  if (const char* given = std::getenv("ONEPASS_TEST_ROUNDS")) return std::atoi(given);
+  return usual;
+}
+
+// Counted apart from the pass, the plain way: what a group computes, and how many of its values wait at the worst moment.
+struct Load {
+  std::size_t nodes = 0, primitives = 0, live = 0;
+};
+Load load_of(const Graph& graph, const Partition& partition, std::uint32_t group) {
+  const auto memory = [&](NodeId id) {
+    return graph[id].op == ir::Op::Input || (partition.group_of[id] < group && !ir::is_view(graph[id].op) && !ir::is_source(graph[id].op));
+  };
+  const auto base = [&](NodeId id) {
+    while (ir::is_view(graph[id].op)) id = graph.operand(id, 0);
+    return id;
+  };
+  std::set<NodeId> computed;
+  std::vector<NodeId> open(partition.groups[group].roots);
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    if (!computed.insert(id).second) continue;
+    for (const std::int64_t o : graph.operands(id))
+      if (const NodeId b = base(static_cast<NodeId>(o)); !memory(b) && !ir::is_source(graph[b].op)) open.push_back(b);
+  }
+  Load load{.nodes = computed.size()};
+  std::map<NodeId, std::pair<std::size_t, std::size_t>> alive;
+  std::size_t at = 0;
+  for (const NodeId id : computed) {
+    const ir::Op op = graph[id].op;
+    if (ir::info(op).kind == ir::OpKind::Expanded) {
+      const Graph& expansion = ir::expansion(op, graph[graph.operand(id, 0)].dtype);
+      for (NodeId e = 0; e < expansion.size(); ++e) load.primitives += ir::is_elementwise(expansion[e].op);
+    } else {
+      load.primitives += !ir::is_view(op);
+    }
+    const auto touch = [&](NodeId value) {
+      const auto shape = graph.shape(value);
+      if (std::all_of(shape.begin(), shape.end(), [](std::int64_t e) { return e == 1; })) return;
+      alive.try_emplace(value, at, at).first->second.second = at;
+    };
+    for (const std::int64_t o : graph.operands(id))
+      if (const NodeId b = base(static_cast<NodeId>(o)); memory(b) || !ir::is_source(graph[b].op)) touch(b);
+    touch(id);
+    ++at;
+  }
+  for (std::size_t p = 0; p < at; ++p)
+    load.live = std::max<std::size_t>(load.live, static_cast<std::size_t>(std::count_if(alive.begin(), alive.end(), [&](const auto& a) {
+                                        return a.second.first <= p && p < a.second.second;
+                                      })));
+  return load;
+}
+void check_limits(const Graph& graph, const Partition& partition, const KernelLimits& limits) {
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
+    const Load load = load_of(graph, partition, g);
+    if (load.nodes == 1) continue;  // nothing to cut
+    INFO("group " << g << " of " << partition.groups.size());
+    CHECK(load.primitives <= limits.primitives);
+    CHECK(load.live <= limits.live);
+  }
+}
+
+// Binary operators on two of the last `alive` values each.
+Graph wide_graph(int operators, std::size_t alive, std::int64_t length, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Graph g;
+  const std::int64_t shape[] = {length};
+  std::vector<NodeId> values;
+  for (std::size_t i = 0; i < alive; ++i) {
+    const NodeId x = g.add_input(fmt::format("x{}", i), f32, shape);
+    values.push_back(x);
+  }
+  constexpr ir::Op kOps[] = {ir::Op::Add, ir::Op::Sub, ir::Op::Maximum, ir::Op::Minimum};
+  for (int i = 0; i < operators; ++i) {
+    const NodeId a = values[values.size() - 1 - random() % alive], b = values[values.size() - 1 - random() % alive];
+    values.push_back(g.add(kOps[random() % 4], f32, g[a].shape, {a, b}));
+  }
+  for (std::size_t i = 0; i < alive; ++i) {
+    g.outputs.push_back(values[values.size() - 1 - i]);
+    g.output_names.push_back(fmt::format("y{}", i));
+  }
+  return ir::prune(g);
+}
+
+// One line a group: the names of the outputs or the operators that it stores, and why.
+std::string groups(const Graph& graph, const KernelLimits& limits) {
+  const Partition partition = fuse(graph, {.limits = limits});
+  std::string out;
+  for (const Group& group : partition.groups) {
+    std::string line;
+    for (const NodeId id : group.roots) {
+      std::string name(ir::info(graph[id].op).text);
+      for (std::size_t k = 0; k < graph.outputs.size(); ++k)
+        if (graph.outputs[k] == id) name = graph.output_names[k];
+      line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", name, text_of(partition.boundary[id]));
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("limits: golden cuts", "[limits]") {
+  struct Row {
+    const char* formula;
+    KernelLimits limits;
+    const char* expected;
+  };
+  const std::vector<std::pair<std::string, Shape>> inputs = {{"x", {7, 9}}, {"y", {7, 9}}, {"z", {7, 1}}};
+  const Row rows[] = {
+      {"y + x*2 - 1", {.primitives = 3}, "out: output\n"},
+      // at the neck, although a later cut is in reach
+      {"a = x + y; b = a*2 - a/y; c = sqrt(b); d = abs(c); h = d*2; f = h + d*x; g = f - h*y",
+       {.primitives = 8},
+       "abs: kernel limit\n"
+       "g: output\n"},
+      // a value of one column crosses more cheaply than one of them all
+      {"m = abs(z) + 1; n = sqrt(m); p = abs(n); q = x*p; r = q + y; s = r*q", {.primitives = 5}, "abs: kernel limit\ns: output\n"},
+      // an output is stored anyway: it costs a load only
+      {"fn f(x) {\n a = x + 1; b = abs(a); c = sqrt(b); d = abs(c); g = sqrt(d)\n return b, g\n}",
+       {.primitives = 3},
+       "b: output\ng: output\n"},
+      // softmax: the sum over the rows is joined to its consumer behind the cut
+      {"u = abs(x*y) - max(x, axis=1, keepdims=true); v = u*u; p = v/sum(v, axis=1, keepdims=true)",
+       {.primitives = 5},
+       "mul: kernel limit\np: output\n"},
+      // of four products three may wait, with x; the first is stored
+      {"a = x*1; b = x*2; c = x*3; d = x*4; (a + b) + (c + d)", {.live = 3}, "mul: kernel limit\nout: output\n"},
+  };
+  for (const Row& row : rows) {
+    const Graph graph = optimised(row.formula, inputs);
+    INFO(row.formula << "\n" << ir::print(graph));
+    CHECK(groups(graph, row.limits) == row.expected);
+  }
+}
+
+TEST_CASE("limits: every part is within them, and the bits are the reference's", "[limits][random]") {
+  const KernelLimits tiny[] = {{1, 64}, {3, 4}, {100, 4}, {8, 8}};
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(rounds(80)); ++seed) {
+    const Graph graph = random_graph(seed, {.nodes = 40, .max_elements = 600});
+    const Arguments arguments = random_arguments(graph, seed, seed % 2 == 1);
+    const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+    for (const KernelLimits& limits : tiny) {
+      RunOptions options;
+      options.limits = limits;
+      options.masked = seed % 3 == 0;
+      options.threads = 1 + static_cast<int>(seed % 3);
+      std::string what;
+      INFO("seed " << seed << ", limits " << limits.primitives << ", " << limits.live << "\n"
+                   << ir::print(graph) << print(graph, fuse(graph, {.limits = limits})));
+      const bool equal = equals_bitwise(run(graph, arguments.views, options), expected, &what);
+      INFO(what);
+      REQUIRE(equal);
+    }
+  }
+}
+
+TEST_CASE("limits: a thousand shapes are cut alike", "[limits][random]") {
+  std::mt19937_64 random(5);
+  for (const Golden& golden : kGolden) {
+    std::string first;
+    for (int i = 0; i < rounds(200); ++i) {
+      Extents extents;
+      for (const char c : letters_of(golden))
+        extents[c] = std::max<std::int64_t>(golden.many, 2) + static_cast<std::int64_t>(random() % 60);
+      const Graph graph = graph_of(golden, extents);
+      const std::string form = form_of(graph, fuse(graph, {.limits = {.primitives = 5, .live = 6}}));
+      if (first.empty()) first = form;
+      INFO(golden.name);
+      REQUIRE(form == first);
+    }
+  }
+}
+
+TEST_CASE("limits: ten thousand operators with five hundred values alive", "[limits]") {
+  const Graph graph = wide_graph(kLarge, 500, 64, 1);
+  const Partition partition = fuse(graph);
+  check_limits(graph, partition, {});
+  CHECK(partition.groups.size() >= static_cast<std::size_t>(kLarge) / 64 / 4);
+  CHECK(partition.groups.size() <= static_cast<std::size_t>(kLarge) / 16);
+}
+
+TEST_CASE("limits: a chain is cut into as few parts as there can be", "[limits]") {
+  const Graph graph = wide_graph(kLarge, 1, 64, 2);
+  const Partition partition = fuse(graph);
+  check_limits(graph, partition, {});
+  CHECK(partition.groups.size() == static_cast<std::size_t>(graph.size() - 1 + 999) / 1000);
+  for (const Group& group : partition.groups) CHECK(group.roots.size() == 1);
+}
