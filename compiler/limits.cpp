@@ -103,7 +103,7 @@ class Cutter {
   std::uint32_t primitives(NodeId id) const {
     const ir::Op op = graph_[id].op;
     if (ir::info(op).kind != ir::OpKind::Expanded) return ir::is_view(op) ? 0 : 1;
-    const Graph& expansion = ir::expansion(op, graph_[graph_.operand(id, 0)].dtype);
+    const Graph& expansion = ir::expansion(op, computed_type(graph_[graph_.operand(id, 0)].dtype));
     std::uint32_t count = 0;
     for (NodeId part = 0; part < expansion.size(); ++part) count += ir::is_elementwise(expansion[part].op);
     return count;
