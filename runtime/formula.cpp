@@ -11,6 +11,7 @@
 #include "onepass/error.h"
 #include "runtime/call_arguments.h"
 #include "runtime/formula_program.h"
+#include "runtime/graph_view.h"
 #include "runtime/program.h"
 
 namespace onepass {
@@ -28,7 +29,13 @@ struct Formula::Body {
       : text(source),
         parsed(runtime::parse_formula(source)),
         outputs(std::make_shared<const std::vector<std::string>>(parsed.outputs)),
-        program(parsed.record, parsed.inputs, options) {}
+        program(parsed.record, parsed.inputs, without_check(options)) {}
+
+  // A formula depends on nothing but its text.
+  static Options without_check(Options options) {
+    options.check_recording = false;
+    return options;
+  }
 
   std::string list(const std::vector<std::string>& names) const {
     std::string text;
@@ -151,9 +158,11 @@ Result<FormulaResults> Formula::try_call(std::initializer_list<NamedArgument> ar
   return attempt(*this, arguments);
 }
 
+GraphView Formula::graph() const { return GraphViewAccess::make(body_->program.last_report()->optimised); }
+GraphView Formula::recorded_graph() const { return GraphViewAccess::make(ir::prune(body_->program.last_report()->recorded)); }
 std::string Formula::last_graph() const {
   const auto report = body_->program.last_report();
-  return report && !report->optimised.outputs.empty() ? ir::print(report->optimised) : std::string();
+  return report->optimised.outputs.empty() ? std::string() : ir::print(report->optimised);
 }
 std::string Formula::explain() const { return body_->program.explain(); }
 Stats Formula::stats() const { return body_->program.stats(); }

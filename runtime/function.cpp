@@ -12,6 +12,7 @@
 #include "ir/graph.h"
 #include "onepass/error.h"
 #include "runtime/call_arguments.h"
+#include "runtime/graph_view.h"
 #include "runtime/program.h"
 #include "runtime/recording.h"
 
@@ -162,9 +163,11 @@ bool FunctionCore::try_call_into(std::span<const CallArgument> arguments, std::s
   return runtime::without_exceptions(error, [&] { call_into(arguments, structure, targets); });
 }
 
+GraphView FunctionCore::graph() const { return GraphViewAccess::make(body_->latest()->last_report()->optimised); }
+GraphView FunctionCore::recorded_graph() const { return GraphViewAccess::make(ir::prune(body_->latest()->last_report()->recorded)); }
 std::string FunctionCore::last_graph() const {
   const auto report = body_->latest()->last_report();
-  return report && !report->optimised.outputs.empty() ? ir::print(report->optimised) : std::string();
+  return report->optimised.outputs.empty() ? std::string() : ir::print(report->optimised);
 }
 std::string FunctionCore::explain() const { return body_->latest()->explain(); }
 Stats FunctionCore::stats() const {

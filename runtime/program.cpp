@@ -86,7 +86,11 @@ std::string place_of(const Graph& graph, NodeId id) {
 // A node in a sentence: "`mul` f32[4] at rates.cpp:12".
 std::string node_text(const Graph& graph, NodeId id) {
   if (id >= graph.size()) return "nothing";
-  return fmt::format("`{}` {}{}", ir::info(graph[id].op).text, type_text(graph[id].dtype, graph.shape(id)), place_of(graph, id));
+  const std::string type = type_text(graph[id].dtype, graph.shape(id));
+  if (graph[id].op == ir::Op::Slot)
+    return fmt::format("the number {} as {}{}", ir::double_of(graph[id].dtype, graph.slots[graph[id].bits].bits), type,
+                       place_of(graph, id));
+  return fmt::format("`{}` {}{}", ir::info(graph[id].op).text, type, place_of(graph, id));
 }
 
 bool same_node(const Graph& a, const Graph& b, NodeId id) {

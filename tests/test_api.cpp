@@ -28,6 +28,8 @@ Array matrix(std::initializer_list<float> values, std::int64_t rows) {
 std::vector<float> floats(const Array& a) { return a.to_vector<float>(); }
 std::vector<std::int64_t> shape(const Array& a) { return {a.shape().begin(), a.shape().end()}; }
 
+std::vector<std::int64_t> shape_of(const op::GraphView::Node& node) { return {node.shape().begin(), node.shape().end()}; }
+
 template <class F> std::string error_of(F&& body) {
   try {
     body();
@@ -43,6 +45,16 @@ Tensor plain_function(const Tensor& a, Tensor b) { return a + b; }
 struct Scale {
   Tensor operator()(Tensor x) const { return x * factor; }
   float factor;
+};
+
+template <class T> struct Layer {
+  T w, b;
+};
+template <class T, std::size_t N> struct Net {
+  std::array<Layer<T>, N> layers;
+  std::optional<T> scale;
+  op::Static<int> power;
+  std::vector<Layer<T>> rest;
 };
 
 }  // namespace
@@ -244,6 +256,39 @@ TEST_CASE("api: results nest, and their nesting may depend on the shapes") {
   }
 }
 
+TEST_CASE("api: structs of parameters nest, as arguments, results and targets") {
+  const auto f = op::compile(
+      [](Tensor x, const Net<Tensor, 2>& net) {
+        for (const Layer<Tensor>& l : net.layers) x = x * l.w + l.b;
+        for (const Layer<Tensor>& l : net.rest) x = x * l.w + l.b;
+        for (int i = 1; i < net.power; ++i) x = x * x;
+        if (net.scale) x *= *net.scale;
+        return std::pair{sum(x), Net<Tensor, 1>{{Layer<Tensor>{x, -x}}, net.scale, net.power, net.rest}.layers};
+      },
+      kReference);
+  const Array x = vector({1, 2}), two = vector({2});
+  const Net<Array, 2> net{{{{x, two}, {two, two}}}, two, {2}, {{two, x}}};
+  const auto [total, layers] = f(x, net);  // ((x*x + 2)*2 + 2)*2 + x, squared, doubled
+  CHECK(floats(layers[0].w) == Floats{2 * 17 * 17, 2 * 30 * 30});
+  CHECK(floats(layers[0].b) == Floats{-2 * 17 * 17, -2 * 30 * 30});
+  CHECK(total.item<float>() == 2 * 17 * 17 + 2 * 30 * 30);
+  CHECK(floats(f(x, Net<Array, 2>{net.layers, std::nullopt, {1}, {}}).second[0].w) == Floats{8, 14});
+
+  // results and targets; numbers in the place of Arrays; a call with Tensors is recorded into the caller
+  const auto step = op::compile([](const Layer<Tensor>& l, Tensor rate) { return Layer<Tensor>{l.w - rate, l.b * rate}; }, kReference);
+  Layer<Array> l = step(Layer<double>{3, 4}, 0.5);
+  CHECK(l.w.item<float>() == 2.5f);
+  l = step(Layer<Array>{vector({1, 2}), vector({3, 4})}, 2);
+  step.into(l)(l, 2);
+  CHECK(floats(l.w) == Floats{-3, -2});
+  CHECK(floats(l.b) == Floats{12, 16});
+  const auto call = step.bind(l, l, 1);
+  call();
+  CHECK(floats(l.w) == Floats{-4, -3});
+  const auto twice = op::compile([&](Layer<Tensor> l, Tensor rate) { return step(step(l, rate), rate); }, kReference);
+  CHECK(floats(twice(l, 2).b) == Floats{48, 64});
+}
+
 TEST_CASE("api: into, discard and bind") {
   const auto f = op::compile([](Tensor x, Tensor k) { return std::tuple{x * k, x + k}; }, kReference);
   Array x = vector({1, 2}), a = Array::zeros({2}, f32), b = Array::zeros({2}, f32);
@@ -253,6 +298,12 @@ TEST_CASE("api: into, discard and bind") {
   f.into(op::discard, b)(x, 10);
   CHECK(floats(a) == Floats{3, 6});
   CHECK(floats(b) == Floats{11, 12});
+  const auto nested = op::compile([](Tensor x) { return std::tuple{x, std::pair{x + 1, x + 2}, Layer<Tensor>{x + 3, x + 4}}; }, kReference);
+  nested.into(a, op::discard, op::discard)(vector({7, 8}));
+  CHECK(floats(a) == Floats{7, 8});
+  nested.into(op::discard, std::pair{op::discard, a}, op::discard)(vector({7, 8}));
+  CHECK(floats(a) == Floats{9, 10});
+  f.into(a, b)(x, 3);
   const auto call = f.bind(a, b, x, 2);
   call();
   CHECK(floats(a) == Floats{2, 4});
@@ -346,6 +397,82 @@ TEST_CASE("api: try_call and try_into give the text of the error") {
   static_assert(noexcept(f.try_call(target, target))&& noexcept(f.try_into(target, target, target)));
 }
 
+// ------------------------------------------------------------------------------------------------ graphs
+
+TEST_CASE("api: a graph can be walked") {
+  const auto f = op::compile([](Tensor x, Tensor w) { return std::pair{sum(x * w + x, 0), x * 2.5f}; }, kReference);
+  CHECK(f.graph().empty());
+  CHECK(f.graph() == op::GraphView());
+  CHECK(f.recorded_graph().outputs().empty());
+  f(matrix({1, 2, 3, 4}, 2), vector({1, 2}));
+  const op::GraphView graph = f.graph();
+  CHECK(graph.text() == f.last_graph());
+  REQUIRE(graph.inputs().size() == 2);
+  const auto x = graph.inputs()[0];
+  CHECK(x.op() == "input");
+  CHECK(x.name() == "x0");
+  CHECK(shape_of(x) == Shape{2, 2});
+  CHECK(x.dtype() == f32);
+  CHECK(x.operands().empty());
+  REQUIRE(x.users().size() == 3);
+  REQUIRE(graph.outputs().size() == 2);
+  CHECK(graph.output_names() == std::vector<std::string>{"out0", "out1"});
+  const auto sum = graph.outputs()[0];
+  CHECK(sum.op() == "reduce_sum");
+  CHECK(sum.users().empty());
+  CHECK(std::vector(sum.attributes().begin(), sum.attributes().end()) == Shape{0});
+  CHECK_THAT(std::string(sum.source()), Contains("test_api.cpp:"));
+  const auto add = sum.operands().at(0);
+  CHECK(add.op() == "add");
+  CHECK(add.operands().at(1) == x);
+  CHECK(add.users() == std::vector{sum});
+  const auto scaled = graph.outputs()[1];
+  CHECK(scaled.operands().at(1).op() == "slot");
+  CHECK(scaled.operands().at(1).value() == 2.5);
+  CHECK_FALSE(add.value());
+  std::size_t uses = 0, operands = 0;
+  for (const auto node : f.graph()) {
+    uses += node.users().size();
+    operands += node.operands().size();
+    for (const auto& operand : node.operands()) CHECK(operand.id() < node.id());
+    CHECK(graph[node.id()].op() == node.op());
+  }
+  CHECK(uses == operands);  // no node of this graph reads another twice
+  CHECK_THROWS_AS(graph[graph.size()], op::IndexError);
+}
+
+TEST_CASE("api: graphs are equal when they compute the same") {
+  const Array x = vector({1, 2, 3});
+  const auto graph_of = [&](auto f) {
+    const auto compiled = op::compile(f, kReference);
+    compiled(x, x);
+    return compiled.recorded_graph();
+  };
+  const op::GraphView graph = graph_of([](Tensor a, Tensor b) { return exp(a * 2) + b / 3; });
+  CHECK(graph == graph_of([](Tensor a, Tensor b) {
+          const Tensor unused = a - b, right = b / 5, left = a * 7;  // another order, other literals
+          static_cast<void>(unused);
+          return exp(left) + right;
+        }));
+  CHECK_FALSE(graph == graph_of([](Tensor a, Tensor b) { return exp(b * 2) + a / 3; }));
+  CHECK_FALSE(graph == graph_of([](Tensor a, Tensor b) { return exp(a * 2) - b / 3; }));
+  CHECK_FALSE(graph == graph_of([](Tensor a, Tensor b) { return b / 3 + exp(a * 2); }));
+  CHECK_FALSE(graph == graph_of([](Tensor a, Tensor b) {
+                const Tensor two = 2;  // one literal in two places is another graph than two literals
+                return exp(a * two) + b / two;
+              }));
+  CHECK_FALSE(graph_of([](Tensor a, Tensor) {
+                return std::pair{a * 1, a * 2};
+              }) == graph_of([](Tensor a, Tensor) {
+                const Tensor y = a * 1;
+                return std::pair{y, y};
+              }));
+  CHECK_FALSE(graph == op::GraphView());
+  const auto formula = op::formula("exp(a*2) + b/3", kReference);
+  formula({x, x});
+  CHECK(graph == formula.recorded_graph());
+}
+
 // ------------------------------------------------------------------------------------------------ messages
 
 TEST_CASE("api: an error names operator, operands and the line that recorded it") {
@@ -396,6 +523,78 @@ TEST_CASE("api: a Tensor outside its recording says so") {
 TEST_CASE("api: a nested vector without results is an error") {
   const auto f = op::compile([](Tensor x) { return std::vector<std::vector<Tensor>>{{x}, {}}; }, kReference);
   CHECK_THAT(error_of([&] { f(vector({1})); }), Contains("vector in the result"));
+}
+
+TEST_CASE("api: check_recording finds captured variables that changed") {
+  static_assert(op::Options{}.check_recording == op::detail::kDebugBuild);
+  float rate = 0.5f;
+  bool negate = false;
+  Array table = vector({1});
+  const op::Options checked{.mode = op::Mode::reference, .check_recording = true};
+  const auto f = op::compile([&](Tensor x) { return negate ? -x : x * rate + table; }, checked);
+  const Array x = vector({2});
+  CHECK(floats(f(x)) == Floats{2});
+  table.span<float>()[0] = 2;  // elements may change
+  CHECK(floats(f(x)) == Floats{3});
+  rate = 0.25f;
+  CHECK_THAT(error_of([&] { f(x); }), Contains("was 0.5 when the function was recorded and is 0.25 now") && Contains("test_api.cpp:") &&
+                                          Contains("a captured variable changed"));
+  rate = 0.5f;
+  negate = true;
+  CHECK_THAT(error_of([&] { f(x); }), Contains("recorded the number 0.5 as f32[1] at ") && Contains("first and `neg` f32[1] at "));
+  negate = false;
+  CHECK(floats(f(x)) == Floats{3});
+  table = vector({5});
+  CHECK_THAT(error_of([&] { f(x); }), Contains("a captured Array was another one"));
+  const auto unchecked = op::compile([&](Tensor x) { return x * rate; }, {.mode = op::Mode::reference, .check_recording = false});
+  unchecked(x);
+  rate = 8;
+  CHECK(floats(unchecked(x)) == Floats{1});
+}
+
+TEST_CASE("api: recordings nest, also where one of them throws") {
+  int fail = 2;
+  const auto innermost = op::compile(
+      [&](Tensor x) {
+        if (fail-- > 0) throw std::string("host");
+        return x * 2;
+      },
+      kReference);
+  const auto inner = op::compile([&](Tensor x) { return innermost(x) + innermost(vector({3})).item<float>(); }, kReference);
+  const auto outer = op::compile(
+      [&](Tensor x) {
+        Tensor y = x + 1;
+        y += inner(vector({10})).item<float>();  // another recording, while this one is open
+        return inner(y) - x;                     // into this one
+      },
+      kReference);
+  CHECK_THROWS_AS(outer(vector({1})), std::string);
+  CHECK_THROWS_AS(outer(vector({1})), std::string);
+  CHECK_THAT(error_of([] { static_cast<void>(Tensor{1.0}); }), Contains("nothing is being recorded"));
+  CHECK(floats(outer(vector({1}))) == Floats{2 * (2 + 26) + 6 - 1});
+}
+
+TEST_CASE("api: two threads record at once") {
+  std::atomic<int> waiting{0}, right{0};
+  const auto meet = [&] {  // each is inside its recording until the other is too
+    ++waiting;
+    while (waiting < 2) std::this_thread::yield();
+  };
+  const auto record = [&](float k) {
+    bool first = true;
+    const auto f = op::compile(
+        [&, k](Tensor x) {
+          const Tensor y = x * k;
+          if (std::exchange(first, false)) meet();
+          return y + k;
+        },
+        kReference);
+    right += floats(f(vector({1, 2}))) == Floats{2 * k, 3 * k};
+  };
+  std::thread other(record, 3.0f);
+  record(5.0f);
+  other.join();
+  CHECK(right == 2);
 }
 
 TEST_CASE("api: what the recorded function throws reaches the caller, and the thread records again") {

@@ -16,6 +16,7 @@
 #include "onepass/array.h"
 #include "onepass/export.h"
 #include "onepass/function.h"
+#include "onepass/graph_view.h"
 #include "onepass/number.h"
 #include "onepass/options.h"
 
@@ -103,6 +104,10 @@ class ONEPASS_API Formula {
   Result<FormulaResults> try_call(std::initializer_list<FormulaArgument> arguments) const noexcept;
   Result<FormulaResults> try_call(std::initializer_list<NamedArgument> arguments) const noexcept;
 
+  /// The optimised graph of the last call, to be walked; empty before the first.
+  GraphView graph() const;
+  /// The graph of the last call as it was recorded, before any pass; without what no result needs.
+  GraphView recorded_graph() const;
   /// The optimised graph of the last call in its printed form; empty before the first.
   std::string last_graph() const;
   std::string explain() const;

@@ -1,12 +1,11 @@
 // compile(f): a function over Tensors becomes one over Arrays. Recorded at the first call with new types and shapes, compiled once, then
-// just called. The templates here only take arguments and results apart and together; runtime/function.cpp does the rest.
+// just called. How arguments and results nest is in nest.h; runtime/function.cpp does the rest.
 // Works under -fno-exceptions -fno-rtti.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,26 +13,15 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "onepass/array.h"
 #include "onepass/export.h"
-#include "onepass/number.h"
+#include "onepass/graph_view.h"
+#include "onepass/nest.h"
 #include "onepass/options.h"
 #include "onepass/tensor.h"
 
 namespace onepass {
-
-/// A parameter whose value is part of the function's structure: `[](Tensor x, Static<int> n) { for (int i = 0; i < n; ++i) … }`. The call
-/// takes a plain number there; each new value records and compiles anew. For numbers that change often take a Tensor instead.
-template <class T> requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) struct Static {
-  T value{};
-  constexpr operator T() const noexcept { return value; }  // NOLINT: implicit by design
-};
-
-/// As a target of `into` or `bind`: that result is not wanted.
-struct Discard {};
-inline constexpr Discard discard{};
 
 /// What try_call gives: a value, or the text of the error.
 template <class T> class [[nodiscard]] Result {
@@ -82,255 +70,6 @@ ONEPASS_API
 std::string last_optimized_graph();
 
 namespace detail {
-
-template <class> inline constexpr bool kNever = false;
-
-/// An argument of a call: an Array, or a number without a strong type.
-struct CallArgument : NumberValue {
-  const onepass::Array* array = nullptr;
-
-  CallArgument() = default;
-  explicit CallArgument(const onepass::Array& a) : NumberValue(Kind::Array), array(&a) {}
-  template <Number T> explicit CallArgument(T value) : NumberValue(value) {}
-};
-
-// ---- flat lists. `structure` holds what the leaves alone do not tell: lengths of vectors, which optionals are there, values of Static.
-
-template <std::size_t N> struct StaticFlat {
-  std::array<CallArgument, (N > 0 ? N : 1)> leaves;
-  std::size_t count = 0;
-  void leaf(const CallArgument& a) { leaves[count++] = a; }
-  std::span<const CallArgument> arguments() const { return {leaves.data(), N}; }
-  std::span<const std::int64_t> structure() const { return {}; }
-};
-struct DynamicFlat {
-  std::vector<CallArgument> leaves;
-  std::vector<std::int64_t> lengths;
-  void leaf(const CallArgument& a) { leaves.push_back(a); }
-  void note(std::int64_t v) { lengths.push_back(v); }
-  std::span<const CallArgument> arguments() const { return leaves; }
-  std::span<const std::int64_t> structure() const { return lengths; }
-};
-template <std::size_t N> struct StaticTargets {
-  std::array<Array*, (N > 0 ? N : 1)> leaves{};
-  std::size_t count = 0;
-  void leaf(Array* a) { leaves[count++] = a; }
-  std::span<Array* const> targets() const { return {leaves.data(), N}; }
-};
-struct DynamicTargets {
-  std::vector<Array*> leaves;
-  void leaf(Array* a) { leaves.push_back(a); }
-  std::span<Array* const> targets() const { return leaves; }
-};
-
-/// Gives a recorded function its arguments back in their nesting.
-struct TensorReader {
-  const Tensor* leaf;
-  const std::int64_t* note;
-};
-
-/// Takes a recorded function's results apart. Their names say where each stands: `out`, `out1`, `out0[2]`, ….
-class ONEPASS_API ResultWriter {
- public:
-  void leaf(Tensor t);
-  void enter(std::size_t index, bool of_list);
-  void leave();
-  /// Before and after the elements of a vector: a nested one without results would be lost in the names.
-  std::size_t count() const { return tensors_.size(); }
-  [[noreturn]] static void fail_empty();
-
- private:
-  friend class FunctionCore;
-  std::vector<Tensor> tensors_;
-  std::vector<std::string> names_;
-  std::vector<std::string> path_;
-};
-
-/// Gives a call's results their nesting back.
-class ONEPASS_API ResultReader {
- public:
-  Array leaf() { return std::move(arrays_[next_++]); }
-  void enter(std::size_t index, bool of_list);
-  void leave();
-  std::size_t length() const;  // of the vector that stands here
-
- private:
-  friend class FunctionCore;
-  std::vector<Array> arrays_;
-  std::vector<std::string> names_;
-  std::vector<std::string> path_;
-  std::size_t next_ = 0;
-};
-
-// ---- how each type nests. leaves: how many tensors, where that is fixed; dynamic: where it is not.
-template <class T> struct Nest {
-  static constexpr bool known = false;
-  static constexpr bool dynamic = false;
-  static constexpr std::size_t leaves = 0;
-  static constexpr bool has_tensor = false;
-};
-
-template <> struct Nest<Tensor> {
-  static constexpr bool known = true, dynamic = false, has_tensor = true;
-  static constexpr std::size_t leaves = 1;
-  template <class Flat, class A> static void flatten(Flat& flat, const A& a) {
-    if constexpr (std::same_as<A, Array> || Number<A>) flat.leaf(CallArgument(a));
-    else static_assert(kNever<A>, "onepass: where the function takes a Tensor, a call takes an Array or a number");
-  }
-  static Tensor read(TensorReader& in) { return *in.leaf++; }
-  static void write(ResultWriter& out, Tensor t) { out.leaf(t); }
-  static Array result(ResultReader& in) { return in.leaf(); }
-  template <class Flat, class Y> static void target(Flat& flat, Y& y) {
-    if constexpr (std::same_as<std::remove_const_t<Y>, Array>)
-      flat.leaf(const_cast<Array*>(&y));  // the handle stays as it is; its elements are written
-    else if constexpr (std::same_as<std::remove_const_t<Y>, Discard>) flat.leaf(nullptr);
-    else static_assert(kNever<Y>, "onepass: a target is an Array, or onepass::discard");
-  }
-};
-
-template <class T> struct Nest<std::vector<T>> {
-  using Inner = Nest<T>;
-  static constexpr bool known = Inner::known, dynamic = true, has_tensor = Inner::has_tensor;
-  static constexpr std::size_t leaves = 0;
-  template <class Flat, class A> static void flatten(Flat& flat, const A& list) {
-    static_assert(
-        requires {
-          list.size();
-          requires std::is_lvalue_reference_v<decltype(*list.begin())>;
-        }, "onepass: where the function takes a std::vector of Tensors, a call takes a std::vector of Arrays");
-    flat.note(static_cast<std::int64_t>(list.size()));
-    for (const auto& a : list) Inner::flatten(flat, a);
-  }
-  static std::vector<T> read(TensorReader& in) {
-    std::vector<T> list;
-    const std::int64_t n = *in.note++;
-    list.reserve(static_cast<std::size_t>(n));
-    for (std::int64_t i = 0; i < n; ++i) list.push_back(Inner::read(in));
-    return list;
-  }
-  static void write(ResultWriter& out, const std::vector<T>& list) {
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      out.enter(i, true);
-      const std::size_t before = out.count();
-      Inner::write(out, list[i]);
-      if (out.count() == before) ResultWriter::fail_empty();
-      out.leave();
-    }
-  }
-  static auto result(ResultReader& in) {
-    std::vector<decltype(Inner::result(in))> list;
-    const std::size_t n = in.length();
-    list.reserve(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      in.enter(i, true);
-      list.push_back(Inner::result(in));
-      in.leave();
-    }
-    return list;
-  }
-  template <class Flat, class Y> static void target(Flat& flat, Y& list) {
-    for (auto& y : list) Inner::target(flat, y);
-  }
-};
-
-template <class T> struct Nest<std::optional<T>> {
-  using Inner = Nest<T>;
-  static constexpr bool known = Inner::known, dynamic = true, has_tensor = Inner::has_tensor;
-  static constexpr std::size_t leaves = 0;
-  template <class Flat, class A> static void flatten(Flat& flat, const A& a) {
-    if constexpr (std::same_as<A, std::nullopt_t>) {
-      flat.note(0);
-    } else if constexpr (requires {
-                           a.has_value();
-                           *a;
-                         }) {
-      flat.note(a.has_value());
-      if (a.has_value()) Inner::flatten(flat, *a);
-    } else {
-      flat.note(1);
-      Inner::flatten(flat, a);
-    }
-  }
-  static std::optional<T> read(TensorReader& in) {
-    if (*in.note++ == 0) return std::nullopt;
-    return Inner::read(in);
-  }
-};
-
-template <class T> struct Nest<Static<T>> {
-  static constexpr bool known = true, dynamic = true, has_tensor = false;
-  static constexpr std::size_t leaves = 0;
-  template <class Flat, class A> static void flatten(Flat& flat, const A& a) {
-    static_assert(std::is_convertible_v<A, T>, "onepass: where the function takes a Static<T>, a call takes a T");
-    const T value = static_cast<T>(a);
-    static_assert(sizeof(T) <= sizeof(std::int64_t));
-    std::int64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof value);
-    flat.note(bits);
-  }
-  static Static<T> read(TensorReader& in) {
-    Static<T> s;
-    std::memcpy(&s.value, in.note++, sizeof s.value);
-    return s;
-  }
-};
-
-// std::tuple, std::pair and std::array
-template <class Tuple, class... T> struct NestTuple {
-  static constexpr bool known = (Nest<T>::known && ...), dynamic = (Nest<T>::dynamic || ...), has_tensor = (Nest<T>::has_tensor || ...);
-  static constexpr std::size_t leaves = (Nest<T>::leaves + ... + 0);
-  using Indices = std::index_sequence_for<T...>;
-
-  template <class Flat, class A> static void flatten(Flat& flat, const A& a) {
-    static_assert(
-        requires { std::tuple_size<A>::value; },
-        "onepass: where the function takes a tuple, pair or array of Tensors, a call takes one of Arrays");
-    static_assert(std::tuple_size<A>::value == sizeof...(T), "onepass: the tuple of Arrays has another length than the function's");
-    [&]<std::size_t... I>(std::index_sequence<I...>) { (Nest<T>::flatten(flat, std::get<I>(a)), ...); }(Indices{});
-  }
-  static Tuple read(TensorReader& in) { return Tuple{Nest<T>::read(in)...}; }
-  static void write(ResultWriter& out, const Tuple& t) {
-    const auto one = [&]<std::size_t I, class E>() {
-      out.enter(I, false);
-      Nest<E>::write(out, std::get<I>(t));
-      out.leave();
-    };
-    [&]<std::size_t... I>(std::index_sequence<I...>) { (one.template operator()<I, T>(), ...); }(Indices{});
-  }
-  template <class Arrays> static Arrays result_as(ResultReader& in) {
-    const auto one = [&]<std::size_t I, class E>() {
-      in.enter(I, false);
-      auto value = Nest<E>::result(in);
-      in.leave();
-      return value;
-    };
-    return [&]<std::size_t... I>(std::index_sequence<I...>) { return Arrays{one.template operator()<I, T>()...}; }(Indices{});
-  }
-  template <class Flat, class Y> static void target(Flat& flat, Y& y) {
-    static_assert(std::tuple_size<std::remove_const_t<Y>>::value == sizeof...(T), "onepass: as many targets as results");
-    [&]<std::size_t... I>(std::index_sequence<I...>) { (Nest<T>::target(flat, std::get<I>(y)), ...); }(Indices{});
-  }
-};
-template <class... T> struct Nest<std::tuple<T...>> : NestTuple<std::tuple<T...>, T...> {
-  template <class R = void> static auto result(ResultReader& in) {
-    return Nest::template result_as<std::tuple<decltype(Nest<T>::result(in))...>>(in);
-  }
-};
-template <class A, class B> struct Nest<std::pair<A, B>> : NestTuple<std::pair<A, B>, A, B> {
-  template <class R = void> static auto result(ResultReader& in) {
-    return Nest::template result_as<std::pair<decltype(Nest<A>::result(in)), decltype(Nest<B>::result(in))>>(in);
-  }
-};
-template <class T, class Sequence> struct NestArray;
-template <class T, std::size_t... I> struct NestArray<T, std::index_sequence<I...>> {
-  template <std::size_t> using Same = T;
-  using type = NestTuple<std::array<T, sizeof...(I)>, Same<I>...>;
-};
-template <class T, std::size_t N> struct Nest<std::array<T, N>> : NestArray<T, std::make_index_sequence<N>>::type {
-  template <class R = void> static auto result(ResultReader& in) {
-    return Nest::template result_as<std::array<decltype(Nest<T>::result(in)), N>>(in);
-  }
-};
 
 /// Results that stand beside each other at the top: what `into` takes one target for.
 template <class R> inline constexpr std::size_t kTargets = 1;
@@ -386,6 +125,8 @@ class ONEPASS_API FunctionCore {
   bool try_call_into(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, std::span<Array* const> targets,
                      std::string& error) const noexcept;
 
+  GraphView graph() const;
+  GraphView recorded_graph() const;
   std::string last_graph() const;
   std::string explain() const;
   Stats stats() const;
@@ -430,14 +171,21 @@ template <class F, class R, class... P> class CompiledFunction {
     static_assert(!std::is_arithmetic_v<U>,
                   "onepass: a parameter is a plain number. Write Tensor for a run-time scalar, which changes from call to call without "
                   "compiling anything, or onepass::Static<T> for a value that shapes the code");
-    static_assert(std::is_arithmetic_v<U> || detail::Nest<U>::known,
-                  "onepass: a parameter is a Tensor, a std::vector, array, tuple, pair or optional of these, or a Static<T>");
+    static_assert(
+        detail::Nest<U>::known || !detail::kAggregate<U>,
+        "onepass: a parameter is a struct, but no template of Tensors. Write template <class T> struct Layer { T w, b; }, every field "
+        "a T or a vector, array, optional, tuple or such a struct of T, with Layer<Tensor> in the function and Layer<Array> in the "
+        "call");
+    static_assert(
+        std::is_arithmetic_v<U> || detail::Nest<U>::known || detail::kAggregate<U>,
+        "onepass: a parameter is a Tensor, a std::vector, array, tuple, pair or optional of these, a struct template of these, or a "
+        "Static<T>");
   }
   static_assert((check_parameter<P>(), ..., true));
   static_assert(!std::is_void_v<R>, "onepass: the function returns nothing: return a Tensor, or a tuple, pair, array or vector of Tensors");
   static_assert(!std::is_arithmetic_v<R>, "onepass: the function returns a plain number: return a Tensor (Tensor(1.0) is a constant)");
   static_assert(std::is_void_v<R> || std::is_arithmetic_v<R> || detail::Nest<R>::known,
-                "onepass: the result is a Tensor, or a std::tuple, pair, array or vector of Tensors");
+                "onepass: the result is a Tensor, or a std::tuple, pair, array, vector or struct template (Layer<Tensor>) of Tensors");
 
   using Arguments = detail::NestTuple<std::tuple<std::remove_cvref_t<P>...>, std::remove_cvref_t<P>...>;
   using Nest = detail::Nest<R>;
@@ -519,6 +267,10 @@ template <class F, class R, class... P> class CompiledFunction {
     return BoundCall(core_, flat.arguments(), flat.structure(), targets.targets());
   }
 
+  /// The optimised graph of the last call, to be walked; empty before the first.
+  GraphView graph() const { return core_.graph(); }
+  /// The graph of the last call as it was recorded, before any pass; without what no result needs.
+  GraphView recorded_graph() const { return core_.recorded_graph(); }
   /// The optimised graph of the last call in its printed form; empty before the first.
   std::string last_graph() const { return core_.last_graph(); }
   /// Each kernel of the last call: what it stores, and why it ends there.
@@ -544,8 +296,7 @@ template <class F, class R, class... P> class CompiledFunction {
     return flat;
   }
   template <class... Y> static void add_targets(Targets& targets, Y&... y) {
-    if constexpr (sizeof...(Y) == 1 && detail::kTargets<R> == 1 && detail::Nest<R>::leaves <= 1 &&
-                  !requires { std::tuple_size<R>::value; }) {
+    if constexpr (sizeof...(Y) == 1 && !requires { std::tuple_size<R>::value; }) {
       (Nest::target(targets, y), ...);
     } else {
       static_assert(sizeof...(Y) == detail::kTargets<R>, "onepass: as many targets as results (onepass::discard leaves one out)");
@@ -573,7 +324,7 @@ template <class F, class R, class... P> struct Compiled<F, R(P...)> {
 }  // namespace detail
 
 /// The compiled form of `f`, a lambda, function object or function pointer. Its parameters are Tensors, or std::vector, array, tuple, pair
-/// and optional of these, or Static<T>; its result a Tensor, or a tuple, pair, array or vector of them. `f` must compute the same
+/// and optional of these, or structs of them (`template <class T> struct Layer { T w, b; };` as Layer<Tensor>), or Static<T>; its result a Tensor, or a tuple, pair, array, vector or struct of them. `f` must compute the same
 /// graph whenever it gets the same types and shapes, and may be run on several threads at once.
 ///
 ///     auto affine = compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; });

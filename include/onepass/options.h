@@ -19,12 +19,21 @@ struct Relax {
   bool operator==(const Relax&) const = default;
 };
 
+namespace detail {
+#ifdef NDEBUG  // of the program that calls
+constexpr bool kDebugBuild = false;
+#else
+constexpr bool kDebugBuild = true;
+#endif
+}  // namespace detail
+
 struct Options {
   Mode mode = Mode::adaptive;
-  Relax relax;
-  int threads = 0;               ///< 0: the pool's count
-  int vector_bytes = 0;          ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
-  bool check_recording = false;  ///< record twice and compare, to find functions that depend on what changes
+  Relax relax{};
+  int threads = 0;       ///< 0: the pool's count
+  int vector_bytes = 0;  ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
+  /// Records again at each call and compares: an Error where the function depends on something that changed, such as a captured number.
+  bool check_recording = detail::kDebugBuild;
 };
 
 /// What a function did so far. Bytes are of array elements that kernels load and store (docs/language.md, `moved_bytes`).
