@@ -151,7 +151,8 @@ class Evaluator {
 
   void count(std::size_t& counter, std::size_t most) {
     if (++counter > most)
-      throw ValueError(fmt::format("the program has more than {} nodes after its calls are expanded (limit max_nodes)", r_.max_nodes));
+      throw ValueError(
+          fmt::format("the program has more than {} nodes after its calls are expanded, the limit `max_nodes`", r_.limits.max_nodes));
   }
 
   // ---- frames
@@ -263,12 +264,12 @@ class Evaluator {
     if (frame.next == statement.end_node) return finish(statement);
     const language::NodeId id = frame.next++;
     const language::Node& node = program_.nodes[id];
-    count(visited_, 32 * static_cast<std::size_t>(r_.max_nodes));
+    count(visited_, 32 * static_cast<std::size_t>(r_.limits.max_nodes));
     evaluate(id, node);
   }
 
   void finish(const Statement& statement) {
-    count(visited_, 32 * static_cast<std::size_t>(r_.max_nodes));
+    count(visited_, 32 * static_cast<std::size_t>(r_.limits.max_nodes));
     Frame& frame = frames_.back();
     if (statement.kind == Statement::Kind::Assign) {
       assign(frame, statement);
@@ -432,7 +433,7 @@ class Evaluator {
       case Kind::Index:
       case Kind::Call: break;
     }
-    count(operators_, r_.max_nodes);
+    count(operators_, r_.limits.max_nodes);
     at(node.offset);
     if (node.kind == Kind::Index) return index(id, node);
     if (node.kind == Kind::Call) return call(id, node);

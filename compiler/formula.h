@@ -28,7 +28,7 @@ struct FormulaInput {
 /// Records the program for these arguments, tensors and numbers, in the order of `signature_of`: nodes and outputs of `recorder.graph`.
 /// Without C++ recursion, however deep calls or expressions nest.
 /// Errors    FormulaError at the place in the text: every onepass::Error of the recorder, and what the language page asks of functions,
-///           parameters and results. `recorder.max_nodes` also bounds the operators evaluated after calls are expanded.
+///           parameters and results. `recorder.limits.max_nodes` also bounds the operators evaluated after calls are expanded.
 void record_formula(Recorder& recorder, const language::Program& program, std::span<const Value> arguments);
 
 /// The same for arrays of these types and shapes, which become the inputs of `recorder.graph`.

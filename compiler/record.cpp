@@ -46,14 +46,24 @@ DType promote(std::string_view name, DType a, DType b) {
 
 // ------------------------------------------------------------------------------------------------ values
 
+namespace {
+
+void check_rank(std::string_view name, std::span<const std::int64_t> shape, const Limits& limits) {
+  const auto most = static_cast<std::size_t>(std::clamp(limits.rank, 0, Limits{}.rank));
+  if (shape.size() > most) throw ShapeError(fmt::format("{}: the rank {} is above {}, the limit `rank`", name, shape.size(), most));
+}
+
+}  // namespace
+
 Value Recorder::make(NodeId node) {
-  if (graph.size() > max_nodes)
-    throw ValueError(fmt::format("the program has more than {} nodes after its calls are expanded (limit max_nodes)", max_nodes));
+  if (graph.size() > limits.max_nodes)
+    throw ValueError(
+        fmt::format("the program has more than {} nodes after its calls are expanded, the limit `max_nodes`", limits.max_nodes));
   return Value{false, node, {}};
 }
 
 Value Recorder::input(std::string name, DType dtype, std::span<const std::int64_t> shape) {
-  if (shape.size() > 32) throw ShapeError(fmt::format("input {}: rank {} is above the limit of 32", name, shape.size()));
+  check_rank(fmt::format("input {}", name), shape, limits);
   const NodeId node = graph.add_input(std::move(name), dtype, shape);
   names_[node] = graph.inputs.back().name;
   return make(node);
@@ -155,8 +165,8 @@ NodeId Recorder::broadcast(NodeId node, ListId shape) {
 namespace {
 
 // Bytes, zero extents counted as one, must fit a signed 64-bit number: strides and offsets are computed in these.
-void check_shape(std::string_view name, std::span<const std::int64_t> shape) {
-  if (shape.size() > 32) throw ShapeError(fmt::format("{}: rank {} is above the limit of 32", name, shape.size()));
+void check_shape(std::string_view name, std::span<const std::int64_t> shape, const Limits& limits) {
+  check_rank(name, shape, limits);
   std::int64_t n = 8;
   for (std::int64_t e : shape) {
     if (e < 0) throw ShapeError(fmt::format("{}: the shape {} has a negative extent", name, shape_text(shape)));
@@ -270,7 +280,7 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
                         name, shape_text(left), shape_text(s), where, c, s[i], describe(*widest), describe(v), advice));
       }
     }
-    check_shape(name, common);
+    check_shape(name, common, limits);
     shape = graph.intern(common);
   }
 
@@ -341,14 +351,14 @@ Value Recorder::bitcast(Value a, DType to) {
 // ------------------------------------------------------------------------------------------------ sources
 
 Value Recorder::full(const Shape& shape, Value value, std::optional<DType> type) {
-  check_shape("full", shape);
+  check_shape("full", shape, limits);
   Value v = type ? cast(value, *type) : node_of(value);
   if (!graph.shape(v.node).empty()) throw ShapeError(fmt::format("full: the value must be a scalar, not {}", describe(v)));
   return make(broadcast(v.node, graph.intern(shape)));
 }
 
 Value Recorder::iota(const Shape& shape, std::int64_t axis, DType type) {
-  check_shape("iota", shape);
+  check_shape("iota", shape, limits);
   if (type == DType::Bool) throw DTypeError("iota: the type must be a number, not bool");
   const auto rank = static_cast<std::int64_t>(shape.size());
   if (axis < -rank || axis >= rank) throw ShapeError(fmt::format("iota: axis {} is out of range for rank {}", axis, rank));
@@ -390,7 +400,7 @@ Value Recorder::reshape(Value x, Shape shape) {
   } else if (known != n) {
     throw ShapeError(fmt::format("reshape: {} has {} elements, {} has {}", describe(x), n, shape_text(shape), known));
   }
-  check_shape("reshape", shape);
+  check_shape("reshape", shape, limits);
   const ListId s = graph.intern(shape);
   if (s == graph[x.node].shape) return x;
   return make(graph.add(Op::Reshape, dtype(x), s, {x.node}));
@@ -445,7 +455,7 @@ Value Recorder::squeeze(Value x, std::optional<std::vector<std::int64_t>> axes) 
 
 Value Recorder::broadcast_to(Value x, const Shape& shape, std::string_view name) {
   x = node_of(x);
-  check_shape(name, shape);
+  check_shape(name, shape, limits);
   const ir::List from = graph.shape(x.node);
   bool fits = from.size() <= shape.size();
   for (std::size_t i = 0; fits && i < from.size(); ++i) {

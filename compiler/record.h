@@ -15,6 +15,7 @@
 #include "ir/build.h"
 #include "ir/graph.h"
 #include "onepass/error.h"
+#include "onepass/options.h"
 
 namespace onepass::compiler {
 
@@ -123,8 +124,8 @@ class Recorder {
   /// Marks `v` as an output (a literal becomes a rank-0 node of its default type).
   void output(std::string name, const Value& v);
 
-  /// Nodes after which recording stops with an error that names this limit.
-  std::uint32_t max_nodes = 1u << 20;
+  /// `max_nodes` and `rank`: beyond them recording stops with an error that names the limit.
+  Limits limits;
 
  private:
   std::unordered_map<NodeId, std::string> names_;

@@ -148,13 +148,13 @@ std::size_t code_point_bytes(std::string_view text, std::size_t at) {
 // Names to ids by open addressing over Program::names: one hash and, as a rule, one comparison for each word of the text.
 class Interner {
  public:
-  explicit Interner(std::vector<std::string>& names) : names_(names), slots_(256) {}
+  Interner(std::vector<std::string>& names, std::uint64_t& steps) : names_(names), steps_(steps), slots_(256) {}
 
   NameId intern(std::string_view text) {
     if (names_.size() * 2 >= slots_.size()) grow();
     const std::uint32_t hash = hash_of(text);
     std::size_t i = hash & (slots_.size() - 1);
-    for (; slots_[i].name != kAbsent; i = (i + 1) & (slots_.size() - 1))
+    for (; slots_[i].name != kAbsent; i = (i + 1) & (slots_.size() - 1), ++steps_)
       if (slots_[i].hash == hash && names_[slots_[i].name] == text) return slots_[i].name;
     slots_[i] = {hash, static_cast<NameId>(names_.size())};
     names_.emplace_back(text);
@@ -176,6 +176,7 @@ class Interner {
   void grow() {
     std::vector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
+    steps_ += slots_.size();
     for (const Slot& slot : old) {
       if (slot.name == kAbsent) continue;
       std::size_t i = slot.hash & (slots_.size() - 1);
@@ -185,6 +186,7 @@ class Interner {
   }
 
   std::vector<std::string>& names_;
+  std::uint64_t& steps_;
   std::vector<Slot> slots_;
 };
 
@@ -237,7 +239,8 @@ struct Pending {
 
 class Parser {
  public:
-  Parser(std::string_view text, std::string_view file_name, const Limits& limits) : limits_(limits), interner_(program_.names) {
+  Parser(std::string_view text, std::string_view file_name, const Limits& limits)
+      : limits_(limits), interner_(program_.names, program_.steps) {
     program_.file_name = file_name;
     program_.limits = limits;
     const std::size_t most = std::min<std::size_t>(limits.source_bytes, std::size_t{1} << 31);
@@ -325,6 +328,13 @@ class Parser {
   }
 
   Lexeme lex() {
+    const std::size_t begin = at_;
+    const Lexeme lexeme = lex_word_or_sign();
+    program_.steps += at_ - begin + 1;
+    return lexeme;
+  }
+
+  Lexeme lex_word_or_sign() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '#') {
@@ -523,7 +533,10 @@ class Parser {
   // By NameId: which variable of the scope at hand it is. One table for the top level, one for the function being parsed.
   Binding& binding(NameId name) {
     std::vector<Binding>& table = bindings_[in_function_];
-    if (name >= table.size()) table.resize(std::max<std::size_t>(program_.names.size(), 2 * table.size()));
+    if (name >= table.size()) {
+      table.resize(std::max<std::size_t>(program_.names.size(), 2 * table.size()));
+      program_.steps += table.size();
+    }
     return table[name];
   }
   VariableId find_variable(NameId name) {
@@ -739,7 +752,10 @@ class Parser {
       fail(current_.offset,
            fmt::format("the function `{}` returns nothing: `return` and its results are missing before `}}`", program_.names[made.name]));
     advance();
-    if (made.name >= function_of_name_.size()) function_of_name_.resize(program_.names.size(), kAbsent);
+    if (made.name >= function_of_name_.size()) {
+      function_of_name_.resize(std::max<std::size_t>(program_.names.size(), 2 * function_of_name_.size()), kAbsent);
+      program_.steps += function_of_name_.size();
+    }
     function_of_name_[made.name] = static_cast<std::uint32_t>(program_.functions.size());
     program_.functions.push_back(std::move(made));
     in_function_ = false;
@@ -1081,6 +1097,7 @@ class Parser {
     while (!stack_.empty() && !stack_.back().is_barrier() && stack_.back().precedence() >= least) {
       const Pending entry = stack_.back();
       pop();
+      ++program_.steps;
       Node node;
       node.offset = entry.offset;
       node.op = entry.op;
@@ -1152,6 +1169,7 @@ class Parser {
   std::uint32_t move_items(std::uint32_t first_argument) {
     for (std::size_t i = first_argument; i < pending_arguments_.size(); ++i) program_.items.push_back(pending_arguments_[i].value);
     const std::uint32_t count = static_cast<std::uint32_t>(pending_arguments_.size() - first_argument);
+    program_.steps += count;
     pending_arguments_.resize(first_argument);
     return count;
   }
@@ -1159,10 +1177,14 @@ class Parser {
   // In one pass, so that a call with a million names stays linear.
   void check_keywords(const Pending& call) {
     ++call_number_;
+    program_.steps += pending_arguments_.size() - call.first_argument;
     for (std::size_t i = call.first_argument; i < pending_arguments_.size(); ++i) {
       const Argument& argument = pending_arguments_[i];
       if (argument.keyword == kAbsent) continue;
-      if (argument.keyword >= keyword_seen_.size()) keyword_seen_.resize(program_.names.size());
+      if (argument.keyword >= keyword_seen_.size()) {
+        keyword_seen_.resize(std::max<std::size_t>(program_.names.size(), 2 * keyword_seen_.size()));
+        program_.steps += keyword_seen_.size();
+      }
       Seen& seen = keyword_seen_[argument.keyword];
       if (seen.call == call_number_)
         fail(argument.offset, fmt::format("the argument `{}` of `{}` is given twice; the first is at {}", program_.names[argument.keyword],

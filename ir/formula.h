@@ -4,6 +4,7 @@
 
 #include <onepass/dtype.h>
 #include <onepass/error.h>
+#include <onepass/options.h>
 
 #include <bit>
 #include <cstddef>
@@ -20,13 +21,7 @@ using NameId = std::uint32_t;      ///< index into Program::names
 using VariableId = std::uint32_t;  ///< index into Scope::variables
 inline constexpr std::uint32_t kAbsent = 0xffffffffu;
 
-/// What a program may cost. The error of each limit names its field. What its calls expand to is the recorder's limit.
-struct Limits {
-  std::size_t nesting = 1000;            ///< brackets, prefix operators, `?:` and `**` within each other; calls within calls
-  std::size_t name_bytes = 1024;         ///< one name
-  std::size_t source_bytes = 16u << 20;  ///< the text; at most 2 GiB whatever stands here
-  bool operator==(const Limits&) const = default;
-};
+using onepass::Limits;  // those of a formula's text; what its calls expand to is the recorder's limit
 
 enum class Kind : std::uint8_t {
   Integer,      ///< a, b: the value's low and high half
@@ -178,6 +173,8 @@ struct Program {
   std::vector<Target> targets;
   std::vector<Function> functions;  ///< in order; a later one never has the name of an earlier one
   Scope top;                        ///< without statements the last function is the program
+  /// What parsing took: bytes read, entries of tables looked at or moved, operators and items taken off the stacks. A test holds it linear.
+  std::uint64_t steps = 0;
 
   std::string_view name(NameId id) const { return names[id]; }
   std::string_view name(const Scope& scope, VariableId id) const { return names[scope.variables[id].name]; }
@@ -187,7 +184,7 @@ struct Program {
   std::span<const NodeId> list_items(const Node& list) const { return {items.data() + list.a, list.b}; }
   std::span<const NodeId> index_items(const Node& index) const { return {items.data() + index.b, index.c}; }
 
-  /// Equal but for positions, text, file name and limits.
+  /// Equal but for positions, text, file name, limits and steps.
   bool operator==(const Program& other) const {
     return names == other.names && strings == other.strings && nodes == other.nodes && items == other.items &&
            arguments == other.arguments && targets == other.targets && functions == other.functions && top == other.top;

@@ -27,7 +27,7 @@ struct Formula::Body {
 
   Body(std::string_view source, const Options& options)
       : text(source),
-        parsed(runtime::parse_formula(source)),
+        parsed(runtime::parse_formula(source, "formula", options.limits)),
         outputs(std::make_shared<const std::vector<std::string>>(parsed.outputs)),
         program(parsed.record, parsed.inputs, without_check(options)) {}
 

@@ -9,8 +9,8 @@
 
 namespace onepass::runtime {
 
-FormulaProgram parse_formula(std::string_view text, std::string_view file_name) {
-  const auto program = std::make_shared<const language::Program>(language::parse(text, file_name));
+FormulaProgram parse_formula(std::string_view text, std::string_view file_name, const Limits& limits) {
+  const auto program = std::make_shared<const language::Program>(language::parse(text, file_name, limits));
   compiler::FormulaSignature signature = compiler::signature_of(*program);
   FormulaProgram out{std::move(signature.inputs), std::move(signature.outputs), {}};
   out.record = [program](compiler::Recorder& recorder, std::span<const compiler::Value> values) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "onepass/options.h"
 #include "runtime/program.h"
 
 namespace onepass::runtime {
@@ -16,7 +17,7 @@ struct FormulaProgram {
 };
 
 /// Errors    FormulaError, `file_name:line:column: what is wrong`, the source line, a caret.
-FormulaProgram parse_formula(std::string_view text, std::string_view file_name = "formula");
+FormulaProgram parse_formula(std::string_view text, std::string_view file_name = "formula", const Limits& limits = {});
 
 /// `; did you mean `x`?`, or nothing where no candidate is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);

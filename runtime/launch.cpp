@@ -52,17 +52,19 @@ Graph optimise(const Graph& recorded) {
   return graph;
 }
 
-std::int64_t checked_bytes(const Graph& graph, NodeId id, DType dtype) {
+std::int64_t checked_bytes(const Graph& graph, NodeId id, DType dtype, std::int64_t limit) {
   std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
   bool overflow = false;
   for (const std::int64_t e : graph.shape(id)) {
     if (e == 0) return 0;
     overflow |= __builtin_mul_overflow(bytes, e, &bytes);
   }
-  const auto limit = static_cast<std::int64_t>(os::memory_bytes() / 2);
+  const bool by_memory = limit <= 0;
+  if (by_memory) limit = static_cast<std::int64_t>(os::memory_bytes() / 2);
   if (overflow || bytes > limit)
-    throw ValueError(fmt::format("{}: the call would store {}, more than the limit of {} bytes for one array (half the memory)",
-                                 ir::info(graph[id].op).text, compiler::type_text(dtype, graph.shape(id)), limit));
+    throw ValueError(fmt::format("{}: the call would store {}, more than {} bytes, the limit `array_bytes` of one array{}",
+                                 ir::info(graph[id].op).text, compiler::type_text(dtype, graph.shape(id)), limit,
+                                 by_memory ? " (half the memory)" : ""));
   return bytes;
 }
 
@@ -119,7 +121,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     if (graph[id].op == Op::Input) layouts[id] = plan.inputs[graph[id].bits].strides;
   std::unordered_map<NodeId, std::vector<std::uint32_t>> results;  // which outputs a node is
   for (std::uint32_t k = 0; k < graph.outputs.size(); ++k) {
-    checked_bytes(graph, graph.outputs[k], graph[graph.outputs[k]].dtype);
+    checked_bytes(graph, graph.outputs[k], graph[graph.outputs[k]].dtype, options.array_bytes);
     std::vector<std::uint32_t>& mine = results[graph.outputs[k]];
     mine.push_back(k);
     if (mine.size() == 1) layouts[graph.outputs[k]] = plan.outputs[k].strides;
@@ -152,7 +154,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     for (std::size_t b = 0; b < p.numbers.buffers.size(); ++b) {
       const NodeId id = p.numbers.buffers[b];
       if (p.nest.buffers[b].written && is_intermediate(p.nest, id, static_cast<std::uint32_t>(b)) && !offset_of.contains(id))
-        offset_of[id] = workspace.place(round_up(checked_bytes(graph, id, p.nest.buffers[b].dtype)), k, last[id]);
+        offset_of[id] = workspace.place(round_up(checked_bytes(graph, id, p.nest.buffers[b].dtype, options.array_bytes)), k, last[id]);
     }
   }
   plan.workspace_bytes = workspace.total();

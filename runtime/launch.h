@@ -99,6 +99,7 @@ struct LaunchOptions {
   bool unfused = false;
   int threads = 1;
   bool aligned_stores = true;
+  std::int64_t array_bytes = 0;  // Limits::array_bytes
 };
 
 /// From a recorded graph to everything but the kernels: simplify, fuse, plan, schedule. `inputs` and `outputs` of `plan` are filled in;

@@ -308,6 +308,7 @@ struct ProgramAccess {
     const std::lock_guard lock(state.recording);
     const os::DefaultFloatingPoint control;
     ProgramRecorder recorder;
+    recorder.limits = program.options_.limits;
     const std::vector<Value> values = argument_values(recorder, program.names_, arguments, inputs);
     program.record_(recorder, values);
     return recorder;
@@ -391,6 +392,7 @@ struct ProgramAccess {
     LaunchOptions options;
     options.unfused = program.options_.mode == Mode::unfused;
     options.threads = site.threads;
+    options.array_bytes = program.options_.limits.array_bytes;
     options.aligned_stores = std::ranges::all_of(site.targets, [](const Array* t) { return !t || is_aligned(*t); });
     return options;
   }

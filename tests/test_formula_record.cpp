@@ -45,7 +45,7 @@ Recorder record(const std::string& text, const std::string& input_types, std::ui
     REQUIRE(found);
   }
   Recorder recorder;
-  recorder.max_nodes = max_nodes;
+  recorder.limits.max_nodes = max_nodes;
   record_formula(recorder, program, inputs);
   ir::verify(recorder.graph, "record");
   return recorder;
@@ -316,11 +316,11 @@ TEST_CASE("formula: calls may nest and multiply up to limits", "[formula]") {
   CHECK(error(chain(999, "h$(x)"), "x=f32[3]") == "no error");
   CHECK_THAT(error(chain(1500, "h$(x)"), "x=f32[3]"), Catch::Contains("the calls nest deeper than 1000, the limit `nesting`"));
   CHECK_THAT(error(chain(40, "h$(x) + h$(x)"), "x=f32[3]", 10'000),
-             Catch::Contains("the program has more than 10000 nodes after its calls are expanded (limit max_nodes)"));
+             Catch::Contains("the program has more than 10000 nodes after its calls are expanded, the limit `max_nodes`"));
   std::string identities = "fn g0(x) { return x }\n";  // equal nodes are one, yet the walk has an end
   for (int i = 1; i < 64; ++i)
     identities += "fn g" + std::to_string(i) + "(x) { a = g" + std::to_string(i - 1) + "(x); return g" + std::to_string(i - 1) + "(a) }\n";
-  CHECK_THAT(error(identities, "x=f32[3]", 10'000), Catch::Contains("limit max_nodes"));
+  CHECK_THAT(error(identities, "x=f32[3]", 10'000), Catch::Contains("limit `max_nodes`"));
   std::string sum = "x";
   for (int i = 0; i < 20'000; ++i) sum += " + x";
   CHECK(record(sum, "x=f32[3]").graph.size() > 20'000);

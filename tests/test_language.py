@@ -181,7 +181,7 @@ FAILS = [
     ("n" * 1025, ["limit `name_bytes`", "1024"]),
     ("".join(f"fn h{n}(a) {{ return {'h%d(a)' % (n - 1) if n else 'a'} }}\n" for n in range(1100)) + "h1099(w)", ["limit `nesting`"]),
     ("fn g0(a) { return a + a*a }\n" + "".join(f"fn g{n}(a) {{ return g{n - 1}(a) + g{n - 1}(a*2) }}\n" for n in range(1, 30)) + "g29(w)", ["1048576 nodes", "max_nodes"]),
-    ("reshape(w, [" + "1, " * 32 + "3])", ["rank 33", "32"]),
+    ("reshape(w, [" + "1, " * 32 + "3])", ["the rank 33 is above 32, the limit `rank`"]),
 ]
 
 
@@ -240,7 +240,7 @@ class Language(unittest.TestCase):
 
     def test_an_array_beyond_the_memory(self):
         (answer,) = self.batch([{"formula": "full([1048576, 1048576], 1.5)", "outputs": {"out": "big.npy"}}])
-        for word in ("f32[1048576, 1048576]", "more than the limit", "half the memory"):
+        for word in ("f32[1048576, 1048576]", "the limit `array_bytes`", "half the memory"):
             self.assertIn(word, answer["error"])
 
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -44,8 +45,9 @@ struct Command {
   std::string_view name;
   int (*run)(Words words);
 };
-constexpr Command kCommands[] = {{"run", onepass::command::run},   {"dump", onepass::command::dump},   {"bench", onepass::command::bench},
-                                 {"diff", onepass::command::diff}, {"cache", onepass::command::cache}, {"doctor", onepass::command::doctor}};
+constexpr Command kCommands[] = {{"run", onepass::command::run},     {"dump", onepass::command::dump},
+                                 {"bench", onepass::command::bench}, {"diff", onepass::command::diff},
+                                 {"cache", onepass::command::cache}, {"doctor", onepass::command::doctor}};
 
 int dispatch(const std::string& name, Words words) {
   std::vector<std::string> names;
@@ -67,6 +69,7 @@ int fail(int code, std::string_view message) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the user's limit is then an error of the write, with its message
   Words words(argv + 1, argv + argc);
   if (words.empty()) {
     fmt::print(stderr, "{}", kHelp);

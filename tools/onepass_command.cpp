@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include "compiler/record.h"
@@ -77,10 +78,18 @@ void add_threads(CLI::App& app, CommonOptions& options) {
   app.add_option("--threads", options.threads, fmt::format("1 to {}; all cores without", threads::kMaxThreads));
 }
 
+void add_limits(CLI::App& app, CommonOptions& options) {
+  app.add_option("--limit", options.limits,
+                 "NAME=NUMBER, of nesting, name_bytes, source_bytes, max_nodes, rank, array_bytes; repeat for several")
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
 Options options_of(const CommonOptions& options) {
   Options result;
   result.mode = mode_of(options.mode);
   result.relax = relax_of(options.relax);
+  result.limits = limits_of(options.limits);
   if (options.threads < 0 || options.threads > threads::kMaxThreads)
     throw ValueError(fmt::format("--threads: {} is outside 1 to {}", options.threads, threads::kMaxThreads));
   result.threads = options.threads;
@@ -118,6 +127,39 @@ Relax relax_of(std::string_view list) {
   return result;
 }
 
+Limits limits_of(const std::vector<std::string>& words) {
+  struct Limit {
+    std::string_view name;
+    std::int64_t most;
+    void (*set)(Limits&, std::int64_t);
+  };
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  static constexpr Limit kLimits[] = {
+      {"nesting", kMost, [](Limits& limits, std::int64_t n) { limits.nesting = static_cast<std::size_t>(n); }},
+      {"name_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.name_bytes = static_cast<std::size_t>(n); }},
+      {"source_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.source_bytes = static_cast<std::size_t>(n); }},
+      {"max_nodes", 1 << 30, [](Limits& limits, std::int64_t n) { limits.max_nodes = static_cast<std::uint32_t>(n); }},
+      {"rank", kMaxRank, [](Limits& limits, std::int64_t n) { limits.rank = static_cast<std::int32_t>(n); }},
+      {"array_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.array_bytes = n; }},
+  };
+  Limits result;
+  for (const std::string& word : words) {
+    const auto [name, value] = name_and_value("--limit", word, "NAME=NUMBER");
+    const auto limit = std::find_if(std::begin(kLimits), std::end(kLimits), [&, &n = name](const Limit& l) { return l.name == n; });
+    if (limit == std::end(kLimits)) {
+      std::vector<std::string> names;
+      for (const Limit& candidate : kLimits) names.emplace_back(candidate.name);
+      throw NameError(fmt::format("--limit: there is no limit `{}`{}; they are {}", name, suggestion(name, names), list_of(names)));
+    }
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || number < 1 || number > limit->most)
+      throw ValueError(fmt::format("--limit: {} is an integer from 1 to {}, not `{}`", name, limit->most, value));
+    limit->set(result, number);
+  }
+  return result;
+}
+
 std::pair<std::string, std::string> name_and_value(std::string_view command, const std::string& word, std::string_view form) {
   const std::size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
@@ -127,12 +169,11 @@ std::pair<std::string, std::string> name_and_value(std::string_view command, con
 
 // ---- programs
 
-Source program_source(std::string_view command, const std::string& program) {
+Source program_source(std::string_view command, const std::string& program, const Limits& limits) {
   if (program == "-") {
     Source source{.text = {}, .name = "stdin"};
-    const std::size_t limit = language::Limits{}.source_bytes;
     char buffer[1 << 16];
-    while (source.text.size() <= limit) {  // beyond it the parser has its message
+    while (source.text.size() <= limits.source_bytes) {  // beyond it the parser has its message
       const std::size_t count = std::fread(buffer, 1, sizeof buffer, stdin);
       source.text.append(buffer, count);
       if (count < sizeof buffer) break;

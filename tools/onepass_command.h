@@ -38,15 +38,18 @@ std::string take_program(std::string_view command, Words& positional);
 struct CommonOptions {
   std::string mode = "adaptive", relax;
   int threads = 0;
+  std::vector<std::string> limits;
 };
 void add_mode(CLI::App& app, CommonOptions& options);
 void add_relax(CLI::App& app, CommonOptions& options);
 void add_threads(CLI::App& app, CommonOptions& options);
+void add_limits(CLI::App& app, CommonOptions& options);
 Options options_of(const CommonOptions& options);
 
 Mode mode_of(std::string_view text);
 std::string_view text_of(Mode mode);
 Relax relax_of(std::string_view list);
+Limits limits_of(const std::vector<std::string>& words);  // `nesting=5000`, …
 
 /// `name=value`, split at the first `=`. Error `COMMAND: WORD: expected FORM` where there is no name.
 std::pair<std::string, std::string> name_and_value(std::string_view command, const std::string& word, std::string_view form);
@@ -57,7 +60,7 @@ struct Source {
   std::string name;  // in messages
 };
 /// A formula, the text of a `.fuse` file, or of standard input for `-`.
-Source program_source(std::string_view command, const std::string& program);
+Source program_source(std::string_view command, const std::string& program, const Limits& limits);
 
 /// `x=f32[64,256]`
 struct NamedType {

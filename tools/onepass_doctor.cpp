@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "compiler/codegen.h"
 #include "compiler/target.h"
@@ -20,11 +21,28 @@ void line(std::string_view name, std::string_view state, std::string_view advice
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
+// Those that decide what kernels are compiled to.
+std::string processor_features() {
+#if defined(__x86_64__)
+  const std::pair<const char*, bool> features[] = {{"AVX2", __builtin_cpu_supports("avx2") != 0},
+                                                   {"FMA", __builtin_cpu_supports("fma") != 0},
+                                                   {"F16C", __builtin_cpu_supports("f16c") != 0},
+                                                   {"AVX-512", __builtin_cpu_supports("avx512f") != 0}};
+  std::string text;
+  for (const auto& [name, has] : features)
+    if (has) text += fmt::format(" {}", name);
+  return text.empty() ? " without AVX2" : " with" + text;
+#else
+  return "";
+#endif
+}
+
 void processor() {
   const compiler::Target& target = compiler::Target::host();
-  const std::string state = fmt::format("{}, vectors of {} bits, {} core{}, caches {} KiB, {} KiB and {} MiB",
-                                        target.cpu.empty() ? target.triple : target.cpu, target.vector_bytes * 8, target.cores,
-                                        target.cores == 1 ? "" : "s", target.l1_bytes >> 10, target.l2_bytes >> 10, target.llc_bytes >> 20);
+  const std::string state =
+      fmt::format("{}{}, vectors of {} bits, {} core{}, caches {} KiB, {} KiB and {} MiB", target.cpu.empty() ? target.triple : target.cpu,
+                  processor_features(), target.vector_bytes * 8, target.cores, target.cores == 1 ? "" : "s", target.l1_bytes >> 10,
+                  target.l2_bytes >> 10, target.llc_bytes >> 20);
 #if defined(__x86_64__)
   const bool enough = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   line("processor", state, enough ? "nothing to do" : "it lacks AVX2 or FMA: use --mode reference");

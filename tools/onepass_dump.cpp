@@ -223,6 +223,7 @@ int dump(Words words) {
   app.add_option("--html", html, "comes later");
   add_mode(app, common);
   add_relax(app, common);
+  add_limits(app, common);
   app.footer(
       "Examples:\n"
       "  onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --groups\n"
@@ -237,9 +238,9 @@ int dump(Words words) {
   if (!html.empty()) throw UnsupportedError("dump: --html comes later; --graph and --json are there");
   if (cuda) throw UnsupportedError("dump: --cuda comes later; --llvm and --asm show the code for this processor");
   const Options options = options_of(common);
-  const Source source = program_source("dump", take_program("dump", positional));
+  const Source source = program_source("dump", take_program("dump", positional), options.limits);
   if (!positional.empty()) throw ValueError(fmt::format("dump: `{}` is one word too many; types follow --shapes", positional.front()));
-  const ProgramText program(source.text, source.name);
+  const ProgramText program(source.text, source.name, options.limits);
   const std::vector<runtime::ArgumentType> types = types_of("dump", program, shapes);
   if (!graph && !groups && !nests && !llvm && !assembly && !json) graph = groups = true;
 

@@ -97,7 +97,7 @@ class Runner {
     auto& slot = formulas_[source.text];
     if (!slot) {
       try {
-        slot = std::make_unique<ProgramText>(source.text, source.name);
+        slot = std::make_unique<ProgramText>(source.text, source.name, options_.limits);
       } catch (...) {
         formulas_.erase(source.text);
         throw;
@@ -289,6 +289,7 @@ int run(Words words) {
   add_mode(app, common);
   add_threads(app, common);
   add_relax(app, common);
+  add_limits(app, common);
   app.add_option("--device", device, "cpu; cuda comes later");
   app.add_flag("--compare", compare,
                "run unfused too (reference, if the mode is unfused), and report the first operator that differs; then exit with 1");
@@ -323,9 +324,10 @@ int run(Words words) {
     return code;
   }
 
-  Job job{.source = program_source("run", take_program("run", positional)), .inputs = {}, .outputs = {}, .mode = options.mode};
+  Job job{
+      .source = program_source("run", take_program("run", positional), options.limits), .inputs = {}, .outputs = {}, .mode = options.mode};
   for (const std::string& word : outputs) job.outputs.push_back(name_and_value("run", word, "-o NAME=FILE.npy"));
-  sort_out(ProgramText(job.source.text, job.source.name), positional, job);
+  sort_out(ProgramText(job.source.text, job.source.name, options.limits), positional, job);
   const Report report = runner.run(job, write_stats);
   if (!report.difference.empty()) {
     fmt::print("{}\n", report.difference);

@@ -19,7 +19,8 @@ namespace onepass {
 class ProgramText {
  public:
   /// Errors as runtime::parse_formula; `name` stands before the line number in messages.
-  ProgramText(std::string_view text, std::string_view name) : formula_(runtime::parse_formula(text, name)) {}
+  ProgramText(std::string_view text, std::string_view name, const Limits& limits = {})
+      : formula_(runtime::parse_formula(text, name, limits)), limits_(limits) {}
 
   const std::vector<std::string>& inputs() const { return formula_.inputs; }
   const std::vector<std::string>& outputs() const { return formula_.outputs; }
@@ -32,6 +33,7 @@ class ProgramText {
   /// The graph before any pass, with the outputs `wanted`, by position and in this order.
   ir::Graph record(std::span<const runtime::ArgumentType> types, const std::vector<std::size_t>& wanted) const {
     runtime::ProgramRecorder recorder;
+    recorder.limits = limits_;
     std::vector<compiler::Value> values;
     for (std::size_t i = 0; i < types.size(); ++i) values.push_back(recorder.input(inputs()[i], types[i].dtype, types[i].shape));
     formula_.record(recorder, values);
@@ -65,6 +67,7 @@ class ProgramText {
   }
 
   runtime::FormulaProgram formula_;
+  Limits limits_;
 };
 
 }  // namespace onepass

@@ -1,6 +1,7 @@
 // How a compiled function behaves: ordinary values, given when it is compiled.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -27,6 +28,20 @@ constexpr bool kDebugBuild = true;
 #endif
 }  // namespace detail
 
+/// What a program may cost. Where it costs more, the error names the limit as it is called here.
+struct Limits {
+  // of a formula's text
+  std::size_t nesting = 1000;            ///< brackets, prefix operators, `?:` and `**` within each other; calls within calls
+  std::size_t name_bytes = 1024;         ///< one name
+  std::size_t source_bytes = 16u << 20;  ///< the text; at most 2 GiB whatever stands here
+  // of what is recorded
+  std::uint32_t max_nodes = 1u << 20;  ///< operators, after calls are expanded
+  std::int32_t rank = 32;              ///< axes of one value; at most 32 whatever stands here
+  // of a call
+  std::int64_t array_bytes = 0;  ///< one array that the call stores; 0: half the memory
+  bool operator==(const Limits&) const = default;
+};
+
 struct Options {
   Mode mode = Mode::adaptive;
   Relax relax{};
@@ -34,6 +49,7 @@ struct Options {
   int vector_bytes = 0;  ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
   /// Records again at each call and compares: an Error where the function depends on something that changed, such as a captured number.
   bool check_recording = detail::kDebugBuild;
+  Limits limits{};
 };
 
 /// What a function did so far. Bytes are of array elements that kernels load and store (docs/language.md, `moved_bytes`).
