@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${ONEPASS_BUILD_DIR:-build/release}")
+export ONEPASS_CACHE_DIR=none  # each run compiles
 cxx=${CXX:-c++}
 sanitize=${ONEPASS_SANITIZE:+-fsanitize=$ONEPASS_SANITIZE}
 version=$(sed -nE 's/^#define ONEPASS_VERSION_[A-Z]+ ([0-9]+)$/\1/p' include/onepass/version.h | paste -sd.)
