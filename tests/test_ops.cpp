@@ -1,6 +1,6 @@
 // Every elementwise operator against an oracle that knows nothing of ops.def: one row each in op_cases.def, for every type that the
-// operator takes, over edge values and random bits, in every executor; and the same bits from strided, broadcast, constant, rank-0 and
-// empty operands.
+// operator takes, over edge values and random bits; the same bits from strided, broadcast, constant, rank-0 and empty operands, and from
+// kernels.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -19,6 +19,8 @@
 
 #include "ir/graph.h"
 #include "ir/reference.h"
+#include "random_graph.h"
+#include "run_partition.h"
 #include "special_oracle.h"
 
 using namespace onepass;
@@ -661,6 +663,25 @@ void check(const Trial& t, const NamedExecutor& executor) {
   CHECK(executor.run(graph_of(t, {0, 3}), nothing)[0].bytes.empty());
 }
 
+// Kernels of every register width give the reference's bits, of every type that the operator takes.
+void check_kernels(const Trial& t) {
+  const int arity = info(t.op).arity;
+  std::vector<ArrayView> inputs;
+  for (int k = 0; k < arity; ++k) inputs.push_back({t.types[k], t.operands[k].data(), {t.n}, {}});
+  const Graph graph = graph_of(t, {t.n});
+  const Buffer expected = std::move(evaluate(graph, inputs)[0]);
+  const compiler::Target& host = compiler::Target::host();
+  for (const int bytes : {64, 32}) {
+    if (bytes > host.vector_bytes) continue;
+    const Buffer got = std::move(test::run(graph, inputs, {.target = host.with_vector_bytes(bytes), .masked = bytes == 32})[0]);
+    std::string what;
+    const bool same = test::equals_bitwise(got, expected, &what);
+    INFO(info(t.op).text << " on " << name_of(t.types[arity - 1]) << " giving " << name_of(t.result) << ", vectors of " << bytes << " bytes: "
+                         << what);
+    CHECK(same);
+  }
+}
+
 template <Op kOp, class T, class R> void run_case() {
   using A = std::conditional_t<info(kOp).types == TypeRule::Choose, bool, T>;
   constexpr int arity = info(kOp).arity;
@@ -679,6 +700,7 @@ template <Op kOp, class T, class R> void run_case() {
   }
   if (t.n == 0) return;
   for (const NamedExecutor& executor : kExecutors) check(t, executor);
+  check_kernels(t);
 }
 
 template <class F> void for_each_type(F&& f) {
