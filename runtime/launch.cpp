@@ -175,9 +175,10 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       Launch::Pointer pointer{layout.pointers + a, 0, compiler::byte_offset(nest, numbers, a)};
       if (is_intermediate(nest, id, b)) {
         const auto place = offset_of.find(id);
-        if (place == offset_of.end()) throw InternalError(fmt::format("launch: %{} is read before it is stored\n{}", id, ir::print(graph)));
+        if (place == offset_of.end() && graph.elements(id) != 0)  // of nothing no element is read
+          throw InternalError(fmt::format("launch: %{} is read before it is stored\n{}", id, ir::print(graph)));
         pointer.base = inputs + outputs;
-        pointer.offset += place->second;
+        if (place != offset_of.end()) pointer.offset += place->second;
       } else if (const auto result = results.find(id); result != results.end()) {
         pointer.base = inputs + result->second[written ? static_cast<std::size_t>(numbers.outputs[b]) : 0];
       } else {

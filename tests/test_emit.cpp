@@ -171,6 +171,11 @@ TEST_CASE("emit: sums and pads of nothing", "[emit]") {
   check("%0 = input x : i32[0, 3]\n%1 = reshape %0 : i32[3, 0]\n%2 = pad %1 {1, 2, 1, 1} : i32[5, 1]\nreturn a = %2");
 }
 
+TEST_CASE("emit: results without elements beside sums of nothing", "[emit]") {
+  check("%0 = input x : i16[31, 1, 0]\n%1 = neg %0 : i16[31, 1, 0]\n%2 = reduce_sum %1 {1, 2} : i16[31]\nreturn a = %1, b = %2, c = %2");
+  check("%0 = input a : u32[1, 0]\n%1 = bitwise_not %0 : u32[1, 0]\n%2 = pad %1 {2, 0, 1, 1} : u32[4, 1]\nreturn a = %2, b = %1");
+}
+
 TEST_CASE("emit: views of a value that its own row made", "[emit]") {
   const std::string softmax =
       "%0 = input x : f32[6, 9]\n%1 = reduce_sum %0 {1} : f32[6]\n%2 = reshape %1 : f32[6, 1]\n%3 = broadcast %2 : f32[6, 9]\n%4 = div %0, "
@@ -225,7 +230,7 @@ TEST_CASE("emit: random graphs of views and reductions, fused and unfused agains
     options.max_rank = 4;
     options.max_elements = 2000;
     options.zero_sizes = seed % 4 == 0;
-    options.dtypes = {f32, i32};
+    options.dtypes = {f32, i32, f16, bf16};
     options.allow = [](ir::Op op) {
       return ir::is_view(op) || ir::is_reduction(op) || op == ir::Op::Add || op == ir::Op::Mul || op == ir::Op::Cast;
     };

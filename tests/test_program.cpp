@@ -2,6 +2,7 @@
 #include "runtime/program.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -10,7 +11,10 @@
 #include <catch2/catch.hpp>
 
 #include "has_codegen.h"
+#include "ir/reference.h"
 #include "onepass/error.h"
+#include "random_graph.h"
+#include "runtime/launch.h"
 #include "runtime/memory.h"
 #include "runtime/os.h"
 #include "runtime/threads.h"
@@ -157,6 +161,85 @@ TEST_CASE("program: every mode, thread count and vector width gives the referenc
           program.call_into(in, pointers);
           for (std::size_t k = 0; k < got.size(); ++k) CHECK(same_bits(targets[k], expected[k]));
         }
+  }
+}
+
+namespace {
+
+// Records a graph again, node by node.
+void replay(const ir::Graph& graph, Recorder& recorder, Values inputs) {
+  ir::Graph& to = recorder.graph;
+  to.slots = graph.slots;
+  std::vector<ir::NodeId> now(graph.size());
+  for (ir::NodeId id = 0; id < graph.size(); ++id) {
+    ir::Node node = graph[id];
+    if (node.op == ir::Op::Input) {
+      now[id] = inputs[node.bits].node;
+      continue;
+    }
+    std::vector<std::int64_t> operands;
+    for (const std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
+    node.operands = to.intern(operands);
+    node.shape = to.intern(graph.shape(id));
+    node.attributes = to.intern(graph.attributes(id));
+    now[id] = to.add(node);
+  }
+  for (std::size_t k = 0; k < graph.outputs.size(); ++k) recorder.output(graph.output_names[k], Value{false, now[graph.outputs[k]], {}});
+}
+
+// How generic and unfused differ from the reference on a graph; nothing where they do not.
+std::string difference(const ir::Graph& graph, std::uint64_t seed) {
+  const test::Arguments arguments = test::random_arguments(graph, seed, seed % 3 == 1);
+  std::vector<Array> arrays;
+  for (const ir::ArrayView& v : arguments.views) {
+    const ArrayPlan plan = array_plan(v.dtype, v.shape, v.strides);
+    arrays.push_back(Array::wrap_pointer(const_cast<void*>(v.data), v.dtype, plan.shape, plan.strides, true));
+  }
+  std::vector<Argument> in;
+  for (const Array& a : arrays) in.push_back({&a, {}});
+  const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+  for (const Mode mode : {Mode::generic, Mode::unfused}) {
+    Options options;
+    options.mode = mode;
+    options.check_recording = false;
+    Program program([&graph](Recorder& r, Values values) { replay(graph, r, values); }, {}, options);
+    const std::vector<Array> got = program.call(in);
+    for (std::size_t k = 0; k < got.size(); ++k) {
+      const auto* const bytes = static_cast<const std::byte*>(got[k].data());
+      const ir::Buffer buffer{got[k].dtype(), expected[k].shape, {bytes, bytes + got[k].bytes()}};
+      std::string what;
+      if (!test::equals_bitwise(buffer, expected[k], &what))
+        return fmt::format("{}: output {}, {}", mode == Mode::generic ? "generic" : "unfused", k, what);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("program: random graphs over all types give equal bits in generic, unfused and reference", "[program][random]") {
+  if (!has_codegen()) return;
+  const char* const full = std::getenv("ONEPASS_TEST_FULL");
+  const char* const given = std::getenv("ONEPASS_TEST_ROUNDS");
+  const char* const start = std::getenv("ONEPASS_TEST_SEED");
+  const auto rounds = static_cast<std::uint64_t>(given ? std::atoi(given) : full && *full == '1' ? 2000 : 40);
+  const std::uint64_t first = start ? std::strtoull(start, nullptr, 10) : 0;
+  for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
+    test::RandomGraphOptions options;
+    options.nodes = 4 + static_cast<int>(seed % 20);
+    options.outputs = 1 + static_cast<int>(seed % 4);
+    const ir::Graph graph = test::random_graph(seed, options);
+    const auto what = [&](const ir::Graph& g) {
+      try {
+        return difference(g, seed);
+      } catch (const std::exception& e) { return std::string(e.what()); }
+    };
+    const std::string found = what(graph);
+    if (found.empty()) continue;
+    const ir::Graph small = test::shrink(
+        graph, [&](const ir::Graph& g) { return !what(g).empty(); }, 400);
+    FAIL_CHECK(test::failure_report(seed, small) << what(small) << "\nbefore shrinking: " << found);
+    break;
   }
 }
 

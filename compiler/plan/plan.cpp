@@ -101,7 +101,10 @@ class Planner {
 
   Planned run() {
     Planned out;
-    for (const NodeId root : partition_.groups[group_].roots) out.empty |= graph_.elements(root) == 0;
+    const std::vector<NodeId>& roots = partition_.groups[group_].roots;
+    for (std::size_t r = 0; r < roots.size(); ++r)
+      if (graph_.elements(roots[r]) != 0) roots_.push_back(r);  // of others there is nothing to store
+    out.empty = roots_.empty();
     if (out.empty) return out;
     while (!build()) {  // a split was asked for: begin again with one loop more
       const Loop l = loops_[split_loop_];
@@ -146,7 +149,8 @@ class Planner {
   std::vector<std::int64_t> bounds_;
   std::unordered_map<NodeId, std::vector<Demand>> demands_;
   std::vector<NodeId> visited_;
-  std::vector<std::uint32_t> root_maps_;
+  std::vector<std::size_t> roots_;        // which of the group's have elements
+  std::vector<std::uint32_t> root_maps_;  // of these
 
   std::vector<Statement> body_;
   std::vector<std::uint32_t> access_expressions_, access_buffers_;
@@ -407,9 +411,8 @@ class Planner {
     maps_({0});  // of a scalar: map 0
 
     std::priority_queue<NodeId> queue;
-    const std::vector<NodeId>& roots = partition_.groups[group_].roots;
-    for (std::size_t r = 0; r < roots.size(); ++r) {
-      const NodeId root = roots[r];
+    for (const std::size_t r : roots_) {
+      const NodeId root = partition_.groups[group_].roots[r];
       std::vector<std::uint32_t> map = axes_of_root(r);
       map.push_back(0);
       root_maps_.push_back(maps_(map));
@@ -674,8 +677,8 @@ class Planner {
     std::sort(visited_.begin(), visited_.end());
     for (const NodeId id : visited_)
       for (Demand& d : demands_[id]) make(id, d);
-    for (std::size_t r = 0; r < root_maps_.size(); ++r) {
-      const NodeId root = partition_.groups[group_].roots[r];
+    for (std::size_t r = 0; r < roots_.size(); ++r) {
+      const NodeId root = partition_.groups[group_].roots[roots_[r]];
       // one store for each time that the node is an output (once where it is stored for other groups alone), and a half as f32 for others
       std::int32_t copies = static_cast<std::int32_t>(std::count(graph_.outputs.begin(), graph_.outputs.end(), root));
       const bool unrounded = is_half(graph_[root].dtype) && (copies == 0 || partition_.read_again[root]);
