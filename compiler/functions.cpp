@@ -236,8 +236,8 @@ const std::vector<Row>& rows() {
       {"full", "shape, value, dtype=", one([](Functions& f) {
          return f.r.full(f.integers(0), f.value(1), f.has(2) ? std::optional(f.type(2, DType::F32)) : std::nullopt);
        })},
-      {"zeros", "shape, dtype=", one([](Functions& f) { return f.r.full(f.integers(0), f.r.literal(std::int64_t{0}), f.type(1, DType::F32)); })},
-      {"ones", "shape, dtype=", one([](Functions& f) { return f.r.full(f.integers(0), f.r.literal(std::int64_t{1}), f.type(1, DType::F32)); })},
+      {"zeros", "shape, dtype=", one([](Functions& f) { return f.r.full(f.integers(0), f.r.literal(std::int64_t{0}), f.type(1, DType::F32), f.name); })},
+      {"ones", "shape, dtype=", one([](Functions& f) { return f.r.full(f.integers(0), f.r.literal(std::int64_t{1}), f.type(1, DType::F32), f.name); })},
       {"iota", "shape, axis=, dtype=", one([](Functions& f) { return f.r.iota(f.integers(0), f.integer(1, 0), f.type(2, DType::I32)); })},
       // views
       {"reshape", "x, shape", one([](Functions& f) { return f.r.reshape(f.value(0), f.integers(1)); })},

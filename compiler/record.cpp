@@ -189,15 +189,30 @@ Value Recorder::elementwise(Op op, std::initializer_list<Value> operands) {
   return elementwise(op, ir::info(op).text, std::span<const Value>(operands.begin(), operands.size()));
 }
 
+// Refuses operands of a common type that the operator has no meaning on.
+void Recorder::check_types(const ir::OpInfo& info, std::string_view name, DType type, std::span<const Value> in) const {
+  if (info.types == ir::TypeRule::Choose && dtype(in[0]) != DType::Bool)
+    throw DTypeError(fmt::format("{}: the condition must be bool, not {}; write c != 0", name, describe(in[0])));
+  const auto operands = [&] {
+    std::string text;
+    for (std::size_t i = 0; i < in.size(); ++i)
+      text += fmt::format("{}{}", i == 0 ? "" : i + 1 < in.size() ? ", " : " and ", describe(in[i]));
+    return text;
+  };
+  const bool arithmetic = info.types == ir::TypeRule::Number || (info.traits & ir::kArithmetic);
+  if (arithmetic && type == DType::Bool)
+    throw DTypeError(in.size() == 1 ? fmt::format("{}: does not take bool ({}); cast it to a number", name, operands())
+                                    : fmt::format("{}: arithmetic on two bools ({}); use & or |, or cast one", name, operands()));
+  const bool bits = info.types == ir::TypeRule::Bits;
+  if ((bits || info.types == ir::TypeRule::Integer) && (is_float(type) || (!bits && type == DType::Bool)))
+    throw DTypeError(fmt::format("{}: takes integers{}, not {} ({}); cast {} first", name, bits ? " and bool" : "", name_of(type),
+                                 operands(), in.size() == 1 ? "it" : "them"));
+}
+
 Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value> in) {
   const ir::OpInfo& info = ir::info(op);
   const std::size_t first = op == Op::Where ? 1 : 0;
-
-  if (std::all_of(in.begin(), in.end(), [](const Value& v) { return v.is_literal; })) {
-    Literal literals[3];
-    for (std::size_t i = 0; i < in.size(); ++i) literals[i] = in[i].literal;
-    return fold(op, name, std::span(literals, in.size()));
-  }
+  const bool literals_alone = std::all_of(in.begin(), in.end(), [](const Value& v) { return v.is_literal; });
 
   // The common type: of the tensors first, then of the literals that meet it.
   bool have = false;
@@ -214,23 +229,18 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
       else if (l.kind == Literal::Kind::Float && !is_float(type)) type = DType::F32;
       else if (l.kind == Literal::Kind::Int && type == DType::Bool) type = DType::I64;
     }
-  if (!have)
-    for (std::size_t i = first; i < in.size(); ++i) type = promote(name, type, dtype(in[i]));
+  check_types(info, name, type, in);
+  if (literals_alone) {
+    Literal literals[3];
+    for (std::size_t i = 0; i < in.size(); ++i) literals[i] = in[i].literal;
+    return fold(op, name, std::span(literals, in.size()));
+  }
 
-  if (op == Op::Where && dtype(in[0]) != DType::Bool)
-    throw DTypeError(fmt::format("where: the condition must be bool, not {}; write c != 0", describe(in[0])));
   const bool wants_float = info.types == ir::TypeRule::Float || info.types == ir::TypeRule::Predicate;
   if (wants_float && !is_float(type)) {
     if (op == Op::Floor || op == Op::Ceil || op == Op::Trunc || op == Op::Round) return in[0];  // of integers: unchanged
     type = size_of(type) == 8 ? DType::F64 : DType::F32;
   }
-  if (info.types == ir::TypeRule::Number && type == DType::Bool)
-    throw DTypeError(in.size() == 1 ? fmt::format("{}: does not take bool ({}); cast it to a number", name, describe(in[0]))
-                                    : fmt::format("{}: arithmetic on two bools ({} and {}); use & or |, or cast one", name, describe(in[0]),
-                                                  describe(in[1])));
-  if ((info.types == ir::TypeRule::Bits || info.types == ir::TypeRule::Integer) && is_float(type))
-    throw DTypeError(fmt::format("{}: takes integers{}, not {}", name, info.types == ir::TypeRule::Bits ? " and bool" : "", name_of(type)));
-  if (info.types == ir::TypeRule::Integer && type == DType::Bool) throw DTypeError(fmt::format("{}: takes integers, not bool", name));
 
   // The common shape, by NumPy's rule.
   bool equal = true;
@@ -350,8 +360,8 @@ Value Recorder::bitcast(Value a, DType to) {
 
 // ------------------------------------------------------------------------------------------------ sources
 
-Value Recorder::full(const Shape& shape, Value value, std::optional<DType> type) {
-  check_shape("full", shape, limits);
+Value Recorder::full(const Shape& shape, Value value, std::optional<DType> type, std::string_view name) {
+  check_shape(name, shape, limits);
   Value v = type ? cast(value, *type) : node_of(value);
   if (!graph.shape(v.node).empty()) throw ShapeError(fmt::format("full: the value must be a scalar, not {}", describe(v)));
   return make(broadcast(v.node, graph.intern(shape)));

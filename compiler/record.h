@@ -95,7 +95,7 @@ class Recorder {
   Value bitcast(Value a, DType dtype);
 
   // ---- sources
-  Value full(const Shape& shape, Value value, std::optional<DType> dtype);
+  Value full(const Shape& shape, Value value, std::optional<DType> dtype, std::string_view name = "full");
   Value iota(const Shape& shape, std::int64_t axis, DType dtype);
 
   // ---- views
@@ -137,6 +137,7 @@ class Recorder {
   NodeId broadcast(NodeId node, ir::ListId shape);
   NodeId convert(NodeId node, DType dtype);
   Value fold(Op op, std::string_view name, std::span<const Literal> operands);
+  void check_types(const ir::OpInfo& info, std::string_view name, DType type, std::span<const Value> operands) const;
   std::vector<std::int64_t> axes_of(std::string_view name, std::int64_t rank, const std::vector<std::int64_t>& axes) const;
   friend struct Functions;
 };

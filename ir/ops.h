@@ -43,7 +43,8 @@ enum class TypeRule : std::uint8_t {
 enum Traits : std::uint8_t {
   kNone = 0,
   kCommutative = 1,
-  kBranches = 2,  // a kernel's code for it may have blocks of its own
+  kBranches = 2,    // a kernel's code for it may have blocks of its own
+  kArithmetic = 4,  // refused on two bools although it takes them as floats; what has the rule Number does not take them anyway
 };
 
 struct OpInfo {

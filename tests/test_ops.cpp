@@ -676,8 +676,8 @@ void check_kernels(const Trial& t) {
     const Buffer got = std::move(test::run(graph, inputs, {.target = host.with_vector_bytes(bytes), .masked = bytes == 32})[0]);
     std::string what;
     const bool same = test::equals_bitwise(got, expected, &what);
-    INFO(info(t.op).text << " on " << name_of(t.types[arity - 1]) << " giving " << name_of(t.result) << ", vectors of " << bytes << " bytes: "
-                         << what);
+    INFO(info(t.op).text << " on " << name_of(t.types[arity - 1]) << " giving " << name_of(t.result) << ", vectors of " << bytes
+                         << " bytes: " << what);
     CHECK(same);
   }
 }
