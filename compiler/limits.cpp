@@ -77,9 +77,7 @@ class Cutter {
   std::vector<std::size_t> number_;  // of a value among those of the group
   std::vector<NodeId> computed_;     // of the group: its elementwise operators, reductions and stored views, in the graph's order
 
-  bool in_memory(NodeId id) const {
-    return graph_[id].op == ir::Op::Input || (partition_.group_of[id] < group_ && !ir::is_source(graph_[id].op));
-  }
+  bool in_memory(NodeId id) const { return partition_.loads(graph_, id, group_); }
 
   void collect() {
     computed_.clear();

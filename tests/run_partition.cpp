@@ -119,7 +119,7 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
     const Planned planned = plan(graph, partition, g, layouts);
     if (planned.empty) continue;
     Scheduled scheduled = schedule(planned.nest, planned.numbers, options.target, {options.threads, options.aligned_stores});
-    scheduled.schedule.masked = options.masked;
+    if (options.masked) scheduled.schedule = quick_form(scheduled.schedule);
     if (options.log) *options.log += print(planned.nest, planned.numbers) + print(scheduled);
     CodegenRequest request{&planned.nest, &scheduled.schedule, &options.target};
     if (options.masked) request.tier = Tier::Quick;

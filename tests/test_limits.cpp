@@ -39,9 +39,7 @@ struct Load {
   std::size_t nodes = 0, primitives = 0, live = 0;
 };
 Load load_of(const Graph& graph, const Partition& partition, std::uint32_t group) {
-  const auto memory = [&](NodeId id) {
-    return graph[id].op == ir::Op::Input || (partition.group_of[id] < group && !ir::is_view(graph[id].op) && !ir::is_source(graph[id].op));
-  };
+  const auto memory = [&](NodeId id) { return partition.loads(graph, id, group); };
   const auto base = [&](NodeId id) {
     while (ir::is_view(graph[id].op)) id = graph.operand(id, 0);
     return id;
@@ -61,7 +59,8 @@ Load load_of(const Graph& graph, const Partition& partition, std::uint32_t group
   for (const NodeId id : computed) {
     const ir::Op op = graph[id].op;
     if (ir::info(op).kind == ir::OpKind::Expanded) {
-      const Graph& expansion = ir::expansion(op, graph[graph.operand(id, 0)].dtype);
+      const DType dtype = graph[graph.operand(id, 0)].dtype;
+      const Graph& expansion = ir::expansion(op, is_half(dtype) ? f32 : dtype);
       for (NodeId e = 0; e < expansion.size(); ++e) load.primitives += ir::is_elementwise(expansion[e].op);
     } else {
       load.primitives += !ir::is_view(op);

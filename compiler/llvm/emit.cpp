@@ -30,7 +30,6 @@ using ir::Op;
 using llvm::BasicBlock;
 using llvm::Value;
 constexpr std::uint32_t kNone = Statement::kNone;
-constexpr std::size_t kSlotRegisters = 8;  // slots that are held in vector registers
 
 struct Region {
   Region* parent = nullptr;
@@ -61,6 +60,7 @@ class Emitter {
         context_(module.getContext()),
         b_(context_),
         k_(b_, request.target->converts_f16(), request.tier == Tier::Quick),
+        quick_(request.tier == Tier::Quick),
         width_(static_cast<unsigned>(schedule_.width)),
         needed_(needed_by_sweep(nest_, schedule_.row_scratch ? schedule_.kept : std::vector<std::uint32_t>{})) {}
 
@@ -81,6 +81,7 @@ class Emitter {
     b_.CreateBr(start);
     entry_.hoist = entry;
     b_.SetInsertPoint(start);
+    if (spreads()) spread_slots();
     items();
     if (schedule_.nontemporal) fence(target);
     b_.CreateRetVoid();
@@ -95,6 +96,7 @@ class Emitter {
   llvm::LLVMContext& context_;
   llvm::IRBuilder<> b_;
   KernelBuilder k_;
+  bool quick_;
   unsigned width_;
   std::vector<std::vector<bool>> needed_;
   llvm::Function* function_ = nullptr;
@@ -229,6 +231,19 @@ class Emitter {
     return v;
   }
   Value* read(Value* v) { return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(v)->getAllocatedType(), v); }
+
+  bool spreads() const { return quick_ && layout_.spread.any; }
+  llvm::Align spread_alignment() const { return llvm::Align(std::min<std::uint64_t>(64, layout_.spread.each & -layout_.spread.each)); }
+  void spread_slots() {
+    const SpreadSlots& spread = layout_.spread;
+    llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(8 * spread.element));
+    loop("spread", i64(0), i64(static_cast<std::int64_t>(nest_.slots.size())), i64(1), [&](Value* i) {
+      Value* from = bytes(argument(0), b_.CreateMul(b_.CreateAdd(i, i64(words_.slots)), i64(8)));
+      Value* vector =
+          b_.CreateVectorSplat(static_cast<unsigned>(spread.each / spread.element), b_.CreateAlignedLoad(type, from, llvm::Align(8)));
+      b_.CreateAlignedStore(vector, bytes(argument(3), b_.CreateMul(i, i64(spread.each))), spread_alignment());
+    });
+  }
 
   void fence(const Target& target) {
     if (target.triple.starts_with("x86_64")) b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
@@ -534,8 +549,10 @@ class Emitter {
     if (const auto it = body.values.find(id); it != body.values.end()) return it->second;
     const Statement& s = nest_.body[id];
     Value* made = nullptr;
-    if (s.kind == Statement::Kind::Slot && nest_.slots.size() > kSlotRegisters) {
-      // many of them would only be spilled: each use broadcasts from the words, which costs an instruction nothing
+    if (s.kind == Statement::Kind::Slot && spreads() && layout_.spread.holds(s.dtype, schedule_.width)) {
+      Value* p = bytes(argument(3), static_cast<std::int64_t>(s.at) * layout_.spread.each);
+      made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, spread_alignment()));
+    } else if (s.kind == Statement::Kind::Slot && layout_.spread.any) {
       Value* p = bytes(argument(0), 8 * static_cast<std::int64_t>(words_.slots + s.at));
       made = b_.CreateVectorSplat(width_, from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(8))));
     } else if (!is_vector(id) && !(nest_.kind == NestKind::Rows && s.kind == Statement::Kind::Reduce)) {
@@ -566,7 +583,7 @@ class Emitter {
     while (s < nest_.sweeps && !needed_[s][id]) ++s;
     return s;
   }
-  Value* scratch_base(std::uint32_t slot) { return bytes(argument(3), b_.CreateMul(unit_, i64(slot))); }
+  Value* scratch_base(std::uint32_t slot) { return bytes(bytes(argument(3), layout_.spread.bytes), b_.CreateMul(unit_, i64(slot))); }
   Value* scratch_row(std::uint32_t slot, Value* j, DType t) {
     return bytes(scratch_base(slot), b_.CreateMul(j, i64(static_cast<std::int64_t>(size_of(t)))));
   }

@@ -90,7 +90,14 @@ std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vect
   return needed;
 }
 
-ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) {
+SpreadSlots::SpreadSlots(const Nest& nest, const Schedule& schedule) : any(nest.slots.size() > kFew) {
+  if (!any) return;
+  element = size_of(nest.slots[0]);
+  each = static_cast<std::uint32_t>(static_cast<std::size_t>(quick_form(schedule).width) * element);
+  bytes = static_cast<std::uint32_t>(round_up(static_cast<std::int64_t>(nest.slots.size()) * each, 64));
+}
+
+ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) : spread(nest, schedule) {
   const auto slot = [&](DType dtype, std::uint32_t rows) {
     const std::uint32_t at = total;
     total += static_cast<std::uint32_t>(size_of(dtype)) * rows;
@@ -274,7 +281,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
   const ScratchLayout layout(nest, s);
   const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
-  n.scratch_bytes = unit * layout.total;
+  n.scratch_bytes = layout.spread.bytes + unit * layout.total;
   for (std::uint32_t p : s.packed)
     n.scratch_bytes += unit * n.tile_outer * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[p].buffer].dtype));
   std::int64_t cost = 1;
@@ -286,9 +293,9 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
 }
 
 Schedule quick_form(Schedule s) {
+  if (!s.masked) s.width = std::max(2, std::min(s.width / 2, s.vector_bytes / 4));
   s.masked = true;
   s.nontemporal = false;
-  s.width = std::max(2, std::min(s.width / 2, s.vector_bytes / 4));
   return s;
 }
 

@@ -13,7 +13,20 @@ inline constexpr std::uint32_t kTreeLevels = 48;  // of the tree of blocks: 2^48
 /// For each sweep, the statements it computes (or reads back, where an earlier sweep kept them).
 std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vector<std::uint32_t>& kept);
 
-/// Slots in units: a slot at k begins k * unit bytes into the scratch. Tiles of packed accesses follow, tile_outer units each.
+/// Many numbers of a call (slots of the plan) would only be spilled from registers, and a broadcast at each use is most of what a quick
+/// compile costs. So the quick tier begins with a loop that writes a vector of each to scratch; the optimised tier broadcasts in its
+/// instructions, which costs nothing to run.
+struct SpreadSlots {
+  static constexpr std::size_t kFew = 8;  // as many are held in registers
+  bool any = false;
+  std::size_t element = 0;  // bytes; slots of other sizes are broadcast
+  std::uint32_t each = 0;   // bytes of a vector
+  std::uint32_t bytes = 0;  // of all, a multiple of 64
+  SpreadSlots(const Nest& nest, const Schedule& schedule);
+  bool holds(DType dtype, int width) const { return any && size_of(dtype) == element && static_cast<std::size_t>(width) * element <= each; }
+};
+
+/// The vectors of the spread slots come first. Then slots in units: a slot at k begins k * unit bytes behind them. Tiles of packed accesses follow, tile_outer units each.
 struct ScratchLayout {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<std::uint32_t> kept;         // of Schedule::kept
@@ -22,6 +35,7 @@ struct ScratchLayout {
   std::vector<std::uint32_t> temporaries;  // rows: eight rows before their tree
   std::vector<std::uint32_t> stacks;       // rows: the tree of blocks
   std::uint32_t total = 0;
+  SpreadSlots spread;
 
   ScratchLayout(const Nest& nest, const Schedule& schedule);
   /// Elements of one row: bytes of a slot are unit * its elements' size.
