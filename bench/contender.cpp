@@ -297,7 +297,7 @@ int main(int argc, char** argv) {
   bool serves = false;
   try {
     options = options_of({argv + 1, static_cast<std::size_t>(argc - 1)}, serves);
-    if (options.threads) threads::set_count(options.threads);
+    if (options.threads) set_threads(options.threads);
   } catch (const Error& error) { return usage(error.what()); }
   if (!serves) return usage("--serve is missing");
   // Kernels of earlier processes only where the runner gives a folder for them.

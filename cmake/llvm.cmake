@@ -33,6 +33,7 @@ else()
   # AArch64 is there to emit objects in tests on any machine.
   llvm_map_components_to_libnames(llvm_libraries core support target targetparser analysis codegen selectiondag asmprinter mc mcparser
     scalaropts transformutils object runtimedyld jitlink orcjit irreader X86 AArch64)
+  target_compile_definitions(onepass_llvm PRIVATE ONEPASS_LLVM_STATIC)
 endif()
 target_link_libraries(onepass_llvm PRIVATE onepass_compiler onepass_ir ${llvm_libraries})
 target_link_options(onepass_llvm PRIVATE LINKER:--exclude-libs,ALL LINKER:--gc-sections LINKER:--as-needed LINKER:-z,nodelete

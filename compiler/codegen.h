@@ -25,13 +25,21 @@ struct CodegenResult {
   std::string object;  // ELF, one function `kernel`, no undefined symbols
   std::string ir, assembly;
   double emit_ms = 0, machine_ms = 0;  // building the IR; from there to the object
+  bool out_of_memory = false;          // the error was that
 };
 
-/// Compiles. Thread-safe; each thread keeps its own machinery. InternalError where LLVM refuses; Error where the module cannot be opened.
+/// Compiles. Thread-safe; each thread keeps its own machinery. InternalError where LLVM refuses; Error where the module cannot be opened;
+/// MemoryError where there is not enough memory to begin with. Should memory end in the middle, LLVM may end the process.
+///
+/// In the child of a fork: where another thread was compiling at that moment, LLVM's locks may be held for ever, and the child opens a
+/// copy of the module.
 CodegenResult generate(const CodegenRequest& request);
 
 /// Has the module been opened, and which LLVM is in it ("19.1.7")? Opens it.
 std::string llvm_version();
+
+/// Does LLVM live in the module, which never destroys its globals? Then a compile may go on while the process exits. True before it is opened.
+bool outlives_exit() noexcept;
 
 /// The function in the module: extern "C" name and type. Returns an error text (static or leaked), null on success.
 inline constexpr const char* kCodegenEntry = "onepass_codegen";

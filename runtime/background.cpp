@@ -1,99 +1,152 @@
 // See background.h. Jobs do not throw: what they make is optional, so they catch everything themselves.
+//
+// On a busy machine a thread of idle priority may stand still for seconds, so it holds no lock that a caller, a fork or an exit could
+// wait for: others put jobs before the first of a list, the thread takes the whole list.
 #include "runtime/background.h"
 
-#include <condition_variable>
+#include <atomic>
+#include <climits>
+#include <cstdint>
 #include <cstdlib>
-#include <deque>
-#include <mutex>
-#include <new>
+#include <utility>
 
+#include "compiler/codegen.h"
+#include "runtime/fork.h"
+#include "runtime/log.h"
 #include "runtime/os.h"
 
 namespace onepass::runtime::background {
 namespace {
 
-constexpr std::size_t kMostLate = 256;  // more than that, and the thread is started for them
+constexpr std::uint32_t kMostLate = 256;  // more than that, and the thread is started for them
+
+struct Job {
+  std::function<void()> work;
+  Job* next;
+};
+
+class List {
+ public:
+  void push(Job* job) noexcept {
+    job->next = newest_.load(std::memory_order_relaxed);
+    while (!newest_.compare_exchange_weak(job->next, job, std::memory_order_release, std::memory_order_relaxed)) {}
+  }
+  /// All of them, the oldest first.
+  Job* take() noexcept {
+    Job* oldest = nullptr;
+    for (Job* job = newest_.exchange(nullptr, std::memory_order_acquire); job;) {
+      Job* const after = std::exchange(job->next, oldest);
+      oldest = std::exchange(job, after);
+    }
+    return oldest;
+  }
+  std::uint32_t count() const noexcept {
+    std::uint32_t n = 0;
+    for (const Job* job = newest_.load(std::memory_order_acquire); job; job = job->next) ++n;
+    return n;
+  }
+
+ private:
+  std::atomic<Job*> newest_{nullptr};
+};
 
 class Worker {
  public:
-  void add(std::function<void()> job) {
-    const std::lock_guard lock(mutex_);
-    register_handlers();
-    if (stopping_ || !started()) return;
-    jobs_.push_back(std::move(job));
-    changed_.notify_all();
-  }
-  void add_late(std::function<void()> job) {
-    const std::lock_guard lock(mutex_);
-    register_handlers();
-    late_.push_back(std::move(job));
-    if (late_.size() > kMostLate && !stopping_ && started()) changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    if (!late_.empty() && !stopping_ && started()) changed_.notify_all();
-    changed_.wait(lock, [&] { return !running_ || stopping_ || (jobs_.empty() && late_.empty() && !busy_); });
-  }
   static Worker& instance() {
     static Worker* const worker = new Worker;  // never destroyed: threads may outlive main
     return *worker;
   }
+  void add(std::function<void()> work) {
+    if (stopping_) return;
+    put(jobs_, std::move(work));
+    start();
+  }
+  void add_late(std::function<void()> work) {
+    put(late_, std::move(work));
+    if (late_count_.fetch_add(1, std::memory_order_relaxed) > kMostLate) start();
+  }
+  void wait() {
+    start();
+    for (;;) {
+      const std::uint32_t done = done_.load(std::memory_order_acquire);
+      if (!running_ || stopping_ || done == queued_.load(std::memory_order_acquire)) return;
+      os::wait(done_, done);
+    }
+  }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_, late_;
-  bool running_ = false, busy_ = false, stopping_ = false, registered_ = false;
+  List jobs_, late_;
+  std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // the thread's own: jobs still to do, the one that it does
+  std::atomic<std::uint32_t> changed_{0}, queued_{0}, done_{0}, late_count_{0};
+  std::atomic<bool> running_{false}, stopping_{false};
 
-  bool started() {
-    if (!running_)
-      running_ = os::start_thread(
-          "onepass-compile", [](void* self) { static_cast<Worker*>(self)->work(); }, this);
-    return running_;
-  }
-  // After LLVM was opened by the compile that comes before any job, so that our handler runs before LLVM's own destructors.
-  void register_handlers() {
-    if (registered_) return;
-    registered_ = true;
+  // After LLVM was opened by the compile that comes before any job, so that our handler runs before LLVM's own destructors, if it has any.
+  Worker() {
+    in_forked_child([] { instance().resume_in_child(); });
     std::atexit([] { instance().stop(); });
-    os::at_fork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); }, [] { instance().forget(); });
+  }
+
+  void put(List& list, std::function<void()> work) {
+    auto* const job = new Job{std::move(work), nullptr};
+    queued_.fetch_add(1, std::memory_order_relaxed);
+    list.push(job);
+    changed_.fetch_add(1, std::memory_order_release);
+  }
+  void start() noexcept {
+    if (!stopping_ && !running_.exchange(true) &&
+        !os::start_thread(
+            "onepass-compile", [](void* self) { static_cast<Worker*>(self)->work(); }, this)) {
+      running_ = false;
+      static constinit Once once;
+      if (once.first()) log(LogLevel::warning, "no background thread can be started: kernels keep their quickly compiled code");
+    }
+    os::wake(changed_, 1);
   }
   void work() {
     os::set_idle_priority();
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [&] { return stopping_ || !jobs_.empty() || !late_.empty(); });
-      if (stopping_) return;
-      std::deque<std::function<void()>>& from = jobs_.empty() ? late_ : jobs_;
-      std::function<void()> job = std::move(from.front());
-      from.pop_front();
-      busy_ = true;
-      lock.unlock();
-      job();
-      job = nullptr;  // what it holds is let go before the next wait
-      lock.lock();
-      busy_ = false;
-      changed_.notify_all();
+    while (!stopping_) {
+      const std::uint32_t seen = changed_.load(std::memory_order_acquire);
+      if (!taken_) taken_ = jobs_.take();
+      if (!taken_) {
+        late_count_ = 0;
+        taken_ = late_.take();
+      }
+      Job* const job = taken_;
+      if (!job) {
+        os::wait(changed_, seen);
+        continue;
+      }
+      current_ = job;
+      taken_ = job->next;
+      job->work();
+      current_ = nullptr;
+      delete job;
+      done_.fetch_add(1, std::memory_order_release);
+      os::wake(done_, INT_MAX);
     }
   }
-  // At exit: what has begun is finished, late jobs are done here, nothing else is begun.
+  // At exit: late jobs that nobody has begun are done here, nothing else is begun. What is being done goes on until the process ends,
+  // unless LLVM's globals are destroyed under it.
   void stop() {
-    std::unique_lock lock(mutex_);
     stopping_ = true;
-    jobs_.clear();
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return !busy_; });
-    const std::deque<std::function<void()>> late = std::move(late_);
-    lock.unlock();
-    for (const std::function<void()>& job : late) job();
+    os::wake(done_, INT_MAX);
+    while (!compiler::outlives_exit() && current_.load()) os::yield_processor();
+    for (Job* job = late_.take(); job;) {
+      job->work();
+      delete std::exchange(job, job->next);
+    }
   }
-  // In a forked child, which has no such thread; the mutex is held since before the fork. The parent does what is left to do.
-  void forget() {
-    jobs_.clear();
-    late_.clear();
-    running_ = busy_ = false;
-    new (&changed_) std::condition_variable;  // waiters of the parent are not here
-    mutex_.unlock();
+  // A forked child has no such thread; its next job starts one, which begins with what was left. Late jobs are the parent's.
+  void resume_in_child() noexcept {
+    running_ = false;
+    late_.take();
+    late_count_ = 0;
+    Job* const job = current_.exchange(nullptr);
+    if (job && job != taken_) jobs_.push(job);
+    std::uint32_t left = jobs_.count();
+    for (const Job* j = taken_; j; j = j->next) ++left;
+    done_ = 0;
+    queued_ = left;
   }
 };
 

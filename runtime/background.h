@@ -6,7 +6,8 @@
 
 namespace onepass::runtime::background {
 
-/// Runs the job soon. Dropped where no thread can be had, at exit and in a forked child: it must be something that can be left out.
+/// Runs the job soon. Dropped at exit, and for want of a thread: it must be something that can be left out. In a forked child what was left is
+/// done when the next job comes.
 void run(std::function<void()> job);
 
 /// Runs the job when the thread has run all others, or at exit: a short program's first call does not pay for a thread.

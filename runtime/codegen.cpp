@@ -1,6 +1,9 @@
 // Opens the code generator, libonepass_llvm.so, at the first compile, and calls it.
 #include "compiler/codegen.h"
 
+#include <atomic>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -8,6 +11,8 @@
 
 #include "onepass/error.h"
 #include "onepass/version.h"
+#include "runtime/fork.h"
+#include "runtime/log.h"
 #include "runtime/os.h"
 
 namespace onepass::compiler {
@@ -21,6 +26,7 @@ constexpr std::string_view kName = "libonepass_llvm.so";
 struct Module {
   CodegenEntry entry = nullptr;
   const char* (*version)() = nullptr;
+  bool has_llvm = false;  // LLVM itself is in it, not in a library of its own
   std::string error;
 };
 
@@ -40,39 +46,90 @@ void* open_module(std::string& why) {
   return library;
 }
 
-const Module& module() {
-  static const Module* const opened = [] {
-    auto* const m = new Module;
-    std::string why;
-    void* const library = open_module(why);
-    if (!library) {
+constinit std::atomic<const Module*> current{nullptr};  // never closed
+constinit runtime::TableMutex opening;                  // a fork waits: the dynamic linker has locks of its own
+constinit std::atomic<int> compiling{0};
+constinit const Module* left_busy = nullptr;  // in a forked child: the module that a thread of the parent was in
+
+// A small kernel takes 2 MB, a large one 10; the machinery of a thread, made at its first compile, 3.
+constexpr std::size_t kRoom = std::size_t{32} << 20;
+
+std::unique_ptr<Module> open() {
+  auto m = std::make_unique<Module>();
+  std::string why;
+  void* library = nullptr;
+  if (!left_busy) {
+    library = open_module(why);
+    if (!library)
       m->error =
           fmt::format("The code generator {} cannot be opened ({}); install it beside libonepass.so, or use mode reference.", kName, why);
-      return m;
-    }
-    // Request and result are C++ structures, so both sides must be of one version.
-    const auto built_for = reinterpret_cast<const char* (*)()>(os::find_symbol(library, "onepass_llvm_built_for"));
-    const std::string_view version = built_for ? built_for() : "an unknown version";
-    m->entry = reinterpret_cast<CodegenEntry>(os::find_symbol(library, kCodegenEntry));
-    if (!m->entry || version != ONEPASS_VERSION) {
-      m->error = fmt::format("The code generator {} belongs to onepass {}, this is {}; install both from one build.", kName, version,
-                             ONEPASS_VERSION);
-      m->entry = nullptr;
-      return m;
-    }
-    m->version = reinterpret_cast<const char* (*)()>(os::find_symbol(library, "onepass_llvm_version"));
+  } else {
+    if (left_busy->has_llvm) library = os::open_copy(os::library_of(reinterpret_cast<const void*>(left_busy->entry)), &why);
+    else why = "LLVM is a library of its own here";
+    if (!library)
+      m->error = fmt::format(
+          "This process was forked while another thread was compiling, and the code generator cannot be opened a second time ({}); compile "
+          "before the fork, or use mode reference.",
+          why);
+  }
+  if (!library) return m;
+  // Request and result are C++ structures, so both sides must be of one version.
+  const auto built_for = reinterpret_cast<const char* (*)()>(os::find_symbol(library, "onepass_llvm_built_for"));
+  const std::string_view version = built_for ? built_for() : "an unknown version";
+  const auto entry = reinterpret_cast<CodegenEntry>(os::find_symbol(library, kCodegenEntry));
+  if (!entry || version != ONEPASS_VERSION) {
+    m->error = fmt::format("The code generator {} belongs to onepass {}, this is {}; install both from one build.", kName, version,
+                           ONEPASS_VERSION);
     return m;
-  }();
-  if (!opened->entry) throw Error(opened->error);
-  return *opened;
+  }
+  m->entry = entry;
+  m->version = reinterpret_cast<const char* (*)()>(os::find_symbol(library, "onepass_llvm_version"));
+  m->has_llvm = os::find_symbol(library, "onepass_llvm_is_inside") != nullptr;
+  return m;
 }
+
+const Module& module() {
+  const Module* m = current.load(std::memory_order_acquire);
+  if (!m) {
+    const std::lock_guard lock(opening);
+    m = current.load(std::memory_order_acquire);
+    if (!m) {
+      static constinit runtime::Once once;
+      if (once.first())
+        runtime::in_forked_child([] {
+          if (compiling.exchange(0) > 0) left_busy = current.exchange(nullptr);
+        });
+      m = open().release();
+      current.store(m, std::memory_order_release);
+    }
+  }
+  if (!m->entry) throw Error(m->error);
+  return *m;
+}
+
+struct Compiling {
+  Compiling() { compiling.fetch_add(1); }
+  ~Compiling() { compiling.fetch_sub(1); }
+};
 
 }  // namespace
 
 CodegenResult generate(const CodegenRequest& request) {
+  const Module& m = module();
+  if (!os::has_room(kRoom))
+    throw MemoryError(fmt::format("out of memory: the system has no {} bytes more, which the compiler may need for a kernel", kRoom));
   CodegenResult result;
-  if (const char* const error = module().entry(&request, &result)) throw InternalError(error);
+  const Compiling scope;
+  if (const char* const error = m.entry(&request, &result)) {
+    if (result.out_of_memory) throw MemoryError("out of memory while a kernel was compiled");
+    throw InternalError(error);
+  }
   return result;
+}
+
+bool outlives_exit() noexcept {
+  const Module* const m = current.load(std::memory_order_acquire);
+  return !m || m->has_llvm;
 }
 
 std::string llvm_version() {

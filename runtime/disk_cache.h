@@ -6,13 +6,13 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "compiler/codegen.h"
+#include "runtime/fork.h"
 #include "runtime/os_folder.h"
 
 namespace onepass::runtime {
@@ -69,7 +69,7 @@ class DiskCache {
  private:
   std::string folder_;
   std::int64_t limit_;
-  mutable std::mutex mutex_;                                          // of what follows
+  mutable TableMutex mutex_;                                          // of what follows
   os::PrivateFolder checked_{os::PrivateFolder::State::Missing, {}};  // looked at again as long as it is missing
   DiskCacheStats stats_;
   std::int64_t stored_since_sweep_ = -1;  // bytes; -1: not swept yet

@@ -12,6 +12,7 @@
 #include "ir/graph.h"
 #include "onepass/error.h"
 #include "runtime/call_arguments.h"
+#include "runtime/fork.h"
 #include "runtime/graph_view.h"
 #include "runtime/program.h"
 #include "runtime/recording.h"
@@ -67,19 +68,6 @@ namespace {
 
 constexpr std::size_t kMaxStructures = 256;  // programs of one function; a million different lists leave memory flat
 
-Stats& operator+=(Stats& a, const Stats& b) {
-  a.calls += b.calls;
-  a.recordings += b.recordings;
-  a.kernels += b.kernels;
-  a.launches += b.launches;
-  a.compiles += b.compiles;
-  a.cache_hits += b.cache_hits;
-  a.bytes_read += b.bytes_read;
-  a.bytes_written += b.bytes_written;
-  a.bytes_allocated += b.bytes_allocated;
-  return a;
-}
-
 }  // namespace
 
 struct FunctionCore::Body {
@@ -88,7 +76,7 @@ struct FunctionCore::Body {
   Options options;
   std::shared_ptr<Program> plain;  // of no structure: found without a lock
 
-  mutable std::mutex mutex;  // the rest
+  mutable runtime::TableMutex mutex;  // the rest
   std::map<std::vector<std::int64_t>, std::shared_ptr<Program>> programs;
   std::shared_ptr<Program> last;
   Stats of_dropped;

@@ -1,8 +1,9 @@
-// See kernel_cache.h. One mutex guards the table; compiling happens outside it. Kernels are immutable and live as long as a plan holds
+// See kernel_cache.h. One mutex guards the table; compiling happens outside it, and nobody waits by anything but a word of memory, so that a
+// fork leaves nothing locked. Kernels are immutable and live as long as a plan holds
 // them, so that eviction only ends their being found.
 #include "runtime/kernel_cache.h"
 
-#include <condition_variable>
+#include <climits>
 #include <exception>
 #include <list>
 #include <mutex>
@@ -12,6 +13,8 @@
 #include "onepass/error.h"
 #include "runtime/background.h"
 #include "runtime/disk_cache.h"
+#include "runtime/fork.h"
+#include "runtime/log.h"
 #include "runtime/os.h"
 #include "runtime/program.h"
 #include "runtime/threads.h"
@@ -23,12 +26,20 @@ struct Entry {
   std::string key;
   std::shared_ptr<const Kernel> kernel;  // null while it is being compiled
   std::exception_ptr error;              // of a compile that failed: the entry has left the table then
-  bool ready = false;
+  std::atomic<std::uint32_t> ready{0};   // set last
 };
 
 class Cache {
  public:
-  // The entry and whether the caller must compile it.
+  static Cache& instance() {
+    static Cache* const cache = new Cache;  // never destroyed: threads may outlive main
+    return *cache;
+  }
+  Cache() {
+    in_forked_child([] { instance().forget_unfinished(); });
+  }
+
+  // The entry and whether the caller must compile it. Throws where there is no memory; nothing has changed then.
   std::pair<std::shared_ptr<Entry>, bool> claim(const std::string& key) {
     const std::lock_guard lock(mutex_);
     if (const auto it = table_.find(key); it != table_.end()) {
@@ -36,36 +47,42 @@ class Cache {
       ++stats_.hits;
       return {*it->second, false};
     }
-    ++stats_.misses;
     auto entry = std::make_shared<Entry>();
     entry->key = key;
     order_.push_front(entry);
-    table_.emplace(entry->key, order_.begin());
+    try {
+      table_.emplace(entry->key, order_.begin());
+    } catch (...) {
+      order_.pop_front();
+      throw;
+    }
+    ++stats_.misses;
     ++stats_.entries;
-    return {entry, true};
+    return {std::move(entry), true};
   }
 
-  void finish(const std::shared_ptr<Entry>& entry, std::shared_ptr<const Kernel> kernel, std::exception_ptr error) {
+  void finish(const std::shared_ptr<Entry>& entry, std::shared_ptr<const Kernel> kernel, std::exception_ptr error) noexcept {
     {
       const std::lock_guard lock(mutex_);
       entry->kernel = std::move(kernel);
       entry->error = std::move(error);
-      entry->ready = true;
-      if (entry->kernel) {
-        stats_.bytes += bytes_of(*entry);
-        shrink();
-      } else {
-        remove(table_.find(entry->key));
+      entry->ready.store(1, std::memory_order_release);
+      if (const auto it = table_.find(entry->key); it != table_.end() && *it->second == entry) {
+        if (entry->kernel) {
+          stats_.bytes += bytes_of(*entry);
+          shrink();
+        } else {
+          remove(it);
+        }
       }
     }
-    done_.notify_all();
+    os::wake(entry->ready, INT_MAX);
   }
 
-  std::shared_ptr<const Kernel> wait(const std::shared_ptr<Entry>& entry) {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return entry->ready; });
-    if (entry->error) std::rethrow_exception(entry->error);
-    return entry->kernel;
+  static std::shared_ptr<const Kernel> wait(const Entry& entry) {
+    while (entry.ready.load(std::memory_order_acquire) == 0) os::wait(const_cast<Entry&>(entry).ready, 0);
+    if (entry.error) std::rethrow_exception(entry.error);
+    return entry.kernel;
   }
 
   KernelCacheStats stats() {
@@ -81,8 +98,7 @@ class Cache {
 
  private:
   using Order = std::list<std::shared_ptr<Entry>>;  // most recently used first
-  std::mutex mutex_;
-  std::condition_variable done_;
+  TableMutex mutex_;
   Order order_;
   std::unordered_map<std::string_view, Order::iterator> table_;  // keys stand in the entries; found by hash, then compared whole
   KernelCacheStats stats_;
@@ -98,7 +114,7 @@ class Cache {
   void shrink() {
     for (auto it = order_.end(); it != order_.begin() && (stats_.entries > most_entries_ || stats_.bytes > most_bytes_);) {
       --it;
-      if (!(*it)->ready) continue;  // somebody waits for it
+      if ((*it)->ready.load(std::memory_order_relaxed) == 0) continue;  // somebody waits for it
       const std::shared_ptr<Entry> entry = *it;
       stats_.bytes -= bytes_of(*entry);
       ++stats_.evictions;
@@ -106,19 +122,27 @@ class Cache {
       remove(table_.find(entry->key));
     }
   }
+  // The threads that were compiling these are not in the child.
+  void forget_unfinished() {
+    for (auto it = order_.begin(); it != order_.end();) {
+      const std::shared_ptr<Entry> entry = *it++;
+      if (entry->ready.load(std::memory_order_relaxed) == 0) remove(table_.find(entry->key));
+    }
+  }
 };
 
-Cache& cache() {
-  static Cache* const cache = new Cache;  // never destroyed: threads may outlive main
-  return *cache;
-}
+Cache& cache() { return Cache::instance(); }
 
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ tiers
 
-Kernel::Kernel(const compiler::CodegenRequest& request, const std::string& key)
-    : key_(key), nest_(*request.nest), schedule_(*request.schedule), target_(*request.target) {
+Kernel::Kernel(const compiler::CodegenRequest& request, const std::string& key, std::shared_ptr<std::atomic<std::int64_t>> optimised_count)
+    : key_(key),
+      optimised_count_(std::move(optimised_count)),
+      nest_(*request.nest),
+      schedule_(*request.schedule),
+      target_(*request.target) {
   if (load()) return;
   const std::int64_t start = os::nanoseconds();
   const compiler::Schedule quick = compiler::quick_form(schedule_);
@@ -149,21 +173,26 @@ bool Kernel::load() {
   return true;
 }
 
-void Kernel::optimise() const {
-  background::run([weak = weak_from_this()] {
-    const std::shared_ptr<const Kernel> kernel = weak.lock();
-    if (!kernel) return;  // nobody can run it any more
-    try {
-      const std::string object =
-          compiler::generate(
-              {.nest = &kernel->nest_, .schedule = &kernel->schedule_, .target = &kernel->target_, .tier = compiler::Tier::Optimised})
-              .object;
-      kernel->optimised_ = compiler::KernelObject::load(object);
-      kernel->function_.store(kernel->optimised_->function(), std::memory_order_release);
-      disk_cache().store(kernel->key_, compiler::Tier::Optimised, object);
-    } catch (const std::exception&) {  // the quick tier stays: it gives the same results
-    }
-  });
+// No memory for the job: the quick tier stays, which gives the same results.
+void Kernel::optimise() const noexcept {
+  try {
+    background::run([weak = weak_from_this()] {
+      if (const std::shared_ptr<const Kernel> kernel = weak.lock()) kernel->make_optimised();  // else nobody can run it any more
+    });
+  } catch (const std::bad_alloc&) {}  // NOLINT: see above
+}
+
+void Kernel::make_optimised() const noexcept {
+  try {
+    const std::string object =
+        compiler::generate({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised}).object;
+    optimised_ = compiler::KernelObject::load(object);
+    function_.store(optimised_->function(), std::memory_order_release);
+    if (optimised_count_) optimised_count_->fetch_add(1, std::memory_order_relaxed);
+    disk_cache().store(key_, compiler::Tier::Optimised, object);
+  } catch (const std::exception& error) {
+    log(LogLevel::warning, "a kernel keeps its quickly compiled code: {}", error.what());
+  } catch (...) {}  // NOLINT: nobody is there to catch it
 }
 
 std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target) {
@@ -181,16 +210,22 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
   std::vector<KernelResult> results(requests.size());
   std::vector<std::shared_ptr<Entry>> entries(requests.size());
   std::vector<std::size_t> mine;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const auto [entry, missing] = cache().claim(requests[i].key);
-    entries[i] = entry;
-    results[i].compiled = missing;
-    if (missing) mine.push_back(i);
-  }
+  mine.reserve(requests.size());
   // Every claimed entry is finished, whatever is thrown: others wait for it.
+  try {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      auto [entry, missing] = cache().claim(requests[i].key);
+      entries[i] = std::move(entry);
+      results[i].compiled = missing;
+      if (missing) mine.push_back(i);
+    }
+  } catch (...) {
+    for (const std::size_t i : mine) cache().finish(entries[i], nullptr, std::current_exception());
+    throw;
+  }
   const auto make = [&](std::size_t i) noexcept {
     try {
-      cache().finish(entries[i], std::make_shared<const Kernel>(requests[i].codegen, requests[i].key), nullptr);
+      cache().finish(entries[i], std::make_shared<const Kernel>(requests[i].codegen, requests[i].key, requests[i].optimised), nullptr);
     } catch (...) { cache().finish(entries[i], nullptr, std::current_exception()); }
   };
   if (mine.size() == 1) {
@@ -201,7 +236,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
     });
   }
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    results[i].kernel = cache().wait(entries[i]);
+    results[i].kernel = Cache::wait(*entries[i]);
     results[i].compiled = results[i].compiled && !results[i].kernel->from_disk();
   }
   return results;

@@ -17,7 +17,8 @@ namespace onepass::runtime {
 /// twice. Each run asks for the best function there is; all give the same bits and take the same arguments.
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
-  Kernel(const compiler::CodegenRequest& request, const std::string& key);
+  /// `optimised_count`, which may be null, is increased when the optimised tier is there.
+  Kernel(const compiler::CodegenRequest& request, const std::string& key, std::shared_ptr<std::atomic<std::int64_t>> optimised_count);
   compiler::KernelFunction function_to_run() const {
     if (runs_left_.load(std::memory_order_relaxed) > 0 && runs_left_.fetch_sub(1, std::memory_order_relaxed) == 1) optimise();
     return function_.load(std::memory_order_acquire);
@@ -28,12 +29,14 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 
  private:
   bool load();
-  void optimise() const;
+  void optimise() const noexcept;
+  void make_optimised() const noexcept;
   mutable std::atomic<int> runs_left_{2};
   mutable std::atomic<compiler::KernelFunction> function_{nullptr};
   std::shared_ptr<const compiler::KernelObject> first_;              // the quick tier, or what the disk had
   mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `function_` points into it
   std::string key_;
+  std::shared_ptr<std::atomic<std::int64_t>> optimised_count_;
   compiler::Nest nest_;
   compiler::Schedule schedule_;
   compiler::Target target_;
@@ -45,6 +48,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 struct KernelRequest {
   std::string key;  // nest, schedule, target
   compiler::CodegenRequest codegen;
+  std::shared_ptr<std::atomic<std::int64_t>> optimised;  // counts those with their optimised tier, for stats; may be null
 };
 
 struct KernelResult {

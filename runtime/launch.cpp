@@ -11,6 +11,8 @@
 #include "compiler/record.h"
 #include "compiler/simplify.h"
 #include "onepass/error.h"
+#include "onepass/runtime.h"
+#include "runtime/log.h"
 #include "runtime/memory.h"
 #include "runtime/os.h"
 #include "runtime/threads.h"
@@ -60,7 +62,7 @@ std::int64_t checked_bytes(const Graph& graph, NodeId id, DType dtype, std::int6
     overflow |= __builtin_mul_overflow(bytes, e, &bytes);
   }
   const bool by_memory = limit <= 0;
-  if (by_memory) limit = static_cast<std::int64_t>(os::memory_bytes() / 2);
+  if (by_memory) limit = static_cast<std::int64_t>(memory_limit() / 2);
   if (overflow || bytes > limit)
     throw ValueError(fmt::format("{}: the call would store {}, more than {} bytes, the limit `array_bytes` of one array{}",
                                  ir::info(graph[id].op).text, compiler::type_text(dtype, graph.shape(id)), limit,
@@ -223,10 +225,11 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   }
 }
 
-int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads) {
+int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
+                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised) {
   std::vector<KernelRequest> requests;
   for (const KernelReport& kernel : report.kernels)
-    requests.push_back({kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}});
+    requests.push_back({kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}, optimised});
   const std::vector<KernelResult> found = find_or_compile(requests, threads);
   int compiled = 0;
   for (std::size_t k = 0; k < found.size(); ++k) {
@@ -274,6 +277,14 @@ class Scratch {
   bool borrowed_ = false;
 };
 
+void say_control_changed() {
+  static constinit Once once;
+  if (once.first())
+    log(LogLevel::info,
+        "the host changed the floating-point control (rounding, flush to zero or exceptions); kernels run under the default one, and each "
+        "call puts the host's back");
+}
+
 }  // namespace
 
 void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
@@ -286,6 +297,8 @@ void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
   std::int64_t* const words = extra ? reinterpret_cast<std::int64_t*>(scratch + plan.scratch_bytes) : inline_words;
 
   const os::DefaultFloatingPoint control;
+  if (control.changed()) [[unlikely]]
+    say_control_changed();
   for (const Launch& launch : plan.launches) {
     std::memcpy(words, launch.words.data(), launch.words.size() * sizeof(std::int64_t));
     for (const Launch::Pointer& p : launch.pointers) words[p.word] = reinterpret_cast<std::int64_t>(bases[p.base]) + p.offset;

@@ -106,8 +106,10 @@ struct LaunchOptions {
 /// `report` gets the rest.
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options);
 
-/// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled.
-int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads);
+/// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled; `optimised` will count those of them that
+/// have their optimised tier.
+int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
+                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised);
 
 /// Runs the kernels. `bases`: inputs, outputs, and room for one pointer more. `slots`: of this call; null where they are the plan's own.
 void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "onepass/runtime.h"
 #include "runtime/os.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -147,7 +148,7 @@ struct Pool {
   ThreadCache* threads = nullptr;
   Counters departed;  // of threads that are gone, and of frees after a thread's end; under the lock
   std::atomic<std::int64_t> failure_countdown{-1};
-  std::size_t memory = 0;  // that the process may use
+  std::size_t memory = 0;  // the most that `mapped` may reach: what the process may use, unless set
 
   void take_out(FreeBlock* block) {  // a large one
     (block->previous ? block->previous->next : free[static_cast<std::size_t>(block->index)]) = block->next;
@@ -386,8 +387,10 @@ void free_large_block(void* memory, int index) noexcept {
 
 [[noreturn]] void fail(std::size_t bytes) {
   const Statistics now = statistics();
-  throw Error(fmt::format("out of memory: {} bytes cannot be had ({} bytes are in use by arrays and temporaries, the process may use {})",
-                          bytes, now.in_use, pool().memory));
+  throw MemoryError(fmt::format(
+      "out of memory: {} bytes cannot be had ({} bytes are in use by arrays and temporaries, the limit is {}); use less at a time, or "
+      "set_memory_limit where there is more",
+      bytes, now.in_use, memory_limit()));
 }
 
 void* allocate_block(std::size_t bytes, bool zeroed) {
@@ -473,3 +476,34 @@ void trim(std::size_t keep) noexcept {
 void inject_failure(std::int64_t after) noexcept { pool().failure_countdown = after < 0 ? -1 : after; }
 
 }  // namespace onepass::memory
+
+// ---- what hosts set ----
+
+namespace onepass {
+
+MemoryStats memory_stats() {
+  const memory::Statistics now = memory::statistics();
+  return {now.in_use, now.cached, now.allocations};
+}
+
+void set_memory_limit(std::size_t bytes) {
+  memory::Pool& shared = memory::pool();
+  memory::FreeBlock* evicted = nullptr;
+  {
+    memory::Guard guard(shared.lock);
+    shared.memory = bytes ? bytes : os::memory_bytes();
+    const std::size_t in_use = shared.mapped - shared.cached;
+    evicted = shared.take_oldest(shared.memory > in_use ? shared.memory - in_use : 0);
+  }
+  memory::unmap(evicted);
+}
+
+std::size_t memory_limit() {
+  memory::Guard guard(memory::pool().lock);
+  return memory::pool().memory;
+}
+
+void set_memory_cache_limit(std::size_t bytes) { memory::set_cache_limit(bytes); }
+void trim_memory(std::size_t keep) noexcept { memory::trim(keep); }
+
+}  // namespace onepass

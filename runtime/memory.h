@@ -12,7 +12,7 @@ inline constexpr std::size_t kAlignment = 64;
 
 /// `bytes` of uninitialised memory at a multiple of 64, or of 2 MiB for blocks of 2 MiB and more, which also ask for huge pages.
 /// Zero bytes give a pointer that must not be read. Any thread may allocate, and free what another allocated.
-/// Throws Error with the number of bytes when they cannot be had, after the cache has been given back.
+/// Throws MemoryError with the number of bytes when they cannot be had, after the cache has been given back.
 [[nodiscard]] void* allocate(std::size_t bytes);
 
 /// The same, filled with zeros; fresh pages need no filling.

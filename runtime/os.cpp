@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -166,11 +167,17 @@ void unmap_memory(void* memory, std::size_t bytes) noexcept {
   if (memory && bytes) munmap(memory, (bytes + page_size() - 1) & ~(page_size() - 1));
 }
 
+bool has_room(std::size_t bytes) noexcept {
+  void* const memory = map_memory(bytes, page_size());
+  unmap_memory(memory, bytes);
+  return memory != nullptr;
+}
+
 ExecutableMemory ExecutableMemory::allocate(std::size_t bytes) {
   ExecutableMemory result;
   bytes = std::max<std::size_t>(bytes, 1);
   result.data_ = static_cast<std::byte*>(map_memory(bytes, page_size()));
-  if (!result.data_) throw Error(fmt::format("out of memory: the system has no {} bytes for a kernel's machine code", bytes));
+  if (!result.data_) throw MemoryError(fmt::format("out of memory: the system has no {} bytes for a kernel's machine code", bytes));
   result.size_ = (bytes + page_size() - 1) & ~(page_size() - 1);
   return result;
 }
@@ -517,5 +524,30 @@ void* open_library(const std::string& path, std::string* error) {
 }
 
 void* find_symbol(void* library, const char* name) { return library ? dlsym(library, name) : nullptr; }
+
+std::string library_of(const void* address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 && info.dli_fname ? info.dli_fname : "";
+}
+
+// The dynamic linker knows files by their inode, so the copy is a file of its own, in memory.
+void* open_copy(const std::string& path, std::string* error) {
+  const auto failed = [&](const char* doing) -> void* {
+    if (error) *error = fmt::format("{}: {}: {}", path, doing, std::strerror(errno));
+    return nullptr;
+  };
+  const Descriptor from{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (from.value < 0) return failed("cannot be opened");
+  const Descriptor to{memfd_create("onepass", MFD_CLOEXEC)};
+  if (to.value < 0) return failed("cannot be copied");
+  std::vector<std::byte> buffer(1 << 20);
+  for (;;) {
+    const ssize_t count = read_fully(from.value, buffer.data(), buffer.size());
+    if (count < 0) return failed("cannot be read");
+    if (count == 0) break;
+    if ((errno = write_fully(to.value, buffer.data(), static_cast<std::size_t>(count))) != 0) return failed("cannot be copied");
+  }
+  return open_library(fmt::format("/proc/self/fd/{}", to.value), error);
+}
 
 }  // namespace onepass::os

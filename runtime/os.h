@@ -38,6 +38,8 @@ const CacheSizes& cache_sizes();
 /// pages ask for them.
 void* map_memory(std::size_t bytes, std::size_t alignment) noexcept;
 void unmap_memory(void* memory, std::size_t bytes) noexcept;
+/// Would the system give so much more now? It may change its mind, and promises more than it has.
+bool has_room(std::size_t bytes) noexcept;
 
 /// Memory for machine code. Writable until `finalize`, executable and read-only afterwards, never both.
 class ExecutableMemory {
@@ -116,6 +118,7 @@ class DefaultFloatingPoint {
   ~DefaultFloatingPoint() {
     if (changed_) set_floating_point_control(saved_);
   }
+  bool changed() const noexcept { return changed_; }
   DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
   DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 
@@ -196,5 +199,9 @@ std::string library_folder();
 /// A dynamic library and its symbols. Never closed: kernels and threads may still run in it.
 void* open_library(const std::string& path, std::string* error = nullptr);
 void* find_symbol(void* library, const char* name);
+/// The path of the library that contains this address; empty when the system does not know.
+std::string library_of(const void* address);
+/// Opens a private copy of the library: with variables of its own, whether it is open already or not.
+void* open_copy(const std::string& path, std::string* error = nullptr);
 
 }  // namespace onepass::os

@@ -14,6 +14,8 @@
 
 #include "ir/reference.h"
 #include "onepass/error.h"
+#include "runtime/fork.h"
+#include "runtime/log.h"
 #include "runtime/memory.h"
 #include "runtime/os.h"
 #include "runtime/signature.h"
@@ -144,11 +146,10 @@ std::string bytes_text(std::int64_t bytes) {
 
 struct Program::State {
   const std::uint64_t id = next_id.fetch_add(1, std::memory_order_relaxed);
-  std::recursive_mutex recording;  // the function need not be safe to run twice at once; it may call itself on other arguments
   Target target;
   bool interpret = false;
 
-  mutable std::mutex mutex;      // of everything below but the atomics
+  mutable TableMutex mutex;      // of everything below but the atomics
   std::list<PlanPointer> order;  // most recently used first
   std::unordered_multimap<std::uint64_t, std::list<PlanPointer>::iterator> by_hash;
   struct Family {              // plans of one signature but for the values of numbers
@@ -163,6 +164,7 @@ struct Program::State {
   std::list<std::vector<std::string>> names;
   std::atomic<std::uint64_t> last{0};  // id of the plan that ran last
   std::atomic<std::int64_t> temporary_bytes{0};
+  const std::shared_ptr<std::atomic<std::int64_t>> optimised = std::make_shared<std::atomic<std::int64_t>>(0);
 
   PlanPointer find(const CallSite& site, const Signature& signature) {
     const std::lock_guard lock(mutex);
@@ -236,6 +238,7 @@ struct Program::State {
     for (const PlanPointer& plan : order) add(s, *plan);
     for (const PlanPointer& plan : evicted) add(s, *plan);
     s.kernels = static_cast<std::int64_t>(kernels.size());
+    s.optimised = optimised->load(std::memory_order_relaxed);
     s.bytes_allocated += temporary_bytes.load(std::memory_order_relaxed);
     return s;
   }
@@ -256,8 +259,16 @@ Program::Program(Record record, std::vector<std::string> argument_names, Options
   if (options_.mode == Mode::specialized) throw UnsupportedError("mode specialized is not in this version; use generic, or adaptive");
   if (options_.threads < 0 || options_.threads > threads::kMaxThreads)
     throw ValueError(fmt::format("threads: {} is not between 0 (the default) and {}", options_.threads, threads::kMaxThreads));
+  if (options_.array_bytes < 0)
+    throw ValueError(fmt::format("array_bytes: {} is negative; give a number of bytes, or 0", options_.array_bytes));
   state_->target = target_for(options_);
   state_->interpret = options_.mode == Mode::reference || (options_.mode == Mode::adaptive && !can_compile());
+  if (state_->interpret && options_.mode == Mode::adaptive) {
+    static constinit Once once;
+    if (once.first())
+      log(LogLevel::warning,
+          "this processor lacks AVX2 or FMA, which compiled kernels need: functions are interpreted, as in mode reference");
+  }
   if (!state_->interpret && !can_compile())
     throw UnsupportedError("this processor lacks AVX2 or FMA, which compiled kernels need; use mode reference");
 }
@@ -303,9 +314,8 @@ std::vector<Value> argument_values(Recorder& recorder, const std::vector<std::st
 
 struct ProgramAccess {
   /// One run of the function. What it computes from literals has the bits that a call would compute.
-  static ProgramRecorder record(const Program& program, Program::State& state, std::span<const Argument> arguments,
-                                std::span<const ArrayPlan> inputs) {
-    const std::lock_guard lock(state.recording);
+  /// Under no lock: the caller's function may take its time, call other functions, and wait for other threads that record.
+  static ProgramRecorder record(const Program& program, std::span<const Argument> arguments, std::span<const ArrayPlan> inputs) {
     const os::DefaultFloatingPoint control;
     ProgramRecorder recorder;
     recorder.limits = program.options_.limits;
@@ -320,9 +330,8 @@ struct ProgramAccess {
   }
 
   /// check_recording: the plan's recording against another one, made now.
-  static void check(const Program& program, Program::State& state, const CallSite& site, const LaunchPlan& plan,
-                    std::span<const std::uint64_t> slot_bits) {
-    ProgramRecorder again = record(program, state, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
+  static void check(const Program& program, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits) {
+    ProgramRecorder again = record(program, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
     PlanData outputs;
     fill_outputs(site, again.graph, outputs);
     check_same_recording(plan.report->recorded, again.graph, slot_bits);
@@ -402,7 +411,7 @@ struct ProgramAccess {
     auto report = std::make_shared<PlanReport>();
     fill_inputs(program, site.arguments, *plan);
     {
-      ProgramRecorder recorder = record(program, state, site.arguments, plan->inputs);
+      ProgramRecorder recorder = record(program, site.arguments, plan->inputs);
       add_captured(std::move(recorder.captured), *plan);
       for (std::size_t i = 0; i < site.arguments.size(); ++i)
         if (!site.arguments[i].array) plan->pinned.push_back(recorder.numbers.is_pinned(i));
@@ -418,7 +427,7 @@ struct ProgramAccess {
       report->optimised = ir::prune(report->recorded);
     } else {
       make_launches(*plan, *report, state.target, launch_options(program, site));
-      compiled = attach_kernels(*plan, *report, state.target, site.threads);
+      compiled = attach_kernels(*plan, *report, state.target, site.threads, state.optimised);
     }
     finish(*plan, site.into);
     {
@@ -519,7 +528,7 @@ class Call {
 // The slots of one call: those that its numbers fill, the others as they were recorded.
 class CallSlots {
  public:
-  CallSlots(const Program& program, Program::State& state, const CallSite& site, const LaunchPlan& plan)
+  CallSlots(const Program& program, const CallSite& site, const LaunchPlan& plan)
       : plan_(plan), own_(plan.numbers.empty() ? 0 : plan.slot_bits.size()) {
     if (plan.numbers.empty()) return;
     const os::DefaultFloatingPoint control;
@@ -527,7 +536,7 @@ class CallSlots {
     try {
       plan.numbers.evaluate([&](std::size_t i) { return site.arguments[i].number; }, {own_.data(), plan.slot_bits.size()});
     } catch (const Error&) {  // a number that does not fit: recorded again, the message says where
-      ProgramAccess::record(program, state, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
+      ProgramAccess::record(program, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
       throw;
     }
   }
@@ -607,9 +616,9 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   const CallSite site{arguments, targets, true, options_.threads ? options_.threads : threads::count()};
   const Call call(*this, *state_, site);
   const LaunchPlan& plan = call.plan();
-  CallSlots slots(*this, *state_, site, plan);
+  CallSlots slots(*this, site, plan);
   if (options_.check_recording) [[unlikely]]
-    ProgramAccess::check(*this, *state_, site, plan, slots.all());
+    ProgramAccess::check(*this, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
   Pointers bases(inputs + outputs + 1);
   fill_input_bases(plan, arguments, bases.data());
@@ -629,9 +638,9 @@ std::vector<Array> Program::call(std::span<const Argument> arguments) {
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   const Call call(*this, *state_, site);
   const LaunchPlan& plan = call.plan();
-  CallSlots slots(*this, *state_, site, plan);
+  CallSlots slots(*this, site, plan);
   if (options_.check_recording) [[unlikely]]
-    ProgramAccess::check(*this, *state_, site, plan, slots.all());
+    ProgramAccess::check(*this, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
   Pointers bases(inputs + outputs + 1);
   std::vector<Array> results;
@@ -662,7 +671,7 @@ PlanReport Program::report(std::span<const ArgumentType> types) {
     throw Error(fmt::format("the function takes {} argument{}, and {} type{} given", names_.size(), names_.size() == 1 ? "" : "s",
                             types.size(), types.size() == 1 ? " was" : "s were"));
   PlanReport report;
-  ProgramRecorder recorder = ProgramAccess::record(*this, *state_, arguments, plan.inputs);
+  ProgramRecorder recorder = ProgramAccess::record(*this, arguments, plan.inputs);
   ProgramAccess::add_captured(std::move(recorder.captured), plan);
   report.recorded = std::move(recorder.graph);
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
@@ -718,7 +727,7 @@ const std::vector<std::string>& Program::output_names(std::span<const Argument> 
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   std::vector<std::string> names;
   if (const PlanPointer known = state_->find(site, signature_of(site))) names = known->output_names;  // usual: right after a call
-  else names = ProgramAccess::record(*this, *state_, arguments, plan.inputs).graph.output_names;
+  else names = ProgramAccess::record(*this, arguments, plan.inputs).graph.output_names;
   const std::lock_guard lock(state_->mutex);
   for (const std::vector<std::string>& known : state_->names)
     if (known == names) return known;

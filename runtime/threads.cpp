@@ -8,15 +8,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <new>
-#include <string>
 
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "onepass/runtime.h"
+#include "runtime/log.h"
 #include "runtime/os.h"
 
-namespace onepass::threads {
+namespace onepass {
+
+namespace threads {
 
 namespace {
 
@@ -38,8 +42,9 @@ struct alignas(128) Slot {  // two lines: the processor fetches them in pairs
 
 // An old one is kept when a new one is set: another thread may be inside it. Hosts set one once.
 struct HostExecutor {
-  Executor run;
-  const HostExecutor* before;
+  std::shared_ptr<void> object;
+  void (*call)(void* object, int count, Shares shares) = nullptr;  // null: ours
+  const HostExecutor* before = nullptr;
 };
 
 struct Pool {
@@ -148,8 +153,14 @@ void work(void* argument) {
 void start_workers(Pool& shared, int wanted) {
   while (shared.workers < wanted) {
     const int index = shared.workers + 1;
-    const std::string name = fmt::format("onepass-{}", index);
-    if (!os::start_thread(name.c_str(), work, reinterpret_cast<void*>(static_cast<std::intptr_t>(index)))) return;
+    char name[16] = "onepass-";
+    *std::to_chars(name + 8, name + 12, index).ptr = 0;
+    if (!os::start_thread(name, work, reinterpret_cast<void*>(static_cast<std::intptr_t>(index)))) {
+      static constinit runtime::Once once;
+      if (once.first())
+        runtime::log(LogLevel::warning, "threads: the system refuses worker thread {}; calls go on with those that there are", index);
+      return;
+    }
     ++shared.workers;
   }
 }
@@ -161,15 +172,15 @@ void run_serially(const Job& job) {
   if (outer) inside_body = false;
 }
 
-void run_by_host(const Executor& executor, const Job& job) {
+void run_by_host(const HostExecutor& executor, const Job& job) {
   const InsideBody inside;  // this thread may be one of the executor's
-  executor(job.shares, [&job](int share) {
-    const bool before = inside_body;
-    inside_body = true;
-    const os::DefaultFloatingPoint control;
-    job.run(share);
-    inside_body = before;
-  });
+  executor.call(executor.object.get(), job.shares, Shares(&job, [](const void* of, int share) {
+                  const bool before = inside_body;
+                  inside_body = true;
+                  const os::DefaultFloatingPoint control;
+                  static_cast<const Job*>(of)->run(share);
+                  inside_body = before;
+                }));
 }
 
 void run_in_pool(Pool& shared, const Job& job) {
@@ -217,7 +228,7 @@ void parallel_for(std::int64_t items, int threads, FunctionRef<void(std::int64_t
   if (inside_body) return run_serially(job);
   Pool& shared = pool();
   const HostExecutor* const executor = shared.executor.load(std::memory_order_acquire);
-  if (executor && executor->run) return run_by_host(executor->run, job);
+  if (executor && executor->call) return run_by_host(*executor, job);
   if (shared.busy.exchange(true, std::memory_order_acquire)) return run_serially(job);
   run_in_pool(shared, job);
   shared.busy.store(false, std::memory_order_release);
@@ -230,32 +241,41 @@ int count() noexcept {
   return set > 0 ? set : shared.cores;
 }
 
+}  // namespace threads
+
+// ------------------------------------------------------------------------------------------------ what hosts set
+
+using threads::pool;
+
 namespace {
 void check_count(int threads) {
-  if (threads < 0 || threads > kMaxThreads)
-    throw ValueError(fmt::format("threads: {} is not a number of threads; give 1 to {}, or 0 for one per core", threads, kMaxThreads));
+  if (threads < 0 || threads > threads::kMaxThreads)
+    throw ValueError(
+        fmt::format("threads: {} is not a number of threads; give 1 to {}, or 0 for one per core", threads, threads::kMaxThreads));
 }
 }  // namespace
 
-void set_count(int threads) {
+int thread_count() noexcept { return threads::count(); }
+
+void set_threads(int threads) {
   check_count(threads);
   pool().count = threads;
 }
 
-ThreadScope::ThreadScope(int threads) : saved_(scope_count) {
+ThreadScope::ThreadScope(int threads) : saved_(threads::scope_count) {
   check_count(threads);
-  if (threads > 0) scope_count = threads;
+  if (threads > 0) threads::scope_count = threads;
 }
-ThreadScope::~ThreadScope() { scope_count = saved_; }
+ThreadScope::~ThreadScope() { threads::scope_count = saved_; }
 
-void set_executor(Executor executor) {
+void detail::set_executor(std::shared_ptr<void> object, void (*call)(void*, int, Shares)) {
   auto& current = pool().executor;
-  HostExecutor* before = current.load();
-  if (!before && !executor) return;
-  auto* const next = new HostExecutor{std::move(executor), before};
+  threads::HostExecutor* before = current.load();
+  if (!before && !call) return;
+  auto* const next = new threads::HostExecutor{std::move(object), call, before};
   while (!current.compare_exchange_weak(before, next, std::memory_order_release, std::memory_order_relaxed)) next->before = before;
 }
 
 void set_worker_start(void (*hook)(int worker)) noexcept { pool().worker_start = hook; }
 
-}  // namespace onepass::threads
+}  // namespace onepass

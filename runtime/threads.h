@@ -1,9 +1,9 @@
 // The thread pool: one loop split into equal shares, the same split each time, so that a share's data stays in one core's cache.
-// Called by kernel launches and by nobody's callbacks; a share is a slice of a kernel's outermost loop.
+// Called by kernel launches and by nobody's callbacks; a share is a slice of a kernel's outermost loop. What hosts may set (the count, an
+// executor of their own, what a worker does first) is declared in onepass/runtime.h.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <type_traits>
 
@@ -44,31 +44,8 @@ constexpr std::int64_t share_begin(std::int64_t items, int shares, int share) {
   return share * whole + (share < rest ? share : rest);
 }
 
-/// The number of threads that a call should use: this thread's ThreadScope, else `set_count`, else the cores the process may use.
+/// The number of threads that a call should use: this thread's ThreadScope, else `set_threads`, else the cores the process may use.
 int count() noexcept;
-
-/// For the whole process; 0 goes back to the cores the process may use. ValueError when negative or above kMaxThreads.
-void set_count(int threads);
-
-/// Overrides the count for calls from this thread, in a scope; 0 leaves it as it is.
-class ThreadScope {
- public:
-  explicit ThreadScope(int threads);
-  ~ThreadScope();
-  ThreadScope(const ThreadScope&) = delete;
-  ThreadScope& operator=(const ThreadScope&) = delete;
-
- private:
-  int saved_;
-};
-
-/// The host's own threads instead of ours: `executor(shares, run)` must call `run(i)` once for each i in [0, shares), on any threads,
-/// and return when all are done; `run` may be called at once from several. An empty function goes back to ours.
-using Executor = std::function<void(int shares, std::function<void(int)> run)>;
-void set_executor(Executor executor);
-
-/// Called once by each new worker, with its number from 1 on, before its first share: to pin it to a core, say. Null: nothing.
-void set_worker_start(void (*hook)(int worker)) noexcept;
 
 }  // namespace threads
 }  // namespace onepass

@@ -14,6 +14,7 @@
 #include <catch2/catch.hpp>
 
 #include "onepass/error.h"
+#include "onepass/runtime.h"
 #include "runtime/os.h"
 
 namespace threads = onepass::threads;
@@ -27,7 +28,7 @@ void sleep_milliseconds(int time) { std::this_thread::sleep_for(std::chrono::mil
 TEST_CASE("threads: workers start under default floating-point control and call the host's hook", "[threads]") {
   namespace os = onepass::os;
   static std::atomic<int> started{0};
-  threads::set_worker_start([](int worker) { started += worker; });
+  onepass::set_worker_start([](int worker) { started += worker; });
   const auto host = os::floating_point_control();
 #if defined(__x86_64__)
   os::set_floating_point_control(host | 0x8040);  // flush subnormals: a new thread would inherit it
@@ -41,7 +42,7 @@ TEST_CASE("threads: workers start under default floating-point control and call 
     while (arrived < 3) std::this_thread::yield();  // so that three threads take part
   });
   os::set_floating_point_control(host);
-  threads::set_worker_start(nullptr);
+  onepass::set_worker_start(nullptr);
   CHECK(different == 1);    // the caller, whose control is its own affair
   CHECK(started == 1 + 2);  // their numbers
 }
@@ -170,28 +171,28 @@ TEST_CASE("threads: the count comes from the scope, the process, the cores", "[t
   const int cores = threads::count();
   CHECK(cores >= 1);
   CHECK(cores <= onepass::os::usable_cores());
-  threads::set_count(5);
+  onepass::set_threads(5);
   CHECK(threads::count() == 5);
   {
-    const threads::ThreadScope scope(2);
+    const onepass::ThreadScope scope(2);
     CHECK(threads::count() == 2);
-    const threads::ThreadScope unchanged(0);
+    const onepass::ThreadScope unchanged(0);
     CHECK(threads::count() == 2);
     std::thread([] { CHECK(threads::count() == 5); }).join();
   }
   CHECK(threads::count() == 5);
-  threads::set_count(0);
+  onepass::set_threads(0);
   CHECK(threads::count() == cores);
-  CHECK_THROWS_WITH(threads::set_count(-1), Catch::Matchers::Contains("1 to 256"));
-  CHECK_THROWS_AS(threads::ThreadScope(1000), onepass::ValueError);
+  CHECK_THROWS_WITH(onepass::set_threads(-1), Catch::Matchers::Contains("1 to 256"));
+  CHECK_THROWS_AS(onepass::ThreadScope(1000), onepass::ValueError);
 }
 
 TEST_CASE("threads: a host's executor runs the shares", "[threads]") {
   static std::atomic<int> calls{0};
-  threads::set_executor([](int shares, std::function<void(int)> run) {
+  onepass::set_executor([](int count, onepass::Shares shares) {
     ++calls;
     std::vector<std::thread> own;
-    for (int i = shares; i-- > 0;) own.emplace_back(run, i);
+    for (int i = count; i-- > 0;) own.emplace_back(shares, i);
     for (std::thread& thread : own) thread.join();
   });
   std::atomic<int> items{0}, nested{0};
@@ -202,7 +203,7 @@ TEST_CASE("threads: a host's executor runs the shares", "[threads]") {
   CHECK(calls == 1);
   CHECK(items == 100);
   CHECK(nested == 40);
-  threads::set_executor(nullptr);
+  onepass::set_executor(nullptr);
   parallel_for(100, 4, [&](std::int64_t begin, std::int64_t end, int) { items += static_cast<int>(end - begin); });
   CHECK(calls == 1);
   CHECK(items == 200);

@@ -76,9 +76,12 @@ void add_ir_passes(llvm::legacy::PassManager& passes, llvm::TargetMachine& machi
   passes.add(llvm::createEarlyCSEPass());
 }
 
+using MachineryTable = std::map<std::tuple<std::string, std::string, std::string, Tier>, std::unique_ptr<Machinery>>;
+thread_local std::unique_ptr<MachineryTable> kept;
+
 Machinery& machinery(const Target& target, Tier tier) {
-  thread_local std::map<std::tuple<std::string, std::string, std::string, Tier>, std::unique_ptr<Machinery>> kept;
-  std::unique_ptr<Machinery>& m = kept[{target.triple, target.cpu, target.features, tier}];
+  if (!kept) kept = std::make_unique<MachineryTable>();
+  std::unique_ptr<Machinery>& m = (*kept)[{target.triple, target.cpu, target.features, tier}];
   if (m && m->modules < 2000) return *m;  // a context keeps every type and constant: it is changed now and then
   m = std::make_unique<Machinery>();
   m->machine = make_machine(target, tier);
@@ -151,11 +154,18 @@ extern "C" ONEPASS_API
 const char* onepass_codegen(const onepass::compiler::CodegenRequest* request, onepass::compiler::CodegenResult* result) {
   thread_local std::string error;
   try {
-    onepass::compiler::compile(*request, *result);
-    return nullptr;
-  } catch (const std::exception& e) {
-    error = e.what();
-    return error.c_str();
+    try {
+      onepass::compiler::compile(*request, *result);
+      return nullptr;
+    } catch (const std::bad_alloc&) { throw; } catch (const std::exception& e) {
+      error = e.what();
+      return error.c_str();
+    }
+  } catch (const std::bad_alloc&) {
+    // LLVM is not written for this: what its objects of this thread are like now nobody knows, so they are left alone for ever.
+    static_cast<void>(onepass::compiler::kept.release());
+    result->out_of_memory = true;
+    return "out of memory";
   }
 }
 
@@ -164,3 +174,11 @@ const char* onepass_llvm_version() { return LLVM_VERSION_STRING; }
 
 extern "C" ONEPASS_API
 const char* onepass_llvm_built_for() { return ONEPASS_VERSION; }
+
+#ifdef ONEPASS_LLVM_STATIC
+// LLVM's globals are never destroyed: the thread that compiles in the background may be using them while the process exits. This is the
+// function by which constructors of this module register destructors. The other symbol's being there says that LLVM is in the module.
+extern "C" __attribute__((visibility("hidden"))) int __cxa_atexit(void (*)(void*), void*, void*) noexcept { return 0; }  // NOLINT
+extern "C" ONEPASS_API
+const char onepass_llvm_is_inside = 1;
+#endif

@@ -12,5 +12,6 @@
 #include "onepass/npy.h"
 #include "onepass/number.h"
 #include "onepass/options.h"
+#include "onepass/runtime.h"
 #include "onepass/tensor.h"
 #include "onepass/version.h"

@@ -54,9 +54,29 @@ struct Options {
 
 /// What a function did so far. Bytes are of array elements that kernels load and store (docs/language.md, `moved_bytes`).
 struct Stats {
-  std::int64_t calls = 0, recordings = 0, kernels = 0, launches = 0;
-  std::int64_t compiles = 0, cache_hits = 0;
-  std::int64_t bytes_read = 0, bytes_written = 0, bytes_allocated = 0;
+  std::int64_t calls = 0;
+  std::int64_t recordings = 0;  ///< runs of the C++ function, or of the formula
+  std::int64_t kernels = 0;     ///< different ones that its calls use
+  std::int64_t launches = 0;    ///< runs of kernels
+  std::int64_t compiles = 0;    ///< kernels compiled while a call waited: the quick tier
+  std::int64_t optimised = 0;   ///< of these, compiled again in the background, with optimisation
+  std::int64_t cache_hits = 0;  ///< kernels that were there already, made by another signature or another function
+  std::int64_t bytes_read = 0, bytes_written = 0;
+  std::int64_t bytes_allocated = 0;  ///< fresh results, intermediates between kernels, and temporaries where a target overlaps an argument
+
+  Stats& operator+=(const Stats& other) {
+    calls += other.calls;
+    recordings += other.recordings;
+    kernels += other.kernels;
+    launches += other.launches;
+    compiles += other.compiles;
+    optimised += other.optimised;
+    cache_hits += other.cache_hits;
+    bytes_read += other.bytes_read;
+    bytes_written += other.bytes_written;
+    bytes_allocated += other.bytes_allocated;
+    return *this;
+  }
 };
 
 }  // namespace onepass

@@ -1,0 +1,48 @@
+// See log.h. The callback is found without a lock; an old one is kept, since another thread may be inside it. Hosts set one once.
+#include "runtime/log.h"
+
+#include <cstdio>
+
+namespace onepass {
+namespace {
+
+struct Sink {
+  std::shared_ptr<void> object;
+  void (*call)(void*, LogLevel, std::string_view) = nullptr;
+  LogLevel least = LogLevel::warning;
+  const Sink* before = nullptr;  // reachable, so that nothing that looks for leaks finds one
+};
+
+void to_stderr(void*, LogLevel, std::string_view text) {
+  std::fprintf(stderr, "onepass: %.*s\n", static_cast<int>(text.size()), text.data());
+}
+
+constinit Sink unset{nullptr, to_stderr, LogLevel::warning, nullptr};
+constinit std::atomic<const Sink*> current{&unset};
+
+}  // namespace
+
+namespace detail {
+void set_log(std::shared_ptr<void> object, void (*call)(void*, LogLevel, std::string_view), LogLevel least) {
+  auto* const next = new Sink{std::move(object), call, least, current.load(std::memory_order_relaxed)};
+  while (!current.compare_exchange_weak(next->before, next, std::memory_order_release, std::memory_order_relaxed)) {}
+}
+}  // namespace detail
+
+namespace runtime {
+
+bool log_wants(LogLevel level) noexcept {
+  const Sink& sink = *current.load(std::memory_order_acquire);
+  return sink.call && level >= sink.least;
+}
+
+void log_text(LogLevel level, std::string_view text) noexcept {
+  const Sink& sink = *current.load(std::memory_order_acquire);
+  if (!sink.call || level < sink.least) return;
+  try {
+    sink.call(sink.object.get(), level, text);
+  } catch (...) {}  // NOLINT: documented
+}
+
+}  // namespace runtime
+}  // namespace onepass
