@@ -170,29 +170,20 @@ const Options& FunctionCore::options() const { return body_->options; }
 // ------------------------------------------------------------------------------------------------ bound calls
 
 struct BoundCore::Body {
-  FunctionCore function;
-  std::vector<Array> arrays;  // kept alive; arguments and targets point here
-  std::vector<CallArgument> arguments;
-  std::vector<std::int64_t> structure;
-  std::vector<Array*> targets;
+  FunctionCore function;          // kept alive, and with it
+  std::shared_ptr<Program> hold;  // the program, where that is one of several
+  std::unique_ptr<Program::Bound> bound;
 };
 
 BoundCore::BoundCore(FunctionCore function, std::span<const CallArgument> arguments, std::span<const std::int64_t> structure,
                      std::span<Array* const> targets) {
-  auto body = std::make_shared<Body>(Body{std::move(function),
-                                          {},
-                                          {arguments.begin(), arguments.end()},
-                                          {structure.begin(), structure.end()},
-                                          {targets.begin(), targets.end()}});
-  body->arrays.reserve(arguments.size() + targets.size());  // addresses stay
-  for (CallArgument& a : body->arguments)
-    if (a.array) a.array = &body->arrays.emplace_back(*a.array);
-  for (Array*& t : body->targets)
-    if (t) t = &body->arrays.emplace_back(*t);
-  body_ = std::move(body);
+  std::shared_ptr<Program> hold;
+  Program& program = function.body_->program(structure, hold);
+  auto bound = program.bind(CallArguments(arguments), targets);
+  body_ = std::make_shared<Body>(Body{std::move(function), std::move(hold), std::move(bound)});
 }
 
-void BoundCore::operator()() const { body_->function.call_into(body_->arguments, body_->structure, body_->targets); }
+void BoundCore::operator()() const { (*body_->bound)(); }
 
 // ------------------------------------------------------------------------------------------------ inlining
 

@@ -2,6 +2,7 @@
 #include "runtime/launch.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <unordered_map>
 
@@ -287,6 +288,33 @@ void say_control_changed() {
 
 }  // namespace
 
+namespace {
+
+void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64_t* slots, std::int64_t* words) {
+  std::memcpy(words, launch.words.data(), launch.words.size() * sizeof(std::int64_t));
+  for (const Launch::Pointer& p : launch.pointers) words[p.word] = reinterpret_cast<std::int64_t>(bases[p.base]) + p.offset;
+  if (slots)
+    for (const Launch::SlotWord& s : launch.slots) words[s.word] = static_cast<std::int64_t>(slots[s.slot]);
+}
+
+void run_kernel(const Launch& launch, std::int64_t* words, std::byte* scratch) {
+  const compiler::KernelFunction function = launch.kernel->function_to_run();
+  if (launch.threads <= 1) return function(words, 0, launch.items, scratch);
+  threads::parallel_for(launch.items, launch.threads, [&](std::int64_t begin, std::int64_t end, int share) {
+    function(words, begin, end, scratch + share * launch.scratch_bytes);
+  });
+}
+
+// Default floating-point control in its scope; said once when the host had another.
+struct KernelControl : os::DefaultFloatingPoint {
+  KernelControl() {
+    if (changed()) [[unlikely]]
+      say_control_changed();
+  }
+};
+
+}  // namespace
+
 void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
   constexpr std::size_t kWords = 512;
   const std::size_t extra = plan.most_words > kWords ? plan.most_words * sizeof(std::int64_t) : 0;
@@ -296,22 +324,34 @@ void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
   std::int64_t inline_words[kWords];
   std::int64_t* const words = extra ? reinterpret_cast<std::int64_t*>(scratch + plan.scratch_bytes) : inline_words;
 
-  const os::DefaultFloatingPoint control;
-  if (control.changed()) [[unlikely]]
-    say_control_changed();
+  const KernelControl control;
   for (const Launch& launch : plan.launches) {
-    std::memcpy(words, launch.words.data(), launch.words.size() * sizeof(std::int64_t));
-    for (const Launch::Pointer& p : launch.pointers) words[p.word] = reinterpret_cast<std::int64_t>(bases[p.base]) + p.offset;
-    if (slots)
-      for (const Launch::SlotWord& s : launch.slots) words[s.word] = static_cast<std::int64_t>(slots[s.slot]);
-    const compiler::KernelFunction function = launch.kernel->function_to_run();
-    if (launch.threads <= 1) {
-      function(words, 0, launch.items, scratch);
-      continue;
-    }
-    threads::parallel_for(launch.items, launch.threads, [&](std::int64_t begin, std::int64_t end, int share) {
-      function(words, begin, end, scratch + share * launch.scratch_bytes);
-    });
+    fill_words(launch, bases, slots, words);
+    run_kernel(launch, words, scratch);
+  }
+}
+
+PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots)
+    : plan_(plan), memory_(static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes)) {
+  auto* const workspace = static_cast<std::byte*>(memory_.data());
+  bases[plan.inputs.size() + plan.outputs.size()] = workspace;
+  scratch_ = workspace + plan.workspace_bytes;
+  std::size_t total = 0;
+  for (const Launch& launch : plan.launches) total += launch.words.size();
+  words_.resize(total);
+  std::int64_t* words = words_.data();
+  for (const Launch& launch : plan.launches) {
+    fill_words(launch, bases, slots, words);
+    words += launch.words.size();
+  }
+}
+
+void PreparedRun::operator()() {
+  const KernelControl control;
+  std::int64_t* words = words_.data();
+  for (const Launch& launch : plan_.launches) {
+    run_kernel(launch, words, scratch_);
+    words += launch.words.size();
   }
 }
 
@@ -323,7 +363,7 @@ void copy_array(const ArrayPlan& to, std::byte* target, const ArrayPlan& from, c
   std::size_t axes = rank;
   std::int64_t run = 1;
   while (axes > 0 && (to.shape[axes - 1] == 1 || (to.strides[axes - 1] == run && from.strides[axes - 1] == run))) run *= to.shape[--axes];
-  std::vector<std::int64_t> index(axes, 0);
+  std::array<std::int64_t, kMaxRank> index{};
   for (std::int64_t done = 0; done < n; done += run) {
     std::int64_t a = 0, b = 0;
     for (std::size_t i = 0; i < axes; ++i) a += index[i] * to.strides[i], b += index[i] * from.strides[i];

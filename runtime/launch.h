@@ -16,6 +16,7 @@
 #include "ir/graph.h"
 #include "onepass/array.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/memory.h"
 
 namespace onepass::runtime {
 
@@ -113,6 +114,20 @@ int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& t
 
 /// Runs the kernels. `bases`: inputs, outputs, and room for one pointer more. `slots`: of this call; null where they are the plan's own.
 void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);
+
+/// The same with all words made beforehand, in memory of its own: for a call that is made again and again on the same arrays. The plan
+/// must outlive it. Not on two threads at once.
+class PreparedRun {
+ public:
+  PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);
+  void operator()();
+
+ private:
+  const PlanData& plan_;
+  memory::Buffer memory_;  // intermediates and scratch
+  std::byte* scratch_ = nullptr;
+  std::vector<std::int64_t> words_;
+};
 
 /// Copies elements between arrays of one shape and dtype that do not overlap.
 void copy_array(const ArrayPlan& to, std::byte* target, const ArrayPlan& from, const std::byte* source);

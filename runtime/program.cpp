@@ -7,6 +7,7 @@
 #include <cstring>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -632,6 +633,59 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
     state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
   }
   plan.runs.fetch_add(1, std::memory_order_relaxed);
+}
+
+struct Program::Bound::Body {
+  State& state;
+  PlanPointer plan;
+  std::vector<Array> arrays;  // kept alive
+  std::vector<std::byte*> bases;
+  std::vector<std::uint64_t> slot_bits;  // of an interpreted plan
+  std::vector<Temporary> temporaries;    // made once; copied out after each run
+  std::optional<PreparedRun> run;
+
+  void copy_out() const {
+    for (const Temporary& t : temporaries)
+      copy_array(plan->targets[t.output], t.target, plan->outputs[t.output], bases[plan->inputs.size() + t.output]);
+  }
+};
+
+std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> arguments, std::span<Array* const> targets) {
+  const CallSite site{arguments, targets, true, options_.threads ? options_.threads : threads::count()};
+  auto body = std::make_unique<Bound::Body>(Bound::Body{*state_, ProgramAccess::find_or_build(*this, *state_, site), {}, {}, {}, {}, {}});
+  const LaunchPlan& plan = *body->plan;
+  CallSlots slots(*this, site, plan);
+  if (options_.check_recording) ProgramAccess::check(*this, site, plan, slots.all());
+  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
+  body->bases.resize(inputs + outputs + 1);
+  fill_input_bases(plan, arguments, body->bases.data());
+  for (std::size_t k = 0; k < outputs; ++k) body->bases[inputs + k] = static_cast<std::byte*>(targets[plan.target_of[k]]->mutable_data());
+  for (const Argument& a : arguments)
+    if (a.array) body->arrays.push_back(*a.array);
+  for (const Array* const t : targets)
+    if (t) body->arrays.push_back(*t);
+  resolve_aliases(plan, body->bases.data(), body->temporaries);
+  std::int64_t bytes = 0;
+  for (const Temporary& t : body->temporaries) bytes += static_cast<std::int64_t>(t.buffer.size());
+  state_->temporary_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  if (plan.interpret) body->slot_bits.assign(slots.all().begin(), slots.all().end());
+  else body->run.emplace(plan, body->bases.data(), slots.own());
+  return std::make_unique<Bound>(std::move(body));
+}
+
+Program::Bound::Bound(std::unique_ptr<Body> body) : body_(std::move(body)) {}
+Program::Bound::~Bound() = default;
+
+void Program::Bound::operator()() {
+  Body& b = *body_;
+  if (b.run) [[likely]]
+    (*b.run)();
+  else interpret(*b.plan, b.bases.data(), b.slot_bits);
+  if (!b.temporaries.empty()) b.copy_out();
+  b.plan->runs.fetch_add(1, std::memory_order_relaxed);
+  ThreadState& thread = thread_state();
+  if (thread.depth == 0 && thread.last != b.plan) thread.last = b.plan;
+  if (b.state.last.load(std::memory_order_relaxed) != b.plan->id) b.state.last.store(b.plan->id, std::memory_order_relaxed);
 }
 
 std::vector<Array> Program::call(std::span<const Argument> arguments) {

@@ -60,6 +60,11 @@ class Program {
   /// Into arrays of exactly the results' shapes and types; null discards a result. Targets may overlap arguments, not each other.
   void call_into(std::span<const Argument> arguments, std::span<Array* const> targets);
 
+  /// The same call again and again on the same Arrays, which are kept: everything is checked and prepared once, numbers are fixed. Runs
+  /// at once only when it is called. The program must outlive it; not on two threads at once.
+  class Bound;
+  std::unique_ptr<Bound> bind(std::span<const Argument> arguments, std::span<Array* const> targets);
+
   /// Plans without running; compiles nothing.
   PlanReport report(std::span<const ArgumentType> types);
   /// Of the last call in this process; an empty report before the first. Slots have the values of the plan's first recording.
@@ -76,6 +81,17 @@ class Program {
   Options options_;
   std::unique_ptr<State> state_;
   friend struct ProgramAccess;  // program.cpp
+};
+
+class Program::Bound {
+ public:
+  struct Body;  // program.cpp
+  explicit Bound(std::unique_ptr<Body> body);
+  ~Bound();
+  void operator()();
+
+ private:
+  std::unique_ptr<Body> body_;
 };
 
 /// The optimised graph of this thread's last call, printed; empty before the first.

@@ -90,7 +90,7 @@ TEST_CASE("fork: a child calls what was compiled and compiles more, whatever oth
       run(known, other);
     }
   });
-  const int rounds = std::getenv("ONEPASS_TEST_FULL") ? 300 : 6;
+  const int rounds = std::getenv("ONEPASS_TEST_FULL") ? 300 : 3;
   for (int round = 0; round < rounds; ++round) {
     std::this_thread::sleep_for(std::chrono::microseconds(round * 37 % 1000));
     const std::int64_t start = os::nanoseconds();

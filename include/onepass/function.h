@@ -133,6 +133,7 @@ class ONEPASS_API FunctionCore {
   const Options& options() const;
 
  private:
+  friend class BoundCore;
   struct Body;
   std::shared_ptr<Body> body_;
 };
@@ -160,7 +161,8 @@ class ONEPASS_API Inlining {
 
 }  // namespace detail
 
-/// A bound call, `auto call = f.bind(y, x)`: `call()` computes y from x again. Copies share the same Arrays.
+/// A bound call, `auto call = f.bind(y, x)`: `call()` computes y from x again. Copies are the same call, for one thread at a time. It has
+/// memory of its own for intermediates, and for what a target overlaps.
 using BoundCall = detail::BoundCore;
 
 /// What `compile` returns. A handle: copies are the same function. Several threads may call it at once; each new combination of
