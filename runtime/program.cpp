@@ -145,6 +145,10 @@ std::string bytes_text(std::int64_t bytes) {
 
 // ------------------------------------------------------------------------------------------------ the table of plans
 
+namespace {
+const std::exception_ptr& out_of_memory();
+}
+
 struct Program::State {
   const std::uint64_t id = next_id.fetch_add(1, std::memory_order_relaxed);
   Target target;
@@ -193,7 +197,12 @@ struct Program::State {
     for (auto it = begin; it != end; ++it)
       if (matches(site, **it->second)) return *it->second;
     order.push_front(plan);
-    by_hash.emplace(plan->hash, order.begin());
+    try {
+      by_hash.emplace(plan->hash, order.begin());
+    } catch (...) {
+      order.pop_front();
+      throw;
+    }
     ++family.plans;
     cost += plan->cost();
     while (order.size() > 1 && (order.size() > kMostPlans || cost > kMostPlanNodes)) evict();
@@ -202,6 +211,7 @@ struct Program::State {
 
   void evict() {
     const auto victim = std::prev(order.end());
+    evicted.push_back(*victim);  // first: it may fail, what follows does not
     const auto [begin, end] = by_hash.equal_range((*victim)->hash);
     for (auto it = begin; it != end; ++it)
       if (it->second == victim) {
@@ -210,7 +220,6 @@ struct Program::State {
       }
     if (const auto it = families.find((*victim)->family); --it->second.plans == 0) families.erase(it);
     cost -= (*victim)->cost();
-    evicted.push_back(std::move(*victim));
     order.erase(victim);
     if (evicted.size() > 64) fold();
   }
@@ -260,6 +269,7 @@ Program::Program(Record record, std::vector<std::string> argument_names, Options
   if (options_.mode == Mode::specialized) throw UnsupportedError("mode specialized is not in this version; use generic, or adaptive");
   if (options_.threads < 0 || options_.threads > threads::kMaxThreads)
     throw ValueError(fmt::format("threads: {} is not between 0 (the default) and {}", options_.threads, threads::kMaxThreads));
+  static_cast<void>(out_of_memory());
   if (options_.array_bytes < 0)
     throw ValueError(fmt::format("array_bytes: {} is negative; give a number of bytes, or 0", options_.array_bytes));
   state_->target = target_for(options_);
@@ -484,6 +494,13 @@ template <class T, std::size_t kInline> class Row {
 };
 using Pointers = Row<std::byte*, 48>;
 
+// What a call throws when `new` finds nothing, made before it is needed.
+const std::exception_ptr& out_of_memory() {
+  static const std::exception_ptr error = std::make_exception_ptr(
+      MemoryError("out of memory: the system has none left for what a call needs to be prepared; nothing was computed"));
+  return error;
+}
+
 // The plan of one call, held as long as it runs.
 class Call {
  public:
@@ -570,10 +587,10 @@ void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const 
     const os::DefaultFloatingPoint control;
     results = ir::evaluate(plan.report->optimised, views, slot_bits);
   }
-  for (std::size_t k = 0; k < results.size(); ++k) {
-    const ArrayPlan dense = array_plan(results[k].dtype, results[k].shape, {});
-    copy_array(plan.targets[k], bases[plan.inputs.size() + k], dense, results[k].bytes.data());
-  }
+  std::vector<ArrayPlan> dense;  // all, before anything is written
+  for (const ir::Buffer& result : results) dense.push_back(array_plan(result.dtype, result.shape, {}));
+  for (std::size_t k = 0; k < results.size(); ++k)
+    copy_array(plan.targets[k], bases[plan.inputs.size() + k], dense[k], results[k].bytes.data());
 }
 
 struct Temporary {
@@ -613,7 +630,7 @@ void resolve_aliases(const LaunchPlan& plan, std::byte** bases, std::vector<Temp
 
 }  // namespace
 
-void Program::call_into(std::span<const Argument> arguments, std::span<Array* const> targets) {
+void Program::call_into(std::span<const Argument> arguments, std::span<Array* const> targets) try {
   const CallSite site{arguments, targets, true, options_.threads ? options_.threads : threads::count()};
   const Call call(*this, *state_, site);
   const LaunchPlan& plan = call.plan();
@@ -633,7 +650,7 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
     state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
   }
   plan.runs.fetch_add(1, std::memory_order_relaxed);
-}
+} catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
 struct Program::Bound::Body {
   State& state;
@@ -650,7 +667,7 @@ struct Program::Bound::Body {
   }
 };
 
-std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> arguments, std::span<Array* const> targets) {
+std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> arguments, std::span<Array* const> targets) try {
   const CallSite site{arguments, targets, true, options_.threads ? options_.threads : threads::count()};
   auto body = std::make_unique<Bound::Body>(Bound::Body{*state_, ProgramAccess::find_or_build(*this, *state_, site), {}, {}, {}, {}, {}});
   const LaunchPlan& plan = *body->plan;
@@ -671,7 +688,7 @@ std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> argument
   if (plan.interpret) body->slot_bits.assign(slots.all().begin(), slots.all().end());
   else body->run.emplace(plan, body->bases.data(), slots.own());
   return std::make_unique<Bound>(std::move(body));
-}
+} catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
 Program::Bound::Bound(std::unique_ptr<Body> body) : body_(std::move(body)) {}
 Program::Bound::~Bound() = default;
@@ -688,7 +705,7 @@ void Program::Bound::operator()() {
   if (b.state.last.load(std::memory_order_relaxed) != b.plan->id) b.state.last.store(b.plan->id, std::memory_order_relaxed);
 }
 
-std::vector<Array> Program::call(std::span<const Argument> arguments) {
+std::vector<Array> Program::call(std::span<const Argument> arguments) try {
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   const Call call(*this, *state_, site);
   const LaunchPlan& plan = call.plan();
@@ -708,7 +725,7 @@ std::vector<Array> Program::call(std::span<const Argument> arguments) {
   else run(plan, bases.data(), slots.own());
   plan.runs.fetch_add(1, std::memory_order_relaxed);
   return results;
-}
+} catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
 // ------------------------------------------------------------------------------------------------ what can be seen
 

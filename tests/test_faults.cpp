@@ -1,0 +1,234 @@
+// Memory that cannot be had, at every allocation of a call in turn: one sentence, nothing half-written, nothing leaked (the sanitizer's
+// build looks), and the function usable afterwards. Limits of memory. Left out: allocations inside LLVM, which by its design may end
+// the process; before each compile the system is asked whether it has room.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <new>
+
+#include <catch2/catch.hpp>
+
+#include "has_codegen.h"
+#include "onepass/onepass.h"
+#include "runtime/memory.h"
+#include "runtime/os.h"
+#include "runtime/program.h"
+
+using namespace onepass;
+using Catch::Matchers::Contains;
+
+// `new` of this thread: the allocation after `countdown` others fails, and with `for_good` all that follow.
+namespace {
+thread_local constinit std::int64_t countdown = -1;
+thread_local constinit bool for_good = false, failed = false;
+
+void* allocate(std::size_t bytes) {
+  if (countdown >= 0 && countdown-- == 0) {
+    failed = true;
+    if (for_good) countdown = 0;
+    return nullptr;
+  }
+  return std::malloc(bytes ? bytes : 1);
+}
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (void* const memory = allocate(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+struct Injected {
+  Injected(std::int64_t after, bool all) { countdown = after, for_good = all, failed = false; }
+  ~Injected() { countdown = -1; }
+};
+
+// Calls `call` with the k-th allocation failing, for k = 0, 1, … until none fails. Returns how many failed.
+template <class F> int fail_each(bool all, F&& call) {
+  int count = 0;
+  for (std::int64_t k = 0;; ++k) {
+    bool caught = false;
+    std::string text;
+    {
+      const Injected scope(k, all);
+      try {
+        call();
+      } catch (const MemoryError& error) {
+        countdown = -1;
+        caught = true;
+        text = error.what();
+      }
+    }
+    if (!failed) return count;
+    // Not every failure ends a call: what is optional is left out.
+    if (caught && !Catch::contains(text, "out of memory")) FAIL("the sentence is: " << text);
+    count += caught;
+    REQUIRE(k < 100'000);
+  }
+}
+
+std::vector<Mode> modes() {
+  return test::has_codegen() ? std::vector{Mode::generic, Mode::unfused, Mode::reference} : std::vector{Mode::reference};
+}
+
+Tensor chain(Tensor x, Tensor w) {
+  const Tensor centred = x - mean(x, 1, true);
+  return exp(centred) * w + sum(x, 0, true);
+}
+
+}  // namespace
+
+TEST_CASE("faults: every allocation of a first call fails in turn", "[faults]") {
+  for (const Mode mode : modes())
+    for (const bool all : {false, true}) {
+      INFO("mode " << static_cast<int>(mode) << (all ? ", all from there on" : ", one"));
+      Options options;
+      options.mode = mode;
+      const Array x = Array::full({5, 7}, 0.5, f32), w = Array::full({7}, 2.0, f32);
+      const Array expected = compile(chain, options)(x, w);  // and its kernels are in the cache: LLVM is left out
+      for (const bool into : {false, true}) {
+        const std::int64_t in_use = memory_stats().in_use;
+        {
+          Array y = Array::full({5, 7}, -1.0, f32);
+          int failures = 0;
+          bool untouched = true;
+          failures = fail_each(all, [&] {
+            const std::int64_t before = std::exchange(countdown, -1);
+            auto fresh = compile(chain, options);
+            countdown = before;
+            try {
+              if (into) fresh.into(y)(x, w);
+              else y = fresh(x, w);
+            } catch (...) {
+              countdown = -1;
+              for (const float v : y.span<float>()) untouched = untouched && v == -1.0f;
+              // Usable afterwards.
+              if (fresh(x, w).to_vector<float>() != expected.to_vector<float>()) FAIL("the function is broken");
+              throw;
+            }
+            countdown = -1;
+            y = Array::full({5, 7}, -1.0, f32);
+          });
+          CHECK(untouched);
+          CHECK(failures > 20);
+        }
+        CHECK(memory_stats().in_use <= in_use + 4096);
+      }
+    }
+}
+
+TEST_CASE("faults: every allocation of the pool fails in turn", "[faults]") {
+  for (const Mode mode : modes()) {
+    INFO("mode " << static_cast<int>(mode));
+    Options options;
+    options.mode = mode;
+    auto f = compile(
+        [](Tensor x) {
+          const Tensor y = x - mean(x);
+          return std::tuple{y / sqrt(mean(y * y)), x + flip(x)};
+        },
+        options);
+    const Array x = Array::full({50'000}, 0.5, f32);
+    for (int i = 0; i < 50; ++i) x.span<float>()[static_cast<std::size_t>(1000 * i)] = static_cast<float>(i);
+    Array y = Array::full({50'000}, -1.0, f32), z = Array::full({50'000}, -1.0, f32), shifted = x.copy();
+    const auto expected = f(x);
+    const std::int64_t in_use = memory_stats().in_use;
+    int failures = 0;
+    for (int after = 0; after < 20; ++after) {
+      const auto with_failure = [&](auto&& call) {
+        memory::inject_failure(after);
+        try {
+          call();
+          memory::inject_failure(-1);
+          return false;
+        } catch (const MemoryError& error) {
+          memory::inject_failure(-1);
+          ++failures;
+          CHECK_THAT(error.what(), Contains("bytes cannot be had"));
+          return true;
+        }
+      };
+      if (with_failure([&] { f.into(y, z)(x); })) CHECK((y.at<float>({7}) == -1.0f && z.at<float>({7}) == -1.0f));
+      else y = Array::full({50'000}, -1.0, f32), z = Array::full({50'000}, -1.0, f32);
+      with_failure([&] { f(x); });
+      // A target that overlaps its argument, through a temporary.
+      if (with_failure([&] { f.into(y, shifted)(shifted); })) CHECK(shifted.at<float>({7}) == 0.5f);
+      else shifted = x.copy(), y = Array::full({50'000}, -1.0, f32);
+      with_failure([&] { static_cast<void>(f.bind(y, z, x)); });
+      const bool usable = std::get<0>(f(x)).to_vector<float>() == std::get<0>(expected).to_vector<float>();
+      CHECK(usable);
+    }
+    CHECK(failures > 3);
+    CHECK(memory_stats().in_use <= in_use + (1 << 20));
+  }
+}
+
+TEST_CASE("faults: limits of memory are errors with their numbers, and can be set", "[faults]") {
+  Options options;
+  options.array_bytes = 1000;
+  auto outer_sum = compile([](Tensor x) { return x.reshape({x.dim(0), 1}) + x; }, options);
+  const Array small = Array::full({10}, 1.0, f32), large = Array::full({20}, 1.0, f32);
+  CHECK(outer_sum(small).at<float>({3, 4}) == 2.0f);
+  if (test::has_codegen())
+    CHECK_THROWS_WITH(outer_sum(large), Contains("f32[20, 20] of 1600 bytes") && Contains("the limit of 1000 bytes for one array") &&
+                                            Contains("Options::array_bytes"));
+  CHECK(outer_sum(small).at<float>({3, 4}) == 2.0f);
+  options.array_bytes = -1;
+  CHECK_THROWS_AS(compile([](Tensor x) { return x; }, options), ValueError);
+
+  const std::size_t limit = memory_limit();
+  CHECK(limit > 0);
+  trim_memory();
+  set_memory_limit(64 << 20);
+  CHECK(memory_limit() == 64 << 20);
+  CHECK_THROWS_WITH(Array::zeros({20'000'000}, f32), Contains("80000000 bytes cannot be had") && Contains("the limit is 67108864"));
+  auto twice = compile([](Tensor x) { return x + x; });
+  const Array x = Array::full({10'000'000}, 1.0, f32);
+  CHECK_THROWS_AS(twice(x), MemoryError);  // the result does not fit beside the argument
+  set_memory_limit(0);
+  CHECK(memory_limit() == limit);
+  CHECK(twice(x).at<float>({77}) == 2.0f);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("faults: without room for the compiler a first call is an error, and a later one works", "[faults]") {
+  if (!test::has_codegen()) return;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    const Array x = Array::full({16}, 1.0, f32);
+    compile([](Tensor x) { return x + x; })(x);  // the module is open
+    // Room for everything but the compiler: the address space ends 16 MB from here.
+    long pages = 0;
+    if (std::FILE* const file = std::fopen("/proc/self/statm", "r")) {
+      if (std::fscanf(file, "%ld", &pages) != 1) pages = 0;
+      std::fclose(file);
+    }
+    rlimit before;
+    getrlimit(RLIMIT_AS, &before);
+    rlimit tight = before;
+    tight.rlim_cur = static_cast<rlim_t>(pages) * 4096 + (16 << 20);
+    setrlimit(RLIMIT_AS, &tight);
+    if (os::has_room(32 << 20)) _exit(43);  // some containers ignore the limit
+    auto f = compile([](Tensor x) { return tanh(x) * x; });
+    int result = 1;
+    try {
+      f(x);
+    } catch (const MemoryError& error) { result = Catch::contains(error.what(), "which the compiler may need") ? 42 : 2; }
+    setrlimit(RLIMIT_AS, &before);
+    f(x);
+    _exit(result);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 43) fmt::print("this system does not keep RLIMIT_AS: the compiler's room is not tested\n");
+  else CHECK(WEXITSTATUS(status) == 42);
+}
+#endif
