@@ -76,9 +76,14 @@ struct Functions {
         if (a >= -rank && a < rank) n *= shape[static_cast<std::size_t>(a < 0 ? a + rank : a)];
     return n;
   }
-  // the same as a literal whose value the call brings
-  Value count(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
-    return r.brought(r.literal(elements(x, axes)));
+  // the same, less `ddof` but not below 0, as a literal whose value the call brings
+  Value count(const Value& x, const std::optional<std::vector<std::int64_t>>& axes, std::int64_t ddof = 0) const {
+    const std::int64_t n = elements(x, axes), left = std::max<std::int64_t>(ddof > 0 ? n - std::min(n, ddof) : n - ddof, 0);
+    const auto rank = static_cast<std::int64_t>(r.shape(x).size());
+    std::vector<std::int64_t> what{ddof};
+    for (std::int64_t a = 0; a < rank; ++a)
+      if (!axes || std::ranges::any_of(*axes, [&](std::int64_t axis) { return axis == a || axis + rank == a; })) what.push_back(a);
+    return r.brought_by_shape(x, std::move(what), left);
   }
   Value mean(Value x, const std::optional<std::vector<std::int64_t>>& axes, bool keep) const {
     x = floating(x);
@@ -100,9 +105,7 @@ struct Functions {
   Value variance(Value x, const std::optional<std::vector<std::int64_t>>& axes, std::int64_t ddof, bool keep) const {
     x = floating(x);
     const Value d = r.sub(x, mean(x, axes, true));
-    const std::int64_t n = elements(x, axes);
-    return r.div(sum(r.mul(d, d), axes, keep),
-                 r.brought(r.literal(std::max<std::int64_t>(ddof > 0 ? n - std::min(n, ddof) : n - ddof, 0))));
+    return r.div(sum(r.mul(d, d), axes, keep), count(x, axes, ddof));
   }
   // whose derivative at 0 is 0
   Value root(Value x) const {

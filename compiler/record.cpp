@@ -77,6 +77,12 @@ Value Recorder::literal(Literal value) {
 Value Recorder::literal(bool value) { return literal(Literal{.kind = Literal::Kind::Bool, .integer = value}); }
 Value Recorder::literal(std::int64_t value) { return literal(Literal{.kind = Literal::Kind::Int, .integer = value}); }
 Value Recorder::literal(double value) { return literal(Literal{.kind = Literal::Kind::Float, .real = value}); }
+Value Recorder::brought_by_shape(const Value& of, std::vector<std::int64_t> what, std::int64_t value) {
+  if (of.is_literal) return brought(literal(value));
+  const auto [it, fresh] = by_shape_.try_emplace({of.node, std::move(what)});
+  if (fresh) it->second = brought(literal(value));
+  return it->second;
+}
 Value Recorder::number(std::uint32_t argument, const Literal& value) { return literal(numbers.bring(argument, value)); }
 
 DType Recorder::dtype(const Value& v) const {

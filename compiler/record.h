@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -66,6 +68,9 @@ class Recorder {
     literal.literal.brought = true;
     return literal;
   }
+  /// The same for a number that a value's shape alone decides: `what` tells apart those of one value (which axes, less how many). Asked again
+  /// it is the same occurrence, so that mean(x) and var(x) share what they divide by.
+  Value brought_by_shape(const Value& of, std::vector<std::int64_t> what, std::int64_t value);
   bool is_tensor(const Value& v) const { return !v.is_literal; }
   DType dtype(const Value& v) const;  // a literal's: bool, i64 or f32, as it would be as an output
   std::span<const std::int64_t> shape(const Value& v) const;
@@ -130,6 +135,7 @@ class Recorder {
  private:
   std::unordered_map<NodeId, std::string> names_;
   std::unordered_map<std::uint64_t, std::uint32_t> slots_;  // (origin, dtype) -> slot
+  std::map<std::pair<NodeId, std::vector<std::int64_t>>, Value> by_shape_;
   std::uint32_t next_origin_ = 1;
 
   NodeId slot_for(const Literal& literal, DType dtype, ir::ListId shape, std::string_view name);

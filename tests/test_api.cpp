@@ -2,8 +2,10 @@
 #include <onepass/onepass.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <concepts>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <thread>
@@ -12,6 +14,8 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+
+#include "runtime/recording.h"
 
 namespace op = onepass;
 using op::Array, op::Tensor;
@@ -441,6 +445,22 @@ TEST_CASE("api: a graph can be walked") {
   CHECK_THROWS_AS(graph[graph.size()], op::IndexError);
 }
 
+TEST_CASE("api: operators that divide by the same extent share it") {
+  const auto f = op::compile(
+      [](Tensor x, Tensor y) {
+        return std::pair{(x - mean(x, 1, true)) / op::std(x, {-1}, 0, true), mean(y, 1)};
+      },
+      kReference);
+  f(Array::ones({4, 4}, f32), Array::ones({4, 4}, f32));
+  std::size_t sums = 0, slots = 0;
+  for (const auto node : f.recorded_graph()) {
+    sums += node.op() == "reduce_sum";
+    slots += node.op() == "slot";
+  }
+  CHECK(sums == 3);   // the mean of x once; its squares; y
+  CHECK(slots == 2);  // y's length is a number of its own, though it is the same here
+}
+
 TEST_CASE("api: graphs are equal when they compute the same") {
   const Array x = vector({1, 2, 3});
   const auto graph_of = [&](auto f) {
@@ -673,4 +693,25 @@ TEST_CASE("api: errors of formulas") {
   CHECK_FALSE(bad);
   CHECK_THAT(bad.error(), Contains("time"));
   CHECK(f.try_call({x, x})->size() == 1);
+}
+
+TEST_CASE("api: what recording costs") {
+  constexpr int kOperators = 10'000;
+  double best = 1e9;
+  for (int round = 0; round < 10; ++round) {
+    op::runtime::ProgramRecorder recorder;
+    const std::int64_t matrix[] = {64, 32}, row[] = {32};
+    const op::compiler::Value x = recorder.input("x", f32, matrix), b = recorder.input("b", f32, row);
+    op::runtime::Recording recording(recorder);
+    Tensor y = recording.tensor(x);
+    const Tensor bias = recording.tensor(b);
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kOperators / 4; ++i) y = exp(y * 1.5f + bias) - y;
+    best = std::min(best, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / kOperators);
+    CHECK(recorder.graph.size() > kOperators);
+  }
+  std::printf("recording: %.2f us an operator\n", best);
+#ifdef NDEBUG
+  CHECK(best < 1.5);  // 0.3 is the aim; a busy machine is slower
+#endif
 }
