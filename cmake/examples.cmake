@@ -18,10 +18,6 @@ function(onepass_example name)
   if(TARGET onepass_llvm)
     add_dependencies(example_${name} onepass_llvm)
   endif()
-  if(ONEPASS_TESTS)  # an example checks itself: it returns 0 when it shows what it says
-    add_test(NAME example_${name} COMMAND example_${name})
-    set_tests_properties(example_${name} PROPERTIES LABELS example TIMEOUT 600 WORKING_DIRECTORY ${PROJECT_BINARY_DIR})
-  endif()
 endfunction()
 
 if(TARGET onepass)

@@ -22,6 +22,7 @@ is_png() { [ "$(head -c 4 "$1" | tail -c 3)" = PNG ] || { echo "$1 is no picture
 tested=()
 run affine 'results equal to the last bit' </dev/null
 run gradient 'recorded 1 time(s) in 201 calls' </dev/null
+run pipes 'function objects *[0-9]* nodes, the same graph' </dev/null
 run options 'every number checked' 100000 </dev/null
 run hillshade '1 kernel' "$work/hillshade.png" </dev/null
 is_png "$work/hillshade.png"
