@@ -113,6 +113,11 @@ ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span
   return a;
 }
 
+void check_interpreted(const Graph& graph, const LaunchOptions& options) {
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (graph[id].op != Op::Input) checked_bytes(graph, id, graph[id].dtype, options.array_bytes);
+}
+
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options) {
   report.optimised = optimise(report.recorded);
   const Graph& graph = report.optimised;

@@ -107,6 +107,9 @@ struct LaunchOptions {
 /// `report` gets the rest.
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options);
 
+/// Mode reference stores the value of every node: ValueError for one that is larger than `options.array_bytes` allows.
+void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);
+
 /// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled; `optimised` will count those of them that
 /// have their optimised tier.
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,

@@ -270,8 +270,8 @@ Program::Program(Record record, std::vector<std::string> argument_names, Options
   if (options_.threads < 0 || options_.threads > threads::kMaxThreads)
     throw ValueError(fmt::format("threads: {} is not between 0 (the default) and {}", options_.threads, threads::kMaxThreads));
   static_cast<void>(out_of_memory());
-  if (options_.array_bytes < 0)
-    throw ValueError(fmt::format("array_bytes: {} is negative; give a number of bytes, or 0", options_.array_bytes));
+  if (options_.limits.array_bytes < 0)
+    throw ValueError(fmt::format("array_bytes: {} is negative; give a number of bytes, or 0", options_.limits.array_bytes));
   state_->target = target_for(options_);
   state_->interpret = options_.mode == Mode::reference || (options_.mode == Mode::adaptive && !can_compile());
   if (state_->interpret && options_.mode == Mode::adaptive) {
@@ -436,6 +436,7 @@ struct ProgramAccess {
     if (state.interpret) {
       plan->interpret = true;
       report->optimised = ir::prune(report->recorded);
+      check_interpreted(report->optimised, launch_options(program, site));
     } else {
       make_launches(*plan, *report, state.target, launch_options(program, site));
       compiled = attach_kernels(*plan, *report, state.target, site.threads, state.optimised);

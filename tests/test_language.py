@@ -239,9 +239,10 @@ class Language(unittest.TestCase):
                     self.assertIn(word, answer["error"])
 
     def test_an_array_beyond_the_memory(self):
-        (answer,) = self.batch([{"formula": "full([1048576, 1048576], 1.5)", "outputs": {"out": "big.npy"}}])
-        for word in ("f32[1048576, 1048576]", "the limit `array_bytes`", "half the memory"):
-            self.assertIn(word, answer["error"])
+        for mode in ("generic", "unfused", "reference"):
+            (answer,) = self.batch([{"formula": "full([1048576, 1048576], 1.5)", "outputs": {"out": "big.npy"}, "mode": mode}])
+            for word in ("f32[1048576, 1048576]", "the limit `array_bytes`", "half the memory"):
+                self.assertIn(word, answer["error"])
 
 
 if __name__ == "__main__":
