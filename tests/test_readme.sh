@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the ```sh blocks of README.md and of docs/ from the root of the repository, those of a page in one shell that stops at the first
-# error, and compiles the ```cpp blocks. The blocks that build the project itself are marked ```bash and left out.
+# error, and compiles the ```cpp blocks of README.md, which are whole programs. Blocks that build the project are marked ```bash and left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${ONEPASS_BUILD_DIR:-build/release}
@@ -13,9 +13,10 @@ absolute=$(realpath "$build")
 blocks=0
 for page in README.md docs/*.md; do
   awk -v work="$work" -v page="${page//\//_}" '
-    /^```(sh|cpp)$/ { language = substr($0, 4); file = sprintf("%s/%s.%s", work, page, language == "sh" ? "sh" : ++count ".cpp"); next }
-    /^```/          { language = ""; next }
-    language        { print > file }
+    /^```sh$/  { file = sprintf("%s/%s.sh", work, page); next }
+    /^```cpp$/ { file = page == "README.md" ? sprintf("%s/%03d.cpp", work, ++count) : ""; next }
+    /^```/     { file = ""; next }
+    file       { print > file }
   ' "$page"
   script=$work/${page//\//_}.sh
   [ -e "$script" ] || continue
@@ -28,7 +29,7 @@ done
 
 for block in "$work"/*.cpp; do
   [ -e "$block" ] || continue
-  echo "--- C++ block of ${block##*/}"
+  echo "--- README.md, C++ block"
   ${CXX:-c++} -std=c++20 -Wall -Wextra ${ONEPASS_SANITIZE:+-fsanitize=$ONEPASS_SANITIZE} -Iinclude "$block" -o "$work/program" \
     -L"$build/lib" -lonepass -Wl,-rpath,"$(realpath "$build/lib")"
   "$work/program"
