@@ -171,7 +171,7 @@ TEST_CASE("faults: every allocation of the pool fails in turn", "[faults]") {
 
 TEST_CASE("faults: limits of memory are errors with their numbers, and can be set", "[faults]") {
   Options options;
-  options.array_bytes = 1000;
+  options.limits.array_bytes = 1000;
   auto outer_sum = compile([](Tensor x) { return x.reshape({x.dim(0), 1}) + x; }, options);
   const Array small = Array::full({10}, 1.0, f32), large = Array::full({20}, 1.0, f32);
   CHECK(outer_sum(small).at<float>({3, 4}) == 2.0f);
@@ -179,7 +179,7 @@ TEST_CASE("faults: limits of memory are errors with their numbers, and can be se
     CHECK_THROWS_WITH(outer_sum(large), Contains("f32[20, 20] of 1600 bytes") && Contains("the limit of 1000 bytes for one array") &&
                                             Contains("Options::array_bytes"));
   CHECK(outer_sum(small).at<float>({3, 4}) == 2.0f);
-  options.array_bytes = -1;
+  options.limits.array_bytes = -1;
   CHECK_THROWS_AS(compile([](Tensor x) { return x; }, options), ValueError);
 
   const std::size_t limit = memory_limit();
