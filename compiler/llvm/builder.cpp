@@ -480,11 +480,14 @@ Value* KernelBuilder::apply(Op op, DType R, std::span<const Typed> operands) {
       }
     }
   };
+  const bool is_long = is_float(R) && ir::info(op).traits & ir::kLong;
+  if (out_of_line_ && (is_long || ir::info(op).kind == ir::OpKind::Expanded)) return call(op, R, operands);
   if (Value* v = Column::apply(op, R, k, a, b2, c)) return v;
-  return out_of_line_ ? call(op, R, operands) : expand(ir::expansion(op, a.dtype), operands);
+  return expand(ir::expansion(op, a.dtype), operands);
 }
 
-// The function is found by its name: operator, operand type, lanes. Its result and all its operands are of one width.
+// The function is found by its name: operator, operand type, lanes. Its result and all its operands are of one width; what it is made of
+// in turn is written out in it.
 Value* KernelBuilder::call(Op op, DType result, std::span<const Typed> operands) {
   llvm::Function* caller = b.GetInsertBlock()->getParent();
   const unsigned width = width_of(operands[0].value);
@@ -499,12 +502,13 @@ Value* KernelBuilder::call(Op op, DType result, std::span<const Typed> operands)
     function =
         llvm::Function::Create(llvm::FunctionType::get(type(result, width), types, false), llvm::Function::InternalLinkage, name, module);
     function->copyAttributesFrom(caller);
+    function->setDoesNotAccessMemory();
     function->setDSOLocal(true);  // as every internal function is: the line above took the caller's word
     llvm::IRBuilderBase::InsertPointGuard guard(b);
     b.SetInsertPoint(llvm::BasicBlock::Create(b.getContext(), "entry", function));
     std::vector<Typed> arguments;
     for (std::size_t i = 0; i < operands.size(); ++i) arguments.push_back({function->getArg(static_cast<unsigned>(i)), operands[i].dtype});
-    b.CreateRet(expand(ir::expansion(op, operands[0].dtype), arguments));
+    b.CreateRet(KernelBuilder(b, converts_f16_, false).apply(op, result, arguments));
   }
   return b.CreateCall(function, values);
 }

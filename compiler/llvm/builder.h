@@ -16,7 +16,7 @@ struct Typed {
 
 class KernelBuilder {
  public:
-  /// `converts_f16`: Target::converts_f16(). `out_of_line`: each expansion becomes a function of the module, made at its first use and called
+  /// `converts_f16`: Target::converts_f16(). `out_of_line`: each expansion and each long primitive becomes a function of the module, made at its first use and called
   /// from then on. Same bits, less code.
   KernelBuilder(llvm::IRBuilder<>& builder, bool converts_f16, bool out_of_line)
       : b(builder), converts_f16_(converts_f16), out_of_line_(out_of_line) {}

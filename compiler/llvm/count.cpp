@@ -67,7 +67,8 @@ std::vector<Access> accesses_of(llvm::Function& kernel) {
           default:
             if (call->mayReadOrWriteMemory() && call->arg_size() > 0) throw InternalError("count: an intrinsic that may touch memory");
         }
-      } else if (llvm::isa<llvm::CallBase>(i) || llvm::isa<llvm::AtomicRMWInst>(i) || llvm::isa<llvm::AtomicCmpXchgInst>(i)) {
+      } else if (auto* called = llvm::dyn_cast<llvm::CallBase>(&i);
+                 (called && !called->doesNotAccessMemory()) || llvm::isa<llvm::AtomicRMWInst>(i) || llvm::isa<llvm::AtomicCmpXchgInst>(i)) {
         throw InternalError("count: a call or an atomic access");
       }
     }
