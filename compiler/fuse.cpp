@@ -238,6 +238,7 @@ class Fuser {
         rows_(graph.size()),
         level_(graph.size(), 0),
         cost_(graph.size(), 0) {
+    for (NodeId id = 0; id < graph.size(); ++id) base_.push_back(ir::is_view(graph[id].op) ? base_[graph.operand(id, 0)] : id);
     partition_.boundary.assign(graph.size(), Boundary::Inlined);
     partition_.group_of.assign(graph.size(), Partition::kNoGroup);
   }
@@ -280,6 +281,7 @@ class Fuser {
   std::uint32_t part_ = 0;  // of the node that is looked at
   Symbols symbols_;
   Partition partition_;
+  std::vector<NodeId> base_;  // what a view is a view of
   std::vector<Rows> rows_;
   std::vector<std::uint32_t> level_;  // the first group that may compute this value: after the groups of the stored values it reads
   std::vector<std::uint32_t> cost_;
@@ -377,10 +379,7 @@ class Fuser {
     const Boundary b = partition_.boundary[id];
     return b != Boundary::Inlined && b != Boundary::Output && b != Boundary::KernelLimit;
   }
-  NodeId base_of(NodeId id) const {
-    while (ir::is_view(graph_[id].op)) id = graph_.operand(id, 0);
-    return id;
-  }
+  NodeId base_of(NodeId id) const { return base_[id]; }
   // Does the node that is looked at find this value in memory?
   bool ends(NodeId base) const { return is_barrier(base) || cuts_.separates(base, part_); }
 
