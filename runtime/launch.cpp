@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@
 #include "runtime/memory.h"
 #include "runtime/os.h"
 #include "runtime/threads.h"
+#include "runtime/workspace.h"
 
 namespace onepass::runtime {
 
@@ -71,27 +73,54 @@ std::int64_t checked_bytes(const Graph& graph, NodeId id, DType dtype, std::int6
   return bytes;
 }
 
-// Where intermediates lie in one block: each from the kernel that writes it to the last one that reads it.
-class Workspace {
+// What a map kernel does with each of its arrays, as far as two of them could be one memory. A kernel stores in the order of its body, and
+// computes a value, loads included, when the first store needs it; later ones use what is in the register.
+class Aliasing {
  public:
-  struct Place {
-    std::int64_t offset, bytes;
-    std::uint32_t last;
-  };
-  std::int64_t place(std::int64_t bytes, std::uint32_t now, std::uint32_t last) {
-    std::erase_if(live_, [&](const Place& p) { return p.last < now; });
-    std::int64_t offset = 0;
-    auto at = live_.begin();  // sorted by offset: the first gap that is large enough
-    for (; at != live_.end() && at->offset - offset < bytes; ++at) offset = at->offset + at->bytes;
-    live_.insert(at, {offset, bytes, last});
-    total_ = std::max(total_, offset + bytes);
-    return offset;
+  explicit Aliasing(const compiler::Planned& planned) : nest_(planned.nest), numbers_(planned.numbers), touch_(nest_.buffers.size()) {
+    if (nest_.kind != NestKind::Map) return;
+    std::vector<bool> seen(nest_.body.size(), false);
+    std::vector<std::uint32_t> open;
+    for (std::uint32_t store = 0; store < nest_.body.size(); ++store) {
+      if (nest_.body[store].kind != compiler::Statement::Kind::Store) continue;
+      open.push_back(store);
+      while (!open.empty()) {
+        const std::uint32_t id = open.back();
+        open.pop_back();
+        if (seen[id]) continue;
+        seen[id] = true;
+        const compiler::Statement& s = nest_.body[id];
+        for (const std::uint32_t o : {s.a, s.b, s.c, s.guard})
+          if (o != compiler::Statement::kNone) open.push_back(o);
+        if (s.kind != compiler::Statement::Kind::Load && s.kind != compiler::Statement::Kind::Store) continue;
+        Touch& touch = touch_[nest_.accesses[s.at].buffer];
+        touch = {touch.times + 1, s.at, store};
+      }
+    }
   }
-  std::int64_t total() const { return total_; }
+  // May what is stored overwrite what is loaded? If one statement each touches them, the same element in the same iteration, and the load
+  // has run when the store does.
+  bool may_overwrite(std::uint32_t stored, std::uint32_t loaded) const {
+    const Touch &to = touch_[stored], &from = touch_[loaded];
+    if (to.times != 1 || from.times != 1 || from.store > to.store) return false;
+    if (size_of(nest_.buffers[stored].dtype) != size_of(nest_.buffers[loaded].dtype)) return false;
+    const std::uint32_t a = nest_.accesses[to.access].linear, b = nest_.accesses[from.access].linear;
+    return numbers_.offsets[a] == numbers_.offsets[b] && numbers_.coefficients[a] == numbers_.coefficients[b];
+  }
+  std::optional<std::uint32_t> buffer(NodeId node, bool written) const {
+    for (std::uint32_t b = 0; b < nest_.buffers.size(); ++b)
+      if (numbers_.buffers[b] == node && nest_.buffers[b].written == written) return b;
+    return std::nullopt;
+  }
 
  private:
-  std::vector<Place> live_;
-  std::int64_t total_ = 0;
+  struct Touch {
+    int times = 0;                        // statements that load or store
+    std::uint32_t access = 0, store = 0;  // of the last of them; the store that needs it first
+  };
+  const compiler::Nest& nest_;
+  const compiler::NestNumbers& numbers_;
+  std::vector<Touch> touch_;  // of each buffer
 };
 
 }  // namespace
@@ -155,17 +184,34 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   std::unordered_map<NodeId, std::uint32_t> last;
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
     for (const NodeId id : report.kernels[k].planned.numbers.buffers) last[id] = k;
-  Workspace workspace;
-  std::unordered_map<NodeId, std::int64_t> offset_of;
+  std::vector<Intermediate> intermediates;
+  std::vector<NodeId> node_of;  // of intermediates, then of results
+  std::unordered_map<NodeId, std::size_t> intermediate_of;
+  std::vector<Lender> lenders(plan.outputs.size());
+  std::vector<Aliasing> aliasing;
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
     const compiler::Planned& p = report.kernels[k].planned;
-    for (std::size_t b = 0; b < p.numbers.buffers.size(); ++b) {
+    aliasing.emplace_back(p);
+    for (std::uint32_t b = 0; b < p.numbers.buffers.size(); ++b) {
       const NodeId id = p.numbers.buffers[b];
-      if (p.nest.buffers[b].written && is_intermediate(p.nest, id, static_cast<std::uint32_t>(b)) && !offset_of.contains(id))
-        offset_of[id] = workspace.place(round_up(checked_bytes(graph, id, p.nest.buffers[b].dtype, options.array_bytes)), k, last[id]);
+      if (!p.nest.buffers[b].written) continue;
+      if (!is_intermediate(p.nest, id, b)) {
+        const std::uint32_t output = results[id][static_cast<std::size_t>(p.numbers.outputs[b])];
+        const ArrayPlan& o = plan.outputs[output];
+        if (o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype))) lenders[output] = {o.high, k};
+      } else if (intermediate_of.try_emplace(id, intermediates.size()).second) {
+        intermediates.push_back({checked_bytes(graph, id, p.nest.buffers[b].dtype, options.array_bytes), k, last[id]});
+        node_of.push_back(id);
+      }
     }
   }
-  plan.workspace_bytes = workspace.total();
+  node_of.insert(node_of.end(), graph.outputs.begin(), graph.outputs.end());
+  const WorkspacePlan workspace = plan_workspace(intermediates, lenders, [&](std::size_t by, std::size_t old) {
+    const Aliasing& kernel = aliasing[intermediates[old].last_read];
+    const auto stored = kernel.buffer(node_of[by], true), loaded = kernel.buffer(node_of[old], false);
+    return stored && loaded && kernel.may_overwrite(*stored, *loaded);
+  });
+  plan.workspace_bytes = workspace.bytes;
 
   // ---- launches
   const auto inputs = static_cast<std::uint32_t>(plan.inputs.size()), outputs = static_cast<std::uint32_t>(plan.outputs.size());
@@ -182,11 +228,15 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       const bool written = nest.buffers[b].written;
       Launch::Pointer pointer{layout.pointers + a, 0, compiler::byte_offset(nest, numbers, a)};
       if (is_intermediate(nest, id, b)) {
-        const auto place = offset_of.find(id);
-        if (place == offset_of.end() && graph.elements(id) != 0)  // of nothing no element is read
+        const auto known = intermediate_of.find(id);
+        if (known == intermediate_of.end() && graph.elements(id) != 0)  // of nothing no element is read
           throw InternalError(fmt::format("launch: %{} is read before it is stored\n{}", id, ir::print(graph)));
         pointer.base = inputs + outputs;
-        if (place != offset_of.end()) pointer.offset += place->second;
+        if (known != intermediate_of.end()) {
+          const Place& place = workspace.places[known->second];
+          if (place.lender != Place::kBlock) pointer.base = inputs + place.lender;
+          pointer.offset += place.offset;
+        }
       } else if (const auto result = results.find(id); result != results.end()) {
         pointer.base = inputs + result->second[written ? static_cast<std::size_t>(numbers.outputs[b]) : 0];
       } else {
@@ -209,26 +259,16 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     plan.launches.push_back(std::move(launch));
   }
 
-  // ---- which outputs may overwrite which inputs: those of a single map that loads the input only where it stores the output
+  // ---- which outputs may overwrite which inputs: of several kernels none, since a later one may read the input too
   plan.in_place.assign(std::size_t{inputs} * outputs, 0);
-  if (report.kernels.size() != 1 || report.kernels[0].planned.nest.kind != NestKind::Map) return;
-  const compiler::Nest& nest = report.kernels[0].planned.nest;
-  const compiler::NestNumbers& numbers = report.kernels[0].planned.numbers;
-  const std::vector<Launch::Pointer>& pointers = plan.launches[0].pointers;
-  for (std::uint32_t store = 0; store < nest.accesses.size(); ++store) {
-    if (!nest.buffers[nest.accesses[store].buffer].written) continue;
-    const std::uint32_t at = nest.accesses[store].linear, output = pointers[store].base - inputs;
+  if (report.kernels.size() != 1) return;
+  for (std::uint32_t k = 0; k < outputs; ++k)
     for (std::uint32_t i = 0; i < inputs; ++i) {
-      const ArrayPlan &from_plan = plan.inputs[i], &to_plan = plan.outputs[output];
-      bool same = from_plan.dtype == to_plan.dtype && from_plan.shape == to_plan.shape && from_plan.strides == to_plan.strides;
-      for (std::uint32_t load = 0; load < nest.accesses.size(); ++load) {
-        if (nest.buffers[nest.accesses[load].buffer].written || pointers[load].base != i) continue;
-        const std::uint32_t from = nest.accesses[load].linear;
-        same = same && numbers.offsets[from] == numbers.offsets[at] && numbers.coefficients[from] == numbers.coefficients[at];
-      }
-      plan.in_place[std::size_t{output} * inputs + i] = same;
+      const ArrayPlan &from = plan.inputs[i], &to = plan.outputs[k];
+      if (from.dtype != to.dtype || from.shape != to.shape || from.strides != to.strides) continue;
+      const auto stored = aliasing[0].buffer(graph.outputs[k], true), loaded = aliasing[0].buffer(graph.inputs[i].node, false);
+      plan.in_place[std::size_t{k} * inputs + i] = !loaded || (stored && aliasing[0].may_overwrite(*stored, *loaded));
     }
-  }
 }
 
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
