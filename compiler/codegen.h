@@ -16,6 +16,7 @@ struct CodegenRequest {
   const Schedule* schedule;
   const Target* target;
   Tier tier = Tier::Optimised;
+  const KnownWords* known = nullptr;  // of a specialised kernel: constants of its code
   bool want_ir = false, want_assembly = false;
   bool verify = false;  // run LLVM's verifier first; tests do, debug builds always
   bool count = false;   // count loads and stores of array elements (compiler/llvm/count.h); for tests: two more words

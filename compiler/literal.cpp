@@ -172,6 +172,10 @@ void Numbers::pin(const Literal& literal) {
   }
 }
 
+bool Numbers::fills(std::uint32_t slot) const {
+  return std::any_of(slots_.begin(), slots_.end(), [&](const SlotValue& s) { return s.slot == slot; });
+}
+
 void Numbers::finish() {
   std::vector<bool> needed(entries_.size(), false);
   for (const SlotValue& s : slots_) needed[s.entry] = true;

@@ -46,6 +46,8 @@ class Numbers {
   void pin(const Literal& literal);
 
   bool empty() const { return slots_.empty(); }
+  /// Does the slot's value belong to each call?
+  bool fills(std::uint32_t slot) const;
   bool is_pinned(std::size_t argument) const { return argument < pinned_.size() && pinned_[argument]; }
 
   /// Writes the slots that depend on arguments. `argument(i)` is the Literal that argument i is in this call, of the same kind as in the

@@ -147,14 +147,19 @@ Kernel::Kernel(const compiler::CodegenRequest& request, const std::string& key, 
   const std::int64_t start = os::nanoseconds();
   const compiler::Schedule quick = compiler::quick_form(schedule_);
   compiler::CodegenRequest first = request;
-  first.schedule = &quick;
-  first.tier = compiler::Tier::Quick;
+  if (request.known) {
+    first.tier = compiler::Tier::Optimised;
+    runs_left_.store(0, std::memory_order_relaxed);
+  } else {
+    first.schedule = &quick;
+    first.tier = compiler::Tier::Quick;
+  }
   std::string object = compiler::generate(first).object;
   first_ = compiler::KernelObject::load(object);
   function_.store(first_->function(), std::memory_order_release);
   compile_ms_ = static_cast<double>(os::nanoseconds() - start) / 1e6;
   if (disk_cache().enabled())
-    background::run_late([key, object = std::move(object)] { disk_cache().store(key, compiler::Tier::Quick, object); });
+    background::run_late([key, tier = first.tier, object = std::move(object)] { disk_cache().store(key, tier, object); });
 }
 
 // From disk: code that is damaged in a way that its checksum does not show is no reason to fail.
@@ -195,7 +200,8 @@ void Kernel::make_optimised() const noexcept {
   } catch (...) {}  // NOLINT: nobody is there to catch it
 }
 
-std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target) {
+std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target,
+                       const compiler::KnownWords* known) {
   std::string key = nest.key();
   const std::size_t nest_bytes = key.size();  // so that no nest and schedule together look like another pair
   key += schedule.key();
@@ -203,6 +209,7 @@ std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& sch
   for (const std::string* text : {&target.triple, &target.cpu, &target.features}) key += *text + '\n';
   for (const std::uint64_t number : {static_cast<std::uint64_t>(target.vector_bytes), std::uint64_t{nest_bytes}})
     key.append(reinterpret_cast<const char*>(&number), sizeof number);
+  if (known) key += known->key();
   return key;
 }
 

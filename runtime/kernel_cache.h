@@ -13,8 +13,9 @@
 
 namespace onepass::runtime {
 
-/// A kernel in its tiers: from disk or compiled quickly when it is first needed, and with optimisation in the background once it has run
-/// twice. Each run asks for the best function there is; all give the same bits and take the same arguments.
+/// A generic kernel in its tiers: from disk or compiled quickly when it is first needed, and with optimisation in the background once it has run
+/// twice. A specialised one has its optimised tier alone. Each run asks for the best function there is; all give the same bits and take
+/// the same arguments.
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
   /// `optimised_count`, which may be null, is increased when the optimised tier is there.
@@ -56,8 +57,9 @@ struct KernelResult {
   bool compiled = false;  // by this call
 };
 
-/// The text that kernels are compared by.
-std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target);
+/// The text that kernels are compared by. `known`: of a specialised kernel, else null.
+std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target,
+                       const compiler::KnownWords* known = nullptr);
 
 /// A kernel for each request, in their order. What is missing is compiled by up to `threads` threads at once; what another thread is
 /// compiling already is waited for. Throws the first error; kernels that were compiled stay.

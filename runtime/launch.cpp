@@ -287,6 +287,50 @@ int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& t
   return compiled;
 }
 
+// ------------------------------------------------------------------------------------------------ specialised kernels
+
+void Specialised::publish(std::shared_ptr<const Kernel> kernel, bool trial) {
+  kernel_ = std::move(kernel);
+  state_.store(trial ? State::Trial : State::Used, std::memory_order_release);
+}
+
+void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
+  std::atomic<std::int64_t>& best = best_[kernel];
+  for (std::int64_t known = best.load(std::memory_order_relaxed); nanoseconds < known;)
+    if (best.compare_exchange_weak(known, nanoseconds, std::memory_order_relaxed)) break;
+  if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 != kTrials) return;
+  const std::int64_t generic = best_[0].load(std::memory_order_relaxed), special = best_[1].load(std::memory_order_relaxed);
+  // The best run of each says most about the code: others met what else the machine does. The generic kernel is shared, so a tie is its.
+  state_.store(special <= generic ? State::Used : State::Dropped, std::memory_order_release);
+}
+
+int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial) {
+  std::vector<compiler::KnownWords> known;
+  std::vector<KernelRequest> requests;
+  std::vector<std::size_t> launch_of;
+  known.reserve(plan.launches.size());  // requests point into it
+  for (std::size_t k = 0; k < plan.launches.size(); ++k) {
+    const Launch& launch = plan.launches[k];
+    const KernelReport& kernel = plan.report->kernels[k];
+    if (launch.items == 0 || launch.specialised->state() != Specialised::State::None) continue;
+    std::vector<bool> slot_known;
+    for (const Launch::SlotWord& s : launch.slots) slot_known.push_back(!plan.numbers.fills(s.slot));
+    const compiler::Nest& nest = kernel.planned.nest;
+    const compiler::Schedule& schedule = kernel.scheduled.schedule;
+    known.push_back(compiler::known_words(nest, launch.words, slot_known));
+    requests.push_back({kernel_key(nest, schedule, target, &known.back()),
+                        {.nest = &nest, .schedule = &schedule, .target = &target, .known = &known.back()}});
+    launch_of.push_back(k);
+  }
+  const std::vector<KernelResult> found = find_or_compile(requests, threads);
+  int compiled = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    plan.launches[launch_of[i]].specialised->publish(found[i].kernel, trial);
+    compiled += found[i].compiled;
+  }
+  return compiled;
+}
+
 namespace {
 
 // Memory that a thread keeps for its small workspaces, so that a warm call allocates nothing.
@@ -342,12 +386,28 @@ void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64
     for (const Launch::SlotWord& s : launch.slots) words[s.word] = static_cast<std::int64_t>(slots[s.slot]);
 }
 
-void run_kernel(const Launch& launch, std::int64_t* words, std::byte* scratch) {
-  const compiler::KernelFunction function = launch.kernel->function_to_run();
+void run_function(const Launch& launch, compiler::KernelFunction function, std::int64_t* words, std::byte* scratch) {
   if (launch.threads <= 1) return function(words, 0, launch.items, scratch);
   threads::parallel_for(launch.items, launch.threads, [&](std::int64_t begin, std::int64_t end, int share) {
     function(words, begin, end, scratch + share * launch.scratch_bytes);
   });
+}
+
+[[gnu::noinline]] void run_trial(const Launch& launch, std::int64_t* words, std::byte* scratch) {
+  const bool specialised = launch.specialised->tries_kernel();
+  const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
+  const std::int64_t start = os::nanoseconds();
+  run_function(launch, kernel.function_to_run(), words, scratch);
+  launch.specialised->tried(specialised, os::nanoseconds() - start);
+}
+
+void run_kernel(const Launch& launch, std::int64_t* words, std::byte* scratch) {
+  if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
+  const Specialised::State state = launch.specialised->state();
+  if (state == Specialised::State::Trial) [[unlikely]]
+    return run_trial(launch, words, scratch);
+  const Kernel& kernel = state == Specialised::State::Used ? launch.specialised->kernel() : *launch.kernel;
+  run_function(launch, kernel.function_to_run(), words, scratch);
 }
 
 // Default floating-point control in its scope; said once when the host had another.

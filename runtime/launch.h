@@ -46,6 +46,29 @@ struct ArrayPlan {
 };
 ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);  // no strides: contiguous
 
+/// A launch's specialised kernel, once there is one: tried in turn with the generic one, then used unless it is slower.
+class Specialised {
+ public:
+  static constexpr std::uint32_t kTrials = 24;  // runs, half of them generic
+  enum class State : std::uint8_t { None, Trial, Used, Dropped };
+
+  State state() const { return state_.load(std::memory_order_acquire); }
+  const Kernel& kernel() const { return *kernel_; }
+  /// By one thread, once. Without `trial` it is used from now on.
+  void publish(std::shared_ptr<const Kernel> kernel, bool trial);
+  /// Which kernel the next trial is for.
+  bool tries_kernel() { return started_.fetch_add(1, std::memory_order_relaxed) % 2 != 0; }
+  /// What a trial took. The last one decides.
+  void tried(bool kernel, std::int64_t nanoseconds);
+
+ private:
+  std::shared_ptr<const Kernel> kernel_;
+  std::atomic<State> state_{State::None};
+  std::atomic<std::uint32_t> started_{0}, finished_{0};
+  std::atomic<std::int64_t> best_[2] = {kNever, kNever};  // of the generic kernel, of the specialised one
+  static constexpr std::int64_t kNever = std::int64_t{1} << 62;
+};
+
 struct Launch {
   struct Pointer {
     std::uint32_t word;   // which of `words`
@@ -56,6 +79,7 @@ struct Launch {
     std::uint32_t word, slot;
   };
   std::shared_ptr<const Kernel> kernel;
+  std::shared_ptr<Specialised> specialised = std::make_shared<Specialised>();
   std::vector<std::int64_t> words;  // with the slots of the plan's recording; pointers and a call's own slots are filled in for each call
   std::vector<Pointer> pointers;
   std::vector<SlotWord> slots;
@@ -85,12 +109,13 @@ struct PlanData {
   std::size_t most_words = 0;
 };
 
-struct LaunchPlan : PlanData {
+struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::uint64_t id = 0;
   std::vector<std::int64_t> key;       // the signature: runtime/signature.h
   std::vector<bool> pinned;            // by number argument: is the plan for this value alone?
   std::uint64_t hash = 0, family = 0;  // of the key with the pinned values; without the values of numbers
   mutable std::atomic<std::int64_t> runs{0};
+  mutable std::atomic<bool> specialises{false};  // begun, or not to be begun
 
   /// About how much memory the plan holds, in graph nodes: for bounding the table.
   std::size_t cost() const { return report ? report->recorded.size() + report->optimised.size() + 16 : 16; }
@@ -114,6 +139,9 @@ void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);
 /// have their optimised tier.
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
                    const std::shared_ptr<std::atomic<std::int64_t>>& optimised);
+
+/// Makes the specialised kernels of a plan and publishes them, for trial or for good. Returns how many it compiled.
+int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial);
 
 /// Runs the kernels. `bases`: inputs, outputs, and room for one pointer more. `slots`: of this call; null where they are the plan's own.
 void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);

@@ -15,6 +15,7 @@
 
 #include "ir/reference.h"
 #include "onepass/error.h"
+#include "runtime/background.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/memory.h"
@@ -169,7 +170,10 @@ struct Program::State {
   std::list<std::vector<std::string>> names;
   std::atomic<std::uint64_t> last{0};  // id of the plan that ran last
   std::atomic<std::int64_t> temporary_bytes{0};
+  // kernels that got their optimised tier, and specialised ones: counted by the background thread, which may outlive the program
   const std::shared_ptr<std::atomic<std::int64_t>> optimised = std::make_shared<std::atomic<std::int64_t>>(0);
+  const std::shared_ptr<std::atomic<std::int64_t>> specialised = std::make_shared<std::atomic<std::int64_t>>(0);
+  std::atomic<int> hot_shapes{0};
 
   PlanPointer find(const CallSite& site, const Signature& signature) {
     const std::lock_guard lock(mutex);
@@ -249,6 +253,7 @@ struct Program::State {
     for (const PlanPointer& plan : evicted) add(s, *plan);
     s.kernels = static_cast<std::int64_t>(kernels.size());
     s.optimised = optimised->load(std::memory_order_relaxed);
+    s.specialized = specialised->load(std::memory_order_relaxed);
     s.bytes_allocated += temporary_bytes.load(std::memory_order_relaxed);
     return s;
   }
@@ -266,7 +271,7 @@ struct Program::State {
 
 Program::Program(Record record, std::vector<std::string> argument_names, Options options)
     : record_(std::move(record)), names_(std::move(argument_names)), options_(options), state_(std::make_unique<State>()) {
-  if (options_.mode == Mode::specialized) throw UnsupportedError("mode specialized is not in this version; use generic, or adaptive");
+  if (false) throw UnsupportedError("mode specialized is not in this version; use generic, or adaptive");
   if (options_.threads < 0 || options_.threads > threads::kMaxThreads)
     throw ValueError(fmt::format("threads: {} is not between 0 (the default) and {}", options_.threads, threads::kMaxThreads));
   static_cast<void>(out_of_memory());
@@ -439,7 +444,8 @@ struct ProgramAccess {
       check_interpreted(report->optimised, launch_options(program, site));
     } else {
       make_launches(*plan, *report, state.target, launch_options(program, site));
-      compiled = attach_kernels(*plan, *report, state.target, site.threads, state.optimised);
+      if (program.options_.mode != Mode::specialized)
+        compiled = attach_kernels(*plan, *report, state.target, site.threads, state.optimised);
     }
     finish(*plan, site.into);
     {
@@ -451,10 +457,45 @@ struct ProgramAccess {
         if (state.kernels.size() < 65'536) state.kernels.insert(std::hash<std::string>()(kernel.key));
     }
     plan->report = std::move(report);
+    if (program.options_.mode == Mode::specialized) {
+      const int specialised = attach_specialised(*plan, state.target, site.threads, false);
+      state.specialised->fetch_add(specialised, std::memory_order_relaxed);
+    }
+    plan->specialises = program.options_.mode != Mode::adaptive || state.interpret;
     plan->id = next_id.fetch_add(1, std::memory_order_relaxed);
     plan->key = signature.key;
     return state.insert(site, signature, std::move(plan));
   }
+
+  // After a call. A shape that has become hot gets kernels of its own, as long as the function's depth allows.
+  static void ran(const Program& program, Program::State& state, const LaunchPlan& plan) {
+    const std::int64_t runs = plan.runs.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (runs < program.options_.specialization.after_calls || plan.specialises.load(std::memory_order_relaxed)) [[likely]]
+      return;
+    if (!plan.specialises.exchange(true)) specialise(program, state, plan);
+  }
+  [[gnu::noinline]] static void specialise(const Program& program, Program::State& state, const LaunchPlan& plan) noexcept try {
+    const Specialization& policy = program.options_.specialization;
+    if (policy.depth <= 0 || plan.launches.empty()) return;
+    const int shapes = state.hot_shapes.fetch_add(1, std::memory_order_relaxed);
+    if (shapes == policy.depth)
+      log(LogLevel::info,
+          "a function has kernels of its own for {} shapes, as many as Specialization::depth allows; from now on it uses its generic ones",
+          policy.depth);
+    if (shapes >= policy.depth) return;
+    // The plan may go before the job runs; the counter is the program's, which may go too.
+    const auto job = [weak = plan.weak_from_this(), target = state.target, count = state.specialised] {
+      const PlanPointer plan = weak.lock();
+      if (!plan) return;
+      try {
+        count->fetch_add(attach_specialised(*plan, target, 1, true), std::memory_order_relaxed);
+      } catch (const std::exception& error) {  // the generic kernels stay: they give the same results
+        log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());
+      }
+    };
+    if (policy.in_background) background::run(job);
+    else job();
+  } catch (const std::bad_alloc&) {}  // NOLINT: no memory for the job: the generic kernels stay
 
   static void finish(PlanData& plan, bool into) {
     for (std::size_t k = 0; k < plan.outputs.size(); ++k) plan.redirected.push_back(plan.outputs[k].strides != plan.targets[k].strides);
@@ -650,10 +691,11 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
     copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
     state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
   }
-  plan.runs.fetch_add(1, std::memory_order_relaxed);
+  ProgramAccess::ran(*this, *state_, plan);
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
 struct Program::Bound::Body {
+  const Program& program;
   State& state;
   PlanPointer plan;
   std::vector<Array> arrays;  // kept alive
@@ -670,7 +712,8 @@ struct Program::Bound::Body {
 
 std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> arguments, std::span<Array* const> targets) try {
   const CallSite site{arguments, targets, true, options_.threads ? options_.threads : threads::count()};
-  auto body = std::make_unique<Bound::Body>(Bound::Body{*state_, ProgramAccess::find_or_build(*this, *state_, site), {}, {}, {}, {}, {}});
+  auto body =
+      std::make_unique<Bound::Body>(Bound::Body{*this, *state_, ProgramAccess::find_or_build(*this, *state_, site), {}, {}, {}, {}, {}});
   const LaunchPlan& plan = *body->plan;
   CallSlots slots(*this, site, plan);
   if (options_.check_recording) ProgramAccess::check(*this, site, plan, slots.all());
@@ -700,7 +743,7 @@ void Program::Bound::operator()() {
     (*b.run)();
   else interpret(*b.plan, b.bases.data(), b.slot_bits);
   if (!b.temporaries.empty()) b.copy_out();
-  b.plan->runs.fetch_add(1, std::memory_order_relaxed);
+  ProgramAccess::ran(b.program, b.state, *b.plan);
   ThreadState& thread = thread_state();
   if (thread.depth == 0 && thread.last != b.plan) thread.last = b.plan;
   if (b.state.last.load(std::memory_order_relaxed) != b.plan->id) b.state.last.store(b.plan->id, std::memory_order_relaxed);
@@ -724,7 +767,7 @@ std::vector<Array> Program::call(std::span<const Argument> arguments) try {
   }
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
   else run(plan, bases.data(), slots.own());
-  plan.runs.fetch_add(1, std::memory_order_relaxed);
+  ProgramAccess::ran(*this, *state_, plan);
   return results;
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
@@ -779,6 +822,9 @@ std::string Program::explain() const {
     out += fmt::format(", reads {}, writes {}", bytes_text(kernel.scheduled.numbers.bytes_read),
                        bytes_text(kernel.scheduled.numbers.bytes_written));
     if (plan->launches[k].threads > 1) out += fmt::format(", up to {} threads", plan->launches[k].threads);
+    static constexpr std::string_view kSpecialised[] = {"", ", its specialised kernel on trial", ", specialised",
+                                                        ", generic: its specialised kernel was slower"};
+    out += kSpecialised[static_cast<int>(plan->launches[k].specialised->state())];
     out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
     for (const NodeId id : report.partition.groups[kernel.group].roots) {
       std::string names;

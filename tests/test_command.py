@@ -240,7 +240,6 @@ class RunErrors(Command):
     def test_options(self):
         rest = ["x*2", "x=x.npy", "-o", "out=y.npy"]
         self.fails("run", *rest, "--mode", "refrence", says=["`refrence`", "`reference`", "adaptive"])
-        self.fails("run", *rest, "--mode", "specialized", says="specialized")
         self.fails("run", *rest, "--relax", "contract,fast", says=["`fast`", "approximate"])
         self.fails("run", *rest, "--threads", "-1", says="threads")
         self.fails("run", *rest, "--threads", "100000", says="threads")

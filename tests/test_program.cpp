@@ -198,7 +198,7 @@ std::string difference(const ir::Graph& graph, std::uint64_t seed) {
   std::vector<Argument> in;
   for (const Array& a : arrays) in.push_back({&a, {}});
   const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
-  for (const Mode mode : {Mode::generic, Mode::unfused}) {
+  for (const Mode mode : {Mode::generic, Mode::specialized, Mode::unfused}) {
     Options options;
     options.mode = mode;
     options.check_recording = false;
@@ -209,7 +209,11 @@ std::string difference(const ir::Graph& graph, std::uint64_t seed) {
       const ir::Buffer buffer{got[k].dtype(), expected[k].shape, {bytes, bytes + got[k].bytes()}};
       std::string what;
       if (!test::equals_bitwise(buffer, expected[k], &what))
-        return fmt::format("{}: output {}, {}", mode == Mode::generic ? "generic" : "unfused", k, what);
+        return fmt::format("{}: output {}, {}",
+                           mode == Mode::generic   ? "generic"
+                           : mode == Mode::unfused ? "unfused"
+                                                   : "specialised",
+                           k, what);
     }
   }
   return {};
@@ -382,7 +386,6 @@ TEST_CASE("program: errors name what they got and leave the program usable", "[p
     two.call_into(arguments({&four}), beside);
     CHECK(same_bits(v, four));
   }
-  CHECK_THROWS_AS(Program(affine, {}, with(Mode::specialized)), UnsupportedError);
   CHECK_THROWS_AS(Program(affine, {}, with(Mode::generic, -1)), ValueError);
 }
 

@@ -71,7 +71,7 @@ class Runner {
     for (const auto& [key, program] : programs_) add(sum, program->stats());
     const Json json = {{"kernels", sum.kernels},
                        {"calls", sum.calls},
-                       {"compiles", {{"generic", sum.compiles}, {"specialized", 0}}},
+                       {"compiles", {{"generic", sum.compiles}, {"specialized", sum.specialized}}},
                        {"cache_hits", sum.cache_hits},
                        {"bytes_read", sum.bytes_read},
                        {"bytes_written", sum.bytes_written},

@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include <llvm/IR/IntrinsicsX86.h>
@@ -53,6 +54,7 @@ class Emitter {
  public:
   Emitter(const CodegenRequest& request, llvm::Module& module)
       : nest_(*request.nest),
+        known_(request.known),
         schedule_(*request.schedule),
         words_(nest_),
         layout_(nest_, schedule_),
@@ -89,6 +91,7 @@ class Emitter {
 
  private:
   const Nest& nest_;
+  const KnownWords* known_;
   const Schedule& schedule_;
   WordLayout words_;
   ScratchLayout layout_;
@@ -169,7 +172,9 @@ class Emitter {
     b_.SetInsertPoint(next);
     return r;
   }
+  bool is_known(std::uint32_t word) const { return known_ && known_->known[word]; }
   Value* word(std::uint32_t at) {
+    if (is_known(at)) return i64(known_->words[at]);
     if (const auto it = word_values_.find(at); it != word_values_.end()) return it->second;
     return word_values_[at] = in(entry_, [&] {
              return b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(argument(0), 8 * static_cast<std::int64_t>(at)), llvm::Align(8));
@@ -199,8 +204,18 @@ class Emitter {
   }
   std::map<std::pair<Value*, unsigned>, Value*> splats_;
 
+  // Where a specialised kernel knows it.
+  static std::optional<std::int64_t> number(Value* v) {
+    const auto* c = llvm::dyn_cast<llvm::ConstantInt>(v);
+    return c ? std::optional(c->getSExtValue()) : std::nullopt;
+  }
+
   // for (i = begin; i < end; i += step) f(i)
   void loop(const char* name, Value* begin, Value* end, Value* step, const std::function<void(Value*)>& f) {
+    if (const std::optional<std::int64_t> first = number(begin), last = number(end), by = number(step); first && last && by) {
+      if (*first >= *last) return;
+      if (*first + *by >= *last) return f(begin);  // once: no loop
+    }
     BasicBlock* before = b_.GetInsertBlock();
     BasicBlock* head = block(name);
     BasicBlock* inside = block("");
@@ -217,6 +232,10 @@ class Emitter {
     b_.SetInsertPoint(after);
   }
   void when(Value* condition, const std::function<void()>& f) {
+    if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
+      if (known->isOne()) f();
+      return;
+    }
     BasicBlock* then = block("");
     BasicBlock* after = block("");
     b_.CreateCondBr(condition, then, after);
@@ -472,6 +491,11 @@ class Emitter {
 
   bool has_control_flow(const Statement& s) const { return s.kind == Statement::Kind::Op && KernelBuilder::branches(s.op, s.dtype); }
 
+  Value* known_slot(const Statement& s, unsigned width) {
+    const std::uint32_t at = words_.slots + s.at;
+    return is_known(at) ? k_.constant(s.dtype, static_cast<std::uint64_t>(known_->words[at]), width) : nullptr;
+  }
+
   // A statement that does not vary along the vector loop.
   Value* scalar(std::uint32_t id) {
     const Statement& s = nest_.body[id];
@@ -495,6 +519,7 @@ class Emitter {
     switch (s.kind) {
       case Statement::Kind::Constant: made = k_.constant(s.dtype, s.bits, 0); break;
       case Statement::Kind::Slot:
+        if ((made = known_slot(s, 0))) break;
         made = in(r, [&] {
           Value* p = bytes(argument(0), 8 * static_cast<std::int64_t>(words_.slots + s.at));
           return from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(8)));
@@ -549,7 +574,9 @@ class Emitter {
     if (const auto it = body.values.find(id); it != body.values.end()) return it->second;
     const Statement& s = nest_.body[id];
     Value* made = nullptr;
-    if (s.kind == Statement::Kind::Slot && spreads() && layout_.spread.holds(s.dtype, schedule_.width)) {
+    if (s.kind == Statement::Kind::Slot && is_known(words_.slots + s.at)) {
+      made = known_slot(s, width_);
+    } else if (s.kind == Statement::Kind::Slot && spreads() && layout_.spread.holds(s.dtype, schedule_.width)) {
       Value* p = bytes(argument(3), static_cast<std::int64_t>(s.at) * layout_.spread.each);
       made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, spread_alignment()));
     } else if (s.kind == Statement::Kind::Slot && layout_.spread.any) {

@@ -360,6 +360,22 @@ std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& number
   return words;
 }
 
+KnownWords known_words(const Nest& nest, std::span<const std::int64_t> words, const std::vector<bool>& slot_known) {
+  const WordLayout layout(nest);
+  KnownWords k{std::vector<std::int64_t>(words.begin(), words.begin() + layout.total), std::vector<bool>(layout.total, true)};
+  for (std::size_t a = 0; a < nest.accesses.size(); ++a) k.known[layout.pointers + a] = false;
+  for (std::size_t s = 0; s < nest.slots.size(); ++s) k.known[layout.slots + s] = slot_known[s];
+  for (std::size_t w = 0; w < k.words.size(); ++w)
+    if (!k.known[w]) k.words[w] = 0;
+  return k;
+}
+
+std::string KnownWords::key() const {
+  std::string text(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(std::int64_t));
+  for (const bool k : known) text += k ? '1' : '0';
+  return text;
+}
+
 std::int64_t byte_offset(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
   const Access& a = nest.accesses[access];
   return numbers.offsets[a.linear] * static_cast<std::int64_t>(size_of(nest.buffers[a.buffer].dtype));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,16 @@ struct WordLayout {
   std::uint32_t offset_of(std::uint32_t linear) const { return linears + linear * (variables + 1); }
   std::uint32_t coefficient_of(std::uint32_t linear, std::uint32_t variable) const { return offset_of(linear) + 1 + variable; }
 };
+
+/// What a specialised kernel knows of its words beforehand: they become constants of its code. Pointers never are.
+struct KnownWords {
+  std::vector<std::int64_t> words;
+  std::vector<bool> known;
+  bool operator==(const KnownWords&) const = default;
+  std::string key() const;
+};
+/// `words` with their slots filled in; `slot_known`, by position in Nest::slots: the others belong to each call.
+KnownWords known_words(const Nest& nest, std::span<const std::int64_t> words, const std::vector<bool>& slot_known);
 
 /// All words but pointers and slots. The pointer of access a, at word pointers + a, is its buffer's data + byte_offset(a).
 std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule);

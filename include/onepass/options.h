@@ -7,12 +7,23 @@
 
 namespace onepass {
 
-/// adaptive     the best kernels there are for a call (in this version: generic)
+/// adaptive     generic kernels at first, specialised ones for shapes that stay hot
 /// generic      fused kernels that any lengths, literals and scalar arguments can use
-/// specialized  kernels for exact shapes (not in this version: an error says so)
+/// specialized  kernels for exact shapes, from the first call on
 /// unfused      one kernel for each operator: the judge in tests, the switch to flip when in doubt
 /// reference    an interpreter with no compiler behind it
 enum class Mode : std::uint8_t { adaptive, generic, specialized, unfused, reference };
+
+/// Kernels for exact shapes. A shape that was called `after_calls` times gets kernels of its own, at most `depth` shapes a function; from
+/// then on the function stays on its generic kernels, which are fused too, and says so once through the log. They are compiled at idle
+/// priority while calls go on, or, without `in_background`, by the call that makes the shape hot. One that turns out slower than the
+/// generic kernel is not used. Results have the same bits.
+struct Specialization {
+  int depth = 20;  ///< 0: generic kernels only
+  int after_calls = 3;
+  bool in_background = true;
+  bool operator==(const Specialization&) const = default;
+};
 
 /// Relaxations of strict arithmetic, each by itself (docs/language.md, "Accuracy"). Accepted everywhere; in this version they free nothing yet.
 struct Relax {
@@ -45,8 +56,9 @@ struct Limits {
 struct Options {
   Mode mode = Mode::adaptive;
   Relax relax{};
-  int threads = 0;       ///< 0: the pool's count
-  int vector_bytes = 0;  ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
+  Specialization specialization{};  ///< in mode adaptive
+  int threads = 0;                  ///< 0: the pool's count
+  int vector_bytes = 0;             ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
   /// Records again at each call and compares: an Error where the function depends on something that changed, such as a captured number.
   bool check_recording = detail::kDebugBuild;
   Limits limits{};
@@ -55,12 +67,13 @@ struct Options {
 /// What a function did so far. Bytes are of array elements that kernels load and store (docs/language.md, `moved_bytes`).
 struct Stats {
   std::int64_t calls = 0;
-  std::int64_t recordings = 0;  ///< runs of the C++ function, or of the formula
-  std::int64_t kernels = 0;     ///< different ones that its calls use
-  std::int64_t launches = 0;    ///< runs of kernels
-  std::int64_t compiles = 0;    ///< kernels compiled while a call waited: the quick tier
-  std::int64_t optimised = 0;   ///< of these, compiled again in the background, with optimisation
-  std::int64_t cache_hits = 0;  ///< kernels that were there already, made by another signature or another function
+  std::int64_t recordings = 0;   ///< runs of the C++ function, or of the formula
+  std::int64_t kernels = 0;      ///< different ones that its calls use
+  std::int64_t launches = 0;     ///< runs of kernels
+  std::int64_t compiles = 0;     ///< kernels compiled while a call waited: the quick tier
+  std::int64_t optimised = 0;    ///< of these, compiled again in the background, with optimisation
+  std::int64_t specialized = 0;  ///< kernels compiled for exact shapes
+  std::int64_t cache_hits = 0;   ///< kernels that were there already, made by another signature or another function
   std::int64_t bytes_read = 0, bytes_written = 0;
   std::int64_t bytes_allocated = 0;  ///< fresh results, intermediates between kernels, and temporaries where a target overlaps an argument
 
@@ -71,6 +84,7 @@ struct Stats {
     launches += other.launches;
     compiles += other.compiles;
     optimised += other.optimised;
+    specialized += other.specialized;
     cache_hits += other.cache_hits;
     bytes_read += other.bytes_read;
     bytes_written += other.bytes_written;
