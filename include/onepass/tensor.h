@@ -251,6 +251,10 @@ Tensor asinh(const Operand& x);
 Tensor acosh(const Operand& x);
 Tensor atanh(const Operand& x);
 Tensor erf(const Operand& x);
+Tensor erfc(const Operand& x);     ///< 1 - erf(x)
+Tensor erfinv(const Operand& x);   ///< erf(erfinv(x)) = x
+Tensor lgamma(const Operand& x);   ///< log(abs(gamma(x)))
+Tensor digamma(const Operand& x);  ///< the derivative of lgamma
 // ---- rounding
 Tensor floor(const Operand& x);
 Tensor ceil(const Operand& x);
@@ -402,7 +406,8 @@ using onepass::abs, onepass::acos, onepass::acosh, onepass::add, onepass::all, o
 using onepass::atan2, onepass::atanh, onepass::batch_norm, onepass::bitcast, onepass::bitwise_and, onepass::bitwise_not;
 using onepass::bitwise_or, onepass::bitwise_xor, onepass::broadcast_to, onepass::cast, onepass::cbrt, onepass::ceil, onepass::celu;
 using onepass::clamp, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal, onepass::div, onepass::elu;
-using onepass::equal, onepass::erf, onepass::exp, onepass::exp2, onepass::expand_dims, onepass::expm1, onepass::flip, onepass::floor;
+using onepass::digamma, onepass::equal, onepass::erf, onepass::erfc, onepass::erfinv, onepass::lgamma, onepass::exp, onepass::exp2,
+    onepass::expand_dims, onepass::expm1, onepass::flip, onepass::floor;
 using onepass::floor_div, onepass::fma, onepass::fmod, onepass::full, onepass::gelu, onepass::gelu_tanh, onepass::grad, onepass::greater;
 using onepass::greater_equal, onepass::hardsigmoid, onepass::hardswish, onepass::hardtanh, onepass::hypot, onepass::iota, onepass::isfinite;
 using onepass::isinf, onepass::isnan, onepass::layer_norm, onepass::leaky_relu, onepass::less, onepass::less_equal, onepass::log;
