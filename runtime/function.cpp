@@ -157,6 +157,10 @@ std::string FunctionCore::last_graph() const {
   const auto report = body_->latest()->last_report();
   return report->optimised.outputs.empty() ? std::string() : ir::print(report->optimised);
 }
+Comparison FunctionCore::compare(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure) const {
+  std::shared_ptr<Program> hold;
+  return body_->program(structure, hold).compare(CallArguments(arguments));
+}
 std::string FunctionCore::explain() const { return body_->latest()->explain(); }
 Stats FunctionCore::stats() const {
   const std::lock_guard lock(body_->mutex);

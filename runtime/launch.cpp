@@ -125,6 +125,11 @@ class Aliasing {
 
 }  // namespace
 
+namespace {
+constinit std::atomic<void (*)(compiler::Nest&)> nest_hook{nullptr};
+}
+void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept { nest_hook = hook; }
+
 ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   ArrayPlan a;
   a.dtype = dtype;
@@ -170,6 +175,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     kernel.group = g;
     kernel.planned = compiler::plan(graph, report.partition, g, layouts);
     if (kernel.planned.empty) continue;
+    if (auto* const hook = nest_hook.load(std::memory_order_relaxed)) hook(kernel.planned.nest);
     kernel.scheduled = compiler::schedule(kernel.planned.nest, kernel.planned.numbers, target,
                                           {.threads = options.threads, .aligned_stores = options.aligned_stores});
     kernel.key = kernel_key(kernel.planned.nest, kernel.scheduled.schedule, target);

@@ -134,6 +134,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
 
 /// Mode reference stores the value of every node: ValueError for one that is larger than `options.array_bytes` allows.
 void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);
+/// For tests: may change each nest before it is scheduled. Null: nothing.
+void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept;
 
 /// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled; `optimised` will count those of them that
 /// have their optimised tier.

@@ -16,6 +16,7 @@
 #include "ir/reference.h"
 #include "onepass/error.h"
 #include "runtime/background.h"
+#include "runtime/compare.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/memory.h"
@@ -769,6 +770,25 @@ std::vector<Array> Program::call(std::span<const Argument> arguments) try {
   else run(plan, bases.data(), slots.own());
   ProgramAccess::ran(*this, *state_, plan);
   return results;
+} catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
+
+Comparison Program::compare(std::span<const Argument> arguments) try {
+  const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
+  const PlanPointer plan = ProgramAccess::find_or_build(*this, *state_, site);
+  CallSlots slots(*this, site, *plan);
+  Graph graph = ir::prune(plan->report->recorded);
+  for (std::size_t i = 0; i < graph.slots.size(); ++i) graph.slots[i].bits = slots.all()[i];
+  std::vector<std::byte*> bases(plan->inputs.size());
+  fill_input_bases(*plan, arguments, bases.data());
+  const Mode mode = state_->interpret ? Mode::reference : options_.mode;
+  const Mode judge = mode == Mode::unfused || !can_compile() ? Mode::reference : Mode::unfused;
+  return runtime::compare({.graph = graph,
+                           .inputs = plan->inputs,
+                           .bases = bases,
+                           .target = state_->target,
+                           .options = ProgramAccess::launch_options(*this, site),
+                           .mode = mode,
+                           .judge = judge});
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
 // ------------------------------------------------------------------------------------------------ what can be seen

@@ -17,6 +17,7 @@
 #include "compiler/plan/schedule.h"
 #include "compiler/record.h"
 #include "onepass/array.h"
+#include "onepass/compare.h"
 #include "onepass/options.h"
 #include "runtime/launch.h"
 
@@ -64,6 +65,9 @@ class Program {
   /// at once only when it is called. The program must outlive it; not on two threads at once.
   class Bound;
   std::unique_ptr<Bound> bind(std::span<const Argument> arguments, std::span<Array* const> targets);
+
+  /// Runs the call in the function's mode and in mode unfused (reference, where the function's is unfused), and says what differs.
+  Comparison compare(std::span<const Argument> arguments);
 
   /// Plans without running; compiles nothing.
   PlanReport report(std::span<const ArgumentType> types);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include "has_codegen.h"

@@ -55,7 +55,8 @@ class Runner {
     const std::vector<Array> results = compiled.call(arguments);
 
     Report report{.outputs = results.size(), .difference = {}};
-    if (compare_) report.difference = compare(job, program, wanted, inputs, arguments, results);
+    if (compare_)
+      if (const Comparison found = compiled.compare(arguments); !found) report.difference = found.text;
     if (!report.difference.empty()) return report;
 
     StagedFiles files;
@@ -153,43 +154,6 @@ class Runner {
     std::vector<Array> arrays;
     for (const std::string* file : file_of) arrays.push_back(load_npy(*file));
     return arrays;
-  }
-
-  // Empty where all outputs agree; else what differs, down to the first operator whose value, computed alone in both modes, differs.
-  std::string compare(const Job& job, const ProgramText& program, const std::vector<std::size_t>& wanted, const std::vector<Array>& inputs,
-                      std::span<const runtime::Argument> arguments, const std::vector<Array>& results) {
-    const Mode other_mode = job.mode == Mode::unfused ? Mode::reference : Mode::unfused;
-    Options mine = options_, others = options_;
-    mine.mode = job.mode;
-    others.mode = other_mode;
-    const std::vector<Array> expected = program.compile(others, wanted)->call(arguments);
-    const auto values = [&](const Array& a, const Array& b, std::int64_t at) {
-      return fmt::format("at {}: {} in mode {}, {} in mode {}", coordinates_text(a.shape(), at), element_text(a, at), text_of(job.mode),
-                         element_text(b, at), text_of(other_mode));
-    };
-    std::string text;
-    for (std::size_t i = 0; i < results.size() && text.empty(); ++i)
-      if (const std::int64_t at = first_difference(results[i], expected[i]); at >= 0)
-        text = fmt::format("output `{}` differs {}", job.outputs[i].first, values(results[i], expected[i], at));
-    if (text.empty()) return text;
-
-    std::vector<runtime::ArgumentType> types;
-    for (const Array& input : inputs) types.push_back({input.dtype(), {input.shape().begin(), input.shape().end()}, {}});
-    const ir::Graph graph = ir::prune(program.record(types, wanted));
-    for (ir::NodeId id = 0; id < graph.size(); ++id) {
-      if (ir::is_source(graph[id].op)) continue;
-      const auto record = [&graph, id](compiler::Recorder& recorder, std::span<const compiler::Value>) {
-        recorder.graph = graph;
-        recorder.graph.outputs = {id};
-        recorder.graph.output_names = {"value"};
-      };
-      const Array a = runtime::Program(record, program.inputs(), mine).call(arguments).at(0);
-      const Array b = runtime::Program(record, program.inputs(), others).call(arguments).at(0);
-      if (const std::int64_t at = first_difference(a, b); at >= 0)
-        return fmt::format("{}; the first operator that differs is %{} {} {}, {}", text, id, ir::info(graph[id].op).text,
-                           compiler::type_text(graph[id].dtype, graph.shape(id)), values(a, b, at));
-    }
-    return text + "; no operator differs when it is computed alone";
   }
 
   Options options_;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "onepass/array.h"
+#include "onepass/compare.h"
 #include "onepass/export.h"
 #include "onepass/graph_view.h"
 #include "onepass/nest.h"
@@ -127,6 +128,7 @@ class ONEPASS_API FunctionCore {
 
   GraphView graph() const;
   GraphView recorded_graph() const;
+  Comparison compare(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure) const;
   std::string last_graph() const;
   std::string explain() const;
   Stats stats() const;
@@ -275,6 +277,13 @@ template <class F, class R, class... P> class CompiledFunction {
   GraphView recorded_graph() const { return core_.recorded_graph(); }
   /// The optimised graph of the last call in its printed form; empty before the first.
   std::string last_graph() const { return core_.last_graph(); }
+  /// Runs such a call in this function's mode and in mode unfused (reference, where this one is unfused): do all bits agree, and if not,
+  /// which operator's value is the first that differs, at which element? For when a result is in doubt; slow, and needs memory.
+  template <class... A> Comparison compare(const A&... a) const {
+    static_assert(sizeof...(A) == sizeof...(P), "onepass: the call has another number of arguments than the function");
+    const Flat flat = flatten(a...);
+    return core_.compare(flat.arguments(), flat.structure());
+  }
   /// Each kernel of the last call: what it stores, and why it ends there.
   std::string explain() const { return core_.explain(); }
   Stats stats() const { return core_.stats(); }

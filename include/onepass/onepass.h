@@ -2,6 +2,7 @@
 #pragma once
 
 #include "onepass/array.h"
+#include "onepass/compare.h"
 #include "onepass/dtype.h"
 #include "onepass/error.h"
 #include "onepass/formula.h"

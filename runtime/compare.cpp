@@ -1,0 +1,155 @@
+// See compare.h.
+#include "runtime/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "compiler/record.h"
+#include "ir/reference.h"
+#include "onepass/runtime.h"
+#include "runtime/os.h"
+
+namespace onepass::runtime {
+namespace {
+
+using ir::Graph;
+using ir::NodeId;
+
+// Values stored at a time beside the results: a kernel with many more outputs than the call's would be cut elsewhere.
+constexpr std::size_t kAtOnce = 4;
+
+std::uint64_t element_bits(const Array& a, std::int64_t i) {
+  std::uint64_t bits = 0;
+  const std::size_t size = size_of(a.dtype());
+  std::memcpy(&bits, static_cast<const std::byte*>(a.data()) + static_cast<std::size_t>(i) * size, size);
+  return bits;
+}
+
+bool is_nan(DType dtype, std::uint64_t bits) { return is_float(dtype) && std::isnan(ir::double_of(dtype, bits)); }
+
+// Of two dense arrays; -1: none.
+std::int64_t first_difference(const Array& a, const Array& b) {
+  if (std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0) return -1;
+  for (std::int64_t i = 0; i < a.size(); ++i) {
+    const std::uint64_t x = element_bits(a, i), y = element_bits(b, i);
+    if (x != y && !(is_nan(a.dtype(), x) && is_nan(b.dtype(), y))) return i;
+  }
+  return -1;
+}
+
+std::string element_text(const Array& a, std::int64_t i) {
+  const std::uint64_t bits = element_bits(a, i);
+  const double value = ir::double_of(a.dtype(), bits);
+  if (a.dtype() == DType::F64) return fmt::format("{}", value);
+  if (is_float(a.dtype())) return fmt::format("{}", static_cast<float>(value));
+  if (a.dtype() == DType::Bool) return bits ? "true" : "false";
+  if (a.dtype() == DType::U64) return fmt::format("{}", bits);
+  if (a.dtype() == DType::I64) return fmt::format("{}", static_cast<std::int64_t>(bits));
+  return fmt::format("{}", static_cast<std::int64_t>(value));
+}
+
+std::vector<std::int64_t> coordinates(std::span<const std::int64_t> shape, std::int64_t i) {
+  std::vector<std::int64_t> at(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0; i /= shape[axis]) at[axis] = i % shape[axis];
+  return at;
+}
+
+// The values of `graph.outputs` in that mode, dense.
+std::vector<Array> evaluate(const CompareRequest& request, const Graph& graph, Mode mode) {
+  std::vector<Array> values;
+  for (const NodeId id : graph.outputs) values.push_back(Array::empty(Extents(graph.shape(id)), graph[id].dtype));
+  if (mode == Mode::reference) {
+    std::vector<ir::ArrayView> views;
+    for (std::size_t i = 0; i < request.inputs.size(); ++i)
+      views.push_back({request.inputs[i].dtype, request.bases[i], request.inputs[i].shape, request.inputs[i].strides});
+    const os::DefaultFloatingPoint control;
+    const std::vector<ir::Buffer> results = ir::evaluate(graph, views);
+    for (std::size_t k = 0; k < results.size(); ++k)
+      if (!results[k].bytes.empty()) std::memcpy(values[k].mutable_data(), results[k].bytes.data(), results[k].bytes.size());
+    return values;
+  }
+  PlanData plan;
+  plan.inputs.assign(request.inputs.begin(), request.inputs.end());
+  for (const NodeId id : graph.outputs) plan.outputs.push_back(array_plan(graph[id].dtype, graph.shape(id), {}));
+  plan.targets = plan.outputs;
+  PlanReport report;
+  report.recorded = graph;
+  LaunchOptions options = request.options;
+  options.unfused = mode == Mode::unfused;
+  make_launches(plan, report, request.target, options);
+  attach_kernels(plan, report, request.target, options.threads, nullptr);
+  std::vector<std::byte*> bases;
+  for (const std::byte* base : request.bases) bases.push_back(const_cast<std::byte*>(base));  // inputs are only read
+  for (Array& v : values) bases.push_back(static_cast<std::byte*>(v.mutable_data()));
+  bases.push_back(nullptr);
+  run(plan, bases.data(), nullptr);
+  return values;
+}
+
+}  // namespace
+
+std::string_view text_of(Mode mode) {
+  static constexpr std::string_view kTexts[] = {"adaptive", "generic", "specialized", "unfused", "reference"};
+  return kTexts[static_cast<int>(mode)];
+}
+
+Comparison compare(const CompareRequest& request) {
+  const Graph& graph = request.graph;
+  Comparison found;
+  const auto differs = [&](const Array& a, const Array& b, std::int64_t at, std::string_view what) {
+    found.equal = false;
+    found.index = coordinates(a.shape(), at);
+    found.value = element_text(a, at);
+    found.expected = element_text(b, at);
+    return fmt::format("{} at [{}]: {} in mode {}, {} in mode {}", what, fmt::join(found.index, ", "), found.value, text_of(request.mode),
+                       found.expected, text_of(request.judge));
+  };
+  {
+    const std::vector<Array> mine = evaluate(request, graph, request.mode), judges = evaluate(request, graph, request.judge);
+    for (std::size_t k = 0; k < mine.size() && found.equal; ++k)
+      if (const std::int64_t at = first_difference(mine[k], judges[k]); at >= 0)
+        found.text = differs(mine[k], judges[k], at, fmt::format("output `{}` differs", graph.output_names[k]));
+    if (found.equal) {
+      found.text = fmt::format("equal in modes {} and {}: {} output{}", text_of(request.mode), text_of(request.judge), mine.size(),
+                               mine.size() == 1 ? "" : "s");
+      return found;
+    }
+  }
+  const std::size_t results = graph.outputs.size();
+  const auto most = static_cast<std::int64_t>(memory_limit() / 8);  // bytes of values at a time
+  for (NodeId next = 0; next < graph.size();) {
+    Graph extended = graph;
+    std::vector<NodeId> batch;
+    for (std::int64_t bytes = 0; next < graph.size() && batch.size() < kAtOnce; ++next) {
+      if (ir::is_source(graph[next].op)) continue;
+      const std::int64_t mine = graph.elements(next) * static_cast<std::int64_t>(size_of(graph[next].dtype));
+      if (!batch.empty() && bytes + mine > most) break;
+      bytes += mine;
+      batch.push_back(next);
+      extended.outputs.push_back(next);
+      extended.output_names.push_back(fmt::format("value{}", next));
+    }
+    if (batch.empty()) break;
+    Graph alone = graph;  // the judge computes what is asked for alone
+    alone.outputs = batch;
+    alone.output_names.assign(extended.output_names.begin() + static_cast<std::ptrdiff_t>(results), extended.output_names.end());
+    const std::vector<Array> mine = evaluate(request, extended, request.mode), judges = evaluate(request, alone, request.judge);
+    for (std::size_t k = 0; k < batch.size(); ++k) {
+      const std::int64_t at = first_difference(mine[results + k], judges[k]);
+      if (at < 0) continue;
+      const ir::Node node = graph[batch[k]];
+      found.op = ir::info(node.op).text;
+      found.text += differs(mine[results + k], judges[k], at,
+                            fmt::format("; the first operator that differs is %{} {} {},", batch[k], found.op,
+                                        compiler::type_text(node.dtype, graph.shape(batch[k]))));
+      return found;
+    }
+  }
+  found.text += "; no operator's value differs when it is stored too";
+  return found;
+}
+
+}  // namespace onepass::runtime
