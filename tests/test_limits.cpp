@@ -14,6 +14,8 @@
 #include "ir/build.h"
 #include "random_graph.h"
 #include "run_partition.h"
+#include "runtime/formula_program.h"
+#include "runtime/program.h"
 
 using namespace onepass;
 using namespace onepass::compiler;
@@ -192,7 +194,7 @@ TEST_CASE("limits: a thousand shapes are cut alike", "[limits][random]") {
   for (const Golden& golden : kGolden) {
     std::string first;
     for (int i = 0; i < rounds(200); ++i) {
-      Extents extents;
+      test::Extents extents;
       for (const char c : letters_of(golden))
         extents[c] = std::max<std::int64_t>(golden.many, 2) + static_cast<std::int64_t>(random() % 60);
       const Graph graph = graph_of(golden, extents);
@@ -218,4 +220,53 @@ TEST_CASE("limits: a chain is cut into as few parts as there can be", "[limits]"
   check_limits(graph, partition, {});
   CHECK(partition.groups.size() == static_cast<std::size_t>(graph.size() - 1 + 999) / 1000);
   for (const Group& group : partition.groups) CHECK(group.roots.size() == 1);
+}
+
+TEST_CASE("limits: a program of ten thousand operators, by threads, misaligned, and into its own arguments", "[limits]") {
+  constexpr std::size_t kInputs = 100;
+  constexpr std::int64_t kLength = 501;
+  std::mt19937_64 random(3);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < kInputs; ++i) names.push_back(fmt::format("x{}", i));
+  std::string text = fmt::format("fn f({}) {{\n", fmt::join(names, ", "));
+  const char* const forms[] = {"{} + {}", "{} - {}*0.25", "maximum({}, {})", "minimum({}, {} + 1.5)"};
+  for (int k = 0; k < kLarge; ++k) {
+    const std::string &a = names[names.size() - 1 - random() % kInputs], &b = names[names.size() - 1 - random() % kInputs];
+    text += fmt::format("  t{} = {}\n", k, fmt::format(fmt::runtime(forms[random() % 4]), a, b));
+    names.push_back(fmt::format("t{}", k));
+  }
+  text += fmt::format("  return {}, {}\n}}\n", names.back(), names[kInputs + static_cast<std::size_t>(kLarge) / 2]);
+  const runtime::FormulaProgram parsed = runtime::parse_formula(text);
+
+  std::vector<std::vector<float>> storage(kInputs, std::vector<float>(kLength + 1));
+  for (auto& v : storage)
+    for (float& x : v) x = static_cast<float>(static_cast<int>(random() % 4096) - 2048) / 512;
+  const auto arrays = [&](std::vector<std::vector<float>>& memory) {  // from the second element on: at no multiple of 64
+    std::vector<Array> out;
+    for (auto& v : memory) out.push_back(Array::wrap(std::span(v).subspan(1), {kLength}));
+    return out;
+  };
+  const auto arguments = [](const std::vector<Array>& in) {
+    std::vector<runtime::Argument> out;
+    for (const Array& a : in) out.push_back({&a, {}});
+    return out;
+  };
+  std::vector<Array> inputs = arrays(storage);
+  Options reference;
+  reference.mode = Mode::reference;
+  const std::vector<Array> expected = runtime::Program(parsed.record, parsed.inputs, reference).call(arguments(inputs));
+  for (const int threads : {1, 2, 3, 7}) {
+    INFO(threads << " threads");
+    Options options;
+    options.threads = threads;
+    runtime::Program program(parsed.record, parsed.inputs, options);
+    const std::vector<Array> got = program.call(arguments(inputs));
+    for (std::size_t k = 0; k < got.size(); ++k) CHECK(got[k].to_vector<float>() == expected[k].to_vector<float>());
+    CHECK(program.stats().launches > 5);
+    std::vector<std::vector<float>> changed = storage;
+    std::vector<Array> own = arrays(changed);
+    Array* const targets[] = {&own[0], &own[1]};
+    program.call_into(arguments(own), targets);
+    for (std::size_t k = 0; k < 2; ++k) CHECK(own[k].to_vector<float>() == expected[k].to_vector<float>());
+  }
 }
