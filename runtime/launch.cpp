@@ -107,9 +107,10 @@ class Aliasing {
     const std::uint32_t a = nest_.accesses[to.access].linear, b = nest_.accesses[from.access].linear;
     return numbers_.offsets[a] == numbers_.offsets[b] && numbers_.coefficients[a] == numbers_.coefficients[b];
   }
-  std::optional<std::uint32_t> buffer(NodeId node, bool written) const {
+  using Held = std::pair<NodeId, DType>;  // a half may be held as such and, unrounded, as f32
+  std::optional<std::uint32_t> buffer(Held held, bool written) const {
     for (std::uint32_t b = 0; b < nest_.buffers.size(); ++b)
-      if (numbers_.buffers[b] == node && nest_.buffers[b].written == written) return b;
+      if (numbers_.buffers[b] == held.first && nest_.buffers[b].dtype == held.second && nest_.buffers[b].written == written) return b;
     return std::nullopt;
   }
 
@@ -191,7 +192,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
     for (const NodeId id : report.kernels[k].planned.numbers.buffers) last[id] = k;
   std::vector<Intermediate> intermediates;
-  std::vector<NodeId> node_of;  // of intermediates, then of results
+  std::vector<Aliasing::Held> held;  // by intermediates, then by results
   std::unordered_map<NodeId, std::size_t> intermediate_of;
   std::vector<Lender> lenders(plan.outputs.size());
   std::vector<Aliasing> aliasing;
@@ -207,14 +208,14 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
         if (o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype))) lenders[output] = {o.high, k};
       } else if (intermediate_of.try_emplace(id, intermediates.size()).second) {
         intermediates.push_back({checked_bytes(graph, id, p.nest.buffers[b].dtype, options.array_bytes), k, last[id]});
-        node_of.push_back(id);
+        held.emplace_back(id, p.nest.buffers[b].dtype);
       }
     }
   }
-  node_of.insert(node_of.end(), graph.outputs.begin(), graph.outputs.end());
+  for (const NodeId id : graph.outputs) held.emplace_back(id, graph[id].dtype);
   const WorkspacePlan workspace = plan_workspace(intermediates, lenders, [&](std::size_t by, std::size_t old) {
     const Aliasing& kernel = aliasing[intermediates[old].last_read];
-    const auto stored = kernel.buffer(node_of[by], true), loaded = kernel.buffer(node_of[old], false);
+    const auto stored = kernel.buffer(held[by], true), loaded = kernel.buffer(held[old], false);
     return stored && loaded && kernel.may_overwrite(*stored, *loaded);
   });
   plan.workspace_bytes = workspace.bytes;
@@ -237,12 +238,9 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
         const auto known = intermediate_of.find(id);
         if (known == intermediate_of.end() && graph.elements(id) != 0)  // of nothing no element is read
           throw InternalError(fmt::format("launch: %{} is read before it is stored\n{}", id, ir::print(graph)));
-        pointer.base = inputs + outputs;
-        if (known != intermediate_of.end()) {
-          const Place& place = workspace.places[known->second];
-          if (place.lender != Place::kBlock) pointer.base = inputs + place.lender;
-          pointer.offset += place.offset;
-        }
+        const Place place = known == intermediate_of.end() ? Place{} : workspace.places[known->second];
+        pointer.base = inputs + (place.lender == Place::kBlock ? outputs : place.lender);
+        pointer.offset += place.offset;
       } else if (const auto result = results.find(id); result != results.end()) {
         pointer.base = inputs + result->second[written ? static_cast<std::size_t>(numbers.outputs[b]) : 0];
       } else {
@@ -272,7 +270,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     for (std::uint32_t i = 0; i < inputs; ++i) {
       const ArrayPlan &from = plan.inputs[i], &to = plan.outputs[k];
       if (from.dtype != to.dtype || from.shape != to.shape || from.strides != to.strides) continue;
-      const auto stored = aliasing[0].buffer(graph.outputs[k], true), loaded = aliasing[0].buffer(graph.inputs[i].node, false);
+      const auto stored = aliasing[0].buffer({graph.outputs[k], to.dtype}, true);
+      const auto loaded = aliasing[0].buffer({graph.inputs[i].node, from.dtype}, false);
       plan.in_place[std::size_t{k} * inputs + i] = !loaded || (stored && aliasing[0].may_overwrite(*stored, *loaded));
     }
 }
