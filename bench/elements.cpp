@@ -1,0 +1,85 @@
+// Narrow element types against what they should keep up with, each pair timed in turn on one thread: x*w + b of halves against copying as
+// many bytes, gelu of halves against gelu of f32, and a point operation on bytes against the loop that one writes by hand.
+//   elements [number of elements: 262144]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <onepass/onepass.h>
+
+namespace op = onepass;
+using op::Array, op::Tensor;
+
+namespace {
+
+#if defined(__x86_64__)
+__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3", "no-trapping-math")))
+#endif
+void scale_by_hand(const std::uint8_t* __restrict x, std::uint8_t* __restrict y, std::int64_t n, float factor, float shift) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    float v = static_cast<float>(x[i]) * factor + shift;
+    v = v > 0.0f ? v : 0.0f;
+    v = v < 255.0f ? v : 255.0f;
+    y[i] = static_cast<std::uint8_t>(static_cast<int>(v));
+  }
+}
+
+double seconds(const std::function<void()>& f, int repeat) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < repeat; ++i) f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeat;
+}
+
+/// Medians of both, measured in turn. `target`: what theirs / ours should reach.
+void compare(const char* name, std::int64_t n, const std::function<void()>& ours, const std::function<void()>& theirs, double target) {
+  std::vector<double> a, b;
+  seconds(ours, 5), seconds(theirs, 5);  // the optimised tier takes over meanwhile
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const int repeat = static_cast<int>(std::max<std::int64_t>(1, 2'000'000 / n));
+  for (int round = 0; round < 31; ++round) a.push_back(seconds(ours, repeat)), b.push_back(seconds(theirs, repeat));
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  const double mine = a[a.size() / 2], other = b[b.size() / 2], size = static_cast<double>(n);
+  std::printf("%-44s %7.4f ns/element, against %7.4f: %.2f (%.2f wanted)\n", name, mine / size * 1e9, other / size * 1e9, other / mine,
+              target);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::int64_t n = argc > 1 ? std::atoll(argv[1]) : 262144;
+  op::Options options;
+  options.threads = 1;
+  const auto affine = op::compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; }, options);
+  const auto curve = op::compile([](Tensor x) { return gelu(x); }, options);
+  const auto point = op::compile([](Tensor x) { return cast(cast(x, op::f32) * 0.8f + 10.0f, op::u8); }, options);
+  const Array single = Array::full({n}, 0.75f, op::f32);
+  Array single_out = Array::empty({n}, op::f32);
+  for (const op::DType t : {op::f16, op::bf16}) {
+    const bool f16 = t == op::f16;
+    Array x = Array::full({n}, 0.75f, t), w = Array::full({n}, 1.5f, t), b = Array::full({n}, 0.25f, t), y = Array::empty({n}, t);
+    const Array from = Array::zeros({2 * n}, t), to = Array::zeros({2 * n}, t);  // what three operands and a result have, together
+    const auto copy = [&] { std::memcpy(to.mutable_data(), from.data(), static_cast<std::size_t>(to.bytes())); };
+    compare(
+        f16 ? "x*w + b of f16, a copy of its bytes" : "x*w + b of bf16, a copy of its bytes", n, [&] { affine.into(y)(x, w, b); }, copy,
+        0.9);
+    compare(
+        f16 ? "gelu of f16, of f32" : "gelu of bf16, of f32", n, [&] { curve.into(y)(x); }, [&] { curve.into(single_out)(single); }, 1);
+  }
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(n)), by_hand(bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7);
+  const Array x = Array::wrap(bytes);
+  Array y = Array::empty({n}, op::u8);
+  const auto hand = [&] { scale_by_hand(bytes.data(), by_hand.data(), n, 0.8f, 10.0f); };
+  compare(
+      "cast(cast(x, f32)*0.8 + 10, u8), by hand", n, [&] { point.into(y)(x); }, hand, 0.85);
+  if (y.to_vector<std::uint8_t>() != by_hand) {
+    std::puts("the results differ");
+    return 1;
+  }
+}
