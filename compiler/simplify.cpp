@@ -1,5 +1,6 @@
 // simplify: rules that are exact for every value of the type: NaN, infinities and both zeros included.
 //   mul(x, 1) -> x        add(x, -0) -> x       neg(neg(x)) -> x       where(c, x, x) -> x      mul0(1, x) -> x      mul0(0, x) -> +0
+//   maximum(x, -x) -> abs(x) of floats
 //   reshape(reshape(x)) -> reshape(x), and so permute, broadcast, slice and pad        permute(permute(x)) that undoes itself -> x
 //   broadcast(constant) -> constant       a sum over axes of extent 1 -> reshape       an operator on constants -> constant
 // The constants are those of expansions and derivatives; a program's literal is a slot, and no slot's value is ever looked at.
@@ -122,6 +123,10 @@ NodeId simplified_elementwise(Graph& out, const Node& node) {
     case Op::Maximum:
     case Op::Minimum:
       if (a == b) return a;
+      if (node.op == Op::Maximum && is_float(node.dtype)) {
+        if (out[b].op == Op::Neg && out.operand(b, 0) == a) return make(out, Op::Abs, node.dtype, node.shape, {a});
+        if (out[a].op == Op::Neg && out.operand(a, 0) == b) return make(out, Op::Abs, node.dtype, node.shape, {b});
+      }
       break;
     case Op::BitwiseAnd:
       if (a == b || is_all_ones(out, b)) return a;

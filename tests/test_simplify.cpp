@@ -137,6 +137,17 @@ TEST_CASE("simplify: what is neutral goes, what is only nearly neutral stays", "
   CHECK(m.simplified(x / x) == "div(x, x)");
 }
 
+TEST_CASE("simplify: the greater of x and -x is its magnitude, of floats", "[simplify]") {
+  const DType dtype = GENERATE(DType::F32, DType::F64);
+  Make m(dtype);
+  const Expr x = m.x;
+  CHECK(m.simplified(maximum(x, -x)) == "abs(x)");
+  CHECK(m.simplified(maximum(-x, x)) == "abs(x)");
+  CHECK(m.simplified(minimum(x, -x)) == "minimum(x, neg(x))");
+  Make integers(DType::I32);  // the least integer is its own negative, and abs of it wraps alike: not worth a rule
+  CHECK(integers.simplified(maximum(integers.x, -integers.x)) == "maximum(x, neg(x))");
+}
+
 TEST_CASE("simplify: integers have one zero", "[simplify]") {
   const DType dtype = GENERATE(DType::I8, DType::I32, DType::I64, DType::U8, DType::U64);
   Make m(dtype);

@@ -13,6 +13,7 @@
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/MCContext.h>
 #include <llvm/Pass.h>
+#include <llvm/Support/CommandLine.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Transforms/Scalar.h>
@@ -39,6 +40,11 @@ void initialise() {
     LLVMInitializeAArch64Target();
     LLVMInitializeAArch64TargetMC();
     LLVMInitializeAArch64AsmPrinter();
+    // The body is emitted with its copies operator by operator, which is the order that keeps the units busy with the fewest values alive.
+    // The machine scheduler takes that apart: seeing many values alive it runs one copy after the other. (One flag for all, as it is no
+    // property of a function or a target; where LLVM is the private one, it is nobody else's.)
+    const auto& options = llvm::cl::getRegisteredOptions();
+    if (const auto it = options.find("enable-misched"); it != options.end()) it->second->addOccurrence(0, "enable-misched", "false");
   });
 }
 

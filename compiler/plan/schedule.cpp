@@ -35,11 +35,14 @@ int interleave(const Nest& nest) {
   std::vector<std::uint32_t> last(nest.body.size(), 0), depth(nest.body.size(), 0);
   std::uint32_t work = 0, path = 1;
   bool expanded = false;
+  // what the vector loop does not change is computed outside of it, and is an operand in memory where registers are short
+  const auto varies = [&](const Statement& s) { return s.kind == Statement::Kind::Reduce || (s.loops >> nest.vector_loop() & 1); };
   for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
     const Statement& s = nest.body[i];
     for (std::uint32_t o : {s.a, s.b, s.c})
       if (o != Statement::kNone) last[o] = i, depth[i] = std::max(depth[i], depth[o]);
     if (s.kind != Statement::Kind::Op && s.kind != Statement::Kind::Reduce) continue;
+    if (!varies(s)) continue;
     const bool is_expanded = ir::info(s.op).kind == ir::OpKind::Expanded;
     expanded |= is_expanded;
     work += is_expanded ? 30 : 1;
@@ -52,7 +55,7 @@ int interleave(const Nest& nest) {
     const Statement::Kind kind = nest.body[i].kind;
     live -= ends[i];
     if (kind == Statement::Kind::Store || kind == Statement::Kind::Constant || kind == Statement::Kind::Slot ||
-        kind == Statement::Kind::Guard)
+        kind == Statement::Kind::Guard || !varies(nest.body[i]))
       continue;
     if (last[i] > i) ++live, ++ends[last[i]];
     most = std::max(most, live);
