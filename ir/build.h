@@ -102,6 +102,9 @@ inline Expr rare(Expr c, Expr slow, Expr fast) { return apply(Op::Rare, {c, slow
 template <Number T> Expr where(Expr c, Expr a, T b) { return where(c, a, constant_like(a, static_cast<double>(b))); }
 template <Number T> Expr where(Expr c, T a, Expr b) { return where(c, constant_like(b, static_cast<double>(a)), b); }
 
+/// `op`'s cheaper expansion of relaxation `approximate`, of an f32 or f64 x; nothing where there is none (ir/expand_approximate.cpp).
+Expr approximation(Op op, Expr x);
+
 /// digamma's derivative. No operator of the language, and so written in operators that have derivatives themselves (ir/expand_gamma.cpp).
 Expr trigamma(Expr x);
 

@@ -71,6 +71,13 @@ LogParts log_parts(const Binary& b, Expr f_low = {});
 /// log(1 + x + low), low being what x lost in a rounding.
 Expr log1p_of(Expr x, Expr low = {});
 
+/// P in erf a = a + a P, |a| < 17/16; in a^2 - 1/2, so that no step of Horner's is large where its rounding would tell.
+/// tools/fit.py erf: relative error of erf 2^-27.9 (f32), 2^-59.0 (f64).
+Expr erf_polynomial(Expr a);
+
+/// Q in log erfc a = a Q, a from 17/16 to where erf a rounds to 1. tools/fit.py erfc_log: relative error of erf 2^-28.9 (f32), 2^-58.6 (f64).
+Expr erfc_log_polynomial(Expr a);
+
 /// 2^n for n in the low bits of `exponent` (as ExpParts has it), in the normal range.
 Expr power_of_two(Expr exponent, DType dtype);
 

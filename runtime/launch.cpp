@@ -11,6 +11,7 @@
 
 #include "compiler/fuse.h"
 #include "compiler/record.h"
+#include "compiler/relax.h"
 #include "compiler/simplify.h"
 #include "onepass/error.h"
 #include "onepass/runtime.h"
@@ -42,9 +43,11 @@ void check(const Graph& graph, const char* pass) {
 #endif
 }
 
-Graph optimise(const Graph& recorded) {
+Graph optimise(const Graph& recorded, const Relax& relaxations) {
   Graph graph = ir::prune(recorded);
   check(graph, "prune");
+  graph = compiler::relax(graph, relaxations);
+  check(graph, "relax");
   graph = compiler::simplify(graph);
   check(graph, "simplify");
   graph = ir::prune(graph);
@@ -154,7 +157,7 @@ void check_interpreted(const Graph& graph, const LaunchOptions& options) {
 }
 
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options) {
-  report.optimised = optimise(report.recorded);
+  report.optimised = optimise(report.recorded, options.relax);
   const Graph& graph = report.optimised;
   report.partition = compiler::fuse(graph, {.unfused = options.unfused});
   const auto groups = static_cast<std::uint32_t>(report.partition.groups.size());

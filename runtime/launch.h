@@ -15,6 +15,7 @@
 #include "compiler/target.h"
 #include "ir/graph.h"
 #include "onepass/array.h"
+#include "onepass/options.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/memory.h"
 
@@ -123,6 +124,7 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
 
 struct LaunchOptions {
   bool unfused = false;
+  Relax relax;
   int threads = 1;
   bool aligned_stores = true;
   std::int64_t array_bytes = 0;  // Limits::array_bytes

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/relax.h"
 #include "ir/reference.h"
 #include "onepass/error.h"
 #include "runtime/background.h"
@@ -417,6 +418,7 @@ struct ProgramAccess {
   static LaunchOptions launch_options(const Program& program, const CallSite& site) {
     LaunchOptions options;
     options.unfused = program.options_.mode == Mode::unfused;
+    options.relax = program.options_.relax;
     options.threads = site.threads;
     options.array_bytes = program.options_.limits.array_bytes;
     options.aligned_stores = std::ranges::all_of(site.targets, [](const Array* t) { return !t || is_aligned(*t); });
@@ -441,7 +443,7 @@ struct ProgramAccess {
     int compiled = 0;
     if (state.interpret) {
       plan->interpret = true;
-      report->optimised = ir::prune(report->recorded);
+      report->optimised = ir::prune(compiler::relax(ir::prune(report->recorded), program.options_.relax));
       check_interpreted(report->optimised, launch_options(program, site));
     } else {
       make_launches(*plan, *report, state.target, launch_options(program, site));
@@ -811,7 +813,7 @@ PlanReport Program::report(std::span<const ArgumentType> types) {
   report.recorded = std::move(recorder.graph);
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   ProgramAccess::fill_outputs(site, report.recorded, plan);
-  if (state_->interpret) report.optimised = ir::prune(report.recorded);
+  if (state_->interpret) report.optimised = ir::prune(compiler::relax(ir::prune(report.recorded), options_.relax));
   else make_launches(plan, report, state_->target, ProgramAccess::launch_options(*this, site));
   return report;
 }

@@ -135,10 +135,15 @@ def binet(x):    # log Γ(x) = (x - 1/2) (log x - 1) + (log(2 pi) - 1)/2 + binet
 FITS = {
     # e^r = 1 + r + r^2 Q(r), |r| <= ln2/2
     "exp": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 6, 11, lambda r: r * r / mp.exp(r)),
+    # the same with fewer terms, for the approximate functions
+    "exp_few": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 4, 9, lambda r: r * r / mp.exp(r)),
+    # and for e^r - 1
+    "expm1": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 5, 10, lambda r: r * r / mp.expm1(r)),
     # 2^r = 1 + r ln2 + r^2 Q(r), |r| <= 1/2
     "exp2": (lambda r: (mp.expm1(r * LN2) - r * LN2) / (r * r), -mpf("0.501"), mpf("0.501"), 6, 11, lambda r: r * r / mp.power(2, r)),
     # log(1 + f) = f + f^2 Q(f), 1 + f from sqrt(1/2) to sqrt(2)
     "log": (log1p_tail, mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1, 9, 20, lambda f: f * f / mp.log1p(f)),
+    "log_few": (log1p_tail, mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1, 8, 18, lambda f: f * f / mp.log1p(f)),
     # log2(1 + f) = f log2(e) + f^2 Q(f)
     "log2": (lambda f: log1p_tail(f) / LN2, mp.sqrt(mpf(1) / 2) - 1, mp.sqrt(2) - 1, 9, 20, lambda f: f * f / mp.log1p(f) * LN2),
     # tanh x = x + x u P(u), u = x^2 <= 1

@@ -25,7 +25,7 @@ struct Specialization {
   bool operator==(const Specialization&) const = default;
 };
 
-/// Relaxations of strict arithmetic, each by itself (docs/language.md, "Accuracy"). Accepted everywhere; in this version they free nothing yet.
+/// Relaxations of strict arithmetic, each by itself (docs/language.md, "Accuracy"). docs/relaxations.md has an example of each.
 struct Relax {
   bool contract = false, reassociate = false, approximate = false;
   bool operator==(const Relax&) const = default;

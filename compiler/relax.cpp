@@ -1,0 +1,431 @@
+// relax: rewrites what the caller has freed from strict arithmetic. Only floats change; views and reductions stay as they are.
+//   reassociate   (x*a + b)*c        -> x*(a*c) + b*c        what is the same for all elements is computed once, outside of the loops
+//                 0.5*x*(p + q)*4    -> x*(p*2 + q*2)        factors that are the same for all are gathered and multiplied into a sum
+//                 x + c*x*x*x        -> x*(1 + c*(x*x))      a common factor is taken out
+//                 a/3 -> a*(1/3)     a/broadcast(s) -> a*broadcast(1/s)     (a/b)/(c/d) -> (a*d)/(b*c)
+//                 mul0(mul0(g, a), b) -> mul0(g, a*b)        mul0(g, a) + mul0(g, b) -> mul0(g, a + b)
+//   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a c that is the same for all
+//                 exp, log, tanh, sigmoid, erf, rsqrt -> cheaper expansions, written out (ir/expand_approximate.cpp)
+//   contract      a*b + c -> fma(a, b, c), a product being rounded no more before it is added
+// A literal is a slot, whose value no pass sees: its products and sums are nodes, and as they depend on no loop, kernels compute them once.
+// Left out on purpose: distributing a product over a sum of values that differ from element to element (it adds operations); a change of
+// the order of reductions and scans; what crosses a view.
+#include "compiler/relax.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "compiler/fold.h"
+#include "compiler/rewrite.h"
+#include "ir/build.h"
+
+namespace onepass::compiler {
+
+using namespace ir;
+
+namespace {
+
+std::vector<std::uint32_t> count_uses(const Graph& graph) {
+  std::vector<std::uint32_t> uses(graph.size(), 0);
+  for (NodeId id = 0; id < graph.size(); ++id)
+    for (std::int64_t o : graph.operands(id)) ++uses[static_cast<std::size_t>(o)];
+  for (NodeId id : graph.outputs) ++uses[id];
+  return uses;
+}
+
+// ------------------------------------------------------------------------------------------------ reassociate
+
+// The graph being made, and arithmetic on what is the same for all elements.
+class Uniform {
+ public:
+  explicit Uniform(Graph& out) : out_(out) {}
+
+  bool is(NodeId id) const { return id < uniform_.size() && uniform_[id]; }
+  void mark(NodeId id) {
+    if (id >= uniform_.size()) uniform_.resize(id + 1, false);
+    uniform_[id] = true;
+  }
+  bool is_constant(NodeId id, double value) const {
+    return id != kNoNode && out_[id].op == Op::Constant && double_of(out_[id].dtype, out_[id].bits) == value;
+  }
+  NodeId constant(DType dtype, ListId shape, double value) {
+    const NodeId id = out_.constant(dtype, shape, bits_of(dtype, value));
+    mark(id);
+    return id;
+  }
+  NodeId add(NodeId a, NodeId b) { return a == kNoNode ? b : b == kNoNode ? a : made(Op::Add, {a, b}); }
+  NodeId mul(NodeId a, NodeId b) {
+    if (is_constant(a, 1)) return b;
+    if (is_constant(b, 1)) return a;
+    return made(Op::Mul, {a, b});
+  }
+  NodeId reciprocal(NodeId a) { return made(Op::Reciprocal, {a}); }
+
+ private:
+  Graph& out_;
+  std::vector<bool> uniform_;
+
+  NodeId made(Op op, std::initializer_list<NodeId> operands) {
+    const Node first = out_[*operands.begin()];
+    const std::vector<std::int64_t> ids(operands.begin(), operands.end());
+    const Node node{op, first.dtype, first.shape, out_.intern(ids), 0, 0};
+    const bool constant = std::all_of(operands.begin(), operands.end(), [&](NodeId id) { return out_[id].op == Op::Constant; });
+    const NodeId id = constant ? fold(out_, node) : out_.add(node);
+    mark(id);
+    return id;
+  }
+};
+
+using Factors = std::vector<NodeId>;  // sorted, with repetitions
+
+// coefficient * factors / divisors
+struct Term {
+  NodeId coefficient;  // uniform
+  Factors factors, divisors;
+};
+
+// A value as a sum: of the terms and, if there is one, of `bias`, which is uniform.
+struct Form {
+  std::vector<Term> terms;
+  NodeId bias = kNoNode;
+
+  bool is_uniform() const { return terms.empty(); }
+  bool is_product() const { return terms.size() == 1 && bias == kNoNode; }
+};
+
+constexpr std::size_t kMostTerms = 16, kMostFactors = 16;
+
+Factors merged(const Factors& a, const Factors& b) {
+  Factors all;
+  std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all));
+  return all;
+}
+Factors common(const Factors& a, const Factors& b) {
+  Factors both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
+Factors without(const Factors& a, const Factors& b) {
+  Factors rest;
+  std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(rest));
+  return rest;
+}
+
+class Reassociation {
+ public:
+  explicit Reassociation(const Graph& graph)
+      : graph_(graph),
+        uses_(count_uses(graph)),
+        out_(graph.empty_copy()),
+        uniform_(out_),
+        forms_(graph.size()),
+        made_(graph.size(), kNoNode) {}
+
+  Graph run() {
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      out_.current_source = graph_.source_of[id];
+      visit(id);
+    }
+    for (NodeId id : graph_.outputs) out_.outputs.push_back(node_of(id));
+    out_.current_source = 0;
+    return std::move(out_);
+  }
+
+ private:
+  const Graph& graph_;
+  const std::vector<std::uint32_t> uses_;
+  Graph out_;
+  Uniform uniform_;
+  std::vector<std::optional<Form>> forms_;  // by node of graph_: of arithmetic on floats
+  std::vector<NodeId> made_;                // by node of graph_: what it is in out_
+
+  // ---- nodes of the graph
+  void visit(NodeId id) {
+    const Node node = graph_[id];
+    if (is_float(node.dtype)) {
+      if (std::optional<Form> form = arithmetic(id)) {
+        forms_[id] = std::move(form);
+        return;
+      }
+      if (made_[id] != kNoNode) return;
+    }
+    Node copy = node;
+    std::vector<std::int64_t> operands;
+    bool uniform = node.op == Op::Slot || node.op == Op::Constant || (is_elementwise(node.op) && node.op != Op::Rare);
+    for (std::int64_t o : graph_.operands(id)) {
+      operands.push_back(node_of(static_cast<NodeId>(o)));
+      uniform = uniform && uniform_.is(static_cast<NodeId>(operands.back()));
+    }
+    if (node.operands) copy.operands = out_.intern(operands);
+    const NodeId now = out_.add(copy);
+    if (uniform) uniform_.mark(now);
+    made_[id] = now;
+  }
+
+  /// The node that computes it; made the first time that something needs it whole.
+  NodeId node_of(NodeId id) {
+    if (made_[id] == kNoNode) made_[id] = build(*forms_[id]);
+    return made_[id];
+  }
+
+  Form atom(NodeId now) {
+    if (uniform_.is(now)) return {{}, now};
+    return {{Term{uniform_.constant(out_[now].dtype, out_[now].shape, 1), {now}, {}}}, kNoNode};
+  }
+
+  /// The value as a sum. One that something else needs too is taken as it is, unless it is only a multiple of something, plus a number.
+  Form form_of(NodeId id) {
+    if (!forms_[id]) return atom(made_[id]);
+    const Form& form = *forms_[id];
+    const bool affine =
+        form.terms.size() <= 1 && (form.terms.empty() || (form.terms[0].factors.size() <= 1 && form.terms[0].divisors.empty()));
+    return uses_[id] <= 1 || affine ? form : atom(node_of(id));
+  }
+
+  std::optional<Form> arithmetic(NodeId id) {
+    const auto operand = [&](int i) { return form_of(graph_.operand(id, i)); };
+    switch (graph_[id].op) {
+      case Op::Neg: {  // of what is needed as it is too, that
+        const NodeId a = graph_.operand(id, 0);
+        return scaled(uses_[a] <= 1 ? operand(0) : atom(node_of(a)), minus_one(id));
+      }
+      case Op::Add: return add_of_mul0(id) ? std::nullopt : std::optional(sum(operand(0), operand(1)));
+      case Op::Sub: return sum(operand(0), scaled(operand(1), minus_one(id)));
+      case Op::Mul: return product(operand(0), operand(1), id);
+      case Op::Square: {
+        const Form x = operand(0);
+        return product(x, x, id);
+      }
+      case Op::Div: {
+        if (const std::optional<Form> inverse = inverse_of_broadcast(graph_.operand(id, 1))) return product(operand(0), *inverse, id);
+        return product(operand(0), inverse_of(operand(1)), id);
+      }
+      case Op::Reciprocal: return inverse_of(operand(0));
+      case Op::Mul0:
+        if (const NodeId d = made_[graph_.operand(id, 1)]; d != kNoNode && is_finite_constant(d)) return scaled(operand(0), d);
+        made_[id] = mul0(id);
+        return std::nullopt;
+      default: return std::nullopt;
+    }
+  }
+
+  NodeId minus_one(NodeId id) { return uniform_.constant(graph_[id].dtype, graph_[id].shape, -1); }
+  bool is_finite_constant(NodeId id) const {
+    return out_[id].op == Op::Constant && std::isfinite(double_of(out_[id].dtype, out_[id].bits));
+  }
+
+  // ---- sums of products
+  Form scaled(Form f, NodeId by) {
+    for (Term& t : f.terms) t.coefficient = uniform_.mul(t.coefficient, by);
+    if (f.bias != kNoNode) f.bias = uniform_.mul(f.bias, by);
+    return f;
+  }
+
+  Form sum(Form a, Form b) {
+    if (a.terms.size() + b.terms.size() > kMostTerms) {
+      if (a.terms.size() > b.terms.size()) a = atom(build(a));
+      else b = atom(build(b));
+    }
+    for (Term& t : b.terms) {
+      const auto like =
+          std::find_if(a.terms.begin(), a.terms.end(), [&](const Term& u) { return u.factors == t.factors && u.divisors == t.divisors; });
+      if (like == a.terms.end()) a.terms.push_back(std::move(t));
+      else like->coefficient = uniform_.add(like->coefficient, t.coefficient);
+    }
+    a.bias = uniform_.add(a.bias, b.bias);
+    return a;
+  }
+
+  Form product(Form a, Form b, NodeId id) {
+    if (a.is_uniform()) std::swap(a, b);
+    if (b.is_uniform()) return scaled(std::move(a), b.bias);
+    if (!a.is_product()) std::swap(a, b);
+    if (!a.is_product()) a = atom(build(a));
+    if (!b.is_product()) {  // what all elements of the product share goes into the sum
+      b = atom(build(scaled(std::move(b), a.terms[0].coefficient)));
+      a.terms[0].coefficient = uniform_.constant(graph_[id].dtype, graph_[id].shape, 1);
+    }
+    Term &x = a.terms[0], &y = b.terms[0];
+    if (x.factors.size() + y.factors.size() > kMostFactors || x.divisors.size() + y.divisors.size() > kMostFactors) {
+      b = atom(build(b));
+      return product(atom(build(a)), b, id);
+    }
+    x.coefficient = uniform_.mul(x.coefficient, y.coefficient);
+    Factors factors = merged(x.factors, y.factors), divisors = merged(x.divisors, y.divisors);
+    x.factors = std::move(factors), x.divisors = std::move(divisors);
+    return a;
+  }
+
+  Form inverse_of(Form f) {
+    if (f.is_uniform()) return {{}, uniform_.reciprocal(f.bias)};
+    if (!f.is_product()) f = atom(build(f));
+    Term& t = f.terms[0];
+    std::swap(t.factors, t.divisors);
+    t.coefficient = uniform_.is_constant(t.coefficient, 1) ? t.coefficient : uniform_.reciprocal(t.coefficient);
+    return f;
+  }
+
+  /// 1/broadcast(s) = broadcast(1/s): fewer divisions.
+  std::optional<Form> inverse_of_broadcast(NodeId id) {
+    const Node node = graph_[id];
+    if (node.op != Op::Broadcast || uniform_.is(made_[id])) return std::nullopt;
+    const NodeId narrow = out_.operand(made_[id], 0);
+    const NodeId inverse = out_.add(Op::Reciprocal, node.dtype, out_[narrow].shape, {narrow});
+    return atom(out_.add(Op::Broadcast, node.dtype, out_[made_[id]].shape, {inverse}));
+  }
+
+  // ---- mul0: a zero cotangent gives zero, whatever else is regrouped
+  NodeId make_mul0(NodeId g, NodeId d) { return out_.add(Op::Mul0, out_[g].dtype, out_[g].shape, {g, d}); }
+
+  NodeId mul0(NodeId id) {
+    const NodeId g = graph_.operand(id, 0), d = graph_.operand(id, 1);
+    const NodeId outer = node_of(g);
+    if (graph_[g].op == Op::Mul0 && uses_[g] <= 1 && out_[outer].op == Op::Mul0) {
+      const NodeId inner = out_.operand(outer, 1);
+      return make_mul0(out_.operand(outer, 0), build(product(atom(inner), form_of(d), id)));
+    }
+    return make_mul0(outer, node_of(d));
+  }
+
+  /// mul0(g, a) + mul0(g, b), which nothing else needs.
+  bool add_of_mul0(NodeId id) {
+    const NodeId a = graph_.operand(id, 0), b = graph_.operand(id, 1);
+    for (NodeId x : {a, b})
+      if (graph_[x].op != Op::Mul0 || uses_[x] > 1 || out_[made_[x]].op != Op::Mul0) return false;
+    const NodeId x = made_[a], y = made_[b];
+    if (x == y || out_.operand(x, 0) != out_.operand(y, 0)) return false;
+    made_[id] = make_mul0(out_.operand(x, 0), build(sum(atom(out_.operand(x, 1)), atom(out_.operand(y, 1)))));
+    return true;
+  }
+
+  // ---- from sums of products to nodes
+  NodeId binary(Op op, NodeId a, NodeId b) { return out_.add(op, out_[a].dtype, out_[a].shape, {a, b}); }
+
+  NodeId product_of(const Factors& factors) {  // as a tree: equal halves of a power are one node
+    std::vector<NodeId> now(factors.begin(), factors.end());
+    while (now.size() > 1) {
+      std::vector<NodeId> next;
+      for (std::size_t i = 0; i + 1 < now.size(); i += 2) next.push_back(binary(Op::Mul, now[i], now[i + 1]));
+      if (now.size() % 2) next.push_back(now.back());
+      now = std::move(next);
+    }
+    return now.empty() ? kNoNode : now[0];
+  }
+
+  NodeId build(const Form& form) {
+    if (form.terms.empty()) return form.bias;
+    if (form.is_product()) return build_product(form.terms[0]);
+    // what all terms have in common
+    Factors factors, divisors;
+    if (form.bias == kNoNode) {
+      factors = form.terms[0].factors, divisors = form.terms[0].divisors;
+      for (const Term& t : form.terms) factors = common(factors, t.factors), divisors = common(divisors, t.divisors);
+    }
+    std::vector<NodeId> summands;
+    NodeId bias = form.bias;
+    for (const Term& t : form.terms) {
+      Term rest{t.coefficient, without(t.factors, factors), without(t.divisors, divisors)};
+      if (rest.factors.empty() && rest.divisors.empty()) bias = uniform_.add(bias, rest.coefficient);
+      else summands.push_back(build_product(rest));
+    }
+    NodeId total = kNoNode;
+    if (summands.empty()) total = bias;
+    else total = sum_of(std::move(summands), bias);
+    if (NodeId f = product_of(factors); f != kNoNode) total = binary(Op::Mul, total, f);
+    if (NodeId d = product_of(divisors); d != kNoNode) total = binary(Op::Div, total, d);
+    return total;
+  }
+
+  /// In a tree, the number that all elements share first; a term of factor -1 is subtracted.
+  NodeId sum_of(std::vector<NodeId> now, NodeId bias) {
+    if (bias != kNoNode && !uniform_.is_constant(bias, 0)) {
+      if (out_[now[0]].op == Op::Neg) now[0] = binary(Op::Sub, bias, out_.operand(now[0], 0));
+      else now[0] = binary(Op::Add, now[0], bias);
+    }
+    while (now.size() > 1) {
+      std::vector<NodeId> next;
+      for (std::size_t i = 0; i + 1 < now.size(); i += 2) next.push_back(added(now[i], now[i + 1]));
+      if (now.size() % 2) next.push_back(now.back());
+      now = std::move(next);
+    }
+    return now[0];
+  }
+  NodeId added(NodeId a, NodeId b) {
+    if (out_[b].op == Op::Neg) return binary(Op::Sub, a, out_.operand(b, 0));
+    if (out_[a].op == Op::Neg) return binary(Op::Sub, b, out_.operand(a, 0));
+    return binary(Op::Add, a, b);
+  }
+
+  NodeId build_product(const Term& t) {
+    NodeId value = product_of(t.factors);
+    const NodeId divisor = product_of(t.divisors);
+    const bool one = uniform_.is_constant(t.coefficient, 1), minus = uniform_.is_constant(t.coefficient, -1);
+    if (value == kNoNode) {  // a number over something
+      if (divisor == kNoNode) return t.coefficient;
+      if (one) return out_.add(Op::Reciprocal, out_[divisor].dtype, out_[divisor].shape, {divisor});
+      return binary(Op::Div, t.coefficient, divisor);
+    }
+    if (!one && !minus) value = binary(Op::Mul, value, t.coefficient);
+    if (divisor != kNoNode) value = binary(Op::Div, value, divisor);
+    return minus ? out_.add(Op::Neg, out_[value].dtype, out_[value].shape, {value}) : value;
+  }
+};
+
+// ------------------------------------------------------------------------------------------------ contract
+
+Graph contract(const Graph& graph) {
+  return rewrite(graph, [](Graph& out, const Node& node) -> NodeId {
+    if ((node.op != Op::Add && node.op != Op::Sub) || !is_float(node.dtype)) return out.add(node);
+    const NodeId a = static_cast<NodeId>(out.operands(node)[0]), b = static_cast<NodeId>(out.operands(node)[1]);
+    const bool minus = node.op == Op::Sub;
+    const auto fma = [&](NodeId product, NodeId addend, bool negative_product, bool negative_addend) {
+      const bool square = out[product].op == Op::Square;
+      NodeId x = out.operand(product, 0);
+      const NodeId y = square ? x : out.operand(product, 1);
+      const auto negated = [&](NodeId id) { return out.add(Op::Neg, node.dtype, node.shape, {id}); };
+      if (negative_product) x = negated(x);
+      return out.add(Op::Fma, node.dtype, node.shape, {x, y, negative_addend ? negated(addend) : addend});
+    };
+    const auto is_product = [&](NodeId id) { return out[id].op == Op::Mul || out[id].op == Op::Square; };
+    if (is_product(a)) return fma(a, b, false, minus);
+    if (is_product(b)) return fma(b, a, minus, false);
+    return out.add(node);
+  });
+}
+
+// ------------------------------------------------------------------------------------------------ approximate
+
+/// tanh takes a quarter more than sigmoid; and 1 + tanh u, the usual one, has all its digits in this form.
+Graph approximate_sums(const Graph& graph) {
+  return rewrite(graph, [](Graph& out, const Node& node) -> NodeId {
+    if (node.op != Op::Add) return out.add(node);
+    const auto is_number = [&](NodeId id) { return out[id].op == Op::Slot || out[id].op == Op::Constant; };
+    NodeId c = static_cast<NodeId>(out.operands(node)[0]), t = static_cast<NodeId>(out.operands(node)[1]);
+    if (is_number(t)) std::swap(c, t);
+    if (out[t].op != Op::Tanh || !is_number(c)) return out.add(node);
+    const Expr number(out, c), u(out, out.operand(t, 0));
+    return ((number - 1.0) + apply(Op::Sigmoid, {u * 2.0}) * 2.0).id();
+  });
+}
+
+Graph approximate_functions(const Graph& graph) {
+  return rewrite(graph, [](Graph& out, const Node& node) -> NodeId {
+    if (info(node.op).kind != OpKind::Expanded || info(node.op).arity != 1) return out.add(node);
+    const Expr cheaper = approximation(node.op, Expr(out, static_cast<NodeId>(out.operands(node)[0])));
+    return cheaper ? cheaper.id() : out.add(node);
+  });
+}
+
+}  // namespace
+
+Graph relax(const Graph& graph, const Relax& relaxations) {
+  Graph now = graph;
+  if (relaxations.approximate) now = prune(approximate_sums(now));
+  if (relaxations.reassociate) now = prune(Reassociation(now).run());
+  if (relaxations.contract) now = prune(contract(now));
+  if (relaxations.approximate) now = prune(approximate_functions(now));
+  return now;
+}
+
+}  // namespace onepass::compiler

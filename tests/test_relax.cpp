@@ -1,0 +1,188 @@
+// relax: each rewriting where it is allowed and the same graph where it is not; relaxed results near the strict ones and the same in
+// every mode.
+#include "compiler/relax.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <onepass/onepass.h>
+#include <catch2/catch.hpp>
+
+#include "ir/reference.h"
+#include "node_text.h"
+
+using namespace onepass;
+using namespace onepass::ir;
+using test::node_text;
+
+namespace {
+
+constexpr Relax kContract{.contract = true}, kReassociate{.reassociate = true}, kBoth{.contract = true, .reassociate = true},
+    kApproximate{.approximate = true}, kAll{true, true, true};
+
+// x, y, g: f32[8]; s, t: numbers that the call brings.
+Graph graph_of(const std::string& body) {
+  const std::string f32 = " : f32[8]\n";
+  return prune(parse_graph("slot 0 = 2 : f32\nslot 1 = 3 : f32\n%0 = input x" + f32 + "%1 = input y" + f32 + "%2 = input g" + f32 +
+                           "%3 = slot 0" + f32 + "%4 = slot 1" + f32 + body));
+}
+
+/// What a chain of operators becomes, as an expression. `%5 = …; %6 = …`, the last one is the result.
+std::string relaxed(std::string_view statements, const Relax& relaxations) {
+  std::string body;
+  int last = 4;
+  while (!statements.empty()) {
+    const std::size_t end = statements.find(';');
+    body += "%" + std::to_string(++last) + " = " + std::string(statements.substr(0, end)) + " : f32[8]\n";
+    statements = end == std::string_view::npos ? std::string_view{} : statements.substr(end + 2);
+  }
+  const Graph graph = graph_of(body + "return out = %" + std::to_string(last));
+  const Graph result = compiler::relax(graph, relaxations);
+  verify(result, "relax");
+  return node_text(result, result.outputs[0]);
+}
+
+}  // namespace
+
+TEST_CASE("relax: nothing changes that is not asked for", "[relax]") {
+  CHECK(relaxed("mul %0, %3; add %5, %4", {}) == "add(mul(x, slot0), slot1)");
+  CHECK(relaxed("div %0, %3", {}) == "div(x, slot0)");
+  CHECK(relaxed("tanh %0; add %3, %5", kBoth) == "add(tanh(x), slot0)");
+  CHECK(relaxed("div %0, %3", {.contract = true, .approximate = true}) == "div(x, slot0)");
+  CHECK(relaxed("mul %0, %3; add %5, %4", kApproximate) == "add(mul(x, slot0), slot1)");
+  CHECK(relaxed("mul %0, %3; add %5, %4", kReassociate) == "add(mul(x, slot0), slot1)");
+  CHECK(relaxed("mul %0, %3; mul %5, %4", kContract) == "mul(mul(x, slot0), slot1)");
+  CHECK(relaxed("exp %0", kBoth) == "exp(x)");
+}
+
+TEST_CASE("relax: contract makes one rounding of a product and a sum", "[relax]") {
+  CHECK(relaxed("mul %0, %1; add %5, %2", kContract) == "fma(x, y, g)");
+  CHECK(relaxed("mul %0, %1; add %2, %5", kContract) == "fma(x, y, g)");
+  CHECK(relaxed("mul %0, %1; sub %5, %2", kContract) == "fma(x, y, neg(g))");
+  CHECK(relaxed("mul %0, %1; sub %2, %5", kContract) == "fma(neg(x), y, g)");
+  CHECK(relaxed("square %0; add %5, %2", kContract) == "fma(x, x, g)");
+  CHECK(relaxed("add %0, %1; add %5, %2", kContract) == "add(add(x, y), g)");
+  // integers have no rounding
+  const Graph integers = parse_graph("%0 = input x : i32[8]\n%1 = mul %0, %0 : i32[8]\n%2 = add %1, %0 : i32[8]\nreturn out = %2");
+  CHECK(print(compiler::relax(integers, kAll)) == print(integers));
+}
+
+TEST_CASE("relax: reassociate gathers what is the same for all elements", "[relax]") {
+  CHECK(relaxed("mul %3, %0; mul %5, %4", kReassociate) == "mul(x, mul(slot0, slot1))");
+  CHECK(relaxed("mul %0, %3; add %5, %4; mul %6, %3", kReassociate) == "add(mul(x, mul(slot0, slot0)), mul(slot1, slot0))");
+  CHECK(relaxed("div %0, %3", kReassociate) == "mul(x, reciprocal(slot0))");
+  CHECK(relaxed("add %0, %3; add %5, %4", kReassociate) == "add(x, add(slot0, slot1))");
+  CHECK(relaxed("mul %0, %3; mul %1, %4; mul %5, %6", kReassociate) == "mul(mul(x, y), mul(slot0, slot1))");
+  CHECK(relaxed("add %0, %1; mul %2, %3; mul %5, %6", kReassociate).find("add(mul(x, slot0), mul(y, slot0))") != std::string::npos);
+}
+
+TEST_CASE("relax: reassociate takes out common factors and joins divisions", "[relax]") {
+  CHECK(relaxed("mul %0, %0; mul %5, %0; mul %6, %3; add %0, %7", kReassociate) == "mul(add(mul(mul(x, x), slot0), 1), x)");
+  CHECK(relaxed("div %0, %1; div %5, %2", kReassociate) == "div(x, mul(y, g))");
+  CHECK(relaxed("div %0, %1; div %2, %5", kReassociate) == "div(mul(y, g), x)");
+  CHECK(relaxed("add %0, %1; sub %5, %1", kReassociate).find("mul(y, 0)") != std::string::npos);
+}
+
+TEST_CASE("relax: what several need is not computed again", "[relax]") {
+  // s = x + y is needed by both factors: it stays one node
+  CHECK(relaxed("add %0, %1; mul %5, %3; add %5, %4; mul %6, %7", kReassociate) ==
+        "mul(add(x, y), add(mul(add(x, y), slot0), mul(slot1, slot0)))");
+  CHECK(relaxed("mul %0, %3; add %5, %4; neg %6; maximum %6, %7", kReassociate) ==
+        "maximum(add(mul(x, slot0), slot1), neg(add(mul(x, slot0), slot1)))");
+}
+
+TEST_CASE("relax: a zero cotangent still gives zero", "[relax]") {
+  CHECK(relaxed("mul0 %2, %0; mul0 %5, %1", kReassociate) == "mul0(g, mul(x, y))");
+  CHECK(relaxed("mul0 %2, %0; mul0 %2, %1; add %5, %6", kReassociate) == "mul0(g, add(x, y))");
+  const Graph graph = graph_of(
+      "%5 = reciprocal %0 : f32[8]\n%6 = mul0 %2, %5 : f32[8]\n%7 = mul0 %6, %1 : f32[8]\n%8 = mul0 %2, %0 : f32[8]\n%9 = add %7, %8 : "
+      "f32[8]\nreturn out = %9");
+  const std::vector<float> zeros(8, 0.0f), y(8, INFINITY);
+  std::vector<ArrayView> inputs;
+  for (const Input& input : graph.inputs) inputs.push_back({DType::F32, input.name == "y" ? y.data() : zeros.data(), {8}, {}});
+  const std::vector<Buffer> results = evaluate(compiler::relax(graph, kAll), inputs);
+  for (float v : results[0].as<float>()) CHECK(v == 0);
+}
+
+TEST_CASE("relax: one division for a row that shares its divisor", "[relax]") {
+  const Graph graph = parse_graph(
+      "%0 = input x : f32[4, 8]\n%1 = input s : f32[4, 1]\n%2 = broadcast %1 : f32[4, 8]\n%3 = div %0, %2 : f32[4, 8]\nreturn out = %3");
+  const Graph result = compiler::relax(graph, kReassociate);
+  CHECK(node_text(result, result.outputs[0]) == "mul(x, broadcast[4,8](reciprocal(s)))");
+}
+
+TEST_CASE("relax: approximate takes a number plus tanh as a sigmoid", "[relax]") {
+  const std::string text = relaxed("tanh %0; add %3, %5", kApproximate);
+  CHECK(text.find("tanh") == std::string::npos);
+  CHECK(text.find("sub(slot0, 1)") != std::string::npos);
+  CHECK(relaxed("tanh %0; add %1, %5", {.contract = true}) == "add(y, tanh(x))");
+}
+
+TEST_CASE("relax: relaxed results are near the strict ones and the same in every mode", "[relax]") {
+  const char* formulas[] = {
+      "0.5*x*(1 + tanh(0.7978845608*(x + 0.044715*x*x*x)))",
+      "t = x*1.1 + 0.3; u = t*1.2 - 0.4; v = u*1.3 + 0.5; w = maximum(v, -v)*0.5; out = (w*3 + 1)/7",
+      "sq = 0.3*sqrt(y); d1 = (log(z/y) + 0.065*y)/sq; d2 = d1 - sq; n1 = 0.5*(1 + erf(d1*0.7071)); n2 = 0.5*(1 + erf(d2*0.7071));"
+      " disc = y*exp(-0.02*z); call = z*n1 - disc*n2; put = disc*(1 - n2) - z*(1 - n1)",
+      "softmax(x*2/3, axis=-1)",
+      "((x*x + 1)*x - 2)*(x/y)/(z*4)",
+      "fma(x, y, z)*2 - sigmoid(x/3)*rsqrt(y)",
+      "a = x*y; b = a*2 + z; out = a*b - b/3",
+      "l = sum(tanh(x*0.5)*exp(-y)/z); dx, dy = grad(l, [x, y]); dx + dy",
+      "-(x - y) - (-(z*3)/5)",
+  };
+  const std::int64_t rows = 7, columns = 37;
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<float> number(-3, 3), positive(0.5f, 4);
+  Array x = Array::empty({rows, columns}, f32), y = Array::empty({rows, columns}, f32), z = Array::empty({rows, columns}, f32);
+  for (float& v : x.span<float>()) v = number(random);
+  for (float& v : y.span<float>()) v = positive(random);
+  for (float& v : z.span<float>()) v = positive(random);
+  for (const char* text : formulas) {
+    for (const DType dtype : {f32, f64}) {
+      for (const Relax& relaxations : {kContract, kReassociate, kApproximate, kAll}) {
+        INFO(text << " of " << static_cast<int>(dtype) << ", " << relaxations.contract << relaxations.reassociate
+                  << relaxations.approximate);
+        const auto run = [&](Mode mode, const Relax& relax, int vector_bytes) {
+          const Formula f = formula(text, {.mode = mode, .relax = relax, .threads = 1, .vector_bytes = vector_bytes});
+          const Formula widen = formula("cast(x, f64)", {});
+          std::vector<NamedArgument> arguments;
+          for (const std::string& name : f.inputs()) {
+            const Array& a = name == "x" ? x : name == "y" ? y : z;
+            arguments.push_back({name, dtype == f64 ? Array(widen({a})) : a});
+          }
+          const FormulaResults results = f(arguments);
+          return std::vector<Array>(results.begin(), results.end());
+        };
+        const std::vector<Array> strict = run(Mode::generic, {}, 0), first = run(Mode::generic, relaxations, 0);
+        REQUIRE(strict.size() == first.size());
+        for (const auto& [mode, bytes] : {std::pair{Mode::unfused, 0}, std::pair{Mode::reference, 0}, std::pair{Mode::generic, 16}}) {
+          const std::vector<Array> other = run(mode, relaxations, bytes);
+          for (std::size_t k = 0; k < first.size(); ++k)
+            CHECK(std::memcmp(other[k].data(), first[k].data(), static_cast<std::size_t>(first[k].bytes())) == 0);
+        }
+        for (std::size_t k = 0; k < first.size(); ++k) {
+          double worst = 0;
+          for (std::int64_t i = 0; i < rows * columns; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            const double a = dtype == f32 ? static_cast<double>(first[k].span<const float>()[at]) : first[k].span<const double>()[at];
+            const double b = dtype == f32 ? static_cast<double>(strict[k].span<const float>()[at]) : strict[k].span<const double>()[at];
+            worst = std::max(worst, std::abs(a - b) / std::max(1.0, std::abs(b)));
+          }
+          CHECK(worst < (dtype == f32 ? 2e-5 : 1e-13));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("relax: kernels of a strict and of a relaxed function are two", "[relax]") {
+  const Array x = Array::zeros({64}, f32);
+  const Formula strict = formula("x*2 + 1"), relaxed = formula("x*2 + 1", {.relax = kContract});
+  strict({x}), relaxed({x});
+  CHECK(strict.last_graph().find("fma") == std::string::npos);
+  CHECK(relaxed.last_graph().find("fma") != std::string::npos);
+}
