@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -118,7 +119,7 @@ double nanoseconds(const std::function<void()>& call, std::size_t n) {
   return time_calls(call, 0.02, batch, samples).minimum / static_cast<double>(n) * 1e9;
 }
 
-template <class T> double worst_ulps(const Row& row, const std::vector<T>& a, const std::vector<T>& b, const T* y) {
+template <class T> double worst_ulps(const Row& row, std::span<const T> a, std::span<const T> b, const T* y) {
   if (!row.exact) return NAN;
   double worst = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -139,7 +140,9 @@ struct Measured {
 template <class T> std::string line(const Row& row, int width) {
   constexpr bool narrow = sizeof(T) == 4;
   const std::size_t n = kBytes / sizeof(T);
-  std::vector<T> a(n), b(n), y(n);
+  const auto array = [&] { return Array::empty({static_cast<std::int64_t>(n)}, narrow ? f32 : f64); };  // aligned, unlike a vector
+  Array a_array = array(), b_array = array(), y_array = array();
+  const std::span<T> a = a_array.template span<T>(), b = b_array.template span<T>(), y = y_array.template span<T>();
   std::uint64_t state = 1;
   const auto draw = [&] {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -156,7 +159,7 @@ template <class T> std::string line(const Row& row, int width) {
     for (int round = 0; round < 8; ++round) {
       fill();
       call();
-      m.ulps = std::fmax(m.ulps, worst_ulps(row, a, b, y.data()));
+      m.ulps = std::fmax(m.ulps, worst_ulps<T>(row, a, b, y.data()));
     }
     return m;
   };
@@ -164,9 +167,9 @@ template <class T> std::string line(const Row& row, int width) {
     Options options;
     options.threads = 1, options.vector_bytes = width, options.relax = relax;
     const Formula f = formula(std::string(row.name) + (row.operands == 1 ? "(a)" : "(a, b)"), options);
-    const std::vector<Array> target{Array::wrap(y, {static_cast<std::int64_t>(n)})};
-    std::vector<FormulaArgument> arguments{Array::wrap(a, {static_cast<std::int64_t>(n)})};
-    if (row.operands == 2) arguments.emplace_back(Array::wrap(b, {static_cast<std::int64_t>(n)}));
+    const std::vector<Array> target{y_array};
+    std::vector<FormulaArgument> arguments{a_array};
+    if (row.operands == 2) arguments.emplace_back(b_array);
     return measure([&] { f.into(target, arguments); });
   };
   const auto theirs = [&](Library library) {
