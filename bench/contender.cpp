@@ -21,6 +21,7 @@
 #include "onepass/array.h"
 #include "onepass/error.h"
 #include "onepass/npy.h"
+#include "onepass/runtime.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/memory.h"
 #include "runtime/threads.h"
