@@ -180,8 +180,15 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     kernel.planned = compiler::plan(graph, report.partition, g, layouts);
     if (kernel.planned.empty) continue;
     if (auto* const hook = nest_hook.load(std::memory_order_relaxed)) hook(kernel.planned.nest);
+    std::vector<bool> in_place;
+    if (!options.in_place.empty())
+      for (std::size_t b = 0; b < kernel.planned.numbers.buffers.size(); ++b) {
+        const auto result = results.find(kernel.planned.numbers.buffers[b]);
+        in_place.push_back(result != results.end() && kernel.planned.nest.buffers[b].written &&
+                           options.in_place[result->second[static_cast<std::size_t>(kernel.planned.numbers.outputs[b])]]);
+      }
     kernel.scheduled = compiler::schedule(kernel.planned.nest, kernel.planned.numbers, target,
-                                          {.threads = options.threads, .aligned_stores = options.aligned_stores});
+                                          {.threads = options.threads, .aligned_stores = options.aligned_stores, .in_place = in_place});
     kernel.key = kernel_key(kernel.planned.nest, kernel.scheduled.schedule, target);
     report.kernels.push_back(std::move(kernel));
   }

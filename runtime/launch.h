@@ -127,6 +127,7 @@ struct LaunchOptions {
   Relax relax;
   int threads = 1;
   bool aligned_stores = true;
+  std::vector<bool> in_place;    // by output: its target is an argument's memory, as the call that makes the plan has it
   std::int64_t array_bytes = 0;  // Limits::array_bytes
 };
 

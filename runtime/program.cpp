@@ -422,6 +422,11 @@ struct ProgramAccess {
     options.threads = site.threads;
     options.array_bytes = program.options_.limits.array_bytes;
     options.aligned_stores = std::ranges::all_of(site.targets, [](const Array* t) { return !t || is_aligned(*t); });
+    // A choice of stores, not of results: a later call of this signature may have its targets elsewhere.
+    for (const Array* const t : site.targets)
+      if (t)
+        options.in_place.push_back(
+            std::ranges::any_of(site.arguments, [&](const Argument& a) { return a.array && a.array->data() == t->data(); }));
     return options;
   }
 

@@ -42,13 +42,15 @@ TEST_CASE("schedule: a kernel has a handful of classes, whatever the lengths", "
 TEST_CASE("schedule: non-temporal stores need traffic above the last-level cache, aligned targets and rows", "[schedule]") {
   Target target = Target::generic_cpu();
   const auto nontemporal = [&](std::int64_t n, std::int64_t m, ScheduleOptions options = {}) {
-    return scheduled("x*2 + y", {{"x", {n, m}}, {"y", {n, 1}}}, target, options).schedule.nontemporal;
+    return !scheduled("x*2 + y", {{"x", {n, m}}, {"y", {n, 1}}}, target, options).schedule.streamed.empty();
   };
   target.llc_bytes = 1 << 20;
   CHECK(!nontemporal(100, 160));
   CHECK(nontemporal(10000, 160));
   CHECK(!nontemporal(10000, 161));  // the rows do not start at multiples of 64 bytes
   CHECK(!nontemporal(10000, 160, {.threads = 1, .aligned_stores = false}));
+  CHECK(!nontemporal(10000, 160, {.in_place = {true, true, true}}));  // what was loaded is in the caches
+  CHECK(nontemporal(10000, 160, {.in_place = {false, false, false}}));
 }
 
 TEST_CASE("schedule: another vector width is another width, and nothing else", "[schedule]") {

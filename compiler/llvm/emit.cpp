@@ -12,6 +12,7 @@
 // loops, or in the vector body. A Region is such a place: a block that everything inside it passes through, filled on demand.
 #include "compiler/llvm/emit.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -85,7 +86,7 @@ class Emitter {
     b_.SetInsertPoint(start);
     if (spreads()) spread_slots();
     items();
-    if (schedule_.nontemporal) fence(target);
+    if (!schedule_.streamed.empty()) fence(target);
     b_.CreateRetVoid();
   }
 
@@ -702,7 +703,7 @@ class Emitter {
       Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at))));
       if (body.mask) {
         b_.CreateMaskedStore(value, p, llvm::Align(1), body.mask);
-      } else if (schedule_.nontemporal) {
+      } else if (std::find(schedule_.streamed.begin(), schedule_.streamed.end(), s.at) != schedule_.streamed.end()) {
         const auto bytes_each = static_cast<std::uint64_t>(size_of_access(s.at)) * width_;
         llvm::StoreInst* st = b_.CreateAlignedStore(value, p, llvm::Align(std::min<std::uint64_t>(64, bytes_each)));
         st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));

@@ -205,18 +205,17 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
         sum * static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
   }
 
-  // ---- stores that bypass the caches
+  // ---- stores that bypass the caches: where traffic is above the last-level cache, and a line was not brought there by a load already
   if (options.aligned_stores && n.bytes_read + n.bytes_written > target.llc_bytes && nest.kind != NestKind::Rows) {
-    s.nontemporal = true;
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const Access& access = nest.accesses[a];
-      if (!nest.buffers[access.buffer].written) continue;
+      if (!nest.buffers[access.buffer].written || (!options.in_place.empty() && options.in_place[access.buffer])) continue;
       const auto size = static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
       if (nest.linears[access.linear].of[v] == Coefficient::Zero) continue;  // one value a row
       bool fits = nest.linears[access.linear].of[v] == Coefficient::One && numbers.offsets[access.linear] * size % 64 == 0;
       for (std::size_t k = 0; k < numbers.coefficients[access.linear].size(); ++k)
         if (k != v) fits = fits && numbers.coefficients[access.linear][k] * size % 64 == 0;
-      s.nontemporal = s.nontemporal && fits;
+      if (fits) s.streamed.push_back(a);
     }
   }
 
@@ -298,14 +297,16 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
 Schedule quick_form(Schedule s) {
   if (!s.masked) s.width = std::max(2, std::min(s.width / 2, s.vector_bytes / 4));
   s.masked = true;
-  s.nontemporal = false;
+  s.streamed.clear();
   return s;
 }
 
 std::string Schedule::key() const {
   std::string k;
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(vector_bytes), put(width), put(masked), put(nontemporal), put(one_block), put(row_scratch);
+  put(vector_bytes), put(width), put(masked), put(one_block), put(row_scratch);
+  put(static_cast<std::uint32_t>(streamed.size()));
+  for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
   for (std::uint32_t v : kept) put(v);
   put(static_cast<std::uint32_t>(packed.size()));
@@ -317,7 +318,7 @@ std::string print(const Scheduled& scheduled) {
   const Schedule& s = scheduled.schedule;
   const ScheduleNumbers& n = scheduled.numbers;
   std::string out = fmt::format("schedule: vectors of {} elements in {}-bit registers", s.width, 8 * s.vector_bytes);
-  if (s.nontemporal) out += ", non-temporal stores";
+  if (!s.streamed.empty()) out += ", non-temporal stores";
   if (s.one_block) out += ", one block";
   if (s.row_scratch) out += fmt::format(", {} values of a row kept in scratch", s.kept.size());
   if (!s.packed.empty()) out += fmt::format(", {} accesses through transposed tiles of {} by {}", s.packed.size(), n.tile_outer, n.tile);

@@ -13,13 +13,13 @@
 namespace onepass::compiler {
 
 struct Schedule {
-  int vector_bytes = 32;              // of the target's registers
-  int width = 8;                      // elements of the vector body: one or more registers
-  bool masked = false;                // one masked loop, no separate main loop, no unrolling: quicker to compile
-  bool nontemporal = false;           // class: traffic above the last-level cache. Stores bypass it; targets must be aligned to 64 bytes
-  bool one_block = false;             // class: the reduced elements lie within one block of the order of summation
-  bool row_scratch = false;           // class: a row of the values in `kept` fits the scratch
-  std::vector<std::uint32_t> kept;    // statements held in row scratch between sweeps (where row_scratch)
+  int vector_bytes = 32;                // of the target's registers
+  int width = 8;                        // elements of the vector body: one or more registers
+  bool masked = false;                  // one masked loop, no separate main loop, no unrolling: quicker to compile
+  bool one_block = false;               // class: the reduced elements lie within one block of the order of summation
+  bool row_scratch = false;             // class: a row of the values in `kept` fits the scratch
+  std::vector<std::uint32_t> streamed;  // class: accesses whose stores bypass the caches; they start at multiples of 64 bytes
+  std::vector<std::uint32_t> kept;      // statements held in row scratch between sweeps (where row_scratch)
   std::vector<std::uint32_t> packed;  // accesses read through a transposed tile: unit stride in the last outer loop, not in the vector loop
   bool operator==(const Schedule&) const = default;
   std::string key() const;
@@ -42,6 +42,7 @@ struct Scheduled {
 struct ScheduleOptions {
   int threads = 1;
   bool aligned_stores = true;  // the written arrays start at multiples of 64 bytes
+  std::vector<bool> in_place;  // by buffer: it is written over an array that the kernel reads; empty: none is
 };
 
 /// The same schedule in the form that compiles quickest: single masked loops over one register. Same arguments, same scratch, same bits.
