@@ -102,6 +102,7 @@ template <class F> double best_nanoseconds(F&& call) {
 
 TEST_CASE("small calls: the counters count", "[small_calls]") {
 #if ONEPASS_COUNTS
+  static_cast<void>(memory_stats());  // its first call makes what it counts with
   const Counts before;
   void* volatile const memory = std::malloc(10);
   std::free(memory);
