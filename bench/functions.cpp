@@ -30,14 +30,15 @@ struct Row {
   double bound;  // ULP, docs/language.md
   double low, high;
   long double (*exact)(long double, long double);
+  bool approximated = false;  // relaxation `approximate` has another expansion
 };
 
 #define ONEPASS_EXACT(expression) [](long double a, [[maybe_unused]] long double b) -> long double { return expression; }
 const Row kRows[] = {
-    {"exp", 1, 1, -20, 20, ONEPASS_EXACT(std::exp(a))},
+    {"exp", 1, 1, -20, 20, ONEPASS_EXACT(std::exp(a)), true},
     {"exp2", 1, 1, -20, 20, ONEPASS_EXACT(std::exp2(a))},
     {"expm1", 1, 1, -2, 2, ONEPASS_EXACT(std::expm1(a))},
-    {"log", 1, 1, 0.001, 100, ONEPASS_EXACT(std::log(a))},
+    {"log", 1, 1, 0.001, 100, ONEPASS_EXACT(std::log(a)), true},
     {"log2", 1, 1, 0.001, 100, ONEPASS_EXACT(std::log2(a))},
     {"log10", 1, 1, 0.001, 100, ONEPASS_EXACT(std::log10(a))},
     {"log1p", 1, 1, -0.9, 9, ONEPASS_EXACT(std::log1p(a))},
@@ -50,18 +51,18 @@ const Row kRows[] = {
     {"atan2", 2, 2, -5, 5, ONEPASS_EXACT(std::atan2(a, b))},
     {"sinh", 1, 2, -5, 5, ONEPASS_EXACT(std::sinh(a))},
     {"cosh", 1, 2, -5, 5, ONEPASS_EXACT(std::cosh(a))},
-    {"tanh", 1, 1, -4, 4, ONEPASS_EXACT(std::tanh(a))},
+    {"tanh", 1, 1, -4, 4, ONEPASS_EXACT(std::tanh(a)), true},
     {"asinh", 1, 2, -5, 5, ONEPASS_EXACT(std::asinh(a))},
     {"acosh", 1, 2, 1, 10, ONEPASS_EXACT(std::acosh(a))},
     {"atanh", 1, 2, -1, 1, ONEPASS_EXACT(std::atanh(a))},
-    {"erf", 1, 1, -3, 3, ONEPASS_EXACT(std::erf(a))},
+    {"erf", 1, 1, -3, 3, ONEPASS_EXACT(std::erf(a)), true},
     {"erfc", 1, 2, -2, 8, ONEPASS_EXACT(std::erfc(a))},
     {"lgamma", 1, 4, 0.1, 20, ONEPASS_EXACT(std::lgamma(a))},
     {"cbrt", 1, 1, -10, 10, ONEPASS_EXACT(std::cbrt(a))},
     {"pow", 2, 2, 0.1, 10, ONEPASS_EXACT(std::pow(a, b))},
     {"hypot", 2, 2, -5, 5, ONEPASS_EXACT(std::hypot(a, b))},
-    {"sigmoid", 1, 1, -10, 10, ONEPASS_EXACT(1 / (1 + std::exp(-a)))},
-    {"rsqrt", 1, 1, 0.001, 100, ONEPASS_EXACT(1 / std::sqrt(a))},
+    {"sigmoid", 1, 1, -10, 10, ONEPASS_EXACT(1 / (1 + std::exp(-a))), true},
+    {"rsqrt", 1, 1, 0.001, 100, ONEPASS_EXACT(1 / std::sqrt(a)), true},
     {"erfinv", 1, 2, -0.99, 0.99, nullptr},
     {"digamma", 1, 4, 0.1, 20, nullptr},
 };
@@ -120,7 +121,6 @@ double nanoseconds(const std::function<void()>& call, std::size_t n) {
 }
 
 template <class T> double worst_ulps(const Row& row, std::span<const T> a, std::span<const T> b, const T* y) {
-  if (!row.exact) return NAN;
   double worst = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const long double exact = row.exact(a[i], b[i]);
@@ -134,7 +134,10 @@ template <class T> double worst_ulps(const Row& row, std::span<const T> a, std::
 
 struct Measured {
   double ns = NAN, ulps = NAN;
-  std::string text() const { return std::isnan(ns) ? "" : fmt::format("{:.3f} ({:.2f})", ns, ulps); }
+  std::string text() const {
+    if (std::isnan(ns)) return "";
+    return std::isnan(ulps) ? fmt::format("{:.3f}", ns) : fmt::format("{:.3f} ({:.2f})", ns, ulps);
+  }
 };
 
 template <class T> std::string line(const Row& row, int width) {
@@ -155,8 +158,8 @@ template <class T> std::string line(const Row& row, int width) {
   const auto measure = [&](const std::function<void()>& call) {
     Measured m;
     m.ns = nanoseconds(call, n);
-    m.ulps = 0;
-    for (int round = 0; round < 8; ++round) {
+    m.ulps = row.exact ? 0 : NAN;
+    for (int round = 0; round < 8 && row.exact; ++round) {
       fill();
       call();
       m.ulps = std::fmax(m.ulps, worst_ulps<T>(row, a, b, y.data()));
@@ -183,7 +186,7 @@ template <class T> std::string line(const Row& row, int width) {
   for (const Measured& m : others)
     if (!std::isnan(m.ns) && m.ulps <= row.bound) best = std::min(best, m.ns);
   return fmt::format("| {} {} | {} | {} | {} | {} | {} |\n", row.name, narrow ? "f32" : "f64", strict.text(),
-                     relaxed.ns < 0.97 * strict.ns || relaxed.ulps > strict.ulps ? relaxed.text() : "", others[0].text(), others[1].text(),
+                     row.approximated ? relaxed.text() : "", others[0].text(), others[1].text(),
                      std::isinf(best) ? "" : fmt::format("{:.2f}", strict.ns / best));
 }
 

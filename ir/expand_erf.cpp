@@ -38,9 +38,9 @@ Expr expand_erf(Expr x) {
   return copysign(where(a >= 1.0625, large, small), x);
 }
 
-// |x| < 17/16: 1 - x - x P. Beyond, e^(-a^2) r/2 (1 + S), r = 1/(a + 1): the square is passed on with what its rounding lost, and so are a + 1
+// |x| < 7/8: 1 - x - x P. Beyond, e^(-a^2) r/2 (1 + S), r = 1/(a + 1): the square is passed on with what its rounding lost, and so are a + 1
 // and its reciprocal, so that all but the last sum is small; for negative x 2 less that. NaN takes the first.
-// S: tools/fit.py erfcx: relative error of erfc 2^-28.4 (f32), 2^-57.1 (f64).
+// S: tools/fit.py erfcx: relative error of erfc 2^-27.1 (f32), 2^-56.3 (f64).
 Expr expand_erfc(Expr x) {
   const Expr a = abs(x);
   const Expr rest = 1.0 - x;
@@ -52,20 +52,21 @@ Expr expand_erfc(Expr x) {
   const Expr r_low = fma(-r, d, 1.0) - r * d_low;  // relative to r
   const Expr s = polynomial(
       r - 0.28125,
-      choose(
-          x,
-          {0.47023344, 1.21363044, -0.340119123, -1.08476484, 0.844424009, 1.12760377, -2.52743602, 0.339757979, 4.98025751, -5.55808592},
-          {0.47023343033310233, 1.2136303716565948,  -0.34011606134246658, -1.0847388037161463, 0.84421026754096318, 1.1247238404428923,
-           -2.5244343543697845, 0.47345838792544803, 5.0467133755402411,   -8.3878203497975878, 0.16559885143625594, 22.776573774878543,
-           -42.229896846800074, 13.023452516938038,  106.63094216055404,   -266.10819979477969, 234.38924145059232,  255.68969022295863,
-           -1643.2354074245045, 5170.3814881400267,  -1541.8873130496038,  -32558.185316738909, 24430.711381599915,  87555.267077768702}));
+      choose(x,
+             {0.47023344, 1.21363044, -0.340119034, -1.08476162, 0.844425857, 1.12710071, -2.52933311, 0.362057924, 5.08449602, -5.85290718,
+              -1.49573493},
+             {0.47023343033310233, 1.2136303716565948,  -0.34011606134248362, -1.0847388037163213, 0.84421026755998063, 1.1247238406074795,
+              -2.5244343616849436, 0.47345833013279098, 5.0467147576678828,   -8.3878098778649086, 0.16545050615379467, 22.775454757155714,
+              -42.22021917939572,  13.098773853269222,  106.239381615629,     -269.39589405516745, 243.92535283661613,  348.81999796970899,
+              -1764.7636247482014, 3510.2508987822121,  -1257.1422981536173,  -15416.243985032153, 35138.860907741211,  4805.6063043587692,
+              -90048.655902500905, 70167.935477261577}));
   const Expr factor = 1.0 + s;
   const Expr factor_low = s - (factor - 1.0);
   const Expr square = clamped * clamped;
   const ExpParts e = exp_parts(-square, fma(-clamped, clamped, square));
-  const Expr rest_of = fma(e.tail, factor, fma(r_low, factor, factor_low));
+  const Expr rest_of = fma(e.tail, factor, fma(r_low + e.tail_low, factor, factor_low));
   const Expr large = scale_by_halves(fma(half, factor, half * rest_of), e.exponent);
-  return where(a >= 1.0625, where(x < 0.0, 2.0 - large, large), small);
+  return where(a >= 0.875, where(x < 0.0, 2.0 - large, large), small);
 }
 
 // w = -log(1 - x^2): up to 5 x (sqrt(pi)/2 + w P(w - 5/2)), beyond a polynomial in the root of w. M. Giles, Approximating the erfinv function, 2010.

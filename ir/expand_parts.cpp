@@ -42,8 +42,11 @@ ExpParts exp_parts(Expr x, Expr low) {
   const Expr shifted = fma(x, kLog2E, format.magic);
   const Expr n = shifted - format.magic;
   const Expr high = fma(n, -format.ln2, x);
-  const Expr r = low ? high + fma(n, -format.ln2_low, low) : fma(n, -format.ln2_low, high);
-  return {fma(r * r, exp_polynomial(r), r), bitcast(shifted, format.bits)};
+  const Expr rest = low ? fma(n, -format.ln2_low, low) : n * -format.ln2_low;
+  const Expr r = low ? high + rest : fma(n, -format.ln2_low, high);
+  const Expr q = exp_polynomial(r), square = r * r;
+  const Expr tail = fma(square, q, r);
+  return {tail, fma(square, q, r - tail) + (high - r + rest), bitcast(shifted, format.bits)};
 }
 
 ExpSplit exp_split(Expr x) {

@@ -42,7 +42,7 @@ inline Expr at_least(Expr x, double low) { return where(x < low, low, x); }
 /// e^x = (1 + tail) * 2^n for |x| < 2000; e^(x + low) where `low` is given, what x lost in a rounding. n stands in the low bits of
 /// `exponent`, with rubbish above them. Where x is NaN so is tail.
 struct ExpParts {
-  Expr tail;
+  Expr tail, tail_low;  // the latter is what the former lost
   Expr exponent;
 };
 ExpParts exp_parts(Expr x, Expr low = {});

@@ -136,7 +136,7 @@ FITS = {
     # e^r = 1 + r + r^2 Q(r), |r| <= ln2/2
     "exp": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 6, 11, lambda r: r * r / mp.exp(r)),
     # the same with fewer terms, for the approximate functions
-    "exp_few": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 4, 9, lambda r: r * r / mp.exp(r)),
+    "exp_few": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 4, 0, lambda r: r * r / mp.exp(r)),
     # and for e^r - 1
     "expm1": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 5, 10, lambda r: r * r / mp.expm1(r)),
     # 2^r = 1 + r ln2 + r^2 Q(r), |r| <= 1/2
@@ -170,9 +170,9 @@ FITS = {
     "cbrt": (lambda m: m ** (-mpf(1) / 3), 1, 2, 6, 6, lambda m: m ** (mpf(1) / 3)),
     # log erfc x = x Q(x), x >= 17/16; weighted by erfc x: the error in erf x = 1 - erfc x
     "erfc_log": (lambda x: mp.log(mp.erfc(x)) / x, mpf(17) / 16, (4, 6), 6, 18, lambda x: x * mp.erfc(x)),
-    # erfc x = e^(-x^2) r/2 (1 + S(r - 9/32)), r = 1/(x + 1), x >= 17/16 until erfc x is less than every float
+    # erfc x = e^(-x^2) r/2 (1 + S(r - 9/32)), r = 1/(x + 1), x >= 7/8 until erfc x is less than every float
     "erfcx": (lambda v: 2 * erfcx(1 / (v + mpf(9) / 32) - 1) / (v + mpf(9) / 32) - 1,
-              (1 / mpf("11.2") - mpf(9) / 32, 1 / mpf("28.4") - mpf(9) / 32), 1 / mpf("2.0625") - mpf(9) / 32, 10, 24,
+              (1 / mpf("11.2") - mpf(9) / 32, 1 / mpf("28.4") - mpf(9) / 32), 1 / mpf("1.875") - mpf(9) / 32, 11, 26,
               lambda v: (v + mpf(9) / 32) / (2 * erfcx(1 / (v + mpf(9) / 32) - 1))),
     # erfinv x = x (sqrt(pi)/2 + w P(w - 5/2)), w = -log(1 - x^2) <= 5; then T(sqrt(w) - 25/8); beyond w = 16, which f32 does not reach,
     # F(sqrt(w) - 5)
