@@ -96,6 +96,21 @@ Expr permute_gradient(Expr g, List axes, ListId from) {
   return view(g, Op::Permute, from, inverse);
 }
 
+/// A box's operand is read through a slice of the result; what stands elsewhere gets the sum of what lies in no box: there all boxes
+/// are 0.
+Expr piecewise_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
+  Graph& graph = g.graph();
+  const List attributes = graph.attributes(y.id()), operands = graph.operands(y.id());
+  const std::size_t rank = graph.shape(y.id()).size(), boxes = attributes.size() / (2 * rank);
+  if (operand < boxes) return view(g, Op::Slice, x.shape(), attributes.subspan(2 * rank * operand, 2 * rank));
+  std::vector<std::int64_t> ids, axes;
+  for (std::size_t k = 0; k < boxes; ++k) ids.push_back(graph.constant(DType::Bool, graph[static_cast<NodeId>(operands[k])].shape, 0));
+  ids.push_back(graph.constant(DType::Bool, 0, 1));
+  const Expr elsewhere{graph, graph.add(Node{Op::Piecewise, DType::Bool, g.shape(), graph.intern(ids), graph[y.id()].attributes, 0})};
+  for (std::size_t i = 0; i < rank; ++i) axes.push_back(static_cast<std::int64_t>(i));
+  return reduce_sum(where(elsewhere, g, 0.0), axes);
+}
+
 /// g's last axis runs along the diagonal of (axis1, axis2). Lengthened by pad to axis1, g is spread over axis2 and stands where
 /// index1 + offset == index2. The offset may change from call to call, so it is a slot.
 Expr diagonal_gradient(Expr g, std::int64_t offset, std::int64_t axis1, std::int64_t axis2, ListId from) {
@@ -133,7 +148,7 @@ Expr extremum_gradient(Expr g, Expr x, Expr y, List axes) {
   return where(mine, spread(g / count, axes, x.shape()), 0.0);
 }
 
-Expr structural_gradient(Expr g, Expr y, Expr x) {
+Expr structural_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
   Graph& graph = g.graph();
   const Node node = graph[y.id()];
   const List attributes = graph.list(node.attributes);
@@ -144,6 +159,7 @@ Expr structural_gradient(Expr g, Expr y, Expr x) {
     case Op::Slice: return view(g, Op::Pad, x.shape(), attributes);
     case Op::Pad: return view(g, Op::Slice, x.shape(), attributes);
     case Op::Diagonal: return diagonal_gradient(g, attributes[0], attributes[1], attributes[2], x.shape());
+    case Op::Piecewise: return piecewise_gradient(g, y, x, operand);
     case Op::ReduceSum: return spread(g, attributes, x.shape());
     case Op::ReduceMax:
     case Op::ReduceMin: return extremum_gradient(g, x, y, attributes);
@@ -213,7 +229,7 @@ std::vector<NodeId> differentiate(Graph& graph, std::span<const NodeId> ys, std:
       if (!depends[o]) continue;
       const Expr cotangent = is_elementwise(node.op)
                                  ? elementwise_gradient(node.op, static_cast<int>(i), g, operand[0], operand[1], operand[2], y)
-                                 : structural_gradient(g, y, operand[0]);
+                                 : structural_gradient(g, y, Expr(graph, o), i);
       if (cotangent) give(o, cotangent.id());
     }
   }

@@ -40,6 +40,15 @@ struct Functions {
     }
     return out;
   }
+  std::vector<Value> values(std::size_t i) const {
+    std::vector<Value> out;
+    if (bound[i].kind == Argument::Kind::List)
+      for (const Argument& a : bound[i].list)
+        if (a.kind == Argument::Kind::Value) out.push_back(a.value);
+    if (bound[i].kind != Argument::Kind::List || out.size() != bound[i].list.size())
+      throw DTypeError(fmt::format("{}: `{}` must be a list of values", name, parameters[i]));
+    return out;
+  }
   std::optional<std::vector<std::int64_t>> axes(std::size_t i) const {
     if (!has(i)) return std::nullopt;
     return integers(i);
@@ -242,6 +251,8 @@ const std::vector<Row>& rows() {
       {"zeros", "shape, dtype=", one([](Functions& f) { return f.r.full(f.integers(0), f.r.literal(std::int64_t{0}), f.type(1, DType::F32), f.name); })},
       {"ones", "shape, dtype=", one([](Functions& f) { return f.r.full(f.integers(0), f.r.literal(std::int64_t{1}), f.type(1, DType::F32), f.name); })},
       {"iota", "shape, axis=, dtype=", one([](Functions& f) { return f.r.iota(f.integers(0), f.integer(1, 0), f.type(2, DType::I32)); })},
+      {"uniform", "key, shape, dtype=", one([](Functions& f) { return f.r.uniform(f.value(0), f.integers(1), f.type(2, DType::F32)); })},
+      {"normal", "key, shape, dtype=", one([](Functions& f) { return f.r.normal(f.value(0), f.integers(1), f.type(2, DType::F32)); })},
       // views
       {"reshape", "x, shape", one([](Functions& f) { return f.r.reshape(f.value(0), f.integers(1)); })},
       {"transpose", "x, axes=", one([](Functions& f) { return f.r.transpose(f.value(0), f.axes(1).value_or(std::vector<std::int64_t>{})); })},
@@ -264,6 +275,14 @@ const std::vector<Row>& rows() {
       {"diagonal", "x, offset=, axis1=, axis2=", one([](Functions& f) {
          return f.r.diagonal(f.value(0), f.integer(1, 0), f.integer(2, 0), f.integer(3, 1));
        })},
+      {"concat", "xs, axis=", one([](Functions& f) { return f.r.concat(f.values(0), f.integer(1, 0)); })},
+      {"stack", "xs, axis=", one([](Functions& f) { return f.r.stack(f.values(0), f.integer(1, 0)); })},
+      {"pad", "x, lo, hi, value=", one([](Functions& f) {
+         return f.r.pad(f.value(0), f.integers(1), f.integers(2), f.has(3) ? std::optional(f.value(3)) : std::nullopt);
+       })},
+      {"tile", "x, reps", one([](Functions& f) { return f.r.tile(f.value(0), f.integers(1)); })},
+      {"repeat", "x, n, axis", one([](Functions& f) { return f.r.repeat(f.value(0), f.integer(1), f.integer(2)); })},
+      {"roll", "x, shift, axis=", one([](Functions& f) { return f.r.roll(f.value(0), f.integers(1), f.axes(2)); })},
       {"size", "x", one([](Functions& f) { return f.count(f.value(0), std::nullopt); })},
       // reductions
       {"sum", "x, axis=, keepdims=", reduction(Op::ReduceSum)},
@@ -408,7 +427,7 @@ const std::vector<Row>& rows() {
 // Names of the language that this version does not have yet.
 // clang-format off
 constexpr std::string_view kLater[] = {
-    "uniform", "normal", "concat", "stack", "pad", "tile", "repeat", "roll", "argmax", "argmin",
+    "argmax", "argmin",
     "cumsum", "cumprod", "cummax", "cummin", "take", "take_along_axis", "scatter_add", "index_add", "matmul", "einsum", "dot", "outer",
     "cross_entropy"};
 // clang-format on

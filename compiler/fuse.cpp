@@ -121,6 +121,7 @@ class Symbols {
         for (std::size_t i = 0, k = 0; i < axes_[from].size(); ++i)
           if (!std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) axes[k++] = axes_[from][i];
         return;
+      case ir::OpKind::Piecewise: return piecewise(axes, shape, operands, attributes);
       case ir::OpKind::View: break;
     }
     const List in = graph_.shape(from);
@@ -142,6 +143,22 @@ class Symbols {
       default:
         for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
         return;
+    }
+  }
+  // An axis along which every box is the whole operand is the operands' own.
+  void piecewise(std::vector<std::uint32_t>& axes, List shape, List operands, List attributes) {
+    const std::size_t rank = shape.size(), boxes = attributes.size() / (2 * rank);
+    for (std::size_t i = 0; i < rank; ++i) {
+      bool whole = true;
+      for (std::size_t k = 0; whole && k < boxes; ++k)
+        whole =
+            graph_.shape(static_cast<NodeId>(operands[k]))[i] == shape[i] && is_whole(attributes.subspan(2 * rank * k, 2 * rank), shape, i);
+      if (!whole) {
+        axes[i] = fresh(shape[i]);
+        continue;
+      }
+      axes[i] = axes_[static_cast<std::size_t>(operands[0])][i];
+      for (std::size_t k = 1; k < boxes; ++k) unify(axes[i], axes_[static_cast<std::size_t>(operands[k])][i]);
     }
   }
   // Matches runs of axes with equal products, from the left; what splits without a known product gets fresh symbols.
@@ -226,7 +243,8 @@ struct Rows {
   std::vector<Axis> at;  // of each axis of the node
 };
 
-constexpr int kRoundTrip = 32;  // primitives an element that cost about as much as storing a value and loading it again
+constexpr std::uint32_t kFewBoxes = 4;  // chosen between element by element where loops cannot be cut at their edges
+constexpr int kRoundTrip = 32;          // primitives an element that cost about as much as storing a value and loading it again
 
 class Fuser {
  public:
@@ -255,7 +273,8 @@ class Fuser {
       enter(id);
       part_ = cuts_.part[id];
       Boundary b = partition_.boundary[id];
-      if (options_.unfused && (ir::is_elementwise(graph_[id].op) || ir::is_reduction(graph_[id].op))) b = Boundary::Unfused;
+      const Op op = graph_[id].op;
+      if (options_.unfused && (ir::is_elementwise(op) || ir::is_reduction(op) || op == Op::Piecewise)) b = Boundary::Unfused;
       if (output_[id] && b == Boundary::Inlined) b = Boundary::Output;
       if (cuts_.stored[id] && b == Boundary::Inlined) b = Boundary::KernelLimit;
       partition_.boundary[id] = b;
@@ -286,8 +305,11 @@ class Fuser {
   std::vector<std::uint32_t> level_;  // the first group that may compute this value: after the groups of the stored values it reads
   std::vector<std::uint32_t> cost_;
   std::vector<bool> output_, needed_, reduces_;  // wanted by the caller; reached from an output; holds a reduction
+  std::vector<bool> cut_;  // its expression holds a node of many boxes: its loops are cut, so no reduction can share them
   std::map<std::vector<std::uint32_t>, std::vector<std::pair<std::uint64_t, std::uint32_t>>>
-      latest_;  // domain, part -> (reduced, last group)
+      latest_;  // domain, part, whether it is cut -> (reduced, last group)
+
+  bool has_many_boxes(NodeId id) const { return graph_[id].op == Op::Piecewise && graph_.operands(id).size() > kFewBoxes; }
 
   // Primitives an element costs when its whole expression is computed again (saturating, shared parts counted each time).
   void count_costs() {
@@ -297,11 +319,13 @@ class Fuser {
       if (needed_[id])
         for (std::int64_t o : graph_.operands(id)) needed_[static_cast<std::size_t>(o)] = true;
     reduces_.assign(graph_.size(), false);
+    cut_.assign(graph_.size(), false);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Op op = graph_[id].op;
       std::uint32_t c = ir::is_elementwise(op) ? ir::info(op).kind == ir::OpKind::Expanded ? 16
                                                  : op == Op::Div || op == Op::Sqrt         ? 4
                                                                                            : 1
+                        : op == Op::Piecewise  ? 2 * static_cast<std::uint32_t>(graph_.operands(id).size())
                                                : 0;
       reduces_[id] = ir::is_reduction(op);
       for (std::int64_t o : graph_.operands(id)) {
@@ -317,6 +341,7 @@ class Fuser {
     if (options_.unfused) return;
     constexpr std::size_t kMost = 64;
     std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
+    std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
     for (NodeId id : graph_.outputs) maps[id].push_back(0);
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (!needed_[id]) continue;
@@ -324,15 +349,22 @@ class Fuser {
       std::sort(mine.begin(), mine.end());
       mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
       const Node node = graph_[id];
-      const bool computed = ir::is_elementwise(node.op);
-      if (computed && mine.size() > 1 && cost_[id] * (mine.size() - 1) > kRoundTrip) {
+      const bool computed = ir::is_elementwise(node.op) || node.op == Op::Piecewise;
+      if (has_many_boxes(id) && (mine.size() > 1 || reduced[id])) {
+        partition_.boundary[id] = Boundary::Recompute;
+        mine.assign(1, 0);
+      }
+      if (partition_.boundary[id] != Boundary::Inlined) reduced[id] = false;
+      if (computed && partition_.boundary[id] == Boundary::Inlined && mine.size() > 1 && cost_[id] * (mine.size() - 1) > kRoundTrip) {
         partition_.boundary[id] = Boundary::Recompute;
         mine.assign(1, 0);
       }
       if (ir::is_reduction(node.op)) mine.assign(1, 0);
+      const bool reduces = reduced[id] || ir::is_reduction(node.op);
       for (std::int64_t o : graph_.operands(id)) {
+        if (reduces) reduced[static_cast<std::size_t>(o)] = true;
         auto& theirs = maps[static_cast<std::size_t>(o)];
-        const bool moves = ir::is_view(node.op) && node.op != Op::Reshape;
+        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape) || node.op == Op::Piecewise;
         for (std::uint64_t m : mine) {
           if (theirs.size() > kMost) break;
           theirs.push_back(moves ? (m ^ (id + 1)) * 0x9E3779B97F4A7C15ull : m);
@@ -343,7 +375,8 @@ class Fuser {
       if (node.op == Op::Broadcast && repeats_outside(id)) {  // an expensive value: computed once, not once for every row
         NodeId u = graph_.operand(id, 0);
         while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
-        if (ir::is_elementwise(graph_[u].op) && !reduces_[u] && cost_[u] > kRoundTrip / 2) partition_.boundary[u] = Boundary::Recompute;
+        const bool computed_once = ir::is_elementwise(graph_[u].op) || graph_[u].op == Op::Piecewise;
+        if (computed_once && !reduces_[u] && cost_[u] > kRoundTrip / 2) partition_.boundary[u] = Boundary::Recompute;
       }
     }
   }
@@ -396,8 +429,12 @@ class Fuser {
   void enter(NodeId id) {
     const Node node = graph_[id];
     if (ir::is_source(node.op)) return;
+    cut_[id] = has_many_boxes(id);
+    for (std::int64_t o : graph_.operands(id))
+      if (partition_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined && cut_[static_cast<std::size_t>(o)]) cut_[id] = true;
     if (ir::is_view(node.op)) return view(id, node);
     if (ir::is_reduction(node.op)) reduction(id, node);
+    else if (node.op == Op::Piecewise) piecewise(id);
     else elementwise(id);
     level_[id] = 0;
     for (std::int64_t o : graph_.operands(id)) level_[id] = std::max(level_[id], level_of(static_cast<NodeId>(o)));
@@ -572,6 +609,12 @@ class Fuser {
     rows_[id] = std::move(rows);
   }
 
+  // Its boxes are other loops than those of a reduction that made an operand.
+  void piecewise(NodeId id) {
+    for (std::int64_t o : graph_.operands(id))
+      if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
+  }
+
   // Gives a stored value its group: the last one of its domain that may still compute it, else a new one.
   void store(NodeId id) {
     const std::uint32_t part = cuts_.part[id];
@@ -606,6 +649,7 @@ class Fuser {
     std::uint32_t group = Partition::kNoGroup;
     std::vector<std::uint32_t> key = domain;
     key.push_back(part);
+    key.push_back(cut_[id]);
     auto& candidates = latest_[key];
     if (!options_.unfused) {
       // a map joins reductions over its domain, and they a map's

@@ -168,8 +168,6 @@ NodeId Recorder::broadcast(NodeId node, ListId shape) {
   return graph.add(Op::Broadcast, n.dtype, shape, {node});
 }
 
-namespace {
-
 // Bytes, zero extents counted as one, must fit a signed 64-bit number: strides and offsets are computed in these.
 void check_shape(std::string_view name, std::span<const std::int64_t> shape, const Limits& limits) {
   check_rank(name, shape, limits);
@@ -180,8 +178,6 @@ void check_shape(std::string_view name, std::span<const std::int64_t> shape, con
       throw ShapeError(fmt::format("{}: the shape {} has more bytes than 64 bits count", name, shape_text(shape)));
   }
 }
-
-}  // namespace
 
 // Literals alone are a literal.
 Value Recorder::fold(Op op, std::string_view name, std::span<const Literal> in) {

@@ -113,6 +113,18 @@ class Recorder {
   Value flip(Value x, std::optional<std::vector<std::int64_t>> axes);
   Value diagonal(Value x, std::int64_t offset, std::int64_t axis1, std::int64_t axis2);
 
+  // ---- what joins or repeats arrays (record_pieces.cpp)
+  Value concat(std::span<const Value> xs, std::int64_t axis, std::string_view name = "concat");
+  Value stack(std::span<const Value> xs, std::int64_t axis);
+  Value pad(Value x, const Shape& low, const Shape& high, std::optional<Value> value);  // none: 0
+  Value tile(Value x, Shape times);
+  Value repeat(Value x, std::int64_t times, std::int64_t axis);
+  Value roll(Value x, const Shape& shifts, std::optional<std::vector<std::int64_t>> axes);  // no axes: flattened
+
+  // ---- random numbers (record_pieces.cpp)
+  Value uniform(Value key, const Shape& shape, DType dtype);
+  Value normal(Value key, const Shape& shape, DType dtype);
+
   // ---- reductions over `axes` (none: all)
   Value reduce(Op op, std::string_view name, Value x, std::optional<std::vector<std::int64_t>> axes, bool keepdims);
 
@@ -144,12 +156,19 @@ class Recorder {
   NodeId convert(NodeId node, DType dtype);
   Value fold(Op op, std::string_view name, std::span<const Literal> operands);
   void check_types(const ir::OpInfo& info, std::string_view name, DType type, std::span<const Value> operands) const;
+  std::vector<Value> of_one_type(std::string_view name, std::span<const Value> xs);
+  static DType type_beside(const Literal& literal, DType type);  // of a tensor of `type` and a literal
+  Value repeated(std::string_view name, Value x, const Shape& times, bool inside);
+  Value random_bits(std::string_view name, Value key, const Shape& shape, DType dtype);  // of each element: u32, of f64 u64
   std::vector<std::int64_t> axes_of(std::string_view name, std::int64_t rank, const std::vector<std::int64_t>& axes) const;
   friend struct Functions;
 };
 
 /// The dtype two tensors meet in, or an error naming `name`: bool < integers < floats; u64 with a signed type is an error.
 DType promote(std::string_view name, DType a, DType b);
+
+/// ShapeError for a rank above the limit, a negative extent, or more bytes than 64 bits count.
+void check_shape(std::string_view name, std::span<const std::int64_t> shape, const Limits& limits);
 
 /// `f32[32, 64]`
 std::string type_text(DType dtype, std::span<const std::int64_t> shape);

@@ -1,6 +1,7 @@
 // simplify: rules that are exact for every value of the type: NaN, infinities and both zeros included.
 //   mul(x, 1) -> x        add(x, -0) -> x       neg(neg(x)) -> x       where(c, x, x) -> x      mul0(1, x) -> x      mul0(0, x) -> +0
 //   maximum(x, -x) -> abs(x) of floats
+//   piecewise of equal constants -> constant      a sum of disjoint pads -> piecewise
 //   reshape(reshape(x)) -> reshape(x), and so permute, broadcast, slice and pad        permute(permute(x)) that undoes itself -> x
 //   broadcast(constant) -> constant       a sum over axes of extent 1 -> reshape       an operator on constants -> constant
 // The constants are those of expansions and derivatives; a program's literal is a slot, and no slot's value is ever looked at.
@@ -211,15 +212,133 @@ NodeId simplified_reduction(Graph& out, const Node& node) {
   return out.add(node);
 }
 
+/// Of equal constants: a constant.
+NodeId simplified_piecewise(Graph& out, const Node& node) {
+  const List operands = out.operands(node);
+  const auto same = [&](std::int64_t o) {
+    const Node first = out[static_cast<NodeId>(operands[0])], other = out[static_cast<NodeId>(o)];
+    return other.op == first.op && (first.op == Op::Constant || first.op == Op::Slot) && other.bits == first.bits;
+  };
+  if (!std::all_of(operands.begin(), operands.end(), same)) return out.add(node);
+  const Node first = out[static_cast<NodeId>(operands[0])];
+  return first.op == Op::Constant ? out.constant(node.dtype, node.shape, first.bits)
+                                  : out.slot_node(static_cast<std::uint32_t>(first.bits), node.shape);
+}
+
 NodeId simplified(Graph& out, Node node) {
+  if (node.op == Op::Piecewise) return simplified_piecewise(out, node);
   if (is_elementwise(node.op)) return simplified_elementwise(out, node);
   if (is_view(node.op)) return simplified_view(out, node);
   if (is_reduction(node.op)) return simplified_reduction(out, node);
   return out.add(node);
 }
 
+// ------------------------------------------------------------------------------------------------ sums of pads
+
+/// Sums of disjoint pads, what the gradients of slices add up to, become one Piecewise: the sum's value in a box is g + 0, elsewhere 0.
+class PadSums {
+ public:
+  explicit PadSums(const Graph& graph) : graph_(graph) {
+    bool pads = false;
+    for (NodeId id = 0; id < graph.size() && !pads; ++id) pads = graph[id].op == Op::Pad;
+    if (!pads) return;
+    uses_.assign(graph.size(), 0);
+    is_pad_sum_.assign(graph.size(), false);
+    inner_.assign(graph.size(), false);
+    for (NodeId id = 0; id < graph.size(); ++id)
+      for (std::int64_t o : graph.operands(id)) ++uses_[static_cast<std::size_t>(o)];
+    for (NodeId id : graph.outputs) ++uses_[id];
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      if (graph[id].op != Op::Add || graph[id].dtype == DType::Bool) continue;
+      is_pad_sum_[id] = true;
+      for (std::int64_t o : graph.operands(id)) is_pad_sum_[id] = is_pad_sum_[id] && is_part(static_cast<NodeId>(o));
+      if (is_pad_sum_[id])
+        for (std::int64_t o : graph.operands(id)) inner_[static_cast<std::size_t>(o)] = true;
+    }
+  }
+  bool any() const { return std::find(is_pad_sum_.begin(), is_pad_sum_.end(), true) != is_pad_sum_.end(); }
+  /// The boxes of a sum that is no part of a longer one, in order; none where it is no such sum or where boxes overlap.
+  std::vector<NodeId> pads_of(NodeId id) const {
+    std::vector<NodeId> pads;
+    if (!is_pad_sum_[id] || inner_[id]) return pads;
+    std::vector<NodeId> open = {id};
+    while (!open.empty()) {
+      const NodeId at = open.back();
+      open.pop_back();
+      if (graph_[at].op == Op::Pad) {
+        pads.push_back(at);
+        continue;
+      }
+      open.push_back(graph_.operand(at, 1));
+      open.push_back(graph_.operand(at, 0));
+    }
+    return disjoint(pads) ? pads : std::vector<NodeId>{};
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::uint32_t> uses_;
+  std::vector<bool> is_pad_sum_, inner_;
+
+  bool is_part(NodeId id) const {
+    if (graph_[id].op == Op::Pad) return !graph_.shape(id).empty();
+    return is_pad_sum_[id] && uses_[id] == 1;
+  }
+  // Do the spans of any two differ along one and the same axis?
+  bool disjoint(const std::vector<NodeId>& pads) const {
+    const std::size_t rank = graph_.shape(pads[0]).size();
+    for (std::size_t axis = 0; axis < rank; ++axis) {
+      std::vector<std::pair<std::int64_t, std::int64_t>> spans;
+      for (const NodeId pad : pads) {
+        const std::int64_t n = graph_.shape(graph_.operand(pad, 0))[axis];
+        const std::int64_t start = graph_.attributes(pad)[axis], last = start + (n - 1) * graph_.attributes(pad)[rank + axis];
+        if (n > 0) spans.emplace_back(std::min(start, last), std::max(start, last));
+      }
+      std::sort(spans.begin(), spans.end());
+      bool apart = true;
+      for (std::size_t k = 1; k < spans.size(); ++k) apart = apart && spans[k - 1].second < spans[k].first;
+      if (apart) return true;
+    }
+    return false;
+  }
+};
+
+Graph with_joined_pads(Graph graph) {
+  const PadSums sums(graph);
+  if (!sums.any()) return graph;
+  std::vector<NodeId> now(graph.size(), kNoNode);
+  Graph out = graph.empty_copy();
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    Node node = graph[id];
+    out.current_source = graph.source_of[id];
+    std::vector<std::int64_t> operands;
+    for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
+    const std::vector<NodeId> pads = sums.pads_of(id);
+    if (!pads.empty()) {
+      std::vector<std::int64_t> boxes;
+      operands.clear();
+      for (const NodeId pad : pads) {
+        const List box = graph.attributes(pad);
+        boxes.insert(boxes.end(), box.begin(), box.end());
+        NodeId x = now[graph.operand(pad, 0)];
+        if (is_float(node.dtype))
+          x = make(out, Op::Add, node.dtype, out[x].shape, {x, out.constant(node.dtype, out[x].shape, 0)});  // -0 + 0 is +0
+        operands.push_back(x);
+      }
+      operands.push_back(out.constant(node.dtype, 0, 0));
+      node.op = Op::Piecewise;
+      node.attributes = out.intern(boxes);
+    }
+    node.operands = out.intern(operands);
+    now[id] = out.add(node);
+  }
+  out.current_source = 0;
+  for (NodeId output : graph.outputs) out.outputs.push_back(now[output]);
+  return out;
+}
+
 }  // namespace
 
-Graph simplify(const Graph& graph) { return rewrite(graph, simplified); }
+Graph simplify(const Graph& graph) { return with_joined_pads(rewrite(graph, simplified)); }
 
 }  // namespace onepass::compiler

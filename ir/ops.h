@@ -23,7 +23,8 @@ inline constexpr int kOpCount = 0
 #include "ir/ops.def"
     ;
 
-enum class OpKind : std::uint8_t { Source, View, Reduction, Primitive, Expanded };
+enum class OpKind : std::uint8_t { Source, View, Piecewise, Reduction, Primitive, Expanded };
+inline constexpr std::uint8_t kAnyArity = 0xff;
 
 /// How the dtypes of operands and result hang together.
 enum class TypeRule : std::uint8_t {

@@ -411,6 +411,7 @@ class Evaluator {
     switch (info(graph_[id].op).kind) {
       case OpKind::Source: return source(id);
       case OpKind::View: return view(id);
+      case OpKind::Piecewise: return piecewise(id);
       case OpKind::Reduction: return reduction(id);
       case OpKind::Primitive:
       case OpKind::Expanded: return elementwise(id);
@@ -505,6 +506,30 @@ class Evaluator {
       default: throw InternalError("reference: " + std::string(info(node.op).text) + " is no view that it knows");
     }
     copy_strided(size, shape, arrays_[x].get() + offset * static_cast<std::int64_t>(size), strides, target, to);
+  }
+
+  void piecewise(NodeId id) {
+    const Node node = graph_[id];
+    const List shape = graph_.shape(id), attributes = graph_.attributes(id), operands = graph_.operands(id);
+    const std::size_t rank = shape.size(), size = stored_size(node.dtype), boxes = attributes.size() / (2 * rank);
+    const Strides to = contiguous(shape);
+    std::byte* target = allocate(id);
+    if (graph_.elements(id) == 0) return;
+    if (operands.size() > boxes) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, arrays_[static_cast<std::size_t>(operands[boxes])].get(), size);
+      fill(node.dtype, target, graph_.elements(id), bits);
+    }
+    for (std::size_t k = 0; k < boxes; ++k) {
+      const auto x = static_cast<NodeId>(operands[k]);
+      if (graph_.elements(x) == 0) continue;
+      Strides strides(rank);
+      std::int64_t offset = 0;
+      for (std::size_t i = 0; i < rank; ++i)
+        offset += attributes[2 * rank * k + i] * to[i], strides[i] = attributes[2 * rank * k + rank + i] * to[i];
+      copy_strided(size, graph_.shape(x), arrays_[x].get(), contiguous(graph_.shape(x)), target + offset * static_cast<std::int64_t>(size),
+                   strides);
+    }
   }
 
   void reduction(NodeId id) {

@@ -104,6 +104,89 @@ std::string broken_view(const Graph& graph, NodeId id) {
   }
 }
 
+// Where a box lies along an axis: its first and last index.
+struct Reach {
+  std::int64_t low, high;
+};
+Reach reach(std::int64_t start, std::int64_t step, std::int64_t count) {
+  const std::int64_t last = start + (count - 1) * step;
+  return {std::min(start, last), std::max(start, last)};
+}
+
+// Some index that both boxes have, along an axis: where the reaches meet, and of steps other than 1 where the residues do.
+bool meets(std::int64_t a, std::int64_t a_step, std::int64_t a_count, std::int64_t b, std::int64_t b_step, std::int64_t b_count) {
+  const Reach x = reach(a, a_step, a_count), y = reach(b, b_step, b_count);
+  const std::int64_t low = std::max(x.low, y.low), high = std::min(x.high, y.high);
+  if (low > high) return false;
+  const std::int64_t p = std::abs(a_step), q = std::abs(b_step);
+  if (p == 1 || q == 1) {  // the first index of the sparser one that is not below the common part
+    const std::int64_t step = p == 1 ? q : p, first = p == 1 ? y.low : x.low;
+    return first + (low - first + step - 1) / step * step <= high;
+  }
+  if (p == q) return (x.low - y.low) % p == 0;
+  for (std::int64_t i = x.low + (low - x.low + p - 1) / p * p; i <= high; i += p)
+    if ((i - y.low) % q == 0) return true;
+  return false;
+}
+
+std::string broken_piecewise(const Graph& graph, NodeId id) {
+  const Node node = graph[id];
+  const List to = graph.shape(id), operands = graph.operands(id), attributes = graph.attributes(id);
+  const std::size_t rank = to.size();
+  if (rank == 0) return "the result has at least one axis";
+  if (attributes.size() % (2 * rank) != 0) return "attributes are a start and a step for each axis of each box";
+  const std::size_t boxes = attributes.size() / (2 * rank);
+  if (operands.size() != boxes && operands.size() != boxes + 1)
+    return "there is one operand for each of the " + std::to_string(boxes) + " boxes, and one more if something stands elsewhere";
+  struct Box {
+    const std::int64_t *start, *step, *count;
+  };
+  std::vector<Box> filled;  // without the empty ones
+  std::int64_t covered = 0;
+  for (std::size_t k = 0; k < operands.size(); ++k) {
+    const auto operand = static_cast<NodeId>(operands[k]);
+    const List from = graph.shape(operand);
+    if (graph[operand].dtype != node.dtype) return "operands have the result's type";
+    if (k == boxes) {
+      if (!from.empty()) return "what stands elsewhere is a scalar, not " + type_of(graph, operand);
+      continue;
+    }
+    if (from.size() != rank) return "operands have the result's rank";
+    const std::int64_t* start = attributes.data() + 2 * rank * k;
+    for (std::size_t i = 0; i < rank; ++i) {
+      if (start[rank + i] == 0) return "a step is never 0";
+      if (!stays_inside(start[i], start[rank + i], from[i], to[i])) return "every element of an operand stands inside the result";
+    }
+    const std::int64_t n = element_count(from);
+    if (n == 0) continue;
+    covered += n;
+    filled.push_back({start, start + rank, from.data()});
+  }
+  // Boxes that could meet lie beside each other along the axis on which most of them begin apart.
+  std::size_t along = 0, most = 0;
+  for (std::size_t i = 0; i < rank; ++i) {
+    std::vector<std::int64_t> starts;
+    for (const Box& b : filled) starts.push_back(reach(b.start[i], b.step[i], b.count[i]).low);
+    std::sort(starts.begin(), starts.end());
+    const auto distinct = static_cast<std::size_t>(std::unique(starts.begin(), starts.end()) - starts.begin());
+    if (distinct > most) most = distinct, along = i;
+  }
+  const auto low = [&](const Box& b) { return reach(b.start[along], b.step[along], b.count[along]).low; };
+  std::sort(filled.begin(), filled.end(), [&](const Box& a, const Box& b) { return low(a) < low(b); });
+  for (std::size_t a = 0; a < filled.size(); ++a) {
+    const std::int64_t high = reach(filled[a].start[along], filled[a].step[along], filled[a].count[along]).high;
+    for (std::size_t b = a + 1; b < filled.size() && low(filled[b]) <= high; ++b) {
+      bool meet = true;
+      for (std::size_t i = 0; meet && i < rank; ++i)
+        meet = meets(filled[a].start[i], filled[a].step[i], filled[a].count[i], filled[b].start[i], filled[b].step[i], filled[b].count[i]);
+      if (meet) return "boxes have no element in common";
+    }
+  }
+  if (operands.size() == boxes && covered != element_count(to))
+    return "without an operand for what stands elsewhere the boxes cover the result";
+  return "";
+}
+
 std::string broken_reduction(const Graph& graph, NodeId id) {
   const Node node = graph[id];
   const NodeId x = graph.operand(id, 0);
@@ -179,7 +262,7 @@ std::string broken_node(const Graph& graph, NodeId id) {
   if (static_cast<int>(node.dtype) >= kDTypeCount) return "the type is not in the table";
   if (!countable(graph.shape(id))) return "extents are at least 0 and their bytes can be counted in 63 bits";
   const List operands = graph.operands(id);
-  if (operands.size() != info(node.op).arity)
+  if (info(node.op).arity != kAnyArity && operands.size() != info(node.op).arity)
     return "takes " + std::to_string(info(node.op).arity) + " operands, not " + std::to_string(operands.size());
   for (std::int64_t o : operands)
     if (o < 0 || o >= static_cast<std::int64_t>(id)) return "operands stand before the node; %" + std::to_string(o) + " does not";
@@ -188,6 +271,7 @@ std::string broken_node(const Graph& graph, NodeId id) {
   switch (info(node.op).kind) {
     case OpKind::Source: return broken_source(graph, id);
     case OpKind::View: return broken_view(graph, id);
+    case OpKind::Piecewise: return broken_piecewise(graph, id);
     case OpKind::Reduction: return broken_reduction(graph, id);
     case OpKind::Primitive:
     case OpKind::Expanded: return broken_elementwise(graph, id);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 
@@ -80,8 +81,9 @@ std::int64_t checked_bytes(const Graph& graph, NodeId id, DType dtype, std::int6
 // computes a value, loads included, when the first store needs it; later ones use what is in the register.
 class Aliasing {
  public:
-  explicit Aliasing(const compiler::Planned& planned) : nest_(planned.nest), numbers_(planned.numbers), touch_(nest_.buffers.size()) {
-    if (nest_.kind != NestKind::Map) return;
+  // `alone`: it is all that its group runs.
+  Aliasing(const compiler::Planned& planned, bool alone) : nest_(planned.nest), numbers_(planned.numbers), touch_(nest_.buffers.size()) {
+    if (nest_.kind != NestKind::Map || !alone) return;
     std::vector<bool> seen(nest_.body.size(), false);
     std::vector<std::uint32_t> open;
     for (std::uint32_t store = 0; store < nest_.body.size(); ++store) {
@@ -127,11 +129,54 @@ class Aliasing {
   std::vector<Touch> touch_;  // of each buffer
 };
 
+constinit std::atomic<void (*)(compiler::Nest&)> nest_hook{nullptr};
+
+template <class F> void each_piece(const KernelReport& kernel, F&& f) {
+  f(kernel.planned.numbers, kernel.scheduled.numbers);
+  for (const KernelReport::Piece& piece : kernel.more) f(piece.numbers, piece.scheduled);
+}
+
+// The kernels of a group: pieces with equal keys are one.
+void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::Planned> pieces, const compiler::Target& target,
+                 compiler::ScheduleOptions options, const std::function<std::vector<bool>(const compiler::Planned&)>& in_place) {
+  std::vector<compiler::Scheduled> scheduled;
+  if (auto* const hook = nest_hook.load(std::memory_order_relaxed))
+    for (compiler::Planned& p : pieces) hook(p.nest);
+  const auto schedule_all = [&] {
+    std::int64_t bytes = 0;
+    scheduled.clear();
+    for (const compiler::Planned& p : pieces) {
+      options.in_place = in_place(p);
+      scheduled.push_back(compiler::schedule(p.nest, p.numbers, target, options));
+      bytes += scheduled.back().numbers.bytes_read + scheduled.back().numbers.bytes_written;
+    }
+    return bytes;
+  };
+  if (const std::int64_t bytes = schedule_all(); pieces.size() > 1 && bytes > target.llc_bytes) {
+    options.bytes_beside = bytes;
+    schedule_all();
+  }
+  std::unordered_map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::string key = kernel_key(pieces[i].nest, scheduled[i].schedule, target);
+    const auto [it, is_new] = known.try_emplace(key, report.kernels.size());
+    if (is_new) {
+      KernelReport& kernel = report.kernels.emplace_back();
+      kernel.group = group;
+      kernel.planned = std::move(pieces[i]);
+      kernel.scheduled = std::move(scheduled[i]);
+      kernel.key = std::move(key);
+      continue;
+    }
+    KernelReport& kernel = report.kernels[it->second];
+    kernel.scheduled.numbers.bytes_read += scheduled[i].numbers.bytes_read;
+    kernel.scheduled.numbers.bytes_written += scheduled[i].numbers.bytes_written;
+    kernel.more.push_back({std::move(pieces[i].numbers), scheduled[i].numbers});
+  }
+}
+
 }  // namespace
 
-namespace {
-constinit std::atomic<void (*)(compiler::Nest&)> nest_hook{nullptr};
-}
 void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept { nest_hook = hook; }
 
 ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
@@ -175,52 +220,61 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   }
 
   for (std::uint32_t g = 0; g < groups; ++g) {
-    KernelReport kernel;
-    kernel.group = g;
-    kernel.planned = compiler::plan(graph, report.partition, g, layouts);
-    if (kernel.planned.empty) continue;
-    if (auto* const hook = nest_hook.load(std::memory_order_relaxed)) hook(kernel.planned.nest);
-    std::vector<bool> in_place;
-    if (!options.in_place.empty())
-      for (std::size_t b = 0; b < kernel.planned.numbers.buffers.size(); ++b) {
-        const auto result = results.find(kernel.planned.numbers.buffers[b]);
-        in_place.push_back(result != results.end() && kernel.planned.nest.buffers[b].written &&
-                           options.in_place[result->second[static_cast<std::size_t>(kernel.planned.numbers.outputs[b])]]);
-      }
-    kernel.scheduled = compiler::schedule(kernel.planned.nest, kernel.planned.numbers, target,
-                                          {.threads = options.threads, .aligned_stores = options.aligned_stores, .in_place = in_place});
-    kernel.key = kernel_key(kernel.planned.nest, kernel.scheduled.schedule, target);
-    report.kernels.push_back(std::move(kernel));
+    // by buffer: what is written over an array that the group reads
+    const auto in_place = [&](const compiler::Planned& piece) {
+      std::vector<bool> out;
+      if (!options.in_place.empty())
+        for (std::size_t b = 0; b < piece.numbers.buffers.size(); ++b) {
+          const auto result = results.find(piece.numbers.buffers[b]);
+          out.push_back(result != results.end() && piece.nest.buffers[b].written &&
+                        options.in_place[result->second[static_cast<std::size_t>(piece.numbers.outputs[b])]]);
+        }
+      return out;
+    };
+    add_kernels(report, g, compiler::plan(graph, report.partition, g, layouts), target,
+                {.threads = options.threads, .aligned_stores = options.aligned_stores}, in_place);
   }
+  plan.kernels = static_cast<std::int64_t>(report.kernels.size());
 
   // ---- intermediates
   const auto is_intermediate = [&](const compiler::Nest& nest, NodeId id, std::uint32_t buffer) {
     if (nest.buffers[buffer].dtype != graph[id].dtype) return true;  // a half, unrounded
     return !results.contains(id) && (nest.buffers[buffer].written || graph[id].op != Op::Input);
   };
+  std::vector<std::uint32_t> steps;  // of each kernel: those of one group run together
+  for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
+    steps.push_back(k == 0 ? 0 : steps.back() + (report.kernels[k].group != report.kernels[k - 1].group));
+  const auto step_of = [&](std::uint32_t k) { return steps[k]; };
   std::unordered_map<NodeId, std::uint32_t> last;
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
-    for (const NodeId id : report.kernels[k].planned.numbers.buffers) last[id] = k;
+    each_piece(report.kernels[k], [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers&) {
+      for (const NodeId id : numbers.buffers) last[id] = step_of(k);
+    });
   std::vector<Intermediate> intermediates;
   std::vector<Aliasing::Held> held;  // by intermediates, then by results
   std::unordered_map<NodeId, std::size_t> intermediate_of;
   std::vector<Lender> lenders(plan.outputs.size());
-  std::vector<Aliasing> aliasing;
+  std::vector<Aliasing> aliasing;  // of each step
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
-    const compiler::Planned& p = report.kernels[k].planned;
-    aliasing.emplace_back(p);
-    for (std::uint32_t b = 0; b < p.numbers.buffers.size(); ++b) {
-      const NodeId id = p.numbers.buffers[b];
-      if (!p.nest.buffers[b].written) continue;
-      if (!is_intermediate(p.nest, id, b)) {
-        const std::uint32_t output = results[id][static_cast<std::size_t>(p.numbers.outputs[b])];
-        const ArrayPlan& o = plan.outputs[output];
-        if (o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype))) lenders[output] = {o.high, k};
-      } else if (intermediate_of.try_emplace(id, intermediates.size()).second) {
-        intermediates.push_back({checked_bytes(graph, id, p.nest.buffers[b].dtype, options.array_bytes), k, last[id]});
-        held.emplace_back(id, p.nest.buffers[b].dtype);
-      }
+    const compiler::Nest& nest = report.kernels[k].planned.nest;
+    if (step_of(k) == aliasing.size()) {
+      const bool alone = report.kernels[k].more.empty() && (k + 1 == report.kernels.size() || step_of(k + 1) != step_of(k));
+      aliasing.emplace_back(report.kernels[k].planned, alone);
     }
+    each_piece(report.kernels[k], [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers&) {
+      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
+        const NodeId id = numbers.buffers[b];
+        if (!nest.buffers[b].written) continue;
+        if (!is_intermediate(nest, id, b)) {
+          const std::uint32_t output = results[id][static_cast<std::size_t>(numbers.outputs[b])];
+          const ArrayPlan& o = plan.outputs[output];
+          if (o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype))) lenders[output] = {o.high, step_of(k)};
+        } else if (intermediate_of.try_emplace(id, intermediates.size()).second) {
+          intermediates.push_back({checked_bytes(graph, id, nest.buffers[b].dtype, options.array_bytes), step_of(k), last[id]});
+          held.emplace_back(id, nest.buffers[b].dtype);
+        }
+      }
+    });
   }
   for (const NodeId id : graph.outputs) held.emplace_back(id, graph[id].dtype);
   const WorkspacePlan workspace = plan_workspace(intermediates, lenders, [&](std::size_t by, std::size_t old) {
@@ -232,12 +286,12 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
 
   // ---- launches
   const auto inputs = static_cast<std::uint32_t>(plan.inputs.size()), outputs = static_cast<std::uint32_t>(plan.outputs.size());
-  for (const KernelReport& kernel : report.kernels) {
-    const compiler::Nest& nest = kernel.planned.nest;
-    const compiler::NestNumbers& numbers = kernel.planned.numbers;
-    const compiler::ScheduleNumbers& scheduled = kernel.scheduled.numbers;
+  const auto add_launch = [&](std::uint32_t k, const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers& scheduled) {
+    const compiler::Nest& nest = report.kernels[k].planned.nest;
     const compiler::WordLayout layout(nest);
     Launch launch;
+    launch.of = k;
+    launch.group = report.kernels[k].group;
     launch.words = compiler::make_words(nest, numbers, scheduled);
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const std::uint32_t b = nest.accesses[a].buffer;
@@ -264,18 +318,41 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     }
     launch.items = scheduled.items;
     launch.scratch_bytes = round_up(scheduled.scratch_bytes);
-    if (scheduled.work >= kThreadedWork)
-      launch.threads = static_cast<int>(std::clamp<std::int64_t>(options.threads, 1, std::max<std::int64_t>(launch.items, 1)));
-    plan.scratch_bytes = std::max(plan.scratch_bytes, launch.scratch_bytes * launch.threads);
-    plan.bytes_read += scheduled.bytes_read;
-    plan.bytes_written += scheduled.bytes_written;
-    plan.most_words = std::max(plan.most_words, launch.words.size());
     plan.launches.push_back(std::move(launch));
+  };
+  for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
+    each_piece(report.kernels[k],
+               [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers& s) { add_launch(k, numbers, s); });
+    plan.bytes_read += report.kernels[k].scheduled.numbers.bytes_read;
+    plan.bytes_written += report.kernels[k].scheduled.numbers.bytes_written;
+  }
+  for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {  // the pieces of a group run together
+    std::int64_t items = 0, scratch = 0, work = 0, bytes = 0;
+    std::size_t words = 0;
+    for (end = first; end < plan.launches.size() && plan.launches[end].group == plan.launches[first].group; ++end) {
+      items += plan.launches[end].items;
+      words += plan.launches[end].words.size();
+      scratch = std::max(scratch, plan.launches[end].scratch_bytes);
+    }
+    for (const KernelReport& kernel : report.kernels)
+      if (kernel.group == plan.launches[first].group) {
+        each_piece(kernel, [&](const compiler::NestNumbers&, const compiler::ScheduleNumbers& s) { work += s.work; });
+        bytes += kernel.scheduled.numbers.bytes_read + kernel.scheduled.numbers.bytes_written;
+      }
+    const int threads =
+        work >= kThreadedWork ? static_cast<int>(std::clamp<std::int64_t>(options.threads, 1, std::max<std::int64_t>(items, 1))) : 1;
+    // Few pieces go in step through what the second-level cache holds; many are streams of their own.
+    std::int64_t steps = end - first <= 8 ? std::min(bytes / (target.l2_bytes / 2) + 1, items) : 1;
+    if (threads > 1) steps = std::max<std::int64_t>(steps, 4 * threads);
+    for (std::size_t k = first; k < end; ++k)
+      plan.launches[k].threads = threads, plan.launches[k].scratch_bytes = scratch, plan.launches[k].steps = steps;
+    plan.scratch_bytes = std::max(plan.scratch_bytes, scratch * threads);
+    plan.most_words = std::max(plan.most_words, words);
   }
 
   // ---- which outputs may overwrite which inputs: of several kernels none, since a later one may read the input too
   plan.in_place.assign(std::size_t{inputs} * outputs, 0);
-  if (report.kernels.size() != 1) return;
+  if (plan.launches.size() != 1) return;
   for (std::uint32_t k = 0; k < outputs; ++k)
     for (std::uint32_t i = 0; i < inputs; ++i) {
       const ArrayPlan &from = plan.inputs[i], &to = plan.outputs[k];
@@ -293,8 +370,8 @@ int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& t
     requests.push_back({kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}, optimised});
   const std::vector<KernelResult> found = find_or_compile(requests, threads);
   int compiled = 0;
+  for (Launch& launch : plan.launches) launch.kernel = found[launch.of].kernel;
   for (std::size_t k = 0; k < found.size(); ++k) {
-    plan.launches[k].kernel = found[k].kernel;
     report.kernels[k].from_cache = !found[k].compiled;
     report.kernels[k].compile_ms = found[k].compiled ? found[k].kernel->compile_ms() : 0;
     compiled += found[k].compiled;
@@ -326,7 +403,10 @@ int attach_specialised(const PlanData& plan, const compiler::Target& target, int
   known.reserve(plan.launches.size());  // requests point into it
   for (std::size_t k = 0; k < plan.launches.size(); ++k) {
     const Launch& launch = plan.launches[k];
-    const KernelReport& kernel = plan.report->kernels[k];
+    const KernelReport& kernel = plan.report->kernels[launch.of];
+    const bool in_pieces = (k > 0 && plan.launches[k - 1].group == launch.group) ||
+                           (k + 1 < plan.launches.size() && plan.launches[k + 1].group == launch.group);
+    if (in_pieces) continue;  // many of them could have one body, whose numbers differ
     if (launch.items == 0 || launch.specialised->state() != Specialised::State::None) continue;
     std::vector<bool> slot_known;
     for (const Launch::SlotWord& s : launch.slots) slot_known.push_back(!plan.numbers.fills(s.slot));
@@ -433,6 +513,37 @@ struct KernelControl : os::DefaultFloatingPoint {
   }
 };
 
+// The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches.
+void run_pieces(std::span<const Launch> pieces, const std::int64_t* words, std::byte* scratch) {
+  const std::int64_t steps = pieces[0].steps;
+  const auto advance = [&](std::int64_t begin, std::int64_t end, int share) {
+    for (std::int64_t step = begin; step < end; ++step) {
+      const std::int64_t* mine = words;
+      for (const Launch& piece : pieces) {
+        const std::int64_t from = piece.items * step / steps, to = piece.items * (step + 1) / steps;
+        if (from < to) piece.kernel->function_to_run()(mine, from, to, scratch + share * piece.scratch_bytes);
+        mine += piece.words.size();
+      }
+    }
+  };
+  if (pieces[0].threads <= 1) advance(0, steps, 0);
+  else threads::parallel_for(steps, pieces[0].threads, advance);
+}
+
+// `words` holds those of all pieces, one behind the other.
+void run_group(std::span<const Launch> pieces, std::int64_t* words, std::byte* scratch) {
+  if (pieces.size() == 1) run_kernel(pieces[0], words, scratch);
+  else run_pieces(pieces, words, scratch);
+}
+
+template <class F> void each_group(const PlanData& plan, F&& f) {
+  const std::span<const Launch> all = plan.launches;
+  for (std::size_t first = 0, end = 0; first < all.size(); first = end) {
+    for (end = first + 1; end < all.size() && all[end].group == all[first].group; ++end) {}
+    f(all.subspan(first, end - first));
+  }
+}
+
 }  // namespace
 
 void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
@@ -445,10 +556,14 @@ void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
   std::int64_t* const words = extra ? reinterpret_cast<std::int64_t*>(scratch + plan.scratch_bytes) : inline_words;
 
   const KernelControl control;
-  for (const Launch& launch : plan.launches) {
-    fill_words(launch, bases, slots, words);
-    run_kernel(launch, words, scratch);
-  }
+  each_group(plan, [&](std::span<const Launch> pieces) {
+    std::int64_t* mine = words;
+    for (const Launch& launch : pieces) {
+      fill_words(launch, bases, slots, mine);
+      mine += launch.words.size();
+    }
+    run_group(pieces, words, scratch);
+  });
 }
 
 PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots)
@@ -469,10 +584,10 @@ PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uin
 void PreparedRun::operator()() {
   const KernelControl control;
   std::int64_t* words = words_.data();
-  for (const Launch& launch : plan_.launches) {
-    run_kernel(launch, words, scratch_);
-    words += launch.words.size();
-  }
+  each_group(plan_, [&](std::span<const Launch> pieces) {
+    run_group(pieces, words, scratch_);
+    for (const Launch& launch : pieces) words += launch.words.size();
+  });
 }
 
 void copy_array(const ArrayPlan& to, std::byte* target, const ArrayPlan& from, const std::byte* source) {

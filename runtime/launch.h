@@ -23,10 +23,15 @@ namespace onepass::runtime {
 
 /// One kernel of a launch plan, for explain, dump and tests.
 struct KernelReport {
+  struct Piece {
+    compiler::NestNumbers numbers;
+    compiler::ScheduleNumbers scheduled;
+  };
   std::uint32_t group = 0;
   compiler::Planned planned;
-  compiler::Scheduled scheduled;
-  std::string key;  // canonical: nest, schedule, target, tier
+  compiler::Scheduled scheduled;  // bytes: of all pieces
+  std::vector<Piece> more;        // pieces of the group that have the same body, beside the planned one
+  std::string key;                // canonical: nest, schedule, target, tier
   bool from_cache = false;
   double compile_ms = 0;
 };
@@ -81,14 +86,16 @@ struct Launch {
   };
   std::shared_ptr<const Kernel> kernel;
   std::shared_ptr<Specialised> specialised = std::make_shared<Specialised>();
+  std::uint32_t of = 0, group = 0;  // the report's kernel; launches of one group stand together
   std::vector<std::int64_t> words;  // with the slots of the plan's recording; pointers and a call's own slots are filled in for each call
   std::vector<Pointer> pointers;
   std::vector<SlotWord> slots;
   std::int64_t items = 0, scratch_bytes = 0;  // of each thread, a multiple of 64
   int threads = 1;
+  std::int64_t steps = 1;  // of a group of several launches: parts of the work through which they go together
 };
 
-/// What a plan runs.
+/// What a plan runs: one launch for each piece of each kernel.
 struct PlanData {
   std::vector<ArrayPlan> inputs;           // the array arguments, then what the function captured
   std::vector<std::uint32_t> argument_of;  // which argument each is, but for the captured ones
@@ -107,7 +114,8 @@ struct PlanData {
   std::vector<Launch> launches;
   std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch of all threads of one kernel
   std::int64_t bytes_read = 0, bytes_written = 0, bytes_allocated = 0;
-  std::size_t most_words = 0;
+  std::size_t most_words = 0;  // of the launches of one group
+  std::int64_t kernels = 0;
 };
 
 struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {

@@ -242,7 +242,7 @@ struct Program::State {
   static void add(Stats& to, const LaunchPlan& plan) {
     const std::int64_t runs = plan.runs.load(std::memory_order_relaxed);
     to.calls += runs;
-    to.launches += runs * static_cast<std::int64_t>(plan.launches.size());
+    to.launches += runs * plan.kernels;
     to.bytes_read += runs * plan.bytes_read;
     to.bytes_written += runs * plan.bytes_written;
     to.bytes_allocated += runs * plan.bytes_allocated;
@@ -848,10 +848,12 @@ std::string Program::explain() const {
     if (nest.sweeps > 1) out += fmt::format(", {} sweeps", nest.sweeps);
     out += fmt::format(", reads {}, writes {}", bytes_text(kernel.scheduled.numbers.bytes_read),
                        bytes_text(kernel.scheduled.numbers.bytes_written));
-    if (plan->launches[k].threads > 1) out += fmt::format(", up to {} threads", plan->launches[k].threads);
+    if (!kernel.more.empty()) out += fmt::format(", {} pieces with one body", kernel.more.size() + 1);
+    const auto launch = std::find_if(plan->launches.begin(), plan->launches.end(), [&](const Launch& l) { return l.of == k; });
+    if (launch->threads > 1) out += fmt::format(", up to {} threads", launch->threads);
     static constexpr std::string_view kSpecialised[] = {"", ", its specialised kernel on trial", ", specialised",
                                                         ", generic: its specialised kernel was slower"};
-    out += kSpecialised[static_cast<int>(plan->launches[k].specialised->state())];
+    out += kSpecialised[static_cast<int>(launch->specialised->state())];
     out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
     for (const NodeId id : report.partition.groups[kernel.group].roots) {
       std::string names;

@@ -424,6 +424,47 @@ Tensor diagonal(const Operand& x, std::int64_t offset, int axis1, int axis2) {
   return record("diagonal", x.where, [&](Recording& r) { return r.tensor(r.recorder.diagonal(r.value(x), offset, axis1, axis2)); });
 }
 
+namespace {
+std::vector<Value> values_of(const Recording& r, const std::vector<Tensor>& xs) {
+  std::vector<Value> out;
+  for (const Tensor& x : xs) out.push_back(r.of(x));
+  return out;
+}
+}  // namespace
+
+Tensor concat(const std::vector<Tensor>& xs, int axis, std::source_location where) {
+  return record("concat", where, [&](Recording& r) { return r.tensor(r.recorder.concat(values_of(r, xs), axis)); });
+}
+Tensor stack(const std::vector<Tensor>& xs, int axis, std::source_location where) {
+  return record("stack", where, [&](Recording& r) { return r.tensor(r.recorder.stack(values_of(r, xs), axis)); });
+}
+Tensor pad(const Operand& x, Extents low, Extents high, const Operand& value) {
+  return record("pad", x.where, [&](Recording& r) {
+    const Value v = r.value(x);
+    return r.tensor(
+        r.recorder.pad(v, list(low), list(high), value.kind == Operand::Kind::None ? std::nullopt : std::optional<Value>(r.value(value))));
+  });
+}
+Tensor tile(const Operand& x, Extents times) {
+  return record("tile", x.where, [&](Recording& r) { return r.tensor(r.recorder.tile(r.value(x), list(times))); });
+}
+Tensor repeat(const Operand& x, std::int64_t times, int axis) {
+  return record("repeat", x.where, [&](Recording& r) { return r.tensor(r.recorder.repeat(r.value(x), times, axis)); });
+}
+Tensor roll(const Operand& x, std::int64_t shift, Axes axis) {
+  return record("roll", x.where, [&](Recording& r) {
+    const auto axes = optional_list(axis);
+    return r.tensor(r.recorder.roll(r.value(x), std::vector<std::int64_t>(axes ? axes->size() : 1, shift), axes));
+  });
+}
+Tensor uniform(const Operand& key, Extents shape, DType dtype) {
+  return record("uniform", key.where, [&](Recording& r) { return r.tensor(r.recorder.uniform(r.value(key), list(shape), dtype)); });
+}
+
+Tensor normal(const Operand& key, Extents shape, DType dtype) {
+  return record("normal", key.where, [&](Recording& r) { return r.tensor(r.recorder.normal(r.value(key), list(shape), dtype)); });
+}
+
 // ------------------------------------------------------------------------------------------------ reductions, composites, derivatives
 
 Tensor sum(const Operand& x, Axes axes, bool keepdims) { return reduce(Op::ReduceSum, "sum", x, axes, keepdims); }

@@ -137,6 +137,7 @@ class Generator {
       const Op op = random_.one_in(3) ? random_structural() : random_.of(ops_);
       NodeId made = kNoNode;
       if (is_view(op)) made = view(op, any());
+      else if (op == Op::Piecewise) made = piecewise(any());
       else if (is_reduction(op)) made = reduction(op, any());
       else made = elementwise(op);
       if (made != kNoNode) return made;
@@ -325,6 +326,43 @@ class Generator {
       default: return kNoNode;
     }
     return graph_.add(op, graph_[x].dtype, graph_.intern(to), {x}, attributes);
+  }
+
+  // x and others beside it along one axis; or x among what is filled
+  NodeId piecewise(NodeId x) {
+    const Shape from = copy(shape(x));
+    if (from.empty()) return kNoNode;
+    const std::size_t rank = from.size(), axis = static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(rank)));
+    const DType dtype = graph_[x].dtype;
+    Shape to = from, boxes, operands;
+    if (random_.one_in(3)) {
+      Shape step;
+      for (std::int64_t& e : to) {
+        const std::int64_t s = random_.one_in(4) ? random_.one_in(2) ? 2 : -1 : 1, low = random_.below(3), high = random_.below(3);
+        const std::int64_t span = e == 0 ? 0 : (e - 1) * std::abs(s) + 1;
+        boxes.push_back(s > 0 || e == 0 ? low : low + span - 1);
+        step.push_back(s);
+        e = low + span + high;
+      }
+      boxes.insert(boxes.end(), step.begin(), step.end());
+      operands = {x, as(source_of(dtype, {}), dtype)};
+    } else {
+      const std::int64_t count = random_.one_in(6) ? 5 + random_.below(8) : 2 + random_.below(3);
+      const bool alike = random_.one_in(2);
+      to[axis] = 0;
+      for (std::int64_t k = 0; k < count; ++k) {
+        Shape mine = from;
+        if (k > 0 && !alike) mine[axis] = options_.zero_sizes && random_.one_in(12) ? 0 : 1 + random_.below(9);
+        Shape box(rank, 0);
+        box[axis] = to[axis];
+        box.insert(box.end(), rank, 1);
+        boxes.insert(boxes.end(), box.begin(), box.end());
+        operands.push_back(k == 0 ? x : as(random_.one_in(8) ? source_of(dtype, mine) : fit(any(), mine), dtype));
+        to[axis] += mine[axis];
+      }
+    }
+    if (room(to) > options_.max_elements) return kNoNode;
+    return graph_.add(Node{Op::Piecewise, dtype, graph_.intern(to), graph_.intern(operands), graph_.intern(boxes), 0});
   }
 
   NodeId reduction(Op op, NodeId x) {

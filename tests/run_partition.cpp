@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 
 #include "compiler/codegen.h"
@@ -116,50 +117,52 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
   }
   std::map<std::pair<NodeId, int>, Memory> stored;
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
-    const Planned planned = plan(graph, partition, g, layouts);
-    if (planned.empty) continue;
-    Scheduled scheduled = schedule(planned.nest, planned.numbers, options.target, {options.threads, options.aligned_stores});
-    if (options.masked) scheduled.schedule = quick_form(scheduled.schedule);
-    if (options.log) *options.log += print(planned.nest, planned.numbers) + print(scheduled);
-    CodegenRequest request{&planned.nest, &scheduled.schedule, &options.target};
-    if (options.masked) request.tier = Tier::Quick;
-    request.verify = true;
-    request.count = options.counts != nullptr;
-    const auto object = KernelObject::load(generate(request).object);
-    std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
-    const WordLayout layout(planned.nest);
-    for (std::uint32_t a = 0; a < planned.nest.accesses.size(); ++a) {
-      const Access& access = planned.nest.accesses[a];
-      const NodeId node = planned.numbers.buffers[access.buffer];
-      const bool written = planned.nest.buffers[access.buffer].written;
-      std::int64_t base = 0;
-      if (!written && graph[node].op == ir::Op::Input) {
-        base = reinterpret_cast<std::int64_t>(bases[graph[node].bits]);
-      } else {
-        const auto size = static_cast<std::size_t>(graph.elements(node)) * size_of(planned.nest.buffers[access.buffer].dtype);
-        const std::pair<NodeId, int> key{node, planned.numbers.outputs[access.buffer]};
-        auto it = stored.find(key);
-        if (it == stored.end()) it = stored.try_emplace(key, size, arena ? arena->take(Memory::room(size)) : std::span<std::byte>()).first;
-        base = reinterpret_cast<std::int64_t>(it->second.data);
+    std::set<std::string> bodies;
+    for (const Planned& planned : plan(graph, partition, g, layouts)) {
+      Scheduled scheduled = schedule(planned.nest, planned.numbers, options.target, {options.threads, options.aligned_stores});
+      if (options.masked) scheduled.schedule = quick_form(scheduled.schedule);
+      if (options.log) *options.log += print(planned.nest, planned.numbers) + print(scheduled);
+      CodegenRequest request{&planned.nest, &scheduled.schedule, &options.target};
+      if (options.masked) request.tier = Tier::Quick;
+      request.verify = true;
+      request.count = options.counts != nullptr;
+      const auto object = KernelObject::load(generate(request).object);
+      std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
+      const WordLayout layout(planned.nest);
+      for (std::uint32_t a = 0; a < planned.nest.accesses.size(); ++a) {
+        const Access& access = planned.nest.accesses[a];
+        const NodeId node = planned.numbers.buffers[access.buffer];
+        const bool written = planned.nest.buffers[access.buffer].written;
+        std::int64_t base = 0;
+        if (!written && graph[node].op == ir::Op::Input) {
+          base = reinterpret_cast<std::int64_t>(bases[graph[node].bits]);
+        } else {
+          const auto size = static_cast<std::size_t>(graph.elements(node)) * size_of(planned.nest.buffers[access.buffer].dtype);
+          const std::pair<NodeId, int> key{node, planned.numbers.outputs[access.buffer]};
+          auto it = stored.find(key);
+          if (it == stored.end())
+            it = stored.try_emplace(key, size, arena ? arena->take(Memory::room(size)) : std::span<std::byte>()).first;
+          base = reinterpret_cast<std::int64_t>(it->second.data);
+        }
+        words[layout.pointers + a] = base + byte_offset(planned.nest, planned.numbers, a);
       }
-      words[layout.pointers + a] = base + byte_offset(planned.nest, planned.numbers, a);
-    }
-    for (std::size_t s = 0; s < planned.nest.slots.size(); ++s)
-      words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[planned.numbers.slots[s]].bits);
-    if (options.counts) {
-      words.insert(words.end(), {arena->loads(), arena->stores()});
-      ++options.counts->kernels;
-      options.counts->bytes_read += scheduled.numbers.bytes_read;
-      options.counts->bytes_written += scheduled.numbers.bytes_written;
-    }
-    for (int share = 0; share < options.threads; ++share) {
-      Memory scratch(static_cast<std::size_t>(scheduled.numbers.scratch_bytes));  // exactly as much as was asked for: sanitizers see more
-      std::memset(scratch.data, 0xff, static_cast<std::size_t>(scheduled.numbers.scratch_bytes));
-      object->function()(words.data(), scheduled.numbers.items * share / options.threads,
-                         scheduled.numbers.items * (share + 1) / options.threads, scratch.data);
-      const auto text = [&] { return "\n" + print(planned.nest, planned.numbers) + print(scheduled); };
-      scratch.check("scratch of" + text());
-      for (const auto& [key, memory] : stored) memory.check("result %" + std::to_string(key.first) + " by" + text());
+      for (std::size_t s = 0; s < planned.nest.slots.size(); ++s)
+        words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[planned.numbers.slots[s]].bits);
+      if (options.counts) {
+        words.insert(words.end(), {arena->loads(), arena->stores()});
+        options.counts->kernels += bodies.insert(planned.nest.key() + scheduled.schedule.key()).second;
+        options.counts->bytes_read += scheduled.numbers.bytes_read;
+        options.counts->bytes_written += scheduled.numbers.bytes_written;
+      }
+      for (int share = 0; share < options.threads; ++share) {
+        Memory scratch(static_cast<std::size_t>(scheduled.numbers.scratch_bytes));  // exactly as much as was asked for: sanitizers see more
+        std::memset(scratch.data, 0xff, static_cast<std::size_t>(scheduled.numbers.scratch_bytes));
+        object->function()(words.data(), scheduled.numbers.items * share / options.threads,
+                           scheduled.numbers.items * (share + 1) / options.threads, scratch.data);
+        const auto text = [&] { return "\n" + print(planned.nest, planned.numbers) + print(scheduled); };
+        scratch.check("scratch of" + text());
+        for (const auto& [key, memory] : stored) memory.check("result %" + std::to_string(key.first) + " by" + text());
+      }
     }
   }
   if (options.counts) {

@@ -237,3 +237,19 @@ TEST_CASE("emit: random graphs of views and reductions, fused and unfused agains
     return options;
   });
 }
+
+TEST_CASE("emit: random graphs of pieces, large enough to be cut, fused and unfused against the reference", "[emit][random]") {
+  compare_random_graphs(60, [](std::uint64_t seed) {
+    RandomGraphOptions options;
+    options.nodes = 3 + static_cast<int>(seed % 7);
+    options.inputs = 2;
+    options.max_rank = 4;
+    options.max_elements = seed % 3 == 0 ? 2000 : 30000;
+    options.zero_sizes = seed % 4 == 0;
+    options.dtypes = seed % 2 ? std::vector<DType>{f32, i32} : std::vector<DType>{f64, u8, boolean};
+    options.allow = [](ir::Op op) {
+      return ir::is_view(op) || op == ir::Op::Piecewise || op == ir::Op::ReduceMax || op == ir::Op::Add || op == ir::Op::BitwiseXor;
+    };
+    return options;
+  });
+}

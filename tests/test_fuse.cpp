@@ -271,3 +271,19 @@ TEST_CASE("fuse: a view of an input, or of a value's only use, adds no kernel", 
     CHECK(kernels(graph) == 1);
   }
 }
+
+TEST_CASE("fuse: nested stencils are stored where recomputing them would cost more than the round trip", "[fuse]") {
+  std::string formula = "y0 = x";
+  for (int i = 0; i < 20; ++i)
+    formula += fmt::format("; y{1} = y{0}[1:-1, 1:-1]*0.5 + y{0}[2:, 1:-1] + y{0}[:-2, 1:-1] + y{0}[1:-1, 2:] + y{0}[1:-1, :-2]", i, i + 1);
+  const ir::Graph graph = optimised(formula, {{"x", {100, 90}}});
+  const Partition partition = fuse(graph);
+  CHECK(partition.groups.size() <= 20);
+  for (ir::NodeId id = 0; id < graph.size(); ++id)
+    CHECK((partition.boundary[id] == Boundary::Inlined || partition.boundary[id] == Boundary::Recompute ||
+           partition.boundary[id] == Boundary::Output));
+  // pieces: many boxes that a reduction reads are stored, a few are chosen between
+  CHECK(fuse(optimised("sum(concat([x, x, 2*x], 0), axis=1)", {{"x", {100, 90}}})).groups.size() == 1);
+  CHECK(fuse(optimised("sum(concat([x, x, x, x, x, 2*x], 0), axis=1)", {{"x", {100, 90}}})).groups.size() == 2);
+  CHECK(fuse(optimised("concat([x, x, x, x, x, 2*x], 0) + 1", {{"x", {100, 90}}})).groups.size() == 1);
+}

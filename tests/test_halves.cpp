@@ -413,13 +413,14 @@ TEST_CASE("halves: objects for AArch64 are emitted", "[halves]") {
   const compiler::Partition partition = compiler::fuse(graph);
   std::string assembly;
   for (std::uint32_t group = 0; group < partition.groups.size(); ++group) {
-    const compiler::Planned planned = compiler::plan(graph, partition, group, std::vector<compiler::Layout>(graph.size()));
-    const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target);
-    compiler::CodegenRequest request{&planned.nest, &scheduled.schedule, &target};
-    request.verify = request.want_assembly = true;
-    const compiler::CodegenResult result = compiler::generate(request);
-    CHECK(!result.object.empty());
-    assembly += result.assembly;
+    for (const compiler::Planned& planned : compiler::plan(graph, partition, group, std::vector<compiler::Layout>(graph.size()))) {
+      const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target);
+      compiler::CodegenRequest request{&planned.nest, &scheduled.schedule, &target};
+      request.verify = request.want_assembly = true;
+      const compiler::CodegenResult result = compiler::generate(request);
+      CHECK(!result.object.empty());
+      assembly += result.assembly;
+    }
   }
   CHECK_THAT(assembly, Catch::Contains("fcvtl") && Catch::Contains("fcvtn"));
   CHECK_THAT(assembly, !Catch::Contains("\tbl\t"));  // no call of a library's conversion

@@ -18,7 +18,8 @@ std::vector<Planned> plans(const ir::Graph& graph) {
   const Partition partition = fuse(graph);
   const std::vector<Layout> layouts(graph.size());
   std::vector<Planned> out;
-  for (std::uint32_t g = 0; g < partition.groups.size(); ++g) out.push_back(plan(graph, partition, g, layouts));
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
+    for (Planned& p : plan(graph, partition, g, layouts)) out.push_back(std::move(p));
   return out;
 }
 

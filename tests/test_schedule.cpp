@@ -19,7 +19,7 @@ Scheduled scheduled(const char* formula, const std::vector<std::pair<std::string
   const Partition partition = fuse(graph);
   REQUIRE(partition.groups.size() == 1);
   const std::vector<Layout> layouts(graph.size());
-  const Planned p = plan(graph, partition, 0, layouts);
+  const Planned p = plan(graph, partition, 0, layouts).at(0);
   return schedule(p.nest, p.numbers, target, options);
 }
 

@@ -24,7 +24,7 @@ struct OneKernel {
     const compiler::Partition partition = compiler::fuse(graph);
     REQUIRE(partition.groups.size() == 1);
     const std::vector<compiler::Layout> layouts(graph.size());
-    planned = compiler::plan(graph, partition, 0, layouts);
+    planned = compiler::plan(graph, partition, 0, layouts).at(0);
     const compiler::Target& target = compiler::Target::host();
     scheduled = compiler::schedule(planned.nest, planned.numbers, target);
     const runtime::KernelRequest request{runtime::kernel_key(planned.nest, scheduled.schedule, target),

@@ -72,10 +72,10 @@ std::string text_of(const Fixed& fixed) {
   const std::vector<compiler::Layout> layouts(graph.size());  // all contiguous
   std::string text;
   for (std::uint32_t group = 0; group < partition.groups.size(); ++group) {
-    const compiler::Planned planned = compiler::plan(graph, partition, group, layouts);
-    if (planned.empty) continue;
-    const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target, {.threads = target.cores});
-    text += compiler::generate({.nest = &planned.nest, .schedule = &scheduled.schedule, .target = &target, .want_ir = true}).ir;
+    for (const compiler::Planned& planned : compiler::plan(graph, partition, group, layouts)) {
+      const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target, {.threads = target.cores});
+      text += compiler::generate({.nest = &planned.nest, .schedule = &scheduled.schedule, .target = &target, .want_ir = true}).ir;
+    }
   }
   return text;
 }

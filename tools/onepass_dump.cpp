@@ -273,13 +273,11 @@ int dump(Words words) {
   };
   if (nests)
     each_kernel("nest", [](const runtime::KernelReport& kernel) {
-      if (kernel.planned.empty) return std::string("nothing to compute");
       std::string text = compiler::print(kernel.planned.nest, kernel.planned.numbers);
       if (!text.ends_with('\n')) text += '\n';
       return text + compiler::print(kernel.scheduled);
     });
   const auto generated = [&](const runtime::KernelReport& kernel, bool want_ir) {
-    if (kernel.planned.empty) return std::string();
     const compiler::CodegenResult result = compiler::generate({.nest = &kernel.planned.nest,
                                                                .schedule = &kernel.scheduled.schedule,
                                                                .target = &target,

@@ -46,9 +46,11 @@ struct Body {
   Region* around;
   Value* j;
   Value* mask = nullptr;
+  Value* remaining = nullptr;  // lanes of the mask
   std::uint8_t sweep = 0;
-  std::unordered_map<std::uint32_t, Value*> values;
-  std::unordered_map<std::uint32_t, Value*> derived;
+  std::unordered_map<std::uint32_t, Value*> values = {};
+  std::unordered_map<std::uint32_t, Value*> derived = {};
+  std::unordered_map<std::uint32_t, std::vector<Value*>> families = {};  // whole vectors, by the first access
 };
 
 class Emitter {
@@ -641,10 +643,45 @@ class Emitter {
 
   bool contiguous(std::uint32_t access) const {
     const Linear& l = nest_.linears[nest_.accesses[access].linear];
-    if (l.of[nest_.vector_loop()] != Coefficient::One) return false;
+    return l.of[nest_.vector_loop()] == Coefficient::One && !varies_derived(access);
+  }
+  // Does a derived variable of the access vary along the vector loop?
+  bool varies_derived(std::uint32_t access) const {
+    const Linear& l = nest_.linears[nest_.accesses[access].linear];
     for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
-      if (l.of[v] != Coefficient::Zero && (loops_of_derived(v - nest_.loops()) & vector_bit())) return false;
-    return true;
+      if (l.of[v] != Coefficient::Zero && (loops_of_derived(v - nest_.loops()) & vector_bit())) return true;
+    return false;
+  }
+
+  // A whole vector that ends where the lanes begin.
+  Value* reversed(Body& body, std::uint32_t access, llvm::Type* type) {
+    const std::int64_t size = size_of_access(access);
+    Value* last = b_.CreateMul(b_.CreateAdd(body.j, i64(width_ - 1)), i64(-size));
+    std::vector<int> lanes;
+    for (unsigned i = width_; i-- > 0;) lanes.push_back(static_cast<int>(i));
+    return b_.CreateShuffleVector(b_.CreateAlignedLoad(type, bytes(pointer(access, ~std::uint64_t{0}), last), llvm::Align(1)), lanes);
+  }
+
+  // Lanes `place`, place + c, place + 2c, … of the c vectors that the family reads.
+  Value* sorted_out(Body& body, std::uint32_t access, llvm::Type* type) {
+    const Access& a = nest_.accesses[access];
+    const auto c = static_cast<unsigned>(number_of(nest_.linears[a.linear].of[nest_.vector_loop()]));
+    std::vector<Value*>& whole = body.families[a.first];
+    if (whole.empty()) {
+      Value* p = bytes(pointer(a.first, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access) * c)));
+      for (unsigned k = 0; k < c; ++k)
+        whole.push_back(b_.CreateAlignedLoad(type, bytes(p, std::int64_t{k} * width_ * size_of_access(access)), llvm::Align(1)));
+    }
+    Value* sum = whole[0];
+    for (unsigned k = 1; k < c; ++k) {  // lanes that stand in the first k vectors are in place already, but for k = 1
+      std::vector<int> lanes;
+      for (unsigned i = 0; i < width_; ++i) {
+        const unsigned at = i * c + a.place;
+        lanes.push_back(static_cast<int>(at / width_ == k ? width_ + at % width_ : at / width_ < k ? (k == 1 ? at : i) : 0));
+      }
+      sum = b_.CreateShuffleVector(sum, whole[k], lanes);
+    }
+    return sum;
   }
 
   // The lanes' addresses of an access that is not contiguous.
@@ -694,17 +731,25 @@ class Emitter {
       return from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
                                  : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
     }
+    const Coefficient along = nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()];
+    if (!mask && !varies_derived(access)) {
+      if (along == Coefficient::MinusOne) return from_memory(t, reversed(body, access, type));
+      if (nest_.accesses[access].first != kNone) return from_memory(t, sorted_out(body, access, type));
+    }
     return from_memory(t, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : all_lanes(), zero));
   }
 
   void store(Body& body, const Statement& s) {
-    Value* value = to_memory(type_of_access(s.at), vector(body, s.a));
-    if (contiguous(s.at)) {
-      Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at))));
-      if (body.mask) {
-        b_.CreateMaskedStore(value, p, llvm::Align(1), body.mask);
+    Value* value = s.count > 1 ? side_by_side(body, s) : to_memory(type_of_access(s.at), vector(body, s.a));
+    Value* mask = s.count > 1 ? mask_of_phases(body, s) : body.mask;
+    if (s.count <= 1 && s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
+    if (s.count > 1 || contiguous(s.at)) {
+      const std::int64_t lane_bytes = size_of_access(s.at) * std::max<std::int64_t>(s.count, 1);
+      Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(lane_bytes)));
+      if (mask) {
+        b_.CreateMaskedStore(value, p, llvm::Align(1), mask);
       } else if (std::find(schedule_.streamed.begin(), schedule_.streamed.end(), s.at) != schedule_.streamed.end()) {
-        const auto bytes_each = static_cast<std::uint64_t>(size_of_access(s.at)) * width_;
+        const auto bytes_each = static_cast<std::uint64_t>(lane_bytes) * width_;
         llvm::StoreInst* st = b_.CreateAlignedStore(value, p, llvm::Align(std::min<std::uint64_t>(64, bytes_each)));
         st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
       } else {
@@ -712,15 +757,61 @@ class Emitter {
       }
       return;
     }
-    b_.CreateMaskedScatter(value, addresses(body, s.at), llvm::Align(1), body.mask ? body.mask : all_lanes());
+    b_.CreateMaskedScatter(value, addresses(body, s.at), llvm::Align(1), mask ? mask : all_lanes());
+  }
+
+  // Lane i of phase u becomes lane i*phases + u.
+  Value* side_by_side(Body& body, const Statement& first) {
+    std::vector<Value*> phases;
+    for (std::uint8_t u = 0; u < first.count; ++u) phases.push_back(to_memory(type_of_access(first.at), vector(body, (&first + u)->a)));
+    return interleaved(phases);
+  }
+  Value* interleaved(const std::vector<Value*>& v) {
+    const auto n = static_cast<unsigned>(v.size());
+    if (n == 1) return v[0];
+    std::vector<int> lanes;
+    if (n % 2 == 0) {  // those of even number among those of odd number
+      std::vector<Value*> even, odd;
+      for (unsigned i = 0; i < n; ++i) (i % 2 ? odd : even).push_back(v[i]);
+      for (unsigned i = 0; i < n * width_ / 2; ++i)
+        lanes.push_back(static_cast<int>(i)), lanes.push_back(static_cast<int>(n * width_ / 2 + i));
+      return b_.CreateShuffleVector(interleaved(even), interleaved(odd), lanes);
+    }
+    Value* all = nullptr;  // one behind the other, then in order
+    for (unsigned i = 0; i < n; ++i) {
+      std::vector<int> wide;
+      for (unsigned k = 0; k < n * width_; ++k) wide.push_back(k / width_ == i ? static_cast<int>(k % width_) : llvm::PoisonMaskElem);
+      Value* mine = b_.CreateShuffleVector(v[i], wide);
+      std::vector<int> both;
+      for (unsigned k = 0; k < n * width_; ++k) both.push_back(static_cast<int>(k / width_ == i ? n * width_ + k : k));
+      all = all ? b_.CreateShuffleVector(all, mine, both) : mine;
+    }
+    for (unsigned i = 0; i < n * width_; ++i) lanes.push_back(static_cast<int>(i % n * width_ + i / n));
+    return b_.CreateShuffleVector(all, lanes);
+  }
+  // None where all lanes of all phases are stored. The last phase of the last iteration may lie outside: its guard says where.
+  Value* mask_of_phases(Body& body, const Statement& first) {
+    const Statement& last = *(&first + (first.count - 1));
+    Value* left = body.remaining ? b_.CreateMul(body.remaining, i64(first.count)) : nullptr;
+    if (last.guard != kNone) {
+      const std::uint32_t check = nest_.body[last.guard].at, linear = nest_.checks[check].linear;
+      Value* at = word(words_.offset_of(linear));
+      for (std::uint32_t v = 0; v < nest_.loops(); ++v)
+        if (nest_.linears[linear].of[v] != Coefficient::Zero)
+          at = b_.CreateAdd(at, times(linear, v, v == nest_.vector_loop() ? b_.CreateAdd(index_[v], body.j) : index_[v]));
+      Value* inside = b_.CreateAdd(b_.CreateSub(word(words_.bounds + check), at), i64(first.count - 1));
+      left = left ? smaller(left, inside) : inside;
+    }
+    return left ? tail_mask(left, first.count) : nullptr;
   }
 
   // Lanes below `remaining`, compared in 32 bits: as wide as the elements that most bodies have.
-  Value* tail_mask(Value* remaining) {
-    Value* n = b_.CreateTrunc(smaller(remaining, i64(width_)), b_.getInt32Ty());
+  Value* tail_mask(Value* remaining, unsigned phases = 1) {
+    const unsigned width = phases * width_;
+    Value* n = b_.CreateTrunc(smaller(remaining, i64(width)), b_.getInt32Ty());
     std::vector<llvm::Constant*> lanes;
-    for (unsigned i = 0; i < width_; ++i) lanes.push_back(b_.getInt32(i));
-    return b_.CreateICmpSLT(llvm::ConstantVector::get(lanes), b_.CreateVectorSplat(width_, n));
+    for (unsigned i = 0; i < width; ++i) lanes.push_back(b_.getInt32(i));
+    return b_.CreateICmpSLT(llvm::ConstantVector::get(lanes), b_.CreateVectorSplat(width, n));
   }
 
   // for j in 0 .. n: a main loop of whole vectors, then one masked vector
@@ -728,17 +819,19 @@ class Emitter {
     Value* whole = b_.CreateAnd(n, i64(-static_cast<std::int64_t>(width_)));
     if (!schedule_.masked) {
       loop("vectors", i64(0), whole, i64(width_), [&](Value* j) {
-        Body body{around, j, nullptr, sweep, {}, {}};
+        Body body{around, j, nullptr, nullptr, sweep};
         f(body);
       });
       when(b_.CreateICmpSLT(whole, n), [&] {
-        Body body{around, whole, tail_mask(b_.CreateSub(n, whole)), sweep, {}, {}};
+        Value* left = b_.CreateSub(n, whole);
+        Body body{around, whole, tail_mask(left), left, sweep};
         f(body);
       });
       return;
     }
     loop("vectors", i64(0), n, i64(width_), [&](Value* j) {
-      Body body{around, j, tail_mask(b_.CreateSub(n, j)), sweep, {}, {}};
+      Value* left = b_.CreateSub(n, j);
+      Body body{around, j, tail_mask(left), left, sweep};
       f(body);
     });
   }
@@ -748,8 +841,9 @@ class Emitter {
     return s.kind == Statement::Kind::Store && s.stage == sweep && (nest_.kind == NestKind::Map || (s.loops & inner));
   }
   void stores(Body& body, std::uint8_t sweep) {
-    for (const Statement& s : nest_.body)
-      if (stores_in(s, sweep)) store(body, s);
+    for (std::size_t i = 0; i < nest_.body.size();
+         i += std::max<std::size_t>(nest_.body[i].kind == Statement::Kind::Store ? nest_.body[i].count : 1, 1))
+      if (stores_in(nest_.body[i], sweep)) store(body, nest_.body[i]);
   }
   bool any_stores(std::uint8_t sweep) const {
     for (const Statement& s : nest_.body)
@@ -1047,7 +1141,7 @@ class Emitter {
         Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-64)));
         loop("lanes", from, whole, i64(64), [&](Value* j) {
           for (unsigned part = 0; part < 64 / width_; ++part) {
-            Body body{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, nullptr, sweep, {}, {}};
+            Body body{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, nullptr, nullptr, sweep};
             for (std::size_t i = 0; i < reds.size(); ++i) {
               Value* a = accumulators[i][part % accumulators[i].size()];
               b_.CreateStore(combine(reds[i], read(a), vector(body, nest_.body[reds[i]].a)), a);
@@ -1065,12 +1159,12 @@ class Emitter {
       if (in_memory && !schedule_.masked) {
         end = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-static_cast<std::int64_t>(width_))));
         loop("vectors", start, end, i64(width_), [&](Value* j) {
-          Body body{stages_[sweep], j, nullptr, sweep, {}, {}};
+          Body body{stages_[sweep], j, nullptr, nullptr, sweep};
           single(body);
         });
       }
       loop("tail", end, to, i64(width_), [&](Value* j) {
-        Body body{stages_[sweep], j, tail_mask(b_.CreateSub(to, j)), sweep, {}, {}};
+        Body body{stages_[sweep], j, tail_mask(b_.CreateSub(to, j)), nullptr, sweep};
         single(body);
       });
       std::vector<Value*> sums;
@@ -1170,7 +1264,7 @@ class Emitter {
           });
         Value* j = b_.CreateSub(r, r0);  // below 0 in the lanes before the row
         Value* lane_j = b_.CreateAdd(b_.CreateVectorSplat(width_, j), iota(width_));
-        Body body{around, j, b_.CreateICmpULT(lane_j, splat(n, width_)), sweep, {}, {}};
+        Body body{around, j, b_.CreateICmpULT(lane_j, splat(n, width_)), nullptr, sweep};
         for (std::size_t i = 0; i < reds.size(); ++i) {
           const Statement& s = nest_.body[reds[i]];
           Value* value = b_.CreateSelect(body.mask, vector(body, s.a), identity(reds[i], width_));
@@ -1315,7 +1409,7 @@ class Emitter {
           for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
             serial_ = around[static_cast<std::size_t>(k)];
             index_[l] = rows[static_cast<std::size_t>(k)];
-            Body body{serial_, all.j, all.mask, sweep, {}, {}};
+            Body body{serial_, all.j, all.mask, all.remaining, sweep};
             for (std::size_t i = 0; i < reds.size(); ++i) values[i].push_back(vector(body, nest_.body[reds[i]].a));
             stores(body, sweep);
           }

@@ -13,7 +13,17 @@
 namespace onepass::compiler {
 
 /// What the generic kernel knows of a coefficient.
-enum class Coefficient : std::uint8_t { Zero, One, General };
+enum class Coefficient : std::uint8_t {
+  Zero,
+  One,
+  General,
+  MinusOne,  // these of a load's vector loop alone
+  Two,       // these of a family of loads alone
+  Three,
+  Four,
+};
+/// The coefficient that a class of a family stands for.
+constexpr int number_of(Coefficient c) { return static_cast<int>(c) - static_cast<int>(Coefficient::Two) + 2; }
 
 /// offset + Σ coefficient · variable; the variables are the loops, then the derived variables. Offsets are always numbers.
 struct Linear {
@@ -28,10 +38,14 @@ struct Derived {
   bool operator==(const Derived&) const = default;
 };
 
-/// Memory that a load or store touches: an argument, by elements of `dtype`.
+/// Memory that a load or store touches: an argument, by elements of `dtype`. Loads that are 2, 3 or 4 apart along the vector loop, and
+/// between them read everything, are a family: whole vectors are loaded once and their elements sorted out.
 struct Access {
   std::uint32_t buffer;
   std::uint32_t linear;
+  std::uint32_t first = kNone;  // of a family: the access that begins lowest
+  std::uint8_t place = 0;       // elements behind it
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   bool operator==(const Access&) const = default;
 };
 
@@ -43,10 +57,10 @@ struct Check {
 
 struct Statement {
   enum class Kind : std::uint8_t {
-    Load,      // at: access; guard: a Guard statement or none: lanes where it is false are not read and give 0
-    Store,     // at: access; a: the value
-    Index,     // at: linear, as a value of `dtype`
-    Slot,      // at: position in Nest::slots
+    Load,   // at: access; guard: a Guard statement or none: lanes where it is false are not read and give 0
+    Store,  // at: access; a: the value; guard as of a load; count: it and the stores behind it are so many phases, side by side in memory
+    Index,  // at: linear, as a value of `dtype`
+    Slot,   // at: position in Nest::slots
     Constant,  // bits
     Op,        // op on a, b, c
     Guard,     // the checks at .. at + count, all of them
@@ -84,6 +98,7 @@ struct Nest {
   std::uint8_t outer = 0, serial = 0;
   std::uint8_t runs = 0;    // of the reduced loops, how many count runs that are filled; 0: nothing is filled
   std::uint8_t sweeps = 1;  // times that the reduced loops are run
+  std::uint8_t phases = 1;  // indices that one iteration of the vector loop computes: each has its own loads, statements and stores
   std::vector<Linear> linears;
   std::vector<Derived> derived;
   std::vector<Access> accesses;

@@ -99,33 +99,35 @@ class Planner {
       loops_.push_back({g.domain[i], (g.reduced >> i & 1) != 0, static_cast<std::uint8_t>(i)});
   }
 
-  Planned run() {
-    Planned out;
+  std::vector<Planned> run() {
     const std::vector<NodeId>& roots = partition_.groups[group_].roots;
     for (std::size_t r = 0; r < roots.size(); ++r)
       if (graph_.elements(roots[r]) != 0) roots_.push_back(r);  // of others there is nothing to store
-    out.empty = roots_.empty();
-    if (out.empty) return out;
-    while (!build()) {  // a split was asked for: begin again with one loop more
-      const Loop l = loops_[split_loop_];
-      loops_[split_loop_].extent = l.extent / split_inner_;
-      loops_.insert(loops_.begin() + split_loop_ + 1, {split_inner_, l.reduced, l.axis});
-    }
-    finish(out);
-    return out;
+    if (roots_.empty()) return {};
+    std::vector<Planned> pieces = in_loops(loops_);
+    const std::vector<Loop> flat = flattened();
+    if (flat.empty() || derived_in(pieces) == 0) return pieces;
+    std::vector<Planned> other = in_loops(flat);
+    return derived_in(other) < derived_in(pieces) ? other : pieces;
   }
 
  private:
   struct Loop {
     std::int64_t extent;
     bool reduced;
-    std::uint8_t axis;  // of the group's domain
+    std::uint8_t axis;           // of the group's domain
+    std::int64_t full = extent;  // of the axis: the loop runs from `begin` on where it was cut
+    std::int64_t begin = 0;
+    std::int64_t phases = 1;  // indices that one iteration computes: iteration i has i*phases and those behind it
   };
   struct Demand {
     std::uint32_t map, operand_map;
-    std::uint32_t guard_statement = kNone;
     std::uint32_t statement = kNone;
+    std::uint32_t like = kNone;             // another demand of the node, which differs by a weaker guard alone: its value will do
+    std::vector<std::uint32_t> piece_maps;  // of a Piecewise, of each operand; kNone where it is not needed
   };
+  // What a build met: nothing, or a reason to begin again in other loops.
+  enum class Wanted : std::uint8_t { Nothing, Split, Cut };
   struct Quotient {
     std::uint32_t expression;
     std::int64_t by;
@@ -138,9 +140,78 @@ class Planner {
   std::uint32_t group_;
   std::span<const Layout> layouts_, targets_;
   std::vector<Loop> loops_;
-  std::uint32_t split_loop_ = 0;
-  std::int64_t split_inner_ = 0;
-  bool want_split_ = false;
+  Wanted wanted_ = Wanted::Nothing;
+  std::uint32_t wanted_loop_ = 0;
+  std::int64_t wanted_at_ = 0;  // Split: the inner loop's extent; Cut: where the second part begins
+  bool wanted_phases_ = false;  // Split: the inner indices are phases of one iteration
+  std::size_t pieces_ = 1;      // that the loops are cut into so far
+  bool flat_ = false;           // one loop runs through the roots' elements
+  static constexpr std::size_t kMostPieces = 1 << 14;
+  static constexpr std::int64_t kMostPhases = 8;
+  static constexpr std::size_t kFewBoxes = 4;
+  static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;  // below these, boxes are chosen between element by element
+
+  std::int64_t phases() const { return loops_.empty() ? 1 : loops_.back().phases; }
+
+  // The pieces of an iteration space.
+  std::vector<Planned> in_loops(const std::vector<Loop>& loops) {
+    std::vector<Planned> out;
+    pieces_ = 1;
+    flat_ = loops.size() == 1 && partition_.groups[group_].domain.size() > 1;
+    std::vector<std::vector<Loop>> open = {loops};
+    while (!open.empty()) {
+      loops_ = std::move(open.back());
+      open.pop_back();
+      build();
+      while (wanted_ == Wanted::Split) {  // begin again with one loop more
+        Loop& l = loops_[wanted_loop_];
+        if (wanted_phases_) {
+          l.extent = (l.full + wanted_at_ - 1) / wanted_at_;
+          l.phases = wanted_at_;
+        } else {
+          l.extent /= wanted_at_, l.full /= wanted_at_, l.begin /= wanted_at_;
+          const Loop inner{wanted_at_, l.reduced, l.axis};
+          loops_.insert(loops_.begin() + wanted_loop_ + 1, inner);
+        }
+        build();
+      }
+      if (wanted_ == Wanted::Cut) {
+        std::vector<Loop> rest = loops_;
+        rest[wanted_loop_].begin += wanted_at_;
+        rest[wanted_loop_].extent -= wanted_at_;
+        loops_[wanted_loop_].extent = wanted_at_;
+        ++pieces_;
+        open.push_back(std::move(rest));
+        open.push_back(std::move(loops_));
+        continue;
+      }
+      finish(out.emplace_back());
+    }
+    return out;
+  }
+
+  static std::size_t derived_in(const std::vector<Planned>& pieces) {
+    std::size_t n = 0;
+    for (const Planned& p : pieces) n += p.nest.derived.size();
+    return n;
+  }
+
+  // One loop through all elements, where every root is a map stored in that order; none otherwise.
+  std::vector<Loop> flattened() const {
+    const Group& group = partition_.groups[group_];
+    if (group.reduced != 0 || group.domain.size() < 2) return {};
+    std::int64_t n = 1;
+    for (std::int64_t e : group.domain) n *= e;
+    for (std::size_t r = 0; r < group.roots.size(); ++r) {
+      std::uint8_t next = 0;
+      for (const DomainAxes& axis : group.axes[r]) {
+        if (axis.flipped || (axis.count && axis.first != next)) return {};
+        next = static_cast<std::uint8_t>(next + axis.count);
+      }
+      if (next != group.domain.size()) return {};
+    }
+    return {{n, false, 0}};
+  }
 
   Interner<Expression, HashExpression> expressions_;
   Interner<std::vector<std::uint32_t>, HashList> maps_;    // axes' expressions, then the guard
@@ -149,8 +220,11 @@ class Planner {
   std::vector<std::int64_t> bounds_;
   std::unordered_map<NodeId, std::vector<Demand>> demands_;
   std::vector<NodeId> visited_;
-  std::vector<std::size_t> roots_;        // which of the group's have elements
-  std::vector<std::uint32_t> root_maps_;  // of these
+  std::vector<std::size_t> roots_;                                // which of the group's have elements
+  std::vector<std::uint32_t> root_maps_;                          // of each of these, of each phase
+  std::unordered_map<std::uint64_t, std::uint32_t> position_of_;  // flat: of a map of a shape, the position in row-major order
+
+  static std::uint64_t map_in(ir::ListId shape, std::uint32_t map) { return std::uint64_t{shape} << 32 | map; }
 
   std::vector<Statement> body_;
   std::vector<std::uint32_t> access_expressions_, access_buffers_;
@@ -190,8 +264,21 @@ class Planner {
     return kFirstDerived + static_cast<std::uint32_t>(quotients_.size() - 1);
   }
 
-  // e = by * q + r, 0 <= r < by.
-  void divide(const Expression& e, std::int64_t by, Expression& q, Expression& r) {
+  void want(Wanted what, std::uint32_t loop, std::int64_t at, bool phases = false) {
+    if (wanted_ != Wanted::Nothing) return;
+    wanted_ = what;
+    wanted_loop_ = loop;
+    wanted_at_ = at;
+    wanted_phases_ = phases;
+  }
+  // May the iterations of this loop compute several indices each?
+  bool is_last_whole(std::uint32_t loop) const {
+    const Loop& l = loops_[loop];
+    return loop + 1 == loops_.size() && partition_.groups[group_].reduced == 0 && l.phases == 1 && l.begin == 0 && l.extent == l.full;
+  }
+
+  // e = by * q + r, 0 <= r < by. `interleaved`: so many boxes alternate along the axis of r.
+  void divide(const Expression& e, std::int64_t by, Expression& q, Expression& r, std::int64_t interleaved = 0) {
     q = r = {};
     q.offset = floor_div(e.offset, by);
     r.offset = e.offset - q.offset * by;
@@ -205,12 +292,12 @@ class Planner {
     if (low >= 0 && high < by) return;
     for (const Term& t : r.terms) {
       if (t.variable >= kFirstDerived || by % t.coefficient != 0) continue;
+      const Loop& l = loops_[t.variable];
       const std::int64_t inner = by / t.coefficient;
-      if (inner < loops_[t.variable].extent && loops_[t.variable].extent % inner == 0) {
-        if (!want_split_) split_loop_ = t.variable, split_inner_ = inner;
-        want_split_ = true;
-        return;
-      }
+      if (l.phases != 1) continue;
+      if (inner == interleaved && is_last_whole(t.variable)) return want(Wanted::Split, t.variable, inner, true);
+      if (!flat_ && inner < l.extent && l.extent % inner == 0 && l.full % inner == 0 && l.begin % inner == 0)
+        return want(Wanted::Split, t.variable, inner);
     }
     const Expression rest = r;
     add(q, Expression{0, {{quotient(rest, by, false), 1}}}, 1);
@@ -218,26 +305,49 @@ class Planner {
   }
 
   // The index along consecutive loops, the last running fastest.
-  std::uint32_t along(const std::vector<std::uint32_t>& loops) {
+  std::uint32_t along(const std::vector<std::uint32_t>& loops, std::int64_t phase = 0) {
     Expression x;
     std::int64_t stride = 1;
     for (std::size_t k = loops.size(); k-- > 0;) {
-      if (loops_[loops[k]].extent == 1) continue;
-      x.terms.insert(x.terms.begin(), {loops[k], stride});
-      stride *= loops_[loops[k]].extent;
+      const Loop& l = loops_[loops[k]];
+      x.offset += stride * (l.begin + (l.phases > 1 ? phase : 0));
+      if (l.extent != 1) x.terms.insert(x.terms.begin(), {loops[k], stride * l.phases});
+      stride *= l.full;
     }
     return expressions_(x);
   }
-  std::vector<std::uint32_t> axes_of_root(std::size_t root) {
+  // The map of a root in one of the phases.
+  std::uint32_t map_of_root(std::size_t root, std::int64_t phase) {
+    std::vector<std::uint32_t> out;
+    std::uint32_t guard = 0;
+    if (phases() > 1) {  // the last iteration may have fewer indices
+      std::vector<std::uint32_t> last = {static_cast<std::uint32_t>(loops_.size() - 1)};
+      guard = with_guard(0, expressions_[along(last, phase)], loops_.back().full);
+    }
+    if (flat_) {
+      const std::uint32_t position = along({0}, phase);
+      const List shape = graph_.shape(partition_.groups[group_].roots[root]);
+      out.resize(shape.size());
+      if (!spread(expressions_[position], shape, 0, shape.size(), out)) return 0;
+      out.push_back(guard);
+      const std::uint32_t map = maps_(out);
+      position_of_[map_in(graph_[partition_.groups[group_].roots[root]].shape, map)] = position;
+      return map;
+    }
+    out = axes_of_root(root, phase);
+    out.push_back(guard);
+    return maps_(out);
+  }
+  std::vector<std::uint32_t> axes_of_root(std::size_t root, std::int64_t phase) {
     std::vector<std::uint32_t> out;
     for (const DomainAxes& axis : partition_.groups[group_].axes[root]) {
       std::vector<std::uint32_t> mine;
       for (std::uint32_t l = 0; l < loops_.size(); ++l)
         if (loops_[l].axis >= axis.first && loops_[l].axis < axis.first + axis.count) mine.push_back(l);
-      out.push_back(along(mine));
+      out.push_back(along(mine, phase));
       if (!axis.flipped) continue;
       Expression backwards{-1, {}};
-      for (const std::uint32_t l : mine) backwards.offset *= loops_[l].extent;
+      for (const std::uint32_t l : mine) backwards.offset *= loops_[l].full;
       backwards.offset = -backwards.offset - 1;
       add(backwards, expressions_[out.back()], -1);
       out.back() = expressions_(backwards);
@@ -278,6 +388,164 @@ class Planner {
     return guards_(checks);
   }
 
+  // The axes first .. end of a shape from the position in their row-major order. False where other loops are wanted first.
+  bool spread(Expression linear, List shape, std::size_t first, std::size_t end, std::vector<std::uint32_t>& out,
+              std::int64_t interleaved = 0) {
+    for (std::size_t k = end; k-- > first;) {
+      bool last = true;  // the outermost axis takes what is left
+      for (std::size_t o = first; o < k; ++o) last &= shape[o] == 1;
+      if (shape[k] == 1) {
+        out[k] = expressions_(Expression{});
+      } else if (last) {
+        out[k] = expressions_(linear);
+        linear = {};
+      } else {
+        Expression q, r;
+        divide(linear, shape[k], q, r, k + 1 == end ? interleaved : 0);
+        if (wanted_ != Wanted::Nothing) return false;
+        out[k] = expressions_(r);
+        linear = q;
+      }
+    }
+    return true;
+  }
+
+  // How many boxes of a Piecewise alternate along its last axis, one index each; 0 where it is not so. Views of it are looked through.
+  std::int64_t alternating_boxes(NodeId id) const {
+    while (ir::is_view(graph_[id].op)) id = graph_.operand(id, 0);
+    if (graph_[id].op != Op::Piecewise || in_memory(id)) return 0;
+    const List shape = graph_.shape(id), attributes = graph_.attributes(id), operands = graph_.operands(id);
+    const std::size_t rank = shape.size(), boxes = attributes.size() / (2 * rank);
+    if (boxes < 2 || boxes > static_cast<std::size_t>(kMostPhases) || boxes != operands.size() ||
+        shape.back() != static_cast<std::int64_t>(boxes))
+      return 0;
+    for (std::int64_t o : operands)
+      if (graph_.shape(static_cast<NodeId>(o)).back() != 1) return 0;
+    return shape.back();
+  }
+
+  // ---- pieces: where an index lies among the boxes of a Pad or a Piecewise
+  struct Box {
+    NodeId operand;
+    List start, step;
+  };
+  std::vector<Box> boxes_of(NodeId id) const {
+    const List attributes = graph_.attributes(id), operands = graph_.operands(id);
+    const std::size_t rank = graph_.shape(id).size();
+    std::vector<Box> out;
+    if (rank == 0) return {{static_cast<NodeId>(operands[0]), {}, {}}};
+    for (std::size_t k = 0; k < attributes.size() / (2 * rank); ++k)
+      out.push_back(
+          {static_cast<NodeId>(operands[k]), attributes.subspan(2 * rank * k, rank), attributes.subspan(2 * rank * k + rank, rank)});
+    return out;
+  }
+  enum class Lies : std::uint8_t { Outside, Partly, Inside };
+
+  // The map of a box's operand, its guard narrowed to the box, and where the indices of the loops lie.
+  Lies compose_box(const Box& box, std::uint32_t map, std::uint32_t& operand_map) {
+    const std::vector<std::uint32_t> axes = maps_[map];
+    const List was = graph_.shape(box.operand);
+    std::vector<std::uint32_t> out(was.size() + 1);
+    std::uint32_t guard = axes.back();
+    Lies lies = Lies::Inside;
+    const auto narrow = [&](const Expression& e, std::int64_t bound) {
+      std::int64_t low, high;
+      range_of(e, low, high);
+      if (high < 0 || low >= bound) return false;
+      if (low < 0 || high >= bound) lies = Lies::Partly;
+      guard = with_guard(guard, e, bound);
+      return true;
+    };
+    for (std::size_t i = 0; i < was.size(); ++i) {
+      const std::int64_t start = box.start[i], step = box.step[i];
+      Expression e;
+      e.offset = step > 0 ? -start : start;
+      add(e, expressions_[axes[i]], step > 0 ? 1 : -1);
+      const std::int64_t by = step > 0 ? step : -step;
+      if (by != 1) {
+        std::int64_t low, high;
+        range_of(e, low, high);
+        if (high < 0 || low > (was[i] - 1) * by) return Lies::Outside;
+        Expression q, r;
+        divide(e, by, q, r);
+        if (wanted_ != Wanted::Nothing) return Lies::Partly;
+        if (!narrow(r, 1)) return Lies::Outside;
+        e = q;
+      }
+      if (!narrow(e, was[i])) return Lies::Outside;
+      out[i] = expressions_(e);
+    }
+    out.back() = guard;
+    operand_map = maps_(out);
+    return lies;
+  }
+
+  // The maps of the operands that the loops' indices can meet. May want other loops first.
+  std::vector<std::uint32_t> pieces_of(NodeId id, std::uint32_t map) {
+    const std::vector<Box> boxes = boxes_of(id);
+    std::vector<std::uint32_t> out(graph_.operands(id).size(), kNone);
+    std::vector<std::size_t> met;
+    bool elsewhere = out.size() > boxes.size();
+    for (std::size_t k = 0; k < boxes.size(); ++k) {
+      std::uint32_t operand_map = kNone;
+      const Lies lies = compose_box(boxes[k], map, operand_map);
+      if (wanted_ != Wanted::Nothing) return out;
+      if (lies == Lies::Outside) continue;
+      out[k] = operand_map;
+      met.push_back(k);
+      if (lies != Lies::Inside) continue;
+      out.assign(out.size(), kNone);  // this one alone
+      out[k] = operand_map;
+      return out;
+    }
+    const bool has_zero = graph_[id].op == Op::Pad;
+    if (met.size() + (elsewhere || has_zero) > 1) cut_between(id, map, boxes, met);
+    if (elsewhere) out.back() = maps_({maps_[map].back()});
+    return out;
+  }
+
+  // Wants the loops cut at an edge of these boxes, or the last loop in phases, where one of its loops alone moves through them.
+  void cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& boxes, const std::vector<std::size_t>& met) {
+    const Group& group = partition_.groups[group_];
+    if (group.reduced != 0 || pieces_ >= kMostPieces) return;
+    const std::vector<std::uint32_t> axes = maps_[map];
+    const std::int64_t alternating = alternating_boxes(id);
+    if (alternating) {
+      const Expression& e = expressions_[axes[axes.size() - 2]];
+      if (e.offset == 0 && e.terms.size() == 1 && e.terms[0].coefficient == 1 && e.terms[0].variable < kFirstDerived &&
+          is_last_whole(e.terms[0].variable) && loops_[e.terms[0].variable].full == alternating)
+        return want(Wanted::Split, e.terms[0].variable, alternating, true);
+    }
+    std::int64_t elements = 1;
+    for (const Loop& l : loops_) elements *= l.extent;
+    const bool few = boxes.size() <= kFewBoxes;
+    if (few && elements < kPieceElements) return;
+    std::uint32_t best = kNone;
+    std::vector<std::int64_t> best_cuts;
+    for (std::size_t i = 0; i + 1 < axes.size(); ++i) {
+      const Expression& e = expressions_[axes[i]];
+      if (e.terms.size() != 1 || std::abs(e.terms[0].coefficient) != 1 || e.terms[0].variable >= kFirstDerived) continue;
+      const std::uint32_t loop = e.terms[0].variable;
+      if (loops_[loop].phases != 1 || loop >= best) continue;
+      std::vector<std::int64_t> cuts;
+      for (const std::size_t k : met) {
+        const std::int64_t n = graph_.shape(boxes[k].operand)[i], last = boxes[k].start[i] + (n - 1) * boxes[k].step[i];
+        for (const std::int64_t edge : {std::min(boxes[k].start[i], last), std::max(boxes[k].start[i], last) + 1}) {
+          const std::int64_t at = e.terms[0].coefficient == 1 ? edge - e.offset : e.offset - edge + 1;
+          if (at > 0 && at < loops_[loop].extent) cuts.push_back(at);
+        }
+      }
+      std::sort(cuts.begin(), cuts.end());
+      cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+      if (cuts.empty()) continue;
+      const bool rows = loop + 1 == loops_.size() && loops_.size() > 1;  // short rows are better chosen between than stored apart
+      if (few && rows && loops_[loop].extent < kPieceRow * static_cast<std::int64_t>(cuts.size() + 1)) continue;
+      best = loop;
+      best_cuts = std::move(cuts);
+    }
+    if (best != kNone) want(Wanted::Cut, best, best_cuts[best_cuts.size() / 2]);
+  }
+
   // The map of a view's operand.
   std::uint32_t compose(NodeId id, std::uint32_t map) {
     const Node node = graph_[id];
@@ -301,24 +569,6 @@ class Planner {
           out[i] = expressions_(e);
         }
         break;
-      case Op::Pad:
-        for (std::size_t i = 0; i < shape.size(); ++i) {
-          const std::int64_t start = attributes[i], step = attributes[shape.size() + i];
-          Expression e;
-          e.offset = step > 0 ? -start : start;
-          add(e, expressions_[axes[i]], step > 0 ? 1 : -1);
-          const std::int64_t by = step > 0 ? step : -step;
-          if (by != 1) {
-            Expression q, r;
-            divide(e, by, q, r);
-            if (want_split_) return 0;
-            guard = with_guard(guard, r, 1);
-            e = q;
-          }
-          guard = with_guard(guard, e, was[i]);
-          out[i] = expressions_(e);
-        }
-        break;
       case Op::Diagonal: {
         const std::int64_t offset = attributes[0];
         const auto axis1 = static_cast<std::size_t>(attributes[1]), axis2 = static_cast<std::size_t>(attributes[2]);
@@ -337,6 +587,14 @@ class Planner {
           for (std::size_t k = 0; k < was.size(); ++k) out[k] = zero();
           break;
         }
+        const std::int64_t interleaved = alternating_boxes(from);
+        if (const auto position = position_of_.find(map_in(node.shape, map)); position != position_of_.end()) {
+          if (!spread(expressions_[position->second], was, 0, was.size(), out, interleaved)) return 0;
+          out.back() = guard;
+          const std::uint32_t composed = maps_(out);
+          position_of_[map_in(graph_[from].shape, composed)] = position->second;
+          return composed;
+        }
         std::size_t i = 0, j = 0;
         while (i < shape.size() || j < was.size()) {  // runs of axes with equal products
           const std::size_t i0 = i, j0 = j;
@@ -351,25 +609,7 @@ class Planner {
           Expression linear;
           std::int64_t stride = 1;
           for (std::size_t k = i; k-- > i0; stride *= shape[k]) add(linear, expressions_[axes[k]], stride);
-          for (std::size_t k = j; k-- > j0;) {
-            if (k == j0 || was[k] == 1) {
-              out[k] = was[k] == 1 ? zero() : expressions_(linear);
-              if (was[k] != 1) linear = {};
-              continue;
-            }
-            bool last = true;  // the outermost axis takes what is left
-            for (std::size_t o = j0; o < k; ++o) last &= was[o] == 1;
-            if (last) {
-              out[k] = expressions_(linear);
-              linear = {};
-              continue;
-            }
-            Expression q, r;
-            divide(linear, was[k], q, r);
-            if (want_split_) return 0;
-            out[k] = expressions_(r);
-            linear = q;
-          }
+          if (!spread(linear, was, j0, j, out, interleaved)) return 0;
         }
         break;
       }
@@ -397,8 +637,8 @@ class Planner {
     list.push_back({map, 0});
   }
 
-  bool build() {
-    want_split_ = false;
+  void build() {
+    wanted_ = Wanted::Nothing;
     expressions_ = {};
     maps_ = {};
     guards_ = {};
@@ -407,29 +647,40 @@ class Planner {
     demands_.clear();
     visited_.clear();
     root_maps_.clear();
+    position_of_.clear();
     guards_({});
     maps_({0});  // of a scalar: map 0
 
     std::priority_queue<NodeId> queue;
-    for (const std::size_t r : roots_) {
-      const NodeId root = partition_.groups[group_].roots[r];
-      std::vector<std::uint32_t> map = axes_of_root(r);
-      map.push_back(0);
-      root_maps_.push_back(maps_(map));
-      demand(queue, root, root_maps_.back());
-    }
+    for (const std::size_t r : roots_)
+      for (std::int64_t phase = 0; phase < phases(); ++phase) {
+        const std::uint32_t map = map_of_root(r, phase);
+        if (wanted_ != Wanted::Nothing) return;
+        root_maps_.push_back(map);
+        demand(queue, partition_.groups[group_].roots[r], map);
+      }
     while (!queue.empty()) {
       const NodeId id = queue.top();
       queue.pop();
       visited_.push_back(id);
+      share(id);
       const Op op = graph_[id].op;
       if (in_memory(id) || ir::is_source(op) || reduces_nothing(id)) continue;
       for (std::size_t i = 0; i < demands_[id].size(); ++i) {
+        if (demands_[id][i].like != kNone) continue;
         const std::uint32_t map = demands_[id][i].map;
+        if (op == Op::Piecewise || op == Op::Pad) {
+          std::vector<std::uint32_t> maps = pieces_of(id, map);
+          if (wanted_ != Wanted::Nothing) return;
+          for (std::size_t k = 0; k < maps.size(); ++k)
+            if (maps[k] != kNone) demand(queue, graph_.operand(id, static_cast<int>(k)), maps[k]);
+          demands_[id][i].piece_maps = std::move(maps);
+          continue;
+        }
         std::uint32_t operand_map = map;
         if (ir::is_view(op)) {
           operand_map = compose(id, map);
-          if (want_split_) return false;
+          if (wanted_ != Wanted::Nothing) return;
         } else if (ir::is_reduction(op)) {
           const NodeId from = graph_.operand(id, 0);
           if (graph_.elements(from) == graph_.elements(id)) {  // over axes of extent 1
@@ -451,14 +702,39 @@ class Planner {
         for (std::int64_t o : graph_.operands(id)) demand(queue, static_cast<NodeId>(o), operand_map);
       }
     }
+  }
+
+  // A value read at the same place under several guards is computed once, under the weakest that the others include.
+  void share(NodeId id) {
+    std::vector<Demand>& all = demands_[id];
+    if (guards_.size() == 1) return;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::vector<std::uint32_t>& mine = maps_[all[i].map];
+      if (mine.back() == 0) continue;
+      for (std::size_t k = 0; k < all.size() && all[i].like == kNone; ++k) {
+        const std::vector<std::uint32_t>& theirs = maps_[all[k].map];
+        if (k == i || all[k].like != kNone || !std::equal(mine.begin(), mine.end() - 1, theirs.begin(), theirs.end() - 1)) continue;
+        if (includes(guards_[mine.back()], guards_[theirs.back()])) all[i].like = static_cast<std::uint32_t>(k);
+      }
+    }
+  }
+  // Are all checks of `fewer` among `more`?
+  static bool includes(const std::vector<std::uint32_t>& more, const std::vector<std::uint32_t>& fewer) {
+    if (fewer.size() >= more.size()) return false;
+    for (std::size_t f = 0; f < fewer.size(); f += 2) {
+      bool found = false;
+      for (std::size_t m = 0; m < more.size(); m += 2) found |= more[m] == fewer[f] && more[m + 1] == fewer[f + 1];
+      if (!found) return false;
+    }
     return true;
   }
 
   std::uint32_t value_of(NodeId id, std::uint32_t map) {
     const Op op = graph_[id].op;
     if (op == Op::Constant || op == Op::Slot) map = 0;
-    for (const Demand& d : demands_[id])
-      if (d.map == map) return d.statement;
+    const std::vector<Demand>& all = demands_[id];
+    for (const Demand& d : all)
+      if (d.map == map) return d.like == kNone ? d.statement : all[d.like].statement;
     throw InternalError("plan: a value was not demanded");
   }
 
@@ -514,10 +790,15 @@ class Planner {
     const Layout& layout = output == NestNumbers::kUnrounded ? kContiguous : written ? target_of(id, output) : layouts_[id];
     Expression e;
     std::int64_t stride = 1;
+    bool in_order = true;
     for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i]) {
       if (shape[i] == 1) continue;
-      add(e, expressions_[maps_[map][i]], layout ? (*layout)[i] : stride);
+      const std::int64_t mine = layout ? (*layout)[i] : stride;
+      in_order &= mine == stride;
+      add(e, expressions_[maps_[map][i]], mine);
     }
+    if (const auto position = position_of_.find(map_in(graph_[id].shape, map)); in_order && position != position_of_.end())
+      e = expressions_[position->second];
     const std::uint32_t expression = expressions_(e), buffer = buffer_for(id, written, output);
     for (std::size_t i = 0; i < access_expressions_.size(); ++i)
       if (access_expressions_[i] == expression && access_buffers_[i] == buffer) return static_cast<std::uint32_t>(i);
@@ -557,6 +838,48 @@ class Planner {
   }
   std::map<std::pair<std::uint32_t, DType>, std::uint32_t> rounded_;
 
+  std::uint32_t zero(DType dtype) {
+    Statement s{};
+    s.kind = Statement::Kind::Constant;
+    s.dtype = dtype;
+    return emit(s);
+  }
+
+  // The boxes that the loops' indices can meet, chosen between.
+  std::uint32_t joined(NodeId id, const Demand& d) {
+    const std::size_t boxes = boxes_of(id).size();
+    const std::uint32_t outer = maps_[d.map].back();
+    std::uint32_t value = kNone;
+    if (d.piece_maps.size() > boxes && d.piece_maps.back() != kNone)
+      value = value_of(static_cast<NodeId>(graph_.operands(id)[boxes]), d.piece_maps.back());
+    for (std::size_t k = 0; k < boxes; ++k) {
+      if (d.piece_maps[k] == kNone) continue;
+      const std::uint32_t mine = value_of(static_cast<NodeId>(graph_.operands(id)[k]), d.piece_maps[k]),
+                          inner = maps_[d.piece_maps[k]].back();
+      if (inner == outer) return mine;
+      const std::uint32_t guard = guard_statement(inner);
+      if (value == kNone && graph_[id].op == Op::Pad) {
+        if (body_[mine].kind == Statement::Kind::Load && body_[mine].guard == guard) return mine;  // a guarded load gives the zero itself
+        value = zero(computed_type(graph_[id].dtype));
+      }
+      if (value == kNone) {
+        value = mine;
+        continue;
+      }
+      Statement s{};
+      s.kind = Statement::Kind::Op;
+      s.op = Op::Where;
+      s.dtype = computed_type(graph_[id].dtype);
+      s.a = guard;
+      s.b = mine;
+      s.c = value;
+      s.stage = std::max(body_[mine].stage, body_[value].stage);
+      s.loops = body_[guard].loops | body_[mine].loops | body_[value].loops;
+      value = emit(s);
+    }
+    return value == kNone ? zero(computed_type(graph_[id].dtype)) : value;
+  }
+
   void make(NodeId id, Demand& d) {
     const Node node = graph_[id];
     Statement s{};
@@ -589,27 +912,8 @@ class Planner {
           if (is_half(node.dtype)) s.half = node.dtype;
         }
         break;
-      case ir::OpKind::View: {
-        const std::uint32_t value = value_of(graph_.operand(id, 0), d.operand_map);
-        const std::uint32_t outer = maps_[d.map].back(), inner = maps_[d.operand_map].back();
-        const std::uint32_t guard = guard_statement(inner);
-        if (outer == inner || guard == kNone || (body_[value].kind == Statement::Kind::Load && body_[value].guard == guard)) {
-          d.statement = value;  // a guarded load gives the zero itself
-          return;
-        }
-        Statement zero{};
-        zero.kind = Statement::Kind::Constant;
-        zero.dtype = s.dtype;
-        const std::uint32_t z = emit(zero);
-        s.kind = Statement::Kind::Op;
-        s.op = Op::Where;
-        s.a = guard;
-        s.b = value;
-        s.c = z;
-        s.stage = body_[value].stage;
-        s.loops = body_[guard].loops | body_[value].loops;
-        break;
-      }
+      case ir::OpKind::View: d.statement = node.op == Op::Pad ? joined(id, d) : value_of(graph_.operand(id, 0), d.operand_map); return;
+      case ir::OpKind::Piecewise: d.statement = joined(id, d); return;
       case ir::OpKind::Reduction: {
         const NodeId from = graph_.operand(id, 0);
         if (reduces_nothing(id)) {
@@ -674,9 +978,20 @@ class Planner {
   }
 
   void finish(Planned& out) {
+    body_.clear();
+    access_expressions_.clear(), access_buffers_.clear();
+    check_expressions_.clear(), check_bounds_.clear();
+    index_expressions_.clear();
+    buffers_.clear(), buffer_nodes_.clear(), buffer_outputs_.clear();
+    slots_.clear(), slot_types_.clear();
+    guard_statements_.clear();
+    rounded_.clear();
+    order_.reset();
     std::sort(visited_.begin(), visited_.end());
     for (const NodeId id : visited_)
-      for (Demand& d : demands_[id]) make(id, d);
+      for (Demand& d : demands_[id])
+        if (d.like == kNone) make(id, d);
+    const auto each = static_cast<std::size_t>(phases());
     for (std::size_t r = 0; r < roots_.size(); ++r) {
       const NodeId root = partition_.groups[group_].roots[roots_[r]];
       // one store for each time that the node is an output (once where it is stored for other groups alone), and a half as f32 for others
@@ -684,17 +999,56 @@ class Planner {
       const bool unrounded = is_half(graph_[root].dtype) && (copies == 0 || partition_.read_again[root]);
       if (!is_half(graph_[root].dtype)) copies = std::max(copies, 1);
       for (std::int32_t copy = unrounded ? NestNumbers::kUnrounded : 0; copy < copies; ++copy) {
-        Statement s{};
-        s.kind = Statement::Kind::Store;
-        s.dtype = computed_type(graph_[root].dtype);
-        s.a = value_of(root, root_maps_[r]);
-        s.at = access_for(root, root_maps_[r], true, copy);
-        s.loops = loops_of(expressions_[access_expressions_[s.at]]) | body_[s.a].loops;
-        s.stage = body_[s.a].stage;
-        emit(s);
+        std::vector<Statement> stores;  // those of the phases stand together, behind their guards
+        for (std::size_t phase = 0; phase < each; ++phase) {
+          const std::uint32_t map = root_maps_[r * each + phase];
+          Statement s{};
+          s.kind = Statement::Kind::Store;
+          s.dtype = computed_type(graph_[root].dtype);
+          s.a = value_of(root, map);
+          s.at = access_for(root, map, true, copy);
+          s.guard = guard_statement(maps_[map].back());
+          s.loops = loops_of(expressions_[access_expressions_[s.at]]) | body_[s.a].loops;
+          s.stage = body_[s.a].stage;
+          stores.push_back(s);
+        }
+        for (const Statement& s : stores) emit(s);
       }
     }
     arrange(out);
+  }
+
+  // Loads of one array that are c apart along the vector loop and differ by 0 .. c-1 elements.
+  void find_families(std::vector<Access>& accesses, std::uint32_t vector) const {
+    const auto step = [&](const Expression& e) -> std::int64_t {
+      for (const Term& t : e.terms)
+        if (t.variable == vector) return t.coefficient;
+      return 0;
+    };
+    std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> alike;  // by buffer and terms
+    for (std::uint32_t a = 0; a < accesses.size(); ++a) {
+      Expression e = expressions_[access_expressions_[a]];
+      if (buffers_[accesses[a].buffer].written || step(e) < 2 || step(e) > 4) continue;
+      e.offset = 0;
+      alike[mix(HashExpression()(e), accesses[a].buffer)].push_back(a);
+    }
+    for (auto& [hash, members] : alike) {
+      const auto& of = [&](std::uint32_t a) -> const Expression& { return expressions_[access_expressions_[a]]; };
+      std::sort(members.begin(), members.end(), [&](std::uint32_t a, std::uint32_t b) { return of(a).offset < of(b).offset; });
+      const auto c = static_cast<std::size_t>(step(of(members[0])));
+      for (std::size_t i = 0; i + c <= members.size(); ++i) {
+        const auto joins = [&](std::size_t k) {
+          return of(members[i + k]).terms == of(members[i]).terms && accesses[members[i + k]].buffer == accesses[members[i]].buffer &&
+                 of(members[i + k]).offset == of(members[i]).offset + static_cast<std::int64_t>(k);
+        };
+        bool whole = true;
+        for (std::size_t k = 1; whole && k < c; ++k) whole = joins(k);
+        if (!whole) continue;
+        for (std::size_t k = 0; k < c; ++k)
+          accesses[members[i + k]].first = members[i], accesses[members[i + k]].place = static_cast<std::uint8_t>(k);
+        i += c - 1;
+      }
+    }
   }
 
   // Chooses the order of the loops, merges them, and writes the canonical Nest and its numbers.
@@ -779,7 +1133,7 @@ class Planner {
       for (std::size_t a = 0; a < access_expressions_.size(); ++a) {
         const std::int64_t c = coefficient(access_expressions_[a], l);
         const int worth = buffers_[access_buffers_[a]].written ? 2 : 1;
-        s += c == 1 ? worth : c == 0 ? 0 : -worth;
+        s += c == 1 || (c > 1 && c == phases()) ? worth : c == 0 ? 0 : -worth;
       }
       return s;
     };
@@ -834,12 +1188,24 @@ class Planner {
 
     // ---- linears
     std::unordered_map<std::uint32_t, std::uint32_t> linear_of;  // by place in `used`: not shared, so that the key sees no equal numbers
+    const std::size_t vector_loop = final_order.empty() ? 0 : final_order.size() - 1;
+    std::vector<Access> family;
+    for (std::uint32_t a = 0; a < access_expressions_.size(); ++a) family.push_back({access_buffers_[a], a});
+    if (!final_order.empty()) find_families(family, final_order.back());
+    const auto class_of = [&](std::size_t linear, std::size_t variable, std::int64_t c) {
+      if (c == 0 || c == 1) return c == 0 ? Coefficient::Zero : Coefficient::One;
+      const bool is_load = linear < family.size() && !buffers_[access_buffers_[linear]].written;
+      if (!is_load || variable != vector_loop) return Coefficient::General;
+      if (c == -1) return Coefficient::MinusOne;
+      if (family[linear].first == Access::kNone) return Coefficient::General;
+      return c == 2 ? Coefficient::Two : c == 3 ? Coefficient::Three : Coefficient::Four;
+    };
     for (std::size_t i = 0; i < used.size(); ++i) {
       Linear linear;
       std::vector<std::int64_t> c;
       for (std::uint32_t l : final_order) c.push_back(l == kNone ? 0 : coefficient(used[i], l));
       for (std::uint32_t q : quotient_order) c.push_back(coefficient(used[i], kFirstDerived + q));
-      for (std::int64_t v : c) linear.of.push_back(v == 0 ? Coefficient::Zero : v == 1 ? Coefficient::One : Coefficient::General);
+      for (std::size_t v = 0; v < c.size(); ++v) linear.of.push_back(class_of(i, v, c[v]));
       nest.linears.push_back(std::move(linear));
       numbers.coefficients.push_back(std::move(c));
       numbers.offsets.push_back(expressions_[used[i]].offset);
@@ -847,7 +1213,7 @@ class Planner {
     const auto accesses = static_cast<std::uint32_t>(access_expressions_.size());
     const auto indices = static_cast<std::uint32_t>(index_expressions_.size());
     const auto checks = static_cast<std::uint32_t>(check_expressions_.size());
-    for (std::uint32_t a = 0; a < accesses; ++a) nest.accesses.push_back({access_buffers_[a], a});
+    nest.accesses = std::move(family);
     for (std::uint32_t c = 0; c < checks; ++c) nest.checks.push_back({accesses + indices + c});
     numbers.bounds = check_bounds_;
     for (std::uint32_t q = 0; q < quotient_order.size(); ++q) {
@@ -866,6 +1232,16 @@ class Planner {
       for (std::size_t k = 0; k < final_order.size(); ++k)
         if (final_order[k] == l) bit[l] = std::uint64_t{1} << k;
     nest.sweeps = 1;
+    nest.phases = static_cast<std::uint8_t>(phases());
+    for (std::size_t i = 0; nest.phases > 1 && i < body_.size(); ++i) {  // stores whose phases lie beside each other
+      if (body_[i].kind != Statement::Kind::Store) continue;
+      bool beside = coefficient(access_expressions_[body_[i].at], final_order.back()) == nest.phases;
+      for (std::uint8_t phase = 1; phase < nest.phases; ++phase)
+        beside = beside && expressions_[access_expressions_[body_[i + phase].at]].offset ==
+                               expressions_[access_expressions_[body_[i].at]].offset + phase;
+      if (beside) body_[i].count = nest.phases;
+      i += nest.phases - 1u;
+    }
     for (Statement s : body_) {
       std::uint64_t mask = 0;
       for (std::uint32_t l = 0; l < loops_.size(); ++l)
@@ -892,8 +1268,8 @@ class Planner {
 
 }  // namespace
 
-Planned plan(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
-             std::span<const Layout> targets) {
+std::vector<Planned> plan(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
+                          std::span<const Layout> targets) {
   return Planner(graph, partition, group, layouts, targets).run();
 }
 
@@ -905,6 +1281,7 @@ std::string Nest::key() const {
   put(serial);
   put(runs);
   put(sweeps);
+  put(phases);
   put(static_cast<std::uint32_t>(linears.size()));
   for (const Linear& l : linears) {
     put(static_cast<std::uint32_t>(l.of.size()));
@@ -913,7 +1290,7 @@ std::string Nest::key() const {
   put(static_cast<std::uint32_t>(derived.size()));
   for (const Derived& d : derived) put(d.linear), put(static_cast<std::uint8_t>(d.modulo));
   put(static_cast<std::uint32_t>(accesses.size()));
-  for (const Access& a : accesses) put(a.buffer), put(a.linear);
+  for (const Access& a : accesses) put(a.buffer), put(a.linear), put(a.first), put(a.place);
   put(static_cast<std::uint32_t>(checks.size()));
   for (const Check& c : checks) put(c.linear);
   put(static_cast<std::uint32_t>(buffers.size()));
@@ -941,6 +1318,7 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
     const bool reduced = nest.reduced_mask() >> l & 1;
     out += fmt::format(" i{} < {} {}{};", l, numbers.extents[l], role, reduced ? " reduced" : "");
   }
+  if (nest.phases > 1) out += fmt::format(" {} phases;", nest.phases);
   out += nest.sweeps > 1 ? fmt::format(" {} sweeps\n", nest.sweeps) : "\n";
   const auto linear = [&](std::uint32_t id) {
     std::string text;
@@ -965,6 +1343,7 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
         const Access& a = nest.accesses[s.at];
         text = fmt::format("{} %{}[{}]", s.kind == Statement::Kind::Load ? "load" : "store", numbers.buffers[a.buffer], linear(a.linear));
         if (s.kind == Statement::Kind::Store) text += fmt::format(" = v{}", s.a);
+        if (s.kind == Statement::Kind::Store && s.count > 1) text += fmt::format(", side by side with the next {}", s.count - 1);
         if (s.guard != kNone) text += fmt::format(" where v{}", s.guard);
         break;
       }

@@ -67,6 +67,12 @@ int interleave(const Nest& nest) {
   return registers;
 }
 
+// Is it the first of stores that lie side by side?
+bool starts_phases(const Nest& nest, std::uint32_t access) {
+  return std::any_of(nest.body.begin(), nest.body.end(),
+                     [&](const Statement& s) { return s.kind == Statement::Kind::Store && s.at == access && s.count > 1; });
+}
+
 }  // namespace
 
 std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vector<std::uint32_t>& kept) {
@@ -206,13 +212,14 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
 
   // ---- stores that bypass the caches: where traffic is above the last-level cache, and a line was not brought there by a load already
-  if (options.aligned_stores && n.bytes_read + n.bytes_written > target.llc_bytes && nest.kind != NestKind::Rows) {
+  if (options.aligned_stores && n.bytes_read + n.bytes_written + options.bytes_beside > target.llc_bytes && nest.kind != NestKind::Rows) {
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const Access& access = nest.accesses[a];
       if (!nest.buffers[access.buffer].written || (!options.in_place.empty() && options.in_place[access.buffer])) continue;
       const auto size = static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
       if (nest.linears[access.linear].of[v] == Coefficient::Zero) continue;  // one value a row
-      bool fits = nest.linears[access.linear].of[v] == Coefficient::One && numbers.offsets[access.linear] * size % 64 == 0;
+      bool fits = (nest.linears[access.linear].of[v] == Coefficient::One || starts_phases(nest, a)) &&
+                  numbers.offsets[access.linear] * size % 64 == 0;
       for (std::size_t k = 0; k < numbers.coefficients[access.linear].size(); ++k)
         if (k != v) fits = fits && numbers.coefficients[access.linear][k] * size % 64 == 0;
       if (fits) s.streamed.push_back(a);

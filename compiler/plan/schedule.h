@@ -41,8 +41,9 @@ struct Scheduled {
 
 struct ScheduleOptions {
   int threads = 1;
-  bool aligned_stores = true;  // the written arrays start at multiples of 64 bytes
-  std::vector<bool> in_place;  // by buffer: it is written over an array that the kernel reads; empty: none is
+  bool aligned_stores = true;     // the written arrays start at multiples of 64 bytes
+  std::vector<bool> in_place;     // by buffer: it is written over an array that the kernel reads; empty: none is
+  std::int64_t bytes_beside = 0;  // moved by the other pieces of the group
 };
 
 /// The same schedule in the form that compiles quickest: single masked loops over one register. Same arguments, same scratch, same bits.

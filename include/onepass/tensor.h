@@ -306,6 +306,22 @@ Tensor broadcast_to(const Operand& x, Extents shape);
 Tensor flip(const Operand& x, Axes axes = {});
 Tensor diagonal(const Operand& x, std::int64_t offset = 0, int axis1 = 0, int axis2 = 1);
 
+/// Joined along an axis that they have. ShapeError unless the other lengths are equal; types promote. Gradient: slices.
+Tensor concat(const std::vector<Tensor>& xs, int axis = 0, std::source_location where = std::source_location::current());
+/// Joined along a new axis; all of one shape.
+Tensor stack(const std::vector<Tensor>& xs, int axis = 0, std::source_location where = std::source_location::current());
+/// `low` elements before and `high` behind along each axis, each `value`, a scalar: 0 when it is left out.
+Tensor pad(const Operand& x, Extents low, Extents high, const Operand& value = none);
+Tensor tile(const Operand& x, Extents times);                       ///< the whole of x, `times[i]` times along axis i
+Tensor repeat(const Operand& x, std::int64_t times, int axis);      ///< each index along the axis, `times` times
+Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< what leaves at the end comes in at the start; of all: flattened
+
+// ---- random numbers: the same bits on every device and in any fusion (docs/language.md)
+/// In [0, 1), by Philox4x32-10. The key is an integer, a number or a tensor of rank 0; dtype is a float type.
+Tensor uniform(const Operand& key, Extents shape, DType dtype = DType::F32);
+/// sqrt(2) * erfinv of the same bits, spread over (-1, 1): of mean 0 and variance 1.
+Tensor normal(const Operand& key, Extents shape, DType dtype = DType::F32);
+
 // ---- reductions over the axes, or over all. The order of a sum is part of its meaning (docs/language.md, "The order of summation").
 /// Bool and integers narrower than 64 bits are summed as i64 or u64. The sum of nothing is 0.
 Tensor sum(const Operand& x, Axes axes = {}, bool keepdims = false);
@@ -405,7 +421,8 @@ namespace names {
 using onepass::abs, onepass::acos, onepass::acosh, onepass::add, onepass::all, onepass::any, onepass::asin, onepass::asinh, onepass::atan;
 using onepass::atan2, onepass::atanh, onepass::batch_norm, onepass::bitcast, onepass::bitwise_and, onepass::bitwise_not;
 using onepass::bitwise_or, onepass::bitwise_xor, onepass::broadcast_to, onepass::cast, onepass::cbrt, onepass::ceil, onepass::celu;
-using onepass::clamp, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal, onepass::div, onepass::elu;
+using onepass::clamp, onepass::concat, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal,
+    onepass::div, onepass::elu;
 using onepass::digamma, onepass::equal, onepass::erf, onepass::erfc, onepass::erfinv, onepass::lgamma, onepass::exp, onepass::exp2,
     onepass::expand_dims, onepass::expm1, onepass::flip, onepass::floor;
 using onepass::floor_div, onepass::fma, onepass::fmod, onepass::full, onepass::gelu, onepass::gelu_tanh, onepass::grad, onepass::greater;
@@ -413,12 +430,16 @@ using onepass::greater_equal, onepass::hardsigmoid, onepass::hardswish, onepass:
 using onepass::isinf, onepass::isnan, onepass::layer_norm, onepass::leaky_relu, onepass::less, onepass::less_equal, onepass::log;
 using onepass::log10, onepass::log1p, onepass::log2, onepass::log_softmax, onepass::logaddexp, onepass::logical_and, onepass::logical_not;
 using onepass::logical_or, onepass::logical_xor, onepass::logsumexp, onepass::max, onepass::maximum, onepass::mean, onepass::min;
-using onepass::minimum, onepass::mish, onepass::mse, onepass::mul, onepass::neg, onepass::norm, onepass::not_equal, onepass::ones;
+using onepass::minimum, onepass::mish, onepass::mse, onepass::mul, onepass::neg, onepass::norm, onepass::normal, onepass::not_equal,
+    onepass::ones, onepass::pad;
 using onepass::popcount, onepass::pow, onepass::prod, onepass::reciprocal, onepass::relu, onepass::relu6, onepass::remainder;
-using onepass::reshape, onepass::rms_norm, onepass::round, onepass::rsqrt, onepass::selu, onepass::shift_left, onepass::shift_right;
+using onepass::repeat, onepass::reshape, onepass::rms_norm, onepass::roll, onepass::round, onepass::rsqrt, onepass::selu,
+    onepass::shift_left, onepass::shift_right;
 using onepass::sigmoid, onepass::sign, onepass::signbit, onepass::silu, onepass::sin, onepass::sinh, onepass::softmax, onepass::softplus;
-using onepass::softsign, onepass::sqrt, onepass::square, onepass::squeeze, onepass::std, onepass::stop_gradient, onepass::sub, onepass::sum;
-using onepass::swap_axes, onepass::tan, onepass::tanh, onepass::transpose, onepass::trunc, onepass::var, onepass::vjp, onepass::where;
+using onepass::softsign, onepass::sqrt, onepass::square, onepass::squeeze, onepass::stack, onepass::std, onepass::stop_gradient,
+    onepass::sub, onepass::sum;
+using onepass::swap_axes, onepass::tan, onepass::tanh, onepass::tile, onepass::transpose, onepass::trunc, onepass::uniform, onepass::var,
+    onepass::vjp, onepass::where;
 using onepass::zeros;
 }  // namespace names
 
