@@ -43,10 +43,12 @@ Slope slope_of(Tensor z) {
   return {atan(hypot(dx, dy)), atan2(-dx, dy)};
 }
 
-// Light that falls on the ground from a direction, as the cosine of the angle to its normal; 0 in its own shadow.
+// Light that falls on the ground from a direction, as the cosine of the angle to its normal; 0 in its own shadow. The cosine of a
+// difference is written out, so that all lights share the sines and cosines of the ground: an expression that was recorded before is the
+// same node.
 Tensor light(const Slope& ground, double azimuth, double altitude) {
-  return maximum(0, std::sin(radians(altitude)) * cos(ground.steepness) +
-                        std::cos(radians(altitude)) * sin(ground.steepness) * cos(ground.aspect - radians(azimuth)));
+  const Tensor towards = cos(ground.aspect) * std::cos(radians(azimuth)) + sin(ground.aspect) * std::sin(radians(azimuth));
+  return maximum(0, std::sin(radians(altitude)) * cos(ground.steepness) + std::cos(radians(altitude)) * sin(ground.steepness) * towards);
 }
 
 Tensor relief(Tensor elevation, Tensor exaggeration) {
