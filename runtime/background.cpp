@@ -124,6 +124,8 @@ class Worker {
       done_.fetch_add(1, std::memory_order_release);
       os::wake(done_, INT_MAX);
     }
+    // The process exits. A thread that ended now would destroy its own variables, LLVM's among them, while others destroy the rest.
+    for (std::atomic<std::uint32_t> never{0};;) os::wait(never, 0);
   }
   // At exit: late jobs that nobody has begun are done here, nothing else is begun. What is being done goes on until the process ends,
   // unless LLVM's globals are destroyed under it.

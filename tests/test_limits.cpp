@@ -262,7 +262,7 @@ TEST_CASE("limits: a program of ten thousand operators, by threads, misaligned, 
     runtime::Program program(parsed.record, parsed.inputs, options);
     const std::vector<Array> got = program.call(arguments(inputs));
     for (std::size_t k = 0; k < got.size(); ++k) CHECK(got[k].to_vector<float>() == expected[k].to_vector<float>());
-    CHECK(program.stats().launches > 5);
+    CHECK(program.stats().launches >= kLarge / 1000);  // 1,000 primitives a kernel
     std::vector<std::vector<float>> changed = storage;
     std::vector<Array> own = arrays(changed);
     Array* const targets[] = {&own[0], &own[1]};
