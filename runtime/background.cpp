@@ -67,11 +67,15 @@ class Worker {
   }
   void wait() {
     start();
+    ++waiting_;
+    if (const int thread = thread_) os::set_idle_priority(thread, false);  // else who waits would wait for everybody else's work
     for (;;) {
       const std::uint32_t done = done_.load(std::memory_order_acquire);
-      if (!running_ || stopping_ || done == queued_.load(std::memory_order_acquire)) return;
+      if (!running_ || stopping_ || done == queued_.load(std::memory_order_acquire)) break;
       os::wait(done_, done);
     }
+    if (--waiting_ == 0)
+      if (const int thread = thread_) os::set_idle_priority(thread, true);
   }
 
  private:
@@ -79,6 +83,7 @@ class Worker {
   std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // the thread's own: jobs still to do, the one that it does
   std::atomic<std::uint32_t> changed_{0}, queued_{0}, done_{0}, late_count_{0};
   std::atomic<bool> running_{false}, stopping_{false};
+  std::atomic<int> thread_{0}, waiting_{0};  // 0: not started
 
   // After LLVM was opened by the compile that comes before any job, so that our handler runs before LLVM's own destructors, if it has any.
   Worker() {
@@ -103,7 +108,8 @@ class Worker {
     os::wake(changed_, 1);
   }
   void work() {
-    os::set_idle_priority();
+    thread_ = os::thread_number();
+    os::set_idle_priority(thread_, waiting_ == 0);
     while (!stopping_) {
       const std::uint32_t seen = changed_.load(std::memory_order_acquire);
       if (!taken_) taken_ = jobs_.take();
@@ -141,6 +147,7 @@ class Worker {
   // A forked child has no such thread; its next job starts one, which begins with what was left. Late jobs are the parent's.
   void resume_in_child() noexcept {
     running_ = false;
+    thread_ = waiting_ = 0;
     late_.take();
     late_count_ = 0;
     Job* const job = current_.exchange(nullptr);

@@ -14,6 +14,7 @@
 #include "code_id.h"  // made by the build: a hash of the sources that decide what code a key stands for
 #include "compiler/kernel_object.h"
 #include "onepass/error.h"
+#include "runtime/log.h"
 #include "runtime/os.h"
 
 namespace onepass::runtime {
@@ -103,12 +104,18 @@ DiskCache::DiskCache(std::string folder, std::int64_t limit_bytes)
 bool DiskCache::usable(bool create) {
   if (folder_.empty()) return false;
   using State = os::PrivateFolder::State;
-  const std::lock_guard lock(mutex_);
-  if (checked_.state == State::Missing) {
-    if (folder_[0] != '/') checked_ = {State::Refused, "is not an absolute path"};
-    else checked_ = os::private_folder(folder_, create);
+  os::PrivateFolder checked;
+  {
+    const std::lock_guard lock(mutex_);
+    if (checked_.state != State::Missing) return checked_.state == State::Usable;
+    checked_ = folder_[0] == '/' ? os::private_folder(folder_, create) : os::PrivateFolder{State::Refused, "is not an absolute path"};
+    checked = checked_;
   }
-  return checked_.state == State::Usable;
+  // Said once, since it is looked at again only as long as it is missing.
+  if (checked.state == State::Refused || checked.state == State::Unavailable)
+    log(checked.state == State::Refused ? LogLevel::warning : LogLevel::info, "the cache folder {} {}; kernels are kept in memory alone",
+        folder_, checked.reason);
+  return checked.state == State::Usable;
 }
 
 std::string DiskCache::refusal() const {

@@ -240,9 +240,11 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
   return started;
 }
 
-void set_idle_priority() noexcept {
+int thread_number() noexcept { return static_cast<int>(::syscall(SYS_gettid)); }
+
+void set_idle_priority(int thread, bool idle) noexcept {
   sched_param parameters{};
-  sched_setscheduler(0, SCHED_IDLE, &parameters);  // of the calling thread, in spite of the man page's word "process"
+  sched_setscheduler(thread, idle ? SCHED_IDLE : SCHED_OTHER, &parameters);  // of one thread, in spite of the man page's word "process"
 }
 
 void at_fork(void (*prepare)(), void (*parent)(), void (*child)()) { pthread_atfork(prepare, parent, child); }

@@ -92,8 +92,10 @@ void yield_processor() noexcept;
 /// Starts a detached thread that blocks all signals, so that the host's handlers never run on it. False when the system refuses.
 bool start_thread(const char* name, void (*body)(void*), void* argument) noexcept;
 
-/// Lowers the calling thread to idle priority: it runs where nothing else wants to (compile threads).
-void set_idle_priority() noexcept;
+/// The calling thread, as the functions below know it.
+int thread_number() noexcept;
+/// At idle priority a thread runs where nothing else wants to (compile threads); otherwise as other threads do. Best effort.
+void set_idle_priority(int thread, bool idle) noexcept;
 
 /// What to call around fork: in the parent before and after, in the child after. Any may be null.
 void at_fork(void (*prepare)(), void (*parent)(), void (*child)());

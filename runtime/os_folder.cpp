@@ -31,12 +31,13 @@ int make_folders(const std::string& path) {
 PrivateFolder private_folder(const std::string& path, bool create) {
   using State = PrivateFolder::State;
   const auto refused = [](std::string reason) { return PrivateFolder{State::Refused, std::move(reason)}; };
+  const auto unavailable = [](std::string reason) { return PrivateFolder{State::Unavailable, std::move(reason)}; };
   struct stat status;
   if (::stat(path.c_str(), &status) != 0) {
-    if (errno != ENOENT) return refused(text_of(errno));
+    if (errno != ENOENT) return unavailable(fmt::format("cannot be read: {}", text_of(errno)));
     if (!create) return {State::Missing, {}};
-    if (const int error = make_folders(path)) return refused(fmt::format("cannot be made: {}", text_of(error)));
-    if (::stat(path.c_str(), &status) != 0) return refused(text_of(errno));
+    if (const int error = make_folders(path)) return unavailable(fmt::format("cannot be made: {}", text_of(error)));
+    if (::stat(path.c_str(), &status) != 0) return unavailable(fmt::format("cannot be read: {}", text_of(errno)));
   }
   if (!S_ISDIR(status.st_mode)) return refused("is not a folder");
   if (status.st_uid != ::geteuid()) return refused(fmt::format("belongs to user {}, not to {}", status.st_uid, ::geteuid()));

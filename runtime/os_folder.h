@@ -9,8 +9,8 @@ namespace onepass::os {
 
 /// Is this a folder that only this user can write to?
 struct PrivateFolder {
-  enum class State : std::uint8_t { Usable, Missing, Refused } state;
-  std::string reason;  // why it is refused, as the end of a sentence
+  enum class State : std::uint8_t { Usable, Missing, Unavailable, Refused } state;
+  std::string reason;  // why it cannot be had, or is refused as unsafe: the end of a sentence
 };
 /// With `create` a missing folder and its parents are made, for this user alone.
 PrivateFolder private_folder(const std::string& path, bool create);

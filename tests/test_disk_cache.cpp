@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "onepass/runtime.h"
 #include "runtime/disk_cache.h"
 
 using namespace onepass;
@@ -105,6 +106,8 @@ TEST_CASE("the folder is made for this user alone, and refused where others can 
     CHECK((status.st_mode & 0777) == 0600);
   }
 
+  std::string said;
+  set_log([&said](LogLevel, std::string_view text) { said += text; });
   REQUIRE(chmod(deep.c_str(), 0777) == 0);
   DiskCache open_to_all(deep);
   CHECK_FALSE(has(open_to_all));
@@ -112,6 +115,8 @@ TEST_CASE("the folder is made for this user alone, and refused where others can 
   CHECK(fs::directory_iterator(deep) != fs::directory_iterator());
   CHECK(open_to_all.refusal().find("can be written to by others") != std::string::npos);
   CHECK(open_to_all.stats().stores == 0);
+  set_log(nullptr);
+  CHECK(said == "the cache folder " + deep + ' ' + open_to_all.refusal() + "; kernels are kept in memory alone");  // once
 
   write(folder.path / "file", "x");
   DiskCache file(folder.text() + "/file");

@@ -68,6 +68,7 @@ void cache_folder() {
     case os::PrivateFolder::State::Usable: return line("cache folder", cache.folder(), "nothing to do");
     case os::PrivateFolder::State::Missing:
       return line("cache folder", cache.folder() + " (not there yet)", "nothing to do: the first kernel makes it");
+    case os::PrivateFolder::State::Unavailable:
     case os::PrivateFolder::State::Refused:
       return line("cache folder", fmt::format("{} {}", cache.folder(), folder.reason),
                   "kernels are kept in memory alone; set ONEPASS_CACHE_DIR to another folder");
