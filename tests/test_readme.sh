@@ -20,7 +20,7 @@ for page in README.md docs/*.md; do
   ' "$page"
   script=$work/${page//\//_}.sh
   [ -e "$script" ] || continue
-  sed -i -e "s|\$PWD/build/release|$absolute|g" -e "s|build/release|$build|g" "$script"
+  sed -i -e "s|\$PWD/build/release|@BUILD@|g" -e "s|build/release|$build|g" -e "s|@BUILD@|$absolute|g" "$script"
   echo "--- $page:"
   blocks=$((blocks + 1))
   bash -euo pipefail -v "$script" </dev/null
