@@ -363,20 +363,53 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     }
 }
 
-int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised) {
+namespace {
+
+// Can the launch have a kernel for its numbers alone? In a group of several pieces many could have one body, whose numbers differ.
+bool can_specialise(const PlanData& plan, std::size_t k) {
+  const std::vector<Launch>& all = plan.launches;
+  const bool in_pieces = (k > 0 && all[k - 1].group == all[k].group) || (k + 1 < all.size() && all[k + 1].group == all[k].group);
+  return !in_pieces && all[k].items != 0;
+}
+
+// Generic kernels for those of the report that are wanted.
+int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
+           const std::shared_ptr<std::atomic<std::int64_t>>& optimised, const std::vector<bool>& wanted) {
   std::vector<KernelRequest> requests;
-  for (const KernelReport& kernel : report.kernels)
+  std::vector<std::size_t> place(report.kernels.size());
+  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
+    if (!wanted[k]) continue;
+    const KernelReport& kernel = report.kernels[k];
+    place[k] = requests.size();
     requests.push_back({kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}, optimised});
+  }
   const std::vector<KernelResult> found = find_or_compile(requests, threads);
   int compiled = 0;
-  for (Launch& launch : plan.launches) launch.kernel = found[launch.of].kernel;
-  for (std::size_t k = 0; k < found.size(); ++k) {
-    report.kernels[k].from_cache = !found[k].compiled;
-    report.kernels[k].compile_ms = found[k].compiled ? found[k].kernel->compile_ms() : 0;
-    compiled += found[k].compiled;
+  for (Launch& launch : plan.launches)
+    if (wanted[launch.of]) launch.kernel = found[place[launch.of]].kernel;
+  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
+    if (!wanted[k]) continue;
+    const KernelResult& result = found[place[k]];
+    report.kernels[k].from_cache = !result.compiled;
+    report.kernels[k].compile_ms = result.compiled ? result.kernel->compile_ms() : 0;
+    compiled += result.compiled;
   }
   return compiled;
+}
+
+}  // namespace
+
+int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
+                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised) {
+  return attach(plan, report, target, threads, optimised, std::vector<bool>(report.kernels.size(), true));
+}
+
+int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
+                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised) {
+  std::vector<bool> wanted(report.kernels.size(), false);
+  for (std::size_t k = 0; k < plan.launches.size(); ++k)
+    if (plan.launches[k].items != 0 && !can_specialise(plan, k)) wanted[plan.launches[k].of] = true;
+  return attach(plan, report, target, threads, optimised, wanted);
 }
 
 // ------------------------------------------------------------------------------------------------ specialised kernels
@@ -404,10 +437,7 @@ int attach_specialised(const PlanData& plan, const compiler::Target& target, int
   for (std::size_t k = 0; k < plan.launches.size(); ++k) {
     const Launch& launch = plan.launches[k];
     const KernelReport& kernel = plan.report->kernels[launch.of];
-    const bool in_pieces = (k > 0 && plan.launches[k - 1].group == launch.group) ||
-                           (k + 1 < plan.launches.size() && plan.launches[k + 1].group == launch.group);
-    if (in_pieces) continue;  // many of them could have one body, whose numbers differ
-    if (launch.items == 0 || launch.specialised->state() != Specialised::State::None) continue;
+    if (!can_specialise(plan, k) || launch.specialised->state() != Specialised::State::None) continue;
     std::vector<bool> slot_known;
     for (const Launch::SlotWord& s : launch.slots) slot_known.push_back(!plan.numbers.fills(s.slot));
     const compiler::Nest& nest = kernel.planned.nest;

@@ -152,6 +152,9 @@ void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept;
 /// have their optimised tier.
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
                    const std::shared_ptr<std::atomic<std::int64_t>>& optimised);
+/// The same for mode specialized: of the launches that attach_specialised leaves out alone.
+int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
+                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised);
 
 /// Makes the specialised kernels of a plan and publishes them, for trial or for good. Returns how many it compiled.
 int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial);

@@ -452,8 +452,8 @@ struct ProgramAccess {
       check_interpreted(report->optimised, launch_options(program, site));
     } else {
       make_launches(*plan, *report, state.target, launch_options(program, site));
-      if (program.options_.mode != Mode::specialized)
-        compiled = attach_kernels(*plan, *report, state.target, site.threads, state.optimised);
+      const auto attach = program.options_.mode == Mode::specialized ? attach_unspecialised : attach_kernels;
+      compiled = attach(*plan, *report, state.target, site.threads, state.optimised);
     }
     finish(*plan, site.into);
     {

@@ -134,6 +134,10 @@ TEST_CASE("specialization: mode specialized compiles for the shape at once, also
   }
   CHECK(f.stats().specialized >= 3);
   CHECK(f.stats().compiles == 0);
+  // Pieces of one group keep their generic kernels.
+  const auto join = [](Tensor x) { return op::concat({x * 2, x + 1, x}, 0); };
+  const Array long_row = ramp({20'000}, 0.3);
+  CHECK(same_bits(op::compile(join, with({}, Mode::specialized))(long_row), op::compile(join, with({}, Mode::reference))(long_row)));
   const auto total = op::compile([](Tensor x) { return sum(x * x, -1); }, with({}, Mode::specialized));
   CHECK(same_bits(total(Array::zeros({4, 0}, op::f32)), Array::zeros({4}, op::f32)));
 }
