@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -73,26 +75,29 @@ struct Functions {
   Value apply(Op op, std::initializer_list<Value> v) const { return r.elementwise(op, v); }
   // a number where it is given, else a constant
   Value value_or(std::size_t i, const Value& like, double otherwise) const { return has(i) ? value(i) : constant(like, otherwise); }
+  // which axes of `x` are reduced, in increasing order
+  std::vector<std::int64_t> reduced(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
+    const auto rank = static_cast<std::int64_t>(r.shape(x).size());
+    std::vector<std::int64_t> out(static_cast<std::size_t>(rank));
+    std::iota(out.begin(), out.end(), 0);
+    if (!axes) return out;
+    out = r.axes_of(name, rank, *axes);
+    std::sort(out.begin(), out.end());
+    return out;
+  }
   // the number of reduced elements
   std::int64_t elements(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
     std::int64_t n = 1;
-    const auto shape = r.shape(x);
-    const auto rank = static_cast<std::int64_t>(shape.size());
-    if (!axes)
-      for (std::int64_t e : shape) n *= e;
-    else
-      for (std::int64_t a : *axes)
-        if (a >= -rank && a < rank) n *= shape[static_cast<std::size_t>(a < 0 ? a + rank : a)];
+    for (std::int64_t a : reduced(x, axes)) n *= r.shape(x)[static_cast<std::size_t>(a)];
     return n;
   }
   // the same, less `ddof` but not below 0, as a literal whose value the call brings
   Value count(const Value& x, const std::optional<std::vector<std::int64_t>>& axes, std::int64_t ddof = 0) const {
-    const std::int64_t n = elements(x, axes), left = std::max<std::int64_t>(ddof > 0 ? n - std::min(n, ddof) : n - ddof, 0);
-    const auto rank = static_cast<std::int64_t>(r.shape(x).size());
-    std::vector<std::int64_t> what{ddof};
-    for (std::int64_t a = 0; a < rank; ++a)
-      if (!axes || std::ranges::any_of(*axes, [&](std::int64_t axis) { return axis == a || axis + rank == a; })) what.push_back(a);
-    return r.brought_by_shape(x, std::move(what), left);
+    std::int64_t left = 0;
+    if (__builtin_sub_overflow(elements(x, axes), ddof, &left)) left = std::numeric_limits<std::int64_t>::max();  // a ddof far below 0
+    std::vector<std::int64_t> what = reduced(x, axes);
+    what.insert(what.begin(), ddof);
+    return r.brought_by_shape(x, std::move(what), std::max<std::int64_t>(left, 0));
   }
   Value mean(Value x, const std::optional<std::vector<std::int64_t>>& axes, bool keep) const {
     x = floating(x);
@@ -101,11 +106,9 @@ struct Functions {
   // the shape without the reduced axes
   Shape without(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
     const auto from = r.shape(x);
-    const auto rank = static_cast<std::int64_t>(from.size());
-    Shape shape;
-    for (std::int64_t i = 0; i < rank; ++i)
-      if (axes && std::find(axes->begin(), axes->end(), i) == axes->end() && std::find(axes->begin(), axes->end(), i - rank) == axes->end())
-        shape.push_back(from[static_cast<std::size_t>(i)]);
+    Shape shape(from.begin(), from.end());
+    const std::vector<std::int64_t> gone = reduced(x, axes);
+    for (auto a = gone.rbegin(); a != gone.rend(); ++a) shape.erase(shape.begin() + *a);
     return shape;
   }
   Value sum(Value x, const std::optional<std::vector<std::int64_t>>& axes, bool keep) const {

@@ -136,6 +136,7 @@ TEST_CASE("functions: reductions", "[functions]") {
   CHECK(values("var(x)") == Values{values("mean((x - mean(x))*(x - mean(x)))")[0]});
   CHECK(values("var(x, axis=1, ddof=1)") == Values{7, 21});
   CHECK(values("var(x, axis=0, ddof=5)") == Values{kInfinity, kInfinity, kInfinity});
+  CHECK(values("var(x, axis=1, ddof=-9223372036854775808)") == Values{14 / 0x1p63, 42 / 0x1p63});  // divided by the largest count
   CHECK(values("std(x, axis=1, ddof=1)") == Values{std::sqrt(7.0), std::sqrt(21.0)});
   CHECK(values("norm(x, axis=-1)") == Values{std::sqrt(26.0), std::sqrt(69.0)});
   check("logsumexp(x)", {0, 0}, {std::log(2.0)});
