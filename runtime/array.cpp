@@ -37,7 +37,7 @@ struct PooledStorage : Storage {
   std::size_t bytes = 0;
 };
 struct HostStorage : Storage {
-  std::shared_ptr<void> owner;
+  detail::Shared<void> owner;
 };
 constexpr std::size_t kHeader = memory::kAlignment;  // the elements behind it stay aligned
 static_assert(sizeof(PooledStorage) <= kHeader && sizeof(HostStorage) <= kHeader);
@@ -68,7 +68,7 @@ Storage* allocate_elements(std::size_t bytes, bool zeroed, void*& data) {
   return storage;
 }
 
-Storage* share_owner(std::shared_ptr<void> owner) {
+Storage* share_owner(detail::Shared<void> owner) {
   if (!owner) return nullptr;
   auto* const storage = new (memory::allocate(kHeader)) HostStorage;
   storage->owner = std::move(owner);
@@ -424,7 +424,7 @@ Array Array::from_bits(const std::vector<bool>& values, Extents shape) {
 
 // ---- memory of others ----
 
-Array Array::wrap_checked(void* data, std::size_t count, DType dtype, Extents shape, bool read_only, std::shared_ptr<void> owner) {
+Array Array::wrap_checked(void* data, std::size_t count, DType dtype, Extents shape, bool read_only, detail::Shared<void> owner) {
   Array result = make(dtype, shape, "wrap");
   if (static_cast<std::uint64_t>(result.size_) != count)
     throw ShapeError(fmt::format("wrap: shape {} has {} elements, but the memory has {}", text_of(shape), result.size_, count));
@@ -435,7 +435,7 @@ Array Array::wrap_checked(void* data, std::size_t count, DType dtype, Extents sh
 }
 
 Array Array::wrap_strided(void* data, std::size_t count, DType dtype, Extents shape, Extents strides, std::int64_t offset, bool read_only,
-                          std::shared_ptr<void> owner) {
+                          detail::Shared<void> owner) {
   const std::int64_t size = count_elements("wrap", shape, dtype);
   if (shape.size() != strides.size())
     throw ShapeError(
@@ -450,10 +450,14 @@ Array Array::wrap_strided(void* data, std::size_t count, DType dtype, Extents sh
   }
   auto* const first =
       size > 0 ? static_cast<std::byte*>(data) + offset * static_cast<std::int64_t>(size_of(dtype)) : static_cast<std::byte*>(data);
-  return wrap_pointer(first, dtype, shape, strides, read_only, std::move(owner));
+  return wrap_pointer_owned(first, dtype, shape, strides, read_only, std::move(owner));
 }
 
-Array Array::wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, std::shared_ptr<void> owner) {
+Array Array::wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only) {
+  return wrap_pointer_owned(data, dtype, shape, strides, read_only, nullptr);
+}
+
+Array Array::wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents strides, bool read_only, detail::Shared<void> owner) {
   Array result = make(dtype, shape, "wrap");
   if (shape.size() != strides.size())
     throw ShapeError(

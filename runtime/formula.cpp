@@ -22,13 +22,13 @@ using runtime::CallArguments;
 struct Formula::Body {
   std::string text;
   runtime::FormulaProgram parsed;
-  std::shared_ptr<const std::vector<std::string>> outputs;
+  detail::Shared<const std::vector<std::string>> outputs;
   runtime::Program program;
 
   Body(std::string_view source, const Options& options)
       : text(source),
         parsed(runtime::parse_formula(source, "formula", options.limits)),
-        outputs(std::make_shared<const std::vector<std::string>>(parsed.outputs)),
+        outputs(detail::Shared<const std::vector<std::string>>::make(parsed.outputs)),
         program(parsed.record, parsed.inputs, without_check(options)) {}
 
   // A formula depends on nothing but its text.
@@ -168,6 +168,6 @@ std::string Formula::explain() const { return body_->program.explain(); }
 Stats Formula::stats() const { return body_->program.stats(); }
 const Options& Formula::options() const { return body_->program.options(); }
 
-Formula formula(std::string_view text, const Options& options) { return Formula(std::make_shared<Formula::Body>(text, options)); }
+Formula formula(std::string_view text, const Options& options) { return Formula(detail::Shared<Formula::Body>::make(text, options)); }
 
 }  // namespace onepass

@@ -71,7 +71,7 @@ constexpr std::size_t kMaxStructures = 256;  // programs of one function; a mill
 }  // namespace
 
 struct FunctionCore::Body {
-  std::shared_ptr<void> function;
+  Shared<void> function;
   Record record;
   Options options;
   std::shared_ptr<Program> plain;  // of no structure: found without a lock
@@ -119,7 +119,7 @@ struct FunctionCore::Body {
   }
 };
 
-FunctionCore::FunctionCore(std::shared_ptr<void> function, Record record, const Options& options) : body_(std::make_shared<Body>()) {
+FunctionCore::FunctionCore(Shared<void> function, Record record, const Options& options) : body_(Shared<Body>::make()) {
   body_->function = std::move(function);
   body_->record = record;
   body_->options = options;
@@ -184,7 +184,7 @@ BoundCore::BoundCore(FunctionCore function, std::span<const CallArgument> argume
   std::shared_ptr<Program> hold;
   Program& program = function.body_->program(structure, hold);
   auto bound = program.bind(CallArguments(arguments), targets);
-  body_ = std::make_shared<Body>(Body{std::move(function), std::move(hold), std::move(bound)});
+  body_ = Shared<const Body>::make(Body{std::move(function), std::move(hold), std::move(bound)});
 }
 
 void BoundCore::operator()() const { (*body_->bound)(); }

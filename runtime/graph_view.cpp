@@ -38,7 +38,7 @@ struct GraphView::Body {
   }
 };
 
-GraphView GraphViewAccess::make(Graph graph) { return GraphView(std::make_shared<const GraphView::Body>(std::move(graph))); }
+GraphView GraphViewAccess::make(Graph graph) { return GraphView(detail::Shared<const GraphView::Body>::make(std::move(graph))); }
 
 // ------------------------------------------------------------------------------------------------ nodes
 

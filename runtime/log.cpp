@@ -7,7 +7,7 @@ namespace onepass {
 namespace {
 
 struct Sink {
-  std::shared_ptr<void> object;
+  detail::Shared<void> object;
   void (*call)(void*, LogLevel, std::string_view) = nullptr;
   LogLevel least = LogLevel::warning;
   const Sink* before = nullptr;  // reachable, so that nothing that looks for leaks finds one
@@ -23,7 +23,7 @@ constinit std::atomic<const Sink*> current{&unset};
 }  // namespace
 
 namespace detail {
-void set_log(std::shared_ptr<void> object, void (*call)(void*, LogLevel, std::string_view), LogLevel least) {
+void set_log(detail::Shared<void> object, void (*call)(void*, LogLevel, std::string_view), LogLevel least) {
   auto* const next = new Sink{std::move(object), call, least, current.load(std::memory_order_relaxed)};
   while (!current.compare_exchange_weak(next->before, next, std::memory_order_release, std::memory_order_relaxed)) {}
 }

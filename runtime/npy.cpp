@@ -284,7 +284,7 @@ struct StagedFiles::Body {
   std::vector<os::AtomicFile> files;
 };
 
-StagedFiles::StagedFiles() : body_(std::make_unique<Body>()) {}
+StagedFiles::StagedFiles() : body_(detail::Shared<Body>::make()) {}
 StagedFiles::StagedFiles(StagedFiles&&) noexcept = default;
 StagedFiles& StagedFiles::operator=(StagedFiles&&) noexcept = default;
 StagedFiles::~StagedFiles() = default;

@@ -42,7 +42,7 @@ struct alignas(128) Slot {  // two lines: the processor fetches them in pairs
 
 // An old one is kept when a new one is set: another thread may be inside it. Hosts set one once.
 struct HostExecutor {
-  std::shared_ptr<void> object;
+  detail::Shared<void> object;
   void (*call)(void* object, int count, Shares shares) = nullptr;  // null: ours
   const HostExecutor* before = nullptr;
 };
@@ -268,7 +268,7 @@ ThreadScope::ThreadScope(int threads) : saved_(threads::scope_count) {
 }
 ThreadScope::~ThreadScope() { threads::scope_count = saved_; }
 
-void detail::set_executor(std::shared_ptr<void> object, void (*call)(void*, int, Shares)) {
+void detail::set_executor(detail::Shared<void> object, void (*call)(void*, int, Shares)) {
   auto& current = pool().executor;
   threads::HostExecutor* before = current.load();
   if (!before && !call) return;

@@ -8,8 +8,10 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -229,6 +231,37 @@ TEST_CASE("array: wrap reads and writes the caller's memory", "[array]") {
     CHECK_FALSE(alive.expired());
   }
   CHECK(alive.expired());
+
+  // any object keeps memory alive, also one that can only be moved; it goes with the last view, once
+  struct Lease {
+    std::unique_ptr<float[]> memory;
+    int* ended;
+    Lease(std::size_t n, int* counter) : memory(new float[n]{}), ended(counter) {}
+    Lease(Lease&& other) noexcept : memory(std::move(other.memory)), ended(std::exchange(other.ended, nullptr)) {}
+    ~Lease() {
+      if (ended) ++*ended;
+    }
+  };
+  int ended = 0;
+  {
+    Array view;
+    {
+      Lease lease(6, &ended);
+      const std::span<float> memory(lease.memory.get(), 6);
+      memory[2] = 7;
+      view = Array::wrap(memory, {3}, {-2}, 4, std::move(lease)).slice(0, 1);
+    }
+    CHECK(ended == 0);
+    CHECK(view.at<float>({0}) == 7);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([view] {
+        for (int k = 0; k < 1000; ++k) Array copy = view;
+      });
+    for (std::thread& t : threads) t.join();
+    CHECK(ended == 0);
+  }
+  CHECK(ended == 1);
 }
 
 TEST_CASE("array: wrap with strides stays inside the memory", "[array]") {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "onepass/dtype.h"
 #include "onepass/export.h"
 #include "onepass/half.h"
+#include "onepass/shared.h"
 
 namespace onepass {
 
@@ -101,8 +101,8 @@ class ONEPASS_API Array {
     if constexpr (std::is_same_v<T, bool>) {
       return from_bits(values, shape);
     } else {
-      auto owner = std::make_shared<std::vector<T>>(std::move(values));
-      return wrap_checked(owner->data(), owner->size(), onepass::dtype<T>, shape, false, std::shared_ptr<void>(owner, owner->data()));
+      const auto owner = detail::Shared<std::vector<T>>::make(std::move(values));
+      return wrap_checked(owner->data(), owner->size(), onepass::dtype<T>, shape, false, owner);
     }
   }
   /// Copies the elements.
@@ -121,17 +121,18 @@ class ONEPASS_API Array {
   template <detail::Element T> static Array from(std::initializer_list<T> values) { return from(values, {values.size()}); }
 
   // ---- memory of others ----
-  // No copy. The memory must outlive every Array and view of it, unless `owner` keeps it alive. Elements of const type make a
+  // No copy. The memory must outlive every Array and view of it, unless `owner`, a std::shared_ptr or any other object, keeps it alive: it
+  // is kept until the last of them goes. Elements of const type make a
   // read-only Array: as a target it is an error. ShapeError when the shape does not have exactly the span's elements, or when
   // shape and strides reach outside it.
 
   template <class T, std::size_t E> requires detail::Element<T> static Array wrap(std::span<T, E> data, Extents shape) {
     return wrap_checked(erase(data.data()), data.size(), onepass::dtype<std::remove_const_t<T>>, shape, std::is_const_v<T>, nullptr);
   }
-  template <class T, std::size_t E, class Owner> requires detail::Element<T>
-  static Array wrap(std::span<T, E> data, Extents shape, std::shared_ptr<Owner> owner) {
+  template <class T, std::size_t E, class Owner> requires(detail::Element<T> && !std::is_convertible_v<Owner, Extents>)
+  static Array wrap(std::span<T, E> data, Extents shape, Owner owner) {
     return wrap_checked(erase(data.data()), data.size(), onepass::dtype<std::remove_const_t<T>>, shape, std::is_const_v<T>,
-                        std::const_pointer_cast<std::remove_const_t<Owner>>(std::move(owner)));
+                        detail::Shared<Owner>::make(std::move(owner)));
   }
   /// One axis.
   template <class T, std::size_t E> requires detail::Element<T> static Array wrap(std::span<T, E> data) {
@@ -139,9 +140,14 @@ class ONEPASS_API Array {
   }
   /// Strides in elements, of either sign; element (0, …, 0) is `data[offset]`. Elements that share memory make it read-only.
   template <class T, std::size_t E> requires detail::Element<T>
-  static Array wrap(std::span<T, E> data, Extents shape, Extents strides, std::int64_t offset = 0, std::shared_ptr<void> owner = nullptr) {
+  static Array wrap(std::span<T, E> data, Extents shape, Extents strides, std::int64_t offset = 0) {
     return wrap_strided(erase(data.data()), data.size(), onepass::dtype<std::remove_const_t<T>>, shape, strides, offset, std::is_const_v<T>,
-                        std::move(owner));
+                        nullptr);
+  }
+  template <class T, std::size_t E, class Owner> requires detail::Element<T>
+  static Array wrap(std::span<T, E> data, Extents shape, Extents strides, std::int64_t offset, Owner owner) {
+    return wrap_strided(erase(data.data()), data.size(), onepass::dtype<std::remove_const_t<T>>, shape, strides, offset, std::is_const_v<T>,
+                        detail::Shared<Owner>::make(std::move(owner)));
   }
   /// The same for a container that stays alive, `wrap(vector, {n, m})`; a temporary does not compile.
   template <detail::Container R> static Array wrap(R& container) { return wrap(std::span(container)); }
@@ -154,7 +160,10 @@ class ONEPASS_API Array {
   template <detail::Container R> static Array wrap(R&& temporary, Extents shape, Extents strides, std::int64_t offset = 0) = delete;
 
   /// For interfaces without C++ types: `data` points at element (0, …, 0); nothing can be checked but the numbers themselves.
-  static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, std::shared_ptr<void> owner = nullptr);
+  static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only);
+  template <class Owner> static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, Owner owner) {
+    return wrap_pointer_owned(data, dtype, shape, strides, read_only, detail::Shared<Owner>::make(std::move(owner)));
+  }
 
   // ---- what it is ----
 
@@ -259,9 +268,10 @@ class ONEPASS_API Array {
   static Array full_unsigned(Extents shape, std::uint64_t value, DType dtype);
   static Array from_bits(const std::vector<bool>& values, Extents shape);
   static Array copy_of(const void* data, std::size_t count, DType dtype, Extents shape);
-  static Array wrap_checked(void* data, std::size_t count, DType dtype, Extents shape, bool read_only, std::shared_ptr<void> owner);
+  static Array wrap_checked(void* data, std::size_t count, DType dtype, Extents shape, bool read_only, detail::Shared<void> owner);
+  static Array wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents strides, bool read_only, detail::Shared<void> owner);
   static Array wrap_strided(void* data, std::size_t count, DType dtype, Extents shape, Extents strides, std::int64_t offset, bool read_only,
-                            std::shared_ptr<void> owner);
+                            detail::Shared<void> owner);
 
   [[noreturn]] void fail_axis(const char* what, int axis) const;
   [[noreturn]] void fail_read_only() const;

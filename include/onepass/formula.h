@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include "onepass/graph_view.h"
 #include "onepass/number.h"
 #include "onepass/options.h"
+#include "onepass/shared.h"
 
 namespace onepass {
 
@@ -63,12 +63,12 @@ class ONEPASS_API FormulaResults {
 
  private:
   friend class Formula;
-  FormulaResults(std::vector<Array> arrays, std::shared_ptr<const std::vector<std::string>> names)
+  FormulaResults(std::vector<Array> arrays, detail::Shared<const std::vector<std::string>> names)
       : arrays_(std::move(arrays)), names_(std::move(names)) {}
   const Array& at(std::size_t index) const;
   const Array& only() const;
   std::vector<Array> arrays_;
-  std::shared_ptr<const std::vector<std::string>> names_;
+  detail::Shared<const std::vector<std::string>> names_;
 };
 
 /// A compiled formula. A handle: copies are the same function. Several threads may call it at once.
@@ -118,8 +118,8 @@ class ONEPASS_API Formula {
   friend ONEPASS_API
   Formula formula(std::string_view text, const Options& options);
   struct Body;
-  explicit Formula(std::shared_ptr<Body> body) : body_(std::move(body)) {}
-  std::shared_ptr<Body> body_;
+  explicit Formula(detail::Shared<Body> body) : body_(std::move(body)) {}
+  detail::Shared<Body> body_;
 };
 
 /// Parses `text`, an expression or a program of the formula language. Nothing is recorded before the first call.

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 #include "onepass/graph_view.h"
 #include "onepass/nest.h"
 #include "onepass/options.h"
+#include "onepass/shared.h"
 #include "onepass/tensor.h"
 
 namespace onepass {
@@ -115,7 +115,7 @@ template <class F> requires requires { &F::operator(); } struct SignatureOf<F> {
 class ONEPASS_API FunctionCore {
  public:
   using Record = void (*)(void* function, TensorReader& in, ResultWriter& out);
-  FunctionCore(std::shared_ptr<void> function, Record record, const Options& options);
+  FunctionCore(Shared<void> function, Record record, const Options& options);
 
   /// `named`: the results' names are needed to rebuild their nesting.
   void call(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named, ResultReader& out) const;
@@ -137,7 +137,7 @@ class ONEPASS_API FunctionCore {
  private:
   friend class BoundCore;
   struct Body;
-  std::shared_ptr<Body> body_;
+  Shared<Body> body_;
 };
 
 /// A call with everything given: keeps the Arrays alive.
@@ -149,7 +149,7 @@ class ONEPASS_API BoundCore {
 
  private:
   struct Body;
-  std::shared_ptr<const Body> body_;
+  Shared<const Body> body_;
 };
 
 /// While a compiled function is recorded into its caller's recording. Error for a function that calls itself without end.
@@ -202,7 +202,7 @@ template <class F, class R, class... P> class CompiledFunction {
   using Result = typename detail::ResultArrays<R>::type;
 
   CompiledFunction(F f, const Options& options)
-      : function_(std::make_shared<F>(std::move(f))), core_(std::shared_ptr<void>(function_, address()), &record, options) {}
+      : function_(detail::Shared<F>::make(std::move(f))), core_(detail::Shared<void>(function_, address()), &record, options) {}
 
   /// Fresh results. Where the function takes a Tensor the call takes an Array, or a number without a strong type; tuples, vectors and
   /// the like nest as in the function. With Tensors, inside a function that is being recorded, the function is recorded into that one.
@@ -292,7 +292,7 @@ template <class F, class R, class... P> class CompiledFunction {
  private:
   void* address() const {
     if constexpr (std::is_pointer_v<F>) return static_cast<void*>(function_.get());
-    else return const_cast<void*>(static_cast<const void*>(std::addressof(*function_)));
+    else return const_cast<void*>(static_cast<const void*>(function_.get()));
   }
 
   static void record(void* function, detail::TensorReader& in, detail::ResultWriter& out) {
@@ -323,7 +323,7 @@ template <class F, class R, class... P> class CompiledFunction {
     return [&]<std::size_t... I>(std::index_sequence<I...>) { return flatten(std::get<n + I>(all)...); }(std::index_sequence_for<P...>{});
   }
 
-  std::shared_ptr<F> function_;
+  detail::Shared<F> function_;
   detail::FunctionCore core_;
 };
 

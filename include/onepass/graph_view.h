@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "onepass/dtype.h"
 #include "onepass/export.h"
+#include "onepass/shared.h"
 
 namespace onepass {
 
@@ -48,8 +48,8 @@ class ONEPASS_API GraphView {
    private:
     friend class GraphView;
     friend class Iterator;
-    Node(std::shared_ptr<const Body> body, std::uint32_t id) : body_(std::move(body)), id_(id) {}
-    std::shared_ptr<const Body> body_;
+    Node(detail::Shared<const Body> body, std::uint32_t id) : body_(std::move(body)), id_(id) {}
+    detail::Shared<const Body> body_;
     std::uint32_t id_ = 0;
   };
 
@@ -70,8 +70,8 @@ class ONEPASS_API GraphView {
 
    private:
     friend class GraphView;
-    Iterator(std::shared_ptr<const Body> body, std::uint32_t id) : body_(std::move(body)), id_(id) {}
-    std::shared_ptr<const Body> body_;
+    Iterator(detail::Shared<const Body> body, std::uint32_t id) : body_(std::move(body)), id_(id) {}
+    detail::Shared<const Body> body_;
     std::uint32_t id_ = 0;
   };
 
@@ -99,8 +99,8 @@ class ONEPASS_API GraphView {
 
  private:
   friend struct GraphViewAccess;  // runtime/graph_view.h
-  explicit GraphView(std::shared_ptr<const Body> body) : body_(std::move(body)) {}
-  std::shared_ptr<const Body> body_;
+  explicit GraphView(detail::Shared<const Body> body) : body_(std::move(body)) {}
+  detail::Shared<const Body> body_;
 };
 
 }  // namespace onepass

@@ -1,11 +1,11 @@
 // Arrays in NumPy's .npy files: read (mapped where possible), and written whole or not at all. Used by programs and the `onepass` command.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "onepass/array.h"
 #include "onepass/export.h"
+#include "onepass/shared.h"
 
 namespace onepass {
 
@@ -44,7 +44,7 @@ class ONEPASS_API StagedFiles {
 
  private:
   struct Body;
-  std::unique_ptr<Body> body_;
+  detail::Shared<Body> body_;
 };
 
 }  // namespace onepass

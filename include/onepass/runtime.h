@@ -4,12 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "onepass/export.h"
+#include "onepass/shared.h"
 
 namespace onepass {
 
@@ -49,7 +49,7 @@ class Shares {
 
 namespace detail {
 ONEPASS_API
-void set_executor(std::shared_ptr<void> object, void (*call)(void* object, int count, Shares shares));
+void set_executor(Shared<void> object, void (*call)(void* object, int count, Shares shares));
 }  // namespace detail
 
 /// The host's own threads instead of ours: `executor(count, shares)` must call `shares(i)` once for each i in [0, count), on any threads,
@@ -57,7 +57,7 @@ void set_executor(std::shared_ptr<void> object, void (*call)(void* object, int c
 ///
 ///     set_executor([&](int count, Shares shares) { pool.parallel_for(0, count, [=](int i) { shares(i); }); });
 template <class F> requires std::is_invocable_v<F&, int, Shares> void set_executor(F executor) {
-  detail::set_executor(std::make_shared<F>(std::move(executor)),
+  detail::set_executor(detail::Shared<F>::make(std::move(executor)),
                        [](void* object, int count, Shares shares) { (*static_cast<F*>(object))(count, shares); });
 }
 inline void set_executor(std::nullptr_t) { detail::set_executor(nullptr, nullptr); }
@@ -102,7 +102,7 @@ enum class LogLevel : std::uint8_t { debug, info, warning };
 
 namespace detail {
 ONEPASS_API
-void set_log(std::shared_ptr<void> object, void (*call)(void* object, LogLevel, std::string_view), LogLevel least);
+void set_log(Shared<void> object, void (*call)(void* object, LogLevel, std::string_view), LogLevel least);
 }  // namespace detail
 
 /// Where messages go: `callback(level, text)`, one sentence without a newline, from any thread and from several at once. What it throws is
@@ -111,7 +111,7 @@ void set_log(std::shared_ptr<void> object, void (*call)(void* object, LogLevel, 
 ///     set_log([](LogLevel, std::string_view text) { my_logger.write(text); }, LogLevel::debug);
 template <class F> requires std::is_invocable_v<F&, LogLevel, std::string_view> void set_log(F callback, LogLevel least = LogLevel::info) {
   detail::set_log(
-      std::make_shared<F>(std::move(callback)),
+      detail::Shared<F>::make(std::move(callback)),
       [](void* object, LogLevel level, std::string_view text) { (*static_cast<F*>(object))(level, text); }, least);
 }
 inline void set_log(std::nullptr_t) { detail::set_log(nullptr, nullptr, LogLevel::warning); }
