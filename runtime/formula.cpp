@@ -83,6 +83,7 @@ struct Formula::Body {
   }
 
   std::vector<Array> call(const std::vector<CallArgument>& arguments) { return program.call(CallArguments(arguments)); }
+  Comparison compare(const std::vector<CallArgument>& arguments) { return program.compare(CallArguments(arguments)); }
 };
 
 const Array& FormulaResults::operator[](std::string_view name) const {
@@ -156,6 +157,15 @@ Result<FormulaResults> Formula::try_call(std::initializer_list<FormulaArgument> 
 }
 Result<FormulaResults> Formula::try_call(std::initializer_list<NamedArgument> arguments) const noexcept {
   return attempt(*this, arguments);
+}
+
+Comparison Formula::compare(std::span<const FormulaArgument> arguments) const { return body_->compare(body_->in_order(arguments)); }
+Comparison Formula::compare(std::span<const NamedArgument> arguments) const { return body_->compare(body_->in_order(arguments)); }
+Comparison Formula::compare(std::initializer_list<FormulaArgument> arguments) const {
+  return compare(std::span<const FormulaArgument>(arguments.begin(), arguments.size()));
+}
+Comparison Formula::compare(std::initializer_list<NamedArgument> arguments) const {
+  return compare(std::span<const NamedArgument>(arguments.begin(), arguments.size()));
 }
 
 GraphView Formula::graph() const { return GraphViewAccess::make(body_->program.last_report()->optimised); }

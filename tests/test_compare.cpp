@@ -84,4 +84,14 @@ TEST_CASE("compare: a broken operator is named, the first in the order of record
   CHECK(c.value == "2.375");
   CHECK(c.expected == "-1.625");
   CHECK(compile(layer, options).compare(x, w, b).equal);
+
+  const Formula f = formula("abs(x*1.5 - b)", options);
+  {
+    const Broken scope(replace<ir::Op::Add, ir::Op::Sub>);
+    const Comparison by_position = f.compare({x, Array::full({6, 1}, 2.0, f32)}), by_name = f.compare({{"b", 2.0}, {"x", x}});
+    CHECK(by_position.op == "sub");
+    CHECK(by_position.value == "2.375");
+    CHECK(by_name.op == "sub");
+  }
+  CHECK(formula("abs(x*1.5 - b)", options).compare({x, b}).equal);
 }

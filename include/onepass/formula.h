@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "onepass/array.h"
+#include "onepass/compare.h"
 #include "onepass/export.h"
 #include "onepass/function.h"
 #include "onepass/graph_view.h"
@@ -103,6 +104,13 @@ class ONEPASS_API Formula {
   /// Without exceptions: the results, or the text of the error.
   Result<FormulaResults> try_call(std::initializer_list<FormulaArgument> arguments) const noexcept;
   Result<FormulaResults> try_call(std::initializer_list<NamedArgument> arguments) const noexcept;
+
+  /// Runs such a call in the formula's mode and in mode unfused, as CompiledFunction::compare does: do all bits agree, and if not, which
+  /// operator's value is the first that differs?
+  Comparison compare(std::initializer_list<FormulaArgument> arguments) const;
+  Comparison compare(std::span<const FormulaArgument> arguments) const;
+  Comparison compare(std::initializer_list<NamedArgument> arguments) const;
+  Comparison compare(std::span<const NamedArgument> arguments) const;
 
   /// The optimised graph of the last call, to be walked; empty before the first.
   GraphView graph() const;

@@ -38,39 +38,33 @@ constexpr float float_of_bf16(std::uint16_t bits) noexcept { return std::bit_cas
 
 }  // namespace detail
 
+namespace detail {
+
+template <int kMantissaBits, int kExponentBits> class HalfElement {
+ public:
+  constexpr HalfElement() noexcept = default;
+  constexpr explicit HalfElement(double value) noexcept : bits_(bits_of_half<kMantissaBits, kExponentBits>(value)) {}
+  static constexpr HalfElement from_bits(std::uint16_t bits) noexcept {
+    HalfElement h;
+    h.bits_ = bits;
+    return h;
+  }
+  constexpr std::uint16_t bits() const noexcept { return bits_; }
+  constexpr operator float() const noexcept {
+    if constexpr (kExponentBits == 8) return float_of_bf16(bits_);
+    else return float_of_f16(bits_);
+  }
+
+ private:
+  std::uint16_t bits_ = 0;
+};
+
+}  // namespace detail
+
 /// An element of f16: IEEE 754 binary16.
-class Half {
- public:
-  constexpr Half() noexcept = default;
-  constexpr explicit Half(double value) noexcept : bits_(detail::bits_of_half<10, 5>(value)) {}
-  static constexpr Half from_bits(std::uint16_t bits) noexcept {
-    Half h;
-    h.bits_ = bits;
-    return h;
-  }
-  constexpr std::uint16_t bits() const noexcept { return bits_; }
-  constexpr operator float() const noexcept { return detail::float_of_f16(bits_); }
-
- private:
-  std::uint16_t bits_ = 0;
-};
-
+using Half = detail::HalfElement<10, 5>;
 /// An element of bf16: the upper half of a float.
-class BFloat16 {
- public:
-  constexpr BFloat16() noexcept = default;
-  constexpr explicit BFloat16(double value) noexcept : bits_(detail::bits_of_half<7, 8>(value)) {}
-  static constexpr BFloat16 from_bits(std::uint16_t bits) noexcept {
-    BFloat16 h;
-    h.bits_ = bits;
-    return h;
-  }
-  constexpr std::uint16_t bits() const noexcept { return bits_; }
-  constexpr operator float() const noexcept { return detail::float_of_bf16(bits_); }
-
- private:
-  std::uint16_t bits_ = 0;
-};
+using BFloat16 = detail::HalfElement<7, 8>;
 
 namespace detail {
 template <> struct dtype_for<Half> {
