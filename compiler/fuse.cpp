@@ -21,7 +21,7 @@ std::string_view text_of(Boundary b) {
   switch (b) {
     case Boundary::Inlined: return "inlined";
     case Boundary::Output: return "output";
-    case Boundary::FullReduction: return "a full reduction whose result is needed everywhere";
+    case Boundary::FullReduction: return "a full reduction whose result is needed in another order";
     case Boundary::OtherLoops: return "a reduction's result read by loops that do not share its rows";
     case Boundary::OtherAxes: return "reductions over different axes meet";
     case Boundary::ReductionOfReduction: return "a reduction of a reduction";
@@ -238,13 +238,15 @@ struct Rows {
     std::uint64_t bits() const { return at < 0 ? 0 : ((std::uint64_t{1} << count) - 1) << at; }
   };
   bool any = false;
+  std::uint8_t sweeps = 0;  // reductions, one behind the other, that the value needs
   std::vector<std::uint32_t> axes;
   std::uint64_t reduced = 0;
   std::vector<Axis> at;  // of each axis of the node
 };
 
-constexpr std::uint32_t kFewBoxes = 4;  // chosen between element by element where loops cannot be cut at their edges
-constexpr int kRoundTrip = 32;          // primitives an element that cost about as much as storing a value and loading it again
+constexpr std::uint32_t kFewBoxes = 4;   // chosen between element by element where loops cannot be cut at their edges
+constexpr std::uint8_t kMostSweeps = 8;  // each computes again what it needs of those before
+constexpr int kRoundTrip = 32;           // primitives an element that cost about as much as storing a value and loading it again
 
 class Fuser {
  public:
@@ -541,7 +543,9 @@ class Fuser {
       }
       if (!reduced) mine.at.push_back({position[i]});
     }
+    mine.sweeps = 1;
     if (const Rows& in = seen(from); in.any) {
+      mine.sweeps = static_cast<std::uint8_t>(in.sweeps + 1);
       bool full = in.at.size() == shape.size();
       std::uint64_t present = 0;
       for (std::size_t i = 0; full && i < shape.size(); ++i) {
@@ -551,6 +555,8 @@ class Fuser {
       full = full && present == (std::uint64_t{1} << in.axes.size()) - 1;
       if (!full) end_at(from, Boundary::ReductionOfReduction);
       else if (!same_rows(in, mine)) end_at(from, Boundary::OtherAxes);
+      else if (in.sweeps == kMostSweeps) end_at(from, Boundary::Recompute);
+      if (!seen(from).any) mine.sweeps = 1;
     }
     rows_[id] = std::move(mine);
   }
@@ -574,6 +580,7 @@ class Fuser {
       }
       for (std::size_t i = 0; i < shape.size(); ++i)
         if (rows.at[i].at < 0) rows.at[i] = in.at[i];
+      rows.sweeps = std::max(rows.sweeps, in.sweeps);
     }
     if (!rows.any) return;
     // The axes that no operand with rows has must be the rows' own remaining axes.
@@ -601,12 +608,22 @@ class Fuser {
         if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
       return;
     }
-    if (full && !row_level && kept == 0) {
+    if (full && !row_level && kept == 0 && !in_order(rows)) {  // loops of their own can follow what these read and store
       for (std::int64_t o : operands)
         if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::FullReduction);
       return;
     }
     rows_[id] = std::move(rows);
+  }
+
+  static bool in_order(const Rows& rows) {
+    int next = 0;
+    for (const Rows::Axis& axis : rows.at) {
+      if (axis.at < 0) continue;
+      if (axis.at < next) return false;
+      next = axis.at + axis.count;
+    }
+    return true;
   }
 
   // Its boxes are other loops than those of a reduction that made an operand.

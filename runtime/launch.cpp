@@ -31,9 +31,6 @@ using ir::Op;
 
 namespace {
 
-// Elements times statements above which waking threads pays: 64K elements of a multiply and an add (about 2 us on one core).
-constexpr std::int64_t kThreadedWork = 200'000;
-
 constexpr std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
 
 void check(const Graph& graph, const char* pass) {
@@ -318,6 +315,11 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     }
     launch.items = scheduled.items;
     launch.scratch_bytes = round_up(scheduled.scratch_bytes);
+    launch.phases = scheduled.phases;
+    launch.shared_bytes = scheduled.shared_bytes;
+    launch.phase_word = layout.phase;
+    launch.shared_word = layout.shared;
+    launch.combines_last = scheduled.combines_last;
     plan.launches.push_back(std::move(launch));
   };
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
@@ -339,14 +341,15 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
         each_piece(kernel, [&](const compiler::NestNumbers&, const compiler::ScheduleNumbers& s) { work += s.work; });
         bytes += kernel.scheduled.numbers.bytes_read + kernel.scheduled.numbers.bytes_written;
       }
-    const int threads =
-        work >= kThreadedWork ? static_cast<int>(std::clamp<std::int64_t>(options.threads, 1, std::max<std::int64_t>(items, 1))) : 1;
+    const int threads = work >= compiler::ScheduleOptions::kThreadedWork
+                            ? static_cast<int>(std::clamp<std::int64_t>(options.threads, 1, std::max<std::int64_t>(items, 1)))
+                            : 1;
     // Few pieces go in step through what the second-level cache holds; many are streams of their own.
     std::int64_t steps = end - first <= 8 ? std::min(bytes / (target.l2_bytes / 2) + 1, items) : 1;
     if (threads > 1) steps = std::max<std::int64_t>(steps, 4 * threads);
     for (std::size_t k = first; k < end; ++k)
       plan.launches[k].threads = threads, plan.launches[k].scratch_bytes = scratch, plan.launches[k].steps = steps;
-    plan.scratch_bytes = std::max(plan.scratch_bytes, scratch * threads);
+    plan.scratch_bytes = std::max(plan.scratch_bytes, scratch * threads + plan.launches[first].shared_bytes);
     plan.most_words = std::max(plan.most_words, words);
   }
 
@@ -512,10 +515,17 @@ void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64
 }
 
 void run_function(const Launch& launch, compiler::KernelFunction function, std::int64_t* words, std::byte* scratch) {
-  if (launch.threads <= 1) return function(words, 0, launch.items, scratch);
-  threads::parallel_for(launch.items, launch.threads, [&](std::int64_t begin, std::int64_t end, int share) {
-    function(words, begin, end, scratch + share * launch.scratch_bytes);
-  });
+  if (launch.shared_bytes) words[launch.shared_word] = reinterpret_cast<std::int64_t>(scratch + launch.threads * launch.scratch_bytes);
+  for (std::int64_t phase = 0; phase < launch.phases; ++phase) {
+    words[launch.phase_word] = phase;
+    if (launch.threads <= 1 || (launch.combines_last && phase + 1 == launch.phases)) {
+      function(words, 0, launch.items, scratch);
+      continue;
+    }
+    threads::parallel_for(launch.items, launch.threads, [&](std::int64_t begin, std::int64_t end, int share) {
+      function(words, begin, end, scratch + share * launch.scratch_bytes);
+    });
+  }
 }
 
 [[gnu::noinline]] void run_trial(const Launch& launch, std::int64_t* words, std::byte* scratch) {

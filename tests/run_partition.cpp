@@ -119,7 +119,9 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
     std::set<std::string> bodies;
     for (const Planned& planned : plan(graph, partition, g, layouts)) {
-      Scheduled scheduled = schedule(planned.nest, planned.numbers, options.target, {options.threads, options.aligned_stores});
+      Scheduled scheduled =
+          schedule(planned.nest, planned.numbers, options.target,
+                   {.threads = options.threads, .aligned_stores = options.aligned_stores, .split_work = options.split_work});
       if (options.masked) scheduled.schedule = quick_form(scheduled.schedule);
       if (options.log) *options.log += print(planned.nest, planned.numbers) + print(scheduled);
       CodegenRequest request{&planned.nest, &scheduled.schedule, &options.target};
@@ -154,13 +156,18 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
         options.counts->bytes_read += scheduled.numbers.bytes_read;
         options.counts->bytes_written += scheduled.numbers.bytes_written;
       }
-      for (int share = 0; share < options.threads; ++share) {
+      Memory partials(static_cast<std::size_t>(scheduled.numbers.shared_bytes));
+      words[layout.shared] = reinterpret_cast<std::int64_t>(partials.data);
+      for (int step = 0; step < scheduled.numbers.phases * options.threads; ++step) {
+        const int share = step % options.threads;
+        words[layout.phase] = step / options.threads;
         Memory scratch(static_cast<std::size_t>(scheduled.numbers.scratch_bytes));  // exactly as much as was asked for: sanitizers see more
         std::memset(scratch.data, 0xff, static_cast<std::size_t>(scheduled.numbers.scratch_bytes));
         object->function()(words.data(), scheduled.numbers.items * share / options.threads,
                            scheduled.numbers.items * (share + 1) / options.threads, scratch.data);
         const auto text = [&] { return "\n" + print(planned.nest, planned.numbers) + print(scheduled); };
         scratch.check("scratch of" + text());
+        partials.check("the partial results of" + text());
         for (const auto& [key, memory] : stored) memory.check("result %" + std::to_string(key.first) + " by" + text());
       }
     }

@@ -47,7 +47,8 @@ struct Counts {
 struct RunOptions {
   bool unfused = false;
   compiler::Target target = compiler::Target::host();
-  int threads = 1;      // items are run in as many shares, one after the other
+  int threads = 1;  // items are run in as many shares, one after the other
+  std::int64_t split_work = compiler::ScheduleOptions::kThreadedWork;
   bool masked = false;  // the quick tier: one masked loop, expansions called out of line
   bool aligned_stores = true;
   compiler::KernelLimits limits = {};

@@ -121,10 +121,18 @@ TEST_CASE("fuse: golden groups", "[fuse]") {
       {"x*s + t", {{"x", {7, 9}}, {"s", {9}}, {"t", {7, 1}}}, "[7 9] out output\n"},
       {"a = x*2; b = a + 1; c = b*y; d = b - y", {{"x", {7, 9}}, {"y", {7, 9}}}, "[7 9] c output, d output\n"},
       {"u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)", {{"x", {7, 9}}}, "[7 9r] p output\n"},
-      {"x - sum(x)",
-       {{"x", {7, 9}}},
-       "[7r 9r] reduce_sum a full reduction whose result is needed everywhere\n"
-       "[7 9] out output\n"},
+      {"x - sum(x)", {{"x", {7, 9}}}, "[7r 9r] out output\n"},
+      {"transpose(x/sum(x)) + y",
+       {{"x", {7, 9}}, {"y", {9, 7}}},
+       "[7r 9r] div a full reduction whose result is needed in another order\n"
+       "[9 7] out output\n"},
+      {"x1 = x0/sum(x0, axis=1, keepdims=true); x2 = x1/sum(x1, axis=1, keepdims=true); x3 = x2/sum(x2, axis=1, keepdims=true); x4 = "
+       "x3/sum(x3, axis=1, keepdims=true); x5 = x4/sum(x4, axis=1, keepdims=true); x6 = x5/sum(x5, axis=1, keepdims=true); x7 = x6/sum(x6, "
+       "axis=1, keepdims=true); x8 = x7/sum(x7, axis=1, keepdims=true); x9 = x8/sum(x8, axis=1, keepdims=true); x10 = x9/sum(x9, axis=1, "
+       "keepdims=true)",
+       {{"x0", {7, 9}}},
+       "[7 9r] div recompute\n"
+       "[7 9r] x10 output\n"},
       {"sum(x, axis=0) + sum(x, axis=1)",
        {{"x", {7, 7}}},
        "[7 7r] reduce_sum reductions over different axes meet\n"

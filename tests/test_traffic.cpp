@@ -215,6 +215,31 @@ TEST_CASE("traffic: a softmax reads its row again from the caches, or counts it 
   }
 }
 
+TEST_CASE("traffic: threads that share a row read it once a sweep, and store what the row has once", "[traffic]") {
+  const ir::Graph graph =
+      optimised("m = max(x, axis=-1, keepdims=true); u = exp(x - m); s = sum(u, axis=-1, keepdims=true); p = u/s", {{"x", {1, 30'011}}});
+  const ir::Graph columns = optimised("s = sum(x*x, axis=0); m = max(x, axis=0)", {{"x", {5003, 3}}});
+  for (RunOptions options : every_form()) {
+    INFO("vectors of " << options.target.vector_bytes << ", masked " << options.masked);
+    options.threads = 3;
+    options.split_work = 1;
+    options.target.l2_bytes = 1 << 10;
+    std::string log;
+    options.log = &log;
+    Counts counts = counted(graph, options);
+    CHECK_THAT(log, Catch::Contains("3 phases"));
+    CHECK(counts.kernels == 1);
+    CHECK(each(input(counts, 0).loads, 3));
+    for (const Counts::Array* a : stored(graph, counts)) CHECK(each(a->stores, 1));
+    CHECK(counts.bytes_read == 3 * 30'011 * 4);
+    log.clear();
+    counts = counted(columns, options);
+    CHECK_THAT(log, Catch::Contains("2 phases"));
+    CHECK(each(input(counts, 0).loads, 1));
+    for (const Counts::Array* a : stored(columns, counts)) CHECK(each(a->stores, 1));
+  }
+}
+
 TEST_CASE("traffic: golden functions store each element once, and load no more than a sweep needs", "[traffic]") {
   for (const Golden& golden : kGolden) {
     Extents extents;

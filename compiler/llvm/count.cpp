@@ -33,6 +33,7 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
   base = llvm::getUnderlyingObject(base, 0);
   if (llvm::isa<llvm::AllocaInst>(base) || base == kernel.getArg(0) || base == kernel.getArg(3)) return false;
   const auto* word = llvm::dyn_cast<llvm::LoadInst>(base);
+  if (word && word->hasMetadata(kNoArray)) return false;
   if (!word || llvm::getUnderlyingObject(word->getPointerOperand(), 0) != kernel.getArg(0))
     throw InternalError("count: a pointer that is neither an argument's, nor scratch, nor the stack's");
   return true;

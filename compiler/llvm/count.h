@@ -8,6 +8,9 @@
 
 namespace onepass::compiler {
 
+/// Metadata of a pointer that a kernel loads from its words and that is not an array's: partial results that items share.
+inline constexpr const char* kNoArray = "onepass.no_array";
+
 /// Two more words follow the kernel's `total`: how far behind an element, in bytes, its counter of loads lies, and its counter of stores.
 /// A counter is one byte, that of the element's first byte, and stops at 255. Arrays are what is reached through pointers among the words;
 /// the words themselves, scratch and the stack are not counted. Items must be run one after the other. InternalError for a pointer of

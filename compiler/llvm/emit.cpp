@@ -21,6 +21,7 @@
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include "compiler/llvm/builder.h"
+#include "compiler/llvm/count.h"
 #include "compiler/plan/scratch.h"
 #include "ir/order.h"
 #include "onepass/error.h"
@@ -87,7 +88,7 @@ class Emitter {
     entry_.hoist = entry;
     b_.SetInsertPoint(start);
     if (spreads()) spread_slots();
-    items();
+    phases();
     if (!schedule_.streamed.empty()) fence(target);
     b_.CreateRetVoid();
   }
@@ -114,6 +115,11 @@ class Emitter {
   std::vector<Value*> index_;    // of each loop, where known; of the vector loop: the tile's start
   std::unordered_map<std::uint32_t, Value*> word_values_;
   Value* unit_ = nullptr;  // elements of a scratch row
+  // of a split schedule:
+  std::uint8_t phase_ = 0;
+  Value* chunk_ = nullptr;                               // of the item: which of its row
+  Value* row_ = nullptr;                                 // of the item: its row (or tile) among all
+  Value *chunk_begin_ = nullptr, *chunk_end_ = nullptr;  // elements of r
 
   // ---------------------------------------------------------------------------------------------- small words
   Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
@@ -272,6 +278,18 @@ class Emitter {
   }
 
   // ---------------------------------------------------------------------------------------------- items
+  void phases() {
+    unit_ = in(entry_, [&] {
+      Value* n = nest_.kind == NestKind::Lanes ? extent(nest_.vector_loop()) : word(words_.tile);
+      return b_.CreateAdd(b_.CreateAnd(b_.CreateAdd(n, i64(63)), i64(-64)), i64(64));
+    });
+    if (!schedule_.split) items();
+    for (std::uint8_t p = 0; schedule_.split && p <= nest_.sweeps; ++p)
+      if (p < nest_.sweeps || !reductions(static_cast<std::uint8_t>(p - 1)).empty()) {
+        phase_ = p;
+        when(b_.CreateICmpEQ(word(words_.phase), i64(p)), [&] { items(); });
+      }
+  }
   void items() {
     struct Counter {
       std::uint32_t loop;
@@ -284,10 +302,7 @@ class Emitter {
       counters.push_back(
           {l, packs() && l + 1u == nest_.outer ? in(entry_, [&] { return up(extent(l), word(words_.tile_outer)); }) : extent(l), nullptr});
     if (nest_.kind != NestKind::Lanes) counters.push_back({v, in(entry_, [&] { return up(extent(v), word(words_.tile)); }), nullptr});
-    unit_ = in(entry_, [&] {
-      Value* n = nest_.kind == NestKind::Lanes ? extent(v) : word(words_.tile);
-      return b_.CreateAdd(b_.CreateAnd(b_.CreateAdd(n, i64(63)), i64(-64)), i64(64));
-    });
+    if (schedule_.split) counters.push_back({kNone, word(words_.chunks), nullptr});
     for (Counter& c : counters) c.variable = variable(b_.getInt64Ty(), nullptr);
     BasicBlock* done = block("done");
     BasicBlock* some = block("some");
@@ -302,18 +317,20 @@ class Emitter {
       b_.CreateStore(b_.CreateURem(rest, counters[i].count), counters[i].variable);
       rest = b_.CreateUDiv(rest, counters[i].count);
     }
-    loop("item", argument(1), argument(2), i64(1), [&](Value*) {
+    loop("item", argument(1), argument(2), i64(1), [&](Value* number_of_item) {
       index_.assign(nest_.loops(), nullptr);
       Value* tile_index = nullptr;
       Value* outer_tile = nullptr;
       for (const Counter& c : counters) {
         Value* i = read(c.variable);
-        if (c.loop == v) tile_index = i;
+        if (c.loop == kNone) chunk_ = i;
+        else if (c.loop == v) tile_index = i;
         else if (packs() && c.loop + 1u == nest_.outer) outer_tile = i;
         else index_[c.loop] = i;
       }
       index_[v] = tile_index ? b_.CreateMul(tile_index, word(words_.tile)) : i64(0);
       stages_.clear();
+      if (schedule_.split) row_ = b_.CreateUDiv(number_of_item, word(words_.chunks));
       stages_.push_back(region(&entry_, "row"));
       item(outer_tile);
       Value* carry = nullptr;  // the next item's indices
@@ -339,21 +356,104 @@ class Emitter {
 
   void item(Value* outer_tile) {
     switch (nest_.kind) {
-      case NestKind::Map: map(outer_tile); break;
-      case NestKind::Lanes: sweeps([&](std::uint8_t s) { lanes_sweep(s); }); break;
-      case NestKind::Rows: sweeps([&](std::uint8_t s) { rows_sweep(s); }); break;
+      case NestKind::Map: return map(outer_tile);
+      case NestKind::Lanes:
+      case NestKind::Rows: return schedule_.split ? phase() : sweeps();
     }
   }
+  void sweep(std::uint8_t s) { nest_.kind == NestKind::Lanes ? lanes_sweep(s) : rows_sweep(s); }
+  void enter_stage(std::uint8_t stage, bool stores) {
+    stages_.push_back(region(stages_.back(), "row"));
+    if (nest_.kind == NestKind::Lanes)
+      for (const auto& [statement, value] : reduced_) stages_.back()->values[statement] = value;
+    row_level(stage, stores);
+  }
 
-  void sweeps(const std::function<void(std::uint8_t)>& sweep) {
-    row_level(0);
+  void sweeps() {
+    row_level(0, true);
     for (std::uint8_t s = 0; s < nest_.sweeps; ++s) {
       sweep(s);
-      stages_.push_back(region(stages_.back(), "row"));
-      if (nest_.kind == NestKind::Lanes)
-        for (const auto& [statement, value] : reduced_) stages_.back()->values[statement] = value;
-      row_level(static_cast<std::uint8_t>(s + 1));
+      enter_stage(static_cast<std::uint8_t>(s + 1), true);
     }
+  }
+  // One phase of a chunk: what earlier phases reduced is combined from what the chunks of the row have left.
+  void phase() {
+    const auto run = [&] {
+      row_level(0, phase_ == 0);
+      for (std::uint8_t s = 0; s < phase_; ++s) {
+        combine_chunks(s);
+        enter_stage(static_cast<std::uint8_t>(s + 1), s + 1 == phase_);
+      }
+      if (phase_ == nest_.sweeps) return;
+      chunk_begin_ = b_.CreateMul(chunk_, word(words_.chunk));
+      chunk_end_ = smaller(b_.CreateAdd(chunk_begin_, word(words_.chunk)), reduced_count());
+      sweep(phase_);
+      leave_partials(phase_);
+    };
+    if (phase_ == nest_.sweeps) when(is_first_chunk(), run);
+    else run();
+  }
+  Value* is_first_chunk() { return b_.CreateICmpEQ(chunk_, i64(0)); }
+  // Elements of r, missing ones included.
+  Value* reduced_count() {
+    return in(entry_, [&] {
+      Value* count = nest_.runs ? word(words_.padded_run) : nest_.kind == NestKind::Lanes ? extent(nest_.vector_loop()) : i64(1);
+      const std::uint32_t counting = nest_.outer + std::uint32_t{nest_.runs ? nest_.runs : nest_.serial};
+      for (std::uint32_t l = nest_.outer; l < counting; ++l) count = b_.CreateMul(count, extent(l));
+      return count;
+    });
+  }
+  // What each chunk leaves of each reduction: scratch.h.
+  Value* partial(std::uint32_t reduction, Value* chunk, Value* j) {
+    std::int64_t all = 0, place = 0;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (nest_.body[i].kind == Statement::Kind::Reduce) place = i == reduction ? all : place, ++all;
+    Value* shared = in(entry_, [&] {
+      auto* p = b_.CreateAlignedLoad(b_.getPtrTy(), bytes(argument(0), 8 * static_cast<std::int64_t>(words_.shared)), llvm::Align(8));
+      p->setMetadata(kNoArray, llvm::MDNode::get(context_, {}));
+      return p;
+    });
+    Value* item = b_.CreateAdd(b_.CreateMul(row_, word(words_.chunks)), chunk);
+    Value* at = b_.CreateAdd(b_.CreateMul(item, i64(all)), i64(place));
+    if (nest_.kind == NestKind::Rows) at = b_.CreateMul(at, unit_);
+    Value* p = bytes(shared, b_.CreateMul(at, i64(kPartialBytes)));
+    return j ? bytes(p, b_.CreateMul(j, i64(static_cast<std::int64_t>(size_of(nest_.body[reduction].dtype))))) : p;
+  }
+  void leave_partials(std::uint8_t sweep) {
+    for (const std::uint32_t r : reductions(sweep)) {
+      const DType t = nest_.body[r].dtype;
+      if (nest_.kind == NestKind::Lanes) b_.CreateAlignedStore(to_memory(t, reduced_[r]), partial(r, chunk_, nullptr), llvm::Align(1));
+      else
+        over_row([&](Value* j) {
+          b_.CreateAlignedStore(to_memory(t, load_row(layout_.values[r], j, t)), partial(r, chunk_, j), llvm::Align(1));
+        });
+    }
+  }
+  void combine_chunks(std::uint8_t sweep) {
+    const std::vector<std::uint32_t> reds = reductions(sweep);
+    reduced_.clear();
+    const auto combined = [&](unsigned width, Value* j) {
+      Tree tree = start_tree(reds, width);
+      loop("chunks", i64(0), word(words_.chunks), i64(1), [&](Value* chunk) {
+        std::vector<Value*> values;
+        for (const std::uint32_t r : reds) {
+          const DType t = nest_.body[r].dtype;
+          values.push_back(from_memory(t, b_.CreateAlignedLoad(memory_type(t, width), partial(r, chunk, j), llvm::Align(1))));
+        }
+        push(tree, reds, values);
+      });
+      return top(tree, reds);
+    };
+    if (reds.empty()) return;
+    if (nest_.kind == NestKind::Lanes) {
+      const std::vector<Value*> values = combined(0, nullptr);
+      for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = values[i];
+      return;
+    }
+    over_row([&](Value* j) {
+      const std::vector<Value*> values = combined(width_, j);
+      for (std::size_t i = 0; i < reds.size(); ++i) store_row(layout_.values[reds[i]], j, nest_.body[reds[i]].dtype, values[i]);
+    });
   }
   std::unordered_map<std::uint32_t, Value*> reduced_;  // lanes: what the last sweep reduced
 
@@ -814,11 +914,14 @@ class Emitter {
     return b_.CreateICmpSLT(llvm::ConstantVector::get(lanes), b_.CreateVectorSplat(width, n));
   }
 
-  // for j in 0 .. n: a main loop of whole vectors, then one masked vector
+  // for j in begin .. n: a main loop of whole vectors, then one masked vector
   void vector_range(Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
-    Value* whole = b_.CreateAnd(n, i64(-static_cast<std::int64_t>(width_)));
+    vector_range(i64(0), n, around, sweep, f);
+  }
+  void vector_range(Value* begin, Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
+    Value* whole = b_.CreateAdd(begin, b_.CreateAnd(b_.CreateSub(n, begin), i64(-static_cast<std::int64_t>(width_))));
     if (!schedule_.masked) {
-      loop("vectors", i64(0), whole, i64(width_), [&](Value* j) {
+      loop("vectors", begin, whole, i64(width_), [&](Value* j) {
         Body body{around, j, nullptr, nullptr, sweep};
         f(body);
       });
@@ -829,7 +932,7 @@ class Emitter {
       });
       return;
     }
-    loop("vectors", i64(0), n, i64(width_), [&](Value* j) {
+    loop("vectors", begin, n, i64(width_), [&](Value* j) {
       Value* left = b_.CreateSub(n, j);
       Body body{around, j, tail_mask(left), left, sweep};
       f(body);
@@ -1007,17 +1110,22 @@ class Emitter {
 
   // The tree of blocks, as a binary counter: level l holds the sum of 2^l blocks.
   struct Tree {
+    unsigned width;  // of the values: 0, numbers
     Value* count;
     std::vector<Value*> stacks;  // of each reduction
   };
-  Tree start_tree(const std::vector<std::uint32_t>& reductions) {
+  Tree start_tree(const std::vector<std::uint32_t>& reductions, unsigned width = 0) {
     Tree t;
+    t.width = width;
     t.count = variable(b_.getInt64Ty(), i64(0));
     for (std::uint32_t r : reductions)
-      t.stacks.push_back(in(entry_, [&] { return b_.CreateAlloca(memory_type(nest_.body[r].dtype, 0), i64(kTreeLevels)); }));
+      t.stacks.push_back(in(entry_, [&] { return b_.CreateAlloca(memory_type(nest_.body[r].dtype, width), i64(kTreeLevels)); }));
     return t;
   }
-  Value* level(Value* stack, Value* l, DType t) { return bytes(stack, b_.CreateMul(l, i64(static_cast<std::int64_t>(size_of(t))))); }
+  Value* level(const Tree& tree, std::size_t reduction, Value* l, DType t) {
+    return bytes(tree.stacks[reduction],
+                 b_.CreateMul(l, i64(static_cast<std::int64_t>(size_of(t)) * std::max<std::int64_t>(tree.width, 1))));
+  }
   // A new leaf carries through the levels that are taken, as one carries through the ones of a binary count: `merge` adds what stands at
   // such a level. Gives the first free one.
   Value* carry(Value* count, const std::function<void(Value* level)>& merge) {
@@ -1043,26 +1151,26 @@ class Emitter {
     Value* free = carry(tree.count, [&](Value* l) {
       for (std::size_t i = 0; i < reductions.size(); ++i) {
         const DType t = nest_.body[reductions[i]].dtype;
-        Value* below = from_memory(t, b_.CreateAlignedLoad(memory_type(t, 0), level(tree.stacks[i], l, t), llvm::Align(1)));
+        Value* below = from_memory(t, b_.CreateAlignedLoad(memory_type(t, tree.width), level(tree, i, l, t), llvm::Align(1)));
         b_.CreateStore(combine(reductions[i], below, read(carried[i])), carried[i]);
       }
     });
     for (std::size_t i = 0; i < reductions.size(); ++i) {
       const DType t = nest_.body[reductions[i]].dtype;
-      b_.CreateAlignedStore(to_memory(t, read(carried[i])), level(tree.stacks[i], free, t), llvm::Align(1));
+      b_.CreateAlignedStore(to_memory(t, read(carried[i])), level(tree, i, free, t), llvm::Align(1));
     }
     b_.CreateStore(b_.CreateAdd(read(tree.count), i64(1)), tree.count);
   }
   std::vector<Value*> top(Tree& tree, const std::vector<std::uint32_t>& reductions) {
     std::vector<Value*> sums;
-    for (std::uint32_t r : reductions) sums.push_back(variable(k_.type(nest_.body[r].dtype, 0), identity(r, 0)));
+    for (std::uint32_t r : reductions) sums.push_back(variable(k_.type(nest_.body[r].dtype, tree.width), identity(r, tree.width)));
     Value* first = variable(b_.getInt1Ty(), b_.getTrue());
     loop("fold", i64(0), i64(kTreeLevels), i64(1), [&](Value* l) {
       Value* here = b_.CreateTrunc(b_.CreateLShr(read(tree.count), l), b_.getInt1Ty());
       when(here, [&] {
         for (std::size_t i = 0; i < reductions.size(); ++i) {
           const DType t = nest_.body[reductions[i]].dtype;
-          Value* below = from_memory(t, b_.CreateAlignedLoad(memory_type(t, 0), level(tree.stacks[i], l, t), llvm::Align(1)));
+          Value* below = from_memory(t, b_.CreateAlignedLoad(memory_type(t, tree.width), level(tree, i, l, t), llvm::Align(1)));
           b_.CreateStore(b_.CreateSelect(read(first), below, combine(reductions[i], below, read(sums[i]))), sums[i]);
         }
         b_.CreateStore(b_.getFalse(), first);
@@ -1085,8 +1193,24 @@ class Emitter {
     return ops > 16;
   }
 
-  void row_level(std::uint8_t stage) {
-    if (nest_.kind == NestKind::Rows) return rows_level(stage);
+  // What is computed and stored once a row. Of a split schedule, what is stored is so by the row's first chunk.
+  void row_level(std::uint8_t stage, bool stores) {
+    if (nest_.kind == NestKind::Rows) {
+      if (!schedule_.split) return rows_level(stage, true, true);
+      rows_level(stage, true, false);
+      if (stores && stores_of_rows(stage)) when(is_first_chunk(), [&] { rows_level(stage, false, true); });
+      return;
+    }
+    if (!stores || !stores_of_rows(stage)) return;
+    if (schedule_.split) when(is_first_chunk(), [&] { lanes_level(stage); });
+    else lanes_level(stage);
+  }
+  bool stores_of_rows(std::uint8_t stage) const {
+    return std::any_of(nest_.body.begin(), nest_.body.end(), [&](const Statement& s) {
+      return s.kind == Statement::Kind::Store && s.stage == stage && !(s.loops & nest_.reduced_mask());
+    });
+  }
+  void lanes_level(std::uint8_t stage) {
     const std::uint64_t inner = nest_.reduced_mask();
     for (const Statement& s : nest_.body) {
       if (s.kind != Statement::Kind::Store || s.stage != stage || (s.loops & inner)) continue;
@@ -1100,8 +1224,10 @@ class Emitter {
     Value* n = tile_length();
     reduced_.clear();
     if (nest_.serial > 0) return serial_lanes(sweep, reds, n);
+    Value* first = i64(0);
+    if (schedule_.split) first = chunk_begin_, n = chunk_end_;
     if (reds.empty()) {
-      vector_range(n, stages_[sweep], sweep, [&](Body& body) { stores(body, sweep); });
+      vector_range(first, n, stages_[sweep], sweep, [&](Body& body) { stores(body, sweep); });
       return;
     }
     const bool in_memory = heavy(sweep);
@@ -1183,39 +1309,95 @@ class Emitter {
       sums = block_sum(i64(0), n);
     } else {
       Tree tree = start_tree(reds);
-      loop("blocks", i64(0), n, i64(ir::kLaneBlock),
+      loop("blocks", first, n, i64(ir::kLaneBlock),
            [&](Value* from) { push(tree, reds, block_sum(from, smaller(b_.CreateAdd(from, i64(ir::kLaneBlock)), n))); });
       sums = top(tree, reds);
     }
     for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[i];
   }
 
-  // The serial loops inside an item: f is called in each iteration, its region in serial_, with the count of runs so far.
+  // The serial loops inside an item: f is called in each iteration, its region in serial_, with the count of runs so far. Of a split
+  // schedule, the iterations whose rows of r meet the chunk.
   void serial_loops(const std::function<void(Value* run, Value* row)>& f) {
     // run: iterations of the loops that count runs; row: iterations of the other serial loops within a run
     const std::uint32_t first = nest_.outer, runs_end = first + nest_.runs, end = first + nest_.serial;
-    std::function<void(std::uint32_t, Value*, Value*)> nested = [&](std::uint32_t l, Value* run, Value* row) {
+    std::vector<Value*> starts, lasts;  // of each loop, in the chunk's first and last iteration
+    if (schedule_.split) starts = serial_digits(chunk_begin_, false), lasts = serial_digits(chunk_end_, true);
+    std::function<void(std::uint32_t, Value*, Value*, Value*, Value*)> nested = [&](std::uint32_t l, Value* run, Value* row,
+                                                                                    Value* at_start, Value* at_end) {
       if (l == end) {
         serial_ = region(stages_.back(), "serial");
         f(run, row);
         return;
       }
-      loop("serial", i64(0), extent(l), i64(1), [&](Value* i) {
+      Value *from = i64(0), *to = extent(l), *start = nullptr, *last = nullptr;
+      if (schedule_.split) {
+        start = starts[l - first], last = lasts[l - first];
+        from = b_.CreateSelect(at_start, start, from);
+        to = b_.CreateSelect(at_end, b_.CreateAdd(last, i64(1)), to);
+      }
+      loop("serial", from, to, i64(1), [&](Value* i) {
         index_[l] = i;
         Value*& count = l < runs_end ? run : row;
         Value* saved = count;
         count = b_.CreateAdd(b_.CreateMul(count, extent(l)), i);
-        nested(l + 1, run, row);
+        if (!schedule_.split) nested(l + 1, run, row, nullptr, nullptr);
+        else nested(l + 1, run, row, b_.CreateAnd(at_start, b_.CreateICmpEQ(i, start)), b_.CreateAnd(at_end, b_.CreateICmpEQ(i, last)));
         count = saved;
       });
     };
-    nested(first, i64(0), i64(0));
+    nested(first, i64(0), i64(0), b_.getTrue(), b_.getTrue());
+  }
+  // The serial loops' indices of the row of r in which element r stands; `last`: in which the element before r stands. A chunk begins in
+  // no missing element, since these are fewer than those that a block is a multiple of; it may end in some.
+  std::vector<Value*> serial_digits(Value* r, bool last) {
+    Value* elements = nest_.kind == NestKind::Lanes ? extent(nest_.vector_loop()) : i64(1);  // of r in a row
+    if (last) r = b_.CreateSub(r, i64(1));
+    std::vector<Value*> out(nest_.serial);
+    Value* rest = r;
+    const auto digits = [&](std::uint32_t from, std::uint32_t to) {
+      for (std::uint32_t l = to; l-- > from;) {
+        out[l] = l == 0 ? rest : b_.CreateURem(rest, extent(nest_.outer + l));
+        rest = l == 0 ? rest : b_.CreateUDiv(rest, extent(nest_.outer + l));
+      }
+    };
+    if (nest_.runs) {
+      Value* run = b_.CreateUDiv(r, word(words_.padded_run));
+      Value* rows = i64(1);
+      for (std::uint32_t l = nest_.runs; l < nest_.serial; ++l) rows = b_.CreateMul(rows, extent(nest_.outer + l));
+      rest = smaller(b_.CreateUDiv(b_.CreateURem(r, word(words_.padded_run)), elements), b_.CreateSub(rows, i64(1)));
+      for (std::uint32_t l = nest_.serial; l-- > nest_.runs;) {
+        out[l] = b_.CreateURem(rest, extent(nest_.outer + l));
+        rest = b_.CreateUDiv(rest, extent(nest_.outer + l));
+      }
+      rest = run;
+      digits(0, nest_.runs);
+    } else {
+      rest = b_.CreateUDiv(r, elements);
+      digits(0, nest_.serial);
+    }
+    return out;
   }
 
-  // Several reduced loops: a row begins at any r, so every vector is masked to the lanes that r means.
+  // Several reduced loops: a row begins at any r. It goes through in segments that lie in one block each: vectors of lanes in memory, masked
+  // where they hang over the segment's ends, and between them, where the body is light, 64 elements at a time with the lanes in registers.
   void serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* n) {
+    // elements of the row that begins at r0
+    const auto row_range = [&](Value* r0) {
+      if (!schedule_.split) return std::pair<Value*, Value*>(i64(0), n);
+      Value* from = b_.CreateSub(chunk_begin_, r0);
+      from = b_.CreateSelect(b_.CreateICmpSLT(from, i64(0)), i64(0), from);
+      return std::pair<Value*, Value*>(from, smaller(b_.CreateSub(chunk_end_, r0), n));
+    };
+    const auto start_of_row = [&](Value* run, Value* row) {
+      Value* r0 = b_.CreateMul(row, n);
+      return nest_.runs ? b_.CreateAdd(r0, b_.CreateMul(run, word(words_.padded_run))) : r0;
+    };
     if (reds.empty()) {
-      serial_loops([&](Value*, Value*) { vector_range(n, serial_, sweep, [&](Body& body) { stores(body, sweep); }); });
+      serial_loops([&](Value* run, Value* row) {
+        const auto [from, to] = row_range(start_of_row(run, row));
+        vector_range(from, to, serial_, sweep, [&](Body& body) { stores(body, sweep); });
+      });
       return;
     }
     std::vector<Value*> memory;
@@ -1228,52 +1410,106 @@ class Emitter {
     const auto place_of = [&](std::size_t i, Value* lane) {
       return bytes(memory[i], b_.CreateMul(lane, i64(static_cast<std::int64_t>(size_of(nest_.body[reds[i]].dtype)))));
     };
+    const auto load_lanes = [&](std::size_t i, Value* lane) {
+      const DType t = nest_.body[reds[i]].dtype;
+      return from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), place_of(i, lane), llvm::Align(1)));
+    };
+    const auto store_lanes = [&](std::size_t i, Value* lane, Value* v) {
+      b_.CreateAlignedStore(to_memory(nest_.body[reds[i]].dtype, v), place_of(i, lane), llvm::Align(1));
+    };
     const auto reset = [&] {
       for (std::size_t i = 0; i < reds.size(); ++i)
-        for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_)
-          b_.CreateAlignedStore(to_memory(nest_.body[reds[i]].dtype, identity(reds[i], width_)), place_of(i, i64(lane)), llvm::Align(1));
+        for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_) store_lanes(i, i64(lane), identity(reds[i], width_));
     };
     const auto sum_lanes = [&] {
       std::vector<Value*> sums;
       for (std::size_t i = 0; i < reds.size(); ++i) {
-        const DType t = nest_.body[reds[i]].dtype;
         std::vector<Value*> vectors;
-        for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_)
-          vectors.push_back(from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), place_of(i, i64(lane)), llvm::Align(1))));
+        for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_) vectors.push_back(load_lanes(i, i64(lane)));
         sums.push_back(halve(reds[i], vectors));
       }
       return sums;
     };
+    const bool masked = schedule_.masked, light = !heavy(sweep);
     reset();
     Tree tree = start_tree(reds);
-    Value* current = variable(b_.getInt64Ty(), i64(0));
+    Value* current = variable(b_.getInt64Ty(), schedule_.split ? b_.CreateLShr(chunk_begin_, i64(12)) : i64(0));
     serial_loops([&](Value* run, Value* row) {
-      Value* r0 = b_.CreateMul(row, n);
-      if (nest_.runs) r0 = b_.CreateAdd(r0, b_.CreateMul(run, word(words_.padded_run)));
-      Value* begin = b_.CreateAnd(r0, i64(-static_cast<std::int64_t>(width_)));
-      Value* end = b_.CreateAdd(r0, n);
+      Value* r0 = start_of_row(run, row);
+      const auto [from, to] = row_range(r0);
       Region* around = serial_;
-      loop("row", begin, end, i64(width_), [&](Value* r) {
-        Value* now = b_.CreateLShr(r, i64(12));
-        static_assert(ir::kLaneBlock == 1 << 12);
-        if (!schedule_.one_block)
-          when(b_.CreateICmpNE(now, read(current)), [&] {
-            push(tree, reds, sum_lanes());
-            reset();
-            b_.CreateStore(now, current);
-          });
-        Value* j = b_.CreateSub(r, r0);  // below 0 in the lanes before the row
-        Value* lane_j = b_.CreateAdd(b_.CreateVectorSplat(width_, j), iota(width_));
-        Body body{around, j, b_.CreateICmpULT(lane_j, splat(n, width_)), nullptr, sweep};
+      const auto single = [&](Value* r, Value* begin, Value* end) {  // lanes begin .. end of the vector at r
+        Value* j = b_.CreateSub(r, r0);                              // below 0 in the lanes before the row
+        Body body{around, j, nullptr, nullptr, sweep};
+        if (begin) {
+          Value* lane = b_.CreateAdd(b_.CreateVectorSplat(width_, b_.CreateSub(r, begin)), iota(width_));
+          body.mask = b_.CreateICmpULT(lane, b_.CreateVectorSplat(width_, b_.CreateSub(end, begin)));
+        }
         for (std::size_t i = 0; i < reds.size(); ++i) {
-          const Statement& s = nest_.body[reds[i]];
-          Value* value = b_.CreateSelect(body.mask, vector(body, s.a), identity(reds[i], width_));
-          Value* p = place_of(i, b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1)));
-          Value* old = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, llvm::Align(1)));
-          b_.CreateAlignedStore(to_memory(s.dtype, combine(reds[i], old, value)), p, llvm::Align(1));
+          Value* value = vector(body, nest_.body[reds[i]].a);
+          if (body.mask) value = b_.CreateSelect(body.mask, value, identity(reds[i], width_));
+          Value* lane = b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1));
+          store_lanes(i, lane, combine(reds[i], load_lanes(i, lane), value));
         }
         stores(body, sweep);
-      });
+      };
+      const auto segment = [&](Value* begin, Value* end) {
+        const std::int64_t step = light ? 64 : width_;
+        Value* first = b_.CreateAnd(begin, i64(-static_cast<std::int64_t>(width_)));
+        Value *whole_begin = end, *whole_end = end;
+        if (!masked) {
+          whole_begin = b_.CreateAnd(b_.CreateAdd(begin, i64(step - 1)), i64(-step));
+          whole_end = b_.CreateAnd(end, i64(-step));
+          Value* any = b_.CreateICmpSLT(whole_begin, whole_end);
+          whole_begin = b_.CreateSelect(any, whole_begin, end);
+          whole_end = b_.CreateSelect(any, whole_end, end);
+        }
+        loop("head", first, whole_begin, i64(width_), [&](Value* r) { single(r, begin, end); });
+        if (masked) return;
+        if (light) {
+          when(b_.CreateICmpSLT(whole_begin, whole_end), [&] {
+            std::vector<std::vector<Value*>> accumulators;
+            for (std::size_t i = 0; i < reds.size(); ++i) {
+              accumulators.emplace_back();
+              for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_)
+                accumulators[i].push_back(variable(k_.type(nest_.body[reds[i]].dtype, width_), load_lanes(i, i64(lane))));
+            }
+            loop("lanes", whole_begin, whole_end, i64(64), [&](Value* r) {
+              Value* j = b_.CreateSub(r, r0);
+              for (unsigned part = 0; part < 64 / width_; ++part) {
+                Body body{around, part ? b_.CreateAdd(j, i64(part * width_)) : j, nullptr, nullptr, sweep};
+                for (std::size_t i = 0; i < reds.size(); ++i) {
+                  Value* a = accumulators[i][part % accumulators[i].size()];
+                  b_.CreateStore(combine(reds[i], read(a), vector(body, nest_.body[reds[i]].a)), a);
+                }
+                stores(body, sweep);
+              }
+            });
+            for (std::size_t i = 0; i < reds.size(); ++i)
+              for (std::size_t a = 0; a < accumulators[i].size(); ++a)
+                store_lanes(i, i64(static_cast<std::int64_t>(a * width_)), read(accumulators[i][a]));
+          });
+        } else {
+          loop("vectors", whole_begin, whole_end, i64(width_), [&](Value* r) { single(r, nullptr, nullptr); });
+        }
+        loop("tail", whole_end, end, i64(width_), [&](Value* r) { single(r, begin, end); });
+      };
+      if (schedule_.one_block) return segment(b_.CreateAdd(r0, from), b_.CreateAdd(r0, to));
+      Value* end = b_.CreateAdd(r0, to);
+      Value* next = variable(b_.getInt64Ty(), b_.CreateAdd(r0, from));
+      loop("segments", b_.CreateLShr(b_.CreateAdd(r0, from), i64(12)),
+           b_.CreateAdd(b_.CreateLShr(b_.CreateSub(end, i64(1)), i64(12)), i64(1)), i64(1), [&](Value* now) {
+             static_assert(ir::kLaneBlock == 1 << 12);
+             when(b_.CreateICmpNE(now, read(current)), [&] {
+               push(tree, reds, sum_lanes());
+               reset();
+               b_.CreateStore(now, current);
+             });
+             Value* begin = read(next);
+             Value* until = smaller(b_.CreateShl(b_.CreateAdd(now, i64(1)), i64(12)), end);
+             segment(begin, until);
+             b_.CreateStore(until, next);
+           });
     });
     std::vector<Value*> sums = sum_lanes();
     if (!schedule_.one_block) {
@@ -1311,6 +1547,7 @@ class Emitter {
     over_row([&](Value* j) {
       for (std::uint32_t r : reds) store_row(layout_.values[r], j, nest_.body[r].dtype, identity(r, width_));
     });
+    Value* first = schedule_.split ? chunk_begin_ : i64(0);
     Value* blocks = variable(b_.getInt64Ty(), i64(0));
     const auto add_level = [&](Value* level) {  // what stands there, before what is in the accumulators
       over_row([&](Value* j) {
@@ -1339,7 +1576,7 @@ class Emitter {
 
     // ---- groups of eight rows by the serial loops, whatever these are: rows into temporaries, then their tree
     Value* filled = variable(b_.getInt64Ty(), i64(0));  // rows of the current group that stand in the temporaries
-    Value* group = variable(b_.getInt64Ty(), i64(0));
+    Value* group = variable(b_.getInt64Ty(), b_.CreateLShr(first, i64(3)));
     const auto temporary = [&](std::uint32_t r, Value* k, Value* j) { return row_of(layout_.temporaries[r], k, j, nest_.body[r].dtype); };
     const auto fill_to = [&](Value* k) {
       loop("missing", read(filled), k, i64(1), [&](Value* at) {
@@ -1396,10 +1633,11 @@ class Emitter {
     if (nest_.serial == 1 && nest_.runs == 0 && !heavy(sweep)) {
       // eight rows at a time in registers, the rest one by one
       const std::uint32_t l = nest_.outer;
-      Value* whole = b_.CreateAnd(extent(l), i64(-ir::kRowGroup));
-      loop("rows", i64(0), whole, i64(ir::kRowGroup), [&](Value* r0) {
+      Value* end = schedule_.split ? chunk_end_ : extent(l);
+      Value* whole = b_.CreateAnd(end, i64(-ir::kRowGroup));
+      loop("rows", first, whole, i64(ir::kRowGroup), [&](Value* r0) {
         if (!schedule_.one_block && !sums.empty())
-          when(b_.CreateAnd(b_.CreateICmpNE(r0, i64(0)), b_.CreateICmpEQ(b_.CreateAnd(r0, i64(ir::kRowBlock - 1)), i64(0))), push_block);
+          when(b_.CreateAnd(b_.CreateICmpNE(r0, first), b_.CreateICmpEQ(b_.CreateAnd(r0, i64(ir::kRowBlock - 1)), i64(0))), push_block);
         std::vector<Region*> around;
         for (std::int64_t k = 0; k < ir::kRowGroup; ++k) around.push_back(region(stages_.back(), "serial"));
         std::vector<Value*> rows;
@@ -1420,9 +1658,8 @@ class Emitter {
           }
         });
       });
-      b_.CreateStore(b_.CreateLShr(b_.CreateSub(whole, i64(1)), i64(3)), group);  // the last whole group
-      when(b_.CreateICmpEQ(whole, i64(0)), [&] { b_.CreateStore(i64(0), group); });
-      loop("rest", whole, extent(l), i64(1), [&](Value* r) {
+      when(b_.CreateICmpNE(whole, first), [&] { b_.CreateStore(b_.CreateLShr(b_.CreateSub(whole, i64(1)), i64(3)), group); });
+      loop("rest", whole, end, i64(1), [&](Value* r) {
         index_[l] = r;
         serial_ = region(stages_.back(), "serial");
         one_row(r);
@@ -1438,13 +1675,16 @@ class Emitter {
   }
 
   // What a row computes from its reductions: values that later sweeps read, and results of the row itself.
-  void rows_level(std::uint8_t stage) {
+  void rows_level(std::uint8_t stage, bool values, bool stores) {
     const std::uint64_t inner = nest_.reduced_mask();
+    const auto is_value = [&](std::uint32_t i) {
+      return values && nest_.body[i].kind == Statement::Kind::Op && stage > 0 && layout_.values[i] != ScratchLayout::kNone;
+    };
     bool any = false;
     for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
       const Statement& s = nest_.body[i];
       if (s.stage != stage || (s.loops & inner)) continue;
-      any |= s.kind == Statement::Kind::Store || (s.kind == Statement::Kind::Op && stage > 0 && layout_.values[i] != ScratchLayout::kNone);
+      any |= (stores && s.kind == Statement::Kind::Store) || is_value(i);
     }
     if (!any) return;
     vector_range(tile_length(), stages_.back(), stage, [&](Body& body) {
@@ -1452,8 +1692,8 @@ class Emitter {
         const Statement& s = nest_.body[i];
         if (s.stage != stage || (s.loops & inner)) continue;
         if (s.kind == Statement::Kind::Store) {
-          store(body, s);
-        } else if (s.kind == Statement::Kind::Op && stage > 0 && layout_.values[i] != ScratchLayout::kNone) {
+          if (stores) store(body, s);
+        } else if (is_value(i)) {
           Value* v = row_value(body, i);
           store_row(layout_.values[i], body.j, s.dtype, v);
         }

@@ -2,6 +2,7 @@
 #include "compiler/plan/schedule.h"
 
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,9 @@ namespace {
 constexpr std::int64_t kRowTile = 2048;   // columns whose accumulators stay in the first-level cache
 constexpr std::int64_t kPackedTile = 32;  // of a transposed tile: a few cache lines of each row
 constexpr std::int64_t kChunk = 4096;     // elements of a chunk where rows alone do not give the threads enough items
+
+constexpr std::int64_t kWideRows = 1024;  // columns for each thread from which on these are shared rather than the rows
+constexpr std::int64_t kChunksPerThread = 16;
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
@@ -65,6 +69,24 @@ int interleave(const Nest& nest) {
   while (registers < 8 && 2u * static_cast<unsigned>(registers) * most <= 24 && static_cast<unsigned>(registers) * work / path < 8)
     registers *= 2;
   return registers;
+}
+
+// The chunks of a split schedule, of `rows` rows (or tiles) of `counted` reduced elements each.
+void share_rows(const Nest& nest, std::int64_t rows, std::int64_t counted, std::int64_t threads, ScheduleNumbers& n) {
+  const std::int64_t block = nest.kind == NestKind::Lanes ? ir::kLaneBlock : ir::kRowBlock, blocks = (counted + block - 1) / block;
+  const std::int64_t wanted = (kChunksPerThread * threads + rows - 1) / rows;
+  n.chunk = block * static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(blocks / wanted, 1))));
+  n.chunks = (counted + n.chunk - 1) / n.chunk;
+  n.items = rows * n.chunks;
+  std::int64_t reductions = 0;
+  bool reduces_last = false;
+  for (const Statement& s : nest.body) {
+    reductions += s.kind == Statement::Kind::Reduce;
+    reduces_last |= s.kind == Statement::Kind::Reduce && s.stage == nest.sweeps;
+  }
+  n.phases = nest.sweeps + reduces_last;
+  n.combines_last = reduces_last;
+  n.shared_bytes = round_up(n.items * reductions * (nest.kind == NestKind::Rows ? round_up(n.tile, 64) + 64 : 1) * kPartialBytes, 64);
 }
 
 // Is it the first of stores that lie side by side?
@@ -152,6 +174,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   for (const Statement& b : nest.body) doubles |= b.kind == Statement::Kind::Reduce && b.dtype == DType::F64;
   if (nest.kind == NestKind::Lanes) s.width = std::min(s.width, doubles ? 32 : 64);
   s.width = std::min(s.width, 128);
+  // class: rows of fewer columns than the body has lanes
+  const std::int64_t columns = numbers.extents[v];
+  if (nest.kind == NestKind::Rows && 2 * columns <= s.width)
+    s.width = std::max(static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(columns, 1)))), 32 / element);
 
   std::int64_t outer = 1, reduced = 1, all = 1;
   for (std::uint32_t l = 0; l < nest.loops(); ++l) {
@@ -226,8 +252,24 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     }
   }
 
+  // ---- cost: elements times statements
+  std::int64_t cost = 1;
+  for (const Statement& b : nest.body)
+    if (b.kind != Statement::Kind::Constant && b.kind != Statement::Kind::Slot)
+      cost += b.kind == Statement::Kind::Op && ir::info(b.op).kind == ir::OpKind::Expanded ? 16 : 1;
+  n.work = all * cost;
+
+  // ---- split: rows are fewer than threads can share, and have several blocks
+  const std::int64_t extent = numbers.extents[v], threads = std::max(1, options.threads);
+  const bool wide = nest.kind == NestKind::Rows && extent >= kWideRows * threads;  // threads share its columns
+  if (nest.kind != NestKind::Map && threads > 1 && outer < 4 * threads && !wide && !s.one_block && n.work >= options.split_work) {
+    s.split = true;
+    n.tile = nest.kind == NestKind::Rows ? std::min<std::int64_t>(round_up(extent, 64), kRowTile) : extent;
+    share_rows(nest, nest.kind == NestKind::Rows ? outer * ((extent + n.tile - 1) / n.tile) : outer, counted, threads, n);
+  }
+
   // ---- values held between sweeps
-  if (nest.kind == NestKind::Lanes && nest.sweeps > 1 && nest.serial == 0) {
+  if (!s.split && nest.kind == NestKind::Lanes && nest.sweeps > 1 && nest.serial == 0) {
     const auto needed = needed_by_sweep(nest, {});
     std::vector<std::uint32_t> kept;
     std::int64_t bytes = 0;
@@ -246,31 +288,30 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
 
   // ---- tiles and items
-  const std::int64_t extent = numbers.extents[v], threads = std::max(1, options.threads);
-  switch (nest.kind) {
-    case NestKind::Lanes:
-      n.tile = extent;
-      n.items = outer;
-      break;
-    case NestKind::Rows: {
-      const std::int64_t wanted = outer >= 2 * threads ? 1 : (2 * threads + outer - 1) / outer;
-      n.tile = std::clamp<std::int64_t>(round_up((extent + wanted - 1) / wanted, 64), 64, kRowTile);
-      n.items = outer * ((extent + n.tile - 1) / n.tile);
-      break;
-    }
-    case NestKind::Map:
-      if (!s.packed.empty()) {
-        n.tile = kPackedTile;
-        n.tile_outer = kPackedTile;
-        const std::int64_t u = numbers.extents[nest.outer - 1u];
-        n.items = outer / u * ((u + n.tile_outer - 1) / n.tile_outer) * ((extent + n.tile - 1) / n.tile);
-      } else {
-        n.tile = threads == 1 || outer >= 8 * threads ? std::max<std::int64_t>(extent, 1)
-                                                      : std::max<std::int64_t>(kChunk, round_up(extent / (64 * threads), 64));
+  if (!s.split) switch (nest.kind) {
+      case NestKind::Lanes:
+        n.tile = extent;
+        n.items = outer;
+        break;
+      case NestKind::Rows: {
+        const std::int64_t wanted = outer >= 2 * threads ? 1 : (2 * threads + outer - 1) / outer;
+        n.tile = std::clamp<std::int64_t>(round_up((extent + wanted - 1) / wanted, 64), 64, kRowTile);
         n.items = outer * ((extent + n.tile - 1) / n.tile);
+        break;
       }
-      break;
-  }
+      case NestKind::Map:
+        if (!s.packed.empty()) {
+          n.tile = kPackedTile;
+          n.tile_outer = kPackedTile;
+          const std::int64_t u = numbers.extents[nest.outer - 1u];
+          n.items = outer / u * ((u + n.tile_outer - 1) / n.tile_outer) * ((extent + n.tile - 1) / n.tile);
+        } else {
+          n.tile = threads == 1 || outer >= 8 * threads ? std::max<std::int64_t>(extent, 1)
+                                                        : std::max<std::int64_t>(kChunk, round_up(extent / (64 * threads), 64));
+          n.items = outer * ((extent + n.tile - 1) / n.tile);
+        }
+        break;
+    }
   // ---- bytes of further sweeps: where what an item reads along the reduced loops does not stay in its core's cache
   if (nest.sweeps > 1) {
     const auto needed = needed_by_sweep(nest, s.kept);
@@ -286,6 +327,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       of_item += elements[a] / std::max<std::int64_t>(outer * rows, 1) * (nest.kind == NestKind::Rows ? n.tile : 1) * size;
       again += (sweeps - 1) * elements[a] * size;
     }
+    if (s.split) of_item = of_item * outer / threads;  // what one thread reads in a phase; in the next one it reads the same
     if (of_item > target.l2_bytes) n.bytes_read += again;
   }
   const ScratchLayout layout(nest, s);
@@ -293,11 +335,6 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   n.scratch_bytes = layout.spread.bytes + unit * layout.total;
   for (std::uint32_t p : s.packed)
     n.scratch_bytes += unit * n.tile_outer * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[p].buffer].dtype));
-  std::int64_t cost = 1;
-  for (const Statement& b : nest.body)
-    if (b.kind != Statement::Kind::Constant && b.kind != Statement::Kind::Slot)
-      cost += b.kind == Statement::Kind::Op && ir::info(b.op).kind == ir::OpKind::Expanded ? 16 : 1;
-  n.work = all * cost;
   return out;
 }
 
@@ -311,7 +348,7 @@ Schedule quick_form(Schedule s) {
 std::string Schedule::key() const {
   std::string k;
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(vector_bytes), put(width), put(masked), put(one_block), put(row_scratch);
+  put(vector_bytes), put(width), put(masked), put(one_block), put(row_scratch), put(split);
   put(static_cast<std::uint32_t>(streamed.size()));
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
@@ -327,6 +364,9 @@ std::string print(const Scheduled& scheduled) {
   std::string out = fmt::format("schedule: vectors of {} elements in {}-bit registers", s.width, 8 * s.vector_bytes);
   if (!s.streamed.empty()) out += ", non-temporal stores";
   if (s.one_block) out += ", one block";
+  if (s.split)
+    out += fmt::format(", {} chunks of {} elements a row, {} phases, {} bytes of partial results", n.chunks, n.chunk, n.phases,
+                       n.shared_bytes);
   if (s.row_scratch) out += fmt::format(", {} values of a row kept in scratch", s.kept.size());
   if (!s.packed.empty()) out += fmt::format(", {} accesses through transposed tiles of {} by {}", s.packed.size(), n.tile_outer, n.tile);
   return out + fmt::format("; {} items, {} bytes of scratch, reads {} bytes, writes {}\n", n.items, n.scratch_bytes, n.bytes_read,
@@ -347,9 +387,13 @@ WordLayout::WordLayout(const Nest& nest) {
   tile = take(1);
   tile_outer = take(1);
   padded_run = take(1);
+  chunk = take(1);
+  chunks = take(1);
   linears = take(nest.linears.size() * (variables + 1));
   by = take(nest.derived.size());
   bounds = take(nest.checks.size());
+  phase = take(1);
+  shared = take(1);
   pointers = take(nest.accesses.size());
   slots = take(nest.slots.size());
   total = at;
@@ -362,6 +406,8 @@ std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& number
   words[layout.tile] = schedule.tile;
   words[layout.tile_outer] = schedule.tile_outer;
   words[layout.padded_run] = numbers.padded_run;
+  words[layout.chunk] = schedule.chunk;
+  words[layout.chunks] = schedule.chunks;
   for (std::uint32_t l = 0; l < nest.linears.size(); ++l) {
     words[layout.offset_of(l)] = numbers.offsets[l];
     std::copy(numbers.coefficients[l].begin(), numbers.coefficients[l].end(), words.begin() + layout.coefficient_of(l, 0));
@@ -375,6 +421,7 @@ KnownWords known_words(const Nest& nest, std::span<const std::int64_t> words, co
   const WordLayout layout(nest);
   KnownWords k{std::vector<std::int64_t>(words.begin(), words.begin() + layout.total), std::vector<bool>(layout.total, true)};
   for (std::size_t a = 0; a < nest.accesses.size(); ++a) k.known[layout.pointers + a] = false;
+  k.known[layout.phase] = k.known[layout.shared] = false;
   for (std::size_t s = 0; s < nest.slots.size(); ++s) k.known[layout.slots + s] = slot_known[s];
   for (std::size_t w = 0; w < k.words.size(); ++w)
     if (!k.known[w]) k.words[w] = 0;

@@ -18,6 +18,7 @@ struct Schedule {
   bool masked = false;                  // one masked loop, no separate main loop, no unrolling: quicker to compile
   bool one_block = false;               // class: the reduced elements lie within one block of the order of summation
   bool row_scratch = false;             // class: a row of the values in `kept` fits the scratch
+  bool split = false;                   // class: threads share the reduced elements of a row: an item is a chunk of them
   std::vector<std::uint32_t> streamed;  // class: accesses whose stores bypass the caches; they start at multiples of 64 bytes
   std::vector<std::uint32_t> kept;      // statements held in row scratch between sweeps (where row_scratch)
   std::vector<std::uint32_t> packed;  // accesses read through a transposed tile: unit stride in the last outer loop, not in the vector loop
@@ -30,6 +31,10 @@ struct ScheduleNumbers {
   std::int64_t tile_outer = 1;                     // iterations of the last outer loop in one item (above 1 where accesses are packed)
   std::int64_t items = 0;                          // what threads share
   std::int64_t scratch_bytes = 0;                  // for each thread
+  std::int64_t chunk = 0, chunks = 1;              // split: elements of r in one item, items of one row (or tile)
+  std::int64_t phases = 1;                         // split: times that all items run, each time when the one before is done
+  bool combines_last = false;                      // the last phase only combines and stores what rows have: little work
+  std::int64_t shared_bytes = 0;                   // split: of all items, at the word `shared`
   std::int64_t work = 0;                           // elements times statements, about: whether threads are worth waking
   std::int64_t bytes_read = 0, bytes_written = 0;  // moved by one run: docs/language.md, `moved_bytes`
 };
@@ -41,9 +46,11 @@ struct Scheduled {
 
 struct ScheduleOptions {
   int threads = 1;
-  bool aligned_stores = true;     // the written arrays start at multiples of 64 bytes
-  std::vector<bool> in_place;     // by buffer: it is written over an array that the kernel reads; empty: none is
-  std::int64_t bytes_beside = 0;  // moved by the other pieces of the group
+  bool aligned_stores = true;                             // the written arrays start at multiples of 64 bytes
+  std::vector<bool> in_place;                             // by buffer: it is written over an array that the kernel reads; empty: none is
+  std::int64_t bytes_beside = 0;                          // moved by the other pieces of the group
+  std::int64_t split_work = kThreadedWork;                // below this, threads do not share the elements of a row
+  static constexpr std::int64_t kThreadedWork = 200'000;  // above which waking threads pays: 64K elements of a multiply and an add
 };
 
 /// The same schedule in the form that compiles quickest: single masked loops over one register. Same arguments, same scratch, same bits.
@@ -57,9 +64,15 @@ std::string print(const Scheduled& scheduled);
 /// void kernel(const int64_t* words, int64_t begin, int64_t end, std::byte* scratch): runs items begin .. end. `scratch` is aligned to 64.
 using KernelFunction = void (*)(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch);
 
+///
+/// A split schedule shares the reduced elements of a row among items, in chunks of 2^m blocks of the order of summation, so that the tree
+/// of the chunks' sums is the tree of the blocks. Sweep s is phase s: all items run it and leave their sums at the word `shared`, and after
+/// that each item combines those of its row for itself. What the row itself stores is stored by its first item.
+
 /// Where each number stands in `words`.
 struct WordLayout {
-  std::uint32_t extents, tile, tile_outer, padded_run, linears, variables, by, bounds, pointers, slots, total;
+  std::uint32_t extents, tile, tile_outer, padded_run, chunk, chunks, linears, variables, by, bounds, slots, total;
+  std::uint32_t phase, shared, pointers;  // set by whoever runs the kernel
   explicit WordLayout(const Nest& nest);
   std::uint32_t offset_of(std::uint32_t linear) const { return linears + linear * (variables + 1); }
   std::uint32_t coefficient_of(std::uint32_t linear, std::uint32_t variable) const { return offset_of(linear) + 1 + variable; }

@@ -9,6 +9,9 @@
 namespace onepass::compiler {
 
 inline constexpr std::uint32_t kTreeLevels = 48;  // of the tree of blocks: 2^48 blocks
+/// Of a split schedule, each item's reductions: the k-th of them (in the order of the body) of item i stands at word `shared`, in element
+/// i * reductions + k; for rows the element is a row of ScratchLayout::unit elements.
+inline constexpr std::int64_t kPartialBytes = 8;
 
 /// For each sweep, the statements it computes (or reads back, where an earlier sweep kept them).
 std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vector<std::uint32_t>& kept);
