@@ -146,6 +146,43 @@ TEST_CASE("slice: threads share the elements of long rows, with equal bits", "[s
   equal_everywhere("v = x[1:, 3:]; sum(exp(v)*w)", {random_array<double>({301, 803}, 1), random_array<double>({800}, 2)}, 1);
 }
 
+TEST_CASE("slice: the largest and the smallest know NaN and the signs of zeros, wherever they stand", "[slice]") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{3, 131}, {131, 3}, {24, 64}}) {
+    for (const auto& [all, one] : {std::pair{-0.0f, -0.0f},
+                                   {-0.0f, 0.0f},
+                                   {0.0f, -0.0f},
+                                   {-1.0f, -0.0f},
+                                   {-1.0f, 0.0f},
+                                   {1.0f, -0.0f},
+                                   {1.0f, 0.0f},
+                                   {1.0f, nan},
+                                   {-1.0f, -nan},
+                                   {-0.0f, nan},
+                                   {-std::numeric_limits<float>::infinity(), -2.0f}})
+      for (const std::int64_t at : {0, 1, 63, 64, 130, 200, 390}) {
+        Array x = Array::empty(shape, f32);
+        std::fill(x.span<float>().begin(), x.span<float>().end(), all);
+        x.span<float>()[static_cast<std::size_t>(at)] = one;
+        const FormulaProgram parsed =
+            parse_formula("a = max(x, axis=0); b = max(x, axis=1); c = min(x, axis=0); d = min(x, axis=1); g = max(x); h = min(x)");
+        const std::vector<Array> arrays = {x};
+        const std::vector<Argument> in = arguments(arrays);
+        const std::vector<Array> expected = Program(parsed.record, parsed.inputs, with(Mode::reference)).call(in);
+        INFO("[" << shape[0] << ", " << shape[1] << "] of " << all << ", " << one << " at " << at);
+        if (!has_codegen()) return;
+        for (const int width : widths()) {
+          Program program(parsed.record, parsed.inputs, with(Mode::generic, 1, width));
+          for (int run = 0; run < 3; ++run) {
+            if (run == 2) wait_for_optimised();
+            const std::vector<Array> got = program.call(in);
+            for (std::size_t k = 0; k < got.size(); ++k) CHECK(same_bits(got[k], expected[k]));
+          }
+        }
+      }
+  }
+}
+
 TEST_CASE("slice: a softmax's gradient is the one that is known", "[slice]") {
   const Array x = random_array<double>({4, 50}, 1), d = random_array<double>({4, 50}, 2);
   const FormulaProgram parsed =

@@ -1092,19 +1092,112 @@ class Emitter {
   }
   std::int64_t lanes_of(std::uint32_t id) const { return size_of(nest_.body[id].dtype) == 8 ? 32 : 64; }
 
+  // The largest (or smallest) of floats that were met: where the processor has no instruction for maximum, which knows NaN and the signs of
+  // zeros, these are remembered beside it and looked at in the end.
+  struct Extreme {
+    Value* most;  // of those that are no NaN, but for the first
+    Value* bits;  // all bits that each of them has (of a minimum: that any has): of zeros alone, the sign of the result
+    Value* nan;   // not 0: there was a NaN
+  };
+  bool is_extreme(std::uint32_t id) const {
+    const Statement& s = nest_.body[id];
+    return is_float(s.dtype) && (s.op == Op::ReduceMax || s.op == Op::ReduceMin);
+  }
+  Extreme extreme(Value* v) {
+    llvm::Type* bits = v->getType()->getWithNewType(b_.getIntNTy(v->getType()->getScalarSizeInBits()));
+    return {v, b_.CreateBitCast(v, bits), b_.CreateSExt(b_.CreateFCmpUNO(v, v), bits)};
+  }
+  Extreme join(std::uint32_t id, const Extreme& a, const Extreme& c) {
+    const bool most = nest_.body[id].op == Op::ReduceMax;
+    Value* beyond = most ? b_.CreateFCmpOGT(c.most, a.most) : b_.CreateFCmpOLT(c.most, a.most);
+    return {b_.CreateSelect(beyond, c.most, a.most), most ? b_.CreateAnd(a.bits, c.bits) : b_.CreateOr(a.bits, c.bits),
+            b_.CreateOr(a.nan, c.nan)};
+  }
+  Value* settled(const Extreme& e) {
+    llvm::Type* type = e.most->getType();
+    Value* sign = llvm::ConstantInt::get(e.bits->getType(), llvm::APInt::getSignMask(type->getScalarSizeInBits()));
+    Value* zero = b_.CreateBitCast(b_.CreateAnd(e.bits, sign), type);
+    Value* v = b_.CreateSelect(b_.CreateFCmpOEQ(e.most, llvm::Constant::getNullValue(type)), zero, e.most);
+    return b_.CreateSelect(b_.CreateICmpNE(e.nan, llvm::Constant::getNullValue(e.nan->getType())), llvm::ConstantFP::getNaN(type), v);
+  }
+  Value* combine_all(std::uint32_t id, const std::vector<Value*>& values) {  // in any order
+    if (!is_extreme(id)) throw InternalError("emit: this reduction has an order");
+    Extreme e = extreme(values[0]);
+    for (std::size_t i = 1; i < values.size(); ++i) e = join(id, e, extreme(values[i]));
+    return settled(e);
+  }
+
+  // Lanes of a reduction in registers.
+  struct Lanes {
+    std::uint32_t id;
+    std::vector<std::vector<Value*>> vectors;  // variables: one, or three of an Extreme
+  };
+  Lanes new_lanes(std::uint32_t id) {
+    Lanes l{id, {}};
+    const unsigned bits = 8 * static_cast<unsigned>(size_of(nest_.body[id].dtype));
+    for (std::int64_t lane = 0; lane < lanes_of(id); lane += width_) {
+      l.vectors.push_back({variable(k_.type(nest_.body[id].dtype, width_), nullptr)});
+      for (int k = 0; is_extreme(id) && k < 2; ++k)
+        l.vectors.back().push_back(variable(llvm::FixedVectorType::get(b_.getIntNTy(bits), width_), nullptr));
+    }
+    return l;
+  }
+  void put(const std::vector<Value*>& variables, const Extreme& e) {
+    b_.CreateStore(e.most, variables[0]), b_.CreateStore(e.bits, variables[1]), b_.CreateStore(e.nan, variables[2]);
+  }
+  Extreme get(const std::vector<Value*>& variables) { return {read(variables[0]), read(variables[1]), read(variables[2])}; }
+  void reset(const Lanes& lanes) {
+    for (const std::vector<Value*>& v : lanes.vectors) {
+      Value* start = identity(lanes.id, width_);
+      if (is_extreme(lanes.id)) put(v, extreme(start));
+      else b_.CreateStore(start, v[0]);
+    }
+  }
+  void take(const Lanes& lanes, std::size_t part, Value* value) {
+    const std::vector<Value*>& v = lanes.vectors[part % lanes.vectors.size()];
+    if (is_extreme(lanes.id)) put(v, join(lanes.id, get(v), extreme(value)));
+    else b_.CreateStore(combine(lanes.id, read(v[0]), value), v[0]);
+  }
+  Value* total(const Lanes& lanes) {
+    if (is_extreme(lanes.id)) {
+      Extreme e = get(lanes.vectors[0]);
+      for (std::size_t i = 1; i < lanes.vectors.size(); ++i) e = join(lanes.id, e, get(lanes.vectors[i]));
+      return halve_extreme(lanes.id, e);
+    }
+    std::vector<Value*> vectors;
+    for (const std::vector<Value*>& v : lanes.vectors) vectors.push_back(read(v[0]));
+    return halve(lanes.id, vectors);
+  }
+  Value* half_of(Value* v, unsigned width, unsigned first) {
+    std::vector<int> lanes;
+    for (unsigned i = 0; i < width / 2; ++i) lanes.push_back(static_cast<int>(i + first));
+    return b_.CreateShuffleVector(v, lanes);
+  }
+  Value* halve_extreme(std::uint32_t id, Extreme e) {
+    for (unsigned w = width_; w > 1; w /= 2) {
+      const auto half = [&](unsigned first) {
+        return Extreme{half_of(e.most, w, first), half_of(e.bits, w, first), half_of(e.nan, w, first)};
+      };
+      e = join(id, half(0), half(w / 2));
+    }
+    const auto lane = [&](Value* v) { return b_.CreateExtractElement(v, std::uint64_t{0}); };
+    return settled({lane(e.most), lane(e.bits), lane(e.nan)});
+  }
+
   // Combines lanes by halving: lane i and lane i + half, until one is left.
   Value* halve(std::uint32_t id, std::vector<Value*> vectors) {
+    if (is_extreme(id)) {
+      Extreme e = extreme(vectors[0]);
+      for (std::size_t i = 1; i < vectors.size(); ++i) e = join(id, e, extreme(vectors[i]));
+      return halve_extreme(id, e);
+    }
     while (vectors.size() > 1) {
       const std::size_t half = vectors.size() / 2;
       for (std::size_t i = 0; i < half; ++i) vectors[i] = combine(id, vectors[i], vectors[i + half]);
       vectors.resize(half);
     }
     Value* v = vectors[0];
-    for (unsigned w = width_; w > 1; w /= 2) {
-      std::vector<int> low, high;
-      for (unsigned i = 0; i < w / 2; ++i) low.push_back(static_cast<int>(i)), high.push_back(static_cast<int>(i + w / 2));
-      v = combine(id, b_.CreateShuffleVector(v, low), b_.CreateShuffleVector(v, high));
-    }
+    for (unsigned w = width_; w > 1; w /= 2) v = combine(id, half_of(v, w, 0), half_of(v, w, w / 2));
     return b_.CreateExtractElement(v, std::uint64_t{0});
   }
 
@@ -1182,16 +1275,18 @@ class Emitter {
   }
 
   // ---------------------------------------------------------------------------------------------- lanes
-  bool heavy(std::uint8_t sweep) const {
-    if (schedule_.masked) return true;
+  bool heavy(std::uint8_t sweep) const { return schedule_.masked || cost_of(sweep) > 16; }
+  int cost_of(std::uint8_t sweep) const {
     int ops = 0;
     for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
       const Statement& s = nest_.body[i];
       if (!needed_[sweep][i] || !is_vector(i) || s.kind != Statement::Kind::Op) continue;
       ops += ir::info(s.op).kind == ir::OpKind::Expanded ? 24 : 1;
     }
-    return ops > 16;
+    return ops;
   }
+  // Are the lanes in registers? Each vector of them then has its own code.
+  bool in_registers(std::uint8_t sweep) const { return !schedule_.masked && cost_of(sweep) <= (64 / width_ <= 2 ? 48 : 16); }
 
   // What is computed and stored once a row. Of a split schedule, what is stored is so by the row's first chunk.
   void row_level(std::uint8_t stage, bool stores) {
@@ -1219,6 +1314,33 @@ class Emitter {
     }
   }
 
+  // Lanes in the kernel's own memory.
+  Value* lanes_in_memory(std::uint32_t id) {
+    return in(entry_, [&] {
+      auto* a = b_.CreateAlloca(memory_type(nest_.body[id].dtype, 0), i64(lanes_of(id)));
+      a->setAlignment(llvm::Align(64));
+      return a;
+    });
+  }
+  Value* lane_place(std::uint32_t id, Value* memory, Value* lane) {
+    return bytes(memory, b_.CreateMul(lane, i64(static_cast<std::int64_t>(size_of(nest_.body[id].dtype)))));
+  }
+  Value* load_lanes(std::uint32_t id, Value* memory, Value* lane) {
+    const DType t = nest_.body[id].dtype;
+    return from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), lane_place(id, memory, lane), llvm::Align(1)));
+  }
+  void store_lanes(std::uint32_t id, Value* memory, Value* lane, Value* v) {
+    b_.CreateAlignedStore(to_memory(nest_.body[id].dtype, v), lane_place(id, memory, lane), llvm::Align(1));
+  }
+  void reset_lanes(std::uint32_t id, Value* memory) {
+    for (std::int64_t lane = 0; lane < lanes_of(id); lane += width_) store_lanes(id, memory, i64(lane), identity(id, width_));
+  }
+  Value* sum_of_lanes(std::uint32_t id, Value* memory) {
+    std::vector<Value*> vectors;
+    for (std::int64_t lane = 0; lane < lanes_of(id); lane += width_) vectors.push_back(load_lanes(id, memory, i64(lane)));
+    return halve(id, vectors);
+  }
+
   void lanes_sweep(std::uint8_t sweep) {
     const std::vector<std::uint32_t> reds = reductions(sweep);
     Value* n = tile_length();
@@ -1230,80 +1352,66 @@ class Emitter {
       vector_range(first, n, stages_[sweep], sweep, [&](Body& body) { stores(body, sweep); });
       return;
     }
-    const bool in_memory = heavy(sweep);
-    // accumulators: vectors in registers for the unrolled loop, the same lanes in memory for single vectors
-    std::vector<std::vector<Value*>> accumulators;
-    std::vector<Value*> memory;
+    const bool registers = in_registers(sweep);
+    std::vector<Lanes> lanes;
+    std::vector<Value*> memory;  // the same lanes where one code serves all of them
     for (std::uint32_t r : reds) {
-      const auto vectors = static_cast<std::size_t>(lanes_of(r) / width_);
-      accumulators.emplace_back();
-      for (std::size_t i = 0; i < vectors; ++i) accumulators.back().push_back(variable(k_.type(nest_.body[r].dtype, width_), nullptr));
-      memory.push_back(in(entry_, [&] {
-        auto* a = b_.CreateAlloca(memory_type(nest_.body[r].dtype, 0), i64(lanes_of(r)));
-        a->setAlignment(llvm::Align(64));
-        return a;
-      }));
+      if (registers) lanes.push_back(new_lanes(r));
+      else memory.push_back(lanes_in_memory(r));
     }
-    const auto lane_place = [&](std::size_t i, Value* j) {
-      const DType t = nest_.body[reds[i]].dtype;
-      return bytes(memory[i], b_.CreateMul(b_.CreateAnd(j, i64(lanes_of(reds[i]) - 1)), i64(static_cast<std::int64_t>(size_of(t)))));
-    };
     const auto single = [&](Body& body) {  // one vector into the lanes in memory
       for (std::size_t i = 0; i < reds.size(); ++i) {
-        const Statement& s = nest_.body[reds[i]];
-        Value* value = vector(body, s.a);
+        Value* value = vector(body, nest_.body[reds[i]].a);
         if (body.mask) value = b_.CreateSelect(body.mask, value, identity(reds[i], width_));
-        Value* p = lane_place(i, body.j);
-        Value* old = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, llvm::Align(1)));
-        b_.CreateAlignedStore(to_memory(s.dtype, combine(reds[i], old, value)), p, llvm::Align(1));
+        Value* lane = b_.CreateAnd(body.j, i64(lanes_of(reds[i]) - 1));
+        store_lanes(reds[i], memory[i], lane, combine(reds[i], load_lanes(reds[i], memory[i], lane), value));
       }
       stores(body, sweep);
     };
-    const auto block_sum = [&](Value* from, Value* to) {
-      for (std::size_t i = 0; i < reds.size(); ++i)
-        for (Value* a : accumulators[i]) b_.CreateStore(identity(reds[i], width_), a);
-      Value* start = from;
-      if (!in_memory) {
-        Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-64)));
-        loop("lanes", from, whole, i64(64), [&](Value* j) {
-          for (unsigned part = 0; part < 64 / width_; ++part) {
-            Body body{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, nullptr, nullptr, sweep};
-            for (std::size_t i = 0; i < reds.size(); ++i) {
-              Value* a = accumulators[i][part % accumulators[i].size()];
-              b_.CreateStore(combine(reds[i], read(a), vector(body, nest_.body[reds[i]].a)), a);
-            }
-            stores(body, sweep);
-          }
-        });
-        start = whole;
+    const auto part_of_64 = [&](Value* j, unsigned part, Value* mask, Value* left) {
+      Body body{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, mask, left, sweep};
+      for (const Lanes& l : lanes) {
+        Value* value = vector(body, nest_.body[l.id].a);
+        take(l, part, mask ? b_.CreateSelect(mask, value, identity(l.id, width_)) : value);
       }
-      for (std::size_t i = 0; i < reds.size(); ++i)
-        for (std::size_t a = 0; a < accumulators[i].size(); ++a)
-          b_.CreateAlignedStore(to_memory(nest_.body[reds[i]].dtype, read(accumulators[i][a])),
-                                lane_place(i, i64(static_cast<std::int64_t>(a * width_))), llvm::Align(1));
-      Value* end = start;
-      if (in_memory && !schedule_.masked) {
+      stores(body, sweep);
+    };
+    const auto block_in_registers = [&](Value* from, Value* to) {
+      for (const Lanes& l : lanes) reset(l);
+      Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-64)));
+      loop("lanes", from, whole, i64(64), [&](Value* j) {
+        for (unsigned part = 0; part < 64 / width_; ++part) part_of_64(j, part, nullptr, nullptr);
+      });
+      when(b_.CreateICmpSLT(whole, to), [&] {
+        for (unsigned part = 0; part < 64 / width_; ++part) {
+          Value* left = b_.CreateSub(to, b_.CreateAdd(whole, i64(part * width_)));
+          when(b_.CreateICmpSGT(left, i64(0)), [&] { part_of_64(whole, part, tail_mask(left), left); });
+        }
+      });
+      std::vector<Value*> sums;
+      for (const Lanes& l : lanes) sums.push_back(total(l));
+      return sums;
+    };
+    const auto block_in_memory = [&](Value* from, Value* to) {
+      for (std::size_t i = 0; i < reds.size(); ++i) reset_lanes(reds[i], memory[i]);
+      Value* end = from;
+      if (!schedule_.masked) {
         end = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-static_cast<std::int64_t>(width_))));
-        loop("vectors", start, end, i64(width_), [&](Value* j) {
+        loop("vectors", from, end, i64(width_), [&](Value* j) {
           Body body{stages_[sweep], j, nullptr, nullptr, sweep};
           single(body);
         });
       }
       loop("tail", end, to, i64(width_), [&](Value* j) {
-        Body body{stages_[sweep], j, tail_mask(b_.CreateSub(to, j)), nullptr, sweep};
+        Value* left = b_.CreateSub(to, j);
+        Body body{stages_[sweep], j, tail_mask(left), left, sweep};
         single(body);
       });
       std::vector<Value*> sums;
-      for (std::size_t i = 0; i < reds.size(); ++i) {
-        std::vector<Value*> vectors;
-        for (std::size_t a = 0; a < accumulators[i].size(); ++a)
-          vectors.push_back(from_memory(nest_.body[reds[i]].dtype,
-                                        b_.CreateAlignedLoad(memory_type(nest_.body[reds[i]].dtype, width_),
-                                                             lane_place(i, i64(static_cast<std::int64_t>(a * width_))), llvm::Align(1))));
-        sums.push_back(halve(reds[i], vectors));
-      }
+      for (std::size_t i = 0; i < reds.size(); ++i) sums.push_back(sum_of_lanes(reds[i], memory[i]));
       return sums;
     };
+    const auto block_sum = [&](Value* from, Value* to) { return registers ? block_in_registers(from, to) : block_in_memory(from, to); };
     std::vector<Value*> sums;
     if (schedule_.one_block) {
       sums = block_sum(i64(0), n);
@@ -1379,8 +1487,8 @@ class Emitter {
     return out;
   }
 
-  // Several reduced loops: a row begins at any r. It goes through in segments that lie in one block each: vectors of lanes in memory, masked
-  // where they hang over the segment's ends, and between them, where the body is light, 64 elements at a time with the lanes in registers.
+  // Several reduced loops: a row begins at any r. It goes through in segments that lie in one block each; vectors that hang over a
+  // segment's ends are masked.
   void serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* n) {
     // elements of the row that begins at r0
     const auto row_range = [&](Value* r0) {
@@ -1400,99 +1508,77 @@ class Emitter {
       });
       return;
     }
+    const bool registers = in_registers(sweep), masked = schedule_.masked;
+    std::vector<Lanes> lanes;
     std::vector<Value*> memory;
-    for (std::uint32_t r : reds)
-      memory.push_back(in(entry_, [&] {
-        auto* a = b_.CreateAlloca(memory_type(nest_.body[r].dtype, 0), i64(lanes_of(r)));
-        a->setAlignment(llvm::Align(64));
-        return a;
-      }));
-    const auto place_of = [&](std::size_t i, Value* lane) {
-      return bytes(memory[i], b_.CreateMul(lane, i64(static_cast<std::int64_t>(size_of(nest_.body[reds[i]].dtype)))));
+    for (std::uint32_t r : reds) {
+      if (registers) lanes.push_back(new_lanes(r));
+      else memory.push_back(lanes_in_memory(r));
+    }
+    const auto reset_all = [&] {
+      for (const Lanes& l : lanes) reset(l);
+      for (std::size_t i = 0; i < memory.size(); ++i) reset_lanes(reds[i], memory[i]);
     };
-    const auto load_lanes = [&](std::size_t i, Value* lane) {
-      const DType t = nest_.body[reds[i]].dtype;
-      return from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), place_of(i, lane), llvm::Align(1)));
-    };
-    const auto store_lanes = [&](std::size_t i, Value* lane, Value* v) {
-      b_.CreateAlignedStore(to_memory(nest_.body[reds[i]].dtype, v), place_of(i, lane), llvm::Align(1));
-    };
-    const auto reset = [&] {
-      for (std::size_t i = 0; i < reds.size(); ++i)
-        for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_) store_lanes(i, i64(lane), identity(reds[i], width_));
-    };
-    const auto sum_lanes = [&] {
+    const auto sum_all = [&] {
       std::vector<Value*> sums;
-      for (std::size_t i = 0; i < reds.size(); ++i) {
-        std::vector<Value*> vectors;
-        for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_) vectors.push_back(load_lanes(i, i64(lane)));
-        sums.push_back(halve(reds[i], vectors));
-      }
+      for (const Lanes& l : lanes) sums.push_back(total(l));
+      for (std::size_t i = 0; i < memory.size(); ++i) sums.push_back(sum_of_lanes(reds[i], memory[i]));
       return sums;
     };
-    const bool masked = schedule_.masked, light = !heavy(sweep);
-    reset();
+    reset_all();
     Tree tree = start_tree(reds);
     Value* current = variable(b_.getInt64Ty(), schedule_.split ? b_.CreateLShr(chunk_begin_, i64(12)) : i64(0));
     serial_loops([&](Value* run, Value* row) {
       Value* r0 = start_of_row(run, row);
       const auto [from, to] = row_range(r0);
       Region* around = serial_;
-      const auto single = [&](Value* r, Value* begin, Value* end) {  // lanes begin .. end of the vector at r
-        Value* j = b_.CreateSub(r, r0);                              // below 0 in the lanes before the row
-        Body body{around, j, nullptr, nullptr, sweep};
+      // the vector at r, `part` of the lanes (in memory: r says which); lanes begin .. end, or all
+      const auto single = [&](Value* r, unsigned part, Value* begin, Value* end) {
+        Body body{around, b_.CreateSub(r, r0), nullptr, nullptr, sweep};  // below 0 in the lanes before the row
         if (begin) {
-          Value* lane = b_.CreateAdd(b_.CreateVectorSplat(width_, b_.CreateSub(r, begin)), iota(width_));
-          body.mask = b_.CreateICmpULT(lane, b_.CreateVectorSplat(width_, b_.CreateSub(end, begin)));
+          Value* lane = b_.CreateAdd(b_.CreateVectorSplat(width_, b_.CreateTrunc(b_.CreateSub(r, begin), b_.getInt32Ty())),
+                                     b_.CreateTrunc(iota(width_), llvm::FixedVectorType::get(b_.getInt32Ty(), width_)));
+          body.mask = b_.CreateICmpULT(lane, b_.CreateVectorSplat(width_, b_.CreateTrunc(b_.CreateSub(end, begin), b_.getInt32Ty())));
         }
         for (std::size_t i = 0; i < reds.size(); ++i) {
           Value* value = vector(body, nest_.body[reds[i]].a);
           if (body.mask) value = b_.CreateSelect(body.mask, value, identity(reds[i], width_));
-          Value* lane = b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1));
-          store_lanes(i, lane, combine(reds[i], load_lanes(i, lane), value));
+          if (registers) {
+            take(lanes[i], part, value);
+          } else {
+            Value* lane = b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1));
+            store_lanes(reds[i], memory[i], lane, combine(reds[i], load_lanes(reds[i], memory[i], lane), value));
+          }
         }
         stores(body, sweep);
       };
+      // elements begin .. end of the 64 at `first`
+      const auto some_of_64 = [&](Value* first, Value* begin, Value* end) {
+        for (unsigned part = 0; part < 64 / width_; ++part) {
+          Value* r = part ? b_.CreateAdd(first, i64(part * width_)) : first;
+          Value* meets = b_.CreateAnd(b_.CreateICmpSLT(r, end), b_.CreateICmpSLT(begin, b_.CreateAdd(r, i64(width_))));
+          when(meets, [&] { single(r, part, begin, end); });
+        }
+      };
       const auto segment = [&](Value* begin, Value* end) {
-        const std::int64_t step = light ? 64 : width_;
-        Value* first = b_.CreateAnd(begin, i64(-static_cast<std::int64_t>(width_)));
-        Value *whole_begin = end, *whole_end = end;
-        if (!masked) {
-          whole_begin = b_.CreateAnd(b_.CreateAdd(begin, i64(step - 1)), i64(-step));
-          whole_end = b_.CreateAnd(end, i64(-step));
-          Value* any = b_.CreateICmpSLT(whole_begin, whole_end);
-          whole_begin = b_.CreateSelect(any, whole_begin, end);
-          whole_end = b_.CreateSelect(any, whole_end, end);
+        const std::int64_t step = registers ? 64 : width_;
+        if (!registers && masked) {
+          loop("row", b_.CreateAnd(begin, i64(-step)), end, i64(step), [&](Value* r) { single(r, 0, begin, end); });
+          return;
         }
-        loop("head", first, whole_begin, i64(width_), [&](Value* r) { single(r, begin, end); });
-        if (masked) return;
-        if (light) {
-          when(b_.CreateICmpSLT(whole_begin, whole_end), [&] {
-            std::vector<std::vector<Value*>> accumulators;
-            for (std::size_t i = 0; i < reds.size(); ++i) {
-              accumulators.emplace_back();
-              for (std::int64_t lane = 0; lane < lanes_of(reds[i]); lane += width_)
-                accumulators[i].push_back(variable(k_.type(nest_.body[reds[i]].dtype, width_), load_lanes(i, i64(lane))));
-            }
-            loop("lanes", whole_begin, whole_end, i64(64), [&](Value* r) {
-              Value* j = b_.CreateSub(r, r0);
-              for (unsigned part = 0; part < 64 / width_; ++part) {
-                Body body{around, part ? b_.CreateAdd(j, i64(part * width_)) : j, nullptr, nullptr, sweep};
-                for (std::size_t i = 0; i < reds.size(); ++i) {
-                  Value* a = accumulators[i][part % accumulators[i].size()];
-                  b_.CreateStore(combine(reds[i], read(a), vector(body, nest_.body[reds[i]].a)), a);
-                }
-                stores(body, sweep);
-              }
-            });
-            for (std::size_t i = 0; i < reds.size(); ++i)
-              for (std::size_t a = 0; a < accumulators[i].size(); ++a)
-                store_lanes(i, i64(static_cast<std::int64_t>(a * width_)), read(accumulators[i][a]));
-          });
-        } else {
-          loop("vectors", whole_begin, whole_end, i64(width_), [&](Value* r) { single(r, nullptr, nullptr); });
-        }
-        loop("tail", whole_end, end, i64(width_), [&](Value* r) { single(r, begin, end); });
+        Value* head = b_.CreateAnd(begin, i64(-step));
+        Value* whole = b_.CreateAnd(b_.CreateAdd(begin, i64(step - 1)), i64(-step));
+        Value* tail = b_.CreateAnd(end, i64(-step));
+        const auto some = [&](Value* first) {
+          if (registers) some_of_64(first, begin, end);
+          else single(first, 0, begin, end);
+        };
+        when(b_.CreateICmpSLT(head, whole), [&] { some(head); });
+        loop("lanes", whole, tail, i64(step), [&](Value* r) {
+          for (unsigned part = 0; part < step / width_; ++part)
+            single(part ? b_.CreateAdd(r, i64(part * width_)) : r, part, nullptr, nullptr);
+        });
+        when(b_.CreateAnd(b_.CreateICmpSLT(tail, end), b_.CreateICmpSLE(whole, tail)), [&] { some(tail); });
       };
       if (schedule_.one_block) return segment(b_.CreateAdd(r0, from), b_.CreateAdd(r0, to));
       Value* end = b_.CreateAdd(r0, to);
@@ -1501,8 +1587,8 @@ class Emitter {
            b_.CreateAdd(b_.CreateLShr(b_.CreateSub(end, i64(1)), i64(12)), i64(1)), i64(1), [&](Value* now) {
              static_assert(ir::kLaneBlock == 1 << 12);
              when(b_.CreateICmpNE(now, read(current)), [&] {
-               push(tree, reds, sum_lanes());
-               reset();
+               push(tree, reds, sum_all());
+               reset_all();
                b_.CreateStore(now, current);
              });
              Value* begin = read(next);
@@ -1511,7 +1597,7 @@ class Emitter {
              b_.CreateStore(until, next);
            });
     });
-    std::vector<Value*> sums = sum_lanes();
+    std::vector<Value*> sums = sum_all();
     if (!schedule_.one_block) {
       push(tree, reds, sums);
       sums = top(tree, reds);
@@ -1653,8 +1739,11 @@ class Emitter {
           }
           for (std::size_t i = 0; i < reds.size(); ++i) {
             const DType t = nest_.body[reds[i]].dtype;
-            store_row(layout_.values[reds[i]], all.j, t,
-                      combine(reds[i], load_row(layout_.values[reds[i]], all.j, t), tree_of_eight(reds[i], values[i])));
+            Value* before = load_row(layout_.values[reds[i]], all.j, t);
+            Value* sum = nullptr;
+            if (is_extreme(reds[i])) values[i].push_back(before), sum = combine_all(reds[i], values[i]);
+            else sum = combine(reds[i], before, tree_of_eight(reds[i], values[i]));
+            store_row(layout_.values[reds[i]], all.j, t, sum);
           }
         });
       });
