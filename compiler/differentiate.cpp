@@ -3,6 +3,7 @@
 //   y = x[2:5]:                   dx = pad(g) with the slice's start and step: a view, never an array of zeros
 //   y = broadcast(b):             db = one sum over every stretched axis
 // Elementwise rules are the gradient column of ir/ops.def; the switch below is generated from it. The structural rules stand here.
+// A function with a rule of its own (DerivativeRule) is followed as a whole, at its first result.
 // A value that no x leads to gets no adjoint, and neither does anything that is not of a float type.
 // Left out on purpose: simplification (mul0(1, x) stays; simplify follows); a zero cotangent that could be seen to be zero (mul0 decides
 // it per element); any choice of what is saved or recomputed, which is fuse's. Not there yet: the derivative of a product over an axis,
@@ -195,48 +196,111 @@ void check(const Graph& graph, std::span<const NodeId> ys, std::span<const NodeI
 
 }  // namespace
 
-std::vector<NodeId> differentiate(Graph& graph, std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs,
-                                  std::span<const std::string> names) {
-  check(graph, ys, cotangents, xs, names);
-  const NodeId first = xs.empty() ? 0 : *std::min_element(xs.begin(), xs.end());
-  const NodeId end = ys.empty() ? 0 : *std::max_element(ys.begin(), ys.end()) + 1;
+namespace {
 
-  // Which values an x leads to. Integers and bool lead nowhere. Ids below `first` cannot depend on an x.
-  std::vector<bool> depends(std::max<std::size_t>(end, graph.size()), false);
-  for (NodeId x : xs) depends[x] = true;
-  for (NodeId id = first; id < end; ++id) {
-    if (depends[id] || !is_float(graph[id].dtype)) continue;
-    for (std::int64_t o : graph.operands(id)) depends[id] = depends[id] || depends[static_cast<std::size_t>(o)];
+/// One reverse pass. Linear in the nodes from the first x to the last y.
+class ReversePass {
+ public:
+  ReversePass(Graph& graph, std::span<const NodeId> ys, std::span<const NodeId> xs, const DerivativeRules& rules)
+      : graph_(graph),
+        rules_(rules),
+        first_(xs.empty() ? 0 : *std::min_element(xs.begin(), xs.end())),
+        end_(ys.empty() ? 0 : *std::max_element(ys.begin(), ys.end()) + 1),
+        depends_(std::max<std::size_t>(end_, graph.size()), false),
+        adjoint_(depends_.size(), kNoNode) {
+    for (NodeId x : xs) depends_[x] = true;
+    for (NodeId id = first_; id < end_; ++id) depends_[id] = depends_[id] || (is_float(graph_[id].dtype) && any_depends(id));
   }
 
-  std::vector<NodeId> adjoint(depends.size(), kNoNode);
-  auto give = [&](NodeId id, NodeId cotangent) {
-    adjoint[id] = adjoint[id] == kNoNode ? cotangent : (Expr(graph, adjoint[id]) + Expr(graph, cotangent)).id();
-  };
-  const std::uint32_t caller = graph.current_source;
-  for (std::size_t i = ys.size(); i-- > 0;)
-    if (depends[ys[i]]) give(ys[i], cotangents[i]);
-  for (NodeId id = end; id-- > first;) {
-    if (adjoint[id] == kNoNode) continue;
-    const Node node = graph[id];
-    graph.current_source = graph.source_of[id];  // an adjoint belongs to the line of its forward node
-    const List operands = graph.list(node.operands);
-    const Expr g(graph, adjoint[id]), y(graph, id);
+  void run(std::span<const NodeId> ys, std::span<const NodeId> cotangents) {
+    const std::uint32_t source = graph_.current_source;
+    const NodeId origin = graph_.current_origin;
+    for (std::size_t i = ys.size(); i-- > 0;) give(ys[i], cotangents[i]);
+    for (NodeId id = end_; id-- > first_;) {
+      const DerivativeRule* const rule = rule_of(id);
+      if (rule ? id != rule->results.front() || !any_cotangent(*rule) : adjoint_[id] == kNoNode) continue;
+      graph_.current_source = graph_.source_of[id];  // an adjoint belongs to the line of its forward node
+      graph_.current_origin = id;
+      if (rule) follow(*rule);
+      else visit(id);
+    }
+    graph_.current_source = source;
+    graph_.current_origin = origin;
+  }
+
+  /// A constant zero where no cotangent came.
+  NodeId adjoint(NodeId x) const { return adjoint_[x] != kNoNode ? adjoint_[x] : graph_.constant(graph_[x].dtype, graph_[x].shape, 0); }
+
+ private:
+  Graph& graph_;
+  const DerivativeRules& rules_;
+  const NodeId first_, end_;
+  // Which values an x leads to. Integers and bool lead nowhere. Ids below `first_` cannot depend on an x.
+  std::vector<bool> depends_;
+  std::vector<NodeId> adjoint_;
+
+  /// The rule that a node is a result of, or null.
+  const DerivativeRule* rule_of(NodeId id) const {
+    if (graph_[id].op != Op::Identity) return nullptr;
+    const List attributes = graph_.attributes(id);
+    if (attributes.empty()) return nullptr;
+    const auto rule = static_cast<std::size_t>(attributes[0]);
+    if (rule >= rules_.size()) throw InternalError("differentiate: the graph has a rule that the recorder does not have");
+    return rules_[rule].get();
+  }
+
+  bool any_depends(NodeId id) const {
+    const auto depends = [&](auto operand) { return depends_[static_cast<std::size_t>(operand)]; };
+    if (const DerivativeRule* const rule = rule_of(id)) return std::ranges::any_of(rule->arguments, depends);
+    return std::ranges::any_of(graph_.operands(id), depends);
+  }
+
+  // Results that no y needs may stand behind the last y.
+  bool has_cotangent(NodeId id) const { return id < adjoint_.size() && adjoint_[id] != kNoNode; }
+  bool any_cotangent(const DerivativeRule& rule) const {
+    return std::ranges::any_of(rule.results, [&](NodeId id) { return has_cotangent(id); });
+  }
+
+  void give(NodeId id, NodeId cotangent) {
+    if (!depends_[id]) return;
+    adjoint_[id] = adjoint_[id] == kNoNode ? cotangent : (Expr(graph_, adjoint_[id]) + Expr(graph_, cotangent)).id();
+  }
+
+  void visit(NodeId id) {
+    const Node node = graph_[id];
+    const List operands = graph_.list(node.operands);
+    const Expr g(graph_, adjoint_[id]), y(graph_, id);
     Expr operand[3];
-    for (std::size_t i = 0; i < std::min<std::size_t>(operands.size(), 3); ++i) operand[i] = Expr(graph, static_cast<NodeId>(operands[i]));
+    for (std::size_t i = 0; i < std::min<std::size_t>(operands.size(), 3); ++i) operand[i] = Expr(graph_, static_cast<NodeId>(operands[i]));
     for (std::size_t i = operands.size(); i-- > 0;) {
       const auto o = static_cast<NodeId>(operands[i]);
-      if (!depends[o]) continue;
+      if (!depends_[o]) continue;
       const Expr cotangent = is_elementwise(node.op)
                                  ? elementwise_gradient(node.op, static_cast<int>(i), g, operand[0], operand[1], operand[2], y)
-                                 : structural_gradient(g, y, Expr(graph, o), i);
+                                 : structural_gradient(g, y, Expr(graph_, o), i);
       if (cotangent) give(o, cotangent.id());
     }
   }
-  graph.current_source = caller;
 
+  /// At the first result of a rule: everything that reads any of them has been visited.
+  void follow(const DerivativeRule& rule) {
+    std::vector<NodeId> cotangents;
+    for (const NodeId result : rule.results) cotangents.push_back(adjoint(result));
+    const std::vector<NodeId> of_arguments = rule.backward(rule.arguments, rule.results, cotangents);
+    for (std::size_t i = rule.arguments.size(); i-- > 0;)
+      if (of_arguments[i] != kNoNode) give(rule.arguments[i], of_arguments[i]);
+  }
+};
+
+}  // namespace
+
+std::vector<NodeId> differentiate(Graph& graph, std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs,
+                                  std::span<const std::string> names, const DerivativeRules& rules) {
+  check(graph, ys, cotangents, xs, names);
+  ReversePass pass(graph, ys, xs, rules);
+  pass.run(ys, cotangents);
   std::vector<NodeId> result;
-  for (NodeId x : xs) result.push_back(adjoint[x] != kNoNode ? adjoint[x] : graph.constant(graph[x].dtype, graph[x].shape, 0));
+  for (NodeId x : xs) result.push_back(pass.adjoint(x));
   return result;
 }
 

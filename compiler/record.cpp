@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "compiler/differentiate.h"
 #include "ir/reference.h"
 
 namespace onepass::compiler {
@@ -614,44 +613,6 @@ Value Recorder::reduce(Op op, std::string_view name, Value x, std::optional<std:
   else if (reduced_elements == 1) return reshape(make(node), kept);
   else if (!reduced.empty()) node = graph.add(op, type, graph.intern(shape), {node}, reduced);
   return reshape(make(node), kept);
-}
-
-// ------------------------------------------------------------------------------------------------ derivatives
-
-std::vector<Value> Recorder::vjp(Value y, std::span<const Value> xs, Value dy) {
-  if (y.is_literal) throw DTypeError("vjp: the value to differentiate is a literal");
-  if (!is_float(dtype(y)))
-    throw DTypeError(fmt::format("vjp: {} is not of a float type; integers and bool carry no derivative", describe(y)));
-  std::vector<NodeId> ids;
-  for (const Value& x : xs) {
-    if (x.is_literal) throw DTypeError("vjp: a derivative with respect to a literal; name an input or a computed value");
-    if (!is_float(dtype(x)))
-      throw DTypeError(fmt::format("vjp: a derivative with respect to {}; integers and bool carry none", describe(x)));
-    ids.push_back(x.node);
-  }
-  NodeId cotangent;
-  if (dy.is_literal) {
-    if (!shape(y).empty()) throw ShapeError(fmt::format("vjp: the cotangent is a literal, the value is {}", describe(y)));
-    cotangent = slot_for(dy.literal, dtype(y), graph[y.node].shape, "vjp");
-  } else {
-    if (graph[dy.node].shape != graph[y.node].shape)
-      throw ShapeError(fmt::format("vjp: the cotangent {} is not shaped like the value {}", describe(dy), describe(y)));
-    if (!is_float(dtype(dy))) throw DTypeError(fmt::format("vjp: the cotangent {} is not of a float type", describe(dy)));
-    cotangent = convert(dy.node, dtype(y));
-  }
-  const NodeId ys[1] = {y.node}, gs[1] = {cotangent};
-  std::vector<Value> out;
-  for (NodeId id : differentiate(graph, ys, gs, ids)) out.push_back(make(id));
-  return out;
-}
-
-std::vector<Value> Recorder::grad(Value loss, std::span<const Value> xs) {
-  if (loss.is_literal) throw DTypeError("grad: the loss is a literal");
-  if (!is_float(dtype(loss))) throw DTypeError(fmt::format("grad: the loss {} is not of a float type", describe(loss)));
-  if (graph.elements(loss.node) != 1 || !shape(loss).empty())
-    throw ShapeError(fmt::format("grad: the loss must be a scalar, not {}; use vjp with a cotangent, or sum it", describe(loss)));
-  Value one{false, graph.constant(dtype(loss), graph[loss.node].shape, ir::bits_of(dtype(loss), 1.0)), {}};
-  return vjp(loss, xs, one);
 }
 
 }  // namespace onepass::compiler

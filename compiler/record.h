@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "compiler/differentiate.h"
 #include "compiler/literal.h"
 #include "ir/build.h"
 #include "ir/graph.h"
@@ -128,9 +130,22 @@ class Recorder {
   // ---- reductions over `axes` (none: all)
   Value reduce(Op op, std::string_view name, Value x, std::optional<std::vector<std::int64_t>> axes, bool keepdims);
 
-  // ---- derivatives
-  std::vector<Value> grad(Value loss, std::span<const Value> xs);
+  // ---- derivatives (record_gradient.cpp). `name` is for messages.
+  std::vector<Value> grad(Value loss, std::span<const Value> xs, std::string_view name = "grad");
   std::vector<Value> vjp(Value y, std::span<const Value> xs, Value dy);
+  /// Of several values at once: the derivatives of Σ dys·ys.
+  std::vector<Value> vjp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dys, std::string_view name = "vjp");
+  /// Forward mode: how the ys change as the xs change by dxs, shaped like them. Reverse mode twice: the derivative of Jᵀu by u.
+  std::vector<Value> jvp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dxs, std::string_view name = "jvp");
+  enum class JacobianBy : std::uint8_t { Fewer, Rows, Columns };
+  /// Of y's shape, then x's. By rows: one cotangent for each element of y, all in one pass; by columns: one tangent for each of x.
+  Value jacobian(Value y, Value x, JacobianBy by);
+  /// The results of a function of `arguments`, which from here on have the derivative that `backward` records.
+  using Backward = std::function<std::vector<Value>(std::span<const Value> arguments, std::span<const Value> results,
+                                                    std::span<const Value> cotangents)>;
+  std::vector<Value> with_derivative(std::span<const Value> arguments, std::span<const Value> results, Backward backward);
+  /// The results of what was recorded from node `first` on; a derivative computes them again instead of reading what was computed.
+  std::vector<Value> computed_again(NodeId first, std::span<const Value> results);
 
   // ---- by name
   /// Applies the operator of docs/language.md with that name. Unknown names: NameError with the nearest one; names of the language that
@@ -149,9 +164,16 @@ class Recorder {
   std::unordered_map<std::uint64_t, std::uint32_t> slots_;  // (origin, dtype) -> slot
   std::map<std::pair<NodeId, std::vector<std::int64_t>>, Value> by_shape_;
   std::uint32_t next_origin_ = 1;
+  DerivativeRules rules_;
 
   NodeId slot_for(const Literal& literal, DType dtype, ir::ListId shape, std::string_view name);
   Value make(NodeId node);
+  NodeId differentiable(const Value& x, std::string_view name, std::string_view what) const;
+  NodeId beside(const Value& v, const Value& of, std::string_view name, std::string_view what);
+  std::vector<NodeId> derivatives(std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs);
+  std::vector<NodeId> placeholders(std::span<const NodeId> like);
+  NodeId unit_rows(NodeId like);
+  std::vector<NodeId> add_rule(std::vector<NodeId> arguments, std::span<const NodeId> results, DerivativeRule::Backward backward);
   NodeId broadcast(NodeId node, ir::ListId shape);
   NodeId convert(NodeId node, DType dtype);
   Value fold(Op op, std::string_view name, std::span<const Literal> operands);

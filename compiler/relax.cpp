@@ -125,10 +125,12 @@ class Reassociation {
   Graph run() {
     for (NodeId id = 0; id < graph_.size(); ++id) {
       out_.current_source = graph_.source_of[id];
+      out_.current_origin = graph_.origin_of[id] == kNoNode ? kNoNode : made_[graph_.origin_of[id]];
       visit(id);
     }
     for (NodeId id : graph_.outputs) out_.outputs.push_back(node_of(id));
     out_.current_source = 0;
+    out_.current_origin = kNoNode;
     return std::move(out_);
   }
 

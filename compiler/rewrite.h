@@ -16,6 +16,7 @@ template <class F> ir::Graph rewrite(const ir::Graph& graph, F rule) {
   for (ir::NodeId id = 0; id < graph.size(); ++id) {
     ir::Node node = graph[id];
     out.current_source = graph.source_of[id];
+    out.current_origin = graph.origin_of[id] == ir::kNoNode ? ir::kNoNode : now[graph.origin_of[id]];
     if (node.operands) {
       operands.clear();
       for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
@@ -24,6 +25,7 @@ template <class F> ir::Graph rewrite(const ir::Graph& graph, F rule) {
     now[id] = node.op == ir::Op::Input ? out.add(node) : rule(out, node);
   }
   out.current_source = 0;
+  out.current_origin = ir::kNoNode;
   for (ir::NodeId id : graph.outputs) out.outputs.push_back(now[id]);
   return out;
 }

@@ -311,6 +311,7 @@ Graph with_joined_pads(Graph graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     Node node = graph[id];
     out.current_source = graph.source_of[id];
+    out.current_origin = graph.origin_of[id] == kNoNode ? kNoNode : now[graph.origin_of[id]];
     std::vector<std::int64_t> operands;
     for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
     const std::vector<NodeId> pads = sums.pads_of(id);
@@ -333,6 +334,7 @@ Graph with_joined_pads(Graph graph) {
     now[id] = out.add(node);
   }
   out.current_source = 0;
+  out.current_origin = kNoNode;
   for (NodeId output : graph.outputs) out.outputs.push_back(now[output]);
   return out;
 }

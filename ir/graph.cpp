@@ -62,6 +62,8 @@ Graph::Graph(const Graph& other)
       source_of(other.source_of),
       sources(other.sources),
       current_source(other.current_source),
+      origin_of(other.origin_of),
+      current_origin(other.current_origin),
       nodes_(other.nodes_),
       node_table_(other.node_table_),
       lists_(other.lists_),
@@ -107,6 +109,7 @@ NodeId Graph::add(const Node& node) {
   const NodeId id = static_cast<NodeId>(nodes_.size());
   nodes_.push_back(node);
   source_of.push_back(current_source);
+  origin_of.push_back(current_origin);
   node_table_[i] = id + 1;
   return id;
 }
@@ -191,8 +194,11 @@ Graph prune(const Graph& graph) {
     for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
     node.operands = out.intern(operands);
     out.current_source = graph.source_of[id];
+    out.current_origin = graph.origin_of[id] == kNoNode ? kNoNode : now[graph.origin_of[id]];
     now[id] = out.add(node);
   }
+  out.current_source = 0;
+  out.current_origin = kNoNode;
   for (NodeId id : graph.outputs) out.outputs.push_back(now[id]);
   return out;
 }

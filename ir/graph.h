@@ -88,6 +88,9 @@ class Graph {
   std::vector<std::uint32_t> source_of;
   std::vector<std::string> sources;
   std::uint32_t current_source = 0;
+  /// Of a node that differentiation made: the forward node whose derivative it is a part of, else kNoNode. Outside equality.
+  std::vector<NodeId> origin_of;
+  NodeId current_origin = kNoNode;
 
  private:
   struct Arena;

@@ -239,7 +239,7 @@ std::string broken_elementwise(const Graph& graph, NodeId id) {
   const Node node = graph[id];
   const OpInfo& i = info(node.op);
   const List operands = graph.operands(id);
-  if (!graph.attributes(id).empty()) return "takes no attributes";
+  if (!graph.attributes(id).empty() && node.op != Op::Identity) return "takes no attributes";
   for (std::int64_t o : operands)
     if (!std::ranges::equal(graph.shape(static_cast<NodeId>(o)), graph.shape(id)))
       return "operands of an elementwise operator have the result's shape; %" + std::to_string(o) + " is " +

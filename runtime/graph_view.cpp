@@ -73,6 +73,12 @@ std::optional<double> GraphView::Node::value() const {
 
 std::string_view GraphView::Node::source() const { return body_->graph.sources[body_->graph.source_of[id_]]; }
 
+std::optional<GraphView::Node> GraphView::Node::derivative_of() const {
+  const NodeId origin = body_->graph.origin_of[id_];
+  if (origin == ir::kNoNode) return std::nullopt;
+  return Node(body_, origin);
+}
+
 // ------------------------------------------------------------------------------------------------ graphs
 
 std::size_t GraphView::size() const noexcept { return body_ ? body_->graph.size() : 0; }

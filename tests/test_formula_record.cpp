@@ -292,7 +292,7 @@ TEST_CASE("formula: every recording error has its sentence", "[formula]") {
       {"l = sum(x); d = grad(l, [x*2])", "x=f32[3]",
        "f:1:27: ", "grad: derivatives are with respect to inputs and named values: give this expression a name"},
       {"l = sum(x); d = grad(x, [x])", "x=f32[3]", "f:1:17: ", "grad: the loss must be a scalar"},
-      {"l = sum(x); d = grad(l, [i])", "x=f32[3] i=i64[3]", "f:1:17: ", "integers and bool carry none"},
+      {"l = sum(x); d = grad(l, [i])", "x=f32[3] i=i64[3]", "f:1:17: ", "integers and bool carry no derivative"},
       {"d = vjp(x, [x])", "x=f32[3]", "f:1:5: ", "vjp: takes 3 arguments, got 2"},
       {"d = vjp(x, [x], y)", "x=f32[3] y=f32[4]", "f:1:5: ", "is not shaped like the value"},
   };

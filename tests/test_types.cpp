@@ -264,7 +264,7 @@ TEST_CASE("types: what is refused says why and what would be right", "[types]") 
       {"iota([3], dtype=bool)", "iota: the type must be a number, not bool"},
       {"cast(x, 3)", "cast: `dtype` must be a type such as f32"},
       {"9223372036854775807 + 1", "add: the integer literals overflow i64"},
-      {"grad(sum(k), [k])", "grad: the loss i64[] is not of a float type"},
+      {"grad(sum(k), [k])", "grad: the loss is i64[]; integers and bool carry no derivative: cast it to a float type first"},
   };
   for (const auto& [formula, expected] : rows) {
     INFO(formula);

@@ -947,7 +947,7 @@ class Planner {
           s.stage = std::max(s.stage, body_[in[i]].stage);
           s.loops |= body_[in[i]].loops;
         }
-        if (node.op == Op::StopGradient) {
+        if (node.op == Op::StopGradient || node.op == Op::Identity) {
           d.statement = in[0];
           return;
         }

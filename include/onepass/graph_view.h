@@ -43,6 +43,8 @@ class ONEPASS_API GraphView {
     std::optional<double> value() const;
     /// Where it was recorded, `file:line`; empty where that is not known.
     std::string_view source() const;
+    /// Of a node that a derivative made: the forward node whose derivative it is a part of, while that is in the graph.
+    std::optional<Node> derivative_of() const;
     friend bool operator==(const Node& a, const Node& b) noexcept { return a.body_ == b.body_ && a.id_ == b.id_; }
 
    private:

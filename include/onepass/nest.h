@@ -121,7 +121,8 @@ template <class Nest, class Flat> void discard_leaves(Flat& flat) {
   for (std::size_t i = 0; i < Nest::leaves; ++i) flat.leaf(nullptr);
 }
 
-// ---- how each type nests. leaves: how many tensors, where that is fixed; dynamic: where it is not.
+// ---- how each type nests. leaves: how many tensors, where that is fixed; dynamic: where it is not. visit(value, f) calls f on each leaf of
+// a value of the type, or of one that nests alike with Arrays and numbers in the place of Tensors.
 template <class T> struct Nest {
   static constexpr bool known = false;
   static constexpr bool dynamic = false;
@@ -139,6 +140,7 @@ template <> struct Nest<Tensor> {
   static Tensor read(TensorReader& in) { return *in.leaf++; }
   static void write(ResultWriter& out, Tensor t) { out.leaf(t); }
   static Array result(ResultReader& in) { return in.leaf(); }
+  template <class V, class F> static void visit(V& value, F&& f) { f(value); }
   template <class Flat, class Y> static void target(Flat& flat, Y& y) {
     if constexpr (std::same_as<std::remove_const_t<Y>, Array>)
       flat.leaf(const_cast<Array*>(&y));  // the handle stays as it is; its elements are written
@@ -175,6 +177,9 @@ template <class T> struct Nest<std::vector<T>> {
       if (out.count() == before) ResultWriter::fail_empty();
       out.leave();
     }
+  }
+  template <class V, class F> static void visit(V& list, F&& f) {
+    for (auto& value : list) Inner::visit(value, f);
   }
   static auto result(ResultReader& in) {
     std::vector<decltype(Inner::result(in))> list;
@@ -216,6 +221,13 @@ template <class T> struct Nest<std::optional<T>> {
     if (*in.note++ == 0) return std::nullopt;
     return Inner::read(in);
   }
+  template <class V, class F> static void visit(V& value, F&& f) {
+    if constexpr (requires { value.has_value(); }) {
+      if (value.has_value()) Inner::visit(*value, f);
+    } else if constexpr (!std::same_as<std::remove_const_t<V>, std::nullopt_t>) {
+      Inner::visit(value, f);
+    }
+  }
 };
 
 template <class T> struct Nest<Static<T>> {
@@ -234,6 +246,7 @@ template <class T> struct Nest<Static<T>> {
     std::memcpy(&s.value, in.note++, sizeof s.value);
     return s;
   }
+  template <class V, class F> static void visit(V&, F&&) {}
 };
 
 // ---- std::tuple, std::pair and std::array
@@ -258,6 +271,9 @@ template <class Tuple, class... T> struct NestTuple {
       out.leave();
     };
     [&]<std::size_t... I>(std::index_sequence<I...>) { (one.template operator()<I, T>(), ...); }(Indices{});
+  }
+  template <class V, class F> static void visit(V& t, F&& f) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) { (Nest<T>::visit(std::get<I>(t), f), ...); }(Indices{});
   }
   template <class Arrays> static Arrays result_as(ResultReader& in) {
     const auto one = [&]<std::size_t I, class E>() {
@@ -433,6 +449,10 @@ template <class S, class... F> struct NestStruct<S, std::tuple<F&...>> {
   static S read(TensorReader& in) { return Inner::read(in); }
   static void write(ResultWriter& out, const S& s) { Inner::write_fields(out, tie_fields<fields>(s)); }
   template <class R = void> static auto result(ResultReader& in) { return Inner::template result_as<typename Replace<S, Array>::type>(in); }
+  template <class V, class Visitor> static void visit(V& s, Visitor&& f) {
+    auto fields_of_s = tie_fields<fields>(s);
+    Inner::visit(fields_of_s, f);
+  }
   template <class Flat, class Y> static void target(Flat& flat, Y& y) {
     constexpr bool is_discard = std::is_same_v<std::remove_const_t<Y>, Discard>;
     static_assert(is_discard || kSameTemplate<S, std::remove_const_t<Y>>,

@@ -7,6 +7,7 @@
 #include "onepass/error.h"
 #include "onepass/formula.h"
 #include "onepass/function.h"
+#include "onepass/gradient.h"
 #include "onepass/graph_view.h"
 #include "onepass/half.h"
 #include "onepass/nest.h"

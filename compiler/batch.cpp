@@ -1,0 +1,194 @@
+// batch: one rule for each kind of operator.
+//   y = mul(x, w), xs : [n, 4]        ys = mul(xs, broadcast(w)) : [n, 4]
+//   y = reduce_sum(x) {0}             ys = reduce_sum(xs) {1}
+//   y = x[2:5]                        ys = xs[:, 2:5]
+// An operator without a rule here runs once for each row of xs; the results are put together again.
+// Left out on purpose: Identity's attributes. The rows have no derivative rule of their own; they are differentiated through.
+#include "compiler/batch.h"
+
+#include <algorithm>
+#include <string>
+
+#include "compiler/record.h"
+#include "ir/build.h"
+
+namespace onepass::compiler {
+
+using namespace ir;
+
+namespace {
+
+class Batch {
+ public:
+  Batch(Graph& graph, NodeId x, NodeId xs, const Limits& limits)
+      : graph_(graph), limits_(limits), n_(graph.shape(xs)[0]), first_(x), many_(graph.size(), kNoNode) {
+    many_[x] = xs;
+  }
+
+  std::vector<NodeId> run(std::span<const NodeId> ys) {
+    const NodeId end = ys.empty() ? 0 : *std::max_element(ys.begin(), ys.end()) + 1;
+    std::vector<bool> needed(end, false);
+    for (const NodeId y : ys) needed[y] = true;
+    for (NodeId id = end; id-- > first_;)
+      if (needed[id])
+        for (const std::int64_t o : graph_.operands(id)) needed[static_cast<std::size_t>(o)] = true;
+    const std::uint32_t source = graph_.current_source;
+    for (NodeId id = first_ + 1; id < end; ++id) {
+      const List operands = graph_.operands(id);
+      if (!needed[id] || std::ranges::none_of(operands, [&](std::int64_t o) { return many_[static_cast<std::size_t>(o)] != kNoNode; }))
+        continue;
+      graph_.current_source = graph_.source_of[id];
+      many_[id] = of(id);
+    }
+    graph_.current_source = source;
+    std::vector<NodeId> result;
+    for (const NodeId y : ys) result.push_back(lifted(y));
+    return result;
+  }
+
+ private:
+  Graph& graph_;
+  const Limits& limits_;
+  const std::int64_t n_;
+  const NodeId first_;
+  std::vector<NodeId> many_;  // by node of the part: its values for all rows
+
+  ListId with_rows(List shape) {
+    std::vector<std::int64_t> extents{n_};
+    extents.insert(extents.end(), shape.begin(), shape.end());
+    check_shape("jacobian", extents, limits_);
+    return graph_.intern(extents);
+  }
+
+  /// The node's values for all rows; one that is the same for all is spread.
+  NodeId lifted(NodeId id) {
+    if (many_[id] != kNoNode) return many_[id];
+    const Node node = graph_[id];
+    const List shape = graph_.shape(id);
+    const ListId to = with_rows(shape);
+    if (node.op == Op::Constant) return graph_.constant(node.dtype, to, node.bits);
+    if (node.op == Op::Slot) return graph_.slot_node(static_cast<std::uint32_t>(node.bits), to);
+    std::vector<std::int64_t> unit(shape.begin(), shape.end());
+    unit.insert(unit.begin(), 1);
+    return graph_.add(Op::Broadcast, node.dtype, to, {graph_.add(Op::Reshape, node.dtype, graph_.intern(unit), {id})});
+  }
+
+  /// Axes, with one more in front of them.
+  static std::vector<std::int64_t> shifted(List axes) {
+    std::vector<std::int64_t> result(axes.begin(), axes.end());
+    for (std::int64_t& a : result) ++a;
+    return result;
+  }
+  /// Starts and steps of a slice, a pad or a box: all rows.
+  static std::vector<std::int64_t> with_all_rows(List starts_and_steps) {
+    std::vector<std::int64_t> result(starts_and_steps.begin(), starts_and_steps.end());
+    result.insert(result.begin() + static_cast<std::ptrdiff_t>(result.size() / 2), 1);
+    result.insert(result.begin(), 0);
+    return result;
+  }
+
+  NodeId of(NodeId id) {
+    const Node node = graph_[id];
+    const List attributes = graph_.attributes(id);
+    if (is_elementwise(node.op)) return rebuilt(id, {});
+    switch (node.op) {
+      case Op::Reshape:
+      case Op::Broadcast: return rebuilt(id, {});
+      case Op::Permute: {
+        std::vector<std::int64_t> axes = shifted(attributes);
+        axes.insert(axes.begin(), 0);
+        return rebuilt(id, axes);
+      }
+      case Op::Slice:
+      case Op::Pad: return rebuilt(id, with_all_rows(attributes));
+      case Op::Diagonal: return rebuilt(id, std::vector{attributes[0], attributes[1] + 1, attributes[2] + 1});
+      case Op::ReduceSum:
+      case Op::ReduceMax:
+      case Op::ReduceMin:
+      case Op::ReduceProd: return rebuilt(id, shifted(attributes));
+      case Op::Piecewise: return piecewise(id);
+      default: return row_by_row(id);
+    }
+  }
+
+  NodeId rebuilt(NodeId id, List attributes) {
+    const Node node = graph_[id];
+    std::vector<std::int64_t> operands;
+    for (const std::int64_t o : graph_.list(node.operands)) operands.push_back(lifted(static_cast<NodeId>(o)));
+    const ListId shape = with_rows(graph_.list(node.shape));
+    return graph_.add(Node{node.op, node.dtype, shape, graph_.intern(operands), graph_.intern(attributes), 0});
+  }
+
+  /// What stands outside of all boxes is a scalar in the graph; where it differs from row to row it is chosen by element.
+  NodeId piecewise(NodeId id) {
+    const Node node = graph_[id];
+    const List operands = graph_.list(node.operands), attributes = graph_.list(node.attributes);
+    const std::size_t rank = graph_.list(node.shape).size(), boxes = attributes.size() / (2 * rank);
+    const ListId shape = with_rows(graph_.list(node.shape));
+    std::vector<std::int64_t> places, filled, inside;
+    for (std::size_t k = 0; k < boxes; ++k) {
+      const std::vector<std::int64_t> place = with_all_rows(attributes.subspan(2 * rank * k, 2 * rank));
+      places.insert(places.end(), place.begin(), place.end());
+      filled.push_back(lifted(static_cast<NodeId>(operands[k])));
+      inside.push_back(graph_.constant(DType::Bool, graph_[static_cast<NodeId>(filled.back())].shape, 1));
+    }
+    const ListId at = graph_.intern(places);
+    if (operands.size() == boxes) return graph_.add(Node{node.op, node.dtype, shape, graph_.intern(filled), at, 0});
+    const auto elsewhere = static_cast<NodeId>(operands[boxes]);
+    if (many_[elsewhere] == kNoNode) {
+      filled.push_back(elsewhere);
+      return graph_.add(Node{node.op, node.dtype, shape, graph_.intern(filled), at, 0});
+    }
+    filled.push_back(graph_.constant(node.dtype, 0, 0));
+    inside.push_back(graph_.constant(DType::Bool, 0, 0));
+    const Expr boxed{graph_, graph_.add(Node{node.op, node.dtype, shape, graph_.intern(filled), at, 0})};
+    const Expr is_inside{graph_, graph_.add(Node{node.op, DType::Bool, shape, graph_.intern(inside), at, 0})};
+    std::vector<std::int64_t> unit(rank + 1, 1);
+    unit[0] = n_;
+    const NodeId spread =
+        graph_.add(Op::Broadcast, node.dtype, shape, {graph_.add(Op::Reshape, node.dtype, graph_.intern(unit), {many_[elsewhere]})});
+    return where(is_inside, boxed, Expr{graph_, spread}).id();
+  }
+
+  NodeId row_by_row(NodeId id) {
+    const Node node = graph_[id];
+    const List operands = graph_.list(node.operands), shape = graph_.list(node.shape);
+    const ListId to = with_rows(shape);
+    if (n_ == 0) return graph_.constant(node.dtype, to, 0);
+    std::vector<std::int64_t> one(shape.begin(), shape.end()), rows, places;
+    one.insert(one.begin(), 1);
+    for (std::int64_t row = 0; row < n_; ++row) {
+      std::vector<std::int64_t> of_row;
+      for (const std::int64_t o : operands) {
+        const auto operand = static_cast<NodeId>(o);
+        of_row.push_back(many_[operand] == kNoNode ? operand : row_of(operand, row));
+      }
+      Node copy = node;
+      copy.operands = graph_.intern(of_row);
+      rows.push_back(graph_.add(Op::Reshape, node.dtype, graph_.intern(one), {graph_.add(copy)}));
+      places.push_back(row);
+      places.insert(places.end(), shape.size(), 0);
+      places.insert(places.end(), one.size(), 1);
+    }
+    return graph_.add(Node{Op::Piecewise, node.dtype, to, graph_.intern(rows), graph_.intern(places), 0});
+  }
+
+  NodeId row_of(NodeId operand, std::int64_t row) {
+    const Node node = graph_[operand];
+    const List shape = graph_.list(node.shape);
+    std::vector<std::int64_t> one(shape.begin(), shape.end()), place(2 * shape.size() + 2, 0);
+    one.insert(one.begin(), 1);
+    place[0] = row;
+    std::fill(place.begin() + static_cast<std::ptrdiff_t>(one.size()), place.end(), 1);
+    const NodeId slice = graph_.add(Op::Slice, node.dtype, graph_.intern(one), {many_[operand]}, place);
+    return graph_.add(Op::Reshape, node.dtype, node.shape, {slice});
+  }
+};
+
+}  // namespace
+
+std::vector<NodeId> batch(Graph& graph, std::span<const NodeId> ys, NodeId x, NodeId xs, const Limits& limits) {
+  return Batch(graph, x, xs, limits).run(ys);
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,273 @@
+// Derivatives in the language: grad, vjp, forward mode, Jacobians, and functions with a derivative of their own. What is recorded here is
+// nodes like any others; compiler/differentiate makes them.
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "compiler/batch.h"
+#include "compiler/differentiate.h"
+#include "compiler/record.h"
+
+namespace onepass::compiler {
+
+using ir::Expr;
+using ir::Graph;
+using ir::List;
+using ir::Node;
+
+namespace {
+
+constexpr std::string_view kBy = "what it is differentiated by";
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ what may be asked
+
+NodeId Recorder::differentiable(const Value& x, std::string_view name, std::string_view what) const {
+  if (x.is_literal) throw DTypeError(fmt::format("{}: {} is a literal, which has no derivative; pass an Array", name, what));
+  if (!is_float(dtype(x)))
+    throw DTypeError(fmt::format("{}: {} is {}; integers and bool carry no derivative: cast it to a float type first{}", name, what,
+                                 describe(x), what == kBy ? ", or let the function capture it" : ""));
+  return x.node;
+}
+
+// A cotangent or tangent, of the type and shape of the value that it stands beside.
+NodeId Recorder::beside(const Value& v, const Value& of, std::string_view name, std::string_view what) {
+  if (v.is_literal) {
+    if (!shape(of).empty())
+      throw ShapeError(fmt::format("{}: the {} is a literal, the value is {}; they must be of one shape", name, what, describe(of)));
+    return slot_for(v.literal, dtype(of), graph[of.node].shape, name);
+  }
+  if (graph[v.node].shape != graph[of.node].shape)
+    throw ShapeError(fmt::format("{}: the {} {} is not shaped like the value {}", name, what, describe(v), describe(of)));
+  if (!is_float(dtype(v))) throw DTypeError(fmt::format("{}: the {} {} is not of a float type", name, what, describe(v)));
+  return convert(v.node, dtype(of));
+}
+
+std::vector<NodeId> Recorder::derivatives(std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs) {
+  const std::vector<NodeId> nodes = differentiate(graph, ys, cotangents, xs, {}, rules_);
+  make(graph.size() - 1);  // within the limit of nodes?
+  return nodes;
+}
+
+// ------------------------------------------------------------------------------------------------ reverse mode
+
+std::vector<Value> Recorder::vjp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dys, std::string_view name) {
+  if (ys.size() != dys.size())
+    throw Error(fmt::format("{}: {} cotangent{} for {} value{}", name, dys.size(), dys.size() == 1 ? "" : "s", ys.size(),
+                            ys.size() == 1 ? "" : "s"));
+  std::vector<NodeId> of, by, cotangents;
+  for (const Value& y : ys) of.push_back(differentiable(y, name, "the value to differentiate"));
+  for (const Value& x : xs) by.push_back(differentiable(x, name, kBy));
+  for (std::size_t i = 0; i < ys.size(); ++i) cotangents.push_back(beside(dys[i], ys[i], name, "cotangent"));
+  std::vector<Value> out;
+  for (const NodeId id : derivatives(of, cotangents, by)) out.push_back(make(id));
+  return out;
+}
+
+std::vector<Value> Recorder::vjp(Value y, std::span<const Value> xs, Value dy) {
+  return vjp(std::span<const Value>(&y, 1), xs, std::span<const Value>(&dy, 1));
+}
+
+std::vector<Value> Recorder::grad(Value loss, std::span<const Value> xs, std::string_view name) {
+  differentiable(loss, name, "the loss");
+  if (!shape(loss).empty())
+    throw ShapeError(fmt::format("{}: the loss must be a scalar, not {}; use vjp with a cotangent, or sum it", name, describe(loss)));
+  const Value one{false, graph.constant(dtype(loss), graph[loss.node].shape, ir::bits_of(dtype(loss), 1.0)), {}};
+  return vjp(std::span<const Value>(&loss, 1), xs, std::span<const Value>(&one, 1), name);
+}
+
+// ------------------------------------------------------------------------------------------------ forward mode
+
+// Values that stand for any cotangents: slots of their own, which nothing reads in the end, since Jᵀu is linear in u.
+std::vector<NodeId> Recorder::placeholders(std::span<const NodeId> like) {
+  std::vector<NodeId> result;
+  for (const NodeId id : like) result.push_back(graph.add_slot(graph[id].dtype, 0, graph[id].shape));
+  return result;
+}
+
+std::vector<Value> Recorder::jvp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dxs, std::string_view name) {
+  if (xs.size() != dxs.size())
+    throw Error(fmt::format("{}: {} tangent{} for {} argument{}", name, dxs.size(), dxs.size() == 1 ? "" : "s", xs.size(),
+                            xs.size() == 1 ? "" : "s"));
+  std::vector<NodeId> of, by, tangents;
+  for (const Value& y : ys) of.push_back(differentiable(y, name, "the value to differentiate"));
+  for (const Value& x : xs) by.push_back(differentiable(x, name, kBy));
+  for (std::size_t i = 0; i < xs.size(); ++i) tangents.push_back(beside(dxs[i], xs[i], name, "tangent"));
+  const std::vector<NodeId> us = placeholders(of);
+  const std::vector<NodeId> backward = derivatives(of, us, by);
+  std::vector<Value> out;
+  for (const NodeId id : derivatives(backward, tangents, us)) out.push_back(make(id));
+  return out;
+}
+
+// ------------------------------------------------------------------------------------------------ Jacobians
+
+// [n, like's shape] for the n elements of `like`: row i is 1 at element i and 0 elsewhere.
+NodeId Recorder::unit_rows(NodeId like) {
+  const std::int64_t n = graph.elements(like);
+  const DType type = graph[like].dtype;
+  const Shape square{n, n};
+  check_shape("jacobian", square, limits);
+  const ir::ListId to = graph.intern(square);
+  const std::int64_t zero[] = {0}, one[] = {1};
+  const Expr row{graph, graph.add(Op::Iota, DType::I64, to, {}, zero)}, column{graph, graph.add(Op::Iota, DType::I64, to, {}, one)};
+  const Expr ones{graph, graph.constant(type, to, ir::bits_of(type, 1.0))};
+  Shape shape(graph.shape(like).begin(), graph.shape(like).end());
+  shape.insert(shape.begin(), n);
+  check_shape("jacobian", shape, limits);
+  return graph.add(Op::Reshape, type, graph.intern(shape), {ir::where(row == column, ones, 0.0).id()});
+}
+
+Value Recorder::jacobian(Value y, Value x, JacobianBy by) {
+  const NodeId of[] = {differentiable(y, "jacobian", "the value to differentiate")};
+  const NodeId at[] = {differentiable(x, "jacobian", kBy)};
+  Shape shape(graph.shape(y.node).begin(), graph.shape(y.node).end());
+  const std::size_t rank = shape.size();
+  shape.insert(shape.end(), graph.shape(x.node).begin(), graph.shape(x.node).end());
+  check_shape("jacobian", shape, limits);
+  const bool by_rows = by == JacobianBy::Rows || (by == JacobianBy::Fewer && graph.elements(y.node) <= graph.elements(x.node));
+  const std::vector<NodeId> us = placeholders(of);
+  const std::vector<NodeId> backward = derivatives(of, us, at);
+  if (by_rows) {
+    const NodeId rows = unit_rows(y.node);
+    return reshape(make(batch(graph, backward, us[0], rows, limits)[0]), shape);
+  }
+  const std::vector<NodeId> vs = placeholders(at);
+  const std::vector<NodeId> forward = derivatives(backward, vs, us);
+  const NodeId columns = unit_rows(x.node);
+  // [elements of x, y's shape]: the first axis moves behind y's
+  const Value batched = make(batch(graph, forward, vs[0], columns, limits)[0]);
+  std::vector<std::int64_t> axes(rank + 1, 0);
+  std::iota(axes.begin(), axes.end() - 1, 1);
+  return reshape(transpose(batched, axes), shape);
+}
+
+// ------------------------------------------------------------------------------------------------ rules of their own
+
+// The results, as nodes that the rule belongs to. They stand beside each other: nothing else has their attributes.
+std::vector<NodeId> Recorder::add_rule(std::vector<NodeId> arguments, std::span<const NodeId> results, DerivativeRule::Backward backward) {
+  const auto index = static_cast<std::int64_t>(rules_.size());
+  std::vector<NodeId> guarded;
+  for (std::size_t k = 0; k < results.size(); ++k) {
+    const std::int64_t attributes[] = {index, static_cast<std::int64_t>(k)};
+    guarded.push_back(graph.add(Op::Identity, graph[results[k]].dtype, graph[results[k]].shape, {results[k]}, attributes));
+  }
+  rules_.push_back(std::make_shared<DerivativeRule>(DerivativeRule{std::move(arguments), guarded, std::move(backward)}));
+  return guarded;
+}
+
+std::vector<Value> Recorder::with_derivative(std::span<const Value> arguments, std::span<const Value> results, Backward backward) {
+  if (results.empty()) throw Error("custom_vjp: the function has no results");
+  std::vector<NodeId> of;
+  for (const Value& y : results) of.push_back(differentiable(y, "custom_vjp", "a result"));
+  // Literals and integers are arguments of the backward function, not of the rule.
+  std::vector<std::size_t> places;
+  std::vector<NodeId> nodes;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].is_literal || !is_float(dtype(arguments[i]))) continue;
+    places.push_back(i);
+    nodes.push_back(arguments[i].node);
+  }
+  auto rule = [this, backward = std::move(backward), places, all = std::vector<Value>(arguments.begin(), arguments.end())](
+                  std::span<const NodeId> of_rule, std::span<const NodeId> ys, std::span<const NodeId> cotangents) {
+    std::vector<Value> xs = all, values, gs;
+    for (std::size_t i = 0; i < places.size(); ++i) xs[places[i]].node = of_rule[i];
+    for (const NodeId id : ys) values.push_back(make(id));
+    for (const NodeId id : cotangents) gs.push_back(make(id));
+    const std::vector<Value> made = backward(xs, values, gs);
+    if (made.size() != xs.size())
+      throw Error(fmt::format("custom_vjp: the backward function returned {} gradient{} for {} argument{}", made.size(),
+                              made.size() == 1 ? "" : "s", xs.size(), xs.size() == 1 ? "" : "s"));
+    std::vector<NodeId> result;
+    for (const std::size_t i : places) {
+      const Value& x = xs[i];
+      Value g = made[i];
+      if (g.is_literal) g = full(Shape(shape(x).begin(), shape(x).end()), g, dtype(x), "custom_vjp");
+      if (graph[g.node].shape != graph[x.node].shape || !is_float(dtype(g)))
+        throw ShapeError(
+            fmt::format("custom_vjp: the backward function returned {} as gradient {}, whose argument is {}; they must be of one "
+                        "shape and of a float type",
+                        describe(g), i, describe(x)));
+      result.push_back(convert(g.node, dtype(x)));
+    }
+    return result;
+  };
+  std::vector<Value> out;
+  for (const NodeId id : add_rule(std::move(nodes), of, std::move(rule))) out.push_back(make(id));
+  return out;
+}
+
+std::vector<Value> Recorder::computed_again(NodeId first, std::span<const Value> results) {
+  std::vector<NodeId> of;
+  for (const Value& y : results)
+    if (!y.is_literal && is_float(dtype(y))) of.push_back(y.node);
+  // What the results need of what was recorded since, and what that reads from before.
+  std::vector<bool> needed(graph.size(), false);
+  for (const NodeId y : of) needed[y] = true;
+  std::vector<NodeId> inside, arguments;
+  for (NodeId id = graph.size(); id-- > 0;) {
+    if (!needed[id] || (ir::is_source(graph[id].op) && graph[id].op != Op::Input)) continue;
+    if (id < first || graph[id].op == Op::Input) {
+      arguments.push_back(id);
+      continue;
+    }
+    inside.push_back(id);
+    for (const std::int64_t o : graph.operands(id)) needed[static_cast<std::size_t>(o)] = true;
+  }
+  std::ranges::reverse(inside);
+  std::ranges::reverse(arguments);
+  if (of.empty()) return {results.begin(), results.end()};
+
+  auto rule = [this, inside, arguments, of](std::span<const NodeId> of_rule, std::span<const NodeId>, std::span<const NodeId> cotangents) {
+    std::unordered_map<NodeId, NodeId> again;
+    std::vector<NodeId> xs;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const Node node = graph[of_rule[i]];
+      const NodeId apart = graph.add(Op::Identity, node.dtype, node.shape, {of_rule[i]});
+      again[arguments[i]] = apart;
+      if (!is_float(node.dtype)) continue;
+      xs.push_back(apart);
+      places.push_back(i);
+    }
+    const auto now = [&](NodeId id) {
+      const auto it = again.find(id);
+      return it == again.end() ? id : it->second;
+    };
+    for (const NodeId id : inside) {
+      if (again.contains(id)) continue;  // a result of a rule within, made with the first
+      Node node = graph[id];
+      const List attributes = graph.attributes(id);
+      if (node.op == Op::Identity && !attributes.empty()) {
+        const std::shared_ptr<const DerivativeRule> within = rules_[static_cast<std::size_t>(attributes[0])];
+        std::vector<NodeId> its_arguments, its_results;
+        for (const NodeId a : within->arguments) its_arguments.push_back(now(a));
+        for (const NodeId y : within->results) its_results.push_back(now(graph.operand(y, 0)));
+        const std::vector<NodeId> made = add_rule(std::move(its_arguments), its_results, within->backward);
+        for (std::size_t k = 0; k < made.size(); ++k) again[within->results[k]] = made[k];
+        continue;
+      }
+      std::vector<std::int64_t> operands;
+      for (const std::int64_t o : graph.operands(id)) operands.push_back(now(static_cast<NodeId>(o)));
+      node.operands = graph.intern(operands);
+      again[id] = graph.add(node);
+    }
+    std::vector<NodeId> ys;
+    for (const NodeId id : of) ys.push_back(now(id));
+    const std::vector<NodeId> made = differentiate(graph, ys, cotangents, xs, {}, rules_);
+    std::vector<NodeId> result(arguments.size(), ir::kNoNode);
+    for (std::size_t i = 0; i < places.size(); ++i) result[places[i]] = made[i];
+    return result;
+  };
+  const std::vector<NodeId> guarded = add_rule(arguments, of, std::move(rule));
+  std::vector<Value> out(results.begin(), results.end());
+  for (std::size_t i = 0, k = 0; i < out.size(); ++i)
+    if (!out[i].is_literal && is_float(dtype(out[i]))) out[i] = make(guarded[k++]);
+  return out;
+}
+
+}  // namespace onepass::compiler

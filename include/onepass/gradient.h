@@ -1,0 +1,197 @@
+// Derivatives: of what is being recorded, fused with it, and of functions called with Arrays. docs/gradients.md is the guide.
+// grad and vjp of single Tensors stand in tensor.h. Works under -fno-exceptions -fno-rtti.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "onepass/array.h"
+#include "onepass/export.h"
+#include "onepass/function.h"
+#include "onepass/nest.h"
+#include "onepass/tensor.h"
+
+namespace onepass {
+
+/// How `jacobian` goes about it: a cotangent for each element of the result, a tangent for each element of the argument, or what is fewer.
+enum class JacobianBy : std::uint8_t { fewer, rows, columns };
+
+namespace detail {
+
+using TensorSpan = std::span<const Tensor>;
+
+ONEPASS_API
+void vjp_all(TensorSpan ys, TensorSpan dys, TensorSpan xs, Tensor* dxs);
+ONEPASS_API
+void jvp_all(TensorSpan ys, TensorSpan xs, TensorSpan dxs, Tensor* dys);
+ONEPASS_API
+void gradients(const char* name, Tensor loss, TensorSpan xs, Tensor* dxs);
+ONEPASS_API
+Tensor jacobian_of(Tensor y, Tensor x, JacobianBy by);
+using Backward = std::function<std::vector<Tensor>(TensorSpan arguments, TensorSpan results, TensorSpan cotangents)>;
+ONEPASS_API
+void set_derivative(TensorSpan arguments, std::span<Tensor> results, Backward backward);
+ONEPASS_API
+std::uint32_t recorded_nodes();
+ONEPASS_API
+void compute_again(std::uint32_t first, std::span<Tensor> results);
+
+/// A value that holds Tensors.
+template <class T>
+concept HasTensors = Nest<T>::known && Nest<T>::has_tensor;
+
+/// The value's Tensors, in the order of its fields.
+template <HasTensors... T> std::vector<Tensor> tensors_in(const T&... values) {
+  std::vector<Tensor> tensors;
+  (Nest<T>::visit(values, [&](Tensor t) { tensors.push_back(t); }), ...);
+  return tensors;
+}
+
+/// The same nesting with other Tensors, from `next` on.
+template <HasTensors T> T with_tensors(T like, const Tensor*& next) {
+  Nest<T>::visit(like, [&](Tensor& t) { t = *next++; });
+  return like;
+}
+
+/// Of one argument its gradient, of several a tuple of theirs.
+template <HasTensors... T> auto nested_like(const Tensor* next, const T&... like) {
+  if constexpr (sizeof...(T) == 1) return with_tensors<T...>(like..., next);
+  else return std::tuple<T...>{with_tensors<T>(like, next)...};
+}
+
+/// f(x), or f of a tuple's elements.
+template <class F, class X> decltype(auto) call_with(F& f, const X& x) {
+  if constexpr (std::is_invocable_v<F&, const X&>) return f(x);
+  else return std::apply(f, x);
+}
+
+/// What stands for an argument of a recorded function: Arrays and numbers become Tensors.
+template <class A> using AsTensor = std::conditional_t<HasTensors<A>, A, Tensor>;
+
+}  // namespace detail
+
+// ---- of what is recorded
+
+/// With respect to structs of parameters, vectors, tuples, …: `Params<Tensor> d = grad(loss, params)`, `auto [dw, dp] = grad(loss, w, params)`.
+template <detail::HasTensors... X> requires(sizeof...(X) > 0 && !(detail::IsTensor<X> && ...))
+auto grad(const Tensor& loss, const X&... xs) {
+  const std::vector<Tensor> flat = detail::tensors_in(xs...);
+  std::vector<Tensor> derivatives(flat.size());
+  detail::gradients("grad", loss, flat, derivatives.data());
+  return detail::nested_like(derivatives.data(), xs...);
+}
+
+/// f(args…) and the gradient of its result, a scalar, by each argument: `auto [loss, d] = value_and_grad(f, params)`; with several arguments d
+/// is a tuple. Where f returns a tuple or pair, its first element is the loss and the others come along.
+///
+/// Errors    DTypeError for an argument of integers or bool: capture it in f instead; ShapeError for a loss that is no scalar.
+template <class F, class... A> requires(sizeof...(A) > 0 && (detail::HasTensors<A> && ...)) auto value_and_grad(F&& f, const A&... args) {
+  auto value = f(args...);
+  static_assert(detail::HasTensors<decltype(value)>,
+                "onepass: value_and_grad's function returns a Tensor, or a tuple that begins with one");
+  const std::vector<Tensor> flat = detail::tensors_in(args...), results = detail::tensors_in(value);
+  std::vector<Tensor> derivatives(flat.size());
+  detail::gradients("value_and_grad", results.empty() ? Tensor() : results[0], flat, derivatives.data());
+  return std::pair{std::move(value), detail::nested_like(derivatives.data(), args...)};
+}
+
+/// Forward mode: f(x) and how it changes as x changes by dx, shaped like x. Several arguments stand in a tuple:
+/// `auto [y, dy] = jvp(f, std::tuple{a, b}, std::tuple{da, db})`.
+template <class F, detail::HasTensors X> auto jvp(F&& f, const X& x, const X& dx) {
+  auto y = detail::call_with(f, x);
+  const std::vector<Tensor> results = detail::tensors_in(y);
+  std::vector<Tensor> tangents(results.size());
+  detail::jvp_all(results, detail::tensors_in(x), detail::tensors_in(dx), tangents.data());
+  const Tensor* next = tangents.data();
+  auto dy = detail::with_tensors(y, next);
+  return std::pair{std::move(y), std::move(dy)};
+}
+
+/// The Hessian of f, whose result is a scalar, at x, times v, shaped like x. No Hessian is computed: it costs about two gradients.
+template <class F, detail::HasTensors X> X hessian_vector(F&& f, const X& x, const X& v) {
+  const std::vector<Tensor> loss = detail::tensors_in(detail::call_with(f, x)), xs = detail::tensors_in(x), vs = detail::tensors_in(v);
+  std::vector<Tensor> derivatives(xs.size()), products(xs.size());
+  detail::gradients("hessian_vector", loss.empty() ? Tensor() : loss[0], xs, derivatives.data());
+  detail::vjp_all(derivatives, vs, xs, products.data());
+  const Tensor* next = products.data();
+  return detail::with_tensors(x, next);
+}
+
+/// The derivative of each element of f(x) by each of x: of the shape of f(x), then that of x. All rows, or all columns, are one fused pass. Of
+/// an x that nests, one Jacobian for each Tensor in it.
+template <class F, detail::HasTensors X> X jacobian(F&& f, const X& x, JacobianBy by = JacobianBy::fewer) {
+  const Tensor y = detail::call_with(f, x);
+  X result = x;
+  detail::Nest<X>::visit(result, [&](Tensor& t) { t = detail::jacobian_of(y, t, by); });
+  return result;
+}
+
+/// A function whose derivative you write: `backward(args…, result, cotangent)` returns the gradient by each argument, nested like them (a tuple
+/// of several); a literal 0 is no gradient. Both are recorded like everything else. Arguments of integers, numbers and what f captures get
+/// no gradient. Derivatives of the derivative are those of what backward recorded.
+///
+///     auto clipped = custom_vjp([](Tensor x) { return x; }, [](Tensor x, Tensor y, Tensor dy) { return clamp(dy, -1, 1); });
+template <class F, class B> class CustomVjp {
+ public:
+  CustomVjp(F f, B backward) : f_(std::move(f)), backward_(std::make_shared<B>(std::move(backward))) {}
+
+  template <class... A> auto operator()(const A&... args) const { return call(detail::AsTensor<A>(args)...); }
+
+ private:
+  F f_;
+  std::shared_ptr<B> backward_;
+
+  template <class... A> auto call(const A&... args) const {
+    auto result = f_(args...);
+    using R = decltype(result);
+    static_assert(detail::HasTensors<R>, "onepass: custom_vjp's function returns a Tensor, or a tuple, vector or struct of Tensors");
+    std::vector<Tensor> results = detail::tensors_in(result);
+    detail::set_derivative(detail::tensors_in(args...), results,
+                           [backward = backward_, args = std::tuple<A...>(args...), result](detail::TensorSpan xs, detail::TensorSpan ys,
+                                                                                            detail::TensorSpan dys) {
+                             const Tensor *x = xs.data(), *y = ys.data(), *dy = dys.data();
+                             const auto at =
+                                 std::apply([&](const A&... a) { return std::tuple<A...>{detail::with_tensors<A>(a, x)...}; }, args);
+                             const R of = detail::with_tensors<R>(result, y), by = detail::with_tensors<R>(result, dy);
+                             const auto gradients = std::apply([&](const A&... a) { return (*backward)(a..., of, by); }, at);
+                             static_assert(detail::HasTensors<std::remove_cvref_t<decltype(gradients)>>,
+                                           "onepass: custom_vjp's backward function returns the gradient of each argument");
+                             return detail::tensors_in(gradients);
+                           });
+    const Tensor* next = results.data();
+    return detail::with_tensors<R>(std::move(result), next);
+  }
+};
+template <class F, class B> CustomVjp<F, B> custom_vjp(F f, B backward) { return {std::move(f), std::move(backward)}; }
+
+/// A function that a derivative computes again from its arguments, instead of keeping what it computed: less memory for more time.
+/// `auto block = checkpoint(f); … block(x, w)`.
+template <class F> class Checkpoint {
+ public:
+  explicit Checkpoint(F f) : f_(std::move(f)) {}
+
+  template <class... A> auto operator()(const A&... args) const {
+    const std::uint32_t first = detail::recorded_nodes();
+    auto result = f_(args...);
+    using R = decltype(result);
+    static_assert(detail::HasTensors<R>, "onepass: checkpoint's function returns a Tensor, or a tuple, vector or struct of Tensors");
+    std::vector<Tensor> results = detail::tensors_in(result);
+    detail::compute_again(first, results);
+    const Tensor* next = results.data();
+    return detail::with_tensors<R>(std::move(result), next);
+  }
+
+ private:
+  F f_;
+};
+template <class F> Checkpoint<F> checkpoint(F f) { return Checkpoint<F>(std::move(f)); }
+
+}  // namespace onepass

@@ -1,0 +1,376 @@
+// Derivatives as users ask for them: of structs of parameters, forward mode, Hessian products, Jacobians, rules of one's own, checkpoints;
+// what is said about bad input.
+#include <onepass/onepass.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "has_codegen.h"
+
+namespace op = onepass;
+using op::Array, op::Tensor;
+using namespace std::string_literals;
+
+namespace {
+
+template <class T> struct Layer {
+  T weight, bias;
+};
+template <class T> struct Model {
+  std::vector<Layer<T>> layers;
+  std::optional<T> scale;
+};
+
+Array random_array(std::vector<std::int64_t> shape, std::uint64_t seed, op::DType dtype = op::f64) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> uniform(0.3, 1.7);
+  std::bernoulli_distribution sign;
+  Array a = Array::empty(op::Extents(shape), op::f64);
+  for (double& v : a.span<double>()) v = sign(random) ? uniform(random) : -uniform(random);
+  return dtype == op::f64 ? a : op::compile([dtype](Tensor x) { return cast(x, dtype); })(a);
+}
+
+std::vector<double> values(const Array& a) { return a.to_vector<double>(); }
+
+bool same_bits(const Array& a, const Array& b) {
+  return a.dtype() == b.dtype() && std::ranges::equal(a.shape(), b.shape()) &&
+         std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
+}
+
+/// The text of the error that `body` throws.
+template <class Body> std::string error_of(Body&& body) {
+  try {
+    body();
+  } catch (const op::Error& error) { return error.what(); }
+  return "no error";
+}
+
+void check_close(const std::vector<double>& a, const std::vector<double>& b, double margin = 1e-12) {
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    INFO("element " << i);
+    CHECK(a[i] == Approx(b[i]).margin(margin));
+  }
+}
+
+/// Functions of one tensor, with every kind of operator that a derivative or a Jacobian treats in its own way. x is [3, 4].
+struct Case {
+  const char* name;
+  std::function<Tensor(Tensor)> f;
+};
+const std::vector<Case>& cases() {
+  static const std::vector<Case> kCases = {
+      {"elementwise", [](Tensor x) { return tanh(x) * x + sin(x) / 2; }},
+      {"broadcast", [](Tensor x) { return exp(x[0]) * x; }},
+      {"sum", [](Tensor x) { return sum(x * x, 1); }},
+      {"scalar", [](Tensor x) { return sum(sqrt(abs(x)) * 2); }},
+      {"softmax", [](Tensor x) { return softmax(x, 0); }},
+      {"slices",
+       [](Tensor x) {
+         return x[{op::All, op::Range{1, 3}}] * x[{op::All, op::Range{0, 4, 2}}];
+       }},
+      {"pieces",
+       [](Tensor x) {
+         return op::concat({x * x, x[op::Range{0, 1}]}, 0);
+       }},
+      {"pad",
+       [](Tensor x) {
+         return pad(x * x, {1, 0}, {0, 2}, sum(x));
+       }},
+      {"permuted",
+       [](Tensor x) {
+         return x.T() * x.reshape({4, 3});
+       }},
+      {"diagonal", [](Tensor x) { return diagonal(x * x, 1); }},
+      {"maximum", [](Tensor x) { return max(x * x, 0) + min(x, 0); }},
+      {"roll", [](Tensor x) { return roll(x, 1, 1) * flip(x, 0); }},
+  };
+  return kCases;
+}
+
+}  // namespace
+
+TEST_CASE("grad: structs, vectors and tuples of parameters get their own nesting back", "[gradient]") {
+  auto f = op::compile([](const Model<Tensor>& model, Tensor input) {
+    Tensor x = input;
+    for (const Layer<Tensor>& l : model.layers) x = tanh(x * l.weight + l.bias);
+    const Tensor loss = sum(model.scale ? x * *model.scale : x);
+    const Model<Tensor> d = grad(loss, model);
+    const auto [of_first, of_x] = grad(loss, model.layers[0], input);
+    return std::tuple{loss, d.layers, d.scale ? *d.scale : Tensor(0), of_first, of_x};
+  });
+  const Array w = random_array({3}, 1), b = random_array({3}, 2), x = random_array({3}, 3), s = random_array({3}, 4);
+  const auto [loss, layers, scale, first, dx] = f(Model<Array>{{{w, b}, {b, w}}, s}, x);
+  auto by_hand = op::compile([](Tensor w, Tensor b, Tensor s, Tensor x) {
+    const Tensor h = tanh(x * w + b), y = tanh(h * b + w);
+    const Tensor dz = s * (1 - y * y), dh = dz * b, dh0 = dh * (1 - h * h);
+    return std::tuple{sum(y * s), dz * h, dz, dh0 * x, dh0, y, dh0 * w};
+  });
+  const auto [loss2, w2, b2, w1, b1, ds, dx2] = by_hand(w, b, s, x);
+  REQUIRE(layers.size() == 2);
+  check_close(values(loss), values(loss2));
+  check_close(values(layers[1].weight), values(w2));
+  check_close(values(layers[1].bias), values(b2));
+  check_close(values(layers[0].weight), values(w1));
+  check_close(values(layers[0].bias), values(b1));
+  check_close(values(scale), values(ds));
+  CHECK(same_bits(first.weight, layers[0].weight));
+  check_close(values(dx), values(dx2));
+}
+
+TEST_CASE("value_and_grad: the value, what comes along, and the gradient by each argument", "[gradient]") {
+  auto f = op::compile([](Tensor w, Tensor x) {
+    const auto loss = [](Tensor w, Tensor x) { return std::pair{sum(w * w * x), w + x}; };
+    const auto [value, d] = value_and_grad(loss, w, x);
+    const auto [dw, dx] = d;
+    const auto [again, dw_alone] = value_and_grad([&](Tensor w) { return sum(w * w * x); }, w);
+    return std::tuple{value.first, value.second, dw, dx, dw_alone, again};
+  });
+  const auto [loss, sum, dw, dx, alone, again] = f(Array::from({2.0, 3.0}), Array::from({5.0, -1.0}));
+  CHECK(loss.item<double>() == 11);
+  CHECK(values(sum) == std::vector{7.0, 2.0});
+  CHECK(values(dw) == std::vector{20.0, -6.0});
+  CHECK(values(dx) == std::vector{4.0, 9.0});
+  CHECK(same_bits(dw, alone));
+  CHECK(again.item<double>() == 11);
+}
+
+TEST_CASE("jvp: agrees with central differences, with vjp, and nested in itself", "[gradient]") {
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const Array x = random_array({3, 4}, 5), dx = random_array({3, 4}, 6);
+    auto both = op::compile([&](Tensor x, Tensor dx) {
+      const auto [y, dy] = jvp(c.f, x, dx);
+      const Tensor u = y.rank() ? cos(op::iota(y.shape(), y.rank() - 1, op::f64) + 1) : Tensor(1.0);
+      return std::tuple{y, dy, sum(u * dy), sum(vjp(y, u, x) * dx)};
+    });
+    auto at = op::compile([&](Tensor x, Tensor dx, Tensor step) { return c.f(x + step * dx); });
+    auto second = op::compile([&](Tensor x, Tensor dx) { return jvp([&](Tensor x) { return jvp(c.f, x, dx).second; }, x, dx).second; });
+    const auto [y, dy, forward, reverse] = both(x, dx);
+    const double h = 1e-4;
+    const auto zero = values(at(x, dx, 0)), plus = values(at(x, dx, h)), minus = values(at(x, dx, -h));
+    std::vector<double> first_difference, second_difference;
+    for (std::size_t i = 0; i < zero.size(); ++i) {
+      first_difference.push_back((plus[i] - minus[i]) / (2 * h));
+      second_difference.push_back((plus[i] - 2 * zero[i] + minus[i]) / (h * h));
+    }
+    CHECK(values(y) == zero);
+    check_close(values(dy), first_difference, 1e-6);
+    check_close(values(second(x, dx)), second_difference, 1e-4);
+    check_close(values(forward), values(reverse), 1e-9);
+  }
+}
+
+TEST_CASE("jvp: arguments in a tuple, and results that nest", "[gradient]") {
+  auto f = op::compile([](Tensor a, Tensor b, Tensor da) {
+    const auto [y, dy] = jvp(
+        [](Tensor a, Tensor b) {
+          return std::pair{a * b, Layer<Tensor>{a + b, a - b}};
+        },
+        std::tuple{a, b}, std::tuple{da, zeros({2}, op::f64)});
+    return std::tuple{y.first, dy.first, dy.second};
+  });
+  const auto [y, dy, both] = f(Array::from({2.0, 3.0}), Array::from({5.0, 7.0}), Array::from({1.0, 10.0}));
+  CHECK(values(y) == std::vector{10.0, 21.0});
+  CHECK(values(dy) == std::vector{5.0, 70.0});
+  CHECK(values(both.weight) == std::vector{1.0, 10.0});
+  CHECK(values(both.bias) == std::vector{1.0, 10.0});
+}
+
+TEST_CASE("hessian_vector: the Hessian times a vector, without the Hessian", "[gradient]") {
+  auto f = op::compile([](Tensor x, Tensor v) {
+    const auto loss = [](Tensor x) { return sum(x * x * x) + x[0] * x[1]; };
+    return std::pair{hessian_vector(loss, x, v), sum(jacobian([&](Tensor x) { return grad(loss(x), x); }, x) * v, 1)};
+  });
+  const auto [product, by_jacobian] = f(Array::from({1.0, 2.0, 3.0}), Array::from({1.0, -1.0, 0.5}));
+  CHECK(values(product) == std::vector{6.0 - 1, -12.0 + 1, 9.0});
+  CHECK(values(by_jacobian) == values(product));
+}
+
+TEST_CASE("jacobian: rows and columns agree, and with one derivative at a time", "[gradient]") {
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const Array x = random_array({3, 4}, 7);
+    auto f = op::compile([&](Tensor x) {
+      return std::tuple{jacobian(c.f, x, op::JacobianBy::rows), jacobian(c.f, x, op::JacobianBy::columns), jacobian(c.f, x)};
+    });
+    const auto [rows, columns, fewer] = f(x);
+    auto one = op::compile([&](Tensor x, Tensor dy) { return vjp(c.f(x), dy, x); });
+    const Array y = op::compile([&](Tensor x) { return c.f(x); })(x);
+    std::vector<std::int64_t> shape(y.shape().begin(), y.shape().end());
+    std::vector<double> expected;
+    for (std::int64_t i = 0; i < y.size(); ++i) {
+      Array dy = Array::zeros(op::Extents(shape), op::f64);
+      dy.span<double>()[static_cast<std::size_t>(i)] = 1;
+      const std::vector<double> row = values(one(x, dy));
+      expected.insert(expected.end(), row.begin(), row.end());
+    }
+    shape.insert(shape.end(), {3, 4});
+    CHECK(std::ranges::equal(rows.shape(), shape));
+    CHECK(std::ranges::equal(columns.shape(), shape));
+    check_close(values(rows), expected);
+    check_close(values(columns), expected);
+    check_close(values(fewer), expected);
+  }
+}
+
+TEST_CASE("jacobian: of an elementwise function it is one kernel", "[gradient]") {
+  auto f = op::compile([](Tensor x) { return jacobian([](Tensor x) { return exp(x) * x; }, x); });
+  const Array j = f(random_array({50}, 8));
+  CHECK(j.size() == 2500);
+  if (op::test::has_codegen()) CHECK(f.stats().kernels == 1);
+}
+
+TEST_CASE("jacobian: of and by nothing", "[gradient]") {
+  auto f = op::compile([](Tensor x) { return jacobian([](Tensor x) { return x * x; }, x); });
+  const Array j = f(Array::zeros({0, 2}, op::f32));
+  CHECK(std::ranges::equal(j.shape(), std::vector<std::int64_t>{0, 2, 0, 2}));
+}
+
+TEST_CASE("custom_vjp: the derivative is what backward says, fused like everything else", "[gradient]") {
+  // A gradient that is clipped on its way back.
+  const auto clipped = op::custom_vjp([](Tensor x) { return x * 1; }, [](Tensor, Tensor, Tensor dy) { return clamp(dy, -1, 1); });
+  auto f = op::compile([&](Tensor x) { return grad(sum(clipped(x * 2) * x), x); });
+  // x·2 through the clip gives clamp(x)·2, and the other factor 2x
+  CHECK(values(f(Array::from({0.5, 3.0}))) == std::vector{0.5 * 2 + 1, 1.0 * 2 + 6});
+  if (op::test::has_codegen()) CHECK(f.stats().kernels == 1);
+}
+
+TEST_CASE("custom_vjp: several arguments and results, integers among them, and the derivative of the derivative", "[gradient]") {
+  const auto scaled = op::custom_vjp(
+      [](Layer<Tensor> l, Tensor n) {
+        return std::pair{l.weight * l.bias * n, l.weight + l.bias};
+      },
+      [](Layer<Tensor> l, Tensor n, std::pair<Tensor, Tensor>, std::pair<Tensor, Tensor> d) {
+        return std::tuple{Layer<Tensor>{d.first * l.bias * n + d.second, d.first * l.weight * n + d.second}, Tensor(0)};
+      });
+  auto f = op::compile([&](Tensor a, Tensor b, Tensor n) {
+    const auto [p, s] = scaled(Layer<Tensor>{a * a, b}, n);
+    const Tensor loss = sum(p * s);
+    const Tensor da = grad(loss, a);
+    // the same without the rule
+    const Tensor plain = sum(a * a * b * n * (a * a + b)), plain_da = grad(plain, a);
+    return std::tuple{da, plain_da, grad(sum(da), b), grad(sum(plain_da), b)};
+  });
+  const auto [da, plain_da, dadb, plain_dadb] = f(random_array({5}, 9), random_array({5}, 10), Array::from({1, 2, 3, 4, 5}));
+  check_close(values(da), values(plain_da));
+  check_close(values(dadb), values(plain_dadb));
+}
+
+TEST_CASE("custom_vjp: a result that nothing uses has a zero cotangent; one used twice gets the sum", "[gradient]") {
+  const auto two = op::custom_vjp(
+      [](Tensor x) {
+        return std::pair{x * 2, x * 3};
+      },
+      [](Tensor, std::pair<Tensor, Tensor>, std::pair<Tensor, Tensor> d) { return d.first * 10 + d.second; });
+  auto f = op::compile([&](Tensor x) {
+    const auto [a, b] = two(x);
+    return std::tuple{grad(sum(a * a), x), grad(sum(b), x), grad(sum(a + a + b), x)};
+  });
+  const auto [first, second, all] = f(Array::from({1.0, 2.0}));
+  CHECK(values(first) == std::vector{40.0, 80.0});
+  CHECK(values(second) == std::vector{1.0, 1.0});
+  CHECK(values(all) == std::vector{21.0, 21.0});
+}
+
+TEST_CASE("checkpoint: the same bits, computed again", "[gradient]") {
+  const auto block = [](Tensor x, Tensor w) { return exp(sin(x) * w) * 2; };
+  const auto loss = [](auto f, Tensor x, Tensor w) { return sum(f(f(x, w), w) * x); };
+  auto plain = op::compile([&](Tensor x, Tensor w) { return grad(loss(block, x, w), x, w); });
+  auto again = op::compile([&](Tensor x, Tensor w) { return grad(loss(op::checkpoint(block), x, w), x, w); });
+  auto nested = op::compile([&](Tensor x, Tensor w) {
+    const auto outer = op::checkpoint([&](Tensor x, Tensor w) { return op::checkpoint(block)(op::checkpoint(block)(x, w), w); });
+    return grad(sum(outer(x, w) * x), x, w);
+  });
+  const Array x = random_array({100}, 11), w = random_array({100}, 12);
+  const auto a = plain(x, w), b = again(x, w), c = nested(x, w);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(same_bits(a[i], b[i]));
+    check_close(values(a[i]), values(c[i]));
+  }
+  const auto count = [](const op::GraphView& graph, std::string_view op) {
+    std::size_t n = 0;
+    for (const auto node : graph) n += node.op() == op;
+    return n;
+  };
+  CHECK(count(plain.graph(), "sin") == 2);
+  CHECK(count(again.graph(), "sin") == 4);
+}
+
+TEST_CASE("checkpoint: with captured tensors, integers, rules of one's own inside, and a second derivative", "[gradient]") {
+  auto f = op::compile([&](Tensor x, Tensor w, Tensor n) {
+    const auto square = op::custom_vjp([](Tensor x) { return x * x; }, [](Tensor x, Tensor, Tensor dy) { return dy * 2 * x; });
+    const auto part = [&](auto square, Tensor x) { return std::pair{square(sin(x) * w) * n, n + 1}; };
+    const auto kept = op::checkpoint([&](Tensor x) { return part(square, x); });
+    const auto [y, m] = kept(x);
+    const auto [plain_y, plain_m] = part([](Tensor x) { return x * x; }, x);
+    const Tensor loss = sum(y * m), plain = sum(plain_y * plain_m);
+    const auto [dx, dw] = grad(loss, x, w);
+    const auto [plain_dx, plain_dw] = grad(plain, x, w);
+    return std::tuple{dx, plain_dx, dw, plain_dw, grad(sum(dx * dw), x), grad(sum(plain_dx * plain_dw), x)};
+  });
+  const auto [dx, plain_dx, dw, plain_dw, ddx, plain_ddx] = f(random_array({5}, 13), random_array({5}, 14), Array::from({1, 2, 3, 4, 5}));
+  check_close(values(dx), values(plain_dx));
+  check_close(values(dw), values(plain_dw));
+  check_close(values(ddx), values(plain_ddx));
+}
+
+TEST_CASE("graph: a backward node knows the forward node that it came from", "[gradient]") {
+  auto f = op::compile([](Tensor x) { return grad(sum(exp(x) * sin(x)), x); });
+  static_cast<void>(f(random_array({5}, 15)));
+  for (const op::GraphView& graph : {f.recorded_graph(), f.graph()}) {
+    bool found = false;
+    for (const auto node : graph) {
+      if (node.op() != "cos") {
+        if (node.op() == "sin" || node.op() == "exp") CHECK_FALSE(node.derivative_of());
+        continue;
+      }
+      found = true;
+      REQUIRE(node.derivative_of());
+      CHECK(node.derivative_of()->op() == "sin");
+      CHECK(node.source() == node.derivative_of()->source());
+    }
+    CHECK(found);
+  }
+}
+
+TEST_CASE("gradient: bad input gets a sentence", "[gradient]") {
+  const Array x = random_array({3}, 16), k = Array::from({1, 2, 3});
+  const auto message = [&](auto f) { return error_of([&] { static_cast<void>(op::compile(f)(x, k)); }); };
+  CHECK(message([](Tensor x, Tensor) {
+          return grad(x * 2, std::tuple{x});
+        }).find("grad: the loss must be a scalar, not f64[3]; use vjp with a cotangent, or sum it") == 0);
+  CHECK(
+      message([](Tensor x, Tensor k) { return value_and_grad([](Tensor x, Tensor k) { return sum(x * k); }, x, k).second; })
+          .find("value_and_grad: what it is differentiated by is x1 i32[3]; integers and bool carry no derivative: cast it to a float type "
+                "first, or let the function capture it") == 0);
+  CHECK(message([](Tensor x, Tensor k) {
+          return jvp([](Tensor x) { return x; }, x, k.reshape({3, 1})).second;
+        }).find("jvp: the tangent i32[3, 1] is not shaped like the value x0 f64[3]") == 0);
+  CHECK(message([](Tensor x, Tensor) {
+          return jvp([](Tensor x) { return floor(x) > 1; }, x, x).second;
+        }).find("jvp: the value to differentiate is bool[3]; integers and bool carry no derivative") == 0);
+  CHECK(message([](Tensor x, Tensor) {
+          return hessian_vector([](Tensor x) { return x; }, x, x);
+        }).find("hessian_vector: the loss must be a scalar") == 0);
+  CHECK(message([](Tensor x, Tensor k) {
+          return jacobian([&](Tensor) { return x; }, k);
+        }).find("jacobian: what it is differentiated by is x1 i32[3]; integers and bool carry no derivative") == 0);
+  CHECK(message([](Tensor x, Tensor) {
+          return grad(sum(op::custom_vjp([](Tensor x) { return x; }, [](Tensor, Tensor, Tensor d) { return std::pair{d, d}; })(x)), x);
+        }).find("custom_vjp: the backward function returned 2 gradients for 1 argument") == 0);
+  CHECK(message([](Tensor x, Tensor) {
+          return grad(sum(op::custom_vjp([](Tensor x) { return x; }, [](Tensor, Tensor, Tensor d) { return sum(d); })(x)), x);
+        }).find("custom_vjp: the backward function returned f64[] as gradient 0, whose argument is x0 f64[3]; they must be of one shape") ==
+        0);
+  CHECK(message([](Tensor x, Tensor) {
+          return op::custom_vjp([](Tensor x) { return x > 0; }, [](Tensor, Tensor, Tensor d) { return d; })(x);
+        }).find("custom_vjp: a result is bool[3]; integers and bool carry no derivative") == 0);
+}
