@@ -4,13 +4,18 @@
 // wait for: others put jobs before the first of a list, the thread takes the whole list.
 #include "runtime/background.h"
 
+#include <array>
 #include <atomic>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "compiler/codegen.h"
+#include "onepass/error.h"
+#include "onepass/runtime.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/os.h"
@@ -18,6 +23,7 @@
 namespace onepass::runtime::background {
 namespace {
 
+constinit std::atomic<int> thread_count{1};
 constexpr std::uint32_t kMostLate = 256;  // more than that, and the thread is started for them
 
 struct Job {
@@ -52,10 +58,6 @@ class List {
 
 class Worker {
  public:
-  static Worker& instance() {
-    static Worker* const worker = new Worker;  // never destroyed: threads may outlive main
-    return *worker;
-  }
   void add(std::function<void()> work) {
     if (stopping_) return;
     put(jobs_, std::move(work));
@@ -65,17 +67,47 @@ class Worker {
     put(late_, std::move(work));
     if (late_count_.fetch_add(1, std::memory_order_relaxed) > kMostLate) start();
   }
-  void wait() {
+  /// False when there was nothing to wait for.
+  bool wait() {
+    if (done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire)) return false;
     start();
     ++waiting_;
     if (const int thread = thread_) os::set_idle_priority(thread, false);  // else who waits would wait for everybody else's work
-    for (;;) {
+    bool all = false;
+    while (running_ && !stopping_) {
       const std::uint32_t done = done_.load(std::memory_order_acquire);
-      if (!running_ || stopping_ || done == queued_.load(std::memory_order_acquire)) break;
+      all = done == queued_.load(std::memory_order_acquire);
+      if (all) break;
       os::wait(done_, done);
     }
     if (--waiting_ == 0)
       if (const int thread = thread_) os::set_idle_priority(thread, true);
+    return all;
+  }
+
+  // At exit: late jobs that nobody has begun are done here, nothing else is begun. What is being done goes on until the process ends,
+  // unless LLVM's globals are destroyed under it.
+  void stop() {
+    stopping_ = true;
+    os::wake(done_, INT_MAX);
+    while (!compiler::outlives_exit() && current_.load()) os::yield_processor();
+    for (Job* job = late_.take(); job;) {
+      job->work();
+      delete std::exchange(job, job->next);
+    }
+  }
+  // A forked child has no such thread; its next job starts one, which begins with what was left. Late jobs are the parent's.
+  void resume_in_child() noexcept {
+    running_ = false;
+    thread_ = waiting_ = 0;
+    late_.take();
+    late_count_ = 0;
+    Job* const job = current_.exchange(nullptr);
+    if (job && job != taken_) jobs_.push(job);
+    std::uint32_t left = jobs_.count();
+    for (const Job* j = taken_; j; j = j->next) ++left;
+    done_ = 0;
+    queued_ = left;
   }
 
  private:
@@ -84,12 +116,6 @@ class Worker {
   std::atomic<std::uint32_t> changed_{0}, queued_{0}, done_{0}, late_count_{0};
   std::atomic<bool> running_{false}, stopping_{false};
   std::atomic<int> thread_{0}, waiting_{0};  // 0: not started
-
-  // After LLVM was opened by the compile that comes before any job, so that our handler runs before LLVM's own destructors, if it has any.
-  Worker() {
-    in_forked_child([] { instance().resume_in_child(); });
-    std::atexit([] { instance().stop(); });
-  }
 
   void put(List& list, std::function<void()> work) {
     auto* const job = new Job{std::move(work), nullptr};
@@ -133,36 +159,67 @@ class Worker {
     // The process exits. A thread that ended now would destroy its own variables, LLVM's among them, while others destroy the rest.
     for (std::atomic<std::uint32_t> never{0};;) os::wait(never, 0);
   }
-  // At exit: late jobs that nobody has begun are done here, nothing else is begun. What is being done goes on until the process ends,
-  // unless LLVM's globals are destroyed under it.
-  void stop() {
-    stopping_ = true;
-    os::wake(done_, INT_MAX);
-    while (!compiler::outlives_exit() && current_.load()) os::yield_processor();
-    for (Job* job = late_.take(); job;) {
-      job->work();
-      delete std::exchange(job, job->next);
+};
+
+// A job stays with the thread that it was given to: they share nothing, so that none of them holds a lock that another waits for.
+class Workers {
+ public:
+  static constexpr int kMost = 64;
+
+  static Workers& instance() {
+    static Workers* const workers = new Workers;  // never destroyed: threads may outlive main
+    return *workers;
+  }
+  void run(std::function<void()> job, int threads) {
+    all_[next_.fetch_add(1, std::memory_order_relaxed) % static_cast<std::uint32_t>(threads)].add(std::move(job));
+  }
+  void run_late(std::function<void()> job) { all_[0].add_late(std::move(job)); }
+  void wait() {
+    for (bool again = true; again;) {  // one thread's jobs may be another's
+      again = false;
+      for (Worker& worker : all_) again |= worker.wait();
     }
   }
-  // A forked child has no such thread; its next job starts one, which begins with what was left. Late jobs are the parent's.
-  void resume_in_child() noexcept {
-    running_ = false;
-    thread_ = waiting_ = 0;
-    late_.take();
-    late_count_ = 0;
-    Job* const job = current_.exchange(nullptr);
-    if (job && job != taken_) jobs_.push(job);
-    std::uint32_t left = jobs_.count();
-    for (const Job* j = taken_; j; j = j->next) ++left;
-    done_ = 0;
-    queued_ = left;
+
+ private:
+  std::array<Worker, kMost> all_;
+  std::atomic<std::uint32_t> next_{0};
+
+  // After LLVM was opened by the compile that comes before any job, so that our handler runs before LLVM's own destructors, if it has any.
+  Workers() {
+    in_forked_child([] {
+      for (Worker& worker : instance().all_) worker.resume_in_child();
+    });
+    std::atexit([] {
+      for (Worker& worker : instance().all_) worker.stop();
+    });
   }
 };
 
 }  // namespace
 
-void run(std::function<void()> job) { Worker::instance().add(std::move(job)); }
-void run_late(std::function<void()> job) { Worker::instance().add_late(std::move(job)); }
-void wait() { Worker::instance().wait(); }
+bool run(std::function<void()> job) {
+  const int threads = thread_count.load(std::memory_order_relaxed);
+  if (threads > 0) Workers::instance().run(std::move(job), threads);
+  return threads > 0;
+}
+void run_late(std::function<void()> job) { Workers::instance().run_late(std::move(job)); }
+void wait() { Workers::instance().wait(); }
+
+int most_threads() { return Workers::kMost; }
+void set_threads(int threads) { thread_count = threads; }
+int threads() { return thread_count; }
 
 }  // namespace onepass::runtime::background
+
+namespace onepass {
+
+void set_compile_threads(int threads) {
+  namespace background = runtime::background;
+  if (threads < 0 || threads > background::most_threads())
+    throw ValueError(fmt::format("set_compile_threads: {} is not between 0 and {}", threads, background::most_threads()));
+  background::set_threads(threads);
+}
+int compile_threads() noexcept { return runtime::background::threads(); }
+
+}  // namespace onepass

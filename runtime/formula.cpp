@@ -13,6 +13,7 @@
 #include "runtime/formula_program.h"
 #include "runtime/graph_view.h"
 #include "runtime/program.h"
+#include "runtime/signature_text.h"
 
 namespace onepass {
 
@@ -176,6 +177,31 @@ std::string Formula::last_graph() const {
 }
 std::string Formula::explain() const { return body_->program.explain(); }
 Stats Formula::stats() const { return body_->program.stats(); }
+
+namespace {
+void warm_up_one(runtime::Program& program, const runtime::CallSignature& signature) {
+  if (!signature.structure.empty())
+    throw ValueError("formula: a formula has no lists and no Static values; its signatures begin without braces");
+  program.warm_up(signature);
+}
+}  // namespace
+void Formula::warm_up(std::initializer_list<std::string_view> signatures) const {
+  for (const std::string_view text : signatures) warm_up_one(body_->program, runtime::CallSignature::parse(text));
+}
+void Formula::warm_up(const std::vector<std::string>& signatures) const {
+  for (const std::string& text : signatures) warm_up_one(body_->program, runtime::CallSignature::parse(text));
+}
+int Formula::warm_up_file(const std::string& path) const {
+  return runtime::warm_up_file(path, [&](const runtime::CallSignature& signature) { warm_up_one(body_->program, signature); });
+}
+std::vector<std::string> Formula::signatures() const {
+  std::vector<std::string> texts;
+  for (const runtime::CallSignature& signature : body_->program.signatures()) texts.push_back(signature.text());
+  return texts;
+}
+void Formula::write_signatures(const std::string& path) const { runtime::write_signatures(path, signatures()); }
+void Formula::seal() const { body_->program.seal(); }
+void Formula::reset() const { body_->program.reset(); }
 const Options& Formula::options() const { return body_->program.options(); }
 
 Formula formula(std::string_view text, const Options& options) { return Formula(detail::Shared<Formula::Body>::make(text, options)); }

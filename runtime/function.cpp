@@ -16,6 +16,7 @@
 #include "runtime/graph_view.h"
 #include "runtime/program.h"
 #include "runtime/recording.h"
+#include "runtime/signature_text.h"
 
 namespace onepass {
 
@@ -24,10 +25,15 @@ std::string last_optimized_graph() { return runtime::last_optimized_graph(); }
 namespace detail {
 
 using runtime::CallArguments;
+using runtime::CallSignature;
 using runtime::Program;
 using runtime::Recording;
 
 // ------------------------------------------------------------------------------------------------ results
+
+void TensorReader::fail() {
+  throw Error("the function takes other arguments than this signature has: another number of them, or other lists or Static values");
+}
 
 namespace {
 std::string element_name(std::size_t index, bool of_list, std::size_t depth) {
@@ -88,7 +94,7 @@ struct FunctionCore::Body {
       std::vector<Tensor> leaves;
       leaves.reserve(values.size());
       for (const compiler::Value& v : values) leaves.push_back(recording.tensor(v));
-      TensorReader in{leaves.data(), structure.data()};
+      TensorReader in(leaves, structure);
       ResultWriter out;
       record(function.get(), in, out);
       for (std::size_t i = 0; i < out.tensors_.size(); ++i) recorder.output(std::move(out.names_[i]), recording.of(out.tensors_[i]));
@@ -111,6 +117,14 @@ struct FunctionCore::Body {
     }
     hold = last = it->second;
     return *hold;
+  }
+
+  std::vector<std::pair<std::vector<std::int64_t>, std::shared_ptr<Program>>> all() const {
+    std::vector<std::pair<std::vector<std::int64_t>, std::shared_ptr<Program>>> list;
+    const std::lock_guard lock(mutex);
+    list.emplace_back(std::vector<std::int64_t>{}, plain);
+    list.insert(list.end(), programs.begin(), programs.end());
+    return list;
   }
 
   std::shared_ptr<Program> latest() const {
@@ -170,6 +184,42 @@ Stats FunctionCore::stats() const {
   return total;
 }
 const Options& FunctionCore::options() const { return body_->options; }
+
+// ------------------------------------------------------------------------------------------------ ahead of calls
+
+void FunctionCore::warm_up(std::string_view text) const {
+  const CallSignature signature = CallSignature::parse(text);
+  std::shared_ptr<Program> hold;
+  body_->program(signature.structure, hold).warm_up(signature);
+}
+int FunctionCore::warm_up_file(const std::string& path) const {
+  return runtime::warm_up_file(path, [&](const CallSignature& signature) {
+    std::shared_ptr<Program> hold;
+    body_->program(signature.structure, hold).warm_up(signature);
+  });
+}
+std::vector<std::string> FunctionCore::signatures() const {
+  std::vector<std::string> texts;
+  const auto add = [&](const Program& program, const std::vector<std::int64_t>& structure) {
+    for (CallSignature& signature : program.signatures()) {
+      signature.structure = structure;
+      texts.push_back(signature.text());
+    }
+  };
+  for (const auto& [structure, program] : body_->all()) add(*program, structure);
+  return texts;
+}
+void FunctionCore::write_signatures(const std::string& path) const { runtime::write_signatures(path, signatures()); }
+void FunctionCore::seal() const {
+  {
+    const std::lock_guard lock(body_->mutex);
+    body_->options.compile = Compile::never;  // of programs that come
+  }
+  for (const auto& [structure, program] : body_->all()) program->seal();
+}
+void FunctionCore::reset() const {
+  for (const auto& [structure, program] : body_->all()) program->reset();
+}
 
 // ------------------------------------------------------------------------------------------------ bound calls
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "onepass/error.h"
+#include "onepass/runtime.h"
 #include "runtime/background.h"
 #include "runtime/disk_cache.h"
 #include "runtime/fork.h"
@@ -137,19 +138,22 @@ Cache& cache() { return Cache::instance(); }
 
 // ------------------------------------------------------------------------------------------------ tiers
 
-Kernel::Kernel(const compiler::CodegenRequest& request, const std::string& key, std::shared_ptr<std::atomic<std::int64_t>> optimised_count)
+Kernel::Kernel(const compiler::CodegenRequest& request, const std::string& key, std::shared_ptr<std::atomic<std::int64_t>> optimised_count,
+               bool may_compile)
     : key_(key),
       optimised_count_(std::move(optimised_count)),
       nest_(*request.nest),
       schedule_(*request.schedule),
       target_(*request.target) {
-  if (load()) return;
+  if (load(may_compile)) return;
+  if (!may_compile) throw KernelMissing();
   const std::int64_t start = os::nanoseconds();
   const compiler::Schedule quick = compiler::quick_form(schedule_);
   compiler::CodegenRequest first = request;
   if (request.known) {
     first.tier = compiler::Tier::Optimised;
     runs_left_.store(0, std::memory_order_relaxed);
+    settled_.store(true, std::memory_order_relaxed);
   } else {
     first.schedule = &quick;
     first.tier = compiler::Tier::Quick;
@@ -163,7 +167,7 @@ Kernel::Kernel(const compiler::CodegenRequest& request, const std::string& key, 
 }
 
 // From disk: code that is damaged in a way that its checksum does not show is no reason to fail.
-bool Kernel::load() {
+bool Kernel::load(bool may_compile) {
   const std::optional<DiskCache::Entry> entry = disk_cache().find(key_);
   if (!entry) return false;
   try {
@@ -174,17 +178,21 @@ bool Kernel::load() {
   }
   function_.store(first_->function(), std::memory_order_release);
   from_disk_ = true;
-  if (entry->tier == compiler::Tier::Optimised) runs_left_.store(0, std::memory_order_relaxed);
+  const bool optimised = entry->tier == compiler::Tier::Optimised;
+  if (optimised || !may_compile) runs_left_.store(0, std::memory_order_relaxed);
+  kept_quick_.store(!optimised && !may_compile, std::memory_order_relaxed);
+  settled_.store(optimised || !may_compile, std::memory_order_relaxed);
   return true;
 }
 
 // No memory for the job: the quick tier stays, which gives the same results.
 void Kernel::optimise() const noexcept {
   try {
-    background::run([weak = weak_from_this()] {
+    const bool comes = background::run([weak = weak_from_this()] {
       if (const std::shared_ptr<const Kernel> kernel = weak.lock()) kernel->make_optimised();  // else nobody can run it any more
     });
-  } catch (const std::bad_alloc&) {}  // NOLINT: see above
+    if (!comes) settled_.store(true, std::memory_order_relaxed);
+  } catch (const std::bad_alloc&) { settled_.store(true, std::memory_order_relaxed); }
 }
 
 void Kernel::make_optimised() const noexcept {
@@ -198,6 +206,7 @@ void Kernel::make_optimised() const noexcept {
   } catch (const std::exception& error) {
     log(LogLevel::warning, "a kernel keeps its quickly compiled code: {}", error.what());
   } catch (...) {}  // NOLINT: nobody is there to catch it
+  settled_.store(true, std::memory_order_relaxed);
 }
 
 std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target,
@@ -213,7 +222,7 @@ std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& sch
   return key;
 }
 
-std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads) {
+std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads, bool may_compile) {
   std::vector<KernelResult> results(requests.size());
   std::vector<std::shared_ptr<Entry>> entries(requests.size());
   std::vector<std::size_t> mine;
@@ -232,7 +241,8 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
   }
   const auto make = [&](std::size_t i) noexcept {
     try {
-      cache().finish(entries[i], std::make_shared<const Kernel>(requests[i].codegen, requests[i].key, requests[i].optimised), nullptr);
+      cache().finish(entries[i], std::make_shared<const Kernel>(requests[i].codegen, requests[i].key, requests[i].optimised, may_compile),
+                     nullptr);
     } catch (...) { cache().finish(entries[i], nullptr, std::current_exception()); }
   };
   if (mine.size() == 1) {
@@ -243,15 +253,26 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
     });
   }
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    results[i].kernel = Cache::wait(*entries[i]);
+    try {
+      results[i].kernel = Cache::wait(*entries[i]);
+    } catch (const KernelMissing&) {
+      if (!may_compile) throw;
+      results[i] = find_or_compile(requests.subspan(i, 1), 1)[0];  // who looked for it at the same time may not compile; we may
+      continue;
+    }
     results[i].compiled = results[i].compiled && !results[i].kernel->from_disk();
+    if (may_compile) results[i].kernel->allow_optimising();
   }
   return results;
 }
 
 void wait_for_optimised() { background::wait(); }
 
-KernelCacheStats kernel_cache_stats() { return cache().stats(); }
-void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes) { cache().set_limits(entries, bytes); }
-
 }  // namespace onepass::runtime
+
+namespace onepass {
+
+KernelCacheStats kernel_cache_stats() { return runtime::cache().stats(); }
+void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes) { runtime::cache().set_limits(entries, bytes); }
+
+}  // namespace onepass

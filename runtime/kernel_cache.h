@@ -19,20 +19,33 @@ namespace onepass::runtime {
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
   /// `optimised_count`, which may be null, is increased when the optimised tier is there.
-  Kernel(const compiler::CodegenRequest& request, const std::string& key, std::shared_ptr<std::atomic<std::int64_t>> optimised_count);
+  /// Without `may_compile` it comes from disk, or KernelMissing is thrown.
+  Kernel(const compiler::CodegenRequest& request, const std::string& key, std::shared_ptr<std::atomic<std::int64_t>> optimised_count,
+         bool may_compile = true);
   compiler::KernelFunction function_to_run() const {
     if (runs_left_.load(std::memory_order_relaxed) > 0 && runs_left_.fetch_sub(1, std::memory_order_relaxed) == 1) optimise();
     return function_.load(std::memory_order_acquire);
   }
   std::size_t bytes() const { return first_->bytes(); }
+  /// Begins now what two runs would begin: the optimised tier, where there is one to come.
+  void optimise_now() const {
+    if (runs_left_.exchange(0, std::memory_order_relaxed) > 0) optimise();
+  }
+  /// A kernel that came from disk for a function that may not compile, now wanted by one that may.
+  void allow_optimising() const {
+    if (kept_quick_.load(std::memory_order_relaxed) && kept_quick_.exchange(false)) runs_left_.store(2, std::memory_order_relaxed);
+  }
+  /// It runs the code that it will keep.
+  bool is_settled() const { return settled_.load(std::memory_order_relaxed); }
   double compile_ms() const { return compile_ms_; }  // of the quick tier: what the first call waited for
   bool from_disk() const { return from_disk_; }
 
  private:
-  bool load();
+  bool load(bool may_compile);
   void optimise() const noexcept;
   void make_optimised() const noexcept;
   mutable std::atomic<int> runs_left_{2};
+  mutable std::atomic<bool> settled_{false}, kept_quick_{false};
   mutable std::atomic<compiler::KernelFunction> function_{nullptr};
   std::shared_ptr<const compiler::KernelObject> first_;              // the quick tier, or what the disk had
   mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `function_` points into it
@@ -61,9 +74,13 @@ struct KernelResult {
 std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target,
                        const compiler::KnownWords* known = nullptr);
 
+/// Thrown where a kernel would have to be compiled and must not be.
+struct KernelMissing {};
+
 /// A kernel for each request, in their order. What is missing is compiled by up to `threads` threads at once; what another thread is
-/// compiling already is waited for. Throws the first error; kernels that were compiled stay.
-std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads);
+/// compiling already is waited for. Throws the first error; kernels that were compiled stay. Without `may_compile` what is neither in
+/// memory nor on disk is KernelMissing.
+std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads, bool may_compile = true);
 
 /// Waits until no kernel waits for its optimised tier, or to be kept on disk: for benchmarks and tests.
 void wait_for_optimised();

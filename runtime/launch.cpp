@@ -368,16 +368,23 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
 
 namespace {
 
-// Can the launch have a kernel for its numbers alone? In a group of several pieces many could have one body, whose numbers differ.
+// A group of more pieces keeps its generic kernels: many pieces have one body, whose numbers differ.
+constexpr std::size_t kMostSpecialisedPieces = 8;
+
+// Can the launch have a kernel for its numbers alone?
 bool can_specialise(const PlanData& plan, std::size_t k) {
   const std::vector<Launch>& all = plan.launches;
-  const bool in_pieces = (k > 0 && all[k - 1].group == all[k].group) || (k + 1 < all.size() && all[k + 1].group == all[k].group);
-  return !in_pieces && all[k].items != 0;
+  std::size_t first = k, end = k + 1;
+  while (first > 0 && all[first - 1].group == all[k].group && end - first <= kMostSpecialisedPieces) --first;
+  while (end < all.size() && all[end].group == all[k].group && end - first <= kMostSpecialisedPieces) ++end;
+  return end - first <= kMostSpecialisedPieces &&
+         std::all_of(all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(end),
+                     [](const Launch& l) { return l.items != 0; });
 }
 
 // Generic kernels for those of the report that are wanted.
 int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-           const std::shared_ptr<std::atomic<std::int64_t>>& optimised, const std::vector<bool>& wanted) {
+           const std::shared_ptr<std::atomic<std::int64_t>>& optimised, const std::vector<bool>& wanted, bool may_compile) {
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> place(report.kernels.size());
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
@@ -386,7 +393,7 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, i
     place[k] = requests.size();
     requests.push_back({kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}, optimised});
   }
-  const std::vector<KernelResult> found = find_or_compile(requests, threads);
+  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile);
   int compiled = 0;
   for (Launch& launch : plan.launches)
     if (wanted[launch.of]) launch.kernel = found[place[launch.of]].kernel;
@@ -403,16 +410,16 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, i
 }  // namespace
 
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised) {
-  return attach(plan, report, target, threads, optimised, std::vector<bool>(report.kernels.size(), true));
+                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile) {
+  return attach(plan, report, target, threads, optimised, std::vector<bool>(report.kernels.size(), true), may_compile);
 }
 
 int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised) {
+                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile) {
   std::vector<bool> wanted(report.kernels.size(), false);
   for (std::size_t k = 0; k < plan.launches.size(); ++k)
     if (plan.launches[k].items != 0 && !can_specialise(plan, k)) wanted[plan.launches[k].of] = true;
-  return attach(plan, report, target, threads, optimised, wanted);
+  return attach(plan, report, target, threads, optimised, wanted, may_compile);
 }
 
 // ------------------------------------------------------------------------------------------------ specialised kernels
@@ -432,7 +439,7 @@ void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
   state_.store(special <= generic ? State::Used : State::Dropped, std::memory_order_release);
 }
 
-int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial) {
+int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial, bool may_compile) {
   std::vector<compiler::KnownWords> known;
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> launch_of;
@@ -450,10 +457,12 @@ int attach_specialised(const PlanData& plan, const compiler::Target& target, int
                         {.nest = &nest, .schedule = &schedule, .target = &target, .known = &known.back()}});
     launch_of.push_back(k);
   }
-  const std::vector<KernelResult> found = find_or_compile(requests, threads);
+  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile);
   int compiled = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    plan.launches[launch_of[i]].specialised->publish(found[i].kernel, trial);
+  for (std::size_t i = found.size(); i-- > 0;) {  // the first of a group last: its state says that all have theirs
+    const Launch& launch = plan.launches[launch_of[i]];
+    if (trial) launch.kernel->optimise_now();  // what it is tried against
+    launch.specialised->publish(found[i].kernel, trial);
     compiled += found[i].compiled;
   }
   return compiled;
@@ -528,23 +537,6 @@ void run_function(const Launch& launch, compiler::KernelFunction function, std::
   }
 }
 
-[[gnu::noinline]] void run_trial(const Launch& launch, std::int64_t* words, std::byte* scratch) {
-  const bool specialised = launch.specialised->tries_kernel();
-  const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
-  const std::int64_t start = os::nanoseconds();
-  run_function(launch, kernel.function_to_run(), words, scratch);
-  launch.specialised->tried(specialised, os::nanoseconds() - start);
-}
-
-void run_kernel(const Launch& launch, std::int64_t* words, std::byte* scratch) {
-  if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
-  const Specialised::State state = launch.specialised->state();
-  if (state == Specialised::State::Trial) [[unlikely]]
-    return run_trial(launch, words, scratch);
-  const Kernel& kernel = state == Specialised::State::Used ? launch.specialised->kernel() : *launch.kernel;
-  run_function(launch, kernel.function_to_run(), words, scratch);
-}
-
 // Default floating-point control in its scope; said once when the host had another.
 struct KernelControl : os::DefaultFloatingPoint {
   KernelControl() {
@@ -553,15 +545,22 @@ struct KernelControl : os::DefaultFloatingPoint {
   }
 };
 
+void run_one(const Launch& launch, bool specialised, std::int64_t* words, std::byte* scratch) {
+  if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
+  run_function(launch, (specialised ? launch.specialised->kernel() : *launch.kernel).function_to_run(), words, scratch);
+}
+
 // The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches.
-void run_pieces(std::span<const Launch> pieces, const std::int64_t* words, std::byte* scratch) {
+void run_pieces(std::span<const Launch> pieces, bool specialised, const std::int64_t* words, std::byte* scratch) {
   const std::int64_t steps = pieces[0].steps;
   const auto advance = [&](std::int64_t begin, std::int64_t end, int share) {
     for (std::int64_t step = begin; step < end; ++step) {
       const std::int64_t* mine = words;
       for (const Launch& piece : pieces) {
         const std::int64_t from = piece.items * step / steps, to = piece.items * (step + 1) / steps;
-        if (from < to) piece.kernel->function_to_run()(mine, from, to, scratch + share * piece.scratch_bytes);
+        if (from < to)
+          (specialised ? piece.specialised->kernel() : *piece.kernel)
+              .function_to_run()(mine, from, to, scratch + share * piece.scratch_bytes);
         mine += piece.words.size();
       }
     }
@@ -570,10 +569,28 @@ void run_pieces(std::span<const Launch> pieces, const std::int64_t* words, std::
   else threads::parallel_for(steps, pieces[0].threads, advance);
 }
 
+void run_all(std::span<const Launch> pieces, bool specialised, std::int64_t* words, std::byte* scratch) {
+  if (pieces.size() == 1) run_one(pieces[0], specialised, words, scratch);
+  else run_pieces(pieces, specialised, words, scratch);
+}
+
+[[gnu::noinline]] void run_trial(std::span<const Launch> pieces, Specialised& trial, std::int64_t* words, std::byte* scratch) {
+  // A comparison with code that is about to be replaced would say nothing.
+  if (!std::ranges::all_of(pieces, [](const Launch& l) { return l.items == 0 || l.kernel->is_settled(); }))
+    return run_all(pieces, true, words, scratch);
+  const bool specialised = trial.tries_kernel();
+  const std::int64_t start = os::nanoseconds();
+  run_all(pieces, specialised, words, scratch);
+  trial.tried(specialised, os::nanoseconds() - start);
+}
+
 // `words` holds those of all pieces, one behind the other.
 void run_group(std::span<const Launch> pieces, std::int64_t* words, std::byte* scratch) {
-  if (pieces.size() == 1) run_kernel(pieces[0], words, scratch);
-  else run_pieces(pieces, words, scratch);
+  Specialised& first = *pieces[0].specialised;
+  const Specialised::State state = first.state();
+  if (state == Specialised::State::Trial) [[unlikely]]
+    return run_trial(pieces, first, words, scratch);
+  run_all(pieces, state == Specialised::State::Used, words, scratch);
 }
 
 template <class F> void each_group(const PlanData& plan, F&& f) {

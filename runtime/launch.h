@@ -52,7 +52,8 @@ struct ArrayPlan {
 };
 ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);  // no strides: contiguous
 
-/// A launch's specialised kernel, once there is one: tried in turn with the generic one, then used unless it is slower.
+/// A launch's specialised kernel, once there is one: tried in turn with the generic one, then used unless it is slower. Of a group of several
+/// launches the first one's state is that of all.
 class Specialised {
  public:
   static constexpr std::uint32_t kTrials = 24;  // runs, half of them generic
@@ -152,15 +153,15 @@ void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);
 void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept;
 
 /// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled; `optimised` will count those of them that
-/// have their optimised tier.
+/// have their optimised tier. KernelMissing as find_or_compile.
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised);
+                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile);
 /// The same for mode specialized: of the launches that attach_specialised leaves out alone.
 int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised);
+                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile);
 
 /// Makes the specialised kernels of a plan and publishes them, for trial or for good. Returns how many it compiled.
-int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial);
+int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial, bool may_compile = true);
 
 /// Runs the kernels. `bases`: inputs, outputs, and room for one pointer more. `slots`: of this call; null where they are the plan's own.
 void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);

@@ -23,6 +23,7 @@
 #include "runtime/memory.h"
 #include "runtime/os.h"
 #include "runtime/signature.h"
+#include "runtime/signature_text.h"
 #include "runtime/threads.h"
 
 namespace onepass::runtime {
@@ -153,7 +154,7 @@ const std::exception_ptr& out_of_memory();
 }
 
 struct Program::State {
-  const std::uint64_t id = next_id.fetch_add(1, std::memory_order_relaxed);
+  std::atomic<std::uint64_t> id{next_id.fetch_add(1, std::memory_order_relaxed)};  // what threads remember plans under
   Target target;
   bool interpret = false;
 
@@ -176,6 +177,7 @@ struct Program::State {
   const std::shared_ptr<std::atomic<std::int64_t>> optimised = std::make_shared<std::atomic<std::int64_t>>(0);
   const std::shared_ptr<std::atomic<std::int64_t>> specialised = std::make_shared<std::atomic<std::int64_t>>(0);
   std::atomic<int> hot_shapes{0};
+  std::atomic<bool> sealed{false}, depth_said{false};
 
   PlanPointer find(const CallSite& site, const Signature& signature) {
     const std::lock_guard lock(mutex);
@@ -226,6 +228,7 @@ struct Program::State {
       }
     if (const auto it = families.find((*victim)->family); --it->second.plans == 0) families.erase(it);
     cost -= (*victim)->cost();
+    ++totals.forgotten;
     order.erase(victim);
     if (evicted.size() > 64) fold();
   }
@@ -246,6 +249,7 @@ struct Program::State {
     to.bytes_read += runs * plan.bytes_read;
     to.bytes_written += runs * plan.bytes_written;
     to.bytes_allocated += runs * plan.bytes_allocated;
+    to.dropped += std::ranges::any_of(plan.launches, [](const Launch& l) { return l.specialised->state() == Specialised::State::Dropped; });
   }
 
   Stats stats() const {
@@ -256,6 +260,8 @@ struct Program::State {
     s.kernels = static_cast<std::int64_t>(kernels.size());
     s.optimised = optimised->load(std::memory_order_relaxed);
     s.specialized = specialised->load(std::memory_order_relaxed);
+    s.hot_shapes = hot_shapes.load(std::memory_order_relaxed);
+    s.plans = static_cast<std::int64_t>(order.size());
     s.bytes_allocated += temporary_bytes.load(std::memory_order_relaxed);
     return s;
   }
@@ -273,13 +279,13 @@ struct Program::State {
 
 Program::Program(Record record, std::vector<std::string> argument_names, Options options)
     : record_(std::move(record)), names_(std::move(argument_names)), options_(options), state_(std::make_unique<State>()) {
-  if (false) throw UnsupportedError("mode specialized is not in this version; use generic, or adaptive");
   if (options_.threads < 0 || options_.threads > threads::kMaxThreads)
     throw ValueError(fmt::format("threads: {} is not between 0 (the default) and {}", options_.threads, threads::kMaxThreads));
   static_cast<void>(out_of_memory());
   if (options_.limits.array_bytes < 0)
     throw ValueError(fmt::format("array_bytes: {} is negative; give a number of bytes, or 0", options_.limits.array_bytes));
   state_->target = target_for(options_);
+  state_->sealed = options_.compile == Compile::never;
   state_->interpret = options_.mode == Mode::reference || (options_.mode == Mode::adaptive && !can_compile());
   if (state_->interpret && options_.mode == Mode::adaptive) {
     static constinit Once once;
@@ -430,7 +436,8 @@ struct ProgramAccess {
     return options;
   }
 
-  static PlanPointer build(const Program& program, Program::State& state, const CallSite& site, Signature signature) {
+  static PlanPointer build(const Program& program, Program::State& state, const CallSite& site, const Signature& signature) {
+    const bool may_compile = !state.sealed.load(std::memory_order_relaxed);
     auto plan = std::make_shared<LaunchPlan>();
     auto report = std::make_shared<PlanReport>();
     fill_inputs(program, site.arguments, *plan);
@@ -453,7 +460,7 @@ struct ProgramAccess {
     } else {
       make_launches(*plan, *report, state.target, launch_options(program, site));
       const auto attach = program.options_.mode == Mode::specialized ? attach_unspecialised : attach_kernels;
-      compiled = attach(*plan, *report, state.target, site.threads, state.optimised);
+      compiled = attach(*plan, *report, state.target, site.threads, state.optimised, may_compile);
     }
     finish(*plan, site.into);
     {
@@ -466,7 +473,7 @@ struct ProgramAccess {
     }
     plan->report = std::move(report);
     if (program.options_.mode == Mode::specialized) {
-      const int specialised = attach_specialised(*plan, state.target, site.threads, false);
+      const int specialised = attach_specialised(*plan, state.target, site.threads, false, may_compile);
       state.specialised->fetch_add(specialised, std::memory_order_relaxed);
     }
     plan->specialises = program.options_.mode != Mode::adaptive || state.interpret;
@@ -480,13 +487,15 @@ struct ProgramAccess {
     const std::int64_t runs = plan.runs.fetch_add(1, std::memory_order_relaxed) + 1;
     if (runs < program.options_.specialization.after_calls || plan.specialises.load(std::memory_order_relaxed)) [[likely]]
       return;
-    if (!plan.specialises.exchange(true)) specialise(program, state, plan);
+    if (!plan.specialises.exchange(true)) specialise(program, state, plan, program.options_.specialization.in_background);
   }
-  [[gnu::noinline]] static void specialise(const Program& program, Program::State& state, const LaunchPlan& plan) noexcept try {
+  [[gnu::noinline]] static void specialise(const Program& program, Program::State& state, const LaunchPlan& plan,
+                                           bool in_background) noexcept try {
     const Specialization& policy = program.options_.specialization;
-    if (policy.depth <= 0 || plan.launches.empty()) return;
-    const int shapes = state.hot_shapes.fetch_add(1, std::memory_order_relaxed);
-    if (shapes == policy.depth)
+    if (policy.depth <= 0 || plan.launches.empty() || state.sealed.load(std::memory_order_relaxed)) return;
+    int shapes = state.hot_shapes.load(std::memory_order_relaxed);
+    while (shapes < policy.depth && !state.hot_shapes.compare_exchange_weak(shapes, shapes + 1, std::memory_order_relaxed)) {}
+    if (shapes >= policy.depth && !state.depth_said.exchange(true))
       log(LogLevel::info,
           "a function has kernels of its own for {} shapes, as many as Specialization::depth allows; from now on it uses its generic ones",
           policy.depth);
@@ -501,7 +510,7 @@ struct ProgramAccess {
         log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());
       }
     };
-    if (policy.in_background) background::run(job);
+    if (in_background) background::run(job);
     else job();
   } catch (const std::bad_alloc&) {}  // NOLINT: no memory for the job: the generic kernels stay
 
@@ -515,7 +524,17 @@ struct ProgramAccess {
   static PlanPointer find_or_build(const Program& program, Program::State& state, const CallSite& site) {
     Signature signature = signature_of(site);
     if (PlanPointer plan = state.find(site, signature)) return plan;
-    return build(program, state, site, std::move(signature));
+    try {
+      return build(program, state, site, signature);
+    } catch (const KernelMissing&) {
+      LaunchPlan call;
+      call.key = std::move(signature.key);
+      throw Error(
+          fmt::format("a call `{}` needs a kernel that is neither in memory nor on disk, and nothing may be compiled any more ({}). Call "
+                      "warm_up with this signature before",
+                      CallSignature::of(call).text(),
+                      program.options_.compile == Compile::never ? "Options::compile is never" : "the function is sealed"));
+    }
   }
 };
 
@@ -556,9 +575,10 @@ class Call {
  public:
   Call(const Program& program, Program::State& state, const CallSite& site) : thread_(thread_state()) {
     if (thread_.depth == 0) [[likely]] {
-      ThreadState::Recent* const set = thread_.set_of(state.id);
+      const std::uint64_t id = state.id.load(std::memory_order_relaxed);
+      ThreadState::Recent* const set = thread_.set_of(id);
       for (std::size_t i = 0; i < ThreadState::kWays; ++i) {
-        if (set[i].program != state.id || !matches(site, *set[i].plan)) continue;
+        if (set[i].program != id || !matches(site, *set[i].plan)) continue;
         if (i > 0) std::swap(set[i], set[i - 1]), --i;  // those in use move to the front
         plan_ = set[i].plan.get();
         remember(state, set[i].plan);
@@ -568,7 +588,7 @@ class Call {
       held_ = ProgramAccess::find_or_build(program, state, site);  // may call other programs
       plan_ = held_.get();
       std::move_backward(set, set + ThreadState::kWays - 1, set + ThreadState::kWays);
-      set[0] = {state.id, held_};
+      set[0] = {id, held_};
       remember(state, held_);
     } else {
       held_ = ProgramAccess::find_or_build(program, state, site);
@@ -837,6 +857,11 @@ std::string Program::explain() const {
   std::string out = fmt::format("{} kernel{}, {} read, {} written{}\n", report.kernels.size(), report.kernels.size() == 1 ? "" : "s",
                                 bytes_text(plan->bytes_read), bytes_text(plan->bytes_written),
                                 plan->workspace_bytes ? fmt::format(", {} of intermediates", bytes_text(plan->workspace_bytes)) : "");
+  const int depth = options_.specialization.depth, hot = state_->hot_shapes.load(std::memory_order_relaxed);
+  if (options_.mode == Mode::adaptive && depth > 0 && hot >= depth)
+    out += fmt::format("{} shape{} kernels of their own, as many as Specialization::depth allows; all others use the generic ones\n", hot,
+                       hot == 1 ? " has" : "s have");
+  if (state_->sealed.load(std::memory_order_relaxed)) out += "nothing is compiled any more: sealed, or Options::compile is never\n";
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
     const KernelReport& kernel = report.kernels[k];
     const compiler::Nest& nest = kernel.planned.nest;
@@ -853,7 +878,9 @@ std::string Program::explain() const {
     if (launch->threads > 1) out += fmt::format(", up to {} threads", launch->threads);
     static constexpr std::string_view kSpecialised[] = {"", ", its specialised kernel on trial", ", specialised",
                                                         ", generic: its specialised kernel was slower"};
-    out += kSpecialised[static_cast<int>(launch->specialised->state())];
+    const auto first =
+        std::find_if(plan->launches.begin(), plan->launches.end(), [&](const Launch& l) { return l.group == launch->group; });
+    out += kSpecialised[static_cast<int>(first->specialised->state())];
     out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
     for (const NodeId id : report.partition.groups[kernel.group].roots) {
       std::string names;
@@ -867,6 +894,48 @@ std::string Program::explain() const {
 }
 
 Stats Program::stats() const { return state_->stats(); }
+
+// ------------------------------------------------------------------------------------------------ ahead of calls
+
+void Program::warm_up(const CallSignature& signature) try {
+  const SignatureCall call(signature);
+  const CallSite site = call.site(options_.threads ? options_.threads : threads::count());
+  const PlanPointer plan = ProgramAccess::find_or_build(*this, *state_, site);
+  for (const Launch& launch : plan->launches)
+    if (launch.kernel) launch.kernel->optimise_now();
+  if (signature.hot && !plan->specialises.exchange(true)) ProgramAccess::specialise(*this, *state_, *plan, false);
+} catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
+
+std::vector<CallSignature> Program::signatures() const {
+  std::vector<CallSignature> all;
+  const std::lock_guard lock(state_->mutex);
+  for (const PlanPointer& plan : state_->order) all.push_back(CallSignature::of(*plan));
+  std::reverse(all.begin(), all.end());
+  return all;
+}
+
+void Program::seal() {
+  state_->sealed.store(true, std::memory_order_relaxed);
+  std::vector<std::shared_ptr<const Kernel>> kernels;
+  {
+    const std::lock_guard lock(state_->mutex);
+    for (const PlanPointer& plan : state_->order)
+      for (const Launch& launch : plan->launches)
+        if (launch.kernel) kernels.push_back(launch.kernel);
+  }
+  for (const std::shared_ptr<const Kernel>& kernel : kernels) kernel->optimise_now();
+}
+
+void Program::reset() {
+  const std::lock_guard lock(state_->mutex);
+  while (!state_->order.empty()) state_->evict();
+  state_->fold();
+  state_->id.store(next_id.fetch_add(1, std::memory_order_relaxed),
+                   std::memory_order_relaxed);  // threads remember plans of another program
+  state_->last = 0;
+  state_->hot_shapes = 0;
+  state_->depth_said = false;
+}
 
 const std::vector<std::string>& Program::output_names(std::span<const Argument> arguments) {
   PlanData plan;

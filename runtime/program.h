@@ -19,6 +19,7 @@
 #include "onepass/array.h"
 #include "onepass/compare.h"
 #include "onepass/options.h"
+#include "onepass/runtime.h"
 #include "runtime/launch.h"
 
 namespace onepass::runtime {
@@ -46,6 +47,8 @@ class ProgramRecorder : public compiler::Recorder {
  private:
   std::unordered_multimap<const void*, std::pair<std::size_t, compiler::Value>> by_address_;
 };
+
+struct CallSignature;  // signature_text.h
 
 class Program {
  public:
@@ -75,6 +78,16 @@ class Program {
   std::shared_ptr<const PlanReport> last_report() const;
   std::string explain() const;  // each kernel of the last call: what it stores, why it ends there
   Stats stats() const;
+
+  /// Makes ready what such a call needs, without running it. Where `signature.hot` says so, with kernels of its own.
+  void warm_up(const CallSignature& signature);
+  /// Of the calls that are remembered, in the order of their last use.
+  std::vector<CallSignature> signatures() const;
+  /// From now on as with Compile::never; what is there already is optimised in the background.
+  void seal();
+  /// Forgets all signatures, and how many shapes were specialised. Bound calls stay as they are.
+  void reset();
+
   /// Of all results of such a call; valid as long as the Program. Records where no such call was made before.
   const std::vector<std::string>& output_names(std::span<const Argument> arguments);
   const Options& options() const { return options_; }
@@ -100,12 +113,5 @@ class Program::Bound {
 
 /// The optimised graph of this thread's last call, printed; empty before the first.
 std::string last_optimized_graph();
-
-/// The process's kernel cache: bounded by entries and bytes of machine code, least recently used first.
-struct KernelCacheStats {
-  std::int64_t entries = 0, bytes = 0, hits = 0, misses = 0, evictions = 0;
-};
-KernelCacheStats kernel_cache_stats();
-void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes);
 
 }  // namespace onepass::runtime

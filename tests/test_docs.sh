@@ -18,7 +18,7 @@ run_page() {  # PAGE LEAST_BLOCKS
   grep -q "block$2" "$work/$1.cpp" || { echo "docs/$1.md has too few blocks" >&2; exit 1; }
   ${CXX:-c++} -std=c++20 -Wall -Wextra -UNDEBUG ${ONEPASS_SANITIZE:+-fsanitize=$ONEPASS_SANITIZE} -Iinclude "$work/$1.cpp" -o "$work/$1" \
     -L"$build/lib" -lonepass -Wl,-rpath,"$(realpath "$build/lib")"
-  "$work/$1"
+  (cd "$work" && "./$1")
 }
 run_page api 8
-run_page runtime 6
+run_page runtime 9

@@ -11,6 +11,7 @@
 #include "onepass/onepass.h"
 #include "random_graph.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/launch.h"
 
 namespace op = onepass;
 using op::Array, op::Mode, op::Options, op::Stats, op::Tensor;
@@ -134,10 +135,46 @@ TEST_CASE("specialization: mode specialized compiles for the shape at once, also
   }
   CHECK(f.stats().specialized >= 3);
   CHECK(f.stats().compiles == 0);
-  // Pieces of one group keep their generic kernels.
   const auto join = [](Tensor x) { return op::concat({x * 2, x + 1, x}, 0); };
   const Array long_row = ramp({20'000}, 0.3);
   CHECK(same_bits(op::compile(join, with({}, Mode::specialized))(long_row), op::compile(join, with({}, Mode::reference))(long_row)));
   const auto total = op::compile([](Tensor x) { return sum(x * x, -1); }, with({}, Mode::specialized));
   CHECK(same_bits(total(Array::zeros({4, 0}, op::f32)), Array::zeros({4}, op::f32)));
+}
+
+TEST_CASE("specialization: the pieces of one group have kernels of their own, or all of them the generic ones") {
+  if (!op::test::has_codegen()) return;
+  const auto join = [](Tensor x, Tensor y) { return op::concat({exp(x) * 2, y + 1, x - y}, 0); };
+  const Array x = ramp({9000}, 0.3), y = ramp({9000}, 0.7);
+  const Array expected = op::compile(join, with({}, Mode::reference))(x, y);
+  const auto f = op::compile(join, with({.after_calls = 2, .in_background = false}));
+  for (int call = 0; call < 2; ++call) CHECK(same_bits(f(x, y), expected));
+  CHECK(f.stats().specialized == 3);
+  op::runtime::wait_for_optimised();
+  CHECK(f.explain().find("its specialised kernel on trial") != std::string::npos);
+  for (int call = 0; call < 30; ++call) CHECK(same_bits(f(x, y), expected));
+  CHECK(f.explain().find("on trial") == std::string::npos);
+  // Many pieces over a table of words stay with one generic kernel.
+  const auto many = [](Tensor a) { return op::concat(std::vector<Tensor>(12, a), 0) * 3; };
+  const auto g = op::compile(many, with({.after_calls = 2, .in_background = false}));
+  const Array all = op::compile(many, with({}, Mode::reference))(x);
+  for (int call = 0; call < 30; ++call) CHECK(same_bits(g(x), all));
+}
+
+TEST_CASE("specialization: a kernel that is slower in the trial of its own calls is dropped") {
+  using State = op::runtime::Specialised::State;
+  const auto decide = [](std::int64_t generic, std::int64_t special) {
+    op::runtime::Specialised s;
+    s.publish(nullptr, true);
+    for (std::uint32_t run = 0; run < op::runtime::Specialised::kTrials; ++run) {
+      CHECK(s.state() == State::Trial);
+      const bool kernel = s.tries_kernel();
+      CHECK(kernel == (run % 2 != 0));
+      s.tried(kernel, run == 3 || run == 4 ? 1'000'000 : kernel ? special : generic);  // one disturbed run of each does not count
+    }
+    return s.state();
+  };
+  CHECK(decide(1000, 900) == State::Used);
+  CHECK(decide(1000, 1000) == State::Used);
+  CHECK(decide(1000, 1001) == State::Dropped);
 }

@@ -120,6 +120,15 @@ class ONEPASS_API Formula {
   std::string last_graph() const;
   std::string explain() const;
   Stats stats() const;
+
+  // As of a CompiledFunction (onepass/function.h); arguments stand in the order of inputs().
+  void warm_up(std::initializer_list<std::string_view> signatures) const;
+  void warm_up(const std::vector<std::string>& signatures) const;
+  int warm_up_file(const std::string& path) const;
+  std::vector<std::string> signatures() const;
+  void write_signatures(const std::string& path) const;
+  void seal() const;
+  void reset() const;
   const Options& options() const;
 
  private:

@@ -6,9 +6,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -132,6 +134,12 @@ class ONEPASS_API FunctionCore {
   std::string last_graph() const;
   std::string explain() const;
   Stats stats() const;
+  void warm_up(std::string_view signature) const;
+  int warm_up_file(const std::string& path) const;
+  std::vector<std::string> signatures() const;
+  void write_signatures(const std::string& path) const;
+  void seal() const;
+  void reset() const;
   const Options& options() const;
 
  private:
@@ -287,6 +295,29 @@ template <class F, class R, class... P> class CompiledFunction {
   /// Each kernel of the last call: what it stores, and why it ends there.
   std::string explain() const { return core_.explain(); }
   Stats stats() const { return core_.stats(); }
+
+  /// Makes ready what such calls need, without running them: `f.warm_up({"f32[64,256] f32[256]"})`, or texts that `signatures` gave
+  /// (docs/runtime.md has the form). Their kernels are compiled before it returns, on this thread's threads. The threads that a call may use
+  /// belong to it, so warm up under the same `thread_count()`.
+  /// Errors    ValueError for a text that is no signature; what recording throws for one that the function does not take.
+  void warm_up(std::initializer_list<std::string_view> signatures) const {
+    for (const std::string_view s : signatures) core_.warm_up(s);
+  }
+  void warm_up(const std::vector<std::string>& signatures) const {
+    for (const std::string& s : signatures) core_.warm_up(s);
+  }
+  /// Of a file that `write_signatures` wrote. What the function does not take (any more) is left out, with a warning in the log.
+  /// Returns how many are ready. IoError when the file cannot be read, ValueError with the line that is no signature.
+  int warm_up_file(const std::string& path) const { return core_.warm_up_file(path); }
+  /// The calls that are remembered, in the order of their last use.
+  std::vector<std::string> signatures() const { return core_.signatures(); }
+  void write_signatures(const std::string& path) const { core_.write_signatures(path); }
+  /// From now on a call that would compile is an Error which names its signature, and no shape is specialised. What was compiled quickly still
+  /// gets its optimised code in the background.
+  void seal() const { core_.seal(); }
+  /// Forgets all signatures, so that the function is recorded again, and which shapes were specialised, so that as many can be once more.
+  /// Kernels stay in the cache; bound calls, and the seal, stay as they are.
+  void reset() const { core_.reset(); }
   const Options& options() const { return core_.options(); }
 
  private:
@@ -297,6 +328,7 @@ template <class F, class R, class... P> class CompiledFunction {
 
   static void record(void* function, detail::TensorReader& in, detail::ResultWriter& out) {
     auto arguments = Arguments::read(in);
+    in.finish();
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       Nest::write(out, (*static_cast<F*>(function))(static_cast<P&&>(std::get<I>(arguments))...));
     }(std::index_sequence_for<P...>{});

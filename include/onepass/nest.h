@@ -75,10 +75,32 @@ struct DynamicTargets {
   std::span<Array* const> targets() const { return leaves; }
 };
 
-/// Gives a recorded function its arguments back in their nesting.
-struct TensorReader {
-  const Tensor* leaf;
-  const std::int64_t* note;
+/// Gives a recorded function its arguments back in their nesting. A signature that was read from a file may not fit the function.
+class ONEPASS_API TensorReader {
+ public:
+  TensorReader(std::span<const Tensor> leaves, std::span<const std::int64_t> notes) : leaves_(leaves), notes_(notes) {}
+  Tensor leaf() { return take(leaves_); }
+  std::int64_t note() { return take(notes_); }
+  /// Of a list: there is something for each element.
+  std::size_t length() {
+    const auto n = static_cast<std::uint64_t>(note());
+    if (n > leaves_.size() + notes_.size()) fail();
+    return static_cast<std::size_t>(n);
+  }
+  void finish() const {
+    if (!leaves_.empty() || !notes_.empty()) fail();
+  }
+
+ private:
+  [[noreturn]] static void fail();
+  template <class T> static T take(std::span<const T>& list) {
+    if (list.empty()) fail();
+    const T first = list.front();
+    list = list.subspan(1);
+    return first;
+  }
+  std::span<const Tensor> leaves_;
+  std::span<const std::int64_t> notes_;
 };
 
 /// Takes a recorded function's results apart. Their names say where each stands: `out`, `out1`, `out0[2]`, ….
@@ -137,7 +159,7 @@ template <> struct Nest<Tensor> {
     if constexpr (std::same_as<A, Array> || Number<A>) flat.leaf(CallArgument(a));
     else static_assert(kNever<A>, "onepass: where the function takes a Tensor, a call takes an Array or a number");
   }
-  static Tensor read(TensorReader& in) { return *in.leaf++; }
+  static Tensor read(TensorReader& in) { return in.leaf(); }
   static void write(ResultWriter& out, Tensor t) { out.leaf(t); }
   static Array result(ResultReader& in) { return in.leaf(); }
   template <class V, class F> static void visit(V& value, F&& f) { f(value); }
@@ -164,9 +186,9 @@ template <class T> struct Nest<std::vector<T>> {
   }
   static std::vector<T> read(TensorReader& in) {
     std::vector<T> list;
-    const std::int64_t n = *in.note++;
-    list.reserve(static_cast<std::size_t>(n));
-    for (std::int64_t i = 0; i < n; ++i) list.push_back(Inner::read(in));
+    const std::size_t n = in.length();
+    list.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) list.push_back(Inner::read(in));
     return list;
   }
   static void write(ResultWriter& out, const std::vector<T>& list) {
@@ -218,7 +240,7 @@ template <class T> struct Nest<std::optional<T>> {
     }
   }
   static std::optional<T> read(TensorReader& in) {
-    if (*in.note++ == 0) return std::nullopt;
+    if (in.note() == 0) return std::nullopt;
     return Inner::read(in);
   }
   template <class V, class F> static void visit(V& value, F&& f) {
@@ -243,7 +265,9 @@ template <class T> struct Nest<Static<T>> {
   }
   static Static<T> read(TensorReader& in) {
     Static<T> s;
-    std::memcpy(&s.value, in.note++, sizeof s.value);
+    const std::int64_t bits = in.note();
+    if constexpr (std::is_same_v<T, bool>) s.value = (bits & 0xff) != 0;
+    else std::memcpy(&s.value, &bits, sizeof s.value);
     return s;
   }
   template <class V, class F> static void visit(V&, F&&) {}

@@ -25,6 +25,10 @@ struct Specialization {
   bool operator==(const Specialization&) const = default;
 };
 
+/// allowed  what a call needs is compiled
+/// never    kernels come from memory or from disk; a call that would compile is an Error that names its signature
+enum class Compile : std::uint8_t { allowed, never };
+
 /// Relaxations of strict arithmetic, each by itself (docs/language.md, "Accuracy"). docs/relaxations.md has an example of each.
 struct Relax {
   bool contract = false, reassociate = false, approximate = false;
@@ -57,8 +61,9 @@ struct Options {
   Mode mode = Mode::adaptive;
   Relax relax{};
   Specialization specialization{};  ///< in mode adaptive
-  int threads = 0;                  ///< 0: the pool's count
-  int vector_bytes = 0;             ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
+  Compile compile = Compile::allowed;
+  int threads = 0;       ///< 0: the pool's count
+  int vector_bytes = 0;  ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
   /// Records again at each call and compares: an Error where the function depends on something that changed, such as a captured number.
   bool check_recording = detail::kDebugBuild;
   Limits limits{};
@@ -73,6 +78,10 @@ struct Stats {
   std::int64_t compiles = 0;     ///< kernels compiled while a call waited: the quick tier
   std::int64_t optimised = 0;    ///< of these, compiled again in the background, with optimisation
   std::int64_t specialized = 0;  ///< kernels compiled for exact shapes
+  std::int64_t hot_shapes = 0;   ///< shapes that have such kernels, or will; at most Specialization::depth
+  std::int64_t dropped = 0;      ///< of these, those whose generic kernels turned out faster
+  std::int64_t plans = 0;        ///< signatures that are remembered now, at most 1,024
+  std::int64_t forgotten = 0;    ///< signatures that gave their place to others, which were used later
   std::int64_t cache_hits = 0;   ///< kernels that were there already, made by another signature or another function
   std::int64_t bytes_read = 0, bytes_written = 0;
   std::int64_t bytes_allocated = 0;  ///< fresh results, intermediates between kernels, and temporaries where a target overlaps an argument
@@ -85,6 +94,10 @@ struct Stats {
     compiles += other.compiles;
     optimised += other.optimised;
     specialized += other.specialized;
+    hot_shapes += other.hot_shapes;
+    dropped += other.dropped;
+    plans += other.plans;
+    forgotten += other.forgotten;
     cache_hits += other.cache_hits;
     bytes_read += other.bytes_read;
     bytes_written += other.bytes_written;

@@ -93,6 +93,27 @@ void set_memory_cache_limit(std::size_t bytes);
 ONEPASS_API
 void trim_memory(std::size_t keep = 0) noexcept;
 
+// ------------------------------------------------------------------------------------------------ kernels
+
+/// Threads at idle priority that compile what no call waits for: optimised and specialised kernels. 1 unless set; with 0 kernels keep the
+/// code of their first compile and nothing is specialised in the background. What a call waits for is compiled by the call's own threads. ValueError when negative or above 64.
+ONEPASS_API
+void set_compile_threads(int threads);
+ONEPASS_API
+int compile_threads() noexcept;
+
+/// The kernels in memory that all functions share. Those that were not used for longest leave it first; functions that still know one
+/// keep it alive.
+struct KernelCacheStats {
+  std::int64_t entries = 0, bytes = 0;  ///< now; bytes of machine code and of what kernels are found by
+  std::int64_t hits = 0, misses = 0, evictions = 0;
+};
+ONEPASS_API
+KernelCacheStats kernel_cache_stats();
+/// 4,096 kernels and 256 MiB unless set.
+ONEPASS_API
+void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes);
+
 // ------------------------------------------------------------------------------------------------ log
 
 /// debug    what was recorded and compiled, and how long it took

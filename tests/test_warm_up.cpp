@@ -1,0 +1,270 @@
+// What can be made ready before the first call, and what a function does when nothing may be compiled any more.
+#include <catch2/catch.hpp>
+
+#include <unistd.h>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "has_codegen.h"
+#include "onepass/onepass.h"
+#include "runtime/kernel_cache.h"
+#include "runtime/signature_text.h"
+
+namespace op = onepass;
+using op::Array, op::Mode, op::Options, op::Static, op::Tensor;
+using op::runtime::CallSignature;
+
+namespace {
+
+Options plain(op::Specialization policy = {}) {
+  Options o;
+  o.specialization = policy;
+  o.check_recording = false;
+  return o;
+}
+
+Array ramp(op::Extents shape, double step) {
+  Array a = Array::empty(shape, op::f32);
+  double value = -1;
+  for (float& x : a.span<float>()) x = static_cast<float>(value), value = value > 3 ? -2.5 : value + step;
+  return a;
+}
+
+bool same_bits(const Array& a, const Array& b) {
+  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
+}
+
+struct TemporaryFile {
+  std::string path = fmt::format("{}/onepass-signatures-{}", std::filesystem::temp_directory_path().string(), getpid());
+  ~TemporaryFile() { std::filesystem::remove(path); }
+};
+
+template <class F> std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const op::Error& error) { return error.what(); }
+  return {};
+}
+
+bool has(const std::string& text, std::string_view part) {
+  INFO(text);
+  const bool found = text.find(part) != text.npos;
+  CHECK(found);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("warm_up: a signature's text reads back as it was written") {
+  for (const std::string text :
+       {"f32[64,256] f32[256]", "f32[]", "{2,-1} f32[2] f32[3] 1 2.5 -3 1e+30 true nan",
+        "f32[4,4]:[1,4] bf16[0,3] -> f32[4,4] _ f64[4]:[2]", "i64[7] -> i64[7] unaligned hot", "f32[3] hot", "", "-> f32[3]", "0.1 2.0"})
+    CHECK(CallSignature::parse(text).text() == text);
+  CHECK(CallSignature::parse("  f32[ 3 , 4 ]\tf64[2]:[1]\r").text() == "f32[3,4] f64[2]");
+}
+
+TEST_CASE("warm_up: what is no signature is an error that shows where") {
+  for (const char* text : {"f32[3", "f32", "f33[2]", "f32[-1]", "f32[3]f32[3]", "f32[2,]", "f32[2]:[1,2]", "f32[3] ->-> f32[3]", "-> 3",
+                           "hot hot", "unaligned", "-> f32[2] unaligned f32[2]", "{1 2} f32[2]", "f32[99999999999999999999]", "f32[2]x"}) {
+    const std::string error = error_of([&] { CallSignature::parse(text); });
+    INFO(text);
+    has(error, "signature `");
+    has(error, "where there is");
+  }
+  // Neither does any other text do harm, whatever it asks for.
+  const auto f =
+      op::compile([](std::vector<Tensor> list, Static<int> n, Tensor x) { return list.empty() ? x : x * list[0] + (int)n; }, plain());
+  const std::string good = "{2,3} f32[4,5] f32[4,5]:[1,4] 2.5 -> f32[4,5] unaligned hot";
+  std::mt19937 random(7);
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = good;
+    for (int change = 0; change < 1 + round % 4; ++change) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0: text[at] = "0192[]{},:-> .ehotfx"[random() % 20]; break;
+        case 1: text.erase(at, 1 + random() % 3); break;
+        case 2: text.insert(at, std::to_string(static_cast<std::int64_t>(random()) << (random() % 32))); break;
+        default: text.insert(at, text.substr(random() % text.size(), 5)); break;
+      }
+      if (text.empty()) text = " ";
+    }
+    error_of([&] { f.warm_up({text}); });
+  }
+}
+
+TEST_CASE("warm_up: calls that were made ready record and compile nothing") {
+  if (!op::test::has_codegen()) return;
+  const auto f = op::compile([](Tensor x, Tensor w) { return tanh(x) * w + 0.25f; }, plain());
+  f.warm_up({"f32[6,50] f32[50]", "f32[6,50] 2.5", "f32[50,6]:[1,50] f32[6] -> f32[50,6]"});
+  const op::Stats before = f.stats();
+  CHECK(before.calls == 0);
+  CHECK(before.recordings == 3);
+  const Array x = ramp({6, 50}, 0.3), w = ramp({50}, 0.1);
+  const auto reference = op::compile([](Tensor a, Tensor b) { return tanh(a) * b + 0.25f; },
+                                     [] {
+                                       Options o = plain();
+                                       o.mode = Mode::reference;
+                                       return o;
+                                     }());
+  CHECK(same_bits(f(x, w), reference(x, w)));
+  CHECK(same_bits(f(x, 7.5), reference(x, 7.5)));  // another number is no other signature
+  Array y = Array::zeros({50, 6}, op::f32);
+  const Array short_row = ramp({6}, 0.2);
+  f.into(y)(x.transpose(), short_row);
+  CHECK(same_bits(y, reference(x.transpose(), short_row)));
+  CHECK(f.stats().recordings == 3);
+  CHECK(f.stats().compiles == before.compiles);
+}
+
+TEST_CASE("warm_up: from a file that another process wrote") {
+  if (!op::test::has_codegen()) return;
+  const auto body = [](std::vector<Tensor> list, Tensor x, Static<int> times) {
+    for (const Tensor& t : list) x = x * t + 0.375f;
+    for (int i = 0; i < times; ++i) x = sqrt(abs(x));
+    return std::tuple{x, sum(x, -1)};
+  };
+  const TemporaryFile file;
+  const Array a = ramp({5, 9}, 0.3), b = ramp({9}, 0.7);
+  Array sums = Array::zeros({5}, op::f32);
+  std::vector<std::string> written;
+  {
+    const auto f = op::compile(body, plain({.after_calls = 3, .in_background = false}));
+    for (int call = 0; call < 40; ++call) f(std::vector<Array>{b, b}, a, 1);
+    f(std::vector<Array>{}, a, 2);
+    f.into(op::discard, sums)(std::vector<Array>{b}, a, 0);
+    written = f.signatures();
+    CHECK(written.size() == 3);
+    f.write_signatures(file.path);
+  }
+  const auto g = op::compile(body, plain());
+  CHECK(g.warm_up_file(file.path) == 3);
+  CHECK(g.signatures().size() == 3);
+  const op::Stats ready = g.stats();
+  CHECK(ready.calls == 0);
+  CHECK(ready.hot_shapes <= 1);  // 0 where the shape's kernels were slower than the generic ones
+  const auto [x, s] = g(std::vector<Array>{b, b}, a, 1);
+  g.into(op::discard, sums)(std::vector<Array>{b}, a, 0);
+  CHECK(g.stats().recordings == ready.recordings);
+  // A line that the function does not take any more is left out, and said.
+  std::ofstream(file.path, std::ios::app) << "\n# a comment\n{1} f32[5]\nf32[5,9] f32[4]\n";
+  int said = 0;
+  op::set_log([&](op::LogLevel, std::string_view text) { said += text.find("is left out") != text.npos; });
+  CHECK(g.warm_up_file(file.path) == 3);
+  op::set_log(nullptr);
+  CHECK(said == 2);
+  std::ofstream(file.path, std::ios::app) << "f32[5,9\n";
+  has(error_of([&] { g.warm_up_file(file.path); }), ":9: signature `");
+  has(error_of([&] { g.warm_up_file("/nowhere/signatures"); }), "/nowhere/signatures");
+}
+
+TEST_CASE("warm_up: formulas") {
+  if (!op::test::has_codegen()) return;
+  const op::Formula f = op::formula("y = x*w + 1; s = sum(y, axis=-1)", plain());
+  f.warm_up({"f32[7,31] f32[31]"});
+  const op::Stats ready = f.stats();
+  f({ramp({7, 31}, 0.1), ramp({31}, 0.2)});
+  CHECK(f.stats().recordings == ready.recordings);
+  CHECK(f.stats().compiles == ready.compiles);
+  CHECK(f.signatures() == std::vector<std::string>{"f32[7,31] f32[31]"});
+  has(error_of([&] { f.warm_up({"f32[3]"}); }), "takes 2 arguments (x, w), not 1");
+  has(error_of([&] { f.warm_up({"f32[3] f32[4]"}); }), "do not broadcast");
+  has(error_of([&] { f.warm_up({"{1} f32[3] f32[3]"}); }), "no lists");
+  has(error_of([&] { f.warm_up({"f32[9000000000000000000] f32[3]"}); }), "address can count");
+}
+
+TEST_CASE("seal: a call that would compile is an error that names it; all others go on") {
+  if (!op::test::has_codegen()) return;
+  const auto f = op::compile([](Tensor x, Tensor w) { return sinh(x) * w - 0.125f; }, plain({.after_calls = 2, .in_background = false}));
+  const Array x = ramp({12}, 0.2);
+  const Array first = f(x, x);
+  f.seal();
+  for (int call = 0; call < 5; ++call) CHECK(same_bits(f(x, x), first));
+  CHECK(f.stats().specialized == 0);
+  f(ramp({77}, 0.1), ramp({77}, 0.1));  // a length is no part of a kernel
+  const std::string error = error_of([&] { f(ramp({3, 12}, 0.2), ramp({3, 1}, 0.2)); });
+  has(error, "`f32[3,12] f32[3,1]`");
+  has(error, "the function is sealed");
+  has(error, "warm_up");
+  CHECK(same_bits(f(x, x), first));
+  const auto result = f.try_call(ramp({3, 12}, 0.2), ramp({3, 1}, 0.2));
+  CHECK_FALSE(result.has_value());
+  has(f.explain(), "nothing is compiled any more");
+  f.reset();  // still sealed, and the kernel is still there
+  CHECK(same_bits(f(x, x), first));
+  CHECK_FALSE(error_of([&] { f(ramp({3, 12}, 0.2), ramp({3, 1}, 0.2)); }).empty());
+}
+
+TEST_CASE("seal: Options::compile = never takes kernels that others compiled") {
+  if (!op::test::has_codegen()) return;
+  const auto body = [](Tensor x) { return cosh(x) * 0.3f - x; };
+  Options never = plain();
+  never.compile = op::Compile::never;
+  const auto strict = op::compile(body, never);
+  const Array x = ramp({40}, 0.2);
+  const std::string error = error_of([&] { strict(x); });
+  has(error, "`f32[40]`");
+  has(error, "Options::compile is never");
+  const auto usual = op::compile(body, plain());
+  const Array expected = usual(x);
+  CHECK(same_bits(strict(x), expected));
+  CHECK(strict.stats().compiles == 0);
+  Options reference = never;
+  reference.mode = Mode::reference;
+  CHECK(same_bits(op::compile(body, reference)(x), expected));  // compiles nothing anyway
+  Options special = never;
+  special.mode = Mode::specialized;
+  CHECK_FALSE(error_of([&] { op::compile(body, special)(x); }).empty());
+}
+
+TEST_CASE("reset: the depth is given back, eviction gives none") {
+  if (!op::test::has_codegen()) return;
+  const auto f = op::compile([](Tensor x) { return asinh(x) + 2; }, plain({.depth = 3, .after_calls = 2, .in_background = false}));
+  const auto use = [&](int from, int to) {
+    for (int n = from; n < to; ++n)
+      for (int call = 0; call < 3; ++call) f(ramp({n}, 0.3));
+  };
+  use(2, 7);
+  CHECK(f.stats().hot_shapes == 3);
+  has(f.explain(), "3 shapes have kernels of their own, as many as Specialization::depth allows");
+  use(7, 1200);  // more than the table of plans holds
+  CHECK(f.stats().plans == 1024);
+  CHECK(f.stats().forgotten > 100);
+  use(2, 7);
+  CHECK(f.stats().specialized == 3);
+  f.reset();
+  CHECK(f.stats().plans == 0);
+  CHECK(f.stats().hot_shapes == 0);
+  CHECK(f.explain() == "no call yet\n");
+  const auto recordings = f.stats().recordings;
+  use(2000, 2010);
+  CHECK(f.stats().recordings == recordings + 10);
+  CHECK(f.stats().specialized == 6);
+  CHECK(f.stats().compiles == 1);
+}
+
+TEST_CASE("compile threads: as many as asked for, and none") {
+  if (!op::test::has_codegen()) return;
+  CHECK(op::compile_threads() == 1);
+  has(error_of([] { op::set_compile_threads(-1); }), "-1 is not between 0 and 64");
+  has(error_of([] { op::set_compile_threads(65); }), "65 is not between");
+  op::set_compile_threads(0);
+  const auto f = op::compile([](Tensor x) { return atanh(x * 0.1f) + 5; }, plain());
+  const Array x = ramp({21}, 0.2), expected = f(x);
+  for (int call = 0; call < 10; ++call) CHECK(same_bits(f(x), expected));
+  op::runtime::wait_for_optimised();
+  CHECK(f.stats().optimised == 0);
+  CHECK(f.stats().specialized == 0);
+  op::set_compile_threads(3);
+  const auto g = op::compile([](Tensor a) { return std::tuple{sum(atan(a)), log1p(abs(a)), prod(a) + expm1(a)}; }, plain());
+  for (int call = 0; call < 10; ++call) g(x);
+  op::runtime::wait_for_optimised();
+  CHECK(g.stats().optimised == g.stats().compiles);
+  CHECK(g.stats().specialized > 0);
+  op::set_compile_threads(1);
+}
