@@ -238,6 +238,7 @@ struct Rows {
     std::uint64_t bits() const { return at < 0 ? 0 : ((std::uint64_t{1} << count) - 1) << at; }
   };
   bool any = false;
+  bool columns = false;  // reductions over the axes that other reductions in the value keep: only what has one element for each may follow
   std::uint8_t sweeps = 0;  // reductions, one behind the other, that the value needs
   std::vector<std::uint32_t> axes;
   std::uint64_t reduced = 0;
@@ -296,6 +297,13 @@ class Fuser {
   }
 
  private:
+  // A group that values of its domain may join.
+  struct Candidate {
+    std::uint64_t reduced;
+    std::uint32_t group;
+    bool columns;  // nothing but results of one reduction over its first axes: they can be columns of a group that reduces the others
+  };
+
   const Graph& graph_;
   FuseOptions options_;
   const Cuts& cuts_;
@@ -308,8 +316,7 @@ class Fuser {
   std::vector<std::uint32_t> cost_;
   std::vector<bool> output_, needed_, reduces_;  // wanted by the caller; reached from an output; holds a reduction
   std::vector<bool> cut_;  // its expression holds a node of many boxes: its loops are cut, so no reduction can share them
-  std::map<std::vector<std::uint32_t>, std::vector<std::pair<std::uint64_t, std::uint32_t>>>
-      latest_;  // domain, part, whether it is cut -> (reduced, last group)
+  std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the last groups
 
   bool has_many_boxes(NodeId id) const { return graph_[id].op == Op::Piecewise && graph_.operands(id).size() > kFewBoxes; }
 
@@ -552,16 +559,41 @@ class Fuser {
         present |= in.at[i].bits();
         full = shape[i] == 1 || in.at[i] == Rows::Axis{position[i]};
       }
-      full = full && present == (std::uint64_t{1} << in.axes.size()) - 1;
+      const std::uint64_t all = (std::uint64_t{1} << in.axes.size()) - 1;
+      full = full && present == all;
       if (!full) end_at(from, Boundary::ReductionOfReduction);
+      else if (in.axes == mine.axes && !in.columns && are_columns(mine.reduced, in.reduced, all)) mine.columns = true;
       else if (!same_rows(in, mine)) end_at(from, Boundary::OtherAxes);
       else if (in.sweeps == kMostSweeps) end_at(from, Boundary::Recompute);
-      if (!seen(from).any) mine.sweeps = 1;
+      if (!seen(from).any) mine.sweeps = 1, mine.columns = false;
     }
     rows_[id] = std::move(mine);
   }
 
+  // Does one reduction take the first axes and the other all that follow?
+  static bool are_columns(std::uint64_t first, std::uint64_t rest, std::uint64_t all) {
+    return first != 0 && rest != 0 && (first & (first + 1)) == 0 && (first ^ rest) == all && (first & rest) == 0;
+  }
+
+  // Columns are known when all rows are done: what has more elements than they, or reductions over other axes, reads them from memory.
+  void end_columns(NodeId id) {
+    const List operands = graph_.operands(id);
+    for (std::int64_t o : operands) {
+      const auto from = static_cast<NodeId>(o);
+      const Rows& in = seen(from);
+      if (!in.any || !in.columns) continue;
+      std::int64_t elements = 1;
+      for (std::size_t k = 0; k < in.axes.size(); ++k)
+        if (!(in.reduced >> k & 1)) elements *= symbols_.extent(in.axes[k]);
+      bool ends = graph_.elements(id) != elements;
+      for (std::int64_t other : operands)
+        ends = ends || (seen(static_cast<NodeId>(other)).any && !seen(static_cast<NodeId>(other)).columns);
+      if (ends) end_at(from, Boundary::OtherAxes);
+    }
+  }
+
   void elementwise(NodeId id) {
+    end_columns(id);
     const List operands = graph_.operands(id), shape = graph_.shape(id);
     Rows rows;
     for (std::int64_t o : operands) {
@@ -662,6 +694,9 @@ class Fuser {
           axes[i] = {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(end - first), axis.flipped};
         }
     }
+    const std::uint64_t all = (std::uint64_t{1} << domain.size()) - 1;
+    const bool columns = !rows.any || (!rows.columns && rows.sweeps == 1 && has_one_a_column(rows));
+    const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // what the group is to reduce
     const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
     std::uint32_t group = Partition::kNoGroup;
     std::vector<std::uint32_t> key = domain;
@@ -669,11 +704,15 @@ class Fuser {
     key.push_back(cut_[id]);
     auto& candidates = latest_[key];
     if (!options_.unfused) {
-      // a map joins reductions over its domain, and they a map's
-      for (auto& [their_reduced, g] : candidates) {
-        if (g < level || (their_reduced != reduced && their_reduced != 0 && reduced != 0)) continue;
-        if (their_reduced == 0) partition_.groups[g].reduced = their_reduced = reduced;
-        group = g;
+      // a map joins reductions over its domain, and they a map's; columns join the reductions over the other axes, and they the columns
+      for (Candidate& c : candidates) {
+        if (c.group < level) continue;
+        const bool joins_as_columns = columns && are_columns(reduced, c.reduced, all);
+        const bool takes_columns = c.columns && are_columns(c.reduced, target, all);
+        if (c.reduced != target && c.reduced != 0 && target != 0 && !joins_as_columns && !takes_columns) continue;
+        if (c.reduced == 0 || takes_columns) partition_.groups[c.group].reduced = c.reduced = target;
+        c.columns = c.columns && columns && !takes_columns;
+        group = c.group;
         break;
       }
     }
@@ -681,11 +720,11 @@ class Fuser {
       group = static_cast<std::uint32_t>(partition_.groups.size());
       Group g;
       for (std::uint32_t s : domain) g.domain.push_back(symbols_.extent(s));
-      g.reduced = reduced;
+      g.reduced = target;
       partition_.groups.push_back(std::move(g));
-      const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const auto& c) { return c.first == reduced; });
-      if (same != candidates.end()) same->second = group;
-      else candidates.emplace_back(reduced, group);
+      const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) { return c.reduced == target; });
+      if (same != candidates.end()) *same = {target, group, columns};
+      else candidates.push_back({target, group, columns});
     }
     partition_.groups[group].roots.push_back(id);
     partition_.groups[group].axes.push_back(std::move(axes));
@@ -698,6 +737,12 @@ class Fuser {
     return is_elsewhere(id, base) ? kNone : rows_[id];
   }
   bool is_elsewhere(NodeId id, NodeId base) const { return id != base && (is_barrier(base) || cuts_.separates(base, cuts_.part[id])); }
+  // A result of a reduction over the first axes, or of several such: one element for each place along the others.
+  static bool has_one_a_column(const Rows& rows) {
+    std::uint64_t present = 0;
+    for (const Rows::Axis& axis : rows.at) present |= axis.bits();
+    return (present & rows.reduced) == 0;
+  }
   // Does the value vary along every axis it has, and along all of the rows' kept axes or all axes?
   static bool covers(const Rows& rows, List shape) {
     std::uint64_t present = 0;

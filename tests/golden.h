@@ -44,7 +44,7 @@ inline const Golden kGolden[] = {
     {"gradient of softmax", "x=n,m d=n,m",
      "u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true); dx = vjp(p, [x], d)", 1},
     {"sum of all", "x=n,m", "sum(x*x)", 1},
-    {"loss and its gradient", "x=n,m w=m y=n", "p = sum(x*w, axis=1); loss = sum((p - y)**2); dw = grad(loss, [w])", 2},
+    {"loss and its gradient", "x=n,m w=m y=n", "p = sum(x*w, axis=1); loss = sum((p - y)**2); dw = grad(loss, [w])", 1},
     {"outer product", "x=n y=m", "x[:, none]*y", 1},
     {"two programs", "x=n y=m", "a = x*2; b = y + 1", 2},  // one domain only where n happens to be m
     {"sums of two arrays", "x=n,m y=k,l", "a = sum(x, axis=1); b = max(y, axis=1)", 2},

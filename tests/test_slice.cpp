@@ -146,6 +146,27 @@ TEST_CASE("slice: threads share the elements of long rows, with equal bits", "[s
   equal_everywhere("v = x[1:, 3:]; sum(exp(v)*w)", {random_array<double>({301, 803}, 1), random_array<double>({800}, 2)}, 1);
 }
 
+TEST_CASE("slice: dx, dg and db of layer_norm are one kernel with equal bits everywhere", "[slice]") {
+  const char* const layer = "y = layer_norm(x, g, b); dx, dg, db = vjp(y, [x, g, b], d)";
+  for (const std::vector<std::int64_t>& s :
+       {std::vector<std::int64_t>{16, 1024}, {7, 37}, {257, 64}, {600, 3}, {2, 4097}, {1300, 100}, {3, 20000}, {40, 30, 50}}) {
+    const std::int64_t n = s.back();
+    equal_everywhere(layer,
+                     {random_array<float>(s, 1), random_array<float>({n}, 2), random_array<float>({n}, 3), random_array<float>(s, 4)}, 1);
+  }
+  equal_everywhere(layer,
+                   {random_array<double>({301, 77}, 1), random_array<double>({77}, 2), random_array<double>({77}, 3),
+                    random_array<double>({301, 77}, 4)},
+                   1);
+  equal_everywhere("r = sum(x, axis=1); c = sum(x, axis=0)*2; m = max(x, axis=0); k = prod(x*x + 0.5, axis=0); y = x*3",
+                   {random_array<float>({777, 130}, 1)}, 1);
+  equal_everywhere("p = softmax(x); s = sum(p*w, axis=0); e_ = mean(x, axis=[1, 2]); c = min(x, axis=0)",
+                   {random_array<float>({520, 6, 11}, 1), random_array<float>({11}, 2)}, 2);
+  // reduced axes that do not lie behind each other in memory
+  equal_everywhere("v = x[:, :, :-1]; s = sum(v*w, axis=[1, 2]); c = sum(v*w, axis=0); m = max(v*w, axis=0)",
+                   {random_array<float>({270, 5, 38}, 1), random_array<float>({37}, 2)}, 1);
+}
+
 TEST_CASE("slice: the largest and the smallest know NaN and the signs of zeros, wherever they stand", "[slice]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{3, 131}, {131, 3}, {24, 64}}) {

@@ -215,6 +215,15 @@ TEST_CASE("traffic: a softmax reads its row again from the caches, or counts it 
   }
 }
 
+TEST_CASE("traffic: reductions over all axes but those of the others read what these read", "[traffic]") {
+  for (const Shape& s : {Shape{37, 65}, {300, 7}, {8, 3}, {1, 70}, {600, 1}}) {
+    once("r = sum(x, axis=0); c = sum(x*x, axis=1); m = max(x, axis=0)", {{"x", s}});
+    once("r = sum(x, axis=0) + b; c = x*2; a = min(x, axis=1)", {{"x", s}, {"b", {s[1]}}});
+  }
+  once("r = mean(x, axis=[0, 1]); c = sum(x*x, axis=2)", {{"x", {5, 70, 33}}});
+  once("r = prod(x, axis=0); c = sum(x*x, axis=[1, 2])", {{"x", {5, 70, 33}}}, true);
+}
+
 TEST_CASE("traffic: threads that share a row read it once a sweep, and store what the row has once", "[traffic]") {
   const ir::Graph graph =
       optimised("m = max(x, axis=-1, keepdims=true); u = exp(x - m); s = sum(u, axis=-1, keepdims=true); p = u/s", {{"x", {1, 30'011}}});

@@ -281,16 +281,22 @@ class Emitter {
   void phases() {
     unit_ = in(entry_, [&] {
       Value* n = nest_.kind == NestKind::Lanes ? extent(nest_.vector_loop()) : word(words_.tile);
+      for (std::uint32_t l = nest_.outer; has_columns_ && l < nest_.vector_loop(); ++l) n = b_.CreateMul(n, extent(l));
       return b_.CreateAdd(b_.CreateAnd(b_.CreateAdd(n, i64(63)), i64(-64)), i64(64));
     });
-    if (!schedule_.split) items();
+    if (has_columns_) {
+      when(b_.CreateICmpEQ(word(words_.phase), i64(0)), [&] { rows_with_columns(); });
+      when(b_.CreateICmpEQ(word(words_.phase), i64(1)), [&] { column_results(); });
+      return;
+    }
+    if (!schedule_.split) items(argument(1), argument(2));
     for (std::uint8_t p = 0; schedule_.split && p <= nest_.sweeps; ++p)
       if (p < nest_.sweeps || !reductions(static_cast<std::uint8_t>(p - 1)).empty()) {
         phase_ = p;
-        when(b_.CreateICmpEQ(word(words_.phase), i64(p)), [&] { items(); });
+        when(b_.CreateICmpEQ(word(words_.phase), i64(p)), [&] { items(argument(1), argument(2)); });
       }
   }
-  void items() {
+  void items(Value* first, Value* last) {
     struct Counter {
       std::uint32_t loop;
       Value* count;
@@ -306,9 +312,9 @@ class Emitter {
     for (Counter& c : counters) c.variable = variable(b_.getInt64Ty(), nullptr);
     BasicBlock* done = block("done");
     BasicBlock* some = block("some");
-    b_.CreateCondBr(b_.CreateICmpSLT(argument(1), argument(2)), some, done);
+    b_.CreateCondBr(b_.CreateICmpSLT(first, last), some, done);
     b_.SetInsertPoint(some);
-    Value* rest = argument(1);
+    Value* rest = first;
     for (std::size_t i = counters.size(); i-- > 0;) {
       if (i == 0) {
         b_.CreateStore(rest, counters[i].variable);
@@ -317,7 +323,7 @@ class Emitter {
       b_.CreateStore(b_.CreateURem(rest, counters[i].count), counters[i].variable);
       rest = b_.CreateUDiv(rest, counters[i].count);
     }
-    loop("item", argument(1), argument(2), i64(1), [&](Value* number_of_item) {
+    loop("item", first, last, i64(1), [&](Value* number_of_item) {
       index_.assign(nest_.loops(), nullptr);
       Value* tile_index = nullptr;
       Value* outer_tile = nullptr;
@@ -332,7 +338,9 @@ class Emitter {
       stages_.clear();
       if (schedule_.split) row_ = b_.CreateUDiv(number_of_item, word(words_.chunks));
       stages_.push_back(region(&entry_, "row"));
+      if (has_columns_) column_row_ = b_.CreateAnd(number_of_item, i64(ir::kRowGroup - 1));
       item(outer_tile);
+      if (has_columns_) when(b_.CreateICmpEQ(column_row_, i64(ir::kRowGroup - 1)), [&] { add_eight_rows(); });
       Value* carry = nullptr;  // the next item's indices
       for (std::size_t i = counters.size(); i-- > 0;) {
         Value* next = b_.CreateAdd(read(counters[i].variable), carry ? carry : i64(1));
@@ -415,7 +423,7 @@ class Emitter {
     });
     Value* item = b_.CreateAdd(b_.CreateMul(row_, word(words_.chunks)), chunk);
     Value* at = b_.CreateAdd(b_.CreateMul(item, i64(all)), i64(place));
-    if (nest_.kind == NestKind::Rows) at = b_.CreateMul(at, unit_);
+    if (nest_.kind == NestKind::Rows || has_columns_) at = b_.CreateMul(at, unit_);
     Value* p = bytes(shared, b_.CreateMul(at, i64(kPartialBytes)));
     return j ? bytes(p, b_.CreateMul(j, i64(static_cast<std::int64_t>(size_of(nest_.body[reduction].dtype))))) : p;
   }
@@ -456,6 +464,121 @@ class Emitter {
     });
   }
   std::unordered_map<std::uint32_t, Value*> reduced_;  // lanes: what the last sweep reduced
+
+  // ---------------------------------------------------------------------------------------------- columns
+  bool has_columns_ = nest_.has_columns();
+  Value* column_row_ = nullptr;  // of the current row: which of eight
+  Value* row_offset_ = nullptr;  // of the current iteration of the serial loops: the first column
+  std::vector<std::uint32_t> columns() const {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (nest_.body[i].kind == Statement::Kind::Reduce && nest_.body[i].count) out.push_back(i);
+    return out;
+  }
+  void over_columns(const std::function<void(Value*)>& f) {
+    Value* n = in(entry_, [&] { return b_.CreateSub(unit_, i64(64)); });
+    loop("over", i64(0), n, i64(width_), f);
+  }
+  // Blocks of rows: as in rows_sweep, eight rows form a tree, the trees of a block are added in sequence.
+  void rows_with_columns() {
+    Value* rows = in(entry_, [&] {
+      Value* n = i64(1);
+      for (std::uint32_t l = 0; l < nest_.outer; ++l) n = b_.CreateMul(n, extent(l));
+      return n;
+    });
+    loop("block", argument(1), argument(2), i64(1), [&](Value* block_number) {
+      row_ = i64(0);
+      Value* first = b_.CreateMul(block_number, word(words_.chunk));
+      Value* last = smaller(b_.CreateAdd(first, word(words_.chunk)), rows);
+      over_columns([&](Value* j) {
+        for (const std::uint32_t c : columns()) store_row(layout_.values[c], j, nest_.body[c].dtype, identity(c, width_));
+      });
+      items(first, last);
+      Value* left = b_.CreateAnd(last, i64(ir::kRowGroup - 1));
+      when(b_.CreateICmpNE(left, i64(0)), [&] {
+        loop("missing", left, i64(ir::kRowGroup), i64(1), [&](Value* k) {
+          over_columns([&](Value* j) {
+            for (const std::uint32_t c : columns())
+              if (ScratchLayout::sums(nest_.body[c]))
+                b_.CreateAlignedStore(identity(c, width_), row_of(layout_.temporaries[c], k, j, nest_.body[c].dtype), llvm::Align(1));
+          });
+        });
+        add_eight_rows();
+      });
+      over_columns([&](Value* j) {
+        for (const std::uint32_t c : columns()) {
+          const DType t = nest_.body[c].dtype;
+          b_.CreateAlignedStore(to_memory(t, load_row(layout_.values[c], j, t)), partial(c, block_number, j), llvm::Align(1));
+        }
+      });
+    });
+  }
+  void add_eight_rows() {
+    over_columns([&](Value* j) {
+      for (const std::uint32_t c : columns()) {
+        if (!ScratchLayout::sums(nest_.body[c])) continue;
+        const DType t = nest_.body[c].dtype;
+        std::vector<Value*> v;
+        for (std::int64_t k = 0; k < ir::kRowGroup; ++k)
+          v.push_back(b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.temporaries[c], i64(k), j, t), llvm::Align(1)));
+        store_row(layout_.values[c], j, t, combine(c, load_row(layout_.values[c], j, t), tree_of_eight(c, v)));
+      }
+    });
+  }
+  // In the last sweep over a row: its values.
+  void take_columns(Body& body) {
+    for (const std::uint32_t c : columns()) {
+      const DType t = nest_.body[c].dtype;
+      Value* value = vector(body, nest_.body[c].a);
+      Value* at = row_offset_ ? b_.CreateAdd(body.j, row_offset_) : body.j;
+      const bool sums = ScratchLayout::sums(nest_.body[c]);
+      Value* p = sums ? row_of(layout_.temporaries[c], column_row_, at, t) : scratch_row(layout_.values[c], at, t);
+      llvm::Type* type = memory_type(t, width_);
+      if (!sums) {
+        Value* before =
+            body.mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), body.mask, llvm::Constant::getNullValue(type)))
+                      : b_.CreateAlignedLoad(type, p, llvm::Align(1));
+        value = combine(c, from_memory(t, before), value);
+      }
+      if (body.mask) b_.CreateMaskedStore(to_memory(t, value), p, llvm::Align(1), body.mask);
+      else b_.CreateAlignedStore(to_memory(t, value), p, llvm::Align(1));
+    }
+  }
+  // The tree of the blocks, and what is computed from it.
+  void column_results() {
+    loop("columns", argument(1), argument(2), i64(1), [&](Value* part) {
+      index_.assign(nest_.loops(), nullptr);
+      index_[nest_.vector_loop()] = i64(0);
+      stages_.clear();
+      stages_.push_back(region(&entry_, "row"));
+      row_ = i64(0);
+      Value* places = extent(nest_.vector_loop());  // fewer than parts where they are few
+      Value* begin = smaller(b_.CreateMul(part, word(words_.tile)), places);
+      Value* end = smaller(b_.CreateAdd(begin, word(words_.tile)), places);
+      const std::vector<bool> behind = nest_.behind_columns();
+      const auto results = [&](Region* around, Value* offset) {
+        vector_range(begin, end, around, 0, [&](Body& body) {
+          const std::vector<std::uint32_t> all = columns();
+          Tree tree = start_tree(all, width_);
+          loop("blocks", i64(0), word(words_.chunks), i64(1), [&](Value* block_number) {
+            std::vector<Value*> values;
+            for (const std::uint32_t c : all) {
+              const DType t = nest_.body[c].dtype;
+              Value* p = partial(c, block_number, offset ? b_.CreateAdd(body.j, offset) : body.j);
+              values.push_back(from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), p, llvm::Align(1))));
+            }
+            push(tree, all, values);
+          });
+          const std::vector<Value*> values = top(tree, all);
+          for (std::size_t i = 0; i < all.size(); ++i) body.values[all[i]] = values[i];
+          for (std::size_t i = 0; i < nest_.body.size(); ++i)
+            if (behind[i] && nest_.body[i].kind == Statement::Kind::Store) store(body, nest_.body[i]);
+        });
+      };
+      if (nest_.serial == 0) return results(stages_[0], nullptr);
+      serial_loops([&](Value*, Value* row) { results(serial_, b_.CreateMul(row, extent(nest_.vector_loop()))); });
+    });
+  }
 
   // ---------------------------------------------------------------------------------------------- regions and values
   Region& place(std::uint64_t loops, std::uint8_t stage) {
@@ -944,6 +1067,7 @@ class Emitter {
     return s.kind == Statement::Kind::Store && s.stage == sweep && (nest_.kind == NestKind::Map || (s.loops & inner));
   }
   void stores(Body& body, std::uint8_t sweep) {
+    if (has_columns_ && sweep + 1 == nest_.sweeps) take_columns(body);
     for (std::size_t i = 0; i < nest_.body.size();
          i += std::max<std::size_t>(nest_.body[i].kind == Statement::Kind::Store ? nest_.body[i].count : 1, 1))
       if (stores_in(nest_.body[i], sweep)) store(body, nest_.body[i]);
@@ -1052,7 +1176,7 @@ class Emitter {
   std::vector<std::uint32_t> reductions(std::uint8_t sweep) const {
     std::vector<std::uint32_t> out;
     for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
-      if (nest_.body[i].kind == Statement::Kind::Reduce && nest_.body[i].stage == sweep + 1) out.push_back(i);
+      if (nest_.body[i].kind == Statement::Kind::Reduce && nest_.body[i].stage == sweep + 1 && !nest_.body[i].count) out.push_back(i);
     return out;
   }
   static Op combiner(Op reduction) {
@@ -1503,7 +1627,8 @@ class Emitter {
     };
     if (reds.empty()) {
       serial_loops([&](Value* run, Value* row) {
-        const auto [from, to] = row_range(start_of_row(run, row));
+        row_offset_ = start_of_row(run, row);
+        const auto [from, to] = row_range(row_offset_);
         vector_range(from, to, serial_, sweep, [&](Body& body) { stores(body, sweep); });
       });
       return;
@@ -1529,7 +1654,7 @@ class Emitter {
     Tree tree = start_tree(reds);
     Value* current = variable(b_.getInt64Ty(), schedule_.split ? b_.CreateLShr(chunk_begin_, i64(12)) : i64(0));
     serial_loops([&](Value* run, Value* row) {
-      Value* r0 = start_of_row(run, row);
+      Value* r0 = row_offset_ = start_of_row(run, row);
       const auto [from, to] = row_range(r0);
       Region* around = serial_;
       // the vector at r, `part` of the lanes (in memory: r says which); lanes begin .. end, or all
@@ -1606,7 +1731,12 @@ class Emitter {
   }
 
   // ---------------------------------------------------------------------------------------------- rows
-  bool sums_up(std::uint32_t r) const { return nest_.body[r].op == Op::ReduceSum || nest_.body[r].op == Op::ReduceProd; }
+  bool sums_up(std::uint32_t r) const { return ScratchLayout::sums(nest_.body[r]); }
+  Value* tree_of_eight(std::uint32_t r, const std::vector<Value*>& v) {
+    Value* low = combine(r, combine(r, v[0], v[1]), combine(r, v[2], v[3]));
+    Value* high = combine(r, combine(r, v[4], v[5]), combine(r, v[6], v[7]));
+    return combine(r, low, high);
+  }
   // Element j of the k-th row of a slot that has several.
   Value* row_of(std::uint32_t slot, Value* k, Value* j, DType t) {
     return bytes(scratch_base(slot), b_.CreateMul(b_.CreateAdd(b_.CreateMul(k, unit_), j), i64(static_cast<std::int64_t>(size_of(t)))));
@@ -1670,11 +1800,6 @@ class Emitter {
           for (std::uint32_t r : sums) b_.CreateAlignedStore(identity(r, width_), temporary(r, at, j), llvm::Align(1));
         });
       });
-    };
-    const auto tree_of_eight = [&](std::uint32_t r, const std::vector<Value*>& v) {
-      Value* low = combine(r, combine(r, v[0], v[1]), combine(r, v[2], v[3]));
-      Value* high = combine(r, combine(r, v[4], v[5]), combine(r, v[6], v[7]));
-      return combine(r, low, high);
     };
     const auto flush_group = [&] {
       fill_to(i64(ir::kRowGroup));

@@ -64,7 +64,7 @@ struct Statement {
     Constant,  // bits
     Op,        // op on a, b, c
     Guard,     // the checks at .. at + count, all of them
-    Reduce,    // op over the reduced loops of a
+    Reduce,    // op over the reduced loops of a; count 1, a column: over the outer loops instead
   };
   Kind kind;
   ir::Op op = ir::Op::Input;
@@ -90,7 +90,9 @@ struct BufferInfo {
 /// How the loops run: `outer` kept loops make the items that threads share; then `serial` reduced loops; the last loop is the vector loop.
 ///   Map    no reduction; the vector loop is kept
 ///   Rows   the vector loop is kept, the reduced loops are serial: accumulators are rows
-///   Lanes  the vector loop is the last reduced loop: accumulators are lanes
+///   Lanes  the vector loop is the last reduced loop: accumulators are lanes. It may have columns: reductions over its outer loops, which
+///          stand in row-major order then, of values that the last sweep has. What depends on a column (Nest::behind_columns) is computed
+///          and stored once all rows are done; its `stage` is `sweeps`.
 enum class NestKind : std::uint8_t { Map, Rows, Lanes };
 
 struct Nest {
@@ -114,6 +116,9 @@ struct Nest {
     const std::uint64_t serial_mask = ((std::uint64_t{1} << serial) - 1) << outer;
     return kind == NestKind::Lanes ? serial_mask | std::uint64_t{1} << vector_loop() : serial_mask;
   }
+  bool has_columns() const;
+  /// By statement: is it a column, or does it depend on one?
+  std::vector<bool> behind_columns() const;
   /// The canonical text of everything above: what the kernel cache compares.
   std::string key() const;
 };

@@ -239,6 +239,21 @@ class Planner {
   std::optional<ir::SumOrder> order_;  // of the float sums
   NodeId ordered_ = ir::kNoNode;
 
+  bool has_columns_ = false;  // reductions over the axes that the group's others keep
+
+  // The axes of the group's domain that a reduction reduces: its operand has all of them, in their order.
+  std::uint64_t reduced_by(NodeId id) const {
+    const NodeId from = graph_.operand(id, 0);
+    const List shape = graph_.shape(from), attributes = graph_.attributes(id);
+    const std::vector<std::int64_t>& domain = partition_.groups[group_].domain;
+    std::uint64_t mask = 0;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      for (std::int64_t product = 1; product < shape[i] && next < domain.size(); product *= domain[next++])
+        if (std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) mask |= std::uint64_t{1} << next;
+    return mask;
+  }
+
   static constexpr std::uint32_t kFirstDerived = 1u << 16;
 
   void range_of(const Expression& e, std::int64_t& low, std::int64_t& high) const {
@@ -930,10 +945,13 @@ class Planner {
         s.op = node.op;
         s.a = value;
         s.stage = static_cast<std::uint8_t>(body_[value].stage + 1);
+        const std::uint64_t axes = reduced_by(id);
+        s.count = axes != partition_.groups[group_].reduced;
+        has_columns_ |= s.count != 0;
         std::uint64_t reduced = 0;
-        for (std::size_t l = 0; l < loops_.size(); ++l) reduced |= loops_[l].reduced ? std::uint64_t{1} << l : 0;
+        for (std::size_t l = 0; l < loops_.size(); ++l) reduced |= (axes >> loops_[l].axis & 1) ? std::uint64_t{1} << l : 0;
         s.loops = body_[value].loops & ~reduced;
-        if (is_float(node.dtype) && (node.op == Op::ReduceSum || node.op == Op::ReduceProd)) {
+        if (s.count == 0 && is_float(node.dtype) && (node.op == Op::ReduceSum || node.op == Op::ReduceProd)) {
           order_ = ir::sum_order(graph_.shape(from), graph_.attributes(id), s.dtype);
           ordered_ = id;
         }
@@ -987,6 +1005,7 @@ class Planner {
     guard_statements_.clear();
     rounded_.clear();
     order_.reset();
+    has_columns_ = false;
     std::sort(visited_.begin(), visited_.end());
     for (const NodeId id : visited_)
       for (Demand& d : demands_[id])
@@ -1095,7 +1114,8 @@ class Planner {
       }
       return std::pair(stores, loads);
     };
-    std::stable_sort(kept.begin(), kept.end(), [&](std::uint32_t a, std::uint32_t b) { return weight(a) > weight(b); });
+    if (!has_columns_)  // the order of summation of columns is that of the rows
+      std::stable_sort(kept.begin(), kept.end(), [&](std::uint32_t a, std::uint32_t b) { return weight(a) > weight(b); });
 
     // ---- merge: an outer loop goes into the next where every expression allows it
     const bool filled = order_ && order_->last_kept_between >= 0;
@@ -1140,7 +1160,7 @@ class Planner {
     NestKind kind = NestKind::Map;
     if (!reduced.empty()) {
       if (order_) kind = order_->lanes ? NestKind::Lanes : NestKind::Rows;
-      else if (kept.empty()) kind = NestKind::Lanes;
+      else if (kept.empty() || has_columns_) kind = NestKind::Lanes;
       else {
         int best = score(kept.back());
         for (std::uint32_t l : kept) best = std::max(best, score(l));
@@ -1258,11 +1278,23 @@ class Planner {
         for (std::uint32_t o : {s.a, s.b, s.c})
           if (o != kNone) s.loops |= nest.body[o].loops & (s.kind == Statement::Kind::Reduce ? ~inner : ~std::uint64_t{0});
       }
-    for (const Statement& s : nest.body) {
-      if (s.kind == Statement::Kind::Reduce) nest.sweeps = std::max(nest.sweeps, s.stage);
-      if (s.kind == Statement::Kind::Store && (s.loops & inner))
+    const std::vector<bool> behind = nest.behind_columns();
+    for (std::size_t i = 0; i < nest.body.size(); ++i) {
+      Statement& s = nest.body[i];
+      if (!behind[i]) continue;
+      s.loops &= ~((std::uint64_t{1} << nest.outer) - 1);
+      for (std::uint32_t o : {s.a, s.b, s.c})
+        if (s.kind == Statement::Kind::Reduce || (o != kNone && behind[o]))
+          s.loops |= inner;  // a column has an element for each of the row
+    }
+    for (std::size_t i = 0; i < nest.body.size(); ++i) {
+      const Statement& s = nest.body[i];
+      if (s.kind == Statement::Kind::Reduce && (s.count || !behind[i])) nest.sweeps = std::max(nest.sweeps, s.stage);
+      if (s.kind == Statement::Kind::Store && !behind[i] && (s.loops & inner))
         nest.sweeps = std::max<std::uint8_t>(nest.sweeps, static_cast<std::uint8_t>(s.stage + 1));
     }
+    for (std::size_t i = 0; i < nest.body.size(); ++i)
+      if (behind[i]) nest.body[i].stage = nest.sweeps;
   }
 };
 
@@ -1271,6 +1303,21 @@ class Planner {
 std::vector<Planned> plan(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                           std::span<const Layout> targets) {
   return Planner(graph, partition, group, layouts, targets).run();
+}
+
+bool Nest::has_columns() const {
+  return std::any_of(body.begin(), body.end(), [](const Statement& s) { return s.kind == Statement::Kind::Reduce && s.count; });
+}
+
+std::vector<bool> Nest::behind_columns() const {
+  std::vector<bool> out(body.size(), false);
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const Statement& s = body[i];
+    out[i] = s.kind == Statement::Kind::Reduce && s.count;
+    for (std::uint32_t o : {s.a, s.b, s.c})
+      if (o != Statement::kNone && out[o]) out[i] = true;
+  }
+  return out;
 }
 
 std::string Nest::key() const {

@@ -139,16 +139,19 @@ ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) : sprea
   values.assign(nest.body.size(), kNone);
   temporaries.assign(nest.body.size(), kNone);
   stacks.assign(nest.body.size(), kNone);
+  const auto add_rows = [&](std::uint32_t i) {
+    values[i] = slot(nest.body[i].dtype, 1);
+    if (sums(nest.body[i])) temporaries[i] = slot(nest.body[i].dtype, ir::kRowGroup);
+  };
+  for (std::uint32_t i = 0; nest.kind == NestKind::Lanes && i < nest.body.size(); ++i)
+    if (nest.body[i].kind == Statement::Kind::Reduce && nest.body[i].count) add_rows(i);
   if (nest.kind != NestKind::Rows) return;
   const std::uint64_t inner = nest.reduced_mask();
   for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
     const Statement& s = nest.body[i];
     if (s.kind == Statement::Kind::Reduce) {
-      values[i] = slot(s.dtype, 1);
-      if (s.op == ir::Op::ReduceSum || s.op == ir::Op::ReduceProd) {
-        temporaries[i] = slot(s.dtype, ir::kRowGroup);
-        if (!schedule.one_block) stacks[i] = slot(s.dtype, kTreeLevels);
-      }
+      add_rows(i);
+      if (sums(s) && !schedule.one_block) stacks[i] = slot(s.dtype, kTreeLevels);
     }
     if (s.loops & inner)  // values of a row that the sweeps read
       for (std::uint32_t o : {s.a, s.b, s.c})
@@ -159,7 +162,9 @@ ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) : sprea
 }
 
 std::int64_t ScratchLayout::unit(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule) {
-  return round_up(nest.kind == NestKind::Lanes ? numbers.extents[nest.vector_loop()] : schedule.tile, 64) + 64;
+  std::int64_t n = nest.kind == NestKind::Lanes ? numbers.extents[nest.vector_loop()] : schedule.tile;
+  for (std::uint32_t l = nest.outer; nest.has_columns() && l < nest.vector_loop(); ++l) n *= numbers.extents[l];
+  return round_up(n, 64) + 64;
 }
 
 Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options) {
@@ -175,9 +180,9 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   if (nest.kind == NestKind::Lanes) s.width = std::min(s.width, doubles ? 32 : 64);
   s.width = std::min(s.width, 128);
   // class: rows of fewer columns than the body has lanes
-  const std::int64_t columns = numbers.extents[v];
-  if (nest.kind == NestKind::Rows && 2 * columns <= s.width)
-    s.width = std::max(static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(columns, 1)))), 32 / element);
+  const std::int64_t places = numbers.extents[v];
+  if (nest.kind == NestKind::Rows && 2 * places <= s.width)
+    s.width = std::max(static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(places, 1)))), 32 / element);
 
   std::int64_t outer = 1, reduced = 1, all = 1;
   for (std::uint32_t l = 0; l < nest.loops(); ++l) {
@@ -261,11 +266,25 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
 
   // ---- split: rows are fewer than threads can share, and have several blocks
   const std::int64_t extent = numbers.extents[v], threads = std::max(1, options.threads);
+  const bool columns = nest.has_columns();
   const bool wide = nest.kind == NestKind::Rows && extent >= kWideRows * threads;  // threads share its columns
-  if (nest.kind != NestKind::Map && threads > 1 && outer < 4 * threads && !wide && !s.one_block && n.work >= options.split_work) {
+  if (nest.kind != NestKind::Map && threads > 1 && outer < 4 * threads && !wide && !columns && !s.one_block &&
+      n.work >= options.split_work) {
     s.split = true;
     n.tile = nest.kind == NestKind::Rows ? std::min<std::int64_t>(round_up(extent, 64), kRowTile) : extent;
     share_rows(nest, nest.kind == NestKind::Rows ? outer * ((extent + n.tile - 1) / n.tile) : outer, counted, threads, n);
+  }
+
+  // ---- columns: an item is a block of rows, then a part of the columns
+  if (columns) {
+    n.chunk = ir::kRowBlock;
+    n.chunks = n.items = (outer + n.chunk - 1) / n.chunk;
+    n.tile = round_up((extent + n.items - 1) / n.items, 64);
+    const auto count =
+        std::count_if(nest.body.begin(), nest.body.end(), [](const Statement& b) { return b.kind == Statement::Kind::Reduce; });
+    n.phases = 2;
+    n.combines_last = reduced * n.chunks * count < ScheduleOptions::kThreadedWork;
+    n.shared_bytes = round_up(n.items * count * ScratchLayout::unit(nest, numbers, n) * kPartialBytes, 64);
   }
 
   // ---- values held between sweeps
@@ -288,7 +307,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
 
   // ---- tiles and items
-  if (!s.split) switch (nest.kind) {
+  if (!s.split && !columns) switch (nest.kind) {
       case NestKind::Lanes:
         n.tile = extent;
         n.items = outer;
@@ -364,6 +383,7 @@ std::string print(const Scheduled& scheduled) {
   std::string out = fmt::format("schedule: vectors of {} elements in {}-bit registers", s.width, 8 * s.vector_bytes);
   if (!s.streamed.empty()) out += ", non-temporal stores";
   if (s.one_block) out += ", one block";
+  if (n.phases > 1 && !s.split) out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);
   if (s.split)
     out += fmt::format(", {} chunks of {} elements a row, {} phases, {} bytes of partial results", n.chunks, n.chunk, n.phases,
                        n.shared_bytes);

@@ -31,10 +31,10 @@ struct ScheduleNumbers {
   std::int64_t tile_outer = 1;                     // iterations of the last outer loop in one item (above 1 where accesses are packed)
   std::int64_t items = 0;                          // what threads share
   std::int64_t scratch_bytes = 0;                  // for each thread
-  std::int64_t chunk = 0, chunks = 1;              // split: elements of r in one item, items of one row (or tile)
-  std::int64_t phases = 1;                         // split: times that all items run, each time when the one before is done
+  std::int64_t chunk = 0, chunks = 1;              // split: elements of r in one item, items of one row (or tile); columns: rows, items
+  std::int64_t phases = 1;                         // split, columns: times that all items run, each time when the one before is done
   bool combines_last = false;                      // the last phase only combines and stores what rows have: little work
-  std::int64_t shared_bytes = 0;                   // split: of all items, at the word `shared`
+  std::int64_t shared_bytes = 0;                   // split, columns: of all items, at the word `shared`
   std::int64_t work = 0;                           // elements times statements, about: whether threads are worth waking
   std::int64_t bytes_read = 0, bytes_written = 0;  // moved by one run: docs/language.md, `moved_bytes`
 };
@@ -68,6 +68,9 @@ using KernelFunction = void (*)(const std::int64_t* words, std::int64_t begin, s
 /// A split schedule shares the reduced elements of a row among items, in chunks of 2^m blocks of the order of summation, so that the tree
 /// of the chunks' sums is the tree of the blocks. Sweep s is phase s: all items run it and leave their sums at the word `shared`, and after
 /// that each item combines those of its row for itself. What the row itself stores is stored by its first item.
+///
+/// A nest with columns (nest.h) has two phases: items are blocks of rows, which leave their part of the columns there, then parts of the
+/// vector loop (`tile` elements each), which combine them.
 
 /// Where each number stands in `words`.
 struct WordLayout {

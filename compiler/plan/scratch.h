@@ -32,15 +32,16 @@ struct SpreadSlots {
 /// The vectors of the spread slots come first. Then slots in units: a slot at k begins k * unit bytes behind them. Tiles of packed accesses follow, tile_outer units each.
 struct ScratchLayout {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
-  std::vector<std::uint32_t> kept;         // of Schedule::kept
-  std::vector<std::uint32_t> packed;       // of Schedule::packed, in units of tile_outer times the element, from `total` on
-  std::vector<std::uint32_t> values;       // rows: of each statement that is a row in scratch (reductions and what sweeps read of them)
-  std::vector<std::uint32_t> temporaries;  // rows: eight rows before their tree
+  std::vector<std::uint32_t> kept;    // of Schedule::kept
+  std::vector<std::uint32_t> packed;  // of Schedule::packed, in units of tile_outer times the element, from `total` on
+  std::vector<std::uint32_t> values;  // rows: of each statement that is a row in scratch (reductions and what sweeps read of them); columns
+  std::vector<std::uint32_t> temporaries;  // rows, columns: eight rows before their tree
   std::vector<std::uint32_t> stacks;       // rows: the tree of blocks
   std::uint32_t total = 0;
   SpreadSlots spread;
 
   ScratchLayout(const Nest& nest, const Schedule& schedule);
+  static bool sums(const Statement& s) { return s.op == ir::Op::ReduceSum || s.op == ir::Op::ReduceProd; }
   /// Elements of one row: bytes of a slot are unit * its elements' size.
   static std::int64_t unit(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule);
 };
