@@ -1,6 +1,7 @@
 """The `onepass` command as docs/language.md documents it: each form, each bad input with its one sentence and its exit code."""
 import glob
 import json
+import re
 import math
 import os
 import resource
@@ -444,6 +445,14 @@ class Dump(Command):
         self.assertEqual(dump["kernels"][0]["outputs"], ["p"])
         self.assertRegex(dump["kernels"][0]["key"], r"^[0-9a-f]+$")
 
+    def test_cuda_text_needs_no_header_and_has_each_kernel_once(self):
+        text = self.onepass("dump", "y = exp(x); z = sum(y, axis=0); w = y/sum(z)", "--shapes", "x=f32[64,256]", "--cuda").stdout
+        self.assertNotIn("#include", text)
+        kernels = re.findall(r"^KERNEL\((\w+),", text, re.M)
+        self.assertEqual(kernels, [f"kernel_{i}" for i in range(len(kernels))])
+        self.assertGreater(len(kernels), 1)
+        self.assertEqual(text.count("DEVICE float exp_f32(float a)"), 1)
+
     def test_dump_writes_no_files(self):
         self.onepass("dump", *self.SOFTMAX)
         self.assertEqual(self.files(), [])
@@ -460,7 +469,6 @@ class Dump(Command):
         self.fails("dump", "x+y", "--shapes", "x=f32[2]", "y=f32[3]", says="formula:1:2: ")
         self.fails("dump", *self.SOFTMAX, "--svg", "x.svg", says="later")
         self.fails("dump", *self.SOFTMAX, "--html", "x.html", says="later")
-        self.fails("dump", *self.SOFTMAX, "--cuda", says="later")
         self.fails("dump", says="program is missing")
 
 

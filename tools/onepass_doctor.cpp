@@ -9,6 +9,7 @@
 #include "compiler/codegen.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
+#include "runtime/cuda/nvrtc.h"
 #include "runtime/disk_cache.h"
 #include "runtime/os.h"
 #include "tools/onepass_command.h"
@@ -75,9 +76,17 @@ void cache_folder() {
   }
 }
 
-void cuda(std::string_view name, const char* library) {
-  const bool found = os::open_library(library) != nullptr;
-  line(name, found ? "found" : "not found",
+void cuda_toolkit() {
+  const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::find();
+  if (nvrtc)
+    line("CUDA toolkit", fmt::format("NVRTC {}.{} ({})", nvrtc->major(), nvrtc->minor(), nvrtc->path()),
+         "nothing to do: dump --cuda shows what it would compile");
+  else line("CUDA toolkit", "not found", runtime::cuda::Nvrtc::why() + "; the cpu needs none");
+}
+
+void cuda_driver() {
+  const bool found = os::open_library("libcuda.so.1") != nullptr;
+  line("CUDA driver", found ? "found" : "not found",
        found ? "nothing to do: this version runs on the cpu alone" : "nothing to do: this version does not use one");
 }
 
@@ -91,8 +100,8 @@ int doctor(Words words) {
   llvm();
   cache_folder();
   line("BLAS", "not used", "nothing to do: this version has no contractions");
-  cuda("CUDA toolkit", "libnvrtc.so");
-  cuda("CUDA driver", "libcuda.so.1");
+  cuda_toolkit();
+  cuda_driver();
   line("device", "cpu", "nothing to do: it is the only one in this version");
   return 0;
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "compiler/codegen.h"
+#include "compiler/cuda/emit.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
 #include "tools/onepass_command.h"
@@ -200,6 +201,16 @@ Json json_of(const runtime::PlanReport& report) {
   return {{"version", kDumpVersion}, {"graph", ir::print(report.optimised)}, {"kernels", kernels}};
 }
 
+// The program that NVRTC compiles, its kernels in the order in which they run.
+std::string cuda_text(const runtime::PlanReport& report) {
+  compiler::cuda::DeviceProgram program;
+  for (std::size_t i = 0; i < report.kernels.size(); ++i) {
+    const compiler::Planned& planned = report.kernels[i].planned;
+    program.add(fmt::format("kernel_{}", i), planned.nest, compiler::cuda::schedule(planned.nest, planned.numbers, {}).schedule);
+  }
+  return program.text();
+}
+
 void print_block(std::string_view text) { fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n"); }
 
 }  // namespace
@@ -217,7 +228,7 @@ int dump(Words words) {
   app.add_flag("--nests", nests, "each kernel's loops, body and schedule");
   app.add_flag("--llvm", llvm, "each kernel's LLVM IR");
   app.add_flag("--asm", assembly, "each kernel's machine code, as text");
-  app.add_flag("--cuda", cuda, "comes later");
+  app.add_flag("--cuda", cuda, "all kernels as one CUDA program, for compute capability 8.0");
   app.add_flag("--json", json, "version, graph and kernels as one JSON object");
   app.add_option("--svg", svg, "comes later");
   app.add_option("--html", html, "comes later");
@@ -236,16 +247,15 @@ int dump(Words words) {
 
   if (!svg.empty()) throw UnsupportedError("dump: --svg comes later; --graph and --json are there");
   if (!html.empty()) throw UnsupportedError("dump: --html comes later; --graph and --json are there");
-  if (cuda) throw UnsupportedError("dump: --cuda comes later; --llvm and --asm show the code for this processor");
   const Options options = options_of(common);
   const Source source = program_source("dump", take_program("dump", positional), options.limits);
   if (!positional.empty()) throw ValueError(fmt::format("dump: `{}` is one word too many; types follow --shapes", positional.front()));
   const ProgramText program(source.text, source.name, options.limits);
   const std::vector<runtime::ArgumentType> types = types_of("dump", program, shapes);
-  if (!graph && !groups && !nests && !llvm && !assembly && !json) graph = groups = true;
+  if (!graph && !groups && !nests && !llvm && !assembly && !cuda && !json) graph = groups = true;
 
   const runtime::PlanReport report = program.compile(options)->report(types);
-  const int forms = graph + groups + nests + llvm + assembly + json;
+  const int forms = graph + groups + nests + llvm + assembly + cuda + json;
   const auto title = [&](std::string_view text) {
     if (forms > 1) fmt::print("// ---- {}\n", text);
   };
@@ -287,6 +297,10 @@ int dump(Words words) {
   };
   if (llvm) each_kernel("LLVM IR", [&](const runtime::KernelReport& kernel) { return generated(kernel, true); });
   if (assembly) each_kernel("assembly", [&](const runtime::KernelReport& kernel) { return generated(kernel, false); });
+  if (cuda) {
+    title("CUDA");
+    print_block(cuda_text(report));
+  }
   return 0;
 }
 

@@ -3,12 +3,12 @@
 
 #include <cmath>
 #include <functional>
-#include <unordered_map>
 
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 
+#include "compiler/rare.h"
 #include "onepass/error.h"
 
 namespace onepass::compiler {
@@ -521,36 +521,9 @@ bool KernelBuilder::branches(Op op, DType dtype) {
   return false;
 }
 
-namespace {
-
-// For each node of an expansion, the `rare` that alone needs it, through its slow operand; kNoNode where there is none. Of several with
-// one condition, the first stands for all.
-struct Behind {
-  std::vector<ir::NodeId> rare;                      // of each node
-  std::unordered_map<ir::NodeId, ir::NodeId> first;  // of each condition
-};
-Behind find_behind(const ir::Graph& g) {
-  constexpr ir::NodeId kUnseen = ir::kNoNode - 1;
-  Behind out{std::vector<ir::NodeId>(g.size(), kUnseen), {}};
-  for (ir::NodeId id = 0; id < g.size(); ++id)
-    if (g[id].op == Op::Rare) out.first.try_emplace(g.operand(id, 0), id);
-  for (ir::NodeId id : g.outputs) out.rare[id] = ir::kNoNode;
-  for (ir::NodeId id = g.size(); id-- > 0;) {
-    if (out.rare[id] == kUnseen || g[id].op == Op::Input) out.rare[id] = ir::kNoNode;
-    for (std::size_t i = 0; i < g.operands(id).size(); ++i) {
-      const ir::NodeId o = g.operand(id, i);
-      const ir::NodeId mine = g[id].op == Op::Rare && i == 1 ? out.first.at(g.operand(id, 0)) : out.rare[id];
-      out.rare[o] = out.rare[o] == kUnseen || out.rare[o] == mine ? mine : ir::kNoNode;
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
 // An expansion: its primitives, in order; what is behind a `rare` in a block that is entered if any lane has the condition.
 Value* KernelBuilder::expand(const ir::Graph& g, std::span<const Typed> operands) {
-  const Behind behind = find_behind(g);
+  const BehindRare behind(g);
   const unsigned width = width_of(operands[0].value);
   std::vector<Typed> values(g.size());
   const std::function<void(ir::NodeId)> emit = [&](ir::NodeId id) {
@@ -573,12 +546,8 @@ Value* KernelBuilder::expand(const ir::Graph& g, std::span<const Typed> operands
       for (ir::NodeId inner = 0; inner < id; ++inner)
         if (behind.rare[inner] == id) emit(inner);
       std::vector<std::pair<ir::NodeId, Value*>> chosen;
-      for (ir::NodeId other = id; other < g.size(); ++other) {
-        if (g[other].op != Op::Rare || g.operand(other, 0) != g.operand(id, 0)) continue;
-        if (behind.rare[other] != behind.rare[id] || g.operand(other, 1) > id || g.operand(other, 2) > id)
-          throw InternalError("emit: a `rare` stands before the operands of another with its condition");
+      for (const ir::NodeId other : behind.together(g, id))
         chosen.emplace_back(other, b.CreateSelect(condition, values[g.operand(other, 1)].value, values[g.operand(other, 2)].value));
-      }
       llvm::BasicBlock* end = b.GetInsertBlock();
       b.CreateBr(after);
       b.SetInsertPoint(after);

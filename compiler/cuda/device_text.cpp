@@ -1,0 +1,564 @@
+// device_text: see device_text.h.
+#include "compiler/cuda/device_text.h"
+
+#include <fmt/format.h>
+
+namespace onepass::compiler::cuda {
+namespace {
+
+constexpr std::string_view kPrelude = R"cuda(
+typedef long long Index;  // a kernel whose numbers are small has another of its own
+#ifndef ONEPASS_EMULATED
+#define DEVICE __device__ __forceinline__
+#define KERNEL(name, words, most) extern "C" __global__ void __launch_bounds__(most) name(const __grid_constant__ Words<words> w)
+#define KERNEL_FAR(name, words, most) extern "C" __global__ void __launch_bounds__(most) name(const Words<words>* words_)
+#define KEPT_MEMORY extern __shared__ __align__(16) char kept_memory[];
+#define TOUCHED(pointer, bytes, written)
+#endif
+#define LANES _Pragma("unroll") for (int e = 0; e < W; ++e)
+
+template <int N> struct Words {
+  Index at[N];
+};
+
+// ---- types
+template <class A, class B> constexpr bool same = false;
+template <class A> constexpr bool same<A, A> = true;
+template <bool C, class A, class B> struct Choice {
+  typedef A type;
+};
+template <class A, class B> struct Choice<false, A, B> {
+  typedef B type;
+};
+template <class S> struct UnsignedOf;
+template <> struct UnsignedOf<signed char> { typedef unsigned char type; };
+template <> struct UnsignedOf<short> { typedef unsigned short type; };
+template <> struct UnsignedOf<int> { typedef unsigned type; };
+template <> struct UnsignedOf<long long> { typedef unsigned long long type; };
+template <> struct UnsignedOf<unsigned char> { typedef unsigned char type; };
+template <> struct UnsignedOf<unsigned short> { typedef unsigned short type; };
+template <> struct UnsignedOf<unsigned> { typedef unsigned type; };
+template <> struct UnsignedOf<unsigned long long> { typedef unsigned long long type; };
+
+// An integer whose arithmetic wraps.
+template <class S> struct Integer {
+  typedef S Value;
+  typedef typename UnsignedOf<S>::type Unsigned;
+  typedef typename Choice<(sizeof(S) < 4), unsigned, Unsigned>::type Wide;
+  static constexpr int kWidth = 8 * sizeof(S);
+  static constexpr bool kSigned = S(-1) < S(0);
+  static constexpr S kLeast = kSigned ? S(Unsigned(1) << (kWidth - 1)) : S(0);
+  static constexpr S kMost = kSigned ? S(Unsigned(kLeast) - Unsigned(1)) : S(-1);
+  S value;
+  Integer() = default;
+  DEVICE constexpr explicit Integer(S v) : value(v) {}
+  DEVICE constexpr Wide wide() const { return Wide(value); }
+  DEVICE static constexpr Integer wrap(Wide v) { return Integer(S(Unsigned(v))); }
+  DEVICE friend constexpr Integer operator+(Integer a, Integer b) { return wrap(a.wide() + b.wide()); }
+  DEVICE friend constexpr Integer operator-(Integer a, Integer b) { return wrap(a.wide() - b.wide()); }
+  DEVICE friend constexpr Integer operator*(Integer a, Integer b) { return wrap(a.wide() * b.wide()); }
+  DEVICE friend constexpr Integer operator-(Integer a) { return wrap(Wide(0) - a.wide()); }
+  DEVICE friend constexpr Integer operator&(Integer a, Integer b) { return wrap(a.wide() & b.wide()); }
+  DEVICE friend constexpr Integer operator|(Integer a, Integer b) { return wrap(a.wide() | b.wide()); }
+  DEVICE friend constexpr Integer operator^(Integer a, Integer b) { return wrap(a.wide() ^ b.wide()); }
+  DEVICE friend constexpr bool operator==(Integer a, Integer b) { return a.value == b.value; }
+  DEVICE friend constexpr bool operator!=(Integer a, Integer b) { return a.value != b.value; }
+  DEVICE friend constexpr bool operator<(Integer a, Integer b) { return a.value < b.value; }
+  DEVICE friend constexpr bool operator<=(Integer a, Integer b) { return a.value <= b.value; }
+  DEVICE friend constexpr bool operator>(Integer a, Integer b) { return a.value > b.value; }
+  DEVICE friend constexpr bool operator>=(Integer a, Integer b) { return a.value >= b.value; }
+};
+// Halves are computed in f32; only conversions and memory know them.
+struct Float16 {
+  float value;
+};
+struct BFloat16 {
+  float value;
+};
+template <class T> constexpr bool wrapping = false;
+template <class S> constexpr bool wrapping<Integer<S>> = true;
+template <class T> constexpr bool half = same<T, Float16> || same<T, BFloat16>;
+template <class S> struct Computed { typedef Integer<S> type; };
+template <> struct Computed<bool> { typedef bool type; };
+template <> struct Computed<float> { typedef float type; };
+template <> struct Computed<double> { typedef double type; };
+template <> struct Computed<Float16> { typedef Float16 type; };
+template <> struct Computed<BFloat16> { typedef BFloat16 type; };
+DEVICE bool plain(bool a) { return a; }
+DEVICE float plain(float a) { return a; }
+DEVICE double plain(double a) { return a; }
+DEVICE float plain(Float16 a) { return a.value; }
+DEVICE float plain(BFloat16 a) { return a.value; }
+template <class S> DEVICE S plain(Integer<S> a) { return a.value; }
+
+// ---- bits
+DEVICE unsigned bits_of(float a) { return __float_as_uint(a); }
+DEVICE unsigned long long bits_of(double a) { return (unsigned long long)__double_as_longlong(a); }
+DEVICE float of_bits(unsigned a) { return __uint_as_float(a); }
+DEVICE double of_bits(unsigned long long a) { return __longlong_as_double((long long)a); }
+template <class T> DEVICE T constant(unsigned long long bits) { return T(bits); }
+template <> DEVICE float constant<float>(unsigned long long bits) { return of_bits(unsigned(bits)); }
+template <> DEVICE double constant<double>(unsigned long long bits) { return of_bits(bits); }
+template <> DEVICE bool constant<bool>(unsigned long long bits) { return (bits & 0xff) != 0; }
+template <class T> DEVICE T infinity();
+template <> DEVICE float infinity<float>() { return of_bits(0x7f800000u); }
+template <> DEVICE double infinity<double>() { return of_bits(0x7ff0000000000000ull); }
+
+// ---- halves as memory has them
+DEVICE unsigned short bits_of_f16(float a) {
+#ifndef ONEPASS_EMULATED
+  unsigned short h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(a));
+  return h;
+#else
+  const unsigned bits = bits_of(a), magnitude = bits & 0x7fffffffu;
+  unsigned rounded;
+  if (magnitude > 0x7f800000u) rounded = 0x7e00u;
+  else if (magnitude >= 143u << 23) rounded = 0x7c00u;  // 2^16 and infinity
+  else if (magnitude < 113u << 23) rounded = bits_of(of_bits(magnitude) + 0.5f) - 0x3f000000u;  // subnormal: the last place of 0.5 is 2^-24
+  else rounded = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+  return (unsigned short)(rounded | (bits >> 16 & 0x8000u));
+#endif
+}
+DEVICE float of_f16_bits(unsigned short h) {
+#ifndef ONEPASS_EMULATED
+  float a;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(a) : "h"(h));
+  return a;
+#else
+  const unsigned magnitude = (h & 0x7fffu) << 13, sign = (h & 0x8000u) << 16;
+  const unsigned scaled = bits_of(of_bits(magnitude) * 0x1p112f) | (magnitude >= 0x7c00u << 13 ? 0x7f800000u : 0u);
+  return of_bits(scaled | sign);
+#endif
+}
+DEVICE unsigned short bits_of_bf16(float a) {
+  const unsigned bits = bits_of(a);
+  return a != a ? (unsigned short)0x7fc0u : (unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+DEVICE float of_bf16_bits(unsigned short h) { return of_bits(unsigned(h) << 16); }
+// The bits of the nearest value, half to even, of a format with these fields.
+template <int kMantissa, int kExponent> DEVICE unsigned short bits_of_half(double value) {
+  const unsigned long long bits = bits_of(value);
+  const unsigned sign = unsigned(bits >> 63) << 15;
+  constexpr long long top = ((1 << kExponent) - 1) << kMantissa;
+  if (value != value) return (unsigned short)(sign | unsigned(top) | 1u << (kMantissa - 1));
+  const int exponent = int(bits >> 52 & 0x7ff) - 1023 + (1 << (kExponent - 1)) - 1;
+  const unsigned long long significand = (bits & ((1ull << 52) - 1)) | 1ull << 52;
+  const int shift = 52 - kMantissa + (exponent <= 0 ? 1 - exponent : 0);
+  if (shift > 60) return (unsigned short)sign;
+  const unsigned long long middle = 1ull << (shift - 1), rest = significand & (2 * middle - 1);
+  unsigned long long rounded = significand >> shift;
+  if (rest > middle || (rest == middle && (rounded & 1))) ++rounded;
+  const long long result = (exponent > 0 ? (long long)(exponent - 1) * (1ll << kMantissa) : 0) + (long long)rounded;
+  return (unsigned short)(sign | unsigned(result < top ? result : top));
+}
+
+// ---- memory: `M` names the elements' type
+template <class M> struct Memory {
+  typedef M Raw;
+  typedef M Value;
+  DEVICE static Value get(Raw a) { return a; }
+  DEVICE static Raw put(Value a) { return a; }
+};
+template <> struct Memory<bool> {
+  typedef unsigned char Raw;
+  typedef bool Value;
+  DEVICE static Value get(Raw a) { return a != 0; }
+  DEVICE static Raw put(Value a) { return a; }
+};
+template <> struct Memory<Float16> {
+  typedef unsigned short Raw;
+  typedef float Value;
+  DEVICE static Value get(Raw a) { return of_f16_bits(a); }
+  DEVICE static Raw put(Value a) { return bits_of_f16(a); }
+};
+template <> struct Memory<BFloat16> {
+  typedef unsigned short Raw;
+  typedef float Value;
+  DEVICE static Value get(Raw a) { return of_bf16_bits(a); }
+  DEVICE static Raw put(Value a) { return bits_of_bf16(a); }
+};
+template <class Raw, int W> struct alignas(sizeof(Raw) * W < 16 ? sizeof(Raw) * W : 16) Pack {
+  Raw at[W];
+};
+// Addresses are numbers among the kernel's words; they all point to the device's memory.
+template <class P> DEVICE P* in_memory(Index address) {
+#ifndef ONEPASS_EMULATED
+  return reinterpret_cast<P*>(__cvta_global_to_generic(address));
+#else
+  return reinterpret_cast<P*>(address);
+#endif
+}
+template <class M> DEVICE typename Memory<M>::Value load(Index address) {
+  typedef typename Memory<M>::Raw Raw;
+  TOUCHED(address, sizeof(Raw), false);
+  return Memory<M>::get(*in_memory<const Raw>(address));
+}
+template <class M> DEVICE void store(Index address, typename Memory<M>::Value value) {
+  typedef typename Memory<M>::Raw Raw;
+  TOUCHED(address, sizeof(Raw), true);
+  *in_memory<Raw>(address) = Memory<M>::put(value);
+}
+// W neighbours as one vector where all are wanted, n of them one by one else.
+template <class M, int W> DEVICE void load_vector(Index address, int n, typename Memory<M>::Value (&x)[W]) {
+  typedef typename Memory<M>::Raw Raw;
+  if (n == W) {
+    TOUCHED(address, W * sizeof(Raw), false);
+    const Pack<Raw, W> pack = *in_memory<const Pack<Raw, W>>(address);
+    LANES x[e] = Memory<M>::get(pack.at[e]);
+  } else {
+    LANES x[e] = e < n ? load<M>(address + e * Index(sizeof(Raw))) : typename Memory<M>::Value(0);
+  }
+}
+template <class M, int W> DEVICE void store_vector(Index address, int n, const typename Memory<M>::Value (&x)[W]) {
+  typedef typename Memory<M>::Raw Raw;
+  if (n == W) {
+    TOUCHED(address, W * sizeof(Raw), true);
+    Pack<Raw, W> pack;
+    LANES pack.at[e] = Memory<M>::put(x[e]);
+    *in_memory<Pack<Raw, W>>(address) = pack;
+  } else {
+    LANES if (e < n) store<M>(address + e * Index(sizeof(Raw)), x[e]);
+  }
+}
+
+// What a thread holds in shared memory it alone reads back.
+template <class T, int W> DEVICE void keep(T* place, const T (&x)[W]) {
+  Pack<T, W> pack;
+  LANES pack.at[e] = x[e];
+  *reinterpret_cast<Pack<T, W>*>(place) = pack;
+}
+template <class T, int W> DEVICE void kept_back(const T* place, T (&x)[W]) {
+  const Pack<T, W> pack = *reinterpret_cast<const Pack<T, W>*>(place);
+  LANES x[e] = pack.at[e];
+}
+
+// ---- indices
+template <class I> DEVICE I floor_quotient(I a, I by) {
+  const I q = a / by;
+  return a - q * by < 0 ? q - 1 : q;
+}
+template <class I> DEVICE I floor_modulo(I a, I by) {
+  const I r = a % by;
+  return r < 0 ? r + by : r;
+}
+template <class I> DEVICE I pieces(I n, int of) { return (n + (of - 1)) / of; }
+DEVICE bool inside(long long a, long long bound) { return (unsigned long long)a < (unsigned long long)bound; }
+DEVICE bool inside(int a, int bound) { return (unsigned)a < (unsigned)bound; }
+// Of the elements that a thread takes from `at` on, how many there are.
+template <class I> DEVICE int lanes_left(I extent, I at, int most) { return extent - at >= most ? most : extent > at ? int(extent - at) : 0; }
+
+// ---- meanings: ir/meaning.h says why
+namespace meaning {
+DEVICE float abs(float a) { return fabsf(a); }
+DEVICE double abs(double a) { return fabs(a); }
+DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
+DEVICE double fma(double a, double b, double c) { return ::fma(a, b, c); }
+DEVICE float sqrt(float a) { return sqrtf(a); }
+DEVICE double sqrt(double a) { return ::sqrt(a); }
+DEVICE float copysign(float a, float b) { return copysignf(a, b); }
+DEVICE double copysign(double a, double b) { return ::copysign(a, b); }
+DEVICE float floor(float a) { return floorf(a); }
+DEVICE double floor(double a) { return ::floor(a); }
+DEVICE float ceil(float a) { return ceilf(a); }
+DEVICE double ceil(double a) { return ::ceil(a); }
+DEVICE float trunc(float a) { return truncf(a); }
+DEVICE double trunc(double a) { return ::trunc(a); }
+DEVICE float round(float a) { return rintf(a); }
+DEVICE double round(double a) { return ::rint(a); }
+DEVICE float fmod(float a, float b) { return fmodf(a, b); }
+DEVICE double fmod(double a, double b) { return ::fmod(a, b); }
+DEVICE bool signbit(float a) { return bits_of(a) >> 31 != 0; }
+DEVICE bool signbit(double a) { return bits_of(a) >> 63 != 0; }
+template <class T> DEVICE bool isinf(T a) { return abs(a) == infinity<T>(); }
+template <class T> DEVICE bool isfinite(T a) { return abs(a) < infinity<T>(); }
+template <class T> DEVICE T sign(T a) { return a > 0 ? T(1) : a < 0 ? T(-1) : a; }
+template <class T> DEVICE T maximum(T a, T b) {
+  if (a != a) return a;
+  if (a == b) return signbit(a) ? b : a;
+  return a < b || b != b ? b : a;
+}
+template <class T> DEVICE T minimum(T a, T b) {
+  if (a != a) return a;
+  if (a == b) return signbit(a) ? a : b;
+  return b < a || b != b ? b : a;
+}
+template <class T> DEVICE T floor_div(T a, T b) {
+  const T q = a / b;
+  const T f = floor(q);
+  const auto bits = bits_of(f);
+  const T below = of_bits(f > 0 ? bits - 1 : bits + 1);
+  const T half_gap = (f - below) * T(0.5);
+  const T h = half_gap > T(1) ? half_gap : T(1);
+  const T r = fma(-f, b, a);
+  const T s = fma(b, h - T(1), r);
+  const bool above = b < 0 ? s > 0 : s < 0;
+  return q == f && above ? f - h : f;
+}
+template <class T> DEVICE T remainder(T a, T b) {
+  const T r = fmod(a, b);
+  if (r == 0) return copysign(r, b);
+  return (r < 0) != (b < 0) ? r + b : r;
+}
+template <class S> DEVICE Integer<S> abs(Integer<S> a) { return a.value < 0 ? -a : a; }
+template <class S> DEVICE Integer<S> sign(Integer<S> a) { return Integer<S>(S((a.value > 0) - (a.value < 0))); }
+template <class S> DEVICE Integer<S> maximum(Integer<S> a, Integer<S> b) { return a.value < b.value ? b : a; }
+template <class S> DEVICE Integer<S> minimum(Integer<S> a, Integer<S> b) { return b.value < a.value ? b : a; }
+template <class S> DEVICE Integer<S> bitwise_not(Integer<S> a) { return Integer<S>::wrap(~a.wide()); }
+template <class S> DEVICE bool minus_one(S a) { return Integer<S>::kSigned && a == S(-1); }
+template <class S> DEVICE Integer<S> floor_div(Integer<S> a, Integer<S> b) {
+  if (b.value == 0) return Integer<S>(S(0));
+  if (minus_one(b.value)) return -a;
+  const S q = S(a.value / b.value), r = S(a.value % b.value);
+  return Integer<S>(r != 0 && (r < 0) != (b.value < 0) ? S(q - 1) : q);
+}
+template <class S> DEVICE Integer<S> remainder(Integer<S> a, Integer<S> b) {
+  if (b.value == 0 || minus_one(b.value)) return Integer<S>(S(0));
+  const S r = S(a.value % b.value);
+  return Integer<S>(r != 0 && (r < 0) != (b.value < 0) ? S(r + b.value) : r);
+}
+template <class S> DEVICE Integer<S> fmod(Integer<S> a, Integer<S> b) {
+  if (b.value == 0 || minus_one(b.value)) return Integer<S>(S(0));
+  return Integer<S>(S(a.value % b.value));
+}
+template <class S> DEVICE Integer<S> integer_pow(Integer<S> a, Integer<S> b) {
+  if (Integer<S>::kSigned && b.value < 0)
+    return a.value == 1 || (minus_one(a.value) && (b.value & 1) == 0) ? Integer<S>(S(1)) : minus_one(a.value) ? a : Integer<S>(S(0));
+  Integer<S> y(S(1));
+  for (typename Integer<S>::Unsigned n = b.value; n != 0; n >>= 1) {
+    if (n & 1) y = y * a;
+    a = a * a;
+  }
+  return y;
+}
+template <class S> DEVICE Integer<S> shift_left(Integer<S> a, Integer<S> b) {
+  const bool fits = b.value >= 0 && b.wide() < typename Integer<S>::Wide(Integer<S>::kWidth);
+  return fits ? Integer<S>::wrap(a.wide() << b.value) : Integer<S>(S(0));
+}
+template <class S> DEVICE Integer<S> shift_right(Integer<S> a, Integer<S> b) {
+  const bool fits = b.value >= 0 && b.wide() < typename Integer<S>::Wide(Integer<S>::kWidth);
+  return Integer<S>(fits ? S(a.value >> b.value) : S(a.value < 0 ? -1 : 0));
+}
+template <class S> DEVICE Integer<S> popcount(Integer<S> a) { return Integer<S>(S(__popcll((unsigned long long)typename Integer<S>::Unsigned(a.value)))); }
+DEVICE bool maximum(bool a, bool b) { return a || b; }
+DEVICE bool minimum(bool a, bool b) { return a && b; }
+DEVICE bool bitwise_not(bool a) { return !a; }
+
+DEVICE float round_to(Float16, double x) { return of_f16_bits(bits_of_half<10, 5>(x)); }
+DEVICE float round_to(BFloat16, double x) { return of_bf16_bits(bits_of_half<7, 8>(x)); }
+DEVICE float round_to(Float16, float x) { return of_f16_bits(bits_of_f16(x)); }
+DEVICE float round_to(BFloat16, float x) { return of_bf16_bits(bits_of_bf16(x)); }
+template <class S> DEVICE double sticky_double(S a) {
+  const bool negative = a < 0;
+  unsigned long long m = negative ? 0ull - (unsigned long long)a : (unsigned long long)a;
+  if (m >> 53) m = (m >> 11 | ((m & 0x7ff) != 0)) << 11;
+  return negative ? -double(m) : double(m);
+}
+template <class S, class T> DEVICE S saturate(T a) {
+  constexpr int digits = Integer<S>::kWidth - (Integer<S>::kSigned ? 1 : 0);
+  const T above = T(1ull << (digits - 1)) * T(2);
+  if (a != a) return S(0);
+  if (a >= above) return Integer<S>::kMost;
+  if (Integer<S>::kSigned ? a < -above : a <= T(-1)) return Integer<S>::kLeast;
+  return S(a);
+}
+template <class R, class T> DEVICE R cast(T a) {
+  if constexpr (half<T>) return cast<R>(round_to(T(), a.value));
+  else if constexpr (same<T, bool>) return cast<R>(Integer<unsigned char>(a));
+  else if constexpr (same<R, bool>) {
+    if constexpr (wrapping<T>) return a.value != 0;
+    else return a != T(0);
+  } else if constexpr (wrapping<T>) {
+    if constexpr (wrapping<R>) return R(typename R::Value(a.value));
+    else if constexpr (half<R>) return R{round_to(R(), sticky_double(a.value))};
+    else return R(a.value);
+  } else {
+    if constexpr (wrapping<R>) return R(saturate<typename R::Value>(a));
+    else if constexpr (half<R>) return R{round_to(R(), a)};
+    else return R(a);
+  }
+}
+DEVICE unsigned bits_of_any(float a) { return bits_of(a); }
+DEVICE unsigned long long bits_of_any(double a) { return bits_of(a); }
+template <class R, class T> DEVICE R bitcast(T a) {
+  if constexpr (same<T, Float16>) return bitcast<R>(Integer<unsigned short>(bits_of_f16(a.value)));
+  else if constexpr (same<T, BFloat16>) return bitcast<R>(Integer<unsigned short>(bits_of_bf16(a.value)));
+  else if constexpr (same<T, bool>) return bitcast<R>(Integer<unsigned char>(a));
+  else if constexpr (same<R, bool>) return a.value != 0;
+  else if constexpr (same<R, Float16>) return R{of_f16_bits((unsigned short)a.value)};
+  else if constexpr (same<R, BFloat16>) return R{of_bf16_bits((unsigned short)a.value)};
+  else if constexpr (wrapping<T> && wrapping<R>) return R(typename R::Value(a.value));
+  else if constexpr (wrapping<T>) return of_bits(typename T::Unsigned(a.value));
+  else if constexpr (wrapping<R>) return R(typename R::Value(bits_of(a)));
+  else return a;
+}
+}  // namespace meaning
+
+// ---- reductions in the order of docs/language.md
+struct ReduceSum {
+  template <class T> DEVICE static T identity() { return same<T, float> || same<T, double> ? T(-0.0) : T(0); }
+  template <class T> DEVICE static T combine(T a, T b) {
+    typedef typename Computed<T>::type C;
+    return plain(C(C(a) + C(b)));
+  }
+};
+struct ReduceProd {
+  template <class T> DEVICE static T identity() { return T(1); }
+  template <class T> DEVICE static T combine(T a, T b) {
+    typedef typename Computed<T>::type C;
+    return plain(C(C(a) * C(b)));
+  }
+};
+template <class T> struct Limits {
+  DEVICE static T least() { return Integer<T>::kLeast; }
+  DEVICE static T most() { return Integer<T>::kMost; }
+};
+template <> struct Limits<bool> {
+  DEVICE static bool least() { return false; }
+  DEVICE static bool most() { return true; }
+};
+template <> struct Limits<float> {
+  DEVICE static float least() { return -infinity<float>(); }
+  DEVICE static float most() { return infinity<float>(); }
+};
+template <> struct Limits<double> {
+  DEVICE static double least() { return -infinity<double>(); }
+  DEVICE static double most() { return infinity<double>(); }
+};
+struct ReduceMax {
+  template <class T> DEVICE static T identity() { return Limits<T>::least(); }
+  template <class T> DEVICE static T combine(T a, T b) {
+    typedef typename Computed<T>::type C;
+    return plain(meaning::maximum(C(a), C(b)));
+  }
+};
+struct ReduceMin {
+  template <class T> DEVICE static T identity() { return Limits<T>::most(); }
+  template <class T> DEVICE static T combine(T a, T b) {
+    typedef typename Computed<T>::type C;
+    return plain(meaning::minimum(C(a), C(b)));
+  }
+};
+// The trees of blocks of W neighbours, as one binary counter: level l holds the sums of 2^l blocks.
+template <class F, class T, int W> struct Tree {
+  T level[48][W];
+  int count;
+  DEVICE void clear() { count = 0; }
+  DEVICE void push(const T (&sums)[W]) {
+    T v[W];
+    LANES v[e] = sums[e];
+    int l = 0;
+#pragma unroll 1
+    for (int c = count; c & 1; c >>= 1, ++l) LANES v[e] = F::template combine<T>(level[l][e], v[e]);
+    LANES level[l][e] = v[e];
+    ++count;
+  }
+  DEVICE void top(T (&sums)[W]) const {
+    bool first = true;
+    LANES sums[e] = F::template identity<T>();
+#pragma unroll 1
+    for (int l = 0; l < 31; ++l)
+      if (count >> l & 1) {
+        LANES sums[e] = first ? level[l][e] : F::template combine<T>(level[l][e], sums[e]);
+        first = false;
+      }
+  }
+};
+// A team is half a warp: 16 threads that hold the lanes of one block. Its threads run the same code.
+DEVICE unsigned team_mask() { return 0xffffu << (threadIdx.x & 16); }
+DEVICE float shuffled_down(float v, int by) { return __shfl_down_sync(team_mask(), v, by, 16); }
+DEVICE double shuffled_down(double v, int by) { return __shfl_down_sync(team_mask(), v, by, 16); }
+template <class T> DEVICE T shuffled_down(T v, int by) {
+  if constexpr (sizeof(T) == 8) return T(__shfl_down_sync(team_mask(), (long long)v, by, 16));
+  else return T(__shfl_down_sync(team_mask(), int(v), by, 16));
+}
+DEVICE float of_first(float v) { return __shfl_sync(team_mask(), v, 0, 16); }
+DEVICE double of_first(double v) { return __shfl_sync(team_mask(), v, 0, 16); }
+template <class T> DEVICE T of_first(T v) {
+  if constexpr (sizeof(T) == 8) return T(__shfl_sync(team_mask(), (long long)v, 0, 16));
+  else return T(__shfl_sync(team_mask(), int(v), 0, 16));
+}
+// Lane 16*W*u + W*t + e of the 16*A lanes stands in a[u*W + e] of thread t. By halving: lane i and lane i + half, until one is left, which all
+// threads of the team get.
+template <class F, int W, class T, int A> DEVICE T halved(T (&a)[A]) {
+  int distance = 8 * A;
+#pragma unroll
+  for (; distance >= 16 * W; distance /= 2)
+#pragma unroll
+    for (int i = 0; i < distance / 16; ++i) a[i] = F::template combine<T>(a[i], a[i + distance / 16]);
+#pragma unroll
+  for (; distance >= W; distance /= 2)
+#pragma unroll
+    for (int i = 0; i < W; ++i) a[i] = F::template combine<T>(a[i], shuffled_down(a[i], distance / W));
+#pragma unroll
+  for (; distance >= 1; distance /= 2)
+#pragma unroll
+    for (int i = 0; i < distance; ++i) a[i] = F::template combine<T>(a[i], a[i + distance]);
+  return of_first(a[0]);
+}
+// Row k of eight joins their tree; after the last the tree is added to `sum`.
+template <class F, class T> DEVICE void join_eight(int k, T v, T (&pending)[3], T& sum) {
+  if (!(k & 1)) {
+    pending[0] = v;
+    return;
+  }
+  v = F::template combine<T>(pending[0], v);
+  if (!(k & 2)) {
+    pending[1] = v;
+    return;
+  }
+  v = F::template combine<T>(pending[1], v);
+  if (!(k & 4)) pending[2] = v;
+  else sum = F::template combine<T>(sum, F::template combine<T>(pending[2], v));
+}
+)cuda";
+
+struct Meaning {
+  ir::Op op;
+  int arity;
+  ir::TypeRule types;
+  const char* text;
+};
+using ir::TypeRule;
+constexpr Meaning kMeanings[] = {
+#define PRIMITIVE(id, arity, text, types, traits, meaning, ...) {ir::Op::id, arity, TypeRule::types, #meaning},
+#include "ir/ops.def"
+};
+
+}  // namespace
+
+std::string_view device_prelude() { return kPrelude; }
+
+std::string device_function(ir::Op op) {
+  for (const Meaning& m : kMeanings) {
+    if (m.op != op) continue;
+    const bool converts = m.types == TypeRule::Convert || m.types == TypeRule::Reinterpret;
+    std::string parameters, operands;
+    for (int i = 0; i < m.arity; ++i) {
+      const char name = static_cast<char>('a' + i);
+      const bool condition = m.types == TypeRule::Choose && i == 0;
+      parameters += fmt::format("{}{} {}_", i ? ", " : "", condition ? "bool" : "S", name);
+      operands += fmt::format("  const {0} {1} = {0}({1}_);\n", condition ? "bool" : "T", name);
+    }
+    return fmt::format(
+        "template <{}class S> DEVICE auto op_{}({}) {{\n  typedef typename Computed<S>::type T;\n{}{}  return plain({});\n}}\n",
+        converts ? "class To, " : "", ir::info(op).text, parameters, converts ? "  typedef typename Computed<To>::type R;\n" : "", operands,
+        m.text);
+  }
+  return {};
+}
+
+std::string_view value_type(DType dtype) {
+  constexpr std::string_view names[kDTypeCount] = {
+      "bool",     "signed char",        "short", "int",   "long long", "unsigned char", "unsigned short",
+      "unsigned", "unsigned long long", "float", "float", "float",     "double"};
+  return names[static_cast<int>(dtype)];
+}
+
+std::string_view memory_type(DType dtype) {
+  if (dtype == DType::F16) return "Float16";
+  if (dtype == DType::BF16) return "BFloat16";
+  return value_type(dtype);
+}
+
+}  // namespace onepass::compiler::cuda

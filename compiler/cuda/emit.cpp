@@ -1,0 +1,671 @@
+// emit: see emit.h.
+//
+// The shape of a kernel (docs/cuda.md has examples):
+//
+//   words that no loop changes            the kernel's scope
+//   for each chunk, row or column         the item's scope: its indices by division, then what they decide
+//     for each sweep                      reductions: accumulators of W lanes, and in
+//       for each step of the reduced r      the step's scope: loads, values, stores
+//       the order of docs/language.md
+//
+// A statement is written into the outermost scope in which its loops are known, the first time that something needs it. What varies along
+// the vector loop is an array of W values, one for each neighbour that the thread takes; the compiler makes registers of them.
+#include "compiler/cuda/emit.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "compiler/cuda/device_text.h"
+#include "compiler/plan/scratch.h"
+#include "compiler/rare.h"
+#include "ir/build.h"
+#include "ir/order.h"
+#include "onepass/error.h"
+
+namespace onepass::compiler::cuda {
+
+using ir::Op;
+
+namespace {
+
+constexpr std::uint32_t kNone = Statement::kNone;
+constexpr std::uint32_t kMostWords = 500;  // by value: 4 KiB of arguments are what every driver takes
+
+std::string literal(DType dtype, std::uint64_t bits) {
+  if (dtype == DType::Bool) return bits & 0xff ? "true" : "false";
+  if (is_float(dtype)) {
+    const double value =
+        dtype == DType::F64 ? std::bit_cast<double>(bits) : static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+    if (std::isfinite(value)) return fmt::format("{:a}{}", value, dtype == DType::F64 ? "" : "f");
+  }
+  return fmt::format("constant<{}>(0x{:x}ull)", value_type(dtype), bits);
+}
+
+struct Scope {
+  Scope* parent;
+  int depth;
+  std::string text = {};
+  std::unordered_map<std::uint32_t, std::string> values = {};  // statements: what they are called
+  void line(const std::string& s) { text += std::string(static_cast<std::size_t>(2 * depth), ' ') + s + "\n"; }
+};
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------- device functions
+
+std::string DeviceProgram::call(Op op, DType of, const std::string& to, const std::vector<std::string>& operands) {
+  std::string arguments;
+  for (const std::string& o : operands) arguments += (arguments.empty() ? "" : ", ") + o;
+  if (ir::info(op).kind == ir::OpKind::Expanded) {
+    expand(op, of);
+    return fmt::format("{}_{}({})", ir::info(op).text, name_of(of), arguments);
+  }
+  if (made_.insert({static_cast<int>(op), -1}).second) functions_ += device_function(op);
+  return fmt::format("op_{}{}({})", ir::info(op).text, to.empty() ? "" : "<" + to + ">", arguments);
+}
+
+namespace {
+
+// The type that a conversion is made to, as its template argument; empty for other operators.
+std::string target_type(Op op, DType dtype) {
+  const ir::TypeRule rule = ir::info(op).types;
+  return rule == ir::TypeRule::Convert || rule == ir::TypeRule::Reinterpret ? std::string(memory_type(dtype)) : std::string();
+}
+
+}  // namespace
+
+// An expansion: its primitives, in order; what is behind a `rare` in a block that is entered where the thread has the condition.
+void DeviceProgram::expand(Op op, DType dtype) {
+  if (!made_.insert({static_cast<int>(op), static_cast<int>(dtype)}).second) return;
+  const ir::Graph& g = ir::expansion(op, dtype);
+  const BehindRare behind(g);
+  std::string body;
+  const auto value = [&](ir::NodeId id) -> std::string {
+    const ir::Node n = g[id];
+    if (n.op == Op::Input) return std::string(1, static_cast<char>('a' + n.bits));
+    if (n.op == Op::Constant) return literal(n.dtype, n.bits);
+    return fmt::format("v{}", id);
+  };
+  const std::function<void(ir::NodeId, int)> write = [&](ir::NodeId id, int depth) {
+    const ir::Node n = g[id];
+    const std::string indent(static_cast<std::size_t>(2 * depth), ' ');
+    if (n.op == Op::Input || n.op == Op::Constant) return;
+    if (n.op == Op::Rare) {
+      if (behind.first.at(g.operand(id, 0)) != id) return;  // written with the first
+      const std::vector<ir::NodeId> together = behind.together(g, id);
+      for (const ir::NodeId other : together)
+        body += fmt::format("{}{} v{} = {};\n", indent, value_type(g[other].dtype), other, value(g.operand(other, 2)));
+      body += fmt::format("{}if ({}) {{\n", indent, value(g.operand(id, 0)));
+      for (ir::NodeId inner = 0; inner < id; ++inner)
+        if (behind.rare[inner] == id) write(inner, depth + 1);
+      for (const ir::NodeId other : together) body += fmt::format("{}  v{} = {};\n", indent, other, value(g.operand(other, 1)));
+      body += indent + "}\n";
+      return;
+    }
+    std::vector<std::string> operands;
+    for (const std::int64_t o : g.operands(id)) operands.push_back(value(static_cast<ir::NodeId>(o)));
+    const DType of = operands.empty() ? n.dtype : g[g.operand(id, 0)].dtype;
+    body += fmt::format("{}const {} v{} = {};\n", indent, value_type(n.dtype), id, call(n.op, of, target_type(n.op, n.dtype), operands));
+  };
+  for (ir::NodeId id = 0; id < g.size(); ++id)
+    if (behind.rare[id] == ir::kNoNode) write(id, 1);
+  std::string parameters;
+  for (std::size_t i = 0; i < g.inputs.size(); ++i)
+    parameters += fmt::format("{}{} {}", i ? ", " : "", value_type(g.inputs[i].dtype), static_cast<char>('a' + i));
+  functions_ += fmt::format("DEVICE {} {}_{}({}) {{\n{}  return {};\n}}\n", value_type(g[g.outputs[0]].dtype), ir::info(op).text,
+                            name_of(dtype), parameters, body, value(g.outputs[0]));
+}
+
+std::string DeviceProgram::text() const { return std::string(device_prelude()) + "\n" + functions_ + kernels_; }
+
+// ---------------------------------------------------------------------------------------------- kernels
+
+class DeviceEmitter {
+ public:
+  DeviceEmitter(DeviceProgram& program, const std::string& name, const Nest& nest, const DeviceSchedule& schedule, const KnownWords* known)
+      : program_(program),
+        nest_(nest),
+        schedule_(schedule),
+        known_(known),
+        words_(nest),
+        needed_(needed_by_sweep(nest, schedule.kept)),
+        kernel_{nullptr, 1} {
+    out_ = {name, std::max(words_.total, 1u), schedule.threads, words_.total > kMostWords,
+            schedule.form == Form::Team || schedule.form == Form::Block};
+    for (const Statement& s : nest.body)
+      if (s.kind > Statement::Kind::Reduce)
+        throw UnsupportedError("cuda: a kernel with scans, gathers or contractions does not run on a device yet");
+  }
+
+  DeviceKernel run() {
+    if (schedule_.narrow) kernel_.line("typedef int Index;");
+    kernel_.line(fmt::format("constexpr int W = {};", schedule_.width));
+    if (out_.far) kernel_.line(fmt::format("const Words<{}>& w = *words_;", out_.words));
+    switch (schedule_.form) {
+      case Form::Map:
+      case Form::Columns: chunks(); break;
+      case Form::Team: teams(); break;
+      case Form::Block: blocks(); break;
+    }
+    program_.kernels_ += fmt::format("\n{}({}, {}, {}) {{\n{}}}\n", out_.far ? "KERNEL_FAR" : "KERNEL", out_.name, out_.words,
+                                     schedule_.threads, kernel_.text);
+    return out_;
+  }
+
+ private:
+  DeviceProgram& program_;
+  const Nest& nest_;
+  const DeviceSchedule& schedule_;
+  const KnownWords* known_;
+  WordLayout words_;
+  std::vector<std::vector<bool>> needed_;
+  DeviceKernel out_;
+  Scope kernel_;
+  Scope* item_ = nullptr;
+  Scope* step_ = nullptr;  // of the reduced loops
+  std::uint8_t sweep_ = 0;
+
+  // ---------------------------------------------------------------------------------------------- small words
+  std::uint64_t vector_bit() const { return std::uint64_t{1} << nest_.vector_loop(); }
+  bool reduces() const { return nest_.kind != NestKind::Map; }
+  // A word as a number of loops and indices.
+  std::string word(std::uint32_t at) const {
+    return known_ && known_->known[at] ? fmt::format("Index({}ll)", known_->words[at]) : fmt::format("Index(w.at[{}])", at);
+  }
+  std::string extent(std::uint32_t loop) const { return word(words_.extents + loop); }
+  std::string index(std::uint32_t loop) const { return loop == nest_.vector_loop() ? "j" : fmt::format("i{}", loop); }
+  DType type_of_access(std::uint32_t a) const { return nest_.buffers[nest_.accesses[a].buffer].dtype; }
+  static std::string_view type(DType dtype) { return value_type(dtype); }
+  std::vector<std::uint32_t> reductions(std::uint8_t sweep) const {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (nest_.body[i].kind == Statement::Kind::Reduce && nest_.body[i].stage == sweep + 1) out.push_back(i);
+    return out;
+  }
+  static std::string_view functor(const Statement& s) {
+    switch (s.op) {
+      case Op::ReduceSum: return "ReduceSum";
+      case Op::ReduceProd: return "ReduceProd";
+      case Op::ReduceMax: return "ReduceMax";
+      default: return "ReduceMin";
+    }
+  }
+  // Product of the extents of loops first .. last.
+  std::string product(std::uint32_t first, std::uint32_t last) const {
+    std::string out;
+    for (std::uint32_t l = first; l < last; ++l) out += (out.empty() ? "" : " * ") + extent(l);
+    return out.empty() ? "Index(1)" : out;
+  }
+
+  // ---------------------------------------------------------------------------------------------- scopes
+  // Is it one value for each of the W neighbours?
+  bool is_array(std::uint32_t id) const {
+    const Statement& s = nest_.body[id];
+    return s.loops & vector_bit() ||
+           (nest_.kind == NestKind::Rows && s.stage > 0 && s.kind != Statement::Kind::Slot && s.kind != Statement::Kind::Constant);
+  }
+  Scope& place(const Statement& s) {
+    if (reduces() && s.loops & nest_.reduced_mask()) return *step_;
+    return s.loops || s.stage > 0 ? *item_ : kernel_;
+  }
+
+  // offset + Σ coefficient · variable. `lane`: of neighbour e.
+  std::string linear(std::uint32_t at, bool with_offset, bool lane) {
+    std::string sum = with_offset ? word(words_.offset_of(at)) : "";
+    const Linear& l = nest_.linears[at];
+    for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+      if (l.of[v] == Coefficient::Zero) continue;
+      std::string x;
+      if (v < nest_.loops()) {
+        x = v == nest_.vector_loop() && lane ? "(j + e)" : index(v);
+      } else {
+        const Derived& d = nest_.derived[v - nest_.loops()];
+        x = fmt::format("{}({}, {})", d.modulo ? "floor_modulo" : "floor_quotient", linear(d.linear, true, lane),
+                        word(words_.by + v - nest_.loops()));
+      }
+      if (l.of[v] != Coefficient::One) x = word(words_.coefficient_of(at, v)) + " * " + x;
+      sum += (sum.empty() ? "" : " + ") + x;
+    }
+    return sum.empty() ? "Index(0)" : sum;
+  }
+  bool varies_derived(std::uint32_t at) const {
+    const Linear& l = nest_.linears[at];
+    for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
+      if (l.of[v] != Coefficient::Zero) return true;
+    return false;
+  }
+  bool contiguous(std::uint32_t access) const {
+    const Linear& l = nest_.linears[nest_.accesses[access].linear];
+    return l.of[nest_.vector_loop()] == Coefficient::One && !varies_derived(nest_.accesses[access].linear);
+  }
+  bool moves_as_vector(std::uint32_t access) const {
+    return std::find(schedule_.vectors.begin(), schedule_.vectors.end(), access) != schedule_.vectors.end();
+  }
+  std::string address(std::uint32_t access, bool lane) {
+    return fmt::format("w.at[{}] + (long long)({}) * {}", words_.pointers + access, linear(nest_.accesses[access].linear, false, lane),
+                       size_of(type_of_access(access)));
+  }
+  std::string guard_text(const Statement& s, bool lane) {
+    std::string out;
+    for (std::uint32_t c = s.at; c < s.at + s.count; ++c)
+      out +=
+          fmt::format("{}inside({}, {})", out.empty() ? "" : " && ", linear(nest_.checks[c].linear, true, lane), word(words_.bounds + c));
+    return out.empty() ? "true" : out;
+  }
+
+  // What a statement's value is called in a loop over the neighbours e; it is written first where nobody has.
+  std::string value(std::uint32_t id) {
+    const Statement& s = nest_.body[id];
+    if (s.kind == Statement::Kind::Constant) return literal(s.dtype, s.bits);
+    const std::string name = define(id);
+    return is_array(id) ? name + "[e]" : name;
+  }
+
+  std::string define(std::uint32_t id) {
+    const Statement& s = nest_.body[id];
+    Scope& scope = place(s);
+    if (const auto it = scope.values.find(id); it != scope.values.end()) return it->second;
+    const std::string name = fmt::format("v{}", id);
+    const bool array = is_array(id);
+    const auto write = [&](const std::string& expression) {
+      if (array)
+        scope.line(fmt::format("{} {}[W];\n{}LANES {}[e] = {};", type(s.dtype), name,
+                               std::string(static_cast<std::size_t>(2 * scope.depth), ' '), name, expression));
+      else scope.line(fmt::format("const {} {} = {};", type(s.dtype), name, expression));
+    };
+    const std::size_t slot = kept_slot(id);
+    const bool keeps = slot < schedule_.kept.size() && &scope == step_;
+    if (keeps && first_sweep(id) < sweep_) {
+      scope.line(fmt::format("{} {}[W];", type(s.dtype), name));
+      scope.line(fmt::format("kept_back(kept{} + r, {});", slot, name));
+      return scope.values[id] = name;
+    }
+    switch (s.kind) {
+      case Statement::Kind::Slot: write(slot_text(s)); break;
+      case Statement::Kind::Index:
+        write(program_.call(Op::Cast, DType::I64, std::string(memory_type(is_half(s.half) ? s.half : s.dtype)),
+                            {"(long long)(" + linear(s.at, true, array) + ")"}));
+        break;
+      case Statement::Kind::Guard: write(guard_text(s, array)); break;
+      case Statement::Kind::Load: load(scope, s, name, array); break;
+      case Statement::Kind::Op: {
+        std::vector<std::string> operands;
+        DType of = s.dtype;
+        for (std::uint32_t o : {s.a, s.b, s.c})
+          if (o != kNone) {
+            if (operands.empty()) of = nest_.body[o].dtype;
+            operands.push_back(value(o));
+          }
+        const bool makes_half = is_half(s.half) && s.dtype == DType::F32;
+        if (is_half(s.half) && !makes_half) operands[0] = fmt::format("{}{{{}}}", memory_type(s.half), operands[0]);
+        write(program_.call(s.op, of, target_type(s.op, makes_half ? s.half : s.dtype), operands));
+        break;
+      }
+      default: throw InternalError("cuda: a statement has no value here");
+    }
+    if (keeps) scope.line(fmt::format("keep(kept{} + r, {});", slot, name));
+    return scope.values[id] = name;
+  }
+
+  std::string slot_text(const Statement& s) {
+    const std::uint32_t at = words_.slots + s.at;
+    if (known_ && known_->known[at]) return literal(s.dtype, static_cast<std::uint64_t>(known_->words[at]));
+    return fmt::format("constant<{}>(w.at[{}])", type(s.dtype), at);
+  }
+
+  void load(Scope& scope, const Statement& s, const std::string& name, bool array) {
+    const std::string guard = s.guard == kNone ? "" : value(s.guard);
+    const std::string_view memory = memory_type(type_of_access(s.at));
+    if (!array) {
+      const std::string read = fmt::format("load<{}>({})", memory, address(s.at, false));
+      scope.line(fmt::format("const {} {} = {};", type(s.dtype), name,
+                             guard.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", guard, read, type(s.dtype))));
+      return;
+    }
+    scope.line(fmt::format("{} {}[W];", type(s.dtype), name));
+    if (moves_as_vector(s.at)) {
+      scope.line(fmt::format("load_vector<{}, W>({}, {}, {});", memory, address(s.at, false), lanes_here(scope), name));
+      return;
+    }
+    const std::string condition = lanes_here(scope) == "W" ? guard : "e < n" + (guard.empty() ? "" : " && " + guard);
+    const std::string read = fmt::format("load<{}>({})", memory, address(s.at, true));
+    scope.line(fmt::format("LANES {}[e] = {};", name,
+                           condition.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", condition, read, type(s.dtype))));
+  }
+  // How many of the neighbours are there: in a step of columns some may not be although the item is whole.
+  std::string lanes_here(const Scope& scope) const {
+    return schedule_.whole && !(&scope == step_ && schedule_.form == Form::Columns) ? "W" : "n";
+  }
+
+  void store(Scope& scope, const Statement& s) {
+    const std::string guard = s.guard == kNone ? "" : value(s.guard);
+    const std::string_view memory = memory_type(type_of_access(s.at));
+    if (moves_as_vector(s.at)) {
+      std::string name;
+      if (nest_.body[s.a].kind != Statement::Kind::Constant && is_array(s.a)) {
+        name = define(s.a);
+      } else {
+        name = fmt::format("y{}", s.at);
+        const std::string filled = value(s.a);
+        scope.line(fmt::format("{} {}[W];", type(nest_.body[s.a].dtype), name));
+        scope.line(fmt::format("LANES {}[e] = {};", name, filled));
+      }
+      scope.line(fmt::format("store_vector<{}, W>({}, {}, {});", memory, address(s.at, false), lanes_here(scope), name));
+      return;
+    }
+    const std::string stored = value(s.a);
+    const std::string condition = lanes_here(scope) == "W" ? guard : "e < n" + (guard.empty() ? "" : " && " + guard);
+    scope.line(
+        fmt::format("LANES {}store<{}>({}, {});", condition.empty() ? "" : "if (" + condition + ") ", memory, address(s.at, true), stored));
+  }
+
+  // ---- what is held between sweeps
+  std::size_t kept_slot(std::uint32_t id) const {
+    return static_cast<std::size_t>(std::find(schedule_.kept.begin(), schedule_.kept.end(), id) - schedule_.kept.begin());
+  }
+  std::uint8_t first_sweep(std::uint32_t id) const {
+    std::uint8_t s = 0;
+    while (s < nest_.sweeps && !needed_[s][id]) ++s;
+    return s;
+  }
+
+  bool stores_in(const Statement& s, std::uint8_t sweep) const {
+    return s.kind == Statement::Kind::Store && s.stage == sweep && (!reduces() || (s.loops & nest_.reduced_mask()));
+  }
+  bool any_stores(std::uint8_t sweep) const {
+    return std::any_of(nest_.body.begin(), nest_.body.end(), [&](const Statement& s) { return stores_in(s, sweep); });
+  }
+  void stores(Scope& scope, std::uint8_t sweep) {
+    for (const Statement& s : nest_.body)
+      if (stores_in(s, sweep)) store(scope, s);
+  }
+  // Stores of what a row computes from its reductions.
+  void row_stores(std::uint8_t stage) {
+    for (const Statement& s : nest_.body) {
+      if (s.kind != Statement::Kind::Store || s.stage != stage || (s.loops & nest_.reduced_mask())) continue;
+      if (nest_.kind == NestKind::Rows) {
+        store(*item_, s);
+        continue;
+      }
+      const std::string guard = s.guard == kNone ? "" : " && " + value(s.guard), stored = value(s.a);
+      item_->line(fmt::format("if ({} == 0{}) store<{}>({}, {});", schedule_.form == Form::Team ? "t" : "threadIdx.x", guard,
+                              memory_type(type_of_access(s.at)), address(s.at, false), stored));
+    }
+  }
+
+  // The indices of loops first .. last from their number `from`, which is used up; gives the lines.
+  void indices(Scope& scope, std::uint32_t first, std::uint32_t last, const std::string& from) {
+    if (first == last) return;
+    if (first + 1 == last) return scope.line(fmt::format("const Index i{} = {};", first, from));
+    const std::string rest = fmt::format("rest{}", first);
+    scope.line(fmt::format("Index {} = {};", rest, from));
+    for (std::uint32_t l = last; l-- > first + 1;) scope.line(fmt::format("const Index i{0} = {1} % {2}; {1} /= {2};", l, rest, extent(l)));
+    scope.line(fmt::format("const Index i{} = {};", first, rest));
+  }
+
+  // A scope inside `parent`, behind a line that opens a block; what `f` writes, then the block's end.
+  void block(Scope& parent, const std::string& opening, const std::function<void(Scope&)>& f) {
+    Scope inner{&parent, parent.depth + 1};
+    f(inner);
+    parent.line(opening + " {");
+    parent.text += inner.text;
+    parent.line("}");
+  }
+
+  // ---------------------------------------------------------------------------------------------- map and columns
+  void chunks() {
+    const std::uint32_t v = nest_.vector_loop();
+    const std::string along = schedule_.width == 1 ? extent(v) : fmt::format("pieces({}, W)", extent(v));
+    kernel_.line(fmt::format("const Index chunks = {};", along));
+    kernel_.line(fmt::format("const Index all = chunks * {};", product(0, nest_.outer)));
+    block(kernel_, "for (Index chunk = Index(blockIdx.x) * blockDim.x + threadIdx.x; chunk < all; chunk += Index(gridDim.x) * blockDim.x)",
+          [&](Scope& item) {
+            item_ = &item;
+            if (nest_.outer == 0) {
+              item.line("const Index j = chunk * W;");
+            } else {
+              item.line("const Index j = chunk % chunks * W;");
+              indices(item, 0, nest_.outer, "chunk / chunks");
+            }
+            if (!schedule_.whole) item.line(fmt::format("const int n = lanes_left({}, j, W);", extent(v)));
+            if (!reduces()) return stores(item, 0);
+            if (!schedule_.whole) item.line("const int all_lanes = n;");
+            row_stores(0);
+            for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
+              columns_sweep(item);
+              row_stores(static_cast<std::uint8_t>(sweep_ + 1));
+            }
+          });
+  }
+
+  bool heavy() const {
+    int ops = 0;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (const Statement& s = nest_.body[i]; needed_[sweep_][i] && s.kind == Statement::Kind::Op && (s.loops & nest_.reduced_mask()))
+        ops += ir::info(s.op).kind == ir::OpKind::Expanded ? 24 : 1;
+    return ops > 16;
+  }
+
+  // r's end and, where runs are filled, which r are there.
+  void reduced_range(Scope& scope) {
+    const std::uint32_t first = nest_.outer + nest_.runs, last = nest_.outer + nest_.serial;
+    const std::string run = nest_.kind == NestKind::Lanes ? product(first, last + 1) : product(first, last);
+    if (nest_.runs) {
+      scope.line(fmt::format("const Index run{} = {};", sweep_, run));
+      scope.line(fmt::format("const Index count{} = {} * {};", sweep_, product(nest_.outer, first), word(words_.padded_run)));
+    } else {
+      scope.line(fmt::format("const Index count{} = {};", sweep_, run));
+    }
+  }
+  // The reduced loops' indices at r; `there`: whether the element is not a missing one.
+  void reduced_indices(Scope& step, bool& there) {
+    const std::uint32_t first = nest_.outer + nest_.runs, last = nest_.outer + nest_.serial;
+    std::string x = "r";
+    if (nest_.runs) {
+      indices(step, nest_.outer, first, fmt::format("r / {}", word(words_.padded_run)));
+      step.line(fmt::format("const Index x = r % {};", word(words_.padded_run)));
+      x = "x";
+    }
+    there = nest_.runs > 0;
+    if (nest_.kind == NestKind::Lanes && nest_.serial > 0) {
+      step.line(fmt::format("const Index j = {} % {};", x, extent(nest_.vector_loop())));
+      indices(step, first, last, fmt::format("{} / {}", x, extent(nest_.vector_loop())));
+    } else if (nest_.kind == NestKind::Lanes) {
+      step.line("const Index j = r;");
+    } else {
+      indices(step, first, last, x);
+    }
+  }
+
+  void columns_sweep(Scope& item) {
+    const std::vector<std::uint32_t> reds = reductions(sweep_);
+    if (reds.empty() && !any_stores(sweep_)) return;
+    reduced_range(item);
+    const auto step = [&](Scope& s) {
+      step_ = &s;
+      bool there = false;
+      reduced_indices(s, there);
+      s.line(fmt::format("const int n = r < count{}{} ? {} : 0;", sweep_, there ? fmt::format(" && x < run{}", sweep_) : "",
+                         schedule_.whole ? "W" : "all_lanes"));
+      for (std::uint32_t r : reds) {
+        const std::string v = value(nest_.body[r].a);
+        const Statement& red = nest_.body[r];
+        s.line(fmt::format("LANES join_eight<{0}>(k, e < n ? {1} : {0}::identity<{2}>(), p{3}[e], v{3}[e]);", functor(red), v,
+                           type(red.dtype), r));
+      }
+      stores(s, sweep_);
+      step_ = nullptr;
+    };
+    if (reds.empty()) {
+      block(item, fmt::format("for (Index r = 0; r < count{}; ++r)", sweep_), step);
+      return;
+    }
+    for (std::uint32_t r : reds) {
+      const Statement& s = nest_.body[r];
+      item.values[r] = fmt::format("v{}", r);
+      item.line(fmt::format("{0} v{1}[W], p{1}[W][3];", type(s.dtype), r));
+      item.line(fmt::format("LANES v{}[e] = {}::identity<{}>();", r, functor(s), type(s.dtype)));
+      if (!schedule_.one_block) {
+        item.line(fmt::format("Tree<{}, {}, W> tree{};", functor(s), type(s.dtype), r));
+        item.line(fmt::format("tree{}.clear();", r));
+      }
+    }
+    block(item, fmt::format("for (Index group = 0; group < count{}; group += {})", sweep_, ir::kRowGroup), [&](Scope& group) {
+      if (!schedule_.one_block)
+        block(group, fmt::format("if (group > 0 && group % {} == 0)", ir::kRowBlock), [&](Scope& whole) {
+          for (std::uint32_t r : reds) {
+            whole.line(fmt::format("tree{0}.push(v{0});", r));
+            whole.line(fmt::format("LANES v{}[e] = {}::identity<{}>();", r, functor(nest_.body[r]), type(nest_.body[r].dtype)));
+          }
+        });
+      group.line(heavy() ? "#pragma unroll 1" : "#pragma unroll");
+      block(group, fmt::format("for (int k = 0; k < {}; ++k)", ir::kRowGroup), [&](Scope& s) {
+        s.line("const Index r = group + k;");
+        step(s);
+      });
+    });
+    if (!schedule_.one_block)
+      for (std::uint32_t r : reds) item.line(fmt::format("tree{0}.push(v{0}), tree{0}.top(v{0});", r));
+  }
+
+  // ---------------------------------------------------------------------------------------------- lanes
+  static int accumulators(const Statement& s) { return size_of(s.dtype) == 8 ? 2 : 4; }  // 32 or 64 lanes over 16 threads
+
+  // One step of 64 r for a team from `base` on: in parts of 16 threads with W neighbours each.
+  void lanes_step(Scope& around, const std::vector<std::uint32_t>& reds, const std::string& opening, const std::string& at) {
+    block(around, opening, [&](Scope& s) {
+      step_ = &s;
+      s.line(fmt::format("const Index r = {};", at));
+      bool there = false;
+      reduced_indices(s, there);
+      if (!schedule_.whole) {
+        if (nest_.serial == 0) s.line(fmt::format("const int n = lanes_left(count{}, r, W);", sweep_));
+        else s.line(fmt::format("const int n = r < count{}{} ? W : 0;", sweep_, there ? fmt::format(" && x < run{}", sweep_) : ""));
+      }
+      for (std::uint32_t r : reds) {
+        const Statement& red = nest_.body[r];
+        const std::string v = value(red.a);
+        const std::string given = schedule_.whole ? v : fmt::format("e < n ? {} : {}::identity<{}>()", v, functor(red), type(red.dtype));
+        s.line(fmt::format("LANES {{ {0}& lane = a{1}[(u * W + e) % {2}]; lane = {3}::combine<{0}>(lane, {4}); }}", type(red.dtype), r,
+                           accumulators(red), functor(red), given));
+      }
+      stores(s, sweep_);
+      step_ = nullptr;
+    });
+  }
+  void start_lanes(Scope& scope, const std::vector<std::uint32_t>& reds) {
+    for (std::uint32_t r : reds) {
+      const Statement& s = nest_.body[r];
+      scope.line(fmt::format("{} a{}[{}];", type(s.dtype), r, accumulators(s)));
+      scope.line(fmt::format("for (int i = 0; i < {}; ++i) a{}[i] = {}::identity<{}>();", accumulators(s), r, functor(s), type(s.dtype)));
+    }
+  }
+  // The steps of r0 .. until, all of one block of the order.
+  void lanes_block(Scope& scope, const std::vector<std::uint32_t>& reds, const std::string& from, const std::string& until) {
+    block(scope, fmt::format("for (Index r0 = {}; r0 < {}; r0 += 64)", from, until), [&](Scope& steps) {
+      steps.line("#pragma unroll");
+      lanes_step(steps, reds, "for (int u = 0; u < 4 / W; ++u)", "r0 + (u * 16 + t) * W");
+    });
+  }
+  void declare_kept(Scope& scope) {
+    if (schedule_.kept.empty()) return;
+    kernel_.line("KEPT_MEMORY");
+    std::string before = "0";
+    for (std::size_t k = 0; k < schedule_.kept.size(); ++k) {
+      const DType dtype = nest_.body[schedule_.kept[k]].dtype;
+      scope.line(
+          fmt::format("{0}* const kept{1} = reinterpret_cast<{0}*>(kept_memory + blockDim.x / 16 * {2} * ({3})) + threadIdx.x / 16 * {2};",
+                      type(dtype), k, word(words_.tile), before));
+      before += fmt::format(" + {}", size_of(dtype));
+    }
+  }
+
+  void teams() {
+    kernel_.line("const int t = threadIdx.x % 16;");
+    declare_kept(kernel_);
+    kernel_.line(fmt::format("const Index all = {};", product(0, nest_.outer)));
+    block(kernel_,
+          "for (Index item = (Index(blockIdx.x) * blockDim.x + threadIdx.x) / 16; item < all; item += Index(gridDim.x) * blockDim.x / 16)",
+          [&](Scope& item) {
+            item_ = &item;
+            indices(item, 0, nest_.outer, "item");
+            row_stores(0);
+            for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
+              const std::vector<std::uint32_t> reds = reductions(sweep_);
+              reduced_range(item);
+              start_lanes(item, reds);
+              lanes_block(item, reds, "0", fmt::format("count{}", sweep_));
+              for (std::uint32_t r : reds) {
+                const Statement& s = nest_.body[r];
+                item.line(fmt::format("const {} v{} = halved<{}, W>(a{});", type(s.dtype), r, functor(s), r));
+                item.values[r] = fmt::format("v{}", r);
+              }
+              row_stores(static_cast<std::uint8_t>(sweep_ + 1));
+            }
+          });
+  }
+
+  void blocks() {
+    kernel_.line("const int t = threadIdx.x % 16, team = threadIdx.x / 16;");
+    kernel_.line(fmt::format("const Index all = {};", product(0, nest_.outer)));
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (const Statement& s = nest_.body[i]; s.kind == Statement::Kind::Reduce) {
+        kernel_.line(fmt::format("__shared__ {} leaf{}[16][1], whole{}[1];", type(s.dtype), i, i));
+        kernel_.line(fmt::format("__shared__ Tree<{}, {}, 1> tree{};", functor(s), type(s.dtype), i));
+      }
+    block(kernel_, "for (Index item = blockIdx.x; item < all; item += gridDim.x)", [&](Scope& item) {
+      item_ = &item;
+      indices(item, 0, nest_.outer, "item");
+      row_stores(0);
+      for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
+        blocks_sweep(item);
+        row_stores(static_cast<std::uint8_t>(sweep_ + 1));
+      }
+    });
+  }
+  void blocks_sweep(Scope& item) {
+    const std::vector<std::uint32_t> reds = reductions(sweep_);
+    reduced_range(item);
+    if (reds.empty()) {
+      if (any_stores(sweep_))
+        lanes_step(item, reds, fmt::format("for (Index r0 = Index(threadIdx.x) * W; r0 < count{}; r0 += Index(blockDim.x) * W)", sweep_),
+                   "r0");
+      return;
+    }
+    for (std::uint32_t r : reds) item.line(fmt::format("if (threadIdx.x == 0) tree{}.clear();", r));
+    block(item, fmt::format("for (Index first = 0; first < count{}; first += 16 * {})", sweep_, ir::kLaneBlock), [&](Scope& round) {
+      start_lanes(round, reds);
+      round.line(fmt::format("const Index from = first + Index(team) * {};", ir::kLaneBlock));
+      round.line(fmt::format("const Index until = from + {0} < count{1} ? from + {0} : count{1};", ir::kLaneBlock, sweep_));
+      lanes_block(round, reds, "from", "until");
+      for (std::uint32_t r : reds) {
+        const Statement& s = nest_.body[r];
+        round.line(fmt::format("const {} sum{} = halved<{}, W>(a{});", type(s.dtype), r, functor(s), r));
+        round.line(fmt::format("if (t == 0) leaf{0}[team][0] = sum{0};", r));
+      }
+      round.line("__syncthreads();");
+      for (std::uint32_t r : reds)
+        round.line(
+            fmt::format("if (threadIdx.x == 0) for (int k = 0; k < 16 && first + Index(k) * {0} < count{1}; ++k) tree{2}.push(leaf{2}[k]);",
+                        ir::kLaneBlock, sweep_, r));
+      round.line("__syncthreads();");
+    });
+    for (std::uint32_t r : reds) item.line(fmt::format("if (threadIdx.x == 0) tree{0}.top(whole{0});", r));
+    item.line("__syncthreads();");
+    for (std::uint32_t r : reds) {
+      item.line(fmt::format("const {0} v{1} = whole{1}[0];", type(nest_.body[r].dtype), r));
+      item.values[r] = fmt::format("v{}", r);
+    }
+  }
+};
+
+DeviceKernel DeviceProgram::add(const std::string& name, const Nest& nest, const DeviceSchedule& schedule, const KnownWords* known) {
+  return DeviceEmitter(*this, name, nest, schedule, known).run();
+}
+
+}  // namespace onepass::compiler::cuda

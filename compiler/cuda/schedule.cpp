@@ -1,0 +1,199 @@
+// schedule: see schedule.h.
+#include "compiler/cuda/schedule.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "compiler/plan/scratch.h"
+#include "ir/order.h"
+
+namespace onepass::compiler::cuda {
+namespace {
+
+constexpr std::int64_t kVectorBytes = 16;   // of one load or store
+constexpr std::int64_t kTeam = 16;          // threads
+constexpr std::int64_t kWavesOfBlocks = 4;  // blocks for each place that the device has: the grid strides through what is more
+
+std::int64_t size_of_access(const Nest& nest, std::uint32_t access) {
+  return static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[access].buffer].dtype));
+}
+
+// One behind the other along the vector loop, wherever that starts.
+bool contiguous(const Nest& nest, std::uint32_t access) {
+  const Linear& linear = nest.linears[nest.accesses[access].linear];
+  if (linear.of[nest.vector_loop()] != Coefficient::One) return false;
+  return std::all_of(linear.of.begin() + nest.loops(), linear.of.end(), [](Coefficient c) { return c == Coefficient::Zero; });
+}
+
+bool guarded(const Nest& nest, std::uint32_t access) {
+  return std::any_of(nest.body.begin(), nest.body.end(), [&](const Statement& s) {
+    return (s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Store) && s.at == access && s.guard != Statement::kNone;
+  });
+}
+
+// Do `width` elements from any multiple of `width` along the vector loop start at a multiple of their bytes?
+bool aligned(const Nest& nest, const NestNumbers& numbers, std::uint32_t access, std::int64_t width, const std::vector<bool>& bases) {
+  const Access& a = nest.accesses[access];
+  if (!bases.empty() && !bases[a.buffer]) return false;
+  const std::int64_t size = size_of_access(nest, access), bytes = std::min(kVectorBytes, size * width);
+  if (numbers.offsets[a.linear] * size % bytes != 0) return false;
+  const std::vector<std::int64_t>& coefficients = numbers.coefficients[a.linear];
+  for (std::uint32_t l = 0; l < nest.loops(); ++l)
+    if (l != nest.vector_loop() && numbers.extents[l] > 1 && coefficients[l] * size % bytes != 0) return false;
+  return true;
+}
+
+// Do all indices, and the steps that the grid takes beyond them, fit 32 bits? Division is several times dearer in 64.
+bool fits_32_bits(const Nest& nest, const NestNumbers& numbers, std::int64_t counted) {
+  constexpr std::int64_t kMost = 1 << 30;
+  const auto product_fits = [](std::int64_t& product, std::int64_t by) {
+    return !__builtin_mul_overflow(product, by, &product) && std::abs(product) < kMost;
+  };
+  std::int64_t all = 1;
+  for (const std::int64_t extent : numbers.extents)
+    if (!product_fits(all, std::max<std::int64_t>(extent, 1))) return false;
+  if (counted >= kMost) return false;
+  for (const auto* list : {&numbers.by, &numbers.bounds})
+    for (const std::int64_t n : *list)
+      if (std::abs(n) >= kMost) return false;
+  std::vector<std::int64_t> most(numbers.extents);  // of each variable, in magnitude
+  for (std::size_t l = 0; l < nest.linears.size(); ++l) {
+    std::int64_t sum = std::abs(numbers.offsets[l]);
+    if (sum >= kMost) return false;
+    for (std::size_t v = 0; v < numbers.coefficients[l].size(); ++v) {
+      std::int64_t part = numbers.coefficients[l][v];
+      if (part == 0) continue;
+      // a derived variable is below the divisor, or below what it is derived of, which is below the bound itself
+      if (!product_fits(part, v < most.size()                        ? most[v] + 16
+                              : nest.derived[v - most.size()].modulo ? numbers.by[v - most.size()]
+                                                                     : kMost - 1))
+        return false;
+      if ((sum += std::abs(part)) >= kMost) return false;
+    }
+  }
+  return true;
+}
+
+bool holds_doubles(const Nest& nest) {
+  return std::any_of(nest.body.begin(), nest.body.end(),
+                     [](const Statement& s) { return s.kind == Statement::Kind::Reduce && size_of(s.dtype) == 8; });
+}
+
+bool is_expensive(const Statement& s) {
+  return s.kind == Statement::Kind::Op && (ir::info(s.op).kind == ir::OpKind::Expanded || s.op == ir::Op::Div || s.op == ir::Op::Sqrt ||
+                                           s.op == ir::Op::Reciprocal || s.op == ir::Op::Remainder || s.op == ir::Op::Fmod);
+}
+
+// What several sweeps need is held in shared memory: what is dear to compute, then what is loaded. Each only if a row of it fits.
+void keep(const Nest& nest, std::int64_t row, const DeviceTarget& target, DeviceScheduled& out) {
+  std::int64_t bytes = 0;  // of an element of the row
+  const std::int64_t least_teams = 2;
+  for (const bool loads : {false, true}) {
+    const auto needed = needed_by_sweep(nest, out.schedule.kept);
+    std::vector<std::uint32_t> more;
+    for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
+      const Statement& s = nest.body[i];
+      if (!(s.loops & nest.reduced_mask()) || ((s.kind == Statement::Kind::Load) != loads) || (!loads && !is_expensive(s))) continue;
+      if (std::count_if(needed.begin(), needed.end(), [&](const auto& need) { return need[i]; }) < 2) continue;
+      if (std::find(out.schedule.kept.begin(), out.schedule.kept.end(), i) != out.schedule.kept.end()) continue;
+      const auto size = static_cast<std::int64_t>(s.dtype == DType::Bool ? 1 : size_of(s.dtype));
+      if ((bytes + size) * row * least_teams > target.shared_bytes) continue;
+      bytes += size;
+      more.push_back(i);
+    }
+    out.schedule.kept.insert(out.schedule.kept.end(), more.begin(), more.end());
+  }
+  std::sort(out.schedule.kept.begin(), out.schedule.kept.end());
+  if (bytes == 0) return;
+  while (out.schedule.threads / kTeam * bytes * row > target.shared_bytes)
+    out.schedule.threads = static_cast<std::uint16_t>(out.schedule.threads / 2);
+  out.numbers.row = row;
+  out.numbers.shared_bytes = out.schedule.threads / kTeam * bytes * row;
+}
+
+}  // namespace
+
+DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, const std::vector<bool>& bases) {
+  DeviceScheduled out;
+  DeviceSchedule& s = out.schedule;
+  const std::uint32_t v = nest.vector_loop();
+  std::int64_t outer = 1, serial = 1;
+  for (std::uint32_t l = 0; l < nest.outer; ++l) outer *= numbers.extents[l];
+  for (std::uint32_t l = nest.outer; l < v; ++l) serial *= numbers.extents[l];
+  const std::int64_t extent = numbers.extents[v];
+  std::int64_t counted = serial * (nest.kind == NestKind::Lanes ? extent : 1);  // r's end, missing elements included
+  if (nest.runs) {
+    counted = numbers.padded_run;
+    for (std::uint32_t l = nest.outer; l < nest.outer + nest.runs; ++l) counted *= numbers.extents[l];
+  }
+  const bool lanes = nest.kind == NestKind::Lanes;
+  s.narrow = fits_32_bits(nest, numbers, counted);
+  s.one_block = counted <= (lanes ? ir::kLaneBlock : ir::kRowBlock);
+  s.form = nest.kind == NestKind::Map ? Form::Map : nest.kind == NestKind::Rows ? Form::Columns : s.one_block ? Form::Team : Form::Block;
+
+  // ---- width: the widest elements that move one behind the other fill a vector. In lanes at most as many neighbours as one step of 64 lanes
+  // (32 of f64) gives each of 16 threads; and where rows begin at any r, one by one.
+  std::int64_t width = 1;
+  const std::int64_t most = !lanes ? 16 : holds_doubles(nest) ? 2 : 4;
+  for (std::int64_t w = most; w > 1; w /= 2) {
+    std::int64_t widest = 0;
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a)
+      if (contiguous(nest, a) && !guarded(nest, a) && aligned(nest, numbers, a, w, bases))
+        widest = std::max(widest, size_of_access(nest, a));
+    if (widest == 0 || (w * widest > kVectorBytes && w > 2)) continue;
+    if (lanes && nest.serial > 0 && (extent % w != 0 || (nest.runs && numbers.padded_run % w != 0))) continue;
+    width = w;
+    break;
+  }
+  s.width = static_cast<std::uint8_t>(width);
+  if (width > 1)
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a)
+      if (contiguous(nest, a) && !guarded(nest, a) && aligned(nest, numbers, a, width, bases)) s.vectors.push_back(a);
+
+  std::int64_t run = extent;  // elements that are there of a padded run
+  for (std::uint32_t l = nest.outer + nest.runs; l < v; ++l) run *= numbers.extents[l];
+  const bool filled = nest.runs && numbers.padded_run != (lanes ? run : run / std::max<std::int64_t>(extent, 1));
+  s.whole = lanes ? counted % 64 == 0 && !filled && (nest.serial > 0 || extent % width == 0) : extent % width == 0;
+
+  if (s.form == Form::Team && nest.sweeps > 1) keep(nest, (counted + 63) / 64 * 64, target, out);
+
+  const std::int64_t chunks = outer * ((extent + width - 1) / width);
+  const std::int64_t wanted = s.form == Form::Block  ? outer
+                              : s.form == Form::Team ? (outer * kTeam + s.threads - 1) / s.threads
+                                                     : (chunks + s.threads - 1) / s.threads;
+  const std::int64_t places = std::int64_t{target.processors} * target.threads_per_processor / s.threads;
+  out.numbers.blocks = std::clamp<std::int64_t>(wanted, 1, kWavesOfBlocks * places);
+  return out;
+}
+
+std::string DeviceSchedule::key() const {
+  std::string k;
+  const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
+  put(form), put(width), put(threads), put(whole), put(narrow), put(one_block);
+  for (const auto* list : {&vectors, &kept}) {
+    put(static_cast<std::uint32_t>(list->size()));
+    for (std::uint32_t i : *list) put(i);
+  }
+  return k;
+}
+
+std::string print(const DeviceScheduled& scheduled) {
+  constexpr std::string_view forms[] = {"map", "columns, a thread for each few", "rows, half a warp for each", "rows, a block for each"};
+  const DeviceSchedule& s = scheduled.schedule;
+  std::string out = fmt::format("schedule: {}; {} elements at once, {} accesses as vectors; blocks of {} threads",
+                                forms[static_cast<int>(s.form)], s.width, s.vectors.size(), s.threads);
+  if (s.whole) out += ", no tails";
+  if (!s.narrow) out += ", indices of 64 bits";
+  if (!s.kept.empty())
+    out += fmt::format(", {} values of a row kept in {} bytes of shared memory", s.kept.size(), scheduled.numbers.shared_bytes);
+  return out + fmt::format("; {} blocks\n", scheduled.numbers.blocks);
+}
+
+std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const DeviceNumbers& device) {
+  ScheduleNumbers n;
+  n.tile = device.row;
+  return compiler::make_words(nest, numbers, n);
+}
+
+}  // namespace onepass::compiler::cuda

@@ -1,0 +1,53 @@
+// schedule: how a CUDA device runs a Nest. As on the CPU, what changes the text is in DeviceSchedule, a handful of classes named in the key;
+// lengths and counts are numbers that the kernel is given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/cuda/target.h"
+#include "compiler/plan/nest.h"
+
+namespace onepass::compiler::cuda {
+
+/// How threads share the work.
+///   Map      a thread takes `width` neighbours along the vector loop at a time, the grid strides through all
+///   Columns  of rows: a thread takes `width` columns and runs through the reduced loops
+///   Team     of lanes, where the reduced elements are one block of the order of summation: half a warp takes a row
+///   Block    of lanes: a block of 16 teams takes a row, each team a block of the order at a time
+enum class Form : std::uint8_t { Map, Columns, Team, Block };
+
+struct DeviceSchedule {
+  Form form = Form::Map;
+  std::uint8_t width = 1;              // neighbours that a thread takes at once; of lanes: 1, 2 or 4
+  std::uint16_t threads = 256;         // of a block
+  bool whole = false;                  // class: all threads take `width` elements each time
+  bool narrow = false;                 // class: indices fit 32 bits
+  bool one_block = false;              // class: the reduced elements lie within one block of the order of summation
+  std::vector<std::uint32_t> vectors;  // class: accesses that move as vectors of `width`: aligned wherever the nest meets them
+  std::vector<std::uint32_t> kept;     // statements that a team holds in shared memory between sweeps
+  bool operator==(const DeviceSchedule&) const = default;
+  std::string key() const;
+};
+
+struct DeviceNumbers {
+  std::int64_t blocks = 0;        // of the grid
+  std::int64_t shared_bytes = 0;  // of a block, for what is kept
+  std::int64_t row = 0;           // elements of a kept row, a multiple of 64: the word `tile`
+};
+
+struct DeviceScheduled {
+  DeviceSchedule schedule;
+  DeviceNumbers numbers;
+};
+
+/// `aligned`, by buffer: element (0, …, 0) of the argument lies at a multiple of 16 bytes; none given: all do.
+DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, const std::vector<bool>& aligned = {});
+
+std::string print(const DeviceScheduled& scheduled);
+
+/// The kernel's words: those of compiler/plan/schedule.h, `tile` being DeviceNumbers::row. Pointers and slots are the caller's to fill in.
+std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const DeviceNumbers& device);
+
+}  // namespace onepass::compiler::cuda

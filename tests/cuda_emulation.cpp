@@ -1,0 +1,194 @@
+#include "cuda_emulation.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "compiler/fuse.h"
+
+namespace onepass::test {
+
+using namespace compiler;
+using ir::NodeId;
+
+namespace {
+// The bytes of an argument's memory, and where its element (0, …, 0) stands in them.
+std::pair<std::size_t, std::size_t> footprint(const ir::ArrayView& view) {
+  const std::size_t size = size_of(view.dtype);
+  if (ir::element_count(view.shape) == 0) return {0, 0};
+  std::int64_t low = 0, high = 0, stride = 1;
+  for (std::size_t i = view.shape.size(); i-- > 0; stride *= view.shape[i])
+    (view.strides.empty() || view.strides[i] > 0 ? high : low) += (view.shape[i] - 1) * (view.strides.empty() ? stride : view.strides[i]);
+  return {static_cast<std::size_t>(high - low + 1) * size, static_cast<std::size_t>(-low) * size};
+}
+std::size_t bytes_of(const ir::Graph& graph, NodeId id, DType dtype) {
+  return static_cast<std::size_t>(graph.elements(id)) * size_of(dtype);
+}
+}  // namespace
+
+CudaEmulation::Memory::Memory(std::size_t bytes, std::size_t zero_at) : size(bytes), zero(zero_at) {
+  if (posix_memalign(reinterpret_cast<void**>(&base), 256, std::max<std::size_t>(bytes, 1)) != 0) throw std::bad_alloc();
+  std::memset(base, 0xA5, bytes);
+}
+CudaEmulation::Memory::~Memory() { std::free(base); }
+
+std::size_t CudaEmulation::add(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const Options& options) {
+  Job job;
+  job.graph = graph;
+  for (const ir::ArrayView& input : inputs) {
+    const auto [size, zero] = footprint(input);
+    job.inputs.emplace_back(size, zero);
+    if (size) std::memcpy(job.inputs.back().base, static_cast<const std::byte*>(input.data) - zero, size);
+  }
+  return plan(std::move(job), inputs, options);
+}
+
+std::size_t CudaEmulation::plan(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const Options& options) {
+  Job job;
+  job.graph = graph;
+  for (const ir::ArrayView& input : inputs) job.inputs.emplace_back(0, footprint(input).second);
+  return plan(std::move(job), inputs, options);
+}
+
+std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs, const Options& options) {
+  const ir::Graph& graph = job.graph;
+  std::vector<Layout> layouts(graph.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i].strides.empty()) layouts[graph.inputs[i].node] = inputs[i].strides;
+  const Partition partition = fuse(graph, {options.unfused, {}});
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
+    for (Planned& planned : compiler::plan(graph, partition, g, layouts)) {
+      std::vector<bool> aligned;
+      for (std::size_t b = 0; b < planned.nest.buffers.size(); ++b) {
+        const NodeId node = planned.numbers.buffers[b];
+        aligned.push_back(planned.nest.buffers[b].written || graph[node].op != ir::Op::Input ||
+                          job.inputs[graph[node].bits].zero % 16 == 0);
+      }
+      Launch launch{std::move(planned), {}, {}};
+      const Nest& nest = launch.planned.nest;
+      launch.scheduled = cuda::schedule(nest, launch.planned.numbers, options.target, aligned);
+      job.log += print(nest, launch.planned.numbers) + print(launch.scheduled);
+      std::string key = nest.key() + launch.scheduled.schedule.key();
+      KnownWords known;
+      if (options.specialised) {
+        std::vector<std::int64_t> words = cuda::make_words(nest, launch.planned.numbers, launch.scheduled.numbers);
+        const WordLayout layout(nest);
+        for (std::size_t s = 0; s < nest.slots.size(); ++s)
+          words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[launch.planned.numbers.slots[s]].bits);
+        known = known_words(nest, words, std::vector<bool>(nest.slots.size(), true));
+        key += known.key();
+      }
+      auto it = kernels_.find(key);
+      if (it == kernels_.end())
+        it = kernels_
+                 .emplace(key, program_.add("k" + std::to_string(kernels_.size()), nest, launch.scheduled.schedule,
+                                            options.specialised ? &known : nullptr))
+                 .first;
+      launch.kernel = it->second;
+      job.launches.push_back(std::move(launch));
+    }
+  jobs_.push_back(std::move(job));
+  return jobs_.size() - 1;
+}
+
+void CudaEmulation::compile() {
+  namespace fs = std::filesystem;
+  std::string folder = (fs::temp_directory_path() / "onepass-cuda-XXXXXX").string();
+  if (!mkdtemp(folder.data())) throw std::runtime_error("no temporary folder");
+  const std::string source = folder + "/text.cpp", object = folder + "/text.so", words = folder + "/log";
+  std::ofstream(source) << "#include \"" ONEPASS_SOURCE_DIR "/tests/cuda_machine.h\"\n" << text();
+  const std::string command = std::string(ONEPASS_CXX_COMPILER) +
+                              " -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off " ONEPASS_EMULATION_FLAGS " -o " + object + " " + source +
+                              " > " + words + " 2>&1";
+  const int status = std::system(command.c_str());
+  if (status == 0) library_ = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::stringstream said;
+  said << std::ifstream(words).rdbuf();
+  const char* error = library_ || status != 0 ? nullptr : dlerror();
+  if (std::getenv("ONEPASS_KEEP_CUDA_TEXT")) std::fprintf(stderr, "kept: %s\n", source.c_str());
+  else fs::remove_all(folder);
+  if (!library_) throw std::runtime_error("the text does not compile: " + said.str().substr(0, 4000) + (error ? error : ""));
+}
+
+std::vector<CudaEmulation::KernelView> CudaEmulation::kernels(std::size_t number) const {
+  std::vector<KernelView> out;
+  for (const Launch& launch : jobs_[number].launches) out.push_back({launch.kernel.name, &launch.planned.nest, &launch.scheduled.schedule});
+  return out;
+}
+
+std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Counts* counts) {
+  using Kernel = void (*)(const std::int64_t*);
+  const auto start =
+      reinterpret_cast<void (*)(Kernel, const std::int64_t*, unsigned, unsigned, bool, unsigned)>(dlsym(library_, "onepass_launch"));
+  reinterpret_cast<void (*)(bool)>(dlsym(library_, "onepass_record"))(counts != nullptr);
+  const Job& job = jobs_[number];
+  const ir::Graph& graph = job.graph;
+  std::map<std::pair<NodeId, int>, Memory> stored;
+  for (const Launch& launch : job.launches) {
+    const Nest& nest = launch.planned.nest;
+    const NestNumbers& numbers = launch.planned.numbers;
+    std::vector<std::int64_t> words = cuda::make_words(nest, numbers, launch.scheduled.numbers);
+    const WordLayout layout(nest);
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
+      const std::uint32_t buffer = nest.accesses[a].buffer;
+      const NodeId node = numbers.buffers[buffer];
+      const std::byte* base = nullptr;
+      if (!nest.buffers[buffer].written && graph[node].op == ir::Op::Input) {
+        base = job.inputs[graph[node].bits].base + job.inputs[graph[node].bits].zero;
+      } else {
+        const std::pair<NodeId, int> key{node, numbers.outputs[buffer]};
+        base = stored.try_emplace(key, bytes_of(graph, node, nest.buffers[buffer].dtype)).first->second.base;
+      }
+      words[layout.pointers + a] = reinterpret_cast<std::int64_t>(base) + byte_offset(nest, numbers, a);
+    }
+    for (std::size_t s = 0; s < nest.slots.size(); ++s)
+      words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[numbers.slots[s]].bits);
+    words.resize(launch.kernel.words);
+    const auto kernel = reinterpret_cast<Kernel>(dlsym(library_, launch.kernel.name.c_str()));
+    start(kernel, words.data(), static_cast<unsigned>(launch.scheduled.numbers.blocks), launch.kernel.threads, launch.kernel.cooperates,
+          seed);
+  }
+  if (counts) {
+    struct Touch {
+      long long address;
+      std::uint32_t bytes, written;
+    };
+    std::size_t n = 0;
+    const Touch* touches = reinterpret_cast<const Touch* (*)(std::size_t*)>(dlsym(library_, "onepass_touches"))(&n);
+    counts->kernels = static_cast<std::int64_t>(job.launches.size());
+    std::map<long long, std::size_t> arrays;  // by address
+    const auto note = [&](const std::string& name, const Memory& memory) {
+      arrays[reinterpret_cast<long long>(memory.base)] = counts->arrays.size();
+      counts->arrays.push_back({name, static_cast<std::int64_t>(memory.size)});
+    };
+    for (std::size_t i = 0; i < job.inputs.size(); ++i) note(graph.inputs[i].name, job.inputs[i]);
+    for (const auto& [key, memory] : stored) note("%" + std::to_string(key.first), memory);
+    for (const Touch* t = touches; t != touches + n; ++t) {
+      const auto it = arrays.upper_bound(t->address);
+      if (it == arrays.begin()) throw std::runtime_error("an access outside of the arrays");
+      Array& array = counts->arrays[std::prev(it)->second];
+      if (t->address + t->bytes > std::prev(it)->first + array.size) throw std::runtime_error("an access past the end of " + array.name);
+      (t->written ? array.stored : array.loaded) += t->bytes;
+      ++array.accesses;
+      array.vectors += t->bytes == 16;
+    }
+  }
+  std::vector<ir::Buffer> out;
+  std::map<NodeId, int> copies;
+  for (const NodeId id : graph.outputs) {
+    ir::Buffer b{graph[id].dtype, {graph.shape(id).begin(), graph.shape(id).end()}, {}};
+    b.bytes.resize(bytes_of(graph, id, graph[id].dtype));
+    const auto it = stored.find({id, copies[id]++});
+    if (it != stored.end() && !b.bytes.empty()) std::memcpy(b.bytes.data(), it->second.base, b.bytes.size());
+    out.push_back(std::move(b));
+  }
+  return out;
+}
+
+}  // namespace onepass::test

@@ -1,0 +1,60 @@
+// Programs whose device code is looked at: registers, widths of loads and stores, bytes. The lengths are those of training and inference,
+// and in the second row small ones of the same classes that the emulation runs.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "golden.h"
+
+namespace onepass::test {
+
+struct CudaProgram {
+  const char* name;
+  const char* inputs;  // as in golden.h, by letters
+  const char* formula;
+  Extents large, small;
+  DType dtype = f32;
+  bool minimal = false;  // each array of the first input's shape is touched once, in vectors of 16 bytes
+};
+
+inline const char* const kBlackScholes =
+    "sq = 0.3*sqrt(t); d1 = (log(s/k) + 0.065*t)/sq; d2 = d1 - sq; n1 = 0.5*(1 + erf(d1*0.7071067811865476)); "
+    "n2 = 0.5*(1 + erf(d2*0.7071067811865476)); disc = k*exp(-0.02*t); call = s*n1 - disc*n2; put = disc*(1 - n2) - s*(1 - n1)";
+inline const char* const kGelu = "y = 0.5*x*(1 + tanh(0.7978845608*(x + 0.044715*x*x*x)))";
+
+inline std::vector<CudaProgram> cuda_programs() {
+  const Extents image{{'a', 64}, {'b', 256}, {'h', 64}, {'w', 64}}, little{{'a', 2}, {'b', 3}, {'h', 16}, {'w', 8}};
+  const Extents vector{{'n', 1 << 24}}, short_vector{{'n', 4096}};
+  const Extents rows{{'n', 4096}, {'m', 1024}}, few_rows{{'n', 24}, {'m', 1024}};
+  return {
+      {"affine", "x=a,b,h,w s=1,b,1,1 t=1,b,1,1", "y = x*s + t", image, little, f32, true},
+      {"affine, gradient", "x=a,b,h,w s=1,b,1,1 d=a,b,h,w", "y = x*s; dx, ds = vjp(y, [x, s], d)", image, little},
+      {"gelu", "x=n", kGelu, vector, short_vector, f32, true},
+      {"gelu, gradient", "x=n d=n", "y = 0.5*x*(1 + tanh(0.7978845608*(x + 0.044715*x*x*x))); dx = vjp(y, [x], d)", vector, short_vector,
+       f32, true},
+      {"black-scholes", "s=n k=n t=n", kBlackScholes, vector, short_vector, f32, true},
+      {"black-scholes, f64", "s=n k=n t=n", kBlackScholes, vector, short_vector, f64, true},
+      {"softmax", "x=n,m", "y = softmax(x, axis=-1)", rows, few_rows, f32, true},
+      {"softmax, gradient", "y=n,m d=n,m", "dx = y*(d - sum(d*y, axis=-1, keepdims=true))", rows, few_rows, f32, true},
+      {"layer norm", "x=n,m g=m b=m", "y = layer_norm(x, g, b, axis=-1, eps=1e-5)", rows, few_rows, f32, true},
+      {"layer norm, gradient", "x=n,m g=m b=m d=n,m", "y = layer_norm(x, g, b, axis=-1, eps=1e-5); dx = vjp(y, [x], d)", rows, few_rows,
+       f32, true},
+      {"layer norm, gradients", "x=n,m g=m b=m d=n,m", "y = layer_norm(x, g, b, axis=-1, eps=1e-5); dx, dg, db = vjp(y, [x, g, b], d)",
+       rows, few_rows},
+      {"adam", "p=n m=n v=n g=n", "m1 = 0.9*m + 0.1*g; v1 = 0.999*v + 0.001*g*g; p1 = p - 1.53e-3*m1/(sqrt(v1*100.45) + 1e-8)", vector,
+       short_vector, f32, true},
+      {"column sums", "x=n,m", "s = sum(x, axis=0)", rows, {{'n', 300}, {'m', 128}}},
+  };
+}
+
+inline std::vector<std::pair<std::string, compiler::Shape>> inputs_of(const CudaProgram& program, const Extents& extents) {
+  return inputs_of(Golden{program.name, program.inputs, program.formula, 1}, extents);
+}
+inline ir::Graph graph_of(const CudaProgram& program, const Extents& extents) {
+  return optimised(program.formula, inputs_of(program, extents), program.dtype);
+}
+
+}  // namespace onepass::test

@@ -1,0 +1,247 @@
+// CUDA text, run on the CPU (cuda_emulation.h): equal to the reference to the bit, which the CPU's kernels are too (test_emit.cpp).
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <functional>
+
+#include "cuda_emulation.h"
+#include "cuda_programs.h"
+#include "ir/ops.h"
+#include "random_graph.h"
+
+using namespace onepass;
+using namespace onepass::test;
+
+namespace {
+
+int rounds(int quick, int full) {
+  if (const char* given = std::getenv("ONEPASS_TEST_ROUNDS")) return std::atoi(given);
+  const char* all = std::getenv("ONEPASS_TEST_FULL");
+  return all && *all == '1' ? full : quick;
+}
+
+// Graphs whose kernels are compiled together.
+class Suite {
+ public:
+  // Each graph in the forms that differ: generic and specialised, fused and not.
+  void add(const ir::Graph& graph, Arguments&& arguments, const std::string& name, bool one_form = false) {
+    struct Form {
+      bool specialised, unfused;
+    };
+    for (const auto [specialised, unfused] : {Form{false, false}, Form{true, false}, Form{false, true}}) {
+      if (one_form && (specialised || unfused)) continue;
+      CudaEmulation::Options options;
+      options.specialised = specialised;
+      options.unfused = unfused;
+      cases_.push_back({graph, arguments_.size(), emulation_.add(graph, arguments.views, options), name});
+    }
+    arguments_.push_back(std::move(arguments));
+  }
+  void add(const std::string& text, bool strided = false) {
+    const ir::Graph graph = ir::parse_graph(text);
+    for (std::uint64_t seed = 1; seed <= 2; ++seed) add(graph, random_arguments(graph, seed, strided), text);
+  }
+  void check() {
+    emulation_.compile();
+    unsigned seed = 1;
+    for (const Case& c : cases_) {
+      std::string what;
+      const std::vector<ir::Buffer> got = emulation_.run(c.number, ++seed);
+      if (equals_bitwise(got, ir::evaluate(c.graph, arguments_[c.arguments].views), &what)) {
+        CHECK(true);
+        continue;
+      }
+      FAIL_CHECK(c.name << "\n" << ir::print(c.graph) << "\n" << what << "\n" << emulation_.log(c.number));
+      break;
+    }
+  }
+
+ private:
+  struct Case {
+    ir::Graph graph;
+    std::size_t arguments, number;
+    std::string name;
+  };
+  CudaEmulation emulation_;
+  std::vector<Arguments> arguments_;
+  std::vector<Case> cases_;
+};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: maps with broadcast, transposed, reversed and guarded operands", "[cuda]") {
+  Suite suite;
+  suite.add(
+      "%0 = input x : f32[33, 70]\n%1 = input w : f32[33, 1]\n%2 = broadcast %1 : f32[33, 70]\n%3 = mul %0, %2 : f32[33, 70]\nreturn y = "
+      "%3");
+  suite.add(
+      "%0 = input x : f32[33, 72]\n%1 = input w : f32[1, 72]\n%2 = broadcast %1 : f32[33, 72]\n%3 = mul %0, %2 : f32[33, 72]\nreturn y = "
+      "%3");
+  suite.add(
+      "%0 = input x : f32[50, 70]\n%1 = input y : f32[70, 50]\n%2 = permute %0 {1, 0} : f32[70, 50]\n%3 = mul %2, %1 : f32[70, 50]\nreturn "
+      "z = %3");
+  suite.add("%0 = input x : f32[40]\n%1 = input y : f32[100]\n%2 = pad %0 {7, 2} : f32[100]\n%3 = add %1, %2 : f32[100]\nreturn z = %3");
+  suite.add("%0 = input x : f16[64, 70]\n%1 = slice %0 {63, 1, -1, 3} : f16[64, 23]\n%2 = neg %1 : f16[64, 23]\nreturn z = %2");
+  suite.add("%0 = input x : f32[41, 6]\n%1 = add %0, %0 : f32[41, 6]\n%2 = slice %1 {1, 0, 2, 1} : f32[20, 6]\nreturn z = %2", true);
+  suite.check();
+}
+
+TEST_CASE("cuda: every operator on every type that it takes", "[cuda]") {
+  Suite suite;
+  for (int i = 0; i < ir::kOpCount; ++i) {
+    const auto op = static_cast<ir::Op>(i);
+    if (!ir::is_elementwise(op)) continue;
+    const ir::OpInfo& info = ir::info(op);
+    for (int t = 0; t < kDTypeCount; ++t) {
+      const auto from = static_cast<DType>(t);
+      const bool converts = info.types == ir::TypeRule::Convert || info.types == ir::TypeRule::Reinterpret;
+      std::vector<DType> operands(info.arity, from);
+      if (info.types == ir::TypeRule::Choose) operands[0] = boolean;
+      std::vector<DType> results;
+      DType result = from;
+      if (!converts) {
+        if (!ir::result_dtype(op, operands, result)) continue;
+        results.push_back(result);
+      }
+      for (int r = 0; converts && r < kDTypeCount; ++r)
+        if (info.types == ir::TypeRule::Convert || size_of(static_cast<DType>(r)) == size_of(from))
+          results.push_back(static_cast<DType>(r));
+      if (op == ir::Op::CastUnchecked) continue;  // what does not fit is unspecified: relax alone makes it, of what does
+      for (const DType to : results) {
+        std::string text, list;
+        for (std::size_t k = 0; k < operands.size(); ++k) {
+          text += "%" + std::to_string(k) + " = input x" + std::to_string(k) + " : " + std::string(name_of(operands[k])) + "[83]\n";
+          list += (k ? ", %" : "%") + std::to_string(k);
+        }
+        const std::string id = "%" + std::to_string(operands.size());
+        const ir::Graph graph = ir::parse_graph(text + id + " = " + std::string(info.text) + " " + list + " : " + std::string(name_of(to)) +
+                                                "[83]\nreturn y = " + id);
+        suite.add(graph, random_arguments(graph, static_cast<std::uint64_t>(100 * i + t)), std::string(info.text), true);
+      }
+    }
+  }
+  suite.check();
+}
+
+TEST_CASE("cuda: softmax in rows of every length, and along columns", "[cuda]") {
+  Suite suite;
+  const std::string rows =
+      "%0 = input x : f32[5, N]\n%1 = reduce_max %0 {1} : f32[5]\n%2 = reshape %1 : f32[5, 1]\n%3 = broadcast %2 : f32[5, N]\n"
+      "%4 = sub %0, %3 : f32[5, N]\n%5 = exp %4 : f32[5, N]\n%6 = reduce_sum %5 {1} : f32[5]\n%7 = reciprocal %6 : f32[5]\n"
+      "%8 = reshape %7 : f32[5, 1]\n%9 = broadcast %8 : f32[5, N]\n%10 = mul %5, %9 : f32[5, N]\nreturn y = %10";
+  for (const char* n : {"1", "37", "64", "100", "1000", "1024", "4096", "5000", "70000"})
+    for (const char* type : {"f32", "f64", "f16"}) suite.add(replaced(replaced(rows, "N", n), "f32", type));
+  const std::string columns =
+      "%0 = input x : f32[N, 9]\n%1 = reduce_sum %0 {0} : f32[9]\n%2 = reshape %1 : f32[1, 9]\n%3 = broadcast %2 : f32[N, 9]\n"
+      "%4 = div %0, %3 : f32[N, 9]\n%5 = reduce_sum %4 {0} : f32[9]\nreturn y = %4, s = %5";
+  for (const char* n : {"1", "7", "8", "256", "257", "600", "1100"}) suite.add(replaced(columns, "N", n));
+  suite.check();
+}
+
+TEST_CASE("cuda: sums along rows, columns, both and the middle", "[cuda]") {
+  Suite suite;
+  for (const char* shape : {"[7, 130]", "[300, 72]", "[9, 9000]", "[2100, 5]", "[1, 70000]"}) {
+    for (const char* axes : {"{0}", "{1}", "{0, 1}"}) {
+      const std::string s = shape;
+      const std::string rows = s.substr(1, s.find(',') - 1), columns = s.substr(s.find(',') + 2, s.size() - s.find(',') - 3);
+      const std::string out = std::string(axes) == "{0}" ? "[" + columns + "]" : std::string(axes) == "{1}" ? "[" + rows + "]" : "[]";
+      for (const std::string t : {"f32", "f64", "i64", "bf16"})
+        suite.add("%0 = input x : " + t + s + "\n%1 = reduce_sum %0 " + axes + " : " + t + out + "\n%2 = reduce_max %0 " + axes + " : " +
+                  t + out + "\nreturn a = %1, b = %2");
+    }
+  }
+  suite.add("%0 = input x : f32[11, 5, 70]\n%1 = reduce_sum %0 {0, 2} : f32[5]\nreturn s = %1");
+  suite.add("%0 = input x : f32[11, 5, 72]\n%1 = reduce_sum %0 {0, 2} : f32[5]\nreturn s = %1");
+  suite.add("%0 = input x : f64[11, 5, 64]\n%1 = reduce_prod %0 {0, 2} : f64[5]\nreturn s = %1");
+  suite.add("%0 = input x : f32[11, 5, 3, 4]\n%1 = reduce_sum %0 {0, 2} : f32[5, 4]\nreturn s = %1");
+  suite.add("%0 = input x : u8[11, 5, 3, 4]\n%1 = reduce_min %0 {0, 2} : u8[5, 4]\nreturn s = %1");
+  suite.add(
+      "%0 = input x : f32[6, 7, 5, 9]\n%1 = input w : f32[6, 7, 1, 1]\n%2 = input dy : f32[6, 7, 5, 9]\n%3 = broadcast %1 : f32[6, 7, 5, "
+      "9]\n"
+      "%4 = mul0 %2, %3 : f32[6, 7, 5, 9]\n%5 = mul0 %2, %0 : f32[6, 7, 5, 9]\n%6 = reduce_sum %5 {2, 3} : f32[6, 7]\n"
+      "%7 = reduce_sum %2 {2, 3} : f32[6, 7]\nreturn dx = %4, dw = %6, db = %7");
+  suite.check();
+}
+
+namespace {
+void random_graphs(int count, const std::function<RandomGraphOptions(std::uint64_t)>& options_of) {
+  const char* from = std::getenv("ONEPASS_TEST_SEED");
+  const std::uint64_t first = from ? std::strtoull(from, nullptr, 10) : 1;
+  constexpr std::uint64_t kTogether = 25;  // one compile for each so many
+  const std::uint64_t end = first + static_cast<std::uint64_t>(count);
+  for (std::uint64_t seed = first; seed < end; seed += kTogether) {
+    Suite suite;
+    for (std::uint64_t s = seed; s < std::min(seed + kTogether, end); ++s) {
+      const ir::Graph graph = random_graph(s, options_of(s));
+      suite.add(graph, random_arguments(graph, s, s % 2 == 1), "seed " + std::to_string(s));
+    }
+    suite.check();
+  }
+}
+}  // namespace
+
+TEST_CASE("cuda: random graphs", "[cuda][random]") {
+  random_graphs(rounds(50, 1000), [](std::uint64_t seed) {
+    RandomGraphOptions options;
+    options.nodes = 4 + static_cast<int>(seed % 24);
+    options.max_elements = seed % 5 == 0 ? 20000 : 2000;
+    return options;
+  });
+}
+
+TEST_CASE("cuda: random graphs of views and reductions", "[cuda][random]") {
+  random_graphs(rounds(50, 1000), [](std::uint64_t seed) {
+    RandomGraphOptions options;
+    options.nodes = 4 + static_cast<int>(seed % 12);
+    options.inputs = 2;
+    options.max_rank = 4;
+    options.max_elements = seed % 6 == 0 ? 20000 : 2000;
+    options.zero_sizes = seed % 4 == 0;
+    options.products = true;
+    options.dtypes = {f32, i32, f16, bf16, f64};
+    options.allow = [](ir::Op op) {
+      return ir::is_view(op) || ir::is_reduction(op) || op == ir::Op::Add || op == ir::Op::Mul || op == ir::Op::Cast ||
+             op == ir::Op::Piecewise;
+    };
+    return options;
+  });
+}
+
+TEST_CASE("cuda: programs of the peers' list, equal, and each large array once in whole vectors", "[cuda]") {
+  CudaEmulation emulation;
+  std::vector<CudaProgram> programs = cuda_programs();
+  std::vector<ir::Graph> graphs;
+  std::vector<Arguments> arguments;
+  std::vector<std::size_t> numbers;
+  for (const CudaProgram& program : programs)
+    for (const bool specialised : {false, true}) {
+      graphs.push_back(graph_of(program, program.small));
+      arguments.push_back(random_arguments(graphs.back(), 7));
+      CudaEmulation::Options options;
+      options.specialised = specialised;
+      numbers.push_back(emulation.add(graphs.back(), arguments.back().views, options));
+    }
+  emulation.compile();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const CudaProgram& program = programs[i / 2];
+    INFO(program.name << (i % 2 ? ", specialised" : "") << "\n" << emulation.log(numbers[i]));
+    CudaEmulation::Counts counts;
+    std::string what;
+    CHECK(equals_bitwise(emulation.run(numbers[i], 3, &counts), ir::evaluate(graphs[i], arguments[i].views), &what));
+    CHECK(what == "");
+    const std::int64_t large = counts.arrays[0].size;
+    if (!program.minimal) continue;
+    CHECK(counts.kernels == 1);
+    for (const CudaEmulation::Array& array : counts.arrays) {
+      INFO(array.name);
+      if (array.size != large) continue;
+      CHECK(array.loaded + array.stored == large);
+      CHECK(array.vectors == array.accesses);
+    }
+  }
+}

@@ -1,0 +1,183 @@
+// CUDA text through NVIDIA's compiler, for four generations of devices; what it says of registers, and the widths of loads and stores in what
+// it makes. No device is needed. Skipped aloud where there is no NVRTC.
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <iostream>
+#include <regex>
+#include <set>
+
+#include "cuda_emulation.h"
+#include "cuda_programs.h"
+#include "random_graph.h"
+#include "runtime/cuda/nvrtc.h"
+
+using namespace onepass;
+using namespace onepass::test;
+using runtime::cuda::Nvrtc;
+
+namespace {
+
+constexpr int kDevices[] = {75, 80, 90, 100};
+
+const Nvrtc* nvrtc() {
+  const Nvrtc* found = Nvrtc::find();
+  static const bool said = [&] {
+    if (!found) std::cout << "SKIPPED: CUDA text is not compiled for devices: " << Nvrtc::why() << std::endl;
+    return true;
+  }();
+  (void)said;
+  return found;
+}
+
+bool full() {
+  const char* all = std::getenv("ONEPASS_TEST_FULL");
+  return all && *all == '1';
+}
+
+void compile_for_all(const std::string& text) {
+  for (const int sm : kDevices) {
+    if (!nvrtc()->knows(sm)) {
+      std::cout << "SKIPPED: this NVRTC does not know compute capability " << sm / 10 << '.' << sm % 10 << std::endl;
+      continue;
+    }
+    INFO("compute capability " << sm);
+    CHECK_NOTHROW(nvrtc()->compile(text, sm));
+  }
+}
+
+// All operators that take this type alone, as outputs of one kernel.
+ir::Graph every_operator(DType dtype) {
+  std::string text, outputs;
+  const std::string type = std::string(name_of(dtype)) + "[64]";
+  text = "%0 = input a : " + type + "\n%1 = input b : " + type + "\n%2 = input c : " + type + "\n%3 = input d : bool[64]\n";
+  int id = 4;
+  for (int i = 0; i < ir::kOpCount; ++i) {
+    const auto op = static_cast<ir::Op>(i);
+    const ir::OpInfo& info = ir::info(op);
+    if (!ir::is_elementwise(op)) continue;
+    const bool converts = info.types == ir::TypeRule::Convert || info.types == ir::TypeRule::Reinterpret;
+    std::vector<DType> operands(info.arity, dtype);
+    if (info.types == ir::TypeRule::Choose) operands[0] = boolean;
+    std::vector<DType> results(1);
+    if (converts) results = {boolean, i8, i64, u32, f16, bf16, f32, f64};
+    else if (!ir::result_dtype(op, operands, results[0])) continue;
+    for (const DType to : results) {
+      if (info.types == ir::TypeRule::Reinterpret && size_of(to) != size_of(dtype)) continue;
+      const char* names = info.types == ir::TypeRule::Choose ? "%3, %0, %1"
+                          : info.arity == 1                  ? "%0"
+                          : info.arity == 2                  ? "%0, %1"
+                                                             : "%0, %1, %2";
+      const std::string name = "%" + std::to_string(id++);
+      text += name + " = " + std::string(info.text) + " " + names + " : " + std::string(name_of(to)) + "[64]\n";
+      outputs += (outputs.empty() ? "y" : ", y") + std::to_string(id) + " = " + name;
+    }
+  }
+  return ir::parse_graph(text + "return " + outputs);
+}
+
+std::set<std::string> accesses_of(const std::string& ptx, const std::string& kernel) {  // `ld.global.v4.f32`, …
+  const std::size_t begin = ptx.find(".entry " + kernel + "(");
+  REQUIRE(begin != std::string::npos);
+  const std::string body = ptx.substr(begin, ptx.find("\n}", begin) - begin);
+  std::set<std::string> out;
+  const std::regex access("(ld|st)(\\.volatile)?\\.(global|local|shared)?[.a-z0-9]*");
+  for (std::sregex_iterator it(body.begin(), body.end(), access), end; it != end; ++it) out.insert(it->str());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("nvrtc: every operator on every type compiles for four generations of devices", "[cuda]") {
+  if (!nvrtc()) return;
+  for (int t = 0; t < kDTypeCount; ++t) {
+    if (!full() && t != static_cast<int>(f32) && t != static_cast<int>(f64) && t != static_cast<int>(f16) && t != static_cast<int>(i8) &&
+        t != static_cast<int>(u64) && t != static_cast<int>(boolean))
+      continue;
+    INFO(name_of(static_cast<DType>(t)));
+    const ir::Graph graph = every_operator(static_cast<DType>(t));
+    CudaEmulation emulation;
+    emulation.add(graph, random_arguments(graph, 1).views);
+    if (full()) compile_for_all(emulation.text());
+    else CHECK_NOTHROW(nvrtc()->compile(emulation.text(), kDevices[t % 4]));
+  }
+}
+
+TEST_CASE("nvrtc: the kernels of random graphs compile for four generations of devices", "[cuda][random]") {
+  if (!nvrtc()) return;
+  const std::uint64_t groups = full() ? 40 : 1;
+  for (std::uint64_t g = 0; g < groups; ++g) {
+    CudaEmulation emulation;
+    for (std::uint64_t seed = 1 + 12 * g; seed < 13 + 12 * g; ++seed) {
+      RandomGraphOptions options;
+      options.nodes = 4 + static_cast<int>(seed % 12);
+      options.products = true;
+      const ir::Graph graph = random_graph(seed, options);
+      emulation.add(graph, random_arguments(graph, seed, seed % 2 == 1).views);
+    }
+    compile_for_all(emulation.text());
+  }
+}
+
+TEST_CASE("nvrtc: kernels of the peers' list spill no registers, and move large arrays in vectors of 16 bytes", "[cuda]") {
+  if (!nvrtc()) return;
+  for (const bool specialised : {false, true}) {
+    CudaEmulation emulation;
+    const std::vector<CudaProgram> programs = cuda_programs();
+    CudaEmulation::Options options;
+    options.specialised = specialised;
+    options.target = {90, 132, 48 << 10, 2048};
+    for (const CudaProgram& program : programs) {
+      const ir::Graph graph = graph_of(program, program.large);
+      std::vector<ir::ArrayView> views;  // nothing is read: shapes and strides alone decide
+      for (const ir::Input& input : graph.inputs) {
+        const ir::List shape = graph.list(input.shape);
+        views.push_back({input.dtype, nullptr, {shape.begin(), shape.end()}});
+      }
+      emulation.plan(graph, views, options);
+    }
+    const std::string text = emulation.text();
+    for (const int sm : kDevices) {
+      if (!nvrtc()->knows(sm)) continue;
+      INFO("compute capability " << sm << (specialised ? ", specialised" : ", generic"));
+      const Nvrtc::Program compiled = nvrtc()->compile(text, sm, true);
+      const std::regex spills(
+          "Function properties for (\\w+)[^,]*, ([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads\\s+[^:]*: Used ([0-9]+) registers");
+      int kernels = 0;
+      for (std::sregex_iterator it(compiled.log.begin(), compiled.log.end(), spills), end; it != end; ++it, ++kernels) {
+        INFO(it->str());
+        CHECK((*it)[2] == "0");
+        CHECK((*it)[3] == "0");
+      }
+      CHECK(kernels > 10);
+      if (!specialised) continue;  // generic kernels have the paths of tails too
+      for (std::size_t i = 0; i < programs.size(); ++i) {
+        if (!programs[i].minimal) continue;
+        INFO(programs[i].name << "\n" << emulation.log(i));
+        for (const CudaEmulation::KernelView& kernel : emulation.kernels(i)) {
+          CHECK(kernel.schedule->whole);
+          const bool all_vectors = kernel.schedule->vectors.size() == kernel.nest->accesses.size();
+          const std::string type = programs[i].dtype == f64 ? "v2.f64" : "v4.f32", single = programs[i].dtype == f64 ? ".f64" : ".f32";
+          for (const std::string& access : accesses_of(compiled.ptx, kernel.name)) {
+            INFO(access);
+            if (access.find(".global") == std::string::npos) {
+              CHECK(access.find(".local") == std::string::npos);
+              continue;
+            }
+            const bool is_vector = access.find(type) != std::string::npos || access.find("v2.b64") != std::string::npos ||
+                                   access.find("v4.b32") != std::string::npos;
+            const bool is_scalar_load = access == "ld.global" + single || access == "ld.global.b32";
+            CHECK((is_vector || (is_scalar_load && !all_vectors)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("nvrtc: a text that does not compile says so in the compiler's words", "[cuda]") {
+  if (!nvrtc()) return;
+  CHECK_THROWS_WITH(nvrtc()->compile("extern \"C\" __global__ void f() { this is wrong }", 80),
+                    Catch::Matchers::Contains("does not compile for compute capability 8.0") && Catch::Matchers::Contains("onepass.cu(1)"));
+  CHECK_THROWS_WITH(nvrtc()->compile("", 5), Catch::Matchers::Contains("compute capability 0.5"));
+}
