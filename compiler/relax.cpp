@@ -7,7 +7,9 @@
 //   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a c that is the same for all
 //                 exp, log, tanh, sigmoid, erf, rsqrt -> cheaper expansions, written out (ir/expand_approximate.cpp)
 //   contract      a*b + c -> fma(a, b, c), a product being rounded no more before it is added
-// A literal is a slot, whose value no pass sees: its products and sums are nodes, and as they depend on no loop, kernels compute them once.
+// A literal is a slot, whose value no pass sees: its products and sums are nodes, and as they depend on no loop, kernels compute them once. Those
+// of f32 are computed in f64 and rounded where they meet what differs from element to element: a long chain gathers hundreds of them, whose
+// roundings, the same for all elements, would not cancel as those of the elements do.
 // Left out on purpose: distributing a product over a sum of values that differ from element to element (it adds operations); a change of
 // the order of reductions and scans; what crosses a view.
 #include "compiler/relax.h"
@@ -15,6 +17,8 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "compiler/fold.h"
 #include "compiler/rewrite.h"
@@ -47,7 +51,9 @@ class Uniform {
     uniform_[id] = true;
   }
   bool is_constant(NodeId id, double value) const {
-    return id != kNoNode && out_[id].op == Op::Constant && double_of(out_[id].dtype, out_[id].bits) == value;
+    if (id == kNoNode) return false;
+    if (const NodeId wide = unrounded(id); wide != kNoNode) id = wide;
+    return out_[id].op == Op::Constant && double_of(out_[id].dtype, out_[id].bits) == value;
   }
   NodeId constant(DType dtype, ListId shape, double value) {
     const NodeId id = out_.constant(dtype, shape, bits_of(dtype, value));
@@ -68,12 +74,37 @@ class Uniform {
 
   NodeId made(Op op, std::initializer_list<NodeId> operands) {
     const Node first = out_[*operands.begin()];
+    if (first.dtype != DType::F32)
+      return plain(op, std::vector<NodeId>(operands));  // f64 has nothing wider; a cast of a half would round it
+    std::vector<NodeId> wide;
+    for (NodeId id : operands) wide.push_back(widened(id));
+    const NodeId id = out_.add(Op::Cast, DType::F32, first.shape, {plain(op, wide)});
+    mark(id);
+    return id;
+  }
+  NodeId plain(Op op, std::span<const NodeId> operands) {
+    const Node first = out_[operands[0]];
     const std::vector<std::int64_t> ids(operands.begin(), operands.end());
     const Node node{op, first.dtype, first.shape, out_.intern(ids), 0, 0};
     const bool constant = std::all_of(operands.begin(), operands.end(), [&](NodeId id) { return out_[id].op == Op::Constant; });
     const NodeId id = constant ? fold(out_, node) : out_.add(node);
     mark(id);
     return id;
+  }
+  // What made() rounded; none: it was not made here.
+  NodeId unrounded(NodeId id) const {
+    if (out_[id].op != Op::Cast || out_[id].dtype != DType::F32) return kNoNode;
+    const NodeId wide = out_.operand(id, 0);
+    return out_[wide].dtype == DType::F64 && is(wide) ? wide : kNoNode;
+  }
+  NodeId widened(NodeId id) {
+    if (const NodeId wide = unrounded(id); wide != kNoNode) return wide;
+    const Node node = out_[id];
+    const NodeId wide = node.op == Op::Constant
+                            ? out_.constant(DType::F64, node.shape, bits_of(DType::F64, double_of(node.dtype, node.bits)))
+                            : out_.add(Op::Cast, DType::F64, node.shape, {id});
+    mark(wide);
+    return wide;
   }
 };
 

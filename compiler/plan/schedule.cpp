@@ -26,12 +26,15 @@ bool is_expensive(const Statement& s) {
          (ir::info(s.op).kind == ir::OpKind::Expanded || s.op == ir::Op::Div || s.op == ir::Op::Sqrt || s.op == ir::Op::Reciprocal);
 }
 
-// Elements of the widest type that the body computes with decide how many lanes fit a register.
+// Elements of the widest type that the vector loop computes with decide how many lanes fit a register.
 int element_bytes(const Nest& nest) {
-  std::size_t widest = 1;
-  for (const Statement& s : nest.body)
-    if (s.kind != Statement::Kind::Guard && s.kind != Statement::Kind::Constant) widest = std::max(widest, size_of(s.dtype));
-  return static_cast<int>(widest);
+  std::size_t widest = 0, of_all = 1;  // what it does not change is computed outside
+  for (const Statement& s : nest.body) {
+    if (s.kind == Statement::Kind::Guard || s.kind == Statement::Kind::Constant) continue;
+    of_all = std::max(of_all, size_of(s.dtype));
+    if (s.kind == Statement::Kind::Reduce || (s.loops >> nest.vector_loop() & 1)) widest = std::max(widest, size_of(s.dtype));
+  }
+  return static_cast<int>(nest.kind == NestKind::Map && widest > 0 ? widest : of_all);
 }
 
 // Registers that the vector body works on at once: enough independent work to hide latencies, as long as the live values fit.
