@@ -7,10 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include <onepass/onepass.h>
+
+#include "runtime/kernel_cache.h"
 
 namespace op = onepass;
 using op::Array, op::Tensor;
@@ -38,8 +39,8 @@ double seconds(const std::function<void()>& f, int repeat) {
 /// Medians of both, measured in turn. `target`: what theirs / ours should reach.
 void compare(const char* name, std::int64_t n, const std::function<void()>& ours, const std::function<void()>& theirs, double target) {
   std::vector<double> a, b;
-  seconds(ours, 5), seconds(theirs, 5);  // the optimised tier takes over meanwhile
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  seconds(ours, 5), seconds(theirs, 5);
+  op::runtime::wait_for_optimised();
   const int repeat = static_cast<int>(std::max<std::int64_t>(1, 2'000'000 / n));
   for (int round = 0; round < 31; ++round) a.push_back(seconds(ours, repeat)), b.push_back(seconds(theirs, repeat));
   std::sort(a.begin(), a.end());
