@@ -88,6 +88,13 @@ inline Expr sin(Expr a) { return apply(Op::Sin, {a}); }
 inline Expr cos(Expr a) { return apply(Op::Cos, {a}); }
 inline Expr sinh(Expr a) { return apply(Op::Sinh, {a}); }
 inline Expr cosh(Expr a) { return apply(Op::Cosh, {a}); }
+inline Expr ldexp(Expr a, Expr b) { return apply(Op::Ldexp, {a, b}); }
+template <Number T> Expr ldexp(T a, Expr b) { return ldexp(constant_like(b, static_cast<double>(a)), b); }
+inline Expr ldexp_normal(Expr a, Expr b) { return apply(Op::LdexpNormal, {a, b}); }
+template <Number T> Expr ldexp_normal(T a, Expr b) { return ldexp_normal(constant_like(b, static_cast<double>(a)), b); }
+inline Expr binary_exponent(Expr a) { return apply(Op::BinaryExponent, {a}); }
+inline Expr binary_fraction(Expr a) { return apply(Op::BinaryFraction, {a}); }
+inline Expr log_domain(Expr a, Expr b) { return apply(Op::LogDomain, {a, b}); }
 inline Expr cast(Expr a, DType dtype) { return apply(Op::Cast, dtype, {a}); }
 inline Expr cast_unchecked(Expr a, DType dtype) { return apply(Op::CastUnchecked, dtype, {a}); }
 inline Expr bitcast(Expr a, DType dtype) { return apply(Op::Bitcast, dtype, {a}); }

@@ -14,14 +14,13 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // x = n ln2 + r, e^x = 2^n (1 + tail), tail = r + r^2 Q(r).
 struct Exponential {
-  Expr tail, exponent;
+  Expr tail, n;
 };
 Exponential exponential(Expr x, const Coefficients& narrow, const Coefficients& wide) {
   const Format& format = format_of(x);
-  const Expr shifted = fma(x, kLog2E, format.magic);
-  const Expr n = shifted - format.magic;
+  const Expr n = fma(x, kLog2E, format.magic) - format.magic;
   const Expr r = fma(n, -format.ln2_low, fma(n, -format.ln2, x));
-  return {fma(r * r, polynomial(r, choose(x, narrow, wide)), r), bitcast(shifted, format.bits)};
+  return {fma(r * r, polynomial(r, choose(x, narrow, wide)), r), n};
 }
 
 // e^r - 1 = r + r^2 Q. tools/fit.py expm1: relative error 2^-26.1 (f32), 2^-55.5 (f64).
@@ -34,7 +33,7 @@ constexpr std::initializer_list<double> kExpm1Narrow = {0.49999997, 0.16666542, 
 // e^x where it is normal. Q of f32: tools/fit.py exp_few: relative error of e^r 2^-23.2.
 Expr exp_in_range(Expr x) {
   const Exponential e = exponential(x, {0.499992251, 0.166671157, 0.041891057, 0.00831266772}, kExpm1Wide);
-  const Expr power = power_of_two(e.exponent, x.dtype());
+  const Expr power = ldexp_normal(1.0, e.n);
   return fma(power, e.tail, power);
 }
 
@@ -56,7 +55,7 @@ Expr approximate_tanh(Expr x) {
       exponential(clamped * -2.0, {0.49999997, 0.16666542, 0.0416674949, 0.00836671237, 0.00138654222},
                   {0.50000000000000056, 0.16666666666666599, 0.041666666666573253, 0.0083333333333826653, 0.001388888893257687,
                    0.00019841269735131449, 2.480150413776706e-05, 2.7557392079016693e-06, 2.7626471886121321e-07, 2.5059001318527693e-08});
-  const Expr power = power_of_two(e.exponent, x.dtype());
+  const Expr power = ldexp_normal(1.0, e.n);
   const Expr m = fma(power, e.tail, power - 1.0);
   return copysign(m / (m + 2.0), x);
 }
@@ -77,7 +76,7 @@ Expr log_tail(Expr f) {  // log(1 + f) - f
 }
 
 Expr approximate_log(Expr x) {
-  const Binary b = split_normal(x);
+  const Binary b = split(x);
   const Format& format = format_of(x);
   return log_with_edges(x, fma(b.k, format.ln2, b.f + fma(b.k, format.ln2_low, log_tail(b.f))));
 }

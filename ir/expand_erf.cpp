@@ -34,7 +34,7 @@ Expr expand_erf(Expr x) {
   const Expr q = erfc_log_polynomial(clamped);
   const Expr product = clamped * q;
   const ExpParts e = exp_parts(product, fma(clamped, q, -product));
-  const Expr large = 1.0 - add_to_exponent(1.0 + e.tail, e.exponent);
+  const Expr large = 1.0 - ldexp_normal(1.0 + e.tail, e.n);
   return copysign(where(a >= 1.0625, large, small), x);
 }
 
@@ -65,7 +65,7 @@ Expr expand_erfc(Expr x) {
   const Expr square = clamped * clamped;
   const ExpParts e = exp_parts(-square, fma(-clamped, clamped, square));
   const Expr rest_of = fma(e.tail, factor, fma(r_low + e.tail_low, factor, factor_low));
-  const Expr large = scale_by_halves(fma(half, factor, half * rest_of), e.exponent);
+  const Expr large = ldexp(fma(half, factor, half * rest_of), e.n);
   return where(a >= 0.875, where(x < 0.0, 2.0 - large, large), small);
 }
 
@@ -74,7 +74,7 @@ Expr expand_erfc(Expr x) {
 Expr expand_erfinv(Expr x) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const Expr a = abs(x);
-  const LogParts log = log_parts(split_normal(at_least(fma(-x, x, 1.0), choose(x, 0x1p-25, 0x1p-54))));
+  const LogParts log = log_parts(split(at_least(fma(-x, x, 1.0), choose(x, 0x1p-25, 0x1p-54))));
   const Expr w = -(log.high + log.low);
   const double start = choose(x, 0x1.c5bf8ap-1, 0x1.c5bf891b4ef6bp-1), start_low = choose(x, -0x1.c96212p-26, -0x1.618f13eb7ca89p-55);
   const Expr p = polynomial(

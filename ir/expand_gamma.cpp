@@ -58,7 +58,7 @@ Expr lgamma_of_negative(Expr x, Expr opposite) {
                                     -0.007370427622802031, 0.00046628759579368638, -2.1875954241087829e-05, 7.4417725716808902e-07}));
   const Expr of = where(far, x * (sine * 0.31830988618379067), p);
   const Expr logarithm = [&] {
-    const LogParts parts = log_parts(split_positive(abs(of)));
+    const LogParts parts = log_parts(split(abs(of)));
     return parts.high + (parts.low + where(far, zero, lost / p));
   }();
   const Expr near = lgamma_polynomial(x - whole - 0.5) - logarithm;
@@ -73,7 +73,7 @@ Expr expand_lgamma(Expr x) {
   const Expr a = abs(x);
   const Expr great = a >= 3.0;
   const Shifted s = shifted(a);
-  const LogParts log = log_parts(split_positive(where(great, a, s.factor)));
+  const LogParts log = log_parts(split(where(great, a, s.factor)));
   const Expr r = 1.0 / where(great, a, constant_like(a, 3.0));
   const Expr binet =
       r * polynomial(r * r, choose(r, {0.0833333284, -0.00277731894, 0.000780243659, -0.000432389381},
@@ -98,7 +98,7 @@ Expr expand_digamma(Expr x) {
   const Expr great = z >= 3.0;
   const Shifted s = shifted(z);
   const Expr q = 1.0 / where(great, z, s.factor);
-  const LogParts log = log_parts(split_normal(z));
+  const LogParts log = log_parts(split(z));
   const Expr u = q * q;
   const Expr tail = fma(-u,
                         polynomial(u, choose(u, {0.0833332911, -0.00832947344, 0.00385564659, -0.00278023304},

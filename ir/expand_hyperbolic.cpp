@@ -19,7 +19,7 @@ Expr expand_tanh(Expr x) {
   const Expr small = fma(a * u, p, a);
   const Expr clamped = at_most(a, choose(x, 10.0, 20.0));  // tanh rounds to 1 from 9.02 (f32), 19.07 (f64) on
   const ExpParts e = exp_parts(clamped + clamped);
-  const Expr large = 1.0 - 2.0 / (add_to_exponent(1.0 + e.tail, e.exponent) + 1.0);
+  const Expr large = 1.0 - 2.0 / (ldexp_normal(1.0 + e.tail, e.n) + 1.0);
   return copysign(where(a >= 1.0, large, small), x);
 }
 
@@ -28,7 +28,7 @@ namespace {
 // e^a / 2, finite as long as sinh and cosh are; a >= 0.
 Expr half_exp(Expr a) {
   const ExpParts e = exp_parts(at_most(a, choose(a, 90.0, 712.0)));
-  return scale_by_halves(1.0 + e.tail, e.exponent - constant_bits(e.exponent, 1));
+  return ldexp(1.0 + e.tail, e.n - 1.0);
 }
 
 }  // namespace

@@ -1,43 +1,9 @@
 // log and its relatives.
-#include <limits>
-
 #include "ir/expand.h"
 #include "ir/expand_parts.h"
 
 namespace onepass::ir {
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-// y, but for x what lies outside of the logarithm's range: +inf and NaN are their own, zero gives -inf, less than zero NaN.
-// `operand` has the sign and the zero, and is what is infinite.
-Expr with_edges(Expr operand, Expr y) {
-  const Expr finite = where(operand < kInfinity, y, operand);
-  return where(operand > 0.0, finite, where(operand == 0.0, constant_like(y, -kInfinity), constant_like(y, kNaN)));
-}
-
-// `lift`: 2^lift has been multiplied into x where `lifted`; none given: nowhere.
-Binary split(Expr x, Expr lifted = {}, double lift = 0) {
-  const Format& format = format_of(x);
-  const Expr bits = bitcast(x, format.bits);
-  const Expr shifted = bits + constant_bits(bits, format.one - format.sqrt_half);
-  const Expr fraction = bitcast((shifted & ((std::uint64_t{1} << format.mantissa) - 1)) + constant_bits(bits, format.sqrt_half), x.dtype());
-  const Expr field = shifted >> format.mantissa;
-  const Expr number = bitcast(field | format.power, x.dtype());  // 2^mantissa + bias + k
-  const double bias = choose(x, 0x1p23, 0x1p52) + format.bias;
-  return {number - (lifted ? where(lifted, constant_like(x, bias + lift), constant_like(x, bias)) : constant_like(x, bias)), fraction - 1.0,
-          field};
-}
-
-}  // namespace
-
-Binary split_normal(Expr x) { return split(x); }
-
-Binary split_positive(Expr x) {
-  const Expr denormal = x < format_of(x).min_normal;
-  return split(where(denormal, x * choose(x, 0x1p24, 0x1p54), x), denormal, choose(x, 24.0, 54.0));
-}
+Binary split(Expr x) { return {binary_exponent(x), binary_fraction(x) - 1.0}; }
 
 namespace {
 
@@ -65,25 +31,23 @@ LogParts log_parts(const Binary& b, Expr f_low) {
 
 // Measured: f32 0.81 ULP, 32 operations; f64 0.85 ULP, 43.
 Expr expand_log(Expr x) {
-  const Binary b = split_positive(x);
+  const Binary b = split(x);
   const LogParts s = log_parts(b);
-  return with_edges(x, s.high + s.low);
+  return log_domain(x, s.high + s.low);
 }
 
 // 1 + x = 2^k (1 + f), f = x 2^-k + (2^-k - 1); what it lost matters for k = 1 alone, where it is found exactly. 1 + x itself is rounded
 // and serves to find k alone. 2^-k is taken as 2^(2-k)/4, that it be no denormal. Near zero the result is x.
 Expr log1p_of(Expr x, Expr low) {
-  const Format& format = format_of(x);
   const Expr one_more = 1.0 + x;
-  const Binary b = split(one_more);
-  const Expr power =
-      bitcast((constant_bits(b.field, static_cast<std::uint64_t>(2 * format.bias + 2)) - b.field) << format.mantissa, x.dtype());
+  const Expr k = binary_exponent(one_more);
+  const Expr power = ldexp_normal(4.0, -k);
   const Expr quarter = x * 0.25, offset = fma(power, 0.25, -1.0);
   const Expr f = fma(quarter, power, offset);
   const Expr lost = fma(quarter, power, offset - f);
-  const LogParts s = log_parts({b.k, f, {}}, low ? fma(low * 0.25, power, lost) : lost);
+  const LogParts s = log_parts({k, f}, low ? fma(low * 0.25, power, lost) : lost);
   const Expr small = low ? x + low : x;
-  return where(abs(x) < choose(x, 0x1p-25, 0x1p-54), small, with_edges(one_more, s.high + s.low));
+  return where(abs(x) < choose(x, 0x1p-25, 0x1p-54), small, log_domain(one_more, s.high + s.low));
 }
 
 // Measured: f32 0.93 ULP, 37 operations; f64 0.89 ULP, 48.
@@ -92,7 +56,7 @@ Expr expand_log1p(Expr x) { return log1p_of(x); }
 // log2 x = k + f log2(e) + f^2 Q(f): powers of two are exact. |f log2(e) + …| <= 1/2, so its rounding is small beside k.
 // Measured: f32 0.92 ULP, 30 operations; f64 0.97 ULP, 41.
 Expr expand_log2(Expr x) {
-  const Binary b = split_positive(x);
+  const Binary b = split(x);
   const double high = choose(x, 0x1.715476p+0, 0x1.71547652b82fep+0), low = choose(x, 0x1.4ae0bf85ddf44p-26, 0x1.777d0ffda0d24p-56);
   const Expr q = polynomial(
       b.f,
@@ -101,16 +65,16 @@ Expr expand_log2(Expr x) {
               0.20609929146621797,  -0.18033687441082635,  0.16029944888769454,  -0.14426976277359707,  0.13115435715499202,
               -0.1202178171228932,  0.11096396439387674,   -0.10315183289326529, 0.096457239234508593,  -0.08936505132763288,
               0.081643744555251085, -0.081923637998272861, 0.094199116162463334, -0.086632755318986759, 0.037748044987197769}));
-  return with_edges(x, b.k + fma(b.f, high, fma(b.f * b.f, q, b.f * low)));
+  return log_domain(x, b.k + fma(b.f, high, fma(b.f * b.f, q, b.f * low)));
 }
 
 // log10 x = (high + low) log10(e), the product rounded once but for the small terms.
 // Measured: f32 0.94 ULP, 34 operations; f64 0.90 ULP, 45.
 Expr expand_log10(Expr x) {
-  const Binary b = split_positive(x);
+  const Binary b = split(x);
   const LogParts s = log_parts(b);
   const double high = choose(x, 0x1.bcb7b2p-2, 0x1.bcb7b1526e50ep-2), low = choose(x, -0x1.5b235e39ab2a9p-27, 0x1.95355baaafad3p-57);
-  return with_edges(x, fma(s.high, high, fma(s.high, low, s.low * high)));
+  return log_domain(x, fma(s.high, high, fma(s.high, low, s.low * high)));
 }
 
 // max + log1p(e^-|a - b|), the second below ln2: near 0, where max cancels it, the error is one of ulp(1). Equal infinities have no

@@ -4,9 +4,8 @@
 namespace onepass::ir {
 
 const Format& format_of(Expr x) {
-  static constexpr Format narrow{DType::U32, 23,         0x3f800000, 0x3f3504f3,   0x1p-126,
-                                 127,        0x4b000000, 0x1.8p23,   0x1.62e43p-1, -0x1.05c610ca86c39p-29};
-  static constexpr Format wide{DType::U64,         52,       0x3ff0000000000000,   0x3fe6a09e667f3bcd,   0x1p-1022, 1023,
+  static constexpr Format narrow{DType::U32, 23, 0x3f800000, 0x1p-126, 0x4b000000, 0x1.8p23, 0x1.62e43p-1, -0x1.05c610ca86c39p-29};
+  static constexpr Format wide{DType::U64,         52,       0x3ff0000000000000,   0x1p-1022,
                                0x4330000000000000, 0x1.8p52, 0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56};
   return x.dtype() == DType::F32 ? narrow : wide;
 }
@@ -39,42 +38,24 @@ Expr exp_polynomial(Expr r) {
 
 ExpParts exp_parts(Expr x, Expr low) {
   const Format& format = format_of(x);
-  const Expr shifted = fma(x, kLog2E, format.magic);
-  const Expr n = shifted - format.magic;
+  const Expr n = fma(x, kLog2E, format.magic) - format.magic;
   const Expr high = fma(n, -format.ln2, x);
   const Expr rest = low ? fma(n, -format.ln2_low, low) : n * -format.ln2_low;
   const Expr r = low ? high + rest : fma(n, -format.ln2_low, high);
   const Expr q = exp_polynomial(r), square = r * r;
   const Expr tail = fma(square, q, r);
-  return {tail, fma(square, q, r - tail) + (high - r + rest), bitcast(shifted, format.bits)};
+  return {tail, fma(square, q, r - tail) + (high - r + rest), n};
 }
 
 ExpSplit exp_split(Expr x) {
   const Format& format = format_of(x);
-  const Expr shifted = fma(x, kLog2E, format.magic);
-  const Expr n = shifted - format.magic;
+  const Expr n = fma(x, kLog2E, format.magic) - format.magic;
   const Expr high = fma(n, -format.ln2, x);
   const Expr r = fma(n, -format.ln2_low, high);
   const Expr lost = fma(n, -format.ln2_low, high - r);
   const Expr square = r * r;
   const Expr square_lost = fma(r, r, -square);
-  return {r, fma(square, exp_polynomial(r), fma(square_lost, 0.5, fma(lost, r, lost))), bitcast(shifted, format.bits)};
-}
-
-Expr power_of_two(Expr exponent, DType dtype) {
-  const bool narrow = dtype == DType::F32;
-  const Expr field = exponent << (narrow ? 23 : 52);
-  return bitcast(field + constant_bits(field, narrow ? 0x3f800000 : 0x3ff0000000000000), dtype);
-}
-
-Expr scale_by_halves(Expr y, Expr exponent) {
-  const Expr half = exponent >> 1;
-  return y * power_of_two(half, y.dtype()) * power_of_two(exponent - half, y.dtype());
-}
-
-Expr add_to_exponent(Expr y, Expr exponent) {
-  const Format& format = format_of(y);
-  return bitcast(bitcast(y, format.bits) + (exponent << format.mantissa), y.dtype());
+  return {r, fma(square, exp_polynomial(r), fma(square_lost, 0.5, fma(lost, r, lost))), n};
 }
 
 }  // namespace onepass::ir

@@ -12,12 +12,10 @@ inline constexpr double kLog2E = 1.4426950408889634;
 
 /// Numbers of a float type that an expansion needs by name.
 struct Format {
-  DType bits;               // the unsigned integer of the same size
-  int mantissa;             // stored bits of the significand
-  std::uint64_t one;        // 1.0 as bits
-  std::uint64_t sqrt_half;  // sqrt(1/2) rounded, as bits
+  DType bits;         // the unsigned integer of the same size
+  int mantissa;       // stored bits of the significand
+  std::uint64_t one;  // 1.0 as bits
   double min_normal;
-  int bias;             // of the exponent
   std::uint64_t power;  // 2^mantissa as bits: an integer below it, or-ed in, is added
   double magic;         // 1.5 * 2^mantissa: x + magic rounds x to an integer, which stands in the low bits
   double ln2, ln2_low;  // ln2 rounded to the type, and what it lacks
@@ -39,28 +37,25 @@ Expr polynomial(Expr x, const Coefficients& coefficients);
 inline Expr at_most(Expr x, double high) { return where(x > high, high, x); }
 inline Expr at_least(Expr x, double low) { return where(x < low, low, x); }
 
-/// e^x = (1 + tail) * 2^n for |x| < 2000; e^(x + low) where `low` is given, what x lost in a rounding. n stands in the low bits of
-/// `exponent`, with rubbish above them. Where x is NaN so is tail.
+/// e^x = (1 + tail) * 2^n for |x| < 2000; e^(x + low) where `low` is given, what x lost in a rounding. Where x is NaN so is tail.
 struct ExpParts {
   Expr tail, tail_low;  // the latter is what the former lost
-  Expr exponent;
+  Expr n;
 };
 ExpParts exp_parts(Expr x, Expr low = {});
 
 /// e^x = (1 + r + w) * 2^n, more exactly: r is rounded, w holds what it lost too.
 struct ExpSplit {
   Expr r, w;
-  Expr exponent;
+  Expr n;
 };
 ExpSplit exp_split(Expr x);
 
-/// Positive x = 2^k (1 + f), 1 + f in [sqrt(1/2), sqrt(2)). A denormal x is scaled first.
+/// Positive x = 2^k (1 + f), 1 + f in [sqrt(1/2), sqrt(2)).
 struct Binary {
   Expr k, f;
-  Expr field;  // k + bias, an integer, of the scaled x
 };
-Binary split_positive(Expr x);
-Binary split_normal(Expr x);  // of an x that is no denormal
+Binary split(Expr x);
 
 /// log x = high + low of x = 2^k (1 + f + f_low): high is rounded, low holds what it lost.
 struct LogParts {
@@ -77,14 +72,5 @@ Expr erf_polynomial(Expr a);
 
 /// Q in log erfc a = a Q, a from 17/16 to where erf a rounds to 1. tools/fit.py erfc_log: relative error of erf 2^-28.9 (f32), 2^-58.6 (f64).
 Expr erfc_log_polynomial(Expr a);
-
-/// 2^n for n in the low bits of `exponent` (as ExpParts has it), in the normal range.
-Expr power_of_two(Expr exponent, DType dtype);
-
-/// y * 2^n for any n: in two halves, of which the second alone may round or overflow. NaN stays.
-Expr scale_by_halves(Expr y, Expr exponent);
-
-/// y * 2^n for normal y and a result that is normal too; not for NaN.
-Expr add_to_exponent(Expr y, Expr exponent);
 
 }  // namespace onepass::ir

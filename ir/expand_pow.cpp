@@ -30,7 +30,7 @@ Pair sum(Expr a, Expr b) {
 // R: tools/fit.py log_ratio.
 Pair log_pair(Expr x) {
   const Format& format = format_of(x);
-  const Binary b = split_positive(x);
+  const Binary b = split(x);
   const Expr above = b.f + 2.0;
   const Expr above_low = b.f - (above - 2.0);
   const Expr inverse = 1.0 / above;
@@ -72,7 +72,7 @@ Expr expand_pow(Expr x, Expr y) {
   const Expr limit_low = constant_like(x, choose(x, -104.0, -746.0)), limit_high = constant_like(x, choose(x, 89.0, 710.0));
   const Expr clamped = where(p < limit_low, limit_low, where(p > limit_high, limit_high, p));
   const ExpParts e = exp_parts(clamped, where(clamped == p, p_low, zero));
-  const Expr power = where(a == 1.0, 1.0, scale_by_halves(1.0 + e.tail, e.exponent));
+  const Expr power = where(a == 1.0, 1.0, ldexp(1.0 + e.tail, e.n));
 
   const Expr integer = trunc(y) == y;
   const Expr half = y * 0.5;

@@ -68,6 +68,32 @@ template <std::floating_point T> bool isinf(T a) { return std::fabs(a) == std::n
 template <std::floating_point T> bool isfinite(T a) { return std::fabs(a) < std::numeric_limits<T>::infinity(); }
 template <std::floating_point T> bool signbit(T a) { return std::bit_cast<BitsOf<T>>(a) >> (8 * sizeof(T) - 1) != 0; }
 
+/// a * 2^b in two exact factors, the second product alone rounding. b: an integer whose half is in the exponent's range, else NaN.
+template <std::floating_point T> T ldexp(T a, T b) {
+  constexpr int most = 2 * (std::numeric_limits<T>::max_exponent - 2);
+  if (!(std::fabs(b) <= T(most))) return std::numeric_limits<T>::quiet_NaN();
+  const int n = static_cast<int>(b), half = n >> 1;
+  return std::ldexp(std::ldexp(a, half), n - half);
+}
+/// sqrt(1/2) rounded to the type.
+template <std::floating_point T> inline constexpr T kSqrtHalf = sizeof(T) == 4 ? T(0x1.6a09e6p-1f) : T(0x1.6a09e667f3bcdp-1);
+/// a = 2^k m, kSqrtHalf <= m < 2 kSqrtHalf, of a positive finite a: k, then m.
+template <std::floating_point T> T binary_exponent(T a) {
+  int k = 0;
+  const T m = std::frexp(a, &k);  // 1/2 <= m < 1
+  return T(m < kSqrtHalf<T> ? k - 1 : k);
+}
+template <std::floating_point T> T binary_fraction(T a) {
+  int k = 0;
+  const T m = std::frexp(a, &k);
+  return m < kSqrtHalf<T> ? m + m : m;
+}
+template <std::floating_point T> T log_domain(T a, T b) {
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  if (a > 0) return a < infinity ? b : infinity;
+  return a == 0 ? -infinity : std::numeric_limits<T>::quiet_NaN();
+}
+
 // NaN propagates, -0 < +0: no order of the operands and no order of a reduction matters.
 template <std::floating_point T> T maximum(T a, T b) {
   if (a != a) return a;

@@ -47,6 +47,7 @@ enum Traits : std::uint8_t {
   kBranches = 2,    // a kernel's code for it may have blocks of its own
   kArithmetic = 4,  // refused on two bools although it takes them as floats; what has the rule Number does not take them anyway
   kLong = 8,        // of floats: several machine instructions, which the quick tier writes once and calls
+  kPartial = 16,    // for expansions: of some operands alone, which the table says; of others the result is unspecified
 };
 
 struct OpInfo {

@@ -67,7 +67,7 @@ class Generator {
     for (int op = 0; op < kOpCount; ++op) {
       const auto o = static_cast<Op>(op);
       if (is_source(o) || (is_reduction(o) && !options.reductions) || (o == Op::ReduceProd && !options.products)) continue;
-      if (o == Op::CastUnchecked) continue;  // its operand would have to be in range
+      if (!is_source(o) && info(o).traits & kPartial) continue;  // its operands would have to be in range
       if (!options.allow || options.allow(o)) ops_.push_back(o);
     }
   }

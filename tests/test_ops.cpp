@@ -234,6 +234,19 @@ template <Real T> T trunc(T a) {
 template <Real T> T round(T a) {
   return exact([](mpfr_t y, mpfr_t x, mpfr_rnd_t) { return mpfr_roundeven(y, x); }, a);
 }
+template <Real T> T ldexp(T a, T n) {
+  return exact([](mpfr_ptr y, mpfr_srcptr x, mpfr_srcptr k, mpfr_rnd_t round) { return mpfr_mul_2si(y, x, mpfr_get_si(k, round), round); },
+               a, n);
+}
+template <Real T> T binary_fraction(T a) {
+  const T m = std::scalbn(a, -std::ilogb(a));
+  return m >= static_cast<T>(std::sqrt(2.0L)) ? m / 2 : m;
+}
+template <Real T> T binary_exponent(T a) { return static_cast<T>(std::ilogb(a) + (binary_fraction(a) < 1 ? 1 : 0)); }
+template <Real T> T log_domain(T a, T b) {
+  if (std::isnan(a) || a < 0) return std::numeric_limits<T>::quiet_NaN();
+  return a == 0 || std::isinf(a) ? std::log(a) : b;
+}
 template <Real T> T mul0(T g, T d) { return g == 0 ? T(0) : mul(g, d); }
 
 // a and b as integers in units of 2^exponent; both finite
@@ -410,6 +423,14 @@ template <class R, class T> bool sum_counts(T a, T b, T) {
 /// and so are these
 template <class R, class T> bool lgamma_counts(T a, T, T) { return !(std::fabs(std::lgamma(static_cast<double>(a))) < 1); }
 template <class R, class T> bool digamma_counts(T a, T, T) { return !(std::fabs(test::digamma(static_cast<double>(a))) < 1); }
+/// what ldexp takes
+template <class R, class T> bool scales(T a, T n, T) {
+  return !(a != 0 && std::fabs(a) < std::numeric_limits<T>::min()) && n == std::trunc(n) && std::fabs(n) <= (sizeof(T) == 4 ? 252 : 2044);
+}
+template <class R, class T> bool scales_to_normal(T a, T n, T) {
+  return scales<R>(a, n, n) && std::isnormal(a) && std::isnormal(std::scalbn(a, static_cast<int>(n)));
+}
+template <class R, class T> bool positive(T a, T, T) { return a > 0 && std::isfinite(a); }
 /// the value, without its fraction, is one that an integer result can hold
 template <class R, class T> bool fits(T a, T, T) {
   if constexpr (Whole<R> && (Real<T> || Half<T>)) {

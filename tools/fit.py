@@ -154,6 +154,9 @@ FITS = {
     # sin r = r + r u S(u), cos r = 1 - u/2 + u^2 C(u), u = r^2, |r| <= pi/4
     "sin": (of_square(lambda r: (mp.sin(r) / r - 1) / (r * r)), 0, CIRCLE, 3, 6, of_square(lambda r: r ** 3 / mp.sin(r))),
     "cos": (of_square(lambda r: (mp.cos(r) - 1 + r * r / 2) / r ** 4), 0, CIRCLE, 3, 6, of_square(lambda r: r ** 4 / mp.cos(r))),
+    # sin r for |r| <= pi/2
+    "sin_half": (of_square(lambda r: (mp.sin(r) / r - 1) / (r * r)), mpf(10) ** -12, (mp.pi / 2 * mpf("1.002")) ** 2, 4, 8,
+                 of_square(lambda r: r ** 3 / mp.sin(r))),
     # tan r = r + r u T(u), |r| <= pi/4
     "tan": (of_square(lambda r: (mp.tan(r) / r - 1) / (r * r)), 0, CIRCLE, 7, 15, of_square(lambda r: r ** 3 / mp.tan(r))),
     # atan x = x + x u P(u), u = x^2 <= 1

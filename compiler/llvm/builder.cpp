@@ -5,6 +5,7 @@
 #include <functional>
 
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 
@@ -321,6 +322,156 @@ Value* KernelBuilder::shift_right(Typed a, Typed c) {
 }
 Value* KernelBuilder::popcount(Typed a) { return intrinsic(llvm::Intrinsic::ctpop, {a.value}); }
 
+// ---- floats taken apart and put together
+
+// Is it made of registers for which AVX-512 has instructions?
+bool KernelBuilder::has_registers(Typed a) const {
+  return has_.avx512 && width_of(a.value) * size_of(a.dtype == DType::F64 ? DType::F64 : DType::F32) >= 16;
+}
+
+// f on each register's part of the operands; its results, one behind the other.
+Value* KernelBuilder::by_registers(Typed a, const std::function<Value*(llvm::Type*, unsigned, std::span<Value* const>)>& f,
+                                   std::initializer_list<Value*> operands) {
+  const unsigned width = width_of(a.value), bits = a.dtype == DType::F64 ? 64 : 32, part = std::min(width, 512 / bits);
+  llvm::Type* type = this->type(a.dtype, part);
+  std::vector<Value*> results;
+  for (unsigned first = 0; first < width; first += part) {
+    std::vector<Value*> parts;
+    std::vector<int> lanes;
+    for (unsigned i = 0; i < part; ++i) lanes.push_back(static_cast<int>(first + i));
+    for (Value* v : operands) parts.push_back(part == width ? v : b.CreateShuffleVector(v, lanes));
+    results.push_back(f(type, part * bits, parts));
+  }
+  while (results.size() > 1) {
+    std::vector<Value*> pairs;
+    for (std::size_t i = 0; i < results.size(); i += 2) {
+      std::vector<int> lanes;
+      for (unsigned k = 0; k < 2 * width_of(results[i]); ++k) lanes.push_back(static_cast<int>(k));
+      pairs.push_back(b.CreateShuffleVector(results[i], results[i + 1], lanes));
+    }
+    results = std::move(pairs);
+  }
+  return results[0];
+}
+
+namespace {
+
+// The intrinsic of a register's size. They are masked, all lanes of the mask being set; those of 512 bits take a rounding mode, the current one.
+struct Sizes {
+  llvm::Intrinsic::ID narrow[3], wide[3];  // of f32 and f64: 128, 256, 512 bits
+};
+#define ONEPASS_SIZES(name)                                                                     \
+  Sizes {                                                                                       \
+    {llvm::Intrinsic::x86_avx512_##name##_ps_128, llvm::Intrinsic::x86_avx512_##name##_ps_256,  \
+     llvm::Intrinsic::x86_avx512_##name##_ps_512},                                              \
+    {                                                                                           \
+      llvm::Intrinsic::x86_avx512_##name##_pd_128, llvm::Intrinsic::x86_avx512_##name##_pd_256, \
+          llvm::Intrinsic::x86_avx512_##name##_pd_512                                           \
+    }                                                                                           \
+  }
+constexpr Sizes kScalef = ONEPASS_SIZES(mask_scalef), kGetexp = ONEPASS_SIZES(mask_getexp), kGetmant = ONEPASS_SIZES(mask_getmant),
+                kFixup = ONEPASS_SIZES(mask_fixupimm);
+#undef ONEPASS_SIZES
+
+Value* masked_intrinsic(llvm::IRBuilder<>& b, const Sizes& sizes, llvm::Type* type, unsigned bits, std::vector<Value*> operands) {
+  const unsigned width = llvm::cast<llvm::FixedVectorType>(type)->getNumElements(), size = bits == 512 ? 2 : bits == 256 ? 1 : 0;
+  operands.push_back(llvm::Constant::getAllOnesValue(b.getIntNTy(std::max(8u, width))));
+  if (size == 2) operands.push_back(b.getInt32(4));
+  return b.CreateIntrinsic((type->getScalarSizeInBits() == 64 ? sizes.wide : sizes.narrow)[size], {}, operands);
+}
+
+}  // namespace
+
+// As an expansion makes it, n = (x + 1.5 2^mantissa) - 1.5 2^mantissa, it stands in the low bits of that sum already.
+Value* KernelBuilder::integer_in_low_bits(Typed n) {
+  const double magic = n.dtype == DType::F64 ? 0x1.8p52 : 0x1.8p23;
+  Value* sum = nullptr;
+  if (auto* minus = llvm::dyn_cast<llvm::BinaryOperator>(n.value);
+      minus && minus->getOpcode() == llvm::Instruction::FSub && minus->getOperand(1) == number(n, magic))
+    sum = minus->getOperand(0);
+  return bits_of({sum ? sum : b.CreateFAdd(n.value, number(n, magic)), n.dtype});
+}
+
+// Of the low bits of n alone.
+Value* KernelBuilder::power_of_two(Value* n, DType dtype) {
+  const bool wide = dtype == DType::F64;
+  const Typed field{n, wide ? DType::U64 : DType::U32};
+  Value* exponent = b.CreateShl(n, integer(field, wide ? 52 : 23));
+  return b.CreateBitCast(b.CreateAdd(exponent, integer(field, wide ? 0x3ff0000000000000 : 0x3f800000)), type(dtype, width_of(n)));
+}
+
+Value* KernelBuilder::ldexp(Typed a, Typed n) {
+  if (has_registers(a)) {
+    const auto scale = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
+      return masked_intrinsic(b, kScalef, type, bits, {v[0], v[1], llvm::Constant::getNullValue(type)});
+    };
+    return by_registers(a, scale, {a.value, n.value});
+  }
+  // in two halves: the second product alone may leave the range
+  Value* whole = integer_in_low_bits(n);
+  const Typed field{whole, a.dtype == DType::F64 ? DType::U64 : DType::U32};
+  Value* half = b.CreateLShr(whole, integer(field, 1));
+  return b.CreateFMul(b.CreateFMul(a.value, power_of_two(half, a.dtype)), power_of_two(b.CreateSub(whole, half), a.dtype));
+}
+
+Value* KernelBuilder::ldexp_normal(Typed a, Typed n) {
+  if (has_registers(a)) return ldexp(a, n);
+  Value* whole = integer_in_low_bits(n);
+  const Typed field{whole, a.dtype == DType::F64 ? DType::U64 : DType::U32};
+  Value* moved = b.CreateAdd(bits_of(a), b.CreateShl(whole, integer(field, a.dtype == DType::F64 ? 52 : 23)));
+  return b.CreateBitCast(moved, a.value->getType());
+}
+
+KernelBuilder::Split KernelBuilder::split(Typed a) {
+  const bool wide = a.dtype == DType::F64;
+  if (has_registers(a)) {
+    const auto exponent = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
+      return masked_intrinsic(b, kGetexp, type, bits, {v[0], llvm::Constant::getNullValue(type)});
+    };
+    const auto fraction = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {  // from 1 to 2
+      return masked_intrinsic(b, kGetmant, type, bits, {v[0], b.getInt32(0), llvm::Constant::getNullValue(type)});
+    };
+    const Typed k{by_registers(a, exponent, {a.value}), a.dtype}, m{by_registers(a, fraction, {a.value}), a.dtype};
+    Value* above = b.CreateFCmpOGE(m.value, number(m, wide ? 0x1.6a09e667f3bcdp+0 : 0x1.6a09e6p+0));
+    return {b.CreateSelect(above, b.CreateFAdd(k.value, number(k, 1)), k.value),
+            b.CreateSelect(above, b.CreateFMul(m.value, number(m, 0.5)), m.value)};
+  }
+  // sqrt(1/2) is subtracted from the bits, so that the exponent's field steps where the fraction does; a denormal number is scaled first
+  const std::uint64_t one = wide ? 0x3ff0000000000000 : 0x3f800000, sqrt_half = wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3;
+  const std::uint64_t mantissa = wide ? 52 : 23;
+  const double lift = wide ? 54 : 24, bias = (wide ? 0x1p52 : 0x1p23) + (wide ? 1023 : 127);
+  Value* denormal = b.CreateFCmpOLT(a.value, number(a, wide ? 0x1p-1022 : 0x1p-126));
+  Value* x = b.CreateSelect(denormal, b.CreateFMul(a.value, number(a, std::ldexp(1.0, static_cast<int>(lift)))), a.value);
+  const Typed bits{bits_of({x, a.dtype}), wide ? DType::U64 : DType::U32};
+  const auto k = [&](std::uint64_t n) { return integer(bits, n); };
+  Value* shifted = b.CreateAdd(bits.value, k(one - sqrt_half));
+  Value* fraction = b.CreateAdd(b.CreateAnd(shifted, k((std::uint64_t{1} << mantissa) - 1)), k(sqrt_half));
+  Value* field = b.CreateOr(b.CreateLShr(shifted, k(mantissa)), k(wide ? 0x4330000000000000 : 0x4b000000));  // 2^mantissa + the field
+  Value* exponent =
+      b.CreateFSub(b.CreateBitCast(field, a.value->getType()), b.CreateSelect(denormal, number(a, bias + lift), number(a, bias)));
+  return {exponent, b.CreateBitCast(fraction, a.value->getType())};
+}
+Value* KernelBuilder::binary_exponent(Typed a) { return split(a).exponent; }
+Value* KernelBuilder::binary_fraction(Typed a) { return split(a).fraction; }
+
+Value* KernelBuilder::log_domain(Typed a, Typed c) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (has_registers(a)) {
+    // by class of a, from the low digit: NaN, NaN to be quieted, 0, 1, -inf, +inf, less, greater. 0 is c, 2 a as a quiet NaN, 3 NaN, 4 -inf, 5 +inf
+    constexpr std::uint64_t table = 0x03530422;
+    const auto fix = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
+      const unsigned width = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
+      return masked_intrinsic(b, kFixup, type, bits,
+                              {v[0], v[1], constant(a.dtype == DType::F64 ? DType::U64 : DType::U32, table, width), b.getInt32(0)});
+    };
+    return by_registers(a, fix, {c.value, a.value});
+  }
+  Value* finite = b.CreateSelect(b.CreateFCmpOLT(a.value, number(a, infinity)), c.value, a.value);
+  Value* other =
+      b.CreateSelect(b.CreateFCmpOEQ(a.value, number(a, 0)), number(a, -infinity), number(a, std::numeric_limits<double>::quiet_NaN()));
+  return b.CreateSelect(b.CreateFCmpOGT(a.value, number(a, 0)), finite, other);
+}
+
 // Toward zero, saturating, NaN gives 0: by compares and selects, since LLVM takes its own saturating conversions apart lane by lane.
 Value* KernelBuilder::saturate(Typed a, DType to) {
   const unsigned width = width_of(a.value);
@@ -362,7 +513,7 @@ Value* KernelBuilder::half_bits(Value* value, DType half) {
     rounded = b.CreateSelect(b.CreateFCmpUNO(value, value), k(0x7fc00000), rounded);
     return upper_halves(rounded);
   }
-  if (converts_f16_) {
+  if (has_.f16) {
     llvm::Type* f16 = width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b.getHalfTy(), width)) : b.getHalfTy();
     return b.CreateBitCast(b.CreateFPTrunc(value, f16), type(DType::U16, width));
   }
@@ -382,7 +533,7 @@ Value* KernelBuilder::half_bits(Value* value, DType half) {
 Value* KernelBuilder::of_half_bits(Value* value, DType half) {
   const unsigned width = width_of(value);
   llvm::Type* f32 = type(DType::F32, width);
-  if (half == DType::F16 && converts_f16_) {
+  if (half == DType::F16 && has_.f16) {
     llvm::Type* f16 = width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b.getHalfTy(), width)) : b.getHalfTy();
     return b.CreateFPExt(b.CreateBitCast(value, f16), f32);
   }
@@ -508,7 +659,7 @@ Value* KernelBuilder::call(Op op, DType result, std::span<const Typed> operands)
     b.SetInsertPoint(llvm::BasicBlock::Create(b.getContext(), "entry", function));
     std::vector<Typed> arguments;
     for (std::size_t i = 0; i < operands.size(); ++i) arguments.push_back({function->getArg(static_cast<unsigned>(i)), operands[i].dtype});
-    b.CreateRet(KernelBuilder(b, converts_f16_, false).apply(op, result, arguments));
+    b.CreateRet(KernelBuilder(b, has_, false).apply(op, result, arguments));
   }
   return b.CreateCall(function, values);
 }

@@ -2,6 +2,9 @@
 // expansions of the elementary functions, written out in primitives.
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include <llvm/IR/IRBuilder.h>
 
 #include "ir/build.h"
@@ -16,10 +19,13 @@ struct Typed {
 
 class KernelBuilder {
  public:
-  /// `converts_f16`: Target::converts_f16(). `out_of_line`: each expansion and each long primitive becomes a function of the module, made at its first use and called
-  /// from then on. Same bits, less code.
-  KernelBuilder(llvm::IRBuilder<>& builder, bool converts_f16, bool out_of_line)
-      : b(builder), converts_f16_(converts_f16), out_of_line_(out_of_line) {}
+  /// What the target has instructions for; the bits are equal without them.
+  struct Instructions {
+    bool f16, avx512;  // Target::converts_f16(), has_avx512()
+  };
+  /// `out_of_line`: each expansion and each long primitive becomes a function of the module, made at its first use and called from then on.
+  /// Same bits, less code.
+  KernelBuilder(llvm::IRBuilder<>& builder, Instructions has, bool out_of_line) : b(builder), has_(has), out_of_line_(out_of_line) {}
   llvm::IRBuilder<>& b;
 
   llvm::Type* type(DType dtype, unsigned width);  // width 0: a scalar
@@ -74,12 +80,17 @@ class KernelBuilder {
   llvm::Value* shift_right(Typed a, Typed c);
   llvm::Value* popcount(Typed a);
   llvm::Value* where(Typed c, Typed x, Typed y) { return b.CreateSelect(c.value, x.value, y.value); }
+  llvm::Value* ldexp(Typed a, Typed n);
+  llvm::Value* ldexp_normal(Typed a, Typed n);
+  llvm::Value* binary_exponent(Typed a);
+  llvm::Value* binary_fraction(Typed a);
+  llvm::Value* log_domain(Typed a, Typed c);
   llvm::Value* cast(Typed a, DType to);
   llvm::Value* cast_unchecked(Typed a, DType to);
   llvm::Value* bitcast(Typed a, DType to);
 
  private:
-  const bool converts_f16_;
+  const Instructions has_;
   unsigned width_of(llvm::Value* v) const;
   llvm::Value* number(Typed like, double value);
   llvm::Value* integer(Typed like, std::uint64_t bits);
@@ -89,6 +100,16 @@ class KernelBuilder {
   llvm::Value* expand(const ir::Graph& expansion, std::span<const Typed> operands);
   llvm::Value* call(ir::Op op, DType result, std::span<const Typed> operands);
   llvm::Value* saturate(Typed a, DType to);
+  bool has_registers(Typed a) const;
+  llvm::Value* by_registers(Typed a,
+                            const std::function<llvm::Value*(llvm::Type* type, unsigned bits, std::span<llvm::Value* const> operands)>& f,
+                            std::initializer_list<llvm::Value*> operands);
+  llvm::Value* integer_in_low_bits(Typed n);
+  llvm::Value* power_of_two(llvm::Value* n, DType dtype);
+  struct Split {
+    llvm::Value *exponent, *fraction;
+  };
+  Split split(Typed a);
   llvm::Value* upper_halves(llvm::Value* words);
   llvm::Value* to_half(Typed a, DType half);
   llvm::Value* exact_or_odd_double(Typed a);
