@@ -137,6 +137,8 @@ class Recorder {
   std::vector<Value> vjp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dys, std::string_view name = "vjp");
   /// Forward mode: how the ys change as the xs change by dxs, shaped like them. Reverse mode twice: the derivative of Jᵀu by u.
   std::vector<Value> jvp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dxs, std::string_view name = "jvp");
+  /// Values of the types and shapes of others, for cotangents that are not known yet: Identity of a slot that nothing else reads.
+  std::vector<NodeId> placeholders(std::span<const NodeId> like);
   enum class JacobianBy : std::uint8_t { Fewer, Rows, Columns };
   /// Of y's shape, then x's. By rows: one cotangent for each element of y, all in one pass; by columns: one tangent for each of x.
   Value jacobian(Value y, Value x, JacobianBy by);
@@ -171,7 +173,6 @@ class Recorder {
   NodeId differentiable(const Value& x, std::string_view name, std::string_view what) const;
   NodeId beside(const Value& v, const Value& of, std::string_view name, std::string_view what);
   std::vector<NodeId> derivatives(std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs);
-  std::vector<NodeId> placeholders(std::span<const NodeId> like);
   NodeId unit_rows(NodeId like);
   std::vector<NodeId> add_rule(std::vector<NodeId> arguments, std::span<const NodeId> results, DerivativeRule::Backward backward);
   NodeId broadcast(NodeId node, ir::ListId shape);

@@ -82,10 +82,14 @@ std::vector<Value> Recorder::grad(Value loss, std::span<const Value> xs, std::st
 
 // ------------------------------------------------------------------------------------------------ forward mode
 
-// Values that stand for any cotangents: slots of their own, which nothing reads in the end, since Jᵀu is linear in u.
+// Values that stand for any cotangents. In forward mode nothing reads them in the end, since Jᵀu is linear in u. Slots of their own, so that no
+// other node is equal to one; behind an Identity, since a slot alone is the same for all elements to every pass.
 std::vector<NodeId> Recorder::placeholders(std::span<const NodeId> like) {
   std::vector<NodeId> result;
-  for (const NodeId id : like) result.push_back(graph.add_slot(graph[id].dtype, 0, graph[id].shape));
+  for (const NodeId id : like) {
+    const Node node = graph[id];
+    result.push_back(graph.add(Op::Identity, node.dtype, node.shape, {graph.add_slot(node.dtype, 0, node.shape)}));
+  }
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include "onepass/function.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <map>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "onepass/error.h"
 #include "runtime/call_arguments.h"
 #include "runtime/fork.h"
+#include "runtime/gradient.h"
 #include "runtime/graph_view.h"
 #include "runtime/program.h"
 #include "runtime/recording.h"
@@ -87,9 +89,9 @@ struct FunctionCore::Body {
   std::shared_ptr<Program> last;
   Stats of_dropped;
 
-  std::shared_ptr<Program> make(std::vector<std::int64_t> structure) {
-    auto run = [function = function, record = record, structure = std::move(structure)](runtime::ProgramRecorder& recorder,
-                                                                                        std::span<const compiler::Value> values) {
+  std::shared_ptr<Program> make(std::vector<std::int64_t> structure, bool with_pullback = false) {
+    auto run = [with_pullback, options = options, function = function, record = record, structure = std::move(structure)](
+                   runtime::ProgramRecorder& recorder, std::span<const compiler::Value> values) {
       Recording recording(recorder);
       std::vector<Tensor> leaves;
       leaves.reserve(values.size());
@@ -98,6 +100,7 @@ struct FunctionCore::Body {
       ResultWriter out;
       record(function.get(), in, out);
       for (std::size_t i = 0; i < out.tensors_.size(); ++i) recorder.output(std::move(out.names_[i]), recording.of(out.tensors_[i]));
+      if (with_pullback) runtime::add_pullback(recorder, values, options);
     };
     return std::make_shared<Program>(std::move(run), std::vector<std::string>{}, options);
   }
@@ -125,6 +128,25 @@ struct FunctionCore::Body {
     list.emplace_back(std::vector<std::int64_t>{}, plain);
     list.insert(list.end(), programs.begin(), programs.end());
     return list;
+  }
+
+  // The programs that vjp calls: the results, then what is saved.
+  std::map<std::vector<std::int64_t>, std::shared_ptr<Program>> with_pullback;
+  const std::shared_ptr<std::atomic<int>> resets = std::make_shared<std::atomic<int>>(0);
+  std::shared_ptr<Program> program_with_pullback(std::span<const std::int64_t> structure) {
+    const std::lock_guard lock(mutex);
+    std::vector<std::int64_t> key(structure.begin(), structure.end());
+    std::shared_ptr<Program>& program = with_pullback[key];
+    if (!program) {
+      program = make(key, true);
+      if (with_pullback.size() > kMaxStructures) {
+        const std::shared_ptr<Program> kept = program;
+        for (const auto& [_, dropped] : with_pullback) of_dropped += dropped->stats();
+        with_pullback.clear();
+        return with_pullback[key] = kept;
+      }
+    }
+    return program;
   }
 
   std::shared_ptr<Program> latest() const {
@@ -165,6 +187,21 @@ bool FunctionCore::try_call_into(std::span<const CallArgument> arguments, std::s
   return runtime::without_exceptions(error, [&] { call_into(arguments, structure, targets); });
 }
 
+PullbackCore FunctionCore::vjp(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named,
+                               ResultReader& out) const {
+  const std::shared_ptr<Program> program = body_->program_with_pullback(structure);
+  const CallArguments converted(arguments);
+  Program::Aftermath after;
+  std::vector<Array> arrays = program->call(converted, &after);
+  PullbackCore pullback = runtime::make_pullback(std::move(after), converted, arrays, body_->resets);
+  if (named) {
+    out.names_ = program->output_names(converted);
+    out.names_.resize(arrays.size());
+  }
+  out.arrays_ = std::move(arrays);
+  return pullback;
+}
+
 GraphView FunctionCore::graph() const { return GraphViewAccess::make(body_->latest()->last_report()->optimised); }
 GraphView FunctionCore::recorded_graph() const { return GraphViewAccess::make(ir::prune(body_->latest()->last_report()->recorded)); }
 std::string FunctionCore::last_graph() const {
@@ -181,6 +218,7 @@ Stats FunctionCore::stats() const {
   Stats total = body_->of_dropped;
   total += body_->plain->stats();
   for (const auto& [_, program] : body_->programs) total += program->stats();
+  for (const auto& [_, program] : body_->with_pullback) total += program->stats();
   return total;
 }
 const Options& FunctionCore::options() const { return body_->options; }
@@ -216,9 +254,15 @@ void FunctionCore::seal() const {
     body_->options.compile = Compile::never;  // of programs that come
   }
   for (const auto& [structure, program] : body_->all()) program->seal();
+  const std::lock_guard lock(body_->mutex);
+  for (const auto& [_, program] : body_->with_pullback) program->seal();
 }
 void FunctionCore::reset() const {
   for (const auto& [structure, program] : body_->all()) program->reset();
+  const std::lock_guard lock(body_->mutex);
+  for (const auto& [_, program] : body_->with_pullback) body_->of_dropped += program->stats();
+  body_->with_pullback.clear();
+  body_->resets->fetch_add(1, std::memory_order_relaxed);
 }
 
 // ------------------------------------------------------------------------------------------------ bound calls

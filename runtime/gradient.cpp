@@ -2,14 +2,25 @@
 // backward, with what compiler/save chose to keep between them.
 #include "onepass/gradient.h"
 
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <source_location>
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "compiler/save.h"
+#include "compiler/simplify.h"
 #include "onepass/error.h"
+#include "runtime/call_arguments.h"
+#include "runtime/gradient.h"
 #include "runtime/recording.h"
 
-namespace onepass::detail {
+namespace onepass {
+namespace detail {
 
 using compiler::Value;
 using runtime::Recording;
@@ -79,4 +90,285 @@ void compute_again(std::uint32_t first, std::span<Tensor> results) {
   put(r, r.recorder.computed_again(first, values_of(r, results)), results.data());
 }
 
-}  // namespace onepass::detail
+}  // namespace detail
+
+namespace runtime {
+
+using compiler::Recorder;
+using compiler::Value;
+using ir::Graph;
+using ir::NodeId;
+using ir::Op;
+
+// ------------------------------------------------------------------------------------------------ forward and backward apart
+
+namespace {
+
+/// The backward half of a recording. Its calls bring the cotangents, then the arrays that are kept, then the numbers.
+struct Recipe {
+  Graph joint;  // forward and backward; its outputs are the gradients
+  struct Result {
+    DType dtype;
+    std::vector<std::int64_t> shape;
+    std::string name;
+    bool differentiable;
+  };
+  std::vector<Result> results;
+  std::vector<NodeId> cotangents;         // by differentiable result; kNoNode where no gradient needs it
+  std::vector<std::int32_t> gradient_of;  // by argument: which of the joint graph's outputs, or -1
+
+  struct Kept {
+    enum class From : std::uint8_t { Argument, Captured, Result, Saved } from;
+    std::size_t index;
+    NodeId node;
+  };
+  std::vector<Kept> kept;
+  std::vector<std::uint32_t> numbers;  // slots that each forward call fills
+  std::vector<bool> computes;          // by node
+  PullbackStats stats;
+  Options options;
+
+  std::once_flag once;
+  std::unique_ptr<Program> program;
+
+  void record(ProgramRecorder& recorder, std::span<const Value> values) const;
+  Program& backward();
+};
+
+Program& Recipe::backward() {
+  std::call_once(once, [&] {
+    program = std::make_unique<Program>([this](ProgramRecorder& recorder, std::span<const Value> values) { record(recorder, values); },
+                                        std::vector<std::string>{}, options);
+  });
+  return *program;
+}
+
+void Recipe::record(ProgramRecorder& recorder, std::span<const Value> values) const {
+  Graph& out = recorder.graph;
+  out.sources = joint.sources;
+  std::vector<NodeId> now(joint.size(), ir::kNoNode);
+  std::size_t next = 0;
+  for (const NodeId cotangent : cotangents) {
+    const Value given = values[next++];
+    if (cotangent == ir::kNoNode) continue;
+    const DType type = joint[cotangent].dtype;
+    const NodeId node = recorder.node_of(given, type).node;
+    now[cotangent] = out[node].dtype == type ? node : recorder.cast(Value{false, node, {}}, type).node;
+  }
+  for (const Kept& k : kept) now[k.node] = values[next++].node;
+  std::vector<std::uint32_t> slot_of(joint.slots.size(), ~std::uint32_t{0});
+  std::vector<std::optional<Value>> number_of(joint.slots.size());
+  for (const std::uint32_t slot : numbers) number_of[slot] = values[next++];
+  std::vector<std::int64_t> operands;
+  for (NodeId id = 0; id < joint.size(); ++id) {
+    if (!computes[id] || now[id] != ir::kNoNode) continue;
+    ir::Node node = joint[id];
+    out.current_source = joint.source_of[id];
+    const ir::ListId shape = out.intern(joint.shape(id));
+    if (node.op == Op::Slot) {
+      const ir::List extents = out.list(shape);
+      if (const auto& number = number_of[node.bits]) {
+        now[id] = recorder.full({extents.begin(), extents.end()}, *number, node.dtype).node;
+        continue;
+      }
+      std::uint32_t& slot = slot_of[node.bits];
+      if (slot == ~std::uint32_t{0}) {
+        slot = static_cast<std::uint32_t>(out.slots.size());
+        now[id] = out.add_slot(node.dtype, joint.slots[node.bits].bits, shape);
+      } else {
+        now[id] = out.slot_node(slot, shape);
+      }
+      continue;
+    }
+    operands.clear();
+    for (const std::int64_t o : joint.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
+    node.shape = shape;
+    node.operands = out.intern(operands);
+    node.attributes = out.intern(joint.attributes(id));
+    now[id] = out.add(node);
+  }
+  out.current_source = 0;
+  for (std::size_t k = 0; k < joint.outputs.size(); ++k) recorder.output(fmt::format("d{}", k), Value{false, now[joint.outputs[k]], {}});
+}
+
+std::string text_of(const Graph& graph, NodeId id) {
+  const std::string& source = graph.sources[graph.source_of[id]];
+  const ir::Node node = graph[id];
+  const std::string_view name = node.op == Op::Input ? std::string_view(graph.inputs[node.bits].name) : ir::info(node.op).text;
+  return fmt::format("{} {}{}{}", name, compiler::type_text(node.dtype, graph.shape(id)), source.empty() ? "" : ", recorded at ", source);
+}
+
+}  // namespace
+
+void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, const Options& options) {
+  auto recipe = std::make_shared<Recipe>();
+  recipe->options = options;
+  recipe->options.check_recording = false;  // what it records is this recipe
+  Graph& graph = recorder.graph;
+  std::vector<Value> ys, xs, us;
+  std::vector<NodeId> y_nodes;
+  for (const Value& x : arguments) {
+    const bool takes = !x.is_literal && is_float(recorder.dtype(x));
+    recipe->gradient_of.push_back(takes ? static_cast<std::int32_t>(xs.size()) : -1);
+    if (takes) xs.push_back(x);
+  }
+  for (std::size_t k = 0; k < graph.outputs.size(); ++k) {
+    const NodeId y = graph.outputs[k];
+    const ir::List shape = graph.shape(y);
+    recipe->results.push_back({graph[y].dtype, {shape.begin(), shape.end()}, graph.output_names[k], is_float(graph[y].dtype)});
+    if (!is_float(graph[y].dtype)) continue;
+    ys.push_back(Value{false, y, {}});
+    y_nodes.push_back(y);
+  }
+  if (xs.empty()) throw DTypeError("vjp: no argument is an Array of a float type; integers, bool and numbers carry no derivative");
+  if (ys.empty()) throw DTypeError("vjp: no result is of a float type; integers and bool carry no derivative");
+  const std::size_t first_slot = graph.slots.size();
+  for (const NodeId u : recorder.placeholders(y_nodes)) us.push_back(Value{false, u, {}});
+  const std::vector<Value> gradients = recorder.vjp(ys, xs, us);
+
+  // One graph, simplified, with the results and then the gradients as outputs.
+  const std::vector<std::string> names = graph.output_names;
+  const std::size_t results = names.size();
+  Graph joint = graph;
+  for (const Value& g : gradients) joint.outputs.push_back(g.node), joint.output_names.push_back("");
+  joint = ir::prune(compiler::simplify(ir::prune(joint)));
+  const std::vector<NodeId> of_results(joint.outputs.begin(), joint.outputs.begin() + static_cast<std::ptrdiff_t>(results));
+  recipe->cotangents.assign(us.size(), ir::kNoNode);
+  for (NodeId id = 0; id < joint.size(); ++id) {
+    if (joint[id].op != Op::Identity) continue;
+    const ir::Node slot = joint[joint.operand(id, 0)];
+    if (slot.op == Op::Slot && slot.bits >= first_slot && slot.bits < first_slot + us.size())
+      recipe->cotangents[slot.bits - first_slot] = id;
+  }
+  joint.outputs.erase(joint.outputs.begin(), joint.outputs.begin() + static_cast<std::ptrdiff_t>(results));
+  joint.output_names.assign(joint.outputs.size(), "");
+  const compiler::SavePlan plan = compiler::choose_saved(joint, recipe->cotangents, of_results, joint.outputs, options.memory_budget);
+
+  // The forward half: what is saved are results too.
+  const std::size_t first_captured = joint.inputs.size() - recorder.captured.size();
+  graph = joint;
+  graph.outputs = of_results;
+  graph.output_names = names;
+  std::size_t saved = 0;
+  for (const compiler::SavedValue& v : plan.values) {
+    using From = Recipe::Kept::From;
+    const ir::Node node = joint[v.node];
+    const auto result = std::ranges::find(of_results, v.node);
+    if (node.op == Op::Input) {
+      const std::size_t input = node.bits;
+      if (input >= first_captured) {
+        recipe->kept.push_back({From::Captured, input - first_captured, v.node});
+      } else {  // arrays among the arguments are inputs, in order
+        std::size_t argument = 0;
+        for (std::size_t arrays = 0; arguments[argument].is_literal || arrays++ < input;) ++argument;
+        recipe->kept.push_back({From::Argument, argument, v.node});
+      }
+    } else if (v.referenced) {
+      recipe->kept.push_back({From::Result, static_cast<std::size_t>(result - of_results.begin()), v.node});
+    } else {
+      recipe->kept.push_back({From::Saved, results + saved, v.node});
+      graph.outputs.push_back(v.node);
+      graph.output_names.push_back(fmt::format("saved{}", saved++));
+    }
+    recipe->stats.values.push_back({text_of(joint, v.node), v.bytes, v.referenced, v.why});
+  }
+  recipe->stats.bytes_saved = plan.bytes;
+  recipe->stats.bytes_unfused = plan.unfused_bytes;
+  recipe->computes = plan.in_backward;
+  for (NodeId id = 0; id < joint.size(); ++id) {
+    if (!plan.in_backward[id] || joint[id].op != Op::Slot) continue;
+    const auto slot = static_cast<std::uint32_t>(joint[id].bits);
+    if (recorder.numbers.fills(slot) && std::ranges::find(recipe->numbers, slot) == recipe->numbers.end()) recipe->numbers.push_back(slot);
+  }
+  recipe->joint = std::move(joint);
+  recorder.attachment = std::move(recipe);
+}
+
+}  // namespace runtime
+
+// ------------------------------------------------------------------------------------------------ pullbacks
+
+struct detail::PullbackCore::Body {
+  std::shared_ptr<runtime::Recipe> recipe;
+  std::vector<Array> kept;
+  std::vector<compiler::Literal> numbers;
+  std::shared_ptr<const std::atomic<int>> resets;  // of the function
+  int resets_then;
+};
+
+detail::PullbackCore runtime::make_pullback(Program::Aftermath after, std::span<const Argument> arguments, std::vector<Array>& arrays,
+                                            std::shared_ptr<const std::atomic<int>> resets) {
+  using Body = detail::PullbackCore::Body;
+  auto recipe = std::static_pointer_cast<Recipe>(std::const_pointer_cast<void>(after.attachment));
+  const int now = resets->load(std::memory_order_relaxed);
+  Body body{recipe, {}, {}, std::move(resets), now};
+  for (const Recipe::Kept& k : recipe->kept) {
+    using From = Recipe::Kept::From;
+    switch (k.from) {
+      case From::Argument: body.kept.push_back(*arguments[k.index].array); break;
+      case From::Captured: body.kept.push_back(after.captured[k.index]); break;
+      case From::Result:
+      case From::Saved: body.kept.push_back(arrays[k.index]); break;
+    }
+  }
+  for (const std::uint32_t slot : recipe->numbers) {
+    const DType type = recipe->joint.slots[slot].dtype;
+    const std::uint64_t bits = after.slot_bits[slot];
+    if (is_float(type)) body.numbers.push_back({.kind = compiler::Literal::Kind::Float, .real = ir::double_of(type, bits)});
+    else if (type == DType::Bool) body.numbers.push_back({.kind = compiler::Literal::Kind::Bool, .integer = bits != 0});
+    else
+      body.numbers.push_back(
+          {.kind = compiler::Literal::Kind::Int,
+           .integer = size_of(type) == 8 ? static_cast<std::int64_t>(bits) : static_cast<std::int64_t>(ir::double_of(type, bits))});
+  }
+  arrays.resize(recipe->results.size());
+  return detail::PullbackCore(detail::Shared<const Body>(detail::Shared<Body>::make(std::move(body))));
+}
+
+std::vector<Array> detail::PullbackCore::operator()(std::span<const CallArgument> cotangents) const {
+  using runtime::Argument;
+  using runtime::Recipe;
+  if (!body_) throw Error("pullback: it was reset, and what it had saved is gone; call vjp again");
+  if (body_->resets->load(std::memory_order_relaxed) != body_->resets_then)
+    throw Error("pullback: its function was reset since it was made; call vjp again");
+  Recipe& recipe = *body_->recipe;
+  const runtime::CallArguments given(cotangents);
+  const std::span<const Argument> all = given;
+  if (all.size() != recipe.results.size())
+    throw Error(fmt::format("pullback: {} cotangent{} given, but the function has {} result{}", all.size(),
+                            all.size() == 1 ? " was" : "s were", recipe.results.size(), recipe.results.size() == 1 ? "" : "s"));
+  std::vector<Argument> arguments;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    const Recipe::Result& result = recipe.results[k];
+    if (!result.differentiable) continue;
+    const std::string type = compiler::type_text(result.dtype, result.shape);
+    if (!all[k].array) {
+      if (!result.shape.empty())
+        throw ShapeError(
+            fmt::format("pullback: the cotangent of {} is a number, the result is {}; they must be of one shape", result.name, type));
+    } else {
+      const Array& dy = *all[k].array;
+      if (!dy.has_memory())
+        throw ValueError(fmt::format("pullback: the cotangent of {} is an empty Array; the result is {}", result.name, type));
+      const std::string got = compiler::type_text(dy.dtype(), dy.shape());
+      if (!std::ranges::equal(dy.shape(), result.shape))
+        throw ShapeError(
+            fmt::format("pullback: the cotangent of {} is {}, the result is {}; they must be of one shape", result.name, got, type));
+      if (!is_float(dy.dtype()))
+        throw DTypeError(
+            fmt::format("pullback: the cotangent of {} is {}, the result is {}; it must be of a float type", result.name, got, type));
+    }
+    arguments.push_back(all[k]);
+  }
+  for (const Array& a : body_->kept) arguments.push_back({&a, {}});
+  for (const compiler::Literal& n : body_->numbers) arguments.push_back({nullptr, n});
+  std::vector<Array> computed = recipe.backward().call(arguments), gradients;
+  for (const std::int32_t k : recipe.gradient_of) gradients.push_back(k < 0 ? Array() : computed[static_cast<std::size_t>(k)]);
+  return gradients;
+}
+
+void detail::PullbackCore::reset() { body_ = nullptr; }
+
+PullbackStats detail::PullbackCore::stats() const { return body_ ? body_->recipe->stats : PullbackStats(); }
+
+}  // namespace onepass

@@ -110,6 +110,7 @@ struct PlanData {
   std::vector<std::uint8_t> redirected;    // outputs whose target has other strides: stored elsewhere, then copied
   std::vector<std::uint8_t> in_place;      // outputs x inputs: may this output overwrite that input, given that both are the same memory?
   std::vector<std::string> output_names;   // of all results
+  std::shared_ptr<const void> attachment;  // ProgramRecorder::attachment
 
   std::shared_ptr<const PlanReport> report;
   std::vector<std::uint64_t> slot_bits;  // of the recording's slots

@@ -444,6 +444,7 @@ struct ProgramAccess {
     {
       ProgramRecorder recorder = record(program, site.arguments, plan->inputs);
       add_captured(std::move(recorder.captured), *plan);
+      plan->attachment = std::move(recorder.attachment);
       for (std::size_t i = 0; i < site.arguments.size(); ++i)
         if (!site.arguments[i].array) plan->pinned.push_back(recorder.numbers.is_pinned(i));
       plan->numbers = std::move(recorder.numbers);
@@ -777,7 +778,7 @@ void Program::Bound::operator()() {
   if (b.state.last.load(std::memory_order_relaxed) != b.plan->id) b.state.last.store(b.plan->id, std::memory_order_relaxed);
 }
 
-std::vector<Array> Program::call(std::span<const Argument> arguments) try {
+std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath* after) try {
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   const Call call(*this, *state_, site);
   const LaunchPlan& plan = call.plan();
@@ -795,6 +796,8 @@ std::vector<Array> Program::call(std::span<const Argument> arguments) try {
   }
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
   else run(plan, bases.data(), slots.own());
+  if (after) [[unlikely]]
+    *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
   ProgramAccess::ran(*this, *state_, plan);
   return results;
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }

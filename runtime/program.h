@@ -42,7 +42,8 @@ class ProgramRecorder : public compiler::Recorder {
  public:
   /// A hidden input: read at each call, kept alive with the recording. The same view of the same memory is one input.
   compiler::Value capture(const Array& array);
-  std::vector<Array> captured;  // their inputs stand behind those of the arguments
+  std::vector<Array> captured;             // their inputs stand behind those of the arguments
+  std::shared_ptr<const void> attachment;  // goes with the plan that is made of the recording: Program::Aftermath
 
  private:
   std::unordered_multimap<const void*, std::pair<std::size_t, compiler::Value>> by_address_;
@@ -59,8 +60,14 @@ class Program {
   Program(Record record, std::vector<std::string> argument_names, Options options);
   ~Program();
 
+  /// What a later call may need of one.
+  struct Aftermath {
+    std::shared_ptr<const void> attachment;  // of the recording
+    std::vector<Array> captured;
+    std::vector<std::uint64_t> slot_bits;  // the values of the recording's slots in this call
+  };
   /// Fresh results, in the order of the outputs.
-  std::vector<Array> call(std::span<const Argument> arguments);
+  std::vector<Array> call(std::span<const Argument> arguments, Aftermath* after = nullptr);
   /// Into arrays of exactly the results' shapes and types; null discards a result. Targets may overlap arguments, not each other.
   void call_into(std::span<const Argument> arguments, std::span<Array* const> targets);
 

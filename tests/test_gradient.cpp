@@ -5,8 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
+#include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -373,4 +376,184 @@ TEST_CASE("gradient: bad input gets a sentence", "[gradient]") {
   CHECK(message([](Tensor x, Tensor) {
           return op::custom_vjp([](Tensor x) { return x > 0; }, [](Tensor, Tensor, Tensor d) { return d; })(x);
         }).find("custom_vjp: a result is bool[3]; integers and bool carry no derivative") == 0);
+}
+
+// ------------------------------------------------------------------------------------------------ forward now, backward later
+
+TEST_CASE("vjp: results now, gradients later, once or many times, on any thread", "[pullback]") {
+  auto f = op::compile([](Tensor x, Tensor w) { return std::pair{exp(x) * w, sum(x * w)}; });
+  const Array x = random_array({1000}, 20), w = random_array({1000}, 21), dy = random_array({1000}, 22);
+  auto [y, pullback] = op::vjp(f, x, w);
+  auto both = op::compile([](Tensor x, Tensor w, Tensor dy, Tensor ds) {
+    const Tensor y = exp(x) * w, s = sum(x * w);
+    const auto g = vjp(y, dy, x, w), h = vjp(s, ds, x, w);
+    return std::tuple{y, s, g[0] + h[0], g[1] + h[1]};
+  });
+  const auto [y1, s1, dx, dw] = both(x, w, dy, 3.0);
+  CHECK(same_bits(y.first, y1));
+  CHECK(same_bits(y.second, s1));
+  const auto [dx1, dw1] = pullback(dy, 3.0);
+  check_close(values(dx1), values(dx));
+  check_close(values(dw1), values(dw));
+  std::vector<Array> others(4);
+  std::vector<std::thread> threads;
+  for (Array& other : others) threads.emplace_back([&, pullback = pullback] { other = std::get<0>(pullback(std::pair{dy, 3.0})); });
+  for (std::thread& t : threads) t.join();
+  for (const Array& other : others) CHECK(same_bits(other, dx1));
+}
+
+TEST_CASE("vjp: every kind of operator, fused against unfused and reference, bit for bit; saved bytes; budgets", "[pullback]") {
+  for (const Case& c : cases())
+    for (const op::DType dtype : {op::f32, op::f64, op::f16}) {
+      INFO(c.name << " " << op::name_of(dtype));
+      const Array x = random_array({3, 4}, 23, dtype);
+      const auto f = [&](Tensor x) { return c.f(c.f(x).size() == 12 ? c.f(x).reshape({3, 4}) : x); };
+      std::optional<Array> expected_y, expected_dx;
+      for (const op::Mode mode : {op::Mode::reference, op::Mode::unfused, op::Mode::generic, op::Mode::adaptive}) {
+        op::Options options;
+        options.mode = mode;
+        std::int64_t before = std::numeric_limits<std::int64_t>::max();
+        for (const std::int64_t budget : {-1, 100, 40, 0}) {
+          options.memory_budget = budget;
+          auto compiled = op::compile(f, options);
+          const auto [y, pullback] = op::vjp(compiled, x);
+          const Array dx = pullback(y);
+          if (!expected_y) expected_y = y, expected_dx = dx;
+          CHECK(same_bits(y, *expected_y));
+          CHECK(same_bits(dx, *expected_dx));
+          const op::PullbackStats stats = pullback.stats();
+          CHECK(stats.bytes_saved <= stats.bytes_unfused);
+          CHECK(stats.bytes_saved <= before);
+          if (budget >= 0) CHECK(stats.bytes_saved <= budget);
+          before = stats.bytes_saved;
+          auto together = op::compile(
+              [&](Tensor x) {
+                const Tensor y = f(x);
+                return vjp(y, y, x);
+              },
+              options);
+          if (dtype != op::f16) CHECK(same_bits(together(x), dx));  // a half result is rounded before it comes back as the cotangent
+        }
+      }
+    }
+}
+
+TEST_CASE("vjp: containers in, containers out; integers, numbers and Static get nothing", "[pullback]") {
+  auto f = op::compile([](const Model<Tensor>& model, Tensor x, Tensor n, Tensor rate, op::Static<int> times) {
+    for (int i = 0; i < times; ++i)
+      for (const Layer<Tensor>& l : model.layers) x = tanh(x * l.weight + l.bias) * rate;
+    return std::vector{x, x * n};
+  });
+  const Array w = random_array({3}, 1), b = random_array({3}, 2), x = random_array({3}, 3), n = Array::from({1, 2, 3});
+  const Array dy = Array::ones({3}, op::f64);
+  for (const double rate : {0.5, 2.0}) {
+    const auto [ys, pullback] = op::vjp(f, Model<Array>{{{w, b}}, std::nullopt}, x, n, rate, 2);
+    REQUIRE(ys.size() == 2);
+    const auto [dm, dx, dn, drate, dtimes] = pullback(std::vector{dy, dy});
+    REQUIRE(dm.layers.size() == 1);
+    CHECK(dm.layers[0].weight.size() == 3);
+    CHECK_FALSE(dm.scale);
+    CHECK_FALSE(dn.has_memory());
+    CHECK_FALSE(drate.has_memory());
+    auto by_hand = op::compile([&](Tensor w, Tensor b, Tensor x, Tensor n) {
+      Tensor y = x;
+      for (int i = 0; i < 2; ++i) y = tanh(y * w + b) * rate;
+      const Tensor loss = sum(y) + sum(y * n);
+      return grad(loss, w, b, x);
+    });
+    const auto [hw, hb, hx] = by_hand(w, b, x, n);
+    check_close(values(dm.layers[0].weight), values(hw));
+    check_close(values(dm.layers[0].bias), values(hb));
+    check_close(values(dx), values(hx));
+  }
+}
+
+TEST_CASE("vjp: what is saved is named, and freed with the pullback; arguments are referenced, not copied", "[pullback]") {
+  constexpr std::int64_t n = 1 << 16;
+  auto f = op::compile([](Tensor x) { return softmax(lgamma(abs(x)), 1); });
+  std::int64_t before = 0;
+  for (int round = 0; round < 3; ++round) {  // the first one leaves scratch to the threads
+    before = op::memory_stats().in_use;
+    Array x = random_array({16, n / 16}, 24, op::f32);
+    {
+      auto [y, pullback] = op::vjp(f, x);
+      const op::PullbackStats stats = pullback.stats();
+      CHECK(stats.bytes_saved <= stats.bytes_unfused);
+      bool input = false;
+      for (const auto& v : stats.values) {
+        CHECK_FALSE(v.why.empty());
+        input |= v.referenced && v.value == "x0 f32[16, 4096]";
+      }
+      CHECK(input);
+      const std::int64_t held = op::memory_stats().in_use;
+      x = Array();  // the pullback still has it
+      CHECK(op::memory_stats().in_use == held);
+      static_cast<void>(pullback(y));
+      pullback.reset();
+      CHECK(op::memory_stats().in_use <= held - n * 4);
+      CHECK(error_of([&] { static_cast<void>(pullback(y)); }) == "pullback: it was reset, and what it had saved is gone; call vjp again");
+    }
+  }
+  CHECK(op::memory_stats().in_use == before);
+}
+
+TEST_CASE("vjp: an argument that the pullback does not read is not kept", "[pullback]") {
+  auto f = op::compile([](Tensor x) { return sum(x * 3); });
+  Array x = random_array({1 << 16}, 25);
+  const auto [y, pullback] = op::vjp(f, x);
+  CHECK(pullback.stats().values.empty());
+  const std::int64_t held = op::memory_stats().in_use;
+  x = Array();
+  CHECK(op::memory_stats().in_use < held);
+  CHECK(values(pullback(2.0))[5] == 6);
+}
+
+TEST_CASE("vjp: what checkpoint covers is not saved", "[pullback]") {
+  const auto block = [](Tensor x) { return lgamma(lgamma(abs(x) + 1) + 2); };
+  const auto saved = [&](auto f) {
+    const auto [y, pullback] = op::vjp(op::compile([=](Tensor x) { return f(f(x)); }), random_array({1000}, 26));
+    return std::pair{pullback.stats().bytes_saved, pullback(y)};
+  };
+  const auto [plain_bytes, plain] = saved(block);
+  const auto [less, same] = saved(op::checkpoint(block));
+  CHECK(less < plain_bytes);
+  CHECK(same_bits(plain, same));
+}
+
+TEST_CASE("vjp: of lambdas, of captured Arrays, and inside a recorded function", "[pullback]") {
+  const Array table = random_array({5}, 27), x = random_array({5}, 28);
+  const auto f = [&](Tensor x) { return sin(x) * table; };
+  const auto [y, pullback] = op::vjp(f, x);
+  const Array dx = pullback(Array::ones({5}, op::f64));
+  auto inside = op::compile([&](Tensor x) {
+    const auto [y, back] = op::vjp(f, x);
+    return std::pair{y, back(op::ones({5}, op::f64))};
+  });
+  const auto [y1, dx1] = inside(x);
+  CHECK(same_bits(y, y1));
+  CHECK(same_bits(dx, dx1));
+}
+
+TEST_CASE("vjp: bad input gets a sentence", "[pullback]") {
+  auto f = op::compile([](Tensor x) { return x * x; });
+  const auto [y, pullback] = op::vjp(f, random_array({4}, 29));
+  CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(Array::ones({3}, op::f64))); }) ==
+        "pullback: the cotangent of out is f64[3], the result is f64[4]; they must be of one shape");
+  CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(1.0)); }) ==
+        "pullback: the cotangent of out is a number, the result is f64[4]; they must be of one shape");
+  CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(Array::ones({4}, op::i32))); }) ==
+        "pullback: the cotangent of out is i32[4], the result is f64[4]; it must be of a float type");
+  CHECK(error_of([&] {
+          static_cast<void>(op::vjp(f, Array::from({1, 2})));
+        }) == "vjp: no argument is an Array of a float type; integers, bool and numbers carry no derivative");
+  f.reset();
+  CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(y)); }) ==
+        "pullback: its function was reset since it was made; call vjp again");
+  auto lists = op::compile([](Tensor x) { return std::vector{x, x}; });
+  const auto [ys, back] = op::vjp(lists, random_array({4}, 30));
+  CHECK(error_of([&, &back = back] { static_cast<void>(back(std::vector{Array::ones({4}, op::f64)})); }) ==
+        "pullback: 1 cotangent was given, but the function has 2 results");
+  auto whole = op::compile([](Tensor x) { return floor(x) > 0; });
+  CHECK(error_of([&] { static_cast<void>(op::vjp(whole, random_array({4}, 31))); }) ==
+        "vjp: no result is of a float type; integers and bool carry no derivative");
 }

@@ -113,6 +113,9 @@ template <class F> requires requires { &F::operator(); } struct SignatureOf<F> {
   using type = typename MemberSignature<decltype(&F::operator())>::type;
 };
 
+class PullbackCore;
+struct CompiledAccess;
+
 /// A compiled function without its C++ types: a handle on a shared body.
 class ONEPASS_API FunctionCore {
  public:
@@ -127,6 +130,9 @@ class ONEPASS_API FunctionCore {
                 std::string& error) const noexcept;
   bool try_call_into(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, std::span<Array* const> targets,
                      std::string& error) const noexcept;
+
+  /// A call, and what computes the derivatives of it.
+  PullbackCore vjp(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named, ResultReader& out) const;
 
   GraphView graph() const;
   GraphView recorded_graph() const;
@@ -321,6 +327,7 @@ template <class F, class R, class... P> class CompiledFunction {
   const Options& options() const { return core_.options(); }
 
  private:
+  friend struct detail::CompiledAccess;  // gradient.h
   void* address() const {
     if constexpr (std::is_pointer_v<F>) return static_cast<void*>(function_.get());
     else return const_cast<void*>(static_cast<const void*>(function_.get()));

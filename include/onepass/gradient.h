@@ -5,9 +5,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "onepass/export.h"
 #include "onepass/function.h"
 #include "onepass/nest.h"
+#include "onepass/shared.h"
 #include "onepass/tensor.h"
 
 namespace onepass {
@@ -36,7 +36,18 @@ ONEPASS_API
 void gradients(const char* name, Tensor loss, TensorSpan xs, Tensor* dxs);
 ONEPASS_API
 Tensor jacobian_of(Tensor y, Tensor x, JacobianBy by);
-using Backward = std::function<std::vector<Tensor>(TensorSpan arguments, TensorSpan results, TensorSpan cotangents)>;
+/// The gradient of each argument, from arguments, results and cotangents: a function of any type.
+class Backward {
+ public:
+  template <class F> requires(!std::same_as<F, Backward>) Backward(F f)  // NOLINT: implicit by design
+      : object_(Shared<F>::make(std::move(f))),
+        call_([](void* object, TensorSpan xs, TensorSpan ys, TensorSpan dys) { return (*static_cast<F*>(object))(xs, ys, dys); }) {}
+  std::vector<Tensor> operator()(TensorSpan xs, TensorSpan ys, TensorSpan dys) const { return call_(object_.get(), xs, ys, dys); }
+
+ private:
+  Shared<void> object_;
+  std::vector<Tensor> (*call_)(void*, TensorSpan, TensorSpan, TensorSpan);
+};
 ONEPASS_API
 void set_derivative(TensorSpan arguments, std::span<Tensor> results, Backward backward);
 ONEPASS_API
@@ -141,13 +152,13 @@ template <class F, detail::HasTensors X> X jacobian(F&& f, const X& x, JacobianB
 ///     auto clipped = custom_vjp([](Tensor x) { return x; }, [](Tensor x, Tensor y, Tensor dy) { return clamp(dy, -1, 1); });
 template <class F, class B> class CustomVjp {
  public:
-  CustomVjp(F f, B backward) : f_(std::move(f)), backward_(std::make_shared<B>(std::move(backward))) {}
+  CustomVjp(F f, B backward) : f_(std::move(f)), backward_(detail::Shared<B>::make(std::move(backward))) {}
 
   template <class... A> auto operator()(const A&... args) const { return call(detail::AsTensor<A>(args)...); }
 
  private:
   F f_;
-  std::shared_ptr<B> backward_;
+  detail::Shared<B> backward_;
 
   template <class... A> auto call(const A&... args) const {
     auto result = f_(args...);
@@ -193,5 +204,133 @@ template <class F> class Checkpoint {
   F f_;
 };
 template <class F> Checkpoint<F> checkpoint(F f) { return Checkpoint<F>(std::move(f)); }
+
+// ---- of calls with Arrays: forward now, backward later
+
+/// What a pullback keeps between the two calls.
+struct PullbackStats {
+  struct Value {
+    std::string value;  ///< `exp f32[4096, 1024]`, and the line that recorded it
+    std::int64_t bytes = 0;
+    bool referenced = false;  ///< an argument or a result, which is there anyway: no bytes of the pullback's own
+    std::string why;
+  };
+  std::vector<Value> values;
+  std::int64_t bytes_saved = 0;
+  /// What a gradient without fusion would save: every value that an operator of the backward part reads.
+  std::int64_t bytes_unfused = 0;
+};
+
+namespace detail {
+
+/// A pullback without its C++ types: a handle on a shared body.
+class ONEPASS_API PullbackCore {
+ public:
+  /// One gradient for each argument; an Array without memory for one that has none.
+  std::vector<Array> operator()(std::span<const CallArgument> cotangents) const;
+  void reset();
+  PullbackStats stats() const;
+
+  struct Body;  // runtime/gradient.cpp
+  explicit PullbackCore(Shared<const Body> body) : body_(std::move(body)) {}
+
+ private:
+  Shared<const Body> body_;
+};
+
+/// How the gradient of an argument nests: like the argument; that of a number is an Array without memory.
+template <class A> using Gradient = std::conditional_t<Number<A>, Array, A>;
+template <class A> Gradient<A> without_arrays(const A& argument) {
+  if constexpr (Number<A>) return {};
+  else return argument;
+}
+
+}  // namespace detail
+
+/// What `vjp` of a function gives besides its results: called with a cotangent for them, nested alike, it computes the gradient by each argument,
+/// nested like the argument. As often as you like, on any thread; copies are the same pullback. It keeps the arguments and results that it
+/// reads, which must not be changed before it is called, and what stats() lists; reset(), or the end of the last copy, gives that back.
+/// Arguments of integers, bool and plain numbers get an Array without memory.
+template <class R, class Parameters, class... A> class Pullback;
+template <class R, class... P, class... A> class Pullback<R, std::tuple<P...>, A...> {
+ public:
+  Pullback(detail::PullbackCore core, const A&... arguments) : core_(std::move(core)), like_(detail::without_arrays(arguments)...) {
+    for_each_leaf(like_, [](auto& leaf) { clear(leaf); });
+  }
+
+  /// One argument's gradient, or a tuple of theirs. Errors: ShapeError for a cotangent that is not shaped like its result.
+  template <class... C> auto operator()(const C&... cotangents) const {
+    detail::DynamicFlat flat;
+    if constexpr (sizeof...(C) == 1) (detail::Nest<R>::flatten(flat, cotangents), ...);
+    else detail::Nest<R>::flatten(flat, std::tuple<C...>(cotangents...));
+    std::vector<Array> gradients = core_(flat.arguments());
+    auto result = like_;
+    std::size_t next = 0;
+    for_each_leaf(result, [&](auto& leaf) { put(leaf, gradients[next++]); });
+    if constexpr (sizeof...(A) == 1) return std::get<0>(std::move(result));
+    else return result;
+  }
+
+  /// Gives back what is kept; calling this copy afterwards is an Error.
+  void reset() { core_.reset(); }
+  /// What is kept, and why.
+  PullbackStats stats() const { return core_.stats(); }
+
+ private:
+  detail::PullbackCore core_;
+  std::tuple<detail::Gradient<A>...> like_;  // without memory
+
+  template <class Tuple, class F> static void for_each_leaf(Tuple& values, F&& f) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (detail::Nest<P>::visit(std::get<I>(values), f), ...);
+    }(std::index_sequence_for<A...>{});
+  }
+  template <class T> static void clear(T& leaf) {
+    if constexpr (std::same_as<T, Array>) leaf = Array();
+  }
+  template <class T> static void put(T& leaf, Array& gradient) {
+    if constexpr (std::same_as<T, Array>) leaf = std::move(gradient);
+  }
+};
+
+namespace detail {
+
+struct CompiledAccess {
+  template <class F, class R, class... P, class... A> static auto vjp(const CompiledFunction<F, R, P...>& f, const A&... arguments) {
+    static_assert(sizeof...(A) == sizeof...(P), "onepass: vjp has another number of arguments than the function");
+    using Results = Nest<R>;
+    using Keeper = Pullback<R, std::tuple<std::remove_cvref_t<P>...>, A...>;
+    const auto flat = CompiledFunction<F, R, P...>::flatten(arguments...);
+    ResultReader results;
+    PullbackCore core = f.core_.vjp(flat.arguments(), flat.structure(), Results::dynamic, results);
+    return std::pair<typename CompiledFunction<F, R, P...>::Result, Keeper>(Results::result(results),
+                                                                            Keeper(std::move(core), arguments...));
+  }
+};
+template <class T> inline constexpr bool kCompiled = false;
+template <class F, class R, class... P> inline constexpr bool kCompiled<CompiledFunction<F, R, P...>> = true;
+
+}  // namespace detail
+
+/// f(args…) now and its derivative later: `auto [y, pullback] = vjp(f, x); … Array dx = pullback(dy)`. With Arrays, f is a compiled function, which
+/// is recorded once, or anything that `compile` takes, which is recorded at each call. What the pullback reads is saved or computed again,
+/// whichever is faster; `Options::memory_budget` bounds what is saved. With Tensors, inside a recorded function, everything is one graph.
+template <class F, class... A> requires(sizeof...(A) > 0 && !std::convertible_to<const F&, Operand>)
+auto vjp(const F& f, const A&... args) {
+  if constexpr ((detail::HasTensors<A> || ...)) {
+    auto value = f(args...);
+    using R = decltype(value);
+    return std::pair{value, [value, args...](const R& cotangent) {
+                       const std::vector<Tensor> xs = detail::tensors_in(args...);
+                       std::vector<Tensor> derivatives(xs.size());
+                       detail::vjp_all(detail::tensors_in(value), detail::tensors_in(cotangent), xs, derivatives.data());
+                       return detail::nested_like(derivatives.data(), args...);
+                     }};
+  } else if constexpr (detail::kCompiled<F>) {
+    return detail::CompiledAccess::vjp(f, args...);
+  } else {
+    return detail::CompiledAccess::vjp(compile(f), args...);
+  }
+}
 
 }  // namespace onepass

@@ -1,0 +1,23 @@
+// What `vjp` of a compiled function adds to its recording and keeps of its call. Used by runtime/function.cpp.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "onepass/gradient.h"
+#include "runtime/program.h"
+
+namespace onepass::runtime {
+
+/// To a recording whose results are marked: the derivatives, in a graph of their own that the plan keeps as its attachment, and the values that
+/// are saved for them as further outputs.
+void add_pullback(ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);
+
+/// After a call of such a recording. `arrays` are its outputs; afterwards the results alone. `resets` counts those of the function.
+detail::PullbackCore make_pullback(Program::Aftermath after, std::span<const Argument> arguments, std::vector<Array>& arrays,
+                                   std::shared_ptr<const std::atomic<int>> resets);
+
+}  // namespace onepass::runtime
