@@ -149,6 +149,73 @@ Expr extremum_gradient(Expr g, Expr x, Expr y, List axes) {
   return where(mine, spread(g / count, axes, x.shape()), 0.0);
 }
 
+/// Backwards along an axis.
+Expr flipped(Expr x, std::int64_t axis) {
+  const List shape = x.graph().list(x.shape());
+  const auto at = static_cast<std::size_t>(axis);
+  if (shape[at] < 2) return x;
+  std::vector<std::int64_t> box(2 * shape.size(), 0);
+  std::fill(box.begin() + static_cast<std::ptrdiff_t>(shape.size()), box.end(), 1);
+  box[at] = shape[at] - 1;
+  box[shape.size() + at] = -1;
+  return view(x, Op::Slice, x.shape(), box);
+}
+Expr sum_behind(Expr x, List axis) { return flipped(view(flipped(x, axis[0]), Op::ScanSum, x.shape(), axis), axis[0]); }
+
+/// x[i - 1] along the axis, and `first` at the beginning.
+Expr shifted(Expr x, std::int64_t axis, Expr first) {
+  Graph& graph = x.graph();
+  const List shape = graph.list(x.shape());
+  const auto at = static_cast<std::size_t>(axis);
+  if (shape[at] == 0) return x;
+  std::vector<std::int64_t> shorter(shape.begin(), shape.end()), box(2 * shape.size(), 0);
+  std::fill(box.begin() + static_cast<std::ptrdiff_t>(shape.size()), box.end(), 1);
+  --shorter[at];
+  const Expr most = view(x, Op::Slice, graph.intern(shorter), box);
+  box[at] = 1;
+  return {graph, graph.add(Op::Piecewise, x.dtype(), x.shape(), {most.id(), first.id()}, box)};
+}
+
+/// What stands behind the first zero of a row changes nothing before it, and what stands before one changes with that zero alone. So with z
+/// the first zero, y = 0 from z on, and w the products with a 1 in place of z:
+///   before z   sum of g*y from here on, divided by x       at z   sum of g*w from z on       behind z   0
+Expr scan_product_gradient(Expr g, Expr x, Expr y, List axis) {
+  Graph& graph = g.graph();
+  const Expr is_zero = x == 0.0, none_yet{graph, graph.constant(DType::Bool, 0, 0)};
+  const Expr seen = view(is_zero, Op::ScanMax, x.shape(), axis);
+  const Expr first = is_zero & apply(Op::BitwiseNot, {shifted(seen, axis[0], none_yet)});
+  const Expr w = view(where(first, constant_like(x, 1.0), x), Op::ScanProd, x.shape(), axis);
+  const Expr before = sum_behind(mul0(g, y), axis) / where(is_zero, constant_like(x, 1.0), x);
+  return where(first, sum_behind(mul0(g, w), axis), where(seen, constant_like(x, 0.0), before));
+}
+
+/// The first element that each result equals has its cotangent; of NaNs the first.
+Expr scan_extremum_gradient(Expr g, Expr y, List axis) {
+  Graph& graph = g.graph();
+  const Expr before = shifted(y, axis[0], Expr{graph, graph.constant(y.dtype(), 0, bits_of(y.dtype(), 0.0))});
+  const Expr place{graph, graph.add(Op::Iota, DType::I64, y.shape(), {}, axis)};
+  const Expr is_new = apply(Op::NotEqual, {y, before}) & apply(Op::BitwiseNot, {isnan(before)});
+  const Expr at = view(where(is_new, place, constant_like(place, 0.0)), Op::ScanMax, y.shape(), axis);
+  return {graph, graph.add(Op::ScatterAdd, g.dtype(), g.shape(), {graph.constant(g.dtype(), g.shape(), 0), at.id(), g.id()}, axis)};
+}
+
+/// One place a row: where the index is that place; else scatter_add.
+Expr gather_gradient(Expr g, Expr x, Expr places, List axis) {
+  Graph& graph = g.graph();
+  if (graph.list(places.shape())[static_cast<std::size_t>(axis[0])] == 1) {
+    const Expr index{graph, graph.add(Op::Iota, DType::I64, x.shape(), {}, axis)};
+    return where(index == broadcast(places, x.shape()), broadcast(g, x.shape()), 0.0);
+  }
+  return {graph, graph.add(Op::ScatterAdd, g.dtype(), x.shape(), {graph.constant(g.dtype(), x.shape(), 0), places.id(), g.id()}, axis)};
+}
+
+Expr scatter_gradient(Expr g, Expr y, std::size_t operand, List axis) {
+  Graph& graph = g.graph();
+  if (operand == 0) return g;
+  const NodeId places = graph.operand(y.id(), 1);
+  return {graph, graph.add(Op::Gather, g.dtype(), graph[places].shape, {g.id(), places}, axis)};
+}
+
 Expr structural_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
   Graph& graph = g.graph();
   const Node node = graph[y.id()];
@@ -164,6 +231,12 @@ Expr structural_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
     case Op::ReduceSum: return spread(g, attributes, x.shape());
     case Op::ReduceMax:
     case Op::ReduceMin: return extremum_gradient(g, x, y, attributes);
+    case Op::ScanSum: return sum_behind(g, attributes);
+    case Op::ScanProd: return scan_product_gradient(g, x, y, attributes);
+    case Op::ScanMax:
+    case Op::ScanMin: return scan_extremum_gradient(g, y, attributes);
+    case Op::Gather: return gather_gradient(g, x, Expr(graph, graph.operand(y.id(), 1)), attributes);
+    case Op::ScatterAdd: return scatter_gradient(g, y, operand, attributes);
     case Op::ReduceProd: throw UnsupportedError("prod: this version has no derivative of a product over an axis; multiply slices instead");
     default: throw InternalError("differentiate: no rule for " + std::string(info(node.op).text));
   }

@@ -185,6 +185,10 @@ Implementation reduction(Op op) {
   return [op](Functions& f) { return std::vector{f.r.reduce(op, f.name, f.value(0), f.axes(1), f.flag(2, false))}; };
 }
 
+Implementation scan(Op op) {
+  return [op](Functions& f) { return std::vector{f.r.scan(op, f.name, f.value(0), f.integer(1), f.flag(2, false))}; };
+}
+
 Implementation one(Value (*body)(Functions&)) {
   return [body](Functions& f) { return std::vector{body(f)}; };
 }
@@ -316,6 +320,20 @@ const std::vector<Row>& rows() {
          const Value most = keep ? m : f.r.reshape(m, f.without(x, axis));
          return f.r.where(f.apply(Op::Isfinite, {most}), f.r.add(most, f.apply(Op::Log, {f.sum(spread, axis, keep)})), most);
        })},
+      // scans
+      {"cumsum", "x, axis, reverse=", scan(Op::ScanSum)},
+      {"cumprod", "x, axis, reverse=", scan(Op::ScanProd)},
+      {"cummax", "x, axis, reverse=", scan(Op::ScanMax)},
+      {"cummin", "x, axis, reverse=", scan(Op::ScanMin)},
+      // indexing by data
+      {"take", "x, indices, axis", one([](Functions& f) { return f.r.take(f.value(0), f.value(1), f.integer(2)); })},
+      {"take_along_axis", "x, indices, axis", one([](Functions& f) { return f.r.take_along_axis(f.value(0), f.value(1), f.integer(2)); })},
+      {"scatter_add", "x, indices, updates, axis", one([](Functions& f) {
+         return f.r.scatter_add(f.value(0), f.value(1), f.value(2), f.integer(3));
+       })},
+      {"index_add", "x, indices, updates, axis", one([](Functions& f) {
+         return f.r.index_add(f.value(0), f.value(1), f.value(2), f.integer(3));
+       })},
       // composites
       {"relu", "x", one([](Functions& f) {
          const Value x = f.r.node_of(f.value(0));
@@ -418,6 +436,9 @@ const std::vector<Row>& rows() {
          if (f.has(3)) y = f.r.mul(y, along(3));
          return f.has(4) ? f.r.add(y, along(4)) : y;
        })},
+      {"cross_entropy", "logits, labels, axis=", one([](Functions& f) {
+         return f.r.cross_entropy(f.value(0), f.value(1), f.integer(2, -1));
+       })},
       {"mse", "a, b", one([](Functions& f) {
          const Value d = f.r.sub(f.floating(f.value(0)), f.floating(f.value(1)));
          return f.mean(f.r.mul(d, d), std::nullopt, false);
@@ -431,8 +452,7 @@ const std::vector<Row>& rows() {
 // clang-format off
 constexpr std::string_view kLater[] = {
     "argmax", "argmin",
-    "cumsum", "cumprod", "cummax", "cummin", "take", "take_along_axis", "scatter_add", "index_add", "matmul", "einsum", "dot", "outer",
-    "cross_entropy"};
+    "matmul", "einsum", "dot", "outer"};
 // clang-format on
 
 }  // namespace

@@ -26,6 +26,9 @@ std::string_view text_of(Boundary b) {
     case Boundary::OtherAxes: return "reductions over different axes meet";
     case Boundary::ReductionOfReduction: return "a reduction of a reduction";
     case Boundary::Recompute: return "recompute";
+    case Boundary::Gathered: return "indexed by data";
+    case Boundary::Scattered: return "updates are added where data say";
+    case Boundary::Checked: return "indices that are all checked";
     case Boundary::KernelLimit: return "kernel limit";
     case Boundary::Unfused: return "unfused";
   }
@@ -111,6 +114,19 @@ class Symbols {
       case ir::OpKind::Source:
         for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
         return;
+      case ir::OpKind::Gather:  // of the places, and where they agree x's; x's own stand in the result of a scatter_add
+      case ir::OpKind::Scatter: {
+        const auto places = static_cast<NodeId>(operands[1]);
+        const NodeId mine = node.op == Op::Gather ? places : from, other = node.op == Op::Gather ? from : places;
+        for (std::size_t i = 0; i < shape.size(); ++i) {
+          axes[i] = axes_[mine][i];
+          if (operands.size() > 2) unify(axes_[places][i], axes_[static_cast<std::size_t>(operands[2])][i]);
+          if (static_cast<std::int64_t>(i) != attributes[0]) unify(axes[i], axes_[other][i]);
+        }
+        return;
+      }
+      case ir::OpKind::Scan:
+      case ir::OpKind::Place:
       case ir::OpKind::Primitive:
       case ir::OpKind::Expanded:
         for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = axes_[from][i];
@@ -227,8 +243,8 @@ class Symbols {
 };
 
 // ------------------------------------------------------------------------------------------------ rows
-// What a value's expression loops over when it holds reductions: the axes of the reductions' operand (as symbols, units left out),
-// which of them are reduced, and where each axis of the value lies among them.
+// What a value's expression loops over when it holds reductions or scans: the axes of their operand (as symbols, units left out),
+// which of them are reduced or scanned, and where each axis of the value lies among them.
 struct Rows {
   struct Axis {
     std::int8_t at = -1;     // position in `axes`; -1: the value does not depend on this axis
@@ -242,6 +258,7 @@ struct Rows {
   std::uint8_t sweeps = 0;  // reductions, one behind the other, that the value needs
   std::vector<std::uint32_t> axes;
   std::uint64_t reduced = 0;
+  std::uint64_t scanned = 0;
   std::vector<Axis> at;  // of each axis of the node
 };
 
@@ -269,6 +286,7 @@ class Fuser {
     output_.assign(n, false);
     for (NodeId id : graph_.outputs) output_[id] = true;
     count_costs();
+    find_checked();
     find_recomputed();
     for (NodeId id = 0; id < n; ++id) {
       if (!needed_[id]) continue;
@@ -277,7 +295,8 @@ class Fuser {
       part_ = cuts_.part[id];
       Boundary b = partition_.boundary[id];
       const Op op = graph_[id].op;
-      if (options_.unfused && (ir::is_elementwise(op) || ir::is_reduction(op) || op == Op::Piecewise)) b = Boundary::Unfused;
+      if (options_.unfused && !ir::is_view(op) && !ir::is_source(op)) b = Boundary::Unfused;
+      if (op == Op::ScatterAdd && b == Boundary::Inlined) b = Boundary::Scattered;
       if (output_[id] && b == Boundary::Inlined) b = Boundary::Output;
       if (cuts_.stored[id] && b == Boundary::Inlined) b = Boundary::KernelLimit;
       partition_.boundary[id] = b;
@@ -299,9 +318,11 @@ class Fuser {
  private:
   // A group that values of its domain may join.
   struct Candidate {
-    std::uint64_t reduced;
+    std::uint64_t reduced, ordered;
     std::uint32_t group;
     bool columns;  // nothing but results of one reduction over its first axes: they can be columns of a group that reduces the others
+
+    bool is_map() const { return (reduced | ordered) == 0; }
   };
 
   const Graph& graph_;
@@ -324,6 +345,7 @@ class Fuser {
   void count_costs() {
     needed_.assign(graph_.size(), false);
     for (NodeId id : graph_.outputs) needed_[id] = true;
+    for (NodeId id : options_.places) needed_[id] = true;
     for (NodeId id = graph_.size(); id-- > 0;)
       if (needed_[id])
         for (std::int64_t o : graph_.operands(id)) needed_[static_cast<std::size_t>(o)] = true;
@@ -331,18 +353,39 @@ class Fuser {
     cut_.assign(graph_.size(), false);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Op op = graph_[id].op;
-      std::uint32_t c = ir::is_elementwise(op) ? ir::info(op).kind == ir::OpKind::Expanded ? 16
-                                                 : op == Op::Div || op == Op::Sqrt         ? 4
-                                                                                           : 1
-                        : op == Op::Piecewise  ? 2 * static_cast<std::uint32_t>(graph_.operands(id).size())
-                                               : 0;
-      reduces_[id] = ir::is_reduction(op);
+      std::uint32_t c = ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded ? 16
+                                                                : op == Op::Div || op == Op::Sqrt         ? 4
+                                                                                                          : 1
+                        : op == Op::Piecewise                 ? 2 * static_cast<std::uint32_t>(graph_.operands(id).size())
+                        : op == Op::Place || op == Op::Gather ? 4
+                                                              : 0;
+      reduces_[id] = in_sequence(op);
       for (std::int64_t o : graph_.operands(id)) {
         c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
         if (reduces_[static_cast<std::size_t>(o)]) reduces_[id] = true;
       }
-      cost_[id] = ir::is_reduction(op) ? 0 : c;
+      cost_[id] = in_sequence(op) ? 0 : c;
     }
+  }
+  static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd; }
+
+  // Places of which the values that are stored read every element are checked where these are computed; others in a kernel of their own.
+  void find_checked() {
+    std::vector<bool> whole(graph_.size(), false);
+    for (NodeId id : graph_.outputs) whole[id] = true;
+    for (NodeId id = graph_.size(); id-- > 0;) {
+      if (!whole[id] || graph_.elements(id) == 0) continue;
+      const Op op = graph_[id].op;
+      const List operands = graph_.operands(id);
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        const auto o = static_cast<NodeId>(operands[i]);
+        if (op == Op::Gather && (i == 0 || graph_.elements(static_cast<NodeId>(operands[0])) == 0)) continue;
+        if ((op == Op::Slice || op == Op::Diagonal) && graph_.elements(id) != graph_.elements(o)) continue;
+        whole[o] = true;
+      }
+    }
+    for (NodeId id : options_.places)
+      if (!whole[id] && graph_.elements(id) != 0) partition_.boundary[id] = Boundary::Checked;
   }
 
   // Values read through several maps, or broadcast, whose recomputation costs more than a round trip: stored. From the outputs back.
@@ -358,7 +401,7 @@ class Fuser {
       std::sort(mine.begin(), mine.end());
       mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
       const Node node = graph_[id];
-      const bool computed = ir::is_elementwise(node.op) || node.op == Op::Piecewise;
+      const bool computed = ir::is_elementwise(node.op) || node.op == Op::Piecewise || node.op == Op::Place || node.op == Op::Gather;
       if (has_many_boxes(id) && (mine.size() > 1 || reduced[id])) {
         partition_.boundary[id] = Boundary::Recompute;
         mine.assign(1, 0);
@@ -368,8 +411,8 @@ class Fuser {
         partition_.boundary[id] = Boundary::Recompute;
         mine.assign(1, 0);
       }
-      if (ir::is_reduction(node.op)) mine.assign(1, 0);
-      const bool reduces = reduced[id] || ir::is_reduction(node.op);
+      if (in_sequence(node.op)) mine.assign(1, 0);
+      const bool reduces = reduced[id] || in_sequence(node.op);
       for (std::int64_t o : graph_.operands(id)) {
         if (reduces) reduced[static_cast<std::size_t>(o)] = true;
         auto& theirs = maps[static_cast<std::size_t>(o)];
@@ -384,7 +427,8 @@ class Fuser {
       if (node.op == Op::Broadcast && repeats_outside(id)) {  // an expensive value: computed once, not once for every row
         NodeId u = graph_.operand(id, 0);
         while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
-        const bool computed_once = ir::is_elementwise(graph_[u].op) || graph_[u].op == Op::Piecewise;
+        const Op op = graph_[u].op;
+        const bool computed_once = ir::is_elementwise(op) || op == Op::Piecewise || op == Op::Gather;
         if (computed_once && !reduces_[u] && cost_[u] > kRoundTrip / 2) partition_.boundary[u] = Boundary::Recompute;
       }
     }
@@ -400,7 +444,7 @@ class Fuser {
     return false;
   }
 
-  static bool same_rows(const Rows& a, const Rows& b) { return a.axes == b.axes && a.reduced == b.reduced; }
+  static bool same_rows(const Rows& a, const Rows& b) { return a.axes == b.axes && a.reduced == b.reduced && a.scanned == b.scanned; }
 
   // Ends the group at the computed value behind `id` (through views), so that whoever asks reads it from memory.
   void end_at(NodeId id, Boundary why) {
@@ -443,7 +487,9 @@ class Fuser {
       if (partition_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined && cut_[static_cast<std::size_t>(o)]) cut_[id] = true;
     if (ir::is_view(node.op)) return view(id, node);
     if (ir::is_reduction(node.op)) reduction(id, node);
-    else if (node.op == Op::Piecewise) piecewise(id);
+    else if (ir::is_scan(node.op)) scan(id, node);
+    else if (node.op == Op::Piecewise || node.op == Op::ScatterAdd) other_loops(id);
+    else if (node.op == Op::Gather) gather(id);
     else elementwise(id);
     level_[id] = 0;
     for (std::int64_t o : graph_.operands(id)) level_[id] = std::max(level_[id], level_of(static_cast<NodeId>(o)));
@@ -658,20 +704,70 @@ class Fuser {
     return true;
   }
 
-  // Its boxes are other loops than those of a reduction that made an operand.
-  void piecewise(NodeId id) {
+  // Its boxes, or what it is added to, are other loops than those of a reduction that made an operand.
+  void other_loops(NodeId id) {
     for (std::int64_t o : graph_.operands(id))
       if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
   }
 
+  // x is an array in memory, or a source, through any views; the places have loops of their own.
+  void gather(NodeId id) {
+    const NodeId x = graph_.operand(id, 0), base = base_of(x);
+    if (!ir::is_source(graph_[base].op)) end_at(x, Boundary::Gathered);
+    if (const NodeId places = graph_.operand(id, 1); seen(places).any) end_at(places, Boundary::OtherLoops);
+  }
+
+  void scan(NodeId id, const Node& node) {
+    const NodeId from = graph_.operand(id, 0);
+    const List shape = graph_.shape(from);
+    const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
+    if (shape[axis] == 1) return view(id, {Op::Reshape, node.dtype, node.shape});  // the operand itself
+    Rows mine;
+    mine.any = true;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      mine.at.push_back({shape[i] == 1 ? std::int8_t{-1} : static_cast<std::int8_t>(mine.axes.size())});
+      if (shape[i] == 1) continue;
+      if (i == axis) mine.scanned = std::uint64_t{1} << mine.axes.size();
+      mine.axes.push_back(symbols_.axis(from, i));
+    }
+    if (const Rows& in = seen(from); in.any && (!same_rows(in, mine) || in.at != mine.at)) end_at(from, Boundary::OtherAxes);
+    rows_[id] = std::move(mine);
+  }
+
+  // Where data say it is added to the value in sequence: nothing else is computed meanwhile.
+  void store_scattered(NodeId id) {
+    const auto new_group = [&](NodeId like) {
+      Group group;
+      group.roots.push_back(id);
+      std::vector<std::uint32_t> domain;
+      std::vector<DomainAxes>& axes = group.axes.emplace_back();
+      for (std::size_t i = 0; i < graph_.shape(id).size(); ++i) {
+        const std::size_t first = domain.size();
+        symbols_.expand(symbols_.axis(like, i), domain);
+        axes.push_back({static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(domain.size() - first)});
+      }
+      for (std::uint32_t s : domain) group.domain.push_back(symbols_.extent(s));
+      partition_.groups.push_back(std::move(group));
+    };
+    new_group(id);
+    partition_.groups.back().starts = true;
+    new_group(graph_.operand(id, 1));
+    Group& adds = partition_.groups.back();
+    const DomainAxes along = adds.axes[0][static_cast<std::size_t>(graph_.attributes(id)[0])];
+    adds.ordered = ((std::uint64_t{1} << along.count) - 1) << along.first;
+    partition_.group_of[id] = static_cast<std::uint32_t>(partition_.groups.size() - 1);
+    barrier_of(id);
+  }
+
   // Gives a stored value its group: the last one of its domain that may still compute it, else a new one.
   void store(NodeId id) {
+    if (graph_[id].op == Op::ScatterAdd) return store_scattered(id);
     const std::uint32_t part = cuts_.part[id];
     const NodeId base = base_of(id);
     if (base != id && rows_[id].any && !covers(rows_[id], graph_.shape(id))) end_at(base, Boundary::OtherLoops);
     std::vector<std::uint32_t> domain;
     std::vector<DomainAxes> axes(graph_.shape(id).size());
-    std::uint64_t reduced = 0;
+    std::uint64_t reduced = 0, ordered = 0;
     const Rows& rows = seen_root(id, base);
     if (!rows.any) {
       for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -683,7 +779,12 @@ class Fuser {
       std::vector<std::size_t> begin;
       for (std::size_t p = 0; p < rows.axes.size(); ++p) {
         begin.push_back(domain.size());
-        symbols_.expand(rows.axes[p], domain);
+        if (rows.scanned >> p & 1) {  // one loop, whatever the axis is made of
+          ordered |= std::uint64_t{1} << domain.size();
+          domain.push_back(rows.axes[p]);
+        } else {
+          symbols_.expand(rows.axes[p], domain);
+        }
         if (rows.reduced >> p & 1)
           for (std::size_t k = begin[p]; k < domain.size(); ++k) reduced |= std::uint64_t{1} << k;
       }
@@ -695,7 +796,7 @@ class Fuser {
         }
     }
     const std::uint64_t all = (std::uint64_t{1} << domain.size()) - 1;
-    const bool columns = !rows.any || (!rows.columns && rows.sweeps == 1 && has_one_a_column(rows));
+    const bool columns = !rows.any || (ordered == 0 && !rows.columns && rows.sweeps == 1 && has_one_a_column(rows));
     const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // what the group is to reduce
     const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
     std::uint32_t group = Partition::kNoGroup;
@@ -707,10 +808,14 @@ class Fuser {
       // a map joins reductions over its domain, and they a map's; columns join the reductions over the other axes, and they the columns
       for (Candidate& c : candidates) {
         if (c.group < level) continue;
-        const bool joins_as_columns = columns && are_columns(reduced, c.reduced, all);
-        const bool takes_columns = c.columns && are_columns(c.reduced, target, all);
-        if (c.reduced != target && c.reduced != 0 && target != 0 && !joins_as_columns && !takes_columns) continue;
-        if (c.reduced == 0 || takes_columns) partition_.groups[c.group].reduced = c.reduced = target;
+        const bool joins_as_columns = columns && c.ordered == 0 && are_columns(reduced, c.reduced, all);
+        const bool takes_columns = c.columns && ordered == 0 && are_columns(c.reduced, target, all);
+        const bool same = c.reduced == target && c.ordered == ordered;
+        if (!same && !c.is_map() && (target | ordered) != 0 && !joins_as_columns && !takes_columns) continue;
+        if (c.is_map() || takes_columns) {
+          partition_.groups[c.group].reduced = c.reduced = target;
+          partition_.groups[c.group].ordered = c.ordered = ordered;
+        }
         c.columns = c.columns && columns && !takes_columns;
         group = c.group;
         break;
@@ -721,10 +826,12 @@ class Fuser {
       Group g;
       for (std::uint32_t s : domain) g.domain.push_back(symbols_.extent(s));
       g.reduced = target;
+      g.ordered = ordered;
       partition_.groups.push_back(std::move(g));
-      const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) { return c.reduced == target; });
-      if (same != candidates.end()) *same = {target, group, columns};
-      else candidates.push_back({target, group, columns});
+      const auto same = std::find_if(candidates.begin(), candidates.end(),
+                                     [&](const Candidate& c) { return c.reduced == target && c.ordered == ordered; });
+      if (same != candidates.end()) *same = {target, ordered, group, columns};
+      else candidates.push_back({target, ordered, group, columns});
     }
     partition_.groups[group].roots.push_back(id);
     partition_.groups[group].axes.push_back(std::move(axes));
@@ -772,12 +879,21 @@ void find_read_again(const Graph& graph, Partition& partition) {
         partition.read_again[id] = is_half(graph[id].dtype);
         continue;
       }
-      for (const std::int64_t o : graph.operands(id)) stack.push_back(static_cast<NodeId>(o));
+      for (const std::int64_t o : partition.operands(graph, id, g)) stack.push_back(static_cast<NodeId>(o));
     }
   }
 }
 
 }  // namespace
+
+Graph copy_results(Graph graph) {
+  for (NodeId& id : graph.outputs) {
+    const Node node = graph[id];
+    const bool is_added_to = node.op == Op::ScatterAdd && (is_half(node.dtype) || std::ranges::count(graph.outputs, id) > 1);
+    if (node.op == Op::Input || is_added_to) id = graph.add(Op::Reshape, node.dtype, node.shape, {id});
+  }
+  return graph;
+}
 
 Partition fuse(const Graph& graph, const FuseOptions& options) {
   Cuts cuts;
@@ -797,7 +913,10 @@ std::string print(const Graph& graph, const Partition& partition) {
     const Group& group = partition.groups[g];
     std::string domain;
     for (std::size_t i = 0; i < group.domain.size(); ++i)
-      domain += fmt::format("{}{}{}", i ? ", " : "", group.domain[i], group.reduced >> i & 1 ? " (reduced)" : "");
+      domain += fmt::format("{}{}{}", i ? ", " : "", group.domain[i],
+                            group.reduced >> i & 1   ? " (reduced)"
+                            : group.ordered >> i & 1 ? " (in sequence)"
+                                                     : "");
     out += fmt::format("group {}: [{}]\n", g, domain);
     for (NodeId id : group.roots)
       out += fmt::format("  stores %{} {} {}: {}\n", id, ir::info(graph[id].op).text, name_of(graph[id].dtype),

@@ -6,7 +6,11 @@
 // Extents are seen as 0, 1 or many only: two axes are the same loop because the program makes them so (elementwise operators unify the
 // axes of their operands), never because their lengths happen to be equal.
 //
-// Left out on purpose: contractions, scans, reductions of reductions inside one nest, reductions over different axes in one pass.
+// A scan takes maps in on both sides; its axis is a loop that runs in sequence. What data index is read from memory: a computed value is
+// stored first. A scatter_add is two groups, one that stores where it starts from and one that adds the updates to it in sequence.
+//
+// Left out on purpose: contractions, reductions of reductions inside one nest, reductions over different axes in one pass, reductions and
+// scans in one group.
 #pragma once
 
 #include <string_view>
@@ -26,6 +30,9 @@ enum class Boundary : std::uint8_t {
   OtherAxes,      // reductions over different axes meet
   ReductionOfReduction,
   Recompute,    // read through several maps, or broadcast: computing it again would cost more than the round trip
+  Gathered,     // indexed by data
+  Scattered,    // updates are added to it where data say
+  Checked,      // indices of which what is computed from them leaves some out: all are checked
   KernelLimit,  // the group is too large for one kernel: limits.h
   Unfused,      // mode unfused: one kernel for each operator
 };
@@ -43,6 +50,8 @@ struct Group {
   std::vector<std::vector<DomainAxes>> axes;  // of each root, for each of its axes
   std::vector<std::int64_t> domain;           // extents of the iteration space, units left out
   std::uint64_t reduced = 0;                  // the axes of `domain` that the group's reductions reduce
+  std::uint64_t ordered = 0;                  // those along which its scans, or its one scatter_add, run in sequence
+  bool starts = false;                        // of a scatter_add: what it starts from
 };
 
 struct Partition {
@@ -51,6 +60,13 @@ struct Partition {
   std::vector<std::uint32_t> group_of;  // of every stored node; kNoGroup where inlined
   std::vector<bool> read_again;         // of every half that is an output: whether another group loads it, unrounded
   static constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
+
+  /// Which operands a group computes the value from: of a scatter_add what it starts from, or places and updates.
+  ir::List operands(const ir::Graph& graph, ir::NodeId id, std::uint32_t group) const {
+    const ir::List all = graph.operands(id);
+    if (graph[id].op != ir::Op::ScatterAdd) return all;
+    return groups[group].starts ? all.first(1) : all.subspan(1);
+  }
 
   /// Does this group load the value, an argument or what an earlier group stored, rather than compute it?
   bool loads(const ir::Graph& graph, ir::NodeId id, std::uint32_t group) const {
@@ -62,7 +78,12 @@ struct Partition {
 struct FuseOptions {
   bool unfused = false;
   KernelLimits limits = {};
+  std::vector<ir::NodeId> places = {};  // nodes whose every element has to be computed, whatever the outputs need of them
 };
+
+/// Comes before fuse. A result that is an argument is copied: as a view, so that the two can have different strides. So is what data added
+/// to, where it is several results, or a half, which is rounded when all is added.
+ir::Graph copy_results(ir::Graph graph);
 
 Partition fuse(const ir::Graph& graph, const FuseOptions& options = {});
 

@@ -92,7 +92,7 @@ class Cutter {
     while (!open.empty()) {
       const NodeId id = open.back();
       open.pop_back();
-      for (std::int64_t o : graph_.operands(id))
+      for (std::int64_t o : partition_.operands(graph_, id, group_))
         if (const NodeId value = base_[static_cast<std::size_t>(o)]; !in_memory(value) && !ir::is_source(graph_[value].op)) visit(value);
     }
     std::sort(computed_.begin(), computed_.end());
@@ -144,7 +144,7 @@ class Cutter {
         waits.push_back({value.last, i});
         value.last = i;
       };
-      for (std::int64_t o : graph_.operands(computed_[i]))
+      for (std::int64_t o : partition_.operands(graph_, computed_[i], group_))
         if (const NodeId value = base_[static_cast<std::size_t>(o)]; in_memory(value) || !ir::is_source(graph_[value].op)) access(value);
       access(computed_[i]);
     }

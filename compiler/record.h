@@ -130,6 +130,14 @@ class Recorder {
   // ---- reductions over `axes` (none: all)
   Value reduce(Op op, std::string_view name, Value x, std::optional<std::vector<std::int64_t>> axes, bool keepdims);
 
+  // ---- scans, and indexing by data (record_along.cpp)
+  Value scan(Op op, std::string_view name, Value x, std::int64_t axis, bool reverse);
+  Value take(Value x, Value indices, std::int64_t axis);
+  Value take_along_axis(Value x, Value indices, std::int64_t axis);
+  Value scatter_add(Value x, Value indices, Value updates, std::int64_t axis);
+  Value index_add(Value x, Value indices, Value updates, std::int64_t axis);
+  Value cross_entropy(Value logits, Value labels, std::int64_t axis);
+
   // ---- derivatives (record_gradient.cpp). `name` is for messages.
   std::vector<Value> grad(Value loss, std::span<const Value> xs, std::string_view name = "grad");
   std::vector<Value> vjp(Value y, std::span<const Value> xs, Value dy);
@@ -181,8 +189,16 @@ class Recorder {
   void check_types(const ir::OpInfo& info, std::string_view name, DType type, std::span<const Value> operands) const;
   std::vector<Value> of_one_type(std::string_view name, std::span<const Value> xs);
   static DType type_beside(const Literal& literal, DType type);  // of a tensor of `type` and a literal
+  DType type_beside(const Value& v, DType type) const { return v.is_literal ? type_beside(v.literal, type) : dtype(v); }
   Value repeated(std::string_view name, Value x, const Shape& times, bool inside);
   Value random_bits(std::string_view name, Value key, const Shape& shape, DType dtype);  // of each element: u32, of f64 u64
+  std::size_t axis_of(std::string_view name, const Value& x, std::int64_t axis) const;
+  Value place(std::string_view name, ir::Indexing indexing, Value indices, std::int64_t extent, std::size_t axis);
+  Value gather(Value x, Value places, std::size_t axis);
+  Value scatter(std::string_view name, Value x, Value places, Value updates, std::size_t axis);
+  Value spread_places(std::string_view name, const Value& x, Value places, std::size_t axis);
+  Shape taken_shape(std::string_view name, const Value& x, const Value& indices, std::size_t axis) const;
+  Value chosen_along(Value x, Value places, std::size_t axis);
   std::vector<std::int64_t> axes_of(std::string_view name, std::int64_t rank, const std::vector<std::int64_t>& axes) const;
   friend struct Functions;
 };

@@ -12,7 +12,7 @@ namespace onepass::compiler {
 
 namespace {
 
-std::int64_t axis_of(std::string_view name, std::int64_t axis, std::int64_t rank) {
+std::int64_t axis_at(std::string_view name, std::int64_t axis, std::int64_t rank) {
   if (axis < -rank || axis >= rank) throw ShapeError(fmt::format("{}: axis {} is out of range for rank {}", name, axis, rank));
   return axis < 0 ? axis + rank : axis;
 }
@@ -49,7 +49,7 @@ Value Recorder::concat(std::span<const Value> xs, std::int64_t axis, std::string
   Shape to(shape(parts[0]).begin(), shape(parts[0]).end());
   const std::size_t rank = to.size();
   if (rank == 0) throw ShapeError(fmt::format("{}: {} has no axis to join along; use stack", name, describe(xs[0])));
-  const auto along = static_cast<std::size_t>(axis_of(name, axis, static_cast<std::int64_t>(rank)));
+  const auto along = static_cast<std::size_t>(axis_at(name, axis, static_cast<std::int64_t>(rank)));
   std::vector<std::int64_t> ids, boxes;
   std::int64_t total = 0;
   for (std::size_t k = 0; k < parts.size(); ++k) {
@@ -76,7 +76,7 @@ Value Recorder::concat(std::span<const Value> xs, std::int64_t axis, std::string
 Value Recorder::stack(std::span<const Value> xs, std::int64_t axis) {
   std::vector<Value> parts = of_one_type("stack", xs);
   const auto first = shape(parts[0]);
-  const std::int64_t at = axis_of("stack", axis, static_cast<std::int64_t>(first.size()) + 1);
+  const std::int64_t at = axis_at("stack", axis, static_cast<std::int64_t>(first.size()) + 1);
   for (std::size_t k = 0; k < parts.size(); ++k)
     if (!std::ranges::equal(shape(parts[k]), shape(parts[0])))
       throw ShapeError(fmt::format("stack: {} and {} must be of one shape", describe(xs[0]), describe(xs[k])));
@@ -143,7 +143,7 @@ Value Recorder::tile(Value x, Shape times) {
 Value Recorder::repeat(Value x, std::int64_t times, std::int64_t axis) {
   x = node_of(x);
   Shape all(shape(x).size(), 1);
-  all[static_cast<std::size_t>(axis_of("repeat", axis, static_cast<std::int64_t>(all.size())))] = times;
+  all[static_cast<std::size_t>(axis_at("repeat", axis, static_cast<std::int64_t>(all.size())))] = times;
   return repeated("repeat", x, all, true);
 }
 
@@ -158,7 +158,7 @@ Value Recorder::roll(Value x, const Shape& shifts, std::optional<std::vector<std
   if (axes->size() != shifts.size()) throw ValueError(fmt::format("roll: {} shifts for {} axes", shifts.size(), axes->size()));
   const auto rank = static_cast<std::int64_t>(shape(x).size());
   for (std::size_t k = 0; k < shifts.size(); ++k) {
-    const auto at = static_cast<std::size_t>(axis_of("roll", (*axes)[k], rank));
+    const auto at = static_cast<std::size_t>(axis_at("roll", (*axes)[k], rank));
     const std::int64_t n = shape(x)[at];
     if (n < 2) continue;
     const std::int64_t shift = (shifts[k] % n + n) % n;

@@ -1,6 +1,7 @@
 // Graph: hash-consing of nodes and lists. See graph.h.
 #include "ir/graph.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -176,6 +177,24 @@ Graph Graph::empty_copy() const {
   }
   out.current_source = 0;
   return out;
+}
+
+std::string_view text_of(Indexing indexing) {
+  static constexpr std::string_view kTexts[] = {"take", "take_along_axis", "scatter_add", "index_add", "cross_entropy"};
+  return kTexts[static_cast<int>(indexing)];
+}
+
+std::vector<NodeId> places_of(const Graph& graph) {
+  std::vector<bool> needed(graph.size(), false);
+  for (const NodeId id : graph.outputs) needed[id] = true;
+  std::vector<NodeId> places;
+  for (NodeId id = graph.size(); id-- > 0;) {
+    if (!needed[id]) continue;
+    for (const std::int64_t o : graph.operands(id)) needed[static_cast<std::size_t>(o)] = true;
+    if (graph[id].op == Op::Place) places.push_back(id);
+  }
+  std::reverse(places.begin(), places.end());
+  return places;
 }
 
 Graph prune(const Graph& graph) {

@@ -110,6 +110,13 @@ inline std::int64_t element_count(List shape) {
   return n;
 }
 
+/// The operators that index by data, as an attribute of `place`: what an error names.
+enum class Indexing : std::uint8_t { Take, TakeAlongAxis, ScatterAdd, IndexAdd, CrossEntropy };
+std::string_view text_of(Indexing indexing);
+
+/// The `place` nodes that the outputs need, in increasing order: their indices are checked in each call.
+std::vector<NodeId> places_of(const Graph& graph);
+
 /// Keeps what the outputs need, in the same order; ids become dense. Inputs and slots stay.
 Graph prune(const Graph& graph);
 

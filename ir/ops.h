@@ -23,7 +23,7 @@ inline constexpr int kOpCount = 0
 #include "ir/ops.def"
     ;
 
-enum class OpKind : std::uint8_t { Source, View, Piecewise, Reduction, Primitive, Expanded };
+enum class OpKind : std::uint8_t { Source, View, Piecewise, Reduction, Scan, Place, Gather, Scatter, Primitive, Expanded };
 inline constexpr std::uint8_t kAnyArity = 0xff;
 
 /// How the dtypes of operands and result hang together.
@@ -68,6 +68,7 @@ inline constexpr OpInfo kOpInfo[kOpCount] = {
 constexpr const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
 constexpr bool is_view(Op op) { return info(op).kind == OpKind::View; }
 constexpr bool is_reduction(Op op) { return info(op).kind == OpKind::Reduction; }
+constexpr bool is_scan(Op op) { return info(op).kind == OpKind::Scan; }
 constexpr bool is_source(Op op) { return info(op).kind == OpKind::Source; }
 constexpr bool is_elementwise(Op op) { return info(op).kind >= OpKind::Primitive; }
 

@@ -70,6 +70,16 @@ constexpr SumOrder sum_order(std::span<const std::int64_t> shape, std::span<cons
   return order;
 }
 
+inline constexpr std::int64_t kScanBlock = 4096;  // elements through which the carry of a scan runs
+inline constexpr std::int64_t kScanGroup = 16;    // of a group whose sums are made in steps of 1, 2, 4, 8
+
+/// Along the last axis of extent above 1 a scan goes in groups of kScanGroup, along another in groups of one.
+constexpr bool scans_in_groups(std::span<const std::int64_t> shape, std::int64_t axis) {
+  for (std::size_t i = static_cast<std::size_t>(axis) + 1; i < shape.size(); ++i)
+    if (shape[i] > 1) return false;
+  return true;
+}
+
 /// tree(n) is tree(first k) + tree(rest): k, the largest power of two below n (n at least 2).
 constexpr std::int64_t tree_split(std::int64_t n) { return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n - 1))); }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "ir/build.h"
 #include "ir/meaning.h"
@@ -366,6 +367,56 @@ template <class T, bool kMax> void extreme(bool lanes, const std::byte* elements
   }
 }
 
+// ---- scans: `count` elements, each of which is a row of `inner`
+
+template <class T, class How> void scan(std::int64_t group, std::int64_t count, std::int64_t inner, const Stored<T>* x, Stored<T>* y) {
+  std::vector<T> v(static_cast<std::size_t>(group));
+  for (std::int64_t k = 0; k < inner; ++k) {
+    T base = How::start();
+    for (std::int64_t block = 0; block < count; block += kScanBlock) {
+      T carry = How::start();
+      for (std::int64_t at = block; at < std::min(count, block + kScanBlock); at += group) {
+        const std::int64_t n = std::min(group, count - at);
+        for (std::int64_t i = 0; i < group; ++i) v[static_cast<std::size_t>(i)] = i < n ? load<T>(x[(at + i) * inner + k]) : How::start();
+        for (std::int64_t d = 1; d < group; d *= 2)
+          for (std::int64_t i = group; i-- > d;)
+            v[static_cast<std::size_t>(i)] = How::combine(v[static_cast<std::size_t>(i - d)], v[static_cast<std::size_t>(i)]);
+        for (std::int64_t i = 0; i < n; ++i)
+          y[(at + i) * inner + k] = store(How::combine(base, How::combine(carry, v[static_cast<std::size_t>(i)])));
+        carry = How::combine(carry, v.back());
+      }
+      base = How::combine(base, carry);
+    }
+  }
+}
+
+// Extremes have any order.
+template <class T, bool kMax> void scan_extreme(std::int64_t count, std::int64_t inner, const Stored<T>* x, Stored<T>* y) {
+  using meaning::maximum, meaning::minimum;
+  std::copy_n(x, inner, y);
+  for (std::int64_t i = inner; i < count * inner; ++i) {
+    const T a = load<T>(y[i - inner]), b = load<T>(x[i]);
+    if constexpr (kMax) y[i] = store(T(maximum(a, b)));
+    else y[i] = store(T(minimum(a, b)));
+  }
+}
+
+// `take: the index 7 at [1, 2] is out of range: axis 0 has extent 5`
+[[noreturn]] void fail_index(const Graph& graph, NodeId id, std::int64_t element, const std::string& index) {
+  const List attributes = graph.attributes(id), shape = graph.shape(id);
+  std::vector<std::int64_t> at(shape.size());
+  for (std::size_t i = shape.size(); i-- > 0; element /= shape[i]) at[i] = element % shape[i];
+  std::string place = "[";
+  for (std::size_t i = 0; i < at.size(); ++i) place += (i ? ", " : "") + std::to_string(at[i]);
+  place += "]";
+  const auto indexing = static_cast<Indexing>(attributes[2]);
+  const std::string extent = std::to_string(attributes[0]);
+  if (indexing == Indexing::CrossEntropy)
+    throw IndexError("cross_entropy: the label " + index + " of sample " + place + " is out of range: there are " + extent + " classes");
+  throw IndexError(std::string(text_of(indexing)) + ": the index " + index + " at " + place + " is out of range: axis " +
+                   std::to_string(attributes[1]) + " has extent " + extent);
+}
+
 // ---- the graph
 
 class Evaluator {
@@ -413,6 +464,10 @@ class Evaluator {
       case OpKind::View: return view(id);
       case OpKind::Piecewise: return piecewise(id);
       case OpKind::Reduction: return reduction(id);
+      case OpKind::Scan: return scan_along(id);
+      case OpKind::Place: return place(id);
+      case OpKind::Gather: return gather(id);
+      case OpKind::Scatter: return scatter(id);
       case OpKind::Primitive:
       case OpKind::Expanded: return elementwise(id);
     }
@@ -565,6 +620,87 @@ class Evaluator {
         if (node.op == Op::ReduceProd) return sum<T, Product<T>>(order, elements.get(), kept, to);
       }
       throw InternalError("reference: " + std::string(info(node.op).text) + " has no meaning on " + std::string(name_of(node.dtype)));
+    });
+  }
+
+  // Elements before an axis, along it and behind it.
+  struct Around {
+    std::int64_t outer = 1, extent = 1, inner = 1;
+  };
+  Around around(NodeId id, std::int64_t axis) const {
+    const List shape = graph_.shape(id);
+    const auto at = static_cast<std::size_t>(axis);
+    return {element_count(shape.first(at)), shape[at], element_count(shape.subspan(at + 1))};
+  }
+
+  void scan_along(NodeId id) {
+    const Node node = graph_[id];
+    const std::int64_t axis = graph_.attributes(id)[0];
+    const Around a = around(id, axis);
+    const std::int64_t group = scans_in_groups(graph_.shape(id), axis) ? kScanGroup : 1;
+    std::byte* to = allocate(id);
+    if (graph_.elements(id) == 0) return;
+    visit(node.dtype, [&]<class T>() {
+      for (std::int64_t o = 0; o < a.outer; ++o) {
+        const auto* x = reinterpret_cast<const Stored<T>*>(arrays_[graph_.operand(id, 0)].get()) + o * a.extent * a.inner;
+        auto* y = reinterpret_cast<Stored<T>*>(to) + o * a.extent * a.inner;
+        if (node.op == Op::ScanMax) scan_extreme<T, true>(a.extent, a.inner, x, y);
+        if (node.op == Op::ScanMin) scan_extreme<T, false>(a.extent, a.inner, x, y);
+        if constexpr (!std::same_as<T, bool>) {
+          if (node.op == Op::ScanSum) scan<T, Sum<T>>(group, a.extent, a.inner, x, y);
+          if (node.op == Op::ScanProd) scan<T, Product<T>>(group, a.extent, a.inner, x, y);
+        }
+      }
+    });
+  }
+
+  void place(NodeId id) {
+    const NodeId x = graph_.operand(id, 0);
+    const std::int64_t extent = graph_.attributes(id)[0], n = graph_.elements(id);
+    auto* to = reinterpret_cast<std::int64_t*>(allocate(id));
+    visit(graph_[x].dtype, [&]<class T>() {
+      if constexpr (!std::same_as<T, bool> && !std::floating_point<T>) {
+        const auto* index = reinterpret_cast<const Stored<T>*>(arrays_[x].get());
+        for (std::int64_t i = 0; i < n; ++i) {
+          const bool above = std::cmp_greater_equal(index[i], extent);
+          if (above || std::cmp_less(index[i], -extent)) fail_index(graph_, id, i, std::to_string(index[i]));
+          to[i] = static_cast<std::int64_t>(index[i]);
+          if (to[i] < 0) to[i] += extent;
+        }
+      }
+    });
+  }
+
+  void gather(NodeId id) {
+    const NodeId x = graph_.operand(id, 0), places = graph_.operand(id, 1);
+    const Around to = around(id, graph_.attributes(id)[0]), from = around(x, graph_.attributes(id)[0]);
+    const std::size_t size = stored_size(graph_[id].dtype);
+    const auto* place = reinterpret_cast<const std::int64_t*>(arrays_[places].get());
+    const std::byte* source = arrays_[x].get();
+    std::byte* target = allocate(id);
+    for (std::int64_t o = 0; o < to.outer; ++o)
+      for (std::int64_t k = 0; k < to.extent; ++k)
+        for (std::int64_t i = 0; i < to.inner; ++i, ++place, target += size)
+          std::memcpy(target, source + static_cast<std::size_t>((o * from.extent + *place) * from.inner + i) * size, size);
+  }
+
+  void scatter(NodeId id) {
+    const NodeId x = graph_.operand(id, 0), places = graph_.operand(id, 1), updates = graph_.operand(id, 2);
+    const Around to = around(id, graph_.attributes(id)[0]), from = around(places, graph_.attributes(id)[0]);
+    const auto* place = reinterpret_cast<const std::int64_t*>(arrays_[places].get());
+    std::byte* target = allocate(id);
+    visit(graph_[id].dtype, [&]<class T>() {
+      if constexpr (!std::same_as<T, bool>) {
+        auto* y = reinterpret_cast<Stored<T>*>(target);
+        std::copy_n(reinterpret_cast<const Stored<T>*>(arrays_[x].get()), graph_.elements(id), y);
+        const auto* update = reinterpret_cast<const Stored<T>*>(arrays_[updates].get());
+        for (std::int64_t o = 0; o < from.outer; ++o)
+          for (std::int64_t k = 0; k < from.extent; ++k)
+            for (std::int64_t i = 0; i < from.inner; ++i, ++place, ++update) {
+              Stored<T>& sum = y[(o * to.extent + *place) * to.inner + i];
+              sum = store(T(load<T>(sum) + load<T>(*update)));
+            }
+      }
     });
   }
 

@@ -33,7 +33,8 @@ struct Buffer {
 };
 
 /// The outputs of the graph. `slot_bits` in the order of graph.slots; none given: the values that the graph was recorded with.
-/// Inside, halves are f32, unrounded but at casts; outputs are rounded. InternalError where inputs or slots do not match the graph.
+/// Inside, halves are f32, unrounded but at casts; outputs are rounded. InternalError where inputs or slots do not match the graph, IndexError
+/// for the first index that lies outside, of the node that was recorded first.
 std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits = {});
 
 }  // namespace onepass::ir

@@ -256,6 +256,58 @@ std::string broken_elementwise(const Graph& graph, NodeId id) {
   return expected == node.dtype ? "" : taken + " gives " + std::string(name_of(expected)) + ", not " + std::string(name_of(node.dtype));
 }
 
+// axis: attributes[0], one of `shape`
+bool has_axis(List attributes, List shape) {
+  return attributes.size() == 1 && attributes[0] >= 0 && attributes[0] < static_cast<std::int64_t>(shape.size());
+}
+
+std::string broken_scan(const Graph& graph, NodeId id) {
+  const Node node = graph[id];
+  const NodeId x = graph.operand(id, 0);
+  if (node.dtype != graph[x].dtype || node.shape != graph[x].shape) return "a scan keeps its operand's type and shape";
+  if (!has_axis(graph.attributes(id), graph.shape(id))) return "attributes are one axis of the operand";
+  if ((node.op == Op::ScanSum || node.op == Op::ScanProd) && node.dtype == DType::Bool) return "bool is neither summed nor multiplied";
+  return "";
+}
+
+std::string broken_place(const Graph& graph, NodeId id) {
+  const Node node = graph[id];
+  const Node index = graph[graph.operand(id, 0)];
+  const List attributes = graph.attributes(id);
+  if (attributes.size() != 3 || attributes[0] < 0 || attributes[1] < 0 || attributes[2] < 0 ||
+      attributes[2] > static_cast<std::int64_t>(Indexing::CrossEntropy))
+    return "attributes are an extent, an axis and the operator that indexes";
+  if (!is_integer(index.dtype) || node.dtype != DType::I64) return "an index is an integer, a place i64";
+  return node.shape == index.shape ? "" : "places have the shape of the indices";
+}
+
+// On the other axes places and x have one shape.
+std::string broken_along(const Graph& graph, NodeId x, NodeId places, List attributes) {
+  const List from = graph.shape(x), at = graph.shape(places);
+  if (graph[places].dtype != DType::I64) return "places are i64";
+  if (!has_axis(attributes, from)) return "attributes are one axis of x";
+  if (from.size() != at.size()) return "x and the places have one rank";
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (static_cast<std::int64_t>(i) != attributes[0] && from[i] != at[i]) return "x and the places differ along the indexed axis alone";
+  return "";
+}
+
+std::string broken_gather(const Graph& graph, NodeId id) {
+  const NodeId x = graph.operand(id, 0), places = graph.operand(id, 1);
+  if (std::string broken = broken_along(graph, x, places, graph.attributes(id)); !broken.empty()) return broken;
+  if (graph[id].dtype != graph[x].dtype) return "a gather keeps its operand's type";
+  return graph[id].shape == graph[places].shape ? "" : "the result has the places' shape";
+}
+
+std::string broken_scatter(const Graph& graph, NodeId id) {
+  const NodeId x = graph.operand(id, 0), places = graph.operand(id, 1), updates = graph.operand(id, 2);
+  if (std::string broken = broken_along(graph, x, places, graph.attributes(id)); !broken.empty()) return broken;
+  if (graph[updates].shape != graph[places].shape) return "updates and places have one shape";
+  if (graph[id].dtype != graph[x].dtype || graph[updates].dtype != graph[x].dtype) return "x, the updates and the result have one type";
+  if (graph[id].dtype == DType::Bool) return "bool is not added";
+  return graph[id].shape == graph[x].shape ? "" : "the result has x's shape";
+}
+
 std::string broken_node(const Graph& graph, NodeId id) {
   const Node node = graph[id];
   if (static_cast<int>(node.op) >= kOpCount) return "the operator is not in the table";
@@ -273,6 +325,10 @@ std::string broken_node(const Graph& graph, NodeId id) {
     case OpKind::View: return broken_view(graph, id);
     case OpKind::Piecewise: return broken_piecewise(graph, id);
     case OpKind::Reduction: return broken_reduction(graph, id);
+    case OpKind::Scan: return broken_scan(graph, id);
+    case OpKind::Place: return broken_place(graph, id);
+    case OpKind::Gather: return broken_gather(graph, id);
+    case OpKind::Scatter: return broken_scatter(graph, id);
     case OpKind::Primitive:
     case OpKind::Expanded: return broken_elementwise(graph, id);
   }

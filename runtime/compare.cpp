@@ -57,16 +57,20 @@ std::vector<std::int64_t> coordinates(std::span<const std::int64_t> shape, std::
   return at;
 }
 
+std::vector<ir::ArrayView> views_of(const CompareRequest& request) {
+  std::vector<ir::ArrayView> views;
+  for (std::size_t i = 0; i < request.inputs.size(); ++i)
+    views.push_back({request.inputs[i].dtype, request.bases[i], request.inputs[i].shape, request.inputs[i].strides});
+  return views;
+}
+
 // The values of `graph.outputs` in that mode, dense.
 std::vector<Array> evaluate(const CompareRequest& request, const Graph& graph, Mode mode) {
   std::vector<Array> values;
   for (const NodeId id : graph.outputs) values.push_back(Array::empty(Extents(graph.shape(id)), graph[id].dtype));
   if (mode == Mode::reference) {
-    std::vector<ir::ArrayView> views;
-    for (std::size_t i = 0; i < request.inputs.size(); ++i)
-      views.push_back({request.inputs[i].dtype, request.bases[i], request.inputs[i].shape, request.inputs[i].strides});
     const os::DefaultFloatingPoint control;
-    const std::vector<ir::Buffer> results = ir::evaluate(graph, views);
+    const std::vector<ir::Buffer> results = ir::evaluate(graph, views_of(request));
     for (std::size_t k = 0; k < results.size(); ++k)
       if (!results[k].bytes.empty()) std::memcpy(values[k].mutable_data(), results[k].bytes.data(), results[k].bytes.size());
     return values;
@@ -84,8 +88,8 @@ std::vector<Array> evaluate(const CompareRequest& request, const Graph& graph, M
   std::vector<std::byte*> bases;
   for (const std::byte* base : request.bases) bases.push_back(const_cast<std::byte*>(base));  // inputs are only read
   for (Array& v : values) bases.push_back(static_cast<std::byte*>(v.mutable_data()));
-  bases.push_back(nullptr);
-  run(plan, bases.data(), nullptr);
+  bases.resize(bases.size() + kMoreBases);
+  if (!run(plan, bases.data(), nullptr)) check_indices(graph, views_of(request), {});
   return values;
 }
 

@@ -41,20 +41,24 @@ void check(const Graph& graph, const char* pass) {
 #endif
 }
 
-Graph optimise(const Graph& recorded, const Relax& relaxations) {
+// `places`: the nodes whose indices are checked, which passes keep like outputs.
+Graph optimise(const Graph& recorded, const Relax& relaxations, std::vector<NodeId>& places) {
   Graph graph = ir::prune(recorded);
+  places = ir::places_of(graph);
+  const std::size_t results = graph.outputs.size();
+  graph.outputs.insert(graph.outputs.end(), places.begin(), places.end());
+  graph.output_names.resize(graph.output_names.empty() ? 0 : graph.outputs.size());
   check(graph, "prune");
   graph = compiler::relax(graph, relaxations);
   check(graph, "relax");
   graph = compiler::simplify(graph);
   check(graph, "simplify");
   graph = ir::prune(graph);
-  // A result that is an argument is copied: as a view, so that the two can have different strides.
-  for (NodeId& id : graph.outputs) {
-    const ir::Node node = graph[id];
-    if (node.op == Op::Input) id = graph.add(Op::Reshape, node.dtype, node.shape, {id});
-  }
-  check(graph, "copy of arguments");
+  places.assign(graph.outputs.begin() + static_cast<std::ptrdiff_t>(results), graph.outputs.end());
+  graph.outputs.resize(results);
+  graph.output_names.resize(std::min(graph.output_names.size(), results));
+  graph = compiler::copy_results(std::move(graph));
+  check(graph, "copy of results");
   return graph;
 }
 
@@ -199,9 +203,11 @@ void check_interpreted(const Graph& graph, const LaunchOptions& options) {
 }
 
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options) {
-  report.optimised = optimise(report.recorded, options.relax);
+  std::vector<NodeId> places;
+  report.optimised = optimise(report.recorded, options.relax, places);
   const Graph& graph = report.optimised;
-  report.partition = compiler::fuse(graph, {.unfused = options.unfused});
+  plan.indexes = !places.empty();
+  report.partition = compiler::fuse(graph, {.unfused = options.unfused, .places = places});
   const auto groups = static_cast<std::uint32_t>(report.partition.groups.size());
 
   std::vector<compiler::Layout> layouts(graph.size());
@@ -265,7 +271,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
         if (!is_intermediate(nest, id, b)) {
           const std::uint32_t output = results[id][static_cast<std::size_t>(numbers.outputs[b])];
           const ArrayPlan& o = plan.outputs[output];
-          if (o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype))) lenders[output] = {o.high, step_of(k)};
+          if (lenders[output].bytes == 0 && o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype)))
+            lenders[output] = {o.high, step_of(k)};
         } else if (intermediate_of.try_emplace(id, intermediates.size()).second) {
           intermediates.push_back({checked_bytes(graph, id, nest.buffers[b].dtype, options.array_bytes), step_of(k), last[id]});
           held.emplace_back(id, nest.buffers[b].dtype);
@@ -309,6 +316,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       }
       launch.pointers.push_back(pointer);
     }
+    if (nest.has(compiler::Statement::Kind::Place)) launch.pointers.push_back({layout.flag, inputs + outputs + 1, 0});
     for (std::uint32_t s = 0; s < numbers.slots.size(); ++s) {
       launch.words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[numbers.slots[s]].bits);
       launch.slots.push_back({layout.slots + s, numbers.slots[s]});
@@ -356,8 +364,14 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   // ---- which outputs may overwrite which inputs: of several kernels none, since a later one may read the input too
   plan.in_place.assign(std::size_t{inputs} * outputs, 0);
   if (plan.launches.size() != 1) return;
+  std::vector<bool> is_index(graph.size(), false);  // read once more to say which index was bad
+  for (const NodeId id : places) is_index[id] = true;
+  for (NodeId id = graph.size(); id-- > 0;)
+    if (is_index[id])
+      for (const std::int64_t o : graph.operands(id)) is_index[static_cast<std::size_t>(o)] = true;
   for (std::uint32_t k = 0; k < outputs; ++k)
     for (std::uint32_t i = 0; i < inputs; ++i) {
+      if (is_index[graph.inputs[i].node]) continue;
       const ArrayPlan &from = plan.inputs[i], &to = plan.outputs[k];
       if (from.dtype != to.dtype || from.shape != to.shape || from.strides != to.strides) continue;
       const auto stored = aliasing[0].buffer({graph.outputs[k], to.dtype}, true);
@@ -603,11 +617,21 @@ template <class F> void each_group(const PlanData& plan, F&& f) {
 
 }  // namespace
 
-void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
+void check_indices(const Graph& recorded, std::span<const ir::ArrayView> inputs, std::span<const std::uint64_t> slot_bits) {
+  Graph graph = recorded;
+  graph.outputs = ir::places_of(recorded);
+  graph.output_names.clear();
+  const KernelControl control;
+  static_cast<void>(ir::evaluate(graph, inputs, slot_bits));
+}
+
+bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
   constexpr std::size_t kWords = 512;
   const std::size_t extra = plan.most_words > kWords ? plan.most_words * sizeof(std::int64_t) : 0;
   const Scratch memory(static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes) + extra);
+  std::int64_t flag = 0;
   bases[plan.inputs.size() + plan.outputs.size()] = memory.data();
+  bases[plan.inputs.size() + plan.outputs.size() + 1] = reinterpret_cast<std::byte*>(&flag);
   std::byte* const scratch = memory.data() + plan.workspace_bytes;
   std::int64_t inline_words[kWords];
   std::int64_t* const words = extra ? reinterpret_cast<std::int64_t*>(scratch + plan.scratch_bytes) : inline_words;
@@ -621,12 +645,14 @@ void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
     }
     run_group(pieces, words, scratch);
   });
+  return flag == 0;
 }
 
 PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots)
     : plan_(plan), memory_(static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes)) {
   auto* const workspace = static_cast<std::byte*>(memory_.data());
   bases[plan.inputs.size() + plan.outputs.size()] = workspace;
+  bases[plan.inputs.size() + plan.outputs.size() + 1] = reinterpret_cast<std::byte*>(&flag_);
   scratch_ = workspace + plan.workspace_bytes;
   std::size_t total = 0;
   for (const Launch& launch : plan.launches) total += launch.words.size();
@@ -638,13 +664,15 @@ PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uin
   }
 }
 
-void PreparedRun::operator()() {
+bool PreparedRun::operator()() {
   const KernelControl control;
+  flag_ = 0;
   std::int64_t* words = words_.data();
   each_group(plan_, [&](std::span<const Launch> pieces) {
     run_group(pieces, words, scratch_);
     for (const Launch& launch : pieces) words += launch.words.size();
   });
+  return flag_ == 0;
 }
 
 void copy_array(const ArrayPlan& to, std::byte* target, const ArrayPlan& from, const std::byte* source) {

@@ -14,6 +14,7 @@
 #include "compiler/plan/schedule.h"
 #include "compiler/target.h"
 #include "ir/graph.h"
+#include "ir/reference.h"
 #include "onepass/array.h"
 #include "onepass/options.h"
 #include "runtime/kernel_cache.h"
@@ -116,6 +117,7 @@ struct PlanData {
   std::vector<std::uint64_t> slot_bits;  // of the recording's slots
   compiler::Numbers numbers;             // which of them each call's numbers fill
   bool interpret = false;                // mode reference
+  bool indexes = false;                  // something is indexed by data
   std::vector<Launch> launches;
   std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch of all threads of one kernel
   std::int64_t bytes_read = 0, bytes_written = 0, bytes_allocated = 0;
@@ -164,18 +166,26 @@ int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Tar
 /// Makes the specialised kernels of a plan and publishes them, for trial or for good. Returns how many it compiled.
 int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial, bool may_compile = true);
 
-/// Runs the kernels. `bases`: inputs, outputs, and room for one pointer more. `slots`: of this call; null where they are the plan's own.
-void run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);
+inline constexpr std::size_t kMoreBases = 2;  // behind inputs and outputs: the workspace, and a flag for bad indices
+
+/// Runs the kernels. `bases`: inputs, outputs, and room for kMoreBases. `slots`: of this call; null where they are the plan's own. False
+/// where an index lay outside: results are unspecified, and check_indices says which it was.
+[[nodiscard]] bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);
+
+/// Computes the indices of the recording again: IndexError for the first that lies outside. None may: a flag can be raised by a lane that
+/// counts for nothing.
+void check_indices(const ir::Graph& recorded, std::span<const ir::ArrayView> inputs, std::span<const std::uint64_t> slot_bits);
 
 /// The same with all words made beforehand, in memory of its own: for a call that is made again and again on the same arrays. The plan
 /// must outlive it. Not on two threads at once.
 class PreparedRun {
  public:
   PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);
-  void operator()();
+  [[nodiscard]] bool operator()();
 
  private:
   const PlanData& plan_;
+  std::int64_t flag_ = 0;
   memory::Buffer memory_;  // intermediates and scratch
   std::byte* scratch_ = nullptr;
   std::vector<std::int64_t> words_;

@@ -646,17 +646,21 @@ void fill_input_bases(const LaunchPlan& plan, std::span<const Argument> argument
   for (const Array& array : plan.captured) *bases++ = static_cast<std::byte*>(const_cast<void*>(array.data()));
 }
 
-// Mode reference: `bases` as for kernels, outputs laid out as the plan's targets.
-void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits) {
+std::vector<ir::ArrayView> views_of(const LaunchPlan& plan, std::byte* const* bases) {
   std::vector<ir::ArrayView> views;
   for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
     const ArrayPlan& input = plan.inputs[i];
     views.push_back({input.dtype, bases[i], input.shape, input.strides});
   }
+  return views;
+}
+
+// Mode reference: `bases` as for kernels, outputs laid out as the plan's targets.
+void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits) {
   std::vector<ir::Buffer> results;
   {
     const os::DefaultFloatingPoint control;
-    results = ir::evaluate(plan.report->optimised, views, slot_bits);
+    results = ir::evaluate(plan.report->optimised, views_of(plan, bases), slot_bits);
   }
   std::vector<ArrayPlan> dense;  // all, before anything is written
   for (const ir::Buffer& result : results) dense.push_back(array_plan(result.dtype, result.shape, {}));
@@ -709,13 +713,14 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   if (options_.check_recording) [[unlikely]]
     ProgramAccess::check(*this, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
-  Pointers bases(inputs + outputs + 1);
+  Pointers bases(inputs + outputs + kMoreBases);
   fill_input_bases(plan, arguments, bases.data());
   for (std::size_t k = 0; k < outputs; ++k) bases[inputs + k] = static_cast<std::byte*>(targets[plan.target_of[k]]->mutable_data());
   std::vector<Temporary> temporaries;
   resolve_aliases(plan, bases.data(), temporaries);
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
-  else run(plan, bases.data(), slots.own());
+  else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
+    check_indices(plan.report->recorded, views_of(plan, bases.data()), slots.all());
   for (const Temporary& t : temporaries) {
     copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
     state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
@@ -729,7 +734,7 @@ struct Program::Bound::Body {
   PlanPointer plan;
   std::vector<Array> arrays;  // kept alive
   std::vector<std::byte*> bases;
-  std::vector<std::uint64_t> slot_bits;  // of an interpreted plan
+  std::vector<std::uint64_t> slot_bits;  // of an interpreted plan, or one that indexes by data
   std::vector<Temporary> temporaries;    // made once; copied out after each run
   std::optional<PreparedRun> run;
 
@@ -747,7 +752,7 @@ std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> argument
   CallSlots slots(*this, site, plan);
   if (options_.check_recording) ProgramAccess::check(*this, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
-  body->bases.resize(inputs + outputs + 1);
+  body->bases.resize(inputs + outputs + kMoreBases);
   fill_input_bases(plan, arguments, body->bases.data());
   for (std::size_t k = 0; k < outputs; ++k) body->bases[inputs + k] = static_cast<std::byte*>(targets[plan.target_of[k]]->mutable_data());
   for (const Argument& a : arguments)
@@ -758,8 +763,8 @@ std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> argument
   std::int64_t bytes = 0;
   for (const Temporary& t : body->temporaries) bytes += static_cast<std::int64_t>(t.buffer.size());
   state_->temporary_bytes.fetch_add(bytes, std::memory_order_relaxed);
-  if (plan.interpret) body->slot_bits.assign(slots.all().begin(), slots.all().end());
-  else body->run.emplace(plan, body->bases.data(), slots.own());
+  if (plan.interpret || plan.indexes) body->slot_bits.assign(slots.all().begin(), slots.all().end());
+  if (!plan.interpret) body->run.emplace(plan, body->bases.data(), slots.own());
   return std::make_unique<Bound>(std::move(body));
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
@@ -768,9 +773,10 @@ Program::Bound::~Bound() = default;
 
 void Program::Bound::operator()() {
   Body& b = *body_;
-  if (b.run) [[likely]]
-    (*b.run)();
-  else interpret(*b.plan, b.bases.data(), b.slot_bits);
+  if (b.run) [[likely]] {
+    if (!(*b.run)()) [[unlikely]]
+      check_indices(b.plan->report->recorded, views_of(*b.plan, b.bases.data()), b.slot_bits);
+  } else interpret(*b.plan, b.bases.data(), b.slot_bits);
   if (!b.temporaries.empty()) b.copy_out();
   ProgramAccess::ran(b.program, b.state, *b.plan);
   ThreadState& thread = thread_state();
@@ -786,7 +792,7 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
   if (options_.check_recording) [[unlikely]]
     ProgramAccess::check(*this, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
-  Pointers bases(inputs + outputs + 1);
+  Pointers bases(inputs + outputs + kMoreBases);
   std::vector<Array> results;
   results.reserve(outputs);
   fill_input_bases(plan, arguments, bases.data());
@@ -795,9 +801,10 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
     bases[inputs + k] = static_cast<std::byte*>(results.back().mutable_data());
   }
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
-  else run(plan, bases.data(), slots.own());
-  if (after) [[unlikely]]
-    *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
+    else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
+      check_indices(plan.report->recorded, views_of(plan, bases.data()), slots.all());
+    if (after) [[unlikely]]
+      *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
   ProgramAccess::ran(*this, *state_, plan);
   return results;
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }

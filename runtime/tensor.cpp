@@ -479,6 +479,19 @@ Tensor var(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { retu
 Tensor std(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { return by_name("std", x, axes, ddof, keepdims); }
 Tensor norm(const Operand& x, Axes axes, bool keepdims) { return by_name("norm", x, axes, keepdims); }
 Tensor logsumexp(const Operand& x, Axes axes, bool keepdims) { return by_name("logsumexp", x, axes, keepdims); }
+Tensor cumsum(const Operand& x, int axis, bool reverse) { return by_name("cumsum", x, axis, reverse); }
+Tensor cumprod(const Operand& x, int axis, bool reverse) { return by_name("cumprod", x, axis, reverse); }
+Tensor cummax(const Operand& x, int axis, bool reverse) { return by_name("cummax", x, axis, reverse); }
+Tensor cummin(const Operand& x, int axis, bool reverse) { return by_name("cummin", x, axis, reverse); }
+Tensor take(const Operand& x, const Operand& indices, int axis) { return by_name("take", x, indices, axis); }
+Tensor take_along_axis(const Operand& x, const Operand& indices, int axis) { return by_name("take_along_axis", x, indices, axis); }
+Tensor scatter_add(const Operand& x, const Operand& indices, const Operand& updates, int axis) {
+  return by_name("scatter_add", x, indices, updates, axis);
+}
+Tensor index_add(const Operand& x, const Operand& indices, const Operand& updates, int axis) {
+  return by_name("index_add", x, indices, updates, axis);
+}
+Tensor cross_entropy(const Operand& logits, const Operand& labels, int axis) { return by_name("cross_entropy", logits, labels, axis); }
 Tensor relu(const Operand& x) { return by_name("relu", x); }
 Tensor relu6(const Operand& x) { return by_name("relu6", x); }
 Tensor hardtanh(const Operand& x, const Operand& lo, const Operand& hi) { return by_name("hardtanh", x, lo, hi); }

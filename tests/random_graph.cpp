@@ -68,6 +68,8 @@ class Generator {
       const auto o = static_cast<Op>(op);
       if (is_source(o) || (is_reduction(o) && !options.reductions) || (o == Op::ReduceProd && !options.products)) continue;
       if (!is_source(o) && info(o).traits & kPartial) continue;  // its operands would have to be in range
+      if (!options.reductions && (is_scan(o) || o == Op::ScatterAdd)) continue;
+      if (o == Op::ScanProd && !options.products) continue;
       if (!options.allow || options.allow(o)) ops_.push_back(o);
     }
   }
@@ -139,6 +141,9 @@ class Generator {
       if (is_view(op)) made = view(op, any());
       else if (op == Op::Piecewise) made = piecewise(any());
       else if (is_reduction(op)) made = reduction(op, any());
+      else if (is_scan(op)) made = scan(op, any());
+      else if (op == Op::Place) made = place(copy(shape(any())), 1 + random_.below(9), 0);
+      else if (op == Op::Gather || op == Op::ScatterAdd) made = by_data(op, any());
       else made = elementwise(op);
       if (made != kNoNode) return made;
     }
@@ -384,6 +389,40 @@ class Generator {
     return graph_.add(op, graph_[x].dtype, graph_.intern(to), {x}, axes);
   }
 
+  NodeId scan(Op op, NodeId x) {
+    const Shape from = copy(shape(x));
+    if (from.empty()) return kNoNode;
+    if ((op == Op::ScanSum || op == Op::ScanProd) && graph_[x].dtype == DType::Bool) x = as(x, DType::I64);
+    return graph_.add(op, graph_[x].dtype, graph_.intern(from), {x}, Shape{random_.below(static_cast<std::int64_t>(from.size()))});
+  }
+
+  // Indices of that shape that lie inside, some from the end.
+  NodeId place(const Shape& shape, std::int64_t extent, std::int64_t axis) {
+    const ListId id = graph_.intern(shape);
+    const DType dtype = random_.one_in(2) ? DType::I32 : DType::I64;
+    const auto number = [&](std::int64_t v) { return graph_.constant(dtype, id, bits_of(dtype, v)); };
+    NodeId index = as(random_.one_in(6) ? source_of(dtype, shape) : fit(any(), shape), dtype);
+    index = graph_.add(Op::Remainder, dtype, id, {index, number(extent)});
+    if (random_.one_in(2)) index = graph_.add(Op::Sub, dtype, id, {index, number(extent)});
+    return graph_.add(Op::Place, DType::I64, id, {index}, Shape{extent, axis, random_.below(4)});
+  }
+
+  NodeId by_data(Op op, NodeId x) {
+    const Shape from = copy(shape(x));
+    if (from.empty()) return kNoNode;
+    const auto axis = static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(from.size())));
+    Shape many = from;
+    many[axis] = 1 + random_.below(9);
+    if (from[axis] == 0 || room(many) > options_.max_elements) return kNoNode;
+    const auto along = static_cast<std::int64_t>(axis);
+    const NodeId places = place(many, from[axis], along);
+    if (op == Op::Gather) return graph_.add(op, graph_[x].dtype, graph_.intern(many), {x, places}, Shape{along});
+    if (graph_[x].dtype == DType::Bool) x = as(x, DType::I64);
+    const DType dtype = graph_[x].dtype;
+    const NodeId updates = as(random_.one_in(6) ? source_of(dtype, many) : fit(any(), many), dtype);
+    return graph_.add(op, dtype, graph_.intern(from), {x, places, updates}, Shape{along});
+  }
+
   Random random_;
   const RandomGraphOptions& options_;
   std::vector<Op> ops_;
@@ -543,7 +582,8 @@ std::optional<Graph> with_extents(const Graph& graph, const std::function<std::i
     const Shape old(operands.empty() ? List{}.begin() : graph.shape(graph.operand(id, 0)).begin(),
                     operands.empty() ? List{}.begin() : graph.shape(graph.operand(id, 0)).end());
     const std::size_t rank = from.size();
-    if (is_elementwise(node.op)) {
+    if (node.op == Op::Place) return std::nullopt;  // which says how long the axis is
+    if (is_elementwise(node.op) || is_scan(node.op)) {
       shape.assign(from.begin(), from.end());
     } else if (node.op == Op::Permute) {
       for (std::size_t i = 0; i < rank; ++i) shape[i] = from[static_cast<std::size_t>(attributes[i])];
@@ -662,6 +702,7 @@ Graph shrink(Graph graph, const std::function<bool(const Graph&)>& fails, int bu
     for (NodeId at = graph.size(); at-- > 0;) {
       if (at >= graph.size()) continue;
       const Node target = graph[at];
+      if (target.op == Op::Place) continue;  // nobody else checks indices
       bool replaced = false;
       for (std::size_t k = 0; !replaced && k < graph.operands(at).size(); ++k) {
         const NodeId o = graph.operand(at, static_cast<int>(k));

@@ -90,8 +90,10 @@ std::pair<std::size_t, std::size_t> footprint(const ir::ArrayView& view) {
 }
 }  // namespace
 
-std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const RunOptions& options) {
-  const Partition partition = fuse(graph, {options.unfused, options.limits});
+std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> inputs, const RunOptions& options) {
+  const ir::Graph graph = copy_results(of);
+  const Partition partition = fuse(graph, {options.unfused, options.limits, ir::places_of(graph)});
+  std::int64_t bad_index = 0;
   std::vector<Layout> layouts(graph.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].strides.empty()) layouts[graph.inputs[i].node] = inputs[i].strides;
@@ -148,6 +150,7 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
         }
         words[layout.pointers + a] = base + byte_offset(planned.nest, planned.numbers, a);
       }
+      if (planned.nest.has(Statement::Kind::Place)) words[layout.flag] = reinterpret_cast<std::int64_t>(&bad_index);
       for (std::size_t s = 0; s < planned.nest.slots.size(); ++s)
         words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[planned.numbers.slots[s]].bits);
       if (options.counts) {
@@ -172,6 +175,7 @@ std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayVie
       }
     }
   }
+  if (bad_index) throw std::runtime_error("an index lies outside");
   if (options.counts) {
     const auto count = [&](NodeId node, int copy, const std::byte* data, std::size_t size) {
       const std::size_t element = size_of(copy == NestNumbers::kUnrounded ? computed_type(graph[node].dtype) : graph[node].dtype);

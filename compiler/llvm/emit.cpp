@@ -83,12 +83,21 @@ class Emitter {
     b_.SetInsertPoint(entry);
     dummy_ = b_.CreateAlloca(b_.getInt64Ty(), i64(8));
     b_.CreateStore(i64(0), dummy_);
+    if (nest_.has(Statement::Kind::Place)) {  // before any place that is made in the entry
+      flag_ = b_.CreateAlloca(b_.getInt64Ty());
+      b_.CreateStore(i64(0), flag_);
+    }
     BasicBlock* start = block("start");
     b_.CreateBr(start);
     entry_.hoist = entry;
     b_.SetInsertPoint(start);
     if (spreads()) spread_slots();
     phases();
+    if (flag_)
+      when(b_.CreateICmpNE(read(flag_), i64(0)), [&] {
+        Value* flag = b_.CreateAlignedLoad(b_.getPtrTy(), bytes(argument(0), 8 * static_cast<std::int64_t>(words_.flag)), llvm::Align(8));
+        b_.CreateAlignedStore(i64(1), flag, llvm::Align(8));
+      });
     if (!schedule_.streamed.empty()) fence(target);
     b_.CreateRetVoid();
   }
@@ -120,6 +129,11 @@ class Emitter {
   Value* chunk_ = nullptr;                               // of the item: which of its row
   Value* row_ = nullptr;                                 // of the item: its row (or tile) among all
   Value *chunk_begin_ = nullptr, *chunk_end_ = nullptr;  // elements of r
+  Value* flag_ = nullptr;                                // above 0 once an index was bad
+  struct ScanState {                                     // vectors of one number
+    Value *carry, *base;
+  };
+  std::map<std::uint32_t, ScanState> scans_;  // of the item, along the vector loop
 
   // ---------------------------------------------------------------------------------------------- small words
   Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
@@ -587,7 +601,27 @@ class Emitter {
     return entry_;
   }
 
-  std::uint64_t loops_of_derived(std::uint32_t q) const { return loops_of_linear(nest_.derived[q].linear); }
+  std::uint64_t loops_of_derived(std::uint32_t q) const {
+    const Derived& d = nest_.derived[q];
+    return d.place == Derived::kNone ? loops_of_linear(d.linear) : nest_.body[d.place].loops;
+  }
+  bool holds_data(std::uint32_t linear) const {
+    const Linear& l = nest_.linears[linear];
+    for (std::uint32_t q = 0; q < nest_.derived.size(); ++q)
+      if (l.of[nest_.loops() + q] != Coefficient::Zero && (nest_.derived[q].place != Derived::kNone || holds_data(nest_.derived[q].linear)))
+        return true;
+    return false;
+  }
+  // Scalar places that a linear needs are made now: their code may have blocks of its own.
+  void make_places(std::uint32_t linear) {
+    const Linear& l = nest_.linears[linear];
+    for (std::uint32_t q = 0; q < nest_.derived.size(); ++q) {
+      if (l.of[nest_.loops() + q] == Coefficient::Zero) continue;
+      const Derived& d = nest_.derived[q];
+      if (d.place == Derived::kNone) make_places(d.linear);
+      else if (!is_vector(d.place)) scalar(d.place);
+    }
+  }
   std::uint64_t loops_of_linear(std::uint32_t linear) const {
     std::uint64_t mask = 0;
     const Linear& l = nest_.linears[linear];
@@ -647,6 +681,7 @@ class Emitter {
   Value* derived(std::uint32_t q, std::uint64_t loops) {
     Region& r = place(loops, 0);
     if (const auto it = r.derived.find(q); it != r.derived.end()) return it->second;
+    if (const std::uint32_t place = nest_.derived[q].place; place != Derived::kNone) return r.derived[q] = scalar(place);
     return r.derived[q] = in(r, [&] { return quotient(q, linear_at(nest_.derived[q].linear)); });
   }
   Value* vector_linear(Body& body, std::uint32_t linear) {
@@ -670,6 +705,7 @@ class Emitter {
   }
   Value* vector_derived(Body& body, std::uint32_t q) {
     if (const auto it = body.derived.find(q); it != body.derived.end()) return it->second;
+    if (const std::uint32_t place = nest_.derived[q].place; place != Derived::kNone) return body.derived[q] = vector(body, place);
     return body.derived[q] = quotient(q, vector_linear(body, nest_.derived[q].linear));
   }
 
@@ -687,9 +723,11 @@ class Emitter {
   Value* pointer(std::uint32_t access, std::uint64_t loops) {
     const std::uint32_t linear = nest_.accesses[access].linear;
     const std::uint64_t varies = loops_of_linear(linear);
+    const bool by_data = holds_data(linear);
+    if (by_data) make_places(linear);
     Region* r = &entry_;
     if (loops & serial_bits() && varies & serial_bits()) r = serial_;
-    else if (varies & (outer_bits() | vector_bit())) r = stages_[0];
+    else if (by_data || varies & (outer_bits() | vector_bit())) r = stages_[0];
     if (const auto it = r->pointers.find(access); it != r->pointers.end()) return it->second;
     Value* p = nullptr;
     const std::uint64_t item_loops = outer_bits();
@@ -741,8 +779,17 @@ class Emitter {
       r.hoist = rest;
       return r.values[id] = v;
     }
+    if (s.kind == Statement::Kind::Index) make_places(s.at);
+    if (s.kind == Statement::Kind::Guard)
+      for (std::uint32_t c = s.at; c < s.at + s.count; ++c) make_places(nest_.checks[c].linear);
     Value* made = nullptr;
     switch (s.kind) {
+      case Statement::Kind::Place: {
+        Value* index = scalar(s.a);
+        Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
+        made = in(r, [&] { return checked_place(s, index, guard); });
+        break;
+      }
       case Statement::Kind::Constant: made = k_.constant(s.dtype, s.bits, 0); break;
       case Statement::Kind::Slot:
         if ((made = known_slot(s, 0))) break;
@@ -787,6 +834,22 @@ class Emitter {
     return r.values[id] = made;
   }
   Value* pointer_with_derived(const Statement& s) { return pointer(s.at, s.loops); }
+
+  // The place that an index means; a bad one raises the flag and becomes 0. `mask`: where it counts; none: everywhere.
+  Value* checked_place(const Statement& s, Value* index, Value* mask) {
+    const DType from = nest_.body[s.a].dtype;
+    const unsigned width = width_of(index);
+    Value* extent = word(words_.bounds + s.at);
+    if (width) extent = splat(extent, width);
+    Value* at = k_.cast({index, from}, DType::I64);
+    Value* zero = llvm::Constant::getNullValue(at->getType());
+    if (is_signed_integer(from)) at = b_.CreateSelect(b_.CreateICmpSLT(at, zero), b_.CreateAdd(at, extent), at);
+    Value* bad = b_.CreateICmpUGE(at, extent);
+    Value* counts = mask ? b_.CreateAnd(bad, mask) : bad;
+    Value* any = width ? b_.CreateOrReduce(counts) : counts;
+    b_.CreateStore(b_.CreateOr(read(flag_), b_.CreateZExt(any, b_.getInt64Ty())), flag_);
+    return b_.CreateSelect(bad, zero, at);
+  }
 
   Value* from_index(Value* x, const Statement& s) {
     const Typed i{x, DType::I64};
@@ -853,6 +916,12 @@ class Emitter {
         return all;
       }
       case Statement::Kind::Load: return load(body, s);
+      case Statement::Kind::Place: {
+        Value* mask = body.mask;
+        if (s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
+        return checked_place(s, vector(body, s.a), mask);
+      }
+      case Statement::Kind::Scan: return nest_.kind == NestKind::Map ? scan_group(body, id) : scan_row(body, id);
       case Statement::Kind::Op: {
         Typed operands[3];
         std::size_t n = 0;
@@ -876,13 +945,20 @@ class Emitter {
     return false;
   }
 
-  // A whole vector that ends where the lanes begin.
-  Value* reversed(Body& body, std::uint32_t access, llvm::Type* type) {
-    const std::int64_t size = size_of_access(access);
-    Value* last = b_.CreateMul(b_.CreateAdd(body.j, i64(width_ - 1)), i64(-size));
+  Value* reversed(Value* v) {
     std::vector<int> lanes;
     for (unsigned i = width_; i-- > 0;) lanes.push_back(static_cast<int>(i));
-    return b_.CreateShuffleVector(b_.CreateAlignedLoad(type, bytes(pointer(access, ~std::uint64_t{0}), last), llvm::Align(1)), lanes);
+    return b_.CreateShuffleVector(v, lanes);
+  }
+  // Where a whole vector begins that ends where the lanes begin.
+  Value* reversed_pointer(Body& body, std::uint32_t access) {
+    Value* last = b_.CreateMul(b_.CreateAdd(body.j, i64(width_ - 1)), i64(-size_of_access(access)));
+    return bytes(pointer(access, ~std::uint64_t{0}), last);
+  }
+  Value* reversed(Body& body, std::uint32_t access, llvm::Type* type) {
+    Value* p = reversed_pointer(body, access);
+    if (!body.mask) return reversed(b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+    return reversed(b_.CreateMaskedLoad(type, p, llvm::Align(1), reversed(body.mask), llvm::Constant::getNullValue(type)));
   }
 
   // Lanes `place`, place + c, place + 2c, … of the c vectors that the family reads.
@@ -955,14 +1031,15 @@ class Emitter {
                                  : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
     }
     const Coefficient along = nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()];
+    if (along == Coefficient::MinusOne && !varies_derived(access) && mask == body.mask) return from_memory(t, reversed(body, access, type));
     if (!mask && !varies_derived(access)) {
-      if (along == Coefficient::MinusOne) return from_memory(t, reversed(body, access, type));
       if (nest_.accesses[access].first != kNone) return from_memory(t, sorted_out(body, access, type));
     }
     return from_memory(t, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : all_lanes(), zero));
   }
 
   void store(Body& body, const Statement& s) {
+    if (s.op == Op::Add) return add_to(body, s);
     Value* value = s.count > 1 ? side_by_side(body, s) : to_memory(type_of_access(s.at), vector(body, s.a));
     Value* mask = s.count > 1 ? mask_of_phases(body, s) : body.mask;
     if (s.count <= 1 && s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
@@ -980,7 +1057,33 @@ class Emitter {
       }
       return;
     }
+    if (nest_.linears[nest_.accesses[s.at].linear].of[nest_.vector_loop()] == Coefficient::MinusOne && !varies_derived(s.at)) {
+      Value* p = reversed_pointer(body, s.at);
+      if (mask) b_.CreateMaskedStore(reversed(value), p, llvm::Align(1), reversed(mask));
+      else b_.CreateAlignedStore(reversed(value), p, llvm::Align(1));
+      return;
+    }
     b_.CreateMaskedScatter(value, addresses(body, s.at), llvm::Align(1), mask ? mask : all_lanes());
+  }
+
+  // To what stands where data say: no two lanes have one place, since the vector loop is not the one that is indexed.
+  void add_to(Body& body, const Statement& s) {
+    const DType t = type_of_access(s.at);
+    llvm::Type* type = memory_type(t, width_);
+    Value* zero = llvm::Constant::getNullValue(type);
+    Value* value = vector(body, s.a);
+    Value* mask = body.mask;
+    if (s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
+    const auto sum = [&](Value* old) { return k_.add({old, t}, {value, t}); };
+    if (contiguous(s.at)) {
+      Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at))));
+      if (mask) b_.CreateMaskedStore(sum(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero)), p, llvm::Align(1), mask);
+      else b_.CreateAlignedStore(sum(b_.CreateAlignedLoad(type, p, llvm::Align(1))), p, llvm::Align(1));
+      return;
+    }
+    Value* at = addresses(body, s.at);
+    if (!mask) mask = all_lanes();
+    b_.CreateMaskedScatter(sum(b_.CreateMaskedGather(type, at, llvm::Align(1), mask, zero)), at, llvm::Align(1), mask);
   }
 
   // Lane i of phase u becomes lane i*phases + u.
@@ -1083,6 +1186,7 @@ class Emitter {
 
   void map(Value* outer_tile) {
     Value* n = tile_length();
+    if (schedule_.grouped) return scan_along(n);
     if (!packs()) {
       vector_range(n, stages_[0], 0, [&](Body& body) { stores(body, 0); });
       return;
@@ -1172,6 +1276,80 @@ class Emitter {
     }
   }
 
+  // ---------------------------------------------------------------------------------------------- scans
+  // A map in vectors of a group, blocks of the order of summation one by one.
+  void scan_along(Value* n) {
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
+      if (nest_.body[i].kind != Statement::Kind::Scan) continue;
+      Value* start = identity(i, width_);
+      ScanState& state = scans_[i];
+      if (!state.carry) state = {variable(start->getType(), nullptr), variable(start->getType(), nullptr)};
+      b_.CreateStore(start, state.carry);
+      b_.CreateStore(start, state.base);
+    }
+    loop("blocks", i64(0), n, i64(ir::kScanBlock), [&](Value* from) {
+      Value* to = smaller(b_.CreateAdd(from, i64(ir::kScanBlock)), n);
+      Value* whole = schedule_.masked ? from : b_.CreateSub(to, b_.CreateAnd(b_.CreateSub(to, from), i64(ir::kScanGroup - 1)));
+      if (!schedule_.masked)
+        loop("groups", from, whole, i64(ir::kScanGroup), [&](Value* j) {
+          Body body{stages_[0], j, nullptr, nullptr, 0};
+          stores(body, 0);
+        });
+      loop("tail", whole, to, i64(ir::kScanGroup), [&](Value* j) {
+        Value* left = b_.CreateSub(to, j);
+        Body body{stages_[0], j, tail_mask(left), left, 0};
+        stores(body, 0);
+      });
+      for (const auto& [id, state] : scans_) {
+        b_.CreateStore(combine(id, read(state.base), read(state.carry)), state.base);
+        b_.CreateStore(identity(id, width_), state.carry);
+      }
+    });
+  }
+  // Lanes that are not there stand behind those that are.
+  Value* scan_group(Body& body, std::uint32_t id) {
+    const ScanState& state = scans_.at(id);
+    Value* v = vector(body, nest_.body[id].a);
+    for (unsigned d = 1; d < width_; d *= 2) {
+      std::vector<int> lanes;
+      for (unsigned i = 0; i < width_; ++i) lanes.push_back(static_cast<int>(i < d ? i : width_ + i - d));
+      v = combine(id, b_.CreateShuffleVector(identity(id, width_), v, lanes), v);
+    }
+    Value* carry = read(state.carry);
+    Value* last = b_.CreateShuffleVector(v, std::vector<int>(width_, static_cast<int>(width_) - 1));
+    b_.CreateStore(combine(id, carry, last), state.carry);
+    return combine(id, read(state.base), combine(id, carry, v));
+  }
+  // Along a serial loop: carries and, of several blocks, bases are rows of scratch.
+  Value* scan_row(Body& body, std::uint32_t id) {
+    const DType t = nest_.body[id].dtype;
+    Value* p = row_of(layout_.temporaries[id], i64(0), body.j, t);
+    Value* old = from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), p, llvm::Align(1)));
+    Value* carry = combine(id, old, vector(body, nest_.body[id].a));
+    b_.CreateAlignedStore(to_memory(t, carry), p, llvm::Align(1));
+    if (schedule_.one_block) return carry;
+    Value* base = b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.temporaries[id], i64(1), body.j, t), llvm::Align(1));
+    return combine(id, from_memory(t, base), carry);
+  }
+  // Begins the rows of the scans, or the next block of them.
+  void begin_scan_rows(bool first) {
+    std::vector<std::uint32_t> scans;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (nest_.body[i].kind == Statement::Kind::Scan) scans.push_back(i);
+    over_row([&](Value* j) {
+      for (const std::uint32_t id : scans) {
+        const DType t = nest_.body[id].dtype;
+        Value* carry = row_of(layout_.temporaries[id], i64(0), j, t);
+        if (!schedule_.one_block) {
+          Value* base = row_of(layout_.temporaries[id], i64(1), j, t);
+          const auto load = [&](Value* p) { return from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), p, llvm::Align(1))); };
+          b_.CreateAlignedStore(to_memory(t, first ? identity(id, width_) : combine(id, load(base), load(carry))), base, llvm::Align(1));
+        }
+        b_.CreateAlignedStore(to_memory(t, identity(id, width_)), carry, llvm::Align(1));
+      }
+    });
+  }
+
   // ---------------------------------------------------------------------------------------------- reductions
   std::vector<std::uint32_t> reductions(std::uint8_t sweep) const {
     std::vector<std::uint32_t> out;
@@ -1181,9 +1359,12 @@ class Emitter {
   }
   static Op combiner(Op reduction) {
     switch (reduction) {
-      case Op::ReduceSum: return Op::Add;
-      case Op::ReduceProd: return Op::Mul;
-      case Op::ReduceMax: return Op::Maximum;
+      case Op::ReduceSum:
+      case Op::ScanSum: return Op::Add;
+      case Op::ReduceProd:
+      case Op::ScanProd: return Op::Mul;
+      case Op::ReduceMax:
+      case Op::ScanMax: return Op::Maximum;
       default: return Op::Minimum;
     }
   }
@@ -1201,10 +1382,10 @@ class Emitter {
     const bool real = is_float(s.dtype), is_signed = is_signed_integer(s.dtype);
     const std::uint64_t top = size_of(s.dtype) == 8 ? std::uint64_t{1} << 63 : std::uint64_t{1} << (8 * size_of(s.dtype) - 1);
     const std::uint64_t all = size_of(s.dtype) == 8 ? ~std::uint64_t{0} : (top << 1) - 1;
-    switch (s.op) {
-      case Op::ReduceSum: bits = real ? ir::bits_of(s.dtype, -0.0) : 0; break;
-      case Op::ReduceProd: bits = ir::bits_of(s.dtype, 1.0); break;
-      case Op::ReduceMax: bits = real ? ir::bits_of(s.dtype, -std::numeric_limits<double>::infinity()) : is_signed ? top : 0; break;
+    switch (combiner(s.op)) {
+      case Op::Add: bits = real ? ir::bits_of(s.dtype, -0.0) : 0; break;
+      case Op::Mul: bits = ir::bits_of(s.dtype, 1.0); break;
+      case Op::Maximum: bits = real ? ir::bits_of(s.dtype, -std::numeric_limits<double>::infinity()) : is_signed ? top : 0; break;
       default:
         bits = real                     ? ir::bits_of(s.dtype, std::numeric_limits<double>::infinity())
                : s.dtype == DType::Bool ? 1
@@ -1754,7 +1935,14 @@ class Emitter {
     const std::vector<std::uint32_t> reds = reductions(sweep);
     Value* n = tile_length();
     if (reds.empty()) {
-      serial_loops([&](Value*, Value*) { vector_range(n, serial_, sweep, [&](Body& body) { stores(body, sweep); }); });
+      const bool scans = nest_.has(Statement::Kind::Scan);
+      if (scans) begin_scan_rows(true);
+      serial_loops([&](Value*, Value* row) {
+        if (scans && !schedule_.one_block)
+          when(b_.CreateAnd(b_.CreateICmpNE(row, i64(0)), b_.CreateICmpEQ(b_.CreateAnd(row, i64(ir::kScanBlock - 1)), i64(0))),
+               [&] { begin_scan_rows(false); });
+        vector_range(n, serial_, sweep, [&](Body& body) { stores(body, sweep); });
+      });
       return;
     }
     std::vector<std::uint32_t> sums;

@@ -31,10 +31,13 @@ struct Linear {
   bool operator==(const Linear&) const = default;
 };
 
-/// floor(linear / by) or linear mod by: what an unaligned reshape or a strided pad leaves. `by` is a number above 0.
+/// floor(linear / by) or linear mod by: what an unaligned reshape or a strided pad leaves. `by` is a number above 0. Or what data say: the
+/// value of a Place.
 struct Derived {
   std::uint32_t linear;
   bool modulo;
+  std::uint32_t place = kNone;  // the statement
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   bool operator==(const Derived&) const = default;
 };
 
@@ -57,14 +60,17 @@ struct Check {
 
 struct Statement {
   enum class Kind : std::uint8_t {
-    Load,   // at: access; guard: a Guard statement or none: lanes where it is false are not read and give 0
-    Store,  // at: access; a: the value; guard as of a load; count: it and the stores behind it are so many phases, side by side in memory
+    Load,   // at: access; guard: a Guard statement or none: lanes where it is false are not read and give 0; a: the Place it depends on
+    Store,  // at: access; a: the value; guard as of a load; count: it and the stores behind it are so many phases, side by side in memory;
+            // op Add: added to what stands there, where the Place b says
     Index,  // at: linear, as a value of `dtype`
     Slot,   // at: position in Nest::slots
     Constant,  // bits
     Op,        // op on a, b, c
-    Guard,     // the checks at .. at + count, all of them
+    Guard,     // the checks at .. at + count, all of them; a: the Place they depend on
     Reduce,    // op over the reduced loops of a; count 1, a column: over the outer loops instead
+    Scan,      // op, the same along the loop that runs in sequence
+    Place,  // the place that the index a means, below the bound of check `at`; a bad one is 0 and raises the kernel's flag, where `guard` holds
   };
   Kind kind;
   ir::Op op = ir::Op::Input;
@@ -88,8 +94,9 @@ struct BufferInfo {
 };
 
 /// How the loops run: `outer` kept loops make the items that threads share; then `serial` reduced loops; the last loop is the vector loop.
-///   Map    no reduction; the vector loop is kept
-///   Rows   the vector loop is kept, the reduced loops are serial: accumulators are rows
+///   Map    no reduction; the vector loop is kept. One with scans runs along it in sequence, in vectors of a group
+///   Rows   the vector loop is kept, the reduced loops are serial: accumulators are rows. Also scans along another axis than the last, and
+///          what is added where data say: their loops are serial alike
 ///   Lanes  the vector loop is the last reduced loop: accumulators are lanes. It may have columns: reductions over its outer loops, which
 ///          stand in row-major order then, of values that the last sweep has. What depends on a column (Nest::behind_columns) is computed
 ///          and stored once all rows are done; its `stage` is `sweeps`.
@@ -110,6 +117,11 @@ struct Nest {
   std::vector<Statement> body;  // in an order in which it can be computed
   bool operator==(const Nest&) const = default;
 
+  bool has(Statement::Kind kind) const {
+    for (const Statement& s : body)
+      if (s.kind == kind) return true;
+    return false;
+  }
   std::uint32_t loops() const { return outer + serial + 1u; }
   std::uint32_t vector_loop() const { return outer + serial; }
   std::uint64_t reduced_mask() const {  // loops inside the items that are reduced

@@ -96,15 +96,22 @@ class Planner {
       : graph_(graph), partition_(partition), group_(group), layouts_(layouts), targets_(targets) {
     const Group& g = partition.groups[group];
     for (std::size_t i = 0; i < g.domain.size(); ++i)
-      loops_.push_back({g.domain[i], (g.reduced >> i & 1) != 0, static_cast<std::uint8_t>(i)});
+      loops_.push_back({g.domain[i], ((g.reduced | g.ordered) >> i & 1) != 0, static_cast<std::uint8_t>(i)});
   }
 
   std::vector<Planned> run() {
     const std::vector<NodeId>& roots = partition_.groups[group_].roots;
     for (std::size_t r = 0; r < roots.size(); ++r)
       if (graph_.elements(roots[r]) != 0) roots_.push_back(r);  // of others there is nothing to store
+    for (const std::int64_t e : partition_.groups[group_].domain)
+      if (e == 0) return {};  // nothing is added
     if (roots_.empty()) return {};
-    std::vector<Planned> pieces = in_loops(loops_);
+    const std::vector<Loop> all = loops_;
+    std::vector<Planned> pieces = in_loops(all);
+    if (scan_is_split_) {  // it runs along one loop
+      keeps_whole_ = true;
+      pieces = in_loops(all);
+    }
     const std::vector<Loop> flat = flattened();
     if (flat.empty() || derived_in(pieces) == 0) return pieces;
     std::vector<Planned> other = in_loops(flat);
@@ -114,7 +121,7 @@ class Planner {
  private:
   struct Loop {
     std::int64_t extent;
-    bool reduced;
+    bool reduced;                // or run in sequence
     std::uint8_t axis;           // of the group's domain
     std::int64_t full = extent;  // of the axis: the loop runs from `begin` on where it was cut
     std::int64_t begin = 0;
@@ -124,15 +131,18 @@ class Planner {
     std::uint32_t map, operand_map;
     std::uint32_t statement = kNone;
     std::uint32_t like = kNone;             // another demand of the node, which differs by a weaker guard alone: its value will do
+    std::uint32_t data = kNone;             // of a Gather and a ScatterAdd: the map of x
     std::vector<std::uint32_t> piece_maps;  // of a Piecewise, of each operand; kNone where it is not needed
   };
   // What a build met: nothing, or a reason to begin again in other loops.
   enum class Wanted : std::uint8_t { Nothing, Split, Cut };
-  struct Quotient {
+  struct Quotient {  // or the value of `place` at `map`
     std::uint32_t expression;
     std::int64_t by;
     bool modulo;
     std::int64_t low, high;
+    NodeId place = ir::kNoNode;
+    std::uint32_t map = 0;
   };
 
   const Graph& graph_;
@@ -145,12 +155,15 @@ class Planner {
   std::int64_t wanted_at_ = 0;  // Split: the inner loop's extent; Cut: where the second part begins
   bool wanted_phases_ = false;  // Split: the inner indices are phases of one iteration
   std::size_t pieces_ = 1;      // that the loops are cut into so far
+  bool keeps_whole_ = false;    // the loop of a scan is not split
+  bool scan_is_split_ = false;  // it was, and the parts could not be merged again
   bool flat_ = false;           // one loop runs through the roots' elements
   static constexpr std::size_t kMostPieces = 1 << 14;
   static constexpr std::int64_t kMostPhases = 8;
   static constexpr std::size_t kFewBoxes = 4;
   static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;  // below these, boxes are chosen between element by element
 
+  bool in_sequence() const { return (partition_.groups[group_].reduced | partition_.groups[group_].ordered) != 0; }
   std::int64_t phases() const { return loops_.empty() ? 1 : loops_.back().phases; }
 
   // The pieces of an iteration space.
@@ -199,7 +212,7 @@ class Planner {
   // One loop through all elements, where every root is a map stored in that order; none otherwise.
   std::vector<Loop> flattened() const {
     const Group& group = partition_.groups[group_];
-    if (group.reduced != 0 || group.domain.size() < 2) return {};
+    if (in_sequence() || group.domain.size() < 2) return {};
     std::int64_t n = 1;
     for (std::int64_t e : group.domain) n *= e;
     for (std::size_t r = 0; r < group.roots.size(); ++r) {
@@ -238,6 +251,7 @@ class Planner {
   std::vector<DType> slot_types_;
   std::optional<ir::SumOrder> order_;  // of the float sums
   NodeId ordered_ = ir::kNoNode;
+  bool scans_in_groups_ = false;
 
   bool has_columns_ = false;  // reductions over the axes that the group's others keep
 
@@ -270,13 +284,47 @@ class Planner {
   std::uint32_t quotient(const Expression& e, std::int64_t by, bool modulo) {
     const std::uint32_t id = expressions_(e);
     for (std::size_t i = 0; i < quotients_.size(); ++i)
-      if (quotients_[i].expression == id && quotients_[i].by == by && quotients_[i].modulo == modulo)
+      if (quotients_[i].place == ir::kNoNode && quotients_[i].expression == id && quotients_[i].by == by && quotients_[i].modulo == modulo)
         return kFirstDerived + static_cast<std::uint32_t>(i);
     std::int64_t low, high;
     range_of(e, low, high);
-    if (modulo) quotients_.push_back({id, by, modulo, 0, by - 1});
-    else quotients_.push_back({id, by, modulo, floor_div(low, by), floor_div(high, by)});
+    if (modulo) quotients_.push_back({id, by, modulo, 0, by - 1, ir::kNoNode, 0});
+    else quotients_.push_back({id, by, modulo, floor_div(low, by), floor_div(high, by), ir::kNoNode, 0});
     return kFirstDerived + static_cast<std::uint32_t>(quotients_.size() - 1);
+  }
+
+  // The index that data bring: the value of that node at that map, below the extent of the axis.
+  std::uint32_t data_variable(NodeId place, std::uint32_t map, std::int64_t extent) {
+    for (std::size_t i = 0; i < quotients_.size(); ++i)
+      if (quotients_[i].place == place && quotients_[i].map == map) return kFirstDerived + static_cast<std::uint32_t>(i);
+    quotients_.push_back({expressions_(Expression{}), 1, false, 0, std::max<std::int64_t>(extent - 1, 0), place, map});
+    return kFirstDerived + static_cast<std::uint32_t>(quotients_.size() - 1);
+  }
+  // The map of what is indexed by data, from that of the places.
+  std::uint32_t at_places(NodeId id, std::uint32_t map) {
+    const NodeId x = graph_.operand(id, 0), places = graph_.operand(id, 1);
+    const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
+    std::vector<std::uint32_t> out = maps_[map];
+    out[axis] = expressions_(Expression{0, {{data_variable(places, map, graph_.shape(x)[axis]), 1}}});
+    return maps_(out);
+  }
+  // The data variable that a map holds, if any: what is gathered lies in memory, so that there is one at most.
+  std::uint32_t data_in(const Expression& e) const {
+    for (const Term& t : e.terms) {
+      if (t.variable < kFirstDerived) continue;
+      const Quotient& q = quotients_[t.variable - kFirstDerived];
+      if (q.place != ir::kNoNode) return t.variable - kFirstDerived;
+      if (const std::uint32_t inner = data_in(expressions_[q.expression]); inner != kNone) return inner;
+    }
+    return kNone;
+  }
+  std::uint32_t data_of(std::uint32_t map) const {
+    const std::vector<std::uint32_t>& axes = maps_[map];
+    for (std::size_t i = 0; i + 1 < axes.size(); ++i)
+      if (const std::uint32_t q = data_in(expressions_[axes[i]]); q != kNone) return q;
+    for (std::size_t i = 0; i < guards_[axes.back()].size(); i += 2)
+      if (const std::uint32_t q = data_in(expressions_[guards_[axes.back()][i]]); q != kNone) return q;
+    return kNone;
   }
 
   void want(Wanted what, std::uint32_t loop, std::int64_t at, bool phases = false) {
@@ -289,7 +337,7 @@ class Planner {
   // May the iterations of this loop compute several indices each?
   bool is_last_whole(std::uint32_t loop) const {
     const Loop& l = loops_[loop];
-    return loop + 1 == loops_.size() && partition_.groups[group_].reduced == 0 && l.phases == 1 && l.begin == 0 && l.extent == l.full;
+    return loop + 1 == loops_.size() && !in_sequence() && l.phases == 1 && l.begin == 0 && l.extent == l.full;
   }
 
   // e = by * q + r, 0 <= r < by. `interleaved`: so many boxes alternate along the axis of r.
@@ -311,7 +359,8 @@ class Planner {
       const std::int64_t inner = by / t.coefficient;
       if (l.phases != 1) continue;
       if (inner == interleaved && is_last_whole(t.variable)) return want(Wanted::Split, t.variable, inner, true);
-      if (!flat_ && inner < l.extent && l.extent % inner == 0 && l.full % inner == 0 && l.begin % inner == 0)
+      if (!flat_ && !(keeps_whole_ && l.reduced) && inner < l.extent && l.extent % inner == 0 && l.full % inner == 0 &&
+          l.begin % inner == 0)
         return want(Wanted::Split, t.variable, inner);
     }
     const Expression rest = r;
@@ -521,8 +570,7 @@ class Planner {
 
   // Wants the loops cut at an edge of these boxes, or the last loop in phases, where one of its loops alone moves through them.
   void cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& boxes, const std::vector<std::size_t>& met) {
-    const Group& group = partition_.groups[group_];
-    if (group.reduced != 0 || pieces_ >= kMostPieces) return;
+    if (in_sequence() || pieces_ >= kMostPieces) return;
     const std::vector<std::uint32_t> axes = maps_[map];
     const std::int64_t alternating = alternating_boxes(id);
     if (alternating) {
@@ -693,6 +741,10 @@ class Planner {
           continue;
         }
         std::uint32_t operand_map = map;
+        if (op == Op::Gather || op == Op::ScatterAdd) {
+          index_by_data(queue, id, i);
+          continue;
+        }
         if (ir::is_view(op)) {
           operand_map = compose(id, map);
           if (wanted_ != Wanted::Nothing) return;
@@ -717,6 +769,60 @@ class Planner {
         for (std::int64_t o : graph_.operands(id)) demand(queue, static_cast<NodeId>(o), operand_map);
       }
     }
+  }
+
+  // Of a Gather x at the places; of a ScatterAdd what it starts from, or what is added at the places.
+  void index_by_data(std::priority_queue<NodeId>& queue, NodeId id, std::size_t i) {
+    const std::uint32_t map = demands_[id][i].map;
+    const NodeId x = graph_.operand(id, 0);
+    if (graph_[id].op == Op::ScatterAdd && partition_.groups[group_].starts) return demand(queue, x, map);
+    if (graph_.elements(x) == 0) return;  // no place is right: a kernel of its own checks them
+    const std::uint32_t data = at_places(id, map);
+    demands_[id][i].data = data;
+    demand(queue, graph_.operand(id, 1), map);
+    demand(queue, graph_[id].op == Op::Gather ? x : graph_.operand(id, 2), graph_[id].op == Op::Gather ? data : map);
+  }
+
+  // What a value is computed from, and where.
+  template <class F> void each_operand(NodeId id, const Demand& d, F&& f) const {
+    const Op op = graph_[id].op;
+    if (in_memory(id) || ir::is_source(op) || reduces_nothing(id)) return;
+    const List operands = graph_.operands(id);
+    if (op == Op::Piecewise || op == Op::Pad) {
+      for (std::size_t k = 0; k < d.piece_maps.size(); ++k)
+        if (d.piece_maps[k] != kNone) f(static_cast<NodeId>(operands[k]), d.piece_maps[k]);
+    } else if (op == Op::Gather) {
+      if (d.data == kNone) return;
+      f(static_cast<NodeId>(operands[1]), d.map);
+      f(static_cast<NodeId>(operands[0]), d.data);
+    } else {
+      for (const std::int64_t o : operands) f(static_cast<NodeId>(o), d.operand_map);
+    }
+  }
+
+  // Makes the statements of a value and of what it is computed from: of the places that a load needs, before it.
+  std::uint32_t ensure(NodeId id, std::uint32_t map) {
+    std::vector<std::pair<NodeId, Demand*>> needed;
+    std::vector<std::pair<NodeId, std::uint32_t>> open = {{id, map}};
+    std::map<Demand*, bool> seen;
+    while (!open.empty()) {
+      const auto [at, where] = open.back();
+      open.pop_back();
+      Demand& d = demand_of(at, where);
+      if (d.statement != kNone || seen[&d]) continue;
+      seen[&d] = true;
+      needed.emplace_back(at, &d);
+      each_operand(at, d, [&](NodeId o, std::uint32_t m) { open.emplace_back(o, m); });
+    }
+    std::sort(needed.begin(), needed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [at, d] : needed)
+      if (d->statement == kNone) make(at, *d);
+    return demand_of(id, map).statement;
+  }
+  // The statement of the data variable in a map, or none.
+  std::uint32_t data_statement(std::uint32_t map) {
+    const std::uint32_t q = data_of(map);
+    return q == kNone ? kNone : ensure(quotients_[q].place, quotients_[q].map);
   }
 
   // A value read at the same place under several guards is computed once, under the weakest that the others include.
@@ -744,20 +850,38 @@ class Planner {
     return true;
   }
 
-  std::uint32_t value_of(NodeId id, std::uint32_t map) {
+  Demand& demand_of(NodeId id, std::uint32_t map) {
     const Op op = graph_[id].op;
     if (op == Op::Constant || op == Op::Slot) map = 0;
-    const std::vector<Demand>& all = demands_[id];
-    for (const Demand& d : all)
-      if (d.map == map) return d.like == kNone ? d.statement : all[d.like].statement;
+    std::vector<Demand>& all = demands_[id];
+    for (Demand& d : all)
+      if (d.map == map) return d.like == kNone ? d : all[d.like];
     throw InternalError("plan: a value was not demanded");
+  }
+  std::uint32_t value_of(NodeId id, std::uint32_t map) { return demand_of(id, map).statement; }
+
+  std::uint32_t data_value(const Quotient& q) const {
+    const auto it = demands_.find(q.place);
+    for (const Demand& d : it->second)
+      if (d.map == q.map) return d.like == kNone ? d.statement : it->second[d.like].statement;
+    throw InternalError("plan: a place was not demanded");
+  }
+  std::uint64_t ordered_loops() const {
+    std::uint64_t mask = 0;
+    for (std::size_t l = 0; l < loops_.size(); ++l) mask |= loops_[l].reduced ? std::uint64_t{1} << l : 0;
+    return mask;
   }
 
   std::uint64_t loops_of(const Expression& e) const {
     std::uint64_t mask = 0;
-    for (const Term& t : e.terms)
-      mask |= t.variable < kFirstDerived ? std::uint64_t{1} << t.variable
-                                         : loops_of(expressions_[quotients_[t.variable - kFirstDerived].expression]);
+    for (const Term& t : e.terms) {
+      if (t.variable < kFirstDerived) {
+        mask |= std::uint64_t{1} << t.variable;
+        continue;
+      }
+      const Quotient& q = quotients_[t.variable - kFirstDerived];
+      mask |= q.place == ir::kNoNode ? loops_of(expressions_[q.expression]) : body_[data_value(q)].loops;
+    }
     return mask;
   }
 
@@ -778,6 +902,7 @@ class Planner {
       check_expressions_.push_back(checks[i]);
       check_bounds_.push_back(bounds_[checks[i + 1]]);
       s.loops |= loops_of(expressions_[checks[i]]);
+      if (const std::uint32_t q = data_in(expressions_[checks[i]]); q != kNone) s.a = data_value(quotients_[q]);
     }
     return guard_statements_[guard] = emit(s);
   }
@@ -872,6 +997,7 @@ class Planner {
       const std::uint32_t mine = value_of(static_cast<NodeId>(graph_.operands(id)[k]), d.piece_maps[k]),
                           inner = maps_[d.piece_maps[k]].back();
       if (inner == outer) return mine;
+      static_cast<void>(data_statement(d.piece_maps[k]));  // the guard's checks may want it
       const std::uint32_t guard = guard_statement(inner);
       if (value == kNone && graph_[id].op == Op::Pad) {
         if (body_[mine].kind == Statement::Kind::Load && body_[mine].guard == guard) return mine;  // a guarded load gives the zero itself
@@ -899,8 +1025,11 @@ class Planner {
     const Node node = graph_[id];
     Statement s{};
     s.dtype = computed_type(node.dtype);
+    const bool is_leaf = in_memory(id) || ir::is_source(node.op);
+    const std::uint32_t data = is_leaf ? data_statement(d.map) : kNone;
     if (in_memory(id)) {
       s.kind = Statement::Kind::Load;
+      s.a = data;
       s.at = access_for(id, d.map, false, is_half(node.dtype) && node.op != Op::Input ? NestNumbers::kUnrounded : 0);
       s.guard = guard_statement(maps_[d.map].back());
       s.loops = loops_of(expressions_[access_expressions_[s.at]]);
@@ -924,6 +1053,7 @@ class Planner {
           s.at = static_cast<std::uint32_t>(index_expressions_.size());
           index_expressions_.push_back(e);
           s.loops = loops_of(expressions_[e]);
+          if (data_in(expressions_[e]) != kNone) s.a = data;
           if (is_half(node.dtype)) s.half = node.dtype;
         }
         break;
@@ -957,6 +1087,41 @@ class Planner {
         }
         break;
       }
+      case ir::OpKind::Scan: {
+        const std::uint32_t value = value_of(graph_.operand(id, 0), d.operand_map);
+        const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
+        if (graph_.shape(id)[axis] == 1) {
+          d.statement = value;
+          return;
+        }
+        if (loops_of(expressions_[maps_[d.map][axis]]) != ordered_loops())
+          throw InternalError(fmt::format("plan: %{} is read in another order than it is computed\n{}", id, ir::print(graph_)));
+        s.kind = Statement::Kind::Scan;
+        s.op = node.op;
+        s.a = value;
+        s.loops = body_[value].loops | ordered_loops();
+        scans_in_groups_ = ir::scans_in_groups(graph_.shape(id), graph_.attributes(id)[0]);
+        break;
+      }
+      case ir::OpKind::Place:
+        s.kind = Statement::Kind::Place;
+        s.a = value_of(graph_.operand(id, 0), d.operand_map);
+        s.guard = guard_statement(maps_[d.map].back());
+        s.loops = body_[s.a].loops | (s.guard == kNone ? 0 : body_[s.guard].loops);
+        s.at = static_cast<std::uint32_t>(check_expressions_.size());
+        check_expressions_.push_back(expressions_(Expression{}));
+        check_bounds_.push_back(graph_.attributes(id)[0]);
+        break;
+      case ir::OpKind::Gather:
+        if (d.data != kNone) {
+          d.statement = value_of(graph_.operand(id, 0), d.data);
+          return;
+        }
+        s.kind = Statement::Kind::Constant;  // of an array without elements
+        break;
+      case ir::OpKind::Scatter:  // what it starts from, or what is added: the store says where
+        d.statement = value_of(graph_.operand(id, partition_.groups[group_].starts ? 0 : 2), d.map);
+        return;
       default: {
         const List operands = graph_.operands(id);
         std::uint32_t in[3] = {kNone, kNone, kNone};
@@ -1009,7 +1174,7 @@ class Planner {
     std::sort(visited_.begin(), visited_.end());
     for (const NodeId id : visited_)
       for (Demand& d : demands_[id])
-        if (d.like == kNone) make(id, d);
+        if (d.like == kNone && d.statement == kNone) make(id, d);
     const auto each = static_cast<std::size_t>(phases());
     for (std::size_t r = 0; r < roots_.size(); ++r) {
       const NodeId root = partition_.groups[group_].roots[roots_[r]];
@@ -1025,9 +1190,16 @@ class Planner {
           s.kind = Statement::Kind::Store;
           s.dtype = computed_type(graph_[root].dtype);
           s.a = value_of(root, map);
-          s.at = access_for(root, map, true, copy);
+          const std::uint32_t data = demand_of(root, map).data;
+          const bool adds = data != kNone && graph_[root].op == Op::ScatterAdd;
+          s.at = access_for(root, adds ? data : map, true, copy);
           s.guard = guard_statement(maps_[map].back());
           s.loops = loops_of(expressions_[access_expressions_[s.at]]) | body_[s.a].loops;
+          if (adds) {
+            s.op = Op::Add;
+            s.b = data_statement(data);
+            s.loops |= ordered_loops();
+          }
           s.stage = body_[s.a].stage;
           stores.push_back(s);
         }
@@ -1085,7 +1257,7 @@ class Planner {
         if (t.variable < kFirstDerived) continue;
         const std::uint32_t q = t.variable - kFirstDerived;
         if (quotient_number[q] != kNone) continue;
-        self(self, quotients_[q].expression);
+        self(self, quotients_[q].expression);  // of data: none
         quotient_number[q] = static_cast<std::uint32_t>(quotient_order.size());
         quotient_order.push_back(q);
       }
@@ -1157,9 +1329,12 @@ class Planner {
       }
       return s;
     };
+    const bool scans = std::any_of(body_.begin(), body_.end(), [](const Statement& s) { return s.kind == Statement::Kind::Scan; });
+    scan_is_split_ = scans && reduced.size() > 1;
     NestKind kind = NestKind::Map;
     if (!reduced.empty()) {
-      if (order_) kind = order_->lanes ? NestKind::Lanes : NestKind::Rows;
+      if (partition_.groups[group_].ordered != 0) kind = scans && scans_in_groups_ ? NestKind::Map : NestKind::Rows;
+      else if (order_) kind = order_->lanes ? NestKind::Lanes : NestKind::Rows;
       else if (kept.empty() || has_columns_) kind = NestKind::Lanes;
       else {
         int best = score(kept.back());
@@ -1176,6 +1351,10 @@ class Planner {
       final_order.insert(final_order.end(), reduced.begin(), reduced.end());
       nest.outer = static_cast<std::uint8_t>(kept.size());
       nest.serial = static_cast<std::uint8_t>(reduced.size() - 1);
+    } else if (kind == NestKind::Map && !reduced.empty()) {
+      final_order = kept;
+      final_order.push_back(reduced.back());
+      nest.outer = static_cast<std::uint8_t>(kept.size());
     } else {
       std::size_t best = kept.size();
       for (std::size_t i = 0; i < kept.size(); ++i)
@@ -1214,8 +1393,8 @@ class Planner {
     if (!final_order.empty()) find_families(family, final_order.back());
     const auto class_of = [&](std::size_t linear, std::size_t variable, std::int64_t c) {
       if (c == 0 || c == 1) return c == 0 ? Coefficient::Zero : Coefficient::One;
-      const bool is_load = linear < family.size() && !buffers_[access_buffers_[linear]].written;
-      if (!is_load || variable != vector_loop) return Coefficient::General;
+      const bool is_access = linear < family.size();
+      if (!is_access || variable != vector_loop) return Coefficient::General;
       if (c == -1) return Coefficient::MinusOne;
       if (family[linear].first == Access::kNone) return Coefficient::General;
       return c == 2 ? Coefficient::Two : c == 3 ? Coefficient::Three : Coefficient::Four;
@@ -1237,7 +1416,9 @@ class Planner {
     for (std::uint32_t c = 0; c < checks; ++c) nest.checks.push_back({accesses + indices + c});
     numbers.bounds = check_bounds_;
     for (std::uint32_t q = 0; q < quotient_order.size(); ++q) {
-      nest.derived.push_back({accesses + indices + checks + q, quotients_[quotient_order[q]].modulo});
+      const Quotient& quotient = quotients_[quotient_order[q]];
+      nest.derived.push_back(
+          {accesses + indices + checks + q, quotient.modulo, quotient.place == ir::kNoNode ? kNone : data_value(quotient)});
       numbers.by.push_back(quotients_[quotient_order[q]].by);
     }
     nest.buffers = buffers_;
@@ -1273,8 +1454,9 @@ class Planner {
     const std::uint64_t inner = nest.reduced_mask();
     if (kind == NestKind::Rows)  // a row of accumulators varies along the vector loop, whatever it sums
       for (Statement& s : nest.body) {
-        if (s.kind == Statement::Kind::Reduce) s.loops |= std::uint64_t{1} << nest.vector_loop();
-        if (s.kind != Statement::Kind::Op && s.kind != Statement::Kind::Reduce) continue;
+        const bool accumulates = s.kind == Statement::Kind::Reduce || s.kind == Statement::Kind::Scan;
+        if (accumulates) s.loops |= std::uint64_t{1} << nest.vector_loop();
+        if (s.kind != Statement::Kind::Op && !accumulates) continue;
         for (std::uint32_t o : {s.a, s.b, s.c})
           if (o != kNone) s.loops |= nest.body[o].loops & (s.kind == Statement::Kind::Reduce ? ~inner : ~std::uint64_t{0});
       }
@@ -1335,7 +1517,7 @@ std::string Nest::key() const {
     for (Coefficient c : l.of) put(static_cast<std::uint8_t>(c));
   }
   put(static_cast<std::uint32_t>(derived.size()));
-  for (const Derived& d : derived) put(d.linear), put(static_cast<std::uint8_t>(d.modulo));
+  for (const Derived& d : derived) put(d.linear), put(static_cast<std::uint8_t>(d.modulo)), put(d.place);
   put(static_cast<std::uint32_t>(accesses.size()));
   for (const Access& a : accesses) put(a.buffer), put(a.linear), put(a.first), put(a.place);
   put(static_cast<std::uint32_t>(checks.size()));
@@ -1379,7 +1561,9 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
     return text;
   };
   for (std::size_t q = 0; q < nest.derived.size(); ++q)
-    out += fmt::format("  q{} = ({}) {} {}\n", q, linear(nest.derived[q].linear), nest.derived[q].modulo ? "mod" : "div", numbers.by[q]);
+    out += nest.derived[q].place != kNone ? fmt::format("  q{} = v{}\n", q, nest.derived[q].place)
+                                          : fmt::format("  q{} = ({}) {} {}\n", q, linear(nest.derived[q].linear),
+                                                        nest.derived[q].modulo ? "mod" : "div", numbers.by[q]);
   for (std::size_t i = 0; i < nest.body.size(); ++i) {
     const Statement& s = nest.body[i];
     const std::string place = s.kind == Statement::Kind::Store ? "" : fmt::format("v{} = ", i);
@@ -1389,7 +1573,7 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
       case Statement::Kind::Store: {
         const Access& a = nest.accesses[s.at];
         text = fmt::format("{} %{}[{}]", s.kind == Statement::Kind::Load ? "load" : "store", numbers.buffers[a.buffer], linear(a.linear));
-        if (s.kind == Statement::Kind::Store) text += fmt::format(" = v{}", s.a);
+        if (s.kind == Statement::Kind::Store) text += fmt::format(" {} v{}", s.op == Op::Add ? "+=" : "=", s.a);
         if (s.kind == Statement::Kind::Store && s.count > 1) text += fmt::format(", side by side with the next {}", s.count - 1);
         if (s.guard != kNone) text += fmt::format(" where v{}", s.guard);
         break;
@@ -1402,8 +1586,10 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
         for (std::uint32_t c = s.at; c < s.at + s.count; ++c)
           text += fmt::format("{} 0 <= {} < {}", c == s.at ? "" : ",", linear(nest.checks[c].linear), numbers.bounds[c]);
         break;
+      case Statement::Kind::Place: text = fmt::format("place v{} below {}", s.a, numbers.bounds[s.at]); break;
       case Statement::Kind::Op:
       case Statement::Kind::Reduce:
+      case Statement::Kind::Scan:
         text = std::string(ir::info(s.op).text);
         for (std::uint32_t o : {s.a, s.b, s.c})
           if (o != kNone) text += fmt::format(" v{}", o);

@@ -34,7 +34,8 @@ int element_bytes(const Nest& nest) {
     of_all = std::max(of_all, size_of(s.dtype));
     if (s.kind == Statement::Kind::Reduce || (s.loops >> nest.vector_loop() & 1)) widest = std::max(widest, size_of(s.dtype));
   }
-  return static_cast<int>(nest.kind == NestKind::Map && widest > 0 ? widest : of_all);
+  const bool outside = nest.kind == NestKind::Map || nest.has(Statement::Kind::Place);  // indices of rows are not in the vector body
+  return static_cast<int>(outside && widest > 0 ? widest : of_all);
 }
 
 // Registers that the vector body works on at once: enough independent work to hide latencies, as long as the live values fit.
@@ -152,6 +153,7 @@ ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) : sprea
   const std::uint64_t inner = nest.reduced_mask();
   for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
     const Statement& s = nest.body[i];
+    if (s.kind == Statement::Kind::Scan) temporaries[i] = slot(s.dtype, schedule.one_block ? 1 : 2);  // carry, base
     if (s.kind == Statement::Kind::Reduce) {
       add_rows(i);
       if (sums(s) && !schedule.one_block) stacks[i] = slot(s.dtype, kTreeLevels);
@@ -186,6 +188,11 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   const std::int64_t places = numbers.extents[v];
   if (nest.kind == NestKind::Rows && 2 * places <= s.width)
     s.width = std::max(static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(places, 1)))), 32 / element);
+  const bool scans = nest.has(Statement::Kind::Scan);
+  if (scans && nest.kind == NestKind::Map) {
+    s.grouped = true;
+    s.width = ir::kScanGroup;
+  }
 
   std::int64_t outer = 1, reduced = 1, all = 1;
   for (std::uint32_t l = 0; l < nest.loops(); ++l) {
@@ -200,10 +207,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     counted = runs * numbers.padded_run;
   }
   if (nest.kind == NestKind::Lanes) s.one_block = counted <= ir::kLaneBlock;
-  if (nest.kind == NestKind::Rows) s.one_block = counted <= ir::kRowBlock;
+  if (nest.kind == NestKind::Rows) s.one_block = counted <= (scans ? ir::kScanBlock : ir::kRowBlock);
 
   // ---- packed: loads along an outer loop become loads along the vector loop, by way of a tile in the first-level cache
-  if (nest.kind == NestKind::Map && nest.outer > 0 && nest.derived.empty())
+  if (nest.kind == NestKind::Map && nest.outer > 0 && nest.derived.empty() && !scans)
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const Linear& linear = nest.linears[nest.accesses[a].linear];
       if (linear.of[v] != Coefficient::General || linear.of[nest.outer - 1] != Coefficient::One) continue;
@@ -245,6 +252,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
         sum * static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
   }
 
+  for (const Statement& b : nest.body)  // what is added to is read too
+    if (b.kind == Statement::Kind::Store && b.op == ir::Op::Add)
+      n.bytes_read += elements[b.at] * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[b.at].buffer].dtype));
+
   // ---- stores that bypass the caches: where traffic is above the last-level cache, and a line was not brought there by a load already
   if (options.aligned_stores && n.bytes_read + n.bytes_written + options.bytes_beside > target.llc_bytes && nest.kind != NestKind::Rows) {
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
@@ -271,7 +282,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   const std::int64_t extent = numbers.extents[v], threads = std::max(1, options.threads);
   const bool columns = nest.has_columns();
   const bool wide = nest.kind == NestKind::Rows && extent >= kWideRows * threads;  // threads share its columns
-  if (nest.kind != NestKind::Map && threads > 1 && outer < 4 * threads && !wide && !columns && !s.one_block &&
+  if (nest.has(Statement::Kind::Reduce) && threads > 1 && outer < 4 * threads && !wide && !columns && !s.one_block &&
       n.work >= options.split_work) {
     s.split = true;
     n.tile = nest.kind == NestKind::Rows ? std::min<std::int64_t>(round_up(extent, 64), kRowTile) : extent;
@@ -328,8 +339,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
           const std::int64_t u = numbers.extents[nest.outer - 1u];
           n.items = outer / u * ((u + n.tile_outer - 1) / n.tile_outer) * ((extent + n.tile - 1) / n.tile);
         } else {
-          n.tile = threads == 1 || outer >= 8 * threads ? std::max<std::int64_t>(extent, 1)
-                                                        : std::max<std::int64_t>(kChunk, round_up(extent / (64 * threads), 64));
+          n.tile = scans || threads == 1 || outer >= 8 * threads ? std::max<std::int64_t>(extent, 1)
+                                                                 : std::max<std::int64_t>(kChunk, round_up(extent / (64 * threads), 64));
           n.items = outer * ((extent + n.tile - 1) / n.tile);
         }
         break;
@@ -361,7 +372,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
 }
 
 Schedule quick_form(Schedule s) {
-  if (!s.masked) s.width = std::max(2, std::min(s.width / 2, s.vector_bytes / 4));
+  if (!s.masked && !s.grouped) s.width = std::max(2, std::min(s.width / 2, s.vector_bytes / 4));
   s.masked = true;
   s.streamed.clear();
   return s;
@@ -370,7 +381,7 @@ Schedule quick_form(Schedule s) {
 std::string Schedule::key() const {
   std::string k;
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(vector_bytes), put(width), put(masked), put(one_block), put(row_scratch), put(split);
+  put(vector_bytes), put(width), put(masked), put(grouped), put(one_block), put(row_scratch), put(split);
   put(static_cast<std::uint32_t>(streamed.size()));
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
@@ -418,6 +429,7 @@ WordLayout::WordLayout(const Nest& nest) {
   phase = take(1);
   shared = take(1);
   pointers = take(nest.accesses.size());
+  flag = take(nest.has(Statement::Kind::Place));
   slots = take(nest.slots.size());
   total = at;
 }
@@ -445,6 +457,7 @@ KnownWords known_words(const Nest& nest, std::span<const std::int64_t> words, co
   KnownWords k{std::vector<std::int64_t>(words.begin(), words.begin() + layout.total), std::vector<bool>(layout.total, true)};
   for (std::size_t a = 0; a < nest.accesses.size(); ++a) k.known[layout.pointers + a] = false;
   k.known[layout.phase] = k.known[layout.shared] = false;
+  if (nest.has(Statement::Kind::Place)) k.known[layout.flag] = false;
   for (std::size_t s = 0; s < nest.slots.size(); ++s) k.known[layout.slots + s] = slot_known[s];
   for (std::size_t w = 0; w < k.words.size(); ++w)
     if (!k.known[w]) k.words[w] = 0;

@@ -16,6 +16,7 @@ struct Schedule {
   int vector_bytes = 32;                // of the target's registers
   int width = 8;                        // elements of the vector body: one or more registers
   bool masked = false;                  // one masked loop, no separate main loop, no unrolling: quicker to compile
+  bool grouped = false;                 // a vector is a group of a scan, whatever the machine
   bool one_block = false;               // class: the reduced elements lie within one block of the order of summation
   bool row_scratch = false;             // class: a row of the values in `kept` fits the scratch
   bool split = false;                   // class: threads share the reduced elements of a row: an item is a chunk of them
@@ -75,7 +76,7 @@ using KernelFunction = void (*)(const std::int64_t* words, std::int64_t begin, s
 /// Where each number stands in `words`.
 struct WordLayout {
   std::uint32_t extents, tile, tile_outer, padded_run, chunk, chunks, linears, variables, by, bounds, slots, total;
-  std::uint32_t phase, shared, pointers;  // set by whoever runs the kernel
+  std::uint32_t phase, shared, pointers, flag;  // set by whoever runs the kernel
   explicit WordLayout(const Nest& nest);
   std::uint32_t offset_of(std::uint32_t linear) const { return linears + linear * (variables + 1); }
   std::uint32_t coefficient_of(std::uint32_t linear, std::uint32_t variable) const { return offset_of(linear) + 1 + variable; }
@@ -91,7 +92,7 @@ struct KnownWords {
 /// `words` with their slots filled in; `slot_known`, by position in Nest::slots: the others belong to each call.
 KnownWords known_words(const Nest& nest, std::span<const std::int64_t> words, const std::vector<bool>& slot_known);
 
-/// All words but pointers and slots. The pointer of access a, at word pointers + a, is its buffer's data + byte_offset(a).
+/// All words but pointers, slots and, where the body has a Place, the address of the flag: an i64 that a bad index sets to 1. The pointer of access a, at word pointers + a, is its buffer's data + byte_offset(a).
 std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule);
 std::int64_t byte_offset(const Nest& nest, const NestNumbers& numbers, std::uint32_t access);
 

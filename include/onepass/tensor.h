@@ -343,6 +343,25 @@ Tensor norm(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< sqrt
 /// m + log(sum(exp(x - m))) where m = max(x) is finite, else m. Over nothing: -inf.
 Tensor logsumexp(const Operand& x, Axes axes = {}, bool keepdims = false);
 
+// ---- scans along one axis; `reverse`: from its end. Their order is part of their meaning (docs/language.md, "The order of summation").
+Tensor cumsum(const Operand& x, int axis, bool reverse = false);   ///< bool and integers narrower than 64 bits as i64 or u64
+Tensor cumprod(const Operand& x, int axis, bool reverse = false);  ///< likewise; its derivative is right with any number of zeros
+Tensor cummax(const Operand& x, int axis, bool reverse = false);   ///< propagates NaN; the first of equals has the derivative
+Tensor cummin(const Operand& x, int axis, bool reverse = false);
+
+// ---- indexing by data. Indices are integers, negative ones count from the end. One out of range is an IndexError of the call, which names
+// the first such element of `indices`; every element of it is checked, nothing is read or written outside, results are then unspecified.
+/// The slices of x along the axis that `indices`, of any shape, name: its shape stands in the result in place of the axis.
+/// Gradient: index_add.
+Tensor take(const Operand& x, const Operand& indices, int axis);
+/// result[i, j] = x[i, indices[i, j]] for axis 1: one rank, the other axes broadcast. Gradient: scatter_add.
+Tensor take_along_axis(const Operand& x, const Operand& indices, int axis);
+/// x, to which each update is added where its index says: indices and updates of one shape, on the other axes x's. Updates of one place are
+/// added in row-major order.
+Tensor scatter_add(const Operand& x, const Operand& indices, const Operand& updates, int axis);
+/// x, to whose slices along the axis those of the updates are added: updates are shaped like take(x, indices, axis).
+Tensor index_add(const Operand& x, const Operand& indices, const Operand& updates, int axis);
+
 // ---- composites, written in terms of the others (docs/language.md has the formulas)
 Tensor relu(const Operand& x);                                                          ///< where(x <= 0, 0, x)
 Tensor relu6(const Operand& x);                                                         ///< where(x <= 0, 0, where(x >= 6, 6, x))
@@ -370,6 +389,9 @@ Tensor rms_norm(const Operand& x, const Operand& scale = none, int axis = -1, co
 /// eps left out is 1e-5. Source: Ioffe and Szegedy 2015, arXiv:1502.03167.
 Tensor batch_norm(const Operand& x, const Operand& mean, const Operand& var, const Operand& scale = none, const Operand& shift = none,
                   int axis = 1, const Operand& eps = none);
+/// -log_softmax(logits) at the label: one loss for each sample. Labels are integers, shaped like the logits without the axis; DTypeError for
+/// others, IndexError of the call for one that is no class.
+Tensor cross_entropy(const Operand& logits, const Operand& labels, int axis = -1);
 /// mean((a - b)*(a - b)), a scalar.
 Tensor mse(const Operand& a, const Operand& b);
 
@@ -423,6 +445,7 @@ using onepass::atan2, onepass::atanh, onepass::batch_norm, onepass::bitcast, one
 using onepass::bitwise_or, onepass::bitwise_xor, onepass::broadcast_to, onepass::cast, onepass::cbrt, onepass::ceil, onepass::celu;
 using onepass::clamp, onepass::concat, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal,
     onepass::div, onepass::elu;
+using onepass::cross_entropy, onepass::cummax, onepass::cummin, onepass::cumprod, onepass::cumsum, onepass::index_add;
 using onepass::digamma, onepass::equal, onepass::erf, onepass::erfc, onepass::erfinv, onepass::lgamma, onepass::exp, onepass::exp2,
     onepass::expand_dims, onepass::expm1, onepass::flip, onepass::floor;
 using onepass::floor_div, onepass::fma, onepass::fmod, onepass::full, onepass::gelu, onepass::gelu_tanh, onepass::grad, onepass::greater;
@@ -435,6 +458,7 @@ using onepass::minimum, onepass::mish, onepass::mse, onepass::mul, onepass::neg,
 using onepass::popcount, onepass::pow, onepass::prod, onepass::reciprocal, onepass::relu, onepass::relu6, onepass::remainder;
 using onepass::repeat, onepass::reshape, onepass::rms_norm, onepass::roll, onepass::round, onepass::rsqrt, onepass::selu,
     onepass::shift_left, onepass::shift_right;
+using onepass::scatter_add, onepass::take, onepass::take_along_axis;
 using onepass::sigmoid, onepass::sign, onepass::signbit, onepass::silu, onepass::sin, onepass::sinh, onepass::softmax, onepass::softplus;
 using onepass::softsign, onepass::sqrt, onepass::square, onepass::squeeze, onepass::stack, onepass::std, onepass::stop_gradient,
     onepass::sub, onepass::sum;

@@ -1,0 +1,171 @@
+// Recording: scans, and indexing by data. See record.h.
+//   cumsum(x, 0, reverse=true)       flip, scan_sum, flip
+//   take(x, i, axis)                 place i; reshaped to one axis in x's rank and broadcast; gather; reshaped to i's shape in place of the axis
+//   take_along_axis(x, i, axis)      place i; both broadcast on the other axes; gather
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "compiler/record.h"
+
+namespace onepass::compiler {
+
+namespace {
+
+// Integers narrower than 64 bits and bool are summed and multiplied in 64 bits.
+DType accumulated(Op op, DType type) {
+  const bool adds = op == Op::ScanSum || op == Op::ScanProd;
+  if (!adds || is_float(type)) return type;
+  return is_unsigned_integer(type) ? DType::U64 : DType::I64;
+}
+
+}  // namespace
+
+std::size_t Recorder::axis_of(std::string_view name, const Value& x, std::int64_t axis) const {
+  return static_cast<std::size_t>(axes_of(name, static_cast<std::int64_t>(shape(x).size()), {axis})[0]);
+}
+
+Value Recorder::scan(Op op, std::string_view name, Value x, std::int64_t axis, bool reverse) {
+  x = node_of(x);
+  if (shape(x).empty()) throw ShapeError(fmt::format("{}: {} has no axis to run along", name, describe(x)));
+  const std::int64_t along[1] = {static_cast<std::int64_t>(axis_of(name, x, axis))};
+  const DType type = accumulated(op, dtype(x));
+  x = make(convert(x.node, type));
+  if (shape(x)[static_cast<std::size_t>(along[0])] == 1) return x;
+  const std::vector<std::int64_t> axes(along, along + 1);
+  if (reverse) x = flip(x, axes);
+  const Value y = make(graph.add(op, type, graph[x.node].shape, {x.node}, along));
+  return reverse ? flip(y, axes) : y;
+}
+
+Value Recorder::place(std::string_view name, ir::Indexing indexing, Value indices, std::int64_t extent, std::size_t axis) {
+  indices = node_of(indices);
+  if (!is_integer(dtype(indices))) throw DTypeError(fmt::format("{}: the indices {} must be integers", name, describe(indices)));
+  const std::int64_t attributes[3] = {extent, static_cast<std::int64_t>(axis), static_cast<std::int64_t>(indexing)};
+  return make(graph.add(Op::Place, DType::I64, graph[indices.node].shape, {indices.node}, attributes));
+}
+
+Value Recorder::gather(Value x, Value places, std::size_t axis) {
+  const std::int64_t along[1] = {static_cast<std::int64_t>(axis)};
+  return make(graph.add(Op::Gather, dtype(x), graph[places.node].shape, {x.node, places.node}, along));
+}
+
+// The places of take and index_add: one axis in x's rank, spread over the other axes.
+Value Recorder::spread_places(std::string_view name, const Value& x, Value places, std::size_t axis) {
+  Shape line(shape(x).size(), 1), all(shape(x).begin(), shape(x).end());
+  line[axis] = all[axis] = graph.elements(places.node);
+  check_shape(name, all, limits);
+  return broadcast_to(reshape(places, line), all, name);
+}
+
+// x's shape with the indices' in place of the axis.
+Shape Recorder::taken_shape(std::string_view name, const Value& x, const Value& indices, std::size_t axis) const {
+  const auto from = shape(x), many = shape(indices);
+  Shape to(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(axis));
+  to.insert(to.end(), many.begin(), many.end());
+  to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(axis) + 1, from.end());
+  check_shape(name, to, limits);
+  return to;
+}
+
+Value Recorder::take(Value x, Value indices, std::int64_t axis) {
+  x = node_of(x), indices = node_of(indices);
+  if (shape(x).empty()) throw ShapeError(fmt::format("take: {} has no axis to take from", describe(x)));
+  const std::size_t at = axis_of("take", x, axis);
+  const Shape to = taken_shape("take", x, indices, at);
+  const Value places = place("take", ir::Indexing::Take, indices, shape(x)[at], at);
+  return reshape(gather(x, spread_places("take", x, places, at), at), to);
+}
+
+Value Recorder::take_along_axis(Value x, Value indices, std::int64_t axis) {
+  x = node_of(x), indices = node_of(indices);
+  const std::size_t rank = shape(x).size();
+  if (rank == 0 || shape(indices).size() != rank)
+    throw ShapeError(fmt::format("take_along_axis: {} and the indices {} must be of one rank, 1 or more", describe(x), describe(indices)));
+  const std::size_t at = axis_of("take_along_axis", x, axis);
+  Shape from(shape(x).begin(), shape(x).end()), to(shape(indices).begin(), shape(indices).end());
+  for (std::size_t i = 0; i < rank; ++i) {
+    if (i == at || from[i] == to[i]) continue;
+    if (from[i] != 1 && to[i] != 1)
+      throw ShapeError(fmt::format("take_along_axis: {} and the indices {} do not broadcast: axis {} has {} and {} elements", describe(x),
+                                   describe(indices), i, from[i], to[i]));
+    from[i] = to[i] = from[i] == 1 ? to[i] : from[i];
+  }
+  check_shape("take_along_axis", from, limits);
+  check_shape("take_along_axis", to, limits);
+  const Value places = place("take_along_axis", ir::Indexing::TakeAlongAxis, indices, from[at], at);
+  return gather(broadcast_to(x, from, "take_along_axis"), broadcast_to(places, to, "take_along_axis"), at);
+}
+
+// x + what is added at the places, in one type.
+Value Recorder::scatter(std::string_view name, Value x, Value places, Value updates, std::size_t axis) {
+  const Value both[2] = {x, updates};
+  const std::vector<Value> typed = of_one_type(name, both);
+  if (dtype(typed[0]) == DType::Bool) throw DTypeError(fmt::format("{}: bool is not added; cast {} to an integer type", name, describe(x)));
+  const std::int64_t along[1] = {static_cast<std::int64_t>(axis)};
+  return make(graph.add(Op::ScatterAdd, dtype(typed[0]), graph[typed[0].node].shape, {typed[0].node, places.node, typed[1].node}, along));
+}
+
+Value Recorder::scatter_add(Value x, Value indices, Value updates, std::int64_t axis) {
+  x = node_of(x), indices = node_of(indices), updates = node_of(updates, type_beside(updates, dtype(x)));
+  const auto from = shape(x), at_shape = shape(indices);
+  if (from.empty()) throw ShapeError(fmt::format("scatter_add: {} has no axis to add along", describe(x)));
+  const std::size_t at = axis_of("scatter_add", x, axis);
+  bool fits = from.size() == at_shape.size() && std::ranges::equal(shape(updates), at_shape);
+  for (std::size_t i = 0; fits && i < from.size(); ++i) fits = i == at || from[i] == at_shape[i];
+  if (!fits)
+    throw ShapeError(fmt::format(
+        "scatter_add: the indices {} and the updates {} must be of one shape, which differs from that of {} along axis {} alone",
+        describe(indices), describe(updates), describe(x), at));
+  return scatter("scatter_add", x, place("scatter_add", ir::Indexing::ScatterAdd, indices, from[at], at), updates, at);
+}
+
+Value Recorder::index_add(Value x, Value indices, Value updates, std::int64_t axis) {
+  x = node_of(x), indices = node_of(indices), updates = node_of(updates, type_beside(updates, dtype(x)));
+  if (shape(x).empty()) throw ShapeError(fmt::format("index_add: {} has no axis to add along", describe(x)));
+  const std::size_t at = axis_of("index_add", x, axis);
+  const Shape wanted = taken_shape("index_add", x, indices, at);
+  if (!std::ranges::equal(shape(updates), wanted))
+    throw ShapeError(fmt::format("index_add: the updates {} must be of shape {}: {} with the indices {} in place of axis {}",
+                                 describe(updates), shape_text(wanted), describe(x), describe(indices), at));
+  const Value places = spread_places("index_add", x, place("index_add", ir::Indexing::IndexAdd, indices, shape(x)[at], at), at);
+  const Shape line(shape(places).begin(), shape(places).end());
+  return scatter("index_add", x, places, reshape(updates, line), at);
+}
+
+// One element of each row: gathered from an array, but of computed values, which a gather would have stored first, the sum of a row that is
+// -0 elsewhere, which is that element to the bit.
+Value Recorder::chosen_along(Value x, Value places, std::size_t axis) {
+  NodeId base = x.node;
+  while (ir::is_view(graph[base].op)) base = graph.operand(base, 0);
+  if (graph[base].op == Op::Input) return gather(x, places, axis);
+  const Shape all(shape(x).begin(), shape(x).end());
+  const Value here = elementwise(Op::Equal, {iota(all, static_cast<std::int64_t>(axis), DType::I64), places});
+  const Value elsewhere = make(graph.constant(dtype(x), 0, ir::bits_of(dtype(x), -0.0)));
+  return reduce(Op::ReduceSum, "cross_entropy", where(here, x, elsewhere), std::vector{static_cast<std::int64_t>(axis)}, true);
+}
+
+// -log_softmax(x) at the label: what is subtracted is the same for all classes, so that only x is gathered.
+Value Recorder::cross_entropy(Value x, Value labels, std::int64_t axis) {
+  x = node_of(x), labels = node_of(labels);
+  if (!is_integer(dtype(labels)))
+    throw DTypeError(fmt::format("cross_entropy: the labels {} must be integers, one class for each sample", describe(labels)));
+  if (shape(x).empty()) throw ShapeError(fmt::format("cross_entropy: {} has no axis of classes", describe(x)));
+  if (!is_float(dtype(x))) x = cast(x, size_of(dtype(x)) == 8 ? DType::F64 : DType::F32);
+  const std::size_t at = axis_of("cross_entropy", x, axis);
+  const std::vector<std::int64_t> along = {static_cast<std::int64_t>(at)};
+  Shape samples(shape(x).begin(), shape(x).end());
+  const std::int64_t classes = samples[at];
+  samples.erase(samples.begin() + along[0]);
+  if (!std::ranges::equal(shape(labels), samples))
+    throw ShapeError(fmt::format("cross_entropy: the labels {} must be of shape {}, that of {} without its axis {}", describe(labels),
+                                 shape_text(samples), describe(x), at));
+  const Value places = expand_dims(place("cross_entropy", ir::Indexing::CrossEntropy, labels, classes, at), along[0]);
+  const Value chosen = reshape(chosen_along(x, places, at), samples);
+  const Value most = elementwise(Op::StopGradient, {reduce(Op::ReduceMax, "cross_entropy", x, along, true)});
+  const Value sum = reduce(Op::ReduceSum, "cross_entropy", elementwise(Op::Exp, {sub(x, most)}), along, false);
+  const Value difference = sub(sub(chosen, reshape(most, samples)), elementwise(Op::Log, {sum}));
+  return elementwise(Op::Neg, {difference});
+}
+
+}  // namespace onepass::compiler
