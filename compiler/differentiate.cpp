@@ -2,6 +2,7 @@
 //   y = mul(x, w), cotangent g:   dw = mul0(g, x)   dx = mul0(g, w)
 //   y = x[2:5]:                   dx = pad(g) with the slice's start and step: a view, never an array of zeros
 //   y = broadcast(b):             db = one sum over every stretched axis
+//   y = contract(a, b):           da = contract(g, b), db = contract(a, g): plain products
 // Elementwise rules are the gradient column of ir/ops.def; the switch below is generated from it. The structural rules stand here.
 // A function with a rule of its own (DerivativeRule) is followed as a whole, at its first result.
 // A value that no x leads to gets no adjoint, and neither does anything that is not of a float type.
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 
+#include "compiler/contract.h"
 #include "ir/build.h"
 #include "onepass/error.h"
 
@@ -348,6 +350,10 @@ class ReversePass {
     for (std::size_t i = operands.size(); i-- > 0;) {
       const auto o = static_cast<NodeId>(operands[i]);
       if (!depends_[o]) continue;
+      if (is_contraction(node.op)) {
+        give(contracted_from(graph_, o), contraction_gradient(graph_, id, static_cast<int>(i), g.id()));
+        continue;
+      }
       const Expr cotangent = is_elementwise(node.op)
                                  ? elementwise_gradient(node.op, static_cast<int>(i), g, operand[0], operand[1], operand[2], y)
                                  : structural_gradient(g, y, Expr(graph_, o), i);

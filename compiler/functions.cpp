@@ -61,6 +61,11 @@ struct Functions {
     throw DTypeError(fmt::format("{}: `{}` must be a type such as f32", name, parameters[i]));
   }
 
+  std::string_view text(std::size_t i) const {
+    if (bound[i].kind == Argument::Kind::Text) return bound[i].text;
+    throw ValueError(fmt::format("{}: `{}` must be a text in quotes", name, parameters[i]));
+  }
+
   // ---- composites, in terms of the others
   Value constant(const Value& like, double v) const {  // of a literal: a literal, so that a composite of literals is one
     if (like.is_literal) return like.literal.kind == Literal::Kind::Float ? r.literal(v) : r.literal(static_cast<std::int64_t>(v));
@@ -154,7 +159,7 @@ namespace {
 using Implementation = std::function<std::vector<Value>(Functions&)>;
 struct Row {
   std::string_view name;
-  std::string_view parameters;  // `x, axis=, keepdims=`: a trailing `=` may be left out
+  std::string_view parameters;  // `x, axis=, keepdims=`: a trailing `=` may be left out; `xs...`: any number of values, as a list
   Implementation implementation;
 };
 
@@ -334,6 +339,11 @@ const std::vector<Row>& rows() {
       {"index_add", "x, indices, updates, axis", one([](Functions& f) {
          return f.r.index_add(f.value(0), f.value(1), f.value(2), f.integer(3));
        })},
+      // contractions
+      {"matmul", "a, b", one([](Functions& f) { return f.r.matmul(f.value(0), f.value(1)); })},
+      {"einsum", "equation, operands...", one([](Functions& f) { return f.r.einsum(f.text(0), f.values(1)); })},
+      {"dot", "a, b", one([](Functions& f) { return f.r.dot(f.value(0), f.value(1)); })},
+      {"outer", "a, b", one([](Functions& f) { return f.r.outer(f.value(0), f.value(1)); })},
       // composites
       {"relu", "x", one([](Functions& f) {
          const Value x = f.r.node_of(f.value(0));
@@ -451,8 +461,7 @@ const std::vector<Row>& rows() {
 // Names of the language that this version does not have yet.
 // clang-format off
 constexpr std::string_view kLater[] = {
-    "argmax", "argmin",
-    "matmul", "einsum", "dot", "outer"};
+    "argmax", "argmin"};
 // clang-format on
 
 }  // namespace
@@ -498,14 +507,24 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
     std::string_view p = rest.substr(0, comma);
     rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 2);
     optional.push_back(p.ends_with('='));
-    f.parameters.push_back(p.ends_with('=') ? p.substr(0, p.size() - 1) : p);
+    f.parameters.push_back(p.substr(0, p.find_first_of("=.")));
   }
+  const bool takes_rest = row.parameters.ends_with("...");
   const auto signature = [&] {
     std::string text;
     for (std::size_t i = 0; i < f.parameters.size(); ++i)
-      text += fmt::format("{}{}{}", i ? ", " : "", f.parameters[i], optional[i] ? "?" : "");
+      text += fmt::format("{}{}{}", i ? ", " : "", f.parameters[i],
+                          optional[i]                                      ? "?"
+                          : takes_rest && i + 1 == f.parameters.size() ? "..."
+                                                                           : "");
     return fmt::format("{}({})", row.name, text);
   };
+  Argument rest;
+  rest.kind = Argument::Kind::List;
+  if (takes_rest && positional.size() >= f.parameters.size()) {
+    rest.list.assign(positional.begin() + static_cast<std::ptrdiff_t>(f.parameters.size() - 1), positional.end());
+    positional = positional.first(f.parameters.size() - 1);
+  }
   if (positional.size() > f.parameters.size())
     throw ValueError(fmt::format("{}: takes at most {} arguments, got {}: {}", name, f.parameters.size(), positional.size(), signature()));
   std::vector<Argument> bound(f.parameters.size());
@@ -518,6 +537,11 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
     if (given[i]) throw ValueError(fmt::format("{}: `{}` is given twice", name, key));
     bound[i] = argument;
     given[i] = true;
+  }
+  if (!rest.list.empty()) {
+    if (given.back()) throw ValueError(fmt::format("{}: `{}` is given twice", name, f.parameters.back()));
+    bound.back() = std::move(rest);
+    given.back() = true;
   }
   for (std::size_t i = 0; i < bound.size(); ++i)
     if (!optional[i] && !given[i]) throw ValueError(fmt::format("{}: `{}` is missing: {}", name, f.parameters[i], signature()));

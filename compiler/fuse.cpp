@@ -134,6 +134,8 @@ class Symbols {
           for (std::size_t i = 0; i < shape.size(); ++i) unify(axes[i], axes_[static_cast<std::size_t>(o)][i]);
         return;
       case ir::OpKind::Reduction:
+        for (std::int64_t o : operands.subspan(1))
+          for (std::size_t i = 0; i < axes_[from].size(); ++i) unify(axes_[from][i], axes_[static_cast<std::size_t>(o)][i]);
         for (std::size_t i = 0, k = 0; i < axes_[from].size(); ++i)
           if (!std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) axes[k++] = axes_[from][i];
         return;
@@ -259,11 +261,13 @@ struct Rows {
   std::vector<std::uint32_t> axes;
   std::uint64_t reduced = 0;
   std::uint64_t scanned = 0;
+  Op order = Op::Input;  // of a contraction: itself. Its order of summation is other than that of sums over the same axes
   std::vector<Axis> at;  // of each axis of the node
 };
 
 constexpr std::uint32_t kFewBoxes = 4;   // chosen between element by element where loops cannot be cut at their edges
 constexpr std::uint8_t kMostSweeps = 8;  // each computes again what it needs of those before
+constexpr std::uint32_t kContractedCost = 2;  // primitives an element that cost about nothing beside an fma for each time it is read
 constexpr int kRoundTrip = 32;           // primitives an element that cost about as much as storing a value and loading it again
 
 class Fuser {
@@ -319,6 +323,7 @@ class Fuser {
   // A group that values of its domain may join.
   struct Candidate {
     std::uint64_t reduced, ordered;
+    Op order;  // of a contraction: itself
     std::uint32_t group;
     bool columns;  // nothing but results of one reduction over its first axes: they can be columns of a group that reduces the others
 
@@ -394,9 +399,12 @@ class Fuser {
     constexpr std::size_t kMost = 64;
     std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
     std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
+    std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
     for (NodeId id : graph_.outputs) maps[id].push_back(0);
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (!needed_[id]) continue;
+      if (ir::is_contraction(graph_[id].op))
+        for (std::int64_t o : graph_.operands(id)) contracted[static_cast<std::size_t>(o)] = true;
       auto& mine = maps[id];
       std::sort(mine.begin(), mine.end());
       mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
@@ -424,12 +432,14 @@ class Fuser {
       }
       mine.clear();
       mine.shrink_to_fit();
-      if (node.op == Op::Broadcast && repeats_outside(id)) {  // an expensive value: computed once, not once for every row
+      if (node.op == Op::Broadcast && (contracted[id] || repeats_outside(id))) {  // an expensive value: computed once, not once for every row
         NodeId u = graph_.operand(id, 0);
         while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
         const Op op = graph_[u].op;
         const bool computed_once = ir::is_elementwise(op) || op == Op::Piecewise || op == Op::Gather;
-        if (computed_once && !reduces_[u] && cost_[u] > kRoundTrip / 2) partition_.boundary[u] = Boundary::Recompute;
+        // an operand of a contraction is read once for each index of the other
+        const std::uint32_t most = contracted[id] ? kContractedCost : kRoundTrip / 2;
+        if (computed_once && !reduces_[u] && cost_[u] > most) partition_.boundary[u] = Boundary::Recompute;
       }
     }
   }
@@ -444,7 +454,9 @@ class Fuser {
     return false;
   }
 
-  static bool same_rows(const Rows& a, const Rows& b) { return a.axes == b.axes && a.reduced == b.reduced && a.scanned == b.scanned; }
+  static bool same_rows(const Rows& a, const Rows& b) {
+    return a.axes == b.axes && a.reduced == b.reduced && a.scanned == b.scanned && a.order == b.order;
+  }
 
   // Ends the group at the computed value behind `id` (through views), so that whoever asks reads it from memory.
   void end_at(NodeId id, Boundary why) {
@@ -583,9 +595,15 @@ class Fuser {
   void reduction(NodeId id, const Node& node) {
     const NodeId from = graph_.operand(id, 0);
     const List attributes = graph_.list(node.attributes), shape = graph_.shape(from);
-    if (graph_.elements(from) == graph_.elements(id)) return view(id, {Op::Reshape, node.dtype, node.shape});  // over axes of extent 1
+    if (graph_.elements(from) == graph_.elements(id)) {  // over axes of extent 1; simplify leaves no contraction such
+      if (!ir::is_contraction(node.op)) return view(id, {Op::Reshape, node.dtype, node.shape});
+      for (std::int64_t o : graph_.operands(id))
+        if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
+      return;
+    }
     Rows mine;
     mine.any = true;
+    if (ir::is_contraction(node.op)) mine.order = node.op;
     std::vector<std::int8_t> position(shape.size(), -1);
     for (std::size_t i = 0; i < shape.size(); ++i) {
       const bool reduced = std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i));
@@ -597,8 +615,10 @@ class Fuser {
       if (!reduced) mine.at.push_back({position[i]});
     }
     mine.sweeps = 1;
-    if (const Rows& in = seen(from); in.any) {
-      mine.sweeps = static_cast<std::uint8_t>(in.sweeps + 1);
+    for (std::int64_t o : graph_.operands(id)) {
+      const auto operand = static_cast<NodeId>(o);
+      const Rows& in = seen(operand);
+      if (!in.any) continue;
       bool full = in.at.size() == shape.size();
       std::uint64_t present = 0;
       for (std::size_t i = 0; full && i < shape.size(); ++i) {
@@ -607,11 +627,13 @@ class Fuser {
       }
       const std::uint64_t all = (std::uint64_t{1} << in.axes.size()) - 1;
       full = full && present == all;
-      if (!full) end_at(from, Boundary::ReductionOfReduction);
-      else if (in.axes == mine.axes && !in.columns && are_columns(mine.reduced, in.reduced, all)) mine.columns = true;
-      else if (!same_rows(in, mine)) end_at(from, Boundary::OtherAxes);
-      else if (in.sweeps == kMostSweeps) end_at(from, Boundary::Recompute);
-      if (!seen(from).any) mine.sweeps = 1, mine.columns = false;
+      const bool sums = mine.order == Op::Input && in.order == Op::Input;  // contractions have no columns and are none
+      if (!full) end_at(operand, Boundary::ReductionOfReduction);
+      else if (sums && in.axes == mine.axes && !in.columns && are_columns(mine.reduced, in.reduced, all)) mine.columns = true;
+      else if (!same_rows(in, mine)) end_at(operand, Boundary::OtherAxes);
+      else if (in.sweeps == kMostSweeps) end_at(operand, Boundary::Recompute);
+      if (const Rows& left = seen(operand); left.any) mine.sweeps = std::max(mine.sweeps, static_cast<std::uint8_t>(left.sweeps + 1));
+      else mine.columns = false;
     }
     rows_[id] = std::move(mine);
   }
@@ -796,7 +818,7 @@ class Fuser {
         }
     }
     const std::uint64_t all = (std::uint64_t{1} << domain.size()) - 1;
-    const bool columns = !rows.any || (ordered == 0 && !rows.columns && rows.sweeps == 1 && has_one_a_column(rows));
+    const bool columns = !rows.any || (ordered == 0 && rows.order == Op::Input && !rows.columns && rows.sweeps == 1 && has_one_a_column(rows));
     const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // what the group is to reduce
     const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
     std::uint32_t group = Partition::kNoGroup;
@@ -808,13 +830,15 @@ class Fuser {
       // a map joins reductions over its domain, and they a map's; columns join the reductions over the other axes, and they the columns
       for (Candidate& c : candidates) {
         if (c.group < level) continue;
-        const bool joins_as_columns = columns && c.ordered == 0 && are_columns(reduced, c.reduced, all);
-        const bool takes_columns = c.columns && ordered == 0 && are_columns(c.reduced, target, all);
-        const bool same = c.reduced == target && c.ordered == ordered;
+        const bool sums = c.order == Op::Input && rows.order == Op::Input && c.ordered == 0 && ordered == 0;
+        const bool joins_as_columns = columns && sums && are_columns(reduced, c.reduced, all);
+        const bool takes_columns = c.columns && sums && are_columns(c.reduced, target, all);
+        const bool same = c.reduced == target && c.ordered == ordered && c.order == rows.order;
         if (!same && !c.is_map() && (target | ordered) != 0 && !joins_as_columns && !takes_columns) continue;
         if (c.is_map() || takes_columns) {
           partition_.groups[c.group].reduced = c.reduced = target;
           partition_.groups[c.group].ordered = c.ordered = ordered;
+          c.order = rows.order;
         }
         c.columns = c.columns && columns && !takes_columns;
         group = c.group;
@@ -829,9 +853,9 @@ class Fuser {
       g.ordered = ordered;
       partition_.groups.push_back(std::move(g));
       const auto same = std::find_if(candidates.begin(), candidates.end(),
-                                     [&](const Candidate& c) { return c.reduced == target && c.ordered == ordered; });
-      if (same != candidates.end()) *same = {target, ordered, group, columns};
-      else candidates.push_back({target, ordered, group, columns});
+                                     [&](const Candidate& c) { return c.reduced == target && c.ordered == ordered && c.order == rows.order; });
+      if (same != candidates.end()) *same = {target, ordered, rows.order, group, columns};
+      else candidates.push_back({target, ordered, rows.order, group, columns});
     }
     partition_.groups[group].roots.push_back(id);
     partition_.groups[group].axes.push_back(std::move(axes));

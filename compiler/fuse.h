@@ -9,8 +9,7 @@
 // A scan takes maps in on both sides; its axis is a loop that runs in sequence. What data index is read from memory: a computed value is
 // stored first. A scatter_add is two groups, one that stores where it starts from and one that adds the updates to it in sequence.
 //
-// Left out on purpose: contractions, reductions of reductions inside one nest, reductions over different axes in one pass, reductions and
-// scans in one group.
+// Left out on purpose: reductions of reductions inside one nest, reductions and scans in one group.
 #pragma once
 
 #include <string_view>

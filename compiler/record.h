@@ -50,6 +50,8 @@ struct Argument {
   std::string text;
 };
 
+struct Indexed;  // compiler/contract.h
+
 class Recorder {
  public:
   Recorder() = default;
@@ -137,6 +139,11 @@ class Recorder {
   Value scatter_add(Value x, Value indices, Value updates, std::int64_t axis);
   Value index_add(Value x, Value indices, Value updates, std::int64_t axis);
   Value cross_entropy(Value logits, Value labels, std::int64_t axis);
+  // ---- contractions (record_contract.cpp)
+  Value matmul(Value a, Value b);
+  Value dot(Value a, Value b);  // NumPy's: of matrices their product, of scalars too
+  Value outer(Value a, Value b);
+  Value einsum(std::string_view equation, std::span<const Value> xs);
 
   // ---- derivatives (record_gradient.cpp). `name` is for messages.
   std::vector<Value> grad(Value loss, std::span<const Value> xs, std::string_view name = "grad");
@@ -187,6 +194,8 @@ class Recorder {
   NodeId convert(NodeId node, DType dtype);
   Value fold(Op op, std::string_view name, std::span<const Literal> operands);
   void check_types(const ir::OpInfo& info, std::string_view name, DType type, std::span<const Value> operands) const;
+  std::vector<Value> contractable(std::string_view name, std::span<const Value> xs);
+  Value contracted(std::string_view name, const Indexed& a, const Indexed& b, std::span<const int> result);
   std::vector<Value> of_one_type(std::string_view name, std::span<const Value> xs);
   static DType type_beside(const Literal& literal, DType type);  // of a tensor of `type` and a literal
   DType type_beside(const Value& v, DType type) const { return v.is_literal ? type_beside(v.literal, type) : dtype(v); }

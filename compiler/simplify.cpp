@@ -208,6 +208,10 @@ NodeId simplified_reduction(Graph& out, const Node& node) {
   // The sum of one element is -0 + x, its product 1 * x: x itself.
   const bool over_one =
       std::all_of(axes.begin(), axes.end(), [&](std::int64_t axis) { return shape[static_cast<std::size_t>(axis)] == 1; });
+  if (over_one && is_contraction(node.op)) {  // fma(a, b, -0) is a*b
+    const NodeId product = make(out, Op::Mul, node.dtype, out[a].shape, {a, static_cast<NodeId>(out.operands(node)[1])});
+    return make(out, Op::Reshape, node.dtype, node.shape, {product});
+  }
   if (over_one && node.dtype == out[a].dtype) return make(out, Op::Reshape, node.dtype, node.shape, {a});
   return out.add(node);
 }

@@ -69,6 +69,9 @@ constexpr const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
 constexpr bool is_view(Op op) { return info(op).kind == OpKind::View; }
 constexpr bool is_reduction(Op op) { return info(op).kind == OpKind::Reduction; }
 constexpr bool is_scan(Op op) { return info(op).kind == OpKind::Scan; }
+constexpr bool is_contraction(Op op) { return op == Op::ContractLanes || op == Op::ContractRows; }
+/// Starts from 0 and adds: what a reduction of nothing gives is a number, not an error.
+constexpr bool is_sum(Op op) { return op == Op::ReduceSum || is_contraction(op); }
 constexpr bool is_source(Op op) { return info(op).kind == OpKind::Source; }
 constexpr bool is_elementwise(Op op) { return info(op).kind >= OpKind::Primitive; }
 

@@ -70,6 +70,19 @@ constexpr SumOrder sum_order(std::span<const std::int64_t> shape, std::span<cons
   return order;
 }
 
+/// The same of a contraction: lanes add as above, rows of a block in sequence, one by one; nothing is missing.
+constexpr SumOrder contract_order(std::span<const std::int64_t> shape, std::span<const std::int64_t> axes, DType accumulator, bool lanes) {
+  SumOrder order{};
+  order.lane_count = accumulator == DType::F64 ? 32 : 64;
+  order.lanes = lanes;
+  order.runs = order.run = 1;
+  for (const std::int64_t axis : axes) order.run *= shape[static_cast<std::size_t>(axis)];
+  order.padded_run = order.count = order.run;
+  order.block = lanes ? kLaneBlock : kRowBlock;
+  order.blocks = (order.count + order.block - 1) / order.block;
+  return order;
+}
+
 inline constexpr std::int64_t kScanBlock = 4096;  // elements through which the carry of a scan runs
 inline constexpr std::int64_t kScanGroup = 16;    // of a group whose sums are made in steps of 1, 2, 4, 8
 

@@ -345,6 +345,51 @@ template <class T, class How> void sum(const SumOrder& order, const std::byte* e
   }
 }
 
+// a*b + c in one rounding; of integers wrapping.
+template <class T> T accumulate(T a, T b, T c) {
+  if constexpr (std::floating_point<T>) return meaning::fma(a, b, c);
+  else return T(a * b + c);
+}
+
+// One result of a contraction. The elements of the operands are found at these places, by r.
+template <class T>
+Stored<T> contracted(const SumOrder& order, const Stored<T>* a, const Stored<T>* b, const std::vector<std::int64_t>& a_at,
+                     const std::vector<std::int64_t>& b_at, std::vector<T>& blocks) {
+  if (order.count == 0) return store(Sum<T>::nothing());
+  blocks.assign(static_cast<std::size_t>(order.blocks), Sum<T>::start());
+  const std::int64_t accumulators = order.lanes ? order.lane_count : 1;
+  std::array<T, 64> lanes;
+  for (std::int64_t block = 0; block < order.blocks; ++block) {
+    lanes.fill(Sum<T>::start());
+    const std::int64_t begin = block * order.block, end = std::min(order.count, begin + order.block);
+    for (std::int64_t r = begin; r < end; ++r) {
+      T& lane = lanes[static_cast<std::size_t>(r % accumulators)];
+      const auto at = static_cast<std::size_t>(r);
+      lane = accumulate<T>(load<T>(a[a_at[at]]), load<T>(b[b_at[at]]), lane);
+    }
+    for (std::int64_t half = accumulators / 2; half > 0; half /= 2)
+      for (std::int64_t i = 0; i < half; ++i)
+        lanes[static_cast<std::size_t>(i)] =
+            Sum<T>::combine(lanes[static_cast<std::size_t>(i)], lanes[static_cast<std::size_t>(i + half)]);
+    blocks[static_cast<std::size_t>(block)] = lanes[0];
+  }
+  tree<T, Sum<T>>(blocks.data(), order.blocks, 1);
+  return store(blocks[0]);
+}
+
+// The places of all elements of a shape, in row-major order.
+std::vector<std::int64_t> places(List shape, List strides) {
+  std::vector<std::int64_t> out = {0};
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    std::vector<std::int64_t> next;
+    next.reserve(out.size() * static_cast<std::size_t>(shape[i]));
+    for (std::int64_t at : out)
+      for (std::int64_t k = 0; k < shape[i]; ++k) next.push_back(at + k * strides[i]);
+    out = std::move(next);
+  }
+  return out;
+}
+
 // max and min: no order matters. The stride from one reduced element to the next is 1 or `kept`, as the order's kind has it.
 template <class T, bool kMax> void extreme(bool lanes, const std::byte* elements, std::int64_t count, std::int64_t kept, std::byte* to) {
   auto* result = reinterpret_cast<Stored<T>*>(to);
@@ -438,6 +483,7 @@ class Evaluator {
     for (NodeId id = graph_.size(); id-- > 0;)
       if (uses_[id])
         for (std::int64_t o : graph_.operands(id)) ++uses_[static_cast<std::size_t>(o)];
+    unspread_ = unspread(graph_);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       if (!uses_[id]) continue;
       evaluate_node(id);
@@ -463,7 +509,7 @@ class Evaluator {
       case OpKind::Source: return source(id);
       case OpKind::View: return view(id);
       case OpKind::Piecewise: return piecewise(id);
-      case OpKind::Reduction: return reduction(id);
+      case OpKind::Reduction: return is_contraction(graph_[id].op) ? contraction(id) : reduction(id);
       case OpKind::Scan: return scan_along(id);
       case OpKind::Place: return place(id);
       case OpKind::Gather: return gather(id);
@@ -520,7 +566,7 @@ class Evaluator {
   void view(NodeId id) {
     const Node node = graph_[id];
     const NodeId x = graph_.operand(id, 0);
-    if (node.op == Op::Reshape) {
+    if (node.op == Op::Reshape || unspread_[id]) {
       arrays_[id] = arrays_[x];
       return;
     }
@@ -704,6 +750,47 @@ class Evaluator {
     });
   }
 
+  // Strides of an operand's elements, as they lie in arrays_.
+  Strides strides_of(NodeId id) const {
+    const List shape = graph_.shape(id), was = unspread_[id] ? graph_.shape(graph_.operand(id, 0)) : shape;
+    Strides strides = contiguous(was);
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      if (was[i] != shape[i]) strides[i] = 0;
+    return strides;
+  }
+
+  void contraction(NodeId id) {
+    const Node node = graph_[id];
+    const NodeId x[2] = {graph_.operand(id, 0), graph_.operand(id, 1)};
+    const List shape = graph_.shape(x[0]), axes = graph_.attributes(id);
+    const SumOrder order = contract_order(shape, axes, computed_type(node.dtype), node.op == Op::ContractLanes);
+    std::byte* to = allocate(id);
+    if (graph_.elements(id) == 0) return;
+    std::vector<std::int64_t> kept_at[2], reduced_at[2];
+    for (int k = 0; k < 2; ++k) {
+      const Strides strides = strides_of(x[k]);
+      Strides kept, reduced, kept_strides, reduced_strides;
+      for (std::size_t i = 0; i < shape.size(); ++i) {
+        const bool is_reduced = std::ranges::find(axes, static_cast<std::int64_t>(i)) != axes.end();
+        (is_reduced ? reduced : kept).push_back(shape[i]);
+        (is_reduced ? reduced_strides : kept_strides).push_back(strides[i]);
+      }
+      kept_at[k] = places(kept, kept_strides);
+      reduced_at[k] = places(reduced, reduced_strides);
+    }
+    visit(node.dtype, [&]<class T>() {
+      if constexpr (!std::same_as<T, bool>) {
+        auto* result = reinterpret_cast<Stored<T>*>(to);
+        const auto *a = reinterpret_cast<const Stored<T>*>(arrays_[x[0]].get()), *b = reinterpret_cast<const Stored<T>*>(arrays_[x[1]].get());
+        std::vector<T> blocks;
+        for (std::size_t i = 0; i < kept_at[0].size(); ++i)
+          result[i] = contracted<T>(order, a + kept_at[0][i], b + kept_at[1][i], reduced_at[0], reduced_at[1], blocks);
+        return;
+      }
+      throw InternalError("reference: " + std::string(info(node.op).text) + " has no meaning on " + std::string(name_of(node.dtype)));
+    });
+  }
+
   void elementwise(NodeId id) {
     const Node node = graph_[id];
     const List ids = graph_.operands(id);
@@ -737,10 +824,21 @@ class Evaluator {
   std::span<const std::uint64_t> slot_bits_;
   std::vector<Array> arrays_;
   std::vector<std::uint32_t> uses_;
+  std::vector<bool> unspread_;
   Expansions expansions_;
 };
 
 }  // namespace
+
+std::vector<bool> unspread(const Graph& graph) {
+  std::vector<bool> out(graph.size(), false);
+  for (NodeId id = 0; id < graph.size(); ++id) out[id] = graph[id].op == Op::Broadcast;
+  for (NodeId id : graph.outputs) out[id] = false;
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (!is_contraction(graph[id].op))
+      for (std::int64_t o : graph.operands(id)) out[static_cast<std::size_t>(o)] = false;
+  return out;
+}
 
 std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits) {
   return Evaluator(graph, inputs, slot_bits).run();

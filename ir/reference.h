@@ -37,4 +37,7 @@ struct Buffer {
 /// for the first index that lies outside, of the node that was recorded first.
 std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits = {});
 
+/// The broadcasts that contractions alone read: they are not made, their operands are read with strides of 0.
+std::vector<bool> unspread(const Graph& graph);
+
 }  // namespace onepass::ir

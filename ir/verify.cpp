@@ -192,7 +192,10 @@ std::string broken_reduction(const Graph& graph, NodeId id) {
   const NodeId x = graph.operand(id, 0);
   const List from = graph.shape(x), to = graph.shape(id), axes = graph.attributes(id);
   if (node.dtype != graph[x].dtype) return "a reduction keeps its operand's type";
-  if ((node.op == Op::ReduceSum || node.op == Op::ReduceProd) && node.dtype == DType::Bool) return "bool is neither summed nor multiplied";
+  if ((is_sum(node.op) || node.op == Op::ReduceProd) && node.dtype == DType::Bool) return "bool is neither summed nor multiplied";
+  if (is_contraction(node.op) && (graph[graph.operand(id, 1)].dtype != node.dtype || graph[graph.operand(id, 1)].shape != graph[x].shape))
+    return "the operands of a contraction are of one type and shape, not " + type_of(graph, x) + " and " +
+           type_of(graph, graph.operand(id, 1));
   std::vector<std::int64_t> kept;
   std::size_t next = 0;
   bool empty = false;

@@ -14,6 +14,7 @@
 #include "compiler/record.h"
 #include "compiler/relax.h"
 #include "compiler/simplify.h"
+#include "ir/reference.h"
 #include "onepass/error.h"
 #include "onepass/runtime.h"
 #include "runtime/log.h"
@@ -198,8 +199,9 @@ ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span
 }
 
 void check_interpreted(const Graph& graph, const LaunchOptions& options) {
+  const std::vector<bool> unspread = ir::unspread(graph);
   for (NodeId id = 0; id < graph.size(); ++id)
-    if (graph[id].op != Op::Input) checked_bytes(graph, id, graph[id].dtype, options.array_bytes);
+    if (graph[id].op != Op::Input && !unspread[id]) checked_bytes(graph, id, graph[id].dtype, options.array_bytes);
 }
 
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options) {

@@ -457,6 +457,31 @@ Tensor roll(const Operand& x, std::int64_t shift, Axes axis) {
     return r.tensor(r.recorder.roll(r.value(x), std::vector<std::int64_t>(axes ? axes->size() : 1, shift), axes));
   });
 }
+Tensor matmul(const Operand& a, const Operand& b) {
+  return record("matmul", a.where, [&](Recording& r) {
+    const Value x = r.value(a), y = r.value(b);
+    return r.tensor(r.recorder.matmul(x, y));
+  });
+}
+Tensor dot(const Operand& a, const Operand& b) {
+  return record("dot", a.where, [&](Recording& r) {
+    const Value x = r.value(a), y = r.value(b);
+    return r.tensor(r.recorder.dot(x, y));
+  });
+}
+Tensor outer(const Operand& a, const Operand& b) {
+  return record("outer", a.where, [&](Recording& r) {
+    const Value x = r.value(a), y = r.value(b);
+    return r.tensor(r.recorder.outer(x, y));
+  });
+}
+Tensor einsum(Equation equation, std::span<const Operand> operands) {
+  return record("einsum", equation.where, [&](Recording& r) {
+    std::vector<Value> values;
+    for (const Operand& x : operands) values.push_back(r.value(x));
+    return r.tensor(r.recorder.einsum(equation.text, values));
+  });
+}
 Tensor uniform(const Operand& key, Extents shape, DType dtype) {
   return record("uniform", key.where, [&](Recording& r) { return r.tensor(r.recorder.uniform(r.value(key), list(shape), dtype)); });
 }

@@ -372,7 +372,7 @@ class Generator {
 
   NodeId reduction(Op op, NodeId x) {
     const Shape from = copy(shape(x));
-    const bool adds = op == Op::ReduceSum || op == Op::ReduceProd;
+    const bool adds = is_sum(op) || op == Op::ReduceProd;
     if (adds && graph_[x].dtype == DType::Bool) { x = as(x, DType::I64); }
     Shape axes, to;
     const int how = static_cast<int>(random_.below(4));  // all axes, or each with a chance
@@ -386,7 +386,24 @@ class Generator {
       }
     }
     if (!adds && empty && element_count(to) != 0) return kNoNode;
+    if (is_contraction(op)) {  // most often of two arrays that lack axes which the other has
+      const DType dtype = graph_[x].dtype;
+      NodeId other = as(fit(any(), from), dtype);
+      if (random_.one_in(2)) x = stretched(x);
+      if (random_.one_in(2)) other = stretched(other);
+      return graph_.add(op, dtype, graph_.intern(to), {x, other}, axes);
+    }
     return graph_.add(op, graph_[x].dtype, graph_.intern(to), {x}, axes);
+  }
+  // The first index along some axes, for all of them.
+  NodeId stretched(NodeId x) {
+    const Shape to = copy(shape(x));
+    Shape first = to, box(to.size(), 0);
+    box.insert(box.end(), to.size(), 1);
+    for (std::int64_t& e : first)
+      if (e > 1 && random_.one_in(2)) e = 1;
+    const NodeId slice = graph_.add(Op::Slice, graph_[x].dtype, graph_.intern(first), {x}, box);
+    return graph_.add(Op::Broadcast, graph_[x].dtype, graph_.intern(to), {slice});
   }
 
   NodeId scan(Op op, NodeId x) {

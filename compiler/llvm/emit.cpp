@@ -1360,7 +1360,9 @@ class Emitter {
   static Op combiner(Op reduction) {
     switch (reduction) {
       case Op::ReduceSum:
-      case Op::ScanSum: return Op::Add;
+      case Op::ScanSum:
+      case Op::ContractLanes:
+      case Op::ContractRows: return Op::Add;
       case Op::ReduceProd:
       case Op::ScanProd: return Op::Mul;
       case Op::ReduceMax:
@@ -1374,6 +1376,24 @@ class Emitter {
     const Op op = combiner(s.op);
     if (s.dtype == DType::Bool) return op == Op::Maximum ? b_.CreateOr(a, c) : b_.CreateAnd(a, c);
     return k_.apply(op, s.dtype, both);
+  }
+  // What the body adds to an accumulator; of lanes that its mask leaves out, what changes none.
+  Value* added(std::uint32_t id, Body& body) {
+    Value* a = vector(body, nest_.body[id].a);
+    return body.mask ? b_.CreateSelect(body.mask, a, identity(id, width_)) : a;
+  }
+  // The accumulator with what the body adds, which is a product by fma in contractions.
+  Value* accumulated(std::uint32_t id, Value* accumulator, Body& body) {
+    const Statement& s = nest_.body[id];
+    if (!ir::is_contraction(s.op)) return combine(id, accumulator, added(id, body));
+    Value *a = vector(body, s.a), *c = vector(body, s.b), *sum = nullptr;
+    if (is_float(s.dtype)) {
+      const Typed all[3] = {{a, s.dtype}, {c, s.dtype}, {accumulator, s.dtype}};
+      sum = k_.apply(Op::Fma, s.dtype, all);
+    } else {
+      sum = b_.CreateAdd(b_.CreateMul(a, c), accumulator);
+    }
+    return body.mask ? b_.CreateSelect(body.mask, sum, accumulator) : sum;
   }
   // What a missing element and the start of an accumulator are.
   Value* identity(std::uint32_t id, unsigned width) {
@@ -1458,10 +1478,10 @@ class Emitter {
       else b_.CreateStore(start, v[0]);
     }
   }
-  void take(const Lanes& lanes, std::size_t part, Value* value) {
+  void take(const Lanes& lanes, std::size_t part, Body& body) {
     const std::vector<Value*>& v = lanes.vectors[part % lanes.vectors.size()];
-    if (is_extreme(lanes.id)) put(v, join(lanes.id, get(v), extreme(value)));
-    else b_.CreateStore(combine(lanes.id, read(v[0]), value), v[0]);
+    if (is_extreme(lanes.id)) put(v, join(lanes.id, get(v), extreme(added(lanes.id, body))));
+    else b_.CreateStore(accumulated(lanes.id, read(v[0]), body), v[0]);
   }
   Value* total(const Lanes& lanes) {
     if (is_extreme(lanes.id)) {
@@ -1666,19 +1686,14 @@ class Emitter {
     }
     const auto single = [&](Body& body) {  // one vector into the lanes in memory
       for (std::size_t i = 0; i < reds.size(); ++i) {
-        Value* value = vector(body, nest_.body[reds[i]].a);
-        if (body.mask) value = b_.CreateSelect(body.mask, value, identity(reds[i], width_));
         Value* lane = b_.CreateAnd(body.j, i64(lanes_of(reds[i]) - 1));
-        store_lanes(reds[i], memory[i], lane, combine(reds[i], load_lanes(reds[i], memory[i], lane), value));
+        store_lanes(reds[i], memory[i], lane, accumulated(reds[i], load_lanes(reds[i], memory[i], lane), body));
       }
       stores(body, sweep);
     };
     const auto part_of_64 = [&](Value* j, unsigned part, Value* mask, Value* left) {
       Body body{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, mask, left, sweep};
-      for (const Lanes& l : lanes) {
-        Value* value = vector(body, nest_.body[l.id].a);
-        take(l, part, mask ? b_.CreateSelect(mask, value, identity(l.id, width_)) : value);
-      }
+      for (const Lanes& l : lanes) take(l, part, body);
       stores(body, sweep);
     };
     const auto block_in_registers = [&](Value* from, Value* to) {
@@ -1847,13 +1862,11 @@ class Emitter {
           body.mask = b_.CreateICmpULT(lane, b_.CreateVectorSplat(width_, b_.CreateTrunc(b_.CreateSub(end, begin), b_.getInt32Ty())));
         }
         for (std::size_t i = 0; i < reds.size(); ++i) {
-          Value* value = vector(body, nest_.body[reds[i]].a);
-          if (body.mask) value = b_.CreateSelect(body.mask, value, identity(reds[i], width_));
           if (registers) {
-            take(lanes[i], part, value);
+            take(lanes[i], part, body);
           } else {
             Value* lane = b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1));
-            store_lanes(reds[i], memory[i], lane, combine(reds[i], load_lanes(reds[i], memory[i], lane), value));
+            store_lanes(reds[i], memory[i], lane, accumulated(reds[i], load_lanes(reds[i], memory[i], lane), body));
           }
         }
         stores(body, sweep);
@@ -1931,8 +1944,73 @@ class Emitter {
   // whole vectors over the tile: rows of scratch are padded
   void over_row(const std::function<void(Value*)>& f) { loop("over", i64(0), tile_length(), i64(width_), f); }
 
+  // Contractions: the accumulators of one vector of the row stay in registers while the serial loops run.
+  void contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds) {
+    vector_range(tile_length(), stages_.back(), sweep, [&](Body& all) {
+      std::vector<Value*> sums;
+      for (std::uint32_t r : reds) sums.push_back(variable(k_.type(nest_.body[r].dtype, width_), identity(r, width_)));
+      Value* blocks = variable(b_.getInt64Ty(), i64(0));
+      const auto add_level = [&](Value* level) {
+        for (std::size_t i = 0; i < reds.size(); ++i) {
+          const DType t = nest_.body[reds[i]].dtype;
+          Value* below =
+              b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.stacks[reds[i]], level, all.j, t), llvm::Align(1));
+          b_.CreateStore(combine(reds[i], below, read(sums[i])), sums[i]);
+        }
+      };
+      const auto push_block = [&] {
+        Value* free = carry(blocks, add_level);
+        for (std::size_t i = 0; i < reds.size(); ++i) {
+          const DType t = nest_.body[reds[i]].dtype;
+          b_.CreateAlignedStore(read(sums[i]), row_of(layout_.stacks[reds[i]], free, all.j, t), llvm::Align(1));
+          b_.CreateStore(identity(reds[i], width_), sums[i]);
+        }
+        b_.CreateStore(b_.CreateAdd(read(blocks), i64(1)), blocks);
+      };
+      const auto one_row = [&] {
+        Body body{serial_, all.j, all.mask, all.remaining, sweep};
+        for (std::size_t i = 0; i < reds.size(); ++i) b_.CreateStore(accumulated(reds[i], read(sums[i]), body), sums[i]);
+        stores(body, sweep);
+      };
+      static_assert((ir::kRowBlock & (ir::kRowBlock - 1)) == 0);
+      Value* first = schedule_.split ? chunk_begin_ : i64(0);
+      if (nest_.serial == 1) {
+        const std::uint32_t l = nest_.outer;
+        Value* end = schedule_.split ? chunk_end_ : extent(l);
+        const auto block_of = [&](Value* from, Value* to) {
+          loop("serial", from, to, i64(1), [&](Value* r) {
+            index_[l] = r;
+            serial_ = region(stages_.back(), "serial");
+            one_row();
+          });
+        };
+        if (schedule_.one_block) {
+          block_of(first, end);
+        } else {
+          loop("blocks", first, end, i64(ir::kRowBlock), [&](Value* from) {
+            when(b_.CreateICmpNE(from, first), push_block);
+            block_of(from, smaller(b_.CreateAdd(from, i64(ir::kRowBlock)), end));
+          });
+        }
+      } else {
+        serial_loops([&](Value*, Value* row) {
+          if (!schedule_.one_block)
+            when(b_.CreateAnd(b_.CreateICmpNE(row, first), b_.CreateICmpEQ(b_.CreateAnd(row, i64(ir::kRowBlock - 1)), i64(0))),
+                 push_block);
+          one_row();
+        });
+      }
+      if (!schedule_.one_block)
+        loop("fold", i64(0), i64(kTreeLevels), i64(1),
+             [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
+      for (std::size_t i = 0; i < reds.size(); ++i) store_row(layout_.values[reds[i]], all.j, nest_.body[reds[i]].dtype, read(sums[i]));
+    });
+  }
+
   void rows_sweep(std::uint8_t sweep) {
     const std::vector<std::uint32_t> reds = reductions(sweep);
+    // fuse lets no others into their loops
+    if (!reds.empty() && ir::is_contraction(nest_.body[reds[0]].op)) return contract_rows(sweep, reds);
     Value* n = tile_length();
     if (reds.empty()) {
       const bool scans = nest_.has(Statement::Kind::Scan);

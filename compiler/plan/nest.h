@@ -68,7 +68,7 @@ struct Statement {
     Constant,  // bits
     Op,        // op on a, b, c
     Guard,     // the checks at .. at + count, all of them; a: the Place they depend on
-    Reduce,    // op over the reduced loops of a; count 1, a column: over the outer loops instead
+    Reduce,    // op over the reduced loops of a, a contraction of the products of a and b; count 1, a column: over the outer loops instead
     Scan,      // op, the same along the loop that runs in sequence
     Place,  // the place that the index a means, below the bound of check `at`; a bad one is 0 and raises the kernel's flag, where `guard` holds
   };

@@ -687,7 +687,7 @@ class Planner {
   // A sum of no elements is +0, a product 1, whatever they were to be: nothing behind it is computed.
   bool reduces_nothing(NodeId id) const {
     const Op op = graph_[id].op;
-    return (op == Op::ReduceSum || op == Op::ReduceProd) && graph_.elements(graph_.operand(id, 0)) == 0;
+    return (ir::is_sum(op) || op == Op::ReduceProd) && graph_.elements(graph_.operand(id, 0)) == 0;
   }
 
   void demand(std::priority_queue<NodeId>& queue, NodeId id, std::uint32_t map) {
@@ -1067,20 +1067,34 @@ class Planner {
           break;
         }
         const std::uint32_t value = value_of(from, d.operand_map);
+        const bool contracts = ir::is_contraction(node.op);
+        s.a = value;
+        s.stage = body_[value].stage;
+        s.loops = body_[value].loops;
+        if (contracts) {
+          s.b = value_of(graph_.operand(id, 1), d.operand_map);
+          s.stage = std::max(s.stage, body_[s.b].stage);
+          s.loops |= body_[s.b].loops;
+        }
         if (graph_.elements(from) == graph_.elements(id)) {
-          d.statement = value;
+          s.kind = Statement::Kind::Op;
+          s.op = Op::Mul;
+          d.statement = contracts ? emit(s) : value;
           return;
         }
         s.kind = Statement::Kind::Reduce;
         s.op = node.op;
-        s.a = value;
-        s.stage = static_cast<std::uint8_t>(body_[value].stage + 1);
+        ++s.stage;
         const std::uint64_t axes = reduced_by(id);
         s.count = axes != partition_.groups[group_].reduced;
         has_columns_ |= s.count != 0;
         std::uint64_t reduced = 0;
         for (std::size_t l = 0; l < loops_.size(); ++l) reduced |= (axes >> loops_[l].axis & 1) ? std::uint64_t{1} << l : 0;
-        s.loops = body_[value].loops & ~reduced;
+        s.loops &= ~reduced;
+        if (contracts && is_float(node.dtype)) {
+          order_ = ir::contract_order(graph_.shape(from), graph_.attributes(id), s.dtype, node.op == Op::ContractLanes);
+          ordered_ = id;
+        }
         if (s.count == 0 && is_float(node.dtype) && (node.op == Op::ReduceSum || node.op == Op::ReduceProd)) {
           order_ = ir::sum_order(graph_.shape(from), graph_.attributes(id), s.dtype);
           ordered_ = id;

@@ -109,7 +109,10 @@ std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vect
     std::vector<bool>& need = needed[sweep];
     for (std::size_t i = 0; i < nest.body.size(); ++i) {
       const Statement& s = nest.body[i];
-      if (s.kind == Statement::Kind::Reduce && s.stage == sweep + 1) need[s.a] = true;
+      if (s.kind == Statement::Kind::Reduce && s.stage == sweep + 1) {
+        need[s.a] = true;
+        if (s.b != Statement::kNone) need[s.b] = true;
+      }
       if (s.kind == Statement::Kind::Store && s.stage == sweep && (inner == 0 || (s.loops & inner))) need[i] = true;
     }
     for (std::size_t i = nest.body.size(); i-- > 0;) {
@@ -156,7 +159,7 @@ ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) : sprea
     if (s.kind == Statement::Kind::Scan) temporaries[i] = slot(s.dtype, schedule.one_block ? 1 : 2);  // carry, base
     if (s.kind == Statement::Kind::Reduce) {
       add_rows(i);
-      if (sums(s) && !schedule.one_block) stacks[i] = slot(s.dtype, kTreeLevels);
+      if ((sums(s) || ir::is_contraction(s.op)) && !schedule.one_block) stacks[i] = slot(s.dtype, kTreeLevels);
     }
     if (s.loops & inner)  // values of a row that the sweeps read
       for (std::uint32_t o : {s.a, s.b, s.c})
@@ -183,6 +186,9 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   bool doubles = false;
   for (const Statement& b : nest.body) doubles |= b.kind == Statement::Kind::Reduce && b.dtype == DType::F64;
   if (nest.kind == NestKind::Lanes) s.width = std::min(s.width, doubles ? 32 : 64);
+  const bool contracts = std::any_of(nest.body.begin(), nest.body.end(), [](const Statement& b) { return ir::is_contraction(b.op); });
+  // chains of fma: eight registers of accumulators hide their latency, where a row has as many elements
+  if (nest.kind == NestKind::Rows && contracts && numbers.extents[v] >= 4 * s.width) s.width *= 4;
   s.width = std::min(s.width, 128);
   // class: rows of fewer columns than the body has lanes
   const std::int64_t places = numbers.extents[v];

@@ -11,6 +11,8 @@
 #include <optional>
 #include <source_location>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -316,6 +318,29 @@ Tensor tile(const Operand& x, Extents times);                       ///< the who
 Tensor repeat(const Operand& x, std::int64_t times, int axis);      ///< each index along the axis, `times` times
 Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< what leaves at the end comes in at the start; of all: flattened
 
+// ---- contractions: products summed by fma, in the order that docs/language.md gives. Types promote; integers wrap; bool is a DTypeError.
+/// NumPy's rule: vectors and matrices, leading dimensions broadcast. ShapeError unless the inner lengths are equal. Gradient: contractions.
+Tensor matmul(const Operand& a, const Operand& b);
+Tensor dot(const Operand& a, const Operand& b);    ///< NumPy's: the last axis of a with the last but one of b; of scalars their product
+Tensor outer(const Operand& a, const Operand& b);  ///< a[i]*b[j] of the flattened operands
+/// The text of einsum and the line that it stands in.
+struct Equation {
+  std::string_view text;
+  std::source_location where;
+  Equation(const char* text, std::source_location where = std::source_location::current()) : text(text), where(where) {}       // NOLINT
+  Equation(std::string_view text, std::source_location where = std::source_location::current()) : text(text), where(where) {}  // NOLINT
+  Equation(const std::string& text, std::source_location where = std::source_location::current())                              // NOLINT
+      : text(text), where(where) {}
+};
+Tensor einsum(Equation equation, std::span<const Operand> operands);
+/// `einsum("ij,jk->ik", a, b)`: one letter an index, `...` for leading axes that broadcast, an index twice in one operand for its diagonal;
+/// without `->` the result has the indices that stand once, in alphabetical order. More than two operands are contracted in pairs from the
+/// left. ValueError for an equation that is none, ShapeError where lengths differ.
+template <std::convertible_to<Operand>... Ts> Tensor einsum(Equation equation, const Ts&... operands) {
+  const Operand all[] = {Operand(operands)...};
+  return einsum(equation, std::span<const Operand>(all));
+}
+
 // ---- random numbers: the same bits on every device and in any fusion (docs/language.md)
 /// In [0, 1), by Philox4x32-10. The key is an integer, a number or a tensor of rank 0; dtype is a float type.
 Tensor uniform(const Operand& key, Extents shape, DType dtype = DType::F32);
@@ -444,7 +469,7 @@ using onepass::abs, onepass::acos, onepass::acosh, onepass::add, onepass::all, o
 using onepass::atan2, onepass::atanh, onepass::batch_norm, onepass::bitcast, onepass::bitwise_and, onepass::bitwise_not;
 using onepass::bitwise_or, onepass::bitwise_xor, onepass::broadcast_to, onepass::cast, onepass::cbrt, onepass::ceil, onepass::celu;
 using onepass::clamp, onepass::concat, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal,
-    onepass::div, onepass::elu;
+    onepass::div, onepass::dot, onepass::einsum, onepass::elu;
 using onepass::cross_entropy, onepass::cummax, onepass::cummin, onepass::cumprod, onepass::cumsum, onepass::index_add;
 using onepass::digamma, onepass::equal, onepass::erf, onepass::erfc, onepass::erfinv, onepass::lgamma, onepass::exp, onepass::exp2,
     onepass::expand_dims, onepass::expm1, onepass::flip, onepass::floor;
@@ -452,9 +477,9 @@ using onepass::floor_div, onepass::fma, onepass::fmod, onepass::full, onepass::g
 using onepass::greater_equal, onepass::hardsigmoid, onepass::hardswish, onepass::hardtanh, onepass::hypot, onepass::iota, onepass::isfinite;
 using onepass::isinf, onepass::isnan, onepass::layer_norm, onepass::leaky_relu, onepass::less, onepass::less_equal, onepass::log;
 using onepass::log10, onepass::log1p, onepass::log2, onepass::log_softmax, onepass::logaddexp, onepass::logical_and, onepass::logical_not;
-using onepass::logical_or, onepass::logical_xor, onepass::logsumexp, onepass::max, onepass::maximum, onepass::mean, onepass::min;
+using onepass::logical_or, onepass::logical_xor, onepass::logsumexp, onepass::matmul, onepass::max, onepass::maximum, onepass::mean, onepass::min;
 using onepass::minimum, onepass::mish, onepass::mse, onepass::mul, onepass::neg, onepass::norm, onepass::normal, onepass::not_equal,
-    onepass::ones, onepass::pad;
+    onepass::ones, onepass::outer, onepass::pad;
 using onepass::popcount, onepass::pow, onepass::prod, onepass::reciprocal, onepass::relu, onepass::relu6, onepass::remainder;
 using onepass::repeat, onepass::reshape, onepass::rms_norm, onepass::roll, onepass::round, onepass::rsqrt, onepass::selu,
     onepass::shift_left, onepass::shift_right;

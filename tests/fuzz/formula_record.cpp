@@ -29,6 +29,8 @@ constexpr std::string_view kPrefixes[] = {"-", "+", "~", "not "};
 constexpr std::string_view kIndices[] = {
     "0",    "-1", ":",    "::2",     "::-1",   "1:3", "-2:", ":9223372036854775807", "::-9223372036854775808", "...",
     "none", "7",  "0, 0", ":, none", "..., 0", "1:0", "k",   "-9223372036854775808:"};
+constexpr std::string_view kEquations[] = {"ij,jk->ik", "ij,kj", "ii", "iij->ij", "i,j->ij", "...i,...i->...", "...", "ij->", ",->", "i->ii",
+                                           "ij,jk,kl->il", "i...,i", "->", ",", "i1", "\xff", "ij,ij->k", "......"};
 constexpr std::string_view kKeywords[] = {"axis=0",  "axis=-1",  "axis=[0, 1]", "axis=none", "keepdims=true", "dtype=f64", "shape=[2, 3]",
                                           "eps=0.1", "offset=1", "a=x",         "x=x"};
 
@@ -41,7 +43,10 @@ std::string expression(Random& random, int depth) {
     case 2: return "(" + inner() + ")[" + std::string(pick(random, kIndices)) + "]";
     case 3: {
       const auto names = compiler::operator_names();
-      std::string text = std::string(names[below(random, names.size())]) + "(" + inner();
+      const std::string_view name = names[below(random, names.size())];
+      std::string text = std::string(name) + "(";
+      if (name == "einsum") text += "\"" + std::string(pick(random, kEquations)) + "\", ";
+      text += inner();
       for (std::size_t i = below(random, 3); i > 0; --i) text += ", " + inner();
       if (below(random, 3) == 0) text += ", " + std::string(pick(random, kKeywords));
       return text + ")";

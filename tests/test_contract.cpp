@@ -1,0 +1,400 @@
+// matmul, dot, outer and einsum: what they mean, in which order they add, how many kernels they take, what is wrong with bad ones.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "compiler/formula.h"
+#include "golden.h"
+#include "has_codegen.h"
+#include "onepass/error.h"
+#include "onepass/onepass.h"
+#include "random_graph.h"
+#include "run_partition.h"
+
+using namespace onepass;
+using namespace onepass::compiler;
+using namespace onepass::test;
+using Catch::Matchers::Contains;
+using Catch::Matchers::Equals;
+
+namespace {
+
+using Inputs = std::vector<std::pair<std::string, Shape>>;
+
+std::vector<ir::ArrayView> views_of(const std::vector<ir::Buffer>& buffers) {
+  std::vector<ir::ArrayView> out;
+  for (const ir::Buffer& b : buffers) out.push_back(b.view());
+  return out;
+}
+
+// Small integers, whose sums of products are exact in any order, or fractions, whose are not.
+std::vector<ir::Buffer> values_for(const ir::Graph& graph, bool exact) {
+  std::mt19937 random(7);
+  std::vector<ir::Buffer> out;
+  for (const ir::Input& input : graph.inputs) {
+    const ir::List shape = graph.list(input.shape);
+    const auto n = static_cast<std::size_t>(ir::element_count(shape));
+    ir::Buffer b{input.dtype, {shape.begin(), shape.end()}, std::vector<std::byte>(n * size_of(input.dtype))};
+    for (std::size_t i = 0; i < n; ++i) {
+      const double v = exact ? static_cast<double>(random() % 9) - 4 : static_cast<double>(random()) / 4294967296.0 - 0.5;
+      const std::uint64_t bits = ir::bits_of(input.dtype, v);
+      std::memcpy(b.bytes.data() + i * size_of(input.dtype), &bits, size_of(input.dtype));
+    }
+    out.push_back(std::move(b));
+  }
+  return out;
+}
+
+double element(const ir::Buffer& b, std::size_t i) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, b.bytes.data() + i * size_of(b.dtype), size_of(b.dtype));
+  return ir::double_of(b.dtype, bits);
+}
+
+// The kernels give the reference's bits: fused and unfused, both tiers, several shares and register widths.
+void equal_everywhere(const ir::Graph& graph, const std::vector<ir::Buffer>& arguments, std::optional<std::size_t> kernels = {}) {
+  INFO(ir::print(graph));
+  CHECK(ir::print(ir::parse_graph(ir::print(graph))) == ir::print(graph));
+  if (kernels) CHECK(fuse(graph).groups.size() == *kernels);
+  if (!has_codegen()) return;
+  const std::vector<ir::Buffer> expected = ir::evaluate(graph, views_of(arguments));
+  for (const bool unfused : {false, true})
+    for (const bool masked : {false, true})
+      for (const int bytes : {16, 32, 64}) {
+        if (bytes > Target::host().vector_bytes) continue;
+        RunOptions options;
+        options.unfused = unfused;
+        options.masked = masked;
+        options.target.vector_bytes = bytes;
+        options.threads = bytes == 32 ? 3 : 1;
+        std::string what;
+        CHECK(equals_bitwise(run(graph, views_of(arguments), options), expected, &what));
+        INFO("unfused " << unfused << ", masked " << masked << ", vectors of " << bytes << " bytes: " << what);
+        CHECK(what.empty());
+      }
+}
+
+void equal_everywhere(const char* formula, const Inputs& inputs, DType dtype = f32, std::optional<std::size_t> kernels = {}) {
+  INFO(formula);
+  const ir::Graph graph = optimised(formula, inputs, dtype);
+  equal_everywhere(graph, values_for(graph, false), kernels);
+}
+
+std::string error_of(const char* formula, const Inputs& inputs, DType dtype = f32) {
+  try {
+    optimised(formula, inputs, dtype);
+  } catch (const Error& e) { return std::string(e.what()); }
+  return "";
+}
+
+// The same in little time.
+void in_kernels(const ir::Graph& graph, const std::vector<ir::Buffer>& arguments) {
+  if (!has_codegen()) return;
+  RunOptions options;
+  options.masked = true;
+  CHECK(equals_bitwise(run(graph, views_of(arguments), options), ir::evaluate(graph, views_of(arguments))));
+}
+
+// einsum, by its definition: every index runs through its extent. `text` has letters and `->` alone.
+std::vector<double> by_definition(const std::string& text, const std::vector<ir::Buffer>& operands) {
+  const std::size_t arrow = text.find("->");
+  std::vector<std::string> names(1);
+  for (const char c : text.substr(0, arrow))
+    if (c == ',') names.emplace_back();
+    else names.back() += c;
+  const std::string result = text.substr(arrow + 2);
+  std::map<char, std::int64_t> extents, at;
+  for (std::size_t k = 0; k < names.size(); ++k)
+    for (std::size_t i = 0; i < names[k].size(); ++i) extents[names[k][i]] = operands[k].shape[i];
+  std::int64_t elements = 1;
+  for (const char c : result) elements *= extents[c];
+  std::vector<double> out(static_cast<std::size_t>(elements), 0.0);
+  const auto place = [&](const std::string& indices) {
+    std::int64_t p = 0;
+    for (const char c : indices) p = p * extents[c] + at[c];
+    return static_cast<std::size_t>(p);
+  };
+  std::int64_t points = 1;
+  for (const auto& [c, extent] : extents) points *= extent;
+  for (std::int64_t point = 0; point < points; ++point) {
+    std::int64_t rest = point;
+    for (const auto& [c, extent] : extents) at[c] = rest % extent, rest /= extent;
+    double product = 1;
+    for (std::size_t k = 0; k < names.size(); ++k) product *= element(operands[k], place(names[k]));
+    out[place(result)] += product;
+  }
+  return out;
+}
+
+// a formula of x, y, z and the einsum that it is
+void means(const char* formula, const Inputs& inputs, const std::string& text) {
+  for (const DType dtype : {f32, f64, f16, i32, u8}) {
+    const ir::Graph graph = optimised(formula, inputs, dtype);
+    INFO(formula << " of " << name_of(dtype) << "\n" << ir::print(graph));
+    const std::vector<ir::Buffer> arguments = values_for(graph, true);
+    const std::vector<ir::Buffer> got = ir::evaluate(graph, views_of(arguments));
+    const std::vector<double> expected = by_definition(text, arguments);
+    REQUIRE(got[0].bytes.size() / size_of(got[0].dtype) == expected.size());
+    CHECK(got[0].dtype == dtype);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double wrapped = dtype == u8 ? std::fmod(std::fmod(expected[i], 256) + 256, 256) : expected[i];
+      REQUIRE(element(got[0], i) == wrapped);
+    }
+    if (dtype == f32 || dtype == i32) in_kernels(graph, arguments);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("contract: the forms of matmul, dot and outer", "[contract]") {
+  means("x @ y", {{"x", {3, 5}}, {"y", {5, 4}}}, "ik,kj->ij");
+  means("matmul(x, y)", {{"x", {5}}, {"y", {5, 4}}}, "k,kj->j");
+  means("x @ y", {{"x", {3, 5}}, {"y", {5}}}, "ik,k->i");
+  means("x @ y", {{"x", {70}}, {"y", {70}}}, "k,k->");
+  means("x @ y", {{"x", {2, 3, 5}}, {"y", {2, 5, 4}}}, "bik,bkj->bij");
+  means("x @ y", {{"x", {2, 3, 5}}, {"y", {5, 4}}}, "bik,kj->bij");
+  means("x @ y", {{"x", {3, 5}}, {"y", {2, 5, 4}}}, "ik,bkj->bij");
+  means("x[:, none] @ y[none]", {{"x", {2, 3, 5}}, {"y", {4, 5, 6}}}, "aik,bkj->abij");
+  means("transpose(x) @ y", {{"x", {5, 3}}, {"y", {5, 4}}}, "ki,kj->ij");
+  means("x @ transpose(y)", {{"x", {3, 65}}, {"y", {4, 65}}}, "ik,jk->ij");
+  means("transpose(x @ y)", {{"x", {3, 5}}, {"y", {5, 4}}}, "ik,kj->ji");
+  means("x @ y", {{"x", {3, 1}}, {"y", {1, 4}}}, "ik,kj->ij");
+  means("x @ y", {{"x", {3, 0}}, {"y", {0, 4}}}, "ik,kj->ij");
+  means("x @ y", {{"x", {0, 3}}, {"y", {3, 4}}}, "ik,kj->ij");
+  means("dot(x, y)", {{"x", {9}}, {"y", {9}}}, "k,k->");
+  means("dot(x, y)", {{"x", {2, 3, 5}}, {"y", {4, 5, 6}}}, "abk,ckd->abcd");
+  means("dot(x, y)", {{"x", {2, 3}}, {"y", {}}}, "ab,->ab");
+  means("outer(x, y)", {{"x", {3}}, {"y", {4}}}, "i,j->ij");
+  means("outer(x, y)", {{"x", {0}}, {"y", {4}}}, "i,j->ij");
+}
+
+TEST_CASE("contract: the forms of einsum", "[contract]") {
+  means(R"(einsum("ij,jk->ik", x, y))", {{"x", {3, 5}}, {"y", {5, 4}}}, "ij,jk->ik");
+  means(R"(einsum("ij , jk", x, y))", {{"x", {3, 5}}, {"y", {5, 4}}}, "ij,jk->ik");
+  means(R"(einsum("ba,cb", x, y))", {{"x", {3, 5}}, {"y", {4, 3}}}, "ba,cb->ac");
+  means(R"(einsum("ii->i", x))", {{"x", {4, 4}}}, "ii->i");
+  means(R"(einsum("ii", x))", {{"x", {4, 4}}}, "ii->");
+  means(R"(einsum("iji->ji", x))", {{"x", {4, 3, 4}}}, "iji->ji");
+  means(R"(einsum("iiji,kj->ik", x, y))", {{"x", {3, 3, 4, 3}}, {"y", {2, 4}}}, "iiji,kj->ik");
+  means(R"(einsum("ij->ji", x))", {{"x", {4, 3}}}, "ij->ji");
+  means(R"(einsum("ij->", x))", {{"x", {4, 70}}}, "ij->");
+  means(R"(einsum("ij->j", x))", {{"x", {4, 3}}}, "ij->j");
+  means(R"(einsum("->", x))", {{"x", {}}}, "->");
+  means(R"(einsum(",i->i", x, y))", {{"x", {}}, {"y", {3}}}, ",i->i");
+  means(R"(einsum("ij,k->ik", x, y))", {{"x", {3, 5}}, {"y", {4}}}, "ij,k->ik");
+  means(R"(einsum("ij,k->", x, y))", {{"x", {3, 5}}, {"y", {4}}}, "ij,k->");
+  means(R"(einsum("abcd,dcb->a", x, y))", {{"x", {2, 3, 4, 5}}, {"y", {5, 4, 3}}}, "abcd,dcb->a");
+  means(R"(einsum("abcd,cd->ba", x, y))", {{"x", {2, 3, 4, 5}}, {"y", {4, 5}}}, "abcd,cd->ba");
+  means(R"(einsum("ij,jk,kl->il", x, y, z))", {{"x", {2, 3}}, {"y", {3, 4}}, {"z", {4, 5}}}, "ij,jk,kl->il");
+  means(R"(einsum("i,ij,j->", x, y, z))", {{"x", {2}}, {"y", {2, 4}}, {"z", {4}}}, "i,ij,j->");
+  means(R"(einsum("ijk,j,k->i", x, y, z))", {{"x", {2, 3, 4}}, {"y", {3}}, {"z", {4}}}, "ijk,j,k->i");
+  means(R"(einsum("...ij,...jk->...ik", x, y))", {{"x", {2, 3, 5}}, {"y", {2, 5, 4}}}, "bij,bjk->bik");
+  means(R"(einsum("...ij,jk", x, y))", {{"x", {2, 3, 5}}, {"y", {5, 4}}}, "bij,jk->bik");
+  means(R"(einsum("i...,...->...i", x, y))", {{"x", {3, 2}}, {"y", {2}}}, "ib,b->bi");
+  means(R"(einsum("...,...->...", x, y))", {{"x", {3, 2}}, {"y", {2}}}, "ab,b->ab");
+  means(R"(einsum("...i,...i->...", x, y[none]))", {{"x", {4, 5}}, {"y", {5}}}, "ab,b->a");
+  means(R"(einsum("...i->i...", x))", {{"x", {4, 2, 5}}}, "abi->iab");
+}
+
+TEST_CASE("contract: types promote, a literal has none, bool is not multiplied", "[contract]") {
+  const ir::Graph graph = optimised("a = cast(x, i32) @ cast(x, f16); b = dot(cast(x, u8), cast(x, i8)); c = einsum(\",i->i\", 2, x); "
+                                    "d = cast(x, bool) @ cast(x, i16); f = einsum(\"i->i\", cast(x, bool))",
+                                    {{"x", {3}}});
+  const DType expected[] = {f16, i16, f32, i16, boolean};
+  for (std::size_t k = 0; k < 5; ++k) CHECK(graph[graph.outputs[k]].dtype == expected[k]);
+  equal_everywhere(graph, values_for(graph, true));
+  CHECK_THAT(error_of("x @ x", {{"x", {3}}}, boolean), Contains("matmul: arithmetic on bool (x bool[3]); cast it to a number"));
+  CHECK_THAT(error_of("einsum(\"ij->i\", x)", {{"x", {3, 3}}}, boolean), Contains("einsum: arithmetic on bool (x bool[3, 3])"));
+  CHECK_THAT(error_of("outer(x, x)", {{"x", {3}}}, boolean), Contains("outer: arithmetic on bool (x bool[3])"));
+}
+
+TEST_CASE("contract: lanes and rows add in the order that the language page gives", "[contract]") {
+  // lanes: 64 of them (f64: 32), by fma in increasing r, halved; blocks of 4,096; a tree of blocks
+  const auto lanes = [](auto zero, const ir::Buffer& a, const ir::Buffer& b, std::int64_t n) {
+    using T = decltype(zero);
+    constexpr std::int64_t count = sizeof(T) == 8 ? 32 : 64;
+    std::vector<T> blocks;
+    for (std::int64_t begin = 0; begin < n; begin += 4096) {
+      std::vector<T> lane(count, T(-0.0));
+      for (std::int64_t r = begin; r < std::min(n, begin + 4096); ++r) {
+        T& l = lane[static_cast<std::size_t>(r % count)];
+        l = std::fma(static_cast<T>(element(a, static_cast<std::size_t>(r))), static_cast<T>(element(b, static_cast<std::size_t>(r))), l);
+      }
+      for (std::int64_t half = count / 2; half > 0; half /= 2)
+        for (std::int64_t i = 0; i < half; ++i) lane[static_cast<std::size_t>(i)] += lane[static_cast<std::size_t>(i + half)];
+      blocks.push_back(lane[0]);
+    }
+    const auto tree = [&](auto&& self, std::size_t first, std::size_t count_of) -> T {
+      if (count_of == 1) return blocks[first];
+      std::size_t k = 1;
+      while (2 * k < count_of) k *= 2;
+      return self(self, first, k) + self(self, first + k, count_of - k);
+    };
+    return static_cast<double>(tree(tree, 0, blocks.size()));
+  };
+  for (const std::int64_t n : {1, 3, 64, 100, 4096, 4097, 13000}) {
+    for (const DType dtype : {f32, f64}) {
+      for (const char* formula : {"x @ y", "einsum(\"i,i\", x, y)", "dot(x, y)"}) {
+        const ir::Graph graph = optimised(formula, {{"x", {n}}, {"y", {n}}}, dtype);
+        const std::vector<ir::Buffer> in = values_for(graph, false);
+        const double got = element(ir::evaluate(graph, views_of(in))[0], 0);
+        CHECK(got == (dtype == f32 ? lanes(0.0f, in[0], in[1], n) : lanes(0.0, in[0], in[1], n)));
+      }
+    }
+  }
+  // rows: by fma in sequence, in blocks of 256
+  for (const std::int64_t n : {1, 7, 256, 257, 1500}) {
+    const ir::Graph graph = optimised("x @ y", {{"x", {2, n}}, {"y", {n, 3}}});
+    const std::vector<ir::Buffer> in = values_for(graph, false);
+    const ir::Buffer got = ir::evaluate(graph, views_of(in))[0];
+    for (std::int64_t i = 0; i < 2; ++i)
+      for (std::int64_t j = 0; j < 3; ++j) {
+        std::vector<float> blocks;
+        for (std::int64_t r = 0; r < n; ++r) {
+          if (r % 256 == 0) blocks.push_back(-0.0f);
+          blocks.back() = std::fma(static_cast<float>(element(in[0], static_cast<std::size_t>(i * n + r))),
+                                   static_cast<float>(element(in[1], static_cast<std::size_t>(r * 3 + j))), blocks.back());
+        }
+        while (blocks.size() > 1) {  // fewer than seven: the tree is the pairs' one
+          std::vector<float> next;
+          for (std::size_t k = 0; k + 1 < blocks.size(); k += 2) next.push_back(blocks[k] + blocks[k + 1]);
+          if (blocks.size() % 2) next.push_back(blocks.back());
+          blocks = next;
+        }
+        CHECK(element(got, static_cast<std::size_t>(i * 3 + j)) == blocks[0]);
+      }
+  }
+}
+
+TEST_CASE("contract: which order a contraction has is part of its node", "[contract]") {
+  const auto op_of = [](const char* formula, const Inputs& inputs) {
+    const ir::Graph graph = optimised(formula, inputs);
+    for (ir::NodeId id = 0; id < graph.size(); ++id)
+      if (ir::is_contraction(graph[id].op)) return std::string(ir::info(graph[id].op).text);
+    return std::string("none");
+  };
+  CHECK(op_of("x @ y", {{"x", {3, 5}}, {"y", {5, 4}}}) == "contract_rows");
+  CHECK(op_of("x @ y", {{"x", {3, 5}}, {"y", {5, 1}}}) == "contract_rows");
+  CHECK(op_of("x @ transpose(y)", {{"x", {3, 5}}, {"y", {4, 5}}}) == "contract_lanes");
+  CHECK(op_of("transpose(x) @ transpose(y)", {{"x", {5, 3}}, {"y", {4, 5}}}) == "contract_rows");
+  CHECK(op_of("x @ y", {{"x", {3, 5}}, {"y", {5}}}) == "contract_lanes");
+  CHECK(op_of("x @ y", {{"x", {5}}, {"y", {5, 3}}}) == "contract_rows");
+  CHECK(op_of("einsum(\"ikl,jkl->ij\", x, y)", {{"x", {3, 2, 5}}, {"y", {4, 2, 5}}}) == "contract_lanes");
+  CHECK(op_of("einsum(\"ikl,jlk->ij\", x, y)", {{"x", {3, 2, 5}}, {"y", {4, 5, 2}}}) == "contract_rows");
+  CHECK(op_of("einsum(\"ij,k->ik\", x, y)", {{"x", {3, 5}}, {"y", {4}}}) == "contract_lanes");
+  CHECK(op_of("outer(x, x)", {{"x", {5}}}) == "none");
+  CHECK(op_of("sum(x*y)", {{"x", {5}}, {"y", {5}}}) == "none");  // rounds each product
+}
+
+TEST_CASE("contract: equal bits everywhere, with elementwise work around them in one kernel", "[contract]") {
+  equal_everywhere("x @ y", {{"x", {37, 300}}, {"y", {300, 65}}}, f32, 1);
+  equal_everywhere("x @ y", {{"x", {9, 700}}, {"y", {700, 130}}}, f64, 1);
+  equal_everywhere("x @ y", {{"x", {9, 70}}, {"y", {70, 33}}}, f16, 1);
+  equal_everywhere("x @ y", {{"x", {9, 70}}, {"y", {70, 33}}}, i64, 1);
+  equal_everywhere("x @ transpose(y)", {{"x", {17, 5000}}, {"y", {5, 5000}}}, f32, 1);
+  equal_everywhere("maximum(x @ y + b, 0)", {{"x", {20, 40}}, {"y", {40, 70}}, {"b", {70}}}, f32, 1);
+  equal_everywhere("(2*x) @ y[::2]*3", {{"x", {20, 40}}, {"y", {80, 70}}}, f32, 1);
+  equal_everywhere("exp(x) @ y", {{"x", {20, 40}}, {"y", {40, 70}}}, f32, 2);  // each exp once, not once for every column
+  equal_everywhere("dot(x, y)/sqrt(dot(x, x)*dot(y, y))", {{"x", {9000}}, {"y", {9000}}}, f32, 1);
+  equal_everywhere("a = x @ y; b = sum(x, 0)", {{"x", {300, 40}}, {"y", {40}}}, f32, 2);
+  equal_everywhere("maximum(x @ y, 0) @ z", {{"x", {20, 40}}, {"y", {40, 30}}, {"z", {30, 10}}}, f32, 2);
+  equal_everywhere("einsum(\"abc,adc->bd\", x, y)", {{"x", {20, 3, 30}}, {"y", {20, 5, 30}}}, f32, 1);
+  equal_everywhere("einsum(\"acb,adc->bd\", x, y)", {{"x", {20, 30, 3}}, {"y", {20, 5, 30}}}, f32, 1);
+  equal_everywhere("einsum(\"aab,cab->c\", x, y)", {{"x", {7, 7, 5}}, {"y", {70, 7, 5}}}, f32, 1);
+  equal_everywhere("x - (x @ y)[:, none]*y", {{"x", {20, 300}}, {"y", {300}}}, f32, 1);
+  equal_everywhere("p = x @ y; u = exp(p - max(p, 1, true)); u/sum(u, 1, true)", {{"x", {20, 30}}, {"y", {30, 40}}});
+}
+
+TEST_CASE("contract: derivatives are contractions", "[contract]") {
+  const auto same = [](const char* gradient, const char* by_hand, const Inputs& inputs) {
+    INFO(gradient << " against " << by_hand);
+    const ir::Graph graph = optimised(gradient, inputs), other = optimised(by_hand, inputs);
+    const std::vector<ir::Buffer> arguments = values_for(graph, false);
+    std::vector<ir::ArrayView> others;  // the same by name
+    for (const ir::Input& input : other.inputs)
+      for (std::size_t k = 0; k < graph.inputs.size(); ++k)
+        if (graph.inputs[k].name == input.name) others.push_back(arguments[k].view());
+    CHECK(equals_bitwise(ir::evaluate(graph, views_of(arguments)), ir::evaluate(other, others)));
+    equal_everywhere(graph, arguments);
+  };
+  const Inputs matrices = {{"x", {30, 40}}, {"y", {40, 50}}, {"g", {30, 50}}};
+  same("z = x @ y; a, b = vjp(z, [x, y], g)", "a = g @ transpose(y); b = transpose(x) @ g", matrices);
+  same("z = x @ y; a, b = vjp(z, [x, y], g)", "a = g[:, none]*y[none, :]; b = einsum(\"ij,i->j\", x, g)",
+       {{"x", {30, 40}}, {"y", {40}}, {"g", {30}}});
+  same("z = x @ y; a, b = vjp(z, [x, y], g)", "a = einsum(\"bij,kj->bik\", g, y); b = einsum(\"bik,bij->kj\", x, g)",
+       {{"x", {3, 30, 40}}, {"y", {40, 50}}, {"g", {3, 30, 50}}});
+  same("z = einsum(\"ij,k->ik\", x, y); a, b = vjp(z, [x, y], g)",
+       "a = einsum(\"ik,k->i\", g, y)[:, none] + 0*x; b = einsum(\"ij,ik->k\", x, g)",
+       {{"x", {3, 5}}, {"y", {4}}, {"g", {3, 4}}});
+  same("z = dot(x, x); a = vjp(z, [x], 1.0)", "a = x + x", {{"x", {30}}});
+  same("z = einsum(\"ii\", x); a = vjp(z, [x], g)", "a = where(iota(x.shape, 0) == iota(x.shape, 1), g, 0)",
+       {{"x", {5, 5}}, {"g", {}}});
+  // plain products: 0*inf is NaN, where mul0 would give 0
+  const ir::Graph graph = optimised("a = vjp(x @ y, [x], g)", {{"x", {2, 1}}, {"y", {1, 2}}, {"g", {2, 2}}});
+  ir::Buffer zero{f32, {2, 2}, std::vector<std::byte>(16)}, infinite{f32, {1, 2}, std::vector<std::byte>(8)};
+  const float inf = INFINITY;
+  for (std::size_t i = 0; i < 2; ++i) std::memcpy(infinite.bytes.data() + 4 * i, &inf, 4);
+  std::vector<ir::Buffer> in;
+  for (const ir::Input& input : graph.inputs) in.push_back(input.name == "y" ? infinite : input.name == "g" ? zero : ir::Buffer{f32, {2, 1}, std::vector<std::byte>(8)});
+  CHECK(std::isnan(element(ir::evaluate(graph, views_of(in))[0], 0)));
+  // a gradient of a gradient
+  equal_everywhere("h = grad(sum((x @ y)**2), [x]); a, b = grad(sum(h*h), [x, y])", {{"x", {7, 9}}, {"y", {9, 11}}});
+}
+
+TEST_CASE("contract: what does not fit is said", "[contract]") {
+  const Inputs xy = {{"x", {2, 3}}, {"y", {4, 5}}};
+  CHECK_THAT(error_of("x @ y", xy), Contains(
+        "matmul: x f32[2, 3] and y f32[4, 5] do not fit: the last dimension of the left is 3, the second to last of the right is 4; they must "
+        "be equal"));
+  CHECK_THAT(error_of("x @ y", {{"x", {2, 3}}, {"y", {4}}}), Contains("is 3, the only one of the right is 4"));
+  CHECK_THAT(error_of("x @ y", {{"x", {2, 3}}, {"y", {}}}), Contains("matmul: y f32[] is a scalar; multiply with *"));
+  CHECK_THAT(error_of("2 @ x", {{"x", {2}}}), Contains("matmul: 2 is a scalar"));
+  CHECK_THAT(error_of("x @ y", {{"x", {2, 2, 3}}, {"y", {3, 3, 5}}}), Contains("matmul: the leading dimensions of x f32[2, 2, 3] and y f32[3, 3, 5] do not broadcast: 2 beside 3"));
+  CHECK_THAT(error_of("dot(x, y)", xy), Contains("dot: x f32[2, 3] and y f32[4, 5] do not fit: the last dimension of the left is 3"));
+  CHECK_THAT(error_of("einsum(\"ij,jk\", x, y)", xy), Contains("einsum: index j of \"ij,jk\" is 3 in x f32[2, 3] and 4 in y f32[4, 5]"));
+  CHECK_THAT(error_of("einsum(\"ij,jk\", x)", {{"x", {2, 3}}}), Contains("einsum: \"ij,jk\" names 2 operands, 1 is given"));
+  CHECK_THAT(error_of("einsum(\"ij\", x, y)", xy), Contains("einsum: \"ij\" names 1 operand, 2 are given"));
+  CHECK_THAT(error_of("einsum(\"ijk->i\", x)", {{"x", {2, 3}}}), Contains("einsum: operand 1 of \"ijk->i\" has 3 indices and x f32[2, 3] has 2 dimensions"));
+  CHECK_THAT(error_of("einsum(\"i->i\", x)", {{"x", {2, 3}}}), Contains("has 1 indices and x f32[2, 3] has 2 dimensions"));
+  CHECK_THAT(error_of("einsum(\"...ijk->i\", x)", {{"x", {2, 3}}}), Contains("has 3 indices or more and x"));
+  CHECK_THAT(error_of("einsum(\"ij->k\", x)", {{"x", {2, 3}}}), Contains("einsum: index k of the result of \"ij->k\" is in no operand"));
+  CHECK_THAT(error_of("einsum(\"ij->ii\", x)", {{"x", {2, 3}}}), Contains("einsum: index i stands twice in the result of \"ij->ii\""));
+  CHECK_THAT(error_of("einsum(\"i1->i\", x)", {{"x", {2, 3}}}), Contains("einsum: `1` in \"i1->i\" is no index"));
+  CHECK_THAT(error_of("einsum(\"i->j->i\", x)", {{"x", {2, 3}}}), Contains("is no index"));
+  CHECK_THAT(error_of("einsum(\"......\", x)", {{"x", {2, 3}}}), Contains("`...` stands twice"));
+  CHECK_THAT(error_of("einsum(\"...i->i\", x)", {{"x", {2, 3}}}), Contains("leaves out `...`, which stands for 1 axes"));
+  CHECK_THAT(error_of("einsum(\"...,...\", x, y)", xy), Contains("einsum: an axis of `...` of \"...,...\" is 2 in x f32[2, 3] and 4 in y"));
+  CHECK_THAT(error_of("einsum(x, x)", {{"x", {2, 3}}}), Contains("einsum: `equation` must be a text in quotes"));
+  CHECK_THAT(error_of("einsum(\"ii\", x)", {{"x", {2, 3}}}), Contains("einsum: index i of \"ii\" is 2 in x f32[2, 3] and 3 in x f32[2, 3]"));
+  CHECK_THAT(error_of("einsum(\"i,j\")", {}), Contains("einsum: `operands` is missing: einsum(equation, operands...)"));
+  // an index space that cannot be counted
+  CHECK_THAT(error_of("dot(x, y)", {{"x", {std::int64_t{1} << 40, 2}}, {"y", {2, std::int64_t{1} << 40}}}), Contains("has more bytes than 64 bits count"));
+  std::string letters, all;
+  for (char c = 'a'; c <= 'q'; ++c) letters += c;
+  all = "einsum(\"" + letters + "," + [&] { std::string s; for (char c = 'A'; c <= 'Q'; ++c) s += c; return s; }() + "\", x, x)";
+  CHECK_THAT(error_of(all.c_str(), {{"x", Shape(17, 1)}}), Contains("rank 34 is above 32"));
+}
+
+TEST_CASE("contract: from C++", "[contract]") {
+  if (!has_codegen()) return;
+  const auto layer = compile([](Tensor x, Tensor w, Tensor b) {
+    const Tensor y = matmul(x, w.T()) + b;
+    return std::tuple{y, einsum("bo,o->b", y, b), dot(b, b), outer(b, b), einsum("ij->", x)};
+  });
+  const Array x = Array::from(std::vector<float>{1, 2, 3, 4, 5, 6}).reshape({2, 3}), w = Array::from(std::vector<float>{1, 0, 1, 0, 2, 0}).reshape({2, 3}),
+              b = Array::from(std::vector<float>{10, 20});
+  const auto [y, s, d, o, t] = layer(x, w, b);
+  CHECK(y.to_vector<float>() == std::vector<float>{14, 24, 20, 30});
+  CHECK(s.to_vector<float>() == std::vector<float>{14 * 10 + 24 * 20, 20 * 10 + 30 * 20});
+  CHECK(d.item<float>() == 500);
+  CHECK(o.to_vector<float>() == std::vector<float>{100, 200, 200, 400});
+  CHECK(t.item<float>() == 21);
+  const auto wrong = compile([](Tensor a, Tensor c) { return matmul(a, c); });
+  CHECK_THROWS_WITH(wrong(x, x), Contains("matmul: x0 f32[2, 3]") || Contains("do not fit"));
+}
