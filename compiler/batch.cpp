@@ -18,6 +18,14 @@ using namespace ir;
 
 namespace {
 
+/// Starts and steps of a slice, a pad or a box: all rows.
+std::vector<std::int64_t> with_all_rows(List starts_and_steps) {
+  std::vector<std::int64_t> result(starts_and_steps.begin(), starts_and_steps.end());
+  result.insert(result.begin() + static_cast<std::ptrdiff_t>(result.size() / 2), 1);
+  result.insert(result.begin(), 0);
+  return result;
+}
+
 class Batch {
  public:
   Batch(Graph& graph, NodeId x, NodeId xs, const Limits& limits)
@@ -73,42 +81,10 @@ class Batch {
     return graph_.add(Op::Broadcast, node.dtype, to, {graph_.add(Op::Reshape, node.dtype, graph_.intern(unit), {id})});
   }
 
-  /// Axes, with one more in front of them.
-  static std::vector<std::int64_t> shifted(List axes) {
-    std::vector<std::int64_t> result(axes.begin(), axes.end());
-    for (std::int64_t& a : result) ++a;
-    return result;
-  }
-  /// Starts and steps of a slice, a pad or a box: all rows.
-  static std::vector<std::int64_t> with_all_rows(List starts_and_steps) {
-    std::vector<std::int64_t> result(starts_and_steps.begin(), starts_and_steps.end());
-    result.insert(result.begin() + static_cast<std::ptrdiff_t>(result.size() / 2), 1);
-    result.insert(result.begin(), 0);
-    return result;
-  }
-
   NodeId of(NodeId id) {
-    const Node node = graph_[id];
-    const List attributes = graph_.attributes(id);
-    if (is_elementwise(node.op)) return rebuilt(id, {});
-    switch (node.op) {
-      case Op::Reshape:
-      case Op::Broadcast: return rebuilt(id, {});
-      case Op::Permute: {
-        std::vector<std::int64_t> axes = shifted(attributes);
-        axes.insert(axes.begin(), 0);
-        return rebuilt(id, axes);
-      }
-      case Op::Slice:
-      case Op::Pad: return rebuilt(id, with_all_rows(attributes));
-      case Op::Diagonal: return rebuilt(id, std::vector{attributes[0], attributes[1] + 1, attributes[2] + 1});
-      case Op::ReduceSum:
-      case Op::ReduceMax:
-      case Op::ReduceMin:
-      case Op::ReduceProd: return rebuilt(id, shifted(attributes));
-      case Op::Piecewise: return piecewise(id);
-      default: return row_by_row(id);
-    }
+    if (graph_[id].op == Op::Piecewise) return piecewise(id);
+    const std::optional<std::vector<std::int64_t>> attributes = attributes_with_axis_in_front(graph_, id);
+    return attributes ? rebuilt(id, *attributes) : row_by_row(id);
   }
 
   NodeId rebuilt(NodeId id, List attributes) {
@@ -125,14 +101,12 @@ class Batch {
     const List operands = graph_.list(node.operands), attributes = graph_.list(node.attributes);
     const std::size_t rank = graph_.list(node.shape).size(), boxes = attributes.size() / (2 * rank);
     const ListId shape = with_rows(graph_.list(node.shape));
-    std::vector<std::int64_t> places, filled, inside;
+    std::vector<std::int64_t> filled, inside;
     for (std::size_t k = 0; k < boxes; ++k) {
-      const std::vector<std::int64_t> place = with_all_rows(attributes.subspan(2 * rank * k, 2 * rank));
-      places.insert(places.end(), place.begin(), place.end());
       filled.push_back(lifted(static_cast<NodeId>(operands[k])));
       inside.push_back(graph_.constant(DType::Bool, graph_[static_cast<NodeId>(filled.back())].shape, 1));
     }
-    const ListId at = graph_.intern(places);
+    const ListId at = graph_.intern(*attributes_with_axis_in_front(graph_, id));
     if (operands.size() == boxes) return graph_.add(Node{node.op, node.dtype, shape, graph_.intern(filled), at, 0});
     const auto elsewhere = static_cast<NodeId>(operands[boxes]);
     if (many_[elsewhere] == kNoNode) {
@@ -186,6 +160,35 @@ class Batch {
 };
 
 }  // namespace
+
+std::optional<std::vector<std::int64_t>> attributes_with_axis_in_front(const Graph& graph, NodeId id) {
+  const Op op = graph[id].op;
+  const List attributes = graph.attributes(id);
+  std::vector<std::int64_t> result;
+  const auto shifted = [&] {
+    for (const std::int64_t axis : attributes) result.push_back(axis + 1);
+    return result;
+  };
+  if (is_elementwise(op)) return result;
+  if (is_reduction(op)) return shifted();
+  switch (op) {
+    case Op::Reshape:
+    case Op::Broadcast: return result;
+    case Op::Permute: result.push_back(0); return shifted();
+    case Op::Slice:
+    case Op::Pad: return with_all_rows(attributes);
+    case Op::Diagonal: return std::vector{attributes[0], attributes[1] + 1, attributes[2] + 1};
+    case Op::Piecewise: {
+      const std::size_t box = 2 * graph.shape(id).size();
+      for (std::size_t k = 0; k < attributes.size(); k += box) {
+        const std::vector<std::int64_t> all = with_all_rows(attributes.subspan(k, box));
+        result.insert(result.end(), all.begin(), all.end());
+      }
+      return result;
+    }
+    default: return std::nullopt;
+  }
+}
 
 std::vector<NodeId> batch(Graph& graph, std::span<const NodeId> ys, NodeId x, NodeId xs, const Limits& limits) {
   return Batch(graph, x, xs, limits).run(ys);

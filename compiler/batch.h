@@ -2,6 +2,7 @@
 // are computed in one pass with it.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,5 +16,9 @@ namespace onepass::compiler {
 ///
 /// Errors    ShapeError where a value has more axes or bytes than `limits` allow.
 std::vector<ir::NodeId> batch(ir::Graph& graph, std::span<const ir::NodeId> ys, ir::NodeId x, ir::NodeId xs, const Limits& limits);
+
+/// The attributes of a node once it has one more axis in front, which none of them is about; none where the operator has no such form.
+/// `is_reduction`: its order of summation stays, since the new axis is kept and stands before all others.
+std::optional<std::vector<std::int64_t>> attributes_with_axis_in_front(const ir::Graph& graph, ir::NodeId id);
 
 }  // namespace onepass::compiler

@@ -13,6 +13,7 @@
 #include "compiler/fuse.h"
 #include "compiler/record.h"
 #include "compiler/relax.h"
+#include "compiler/reroll.h"
 #include "compiler/simplify.h"
 #include "ir/reference.h"
 #include "onepass/error.h"
@@ -43,17 +44,23 @@ void check(const Graph& graph, const char* pass) {
 }
 
 // `places`: the nodes whose indices are checked, which passes keep like outputs.
-Graph optimise(const Graph& recorded, const Relax& relaxations, std::vector<NodeId>& places) {
+Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<NodeId>& places) {
   Graph graph = ir::prune(recorded);
   places = ir::places_of(graph);
   const std::size_t results = graph.outputs.size();
   graph.outputs.insert(graph.outputs.end(), places.begin(), places.end());
   graph.output_names.resize(graph.output_names.empty() ? 0 : graph.outputs.size());
   check(graph, "prune");
-  graph = compiler::relax(graph, relaxations);
+  graph = compiler::relax(graph, options.relax);
   check(graph, "relax");
   graph = compiler::simplify(graph);
   check(graph, "simplify");
+  if (!options.unfused) {  // which runs one kernel for each operator that the program has
+    graph = compiler::reroll(ir::prune(graph));
+    check(graph, "reroll");
+    graph = compiler::simplify(graph);
+    check(graph, "simplify after reroll");
+  }
   graph = ir::prune(graph);
   places.assign(graph.outputs.begin() + static_cast<std::ptrdiff_t>(results), graph.outputs.end());
   graph.outputs.resize(results);
@@ -206,7 +213,7 @@ void check_interpreted(const Graph& graph, const LaunchOptions& options) {
 
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options) {
   std::vector<NodeId> places;
-  report.optimised = optimise(report.recorded, options.relax, places);
+  report.optimised = optimise(report.recorded, options, places);
   const Graph& graph = report.optimised;
   plan.indexes = !places.empty();
   report.partition = compiler::fuse(graph, {.unfused = options.unfused, .places = places});

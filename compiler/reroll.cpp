@@ -1,0 +1,469 @@
+// reroll: see reroll.h.
+//
+//   stack([sum(ys[0]*ys[t], 0) for t in 0 .. 256])      %p = piecewise of 256 boxes [1, 128], each a reduce_sum of a mul
+//   becomes sum(ys[0][none]*ys, 1)                      one mul [256, 32, 128], one reduce_sum over axis 1
+//   f(x[0]) + f(x[1]) + … + f(x[n])                     the terms in one array, added in that sequence: a contract_rows with 1
+//
+// Copies are found where they are joined. Their nodes are looked at together, from the joined ones down to the leaves: a tuple of nodes, one
+// of each copy, is either one node for all (then it is spread over the new axis), or one operator on tuples, or slices of one array that
+// begin evenly apart: the array, seen with the new axis in front, or (below a reduction) arrays of a list, copied side by side. Whatever else they differ in, they stay as they are. So that one odd copy
+// spoils none of the others, copies are first compared in pairs, each with the next.
+// Sums keep their order: the new axis stands before all others and is kept, or is reduced alone, in sequence.
+// Left out on purpose: copies whose literals differ (each has slots of its own), windows that overlap, fewer than kFewestCopies.
+#include "compiler/reroll.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include "compiler/batch.h"
+
+namespace onepass::compiler {
+
+using namespace ir;
+
+namespace {
+
+using Tuple = std::vector<NodeId>;
+
+struct HashTuple {
+  std::size_t operator()(const Tuple& t) const {
+    std::uint64_t h = t.size();
+    for (const NodeId id : t) h = (h ^ id) * 0x9E3779B97F4A7C15ull, h ^= h >> 29;
+    return h;
+  }
+};
+
+std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
+  h = (h ^ v) * 0x9E3779B97F4A7C15ull;
+  return h ^ (h >> 29);
+}
+
+// Indices start + t*apart + i*step for t < copies, i < count, as one range: with the copies outside, or inside.
+struct Range {
+  std::int64_t start, step;
+  bool inside;
+  bool backwards;  // with the copies outside, but the last one first
+};
+std::optional<Range> as_one(std::int64_t start, std::int64_t apart, std::int64_t copies, std::int64_t step, std::int64_t count) {
+  if (apart == 0) return {};
+  if (count == 1) return Range{start, apart, false, false};
+  std::int64_t length = 0;
+  if (__builtin_mul_overflow(count, step, &length)) return {};
+  if (apart == length) return Range{start, step, false, false};
+  if (apart == -length) return Range{start + (copies - 1) * apart, step, false, true};
+  if (!__builtin_mul_overflow(copies, apart, &length) && step == length) return Range{start, apart, true, false};
+  return {};
+}
+
+class Reroller {
+ public:
+  explicit Reroller(const Graph& graph) : graph_(graph), out_(graph.empty_copy()), now_(graph.size(), kNoNode), budget_(16 * graph.size()) {}
+
+  Graph run() {
+    describe();
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      out_.current_source = graph_.source_of[id];
+      out_.current_origin = graph_.origin_of[id] == kNoNode ? kNoNode : now_[graph_.origin_of[id]];
+      NodeId made = kNoNode;
+      if (graph_[id].op == Op::Piecewise) made = joined(id);
+      else if (ends_chain(id)) made = summed(id);
+      now_[id] = made == kNoNode ? copied(id) : made;
+    }
+    out_.current_source = 0;
+    out_.current_origin = kNoNode;
+    for (const NodeId id : graph_.outputs) out_.outputs.push_back(now_[id]);
+    return std::move(out_);
+  }
+
+ private:
+  const Graph& graph_;
+  Graph out_;
+  std::vector<NodeId> now_;
+  std::int64_t budget_;  // tuples' nodes that may still be looked at
+  std::vector<std::uint64_t> form_;    // equal for nodes that could be copies: operators, types and shapes, but neither starts nor slots
+  std::vector<std::uint32_t> uses_, adder_;  // how many; of one use the node, where that is an add and this its first operand
+  std::vector<bool> reduces_;  // its expression holds a reduction
+  bool members_ = false;       // separate arrays may be put together
+  std::unordered_map<std::uint64_t, std::uint64_t> differences_;  // by pairs of nodes
+  std::unordered_map<Tuple, NodeId, HashTuple> merged_[2];  // without and with members; kNoNode: they cannot be
+  static constexpr int kDeepest = 1000;
+  static constexpr std::size_t kMostAxes = 32;  // rank
+
+  void describe() {
+    form_.resize(graph_.size());
+    uses_.assign(graph_.size(), 0);
+    adder_.assign(graph_.size(), kNoNode);
+    reduces_.assign(graph_.size(), false);
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      const Node node = graph_[id];
+      std::uint64_t h = mix(static_cast<std::uint64_t>(node.op) | static_cast<std::uint64_t>(node.dtype) << 8, node.shape);
+      if (node.op == Op::Slice)
+        for (const std::int64_t step : graph_.attributes(id).subspan(graph_.shape(id).size())) h = mix(h, static_cast<std::uint64_t>(step));
+      else h = mix(h, node.attributes);
+      if (node.op == Op::Constant) h = mix(h, node.bits);
+      reduces_[id] = is_reduction(node.op);
+      const List operands = graph_.operands(id);
+      for (std::size_t k = 0; k < operands.size(); ++k) {
+        const auto o = static_cast<std::size_t>(operands[k]);
+        h = mix(h, form_[o]);
+        reduces_[id] = reduces_[id] || reduces_[o];
+        adder_[o] = ++uses_[o] == 1 && k == 0 && node.op == Op::Add ? id : kNoNode;
+      }
+      form_[id] = h;
+    }
+    for (const NodeId id : graph_.outputs) adder_[id] = kNoNode, ++uses_[id];
+  }
+
+  // How a copy differs from the next: where their slices begin, what they share. Equal from each copy to the next in what can be one. 0: they
+  // are no copies of each other.
+  std::uint64_t difference(NodeId a, NodeId b, int depth = 0) {
+    if (a == b) return 1;
+    if (form_[a] != form_[b] || depth >= kDeepest) return 0;
+    const auto [it, fresh] = differences_.try_emplace(std::uint64_t{a} << 32 | b, 0);
+    if (!fresh || --budget_ < 0) return it->second;
+    const List x = graph_.operands(a), y = graph_.operands(b);
+    if (x.size() != y.size()) return 0;
+    std::uint64_t h = 2;
+    if (graph_[a].op == Op::Slice && graph_[b].op == Op::Slice) {
+      const List p = graph_.attributes(a), q = graph_.attributes(b);
+      for (std::size_t i = 0; i < std::min(p.size(), q.size()) / 2; ++i) h = mix(h, static_cast<std::uint64_t>(q[i]) - static_cast<std::uint64_t>(p[i]));
+    }
+    for (std::size_t k = 0; k < x.size(); ++k) {
+      const std::uint64_t d = difference(static_cast<NodeId>(x[k]), static_cast<NodeId>(y[k]), depth + 1);
+      if (d == 0) return 0;
+      h = mix(h, d);
+    }
+    h = h == 0 ? 1 : h;
+    return differences_[std::uint64_t{a} << 32 | b] = h;
+  }
+  // From `begin` on, the end of those that each differ from the one before as the second from the first does; at least begin + 1.
+  template <class F> static std::size_t run_end(std::size_t begin, std::size_t size, F&& differ) {
+    if (begin + 1 >= size) return size;
+    const auto first = differ(begin);
+    if (!first) return begin + 1;
+    std::size_t end = begin + 2;
+    while (end < size && differ(end - 1) == first) ++end;
+    return end;
+  }
+
+  NodeId copied(NodeId id) {
+    Node node = graph_[id];
+    std::vector<std::int64_t> operands;
+    for (const std::int64_t o : graph_.operands(id)) operands.push_back(now_[static_cast<std::size_t>(o)]);
+    node.operands = out_.intern(operands);
+    return out_.add(node);
+  }
+
+  // ---------------------------------------------------------------------------------------------- small words
+  NodeId view(Op op, NodeId x, List shape, List attributes = {}) {
+    if (op != Op::Permute && op != Op::Slice && std::ranges::equal(out_.shape(x), shape)) return x;
+    return out_.add(op, out_[x].dtype, out_.intern(shape), {x}, attributes);
+  }
+  // Axis `from` moves to `to`; the others keep their order.
+  NodeId moved(NodeId x, std::size_t from, std::size_t to) {
+    if (from == to) return x;
+    const List shape = out_.shape(x);
+    std::vector<std::int64_t> axes, moved_shape;
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      if (i != from) axes.push_back(static_cast<std::int64_t>(i));
+    axes.insert(axes.begin() + static_cast<std::ptrdiff_t>(to), static_cast<std::int64_t>(from));
+    for (const std::int64_t a : axes) moved_shape.push_back(shape[static_cast<std::size_t>(a)]);
+    return view(Op::Permute, x, moved_shape, axes);
+  }
+  static std::vector<std::int64_t> with_axis(std::int64_t copies, List shape) {
+    std::vector<std::int64_t> out = {copies};
+    out.insert(out.end(), shape.begin(), shape.end());
+    return out;
+  }
+
+  // ---------------------------------------------------------------------------------------------- tuples
+  // The nodes of all copies as one, the copies along a new first axis. kNoNode where they are no copies of each other. Members of a list of
+  // arrays are copied beside each other where a reduction reads them: otherwise each copy of it would be a kernel's work of its own.
+  NodeId together(const Tuple& tuple) {
+    members_ = false;
+    const NodeId made = merged(tuple, 0);
+    if (made != kNoNode || !reduces_[tuple[0]]) return made;
+    members_ = true;
+    return merged(tuple, 0);
+  }
+  NodeId merged(const Tuple& tuple, int depth) {
+    const auto n = static_cast<std::int64_t>(tuple.size());
+    const NodeId first = tuple[0];
+    std::int64_t bytes = 8 * n;
+    if (graph_.elements(first) == 0 || graph_.shape(first).size() >= kMostAxes ||
+        __builtin_mul_overflow(bytes, graph_.elements(first), &bytes))
+      return kNoNode;
+    if (std::ranges::all_of(tuple, [&](NodeId id) { return id == first; })) {
+      const List shape = graph_.shape(first);
+      return view(Op::Broadcast, view(Op::Reshape, now_[first], with_axis(1, shape)), with_axis(n, shape));
+    }
+    auto& known = merged_[members_];
+    if (const auto it = known.find(tuple); it != known.end()) return it->second;
+    budget_ -= n;
+    NodeId made = kNoNode;
+    const bool alike = std::ranges::all_of(tuple, [&](NodeId id) { return form_[id] == form_[first] && graph_[id].op == graph_[first].op; });
+    if (alike && budget_ > 0 && depth < kDeepest) made = made_of(tuple, depth);
+    known.emplace(tuple, made);
+    return made;
+  }
+
+  NodeId made_of(const Tuple& tuple, int depth) {
+    const NodeId first = tuple[0];
+    const Node node = graph_[first];
+    const List shape = graph_.shape(first), operands = graph_.operands(first);
+    const auto n = static_cast<std::int64_t>(tuple.size());
+    if (node.op == Op::Slice) {
+      const NodeId from = graph_.operand(first, 0);
+      if (std::ranges::all_of(tuple, [&](NodeId id) { return graph_.operand(id, 0) == from; })) return slices(tuple);
+    }
+    if (node.op == Op::Input && members_) return side_by_side(tuple);
+    if (is_source(node.op)) return kNoNode;
+    if (std::ranges::any_of(tuple, [&](NodeId id) {
+          return graph_[id].dtype != node.dtype || graph_[id].shape != node.shape || graph_[id].attributes != node.attributes ||
+                 graph_.operands(id).size() != operands.size();
+        }))
+      return kNoNode;
+    const std::optional<std::vector<std::int64_t>> lifted = attributes_with_axis_in_front(graph_, first);
+    if (!lifted) return kNoNode;
+    std::vector<std::int64_t> ids;
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      Tuple theirs;
+      for (const NodeId id : tuple) theirs.push_back(static_cast<NodeId>(graph_.operands(id)[k]));
+      const bool elsewhere = node.op == Op::Piecewise && k >= graph_.attributes(first).size() / (2 * shape.size());
+      if (elsewhere && std::ranges::any_of(theirs, [&](NodeId id) { return id != theirs[0]; })) return kNoNode;
+      const NodeId operand = elsewhere ? now_[theirs[0]] : merged(theirs, depth + 1);
+      if (operand == kNoNode) return kNoNode;
+      ids.push_back(operand);
+    }
+    return out_.add(Node{node.op, node.dtype, out_.intern(with_axis(n, shape)), out_.intern(ids), out_.intern(*lifted), 0});
+  }
+
+  NodeId side_by_side(const Tuple& arrays) {
+    const List shape = graph_.shape(arrays[0]);
+    std::vector<std::int64_t> ids, boxes;
+    for (const NodeId id : arrays) {
+      if (graph_[id].dtype != graph_[arrays[0]].dtype || graph_[id].shape != graph_[arrays[0]].shape) return kNoNode;
+      boxes.push_back(static_cast<std::int64_t>(ids.size()));
+      boxes.resize(boxes.size() + shape.size(), 0);
+      boxes.resize(boxes.size() + shape.size() + 1, 1);
+      ids.push_back(view(Op::Reshape, now_[id], with_axis(1, shape)));
+    }
+    const auto n = static_cast<std::int64_t>(arrays.size());
+    return out_.add(Node{Op::Piecewise, graph_[arrays[0]].dtype, out_.intern(with_axis(n, shape)), out_.intern(ids), out_.intern(boxes), 0});
+  }
+
+  // Slices of one array that begin evenly apart along one axis: a view of it.
+  NodeId slices(const Tuple& tuple) {
+    const NodeId first = tuple[0], from = graph_.operand(first, 0);
+    const List shape = graph_.shape(first), a = graph_.attributes(first), b = graph_.attributes(tuple[1]);
+    const std::size_t rank = shape.size();
+    const auto n = static_cast<std::int64_t>(tuple.size());
+    std::size_t along = rank;
+    for (std::size_t i = 0; i < rank; ++i) {
+      if (a[i] == b[i]) continue;
+      if (along != rank) return kNoNode;
+      along = i;
+    }
+    if (along == rank) return kNoNode;
+    const std::int64_t apart = b[along] - a[along];
+    for (std::size_t k = 0; k < tuple.size(); ++k) {
+      const List mine = graph_.attributes(tuple[k]);
+      for (std::size_t i = 0; i < 2 * rank; ++i)
+        if (mine[i] != a[i] + (i == along ? static_cast<std::int64_t>(k) * apart : 0)) return kNoNode;
+      if (graph_[tuple[k]].shape != graph_[first].shape) return kNoNode;
+    }
+    const std::int64_t count = shape[along];
+    const std::optional<Range> range = as_one(a[along], apart, n, a[rank + along], count);
+    if (!range) return kNoNode;
+    std::vector<std::int64_t> sliced(shape.begin(), shape.end()), box(a.begin(), a.end()), split;
+    sliced[along] = n * count;
+    box[along] = range->start;
+    box[rank + along] = range->step;
+    bool whole = std::ranges::equal(sliced, graph_.shape(from));
+    for (std::size_t i = 0; i < rank; ++i) whole = whole && box[i] == 0 && box[rank + i] == 1;
+    NodeId x = whole ? now_[from] : view(Op::Slice, now_[from], sliced, box);
+    for (std::size_t i = 0; i < rank; ++i) {
+      if (i == along && !range->inside) split.push_back(n);
+      split.push_back(shape[i]);
+      if (i == along && range->inside) split.push_back(n);
+    }
+    x = moved(view(Op::Reshape, x, split), along + range->inside, 0);
+    if (!range->backwards) return x;
+    const List now = out_.shape(x);
+    std::vector<std::int64_t> flip(2 * now.size(), 0);
+    std::fill(flip.begin() + static_cast<std::ptrdiff_t>(now.size()), flip.end(), 1);
+    flip[0] = n - 1;
+    flip[now.size()] = -1;
+    return view(Op::Slice, x, now, flip);
+  }
+
+  // ---------------------------------------------------------------------------------------------- joined by a Piecewise
+  struct Box {
+    NodeId operand;
+    std::vector<std::int64_t> start, step;  // in the result
+  };
+
+  NodeId joined(NodeId id) {
+    const List shape = graph_.shape(id), operands = graph_.operands(id), attributes = graph_.attributes(id);
+    const std::size_t rank = shape.size(), boxes = attributes.size() / (2 * rank);
+    if (boxes < kFewestCopies) return kNoNode;
+    std::vector<Box> all;
+    std::vector<std::size_t> order(boxes);
+    for (std::size_t k = 0; k < boxes; ++k) {
+      const auto start = attributes.begin() + static_cast<std::ptrdiff_t>(2 * rank * k), step = start + static_cast<std::ptrdiff_t>(rank);
+      all.push_back({static_cast<NodeId>(operands[k]), {start, step}, {step, step + static_cast<std::ptrdiff_t>(rank)}});
+      order[k] = k;
+    }
+    // copies beside each other: of one form, by where they begin
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      const std::uint64_t f = form_[all[a].operand], g = form_[all[b].operand];
+      return f != g ? f < g : all[a].step != all[b].step ? all[a].step < all[b].step : all[a].start < all[b].start;
+    });
+    std::vector<Box> result;
+    bool any = false;
+    for (std::size_t i = 0; i < order.size();) {
+      const std::size_t end = run_end(i, order.size(), [&](std::size_t k) { return apart(all[order[k]], all[order[k + 1]]); });
+      std::optional<Box> one;
+      if (end - i >= kFewestCopies) one = box_of(all, std::span(order).subspan(i, end - i));
+      if (one) {
+        result.push_back(std::move(*one));
+        any = true;
+        i = end;
+        continue;
+      }
+      for (const std::size_t last = std::max(i + 1, end - 1); i < last; ++i)  // the last one may begin another
+        result.push_back({now_[all[order[i]].operand], all[order[i]].start, all[order[i]].step});
+    }
+    if (!any) return kNoNode;
+    if (result.size() == 1 && std::ranges::equal(out_.shape(result[0].operand), shape) &&
+        std::ranges::all_of(result[0].start, [](std::int64_t v) { return v == 0; }) &&
+        std::ranges::all_of(result[0].step, [](std::int64_t v) { return v == 1; }))
+      return result[0].operand;
+    std::vector<std::int64_t> ids, places;
+    for (const Box& b : result) {
+      ids.push_back(b.operand);
+      places.insert(places.end(), b.start.begin(), b.start.end());
+      places.insert(places.end(), b.step.begin(), b.step.end());
+    }
+    if (operands.size() > boxes) ids.push_back(now_[static_cast<std::size_t>(operands[boxes])]);
+    return out_.add(Node{Op::Piecewise, graph_[id].dtype, graph_[id].shape, out_.intern(ids), out_.intern(places), 0});
+  }
+
+  // How the operands differ, and along which axis the second box begins how far behind the first; 0 where these are several.
+  std::uint64_t apart(const Box& a, const Box& b) {
+    std::uint64_t h = 0;
+    if (a.step != b.step) return 0;
+    for (std::size_t axis = 0; axis < a.start.size(); ++axis) {
+      if (a.start[axis] == b.start[axis]) continue;
+      if (h) return 0;
+      h = mix(axis + 1, static_cast<std::uint64_t>(b.start[axis]) - static_cast<std::uint64_t>(a.start[axis])) | 1;
+    }
+    const std::uint64_t d = difference(a.operand, b.operand);
+    return h && d ? mix(h, d) | 1 : 0;
+  }
+
+  std::optional<Box> box_of(const std::vector<Box>& all, std::span<const std::size_t> copies) {
+    const Box &first = all[copies[0]], &second = all[copies[1]];
+    const List shape = graph_.shape(first.operand);
+    const std::size_t rank = shape.size();
+    const auto n = static_cast<std::int64_t>(copies.size());
+    std::size_t along = 0;
+    while (first.start[along] == second.start[along]) ++along;
+    if (graph_.elements(first.operand) == 0) return {};
+    const std::optional<Range> range =
+        as_one(first.start[along], second.start[along] - first.start[along], n, first.step[along], shape[along]);
+    if (!range || range->backwards) return {};
+    Tuple tuple;
+    for (const std::size_t k : copies) tuple.push_back(all[k].operand);
+    NodeId x = together(tuple);
+    if (x == kNoNode) return {};
+    x = moved(x, 0, along + range->inside);
+    std::vector<std::int64_t> together(shape.begin(), shape.end());
+    together[along] *= n;
+    Box one{view(Op::Reshape, x, together), first.start, first.step};
+    one.start[along] = range->start;
+    one.step[along] = range->step;
+    return one;
+  }
+  // ---------------------------------------------------------------------------------------------- joined by a sum
+  bool ends_chain(NodeId id) const { return graph_[id].op == Op::Add && adder_[id] == kNoNode; }
+
+  NodeId summed(NodeId id) {
+    std::vector<NodeId> terms;
+    NodeId at = id;
+    while (graph_[at].op == Op::Add && (at == id || adder_[at] != kNoNode)) {
+      terms.push_back(graph_.operand(at, 1));
+      at = graph_.operand(at, 0);
+    }
+    terms.push_back(at);
+    if (terms.size() < kFewestCopies || graph_.elements(id) == 0) return kNoNode;
+    std::reverse(terms.begin(), terms.end());
+    NodeId sum = kNoNode;
+    bool any = false;
+    for (std::size_t i = 0; i < terms.size();) {
+      const std::size_t end = run_end(i, terms.size(), [&](std::size_t k) { return difference(terms[k], terms[k + 1]); });
+      const auto first = terms.begin() + static_cast<std::ptrdiff_t>(i), last_term = terms.begin() + static_cast<std::ptrdiff_t>(end);
+      const NodeId all = end - i >= kFewestCopies ? together(Tuple(first, last_term)) : kNoNode;
+      if (all != kNoNode) {
+        sum = in_sequence(sum, all);
+        any = true;
+        i = end;
+        continue;
+      }
+      for (const std::size_t last = std::max(i + 1, end - 1); i < last; ++i) {
+        const NodeId term = now_[terms[i]];
+        sum = sum == kNoNode ? term : out_.add(Op::Add, graph_[id].dtype, graph_[id].shape, {sum, term});
+      }
+    }
+    return any ? sum : kNoNode;
+  }
+
+  // sum + x[0] + x[1] + …; contract_rows adds 256 in sequence.
+  NodeId in_sequence(NodeId sum, NodeId x) {
+    const DType dtype = out_[x].dtype;
+    const std::vector<std::int64_t> shape(out_.shape(x).begin(), out_.shape(x).end());
+    const List inner = List(shape).subspan(1);
+    for (std::int64_t begin = 0; begin < shape[0];) {
+      const std::int64_t count = std::min<std::int64_t>(shape[0] - begin, kSequence - (sum != kNoNode));
+      std::vector<std::int64_t> box(2 * shape.size(), 0), part = shape;
+      std::fill(box.begin() + static_cast<std::ptrdiff_t>(shape.size()), box.end(), 1);
+      box[0] = begin;
+      part[0] = count;
+      NodeId terms = count == shape[0] ? x : view(Op::Slice, x, part, box);
+      if (sum != kNoNode) {
+        std::vector<std::int64_t> boxes;
+        for (const std::int64_t start : {0, 1}) {
+          boxes.push_back(start);
+          boxes.resize(boxes.size() + shape.size() - 1, 0);
+          boxes.resize(boxes.size() + shape.size(), 1);
+        }
+        part[0] = count + 1;
+        const NodeId before = view(Op::Reshape, sum, with_axis(1, inner));
+        terms = out_.add(Op::Piecewise, dtype, out_.intern(part), {before, terms}, boxes);
+      }
+      const NodeId one = out_.constant(dtype, out_.intern(part), bits_of(dtype, 1.0));
+      const std::int64_t axis = 0;
+      sum = out_.add(Op::ContractRows, dtype, out_.intern(inner), {terms, one}, List(&axis, 1));
+      begin += count;
+    }
+    return sum;
+  }
+  static constexpr std::int64_t kSequence = 256;
+};
+
+// Is anything joined that often? Most graphs are left alone here.
+bool worth_looking(const Graph& graph) {
+  std::size_t adds = 0;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    if (graph[id].op == Op::Piecewise && graph.operands(id).size() >= kFewestCopies) return true;
+    adds += graph[id].op == Op::Add;
+  }
+  return adds + 1 >= kFewestCopies;
+}
+
+}  // namespace
+
+Graph reroll(const Graph& graph) { return worth_looking(graph) ? Reroller(graph).run() : graph; }
+
+}  // namespace onepass::compiler

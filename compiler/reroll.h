@@ -1,0 +1,14 @@
+// reroll: copies of one expression over slices of an array, joined again by a Piecewise or a sum, become one expression with one more axis.
+// After simplify, before fuse; bits unchanged.
+#pragma once
+
+#include "ir/graph.h"
+
+namespace onepass::compiler {
+
+/// Near-linear in nodes. A graph without at least kFewestCopies copies of anything is returned as it is.
+ir::Graph reroll(const ir::Graph& graph);
+
+inline constexpr std::size_t kFewestCopies = 8;  // below, copies are boxes and terms as they stand: loops are cut at their edges
+
+}  // namespace onepass::compiler

@@ -1,0 +1,305 @@
+// reroll: loops written out become one nest, with equal bits; what is no loop stays as it is; time grows with the copies and no faster.
+#include <catch2/catch.hpp>
+
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "compiler/fuse.h"
+#include "compiler/record.h"
+#include "compiler/reroll.h"
+#include "compiler/simplify.h"
+#include "has_codegen.h"
+#include "ir/verify.h"
+#include "onepass/onepass.h"
+#include "random_graph.h"
+#include "run_partition.h"
+
+using namespace onepass;
+using namespace onepass::compiler;
+using namespace onepass::test;
+
+namespace {
+
+using Body = std::function<void(Recorder&)>;
+
+Value input(Recorder& r, const char* name, Shape shape, DType dtype = f32) { return r.input(name, dtype, shape); }
+Value at(Recorder& r, Value x, std::int64_t t) {
+  compiler::Index i;
+  i.at = t;
+  return r.index(x, std::array{i});
+}
+Value window(Recorder& r, Value x, std::int64_t from, std::int64_t to, std::int64_t step = 1) {
+  compiler::Index i;
+  i.kind = compiler::Index::Kind::Slice;
+  i.start = from, i.stop = to, i.step = step;
+  return r.index(x, std::array{i});
+}
+Value sum(Recorder& r, Value x, std::int64_t axis) { return r.reduce(Op::ReduceSum, "sum", x, std::vector{axis}, false); }
+
+struct Graphs {
+  ir::Graph simplified, rerolled;
+  double milliseconds;  // of the pass
+};
+Graphs graphs_of(const Body& body) {
+  Recorder r;
+  body(r);
+  Graphs out;
+  out.simplified = ir::prune(simplify(ir::prune(r.graph)));
+  const std::clock_t start = std::clock();  // of this process alone
+  ir::Graph graph = reroll(out.simplified);
+  out.milliseconds = 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  ir::verify(graph, "reroll");
+  out.rerolled = ir::prune(simplify(graph));
+  ir::verify(out.rerolled, "simplify after reroll");
+  return out;
+}
+
+// Equal bits with and without, in the reference and in kernels.
+Graphs equal(const Body& body, std::size_t kernels) {
+  Graphs graphs = graphs_of(body);
+  INFO(ir::print(graphs.rerolled));
+  const Arguments arguments = random_arguments(graphs.simplified, 3);
+  const std::vector<ir::Buffer> expected = ir::evaluate(graphs.simplified, arguments.views);
+  std::string what;
+  CHECK(equals_bitwise(ir::evaluate(graphs.rerolled, arguments.views), expected, &what));
+  CHECK(what.empty());
+  CHECK(fuse(graphs.rerolled).groups.size() == kernels);
+  if (has_codegen()) CHECK(equals_bitwise(run(graphs.rerolled, arguments.views), expected, &what));
+  CHECK(what.empty());
+  return graphs;
+}
+
+void left_alone(const Body& body) {
+  const Graphs graphs = graphs_of(body);
+  CHECK(ir::print(graphs.rerolled) == ir::print(graphs.simplified));
+}
+
+// stack([sum(ys[0]*ys[t], 0) for t])
+Body attention(std::int64_t n, std::int64_t first = 0) {
+  return [=](Recorder& r) {
+    const Value ys = input(r, "ys", {n, 8, 33});
+    std::vector<Value> all;
+    for (std::int64_t t = first; t < n; ++t) all.push_back(sum(r, r.mul(at(r, ys, 0), at(r, ys, t)), 0));
+    r.output("out", r.stack(all, 0));
+  };
+}
+// and its gradient
+Body attention_gradient(std::int64_t n) {
+  return [=](Recorder& r) {
+    const Value ys = input(r, "ys", {n, 8, 33}), g = input(r, "g", {n, 33});
+    std::vector<Value> all;
+    for (std::int64_t t = 0; t < n; ++t) all.push_back(sum(r, r.mul(at(r, ys, 0), at(r, ys, t)), 0));
+    const Value y = r.stack(all, 0);
+    r.output("out", r.vjp(y, std::array{ys}, g)[0]);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("reroll: copies over slices of one array, stacked, are one kernel", "[reroll]") {
+  for (const std::int64_t n : {16, 100, 256}) {
+    const Graphs graphs = equal(attention(n), 1);
+    CHECK(graphs.rerolled.size() < 20);
+  }
+  equal(attention(40, 3), 1);
+  equal(
+      [](Recorder& r) {  // joined along another axis, backwards, with what is the same for all
+        const Value x = input(r, "x", {20, 5, 40}), w = input(r, "w", {5, 40});
+        std::vector<Value> all;
+        for (std::int64_t t = 20; t-- > 0;) all.push_back(r.elementwise(Op::Exp, {r.mul(r.sub(at(r, x, t), w), at(r, x, t))}));
+        r.output("out", r.stack(all, 1));
+      },
+      1);
+  equal(
+      [](Recorder& r) {  // blocks of a matrix, joined again
+        const Value x = input(r, "x", {64, 10});
+        std::vector<Value> all;
+        for (std::int64_t t = 0; t < 16; ++t) {
+          const Value part = window(r, x, 4 * t, 4 * t + 4);
+          all.push_back(r.sub(part, r.reduce(Op::ReduceMax, "max", part, std::vector<std::int64_t>{0}, true)));
+        }
+        r.output("out", r.concat(all, 0));
+      },
+      1);
+  equal(
+      [](Recorder& r) {  // every 16th row
+        const Value x = input(r, "x", {64, 10});
+        std::vector<Value> all;
+        for (std::int64_t t = 0; t < 16; ++t) all.push_back(sum(r, window(r, x, t, 64, 16), 0));
+        r.output("out", r.stack(all, 0));
+      },
+      1);
+  equal(
+      [](Recorder& r) {  // every view and a contraction on the way
+        const Value x = input(r, "x", {17, 6, 7}), w = input(r, "w", {7, 9});
+        std::vector<Value> all;
+        for (std::int64_t t = 0; t < 17; ++t) {
+          const Value y = r.matmul(at(r, x, t), w);  // [6, 9]
+          const Value z = r.transpose(r.reshape(y, {9, 6}), {});
+          all.push_back(r.diagonal(r.pad(r.flip(z, std::nullopt), {1, 0}, {0, 2}, std::nullopt), 1, 0, 1));
+        }
+        r.output("out", r.stack(all, 0));
+      },
+      2);
+}
+
+TEST_CASE("reroll: the gradient of such a loop is few kernels, whatever the number of copies", "[reroll]") {
+  std::size_t kernels = 0;
+  for (const std::int64_t n : {16, 64, 256}) {
+    const Graphs graphs = graphs_of(attention_gradient(n));
+    const std::size_t now = fuse(graphs.rerolled).groups.size();
+    INFO(ir::print(graphs.rerolled));
+    CHECK(now <= 4);
+    CHECK(graphs.rerolled.size() < 60);
+    if (kernels) CHECK(now == kernels);
+    kernels = now;
+    equal(attention_gradient(n), now);
+  }
+}
+
+TEST_CASE("reroll: sums written one by one keep their sequence", "[reroll]") {
+  for (const std::int64_t n : {16, 256, 257, 700}) {
+    equal(
+        [n](Recorder& r) {
+          const Value x = input(r, "x", {n, 37}), w = input(r, "w", {37});
+          Value all = r.mul(at(r, x, 0), w);
+          for (std::int64_t t = 1; t < n; ++t) all = r.add(all, r.mul(at(r, x, t), w));
+          r.output("out", all);
+        },
+        n <= 256 ? 1 : n == 257 ? 2 : 3);
+    equal(
+        [n](Recorder& r) {  // behind something else, of scalars, in f16
+          const Value x = input(r, "x", {n, 37}, f16), s = input(r, "s", {}, f16);
+          Value all = s;
+          for (std::int64_t t = 0; t < n; ++t) all = r.add(all, sum(r, at(r, x, t), 0));
+          r.output("out", r.sub(all, s));
+        },
+        n <= 255 ? 2 : n <= 510 ? 3 : 4);
+  }
+  left_alone([](Recorder& r) {  // too few
+    const Value x = input(r, "x", {7, 37});
+    Value all = at(r, x, 0);
+    for (std::int64_t t = 1; t < 7; ++t) all = r.add(all, at(r, x, t));
+    r.output("out", all);
+  });
+}
+
+TEST_CASE("reroll: what only resembles a loop stays as it is", "[reroll]") {
+  const auto stacked = [](const std::function<Value(Recorder&, Value, std::int64_t)>& one) {
+    return [one](Recorder& r) {
+      const Value x = input(r, "x", {100, 8});
+      std::vector<Value> all;
+      for (std::int64_t t = 0; t < 20; ++t) all.push_back(one(r, x, t));
+      r.output("out", r.stack(all, 0));
+    };
+  };
+  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) { return sum(r, at(r, x, t * t % 19), 0); }));  // not evenly apart
+  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) { return sum(r, window(r, x, t, t + 8), 0); }));  // windows overlap
+  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) {  // each literal is a number of its own
+    return sum(r, r.mul(at(r, x, t), r.literal(0.5 * static_cast<double>(t))), 0);
+  }));
+  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) {  // every third one is another function, two of them lie together
+    return sum(r, r.elementwise(t % 3 ? Op::Exp : Op::Sin, {at(r, x, t)}), 0);
+  }));
+  left_alone([](Recorder& r) {  // each stands on the one before
+    const Value x = input(r, "x", {30, 8});
+    Value h = at(r, x, 0);
+    std::vector<Value> all;
+    for (std::int64_t t = 1; t < 30; ++t) all.push_back(h = r.elementwise(Op::Tanh, {r.mul(h, at(r, x, t))}));
+    r.output("out", r.stack(all, 0));
+  });
+}
+
+TEST_CASE("reroll: members of a list below a reduction are put side by side", "[reroll]") {
+  const auto attention_of_list = [](std::size_t n, bool gradient) {
+    return [=](Recorder& r) {
+      std::vector<Value> ys, all;
+      for (std::size_t t = 0; t < n; ++t) ys.push_back(r.input(fmt::format("y{}", t), f32, std::array<std::int64_t, 2>{8, 33}));
+      for (const Value& y : ys) all.push_back(sum(r, r.mul(ys[0], y), 0));
+      const Value z = r.stack(all, 0);
+      r.output("z", z);
+      if (!gradient) return;
+      const std::vector<Value> d = r.grad(r.reduce(Op::ReduceSum, "sum", r.mul(z, z), std::nullopt, false), ys);
+      for (std::size_t t = 0; t < n; ++t) r.output(fmt::format("d{}", t), d[t]);
+    };
+  };
+  for (const std::size_t n : {16, 100}) CHECK(equal(attention_of_list(n, false), 2).rerolled.size() < 3 * n);
+  equal(attention_of_list(40, true), fuse(graphs_of(attention_of_list(40, true)).rerolled).groups.size());
+}
+
+TEST_CASE("reroll: two loops that take turns are two", "[reroll]") {
+  equal(
+      [](Recorder& r) {
+        const Value x = input(r, "x", {100, 8});
+        std::vector<Value> all;
+        for (std::int64_t t = 0; t < 20; ++t)
+          all.push_back(sum(r, r.elementwise(t % 2 ? Op::Exp : Op::Sin, {at(r, x, t % 2 ? t : 50 - t)}), 0));
+        r.output("out", r.stack(all, 0));
+      },
+      3);
+}
+
+TEST_CASE("reroll: a loop beside other boxes becomes one box", "[reroll]") {
+  equal(
+      [](Recorder& r) {
+        const Value x = input(r, "x", {40, 8}), y = input(r, "y", {3, 8});
+        std::vector<Value> all = {y};
+        for (std::int64_t t = 0; t < 40; ++t)
+          all.push_back(r.expand_dims(r.elementwise(t == 20 ? Op::Sin : Op::Cos, {at(r, x, t)}), 0));
+        all.push_back(y);
+        r.output("out", r.concat(all, 0));
+      },
+      1);
+}
+
+TEST_CASE("reroll: time is linear in the copies", "[reroll]") {
+  for (const auto& body : {attention, +[](std::int64_t n, std::int64_t) { return attention_gradient(n); }}) {
+    double times[3];
+    const std::int64_t sizes[] = {256, 1024, 4096};
+    for (int k = 0; k < 3; ++k) {
+      times[k] = 1e9;
+      std::size_t nodes = 0;
+      for (int round = 0; round < 3; ++round) {
+        const Graphs graphs = graphs_of(body(sizes[k], 0));
+        times[k] = std::min(times[k], graphs.milliseconds);
+        nodes = graphs.rerolled.size();
+      }
+      CHECK(nodes < 200);
+    }
+    INFO("256: " << times[0] << " ms, 1,024: " << times[1] << " ms, 4,096: " << times[2] << " ms");
+    CHECK(times[2] < 64 * times[0] + 20);  // quadratic would be 256 times
+  }
+}
+
+TEST_CASE("reroll: from C++, in every mode", "[reroll]") {
+  if (!has_codegen()) return;
+  const auto run_mode = [](Mode mode) {
+    Options options;
+    options.mode = mode;
+    const auto f = compile(
+        [](Tensor ys) {
+          std::vector<Tensor> all;
+          for (std::int64_t t = 0; t < ys.dim(0); ++t) all.push_back(onepass::sum(ys[0] * ys[t], {0}));
+          const Tensor z = onepass::softmax(onepass::stack(all), 0);
+          return std::tuple{z, onepass::grad(onepass::sum(z * z), ys)};
+        },
+        options);
+    Array ys = Array::empty({256, 8, 16}, f32);
+    std::mt19937 random(1);
+    for (float& v : ys.span<float>()) v = static_cast<float>(random()) / 4294967296.0f - 0.5f;
+    const auto [z, d] = f(ys);
+    std::vector<float> out = z.to_vector<float>();
+    for (const float v : d.to_vector<float>()) out.push_back(v);
+    return std::pair{out, f.stats().kernels};
+  };
+  const auto [expected, unused] = run_mode(Mode::reference);
+  for (const Mode mode : {Mode::generic, Mode::specialized}) {
+    const auto [got, kernels] = run_mode(mode);
+    CHECK(std::memcmp(got.data(), expected.data(), 4 * got.size()) == 0);
+    CHECK(kernels <= 8);
+  }
+}
