@@ -36,6 +36,7 @@ constexpr std::uint32_t kNone = Statement::kNone;
 
 struct Region {
   Region* parent = nullptr;
+  Region* before = nullptr;                            // that of the iteration before, where it stands in the same block of code
   BasicBlock* hoist = nullptr;                         // code goes before its terminator
   std::unordered_map<std::uint32_t, Value*> values;    // statements
   std::unordered_map<std::uint32_t, Value*> pointers;  // accesses: of the loops known here, the vector loop at the tile's start
@@ -352,9 +353,8 @@ class Emitter {
       stages_.clear();
       if (schedule_.split) row_ = b_.CreateUDiv(number_of_item, word(words_.chunks));
       stages_.push_back(region(&entry_, "row"));
-      if (has_columns_) column_row_ = b_.CreateAnd(number_of_item, i64(ir::kRowGroup - 1));
+      if (has_columns_) enter_row_of_columns(b_.CreateAnd(number_of_item, i64(ir::kRowGroup - 1)));
       item(outer_tile);
-      if (has_columns_) when(b_.CreateICmpEQ(column_row_, i64(ir::kRowGroup - 1)), [&] { add_eight_rows(); });
       Value* carry = nullptr;  // the next item's indices
       for (std::size_t i = counters.size(); i-- > 0;) {
         Value* next = b_.CreateAdd(read(counters[i].variable), carry ? carry : i64(1));
@@ -481,8 +481,9 @@ class Emitter {
 
   // ---------------------------------------------------------------------------------------------- columns
   bool has_columns_ = nest_.has_columns();
-  Value* column_row_ = nullptr;  // of the current row: which of eight
-  Value* row_offset_ = nullptr;  // of the current iteration of the serial loops: the first column
+  Value* column_row_ = nullptr;                            // of the current row: which of eight
+  std::unordered_map<std::uint32_t, Value*> column_rows_;  // of the current row, by column: where its sum goes
+  Value* row_offset_ = nullptr;                            // of the current iteration of the serial loops: the first column
   std::vector<std::uint32_t> columns() const {
     std::vector<std::uint32_t> out;
     for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
@@ -509,15 +510,14 @@ class Emitter {
       });
       items(first, last);
       Value* left = b_.CreateAnd(last, i64(ir::kRowGroup - 1));
-      when(b_.CreateICmpNE(left, i64(0)), [&] {
+      when(b_.CreateICmpNE(left, i64(0)), [&] {  // rows that are missing
         loop("missing", left, i64(ir::kRowGroup), i64(1), [&](Value* k) {
+          enter_row_of_columns(k);
           over_columns([&](Value* j) {
             for (const std::uint32_t c : columns())
-              if (ScratchLayout::sums(nest_.body[c]))
-                b_.CreateAlignedStore(identity(c, width_), row_of(layout_.temporaries[c], k, j, nest_.body[c].dtype), llvm::Align(1));
+              if (ScratchLayout::sums(nest_.body[c])) add_row(c, identity(c, width_), j, nullptr);
           });
         });
-        add_eight_rows();
       });
       over_columns([&](Value* j) {
         for (const std::uint32_t c : columns()) {
@@ -527,17 +527,41 @@ class Emitter {
       });
     });
   }
-  void add_eight_rows() {
-    over_columns([&](Value* j) {
-      for (const std::uint32_t c : columns()) {
-        if (!ScratchLayout::sums(nest_.body[c])) continue;
-        const DType t = nest_.body[c].dtype;
-        std::vector<Value*> v;
-        for (std::int64_t k = 0; k < ir::kRowGroup; ++k)
-          v.push_back(b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.temporaries[c], i64(k), j, t), llvm::Align(1)));
-        store_row(layout_.values[c], j, t, combine(c, load_row(layout_.values[c], j, t), tree_of_eight(c, v)));
+  // The tree of eight rows as a binary counter: row k is added to the sums that stand at the levels of its trailing ones, and goes to the
+  // next level, or to the block's sum.
+  void enter_row_of_columns(Value* row) {
+    column_row_ = row;
+    for (const std::uint32_t c : columns()) {
+      if (!ScratchLayout::sums(nest_.body[c])) continue;
+      Value*& to = column_rows_[c];
+      to = scratch_base(layout_.values[c]);
+      for (std::uint32_t level = kColumnLevels; level-- > 0;) {
+        const std::int64_t ones = (std::int64_t{1} << (level + 1)) - 1;  // a zero at `level`, ones below it
+        Value* here = b_.CreateICmpEQ(b_.CreateAnd(row, i64(ones)), i64(ones >> 1));
+        to = b_.CreateSelect(here, row_of(layout_.temporaries[c], i64(level), i64(0), nest_.body[c].dtype), to);
       }
-    });
+    }
+  }
+  void add_row(std::uint32_t c, Value* value, Value* at, Value* mask) {
+    const DType t = nest_.body[c].dtype;
+    llvm::Type* type = memory_type(t, width_);
+    const auto load = [&](Value* p) -> Value* {
+      if (mask) return b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, llvm::Constant::getNullValue(type));
+      return b_.CreateAlignedLoad(type, p, llvm::Align(1));
+    };
+    Value* sum = variable(value->getType(), value);
+    std::function<void(std::uint32_t)> carry_from = [&](std::uint32_t level) {
+      const auto take = [&](Value* p) { b_.CreateStore(combine(c, load(p), read(sum)), sum); };
+      if (level == kColumnLevels) return take(scratch_row(layout_.values[c], at, t));
+      when(b_.CreateICmpNE(b_.CreateAnd(column_row_, i64(std::int64_t{1} << level)), i64(0)), [&] {
+        take(row_of(layout_.temporaries[c], i64(level), at, t));
+        carry_from(level + 1);
+      });
+    };
+    carry_from(0);
+    Value* p = bytes(column_rows_[c], b_.CreateMul(at, i64(static_cast<std::int64_t>(size_of(t)))));
+    if (mask) b_.CreateMaskedStore(read(sum), p, llvm::Align(1), mask);
+    else b_.CreateAlignedStore(read(sum), p, llvm::Align(1));
   }
   // In the last sweep over a row: its values.
   void take_columns(Body& body) {
@@ -545,15 +569,16 @@ class Emitter {
       const DType t = nest_.body[c].dtype;
       Value* value = vector(body, nest_.body[c].a);
       Value* at = row_offset_ ? b_.CreateAdd(body.j, row_offset_) : body.j;
-      const bool sums = ScratchLayout::sums(nest_.body[c]);
-      Value* p = sums ? row_of(layout_.temporaries[c], column_row_, at, t) : scratch_row(layout_.values[c], at, t);
-      llvm::Type* type = memory_type(t, width_);
-      if (!sums) {
-        Value* before =
-            body.mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), body.mask, llvm::Constant::getNullValue(type)))
-                      : b_.CreateAlignedLoad(type, p, llvm::Align(1));
-        value = combine(c, from_memory(t, before), value);
+      if (ScratchLayout::sums(nest_.body[c])) {
+        add_row(c, value, at, body.mask);
+        continue;
       }
+      Value* p = scratch_row(layout_.values[c], at, t);
+      llvm::Type* type = memory_type(t, width_);
+      Value* before = body.mask
+                          ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), body.mask, llvm::Constant::getNullValue(type)))
+                          : b_.CreateAlignedLoad(type, p, llvm::Align(1));
+      value = combine(c, from_memory(t, before), value);
       if (body.mask) b_.CreateMaskedStore(to_memory(t, value), p, llvm::Align(1), body.mask);
       else b_.CreateAlignedStore(to_memory(t, value), p, llvm::Align(1));
     }
@@ -719,6 +744,13 @@ class Emitter {
     return k_.apply(s.op, makes_half ? s.half : s.dtype, operands);
   }
 
+  // Does it grow by its coefficient from one iteration of the only serial loop to the next?
+  bool linear_along_serial(std::uint32_t linear) const {
+    const Linear& l = nest_.linears[linear];
+    for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
+      if (l.of[v] != Coefficient::Zero && (loops_of_derived(v - nest_.loops()) & serial_bits())) return false;
+    return nest_.serial == 1;
+  }
   // Where an access points with the loops of `mask` known: entry, item (and the tile's start), serial.
   Value* pointer(std::uint32_t access, std::uint64_t loops) {
     const std::uint32_t linear = nest_.accesses[access].linear;
@@ -743,6 +775,13 @@ class Emitter {
         }
         return sum ? bytes(at, b_.CreateMul(sum, i64(size_of_access(access)))) : at;
       });
+    } else if (r->before && linear_along_serial(linear)) {
+      Region* const mine = serial_;
+      serial_ = r->before;
+      Value* at = pointer(access, loops);
+      serial_ = mine;
+      Value* step = in(entry_, [&] { return b_.CreateMul(times(linear, nest_.outer, i64(1)), i64(size_of_access(access))); });
+      p = in(*r, [&] { return bytes(at, step); });
     } else {
       Value* at = pointer(access, loops & ~serial_bits());
       p = in(*r, [&] {
@@ -2116,7 +2155,10 @@ class Emitter {
         if (!schedule_.one_block && !sums.empty())
           when(b_.CreateAnd(b_.CreateICmpNE(r0, first), b_.CreateICmpEQ(b_.CreateAnd(r0, i64(ir::kRowBlock - 1)), i64(0))), push_block);
         std::vector<Region*> around;
-        for (std::int64_t k = 0; k < ir::kRowGroup; ++k) around.push_back(region(stages_.back(), "serial"));
+        for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
+          around.push_back(region(stages_.back(), "serial"));
+          if (k > 0) around.back()->before = around[static_cast<std::size_t>(k - 1)];
+        }
         std::vector<Value*> rows;
         for (std::int64_t k = 0; k < ir::kRowGroup; ++k) rows.push_back(in(*around[0], [&] { return k ? b_.CreateAdd(r0, i64(k)) : r0; }));
         vector_range(n, around[0], sweep, [&](Body& all) {

@@ -18,12 +18,24 @@ constexpr std::int64_t kChunk = 4096;     // elements of a chunk where rows alon
 
 constexpr std::int64_t kWideRows = 1024;  // columns for each thread from which on these are shared rather than the rows
 constexpr std::int64_t kChunksPerThread = 16;
+constexpr int kWorthKeeping = 6;  // instructions an element from which on a value of a row is kept for the next sweep
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-bool is_expensive(const Statement& s) {
-  return s.kind == Statement::Kind::Op &&
-         (ir::info(s.op).kind == ir::OpKind::Expanded || s.op == ir::Op::Div || s.op == ir::Op::Sqrt || s.op == ir::Op::Reciprocal);
+// Instructions, about, that an element of a value takes which varies along a row.
+int cost_in_row(const Nest& nest, std::uint32_t value) {
+  std::vector<bool> wanted(value + 1, false);
+  wanted[value] = true;
+  int cost = 0;
+  for (std::uint32_t i = value + 1; i-- > 0;) {
+    const Statement& s = nest.body[i];
+    if (!wanted[i] || s.kind != Statement::Kind::Op || !(s.loops & nest.reduced_mask())) continue;
+    const bool slow = s.op == ir::Op::Div || s.op == ir::Op::Sqrt || s.op == ir::Op::Reciprocal;
+    cost += ir::info(s.op).kind == ir::OpKind::Expanded ? 16 : slow ? kWorthKeeping : s.op == ir::Op::Mul0 ? 2 : 1;
+    for (std::uint32_t o : {s.a, s.b, s.c})
+      if (o != Statement::kNone) wanted[o] = true;
+  }
+  return cost;
 }
 
 // Elements of the widest type that the vector loop computes with decide how many lanes fit a register.
@@ -148,7 +160,7 @@ ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) : sprea
   stacks.assign(nest.body.size(), kNone);
   const auto add_rows = [&](std::uint32_t i) {
     values[i] = slot(nest.body[i].dtype, 1);
-    if (sums(nest.body[i])) temporaries[i] = slot(nest.body[i].dtype, ir::kRowGroup);
+    if (sums(nest.body[i])) temporaries[i] = slot(nest.body[i].dtype, nest.kind == NestKind::Rows ? ir::kRowGroup : kColumnLevels);
   };
   for (std::uint32_t i = 0; nest.kind == NestKind::Lanes && i < nest.body.size(); ++i)
     if (nest.body[i].kind == Statement::Kind::Reduce && nest.body[i].count) add_rows(i);
@@ -309,13 +321,15 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
 
   // ---- values held between sweeps
   if (!s.split && nest.kind == NestKind::Lanes && nest.sweeps > 1 && nest.serial == 0) {
-    const auto needed = needed_by_sweep(nest, {});
     std::vector<std::uint32_t> kept;
     std::int64_t bytes = 0;
-    for (std::uint32_t i = static_cast<std::uint32_t>(nest.body.size()); i-- > 0;) {
-      if (!is_expensive(nest.body[i]) || !(nest.body[i].loops & nest.reduced_mask())) continue;
+    for (std::uint32_t i = static_cast<std::uint32_t>(nest.body.size());
+         i-- > 0;) {  // what uses others comes first: these may then not be needed
+      if (nest.body[i].kind != Statement::Kind::Op || nest.body[i].stage >= nest.sweeps || !(nest.body[i].loops & nest.reduced_mask()))
+        continue;
+      const auto needed = needed_by_sweep(nest, kept);
       const auto times = std::count_if(needed.begin(), needed.end(), [&](const auto& need) { return need[i]; });
-      if (times < 2) continue;
+      if (times < 2 || cost_in_row(nest, i) < kWorthKeeping) continue;
       kept.push_back(i);
       bytes += static_cast<std::int64_t>(size_of(nest.body[i].dtype));
     }

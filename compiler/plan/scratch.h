@@ -8,7 +8,8 @@
 
 namespace onepass::compiler {
 
-inline constexpr std::uint32_t kTreeLevels = 48;  // of the tree of blocks: 2^48 blocks
+inline constexpr std::uint32_t kTreeLevels = 48;   // of the tree of blocks: 2^48 blocks
+inline constexpr std::uint32_t kColumnLevels = 3;  // of the tree of eight rows of columns: sums of one, two and four rows
 /// Of a split schedule, each item's reductions: the k-th of them (in the order of the body) of item i stands at word `shared`, in element
 /// i * reductions + k; for rows the element is a row of ScratchLayout::unit elements.
 inline constexpr std::int64_t kPartialBytes = 8;
@@ -35,7 +36,7 @@ struct ScratchLayout {
   std::vector<std::uint32_t> kept;    // of Schedule::kept
   std::vector<std::uint32_t> packed;  // of Schedule::packed, in units of tile_outer times the element, from `total` on
   std::vector<std::uint32_t> values;  // rows: of each statement that is a row in scratch (reductions and what sweeps read of them); columns
-  std::vector<std::uint32_t> temporaries;  // rows, columns: eight rows before their tree
+  std::vector<std::uint32_t> temporaries;  // rows: eight rows before their tree; columns: kColumnLevels rows
   std::vector<std::uint32_t> stacks;       // rows: the tree of blocks
   std::uint32_t total = 0;
   SpreadSlots spread;
