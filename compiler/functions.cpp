@@ -137,6 +137,24 @@ struct Functions {
     if (elements(x, axis) != 0) return r.reduce(op, name, x, axis, keep);
     return apply(op == Op::ReduceMax ? Op::NotEqual : Op::Equal, {sum(x, axis, keep), r.literal(std::int64_t{0})});
   }
+  // Where the largest or smallest stands first, a NaN before all: its number among the reduced elements, row-major.
+  Value first_of(Op op) const {
+    const Value x = r.node_of(value(0));
+    const auto axis = axes(1);
+    const Value most = r.reduce(op, name, x, axis, true);
+    Value hit = apply(Op::Equal, {x, most});
+    if (is_float(r.dtype(x))) hit = apply(Op::BitwiseOr, {hit, apply(Op::Isnan, {x})});
+    Value index = r.literal(std::int64_t{0});
+    for (const std::int64_t a : reduced(x, axis)) {
+      Shape along(r.shape(x).size(), 1);
+      along[static_cast<std::size_t>(a)] = r.shape(x)[static_cast<std::size_t>(a)];
+      const Value mine = r.iota(along, a, DType::I64);
+      index = index.is_literal ? mine : r.add(r.mul(index, count(x, std::vector{a})), mine);
+    }
+    const Value none = r.literal(std::numeric_limits<std::int64_t>::max());
+    if (index.is_literal) index = r.cast(index, DType::I64);
+    return r.reduce(Op::ReduceMin, name, r.where(hit, index, none), axis, flag(2, false));
+  }
   // lo, hi where x lies on or beyond them: what stands there carries no derivative to x
   Value between(Value x, Value lo, Value hi) const {
     return r.where(apply(Op::LessEqual, {x, lo}), lo, r.where(apply(Op::GreaterEqual, {x, hi}), hi, x));
@@ -303,6 +321,8 @@ const std::vector<Row>& rows() {
       {"prod", "x, axis=, keepdims=", reduction(Op::ReduceProd)},
       {"any", "x, axis=, keepdims=", one([](Functions& f) { return f.truths(Op::ReduceMax); })},
       {"all", "x, axis=, keepdims=", one([](Functions& f) { return f.truths(Op::ReduceMin); })},
+      {"argmax", "x, axis=, keepdims=", one([](Functions& f) { return f.first_of(Op::ReduceMax); })},
+      {"argmin", "x, axis=, keepdims=", one([](Functions& f) { return f.first_of(Op::ReduceMin); })},
       {"count_nonzero", "x, axis=, keepdims=", one([](Functions& f) { return f.sum(f.truth(f.value(0)), f.axes(1), f.flag(2, false)); })},
       {"mean", "x, axis=, keepdims=", one([](Functions& f) { return f.mean(f.value(0), f.axes(1), f.flag(2, false)); })},
       {"var", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
@@ -458,17 +478,11 @@ const std::vector<Row>& rows() {
   return table;
 }
 
-// Names of the language that this version does not have yet.
-// clang-format off
-constexpr std::string_view kLater[] = {
-    "argmax", "argmin"};
-// clang-format on
-
 }  // namespace
 
 std::span<const std::string_view> operator_names() {
   static const std::vector<std::string_view>& names = *[] {
-    auto* all = new std::vector<std::string_view>(std::begin(kLater), std::end(kLater));
+    auto* all = new std::vector<std::string_view>;
     for (const Row& row : rows()) all->push_back(row.name);
     all->push_back("grad");
     all->push_back("vjp");
@@ -494,8 +508,6 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
   }();
   const auto it = by_name.find(name);
   if (it == by_name.end()) {
-    if (std::find(std::begin(kLater), std::end(kLater), name) != std::end(kLater))
-      throw UnsupportedError(fmt::format("{}: this operator is not in this version yet", name));
     const std::string near = language::nearest(name, operator_names());
     throw NameError(fmt::format("there is no operator `{}`{}", name, near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
   }
@@ -514,9 +526,9 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
     std::string text;
     for (std::size_t i = 0; i < f.parameters.size(); ++i)
       text += fmt::format("{}{}{}", i ? ", " : "", f.parameters[i],
-                          optional[i]                                      ? "?"
+                          optional[i]                                  ? "?"
                           : takes_rest && i + 1 == f.parameters.size() ? "..."
-                                                                           : "");
+                                                                       : "");
     return fmt::format("{}({})", row.name, text);
   };
   Argument rest;

@@ -498,6 +498,8 @@ Tensor min(const Operand& x, Axes axes, bool keepdims) { return reduce(Op::Reduc
 Tensor prod(const Operand& x, Axes axes, bool keepdims) { return reduce(Op::ReduceProd, "prod", x, axes, keepdims); }
 Tensor any(const Operand& x, Axes axes, bool keepdims) { return by_name("any", x, axes, keepdims); }
 Tensor all(const Operand& x, Axes axes, bool keepdims) { return by_name("all", x, axes, keepdims); }
+Tensor argmax(const Operand& x, Axes axes, bool keepdims) { return by_name("argmax", x, axes, keepdims); }
+Tensor argmin(const Operand& x, Axes axes, bool keepdims) { return by_name("argmin", x, axes, keepdims); }
 Tensor count_nonzero(const Operand& x, Axes axes, bool keepdims) { return by_name("count_nonzero", x, axes, keepdims); }
 Tensor mean(const Operand& x, Axes axes, bool keepdims) { return by_name("mean", x, axes, keepdims); }
 Tensor var(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { return by_name("var", x, axes, ddof, keepdims); }

@@ -146,7 +146,7 @@ TEST_CASE("functions: reductions", "[functions]") {
   check("logsumexp(x)", {kNaN, 1}, {kNaN});
   check_slope("logsumexp(x)", {1, 1, 1, 1}, {0.25, 0.25, 0.25, 0.25});
   const auto shape = [&](const char* text) { return evaluated(text, x)[0].shape; };
-  for (const char* f : {"min", "prod", "any", "all", "count_nonzero", "var", "std", "norm", "logsumexp"}) {
+  for (const char* f : {"min", "prod", "any", "all", "argmax", "argmin", "count_nonzero", "var", "std", "norm", "logsumexp"}) {
     INFO(f);
     CHECK(shape((std::string(f) + "(x, axis=1)").c_str()) == std::vector<std::int64_t>{2});
     CHECK(shape((std::string(f) + "(x, axis=-1, keepdims=true)").c_str()) == std::vector<std::int64_t>{2, 1});
@@ -163,6 +163,27 @@ TEST_CASE("functions: reductions over nothing", "[functions]") {
   check("var(x)", {}, {kNaN});
   check("norm(x)", {}, {0});
   CHECK_THROWS_AS(of("min(x)", {}), Error);
+  CHECK_THROWS_AS(of("argmax(x)", {}), Error);
+}
+
+TEST_CASE("functions: argmax and argmin take the first of equals and the first NaN", "[functions]") {
+  check("argmax(x)", {1, 3, 3, 2}, {1});
+  check("argmin(x)", {1, 3, 1, 2}, {0});
+  check("argmax(x)", {-0.0, 0.0}, {0});  // equal
+  check("argmin(x)", {0.0, -0.0}, {0});
+  check("argmax(x)", {5, kNaN, kInfinity, kNaN}, {1});
+  check("argmin(x)", {kInfinity, kNaN, -kInfinity}, {1});
+  check("argmax(x)", {-kInfinity, -kInfinity}, {0});
+  const std::vector<std::pair<std::string, Array>> x{{"x", {{2, 3, 2}, {1, 9, 2, 7, 9, 3, 4, 4, 8, 1, 0, 8}}}};
+  const auto values = [&](const char* text) { return doubles(evaluated(text, x)[0]); };
+  CHECK(values("argmax(x)") == Values{1});
+  CHECK(values("argmax(x, axis=0)") == Values{1, 0, 1, 0, 0, 1});
+  CHECK(values("argmax(x, axis=1)") == Values{2, 0, 1, 2});
+  CHECK(values("argmin(x, axis=-1, keepdims=true)") == Values{0, 0, 1, 0, 1, 0});
+  CHECK(values("argmax(x, axis=[1, 2])") == Values{1, 2});
+  CHECK(values("argmax(x, axis=[0, 2])") == Values{1, 2, 0});
+  CHECK(values("argmax(x[0, 0, 0])") == Values{0});
+  CHECK(values("argmax(x > 3, axis=1)") == Values{2, 0, 0, 0});
 }
 
 TEST_CASE("functions: batch_norm and mse", "[functions]") {

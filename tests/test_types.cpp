@@ -99,6 +99,7 @@ const Kind kKinds[] = {
     {"sum prod", 1, [](Type t) -> Type { return is_float(*t)              ? *t
                                                 : is_unsigned_integer(*t) ? u64
                                                                           : i64; }},
+    {"argmax argmin", 1, [](Type) -> Type { return i64; }},
     {"count_nonzero", 1, [](Type) -> Type { return i64; }},
 };
 

@@ -360,6 +360,9 @@ Tensor prod(const Operand& x, Axes axes = {}, bool keepdims = false);
 /// Nonzero is true; over nothing any is false and all is true.
 Tensor any(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor all(const Operand& x, Axes axes = {}, bool keepdims = false);
+/// i64: where the largest or smallest stands, the first of equals and the first NaN, as a number in row-major order of the reduced axes.
+Tensor argmax(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor argmin(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor count_nonzero(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< i64
 /// sum((x - mean)*(x - mean)) / max(n - ddof, 0); std is its square root, with the derivative 0 at 0.
 Tensor var(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keepdims = false);
@@ -465,7 +468,8 @@ inline std::vector<Tensor> vjp(const Operand& y, const Operand& dy, const std::v
 
 /// The operators alone, for `using namespace onepass::names`.
 namespace names {
-using onepass::abs, onepass::acos, onepass::acosh, onepass::add, onepass::all, onepass::any, onepass::asin, onepass::asinh, onepass::atan;
+using onepass::abs, onepass::acos, onepass::acosh, onepass::add, onepass::all, onepass::any, onepass::argmax, onepass::argmin,
+    onepass::asin, onepass::asinh, onepass::atan;
 using onepass::atan2, onepass::atanh, onepass::batch_norm, onepass::bitcast, onepass::bitwise_and, onepass::bitwise_not;
 using onepass::bitwise_or, onepass::bitwise_xor, onepass::broadcast_to, onepass::cast, onepass::cbrt, onepass::ceil, onepass::celu;
 using onepass::clamp, onepass::concat, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal,
@@ -477,7 +481,8 @@ using onepass::floor_div, onepass::fma, onepass::fmod, onepass::full, onepass::g
 using onepass::greater_equal, onepass::hardsigmoid, onepass::hardswish, onepass::hardtanh, onepass::hypot, onepass::iota, onepass::isfinite;
 using onepass::isinf, onepass::isnan, onepass::layer_norm, onepass::leaky_relu, onepass::less, onepass::less_equal, onepass::log;
 using onepass::log10, onepass::log1p, onepass::log2, onepass::log_softmax, onepass::logaddexp, onepass::logical_and, onepass::logical_not;
-using onepass::logical_or, onepass::logical_xor, onepass::logsumexp, onepass::matmul, onepass::max, onepass::maximum, onepass::mean, onepass::min;
+using onepass::logical_or, onepass::logical_xor, onepass::logsumexp, onepass::matmul, onepass::max, onepass::maximum, onepass::mean,
+    onepass::min;
 using onepass::minimum, onepass::mish, onepass::mse, onepass::mul, onepass::neg, onepass::norm, onepass::normal, onepass::not_equal,
     onepass::ones, onepass::outer, onepass::pad;
 using onepass::popcount, onepass::pow, onepass::prod, onepass::reciprocal, onepass::relu, onepass::relu6, onepass::remainder;
