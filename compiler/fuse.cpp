@@ -265,10 +265,10 @@ struct Rows {
   std::vector<Axis> at;  // of each axis of the node
 };
 
-constexpr std::uint32_t kFewBoxes = 4;   // chosen between element by element where loops cannot be cut at their edges
-constexpr std::uint8_t kMostSweeps = 8;  // each computes again what it needs of those before
+constexpr std::uint32_t kFewBoxes = 4;        // chosen between element by element where loops cannot be cut at their edges
+constexpr std::uint8_t kMostSweeps = 8;       // each computes again what it needs of those before
 constexpr std::uint32_t kContractedCost = 2;  // primitives an element that cost about nothing beside an fma for each time it is read
-constexpr int kRoundTrip = 32;           // primitives an element that cost about as much as storing a value and loading it again
+constexpr int kRoundTrip = 32;                // primitives an element that cost about as much as storing a value and loading it again
 
 class Fuser {
  public:
@@ -432,7 +432,8 @@ class Fuser {
       }
       mine.clear();
       mine.shrink_to_fit();
-      if (node.op == Op::Broadcast && (contracted[id] || repeats_outside(id))) {  // an expensive value: computed once, not once for every row
+      if (node.op == Op::Broadcast &&
+          (contracted[id] || repeats_outside(id))) {  // an expensive value: computed once, not once for every row
         NodeId u = graph_.operand(id, 0);
         while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
         const Op op = graph_[u].op;
@@ -629,7 +630,8 @@ class Fuser {
       full = full && present == all;
       const bool sums = mine.order == Op::Input && in.order == Op::Input;  // contractions have no columns and are none
       if (!full) end_at(operand, Boundary::ReductionOfReduction);
-      else if (sums && in.axes == mine.axes && !in.columns && are_columns(mine.reduced, in.reduced, all)) mine.columns = true;
+      else if (options_.columns && sums && in.axes == mine.axes && !in.columns && are_columns(mine.reduced, in.reduced, all))
+        mine.columns = true;
       else if (!same_rows(in, mine)) end_at(operand, Boundary::OtherAxes);
       else if (in.sweeps == kMostSweeps) end_at(operand, Boundary::Recompute);
       if (const Rows& left = seen(operand); left.any) mine.sweeps = std::max(mine.sweeps, static_cast<std::uint8_t>(left.sweeps + 1));
@@ -818,7 +820,9 @@ class Fuser {
         }
     }
     const std::uint64_t all = (std::uint64_t{1} << domain.size()) - 1;
-    const bool columns = !rows.any || (ordered == 0 && rows.order == Op::Input && !rows.columns && rows.sweeps == 1 && has_one_a_column(rows));
+    const bool columns =
+        options_.columns &&
+        (!rows.any || (ordered == 0 && rows.order == Op::Input && !rows.columns && rows.sweeps == 1 && has_one_a_column(rows)));
     const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // what the group is to reduce
     const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
     std::uint32_t group = Partition::kNoGroup;
@@ -852,8 +856,9 @@ class Fuser {
       g.reduced = target;
       g.ordered = ordered;
       partition_.groups.push_back(std::move(g));
-      const auto same = std::find_if(candidates.begin(), candidates.end(),
-                                     [&](const Candidate& c) { return c.reduced == target && c.ordered == ordered && c.order == rows.order; });
+      const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
+        return c.reduced == target && c.ordered == ordered && c.order == rows.order;
+      });
       if (same != candidates.end()) *same = {target, ordered, rows.order, group, columns};
       else candidates.push_back({target, ordered, rows.order, group, columns});
     }

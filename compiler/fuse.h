@@ -78,6 +78,7 @@ struct FuseOptions {
   bool unfused = false;
   KernelLimits limits = {};
   std::vector<ir::NodeId> places = {};  // nodes whose every element has to be computed, whatever the outputs need of them
+  bool columns = true;  // reductions over the axes that others keep share their group (plan/nest.h); false for targets that cannot run it
 };
 
 /// Comes before fuse. A result that is an argument is copied: as a view, so that the two can have different strides. So is what data added

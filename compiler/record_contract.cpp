@@ -24,13 +24,15 @@ std::vector<Indexed> with_batches(const std::string_view name, Recorder& r, cons
   for (std::size_t k = 1; k <= std::max(a_count, b_count); ++k) {
     const std::int64_t x = extent(a_shape, a_count, k), y = extent(b_shape, b_count, k);
     if (x != y && x != 1 && y != 1)
-      throw ShapeError(fmt::format("{}: the leading dimensions of {} and {} do not broadcast: {} beside {}; make them equal or one of them 1",
-                                   name, r.describe(a), r.describe(b), x, y));
+      throw ShapeError(
+          fmt::format("{}: the leading dimensions of {} and {} do not broadcast: {} beside {}; make them equal or one of them 1", name,
+                      r.describe(a), r.describe(b), x, y));
   }
   const auto index_batches = [&](Indexed& mine, std::span<const std::int64_t> shape, std::size_t count, std::span<const std::int64_t> other,
                                  std::size_t other_count) {
     for (std::size_t k = count; k > 0; --k)  // an extent of 1 beside another one is no index of this operand
-      mine.indices.push_back(shape[count - k] == 1 && extent(other, other_count, k) != 1 ? kNoIndex : kFirstBroadcast + static_cast<int>(k));
+      mine.indices.push_back(shape[count - k] == 1 && extent(other, other_count, k) != 1 ? kNoIndex
+                                                                                         : kFirstBroadcast + static_cast<int>(k));
   };
   index_batches(out[0], a_shape, a_count, b_shape, b_count);
   index_batches(out[1], b_shape, b_count, a_shape, a_count);
@@ -73,9 +75,10 @@ Value Recorder::matmul(Value a, Value b) {
   const std::size_t a_own = std::min<std::size_t>(a_shape.size(), 2), b_own = std::min<std::size_t>(b_shape.size(), 2);
   const std::int64_t inner = a_shape.back(), rows = b_shape[b_shape.size() - b_own];
   if (inner != rows)
-    throw ShapeError(fmt::format("matmul: {} and {} do not fit: the last dimension of the left is {}, the {} of the right is {}; they must "
-                                 "be equal",
-                                 describe(a), describe(b), inner, b_own == 2 ? "second to last" : "only one", rows));
+    throw ShapeError(
+        fmt::format("matmul: {} and {} do not fit: the last dimension of the left is {}, the {} of the right is {}; they must "
+                    "be equal",
+                    describe(a), describe(b), inner, b_own == 2 ? "second to last" : "only one", rows));
   enum : int { kI, kK, kJ };
   std::vector<Indexed> operands = with_batches("matmul", *this, x[0], x[1], a_own, b_own);
   std::vector<int> result = batches_of(operands);
@@ -101,9 +104,10 @@ Value Recorder::dot(Value a, Value b) {
   const int at = std::max(b_rank - 2, 0);
   const std::int64_t inner = shape(x[0]).back(), rows = shape(x[1])[static_cast<std::size_t>(at)];
   if (inner != rows)
-    throw ShapeError(fmt::format("dot: {} and {} do not fit: the last dimension of the left is {}, the {} of the right is {}; they must be "
-                                 "equal",
-                                 describe(a), describe(b), inner, b_rank > 1 ? "second to last" : "only one", rows));
+    throw ShapeError(
+        fmt::format("dot: {} and {} do not fit: the last dimension of the left is {}, the {} of the right is {}; they must be "
+                    "equal",
+                    describe(a), describe(b), inner, b_rank > 1 ? "second to last" : "only one", rows));
   const int contracted_index = left.indices.back();
   right.indices[static_cast<std::size_t>(at)] = contracted_index;
   result.assign(left.indices.begin(), left.indices.end() - 1);
@@ -251,8 +255,8 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
     }
   } else {
     if (broadcast_axes > 0 && std::ranges::find(equation.result, Equation::kEllipsis) == equation.result.end())
-      throw ValueError(fmt::format("einsum: the result of \"{}\" leaves out `...`, which stands for {} axes; write it there too", text,
-                                   broadcast_axes));
+      throw ValueError(
+          fmt::format("einsum: the result of \"{}\" leaves out `...`, which stands for {} axes; write it there too", text, broadcast_axes));
     for (const int name : equation.result) {
       if (name == Equation::kEllipsis) add_broadcast();
       else result.push_back(name);

@@ -58,7 +58,8 @@ std::optional<Range> as_one(std::int64_t start, std::int64_t apart, std::int64_t
 
 class Reroller {
  public:
-  explicit Reroller(const Graph& graph) : graph_(graph), out_(graph.empty_copy()), now_(graph.size(), kNoNode), budget_(16 * graph.size()) {}
+  explicit Reroller(const Graph& graph)
+      : graph_(graph), out_(graph.empty_copy()), now_(graph.size(), kNoNode), budget_(16 * graph.size()) {}
 
   Graph run() {
     describe();
@@ -80,13 +81,13 @@ class Reroller {
   const Graph& graph_;
   Graph out_;
   std::vector<NodeId> now_;
-  std::int64_t budget_;  // tuples' nodes that may still be looked at
-  std::vector<std::uint64_t> form_;    // equal for nodes that could be copies: operators, types and shapes, but neither starts nor slots
+  std::int64_t budget_;              // tuples' nodes that may still be looked at
+  std::vector<std::uint64_t> form_;  // equal for nodes that could be copies: operators, types and shapes, but neither starts nor slots
   std::vector<std::uint32_t> uses_, adder_;  // how many; of one use the node, where that is an add and this its first operand
-  std::vector<bool> reduces_;  // its expression holds a reduction
-  bool members_ = false;       // separate arrays may be put together
+  std::vector<bool> reduces_;                // its expression holds a reduction
+  bool members_ = false;                     // separate arrays may be put together
   std::unordered_map<std::uint64_t, std::uint64_t> differences_;  // by pairs of nodes
-  std::unordered_map<Tuple, NodeId, HashTuple> merged_[2];  // without and with members; kNoNode: they cannot be
+  std::unordered_map<Tuple, NodeId, HashTuple> merged_[2];        // without and with members; kNoNode: they cannot be
   static constexpr int kDeepest = 1000;
   static constexpr std::size_t kMostAxes = 32;  // rank
 
@@ -127,7 +128,8 @@ class Reroller {
     std::uint64_t h = 2;
     if (graph_[a].op == Op::Slice && graph_[b].op == Op::Slice) {
       const List p = graph_.attributes(a), q = graph_.attributes(b);
-      for (std::size_t i = 0; i < std::min(p.size(), q.size()) / 2; ++i) h = mix(h, static_cast<std::uint64_t>(q[i]) - static_cast<std::uint64_t>(p[i]));
+      for (std::size_t i = 0; i < std::min(p.size(), q.size()) / 2; ++i)
+        h = mix(h, static_cast<std::uint64_t>(q[i]) - static_cast<std::uint64_t>(p[i]));
     }
     for (std::size_t k = 0; k < x.size(); ++k) {
       const std::uint64_t d = difference(static_cast<NodeId>(x[k]), static_cast<NodeId>(y[k]), depth + 1);
@@ -202,7 +204,8 @@ class Reroller {
     if (const auto it = known.find(tuple); it != known.end()) return it->second;
     budget_ -= n;
     NodeId made = kNoNode;
-    const bool alike = std::ranges::all_of(tuple, [&](NodeId id) { return form_[id] == form_[first] && graph_[id].op == graph_[first].op; });
+    const bool alike =
+        std::ranges::all_of(tuple, [&](NodeId id) { return form_[id] == form_[first] && graph_[id].op == graph_[first].op; });
     if (alike && budget_ > 0 && depth < kDeepest) made = made_of(tuple, depth);
     known.emplace(tuple, made);
     return made;
@@ -250,7 +253,8 @@ class Reroller {
       ids.push_back(view(Op::Reshape, now_[id], with_axis(1, shape)));
     }
     const auto n = static_cast<std::int64_t>(arrays.size());
-    return out_.add(Node{Op::Piecewise, graph_[arrays[0]].dtype, out_.intern(with_axis(n, shape)), out_.intern(ids), out_.intern(boxes), 0});
+    return out_.add(
+        Node{Op::Piecewise, graph_[arrays[0]].dtype, out_.intern(with_axis(n, shape)), out_.intern(ids), out_.intern(boxes), 0});
   }
 
   // Slices of one array that begin evenly apart along one axis: a view of it.

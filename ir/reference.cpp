@@ -352,9 +352,9 @@ template <class T> T accumulate(T a, T b, T c) {
 }
 
 // One result of a contraction. The elements of the operands are found at these places, by r.
-template <class T>
-Stored<T> contracted(const SumOrder& order, const Stored<T>* a, const Stored<T>* b, const std::vector<std::int64_t>& a_at,
-                     const std::vector<std::int64_t>& b_at, std::vector<T>& blocks) {
+template <class T> Stored<T> contracted(const SumOrder& order, const Stored<T>* a, const Stored<T>* b,
+                                        const std::vector<std::int64_t>& a_at, const std::vector<std::int64_t>& b_at,
+                                        std::vector<T>& blocks) {
   if (order.count == 0) return store(Sum<T>::nothing());
   blocks.assign(static_cast<std::size_t>(order.blocks), Sum<T>::start());
   const std::int64_t accumulators = order.lanes ? order.lane_count : 1;
@@ -369,8 +369,7 @@ Stored<T> contracted(const SumOrder& order, const Stored<T>* a, const Stored<T>*
     }
     for (std::int64_t half = accumulators / 2; half > 0; half /= 2)
       for (std::int64_t i = 0; i < half; ++i)
-        lanes[static_cast<std::size_t>(i)] =
-            Sum<T>::combine(lanes[static_cast<std::size_t>(i)], lanes[static_cast<std::size_t>(i + half)]);
+        lanes[static_cast<std::size_t>(i)] = Sum<T>::combine(lanes[static_cast<std::size_t>(i)], lanes[static_cast<std::size_t>(i + half)]);
     blocks[static_cast<std::size_t>(block)] = lanes[0];
   }
   tree<T, Sum<T>>(blocks.data(), order.blocks, 1);
@@ -781,7 +780,8 @@ class Evaluator {
     visit(node.dtype, [&]<class T>() {
       if constexpr (!std::same_as<T, bool>) {
         auto* result = reinterpret_cast<Stored<T>*>(to);
-        const auto *a = reinterpret_cast<const Stored<T>*>(arrays_[x[0]].get()), *b = reinterpret_cast<const Stored<T>*>(arrays_[x[1]].get());
+        const auto *a = reinterpret_cast<const Stored<T>*>(arrays_[x[0]].get()),
+                   *b = reinterpret_cast<const Stored<T>*>(arrays_[x[1]].get());
         std::vector<T> blocks;
         for (std::size_t i = 0; i < kept_at[0].size(); ++i)
           result[i] = contracted<T>(order, a + kept_at[0][i], b + kept_at[1][i], reduced_at[0], reduced_at[1], blocks);

@@ -801,10 +801,10 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
     bases[inputs + k] = static_cast<std::byte*>(results.back().mutable_data());
   }
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
-    else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
-      check_indices(plan.report->recorded, views_of(plan, bases.data()), slots.all());
-    if (after) [[unlikely]]
-      *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
+  else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
+    check_indices(plan.report->recorded, views_of(plan, bases.data()), slots.all());
+  if (after) [[unlikely]]
+    *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
   ProgramAccess::ran(*this, *state_, plan);
   return results;
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }

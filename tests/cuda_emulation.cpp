@@ -61,7 +61,7 @@ std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs
   std::vector<Layout> layouts(graph.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].strides.empty()) layouts[graph.inputs[i].node] = inputs[i].strides;
-  const Partition partition = fuse(graph, {options.unfused, {}});
+  const Partition partition = fuse(graph, {.unfused = options.unfused, .columns = false});
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
     for (Planned& planned : compiler::plan(graph, partition, g, layouts)) {
       std::vector<bool> aligned;

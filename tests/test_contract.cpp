@@ -203,9 +203,10 @@ TEST_CASE("contract: the forms of einsum", "[contract]") {
 }
 
 TEST_CASE("contract: types promote, a literal has none, bool is not multiplied", "[contract]") {
-  const ir::Graph graph = optimised("a = cast(x, i32) @ cast(x, f16); b = dot(cast(x, u8), cast(x, i8)); c = einsum(\",i->i\", 2, x); "
-                                    "d = cast(x, bool) @ cast(x, i16); f = einsum(\"i->i\", cast(x, bool))",
-                                    {{"x", {3}}});
+  const ir::Graph graph = optimised(
+      "a = cast(x, i32) @ cast(x, f16); b = dot(cast(x, u8), cast(x, i8)); c = einsum(\",i->i\", 2, x); "
+      "d = cast(x, bool) @ cast(x, i16); f = einsum(\"i->i\", cast(x, bool))",
+      {{"x", {3}}});
   const DType expected[] = {f16, i16, f32, i16, boolean};
   for (std::size_t k = 0; k < 5; ++k) CHECK(graph[graph.outputs[k]].dtype == expected[k]);
   equal_everywhere(graph, values_for(graph, true));
@@ -330,18 +331,17 @@ TEST_CASE("contract: derivatives are contractions", "[contract]") {
   same("z = x @ y; a, b = vjp(z, [x, y], g)", "a = einsum(\"bij,kj->bik\", g, y); b = einsum(\"bik,bij->kj\", x, g)",
        {{"x", {3, 30, 40}}, {"y", {40, 50}}, {"g", {3, 30, 50}}});
   same("z = einsum(\"ij,k->ik\", x, y); a, b = vjp(z, [x, y], g)",
-       "a = einsum(\"ik,k->i\", g, y)[:, none] + 0*x; b = einsum(\"ij,ik->k\", x, g)",
-       {{"x", {3, 5}}, {"y", {4}}, {"g", {3, 4}}});
+       "a = einsum(\"ik,k->i\", g, y)[:, none] + 0*x; b = einsum(\"ij,ik->k\", x, g)", {{"x", {3, 5}}, {"y", {4}}, {"g", {3, 4}}});
   same("z = dot(x, x); a = vjp(z, [x], 1.0)", "a = x + x", {{"x", {30}}});
-  same("z = einsum(\"ii\", x); a = vjp(z, [x], g)", "a = where(iota(x.shape, 0) == iota(x.shape, 1), g, 0)",
-       {{"x", {5, 5}}, {"g", {}}});
+  same("z = einsum(\"ii\", x); a = vjp(z, [x], g)", "a = where(iota(x.shape, 0) == iota(x.shape, 1), g, 0)", {{"x", {5, 5}}, {"g", {}}});
   // plain products: 0*inf is NaN, where mul0 would give 0
   const ir::Graph graph = optimised("a = vjp(x @ y, [x], g)", {{"x", {2, 1}}, {"y", {1, 2}}, {"g", {2, 2}}});
   ir::Buffer zero{f32, {2, 2}, std::vector<std::byte>(16)}, infinite{f32, {1, 2}, std::vector<std::byte>(8)};
   const float inf = INFINITY;
   for (std::size_t i = 0; i < 2; ++i) std::memcpy(infinite.bytes.data() + 4 * i, &inf, 4);
   std::vector<ir::Buffer> in;
-  for (const ir::Input& input : graph.inputs) in.push_back(input.name == "y" ? infinite : input.name == "g" ? zero : ir::Buffer{f32, {2, 1}, std::vector<std::byte>(8)});
+  for (const ir::Input& input : graph.inputs)
+    in.push_back(input.name == "y" ? infinite : input.name == "g" ? zero : ir::Buffer{f32, {2, 1}, std::vector<std::byte>(8)});
   CHECK(std::isnan(element(ir::evaluate(graph, views_of(in))[0], 0)));
   // a gradient of a gradient
   equal_everywhere("h = grad(sum((x @ y)**2), [x]); a, b = grad(sum(h*h), [x, y])", {{"x", {7, 9}}, {"y", {9, 11}}});
@@ -349,18 +349,20 @@ TEST_CASE("contract: derivatives are contractions", "[contract]") {
 
 TEST_CASE("contract: what does not fit is said", "[contract]") {
   const Inputs xy = {{"x", {2, 3}}, {"y", {4, 5}}};
-  CHECK_THAT(error_of("x @ y", xy), Contains(
-        "matmul: x f32[2, 3] and y f32[4, 5] do not fit: the last dimension of the left is 3, the second to last of the right is 4; they must "
-        "be equal"));
+  CHECK_THAT(error_of("x @ y", xy), Contains("matmul: x f32[2, 3] and y f32[4, 5] do not fit: the last dimension of the left is 3, the "
+                                             "second to last of the right is 4; they must "
+                                             "be equal"));
   CHECK_THAT(error_of("x @ y", {{"x", {2, 3}}, {"y", {4}}}), Contains("is 3, the only one of the right is 4"));
   CHECK_THAT(error_of("x @ y", {{"x", {2, 3}}, {"y", {}}}), Contains("matmul: y f32[] is a scalar; multiply with *"));
   CHECK_THAT(error_of("2 @ x", {{"x", {2}}}), Contains("matmul: 2 is a scalar"));
-  CHECK_THAT(error_of("x @ y", {{"x", {2, 2, 3}}, {"y", {3, 3, 5}}}), Contains("matmul: the leading dimensions of x f32[2, 2, 3] and y f32[3, 3, 5] do not broadcast: 2 beside 3"));
+  CHECK_THAT(error_of("x @ y", {{"x", {2, 2, 3}}, {"y", {3, 3, 5}}}),
+             Contains("matmul: the leading dimensions of x f32[2, 2, 3] and y f32[3, 3, 5] do not broadcast: 2 beside 3"));
   CHECK_THAT(error_of("dot(x, y)", xy), Contains("dot: x f32[2, 3] and y f32[4, 5] do not fit: the last dimension of the left is 3"));
   CHECK_THAT(error_of("einsum(\"ij,jk\", x, y)", xy), Contains("einsum: index j of \"ij,jk\" is 3 in x f32[2, 3] and 4 in y f32[4, 5]"));
   CHECK_THAT(error_of("einsum(\"ij,jk\", x)", {{"x", {2, 3}}}), Contains("einsum: \"ij,jk\" names 2 operands, 1 is given"));
   CHECK_THAT(error_of("einsum(\"ij\", x, y)", xy), Contains("einsum: \"ij\" names 1 operand, 2 are given"));
-  CHECK_THAT(error_of("einsum(\"ijk->i\", x)", {{"x", {2, 3}}}), Contains("einsum: operand 1 of \"ijk->i\" has 3 indices and x f32[2, 3] has 2 dimensions"));
+  CHECK_THAT(error_of("einsum(\"ijk->i\", x)", {{"x", {2, 3}}}),
+             Contains("einsum: operand 1 of \"ijk->i\" has 3 indices and x f32[2, 3] has 2 dimensions"));
   CHECK_THAT(error_of("einsum(\"i->i\", x)", {{"x", {2, 3}}}), Contains("has 1 indices and x f32[2, 3] has 2 dimensions"));
   CHECK_THAT(error_of("einsum(\"...ijk->i\", x)", {{"x", {2, 3}}}), Contains("has 3 indices or more and x"));
   CHECK_THAT(error_of("einsum(\"ij->k\", x)", {{"x", {2, 3}}}), Contains("einsum: index k of the result of \"ij->k\" is in no operand"));
@@ -371,13 +373,19 @@ TEST_CASE("contract: what does not fit is said", "[contract]") {
   CHECK_THAT(error_of("einsum(\"...i->i\", x)", {{"x", {2, 3}}}), Contains("leaves out `...`, which stands for 1 axes"));
   CHECK_THAT(error_of("einsum(\"...,...\", x, y)", xy), Contains("einsum: an axis of `...` of \"...,...\" is 2 in x f32[2, 3] and 4 in y"));
   CHECK_THAT(error_of("einsum(x, x)", {{"x", {2, 3}}}), Contains("einsum: `equation` must be a text in quotes"));
-  CHECK_THAT(error_of("einsum(\"ii\", x)", {{"x", {2, 3}}}), Contains("einsum: index i of \"ii\" is 2 in x f32[2, 3] and 3 in x f32[2, 3]"));
+  CHECK_THAT(error_of("einsum(\"ii\", x)", {{"x", {2, 3}}}),
+             Contains("einsum: index i of \"ii\" is 2 in x f32[2, 3] and 3 in x f32[2, 3]"));
   CHECK_THAT(error_of("einsum(\"i,j\")", {}), Contains("einsum: `operands` is missing: einsum(equation, operands...)"));
   // an index space that cannot be counted
-  CHECK_THAT(error_of("dot(x, y)", {{"x", {std::int64_t{1} << 40, 2}}, {"y", {2, std::int64_t{1} << 40}}}), Contains("has more bytes than 64 bits count"));
+  CHECK_THAT(error_of("dot(x, y)", {{"x", {std::int64_t{1} << 40, 2}}, {"y", {2, std::int64_t{1} << 40}}}),
+             Contains("has more bytes than 64 bits count"));
   std::string letters, all;
   for (char c = 'a'; c <= 'q'; ++c) letters += c;
-  all = "einsum(\"" + letters + "," + [&] { std::string s; for (char c = 'A'; c <= 'Q'; ++c) s += c; return s; }() + "\", x, x)";
+  all = "einsum(\"" + letters + "," + [&] {
+    std::string s;
+    for (char c = 'A'; c <= 'Q'; ++c) s += c;
+    return s;
+  }() + "\", x, x)";
   CHECK_THAT(error_of(all.c_str(), {{"x", Shape(17, 1)}}), Contains("rank 34 is above 32"));
 }
 
@@ -387,8 +395,8 @@ TEST_CASE("contract: from C++", "[contract]") {
     const Tensor y = matmul(x, w.T()) + b;
     return std::tuple{y, einsum("bo,o->b", y, b), dot(b, b), outer(b, b), einsum("ij->", x)};
   });
-  const Array x = Array::from(std::vector<float>{1, 2, 3, 4, 5, 6}).reshape({2, 3}), w = Array::from(std::vector<float>{1, 0, 1, 0, 2, 0}).reshape({2, 3}),
-              b = Array::from(std::vector<float>{10, 20});
+  const Array x = Array::from(std::vector<float>{1, 2, 3, 4, 5, 6}).reshape({2, 3}),
+              w = Array::from(std::vector<float>{1, 0, 1, 0, 2, 0}).reshape({2, 3}), b = Array::from(std::vector<float>{10, 20});
   const auto [y, s, d, o, t] = layer(x, w, b);
   CHECK(y.to_vector<float>() == std::vector<float>{14, 24, 20, 30});
   CHECK(s.to_vector<float>() == std::vector<float>{14 * 10 + 24 * 20, 20 * 10 + 30 * 20});

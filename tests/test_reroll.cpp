@@ -170,7 +170,9 @@ TEST_CASE("reroll: sums written one by one keep their sequence", "[reroll]") {
           for (std::int64_t t = 1; t < n; ++t) all = r.add(all, r.mul(at(r, x, t), w));
           r.output("out", all);
         },
-        n <= 256 ? 1 : n == 257 ? 2 : 3);
+        n <= 256   ? 1
+        : n == 257 ? 2
+                   : 3);
     equal(
         [n](Recorder& r) {  // behind something else, of scalars, in f16
           const Value x = input(r, "x", {n, 37}, f16), s = input(r, "s", {}, f16);
@@ -178,7 +180,9 @@ TEST_CASE("reroll: sums written one by one keep their sequence", "[reroll]") {
           for (std::int64_t t = 0; t < n; ++t) all = r.add(all, sum(r, at(r, x, t), 0));
           r.output("out", r.sub(all, s));
         },
-        n <= 255 ? 2 : n <= 510 ? 3 : 4);
+        n <= 255   ? 2
+        : n <= 510 ? 3
+                   : 4);
   }
   left_alone([](Recorder& r) {  // too few
     const Value x = input(r, "x", {7, 37});
@@ -197,7 +201,7 @@ TEST_CASE("reroll: what only resembles a loop stays as it is", "[reroll]") {
       r.output("out", r.stack(all, 0));
     };
   };
-  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) { return sum(r, at(r, x, t * t % 19), 0); }));  // not evenly apart
+  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) { return sum(r, at(r, x, t * t % 19), 0); }));    // not evenly apart
   left_alone(stacked([](Recorder& r, Value x, std::int64_t t) { return sum(r, window(r, x, t, t + 8), 0); }));  // windows overlap
   left_alone(stacked([](Recorder& r, Value x, std::int64_t t) {  // each literal is a number of its own
     return sum(r, r.mul(at(r, x, t), r.literal(0.5 * static_cast<double>(t))), 0);
@@ -248,8 +252,7 @@ TEST_CASE("reroll: a loop beside other boxes becomes one box", "[reroll]") {
       [](Recorder& r) {
         const Value x = input(r, "x", {40, 8}), y = input(r, "y", {3, 8});
         std::vector<Value> all = {y};
-        for (std::int64_t t = 0; t < 40; ++t)
-          all.push_back(r.expand_dims(r.elementwise(t == 20 ? Op::Sin : Op::Cos, {at(r, x, t)}), 0));
+        for (std::int64_t t = 0; t < 40; ++t) all.push_back(r.expand_dims(r.elementwise(t == 20 ? Op::Sin : Op::Cos, {at(r, x, t)}), 0));
         all.push_back(y);
         r.output("out", r.concat(all, 0));
       },

@@ -140,6 +140,7 @@ class DeviceEmitter {
     for (const Statement& s : nest.body)
       if (s.kind > Statement::Kind::Reduce)
         throw UnsupportedError("cuda: a kernel with scans, gathers or contractions does not run on a device yet");
+    if (nest.has_columns()) throw InternalError("cuda: a nest with columns: fuse for a device without them");
   }
 
   DeviceKernel run() {

@@ -542,6 +542,18 @@ class Emitter {
       }
     }
   }
+  // The same code for each number of levels that the row is added to, known in it: no branches in the vector loop.
+  void for_each_carry(const std::function<void()>& f) {
+    for (std::uint32_t levels = 0; levels <= kColumnLevels; ++levels) {
+      const std::int64_t bits = std::min((std::int64_t{1} << (levels + 1)) - 1, ir::kRowGroup - 1), ones = (std::int64_t{1} << levels) - 1;
+      when(b_.CreateICmpEQ(b_.CreateAnd(column_row_, i64(bits)), i64(ones)), [&] {
+        carried_ = levels;
+        f();
+      });
+    }
+    carried_.reset();
+  }
+  std::optional<std::uint32_t> carried_;
   void add_row(std::uint32_t c, Value* value, Value* at, Value* mask) {
     const DType t = nest_.body[c].dtype;
     llvm::Type* type = memory_type(t, width_);
@@ -553,6 +565,11 @@ class Emitter {
     std::function<void(std::uint32_t)> carry_from = [&](std::uint32_t level) {
       const auto take = [&](Value* p) { b_.CreateStore(combine(c, load(p), read(sum)), sum); };
       if (level == kColumnLevels) return take(scratch_row(layout_.values[c], at, t));
+      if (carried_ && level == *carried_) return;
+      if (carried_) {
+        take(row_of(layout_.temporaries[c], i64(level), at, t));
+        return carry_from(level + 1);
+      }
       when(b_.CreateICmpNE(b_.CreateAnd(column_row_, i64(std::int64_t{1} << level)), i64(0)), [&] {
         take(row_of(layout_.temporaries[c], i64(level), at, t));
         carry_from(level + 1);
@@ -1713,7 +1730,9 @@ class Emitter {
     Value* first = i64(0);
     if (schedule_.split) first = chunk_begin_, n = chunk_end_;
     if (reds.empty()) {
-      vector_range(first, n, stages_[sweep], sweep, [&](Body& body) { stores(body, sweep); });
+      const auto range = [&] { vector_range(first, n, stages_[sweep], sweep, [&](Body& body) { stores(body, sweep); }); };
+      if (has_columns_ && sweep + 1 == nest_.sweeps && !schedule_.masked) for_each_carry(range);
+      else range();
       return;
     }
     const bool registers = in_registers(sweep);
@@ -1992,8 +2011,7 @@ class Emitter {
       const auto add_level = [&](Value* level) {
         for (std::size_t i = 0; i < reds.size(); ++i) {
           const DType t = nest_.body[reds[i]].dtype;
-          Value* below =
-              b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.stacks[reds[i]], level, all.j, t), llvm::Align(1));
+          Value* below = b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.stacks[reds[i]], level, all.j, t), llvm::Align(1));
           b_.CreateStore(combine(reds[i], below, read(sums[i])), sums[i]);
         }
       };
@@ -2034,8 +2052,7 @@ class Emitter {
       } else {
         serial_loops([&](Value*, Value* row) {
           if (!schedule_.one_block)
-            when(b_.CreateAnd(b_.CreateICmpNE(row, first), b_.CreateICmpEQ(b_.CreateAnd(row, i64(ir::kRowBlock - 1)), i64(0))),
-                 push_block);
+            when(b_.CreateAnd(b_.CreateICmpNE(row, first), b_.CreateICmpEQ(b_.CreateAnd(row, i64(ir::kRowBlock - 1)), i64(0))), push_block);
           one_row();
         });
       }

@@ -202,10 +202,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   // chains of fma: eight registers of accumulators hide their latency, where a row has as many elements
   if (nest.kind == NestKind::Rows && contracts && numbers.extents[v] >= 4 * s.width) s.width *= 4;
   s.width = std::min(s.width, 128);
-  // class: rows of fewer columns than the body has lanes
-  const std::int64_t places = numbers.extents[v];
-  if (nest.kind == NestKind::Rows && 2 * places <= s.width)
-    s.width = std::max(static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(places, 1)))), 32 / element);
+  // class: rows that fit 32 bytes are one vector
+  if (nest.kind == NestKind::Rows && numbers.extents[v] * element <= 32) s.width = 32 / element;
   const bool scans = nest.has(Statement::Kind::Scan);
   if (scans && nest.kind == NestKind::Map) {
     s.grouped = true;

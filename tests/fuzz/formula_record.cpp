@@ -29,8 +29,9 @@ constexpr std::string_view kPrefixes[] = {"-", "+", "~", "not "};
 constexpr std::string_view kIndices[] = {
     "0",    "-1", ":",    "::2",     "::-1",   "1:3", "-2:", ":9223372036854775807", "::-9223372036854775808", "...",
     "none", "7",  "0, 0", ":, none", "..., 0", "1:0", "k",   "-9223372036854775808:"};
-constexpr std::string_view kEquations[] = {"ij,jk->ik", "ij,kj", "ii", "iij->ij", "i,j->ij", "...i,...i->...", "...", "ij->", ",->", "i->ii",
-                                           "ij,jk,kl->il", "i...,i", "->", ",", "i1", "\xff", "ij,ij->k", "......"};
+constexpr std::string_view kEquations[] = {"ij,jk->ik", "ij,kj", "ii",  "iij->ij", "i,j->ij",      "...i,...i->...",
+                                           "...",       "ij->",  ",->", "i->ii",   "ij,jk,kl->il", "i...,i",
+                                           "->",        ",",     "i1",  "\xff",    "ij,ij->k",     "......"};
 constexpr std::string_view kKeywords[] = {"axis=0",  "axis=-1",  "axis=[0, 1]", "axis=none", "keepdims=true", "dtype=f64", "shape=[2, 3]",
                                           "eps=0.1", "offset=1", "a=x",         "x=x"};
 
