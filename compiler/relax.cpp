@@ -324,8 +324,8 @@ class Reassociation {
   /// mul0(g, a) + mul0(g, b), which nothing else needs.
   bool add_of_mul0(NodeId id) {
     const NodeId a = graph_.operand(id, 0), b = graph_.operand(id, 1);
-    for (NodeId x : {a, b})
-      if (graph_[x].op != Op::Mul0 || uses_[x] > 1 || out_[made_[x]].op != Op::Mul0) return false;
+    for (NodeId x : {a, b})  // one by a constant is a product, which no node has yet
+      if (graph_[x].op != Op::Mul0 || uses_[x] > 1 || made_[x] == kNoNode || out_[made_[x]].op != Op::Mul0) return false;
     const NodeId x = made_[a], y = made_[b];
     if (x == y || out_.operand(x, 0) != out_.operand(y, 0)) return false;
     made_[id] = make_mul0(out_.operand(x, 0), build(sum(atom(out_.operand(x, 1)), atom(out_.operand(y, 1)))));

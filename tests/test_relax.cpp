@@ -227,6 +227,14 @@ TEST_CASE("relax: relaxed results are near the strict ones and the same in every
   }
 }
 
+TEST_CASE("relax: a sum of products with a cotangent, one of them by a constant", "[relax]") {
+  CHECK(relaxed("constant 0.5; mul0 %2, %5; mul0 %2, %0; add %6, %7", kReassociate) == "add(mul(g, 0.5), mul0(g, x))");
+  const Array x = Array::ones({4}, f32);
+  const Formula strict = formula("d = grad(sum(gelu(x)), [x])"), relaxed = formula("d = grad(sum(gelu(x)), [x])", {.relax = kAll});
+  const Array a = strict({x}), b = relaxed({x});
+  CHECK(b.at<float>({0}) == Approx(a.at<float>({0})));
+}
+
 TEST_CASE("relax: kernels of a strict and of a relaxed function are two", "[relax]") {
   const Array x = Array::zeros({64}, f32);
   const Formula strict = formula("x*2 + 1"), relaxed = formula("x*2 + 1", {.relax = kContract});
