@@ -95,6 +95,68 @@ std::vector<Array> evaluate(const CompareRequest& request, const Graph& graph, M
 
 }  // namespace
 
+std::optional<std::string> not_finite(const Array& array) {
+  if (!is_float(array.dtype())) return std::nullopt;
+  std::vector<std::int64_t> at(array.shape().size(), 0);
+  const std::size_t size = size_of(array.dtype());
+  for (std::int64_t i = 0, n = array.size(); i < n; ++i) {
+    const auto* element = static_cast<const std::byte*>(array.data());
+    for (std::size_t axis = 0; axis < at.size(); ++axis) element += at[axis] * array.strides()[axis] * static_cast<std::int64_t>(size);
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, element, size);
+    // The exponent's bits are all ones: f64 11 of them, f32 8, f16 5, bf16 8.
+    const std::uint64_t exponent = array.dtype() == DType::F64   ? 0x7ff0000000000000
+                                   : array.dtype() == DType::F32 ? 0x7f800000
+                                   : array.dtype() == DType::F16 ? 0x7c00
+                                                                 : 0x7f80;
+    if ((bits & exponent) == exponent) {
+      const bool nan = (bits & ~exponent & ~(std::uint64_t{1} << (8 * size - 1))) != 0;
+      const bool negative = bits >> (8 * size - 1) & 1;
+      return fmt::format("{} at [{}]", nan ? "nan" : negative ? "-inf" : "inf", fmt::join(at, ", "));
+    }
+    for (std::size_t axis = at.size(); axis-- > 0;) {
+      if (++at[axis] < array.shape()[axis]) break;
+      at[axis] = 0;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string first_not_finite(const CompareRequest& request) {
+  const Graph& graph = request.graph;
+  const auto text = [&](NodeId id) {
+    const std::string& source = graph.sources[graph.source_of[id]];
+    return fmt::format("`{}` {}{}{}", ir::info(graph[id].op).text, compiler::type_text(graph[id].dtype, graph.shape(id)),
+                       source.empty() ? "" : " at ", source);
+  };
+  const auto most = static_cast<std::int64_t>(memory_limit() / 8);  // bytes of values at a time
+  for (NodeId next = 0; next < graph.size();) {
+    Graph alone = graph;
+    alone.outputs.clear();
+    alone.output_names.clear();
+    for (std::int64_t bytes = 0; next < graph.size() && alone.outputs.size() < kAtOnce; ++next) {
+      if (!is_float(graph[next].dtype) || (ir::is_source(graph[next].op) && graph[next].op != ir::Op::Input)) continue;
+      const std::int64_t mine = graph.elements(next) * static_cast<std::int64_t>(size_of(graph[next].dtype));
+      if (!alone.outputs.empty() && bytes + mine > most) break;
+      bytes += mine;
+      alone.outputs.push_back(next);
+      alone.output_names.push_back(fmt::format("value{}", next));
+    }
+    if (alone.outputs.empty()) break;
+    const std::vector<Array> values = evaluate(request, alone, request.mode);
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      const std::optional<std::string> found = not_finite(values[k]);
+      if (!found) continue;
+      const NodeId id = alone.outputs[k];
+      if (graph[id].op == ir::Op::Input) return fmt::format("the input {} has it already, {}", graph.inputs[graph[id].bits].name, *found);
+      const NodeId origin = graph.origin_of[id];
+      return fmt::format("the first operator with one is {}: {}{}", text(id), *found,
+                         origin == ir::kNoNode ? "" : ", in the derivative of " + text(origin));
+    }
+  }
+  return {};
+}
+
 std::string_view text_of(Mode mode) {
   static constexpr std::string_view kTexts[] = {"adaptive", "generic", "specialized", "unfused", "reference"};
   return kTexts[static_cast<int>(mode)];

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "onepass/array.h"
@@ -26,5 +28,12 @@ struct CompareRequest {
 /// The results first. Where they differ, the values of all operators, a few at a time and in order: stored by the very kernels that
 /// compute the results, as additional outputs, so that what is wrong in them stays wrong.
 Comparison compare(const CompareRequest& request);
+
+/// The first operator, in the order of the recording, whose value has a NaN or an infinity: which, where, and whose derivative it is a part of.
+/// Empty where none has, which then was made by rounding to a half.
+std::string first_not_finite(const CompareRequest& request);
+
+/// Where an Array has its first NaN or infinity: `nan at [2, 0]`, else nothing.
+std::optional<std::string> not_finite(const Array& array);
 
 }  // namespace onepass::runtime

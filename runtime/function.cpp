@@ -89,8 +89,10 @@ struct FunctionCore::Body {
   std::shared_ptr<Program> last;
   Stats of_dropped;
 
-  std::shared_ptr<Program> make(std::vector<std::int64_t> structure, bool with_pullback = false) {
-    auto run = [with_pullback, options = options, function = function, record = record, structure = std::move(structure)](
+  // After the function's results are marked.
+  using After = void (*)(runtime::ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);
+  std::shared_ptr<Program> make(std::vector<std::int64_t> structure, After after = nullptr) {
+    auto run = [after, options = options, function = function, record = record, structure = std::move(structure)](
                    runtime::ProgramRecorder& recorder, std::span<const compiler::Value> values) {
       Recording recording(recorder);
       std::vector<Tensor> leaves;
@@ -100,7 +102,7 @@ struct FunctionCore::Body {
       ResultWriter out;
       record(function.get(), in, out);
       for (std::size_t i = 0; i < out.tensors_.size(); ++i) recorder.output(std::move(out.names_[i]), recording.of(out.tensors_[i]));
-      if (with_pullback) runtime::add_pullback(recorder, values, options);
+      if (after) after(recorder, values, options);
     };
     return std::make_shared<Program>(std::move(run), std::vector<std::string>{}, options);
   }
@@ -138,7 +140,7 @@ struct FunctionCore::Body {
     std::vector<std::int64_t> key(structure.begin(), structure.end());
     std::shared_ptr<Program>& program = with_pullback[key];
     if (!program) {
-      program = make(key, true);
+      program = make(key, runtime::add_pullback);
       if (with_pullback.size() > kMaxStructures) {
         const std::shared_ptr<Program> kept = program;
         for (const auto& [_, dropped] : with_pullback) of_dropped += dropped->stats();
@@ -200,6 +202,12 @@ PullbackCore FunctionCore::vjp(std::span<const CallArgument> arguments, std::spa
   }
   out.arrays_ = std::move(arrays);
   return pullback;
+}
+
+GradientCheck FunctionCore::check_gradients(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure) const {
+  const std::vector<std::int64_t> key(structure.begin(), structure.end());
+  const std::shared_ptr<Program> values = body_->make(key), derivatives = body_->make(key, runtime::add_both_products);
+  return runtime::check_gradients(*values, *derivatives, CallArguments(arguments));
 }
 
 GraphView FunctionCore::graph() const { return GraphViewAccess::make(body_->latest()->last_report()->optimised); }

@@ -3,6 +3,8 @@
 #include "onepass/gradient.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -164,6 +166,7 @@ void Recipe::record(ProgramRecorder& recorder, std::span<const Value> values) co
     if (!computes[id] || now[id] != ir::kNoNode) continue;
     ir::Node node = joint[id];
     out.current_source = joint.source_of[id];
+    out.current_origin = joint.origin_of[id] == ir::kNoNode ? ir::kNoNode : now[joint.origin_of[id]];
     const ir::ListId shape = out.intern(joint.shape(id));
     if (node.op == Op::Slot) {
       const ir::List extents = out.list(shape);
@@ -188,6 +191,7 @@ void Recipe::record(ProgramRecorder& recorder, std::span<const Value> values) co
     now[id] = out.add(node);
   }
   out.current_source = 0;
+  out.current_origin = ir::kNoNode;
   for (std::size_t k = 0; k < joint.outputs.size(); ++k) recorder.output(fmt::format("d{}", k), Value{false, now[joint.outputs[k]], {}});
 }
 
@@ -285,6 +289,122 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
 }
 
 }  // namespace runtime
+
+// ------------------------------------------------------------------------------------------------ are they right?
+
+void runtime::add_both_products(ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options&) {
+  using compiler::Value;
+  ir::Graph& graph = recorder.graph;
+  const auto shape_of = [&](const Value& v) { return compiler::Shape(recorder.shape(v).begin(), recorder.shape(v).end()); };
+  std::int64_t key = 1;
+  const auto random_like = [&](const Value& v) { return recorder.normal(recorder.literal(key++), shape_of(v), DType::F64); };
+  std::vector<Value> xs, ys, us, vs;
+  for (const Value& x : arguments)
+    if (!x.is_literal && is_float(recorder.dtype(x))) xs.push_back(x), vs.push_back(random_like(x));
+  for (const ir::NodeId y : graph.outputs)
+    if (is_float(graph[y].dtype)) ys.push_back(Value{false, y, {}}), us.push_back(random_like(ys.back()));
+  if (xs.empty())
+    throw DTypeError("check_gradients: no argument is an Array of a float type; integers, bool and numbers carry no derivative");
+  if (ys.empty()) throw DTypeError("check_gradients: no result is of a float type; integers and bool carry no derivative");
+  const std::vector<Value> reverse = recorder.vjp(ys, xs, us, "check_gradients"), forward = recorder.jvp(ys, xs, vs, "check_gradients");
+  graph.outputs.clear();
+  graph.output_names.clear();
+  for (std::size_t k = 0; k < ys.size(); ++k)
+    recorder.output(fmt::format("u{}", k), us[k]), recorder.output(fmt::format("Jv{}", k), forward[k]);
+  for (std::size_t i = 0; i < xs.size(); ++i)
+    recorder.output(fmt::format("v{}", i), vs[i]), recorder.output(fmt::format("JTu{}", i), reverse[i]);
+}
+
+namespace {
+
+double product(const Array& a, const Array& b, double* size = nullptr) {
+  double sum = 0;
+  const auto x = a.span<const double>(), y = b.span<const double>();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    sum += x[i] * y[i];
+    if (size) *size += std::fabs(x[i] * y[i]);
+  }
+  return sum;
+}
+
+}  // namespace
+
+GradientCheck runtime::check_gradients(Program& values, Program& derivatives, std::span<const Argument> arguments) {
+  constexpr std::int64_t kMostElements = 64;  // of one argument, spread over it
+  constexpr double kTolerance = 1e-5;
+  // In f64, contiguous and ours: differences write into them.
+  std::vector<Argument> given(arguments.begin(), arguments.end());
+  std::vector<Array> wide(arguments.size());
+  std::vector<std::size_t> differentiable;
+  const auto widened = compile([](Tensor x) { return x.cast(DType::F64); });
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!given[i].array || !is_float(given[i].array->dtype())) continue;
+    wide[i] = widened(*given[i].array);
+    given[i].array = &wide[i];
+    differentiable.push_back(i);
+  }
+  const std::vector<Array> both = derivatives.call(given);
+  const std::size_t results = both.size() / 2 - differentiable.size();
+  // u·y of the results that have derivatives, and how large its terms are.
+  const auto at_now = [&](double* size) {
+    std::vector<Array> all = values.call(given);
+    double sum = 0;
+    std::size_t k = 0;
+    for (const Array& y : all) {
+      if (!is_float(y.dtype())) continue;
+      sum += product(both[2 * k], y.dtype() == DType::F64 ? y : widened(y), size);
+      ++k;
+    }
+    return sum;
+  };
+  double size = 1;
+  static_cast<void>(at_now(&size));
+
+  GradientCheck check{true, 0, {}};
+  const auto compare = [&](double computed, double expected, double scale, auto&& what) {
+    const double error = std::fabs(computed - expected) / std::max({std::fabs(computed), std::fabs(expected), scale});
+    if (!(error <= check.worst) || std::isnan(error)) {
+      check.worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+      if (!(error <= kTolerance)) check.ok = false, check.text = what();
+    }
+  };
+  double forward = 0, reverse = 0;
+  for (std::size_t k = 0; k < results; ++k) forward += product(both[2 * k], both[2 * k + 1]);
+  for (std::size_t i = 0; i < differentiable.size(); ++i) reverse += product(both[2 * (results + i)], both[2 * (results + i) + 1]);
+  compare(forward, reverse, 1e-3 * size, [&] {
+    return fmt::format("forward and reverse mode differ: u·Jv is {} in forward mode and {} in reverse mode", forward, reverse);
+  });
+  std::int64_t checked = 0;
+  for (std::size_t i = 0; i < differentiable.size(); ++i) {
+    Array& x = wide[differentiable[i]];
+    const Array& gradient = both[2 * (results + i) + 1];
+    const std::span<double> elements = x.span<double>();
+    const std::int64_t n = x.size(), step = std::max<std::int64_t>(1, (n + kMostElements - 1) / kMostElements);
+    for (std::int64_t e = 0; e < n; e += step, ++checked) {
+      double& element = elements[static_cast<std::size_t>(e)];
+      const double at = element, h = 6e-6 * std::max(1.0, std::fabs(at));
+      element = at + h;
+      const double above = at_now(nullptr), high = element;
+      element = at - h;
+      const double difference = (above - at_now(nullptr)) / (high - element);
+      element = at;
+      const double computed = gradient.span<const double>()[static_cast<std::size_t>(e)];
+      compare(computed, difference, std::max(1.0, 1e-4 * size), [&] {
+        std::vector<std::int64_t> place(x.shape().size());
+        for (std::size_t axis = place.size(); axis-- > 0;) {
+          std::int64_t rest = e;
+          for (std::size_t later = axis + 1; later < place.size(); ++later) rest /= x.shape()[later];
+          place[axis] = rest % x.shape()[axis];
+        }
+        return fmt::format("the gradient of argument {}, {}, at [{}] is {}; differences give {}", differentiable[i],
+                           compiler::type_text(arguments[differentiable[i]].array->dtype(), x.shape()), fmt::join(place, ", "), computed,
+                           difference);
+      });
+    }
+  }
+  if (check.ok) check.text = fmt::format("{} derivatives agree with differences, and forward with reverse mode", checked);
+  return check;
+}
 
 // ------------------------------------------------------------------------------------------------ pullbacks
 

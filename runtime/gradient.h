@@ -20,4 +20,10 @@ void add_pullback(ProgramRecorder& recorder, std::span<const compiler::Value> ar
 detail::PullbackCore make_pullback(Program::Aftermath after, std::span<const Argument> arguments, std::vector<Array>& arrays,
                                    std::shared_ptr<const std::atomic<int>> resets);
 
+/// To a recording whose results are marked: as its results instead, u·Jv and, for each argument with a derivative, v and Jᵀu, u and v random.
+void add_both_products(ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);
+
+/// `values` computes the function, `derivatives` what add_both_products makes of it.
+GradientCheck check_gradients(Program& values, Program& derivatives, std::span<const Argument> arguments);
+
 }  // namespace onepass::runtime

@@ -515,6 +515,10 @@ struct ProgramAccess {
     else job();
   } catch (const std::bad_alloc&) {}  // NOLINT: no memory for the job: the generic kernels stay
 
+  /// Options::check_nan, after a call. `over_inputs`: the results were written over what they were computed from.
+  static void check_nan(const Program& program, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,
+                        std::span<const Array> results, bool over_inputs);
+
   static void finish(PlanData& plan, bool into) {
     for (std::size_t k = 0; k < plan.outputs.size(); ++k) plan.redirected.push_back(plan.outputs[k].strides != plan.targets[k].strides);
     plan.bytes_allocated = plan.workspace_bytes;
@@ -725,6 +729,16 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
     copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
     state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
   }
+  if (options_.check_nan) [[unlikely]] {
+    std::vector<Array> written;
+    bool over_inputs = false;
+    for (std::size_t k = 0; k < outputs; ++k) {
+      written.push_back(*targets[plan.target_of[k]]);
+      for (std::size_t i = 0; i < inputs; ++i)
+        over_inputs |= overlap(static_cast<std::byte*>(written[k].mutable_data()), plan.targets[k], bases[i], plan.inputs[i]);
+    }
+    ProgramAccess::check_nan(*this, site, plan, slots.all(), written, over_inputs);
+  }
   ProgramAccess::ran(*this, *state_, plan);
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
@@ -803,11 +817,39 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
   else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
     check_indices(plan.report->recorded, views_of(plan, bases.data()), slots.all());
+  if (options_.check_nan) [[unlikely]]
+    ProgramAccess::check_nan(*this, site, plan, slots.all(), results, false);
   if (after) [[unlikely]]
     *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
   ProgramAccess::ran(*this, *state_, plan);
   return results;
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
+
+void ProgramAccess::check_nan(const Program& program, const CallSite& site, const LaunchPlan& plan,
+                              std::span<const std::uint64_t> slot_bits, std::span<const Array> results, bool over_inputs) {
+  for (std::size_t k = 0; k < results.size(); ++k) {
+    const std::optional<std::string> found = not_finite(results[k]);
+    if (!found) continue;
+    const std::string result = fmt::format("check_nan: the result {} {} has {}", plan.output_names[plan.target_of[k]],
+                                           type_text(results[k].dtype(), results[k].shape()), *found);
+    if (over_inputs) throw Error(result + "; which operator made it cannot be said, since the results overwrote the arguments");
+    Graph graph = plan.report->recorded;  // up to this result alone
+    graph.outputs = {graph.outputs[k]};
+    graph.output_names = {""};
+    graph = ir::prune(graph);
+    for (std::size_t i = 0; i < graph.slots.size(); ++i) graph.slots[i].bits = slot_bits[i];
+    std::vector<std::byte*> bases(plan.inputs.size());
+    fill_input_bases(plan, site.arguments, bases.data());
+    const std::string first = first_not_finite({.graph = graph,
+                                                .inputs = plan.inputs,
+                                                .bases = bases,
+                                                .target = program.state_->target,
+                                                .options = launch_options(program, site),
+                                                .mode = program.state_->interpret ? Mode::reference : Mode::generic,
+                                                .judge = Mode::reference});
+    throw Error(first.empty() ? result + ", which rounding it to a half made" : fmt::format("{}; {}", result, first));
+  }
+}
 
 Comparison Program::compare(std::span<const Argument> arguments) try {
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};

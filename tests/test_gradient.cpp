@@ -557,3 +557,58 @@ TEST_CASE("vjp: bad input gets a sentence", "[pullback]") {
   CHECK(error_of([&] { static_cast<void>(op::vjp(whole, random_array({4}, 31))); }) ==
         "vjp: no result is of a float type; integers and bool carry no derivative");
 }
+
+// ------------------------------------------------------------------------------------------------ are they right?
+
+TEST_CASE("check_gradients: differences in f64, forward against reverse mode; what is wrong is named", "[check]") {
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const op::GradientCheck check = op::check_gradients(c.f, random_array({3, 4}, 40, op::f32));
+    INFO(check.text);
+    CHECK(check);
+    CHECK(check.worst < 1e-6);
+  }
+  const auto two = op::compile([](Layer<Tensor> l, Tensor n) { return std::pair{l.weight * l.bias, sum(l.bias) * n}; });
+  const op::GradientCheck good =
+      op::check_gradients(two, Layer<Array>{random_array({100}, 41), random_array({100}, 42)}, Array::from({1, 2}));
+  CHECK(good.text == "100 derivatives agree with differences, and forward with reverse mode");
+  const auto wrong = op::custom_vjp([](Tensor x) { return x * x; }, [](Tensor x, Tensor, Tensor dy) { return dy * x; });
+  const op::GradientCheck bad =
+      op::check_gradients([&](Tensor w, Tensor x) { return wrong(x) + w; }, Array::from({1.0f, 2.0f}), Array::from({3.0f, 0.0f}));
+  CHECK_FALSE(bad);
+  CHECK(bad.text.find("the gradient of argument 1, f32[2], at [0] is ") == 0);
+  CHECK(bad.worst > 0.1);
+  CHECK(error_of([] {
+          static_cast<void>(op::check_gradients([](Tensor x) { return x; }, Array::from({1, 2})));
+        }) == "check_gradients: no argument is an Array of a float type; integers, bool and numbers carry no derivative");
+}
+
+TEST_CASE("check_nan: the first operator that made a NaN or an infinity, forward or backward", "[check]") {
+  op::Options options;
+  options.check_nan = true;
+  for (const op::Mode mode : {op::Mode::generic, op::Mode::reference}) {
+    options.mode = mode;
+    const Array x = Array::from({1.0f, 0.0f, -4.0f});
+    auto forward = op::compile([](Tensor x) { return log(x + 4) * 2 + 1; }, options);
+    const std::string text = error_of([&] { static_cast<void>(forward(x)); });
+    INFO(text);
+    CHECK(text.find("check_nan: the result out f32[3] has -inf at [2]; the first operator with one is `log` f32[3] at ") == 0);
+    CHECK(text.find("test_gradient.cpp") != std::string::npos);
+    auto backward = op::compile([](Tensor x) { return grad(sum(sqrt(abs(x)) + x * x), x); }, options);
+    const std::string of_gradient = error_of([&] { static_cast<void>(backward(Array::from({1.0f, 0.0f}))); });
+    INFO(of_gradient);
+    CHECK(of_gradient.find("in the derivative of `sqrt` f32[2]") != std::string::npos);
+    const std::string of_input = error_of([&] { static_cast<void>(forward(Array::from({1.0f, std::nanf("")}))); });
+    CHECK(of_input == "check_nan: the result out f32[2] has nan at [1]; the input x0 has it already, nan at [1]");
+    Array y = Array::from({1.0f, -4.0f});
+    CHECK(error_of([&] { forward.into(y)(y); }) ==
+          "check_nan: the result out f32[2] has -inf at [1]; which operator made it cannot be said, since the results overwrote the "
+          "arguments");
+    const auto root = op::compile([](Tensor x) { return sqrt(x); }, options);
+    const auto [r, pullback] = op::vjp(root, Array::from({4.0f, 0.0f}));
+    CHECK(error_of([&, &pullback = pullback] {
+            static_cast<void>(pullback(Array::from({1.0f, 1.0f})));
+          }).find("check_nan: the result d0 f32[2] has inf at [1]") == 0);
+    CHECK(values(op::compile([](Tensor x) { return cast(x, op::f64); })(forward(Array::from({-3.0f})))) == std::vector{1.0});
+  }
+}

@@ -115,6 +115,9 @@ template <class F> requires requires { &F::operator(); } struct SignatureOf<F> {
 
 class PullbackCore;
 struct CompiledAccess;
+}  // namespace detail
+struct GradientCheck;
+namespace detail {
 
 /// A compiled function without its C++ types: a handle on a shared body.
 class ONEPASS_API FunctionCore {
@@ -133,6 +136,8 @@ class ONEPASS_API FunctionCore {
 
   /// A call, and what computes the derivatives of it.
   PullbackCore vjp(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named, ResultReader& out) const;
+
+  GradientCheck check_gradients(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure) const;
 
   GraphView graph() const;
   GraphView recorded_graph() const;

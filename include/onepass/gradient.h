@@ -306,11 +306,24 @@ struct CompiledAccess {
     return std::pair<typename CompiledFunction<F, R, P...>::Result, Keeper>(Results::result(results),
                                                                             Keeper(std::move(core), arguments...));
   }
+  template <class F, class R, class... P, class... A> static auto check(const CompiledFunction<F, R, P...>& f, const A&... arguments) {
+    static_assert(sizeof...(A) == sizeof...(P), "onepass: check_gradients has another number of arguments than the function");
+    const auto flat = CompiledFunction<F, R, P...>::flatten(arguments...);
+    return f.core_.check_gradients(flat.arguments(), flat.structure());
+  }
 };
 template <class T> inline constexpr bool kCompiled = false;
 template <class F, class R, class... P> inline constexpr bool kCompiled<CompiledFunction<F, R, P...>> = true;
 
 }  // namespace detail
+
+/// What check_gradients found.
+struct GradientCheck {
+  bool ok = false;
+  double worst = 0;  ///< the largest error, relative to the larger of the two values and the function's size
+  std::string text;  ///< one sentence: what agrees, or what differs most, and where
+  explicit operator bool() const noexcept { return ok; }
+};
 
 /// f(args…) now and its derivative later: `auto [y, pullback] = vjp(f, x); … Array dx = pullback(dy)`. With Arrays, f is a compiled function, which
 /// is recorded once, or anything that `compile` takes, which is recorded at each call. What the pullback reads is saved or computed again,
@@ -331,6 +344,15 @@ auto vjp(const F& f, const A&... args) {
   } else {
     return detail::CompiledAccess::vjp(compile(f), args...);
   }
+}
+
+/// Are f's derivatives right at these Arrays? Everything is computed in f64, whatever the Arrays' types: each gradient against central differences
+/// (of up to 64 elements of each argument), and forward against reverse mode. Near a kink or a jump differences mean nothing.
+///
+///     if (const auto check = check_gradients(f, x, w); !check) fmt::print("{}\n", check.text);
+template <class F, class... A> requires(sizeof...(A) > 0) GradientCheck check_gradients(const F& f, const A&... args) {
+  if constexpr (detail::kCompiled<F>) return detail::CompiledAccess::check(f, args...);
+  else return detail::CompiledAccess::check(compile(f), args...);
 }
 
 }  // namespace onepass

@@ -66,6 +66,9 @@ struct Options {
   int vector_bytes = 0;  ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
   /// Records again at each call and compares: an Error where the function depends on something that changed, such as a captured number.
   bool check_recording = detail::kDebugBuild;
+  /// After each call: an Error that names the first operator, forward or backward, whose value is NaN or infinite, if a result has such an
+  /// element. For debugging: results are looked through, and on an error every operator's value is computed once more.
+  bool check_nan = false;
   /// Of `vjp`: the most bytes that are kept from the forward call for the pullback, arguments and results aside; what does not fit is computed
   /// again. Negative: what is fastest.
   std::int64_t memory_budget = -1;
