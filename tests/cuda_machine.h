@@ -23,7 +23,10 @@
 #define ONEPASS_EMULATED 1
 #define DEVICE inline
 #define KERNEL(name, words, most) extern "C" void name(const Words<words>& w)
-#define KERNEL_FAR(name, words, most) extern "C" void name(const Words<words>* words_)
+#define KERNEL_FAR(name, words, most)  \
+  extern "C" const bool name##_is_far; \
+  const bool name##_is_far = true;     \
+  extern "C" void name(const Words<words>* words_)
 #define TOUCHED(pointer, bytes, written) machine::touched(pointer, bytes, written)
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))

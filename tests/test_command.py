@@ -245,9 +245,61 @@ class RunErrors(Command):
         self.fails("run", *rest, "--threads", "-1", says="threads")
         self.fails("run", *rest, "--threads", "100000", says="threads")
         self.fails("run", *rest, "--threads", "two", says="threads")
-        self.fails("run", *rest, "--device", "cuda", says="later")
-        self.fails("run", *rest, "--device", "gpu", says="`gpu`")
+        self.fails("run", *rest, "--device", "gpu", says=["`gpu`", "cpu and cuda"])
         self.fails("run", *rest, "--nonsense", says="--nonsense")
+
+
+FAKE = os.path.join(os.path.dirname(os.path.dirname(ONEPASS)), "lib/libfake_cuda.so")  # a driver and a compiler that are none
+
+
+class Device(Command):
+    PROGRAM = ["y = softmax(x)*w; m = max(x)", "x=x.npy", "w=w.npy", "-o", "y=y.npy", "-o", "m=m.npy"]
+
+    def setUp(self):
+        super().setUp()
+        self.write("x.npy", [0.5*i - 3 for i in range(12)], (3, 4))
+        self.write("w.npy", [1, 2, 3, 4])
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        os.environ.update(ONEPASS_CUDA_DRIVER=FAKE, ONEPASS_NVRTC=FAKE)
+
+    @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
+    def test_a_program_on_a_device_has_the_bits_of_the_cpu(self):
+        self.onepass("run", *self.PROGRAM)
+        cpu = [npy.read(self.path(name)) for name in ("y.npy", "m.npy")]
+        os.remove(self.path("y.npy"))
+        self.assertIn("equal on the device and the cpu: 2 outputs", self.onepass("run", *self.PROGRAM, "--device", "cuda", "--compare").stdout)
+        self.assertEqual([npy.read(self.path(name)) for name in ("y.npy", "m.npy")], cpu)
+        self.onepass("run", *self.PROGRAM, "--device", "cuda", "--mode", "unfused")
+        self.assertEqual([npy.read(self.path(name)) for name in ("y.npy", "m.npy")], cpu)
+
+    @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
+    def test_what_is_missing_is_one_sentence_with_the_remedy_and_the_cpu_goes_on(self):
+        rest = [*self.PROGRAM, "--device", "cuda"]
+        for variables, says in (({"ONEPASS_CUDA_DRIVER": "/nowhere/libcuda.so"}, ["/nowhere/libcuda.so", "cannot be opened"]),
+                                ({"FAKE_CUDA_DEVICES": "0"}, ["no device", "nvidia-smi", "or run on the cpu"]),
+                                ({"FAKE_CUDA_VERSION": "11080"}, ["11.8", "12.0 or newer", "newer driver"]),
+                                ({"ONEPASS_NVRTC": "/nowhere/libnvrtc.so"}, ["/nowhere/libnvrtc.so", "or run on the cpu"]),
+                                ({"ONEPASS_NVRTC": sys.executable}, ["cuda: "])):
+            with self.subTest(**variables):
+                os.environ.update(ONEPASS_CUDA_DRIVER=FAKE, ONEPASS_NVRTC=FAKE, FAKE_CUDA_DEVICES="1", FAKE_CUDA_VERSION="12080")
+                os.environ.update(variables)
+                self.fails("run", *rest, says=says)
+                self.assertNotIn("y.npy", self.files())
+                for line in self.onepass("doctor").stdout.splitlines():
+                    self.assertRegex(line, r"^[^:]+: .+, .+$")
+                self.onepass("run", *self.PROGRAM)
+                os.remove(self.path("y.npy"))
+        os.environ.update(ONEPASS_NVRTC=FAKE)
+        self.fails("run", *rest, "--mode", "reference", says="reference")
+        self.fails("run", *rest, "--stats", "s.json", says="--stats")
+
+    @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
+    def test_doctor_names_driver_compiler_and_device(self):
+        text = self.onepass("doctor").stdout
+        self.assertRegex(text, r"CUDA toolkit: NVRTC 12\.8 ")
+        self.assertRegex(text, r"CUDA driver: for CUDA 12\.8 ")
+        self.assertRegex(text, r"device: cpu; a device that is none, compute capability 8\.0, ")
 
 
 class FullDisk(Command):

@@ -9,6 +9,7 @@
 #include "compiler/codegen.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
+#include "runtime/cuda/device.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/disk_cache.h"
 #include "runtime/os.h"
@@ -84,10 +85,19 @@ void cuda_toolkit() {
   else line("CUDA toolkit", "not found", runtime::cuda::Nvrtc::why() + "; the cpu needs none");
 }
 
-void cuda_driver() {
-  const bool found = os::open_library("libcuda.so.1") != nullptr;
-  line("CUDA driver", found ? "found" : "not found",
-       found ? "nothing to do: this version runs on the cpu alone" : "nothing to do: this version does not use one");
+void cuda_driver_and_device() {
+  const runtime::cuda::Driver* driver = runtime::cuda::Driver::find();
+  if (!driver) {
+    line("CUDA driver", "not usable", runtime::cuda::Driver::why());
+    return line("device", "cpu", "nothing to do");
+  }
+  line("CUDA driver", fmt::format("for CUDA {}.{} ({})", driver->version / 1000, driver->version % 1000 / 10, driver->path),
+       "nothing to do");
+  try {
+    const runtime::cuda::Device& device = runtime::cuda::Device::get();
+    line("device", fmt::format("cpu; {}, compute capability {}.{}", device.name(), device.target().sm / 10, device.target().sm % 10),
+         "run --device cuda takes it; no device has been tested yet, so add --compare");
+  } catch (const std::exception& error) { line("device", "cpu", first_line(error.what())); }
 }
 
 }  // namespace
@@ -101,8 +111,7 @@ int doctor(Words words) {
   cache_folder();
   line("BLAS", "not used", "nothing to do: this version has no contractions");
   cuda_toolkit();
-  cuda_driver();
-  line("device", "cpu", "nothing to do: it is the only one in this version");
+  cuda_driver_and_device();
   return 0;
 }
 

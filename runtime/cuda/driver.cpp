@@ -1,0 +1,98 @@
+// driver: see driver.h.
+#include "runtime/cuda/driver.h"
+
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "onepass/error.h"
+#include "runtime/os.h"
+
+namespace onepass::runtime::cuda {
+namespace {
+
+struct Found {
+  std::optional<Driver> driver;
+  std::string why;
+};
+
+constexpr int kLeastVersion = 12000;
+
+Found open_driver() {
+  Found out;
+  const std::optional<std::string> given = os::environment("ONEPASS_CUDA_DRIVER");
+  Driver d;
+  d.path = given.value_or("libcuda.so.1");
+  void* const library = os::open_library(d.path);
+  if (!library) {
+    out.why = given ? fmt::format("ONEPASS_CUDA_DRIVER names {}, which cannot be opened: set it to the driver's libcuda.so.1", d.path)
+                    : "no libcuda.so.1: install NVIDIA's driver, or run on the cpu";
+    return out;
+  }
+  const char* missing = nullptr;
+#define ONEPASS_CUDA_TAKE(name, parameters)                                         \
+  d.name = reinterpret_cast<Result(*) parameters>(os::find_symbol(library, #name)); \
+  if (!d.name && !missing) missing = #name;
+  ONEPASS_CUDA_FUNCTIONS(ONEPASS_CUDA_TAKE)
+#undef ONEPASS_CUDA_TAKE
+  if (missing) {
+    out.why =
+        fmt::format("{} has no {}: it is no driver, or too old a one; install NVIDIA's driver for CUDA 12.0 or newer", d.path, missing);
+    return out;
+  }
+  if (d.cuDriverGetVersion(&d.version) != 0 || d.version < kLeastVersion) {
+    out.why = fmt::format("the driver is for CUDA {}.{}, and 12.0 or newer is needed: install a newer driver from NVIDIA", d.version / 1000,
+                          d.version % 1000 / 10);
+    return out;
+  }
+  if (const Result result = d.cuInit(0)) {
+    const char* name = nullptr;
+    d.cuGetErrorName(result, &name);
+    out.why =
+        result == kNoDevice
+            ? "the driver finds no device: see that `nvidia-smi` lists one and CUDA_VISIBLE_DEVICES does not hide it, or run on the cpu"
+            : fmt::format("the driver does not start ({}): see what `nvidia-smi` says, or run on the cpu", name ? name : "unknown error");
+    return out;
+  }
+  out.driver = d;
+  return out;
+}
+
+const Found& found() {
+  static const Found* const it = new Found(open_driver());  // never destroyed: its functions may run while the process exits
+  return *it;
+}
+
+// What helps, by the driver's number.
+struct Remedy {
+  Result first, last;
+  std::string_view text;
+};
+constexpr Remedy kRemedies[] = {
+    {kOutOfMemory, kOutOfMemory, "free arrays of this or another process on the device, or run on the cpu"},
+    {kNoDevice, 101, "see that `nvidia-smi` lists the device, or run on the cpu"},
+    {kNoBinaryForDevice, kNoBinaryForDevice, "the CUDA toolkit does not know this device: install a newer one"},
+    {222, 223, "the driver is older than the CUDA toolkit: install a newer driver"},
+    {46, 46, "another process has the device for itself: wait for it, or run on the cpu"},
+    {700, 719, "the device is lost to this process: start it again, and please report what it ran"},
+};
+
+}  // namespace
+
+const Driver* Driver::find() { return found().driver ? &*found().driver : nullptr; }
+const std::string& Driver::why() { return found().why; }
+
+void Driver::check(Result result, std::string_view what) const {
+  if (result == 0) return;
+  const char *name = nullptr, *words = nullptr;
+  if (cuGetErrorName(result, &name) != 0 || !name) name = "unknown error";
+  if (cuGetErrorString(result, &words) != 0 || !words) words = "the driver says no more";
+  std::string_view remedy = "see what `nvidia-smi` says, or run on the cpu";
+  for (const Remedy& r : kRemedies)
+    if (result >= r.first && result <= r.last) remedy = r.text;
+  const std::string text = fmt::format("cuda: {} failed: {} ({}); {}", what, name, words, remedy);
+  if (result == kOutOfMemory) throw MemoryError(text);
+  throw Error(text);
+}
+
+}  // namespace onepass::runtime::cuda

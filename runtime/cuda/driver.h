@@ -1,0 +1,58 @@
+// libcuda, the driver's library, as a table of its functions. Opened at run time: nothing links with it, and where it is missing or too old
+// that is one sentence for whoever asks for a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace onepass::runtime::cuda {
+
+// The names, types and numbers of the driver's own header, cuda.h.
+using Result = int;
+using DevicePointer = unsigned long long;
+inline constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 39, kMajor = 75, kMinor = 76;  // attributes of a device
+inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNoBinaryForDevice = 209;
+
+/// name, type of the function without its result, which is a Result.
+#define ONEPASS_CUDA_FUNCTIONS(F)                                           \
+  F(cuInit, (unsigned))                                                     \
+  F(cuDriverGetVersion, (int*))                                             \
+  F(cuGetErrorName, (Result, const char**))                                 \
+  F(cuGetErrorString, (Result, const char**))                               \
+  F(cuDeviceGetCount, (int*))                                               \
+  F(cuDeviceGet, (int*, int))                                               \
+  F(cuDeviceGetName, (char*, int, int))                                     \
+  F(cuDeviceGetAttribute, (int*, int, int))                                 \
+  F(cuDevicePrimaryCtxRetain, (void**, int))                                \
+  F(cuCtxPushCurrent_v2, (void*))                                           \
+  F(cuCtxPopCurrent_v2, (void**))                                           \
+  F(cuStreamCreate, (void**, unsigned))                                     \
+  F(cuStreamSynchronize, (void*))                                           \
+  F(cuMemAlloc_v2, (DevicePointer*, std::size_t))                           \
+  F(cuMemFree_v2, (DevicePointer))                                          \
+  F(cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, std::size_t, void*)) \
+  F(cuMemcpyDtoHAsync_v2, (void*, DevicePointer, std::size_t, void*))       \
+  F(cuModuleLoadData, (void**, const void*))                                \
+  F(cuModuleUnload, (void*))                                                \
+  F(cuModuleGetFunction, (void**, void*, const char*))                      \
+  F(cuLaunchKernel, (void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**))
+
+struct Driver {
+#define ONEPASS_CUDA_MEMBER(name, parameters) Result(*name) parameters = nullptr;
+  ONEPASS_CUDA_FUNCTIONS(ONEPASS_CUDA_MEMBER)
+#undef ONEPASS_CUDA_MEMBER
+  int version = 0;  // 12080: CUDA 12.8
+  std::string path;
+
+  /// The library, opened at the first call: the file that ONEPASS_CUDA_DRIVER names, else libcuda.so.1. Null where there is none that
+  /// can be used; why() says what to do.
+  static const Driver* find();
+  static const std::string& why();
+
+  /// Throws unless `result` is success: `cuda: WHAT failed: NAME (the driver's words); what to do`. MemoryError where memory ran out.
+  void check(Result result, std::string_view what) const;
+};
+
+}  // namespace onepass::runtime::cuda

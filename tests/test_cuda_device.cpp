@@ -1,0 +1,198 @@
+// The runtime of devices over a driver and a compiler that are none (fake_cuda): results, copies, memory, and each call of the driver
+// failing in turn.
+#include <dlfcn.h>
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "compiler/fuse.h"
+#include "cuda_programs.h"
+#include "onepass/error.h"
+#include "random_graph.h"
+#include "runtime/cuda/call.h"
+
+using namespace onepass;
+using namespace onepass::test;
+using Catch::Matchers::Contains;
+using runtime::cuda::Device;
+using runtime::cuda::DeviceStats;
+
+namespace {
+
+struct Fake {
+  void* library;
+  template <class F> F* function(const char* name) const {
+    F* const f = reinterpret_cast<F*>(dlsym(library, name));
+    REQUIRE(f);
+    return f;
+  }
+  void fail(std::int64_t in, int code, bool always = false) const {
+    function<void(std::int64_t, int, bool)>("fake_cuda_fail")(in, code, always);
+  }
+  void works() const { fail(-1, 0); }
+  bool failed() const { return function<bool()>("fake_cuda_failed")(); }
+  std::int64_t held() const { return function<std::int64_t()>("fake_cuda_held")(); }
+  int entered() const { return function<int()>("fake_cuda_entered")(); }
+  void limit(std::int64_t bytes) const { function<void(std::int64_t)>("fake_cuda_limit")(bytes); }
+};
+const Fake& fake() {
+  static const Fake it = [] {
+    const char* path = ONEPASS_BUILD_DIR "/lib/libfake_cuda.so";
+    setenv("ONEPASS_CUDA_DRIVER", path, 1);
+    setenv("ONEPASS_NVRTC", path, 1);
+    return Fake{dlopen(path, RTLD_NOW)};
+  }();
+  REQUIRE(it.library);
+  return it;
+}
+
+struct Case {
+  runtime::PlanReport plan;
+  Arguments arguments;
+  std::vector<Array> inputs;
+  Case(const ir::Graph& graph, std::uint64_t seed, bool strided = false) : arguments(random_arguments(graph, seed, strided)) {
+    plan.optimised = graph;
+    plan.partition = compiler::fuse(graph);
+    for (const ir::ArrayView& view : arguments.views) {
+      std::vector<std::int64_t> strides = view.strides;
+      if (strides.empty()) {
+        strides.resize(view.shape.size());
+        std::int64_t stride = 1;
+        for (std::size_t i = strides.size(); i-- > 0; stride *= view.shape[i]) strides[i] = stride;
+      }
+      inputs.push_back(Array::wrap_pointer(const_cast<void*>(view.data), view.dtype, std::span<const std::int64_t>(view.shape),
+                                           std::span<const std::int64_t>(strides), true));
+    }
+  }
+  std::vector<Array> run() const { return runtime::cuda::call(Device::get(), plan, inputs); }
+  std::string difference(const std::vector<Array>& results) const {
+    std::vector<ir::Buffer> got;
+    for (const Array& a : results) {
+      got.push_back({a.dtype(), {a.shape().begin(), a.shape().end()}, std::vector<std::byte>(static_cast<std::size_t>(a.bytes()))});
+      if (!got.back().bytes.empty()) std::memcpy(got.back().bytes.data(), a.data(), got.back().bytes.size());
+    }
+    std::string what;
+    return equals_bitwise(got, ir::evaluate(plan.optimised, arguments.views), &what) ? "" : what;
+  }
+};
+
+ir::Graph softmax() { return optimised("y = softmax(x, axis=-1); s = sum(x, axis=0)", {{"x", {40, 100}}}); }
+
+}  // namespace
+
+TEST_CASE("device: programs give the CPU's bits; what is copied is counted; a second call takes nothing new", "[cuda]") {
+  fake();
+  for (const CudaProgram& program : cuda_programs()) {
+    if (std::string_view(program.name) != "softmax" && std::string_view(program.name) != "affine, gradient" &&
+        std::string_view(program.name) != "adam")
+      continue;
+    INFO(program.name);
+    const Case c(graph_of(program, program.small), 5);
+    const DeviceStats before = Device::get().stats();
+    CHECK(c.difference(c.run()) == "");
+    const DeviceStats first = Device::get().stats();
+    std::int64_t in = 0, out = 0;
+    for (const Array& a : c.inputs) in += a.bytes();
+    for (const Array& a : c.run()) out += a.bytes();
+    const DeviceStats second = Device::get().stats();
+    CHECK(first.uploaded - before.uploaded == in);
+    CHECK(first.downloaded - before.downloaded == out);
+    CHECK(first.compiles == before.compiles + 1);
+    CHECK(second.compiles == first.compiles);
+    CHECK(second.held == first.held);
+    CHECK(second.in_use == 0);
+    CHECK(second.held == fake().held());
+    CHECK(fake().entered() == 0);
+  }
+}
+
+TEST_CASE("device: strided inputs, outputs without elements, the same output twice", "[cuda]") {
+  fake();
+  const Case strided(optimised("y = x*2 + w", {{"x", {13, 7}}, {"w", {7}}}), 3, true);
+  CHECK(strided.difference(strided.run()) == "");
+  const Case empty(
+      ir::parse_graph(
+          "%0 = input x : f32[0, 5]\n%1 = neg %0 : f32[0, 5]\n%2 = input y : f32[3]\n%3 = neg %2 : f32[3]\nreturn a = %1, b = %3, c = %3"),
+      3);
+  CHECK(empty.difference(empty.run()) == "");
+}
+
+TEST_CASE("device: more words than a launch takes as arguments lie in device memory", "[cuda]") {
+  fake();
+  constexpr int kInputs = 520;
+  std::string text = "%0 = input x0 : f32[5]\n";
+  for (int i = 1; i < kInputs; ++i) text += "%" + std::to_string(i) + " = input x" + std::to_string(i) + " : f32[5]\n";
+  int id = kInputs;
+  for (int i = 1; i < kInputs; ++i, ++id)
+    text += "%" + std::to_string(id) + " = add %" + std::to_string(i == 1 ? 0 : id - 1) + ", %" + std::to_string(i) + " : f32[5]\n";
+  const Case c(ir::parse_graph(text + "return y = %" + std::to_string(id - 1)), 9);
+  bool far = false;
+  const std::vector<std::int64_t> zeros(kInputs);
+  for (const auto& launch :
+       runtime::cuda::plan_for_device(c.plan.optimised, c.plan.partition, std::vector<compiler::Layout>(c.plan.optimised.size()), zeros, {})
+           .launches)
+    far |= launch.kernel.far;
+  CHECK(far);
+  CHECK(c.difference(c.run()) == "");
+}
+
+TEST_CASE("device: each call of the driver that fails is one sentence, and nothing is lost", "[cuda]") {
+  fake();
+  const Case c(softmax(), 1);
+  CHECK(c.difference(c.run()) == "");
+  struct Fault {
+    int code;
+    const char* says;
+  };
+  for (const auto [code, says] :
+       {Fault{1, "nvidia-smi"}, Fault{2, "free arrays"}, Fault{719, "the device is lost"}, Fault{12345, "unknown error"}})
+    for (const bool always : {false, true}) {
+      int failures = 0;
+      for (std::int64_t k = 0;; ++k) {
+        INFO("code " << code << (always ? " from call " : " at call ") << k);
+        fake().fail(k, code, always);
+        std::string said;
+        try {
+          const std::vector<Array> results = c.run();
+          const bool reached = always ? false : fake().failed();
+          fake().works();
+          CHECK(c.difference(results) == "");
+          if (!reached) break;  // the call needed fewer
+        } catch (const Error& error) { said = error.what(); }
+        fake().works();
+        if (!said.empty()) {
+          ++failures;
+          CHECK_THAT(said, Catch::Matchers::StartsWith("cuda: ") && Contains(" failed: ") && Contains("; ") && Contains(says));
+          CHECK(said.find('\n') == std::string::npos);
+        }
+        CHECK(Device::get().stats().in_use == 0);
+        CHECK(Device::get().stats().held == fake().held());
+        CHECK(fake().entered() == 0);
+      }
+      CHECK(failures > 5);
+    }
+  CHECK(c.difference(c.run()) == "");
+  Device::get().trim();
+  CHECK(fake().held() == 0);
+}
+
+TEST_CASE("device: memory that is not there is a MemoryError with its size; what the pool holds goes first", "[cuda]") {
+  fake();
+  Device::get().trim();
+  const Case small(optimised("y = x*2", {{"x", {1000}}}), 1), large(optimised("y = x*2", {{"x", {5000}}}), 1);
+  fake().limit(50000);
+  CHECK(small.difference(small.run()) == "");
+  CHECK(fake().held() > 0);
+  CHECK(large.difference(large.run()) == "");  // the pool's blocks are too small, and in the way
+  fake().limit(30000);
+  Device::get().trim();
+  CHECK_THROWS_AS(large.run(), MemoryError);
+  CHECK_THROWS_WITH(
+      large.run(),
+      Contains("allocating 20480 bytes on a device that is none failed: CUDA_ERROR_OUT_OF_MEMORY (out of memory); free arrays"));
+  CHECK(small.difference(small.run()) == "");
+  fake().limit(std::int64_t{1} << 40);
+  CHECK_THROWS_WITH(Device::get(7), Contains("there is no device 7: the driver shows 1"));
+}
