@@ -1,0 +1,105 @@
+// What a function remembers has a bound, and what changes from call to call compiles nothing: counted, and read from the system.
+#include <catch2/catch.hpp>
+
+#include <unistd.h>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "has_codegen.h"
+#include "onepass/onepass.h"
+#include "runtime/kernel_cache.h"
+
+namespace op = onepass;
+using op::Array, op::Options, op::Tensor;
+
+namespace {
+
+bool is_full() {
+  const char* const full = std::getenv("ONEPASS_TEST_FULL");
+  return full && *full == '1';
+}
+
+Options options(op::Specialization policy = {}) {
+  Options o;
+  o.specialization = policy;
+  o.check_recording = false;
+  return o;
+}
+
+std::int64_t resident_bytes() {
+  std::int64_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// 50 elementwise operators and two reductions behind each other; `c` stands in it once.
+std::string fifty(double c) {
+  std::string text = fmt::format("t0 = x*{:.9} + b\n", c);
+  const char* const steps[] = {"tanh(t{})", "t{}*w", "t{} + x", "maximum(t{}, b)", "t{} - 0.5", "abs(t{})"};
+  for (int i = 0; i < 46; ++i) text += fmt::format("t{} = {}\n", i + 1, fmt::format(fmt::runtime(steps[i % 6]), i));
+  return text + "m = t46 - max(t46, axis=-1, keepdims=true)\nexp(m)\n";
+}
+
+}  // namespace
+
+TEST_CASE("bounds: shapes, literals and batch sizes of one function compile one set of kernels and `depth` specialised ones") {
+  if (!op::test::has_codegen()) return;
+  const int shapes = is_full() ? 1000 : 250, literals = is_full() ? 1000 : 200;
+  op::Specialization policy{.depth = 20, .after_calls = 3, .in_background = false};
+  const op::Formula f = op::formula(fifty(1.25), options(policy));
+  const auto call = [&](const op::Formula& g, std::int64_t rows, std::int64_t columns, int times) {
+    const Array x = Array::full({rows, columns}, 0.25, op::f32), row = Array::full({columns}, 0.5, op::f32);
+    for (int i = 0; i < times; ++i) g({x, row, row});
+  };
+  call(f, 3, 40, 3);
+  const std::int64_t set = f.stats().compiles;
+  CHECK(set >= 1);
+  CHECK(set <= 3);
+  for (int n = 0; n < shapes; ++n) call(f, 2 + n % 7, 2 + n, 3);
+  for (int batch = 2; batch < 102; ++batch) call(f, batch, 64, 3);
+  CHECK(f.stats().compiles <= 2 * set);  // rows that fit the registers, rows that do not
+  CHECK(f.stats().hot_shapes == 20);
+  const std::int64_t specialised = f.stats().specialized;
+  CHECK(specialised <= 20 * set);
+  const op::KernelCacheStats before = op::kernel_cache_stats();
+  for (int n = 0; n < literals; ++n) {
+    const op::Formula g = op::formula(fifty(1.25 + 0.001 * n), options());
+    call(g, 3, 40, 1);
+    CHECK(g.stats().compiles == 0);
+  }
+  CHECK(op::kernel_cache_stats().misses == before.misses);
+  CHECK(f.stats().specialized == specialised);
+  op::runtime::wait_for_optimised();
+}
+
+TEST_CASE("bounds: resident memory stays flat whatever number of shapes comes") {
+  if (!op::test::has_codegen()) return;
+  // Two lengths that have nothing to do with each other: many shapes, little to compute.
+  const auto f = op::compile(
+      [](Tensor x, Tensor w) {
+        return std::tuple{0.5f * x * (1 + erf(x * 0.70710678f)), w + 2};
+      },
+      options({.depth = 2}));
+  const int total = is_full() ? 1'000'000 : 100'000, settled = total / 4;
+  const std::vector<float> memory(1000, 0.5f);
+  const auto first = [&](int n) {
+    return Array::wrap(std::span<const float>(memory.data(), static_cast<std::size_t>(n)), {n});
+  };
+  std::int64_t before = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (int n = 0; n < total; ++n) {
+    f(first(1 + n % 1000), first(1 + n / 1000));
+    if (n == settled) before = resident_bytes();
+  }
+  const double each = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / total;
+  std::printf("a call: %.1f us; resident memory %.1f MB, then %.1f MB\n", each, static_cast<double>(before) / 1e6,
+              static_cast<double>(resident_bytes()) / 1e6);
+  CHECK(resident_bytes() < before + before / 20);
+  CHECK(f.stats().plans <= 1024);
+}
