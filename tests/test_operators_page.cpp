@@ -70,7 +70,7 @@ std::string gradient_text(std::string_view text) {
   return text.empty() ? "0" : code(text);
 }
 
-// What a call of it records, on x: f32[2, 3], and f32[3] for what else it needs.
+// What a call of it records, on x: f32[2, 3], and f32[3] for what else it needs: i64[3] for indices, 0 for an axis.
 std::string recorded(std::string_view name, std::string_view parameters) {
   Recorder recorder;
   std::vector<Argument> arguments;
@@ -83,7 +83,9 @@ std::string recorded(std::string_view name, std::string_view parameters) {
     const std::int64_t shape[] = {2, 3};
     Argument a;
     a.kind = Argument::Kind::Value;
-    a.value = recorder.input(std::string(p), DType::F32, std::span(shape).subspan(arguments.empty() ? 0 : 1));
+    const bool is_index = p == "indices" || p == "labels";
+    if (p == "axis") a.value = recorder.literal(std::int64_t{0});
+    else a.value = recorder.input(std::string(p), is_index ? DType::I64 : DType::F32, std::span(shape).subspan(arguments.empty() ? 0 : 1));
     arguments.push_back(a);
   }
   try {
@@ -117,7 +119,7 @@ std::string page() {
   }
   out << "\n## By name\n\n"
          "What a formula calls, with its parameters (`=`: may be left out), and for what is written in terms of others the recorded form:\n"
-         "of `x: f32[2, 3]`, other operands being `f32[3]`.\n\n"
+         "of `x: f32[2, 3]`, other operands being `f32[3]`, indices `i64[3]`, an axis 0.\n\n"
          "| call | recorded |\n|---|---|\n";
   std::set<std::string_view> seen;
   for (const auto& [name, parameters] : operator_signatures())

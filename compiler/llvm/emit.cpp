@@ -776,12 +776,17 @@ class Emitter {
     if (by_data) make_places(linear);
     Region* r = &entry_;
     if (loops & serial_bits() && varies & serial_bits()) r = serial_;
-    else if (by_data || varies & (outer_bits() | vector_bit())) r = stages_[0];
+    else if (varies & (outer_bits() | vector_bit())) r = stages_[0];
     if (const auto it = r->pointers.find(access); it != r->pointers.end()) return it->second;
     Value* p = nullptr;
     const std::uint64_t item_loops = outer_bits();
     if (r == &entry_) {
       p = base_pointer(access);
+      if (by_data)  // one place for all
+        p = in(entry_, [&] {
+          Value* at = scalar_part(linear, 0, 0);
+          return at ? bytes(p, b_.CreateMul(at, i64(size_of_access(access)))) : p;
+        });
     } else if (r == stages_[0]) {
       p = in(*r, [&] {
         Value* at = base_pointer(access);

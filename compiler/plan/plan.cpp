@@ -1121,6 +1121,7 @@ class Planner {
         s.kind = Statement::Kind::Place;
         s.a = value_of(graph_.operand(id, 0), d.operand_map);
         s.guard = guard_statement(maps_[d.map].back());
+        s.stage = body_[s.a].stage;
         s.loops = body_[s.a].loops | (s.guard == kNone ? 0 : body_[s.guard].loops);
         s.at = static_cast<std::uint32_t>(check_expressions_.size());
         check_expressions_.push_back(expressions_(Expression{}));
@@ -1470,7 +1471,7 @@ class Planner {
       for (Statement& s : nest.body) {
         const bool accumulates = s.kind == Statement::Kind::Reduce || s.kind == Statement::Kind::Scan;
         if (accumulates) s.loops |= std::uint64_t{1} << nest.vector_loop();
-        if (s.kind != Statement::Kind::Op && !accumulates) continue;
+        if (s.kind != Statement::Kind::Op && s.kind != Statement::Kind::Place && !accumulates) continue;
         for (std::uint32_t o : {s.a, s.b, s.c})
           if (o != kNone) s.loops |= nest.body[o].loops & (s.kind == Statement::Kind::Reduce ? ~inner : ~std::uint64_t{0});
       }

@@ -273,7 +273,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       n.bytes_read += elements[b.at] * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[b.at].buffer].dtype));
 
   // ---- stores that bypass the caches: where traffic is above the last-level cache, and a line was not brought there by a load already
-  if (options.aligned_stores && n.bytes_read + n.bytes_written + options.bytes_beside > target.llc_bytes && nest.kind != NestKind::Rows) {
+  if (options.aligned_stores && n.bytes_read + n.bytes_written + options.bytes_beside > target.llc_bytes &&
+      (nest.kind != NestKind::Rows || scans)) {
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const Access& access = nest.accesses[a];
       if (!nest.buffers[access.buffer].written || (!options.in_place.empty() && options.in_place[access.buffer])) continue;

@@ -1,0 +1,78 @@
+// For tests of operators: one formula in every mode, with several thread counts and vector widths, whose results have equal bits.
+#pragma once
+
+#include <onepass/onepass.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "compiler/target.h"
+
+namespace onepass::test {
+
+using NamedArrays = std::vector<std::pair<std::string, Array>>;
+
+/// Between -1 and 1; of an integer type -100 to 100.
+inline Array random_array(std::vector<std::int64_t> shape, DType type = f32, std::uint64_t seed = 1) {
+  std::int64_t n = 1;
+  for (const std::int64_t e : shape) n *= e;
+  std::mt19937_64 engine(seed);
+  std::vector<double> values(static_cast<std::size_t>(n));
+  for (double& v : values) v = static_cast<double>(engine() % 2000001) / 1e6 - 1;
+  const Array wide = Array::from(std::move(values), shape);
+  if (type == f64) return wide;
+  return formula((is_float(type) ? "cast(x, " : "cast(x*100, ") + std::string(name_of(type)) + ")")({wide});
+}
+
+/// Of those inputs the ones that the formula has.
+inline FormulaResults run_formula(const Formula& f, const NamedArrays& inputs) {
+  std::vector<NamedArgument> arguments;
+  for (const auto& [name, array] : inputs)
+    if (std::find(f.inputs().begin(), f.inputs().end(), name) != f.inputs().end()) arguments.push_back({name, array});
+  return f(std::span<const NamedArgument>(arguments));
+}
+
+inline std::vector<std::byte> bytes_of(const Array& a) {
+  const auto* data = static_cast<const std::byte*>(a.data());
+  return {data, data + static_cast<std::size_t>(a.size()) * size_of(a.dtype())};
+}
+
+/// Every mode but reference; generic with 1, 2, 3 and 7 threads and each vector width that the machine has.
+inline std::vector<Options> modes_of_kernels() {
+  std::vector<Options> all = {{.mode = Mode::unfused}, {.mode = Mode::specialized}};
+  for (const int threads : {1, 2, 3, 7}) all.push_back({.mode = Mode::generic, .threads = threads});
+  for (const int bytes : {16, 32, 64})
+    if (bytes <= compiler::Target::host().vector_bytes) all.push_back({.mode = Mode::generic, .vector_bytes = bytes});
+  return all;
+}
+
+/// The first result of the reference; the others' bits are checked against it.
+inline Array same_everywhere(const std::string& text, const NamedArrays& inputs) {
+  const Array expected = run_formula(formula(text, {.mode = Mode::reference}), inputs)[0];
+  for (const Options& options : modes_of_kernels()) {
+    INFO(text << ", mode " << static_cast<int>(options.mode) << ", threads " << options.threads << ", bytes " << options.vector_bytes);
+    CHECK(bytes_of(run_formula(formula(text, options), inputs)[0]) == bytes_of(expected));
+  }
+  return expected;
+}
+
+/// What such a call throws, and "no error" where it does not.
+inline std::string error_of(const std::string& text, const NamedArrays& inputs, const Options& options = {}) {
+  try {
+    run_formula(formula(text, options), inputs);
+  } catch (const Error& e) { return e.what(); }
+  return "no error";
+}
+
+inline std::int64_t kernels(const std::string& text, const NamedArrays& inputs) {
+  const Formula f = formula(text, {.mode = Mode::generic});
+  run_formula(f, inputs);
+  return f.stats().kernels;
+}
+
+}  // namespace onepass::test
