@@ -1230,8 +1230,27 @@ class Emitter {
     const std::uint64_t inner = nest_.reduced_mask();
     return s.kind == Statement::Kind::Store && s.stage == sweep && (nest_.kind == NestKind::Map || (s.loops & inner));
   }
+  // While the last sweep computes, memory would rest, and the next row's first sweep wait for it: the hardware sees no stream beyond a
+  // page. Where traffic is above the last-level cache, and the next row fits the first-level cache beside this one.
+  void ask_for_next_row(Body& body) {
+    constexpr std::int64_t kMostElements = 4096;
+    if (nest_.kind != NestKind::Lanes || nest_.sweeps < 2 || nest_.serial > 0 || nest_.outer == 0 || schedule_.streamed.empty()) return;
+    for (std::uint32_t access = 0; access < nest_.accesses.size(); ++access) {
+      const std::uint32_t linear = nest_.accesses[access].linear, row = nest_.outer - 1u;
+      if (nest_.buffers[nest_.accesses[access].buffer].written || !contiguous(access)) continue;
+      if (nest_.linears[linear].of[row] == Coefficient::Zero) continue;
+      Value* step = in(entry_, [&] {
+        Value* bytes_to_next = b_.CreateMul(times(linear, row, i64(1)), i64(size_of_access(access)));
+        return b_.CreateSelect(b_.CreateICmpSLE(extent(nest_.vector_loop()), i64(kMostElements)), bytes_to_next, i64(0));
+      });
+      Value* p = bytes(pointer(access, ~std::uint64_t{0}), b_.CreateAdd(step, b_.CreateMul(body.j, i64(size_of_access(access)))));
+      for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64)
+        b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {bytes(p, line), b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+    }
+  }
   void stores(Body& body, std::uint8_t sweep) {
     if (has_columns_ && sweep + 1 == nest_.sweeps) take_columns(body);
+    if (sweep + 1 == nest_.sweeps && !body.mask) ask_for_next_row(body);
     for (std::size_t i = 0; i < nest_.body.size();
          i += std::max<std::size_t>(nest_.body[i].kind == Statement::Kind::Store ? nest_.body[i].count : 1, 1))
       if (stores_in(nest_.body[i], sweep)) store(body, nest_.body[i]);
