@@ -170,7 +170,7 @@ std::optional<std::vector<std::int64_t>> attributes_with_axis_in_front(const Gra
     return result;
   };
   if (is_elementwise(op)) return result;
-  if (is_reduction(op)) return shifted();
+  if (is_reduction(op) || is_scan(op)) return shifted();
   switch (op) {
     case Op::Reshape:
     case Op::Broadcast: return result;

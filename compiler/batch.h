@@ -18,7 +18,7 @@ namespace onepass::compiler {
 std::vector<ir::NodeId> batch(ir::Graph& graph, std::span<const ir::NodeId> ys, ir::NodeId x, ir::NodeId xs, const Limits& limits);
 
 /// The attributes of a node once it has one more axis in front, which none of them is about; none where the operator has no such form.
-/// `is_reduction`: its order of summation stays, since the new axis is kept and stands before all others.
+/// Sums and scans keep their order, since the new axis is kept and stands before all others.
 std::optional<std::vector<std::int64_t>> attributes_with_axis_in_front(const ir::Graph& graph, ir::NodeId id);
 
 }  // namespace onepass::compiler

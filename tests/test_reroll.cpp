@@ -1,6 +1,7 @@
 // reroll: loops written out become one nest, with equal bits; what is no loop stays as it is; time grows with the copies and no faster.
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <functional>
@@ -257,6 +258,96 @@ TEST_CASE("reroll: a loop beside other boxes becomes one box", "[reroll]") {
         r.output("out", r.concat(all, 0));
       },
       1);
+}
+
+TEST_CASE("reroll: random expressions, copied over slices", "[reroll]") {
+  const char* const rounds = std::getenv("ONEPASS_TEST_ROUNDS");
+  std::size_t smaller = 0, all = 0;
+  for (std::uint64_t seed = 1; seed <= (rounds ? std::strtoull(rounds, nullptr, 10) : 60); ++seed) {
+    RandomGraphOptions options;
+    options.nodes = 10;
+    options.inputs = 2;
+    options.outputs = 1;
+    options.max_rank = 3;
+    options.max_elements = 256;
+    options.products = true;
+    options.zero_sizes = false;  // of which reroll leaves all alone
+    options.allow = [](ir::Op op) {  // each indexing by data is a check of its own, and so no copy
+      return op != ir::Op::Place && op != ir::Op::Gather && op != ir::Op::ScatterAdd;
+    };
+    const ir::Graph one = random_graph(seed, options);
+    const ir::NodeId y = one.outputs[0];
+    const std::int64_t copies = 8 + static_cast<std::int64_t>(seed % 5);
+    // every other input has one array for all copies
+    ir::Graph source;
+    std::vector<ir::NodeId> arrays;
+    for (const ir::Input& input : one.inputs) {
+      Shape shape(one.list(input.shape).begin(), one.list(input.shape).end());
+      if (arrays.size() % 2 == 0) shape.insert(shape.begin(), copies);
+      arrays.push_back(source.add_input(input.name, input.dtype, shape));
+    }
+    source.slots = one.slots;
+    std::vector<std::int64_t> results, boxes;
+    for (std::int64_t t = 0; t < copies; ++t) {
+      std::vector<ir::NodeId> now(one.size());
+      for (ir::NodeId id = 0; id < one.size(); ++id) {
+        ir::Node node = one[id];
+        node.shape = source.intern(one.shape(id));
+        node.attributes = source.intern(one.attributes(id));
+        if (node.op == ir::Op::Input) {
+          now[id] = arrays[node.bits];
+          if (node.bits % 2 != 0) continue;
+          Shape part(one.shape(id).begin(), one.shape(id).end()), box(part.size() + 1, 0);
+          box[0] = t;
+          part.insert(part.begin(), 1);
+          box.insert(box.end(), part.size(), 1);
+          const ir::NodeId slice = source.add(ir::Op::Slice, node.dtype, source.intern(part), {now[id]}, box);
+          now[id] = source.add(ir::Op::Reshape, node.dtype, node.shape, {slice});
+          continue;
+        }
+        std::vector<std::int64_t> operands;
+        for (const std::int64_t o : one.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
+        node.operands = source.intern(operands);
+        now[id] = source.add(node);
+      }
+      results.push_back(now[y]);
+    }
+    const DType dtype = one[y].dtype;
+    if (seed % 2 && dtype != boolean) {
+      ir::NodeId sum = static_cast<ir::NodeId>(results[0]);
+      for (std::size_t t = 1; t < results.size(); ++t)
+        sum = source.add(ir::Op::Add, dtype, source[sum].shape, {sum, static_cast<ir::NodeId>(results[t])});
+      source.outputs = {sum};
+    } else {
+      Shape to(one.shape(y).begin(), one.shape(y).end()), unit = to;
+      to.insert(to.begin(), copies);
+      unit.insert(unit.begin(), 1);
+      for (std::size_t t = 0; t < results.size(); ++t) {
+        results[t] = source.add(ir::Op::Reshape, dtype, source.intern(unit), {static_cast<ir::NodeId>(results[t])});
+        boxes.push_back(static_cast<std::int64_t>(t));
+        boxes.resize(boxes.size() + unit.size() - 1, 0);
+        boxes.resize(boxes.size() + unit.size(), 1);
+      }
+      source.outputs = {source.add(ir::Node{ir::Op::Piecewise, dtype, source.intern(to), source.intern(results), source.intern(boxes), 0})};
+    }
+    source.output_names = {"y"};
+    ir::verify(source, "copies");
+    const ir::Graph simplified = ir::prune(simplify(ir::prune(source)));
+    const ir::Graph rerolled = ir::prune(simplify(reroll(simplified)));
+    INFO("seed " << seed << "\n" << ir::print(simplified) << "\nbecame\n" << ir::print(rerolled));
+    ir::verify(rerolled, "reroll");
+    ++all;
+    smaller += rerolled.size() + 8 < simplified.size();
+    const Arguments arguments = random_arguments(simplified, seed, true);
+    const std::vector<ir::Buffer> expected = ir::evaluate(simplified, arguments.views);
+    std::string what;
+    CHECK(equals_bitwise(ir::evaluate(rerolled, arguments.views), expected, &what));
+    RunOptions quick;
+    quick.masked = true;
+    if (has_codegen() && seed % 4 == 0) CHECK(equals_bitwise(run(rerolled, arguments.views, quick), expected, &what));
+    CHECK(what.empty());
+  }
+  CHECK(3 * smaller > all);  // the others do not depend on the slices, or are smaller than that
 }
 
 TEST_CASE("reroll: time is linear in the copies", "[reroll]") {
