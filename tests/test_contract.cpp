@@ -312,6 +312,18 @@ TEST_CASE("contract: equal bits everywhere, with elementwise work around them in
   equal_everywhere("p = x @ y; u = exp(p - max(p, 1, true)); u/sum(u, 1, true)", {{"x", {20, 30}}, {"y", {30, 40}}});
 }
 
+TEST_CASE("contract: of nothing it is 0, as a sum is, also where another kernel reads it", "[contract]") {
+  for (const char* op : {"contract_rows %0, %1", "contract_lanes %0, %1", "reduce_sum %0"})
+    for (const char* axes : {"{0, 1}", "{1}"}) {
+      const bool full = axes[2] == ',';
+      equal_everywhere(ir::parse_graph(fmt::format(
+                           "%0 = input x : f32[65, 0]\n%1 = input y : f32[65, 0]\n%2 = {0} {1} : f32[{2}]\n"
+                           "%3 = reshape %2 : f32[1, {3}]\n%4 = broadcast %3 : f32[8, {3}]\n%5 = exp %4 : f32[8, {3}]\nreturn %5",
+                           op, axes, full ? "" : "65", full ? "1" : "65")),
+                       {ir::Buffer{f32, {65, 0}, {}}, ir::Buffer{f32, {65, 0}, {}}});
+    }
+}
+
 TEST_CASE("contract: derivatives are contractions", "[contract]") {
   const auto same = [](const char* gradient, const char* by_hand, const Inputs& inputs) {
     INFO(gradient << " against " << by_hand);

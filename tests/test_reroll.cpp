@@ -271,7 +271,7 @@ TEST_CASE("reroll: random expressions, copied over slices", "[reroll]") {
     options.max_rank = 3;
     options.max_elements = 256;
     options.products = true;
-    options.zero_sizes = false;  // of which reroll leaves all alone
+    options.zero_sizes = false;      // of which reroll leaves all alone
     options.allow = [](ir::Op op) {  // each indexing by data is a check of its own, and so no copy
       return op != ir::Op::Place && op != ir::Op::Gather && op != ir::Op::ScatterAdd;
     };

@@ -103,8 +103,8 @@ class Planner {
     const std::vector<NodeId>& roots = partition_.groups[group_].roots;
     for (std::size_t r = 0; r < roots.size(); ++r)
       if (graph_.elements(roots[r]) != 0) roots_.push_back(r);  // of others there is nothing to store
-    for (const std::int64_t e : partition_.groups[group_].domain)
-      if (e == 0) return {};  // nothing is added
+    for (const Loop& l : loops_)
+      if (l.extent == 0 && partition_.groups[group_].ordered >> l.axis & 1) return {};  // nothing is added to what stands there
     if (roots_.empty()) return {};
     const std::vector<Loop> all = loops_;
     std::vector<Planned> pieces = in_loops(all);
