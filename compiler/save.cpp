@@ -183,9 +183,13 @@ class Choice {
   }
 
   std::int64_t cost_again(NodeId id) const {
-    const Node node = graph_[id];
-    if (info(node.op).kind == OpKind::Reduction) return times(bytes(graph_.operand(id, 0)), kLoad);
-    return times(graph_.elements(id), primitives(id));
+    switch (info(graph_[id].op).kind) {
+      case OpKind::Reduction: return times(bytes(graph_.operand(id, 0)), kLoad);
+      case OpKind::Scan:
+      case OpKind::Gather: return times(bytes(id), kStoreLoad);
+      case OpKind::Scatter: return times(bytes(id), 4 * kStoreLoad);  // one update after the other
+      default: return times(graph_.elements(id), primitives(id));
+    }
   }
 
   std::string reason(NodeId id) const {
@@ -193,7 +197,8 @@ class Choice {
     if (node.op == Op::Input) return "an argument: referenced";
     if (is_result_[id] && is_rounded(id)) return "a result: referenced";
     const NodeId x = graph_.operands(id).empty() ? id : graph_.operand(id, 0);
-    if (info(node.op).kind == OpKind::Reduction)
+    const OpKind kind = info(node.op).kind;
+    if (kind == OpKind::Reduction || kind == OpKind::Scan)
       return fmt::format("computing it again takes another pass over {}", type_text(graph_[x].dtype, graph_.shape(x)));
     return "storing and loading it takes less than computing it again";
   }

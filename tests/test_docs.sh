@@ -22,3 +22,4 @@ run_page() {  # PAGE LEAST_BLOCKS
 }
 run_page api 8
 run_page runtime 9
+run_page gradients 8
