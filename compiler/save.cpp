@@ -177,7 +177,12 @@ class Choice {
     switch (info(node.op).kind) {
       case OpKind::View:
       case OpKind::Source: return 0;
-      case OpKind::Expanded: return expansion(node.op, is_half(node.dtype) ? DType::F32 : node.dtype).size();
+      case OpKind::Expanded: {
+        const Graph& made_of = expansion(node.op, is_half(node.dtype) ? DType::F32 : node.dtype);
+        std::int64_t count = 0;
+        for (NodeId each = 0; each < made_of.size(); ++each) count += !is_source(made_of[each].op);
+        return count;
+      }
       default: return 1;
     }
   }
