@@ -88,9 +88,7 @@ TEST_CASE("bounds: resident memory stays flat whatever number of shapes comes") 
       options({.depth = 2}));
   const int total = is_full() ? 1'000'000 : 100'000, settled = total / 4;
   const std::vector<float> memory(1000, 0.5f);
-  const auto first = [&](int n) {
-    return Array::wrap(std::span<const float>(memory.data(), static_cast<std::size_t>(n)), {n});
-  };
+  const auto first = [&](int n) { return Array::wrap(std::span<const float>(memory.data(), static_cast<std::size_t>(n)), {n}); };
   std::int64_t before = 0;
   const auto start = std::chrono::steady_clock::now();
   for (int n = 0; n < total; ++n) {

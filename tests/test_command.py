@@ -554,6 +554,13 @@ class Bench(Command):
         self.assertEqual((allocated["into"], allocated["bind"]), (0, 0))
         self.assertGreaterEqual(allocated["fresh"], 4000)
 
+    def test_while_specializing(self):
+        line = json.loads(self.onepass("bench", "x*w + b", "--shapes", "x=f32[500,30]", "w=f32[30]", "b=f32[500,1]", "--while-specializing", "--json").stdout)
+        self.assertEqual(list(line), [*BENCH_MEMBERS, "shapes_meanwhile", "specialized_meanwhile"])
+        self.assertGreater(line["shapes_meanwhile"], 0)  # how many of them get kernels depends on what else the machine does
+        self.assertGreaterEqual(line["specialized_meanwhile"], 0)
+        self.assertEqual(line["compiles"], 1)
+
     def test_text_and_compare(self):
         text = self.onepass("bench", "x*2 + 1", "--shapes", "x=f32[1000]", "--compare", "unfused", "--threads", "1").stdout
         self.assertIn("mode adaptive", text)
@@ -563,7 +570,7 @@ class Bench(Command):
 
     def test_errors(self):
         rest = ["x*2", "--shapes", "x=f32[4]"]
-        self.fails("bench", *rest, "--while-specializing", says="later")
+        self.fails("bench", "x + full([2], 1)", "--shapes", "x=f32[2]", "--while-specializing", says="other shapes of the same program")
         self.fails("bench", *rest, "--call", "twice", says="`twice`")
         self.fails("bench", *rest, "--compare", "fast", says="`fast`")
         self.fails("bench", "x*y", "--shapes", "x=f32[1000000000,1000000000]", "y=f32[3]", says="mul")

@@ -3,11 +3,16 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <thread>
 
 #include "onepass/error.h"
 #include "runtime/kernel_cache.h"
@@ -76,14 +81,104 @@ Array random_array(const runtime::ArgumentType& type, Random& random) {
   return array;
 }
 
+// Other shapes of a program's inputs: one extent, wherever it stands, is made smaller, so that what belongs together still fits. Their elements
+// are the first ones of the inputs.
+class OtherShapes {
+ public:
+  OtherShapes(const ProgramText& program, const std::vector<Array>& inputs) : inputs_(inputs) {
+    std::vector<std::int64_t> extents;
+    for (const Array& input : inputs)
+      for (const std::int64_t extent : input.shape())
+        if (extent > 2 && std::ranges::find(extents, extent) == extents.end()) extents.push_back(extent);
+    for (const std::int64_t extent : extents) {
+      std::vector<runtime::ArgumentType> types;
+      for (const Array& input : inputs) types.push_back({input.dtype(), shape(input, extent, extent - 1), {}});
+      try {
+        program.record(types, program.all_outputs());
+        extents_.push_back(extent);
+      } catch (const Error&) {}  // NOLINT: a length that the program names, say
+    }
+    if (extents_.empty())
+      throw ValueError("bench: --while-specializing needs other shapes of the same program, and it takes none but these");
+  }
+
+  /// A different one for each `number`, as far as there are any.
+  std::vector<Array> at(std::int64_t number) const {
+    const auto count = static_cast<std::int64_t>(extents_.size());
+    const std::int64_t extent = extents_[static_cast<std::size_t>(number % count)], smaller = extent - 1 - number / count % (extent - 2);
+    std::vector<Array> arrays;
+    for (const Array& input : inputs_) {
+      const std::vector<std::int64_t> as = shape(input, extent, smaller);
+      const Array view = Array::wrap_pointer(const_cast<void*>(input.data()), input.dtype(), {input.size()}, {1}, true);
+      std::int64_t size = 1;
+      for (const std::int64_t n : as) size *= n;
+      arrays.push_back(view.slice(0, 0, size).reshape(as));
+    }
+    return arrays;
+  }
+
+ private:
+  static std::vector<std::int64_t> shape(const Array& input, std::int64_t from, std::int64_t to) {
+    std::vector<std::int64_t> out(input.shape().begin(), input.shape().end());
+    std::ranges::replace(out, from, to);
+    return out;
+  }
+  const std::vector<Array>& inputs_;
+  std::vector<std::int64_t> extents_;
+};
+
+// Another thread that calls the same program with new shapes, each until it gets kernels of its own: what a service does while it warms up.
+class Specializing {
+ public:
+  Specializing(const ProgramText& program, const Options& options, const std::vector<Array>& inputs)
+      : program_(program), options_(options), shapes_(program, inputs), thread_([this] { work(); }) {}
+  ~Specializing() {
+    stop_ = true;
+    thread_.join();
+  }
+  Specializing(const Specializing&) = delete;
+  Specializing& operator=(const Specializing&) = delete;
+  std::int64_t shapes() const { return shapes_called_; }
+  std::int64_t specialized() const { return specialized_; }
+
+ private:
+  void work() try {
+    for (std::int64_t number = 0; !stop_;) {
+      const std::unique_ptr<runtime::Program> program = program_.compile(options_);  // each has its own depth
+      for (int shape = 0; shape < std::max(options_.specialization.depth, 1) && !stop_; ++shape) {
+        const std::vector<Array> arrays = shapes_.at(number++);
+        std::vector<runtime::Argument> arguments(arrays.size());
+        for (std::size_t i = 0; i < arrays.size(); ++i) arguments[i].array = &arrays[i];
+        const std::int64_t before = program->stats().specialized;
+        for (int call = 0; call < options_.specialization.after_calls; ++call) static_cast<void>(program->call(arguments));
+        ++shapes_called_;
+        for (int wait = 0; wait < 50 && !stop_ && program->stats().specialized == before; ++wait)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        specialized_ += program->stats().specialized - before;
+      }
+    }
+  } catch (const std::exception& error) {  // what is timed goes on
+    fmt::print(stderr, "bench: the other shapes end early: {}\n", error.what());
+  }
+
+  const ProgramText& program_;
+  const Options options_;
+  const OtherShapes shapes_;
+  std::atomic<bool> stop_{false};
+  std::atomic<std::int64_t> shapes_called_{0}, specialized_{0};
+  std::thread thread_;
+};
+
 struct Measurement {
   std::size_t kernels = 0;
   double first_ms = 0, compile_ms = 0, median_ns = 0, p999_ns = 0;
-  std::int64_t calls = 0, min_bytes = 0, moved_bytes = 0, allocated_bytes_per_call = 0, compiles = 0;
+  std::int64_t calls = 0, min_bytes = 0, moved_bytes = 0, allocated_bytes_per_call = 0, compiles = 0, shapes_meanwhile = -1,
+               specialized_meanwhile = 0;
   double gbs() const { return median_ns > 0 ? static_cast<double>(min_bytes) / median_ns : 0; }
 };
 
-Measurement measure(const ProgramText& program, const Options& options, const std::vector<Array>& inputs, bool fresh) {
+Measurement measure(const ProgramText& program, const Options& options, const std::vector<Array>& inputs, bool fresh,
+                    bool while_specializing) {
   Measurement result;
   std::vector<runtime::Argument> arguments(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -116,13 +211,19 @@ Measurement measure(const ProgramText& program, const Options& options, const st
   const std::int64_t batch = batch_size(call);
   std::vector<double> samples;
   samples.reserve(1 << 20);
+  constexpr int kCounted = 16;
   const std::int64_t allocated = memory::statistics().allocated_ever;
+  for (int i = 0; i < kCounted; ++i) call();
+  result.allocated_bytes_per_call = (memory::statistics().allocated_ever - allocated) / kCounted;
+  std::optional<Specializing> busy;
+  if (while_specializing) busy.emplace(program, options, inputs);
   const Timing timing = time_calls(call, kSeconds, batch, samples);
-  result.allocated_bytes_per_call = (memory::statistics().allocated_ever - allocated) / timing.calls;
   result.median_ns = timing.median * 1e9;
   result.calls = timing.calls;
   if (batch > 1) result.calls += time_calls(call, kSeconds / 4, 1, samples).calls;  // the slowest calls do not show in batches
   result.p999_ns = quantile(samples, 0.999) * 1e9;
+  if (busy) result.shapes_meanwhile = busy->shapes(), result.specialized_meanwhile = busy->specialized();
+  busy.reset();
 
   result.compiles = compiled->stats().compiles;
   if (const auto report = compiled->last_report()) result.kernels = report->kernels.size();
@@ -130,17 +231,22 @@ Measurement measure(const ProgramText& program, const Options& options, const st
 }
 
 Json json_of(const Measurement& m) {
-  return {{"kernels", m.kernels},
-          {"first_ms", m.first_ms},
-          {"compile_ms", m.compile_ms},
-          {"median_ns", m.median_ns},
-          {"p999_ns", m.p999_ns},
-          {"calls", m.calls},
-          {"min_bytes", m.min_bytes},
-          {"moved_bytes", m.moved_bytes},
-          {"gbs", m.gbs()},
-          {"allocated_bytes_per_call", m.allocated_bytes_per_call},
-          {"compiles", m.compiles}};
+  Json line = {{"kernels", m.kernels},
+               {"first_ms", m.first_ms},
+               {"compile_ms", m.compile_ms},
+               {"median_ns", m.median_ns},
+               {"p999_ns", m.p999_ns},
+               {"calls", m.calls},
+               {"min_bytes", m.min_bytes},
+               {"moved_bytes", m.moved_bytes},
+               {"gbs", m.gbs()},
+               {"allocated_bytes_per_call", m.allocated_bytes_per_call},
+               {"compiles", m.compiles}};
+  if (m.shapes_meanwhile >= 0) {
+    line["shapes_meanwhile"] = m.shapes_meanwhile;
+    line["specialized_meanwhile"] = m.specialized_meanwhile;
+  }
+  return line;
 }
 
 std::string time_text(double ns) {
@@ -155,6 +261,9 @@ void print(Mode mode, const Measurement& m) {
   fmt::print("  median of {} calls {}, 99.9 % within {}\n", m.calls, time_text(m.median_ns), time_text(m.p999_ns));
   fmt::print("  inputs and outputs {}, {:.2f} GB/s of them; moved {}; allocated per call {}\n", bytes_text(m.min_bytes), m.gbs(),
              bytes_text(m.moved_bytes), bytes_text(m.allocated_bytes_per_call));
+  if (m.shapes_meanwhile >= 0)
+    fmt::print("  meanwhile another thread called it with {} new shapes; {} kernels of their own were compiled\n", m.shapes_meanwhile,
+               m.specialized_meanwhile);
 }
 
 }  // namespace
@@ -172,7 +281,8 @@ int bench(Words words) {
   add_relax(app, common);
   add_limits(app, common);
   app.add_option("--call", how, "into: the same arrays in each call (default); fresh: new ones; bind: a bound call");
-  app.add_flag("--while-specializing", while_specializing, "comes later, with specialised kernels");
+  app.add_flag("--while-specializing", while_specializing,
+               "another thread calls the program with new shapes meanwhile, which get kernels of their own");
   app.add_option("--compare", compared, "time this mode too");
   app.add_flag("--json", json, "one line of JSON");
   app.footer(
@@ -185,7 +295,6 @@ int bench(Words words) {
     shapes.pop_back();
   }
 
-  if (while_specializing) throw UnsupportedError("bench: --while-specializing comes later, with specialised kernels");
   if (how != "into" && how != "fresh" && how != "bind")
     throw ValueError(fmt::format("bench: --call is into, fresh or bind, not `{}`{}", how, suggestion(how, {"into", "fresh", "bind"})));
   const Options options = options_of(common);
@@ -200,13 +309,13 @@ int bench(Words words) {
   Random random;
   std::vector<Array> inputs;
   for (const runtime::ArgumentType& type : types) inputs.push_back(random_array(type, random));
-  const Measurement mine = measure(program, options, inputs, how == "fresh");
+  const Measurement mine = measure(program, options, inputs, how == "fresh", while_specializing);
   if (compared.empty()) {
     if (json) fmt::print("{}\n", json_of(mine).dump());
     else print(options.mode, mine);
     return 0;
   }
-  const Measurement others = measure(program, other, inputs, how == "fresh");
+  const Measurement others = measure(program, other, inputs, how == "fresh", while_specializing);
   if (json) {
     Json line = json_of(mine);
     line["compare"] = json_of(others);
