@@ -659,7 +659,9 @@ Value* KernelBuilder::call(Op op, DType result, std::span<const Typed> operands)
     b.SetInsertPoint(llvm::BasicBlock::Create(b.getContext(), "entry", function));
     std::vector<Typed> arguments;
     for (std::size_t i = 0; i < operands.size(); ++i) arguments.push_back({function->getArg(static_cast<unsigned>(i)), operands[i].dtype});
-    b.CreateRet(KernelBuilder(b, has_, false).apply(op, result, arguments));
+    KernelBuilder inside(b, has_, false);
+    inside.loads_constants_ = true;
+    b.CreateRet(inside.apply(op, result, arguments));
   }
   return b.CreateCall(function, values);
 }
@@ -670,6 +672,25 @@ bool KernelBuilder::branches(Op op, DType dtype) {
   for (ir::NodeId id = 0; id < g.size(); ++id)
     if (ir::is_elementwise(g[id].op) && branches(g[id].op, g[id].dtype)) return true;
   return false;
+}
+
+// Where code is to be made quickly, a vector of equal floats is loaded whole. As a constant it is a node of as many operands to instruction
+// selection, of which each fma that has it makes a negated copy in every round, only to see that this is no cheaper. LLVM must not look
+// through the load, hence `externally initialised`.
+Value* KernelBuilder::expansion_constant(DType dtype, std::uint64_t bits, unsigned width) {
+  Value* const value = constant(dtype, bits, width);
+  if (!loads_constants_ || width == 0 || !is_float(dtype)) return value;
+  llvm::Module& module = *b.GetInsertBlock()->getModule();
+  const std::string name = std::string(name_of(dtype)) + "." + std::to_string(width) + "." + std::to_string(bits);
+  llvm::GlobalVariable* global = module.getNamedGlobal(name);
+  if (!global) {
+    global = new llvm::GlobalVariable(module, value->getType(), true, llvm::GlobalValue::PrivateLinkage, llvm::cast<llvm::Constant>(value),
+                                      name, nullptr, llvm::GlobalValue::NotThreadLocal, std::nullopt, true);
+    global->setAlignment(llvm::Align(size_of(computed_type(dtype)) * width));
+  }
+  llvm::LoadInst* const load = b.CreateAlignedLoad(value->getType(), global, global->getAlign());
+  load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(b.getContext(), {}));
+  return load;
 }
 
 // An expansion: its primitives, in order; what is behind a `rare` in a block that is entered if any lane has the condition.
@@ -683,7 +704,7 @@ Value* KernelBuilder::expand(const ir::Graph& g, std::span<const Typed> operands
     if (n.op == Op::Input) {
       values[id] = operands[n.bits];
     } else if (n.op == Op::Constant) {
-      values[id].value = constant(n.dtype, n.bits, width);
+      values[id].value = expansion_constant(n.dtype, n.bits, width);
     } else if (n.op == Op::Rare) {
       if (behind.first.at(g.operand(id, 0)) != id) return;  // emitted with the first
       Value* condition = values[g.operand(id, 0)].value;

@@ -97,6 +97,8 @@ class KernelBuilder {
   llvm::Value* bits_of(Typed a);  // of a float, as integers of its size
   llvm::Value* intrinsic(llvm::Intrinsic::ID id, std::initializer_list<llvm::Value*> operands);
   const bool out_of_line_;
+  bool loads_constants_ = false;
+  llvm::Value* expansion_constant(DType dtype, std::uint64_t bits, unsigned width);
   llvm::Value* expand(const ir::Graph& expansion, std::span<const Typed> operands);
   llvm::Value* call(ir::Op op, DType result, std::span<const Typed> operands);
   llvm::Value* saturate(Typed a, DType to);
