@@ -38,9 +38,9 @@ CudaEmulation::Memory::Memory(std::size_t bytes, std::size_t zero_at) : size(byt
 }
 CudaEmulation::Memory::~Memory() { std::free(base); }
 
-std::size_t CudaEmulation::add(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const Options& options) {
+std::size_t CudaEmulation::add(const ir::Graph& of, std::span<const ir::ArrayView> inputs, const Options& options) {
   Job job;
-  job.graph = graph;
+  job.graph = copy_results(of);
   for (const ir::ArrayView& input : inputs) {
     const auto [size, zero] = footprint(input);
     job.inputs.emplace_back(size, zero);
@@ -49,9 +49,9 @@ std::size_t CudaEmulation::add(const ir::Graph& graph, std::span<const ir::Array
   return plan(std::move(job), inputs, options);
 }
 
-std::size_t CudaEmulation::plan(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const Options& options) {
+std::size_t CudaEmulation::plan(const ir::Graph& of, std::span<const ir::ArrayView> inputs, const Options& options) {
   Job job;
-  job.graph = graph;
+  job.graph = copy_results(of);
   for (const ir::ArrayView& input : inputs) job.inputs.emplace_back(0, footprint(input).second);
   return plan(std::move(job), inputs, options);
 }
@@ -61,7 +61,7 @@ std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs
   std::vector<Layout> layouts(graph.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].strides.empty()) layouts[graph.inputs[i].node] = inputs[i].strides;
-  const Partition partition = fuse(graph, {.unfused = options.unfused, .columns = false});
+  const Partition partition = fuse(graph, cuda::device_fuse_options(options.unfused));
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
     for (Planned& planned : compiler::plan(graph, partition, g, layouts)) {
       std::vector<bool> aligned;

@@ -49,12 +49,11 @@ const Fake& fake() {
 }
 
 struct Case {
-  runtime::PlanReport plan;
+  ir::Graph graph;
   Arguments arguments;
   std::vector<Array> inputs;
-  Case(const ir::Graph& graph, std::uint64_t seed, bool strided = false) : arguments(random_arguments(graph, seed, strided)) {
-    plan.optimised = graph;
-    plan.partition = compiler::fuse(graph);
+  Case(const ir::Graph& of, std::uint64_t seed, bool strided = false)
+      : graph(compiler::copy_results(of)), arguments(random_arguments(graph, seed, strided)) {
     for (const ir::ArrayView& view : arguments.views) {
       std::vector<std::int64_t> strides = view.strides;
       if (strides.empty()) {
@@ -66,7 +65,7 @@ struct Case {
                                            std::span<const std::int64_t>(strides), true));
     }
   }
-  std::vector<Array> run() const { return runtime::cuda::call(Device::get(), plan, inputs); }
+  std::vector<Array> run() const { return runtime::cuda::call(Device::get(), graph, inputs); }
   std::string difference(const std::vector<Array>& results) const {
     std::vector<ir::Buffer> got;
     for (const Array& a : results) {
@@ -74,7 +73,7 @@ struct Case {
       if (!got.back().bytes.empty()) std::memcpy(got.back().bytes.data(), a.data(), got.back().bytes.size());
     }
     std::string what;
-    return equals_bitwise(got, ir::evaluate(plan.optimised, arguments.views), &what) ? "" : what;
+    return equals_bitwise(got, ir::evaluate(graph, arguments.views), &what) ? "" : what;
   }
 };
 
@@ -131,8 +130,7 @@ TEST_CASE("device: more words than a launch takes as arguments lie in device mem
   bool far = false;
   const std::vector<std::int64_t> zeros(kInputs);
   for (const auto& launch :
-       runtime::cuda::plan_for_device(c.plan.optimised, c.plan.partition, std::vector<compiler::Layout>(c.plan.optimised.size()), zeros, {})
-           .launches)
+       runtime::cuda::plan_for_device(c.graph, compiler::fuse(c.graph), std::vector<compiler::Layout>(c.graph.size()), zeros, {}).launches)
     far |= launch.kernel.far;
   CHECK(far);
   CHECK(c.difference(c.run()) == "");

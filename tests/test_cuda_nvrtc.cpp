@@ -112,6 +112,10 @@ TEST_CASE("nvrtc: the kernels of random graphs compile for four generations of d
       RandomGraphOptions options;
       options.nodes = 4 + static_cast<int>(seed % 12);
       options.products = true;
+      options.allow = [](ir::Op op) {  // what devices do not do yet: docs/cuda.md
+        const ir::OpKind kind = ir::info(op).kind;
+        return kind != ir::OpKind::Scan && kind != ir::OpKind::Place && kind != ir::OpKind::Gather && kind != ir::OpKind::Scatter;
+      };
       const ir::Graph graph = random_graph(seed, options);
       emulation.add(graph, random_arguments(graph, seed, seed % 2 == 1).views);
     }

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "compiler/codegen.h"
-#include "compiler/cuda/emit.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
+#include "runtime/cuda/call.h"
 #include "tools/onepass_command.h"
 
 namespace onepass::command {
@@ -201,14 +201,14 @@ Json json_of(const runtime::PlanReport& report) {
   return {{"version", kDumpVersion}, {"graph", ir::print(report.optimised)}, {"kernels", kernels}};
 }
 
-// The program that NVRTC compiles, its kernels in the order in which they run.
-std::string cuda_text(const runtime::PlanReport& report) {
-  compiler::cuda::DeviceProgram program;
-  for (std::size_t i = 0; i < report.kernels.size(); ++i) {
-    const compiler::Planned& planned = report.kernels[i].planned;
-    program.add(fmt::format("kernel_{}", i), planned.nest, compiler::cuda::schedule(planned.nest, planned.numbers, {}).schedule);
-  }
-  return program.text();
+// The program that NVRTC compiles for these inputs.
+std::string cuda_text(const ir::Graph& graph, const std::vector<runtime::ArgumentType>& types, bool unfused) {
+  std::vector<compiler::Layout> layouts(graph.size());
+  for (std::size_t i = 0; i < types.size(); ++i)
+    if (!types[i].strides.empty()) layouts[graph.inputs[i].node] = types[i].strides;
+  const std::vector<std::int64_t> zeros(types.size());
+  return runtime::cuda::plan_for_device(graph, compiler::fuse(graph, compiler::cuda::device_fuse_options(unfused)), layouts, zeros, {})
+      .text;
 }
 
 void print_block(std::string_view text) { fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n"); }
@@ -299,7 +299,7 @@ int dump(Words words) {
   if (assembly) each_kernel("assembly", [&](const runtime::KernelReport& kernel) { return generated(kernel, false); });
   if (cuda) {
     title("CUDA");
-    print_block(cuda_text(report));
+    print_block(cuda_text(report.optimised, types, options.mode == Mode::unfused));
   }
   return 0;
 }

@@ -100,7 +100,7 @@ class Runner {
     std::vector<runtime::ArgumentType> types;
     for (const Array& a : inputs)
       types.push_back({a.dtype(), {a.shape().begin(), a.shape().end()}, {a.strides().begin(), a.strides().end()}});
-    return runtime::cuda::call(*device_, compiled.report(types), inputs);
+    return runtime::cuda::call(*device_, compiled.report(types).optimised, inputs, compiled.options().mode == Mode::unfused);
   }
   static std::string difference_from_cpu(const Job& job, const std::vector<Array>& device, const std::vector<Array>& cpu) {
     for (std::size_t i = 0; i < device.size(); ++i)

@@ -138,9 +138,11 @@ class DeviceEmitter {
     out_ = {name, std::max(words_.total, 1u), schedule.threads, words_.total > kMostWords,
             schedule.form == Form::Team || schedule.form == Form::Block};
     for (const Statement& s : nest.body)
-      if (s.kind > Statement::Kind::Reduce)
-        throw UnsupportedError("cuda: a kernel with scans, gathers or contractions does not run on a device yet");
-    if (nest.has_columns()) throw InternalError("cuda: a nest with columns: fuse for a device without them");
+      if (s.kind > Statement::Kind::Reduce || (s.kind == Statement::Kind::Reduce && s.count != 0))
+        throw UnsupportedError(fmt::format("cuda: {} does not run on a device yet; run on the cpu",
+                                           s.kind == Statement::Kind::Scan    ? "a scan"
+                                           : s.kind == Statement::Kind::Place ? "indexing by data"
+                                                                              : "a reduction over other axes in one pass"));
   }
 
   DeviceKernel run() {
@@ -190,7 +192,9 @@ class DeviceEmitter {
   }
   static std::string_view functor(const Statement& s) {
     switch (s.op) {
-      case Op::ReduceSum: return "ReduceSum";
+      case Op::ReduceSum:
+      case Op::ContractLanes:
+      case Op::ContractRows: return "ReduceSum";
       case Op::ReduceProd: return "ReduceProd";
       case Op::ReduceMax: return "ReduceMax";
       default: return "ReduceMin";
@@ -496,6 +500,10 @@ class DeviceEmitter {
       for (std::uint32_t r : reds) {
         const std::string v = value(nest_.body[r].a);
         const Statement& red = nest_.body[r];
+        if (ir::is_contraction(red.op)) {  // one by one, in sequence
+          s.line(fmt::format("LANES if (e < n) v{0}[e] = fused({1}, {2}, v{0}[e]);", r, v, value(red.b)));
+          continue;
+        }
         s.line(fmt::format("LANES join_eight<{0}>(k, e < n ? {1} : {0}::identity<{2}>(), p{3}[e], v{3}[e]);", functor(red), v,
                            type(red.dtype), r));
       }
@@ -551,6 +559,11 @@ class DeviceEmitter {
       for (std::uint32_t r : reds) {
         const Statement& red = nest_.body[r];
         const std::string v = value(red.a);
+        if (ir::is_contraction(red.op)) {
+          s.line(fmt::format("LANES {{ {0}& lane = a{1}[(u * W + e) % {2}]; if (e < {3}) lane = fused({4}, {5}, lane); }}", type(red.dtype),
+                             r, accumulators(red), schedule_.whole ? "W" : "n", v, value(red.b)));
+          continue;
+        }
         const std::string given = schedule_.whole ? v : fmt::format("e < n ? {} : {}::identity<{}>()", v, functor(red), type(red.dtype));
         s.line(fmt::format("LANES {{ {0}& lane = a{1}[(u * W + e) % {2}]; lane = {3}::combine<{0}>(lane, {4}); }}", type(red.dtype), r,
                            accumulators(red), functor(red), given));

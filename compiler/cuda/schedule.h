@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/cuda/target.h"
+#include "compiler/fuse.h"
 #include "compiler/plan/nest.h"
 
 namespace onepass::compiler::cuda {
@@ -41,6 +42,11 @@ struct DeviceScheduled {
   DeviceSchedule schedule;
   DeviceNumbers numbers;
 };
+
+/// What a device's kernels do not take into one group.
+inline FuseOptions device_fuse_options(bool unfused, const KernelLimits& limits = {}) {
+  return {.unfused = unfused, .limits = limits, .columns = false};
+}
 
 /// `aligned`, by buffer: element (0, …, 0) of the argument lies at a multiple of 16 bytes; none given: all do.
 DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, const std::vector<bool>& aligned = {});

@@ -37,8 +37,7 @@ DevicePlan plan_for_device(const ir::Graph& graph, const compiler::Partition& pa
   return out;
 }
 
-std::vector<Array> call(Device& device, const PlanReport& plan, std::span<const Array> inputs) {
-  const ir::Graph& graph = plan.optimised;
+std::vector<Array> call(Device& device, const ir::Graph& graph, std::span<const Array> inputs, bool unfused) {
   std::vector<compiler::Layout> layouts(graph.size());
   std::vector<ArrayPlan> memory;  // of the inputs
   std::vector<std::int64_t> zeros;
@@ -47,7 +46,8 @@ std::vector<Array> call(Device& device, const PlanReport& plan, std::span<const 
     if (!inputs[i].is_contiguous()) layouts[graph.inputs[i].node] = memory.back().strides;
     zeros.push_back(-memory.back().low);
   }
-  const DevicePlan device_plan = plan_for_device(graph, plan.partition, layouts, zeros, device.target());
+  const DevicePlan device_plan =
+      plan_for_device(graph, compiler::fuse(graph, compiler::cuda::device_fuse_options(unfused)), layouts, zeros, device.target());
   std::vector<Array> results;
   for (const NodeId id : graph.outputs) {
     const ir::List shape = graph.shape(id);

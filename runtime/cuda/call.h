@@ -25,10 +25,10 @@ struct DevicePlan {
 DevicePlan plan_for_device(const ir::Graph& graph, const compiler::Partition& partition, std::span<const compiler::Layout> layouts,
                            std::span<const std::int64_t> zeros, const compiler::cuda::DeviceTarget& target);
 
-/// Copies the inputs to the device, runs, copies the results back. `plan`: Program::report for these inputs; the slots have the values of its
-/// recording. The results have the bits that the CPU gives.
+/// Copies the inputs to the device, runs, copies the results back. `graph`: what Program::report optimised for these inputs; the slots have the
+/// values of its recording. The results have the bits that the CPU gives.
 ///
 /// Errors    Error and MemoryError, one sentence each; nothing of a result is given then, and the device can be used again unless it is lost.
-std::vector<Array> call(Device& device, const PlanReport& plan, std::span<const Array> inputs);
+std::vector<Array> call(Device& device, const ir::Graph& graph, std::span<const Array> inputs, bool unfused = false);
 
 }  // namespace onepass::runtime::cuda
