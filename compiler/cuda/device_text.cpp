@@ -283,6 +283,36 @@ template <class T> DEVICE T minimum(T a, T b) {
   if (a == b) return signbit(a) ? a : b;
   return b < a || b != b ? b : a;
 }
+// a * 2^b in two exact factors
+DEVICE float two_to(int n, float) { return of_bits((unsigned)(n + 127) << 23); }
+DEVICE double two_to(int n, double) { return of_bits((unsigned long long)(n + 1023) << 52); }
+template <class T> DEVICE T ldexp(T a, T b) {
+  if (!(abs(b) <= T(sizeof(T) == 4 ? 252 : 2044))) return infinity<T>() - infinity<T>();
+  const int n = (int)b, half = n >> 1;
+  return a * two_to(half, a) * two_to(n - half, a);
+}
+// a = 2^k m, sqrt(1/2) <= m < sqrt(2) as rounded: k, then m
+DEVICE float binary_exponent(float a) {
+  const bool denormal = a < of_bits(0x800000u);
+  return (float)(int)((bits_of(denormal ? a * 16777216.0f : a) + (0x3f800000u - 0x3f3504f3u)) >> 23) - (denormal ? 151.0f : 127.0f);
+}
+DEVICE float binary_fraction(float a) {
+  const float x = a < of_bits(0x800000u) ? a * 16777216.0f : a;
+  return of_bits(((bits_of(x) + (0x3f800000u - 0x3f3504f3u)) & 0x7fffffu) + 0x3f3504f3u);
+}
+DEVICE double binary_exponent(double a) {
+  const bool denormal = a < of_bits(0x10000000000000ull);
+  const unsigned long long bits = bits_of(denormal ? a * 18014398509481984.0 : a) + (0x3ff0000000000000ull - 0x3fe6a09e667f3bcdull);
+  return (double)(int)(bits >> 52) - (denormal ? 1077.0 : 1023.0);
+}
+DEVICE double binary_fraction(double a) {
+  const double x = a < of_bits(0x10000000000000ull) ? a * 18014398509481984.0 : a;
+  return of_bits(((bits_of(x) + (0x3ff0000000000000ull - 0x3fe6a09e667f3bcdull)) & 0xfffffffffffffull) + 0x3fe6a09e667f3bcdull);
+}
+template <class T> DEVICE T log_domain(T a, T b) {
+  if (a > 0) return a < infinity<T>() ? b : infinity<T>();
+  return a == 0 ? -infinity<T>() : infinity<T>() - infinity<T>();
+}
 template <class T> DEVICE T floor_div(T a, T b) {
   const T q = a / b;
   const T f = floor(q);
