@@ -22,6 +22,7 @@ struct Target {
   static Target generic_cpu();
   /// Whether it has instructions between f32 and f16: F16C, AVX-512; AArch64 always. Integer arithmetic with equal bits elsewhere.
   bool converts_f16() const;
+  bool has_avx2() const { return triple.starts_with("x86_64") && vector_bytes >= 32; }
   /// Whether it has AVX-512 with the instructions for narrower registers, and may use them.
   bool has_avx512() const { return triple.starts_with("x86_64") && vector_bytes == 64; }
   /// The same target with another register width (16, 32 or 64 bytes): features beyond it are left out.

@@ -330,8 +330,7 @@ bool KernelBuilder::has_registers(Typed a) const {
 }
 
 // f on each register's part of the operands; its results, one behind the other.
-Value* KernelBuilder::by_registers(Typed a, const std::function<Value*(llvm::Type*, unsigned, std::span<Value* const>)>& f,
-                                   std::initializer_list<Value*> operands) {
+Value* KernelBuilder::by_registers(Typed a, const OfRegister& f, std::initializer_list<Value*> operands) {
   const unsigned width = width_of(a.value), bits = a.dtype == DType::F64 ? 64 : 32, part = std::min(width, 512 / bits);
   llvm::Type* type = this->type(a.dtype, part);
   std::vector<Value*> results;
@@ -342,16 +341,36 @@ Value* KernelBuilder::by_registers(Typed a, const std::function<Value*(llvm::Typ
     for (Value* v : operands) parts.push_back(part == width ? v : b.CreateShuffleVector(v, lanes));
     results.push_back(f(type, part * bits, parts));
   }
-  while (results.size() > 1) {
+  return joined(std::move(results));
+}
+
+Value* KernelBuilder::joined(std::vector<Value*> vectors) {
+  while (vectors.size() > 1) {
     std::vector<Value*> pairs;
-    for (std::size_t i = 0; i < results.size(); i += 2) {
+    for (std::size_t i = 0; i < vectors.size(); i += 2) {
       std::vector<int> lanes;
-      for (unsigned k = 0; k < 2 * width_of(results[i]); ++k) lanes.push_back(static_cast<int>(k));
-      pairs.push_back(b.CreateShuffleVector(results[i], results[i + 1], lanes));
+      for (unsigned k = 0; k < 2 * width_of(vectors[i]); ++k) lanes.push_back(static_cast<int>(k));
+      pairs.push_back(b.CreateShuffleVector(vectors[i], vectors[i + 1], lanes));
     }
-    results = std::move(pairs);
+    vectors = std::move(pairs);
   }
-  return results[0];
+  return vectors[0];
+}
+
+bool KernelBuilder::permutes(unsigned bits, unsigned width) const {
+  return (has_.avx512 && bits * width == 512) || (has_.avx2 && bits == 32 && width == 8);
+}
+Value* KernelBuilder::permute(Value* v, Value* lanes) {
+  llvm::Type* type = v->getType();
+  const unsigned width = width_of(v), bits = type->getScalarSizeInBits();
+  if (bits < 32) return b.CreateTrunc(permute(b.CreateZExt(v, llvm::FixedVectorType::get(b.getInt32Ty(), width)), lanes), type);
+  const bool real = type->isFPOrFPVectorTy();
+  if (bits == 64) lanes = b.CreateZExt(lanes, llvm::FixedVectorType::get(b.getInt64Ty(), width));
+  using namespace llvm::Intrinsic;
+  const ID id = width == 8 && bits == 32 ? (real ? x86_avx2_permps : x86_avx2_permd)
+                : bits == 64             ? (real ? x86_avx512_permvar_df_512 : x86_avx512_permvar_di_512)
+                                         : (real ? x86_avx512_permvar_sf_512 : x86_avx512_permvar_si_512);
+  return b.CreateIntrinsic(id, {}, {v, lanes});
 }
 
 namespace {

@@ -21,7 +21,7 @@ class KernelBuilder {
  public:
   /// What the target has instructions for; the bits are equal without them.
   struct Instructions {
-    bool f16, avx512;  // Target::converts_f16(), has_avx512()
+    bool f16, avx2, avx512;  // Target::converts_f16(), has_avx2(), has_avx512()
   };
   /// `out_of_line`: each expansion and each long primitive becomes a function of the module, made at its first use and called from then on.
   /// Same bits, less code.
@@ -37,6 +37,12 @@ class KernelBuilder {
   /// The bits of the nearest half (`half`: which type) of an f32, as an array holds them, and the f32 of such bits.
   llvm::Value* half_bits(llvm::Value* f32, DType half);
   llvm::Value* of_half_bits(llvm::Value* bits, DType half);
+
+  /// Lane i of v becomes lane lanes[i], a number that the program computes, for vectors of one register; narrow elements are widened to `bits`.
+  bool permutes(unsigned bits, unsigned width) const;
+  llvm::Value* permute(llvm::Value* v, llvm::Value* lanes);
+  /// Vectors of one length, a power of two of them, one behind the other.
+  llvm::Value* joined(std::vector<llvm::Value*> vectors);
 
   /// Whether apply() makes blocks: the builder then stands in another one.
   static bool branches(ir::Op op, DType dtype);
@@ -103,9 +109,8 @@ class KernelBuilder {
   llvm::Value* call(ir::Op op, DType result, std::span<const Typed> operands);
   llvm::Value* saturate(Typed a, DType to);
   bool has_registers(Typed a) const;
-  llvm::Value* by_registers(Typed a,
-                            const std::function<llvm::Value*(llvm::Type* type, unsigned bits, std::span<llvm::Value* const> operands)>& f,
-                            std::initializer_list<llvm::Value*> operands);
+  using OfRegister = std::function<llvm::Value*(llvm::Type* type, unsigned bits, std::span<llvm::Value* const> operands)>;
+  llvm::Value* by_registers(Typed a, const OfRegister& f, std::initializer_list<llvm::Value*> operands);
   llvm::Value* integer_in_low_bits(Typed n);
   llvm::Value* power_of_two(llvm::Value* n, DType dtype);
   struct Split {

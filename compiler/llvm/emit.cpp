@@ -66,7 +66,7 @@ class Emitter {
         module_(module),
         context_(module.getContext()),
         b_(context_),
-        k_(b_, {request.target->converts_f16(), request.target->has_avx512()}, request.tier == Tier::Quick),
+        k_(b_, {request.target->converts_f16(), request.target->has_avx2(), request.target->has_avx512()}, request.tier == Tier::Quick),
         quick_(request.tier == Tier::Quick),
         width_(static_cast<unsigned>(schedule_.width)),
         needed_(needed_by_sweep(nest_, schedule_.row_scratch ? schedule_.kept : std::vector<std::uint32_t>{})) {}
@@ -93,6 +93,7 @@ class Emitter {
     entry_.hoist = entry;
     b_.SetInsertPoint(start);
     if (spreads()) spread_slots();
+    if (nest_.short_rows) make_patterns();
     phases();
     if (flag_)
       when(b_.CreateICmpNE(read(flag_), i64(0)), [&] {
@@ -748,6 +749,10 @@ class Emitter {
   Value* vector_derived(Body& body, std::uint32_t q) {
     if (const auto it = body.derived.find(q); it != body.derived.end()) return it->second;
     if (const std::uint32_t place = nest_.derived[q].place; place != Derived::kNone) return body.derived[q] = vector(body, place);
+    if (nest_.short_rows) {
+      Value* index = b_.CreateZExt(row_indices(nest_.derived[q].modulo, place_), llvm::FixedVectorType::get(b_.getInt64Ty(), width_));
+      return body.derived[q] = nest_.derived[q].modulo ? index : b_.CreateAdd(index, b_.CreateVectorSplat(width_, vector_row_));
+    }
     return body.derived[q] = quotient(q, vector_linear(body, nest_.derived[q].linear));
   }
 
@@ -932,6 +937,9 @@ class Emitter {
     } else if (s.kind == Statement::Kind::Slot && layout_.spread.any) {
       Value* p = bytes(argument(0), 8 * static_cast<std::int64_t>(words_.slots + s.at));
       made = b_.CreateVectorSplat(width_, from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(8))));
+    } else if (layout_.patterns.at[id] != RowPatterns::kNone && !making_patterns_) {
+      Value* p = pattern(id, place_);
+      made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, llvm::Align(1)));
     } else if (!is_vector(id) && !(nest_.kind == NestKind::Rows && s.kind == Statement::Kind::Reduce)) {
       made = splat(scalar(id), width_);
     } else if (const std::uint32_t kept = kept_slot(id); kept != kNone && first_sweep(id) < body.sweep) {
@@ -960,7 +968,9 @@ class Emitter {
     while (s < nest_.sweeps && !needed_[s][id]) ++s;
     return s;
   }
-  Value* scratch_base(std::uint32_t slot) { return bytes(bytes(argument(3), layout_.spread.bytes), b_.CreateMul(unit_, i64(slot))); }
+  Value* scratch_base(std::uint32_t slot) {
+    return bytes(bytes(argument(3), layout_.spread.bytes + layout_.patterns.bytes), b_.CreateMul(unit_, i64(slot)));
+  }
   Value* scratch_row(std::uint32_t slot, Value* j, DType t) {
     return bytes(scratch_base(slot), b_.CreateMul(j, i64(static_cast<std::int64_t>(size_of(t)))));
   }
@@ -1091,6 +1101,8 @@ class Emitter {
       return from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
                                  : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
     }
+    if (nest_.short_rows && s.guard == kNone)
+      if (Value* v = one_of_each_row(access)) return from_memory(t, v);
     const Coefficient along = nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()];
     if (along == Coefficient::MinusOne && !varies_derived(access) && mask == body.mask) return from_memory(t, reversed(body, access, type));
     if (!mask && !varies_derived(access)) {
@@ -1201,9 +1213,102 @@ class Emitter {
     return b_.CreateICmpSLT(llvm::ConstantVector::get(lanes), b_.CreateVectorSplat(width, n));
   }
 
+  // ---------------------------------------------------------------------------------------------- short rows
+  Value* place_ = nullptr;  // of the vector's first element, in its row
+  Value* vector_row_ = nullptr;
+  bool making_patterns_ = false;
+
+  Value* pattern_area(std::uint32_t at) { return bytes(argument(3), static_cast<std::int64_t>(layout_.spread.bytes) + at); }
+  Value* pattern(std::uint32_t id, Value* place) {
+    return bytes(pattern_area(layout_.patterns.at[id]), b_.CreateMul(place, i64(static_cast<std::int64_t>(size_of(nest_.body[id].dtype)))));
+  }
+  // Of the lanes of a vector that begins at `place`: their places, or their rows.
+  Value* row_indices(bool modulo, Value* place, unsigned lanes) {
+    Value* p = bytes(pattern_area(modulo ? layout_.patterns.places : layout_.patterns.rows), b_.CreateMul(place, i64(4)));
+    return b_.CreateAlignedLoad(llvm::FixedVectorType::get(b_.getInt32Ty(), lanes), p, llvm::Align(1));
+  }
+  Value* row_indices(bool modulo, Value* place) { return row_indices(modulo, place, width_); }
+
+  void make_patterns() {
+    const RowPatterns& patterns = layout_.patterns;
+    Value* length = word(words_.by);
+    Value* place = variable(b_.getInt64Ty(), i64(0));
+    Value* row = variable(b_.getInt32Ty(), b_.getInt32(0));
+    loop("places", i64(0), b_.CreateAdd(length, i64(2 * static_cast<std::int64_t>(width_))), i64(1), [&](Value* i) {
+      Value* at = b_.CreateMul(i, i64(4));
+      Value* now = read(place);
+      b_.CreateAlignedStore(b_.CreateTrunc(now, b_.getInt32Ty()), bytes(pattern_area(patterns.places), at), llvm::Align(4));
+      b_.CreateAlignedStore(read(row), bytes(pattern_area(patterns.rows), at), llvm::Align(4));
+      Value* next = b_.CreateAdd(now, i64(1));
+      Value* ends = b_.CreateICmpEQ(next, length);
+      b_.CreateStore(b_.CreateSelect(ends, i64(0), next), place);
+      b_.CreateStore(b_.CreateAdd(read(row), b_.CreateZExt(ends, b_.getInt32Ty())), row);
+    });
+    index_.assign(nest_.loops(), i64(0));
+    stages_ = {region(&entry_, "patterns")};
+    making_patterns_ = true;
+    vector_row_ = i64(0);
+    loop("patterns", i64(0), b_.CreateAdd(length, i64(width_)), i64(width_), [&](Value* j) {
+      place_ = j;
+      Body body{stages_[0], j};
+      for (std::uint32_t id = 0; id < nest_.body.size(); ++id) {
+        if (patterns.at[id] == RowPatterns::kNone) continue;
+        b_.CreateAlignedStore(to_memory(nest_.body[id].dtype, vector(body, id)), pattern(id, j), llvm::Align(1));
+      }
+    });
+    making_patterns_ = false;
+  }
+
+  // f with the place and the row of the body's first element, which are carried from vector to vector.
+  std::function<void(Body&)> in_short_rows(const std::function<void(Body&)>& f) {
+    Value* length = word(words_.by);
+    Value* start = index_[nest_.vector_loop()];
+    Value* place = variable(b_.getInt64Ty(), b_.CreateURem(start, length));
+    Value* row = variable(b_.getInt64Ty(), b_.CreateUDiv(start, length));
+    Value* rest = in(entry_, [&] { return b_.CreateURem(i64(width_), length); });
+    Value* whole = in(entry_, [&] { return b_.CreateUDiv(i64(width_), length); });
+    return [this, f, length, place, row, rest, whole](Body& body) {
+      place_ = read(place), vector_row_ = read(row);
+      f(body);
+      Value* next = b_.CreateAdd(place_, rest);
+      Value* over = b_.CreateICmpSGE(next, length);
+      b_.CreateStore(b_.CreateSelect(over, b_.CreateSub(next, length), next), place);
+      b_.CreateStore(b_.CreateAdd(b_.CreateAdd(vector_row_, whole), b_.CreateZExt(over, b_.getInt64Ty())), row);
+    };
+  }
+
+  // A load with one element for each row, one behind the other: the lanes of a register lie in few rows, whose elements are loaded as they
+  // stand and put into the lanes by a permutation. None where the machine has none.
+  Value* one_of_each_row(std::uint32_t access) {
+    const Linear& l = nest_.linears[nest_.accesses[access].linear];
+    for (std::uint32_t q = 0; q < nest_.derived.size(); ++q)
+      if (l.of[nest_.loops() + q] != (nest_.derived[q].modulo ? Coefficient::Zero : Coefficient::One)) return nullptr;
+    llvm::Type* element = memory_type(type_of_access(access), 0);
+    const unsigned bits = element->getScalarSizeInBits(), wide = std::max(bits, 32u);
+    const unsigned lanes = std::min(width_, static_cast<unsigned>(8 * schedule_.vector_bytes) / wide);
+    if (!k_.permutes(wide, lanes)) return nullptr;
+    Value* rows = in(entry_, [&] { return up(extent(nest_.vector_loop()), word(words_.by)); });
+    Value* base = pointer(access, ~std::uint64_t{0});
+    std::vector<Value*> parts;
+    for (unsigned first = 0; first < width_; first += lanes) {
+      Value* in_row = row_indices(false, b_.CreateAdd(place_, i64(first)), lanes);
+      Value* least = b_.CreateExtractElement(in_row, std::uint64_t{0});
+      Value* row = b_.CreateAdd(vector_row_, b_.CreateZExt(least, b_.getInt64Ty()));
+      llvm::Type* type = llvm::FixedVectorType::get(element, lanes);
+      Value* left = b_.CreateTrunc(smaller(b_.CreateSub(rows, row), i64(lanes)), b_.getInt32Ty());
+      std::vector<llvm::Constant*> counting;
+      for (unsigned i = 0; i < lanes; ++i) counting.push_back(b_.getInt32(i));
+      Value* mask = b_.CreateICmpSLT(llvm::ConstantVector::get(counting), b_.CreateVectorSplat(lanes, left));
+      Value* p = bytes(base, b_.CreateMul(row, i64(size_of_access(access))));
+      Value* loaded = b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, llvm::Constant::getNullValue(type));
+      parts.push_back(k_.permute(loaded, b_.CreateSub(in_row, b_.CreateVectorSplat(lanes, least))));
+    }
+    return k_.joined(parts);
+  }
+
   // for j in begin .. n: a main loop of whole vectors, then one masked vector
   void vector_range(Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
-    vector_range(i64(0), n, around, sweep, f);
+    vector_range(i64(0), n, around, sweep, nest_.short_rows ? in_short_rows(f) : f);
   }
   void vector_range(Value* begin, Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
     Value* whole = b_.CreateAdd(begin, b_.CreateAnd(b_.CreateSub(n, begin), i64(-static_cast<std::int64_t>(width_))));

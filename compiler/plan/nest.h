@@ -93,6 +93,8 @@ struct BufferInfo {
   bool operator==(const BufferInfo&) const = default;
 };
 
+inline constexpr std::int64_t kShortRow = 64;  // elements of the longest row that is a short one
+
 /// How the loops run: `outer` kept loops make the items that threads share; then `serial` reduced loops; the last loop is the vector loop.
 ///   Map    no reduction; the vector loop is kept. One with scans runs along it in sequence, in vectors of a group
 ///   Rows   the vector loop is kept, the reduced loops are serial: accumulators are rows. Also scans along another axis than the last, and
@@ -107,6 +109,9 @@ struct Nest {
   std::uint8_t outer = 0, serial = 0;
   std::uint8_t runs = 0;    // of the reduced loops, how many count runs that are filled; 0: nothing is filled
   std::uint8_t sweeps = 1;  // times that the reduced loops are run
+  // The vector loop runs through short rows, one behind the other: each derived variable is the row, or the place in it, and each load varies
+  // along the loop as one of these alone or as the loop itself; stores are contiguous. The rows have NestNumbers::by[0] elements.
+  bool short_rows = false;
   std::uint8_t phases = 1;  // indices that one iteration of the vector loop computes: each has its own loads, statements and stores
   std::vector<Linear> linears;
   std::vector<Derived> derived;

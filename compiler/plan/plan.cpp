@@ -113,8 +113,11 @@ class Planner {
       pieces = in_loops(all);
     }
     const std::vector<Loop> flat = flattened();
-    if (flat.empty() || derived_in(pieces) == 0) return pieces;
+    if (flat.empty()) return pieces;
+    const bool short_rows = ends_in_short_rows(pieces);
+    if (derived_in(pieces) == 0 && !short_rows) return pieces;
     std::vector<Planned> other = in_loops(flat);
+    if (short_rows && other.size() == 1 && other[0].nest.short_rows) return other;
     return derived_in(other) < derived_in(pieces) ? other : pieces;
   }
 
@@ -161,6 +164,8 @@ class Planner {
   static constexpr std::size_t kMostPieces = 1 << 14;
   static constexpr std::int64_t kMostPhases = 8;
   static constexpr std::size_t kFewBoxes = 4;
+  // A vector loop of fewer elements is not worth its tail; below so many elements in all, patterns are not worth making.
+  static constexpr std::int64_t kShortRowElements = 4096;
   static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;  // below these, boxes are chosen between element by element
 
   bool in_sequence() const { return (partition_.groups[group_].reduced | partition_.groups[group_].ordered) != 0; }
@@ -207,6 +212,15 @@ class Planner {
     std::size_t n = 0;
     for (const Planned& p : pieces) n += p.nest.derived.size();
     return n;
+  }
+
+  // Is it a map whose last loop is too short for vectors, within enough others?
+  static bool ends_in_short_rows(const std::vector<Planned>& pieces) {
+    if (pieces.size() != 1 || pieces[0].nest.kind != NestKind::Map || pieces[0].nest.phases != 1) return false;
+    const std::vector<std::int64_t>& extents = pieces[0].numbers.extents;
+    std::int64_t elements = 1;
+    for (const std::int64_t e : extents) elements *= e;
+    return extents.size() > 1 && extents.back() <= kShortRow && elements >= kShortRowElements;
   }
 
   // One loop through all elements, where every root is a map stored in that order; none otherwise.
@@ -1257,6 +1271,19 @@ class Planner {
     }
   }
 
+  // One loop, whose quotients are those of rows of one length: does each access go along with the loop, with the rows or with the places?
+  bool has_short_rows(const std::vector<std::uint32_t>& quotients) const {
+    const auto is_loop = [&](const Expression& e) { return e.offset == 0 && e.terms.size() == 1 && e.terms[0] == Term{0, 1}; };
+    if (quotients.empty() || quotients_[quotients[0]].by > kShortRow) return false;
+    for (const std::uint32_t q : quotients)
+      if (!is_loop(expressions_[quotients_[q].expression]) || quotients_[q].by != quotients_[quotients[0]].by) return false;
+    for (std::size_t a = 0; a < access_expressions_.size(); ++a) {
+      const Expression& e = expressions_[access_expressions_[a]];
+      if (e.terms.size() > 1 || (buffers_[access_buffers_[a]].written && (e.terms.empty() || !(e.terms[0] == Term{0, 1})))) return false;
+    }
+    return true;
+  }
+
   // Chooses the order of the loops, merges them, and writes the canonical Nest and its numbers.
   void arrange(Planned& out) {
     // every expression that becomes a Linear, in a fixed order: accesses, indices, checks, quotients that these need
@@ -1436,6 +1463,7 @@ class Planner {
           {accesses + indices + checks + q, quotient.modulo, quotient.place == ir::kNoNode ? kNone : data_value(quotient)});
       numbers.by.push_back(quotients_[quotient_order[q]].by);
     }
+    nest.short_rows = kind == NestKind::Map && final_order.size() == 1 && phases() == 1 && has_short_rows(quotient_order);
     nest.buffers = buffers_;
     numbers.buffers = buffer_nodes_;
     numbers.outputs = buffer_outputs_;
@@ -1526,6 +1554,7 @@ std::string Nest::key() const {
   put(runs);
   put(sweeps);
   put(phases);
+  put(short_rows);
   put(static_cast<std::uint32_t>(linears.size()));
   for (const Linear& l : linears) {
     put(static_cast<std::uint32_t>(l.of.size()));
@@ -1563,6 +1592,7 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
     out += fmt::format(" i{} < {} {}{};", l, numbers.extents[l], role, reduced ? " reduced" : "");
   }
   if (nest.phases > 1) out += fmt::format(" {} phases;", nest.phases);
+  if (nest.short_rows) out += " short rows;";
   out += nest.sweeps > 1 ? fmt::format(" {} sweeps\n", nest.sweeps) : "\n";
   const auto linear = [&](std::uint32_t id) {
     std::string text;

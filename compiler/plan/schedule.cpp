@@ -147,7 +147,43 @@ SpreadSlots::SpreadSlots(const Nest& nest, const Schedule& schedule) : any(nest.
   bytes = static_cast<std::uint32_t>(round_up(static_cast<std::int64_t>(nest.slots.size()) * each, 64));
 }
 
-ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) : spread(nest, schedule) {
+RowPatterns::RowPatterns(const Nest& nest, const Schedule& schedule) : at(nest.body.size(), kNone) {
+  if (!nest.short_rows) return;
+  const std::int64_t length = kShortRow + 2 * schedule.width;  // made by whole vectors
+
+  const auto take = [&](std::int64_t n) {
+    const std::uint32_t place = bytes;
+    bytes += static_cast<std::uint32_t>(round_up(n, 64));
+    return place;
+  };
+  places = take(4 * length);
+  rows = take(4 * length);
+  // a linear that varies with the place alone
+  const auto follows_place = [&](std::uint32_t linear) {
+    const std::vector<Coefficient>& of = nest.linears[linear].of;
+    bool follows = of[0] == Coefficient::Zero;
+    for (std::size_t q = 0; q < nest.derived.size(); ++q) follows = follows && (nest.derived[q].modulo || of[1 + q] == Coefficient::Zero);
+    return follows;
+  };
+  std::vector<bool> repeats(nest.body.size(), true);  // in every row, or is the same everywhere
+  for (std::size_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    bool same = true;
+    if (s.kind == Statement::Kind::Load) same = follows_place(nest.accesses[s.at].linear);
+    if (s.kind == Statement::Kind::Index) same = follows_place(s.at);
+    if (s.kind == Statement::Kind::Guard)
+      for (std::uint32_t c = s.at; c < s.at + s.count; ++c) same = same && follows_place(nest.checks[c].linear);
+    if (s.kind == Statement::Kind::Store) same = false;
+    for (std::uint32_t o : {s.a, s.b, s.c, s.guard}) same = same && (o == Statement::kNone || repeats[o]);
+    repeats[i] = same;
+    if (same) continue;
+    for (std::uint32_t o : {s.a, s.b, s.c, s.guard})
+      if (o != Statement::kNone && repeats[o] && nest.body[o].loops != 0 && at[o] == kNone)
+        at[o] = take(length * static_cast<std::int64_t>(size_of(nest.body[o].dtype)));
+  }
+}
+
+ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) : spread(nest, schedule), patterns(nest, schedule) {
   const auto slot = [&](DType dtype, std::uint32_t rows) {
     const std::uint32_t at = total;
     total += static_cast<std::uint32_t>(size_of(dtype)) * rows;
@@ -244,7 +280,9 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     elements[a] = 1;
     for (std::uint32_t l = 0; l < nest.loops(); ++l)
       if (coefficients[l] != 0) elements[a] *= numbers.extents[l];
-    if (std::any_of(coefficients.begin() + nest.loops(), coefficients.end(), [](std::int64_t c) { return c != 0; })) elements[a] = all;
+    for (std::size_t q = 0; q < nest.derived.size(); ++q)
+      if (coefficients[nest.loops() + q] != 0)
+        elements[a] = !nest.short_rows ? all : nest.derived[q].modulo ? numbers.by[0] : (all + numbers.by[0] - 1) / numbers.by[0];
   }
   for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
     if (done[a]) continue;
@@ -384,7 +422,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
   const ScratchLayout layout(nest, s);
   const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
-  n.scratch_bytes = layout.spread.bytes + unit * layout.total;
+  n.scratch_bytes = layout.spread.bytes + layout.patterns.bytes + unit * layout.total;
   for (std::uint32_t p : s.packed)
     n.scratch_bytes += unit * n.tile_outer * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[p].buffer].dtype));
   return out;

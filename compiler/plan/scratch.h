@@ -30,7 +30,17 @@ struct SpreadSlots {
   bool holds(DType dtype, int width) const { return any && size_of(dtype) == element && static_cast<std::size_t>(width) * element <= each; }
 };
 
-/// The vectors of the spread slots come first. Then slots in units: a slot at k begins k * unit bytes behind them. Tiles of packed accesses follow, tile_outer units each.
+/// Of a nest of short rows: what is the same in every row is computed once, for all places in a row and more than a vector behind them, so
+/// that a vector beginning at any place is one load. So are the places themselves and the rows (relative to the vector's first), in 32 bits.
+struct RowPatterns {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  std::vector<std::uint32_t> at;       // of each statement: where its pattern begins, in bytes; kNone: it has none
+  std::uint32_t places = 0, rows = 0;  // where these begin
+  std::uint32_t bytes = 0;             // of all, a multiple of 64; 0: no short rows
+  RowPatterns(const Nest& nest, const Schedule& schedule);
+};
+
+/// The vectors of the spread slots come first, then the patterns of short rows. Then slots in units: a slot at k begins k * unit bytes behind them. Tiles of packed accesses follow, tile_outer units each.
 struct ScratchLayout {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<std::uint32_t> kept;    // of Schedule::kept
@@ -40,6 +50,7 @@ struct ScratchLayout {
   std::vector<std::uint32_t> stacks;       // rows: the tree of blocks
   std::uint32_t total = 0;
   SpreadSlots spread;
+  RowPatterns patterns;
 
   ScratchLayout(const Nest& nest, const Schedule& schedule);
   static bool sums(const Statement& s) { return s.op == ir::Op::ReduceSum || s.op == ir::Op::ReduceProd; }

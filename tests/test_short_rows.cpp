@@ -1,0 +1,107 @@
+// Rows too short for a vector run as one loop: what repeats in every row is read from patterns, what has one element a row is spread to its
+// lanes. The reference's bits, few loads, one kernel for all lengths.
+#include <catch2/catch.hpp>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "compiler/fuse.h"
+#include "compiler/plan/plan.h"
+#include "compiler/simplify.h"
+#include "golden.h"
+#include "random_graph.h"
+#include "run_partition.h"
+
+using namespace onepass;
+using namespace onepass::compiler;
+using namespace onepass::test;
+
+namespace {
+
+std::vector<Planned> plans_of(const ir::Graph& graph) {
+  const Partition partition = fuse(graph);
+  const std::vector<Layout> layouts(graph.size());
+  std::vector<Planned> out;
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
+    for (Planned& p : plan(graph, partition, g, layouts)) out.push_back(std::move(p));
+  return out;
+}
+
+void check(const ir::Graph& graph, const RunOptions& options) {
+  const Arguments arguments = random_arguments(graph, 7);
+  const std::vector<ir::ArrayView>& views = arguments.views;
+  std::string what;
+  CHECK(equals_bitwise(run(graph, views, options), ir::evaluate(graph, views), &what));
+  CHECK(what.empty());
+}
+
+}  // namespace
+
+TEST_CASE("short rows: the reference's bits for every length, type, width and share", "[short_rows]") {
+  for (const DType type : {f32, f64, f16, i32, u8, i64})
+    for (const std::int64_t length : {2, 3, 5, 7, 16, 31, 33, 63, 64}) {
+      const std::int64_t rows = 4096 / length + 37;
+      const ir::Graph graph = optimised("y = x*w + v - c; z = broadcast_to(w*v, [x.shape[0], x.shape[1]])",
+                                        {{"x", {rows, length}}, {"w", {length}}, {"c", {rows, 1}}, {"v", {length}}}, type);
+      INFO(name_of(type) << " rows of " << length);
+      CHECK(plans_of(graph).at(0).nest.short_rows);
+      for (const int bytes : {64, 32, 16}) {
+        if (bytes > Target::host().vector_bytes) continue;
+        RunOptions options;
+        options.target = Target::host().with_vector_bytes(bytes);
+        check(graph, options);
+        options.masked = true;
+        check(graph, options);
+        options.masked = false, options.threads = 3;
+        if (bytes == 64) check(graph, options);
+      }
+    }
+}
+
+TEST_CASE("short rows: indices, guards and functions of what repeats", "[short_rows]") {
+  for (const char* const formula :
+       {"exp(x)*(iota([5], 0, f32) + 1) + exp(w)", "x*cast(iota([1000, 5], 0), f32) + w", "x + pad(w[1:3], 1, 2)", "x*where(w > 0.5, w, c)",
+        "x*lgamma(w - 0.5) + remainder(c, 3)", "x*w > c", "w*ones([1000, 5])"}) {
+    INFO(formula);
+    const ir::Graph graph = optimised(formula, {{"x", {1000, 5}}, {"w", {5}}, {"c", {1000, 1}}});
+    for (const bool masked : {false, true}) {
+      RunOptions options;
+      options.masked = masked;
+      check(graph, options);
+    }
+  }
+}
+
+TEST_CASE("short rows: where they are, and one kernel for all their lengths", "[short_rows]") {
+  const auto short_rows = [](const char* formula, std::vector<std::pair<std::string, Shape>> inputs) {
+    const std::vector<Planned> plans = plans_of(optimised(formula, inputs));
+    return plans.size() == 1 && plans[0].nest.short_rows;
+  };
+  CHECK(short_rows("x*w + b", {{"x", {5000, 3}}, {"w", {3}}, {"b", {3}}}));
+  CHECK(short_rows("(x - m)/s", {{"x", {64, 48, 3}}, {"m", {3}}, {"s", {3}}}));
+  CHECK(short_rows("x/n", {{"x", {5000, 3}}, {"n", {5000, 1}}}));
+  CHECK_FALSE(short_rows("x*2", {{"x", {5000, 3}}}));                                 // one loop anyway
+  CHECK_FALSE(short_rows("x*w", {{"x", {50, 3}}, {"w", {3}}}));                       // too few to be worth patterns
+  CHECK_FALSE(short_rows("x*w", {{"x", {5000, 65}}, {"w", {65}}}));                   // long enough
+  CHECK_FALSE(short_rows("x + transpose(y)", {{"x", {5000, 3}}, {"y", {3, 5000}}}));  // neither row nor place alone
+  CHECK_FALSE(short_rows("x[:, :3]*w", {{"x", {5000, 4}}, {"w", {3}}}));              // rows with gaps
+  std::set<std::string> keys;
+  for (const std::int64_t n : {2, 3, 17, 64})
+    for (const std::int64_t rows : {4096, 5001})
+      keys.insert(plans_of(optimised("x*w + c", {{"x", {rows, n}}, {"w", {n}}, {"c", {rows, 1}}}))[0].nest.key());
+  CHECK(keys.size() == 1);
+}
+
+TEST_CASE("short rows: each array is loaded about once", "[short_rows]") {
+  const ir::Graph graph = optimised("x*w + c", {{"x", {20000, 3}}, {"w", {3}}, {"c", {20000, 1}}});
+  const Arguments arguments = random_arguments(graph, 1);
+  Counts counts;
+  RunOptions options;
+  options.counts = &counts;
+  run(graph, arguments.views, options);
+  CHECK(counts.bytes_read == 4 * (60000 + 3 + 20000));
+  CHECK(counts.bytes_written == 4 * 60000);
+}
