@@ -337,6 +337,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     launch.phase_word = layout.phase;
     launch.shared_word = layout.shared;
     launch.combines_last = scheduled.combines_last;
+    launch.claimed = scheduled.claimed;
     plan.launches.push_back(std::move(launch));
   };
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
@@ -546,8 +547,35 @@ void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64
     for (const Launch::SlotWord& s : launch.slots) words[s.word] = static_cast<std::int64_t>(slots[s.slot]);
 }
 
+// One item after the other: whoever is free takes the next, so that the one before it is done or being run. Phase 0 of an item needs
+// nothing of others, phase 1 what the one before it leaves at the beginning of its own phase 1.
+void run_claimed(const Launch& launch, compiler::KernelFunction function, std::int64_t* words, std::byte* scratch) {
+  std::memset(scratch + launch.threads * launch.scratch_bytes, 0, static_cast<std::size_t>(launch.shared_bytes));
+  auto* const slots = scratch + launch.threads * launch.scratch_bytes;
+  const std::int64_t slot_bytes = launch.shared_bytes / (launch.items + 1);
+  std::int64_t few[256];
+  std::vector<std::int64_t> many(launch.words.size() > std::size(few) ? launch.words.size() : 0);
+  std::int64_t* const before = many.empty() ? few : many.data();  // the words of phase 0
+  std::copy_n(words, launch.words.size(), before);
+  before[launch.phase_word] = 0;
+  words[launch.phase_word] = 1;
+  std::atomic<std::int64_t> next{0};
+  threads::parallel_for(launch.threads, launch.threads, [&](std::int64_t, std::int64_t, int share) {
+    for (;;) {
+      const std::int64_t item = next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= launch.items) return;
+      function(before, item, item + 1, scratch + share * launch.scratch_bytes);
+      const std::atomic_ref<std::int64_t> ready(*reinterpret_cast<std::int64_t*>(slots + item * slot_bytes));
+      for (int spins = 0; item > 0 && ready.load(std::memory_order_acquire) == 0; ++spins)
+        if (spins > 1000) os::yield_processor();  // its thread may wait for this one's processor
+      function(words, item, item + 1, scratch + share * launch.scratch_bytes);
+    }
+  });
+}
+
 void run_function(const Launch& launch, compiler::KernelFunction function, std::int64_t* words, std::byte* scratch) {
   if (launch.shared_bytes) words[launch.shared_word] = reinterpret_cast<std::int64_t>(scratch + launch.threads * launch.scratch_bytes);
+  if (launch.claimed) return run_claimed(launch, function, words, scratch);
   for (std::int64_t phase = 0; phase < launch.phases; ++phase) {
     words[launch.phase_word] = phase;
     if (launch.threads <= 1 || (launch.combines_last && phase + 1 == launch.phases)) {

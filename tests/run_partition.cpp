@@ -160,6 +160,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
         options.counts->bytes_written += scheduled.numbers.bytes_written;
       }
       Memory partials(static_cast<std::size_t>(scheduled.numbers.shared_bytes));
+      std::memset(partials.data, scheduled.numbers.claimed ? 0 : 0xff, static_cast<std::size_t>(scheduled.numbers.shared_bytes));
       words[layout.shared] = reinterpret_cast<std::int64_t>(partials.data);
       for (int step = 0; step < scheduled.numbers.phases * options.threads; ++step) {
         const int share = step % options.threads;

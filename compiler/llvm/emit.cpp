@@ -131,6 +131,7 @@ class Emitter {
   Value* chunk_ = nullptr;                               // of the item: which of its row
   Value* row_ = nullptr;                                 // of the item: its row (or tile) among all
   Value *chunk_begin_ = nullptr, *chunk_end_ = nullptr;  // elements of r
+  Value* item_ = nullptr;                                // its number
   Value* flag_ = nullptr;                                // above 0 once an index was bad
   struct ScanState {                                     // vectors of one number
     Value *carry, *base;
@@ -305,8 +306,8 @@ class Emitter {
       when(b_.CreateICmpEQ(word(words_.phase), i64(1)), [&] { column_results(); });
       return;
     }
-    if (!schedule_.split) items(argument(1), argument(2));
-    for (std::uint8_t p = 0; schedule_.split && p <= nest_.sweeps; ++p)
+    if (!schedule_.split || nest_.kind == NestKind::Map) return items(argument(1), argument(2));
+    for (std::uint8_t p = 0; p <= nest_.sweeps; ++p)
       if (p < nest_.sweeps || !reductions(static_cast<std::uint8_t>(p - 1)).empty()) {
         phase_ = p;
         when(b_.CreateICmpEQ(word(words_.phase), i64(p)), [&] { items(argument(1), argument(2)); });
@@ -324,7 +325,8 @@ class Emitter {
       counters.push_back(
           {l, packs() && l + 1u == nest_.outer ? in(entry_, [&] { return up(extent(l), word(words_.tile_outer)); }) : extent(l), nullptr});
     if (nest_.kind != NestKind::Lanes) counters.push_back({v, in(entry_, [&] { return up(extent(v), word(words_.tile)); }), nullptr});
-    if (schedule_.split) counters.push_back({kNone, word(words_.chunks), nullptr});
+    const bool in_chunks = schedule_.split && nest_.kind != NestKind::Map;
+    if (in_chunks) counters.push_back({kNone, word(words_.chunks), nullptr});
     for (Counter& c : counters) c.variable = variable(b_.getInt64Ty(), nullptr);
     BasicBlock* done = block("done");
     BasicBlock* some = block("some");
@@ -352,7 +354,8 @@ class Emitter {
       }
       index_[v] = tile_index ? b_.CreateMul(tile_index, word(words_.tile)) : i64(0);
       stages_.clear();
-      if (schedule_.split) row_ = b_.CreateUDiv(number_of_item, word(words_.chunks));
+      item_ = number_of_item;
+      if (in_chunks) row_ = b_.CreateUDiv(number_of_item, word(words_.chunks));
       stages_.push_back(region(&entry_, "row"));
       if (has_columns_) enter_row_of_columns(b_.CreateAnd(number_of_item, i64(ir::kRowGroup - 1)));
       item(outer_tile);
@@ -1371,7 +1374,7 @@ class Emitter {
 
   void map(Value* outer_tile) {
     Value* n = tile_length();
-    if (schedule_.grouped) return scan_along(n);
+    if (schedule_.grouped) return schedule_.split ? scan_chunk(n) : scan_along(n);
     if (!packs()) {
       vector_range(n, stages_[0], 0, [&](Body& body) { stores(body, 0); });
       return;
@@ -1462,34 +1465,106 @@ class Emitter {
   }
 
   // ---------------------------------------------------------------------------------------------- scans
+  void set_scan(std::uint32_t id, Value* base) {
+    ScanState& state = scans_[id];
+    Value* start = identity(id, width_);
+    if (!state.carry) state = {variable(start->getType(), nullptr), variable(start->getType(), nullptr)};
+    b_.CreateStore(start, state.carry);
+    b_.CreateStore(base, state.base);
+  }
+  std::vector<std::uint32_t> scan_statements() const {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (nest_.body[i].kind == Statement::Kind::Scan) out.push_back(i);
+    return out;
+  }
   // A map in vectors of a group, blocks of the order of summation one by one.
   void scan_along(Value* n) {
-    for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
-      if (nest_.body[i].kind != Statement::Kind::Scan) continue;
-      Value* start = identity(i, width_);
-      ScanState& state = scans_[i];
-      if (!state.carry) state = {variable(start->getType(), nullptr), variable(start->getType(), nullptr)};
-      b_.CreateStore(start, state.carry);
-      b_.CreateStore(start, state.base);
-    }
+    for (const std::uint32_t id : scan_statements()) set_scan(id, identity(id, width_));
+    scan_blocks(
+        n, [&](Body& body) { stores(body, 0); },
+        [&](Value*, std::uint32_t id, const ScanState& state) {
+          b_.CreateStore(combine(id, read(state.base), read(state.carry)), state.base);
+        });
+  }
+  void scan_blocks(Value* n, const std::function<void(Body&)>& each,
+                   const std::function<void(Value*, std::uint32_t, const ScanState&)>& end) {
     loop("blocks", i64(0), n, i64(ir::kScanBlock), [&](Value* from) {
       Value* to = smaller(b_.CreateAdd(from, i64(ir::kScanBlock)), n);
       Value* whole = schedule_.masked ? from : b_.CreateSub(to, b_.CreateAnd(b_.CreateSub(to, from), i64(ir::kScanGroup - 1)));
       if (!schedule_.masked)
         loop("groups", from, whole, i64(ir::kScanGroup), [&](Value* j) {
           Body body{stages_[0], j, nullptr, nullptr, 0};
-          stores(body, 0);
+          each(body);
         });
       loop("tail", whole, to, i64(ir::kScanGroup), [&](Value* j) {
         Value* left = b_.CreateSub(to, j);
         Body body{stages_[0], j, tail_mask(left), left, 0};
-        stores(body, 0);
+        each(body);
       });
       for (const auto& [id, state] : scans_) {
-        b_.CreateStore(combine(id, read(state.base), read(state.carry)), state.base);
+        end(from, id, state);
         b_.CreateStore(identity(id, width_), state.carry);
       }
     });
+  }
+  // An item of a split schedule (schedule.h): sums of blocks, the base, then the results.
+  void scan_chunk(Value* n) {
+    const std::vector<std::uint32_t> scans = scan_statements();
+    const std::int64_t blocks = kScanChunk / ir::kScanBlock;
+    Value* shared = in(entry_, [&] {
+      return b_.CreateAlignedLoad(b_.getPtrTy(), bytes(argument(0), 8 * static_cast<std::int64_t>(words_.shared)), llvm::Align(8));
+    });
+    Value* mine = bytes(shared, b_.CreateMul(item_, i64(scan_slot_bytes(nest_))));
+    Value* next = bytes(mine, scan_slot_bytes(nest_));
+    const auto sum_of = [&](std::size_t k, Value* block) {
+      const auto first = static_cast<std::int64_t>(1 + scans.size() + k * static_cast<std::size_t>(blocks));
+      return bytes(mine, b_.CreateMul(b_.CreateAdd(i64(first), block), i64(8)));
+    };
+    BasicBlock* results = block("results");
+    BasicBlock* sums = block("sums");
+    BasicBlock* done = block("");
+    b_.CreateCondBr(b_.CreateICmpEQ(word(words_.phase), i64(0)), sums, results);
+    b_.SetInsertPoint(sums);
+    for (const std::uint32_t id : scans) set_scan(id, identity(id, width_));
+    scan_blocks(
+        n,
+        [&](Body& body) {
+          for (const std::uint32_t id : scans) vector(body, id);
+        },
+        [&](Value* from, std::uint32_t id, const ScanState& state) {
+          const auto k = static_cast<std::size_t>(std::ranges::find(scans, id) - scans.begin());
+          Value* sum = b_.CreateExtractElement(read(state.carry), std::uint64_t{0});
+          b_.CreateAlignedStore(to_memory(nest_.body[id].dtype, sum), sum_of(k, b_.CreateUDiv(from, i64(ir::kScanBlock))), llvm::Align(8));
+        });
+    b_.CreateBr(done);
+    b_.SetInsertPoint(results);
+    std::vector<Value*> bases;
+    for (const std::uint32_t id : scans) bases.push_back(variable(k_.type(nest_.body[id].dtype, 0), identity(id, 0)));
+    when(b_.CreateICmpNE(index_[nest_.vector_loop()], i64(0)), [&] {  // not the first of its row
+      for (std::size_t k = 0; k < scans.size(); ++k) {
+        const DType t = nest_.body[scans[k]].dtype;
+        Value* p = bytes(mine, 8 + 8 * static_cast<std::int64_t>(k));
+        b_.CreateStore(from_memory(t, b_.CreateAlignedLoad(memory_type(t, 0), p, llvm::Align(8))), bases[k]);
+      }
+    });
+    for (std::size_t k = 0; k < scans.size(); ++k) {
+      set_scan(scans[k], b_.CreateVectorSplat(width_, read(bases[k])));
+      const DType t = nest_.body[scans[k]].dtype;
+      loop("bases", i64(0), up(n, i64(ir::kScanBlock)), i64(1), [&](Value* block) {
+        Value* sum = from_memory(t, b_.CreateAlignedLoad(memory_type(t, 0), sum_of(k, block), llvm::Align(8)));
+        b_.CreateStore(combine(scans[k], read(bases[k]), sum), bases[k]);
+      });
+      b_.CreateAlignedStore(to_memory(t, read(bases[k])), bytes(next, 8 + 8 * static_cast<std::int64_t>(k)), llvm::Align(8));
+    }
+    b_.CreateAlignedStore(i64(1), next, llvm::Align(8))->setAtomic(llvm::AtomicOrdering::Release);
+    scan_blocks(
+        n, [&](Body& body) { stores(body, 0); },
+        [&](Value*, std::uint32_t id, const ScanState& state) {
+          b_.CreateStore(combine(id, read(state.base), read(state.carry)), state.base);
+        });
+    b_.CreateBr(done);
+    b_.SetInsertPoint(done);
   }
   // Lanes that are not there stand behind those that are.
   Value* scan_group(Body& body, std::uint32_t id) {

@@ -223,6 +223,25 @@ std::int64_t ScratchLayout::unit(const Nest& nest, const NestNumbers& numbers, c
   return round_up(n, 64) + 64;
 }
 
+std::int64_t scan_slot_bytes(const Nest& nest) {
+  const auto scans = std::count_if(nest.body.begin(), nest.body.end(), [](const Statement& s) { return s.kind == Statement::Kind::Scan; });
+  return round_up(8 + 8 * scans * (1 + kScanChunk / ir::kScanBlock), 64);  // the sums of its blocks stand behind the bases
+}
+
+namespace {
+// What a scan sums may not need another scan: sums of blocks are made before the bases are known.
+bool scans_apart(const Nest& nest) {
+  std::vector<bool> needs(nest.body.size(), false);
+  for (std::size_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    for (const std::uint32_t o : {s.a, s.b, s.c, s.guard})
+      if (o != Statement::kNone && (needs[o] || nest.body[o].kind == Statement::Kind::Scan)) needs[i] = true;
+    if (s.kind == Statement::Kind::Scan && needs[i]) return false;
+  }
+  return true;
+}
+}  // namespace
+
 Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options) {
   Scheduled out;
   Schedule& s = out.schedule;
@@ -354,6 +373,14 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     n.phases = 2;
     n.combines_last = reduced * n.chunks * count < ScheduleOptions::kThreadedWork;
     n.shared_bytes = round_up(n.items * count * ScratchLayout::unit(nest, numbers, n) * kPartialBytes, 64);
+  }
+  // ---- chunks of a scan
+  if (s.grouped && threads > 1 && outer < 4 * threads && extent >= 4 * kScanChunk && n.work >= options.split_work && scans_apart(nest)) {
+    s.split = n.claimed = true;
+    n.tile = kScanChunk;
+    n.phases = 2;
+    n.items = outer * ((extent + n.tile - 1) / n.tile);
+    n.shared_bytes = (n.items + 1) * scan_slot_bytes(nest);
   }
 
   // ---- values held between sweeps

@@ -34,6 +34,7 @@ struct ScheduleNumbers {
   std::int64_t scratch_bytes = 0;                  // for each thread
   std::int64_t chunk = 0, chunks = 1;              // split: elements of r in one item, items of one row (or tile); columns: rows, items
   std::int64_t phases = 1;                         // split, columns: times that all items run, each time when the one before is done
+  bool claimed = false;                            // a split scan: items are begun in increasing order
   bool combines_last = false;                      // the last phase only combines and stores what rows have: little work
   std::int64_t shared_bytes = 0;                   // split, columns: of all items, at the word `shared`
   std::int64_t work = 0;                           // elements times statements, about: whether threads are worth waking
@@ -72,6 +73,15 @@ using KernelFunction = void (*)(const std::int64_t* words, std::int64_t begin, s
 ///
 /// A nest with columns (nest.h) has two phases: items are blocks of rows, which leave their part of the columns there, then parts of the
 /// vector loop (`tile` elements each), which combine them.
+///
+/// Of a map with scans a split schedule has chunks of kScanChunk elements as items, to be begun in increasing order, by any thread. An item
+/// first sums its blocks, then waits for the base that the one before it leaves, leaves its own, and goes through its elements again while
+/// they are in the caches. At the word `shared` stands a slot for each item and one more, whose first word says that the base is there:
+/// zeros before a run.
+
+inline constexpr std::int64_t kScanChunk = 1 << 16;
+/// Bytes of an item's slot: a word, then a base of 8 bytes for each scan.
+std::int64_t scan_slot_bytes(const Nest& nest);
 
 /// Where each number stands in `words`.
 struct WordLayout {
