@@ -125,7 +125,9 @@ struct Numeric {
 
 bool is_plain_float_operator(Op op) {
   const TypeRule types = info(op).types;
-  return is_elementwise(op) && op != Op::StopGradient && (types == TypeRule::Number || types == TypeRule::Float || types == TypeRule::Any);
+  // What only expansions use has no derivative: an operator that is expanded has its own.
+  return is_elementwise(op) && op != Op::StopGradient && op != Op::LogDomain && !(info(op).traits & kPartial) &&
+         (types == TypeRule::Number || types == TypeRule::Float || types == TypeRule::Any);
 }
 
 /// d op / d operand at scalars, as the gradient column gives it.
