@@ -94,6 +94,7 @@ const std::vector<Case>& cases() {
       {"diagonal", [](Tensor x) { return diagonal(x * x, 1); }},
       {"maximum", [](Tensor x) { return max(x * x, 0) + min(x, 0); }},
       {"roll", [](Tensor x) { return roll(x, 1, 1) * flip(x, 0); }},
+      {"dear", [](Tensor x) { return square(lgamma(lgamma(abs(x) + 3) + 1)) * x; }},  // dear enough to be saved
       {"scan", [](Tensor x) { return cumsum(x * x, 1) * cumprod(x, 0); }},
       {"matmul", [](Tensor x) { return matmul(x, x.T()) / 3; }},
       {"take", [](Tensor x) { return take(x * x, op::iota({4}, 0) % 3, 0) * 2; }},
