@@ -143,6 +143,20 @@ TEST_CASE("cuda: softmax in rows of every length, and along columns", "[cuda]") 
   suite.check();
 }
 
+TEST_CASE("cuda: a sum of negative zeros is one, by rows and by columns", "[cuda]") {
+  Suite suite;
+  for (const char* axes : {"{0}", "{1}"})
+    for (const char* length : {"5", "5000"}) {
+      const std::string n = length, out = std::string(axes) == "{0}" ? "[3]" : "[" + n + "]";
+      const ir::Graph graph =
+          ir::parse_graph("%0 = input x : f32[" + n + ", 3]\n%1 = reduce_sum %0 " + axes + " : f32" + out + "\nreturn s = %1");
+      Arguments arguments = random_arguments(graph, 1);
+      std::fill_n(static_cast<float*>(const_cast<void*>(arguments.views[0].data)), 3 * std::stoll(n), -0.0f);
+      suite.add(graph, std::move(arguments), "negative zeros");
+    }
+  suite.check();
+}
+
 TEST_CASE("cuda: contractions, and what does not run on a device yet", "[cuda]") {
   Suite suite;
   for (const char* formula :
