@@ -330,53 +330,6 @@ template <class T> DEVICE T remainder(T a, T b) {
   if (r == 0) return copysign(r, b);
   return (r < 0) != (b < 0) ? r + b : r;
 }
-// A float's bits: the exponent above kDigits, less kBias.
-template <class T> struct Format;
-template <> struct Format<float> {
-  static constexpr int kDigits = 23, kBias = 127;
-  DEVICE static float least_normal() { return of_bits(0x00800000u); }
-  DEVICE static float sqrt_half() { return of_bits(0x3f3504f3u); }
-  DEVICE static float nan() { return of_bits(0x7fc00000u); }
-};
-template <> struct Format<double> {
-  static constexpr int kDigits = 52, kBias = 1023;
-  DEVICE static double least_normal() { return of_bits(0x0010000000000000ull); }
-  DEVICE static double sqrt_half() { return of_bits(0x3fe6a09e667f3bcdull); }
-  DEVICE static double nan() { return of_bits(0x7ff8000000000000ull); }
-};
-template <class T> DEVICE T two_to(int n) {
-  typedef decltype(bits_of(T())) Bits;
-  return of_bits(Bits(n + Format<T>::kBias) << Format<T>::kDigits);
-}
-template <class T> DEVICE T ldexp(T a, T b) {
-  if (!(abs(b) <= T(2 * (Format<T>::kBias - 1)))) return Format<T>::nan();
-  const int n = int(b), part = n >> 1;
-  return a * two_to<T>(part) * two_to<T>(n - part);
-}
-template <class T> DEVICE T split(T a, int& k) {  // a = 2^k m, sqrt(1/2) <= m < 2 sqrt(1/2)
-  typedef decltype(bits_of(a)) Bits;
-  const bool small = a < Format<T>::least_normal();
-  const auto bits = bits_of(small ? a * two_to<T>(Format<T>::kDigits + 1) : a);
-  constexpr Bits kFraction = (Bits(1) << Format<T>::kDigits) - 1;
-  k = int(bits >> Format<T>::kDigits) - (Format<T>::kBias - 1) - (small ? Format<T>::kDigits + 1 : 0);
-  const T m = of_bits((bits & kFraction) | Bits(Format<T>::kBias - 1) << Format<T>::kDigits);
-  if (!(m < Format<T>::sqrt_half())) return m;
-  --k;
-  return m + m;
-}
-template <class T> DEVICE T binary_exponent(T a) {
-  int k = 0;
-  split(a, k);
-  return T(k);
-}
-template <class T> DEVICE T binary_fraction(T a) {
-  int k = 0;
-  return split(a, k);
-}
-template <class T> DEVICE T log_domain(T a, T b) {
-  if (a > 0) return a < infinity<T>() ? b : infinity<T>();
-  return a == 0 ? -infinity<T>() : Format<T>::nan();
-}
 template <class S> DEVICE Integer<S> abs(Integer<S> a) { return a.value < 0 ? -a : a; }
 template <class S> DEVICE Integer<S> sign(Integer<S> a) { return Integer<S>(S((a.value > 0) - (a.value < 0))); }
 template <class S> DEVICE Integer<S> maximum(Integer<S> a, Integer<S> b) { return a.value < b.value ? b : a; }
