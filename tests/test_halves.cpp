@@ -379,14 +379,16 @@ TEST_CASE("halves: intermediates of other kernels are f32, arguments and results
     %1 = reduce_sum %0 {0, 1} : f16[]
     %2 = reshape %1 : f16[1, 1]
     %3 = broadcast %2 : f16[64, 100]
-    %4 = div %0, %3 : f16[64, 100]
-    return y = %4, s = %1)");
+    %4 = slice %0 {0, 10, 1, 1} : f16[64, 90]
+    %5 = slice %3 {0, 0, 1, 1} : f16[64, 90]
+    %6 = div %4, %5 : f16[64, 90]
+    return y = %6, s = %1)");
   const Arguments arguments = random_arguments(graph, 5);
   Counts counts;
   run(graph, arguments.views, {.counts = &counts});
   CHECK(counts.kernels == 2);
-  CHECK(counts.bytes_loaded() == 2 * 64 * 100 * 2 + 4);
-  CHECK(counts.bytes_stored() == 64 * 100 * 2 + 2 + 4);
+  CHECK(counts.bytes_loaded() == 64 * (100 + 90) * 2 + 4);
+  CHECK(counts.bytes_stored() == 64 * 90 * 2 + 2 + 4);
   CHECK(counts.bytes_read == counts.bytes_loaded());
   CHECK(counts.bytes_written == counts.bytes_stored());
 }

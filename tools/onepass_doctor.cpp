@@ -109,7 +109,7 @@ int doctor(Words words) {
   processor();
   llvm();
   cache_folder();
-  line("BLAS", "not used", "nothing to do: this version has no contractions");
+  line("BLAS", "not used", "nothing to do: contractions run in kernels of its own");
   cuda_toolkit();
   cuda_driver_and_device();
   return 0;

@@ -31,6 +31,11 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
   const Value* base = pointer;
   while (const auto* gep = llvm::dyn_cast<llvm::GEPOperator>(base)) base = gep->getPointerOperand();
   base = llvm::getUnderlyingObject(base, 0);
+  if (const auto* either = llvm::dyn_cast<llvm::SelectInst>(base)) {
+    const bool array = of_array(kernel, either->getTrueValue());
+    if (array != of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer to an array or to scratch");
+    return array;
+  }
   if (llvm::isa<llvm::AllocaInst>(base) || base == kernel.getArg(0) || base == kernel.getArg(3)) return false;
   const auto* word = llvm::dyn_cast<llvm::LoadInst>(base);
   if (word && word->hasMetadata(kNoArray)) return false;
