@@ -370,7 +370,6 @@ class Reroller {
   std::optional<Box> box_of(const std::vector<Box>& all, std::span<const std::size_t> copies) {
     const Box &first = all[copies[0]], &second = all[copies[1]];
     const List shape = graph_.shape(first.operand);
-    const std::size_t rank = shape.size();
     const auto n = static_cast<std::int64_t>(copies.size());
     std::size_t along = 0;
     while (first.start[along] == second.start[along]) ++along;

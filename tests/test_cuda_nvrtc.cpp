@@ -91,8 +91,8 @@ std::set<std::string> accesses_of(const std::string& ptx, const std::string& ker
 TEST_CASE("nvrtc: every operator on every type compiles for four generations of devices", "[cuda]") {
   if (!nvrtc()) return;
   for (int t = 0; t < kDTypeCount; ++t) {
-    if (!full() && t != static_cast<int>(f32) && t != static_cast<int>(f64) && t != static_cast<int>(f16) && t != static_cast<int>(i8) &&
-        t != static_cast<int>(u64) && t != static_cast<int>(boolean))
+    // the elementary functions of doubles take NVRTC minutes
+    if (!full() && t != static_cast<int>(f32) && t != static_cast<int>(i8) && t != static_cast<int>(u64) && t != static_cast<int>(boolean))
       continue;
     INFO(name_of(static_cast<DType>(t)));
     const ir::Graph graph = every_operator(static_cast<DType>(t));
@@ -104,9 +104,8 @@ TEST_CASE("nvrtc: every operator on every type compiles for four generations of 
 }
 
 TEST_CASE("nvrtc: the kernels of random graphs compile for four generations of devices", "[cuda][random]") {
-  if (!nvrtc()) return;
-  const std::uint64_t groups = full() ? 40 : 1;
-  for (std::uint64_t g = 0; g < groups; ++g) {
+  if (!nvrtc() || !full()) return;  // minutes a dozen
+  for (std::uint64_t g = 0; g < 40; ++g) {
     CudaEmulation emulation;
     for (std::uint64_t seed = 1 + 12 * g; seed < 13 + 12 * g; ++seed) {
       RandomGraphOptions options;
