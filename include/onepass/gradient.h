@@ -261,8 +261,9 @@ template <class R, class... P, class... A> class Pullback<R, std::tuple<P...>, A
   /// One argument's gradient, or a tuple of theirs. Errors: ShapeError for a cotangent that is not shaped like its result.
   template <class... C> auto operator()(const C&... cotangents) const {
     detail::DynamicFlat flat;
-    if constexpr (sizeof...(C) == 1) (detail::Nest<R>::flatten(flat, cotangents), ...);
-    else detail::Nest<R>::flatten(flat, std::tuple<C...>(cotangents...));
+    const std::tuple<C...> all(cotangents...);  // which `flat` points into
+    if constexpr (sizeof...(C) == 1) detail::Nest<R>::flatten(flat, std::get<0>(all));
+    else detail::Nest<R>::flatten(flat, all);
     std::vector<Array> gradients = core_(flat.arguments());
     auto result = like_;
     std::size_t next = 0;
