@@ -327,9 +327,12 @@ class DeviceEmitter {
     const std::string guard = s.guard == kNone ? "" : value(s.guard);
     const std::string_view memory = memory_type(type_of_access(s.at));
     if (!array) {
+      // one element for all neighbours, of which a step may have none
+      const bool may_be_none = reduces() && &scope == step_ && lanes_here(scope) != "W";
+      const std::string condition = may_be_none ? "n > 0" + (guard.empty() ? "" : " && " + guard) : guard;
       const std::string read = fmt::format("load<{}>({})", memory, address(s.at, false));
       scope.line(fmt::format("const {} {} = {};", type(s.dtype), name,
-                             guard.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", guard, read, type(s.dtype))));
+                             condition.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", condition, read, type(s.dtype))));
       return;
     }
     scope.line(fmt::format("{} {}[W];", type(s.dtype), name));
