@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "compiler/fuse.h"
+#include "footprint.h"
 
 namespace onepass::test {
 
@@ -18,15 +19,6 @@ using namespace compiler;
 using ir::NodeId;
 
 namespace {
-// The bytes of an argument's memory, and where its element (0, …, 0) stands in them.
-std::pair<std::size_t, std::size_t> footprint(const ir::ArrayView& view) {
-  const std::size_t size = size_of(view.dtype);
-  if (ir::element_count(view.shape) == 0) return {0, 0};
-  std::int64_t low = 0, high = 0, stride = 1;
-  for (std::size_t i = view.shape.size(); i-- > 0; stride *= view.shape[i])
-    (view.strides.empty() || view.strides[i] > 0 ? high : low) += (view.shape[i] - 1) * (view.strides.empty() ? stride : view.strides[i]);
-  return {static_cast<std::size_t>(high - low + 1) * size, static_cast<std::size_t>(-low) * size};
-}
 std::size_t bytes_of(const ir::Graph& graph, NodeId id, DType dtype) {
   return static_cast<std::size_t>(graph.elements(id)) * size_of(dtype);
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "compiler/formula.h"
+#include "formula_inputs.h"
 #include "golden.h"
 #include "has_codegen.h"
 #include "onepass/error.h"
@@ -24,14 +25,6 @@ using Catch::Matchers::Contains;
 using Catch::Matchers::Equals;
 
 namespace {
-
-using Inputs = std::vector<std::pair<std::string, Shape>>;
-
-std::vector<ir::ArrayView> views_of(const std::vector<ir::Buffer>& buffers) {
-  std::vector<ir::ArrayView> out;
-  for (const ir::Buffer& b : buffers) out.push_back(b.view());
-  return out;
-}
 
 // Small integers, whose sums of products are exact in any order, or fractions, whose are not.
 std::vector<ir::Buffer> values_for(const ir::Graph& graph, bool exact) {

@@ -22,9 +22,9 @@ using runtime::cuda::DeviceStats;
 namespace {
 
 struct Fake {
-  void* library;
+  void* handle;
   template <class F> F* function(const char* name) const {
-    F* const f = reinterpret_cast<F*>(dlsym(library, name));
+    F* const f = reinterpret_cast<F*>(dlsym(handle, name));
     REQUIRE(f);
     return f;
   }
@@ -44,7 +44,7 @@ const Fake& fake() {
     setenv("ONEPASS_NVRTC", path, 1);
     return Fake{dlopen(path, RTLD_NOW)};
   }();
-  REQUIRE(it.library);
+  REQUIRE(it.handle);
   return it;
 }
 

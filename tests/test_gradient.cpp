@@ -3,7 +3,6 @@
 #include <onepass/onepass.h>
 
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -15,10 +14,12 @@
 
 #include <catch2/catch.hpp>
 
+#include "arrays.h"
 #include "has_codegen.h"
 
 namespace op = onepass;
 using op::Array, op::Tensor;
+using op::test::same_bits;
 using namespace std::string_literals;
 
 namespace {
@@ -41,11 +42,6 @@ Array random_array(std::vector<std::int64_t> shape, std::uint64_t seed, op::DTyp
 }
 
 std::vector<double> values(const Array& a) { return a.to_vector<double>(); }
-
-bool same_bits(const Array& a, const Array& b) {
-  return a.dtype() == b.dtype() && std::ranges::equal(a.shape(), b.shape()) &&
-         std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
-}
 
 /// The text of the error that `body` throws.
 template <class Body> std::string error_of(Body&& body) {

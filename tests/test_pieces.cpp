@@ -13,6 +13,7 @@
 
 #include "compiler/formula.h"
 #include "compiler/plan/plan.h"
+#include "formula_inputs.h"
 #include "golden.h"
 #include "onepass/error.h"
 #include "random_graph.h"
@@ -24,14 +25,6 @@ using namespace onepass::test;
 using Catch::Matchers::Contains;
 
 namespace {
-
-using Inputs = std::vector<std::pair<std::string, Shape>>;
-
-std::vector<ir::ArrayView> views_of(const std::vector<ir::Buffer>& buffers) {
-  std::vector<ir::ArrayView> out;
-  for (const ir::Buffer& b : buffers) out.push_back(b.view());
-  return out;
-}
 
 // x = 1, 2, 3, … ; y = 101, 102, …
 std::vector<ir::Buffer> counting(const ir::Graph& graph) {

@@ -7,6 +7,7 @@
 
 #include "compiler/plan/plan.h"
 #include "golden.h"
+#include "plans_of.h"
 
 using namespace onepass;
 using namespace onepass::compiler;
@@ -14,18 +15,9 @@ using namespace onepass::test;
 
 namespace {
 
-std::vector<Planned> plans(const ir::Graph& graph) {
-  const Partition partition = fuse(graph);
-  const std::vector<Layout> layouts(graph.size());
-  std::vector<Planned> out;
-  for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
-    for (Planned& p : plan(graph, partition, g, layouts)) out.push_back(std::move(p));
-  return out;
-}
-
 std::string loops(const char* formula, const std::vector<std::pair<std::string, Shape>>& inputs) {
   std::string out;
-  for (const Planned& p : plans(optimised(formula, inputs))) {
+  for (const Planned& p : plans_of(optimised(formula, inputs))) {
     static constexpr const char* kKinds[] = {"map", "rows", "lanes"};
     out += fmt::format("{}{}", out.empty() ? "" : "; ", kKinds[static_cast<int>(p.nest.kind)]);
     for (std::uint32_t l = 0; l < p.nest.loops(); ++l)
@@ -63,7 +55,7 @@ TEST_CASE("plan: a thousand shapes of a golden function have one nest for each c
       Extents extents;  // odd ones only, so that no stride is 1 by chance; equal ones often
       for (const char c : letters_of(golden)) extents[c] = 5 + 2 * static_cast<std::int64_t>(random() % 4);
       std::string key;
-      for (const Planned& p : plans(graph_of(golden, extents))) key += p.nest.key();
+      for (const Planned& p : plans_of(graph_of(golden, extents))) key += p.nest.key();
       keys.insert(key);
     }
     INFO(golden.name);
@@ -74,6 +66,6 @@ TEST_CASE("plan: a thousand shapes of a golden function have one nest for each c
 TEST_CASE("plan: a literal's value and a slice's start are not in the nest", "[plan]") {
   std::set<std::string> keys;
   for (const char* formula : {"2*x[1:100] + y", "0*x[7:106] + y", "1*x[50:149] + y", "-1*x[3:102] + y", "1e30*x[0:99] + y"})
-    keys.insert(plans(optimised(formula, {{"x", {150}}, {"y", {99}}})).at(0).nest.key());
+    keys.insert(plans_of(optimised(formula, {{"x", {150}}, {"y", {99}}})).at(0).nest.key());
   CHECK(keys.size() == 1);
 }

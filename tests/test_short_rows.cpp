@@ -12,6 +12,7 @@
 #include "compiler/plan/plan.h"
 #include "compiler/simplify.h"
 #include "golden.h"
+#include "plans_of.h"
 #include "random_graph.h"
 #include "run_partition.h"
 
@@ -20,15 +21,6 @@ using namespace onepass::compiler;
 using namespace onepass::test;
 
 namespace {
-
-std::vector<Planned> plans_of(const ir::Graph& graph) {
-  const Partition partition = fuse(graph);
-  const std::vector<Layout> layouts(graph.size());
-  std::vector<Planned> out;
-  for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
-    for (Planned& p : plan(graph, partition, g, layouts)) out.push_back(std::move(p));
-  return out;
-}
 
 void check(const ir::Graph& graph, const RunOptions& options) {
   const Arguments arguments = random_arguments(graph, 7);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "arrays.h"
 #include "has_codegen.h"
 #include "onepass/onepass.h"
 #include "random_graph.h"
@@ -15,6 +16,7 @@
 
 namespace op = onepass;
 using op::Array, op::Mode, op::Options, op::Stats, op::Tensor;
+using op::test::ramp, op::test::same_bits;
 
 namespace {
 
@@ -24,17 +26,6 @@ Options with(op::Specialization policy, Mode mode = Mode::adaptive) {
   o.mode = mode;
   o.check_recording = false;
   return o;
-}
-
-Array ramp(op::Extents shape, double step) {
-  Array a = Array::empty(shape, op::f32);
-  double value = -1;
-  for (float& x : a.span<float>()) x = static_cast<float>(value), value = value > 3 ? -2.5 : value + step;
-  return a;
-}
-
-bool same_bits(const Array& a, const Array& b) {
-  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
 const auto kAffine = [](Tensor x, Tensor w, Tensor b) { return x * w + 1.5f * b; };

@@ -2,7 +2,6 @@
 #include <catch2/catch.hpp>
 
 #include <unistd.h>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -11,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "arrays.h"
 #include "has_codegen.h"
 #include "onepass/onepass.h"
 #include "runtime/kernel_cache.h"
@@ -19,6 +19,7 @@
 namespace op = onepass;
 using op::Array, op::Mode, op::Options, op::Static, op::Tensor;
 using op::runtime::CallSignature;
+using op::test::ramp, op::test::same_bits;
 
 namespace {
 
@@ -27,17 +28,6 @@ Options plain(op::Specialization policy = {}) {
   o.specialization = policy;
   o.check_recording = false;
   return o;
-}
-
-Array ramp(op::Extents shape, double step) {
-  Array a = Array::empty(shape, op::f32);
-  double value = -1;
-  for (float& x : a.span<float>()) x = static_cast<float>(value), value = value > 3 ? -2.5 : value + step;
-  return a;
-}
-
-bool same_bits(const Array& a, const Array& b) {
-  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
 struct TemporaryFile {
