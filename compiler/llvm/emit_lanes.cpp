@@ -1,0 +1,335 @@
+// Reductions along the vector loop (NestKind::Lanes): lanes, blocks of lanes, rows of several loops.
+#include "compiler/llvm/emitter.h"
+
+namespace onepass::compiler {
+
+int Emitter::cost_of(std::uint8_t sweep) const {
+  int ops = 0;
+  for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
+    const Statement& s = nest_.body[i];
+    if (!needed_[sweep][i] || !is_vector(i) || s.kind != Statement::Kind::Op) continue;
+    ops += ir::info(s.op).kind == ir::OpKind::Expanded ? 24 : 1;
+  }
+  return ops;
+}
+
+void Emitter::row_level(std::uint8_t stage, bool stores) {
+  if (nest_.kind == NestKind::Rows) {
+    if (!schedule_.split) return rows_level(stage, true, true);
+    rows_level(stage, true, false);
+    if (stores && stores_of_rows(stage)) when(is_first_chunk(), [&] { rows_level(stage, false, true); });
+    return;
+  }
+  if (!stores || !stores_of_rows(stage)) return;
+  if (schedule_.split) when(is_first_chunk(), [&] { lanes_level(stage); });
+  else lanes_level(stage);
+}
+
+bool Emitter::stores_of_rows(std::uint8_t stage) const {
+  return std::any_of(nest_.body.begin(), nest_.body.end(), [&](const Statement& s) {
+    return s.kind == Statement::Kind::Store && s.stage == stage && !(s.loops & nest_.reduced_mask());
+  });
+}
+
+void Emitter::lanes_level(std::uint8_t stage) {
+  const std::uint64_t inner = nest_.reduced_mask();
+  for (const Statement& s : nest_.body) {
+    if (s.kind != Statement::Kind::Store || s.stage != stage || (s.loops & inner)) continue;
+    Value* value = scalar(s.a);
+    b_.CreateAlignedStore(to_memory(type_of_access(s.at), value), pointer(s.at, s.loops), llvm::Align(1));
+  }
+}
+
+Value* Emitter::lanes_in_memory(std::uint32_t id) {
+  return in(entry_, [&] {
+    auto* a = b_.CreateAlloca(memory_type(nest_.body[id].dtype, 0), i64(lanes_of(id)));
+    a->setAlignment(llvm::Align(64));
+    return a;
+  });
+}
+
+Value* Emitter::lane_place(std::uint32_t id, Value* memory, Value* lane) {
+  return bytes(memory, b_.CreateMul(lane, i64(static_cast<std::int64_t>(size_of(nest_.body[id].dtype)))));
+}
+
+Value* Emitter::load_lanes(std::uint32_t id, Value* memory, Value* lane) {
+  const DType t = nest_.body[id].dtype;
+  return from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), lane_place(id, memory, lane), llvm::Align(1)));
+}
+
+void Emitter::store_lanes(std::uint32_t id, Value* memory, Value* lane, Value* v) {
+  b_.CreateAlignedStore(to_memory(nest_.body[id].dtype, v), lane_place(id, memory, lane), llvm::Align(1));
+}
+
+void Emitter::reset_lanes(std::uint32_t id, Value* memory) {
+  for (std::int64_t lane = 0; lane < lanes_of(id); lane += width_) store_lanes(id, memory, i64(lane), identity(id, width_));
+}
+
+Value* Emitter::sum_of_lanes(std::uint32_t id, Value* memory) {
+  std::vector<Value*> vectors;
+  for (std::int64_t lane = 0; lane < lanes_of(id); lane += width_) vectors.push_back(load_lanes(id, memory, i64(lane)));
+  return halve(id, vectors);
+}
+
+void Emitter::lanes_sweep(std::uint8_t sweep) {
+  const std::vector<std::uint32_t> reds = reductions(sweep);
+  Value* n = tile_length();
+  reduced_.clear();
+  if (nest_.serial > 0) return serial_lanes(sweep, reds, n);
+  Value* first = i64(0);
+  if (schedule_.split) first = chunk_begin_, n = chunk_end_;
+  if (reds.empty()) {
+    const auto range = [&] { vector_range(first, n, stages_[sweep], sweep, [&](Body& body) { stores(body, sweep); }); };
+    if (has_columns_ && sweep + 1 == nest_.sweeps && !schedule_.masked) for_each_carry(range);
+    else range();
+    return;
+  }
+  const bool registers = in_registers(sweep);
+  std::vector<Lanes> lanes;
+  std::vector<Value*> memory;  // the same lanes where one code serves all of them
+  for (std::uint32_t r : reds) {
+    if (registers) lanes.push_back(new_lanes(r));
+    else memory.push_back(lanes_in_memory(r));
+  }
+  const auto single = [&](Body& body) {  // one vector into the lanes in memory
+    for (std::size_t i = 0; i < reds.size(); ++i) {
+      Value* lane = b_.CreateAnd(body.j, i64(lanes_of(reds[i]) - 1));
+      store_lanes(reds[i], memory[i], lane, accumulated(reds[i], load_lanes(reds[i], memory[i], lane), body));
+    }
+    stores(body, sweep);
+  };
+  const auto part_of_64 = [&](Value* j, unsigned part, Value* mask, Value* left) {
+    Body body{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, mask, left, sweep};
+    for (const Lanes& l : lanes) take(l, part, body);
+    stores(body, sweep);
+  };
+  const auto block_in_registers = [&](Value* from, Value* to) {
+    for (const Lanes& l : lanes) reset(l);
+    Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-64)));
+    loop("lanes", from, whole, i64(64), [&](Value* j) {
+      for (unsigned part = 0; part < 64 / width_; ++part) part_of_64(j, part, nullptr, nullptr);
+    });
+    when(b_.CreateICmpSLT(whole, to), [&] {
+      for (unsigned part = 0; part < 64 / width_; ++part) {
+        Value* left = b_.CreateSub(to, b_.CreateAdd(whole, i64(part * width_)));
+        when(b_.CreateICmpSGT(left, i64(0)), [&] { part_of_64(whole, part, tail_mask(left), left); });
+      }
+    });
+    std::vector<Value*> sums;
+    for (const Lanes& l : lanes) sums.push_back(total(l));
+    return sums;
+  };
+  const auto block_in_memory = [&](Value* from, Value* to) {
+    for (std::size_t i = 0; i < reds.size(); ++i) reset_lanes(reds[i], memory[i]);
+    Value* end = from;
+    if (!schedule_.masked) {
+      end = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-static_cast<std::int64_t>(width_))));
+      loop("vectors", from, end, i64(width_), [&](Value* j) {
+        Body body{stages_[sweep], j, nullptr, nullptr, sweep};
+        single(body);
+      });
+    }
+    loop("tail", end, to, i64(width_), [&](Value* j) {
+      Value* left = b_.CreateSub(to, j);
+      Body body{stages_[sweep], j, tail_mask(left), left, sweep};
+      single(body);
+    });
+    std::vector<Value*> sums;
+    for (std::size_t i = 0; i < reds.size(); ++i) sums.push_back(sum_of_lanes(reds[i], memory[i]));
+    return sums;
+  };
+  const auto block_sum = [&](Value* from, Value* to) { return registers ? block_in_registers(from, to) : block_in_memory(from, to); };
+  std::vector<Value*> sums;
+  if (schedule_.one_block) {
+    sums = block_sum(i64(0), n);
+  } else {
+    Tree tree = start_tree(reds);
+    loop("blocks", first, n, i64(ir::kLaneBlock),
+         [&](Value* from) { push(tree, reds, block_sum(from, smaller(b_.CreateAdd(from, i64(ir::kLaneBlock)), n))); });
+    sums = top(tree, reds);
+  }
+  for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[i];
+}
+
+// The serial loops inside an item: f is called in each iteration, its region in serial_, with the count of runs so far. Of a split
+// schedule, the iterations whose rows of r meet the chunk.
+void Emitter::serial_loops(const std::function<void(Value* run, Value* row)>& f) {
+  // run: iterations of the loops that count runs; row: iterations of the other serial loops within a run
+  const std::uint32_t first = nest_.outer, runs_end = first + nest_.runs, end = first + nest_.serial;
+  std::vector<Value*> starts, lasts;  // of each loop, in the chunk's first and last iteration
+  if (schedule_.split) starts = serial_digits(chunk_begin_, false), lasts = serial_digits(chunk_end_, true);
+  std::function<void(std::uint32_t, Value*, Value*, Value*, Value*)> nested = [&](std::uint32_t l, Value* run, Value* row, Value* at_start,
+                                                                                  Value* at_end) {
+    if (l == end) {
+      serial_ = region(stages_.back(), "serial");
+      f(run, row);
+      return;
+    }
+    Value *from = i64(0), *to = extent(l), *start = nullptr, *last = nullptr;
+    if (schedule_.split) {
+      start = starts[l - first], last = lasts[l - first];
+      from = b_.CreateSelect(at_start, start, from);
+      to = b_.CreateSelect(at_end, b_.CreateAdd(last, i64(1)), to);
+    }
+    loop("serial", from, to, i64(1), [&](Value* i) {
+      index_[l] = i;
+      Value*& count = l < runs_end ? run : row;
+      Value* saved = count;
+      count = b_.CreateAdd(b_.CreateMul(count, extent(l)), i);
+      if (!schedule_.split) nested(l + 1, run, row, nullptr, nullptr);
+      else nested(l + 1, run, row, b_.CreateAnd(at_start, b_.CreateICmpEQ(i, start)), b_.CreateAnd(at_end, b_.CreateICmpEQ(i, last)));
+      count = saved;
+    });
+  };
+  nested(first, i64(0), i64(0), b_.getTrue(), b_.getTrue());
+}
+
+// The serial loops' indices of the row of r in which element r stands; `last`: in which the element before r stands. A chunk begins in
+// no missing element, since these are fewer than those that a block is a multiple of; it may end in some.
+std::vector<Value*> Emitter::serial_digits(Value* r, bool last) {
+  Value* elements = nest_.kind == NestKind::Lanes ? extent(nest_.vector_loop()) : i64(1);  // of r in a row
+  if (last) r = b_.CreateSub(r, i64(1));
+  std::vector<Value*> out(nest_.serial);
+  Value* rest = r;
+  const auto digits = [&](std::uint32_t from, std::uint32_t to) {
+    for (std::uint32_t l = to; l-- > from;) {
+      out[l] = l == 0 ? rest : b_.CreateURem(rest, extent(nest_.outer + l));
+      rest = l == 0 ? rest : b_.CreateUDiv(rest, extent(nest_.outer + l));
+    }
+  };
+  if (nest_.runs) {
+    Value* run = b_.CreateUDiv(r, word(words_.padded_run));
+    Value* rows = i64(1);
+    for (std::uint32_t l = nest_.runs; l < nest_.serial; ++l) rows = b_.CreateMul(rows, extent(nest_.outer + l));
+    rest = smaller(b_.CreateUDiv(b_.CreateURem(r, word(words_.padded_run)), elements), b_.CreateSub(rows, i64(1)));
+    for (std::uint32_t l = nest_.serial; l-- > nest_.runs;) {
+      out[l] = b_.CreateURem(rest, extent(nest_.outer + l));
+      rest = b_.CreateUDiv(rest, extent(nest_.outer + l));
+    }
+    rest = run;
+    digits(0, nest_.runs);
+  } else {
+    rest = b_.CreateUDiv(r, elements);
+    digits(0, nest_.serial);
+  }
+  return out;
+}
+
+// Several reduced loops: a row begins at any r. It goes through in segments that lie in one block each; vectors that hang over a
+// segment's ends are masked.
+void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* n) {
+  // elements of the row that begins at r0
+  const auto row_range = [&](Value* r0) {
+    if (!schedule_.split) return std::pair<Value*, Value*>(i64(0), n);
+    Value* from = b_.CreateSub(chunk_begin_, r0);
+    from = b_.CreateSelect(b_.CreateICmpSLT(from, i64(0)), i64(0), from);
+    return std::pair<Value*, Value*>(from, smaller(b_.CreateSub(chunk_end_, r0), n));
+  };
+  const auto start_of_row = [&](Value* run, Value* row) {
+    Value* r0 = b_.CreateMul(row, n);
+    return nest_.runs ? b_.CreateAdd(r0, b_.CreateMul(run, word(words_.padded_run))) : r0;
+  };
+  if (reds.empty()) {
+    serial_loops([&](Value* run, Value* row) {
+      row_offset_ = start_of_row(run, row);
+      const auto [from, to] = row_range(row_offset_);
+      vector_range(from, to, serial_, sweep, [&](Body& body) { stores(body, sweep); });
+    });
+    return;
+  }
+  const bool registers = in_registers(sweep), masked = schedule_.masked;
+  std::vector<Lanes> lanes;
+  std::vector<Value*> memory;
+  for (std::uint32_t r : reds) {
+    if (registers) lanes.push_back(new_lanes(r));
+    else memory.push_back(lanes_in_memory(r));
+  }
+  const auto reset_all = [&] {
+    for (const Lanes& l : lanes) reset(l);
+    for (std::size_t i = 0; i < memory.size(); ++i) reset_lanes(reds[i], memory[i]);
+  };
+  const auto sum_all = [&] {
+    std::vector<Value*> sums;
+    for (const Lanes& l : lanes) sums.push_back(total(l));
+    for (std::size_t i = 0; i < memory.size(); ++i) sums.push_back(sum_of_lanes(reds[i], memory[i]));
+    return sums;
+  };
+  reset_all();
+  Tree tree = start_tree(reds);
+  Value* current = variable(b_.getInt64Ty(), schedule_.split ? b_.CreateLShr(chunk_begin_, i64(12)) : i64(0));
+  serial_loops([&](Value* run, Value* row) {
+    Value* r0 = row_offset_ = start_of_row(run, row);
+    const auto [from, to] = row_range(r0);
+    Region* around = serial_;
+    // the vector at r, `part` of the lanes (in memory: r says which); lanes begin .. end, or all
+    const auto single = [&](Value* r, unsigned part, Value* begin, Value* end) {
+      Body body{around, b_.CreateSub(r, r0), nullptr, nullptr, sweep};  // below 0 in the lanes before the row
+      if (begin) {
+        Value* lane = b_.CreateAdd(b_.CreateVectorSplat(width_, b_.CreateTrunc(b_.CreateSub(r, begin), b_.getInt32Ty())),
+                                   b_.CreateTrunc(iota(width_), llvm::FixedVectorType::get(b_.getInt32Ty(), width_)));
+        body.mask = b_.CreateICmpULT(lane, b_.CreateVectorSplat(width_, b_.CreateTrunc(b_.CreateSub(end, begin), b_.getInt32Ty())));
+      }
+      for (std::size_t i = 0; i < reds.size(); ++i) {
+        if (registers) {
+          take(lanes[i], part, body);
+        } else {
+          Value* lane = b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1));
+          store_lanes(reds[i], memory[i], lane, accumulated(reds[i], load_lanes(reds[i], memory[i], lane), body));
+        }
+      }
+      stores(body, sweep);
+    };
+    // elements begin .. end of the 64 at `first`
+    const auto some_of_64 = [&](Value* first, Value* begin, Value* end) {
+      for (unsigned part = 0; part < 64 / width_; ++part) {
+        Value* r = part ? b_.CreateAdd(first, i64(part * width_)) : first;
+        Value* meets = b_.CreateAnd(b_.CreateICmpSLT(r, end), b_.CreateICmpSLT(begin, b_.CreateAdd(r, i64(width_))));
+        when(meets, [&] { single(r, part, begin, end); });
+      }
+    };
+    const auto segment = [&](Value* begin, Value* end) {
+      const std::int64_t step = registers ? 64 : width_;
+      if (!registers && masked) {
+        loop("row", b_.CreateAnd(begin, i64(-step)), end, i64(step), [&](Value* r) { single(r, 0, begin, end); });
+        return;
+      }
+      Value* head = b_.CreateAnd(begin, i64(-step));
+      Value* whole = b_.CreateAnd(b_.CreateAdd(begin, i64(step - 1)), i64(-step));
+      Value* tail = b_.CreateAnd(end, i64(-step));
+      const auto some = [&](Value* first) {
+        if (registers) some_of_64(first, begin, end);
+        else single(first, 0, begin, end);
+      };
+      when(b_.CreateICmpSLT(head, whole), [&] { some(head); });
+      loop("lanes", whole, tail, i64(step), [&](Value* r) {
+        for (unsigned part = 0; part < step / width_; ++part)
+          single(part ? b_.CreateAdd(r, i64(part * width_)) : r, part, nullptr, nullptr);
+      });
+      when(b_.CreateAnd(b_.CreateICmpSLT(tail, end), b_.CreateICmpSLE(whole, tail)), [&] { some(tail); });
+    };
+    if (schedule_.one_block) return segment(b_.CreateAdd(r0, from), b_.CreateAdd(r0, to));
+    Value* end = b_.CreateAdd(r0, to);
+    Value* next = variable(b_.getInt64Ty(), b_.CreateAdd(r0, from));
+    loop("segments", b_.CreateLShr(b_.CreateAdd(r0, from), i64(12)),
+         b_.CreateAdd(b_.CreateLShr(b_.CreateSub(end, i64(1)), i64(12)), i64(1)), i64(1), [&](Value* now) {
+           static_assert(ir::kLaneBlock == 1 << 12);
+           when(b_.CreateICmpNE(now, read(current)), [&] {
+             push(tree, reds, sum_all());
+             reset_all();
+             b_.CreateStore(now, current);
+           });
+           Value* begin = read(next);
+           Value* until = smaller(b_.CreateShl(b_.CreateAdd(now, i64(1)), i64(12)), end);
+           segment(begin, until);
+           b_.CreateStore(until, next);
+         });
+  });
+  std::vector<Value*> sums = sum_all();
+  if (!schedule_.one_block) {
+    push(tree, reds, sums);
+    sums = top(tree, reds);
+  }
+  for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[i];
+}
+
+}  // namespace onepass::compiler

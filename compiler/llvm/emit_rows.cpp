@@ -1,0 +1,272 @@
+// Reductions across rows (NestKind::Rows): rows of accumulators in scratch, contractions in registers.
+#include "compiler/llvm/emitter.h"
+
+namespace onepass::compiler {
+
+Value* Emitter::tree_of_eight(std::uint32_t r, const std::vector<Value*>& v) {
+  Value* low = combine(r, combine(r, v[0], v[1]), combine(r, v[2], v[3]));
+  Value* high = combine(r, combine(r, v[4], v[5]), combine(r, v[6], v[7]));
+  return combine(r, low, high);
+}
+
+Value* Emitter::row_of(std::uint32_t slot, Value* k, Value* j, DType t) {
+  return bytes(scratch_base(slot), b_.CreateMul(b_.CreateAdd(b_.CreateMul(k, unit_), j), i64(static_cast<std::int64_t>(size_of(t)))));
+}
+
+Value* Emitter::load_row(std::uint32_t slot, Value* j, DType t) {
+  return from_memory(t, b_.CreateAlignedLoad(memory_type(t, width_), scratch_row(slot, j, t), llvm::Align(1)));
+}
+
+void Emitter::store_row(std::uint32_t slot, Value* j, DType t, Value* v) {
+  b_.CreateAlignedStore(to_memory(t, v), scratch_row(slot, j, t), llvm::Align(1));
+}
+
+void Emitter::contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds) {
+  vector_range(tile_length(), stages_.back(), sweep, [&](Body& all) {
+    std::vector<Value*> sums;
+    for (std::uint32_t r : reds) sums.push_back(variable(k_.type(nest_.body[r].dtype, width_), identity(r, width_)));
+    Value* blocks = variable(b_.getInt64Ty(), i64(0));
+    const auto add_level = [&](Value* level) {
+      for (std::size_t i = 0; i < reds.size(); ++i) {
+        const DType t = nest_.body[reds[i]].dtype;
+        Value* below = b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.stacks[reds[i]], level, all.j, t), llvm::Align(1));
+        b_.CreateStore(combine(reds[i], below, read(sums[i])), sums[i]);
+      }
+    };
+    const auto push_block = [&] {
+      Value* free = carry(blocks, add_level);
+      for (std::size_t i = 0; i < reds.size(); ++i) {
+        const DType t = nest_.body[reds[i]].dtype;
+        b_.CreateAlignedStore(read(sums[i]), row_of(layout_.stacks[reds[i]], free, all.j, t), llvm::Align(1));
+        b_.CreateStore(identity(reds[i], width_), sums[i]);
+      }
+      b_.CreateStore(b_.CreateAdd(read(blocks), i64(1)), blocks);
+    };
+    const auto one_row = [&] {
+      Body body{serial_, all.j, all.mask, all.remaining, sweep};
+      for (std::size_t i = 0; i < reds.size(); ++i) b_.CreateStore(accumulated(reds[i], read(sums[i]), body), sums[i]);
+      stores(body, sweep);
+    };
+    static_assert((ir::kRowBlock & (ir::kRowBlock - 1)) == 0);
+    Value* first = schedule_.split ? chunk_begin_ : i64(0);
+    if (nest_.serial == 1) {
+      const std::uint32_t l = nest_.outer;
+      Value* end = schedule_.split ? chunk_end_ : extent(l);
+      const auto block_of = [&](Value* from, Value* to) {
+        loop("serial", from, to, i64(1), [&](Value* r) {
+          index_[l] = r;
+          serial_ = region(stages_.back(), "serial");
+          one_row();
+        });
+      };
+      if (schedule_.one_block) {
+        block_of(first, end);
+      } else {
+        loop("blocks", first, end, i64(ir::kRowBlock), [&](Value* from) {
+          when(b_.CreateICmpNE(from, first), push_block);
+          block_of(from, smaller(b_.CreateAdd(from, i64(ir::kRowBlock)), end));
+        });
+      }
+    } else {
+      serial_loops([&](Value*, Value* row) {
+        if (!schedule_.one_block)
+          when(b_.CreateAnd(b_.CreateICmpNE(row, first), b_.CreateICmpEQ(b_.CreateAnd(row, i64(ir::kRowBlock - 1)), i64(0))), push_block);
+        one_row();
+      });
+    }
+    if (!schedule_.one_block)
+      loop("fold", i64(0), i64(kTreeLevels), i64(1),
+           [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
+    for (std::size_t i = 0; i < reds.size(); ++i) store_row(layout_.values[reds[i]], all.j, nest_.body[reds[i]].dtype, read(sums[i]));
+  });
+}
+
+void Emitter::rows_sweep(std::uint8_t sweep) {
+  const std::vector<std::uint32_t> reds = reductions(sweep);
+  // fuse lets no others into their loops
+  if (!reds.empty() && ir::is_contraction(nest_.body[reds[0]].op)) return contract_rows(sweep, reds);
+  Value* n = tile_length();
+  if (reds.empty()) {
+    const bool scans = nest_.has(Statement::Kind::Scan);
+    if (scans) begin_scan_rows(true);
+    serial_loops([&](Value*, Value* row) {
+      if (scans && !schedule_.one_block)
+        when(b_.CreateAnd(b_.CreateICmpNE(row, i64(0)), b_.CreateICmpEQ(b_.CreateAnd(row, i64(ir::kScanBlock - 1)), i64(0))),
+             [&] { begin_scan_rows(false); });
+      vector_range(n, serial_, sweep, [&](Body& body) { stores(body, sweep); });
+    });
+    return;
+  }
+  std::vector<std::uint32_t> sums;
+  for (std::uint32_t r : reds)
+    if (sums_up(r)) sums.push_back(r);
+  over_row([&](Value* j) {
+    for (std::uint32_t r : reds) store_row(layout_.values[r], j, nest_.body[r].dtype, identity(r, width_));
+  });
+  Value* first = schedule_.split ? chunk_begin_ : i64(0);
+  Value* blocks = variable(b_.getInt64Ty(), i64(0));
+  const auto add_level = [&](Value* level) {  // what stands there, before what is in the accumulators
+    over_row([&](Value* j) {
+      for (std::uint32_t r : sums) {
+        const DType t = nest_.body[r].dtype;
+        Value* below = b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.stacks[r], level, j, t), llvm::Align(1));
+        store_row(layout_.values[r], j, t, combine(r, below, load_row(layout_.values[r], j, t)));
+      }
+    });
+  };
+  const auto push_block = [&] {  // the accumulators become a leaf of the tree
+    Value* free = carry(blocks, add_level);
+    over_row([&](Value* j) {
+      for (std::uint32_t r : sums) {
+        const DType t = nest_.body[r].dtype;
+        b_.CreateAlignedStore(load_row(layout_.values[r], j, t), row_of(layout_.stacks[r], free, j, t), llvm::Align(1));
+        store_row(layout_.values[r], j, t, identity(r, width_));
+      }
+    });
+    b_.CreateStore(b_.CreateAdd(read(blocks), i64(1)), blocks);
+  };
+  const auto fold_blocks = [&] {  // the last block is in the accumulators: what lies below it in the tree is added from the left
+    loop("fold", i64(0), i64(kTreeLevels), i64(1),
+         [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
+  };
+
+  // ---- groups of eight rows by the serial loops, whatever these are: rows into temporaries, then their tree
+  Value* filled = variable(b_.getInt64Ty(), i64(0));  // rows of the current group that stand in the temporaries
+  Value* group = variable(b_.getInt64Ty(), b_.CreateLShr(first, i64(3)));
+  const auto temporary = [&](std::uint32_t r, Value* k, Value* j) { return row_of(layout_.temporaries[r], k, j, nest_.body[r].dtype); };
+  const auto fill_to = [&](Value* k) {
+    loop("missing", read(filled), k, i64(1), [&](Value* at) {
+      over_row([&](Value* j) {
+        for (std::uint32_t r : sums) b_.CreateAlignedStore(identity(r, width_), temporary(r, at, j), llvm::Align(1));
+      });
+    });
+  };
+  const auto flush_group = [&] {
+    fill_to(i64(ir::kRowGroup));
+    over_row([&](Value* j) {
+      for (std::uint32_t r : sums) {
+        const DType t = nest_.body[r].dtype;
+        std::vector<Value*> v;
+        for (std::int64_t k = 0; k < ir::kRowGroup; ++k)
+          v.push_back(b_.CreateAlignedLoad(memory_type(t, width_), temporary(r, i64(k), j), llvm::Align(1)));
+        store_row(layout_.values[r], j, t, combine(r, load_row(layout_.values[r], j, t), tree_of_eight(r, v)));
+      }
+    });
+    b_.CreateStore(i64(0), filled);
+  };
+  const auto one_row = [&](Value* r_number) {
+    Value* my_group = b_.CreateLShr(r_number, i64(3));
+    static_assert(ir::kRowGroup == 1 << 3 && ir::kRowBlock == 1 << 8);
+    if (!sums.empty()) {
+      when(b_.CreateICmpNE(my_group, read(group)), [&] {
+        when(b_.CreateICmpNE(read(filled), i64(0)), flush_group);
+        if (!schedule_.one_block) when(b_.CreateICmpNE(b_.CreateLShr(my_group, i64(5)), b_.CreateLShr(read(group), i64(5))), push_block);
+        b_.CreateStore(my_group, group);
+      });
+      fill_to(b_.CreateAnd(r_number, i64(7)));
+    }
+    Value* k = b_.CreateAnd(r_number, i64(7));
+    vector_range(n, serial_, sweep, [&](Body& body) {
+      for (std::uint32_t r : reds) {
+        const DType t = nest_.body[r].dtype;
+        Value* value = vector(body, nest_.body[r].a);
+        if (sums_up(r)) {
+          b_.CreateAlignedStore(value, temporary(r, k, body.j), llvm::Align(1));
+        } else {
+          store_row(layout_.values[r], body.j, t, combine(r, load_row(layout_.values[r], body.j, t), value));
+        }
+      }
+      stores(body, sweep);
+    });
+    b_.CreateStore(b_.CreateAdd(k, i64(1)), filled);
+  };
+
+  if (nest_.serial == 1 && nest_.runs == 0 && !heavy(sweep)) {
+    // eight rows at a time in registers, the rest one by one
+    const std::uint32_t l = nest_.outer;
+    Value* end = schedule_.split ? chunk_end_ : extent(l);
+    Value* whole = b_.CreateAnd(end, i64(-ir::kRowGroup));
+    loop("rows", first, whole, i64(ir::kRowGroup), [&](Value* r0) {
+      if (!schedule_.one_block && !sums.empty())
+        when(b_.CreateAnd(b_.CreateICmpNE(r0, first), b_.CreateICmpEQ(b_.CreateAnd(r0, i64(ir::kRowBlock - 1)), i64(0))), push_block);
+      std::vector<Region*> around;
+      for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
+        around.push_back(region(stages_.back(), "serial"));
+        if (k > 0) around.back()->before = around[static_cast<std::size_t>(k - 1)];
+      }
+      std::vector<Value*> rows;
+      for (std::int64_t k = 0; k < ir::kRowGroup; ++k) rows.push_back(in(*around[0], [&] { return k ? b_.CreateAdd(r0, i64(k)) : r0; }));
+      vector_range(n, around[0], sweep, [&](Body& all) {
+        std::vector<std::vector<Value*>> values(reds.size());
+        for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
+          serial_ = around[static_cast<std::size_t>(k)];
+          index_[l] = rows[static_cast<std::size_t>(k)];
+          Body body{serial_, all.j, all.mask, all.remaining, sweep};
+          for (std::size_t i = 0; i < reds.size(); ++i) values[i].push_back(vector(body, nest_.body[reds[i]].a));
+          stores(body, sweep);
+        }
+        for (std::size_t i = 0; i < reds.size(); ++i) {
+          const DType t = nest_.body[reds[i]].dtype;
+          Value* before = load_row(layout_.values[reds[i]], all.j, t);
+          Value* sum = nullptr;
+          if (is_extreme(reds[i])) values[i].push_back(before), sum = combine_all(reds[i], values[i]);
+          else sum = combine(reds[i], before, tree_of_eight(reds[i], values[i]));
+          store_row(layout_.values[reds[i]], all.j, t, sum);
+        }
+      });
+    });
+    when(b_.CreateICmpNE(whole, first), [&] { b_.CreateStore(b_.CreateLShr(b_.CreateSub(whole, i64(1)), i64(3)), group); });
+    loop("rest", whole, end, i64(1), [&](Value* r) {
+      index_[l] = r;
+      serial_ = region(stages_.back(), "serial");
+      one_row(r);
+    });
+  } else {
+    serial_loops(
+        [&](Value* run, Value* row) { one_row(nest_.runs ? b_.CreateAdd(row, b_.CreateMul(run, word(words_.padded_run))) : row); });
+  }
+  if (!sums.empty()) {
+    when(b_.CreateICmpNE(read(filled), i64(0)), flush_group);
+    if (!schedule_.one_block) fold_blocks();
+  }
+}
+
+void Emitter::rows_level(std::uint8_t stage, bool values, bool stores) {
+  const std::uint64_t inner = nest_.reduced_mask();
+  const auto is_value = [&](std::uint32_t i) {
+    return values && nest_.body[i].kind == Statement::Kind::Op && stage > 0 && layout_.values[i] != ScratchLayout::kNone;
+  };
+  bool any = false;
+  for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
+    const Statement& s = nest_.body[i];
+    if (s.stage != stage || (s.loops & inner)) continue;
+    any |= (stores && s.kind == Statement::Kind::Store) || is_value(i);
+  }
+  if (!any) return;
+  vector_range(tile_length(), stages_.back(), stage, [&](Body& body) {
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
+      const Statement& s = nest_.body[i];
+      if (s.stage != stage || (s.loops & inner)) continue;
+      if (s.kind == Statement::Kind::Store) {
+        if (stores) store(body, s);
+      } else if (is_value(i)) {
+        Value* v = row_value(body, i);
+        store_row(layout_.values[i], body.j, s.dtype, v);
+      }
+    }
+  });
+}
+
+Value* Emitter::row_value(Body& body, std::uint32_t id) {
+  if (const auto it = body.values.find(id); it != body.values.end()) return it->second;
+  const Statement& s = nest_.body[id];
+  Typed operands[3];
+  std::size_t n = 0;
+  for (std::uint32_t o : {s.a, s.b, s.c})
+    if (o != kNone)
+      operands[n++] = {nest_.body[o].stage == s.stage && nest_.body[o].kind == Statement::Kind::Op ? row_value(body, o) : vector(body, o),
+                       nest_.body[o].dtype};
+  return body.values[id] = apply(s, std::span(operands, n));
+}
+
+}  // namespace onepass::compiler

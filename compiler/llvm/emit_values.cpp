@@ -1,0 +1,406 @@
+// Numbers, addresses and values of a kernel, each computed once, in the outermost region where it is known.
+#include "compiler/llvm/emitter.h"
+
+namespace onepass::compiler {
+
+std::uint64_t Emitter::serial_bits() const {
+  if (packs()) return bit(nest_.outer - 1u);
+  return ((std::uint64_t{1} << nest_.serial) - 1) << nest_.outer;
+}
+
+llvm::Type* Emitter::memory_type(DType t, unsigned width) {
+  if (t == DType::Bool) return width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b_.getInt8Ty(), width)) : b_.getInt8Ty();
+  return k_.type(is_half(t) ? DType::U16 : t, width);
+}
+
+Value* Emitter::from_memory(DType t, Value* v) {
+  if (is_half(t)) return k_.of_half_bits(v, t);
+  return t == DType::Bool ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
+}
+
+Value* Emitter::to_memory(DType t, Value* v) {
+  if (is_half(t)) return k_.half_bits(v, t);
+  if (t != DType::Bool) return v;
+  const bool vector = v->getType()->isVectorTy();
+  return b_.CreateZExt(v, memory_type(t, vector ? width_of(v) : 0));
+}
+
+unsigned Emitter::width_of(Value* v) {
+  auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
+  return t ? t->getNumElements() : 0;
+}
+
+Value* Emitter::iota(unsigned width) {
+  std::vector<llvm::Constant*> lanes;
+  for (unsigned i = 0; i < width; ++i) lanes.push_back(b_.getInt64(i));
+  return llvm::ConstantVector::get(lanes);
+}
+
+Region* Emitter::region(Region* parent, const char* name) {
+  regions_.push_back(std::make_unique<Region>());
+  Region* r = regions_.back().get();
+  r->parent = parent;
+  r->hoist = block(name);
+  b_.CreateBr(r->hoist);
+  BasicBlock* next = block("");
+  b_.SetInsertPoint(r->hoist);
+  b_.CreateBr(next);
+  b_.SetInsertPoint(next);
+  return r;
+}
+
+Value* Emitter::word(std::uint32_t at) {
+  if (is_known(at)) return i64(known_->words[at]);
+  if (const auto it = word_values_.find(at); it != word_values_.end()) return it->second;
+  return word_values_[at] = in(entry_, [&] {
+           return b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(argument(0), 8 * static_cast<std::int64_t>(at)), llvm::Align(8));
+         });
+}
+
+Value* Emitter::base_pointer(std::uint32_t access) {
+  if (const auto it = entry_.pointers.find(access); it != entry_.pointers.end()) return it->second;
+  return entry_.pointers[access] = in(entry_, [&] {
+           return b_.CreateAlignedLoad(b_.getPtrTy(), bytes(argument(0), 8 * static_cast<std::int64_t>(words_.pointers + access)),
+                                       llvm::Align(8));
+         });
+}
+
+Value* Emitter::splat(Value* v, unsigned width) {
+  if (auto* c = llvm::dyn_cast<llvm::Constant>(v)) return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(width), c);
+  Value*& made = splats_[{v, width}];
+  if (made) return made;
+  llvm::IRBuilderBase::InsertPointGuard guard(b_);
+  if (auto* phi = llvm::dyn_cast<llvm::PHINode>(v)) b_.SetInsertPoint(phi->getParent(), phi->getParent()->getFirstNonPHIIt());
+  else if (auto* instruction = llvm::dyn_cast<llvm::Instruction>(v)) {
+    auto next = std::next(instruction->getIterator());
+    b_.SetInsertPoint(instruction->getParent(), next);
+  } else b_.SetInsertPoint(entry_.hoist->getTerminator());
+  return made = b_.CreateVectorSplat(width, v);
+}
+
+std::optional<std::int64_t> Emitter::number(Value* v) {
+  const auto* c = llvm::dyn_cast<llvm::ConstantInt>(v);
+  return c ? std::optional(c->getSExtValue()) : std::nullopt;
+}
+
+void Emitter::loop(const char* name, Value* begin, Value* end, Value* step, const std::function<void(Value*)>& f) {
+  if (const std::optional<std::int64_t> first = number(begin), last = number(end), by = number(step); first && last && by) {
+    if (*first >= *last) return;
+    if (*first + *by >= *last) return f(begin);  // once: no loop
+  }
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* head = block(name);
+  BasicBlock* inside = block("");
+  BasicBlock* after = block("");
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
+  i->addIncoming(begin, before);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
+  b_.SetInsertPoint(inside);
+  f(i);
+  i->addIncoming(b_.CreateAdd(i, step), b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+}
+
+void Emitter::when(Value* condition, const std::function<void()>& f) {
+  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
+    if (known->isOne()) f();
+    return;
+  }
+  BasicBlock* then = block("");
+  BasicBlock* after = block("");
+  b_.CreateCondBr(condition, then, after);
+  b_.SetInsertPoint(then);
+  f();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
+Value* Emitter::variable(llvm::Type* type, Value* initial) {
+  Value* v = in(entry_, [&] { return b_.CreateAlloca(type); });
+  if (initial) b_.CreateStore(initial, v);
+  return v;
+}
+
+Region& Emitter::place(std::uint64_t loops, std::uint8_t stage) {
+  if (loops & serial_bits()) return *serial_;
+  if (loops & outer_bits() || stage > 0) return *stages_[stage];
+  return entry_;
+}
+
+std::uint64_t Emitter::loops_of_derived(std::uint32_t q) const {
+  const Derived& d = nest_.derived[q];
+  return d.place == Derived::kNone ? loops_of_linear(d.linear) : nest_.body[d.place].loops;
+}
+
+bool Emitter::holds_data(std::uint32_t linear) const {
+  const Linear& l = nest_.linears[linear];
+  for (std::uint32_t q = 0; q < nest_.derived.size(); ++q)
+    if (l.of[nest_.loops() + q] != Coefficient::Zero && (nest_.derived[q].place != Derived::kNone || holds_data(nest_.derived[q].linear)))
+      return true;
+  return false;
+}
+
+void Emitter::make_places(std::uint32_t linear) {
+  const Linear& l = nest_.linears[linear];
+  for (std::uint32_t q = 0; q < nest_.derived.size(); ++q) {
+    if (l.of[nest_.loops() + q] == Coefficient::Zero) continue;
+    const Derived& d = nest_.derived[q];
+    if (d.place == Derived::kNone) make_places(d.linear);
+    else if (!is_vector(d.place)) scalar(d.place);
+  }
+}
+
+std::uint64_t Emitter::loops_of_linear(std::uint32_t linear) const {
+  std::uint64_t mask = 0;
+  const Linear& l = nest_.linears[linear];
+  for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+    if (l.of[v] == Coefficient::Zero) continue;
+    mask |= v < nest_.loops() ? bit(v) : loops_of_derived(v - nest_.loops());
+  }
+  return mask;
+}
+
+Value* Emitter::times(std::uint32_t linear, std::uint32_t variable, Value* v) {
+  if (nest_.linears[linear].of[variable] == Coefficient::One) return v;
+  Value* c = word(words_.coefficient_of(linear, variable));
+  return b_.CreateMul(width_of(v) ? splat(c, width_of(v)) : c, v);
+}
+
+Value* Emitter::scalar_part(std::uint32_t linear, std::uint64_t mask, std::uint64_t known) {
+  Value* sum = nullptr;
+  const auto plus = [&](Value* v) { sum = sum ? b_.CreateAdd(sum, v) : v; };
+  const Linear& l = nest_.linears[linear];
+  for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+    if (l.of[v] == Coefficient::Zero) continue;
+    if (v < nest_.loops()) {
+      if (mask & bit(v)) plus(times(linear, v, index_[v]));
+    } else {
+      const std::uint64_t loops = loops_of_derived(v - nest_.loops());
+      if ((loops & ~known) == 0 && (loops & mask || (loops == 0 && mask == known)))
+        plus(times(linear, v, derived(v - nest_.loops(), loops)));
+    }
+  }
+  return sum;
+}
+
+Value* Emitter::linear_at(std::uint32_t linear) {
+  Value* sum = word(words_.offset_of(linear));
+  const Linear& l = nest_.linears[linear];
+  for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+    if (l.of[v] == Coefficient::Zero) continue;
+    Value* x = v < nest_.loops() ? index_[v] : derived(v - nest_.loops(), loops_of_derived(v - nest_.loops()));
+    sum = b_.CreateAdd(sum, times(linear, v, x));
+  }
+  return sum;
+}
+
+Value* Emitter::quotient(std::uint32_t q, Value* x) {
+  Value* by = word(words_.by + q);
+  if (width_of(x)) by = splat(by, width_of(x));
+  Value* zero = llvm::Constant::getNullValue(x->getType());
+  if (nest_.derived[q].modulo) {
+    Value* r = b_.CreateSRem(x, by);
+    return b_.CreateSelect(b_.CreateICmpSLT(r, zero), b_.CreateAdd(r, by), r);
+  }
+  Value* d = b_.CreateSDiv(x, by);
+  Value* r = b_.CreateSub(x, b_.CreateMul(d, by));
+  return b_.CreateSelect(b_.CreateICmpSLT(r, zero), b_.CreateSub(d, llvm::ConstantInt::get(x->getType(), 1)), d);
+}
+
+Value* Emitter::derived(std::uint32_t q, std::uint64_t loops) {
+  Region& r = place(loops, 0);
+  if (const auto it = r.derived.find(q); it != r.derived.end()) return it->second;
+  if (const std::uint32_t place = nest_.derived[q].place; place != Derived::kNone) return r.derived[q] = scalar(place);
+  return r.derived[q] = in(r, [&] { return quotient(q, linear_at(nest_.derived[q].linear)); });
+}
+
+Value* Emitter::vector_linear(Body& body, std::uint32_t linear) {
+  const std::uint64_t known = ~vector_bit();
+  Value* base = word(words_.offset_of(linear));
+  if (Value* s = scalar_part(linear, known, known)) base = b_.CreateAdd(base, s);
+  const Linear& l = nest_.linears[linear];
+  Value* sum = nullptr;
+  for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+    if (l.of[v] == Coefficient::Zero) continue;
+    Value* x = nullptr;
+    if (v == nest_.vector_loop()) x = b_.CreateAdd(b_.CreateVectorSplat(width_, b_.CreateAdd(index_[v], body.j)), iota(width_));
+    else if (v >= nest_.loops() && (loops_of_derived(v - nest_.loops()) & vector_bit())) x = vector_derived(body, v - nest_.loops());
+    if (x) {
+      x = times(linear, v, x);
+      sum = sum ? b_.CreateAdd(sum, x) : x;
+    }
+  }
+  Value* all = b_.CreateVectorSplat(width_, base);
+  return sum ? b_.CreateAdd(all, sum) : all;
+}
+
+Value* Emitter::vector_derived(Body& body, std::uint32_t q) {
+  if (const auto it = body.derived.find(q); it != body.derived.end()) return it->second;
+  if (const std::uint32_t place = nest_.derived[q].place; place != Derived::kNone) return body.derived[q] = vector(body, place);
+  if (nest_.short_rows) {
+    Value* index = b_.CreateZExt(row_indices(nest_.derived[q].modulo, place_), llvm::FixedVectorType::get(b_.getInt64Ty(), width_));
+    return body.derived[q] = nest_.derived[q].modulo ? index : b_.CreateAdd(index, b_.CreateVectorSplat(width_, vector_row_));
+  }
+  return body.derived[q] = quotient(q, vector_linear(body, nest_.derived[q].linear));
+}
+
+Value* Emitter::apply(const Statement& s, std::span<Typed> operands) {
+  const bool makes_half = is_half(s.half) && s.dtype == DType::F32;
+  if (is_half(s.half) && !makes_half) operands[0].dtype = s.half;
+  return k_.apply(s.op, makes_half ? s.half : s.dtype, operands);
+}
+
+bool Emitter::linear_along_serial(std::uint32_t linear) const {
+  const Linear& l = nest_.linears[linear];
+  for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
+    if (l.of[v] != Coefficient::Zero && (loops_of_derived(v - nest_.loops()) & serial_bits())) return false;
+  return nest_.serial == 1;
+}
+
+Value* Emitter::pointer(std::uint32_t access, std::uint64_t loops) {
+  const std::uint32_t linear = nest_.accesses[access].linear;
+  const std::uint64_t varies = loops_of_linear(linear);
+  const bool by_data = holds_data(linear);
+  if (by_data) make_places(linear);
+  Region* r = &entry_;
+  if (loops & serial_bits() && varies & serial_bits()) r = serial_;
+  else if (varies & (outer_bits() | vector_bit())) r = stages_[0];
+  if (const auto it = r->pointers.find(access); it != r->pointers.end()) return it->second;
+  Value* p = nullptr;
+  const std::uint64_t item_loops = outer_bits();
+  if (r == &entry_) {
+    p = base_pointer(access);
+    if (by_data)  // one place for all
+      p = in(entry_, [&] {
+        Value* at = scalar_part(linear, 0, 0);
+        return at ? bytes(p, b_.CreateMul(at, i64(size_of_access(access)))) : p;
+      });
+  } else if (r == stages_[0]) {
+    p = in(*r, [&] {
+      Value* at = base_pointer(access);
+      Value* sum = scalar_part(linear, item_loops, item_loops);
+      if (nest_.linears[linear].of[nest_.vector_loop()] != Coefficient::Zero && nest_.kind != NestKind::Lanes) {
+        Value* start = times(linear, nest_.vector_loop(), index_[nest_.vector_loop()]);
+        sum = sum ? b_.CreateAdd(sum, start) : start;
+      }
+      return sum ? bytes(at, b_.CreateMul(sum, i64(size_of_access(access)))) : at;
+    });
+  } else if (r->before && linear_along_serial(linear)) {
+    Region* const mine = serial_;
+    serial_ = r->before;
+    Value* at = pointer(access, loops);
+    serial_ = mine;
+    Value* step = in(entry_, [&] { return b_.CreateMul(times(linear, nest_.outer, i64(1)), i64(size_of_access(access))); });
+    p = in(*r, [&] { return bytes(at, step); });
+  } else {
+    Value* at = pointer(access, loops & ~serial_bits());
+    p = in(*r, [&] {
+      Value* sum = scalar_part(linear, serial_bits(), serial_bits() | item_loops);
+      return sum ? bytes(at, b_.CreateMul(sum, i64(size_of_access(access)))) : at;
+    });
+  }
+  return r->pointers[access] = p;
+}
+
+Value* Emitter::known_slot(const Statement& s, unsigned width) {
+  const std::uint32_t at = words_.slots + s.at;
+  return is_known(at) ? k_.constant(s.dtype, static_cast<std::uint64_t>(known_->words[at]), width) : nullptr;
+}
+
+Value* Emitter::scalar(std::uint32_t id) {
+  const Statement& s = nest_.body[id];
+  Region& r = place(s.loops, s.stage);
+  if (const auto it = r.values.find(id); it != r.values.end()) return it->second;
+  if (has_control_flow(s)) {  // the place is split, so that the code's end finds the terminator again
+    llvm::IRBuilderBase::InsertPointGuard guard(b_);
+    Typed operands[3];
+    std::size_t n = 0;
+    for (std::uint32_t o : {s.a, s.b, s.c})
+      if (o != kNone) operands[n++] = {scalar(o), nest_.body[o].dtype};
+    BasicBlock* rest = r.hoist->splitBasicBlock(r.hoist->getTerminator());
+    r.hoist->getTerminator()->eraseFromParent();
+    b_.SetInsertPoint(r.hoist);
+    Value* v = apply(s, std::span(operands, n));
+    b_.CreateBr(rest);
+    r.hoist = rest;
+    return r.values[id] = v;
+  }
+  if (s.kind == Statement::Kind::Index) make_places(s.at);
+  if (s.kind == Statement::Kind::Guard)
+    for (std::uint32_t c = s.at; c < s.at + s.count; ++c) make_places(nest_.checks[c].linear);
+  Value* made = nullptr;
+  switch (s.kind) {
+    case Statement::Kind::Place: {
+      Value* index = scalar(s.a);
+      Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
+      made = in(r, [&] { return checked_place(s, index, guard); });
+      break;
+    }
+    case Statement::Kind::Constant: made = k_.constant(s.dtype, s.bits, 0); break;
+    case Statement::Kind::Slot:
+      if ((made = known_slot(s, 0))) break;
+      made = in(r, [&] {
+        Value* p = bytes(argument(0), 8 * static_cast<std::int64_t>(words_.slots + s.at));
+        return from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(8)));
+      });
+      break;
+    case Statement::Kind::Index: {
+      made = in(r, [&] { return from_index(linear_at(s.at), s); });
+      break;
+    }
+    case Statement::Kind::Guard:
+      made = in(r, [&] {
+        Value* all = nullptr;
+        for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
+          Value* inside = b_.CreateICmpULT(linear_at(nest_.checks[c].linear), word(words_.bounds + c));
+          all = all ? b_.CreateAnd(all, inside) : inside;
+        }
+        return all;
+      });
+      break;
+    case Statement::Kind::Load: {
+      Value* p = pointer_with_derived(s);
+      Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
+      made = in(r, [&] {
+        if (guard) p = b_.CreateSelect(guard, p, dummy_);
+        return from_memory(type_of_access(s.at), b_.CreateAlignedLoad(memory_type(type_of_access(s.at), 0), p, llvm::Align(1)));
+      });
+      break;
+    }
+    case Statement::Kind::Op: {
+      Typed operands[3];
+      std::size_t n = 0;
+      for (std::uint32_t o : {s.a, s.b, s.c})
+        if (o != kNone) operands[n++] = {scalar(o), nest_.body[o].dtype};
+      made = in(r, [&] { return apply(s, std::span(operands, n)); });
+      break;
+    }
+    default: throw InternalError("emit: a statement has no value here");
+  }
+  return r.values[id] = made;
+}
+
+Value* Emitter::checked_place(const Statement& s, Value* index, Value* mask) {
+  const DType from = nest_.body[s.a].dtype;
+  const unsigned width = width_of(index);
+  Value* extent = word(words_.bounds + s.at);
+  if (width) extent = splat(extent, width);
+  Value* at = k_.cast({index, from}, DType::I64);
+  Value* zero = llvm::Constant::getNullValue(at->getType());
+  if (is_signed_integer(from)) at = b_.CreateSelect(b_.CreateICmpSLT(at, zero), b_.CreateAdd(at, extent), at);
+  Value* bad = b_.CreateICmpUGE(at, extent);
+  Value* counts = mask ? b_.CreateAnd(bad, mask) : bad;
+  Value* any = width ? b_.CreateOrReduce(counts) : counts;
+  b_.CreateStore(b_.CreateOr(read(flag_), b_.CreateZExt(any, b_.getInt64Ty())), flag_);
+  return b_.CreateSelect(bad, zero, at);
+}
+
+Value* Emitter::from_index(Value* x, const Statement& s) {
+  const Typed i{x, DType::I64};
+  return k_.cast(i, is_half(s.half) ? s.half : s.dtype);
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,354 @@
+// The vector loop and its body: values of whole vectors, loads, stores, masks of the last one.
+#include "compiler/llvm/emitter.h"
+
+namespace onepass::compiler {
+
+Value* Emitter::vector(Body& body, std::uint32_t id) {
+  if (const auto it = body.values.find(id); it != body.values.end()) return it->second;
+  const Statement& s = nest_.body[id];
+  Value* made = nullptr;
+  if (s.kind == Statement::Kind::Slot && is_known(words_.slots + s.at)) {
+    made = known_slot(s, width_);
+  } else if (s.kind == Statement::Kind::Slot && spreads() && layout_.spread.holds(s.dtype, schedule_.width)) {
+    Value* p = bytes(argument(3), static_cast<std::int64_t>(s.at) * layout_.spread.each);
+    made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, spread_alignment()));
+  } else if (s.kind == Statement::Kind::Slot && layout_.spread.any) {
+    Value* p = bytes(argument(0), 8 * static_cast<std::int64_t>(words_.slots + s.at));
+    made = b_.CreateVectorSplat(width_, from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(8))));
+  } else if (layout_.patterns.at[id] != RowPatterns::kNone && !making_patterns_) {
+    Value* p = pattern(id, place_);
+    made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, llvm::Align(1)));
+  } else if (!is_vector(id) && !(nest_.kind == NestKind::Rows && s.kind == Statement::Kind::Reduce)) {
+    made = splat(scalar(id), width_);
+  } else if (const std::uint32_t kept = kept_slot(id); kept != kNone && first_sweep(id) < body.sweep) {
+    made = from_memory(
+        s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), scratch_row(layout_.kept[kept], body.j, s.dtype), llvm::Align(1)));
+  } else if (nest_.kind == NestKind::Rows && layout_.values[id] != ScratchLayout::kNone && !computing_row_) {
+    made = from_memory(
+        s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), scratch_row(layout_.values[id], body.j, s.dtype), llvm::Align(1)));
+  } else {
+    made = compute(body, id, s);
+    if (kept != kNone && first_sweep(id) == body.sweep)
+      b_.CreateAlignedStore(to_memory(s.dtype, made), scratch_row(layout_.kept[kept], body.j, s.dtype), llvm::Align(1));
+  }
+  return body.values[id] = made;
+}
+
+std::uint32_t Emitter::kept_slot(std::uint32_t id) const {
+  if (!schedule_.row_scratch) return kNone;
+  for (std::uint32_t i = 0; i < schedule_.kept.size(); ++i)
+    if (schedule_.kept[i] == id) return i;
+  return kNone;
+}
+
+std::uint8_t Emitter::first_sweep(std::uint32_t id) const {
+  std::uint8_t s = 0;
+  while (s < nest_.sweeps && !needed_[s][id]) ++s;
+  return s;
+}
+
+Value* Emitter::scratch_base(std::uint32_t slot) {
+  return bytes(bytes(argument(3), layout_.spread.bytes + layout_.patterns.bytes), b_.CreateMul(unit_, i64(slot)));
+}
+
+Value* Emitter::scratch_row(std::uint32_t slot, Value* j, DType t) {
+  return bytes(scratch_base(slot), b_.CreateMul(j, i64(static_cast<std::int64_t>(size_of(t)))));
+}
+
+Value* Emitter::compute(Body& body, std::uint32_t id, const Statement& s) {
+  switch (s.kind) {
+    case Statement::Kind::Index: return from_index(vector_linear(body, s.at), s);
+    case Statement::Kind::Guard: {
+      Value* all = nullptr;
+      for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
+        Value* inside = b_.CreateICmpULT(vector_linear(body, nest_.checks[c].linear), splat(word(words_.bounds + c), width_));
+        all = all ? b_.CreateAnd(all, inside) : inside;
+      }
+      return all;
+    }
+    case Statement::Kind::Load: return load(body, s);
+    case Statement::Kind::Place: {
+      Value* mask = body.mask;
+      if (s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
+      return checked_place(s, vector(body, s.a), mask);
+    }
+    case Statement::Kind::Scan: return nest_.kind == NestKind::Map ? scan_group(body, id) : scan_row(body, id);
+    case Statement::Kind::Op: {
+      Typed operands[3];
+      std::size_t n = 0;
+      for (std::uint32_t o : {s.a, s.b, s.c})
+        if (o != kNone) operands[n++] = {vector(body, o), nest_.body[o].dtype};
+      return apply(s, std::span(operands, n));
+    }
+    default: throw InternalError("emit: statement " + std::to_string(id) + " has no vector value");
+  }
+}
+
+bool Emitter::contiguous(std::uint32_t access) const {
+  const Linear& l = nest_.linears[nest_.accesses[access].linear];
+  return l.of[nest_.vector_loop()] == Coefficient::One && !varies_derived(access);
+}
+
+bool Emitter::varies_derived(std::uint32_t access) const {
+  const Linear& l = nest_.linears[nest_.accesses[access].linear];
+  for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
+    if (l.of[v] != Coefficient::Zero && (loops_of_derived(v - nest_.loops()) & vector_bit())) return true;
+  return false;
+}
+
+Value* Emitter::reversed(Value* v) {
+  std::vector<int> lanes;
+  for (unsigned i = width_; i-- > 0;) lanes.push_back(static_cast<int>(i));
+  return b_.CreateShuffleVector(v, lanes);
+}
+
+Value* Emitter::reversed_pointer(Body& body, std::uint32_t access) {
+  Value* last = b_.CreateMul(b_.CreateAdd(body.j, i64(width_ - 1)), i64(-size_of_access(access)));
+  return bytes(pointer(access, ~std::uint64_t{0}), last);
+}
+
+Value* Emitter::reversed(Body& body, std::uint32_t access, llvm::Type* type) {
+  Value* p = reversed_pointer(body, access);
+  if (!body.mask) return reversed(b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+  return reversed(b_.CreateMaskedLoad(type, p, llvm::Align(1), reversed(body.mask), llvm::Constant::getNullValue(type)));
+}
+
+Value* Emitter::sorted_out(Body& body, std::uint32_t access, llvm::Type* type) {
+  const Access& a = nest_.accesses[access];
+  const auto c = static_cast<unsigned>(number_of(nest_.linears[a.linear].of[nest_.vector_loop()]));
+  std::vector<Value*>& whole = body.families[a.first];
+  if (whole.empty()) {
+    Value* p = bytes(pointer(a.first, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access) * c)));
+    for (unsigned k = 0; k < c; ++k)
+      whole.push_back(b_.CreateAlignedLoad(type, bytes(p, std::int64_t{k} * width_ * size_of_access(access)), llvm::Align(1)));
+  }
+  Value* sum = whole[0];
+  for (unsigned k = 1; k < c; ++k) {  // lanes that stand in the first k vectors are in place already, but for k = 1
+    std::vector<int> lanes;
+    for (unsigned i = 0; i < width_; ++i) {
+      const unsigned at = i * c + a.place;
+      lanes.push_back(static_cast<int>(at / width_ == k ? width_ + at % width_ : at / width_ < k ? (k == 1 ? at : i) : 0));
+    }
+    sum = b_.CreateShuffleVector(sum, whole[k], lanes);
+  }
+  return sum;
+}
+
+Value* Emitter::addresses(Body& body, std::uint32_t access) {
+  const std::uint32_t linear = nest_.accesses[access].linear;
+  const Linear& l = nest_.linears[linear];
+  Value* base = pointer(access, ~std::uint64_t{0});
+  Value* offset = nullptr;
+  const auto plus = [&](Value* v) { offset = offset ? b_.CreateAdd(offset, v) : v; };
+  if (l.of[nest_.vector_loop()] != Coefficient::Zero)
+    plus(times(linear, nest_.vector_loop(), b_.CreateAdd(b_.CreateVectorSplat(width_, body.j), iota(width_))));
+  for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
+    if (l.of[v] != Coefficient::Zero && (loops_of_derived(v - nest_.loops()) & vector_bit()))
+      plus(times(linear, v, vector_derived(body, v - nest_.loops())));
+  if (!offset) offset = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), width_));
+  return b_.CreateGEP(
+      b_.getInt8Ty(), base,
+      b_.CreateMul(offset, llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(width_),
+                                                          b_.getInt64(static_cast<std::uint64_t>(size_of_access(access))))));
+}
+
+void Emitter::prefetch(Value* p) {
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {p, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+}
+
+Value* Emitter::load(Body& body, const Statement& s) {
+  const std::uint32_t access = s.at;
+  const DType t = type_of_access(access);
+  llvm::Type* type = memory_type(t, width_);
+  for (std::size_t p = 0; p < schedule_.packed.size(); ++p)
+    if (schedule_.packed[p] == access)
+      return from_memory(
+          t, b_.CreateAlignedLoad(type, bytes(packed_rows_[p], b_.CreateMul(body.j, i64(size_of_access(access)))), llvm::Align(1)));
+  Value* mask = body.mask;
+  if (s.guard != kNone) {
+    Value* guard = vector(body, s.guard);
+    mask = mask ? b_.CreateAnd(mask, guard) : guard;
+  }
+  Value* zero = llvm::Constant::getNullValue(type);
+  if (contiguous(access)) {
+    Value* p = bytes(pointer(access, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access))));
+    if (packs() && !body.mask)
+      for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64)
+        prefetch(bytes(p, b_.CreateAdd(b_.CreateMul(word(words_.tile), i64(size_of_access(access))), i64(line))));
+    return from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
+                               : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+  }
+  if (nest_.short_rows && s.guard == kNone)
+    if (Value* v = one_of_each_row(access)) return from_memory(t, v);
+  const Coefficient along = nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()];
+  if (along == Coefficient::MinusOne && !varies_derived(access) && mask == body.mask) return from_memory(t, reversed(body, access, type));
+  if (!mask && !varies_derived(access)) {
+    if (nest_.accesses[access].first != kNone) return from_memory(t, sorted_out(body, access, type));
+  }
+  return from_memory(t, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : all_lanes(), zero));
+}
+
+void Emitter::store(Body& body, const Statement& s) {
+  if (s.op == Op::Add) return add_to(body, s);
+  Value* value = s.count > 1 ? side_by_side(body, s) : to_memory(type_of_access(s.at), vector(body, s.a));
+  Value* mask = s.count > 1 ? mask_of_phases(body, s) : body.mask;
+  if (s.count <= 1 && s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
+  if (s.count > 1 || contiguous(s.at)) {
+    const std::int64_t lane_bytes = size_of_access(s.at) * std::max<std::int64_t>(s.count, 1);
+    Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(lane_bytes)));
+    if (mask) {
+      b_.CreateMaskedStore(value, p, llvm::Align(1), mask);
+    } else if (std::find(schedule_.streamed.begin(), schedule_.streamed.end(), s.at) != schedule_.streamed.end()) {
+      const auto bytes_each = static_cast<std::uint64_t>(lane_bytes) * width_;
+      llvm::StoreInst* st = b_.CreateAlignedStore(value, p, llvm::Align(std::min<std::uint64_t>(64, bytes_each)));
+      st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+    } else {
+      b_.CreateAlignedStore(value, p, llvm::Align(1));
+    }
+    return;
+  }
+  if (nest_.linears[nest_.accesses[s.at].linear].of[nest_.vector_loop()] == Coefficient::MinusOne && !varies_derived(s.at)) {
+    Value* p = reversed_pointer(body, s.at);
+    if (mask) b_.CreateMaskedStore(reversed(value), p, llvm::Align(1), reversed(mask));
+    else b_.CreateAlignedStore(reversed(value), p, llvm::Align(1));
+    return;
+  }
+  b_.CreateMaskedScatter(value, addresses(body, s.at), llvm::Align(1), mask ? mask : all_lanes());
+}
+
+void Emitter::add_to(Body& body, const Statement& s) {
+  const DType t = type_of_access(s.at);
+  llvm::Type* type = memory_type(t, width_);
+  Value* zero = llvm::Constant::getNullValue(type);
+  Value* value = vector(body, s.a);
+  Value* mask = body.mask;
+  if (s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
+  const auto sum = [&](Value* old) { return k_.add({old, t}, {value, t}); };
+  if (contiguous(s.at)) {
+    Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at))));
+    if (mask) b_.CreateMaskedStore(sum(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero)), p, llvm::Align(1), mask);
+    else b_.CreateAlignedStore(sum(b_.CreateAlignedLoad(type, p, llvm::Align(1))), p, llvm::Align(1));
+    return;
+  }
+  Value* at = addresses(body, s.at);
+  if (!mask) mask = all_lanes();
+  b_.CreateMaskedScatter(sum(b_.CreateMaskedGather(type, at, llvm::Align(1), mask, zero)), at, llvm::Align(1), mask);
+}
+
+Value* Emitter::side_by_side(Body& body, const Statement& first) {
+  std::vector<Value*> phases;
+  for (std::uint8_t u = 0; u < first.count; ++u) phases.push_back(to_memory(type_of_access(first.at), vector(body, (&first + u)->a)));
+  return interleaved(phases);
+}
+
+Value* Emitter::interleaved(const std::vector<Value*>& v) {
+  const auto n = static_cast<unsigned>(v.size());
+  if (n == 1) return v[0];
+  std::vector<int> lanes;
+  if (n % 2 == 0) {  // those of even number among those of odd number
+    std::vector<Value*> even, odd;
+    for (unsigned i = 0; i < n; ++i) (i % 2 ? odd : even).push_back(v[i]);
+    for (unsigned i = 0; i < n * width_ / 2; ++i)
+      lanes.push_back(static_cast<int>(i)), lanes.push_back(static_cast<int>(n * width_ / 2 + i));
+    return b_.CreateShuffleVector(interleaved(even), interleaved(odd), lanes);
+  }
+  Value* all = nullptr;  // one behind the other, then in order
+  for (unsigned i = 0; i < n; ++i) {
+    std::vector<int> wide;
+    for (unsigned k = 0; k < n * width_; ++k) wide.push_back(k / width_ == i ? static_cast<int>(k % width_) : llvm::PoisonMaskElem);
+    Value* mine = b_.CreateShuffleVector(v[i], wide);
+    std::vector<int> both;
+    for (unsigned k = 0; k < n * width_; ++k) both.push_back(static_cast<int>(k / width_ == i ? n * width_ + k : k));
+    all = all ? b_.CreateShuffleVector(all, mine, both) : mine;
+  }
+  for (unsigned i = 0; i < n * width_; ++i) lanes.push_back(static_cast<int>(i % n * width_ + i / n));
+  return b_.CreateShuffleVector(all, lanes);
+}
+
+Value* Emitter::mask_of_phases(Body& body, const Statement& first) {
+  const Statement& last = *(&first + (first.count - 1));
+  Value* left = body.remaining ? b_.CreateMul(body.remaining, i64(first.count)) : nullptr;
+  if (last.guard != kNone) {
+    const std::uint32_t check = nest_.body[last.guard].at, linear = nest_.checks[check].linear;
+    Value* at = word(words_.offset_of(linear));
+    for (std::uint32_t v = 0; v < nest_.loops(); ++v)
+      if (nest_.linears[linear].of[v] != Coefficient::Zero)
+        at = b_.CreateAdd(at, times(linear, v, v == nest_.vector_loop() ? b_.CreateAdd(index_[v], body.j) : index_[v]));
+    Value* inside = b_.CreateAdd(b_.CreateSub(word(words_.bounds + check), at), i64(first.count - 1));
+    left = left ? smaller(left, inside) : inside;
+  }
+  return left ? tail_mask(left, first.count) : nullptr;
+}
+
+Value* Emitter::tail_mask(Value* remaining, unsigned phases) {
+  const unsigned width = phases * width_;
+  Value* n = b_.CreateTrunc(smaller(remaining, i64(width)), b_.getInt32Ty());
+  std::vector<llvm::Constant*> lanes;
+  for (unsigned i = 0; i < width; ++i) lanes.push_back(b_.getInt32(i));
+  return b_.CreateICmpSLT(llvm::ConstantVector::get(lanes), b_.CreateVectorSplat(width, n));
+}
+
+void Emitter::vector_range(Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
+  vector_range(i64(0), n, around, sweep, nest_.short_rows ? in_short_rows(f) : f);
+}
+
+void Emitter::vector_range(Value* begin, Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
+  Value* whole = b_.CreateAdd(begin, b_.CreateAnd(b_.CreateSub(n, begin), i64(-static_cast<std::int64_t>(width_))));
+  if (!schedule_.masked) {
+    loop("vectors", begin, whole, i64(width_), [&](Value* j) {
+      Body body{around, j, nullptr, nullptr, sweep};
+      f(body);
+    });
+    when(b_.CreateICmpSLT(whole, n), [&] {
+      Value* left = b_.CreateSub(n, whole);
+      Body body{around, whole, tail_mask(left), left, sweep};
+      f(body);
+    });
+    return;
+  }
+  loop("vectors", begin, n, i64(width_), [&](Value* j) {
+    Value* left = b_.CreateSub(n, j);
+    Body body{around, j, tail_mask(left), left, sweep};
+    f(body);
+  });
+}
+
+bool Emitter::stores_in(const Statement& s, std::uint8_t sweep) const {
+  const std::uint64_t inner = nest_.reduced_mask();
+  return s.kind == Statement::Kind::Store && s.stage == sweep && (nest_.kind == NestKind::Map || (s.loops & inner));
+}
+
+// While the last sweep computes, memory would rest, and the next row's first sweep wait for it: the hardware sees no stream beyond a
+// page. Where traffic is above the last-level cache, and the next row fits the first-level cache beside this one.
+void Emitter::ask_for_next_row(Body& body) {
+  constexpr std::int64_t kMostElements = 4096;
+  if (nest_.kind != NestKind::Lanes || nest_.sweeps < 2 || nest_.serial > 0 || nest_.outer == 0 || schedule_.streamed.empty()) return;
+  for (std::uint32_t access = 0; access < nest_.accesses.size(); ++access) {
+    const std::uint32_t linear = nest_.accesses[access].linear, row = nest_.outer - 1u;
+    if (nest_.buffers[nest_.accesses[access].buffer].written || !contiguous(access)) continue;
+    if (nest_.linears[linear].of[row] == Coefficient::Zero) continue;
+    Value* step = in(entry_, [&] {
+      Value* bytes_to_next = b_.CreateMul(times(linear, row, i64(1)), i64(size_of_access(access)));
+      return b_.CreateSelect(b_.CreateICmpSLE(extent(nest_.vector_loop()), i64(kMostElements)), bytes_to_next, i64(0));
+    });
+    Value* p = bytes(pointer(access, ~std::uint64_t{0}), b_.CreateAdd(step, b_.CreateMul(body.j, i64(size_of_access(access)))));
+    for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64)
+      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {bytes(p, line), b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+  }
+}
+
+void Emitter::stores(Body& body, std::uint8_t sweep) {
+  if (has_columns_ && sweep + 1 == nest_.sweeps) take_columns(body);
+  if (sweep + 1 == nest_.sweeps && !body.mask) ask_for_next_row(body);
+  for (std::size_t i = 0; i < nest_.body.size();
+       i += std::max<std::size_t>(nest_.body[i].kind == Statement::Kind::Store ? nest_.body[i].count : 1, 1))
+    if (stores_in(nest_.body[i], sweep)) store(body, nest_.body[i]);
+}
+
+bool Emitter::any_stores(std::uint8_t sweep) const {
+  for (const Statement& s : nest_.body)
+    if (stores_in(s, sweep)) return true;
+  return false;
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,384 @@
+// Emitter: one kernel's code. emit.h says what for; emit.cpp holds the frame and each emit_*.cpp one part, as said in its first line.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include "compiler/codegen.h"
+#include "compiler/llvm/builder.h"
+#include "compiler/plan/scratch.h"
+#include "ir/order.h"
+#include "onepass/error.h"
+
+namespace onepass::compiler {
+
+using ir::Op;
+using llvm::BasicBlock;
+using llvm::Value;
+constexpr std::uint32_t kNone = Statement::kNone;
+
+struct Region {
+  Region* parent = nullptr;
+  Region* before = nullptr;                            // that of the iteration before, where it stands in the same block of code
+  BasicBlock* hoist = nullptr;                         // code goes before its terminator
+  std::unordered_map<std::uint32_t, Value*> values;    // statements
+  std::unordered_map<std::uint32_t, Value*> pointers;  // accesses: of the loops known here, the vector loop at the tile's start
+  std::unordered_map<std::uint32_t, Value*> derived;   // derived variables
+};
+
+// The vector loop's body, once: at index j of the tile (or row), under a mask or none.
+struct Body {
+  Region* around;
+  Value* j;
+  Value* mask = nullptr;
+  Value* remaining = nullptr;  // lanes of the mask
+  std::uint8_t sweep = 0;
+  std::unordered_map<std::uint32_t, Value*> values = {};
+  std::unordered_map<std::uint32_t, Value*> derived = {};
+  std::unordered_map<std::uint32_t, std::vector<Value*>> families = {};  // whole vectors, by the first access
+};
+
+class Emitter {
+ public:
+  Emitter(const CodegenRequest& request, llvm::Module& module)
+      : nest_(*request.nest),
+        known_(request.known),
+        schedule_(*request.schedule),
+        words_(nest_),
+        layout_(nest_, schedule_),
+        module_(module),
+        context_(module.getContext()),
+        b_(context_),
+        k_(b_, {request.target->converts_f16(), request.target->has_avx2(), request.target->has_avx512()}, request.tier == Tier::Quick),
+        quick_(request.tier == Tier::Quick),
+        width_(static_cast<unsigned>(schedule_.width)),
+        needed_(needed_by_sweep(nest_, schedule_.row_scratch ? schedule_.kept : std::vector<std::uint32_t>{})) {}
+  void run(const Target& target);
+
+ private:
+  const Nest& nest_;
+  const KnownWords* known_;
+  const Schedule& schedule_;
+  WordLayout words_;
+  ScratchLayout layout_;
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+  llvm::IRBuilder<> b_;
+  KernelBuilder k_;
+  bool quick_;
+  unsigned width_;
+  std::vector<std::vector<bool>> needed_;
+  llvm::Function* function_ = nullptr;
+  llvm::Value* dummy_ = nullptr;  // zeros for scalar loads whose guard is false
+  Region entry_;
+  std::vector<std::unique_ptr<Region>> regions_;
+  std::vector<Region*> stages_;  // of the item: what is known after each sweep
+  Region* serial_ = nullptr;     // of the current iteration of the serial loops
+  std::vector<Value*> index_;    // of each loop, where known; of the vector loop: the tile's start
+  std::unordered_map<std::uint32_t, Value*> word_values_;
+  Value* unit_ = nullptr;  // elements of a scratch row
+  // of a split schedule:
+  std::uint8_t phase_ = 0;
+  Value* chunk_ = nullptr;                               // of the item: which of its row
+  Value* row_ = nullptr;                                 // of the item: its row (or tile) among all
+  Value *chunk_begin_ = nullptr, *chunk_end_ = nullptr;  // elements of r
+  Value* item_ = nullptr;                                // its number
+  Value* flag_ = nullptr;                                // above 0 once an index was bad
+  struct ScanState {                                     // vectors of one number
+    Value *carry, *base;
+  };
+  std::map<std::uint32_t, ScanState> scans_;  // of the item, along the vector loop
+
+  // ---- emit.cpp: the frame: items, sweeps, phases
+  void spread_slots();
+  void fence(const Target& target);
+  void phases();
+  void items(Value* first, Value* last);
+  Value* tile_length();
+  void item(Value* outer_tile);
+  void sweep(std::uint8_t s) { nest_.kind == NestKind::Lanes ? lanes_sweep(s) : rows_sweep(s); }
+  void enter_stage(std::uint8_t stage, bool stores);
+  void sweeps();
+  // One phase of a chunk: what earlier phases reduced is combined from what the chunks of the row have left.
+  void phase();
+  std::unordered_map<std::uint32_t, Value*> reduced_;  // lanes: what the last sweep reduced
+
+  // ---- emit_values.cpp: words, control flow, regions, values
+  Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
+  BasicBlock* block(const char* name) { return BasicBlock::Create(context_, name, function_); }
+  Value* argument(unsigned i) { return function_->getArg(i); }
+  std::uint64_t bit(std::uint32_t loop) const { return std::uint64_t{1} << loop; }
+  std::uint64_t vector_bit() const { return bit(nest_.vector_loop()); }
+  bool packs() const { return !schedule_.packed.empty(); }
+  // loops inside an item that are not the vector loop
+  std::uint64_t serial_bits() const;
+  std::uint64_t outer_bits() const { return (bit(nest_.outer) - 1) & ~serial_bits(); }
+  llvm::Type* memory_type(DType t, unsigned width);
+  Value* from_memory(DType t, Value* v);
+  Value* to_memory(DType t, Value* v);
+  static unsigned width_of(Value* v);
+  Value* iota(unsigned width);
+  Value* bytes(Value* pointer, Value* offset) { return b_.CreateGEP(b_.getInt8Ty(), pointer, offset); }
+  Value* bytes(Value* pointer, std::int64_t offset) { return offset ? bytes(pointer, i64(offset)) : pointer; }
+  Value* smaller(Value* a, Value* c) { return b_.CreateSelect(b_.CreateICmpSLT(a, c), a, c); }
+  Value* up(Value* a, Value* to) { return b_.CreateUDiv(b_.CreateAdd(a, b_.CreateSub(to, i64(1))), to); }
+  // Inserts into a region, whatever is being emitted now.
+  template <class F> auto in(Region& region, F&& f) {
+    llvm::IRBuilderBase::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(region.hoist->getTerminator());
+    return f();
+  }
+  Region* region(Region* parent, const char* name);
+  bool is_known(std::uint32_t word) const { return known_ && known_->known[word]; }
+  Value* word(std::uint32_t at);
+  Value* base_pointer(std::uint32_t access);
+  Value* extent(std::uint32_t loop) { return word(words_.extents + loop); }
+  // A vector of a scalar, made where the scalar is, so that loops do not repeat it.
+  Value* splat(Value* v, unsigned width);
+  std::map<std::pair<Value*, unsigned>, Value*> splats_;
+  // Where a specialised kernel knows it.
+  static std::optional<std::int64_t> number(Value* v);
+  // for (i = begin; i < end; i += step) f(i)
+  void loop(const char* name, Value* begin, Value* end, Value* step, const std::function<void(Value*)>& f);
+  void when(Value* condition, const std::function<void()>& f);
+  Value* variable(llvm::Type* type, Value* initial);  // mem2reg makes it a register
+  Value* read(Value* v) { return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(v)->getAllocatedType(), v); }
+  bool spreads() const { return quick_ && layout_.spread.any; }
+  llvm::Align spread_alignment() const { return llvm::Align(std::min<std::uint64_t>(64, layout_.spread.each & -layout_.spread.each)); }
+  Region& place(std::uint64_t loops, std::uint8_t stage);
+  std::uint64_t loops_of_derived(std::uint32_t q) const;
+  bool holds_data(std::uint32_t linear) const;
+  // Scalar places that a linear needs are made now: their code may have blocks of its own.
+  void make_places(std::uint32_t linear);
+  std::uint64_t loops_of_linear(std::uint32_t linear) const;
+  Value* times(std::uint32_t linear, std::uint32_t variable, Value* v);
+  // The part of a linear that varies with the loops in `mask` and no others; null where that is nothing.
+  Value* scalar_part(std::uint32_t linear, std::uint64_t mask, std::uint64_t known);
+  // A whole linear of loops known in that region, as a number.
+  Value* linear_at(std::uint32_t linear);
+  Value* quotient(std::uint32_t q, Value* x);  // floor
+  Value* derived(std::uint32_t q, std::uint64_t loops);
+  Value* vector_linear(Body& body, std::uint32_t linear);
+  Value* vector_derived(Body& body, std::uint32_t q);
+  DType type_of_access(std::uint32_t access) const { return nest_.buffers[nest_.accesses[access].buffer].dtype; }
+  std::int64_t size_of_access(std::uint32_t access) const { return static_cast<std::int64_t>(size_of(type_of_access(access))); }
+  // The operator of a statement; the type of a half stands beside that of the f32 that holds it.
+  Value* apply(const Statement& s, std::span<Typed> operands);
+  // Does it grow by its coefficient from one iteration of the only serial loop to the next?
+  bool linear_along_serial(std::uint32_t linear) const;
+  // Where an access points with the loops of `mask` known: entry, item (and the tile's start), serial.
+  Value* pointer(std::uint32_t access, std::uint64_t loops);
+  bool has_control_flow(const Statement& s) const { return s.kind == Statement::Kind::Op && KernelBuilder::branches(s.op, s.dtype); }
+  Value* known_slot(const Statement& s, unsigned width);
+  // A statement that does not vary along the vector loop.
+  Value* scalar(std::uint32_t id);
+  Value* pointer_with_derived(const Statement& s) { return pointer(s.at, s.loops); }
+  // The place that an index means; a bad one raises the flag and becomes 0. `mask`: where it counts; none: everywhere.
+  Value* checked_place(const Statement& s, Value* index, Value* mask);
+  Value* from_index(Value* x, const Statement& s);
+
+  // ---- emit_vector.cpp: the vector loop and its body
+  bool is_vector(std::uint32_t id) const { return nest_.body[id].loops & vector_bit(); }
+  Value* vector(Body& body, std::uint32_t id);
+  bool computing_row_ = false;  // rows: values of a row are being made, not read back
+  std::uint32_t kept_slot(std::uint32_t id) const;
+  std::uint8_t first_sweep(std::uint32_t id) const;
+  Value* scratch_base(std::uint32_t slot);
+  Value* scratch_row(std::uint32_t slot, Value* j, DType t);
+  Value* compute(Body& body, std::uint32_t id, const Statement& s);
+  bool contiguous(std::uint32_t access) const;
+  // Does a derived variable of the access vary along the vector loop?
+  bool varies_derived(std::uint32_t access) const;
+  Value* reversed(Value* v);
+  // Where a whole vector begins that ends where the lanes begin.
+  Value* reversed_pointer(Body& body, std::uint32_t access);
+  Value* reversed(Body& body, std::uint32_t access, llvm::Type* type);
+  // Lanes `place`, place + c, place + 2c, … of the c vectors that the family reads.
+  Value* sorted_out(Body& body, std::uint32_t access, llvm::Type* type);
+  // The lanes' addresses of an access that is not contiguous.
+  Value* addresses(Body& body, std::uint32_t access);
+  Value* all_lanes() { return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), width_)); }
+  // Rows of a tile are too short for the hardware to see a stream: what the next tile along the vector loop reads is asked for now.
+  void prefetch(Value* p);
+  Value* load(Body& body, const Statement& s);
+  void store(Body& body, const Statement& s);
+  // To what stands where data say: no two lanes have one place, since the vector loop is not the one that is indexed.
+  void add_to(Body& body, const Statement& s);
+  // Lane i of phase u becomes lane i*phases + u.
+  Value* side_by_side(Body& body, const Statement& first);
+  Value* interleaved(const std::vector<Value*>& v);
+  // None where all lanes of all phases are stored. The last phase of the last iteration may lie outside: its guard says where.
+  Value* mask_of_phases(Body& body, const Statement& first);
+  // Lanes below `remaining`, compared in 32 bits: as wide as the elements that most bodies have.
+  Value* tail_mask(Value* remaining, unsigned phases = 1);
+  // for j in begin .. n: a main loop of whole vectors, then one masked vector
+  void vector_range(Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f);
+  void vector_range(Value* begin, Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f);
+  bool stores_in(const Statement& s, std::uint8_t sweep) const;
+  void ask_for_next_row(Body& body);
+  void stores(Body& body, std::uint8_t sweep);
+  bool any_stores(std::uint8_t sweep) const;
+
+  // ---- emit_short_rows.cpp: short rows
+  Value* place_ = nullptr;  // of the vector's first element, in its row
+  Value* vector_row_ = nullptr;
+  bool making_patterns_ = false;
+  Value* pattern_area(std::uint32_t at) { return bytes(argument(3), static_cast<std::int64_t>(layout_.spread.bytes) + at); }
+  Value* pattern(std::uint32_t id, Value* place);
+  // Of the lanes of a vector that begins at `place`: their places, or their rows.
+  Value* row_indices(bool modulo, Value* place, unsigned lanes);
+  Value* row_indices(bool modulo, Value* place) { return row_indices(modulo, place, width_); }
+  void make_patterns();
+  // f with the place and the row of the body's first element, which are carried from vector to vector.
+  std::function<void(Body&)> in_short_rows(const std::function<void(Body&)>& f);
+  Value* one_of_each_row(std::uint32_t access);
+
+  // ---- emit_map.cpp: elementwise nests
+  std::vector<Value*> packed_rows_;  // of each packed access, the tile's row of the current outer iteration
+  void map(Value* outer_tile);
+  // tile[i][j] = source at (u0 + i, v0 + j), where the source is contiguous along u: squares are transposed in registers.
+  void pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Value* nv);
+  void transpose(std::vector<Value*>& rows, unsigned side);
+
+  // ---- emit_scan.cpp: scans
+  void set_scan(std::uint32_t id, Value* base);
+  std::vector<std::uint32_t> scan_statements() const;
+  // A map in vectors of a group, blocks of the order of summation one by one.
+  void scan_along(Value* n);
+  void scan_blocks(Value* n, const std::function<void(Body&)>& each,
+                   const std::function<void(Value*, std::uint32_t, const ScanState&)>& end);
+  // An item of a split schedule (schedule.h): sums of blocks, the base, then the results.
+  void scan_chunk(Value* n);
+  // Lanes that are not there stand behind those that are.
+  Value* scan_group(Body& body, std::uint32_t id);
+  // Along a serial loop: carries and, of several blocks, bases are rows of scratch.
+  Value* scan_row(Body& body, std::uint32_t id);
+  // Begins the rows of the scans, or the next block of them.
+  void begin_scan_rows(bool first);
+
+  // ---- emit_reduce.cpp: what reductions combine
+  std::vector<std::uint32_t> reductions(std::uint8_t sweep) const;
+  static Op combiner(Op reduction);
+  Value* combine(std::uint32_t id, Value* a, Value* c);
+  // What the body adds to an accumulator; of lanes that its mask leaves out, what changes none.
+  Value* added(std::uint32_t id, Body& body);
+  // The accumulator with what the body adds, which is a product by fma in contractions.
+  Value* accumulated(std::uint32_t id, Value* accumulator, Body& body);
+  // What a missing element and the start of an accumulator are.
+  Value* identity(std::uint32_t id, unsigned width);
+  std::int64_t lanes_of(std::uint32_t id) const { return size_of(nest_.body[id].dtype) == 8 ? 32 : 64; }
+  // The largest (or smallest) of floats that were met: where the processor has no instruction for maximum, which knows NaN and the signs of
+  // zeros, these are remembered beside it and looked at in the end.
+  struct Extreme {
+    Value* most;  // of those that are no NaN, but for the first
+    Value* bits;  // all bits that each of them has (of a minimum: that any has): of zeros alone, the sign of the result
+    Value* nan;   // not 0: there was a NaN
+  };
+  bool is_extreme(std::uint32_t id) const;
+  Extreme extreme(Value* v);
+  Extreme join(std::uint32_t id, const Extreme& a, const Extreme& c);
+  Value* settled(const Extreme& e);
+  Value* combine_all(std::uint32_t id, const std::vector<Value*>& values);  // in any order
+  // Lanes of a reduction in registers.
+  struct Lanes {
+    std::uint32_t id;
+    std::vector<std::vector<Value*>> vectors;  // variables: one, or three of an Extreme
+  };
+  Lanes new_lanes(std::uint32_t id);
+  void put(const std::vector<Value*>& variables, const Extreme& e);
+  Extreme get(const std::vector<Value*>& variables) { return {read(variables[0]), read(variables[1]), read(variables[2])}; }
+  void reset(const Lanes& lanes);
+  void take(const Lanes& lanes, std::size_t part, Body& body);
+  Value* total(const Lanes& lanes);
+  Value* half_of(Value* v, unsigned width, unsigned first);
+  Value* halve_extreme(std::uint32_t id, Extreme e);
+  // Combines lanes by halving: lane i and lane i + half, until one is left.
+  Value* halve(std::uint32_t id, std::vector<Value*> vectors);
+  // The tree of blocks, as a binary counter: level l holds the sum of 2^l blocks.
+  struct Tree {
+    unsigned width;  // of the values: 0, numbers
+    Value* count;
+    std::vector<Value*> stacks;  // of each reduction
+  };
+  Tree start_tree(const std::vector<std::uint32_t>& reductions, unsigned width = 0);
+  Value* level(const Tree& tree, std::size_t reduction, Value* l, DType t);
+  Value* carry(Value* count, const std::function<void(Value* level)>& merge);
+  void push(Tree& tree, const std::vector<std::uint32_t>& reductions, const std::vector<Value*>& values);
+  std::vector<Value*> top(Tree& tree, const std::vector<std::uint32_t>& reductions);
+
+  // ---- emit_lanes.cpp: reductions along the vector loop
+  bool heavy(std::uint8_t sweep) const { return schedule_.masked || cost_of(sweep) > 16; }
+  int cost_of(std::uint8_t sweep) const;
+  // Are the lanes in registers? Each vector of them then has its own code.
+  bool in_registers(std::uint8_t sweep) const { return !schedule_.masked && cost_of(sweep) <= (64 / width_ <= 2 ? 48 : 16); }
+  // What is computed and stored once a row. Of a split schedule, what is stored is so by the row's first chunk.
+  void row_level(std::uint8_t stage, bool stores);
+  bool stores_of_rows(std::uint8_t stage) const;
+  void lanes_level(std::uint8_t stage);
+  // Lanes in the kernel's own memory.
+  Value* lanes_in_memory(std::uint32_t id);
+  Value* lane_place(std::uint32_t id, Value* memory, Value* lane);
+  Value* load_lanes(std::uint32_t id, Value* memory, Value* lane);
+  void store_lanes(std::uint32_t id, Value* memory, Value* lane, Value* v);
+  void reset_lanes(std::uint32_t id, Value* memory);
+  Value* sum_of_lanes(std::uint32_t id, Value* memory);
+  void lanes_sweep(std::uint8_t sweep);
+  void serial_loops(const std::function<void(Value* run, Value* row)>& f);
+  std::vector<Value*> serial_digits(Value* r, bool last);
+  void serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* n);
+
+  // ---- emit_rows.cpp: reductions across rows
+  bool sums_up(std::uint32_t r) const { return ScratchLayout::sums(nest_.body[r]); }
+  Value* tree_of_eight(std::uint32_t r, const std::vector<Value*>& v);
+  // Element j of the k-th row of a slot that has several.
+  Value* row_of(std::uint32_t slot, Value* k, Value* j, DType t);
+  Value* load_row(std::uint32_t slot, Value* j, DType t);
+  void store_row(std::uint32_t slot, Value* j, DType t, Value* v);
+  // whole vectors over the tile: rows of scratch are padded
+  void over_row(const std::function<void(Value*)>& f) { loop("over", i64(0), tile_length(), i64(width_), f); }
+  // Contractions: the accumulators of one vector of the row stay in registers while the serial loops run.
+  void contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds);
+  void rows_sweep(std::uint8_t sweep);
+  // What a row computes from its reductions: values that later sweeps read, and results of the row itself.
+  void rows_level(std::uint8_t stage, bool values, bool stores);
+  // Made here, not read back; its operands of earlier stages stand in scratch.
+  Value* row_value(Body& body, std::uint32_t id);
+
+  // ---- emit_columns.cpp: columns
+  bool has_columns_ = nest_.has_columns();
+  Value* column_row_ = nullptr;                            // of the current row: which of eight
+  std::unordered_map<std::uint32_t, Value*> column_rows_;  // of the current row, by column: where its sum goes
+  Value* row_offset_ = nullptr;                            // of the current iteration of the serial loops: the first column
+  std::vector<std::uint32_t> columns() const;
+  void over_columns(const std::function<void(Value*)>& f);
+  // Blocks of rows: as in rows_sweep, eight rows form a tree, the trees of a block are added in sequence.
+  void rows_with_columns();
+  void enter_row_of_columns(Value* row);
+  // The same code for each number of levels that the row is added to, known in it: no branches in the vector loop.
+  void for_each_carry(const std::function<void()>& f);
+  std::optional<std::uint32_t> carried_;
+  void add_row(std::uint32_t c, Value* value, Value* at, Value* mask);
+  // In the last sweep over a row: its values.
+  void take_columns(Body& body);
+  // The tree of the blocks, and what is computed from it.
+  void column_results();
+
+  // ---- emit_chunks.cpp: rows that threads share
+  Value* is_first_chunk() { return b_.CreateICmpEQ(chunk_, i64(0)); }
+  // Elements of r, missing ones included.
+  Value* reduced_count();
+  // What each chunk leaves of each reduction: scratch.h.
+  Value* partial(std::uint32_t reduction, Value* chunk, Value* j);
+  void leave_partials(std::uint8_t sweep);
+  void combine_chunks(std::uint8_t sweep);
+};
+
+}  // namespace onepass::compiler
