@@ -1,0 +1,153 @@
+// Where an index lies among the boxes of a Pad or a Piecewise, where loops are cut at their edges, and what chooses between them.
+#include "compiler/plan/planner.h"
+
+namespace onepass::compiler {
+
+std::vector<Planner::Box> Planner::boxes_of(NodeId id) const {
+  const List attributes = graph_.attributes(id), operands = graph_.operands(id);
+  const std::size_t rank = graph_.shape(id).size();
+  std::vector<Box> out;
+  if (rank == 0) return {{static_cast<NodeId>(operands[0]), {}, {}}};
+  for (std::size_t k = 0; k < attributes.size() / (2 * rank); ++k)
+    out.push_back(
+        {static_cast<NodeId>(operands[k]), attributes.subspan(2 * rank * k, rank), attributes.subspan(2 * rank * k + rank, rank)});
+  return out;
+}
+
+Planner::Lies Planner::compose_box(const Box& box, std::uint32_t map, std::uint32_t& operand_map) {
+  const std::vector<std::uint32_t> axes = maps_[map];
+  const List was = graph_.shape(box.operand);
+  std::vector<std::uint32_t> out(was.size() + 1);
+  std::uint32_t guard = axes.back();
+  Lies lies = Lies::Inside;
+  const auto narrow = [&](const Expression& e, std::int64_t bound) {
+    std::int64_t low, high;
+    range_of(e, low, high);
+    if (high < 0 || low >= bound) return false;
+    if (low < 0 || high >= bound) lies = Lies::Partly;
+    guard = with_guard(guard, e, bound);
+    return true;
+  };
+  for (std::size_t i = 0; i < was.size(); ++i) {
+    const std::int64_t start = box.start[i], step = box.step[i];
+    Expression e;
+    e.offset = step > 0 ? -start : start;
+    add(e, expressions_[axes[i]], step > 0 ? 1 : -1);
+    const std::int64_t by = step > 0 ? step : -step;
+    if (by != 1) {
+      std::int64_t low, high;
+      range_of(e, low, high);
+      if (high < 0 || low > (was[i] - 1) * by) return Lies::Outside;
+      Expression q, r;
+      divide(e, by, q, r);
+      if (wanted_ != Wanted::Nothing) return Lies::Partly;
+      if (!narrow(r, 1)) return Lies::Outside;
+      e = q;
+    }
+    if (!narrow(e, was[i])) return Lies::Outside;
+    out[i] = expressions_(e);
+  }
+  out.back() = guard;
+  operand_map = maps_(out);
+  return lies;
+}
+
+std::vector<std::uint32_t> Planner::pieces_of(NodeId id, std::uint32_t map) {
+  const std::vector<Box> boxes = boxes_of(id);
+  std::vector<std::uint32_t> out(graph_.operands(id).size(), kNone);
+  std::vector<std::size_t> met;
+  bool elsewhere = out.size() > boxes.size();
+  for (std::size_t k = 0; k < boxes.size(); ++k) {
+    std::uint32_t operand_map = kNone;
+    const Lies lies = compose_box(boxes[k], map, operand_map);
+    if (wanted_ != Wanted::Nothing) return out;
+    if (lies == Lies::Outside) continue;
+    out[k] = operand_map;
+    met.push_back(k);
+    if (lies != Lies::Inside) continue;
+    out.assign(out.size(), kNone);  // this one alone
+    out[k] = operand_map;
+    return out;
+  }
+  const bool has_zero = graph_[id].op == Op::Pad;
+  if (met.size() + (elsewhere || has_zero) > 1) cut_between(id, map, boxes, met);
+  if (elsewhere) out.back() = maps_({maps_[map].back()});
+  return out;
+}
+
+void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& boxes, const std::vector<std::size_t>& met) {
+  if (in_sequence() || pieces_ >= kMostPieces) return;
+  const std::vector<std::uint32_t> axes = maps_[map];
+  const std::int64_t alternating = alternating_boxes(id);
+  if (alternating) {
+    const Expression& e = expressions_[axes[axes.size() - 2]];
+    if (e.offset == 0 && e.terms.size() == 1 && e.terms[0].coefficient == 1 && e.terms[0].variable < kFirstDerived &&
+        is_last_whole(e.terms[0].variable) && loops_[e.terms[0].variable].full == alternating)
+      return want(Wanted::Split, e.terms[0].variable, alternating, true);
+  }
+  std::int64_t elements = 1;
+  for (const Loop& l : loops_) elements *= l.extent;
+  const bool few = boxes.size() <= kFewBoxes;
+  if (few && elements < kPieceElements) return;
+  std::uint32_t best = kNone;
+  std::vector<std::int64_t> best_cuts;
+  for (std::size_t i = 0; i + 1 < axes.size(); ++i) {
+    const Expression& e = expressions_[axes[i]];
+    if (e.terms.size() != 1 || std::abs(e.terms[0].coefficient) != 1 || e.terms[0].variable >= kFirstDerived) continue;
+    const std::uint32_t loop = e.terms[0].variable;
+    if (loops_[loop].phases != 1 || loop >= best) continue;
+    std::vector<std::int64_t> cuts;
+    for (const std::size_t k : met) {
+      const std::int64_t n = graph_.shape(boxes[k].operand)[i], last = boxes[k].start[i] + (n - 1) * boxes[k].step[i];
+      for (const std::int64_t edge : {std::min(boxes[k].start[i], last), std::max(boxes[k].start[i], last) + 1}) {
+        const std::int64_t at = e.terms[0].coefficient == 1 ? edge - e.offset : e.offset - edge + 1;
+        if (at > 0 && at < loops_[loop].extent) cuts.push_back(at);
+      }
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    if (cuts.empty()) continue;
+    const bool rows = loop + 1 == loops_.size() && loops_.size() > 1;  // short rows are better chosen between than stored apart
+    if (few && rows && loops_[loop].extent < kPieceRow * static_cast<std::int64_t>(cuts.size() + 1)) continue;
+    best = loop;
+    best_cuts = std::move(cuts);
+  }
+  if (best != kNone) want(Wanted::Cut, best, best_cuts[best_cuts.size() / 2]);
+}
+
+std::uint32_t Planner::joined(NodeId id, const Demand& d) {
+  const std::size_t boxes = boxes_of(id).size();
+  const std::uint32_t outer = maps_[d.map].back();
+  std::uint32_t value = kNone;
+  if (d.piece_maps.size() > boxes && d.piece_maps.back() != kNone)
+    value = value_of(static_cast<NodeId>(graph_.operands(id)[boxes]), d.piece_maps.back());
+  for (std::size_t k = 0; k < boxes; ++k) {
+    if (d.piece_maps[k] == kNone) continue;
+    const std::uint32_t mine = value_of(static_cast<NodeId>(graph_.operands(id)[k]), d.piece_maps[k]),
+                        inner = maps_[d.piece_maps[k]].back();
+    if (inner == outer) return mine;
+    static_cast<void>(data_statement(d.piece_maps[k]));  // the guard's checks may want it
+    const std::uint32_t guard = guard_statement(inner);
+    if (value == kNone && graph_[id].op == Op::Pad) {
+      if (body_[mine].kind == Statement::Kind::Load && body_[mine].guard == guard) return mine;  // a guarded load gives the zero itself
+      value = zero(computed_type(graph_[id].dtype));
+    }
+    if (value == kNone) {
+      value = mine;
+      continue;
+    }
+    Statement s{};
+    s.kind = Statement::Kind::Op;
+    s.op = Op::Where;
+    s.dtype = computed_type(graph_[id].dtype);
+    s.a = guard;
+    s.b = mine;
+    s.c = value;
+    s.stage = std::max(body_[mine].stage, body_[value].stage);
+    s.loops = body_[guard].loops | body_[mine].loops | body_[value].loops;
+    value = emit(s);
+  }
+  return value == kNone ? zero(computed_type(graph_[id].dtype)) : value;
+}
+
+}  // namespace onepass::compiler
