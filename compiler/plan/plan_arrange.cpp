@@ -47,217 +47,220 @@ bool Planner::has_short_rows(const std::vector<std::uint32_t>& quotients) const 
   return true;
 }
 
+std::int64_t Planner::coefficient(std::uint32_t expression, std::uint32_t variable) const {
+  for (const Term& t : expressions_[expression].terms)
+    if (t.variable == variable) return t.coefficient;
+  return 0;
+}
+
 void Planner::arrange(Planned& out) {
-  // every expression that becomes a Linear, in a fixed order: accesses, indices, checks, quotients that these need
-  std::vector<std::uint32_t> used;
-  const auto use = [&](std::uint32_t e) { used.push_back(e); };
-  for (std::uint32_t e : access_expressions_) use(e);
-  for (std::uint32_t e : index_expressions_) use(e);
-  for (std::uint32_t e : check_expressions_) use(e);
-  std::vector<std::uint32_t> quotient_order;  // dense numbers of the quotients in use, inner ones first
-  std::vector<std::uint32_t> quotient_number(quotients_.size(), kNone);
+  Arrangement a = expressions_in_use();
+  order_and_merge(a);
+  choose_kind(a);
+  choose_vector_loop(a, out.nest);
+  out.nest.kind = a.kind;
+  out.nest.runs = static_cast<std::uint8_t>(a.runs);
+  if (order_ && order_->last_kept_between >= 0) out.numbers.padded_run = order_->padded_run;
+  for (std::uint32_t l : a.order) out.numbers.extents.push_back(l == kNone ? 1 : a.extent[l]);
+  write_linears(a, out);
+  join_phases(a);
+  write_body(a, out.nest);
+  set_stages(out.nest);
+}
+
+Planner::Arrangement Planner::expressions_in_use() const {
+  Arrangement a;
+  a.used = access_expressions_;
+  a.used.insert(a.used.end(), index_expressions_.begin(), index_expressions_.end());
+  a.used.insert(a.used.end(), check_expressions_.begin(), check_expressions_.end());
+  std::vector<bool> met(quotients_.size(), false);
   const auto visit = [&](auto&& self, std::uint32_t e) -> void {
     for (const Term& t : expressions_[e].terms) {
-      if (t.variable < kFirstDerived) continue;
+      if (t.variable < kFirstDerived || met[t.variable - kFirstDerived]) continue;
       const std::uint32_t q = t.variable - kFirstDerived;
-      if (quotient_number[q] != kNone) continue;
       self(self, quotients_[q].expression);  // of data: none
-      quotient_number[q] = static_cast<std::uint32_t>(quotient_order.size());
-      quotient_order.push_back(q);
+      met[q] = true;
+      a.quotients.push_back(q);
     }
   };
-  for (std::size_t i = 0, n = used.size(); i < n; ++i) visit(visit, used[i]);
-  for (std::uint32_t q : quotient_order) use(quotients_[q].expression);
+  for (const std::uint32_t e : a.used) visit(visit, e);
+  for (const std::uint32_t q : a.quotients) a.used.push_back(quotients_[q].expression);
+  for (const Loop& l : loops_) a.extent.push_back(l.extent);
+  return a;
+}
 
-  const auto coefficient = [&](std::uint32_t e, std::uint32_t variable) -> std::int64_t {
-    for (const Term& t : expressions_[e].terms)
-      if (t.variable == variable) return t.coefficient;
-    return 0;
-  };
-
-  // ---- order
-  std::vector<std::uint32_t> kept, reduced;
-  for (std::uint32_t l = 0; l < loops_.size(); ++l) {
-    if (loops_[l].extent == 1) continue;
-    (loops_[l].reduced ? reduced : kept).push_back(l);
-  }
+void Planner::order_and_merge(Arrangement& a) const {
+  for (std::uint32_t l = 0; l < loops_.size(); ++l)
+    if (loops_[l].extent != 1) (loops_[l].reduced ? a.reduced : a.kept).push_back(l);
   const auto weight = [&](std::uint32_t l) {
     std::int64_t stores = 0, loads = 0;
-    for (std::size_t a = 0; a < access_expressions_.size(); ++a) {
-      const std::int64_t c = std::abs(coefficient(access_expressions_[a], l));
-      if (buffers_[access_buffers_[a]].written) stores = std::max(stores, c);
+    for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
+      const std::int64_t c = std::abs(coefficient(access_expressions_[i], l));
+      if (buffers_[access_buffers_[i]].written) stores = std::max(stores, c);
       else loads += c;
     }
     return std::pair(stores, loads);
   };
   if (!has_columns_)  // the order of summation of columns is that of the rows
-    std::stable_sort(kept.begin(), kept.end(), [&](std::uint32_t a, std::uint32_t b) { return weight(a) > weight(b); });
-
-  // ---- merge: an outer loop goes into the next where every expression allows it
-  const bool filled = order_ && order_->last_kept_between >= 0;
-  std::size_t runs = 0;  // reduced loops that count runs
-  if (filled) {
+    std::stable_sort(a.kept.begin(), a.kept.end(), [&](std::uint32_t x, std::uint32_t y) { return weight(x) > weight(y); });
+  if (order_ && order_->last_kept_between >= 0) {
     std::int64_t n = 1;
-    while (n < order_->runs) n *= loops_[reduced[runs++]].extent;
+    while (n < order_->runs) n *= loops_[a.reduced[a.runs++]].extent;
   }
-  std::vector<std::int64_t> extent;
-  for (const Loop& l : loops_) extent.push_back(l.extent);
+  // an outer loop goes into the next where every expression allows it
   const auto merge = [&](std::vector<std::uint32_t>& list, std::size_t from, std::size_t to) {
     std::size_t removed = 0;
     for (std::size_t i = from; i + 1 < to - removed;) {
-      const std::uint32_t a = list[i], b = list[i + 1];
-      bool fits = true;
-      for (std::uint32_t e : used) fits = fits && coefficient(e, a) == coefficient(e, b) * extent[b];
+      const std::uint32_t outer = list[i], inner = list[i + 1];
+      const bool fits = std::all_of(a.used.begin(), a.used.end(),
+                                    [&](std::uint32_t e) { return coefficient(e, outer) == coefficient(e, inner) * a.extent[inner]; });
       if (!fits) {
         ++i;
         continue;
       }
-      extent[b] *= extent[a];
+      a.extent[inner] *= a.extent[outer];
       list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
       ++removed;
       if (i > from) --i;
     }
     return removed;
   };
-  merge(kept, 0, kept.size());
-  runs -= merge(reduced, 0, runs);
-  merge(reduced, runs, reduced.size());
+  merge(a.kept, 0, a.kept.size());
+  a.runs -= merge(a.reduced, 0, a.runs);
+  merge(a.reduced, a.runs, a.reduced.size());
+}
 
-  // ---- which loop is the vector's
-  const auto score = [&](std::uint32_t l) {
-    int s = 0;
-    for (std::size_t a = 0; a < access_expressions_.size(); ++a) {
-      const std::int64_t c = coefficient(access_expressions_[a], l);
-      const int worth = buffers_[access_buffers_[a]].written ? 2 : 1;
-      s += c == 1 || (c > 1 && c == phases()) ? worth : c == 0 ? 0 : -worth;
-    }
-    return s;
-  };
-  const bool scans = std::any_of(body_.begin(), body_.end(), [](const Statement& s) { return s.kind == Statement::Kind::Scan; });
-  scan_is_split_ = scans && reduced.size() > 1;
-  NestKind kind = NestKind::Map;
-  if (!reduced.empty()) {
-    if (partition_.groups[group_].ordered != 0) kind = scans && scans_in_groups_ ? NestKind::Map : NestKind::Rows;
-    else if (order_) kind = order_->lanes ? NestKind::Lanes : NestKind::Rows;
-    else if (kept.empty() || has_columns_) kind = NestKind::Lanes;
-    else {
-      int best = score(kept.back());
-      for (std::uint32_t l : kept) best = std::max(best, score(l));
-      kind = score(reduced.back()) >= best ? NestKind::Lanes : NestKind::Rows;
-    }
+int Planner::worth_as_vector_loop(std::uint32_t loop) const {
+  int sum = 0;
+  for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
+    const std::int64_t c = coefficient(access_expressions_[i], loop);
+    const int worth = buffers_[access_buffers_[i]].written ? 2 : 1;
+    sum += c == 1 || (c > 1 && c == phases()) ? worth : c == 0 ? 0 : -worth;
   }
+  return sum;
+}
+
+void Planner::choose_kind(Arrangement& a) {
+  const bool scans = std::any_of(body_.begin(), body_.end(), [](const Statement& s) { return s.kind == Statement::Kind::Scan; });
+  scan_is_split_ = scans && a.reduced.size() > 1;
+  if (a.reduced.empty()) {
+    a.kind = NestKind::Map;
+  } else if (partition_.groups[group_].ordered != 0) {
+    a.kind = scans && scans_in_groups_ ? NestKind::Map : NestKind::Rows;
+  } else if (order_) {
+    a.kind = order_->lanes ? NestKind::Lanes : NestKind::Rows;
+  } else if (a.kept.empty() || has_columns_) {
+    a.kind = NestKind::Lanes;
+  } else {
+    int best = worth_as_vector_loop(a.kept.back());
+    for (const std::uint32_t l : a.kept) best = std::max(best, worth_as_vector_loop(l));
+    a.kind = worth_as_vector_loop(a.reduced.back()) >= best ? NestKind::Lanes : NestKind::Rows;
+  }
+}
+
+void Planner::choose_vector_loop(Arrangement& a, Nest& nest) const {
+  std::vector<std::uint32_t> outer = a.kept;
+  if (a.kind == NestKind::Lanes) {
+    a.order = outer;
+    a.order.insert(a.order.end(), a.reduced.begin(), a.reduced.end());
+    nest.serial = static_cast<std::uint8_t>(a.reduced.size() - 1);
+  } else if (a.kind == NestKind::Map && !a.reduced.empty()) {
+    a.order = outer;
+    a.order.push_back(a.reduced.back());
+  } else {
+    std::uint32_t vector = kNone;
+    for (const std::uint32_t l : outer)
+      if (vector == kNone || worth_as_vector_loop(l) >= worth_as_vector_loop(vector)) vector = l;
+    std::erase(outer, vector);
+    // a loop along which loads are contiguous, but not along the vector loop, comes last: their tiles are transposed on the way
+    const auto lies_across = [&](std::uint32_t l) {
+      for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
+        const std::int64_t c = coefficient(access_expressions_[i], vector);
+        if (!buffers_[access_buffers_[i]].written && coefficient(access_expressions_[i], l) == 1 && c != 0 && c != 1) return true;
+      }
+      return false;
+    };
+    if (a.kind == NestKind::Map && vector != kNone)
+      if (const auto across = std::find_if(outer.begin(), outer.end(), lies_across); across != outer.end())
+        std::rotate(across, across + 1, outer.end());
+    a.order = outer;
+    a.order.insert(a.order.end(), a.reduced.begin(), a.reduced.end());
+    a.order.push_back(vector);  // a scalar's loop of one where nothing is left
+    nest.serial = static_cast<std::uint8_t>(a.reduced.size());
+  }
+  nest.outer = static_cast<std::uint8_t>(outer.size());
+}
+
+void Planner::write_linears(const Arrangement& a, Planned& out) const {
   Nest& nest = out.nest;
   NestNumbers& numbers = out.numbers;
-  nest.kind = kind;
-  std::vector<std::uint32_t> final_order;
-  if (kind == NestKind::Lanes) {
-    final_order = kept;
-    final_order.insert(final_order.end(), reduced.begin(), reduced.end());
-    nest.outer = static_cast<std::uint8_t>(kept.size());
-    nest.serial = static_cast<std::uint8_t>(reduced.size() - 1);
-  } else if (kind == NestKind::Map && !reduced.empty()) {
-    final_order = kept;
-    final_order.push_back(reduced.back());
-    nest.outer = static_cast<std::uint8_t>(kept.size());
-  } else {
-    std::size_t best = kept.size();
-    for (std::size_t i = 0; i < kept.size(); ++i)
-      if (best == kept.size() || score(kept[i]) >= score(kept[best])) best = i;
-    std::uint32_t vector = kNone;
-    if (best < kept.size()) {
-      vector = kept[best];
-      kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(best));
-    }
-    // a loop along which loads are contiguous, but not along the vector loop, comes last: their tiles are transposed on the way
-    if (kind == NestKind::Map && vector != kNone) {
-      const auto along = std::find_if(kept.begin(), kept.end(), [&](std::uint32_t l) {
-        for (std::size_t a = 0; a < access_expressions_.size(); ++a) {
-          const std::int64_t c = coefficient(access_expressions_[a], vector);
-          if (!buffers_[access_buffers_[a]].written && coefficient(access_expressions_[a], l) == 1 && c != 0 && c != 1) return true;
-        }
-        return false;
-      });
-      if (along != kept.end()) std::rotate(along, along + 1, kept.end());
-    }
-    final_order = kept;
-    final_order.insert(final_order.end(), reduced.begin(), reduced.end());
-    final_order.push_back(vector);  // a scalar's loop of one where nothing is left
-    nest.outer = static_cast<std::uint8_t>(kept.size());
-    nest.serial = static_cast<std::uint8_t>(reduced.size());
-  }
-  nest.runs = static_cast<std::uint8_t>(runs);
-  if (filled) numbers.padded_run = order_->padded_run;
-  for (std::uint32_t l : final_order) numbers.extents.push_back(l == kNone ? 1 : extent[l]);
-
-  // ---- linears
-  std::unordered_map<std::uint32_t, std::uint32_t> linear_of;  // by place in `used`: not shared, so that the key sees no equal numbers
-  const std::size_t vector_loop = final_order.empty() ? 0 : final_order.size() - 1;
-  std::vector<Access> family;
-  for (std::uint32_t a = 0; a < access_expressions_.size(); ++a) family.push_back({access_buffers_[a], a});
-  if (!final_order.empty()) find_families(family, final_order.back());
+  const std::size_t vector_loop = a.order.empty() ? 0 : a.order.size() - 1;
+  for (std::uint32_t i = 0; i < access_expressions_.size(); ++i) nest.accesses.push_back({access_buffers_[i], i});
+  if (!a.order.empty()) find_families(nest.accesses, a.order.back());
   const auto class_of = [&](std::size_t linear, std::size_t variable, std::int64_t c) {
     if (c == 0 || c == 1) return c == 0 ? Coefficient::Zero : Coefficient::One;
-    const bool is_access = linear < family.size();
+    const bool is_access = linear < nest.accesses.size();
     if (!is_access || variable != vector_loop) return Coefficient::General;
     if (c == -1) return Coefficient::MinusOne;
-    if (family[linear].first == Access::kNone) return Coefficient::General;
+    if (nest.accesses[linear].first == Access::kNone) return Coefficient::General;
     return c == 2 ? Coefficient::Two : c == 3 ? Coefficient::Three : Coefficient::Four;
   };
-  for (std::size_t i = 0; i < used.size(); ++i) {
+  for (std::size_t i = 0; i < a.used.size(); ++i) {  // equal ones are not shared, so that the key sees no equal numbers
     Linear linear;
     std::vector<std::int64_t> c;
-    for (std::uint32_t l : final_order) c.push_back(l == kNone ? 0 : coefficient(used[i], l));
-    for (std::uint32_t q : quotient_order) c.push_back(coefficient(used[i], kFirstDerived + q));
+    for (const std::uint32_t l : a.order) c.push_back(l == kNone ? 0 : coefficient(a.used[i], l));
+    for (const std::uint32_t q : a.quotients) c.push_back(coefficient(a.used[i], kFirstDerived + q));
     for (std::size_t v = 0; v < c.size(); ++v) linear.of.push_back(class_of(i, v, c[v]));
     nest.linears.push_back(std::move(linear));
     numbers.coefficients.push_back(std::move(c));
-    numbers.offsets.push_back(expressions_[used[i]].offset);
+    numbers.offsets.push_back(expressions_[a.used[i]].offset);
   }
-  const auto accesses = static_cast<std::uint32_t>(access_expressions_.size());
-  const auto indices = static_cast<std::uint32_t>(index_expressions_.size());
-  const auto checks = static_cast<std::uint32_t>(check_expressions_.size());
-  nest.accesses = std::move(family);
-  for (std::uint32_t c = 0; c < checks; ++c) nest.checks.push_back({accesses + indices + c});
+  const auto first_check = static_cast<std::uint32_t>(access_expressions_.size() + index_expressions_.size());
+  const auto first_quotient = first_check + static_cast<std::uint32_t>(check_expressions_.size());
+  for (std::uint32_t c = first_check; c < first_quotient; ++c) nest.checks.push_back({c});
   numbers.bounds = check_bounds_;
-  for (std::uint32_t q = 0; q < quotient_order.size(); ++q) {
-    const Quotient& quotient = quotients_[quotient_order[q]];
-    nest.derived.push_back(
-        {accesses + indices + checks + q, quotient.modulo, quotient.place == ir::kNoNode ? kNone : data_value(quotient)});
-    numbers.by.push_back(quotients_[quotient_order[q]].by);
+  for (std::uint32_t q = 0; q < a.quotients.size(); ++q) {
+    const Quotient& quotient = quotients_[a.quotients[q]];
+    nest.derived.push_back({first_quotient + q, quotient.modulo, quotient.place == ir::kNoNode ? kNone : data_value(quotient)});
+    numbers.by.push_back(quotient.by);
   }
-  nest.short_rows = kind == NestKind::Map && final_order.size() == 1 && phases() == 1 && has_short_rows(quotient_order);
+  nest.short_rows = a.kind == NestKind::Map && a.order.size() == 1 && phases() == 1 && has_short_rows(a.quotients);
   nest.buffers = buffers_;
   numbers.buffers = buffer_nodes_;
   numbers.outputs = buffer_outputs_;
   nest.slots = slot_types_;
   numbers.slots = slots_;
+}
 
-  // ---- body: loops renumbered
-  std::vector<std::uint64_t> bit(loops_.size(), 0);
-  for (std::uint32_t l = 0; l < loops_.size(); ++l)
-    for (std::size_t k = 0; k < final_order.size(); ++k)
-      if (final_order[k] == l) bit[l] = std::uint64_t{1} << k;
-  nest.sweeps = 1;
-  nest.phases = static_cast<std::uint8_t>(phases());
-  for (std::size_t i = 0; nest.phases > 1 && i < body_.size(); ++i) {  // stores whose phases lie beside each other
+void Planner::join_phases(const Arrangement& a) {
+  const auto each = static_cast<std::uint8_t>(phases());
+  if (each == 1) return;
+  for (std::size_t i = 0; i < body_.size(); ++i) {
     if (body_[i].kind != Statement::Kind::Store) continue;
-    bool beside = coefficient(access_expressions_[body_[i].at], final_order.back()) == nest.phases;
-    for (std::uint8_t phase = 1; phase < nest.phases; ++phase)
-      beside = beside && expressions_[access_expressions_[body_[i + phase].at]].offset ==
-                             expressions_[access_expressions_[body_[i].at]].offset + phase;
-    if (beside) body_[i].count = nest.phases;
-    i += nest.phases - 1u;
+    const std::uint32_t first = access_expressions_[body_[i].at];
+    bool beside = coefficient(first, a.order.back()) == each;
+    for (std::uint8_t phase = 1; phase < each; ++phase)
+      beside = beside && expressions_[access_expressions_[body_[i + phase].at]].offset == expressions_[first].offset + phase;
+    if (beside) body_[i].count = each;
+    i += each - 1u;
   }
+}
+
+void Planner::write_body(const Arrangement& a, Nest& nest) const {
+  std::vector<std::uint64_t> bit(loops_.size(), 0);
+  for (std::size_t k = 0; k < a.order.size(); ++k)
+    if (a.order[k] != kNone) bit[a.order[k]] = std::uint64_t{1} << k;
   for (Statement s : body_) {
     std::uint64_t mask = 0;
     for (std::uint32_t l = 0; l < loops_.size(); ++l)
       if (s.loops >> l & 1) mask |= bit[l];  // a merged loop has no bit: its partner, which every expression has too, stands for it
     s.loops = mask;
-    if (s.kind == Statement::Kind::Index) s.at += accesses;
+    if (s.kind == Statement::Kind::Index) s.at += static_cast<std::uint32_t>(access_expressions_.size());
     nest.body.push_back(s);
   }
+  nest.phases = static_cast<std::uint8_t>(phases());
   const std::uint64_t inner = nest.reduced_mask();
-  if (kind == NestKind::Rows)  // a row of accumulators varies along the vector loop, whatever it sums
+  if (a.kind == NestKind::Rows)  // a row of accumulators varies along the vector loop, whatever it sums
     for (Statement& s : nest.body) {
       const bool accumulates = s.kind == Statement::Kind::Reduce || s.kind == Statement::Kind::Scan;
       if (accumulates) s.loops |= std::uint64_t{1} << nest.vector_loop();
@@ -265,6 +268,10 @@ void Planner::arrange(Planned& out) {
       for (std::uint32_t o : {s.a, s.b, s.c})
         if (o != kNone) s.loops |= nest.body[o].loops & (s.kind == Statement::Kind::Reduce ? ~inner : ~std::uint64_t{0});
     }
+}
+
+void Planner::set_stages(Nest& nest) {
+  const std::uint64_t inner = nest.reduced_mask();
   const std::vector<bool> behind = nest.behind_columns();
   for (std::size_t i = 0; i < nest.body.size(); ++i) {
     Statement& s = nest.body[i];
@@ -273,6 +280,7 @@ void Planner::arrange(Planned& out) {
     for (std::uint32_t o : {s.a, s.b, s.c})
       if (s.kind == Statement::Kind::Reduce || (o != kNone && behind[o])) s.loops |= inner;  // a column has an element for each of the row
   }
+  nest.sweeps = 1;
   for (std::size_t i = 0; i < nest.body.size(); ++i) {
     const Statement& s = nest.body[i];
     if (s.kind == Statement::Kind::Reduce && (s.count || !behind[i])) nest.sweeps = std::max(nest.sweeps, s.stage);

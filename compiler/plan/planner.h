@@ -227,8 +227,27 @@ class Planner {
   void find_families(std::vector<Access>& accesses, std::uint32_t vector) const;
   // One loop, whose quotients are those of rows of one length: does each access go along with the loop, with the rows or with the places?
   bool has_short_rows(const std::vector<std::uint32_t>& quotients) const;
-  // Chooses the order of the loops, merges them, and writes the canonical Nest and its numbers.
+  // Chooses the order of the loops, merges them, and writes the canonical Nest and its numbers: the steps below, in this order.
   void arrange(Planned& out);
+  struct Arrangement {
+    std::vector<std::uint32_t> used;           // expressions that become linears: of accesses, indices, checks, quotients
+    std::vector<std::uint32_t> quotients;      // in use, inner ones first
+    std::vector<std::uint32_t> kept, reduced;  // loops of more than one iteration, those that were merged into others left out
+    std::vector<std::int64_t> extent;          // of each loop, with those merged into it
+    std::size_t runs = 0;                      // reduced loops that count runs
+    NestKind kind = NestKind::Map;
+    std::vector<std::uint32_t> order;  // of the nest's loops, the vector loop last; kNone: a loop of one
+  };
+  Arrangement expressions_in_use() const;
+  void order_and_merge(Arrangement& a) const;
+  void choose_kind(Arrangement& a);
+  void choose_vector_loop(Arrangement& a, Nest& nest) const;
+  void write_linears(const Arrangement& a, Planned& out) const;
+  void join_phases(const Arrangement& a);  // stores whose phases lie beside each other become one
+  void write_body(const Arrangement& a, Nest& nest) const;
+  static void set_stages(Nest& nest);
+  std::int64_t coefficient(std::uint32_t expression, std::uint32_t variable) const;
+  int worth_as_vector_loop(std::uint32_t loop) const;  // contiguous accesses, less those that stride
 };
 
 }  // namespace onepass::compiler
