@@ -1,221 +1,20 @@
-// Text to tree in one pass: a lexer that hands out one word at a time, an operator-precedence parser over an explicit stack (brackets and
-// waiting operators are its entries, so that depth costs no C++ stack), and a printer whose text parses to an equal tree.
-#include "ir/formula.h"
-
+// From text to tree in one pass: an operator-precedence parser over an explicit stack (brackets and waiting operators are its entries, so
+// that depth costs no C++ stack).
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <limits>
 #include <utility>
 
+#include "ir/formula_lexer.h"
+
 namespace onepass::language {
+
 namespace {
-
-struct OperatorInfo {
-  std::string_view text;
-  int precedence;
-};
-
-// Python's table; a larger number binds tighter. The conditional is below all of them, a primary above.
-constexpr int kConditionalPrecedence = 1, kOrPrecedence = 2, kNotPrecedence = 4, kPrefixPrecedence = 12;
-constexpr int kPowerPrecedence = 13, kPrimaryPrecedence = 14;
-constexpr std::array<OperatorInfo, static_cast<std::size_t>(Operator::None) + 1> kOperators = {{{"+", kPrefixPrecedence},
-                                                                                                {"-", kPrefixPrecedence},
-                                                                                                {"~", kPrefixPrecedence},
-                                                                                                {"not", kNotPrecedence},
-                                                                                                {"**", kPowerPrecedence},
-                                                                                                {"*", 11},
-                                                                                                {"/", 11},
-                                                                                                {"//", 11},
-                                                                                                {"%", 11},
-                                                                                                {"@", 11},
-                                                                                                {"+", 10},
-                                                                                                {"-", 10},
-                                                                                                {"<<", 9},
-                                                                                                {">>", 9},
-                                                                                                {"&", 8},
-                                                                                                {"^", 7},
-                                                                                                {"|", 6},
-                                                                                                {"==", 5},
-                                                                                                {"!=", 5},
-                                                                                                {"<", 5},
-                                                                                                {"<=", 5},
-                                                                                                {">", 5},
-                                                                                                {">=", 5},
-                                                                                                {"and", 3},
-                                                                                                {"or", kOrPrecedence},
-                                                                                                {"", 0}}};
-int precedence_of(Operator op) { return kOperators[static_cast<std::size_t>(op)].precedence; }
-bool is_comparison(Operator op) { return op >= Operator::Equal && op <= Operator::GreaterEqual; }
-
-enum class Token : std::uint8_t {
-  End,
-  Newline,
-  Semicolon,
-  Comma,
-  Colon,
-  Question,
-  Assign,
-  Dot,
-  Ellipsis,
-  OpenParen,
-  CloseParen,
-  OpenBracket,
-  CloseBracket,
-  OpenBrace,
-  CloseBrace,
-  Operator,
-  Name,
-  Integer,
-  Float,
-  String,
-  Fn,
-  Return,
-  Boolean,
-  None,
-  Constant,
-  Type  // the reserved words, with `not`, `and` and `or` among the operators
-};
-
-struct Lexeme {
-  Token token = Token::End;
-  Operator op = Operator::None;
-  std::uint32_t offset = 0, length = 0;
-  NameId name = kAbsent;     // Name and reserved words
-  std::uint64_t value = 0;   // Integer, or a Float's bits
-  std::uint32_t single = 0;  // a Float's bits, rounded to float
-};
-
-struct ReservedWord {
-  std::string_view text;
-  Token token;
-  Operator op = Operator::None;
-  std::uint32_t value = 0;
-  double number = 0;
-};
-
-// They take the first NameIds of every program, so that a word is known to be reserved by its id.
-constexpr auto kReservedWords = [] {
-  std::array<ReservedWord, 12 + kDTypeCount> words = {
-      {{"fn", Token::Fn},
-       {"return", Token::Return},
-       {"and", Token::Operator, Operator::And},
-       {"or", Token::Operator, Operator::Or},
-       {"not", Token::Operator, Operator::Not},
-       {"false", Token::Boolean, Operator::None, 0},
-       {"true", Token::Boolean, Operator::None, 1},
-       {"none", Token::None},
-       {"inf", Token::Constant, Operator::None, 0, std::numeric_limits<double>::infinity()},
-       {"nan", Token::Constant, Operator::None, 0, std::numeric_limits<double>::quiet_NaN()},
-       {"pi", Token::Constant, Operator::None, 0, 3.141592653589793238462643383279502884},
-       {"e", Token::Constant, Operator::None, 0, 2.718281828459045235360287471352662498}}};
-  for (int i = 0; i < kDTypeCount; ++i)
-    words[static_cast<std::size_t>(12 + i)] = {name_of(static_cast<DType>(i)), Token::Type, Operator::None, static_cast<std::uint32_t>(i)};
-  return words;
-}();
 
 std::string_view kind_of(const ReservedWord& word) {
   return word.token == Token::Type                                                                    ? "a type"
          : word.token == Token::Constant || word.token == Token::Boolean || word.token == Token::None ? "a constant"
                                                                                                       : "a keyword";
-}
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
-
-// Bytes of the code point at `at`, 0 where the bytes are not UTF-8 (overlong forms, surrogates and values above U+10FFFF included).
-std::size_t code_point_bytes(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
-  const unsigned first = byte(0), second = byte(1);
-  const auto follows = [&](std::size_t i) { return (byte(i) & 0xc0) == 0x80; };
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    const bool range = first == 0xe0 ? second >= 0xa0 : first == 0xed ? second < 0xa0 : true;
-    return follows(1) && follows(2) && range ? 3 : 0;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    const bool range = first == 0xf0 ? second >= 0x90 : first == 0xf4 ? second < 0x90 : true;
-    return follows(1) && follows(2) && follows(3) && range ? 4 : 0;
-  }
-  return 0;
-}
-
-// Names to ids by open addressing over Program::names: one hash and, as a rule, one comparison for each word of the text.
-class Interner {
- public:
-  Interner(std::vector<std::string>& names, std::uint64_t& steps) : names_(names), steps_(steps), slots_(256) {}
-
-  NameId intern(std::string_view text) {
-    if (names_.size() * 2 >= slots_.size()) grow();
-    const std::uint32_t hash = hash_of(text);
-    std::size_t i = hash & (slots_.size() - 1);
-    for (; slots_[i].name != kAbsent; i = (i + 1) & (slots_.size() - 1), ++steps_)
-      if (slots_[i].hash == hash && names_[slots_[i].name] == text) return slots_[i].name;
-    slots_[i] = {hash, static_cast<NameId>(names_.size())};
-    names_.emplace_back(text);
-    return slots_[i].name;
-  }
-
- private:
-  struct Slot {
-    std::uint32_t hash = 0;
-    NameId name = kAbsent;
-  };
-  static std::uint32_t hash_of(std::string_view text) {
-    std::uint64_t h = 0x9e3779b97f4a7c15u ^ text.size();
-    for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    h ^= h >> 32;
-    h *= 0x9e3779b97f4a7c15u;
-    return static_cast<std::uint32_t>(h >> 32);
-  }
-  void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
-    old.swap(slots_);
-    steps_ += slots_.size();
-    for (const Slot& slot : old) {
-      if (slot.name == kAbsent) continue;
-      std::size_t i = slot.hash & (slots_.size() - 1);
-      while (slots_[i].name != kAbsent) i = (i + 1) & (slots_.size() - 1);
-      slots_[i] = slot;
-    }
-  }
-
-  std::vector<std::string>& names_;
-  std::uint64_t& steps_;
-  std::vector<Slot> slots_;
-};
-
-struct Float {
-  double number;
-  float single;
-};
-
-// from_chars leaves the value alone where it is out of range: an overflow is inf and an underflow 0, as in Python.
-Float parse_float(std::string_view text) {
-  Float result{0, 0};
-  const char* end = text.data() + text.size();
-  if (std::from_chars(text.data(), end, result.number).ec == std::errc::result_out_of_range) {
-    const std::size_t exponent_at = std::min(text.find_first_of("eE"), text.size());
-    const std::string_view digits = text.substr(0, exponent_at);
-    const std::size_t point = std::min(digits.find('.'), digits.size()), first = digits.find_first_not_of("0.");
-    std::int64_t magnitude = first < point ? static_cast<std::int64_t>(point - first) : -static_cast<std::int64_t>(first - point);
-    if (exponent_at < text.size()) {
-      const bool minus = text[exponent_at + 1] == '-';
-      const std::string_view exponent_digits = text.substr(exponent_at + 1 + (is_digit(text[exponent_at + 1]) ? 0 : 1));
-      std::int64_t exponent = 0;
-      if (std::from_chars(exponent_digits.data(), end, exponent).ec != std::errc()) exponent = std::int64_t{1} << 60;
-      magnitude += minus ? -exponent : exponent;
-    }
-    result.number = magnitude > 0 ? std::numeric_limits<double>::infinity() : 0.0;
-  }
-  if (std::from_chars(text.data(), end, result.single).ec == std::errc::result_out_of_range)
-    result.single = result.number > 1 ? std::numeric_limits<float>::infinity() : 0.0f;
-  return result;
 }
 
 // One entry of the parser's stack: an operator that waits for its right operand, or an open bracket.
@@ -240,16 +39,7 @@ struct Pending {
 class Parser {
  public:
   Parser(std::string_view text, std::string_view file_name, const Limits& limits)
-      : limits_(limits), interner_(program_.names, program_.steps) {
-    program_.file_name = file_name;
-    program_.limits = limits;
-    const std::size_t most = std::min<std::size_t>(limits.source_bytes, std::size_t{1} << 31);
-    program_.source = text.substr(0, most);
-    if (text.size() > most) fail(0, fmt::format("the source has {} bytes, more than {}, the limit `source_bytes`", text.size(), most));
-    text_ = program_.source;
-    for (const ReservedWord& word : kReservedWords) interner_.intern(word.text);
-    check_encoding();
-    if (text_.starts_with("\xef\xbb\xbf")) at_ = 3;
+      : program_(program_of(text, file_name, limits)), lexer_(program_) {
     scope_ = &program_.top;
     advance();
   }
@@ -267,10 +57,23 @@ class Parser {
   }
 
  private:
+  static Program program_of(std::string_view text, std::string_view file_name, const Limits& limits) {
+    Program program;
+    program.file_name = file_name;
+    program.limits = limits;
+    const std::size_t most = std::min<std::size_t>(limits.source_bytes, std::size_t{1} << 31);
+    program.source = text.substr(0, most);
+    if (text.size() > most)
+      throw error_at(program, 0, fmt::format("the source has {} bytes, more than {}, the limit `source_bytes`", text.size(), most));
+    return program;
+  }
+
   // ---- errors
   [[noreturn]] void fail(std::uint32_t offset, std::string_view message) const { throw error_at(program_, offset, message); }
   std::string at(std::uint32_t offset) const { return position(program_, offset); }
-  std::string_view text_at(std::uint32_t offset, std::uint32_t length) const { return text_.substr(offset, length); }
+  std::string_view text_at(std::uint32_t offset, std::uint32_t length) const {
+    return std::string_view(program_.source).substr(offset, length);
+  }
 
   std::string describe(const Lexeme& lexeme) const {
     if (lexeme.token == Token::End) return "the end of the program";
@@ -284,228 +87,18 @@ class Parser {
     fail(word.offset, fmt::format("`{0}` is {1} and cannot be {2}: call it `{0}_`", reserved.text, kind_of(reserved), role));
   }
 
-  // ---- lexer
-  void check_encoding() const {
-    for (std::size_t i = 0; i < text_.size();) {
-      const unsigned char byte = static_cast<unsigned char>(text_[i]);
-      if (byte - 1u < 0x7fu) {
-        ++i;
-        continue;
-      }
-      if (byte == 0) fail(static_cast<std::uint32_t>(i), "the source has a byte 0; a program is text in UTF-8");
-      const std::size_t bytes = code_point_bytes(text_, i);
-      if (bytes == 0) fail(static_cast<std::uint32_t>(i), fmt::format("the byte 0x{:02x} is not UTF-8; a program is text in UTF-8", byte));
-      i += bytes;
-    }
-  }
-
-  char peek_char(std::size_t ahead) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
-
-  [[noreturn]] void fail_character() const {
-    const std::uint32_t offset = static_cast<std::uint32_t>(at_);
-    const std::string_view character = text_.substr(at_, code_point_bytes(text_, at_));
-    struct Hint {
-      std::string_view character, hint;
-    };
-    static constexpr Hint kHints[] = {
-        {"\xc3\x97", "*"},      {"\xc2\xb7", "*"},       {"\xe2\x88\x92", "-"},  {"\xe2\x80\x93", "-"}, {"\xc3\xb7", "/"},
-        {"\xe2\x89\xa4", "<="}, {"\xe2\x89\xa5", ">="},  {"\xe2\x89\xa0", "!="}, {"\xc2\xb2", "**2"},   {"\xc2\xb3", "**3"},
-        {"\xcf\x80", "pi"},     {"\xe2\x88\x9e", "inf"}, {"!", "not"},           {"'", "\""},           {"\xe2\x80\x9c", "\""},
-        {"\xe2\x80\x9d", "\""}};
-    for (const Hint& hint : kHints)
-      if (hint.character == character) fail(offset, fmt::format("`{}` is not part of the language: write `{}`", character, hint.hint));
-    if (character.size() > 1) {
-      std::uint32_t code = static_cast<unsigned char>(character[0]) & (character.size() == 2   ? 0x1fu
-                                                                       : character.size() == 3 ? 0x0fu
-                                                                                               : 0x07u);
-      for (const char c : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3fu);
-      fail(offset, fmt::format("`{}` (U+{:04X}) is not part of the language: names are letters a to z and A to Z, digits and `_`",
-                               character, code));
-    }
-    const unsigned char byte = static_cast<unsigned char>(character[0]);
-    if (byte < 0x20 || byte == 0x7f) fail(offset, fmt::format("the control character 0x{:02x} is not part of the language", byte));
-    fail(offset, fmt::format("`{}` is not part of the language", character));
-  }
-
-  Lexeme lex() {
-    const std::size_t begin = at_;
-    const Lexeme lexeme = lex_word_or_sign();
-    program_.steps += at_ - begin + 1;
-    return lexeme;
-  }
-
-  Lexeme lex_word_or_sign() {
-    while (at_ < text_.size()) {
-      const char c = text_[at_];
-      if (c == '#') {
-        at_ = std::min(text_.find('\n', at_), text_.size());
-      } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\n' && open_brackets_ > 0)) {
-        ++at_;
-      } else {
-        break;
-      }
-    }
-    Lexeme lexeme;
-    lexeme.offset = static_cast<std::uint32_t>(at_);
-    if (at_ == text_.size()) return lexeme;
-    const char c = text_[at_];
-    if (is_name_start(c)) {
-      lex_word(lexeme);
-    } else if (is_digit(c) || (c == '.' && is_digit(peek_char(1)))) {
-      lex_number(lexeme);
-    } else if (c == '"') {
-      lex_string(lexeme);
-    } else {
-      lex_sign(lexeme);
-    }
-    lexeme.length = static_cast<std::uint32_t>(at_) - lexeme.offset;
-    return lexeme;
-  }
-
-  void lex_word(Lexeme& lexeme) {
-    std::size_t end = at_ + 1;
-    while (end < text_.size() && is_name_part(text_[end])) ++end;
-    const std::string_view word = text_.substr(at_, end - at_);
-    if (word.size() > limits_.name_bytes)
-      fail(lexeme.offset, fmt::format("the name `{}…` has {} bytes, more than {}, the limit `name_bytes`", word.substr(0, 32), word.size(),
-                                      limits_.name_bytes));
-    lexeme.token = Token::Name;
-    lexeme.name = interner_.intern(word);
-    if (lexeme.name < kReservedWords.size()) {
-      lexeme.token = kReservedWords[lexeme.name].token;
-      lexeme.op = kReservedWords[lexeme.name].op;
-    }
-    at_ = end;
-  }
-
-  void lex_number(Lexeme& lexeme) {
-    const std::size_t begin = at_;
-    std::size_t end = at_;
-    const auto digits = [&] {
-      const std::size_t first = end;
-      while (end < text_.size() && is_digit(text_[end])) ++end;
-      return end - first;
-    };
-    const std::size_t whole_digits = digits();
-    bool whole = true;
-    if (end < text_.size() && text_[end] == '.' && text_.substr(end, 3) != "...") {
-      whole = false;
-      ++end;
-      digits();
-    }
-    if (end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
-      const std::size_t before = end++;
-      if (end < text_.size() && (text_[end] == '+' || text_[end] == '-')) ++end;
-      if (digits() == 0) end = before;
-      else whole = false;
-    }
-    const std::string_view number = text_.substr(begin, end - begin);
-    if (end < text_.size() && (is_name_part(text_[end]) || (text_[end] == '.' && text_.substr(end, 3) != "..."))) {
-      std::size_t word_end = end;
-      while (word_end < text_.size() && word_end < end + 32 && (is_name_part(text_[word_end]) || text_[word_end] == '.')) ++word_end;
-      const std::string_view rest = text_.substr(end, word_end - end), shown = number.substr(0, 32);
-      std::string hint = fmt::format("`{}*{}` is a product", shown, rest);
-      if (!is_name_start(rest[0]) || rest[0] == '_' || number == "0" || rest == "e" || rest == "E" ||
-          rest.find('.') != std::string_view::npos)
-        hint = "numbers are decimal, as in `12`, `0.5` or `1.5e-3`";
-      fail(static_cast<std::uint32_t>(end), fmt::format("`{}` cannot follow the number `{}`: {}", rest, shown, hint));
-    }
-    if (whole) {
-      lexeme.token = Token::Integer;
-      if (whole_digits > 1 && number[0] == '0' && number.find_first_not_of('0') != std::string_view::npos)
-        fail(lexeme.offset, fmt::format("the integer `{}` has leading zeros: write `{}`", number.substr(0, 32),
-                                        number.substr(number.find_first_not_of('0')).substr(0, 32)));
-      if (std::from_chars(number.data(), number.data() + number.size(), lexeme.value).ec != std::errc() || lexeme.value > std::uint64_t{1}
-                                                                                                                              << 63)
-        fail_integer(lexeme.offset, number);
-    } else {
-      lexeme.token = Token::Float;
-      const Float value = parse_float(number);
-      lexeme.value = std::bit_cast<std::uint64_t>(value.number);
-      lexeme.single = std::bit_cast<std::uint32_t>(value.single);
-    }
-    at_ = end;
-  }
-
-  [[noreturn]] void fail_integer(std::uint32_t offset, std::string_view number) const {
-    fail(offset, fmt::format("the integer {}{} does not fit i64, whose largest is 9223372036854775807: write it with a point for a float",
-                             number.substr(0, 40), number.size() > 40 ? "…" : ""));
-  }
-
-  void lex_string(Lexeme& lexeme) {
-    const std::size_t end = text_.find_first_of("\"\n", at_ + 1);
-    if (end == std::string_view::npos || text_[end] != '"')
-      fail(lexeme.offset, "the string is not closed: `\"` is missing at its end, on the same line");
-    lexeme.token = Token::String;
-    at_ = end + 1;
-  }
-
-  void lex_sign(Lexeme& lexeme) {
-    const char c = text_[at_], next = peek_char(1);
-    const auto take = [&](Token token, std::size_t bytes) {
-      lexeme.token = token;
-      at_ += bytes;
-    };
-    const auto take_operator = [&](Operator op, std::size_t bytes) {
-      lexeme.op = op;
-      take(Token::Operator, bytes);
-    };
-    switch (c) {
-      case '\n': return take(Token::Newline, 1);
-      case ';': return take(Token::Semicolon, 1);
-      case ',': return take(Token::Comma, 1);
-      case ':': return take(Token::Colon, 1);
-      case '?': return take(Token::Question, 1);
-      case '(': ++open_brackets_; return take(Token::OpenParen, 1);
-      case '[': ++open_brackets_; return take(Token::OpenBracket, 1);
-      case ')': open_brackets_ -= open_brackets_ > 0; return take(Token::CloseParen, 1);
-      case ']': open_brackets_ -= open_brackets_ > 0; return take(Token::CloseBracket, 1);
-      case '{': return take(Token::OpenBrace, 1);
-      case '}': return take(Token::CloseBrace, 1);
-      case '.': return next == '.' && peek_char(2) == '.' ? take(Token::Ellipsis, 3) : take(Token::Dot, 1);
-      case '=': return next == '=' ? take_operator(Operator::Equal, 2) : take(Token::Assign, 1);
-      case '!':
-        if (next == '=') return take_operator(Operator::NotEqual, 2);
-        break;
-      case '<':
-        return next == '='   ? take_operator(Operator::LessEqual, 2)
-               : next == '<' ? take_operator(Operator::ShiftLeft, 2)
-                             : take_operator(Operator::Less, 1);
-      case '>':
-        return next == '='   ? take_operator(Operator::GreaterEqual, 2)
-               : next == '>' ? take_operator(Operator::ShiftRight, 2)
-                             : take_operator(Operator::Greater, 1);
-      case '*': return next == '*' ? take_operator(Operator::Power, 2) : take_operator(Operator::Multiply, 1);
-      case '/': return next == '/' ? take_operator(Operator::FloorDivide, 2) : take_operator(Operator::Divide, 1);
-      case '%': return take_operator(Operator::Remainder, 1);
-      case '@': return take_operator(Operator::MatMul, 1);
-      case '+': return take_operator(Operator::Add, 1);
-      case '-': return take_operator(Operator::Subtract, 1);
-      case '~': return take_operator(Operator::BitNot, 1);
-      case '^': return take_operator(Operator::BitXor, 1);
-      case '&':
-        if (next == '&') fail(lexeme.offset, "`&&` is not part of the language: write `and`, or `&` for bits");
-        return take_operator(Operator::BitAnd, 1);
-      case '|':
-        if (next == '|') fail(lexeme.offset, "`||` is not part of the language: write `or`, or `|` for bits");
-        return take_operator(Operator::BitOr, 1);
-      default: break;
-    }
-    fail_character();
-  }
-
   void advance() {
     if (has_next_) {
       current_ = next_;
       has_next_ = false;
     } else {
-      current_ = lex();
+      current_ = lexer_.lex();
     }
   }
 
   const Lexeme& peek() {
     if (!has_next_) {
-      next_ = lex();
+      next_ = lexer_.lex();
       has_next_ = true;
     }
     return next_;
@@ -812,7 +405,7 @@ class Parser {
       if (current_.token == Token::Integer && current_.value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
         extent.value = static_cast<std::int64_t>(current_.value);
       } else if (current_.token == Token::Integer) {
-        fail_integer(current_.offset, text_at(current_.offset, current_.length));
+        lexer_.fail_integer(current_.offset, text_at(current_.offset, current_.length));
       } else if (current_.token == Token::Name) {
         extent.variable = find_variable(current_.name);
         if (extent.variable == kAbsent || scope_->variables[extent.variable].role != Variable::Role::Extent)
@@ -851,8 +444,9 @@ class Parser {
     entry.what = what;
     entry.op = op;
     entry.offset = offset;
-    if (entry.counts_as_nesting() && ++depth_ > limits_.nesting)
-      fail(offset, fmt::format("the expression nests deeper than {}, the limit `nesting`: give inner parts a name", limits_.nesting));
+    if (entry.counts_as_nesting() && ++depth_ > program_.limits.nesting)
+      fail(offset,
+           fmt::format("the expression nests deeper than {}, the limit `nesting`: give inner parts a name", program_.limits.nesting));
     stack_.push_back(entry);
     return stack_.back();
   }
@@ -989,7 +583,7 @@ class Parser {
       const bool alone = !(following.token == Token::Operator && following.op == Operator::Power) &&
                          following.token != Token::OpenBracket && following.token != Token::Dot;
       if (!alone || stack_.empty() || stack_.back().what != Pending::What::Prefix || stack_.back().op != Operator::Negate)
-        fail_integer(offset, text_at(lexeme.offset, lexeme.length));
+        lexer_.fail_integer(offset, text_at(lexeme.offset, lexeme.length));
       offset = stack_.back().offset;
       pop();
     }
@@ -1302,13 +896,8 @@ class Parser {
          fmt::format("an expression is missing{}{}; found {}{}", after.empty() ? "" : " after ", after, describe(current_), hint));
   }
 
-  Limits limits_;
   Program program_;
-  Interner interner_;
-  std::string_view text_;
-
-  std::size_t at_ = 0;             // lexer
-  std::size_t open_brackets_ = 0;  // inside them a newline is white space
+  Lexer lexer_;
   Lexeme current_, next_;
   bool has_next_ = false;
 
@@ -1333,288 +922,8 @@ class Parser {
   std::string_view after_;  // what the expression follows, for its errors
 };
 
-// Prints without recursion: a left-leaning chain of a million `+` is as deep as it is long.
-class Printer {
- public:
-  explicit Printer(const Program& program) : program_(program) {}
-
-  std::string print() && {
-    std::size_t next_function = 0;
-    for (std::size_t i = 0; i <= program_.top.statements.size(); ++i) {
-      for (; next_function < program_.functions.size() && program_.functions[next_function].statements_before == i; ++next_function)
-        function(program_.functions[next_function]);
-      if (i < program_.top.statements.size()) statement(program_.top, program_.top.statements[i]);
-    }
-    return std::move(out_);
-  }
-
- private:
-  void function(const Function& made) {
-    out_ += "fn ";
-    out_ += program_.name(made.name);
-    out_ += "(";
-    for (const Parameter& parameter : made.parameters) {
-      if (&parameter != made.parameters.data()) out_ += ", ";
-      out_ += program_.name(made.body, parameter.variable);
-      if (!parameter.typed) continue;
-      out_ += ": ";
-      out_ += name_of(parameter.dtype);
-      out_ += "[";
-      for (const Extent& extent : parameter.extents) {
-        if (&extent != parameter.extents.data()) out_ += ", ";
-        if (extent.variable == kAbsent) out_ += fmt::format("{}", extent.value);
-        else out_ += program_.name(made.body, extent.variable);
-      }
-      out_ += "]";
-    }
-    out_ += ") {\n";
-    for (const Statement& inner : made.body.statements) {
-      out_ += "  ";
-      statement(made.body, inner);
-    }
-    out_ += "}\n";
-  }
-
-  void statement(const Scope& scope, const Statement& made) {
-    for (const Target& target : program_.targets_of(made)) {
-      if (&target != program_.targets_of(made).data()) out_ += ", ";
-      out_ += program_.name(scope, target.variable);
-    }
-    if (made.kind == Statement::Kind::Assign) out_ += " = ";
-    if (made.kind == Statement::Kind::Return) out_ += "return ";
-    const std::span<const NodeId> values = program_.values_of(made);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (i > 0) out_ += ", ";
-      expression(values[i]);
-    }
-    out_ += "\n";
-  }
-
-  struct Task {
-    std::string_view text;  // printed as it is where `node` is absent
-    NodeId node = kAbsent;
-    int least = 0;  // what binds looser stands in parentheses
-  };
-
-  void expression(NodeId root) {
-    tasks_.push_back({{}, root, 0});
-    while (!tasks_.empty()) {
-      const Task task = tasks_.back();
-      tasks_.pop_back();
-      if (task.node == kAbsent) {
-        out_ += task.text;
-        continue;
-      }
-      if (program_.nodes[task.node].kind == Kind::Integer) {
-        integer(program_.nodes[task.node], task.least);
-        continue;
-      }
-      const std::size_t first = tasks_.size();
-      if (precedence(program_.nodes[task.node]) < task.least) {
-        tasks_.push_back({"("});
-        parts(program_.nodes[task.node]);
-        tasks_.push_back({")"});
-      } else {
-        parts(program_.nodes[task.node]);
-      }
-      std::reverse(tasks_.begin() + static_cast<std::ptrdiff_t>(first), tasks_.end());
-    }
-  }
-
-  void integer(const Node& node, int least) {
-    const std::string digits = fmt::format("{}", node.integer());
-    out_ += node.integer() < 0 && kPrefixPrecedence < least ? "(" + digits + ")" : digits;
-  }
-
-  static int precedence(const Node& node) {
-    if (node.kind == Kind::Prefix || node.kind == Kind::Binary) return precedence_of(node.op);
-    return node.kind == Kind::Conditional ? kConditionalPrecedence : kPrimaryPrecedence;
-  }
-
-  void text(std::string_view piece) { tasks_.push_back({piece}); }
-  void operand(NodeId node, int least) { tasks_.push_back({{}, node, least}); }
-
-  // Pushes the node's pieces in reading order.
-  void parts(const Node& node) {
-    switch (node.kind) {
-      case Kind::Integer: return;  // printed at once
-      case Kind::Float: return text(std::string_view(program_.source).substr(node.offset, node.d));
-      case Kind::Boolean: return text(node.a != 0 ? "true" : "false");
-      case Kind::None: return text("none");
-      case Kind::Type: return text(name_of(node.dtype()));
-      case Kind::String:
-        text("\"");
-        text(program_.strings[node.a]);
-        return text("\"");
-      case Kind::Name: return text(program_.name(node.a));
-      case Kind::Prefix:
-        text(text_of(node.op));
-        if (node.op == Operator::Not) text(" ");
-        return operand(node.a, precedence_of(node.op));
-      case Kind::Binary: {
-        const int own = precedence_of(node.op);
-        operand(node.a, own + (node.op == Operator::Power || is_comparison(node.op) ? 1 : 0));
-        text(" ");
-        text(text_of(node.op));
-        text(" ");
-        return operand(node.b, node.op == Operator::Power ? kPrefixPrecedence : own + 1);
-      }
-      case Kind::Conditional:
-        operand(node.a, kConditionalPrecedence + 1);
-        text(" ? ");
-        operand(node.b, 0);
-        text(" : ");
-        return operand(node.c, 0);
-      case Kind::List:
-        text("[");
-        list(program_.list_items(node));
-        return text("]");
-      case Kind::Call:
-        text(program_.name(node.c));
-        text("(");
-        for (const Argument& argument : program_.arguments_of(node)) {
-          if (&argument != program_.arguments_of(node).data()) text(", ");
-          if (argument.keyword != kAbsent) {
-            text(program_.name(argument.keyword));
-            text("=");
-          }
-          operand(argument.value, 0);
-        }
-        return text(")");
-      case Kind::Index:
-        operand(node.a, kPrimaryPrecedence);
-        text("[");
-        list(program_.index_items(node));
-        return text("]");
-      case Kind::Slice:
-        if (node.a != kAbsent) operand(node.a, 0);
-        text(":");
-        if (node.b != kAbsent) operand(node.b, 0);
-        if (node.c == kAbsent) return;
-        text(":");
-        return operand(node.c, 0);
-      case Kind::Ellipsis: return text("...");
-      case Kind::Attribute:
-        operand(node.a, kPrimaryPrecedence);
-        text(" .");  // the space keeps `1 .shape` from being the number `1.`
-        return text(program_.name(node.b));
-    }
-  }
-
-  void list(std::span<const NodeId> items) {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) text(", ");
-      operand(items[i], 0);
-    }
-  }
-
-  const Program& program_;
-  std::string out_;
-  std::vector<Task> tasks_;
-};
-
-// The source line around a place, on one line of printable text and at most some 160 columns wide, and the caret under the place.
-std::string quote(std::string_view source, std::size_t offset) {
-  constexpr std::size_t kBefore = 100, kAfter = 60;
-  offset = std::min(offset, source.size());
-  std::size_t begin = offset, end = std::min(source.find('\n', offset), source.size());
-  while (begin > 0 && source[begin - 1] != '\n') --begin;
-  if (begin == 0 && source.starts_with("\xef\xbb\xbf")) begin = std::min<std::size_t>(3, end);
-  if (end > begin && source[end - 1] == '\r') --end;
-  offset = std::clamp(offset, begin, end);
-  bool cut_before = false, cut_after = false;
-  if (end - begin > kBefore + kAfter) {
-    if (offset - begin > kBefore) {
-      begin = offset - kBefore;
-      cut_before = true;
-      while (begin < offset && is_continuation(source[begin])) ++begin;
-    }
-    if (end - offset > kAfter) {
-      end = offset + kAfter;
-      cut_after = true;
-      while (end > offset && is_continuation(source[end])) --end;
-    }
-  }
-  std::string line = cut_before ? "…" : "", caret = cut_before ? " " : "";
-  for (std::size_t i = begin; i < end;) {
-    const std::size_t bytes = code_point_bytes(source, i);
-    const unsigned char byte = static_cast<unsigned char>(source[i]);
-    const bool plain = bytes != 0 && i + bytes <= end && (byte >= 0x20 || byte == '\t') && byte != 0x7f;
-    if (plain) line += source.substr(i, bytes);
-    else line += '?';
-    if (i < offset) caret += byte == '\t' ? '\t' : ' ';
-    i += plain ? bytes : 1;
-  }
-  return line + (cut_after ? "…" : "") + "\n" + caret + "^";
-}
-
 }  // namespace
 
-std::string_view text_of(Operator op) { return kOperators[static_cast<std::size_t>(op)].text; }
-
 Program parse(std::string_view text, std::string_view file_name, const Limits& limits) { return Parser(text, file_name, limits).parse(); }
-
-std::string to_string(const Program& program) { return Printer(program).print(); }
-
-Location locate(std::string_view source, std::uint32_t offset) {
-  Location location;
-  const std::size_t end = std::min<std::size_t>(offset, source.size());
-  std::size_t i = source.starts_with("\xef\xbb\xbf") ? 3 : 0;
-  for (; i < end; ++i) {
-    if (source[i] == '\n') {
-      ++location.line;
-      location.column = 1;
-    } else if (!is_continuation(source[i])) {
-      ++location.column;
-    }
-  }
-  return location;
-}
-
-std::string position(const Program& program, std::uint32_t offset) {
-  const Location location = locate(program.source, offset);
-  return fmt::format("{}:{}", location.line, location.column);
-}
-
-FormulaError error_at(const Program& program, std::uint32_t offset, std::string_view message) {
-  const std::size_t first_line = std::min(message.find('\n'), message.size());
-  return FormulaError(fmt::format("{}:{}: {}\n{}{}", program.file_name, position(program, offset), message.substr(0, first_line),
-                                  quote(program.source, offset), message.substr(first_line)));
-}
-
-std::string nearest(std::string_view name, std::span<const std::string_view> candidates) {
-  // Optimal string alignment: insertions, deletions, changes and swaps of neighbours, each one step; a change of case is none.
-  constexpr std::size_t kLongest = 64;
-  if (name.empty() || name.size() > kLongest) return {};
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  std::size_t best = std::max<std::size_t>(1, name.size() / 3) + 1;  // a distance below this is near
-  std::string_view result;
-  for (const std::string_view candidate : candidates) {
-    if (candidate.size() >= name.size() + best || name.size() >= candidate.size() + best || candidate == name) continue;
-    std::array<std::size_t, 2 * kLongest + 2> before_last{}, last{}, row{};
-    for (std::size_t j = 0; j <= candidate.size(); ++j) last[j] = j;
-    for (std::size_t i = 1; i <= name.size(); ++i) {
-      row[0] = i;
-      for (std::size_t j = 1; j <= candidate.size(); ++j) {
-        const char a = lower(name[i - 1]), b = lower(candidate[j - 1]);
-        row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a == b ? 0 : 1)});
-        if (i > 1 && j > 1 && a == lower(candidate[j - 2]) && lower(name[i - 2]) == b) row[j] = std::min(row[j], before_last[j - 2] + 1);
-      }
-      before_last = last;
-      last = row;
-    }
-    const std::size_t distance = last[candidate.size()];
-    if (distance >= std::max(name.size(), candidate.size())) continue;  // nothing in common
-    if (distance < best) {
-      best = distance;
-      result = candidate;
-    }
-  }
-  return std::string(result);
-}
-
-bool is_reserved(std::string_view word) {
-  return std::any_of(kReservedWords.begin(), kReservedWords.end(), [&](const ReservedWord& reserved) { return reserved.text == word; });
-}
 
 }  // namespace onepass::language
