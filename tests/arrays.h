@@ -22,4 +22,15 @@ inline bool same_bits(const Array& a, const Array& b) {
          std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
+/// f32 or f64, in any layout: equal bits, but any NaN is like any other.
+inline bool same_but_for_nan(const Array& a, const Array& b) {
+  if (a.dtype() != b.dtype() || !std::ranges::equal(a.shape(), b.shape())) return false;
+  const Array x = a.contiguous(), y = b.contiguous();
+  const auto each = [&]<class T>(T) {
+    return std::ranges::equal(x.span<const T>(), y.span<const T>(),
+                              [](const T& p, const T& q) { return std::memcmp(&p, &q, sizeof(T)) == 0 || (p != p && q != q); });
+  };
+  return a.dtype() == f32 ? each(0.0f) : each(0.0);
+}
+
 }  // namespace onepass::test

@@ -6,6 +6,7 @@
 
 #include "cuda_emulation.h"
 #include "cuda_programs.h"
+#include "how_long.h"
 #include "ir/ops.h"
 #include "random_graph.h"
 
@@ -13,12 +14,6 @@ using namespace onepass;
 using namespace onepass::test;
 
 namespace {
-
-int rounds(int quick, int full) {
-  if (const char* given = std::getenv("ONEPASS_TEST_ROUNDS")) return std::atoi(given);
-  const char* all = std::getenv("ONEPASS_TEST_FULL");
-  return all && *all == '1' ? full : quick;
-}
 
 // Graphs whose kernels are compiled together.
 class Suite {
@@ -226,7 +221,7 @@ void random_graphs(int count, const std::function<RandomGraphOptions(std::uint64
 }  // namespace
 
 TEST_CASE("cuda: random graphs", "[cuda][random]") {
-  random_graphs(rounds(50, 1000), [](std::uint64_t seed) {
+  random_graphs(test::rounds(50, 1000), [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 4 + static_cast<int>(seed % 24);
     options.max_elements = seed % 5 == 0 ? 20000 : 2000;
@@ -239,7 +234,7 @@ TEST_CASE("cuda: random graphs", "[cuda][random]") {
 }
 
 TEST_CASE("cuda: random graphs of views and reductions", "[cuda][random]") {
-  random_graphs(rounds(50, 1000), [](std::uint64_t seed) {
+  random_graphs(test::rounds(50, 1000), [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 4 + static_cast<int>(seed % 12);
     options.inputs = 2;

@@ -9,6 +9,7 @@
 
 #include "cuda_emulation.h"
 #include "cuda_programs.h"
+#include "how_long.h"
 #include "random_graph.h"
 #include "runtime/cuda/nvrtc.h"
 
@@ -28,11 +29,6 @@ const Nvrtc* nvrtc() {
   }();
   (void)said;
   return found;
-}
-
-bool full() {
-  const char* all = std::getenv("ONEPASS_TEST_FULL");
-  return all && *all == '1';
 }
 
 void compile_for_all(const std::string& text) {
@@ -92,19 +88,20 @@ TEST_CASE("nvrtc: every operator on every type compiles for four generations of 
   if (!nvrtc()) return;
   for (int t = 0; t < kDTypeCount; ++t) {
     // the elementary functions of doubles take NVRTC minutes
-    if (!full() && t != static_cast<int>(f32) && t != static_cast<int>(i8) && t != static_cast<int>(u64) && t != static_cast<int>(boolean))
+    if (!test::is_full_run() && t != static_cast<int>(f32) && t != static_cast<int>(i8) && t != static_cast<int>(u64) &&
+        t != static_cast<int>(boolean))
       continue;
     INFO(name_of(static_cast<DType>(t)));
     const ir::Graph graph = every_operator(static_cast<DType>(t));
     CudaEmulation emulation;
     emulation.add(graph, random_arguments(graph, 1).views);
-    if (full()) compile_for_all(emulation.text());
+    if (test::is_full_run()) compile_for_all(emulation.text());
     else CHECK_NOTHROW(nvrtc()->compile(emulation.text(), kDevices[t % 4]));
   }
 }
 
 TEST_CASE("nvrtc: the kernels of random graphs compile for four generations of devices", "[cuda][random]") {
-  if (!nvrtc() || !full()) return;  // minutes a dozen
+  if (!nvrtc() || !test::is_full_run()) return;  // minutes a dozen
   for (std::uint64_t g = 0; g < 40; ++g) {
     CudaEmulation emulation;
     for (std::uint64_t seed = 1 + 12 * g; seed < 13 + 12 * g; ++seed) {

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "how_long.h"
 #include "random_graph.h"
 #include "run_partition.h"
 
@@ -51,12 +52,6 @@ void check(const char* text, bool strided = false) {
   const ir::Graph graph = ir::parse_graph(text);
   INFO(text);
   for (std::uint64_t seed = 1; seed <= 2; ++seed) CHECK(difference(graph, random_arguments(graph, seed, strided)) == "");
-}
-
-int rounds(int quick) {
-  const char* full = std::getenv("ONEPASS_TEST_FULL");
-  if (const char* given = std::getenv("ONEPASS_TEST_ROUNDS")) return std::atoi(given);
-  return full && *full == '1' ? 40 * quick : quick;
 }
 
 }  // namespace
@@ -144,7 +139,7 @@ namespace {
 void compare_random_graphs(int count, const std::function<RandomGraphOptions(std::uint64_t)>& options_of) {
   const char* from = std::getenv("ONEPASS_TEST_SEED");
   const std::uint64_t first = from ? std::strtoull(from, nullptr, 10) : 1;
-  for (std::uint64_t seed = first; seed < first + static_cast<std::uint64_t>(rounds(count)); ++seed) {
+  for (std::uint64_t seed = first; seed < first + static_cast<std::uint64_t>(test::rounds(count, 40 * count)); ++seed) {
     const ir::Graph graph = random_graph(seed, options_of(seed));
     const auto arguments_for = [&](const ir::Graph& g) { return random_arguments(g, seed, seed % 2 == 1); };
     std::string what;

@@ -22,6 +22,7 @@
 #include <mpfr.h>
 #endif
 
+#include "how_long.h"
 #include "ir/expand.h"
 #include "ir/reference.h"
 #include "special_oracle.h"
@@ -247,8 +248,7 @@ Worst sweep_all_f32(const Row& row, bool ordinary) {
 }
 
 Worst measured_f32(const Row& row, bool ordinary) {
-  const char* full = std::getenv("ONEPASS_TEST_FULL");
-  return full && *full == '1' && !row.two ? sweep_all_f32(row, ordinary) : sweep_f32(row, ordinary);
+  return test::is_full_run() && !row.two ? sweep_all_f32(row, ordinary) : sweep_f32(row, ordinary);
 }
 
 // What docs/accuracy.md lists.
@@ -814,10 +814,9 @@ std::string accuracy_page(const std::string& kept) {
 }  // namespace
 
 TEST_CASE("expand: docs/accuracy.md is current", "[expand]") {
-  const char* full = std::getenv("ONEPASS_TEST_FULL");
   const bool every = errors().size() == std::size(kRows) &&
                      std::all_of(errors().begin(), errors().end(), [](const auto& e) { return e.second.f32 > 0 && e.second.f64 > 0; });
-  if (kStride != 1021 || (full && *full == '1') || !every) {
+  if (kStride != 1021 || test::is_full_run() || !every) {
     WARN("skipped: the page lists what the sweeps of an optimised run find, and not all of them have run");
     return;
   }

@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include "has_codegen.h"
+#include "how_long.h"
 #include "onepass/error.h"
 #include "runtime/fork.h"
 #include "runtime/os.h"
@@ -94,7 +95,7 @@ TEST_CASE("fork: a child calls what was compiled and compiles more, whatever oth
       run(known, other);
     }
   });
-  const int rounds = std::getenv("ONEPASS_TEST_FULL") ? 300 : 3;
+  const int rounds = onepass::test::is_full_run() ? 300 : 3;
   for (int round = 0; round < rounds; ++round) {
     std::this_thread::sleep_for(std::chrono::microseconds(round * 37 % 1000));
     const pid_t child = in_child([&] {

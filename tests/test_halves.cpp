@@ -22,6 +22,7 @@
 #include "run_partition.h"
 #include "runtime/formula_program.h"
 #include "runtime/program.h"
+#include "with_mode.h"
 
 using namespace onepass;
 using namespace onepass::test;
@@ -167,13 +168,6 @@ template <class T> void check_integers(const Format& f) {
 }
 
 // ---- programs
-
-Options with(Mode mode, int vector_bytes = 0) {
-  Options o;
-  o.mode = mode;
-  o.vector_bytes = vector_bytes;
-  return o;
-}
 
 std::vector<Array> run_formula(const char* formula, const std::vector<Array>& inputs, const Options& options) {
   const runtime::FormulaProgram parsed = runtime::parse_formula(formula);

@@ -1,4 +1,6 @@
 // Programs: recorded once for each signature, equal bits in every mode, targets that overlap arguments, errors, several threads.
+#include "arrays.h"
+#include "how_long.h"
 #include "runtime/program.h"
 
 #include <atomic>
@@ -18,6 +20,7 @@
 #include "runtime/memory.h"
 #include "runtime/os.h"
 #include "runtime/threads.h"
+#include "with_mode.h"
 
 using namespace onepass;
 using namespace onepass::runtime;
@@ -47,18 +50,6 @@ Array random_array(std::vector<std::int64_t> shape, std::uint64_t seed) {
   Array a = Array::empty(shape, f32);
   for (float& v : a.span<float>()) v = static_cast<float>(static_cast<std::int64_t>(random() >> 40) - (1 << 23)) / (1 << 22);
   return a;
-}
-
-bool same_bits(const Array& a, const Array& b) {
-  if (a.dtype() != b.dtype() || !std::ranges::equal(a.shape(), b.shape())) return false;
-  const Array x = a.contiguous(), y = b.contiguous();
-  if (a.dtype() == f32) {
-    const auto p = x.span<const float>(), q = y.span<const float>();
-    for (std::size_t i = 0; i < p.size(); ++i)
-      if (std::memcmp(&p[i], &q[i], sizeof(float)) != 0 && !(p[i] != p[i] && q[i] != q[i])) return false;
-    return true;
-  }
-  return x.size() == 0 || std::memcmp(x.data(), y.data(), static_cast<std::size_t>(x.bytes())) == 0;
 }
 
 // x*w + b with a literal.
@@ -117,15 +108,6 @@ std::vector<Case> cases() {
   return out;
 }
 
-Options with(Mode mode, int threads = 0, int vector_bytes = 0) {
-  Options o;
-  o.mode = mode;
-  o.threads = threads;
-  o.vector_bytes = vector_bytes;
-  o.check_recording = false;  // what a call costs is counted here
-  return o;
-}
-
 template <class E, class F> std::string message(F&& f) {
   try {
     f();
@@ -140,26 +122,26 @@ TEST_CASE("program: every mode, thread count and vector width gives the referenc
     INFO(c.name);
     std::vector<Argument> in;
     for (const Array& a : c.arguments) in.push_back({&a, {}});
-    Program reference(c.record, {}, with(Mode::reference));
+    Program reference(c.record, {}, test::with(Mode::reference));
     const std::vector<Array> expected = reference.call(in);
     for (const Mode mode : modes())
       for (const int threads : {1, 2, 3})
         for (const int width : {0, 16, 32}) {
           if (mode == Mode::reference && (threads > 1 || width)) continue;
           INFO("mode " << static_cast<int>(mode) << ", threads " << threads << ", width " << width);
-          Program program(c.record, {}, with(mode, threads, width));
+          Program program(c.record, {}, test::with(mode, threads, width));
           const std::vector<Array> got = program.call(in);
           REQUIRE(got.size() == expected.size());
           for (std::size_t k = 0; k < got.size(); ++k) {
             INFO("result " << k);
-            CHECK(same_bits(got[k], expected[k]));
+            CHECK(test::same_but_for_nan(got[k], expected[k]));
           }
           std::vector<Array> targets;
           std::vector<Array*> pointers;
           for (const Array& e : expected) targets.push_back(Array::zeros(Extents(e.shape()), e.dtype()));
           for (Array& t : targets) pointers.push_back(&t);
           program.call_into(in, pointers);
-          for (std::size_t k = 0; k < got.size(); ++k) CHECK(same_bits(targets[k], expected[k]));
+          for (std::size_t k = 0; k < got.size(); ++k) CHECK(test::same_but_for_nan(targets[k], expected[k]));
         }
   }
 }
@@ -223,10 +205,8 @@ std::string difference(const ir::Graph& graph, std::uint64_t seed) {
 
 TEST_CASE("program: random graphs over all types give equal bits in generic, unfused and reference", "[program][random]") {
   if (!has_codegen()) return;
-  const char* const full = std::getenv("ONEPASS_TEST_FULL");
-  const char* const given = std::getenv("ONEPASS_TEST_ROUNDS");
   const char* const start = std::getenv("ONEPASS_TEST_SEED");
-  const auto rounds = static_cast<std::uint64_t>(given ? std::atoi(given) : full && *full == '1' ? 2000 : 40);
+  const auto rounds = static_cast<std::uint64_t>(test::rounds(40, 2000));
   const std::uint64_t first = start ? std::strtoull(start, nullptr, 10) : 0;
   for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
     test::RandomGraphOptions options;
@@ -250,27 +230,27 @@ TEST_CASE("program: random graphs over all types give equal bits in generic, unf
 TEST_CASE("program: large arrays on several threads", "[program]") {
   const Array x = random_array({700, 1000}, 1), w = random_array({1000}, 2), b = random_array({700, 1}, 3);
   const auto in = arguments({&x, &w, &b});
-  const Array expected = Program(affine, {}, with(Mode::reference)).call(in)[0];
+  const Array expected = Program(affine, {}, test::with(Mode::reference)).call(in)[0];
   const auto row = arguments({&x});
-  const Array expected_softmax = Program(softmax, {}, with(Mode::reference)).call(row)[0];
+  const Array expected_softmax = Program(softmax, {}, test::with(Mode::reference)).call(row)[0];
   for (const Mode mode : modes())
     for (const int threads : {1, 2, 3}) {
-      CHECK(same_bits(Program(affine, {}, with(mode, threads)).call(in)[0], expected));
-      CHECK(same_bits(Program(softmax, {}, with(mode, threads)).call(row)[0], expected_softmax));
+      CHECK(test::same_but_for_nan(Program(affine, {}, test::with(mode, threads)).call(in)[0], expected));
+      CHECK(test::same_but_for_nan(Program(softmax, {}, test::with(mode, threads)).call(row)[0], expected_softmax));
     }
 }
 
 TEST_CASE("program: results never share memory with arguments", "[program]") {
   for (const Mode mode : modes()) {
-    Program program([](Recorder& r, Values v) { r.output("x", v[0]); }, {}, with(mode));
+    Program program([](Recorder& r, Values v) { r.output("x", v[0]); }, {}, test::with(mode));
     const Array x = random_array({4, 5}, 1);
     const Array y = program.call(arguments({&x}))[0];
     CHECK(y.data() != x.data());
-    CHECK(same_bits(x, y));
+    CHECK(test::same_but_for_nan(x, y));
     const Array strided = x.transpose();
     const Array z = program.call(arguments({&strided}))[0];
     CHECK(z.is_contiguous());
-    CHECK(same_bits(strided, z));
+    CHECK(test::same_but_for_nan(strided, z));
   }
 }
 
@@ -282,20 +262,20 @@ TEST_CASE("program: targets that overlap arguments", "[program]") {
     const Array w = random_array({100}, 9);
     {  // the same elements: in place
       Array x = random_array({100}, 1);
-      const Array expected = Program(twice, {}, with(Mode::reference)).call(arguments({&x, &w}))[0];
-      Program program(twice, {}, with(mode));
+      const Array expected = Program(twice, {}, test::with(Mode::reference)).call(arguments({&x, &w}))[0];
+      Program program(twice, {}, test::with(mode));
       Array* const target[] = {&x};
       program.call_into(arguments({&x, &w}), target);
-      CHECK(same_bits(x, expected));
+      CHECK(test::same_but_for_nan(x, expected));
       if (mode == Mode::generic) CHECK(program.stats().bytes_allocated == 0);
     }
     {  // another order: through a temporary
       Array x = random_array({100}, 1);
-      const Array expected = Program(add_reversed, {}, with(Mode::reference)).call(arguments({&x}))[0];
-      Program program(add_reversed, {}, with(mode));
+      const Array expected = Program(add_reversed, {}, test::with(Mode::reference)).call(arguments({&x}))[0];
+      Program program(add_reversed, {}, test::with(mode));
       Array* const target[] = {&x};
       program.call_into(arguments({&x}), target);
-      CHECK(same_bits(x, expected));
+      CHECK(test::same_but_for_nan(x, expected));
       if (mode == Mode::generic) CHECK(program.stats().bytes_allocated >= 400);
     }
     for (const std::int64_t shift : {1, 3, 50}) {  // shifted, in both directions
@@ -303,22 +283,22 @@ TEST_CASE("program: targets that overlap arguments", "[program]") {
         const Array memory = random_array({200}, 2);
         const Array x = memory.slice(0, forward ? 0 : shift, forward ? 100 : 100 + shift);
         Array y = memory.slice(0, forward ? shift : 0, forward ? 100 + shift : 100);
-        const Array expected = Program(twice, {}, with(Mode::reference)).call(arguments({&x, &w}))[0];
-        Program program(twice, {}, with(mode));
+        const Array expected = Program(twice, {}, test::with(Mode::reference)).call(arguments({&x, &w}))[0];
+        Program program(twice, {}, test::with(mode));
         Array* const target[] = {&y};
         program.call_into(arguments({&x, &w}), target);
-        CHECK(same_bits(y, expected));
+        CHECK(test::same_but_for_nan(y, expected));
       }
     }
     {  // a view of the target's memory in another order
       Array x = random_array({10, 10}, 3);
       const Array turned = x.transpose();
       const auto add = [](Recorder& r, Values v) { r.output("out", r.add(v[0], v[1])); };
-      const Array expected = Program(add, {}, with(Mode::reference)).call(arguments({&x, &turned}))[0];
-      Program program(add, {}, with(mode));
+      const Array expected = Program(add, {}, test::with(Mode::reference)).call(arguments({&x, &turned}))[0];
+      Program program(add, {}, test::with(mode));
       Array* const target[] = {&x};
       program.call_into(arguments({&x, &turned}), target);
-      CHECK(same_bits(x, expected));
+      CHECK(test::same_but_for_nan(x, expected));
     }
   }
 }
@@ -332,22 +312,22 @@ TEST_CASE("program: strided, misaligned and discarded targets", "[program]") {
   };
   const Array x = random_array({8, 12}, 1);
   const auto in = arguments({&x});
-  const std::vector<Array> expected = Program(two, {}, with(Mode::reference)).call(in);
+  const std::vector<Array> expected = Program(two, {}, test::with(Mode::reference)).call(in);
   for (const Mode mode : modes()) {
     INFO("mode " << static_cast<int>(mode));
-    Program program(two, {}, with(mode));
+    Program program(two, {}, test::with(mode));
     Array turned = Array::zeros({12, 8}, f32).transpose(), memory = Array::zeros({97}, f32);
     Array misaligned = memory.slice(0, 1).reshape({8, 12}), plain = Array::zeros({8, 12}, f32);
     Array* all[] = {&turned, &plain, &misaligned};
     program.call_into(in, all);
-    CHECK(same_bits(turned, expected[0]));
-    CHECK(same_bits(plain, expected[1]));
-    CHECK(same_bits(misaligned, expected[2]));
+    CHECK(test::same_but_for_nan(turned, expected[0]));
+    CHECK(test::same_but_for_nan(plain, expected[1]));
+    CHECK(test::same_but_for_nan(misaligned, expected[2]));
     CHECK(memory.at<float>({0}) == 0);
     Array z = Array::zeros({8, 12}, f32);
     Array* one[] = {nullptr, nullptr, &z};
     program.call_into(in, one);
-    CHECK(same_bits(z, expected[2]));
+    CHECK(test::same_but_for_nan(z, expected[2]));
     Array* none[] = {nullptr, nullptr, nullptr};
     program.call_into(in, none);
   }
@@ -355,7 +335,7 @@ TEST_CASE("program: strided, misaligned and discarded targets", "[program]") {
 
 TEST_CASE("program: errors name what they got and leave the program usable", "[program]") {
   for (const Mode mode : modes()) {
-    Program program(affine, {"x", "w", "b"}, with(mode));
+    Program program(affine, {"x", "w", "b"}, test::with(mode));
     Array x = random_array({4, 5}, 1), w = random_array({5}, 2), b = random_array({4, 1}, 3), bad = random_array({6}, 4);
     Array y = Array::empty({4, 5}, f32);
     const auto in = arguments({&x, &w, &b});
@@ -373,10 +353,10 @@ TEST_CASE("program: errors name what they got and leave the program usable", "[p
     CHECK_THAT(message<ValueError>([&] { into({&read_only}); }), Catch::Contains("read-only"));
     const std::vector<Array> fine = program.call(in);
     into({&y});
-    CHECK(same_bits(y, fine[0]));
+    CHECK(test::same_but_for_nan(y, fine[0]));
     CHECK(program.stats().calls == 2);
 
-    Program two([](Recorder& r, Values v) { r.output("a", r.add(v[0], v[0])), r.output("b", v[0]); }, {}, with(mode));
+    Program two([](Recorder& r, Values v) { r.output("a", r.add(v[0], v[0])), r.output("b", v[0]); }, {}, test::with(mode));
     Array memory = Array::zeros({8}, f32), u = memory.slice(0, 0, 5), v = memory.slice(0, 4, 8).reshape({4});
     const Array four = random_array({4}, 1);
     Array first = memory.slice(0, 0, 4);
@@ -384,9 +364,9 @@ TEST_CASE("program: errors name what they got and leave the program usable", "[p
     CHECK_THAT(message<ValueError>([&] { two.call_into(arguments({&four}), overlapping); }), Catch::Contains("targets a and b overlap"));
     Array* beside[] = {&first, &v};
     two.call_into(arguments({&four}), beside);
-    CHECK(same_bits(v, four));
+    CHECK(test::same_but_for_nan(v, four));
   }
-  CHECK_THROWS_AS(Program(affine, {}, with(Mode::generic, -1)), ValueError);
+  CHECK_THROWS_AS(Program(affine, {}, test::with(Mode::generic, -1)), ValueError);
 }
 
 TEST_CASE("program: numbers are read at each call", "[program]") {
@@ -394,11 +374,11 @@ TEST_CASE("program: numbers are read at each call", "[program]") {
     r.output("out", r.add(r.mul(v[0], v[1]), r.elementwise(ir::Op::Add, {v[1], r.literal(1.0)})));
   };
   for (const Mode mode : modes()) {
-    Program program(scale, {}, with(mode));
+    Program program(scale, {}, test::with(mode));
     const Array x = random_array({33}, 1);
     for (int i = 0; i < 20; ++i) {
       const Argument in[] = {{&x, {}}, number(0.25 * (i % 7))};
-      CHECK(same_bits(program.call(in)[0], Program(scale, {}, with(Mode::reference)).call(in)[0]));
+      CHECK(test::same_but_for_nan(program.call(in)[0], Program(scale, {}, test::with(Mode::reference)).call(in)[0]));
     }
     CHECK(program.stats().kernels <= (mode == Mode::unfused ? 2 : 1));
     CHECK(program.stats().recordings == 1);
@@ -416,12 +396,12 @@ TEST_CASE("program: what is computed from numbers is computed again at each call
     r.output("integers", r.add(r.cast(v[0], f64), r.mul(v[3], r.literal(std::int64_t{3}))));
   };
   for (const Mode mode : modes()) {
-    Program program(derived, {}, with(mode));
+    Program program(derived, {}, test::with(mode));
     const Array x = random_array({33}, 1);
     for (int i = 0; i < 20; ++i) {
       const Argument in[] = {{&x, {}}, number(0.25 * i), number(1.0 / (i + 1)), number(std::int64_t{i} << 40)};
-      const std::vector<Array> got = program.call(in), expected = Program(derived, {}, with(Mode::reference)).call(in);
-      for (std::size_t k = 0; k < 3; ++k) CHECK(same_bits(got[k], expected[k]));
+      const std::vector<Array> got = program.call(in), expected = Program(derived, {}, test::with(Mode::reference)).call(in);
+      for (std::size_t k = 0; k < 3; ++k) CHECK(test::same_but_for_nan(got[k], expected[k]));
     }
     CHECK(program.stats().recordings == 1);
     const Argument in[] = {{&x, {}}, number(0.5), number(0.5), number(std::int64_t{1} << 62)};
@@ -433,7 +413,7 @@ TEST_CASE("program: what is computed from numbers is computed again at each call
 
 TEST_CASE("program: a number that does not fit the type it meets is an error of its call alone", "[program]") {
   for (const Mode mode : modes()) {
-    Program program([](Recorder& r, Values v) { r.output("out", r.add(v[0], v[1])); }, {}, with(mode));
+    Program program([](Recorder& r, Values v) { r.output("out", r.add(v[0], v[1])); }, {}, test::with(mode));
     const Array bytes = Array::from<std::uint8_t>({1, 2, 3});
     for (const std::int64_t k : {7, 300, 8}) {
       const Argument in[] = {{&bytes, {}}, number(k)};
@@ -452,7 +432,7 @@ TEST_CASE("program: numbers that name axes and lengths have plans of their own",
     const compiler::Argument of[] = {{compiler::Argument::Kind::Value, v[0], {}, f32, {}}, axis};
     r.output("out", r.mul(r.call("sum", of, {})[0], v[2]));
   };
-  Program program(views, {}, with(main_mode()));
+  Program program(views, {}, test::with(main_mode()));
   const Array x = random_array({6, 5}, 1);
   for (int round = 0; round < 3; ++round)
     for (const std::int64_t axis : {0, 1, -1}) {
@@ -460,13 +440,13 @@ TEST_CASE("program: numbers that name axes and lengths have plans of their own",
       const Array got = program.call(in)[0];
       CHECK(got.shape().size() == 1);
       CHECK(got.dim(0) == (axis == 0 ? 5 : 6));
-      CHECK(same_bits(got, Program(views, {}, with(Mode::reference)).call(in)[0]));
+      CHECK(test::same_but_for_nan(got, Program(views, {}, test::with(Mode::reference)).call(in)[0]));
     }
   CHECK(program.stats().recordings == 3);
 }
 
 TEST_CASE("program: a million values leave one plan", "[program]") {
-  Program program([](Recorder& r, Values v) { r.output("out", r.mul(v[0], r.mul(v[1], v[2]))); }, {}, with(main_mode()));
+  Program program([](Recorder& r, Values v) { r.output("out", r.mul(v[0], r.mul(v[1], v[2]))); }, {}, test::with(main_mode()));
   const Array x = random_array({3}, 1);
   Array y = Array::empty({3}, f32);
   Array* const target[] = {&y};
@@ -491,7 +471,7 @@ TEST_CASE("program: captured arrays are read at each call", "[program]") {
           CHECK(r.capture(table.slice(0, 1)).node != t.node);
           r.output("out", r.add(r.mul(v[0], t), v[1]));
         },
-        {}, with(mode));
+        {}, test::with(mode));
     const Array x = random_array({33}, 1);
     const auto check = [&](const Array& y, float k) {
       for (std::int64_t i = 0; i < 33; ++i) REQUIRE(y.at<float>({i}) == x.at<float>({i}) * table.at<float>({i}) + k);
@@ -508,7 +488,7 @@ TEST_CASE("program: captured arrays are read at each call", "[program]") {
     const Array expected = program.call(in)[0];
     Array* const target[] = {&table};
     program.call_into(in, target);
-    CHECK(same_bits(table, expected));
+    CHECK(test::same_but_for_nan(table, expected));
   }
 }
 
@@ -519,7 +499,7 @@ TEST_CASE("program: captured arrays live as long as the program", "[program]") {
   {
     Program program(
         [&](ProgramRecorder& r, Values v) { r.output("out", r.mul(v[0], r.capture(Array::wrap(std::span<float>(memory), {8}, owner)))); },
-        {}, with(main_mode()));
+        {}, test::with(main_mode()));
     CHECK(program.call(arguments({&x}))[0].at<float>({3}) == 2 * x.at<float>({3}));
     CHECK(owner.use_count() == 2);
   }
@@ -531,18 +511,19 @@ TEST_CASE("program: a number that chooses what is recorded", "[program]") {
     r.output("out", r.integer(v[1], "a choice") > 1 ? r.add(v[0], v[0]) : r.mul(v[0], v[1]));
   };
   for (const Mode mode : modes()) {
-    Program program(choose, {}, with(mode));
+    Program program(choose, {}, test::with(mode));
     const Array x = random_array({33}, 1);
     for (const int k : {0, 2, 1, 3, 0}) {
       const Argument in[] = {{&x, {}}, number(std::int64_t{k})};
-      CHECK(same_bits(program.call(in)[0], Program(choose, {}, with(Mode::reference)).call(in)[0]));
+      CHECK(test::same_but_for_nan(program.call(in)[0], Program(choose, {}, test::with(Mode::reference)).call(in)[0]));
     }
   }
 }
 
 TEST_CASE("program: a thousand lengths compile one kernel", "[program]") {
   if (!has_codegen()) return;
-  Program program([](Recorder& r, Values v) { r.output("out", r.add(r.mul(r.literal(1.25), v[0]), v[1])); }, {}, with(Mode::generic, 1));
+  Program program([](Recorder& r, Values v) { r.output("out", r.add(r.mul(r.literal(1.25), v[0]), v[1])); }, {},
+                  test::with(Mode::generic, 1));
   const Array x = random_array({1100}, 1), y = random_array({1100}, 2);
   for (std::int64_t n = 2; n < 1002; ++n) {
     const Array a = x.slice(0, 0, n), b = y.slice(0, 0, n);
@@ -557,7 +538,7 @@ TEST_CASE("program: a thousand lengths compile one kernel", "[program]") {
 }
 
 TEST_CASE("program: what was planned can be seen", "[program]") {
-  Program program(softmax, {"x"}, with(main_mode()));
+  Program program(softmax, {"x"}, test::with(main_mode()));
   CHECK(program.explain() == "no call yet\n");
   CHECK(program.last_report()->kernels.empty());
   const ArgumentType type{f32, {8, 100}, {}};
@@ -580,7 +561,7 @@ TEST_CASE("program: what was planned can be seen", "[program]") {
 }
 
 TEST_CASE("program: check_recording finds what changes", "[program]") {
-  Options options = with(main_mode());
+  Options options = test::with(main_mode());
   options.check_recording = true;
   int runs = 0;
   Program structure([&](Recorder& r, Values v) { r.output("out", ++runs % 2 ? r.add(v[0], v[0]) : r.mul(v[0], v[0])); }, {}, options);
@@ -612,14 +593,14 @@ TEST_CASE("program: check_recording finds what changes", "[program]") {
 
 TEST_CASE("program: threads may call one program at once", "[program]") {
   for (const Mode mode : modes()) {
-    Program program(affine, {}, with(mode, 2));
+    Program program(affine, {}, test::with(mode, 2));
     std::vector<Array> xs, ws, bs, expected;
     for (int k = 0; k < 12; ++k) {
       const std::int64_t n = k == 11 ? 300 : 3 + 5 * k, m = k == 11 ? 400 : 7;
       xs.push_back(random_array({n, m}, static_cast<std::uint64_t>(k)));
       ws.push_back(random_array({m}, 50));
       bs.push_back(random_array({n, 1}, 60));
-      expected.push_back(Program(affine, {}, with(Mode::reference)).call(arguments({&xs.back(), &ws.back(), &bs.back()}))[0]);
+      expected.push_back(Program(affine, {}, test::with(Mode::reference)).call(arguments({&xs.back(), &ws.back(), &bs.back()}))[0]);
     }
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
@@ -629,12 +610,12 @@ TEST_CASE("program: threads may call one program at once", "[program]") {
           const auto k = static_cast<std::size_t>((i * 7 + t * 5) % 12);
           const auto in = arguments({&xs[k], &ws[k], &bs[k]});
           if (i % 2) {
-            if (!same_bits(program.call(in)[0], expected[k])) ++wrong;
+            if (!test::same_but_for_nan(program.call(in)[0], expected[k])) ++wrong;
           } else {
             Array y = Array::empty(Extents(xs[k].shape()), f32);
             Array* const target[] = {&y};
             program.call_into(in, target);
-            if (!same_bits(y, expected[k])) ++wrong;
+            if (!test::same_but_for_nan(y, expected[k])) ++wrong;
           }
           if (i % 16 == 0 && (program.stats().calls < 0 || program.explain().empty())) ++wrong;
         }
@@ -646,14 +627,14 @@ TEST_CASE("program: threads may call one program at once", "[program]") {
 }
 
 TEST_CASE("program: a function may call another program, and itself, while it is recorded", "[program]") {
-  Program inner([](Recorder& r, Values v) { r.output("out", r.add(v[0], v[0])); }, {}, with(main_mode()));
+  Program inner([](Recorder& r, Values v) { r.output("out", r.add(v[0], v[0])); }, {}, test::with(main_mode()));
   const Array x = random_array({6}, 1);
   Program outer(
       [&](Recorder& r, Values v) {
         const Array y = inner.call(arguments({&x}))[0];
         r.output("out", r.mul(v[0], r.literal(static_cast<double>(y.at<float>({0})))));
       },
-      {}, with(main_mode()));
+      {}, test::with(main_mode()));
   const Array y = outer.call(arguments({&x}))[0];
   CHECK(y.at<float>({1}) == x.at<float>({1}) * (2 * x.at<float>({0})));
 }
@@ -661,7 +642,7 @@ TEST_CASE("program: a function may call another program, and itself, while it is
 TEST_CASE("program: an expired program's plans are not found by its successor", "[program]") {
   const Array x = random_array({6}, 1);
   for (int i = 0; i < 20; ++i) {
-    Program program([i](Recorder& r, Values v) { r.output("out", r.add(v[0], r.literal(double(i)))); }, {}, with(main_mode()));
+    Program program([i](Recorder& r, Values v) { r.output("out", r.add(v[0], r.literal(double(i)))); }, {}, test::with(main_mode()));
     CHECK(program.call(arguments({&x}))[0].at<float>({2}) == x.at<float>({2}) + static_cast<float>(i));
   }
 }
@@ -677,7 +658,7 @@ TEST_CASE("program: the kernel cache keeps its limits", "[program]") {
           for (int k = 0; k < i; ++k) y = r.mul(y, v[0]);
           r.output("out", y);
         },
-        {}, with(Mode::generic));
+        {}, test::with(Mode::generic));
     program.call(arguments({&x}));
     CHECK(kernel_cache_stats().entries <= 2);
   }
@@ -688,9 +669,9 @@ TEST_CASE("program: the kernel cache keeps its limits", "[program]") {
 TEST_CASE("program: a host's floating-point control changes no bit and is put back", "[program]") {
   const Array x = random_array({50}, 1), w = random_array({50}, 2), b = random_array({50}, 3);
   const auto in = arguments({&x, &w, &b});
-  const Array expected = Program(affine, {}, with(Mode::reference)).call(in)[0];
+  const Array expected = Program(affine, {}, test::with(Mode::reference)).call(in)[0];
   for (const Mode mode : modes()) {
-    Program program(affine, {}, with(mode));
+    Program program(affine, {}, test::with(mode));
     program.call(in);
     const std::uint64_t before = os::floating_point_control();
 #if defined(__x86_64__)
@@ -703,13 +684,13 @@ TEST_CASE("program: a host's floating-point control changes no bit and is put ba
     const std::uint64_t after = os::floating_point_control();
     os::set_floating_point_control(before);
     CHECK(after == toward_zero);
-    CHECK(same_bits(got, expected));
+    CHECK(test::same_but_for_nan(got, expected));
   }
 }
 
 TEST_CASE("program: a warm call into existing arrays allocates nothing", "[program]") {
   if (!has_codegen()) return;
-  Program program(affine, {}, with(Mode::generic));
+  Program program(affine, {}, test::with(Mode::generic));
   const Array x = random_array({16}, 1), w = random_array({16}, 2), b = random_array({16}, 3);
   Array y = Array::empty({16}, f32);
   const auto in = arguments({&x, &w, &b});

@@ -7,12 +7,14 @@
 
 #include <fmt/format.h>
 
+#include "arrays.h"
 #include "compiler/record.h"
 #include "has_codegen.h"
 #include "onepass/error.h"
 #include "runtime/formula_program.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/program.h"
+#include "with_mode.h"
 
 using namespace onepass;
 using namespace onepass::runtime;
@@ -28,26 +30,6 @@ template <class T> Array random_array(std::vector<std::int64_t> shape, std::uint
   Array a = Array::empty(shape, dtype<T>);
   for (T& v : a.span<T>()) v = static_cast<T>(static_cast<double>(static_cast<std::int64_t>(random() >> 40) - (1 << 23)) / (1 << 22));
   return a;
-}
-
-bool same_bits(const Array& a, const Array& b) {
-  if (a.dtype() != b.dtype() || !std::ranges::equal(a.shape(), b.shape())) return false;
-  const auto each = [&]<class T>(T) {
-    const auto p = a.span<const T>(), q = b.span<const T>();
-    for (std::size_t i = 0; i < p.size(); ++i)
-      if (std::memcmp(&p[i], &q[i], sizeof(T)) != 0 && !(p[i] != p[i] && q[i] != q[i])) return false;
-    return true;
-  };
-  return a.dtype() == f32 ? each(0.0f) : each(0.0);
-}
-
-Options with(Mode mode, int threads = 0, int vector_bytes = 0) {
-  Options o;
-  o.mode = mode;
-  o.threads = threads;
-  o.vector_bytes = vector_bytes;
-  o.check_recording = false;  // what a call costs is counted here
-  return o;
 }
 
 std::vector<int> widths() {
@@ -68,11 +50,11 @@ void equal_everywhere(const char* formula, const std::vector<Array>& arrays, std
   if (!has_codegen()) return;
   const FormulaProgram parsed = parse_formula(formula);
   const std::vector<Argument> in = arguments(arrays);
-  const std::vector<Array> expected = Program(parsed.record, parsed.inputs, with(Mode::reference)).call(in);
+  const std::vector<Array> expected = Program(parsed.record, parsed.inputs, test::with(Mode::reference)).call(in);
   for (const Mode mode : {Mode::generic, Mode::unfused})
     for (const int width : widths()) {
       for (const int threads : {1, 2, 3, 7}) {
-        Program program(parsed.record, parsed.inputs, with(mode, threads, width));
+        Program program(parsed.record, parsed.inputs, test::with(mode, threads, width));
         const std::vector<Array> got = program.call(in);
         INFO(formula << (mode == Mode::generic ? "\ngeneric, " : "\nunfused, ") << threads << " threads, vectors of " << width << " bytes\n"
                      << program.explain());
@@ -80,13 +62,13 @@ void equal_everywhere(const char* formula, const std::vector<Array>& arrays, std
         REQUIRE(got.size() == expected.size());
         for (std::size_t k = 0; k < got.size(); ++k) {
           INFO("result " << parsed.outputs[k]);
-          CHECK(same_bits(got[k], expected[k]));
+          CHECK(test::same_but_for_nan(got[k], expected[k]));
         }
         if (threads != 3) continue;  // once more by the optimised tier, which a second run asks for
         program.call(in);
         wait_for_optimised();
         const std::vector<Array> again = program.call(in);
-        for (std::size_t k = 0; k < again.size(); ++k) CHECK(same_bits(again[k], expected[k]));
+        for (std::size_t k = 0; k < again.size(); ++k) CHECK(test::same_but_for_nan(again[k], expected[k]));
       }
     }
 }
@@ -189,15 +171,15 @@ TEST_CASE("slice: the largest and the smallest know NaN and the signs of zeros, 
             parse_formula("a = max(x, axis=0); b = max(x, axis=1); c = min(x, axis=0); d = min(x, axis=1); g = max(x); h = min(x)");
         const std::vector<Array> arrays = {x};
         const std::vector<Argument> in = arguments(arrays);
-        const std::vector<Array> expected = Program(parsed.record, parsed.inputs, with(Mode::reference)).call(in);
+        const std::vector<Array> expected = Program(parsed.record, parsed.inputs, test::with(Mode::reference)).call(in);
         INFO("[" << shape[0] << ", " << shape[1] << "] of " << all << ", " << one << " at " << at);
         if (!has_codegen()) return;
         for (const int width : widths()) {
-          Program program(parsed.record, parsed.inputs, with(Mode::generic, 1, width));
+          Program program(parsed.record, parsed.inputs, test::with(Mode::generic, 1, width));
           for (int run = 0; run < 3; ++run) {
             if (run == 2) wait_for_optimised();
             const std::vector<Array> got = program.call(in);
-            for (std::size_t k = 0; k < got.size(); ++k) CHECK(same_bits(got[k], expected[k]));
+            for (std::size_t k = 0; k < got.size(); ++k) CHECK(test::same_but_for_nan(got[k], expected[k]));
           }
         }
       }
@@ -208,7 +190,8 @@ TEST_CASE("slice: a softmax's gradient is the one that is known", "[slice]") {
   const Array x = random_array<double>({4, 50}, 1), d = random_array<double>({4, 50}, 2);
   const FormulaProgram parsed =
       parse_formula("u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true); dx = vjp(p, [x], d)");
-  const Array dx = Program(parsed.record, parsed.inputs, with(has_codegen() ? Mode::generic : Mode::reference)).call(arguments({x, d}))[0];
+  const Array dx =
+      Program(parsed.record, parsed.inputs, test::with(has_codegen() ? Mode::generic : Mode::reference)).call(arguments({x, d}))[0];
   for (std::int64_t i = 0; i < 4; ++i) {
     double most = -1e300, sum = 0, dot = 0;
     for (std::int64_t j = 0; j < 50; ++j) most = std::max(most, x.at<double>({i, j}));
@@ -257,7 +240,7 @@ TEST_CASE("slice: a thousand lengths, literals and slice starts compile one kern
           index.start = k;
           r.output("out", r.add(r.mul(r.mul(r.literal(a), r.index(v[0], {&index, 1})), r.literal(c)), v[1]));
         },
-        {}, with(Mode::generic, 1));
+        {}, test::with(Mode::generic, 1));
     const Array xs = x.slice(0, 0, n + k), ys = y.slice(0, 0, n);
     const Array out = program.call(arguments({xs, ys}))[0];
     CHECK(program.stats().kernels == 1);
@@ -280,9 +263,10 @@ TEST_CASE("slice: a scalar argument's value changes no code", "[slice]") {
        {0.0f, -0.0f, 1.0f, 2.0f, -1.0f, 0.5f, 1e30f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     const FormulaProgram parsed = parse_formula("x*k + k*2");
     const Array k = Array::scalar(value);  // an array of rank 0
-    Program program(parsed.record, parsed.inputs, with(Mode::generic, 1));
+    Program program(parsed.record, parsed.inputs, test::with(Mode::generic, 1));
     program.call(arguments({x, k}));
-    Program number([](Recorder& r, Values v) { r.output("out", r.add(r.mul(v[0], v[1]), r.mul(v[1], v[1]))); }, {}, with(Mode::generic, 1));
+    Program number([](Recorder& r, Values v) { r.output("out", r.add(r.mul(v[0], v[1]), r.mul(v[1], v[1]))); }, {},
+                   test::with(Mode::generic, 1));
     const Argument in[] = {{&x, {}}, {nullptr, {compiler::Literal::Kind::Float, 0, value, 0}}};
     const Array out = number.call(in)[0];
     const float expected = x.at<float>({3}) * value + value * value;
@@ -324,7 +308,7 @@ TEST_CASE("slice: errors name the operator, the operands, the mismatch and what 
     std::string message = "nothing was thrown";
     try {
       const FormulaProgram parsed = parse_formula(row.formula);
-      Program(parsed.record, parsed.inputs, with(Mode::reference)).call(arguments(arrays));
+      Program(parsed.record, parsed.inputs, test::with(Mode::reference)).call(arguments(arrays));
     } catch (const Error& error) { message = error.what(); }
     INFO(row.formula);
     for (const char* words : row.words) CHECK_THAT(message, Catch::Contains(words));

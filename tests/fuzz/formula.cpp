@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ir/formula.h"
+#include "tests/how_long.h"
 
 using namespace onepass;
 
@@ -157,9 +158,8 @@ std::string judge(const std::string& text, const Limits& limits, std::size_t& pa
 
 int main() {
   const char* seconds_text = std::getenv("ONEPASS_TEST_SECONDS");
-  const char* full = std::getenv("ONEPASS_TEST_FULL");
   const double seconds = seconds_text ? std::atof(seconds_text) : kSeconds;
-  const bool is_full = full && *full && *full != '0';
+  const bool is_full = onepass::test::is_full_run();
   const std::size_t least = is_full ? 2'000'000 : 0;
   const char* seed_text = std::getenv("ONEPASS_TEST_SEED");
   const std::uint64_t seed = seed_text ? std::strtoull(seed_text, nullptr, 10) : is_full ? std::random_device()() : 1;

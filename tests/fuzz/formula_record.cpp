@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/formula.h"
+#include "tests/how_long.h"
 
 using namespace onepass;
 
@@ -73,9 +74,8 @@ std::string program(Random& random) {
 int main() {
   const char* seconds_text = std::getenv("ONEPASS_TEST_SECONDS");
   const double seconds = seconds_text ? std::atof(seconds_text) : 5;
-  const char* full = std::getenv("ONEPASS_TEST_FULL");
   const char* seed_text = std::getenv("ONEPASS_TEST_SEED");
-  const std::uint64_t seed = seed_text ? std::strtoull(seed_text, nullptr, 10) : full && *full && *full != '0' ? std::random_device()() : 1;
+  const std::uint64_t seed = seed_text ? std::strtoull(seed_text, nullptr, 10) : onepass::test::is_full_run() ? std::random_device()() : 1;
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   Random random(seed);
   std::size_t texts = 0, recorded = 0;
