@@ -128,6 +128,19 @@ TEST_CASE("slice: threads share the elements of long rows, with equal bits", "[s
   equal_everywhere("v = x[1:, 3:]; sum(exp(v)*w)", {random_array<double>({301, 803}, 1), random_array<double>({800}, 2)}, 1);
 }
 
+TEST_CASE("slice: sums that run abreast, since their rows read the same, have equal bits", "[slice]") {
+  const std::int64_t n = 39, m = 300, k = 70;  // 39: what is left runs one by one
+  const Array x = random_array<float>({n, m, k}, 1), row = random_array<float>({m, k}, 2);
+  for (const char* const sum : {"sum(x*r, axis=1)", "max(x*r, axis=1)", "prod(x*r*0.01 + 1, axis=1) * 2", "sum(x*r, axis=[1, 2])",
+                                "sum(x*r, axis=2)", "min(x - r, axis=2)", "sum((x - r)**2, axis=2) + 1"})
+    equal_everywhere(sum, {x, row}, 1);
+  equal_everywhere("sum(x[:, none, none]*x[none, :, none]*x[none, none, :], axis=[1, 2])", {random_array<float>({79}, 3)}, 1);
+  equal_everywhere("x @ transpose(r)", {random_array<float>({n, 517}, 1), random_array<float>({9, 517}, 2)}, 1);
+  equal_everywhere("x @ r", {random_array<float>({67, m}, 1), row}, 1);
+  equal_everywhere("gelu(x @ r + 1)", {random_array<double>({67, 33}, 1), random_array<double>({33, 130}, 2)}, 1);
+  equal_everywhere("x @ r", {random_array<float>({3, 37, 20}, 1), random_array<float>({3, 20, 40}, 2)}, 1);
+}
+
 TEST_CASE("slice: dx, dg and db of layer_norm are one kernel with equal bits everywhere", "[slice]") {
   const char* const layer = "y = layer_norm(x, g, b); dx, dg, db = vjp(y, [x, g, b], d)";
   for (const std::vector<std::int64_t>& s :

@@ -95,7 +95,8 @@ void Emitter::items(Value* first, Value* last) {
   const std::uint32_t v = nest_.vector_loop();
   for (std::uint32_t l = 0; l < nest_.outer; ++l)
     counters.push_back(
-        {l, packs() && l + 1u == nest_.outer ? in(entry_, [&] { return up(extent(l), word(words_.tile_outer)); }) : extent(l), nullptr});
+        {l, tiles_outer() && l + 1u == nest_.outer ? in(entry_, [&] { return up(extent(l), word(words_.tile_outer)); }) : extent(l),
+         nullptr});
   if (nest_.kind != NestKind::Lanes) counters.push_back({v, in(entry_, [&] { return up(extent(v), word(words_.tile)); }), nullptr});
   const bool in_chunks = schedule_.split && nest_.kind != NestKind::Map;
   if (in_chunks) counters.push_back({kNone, word(words_.chunks), nullptr});
@@ -121,7 +122,7 @@ void Emitter::items(Value* first, Value* last) {
       Value* i = read(c.variable);
       if (c.loop == kNone) chunk_ = i;
       else if (c.loop == v) tile_index = i;
-      else if (packs() && c.loop + 1u == nest_.outer) outer_tile = i;
+      else if (tiles_outer() && c.loop + 1u == nest_.outer) outer_tile = i;
       else index_[c.loop] = i;
     }
     index_[v] = tile_index ? b_.CreateMul(tile_index, word(words_.tile)) : i64(0);
@@ -156,7 +157,7 @@ void Emitter::item(Value* outer_tile) {
   switch (nest_.kind) {
     case NestKind::Map: return map(outer_tile);
     case NestKind::Lanes:
-    case NestKind::Rows: return schedule_.split ? phase() : sweeps();
+    case NestKind::Rows: return schedule_.split ? phase() : schedule_.abreast > 1 ? abreast(outer_tile) : sweeps();
   }
 }
 
@@ -168,10 +169,10 @@ void Emitter::enter_stage(std::uint8_t stage, bool stores) {
 }
 
 void Emitter::sweeps() {
-  row_level(0, true);
+  for_each_abreast([&] { row_level(0, true); });
   for (std::uint8_t s = 0; s < nest_.sweeps; ++s) {
     sweep(s);
-    enter_stage(static_cast<std::uint8_t>(s + 1), true);
+    for_each_abreast([&] { enter_stage(static_cast<std::uint8_t>(s + 1), true); });
   }
 }
 

@@ -85,26 +85,36 @@ void Emitter::lanes_sweep(std::uint8_t sweep) {
     return;
   }
   const bool registers = in_registers(sweep);
-  std::vector<Lanes> lanes;
-  std::vector<Value*> memory;  // the same lanes where one code serves all of them
-  for (std::uint32_t r : reds) {
-    if (registers) lanes.push_back(new_lanes(r));
-    else memory.push_back(lanes_in_memory(r));
-  }
+  std::vector<std::vector<Lanes>> lanes;    // of each that runs abreast
+  std::vector<std::vector<Value*>> memory;  // the same lanes where one code serves all of them
+  std::vector<Tree> trees;
+  for_each_abreast([&] {
+    lanes.emplace_back(), memory.emplace_back();
+    for (std::uint32_t r : reds) {
+      if (registers) lanes.back().push_back(new_lanes(r));
+      else memory.back().push_back(lanes_in_memory(r));
+    }
+  });
   const auto single = [&](Body& body) {  // one vector into the lanes in memory
     for (std::size_t i = 0; i < reds.size(); ++i) {
       Value* lane = b_.CreateAnd(body.j, i64(lanes_of(reds[i]) - 1));
-      store_lanes(reds[i], memory[i], lane, accumulated(reds[i], load_lanes(reds[i], memory[i], lane), body));
+      Value* memory_of = memory[current_][i];
+      store_lanes(reds[i], memory_of, lane, accumulated(reds[i], load_lanes(reds[i], memory_of, lane), body));
     }
     stores(body, sweep);
   };
   const auto part_of_64 = [&](Value* j, unsigned part, Value* mask, Value* left) {
-    Body body{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, mask, left, sweep};
-    for (const Lanes& l : lanes) take(l, part, body);
-    stores(body, sweep);
+    Body first{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, mask, left, sweep};
+    for_each_body(first, [&](Body& body) {
+      for (const Lanes& l : lanes[current_]) take(l, part, body);
+      stores(body, sweep);
+    });
   };
+  using Sums = std::vector<std::vector<Value*>>;  // of each that runs abreast
   const auto block_in_registers = [&](Value* from, Value* to) {
-    for (const Lanes& l : lanes) reset(l);
+    for_each_abreast([&] {
+      for (const Lanes& l : lanes[current_]) reset(l);
+    });
     Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-64)));
     loop("lanes", from, whole, i64(64), [&](Value* j) {
       for (unsigned part = 0; part < 64 / width_; ++part) part_of_64(j, part, nullptr, nullptr);
@@ -115,40 +125,52 @@ void Emitter::lanes_sweep(std::uint8_t sweep) {
         when(b_.CreateICmpSGT(left, i64(0)), [&] { part_of_64(whole, part, tail_mask(left), left); });
       }
     });
-    std::vector<Value*> sums;
-    for (const Lanes& l : lanes) sums.push_back(total(l));
+    Sums sums;
+    for_each_abreast([&] {
+      sums.emplace_back();
+      for (const Lanes& l : lanes[current_]) sums.back().push_back(total(l));
+    });
     return sums;
   };
   const auto block_in_memory = [&](Value* from, Value* to) {
-    for (std::size_t i = 0; i < reds.size(); ++i) reset_lanes(reds[i], memory[i]);
+    for_each_abreast([&] {
+      for (std::size_t i = 0; i < reds.size(); ++i) reset_lanes(reds[i], memory[current_][i]);
+    });
     Value* end = from;
     if (!schedule_.masked) {
       end = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-static_cast<std::int64_t>(width_))));
       loop("vectors", from, end, i64(width_), [&](Value* j) {
         Body body{stages_[sweep], j, nullptr, nullptr, sweep};
-        single(body);
+        for_each_body(body, single);
       });
     }
     loop("tail", end, to, i64(width_), [&](Value* j) {
       Value* left = b_.CreateSub(to, j);
       Body body{stages_[sweep], j, tail_mask(left), left, sweep};
-      single(body);
+      for_each_body(body, single);
     });
-    std::vector<Value*> sums;
-    for (std::size_t i = 0; i < reds.size(); ++i) sums.push_back(sum_of_lanes(reds[i], memory[i]));
+    Sums sums;
+    for_each_abreast([&] {
+      sums.emplace_back();
+      for (std::size_t i = 0; i < reds.size(); ++i) sums.back().push_back(sum_of_lanes(reds[i], memory[current_][i]));
+    });
     return sums;
   };
   const auto block_sum = [&](Value* from, Value* to) { return registers ? block_in_registers(from, to) : block_in_memory(from, to); };
-  std::vector<Value*> sums;
+  Sums sums;
   if (schedule_.one_block) {
     sums = block_sum(i64(0), n);
   } else {
-    Tree tree = start_tree(reds);
-    loop("blocks", first, n, i64(ir::kLaneBlock),
-         [&](Value* from) { push(tree, reds, block_sum(from, smaller(b_.CreateAdd(from, i64(ir::kLaneBlock)), n))); });
-    sums = top(tree, reds);
+    for_each_abreast([&] { trees.push_back(start_tree(reds)); });
+    loop("blocks", first, n, i64(ir::kLaneBlock), [&](Value* from) {
+      const Sums block = block_sum(from, smaller(b_.CreateAdd(from, i64(ir::kLaneBlock)), n));
+      for_each_abreast([&] { push(trees[current_], reds, block[current_]); });
+    });
+    for_each_abreast([&] { sums.push_back(top(trees[current_], reds)); });
   }
-  for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[i];
+  for_each_abreast([&] {
+    for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[current_][i];
+  });
 }
 
 // The serial loops inside an item: f is called in each iteration, its region in serial_, with the count of runs so far. Of a split
@@ -161,7 +183,7 @@ void Emitter::serial_loops(const std::function<void(Value* run, Value* row)>& f)
   std::function<void(std::uint32_t, Value*, Value*, Value*, Value*)> nested = [&](std::uint32_t l, Value* run, Value* row, Value* at_start,
                                                                                   Value* at_end) {
     if (l == end) {
-      serial_ = region(stages_.back(), "serial");
+      enter_serial();
       f(run, row);
       return;
     }
@@ -238,46 +260,53 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
     return;
   }
   const bool registers = in_registers(sweep), masked = schedule_.masked;
-  std::vector<Lanes> lanes;
-  std::vector<Value*> memory;
-  for (std::uint32_t r : reds) {
-    if (registers) lanes.push_back(new_lanes(r));
-    else memory.push_back(lanes_in_memory(r));
-  }
+  std::vector<std::vector<Lanes>> lanes;  // of each that runs abreast
+  std::vector<std::vector<Value*>> memory;
+  std::vector<Tree> trees;
+  for_each_abreast([&] {
+    lanes.emplace_back(), memory.emplace_back();
+    for (std::uint32_t r : reds) {
+      if (registers) lanes.back().push_back(new_lanes(r));
+      else memory.back().push_back(lanes_in_memory(r));
+    }
+    trees.push_back(start_tree(reds));
+  });
   const auto reset_all = [&] {
-    for (const Lanes& l : lanes) reset(l);
-    for (std::size_t i = 0; i < memory.size(); ++i) reset_lanes(reds[i], memory[i]);
+    for (const Lanes& l : lanes[current_]) reset(l);
+    for (std::size_t i = 0; i < memory[current_].size(); ++i) reset_lanes(reds[i], memory[current_][i]);
   };
   const auto sum_all = [&] {
     std::vector<Value*> sums;
-    for (const Lanes& l : lanes) sums.push_back(total(l));
-    for (std::size_t i = 0; i < memory.size(); ++i) sums.push_back(sum_of_lanes(reds[i], memory[i]));
+    for (const Lanes& l : lanes[current_]) sums.push_back(total(l));
+    for (std::size_t i = 0; i < memory[current_].size(); ++i) sums.push_back(sum_of_lanes(reds[i], memory[current_][i]));
     return sums;
   };
-  reset_all();
-  Tree tree = start_tree(reds);
+  for_each_abreast(reset_all);
   Value* current = variable(b_.getInt64Ty(), schedule_.split ? b_.CreateLShr(chunk_begin_, i64(12)) : i64(0));
   serial_loops([&](Value* run, Value* row) {
     Value* r0 = row_offset_ = start_of_row(run, row);
     const auto [from, to] = row_range(r0);
-    Region* around = serial_;
     // the vector at r, `part` of the lanes (in memory: r says which); lanes begin .. end, or all
     const auto single = [&](Value* r, unsigned part, Value* begin, Value* end) {
-      Body body{around, b_.CreateSub(r, r0), nullptr, nullptr, sweep};  // below 0 in the lanes before the row
+      Value* mask = nullptr;
       if (begin) {
         Value* lane = b_.CreateAdd(b_.CreateVectorSplat(width_, b_.CreateTrunc(b_.CreateSub(r, begin), b_.getInt32Ty())),
                                    b_.CreateTrunc(iota(width_), llvm::FixedVectorType::get(b_.getInt32Ty(), width_)));
-        body.mask = b_.CreateICmpULT(lane, b_.CreateVectorSplat(width_, b_.CreateTrunc(b_.CreateSub(end, begin), b_.getInt32Ty())));
+        mask = b_.CreateICmpULT(lane, b_.CreateVectorSplat(width_, b_.CreateTrunc(b_.CreateSub(end, begin), b_.getInt32Ty())));
       }
-      for (std::size_t i = 0; i < reds.size(); ++i) {
-        if (registers) {
-          take(lanes[i], part, body);
-        } else {
-          Value* lane = b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1));
-          store_lanes(reds[i], memory[i], lane, accumulated(reds[i], load_lanes(reds[i], memory[i], lane), body));
+      Body first{serial_, b_.CreateSub(r, r0), mask, nullptr, sweep};  // below 0 in the lanes before the row
+      for_each_body(first, [&](Body& body) {
+        for (std::size_t i = 0; i < reds.size(); ++i) {
+          if (registers) {
+            take(lanes[current_][i], part, body);
+          } else {
+            Value* lane = b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1));
+            Value* memory_of = memory[current_][i];
+            store_lanes(reds[i], memory_of, lane, accumulated(reds[i], load_lanes(reds[i], memory_of, lane), body));
+          }
         }
-      }
-      stores(body, sweep);
+        stores(body, sweep);
+      });
     };
     // elements begin .. end of the 64 at `first`
     const auto some_of_64 = [&](Value* first, Value* begin, Value* end) {
@@ -314,8 +343,10 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
          b_.CreateAdd(b_.CreateLShr(b_.CreateSub(end, i64(1)), i64(12)), i64(1)), i64(1), [&](Value* now) {
            static_assert(ir::kLaneBlock == 1 << 12);
            when(b_.CreateICmpNE(now, read(current)), [&] {
-             push(tree, reds, sum_all());
-             reset_all();
+             for_each_abreast([&] {
+               push(trees[current_], reds, sum_all());
+               reset_all();
+             });
              b_.CreateStore(now, current);
            });
            Value* begin = read(next);
@@ -324,12 +355,14 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
            b_.CreateStore(until, next);
          });
   });
-  std::vector<Value*> sums = sum_all();
-  if (!schedule_.one_block) {
-    push(tree, reds, sums);
-    sums = top(tree, reds);
-  }
-  for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[i];
+  for_each_abreast([&] {
+    std::vector<Value*> sums = sum_all();
+    if (!schedule_.one_block) {
+      push(trees[current_], reds, sums);
+      sums = top(trees[current_], reds);
+    }
+    for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[i];
+  });
 }
 
 }  // namespace onepass::compiler

@@ -23,29 +23,42 @@ void Emitter::store_row(std::uint32_t slot, Value* j, DType t, Value* v) {
 
 void Emitter::contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds) {
   vector_range(tile_length(), stages_.back(), sweep, [&](Body& all) {
-    std::vector<Value*> sums;
-    for (std::uint32_t r : reds) sums.push_back(variable(k_.type(nest_.body[r].dtype, width_), identity(r, width_)));
+    std::vector<std::vector<Value*>> all_sums;  // of each that runs abreast
+    for_each_abreast([&] {
+      all_sums.emplace_back();
+      for (std::uint32_t r : reds) all_sums.back().push_back(variable(k_.type(nest_.body[r].dtype, width_), identity(r, width_)));
+    });
     Value* blocks = variable(b_.getInt64Ty(), i64(0));
+    const auto for_each_sum = [&](const std::function<void(std::uint32_t reduction, Value * sum)>& f) {
+      for_each_abreast([&] {
+        for (std::size_t i = 0; i < reds.size(); ++i) f(reds[i], all_sums[current_][i]);
+      });
+    };
     const auto add_level = [&](Value* level) {
-      for (std::size_t i = 0; i < reds.size(); ++i) {
-        const DType t = nest_.body[reds[i]].dtype;
-        Value* below = b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.stacks[reds[i]], level, all.j, t), llvm::Align(1));
-        b_.CreateStore(combine(reds[i], below, read(sums[i])), sums[i]);
-      }
+      for_each_sum([&](std::uint32_t r, Value* sum) {
+        const DType t = nest_.body[r].dtype;
+        Value* below = b_.CreateAlignedLoad(memory_type(t, width_), row_of(layout_.stacks[r], level, all.j, t), llvm::Align(1));
+        b_.CreateStore(combine(r, below, read(sum)), sum);
+      });
     };
     const auto push_block = [&] {
       Value* free = carry(blocks, add_level);
-      for (std::size_t i = 0; i < reds.size(); ++i) {
-        const DType t = nest_.body[reds[i]].dtype;
-        b_.CreateAlignedStore(read(sums[i]), row_of(layout_.stacks[reds[i]], free, all.j, t), llvm::Align(1));
-        b_.CreateStore(identity(reds[i], width_), sums[i]);
-      }
+      for_each_sum([&](std::uint32_t r, Value* sum) {
+        const DType t = nest_.body[r].dtype;
+        b_.CreateAlignedStore(read(sum), row_of(layout_.stacks[r], free, all.j, t), llvm::Align(1));
+        b_.CreateStore(identity(r, width_), sum);
+      });
       b_.CreateStore(b_.CreateAdd(read(blocks), i64(1)), blocks);
     };
     const auto one_row = [&] {
-      Body body{serial_, all.j, all.mask, all.remaining, sweep};
-      for (std::size_t i = 0; i < reds.size(); ++i) b_.CreateStore(accumulated(reds[i], read(sums[i]), body), sums[i]);
-      stores(body, sweep);
+      Body first{serial_, all.j, all.mask, all.remaining, sweep};
+      for_each_body(first, [&](Body& body) {
+        for (std::size_t i = 0; i < reds.size(); ++i) {
+          Value* sum = all_sums[current_][i];
+          b_.CreateStore(accumulated(reds[i], read(sum), body), sum);
+        }
+        stores(body, sweep);
+      });
     };
     static_assert((ir::kRowBlock & (ir::kRowBlock - 1)) == 0);
     Value* first = schedule_.split ? chunk_begin_ : i64(0);
@@ -55,7 +68,7 @@ void Emitter::contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>
       const auto block_of = [&](Value* from, Value* to) {
         loop("serial", from, to, i64(1), [&](Value* r) {
           index_[l] = r;
-          serial_ = region(stages_.back(), "serial");
+          enter_serial();
           one_row();
         });
       };
@@ -77,7 +90,7 @@ void Emitter::contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>
     if (!schedule_.one_block)
       loop("fold", i64(0), i64(kTreeLevels), i64(1),
            [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
-    for (std::size_t i = 0; i < reds.size(); ++i) store_row(layout_.values[reds[i]], all.j, nest_.body[reds[i]].dtype, read(sums[i]));
+    for_each_sum([&](std::uint32_t r, Value* sum) { store_row(layout_.values[r], all.j, nest_.body[r].dtype, read(sum)); });
   });
 }
 
@@ -166,17 +179,19 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
       fill_to(b_.CreateAnd(r_number, i64(7)));
     }
     Value* k = b_.CreateAnd(r_number, i64(7));
-    vector_range(n, serial_, sweep, [&](Body& body) {
-      for (std::uint32_t r : reds) {
-        const DType t = nest_.body[r].dtype;
-        Value* value = vector(body, nest_.body[r].a);
-        if (sums_up(r)) {
-          b_.CreateAlignedStore(value, temporary(r, k, body.j), llvm::Align(1));
-        } else {
-          store_row(layout_.values[r], body.j, t, combine(r, load_row(layout_.values[r], body.j, t), value));
+    vector_range(n, serial_, sweep, [&](Body& first) {
+      for_each_body(first, [&](Body& body) {
+        for (std::uint32_t r : reds) {
+          const DType t = nest_.body[r].dtype;
+          Value* value = vector(body, nest_.body[r].a);
+          if (sums_up(r)) {
+            b_.CreateAlignedStore(value, temporary(r, k, body.j), llvm::Align(1));
+          } else {
+            store_row(layout_.values[r], body.j, t, combine(r, load_row(layout_.values[r], body.j, t), value));
+          }
         }
-      }
-      stores(body, sweep);
+        stores(body, sweep);
+      });
     });
     b_.CreateStore(b_.CreateAdd(k, i64(1)), filled);
   };
@@ -189,36 +204,45 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
     loop("rows", first, whole, i64(ir::kRowGroup), [&](Value* r0) {
       if (!schedule_.one_block && !sums.empty())
         when(b_.CreateAnd(b_.CreateICmpNE(r0, first), b_.CreateICmpEQ(b_.CreateAnd(r0, i64(ir::kRowBlock - 1)), i64(0))), push_block);
-      std::vector<Region*> around;
-      for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
-        around.push_back(region(stages_.back(), "serial"));
-        if (k > 0) around.back()->before = around[static_cast<std::size_t>(k - 1)];
-      }
       std::vector<Value*> rows;
-      for (std::int64_t k = 0; k < ir::kRowGroup; ++k) rows.push_back(in(*around[0], [&] { return k ? b_.CreateAdd(r0, i64(k)) : r0; }));
-      vector_range(n, around[0], sweep, [&](Body& all) {
-        std::vector<std::vector<Value*>> values(reds.size());
+      for (std::int64_t k = 0; k < ir::kRowGroup; ++k) rows.push_back(k ? b_.CreateAdd(r0, i64(k)) : r0);
+      std::vector<std::vector<Region*>> around;  // of each that runs abreast
+      for_each_abreast([&] {
+        around.emplace_back();
         for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
-          serial_ = around[static_cast<std::size_t>(k)];
-          index_[l] = rows[static_cast<std::size_t>(k)];
-          Body body{serial_, all.j, all.mask, all.remaining, sweep};
-          for (std::size_t i = 0; i < reds.size(); ++i) values[i].push_back(vector(body, nest_.body[reds[i]].a));
-          stores(body, sweep);
+          Region* mine = region(stages_.back(), "serial");
+          if (k > 0) mine->before = around.back().back();
+          around.back().push_back(mine);
         }
-        for (std::size_t i = 0; i < reds.size(); ++i) {
-          const DType t = nest_.body[reds[i]].dtype;
-          Value* before = load_row(layout_.values[reds[i]], all.j, t);
-          Value* sum = nullptr;
-          if (is_extreme(reds[i])) values[i].push_back(before), sum = combine_all(reds[i], values[i]);
-          else sum = combine(reds[i], before, tree_of_eight(reds[i], values[i]));
-          store_row(layout_.values[reds[i]], all.j, t, sum);
+      });
+      vector_range(n, around[0][0], sweep, [&](Body& all) {
+        std::vector<std::vector<std::vector<Value*>>> values(around.size(), std::vector<std::vector<Value*>>(reds.size()));
+        for (std::size_t k = 0; k < static_cast<std::size_t>(ir::kRowGroup); ++k) {
+          index_[l] = rows[k];
+          Body first{around[0][k], all.j, all.mask, all.remaining, sweep};
+          for_each_body(first, [&](Body& body) {
+            serial_ = around[current_][k];
+            for (std::size_t i = 0; i < reds.size(); ++i) values[current_][i].push_back(vector(body, nest_.body[reds[i]].a));
+            stores(body, sweep);
+          });
         }
+        for_each_abreast([&] {
+          for (std::size_t i = 0; i < reds.size(); ++i) {
+            const DType t = nest_.body[reds[i]].dtype;
+            std::vector<Value*>& mine = values[current_][i];
+            Value* before = load_row(layout_.values[reds[i]], all.j, t);
+            Value* sum = nullptr;
+            if (is_extreme(reds[i])) mine.push_back(before), sum = combine_all(reds[i], mine);
+            else sum = combine(reds[i], before, tree_of_eight(reds[i], mine));
+            store_row(layout_.values[reds[i]], all.j, t, sum);
+          }
+        });
       });
     });
     when(b_.CreateICmpNE(whole, first), [&] { b_.CreateStore(b_.CreateLShr(b_.CreateSub(whole, i64(1)), i64(3)), group); });
     loop("rest", whole, end, i64(1), [&](Value* r) {
       index_[l] = r;
-      serial_ = region(stages_.back(), "serial");
+      enter_serial();
       one_row(r);
     });
   } else {

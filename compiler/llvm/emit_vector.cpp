@@ -5,6 +5,7 @@ namespace onepass::compiler {
 
 Value* Emitter::vector(Body& body, std::uint32_t id) {
   if (const auto it = body.values.find(id); it != body.values.end()) return it->second;
+  if (body.beside && shared_abreast(id)) return body.values[id] = vector(*body.beside, id);
   const Statement& s = nest_.body[id];
   Value* made = nullptr;
   if (s.kind == Statement::Kind::Slot && is_known(words_.slots + s.at)) {
@@ -48,7 +49,8 @@ std::uint8_t Emitter::first_sweep(std::uint32_t id) const {
 }
 
 Value* Emitter::scratch_base(std::uint32_t slot) {
-  return bytes(bytes(argument(3), layout_.spread.bytes + layout_.patterns.bytes), b_.CreateMul(unit_, i64(slot)));
+  return bytes(bytes(argument(3), layout_.spread.bytes + layout_.patterns.bytes),
+               b_.CreateMul(unit_, i64(std::int64_t{current_} * layout_.total + slot)));
 }
 
 Value* Emitter::scratch_row(std::uint32_t slot, Value* j, DType t) {

@@ -44,6 +44,7 @@ struct Body {
   std::unordered_map<std::uint32_t, Value*> values = {};
   std::unordered_map<std::uint32_t, Value*> derived = {};
   std::unordered_map<std::uint32_t, std::vector<Value*>> families = {};  // whole vectors, by the first access
+  Body* beside = nullptr;  // that of the first of several iterations of the outer loop that run abreast: it has what they share
 };
 
 class Emitter {
@@ -110,6 +111,22 @@ class Emitter {
   // One phase of a chunk: what earlier phases reduced is combined from what the chunks of the row have left.
   void phase();
   std::unordered_map<std::uint32_t, Value*> reduced_;  // lanes: what the last sweep reduced
+
+  // ---- emit_abreast.cpp: several iterations of the last outer loop at once
+  struct Abreast {  // what one of them has, while another is being emitted
+    Value* index;
+    std::vector<Region*> stages;
+    Region* serial;
+    std::unordered_map<std::uint32_t, Value*> reduced;
+  };
+  std::vector<Abreast> abreast_;  // none: they run one by one
+  std::uint32_t current_ = 0;     // of these
+  bool tiles_outer() const { return packs() || schedule_.abreast > 1; }
+  void abreast(Value* outer_tile);
+  void for_each_abreast(const std::function<void()>& f);
+  // f with the vector body of each: `first`, and others at its place.
+  void for_each_body(Body& first, const std::function<void(Body&)>& f);
+  bool shared_abreast(std::uint32_t id) const { return !(nest_.body[id].loops & bit(nest_.outer - 1u)); }
 
   // ---- emit_values.cpp: words, control flow, regions, values
   Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
@@ -331,6 +348,9 @@ class Emitter {
   void reset_lanes(std::uint32_t id, Value* memory);
   Value* sum_of_lanes(std::uint32_t id, Value* memory);
   void lanes_sweep(std::uint8_t sweep);
+  void enter_serial() {
+    for_each_abreast([&] { serial_ = region(stages_.back(), "serial"); });
+  }
   void serial_loops(const std::function<void(Value* run, Value* row)>& f);
   std::vector<Value*> serial_digits(Value* r, bool last);
   void serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* n);
@@ -343,7 +363,9 @@ class Emitter {
   Value* load_row(std::uint32_t slot, Value* j, DType t);
   void store_row(std::uint32_t slot, Value* j, DType t, Value* v);
   // whole vectors over the tile: rows of scratch are padded
-  void over_row(const std::function<void(Value*)>& f) { loop("over", i64(0), tile_length(), i64(width_), f); }
+  void over_row(const std::function<void(Value*)>& f) {
+    loop("over", i64(0), tile_length(), i64(width_), [&](Value* j) { for_each_abreast([&] { f(j); }); });
+  }
   // Contractions: the accumulators of one vector of the row stay in registers while the serial loops run.
   void contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds);
   void rows_sweep(std::uint8_t sweep);

@@ -105,6 +105,39 @@ void share_rows(const Nest& nest, std::int64_t rows, std::int64_t counted, std::
   n.shared_bytes = round_up(n.items * reductions * (nest.kind == NestKind::Rows ? round_up(n.tile, 64) + 64 : 1) * kPartialBytes, 64);
 }
 
+// Does the vector loop read what the last outer loop does not change? Iterations of that loop that run abreast then load it once.
+bool shares_loads(const Nest& nest) {
+  const std::uint64_t vector = std::uint64_t{1} << nest.vector_loop(), outer = std::uint64_t{1} << (nest.outer - 1u);
+  bool shared = false, varies = false;
+  for (const Statement& s : nest.body) {
+    if (s.kind != Statement::Kind::Load) continue;
+    varies |= (s.loops & outer) != 0;
+    shared |= (s.loops & vector) && !(s.loops & outer);
+  }
+  return shared && varies;
+}
+// How many iterations of the last outer loop run abreast, where they do: as many as the accumulators' registers allow.
+int count_abreast(const Nest& nest, const NestNumbers& numbers, const Target& target, std::int64_t outer, std::int64_t threads) {
+  constexpr int kStatements = 16;  // of a body whose sums are the work
+  const auto count = [&](Statement::Kind kind) {
+    return std::count_if(nest.body.begin(), nest.body.end(), [&](const Statement& s) { return s.kind == kind; });
+  };
+  if (nest.kind == NestKind::Map || nest.outer == 0 || nest.sweeps != 1 || nest.has_columns() || count(Statement::Kind::Reduce) != 1 ||
+      nest.body.size() > kStatements || !shares_loads(nest))
+    return 1;
+  bool sums = true, contracts = false;
+  for (const Statement& s : nest.body) {
+    if (s.kind == Statement::Kind::Place || (s.kind == Statement::Kind::Op && ir::info(s.op).kind == ir::OpKind::Expanded)) return 1;
+    if (s.kind != Statement::Kind::Reduce) continue;
+    contracts = ir::is_contraction(s.op);
+    sums = contracts || s.op == ir::Op::ReduceSum;
+  }
+  const bool many_registers = target.vector_bytes >= 64;
+  if (nest.kind == NestKind::Lanes && !(many_registers && sums)) return 1;
+  const int n = nest.kind == NestKind::Rows && contracts && many_registers ? 8 : 4;
+  return numbers.extents[nest.outer - 1u] >= n && outer / n >= 2 * threads ? n : 1;
+}
+
 // Is it the first of stores that lie side by side?
 bool starts_phases(const Nest& nest, std::uint32_t access) {
   return std::any_of(nest.body.begin(), nest.body.end(),
@@ -254,8 +287,15 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   for (const Statement& b : nest.body) doubles |= b.kind == Statement::Kind::Reduce && b.dtype == DType::F64;
   if (nest.kind == NestKind::Lanes) s.width = std::min(s.width, doubles ? 32 : 64);
   const bool contracts = std::any_of(nest.body.begin(), nest.body.end(), [](const Statement& b) { return ir::is_contraction(b.op); });
+  std::int64_t outer = 1, reduced = 1, all = 1;
+  for (std::uint32_t l = 0; l < nest.loops(); ++l) {
+    all *= numbers.extents[l];
+    if (l < nest.outer) outer *= numbers.extents[l];
+    if (nest.reduced_mask() >> l & 1) reduced *= numbers.extents[l];
+  }
+  s.abreast = count_abreast(nest, numbers, target, outer, std::max(1, options.threads));
   // chains of fma: eight registers of accumulators hide their latency, where a row has as many elements
-  if (nest.kind == NestKind::Rows && contracts && numbers.extents[v] >= 4 * s.width) s.width *= 4;
+  if (nest.kind == NestKind::Rows && contracts && s.abreast == 1 && numbers.extents[v] >= 4 * s.width) s.width *= 4;
   s.width = std::min(s.width, 128);
   // class: rows that fit 32 bytes are one vector
   if (nest.kind == NestKind::Rows && numbers.extents[v] * element <= 32) s.width = 32 / element;
@@ -265,12 +305,6 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     s.width = ir::kScanGroup;
   }
 
-  std::int64_t outer = 1, reduced = 1, all = 1;
-  for (std::uint32_t l = 0; l < nest.loops(); ++l) {
-    all *= numbers.extents[l];
-    if (l < nest.outer) outer *= numbers.extents[l];
-    if (nest.reduced_mask() >> l & 1) reduced *= numbers.extents[l];
-  }
   std::int64_t counted = reduced;  // with missing elements
   if (nest.runs) {
     std::int64_t runs = 1;
@@ -359,6 +393,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   if (nest.has(Statement::Kind::Reduce) && threads > 1 && outer < 4 * threads && !wide && !columns && !s.one_block &&
       n.work >= options.split_work) {
     s.split = true;
+    s.abreast = 1;
     n.tile = nest.kind == NestKind::Rows ? std::min<std::int64_t>(round_up(extent, 64), kRowTile) : extent;
     share_rows(nest, nest.kind == NestKind::Rows ? outer * ((extent + n.tile - 1) / n.tile) : outer, counted, threads, n);
   }
@@ -405,15 +440,18 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
 
   // ---- tiles and items
+  n.tile_outer = s.abreast;
+  const std::int64_t last = nest.outer ? numbers.extents[nest.outer - 1u] : 1;
+  const std::int64_t together = s.abreast == 1 ? outer : outer / last * ((last + s.abreast - 1) / s.abreast);
   if (!s.split && !columns) switch (nest.kind) {
       case NestKind::Lanes:
         n.tile = extent;
-        n.items = outer;
+        n.items = together;
         break;
       case NestKind::Rows: {
-        const std::int64_t wanted = outer >= 2 * threads ? 1 : (2 * threads + outer - 1) / outer;
+        const std::int64_t wanted = together >= 2 * threads ? 1 : (2 * threads + together - 1) / together;
         n.tile = std::clamp<std::int64_t>(round_up((extent + wanted - 1) / wanted, 64), 64, kRowTile);
-        n.items = outer * ((extent + n.tile - 1) / n.tile);
+        n.items = together * ((extent + n.tile - 1) / n.tile);
         break;
       }
       case NestKind::Map:
@@ -449,7 +487,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
   const ScratchLayout layout(nest, s);
   const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
-  n.scratch_bytes = layout.spread.bytes + layout.patterns.bytes + unit * layout.total;
+  n.scratch_bytes = layout.spread.bytes + layout.patterns.bytes + unit * layout.total * s.abreast;
   for (std::uint32_t p : s.packed)
     n.scratch_bytes += unit * n.tile_outer * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[p].buffer].dtype));
   return out;
@@ -465,7 +503,7 @@ Schedule quick_form(Schedule s) {
 std::string Schedule::key() const {
   std::string k;
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(vector_bytes), put(width), put(masked), put(grouped), put(one_block), put(row_scratch), put(split);
+  put(vector_bytes), put(width), put(masked), put(grouped), put(one_block), put(row_scratch), put(split), put(abreast);
   put(static_cast<std::uint32_t>(streamed.size()));
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
@@ -481,6 +519,7 @@ std::string print(const Scheduled& scheduled) {
   std::string out = fmt::format("schedule: vectors of {} elements in {}-bit registers", s.width, 8 * s.vector_bytes);
   if (!s.streamed.empty()) out += ", non-temporal stores";
   if (s.one_block) out += ", one block";
+  if (s.abreast > 1) out += fmt::format(", {} rows abreast", s.abreast);
   if (n.phases > 1 && !s.split) out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);
   if (s.split)
     out += fmt::format(", {} chunks of {} elements a row, {} phases, {} bytes of partial results", n.chunks, n.chunk, n.phases,

@@ -20,6 +20,7 @@ struct Schedule {
   bool one_block = false;               // class: the reduced elements lie within one block of the order of summation
   bool row_scratch = false;             // class: a row of the values in `kept` fits the scratch
   bool split = false;                   // class: threads share the reduced elements of a row: an item is a chunk of them
+  int abreast = 1;                      // class: iterations of the last outer loop that run at once: what they share is loaded once
   std::vector<std::uint32_t> streamed;  // class: accesses whose stores bypass the caches; they start at multiples of 64 bytes
   std::vector<std::uint32_t> kept;      // statements held in row scratch between sweeps (where row_scratch)
   std::vector<std::uint32_t> packed;  // accesses read through a transposed tile: unit stride in the last outer loop, not in the vector loop
@@ -29,7 +30,7 @@ struct Schedule {
 
 struct ScheduleNumbers {
   std::int64_t tile = 0;                           // elements of the vector loop in one item (map and rows)
-  std::int64_t tile_outer = 1;                     // iterations of the last outer loop in one item (above 1 where accesses are packed)
+  std::int64_t tile_outer = 1;                     // iterations of the last outer loop in one item: above 1 where packed or abreast
   std::int64_t items = 0;                          // what threads share
   std::int64_t scratch_bytes = 0;                  // for each thread
   std::int64_t chunk = 0, chunks = 1;              // split: elements of r in one item, items of one row (or tile); columns: rows, items

@@ -1,0 +1,56 @@
+// Several iterations of the last outer loop at once, where the vector loop reads what that loop does not change: it is loaded once for all of
+// them. Each has its own regions, accumulators and rows of scratch; the loops around the vector body are run once.
+#include "compiler/llvm/emitter.h"
+
+namespace onepass::compiler {
+
+// Those that are left where there are not as many run one by one.
+void Emitter::abreast(Value* outer_tile) {
+  const std::uint32_t u = nest_.outer - 1u;
+  Value* first = b_.CreateMul(outer_tile, word(words_.tile_outer));
+  Value* last = smaller(b_.CreateAdd(first, word(words_.tile_outer)), extent(u));
+  const auto one_by_one = [&] {
+    loop("one", first, last, i64(1), [&](Value* i) {
+      index_[u] = i;
+      stages_ = {region(&entry_, "row")};
+      sweeps();
+    });
+  };
+  if (schedule_.masked) return one_by_one();
+  Value* all = b_.CreateICmpEQ(b_.CreateSub(last, first), i64(schedule_.abreast));
+  when(all, [&] {
+    for (int k = 0; k < schedule_.abreast; ++k)
+      abreast_.push_back({k ? b_.CreateAdd(first, i64(k)) : first, {region(&entry_, "row")}, nullptr, {}});
+    sweeps();
+    abreast_.clear();
+  });
+  when(b_.CreateNot(all), one_by_one);
+}
+
+void Emitter::for_each_abreast(const std::function<void()>& f) {
+  if (abreast_.empty()) return f();
+  const auto change_places = [&] {
+    Abreast& mine = abreast_[current_];
+    stages_.swap(mine.stages);
+    std::swap(serial_, mine.serial);
+    reduced_.swap(mine.reduced);
+  };
+  for (current_ = 0; current_ < abreast_.size(); ++current_) {
+    index_[nest_.outer - 1u] = abreast_[current_].index;
+    change_places();
+    f();
+    change_places();
+  }
+  current_ = 0;
+}
+
+void Emitter::for_each_body(Body& first, const std::function<void(Body&)>& f) {
+  for_each_abreast([&] {
+    if (current_ == 0) return f(first);
+    Body other{first.around, first.j, first.mask, first.remaining, first.sweep};
+    other.beside = &first;
+    f(other);
+  });
+}
+
+}  // namespace onepass::compiler
