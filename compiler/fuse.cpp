@@ -283,12 +283,14 @@ class Fuser {
     for (NodeId id = 0; id < graph.size(); ++id) base_.push_back(ir::is_view(graph[id].op) ? base_[graph.operand(id, 0)] : id);
     partition_.boundary.assign(graph.size(), Boundary::Inlined);
     partition_.group_of.assign(graph.size(), Partition::kNoGroup);
+    partition_.lists = options.lists;
+    wanted_ = options.lists.wanted(graph);
   }
 
   Partition run() {
     const std::uint32_t n = graph_.size();
     output_.assign(n, false);
-    for (NodeId id : graph_.outputs) output_[id] = true;
+    for (NodeId id : wanted_) output_[id] = true;
     count_costs();
     find_checked();
     find_recomputed();
@@ -336,7 +338,8 @@ class Fuser {
   std::uint32_t part_ = 0;  // of the node that is looked at
   Symbols symbols_;
   Partition partition_;
-  std::vector<NodeId> base_;  // what a view is a view of
+  std::vector<NodeId> wanted_;  // by the caller
+  std::vector<NodeId> base_;    // what a view is a view of
   std::vector<Rows> rows_;
   std::vector<std::uint32_t> level_;  // the first group that may compute this value: after the groups of the stored values it reads
   std::vector<std::uint32_t> cost_;
@@ -344,19 +347,21 @@ class Fuser {
   std::vector<bool> cut_;  // its expression holds a node of many boxes: its loops are cut, so no reduction can share them
   std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the last groups
 
-  bool has_many_boxes(NodeId id) const { return graph_[id].op == Op::Piecewise && graph_.operands(id).size() > kFewBoxes; }
+  bool is_list(NodeId id) const { return partition_.lists.reads(id) != nullptr; }
+  bool has_many_boxes(NodeId id) const { return graph_[id].op == Op::Piecewise && graph_.operands(id).size() > kFewBoxes && !is_list(id); }
 
   // Primitives an element costs when its whole expression is computed again (saturating, shared parts counted each time).
   void count_costs() {
     needed_.assign(graph_.size(), false);
-    for (NodeId id : graph_.outputs) needed_[id] = true;
+    for (NodeId id : wanted_) needed_[id] = true;
     for (NodeId id : options_.places) needed_[id] = true;
     for (NodeId id = graph_.size(); id-- > 0;)
-      if (needed_[id])
+      if (needed_[id] && !is_list(id))
         for (std::int64_t o : graph_.operands(id)) needed_[static_cast<std::size_t>(o)] = true;
     reduces_.assign(graph_.size(), false);
     cut_.assign(graph_.size(), false);
     for (NodeId id = 0; id < graph_.size(); ++id) {
+      if (is_list(id)) continue;
       const Op op = graph_[id].op;
       std::uint32_t c = ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded ? 16
                                                                 : op == Op::Div || op == Op::Sqrt         ? 4
@@ -377,7 +382,7 @@ class Fuser {
   // Places of which the values that are stored read every element are checked where these are computed; others in a kernel of their own.
   void find_checked() {
     std::vector<bool> whole(graph_.size(), false);
-    for (NodeId id : graph_.outputs) whole[id] = true;
+    for (NodeId id : wanted_) whole[id] = true;
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (!whole[id] || graph_.elements(id) == 0) continue;
       const Op op = graph_[id].op;
@@ -400,9 +405,9 @@ class Fuser {
     std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
     std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
     std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
-    for (NodeId id : graph_.outputs) maps[id].push_back(0);
+    for (NodeId id : wanted_) maps[id].push_back(0);
     for (NodeId id = graph_.size(); id-- > 0;) {
-      if (!needed_[id]) continue;
+      if (!needed_[id] || is_list(id)) continue;
       if (ir::is_contraction(graph_[id].op))
         for (std::int64_t o : graph_.operands(id)) contracted[static_cast<std::size_t>(o)] = true;
       auto& mine = maps[id];
@@ -494,7 +499,7 @@ class Fuser {
 
   void enter(NodeId id) {
     const Node node = graph_[id];
-    if (ir::is_source(node.op)) return;
+    if (ir::is_source(node.op) || is_list(id)) return;
     cut_[id] = has_many_boxes(id);
     for (std::int64_t o : graph_.operands(id))
       if (partition_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined && cut_[static_cast<std::size_t>(o)]) cut_[id] = true;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "compiler/limits.h"
+#include "compiler/lists.h"
 #include "ir/graph.h"
 
 namespace onepass::compiler {
@@ -58,19 +59,21 @@ struct Partition {
   std::vector<Boundary> boundary;       // of every node
   std::vector<std::uint32_t> group_of;  // of every stored node; kNoGroup where inlined
   std::vector<bool> read_again;         // of every half that is an output: whether another group loads it, unrounded
+  Lists lists;
   static constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
 
-  /// Which operands a group computes the value from: of a scatter_add what it starts from, or places and updates.
+  /// Which operands a group computes the value from: of a scatter_add what it starts from, or places and updates; of a list none.
   ir::List operands(const ir::Graph& graph, ir::NodeId id, std::uint32_t group) const {
+    if (lists.reads(id)) return {};
     const ir::List all = graph.operands(id);
     if (graph[id].op != ir::Op::ScatterAdd) return all;
     return groups[group].starts ? all.first(1) : all.subspan(1);
   }
 
-  /// Does this group load the value, an argument or what an earlier group stored, rather than compute it?
+  /// Does this group load the value, an argument, a list of them or what an earlier group stored, rather than compute it?
   bool loads(const ir::Graph& graph, ir::NodeId id, std::uint32_t group) const {
     const ir::Op op = graph[id].op;
-    return op == ir::Op::Input || (group_of[id] < group && !ir::is_view(op) && !ir::is_source(op));
+    return op == ir::Op::Input || lists.reads(id) || (group_of[id] < group && !ir::is_view(op) && !ir::is_source(op));
   }
 };
 
@@ -79,6 +82,7 @@ struct FuseOptions {
   KernelLimits limits = {};
   std::vector<ir::NodeId> places = {};  // nodes whose every element has to be computed, whatever the outputs need of them
   bool columns = true;  // reductions over the axes that others keep share their group (plan/nest.h); false for targets that cannot run it
+  Lists lists = {};     // of the graph; none for targets that cannot read through tables, and in mode unfused
 };
 
 /// Comes before fuse. A result that is an argument is copied: as a view, so that the two can have different strides. So is what data added

@@ -4,12 +4,16 @@
 //   becomes sum(ys[0][none]*ys, 1)                      one mul [256, 32, 128], one reduce_sum over axis 1
 //   f(x[0]) + f(x[1]) + … + f(x[n])                     the terms in one array, added in that sequence: a contract_rows with 1
 //
+//   d[t] = g[t]*y for t in 1 .. 256, each a result      slices of one value [255, …], which is stored into the results (lists.h)
+//
 // Copies are found where they are joined. Their nodes are looked at together, from the joined ones down to the leaves: a tuple of nodes, one
 // of each copy, is either one node for all (then it is spread over the new axis), or one operator on tuples, or slices of one array that
-// begin evenly apart: the array, seen with the new axis in front, or (below a reduction) arrays of a list, copied side by side. Whatever else they differ in, they stay as they are. So that one odd copy
-// spoils none of the others, copies are first compared in pairs, each with the next.
+// begin evenly apart: the array, seen with the new axis in front, or arrays of a list, or literals, side by side: a kernel finds these
+// through a table. Whatever else they differ in, they stay as they are. So that one odd copy spoils none of the others, copies are first
+// compared in pairs, each with the next.
 // Sums keep their order: the new axis stands before all others and is kept, or is reduced alone, in sequence.
-// Left out on purpose: copies whose literals differ (each has slots of its own), windows that overlap, fewer than kFewestCopies.
+// Left out on purpose: windows that overlap, fewer than kFewestCopies; sums of terms that differ in literals alone, or of few arrays, which one
+// pass adds in registers.
 #include "compiler/reroll.h"
 
 #include <algorithm>
@@ -17,6 +21,7 @@
 #include <unordered_map>
 
 #include "compiler/batch.h"
+#include "compiler/lists.h"
 
 namespace onepass::compiler {
 
@@ -63,6 +68,7 @@ class Reroller {
 
   Graph run() {
     describe();
+    find_results();
     for (NodeId id = 0; id < graph_.size(); ++id) {
       out_.current_source = graph_.source_of[id];
       out_.current_origin = graph_.origin_of[id] == kNoNode ? kNoNode : now_[graph_.origin_of[id]];
@@ -70,6 +76,8 @@ class Reroller {
       if (graph_[id].op == Op::Piecewise) made = joined(id);
       else if (ends_chain(id)) made = summed(id);
       now_[id] = made == kNoNode ? copied(id) : made;
+      if (const auto it = results_.find(id); it != results_.end())
+        for (const Tuple& tuple : it->second) join_results(tuple);
     }
     out_.current_source = 0;
     out_.current_origin = kNoNode;
@@ -86,10 +94,12 @@ class Reroller {
   std::vector<std::uint32_t> uses_, adder_;  // how many; of one use the node, where that is an add and this its first operand
   std::vector<bool> reduces_;                // its expression holds a reduction
   bool members_ = false;                     // separate arrays may be put together
+  std::unordered_map<NodeId, std::vector<Tuple>> results_;        // copies that are results of their own, by the last of them
   std::unordered_map<std::uint64_t, std::uint64_t> differences_;  // by pairs of nodes
   std::unordered_map<Tuple, NodeId, HashTuple> merged_[2];        // without and with members; kNoNode: they cannot be
   static constexpr int kDeepest = 1000;
-  static constexpr std::size_t kMostAxes = 32;  // rank
+  static constexpr std::size_t kMostAxes = 32;   // rank
+  static constexpr std::size_t kManyTerms = 64;  // arrays from which on a sum of them is worth a loop
 
   void describe() {
     form_.resize(graph_.size());
@@ -139,6 +149,16 @@ class Reroller {
     h = h == 0 ? 1 : h;
     return differences_[std::uint64_t{a} << 32 | b] = h;
   }
+  // Do they read different arrays, or slices?
+  bool differ_in_arrays(NodeId a, NodeId b, int depth = 0) {
+    if (a == b || depth >= kDeepest || --budget_ < 0) return false;
+    const Op op = graph_[a].op;
+    const List x = graph_.operands(a), y = graph_.operands(b);
+    if (op == Op::Input || (op == Op::Slice && !std::ranges::equal(graph_.attributes(a), graph_.attributes(b)))) return true;
+    for (std::size_t k = 0; k < std::min(x.size(), y.size()); ++k)
+      if (differ_in_arrays(static_cast<NodeId>(x[k]), static_cast<NodeId>(y[k]), depth + 1)) return true;
+    return false;
+  }
   // From `begin` on, the end of those that each differ from the one before as the second from the first does; at least begin + 1.
   template <class F> static std::size_t run_end(std::size_t begin, std::size_t size, F&& differ) {
     if (begin + 1 >= size) return size;
@@ -180,12 +200,11 @@ class Reroller {
   }
 
   // ---------------------------------------------------------------------------------------------- tuples
-  // The nodes of all copies as one, the copies along a new first axis. kNoNode where they are no copies of each other. Members of a list of
-  // arrays are copied beside each other where a reduction reads them: otherwise each copy of it would be a kernel's work of its own.
-  NodeId together(const Tuple& tuple) {
+  // The nodes of all copies as one, the copies along a new first axis. kNoNode where they are no copies of each other.
+  NodeId together(const Tuple& tuple, bool members = true) {
     members_ = false;
     const NodeId made = merged(tuple, 0);
-    if (made != kNoNode || !reduces_[tuple[0]]) return made;
+    if (made != kNoNode || !members) return made;
     members_ = true;
     return merged(tuple, 0);
   }
@@ -221,6 +240,7 @@ class Reroller {
       if (std::ranges::all_of(tuple, [&](NodeId id) { return graph_.operand(id, 0) == from; })) return slices(tuple);
     }
     if (node.op == Op::Input && members_) return side_by_side(tuple);
+    if (node.op == Op::Slot) return numbers(tuple);
     if (is_source(node.op)) return kNoNode;
     if (std::ranges::any_of(tuple, [&](NodeId id) {
           return graph_[id].dtype != node.dtype || graph_[id].shape != node.shape || graph_[id].attributes != node.attributes ||
@@ -242,19 +262,38 @@ class Reroller {
     return out_.add(Node{node.op, node.dtype, out_.intern(with_axis(n, shape)), out_.intern(ids), out_.intern(*lifted), 0});
   }
 
-  NodeId side_by_side(const Tuple& arrays) {
-    const List shape = graph_.shape(arrays[0]);
-    std::vector<std::int64_t> ids, boxes;
-    for (const NodeId id : arrays) {
-      if (graph_[id].dtype != graph_[arrays[0]].dtype || graph_[id].shape != graph_[arrays[0]].shape) return kNoNode;
-      boxes.push_back(static_cast<std::int64_t>(ids.size()));
+  // [1, shape] each, to [n, shape].
+  NodeId stacked(const std::vector<std::int64_t>& ids, DType dtype, List shape) {
+    std::vector<std::int64_t> boxes;
+    for (std::size_t k = 0; k < ids.size(); ++k) {
+      boxes.push_back(static_cast<std::int64_t>(k));
       boxes.resize(boxes.size() + shape.size(), 0);
       boxes.resize(boxes.size() + shape.size() + 1, 1);
+    }
+    const ListId to = out_.intern(with_axis(static_cast<std::int64_t>(ids.size()), shape));
+    return out_.add(Node{Op::Piecewise, dtype, to, out_.intern(ids), out_.intern(boxes), 0});
+  }
+  NodeId side_by_side(const Tuple& arrays) {
+    const List shape = graph_.shape(arrays[0]);
+    std::vector<std::int64_t> ids;
+    for (const NodeId id : arrays) {
+      if (graph_[id].dtype != graph_[arrays[0]].dtype || graph_[id].shape != graph_[arrays[0]].shape) return kNoNode;
       ids.push_back(view(Op::Reshape, now_[id], with_axis(1, shape)));
     }
-    const auto n = static_cast<std::int64_t>(arrays.size());
-    return out_.add(
-        Node{Op::Piecewise, graph_[arrays[0]].dtype, out_.intern(with_axis(n, shape)), out_.intern(ids), out_.intern(boxes), 0});
+    return stacked(ids, graph_[arrays[0]].dtype, shape);
+  }
+  // Each spread over its copy.
+  NodeId numbers(const Tuple& slots) {
+    const Node first = graph_[slots[0]];
+    const std::vector<std::int64_t> unit(graph_.shape(slots[0]).size(), 1);
+    const ListId one = out_.intern(with_axis(1, unit));
+    std::vector<std::int64_t> ids;
+    for (const NodeId id : slots) {
+      if (graph_[id].dtype != first.dtype || graph_[id].shape != first.shape) return kNoNode;
+      ids.push_back(out_.slot_node(static_cast<std::uint32_t>(graph_[id].bits), one));
+    }
+    const auto n = static_cast<std::int64_t>(slots.size());
+    return view(Op::Broadcast, stacked(ids, first.dtype, unit), with_axis(n, graph_.shape(slots[0])));
   }
 
   // Slices of one array that begin evenly apart along one axis: a view of it.
@@ -389,6 +428,43 @@ class Reroller {
     one.step[along] = range->step;
     return one;
   }
+  // ---------------------------------------------------------------------------------------------- results
+  void find_results() {
+    std::unordered_map<NodeId, int> times;
+    for (const NodeId id : graph_.outputs) ++times[id];
+    std::vector<NodeId> all;
+    for (const NodeId id : graph_.outputs)
+      if (times[id] == 1 && !is_half(graph_[id].dtype) && graph_.elements(id) >= kSmallestMember && graph_[id].op != Op::Input)
+        all.push_back(id);
+    if (all.size() < kFewestCopies) return;
+    std::stable_sort(all.begin(), all.end(), [&](NodeId a, NodeId b) { return form_[a] < form_[b]; });
+    for (std::size_t i = 0; i < all.size();) {
+      const std::size_t end = run_end(i, all.size(), [&](std::size_t k) { return difference(all[k], all[k + 1]); });
+      if (end - i < kFewestCopies) {
+        i = std::max(i + 1, end - 1);
+        continue;
+      }
+      const Tuple tuple(all.begin() + static_cast<std::ptrdiff_t>(i), all.begin() + static_cast<std::ptrdiff_t>(end));
+      results_[std::ranges::max(tuple)].push_back(tuple);
+      i = end;
+    }
+  }
+  // Each becomes a slice of them all. Behind an Identity, so that no rule for views takes the slices apart.
+  void join_results(const Tuple& tuple) {
+    const NodeId all = together(tuple);
+    if (all == kNoNode) return;
+    const Node node = graph_[tuple[0]];
+    const List shape = graph_.shape(tuple[0]);
+    const NodeId whole = out_.add(Op::Identity, node.dtype, out_[all].shape, {all});
+    const std::vector<std::int64_t> one = with_axis(1, shape);
+    std::vector<std::int64_t> box(2 * one.size(), 0);
+    std::fill(box.begin() + static_cast<std::ptrdiff_t>(one.size()), box.end(), 1);
+    for (std::size_t t = 0; t < tuple.size(); ++t) {
+      box[0] = static_cast<std::int64_t>(t);
+      now_[tuple[t]] = view(Op::Reshape, view(Op::Slice, whole, one, box), graph_.shape(tuple[t]));
+    }
+  }
+
   // ---------------------------------------------------------------------------------------------- joined by a sum
   bool ends_chain(NodeId id) const { return graph_[id].op == Op::Add && adder_[id] == kNoNode; }
 
@@ -407,7 +483,9 @@ class Reroller {
     for (std::size_t i = 0; i < terms.size();) {
       const std::size_t end = run_end(i, terms.size(), [&](std::size_t k) { return difference(terms[k], terms[k + 1]); });
       const auto first = terms.begin() + static_cast<std::ptrdiff_t>(i), last_term = terms.begin() + static_cast<std::ptrdiff_t>(end);
-      const NodeId all = end - i >= kFewestCopies ? together(Tuple(first, last_term)) : kNoNode;
+      NodeId all = kNoNode;
+      if (end - i >= kFewestCopies && differ_in_arrays(terms[i], terms[i + 1]))
+        all = together(Tuple(first, last_term), reduces_[terms[i]] || end - i >= kManyTerms);
       if (all != kNoNode) {
         sum = in_sequence(sum, all);
         any = true;
@@ -462,7 +540,7 @@ bool worth_looking(const Graph& graph) {
     if (graph[id].op == Op::Piecewise && graph.operands(id).size() >= kFewestCopies) return true;
     adds += graph[id].op == Op::Add;
   }
-  return adds + 1 >= kFewestCopies;
+  return adds + 1 >= kFewestCopies || graph.outputs.size() >= kFewestCopies;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// reroll: copies of one expression over slices of an array, joined again by a Piecewise or a sum, become one expression with one more axis.
+// reroll: copies of one expression over slices of an array, arrays of a list or literals, joined again by a Piecewise or a sum, or each a result,
+// become one expression with one more axis.
 // After simplify, before fuse; bits unchanged.
 #pragma once
 

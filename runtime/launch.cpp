@@ -112,20 +112,35 @@ class Aliasing {
       }
     }
   }
+  // Where an array stands among the kernel's buffers: as one of its own, or as a member of a list.
+  struct Held {
+    std::uint32_t buffer;
+    std::size_t member;
+    bool alone;  // nowhere else
+  };
   // May what is stored overwrite what is loaded? If one statement each touches them, the same element in the same iteration, and the load
   // has run when the store does.
-  bool may_overwrite(std::uint32_t stored, std::uint32_t loaded) const {
-    const Touch &to = touch_[stored], &from = touch_[loaded];
-    if (to.times != 1 || from.times != 1 || from.store > to.store) return false;
-    if (size_of(nest_.buffers[stored].dtype) != size_of(nest_.buffers[loaded].dtype)) return false;
-    const std::uint32_t a = nest_.accesses[to.access].linear, b = nest_.accesses[from.access].linear;
-    return numbers_.offsets[a] == numbers_.offsets[b] && numbers_.coefficients[a] == numbers_.coefficients[b];
+  bool may_overwrite(const Held& stored, const Held& loaded) const {
+    const Touch &to = touch_[stored.buffer], &from = touch_[loaded.buffer];
+    if (to.times != 1 || from.times != 1 || from.store > to.store || !stored.alone || !loaded.alone || stored.member != loaded.member)
+      return false;
+    if (size_of(nest_.buffers[stored.buffer].dtype) != size_of(nest_.buffers[loaded.buffer].dtype)) return false;
+    const compiler::Access &a = nest_.accesses[to.access], &b = nest_.accesses[from.access];
+    return same(a.linear, b.linear) && (a.table == compiler::Access::kNone) == (b.table == compiler::Access::kNone) &&
+           (a.table == compiler::Access::kNone || same(a.table, b.table));
   }
-  using Held = std::pair<NodeId, DType>;  // a half may be held as such and, unrounded, as f32
-  std::optional<std::uint32_t> buffer(Held held, bool written) const {
-    for (std::uint32_t b = 0; b < nest_.buffers.size(); ++b)
-      if (numbers_.buffers[b] == held.first && nest_.buffers[b].dtype == held.second && nest_.buffers[b].written == written) return b;
-    return std::nullopt;
+  // An array, as that type: a half may be held as such and, unrounded, as f32.
+  std::optional<Held> held(std::pair<NodeId, DType> array, bool written) const {
+    std::optional<Held> found;
+    for (std::uint32_t b = 0; b < nest_.buffers.size(); ++b) {
+      if (nest_.buffers[b].dtype != array.second || nest_.buffers[b].written != written) continue;
+      const std::vector<NodeId>& members = numbers_.members[b];
+      const auto member = std::ranges::find(members, array.first);
+      if (members.empty() ? numbers_.buffers[b] != array.first : member == members.end()) continue;
+      if (found) found->alone = false;
+      else found = Held{b, static_cast<std::size_t>(member - members.begin()), std::ranges::count(members, array.first) <= 1};
+    }
+    return found;
   }
 
  private:
@@ -136,6 +151,10 @@ class Aliasing {
   const compiler::Nest& nest_;
   const compiler::NestNumbers& numbers_;
   std::vector<Touch> touch_;  // of each buffer
+
+  bool same(std::uint32_t linear, std::uint32_t other) const {
+    return numbers_.offsets[linear] == numbers_.offsets[other] && numbers_.coefficients[linear] == numbers_.coefficients[other];
+  }
 };
 
 constinit std::atomic<void (*)(compiler::Nest&)> nest_hook{nullptr};
@@ -216,9 +235,6 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   report.optimised = optimise(report.recorded, options, places);
   const Graph& graph = report.optimised;
   plan.indexes = !places.empty();
-  report.partition = compiler::fuse(graph, {.unfused = options.unfused, .places = places});
-  const auto groups = static_cast<std::uint32_t>(report.partition.groups.size());
-
   std::vector<compiler::Layout> layouts(graph.size());
   for (NodeId id = 0; id < graph.size(); ++id)
     if (graph[id].op == Op::Input) layouts[id] = plan.inputs[graph[id].bits].strides;
@@ -230,6 +246,10 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     if (mine.size() == 1) layouts[graph.outputs[k]] = plan.outputs[k].strides;
     else plan.outputs[k] = plan.outputs[mine[0]];  // a node has one layout; `targets` keeps the caller's
   }
+  compiler::FuseOptions fuse_options{.unfused = options.unfused, .places = places};
+  if (!options.unfused) fuse_options.lists = compiler::find_lists(graph, layouts);
+  report.partition = compiler::fuse(graph, fuse_options);
+  const auto groups = static_cast<std::uint32_t>(report.partition.groups.size());
 
   for (std::uint32_t g = 0; g < groups; ++g) {
     // by buffer: what is written over an array that the group reads
@@ -237,9 +257,14 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       std::vector<bool> out;
       if (!options.in_place.empty())
         for (std::size_t b = 0; b < piece.numbers.buffers.size(); ++b) {
-          const auto result = results.find(piece.numbers.buffers[b]);
-          out.push_back(result != results.end() && piece.nest.buffers[b].written &&
-                        options.in_place[result->second[static_cast<std::size_t>(piece.numbers.outputs[b])]]);
+          const auto is_over = [&](NodeId id, std::int32_t copy) {
+            const auto result = results.find(id);
+            return result != results.end() && options.in_place[result->second[static_cast<std::size_t>(copy)]];
+          };
+          const std::vector<NodeId>& members = piece.numbers.members[b];
+          bool over = members.empty() && is_over(piece.numbers.buffers[b], piece.numbers.outputs[b]);
+          for (const NodeId member : members) over = over || is_over(member, 0);
+          out.push_back(piece.nest.buffers[b].written && over);
         }
       return out;
     };
@@ -263,7 +288,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       for (const NodeId id : numbers.buffers) last[id] = step_of(k);
     });
   std::vector<Intermediate> intermediates;
-  std::vector<Aliasing::Held> held;  // by intermediates, then by results
+  std::vector<std::pair<NodeId, DType>> held;  // by intermediates, then by results
   std::unordered_map<NodeId, std::size_t> intermediate_of;
   std::vector<Lender> lenders(plan.outputs.size());
   std::vector<Aliasing> aliasing;  // of each step
@@ -276,7 +301,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     each_piece(report.kernels[k], [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers&) {
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
         const NodeId id = numbers.buffers[b];
-        if (!nest.buffers[b].written) continue;
+        if (!nest.buffers[b].written || !numbers.members[b].empty()) continue;
         if (!is_intermediate(nest, id, b)) {
           const std::uint32_t output = results[id][static_cast<std::size_t>(numbers.outputs[b])];
           const ArrayPlan& o = plan.outputs[output];
@@ -292,13 +317,25 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   for (const NodeId id : graph.outputs) held.emplace_back(id, graph[id].dtype);
   const WorkspacePlan workspace = plan_workspace(intermediates, lenders, [&](std::size_t by, std::size_t old) {
     const Aliasing& kernel = aliasing[intermediates[old].last_read];
-    const auto stored = kernel.buffer(held[by], true), loaded = kernel.buffer(held[old], false);
+    const auto stored = kernel.held(held[by], true), loaded = kernel.held(held[old], false);
     return stored && loaded && kernel.may_overwrite(*stored, *loaded);
   });
   plan.workspace_bytes = workspace.bytes;
 
   // ---- launches
   const auto inputs = static_cast<std::uint32_t>(plan.inputs.size()), outputs = static_cast<std::uint32_t>(plan.outputs.size());
+  // The members of a list: their addresses, or of numbers themselves.
+  const auto add_table = [&](Launch& launch, std::uint32_t begin, const std::vector<NodeId>& members, Launch::Pointer pointer) {
+    const bool numbers = graph[members[0]].op == Op::Slot;
+    for (std::uint32_t m = 0; m < members.size(); ++m) {
+      const ir::Node member = graph[members[m]];
+      const auto slot = static_cast<std::uint32_t>(member.bits);
+      if (numbers) launch.slots.push_back({begin + m, slot});
+      else launch.pointers.push_back({begin + m, member.op == Op::Input ? slot : inputs + results.at(members[m])[0], pointer.offset});
+    }
+    const std::int64_t at = begin * static_cast<std::int64_t>(sizeof(std::int64_t));
+    launch.pointers.push_back({pointer.word, Launch::Pointer::kOwnWords, numbers ? at + pointer.offset : at});
+  };
   const auto add_launch = [&](std::uint32_t k, const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers& scheduled) {
     const compiler::Nest& nest = report.kernels[k].planned.nest;
     const compiler::WordLayout layout(nest);
@@ -306,11 +343,17 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     launch.of = k;
     launch.group = report.kernels[k].group;
     launch.words = compiler::make_words(nest, numbers, scheduled);
+    for (std::uint32_t s = 0; s < numbers.slots.size(); ++s) launch.slots.push_back({layout.slots + s, numbers.slots[s]});
+    const std::vector<std::uint32_t> tables = compiler::append_tables(nest, numbers, launch.words);
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const std::uint32_t b = nest.accesses[a].buffer;
       const NodeId id = numbers.buffers[b];
       const bool written = nest.buffers[b].written;
       Launch::Pointer pointer{layout.pointers + a, 0, compiler::byte_offset(nest, numbers, a)};
+      if (tables[a] != compiler::kNoTable) {
+        add_table(launch, tables[a], numbers.members[b], pointer);
+        continue;
+      }
       if (is_intermediate(nest, id, b)) {
         const auto known = intermediate_of.find(id);
         if (known == intermediate_of.end() && graph.elements(id) != 0)  // of nothing no element is read
@@ -326,10 +369,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       launch.pointers.push_back(pointer);
     }
     if (nest.has(compiler::Statement::Kind::Place)) launch.pointers.push_back({layout.flag, inputs + outputs + 1, 0});
-    for (std::uint32_t s = 0; s < numbers.slots.size(); ++s) {
-      launch.words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[numbers.slots[s]].bits);
-      launch.slots.push_back({layout.slots + s, numbers.slots[s]});
-    }
+    for (const Launch::SlotWord& s : launch.slots) launch.words[s.word] = static_cast<std::int64_t>(graph.slots[s.slot].bits);
     launch.items = scheduled.items;
     launch.scratch_bytes = round_up(scheduled.scratch_bytes);
     launch.phases = scheduled.phases;
@@ -384,8 +424,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       if (is_index[graph.inputs[i].node]) continue;
       const ArrayPlan &from = plan.inputs[i], &to = plan.outputs[k];
       if (from.dtype != to.dtype || from.shape != to.shape || from.strides != to.strides) continue;
-      const auto stored = aliasing[0].buffer({graph.outputs[k], to.dtype}, true);
-      const auto loaded = aliasing[0].buffer({graph.inputs[i].node, from.dtype}, false);
+      const auto stored = aliasing[0].held({graph.outputs[k], to.dtype}, true);
+      const auto loaded = aliasing[0].held({graph.inputs[i].node, from.dtype}, false);
       plan.in_place[std::size_t{k} * inputs + i] = !loaded || (stored && aliasing[0].may_overwrite(*stored, *loaded));
     }
 }
@@ -542,7 +582,10 @@ namespace {
 
 void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64_t* slots, std::int64_t* words) {
   std::memcpy(words, launch.words.data(), launch.words.size() * sizeof(std::int64_t));
-  for (const Launch::Pointer& p : launch.pointers) words[p.word] = reinterpret_cast<std::int64_t>(bases[p.base]) + p.offset;
+  for (const Launch::Pointer& p : launch.pointers)
+    words[p.word] =
+        (p.base == Launch::Pointer::kOwnWords ? reinterpret_cast<std::int64_t>(words) : reinterpret_cast<std::int64_t>(bases[p.base])) +
+        p.offset;
   if (slots)
     for (const Launch::SlotWord& s : launch.slots) words[s.word] = static_cast<std::int64_t>(slots[s.slot]);
 }

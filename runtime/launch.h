@@ -80,8 +80,9 @@ class Specialised {
 struct Launch {
   struct Pointer {
     std::uint32_t word;   // which of `words`
-    std::uint32_t base;   // of the call's base pointers: inputs, outputs, workspace
+    std::uint32_t base;   // of the call's base pointers: inputs, outputs, workspace; or kOwnWords, where a table stands
     std::int64_t offset;  // bytes
+    static constexpr std::uint32_t kOwnWords = ~std::uint32_t{0};
   };
   struct SlotWord {
     std::uint32_t word, slot;

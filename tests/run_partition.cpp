@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -9,6 +10,7 @@
 
 #include "compiler/codegen.h"
 #include "compiler/kernel_object.h"
+#include "compiler/lists.h"
 #include "compiler/plan/plan.h"
 #include "footprint.h"
 
@@ -84,11 +86,14 @@ class Arena {
 
 std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> inputs, const RunOptions& options) {
   const ir::Graph graph = copy_results(of);
-  const Partition partition = fuse(graph, {options.unfused, options.limits, ir::places_of(graph)});
   std::int64_t bad_index = 0;
   std::vector<Layout> layouts(graph.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].strides.empty()) layouts[graph.inputs[i].node] = inputs[i].strides;
+  FuseOptions fuse_options{.unfused = options.unfused, .limits = options.limits, .places = ir::places_of(graph)};
+  if (!options.unfused) fuse_options.lists = find_lists(graph, layouts);
+  const Partition partition = fuse(graph, fuse_options);
+  constexpr std::size_t kMostTables = 1 << 16;  // bytes of numbers in lists
   std::optional<Arena> arena;
   std::vector<const std::byte*> bases;  // of the inputs' elements (0, …, 0)
   std::vector<std::pair<const std::byte*, std::size_t>> memories;
@@ -100,6 +105,10 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       if (partition.group_of[id] != Partition::kNoGroup)
         room += Memory::room(static_cast<std::size_t>(graph.elements(id)) * size_of(computed_type(graph[id].dtype))) *
                 (1 + static_cast<std::size_t>(std::count(graph.outputs.begin(), graph.outputs.end(), id)));
+    for (const auto& [id, list] : partition.lists.stored)
+      for (const NodeId member : list.members)
+        room += Memory::room(static_cast<std::size_t>(graph.elements(member)) * size_of(graph[member].dtype));
+    if (!partition.lists.read.empty()) room += kMostTables;
     arena.emplace(room);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const auto [size, zero] = footprint(inputs[i]);
@@ -110,6 +119,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
     }
   }
   std::map<std::pair<NodeId, int>, Memory> stored;
+  std::deque<Memory> tables_of_numbers;
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
     std::set<std::string> bodies;
     for (const Planned& planned : plan(graph, partition, g, layouts)) {
@@ -125,28 +135,44 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       const auto object = KernelObject::load(generate(request).object);
       std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
       const WordLayout layout(planned.nest);
+      const auto memory_of = [&](NodeId node, int copy, DType dtype) -> std::int64_t {
+        if (graph[node].op == ir::Op::Input) return reinterpret_cast<std::int64_t>(bases[graph[node].bits]);
+        const auto size = static_cast<std::size_t>(graph.elements(node)) * size_of(dtype);
+        auto it = stored.find({node, copy});
+        if (it == stored.end())
+          it = stored.try_emplace({node, copy}, size, arena ? arena->take(Memory::room(size)) : std::span<std::byte>()).first;
+        return reinterpret_cast<std::int64_t>(it->second.data);
+      };
+      if (options.counts) words.resize(words.size() + 2);  // where the counters are
+      const std::vector<std::uint32_t> tables = append_tables(planned.nest, planned.numbers, words);
       for (std::uint32_t a = 0; a < planned.nest.accesses.size(); ++a) {
         const Access& access = planned.nest.accesses[a];
         const NodeId node = planned.numbers.buffers[access.buffer];
-        const bool written = planned.nest.buffers[access.buffer].written;
-        std::int64_t base = 0;
-        if (!written && graph[node].op == ir::Op::Input) {
-          base = reinterpret_cast<std::int64_t>(bases[graph[node].bits]);
-        } else {
-          const auto size = static_cast<std::size_t>(graph.elements(node)) * size_of(planned.nest.buffers[access.buffer].dtype);
-          const std::pair<NodeId, int> key{node, planned.numbers.outputs[access.buffer]};
-          auto it = stored.find(key);
-          if (it == stored.end())
-            it = stored.try_emplace(key, size, arena ? arena->take(Memory::room(size)) : std::span<std::byte>()).first;
-          base = reinterpret_cast<std::int64_t>(it->second.data);
+        const DType dtype = planned.nest.buffers[access.buffer].dtype;
+        const std::int64_t offset = byte_offset(planned.nest, planned.numbers, a);
+        if (tables[a] == kNoTable) {
+          words[layout.pointers + a] = memory_of(node, planned.numbers.outputs[access.buffer], dtype) + offset;
+          continue;
         }
-        words[layout.pointers + a] = base + byte_offset(planned.nest, planned.numbers, a);
+        const std::vector<NodeId>& members = planned.numbers.members[access.buffer];
+        std::int64_t* table = words.data() + tables[a];
+        const bool numbers = graph[members[0]].op == ir::Op::Slot;
+        if (numbers && arena) {  // where what is loaded can be counted
+          const std::size_t bytes = members.size() * sizeof(std::int64_t);
+          const Memory& memory = tables_of_numbers.emplace_back(bytes, arena->take(Memory::room(bytes)));
+          arena->note(memory.data, bytes);
+          table = reinterpret_cast<std::int64_t*>(memory.data);
+        }
+        for (std::size_t m = 0; m < members.size(); ++m)
+          table[m] =
+              numbers ? static_cast<std::int64_t>(graph.slots[graph[members[m]].bits].bits) : memory_of(members[m], 0, dtype) + offset;
+        words[layout.pointers + a] = reinterpret_cast<std::int64_t>(table) + (numbers ? offset : 0);
       }
       if (planned.nest.has(Statement::Kind::Place)) words[layout.flag] = reinterpret_cast<std::int64_t>(&bad_index);
       for (std::size_t s = 0; s < planned.nest.slots.size(); ++s)
         words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[planned.numbers.slots[s]].bits);
       if (options.counts) {
-        words.insert(words.end(), {arena->loads(), arena->stores()});
+        words[layout.total] = arena->loads(), words[layout.total + 1] = arena->stores();
         options.counts->kernels += bodies.insert(planned.nest.key() + scheduled.schedule.key()).second;
         options.counts->bytes_read += scheduled.numbers.bytes_read;
         options.counts->bytes_written += scheduled.numbers.bytes_written;

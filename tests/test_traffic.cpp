@@ -139,6 +139,20 @@ TEST_CASE("traffic: maps, transposed operands and sums read each element once", 
   once("sum(x*y, axis=0)", {{"x", {19, 33}}, {"y", {19, 33}}}, true);
 }
 
+TEST_CASE("traffic: arrays of a list, found through a table, are each read once", "[traffic]") {
+  std::string names;
+  Inputs inputs;
+  for (int t = 0; t < 12; ++t) {
+    names += fmt::format("{}x{}", t ? ", " : "", t);
+    inputs.push_back({fmt::format("x{}", t), {9, 37}});
+  }
+  for (const char* const axis : {"0", "1", "2"}) {
+    once(fmt::format("tanh(stack([{}], {}))", names, axis).c_str(), inputs);
+    once(fmt::format("sum(stack([{}], {}), {})", names, axis, axis).c_str(), inputs);
+    once(fmt::format("sum(stack([{}], {}), 1)", names, axis).c_str(), inputs);
+  }
+}
+
 TEST_CASE("traffic: the gradient of affine reads x and dy once", "[traffic]") {
   const char* const formula = "y = x*w + b; dx, dw, db = vjp(y, [x, w, b], d)";
   const auto check = [&](const Inputs& inputs) {

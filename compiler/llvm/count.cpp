@@ -26,6 +26,18 @@ struct Access {
   bool store = false;
 };
 
+// Was it read from a table of a list's arrays?
+bool of_list(const Value* address) {
+  const Value* from = nullptr;
+  if (const auto* load = llvm::dyn_cast<llvm::LoadInst>(address)) from = load->getPointerOperand();
+  if (const auto* gather = llvm::dyn_cast<llvm::IntrinsicInst>(address);
+      gather && gather->getIntrinsicID() == llvm::Intrinsic::masked_gather)
+    from = gather->getArgOperand(0);
+  while (const auto* gep = from ? llvm::dyn_cast<llvm::GEPOperator>(from) : nullptr) from = gep->getPointerOperand();
+  const auto* table = from ? llvm::dyn_cast<llvm::LoadInst>(llvm::getUnderlyingObject(from, 0)) : nullptr;
+  return table && table->hasMetadata(kNoArray);
+}
+
 // Is it memory of an array? `pointer` may be the GEP that makes a vector of pointers.
 bool of_array(const llvm::Function& kernel, const Value* pointer) {
   const Value* base = pointer;
@@ -39,8 +51,8 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
   if (llvm::isa<llvm::AllocaInst>(base) || base == kernel.getArg(0) || base == kernel.getArg(3)) return false;
   const auto* word = llvm::dyn_cast<llvm::LoadInst>(base);
   if (word && word->hasMetadata(kNoArray)) return false;
-  if (!word || llvm::getUnderlyingObject(word->getPointerOperand(), 0) != kernel.getArg(0))
-    throw InternalError("count: a pointer that is neither an argument's, nor scratch, nor the stack's");
+  if (word && llvm::getUnderlyingObject(word->getPointerOperand(), 0) == kernel.getArg(0)) return true;
+  if (!of_list(base)) throw InternalError("count: a pointer that is neither an argument's, nor scratch, nor the stack's");
   return true;
 }
 

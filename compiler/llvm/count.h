@@ -8,7 +8,7 @@
 
 namespace onepass::compiler {
 
-/// Metadata of a pointer that a kernel loads from its words and that is not an array's: partial results that items share.
+/// Metadata of a pointer that a kernel loads from its words and that is not an array's: of partial results that items share, of a table.
 inline constexpr const char* kNoArray = "onepass.no_array";
 
 /// Two more words follow the kernel's `total`: how far behind an element, in bytes, its counter of loads lies, and its counter of stores.

@@ -261,6 +261,7 @@ bool Emitter::linear_along_serial(std::uint32_t linear) const {
 }
 
 Value* Emitter::pointer(std::uint32_t access, std::uint64_t loops) {
+  if (is_list(access)) return pointer_in_list(access, loops);
   const std::uint32_t linear = nest_.accesses[access].linear;
   const std::uint64_t varies = loops_of_linear(linear);
   const bool by_data = holds_data(linear);

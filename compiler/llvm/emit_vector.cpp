@@ -92,6 +92,7 @@ bool Emitter::contiguous(std::uint32_t access) const {
 }
 
 bool Emitter::varies_derived(std::uint32_t access) const {
+  if (loops_of_table(access) & vector_bit()) return true;
   const Linear& l = nest_.linears[nest_.accesses[access].linear];
   for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
     if (l.of[v] != Coefficient::Zero && (loops_of_derived(v - nest_.loops()) & vector_bit())) return true;
@@ -137,6 +138,7 @@ Value* Emitter::sorted_out(Body& body, std::uint32_t access, llvm::Type* type) {
 }
 
 Value* Emitter::addresses(Body& body, std::uint32_t access) {
+  if (loops_of_table(access) & vector_bit()) return addresses_in_list(body, access);
   const std::uint32_t linear = nest_.accesses[access].linear;
   const Linear& l = nest_.linears[linear];
   Value* base = pointer(access, ~std::uint64_t{0});
@@ -328,7 +330,7 @@ void Emitter::ask_for_next_row(Body& body) {
   for (std::uint32_t access = 0; access < nest_.accesses.size(); ++access) {
     const std::uint32_t linear = nest_.accesses[access].linear, row = nest_.outer - 1u;
     if (nest_.buffers[nest_.accesses[access].buffer].written || !contiguous(access)) continue;
-    if (nest_.linears[linear].of[row] == Coefficient::Zero) continue;
+    if (nest_.linears[linear].of[row] == Coefficient::Zero || is_list(access)) continue;
     Value* step = in(entry_, [&] {
       Value* bytes_to_next = b_.CreateMul(times(linear, row, i64(1)), i64(size_of_access(access)));
       return b_.CreateSelect(b_.CreateICmpSLE(extent(nest_.vector_loop()), i64(kMostElements)), bytes_to_next, i64(0));

@@ -31,6 +31,7 @@ struct Region {
   BasicBlock* hoist = nullptr;                         // code goes before its terminator
   std::unordered_map<std::uint32_t, Value*> values;    // statements
   std::unordered_map<std::uint32_t, Value*> pointers;  // accesses: of the loops known here, the vector loop at the tile's start
+  std::unordered_map<std::uint32_t, Value*> arrays;    // the same of accesses to lists, whose own pointers are those of their tables
   std::unordered_map<std::uint32_t, Value*> derived;   // derived variables
 };
 
@@ -202,6 +203,18 @@ class Emitter {
   Value* checked_place(const Statement& s, Value* index, Value* mask);
   Value* from_index(Value* x, const Statement& s);
 
+  // ---- emit_lists.cpp: accesses to lists
+  bool is_list(std::uint32_t access) const { return nest_.accesses[access].table != kNone; }
+  std::uint64_t loops_of_table(std::uint32_t access) const;
+  Value* table(std::uint32_t access);
+  // Places in the table, below its end: an access under a guard may ask for others.
+  Value* within_table(std::uint32_t access, Value* member);
+  // The address of the array that the loops in `known` choose.
+  Value* array_of_list(std::uint32_t access, std::uint64_t known);
+  Value* pointer_in_list(std::uint32_t access, std::uint64_t loops);
+  // Where each lane has an array of its own.
+  Value* addresses_in_list(Body& body, std::uint32_t access);
+
   // ---- emit_vector.cpp: the vector loop and its body
   bool is_vector(std::uint32_t id) const { return nest_.body[id].loops & vector_bit(); }
   Value* vector(Body& body, std::uint32_t id);
@@ -212,7 +225,7 @@ class Emitter {
   Value* scratch_row(std::uint32_t slot, Value* j, DType t);
   Value* compute(Body& body, std::uint32_t id, const Statement& s);
   bool contiguous(std::uint32_t access) const;
-  // Does a derived variable of the access vary along the vector loop?
+  // Does a derived variable of the access, or the array that it chooses of a list, vary along the vector loop?
   bool varies_derived(std::uint32_t access) const;
   Value* reversed(Value* v);
   // Where a whole vector begins that ends where the lanes begin.

@@ -43,7 +43,7 @@ std::string Nest::key() const {
   put(static_cast<std::uint32_t>(derived.size()));
   for (const Derived& d : derived) put(d.linear), put(static_cast<std::uint8_t>(d.modulo)), put(d.place);
   put(static_cast<std::uint32_t>(accesses.size()));
-  for (const Access& a : accesses) put(a.buffer), put(a.linear), put(a.first), put(a.place);
+  for (const Access& a : accesses) put(a.buffer), put(a.linear), put(a.table), put(a.first), put(a.place);
   put(static_cast<std::uint32_t>(checks.size()));
   for (const Check& c : checks) put(c.linear);
   put(static_cast<std::uint32_t>(buffers.size()));
@@ -97,7 +97,9 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
       case Statement::Kind::Load:
       case Statement::Kind::Store: {
         const Access& a = nest.accesses[s.at];
-        text = fmt::format("{} %{}[{}]", s.kind == Statement::Kind::Load ? "load" : "store", numbers.buffers[a.buffer], linear(a.linear));
+        const std::string member = a.table == Access::kNone ? "" : fmt::format("[{}]", linear(a.table));
+        text = fmt::format("{} %{}{}[{}]", s.kind == Statement::Kind::Load ? "load" : "store", numbers.buffers[a.buffer], member,
+                           linear(a.linear));
         if (s.kind == Statement::Kind::Store) text += fmt::format(" {} v{}", s.op == Op::Add ? "+=" : "=", s.a);
         if (s.kind == Statement::Kind::Store && s.count > 1) text += fmt::format(", side by side with the next {}", s.count - 1);
         if (s.guard != kNone) text += fmt::format(" where v{}", s.guard);

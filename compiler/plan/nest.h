@@ -42,10 +42,12 @@ struct Derived {
 };
 
 /// Memory that a load or store touches: an argument, by elements of `dtype`. Loads that are 2, 3 or 4 apart along the vector loop, and
-/// between them read everything, are a family: whole vectors are loaded once and their elements sorted out.
+/// between them read everything, are a family: whole vectors are loaded once and their elements sorted out. Of a list the linear `table`
+/// chooses the array, whose address stands in a table; `linear` is the place in it.
 struct Access {
   std::uint32_t buffer;
   std::uint32_t linear;
+  std::uint32_t table = kNone;
   std::uint32_t first = kNone;  // of a family: the access that begins lowest
   std::uint8_t place = 0;       // elements behind it
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
@@ -148,6 +150,7 @@ struct NestNumbers {
   std::vector<std::int64_t> by;                         // of the derived variables
   std::vector<std::int64_t> bounds;                     // of the checks
   std::vector<ir::NodeId> buffers;                      // the node whose memory it is
+  std::vector<std::vector<ir::NodeId>> members;         // of a buffer that is a list: the arguments or results, or the slots; else none
   std::vector<std::int32_t> outputs;  // of a written buffer: which copy of that node's result (0 unless it is an output twice);
                                       // kUnrounded: the f32 that other kernels read of a half
   static constexpr std::int32_t kUnrounded = -1;

@@ -2,7 +2,6 @@
 // reordered by stride and merged where every access allows it. Where a Piecewise is read, loops are cut at its boxes' edges.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,9 +9,6 @@
 #include "compiler/plan/nest.h"
 
 namespace onepass::compiler {
-
-/// Element strides of an argument or of a stored value; none: contiguous, row-major.
-using Layout = std::optional<std::vector<std::int64_t>>;
 
 struct Planned {
   Nest nest;

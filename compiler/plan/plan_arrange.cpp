@@ -12,7 +12,7 @@ void Planner::find_families(std::vector<Access>& accesses, std::uint32_t vector)
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> alike;  // by buffer and terms
   for (std::uint32_t a = 0; a < accesses.size(); ++a) {
     Expression e = expressions_[access_expressions_[a]];
-    if (buffers_[accesses[a].buffer].written || step(e) < 2 || step(e) > 4) continue;
+    if (buffers_[accesses[a].buffer].written || access_tables_[a] != kNone || step(e) < 2 || step(e) > 4) continue;
     e.offset = 0;
     alike[mix(HashExpression()(e), accesses[a].buffer)].push_back(a);
   }
@@ -42,6 +42,7 @@ bool Planner::has_short_rows(const std::vector<std::uint32_t>& quotients) const 
     if (!is_loop(expressions_[quotients_[q].expression]) || quotients_[q].by != quotients_[quotients[0]].by) return false;
   for (std::size_t a = 0; a < access_expressions_.size(); ++a) {
     const Expression& e = expressions_[access_expressions_[a]];
+    if (access_tables_[a] != kNone) return false;
     if (e.terms.size() > 1 || (buffers_[access_buffers_[a]].written && (e.terms.empty() || !(e.terms[0] == Term{0, 1})))) return false;
   }
   return true;
@@ -51,6 +52,11 @@ std::int64_t Planner::coefficient(std::uint32_t expression, std::uint32_t variab
   for (const Term& t : expressions_[expression].terms)
     if (t.variable == variable) return t.coefficient;
   return 0;
+}
+
+std::int64_t Planner::stride(std::size_t access, std::uint32_t loop) const {
+  const std::uint32_t table = access_tables_[access];
+  return table != kNone && coefficient(table, loop) != 0 ? kFarApart : coefficient(access_expressions_[access], loop);
 }
 
 void Planner::arrange(Planned& out) {
@@ -73,6 +79,10 @@ Planner::Arrangement Planner::expressions_in_use() const {
   a.used = access_expressions_;
   a.used.insert(a.used.end(), index_expressions_.begin(), index_expressions_.end());
   a.used.insert(a.used.end(), check_expressions_.begin(), check_expressions_.end());
+  for (const std::uint32_t table : access_tables_) {
+    a.tables.push_back(table == kNone ? kNone : static_cast<std::uint32_t>(a.used.size()));
+    if (table != kNone) a.used.push_back(table);
+  }
   std::vector<bool> met(quotients_.size(), false);
   const auto visit = [&](auto&& self, std::uint32_t e) -> void {
     for (const Term& t : expressions_[e].terms) {
@@ -95,7 +105,7 @@ void Planner::order_and_merge(Arrangement& a) const {
   const auto weight = [&](std::uint32_t l) {
     std::int64_t stores = 0, loads = 0;
     for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
-      const std::int64_t c = std::abs(coefficient(access_expressions_[i], l));
+      const std::int64_t c = std::abs(stride(i, l));
       if (buffers_[access_buffers_[i]].written) stores = std::max(stores, c);
       else loads += c;
     }
@@ -133,7 +143,7 @@ void Planner::order_and_merge(Arrangement& a) const {
 int Planner::worth_as_vector_loop(std::uint32_t loop) const {
   int sum = 0;
   for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
-    const std::int64_t c = coefficient(access_expressions_[i], loop);
+    const std::int64_t c = stride(i, loop);
     const int worth = buffers_[access_buffers_[i]].written ? 2 : 1;
     sum += c == 1 || (c > 1 && c == phases()) ? worth : c == 0 ? 0 : -worth;
   }
@@ -195,7 +205,7 @@ void Planner::write_linears(const Arrangement& a, Planned& out) const {
   Nest& nest = out.nest;
   NestNumbers& numbers = out.numbers;
   const std::size_t vector_loop = a.order.empty() ? 0 : a.order.size() - 1;
-  for (std::uint32_t i = 0; i < access_expressions_.size(); ++i) nest.accesses.push_back({access_buffers_[i], i});
+  for (std::uint32_t i = 0; i < access_expressions_.size(); ++i) nest.accesses.push_back({access_buffers_[i], i, a.tables[i]});
   if (!a.order.empty()) find_families(nest.accesses, a.order.back());
   const auto class_of = [&](std::size_t linear, std::size_t variable, std::int64_t c) {
     if (c == 0 || c == 1) return c == 0 ? Coefficient::Zero : Coefficient::One;
@@ -216,8 +226,8 @@ void Planner::write_linears(const Arrangement& a, Planned& out) const {
     numbers.offsets.push_back(expressions_[a.used[i]].offset);
   }
   const auto first_check = static_cast<std::uint32_t>(access_expressions_.size() + index_expressions_.size());
-  const auto first_quotient = first_check + static_cast<std::uint32_t>(check_expressions_.size());
-  for (std::uint32_t c = first_check; c < first_quotient; ++c) nest.checks.push_back({c});
+  const auto first_quotient = static_cast<std::uint32_t>(a.used.size() - a.quotients.size());
+  for (std::uint32_t c = 0; c < check_expressions_.size(); ++c) nest.checks.push_back({first_check + c});
   numbers.bounds = check_bounds_;
   for (std::uint32_t q = 0; q < a.quotients.size(); ++q) {
     const Quotient& quotient = quotients_[a.quotients[q]];
@@ -227,6 +237,7 @@ void Planner::write_linears(const Arrangement& a, Planned& out) const {
   nest.short_rows = a.kind == NestKind::Map && a.order.size() == 1 && phases() == 1 && has_short_rows(a.quotients);
   nest.buffers = buffers_;
   numbers.buffers = buffer_nodes_;
+  numbers.members = buffer_members_;
   numbers.outputs = buffer_outputs_;
   nest.slots = slot_types_;
   numbers.slots = slots_;

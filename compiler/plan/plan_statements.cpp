@@ -79,13 +79,16 @@ std::uint32_t Planner::guard_statement(std::uint32_t guard) {
 
 DType Planner::memory_type(NodeId id, std::int32_t output) const {
   const DType dtype = graph_[id].dtype;
-  return output == NestNumbers::kUnrounded ? computed_type(dtype) : dtype;
+  const ArrayList* const list = partition_.lists.reads(id);
+  return output == NestNumbers::kUnrounded || (list && list->numbers) ? computed_type(dtype) : dtype;
 }
 
 std::uint32_t Planner::buffer_for(NodeId id, bool written, std::int32_t output) {
   for (std::size_t i = 0; i < buffers_.size(); ++i)
     if (buffer_nodes_[i] == id && buffers_[i].written == written && buffer_outputs_[i] == output) return static_cast<std::uint32_t>(i);
   buffers_.push_back({memory_type(id, output), written});
+  const ArrayList* const list = list_of(id, written);
+  buffer_members_.push_back(list ? list->members : std::vector<NodeId>());
   buffer_nodes_.push_back(id);
   buffer_outputs_.push_back(output);
   return static_cast<std::uint32_t>(buffers_.size() - 1);
@@ -95,6 +98,7 @@ std::uint32_t Planner::access_for(NodeId id, std::uint32_t map, bool written, st
   const List shape = graph_.shape(id);
   if (maps_[map].size() != shape.size() + 1)
     throw InternalError(fmt::format("plan: a map of %{} has {} axes\n{}", id, maps_[map].size() - 1, ir::print(graph_)));
+  if (const ArrayList* const list = list_of(id, written)) return access_in_list(id, map, written, output, *list);
   static const Layout kContiguous;
   const Layout& layout = output == NestNumbers::kUnrounded ? kContiguous : written ? target_of(id, output) : layouts_[id];
   Expression e;
@@ -108,12 +112,40 @@ std::uint32_t Planner::access_for(NodeId id, std::uint32_t map, bool written, st
   }
   if (const auto position = position_of_.find(map_in(graph_[id].shape, map)); in_order && position != position_of_.end())
     e = expressions_[position->second];
-  const std::uint32_t expression = expressions_(e), buffer = buffer_for(id, written, output);
+  return access_of(e, kNone, buffer_for(id, written, output));
+}
+
+std::uint32_t Planner::access_of(const Expression& e, std::uint32_t table, std::uint32_t buffer) {
+  const std::uint32_t expression = expressions_(e);
   for (std::size_t i = 0; i < access_expressions_.size(); ++i)
-    if (access_expressions_[i] == expression && access_buffers_[i] == buffer) return static_cast<std::uint32_t>(i);
+    if (access_expressions_[i] == expression && access_buffers_[i] == buffer && access_tables_[i] == table)
+      return static_cast<std::uint32_t>(i);
   access_expressions_.push_back(expression);
   access_buffers_.push_back(buffer);
+  access_tables_.push_back(table);
   return static_cast<std::uint32_t>(access_expressions_.size() - 1);
+}
+
+std::uint64_t Planner::loops_of_access(std::uint32_t access) const {
+  const std::uint32_t table = access_tables_[access];
+  return loops_of(expressions_[access_expressions_[access]]) | (table == kNone ? 0 : loops_of(expressions_[table]));
+}
+
+const ArrayList* Planner::list_of(NodeId id, bool written) const {
+  const ArrayList* const read = written ? nullptr : partition_.lists.reads(id);
+  return read ? read : partition_.lists.stores(id);
+}
+
+std::uint32_t Planner::access_in_list(NodeId id, std::uint32_t map, bool written, std::int32_t output, const ArrayList& list) {
+  const std::uint32_t buffer = buffer_for(id, written, output), member = maps_[map][list.axis];
+  Expression e;
+  if (list.numbers) {
+    add(e, expressions_[member], static_cast<std::int64_t>(sizeof(std::int64_t) / size_of(buffers_[buffer].dtype)));
+    return access_of(e, kNone, buffer);
+  }
+  for (std::size_t i = 0; i < list.strides.size(); ++i)
+    if (list.strides[i] != 0) add(e, expressions_[maps_[map][i]], list.strides[i]);
+  return access_of(e, member, buffer);
 }
 
 const Layout& Planner::target_of(NodeId id, std::int32_t copy) const {
@@ -161,9 +193,10 @@ void Planner::make(NodeId id, Demand& d) {
   if (in_memory(id)) {
     s.kind = Statement::Kind::Load;
     s.a = data;
-    s.at = access_for(id, d.map, false, is_half(node.dtype) && node.op != Op::Input ? NestNumbers::kUnrounded : 0);
+    const bool is_given = node.op == Op::Input || partition_.lists.reads(id);
+    s.at = access_for(id, d.map, false, is_half(node.dtype) && !is_given ? NestNumbers::kUnrounded : 0);
     s.guard = guard_statement(maps_[d.map].back());
-    s.loops = loops_of(expressions_[access_expressions_[s.at]]);
+    s.loops = loops_of_access(s.at);
     if (s.guard != kNone) s.loops |= body_[s.guard].loops;
     d.statement = emit(s);
     return;
@@ -308,10 +341,10 @@ void Planner::make(NodeId id, Demand& d) {
 
 void Planner::finish(Planned& out) {
   body_.clear();
-  access_expressions_.clear(), access_buffers_.clear();
+  access_expressions_.clear(), access_buffers_.clear(), access_tables_.clear();
   check_expressions_.clear(), check_bounds_.clear();
   index_expressions_.clear();
-  buffers_.clear(), buffer_nodes_.clear(), buffer_outputs_.clear();
+  buffers_.clear(), buffer_nodes_.clear(), buffer_members_.clear(), buffer_outputs_.clear();
   slots_.clear(), slot_types_.clear();
   guard_statements_.clear();
   rounded_.clear();
@@ -340,7 +373,7 @@ void Planner::finish(Planned& out) {
         const bool adds = data != kNone && graph_[root].op == Op::ScatterAdd;
         s.at = access_for(root, adds ? data : map, true, copy);
         s.guard = guard_statement(maps_[map].back());
-        s.loops = loops_of(expressions_[access_expressions_[s.at]]) | body_[s.a].loops;
+        s.loops = loops_of_access(s.at) | body_[s.a].loops;
         if (adds) {
           s.op = Op::Add;
           s.b = data_statement(data);

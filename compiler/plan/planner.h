@@ -90,11 +90,13 @@ class Planner {
   std::unordered_map<std::uint64_t, std::uint32_t> position_of_;  // flat: of a map of a shape, the position in row-major order
   std::vector<Statement> body_;
   std::vector<std::uint32_t> access_expressions_, access_buffers_;
+  std::vector<std::uint32_t> access_tables_;  // of a list, which member; else kNone
   std::vector<std::uint32_t> check_expressions_;
   std::vector<std::int64_t> check_bounds_;
   std::vector<std::uint32_t> index_expressions_;
   std::vector<BufferInfo> buffers_;
   std::vector<NodeId> buffer_nodes_;
+  std::vector<std::vector<NodeId>> buffer_members_;
   std::vector<std::int32_t> buffer_outputs_;
   std::vector<std::uint32_t> slots_;
   std::vector<DType> slot_types_;
@@ -212,6 +214,12 @@ class Planner {
   DType memory_type(NodeId id, std::int32_t output) const;
   std::uint32_t buffer_for(NodeId id, bool written, std::int32_t output);
   std::uint32_t access_for(NodeId id, std::uint32_t map, bool written, std::int32_t output);
+  std::uint32_t access_of(const Expression& e, std::uint32_t table, std::uint32_t buffer);
+  std::uint64_t loops_of_access(std::uint32_t access) const;
+  // A list that is read is stored as one array where it is a result.
+  const ArrayList* list_of(NodeId id, bool written) const;
+  // Numbers stand in their table themselves, one in each word.
+  std::uint32_t access_in_list(NodeId id, std::uint32_t map, bool written, std::int32_t output, const ArrayList& list);
   // Of the memory that the copy-th output of a node is written to.
   const Layout& target_of(NodeId id, std::int32_t copy) const;
   std::uint32_t conversion(Op op, std::uint32_t value, DType dtype, DType half);
@@ -223,6 +231,7 @@ class Planner {
   void finish(Planned& out);
 
   // ---- plan_arrange.cpp: the order of the loops, and the canonical nest
+  static constexpr std::int64_t kFarApart = std::int64_t{1} << 40;  // as a stride: arrays of a list
   // Loads of one array that are c apart along the vector loop and differ by 0 .. c-1 elements.
   void find_families(std::vector<Access>& accesses, std::uint32_t vector) const;
   // One loop, whose quotients are those of rows of one length: does each access go along with the loop, with the rows or with the places?
@@ -230,7 +239,8 @@ class Planner {
   // Chooses the order of the loops, merges them, and writes the canonical Nest and its numbers: the steps below, in this order.
   void arrange(Planned& out);
   struct Arrangement {
-    std::vector<std::uint32_t> used;           // expressions that become linears: of accesses, indices, checks, quotients
+    std::vector<std::uint32_t> used;           // expressions that become linears: of accesses, indices, checks, tables, quotients
+    std::vector<std::uint32_t> tables;         // of each access, the place in `used` of what chooses the array of a list; kNone
     std::vector<std::uint32_t> quotients;      // in use, inner ones first
     std::vector<std::uint32_t> kept, reduced;  // loops of more than one iteration, those that were merged into others left out
     std::vector<std::int64_t> extent;          // of each loop, with those merged into it
@@ -247,6 +257,7 @@ class Planner {
   void write_body(const Arrangement& a, Nest& nest) const;
   static void set_stages(Nest& nest);
   std::int64_t coefficient(std::uint32_t expression, std::uint32_t variable) const;
+  std::int64_t stride(std::size_t access, std::uint32_t loop) const;
   int worth_as_vector_loop(std::uint32_t loop) const;  // contiguous accesses, less those that stride
 };
 

@@ -318,7 +318,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   if (nest.kind == NestKind::Map && nest.outer > 0 && nest.derived.empty() && !scans)
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const Linear& linear = nest.linears[nest.accesses[a].linear];
-      if (linear.of[v] != Coefficient::General || linear.of[nest.outer - 1] != Coefficient::One) continue;
+      if (linear.of[v] != Coefficient::General || linear.of[nest.outer - 1] != Coefficient::One || nest.accesses[a].table != Access::kNone)
+        continue;
       bool plain = !nest.buffers[nest.accesses[a].buffer].written;
       for (const Statement& b : nest.body) plain = plain && !(b.kind == Statement::Kind::Load && b.at == a && b.guard != Statement::kNone);
       if (plain) s.packed.push_back(a);
@@ -329,12 +330,16 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   std::vector<std::int64_t> elements(nest.accesses.size());
   std::vector<bool> done(nest.accesses.size(), false);
   for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
-    const std::vector<std::int64_t>& coefficients = numbers.coefficients[nest.accesses[a].linear];
+    const auto varies = [&](std::size_t variable) {
+      const Access& access = nest.accesses[a];
+      return numbers.coefficients[access.linear][variable] != 0 ||
+             (access.table != Access::kNone && numbers.coefficients[access.table][variable] != 0);
+    };
     elements[a] = 1;
     for (std::uint32_t l = 0; l < nest.loops(); ++l)
-      if (coefficients[l] != 0) elements[a] *= numbers.extents[l];
+      if (varies(l)) elements[a] *= numbers.extents[l];
     for (std::size_t q = 0; q < nest.derived.size(); ++q)
-      if (coefficients[nest.loops() + q] != 0)
+      if (varies(nest.loops() + q))
         elements[a] = !nest.short_rows ? all : nest.derived[q].modulo ? numbers.by[0] : (all + numbers.by[0] - 1) / numbers.by[0];
   }
   for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
@@ -348,13 +353,15 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       else derived |= coefficients[l] != 0;
     }
     for (std::uint32_t other = a; other < nest.accesses.size(); ++other) {
-      if (nest.accesses[other].buffer != access.buffer || numbers.coefficients[nest.accesses[other].linear] != coefficients) continue;
+      if (nest.accesses[other].buffer != access.buffer || numbers.coefficients[nest.accesses[other].linear] != coefficients ||
+          nest.accesses[other].table != access.table)
+        continue;
       done[other] = true;
       sum += elements[other];
       low = std::min(low, numbers.offsets[nest.accesses[other].linear]);
       high = std::max(high, numbers.offsets[nest.accesses[other].linear]);
     }
-    if (!derived) sum = std::min(sum, span + high - low);
+    if (!derived && access.table == Access::kNone) sum = std::min(sum, span + high - low);
     (nest.buffers[access.buffer].written ? n.bytes_written : n.bytes_read) +=
         sum * static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
   }
@@ -573,6 +580,17 @@ std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& number
   std::copy(numbers.by.begin(), numbers.by.end(), words.begin() + layout.by);
   std::copy(numbers.bounds.begin(), numbers.bounds.end(), words.begin() + layout.bounds);
   return words;
+}
+
+std::vector<std::uint32_t> append_tables(const Nest& nest, const NestNumbers& numbers, std::vector<std::int64_t>& words) {
+  std::vector<std::uint32_t> begins;
+  for (const Access& access : nest.accesses) {
+    const std::size_t members = numbers.members[access.buffer].size();
+    if (members != 0) words.push_back(static_cast<std::int64_t>(members));
+    begins.push_back(members != 0 ? static_cast<std::uint32_t>(words.size()) : kNoTable);
+    words.resize(words.size() + members);
+  }
+  return begins;
 }
 
 KnownWords known_words(const Nest& nest, std::span<const std::int64_t> words, const std::vector<bool>& slot_known) {

@@ -107,4 +107,10 @@ KnownWords known_words(const Nest& nest, std::span<const std::int64_t> words, co
 std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule);
 std::int64_t byte_offset(const Nest& nest, const NestNumbers& numbers, std::uint32_t access);
 
+/// Adds the tables of accesses to lists: of each the number of its members, then a word for each, where it begins as returned, kNoTable for
+/// other accesses. The caller fills in members' addresses, each + byte_offset, and at the access's pointer the address of the first. Of
+/// numbers, the members are their bits, and the pointer is the address of the first + byte_offset.
+std::vector<std::uint32_t> append_tables(const Nest& nest, const NestNumbers& numbers, std::vector<std::int64_t>& words);
+inline constexpr std::uint32_t kNoTable = ~std::uint32_t{0};
+
 }  // namespace onepass::compiler

@@ -1,0 +1,158 @@
+// lists: see lists.h.
+//
+//   %s = piecewise of 256 boxes [1, 32, 128], each a reshape of an argument [32, 128]      read: axis 0, the arguments
+//   %d = ... [256, 32, 128]; the results are reshapes of %d[0:1], %d[1:2], ...             stored: axis 0, the results
+//
+// Members have one type, one shape (but for axes of extent 1) and one layout.
+// Left out on purpose: computed members, which would have to outlive each other in memory; half-precision results that other kernels read,
+// which these keep unrounded; what is indexed by data.
+#include "compiler/lists.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace onepass::compiler {
+
+using namespace ir;
+
+namespace {
+
+class Finder {
+ public:
+  Finder(const Graph& graph, std::span<const Layout> layouts) : graph_(graph), layouts_(layouts) {}
+
+  Lists run() {
+    mark_indexed();
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (graph_[id].op == Op::Piecewise && !indexed_[id]) find_read(id);
+    find_stored();
+    return std::move(lists_);
+  }
+
+ private:
+  const Graph& graph_;
+  std::span<const Layout> layouts_;
+  Lists lists_;
+  std::vector<bool> indexed_;  // by data
+
+  void mark_indexed() {
+    indexed_.assign(graph_.size(), false);
+    for (NodeId id = graph_.size(); id-- > 0;) {
+      if (graph_[id].op == Op::Gather) indexed_[graph_.operand(id, 0)] = true;
+      if (indexed_[id] && is_view(graph_[id].op)) indexed_[graph_.operand(id, 0)] = true;
+    }
+  }
+
+  // The one axis along which a box, or a slice, has one place of several; none where it is more or less than that.
+  static std::optional<std::size_t> place_axis(List whole, List part, List start_and_step) {
+    std::optional<std::size_t> axis;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      if (part[i] == whole[i] && start_and_step[i] == 0 && (start_and_step[whole.size() + i] == 1 || whole[i] == 1)) continue;
+      if (part[i] != 1 || axis) return {};
+      axis = i;
+    }
+    return axis;
+  }
+
+  // The strides of a member by the axes of the list; none where the axes differ in more than those of extent 1.
+  std::optional<std::vector<std::int64_t>> strides_of(NodeId member, List list, std::size_t axis) const {
+    const List shape = graph_.shape(member);
+    const Layout& layout = layouts_[member];
+    std::vector<std::int64_t> out(list.size(), 0);
+    std::size_t k = shape.size();
+    std::int64_t stride = 1;
+    for (std::size_t i = list.size(); i-- > 0;) {
+      if (i == axis || list[i] == 1) continue;
+      while (k > 0 && shape[k - 1] == 1) --k;
+      if (k == 0 || shape[k - 1] != list[i]) return {};
+      --k;
+      out[i] = layout ? (*layout)[k] : stride;
+      stride *= shape[k];
+    }
+    while (k > 0 && shape[k - 1] == 1) --k;
+    if (k != 0) return {};
+    return out;
+  }
+
+  // One more member, at its place: it has to be like the first.
+  bool put(ArrayList& list, NodeId id, NodeId member, std::size_t axis, std::int64_t place) {
+    if (place < 0 || place >= static_cast<std::int64_t>(list.members.size()) || list.members[static_cast<std::size_t>(place)] != kNoNode)
+      return false;
+    const bool is_number = graph_[member].op == Op::Slot;
+    std::vector<std::int64_t> strides(graph_.shape(id).size(), 0);
+    if (!is_number) {
+      std::optional<std::vector<std::int64_t>> of_array = strides_of(member, graph_.shape(id), axis);
+      if (!of_array) return false;
+      strides = std::move(*of_array);
+    }
+    if (std::ranges::all_of(list.members, [](NodeId m) { return m == kNoNode; })) {
+      list.axis = axis;
+      list.numbers = is_number;
+      list.strides = std::move(strides);
+    } else if (list.axis != axis || list.numbers != is_number || list.strides != strides) {
+      return false;
+    }
+    list.members[static_cast<std::size_t>(place)] = member;
+    return true;
+  }
+
+  void find_read(NodeId id) {
+    const List shape = graph_.shape(id), operands = graph_.operands(id), attributes = graph_.attributes(id);
+    const std::size_t rank = shape.size();
+    if (operands.size() < kFewestMembers || attributes.size() != 2 * rank * operands.size()) return;
+    ArrayList list;
+    list.members.assign(operands.size(), kNoNode);
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      NodeId member = static_cast<NodeId>(operands[k]);
+      const List box = attributes.subspan(2 * rank * k, 2 * rank);
+      const std::optional<std::size_t> axis = place_axis(shape, graph_.shape(member), box);
+      if (!axis || shape[*axis] != static_cast<std::int64_t>(operands.size())) return;
+      while (graph_[member].op == Op::Reshape) member = graph_.operand(member, 0);
+      const Op op = graph_[member].op;
+      if (op != Op::Slot && (op != Op::Input || graph_.elements(member) < kSmallestMember)) return;
+      if (!put(list, id, member, *axis, box[*axis])) return;
+    }
+    lists_.read.emplace(id, std::move(list));
+  }
+
+  void find_stored() {
+    std::unordered_map<NodeId, ArrayList> found;
+    std::unordered_map<NodeId, int> times;
+    for (const NodeId output : graph_.outputs) ++times[output];
+    for (const NodeId output : graph_.outputs) {
+      NodeId slice = output;
+      while (graph_[slice].op == Op::Reshape) slice = graph_.operand(slice, 0);
+      if (graph_[slice].op != Op::Slice || graph_.elements(output) < kSmallestMember) continue;
+      const NodeId id = graph_.operand(slice, 0);
+      if (graph_[id].op == Op::ScatterAdd || graph_[id].op == Op::Input || is_half(graph_[id].dtype) || times.contains(id) ||
+          lists_.read.contains(id))
+        continue;
+      const std::optional<std::size_t> axis = place_axis(graph_.shape(id), graph_.shape(slice), graph_.attributes(slice));
+      ArrayList& list = found[id];
+      if (list.members.empty() && axis) list.members.assign(static_cast<std::size_t>(graph_.shape(id)[*axis]), kNoNode);
+      if (!axis || times[output] != 1 || !put(list, id, output, *axis, graph_.attributes(slice)[*axis])) list.members.assign(1, kNoNode);
+    }
+    for (auto& [id, list] : found)
+      if (list.members.size() >= kFewestMembers && std::ranges::find(list.members, kNoNode) == list.members.end())
+        lists_.stored.emplace(id, std::move(list));
+  }
+};
+
+}  // namespace
+
+std::vector<NodeId> Lists::wanted(const Graph& graph) const {
+  std::vector<bool> is_member(graph.size(), false);
+  std::vector<NodeId> out;
+  for (const auto& [id, list] : stored) {
+    out.push_back(id);
+    for (const NodeId member : list.members) is_member[member] = true;
+  }
+  std::ranges::sort(out);
+  for (const NodeId id : graph.outputs)
+    if (!is_member[id]) out.push_back(id);
+  return out;
+}
+
+Lists find_lists(const Graph& graph, std::span<const Layout> layouts) { return Finder(graph, layouts).run(); }
+
+}  // namespace onepass::compiler
