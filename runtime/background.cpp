@@ -67,6 +67,10 @@ class Worker {
     put(late_, std::move(work));
     if (late_count_.fetch_add(1, std::memory_order_relaxed) > kMostLate) start();
   }
+  void hurry() noexcept {
+    if (done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire) || hurries_.exchange(true)) return;
+    if (const int thread = thread_) os::set_idle_priority(thread, false);
+  }
   /// False when there was nothing to wait for.
   bool wait() {
     if (done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire)) return false;
@@ -80,7 +84,7 @@ class Worker {
       if (all) break;
       os::wait(done_, done);
     }
-    if (--waiting_ == 0)
+    if (--waiting_ == 0 && !hurries_)
       if (const int thread = thread_) os::set_idle_priority(thread, true);
     return all;
   }
@@ -98,7 +102,7 @@ class Worker {
   }
   // A forked child has no such thread; its next job starts one, which begins with what was left. Late jobs are the parent's.
   void resume_in_child() noexcept {
-    running_ = false;
+    running_ = hurries_ = false;
     thread_ = waiting_ = 0;
     late_.take();
     late_count_ = 0;
@@ -114,7 +118,7 @@ class Worker {
   List jobs_, late_;
   std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // the thread's own: jobs still to do, the one that it does
   std::atomic<std::uint32_t> changed_{0}, queued_{0}, done_{0}, late_count_{0};
-  std::atomic<bool> running_{false}, stopping_{false};
+  std::atomic<bool> running_{false}, stopping_{false}, hurries_{false};
   std::atomic<int> thread_{0}, waiting_{0};  // 0: not started
 
   void put(List& list, std::function<void()> work) {
@@ -135,7 +139,7 @@ class Worker {
   }
   void work() {
     thread_ = os::thread_number();
-    os::set_idle_priority(thread_, waiting_ == 0);
+    if (waiting_ == 0 && !hurries_) os::set_idle_priority(thread_, true);
     while (!stopping_) {
       const std::uint32_t seen = changed_.load(std::memory_order_acquire);
       if (!taken_) taken_ = jobs_.take();
@@ -145,6 +149,7 @@ class Worker {
       }
       Job* const job = taken_;
       if (!job) {
+        if (hurries_.exchange(false) && waiting_ == 0) os::set_idle_priority(thread_, true);
         os::wait(changed_, seen);
         continue;
       }
@@ -172,6 +177,9 @@ class Workers {
   }
   void run(std::function<void()> job, int threads) {
     all_[next_.fetch_add(1, std::memory_order_relaxed) % static_cast<std::uint32_t>(threads)].add(std::move(job));
+  }
+  void hurry() noexcept {
+    for (Worker& worker : all_) worker.hurry();
   }
   void run_late(std::function<void()> job) { all_[0].add_late(std::move(job)); }
   void wait() {
@@ -203,6 +211,7 @@ bool run(std::function<void()> job) {
   if (threads > 0) Workers::instance().run(std::move(job), threads);
   return threads > 0;
 }
+void hurry() noexcept { Workers::instance().hurry(); }
 void run_late(std::function<void()> job) { Workers::instance().run_late(std::move(job)); }
 void wait() { Workers::instance().wait(); }
 

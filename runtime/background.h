@@ -13,6 +13,9 @@ bool run(std::function<void()> job);
 /// Runs the job when the thread has run all others, or at exit: a short program's first call does not pay for a thread.
 void run_late(std::function<void()> job);
 
+/// The threads run as other threads do, not at idle priority, until they have done what waits for them.
+void hurry() noexcept;
+
 /// Threads that jobs are given to from now on: 0 drops them.
 void set_threads(int threads);
 int threads();

@@ -134,19 +134,22 @@ class Cache {
 
 Cache& cache() { return Cache::instance(); }
 
+constinit std::atomic<bool> tiles_on{true};
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ tiers
 
-Kernel::Kernel(const compiler::CodegenRequest& request, const std::string& key, std::shared_ptr<std::atomic<std::int64_t>> optimised_count,
-               bool may_compile)
-    : key_(key),
-      optimised_count_(std::move(optimised_count)),
-      nest_(*request.nest),
-      schedule_(*request.schedule),
-      target_(*request.target) {
+Kernel::Kernel(const KernelRequest& wanted, bool may_compile)
+    : key_(wanted.key),
+      optimised_count_(wanted.optimised),
+      nest_(*wanted.codegen.nest),
+      schedule_(*wanted.codegen.schedule),
+      target_(*wanted.codegen.target) {
   if (load(may_compile)) return;
   if (!may_compile) throw KernelMissing();
+  if (take_tiles(wanted.runs)) return;
+  const compiler::CodegenRequest& request = wanted.codegen;
   const std::int64_t start = os::nanoseconds();
   const compiler::Schedule quick = compiler::quick_form(schedule_);
   compiler::CodegenRequest first = request;
@@ -163,7 +166,7 @@ Kernel::Kernel(const compiler::CodegenRequest& request, const std::string& key, 
   function_.store(first_->function(), std::memory_order_release);
   compile_ms_ = static_cast<double>(os::nanoseconds() - start) / 1e6;
   if (disk_cache().enabled())
-    background::run_late([key, tier = first.tier, object = std::move(object)] { disk_cache().store(key, tier, object); });
+    background::run_late([key = key_, tier = first.tier, object = std::move(object)] { disk_cache().store(key, tier, object); });
 }
 
 // From disk: code that is damaged in a way that its checksum does not show is no reason to fail.
@@ -185,6 +188,24 @@ bool Kernel::load(bool may_compile) {
   return true;
 }
 
+// A run in tiles begins at once; a compiled kernel is several times as fast, but its first run waits for the compiler.
+bool Kernel::take_tiles(std::span<const std::span<const std::int64_t>> runs) {
+  if (runs.empty() || !tiles_on.load(std::memory_order_relaxed) || background::threads() == 0) return false;
+  tiles_ = compiler::TileProgram::of(nest_, target_);
+  if (!tiles_) return false;
+  double nanoseconds = 0;
+  for (const std::span<const std::int64_t> words : runs) nanoseconds += tiles_->nanoseconds(words);
+  if (nanoseconds > tiles_->compile_nanoseconds()) return tiles_.reset(), false;
+  tile_nanoseconds_left_.store(static_cast<std::int64_t>(tiles_->compile_nanoseconds()), std::memory_order_relaxed);
+  return true;
+}
+
+void Kernel::spend(std::int64_t tile_nanoseconds) const noexcept {
+  if (tile_nanoseconds_left_.fetch_sub(tile_nanoseconds, std::memory_order_relaxed) >= tile_nanoseconds) return;
+  optimise_now();
+  background::hurry();
+}
+
 // No memory for the job: the quick tier stays, which gives the same results.
 void Kernel::optimise() const noexcept {
   try {
@@ -204,7 +225,7 @@ void Kernel::make_optimised() const noexcept {
     if (optimised_count_) optimised_count_->fetch_add(1, std::memory_order_relaxed);
     disk_cache().store(key_, compiler::Tier::Optimised, object);
   } catch (const std::exception& error) {
-    log(LogLevel::warning, "a kernel keeps its quickly compiled code: {}", error.what());
+    log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());
   } catch (...) {}  // NOLINT: nobody is there to catch it
   settled_.store(true, std::memory_order_relaxed);
 }
@@ -241,8 +262,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
   }
   const auto make = [&](std::size_t i) noexcept {
     try {
-      cache().finish(entries[i], std::make_shared<const Kernel>(requests[i].codegen, requests[i].key, requests[i].optimised, may_compile),
-                     nullptr);
+      cache().finish(entries[i], std::make_shared<const Kernel>(requests[i], may_compile), nullptr);
     } catch (...) { cache().finish(entries[i], nullptr, std::current_exception()); }
   };
   if (mine.size() == 1) {
@@ -265,6 +285,8 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
   }
   return results;
 }
+
+void set_tiles(bool on) noexcept { tiles_on.store(on, std::memory_order_relaxed); }
 
 void wait_for_optimised() { background::wait(); }
 

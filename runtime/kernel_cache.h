@@ -10,23 +10,46 @@
 
 #include "compiler/codegen.h"
 #include "compiler/kernel_object.h"
+#include "compiler/tiles/tiles.h"
 
 namespace onepass::runtime {
 
-/// A generic kernel in its tiers: from disk or compiled quickly when it is first needed, and with optimisation in the background once it has run
-/// twice. A specialised one has its optimised tier alone. Each run asks for the best function there is; all give the same bits and take
-/// the same arguments.
+/// What a run calls: the best that a kernel had when the run began.
+class KernelCode {
+ public:
+  KernelCode(compiler::KernelFunction function, const compiler::TileProgram* tiles) : function_(function), tiles_(tiles) {}
+  void operator()(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch) const {
+    if (function_) [[likely]]
+      function_(words, begin, end, scratch);
+    else tiles_->run(words, begin, end, scratch);
+  }
+  /// Null where it runs in tiles.
+  compiler::KernelFunction compiled() const { return function_; }
+
+ private:
+  compiler::KernelFunction function_;
+  const compiler::TileProgram* tiles_;
+};
+
+/// A generic kernel in its tiers: from disk, in tiles or compiled quickly when it is first needed, and with optimisation in the background
+/// once it has run twice. In tiles where that is done before the quick tier would be compiled. A specialised one has its optimised tier
+/// alone. Each run asks for the best code there is; all give the same bits and take the same arguments.
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
   /// `optimised_count`, which may be null, is increased when the optimised tier is there.
   /// Without `may_compile` it comes from disk, or KernelMissing is thrown.
-  Kernel(const compiler::CodegenRequest& request, const std::string& key, std::shared_ptr<std::atomic<std::int64_t>> optimised_count,
-         bool may_compile = true);
-  compiler::KernelFunction function_to_run() const {
+  Kernel(const struct KernelRequest& request, bool may_compile = true);
+  /// `tile_nanoseconds`: what the run takes in tiles, about.
+  KernelCode code_to_run(std::int64_t tile_nanoseconds) const {
     if (runs_left_.load(std::memory_order_relaxed) > 0 && runs_left_.fetch_sub(1, std::memory_order_relaxed) == 1) optimise();
-    return function_.load(std::memory_order_acquire);
+    const compiler::KernelFunction function = function_.load(std::memory_order_acquire);
+    if (!function) [[unlikely]]
+      spend(tile_nanoseconds);
+    return {function, tiles_.get()};
   }
-  std::size_t bytes() const { return first_->bytes(); }
+  /// The tile program, of a kernel that has no other code yet; else null. A run that began with it may need its scratch.
+  const compiler::TileProgram* tiles() const { return function_.load(std::memory_order_acquire) ? nullptr : tiles_.get(); }
+  std::size_t bytes() const { return first_ ? first_->bytes() : tiles_->bytes(); }
   /// Begins now what two runs would begin: the optimised tier, where there is one to come.
   void optimise_now() const {
     if (runs_left_.exchange(0, std::memory_order_relaxed) > 0) optimise();
@@ -42,11 +65,15 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 
  private:
   bool load(bool may_compile);
+  bool take_tiles(std::span<const std::span<const std::int64_t>> runs);
   void optimise() const noexcept;
+  void spend(std::int64_t tile_nanoseconds) const noexcept;
   void make_optimised() const noexcept;
   mutable std::atomic<int> runs_left_{2};
   mutable std::atomic<bool> settled_{false}, kept_quick_{false};
   mutable std::atomic<compiler::KernelFunction> function_{nullptr};
+  mutable std::atomic<std::int64_t> tile_nanoseconds_left_{0};       // before the optimised tier is in a hurry
+  std::shared_ptr<const compiler::TileProgram> tiles_;               // or
   std::shared_ptr<const compiler::KernelObject> first_;              // the quick tier, or what the disk had
   mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `function_` points into it
   std::string key_;
@@ -63,6 +90,7 @@ struct KernelRequest {
   std::string key;  // nest, schedule, target
   compiler::CodegenRequest codegen;
   std::shared_ptr<std::atomic<std::int64_t>> optimised;  // counts those with their optimised tier, for stats; may be null
+  std::vector<std::span<const std::int64_t>> runs;       // the words of each launch of the first run; none: it is compiled before
 };
 
 struct KernelResult {
@@ -81,6 +109,9 @@ struct KernelMissing {};
 /// compiling already is waited for. Throws the first error; kernels that were compiled stay. Without `may_compile` what is neither in
 /// memory nor on disk is KernelMissing.
 std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads, bool may_compile = true);
+
+/// Whether kernels may run in tiles at first; for tests and measurements. True unless it is changed.
+void set_tiles(bool on) noexcept;
 
 /// Waits until no kernel waits for its optimised tier, or to be kept on disk: for benchmarks and tests.
 void wait_for_optimised();

@@ -455,16 +455,27 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, i
     if (!wanted[k]) continue;
     const KernelReport& kernel = report.kernels[k];
     place[k] = requests.size();
-    requests.push_back({kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}, optimised});
+    requests.push_back(
+        {kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}, optimised, {}});
   }
+  for (const Launch& launch : plan.launches)
+    if (wanted[launch.of]) requests[place[launch.of]].runs.emplace_back(launch.words);
   const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile);
   int compiled = 0;
   for (Launch& launch : plan.launches)
-    if (wanted[launch.of]) launch.kernel = found[place[launch.of]].kernel;
+    if (wanted[launch.of]) {
+      launch.kernel = found[place[launch.of]].kernel;
+      if (const compiler::TileProgram* const tiles = launch.kernel->tiles()) {
+        launch.tile_nanoseconds = static_cast<std::int64_t>(tiles->nanoseconds(launch.words));
+        launch.scratch_bytes = std::max(launch.scratch_bytes, tiles->scratch_bytes());
+        plan.scratch_bytes = std::max(plan.scratch_bytes, launch.scratch_bytes * launch.threads + launch.shared_bytes);
+      }
+    }
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
     if (!wanted[k]) continue;
     const KernelResult& result = found[place[k]];
     report.kernels[k].from_cache = !result.compiled;
+    report.kernels[k].in_tiles = result.kernel->tiles() != nullptr;
     report.kernels[k].compile_ms = result.compiled ? result.kernel->compile_ms() : 0;
     compiled += result.compiled;
   }
@@ -592,7 +603,7 @@ void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64
 
 // One item after the other: whoever is free takes the next, so that the one before it is done or being run. Phase 0 of an item needs
 // nothing of others, phase 1 what the one before it leaves at the beginning of its own phase 1.
-void run_claimed(const Launch& launch, compiler::KernelFunction function, std::int64_t* words, std::byte* scratch) {
+void run_claimed(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch) {
   std::memset(scratch + launch.threads * launch.scratch_bytes, 0, static_cast<std::size_t>(launch.shared_bytes));
   auto* const slots = scratch + launch.threads * launch.scratch_bytes;
   const std::int64_t slot_bytes = launch.shared_bytes / (launch.items + 1);
@@ -616,7 +627,7 @@ void run_claimed(const Launch& launch, compiler::KernelFunction function, std::i
   });
 }
 
-void run_function(const Launch& launch, compiler::KernelFunction function, std::int64_t* words, std::byte* scratch) {
+void run_function(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch) {
   if (launch.shared_bytes) words[launch.shared_word] = reinterpret_cast<std::int64_t>(scratch + launch.threads * launch.scratch_bytes);
   if (launch.claimed) return run_claimed(launch, function, words, scratch);
   for (std::int64_t phase = 0; phase < launch.phases; ++phase) {
@@ -641,7 +652,8 @@ struct KernelControl : os::DefaultFloatingPoint {
 
 void run_one(const Launch& launch, bool specialised, std::int64_t* words, std::byte* scratch) {
   if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
-  run_function(launch, (specialised ? launch.specialised->kernel() : *launch.kernel).function_to_run(), words, scratch);
+  const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
+  run_function(launch, kernel.code_to_run(launch.tile_nanoseconds), words, scratch);
 }
 
 // The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches.
@@ -654,7 +666,7 @@ void run_pieces(std::span<const Launch> pieces, bool specialised, const std::int
         const std::int64_t from = piece.items * step / steps, to = piece.items * (step + 1) / steps;
         if (from < to)
           (specialised ? piece.specialised->kernel() : *piece.kernel)
-              .function_to_run()(mine, from, to, scratch + share * piece.scratch_bytes);
+              .code_to_run(piece.tile_nanoseconds / steps)(mine, from, to, scratch + share * piece.scratch_bytes);
         mine += piece.words.size();
       }
     }

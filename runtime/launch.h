@@ -34,6 +34,7 @@ struct KernelReport {
   std::vector<Piece> more;        // pieces of the group that have the same body, beside the planned one
   std::string key;                // canonical: nest, schedule, target, tier
   bool from_cache = false;
+  bool in_tiles = false;  // at first: it is compiled in the background
   double compile_ms = 0;
 };
 
@@ -99,7 +100,8 @@ struct Launch {
   bool claimed = false;  // items are begun in increasing order, by whichever thread is free
   bool combines_last = false;
   int threads = 1;
-  std::int64_t steps = 1;  // of a group of several launches: parts of the work through which they go together
+  std::int64_t tile_nanoseconds = 0;  // of a run in tiles, about, while the kernel has no other code
+  std::int64_t steps = 1;             // of a group of several launches: parts of the work through which they go together
 };
 
 /// What a plan runs: one launch for each piece of each kernel.

@@ -244,7 +244,9 @@ int thread_number() noexcept { return static_cast<int>(::syscall(SYS_gettid)); }
 
 void set_idle_priority(int thread, bool idle) noexcept {
   sched_param parameters{};
-  sched_setscheduler(thread, idle ? SCHED_IDLE : SCHED_OTHER, &parameters);  // of one thread, in spite of the man page's word "process"
+  int policy = SCHED_IDLE;
+  if (!idle && ((policy = sched_getscheduler(0)) < 0 || sched_getparam(0, &parameters) != 0)) return;
+  sched_setscheduler(thread, policy, &parameters);  // of one thread, in spite of the man page's word "process"
 }
 
 void at_fork(void (*prepare)(), void (*parent)(), void (*child)()) { pthread_atfork(prepare, parent, child); }

@@ -933,7 +933,8 @@ std::string Program::explain() const {
     const auto first =
         std::find_if(plan->launches.begin(), plan->launches.end(), [&](const Launch& l) { return l.group == launch->group; });
     out += kSpecialised[static_cast<int>(first->specialised->state())];
-    out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
+    if (kernel.in_tiles) out += ", in tiles until it is compiled\n";
+    else out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
     for (const NodeId id : report.partition.groups[kernel.group].roots) {
       std::string names;
       for (std::size_t o = 0; o < graph.outputs.size(); ++o)

@@ -12,6 +12,7 @@
 #include "compiler/kernel_object.h"
 #include "compiler/lists.h"
 #include "compiler/plan/plan.h"
+#include "compiler/tiles/tiles.h"
 #include "footprint.h"
 
 namespace onepass::test {
@@ -132,7 +133,10 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       if (options.masked) request.tier = Tier::Quick;
       request.verify = true;
       request.count = options.counts != nullptr;
-      const auto object = KernelObject::load(generate(request).object);
+      const auto tiles = options.tiled ? TileProgram::of(planned.nest, options.target) : nullptr;
+      const auto object = tiles ? nullptr : KernelObject::load(generate(request).object);
+      const std::int64_t scratch_bytes = tiles ? tiles->scratch_bytes() : scheduled.numbers.scratch_bytes;
+      if (tiles) ++*options.tiled;
       std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
       const WordLayout layout(planned.nest);
       const auto memory_of = [&](NodeId node, int copy, DType dtype) -> std::int64_t {
@@ -183,10 +187,12 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       for (int step = 0; step < scheduled.numbers.phases * options.threads; ++step) {
         const int share = step % options.threads;
         words[layout.phase] = step / options.threads;
-        Memory scratch(static_cast<std::size_t>(scheduled.numbers.scratch_bytes));  // exactly as much as was asked for: sanitizers see more
-        std::memset(scratch.data, 0xff, static_cast<std::size_t>(scheduled.numbers.scratch_bytes));
-        object->function()(words.data(), scheduled.numbers.items * share / options.threads,
-                           scheduled.numbers.items * (share + 1) / options.threads, scratch.data);
+        Memory scratch(static_cast<std::size_t>(scratch_bytes));  // exactly as much as was asked for: sanitizers see more
+        std::memset(scratch.data, 0xff, static_cast<std::size_t>(scratch_bytes));
+        const std::int64_t begin = scheduled.numbers.items * share / options.threads;
+        const std::int64_t end = scheduled.numbers.items * (share + 1) / options.threads;
+        if (tiles) tiles->run(words.data(), begin, end, scratch.data);
+        else object->function()(words.data(), begin, end, scratch.data);
         const auto text = [&] { return "\n" + print(planned.nest, planned.numbers) + print(scheduled); };
         scratch.check("scratch of" + text());
         partials.check("the partial results of" + text());

@@ -52,8 +52,9 @@ struct RunOptions {
   bool masked = false;  // the quick tier: one masked loop, expansions called out of line
   bool aligned_stores = true;
   compiler::KernelLimits limits = {};
-  std::string* log = nullptr;  // nests and schedules
-  Counts* counts = nullptr;    // not with inputs that share memory
+  std::string* log = nullptr;     // nests and schedules
+  std::int64_t* tiled = nullptr;  // nests run in tiles where they can (compiler/tiles), and are counted here
+  Counts* counts = nullptr;       // not with inputs that share memory
 };
 
 std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const RunOptions& options = {});

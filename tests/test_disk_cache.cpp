@@ -16,6 +16,7 @@
 #include "onepass/error.h"
 #include "onepass/runtime.h"
 #include "runtime/disk_cache.h"
+#include "runtime/kernel_cache.h"
 
 using namespace onepass;
 using compiler::Tier;
@@ -23,6 +24,8 @@ using runtime::DiskCache;
 namespace fs = std::filesystem;
 
 namespace {
+
+const bool compiles_first = (runtime::set_tiles(false), true);  // the compiler is what is tested
 
 // A folder of its own, removed at the end.
 struct Folder {

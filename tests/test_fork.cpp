@@ -12,6 +12,7 @@
 #include "how_long.h"
 #include "onepass/error.h"
 #include "runtime/fork.h"
+#include "runtime/kernel_cache.h"
 #include "runtime/os.h"
 #include "runtime/program.h"
 
@@ -24,6 +25,8 @@ using Values = std::span<const Value>;
 #ifndef __SANITIZE_THREAD__  // which does not support threads started after a fork
 
 namespace {
+
+const bool compiles_first = (runtime::set_tiles(false), true);  // the compiler is what is tested
 
 // A chain of operators that spells `number`: each has a kernel of its own.
 Program::Record chain(std::uint64_t number, int length = 5) {

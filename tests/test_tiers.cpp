@@ -65,7 +65,7 @@ TEST_CASE("tiers: the optimised code takes over after two runs and gives the sam
   std::vector<compiler::KernelFunction> functions;
   for (int run = 0; run < 4; ++run) {
     if (run == 3) runtime::wait_for_optimised();
-    functions.push_back(one.kernel->function_to_run());
+    functions.push_back(one.kernel->code_to_run(0).compiled());
     std::vector<std::vector<std::byte>> memory;
     std::vector<std::byte*> buffers;
     std::vector<ir::Buffer> got;
