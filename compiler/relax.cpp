@@ -7,15 +7,18 @@
 //   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a c that is the same for all
 //                 exp, log, tanh, sigmoid, erf, rsqrt -> cheaper expansions, written out (ir/expand_approximate.cpp)
 //   contract      a*b + c -> fma(a, b, c), a product being rounded no more before it is added
+//                 sum(a*b) over the last axes -> contract_lanes(a, b): the same order, each product added by fma
 // A literal is a slot, whose value no pass sees: its products and sums are nodes, and as they depend on no loop, kernels compute them once. Those
 // of f32 are computed in f64 and rounded where they meet what differs from element to element: a long chain gathers hundreds of them, whose
 // roundings, the same for all elements, would not cancel as those of the elements do.
-// Left out on purpose: distributing a product over a sum of values that differ from element to element (it adds operations); a change of
+// Left out on purpose: a sum(a*b) that another reduction or a map shares its loops with, since a contraction shares them with none;
+// distributing a product over a sum of values that differ from element to element (it adds operations); a change of
 // the order of reductions and scans; what crosses a view.
 #include "compiler/relax.h"
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -23,6 +26,7 @@
 #include "compiler/fold.h"
 #include "compiler/rewrite.h"
 #include "ir/build.h"
+#include "ir/order.h"
 
 namespace onepass::compiler {
 
@@ -427,6 +431,38 @@ Graph contract(const Graph& graph) {
   });
 }
 
+// Does a sum run along the last axes in lanes without missing elements, as contract_lanes does?
+bool has_order_of_contraction(const Graph& graph, NodeId sum) {
+  const List shape = graph.shape(graph.operand(sum, 0)), axes = graph.attributes(sum);
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != static_cast<std::int64_t>(shape.size() - axes.size() + i)) return false;
+  return sum_order(shape, axes, computed_type(graph[sum].dtype)).lanes;
+}
+
+Graph contract_sums(const Graph& graph) {
+  const std::vector<std::uint32_t> uses = count_uses(graph);
+  std::vector<std::int64_t> most(graph.size(), 0);     // elements of the largest value that is made of a node
+  std::map<std::int64_t, int> reductions_of_elements;  // how many there are
+  for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
+    const std::int64_t elements = std::max(most[id], element_count(graph.shape(id)));
+    for (const std::int64_t o : graph.operands(id))
+      most[static_cast<std::size_t>(o)] = std::max(most[static_cast<std::size_t>(o)], elements);
+    if (is_reduction(graph[id].op)) ++reductions_of_elements[element_count(graph.shape(graph.operand(id, 0)))];
+  }
+  return rewrite(graph, [&, next = NodeId{0}](Graph& out, const Node& node) mutable -> NodeId {
+    while (graph[next].op == Op::Input) ++next;  // the rule is not asked for these
+    const NodeId sum = next++;
+    if (node.op != Op::ReduceSum || !is_float(node.dtype)) return out.add(node);
+    const NodeId product = graph.operand(sum, 0), made = static_cast<NodeId>(out.operands(node)[0]);
+    const std::int64_t elements = element_count(graph.shape(product));
+    const bool square = graph[product].op == Op::Square;
+    if ((graph[product].op != Op::Mul && !square) || out[made].op != graph[product].op || uses[product] != 1) return out.add(node);
+    if (most[sum] >= elements || reductions_of_elements[elements] != 1 || !has_order_of_contraction(graph, sum)) return out.add(node);
+    const NodeId a = out.operand(made, 0), b = square ? a : out.operand(made, 1);
+    return out.add(Op::ContractLanes, node.dtype, node.shape, {a, b}, graph.attributes(sum));
+  });
+}
+
 // ------------------------------------------------------------------------------------------------ approximate
 
 /// tanh takes a quarter more than sigmoid; and 1 + tanh u, the usual one, has all its digits in this form.
@@ -456,7 +492,7 @@ Graph relax(const Graph& graph, const Relax& relaxations) {
   Graph now = graph;
   if (relaxations.approximate) now = prune(approximate_sums(now));
   if (relaxations.reassociate) now = prune(Reassociation(now).run());
-  if (relaxations.contract) now = prune(contract(now));
+  if (relaxations.contract) now = prune(contract(prune(contract_sums(now))));
   if (relaxations.approximate) now = prune(approximate_functions(now));
   return now;
 }

@@ -106,6 +106,38 @@ TEST_CASE("relax: nothing changes that is not asked for", "[relax]") {
   CHECK(relaxed("exp %0", kBoth) == "exp(x)");
 }
 
+TEST_CASE("relax: contract makes a sum of products a contraction, where it shares its loops with nothing", "[relax]") {
+  const auto contractions = [](const std::string& body) {
+    const Graph graph = prune(parse_graph("%0 = input x : f32[4, 8]\n%1 = input y : f32[4, 8]\n" + body));
+    const Graph result = compiler::relax(graph, kContract);
+    verify(result, "relax");
+    return std::count_if(result.outputs.begin(), result.outputs.end(), [&](NodeId id) { return is_contraction(result[id].op); });
+  };
+  const std::string product = "%2 = mul %0, %1 : f32[4, 8]\n", sum = "%3 = reduce_sum %2 {1} : f32[4]\n";
+  CHECK(contractions(product + sum + "return out = %3") == 1);
+  CHECK(contractions("%2 = square %0 : f32[4, 8]\n" + sum + "return out = %3") == 1);
+  CHECK(contractions(product + "%3 = reduce_sum %2 {0} : f32[8]\nreturn out = %3") == 0);                // rows
+  CHECK(contractions(product + sum + "return out = %3, p = %2") == 0);                                   // a product of its own
+  CHECK(contractions(product + sum + "%4 = reduce_max %0 {1} : f32[4]\nreturn out = %3, m = %4") == 0);  // the same loops
+  CHECK(contractions(product + sum +
+                     "%4 = reshape %3 : f32[4, 1]\n%5 = broadcast %4 : f32[4, 8]\n%6 = mul %0, %5 : f32[4, 8]\nreturn out = %3, y = %6") ==
+        0);
+  for (const char* const text : {"sum(V[:, none, none]*V[none, :, none]*V[none, none, :], axis=[1, 2])", "sum(V*V)"}) {
+    Options options;
+    options.relax = kAll;
+    std::vector<float> v(301);
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = 0.3f + std::sin(static_cast<float>(i));
+    options.mode = Mode::reference;
+    const Array expected = onepass::formula(text, options)({Array::from(v)})[0];
+    for (const Mode mode : {Mode::generic, Mode::unfused, Mode::specialized}) {
+      options.mode = mode;
+      CHECK(onepass::formula(text, options)({Array::from(v)})[0].to_vector<float>() == expected.to_vector<float>());
+    }
+    options = {};
+    CHECK(onepass::formula(text)({Array::from(v)})[0].to_vector<float>() != expected.to_vector<float>());  // strict rounds products
+  }
+}
+
 TEST_CASE("relax: contract makes one rounding of a product and a sum", "[relax]") {
   CHECK(relaxed("mul %0, %1; add %5, %2", kContract) == "fma(x, y, g)");
   CHECK(relaxed("mul %0, %1; add %2, %5", kContract) == "fma(x, y, g)");
