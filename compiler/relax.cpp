@@ -5,6 +5,7 @@
 //                 a/3 -> a*(1/3)     a/broadcast(s) -> a*broadcast(1/s)     (a/b)/(c/d) -> (a*d)/(b*c)
 //                 mul0(mul0(g, a), b) -> mul0(g, a*b)        mul0(g, a) + mul0(g, b) -> mul0(g, a + b)
 //   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a c that is the same for all
+//                 1 - tanh(u)*tanh(u) -> 4*s*(1 - s), s = sigmoid(2*u), where nothing needs tanh(u) itself: the derivative of the former
 //                 exp, log, tanh, sigmoid, erf, rsqrt -> cheaper expansions, written out (ir/expand_approximate.cpp)
 //   contract      a*b + c -> fma(a, b, c), a product being rounded no more before it is added
 //                 sum(a*b) over the last axes -> contract_lanes(a, b): the same order, each product added by fma
@@ -18,9 +19,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "compiler/fold.h"
@@ -120,13 +123,14 @@ struct Term {
   Factors factors, divisors;
 };
 
-// A value as a sum: of the terms and, if there is one, of `bias`, which is uniform.
+// A value as a sum: of the terms and, if there is one, of `bias`, which is uniform. With a cotangent g the value is mul0(g, the sum).
 struct Form {
   std::vector<Term> terms;
   NodeId bias = kNoNode;
+  NodeId cotangent = kNoNode;
 
-  bool is_uniform() const { return terms.empty(); }
-  bool is_product() const { return terms.size() == 1 && bias == kNoNode; }
+  bool is_uniform() const { return terms.empty() && cotangent == kNoNode; }
+  bool is_product() const { return terms.size() == 1 && bias == kNoNode && cotangent == kNoNode; }
 };
 
 constexpr std::size_t kMostTerms = 16, kMostFactors = 16;
@@ -155,7 +159,16 @@ class Reassociation {
         out_(graph.empty_copy()),
         uniform_(out_),
         forms_(graph.size()),
-        made_(graph.size(), kNoNode) {}
+        made_(graph.size(), kNoNode),
+        local_(graph.size(), kNoNode),
+        only_cotangents_(graph.size(), true) {
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      const List operands = graph.operands(id);
+      for (std::size_t i = 0; i < operands.size(); ++i)
+        if (!passes_cotangent(graph[id].op, i)) only_cotangents_[static_cast<std::size_t>(operands[i])] = false;
+    }
+    for (NodeId id : graph.outputs) only_cotangents_[id] = false;
+  }
 
   Graph run() {
     for (NodeId id = 0; id < graph_.size(); ++id) {
@@ -176,6 +189,12 @@ class Reassociation {
   Uniform uniform_;
   std::vector<std::optional<Form>> forms_;  // by node of graph_: of arithmetic on floats
   std::vector<NodeId> made_;                // by node of graph_: what it is in out_
+  std::vector<NodeId> local_;               // by node of graph_ with a cotangent: the sum without it
+  std::vector<bool> only_cotangents_;       // by node of graph_: all that need it take a cotangent with them
+
+  static bool passes_cotangent(Op op, std::size_t operand) {
+    return op == Op::Add || op == Op::Sub || op == Op::Neg || (op == Op::Mul0 && operand == 0);
+  }
 
   // ---- nodes of the graph
   void visit(NodeId id) {
@@ -202,8 +221,9 @@ class Reassociation {
 
   /// The node that computes it; made the first time that something needs it whole.
   NodeId node_of(NodeId id) {
-    if (made_[id] == kNoNode) made_[id] = build(*forms_[id]);
-    return made_[id];
+    if (made_[id] != kNoNode) return made_[id];
+    const NodeId g = forms_[id]->cotangent;
+    return made_[id] = g == kNoNode ? build(*forms_[id]) : binary(Op::Mul0, g, local_of(id));
   }
 
   Form atom(NodeId now) {
@@ -211,13 +231,33 @@ class Reassociation {
     return {{Term{uniform_.constant(out_[now].dtype, out_[now].shape, 1), {now}, {}}}, kNoNode};
   }
 
-  /// The value as a sum. One that something else needs too is taken as it is, unless it is only a multiple of something, plus a number.
+  /// The value as a sum. One that something else needs too is taken as it is, unless it is simple.
   Form form_of(NodeId id) {
     if (!forms_[id]) return atom(made_[id]);
     const Form& form = *forms_[id];
-    const bool affine =
-        form.terms.size() <= 1 && (form.terms.empty() || (form.terms[0].factors.size() <= 1 && form.terms[0].divisors.empty()));
-    return uses_[id] <= 1 || affine ? form : atom(node_of(id));
+    if (form.cotangent != kNoNode && uses_[id] > 1) {  // computed once with its cotangent, or once without
+      if (!only_cotangents_[id]) return atom(node_of(id));
+      Form shared;
+      if (form.terms.size() == 1 && form.bias == kNoNode) {  // the number before a product goes into the sums that need it
+        Term unit = form.terms[0];
+        if (unit.factors.size() <= 2 && unit.divisors.empty()) return form;  // so do two factors, which may be taken out there
+        unit.coefficient = uniform_.constant(graph_[id].dtype, graph_[id].shape, 1);
+        shared = scaled(atom(build_product(unit)), form.terms[0].coefficient);
+      } else {
+        shared = atom(local_of(id));
+      }
+      shared.cotangent = form.cotangent;
+      return shared;
+    }
+    return uses_[id] <= 1 || is_simple(form) ? form : atom(node_of(id));
+  }
+  /// A multiple of something or of its square, plus a number: no more operations where it is written out again.
+  static bool is_simple(const Form& form) {
+    if (form.cotangent != kNoNode || form.terms.size() > 1) return false;
+    if (form.terms.empty()) return true;
+    const Factors& factors = form.terms[0].factors;
+    const bool square = form.bias == kNoNode && factors.size() == 2 && factors[0] == factors[1];
+    return (factors.size() <= 1 || square) && form.terms[0].divisors.empty();
   }
 
   std::optional<Form> arithmetic(NodeId id) {
@@ -225,9 +265,10 @@ class Reassociation {
     switch (graph_[id].op) {
       case Op::Neg: {  // of what is needed as it is too, that
         const NodeId a = graph_.operand(id, 0);
-        return scaled(uses_[a] <= 1 ? operand(0) : atom(node_of(a)), minus_one(id));
+        const bool whole = uses_[a] > 1 && !(forms_[a] && forms_[a]->cotangent != kNoNode);
+        return scaled(whole ? atom(node_of(a)) : operand(0), minus_one(id));
       }
-      case Op::Add: return add_of_mul0(id) ? std::nullopt : std::optional(sum(operand(0), operand(1)));
+      case Op::Add: return sum(operand(0), operand(1));
       case Op::Sub: return sum(operand(0), scaled(operand(1), minus_one(id)));
       case Op::Mul: return product(operand(0), operand(1), id);
       case Op::Square: {
@@ -241,8 +282,7 @@ class Reassociation {
       case Op::Reciprocal: return inverse_of(operand(0));
       case Op::Mul0:
         if (const NodeId d = made_[graph_.operand(id, 1)]; d != kNoNode && is_finite_constant(d)) return scaled(operand(0), d);
-        made_[id] = mul0(id);
-        return std::nullopt;
+        return mul0(operand(0), operand(1), graph_.operand(id, 0), id);
       default: return std::nullopt;
     }
   }
@@ -253,16 +293,22 @@ class Reassociation {
   }
 
   // ---- sums of products
+  Form without_cotangent(Form f) { return f.cotangent == kNoNode ? f : atom(build(f)); }
+
   Form scaled(Form f, NodeId by) {
+    if (!is_finite_constant(by)) f = without_cotangent(std::move(f));  // 0 times an infinite number is no zero
     for (Term& t : f.terms) t.coefficient = uniform_.mul(t.coefficient, by);
     if (f.bias != kNoNode) f.bias = uniform_.mul(f.bias, by);
     return f;
   }
 
   Form sum(Form a, Form b) {
+    if (a.cotangent != b.cotangent) a = without_cotangent(std::move(a)), b = without_cotangent(std::move(b));
     if (a.terms.size() + b.terms.size() > kMostTerms) {
-      if (a.terms.size() > b.terms.size()) a = atom(build(a));
-      else b = atom(build(b));
+      Form& longer = a.terms.size() > b.terms.size() ? a : b;
+      const NodeId cotangent = std::exchange(longer.cotangent, kNoNode);
+      longer = atom(build(longer));
+      longer.cotangent = cotangent;
     }
     for (Term& t : b.terms) {
       const auto like =
@@ -275,6 +321,7 @@ class Reassociation {
   }
 
   Form product(Form a, Form b, NodeId id) {
+    a = without_cotangent(std::move(a)), b = without_cotangent(std::move(b));
     if (a.is_uniform()) std::swap(a, b);
     if (b.is_uniform()) return scaled(std::move(a), b.bias);
     if (!a.is_product()) std::swap(a, b);
@@ -295,6 +342,7 @@ class Reassociation {
   }
 
   Form inverse_of(Form f) {
+    f = without_cotangent(std::move(f));
     if (f.is_uniform()) return {{}, uniform_.reciprocal(f.bias)};
     if (!f.is_product()) f = atom(build(f));
     Term& t = f.terms[0];
@@ -313,27 +361,24 @@ class Reassociation {
   }
 
   // ---- mul0: a zero cotangent gives zero, whatever else is regrouped
-  NodeId make_mul0(NodeId g, NodeId d) { return out_.add(Op::Mul0, out_[g].dtype, out_[g].shape, {g, d}); }
-
-  NodeId mul0(NodeId id) {
-    const NodeId g = graph_.operand(id, 0), d = graph_.operand(id, 1);
-    const NodeId outer = node_of(g);
-    if (graph_[g].op == Op::Mul0 && uses_[g] <= 1 && out_[outer].op == Op::Mul0) {
-      const NodeId inner = out_.operand(outer, 1);
-      return make_mul0(out_.operand(outer, 0), build(product(atom(inner), form_of(d), id)));
+  Form mul0(Form g, Form d, NodeId cotangent, NodeId id) {
+    d = without_cotangent(std::move(d));
+    if (g.cotangent == kNoNode) {
+      d.cotangent = node_of(cotangent);
+      return d;
     }
-    return make_mul0(outer, node_of(d));
+    const NodeId outer = std::exchange(g.cotangent, kNoNode);
+    Form both = product(std::move(g), std::move(d), id);
+    both.cotangent = outer;
+    return both;
   }
 
-  /// mul0(g, a) + mul0(g, b), which nothing else needs.
-  bool add_of_mul0(NodeId id) {
-    const NodeId a = graph_.operand(id, 0), b = graph_.operand(id, 1);
-    for (NodeId x : {a, b})  // one by a constant is a product, which no node has yet
-      if (graph_[x].op != Op::Mul0 || uses_[x] > 1 || made_[x] == kNoNode || out_[made_[x]].op != Op::Mul0) return false;
-    const NodeId x = made_[a], y = made_[b];
-    if (x == y || out_.operand(x, 0) != out_.operand(y, 0)) return false;
-    made_[id] = make_mul0(out_.operand(x, 0), build(sum(atom(out_.operand(x, 1)), atom(out_.operand(y, 1)))));
-    return true;
+  /// What a value with a cotangent is without it.
+  NodeId local_of(NodeId id) {
+    if (local_[id] != kNoNode) return local_[id];
+    Form plain = *forms_[id];
+    plain.cotangent = kNoNode;
+    return local_[id] = build(plain);
   }
 
   // ---- from sums of products to nodes
@@ -351,27 +396,56 @@ class Reassociation {
   }
 
   NodeId build(const Form& form) {
+    if (form.cotangent != kNoNode) {
+      Form plain = form;
+      plain.cotangent = kNoNode;
+      return binary(Op::Mul0, form.cotangent, build(plain));
+    }
     if (form.terms.empty()) return form.bias;
     if (form.is_product()) return build_product(form.terms[0]);
-    // what all terms have in common
-    Factors factors, divisors;
-    if (form.bias == kNoNode) {
-      factors = form.terms[0].factors, divisors = form.terms[0].divisors;
-      for (const Term& t : form.terms) factors = common(factors, t.factors), divisors = common(divisors, t.divisors);
-    }
+    if (const std::optional<NodeId> inside = build_factored(form)) return *inside;
     std::vector<NodeId> summands;
-    NodeId bias = form.bias;
-    for (const Term& t : form.terms) {
-      Term rest{t.coefficient, without(t.factors, factors), without(t.divisors, divisors)};
-      if (rest.factors.empty() && rest.divisors.empty()) bias = uniform_.add(bias, rest.coefficient);
-      else summands.push_back(build_product(rest));
+    for (const Term& t : form.terms) summands.push_back(build_product(t));
+    return sum_of(std::move(summands), form.bias);
+  }
+
+  /// a*f + b*f + c as (a + b)*f + c, f being the factor of most terms, with all that these terms have in common; none if no two share one.
+  std::optional<NodeId> build_factored(const Form& form) {
+    std::map<NodeId, std::size_t> terms_with;
+    for (const Term& t : form.terms)
+      for (std::size_t i = 0; i < t.factors.size(); ++i)
+        if (i == 0 || t.factors[i] != t.factors[i - 1]) ++terms_with[t.factors[i]];
+    const auto most =
+        std::max_element(terms_with.begin(), terms_with.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const bool all_divided = form.bias == kNoNode && !std::empty(common_divisors(form.terms));
+    if (!all_divided && (most == terms_with.end() || most->second < 2)) return std::nullopt;
+    const auto inside = [&](const Term& t) { return all_divided || std::binary_search(t.factors.begin(), t.factors.end(), most->first); };
+    Form group, rest{{}, form.bias};
+    for (const Term& t : form.terms) (inside(t) ? group : rest).terms.push_back(t);
+    Factors factors = group.terms[0].factors;
+    const Factors divisors = common_divisors(group.terms);
+    for (const Term& t : group.terms) factors = common(factors, t.factors);
+    std::vector<Term> left = std::exchange(group.terms, {});
+    for (Term& t : left) {
+      t.factors = without(t.factors, factors), t.divisors = without(t.divisors, divisors);
+      if (t.factors.empty() && t.divisors.empty()) group.bias = uniform_.add(group.bias, t.coefficient);
+      else group.terms.push_back(std::move(t));
     }
-    NodeId total = kNoNode;
-    if (summands.empty()) total = bias;
-    else total = sum_of(std::move(summands), bias);
-    if (NodeId f = product_of(factors); f != kNoNode) total = binary(Op::Mul, total, f);
-    if (NodeId d = product_of(divisors); d != kNoNode) total = binary(Op::Div, total, d);
-    return total;
+    NodeId total = build(group);
+    if (rest.terms.empty() && rest.bias == kNoNode) {
+      if (NodeId f = product_of(factors); f != kNoNode) total = binary(Op::Mul, total, f);
+      if (NodeId d = product_of(divisors); d != kNoNode) total = binary(Op::Div, total, d);
+      return total;
+    }
+    factors.push_back(total);
+    std::sort(factors.begin(), factors.end());
+    rest.terms.push_back({uniform_.constant(out_[total].dtype, out_[total].shape, 1), std::move(factors), divisors});
+    return build(rest);
+  }
+  static Factors common_divisors(const std::vector<Term>& terms) {
+    Factors divisors = terms[0].divisors;
+    for (const Term& t : terms) divisors = common(divisors, t.divisors);
+    return divisors;
   }
 
   /// In a tree, the number that all elements share first; a term of factor -1 is subtracted.
@@ -449,9 +523,7 @@ Graph contract_sums(const Graph& graph) {
       most[static_cast<std::size_t>(o)] = std::max(most[static_cast<std::size_t>(o)], elements);
     if (is_reduction(graph[id].op)) ++reductions_of_elements[element_count(graph.shape(graph.operand(id, 0)))];
   }
-  return rewrite(graph, [&, next = NodeId{0}](Graph& out, const Node& node) mutable -> NodeId {
-    while (graph[next].op == Op::Input) ++next;  // the rule is not asked for these
-    const NodeId sum = next++;
+  return rewrite(graph, [&](Graph& out, const Node& node, NodeId sum) -> NodeId {
     if (node.op != Op::ReduceSum || !is_float(node.dtype)) return out.add(node);
     const NodeId product = graph.operand(sum, 0), made = static_cast<NodeId>(out.operands(node)[0]);
     const std::int64_t elements = element_count(graph.shape(product));
@@ -465,16 +537,54 @@ Graph contract_sums(const Graph& graph) {
 
 // ------------------------------------------------------------------------------------------------ approximate
 
+bool is_number(const Graph& graph, NodeId id) { return graph[id].op == Op::Slot || graph[id].op == Op::Constant; }
+
+/// tanh(u), if `id` is its square.
+NodeId squared_tanh(const Graph& graph, NodeId id) {
+  const bool square = graph[id].op == Op::Square || (graph[id].op == Op::Mul && graph.operand(id, 0) == graph.operand(id, 1));
+  return square && graph[graph.operand(id, 0)].op == Op::Tanh ? graph.operand(id, 0) : kNoNode;
+}
+/// tanh(u), if `id` is 1 - tanh(u)^2.
+NodeId tanh_of_complement(const Graph& graph, NodeId id) {
+  if (graph[id].op != Op::Sub) return kNoNode;
+  const Node one = graph[graph.operand(id, 0)];
+  return one.op == Op::Constant && double_of(one.dtype, one.bits) == 1 ? squared_tanh(graph, graph.operand(id, 1)) : kNoNode;
+}
+/// tanh(u), if `id` is a number plus that.
+NodeId tanh_of_sum(const Graph& graph, NodeId id) {
+  if (graph[id].op != Op::Add) return kNoNode;
+  for (const int k : {0, 1})
+    if (const NodeId t = graph.operand(id, 1 - k); graph[t].op == Op::Tanh && is_number(graph, graph.operand(id, k))) return t;
+  return kNoNode;
+}
+
+/// The tanh that only sums with numbers and complements of squares need, at least one of each: all of these are of one sigmoid.
+std::vector<bool> replaceable_tanh(const Graph& graph) {
+  const std::vector<std::uint32_t> uses = count_uses(graph);
+  std::vector<std::uint32_t> sums(graph.size(), 0), complements(graph.size(), 0);
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    if (const NodeId t = tanh_of_sum(graph, id); t != kNoNode) ++sums[t];
+    if (const NodeId t = tanh_of_complement(graph, id); t != kNoNode && uses[graph.operand(id, 1)] == 1)
+      complements[t] += static_cast<std::uint32_t>(graph.operands(graph.operand(id, 1)).size());
+  }
+  std::vector<bool> all(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id) all[id] = sums[id] > 0 && complements[id] > 0 && sums[id] + complements[id] == uses[id];
+  return all;
+}
+
 /// tanh takes a quarter more than sigmoid; and 1 + tanh u, the usual one, has all its digits in this form.
 Graph approximate_sums(const Graph& graph) {
-  return rewrite(graph, [](Graph& out, const Node& node) -> NodeId {
-    if (node.op != Op::Add) return out.add(node);
-    const auto is_number = [&](NodeId id) { return out[id].op == Op::Slot || out[id].op == Op::Constant; };
+  const std::vector<bool> replaceable = replaceable_tanh(graph);
+  return rewrite(graph, [&](Graph& out, const Node& node, NodeId id) -> NodeId {
+    const auto sigmoid_of = [&](NodeId t) { return apply(Op::Sigmoid, {Expr(out, out.operand(t, 0)) * 2.0}); };
+    if (const NodeId t = tanh_of_complement(graph, id); t != kNoNode && replaceable[t]) {
+      const Expr s = sigmoid_of(out.operand(static_cast<NodeId>(out.operands(node)[1]), 0));
+      return (s * 4.0 * (1.0 - s)).id();
+    }
+    if (tanh_of_sum(graph, id) == kNoNode) return out.add(node);
     NodeId c = static_cast<NodeId>(out.operands(node)[0]), t = static_cast<NodeId>(out.operands(node)[1]);
-    if (is_number(t)) std::swap(c, t);
-    if (out[t].op != Op::Tanh || !is_number(c)) return out.add(node);
-    const Expr number(out, c), u(out, out.operand(t, 0));
-    return ((number - 1.0) + apply(Op::Sigmoid, {u * 2.0}) * 2.0).id();
+    if (is_number(out, t)) std::swap(c, t);
+    return ((Expr(out, c) - 1.0) + sigmoid_of(t) * 2.0).id();
   });
 }
 

@@ -1,14 +1,15 @@
 // rewrite: a pass that decides node by node. simplify is written with it, and so is every pass that only replaces nodes.
 #pragma once
 
+#include <type_traits>
 #include <vector>
 
 #include "ir/graph.h"
 
 namespace onepass::compiler {
 
-/// Walks `graph` in topological order and asks `rule(Graph& out, ir::Node node) -> NodeId` for each node but the inputs, which stay. The
-/// node's operands are ids of `out` already; what the rule adds is attributed to the line that recorded the node. Linear time.
+/// Walks `graph` in topological order and asks `rule(Graph& out, ir::Node node) -> NodeId`, or with a third argument, the node's id in
+/// `graph`, for each node but the inputs, which stay. The node's operands are ids of `out` already; what the rule adds is attributed to the line that recorded the node. Linear time.
 template <class F> ir::Graph rewrite(const ir::Graph& graph, F rule) {
   ir::Graph out = graph.empty_copy();
   std::vector<ir::NodeId> now(graph.size(), ir::kNoNode);
@@ -22,7 +23,9 @@ template <class F> ir::Graph rewrite(const ir::Graph& graph, F rule) {
       for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
       node.operands = out.intern(operands);
     }
-    now[id] = node.op == ir::Op::Input ? out.add(node) : rule(out, node);
+    if (node.op == ir::Op::Input) now[id] = out.add(node);
+    else if constexpr (std::is_invocable_v<F, ir::Graph&, ir::Node, ir::NodeId>) now[id] = rule(out, node, id);
+    else now[id] = rule(out, node);
   }
   out.current_source = 0;
   out.current_origin = ir::kNoNode;

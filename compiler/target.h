@@ -25,6 +25,8 @@ struct Target {
   bool has_avx2() const { return triple.starts_with("x86_64") && vector_bytes >= 32; }
   /// Whether it has AVX-512 with the instructions for narrower registers, and may use them.
   bool has_avx512() const { return triple.starts_with("x86_64") && vector_bytes == 64; }
+  /// Registers of `vector_bytes`: 32 of AVX-512 and of AArch64, 16 of narrower ones on x86-64.
+  int vector_registers() const { return vector_bytes == 64 || !triple.starts_with("x86_64") ? 32 : 16; }
   /// The same target with another register width (16, 32 or 64 bytes): features beyond it are left out.
   Target with_vector_bytes(int bytes) const;
 };

@@ -1,26 +1,23 @@
 // The cheaper expansions of relaxation `approximate`: within 4 ULP over the ordinary range, which is where neither operand nor result is
 // denormal and sin and cos are as they were; no denormal results. NaN, infinities and zeros still come out right. compiler/relax.cpp
 // puts them in the place of the operators; tests/test_expand.cpp measures them.
-#include <limits>
-
 #include "ir/expand.h"
 #include "ir/expand_parts.h"
 
 namespace onepass::ir {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
 // x = n ln2 + r, e^x = 2^n (1 + tail), tail = r + r^2 Q(r).
-struct Exponential {
-  Expr tail, n;
+struct Reduced {
+  Expr r, n;
 };
-Exponential exponential(Expr x, const Coefficients& narrow, const Coefficients& wide) {
+Reduced reduced(Expr x) {
   const Format& format = format_of(x);
   const Expr n = fma(x, kLog2E, format.magic) - format.magic;
-  const Expr r = fma(n, -format.ln2_low, fma(n, -format.ln2, x));
-  return {fma(r * r, polynomial(r, choose(x, narrow, wide)), r), n};
+  return {fma(n, -format.ln2_low, fma(n, -format.ln2, x)), n};
+}
+Expr one_and_tail(Expr r, const Coefficients& narrow, const Coefficients& wide) {
+  return fma(fma(polynomial(r, choose(r, narrow, wide)), r, 1.0), r, 1.0);
 }
 
 // e^r - 1 = r + r^2 Q. tools/fit.py expm1: relative error 2^-26.1 (f32), 2^-55.5 (f64).
@@ -29,17 +26,19 @@ constexpr std::initializer_list<double> kExpm1Narrow = {0.49999997, 0.16666542, 
                                                       0.0083333333333826653, 0.001388888893257687,   0.00019841269735131449,
                                                       2.480150413776706e-05, 2.7557392079016693e-06, 2.7626471886121321e-07,
                                                       2.5059001318527693e-08};
+// Of f32: tools/fit.py exp_few: relative error of e^r 2^-23.2.
+constexpr std::initializer_list<double> kExpNarrow = {0.499992251, 0.166671157, 0.041891057, 0.00831266772};
 
-// e^x where it is normal. Q of f32: tools/fit.py exp_few: relative error of e^r 2^-23.2.
+// e^x where it is normal.
 Expr exp_in_range(Expr x) {
-  const Exponential e = exponential(x, {0.499992251, 0.166671157, 0.041891057, 0.00831266772}, kExpm1Wide);
-  const Expr power = ldexp_normal(1.0, e.n);
-  return fma(power, e.tail, power);
+  const Reduced e = reduced(x);
+  return ldexp_normal(one_and_tail(e.r, kExpNarrow, kExpm1Wide), e.n);
 }
 
+// Beyond the upper clamp the result is inf.
 Expr approximate_exp(Expr x) {
-  const Expr finite = where(x > choose(x, 88.37, 709.4), kInfinity, exp_in_range(x));
-  return where(x < choose(x, -87.3, -708.3), 0.0, finite);
+  const Reduced e = reduced(at_most(x, choose(x, 89.0, 710.0)));
+  return where(x < choose(x, -87.3, -708.3), 0.0, ldexp(one_and_tail(e.r, kExpNarrow, kExpm1Wide), e.n));
 }
 
 // 1/(1 + e^-x); e^-x may leave the range where 1 hides it.
@@ -51,21 +50,14 @@ Expr approximate_sigmoid(Expr x) {
 // With m = e^(-2|x|) - 1, tanh |x| = -m/(m + 2): near zero m is r + r^2 Q, whose first part is exact.
 Expr approximate_tanh(Expr x) {
   const Expr clamped = at_most(abs(x), choose(x, 10.0, 20.0));
-  const Exponential e =
-      exponential(clamped * -2.0, {0.49999997, 0.16666542, 0.0416674949, 0.00836671237, 0.00138654222},
-                  {0.50000000000000056, 0.16666666666666599, 0.041666666666573253, 0.0083333333333826653, 0.001388888893257687,
-                   0.00019841269735131449, 2.480150413776706e-05, 2.7557392079016693e-06, 2.7626471886121321e-07, 2.5059001318527693e-08});
+  const Reduced e = reduced(clamped * -2.0);
+  const Expr tail = fma(e.r * e.r, polynomial(e.r, choose(x, kExpm1Narrow, kExpm1Wide)), e.r);
   const Expr power = ldexp_normal(1.0, e.n);
-  const Expr m = fma(power, e.tail, power - 1.0);
+  const Expr m = fma(power, tail, power - 1.0);
   return copysign(m / (m + 2.0), x);
 }
 
-// log x with edges, x no denormal. Q: tools/fit.py log_few: relative error 2^-25.0 (f32), 2^-51.6 (f64).
-Expr log_with_edges(Expr x, Expr y) {
-  const Expr finite = where(x < kInfinity, y, x);
-  return where(x >= format_of(x).min_normal, finite, where(x >= 0.0, constant_like(x, -kInfinity), kNaN));
-}
-
+// Q: tools/fit.py log_few: relative error 2^-25.0 (f32), 2^-51.6 (f64).
 Expr log_tail(Expr f) {  // log(1 + f) - f
   return f * f *
          polynomial(f, choose(f, {-0.499999911, 0.333339512, -0.250017911, 0.199620664, -0.16569823, 0.149173737, -0.14311552, 0.087411046},
@@ -78,15 +70,28 @@ Expr log_tail(Expr f) {  // log(1 + f) - f
 Expr approximate_log(Expr x) {
   const Binary b = split(x);
   const Format& format = format_of(x);
-  return log_with_edges(x, fma(b.k, format.ln2, b.f + fma(b.k, format.ln2_low, log_tail(b.f))));
+  return log_domain(x, fma(b.k, format.ln2, b.f + fma(b.k, format.ln2_low, log_tail(b.f))));
 }
 
-// |x| < 17/16 as it is; else 1 - e^q without what q's product lost.
+// 1 - erfc a, a from 17/16 on, erfc a = e^q: as it is at most 0.14, its own error counts little. Of f32 the polynomial has a term less and
+// what ln2 lacks is left out. tools/fit.py erfc_log_few: relative error of erf 2^-24.3.
+Expr erf_large(Expr a) {
+  const Expr clamped = at_most(a, choose(a, 4.0, 6.0));
+  if (a.dtype() == DType::F64) return 1.0 - exp_in_range(clamped * erfc_log_polynomial(clamped));
+  const Expr q = clamped * polynomial(clamped, {-1.12652135, -0.642366827, -0.0965632349, 0.017316984, -0.00146844389});
+  const Format& format = format_of(a);
+  const Expr n = fma(q, kLog2E, format.magic) - format.magic;
+  return 1.0 - ldexp_normal(one_and_tail(fma(n, -format.ln2, q), kExpNarrow, kExpm1Wide), n);
+}
+
+// As the strict one with fewer terms. tools/fit.py erf_few: relative error of erf 2^-23.6 (f32).
 Expr approximate_erf(Expr x) {
   const Expr a = abs(x);
-  const Expr clamped = at_most(a, choose(x, 4.0, 6.0));
-  const Expr large = 1.0 - exp_in_range(clamped * erfc_log_polynomial(clamped));
-  return copysign(where(a >= 1.0625, large, fma(a, erf_polynomial(a), a)), x);
+  const Expr p =
+      a.dtype() == DType::F64
+          ? erf_polynomial(a)
+          : polynomial(fma(a, a, -0.5), {-0.0345312059, -0.281071633, 0.0794066489, -0.0182928666, 0.00351194106, -0.000534435385});
+  return copysign(where(a >= 1.0625, erf_large(a), fma(a, p, a)), x);
 }
 
 Expr approximate_rsqrt(Expr x) { return 1.0 / sqrt(x); }

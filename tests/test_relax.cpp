@@ -165,6 +165,11 @@ TEST_CASE("relax: reassociate takes out common factors and joins divisions", "[r
   CHECK(relaxed("add %0, %1; sub %5, %1", kReassociate).find("mul(y, 0)") != std::string::npos);
 }
 
+TEST_CASE("relax: reassociate takes out what most terms share, whatever else is added", "[relax]") {
+  CHECK(relaxed("mul %0, %1; mul %5, %3; add %5, %6; add %7, %2", kReassociate) == "add(mul(mul(x, y), add(1, slot0)), g)");
+  CHECK(relaxed("mul %0, %1; mul %0, %2; add %5, %6; add %7, %2; add %8, %3", kReassociate) == "add(add(g, slot0), mul(x, add(y, g)))");
+}
+
 TEST_CASE("relax: what several need is not computed again", "[relax]") {
   // s = x + y is needed by both factors: it stays one node
   CHECK(relaxed("add %0, %1; mul %5, %3; add %5, %4; mul %6, %7", kReassociate) ==
@@ -176,6 +181,15 @@ TEST_CASE("relax: what several need is not computed again", "[relax]") {
 TEST_CASE("relax: a zero cotangent still gives zero", "[relax]") {
   CHECK(relaxed("mul0 %2, %0; mul0 %5, %1", kReassociate) == "mul0(g, mul(x, y))");
   CHECK(relaxed("mul0 %2, %0; mul0 %2, %1; add %5, %6", kReassociate) == "mul0(g, add(x, y))");
+  CHECK(relaxed("mul0 %2, %0; mul0 %2, %1; sub %5, %6; mul0 %7, %1", kReassociate) == "mul0(g, mul(y, sub(x, y)))");
+  // a cotangent that several sums need is taken out of all of them: of x*x*x here
+  CHECK(relaxed("mul0 %2, %1; mul0 %5, %0; mul0 %6, %0; mul %0, %0; mul0 %5, %8; add %7, %9", kReassociate) ==
+        "mul0(g, mul(mul(mul(x, x), y), 2))");
+  // one that is an output too is computed once and used as it is
+  const Graph shared =
+      compiler::relax(graph_of("%5 = mul0 %2, %0 : f32[8]\n%6 = mul0 %5, %1 : f32[8]\nreturn a = %5, b = %6"), kReassociate);
+  CHECK(node_text(shared, shared.outputs[0]) == "mul0(g, x)");
+  CHECK(node_text(shared, shared.outputs[1]) == "mul0(mul0(g, x), y)");
   const Graph graph = graph_of(
       "%5 = reciprocal %0 : f32[8]\n%6 = mul0 %2, %5 : f32[8]\n%7 = mul0 %6, %1 : f32[8]\n%8 = mul0 %2, %0 : f32[8]\n%9 = add %7, %8 : "
       "f32[8]\nreturn out = %9");
@@ -198,6 +212,18 @@ TEST_CASE("relax: approximate takes a number plus tanh as a sigmoid", "[relax]")
   CHECK(text.find("tanh") == std::string::npos);
   CHECK(text.find("sub(slot0, 1)") != std::string::npos);
   CHECK(relaxed("tanh %0; add %1, %5", {.contract = true}) == "add(y, tanh(x))");
+  // with its derivative: one sigmoid
+  const auto operators = [](const std::string& body, Op op) {
+    const Graph result = compiler::relax(graph_of(body), kApproximate);
+    int count = 0;
+    for (NodeId id = 0; id < result.size(); ++id) count += result[id].op == op;
+    return count;
+  };
+  const std::string both =
+      "%5 = tanh %0 : f32[8]\n%6 = add %3, %5 : f32[8]\n%7 = mul %5, %5 : f32[8]\n%8 = constant 1 = 0x3f800000 : f32[8]\n"
+      "%9 = sub %8, %7 : f32[8]\n%10 = mul %6, %9 : f32[8]\n";
+  CHECK(operators(both + "return out = %10", Op::Div) == 1);
+  CHECK(operators(both + "return out = %10, tanh = %5", Op::Div) == 2);  // the tanh itself is needed
 }
 
 TEST_CASE("relax: relaxed results are near the strict ones and the same in every mode", "[relax]") {

@@ -63,6 +63,26 @@ TEST_CASE("schedule: another vector width is another width, and nothing else", "
   }
 }
 
+TEST_CASE("schedule: what waits for its own results works on more registers at once, as many as the target has", "[schedule]") {
+  const Target narrow = Target::generic_cpu(), wide = narrow.with_vector_bytes(64);
+  const auto registers = [](const char* formula, const Target& target, DType dtype = DType::F32) {
+    const ir::Graph graph = optimised(formula, {{"x", {1000}}}, dtype);
+    const Planned p = plan(graph, fuse(graph), 0, std::vector<Layout>(graph.size())).at(0);
+    return schedule(p.nest, p.numbers, target).schedule.width * static_cast<int>(size_of(dtype)) / target.vector_bytes;
+  };
+  std::string chain = "x", long_chain;
+  for (int i = 0; i < 20; ++i) chain = "(" + chain + "*1.1 + 0.3)";
+  long_chain = chain;
+  for (int i = 0; i < 150; ++i) long_chain = "(" + long_chain + "*1.1 + 0.3)";
+  CHECK(registers("x*2 + 1", wide) == 2);
+  CHECK(registers(chain.c_str(), wide) == 16);
+  CHECK(registers(chain.c_str(), narrow) == 8);     // half as many registers
+  CHECK(registers(long_chain.c_str(), wide) == 8);  // its code would be fetched more slowly than it runs
+  CHECK(registers("exp(x)", wide) == 4);
+  CHECK(registers("exp(x)", narrow) == 2);
+  CHECK(registers("exp(x)", wide, DType::F64) == 2);
+}
+
 TEST_CASE("schedule: bytes are those of distinct elements, again for a sweep over rows that fit no cache", "[schedule]") {
   const auto bytes = [](const char* formula, std::vector<std::pair<std::string, Shape>> inputs) {
     const ScheduleNumbers n = scheduled(formula, inputs).numbers;

@@ -151,6 +151,8 @@ FITS = {
     # erf x = x + x P(w), w = x^2 - 1/2, |x| <= 17/16
     "erf": (of_square_less(mpf(1) / 2, lambda x: mp.erf(x) / x - 1), -mpf(1) / 2, mpf(289) / 256 - mpf(1) / 2, 7, 13,
             of_square_less(mpf(1) / 2, lambda x: x / mp.erf(x))),
+    "erf_few": (of_square_less(mpf(1) / 2, lambda x: mp.erf(x) / x - 1), -mpf(1) / 2, mpf(289) / 256 - mpf(1) / 2, 6, 12,
+                of_square_less(mpf(1) / 2, lambda x: x / mp.erf(x))),
     # sin r = r + r u S(u), cos r = 1 - u/2 + u^2 C(u), u = r^2, |r| <= pi/4
     "sin": (of_square(lambda r: (mp.sin(r) / r - 1) / (r * r)), 0, CIRCLE, 3, 6, of_square(lambda r: r ** 3 / mp.sin(r))),
     "cos": (of_square(lambda r: (mp.cos(r) - 1 + r * r / 2) / r ** 4), 0, CIRCLE, 3, 6, of_square(lambda r: r ** 4 / mp.cos(r))),
@@ -173,6 +175,7 @@ FITS = {
     "cbrt": (lambda m: m ** (-mpf(1) / 3), 1, 2, 6, 6, lambda m: m ** (mpf(1) / 3)),
     # log erfc x = x Q(x), x >= 17/16; weighted by erfc x: the error in erf x = 1 - erfc x
     "erfc_log": (lambda x: mp.log(mp.erfc(x)) / x, mpf(17) / 16, (4, 6), 6, 18, lambda x: x * mp.erfc(x)),
+    "erfc_log_few": (lambda x: mp.log(mp.erfc(x)) / x, mpf(17) / 16, (4, 6), 5, 16, lambda x: x * mp.erfc(x)),
     # erfc x = e^(-x^2) r/2 (1 + S(r - 9/32)), r = 1/(x + 1), x >= 7/8 until erfc x is less than every float
     "erfcx": (lambda v: 2 * erfcx(1 / (v + mpf(9) / 32) - 1) / (v + mpf(9) / 32) - 1,
               (1 / mpf("11.2") - mpf(9) / 32, 1 / mpf("28.4") - mpf(9) / 32), 1 / mpf("1.875") - mpf(9) / 32, 11, 26,

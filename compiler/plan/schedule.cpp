@@ -50,11 +50,14 @@ int element_bytes(const Nest& nest) {
   return static_cast<int>(outside && widest > 0 ? widest : of_all);
 }
 
+// Instructions of a loop that are fetched as quickly as they run: more of them do not fit the cache of decoded ones.
+constexpr std::uint32_t kQuicklyFetched = 4096;
+
 // Registers that the vector body works on at once: enough independent work to hide latencies, as long as the live values fit.
-int interleave(const Nest& nest) {
+int interleave(const Nest& nest, const Target& target) {
   std::vector<std::uint32_t> last(nest.body.size(), 0), depth(nest.body.size(), 0);
   std::uint32_t work = 0, path = 1;
-  bool expanded = false;
+  bool expanded = false, doubles = false;
   // what the vector loop does not change is computed outside of it, and is an operand in memory where registers are short
   const auto varies = [&](const Statement& s) { return s.kind == Statement::Kind::Reduce || (s.loops >> nest.vector_loop() & 1); };
   for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
@@ -65,6 +68,7 @@ int interleave(const Nest& nest) {
     if (!varies(s)) continue;
     const bool is_expanded = ir::info(s.op).kind == ir::OpKind::Expanded;
     expanded |= is_expanded;
+    doubles |= is_expanded && s.dtype == DType::F64;
     work += is_expanded ? 30 : 1;
     depth[i] += is_expanded ? 15 : 1;
     path = std::max(path, depth[i]);
@@ -80,11 +84,14 @@ int interleave(const Nest& nest) {
     if (last[i] > i) ++live, ++ends[last[i]];
     most = std::max(most, live);
   }
-  if (expanded || path < 32) return 2;
-  int registers = 2;
-  while (registers < 8 && 2u * static_cast<unsigned>(registers) * most <= 24 && static_cast<unsigned>(registers) * work / path < 8)
-    registers *= 2;
-  return registers;
+  const bool many = target.vector_registers() >= 32;
+  if (expanded) return many && !doubles && most <= 12 ? 4 : 2;  // expansions of f64 have more constants than registers
+  if (path < 32) return 2;
+  unsigned registers = 2;
+  while (registers < 8 && 2 * registers * most <= (many && registers == 2 ? 48 : 24) && registers * work / path < 8) registers *= 2;
+  // a single chain waits for its own results at eight as well: a product and a sum are six cycles, of which each unit begins two
+  if (many && registers == 8 && most == 1 && 16 * work <= kQuicklyFetched) registers = 16;
+  return static_cast<int>(registers);
 }
 
 // The chunks of a split schedule, of `rows` rows (or tiles) of `counted` reduced elements each.
@@ -282,7 +289,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   const std::uint32_t v = nest.vector_loop();
   const int element = element_bytes(nest);
   s.vector_bytes = target.vector_bytes;
-  s.width = (nest.kind == NestKind::Map ? interleave(nest) : 2) * target.vector_bytes / element;
+  s.width = (nest.kind == NestKind::Map ? interleave(nest, target) : 2) * target.vector_bytes / element;
   bool doubles = false;
   for (const Statement& b : nest.body) doubles |= b.kind == Statement::Kind::Reduce && b.dtype == DType::F64;
   if (nest.kind == NestKind::Lanes) s.width = std::min(s.width, doubles ? 32 : 64);
@@ -296,7 +303,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   s.abreast = count_abreast(nest, numbers, target, outer, std::max(1, options.threads));
   // chains of fma: eight registers of accumulators hide their latency, where a row has as many elements
   if (nest.kind == NestKind::Rows && contracts && s.abreast == 1 && numbers.extents[v] >= 4 * s.width) s.width *= 4;
-  s.width = std::min(s.width, 128);
+  s.width = std::min(s.width, nest.kind == NestKind::Map && element >= 4 ? 256 : 128);
   // class: rows that fit 32 bytes are one vector
   if (nest.kind == NestKind::Rows && numbers.extents[v] * element <= 32) s.width = 32 / element;
   const bool scans = nest.has(Statement::Kind::Scan);
