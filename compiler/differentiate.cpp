@@ -7,8 +7,7 @@
 // A function with a rule of its own (DerivativeRule) is followed as a whole, at its first result.
 // A value that no x leads to gets no adjoint, and neither does anything that is not of a float type.
 // Left out on purpose: simplification (mul0(1, x) stays; simplify follows); a zero cotangent that could be seen to be zero (mul0 decides
-// it per element); any choice of what is saved or recomputed, which is fuse's. Not there yet: the derivative of a product over an axis,
-// whose rule, right with any number of zeros in every order of differentiation, wants cumulative products.
+// it per element); any choice of what is saved or recomputed, which is fuse's.
 #include "compiler/differentiate.h"
 
 #include <algorithm>
@@ -191,6 +190,29 @@ Expr scan_product_gradient(Expr g, Expr x, Expr y, List axis) {
   return where(first, sum_behind(mul0(g, w), axis), where(seen, constant_like(x, 0.0), before));
 }
 
+/// Of each element the product of those before it and of those behind it, so that zeros need no rule. All axes as one, behind the others.
+Expr product_gradient(Expr g, Expr x, List axes) {
+  Graph& graph = g.graph();
+  const List shape = graph.list(x.shape());
+  std::vector<std::int64_t> order, moved, flat;
+  std::int64_t together = 1;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (std::find(axes.begin(), axes.end(), static_cast<std::int64_t>(i)) == axes.end())
+      order.push_back(static_cast<std::int64_t>(i)), flat.push_back(shape[i]);
+  for (const std::int64_t axis : axes) order.push_back(axis), together *= shape[static_cast<std::size_t>(axis)];
+  for (const std::int64_t axis : order) moved.push_back(shape[static_cast<std::size_t>(axis)]);
+  const auto last = static_cast<std::int64_t>(flat.size());
+  flat.push_back(together);
+  if (element_count(shape) == 0) return spread(g, axes, x.shape());  // has no element either
+  const ListId moved_shape = graph.intern(moved);
+  const bool moves = !std::is_sorted(order.begin(), order.end());
+  const Expr row = reshape(moves ? view(x, Op::Permute, moved_shape, order) : x, graph.intern(flat));
+  const Expr one{graph, graph.constant(x.dtype(), 0, bits_of(x.dtype(), 1.0))};
+  const auto before = [&](Expr e) { return shifted(view(e, Op::ScanProd, row.shape(), List(&last, 1)), last, one); };
+  const Expr others = reshape(before(row) * flipped(before(flipped(row, last)), last), moved_shape);
+  return mul0(spread(g, axes, x.shape()), moves ? permute_gradient(others, order, x.shape()) : others);
+}
+
 /// The first element that each result equals has its cotangent; of NaNs the first.
 Expr scan_extremum_gradient(Expr g, Expr y, List axis) {
   Graph& graph = g.graph();
@@ -231,6 +253,7 @@ Expr structural_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
     case Op::Diagonal: return diagonal_gradient(g, attributes[0], attributes[1], attributes[2], x.shape());
     case Op::Piecewise: return piecewise_gradient(g, y, x, operand);
     case Op::ReduceSum: return spread(g, attributes, x.shape());
+    case Op::ReduceProd: return product_gradient(g, x, attributes);
     case Op::ReduceMax:
     case Op::ReduceMin: return extremum_gradient(g, x, y, attributes);
     case Op::ScanSum: return sum_behind(g, attributes);
@@ -239,7 +262,6 @@ Expr structural_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
     case Op::ScanMin: return scan_extremum_gradient(g, y, attributes);
     case Op::Gather: return gather_gradient(g, x, Expr(graph, graph.operand(y.id(), 1)), attributes);
     case Op::ScatterAdd: return scatter_gradient(g, y, operand, attributes);
-    case Op::ReduceProd: throw UnsupportedError("prod: this version has no derivative of a product over an axis; multiply slices instead");
     default: throw InternalError("differentiate: no rule for " + std::string(info(node.op).text));
   }
 }

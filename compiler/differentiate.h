@@ -30,7 +30,7 @@ using DerivativeRules = std::vector<std::shared_ptr<const DerivativeRule>>;
 ///
 /// Order     docs/language.md: the cotangents of one value are added in sequence, by use, the node that stands last in the graph first,
 ///           within a node the last operand first (`ys` count as a last node's operands). A broadcast's derivative is one sum.
-/// Errors    DTypeError for integers and bool; ShapeError for a cotangent unlike its y; UnsupportedError for a product over an axis.
+/// Errors    DTypeError for integers and bool; ShapeError for a cotangent unlike its y.
 std::vector<ir::NodeId> differentiate(ir::Graph& graph, std::span<const ir::NodeId> ys, std::span<const ir::NodeId> cotangents,
                                       std::span<const ir::NodeId> xs, std::span<const std::string> names = {},
                                       const DerivativeRules& rules = {});

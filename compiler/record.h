@@ -176,6 +176,9 @@ class Recorder {
   /// `max_nodes` and `rank`: beyond them recording stops with an error that names the limit.
   Limits limits;
 
+  /// What is allowed and perhaps not meant, one sentence each: for explain().
+  std::vector<std::string> notes;
+
  private:
   std::unordered_map<NodeId, std::string> names_;
   std::unordered_map<std::uint64_t, std::uint32_t> slots_;  // (origin, dtype) -> slot
@@ -187,6 +190,11 @@ class Recorder {
   Value make(NodeId node);
   NodeId differentiable(const Value& x, std::string_view name, std::string_view what) const;
   NodeId beside(const Value& v, const Value& of, std::string_view name, std::string_view what);
+  struct Asked {  // of a derivative: what is differentiated, by what, and the cotangents or tangents that are given
+    std::vector<NodeId> of, by, given;
+  };
+  enum class Given : std::uint8_t { Cotangents, Tangents };
+  Asked asked(std::string_view name, std::span<const Value> ys, std::span<const Value> xs, Given given, std::span<const Value> values);
   std::vector<NodeId> derivatives(std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs);
   NodeId unit_rows(NodeId like);
   std::vector<NodeId> add_rule(std::vector<NodeId> arguments, std::span<const NodeId> results, DerivativeRule::Backward backward);

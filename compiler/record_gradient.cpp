@@ -47,6 +47,22 @@ NodeId Recorder::beside(const Value& v, const Value& of, std::string_view name, 
   return convert(v.node, dtype(of));
 }
 
+Recorder::Asked Recorder::asked(std::string_view name, std::span<const Value> ys, std::span<const Value> xs, Given given,
+                                std::span<const Value> values) {
+  const bool tangents = given == Given::Tangents;
+  const std::span<const Value> beside_what = tangents ? xs : ys;
+  const std::string_view what = tangents ? "tangent" : "cotangent";
+  const auto counted = [](std::size_t n, std::string_view noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); };
+  if (values.size() != beside_what.size())
+    throw Error(
+        fmt::format("{}: {} for {}", name, counted(values.size(), what), counted(beside_what.size(), tangents ? "argument" : "value")));
+  Asked all;
+  for (const Value& y : ys) all.of.push_back(differentiable(y, name, "the value to differentiate"));
+  for (const Value& x : xs) all.by.push_back(differentiable(x, name, kBy));
+  for (std::size_t i = 0; i < values.size(); ++i) all.given.push_back(beside(values[i], beside_what[i], name, what));
+  return all;
+}
+
 std::vector<NodeId> Recorder::derivatives(std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs) {
   const std::vector<NodeId> nodes = differentiate(graph, ys, cotangents, xs, {}, rules_);
   make(graph.size() - 1);  // within the limit of nodes?
@@ -56,15 +72,17 @@ std::vector<NodeId> Recorder::derivatives(std::span<const NodeId> ys, std::span<
 // ------------------------------------------------------------------------------------------------ reverse mode
 
 std::vector<Value> Recorder::vjp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dys, std::string_view name) {
-  if (ys.size() != dys.size())
-    throw Error(fmt::format("{}: {} cotangent{} for {} value{}", name, dys.size(), dys.size() == 1 ? "" : "s", ys.size(),
-                            ys.size() == 1 ? "" : "s"));
-  std::vector<NodeId> of, by, cotangents;
-  for (const Value& y : ys) of.push_back(differentiable(y, name, "the value to differentiate"));
-  for (const Value& x : xs) by.push_back(differentiable(x, name, kBy));
-  for (std::size_t i = 0; i < ys.size(); ++i) cotangents.push_back(beside(dys[i], ys[i], name, "cotangent"));
+  const Asked asked = this->asked(name, ys, xs, Given::Cotangents, dys);
   std::vector<Value> out;
-  for (const NodeId id : derivatives(of, cotangents, by)) out.push_back(make(id));
+  for (const NodeId id : derivatives(asked.of, asked.given, asked.by)) {
+    if (graph[id].op == Op::Constant && graph[id].bits == 0) {
+      const Value x = xs[out.size()];
+      std::string note = fmt::format("{}: {} does not depend on {}, or only through what has no derivative: the gradient by it is zero",
+                                     name, ys.size() == 1 ? describe(ys[0]) : "no value", describe(x));
+      if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+    }
+    out.push_back(make(id));
+  }
   return out;
 }
 
@@ -94,17 +112,11 @@ std::vector<NodeId> Recorder::placeholders(std::span<const NodeId> like) {
 }
 
 std::vector<Value> Recorder::jvp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dxs, std::string_view name) {
-  if (xs.size() != dxs.size())
-    throw Error(fmt::format("{}: {} tangent{} for {} argument{}", name, dxs.size(), dxs.size() == 1 ? "" : "s", xs.size(),
-                            xs.size() == 1 ? "" : "s"));
-  std::vector<NodeId> of, by, tangents;
-  for (const Value& y : ys) of.push_back(differentiable(y, name, "the value to differentiate"));
-  for (const Value& x : xs) by.push_back(differentiable(x, name, kBy));
-  for (std::size_t i = 0; i < xs.size(); ++i) tangents.push_back(beside(dxs[i], xs[i], name, "tangent"));
-  const std::vector<NodeId> us = placeholders(of);
-  const std::vector<NodeId> backward = derivatives(of, us, by);
+  const Asked asked = this->asked(name, ys, xs, Given::Tangents, dxs);
+  const std::vector<NodeId> us = placeholders(asked.of);
+  const std::vector<NodeId> backward = derivatives(asked.of, us, asked.by);
   std::vector<Value> out;
-  for (const NodeId id : derivatives(backward, tangents, us)) out.push_back(make(id));
+  for (const NodeId id : derivatives(backward, asked.given, us)) out.push_back(make(id));
   return out;
 }
 

@@ -41,6 +41,7 @@ struct KernelReport {
 /// Everything known about the plan of one signature.
 struct PlanReport {
   ir::Graph recorded, optimised;
+  std::vector<std::string> notes;  // of the recording: Recorder::notes
   compiler::Partition partition;
   std::vector<KernelReport> kernels;
 };

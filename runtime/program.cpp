@@ -450,6 +450,7 @@ struct ProgramAccess {
       plan->numbers = std::move(recorder.numbers);
       plan->numbers.finish();
       report->recorded = std::move(recorder.graph);
+      report->notes = std::move(recorder.notes);
     }
     fill_outputs(site, report->recorded, *plan);
     for (const ir::Slot& slot : report->recorded.slots) plan->slot_bits.push_back(slot.bits);
@@ -515,9 +516,10 @@ struct ProgramAccess {
     else job();
   } catch (const std::bad_alloc&) {}  // NOLINT: no memory for the job: the generic kernels stay
 
-  /// Options::check_nan, after a call. `over_inputs`: the results were written over what they were computed from.
-  static void check_nan(const Program& program, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,
-                        std::span<const Array> results, bool over_inputs);
+  /// Options::check_nan, after a call.
+  /// `bases`: of the arguments.
+  static void check_nan(const Program& program, const LaunchOptions& options, const LaunchPlan& plan,
+                        std::span<const std::uint64_t> slot_bits, std::span<std::byte* const> bases, std::span<const Array> results);
 
   static void finish(PlanData& plan, bool into) {
     for (std::size_t k = 0; k < plan.outputs.size(); ++k) plan.redirected.push_back(plan.outputs[k].strides != plan.targets[k].strides);
@@ -731,13 +733,8 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   }
   if (options_.check_nan) [[unlikely]] {
     std::vector<Array> written;
-    bool over_inputs = false;
-    for (std::size_t k = 0; k < outputs; ++k) {
-      written.push_back(*targets[plan.target_of[k]]);
-      for (std::size_t i = 0; i < inputs; ++i)
-        over_inputs |= overlap(static_cast<std::byte*>(written[k].mutable_data()), plan.targets[k], bases[i], plan.inputs[i]);
-    }
-    ProgramAccess::check_nan(*this, site, plan, slots.all(), written, over_inputs);
+    for (std::size_t k = 0; k < outputs; ++k) written.push_back(*targets[plan.target_of[k]]);
+    ProgramAccess::check_nan(*this, ProgramAccess::launch_options(*this, site), plan, slots.all(), {bases.data(), inputs}, written);
   }
   ProgramAccess::ran(*this, *state_, plan);
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
@@ -748,9 +745,11 @@ struct Program::Bound::Body {
   PlanPointer plan;
   std::vector<Array> arrays;  // kept alive
   std::vector<std::byte*> bases;
-  std::vector<std::uint64_t> slot_bits;  // of an interpreted plan, or one that indexes by data
+  std::vector<std::uint64_t> slot_bits;  // of an interpreted plan, one that indexes by data, or where NaNs are looked for
   std::vector<Temporary> temporaries;    // made once; copied out after each run
   std::optional<PreparedRun> run;
+  std::vector<Array> results;  // where NaNs are looked for
+  LaunchOptions options;       // the same
 
   void copy_out() const {
     for (const Temporary& t : temporaries)
@@ -760,8 +759,8 @@ struct Program::Bound::Body {
 
 std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> arguments, std::span<Array* const> targets) try {
   const CallSite site{arguments, targets, true, options_.threads ? options_.threads : threads::count()};
-  auto body =
-      std::make_unique<Bound::Body>(Bound::Body{*this, *state_, ProgramAccess::find_or_build(*this, *state_, site), {}, {}, {}, {}, {}});
+  auto body = std::make_unique<Bound::Body>(
+      Bound::Body{*this, *state_, ProgramAccess::find_or_build(*this, *state_, site), {}, {}, {}, {}, {}, {}, {}});
   const LaunchPlan& plan = *body->plan;
   CallSlots slots(*this, site, plan);
   if (options_.check_recording) ProgramAccess::check(*this, site, plan, slots.all());
@@ -777,7 +776,11 @@ std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> argument
   std::int64_t bytes = 0;
   for (const Temporary& t : body->temporaries) bytes += static_cast<std::int64_t>(t.buffer.size());
   state_->temporary_bytes.fetch_add(bytes, std::memory_order_relaxed);
-  if (plan.interpret || plan.indexes) body->slot_bits.assign(slots.all().begin(), slots.all().end());
+  if (plan.interpret || plan.indexes || options_.check_nan) body->slot_bits.assign(slots.all().begin(), slots.all().end());
+  if (options_.check_nan) {
+    for (std::size_t k = 0; k < outputs; ++k) body->results.push_back(*targets[plan.target_of[k]]);
+    body->options = ProgramAccess::launch_options(*this, site);
+  }
   if (!plan.interpret) body->run.emplace(plan, body->bases.data(), slots.own());
   return std::make_unique<Bound>(std::move(body));
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
@@ -792,6 +795,8 @@ void Program::Bound::operator()() {
       check_indices(b.plan->report->recorded, views_of(*b.plan, b.bases.data()), b.slot_bits);
   } else interpret(*b.plan, b.bases.data(), b.slot_bits);
   if (!b.temporaries.empty()) b.copy_out();
+  if (!b.results.empty()) [[unlikely]]
+    ProgramAccess::check_nan(b.program, b.options, *b.plan, b.slot_bits, std::span(b.bases).first(b.plan->inputs.size()), b.results);
   ProgramAccess::ran(b.program, b.state, *b.plan);
   ThreadState& thread = thread_state();
   if (thread.depth == 0 && thread.last != b.plan) thread.last = b.plan;
@@ -818,15 +823,19 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
   else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
     check_indices(plan.report->recorded, views_of(plan, bases.data()), slots.all());
   if (options_.check_nan) [[unlikely]]
-    ProgramAccess::check_nan(*this, site, plan, slots.all(), results, false);
+    ProgramAccess::check_nan(*this, ProgramAccess::launch_options(*this, site), plan, slots.all(), {bases.data(), inputs}, results);
   if (after) [[unlikely]]
     *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
   ProgramAccess::ran(*this, *state_, plan);
   return results;
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
-void ProgramAccess::check_nan(const Program& program, const CallSite& site, const LaunchPlan& plan,
-                              std::span<const std::uint64_t> slot_bits, std::span<const Array> results, bool over_inputs) {
+void ProgramAccess::check_nan(const Program& program, const LaunchOptions& options, const LaunchPlan& plan,
+                              std::span<const std::uint64_t> slot_bits, std::span<std::byte* const> bases, std::span<const Array> results) {
+  bool over_inputs = false;  // were the results written over what they were computed from?
+  for (std::size_t k = 0; k < results.size(); ++k)
+    for (std::size_t i = 0; i < plan.inputs.size(); ++i)
+      over_inputs |= overlap(static_cast<const std::byte*>(results[k].data()), plan.targets[k], bases[i], plan.inputs[i]);
   for (std::size_t k = 0; k < results.size(); ++k) {
     const std::optional<std::string> found = not_finite(results[k]);
     if (!found) continue;
@@ -838,13 +847,11 @@ void ProgramAccess::check_nan(const Program& program, const CallSite& site, cons
     graph.output_names = {""};
     graph = ir::prune(graph);
     for (std::size_t i = 0; i < graph.slots.size(); ++i) graph.slots[i].bits = slot_bits[i];
-    std::vector<std::byte*> bases(plan.inputs.size());
-    fill_input_bases(plan, site.arguments, bases.data());
     const std::string first = first_not_finite({.graph = graph,
                                                 .inputs = plan.inputs,
                                                 .bases = bases,
                                                 .target = program.state_->target,
-                                                .options = launch_options(program, site),
+                                                .options = options,
                                                 .mode = program.state_->interpret ? Mode::reference : Mode::generic,
                                                 .judge = Mode::reference});
     throw Error(first.empty() ? result + ", which rounding it to a half made" : fmt::format("{}; {}", result, first));
@@ -888,6 +895,7 @@ PlanReport Program::report(std::span<const ArgumentType> types) {
   ProgramRecorder recorder = ProgramAccess::record(*this, arguments, plan.inputs);
   ProgramAccess::add_captured(std::move(recorder.captured), plan);
   report.recorded = std::move(recorder.graph);
+  report.notes = std::move(recorder.notes);
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   ProgramAccess::fill_outputs(site, report.recorded, plan);
   if (state_->interpret) report.optimised = ir::prune(compiler::relax(ir::prune(report.recorded), options_.relax));
@@ -905,7 +913,10 @@ std::string Program::explain() const {
   if (!plan) return "no call yet\n";
   const PlanReport& report = *plan->report;
   const Graph& graph = report.optimised;
-  if (plan->interpret) return fmt::format("reference: {} nodes are interpreted one at a time; there are no kernels\n", graph.size());
+  std::string notes;
+  for (const std::string& note : report.notes) notes += fmt::format("note: {}\n", note);
+  if (plan->interpret)
+    return fmt::format("reference: {} nodes are interpreted one at a time; there are no kernels\n{}", graph.size(), notes);
   std::string out = fmt::format("{} kernel{}, {} read, {} written{}\n", report.kernels.size(), report.kernels.size() == 1 ? "" : "s",
                                 bytes_text(plan->bytes_read), bytes_text(plan->bytes_written),
                                 plan->workspace_bytes ? fmt::format(", {} of intermediates", bytes_text(plan->workspace_bytes)) : "");
@@ -943,7 +954,7 @@ std::string Program::explain() const {
                          compiler::text_of(report.partition.boundary[id]));
     }
   }
-  return out;
+  return out + notes;
 }
 
 Stats Program::stats() const { return state_->stats(); }

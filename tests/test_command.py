@@ -176,6 +176,13 @@ class RunErrors(Command):
     def test_no_output(self):
         self.fails("run", "a = x + 1; b = x", "x=x.npy", says=["no output is asked for", "-o", "a, b"])
 
+    def test_a_result_that_is_not_finite(self):
+        says = ["check_nan: the result d f32[2] has -inf at [0]; the first operator with one is `div` f32[2]", "in the derivative of `sqrt` f32[2]"]
+        for mode in ("generic", "reference"):
+            self.fails("run", "d = grad(sum(sqrt(x - 1)), [x]) * -1", "x=x.npy", "-o", "d=y.npy", "--check-nan", "--mode", mode, says=says)
+        answers = self.onepass("run", "--batch", "-", "--check-nan", input='{"formula": "1/(x - 1)", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}\n').stdout
+        self.assertIn("check_nan: the result out f32[2] has inf at [0]; the first operator with one is `div` f32[2]", json.loads(answers)["error"])
+
     def test_output_that_does_not_exist(self):
         self.fails("run", "a = x + 1; b = x", "x=x.npy", "-o", "c=y.npy", says=["no output `c`", "a, b"])
         self.fails("run", "total = x", "x=x.npy", "-o", "totl=y.npy", says=["no output `totl`", "`total`"])

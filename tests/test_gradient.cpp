@@ -92,6 +92,7 @@ const std::vector<Case>& cases() {
       {"roll", [](Tensor x) { return roll(x, 1, 1) * flip(x, 0); }},
       {"dear", [](Tensor x) { return square(lgamma(lgamma(abs(x) + 3) + 1)) * x; }},  // dear enough to be saved
       {"scan", [](Tensor x) { return cumsum(x * x, 1) * cumprod(x, 0); }},
+      {"product", [](Tensor x) { return prod(x, 0) + prod(x); }},
       {"matmul", [](Tensor x) { return matmul(x, x.T()) / 3; }},
       {"take", [](Tensor x) { return take(x * x, op::iota({4}, 0) % 3, 0) * 2; }},
   };
@@ -378,6 +379,33 @@ TEST_CASE("gradient: bad input gets a sentence", "[gradient]") {
         }).find("custom_vjp: a result is bool[3]; integers and bool carry no derivative") == 0);
 }
 
+TEST_CASE("gradient: by what the loss does not depend on it is zero, and explain says so", "[gradient]") {
+  for (const op::Mode mode : {op::Mode::generic, op::Mode::reference}) {
+    op::Options options;
+    options.mode = mode;
+    auto f = op::compile(
+        [](Tensor x, Tensor y, Tensor z) {
+          const Tensor loss = sum(x * floor(y));
+          return grad(loss, std::tuple{x, y, z});
+        },
+        options);
+    const Array x = random_array({3}, 40), y = random_array({2, 3}, 41), z = random_array({4}, 42);
+    const auto [dx, dy, dz] = f(x, y, z);
+    CHECK(values(dy) == std::vector(6, 0.0));
+    CHECK(values(dz) == std::vector(4, 0.0));
+    const std::string text = f.explain();
+    INFO(text);
+    CHECK(text.find(
+              "note: grad: f64[] does not depend on x1 f64[2, 3], or only through what has no derivative: the gradient by it is zero\n") !=
+          std::string::npos);
+    CHECK(text.find("depend on x2 f64[4]") != std::string::npos);
+    CHECK(text.find("depend on x0") == std::string::npos);
+  }
+  auto all = op::compile([](Tensor x) { return grad(sum(x), x); });
+  all(random_array({3}, 43));
+  CHECK(all.explain().find("note:") == std::string::npos);
+}
+
 // ------------------------------------------------------------------------------------------------ forward now, backward later
 
 TEST_CASE("vjp: results now, gradients later, once or many times, on any thread", "[pullback]") {
@@ -604,6 +632,15 @@ TEST_CASE("check_nan: the first operator that made a NaN or an infinity, forward
     CHECK(error_of([&] { forward.into(y)(y); }) ==
           "check_nan: the result out f32[2] has -inf at [1]; which operator made it cannot be said, since the results overwrote the "
           "arguments");
+    Array at = Array::from({1.0f, 2.0f}), z = Array::from({0.0f, 0.0f});
+    auto bound = forward.bind(z, at);
+    bound();
+    at.span<float>()[1] = -4.0f;
+    CHECK(error_of([&] {
+            bound();
+          }).find("check_nan: the result out f32[2] has -inf at [1]; the first operator with one is `log` f32[2] at ") == 0);
+    at.span<float>()[1] = 3.0f;
+    bound();
     const auto root = op::compile([](Tensor x) { return sqrt(x); }, options);
     const auto [r, pullback] = op::vjp(root, Array::from({4.0f, 0.0f}));
     CHECK(error_of([&, &pullback = pullback] {

@@ -262,7 +262,7 @@ int run(Words words) {
   Words positional, outputs;
   CommonOptions common;
   std::string batch, device = "cpu", stats;
-  bool compare = false;
+  bool compare = false, check_nan = false;
   app.add_option("PROGRAM NAME=FILE", positional, "a formula, a .fuse file or - for standard input; then its inputs");
   app.add_option("-o,--output", outputs, "NAME=FILE.npy: where an output goes; repeat for several")->allow_extra_args(false)->take_all();
   CLI::Option* const batch_option =
@@ -275,6 +275,8 @@ int run(Words words) {
   app.add_option("--device", device, "cpu or cuda (docs/cuda.md; not run on a GPU yet)");
   app.add_flag("--compare", compare,
                "run unfused too (reference, if the mode is unfused), and report the first operator that differs; then exit with 1");
+  app.add_flag("--check-nan", check_nan,
+               "an error that names the first operator whose value is NaN or infinite, if an output has such an element");
   app.add_option("--stats", stats, "write kernels, calls, compiles, cache hits and bytes to this file, as JSON");
   app.footer(
       "Examples:\n"
@@ -283,10 +285,14 @@ int run(Words words) {
       "  echo '{\"formula\": \"x*2\", \"inputs\": {\"x\": \"x.npy\"}, \"outputs\": {\"out\": \"y.npy\"}}' | onepass run --batch -");
   parse_words(app, std::move(words));
 
-  const Options options = options_of(common);
+  Options options = options_of(common);
+  options.check_nan = check_nan;
   if (device != "cpu" && device != "cuda")
     throw ValueError(fmt::format("run: there is no device `{}`; the devices are cpu and cuda", device));
   if (device == "cuda" && !stats.empty()) throw UnsupportedError("run: --stats counts on the cpu alone; it comes later for --device cuda");
+
+  if (device == "cuda" && check_nan)
+    throw UnsupportedError("run: --check-nan looks through what the cpu computes; it comes later for --device cuda");
 
   Runner runner(options, compare, device == "cuda" ? &runtime::cuda::Device::get() : nullptr);
   std::optional<os::AtomicFile> stats_file;
