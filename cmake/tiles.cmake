@@ -1,16 +1,27 @@
 # The loops of compiler/tiles, once for each instruction set. The compiler may not change what a loop computes, but it need not care for
-# errno and for the flags of exceptions; without that it makes no vectors of many loops. They are never looked into by sanitizers, which
-# would take the vectors apart.
+# errno and for the flags of exceptions; without that it makes no vectors of many loops, as where it makes two loops of one for the two
+# values of a condition on a single operand. Sanitizers leave them alone, since
+# they would take the vectors apart. Elementary functions are written for them by a program of the build.
+
+add_executable(tile_expansions compiler/tiles/generate/expansions.cpp)
+target_link_libraries(tile_expansions PRIVATE onepass_ir)
+set(tile_expansions ${PROJECT_BINARY_DIR}/generated/tile_expansions.inc)
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/generated)
+add_custom_command(OUTPUT ${tile_expansions} COMMAND tile_expansions > ${tile_expansions} DEPENDS tile_expansions VERBATIM)
 
 set(loops_avx2 -march=x86-64-v3)
 set(loops_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
 foreach(name loops_baseline loops_avx2 loops_avx512)
-  set(options -O3 -fno-math-errno -fno-trapping-math)
+  set(options -O3 -fno-math-errno -fno-trapping-math -fno-unswitch-loops)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(REMOVE_ITEM options -fno-unswitch-loops)
+  endif()
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND options ${${name}})
   endif()
   if(ONEPASS_SANITIZE)
     list(APPEND options -fno-sanitize=all)
   endif()
-  set_source_files_properties(compiler/tiles/${name}.cpp PROPERTIES COMPILE_OPTIONS "${options}")
+  set_source_files_properties(compiler/tiles/${name}.cpp PROPERTIES COMPILE_OPTIONS "${options}" OBJECT_DEPENDS ${tile_expansions}
+    INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/generated)
 endforeach()

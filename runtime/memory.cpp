@@ -1,10 +1,12 @@
 // Blocks come in size classes, eight to a doubling (four would waste twice as much, sixteen would reuse less).
 //   small   below 32 KiB: carved from 1 MiB slabs, never given back. Each thread keeps a few free ones, so that the warm path is a
 //           list's head; what is too many for a thread goes to a shared list.
-//   large   32 KiB and more: mapped one by one, kept in a shared list per class and in one list by age, bounded in bytes.
+//   large   32 KiB and more: mapped one by one, kept in a shared list per class and in one list by age, bounded in bytes. Where a class has
+//           none, a free block of up to twice the size is lent, since its pages are there: shapes that change meet few fresh ones.
 // A thread's counters are written by that thread alone and summed when asked for, so that counting costs no shared cache line.
 #include "runtime/memory.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -144,6 +146,12 @@ struct Pool {
   std::size_t cached = 0;  // of free large blocks
   std::size_t mapped = 0;  // of all large blocks
   std::size_t limit = 0;
+  struct Lent {
+    const void* memory;
+    int index;
+  };
+  std::array<Lent, 64> lent{};  // blocks in use as blocks of a smaller class, and their own
+  std::size_t lent_count = 0;
   std::int64_t small_blocks = 0;
   ThreadCache* threads = nullptr;
   Counters departed;  // of threads that are gone, and of frees after a thread's end; under the lock
@@ -156,6 +164,30 @@ struct Pool {
     (block->newer ? block->newer->older : newest) = block->older;
     (block->older ? block->older->newer : oldest) = block->newer;
     cached -= mapped_bytes(block->index);
+  }
+
+  /// A free large block of the class, or of a larger one that is noted; null where there is none.
+  FreeBlock* take_free(int index) {
+    constexpr int kDouble = 8;  // classes to a doubling
+    const int last = lent_count < lent.size() ? std::min(index + kDouble, kClasses - 1) : index;
+    for (int k = index; k <= last; ++k) {
+      FreeBlock* const block = free[static_cast<std::size_t>(k)];
+      if (!block) continue;
+      take_out(block);
+      if (k != index) lent[lent_count++] = {block, k};
+      return block;
+    }
+    return nullptr;
+  }
+  /// The class of a block that comes back as one of `index`.
+  int own_class(const void* memory, int index) {
+    for (std::size_t i = 0; i < lent_count; ++i) {
+      if (lent[i].memory != memory) continue;
+      index = lent[i].index;
+      lent[i] = lent[--lent_count];
+      break;
+    }
+    return index;
   }
 
   void put_in(FreeBlock* block, int index) {
@@ -345,10 +377,7 @@ void* large_block(int index, bool& fresh) noexcept {
   bool affordable = false;
   {
     Guard guard(shared.lock);
-    if (FreeBlock* const block = shared.free[static_cast<std::size_t>(index)]) {
-      shared.take_out(block);
-      return block;
-    }
+    if (FreeBlock* const block = shared.take_free(index)) return block;
     // The system promises more than it has and kills the process when that is used: a refusal is better. Cached blocks go first.
     const std::size_t in_use = shared.mapped - shared.cached;
     affordable = bytes <= shared.memory && in_use <= shared.memory - bytes;
@@ -379,7 +408,7 @@ void free_large_block(void* memory, int index) noexcept {
   FreeBlock* evicted = nullptr;
   {
     Guard guard(shared.lock);
-    shared.put_in(static_cast<FreeBlock*>(memory), index);
+    shared.put_in(static_cast<FreeBlock*>(memory), shared.own_class(memory, index));
     evicted = shared.take_oldest(shared.limit);
   }
   unmap(evicted);

@@ -104,6 +104,12 @@ template <> struct Spelling<Op::Clamp> {
     return Spelling<Op::Minimum>::apply<T, R, A>(Spelling<Op::Maximum>::apply<T, R, A>(a, b, T{}), c, T{});
   }
 };
+// Elementary functions whole: their values stay in registers. Written by compiler/tiles/generate.
+template <Op kOp, class T> struct Fused {
+  static constexpr bool kKnown = false;
+};
+#include "tile_expansions.inc"
+
 // By masks: a choice between elements of another size than the condition's is no vector to a compiler.
 template <class B> B choice(std::uint8_t c, B x, B y) {
   const auto mask = static_cast<B>(B{0} - static_cast<B>(c));
@@ -142,6 +148,8 @@ template <Op kOp, int kArity, unsigned kUniform, class T, class R, class A>
 #endif
   for (std::int64_t i = 0; i < n; ++i) {
     if constexpr (kOp == Op::Where) to[i] = choice(x.element(i), y.element(i), z.element(i));
+    else if constexpr (ir::info(kOp).kind == ir::OpKind::Expanded && kArity == 1) to[i] = Fused<kOp, T>::apply(x.at(i));
+    else if constexpr (ir::info(kOp).kind == ir::OpKind::Expanded) to[i] = Fused<kOp, T>::apply(x.at(i), y.at(i));
     else if constexpr (kArity == 1) to[i] = stored<R>(Spelling<kOp>::template apply<T, R, A>(x.at(i), T{}, T{}));
     else if constexpr (kArity == 2) to[i] = stored<R>(Spelling<kOp>::template apply<T, R, A>(x.at(i), y.at(i), T{}));
     else to[i] = stored<R>(Spelling<kOp>::template apply<T, R, A>(x.at(i), y.at(i), z.at(i)));
@@ -171,6 +179,7 @@ constexpr Op same_loop(Op op) { return op == Op::Rare ? Op::Where : op == Op::Ca
 template <Op kOp, class T> constexpr bool has_loop() {
   constexpr bool is_bool = std::same_as<T, bool>, is_real = std::floating_point<T>;
   if (kOp == Op::FloorDiv || kOp == Op::Remainder || kOp == Op::Fmod || kOp == Op::IntegerPow) return false;
+  if constexpr (ir::info(kOp).kind == ir::OpKind::Expanded) return Fused<kOp, T>::kKnown;
   switch (ir::info(kOp).types) {
     case TypeRule::Number: return !is_bool;
     case TypeRule::Float:
@@ -224,6 +233,8 @@ TileLoop ONEPASS_TILE_LOOPS(Op op, DType from, DType to, unsigned uniform) {
   switch (op) {
 #define PRIMITIVE(id, arity, ...) \
   case Op::id: return of_types<same_loop(Op::id), arity>(from, to, uniform);
+#define EXPANDED(id, arity, ...) \
+  case Op::id: return of_types<Op::id, arity>(from, to, uniform);
 #include "ir/ops.def"
     default: return nullptr;
   }

@@ -27,6 +27,7 @@ TileLoop tile_loop(Op op, DType from, DType to, unsigned uniform, const Target& 
 }
 
 // What a pass over a tile of f32 takes, measured on one processor (Zen 5); choices between this tier and the compiler need no more.
+constexpr double kFusedPasses = 0.2;  // of an operator that is written out within a loop
 constexpr double kPassNanoseconds = 0.04, kStridedNanoseconds = 0.8, kStepNanoseconds = 4;
 
 double TileProgram::nanoseconds(std::span<const std::int64_t> words) const {
@@ -205,7 +206,6 @@ class TileProgramBuilder {
   // ---- operators
 
   std::uint32_t apply(Op op, DType result, const std::array<std::uint32_t, 3>& operands) {
-    if (ir::info(op).kind == ir::OpKind::Expanded) return expand(op, operands);
     const auto arity = static_cast<std::size_t>(ir::info(op).arity);
     Level level = Level::Call;
     for (std::size_t i = 0; i < arity; ++i) level = std::max(level, values_[operands[i]].level);
@@ -214,10 +214,12 @@ class TileProgramBuilder {
       if (values_[operands[i]].level != Level::Element) uniform |= 1u << i;
     const DType from = values_[operands[arity - 1]].dtype;
     const TileLoop loop = tile_loop(op, from, result, uniform, target_);
-    if (!loop) return kNone;
+    const bool is_expanded = ir::info(op).kind == ir::OpKind::Expanded;
+    if (!loop) return is_expanded ? expand(op, operands) : kNone;
     const std::uint32_t y = value(result, level);
     steps(level).push_back({.kind = Step::Kind::Loop, .loop = loop, .y = y, .a = operands[0], .b = operands[1], .c = operands[2]});
-    count(level, size_of(from) > size_of(result) ? from : result, passes_of(op));
+    count(level, size_of(from) > size_of(result) ? from : result,
+          is_expanded ? kFusedPasses * ir::expansion(op, from).size() : passes_of(op));
     return y;
   }
 
