@@ -419,14 +419,15 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   for (NodeId id = graph.size(); id-- > 0;)
     if (is_index[id])
       for (const std::int64_t o : graph.operands(id)) is_index[static_cast<std::size_t>(o)] = true;
+  std::vector<std::optional<Aliasing::Held>> stored, loaded;
+  for (std::uint32_t k = 0; k < outputs; ++k) stored.push_back(aliasing[0].held({graph.outputs[k], plan.outputs[k].dtype}, true));
+  for (std::uint32_t i = 0; i < inputs; ++i) loaded.push_back(aliasing[0].held({graph.inputs[i].node, plan.inputs[i].dtype}, false));
   for (std::uint32_t k = 0; k < outputs; ++k)
     for (std::uint32_t i = 0; i < inputs; ++i) {
       if (is_index[graph.inputs[i].node]) continue;
       const ArrayPlan &from = plan.inputs[i], &to = plan.outputs[k];
       if (from.dtype != to.dtype || from.shape != to.shape || from.strides != to.strides) continue;
-      const auto stored = aliasing[0].held({graph.outputs[k], to.dtype}, true);
-      const auto loaded = aliasing[0].held({graph.inputs[i].node, from.dtype}, false);
-      plan.in_place[std::size_t{k} * inputs + i] = !loaded || (stored && aliasing[0].may_overwrite(*stored, *loaded));
+      plan.in_place[std::size_t{k} * inputs + i] = !loaded[i] || (stored[k] && aliasing[0].may_overwrite(*stored[k], *loaded[i]));
     }
 }
 

@@ -524,6 +524,8 @@ TEST_CASE("reroll: lists of targets, the arguments' own memory among them", "[re
   const std::vector<Array> fresh = step(arguments, gs);
   step.into(turned)(arguments, gs);
   CHECK(equal_lists(turned, fresh));
+  targets[7] = targets[12];
+  CHECK_THROWS_WITH(step.into(targets)(ps, gs), Catch::Contains("overlap; each result needs memory of its own"));
   // members of another layout are no list, and nothing else changes
   std::vector<Array> mixed = ps;
   const auto transposed = compile([](Tensor x) { return onepass::transpose(x); });
