@@ -4,6 +4,7 @@
 //   piecewise of equal constants -> constant      a sum of disjoint pads -> piecewise
 //   reshape(reshape(x)) -> reshape(x), and so permute, broadcast, slice and pad        permute(permute(x)) that undoes itself -> x
 //   broadcast(constant) -> constant       a sum over axes of extent 1 -> reshape       an operator on constants -> constant
+//   a reduction of what is spread over a kept axis -> the reduction of one row, spread (where a sum keeps its order)
 // The constants are those of expansions and derivatives; a program's literal is a slot, and no slot's value is ever looked at.
 // Equal nodes are one node already (Graph::add), so common subexpressions need no rule.
 //
@@ -25,6 +26,7 @@
 
 #include "compiler/fold.h"
 #include "compiler/rewrite.h"
+#include "ir/order.h"
 
 namespace onepass::compiler {
 
@@ -202,7 +204,67 @@ NodeId simplified_view(Graph& out, const Node& node) {
   return out.add(node);
 }
 
+/// The axes along which a value is the same everywhere, as far as `looks` nodes show: a bit each.
+std::uint64_t spread_axes(const Graph& out, NodeId id, int& looks) {
+  const Node node = out[id];
+  if (--looks < 0) return 0;
+  if (node.op == Op::Constant || node.op == Op::Slot) return ~std::uint64_t{0};
+  if (node.op == Op::Broadcast) {
+    const NodeId x = out.operand(id, 0);
+    std::uint64_t axes = spread_axes(out, x, looks);
+    for (std::size_t i = 0; i < out.shape(id).size(); ++i)
+      if (out.shape(x)[i] != out.shape(id)[i]) axes |= std::uint64_t{1} << i;
+    return axes;
+  }
+  if (!is_elementwise(node.op) || node.op == Op::Identity) return 0;
+  std::uint64_t axes = ~std::uint64_t{0};
+  for (const std::int64_t o : out.operands(id))
+    if (axes) axes &= spread_axes(out, static_cast<NodeId>(o), looks);
+  return axes;
+}
+
+/// One place of a value along axes along which it is the same everywhere.
+NodeId one_place(Graph& out, NodeId id, std::uint64_t axes) {
+  const Node node = out[id];
+  std::vector<std::int64_t> shape(out.shape(id).begin(), out.shape(id).end()), operands;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (axes >> i & 1) shape[i] = 1;
+  const ListId to = out.intern(shape);
+  if (to == node.shape) return id;
+  if (node.op == Op::Constant) return out.constant(node.dtype, to, node.bits);
+  if (node.op == Op::Slot) return out.slot_node(static_cast<std::uint32_t>(node.bits), to);
+  for (const std::int64_t o : out.operands(id)) operands.push_back(one_place(out, static_cast<NodeId>(o), axes));
+  return simplified(out, Node{node.op, node.dtype, to, out.intern(operands), node.attributes, node.bits});
+}
+
+/// Of a reduction: the kept axes along which all rows are one, if that row is reduced in the same order by itself.
+std::uint64_t equal_rows(const Graph& out, const Node& node) {
+  const NodeId x = static_cast<NodeId>(out.operands(node)[0]);
+  const List shape = out.shape(x), reduced = out.list(node.attributes);
+  int looks = 16;
+  const std::uint64_t spread = is_contraction(node.op) || element_count(shape) == 0 ? 0 : spread_axes(out, x, looks);
+  std::uint64_t axes = 0;
+  std::vector<std::int64_t> one(shape.begin(), shape.end());
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1 || !(spread >> i & 1) || std::ranges::find(reduced, static_cast<std::int64_t>(i)) != reduced.end()) continue;
+    axes |= std::uint64_t{1} << i;
+    one[i] = 1;
+  }
+  const bool ordered = is_float(node.dtype) && (node.op == Op::ReduceSum || node.op == Op::ReduceProd);
+  const DType type = computed_type(node.dtype);
+  return !ordered || sum_order(shape, reduced, type) == sum_order(one, reduced, type) ? axes : 0;
+}
+
 NodeId simplified_reduction(Graph& out, const Node& node) {
+  if (const std::uint64_t axes = equal_rows(out, node)) {
+    const NodeId row = one_place(out, static_cast<NodeId>(out.operands(node)[0]), axes);
+    const List reduced = out.list(node.attributes), result = out.list(node.shape);
+    std::vector<std::int64_t> shape;
+    for (std::size_t i = 0; i < out.shape(row).size(); ++i)
+      if (std::ranges::find(reduced, static_cast<std::int64_t>(i)) == reduced.end()) shape.push_back(out.shape(row)[i]);
+    const NodeId one = make(out, node.op, node.dtype, out.intern(shape), {row}, reduced);
+    return make(out, Op::Broadcast, node.dtype, out.intern(result), {one});
+  }
   const NodeId a = static_cast<NodeId>(out.operands(node)[0]);
   const List shape = out.shape(a), axes = out.list(node.attributes);
   // The sum of one element is -0 + x, its product 1 * x: x itself.

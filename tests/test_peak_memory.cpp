@@ -161,3 +161,14 @@ TEST_CASE("vjp: the peak of memory is never above that of the unfused gradient",
     CHECK(fused <= unfused + inputs / 64);
   }
 }
+
+TEST_CASE("grad: of a sum of products of three, nothing has as many elements as two of them", "[gradient]") {
+  if (!op::test::has_codegen()) return;
+  constexpr std::int64_t n = 300;  // n*n floats are 360 kB
+  auto slope = op::compile([](Tensor v) {
+    return grad(sum(sum(v.reshape({n, 1, 1}) * v.reshape({1, n, 1}) * v.reshape({1, 1, n}), {1, 2})), v);
+  });
+  const std::vector<float> ones(static_cast<std::size_t>(n), 1.0f);
+  CHECK(slope(Array::from(std::vector<float>(ones))).to_vector<float>() == std::vector<float>(ones.size(), 3.0f * n * n));
+  CHECK(slope.stats().bytes_allocated < 64 << 10);
+}

@@ -358,6 +358,20 @@ TEST_CASE("simplify: a reduction over axes of extent 1 is a reshape", "[simplify
   CHECK(over_nothing.simplified(over_nothing.view(op, over_nothing.x, {3}, {1})) == name + "[1](x)");
 }
 
+TEST_CASE("simplify: rows that are all one are reduced once, where a sum keeps its order", "[simplify]") {
+  Make m(DType::F32, {1, 5});
+  const Expr x = m.view(Op::Broadcast, m.x, {4, 5}), y = m.view(Op::Broadcast, m.y, {4, 5});
+  CHECK(m.simplified(m.view(Op::ReduceSum, x * exp(y), {4}, {1})) == "broadcast[4](reduce_sum[1](mul(x, exp(y))))");
+  const Expr w{m.graph, m.graph.add_input("w", DType::F32, std::vector<std::int64_t>{4, 5})};
+  CHECK(m.simplified(m.view(Op::ReduceSum, x * w, {4}, {1})) == "reduce_sum[1](mul(broadcast[4,5](x), w))");
+  Make c(DType::F32, {5, 1});  // lanes of one column, rows of several
+  const Expr columns = c.view(Op::Broadcast, c.x, {5, 4});
+  CHECK(c.simplified(c.view(Op::ReduceSum, columns, {4}, {0})) == "reduce_sum[0](broadcast[5,4](x))");
+  CHECK(c.simplified(c.view(Op::ReduceMax, columns, {4}, {0})) == "broadcast[4](reduce_max[0](x))");
+  Make i(DType::I64, {5, 1});
+  CHECK(i.simplified(i.view(Op::ReduceSum, i.view(Op::Broadcast, i.x, {5, 4}), {4}, {0})) == "broadcast[4](reduce_sum[0](x))");
+}
+
 TEST_CASE("simplify: operators on constants are computed as the reference does", "[simplify]") {
   Make m;
   auto folded = [&](Expr e) { return m.simplified(e); };
