@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <unordered_map>
 
 #include "onepass/error.h"
 
@@ -203,7 +204,23 @@ Graph prune(const Graph& graph) {
   for (NodeId id = graph.size(); id-- > 0;)
     if (needed[id])
       for (std::int64_t o : graph.operands(id)) needed[static_cast<std::size_t>(o)] = true;
-  Graph out = graph.empty_copy();
+  // Lists that only dropped nodes had go too: every pass leaves operands of nodes that are no more, and what copies a graph copies its lists.
+  Graph out;
+  out.slots = graph.slots;
+  out.sources = graph.sources;
+  out.output_names = graph.output_names;
+  std::unordered_map<ListId, ListId> lists;  // of shapes and attributes
+  const auto kept = [&](ListId list) {
+    const auto [it, is_new] = lists.try_emplace(list, 0);
+    if (is_new) it->second = out.intern(graph.list(list));
+    return it->second;
+  };
+  for (const Input& input : graph.inputs) {
+    out.current_source = graph.source_of[input.node];
+    const Node node = graph[input.node];
+    const ListId shape = kept(input.shape);
+    out.inputs.push_back({input.name, input.dtype, shape, out.add({node.op, node.dtype, shape, 0, 0, node.bits})});
+  }
   std::vector<NodeId> now(graph.size(), kNoNode);
   std::vector<std::int64_t> operands;
   for (NodeId id = 0; id < graph.size(); ++id) {
@@ -212,6 +229,8 @@ Graph prune(const Graph& graph) {
     operands.clear();
     for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
     node.operands = out.intern(operands);
+    node.shape = kept(node.shape);
+    node.attributes = kept(node.attributes);
     out.current_source = graph.source_of[id];
     out.current_origin = graph.origin_of[id] == kNoNode ? kNoNode : now[graph.origin_of[id]];
     now[id] = out.add(node);
