@@ -15,6 +15,7 @@
 #include "compiler/relax.h"
 #include "compiler/reroll.h"
 #include "compiler/simplify.h"
+#include "compiler/unroll.h"
 #include "ir/reference.h"
 #include "onepass/error.h"
 #include "onepass/runtime.h"
@@ -60,6 +61,8 @@ Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<
     check(graph, "reroll");
     graph = compiler::simplify(graph);
     check(graph, "simplify after reroll");
+    graph = compiler::unroll(ir::prune(graph));
+    check(graph, "unroll");
   }
   graph = ir::prune(graph);
   places.assign(graph.outputs.begin() + static_cast<std::ptrdiff_t>(results), graph.outputs.end());

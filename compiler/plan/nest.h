@@ -21,9 +21,18 @@ enum class Coefficient : std::uint8_t {
   Two,       // these of a family of loads alone
   Three,
   Four,
+  Five,
+  Six,
+  Seven,
+  Eight,
 };
 /// The coefficient that a class of a family stands for.
 constexpr int number_of(Coefficient c) { return static_cast<int>(c) - static_cast<int>(Coefficient::Two) + 2; }
+
+constexpr Coefficient coefficient_of(std::int64_t number) {
+  return static_cast<Coefficient>(static_cast<std::int64_t>(Coefficient::Two) + number - 2);
+}
+inline constexpr std::int64_t kFarthestApart = 8;  // of the loads of a family
 
 /// offset + Σ coefficient · variable; the variables are the loops, then the derived variables. Offsets are always numbers.
 struct Linear {
@@ -41,7 +50,7 @@ struct Derived {
   bool operator==(const Derived&) const = default;
 };
 
-/// Memory that a load or store touches: an argument, by elements of `dtype`. Loads that are 2, 3 or 4 apart along the vector loop, and
+/// Memory that a load or store touches: an argument, by elements of `dtype`. Loads that are 2 to 8 apart along the vector loop, and
 /// between them read everything, are a family: whole vectors are loaded once and their elements sorted out. Of a list the linear `table`
 /// chooses the array, whose address stands in a table; `linear` is the place in it.
 struct Access {

@@ -12,7 +12,7 @@ void Planner::find_families(std::vector<Access>& accesses, std::uint32_t vector)
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> alike;  // by buffer and terms
   for (std::uint32_t a = 0; a < accesses.size(); ++a) {
     Expression e = expressions_[access_expressions_[a]];
-    if (buffers_[accesses[a].buffer].written || access_tables_[a] != kNone || step(e) < 2 || step(e) > 4) continue;
+    if (buffers_[accesses[a].buffer].written || access_tables_[a] != kNone || step(e) < 2 || step(e) > kFarthestApart) continue;
     e.offset = 0;
     alike[mix(HashExpression()(e), accesses[a].buffer)].push_back(a);
   }
@@ -213,7 +213,7 @@ void Planner::write_linears(const Arrangement& a, Planned& out) const {
     if (!is_access || variable != vector_loop) return Coefficient::General;
     if (c == -1) return Coefficient::MinusOne;
     if (nest.accesses[linear].first == Access::kNone) return Coefficient::General;
-    return c == 2 ? Coefficient::Two : c == 3 ? Coefficient::Three : Coefficient::Four;
+    return coefficient_of(c);
   };
   for (std::size_t i = 0; i < a.used.size(); ++i) {  // equal ones are not shared, so that the key sees no equal numbers
     Linear linear;

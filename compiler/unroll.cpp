@@ -1,0 +1,168 @@
+// unroll: see unroll.h.
+//   min(sum((a[:, none, :] - b[none, :, :])**2, -1), 1) of points in three dimensions
+//     -> min((d0*d0 + d2*d2) + d1*d1, 1) with dk = a[:, k, none] - b[none, :, k]: one kernel, no array of differences or distances
+//   norm(x, axis=-1) of [n, 3], sum(x, axis=0) of [3, n] -> maps
+// The operators are those of the order of summation (docs/language.md): with one element to a lane, the lanes that are there are halved; with
+// rows, one tree. Missing elements change nothing.
+// Left out on purpose: what is needed as a whole as well (its maximum is subtracted from it, sums along other axes are taken of it), since
+// it is then one pass over the array; what takes so many operators that computing them with the result costs more than a round trip.
+#include "compiler/unroll.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "compiler/rewrite.h"
+#include "ir/order.h"
+
+namespace onepass::compiler {
+
+using namespace ir;
+
+namespace {
+
+constexpr int kMostOperators = 96;  // of all elements together; an expanded function counts as sixteen
+
+Op combiner(Op reduction) {
+  switch (reduction) {
+    case Op::ReduceSum: return Op::Add;
+    case Op::ReduceProd: return Op::Mul;
+    case Op::ReduceMax: return Op::Maximum;
+    default: return Op::Minimum;
+  }
+}
+
+class Unroller {
+ public:
+  explicit Unroller(const Graph& graph) : graph_(graph), uses_(graph.size(), 0), largest_(graph.size(), 0) {
+    for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
+      const std::int64_t elements = std::max(largest_[id], count(id));
+      for (const std::int64_t o : graph.operands(id)) {
+        const auto operand = static_cast<std::size_t>(o);
+        ++uses_[operand];
+        largest_[operand] = std::max(largest_[operand], elements);
+      }
+    }
+    for (const NodeId id : graph.outputs) ++uses_[id];
+  }
+
+  Graph run() {
+    std::vector<bool> chosen(graph_.size(), false);
+    bool any = false;
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (worth_it(id)) chosen[id] = any = true;
+    if (!any) return graph_;
+    return rewrite(graph_, [&, next = NodeId{0}](Graph& out, const Node& node) mutable -> NodeId {
+      while (graph_[next].op == Op::Input) ++next;  // the rule is not asked for these
+      const NodeId id = next++;
+      return chosen[id] ? written_out(out, node, id) : out.add(node);
+    });
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::uint32_t> uses_;
+  std::vector<std::int64_t> largest_;                       // elements of the largest value that is made of a node
+  std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // of the reduction at hand: a node's element
+
+  std::int64_t count(NodeId id) const { return element_count(graph_.shape(id)); }
+
+  // The nodes that compute the operand, element by element; none where something else needs as many elements of one of them.
+  struct Cone {
+    std::map<NodeId, std::uint32_t> uses;  // of those as large as the operand: by nodes of the cone
+    int operators = 0;
+  };
+  bool take(Cone& cone, NodeId id, std::int64_t elements) const {
+    if (++cone.uses[id] > 1) return true;
+    const Node node = graph_[id];
+    if (is_elementwise(node.op)) {
+      cone.operators += info(node.op).kind == OpKind::Expanded ? 16 : 1;
+      if (cone.operators * 2 > kMostOperators) return false;
+      for (const std::int64_t o : graph_.operands(id))
+        if (!take(cone, static_cast<NodeId>(o), elements)) return false;
+      return true;
+    }
+    if (is_view(node.op)) {
+      const NodeId source = graph_.operand(id, 0);
+      return count(source) < elements ? true : take(cone, source, elements);
+    }
+    return is_source(node.op);
+  }
+  bool worth_it(NodeId id) const {
+    const Node node = graph_[id];
+    if (!is_reduction(node.op) || is_contraction(node.op)) return false;
+    const NodeId operand = graph_.operand(id, 0);
+    const List axes = graph_.attributes(id), shape = graph_.shape(operand);
+    if (axes.size() != 1) return false;
+    const std::int64_t extent = shape[static_cast<std::size_t>(axes[0])], elements = count(operand);
+    if (extent < 2 || extent > kMostUnrolled || largest_[id] >= elements) return false;
+    Cone cone;
+    if (!take(cone, operand, elements) || (cone.operators + 1) * extent > kMostOperators) return false;
+    for (const auto& [inside, times] : cone.uses)
+      if (const Op op = graph_[inside].op; op != Op::Constant && op != Op::Slot && op != Op::Iota && uses_[inside] != times) return false;
+    return true;
+  }
+
+  // Element k along the axis, in the shape that is left.
+  NodeId element(Graph& out, NodeId id, std::int64_t axis, std::int64_t k, ListId shape) {
+    if (const auto it = made_.find({id, k}); it != made_.end()) return it->second;
+    Node node = out[id];
+    NodeId result = kNoNode;
+    if (node.op == Op::Constant) {
+      result = out.constant(node.dtype, shape, node.bits);
+    } else if (node.op == Op::Slot) {
+      result = out.slot_node(static_cast<std::uint32_t>(node.bits), shape);
+    } else if (is_elementwise(node.op)) {
+      const List from = out.operands(id);
+      std::vector<std::int64_t> operands(from.begin(), from.end());
+      for (std::int64_t& o : operands) o = element(out, static_cast<NodeId>(o), axis, k, shape);
+      node.operands = out.intern(operands);
+      node.shape = shape;
+      result = out.add(node);
+    } else {
+      result = out.add(Op::Reshape, node.dtype, shape, {slice(out, id, axis, k)});
+    }
+    return made_[{id, k}] = result;
+  }
+  NodeId slice(Graph& out, NodeId id, std::int64_t axis, std::int64_t k) {
+    const List from = out.shape(id);
+    std::vector<std::int64_t> shape(from.begin(), from.end()), places(2 * shape.size(), 0);
+    const auto at = static_cast<std::size_t>(axis);
+    if (shape[at] == 1) return id;
+    shape[at] = 1;
+    const Node node = out[id];
+    if (node.op == Op::Broadcast)  // what is the same along the axis is one node for all of them
+      return out.add(Op::Broadcast, node.dtype, out.intern(shape), {slice(out, out.operand(id, 0), axis, k)});
+    places[at] = k;
+    std::fill(places.begin() + static_cast<std::ptrdiff_t>(shape.size()), places.end(), 1);
+    return out.add(Op::Slice, node.dtype, out.intern(shape), {id}, places);
+  }
+
+  NodeId written_out(Graph& out, const Node& node, NodeId id) {
+    const NodeId operand = static_cast<NodeId>(out.operands(node)[0]);
+    const List axes = graph_.attributes(id), shape = graph_.shape(graph_.operand(id, 0));
+    const std::int64_t axis = axes[0], extent = shape[static_cast<std::size_t>(axis)];
+    made_.clear();
+    std::vector<NodeId> v;
+    for (std::int64_t k = 0; k < extent; ++k) v.push_back(element(out, operand, axis, k, node.shape));
+    const auto combined = [&](NodeId a, NodeId b) { return out.add(combiner(node.op), node.dtype, node.shape, {a, b}); };
+    const bool lanes = sum_order(shape, axes, computed_type(node.dtype)).lanes;
+    for (std::size_t half = kMostUnrolled / 2; lanes && half > 0; half /= 2) {
+      for (std::size_t i = half; i < v.size(); ++i) v[i - half] = combined(v[i - half], v[i]);
+      v.resize(std::min(v.size(), half));
+    }
+    while (v.size() > 1) {  // the tree of a group of rows
+      std::vector<NodeId> next;
+      for (std::size_t i = 0; i < v.size(); i += 2) next.push_back(i + 1 < v.size() ? combined(v[i], v[i + 1]) : v[i]);
+      v = std::move(next);
+    }
+    return v[0];
+  }
+};
+
+}  // namespace
+
+Graph unroll(const Graph& graph) { return Unroller(graph).run(); }
+
+}  // namespace onepass::compiler

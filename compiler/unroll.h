@@ -1,0 +1,14 @@
+// unroll: a reduction over a few elements, of what nothing else needs, becomes these elements' operators written one by one, so that it is
+// no loop of its own: it runs inside the vector loop of whatever its result is used in. After reroll, before fuse; bits unchanged.
+#pragma once
+
+#include "ir/graph.h"
+
+namespace onepass::compiler {
+
+/// Near-linear in nodes. Each extent up to kMostUnrolled is a class of the generic plan.
+ir::Graph unroll(const ir::Graph& graph);
+
+inline constexpr std::int64_t kMostUnrolled = 8;
+
+}  // namespace onepass::compiler

@@ -1,0 +1,83 @@
+// Reductions over a few elements: what becomes of them, one kernel where they are reduced again, equal bits in every mode.
+#include "compiler/unroll.h"
+
+#include <onepass/onepass.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "every_mode.h"
+#include "ir/graph.h"
+#include "node_text.h"
+
+namespace op = onepass;
+using namespace onepass::test;
+using op::Array;
+using op::f16, op::f32, op::f64, op::i32;
+
+namespace {
+
+// What the result of a graph of x: f32[4, n] (or [n, 4], where its first axis is reduced) becomes.
+std::string unrolled(const std::string& body, const std::string& shape) {
+  using namespace onepass::ir;
+  const Graph graph = prune(parse_graph("%0 = input x : f32" + shape + "\n" + body));
+  const Graph result = prune(onepass::compiler::unroll(graph));
+  verify(result, "unroll");
+  return node_text(result, result.outputs[0]);
+}
+bool stays(const std::string& body, const std::string& shape) { return unrolled(body, shape).find("reduce_") != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("unroll: small reductions become operators, in the order of their sum", "[unroll]") {
+  CHECK(!stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1", "[4, 3]"));
+  CHECK(!stays("%1 = reduce_max %0 {0} : f32[4]\nreturn out = %1", "[8, 4]"));
+  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1", "[4, 9]"));          // many
+  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1, y = %0", "[4, 3]"));  // needed as a whole
+  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reduce_sum %0 {0} : f32[3]\nreturn out = %1, y = %2", "[4, 3]"));
+  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reshape %1 : f32[4, 1]\n%3 = broadcast %2 : f32[4, 3]\nreturn out = %1, y = %3",
+              "[4, 3]"));
+  std::string dear = "%1 = exp %0 : f32[4, 8]\n";  // operators that cost more than a round trip
+  dear += "%2 = exp %1 : f32[4, 8]\n%3 = reduce_sum %2 {1} : f32[4]\nreturn out = %3";
+  CHECK(stays(dear, "[4, 8]"));
+}
+
+TEST_CASE("unroll: equal bits of every operator, type, length and axis", "[unroll]") {
+  for (const std::int64_t n : {2, 3, 4, 5, 6, 7, 8})
+    for (const op::DType type : {f32, f64, f16, i32, op::boolean, op::DType::U8}) {
+      const Array rows = random_array({37, n}, type), columns = random_array({n, 37}, type), middle = random_array({5, n, 9}, type);
+      for (const std::string reduce : {"sum", "prod", "max", "min"}) {
+        if (n != 3 && n != 8 && (type != f32 || reduce != "sum")) continue;
+        same_everywhere(reduce + "(x, -1)", {{"x", rows}});
+        same_everywhere(reduce + "(x, 0)", {{"x", columns}});
+        same_everywhere(reduce + "(x, 1)", {{"x", middle}});
+      }
+    }
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const Array specials = Array::from({-0.0f, -0.0f, -0.0f, inf, -inf, 1.0f, nan, 2.0f, 3.0f, 0.0f, -0.0f, -0.0f}, {4, 3});
+  for (const char* const reduce : {"sum", "prod", "max", "min"}) {
+    same_everywhere("y = " + std::string(reduce) + "(x, 1); where(isnan(y), 7, y)", {{"x", specials}});
+    same_everywhere("y = " + std::string(reduce) + "(transpose(x), 0); where(isnan(y), 7, y)", {{"x", specials}});
+  }
+}
+
+TEST_CASE("unroll: a reduction of a small reduction is one kernel, and stores nothing between", "[unroll]") {
+  const Array a = random_array({41, 3}), b = random_array({150, 3}, f32, 2), w = random_array({3}, f32, 3);
+  const NamedArrays inputs{{"a", a}, {"b", b}, {"w", w}};
+  for (const char* const formula :
+       {"min(sum((a[:, none, :] - b[none, :, :])**2, -1), 1)", "min(sum((a[:, none, :] - b[none, :, :])**2, -1), 0)",
+        "sum(exp(-sum(w*(a[:, none, :] - b[none, :, :])**2, -1)), 1)", "max(norm(a[:, none, :] - b, axis=-1), 1)",
+        "min(max(abs(a[:, none, :] - b), -1), 1)", "sum(prod(a[:, none, :] + b*2.0, -1))"}) {
+    INFO(formula);
+    CHECK(kernels(formula, inputs) == 1);
+    same_everywhere(formula, inputs);
+  }
+  // four operands, one of them halves, of any layout
+  same_everywhere("min(sum((a[::-1, none, :] - transpose(b))**2, -1), 1)",
+                  {{"a", random_array({20, 4}, f16)}, {"b", random_array({4, 70}, f64)}});
+  same_everywhere("x - min(sum(abs(x), -1))", {{"x", random_array({9, 2})}});
+  same_everywhere("sum(uniform(7, [50, 4]), -1)*x[0]", {{"x", w}});
+}
