@@ -13,18 +13,13 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "runtime/cuda/array.h"
 #include "runtime/memory.h"
+#include "runtime/storage.h"
 
 namespace onepass {
 
-namespace detail {
-
-struct Storage {
-  std::atomic<std::uint32_t> references{1};
-  void (*destroy)(Storage*) noexcept = nullptr;
-};
-
-}  // namespace detail
+namespace cuda = runtime::cuda;
 
 namespace {
 
@@ -260,6 +255,7 @@ void Array::take(Array& other) noexcept {
   contiguous_ = std::exchange(other.contiguous_, true);
   read_only_ = std::exchange(other.read_only_, false);
   valid_ = std::exchange(other.valid_, false);
+  device_ = std::exchange(other.device_, Device::cpu());
   if (rank_ > kInlineRank) heap_ = other.heap_;
   else std::copy_n(other.inline_, 2 * rank_, inline_);
   other.rank_ = 0;
@@ -272,6 +268,7 @@ Array Array::like(int rank) const {
   result.dtype_ = dtype_;
   result.read_only_ = read_only_;
   result.valid_ = valid_;
+  result.device_ = device_;
   result.storage_ = storage_;
   if (storage_) storage_->references.fetch_add(1, std::memory_order_relaxed);
   return result;
@@ -286,6 +283,7 @@ Array::Array(const Array& other) {
   contiguous_ = other.contiguous_;
   read_only_ = other.read_only_;
   valid_ = other.valid_;
+  device_ = other.device_;
   if (storage_) storage_->references.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -331,15 +329,24 @@ Array Array::make(DType dtype, Extents shape, const char* what) {
   return result;
 }
 
-Array Array::empty(Extents shape, DType dtype) {
+namespace {
+Storage* allocate_on(Device device, std::int64_t bytes, bool zeroed, void*& data) {
+  const auto size = static_cast<std::size_t>(bytes);
+  return device.is_cuda() ? cuda::allocate_elements(device, size, zeroed, data) : allocate_elements(size, zeroed, data);
+}
+}  // namespace
+
+Array Array::empty(Extents shape, DType dtype, Device device) {
   Array result = make(dtype, shape, "empty");
-  result.storage_ = allocate_elements(static_cast<std::size_t>(result.bytes()), false, result.data_);
+  result.storage_ = allocate_on(device, result.bytes(), false, result.data_);
+  result.device_ = device;
   return result;
 }
 
-Array Array::zeros(Extents shape, DType dtype) {
+Array Array::zeros(Extents shape, DType dtype, Device device) {
   Array result = make(dtype, shape, "zeros");
-  result.storage_ = allocate_elements(static_cast<std::size_t>(result.bytes()), true, result.data_);
+  result.storage_ = allocate_on(device, result.bytes(), true, result.data_);
+  result.device_ = device;
   return result;
 }
 
@@ -450,14 +457,15 @@ Array Array::wrap_strided(void* data, std::size_t count, DType dtype, Extents sh
   }
   auto* const first =
       size > 0 ? static_cast<std::byte*>(data) + offset * static_cast<std::int64_t>(size_of(dtype)) : static_cast<std::byte*>(data);
-  return wrap_pointer_owned(first, dtype, shape, strides, read_only, std::move(owner));
+  return wrap_pointer_owned(first, dtype, shape, strides, read_only, std::move(owner), Device::cpu());
 }
 
 Array Array::wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only) {
-  return wrap_pointer_owned(data, dtype, shape, strides, read_only, nullptr);
+  return wrap_pointer_owned(data, dtype, shape, strides, read_only, nullptr, Device::cpu());
 }
 
-Array Array::wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents strides, bool read_only, detail::Shared<void> owner) {
+Array Array::wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents strides, bool read_only, detail::Shared<void> owner,
+                                Device device) {
   Array result = make(dtype, shape, "wrap");
   if (shape.size() != strides.size())
     throw ShapeError(
@@ -475,7 +483,8 @@ Array Array::wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents 
   }
   result.data_ = data;
   result.read_only_ = read_only;
-  result.storage_ = share_owner(std::move(owner));
+  result.device_ = device;
+  result.storage_ = device.is_cuda() ? cuda::share_memory(device, std::move(owner)) : share_owner(std::move(owner));
   return result;
 }
 
@@ -501,6 +510,12 @@ void Array::fail_read_only() const {
       name_of(dtype_), text_of(shape())));
 }
 
+void Array::check_cpu(const char* what) const {
+  if (device_.is_cuda())
+    throw ValueError(fmt::format("{}: the array {}{} is on cuda:{}, where the cpu cannot read it; `to(Device::cpu())` copies it", what,
+                                 name_of(dtype_), text_of(shape()), device_.index()));
+}
+
 void Array::check_memory(const char* what) const {
   if (!valid_) throw ValueError(fmt::format("{}: the array is default-constructed and has no elements", what));
 }
@@ -516,6 +531,7 @@ int Array::axis_of(const char* what, std::int64_t axis) const {
 
 void Array::check_elements(const char* what, DType dtype) const {
   check_memory(what);
+  check_cpu(what);
   if (dtype_ != dtype) throw DTypeError(fmt::format("{}: the elements are {}, not {}", what, name_of(dtype_), name_of(dtype)));
 }
 
@@ -554,6 +570,7 @@ const void* Array::element_address(Extents index, DType dtype) const {
 
 void Array::copy_elements(void* out) const {
   check_memory("copy");
+  check_cpu("copy_elements");
   if (size_ == 0) return;
   if (contiguous_) {
     std::memcpy(out, data_, static_cast<std::size_t>(bytes()));
@@ -570,8 +587,18 @@ void Array::copy_elements(void* out) const {
 
 Array Array::copy() const {
   check_memory("copy");
-  Array result = empty(shape(), dtype_);
-  copy_elements(result.data_);
+  Array result = empty(shape(), dtype_, device_);
+  if (device_.is_cuda()) cuda::copy_elements(*this, result);
+  else copy_elements(result.data_);
+  return result;
+}
+
+Array Array::to(Device device) const {
+  check_memory("to");
+  if (device == device_) return *this;
+  const Array from = contiguous();
+  Array result = empty(shape(), dtype_, device);
+  cuda::copy_elements(from, result);
   return result;
 }
 

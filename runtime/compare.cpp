@@ -10,6 +10,7 @@
 #include "compiler/record.h"
 #include "ir/reference.h"
 #include "onepass/runtime.h"
+#include "runtime/cuda/device_plan.h"
 #include "runtime/os.h"
 
 namespace onepass::runtime {
@@ -64,6 +65,32 @@ std::vector<ir::ArrayView> views_of(const CompareRequest& request) {
   return views;
 }
 
+// The same on the request's device.
+std::vector<Array> evaluate_there(const CompareRequest& request, const Graph& graph, const LaunchOptions& options) {
+  PlanData plan;
+  plan.inputs.assign(request.inputs.begin(), request.inputs.end());
+  for (const NodeId id : graph.outputs) plan.outputs.push_back(array_plan(graph[id].dtype, graph.shape(id), {}));
+  plan.targets = plan.outputs;
+  plan.redirected.assign(plan.outputs.size(), 0);
+  PlanReport report;
+  report.recorded = graph;
+  const cuda::DeviceAlignment alignment{std::vector<bool>(plan.inputs.size(), true), std::vector<bool>(plan.outputs.size(), true)};
+  cuda::Gpu& gpu = cuda::Gpu::get(request.device.index());
+  cuda::DevicePlan on_device(gpu.target(), plan, report, options, alignment);
+  on_device.attach(gpu, true);
+  std::vector<Array> arrays, values;
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i)
+    arrays.push_back(Array::wrap_pointer(const_cast<std::byte*>(request.bases[i]), plan.inputs[i].dtype,
+                                         Extents(std::span<const std::int64_t>(plan.inputs[i].shape)),
+                                         Extents(std::span<const std::int64_t>(plan.inputs[i].strides)), true));
+  for (const ArrayPlan& o : plan.outputs) values.push_back(Array::empty(Extents(std::span<const std::int64_t>(o.shape)), o.dtype));
+  std::vector<const Array*> inputs, outputs;
+  for (const Array& a : arrays) inputs.push_back(&a);
+  for (const Array& a : values) outputs.push_back(&a);
+  if (on_device.run(plan, {inputs, outputs, nullptr}).bad_index) check_indices(graph, views_of(request), {});
+  return values;
+}
+
 // The values of `graph.outputs` in that mode, dense.
 std::vector<Array> evaluate(const CompareRequest& request, const Graph& graph, Mode mode) {
   std::vector<Array> values;
@@ -75,14 +102,15 @@ std::vector<Array> evaluate(const CompareRequest& request, const Graph& graph, M
       if (!results[k].bytes.empty()) std::memcpy(values[k].mutable_data(), results[k].bytes.data(), results[k].bytes.size());
     return values;
   }
+  LaunchOptions options = request.options;
+  options.unfused = mode == Mode::unfused;
+  if (request.device.is_cuda() && mode == request.mode) return evaluate_there(request, graph, options);
   PlanData plan;
   plan.inputs.assign(request.inputs.begin(), request.inputs.end());
   for (const NodeId id : graph.outputs) plan.outputs.push_back(array_plan(graph[id].dtype, graph.shape(id), {}));
   plan.targets = plan.outputs;
   PlanReport report;
   report.recorded = graph;
-  LaunchOptions options = request.options;
-  options.unfused = mode == Mode::unfused;
   make_launches(plan, report, request.target, options);
   attach_kernels(plan, report, request.target, options.threads, nullptr, true);
   std::vector<std::byte*> bases;
@@ -164,14 +192,15 @@ std::string_view text_of(Mode mode) {
 
 Comparison compare(const CompareRequest& request) {
   const Graph& graph = request.graph;
+  const std::string where = request.device.is_cuda() ? fmt::format(" on cuda:{}", request.device.index()) : std::string();
   Comparison found;
   const auto differs = [&](const Array& a, const Array& b, std::int64_t at, std::string_view what) {
     found.equal = false;
     found.index = coordinates(a.shape(), at);
     found.value = element_text(a, at);
     found.expected = element_text(b, at);
-    return fmt::format("{} at [{}]: {} in mode {}, {} in mode {}", what, fmt::join(found.index, ", "), found.value, text_of(request.mode),
-                       found.expected, text_of(request.judge));
+    return fmt::format("{} at [{}]: {} in mode {}{}, {} in mode {}", what, fmt::join(found.index, ", "), found.value, text_of(request.mode),
+                       where, found.expected, text_of(request.judge));
   };
   {
     const std::vector<Array> mine = evaluate(request, graph, request.mode), judges = evaluate(request, graph, request.judge);
@@ -179,7 +208,7 @@ Comparison compare(const CompareRequest& request) {
       if (const std::int64_t at = first_difference(mine[k], judges[k]); at >= 0)
         found.text = differs(mine[k], judges[k], at, fmt::format("output `{}` differs", graph.output_names[k]));
     if (found.equal) {
-      found.text = fmt::format("equal in modes {} and {}: {} output{}", text_of(request.mode), text_of(request.judge), mine.size(),
+      found.text = fmt::format("equal in modes {}{} and {}: {} output{}", text_of(request.mode), where, text_of(request.judge), mine.size(),
                                mine.size() == 1 ? "" : "s");
       return found;
     }

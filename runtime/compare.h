@@ -23,6 +23,7 @@ struct CompareRequest {
   const compiler::Target& target;
   LaunchOptions options;  // but for `unfused`
   Mode mode, judge;
+  Device device{};  // where `mode` runs; the judge is of the cpu. `bases` are the cpu's memory all the same
 };
 
 /// The results first. Where they differ, the values of all operators, a few at a time and in order: stored by the very kernels that

@@ -44,7 +44,9 @@ void check(const Graph& graph, const char* pass) {
 #endif
 }
 
-// `places`: the nodes whose indices are checked, which passes keep like outputs.
+}  // namespace
+
+// Passes keep the places like outputs.
 Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<NodeId>& places) {
   Graph graph = ir::prune(recorded);
   places = ir::places_of(graph);
@@ -88,6 +90,8 @@ std::int64_t checked_bytes(const Graph& graph, NodeId id, DType dtype, std::int6
                                  by_memory ? " (half the memory)" : ""));
   return bytes;
 }
+
+namespace {
 
 // What a map kernel does with each of its arrays, as far as two of them could be one memory. A kernel stores in the order of its body, and
 // computes a value, loads included, when the first store needs it; later ones use what is in the register.
@@ -414,23 +418,28 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     plan.most_words = std::max(plan.most_words, words);
   }
 
-  // ---- which outputs may overwrite which inputs: of several kernels none, since a later one may read the input too
-  plan.in_place.assign(std::size_t{inputs} * outputs, 0);
-  if (plan.launches.size() != 1) return;
+  if (plan.launches.size() == 1) allow_in_place(plan, graph, places, report.kernels[0].planned);
+  else plan.in_place.assign(std::size_t{inputs} * outputs, 0);  // a later kernel may read the input too
+}
+
+void allow_in_place(PlanData& plan, const Graph& graph, std::span<const NodeId> places, const compiler::Planned& only) {
+  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
+  plan.in_place.assign(inputs * outputs, 0);
+  const Aliasing aliasing(only, true);
   std::vector<bool> is_index(graph.size(), false);  // read once more to say which index was bad
   for (const NodeId id : places) is_index[id] = true;
   for (NodeId id = graph.size(); id-- > 0;)
     if (is_index[id])
       for (const std::int64_t o : graph.operands(id)) is_index[static_cast<std::size_t>(o)] = true;
   std::vector<std::optional<Aliasing::Held>> stored, loaded;
-  for (std::uint32_t k = 0; k < outputs; ++k) stored.push_back(aliasing[0].held({graph.outputs[k], plan.outputs[k].dtype}, true));
-  for (std::uint32_t i = 0; i < inputs; ++i) loaded.push_back(aliasing[0].held({graph.inputs[i].node, plan.inputs[i].dtype}, false));
+  for (std::uint32_t k = 0; k < outputs; ++k) stored.push_back(aliasing.held({graph.outputs[k], plan.outputs[k].dtype}, true));
+  for (std::uint32_t i = 0; i < inputs; ++i) loaded.push_back(aliasing.held({graph.inputs[i].node, plan.inputs[i].dtype}, false));
   for (std::uint32_t k = 0; k < outputs; ++k)
     for (std::uint32_t i = 0; i < inputs; ++i) {
       if (is_index[graph.inputs[i].node]) continue;
       const ArrayPlan &from = plan.inputs[i], &to = plan.outputs[k];
       if (from.dtype != to.dtype || from.shape != to.shape || from.strides != to.strides) continue;
-      plan.in_place[std::size_t{k} * inputs + i] = !loaded[i] || (stored[k] && aliasing[0].may_overwrite(*stored[k], *loaded[i]));
+      plan.in_place[std::size_t{k} * inputs + i] = !loaded[i] || (stored[k] && aliasing.may_overwrite(*stored[k], *loaded[i]));
     }
 }
 

@@ -130,11 +130,16 @@ struct PlanData {
   std::int64_t kernels = 0;
 };
 
+namespace cuda {
+class DevicePlan;
+}
+
 struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::uint64_t id = 0;
-  std::vector<std::int64_t> key;       // the signature: runtime/signature.h
-  std::vector<bool> pinned;            // by number argument: is the plan for this value alone?
-  std::uint64_t hash = 0, family = 0;  // of the key with the pinned values; without the values of numbers
+  std::shared_ptr<const cuda::DevicePlan> on_device;  // what it runs, on a GPU; `launches` is empty then
+  std::vector<std::int64_t> key;                      // the signature: runtime/signature.h
+  std::vector<bool> pinned;                           // by number argument: is the plan for this value alone?
+  std::uint64_t hash = 0, family = 0;                 // of the key with the pinned values; without the values of numbers
   mutable std::atomic<std::int64_t> runs{0};
   mutable std::atomic<bool> specialises{false};  // begun, or not to be begun
 
@@ -154,6 +159,13 @@ struct LaunchOptions {
 /// From a recorded graph to everything but the kernels: simplify, fuse, plan, schedule. `inputs` and `outputs` of `plan` are filled in;
 /// `report` gets the rest.
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options);
+
+/// The passes from the recorded graph to the one that is fused. `places`: the nodes of the result whose indices are checked.
+ir::Graph optimise(const ir::Graph& recorded, const LaunchOptions& options, std::vector<ir::NodeId>& places);
+/// Fills `plan.in_place` in, where `only` is all that the plan runs.
+void allow_in_place(PlanData& plan, const ir::Graph& graph, std::span<const ir::NodeId> places, const compiler::Planned& only);
+/// Bytes of a stored value; ValueError where they are more than `limit`, 0 being half the memory.
+std::int64_t checked_bytes(const ir::Graph& graph, ir::NodeId id, DType dtype, std::int64_t limit);
 
 /// Mode reference stores the value of every node: ValueError for one that is larger than `options.array_bytes` allows.
 void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);

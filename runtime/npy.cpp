@@ -214,7 +214,7 @@ os::AtomicFile write_npy(const std::string& path, const Array& array) {
   os::AtomicFile file("save_npy", path);
   const std::string header = header_text(array);
   file.write(header.data(), header.size());
-  const Array elements = array.contiguous();
+  const Array elements = array.contiguous().to(Device::cpu());
   if (elements.bytes() > 0) file.write(elements.data(), static_cast<std::size_t>(elements.bytes()));
   return file;
 }

@@ -18,6 +18,7 @@
 #include "onepass/error.h"
 #include "runtime/background.h"
 #include "runtime/compare.h"
+#include "runtime/cuda/device_plan.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/memory.h"
@@ -172,7 +173,7 @@ struct Program::State {
   std::unordered_set<std::size_t> kernels;  // hashes of the kernels' keys
   std::list<std::vector<std::string>> names;
   std::atomic<std::uint64_t> last{0};  // id of the plan that ran last
-  std::atomic<std::int64_t> temporary_bytes{0};
+  std::atomic<std::int64_t> temporary_bytes{0}, uploaded{0}, downloaded{0};
   // kernels that got their optimised tier, and specialised ones: counted by the background thread, which may outlive the program
   const std::shared_ptr<std::atomic<std::int64_t>> optimised = std::make_shared<std::atomic<std::int64_t>>(0);
   const std::shared_ptr<std::atomic<std::int64_t>> specialised = std::make_shared<std::atomic<std::int64_t>>(0);
@@ -263,6 +264,8 @@ struct Program::State {
     s.hot_shapes = hot_shapes.load(std::memory_order_relaxed);
     s.plans = static_cast<std::int64_t>(order.size());
     s.bytes_allocated += temporary_bytes.load(std::memory_order_relaxed);
+    s.bytes_uploaded = uploaded.load(std::memory_order_relaxed);
+    s.bytes_downloaded = downloaded.load(std::memory_order_relaxed);
     return s;
   }
 
@@ -436,6 +439,94 @@ struct ProgramAccess {
     return options;
   }
 
+  // Where a call runs: on the device of its arrays, else on that of the options. Arrays of the cpu are copied.
+  static Device device_of(const Program& program, const CallSite& site, std::span<const Array> captured) {
+    Device device = program.options_.device;
+    const auto note = [&](const Array& a) {
+      if (a.device().is_cpu() || a.device() == device) return;
+      if (device.is_cuda())
+        throw ValueError(
+            fmt::format("a call runs on one device, and this one has cuda:{} ({}) and an array on cuda:{}; copy it with "
+                        "`to(Device::cuda({}))`",
+                        device.index(), device == program.options_.device ? "Options::device" : "of another array", a.device().index(),
+                        device.index()));
+      device = a.device();
+    };
+    for (const Argument& a : site.arguments)
+      if (a.array) note(*a.array);
+    for (const Array* const t : site.targets)
+      if (t) note(*t);
+    for (const Array& a : captured) note(a);
+    return device;
+  }
+
+  static int plan_on_device(const Program& program, Device device, const CallSite& site, LaunchPlan& plan, PlanReport& report,
+                            bool may_compile) {
+    if (program.options_.mode == Mode::reference)
+      throw ValueError(fmt::format(
+          "mode reference interprets on the cpu, and an array of the call is on cuda:{}; `to(Device::cpu())` copies it", device.index()));
+    cuda::DeviceAlignment alignment;
+    const auto aligned = [&](const Array& a) { return a.device().is_cpu() || is_vector_aligned(a); };  // a copy is
+    for (const std::uint32_t i : plan.argument_of) alignment.inputs.push_back(aligned(*site.arguments[i].array));
+    for (const Array& a : plan.captured) alignment.inputs.push_back(aligned(a));
+    for (std::size_t k = 0; k < plan.outputs.size(); ++k) {
+      const Array* const target = site.into ? site.targets[plan.target_of[k]] : nullptr;
+      alignment.outputs.push_back(!target || aligned(*target));
+      // What is copied to the cpu must not have gaps, which belong to somebody else.
+      if (target && target->device().is_cpu()) plan.outputs[k] = array_plan(plan.outputs[k].dtype, plan.outputs[k].shape, {});
+    }
+    cuda::Gpu& gpu = cuda::Gpu::get(device.index());
+    auto on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, launch_options(program, site), alignment);
+    const int compiled = on_device->attach(gpu, may_compile);
+    plan.on_device = std::move(on_device);
+    return compiled;
+  }
+
+  static std::vector<const Array*> inputs_of(const CallSite& site, const PlanData& plan) {
+    std::vector<const Array*> inputs;
+    for (const std::uint32_t i : plan.argument_of) inputs.push_back(site.arguments[i].array);
+    for (const Array& a : plan.captured) inputs.push_back(&a);
+    return inputs;
+  }
+
+  /// On the plan's device, into `outputs`, one for each of the plan's.
+  static void run_on_device(Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,
+                            const std::uint64_t* own_slots, std::span<const Array* const> outputs) {
+    const std::vector<const Array*> inputs = inputs_of(site, plan);
+    const cuda::DeviceCopies copies = plan.on_device->run(plan, {inputs, outputs, own_slots});
+    state.uploaded.fetch_add(copies.uploaded, std::memory_order_relaxed);
+    state.downloaded.fetch_add(copies.downloaded, std::memory_order_relaxed);
+    state.temporary_bytes.fetch_add(copies.temporaries, std::memory_order_relaxed);
+    if (copies.bad_index) {
+      const OnCpu on_cpu(inputs);
+      check_indices(plan.report->recorded, on_cpu.views(), slot_bits);
+    }
+  }
+
+  // Copies of a call's arrays for what looks at them on the cpu.
+  class OnCpu {
+   public:
+    explicit OnCpu(std::span<const Array* const> arrays) {
+      for (const Array* const a : arrays) {
+        arrays_.push_back(a->to(Device::cpu()));
+        plans_.push_back(array_plan(a->dtype(), arrays_.back().shape(), arrays_.back().strides()));
+        bases_.push_back(static_cast<const std::byte*>(arrays_.back().data()));
+      }
+    }
+    std::vector<ir::ArrayView> views() const {
+      std::vector<ir::ArrayView> out;
+      for (std::size_t i = 0; i < plans_.size(); ++i) out.push_back({plans_[i].dtype, bases_[i], plans_[i].shape, plans_[i].strides});
+      return out;
+    }
+    std::span<const ArrayPlan> plans() const { return plans_; }
+    std::span<const std::byte* const> bases() const { return bases_; }
+
+   private:
+    std::vector<Array> arrays_;
+    std::vector<ArrayPlan> plans_;
+    std::vector<const std::byte*> bases_;
+  };
+
   static PlanPointer build(const Program& program, Program::State& state, const CallSite& site, const Signature& signature) {
     const bool may_compile = !state.sealed.load(std::memory_order_relaxed);
     auto plan = std::make_shared<LaunchPlan>();
@@ -455,7 +546,9 @@ struct ProgramAccess {
     fill_outputs(site, report->recorded, *plan);
     for (const ir::Slot& slot : report->recorded.slots) plan->slot_bits.push_back(slot.bits);
     int compiled = 0;
-    if (state.interpret) {
+    if (const Device device = device_of(program, site, plan->captured); device.is_cuda()) {
+      compiled = plan_on_device(program, device, site, *plan, *report, may_compile);
+    } else if (state.interpret) {
       plan->interpret = true;
       report->optimised = ir::prune(compiler::relax(ir::prune(report->recorded), program.options_.relax));
       check_interpreted(report->optimised, launch_options(program, site));
@@ -469,13 +562,17 @@ struct ProgramAccess {
       const std::lock_guard lock(state.mutex);
       ++state.totals.recordings;
       state.totals.compiles += compiled;
-      state.totals.cache_hits += static_cast<std::int64_t>(report->kernels.size()) - compiled;
+      state.totals.cache_hits += plan->kernels - compiled;
       for (const KernelReport& kernel : report->kernels)
         if (state.kernels.size() < 65'536) state.kernels.insert(std::hash<std::string>()(kernel.key));
+      if (plan->on_device)
+        for (const cuda::DevicePlan::KernelInfo& kernel : plan->on_device->kernels())
+          if (state.kernels.size() < 65'536) state.kernels.insert(std::hash<std::string>()("cuda" + kernel.key));
     }
     plan->report = std::move(report);
     if (program.options_.mode == Mode::specialized) {
-      const int specialised = attach_specialised(*plan, state.target, site.threads, false, may_compile);
+      const int specialised = plan->on_device ? plan->on_device->specialise(*plan, may_compile)
+                                              : attach_specialised(*plan, state.target, site.threads, false, may_compile);
       state.specialised->fetch_add(specialised, std::memory_order_relaxed);
     }
     plan->specialises = program.options_.mode != Mode::adaptive || state.interpret;
@@ -494,7 +591,7 @@ struct ProgramAccess {
   [[gnu::noinline]] static void specialise(const Program& program, Program::State& state, const LaunchPlan& plan,
                                            bool in_background) noexcept try {
     const Specialization& policy = program.options_.specialization;
-    if (policy.depth <= 0 || plan.launches.empty() || state.sealed.load(std::memory_order_relaxed)) return;
+    if (policy.depth <= 0 || (plan.launches.empty() && !plan.on_device) || state.sealed.load(std::memory_order_relaxed)) return;
     int shapes = state.hot_shapes.load(std::memory_order_relaxed);
     while (shapes < policy.depth && !state.hot_shapes.compare_exchange_weak(shapes, shapes + 1, std::memory_order_relaxed)) {}
     if (shapes >= policy.depth && !state.depth_said.exchange(true))
@@ -507,7 +604,8 @@ struct ProgramAccess {
       const PlanPointer plan = weak.lock();
       if (!plan) return;
       try {
-        count->fetch_add(attach_specialised(*plan, target, 1, true), std::memory_order_relaxed);
+        count->fetch_add(plan->on_device ? plan->on_device->specialise(*plan) : attach_specialised(*plan, target, 1, true),
+                         std::memory_order_relaxed);
       } catch (const std::exception& error) {  // the generic kernels stay: they give the same results
         log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());
       }
@@ -517,9 +615,10 @@ struct ProgramAccess {
   } catch (const std::bad_alloc&) {}  // NOLINT: no memory for the job: the generic kernels stay
 
   /// Options::check_nan, after a call.
-  /// `bases`: of the arguments.
+  /// `bases`: of the arguments; of a call on a device `there` are they themselves.
   static void check_nan(const Program& program, const LaunchOptions& options, const LaunchPlan& plan,
-                        std::span<const std::uint64_t> slot_bits, std::span<std::byte* const> bases, std::span<const Array> results);
+                        std::span<const std::uint64_t> slot_bits, std::span<std::byte* const> bases, std::span<const Array> results,
+                        std::span<const Array* const> there = {});
 
   static void finish(PlanData& plan, bool into) {
     for (std::size_t k = 0; k < plan.outputs.size(); ++k) plan.redirected.push_back(plan.outputs[k].strides != plan.targets[k].strides);
@@ -717,6 +816,20 @@ template <class F> void each_overlap(const LaunchPlan& plan, std::byte* const* b
   }
 }
 
+[[noreturn]] void fail_overlap(const LaunchPlan& plan, std::size_t k, std::size_t other) {
+  throw ValueError(fmt::format("targets {} and {} overlap; each result needs memory of its own", plan.output_names[plan.target_of[k]],
+                               plan.output_names[plan.target_of[other]]));
+}
+
+// Targets against each other: an error.
+void check_targets(const LaunchPlan& plan, std::byte* const* bases) {
+  const std::size_t inputs = plan.inputs.size();
+  each_overlap(plan, bases, [&](std::size_t k, std::size_t other) {
+    if (other >= inputs) [[unlikely]]
+      fail_overlap(plan, k, other - inputs);
+  });
+}
+
 // Targets against each other: an error. Targets against arguments, or with strides that the kernels do not write: a temporary.
 void resolve_aliases(const LaunchPlan& plan, std::byte** bases, std::vector<Temporary>& temporaries) {
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
@@ -724,8 +837,7 @@ void resolve_aliases(const LaunchPlan& plan, std::byte** bases, std::vector<Temp
   for (std::size_t k = 0; k < outputs; ++k) elsewhere[k] = plan.redirected[k];
   each_overlap(plan, bases, [&](std::size_t k, std::size_t other) {
     if (other >= inputs) [[unlikely]]
-      throw ValueError(fmt::format("targets {} and {} overlap; each result needs memory of its own", plan.output_names[plan.target_of[k]],
-                                   plan.output_names[plan.target_of[other - inputs]]));
+      fail_overlap(plan, k, other - inputs);
     // what is interpreted is copied out when everything is computed
     if (!plan.interpret && !(plan.in_place[k * inputs + other] && bases[other] == bases[inputs + k])) elsewhere[k] = 1;
   });
@@ -753,6 +865,20 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   Pointers bases(inputs + outputs + kMoreBases);
   fill_input_bases(plan, arguments, bases.data());
   for (std::size_t k = 0; k < outputs; ++k) bases[inputs + k] = static_cast<std::byte*>(targets[plan.target_of[k]]->mutable_data());
+  const auto check_written = [&](std::span<const Array* const> there) {
+    std::vector<Array> written;
+    for (std::size_t k = 0; k < outputs; ++k) written.push_back(*targets[plan.target_of[k]]);
+    ProgramAccess::check_nan(*this, ProgramAccess::launch_options(*this, site), plan, slots.all(), {bases.data(), inputs}, written, there);
+  };
+  if (plan.on_device) [[unlikely]] {
+    check_targets(plan, bases.data());
+    std::vector<const Array*> places;
+    for (const std::uint32_t k : plan.target_of) places.push_back(targets[k]);
+    ProgramAccess::run_on_device(*state_, site, plan, slots.all(), slots.own(), places);
+    if (options_.check_nan) check_written(ProgramAccess::inputs_of(site, plan));
+    ProgramAccess::ran(*this, *state_, plan);
+    return;
+  }
   std::vector<Temporary> temporaries;
   resolve_aliases(plan, bases.data(), temporaries);
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
@@ -762,11 +888,8 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
     copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
     state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
   }
-  if (options_.check_nan) [[unlikely]] {
-    std::vector<Array> written;
-    for (std::size_t k = 0; k < outputs; ++k) written.push_back(*targets[plan.target_of[k]]);
-    ProgramAccess::check_nan(*this, ProgramAccess::launch_options(*this, site), plan, slots.all(), {bases.data(), inputs}, written);
-  }
+  if (options_.check_nan) [[unlikely]]
+    check_written({});
   ProgramAccess::ran(*this, *state_, plan);
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
@@ -782,6 +905,15 @@ struct Program::Bound::Body {
   std::vector<Array> results;  // where NaNs are looked for
   LaunchOptions options;       // the same
 
+  // of a call on a device
+  std::vector<Argument> arguments;
+  std::vector<const Array*> outputs;
+  bool own_slots = false;
+
+  void run_on_device() {
+    const CallSite site{arguments, {}, true, 1};
+    ProgramAccess::run_on_device(state, site, *plan, slot_bits, own_slots ? slot_bits.data() : nullptr, outputs);
+  }
   void copy_out() const {
     for (const Temporary& t : temporaries)
       copy_array(plan->targets[t.output], t.target, plan->outputs[t.output], bases[plan->inputs.size() + t.output]);
@@ -791,7 +923,7 @@ struct Program::Bound::Body {
 std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> arguments, std::span<Array* const> targets) try {
   const CallSite site{arguments, targets, true, options_.threads ? options_.threads : threads::count()};
   auto body = std::make_unique<Bound::Body>(
-      Bound::Body{*this, *state_, ProgramAccess::find_or_build(*this, *state_, site), {}, {}, {}, {}, {}, {}, {}});
+      Bound::Body{*this, *state_, ProgramAccess::find_or_build(*this, *state_, site), {}, {}, {}, {}, {}, {}, {}, {}, {}, false});
   const LaunchPlan& plan = *body->plan;
   CallSlots slots(*this, site, plan);
   if (options_.check_recording) ProgramAccess::check(*this, site, plan, slots.all());
@@ -803,6 +935,23 @@ std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> argument
     if (a.array) body->arrays.push_back(*a.array);
   for (const Array* const t : targets)
     if (t) body->arrays.push_back(*t);
+  if (plan.on_device) {
+    check_targets(plan, body->bases.data());
+    body->slot_bits.assign(slots.all().begin(), slots.all().end());
+    body->own_slots = slots.own() != nullptr;
+    std::size_t next = 0;
+    for (const Argument& a : arguments)
+      body->arguments.push_back(a), body->arguments.back().array = a.array ? &body->arrays[next++] : nullptr;
+    for (const Array* const t : targets) {
+      const Array* const kept = t ? &body->arrays[next++] : nullptr;
+      if (kept) body->outputs.push_back(kept);
+    }
+    if (options_.check_nan) {
+      body->options = ProgramAccess::launch_options(*this, site);
+      for (const Array* const a : body->outputs) body->results.push_back(*a);
+    }
+    return std::make_unique<Bound>(std::move(body));
+  }
   resolve_aliases(plan, body->bases.data(), body->temporaries);
   std::int64_t bytes = 0;
   for (const Temporary& t : body->temporaries) bytes += static_cast<std::int64_t>(t.buffer.size());
@@ -821,13 +970,16 @@ Program::Bound::~Bound() = default;
 
 void Program::Bound::operator()() {
   Body& b = *body_;
-  if (b.run) [[likely]] {
+  if (b.plan->on_device) [[unlikely]] {
+    b.run_on_device();
+  } else if (b.run) [[likely]] {
     if (!(*b.run)()) [[unlikely]]
       check_indices(b.plan->report->recorded, views_of(*b.plan, b.bases.data()), b.slot_bits);
   } else interpret(*b.plan, b.bases.data(), b.slot_bits);
   if (!b.temporaries.empty()) b.copy_out();
   if (!b.results.empty()) [[unlikely]]
-    ProgramAccess::check_nan(b.program, b.options, *b.plan, b.slot_bits, std::span(b.bases).first(b.plan->inputs.size()), b.results);
+    ProgramAccess::check_nan(b.program, b.options, *b.plan, b.slot_bits, std::span(b.bases).first(b.plan->inputs.size()), b.results,
+                             b.plan->on_device ? ProgramAccess::inputs_of({b.arguments, {}, true, 1}, *b.plan) : std::vector<const Array*>());
   ProgramAccess::ran(b.program, b.state, *b.plan);
   ThreadState& thread = thread_state();
   if (thread.depth == 0 && thread.last != b.plan) thread.last = b.plan;
@@ -846,6 +998,19 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
   std::vector<Array> results;
   results.reserve(outputs);
   fill_input_bases(plan, arguments, bases.data());
+  if (plan.on_device) [[unlikely]] {
+    std::vector<const Array*> places;
+    for (const ArrayPlan& o : plan.outputs)
+      results.push_back(Array::empty(Extents(std::span<const std::int64_t>(o.shape)), o.dtype, plan.on_device->device()));
+    for (const Array& a : results) places.push_back(&a);
+    ProgramAccess::run_on_device(*state_, site, plan, slots.all(), slots.own(), places);
+    if (options_.check_nan)
+      ProgramAccess::check_nan(*this, ProgramAccess::launch_options(*this, site), plan, slots.all(), {bases.data(), inputs}, results,
+                               ProgramAccess::inputs_of(site, plan));
+    if (after) *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
+    ProgramAccess::ran(*this, *state_, plan);
+    return results;
+  }
   for (std::size_t k = 0; k < outputs; ++k) {
     results.push_back(Array::empty(Extents(std::span<const std::int64_t>(plan.outputs[k].shape)), plan.outputs[k].dtype));
     bases[inputs + k] = static_cast<std::byte*>(results.back().mutable_data());
@@ -862,13 +1027,14 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
 void ProgramAccess::check_nan(const Program& program, const LaunchOptions& options, const LaunchPlan& plan,
-                              std::span<const std::uint64_t> slot_bits, std::span<std::byte* const> bases, std::span<const Array> results) {
+                              std::span<const std::uint64_t> slot_bits, std::span<std::byte* const> bases, std::span<const Array> results,
+                              std::span<const Array* const> there) {
   bool over_inputs = false;  // were the results written over what they were computed from?
   for (std::size_t k = 0; k < results.size(); ++k)
     for (std::size_t i = 0; i < plan.inputs.size(); ++i)
       over_inputs |= overlap(static_cast<const std::byte*>(results[k].data()), plan.targets[k], bases[i], plan.inputs[i]);
   for (std::size_t k = 0; k < results.size(); ++k) {
-    const std::optional<std::string> found = not_finite(results[k]);
+    const std::optional<std::string> found = not_finite(results[k].to(Device::cpu()));
     if (!found) continue;
     const std::string result = fmt::format("check_nan: the result {} {} has {}", plan.output_names[plan.target_of[k]],
                                            type_text(results[k].dtype(), results[k].shape()), *found);
@@ -878,9 +1044,11 @@ void ProgramAccess::check_nan(const Program& program, const LaunchOptions& optio
     graph.output_names = {""};
     graph = ir::prune(graph);
     for (std::size_t i = 0; i < graph.slots.size(); ++i) graph.slots[i].bits = slot_bits[i];
+    std::optional<OnCpu> on_cpu;
+    if (plan.on_device) on_cpu.emplace(there);
     const std::string first = first_not_finite({.graph = graph,
-                                                .inputs = plan.inputs,
-                                                .bases = bases,
+                                                .inputs = on_cpu ? on_cpu->plans() : plan.inputs,
+                                                .bases = on_cpu ? on_cpu->bases() : bases,
                                                 .target = program.state_->target,
                                                 .options = options,
                                                 .mode = program.state_->interpret ? Mode::reference : Mode::generic,
@@ -895,17 +1063,17 @@ Comparison Program::compare(std::span<const Argument> arguments) try {
   CallSlots slots(*this, site, *plan);
   Graph graph = ir::prune(plan->report->recorded);
   for (std::size_t i = 0; i < graph.slots.size(); ++i) graph.slots[i].bits = slots.all()[i];
-  std::vector<std::byte*> bases(plan->inputs.size());
-  fill_input_bases(*plan, arguments, bases.data());
+  const ProgramAccess::OnCpu on_cpu(ProgramAccess::inputs_of(site, *plan));  // those that are there as they are
   const Mode mode = state_->interpret ? Mode::reference : options_.mode;
   const Mode judge = mode == Mode::unfused || !can_compile() ? Mode::reference : Mode::unfused;
   return runtime::compare({.graph = graph,
-                           .inputs = plan->inputs,
-                           .bases = bases,
+                           .inputs = on_cpu.plans(),
+                           .bases = on_cpu.bases(),
                            .target = state_->target,
                            .options = ProgramAccess::launch_options(*this, site),
                            .mode = mode,
-                           .judge = judge});
+                           .judge = judge,
+                           .device = plan->on_device ? plan->on_device->device() : Device::cpu()});
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
 // ------------------------------------------------------------------------------------------------ what can be seen
@@ -946,6 +1114,7 @@ std::string Program::explain() const {
   const Graph& graph = report.optimised;
   std::string notes;
   for (const std::string& note : report.notes) notes += fmt::format("note: {}\n", note);
+  if (plan->on_device) return plan->on_device->explain(*plan, report) + notes;
   if (plan->interpret)
     return fmt::format("reference: {} nodes are interpreted one at a time; there are no kernels\n{}", graph.size(), notes);
   std::string out = fmt::format("{} kernel{}, {} read, {} written{}\n", report.kernels.size(), report.kernels.size() == 1 ? "" : "s",

@@ -35,6 +35,7 @@ struct ArgumentType {
   DType dtype;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;  // empty: contiguous
+  Device device{};
 };
 
 /// The recorder of a Program: it also knows Arrays that the function reads without having them as arguments.

@@ -20,7 +20,17 @@ struct CallSite {
   int threads = 1;
 };
 
+/// What kernels of a GPU may count on: it decides between vectors of 16 bytes and single elements there.
+inline bool is_vector_aligned(const Array& array) { return (reinterpret_cast<std::uintptr_t>(array.data()) & 15) == 0; }
 inline bool is_aligned(const Array& array) { return (reinterpret_cast<std::uintptr_t>(array.data()) & 63) == 0; }
+
+inline constexpr int kDeviceShift = 34;  // of an array's first word: 0 for the cpu, else the device's number and one more
+inline constexpr int kUnalignedShift = 42;
+inline std::int64_t device_bits(Device device, const Array& array) {
+  if (device.is_cpu()) [[likely]]
+    return 0;
+  return std::int64_t{device.index() + 1} << kDeviceShift | std::int64_t{!is_vector_aligned(array)} << kUnalignedShift;
+}
 
 /// Hands each integer of the signature to `word(integer, is_value)`, until it returns false. `is_value`: of a number without a type.
 /// Equal words so far mean that the rest has its numbers at the same places.
@@ -31,7 +41,7 @@ template <class F> bool walk_signature(const CallSite& site, F&& word) {
     return false;
   const auto array = [&](const Array& a, std::int64_t kind) {
     if (!word(kind | std::int64_t{static_cast<int>(a.dtype())} << 8 | std::int64_t{a.rank()} << 16 | std::int64_t{a.has_memory()} << 32 |
-                  std::int64_t{kind == 3 && a.is_read_only()} << 33,
+                  std::int64_t{kind == 3 && a.is_read_only()} << 33 | device_bits(a.device(), a),
               false))
       return false;
     for (const std::int64_t n : a.shape())

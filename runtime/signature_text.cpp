@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "runtime/cuda/device_plan.h"
 #include "runtime/log.h"
 #include "runtime/os.h"
 
@@ -52,6 +53,7 @@ std::string item_text(const Item& item) {
   if (item.is_number) return number_text(item.number);
   std::string text = fmt::format("{}[{}]", name_of(item.type.dtype), list_text(item.type.shape));
   if (!is_dense(item.type)) text += fmt::format(":[{}]", list_text(item.type.strides));
+  if (item.type.device.is_cuda()) text += fmt::format("@cuda:{}", item.type.device.index());
   return text;
 }
 
@@ -110,6 +112,13 @@ class Reader {
     if (take(":[")) {
       item.type.strides = list(']', true);
       if (item.type.strides.size() != item.type.shape.size()) fail("there are not as many strides as extents");
+    }
+    if (take("@cuda:")) {
+      int index = -1;
+      const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), index);
+      if (error != std::errc() || index < 0 || index > 254) fail("expected the number of a device");
+      rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+      item.type.device = Device::cuda(index);
     }
     if (!rest_.empty() && !std::strchr(" \t\r", rest_.front())) fail("expected a blank");
     return item;
@@ -199,6 +208,7 @@ CallSignature CallSignature::of(const LaunchPlan& plan) {
       else item.number.integer = *word++;
     } else {
       item.type.dtype = static_cast<DType>(kind >> 8 & 0xff);
+      if (const auto device = static_cast<int>(kind >> kDeviceShift & 0xff)) item.type.device = Device::cuda(device - 1);
       const auto rank = static_cast<std::size_t>(kind >> 16 & 0xffff);
       item.type.shape.assign(word, word + rank);
       item.type.strides.assign(word + rank, word + 2 * rank);
@@ -209,6 +219,7 @@ CallSignature CallSignature::of(const LaunchPlan& plan) {
   for (std::size_t i = 0; i < arguments; ++i) out.arguments.push_back(item());
   for (std::size_t i = 0; i < targets; ++i) out.targets.push_back(item());
   out.aligned = *word != 0;
+  out.hot = plan.on_device && plan.on_device->is_specialised();
   for (const Launch& launch : plan.launches)
     out.hot |= launch.specialised->state() == Specialised::State::Trial || launch.specialised->state() == Specialised::State::Used;
   return out;
@@ -222,7 +233,7 @@ SignatureCall::SignatureCall(const CallSignature& signature) : into_(signature.i
     const std::vector<std::int64_t> dense = type.strides.empty() ? dense_strides(type.shape) : type.strides;
     arrays_.push_back(Array::wrap_pointer(reinterpret_cast<void*>(address + (aligned ? 0 : size_of(type.dtype))), type.dtype,  // NOLINT
                                           Extents(std::span<const std::int64_t>(type.shape)), Extents(std::span<const std::int64_t>(dense)),
-                                          false));
+                                          false, type.device));
     address += 4096;
     return &arrays_.back();
   };

@@ -22,7 +22,10 @@
 
 #define ONEPASS_EMULATED 1
 #define DEVICE inline
-#define KERNEL(name, words, most) extern "C" void name(const Words<words>& w)
+#define KERNEL(name, words, most)    \
+  extern "C" const int name##_words; \
+  const int name##_words = words;    \
+  extern "C" void name(const Words<words>& w)
 #define KERNEL_FAR(name, words, most)  \
   extern "C" const bool name##_is_far; \
   const bool name##_is_far = true;     \

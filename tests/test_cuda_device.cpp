@@ -1,6 +1,5 @@
 // The runtime of devices over a driver and a compiler that are none (fake_cuda): results, copies, memory, and each call of the driver
 // failing in turn.
-#include <dlfcn.h>
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -8,44 +7,43 @@
 #include <cstring>
 
 #include "compiler/fuse.h"
+#include "cuda_emulation.h"
 #include "cuda_programs.h"
+#include "fake_cuda.h"
 #include "onepass/error.h"
 #include "random_graph.h"
-#include "runtime/cuda/call.h"
+#include "runtime/cuda/device_plan.h"
 
 using namespace onepass;
 using namespace onepass::test;
 using Catch::Matchers::Contains;
-using runtime::cuda::Device;
-using runtime::cuda::DeviceStats;
+using runtime::cuda::Gpu;
 
 namespace {
 
-struct Fake {
-  void* handle;
-  template <class F> F* function(const char* name) const {
-    F* const f = reinterpret_cast<F*>(dlsym(handle, name));
-    REQUIRE(f);
-    return f;
+const FakeCuda& fake() { return fake_cuda(1); }
+
+// The graph as a plan of its own.
+std::vector<Array> call(Gpu& gpu, const ir::Graph& graph, const std::vector<Array>& inputs) {
+  runtime::PlanData plan;
+  for (const Array& a : inputs) plan.inputs.push_back(runtime::array_plan(a.dtype(), a.shape(), a.strides()));
+  runtime::PlanReport report;
+  report.recorded = graph;
+  std::vector<Array> results;
+  for (const ir::NodeId id : graph.outputs) {
+    plan.outputs.push_back(runtime::array_plan(graph[id].dtype, graph.shape(id), {}));
+    plan.redirected.push_back(false);
+    results.push_back(Array::empty(onepass::Extents(graph.shape(id)), graph[id].dtype));
   }
-  void fail(std::int64_t in, int code, bool always = false) const {
-    function<void(std::int64_t, int, bool)>("fake_cuda_fail")(in, code, always);
-  }
-  void works() const { fail(-1, 0); }
-  bool failed() const { return function<bool()>("fake_cuda_failed")(); }
-  std::int64_t held() const { return function<std::int64_t()>("fake_cuda_held")(); }
-  int entered() const { return function<int()>("fake_cuda_entered")(); }
-  void limit(std::int64_t bytes) const { function<void(std::int64_t)>("fake_cuda_limit")(bytes); }
-};
-const Fake& fake() {
-  static const Fake it = [] {
-    const char* path = ONEPASS_BUILD_DIR "/lib/libfake_cuda.so";
-    setenv("ONEPASS_CUDA_DRIVER", path, 1);
-    setenv("ONEPASS_NVRTC", path, 1);
-    return Fake{dlopen(path, RTLD_NOW)};
-  }();
-  REQUIRE(it.handle);
-  return it;
+  plan.targets = plan.outputs;
+  runtime::cuda::DevicePlan on_device(gpu.target(), plan, report, {},
+                                      {std::vector<bool>(inputs.size(), true), std::vector<bool>(results.size(), true)});
+  on_device.attach(gpu, true);
+  std::vector<const Array*> from, to;
+  for (const Array& a : inputs) from.push_back(&a);
+  for (const Array& a : results) to.push_back(&a);
+  on_device.run(plan, {from, to, nullptr});
+  return results;
 }
 
 struct Case {
@@ -65,7 +63,7 @@ struct Case {
                                            std::span<const std::int64_t>(strides), true));
     }
   }
-  std::vector<Array> run() const { return runtime::cuda::call(Device::get(), graph, inputs); }
+  std::vector<Array> run() const { return call(Gpu::get(), graph, inputs); }
   std::string difference(const std::vector<Array>& results) const {
     std::vector<ir::Buffer> got;
     for (const Array& a : results) {
@@ -89,13 +87,13 @@ TEST_CASE("device: programs give the CPU's bits; what is copied is counted; a se
       continue;
     INFO(program.name);
     const Case c(graph_of(program, program.small), 5);
-    const DeviceStats before = Device::get().stats();
+    const DeviceStats before = Gpu::get().stats();
     CHECK(c.difference(c.run()) == "");
-    const DeviceStats first = Device::get().stats();
+    const DeviceStats first = Gpu::get().stats();
     std::int64_t in = 0, out = 0;
     for (const Array& a : c.inputs) in += a.bytes();
     for (const Array& a : c.run()) out += a.bytes();
-    const DeviceStats second = Device::get().stats();
+    const DeviceStats second = Gpu::get().stats();
     CHECK(first.uploaded - before.uploaded == in);
     CHECK(first.downloaded - before.downloaded == out);
     CHECK(first.compiles == before.compiles + 1);
@@ -127,11 +125,9 @@ TEST_CASE("device: more words than a launch takes as arguments lie in device mem
   for (int i = 1; i < kInputs; ++i, ++id)
     text += "%" + std::to_string(id) + " = add %" + std::to_string(i == 1 ? 0 : id - 1) + ", %" + std::to_string(i) + " : f32[5]\n";
   const Case c(ir::parse_graph(text + "return y = %" + std::to_string(id - 1)), 9);
-  bool far = false;
-  const std::vector<std::int64_t> zeros(kInputs);
-  for (const auto& launch :
-       runtime::cuda::plan_for_device(c.graph, compiler::fuse(c.graph), std::vector<compiler::Layout>(c.graph.size()), zeros, {}).launches)
-    far |= launch.kernel.far;
+  CudaEmulation emulation;
+  emulation.add(c.graph, c.arguments.views);
+  const bool far = emulation.text().find("KERNEL_FAR(k0") != std::string::npos;
   CHECK(far);
   CHECK(c.difference(c.run()) == "");
 }
@@ -165,32 +161,32 @@ TEST_CASE("device: each call of the driver that fails is one sentence, and nothi
           CHECK_THAT(said, Catch::Matchers::StartsWith("cuda: ") && Contains(" failed: ") && Contains("; ") && Contains(says));
           CHECK(said.find('\n') == std::string::npos);
         }
-        CHECK(Device::get().stats().in_use == 0);
-        CHECK(Device::get().stats().held == fake().held());
+        CHECK(Gpu::get().stats().in_use == 0);
+        CHECK(Gpu::get().stats().held == fake().held());
         CHECK(fake().entered() == 0);
       }
       CHECK(failures > 5);
     }
   CHECK(c.difference(c.run()) == "");
-  Device::get().trim();
+  Gpu::get().trim();
   CHECK(fake().held() == 0);
 }
 
 TEST_CASE("device: memory that is not there is a MemoryError with its size; what the pool holds goes first", "[cuda]") {
   fake();
-  Device::get().trim();
+  Gpu::get().trim();
   const Case small(optimised("y = x*2", {{"x", {1000}}}), 1), large(optimised("y = x*2", {{"x", {5000}}}), 1);
   fake().limit(50000);
   CHECK(small.difference(small.run()) == "");
   CHECK(fake().held() > 0);
   CHECK(large.difference(large.run()) == "");  // the pool's blocks are too small, and in the way
   fake().limit(30000);
-  Device::get().trim();
+  Gpu::get().trim();
   CHECK_THROWS_AS(large.run(), MemoryError);
   CHECK_THROWS_WITH(
       large.run(),
       Contains("allocating 20480 bytes on a device that is none failed: CUDA_ERROR_OUT_OF_MEMORY (out of memory); free arrays"));
   CHECK(small.difference(small.run()) == "");
   fake().limit(std::int64_t{1} << 40);
-  CHECK_THROWS_WITH(Device::get(7), Contains("there is no device 7: the driver shows 1"));
+  CHECK_THROWS_WITH(Gpu::get(7), Contains("there is no device 7: the driver shows 1"));
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles and runs the C++ of docs/api.md, runtime.md and gradients.md: ```c++ blocks stand outside of functions, each ```cpp block is the body of
+# Compiles and runs the C++ of docs/api.md, runtime.md, gradients.md and cuda.md: ```c++ blocks stand outside of functions, each ```cpp block is the body of
 # one. An assert that fails names the line of the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,3 +23,9 @@ run_page() {  # PAGE LEAST_BLOCKS
 run_page api 8
 run_page runtime 9
 run_page gradients 7
+run_page cuda 1
+fake=$build/lib/libfake_cuda.so  # a driver and a compiler that are none
+if [ -e "$fake" ]; then
+  fake=$(realpath "$fake")
+  ONEPASS_CUDA_DRIVER=$fake ONEPASS_NVRTC=$fake "$work/cuda"
+fi

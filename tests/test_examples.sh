@@ -24,6 +24,12 @@ run affine 'results equal to the last bit' </dev/null
 run gradient 'recorded 1 time(s) in 201 calls' </dev/null
 run pipes 'function objects *[0-9]* nodes, the same graph' </dev/null
 run options 'every number checked' 100000 </dev/null
+run device 'w = 3.0000, b = 0.5000' </dev/null
+fake=$(dirname "$examples")/lib/libfake_cuda.so  # a driver and a compiler that are none
+if [ -e "$fake" ]; then
+  ONEPASS_CUDA_DRIVER=$fake ONEPASS_NVRTC=$fake run device 'runs on the first GPU' </dev/null
+  grep -q 'w = 3.0000, b = 0.5000' device.txt && grep -q 'copied 0 bytes to the device and 0 back' device.txt
+fi
 run hillshade '1 kernel' "$work/hillshade.png" </dev/null
 is_png "$work/hillshade.png"
 run tone_map '1 kernel' "$work/tone_map.png" </dev/null

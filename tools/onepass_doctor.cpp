@@ -94,7 +94,7 @@ void cuda_driver_and_device() {
   line("CUDA driver", fmt::format("for CUDA {}.{} ({})", driver->version / 1000, driver->version % 1000 / 10, driver->path),
        "nothing to do");
   try {
-    const runtime::cuda::Device& device = runtime::cuda::Device::get();
+    const runtime::cuda::Gpu& device = runtime::cuda::Gpu::get();
     line("device", fmt::format("cpu; {}, compute capability {}.{}", device.name(), device.target().sm / 10, device.target().sm % 10),
          "run --device cuda takes it; no device has been tested yet, so add --compare");
   } catch (const std::exception& error) { line("device", "cpu", first_line(error.what())); }

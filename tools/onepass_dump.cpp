@@ -12,7 +12,7 @@
 #include "compiler/codegen.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
-#include "runtime/cuda/call.h"
+#include "runtime/cuda/device_plan.h"
 #include "tools/onepass_command.h"
 
 namespace onepass::command {
@@ -202,13 +202,19 @@ Json json_of(const runtime::PlanReport& report) {
 }
 
 // The program that NVRTC compiles for these inputs.
-std::string cuda_text(const ir::Graph& graph, const std::vector<runtime::ArgumentType>& types, bool unfused) {
-  std::vector<compiler::Layout> layouts(graph.size());
-  for (std::size_t i = 0; i < types.size(); ++i)
-    if (!types[i].strides.empty()) layouts[graph.inputs[i].node] = types[i].strides;
-  const std::vector<std::int64_t> zeros(types.size());
-  return runtime::cuda::plan_for_device(graph, compiler::fuse(graph, compiler::cuda::device_fuse_options(unfused)), layouts, zeros, {})
-      .text;
+std::string cuda_text(const runtime::PlanReport& of, const std::vector<runtime::ArgumentType>& types, const Options& options) {
+  runtime::PlanData plan;
+  for (const runtime::ArgumentType& t : types) plan.inputs.push_back(runtime::array_plan(t.dtype, t.shape, t.strides));
+  runtime::PlanReport report;
+  report.recorded = of.recorded;
+  for (const ir::NodeId id : report.recorded.outputs)
+    plan.outputs.push_back(runtime::array_plan(report.recorded[id].dtype, report.recorded.shape(id), {}));
+  runtime::LaunchOptions launch;
+  launch.unfused = options.mode == Mode::unfused;
+  launch.relax = options.relax;
+  launch.array_bytes = options.limits.array_bytes;
+  const runtime::cuda::DeviceAlignment alignment{std::vector<bool>(plan.inputs.size(), true), std::vector<bool>(plan.outputs.size(), true)};
+  return runtime::cuda::DevicePlan({}, plan, report, launch, alignment).text();
 }
 
 void print_block(std::string_view text) { fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n"); }
@@ -299,7 +305,7 @@ int dump(Words words) {
   if (assembly) each_kernel("assembly", [&](const runtime::KernelReport& kernel) { return generated(kernel, false); });
   if (cuda) {
     title("CUDA");
-    print_block(cuda_text(report.optimised, types, options.mode == Mode::unfused));
+    print_block(cuda_text(report, types, options));
   }
   return 0;
 }

@@ -16,7 +16,6 @@
 
 #include "onepass/error.h"
 #include "onepass/npy.h"
-#include "runtime/cuda/call.h"
 #include "runtime/os.h"
 #include "tools/onepass_command.h"
 
@@ -42,7 +41,7 @@ struct Report {
 // Programs are kept from job to job: a batch usually repeats a few formulas.
 class Runner {
  public:
-  Runner(Options options, bool compare, runtime::cuda::Device* device) : options_(options), compare_(compare), device_(device) {}
+  Runner(Options options, bool compare) : options_(options), compare_(compare) {}
 
   /// Runs a job; its outputs appear all or none, and none where --compare finds a difference. `before_commit` may still throw.
   template <class F> Report run(const Job& job, F&& before_commit) {
@@ -53,11 +52,10 @@ class Runner {
     for (std::size_t i = 0; i < inputs.size(); ++i) arguments[i].array = &inputs[i];
 
     runtime::Program& compiled = compiled_for(job.source, program, job.mode, wanted);
-    const std::vector<Array> results = device_ ? call_device(compiled, inputs) : compiled.call(arguments);
+    const std::vector<Array> results = compiled.call(arguments);
 
     Report report{.outputs = results.size(), .difference = {}};
-    if (compare_ && device_) report.difference = difference_from_cpu(job, results, compiled.call(arguments));
-    else if (compare_)
+    if (compare_)
       if (const Comparison found = compiled.compare(arguments); !found) report.difference = found.text;
     if (!report.difference.empty()) return report;
 
@@ -78,7 +76,9 @@ class Runner {
                        {"cache_hits", sum.cache_hits},
                        {"bytes_read", sum.bytes_read},
                        {"bytes_written", sum.bytes_written},
-                       {"bytes_allocated", sum.bytes_allocated}};
+                       {"bytes_allocated", sum.bytes_allocated},
+                       {"bytes_uploaded", sum.bytes_uploaded},
+                       {"bytes_downloaded", sum.bytes_downloaded}};
     return json.dump() + "\n";
   }
 
@@ -93,21 +93,8 @@ class Runner {
     sum.bytes_read += stats.bytes_read;
     sum.bytes_written += stats.bytes_written;
     sum.bytes_allocated += stats.bytes_allocated;
-  }
-
-  std::vector<Array> call_device(runtime::Program& compiled, const std::vector<Array>& inputs) const {
-    if (compiled.options().mode == Mode::reference) throw ValueError("run: mode reference interprets on the cpu: leave out --device cuda");
-    std::vector<runtime::ArgumentType> types;
-    for (const Array& a : inputs)
-      types.push_back({a.dtype(), {a.shape().begin(), a.shape().end()}, {a.strides().begin(), a.strides().end()}});
-    return runtime::cuda::call(*device_, compiled.report(types).optimised, inputs, compiled.options().mode == Mode::unfused);
-  }
-  static std::string difference_from_cpu(const Job& job, const std::vector<Array>& device, const std::vector<Array>& cpu) {
-    for (std::size_t i = 0; i < device.size(); ++i)
-      if (const std::int64_t at = first_difference(device[i], cpu[i]); at >= 0)
-        return fmt::format("output `{}` differs at {}: {} on the device, {} on the cpu", job.outputs[i].first,
-                           coordinates_text(device[i].shape(), at), element_text(device[i], at), element_text(cpu[i], at));
-    return {};
+    sum.bytes_uploaded += stats.bytes_uploaded;
+    sum.bytes_downloaded += stats.bytes_downloaded;
   }
 
   const ProgramText& parsed(const Source& source) {
@@ -175,7 +162,6 @@ class Runner {
 
   Options options_;
   bool compare_;
-  runtime::cuda::Device* device_;  // null: the cpu
   Stats dropped_;
   std::map<std::string, std::unique_ptr<ProgramText>> formulas_;
   std::map<std::tuple<std::string, Mode, std::vector<std::size_t>>, std::unique_ptr<runtime::Program>> programs_;
@@ -289,12 +275,8 @@ int run(Words words) {
   options.check_nan = check_nan;
   if (device != "cpu" && device != "cuda")
     throw ValueError(fmt::format("run: there is no device `{}`; the devices are cpu and cuda", device));
-  if (device == "cuda" && !stats.empty()) throw UnsupportedError("run: --stats counts on the cpu alone; it comes later for --device cuda");
-
-  if (device == "cuda" && check_nan)
-    throw UnsupportedError("run: --check-nan looks through what the cpu computes; it comes later for --device cuda");
-
-  Runner runner(options, compare, device == "cuda" ? &runtime::cuda::Device::get() : nullptr);
+  if (device == "cuda") options.device = Device::cuda();
+  Runner runner(options, compare);
   std::optional<os::AtomicFile> stats_file;
   if (!stats.empty()) stats_file.emplace("run", stats);  // what cannot be written is better known before the work
   const auto write_stats = [&] {
@@ -323,11 +305,9 @@ int run(Words words) {
     return 1;
   }
   if (stats_file) stats_file->commit();
-  if (compare && device == "cuda")
-    fmt::print("equal on the device and the cpu: {} output{}\n", report.outputs, report.outputs == 1 ? "" : "s");
-  else if (compare)
-    fmt::print("equal in modes {} and {}: {} output{}\n", text_of(options.mode), options.mode == Mode::unfused ? "reference" : "unfused",
-               report.outputs, report.outputs == 1 ? "" : "s");
+  if (compare)
+    fmt::print("equal in modes {}{} and {}: {} output{}\n", text_of(options.mode), device == "cuda" ? " on cuda:0" : "",
+               options.mode == Mode::unfused ? "reference" : "unfused", report.outputs, report.outputs == 1 ? "" : "s");
   return 0;
 }
 

@@ -33,9 +33,11 @@ struct DeviceSchedule {
 };
 
 struct DeviceNumbers {
-  std::int64_t blocks = 0;        // of the grid
-  std::int64_t shared_bytes = 0;  // of a block, for what is kept
-  std::int64_t row = 0;           // elements of a kept row, a multiple of 64: the word `tile`
+  std::int64_t blocks = 0;         // of the grid
+  std::int64_t shared_bytes = 0;   // of a block, for what is kept
+  std::int64_t row = 0;            // elements of a kept row, a multiple of 64: the word `tile`
+  std::int64_t phases = 1;         // times that the kernel is launched, each time with another word `phase`
+  std::int64_t partial_bytes = 0;  // of device memory, at the word `shared`: what phases leave for each other
 };
 
 struct DeviceScheduled {

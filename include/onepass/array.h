@@ -11,10 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "onepass/device.h"
 #include "onepass/dtype.h"
 #include "onepass/export.h"
 #include "onepass/half.h"
 #include "onepass/shared.h"
+
+struct DLManagedTensor;  // of dlpack.h
 
 namespace onepass {
 
@@ -51,7 +54,8 @@ class Extents {
 
 namespace detail {
 
-struct Storage;  // counted memory of one or more arrays, in array.cpp
+struct Storage;      // counted memory of one or more arrays: runtime/storage.h
+struct ArrayAccess;  // what the runtime may see of one
 
 template <class T> struct is_span : std::false_type {};
 template <class T, std::size_t E> struct is_span<std::span<T, E>> : std::true_type {};
@@ -80,9 +84,11 @@ class ONEPASS_API Array {
   // Memory comes from a pool, at a multiple of 64 bytes. Errors: ShapeError for a negative length, more than 32 axes, or more bytes
   // than an address can count; Error with the number of bytes when they cannot be had.
 
+  // On a GPU it comes from that device's pool, at a multiple of 256 (docs/cuda.md).
+
   /// Uninitialised elements.
-  static Array empty(Extents shape, DType dtype);
-  static Array zeros(Extents shape, DType dtype);
+  static Array empty(Extents shape, DType dtype, Device device = Device::cpu());
+  static Array zeros(Extents shape, DType dtype, Device device = Device::cpu());
   static Array ones(Extents shape, DType dtype) { return full_integer(shape, 1, dtype); }
   /// Every element `value`, rounded once to a float dtype. ValueError where an integer dtype cannot hold it exactly.
   template <class T> requires std::is_arithmetic_v<T> static Array full(Extents shape, T value, DType dtype) {
@@ -162,8 +168,23 @@ class ONEPASS_API Array {
   /// For interfaces without C++ types: `data` points at element (0, …, 0); nothing can be checked but the numbers themselves.
   static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only);
   template <class Owner> static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, Owner owner) {
-    return wrap_pointer_owned(data, dtype, shape, strides, read_only, detail::Shared<Owner>::make(std::move(owner)));
+    return wrap_pointer_owned(data, dtype, shape, strides, read_only, detail::Shared<Owner>::make(std::move(owner)), Device::cpu());
   }
+  /// Memory of a GPU: `data` is a device pointer. Its elements are taken to be there for what comes on the stream of this thread's
+  /// StreamScope, outside of one at once.
+  static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, Device device) {
+    return wrap_pointer_owned(data, dtype, shape, strides, read_only, nullptr, device);
+  }
+  template <class Owner>
+  static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, Device device, Owner owner) {
+    return wrap_pointer_owned(data, dtype, shape, strides, read_only, detail::Shared<Owner>::make(std::move(owner)), device);
+  }
+
+  /// A tensor of another library, through DLPack (https://dmlc.github.io/dlpack): no copy; `tensor->deleter` is called when the last Array of
+  /// its memory goes. DTypeError for an element type, ValueError for a device that onepass does not have; the tensor stays the caller's then.
+  static Array from_dlpack(DLManagedTensor* tensor);
+  /// The same elements for another library, which calls the `deleter` when it is done. DLPack cannot say that an Array is read-only.
+  DLManagedTensor* to_dlpack() const;
 
   // ---- what it is ----
 
@@ -185,6 +206,8 @@ class ONEPASS_API Array {
   /// Whether the elements stand one after the other in row-major order.
   bool is_contiguous() const noexcept { return contiguous_; }
   bool is_read_only() const noexcept { return read_only_; }
+  /// Where the elements are. `data()` of an array on a GPU is a device pointer; `span`, `to_vector`, `item` and `at` are a ValueError for it.
+  Device device() const noexcept { return device_; }
   /// False for a default-constructed Array alone.
   bool has_memory() const noexcept { return valid_; }
 
@@ -246,6 +269,8 @@ class ONEPASS_API Array {
 
   // ---- copies ----
 
+  /// This one if its elements are there, else a fresh row-major copy on `device`. A copy to the cpu waits for it.
+  Array to(Device device) const;
   /// This one if it is contiguous, else a fresh row-major copy.
   Array contiguous() const { return contiguous_ ? *this : copy(); }
   /// A fresh row-major copy, writable.
@@ -269,7 +294,8 @@ class ONEPASS_API Array {
   static Array from_bits(const std::vector<bool>& values, Extents shape);
   static Array copy_of(const void* data, std::size_t count, DType dtype, Extents shape);
   static Array wrap_checked(void* data, std::size_t count, DType dtype, Extents shape, bool read_only, detail::Shared<void> owner);
-  static Array wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents strides, bool read_only, detail::Shared<void> owner);
+  static Array wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents strides, bool read_only, detail::Shared<void> owner,
+                                  Device device);
   static Array wrap_strided(void* data, std::size_t count, DType dtype, Extents shape, Extents strides, std::int64_t offset, bool read_only,
                             detail::Shared<void> owner);
 
@@ -288,7 +314,9 @@ class ONEPASS_API Array {
   void update() noexcept;                // size and contiguity from lengths and strides
   Array like(int rank) const;            // same memory and dtype; lengths and strides still to be filled in
   void check_memory(const char* what) const;
+  void check_cpu(const char* what) const;
   void take(Array& other) noexcept;
+  friend struct detail::ArrayAccess;
   void release() noexcept;
 
   void* data_ = nullptr;
@@ -299,6 +327,7 @@ class ONEPASS_API Array {
   bool contiguous_ = true;
   bool read_only_ = false;
   bool valid_ = false;
+  Device device_;
   union {
     std::int64_t inline_[2 * kInlineRank];  // lengths, then strides
     std::int64_t* heap_;

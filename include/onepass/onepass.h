@@ -3,6 +3,7 @@
 
 #include "onepass/array.h"
 #include "onepass/compare.h"
+#include "onepass/device.h"
 #include "onepass/dtype.h"
 #include "onepass/error.h"
 #include "onepass/formula.h"

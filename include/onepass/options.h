@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "onepass/device.h"
+
 namespace onepass {
 
 /// adaptive     generic kernels at first, specialised ones for shapes that stay hot
@@ -62,6 +64,8 @@ struct Options {
   Relax relax{};
   Specialization specialization{};  ///< in mode adaptive
   Compile compile = Compile::allowed;
+  /// Where calls run whose arrays are all of the cpu: arguments are copied there, results are arrays there. Else a call runs where its arrays are.
+  Device device{};
   int threads = 0;       ///< 0: the pool's count
   int vector_bytes = 0;  ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
   /// Records again at each call and compares: an Error where the function depends on something that changed, such as a captured number.
@@ -91,6 +95,7 @@ struct Stats {
   std::int64_t cache_hits = 0;   ///< kernels that were there already, made by another signature or another function
   std::int64_t bytes_read = 0, bytes_written = 0;
   std::int64_t bytes_allocated = 0;  ///< fresh results, intermediates between kernels, and temporaries where a target overlaps an argument
+  std::int64_t bytes_uploaded = 0, bytes_downloaded = 0;  ///< copied because a call on a GPU had arrays of the cpu
 
   Stats& operator+=(const Stats& other) {
     calls += other.calls;
@@ -108,6 +113,8 @@ struct Stats {
     bytes_read += other.bytes_read;
     bytes_written += other.bytes_written;
     bytes_allocated += other.bytes_allocated;
+    bytes_uploaded += other.bytes_uploaded;
+    bytes_downloaded += other.bytes_downloaded;
     return *this;
   }
 };

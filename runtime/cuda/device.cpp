@@ -2,6 +2,7 @@
 #include "runtime/cuda/device.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,11 @@
 
 namespace onepass::runtime::cuda {
 namespace {
+
+constexpr unsigned kNonBlocking = 1;     // of a stream: it does not wait for CUDA's default stream
+constexpr unsigned kWithoutTiming = 2;   // of an event
+constexpr int kOfThisThread = 1;         // of a capture: what other threads do meanwhile is not its business
+constexpr std::size_t kPart = 4u << 20;  // of a copy, in one piece of pinned memory
 
 // The device's context is the calling thread's for a while.
 class Current {
@@ -28,6 +34,21 @@ class Current {
   const Driver& driver_;
 };
 
+// The same where nothing can be done about a failure: what is given back.
+class Entered {
+ public:
+  Entered(const Driver& driver, void* context) noexcept : driver_(driver), entered_(driver.cuCtxPushCurrent_v2(context) == 0) {}
+  ~Entered() {
+    void* context = nullptr;
+    if (entered_) driver_.cuCtxPopCurrent_v2(&context);
+  }
+  Entered(const Entered&) = delete;
+
+ private:
+  const Driver& driver_;
+  bool entered_;
+};
+
 // Sizes that the pool tells apart: at most an eighth is left over.
 std::size_t rounded(std::size_t bytes) {
   std::size_t step = 512;
@@ -35,27 +56,54 @@ std::size_t rounded(std::size_t bytes) {
   return (std::max<std::size_t>(bytes, 1) + step - 1) / step * step;
 }
 
+struct Devices {
+  std::mutex mutex;
+  std::map<int, Gpu*> known;
+};
+Devices& devices() {
+  static Devices* const it = new Devices;  // never destroyed, as the devices
+  return *it;
+}
+
+// The scopes of a thread, innermost last.
+std::vector<Gpu::StreamPointer>& scopes() {
+  thread_local std::vector<Gpu::StreamPointer> list;
+  return list;
+}
+
 }  // namespace
 
-Device& Device::get(int ordinal) {
+Gpu& Gpu::get(int ordinal) {
   const Driver* const driver = Driver::find();
   if (!driver) throw Error("cuda: " + Driver::why());
-  static std::mutex* const mutex = new std::mutex;  // never destroyed, as the devices
-  static auto* const devices = new std::map<int, Device*>;
-  const std::lock_guard lock(*mutex);
-  Device*& device = (*devices)[ordinal];
-  if (!device) {
+  const std::lock_guard lock(devices().mutex);
+  Gpu*& gpu = devices().known[ordinal];
+  if (!gpu) {
     int count = 0;
     driver->check(driver->cuDeviceGetCount(&count), "counting the devices");
     if (ordinal < 0 || ordinal >= count)
       throw Error(
           fmt::format("cuda: there is no device {}: the driver shows {}; see CUDA_VISIBLE_DEVICES, or run on the cpu", ordinal, count));
-    device = new Device(*driver, ordinal);
+    gpu = new Gpu(*driver, ordinal);
   }
-  return *device;
+  return *gpu;
 }
 
-Device::Device(const Driver& driver, int ordinal) : driver_(driver) {
+Gpu* Gpu::known(int ordinal) {
+  const std::lock_guard lock(devices().mutex);
+  const auto it = devices().known.find(ordinal);
+  return it == devices().known.end() ? nullptr : it->second;
+}
+
+int Gpu::count() noexcept {
+  try {
+    const Driver* const driver = Driver::find();
+    int count = 0;
+    return driver && driver->cuDeviceGetCount(&count) == 0 ? count : 0;
+  } catch (...) { return 0; }
+}
+
+Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
   int handle = 0, major = 0, minor = 0;
   driver.check(driver.cuDeviceGet(&handle, ordinal), fmt::format("opening device {}", ordinal));
   char name[256] = {};
@@ -71,156 +119,433 @@ Device::Device(const Driver& driver, int ordinal) : driver_(driver) {
     throw Error(fmt::format("cuda: {} has compute capability {}.{}, and 7.5 or newer is needed: run on the cpu", name_, major, minor));
   driver.check(driver.cuDevicePrimaryCtxRetain(&context_, handle), "making the device's context");
   const Current current(driver, context_);
-  constexpr unsigned kNonBlocking = 1;
-  driver.check(driver.cuStreamCreate(&stream_, kNonBlocking), "making a stream");
+  void* stream = nullptr;
+  driver.check(driver.cuStreamCreate(&stream, kNonBlocking), "making a stream");
+  own_ = std::make_shared<Stream>(*this, stream);
+  driver.check(driver.cuStreamCreate(&capturing_, kNonBlocking), "making a stream");
 }
 
-Device::Memory::~Memory() {
-  if (device_) device_->put_back(address_, bytes_);
+// ---------------------------------------------------------------------------------------------- streams
+
+Gpu::Stream::~Stream() {
+  if (!event) return;
+  const Entered entered(gpu.driver_, gpu.context_);
+  gpu.driver_.cuEventDestroy_v2(event);
 }
 
-void Device::put_back(DevicePointer address, std::size_t bytes) noexcept {
+Gpu::StreamPointer Gpu::stream_of_scope() const {
+  const std::vector<StreamPointer>& list = scopes();
+  for (std::size_t i = list.size(); i-- > 0;)
+    if (&list[i]->gpu == this) return list[i];
+  return nullptr;
+}
+
+Gpu::StreamPointer Gpu::stream() const {
+  StreamPointer given = stream_of_scope();
+  return given ? given : own_;
+}
+
+Gpu::StreamPointer Gpu::enter(void* handle) { return scopes().emplace_back(std::make_shared<Stream>(*this, handle)); }
+
+void Gpu::leave(const StreamPointer& stream) noexcept {
+  std::vector<StreamPointer>& list = scopes();
+  std::erase(list, stream);
+  if (stream.use_count() == 1) return;  // nothing was used on it that is still there: `stream` is the scope's own
+  const std::lock_guard lock(mutex_);
+  const Entered entered(driver_, context_);
+  const bool noted = (stream->event || driver_.cuEventCreate(&stream->event, kWithoutTiming) == 0) &&
+                     driver_.cuEventRecord(stream->event, stream->handle) == 0;
+  if (!noted) driver_.cuStreamSynchronize(stream->handle);  // then there is nothing to wait for
+  stream->open = false;
+}
+
+void Gpu::wait_for(const StreamPointer& last) noexcept {
+  if (!last || (last != own_ && last->open)) return;
+  const Entered entered(driver_, context_);
+  if (last->open) driver_.cuStreamSynchronize(last->handle);
+  else if (last->event) driver_.cuEventSynchronize(last->event);
+}
+
+// ---------------------------------------------------------------------------------------------- memory
+
+Gpu::Block::~Block() {
+  if (gpu_) gpu_->put_back(*this);
+}
+
+void Gpu::put_back(Block& block) noexcept {
   const std::lock_guard lock(pool_mutex_);
-  stats_.in_use -= static_cast<std::int64_t>(bytes);
+  stats_.in_use -= static_cast<std::int64_t>(block.bytes_);
   try {
-    pool_.emplace(bytes, address);
+    pool_.emplace(block.bytes_, Free{block.address_, std::move(block.last)});
   } catch (...) {
-    driver_.cuMemFree_v2(address);
-    stats_.held -= static_cast<std::int64_t>(bytes);
+    const Entered entered(driver_, context_);
+    driver_.cuMemFree_v2(block.address_);
+    stats_.held -= static_cast<std::int64_t>(block.bytes_);
   }
 }
 
-void Device::trim_pool() noexcept {
-  for (const auto& [bytes, address] : pool_) {
-    driver_.cuMemFree_v2(address);
+void Gpu::trim_pool() noexcept {
+  for (const auto& [bytes, free] : pool_) {
+    driver_.cuMemFree_v2(free.address);  // waits for what still uses it
     stats_.held -= static_cast<std::int64_t>(bytes);
   }
   pool_.clear();
 }
 
-void Device::trim() {
+void Gpu::trim() {
   const std::lock_guard lock(mutex_);
   const Current current(driver_, context_);
   const std::lock_guard pool_lock(pool_mutex_);
   trim_pool();
 }
 
-DeviceStats Device::stats() const {
+void Gpu::synchronize() {
+  const Current current(driver_, context_);
+  driver_.check(driver_.cuCtxSynchronize(), "waiting for the device");
+}
+
+DeviceStats Gpu::stats() const {
   const std::lock_guard lock(pool_mutex_);
   return stats_;
 }
 
-// ---------------------------------------------------------------------------------------------- session
+// ---------------------------------------------------------------------------------------------- programs
 
-Device::Session::Session(Device& device) : d_(device), lock_(device.mutex_) {
-  d_.driver_.check(d_.driver_.cuCtxPushCurrent_v2(d_.context_), "entering the device's context");
-}
-Device::Session::~Session() {
-  if (begun_) d_.driver_.cuStreamSynchronize(d_.stream_);  // memory goes back to the pool behind this
-  far_words_.clear();
-  void* context = nullptr;
-  d_.driver_.cuCtxPopCurrent_v2(&context);
+namespace {
+// What the device runs of a text. Where the toolkit is older than the device, code for the newest one before it, which the driver compiles.
+struct Binary {
+  std::string image;
+  bool from_disk = false;
+};
+}  // namespace
+
+Gpu::Module::~Module() {
+  const Entered entered(gpu_.driver_, gpu_.context_);
+  gpu_.driver_.cuCtxSynchronize();  // its kernels may still run
+  gpu_.driver_.cuModuleUnload(handle_);
 }
 
-Device::Memory Device::Session::allocate(std::size_t bytes) {
-  Memory out;
-  out.bytes_ = rounded(bytes);
-  const std::lock_guard lock(d_.pool_mutex_);
-  if (const auto it = d_.pool_.find(out.bytes_); it != d_.pool_.end()) {
-    out.address_ = it->second;
-    d_.pool_.erase(it);
-  } else {
-    Result result = d_.driver_.cuMemAlloc_v2(&out.address_, out.bytes_);
-    if (result == kOutOfMemory && !d_.pool_.empty()) {  // what the pool holds is of other sizes
-      d_.trim_pool();
-      result = d_.driver_.cuMemAlloc_v2(&out.address_, out.bytes_);
-    }
-    d_.driver_.check(result, fmt::format("allocating {} bytes on {}", out.bytes_, d_.name_));
-    d_.stats_.held += static_cast<std::int64_t>(out.bytes_);
-  }
-  d_.stats_.in_use += static_cast<std::int64_t>(out.bytes_);
-  out.device_ = &d_;
+void* Gpu::Module::function(const std::string& name) const {
+  const Current current(gpu_.driver_, gpu_.context_);
+  void* out = nullptr;
+  gpu_.driver_.check(gpu_.driver_.cuModuleGetFunction(&out, handle_, name.c_str()), "finding the kernel " + name);
   return out;
 }
 
-void Device::Session::upload(const Memory& to, const void* from, std::size_t bytes) {
-  if (bytes == 0) return;
-  begun_ = true;
-  d_.driver_.check(d_.driver_.cuMemcpyHtoDAsync_v2(to.address_, from, bytes, d_.stream_),
-                   fmt::format("copying {} bytes to {}", bytes, d_.name_));
-  const std::lock_guard lock(d_.pool_mutex_);
-  d_.stats_.uploaded += static_cast<std::int64_t>(bytes);
-}
-void Device::Session::download(void* to, const Memory& from, std::size_t bytes) {
-  if (bytes == 0) return;
-  begun_ = true;
-  d_.driver_.check(d_.driver_.cuMemcpyDtoHAsync_v2(to, from.address_, bytes, d_.stream_),
-                   fmt::format("copying {} bytes from {}", bytes, d_.name_));
-  const std::lock_guard lock(d_.pool_mutex_);
-  d_.stats_.downloaded += static_cast<std::int64_t>(bytes);
-}
-
-void* Device::Session::module(const std::string& text) {
-  if (const auto it = d_.modules_.find(text); it != d_.modules_.end()) return it->second;
-  // The cubin depends on the text, the device's generation and the compiler; without NVRTC, one of any compiler will do.
-  const std::string key = fmt::format("cuda sm_{}\n{}", d_.target_.sm, text);
-  std::string cubin;
-  bool from_disk = false;
+Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
+  {
+    const std::lock_guard lock(modules_mutex_);
+    if (const auto it = modules_.find(text); it != modules_.end()) return {it->second, false};
+  }
+  // The binary depends on the text, the device's generation and the compiler; without NVRTC, one of any compiler will do.
+  const std::string key = fmt::format("cuda sm_{}\n{}", target_.sm, text);
+  Binary binary;
   if (auto entry = disk_cache().find(key)) {
-    cubin = std::move(entry->object);
-    from_disk = true;
+    binary = {std::move(entry->object), true};
   } else {
+    if (!may_compile) return {};
     const Nvrtc* const nvrtc = Nvrtc::find();
     if (!nvrtc) throw Error("cuda: " + Nvrtc::why() + "; or run on the cpu");
-    if (!nvrtc->knows(d_.target_.sm))
+    const int newest = nvrtc->newest_up_to(target_.sm);
+    if (newest == 0)
       throw Error(
           fmt::format("cuda: NVRTC {}.{} does not know {} (compute capability {}.{}): install a newer CUDA toolkit, or run on the cpu",
-                      nvrtc->major(), nvrtc->minor(), d_.name_, d_.target_.sm / 10, d_.target_.sm % 10));
-    cubin = nvrtc->compile(text, d_.target_.sm).cubin;
+                      nvrtc->major(), nvrtc->minor(), name_, target_.sm / 10, target_.sm % 10));
+    binary.image = newest == target_.sm ? nvrtc->compile(text, newest).cubin : nvrtc->compile_ptx(text, newest);
   }
-  if (d_.modules_.size() >= kModules) {
-    for (const auto& [old, handle] : d_.modules_) d_.driver_.cuModuleUnload(handle);
-    d_.modules_.clear();
-  }
+  const Current current(driver_, context_);
   void* handle = nullptr;
-  const Result result = d_.driver_.cuModuleLoadData(&handle, cubin.data());
-  if (result != 0 && from_disk) disk_cache().discard(key);
-  d_.driver_.check(result, "loading a program on the device");
-  if (!from_disk) disk_cache().store(key, compiler::Tier::Optimised, cubin);
-  d_.modules_.emplace(text, handle);
-  const std::lock_guard lock(d_.pool_mutex_);
-  ++(from_disk ? d_.stats_.modules_from_disk : d_.stats_.compiles);
-  return handle;
+  const Result result = driver_.cuModuleLoadData(&handle, binary.image.c_str());
+  if (result != 0 && binary.from_disk) disk_cache().discard(key);
+  driver_.check(result, "loading a program on the device");
+  auto module = std::make_shared<const Module>(*this, handle);
+  if (!binary.from_disk) disk_cache().store(key, compiler::Tier::Optimised, binary.image);
+  {
+    const std::lock_guard lock(pool_mutex_);
+    ++(binary.from_disk ? stats_.programs_from_disk : stats_.compiles);
+  }
+  std::vector<ModulePointer> dropped;  // destroyed when the lock is gone
+  const std::lock_guard lock(modules_mutex_);
+  if (modules_.size() >= kModules)
+    for (auto it = modules_.begin(); it != modules_.end();) {
+      if (it->second.use_count() > 1) {
+        ++it;
+        continue;
+      }
+      dropped.push_back(std::move(it->second));
+      it = modules_.erase(it);
+    }
+  return {modules_.try_emplace(text, std::move(module)).first->second, !binary.from_disk};
 }
 
-void* Device::Session::function(void* module, const std::string& name) {
-  void* out = nullptr;
-  d_.driver_.check(d_.driver_.cuModuleGetFunction(&out, module, name.c_str()), "finding the kernel " + name);
+Gpu::Graph::~Graph() {
+  const Entered entered(gpu_.driver_, gpu_.context_);
+  gpu_.driver_.cuGraphExecDestroy(handle_);
+}
+
+// ---------------------------------------------------------------------------------------------- turns
+
+// Pinned memory that the device copies from and to while the cpu goes on; `event`: when it has.
+struct Gpu::Turn::Staging {
+  Gpu& gpu;
+  void* memory = nullptr;
+  void* event = nullptr;
+  bool pending = false;
+  explicit Staging(Gpu& of) : gpu(of) {}
+  ~Staging() {
+    const Entered entered(gpu.driver_, gpu.context_);
+    if (event) gpu.driver_.cuEventDestroy_v2(event);
+    if (memory) gpu.driver_.cuMemFreeHost(memory);
+  }
+};
+
+Gpu::Turn::Turn(Gpu& gpu) : g_(gpu), lock_(gpu.mutex_), stream_(gpu.stream()) {
+  g_.driver_.check(g_.driver_.cuCtxPushCurrent_v2(g_.context_), "entering the device's context");
+}
+Gpu::Turn::~Turn() {
+  void* context = nullptr;
+  g_.driver_.cuCtxPopCurrent_v2(&context);
+}
+
+template <class F> void Gpu::Turn::without_lock(F&& wait) {
+  lock_.unlock();
+  const Result result = wait();
+  lock_.lock();
+  g_.driver_.check(result, "waiting for the device");
+}
+
+void Gpu::Turn::follow(StreamPointer& last) {
+  if (last == stream_) return;
+  if (last && (last->open || last->event)) {
+    if (!last->event) g_.driver_.check(g_.driver_.cuEventCreate(&last->event, kWithoutTiming), "making an event");
+    if (last->open) g_.driver_.check(g_.driver_.cuEventRecord(last->event, last->handle), "noting what a stream has to do");
+    g_.driver_.check(g_.driver_.cuStreamWaitEvent(stream_->handle, last->event, 0), "waiting for another stream");
+  }
+  last = stream_;
+}
+
+Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
+  Block out;
+  const std::size_t size = rounded(bytes);
+  const auto take = [&] {
+    const std::lock_guard lock(g_.pool_mutex_);
+    const auto [begin, end] = g_.pool_.equal_range(size);
+    auto best = begin;  // one that this stream had last, else one that another had
+    for (auto it = begin; it != end; ++it)
+      if (it->second.last == stream_) best = it;
+    if (best == end) return false;
+    out.gpu_ = &g_, out.address_ = best->second.address, out.bytes_ = size, out.last = std::move(best->second.last);
+    g_.pool_.erase(best);
+    g_.stats_.in_use += static_cast<std::int64_t>(size);
+    return true;
+  };
+  if (take()) {
+    follow(out.last);
+    return out;
+  }
+  const std::lock_guard lock(g_.pool_mutex_);
+  Result result = g_.driver_.cuMemAlloc_v2(&out.address_, size);
+  if (result == kOutOfMemory && !g_.pool_.empty()) {  // what the pool holds is of other sizes
+    g_.trim_pool();
+    result = g_.driver_.cuMemAlloc_v2(&out.address_, size);
+  }
+  g_.driver_.check(result, fmt::format("allocating {} bytes on {}", size, g_.name_));
+  out.gpu_ = &g_, out.bytes_ = size, out.last = stream_;
+  g_.stats_.held += static_cast<std::int64_t>(size);
+  g_.stats_.in_use += static_cast<std::int64_t>(size);
   return out;
 }
 
-void Device::Session::launch(void* function, const compiler::cuda::DeviceKernel& kernel, const compiler::cuda::DeviceNumbers& numbers,
-                             std::span<const std::int64_t> words) {
-  DevicePointer far = 0;
-  void* arguments[] = {const_cast<std::int64_t*>(words.data())};
-  if (kernel.far) {
-    far_words_.push_back(allocate(words.size_bytes()));
-    upload(far_words_.back(), words.data(), words.size_bytes());
-    far = static_cast<DevicePointer>(far_words_.back().address());
-    arguments[0] = &far;
+std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging() {
+  std::unique_ptr<Staging> out;
+  if (!g_.staging_.empty()) {
+    out = std::move(g_.staging_.back());
+    g_.staging_.pop_back();
+  } else {
+    out = std::make_unique<Staging>(g_);
+    g_.driver_.check(g_.driver_.cuMemHostAlloc(&out->memory, kPart, 0), fmt::format("allocating {} bytes of pinned memory", kPart));
+    g_.driver_.check(g_.driver_.cuEventCreate(&out->event, kWithoutTiming), "making an event");
   }
-  begun_ = true;
-  d_.driver_.check(d_.driver_.cuLaunchKernel(function, static_cast<unsigned>(numbers.blocks), 1, 1, kernel.threads, 1, 1,
-                                             static_cast<unsigned>(numbers.shared_bytes), d_.stream_, arguments, nullptr),
-                   "launching the kernel " + kernel.name);
-  const std::lock_guard lock(d_.pool_mutex_);
-  ++d_.stats_.launches;
+  return out;
 }
 
-void Device::Session::finish() {
-  const Result result = d_.driver_.cuStreamSynchronize(d_.stream_);
-  begun_ = false;
-  d_.driver_.check(result, "waiting for the device");
+// Parts of a copy, each in its own pinned memory; two at a time, so that the cpu fills or empties one while the device copies the other.
+class Gpu::Turn::Parts {
+ public:
+  explicit Parts(Turn& turn) : turn_(turn) {}
+  // Everything that was begun is done, or the device is lost: pinned memory may go.
+  ~Parts() {
+    if (done_) {
+      for (std::unique_ptr<Staging>& part : parts_)
+        if (part) turn_.g_.staging_.push_back(std::move(part));
+    } else {
+      turn_.g_.driver_.cuStreamSynchronize(turn_.stream_->handle);
+    }
+  }
+  Staging& take(std::size_t k) {
+    if (!parts_[k]) parts_[k] = turn_.staging();
+    wait(k);
+    return *parts_[k];
+  }
+  void note(std::size_t k) {
+    turn_.g_.driver_.check(turn_.g_.driver_.cuEventRecord(parts_[k]->event, turn_.stream_->handle), "noting what a stream has to do");
+    parts_[k]->pending = true;
+  }
+  void wait(std::size_t k) {
+    if (std::exchange(parts_[k]->pending, false)) turn_.without_lock([&] { return turn_.g_.driver_.cuEventSynchronize(parts_[k]->event); });
+  }
+  void done() { done_ = true; }
+
+ private:
+  Turn& turn_;
+  std::unique_ptr<Staging> parts_[2];
+  bool done_ = false;
+};
+
+void Gpu::Turn::upload(std::int64_t to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  Parts parts(*this);
+  for (std::size_t at = 0, k = 0; at < bytes; at += kPart, k ^= 1) {
+    const std::size_t n = std::min(kPart, bytes - at);
+    void* const memory = parts.take(k).memory;
+    std::memcpy(memory, static_cast<const std::byte*>(from) + at, n);
+    g_.driver_.check(g_.driver_.cuMemcpyHtoDAsync_v2(static_cast<DevicePointer>(to) + at, memory, n, stream_->handle),
+                     fmt::format("copying {} bytes to {}", bytes, g_.name_));
+    parts.note(k);
+  }
+  parts.done();
+  const std::lock_guard lock(g_.pool_mutex_);
+  g_.stats_.uploaded += static_cast<std::int64_t>(bytes);
+}
+
+void Gpu::Turn::download(void* to, std::int64_t from, std::size_t bytes) {
+  if (bytes == 0) return;
+  Parts parts(*this);
+  void* memory[2] = {};
+  const auto begin = [&](std::size_t at, std::size_t k) {
+    memory[k] = parts.take(k).memory;
+    g_.driver_.check(
+        g_.driver_.cuMemcpyDtoHAsync_v2(memory[k], static_cast<DevicePointer>(from) + at, std::min(kPart, bytes - at), stream_->handle),
+        fmt::format("copying {} bytes from {}", bytes, g_.name_));
+    parts.note(k);
+  };
+  begin(0, 0);
+  for (std::size_t at = 0, k = 0; at < bytes; at += kPart, k ^= 1) {
+    if (at + kPart < bytes) begin(at + kPart, k ^ 1);
+    parts.wait(k);
+    std::memcpy(static_cast<std::byte*>(to) + at, memory[k], std::min(kPart, bytes - at));
+  }
+  parts.done();
+  const std::lock_guard lock(g_.pool_mutex_);
+  g_.stats_.downloaded += static_cast<std::int64_t>(bytes);
+}
+
+void Gpu::Turn::copy(std::int64_t to, std::int64_t from, std::size_t bytes) {
+  if (bytes == 0) return;
+  g_.driver_.check(
+      g_.driver_.cuMemcpyDtoDAsync_v2(static_cast<DevicePointer>(to), static_cast<DevicePointer>(from), bytes, stream_->handle),
+      fmt::format("copying {} bytes on {}", bytes, g_.name_));
+}
+
+void Gpu::Turn::copy_from(Gpu& other, std::int64_t to, std::int64_t from, std::size_t bytes) {
+  if (bytes == 0) return;
+  g_.driver_.check(g_.driver_.cuMemcpyPeerAsync(static_cast<DevicePointer>(to), g_.context_, static_cast<DevicePointer>(from),
+                                                other.context_, bytes, stream_->handle),
+                   fmt::format("copying {} bytes from {} to {}", bytes, other.name_, g_.name_));
+}
+
+void Gpu::Turn::clear(std::int64_t at, std::size_t bytes) {
+  if (bytes == 0) return;
+  g_.driver_.check(g_.driver_.cuMemsetD8Async(static_cast<DevicePointer>(at), 0, bytes, stream_->handle),
+                   fmt::format("clearing {} bytes on {}", bytes, g_.name_));
+}
+
+void Gpu::Turn::launch(const Launch& l) {
+  DevicePointer far = 0;
+  Block far_words;  // back to the pool at once: what uses it next comes behind the launch
+  void* arguments[] = {const_cast<std::int64_t*>(l.words.data())};
+  if (l.kernel->far) {
+    far_words = allocate(l.words.size_bytes());
+    upload(far_words.address(), l.words.data(), l.words.size_bytes());
+    far = static_cast<DevicePointer>(far_words.address());
+    arguments[0] = &far;
+  }
+  g_.driver_.check(g_.driver_.cuLaunchKernel(l.function, static_cast<unsigned>(l.numbers->blocks), 1, 1, l.kernel->threads, 1, 1,
+                                             static_cast<unsigned>(l.numbers->shared_bytes), stream_->handle, arguments, nullptr),
+                   "launching the kernel " + l.kernel->name);
+  const std::lock_guard lock(g_.pool_mutex_);
+  ++g_.stats_.launches;
+}
+
+void Gpu::Turn::launch(const Graph& graph, std::size_t kernels) {
+  g_.driver_.check(g_.driver_.cuGraphLaunch(graph.handle_, stream_->handle), "launching a graph of kernels");
+  const std::lock_guard lock(g_.pool_mutex_);
+  g_.stats_.launches += static_cast<std::int64_t>(kernels);
+  ++g_.stats_.graph_launches;
+}
+
+std::unique_ptr<const Gpu::Graph> Gpu::Turn::capture(std::span<const Launch> launches) {
+  for (const Launch& l : launches)
+    if (l.kernel->far) return nullptr;
+  const Driver& d = g_.driver_;
+  d.check(d.cuStreamBeginCapture_v2(g_.capturing_, kOfThisThread), "beginning to record a graph");
+  Result result = 0;
+  for (const Launch& l : launches) {
+    void* arguments[] = {const_cast<std::int64_t*>(l.words.data())};
+    if (result == 0)
+      result = d.cuLaunchKernel(l.function, static_cast<unsigned>(l.numbers->blocks), 1, 1, l.kernel->threads, 1, 1,
+                                static_cast<unsigned>(l.numbers->shared_bytes), g_.capturing_, arguments, nullptr);
+  }
+  void *graph = nullptr, *handle = nullptr;
+  const Result ended = d.cuStreamEndCapture(g_.capturing_, &graph);
+  if (result == 0) result = ended;
+  if (result == 0) result = d.cuGraphInstantiateWithFlags(&handle, graph, 0);
+  if (graph) d.cuGraphDestroy(graph);
+  d.check(result, "recording a graph of kernels");
+  return std::make_unique<const Graph>(g_, handle);
+}
+
+void Gpu::Turn::finish() {
+  without_lock([&] { return g_.driver_.cuStreamSynchronize(stream_->handle); });
 }
 
 }  // namespace onepass::runtime::cuda
+
+// ---------------------------------------------------------------------------------------------- the public names
+
+namespace onepass {
+
+using runtime::cuda::Gpu;
+
+void Device::fail_index(int index) { throw ValueError(fmt::format("Device::cuda: {} is not between 0 and 254", index)); }
+
+int cuda_device_count() noexcept { return Gpu::count(); }
+
+void synchronize(Device device) {
+  if (device.is_cuda()) Gpu::get(device.index()).synchronize();
+}
+
+struct detail::StreamHolder {
+  Gpu& gpu;
+  Gpu::StreamPointer stream;
+};
+StreamScope::StreamScope(Device device, void* stream) {
+  if (device.is_cpu()) throw ValueError("StreamScope: the cpu has no streams; give it a Device::cuda");
+  Gpu& gpu = Gpu::get(device.index());
+  holder_ = new detail::StreamHolder{gpu, gpu.enter(stream)};
+}
+StreamScope::~StreamScope() {
+  holder_->gpu.leave(holder_->stream);
+  delete holder_;
+}
+
+DeviceStats device_stats(Device device) {
+  const Gpu* const gpu = device.is_cuda() ? Gpu::known(device.index()) : nullptr;
+  return gpu ? gpu->stats() : DeviceStats();
+}
+
+void trim_memory(Device device) {
+  if (Gpu* const gpu = device.is_cuda() ? Gpu::known(device.index()) : nullptr) gpu->trim();
+}
+
+}  // namespace onepass

@@ -1,9 +1,11 @@
-// Device: one GPU as this process uses it: its context, a stream, memory that is kept for the next call, modules that are loaded once.
-// Every failure is an Error of one sentence (driver.h) and leaves the device as it was: what was taken goes back to the pool.
+// Gpu: one device as this process uses it: its context, streams, memory that is kept for the next call, pinned memory that copies go through,
+// programs that are loaded once. Every failure is an Error of one sentence (driver.h) and leaves the device as it was: what was taken goes
+// back to the pool.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -13,85 +15,165 @@
 
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/target.h"
+#include "onepass/device.h"
 #include "runtime/cuda/driver.h"
 
 namespace onepass::runtime::cuda {
 
-struct DeviceStats {
-  std::int64_t uploaded = 0, downloaded = 0;  // bytes
-  std::int64_t launches = 0, compiles = 0, modules_from_disk = 0;
-  std::int64_t held = 0, in_use = 0;  // bytes of device memory: taken from the driver; of these, not in the pool
-};
-
-class Device {
+class Gpu {
  public:
   /// Device number `ordinal` of those that the driver shows, opened at the first call that succeeds; kept for good. Error where there is none.
-  static Device& get(int ordinal = 0);
+  static Gpu& get(int ordinal = 0);
+  /// Null where it was not opened.
+  static Gpu* known(int ordinal);
+  static int count() noexcept;
 
+  int ordinal() const { return ordinal_; }
   const std::string& name() const { return name_; }
   const compiler::cuda::DeviceTarget& target() const { return target_; }
 
-  /// Memory of the device, from the pool where it has some of that size; at a multiple of 256.
-  class Memory {
+  /// A stream that work is put on: the device's own, or a caller's while its scope is open. What was last used on one is known by it, also when
+  /// the caller's handle is gone: an event then stands for all that was on it.
+  struct Stream {
+    Gpu& gpu;
+    void* handle;
+    bool open = true;
+    void* event = nullptr;  // made when another stream has to wait for this one
+    Stream(Gpu& of, void* h) : gpu(of), handle(h) {}
+    ~Stream();
+  };
+  using StreamPointer = std::shared_ptr<Stream>;
+  /// Of this thread's calls.
+  StreamPointer stream() const;
+  StreamPointer stream_of_scope() const;  // null: there is none
+  StreamPointer enter(void* handle);
+  void leave(const StreamPointer& stream) noexcept;
+  /// Waits for what was put on a stream of our own, or on one whose scope has ended.
+  void wait_for(const StreamPointer& last) noexcept;
+
+  /// Memory of the device, from the pool; at a multiple of 256. It goes back there at once: whoever gets it next comes, on the device, behind
+  /// what `last` has begun.
+  class Block {
    public:
-    Memory() = default;
-    Memory(Memory&& other) noexcept { *this = std::move(other); }
-    Memory& operator=(Memory&& other) noexcept {
-      std::swap(device_, other.device_), std::swap(address_, other.address_), std::swap(bytes_, other.bytes_);
+    Block() = default;
+    Block(Block&& other) noexcept { *this = std::move(other); }
+    Block& operator=(Block&& other) noexcept {
+      std::swap(gpu_, other.gpu_), std::swap(address_, other.address_), std::swap(bytes_, other.bytes_), std::swap(last, other.last);
       return *this;
     }
-    ~Memory();
+    ~Block();
     std::int64_t address() const { return static_cast<std::int64_t>(address_); }
+    StreamPointer last;
 
    private:
-    friend class Device;
-    Device* device_ = nullptr;
+    friend class Gpu;
+    Gpu* gpu_ = nullptr;
     DevicePointer address_ = 0;
     std::size_t bytes_ = 0;
   };
 
-  /// What calls do in turn. While it lives, the calling thread has the device.
-  class Session {
+  /// A loaded program. It stays loaded as long as somebody has it.
+  class Module {
    public:
-    explicit Session(Device& device);
-    ~Session();
-    Session(const Session&) = delete;
-    Memory allocate(std::size_t bytes);
-    void upload(const Memory& to, const void* from, std::size_t bytes);
-    void download(void* to, const Memory& from, std::size_t bytes);
-    /// The program's module: loaded before, from the disk cache, or compiled by NVRTC.
-    void* module(const std::string& text);
-    void* function(void* module, const std::string& name);
-    void launch(void* function, const compiler::cuda::DeviceKernel& kernel, const compiler::cuda::DeviceNumbers& numbers,
-                std::span<const std::int64_t> words);
-    /// Waits for all that was begun.
+    Module(Gpu& gpu, void* handle) : gpu_(gpu), handle_(handle) {}
+    ~Module();
+    Module(const Module&) = delete;
+    void* function(const std::string& name) const;
+
+   private:
+    Gpu& gpu_;
+    void* handle_;
+  };
+  using ModulePointer = std::shared_ptr<const Module>;
+  struct Loaded {
+    ModulePointer module;
+    bool compiled = false;
+  };
+  /// The program's module: loaded before, from the disk cache, or compiled by NVRTC. Without `may_compile` null instead of the last.
+  Loaded load(const std::string& text, bool may_compile = true);
+
+  /// The kernels of one call as a CUDA graph.
+  class Graph {
+   public:
+    Graph(Gpu& gpu, void* handle) : gpu_(gpu), handle_(handle) {}
+    ~Graph();
+    Graph(const Graph&) = delete;
+
+   private:
+    friend class Gpu;
+    Gpu& gpu_;
+    void* handle_;
+  };
+  struct Launch {
+    void* function;
+    const compiler::cuda::DeviceKernel* kernel;
+    const compiler::cuda::DeviceNumbers* numbers;
+    std::span<const std::int64_t> words;
+  };
+
+  /// What one thread does in a row. While it lives, the calling thread has the device, but where it says that it waits.
+  class Turn {
+   public:
+    explicit Turn(Gpu& gpu);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    const StreamPointer& stream() const { return stream_; }
+    Block allocate(std::size_t bytes);
+    /// What comes next is behind all that was put on `last`, which becomes this stream.
+    void follow(StreamPointer& last);
+    /// Through pinned memory, in parts: `from` may change when it returns.
+    void upload(std::int64_t to, const void* from, std::size_t bytes);
+    /// Waits until the bytes are there.
+    void download(void* to, std::int64_t from, std::size_t bytes);
+    void copy(std::int64_t to, std::int64_t from, std::size_t bytes);
+    void copy_from(Gpu& other, std::int64_t to, std::int64_t from, std::size_t bytes);
+    void clear(std::int64_t at, std::size_t bytes);
+    void launch(const Launch& launch);
+    void launch(const Graph& graph, std::size_t kernels);
+    /// Null where one of them has more words than a launch takes.
+    std::unique_ptr<const Graph> capture(std::span<const Launch> launches);
+    /// Waits for all that was begun on the stream.
     void finish();
 
    private:
-    Device& d_;
+    struct Staging;
+    class Parts;
+    friend class Gpu;
+    std::unique_ptr<Staging> staging();
+    template <class F> void without_lock(F&& wait);
+    Gpu& g_;
     std::unique_lock<std::mutex> lock_;
-    std::vector<Memory> far_words_;  // read by launches that have not ended
-    bool begun_ = false;
+    StreamPointer stream_;
   };
 
   DeviceStats stats() const;
   /// Gives what the pool holds back to the driver.
   void trim();
+  void synchronize();
 
  private:
-  Device(const Driver& driver, int ordinal);
-  void put_back(DevicePointer address, std::size_t bytes) noexcept;
+  Gpu(const Driver& driver, int ordinal);
+  void put_back(Block& block) noexcept;
   void trim_pool() noexcept;
-  static constexpr std::size_t kModules = 256;  // that stay loaded
+  static constexpr std::size_t kModules = 256;  // that stay loaded though nobody has them
+
+  struct Free {
+    DevicePointer address;
+    StreamPointer last;
+  };
 
   const Driver& driver_;
+  int ordinal_ = 0;
   std::string name_;
   compiler::cuda::DeviceTarget target_;
   void* context_ = nullptr;
-  void* stream_ = nullptr;
-  mutable std::mutex mutex_, pool_mutex_;  // pool_mutex_: of pool_ and stats_
-  std::multimap<std::size_t, DevicePointer> pool_;
-  std::unordered_map<std::string, void*> modules_;  // by text
+  StreamPointer own_;
+  void* capturing_ = nullptr;              // the stream that graphs are recorded on
+  mutable std::mutex mutex_, pool_mutex_;  // pool_mutex_, which is taken last: of pool_ and stats_
+  std::multimap<std::size_t, Free> pool_;
+  std::vector<std::unique_ptr<Turn::Staging>> staging_;
+  std::mutex modules_mutex_;
+  std::unordered_map<std::string, ModulePointer> modules_;  // by text
   DeviceStats stats_;
 };
 

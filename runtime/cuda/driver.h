@@ -16,28 +16,45 @@ inline constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 39, kMaj
 inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNoBinaryForDevice = 209;
 
 /// name, type of the function without its result, which is a Result.
-#define ONEPASS_CUDA_FUNCTIONS(F)                                           \
-  F(cuInit, (unsigned))                                                     \
-  F(cuDriverGetVersion, (int*))                                             \
-  F(cuGetErrorName, (Result, const char**))                                 \
-  F(cuGetErrorString, (Result, const char**))                               \
-  F(cuDeviceGetCount, (int*))                                               \
-  F(cuDeviceGet, (int*, int))                                               \
-  F(cuDeviceGetName, (char*, int, int))                                     \
-  F(cuDeviceGetAttribute, (int*, int, int))                                 \
-  F(cuDevicePrimaryCtxRetain, (void**, int))                                \
-  F(cuCtxPushCurrent_v2, (void*))                                           \
-  F(cuCtxPopCurrent_v2, (void**))                                           \
-  F(cuStreamCreate, (void**, unsigned))                                     \
-  F(cuStreamSynchronize, (void*))                                           \
-  F(cuMemAlloc_v2, (DevicePointer*, std::size_t))                           \
-  F(cuMemFree_v2, (DevicePointer))                                          \
-  F(cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, std::size_t, void*)) \
-  F(cuMemcpyDtoHAsync_v2, (void*, DevicePointer, std::size_t, void*))       \
-  F(cuModuleLoadData, (void**, const void*))                                \
-  F(cuModuleUnload, (void*))                                                \
-  F(cuModuleGetFunction, (void**, void*, const char*))                      \
-  F(cuLaunchKernel, (void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**))
+#define ONEPASS_CUDA_FUNCTIONS(F)                                                                                         \
+  F(cuInit, (unsigned))                                                                                                   \
+  F(cuDriverGetVersion, (int*))                                                                                           \
+  F(cuGetErrorName, (Result, const char**))                                                                               \
+  F(cuGetErrorString, (Result, const char**))                                                                             \
+  F(cuDeviceGetCount, (int*))                                                                                             \
+  F(cuDeviceGet, (int*, int))                                                                                             \
+  F(cuDeviceGetName, (char*, int, int))                                                                                   \
+  F(cuDeviceGetAttribute, (int*, int, int))                                                                               \
+  F(cuDevicePrimaryCtxRetain, (void**, int))                                                                              \
+  F(cuCtxPushCurrent_v2, (void*))                                                                                         \
+  F(cuCtxPopCurrent_v2, (void**))                                                                                         \
+  F(cuCtxSynchronize, ())                                                                                                 \
+  F(cuStreamCreate, (void**, unsigned))                                                                                   \
+  F(cuStreamSynchronize, (void*))                                                                                         \
+  F(cuStreamWaitEvent, (void*, void*, unsigned))                                                                          \
+  F(cuEventCreate, (void**, unsigned))                                                                                    \
+  F(cuEventDestroy_v2, (void*))                                                                                           \
+  F(cuEventRecord, (void*, void*))                                                                                        \
+  F(cuEventSynchronize, (void*))                                                                                          \
+  F(cuMemAlloc_v2, (DevicePointer*, std::size_t))                                                                         \
+  F(cuMemFree_v2, (DevicePointer))                                                                                        \
+  F(cuMemHostAlloc, (void**, std::size_t, unsigned))                                                                      \
+  F(cuMemFreeHost, (void*))                                                                                               \
+  F(cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, std::size_t, void*))                                               \
+  F(cuMemcpyDtoHAsync_v2, (void*, DevicePointer, std::size_t, void*))                                                     \
+  F(cuMemcpyDtoDAsync_v2, (DevicePointer, DevicePointer, std::size_t, void*))                                             \
+  F(cuMemcpyPeerAsync, (DevicePointer, void*, DevicePointer, void*, std::size_t, void*))                                  \
+  F(cuMemsetD8Async, (DevicePointer, unsigned char, std::size_t, void*))                                                  \
+  F(cuModuleLoadData, (void**, const void*))                                                                              \
+  F(cuModuleUnload, (void*))                                                                                              \
+  F(cuModuleGetFunction, (void**, void*, const char*))                                                                    \
+  F(cuLaunchKernel, (void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**)) \
+  F(cuStreamBeginCapture_v2, (void*, int))                                                                                \
+  F(cuStreamEndCapture, (void*, void**))                                                                                  \
+  F(cuGraphInstantiateWithFlags, (void**, void*, unsigned long long))                                                     \
+  F(cuGraphLaunch, (void*, void*))                                                                                        \
+  F(cuGraphExecDestroy, (void*))                                                                                          \
+  F(cuGraphDestroy, (void*))
 
 struct Driver {
 #define ONEPASS_CUDA_MEMBER(name, parameters) Result(*name) parameters = nullptr;

@@ -96,7 +96,17 @@ const std::string& Nvrtc::why() { return found().why; }
 
 bool Nvrtc::knows(int sm) const { return std::find(architectures_.begin(), architectures_.end(), sm) != architectures_.end(); }
 
-Nvrtc::Program Nvrtc::compile(const std::string& text, int sm, bool report) const {
+int Nvrtc::newest_up_to(int sm) const {
+  int newest = 0;
+  for (const int known : architectures_)
+    if (known <= sm) newest = std::max(newest, known);
+  return newest;
+}
+
+Nvrtc::Program Nvrtc::compile(const std::string& text, int sm, bool report) const { return compile_for(text, sm, false, report); }
+std::string Nvrtc::compile_ptx(const std::string& text, int sm) const { return compile_for(text, sm, true, false).ptx; }
+
+Nvrtc::Program Nvrtc::compile_for(const std::string& text, int sm, bool ptx_alone, bool report) const {
   const Functions& f = *functions_;
   Functions::Handle handle = nullptr;
   const auto check = [&](Functions::Result result, const char* what) {
@@ -109,7 +119,7 @@ Nvrtc::Program Nvrtc::compile(const std::string& text, int sm, bool report) cons
     ~Destroy() { f.nvrtcDestroyProgram(&handle); }
   } const destroy{f, handle};
   // Contraction of a*b + c would change results. The rest are defaults, said aloud because results hang on them.
-  const std::string architecture = fmt::format("--gpu-architecture=sm_{}", sm);
+  const std::string architecture = fmt::format("--gpu-architecture={}_{}", ptx_alone ? "compute" : "sm", sm);
   std::vector<const char*> options = {architecture.c_str(), "--std=c++17",      "--fmad=false",      "--ftz=false",
                                       "--prec-div=true",    "--prec-sqrt=true", "--disable-warnings"};
   if (report) options.push_back("--ptxas-options=-v");
@@ -123,9 +133,11 @@ Nvrtc::Program Nvrtc::compile(const std::string& text, int sm, bool report) cons
   if (result != 0)
     throw Error(fmt::format("cuda: NVRTC {}.{} does not compile for compute capability {}.{}: {}\n{}", major_, minor_, sm / 10, sm % 10,
                             f.nvrtcGetErrorString(result), out.log));
-  check(f.nvrtcGetCUBINSize(handle, &size), "nvrtcGetCUBINSize");
-  out.cubin.resize(size);
-  check(f.nvrtcGetCUBIN(handle, out.cubin.data()), "nvrtcGetCUBIN");
+  if (!ptx_alone) {
+    check(f.nvrtcGetCUBINSize(handle, &size), "nvrtcGetCUBINSize");
+    out.cubin.resize(size);
+    check(f.nvrtcGetCUBIN(handle, out.cubin.data()), "nvrtcGetCUBIN");
+  }
   check(f.nvrtcGetPTXSize(handle, &size), "nvrtcGetPTXSize");
   out.ptx.resize(size);
   if (size) check(f.nvrtcGetPTX(handle, out.ptx.data()), "nvrtcGetPTX");

@@ -25,11 +25,17 @@ class Nvrtc {
   /// Whether it makes code for this compute capability (80: 8.0).
   bool knows(int sm) const;
 
+  /// The newest that it knows of those up to this one; 0: none.
+  int newest_up_to(int sm) const;
+
   /// Compiles with the options that the text's meaning needs. Error with the compiler's words where it refuses.
   Program compile(const std::string& text, int sm, bool report = false) const;
+  /// For devices that it does not know: what the driver can compile for any from this one on.
+  std::string compile_ptx(const std::string& text, int sm) const;
 
  private:
   Nvrtc() = default;
+  Program compile_for(const std::string& text, int sm, bool ptx_alone, bool report) const;
   struct Functions;
   const Functions* functions_ = nullptr;
   int major_ = 0, minor_ = 0;

@@ -1,5 +1,6 @@
 // A driver and a compiler that are none, under the names of NVIDIA's: device memory is the host's, NVRTC is the C++ compiler, and kernels run on
-// the machine of cuda_machine.h. Calls can be made to fail: the n-th from now, with any of the driver's numbers, once or for good.
+// the machine of cuda_machine.h. What is put on a stream is done as late as possible: when somebody waits for it, and only what has to be done
+// then; so work that does not wait for what it needs meets memory as it was before. Calls can be made to fail: the n-th from now, with any of the driver's numbers, once or for good.
 // Tests open it in place of libcuda and of libnvrtc; FAKE_CUDA_DEVICES says how many devices it has (1).
 #include <dlfcn.h>
 #include <elf.h>
@@ -7,12 +8,16 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -24,8 +29,54 @@ std::recursive_mutex mutex;
 std::int64_t fail_in = -1, calls = 0, limit = std::int64_t{1} << 40, held = 0;
 int fail_code = 0;
 bool for_good = false;
-std::map<std::uintptr_t, std::size_t> memory;  // what cuMemAlloc gave
-int entered = 0;                               // contexts that are current
+struct Block {
+  std::size_t bytes;
+  int device;
+};
+std::map<std::uintptr_t, Block> memory;  // what cuMemAlloc gave
+std::map<std::uintptr_t, std::size_t> pinned;
+constexpr int kMostDevices = 4;
+int contexts[kMostDevices];                                     // their addresses are the contexts
+thread_local std::vector<int> current;                          // devices whose contexts the thread has entered
+int entered = 0;                                                // of all threads
+std::int64_t launched = 0, graphs = 0, compiled = 0, live = 0;  // live: events, streams of tests, graphs
+
+using Work = std::function<void()>;
+struct Stream {
+  std::int64_t begun = 0, done = 0;
+  std::deque<Work> waiting;
+  bool capturing = false;
+  std::vector<Work> captured;
+};
+std::map<void*, Stream> streams;  // by handle
+void until(Stream& s, std::int64_t n) {
+  while (s.done < n && !s.waiting.empty()) {
+    Work work = std::move(s.waiting.front());
+    s.waiting.pop_front();
+    ++s.done;
+    work();
+  }
+}
+void all() {
+  for (auto& [handle, s] : streams) until(s, s.begun);
+}
+void put(void* handle, Work work) {
+  Stream& s = streams[handle];
+  if (s.capturing) return s.captured.push_back(std::move(work));
+  ++s.begun;
+  s.waiting.push_back(std::move(work));
+}
+struct Event {
+  void* stream = nullptr;
+  std::int64_t at = 0;
+};
+struct Graph {
+  std::vector<Work> kernels;
+};
+int device_count() {
+  const char* devices = std::getenv("FAKE_CUDA_DEVICES");
+  return devices ? std::min(std::atoi(devices), kMostDevices) : 1;
+}
 
 // What every function of the driver begins with.
 #define CALL()                                            \
@@ -39,6 +90,7 @@ int entered = 0;                               // contexts that are current
 struct Function {
   void (*kernel)(const std::int64_t*);
   bool far;
+  std::size_t words;
 };
 struct Module {
   void* library;
@@ -51,7 +103,15 @@ bool inside(std::uintptr_t at, std::size_t bytes) {
   auto it = memory.upper_bound(at);
   if (it == memory.begin()) return false;
   --it;
-  return at + bytes <= it->first + it->second;
+  return at + bytes <= it->first + it->second.bytes;
+}
+// The memory is that of the thread's device.
+bool mine(std::uintptr_t at, std::size_t bytes) {
+  return !current.empty() && inside(at, bytes) && std::prev(memory.upper_bound(at))->second.device == current.back();
+}
+bool is_pinned(std::uintptr_t at) {
+  auto it = pinned.upper_bound(at);
+  return it != pinned.begin() && at < std::prev(it)->first + std::prev(it)->second;
 }
 
 std::string temporary_folder() {
@@ -67,13 +127,20 @@ EXPORT bool fake_cuda_failed() { return fail_in == -1; }
 EXPORT std::int64_t fake_cuda_calls() { return calls; }
 EXPORT std::int64_t fake_cuda_held() { return held; }
 EXPORT int fake_cuda_entered() { return entered; }
+EXPORT std::int64_t fake_cuda_launched() { return launched; }  // kernels that ran
+EXPORT std::int64_t fake_cuda_graphs() { return graphs; }      // launches of graphs
+EXPORT std::int64_t fake_cuda_compiled() { return compiled; }  // programs, by what stands for NVRTC
+EXPORT std::int64_t fake_cuda_live() { return live; }          // events, streams and graphs that were not given back
+EXPORT std::int64_t fake_cuda_waiting() {                      // what is put on streams and not done
+  const std::lock_guard lock(mutex);
+  std::int64_t n = 0;
+  for (const auto& [handle, s] : streams) n += s.begun - s.done;
+  return n;
+}
 EXPORT void fake_cuda_limit(std::int64_t bytes) { limit = bytes; }
 
 // ---- the driver
-EXPORT int cuInit(unsigned) {
-  const char* devices = std::getenv("FAKE_CUDA_DEVICES");
-  return devices && std::atoi(devices) == 0 ? 100 : 0;
-}
+EXPORT int cuInit(unsigned) { return device_count() == 0 ? 100 : 0; }
 EXPORT int cuDriverGetVersion(int* version) {
   const char* given = std::getenv("FAKE_CUDA_VERSION");
   *version = given ? std::atoi(given) : 12080;
@@ -96,7 +163,7 @@ EXPORT int cuGetErrorString(int code, const char** words) {
 }
 EXPORT int cuDeviceGetCount(int* count) {
   CALL();
-  *count = 1;
+  *count = device_count();
   return 0;
 }
 EXPORT int cuDeviceGet(int* device, int ordinal) {
@@ -114,62 +181,202 @@ EXPORT int cuDeviceGetAttribute(int* value, int which, int) {
   *value = which == 75 ? 8 : which == 76 ? 0 : which == 16 ? 2 : which == 39 ? 512 : 0;
   return 0;
 }
-EXPORT int cuDevicePrimaryCtxRetain(void** context, int) {
+EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
   CALL();
-  *context = &memory;
+  *context = &contexts[device];
   return 0;
 }
 EXPORT int cuCtxPushCurrent_v2(void* context) {
   CALL();
-  if (context != &memory) return 1;
+  const std::ptrdiff_t device = static_cast<int*>(context) - contexts;
+  if (device < 0 || device >= kMostDevices) return 1;
+  current.push_back(static_cast<int>(device));
   ++entered;
   return 0;
 }
 EXPORT int cuCtxPopCurrent_v2(void** context) {  // never fails: there would be nothing to do about it
+  const std::lock_guard lock(mutex);
+  if (current.empty()) return 201;
+  *context = &contexts[current.back()];
+  current.pop_back();
   --entered;
-  *context = &memory;
+  return 0;
+}
+EXPORT int cuCtxSynchronize() {
+  CALL();
+  if (current.empty()) return 201;
+  all();
   return 0;
 }
 EXPORT int cuStreamCreate(void** stream, unsigned) {
   CALL();
-  *stream = &calls;
+  if (current.empty()) return 201;
+  *stream = new int;
+  streams[*stream];
+  return 0;
+}
+EXPORT int cuStreamDestroy_v2(void* stream) {  // by tests alone
+  CALL();
+  all();
+  streams.erase(stream);
+  delete static_cast<int*>(stream);
   return 0;
 }
 EXPORT int cuStreamSynchronize(void* stream) {
   CALL();
-  return stream == &calls ? 0 : 1;
+  const auto it = streams.find(stream);
+  if (it == streams.end() && stream) return 400;
+  if (it != streams.end()) until(it->second, it->second.begun);
+  return 0;
+}
+EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  CALL();
+  if (stream && !streams.contains(stream)) return 400;
+  const Event e = *static_cast<Event*>(event);
+  put(stream, [e] {
+    if (const auto it = streams.find(e.stream); it != streams.end()) until(it->second, e.at);
+  });
+  return 0;
+}
+EXPORT int cuEventCreate(void** event, unsigned) {
+  CALL();
+  if (current.empty()) return 201;
+  *event = new Event;
+  ++live;
+  return 0;
+}
+EXPORT int cuEventDestroy_v2(void* event) {
+  CALL();
+  if (current.empty()) return 201;
+  delete static_cast<Event*>(event);
+  --live;
+  return 0;
+}
+EXPORT int cuEventRecord(void* event, void* stream) {
+  CALL();
+  if (stream && !streams.contains(stream)) return 400;
+  *static_cast<Event*>(event) = {stream, streams[stream].begun};
+  return 0;
+}
+EXPORT int cuEventSynchronize(void* event) {
+  CALL();
+  const Event e = *static_cast<Event*>(event);
+  if (const auto it = streams.find(e.stream); it != streams.end()) until(it->second, e.at);
+  return 0;
 }
 EXPORT int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
   CALL();
-  if (entered == 0) return 1;
+  if (current.empty()) return 201;
   if (held + static_cast<std::int64_t>(bytes) > limit) return 2;
   void* block = nullptr;
   if (posix_memalign(&block, 256, bytes) != 0) return 2;
   std::memset(block, 0xA5, bytes);
-  memory[reinterpret_cast<std::uintptr_t>(block)] = bytes;
+  memory[reinterpret_cast<std::uintptr_t>(block)] = {bytes, current.back()};
   held += static_cast<std::int64_t>(bytes);
   *address = reinterpret_cast<std::uintptr_t>(block);
   return 0;
 }
 EXPORT int cuMemFree_v2(unsigned long long address) {
+  all();  // as the driver does; also where the call is to fail, since memory is freed by those who can do nothing about it
   CALL();
   const auto it = memory.find(address);
-  if (it == memory.end()) return 1;
-  held -= static_cast<std::int64_t>(it->second);
+  if (it == memory.end() || current.empty()) return 1;
+  held -= static_cast<std::int64_t>(it->second.bytes);
   std::free(reinterpret_cast<void*>(it->first));
   memory.erase(it);
   return 0;
 }
-EXPORT int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, std::size_t bytes, void*) {
+EXPORT int cuMemHostAlloc(void** block, std::size_t bytes, unsigned) {
   CALL();
-  if (entered == 0 || !inside(to, bytes)) return 1;
-  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  if (current.empty()) return 201;
+  *block = std::malloc(bytes);
+  std::memset(*block, 0x5A, bytes);
+  pinned[reinterpret_cast<std::uintptr_t>(*block)] = bytes;
   return 0;
 }
-EXPORT int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, std::size_t bytes, void*) {
+EXPORT int cuMemFreeHost(void* block) {
+  all();
   CALL();
-  if (entered == 0 || !inside(from, bytes)) return 1;
-  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  pinned.erase(reinterpret_cast<std::uintptr_t>(block));
+  std::free(block);
+  return 0;
+}
+EXPORT int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, std::size_t bytes, void* stream) {
+  CALL();
+  if (!mine(to, bytes)) return 1;
+  if (!is_pinned(reinterpret_cast<std::uintptr_t>(from))) {  // read before the call returns
+    std::vector<char> copy(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
+    put(stream, [to, copy = std::move(copy)] { std::memcpy(reinterpret_cast<void*>(to), copy.data(), copy.size()); });
+  } else {
+    put(stream, [to, from, bytes] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+  }
+  return 0;
+}
+EXPORT int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, std::size_t bytes, void* stream) {
+  CALL();
+  if (!mine(from, bytes)) return 1;
+  put(stream, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
+  return 0;
+}
+EXPORT int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
+  CALL();
+  if (!mine(to, bytes) || !mine(from, bytes)) return 1;
+  put(stream, [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+  return 0;
+}
+EXPORT int cuMemcpyPeerAsync(unsigned long long to, void* there, unsigned long long from, void* here, std::size_t bytes, void* stream) {
+  CALL();
+  if (!inside(to, bytes) || !inside(from, bytes) || there == here) return 1;
+  put(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+  return 0;
+}
+EXPORT int cuMemsetD8Async(unsigned long long at, unsigned char value, std::size_t bytes, void* stream) {
+  CALL();
+  if (!mine(at, bytes)) return 1;
+  put(stream, [=] { std::memset(reinterpret_cast<void*>(at), value, bytes); });
+  return 0;
+}
+EXPORT int cuStreamBeginCapture_v2(void* stream, int) {
+  CALL();
+  Stream& s = streams[stream];
+  if (s.capturing) return 1;
+  s.capturing = true;
+  return 0;
+}
+EXPORT int cuStreamEndCapture(void* stream, void** graph) {
+  Stream& s = streams[stream];
+  const bool capturing = std::exchange(s.capturing, false);
+  std::vector<Work> kernels = std::exchange(s.captured, {});
+  CALL();
+  if (!capturing) return 1;
+  *graph = new Graph{std::move(kernels)};
+  ++live;
+  return 0;
+}
+EXPORT int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
+  CALL();
+  *exec = new Graph(*static_cast<Graph*>(graph));
+  ++live;
+  return 0;
+}
+EXPORT int cuGraphLaunch(void* exec, void* stream) {
+  CALL();
+  if (stream && !streams.contains(stream)) return 400;
+  ++graphs;
+  for (const Work& work : static_cast<Graph*>(exec)->kernels) put(stream, work);
+  return 0;
+}
+EXPORT int cuGraphExecDestroy(void* exec) {
+  CALL();
+  if (current.empty()) return 201;
+  delete static_cast<Graph*>(exec);
+  --live;
+  return 0;
+}
+EXPORT int cuGraphDestroy(void* graph) {
+  CALL();
+  delete static_cast<Graph*>(graph);
+  --live;
   return 0;
 }
 EXPORT int cuModuleLoadData(void** out, const void* image) {
@@ -190,6 +397,7 @@ EXPORT int cuModuleLoadData(void** out, const void* image) {
 }
 EXPORT int cuModuleUnload(void* module) {
   CALL();
+  all();
   delete static_cast<Module*>(module);
   return 0;
 }
@@ -199,19 +407,33 @@ EXPORT int cuModuleGetFunction(void** function, void* handle, const char* name) 
   const auto kernel = reinterpret_cast<void (*)(const std::int64_t*)>(dlsym(module->library, name));
   if (!kernel) return 500;
   Function& f = module->functions[name];
-  f = {kernel, dlsym(module->library, (std::string(name) + "_is_far").c_str()) != nullptr};
+  const auto* words = static_cast<const int*>(dlsym(module->library, (std::string(name) + "_words").c_str()));
+  f = {kernel, dlsym(module->library, (std::string(name) + "_is_far").c_str()) != nullptr, words ? static_cast<std::size_t>(*words) : 0};
   modules[&f] = module;
   *function = &f;
   return 0;
 }
-EXPORT int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned shared, void*,
-                          void** arguments, void**) {
+EXPORT int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned shared,
+                          void* stream, void** arguments, void**) {
   CALL();
-  if (entered == 0 || blocks == 0 || threads == 0 || threads > 1024 || shared > 48 << 10) return 1;
+  if (current.empty() || blocks == 0 || threads == 0 || threads > 1024 || shared > 48 << 10) return 1;
+  if (stream && !streams.contains(stream)) return 400;
   auto* f = static_cast<Function*>(function);
-  const auto* words = static_cast<const std::int64_t*>(arguments[0]);
-  if (f->far) words = reinterpret_cast<const std::int64_t*>(*static_cast<const unsigned long long*>(arguments[0]));
-  modules.at(f)->launch(f->kernel, words, blocks, threads, true, static_cast<unsigned>(calls));
+  Module* const module = modules.at(f);
+  const auto seed = static_cast<unsigned>(calls);
+  if (f->far) {
+    put(stream, [=, far = *static_cast<const unsigned long long*>(arguments[0])] {
+      ++launched;
+      module->launch(f->kernel, reinterpret_cast<const std::int64_t*>(far), blocks, threads, true, seed);
+    });
+  } else {
+    std::vector<std::int64_t> words(static_cast<const std::int64_t*>(arguments[0]),
+                                    static_cast<const std::int64_t*>(arguments[0]) + f->words);
+    put(stream, [=, words = std::move(words)] {
+      ++launched;
+      module->launch(f->kernel, words.data(), blocks, threads, true, seed);
+    });
+  }
   return 0;
 }
 
@@ -244,6 +466,10 @@ EXPORT int nvrtcDestroyProgram(void** program) {
   return 0;
 }
 EXPORT int nvrtcCompileProgram(void* handle, int, const char* const*) {
+  {
+    const std::lock_guard lock(mutex);
+    ++compiled;
+  }
   auto* program = static_cast<Program*>(handle);
   const std::string folder = temporary_folder(), source = folder + "/text.cpp", object = folder + "/text.so", log = folder + "/log";
   std::ofstream(source) << "#include \"" ONEPASS_SOURCE_DIR "/tests/cuda_machine.h\"\n" << program->text;

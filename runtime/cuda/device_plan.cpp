@@ -1,0 +1,385 @@
+// device_plan: see device_plan.h.
+#include "runtime/cuda/device_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "compiler/fuse.h"
+#include "compiler/record.h"
+#include "onepass/error.h"
+#include "runtime/cuda/array.h"
+#include "runtime/workspace.h"
+
+namespace onepass::runtime::cuda {
+
+using compiler::Nest;
+using compiler::NestNumbers;
+using ir::NodeId;
+
+// ---------------------------------------------------------------------------------------------- making it
+
+DevicePlan::DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& plan, PlanReport& report, const LaunchOptions& options,
+                       const DeviceAlignment& alignment) {
+  std::vector<NodeId> places;
+  report.optimised = optimise(report.recorded, options, places);
+  plan.indexes = !places.empty();
+  compiler::FuseOptions fusing = compiler::cuda::device_fuse_options(options.unfused);
+  fusing.places = places;
+  report.partition = compiler::fuse(report.optimised, fusing);
+  add_steps(target, plan, report, options, alignment);
+  plan.kernels = static_cast<std::int64_t>(kernels_.size());
+  plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);
+  if (steps_.size() == 1 && steps_[0].numbers.phases == 1) allow_in_place(plan, report.optimised, places, kernels_[0].planned);
+}
+
+void DevicePlan::add_steps(const compiler::cuda::DeviceTarget& target, PlanData& plan, const PlanReport& report,
+                           const LaunchOptions& options, const DeviceAlignment& alignment) {
+  const ir::Graph& graph = report.optimised;
+  std::vector<compiler::Layout> layouts(graph.size());
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (graph[id].op == ir::Op::Input) layouts[id] = plan.inputs[graph[id].bits].strides;
+  std::unordered_map<NodeId, std::vector<std::uint32_t>> results;  // which outputs a node is
+  for (std::uint32_t k = 0; k < graph.outputs.size(); ++k) {
+    checked_bytes(graph, graph.outputs[k], graph[graph.outputs[k]].dtype, options.array_bytes);
+    std::vector<std::uint32_t>& mine = results[graph.outputs[k]];
+    mine.push_back(k);
+    if (mine.size() == 1) layouts[graph.outputs[k]] = plan.outputs[k].strides;
+    else plan.outputs[k] = plan.outputs[mine[0]];  // a node has one layout; `targets` keeps the caller's
+  }
+  const auto is_intermediate = [&](const Nest& nest, NodeId id, std::uint32_t buffer) {
+    if (nest.buffers[buffer].dtype != graph[id].dtype) return true;  // a half, unrounded
+    return !results.contains(id) && (nest.buffers[buffer].written || graph[id].op != ir::Op::Input);
+  };
+  // The base of a buffer: inputs, outputs, then the workspace.
+  const auto inputs = static_cast<std::uint32_t>(plan.inputs.size()), outputs = static_cast<std::uint32_t>(plan.outputs.size());
+  const auto base_of = [&](const Nest& nest, const NestNumbers& numbers, std::uint32_t b) {
+    const NodeId id = numbers.buffers[b];
+    if (is_intermediate(nest, id, b)) return inputs + outputs;
+    if (const auto result = results.find(id); result != results.end())
+      return inputs + result->second[nest.buffers[b].written ? static_cast<std::size_t>(numbers.outputs[b]) : 0];
+    return static_cast<std::uint32_t>(graph[id].bits);
+  };
+
+  struct Piece {
+    NestNumbers numbers;
+    std::uint32_t kernel;
+    compiler::cuda::DeviceNumbers device;
+  };
+  std::vector<Piece> pieces;
+  compiler::cuda::DeviceProgram program;
+  std::map<std::string, std::uint32_t> known;  // kernels, by key: pieces with one body are one
+  reads_.assign(inputs, false);
+  for (std::uint32_t g = 0; g < report.partition.groups.size(); ++g)
+    for (compiler::Planned& planned : compiler::plan(graph, report.partition, g, layouts)) {
+      const Nest& nest = planned.nest;
+      std::vector<bool> aligned;
+      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
+        const std::uint32_t base = base_of(nest, planned.numbers, b);
+        aligned.push_back(base < inputs ? alignment.inputs[base] : base < inputs + outputs ? alignment.outputs[base - inputs] : true);
+        if (base < inputs) reads_[base] = true;
+      }
+      compiler::cuda::DeviceScheduled scheduled = compiler::cuda::schedule(nest, planned.numbers, target, aligned);
+      const compiler::ScheduleNumbers moved = compiler::schedule(nest, planned.numbers, compiler::Target::host()).numbers;
+      plan.bytes_read += moved.bytes_read;
+      plan.bytes_written += moved.bytes_written;
+      std::string key = nest.key() + scheduled.schedule.key();
+      const auto [it, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(kernels_.size()));
+      pieces.push_back({planned.numbers, it->second, scheduled.numbers});
+      if (is_new) {
+        compiler::cuda::DeviceKernel kernel = program.add(fmt::format("kernel_{}", kernels_.size()), nest, scheduled.schedule);
+        kernels_.push_back({g, std::move(planned), std::move(scheduled), std::move(kernel), std::move(key), 0, 0, 0});
+      }
+      KernelInfo& info = kernels_[it->second];
+      ++info.pieces;
+      info.bytes_read += moved.bytes_read, info.bytes_written += moved.bytes_written;
+    }
+  text_ = program.text();
+
+  // ---- intermediates, by the pieces' order
+  std::unordered_map<NodeId, std::size_t> intermediate_of;
+  std::vector<Intermediate> intermediates;
+  for (std::uint32_t p = 0; p < pieces.size(); ++p) {
+    const Nest& nest = kernels_[pieces[p].kernel].planned.nest;
+    for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
+      const NodeId id = pieces[p].numbers.buffers[b];
+      if (!is_intermediate(nest, id, b)) continue;
+      if (nest.buffers[b].written && intermediate_of.try_emplace(id, intermediates.size()).second)
+        intermediates.push_back({checked_bytes(graph, id, nest.buffers[b].dtype, options.array_bytes), p, p});
+      if (const auto it = intermediate_of.find(id); it != intermediate_of.end()) intermediates[it->second].last_read = p;
+    }
+  }
+  // The pieces of a group may store parts of one value in any order.
+  const auto never = [](std::size_t, std::size_t) { return false; };
+  const WorkspacePlan workspace = plan_workspace(intermediates, {}, never);
+  plan.workspace_bytes = workspace.bytes;
+
+  // ---- steps
+  for (const Piece& piece : pieces) {
+    const KernelInfo& info = kernels_[piece.kernel];
+    const Nest& nest = info.planned.nest;
+    const compiler::WordLayout layout(nest);
+    Step step;
+    step.kernel = piece.kernel;
+    step.numbers = piece.device;
+    step.phase_word = layout.phase, step.shared_word = layout.shared;
+    step.first_word = static_cast<std::uint32_t>(words_.size());
+    std::vector<std::int64_t> words = compiler::cuda::make_words(nest, piece.numbers, piece.device);
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
+      const std::uint32_t b = nest.accesses[a].buffer;
+      onepass::runtime::Launch::Pointer pointer{layout.pointers + a, base_of(nest, piece.numbers, b),
+                                                compiler::byte_offset(nest, piece.numbers, a)};
+      if (pointer.base == inputs + outputs)
+        if (const auto it = intermediate_of.find(piece.numbers.buffers[b]); it != intermediate_of.end())
+          pointer.offset += workspace.places[it->second].offset;
+      step.pointers.push_back(pointer);
+    }
+    if (nest.has(compiler::Statement::Kind::Place)) step.pointers.push_back({layout.flag, inputs + outputs + 1, 0});
+    for (std::uint32_t s = 0; s < piece.numbers.slots.size(); ++s) {
+      words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[piece.numbers.slots[s]].bits);
+      step.slots.push_back({layout.slots + s, piece.numbers.slots[s]});
+    }
+    words.resize(std::max<std::size_t>(words.size(), info.kernel.words));
+    step.words = static_cast<std::uint32_t>(words.size());
+    words_.insert(words_.end(), words.begin(), words.end());
+    shared_bytes_ = std::max(shared_bytes_, piece.device.partial_bytes);
+    launches_ += piece.device.phases;
+    steps_.push_back(std::move(step));
+  }
+}
+
+namespace {
+// The functions of a program by the names that the steps' kernels have.
+std::vector<void*> functions_of(const Gpu::Module& module, const std::vector<compiler::cuda::DeviceKernel>& kernels) {
+  std::map<std::string, void*> known;
+  std::vector<void*> out;
+  for (const compiler::cuda::DeviceKernel& kernel : kernels) {
+    const auto [it, is_new] = known.try_emplace(kernel.name, nullptr);
+    if (is_new) it->second = module.function(kernel.name);
+    out.push_back(it->second);
+  }
+  return out;
+}
+}  // namespace
+
+int DevicePlan::attach(Gpu& gpu, bool may_compile) {
+  gpu_ = &gpu;
+  auto code = std::make_unique<Code>();
+  bool compiled = false;
+  if (!steps_.empty()) {
+    for (const Step& step : steps_) code->kernels.push_back(kernels_[step.kernel].kernel);
+    Gpu::Loaded loaded = gpu_->load(text_, may_compile);
+    if (!loaded.module) throw KernelMissing();
+    code->module = std::move(loaded.module);
+    code->functions = functions_of(*code->module, code->kernels);
+    compiled = loaded.compiled;
+  }
+  generic_ = std::move(code);
+  return compiled ? static_cast<int>(kernels_.size()) : 0;
+}
+
+int DevicePlan::specialise(const PlanData& plan, bool may_compile) const {
+  const std::lock_guard lock(specialise_mutex_);
+  if (own_ || steps_.empty()) return 0;
+  compiler::cuda::DeviceProgram program;
+  std::map<std::string, compiler::cuda::DeviceKernel> known;
+  auto code = std::make_unique<Code>();
+  for (const Step& step : steps_) {
+    const KernelInfo& info = kernels_[step.kernel];
+    std::vector<bool> slot_known;
+    for (const onepass::runtime::Launch::SlotWord& s : step.slots) slot_known.push_back(!plan.numbers.fills(s.slot));
+    const std::span<const std::int64_t> words(words_.data() + step.first_word, compiler::WordLayout(info.planned.nest).total);
+    const compiler::KnownWords baked = compiler::known_words(info.planned.nest, words, slot_known);
+    const auto [it, is_new] = known.try_emplace(info.key + baked.key());
+    if (is_new) it->second = program.add(fmt::format("kernel_{}", known.size() - 1), info.planned.nest, info.scheduled.schedule, &baked);
+    code->kernels.push_back(it->second);
+  }
+  Gpu::Loaded loaded = gpu_->load(program.text(), may_compile);
+  if (!loaded.module) throw KernelMissing();
+  code->module = std::move(loaded.module);
+  code->functions = functions_of(*code->module, code->kernels);
+  own_ = std::move(code);
+  specialised_.store(own_.get(), std::memory_order_release);
+  return loaded.compiled ? static_cast<int>(known.size()) : 0;
+}
+
+// ---------------------------------------------------------------------------------------------- running it
+
+void DevicePlan::launch(Gpu::Turn& turn, std::vector<std::int64_t>& words) const {
+  const Code* const code = specialised_.load(std::memory_order_acquire) ? own_.get() : generic_.get();
+  const bool as_graph = launches_ > 1;
+  if (as_graph) {
+    for (std::size_t i = 0; i < replays_.size(); ++i) {
+      if (replays_[i].code != code || replays_[i].words != words) continue;
+      std::rotate(replays_.begin(), replays_.begin() + static_cast<std::ptrdiff_t>(i),
+                  replays_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      break;
+    }
+    Replay* const same = !replays_.empty() && replays_[0].code == code && replays_[0].words == words ? &replays_[0] : nullptr;
+    if (same && same->graph) return turn.launch(*same->graph, static_cast<std::size_t>(launches_));
+  }
+  std::vector<std::vector<std::int64_t>> phases;  // words of later phases
+  std::vector<Gpu::Launch> launches;
+  launches.reserve(static_cast<std::size_t>(launches_));
+  for (std::size_t k = 0; k < steps_.size(); ++k) {
+    const Step& step = steps_[k];
+    for (std::int64_t phase = 0; phase < step.numbers.phases; ++phase) {
+      std::span<const std::int64_t> mine(words.data() + step.first_word, code->kernels[k].words);
+      if (phase > 0) {
+        phases.emplace_back(mine.begin(), mine.end());
+        phases.back()[step.phase_word] = phase;
+        mine = phases.back();
+      }
+      launches.push_back({code->functions[k], &code->kernels[k], &step.numbers, mine});
+    }
+  }
+  if (as_graph) {
+    if (!replays_.empty() && replays_[0].code == code && replays_[0].words == words) {  // the second such call
+      if ((replays_[0].graph = turn.capture(launches))) return turn.launch(*replays_[0].graph, static_cast<std::size_t>(launches_));
+    } else {
+      if (replays_.size() == kReplays) replays_.pop_back();
+      replays_.insert(replays_.begin(), Replay{words, code, nullptr});
+    }
+  }
+  for (const Gpu::Launch& l : launches) turn.launch(l);
+}
+
+namespace {
+
+std::int64_t address_of(const Array& array) { return reinterpret_cast<std::int64_t>(array.data()); }
+
+bool overlap(std::int64_t a, const ArrayPlan& x, std::int64_t b, const ArrayPlan& y) {
+  return x.low != x.high && y.low != y.high && a + x.low < b + y.high && b + y.low < a + x.high;
+}
+
+Array wrap(std::int64_t address, const ArrayPlan& plan, Device device) {
+  return Array::wrap_pointer(reinterpret_cast<void*>(address), plan.dtype, Extents(std::span<const std::int64_t>(plan.shape)),  // NOLINT
+                             Extents(std::span<const std::int64_t>(plan.strides)), false, device);
+}
+
+}  // namespace
+
+DeviceCopies DevicePlan::run(const PlanData& plan, const DeviceCall& call) const {
+  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
+  const Device device = this->device();
+  DeviceCopies copies;
+  std::vector<Gpu::Block> blocks;  // back to the pool at the end: what uses them next comes behind this call
+  std::vector<std::int64_t> bases(inputs + outputs + kMoreBases);
+  std::vector<std::size_t> temporaries;  // outputs that are computed elsewhere than where they go
+  std::optional<Gpu::Turn> turn(*gpu_);
+  // Memory for an array of such a layout; gives where its element (0, …, 0) is, at a multiple of 16.
+  const auto allocate = [&](const ArrayPlan& layout) {
+    const std::int64_t before = (-layout.low + 255) & ~std::int64_t{255};
+    blocks.push_back(turn->allocate(static_cast<std::size_t>(before + layout.high)));
+    return blocks.back().address() + before;
+  };
+
+  for (std::size_t i = 0; i < inputs; ++i) {
+    const Array& input = *call.inputs[i];
+    const ArrayPlan& layout = plan.inputs[i];
+    if (input.device() == device) {
+      if (layout.high != layout.low) turn->follow(storage_of(input)->last);
+      bases[i] = address_of(input);
+    } else if (reads_[i] && layout.high != layout.low) {
+      bases[i] = allocate(layout);
+      const auto bytes = static_cast<std::size_t>(layout.high - layout.low);
+      turn->upload(bases[i] + layout.low, static_cast<const std::byte*>(input.data()) + layout.low, bytes);
+      copies.uploaded += static_cast<std::int64_t>(bytes);
+    }
+  }
+  for (std::size_t k = 0; k < outputs; ++k) {
+    const Array& output = *call.outputs[k];
+    if (output.device() == device && plan.outputs[k].high != plan.outputs[k].low) turn->follow(storage_of(output)->last);
+    bases[inputs + k] = address_of(output);
+    bool elsewhere = plan.redirected[k] || output.device() != device;
+    for (std::size_t i = 0; i < inputs && !elsewhere; ++i)
+      elsewhere = overlap(bases[inputs + k], plan.targets[k], bases[i], plan.inputs[i]) &&
+                  !(plan.in_place[k * inputs + i] && bases[i] == bases[inputs + k]);
+    if (!elsewhere) continue;
+    temporaries.push_back(k);
+    bases[inputs + k] = allocate(plan.outputs[k]);
+    if (output.device() == device) copies.temporaries += plan.outputs[k].high - plan.outputs[k].low;
+  }
+  if (plan.workspace_bytes > 0) {
+    blocks.push_back(turn->allocate(static_cast<std::size_t>(plan.workspace_bytes)));
+    bases[inputs + outputs] = blocks.back().address();
+  }
+  if (plan.indexes) {
+    blocks.push_back(turn->allocate(sizeof(std::int64_t)));
+    bases[inputs + outputs + 1] = blocks.back().address();
+    turn->clear(blocks.back().address(), sizeof(std::int64_t));
+  }
+  std::int64_t shared = 0;
+  if (shared_bytes_ > 0) {
+    blocks.push_back(turn->allocate(static_cast<std::size_t>(shared_bytes_)));
+    shared = blocks.back().address();
+  }
+
+  if (!steps_.empty()) {
+    std::vector<std::int64_t> words(words_);
+    for (const Step& step : steps_) {
+      std::int64_t* const mine = words.data() + step.first_word;
+      for (const onepass::runtime::Launch::Pointer& p : step.pointers) mine[p.word] = bases[p.base] + p.offset;
+      if (call.slots)
+        for (const onepass::runtime::Launch::SlotWord& s : step.slots) mine[s.word] = static_cast<std::int64_t>(call.slots[s.slot]);
+      if (step.numbers.partial_bytes > 0) mine[step.shared_word] = shared;
+    }
+    launch(*turn, words);
+  }
+
+  for (const std::size_t k : temporaries) {
+    const ArrayPlan &from = plan.outputs[k], &to = plan.targets[k];
+    const Array& output = *call.outputs[k];
+    if (from.low == from.high) continue;
+    if (output.device() == device) {
+      turn.reset();  // copying is a call of its own
+      copy_elements(wrap(bases[inputs + k], from, device), output);
+      turn.emplace(*gpu_);
+      continue;
+    }
+    const std::int64_t bytes = from.high - from.low;
+    copies.downloaded += bytes;
+    if (from.strides == to.strides) {
+      turn->download(static_cast<std::byte*>(output.mutable_data()) + from.low, bases[inputs + k] + from.low,
+                     static_cast<std::size_t>(bytes));
+    } else {
+      memory::Buffer dense(static_cast<std::size_t>(bytes));
+      turn->download(dense.data(), bases[inputs + k] + from.low, static_cast<std::size_t>(bytes));
+      copy_array(to, static_cast<std::byte*>(output.mutable_data()), from, static_cast<const std::byte*>(dense.data()) - from.low);
+    }
+  }
+  if (plan.indexes) {
+    std::int64_t flag = 0;
+    turn->download(&flag, bases[inputs + outputs + 1], sizeof flag);
+    copies.bad_index = flag != 0;
+  }
+  return copies;
+}
+
+// ---------------------------------------------------------------------------------------------- what can be seen
+
+std::string DevicePlan::explain(const PlanData& plan, const PlanReport& report) const {
+  const ir::Graph& graph = report.optimised;
+  std::string out = fmt::format("{} kernel{} on cuda:{} ({}), {} bytes read, {} written{}\n", kernels_.size(),
+                                kernels_.size() == 1 ? "" : "s", gpu_->ordinal(), gpu_->name(), plan.bytes_read, plan.bytes_written,
+                                plan.workspace_bytes ? fmt::format(", {} of intermediates", plan.workspace_bytes) : "");
+  if (is_specialised()) out += "specialised for these lengths\n";
+  for (std::size_t k = 0; k < kernels_.size(); ++k) {
+    const KernelInfo& info = kernels_[k];
+    out += fmt::format("kernel {}: {}", k, print(info.scheduled));
+    if (info.pieces > 1) out += fmt::format("  {} pieces with one body\n", info.pieces);
+    for (const NodeId id : report.partition.groups[info.group].roots) {
+      std::string names;
+      for (std::size_t o = 0; o < graph.outputs.size(); ++o)
+        if (graph.outputs[o] == id) names += (names.empty() ? " as " : ", ") + graph.output_names[o];
+      out += fmt::format("  stores %{} {} {}{}: {}\n", id, ir::info(graph[id].op).text,
+                         compiler::type_text(graph[id].dtype, graph.shape(id)), names, compiler::text_of(report.partition.boundary[id]));
+    }
+  }
+  return out;
+}
+
+}  // namespace onepass::runtime::cuda

@@ -1,0 +1,110 @@
+// DevicePlan: what a launch plan runs on a GPU. Made once for each call signature, by Program; run by any thread. It fills in what a launch
+// plan says of a call whatever the device (results, bytes, intermediates), and knows no arrays but those that a call brings.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/cuda/emit.h"
+#include "compiler/cuda/schedule.h"
+#include "onepass/array.h"
+#include "runtime/cuda/device.h"
+#include "runtime/launch.h"
+
+namespace onepass::runtime::cuda {
+
+/// The arrays of one call. Those that are not on the plan's device are copied.
+struct DeviceCall {
+  std::span<const Array* const> inputs;   // arguments, then what was captured
+  std::span<const Array* const> outputs;  // laid out as the plan's `targets`; fresh ones as its `outputs`
+  const std::uint64_t* slots = nullptr;   // null where they are the plan's own
+};
+
+/// What a call had to do beside its kernels.
+struct DeviceCopies {
+  std::int64_t uploaded = 0, downloaded = 0;  // bytes
+  std::int64_t temporaries = 0;               // bytes, of targets that overlap arguments
+  bool bad_index = false;                     // results are unspecified
+};
+
+/// How a call's arrays lie: what the schedule may count on.
+struct DeviceAlignment {
+  std::vector<bool> inputs, outputs;  // element (0, …, 0) at a multiple of 16 bytes
+};
+
+class DevicePlan {
+ public:
+  /// Simplify, fuse, plan, schedule, as make_launches: `plan` has its inputs, outputs and targets, `report` the recording.
+  DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& plan, PlanReport& report, const LaunchOptions& options,
+             const DeviceAlignment& alignment);
+
+  /// Compiles the program, or takes it from memory or disk, for a device of that target: before anything runs. Gives how many kernels were
+  /// compiled; KernelMissing as find_or_compile.
+  int attach(Gpu& gpu, bool may_compile);
+  Device device() const { return Device::cuda(gpu_->ordinal()); }
+  /// Runs the kernels: puts them on the stream of this thread's calls, and waits only for what has to be on the cpu.
+  DeviceCopies run(const PlanData& plan, const DeviceCall& call) const;
+  /// Kernels for the plan's lengths, strides and literals alone, used from now on. Gives how many were compiled.
+  int specialise(const PlanData& plan, bool may_compile = true) const;
+  bool is_specialised() const { return specialised_.load(std::memory_order_acquire) != nullptr; }
+
+  const std::string& text() const { return text_; }
+  struct KernelInfo {
+    std::uint32_t group;
+    compiler::Planned planned;
+    compiler::cuda::DeviceScheduled scheduled;
+    compiler::cuda::DeviceKernel kernel;
+    std::string key;
+    std::size_t pieces = 1;
+    std::int64_t bytes_read = 0, bytes_written = 0;
+  };
+  std::span<const KernelInfo> kernels() const { return kernels_; }
+  std::string explain(const PlanData& plan, const PlanReport& report) const;
+
+ private:
+  struct Step {
+    std::uint32_t kernel;
+    compiler::cuda::DeviceNumbers numbers;
+    std::uint32_t first_word, words;  // of `words_`
+    std::uint32_t phase_word, shared_word;
+    std::vector<onepass::runtime::Launch::Pointer> pointers;
+    std::vector<onepass::runtime::Launch::SlotWord> slots;
+  };
+  struct Code {
+    Gpu::ModulePointer module;
+    std::vector<void*> functions;  // by step
+    std::vector<compiler::cuda::DeviceKernel> kernels;
+  };
+  // Calls whose kernels had the same words, which then go as one graph.
+  struct Replay {
+    std::vector<std::int64_t> words;
+    const Code* code = nullptr;
+    std::unique_ptr<const Gpu::Graph> graph;
+  };
+  static constexpr std::size_t kReplays = 4;
+
+  void add_steps(const compiler::cuda::DeviceTarget& target, PlanData& plan, const PlanReport& report, const LaunchOptions& options,
+                 const DeviceAlignment& alignment);
+  void launch(Gpu::Turn& turn, std::vector<std::int64_t>& words) const;
+
+  Gpu* gpu_ = nullptr;
+  std::vector<KernelInfo> kernels_;
+  std::vector<Step> steps_;
+  std::vector<std::int64_t> words_;  // of all steps, with the slots of the plan's recording
+  std::int64_t launches_ = 0;        // of one call
+  std::int64_t shared_bytes_ = 0;    // of device memory: partial results of the step that has most
+  std::vector<bool> reads_;          // by input
+  std::string text_;
+  std::unique_ptr<const Code> generic_;
+  mutable std::unique_ptr<const Code> own_;
+  mutable std::atomic<const Code*> specialised_{nullptr};
+  mutable std::mutex specialise_mutex_;
+  mutable std::vector<Replay> replays_;  // under the device's lock; last used first
+};
+
+}  // namespace onepass::runtime::cuda

@@ -1,0 +1,122 @@
+// Arrays to and from other libraries by DLPack: the structs are those of its header dlpack.h, version 0, which every library speaks.
+#include <cstdint>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "onepass/array.h"
+#include "onepass/error.h"
+#include "runtime/cuda/array.h"
+
+// NOLINTBEGIN(readability-identifier-naming): the names are DLPack's
+struct DLDevice {
+  std::int32_t device_type, device_id;
+};
+struct DLDataType {
+  std::uint8_t code, bits;
+  std::uint16_t lanes;
+};
+struct DLTensor {
+  void* data;
+  DLDevice device;
+  std::int32_t ndim;
+  DLDataType dtype;
+  std::int64_t *shape, *strides;
+  std::uint64_t byte_offset;
+};
+struct DLManagedTensor {
+  DLTensor dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensor* self);
+};
+// NOLINTEND(readability-identifier-naming)
+
+namespace onepass {
+namespace {
+
+constexpr std::int32_t kCpu = 1, kCuda = 2, kCudaHost = 3;  // kDLCPU, kDLCUDA, kDLCUDAHost: pinned, so the cpu's as well
+
+struct Type {
+  DType dtype;
+  std::uint8_t code, bits;  // kDLInt 0, kDLUInt 1, kDLFloat 2, kDLBfloat 4, kDLBool 6
+};
+constexpr Type kTypes[] = {
+    {DType::Bool, 6, 8},  {DType::I8, 0, 8},   {DType::I16, 0, 16}, {DType::I32, 0, 32}, {DType::I64, 0, 64},
+    {DType::U8, 1, 8},    {DType::U16, 1, 16}, {DType::U32, 1, 32}, {DType::U64, 1, 64}, {DType::F16, 2, 16},
+    {DType::BF16, 4, 16}, {DType::F32, 2, 32}, {DType::F64, 2, 64},
+};
+
+// Another library's tensor, until the last Array of it goes.
+struct Import {
+  DLManagedTensor* tensor = nullptr;
+  ~Import() {
+    if (tensor && tensor->deleter) tensor->deleter(tensor);
+  }
+};
+
+struct Export {
+  DLManagedTensor tensor{};
+  Array array;
+  std::vector<std::int64_t> shape, strides;
+};
+
+}  // namespace
+
+Array Array::from_dlpack(DLManagedTensor* tensor) {
+  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
+  const DLTensor& t = tensor->dl_tensor;
+  const Type* type = nullptr;
+  for (const Type& known : kTypes)
+    if (known.code == t.dtype.code && known.bits == t.dtype.bits && t.dtype.lanes == 1) type = &known;
+  if (!type)
+    throw DTypeError(fmt::format("from_dlpack: elements of DLPack's type code {} with {} bits and {} lanes have no dtype here",
+                                 t.dtype.code, t.dtype.bits, t.dtype.lanes));
+  const bool cuda = t.device.device_type == kCuda;
+  if (!cuda && t.device.device_type != kCpu && t.device.device_type != kCudaHost)
+    throw ValueError(fmt::format("from_dlpack: DLPack's device type {} is neither the cpu (1) nor cuda (2): copy the tensor to one of them",
+                                 t.device.device_type));
+  if (t.ndim < 0 || t.ndim > kMaxRank)
+    throw ShapeError(fmt::format("from_dlpack: {} axes are not between 0 and the {} that an array can have", t.ndim, kMaxRank));
+  const auto rank = static_cast<std::size_t>(t.ndim);
+  const std::span<const std::int64_t> shape(t.shape, rank);
+  std::vector<std::int64_t> strides(rank, 1);
+  if (t.strides) strides.assign(t.strides, t.strides + rank);
+  else
+    for (std::size_t i = rank; i-- > 1;)
+      if (__builtin_mul_overflow(strides[i], shape[i], &strides[i - 1]))
+        throw ShapeError("from_dlpack: the tensor has more elements than an address can count");
+  const auto owner = detail::Shared<Import>::make();
+  Array out = wrap_pointer_owned(static_cast<std::byte*>(t.data) + t.byte_offset, type->dtype, Extents(shape),
+                                 Extents(std::span<const std::int64_t>(strides)), false, owner,
+                                 cuda ? Device::cuda(t.device.device_id) : Device::cpu());
+  owner->tensor = tensor;
+  return out;
+}
+
+DLManagedTensor* Array::to_dlpack() const {
+  check_memory("to_dlpack");
+  // The other library knows nothing of our streams: inside a StreamScope its stream comes behind what makes the elements, else they are waited for.
+  if (device_.is_cuda() && size_ > 0) {
+    runtime::cuda::DeviceStorage* const storage = runtime::cuda::storage_of(*this);
+    runtime::cuda::Gpu::Turn turn(*storage->gpu);
+    turn.follow(storage->last);
+    if (!storage->gpu->stream_of_scope()) turn.finish();
+  }
+  auto* const out = new Export;
+  out->array = *this;
+  out->shape.assign(shape().begin(), shape().end());
+  out->strides.assign(strides().begin(), strides().end());
+  DLTensor& t = out->tensor.dl_tensor;
+  t.data = data_;
+  t.device = {device_.is_cuda() ? kCuda : kCpu, device_.index()};
+  t.ndim = rank_;
+  for (const Type& known : kTypes)
+    if (known.dtype == dtype_) t.dtype = {known.code, known.bits, 1};
+  t.shape = out->shape.data();
+  t.strides = out->strides.data();
+  out->tensor.manager_ctx = out;
+  out->tensor.deleter = [](DLManagedTensor* self) { delete static_cast<Export*>(self->manager_ctx); };
+  return &out->tensor;
+}
+
+}  // namespace onepass

@@ -1,0 +1,49 @@
+// What tests tell the driver that is none (fake_cuda/fake_cuda.cpp), and ask it.
+#pragma once
+
+#include <dlfcn.h>
+#include <catch2/catch.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+
+namespace onepass::test {
+
+struct FakeCuda {
+  void* handle;
+  template <class F> F* function(const char* name) const {
+    F* const f = reinterpret_cast<F*>(dlsym(handle, name));
+    REQUIRE(f);
+    return f;
+  }
+  std::int64_t number(const char* name) const { return function<std::int64_t()>(name)(); }
+
+  void fail(std::int64_t in, int code, bool always = false) const {
+    function<void(std::int64_t, int, bool)>("fake_cuda_fail")(in, code, always);
+  }
+  void works() const { fail(-1, 0); }
+  bool failed() const { return function<bool()>("fake_cuda_failed")(); }
+  std::int64_t held() const { return number("fake_cuda_held"); }
+  std::int64_t waiting() const { return number("fake_cuda_waiting"); }
+  std::int64_t launched() const { return number("fake_cuda_launched"); }
+  std::int64_t graphs() const { return number("fake_cuda_graphs"); }
+  std::int64_t compiled() const { return number("fake_cuda_compiled"); }
+  std::int64_t live() const { return number("fake_cuda_live"); }
+  int entered() const { return function<int()>("fake_cuda_entered")(); }
+  void limit(std::int64_t bytes) const { function<void(std::int64_t)>("fake_cuda_limit")(bytes); }
+};
+
+/// The driver, in the place of the machine's own, with `devices` devices: the same number for the whole process.
+inline const FakeCuda& fake_cuda(int devices = 2) {
+  static const FakeCuda it = [&] {
+    const char* path = ONEPASS_BUILD_DIR "/lib/libfake_cuda.so";
+    setenv("ONEPASS_CUDA_DRIVER", path, 1);
+    setenv("ONEPASS_NVRTC", path, 1);
+    setenv("FAKE_CUDA_DEVICES", std::to_string(devices).c_str(), 1);
+    return FakeCuda{dlopen(path, RTLD_NOW)};
+  }();
+  REQUIRE(it.handle);
+  return it;
+}
+
+}  // namespace onepass::test

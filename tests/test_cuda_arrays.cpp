@@ -1,0 +1,386 @@
+// Arrays on devices and calls with them, through the public interface alone, over a driver that is none and does everything as late as it may
+// (fake_cuda): what is not ordered as it must be meets memory that is not ready.
+#include <catch2/catch.hpp>
+
+#include <thread>
+
+#include "arrays.h"
+#include "fake_cuda.h"
+#include "onepass/onepass.h"
+
+using namespace onepass;
+using namespace onepass::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const Device gpu = Device::cuda(0), other = Device::cuda(1);
+
+auto affine() {
+  return compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; });
+}
+auto softmax_of_sum() {
+  return compile([](Tensor x) { return std::tuple{softmax(x, -1), sum(x, 0)}; });
+}
+
+void* stream_of_ours() {
+  int (*const create)(void**, unsigned) = fake_cuda().function<int(void**, unsigned)>("cuStreamCreate");
+  synchronize(gpu);  // opens the device
+  void* stream = nullptr;
+  int (*const push)(void*) = fake_cuda().function<int(void*)>("cuCtxPushCurrent_v2");
+  int (*const pop)(void**) = fake_cuda().function<int(void**)>("cuCtxPopCurrent_v2");
+  void* context = nullptr;
+  REQUIRE(fake_cuda().function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
+  REQUIRE(push(context) == 0);
+  REQUIRE(create(&stream, 0) == 0);
+  REQUIRE(pop(&context) == 0);
+  return stream;
+}
+void end(void* stream) { fake_cuda().function<int(void*)>("cuStreamDestroy_v2")(stream); }
+
+}  // namespace
+
+TEST_CASE("arrays on a device: there and back, views, copies, and what the cpu may not read", "[cuda]") {
+  fake_cuda();
+  const Array x = ramp({5, 7}, 0.25);
+  const Array there = x.to(gpu);
+  CHECK(there.device() == gpu);
+  CHECK(x.device() == Device::cpu());
+  CHECK(there.to(gpu).data() == there.data());
+  CHECK(same_bits(there.to(Device::cpu()), x));
+  CHECK(same_bits(there.transpose().to(Device::cpu()), x.transpose().copy()));
+  CHECK(same_bits(there.slice(0, 1, 4).slice(1, 5, 0, -2).copy().to(Device::cpu()), x.slice(0, 1, 4).slice(1, 5, 0, -2).copy()));
+  CHECK(same_bits(there.reshape({7, 5}).to(Device::cpu()), x.reshape({7, 5})));
+  CHECK(same_bits(there.transpose().reshape({35}).to(Device::cpu()), x.transpose().reshape({35})));
+  CHECK(there.transpose().contiguous().device() == gpu);
+  CHECK(same_bits(Array::zeros({3, 2}, i64, gpu).to(Device::cpu()), Array::zeros({3, 2}, i64)));
+  CHECK(Array::zeros({0, 2}, f32, gpu).to(Device::cpu()).size() == 0);
+  CHECK(same_bits(x.to(other).to(gpu).to(Device::cpu()), x));
+  const std::string says = "f32[5, 7] is on cuda:0, where the cpu cannot read it; `to(Device::cpu())` copies it";
+  CHECK_THROWS_WITH(there.at<float>({0, 0}), Contains("at: the array " + says));
+  CHECK_THROWS_WITH(there.to_vector<float>(), Contains("to_vector: the array " + says));
+  CHECK_THROWS_WITH(there.span<float>(), Contains("span: the array " + says));
+  CHECK_THROWS_WITH(x.to(Device::cuda(9)), Contains("cuda: there is no device 9: the driver shows 2"));
+  CHECK_THROWS_WITH(Device::cuda(-1), Contains("-1 is not between 0 and 254"));
+  CHECK(cuda_device_count() == 2);
+}
+
+TEST_CASE("arrays on a device: large copies go in parts", "[cuda]") {
+  fake_cuda();
+  const Array x = ramp({3'000'001}, 0.125);  // three parts of pinned memory, the last one short
+  const DeviceStats before = device_stats(gpu);
+  CHECK(same_bits(x.to(gpu).to(Device::cpu()), x));
+  CHECK(device_stats(gpu).uploaded - before.uploaded == x.bytes());
+  CHECK(device_stats(gpu).downloaded - before.downloaded == x.bytes());
+}
+
+TEST_CASE("calls run where their arrays are, and copy only what is elsewhere", "[cuda]") {
+  fake_cuda();
+  const Array x = ramp({6, 40}, 0.25), w = ramp({40}, 0.5), b = ramp({40}, 0.125);
+  const auto f = affine();
+  const Array expected = affine()(x, w, b);
+  const Array xd = x.to(gpu), wd = w.to(gpu), bd = b.to(gpu);
+  const DeviceStats before = device_stats(gpu);
+  const Array y = f(xd, wd, bd);
+  CHECK(y.device() == gpu);
+  CHECK(device_stats(gpu).uploaded == before.uploaded);
+  CHECK(f.stats().bytes_uploaded == 0);
+  CHECK(same_bits(y.to(Device::cpu()), expected));
+  CHECK(f.stats().bytes_downloaded == 0);  // the call copied nothing
+  const Array y2 = f(xd, w, bd);
+  CHECK(f.stats().bytes_uploaded == w.bytes());
+  CHECK(same_bits(y2.to(Device::cpu()), expected));
+  CHECK(same_bits(f(x, w, b), expected));  // on the cpu, as ever
+  CHECK(same_bits(f(xd, wd, 2.0).to(Device::cpu()), affine()(x, w, 2.0)));
+  CHECK(same_bits(f(xd, wd, 3.0).to(Device::cpu()), affine()(x, w, 3.0)));
+  CHECK_THROWS_WITH(f(xd, w.to(other), bd), Contains("a call runs on one device") && Contains("cuda:0") && Contains("cuda:1"));
+  CHECK(same_bits(f(x.to(other), w, b).to(Device::cpu()), expected));
+  CHECK_THAT(f.explain(), Contains("cuda:1"));
+  CHECK(f.stats().bytes_read > 0);
+}
+
+TEST_CASE("calls on a device write into what they are given", "[cuda]") {
+  fake_cuda();
+  const Array x = ramp({6, 40}, 0.25), w = ramp({40}, 0.5), b = ramp({40}, 0.125), expected = affine()(x, w, b);
+  const auto f = affine();
+  const Array xd = x.to(gpu), wd = w.to(gpu), bd = b.to(gpu);
+  Array y = Array::zeros({6, 40}, f32, gpu);
+  f.into(y)(xd, wd, bd);
+  CHECK(same_bits(y.to(Device::cpu()), expected));
+  Array host = Array::zeros({6, 40}, f32);
+  f.into(host)(xd, wd, bd);
+  CHECK(same_bits(host, expected));
+  CHECK(f.stats().bytes_downloaded == host.bytes());
+  Array wide = Array::zeros({6, 80}, f32), narrow = wide.slice(1, 0, 80, 2);
+  f.into(narrow)(xd, wd, bd);
+  CHECK(same_bits(narrow.copy(), expected));
+  CHECK(wide.at<float>({0, 1}) == 0);
+  Array wide_there = Array::zeros({6, 80}, f32, gpu), narrow_there = wide_there.slice(1, 1, 80, 2);
+  f.into(narrow_there)(xd, wd, bd);
+  CHECK(same_bits(narrow_there.to(Device::cpu()), expected));
+  CHECK(wide_there.to(Device::cpu()).at<float>({0, 0}) == 0);
+  Array from_cpu = Array::zeros({6, 40}, f32, gpu);
+  f.into(from_cpu)(x, w, b);  // the target's device
+  CHECK(same_bits(from_cpu.to(Device::cpu()), expected));
+  const std::int64_t allocated = f.stats().bytes_allocated;
+  Array over = xd.copy();
+  f.into(over)(over, wd, bd);
+  CHECK(same_bits(over.to(Device::cpu()), expected));
+  CHECK(f.stats().bytes_allocated == allocated);  // in place
+  const auto flipped = compile([](Tensor x) { return flip(x, 0) + 1.0; });
+  Array v = ramp({1000}, 0.25).to(gpu);
+  const Array reversed = compile([](Tensor x) { return flip(x, 0) + 1.0; })(ramp({1000}, 0.25));
+  flipped.into(v)(v);
+  CHECK(same_bits(v.to(Device::cpu()), reversed));
+  CHECK(flipped.stats().bytes_allocated == v.bytes());  // a temporary
+  const auto two = softmax_of_sum();
+  Array p = Array::empty({6, 40}, f32, gpu), overlapping = p.reshape({240}).slice(0, 0, 40);
+  CHECK_THROWS_WITH(two.into(p, overlapping)(xd), Contains("overlap"));
+}
+
+TEST_CASE("bound calls on a device follow what is written into their arrays", "[cuda]") {
+  fake_cuda();
+  const auto f = affine();
+  Array x = ramp({100}, 0.25).to(gpu), w = ramp({100}, 0.5).to(gpu), y = Array::empty({100}, f32, gpu);
+  const auto call = f.bind(y, x, w, 1.5);
+  for (const double step : {0.25, 0.75, 0.5}) {
+    const Array now = ramp({100}, step);
+    compile([](Tensor a) { return a * 1.0; }).into(x)(now.to(gpu));
+    call();
+    CHECK(same_bits(y.to(Device::cpu()), affine()(now, ramp({100}, 0.5), 1.5)));
+  }
+}
+
+TEST_CASE("a call on a device waits for nothing, and its kernels run when somebody looks", "[cuda]") {
+  fake_cuda();
+  const auto f = affine();
+  const Array x = ramp({64}, 0.25).to(gpu);
+  f(x, x, x);
+  synchronize(gpu);
+  const std::int64_t ran = fake_cuda().launched();
+  Array y = f(x, x, x);
+  for (int i = 0; i < 5; ++i) y = f(y, x, x);
+  CHECK(fake_cuda().launched() == ran);
+  CHECK(fake_cuda().waiting() > 0);
+  synchronize(gpu);
+  CHECK(fake_cuda().launched() == ran + 6);
+  CHECK(fake_cuda().waiting() == 0);
+}
+
+TEST_CASE("streams of the caller: work is put there, and arrays may go from one to another", "[cuda]") {
+  fake_cuda();
+  const auto f = affine();
+  const Array x = ramp({64}, 0.25), expected = affine()(affine()(x, x, x), x, x);
+  f(x.to(gpu), x, x);
+  void *const a = stream_of_ours(), *const b = stream_of_ours();
+  for (int round = 0; round < 3; ++round) {
+    Array y, z;
+    {
+      const StreamScope scope(gpu, a);
+      const Array there = x.to(gpu);
+      y = f(there, there, there);
+      {
+        const StreamScope inner(gpu, b);
+        z = f(y, there, there);  // behind what is on `a`
+      }
+      y = Array();  // its memory may be somebody else's now, behind what read it
+      const Array noise = Array::zeros({64}, f32, gpu);
+    }
+    CHECK(same_bits(z.to(Device::cpu()), expected));
+  }
+  {
+    const StreamScope scope(gpu, a);
+    synchronize(gpu);
+    const Array y = f(x.to(gpu), x, x);
+    CHECK(fake_cuda().waiting() > 0);
+    REQUIRE(fake_cuda().function<int(void*)>("cuStreamSynchronize")(a) == 0);  // the caller's own way to wait
+    CHECK(fake_cuda().waiting() == 0);
+  }
+  end(a), end(b);
+  CHECK(same_bits(f(x.to(gpu), x, x).to(Device::cpu()), affine()(x, x, x)));
+  CHECK_THROWS_WITH(StreamScope(Device::cpu(), nullptr), Contains("the cpu has no streams"));
+}
+
+TEST_CASE("memory goes from stream to stream behind what still uses it", "[cuda]") {
+  fake_cuda();
+  trim_memory(gpu);
+  const auto f = affine();
+  const Array x = ramp({1000}, 0.25), expected = affine()(x, x, x);
+  const Array there = x.to(gpu);
+  f(there, there, there);
+  void* const a = stream_of_ours();
+  const Array result = [&] {
+    Array y;
+    {
+      const StreamScope scope(gpu, a);
+      const Array copy = there.copy();
+      y = f(copy, copy, copy);  // not run yet when `copy` goes
+    }
+    const Array reused = Array::zeros({1000}, f32, gpu);  // on our stream, in the memory of `copy`
+    CHECK(same_bits(reused.to(Device::cpu()), Array::zeros({1000}, f32)));
+    return y;
+  }();
+  CHECK(same_bits(result.to(Device::cpu()), expected));
+  end(a);
+}
+
+TEST_CASE("several threads and several devices", "[cuda]") {
+  fake_cuda();
+  const auto f = softmax_of_sum();
+  const Array x = ramp({9, 33}, 0.25);
+  const auto [p, s] = softmax_of_sum()(x);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, device = Device::cuda(t % 2), p = p, s = s] {
+      for (int i = 0; i < 5; ++i) {
+        const auto [q, r] = f(x.to(device));
+        if (!(q.device() == device) || !same_bits(q.to(Device::cpu()), p) || !same_bits(r.to(Device::cpu()), s)) ++wrong;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a device of the options: results are arrays there", "[cuda]") {
+  fake_cuda();
+  Options options;
+  options.device = gpu;
+  const auto f = compile([](Tensor x) { return x * 2.0 + iota({5}, 0, f32); }, options);
+  const Array x = ramp({5}, 0.25), y = f(x);
+  CHECK(y.device() == gpu);
+  CHECK(same_bits(y.to(Device::cpu()), compile([](Tensor x) { return x * 2.0 + iota({5}, 0, f32); })(x)));
+  CHECK(f.stats().bytes_uploaded == x.bytes());
+  const Comparison same = f.compare(x);
+  CHECK(same.equal);
+  CHECK_THAT(same.text, Contains("on cuda:0"));
+  options.mode = Mode::reference;
+  CHECK_THROWS_WITH(compile([](Tensor x) { return x * 2.0; }, options)(x), Contains("mode reference interprets on the cpu"));
+}
+
+TEST_CASE("captured arrays, pullbacks, signatures and NaN checks on a device", "[cuda]") {
+  fake_cuda();
+  const Array w = ramp({8}, 0.5), wd = w.to(gpu), x = ramp({8}, 0.25);
+  const auto g = compile([wd](Tensor x) { return x * Tensor(wd); });
+  const Array y = g(x);
+  CHECK(y.device() == gpu);
+  CHECK(same_bits(y.to(Device::cpu()), compile([w](Tensor x) { return x * Tensor(w); })(x)));
+
+  const auto f = compile([](Tensor x) { return sum(exp(x) * x, 0); });
+  auto [value, pullback] = vjp(f, x.to(gpu));
+  auto [cpu_value, cpu_pullback] = vjp(f, x);
+  CHECK(same_bits(value.to(Device::cpu()), cpu_value));
+  const Array one = Array::scalar(1.0f);
+  CHECK(same_bits(pullback(one.to(gpu)).to(Device::cpu()), cpu_pullback(one)));
+
+  const auto h = compile([](Tensor x) { return x + 1.0; });
+  h.warm_up({"f32[8]@cuda:0"});
+  const std::int64_t compiled = fake_cuda().compiled();
+  h(x.to(gpu));
+  CHECK(fake_cuda().compiled() == compiled);
+  CHECK(h.signatures() == std::vector<std::string>{"f32[8]@cuda:0"});
+  CHECK_THROWS_WITH(h.warm_up({"f32[8]@cuda:x"}), Contains("expected the number of a device"));
+
+  Options options;
+  options.check_nan = true;
+  const auto l = compile([](Tensor x) { return log(x) + 1.0; }, options);
+  CHECK_THROWS_WITH(l(x.to(gpu)), Contains("check_nan") && Contains("`log`"));
+}
+
+TEST_CASE("memory of others on a device, and DLPack both ways", "[cuda]") {
+  fake_cuda();
+  const Array x = ramp({4, 6}, 0.25), there = x.to(gpu);
+  synchronize(gpu);
+  const auto f = affine();
+  int gone = 0;
+  struct Owner {
+    int* gone;
+    explicit Owner(int* g) : gone(g) {}
+    Owner(Owner&& o) noexcept : gone(std::exchange(o.gone, nullptr)) {}
+    ~Owner() {
+      if (gone) ++*gone;
+    }
+  };
+  {
+    const Array wrapped = Array::wrap_pointer(const_cast<void*>(there.data()), f32, {4, 6}, {6, 1}, false, gpu, Owner(&gone));
+    CHECK(wrapped.device() == gpu);
+    CHECK(same_bits(f(wrapped, 2.0, wrapped).to(Device::cpu()), affine()(x, 2.0, x)));
+    const auto* const odd = static_cast<const float*>(there.data()) + 1;  // no vector begins there
+    const Array shifted = Array::wrap_pointer(const_cast<float*>(odd), f32, {20}, {1}, true, gpu);
+    CHECK(same_bits(f(shifted, 2.0, 1.0).to(Device::cpu()), affine()(x.reshape({24}).slice(0, 1, 21).copy(), 2.0, 1.0)));
+    CHECK(gone == 0);
+  }
+  CHECK(gone == 1);
+  for (const Array& a : {x, there, x.transpose(), there.slice(0, 1, 3), Array::scalar(2.5), ramp({0, 3}, 1), x.bitcast(u32)}) {
+    DLManagedTensor* const out = a.to_dlpack();
+    const Array back = Array::from_dlpack(out);
+    CHECK(back.device() == a.device());
+    CHECK(back.dtype() == a.dtype());
+    CHECK(same_bits(back.to(Device::cpu()).contiguous(), a.to(Device::cpu()).contiguous()));
+    if (a.size() > 0) CHECK(back.data() == a.data());
+  }
+  CHECK_THROWS_WITH(Array::from_dlpack(nullptr), Contains("null is no tensor"));
+}
+
+TEST_CASE("functions of several kernels go as one graph when the same call comes again", "[cuda]") {
+  fake_cuda();
+  const auto f = softmax_of_sum();
+  const Array x = ramp({9, 33}, 0.25).to(gpu);
+  Array p = Array::empty({9, 33}, f32, gpu), s = Array::empty({33}, f32, gpu);
+  const auto [q, r] = softmax_of_sum()(ramp({9, 33}, 0.25));
+  const std::int64_t before = fake_cuda().graphs();
+  for (int i = 0; i < 6; ++i) {
+    f.into(p, s)(x);
+    CHECK(same_bits(p.to(Device::cpu()), q));
+    CHECK(same_bits(s.to(Device::cpu()), r));
+  }
+  CHECK(fake_cuda().graphs() >= before + 4);
+  CHECK(device_stats(gpu).graph_launches >= 4);
+  const std::int64_t again = fake_cuda().graphs();
+  Array p2 = Array::empty({9, 33}, f32, gpu);
+  f.into(p2, s)(x);  // elsewhere: launched as ever
+  CHECK(fake_cuda().graphs() == again);
+  CHECK(same_bits(p2.to(Device::cpu()), q));
+}
+
+TEST_CASE("a shape that stays hot gets kernels of its own on a device, under the function's policy", "[cuda]") {
+  fake_cuda();
+  Options options;
+  options.specialization = {.depth = 1, .after_calls = 2, .in_background = false};
+  const auto f = compile([](Tensor x, Tensor c) { return x * c + 1.5; }, options);
+  const Array x = ramp({50}, 0.25), y = ramp({70}, 0.25);
+  const auto check = [&](const Array& of, double c) {
+    CHECK(same_bits(f(of.to(gpu), c).to(Device::cpu()), compile([](Tensor x, Tensor c) { return x * c + 1.5; })(of, c)));
+  };
+  check(x, 2.0);
+  CHECK(f.stats().specialized == 0);
+  check(x, 2.0);
+  CHECK(f.stats().specialized == 1);
+  check(x, 2.0);
+  check(x, 3.0);  // a number of the call stays one
+  for (int i = 0; i < 4; ++i) check(y, 2.0);
+  CHECK(f.stats().specialized == 1);  // the depth
+  CHECK(f.stats().hot_shapes == 1);
+  f.seal();
+  CHECK_THROWS_WITH(compile([](Tensor x) { return x * 7.25; },
+                            [] {
+                              Options o;
+                              o.compile = Compile::never;
+                              return o;
+                            }())(x.to(gpu)),
+                    Contains("f32[50]@cuda:0"));
+}
+
+TEST_CASE("nothing on a device is left behind", "[cuda]") {
+  fake_cuda();
+  {
+    const auto f = softmax_of_sum();
+    const Array x = ramp({9, 33}, 0.25).to(gpu);
+    for (int i = 0; i < 4; ++i) f(x);
+  }
+  synchronize(gpu);
+  CHECK(device_stats(gpu).in_use == 0);
+  trim_memory(gpu), trim_memory(other);
+  CHECK(fake_cuda().held() == 0);
+  CHECK(fake_cuda().entered() == 0);
+}
