@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 
@@ -122,6 +123,8 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
   const Job& job = jobs_[number];
   const ir::Graph& graph = job.graph;
   std::map<std::pair<NodeId, int>, Memory> stored;
+  std::int64_t flag = 0;
+  std::vector<std::unique_ptr<Memory>> partials;
   for (const Launch& launch : job.launches) {
     const Nest& nest = launch.planned.nest;
     const NestNumbers& numbers = launch.planned.numbers;
@@ -143,9 +146,18 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
       words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[numbers.slots[s]].bits);
     words.resize(launch.kernel.words);
     const auto kernel = reinterpret_cast<Kernel>(dlsym(library_, launch.kernel.name.c_str()));
-    start(kernel, words.data(), static_cast<unsigned>(launch.scheduled.numbers.blocks), launch.kernel.threads, launch.kernel.cooperates,
-          seed);
+    if (nest.has(Statement::Kind::Place)) words[layout.flag] = reinterpret_cast<std::int64_t>(&flag);
+    if (launch.scheduled.numbers.partial_bytes > 0) {
+      partials.push_back(std::make_unique<Memory>(static_cast<std::size_t>(launch.scheduled.numbers.partial_bytes)));
+      words[layout.shared] = reinterpret_cast<std::int64_t>(partials.back()->base);
+    }
+    for (std::int64_t phase = 0; phase < launch.scheduled.numbers.phases; ++phase) {
+      if (phase > 0) words[layout.phase] = phase;
+      start(kernel, words.data(), static_cast<unsigned>(launch.scheduled.numbers.blocks), launch.kernel.threads, launch.kernel.cooperates,
+            seed);
+    }
   }
+  bad_index_ = flag != 0;
   if (counts) {
     struct Touch {
       long long address;
@@ -161,6 +173,7 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
     };
     for (std::size_t i = 0; i < job.inputs.size(); ++i) note(graph.inputs[i].name, job.inputs[i]);
     for (const auto& [key, memory] : stored) note("%" + std::to_string(key.first), memory);
+    for (const auto& memory : partials) note("partial results", *memory);
     for (const Touch* t = touches; t != touches + n; ++t) {
       const auto it = arrays.upper_bound(t->address);
       if (it == arrays.begin()) throw std::runtime_error("an access outside of the arrays");

@@ -49,6 +49,8 @@ class CudaEmulation {
   /// Compiles what was added; then run() works. Throws std::runtime_error with the compiler's words.
   void compile();
   std::vector<ir::Buffer> run(std::size_t number, unsigned seed, Counts* counts = nullptr);
+  /// Whether the last run met an index outside of its array.
+  bool bad_index() const { return bad_index_; }
   /// Nests and schedules of a graph.
   const std::string& log(std::size_t number) const { return jobs_[number].log; }
 
@@ -76,6 +78,7 @@ class CudaEmulation {
   compiler::cuda::DeviceProgram program_;
   std::map<std::string, compiler::cuda::DeviceKernel> kernels_;
   void* library_ = nullptr;
+  bool bad_index_ = false;
 };
 
 }  // namespace onepass::test

@@ -205,6 +205,10 @@ template <class T> T __shfl_down_sync(unsigned mask, T value, int by, int width)
   const unsigned t = machine::now, w = static_cast<unsigned>(width), other = t % w + static_cast<unsigned>(by);
   return machine::shuffle(mask, value, other < w ? t + static_cast<unsigned>(by) : t);
 }
+template <class T> T __shfl_up_sync(unsigned mask, T value, int by, int width) {
+  const unsigned t = machine::now, w = static_cast<unsigned>(width);
+  return machine::shuffle(mask, value, t % w >= static_cast<unsigned>(by) ? t - static_cast<unsigned>(by) : t);
+}
 inline unsigned __float_as_uint(float a) { return std::bit_cast<unsigned>(a); }
 inline float __uint_as_float(unsigned a) { return std::bit_cast<float>(a); }
 inline long long __double_as_longlong(double a) { return std::bit_cast<long long>(a); }

@@ -47,6 +47,13 @@ inline std::vector<CudaProgram> cuda_programs() {
       {"adam", "p=n m=n v=n g=n", "m1 = 0.9*m + 0.1*g; v1 = 0.999*v + 0.001*g*g; p1 = p - 1.53e-3*m1/(sqrt(v1*100.45) + 1e-8)", vector,
        short_vector, f32, true},
       {"column sums", "x=n,m", "s = sum(x, axis=0)", rows, {{'n', 300}, {'m', 128}}},
+      {"few columns", "x=n,m", "s = sum(x, axis=0)", {{'n', 1 << 20}, {'m', 16}}, {{'n', 3000}, {'m', 8}}},
+      {"one sum", "x=n", "s = sum(x); m = max(x)", vector, {{'n', 100000}}},
+      {"one softmax", "x=n", "y = softmax(x, axis=0)", vector, {{'n', 100000}}},
+      {"cumsum", "x=n", "y = cumsum(x, axis=0)", vector, {{'n', 30000}}},
+      {"cumsum, rows", "x=n,m", "y = cumsum(x, axis=1)", rows, few_rows},
+      {"cumsum, columns", "x=n,m", "y = cumsum(x, axis=0)", rows, few_rows},
+      {"transposed", "x=n,m w=m,n", "y = transpose(x)*2 + w", rows, few_rows},
   };
 }
 

@@ -322,6 +322,37 @@ TEST_CASE("memory of others on a device, and DLPack both ways", "[cuda]") {
   CHECK_THROWS_WITH(Array::from_dlpack(nullptr), Contains("null is no tensor"));
 }
 
+TEST_CASE("indices on a device are checked: a bad one is the error of the call", "[cuda]") {
+  fake_cuda();
+  const auto f = compile([](Tensor x, Tensor i) { return take(x, i, 0); });
+  const Array x = ramp({9, 6}, 0.25), good = Array::from({3, -1, 0, 8}, {4}), bad = Array::from({3, 9, 0, 8}, {4});
+  CHECK(same_bits(f(x.to(gpu), good).to(Device::cpu()), f(x, good)));
+  std::string cpu;
+  try {
+    f(x, bad);
+  } catch (const IndexError& error) { cpu = error.what(); }
+  REQUIRE(!cpu.empty());
+  CHECK_THROWS_AS(f(x.to(gpu), bad.to(gpu)), IndexError);
+  CHECK_THROWS_WITH(f(x.to(gpu), bad.to(gpu)), cpu);
+  CHECK(same_bits(f(x.to(gpu), good).to(Device::cpu()), f(x, good)));
+  const auto g = compile([](Tensor x, Tensor i) { return index_add(x, i, take(x, i, 0), 0); });
+  CHECK(same_bits(g(x.to(gpu), good).to(Device::cpu()), g(x, good)));
+}
+
+TEST_CASE("long rows, scans and transposes on a device", "[cuda]") {
+  fake_cuda();
+  const auto f = compile([](Tensor x) { return std::tuple{softmax(x, 0), sum(x, 0), cumsum(x, 0)}; });
+  const Array x = ramp({100'001}, 0.001);
+  const auto [a, b, c] = f(x);
+  for (int i = 0; i < 3; ++i) {
+    const auto [p, q, r] = f(x.to(gpu));
+    CHECK((same_bits(p.to(Device::cpu()), a) && same_bits(q.to(Device::cpu()), b) && same_bits(r.to(Device::cpu()), c)));
+  }
+  const auto t = compile([](Tensor x, Tensor w) { return transpose(x) + w; });
+  const Array y = ramp({40, 70}, 0.25), w = ramp({70, 40}, 0.5);
+  CHECK(same_bits(t(y.to(gpu), w).to(Device::cpu()), t(y, w)));
+}
+
 TEST_CASE("functions of several kernels go as one graph when the same call comes again", "[cuda]") {
   fake_cuda();
   const auto f = softmax_of_sum();

@@ -108,15 +108,22 @@ TEST_CASE("nvrtc: the kernels of random graphs compile for four generations of d
       RandomGraphOptions options;
       options.nodes = 4 + static_cast<int>(seed % 12);
       options.products = true;
-      options.allow = [](ir::Op op) {  // what devices do not do yet: docs/cuda.md
-        const ir::OpKind kind = ir::info(op).kind;
-        return kind != ir::OpKind::Scan && kind != ir::OpKind::Place && kind != ir::OpKind::Gather && kind != ir::OpKind::Scatter;
-      };
       const ir::Graph graph = random_graph(seed, options);
       emulation.add(graph, random_arguments(graph, seed, seed % 2 == 1).views);
     }
     compile_for_all(emulation.text());
   }
+}
+
+TEST_CASE("nvrtc: reads and additions where data say compile for four generations of devices", "[cuda]") {
+  if (!nvrtc()) return;
+  CudaEmulation emulation;
+  for (const char* formula :
+       {"y = take(x, cast(n, i32), axis=0)", "y = take(x, cast(n, i64), axis=1)", "y = index_add(x, cast(n, u8), x, axis=0)"}) {
+    const ir::Graph graph = optimised(formula, {{"x", {64, 64}}, {"n", {64}}});
+    emulation.add(graph, random_arguments(graph, 1).views);
+  }
+  compile_for_all(emulation.text());
 }
 
 TEST_CASE("nvrtc: kernels of the peers' list spill no registers, and move large arrays in vectors of 16 bytes", "[cuda]") {

@@ -248,6 +248,15 @@ DEVICE bool inside(int a, int bound) { return (unsigned)a < (unsigned)bound; }
 // Of the elements that a thread takes from `at` on, how many there are.
 template <class I> DEVICE int lanes_left(I extent, I at, int most) { return extent - at >= most ? most : extent > at ? int(extent - at) : 0; }
 
+// The place that an index means, below `bound`; negative ones count from the end. A bad one that counts raises the flag.
+template <class S, class I> DEVICE I placed(S index, I bound, bool counts, Index flag) {
+  long long at = (long long)index;
+  if (S(-1) < S(0) && at < 0) at += bound;
+  if ((unsigned long long)at < (unsigned long long)bound) return I(at);
+  if (counts) *in_memory<long long>(flag) = 1;
+  return I(0);
+}
+
 // ---- meanings: ir/meaning.h says why
 namespace meaning {
 DEVICE float abs(float a) { return fabsf(a); }
@@ -529,6 +538,45 @@ template <class F, int W, class T, int A> DEVICE T halved(T (&a)[A]) {
 #pragma unroll
     for (int i = 0; i < distance; ++i) a[i] = F::template combine<T>(a[i], a[i + distance]);
   return of_first(a[0]);
+}
+DEVICE float shuffled_up(float v, int by) { return __shfl_up_sync(team_mask(), v, by, 16); }
+DEVICE double shuffled_up(double v, int by) { return __shfl_up_sync(team_mask(), v, by, 16); }
+template <class T> DEVICE T shuffled_up(T v, int by) {
+  if constexpr (sizeof(T) == 8) return T(__shfl_up_sync(team_mask(), (long long)v, by, 16));
+  else return T(__shfl_up_sync(team_mask(), int(v), by, 16));
+}
+template <class T> DEVICE T of_last(T v) {
+  if constexpr (same<T, float> || same<T, double>) return __shfl_sync(team_mask(), v, 15, 16);
+  else if constexpr (sizeof(T) == 8) return T(__shfl_sync(team_mask(), (long long)v, 15, 16));
+  else return T(__shfl_sync(team_mask(), int(v), 15, 16));
+}
+// One group of a scan, an element for each thread of the team; its sum joins the carry.
+template <class F, class T> DEVICE T scanned(T v, T& carry, T base) {
+#pragma unroll
+  for (int d = 1; d < 16; d *= 2) {
+    const T below = shuffled_up(v, d);
+    v = F::template combine<T>(int(threadIdx.x % 16) >= d ? below : F::template identity<T>(), v);
+  }
+  const T out = F::template combine<T>(base, F::template combine<T>(carry, v));
+  carry = F::template combine<T>(carry, of_last(v));
+  return out;
+}
+// Partial results, 8 bytes for each: left by one launch, joined by the next ones.
+template <int N, class T> DEVICE void leave(Index at, const T (&sums)[N]) {
+#pragma unroll
+  for (int e = 0; e < N; ++e) store<T>(at + 8 * e, sums[e]);
+}
+template <class F, int N, class T> DEVICE void joined(Index first, long long parts, long long step, T (&sums)[N]) {
+  Tree<F, T, N> tree;
+  tree.clear();
+#pragma unroll 1
+  for (long long p = 0; p < parts; ++p) {
+    T leaf[N];
+#pragma unroll
+    for (int e = 0; e < N; ++e) leaf[e] = load<T>(first + p * step + 8 * e);
+    tree.push(leaf);
+  }
+  tree.top(sums);
 }
 // Row k of eight joins their tree; after the last the tree is added to `sum`.
 template <class F, class T> DEVICE void join_eight(int k, T v, T (&pending)[3], T& sum) {

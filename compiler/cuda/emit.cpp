@@ -135,14 +135,13 @@ class DeviceEmitter {
         words_(nest),
         needed_(needed_by_sweep(nest, schedule.kept)),
         kernel_{nullptr, 1} {
-    out_ = {name, std::max(words_.total, 1u), schedule.threads, words_.total > kMostWords,
-            schedule.form == Form::Team || schedule.form == Form::Block};
+    out_ = {name, std::max(words_.total, 1u), schedule.threads, words_.total > kMostWords, schedule.form >= Form::Team};
+    if (schedule.form == Form::Scan) inner_ = vector_bit();
+    else if (schedule.form == Form::Tile) inner_ = vector_bit() | vector_bit() >> 1;
+    else if (reduces()) inner_ = nest.reduced_mask();
     for (const Statement& s : nest.body)
-      if (s.kind > Statement::Kind::Reduce || (s.kind == Statement::Kind::Reduce && s.count != 0))
-        throw UnsupportedError(fmt::format("cuda: {} does not run on a device yet; run on the cpu",
-                                           s.kind == Statement::Kind::Scan    ? "a scan"
-                                           : s.kind == Statement::Kind::Place ? "indexing by data"
-                                                                              : "a reduction over other axes in one pass"));
+      if (s.kind == Statement::Kind::Reduce && s.count != 0)
+        throw UnsupportedError("cuda: a reduction over other axes in one pass does not run on a device; run on the cpu");
   }
 
   DeviceKernel run() {
@@ -154,6 +153,8 @@ class DeviceEmitter {
       case Form::Columns: chunks(); break;
       case Form::Team: teams(); break;
       case Form::Block: blocks(); break;
+      case Form::Scan: scans(); break;
+      case Form::Tile: tiles(); break;
     }
     program_.kernels_ += fmt::format("\n{}({}, {}, {}) {{\n{}}}\n", out_.far ? "KERNEL_FAR" : "KERNEL", out_.name, out_.words,
                                      schedule_.threads, kernel_.text);
@@ -170,7 +171,8 @@ class DeviceEmitter {
   DeviceKernel out_;
   Scope kernel_;
   Scope* item_ = nullptr;
-  Scope* step_ = nullptr;  // of the reduced loops
+  Scope* step_ = nullptr;    // of the loops in it: inner_
+  std::uint64_t inner_ = 0;  // reduced loops; the loop that scans run along; those of a tile
   std::uint8_t sweep_ = 0;
 
   // ---------------------------------------------------------------------------------------------- small words
@@ -193,9 +195,12 @@ class DeviceEmitter {
   static std::string_view functor(const Statement& s) {
     switch (s.op) {
       case Op::ReduceSum:
+      case Op::ScanSum:
       case Op::ContractLanes:
       case Op::ContractRows: return "ReduceSum";
+      case Op::ScanProd:
       case Op::ReduceProd: return "ReduceProd";
+      case Op::ScanMax:
       case Op::ReduceMax: return "ReduceMax";
       default: return "ReduceMin";
     }
@@ -215,7 +220,7 @@ class DeviceEmitter {
            (nest_.kind == NestKind::Rows && s.stage > 0 && s.kind != Statement::Kind::Slot && s.kind != Statement::Kind::Constant);
   }
   Scope& place(const Statement& s) {
-    if (reduces() && s.loops & nest_.reduced_mask()) return *step_;
+    if (s.loops & inner_) return *step_;
     return s.loops || s.stage > 0 ? *item_ : kernel_;
   }
 
@@ -230,8 +235,10 @@ class DeviceEmitter {
         x = v == nest_.vector_loop() && lane ? "(j + e)" : index(v);
       } else {
         const Derived& d = nest_.derived[v - nest_.loops()];
-        x = fmt::format("{}({}, {})", d.modulo ? "floor_modulo" : "floor_quotient", linear(d.linear, true, lane),
-                        word(words_.by + v - nest_.loops()));
+        if (d.place != Derived::kNone) x = fmt::format("Index({})", lane || !is_array(d.place) ? value(d.place) : define(d.place) + "[0]");
+        else
+          x = fmt::format("{}({}, {})", d.modulo ? "floor_modulo" : "floor_quotient", linear(d.linear, true, lane),
+                          word(words_.by + v - nest_.loops()));
       }
       if (l.of[v] != Coefficient::One) x = word(words_.coefficient_of(at, v)) + " * " + x;
       sum += (sum.empty() ? "" : " + ") + x;
@@ -298,6 +305,18 @@ class DeviceEmitter {
         break;
       case Statement::Kind::Guard: write(guard_text(s, array)); break;
       case Statement::Kind::Load: load(scope, s, name, array); break;
+      case Statement::Kind::Place: {
+        const std::string counts = s.guard == kNone ? "" : " && " + value(s.guard);
+        write(fmt::format("placed({}, {}, {}{}, w.at[{}])", value(s.a), word(words_.bounds + s.at), there(scope, array), counts,
+                          words_.flag));
+        break;
+      }
+      case Statement::Kind::Scan:
+        if (schedule_.form == Form::Scan) write(fmt::format("scanned<{0}>({1}, carry{2}, base{2})", functor(s), value(s.a), id));
+        else
+          write(fmt::format("{0}::combine<{1}>(base{2}[{4}], carry{2}[{4}] = {0}::combine<{1}>(carry{2}[{4}], {3}))", functor(s),
+                            type(s.dtype), id, value(s.a), array ? "e" : "0"));
+        break;
       case Statement::Kind::Op: {
         std::vector<std::string> operands;
         DType of = s.dtype;
@@ -317,6 +336,13 @@ class DeviceEmitter {
     return scope.values[id] = name;
   }
 
+  // Whether the neighbour counts, or one of them where they share the value.
+  std::string there(const Scope& scope, bool array) const {
+    const bool counted = &scope == step_ || (&scope == item_ && schedule_.form <= Form::Columns);
+    if (!counted || lanes_here(scope) == "W") return "true";
+    return array ? "e < n" : "n > 0";
+  }
+
   std::string slot_text(const Statement& s) {
     const std::uint32_t at = words_.slots + s.at;
     if (known_ && known_->known[at]) return literal(s.dtype, static_cast<std::uint64_t>(known_->words[at]));
@@ -324,11 +350,14 @@ class DeviceEmitter {
   }
 
   void load(Scope& scope, const Statement& s, const std::string& name, bool array) {
+    if (std::find(schedule_.packed.begin(), schedule_.packed.end(), s.at) != schedule_.packed.end())
+      return scope.line(fmt::format("{0} {1}[W];\n{2}{1}[0] = tile{3}[column][row];", type(s.dtype), name,
+                                    std::string(static_cast<std::size_t>(2 * scope.depth), ' '), s.at));
     const std::string guard = s.guard == kNone ? "" : value(s.guard);
     const std::string_view memory = memory_type(type_of_access(s.at));
     if (!array) {
       // one element for all neighbours, of which a step may have none
-      const bool may_be_none = reduces() && &scope == step_ && lanes_here(scope) != "W";
+      const bool may_be_none = &scope == step_ && lanes_here(scope) != "W";
       const std::string condition = may_be_none ? "n > 0" + (guard.empty() ? "" : " && " + guard) : guard;
       const std::string read = fmt::format("load<{}>({})", memory, address(s.at, false));
       scope.line(fmt::format("const {} {} = {};", type(s.dtype), name,
@@ -353,6 +382,7 @@ class DeviceEmitter {
   void store(Scope& scope, const Statement& s) {
     const std::string guard = s.guard == kNone ? "" : value(s.guard);
     const std::string_view memory = memory_type(type_of_access(s.at));
+    if (s.op == Op::Add) return add(scope, s, guard);
     if (moves_as_vector(s.at)) {
       std::string name;
       if (nest_.body[s.a].kind != Statement::Kind::Constant && is_array(s.a)) {
@@ -370,6 +400,26 @@ class DeviceEmitter {
     const std::string condition = lanes_here(scope) == "W" ? guard : "e < n" + (guard.empty() ? "" : " && " + guard);
     scope.line(
         fmt::format("LANES {}store<{}>({}, {});", condition.empty() ? "" : "if (" + condition + ") ", memory, address(s.at, true), stored));
+  }
+
+  // Added to what stands there: the same thread comes to all of an element's updates, in their order.
+  void add(Scope& scope, const Statement& s, const std::string& guard) {
+    const DType dtype = type_of_access(s.at);
+    const std::string_view memory = memory_type(dtype);
+    const auto sum = [&](const std::string& old) { return program_.call(Op::Add, dtype, "", {old, value(s.a)}); };
+    if (moves_as_vector(s.at)) {
+      const std::string name = fmt::format("y{}", s.at), at = address(s.at, false);
+      scope.line(fmt::format("{} {}[W];", type(dtype), name));
+      scope.line(fmt::format("load_vector<{}, W>({}, {}, {});", memory, at, lanes_here(scope), name));
+      const std::string added = sum(name + "[e]");
+      scope.line(fmt::format("LANES {}[e] = {};", name, added));
+      scope.line(fmt::format("store_vector<{}, W>({}, {}, {});", memory, at, lanes_here(scope), name));
+      return;
+    }
+    const std::string condition = lanes_here(scope) == "W" ? guard : "e < n" + (guard.empty() ? "" : " && " + guard);
+    const std::string at = address(s.at, true), added = sum(fmt::format("load<{}>(at)", memory));
+    scope.line(fmt::format("LANES {}{{ const long long at = {}; store<{}>(at, {}); }}", condition.empty() ? "" : "if (" + condition + ") ",
+                           at, memory, added));
   }
 
   // ---- what is held between sweeps
@@ -431,24 +481,99 @@ class DeviceEmitter {
     const std::string along = schedule_.width == 1 ? extent(v) : fmt::format("pieces({}, W)", extent(v));
     kernel_.line(fmt::format("const Index chunks = {};", along));
     kernel_.line(fmt::format("const Index all = chunks * {};", product(0, nest_.outer)));
+    const auto item_of = [&](Scope& item) {
+      item_ = &item;
+      if (nest_.outer == 0) {
+        item.line("const Index j = chunk * W;");
+      } else {
+        item.line("const Index j = chunk % chunks * W;");
+        indices(item, 0, nest_.outer, "chunk / chunks");
+      }
+      if (!schedule_.whole) item.line(fmt::format("const int n = lanes_left({}, j, W);", extent(v)));
+      if (reduces() && !schedule_.whole) item.line("const int all_lanes = n;");
+    };
+    if (schedule_.split)
+      return phases(
+          "for (Index work = Index(blockIdx.x) * blockDim.x + threadIdx.x; work < all * parts; work += Index(gridDim.x) * blockDim.x)",
+          [&](Scope& item) {
+            item.line("const Index chunk = work % all, part = work / all;");
+            item_of(item);
+          });
     block(kernel_, "for (Index chunk = Index(blockIdx.x) * blockDim.x + threadIdx.x; chunk < all; chunk += Index(gridDim.x) * blockDim.x)",
           [&](Scope& item) {
-            item_ = &item;
-            if (nest_.outer == 0) {
-              item.line("const Index j = chunk * W;");
-            } else {
-              item.line("const Index j = chunk % chunks * W;");
-              indices(item, 0, nest_.outer, "chunk / chunks");
-            }
-            if (!schedule_.whole) item.line(fmt::format("const int n = lanes_left({}, j, W);", extent(v)));
+            item_of(item);
             if (!reduces()) return stores(item, 0);
-            if (!schedule_.whole) item.line("const int all_lanes = n;");
             row_stores(0);
             for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
               columns_sweep(item);
               row_stores(static_cast<std::uint8_t>(sweep_ + 1));
             }
           });
+  }
+
+  // ---------------------------------------------------------------------------------------------- in several launches
+  // The reduced elements of a row (or of a thread's columns) are shared by `parts` threads (blocks), in chunks of 2^m blocks of the order of summation,
+  // so that the tree of the chunks' sums is the tree of the blocks. Sweep s is launch s: all leave their sums at the word `shared`; in later launches
+  // each combines those of its row for itself, always in the same order. What the row itself stores its first part stores.
+  void phases(const std::string& loop, const std::function<void(Scope&)>& open) {
+    kernel_.line(fmt::format("const Index parts = {}, length = {};", word(words_.chunks), word(words_.chunk)));
+    const std::vector<std::uint32_t> last = reductions(static_cast<std::uint8_t>(nest_.sweeps - 1));
+    const auto launches = static_cast<std::uint8_t>(nest_.sweeps + !last.empty());
+    std::vector<std::uint32_t> all;  // reductions, as they stand in the partial results
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (nest_.body[i].kind == Statement::Kind::Reduce) all.push_back(i);
+    kernel_.line(fmt::format("constexpr int kSums = {};", all.size()));
+    const auto place_of = [&](std::uint32_t r, const char* part) {
+      return fmt::format("w.at[{}] + 8ll * ((({} * (long long)all + {}) * kSums + {}) * {})", words_.shared, part,
+                         nest_.kind == NestKind::Rows ? "chunk" : "item", std::find(all.begin(), all.end(), r) - all.begin(),
+                         nest_.kind == NestKind::Rows ? "W" : "1");
+    };
+    const std::string width = nest_.kind == NestKind::Rows ? "W" : "1";
+    for (std::uint8_t phase = 0; phase < launches; ++phase) {
+      block(kernel_, fmt::format("if (w.at[{}] == {})", words_.phase, int{phase}), [&](Scope& launch) {
+        block(launch, loop, [&](Scope& item) {
+          open(item);
+          for (sweep_ = 0; sweep_ < phase; ++sweep_)
+            for (std::uint32_t r : reductions(sweep_)) {
+              const Statement& s = nest_.body[r];
+              const std::string name = fmt::format("v{}", r);
+              item.line(fmt::format("{} {}[{}];", type(s.dtype), name, width));
+              item.line(fmt::format("joined<{}, {}>({}, parts, {});", functor(s), width, place_of(r, "0"),
+                                    fmt::format("8ll * all * kSums * {}, {}", width, name)));
+              item.values[r] = nest_.kind == NestKind::Rows ? name : name + "[0]";
+            }
+          if (phase == 0) first_part_stores(item, 0);
+          else first_part_stores(item, phase);
+          sweep_ = phase;
+          if (phase == nest_.sweeps) return;
+          reduced_range(item);
+          item.line("const Index from = part * length;");
+          item.line(fmt::format("const Index until = from + length < count{0} ? from + length : count{0};", sweep_));
+          if (nest_.kind == NestKind::Rows) {
+            columns_sweep(item);
+          } else {
+            blocks_sweep(item);
+          }
+          for (std::uint32_t r : reductions(sweep_)) {
+            const std::string first = place_of(r, "part");
+            if (nest_.kind == NestKind::Rows) item.line(fmt::format("leave<W>({}, v{});", first, r));
+            else item.line(fmt::format("if (threadIdx.x == 0) leave<1>({}, whole{});", first, r));
+          }
+        });
+      });
+    }
+  }
+  void first_part_stores(Scope& item, std::uint8_t stage) {
+    const bool any = std::any_of(nest_.body.begin(), nest_.body.end(), [&](const Statement& s) {
+      return s.kind == Statement::Kind::Store && s.stage == stage && !(s.loops & nest_.reduced_mask());
+    });
+    if (!any) return;
+    block(item, "if (part == 0)", [&](Scope& first) {
+      Scope* const around = std::exchange(item_, &first);
+      first.values = item.values;  // what the item has; what the stores need besides stays in here
+      row_stores(stage);
+      item_ = around;
+    });
   }
 
   bool heavy() const {
@@ -490,10 +615,26 @@ class DeviceEmitter {
     }
   }
 
+  // r of the item: all, or those of its chunk.
+  std::string from() const { return schedule_.split ? "from" : "0"; }
+  std::string until() const { return schedule_.split ? "until" : fmt::format("count{}", sweep_); }
+
+  std::vector<std::uint32_t> scan_statements() const {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+      if (nest_.body[i].kind == Statement::Kind::Scan) out.push_back(i);
+    return out;
+  }
+  void end_of_scan_block(Scope& scope, std::uint32_t id, const char* lanes, const char* element) const {
+    const Statement& s = nest_.body[id];
+    scope.line(fmt::format("{0}base{1}{2} = {3}::combine<{4}>(base{1}{2}, carry{1}{2});", lanes, id, element, functor(s), type(s.dtype)));
+    scope.line(fmt::format("{0}carry{1}{2} = {3}::identity<{4}>();", lanes, id, element, functor(s), type(s.dtype)));
+  }
+
   void columns_sweep(Scope& item) {
     const std::vector<std::uint32_t> reds = reductions(sweep_);
     if (reds.empty() && !any_stores(sweep_)) return;
-    reduced_range(item);
+    if (!schedule_.split) reduced_range(item);
     const auto step = [&](Scope& s) {
       step_ = &s;
       bool there = false;
@@ -513,8 +654,20 @@ class DeviceEmitter {
       stores(s, sweep_);
       step_ = nullptr;
     };
+    const std::vector<std::uint32_t> scans = scan_statements();
     if (reds.empty()) {
-      block(item, fmt::format("for (Index r = 0; r < count{}; ++r)", sweep_), step);
+      for (std::uint32_t id : scans) {
+        const Statement& s = nest_.body[id];
+        item.line(fmt::format("{0} carry{1}[W], base{1}[W];", type(s.dtype), id));
+        item.line(fmt::format("LANES carry{0}[e] = base{0}[e] = {1}::identity<{2}>();", id, functor(s), type(s.dtype)));
+      }
+      block(item, fmt::format("for (Index r = {}; r < {}; ++r)", from(), until()), [&](Scope& s) {
+        if (!scans.empty() && !schedule_.one_block)
+          block(s, fmt::format("if (r > 0 && r % {} == 0)", ir::kScanBlock), [&](Scope& next) {
+            for (std::uint32_t id : scans) end_of_scan_block(next, id, "LANES ", "[e]");
+          });
+        step(s);
+      });
       return;
     }
     for (std::uint32_t r : reds) {
@@ -527,9 +680,9 @@ class DeviceEmitter {
         item.line(fmt::format("tree{}.clear();", r));
       }
     }
-    block(item, fmt::format("for (Index group = 0; group < count{}; group += {})", sweep_, ir::kRowGroup), [&](Scope& group) {
+    block(item, fmt::format("for (Index group = {}; group < {}; group += {})", from(), until(), ir::kRowGroup), [&](Scope& group) {
       if (!schedule_.one_block)
-        block(group, fmt::format("if (group > 0 && group % {} == 0)", ir::kRowBlock), [&](Scope& whole) {
+        block(group, fmt::format("if (group > {} && group % {} == 0)", from(), ir::kRowBlock), [&](Scope& whole) {
           for (std::uint32_t r : reds) {
             whole.line(fmt::format("tree{0}.push(v{0});", r));
             whole.line(fmt::format("LANES v{}[e] = {}::identity<{}>();", r, functor(nest_.body[r]), type(nest_.body[r].dtype)));
@@ -629,12 +782,19 @@ class DeviceEmitter {
 
   void blocks() {
     kernel_.line("const int t = threadIdx.x % 16, team = threadIdx.x / 16;");
+    kernel_.line(fmt::format("constexpr int kTeams = {};", schedule_.threads / 16));
     kernel_.line(fmt::format("const Index all = {};", product(0, nest_.outer)));
     for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
       if (const Statement& s = nest_.body[i]; s.kind == Statement::Kind::Reduce) {
-        kernel_.line(fmt::format("__shared__ {} leaf{}[16][1], whole{}[1];", type(s.dtype), i, i));
+        kernel_.line(fmt::format("__shared__ {} leaf{}[kTeams][1], whole{}[1];", type(s.dtype), i, i));
         kernel_.line(fmt::format("__shared__ Tree<{}, {}, 1> tree{};", functor(s), type(s.dtype), i));
       }
+    if (schedule_.split)
+      return phases("for (Index work = blockIdx.x; work < all * parts; work += gridDim.x)", [&](Scope& item) {
+        item_ = &item;
+        item.line("const Index item = work % all, part = work / all;");
+        indices(item, 0, nest_.outer, "item");
+      });
     block(kernel_, "for (Index item = blockIdx.x; item < all; item += gridDim.x)", [&](Scope& item) {
       item_ = &item;
       indices(item, 0, nest_.outer, "item");
@@ -647,37 +807,157 @@ class DeviceEmitter {
   }
   void blocks_sweep(Scope& item) {
     const std::vector<std::uint32_t> reds = reductions(sweep_);
-    reduced_range(item);
+    if (!schedule_.split) reduced_range(item);
     if (reds.empty()) {
       if (any_stores(sweep_))
-        lanes_step(item, reds, fmt::format("for (Index r0 = Index(threadIdx.x) * W; r0 < count{}; r0 += Index(blockDim.x) * W)", sweep_),
+        lanes_step(item, reds,
+                   fmt::format("for (Index r0 = {} + Index(threadIdx.x) * W; r0 < {}; r0 += Index(blockDim.x) * W)", from(), until()),
                    "r0");
       return;
     }
     for (std::uint32_t r : reds) item.line(fmt::format("if (threadIdx.x == 0) tree{}.clear();", r));
-    block(item, fmt::format("for (Index first = 0; first < count{}; first += 16 * {})", sweep_, ir::kLaneBlock), [&](Scope& round) {
-      start_lanes(round, reds);
-      round.line(fmt::format("const Index from = first + Index(team) * {};", ir::kLaneBlock));
-      round.line(fmt::format("const Index until = from + {0} < count{1} ? from + {0} : count{1};", ir::kLaneBlock, sweep_));
-      lanes_block(round, reds, "from", "until");
-      for (std::uint32_t r : reds) {
-        const Statement& s = nest_.body[r];
-        round.line(fmt::format("const {} sum{} = halved<{}, W>(a{});", type(s.dtype), r, functor(s), r));
-        round.line(fmt::format("if (t == 0) leaf{0}[team][0] = sum{0};", r));
-      }
-      round.line("__syncthreads();");
-      for (std::uint32_t r : reds)
-        round.line(
-            fmt::format("if (threadIdx.x == 0) for (int k = 0; k < 16 && first + Index(k) * {0} < count{1}; ++k) tree{2}.push(leaf{2}[k]);",
-                        ir::kLaneBlock, sweep_, r));
-      round.line("__syncthreads();");
-    });
+    block(item, fmt::format("for (Index first = {}; first < {}; first += kTeams * {})", from(), until(), ir::kLaneBlock),
+          [&](Scope& round) {
+            start_lanes(round, reds);
+            round.line(fmt::format("const Index begin = first + Index(team) * {};", ir::kLaneBlock));
+            round.line(fmt::format("const Index end = begin + {0} < {1} ? begin + {0} : {1};", ir::kLaneBlock, until()));
+            lanes_block(round, reds, "begin", "end");
+            for (std::uint32_t r : reds) {
+              const Statement& s = nest_.body[r];
+              round.line(fmt::format("const {} sum{} = halved<{}, W>(a{});", type(s.dtype), r, functor(s), r));
+              round.line(fmt::format("if (t == 0) leaf{0}[team][0] = sum{0};", r));
+            }
+            round.line("__syncthreads();");
+            for (std::uint32_t r : reds)
+              round.line(fmt::format(
+                  "if (threadIdx.x == 0) for (int k = 0; k < kTeams && first + Index(k) * {0} < {1}; ++k) tree{2}.push(leaf{2}[k]);",
+                  ir::kLaneBlock, until(), r));
+            round.line("__syncthreads();");
+          });
     for (std::uint32_t r : reds) item.line(fmt::format("if (threadIdx.x == 0) tree{0}.top(whole{0});", r));
     item.line("__syncthreads();");
+    if (schedule_.split) return;
     for (std::uint32_t r : reds) {
       item.line(fmt::format("const {0} v{1} = whole{1}[0];", type(nest_.body[r].dtype), r));
       item.values[r] = fmt::format("v{}", r);
     }
+  }
+
+  // ---------------------------------------------------------------------------------------------- scans
+  // Half a warp takes a row, 16 elements at a time, which are a group of the order. Split, it takes a block of 4,096 of one: the first launch leaves the
+  // blocks' sums, the second adds them up to each block's base, one thread a row, the third gives the results.
+  void scans() {
+    kernel_.line("const int t = threadIdx.x % 16;");
+    kernel_.line(fmt::format("const Index rows = {}, count = {};", product(0, nest_.outer), extent(nest_.vector_loop())));
+    const std::vector<std::uint32_t> scans = scan_statements();
+    const auto identities = [&](Scope& scope, const char* what) {
+      for (std::uint32_t id : scans)
+        scope.line(fmt::format("{0} {1}{2} = {3}::identity<{0}>();", type(nest_.body[id].dtype), what, id, functor(nest_.body[id])));
+    };
+    const auto groups = [&](Scope& scope, const std::string& first, const std::string& end, bool results) {
+      scope.line("#pragma unroll 4");
+      block(scope, fmt::format("for (Index group = {}; group < {}; group += {})", first, end, ir::kScanGroup), [&](Scope& step) {
+        step_ = &step;
+        step.line("const Index j = group + t;");
+        step.line("const int n = j < count ? 1 : 0;");
+        if (results) stores(step, 0);
+        else
+          for (std::uint32_t id : scans) define(id);
+        step_ = nullptr;
+      });
+    };
+    const char* const teams =
+        "for (Index work = (Index(blockIdx.x) * blockDim.x + threadIdx.x) / 16; work < {}; work += Index(gridDim.x) * blockDim.x / 16)";
+    const auto ends_of = [&](Scope& scope, const char* from) {
+      scope.line(fmt::format("const Index end = {0} + {1} < count ? {0} + {1} : count;", from, ir::kScanBlock));
+    };
+    if (!schedule_.split) {
+      block(kernel_, fmt::format(fmt::runtime(teams), "rows"), [&](Scope& item) {
+        item_ = &item;
+        indices(item, 0, nest_.outer, "work");
+        identities(item, "base");
+        block(item, fmt::format("for (Index first = 0; first < count; first += {})", ir::kScanBlock), [&](Scope& one) {
+          identities(one, "carry");
+          ends_of(one, "first");
+          groups(one, "first", "end", true);
+          for (std::uint32_t id : scans) end_of_scan_block(one, id, "", "");
+        });
+      });
+      return;
+    }
+    kernel_.line(fmt::format("const Index parts = pieces(count, {});", ir::kScanBlock));
+    const auto sum_at = [&](std::size_t k, const char* of) {
+      return fmt::format("w.at[{}] + 8ll * (({}) * (long long){} + {})", words_.shared, of, scans.size(), k);
+    };
+    for (const int phase : {0, 2})
+      block(kernel_, fmt::format("if (w.at[{}] == {})", words_.phase, phase), [&](Scope& launch) {
+        block(launch, fmt::format(fmt::runtime(teams), "rows * parts"), [&](Scope& item) {
+          item_ = &item;
+          item.line(fmt::format("const Index row = work / parts, first = work % parts * {};", ir::kScanBlock));
+          indices(item, 0, nest_.outer, "row");
+          identities(item, "carry"), identities(item, "base");
+          if (phase == 2)
+            for (std::size_t k = 0; k < scans.size(); ++k)
+              item.line(fmt::format("base{} = load<{}>({});", scans[k], type(nest_.body[scans[k]].dtype), sum_at(k, "work")));
+          ends_of(item, "first");
+          groups(item, "first", "end", phase == 2);
+          if (phase == 0)
+            for (std::size_t k = 0; k < scans.size(); ++k)
+              item.line(fmt::format("if (t == 0) store<{}>({}, carry{});", type(nest_.body[scans[k]].dtype), sum_at(k, "work"), scans[k]));
+        });
+      });
+    block(kernel_, fmt::format("if (w.at[{}] == 1)", words_.phase), [&](Scope& launch) {
+      block(launch, "for (Index row = Index(blockIdx.x) * blockDim.x + threadIdx.x; row < rows; row += Index(gridDim.x) * blockDim.x)",
+            [&](Scope& item) {
+              identities(item, "base");
+              item.line("#pragma unroll 8");
+              block(item, "for (Index part = 0; part < parts; ++part)", [&](Scope& one) {
+                for (std::size_t k = 0; k < scans.size(); ++k) {
+                  const std::string_view dtype = type(nest_.body[scans[k]].dtype);
+                  const std::string at = sum_at(k, "row * parts + part");
+                  one.line(fmt::format("const {} sum{} = load<{}>({});", dtype, k, dtype, at));
+                  one.line(fmt::format("store<{}>({}, base{});", dtype, at, scans[k]));
+                  one.line(fmt::format("base{0} = {1}::combine<{2}>(base{0}, sum{3});", scans[k], functor(nest_.body[scans[k]]), dtype, k));
+                }
+              });
+            });
+    });
+  }
+
+  // ---------------------------------------------------------------------------------------------- tiles
+  // What is one behind the other along the last outer loop, not along the vector loop, goes through shared memory in tiles of 32 by 32: read along
+  // the one, used along the other. A warp has a row of the tile; the rows are one element longer, so that no two of a column share a bank.
+  void tiles() {
+    const std::uint32_t v = nest_.vector_loop(), o = v - 1;
+    kernel_.line("const int column = threadIdx.x % 32, first_row = threadIdx.x / 32;");
+    kernel_.line(fmt::format("const Index across = pieces({}, 32), down = pieces({}, 32), all = {} * across * down;", extent(v), extent(o),
+                             product(0, o)));
+    for (std::uint32_t access : schedule_.packed)
+      kernel_.line(fmt::format("__shared__ {} tile{}[32][33];", type(type_of_access(access)), access));
+    block(kernel_, "for (Index work = blockIdx.x; work < all; work += gridDim.x)", [&](Scope& item) {
+      item_ = &item;
+      item.line("const Index j0 = work % across * 32, o0 = work / across % down * 32;");
+      indices(item, 0, o, "work / (across * down)");
+      item.line("#pragma unroll");
+      block(item, fmt::format("for (int row = first_row; row < 32; row += {})", schedule_.threads / 32), [&](Scope& read) {
+        read.line(fmt::format("const Index i{} = o0 + column, j = j0 + row;", o));
+        block(read, fmt::format("if (i{} < {} && j < {})", o, extent(o), extent(v)), [&](Scope& there) {
+          for (std::uint32_t access : schedule_.packed)
+            there.line(
+                fmt::format("tile{}[row][column] = load<{}>({});", access, memory_type(type_of_access(access)), address(access, false)));
+        });
+      });
+      item.line("__syncthreads();");
+      item.line("#pragma unroll");
+      block(item, fmt::format("for (int row = first_row; row < 32; row += {})", schedule_.threads / 32), [&](Scope& step) {
+        step_ = &step;
+        step.line(fmt::format("const Index i{} = o0 + row, j = j0 + column;", o));
+        step.line(fmt::format("const int n = i{} < {} && j < {} ? 1 : 0;", o, extent(o), extent(v)));
+        stores(step, 0);
+        step_ = nullptr;
+      });
+      item.line("__syncthreads();");
+    });
   }
 };
 

@@ -19,11 +19,20 @@ std::int64_t size_of_access(const Nest& nest, std::uint32_t access) {
   return static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[access].buffer].dtype));
 }
 
+// What data say that does not change along the vector loop: the places are all that is behind the loops.
+bool only_places(const Nest& nest, const Linear& linear) {
+  for (std::uint32_t v = nest.loops(); v < linear.of.size(); ++v) {
+    if (linear.of[v] == Coefficient::Zero) continue;
+    const std::uint32_t place = nest.derived[v - nest.loops()].place;
+    if (place == Derived::kNone || (nest.body[place].loops >> nest.vector_loop() & 1)) return false;
+  }
+  return true;
+}
+
 // One behind the other along the vector loop, wherever that starts.
 bool contiguous(const Nest& nest, std::uint32_t access) {
   const Linear& linear = nest.linears[nest.accesses[access].linear];
-  if (linear.of[nest.vector_loop()] != Coefficient::One) return false;
-  return std::all_of(linear.of.begin() + nest.loops(), linear.of.end(), [](Coefficient c) { return c == Coefficient::Zero; });
+  return linear.of[nest.vector_loop()] == Coefficient::One && only_places(nest, linear);
 }
 
 bool guarded(const Nest& nest, std::uint32_t access) {
@@ -39,8 +48,10 @@ bool aligned(const Nest& nest, const NestNumbers& numbers, std::uint32_t access,
   const std::int64_t size = size_of_access(nest, access), bytes = std::min(kVectorBytes, size * width);
   if (numbers.offsets[a.linear] * size % bytes != 0) return false;
   const std::vector<std::int64_t>& coefficients = numbers.coefficients[a.linear];
-  for (std::uint32_t l = 0; l < nest.loops(); ++l)
-    if (l != nest.vector_loop() && numbers.extents[l] > 1 && coefficients[l] * size % bytes != 0) return false;
+  for (std::uint32_t l = 0; l < coefficients.size(); ++l) {
+    const bool varies = l >= nest.loops() || (l != nest.vector_loop() && numbers.extents[l] > 1);
+    if (varies && coefficients[l] * size % bytes != 0) return false;
+  }
   return true;
 }
 
@@ -65,10 +76,14 @@ bool fits_32_bits(const Nest& nest, const NestNumbers& numbers, std::int64_t cou
       std::int64_t part = numbers.coefficients[l][v];
       if (part == 0) continue;
       // a derived variable is below the divisor, or below what it is derived of, which is below the bound itself
-      if (!product_fits(part, v < most.size()                        ? most[v] + 16
-                              : nest.derived[v - most.size()].modulo ? numbers.by[v - most.size()]
-                                                                     : kMost - 1))
-        return false;
+      std::int64_t bound = v < most.size() ? most[v] + 16 : kMost - 1;
+      if (v >= most.size()) {
+        const Derived& d = nest.derived[v - most.size()];
+        const bool checked = d.place != Derived::kNone && nest.body[d.place].kind == Statement::Kind::Place;  // else it was stored
+        if (checked) bound = numbers.bounds[nest.body[d.place].at];
+        else if (d.place == Derived::kNone && d.modulo) bound = numbers.by[v - most.size()];
+      }
+      if (!product_fits(part, bound)) return false;
       if ((sum += std::abs(part)) >= kMost) return false;
     }
   }
@@ -112,6 +127,99 @@ void keep(const Nest& nest, std::int64_t row, const DeviceTarget& target, Device
   out.numbers.shared_bytes = out.schedule.threads / kTeam * bytes * row;
 }
 
+void set_blocks(const DeviceTarget& target, std::int64_t wanted, DeviceScheduled& out) {
+  const std::int64_t places = std::int64_t{target.processors} * target.threads_per_processor / out.schedule.threads;
+  out.numbers.blocks = std::clamp<std::int64_t>(wanted, 1, kWavesOfBlocks * places);
+}
+
+// Where rows (or columns) are fewer than fill the device, their reduced elements are shared, in chunks of 2^m blocks of the order of summation.
+// `items`: threads (of Block: blocks) without that.
+void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std::int64_t counted, DeviceScheduled& out) {
+  DeviceSchedule& s = out.schedule;
+  const bool blocks = s.form == Form::Block;
+  if (s.one_block || items == 0 || (s.form != Form::Columns && !blocks) || !nest.has(Statement::Kind::Reduce)) return;
+  // What is added where data say, and scans, go through their loops in sequence.
+  for (const Statement& b : nest.body)
+    if (b.kind == Statement::Kind::Scan || (b.kind == Statement::Kind::Store && b.op == ir::Op::Add)) return;
+  const std::int64_t places = std::int64_t{target.processors} * target.threads_per_processor / (blocks ? s.threads : 1);
+  if (2 * items > places) return;
+  constexpr std::int64_t kMostParts = 512;  // each joins the sums of all before it
+  std::int64_t chunk = ir::kRowBlock;
+  if (blocks) {
+    s.threads = 64;  // more blocks, of fewer teams
+    chunk = ir::kLaneBlock * (s.threads / kTeam);
+  }
+  const std::int64_t wanted = std::min(kMostParts, (places + items - 1) / items);
+  while ((counted + chunk - 1) / chunk > wanted) chunk *= 2;
+  const std::int64_t parts = (counted + chunk - 1) / chunk;
+  if (parts < 2) {
+    if (blocks) s.threads = 256;
+    return;
+  }
+  const std::int64_t sums =
+      std::count_if(nest.body.begin(), nest.body.end(), [](const Statement& b) { return b.kind == Statement::Kind::Reduce; });
+  s.split = true;
+  out.numbers.chunk = chunk, out.numbers.chunks = parts;
+  const bool last_reduces = std::any_of(nest.body.begin(), nest.body.end(),
+                                        [&](const Statement& b) { return b.kind == Statement::Kind::Reduce && b.stage == nest.sweeps; });
+  out.numbers.phases = nest.sweeps + last_reduces;
+  out.numbers.partial_bytes = parts * items * sums * 8 * (blocks ? 1 : s.width);
+}
+
+// A map with scans: rows by teams; few long rows in three launches, if no scan needs the results of another.
+DeviceScheduled scan(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, DeviceScheduled& out, std::int64_t rows) {
+  DeviceSchedule& s = out.schedule;
+  s.form = Form::Scan;
+  const std::int64_t extent = numbers.extents[nest.vector_loop()], parts = (extent + ir::kScanBlock - 1) / ir::kScanBlock;
+  const std::int64_t teams = std::int64_t{target.processors} * target.threads_per_processor / kTeam;
+  std::int64_t scans = 0;
+  bool alone = true;
+  std::vector<bool> behind(nest.body.size(), false);  // a scan
+  for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& b = nest.body[i];
+    for (const std::uint32_t o : {b.a, b.b, b.c, b.guard})
+      if (o != Statement::kNone) behind[i] = behind[i] || behind[o];
+    if (b.kind != Statement::Kind::Scan) continue;
+    ++scans;
+    alone = alone && !behind[i];
+    behind[i] = true;
+  }
+  s.split = alone && parts > 1 && 2 * rows <= teams;
+  if (s.split) {
+    out.numbers.chunk = ir::kScanBlock, out.numbers.chunks = parts;
+    out.numbers.phases = 3;
+    out.numbers.partial_bytes = rows * parts * scans * 8;
+  }
+  set_blocks(target, (rows * (s.split ? parts : 1) * kTeam + s.threads - 1) / s.threads, out);
+  return out;
+}
+
+// Does the access lie across: one behind the other along the last outer loop, and not along the vector loop?
+bool lies_across(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
+  if (nest.outer == 0 || nest.buffers[nest.accesses[access].buffer].written || guarded(nest, access)) return false;
+  const Linear& linear = nest.linears[nest.accesses[access].linear];
+  const std::uint32_t v = nest.vector_loop(), o = v - 1;
+  constexpr std::int64_t kLeast = 16;  // of both, for a tile to be worth it
+  return linear.of[v] != Coefficient::One && numbers.coefficients[nest.accesses[access].linear][o] == 1 &&
+         std::abs(numbers.coefficients[nest.accesses[access].linear][v]) >= 8 && numbers.extents[v] >= kLeast &&
+         numbers.extents[o] >= kLeast &&
+         std::all_of(linear.of.begin() + nest.loops(), linear.of.end(), [](Coefficient c) { return c == Coefficient::Zero; });
+}
+DeviceScheduled tile(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, DeviceScheduled& out, std::int64_t outer) {
+  DeviceSchedule& s = out.schedule;
+  s.form = Form::Tile;
+  std::int64_t bytes = 0;  // what does not fit is read as it lies
+  std::erase_if(s.packed, [&](std::uint32_t access) {
+    const std::int64_t mine = 32 * 33 * std::max<std::int64_t>(size_of_access(nest, access), 4);
+    if (bytes + mine > target.shared_bytes) return true;
+    bytes += mine;
+    return false;
+  });
+  const std::int64_t across = numbers.extents[nest.vector_loop()], down = numbers.extents[nest.vector_loop() - 1];
+  set_blocks(target, outer / std::max<std::int64_t>(down, 1) * ((across + 31) / 32) * ((down + 31) / 32), out);
+  return out;
+}
+
 }  // namespace
 
 DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, const std::vector<bool>& bases) {
@@ -131,6 +239,12 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
   s.narrow = fits_32_bits(nest, numbers, counted);
   s.one_block = counted <= (lanes ? ir::kLaneBlock : ir::kRowBlock);
   s.form = nest.kind == NestKind::Map ? Form::Map : nest.kind == NestKind::Rows ? Form::Columns : s.one_block ? Form::Team : Form::Block;
+  if (nest.kind == NestKind::Map && nest.has(Statement::Kind::Scan)) return scan(nest, numbers, target, out, outer);
+  if (nest.kind == NestKind::Map) {
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a)
+      if (lies_across(nest, numbers, a)) s.packed.push_back(a);
+    if (!s.packed.empty()) return tile(nest, numbers, target, out, outer);
+  }
 
   // ---- width: the widest elements that move one behind the other fill a vector. In lanes at most as many neighbours as one step of 64 lanes
   // (32 of f64) gives each of 16 threads; and where rows begin at any r, one by one.
@@ -159,19 +273,20 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
   if (s.form == Form::Team && nest.sweeps > 1) keep(nest, (counted + 63) / 64 * 64, target, out);
 
   const std::int64_t chunks = outer * ((extent + width - 1) / width);
-  const std::int64_t wanted = s.form == Form::Block  ? outer
+  share(nest, target, s.form == Form::Block ? outer : chunks, counted, out);
+  const std::int64_t parts = out.numbers.chunks;
+  const std::int64_t wanted = s.form == Form::Block  ? outer * parts
                               : s.form == Form::Team ? (outer * kTeam + s.threads - 1) / s.threads
-                                                     : (chunks + s.threads - 1) / s.threads;
-  const std::int64_t places = std::int64_t{target.processors} * target.threads_per_processor / s.threads;
-  out.numbers.blocks = std::clamp<std::int64_t>(wanted, 1, kWavesOfBlocks * places);
+                                                     : (chunks * parts + s.threads - 1) / s.threads;
+  set_blocks(target, wanted, out);
   return out;
 }
 
 std::string DeviceSchedule::key() const {
   std::string k;
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(form), put(width), put(threads), put(whole), put(narrow), put(one_block);
-  for (const auto* list : {&vectors, &kept}) {
+  put(form), put(width), put(threads), put(whole), put(narrow), put(one_block), put(split);
+  for (const auto* list : {&vectors, &kept, &packed}) {
     put(static_cast<std::uint32_t>(list->size()));
     for (std::uint32_t i : *list) put(i);
   }
@@ -179,10 +294,17 @@ std::string DeviceSchedule::key() const {
 }
 
 std::string print(const DeviceScheduled& scheduled) {
-  constexpr std::string_view forms[] = {"map", "columns, a thread for each few", "rows, half a warp for each", "rows, a block for each"};
+  constexpr std::string_view forms[] = {"map",
+                                        "columns, a thread for each few",
+                                        "rows, half a warp for each",
+                                        "rows, a block for each",
+                                        "scans, half a warp for each row",
+                                        "tiles of 32 by 32 through shared memory"};
   const DeviceSchedule& s = scheduled.schedule;
   std::string out = fmt::format("schedule: {}; {} elements at once, {} accesses as vectors; blocks of {} threads",
                                 forms[static_cast<int>(s.form)], s.width, s.vectors.size(), s.threads);
+  if (s.split) out += fmt::format(", {} launches, rows in {} parts", scheduled.numbers.phases, scheduled.numbers.chunks);
+  if (!s.packed.empty()) out += fmt::format(", {} accesses across", s.packed.size());
   if (s.whole) out += ", no tails";
   if (!s.narrow) out += ", indices of 64 bits";
   if (!s.kept.empty())
@@ -193,6 +315,7 @@ std::string print(const DeviceScheduled& scheduled) {
 std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const DeviceNumbers& device) {
   ScheduleNumbers n;
   n.tile = device.row;
+  n.chunk = device.chunk, n.chunks = device.chunks;
   return compiler::make_words(nest, numbers, n);
 }
 

@@ -16,8 +16,11 @@ namespace onepass::compiler::cuda {
 ///   Map      a thread takes `width` neighbours along the vector loop at a time, the grid strides through all
 ///   Columns  of rows: a thread takes `width` columns and runs through the reduced loops
 ///   Team     of lanes, where the reduced elements are one block of the order of summation: half a warp takes a row
-///   Block    of lanes: a block of 16 teams takes a row, each team a block of the order at a time
-enum class Form : std::uint8_t { Map, Columns, Team, Block };
+///   Block    of lanes: a block of teams takes a row, each team a block of the order at a time
+///   Scan     of a map with scans: half a warp takes a row, a group of 16 at a time
+///   Tile     of a map: a block takes 32 by 32 elements; what lies across goes through shared memory
+/// From Team on, threads exchange values.
+enum class Form : std::uint8_t { Map, Columns, Team, Block, Scan, Tile };
 
 struct DeviceSchedule {
   Form form = Form::Map;
@@ -26,6 +29,8 @@ struct DeviceSchedule {
   bool whole = false;                  // class: all threads take `width` elements each time
   bool narrow = false;                 // class: indices fit 32 bits
   bool one_block = false;              // class: the reduced elements lie within one block of the order of summation
+  bool split = false;                  // class: the reduced elements of a row are shared; the kernel is launched several times
+  std::vector<std::uint32_t> packed;   // of a tile: accesses that lie across
   std::vector<std::uint32_t> vectors;  // class: accesses that move as vectors of `width`: aligned wherever the nest meets them
   std::vector<std::uint32_t> kept;     // statements that a team holds in shared memory between sweeps
   bool operator==(const DeviceSchedule&) const = default;
@@ -33,11 +38,12 @@ struct DeviceSchedule {
 };
 
 struct DeviceNumbers {
-  std::int64_t blocks = 0;         // of the grid
-  std::int64_t shared_bytes = 0;   // of a block, for what is kept
-  std::int64_t row = 0;            // elements of a kept row, a multiple of 64: the word `tile`
-  std::int64_t phases = 1;         // times that the kernel is launched, each time with another word `phase`
-  std::int64_t partial_bytes = 0;  // of device memory, at the word `shared`: what phases leave for each other
+  std::int64_t blocks = 0;             // of the grid
+  std::int64_t shared_bytes = 0;       // of a block, for what is kept
+  std::int64_t row = 0;                // elements of a kept row, a multiple of 64: the word `tile`
+  std::int64_t chunk = 0, chunks = 1;  // split: elements of r that one thread (or block) takes, and how many do
+  std::int64_t phases = 1;             // times that the kernel is launched, each time with another word `phase`
+  std::int64_t partial_bytes = 0;      // of device memory, at the word `shared`: what phases leave for each other
 };
 
 struct DeviceScheduled {
