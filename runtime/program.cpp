@@ -978,8 +978,9 @@ void Program::Bound::operator()() {
   } else interpret(*b.plan, b.bases.data(), b.slot_bits);
   if (!b.temporaries.empty()) b.copy_out();
   if (!b.results.empty()) [[unlikely]]
-    ProgramAccess::check_nan(b.program, b.options, *b.plan, b.slot_bits, std::span(b.bases).first(b.plan->inputs.size()), b.results,
-                             b.plan->on_device ? ProgramAccess::inputs_of({b.arguments, {}, true, 1}, *b.plan) : std::vector<const Array*>());
+    ProgramAccess::check_nan(
+        b.program, b.options, *b.plan, b.slot_bits, std::span(b.bases).first(b.plan->inputs.size()), b.results,
+        b.plan->on_device ? ProgramAccess::inputs_of({b.arguments, {}, true, 1}, *b.plan) : std::vector<const Array*>());
   ProgramAccess::ran(b.program, b.state, *b.plan);
   ThreadState& thread = thread_state();
   if (thread.depth == 0 && thread.last != b.plan) thread.last = b.plan;
