@@ -92,7 +92,6 @@ class Reroller {
   std::int64_t budget_;              // tuples' nodes that may still be looked at
   std::vector<std::uint64_t> form_;  // equal for nodes that could be copies: operators, types and shapes, but neither starts nor slots
   std::vector<std::uint32_t> uses_, adder_;  // how many; of one use the node, where that is an add and this its first operand
-  std::vector<bool> reduces_;                // its expression holds a reduction
   bool members_ = false;                     // separate arrays may be put together
   std::unordered_map<NodeId, std::vector<Tuple>> results_;        // copies that are results of their own, by the last of them
   std::unordered_map<std::uint64_t, std::uint64_t> differences_;  // by pairs of nodes
@@ -105,7 +104,6 @@ class Reroller {
     form_.resize(graph_.size());
     uses_.assign(graph_.size(), 0);
     adder_.assign(graph_.size(), kNoNode);
-    reduces_.assign(graph_.size(), false);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Node node = graph_[id];
       std::uint64_t h = mix(static_cast<std::uint64_t>(node.op) | static_cast<std::uint64_t>(node.dtype) << 8, node.shape);
@@ -113,12 +111,10 @@ class Reroller {
         for (const std::int64_t step : graph_.attributes(id).subspan(graph_.shape(id).size())) h = mix(h, static_cast<std::uint64_t>(step));
       else h = mix(h, node.attributes);
       if (node.op == Op::Constant) h = mix(h, node.bits);
-      reduces_[id] = is_reduction(node.op);
       const List operands = graph_.operands(id);
       for (std::size_t k = 0; k < operands.size(); ++k) {
         const auto o = static_cast<std::size_t>(operands[k]);
         h = mix(h, form_[o]);
-        reduces_[id] = reduces_[id] || reduces_[o];
         adder_[o] = ++uses_[o] == 1 && k == 0 && node.op == Op::Add ? id : kNoNode;
       }
       form_[id] = h;
@@ -157,6 +153,15 @@ class Reroller {
     if (op == Op::Input || (op == Op::Slice && !std::ranges::equal(graph_.attributes(a), graph_.attributes(b)))) return true;
     for (std::size_t k = 0; k < std::min(x.size(), y.size()); ++k)
       if (differ_in_arrays(static_cast<NodeId>(x[k]), static_cast<NodeId>(y[k]), depth + 1)) return true;
+    return false;
+  }
+  // Does each hold a reduction of its own?
+  bool each_reduces(NodeId a, NodeId b, int depth = 0) {
+    if (a == b || depth >= kDeepest || --budget_ < 0) return false;
+    if (is_reduction(graph_[a].op)) return true;
+    const List x = graph_.operands(a), y = graph_.operands(b);
+    for (std::size_t k = 0; k < std::min(x.size(), y.size()); ++k)
+      if (each_reduces(static_cast<NodeId>(x[k]), static_cast<NodeId>(y[k]), depth + 1)) return true;
     return false;
   }
   // From `begin` on, the end of those that each differ from the one before as the second from the first does; at least begin + 1.
@@ -482,12 +487,11 @@ class Reroller {
     bool any = false;
     for (std::size_t i = 0; i < terms.size();) {
       const std::size_t end = run_end(i, terms.size(), [&](std::size_t k) { return difference(terms[k], terms[k + 1]); });
-      const auto first = terms.begin() + static_cast<std::ptrdiff_t>(i), last_term = terms.begin() + static_cast<std::ptrdiff_t>(end);
-      NodeId all = kNoNode;
-      if (end - i >= kFewestCopies && differ_in_arrays(terms[i], terms[i + 1]))
-        all = together(Tuple(first, last_term), reduces_[terms[i]] || end - i >= kManyTerms);
+      const NodeId all = end - i >= kFewestCopies && differ_in_arrays(terms[i], terms[i + 1])
+                             ? summed_in_sequence(sum, std::span(terms).subspan(i, end - i))
+                             : kNoNode;
       if (all != kNoNode) {
-        sum = in_sequence(sum, all);
+        sum = all;
         any = true;
         i = end;
         continue;
@@ -500,37 +504,51 @@ class Reroller {
     return any ? sum : kNoNode;
   }
 
-  // sum + x[0] + x[1] + …; contract_rows adds 256 in sequence.
-  NodeId in_sequence(NodeId sum, NodeId x) {
-    const DType dtype = out_[x].dtype;
-    const std::vector<std::int64_t> shape(out_.shape(x).begin(), out_.shape(x).end());
-    const List inner = List(shape).subspan(1);
-    for (std::int64_t begin = 0; begin < shape[0];) {
-      const std::int64_t count = std::min<std::int64_t>(shape[0] - begin, kSequence - (sum != kNoNode));
-      std::vector<std::int64_t> box(2 * shape.size(), 0), part = shape;
-      std::fill(box.begin() + static_cast<std::ptrdiff_t>(shape.size()), box.end(), 1);
-      box[0] = begin;
-      part[0] = count;
-      NodeId terms = count == shape[0] ? x : view(Op::Slice, x, part, box);
-      if (sum != kNoNode) {
-        std::vector<std::int64_t> boxes;
-        for (const std::int64_t start : {0, 1}) {
-          boxes.push_back(start);
-          boxes.resize(boxes.size() + shape.size() - 1, 0);
-          boxes.resize(boxes.size() + shape.size(), 1);
-        }
-        part[0] = count + 1;
-        const NodeId before = view(Op::Reshape, sum, with_axis(1, inner));
-        terms = out_.add(Op::Piecewise, dtype, out_.intern(part), {before, terms}, boxes);
-      }
-      const NodeId one = out_.constant(dtype, out_.intern(part), bits_of(dtype, 1.0));
-      const std::int64_t axis = 0;
-      sum = out_.add(Op::ContractRows, dtype, out_.intern(inner), {terms, one}, List(&axis, 1));
+  // sum + terms[0] + terms[1] + …, as many at a time as contract_rows adds in sequence; kNoNode where they are no copies of each other. Terms
+  // that hold a reduction are computed all together, since they are stored in any case.
+  NodeId summed_in_sequence(NodeId sum, std::span<const NodeId> terms) {
+    const bool reduce = each_reduces(terms[0], terms[1]), members = reduce || terms.size() >= kManyTerms;
+    const NodeId whole = reduce ? together(Tuple(terms.begin(), terms.end())) : kNoNode;
+    if (reduce && whole == kNoNode) return kNoNode;
+    for (std::size_t begin = 0; begin < terms.size();) {
+      const std::size_t count = std::min<std::size_t>(terms.size() - begin, kSequence - (sum != kNoNode));
+      const auto first = terms.begin() + static_cast<std::ptrdiff_t>(begin), end = first + static_cast<std::ptrdiff_t>(count);
+      const NodeId x = reduce ? copies_of(whole, begin, count) : together(Tuple(first, end), members);
+      if (x == kNoNode) return kNoNode;
+      sum = in_sequence(sum, x);
       begin += count;
     }
     return sum;
   }
-  static constexpr std::int64_t kSequence = 256;
+  // Those from `begin` on of all copies.
+  NodeId copies_of(NodeId all, std::size_t begin, std::size_t count) {
+    std::vector<std::int64_t> part(out_.shape(all).begin(), out_.shape(all).end()), box(2 * part.size(), 0);
+    if (part[0] == static_cast<std::int64_t>(count)) return all;
+    std::fill(box.begin() + static_cast<std::ptrdiff_t>(part.size()), box.end(), 1);
+    box[0] = static_cast<std::int64_t>(begin);
+    part[0] = static_cast<std::int64_t>(count);
+    return view(Op::Slice, all, part, box);
+  }
+  // sum + x[0] + x[1] + …, kSequence of them at most.
+  NodeId in_sequence(NodeId sum, NodeId x) {
+    const DType dtype = out_[x].dtype;
+    std::vector<std::int64_t> shape(out_.shape(x).begin(), out_.shape(x).end());
+    const std::vector<std::int64_t> inner(shape.begin() + 1, shape.end());
+    if (sum != kNoNode) {
+      std::vector<std::int64_t> boxes;
+      for (const std::int64_t start : {0, 1}) {
+        boxes.push_back(start);
+        boxes.resize(boxes.size() + shape.size() - 1, 0);
+        boxes.resize(boxes.size() + shape.size(), 1);
+      }
+      ++shape[0];
+      x = out_.add(Op::Piecewise, dtype, out_.intern(shape), {view(Op::Reshape, sum, with_axis(1, inner)), x}, boxes);
+    }
+    const NodeId one = out_.constant(dtype, out_.intern(shape), bits_of(dtype, 1.0));
+    const std::int64_t axis = 0;
+    return out_.add(Op::ContractRows, dtype, out_.intern(inner), {x, one}, List(&axis, 1));
+  }
+  static constexpr std::size_t kSequence = 256;
 };
 
 // Is anything joined that often? Most graphs are left alone here.
