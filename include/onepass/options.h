@@ -85,7 +85,7 @@ struct Stats {
   std::int64_t recordings = 0;   ///< runs of the C++ function, or of the formula
   std::int64_t kernels = 0;      ///< different ones that its calls use
   std::int64_t launches = 0;     ///< runs of kernels
-  std::int64_t compiles = 0;     ///< kernels compiled while a call waited: the quick tier
+  std::int64_t compiles = 0;     ///< kernels made while a call waited: in tiles, or compiled in the quick tier
   std::int64_t optimised = 0;    ///< of these, compiled again in the background, with optimisation
   std::int64_t specialized = 0;  ///< kernels compiled for exact shapes
   std::int64_t hot_shapes = 0;   ///< shapes that have such kernels, or will; at most Specialization::depth
