@@ -541,8 +541,8 @@ class Bench(Command):
         self.assertEqual(list(line), BENCH_MEMBERS)
         self.assertEqual(line["min_bytes"], 4*(2*64*256 + 64 + 256))
         self.assertEqual((line["kernels"], line["compiles"]), (1, 1))
-        self.assertGreater(line["compile_ms"], 0)
-        self.assertGreater(line["first_ms"], line["compile_ms"])
+        self.assertEqual(line["compile_ms"], 0)  # its first run is in tiles
+        self.assertGreater(line["first_ms"], 0)
         self.assertEqual(line["moved_bytes"], line["min_bytes"])  # what a broadcast loads again counts once
         self.assertEqual(line["allocated_bytes_per_call"], 0)
         self.assertAlmostEqual(line["gbs"], line["min_bytes"]/line["median_ns"], places=6)
