@@ -1,20 +1,17 @@
 // Narrow element types against what they should keep up with, each pair timed in turn on one thread: x*w + b of halves against copying as
 // many bytes, gelu of halves against gelu of f32, and a point operation on bytes against the loop that one writes by hand.
 //   elements [number of elements: 262144]
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <vector>
 
 #include <onepass/onepass.h>
 
-#include "runtime/kernel_cache.h"
+#include "in_turn.h"
 
 namespace op = onepass;
-using op::Array, op::Tensor;
+using op::Array, op::Tensor, op::bench::compare;
 
 namespace {
 
@@ -28,26 +25,6 @@ void scale_by_hand(const std::uint8_t* __restrict x, std::uint8_t* __restrict y,
     v = v < 255.0f ? v : 255.0f;
     y[i] = static_cast<std::uint8_t>(static_cast<int>(v));
   }
-}
-
-double seconds(const std::function<void()>& f, int repeat) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < repeat; ++i) f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeat;
-}
-
-/// Medians of both, measured in turn. `target`: what theirs / ours should reach.
-void compare(const char* name, std::int64_t n, const std::function<void()>& ours, const std::function<void()>& theirs, double target) {
-  std::vector<double> a, b;
-  seconds(ours, 5), seconds(theirs, 5);
-  op::runtime::wait_for_optimised();
-  const int repeat = static_cast<int>(std::max<std::int64_t>(1, 2'000'000 / n));
-  for (int round = 0; round < 31; ++round) a.push_back(seconds(ours, repeat)), b.push_back(seconds(theirs, repeat));
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  const double mine = a[a.size() / 2], other = b[b.size() / 2], size = static_cast<double>(n);
-  std::printf("%-44s %7.4f ns/element, against %7.4f: %.2f (%.2f wanted)\n", name, mine / size * 1e9, other / size * 1e9, other / mine,
-              target);
 }
 
 }  // namespace

@@ -323,12 +323,15 @@ bool Emitter::stores_in(const Statement& s, std::uint8_t sweep) const {
 }
 
 // While the last sweep computes, memory would rest, and the next row's first sweep wait for it: the hardware sees no stream beyond a
-// page. Where traffic is above the last-level cache, and the next row fits the first-level cache beside this one.
+// page. Where traffic is above the last-level cache, and the next row fits the first-level cache beside this one. A scan over rows goes
+// through parts of rows, which it sees no better.
 void Emitter::ask_for_next_row(Body& body) {
   constexpr std::int64_t kMostElements = 4096;
-  if (nest_.kind != NestKind::Lanes || nest_.sweeps < 2 || nest_.serial > 0 || nest_.outer == 0 || schedule_.streamed.empty()) return;
+  const bool rows = nest_.kind == NestKind::Lanes && nest_.sweeps > 1 && nest_.serial == 0 && nest_.outer > 0;
+  const bool scans = nest_.kind == NestKind::Rows && nest_.has(Statement::Kind::Scan);
+  if (schedule_.streamed.empty() || !(rows || scans)) return;
   for (std::uint32_t access = 0; access < nest_.accesses.size(); ++access) {
-    const std::uint32_t linear = nest_.accesses[access].linear, row = nest_.outer - 1u;
+    const std::uint32_t linear = nest_.accesses[access].linear, row = nest_.vector_loop() - 1u;
     if (nest_.buffers[nest_.accesses[access].buffer].written || !contiguous(access)) continue;
     if (nest_.linears[linear].of[row] == Coefficient::Zero || is_list(access)) continue;
     Value* step = in(entry_, [&] {

@@ -463,7 +463,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
         n.items = together;
         break;
       case NestKind::Rows: {
-        const std::int64_t wanted = together >= 2 * threads ? 1 : (2 * threads + together - 1) / together;
+        const std::int64_t shares = scans ? threads : 2 * threads;  // rows of a scan go through memory once: the longer, the better
+        const std::int64_t wanted = together >= shares ? 1 : (shares + together - 1) / together;
         n.tile = std::clamp<std::int64_t>(round_up((extent + wanted - 1) / wanted, 64), 64, kRowTile);
         n.items = together * ((extent + n.tile - 1) / n.tile);
         break;
