@@ -3,9 +3,11 @@
 
 #include <unistd.h>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -71,6 +73,27 @@ TEST_CASE("bounds: shapes, literals and batch sizes of one function compile one 
   }
   CHECK(op::kernel_cache_stats().misses == before.misses);
   CHECK(f.stats().specialized == specialised);
+  op::runtime::wait_for_optimised();
+}
+
+TEST_CASE("bounds: random shapes of a softmax compile a kernel for each class, and no more") {
+  if (!op::test::has_codegen()) return;
+  std::mt19937 random(11);
+  const auto length = [&](double most) {
+    return static_cast<std::int64_t>(std::exp2(1 + std::generate_canonical<double, 32>(random) * most));
+  };
+  for (const int threads : {1, 2}) {
+    Options o = options({.depth = 0});
+    o.threads = threads;
+    const op::Formula f = op::formula("softmax(x)", o);
+    for (int i = 0; i < 200; ++i) {
+      const std::int64_t columns = length(17), rows = std::min(length(12), 400'000 / columns + 2);
+      f({Array::full({rows, columns}, 0.25, op::f32)});
+    }
+    CHECK(f.stats().kernels >= 3);  // one block or several; values of a row kept or not; rows that threads share
+    CHECK(f.stats().kernels <= 6);
+    CHECK(f.stats().compiles <= f.stats().kernels);
+  }
   op::runtime::wait_for_optimised();
 }
 

@@ -97,3 +97,33 @@ TEST_CASE("schedule: bytes are those of distinct elements, again for a sweep ove
   CHECK(bytes("x - sum(x, axis=0, keepdims=true)", {{"x", {20, 1000}}}) == Bytes(80000, 80000));
   CHECK(bytes("x - sum(x, axis=0, keepdims=true)", {{"x", {5000, 1000}}}) == Bytes(2 * 20'000'000, 20'000'000));
 }
+
+TEST_CASE("schedule: composites over rows move what they must, and at most two more reads where a row fits no cache", "[schedule]") {
+  struct Row {
+    const char* formula;
+    bool affine, labels;
+  };
+  for (const Row& row : {Row{"softmax(x)", false, false},
+                         {"layer_norm(x, s, t)", true, false},
+                         {"rms_norm(x, s)", true, false},
+                         {"cross_entropy(x, cast(l, i32))", false, true}}) {
+    INFO(row.formula);
+    const std::string formula = row.formula;
+    const auto moved = [&](std::int64_t n, std::int64_t m) {
+      std::vector<std::pair<std::string, Shape>> inputs{{"x", {n, m}}};
+      std::int64_t least =
+          4 * n * m + (row.labels ? 4 * n + 4 * n : 4 * n * m);  // x, and what is stored: as much, or a loss a row and its label
+      for (const char* const name : {"s", "t"})
+        if (row.affine && formula.find(std::string(", ") + name) != std::string::npos) inputs.push_back({name, {m}}), least += 4 * m;
+      if (row.labels) inputs.push_back({"l", {n}});
+      for (const int threads : {1, 2}) {
+        const ScheduleNumbers numbers = scheduled(row.formula, inputs, Target::generic_cpu(), {.threads = threads}).numbers;
+        const std::int64_t bytes = numbers.bytes_read + numbers.bytes_written;
+        CHECK(bytes >= least);
+        CHECK(bytes <= (m == 1024 ? least : least + 2 * 4 * n * m + (row.affine ? 2 * 4 * m : 0)));
+      }
+    };
+    moved(4096, 1024);
+    moved(4, 10'000'000);
+  }
+}

@@ -145,6 +145,43 @@ int count_abreast(const Nest& nest, const NestNumbers& numbers, const Target& ta
   return numbers.extents[nest.outer - 1u] >= n && outer / n >= 2 * threads ? n : 1;
 }
 
+// Where data say?
+bool at_a_place(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
+  for (std::size_t q = 0; q < nest.derived.size(); ++q)
+    if (nest.derived[q].place != Derived::kNone && numbers.coefficients[nest.accesses[access].linear][nest.loops() + q] != 0) return true;
+  return false;
+}
+// Of the loops that it depends on.
+std::int64_t count_iterations(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
+  std::uint64_t loops = 0;
+  for (const Statement& s : nest.body)
+    if ((s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Store) && s.at == access) loops |= s.loops;
+  std::int64_t n = 1;
+  for (std::uint32_t l = 0; l < nest.loops(); ++l)
+    if (loops >> l & 1) n *= numbers.extents[l];
+  return n;
+}
+// Does it read, where data say, one element of a row that another access reads anyway, and so from the caches?
+bool reads_within_row(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
+  if (nest.kind != NestKind::Lanes || nest.serial > 0 || nest.buffers[nest.accesses[access].buffer].written ||
+      !at_a_place(nest, numbers, access))
+    return false;
+  const std::vector<std::int64_t>& mine = numbers.coefficients[nest.accesses[access].linear];
+  const std::size_t v = nest.vector_loop();
+  const auto along = [&](const std::vector<std::int64_t>& c) {  // of the row: by the loop, or by the place alone
+    std::int64_t sum = 0;
+    for (std::size_t k = v; k < c.size(); ++k) sum += c[k];
+    return sum;
+  };
+  for (std::uint32_t other = 0; other < nest.accesses.size(); ++other) {
+    const std::vector<std::int64_t>& theirs = numbers.coefficients[nest.accesses[other].linear];
+    if (nest.accesses[other].buffer == nest.accesses[access].buffer && theirs[v] != 0 && along(theirs) == theirs[v] && mine[v] == 0 &&
+        along(mine) == theirs[v] && std::equal(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(v), theirs.begin()))
+      return true;
+  }
+  return false;
+}
+
 // Is it the first of stores that lie side by side?
 bool starts_phases(const Nest& nest, std::uint32_t access) {
   return std::any_of(nest.body.begin(), nest.body.end(),
@@ -348,6 +385,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     for (std::size_t q = 0; q < nest.derived.size(); ++q)
       if (varies(nest.loops() + q))
         elements[a] = !nest.short_rows ? all : nest.derived[q].modulo ? numbers.by[0] : (all + numbers.by[0] - 1) / numbers.by[0];
+    if (at_a_place(nest, numbers, a)) elements[a] = count_iterations(nest, numbers, a);
+    done[a] = reads_within_row(nest, numbers, a);
   }
   for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
     if (done[a]) continue;
