@@ -304,6 +304,19 @@ class Device(Command):
             self.assertEqual(json.load(file)["bytes_uploaded"], 4*12 + 4*4)
 
     @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
+    def test_a_start_from_the_disk_cache_needs_no_compiler(self):
+        def run(cache, nvrtc):
+            env = dict(os.environ, ONEPASS_CACHE_DIR=self.path(cache), ONEPASS_NVRTC=nvrtc)
+            return subprocess.run([ONEPASS, "run", *self.PROGRAM, "--device", "cuda"], env=env, cwd=self.folder, capture_output=True, text=True, timeout=300)
+        self.assertEqual(run("cache", FAKE).returncode, 0)
+        cold = npy.read(self.path("y.npy"))
+        os.remove(self.path("y.npy"))
+        warm = run("cache", "/nowhere/libnvrtc.so")
+        self.assertEqual((warm.returncode, warm.stderr), (0, ""))
+        self.assertEqual(npy.read(self.path("y.npy")), cold)
+        self.assertIn("/nowhere/libnvrtc.so", run("another", "/nowhere/libnvrtc.so").stderr)
+
+    @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
     def test_doctor_names_driver_compiler_and_device(self):
         text = self.onepass("doctor").stdout
         self.assertRegex(text, r"CUDA toolkit: NVRTC 12\.8 ")

@@ -9,6 +9,7 @@
 #include "compiler/fuse.h"
 #include "cuda_emulation.h"
 #include "cuda_programs.h"
+#include "device_call.h"
 #include "fake_cuda.h"
 #include "onepass/error.h"
 #include "random_graph.h"
@@ -23,56 +24,14 @@ namespace {
 
 const FakeCuda& fake() { return fake_cuda(1); }
 
-// The graph as a plan of its own.
-std::vector<Array> call(Gpu& gpu, const ir::Graph& graph, const std::vector<Array>& inputs) {
-  runtime::PlanData plan;
-  for (const Array& a : inputs) plan.inputs.push_back(runtime::array_plan(a.dtype(), a.shape(), a.strides()));
-  runtime::PlanReport report;
-  report.recorded = graph;
-  std::vector<Array> results;
-  for (const ir::NodeId id : graph.outputs) {
-    plan.outputs.push_back(runtime::array_plan(graph[id].dtype, graph.shape(id), {}));
-    plan.redirected.push_back(false);
-    results.push_back(Array::empty(onepass::Extents(graph.shape(id)), graph[id].dtype));
-  }
-  plan.targets = plan.outputs;
-  runtime::cuda::DevicePlan on_device(gpu.target(), plan, report, {},
-                                      {std::vector<bool>(inputs.size(), true), std::vector<bool>(results.size(), true)});
-  on_device.attach(gpu, true);
-  std::vector<const Array*> from, to;
-  for (const Array& a : inputs) from.push_back(&a);
-  for (const Array& a : results) to.push_back(&a);
-  on_device.run(plan, {from, to, nullptr});
-  return results;
-}
-
 struct Case {
   ir::Graph graph;
   Arguments arguments;
   std::vector<Array> inputs;
   Case(const ir::Graph& of, std::uint64_t seed, bool strided = false)
-      : graph(compiler::copy_results(of)), arguments(random_arguments(graph, seed, strided)) {
-    for (const ir::ArrayView& view : arguments.views) {
-      std::vector<std::int64_t> strides = view.strides;
-      if (strides.empty()) {
-        strides.resize(view.shape.size());
-        std::int64_t stride = 1;
-        for (std::size_t i = strides.size(); i-- > 0; stride *= view.shape[i]) strides[i] = stride;
-      }
-      inputs.push_back(Array::wrap_pointer(const_cast<void*>(view.data), view.dtype, std::span<const std::int64_t>(view.shape),
-                                           std::span<const std::int64_t>(strides), true));
-    }
-  }
-  std::vector<Array> run() const { return call(Gpu::get(), graph, inputs); }
-  std::string difference(const std::vector<Array>& results) const {
-    std::vector<ir::Buffer> got;
-    for (const Array& a : results) {
-      got.push_back({a.dtype(), {a.shape().begin(), a.shape().end()}, std::vector<std::byte>(static_cast<std::size_t>(a.bytes()))});
-      if (!got.back().bytes.empty()) std::memcpy(got.back().bytes.data(), a.data(), got.back().bytes.size());
-    }
-    std::string what;
-    return equals_bitwise(got, ir::evaluate(graph, arguments.views), &what) ? "" : what;
-  }
+      : graph(compiler::copy_results(of)), arguments(random_arguments(graph, seed, strided)), inputs(arrays_of(arguments)) {}
+  std::vector<Array> run() const { return call_on_device(Gpu::get(), graph, inputs); }
+  std::string difference(const std::vector<Array>& results) const { return difference_from_reference(graph, arguments, results); }
 };
 
 ir::Graph softmax() { return optimised("y = softmax(x, axis=-1); s = sum(x, axis=0)", {{"x", {40, 100}}}); }
