@@ -3,6 +3,9 @@
 
 #include <cstdlib>
 
+#include "compiler/fuse.h"
+#include "compiler/plan/plan.h"
+#include "compiler/plan/schedule.h"
 #include "how_long.h"
 #include "random_graph.h"
 #include "run_partition.h"
@@ -206,6 +209,41 @@ TEST_CASE("emit: operators with blocks of their own, in vectors and hoisted", "[
            "[300]\n" + "%4 = integer_pow %0, %3 : " + t + "[300]\n%5 = integer_pow %3, %0 : " + t + "[300]\n%6 = integer_pow %1, %1 : " +
            t + "[]\n" + "%7 = fmod %4, %0 : " + t + "[300]\n%8 = fmod %1, %6 : " + t + "[]\nreturn a = %5, b = %7, c = %8")
               .c_str());
+}
+
+TEST_CASE("emit: a long body in parts, the last of which stores a value of the first", "[emit]") {
+  for (const DType dtype : {f32, f64}) {
+    for (const std::int64_t n : {2, 255, 2048, 2049, 6007}) {
+      const std::string type = " : " + std::string(name_of(dtype)) + "[" + std::to_string(n) + "]\n";
+      std::string text =
+          "slot 0 = 0.75 : " + std::string(name_of(dtype)) + "\n%0 = input x" + type + "%1 = input y" + type + "%2 = slot 0" + type;
+      int last = 0, next = 3;
+      const auto add = [&](const std::string& op, int a, int b) {
+        text += "%" + std::to_string(next) + " = " + op + " %" + std::to_string(a) + ", %" + std::to_string(b) + type;
+        last = next++;
+      };
+      for (int i = 0; i < 320; ++i) {
+        add("mul", last, 2);
+        add(i % 2 ? "add" : "sub", last, i == 3 ? 1 : 2);
+      }
+      text += "return early = %30, late = %" + std::to_string(last);
+      const ir::Graph graph = ir::parse_graph(text);
+      const compiler::Planned p = compiler::plan(graph, compiler::fuse(graph), 0, std::vector<compiler::Layout>(graph.size())).at(0);
+      CHECK(!compiler::schedule(p.nest, p.numbers, compiler::Target::generic_cpu()).schedule.parts.empty());
+      const Arguments arguments = random_arguments(graph, 7);
+      const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+      for (const int vector_bytes : {64, 32, 16}) {
+        if (vector_bytes > compiler::Target::host().vector_bytes) continue;
+        RunOptions options;
+        options.target = compiler::Target::host().with_vector_bytes(vector_bytes);
+        options.threads = 2;
+        std::string what;
+        INFO(n << ", vectors of " << vector_bytes);
+        CHECK(equals_bitwise(run(graph, arguments.views, options), expected, &what));
+        CHECK(what == "");
+      }
+    }
+  }
 }
 
 TEST_CASE("emit: random graphs, fused and unfused against the reference", "[emit][random]") {

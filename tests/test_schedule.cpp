@@ -76,11 +76,37 @@ TEST_CASE("schedule: what waits for its own results works on more registers at o
   for (int i = 0; i < 150; ++i) long_chain = "(" + long_chain + "*1.1 + 0.3)";
   CHECK(registers("x*2 + 1", wide) == 2);
   CHECK(registers(chain.c_str(), wide) == 16);
-  CHECK(registers(chain.c_str(), narrow) == 8);     // half as many registers
-  CHECK(registers(long_chain.c_str(), wide) == 8);  // its code would be fetched more slowly than it runs
+  CHECK(registers(chain.c_str(), narrow) == 8);  // half as many registers
+  CHECK(registers(long_chain.c_str(), wide) == 16);
   CHECK(registers("exp(x)", wide) == 4);
   CHECK(registers("exp(x)", narrow) == 2);
   CHECK(registers("exp(x)", wide, DType::F64) == 2);
+}
+
+TEST_CASE("schedule: a body of more instructions than are quickly fetched runs in parts", "[schedule]") {
+  const Target wide = Target::generic_cpu().with_vector_bytes(64);
+  std::string chain = "x";
+  for (int i = 0; i < 50; ++i) chain = "(" + chain + "*1.1 + y)";
+  CHECK(scheduled(chain.c_str(), {{"x", {1000}}, {"y", {1000}}}, wide).schedule.parts.empty());
+  for (int i = 0; i < 250; ++i) chain = "(" + chain + "*1.1 + y)";
+  const Scheduled s = scheduled(chain.c_str(), {{"x", {1000}}, {"y", {1000}}}, wide);
+  CHECK(s.schedule.parts.size() >= 1);
+  CHECK(quick_form(s.schedule).parts.empty());
+  CHECK(s.numbers.bytes_read == 8000);  // y is needed by all parts and read once
+  // where too many values are needed on both sides it stays whole
+  const auto side_by_side = [&](int chains, int steps) {
+    std::string text, sum = "x";
+    for (int k = 0; k < chains; ++k) text += "v" + std::to_string(k) + "_0 = x*" + std::to_string(k + 2) + "; ";
+    for (int i = 0; i < steps; ++i)
+      for (int k = 0; k < chains; ++k) {
+        const std::string v = "v" + std::to_string(k) + "_";
+        text += v + std::to_string(i + 1) + " = exp(" + v + std::to_string(i) + "); ";
+      }
+    for (int k = 0; k < chains; ++k) sum += " + v" + std::to_string(k) + "_" + std::to_string(steps);
+    return scheduled((text + "out = " + sum).c_str(), {{"x", {1000}}}, wide).schedule;
+  };
+  CHECK(side_by_side(2, 18).parts.size() == 2);
+  CHECK(side_by_side(6, 6).parts.empty());
 }
 
 TEST_CASE("schedule: bytes are those of distinct elements, again for a sweep over rows that fit no cache", "[schedule]") {

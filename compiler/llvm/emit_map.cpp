@@ -6,6 +6,7 @@ namespace onepass::compiler {
 void Emitter::map(Value* outer_tile) {
   Value* n = tile_length();
   if (schedule_.grouped) return schedule_.split ? scan_chunk(n) : scan_along(n);
+  if (!schedule_.parts.empty()) return in_parts(n);
   if (!packs()) {
     vector_range(n, stages_[0], 0, [&](Body& body) { stores(body, 0); });
     return;
@@ -27,6 +28,33 @@ void Emitter::map(Value* outer_tile) {
       packed_rows_.push_back(bytes(tiles[p], b_.CreateMul(b_.CreateMul(i, unit_), i64(size_of_access(schedule_.packed[p])))));
     serial_ = region(stages_[0], "serial");
     vector_range(n, serial_, 0, [&](Body& body) { stores(body, 0); });
+  });
+}
+
+std::uint32_t Emitter::part_begin() const { return part_ == 0 ? 0 : schedule_.parts[part_ - 1]; }
+
+Value* Emitter::passed_on(Body& body, std::uint32_t id) {
+  Value* at = b_.CreateMul(b_.CreateSub(body.j, block_), i64(static_cast<std::int64_t>(size_of(nest_.body[id].dtype))));
+  return bytes(bytes(argument(3), static_cast<std::int64_t>(layout_.spread.bytes) + layout_.passed_on.at[id]), at);
+}
+
+// A body of more instructions than are quickly fetched: each part is a loop of its own over a block of elements.
+void Emitter::in_parts(Value* n) {
+  loop("block", i64(0), n, i64(kPartBlock), [&](Value* begin) {
+    block_ = begin;
+    Value* end = smaller(b_.CreateAdd(begin, i64(kPartBlock)), n);
+    for (part_ = 0; part_ <= schedule_.parts.size(); ++part_) {
+      const std::size_t last = part_ < schedule_.parts.size() ? schedule_.parts[part_] : nest_.body.size();
+      vector_range(begin, end, stages_[0], 0, [&](Body& body) {
+        for (std::uint32_t id = part_begin(); id < last; ++id) {
+          const Statement& s = nest_.body[id];
+          if (s.kind == Statement::Kind::Store) store(body, s);
+          else if (layout_.passed_on.at[id] != PassedOn::kNone)
+            b_.CreateAlignedStore(to_memory(s.dtype, vector(body, id)), passed_on(body, id), llvm::Align(1));
+        }
+      });
+    }
+    part_ = 0;
   });
 }
 

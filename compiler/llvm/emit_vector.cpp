@@ -19,6 +19,8 @@ Value* Emitter::vector(Body& body, std::uint32_t id) {
   } else if (layout_.patterns.at[id] != RowPatterns::kNone && !making_patterns_) {
     Value* p = pattern(id, place_);
     made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, llvm::Align(1)));
+  } else if (layout_.passed_on.at[id] != PassedOn::kNone && id < part_begin()) {
+    made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), passed_on(body, id), llvm::Align(1)));
   } else if (!is_vector(id) && !(nest_.kind == NestKind::Rows && s.kind == Statement::Kind::Reduce)) {
     made = splat(scalar(id), width_);
   } else if (const std::uint32_t kept = kept_slot(id); kept != kNone && first_sweep(id) < body.sweep) {
@@ -49,7 +51,7 @@ std::uint8_t Emitter::first_sweep(std::uint32_t id) const {
 }
 
 Value* Emitter::scratch_base(std::uint32_t slot) {
-  return bytes(bytes(argument(3), layout_.spread.bytes + layout_.patterns.bytes),
+  return bytes(bytes(argument(3), layout_.spread.bytes + layout_.patterns.bytes + layout_.passed_on.bytes),
                b_.CreateMul(unit_, i64(std::int64_t{current_} * layout_.total + slot)));
 }
 

@@ -274,6 +274,11 @@ class Emitter {
   // ---- emit_map.cpp: elementwise nests
   std::vector<Value*> packed_rows_;  // of each packed access, the tile's row of the current outer iteration
   void map(Value* outer_tile);
+  std::size_t part_ = 0;    // of a body in parts: which runs now
+  Value* block_ = nullptr;  // the block's first element
+  void in_parts(Value* n);
+  std::uint32_t part_begin() const;
+  Value* passed_on(Body& body, std::uint32_t id);
   // tile[i][j] = source at (u0 + i, v0 + j), where the source is contiguous along u: squares are transposed in registers.
   void pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Value* nv);
   void transpose(std::vector<Value*>& rows, unsigned side);

@@ -50,6 +50,12 @@ int element_bytes(const Nest& nest) {
   return static_cast<int>(outside && widest > 0 ? widest : of_all);
 }
 
+// Does a later part of the body read it from scratch? What is the same for all elements, or is their index, is made again.
+bool passes_on(const Nest& nest, std::uint32_t id) {
+  const Statement& s = nest.body[id];
+  return (s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Op) && (s.loops >> nest.vector_loop() & 1);
+}
+
 // Instructions of a loop that are fetched as quickly as they run: more of them do not fit the cache of decoded ones.
 constexpr std::uint32_t kQuicklyFetched = 4096;
 
@@ -90,8 +96,40 @@ int interleave(const Nest& nest, const Target& target) {
   unsigned registers = 2;
   while (registers < 8 && 2 * registers * most <= (many && registers == 2 ? 48 : 24) && registers * work / path < 8) registers *= 2;
   // a single chain waits for its own results at eight as well: a product and a sum are six cycles, of which each unit begins two
-  if (many && registers == 8 && most == 1 && 16 * work <= kQuicklyFetched) registers = 16;
+  if (many && registers == 8 && most == 1) registers = 16;
   return static_cast<int>(registers);
+}
+
+// Where a long body is cut: near the ends of equal parts that are quickly fetched, where the fewest values are needed on both sides.
+std::vector<std::uint32_t> parts_of(const Nest& nest, std::uint32_t registers) {
+  constexpr std::uint32_t most_values = 4;
+  std::vector<std::uint32_t> last(nest.body.size(), 0), work(nest.body.size() + 1, 0), across(nest.body.size() + 1, 0);
+  for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    const bool plain = s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Op || s.kind == Statement::Kind::Slot ||
+                       s.kind == Statement::Kind::Constant || s.kind == Statement::Kind::Store || s.kind == Statement::Kind::Index;
+    if (!plain || s.guard != Statement::kNone || s.count > 1) return {};
+    for (std::uint32_t o : {s.a, s.b, s.c})
+      if (o != Statement::kNone) last[o] = i;
+    const bool counts = s.kind == Statement::Kind::Op && passes_on(nest, i);
+    work[i + 1] = work[i] + (counts ? ir::info(s.op).kind == ir::OpKind::Expanded ? 30 : 1 : 0);
+  }
+  const std::uint32_t all = work.back(), count = (registers * all + kQuicklyFetched / 2 - 1) / (kQuicklyFetched / 2);
+  if (registers * all <= kQuicklyFetched) return {};
+  for (std::uint32_t i = 0; i < nest.body.size(); ++i)
+    if (passes_on(nest, i))
+      for (std::uint32_t at = i + 1; at <= last[i]; ++at) ++across[at];
+  std::vector<std::uint32_t> parts;
+  for (std::uint32_t k = 1; k < count; ++k) {
+    std::uint32_t best = 0;
+    for (std::uint32_t at = 1; at < nest.body.size(); ++at) {
+      const bool near = 4 * count * work[at] >= (4 * k - 1) * all && 4 * count * work[at] <= (4 * k + 1) * all;
+      if (near && (best == 0 || across[at] < across[best])) best = at;
+    }
+    if (best == 0 || across[best] > most_values) return {};
+    parts.push_back(best);
+  }
+  return parts;
 }
 
 // The chunks of a split schedule, of `rows` rows (or tiles) of `counted` reduced elements each.
@@ -260,7 +298,21 @@ RowPatterns::RowPatterns(const Nest& nest, const Schedule& schedule) : at(nest.b
   }
 }
 
-ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule) : spread(nest, schedule), patterns(nest, schedule) {
+PassedOn::PassedOn(const Nest& nest, const Schedule& schedule) : at(nest.body.size(), kNone) {
+  for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    const auto part = [&](std::uint32_t id) { return std::upper_bound(schedule.parts.begin(), schedule.parts.end(), id); };
+    for (const std::uint32_t o : {s.a, s.b, s.c}) {
+      if (o == Statement::kNone || at[o] != kNone || part(o) == part(i) || !passes_on(nest, o)) continue;
+      at[o] = bytes;
+      bytes +=
+          static_cast<std::uint32_t>(round_up((kPartBlock + schedule.width) * static_cast<std::int64_t>(size_of(nest.body[o].dtype)), 64));
+    }
+  }
+}
+
+ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule)
+    : spread(nest, schedule), patterns(nest, schedule), passed_on(nest, schedule) {
   const auto slot = [&](DType dtype, std::uint32_t rows) {
     const std::uint32_t at = total;
     total += static_cast<std::uint32_t>(size_of(dtype)) * rows;
@@ -326,7 +378,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   const std::uint32_t v = nest.vector_loop();
   const int element = element_bytes(nest);
   s.vector_bytes = target.vector_bytes;
-  s.width = (nest.kind == NestKind::Map ? interleave(nest, target) : 2) * target.vector_bytes / element;
+  const int registers = nest.kind == NestKind::Map ? interleave(nest, target) : 2;
+  s.width = registers * target.vector_bytes / element;
   bool doubles = false;
   for (const Statement& b : nest.body) doubles |= b.kind == Statement::Kind::Reduce && b.dtype == DType::F64;
   if (nest.kind == NestKind::Lanes) s.width = std::min(s.width, doubles ? 32 : 64);
@@ -368,6 +421,9 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       for (const Statement& b : nest.body) plain = plain && !(b.kind == Statement::Kind::Load && b.at == a && b.guard != Statement::kNone);
       if (plain) s.packed.push_back(a);
     }
+
+  if (nest.kind == NestKind::Map && !scans && nest.serial == 0 && !nest.short_rows && s.packed.empty())
+    s.parts = parts_of(nest, static_cast<std::uint32_t>(s.width * element / target.vector_bytes));
 
   // ---- bytes: each element once; an access that does not vary along a loop is read once for it, and what several accesses of an array
   // read in common (overlapping slices) is in the caches when the next one comes
@@ -541,7 +597,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
   const ScratchLayout layout(nest, s);
   const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
-  n.scratch_bytes = layout.spread.bytes + layout.patterns.bytes + unit * layout.total * s.abreast;
+  n.scratch_bytes = layout.spread.bytes + layout.patterns.bytes + layout.passed_on.bytes + unit * layout.total * s.abreast;
   for (std::uint32_t p : s.packed)
     n.scratch_bytes += unit * n.tile_outer * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[p].buffer].dtype));
   return out;
@@ -551,6 +607,7 @@ Schedule quick_form(Schedule s) {
   if (!s.masked && !s.grouped) s.width = std::max(2, std::min(s.width / 2, s.vector_bytes / 4));
   s.masked = true;
   s.streamed.clear();
+  s.parts.clear();
   return s;
 }
 
@@ -564,6 +621,8 @@ std::string Schedule::key() const {
   for (std::uint32_t v : kept) put(v);
   put(static_cast<std::uint32_t>(packed.size()));
   for (std::uint32_t v : packed) put(v);
+  put(static_cast<std::uint32_t>(parts.size()));
+  for (std::uint32_t v : parts) put(v);
   return k;
 }
 
@@ -572,6 +631,7 @@ std::string print(const Scheduled& scheduled) {
   const ScheduleNumbers& n = scheduled.numbers;
   std::string out = fmt::format("schedule: vectors of {} elements in {}-bit registers", s.width, 8 * s.vector_bytes);
   if (!s.streamed.empty()) out += ", non-temporal stores";
+  if (!s.parts.empty()) out += fmt::format(", the body in {} parts", s.parts.size() + 1);
   if (s.one_block) out += ", one block";
   if (s.abreast > 1) out += fmt::format(", {} rows abreast", s.abreast);
   if (n.phases > 1 && !s.split) out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);

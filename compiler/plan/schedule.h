@@ -24,9 +24,13 @@ struct Schedule {
   std::vector<std::uint32_t> streamed;  // class: accesses whose stores bypass the caches; they start at multiples of 64 bytes
   std::vector<std::uint32_t> kept;      // statements held in row scratch between sweeps (where row_scratch)
   std::vector<std::uint32_t> packed;  // accesses read through a transposed tile: unit stride in the last outer loop, not in the vector loop
+  std::vector<std::uint32_t> parts;   // statements that begin a further part of a long body: the parts run one after the other over a block
   bool operator==(const Schedule&) const = default;
   std::string key() const;
 };
+
+/// Elements that each part of a long body runs over before the next one: what they pass on stays in the first-level cache.
+inline constexpr std::int64_t kPartBlock = 2048;
 
 struct ScheduleNumbers {
   std::int64_t tile = 0;                           // elements of the vector loop in one item (map and rows)

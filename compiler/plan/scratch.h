@@ -40,7 +40,15 @@ struct RowPatterns {
   RowPatterns(const Nest& nest, const Schedule& schedule);
 };
 
-/// The vectors of the spread slots come first, then the patterns of short rows. Then slots in units: a slot at k begins k * unit bytes behind them. Tiles of packed accesses follow, tile_outer units each.
+/// Of a body in parts: what a later part reads, for a block of elements and a vector behind it.
+struct PassedOn {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  std::vector<std::uint32_t> at;  // of each statement: where its block begins, in bytes; kNone: no other part reads it
+  std::uint32_t bytes = 0;        // of all, a multiple of 64
+  PassedOn(const Nest& nest, const Schedule& schedule);
+};
+
+/// The vectors of the spread slots come first, then the patterns of short rows, then what parts of a body pass on. Then slots in units: a slot at k begins k * unit bytes behind them. Tiles of packed accesses follow, tile_outer units each.
 struct ScratchLayout {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<std::uint32_t> kept;    // of Schedule::kept
@@ -51,6 +59,7 @@ struct ScratchLayout {
   std::uint32_t total = 0;
   SpreadSlots spread;
   RowPatterns patterns;
+  PassedOn passed_on;
 
   ScratchLayout(const Nest& nest, const Schedule& schedule);
   static bool sums(const Statement& s) { return s.op == ir::Op::ReduceSum || s.op == ir::Op::ReduceProd; }
