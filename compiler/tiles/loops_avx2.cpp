@@ -2,5 +2,5 @@
 #ifdef __x86_64__
 #define ONEPASS_TILE_LOOPS tile_loop_avx2
 #define ONEPASS_TILE_MEANING meaning_avx2
-#include "compiler/tiles/loops_of_target.h"
+#include "compiler/tiles/loops_of_target.inc"
 #endif

@@ -1,4 +1,4 @@
-// Run by the build (cmake/tiles.cmake): writes the expansions of elementary functions as C++ for compiler/tiles/loops_of_target.h, one
+// Run by the build (cmake/tiles.cmake): writes the expansions of elementary functions as C++ for compiler/tiles/loops_of_target.inc, one
 // function of one element each. Those with a `rare` side are left out: tiles run these operator by operator, and skip that side.
 #include <cstdio>
 #include <string>
