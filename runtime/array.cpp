@@ -477,6 +477,9 @@ Array Array::wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents 
       throw ShapeError(
           fmt::format("wrap: shape {} with strides {} spans more bytes than an address can count", text_of(shape), text_of(strides)));
     if (!data) throw ValueError(fmt::format("wrap: null is no memory for shape {}", text_of(shape)));
+    if (reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) != 0)  // C++ may read no element there, nor may kernels on a GPU
+      throw ValueError(fmt::format("wrap: elements of {} stand at multiples of {} bytes, which the address {} is none of", name_of(dtype),
+                                   size_of(dtype), data));
     std::copy(strides.begin(), strides.end(), result.dims() + result.rank_);
     read_only = read_only || elements_may_overlap(shape, strides);
     result.update();

@@ -282,6 +282,9 @@ TEST_CASE("array: wrap with strides stays inside the memory", "[array]") {
   CHECK_THROWS_AS(Array::wrap(values, {3}, {1, 1}), ShapeError);
   CHECK_THROWS_AS(Array::wrap_pointer(nullptr, f32, {2}, {1}, false), ValueError);
   CHECK_THROWS_AS(Array::wrap_pointer(values.data(), f32, {3, 3}, {INT64_MAX / 4, INT64_MAX / 4}, false), ShapeError);
+  CHECK_THROWS_WITH(Array::wrap_pointer(reinterpret_cast<std::byte*>(values.data()) + 2, f32, {2}, {1}, false),
+                    Contains("elements of f32 stand at multiples of 4 bytes"));
+  CHECK_NOTHROW(Array::wrap_pointer(reinterpret_cast<std::byte*>(values.data()) + 2, u16, {2}, {1}, false));
   const auto [first, last] = Array::wrap(values, {3}, {-4}, 11).byte_range();
   CHECK(first == reinterpret_cast<const std::byte*>(values.data() + 3));
   CHECK(last == reinterpret_cast<const std::byte*>(values.data() + 12));

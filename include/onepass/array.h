@@ -165,7 +165,8 @@ class ONEPASS_API Array {
   template <detail::Container R> static Array wrap(R&& temporary, Extents shape) = delete;
   template <detail::Container R> static Array wrap(R&& temporary, Extents shape, Extents strides, std::int64_t offset = 0) = delete;
 
-  /// For interfaces without C++ types: `data` points at element (0, …, 0); nothing can be checked but the numbers themselves.
+  /// For interfaces without C++ types: `data` points at element (0, …, 0), at a multiple of the element's size; nothing can be checked but
+  /// the numbers themselves.
   static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only);
   template <class Owner> static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, Owner owner) {
     return wrap_pointer_owned(data, dtype, shape, strides, read_only, detail::Shared<Owner>::make(std::move(owner)), Device::cpu());
