@@ -70,15 +70,14 @@ class Runner {
   std::string stats() const {
     Stats sum = dropped_;
     for (const auto& [key, program] : programs_) add(sum, program->stats());
-    const Json json = {{"kernels", sum.kernels},
-                       {"calls", sum.calls},
-                       {"compiles", {{"generic", sum.compiles}, {"specialized", sum.specialized}}},
-                       {"cache_hits", sum.cache_hits},
-                       {"bytes_read", sum.bytes_read},
-                       {"bytes_written", sum.bytes_written},
-                       {"bytes_allocated", sum.bytes_allocated},
-                       {"bytes_uploaded", sum.bytes_uploaded},
-                       {"bytes_downloaded", sum.bytes_downloaded}};
+    Json json = {{"kernels", sum.kernels},
+                 {"calls", sum.calls},
+                 {"compiles", {{"generic", sum.compiles}, {"specialized", sum.specialized}}},
+                 {"cache_hits", sum.cache_hits},
+                 {"bytes_read", sum.bytes_read},
+                 {"bytes_written", sum.bytes_written},
+                 {"bytes_allocated", sum.bytes_allocated}};
+    if (options_.device.is_cuda()) json["bytes_uploaded"] = sum.bytes_uploaded, json["bytes_downloaded"] = sum.bytes_downloaded;
     return json.dump() + "\n";
   }
 
