@@ -71,7 +71,7 @@ echo "--- the command"
 ln -s "$root/bin/onepass" "$work/link"
 cd "$work"
 same "the command's version" "onepass $version" "$("$root/bin/onepass" --version)"
-"$work/link" run 'iota([3]) * 2' -o out=y.npy --mode generic || fail "the installed command does not compile a formula, through a link"
+"$work/link" run 'iota([100]) * 2' -o out=y.npy --mode generic || fail "the installed command does not compile a formula, through a link"
 [ -s y.npy ] || fail "no output"
 "$root/bin/onepass" doctor | grep -E '^LLVM: [0-9]' || fail "doctor does not see LLVM"
 
