@@ -7,6 +7,7 @@
 #include "arrays.h"
 #include "fake_cuda.h"
 #include "onepass/onepass.h"
+#include "runtime/background.h"
 
 using namespace onepass;
 using namespace onepass::test;
@@ -409,6 +410,7 @@ TEST_CASE("nothing on a device is left behind", "[cuda]") {
     const Array x = ramp({9, 33}, 0.25).to(gpu);
     for (int i = 0; i < 4; ++i) f(x);
   }
+  runtime::background::wait();  // the specialised kernels are brought to the device
   synchronize(gpu);
   CHECK(device_stats(gpu).in_use == 0);
   trim_memory(gpu), trim_memory(other);
