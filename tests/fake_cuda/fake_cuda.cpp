@@ -34,12 +34,14 @@ struct Block {
   int device;
 };
 std::map<std::uintptr_t, Block> memory;  // what cuMemAlloc gave
-std::map<std::uintptr_t, std::size_t> pinned;
+// Never destroyed: what a call that was made to fail has not freed stays the driver's, and is no leak of the library's.
+std::map<std::uintptr_t, std::size_t>& pinned = *new std::map<std::uintptr_t, std::size_t>;
+std::set<void*>& live = *new std::set<void*>;  // events, graphs
 constexpr int kMostDevices = 4;
-int contexts[kMostDevices];                                     // their addresses are the contexts
-thread_local std::vector<int> current;                          // devices whose contexts the thread has entered
-int entered = 0;                                                // of all threads
-std::int64_t launched = 0, graphs = 0, compiled = 0, live = 0;  // live: events, streams of tests, graphs
+int contexts[kMostDevices];             // their addresses are the contexts
+thread_local std::vector<int> current;  // devices whose contexts the thread has entered
+int entered = 0;                        // of all threads
+std::int64_t launched = 0, graphs = 0, compiled = 0;
 
 using Work = std::function<void()>;
 struct Stream {
@@ -127,11 +129,11 @@ EXPORT bool fake_cuda_failed() { return fail_in == -1; }
 EXPORT std::int64_t fake_cuda_calls() { return calls; }
 EXPORT std::int64_t fake_cuda_held() { return held; }
 EXPORT int fake_cuda_entered() { return entered; }
-EXPORT std::int64_t fake_cuda_launched() { return launched; }  // kernels that ran
-EXPORT std::int64_t fake_cuda_graphs() { return graphs; }      // launches of graphs
-EXPORT std::int64_t fake_cuda_compiled() { return compiled; }  // programs, by what stands for NVRTC
-EXPORT std::int64_t fake_cuda_live() { return live; }          // events, streams and graphs that were not given back
-EXPORT std::int64_t fake_cuda_waiting() {                      // what is put on streams and not done
+EXPORT std::int64_t fake_cuda_launched() { return launched; }                            // kernels that ran
+EXPORT std::int64_t fake_cuda_graphs() { return graphs; }                                // launches of graphs
+EXPORT std::int64_t fake_cuda_compiled() { return compiled; }                            // programs, by what stands for NVRTC
+EXPORT std::int64_t fake_cuda_live() { return static_cast<std::int64_t>(live.size()); }  // events and graphs that were not given back
+EXPORT std::int64_t fake_cuda_waiting() {                                                // what is put on streams and not done
   const std::lock_guard lock(mutex);
   std::int64_t n = 0;
   for (const auto& [handle, s] : streams) n += s.begun - s.done;
@@ -242,14 +244,14 @@ EXPORT int cuEventCreate(void** event, unsigned) {
   CALL();
   if (current.empty()) return 201;
   *event = new Event;
-  ++live;
+  live.insert(*event);
   return 0;
 }
 EXPORT int cuEventDestroy_v2(void* event) {
   CALL();
   if (current.empty()) return 201;
   delete static_cast<Event*>(event);
-  --live;
+  live.erase(event);
   return 0;
 }
 EXPORT int cuEventRecord(void* event, void* stream) {
@@ -350,13 +352,13 @@ EXPORT int cuStreamEndCapture(void* stream, void** graph) {
   CALL();
   if (!capturing) return 1;
   *graph = new Graph{std::move(kernels)};
-  ++live;
+  live.insert(*graph);
   return 0;
 }
 EXPORT int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
   CALL();
   *exec = new Graph(*static_cast<Graph*>(graph));
-  ++live;
+  live.insert(*exec);
   return 0;
 }
 EXPORT int cuGraphLaunch(void* exec, void* stream) {
@@ -370,13 +372,13 @@ EXPORT int cuGraphExecDestroy(void* exec) {
   CALL();
   if (current.empty()) return 201;
   delete static_cast<Graph*>(exec);
-  --live;
+  live.erase(exec);
   return 0;
 }
 EXPORT int cuGraphDestroy(void* graph) {
   CALL();
   delete static_cast<Graph*>(graph);
-  --live;
+  live.erase(graph);
   return 0;
 }
 EXPORT int cuModuleLoadData(void** out, const void* image) {
