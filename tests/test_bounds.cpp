@@ -48,7 +48,7 @@ std::string fifty(double c) {
 
 TEST_CASE("bounds: shapes, literals and batch sizes of one function compile one set of kernels and `depth` specialised ones") {
   if (!op::test::has_codegen()) return;
-  const int shapes = op::test::is_full_run() ? 1000 : 250, literals = op::test::is_full_run() ? 1000 : 200;
+  const int shapes = op::test::times(250, 1000), literals = op::test::times(200, 1000);
   op::Specialization policy{.depth = 20, .after_calls = 3, .in_background = false};
   const op::Formula f = op::formula(fifty(1.25), options(policy));
   const auto call = [&](const op::Formula& g, std::int64_t rows, std::int64_t columns, int times) {
@@ -105,7 +105,7 @@ TEST_CASE("bounds: resident memory stays flat whatever number of shapes comes") 
         return std::tuple{0.5f * x * (1 + erf(x * 0.70710678f)), w + 2};
       },
       options({.depth = 2}));
-  const int total = op::test::is_full_run() ? 1'000'000 : 100'000, settled = total / 4;
+  const int total = op::test::times(100'000, 1'000'000), settled = total / 4;
   const std::vector<float> memory(1000, 0.5f);
   const auto first = [&](int n) { return Array::wrap(std::span<const float>(memory.data(), static_cast<std::size_t>(n)), {n}); };
   std::int64_t before = 0;
