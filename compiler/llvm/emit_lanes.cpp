@@ -71,6 +71,40 @@ Value* Emitter::sum_of_lanes(std::uint32_t id, Value* memory) {
   return halve(id, vectors);
 }
 
+std::vector<Emitter::Accumulators> Emitter::accumulators(const std::vector<std::uint32_t>& reductions, bool in_registers) {
+  std::vector<Accumulators> out;
+  for_each_abreast([&] {
+    Accumulators& mine = out.emplace_back();
+    mine.reductions = reductions;
+    for (const std::uint32_t r : reductions) {
+      if (in_registers) mine.lanes.push_back(new_lanes(r));
+      else mine.memory.push_back(lanes_in_memory(r));
+    }
+  });
+  return out;
+}
+
+void Emitter::reset(const Accumulators& all) {
+  for (const Lanes& l : all.lanes) reset(l);
+  for (std::size_t i = 0; i < all.memory.size(); ++i) reset_lanes(all.reductions[i], all.memory[i]);
+}
+
+void Emitter::take(const Accumulators& all, unsigned part, Value* at, Body& body) {
+  for (const Lanes& l : all.lanes) take(l, part, body);
+  for (std::size_t i = 0; i < all.memory.size(); ++i) {
+    const std::uint32_t r = all.reductions[i];
+    Value* lane = b_.CreateAnd(at, i64(lanes_of(r) - 1));
+    store_lanes(r, all.memory[i], lane, accumulated(r, load_lanes(r, all.memory[i], lane), body));
+  }
+}
+
+std::vector<Value*> Emitter::totals(const Accumulators& all) {
+  std::vector<Value*> sums;
+  for (const Lanes& l : all.lanes) sums.push_back(total(l));
+  for (std::size_t i = 0; i < all.memory.size(); ++i) sums.push_back(sum_of_lanes(all.reductions[i], all.memory[i]));
+  return sums;
+}
+
 void Emitter::lanes_sweep(std::uint8_t sweep) {
   const std::vector<std::uint32_t> reds = reductions(sweep);
   Value* n = tile_length();
@@ -85,82 +119,54 @@ void Emitter::lanes_sweep(std::uint8_t sweep) {
     return;
   }
   const bool registers = in_registers(sweep);
-  std::vector<std::vector<Lanes>> lanes;    // of each that runs abreast
-  std::vector<std::vector<Value*>> memory;  // the same lanes where one code serves all of them
-  std::vector<Tree> trees;
-  for_each_abreast([&] {
-    lanes.emplace_back(), memory.emplace_back();
-    for (std::uint32_t r : reds) {
-      if (registers) lanes.back().push_back(new_lanes(r));
-      else memory.back().push_back(lanes_in_memory(r));
-    }
-  });
-  const auto single = [&](Body& body) {  // one vector into the lanes in memory
-    for (std::size_t i = 0; i < reds.size(); ++i) {
-      Value* lane = b_.CreateAnd(body.j, i64(lanes_of(reds[i]) - 1));
-      Value* memory_of = memory[current_][i];
-      store_lanes(reds[i], memory_of, lane, accumulated(reds[i], load_lanes(reds[i], memory_of, lane), body));
-    }
-    stores(body, sweep);
-  };
-  const auto part_of_64 = [&](Value* j, unsigned part, Value* mask, Value* left) {
-    Body first{stages_[sweep], part ? b_.CreateAdd(j, i64(part * width_)) : j, mask, left, sweep};
+  const std::vector<Accumulators> sums_of = accumulators(reds, registers);
+  const auto vector_at = [&](Value* j, unsigned part, Value* mask, Value* left) {
+    Body first{stages_[sweep], j, mask, left, sweep};
     for_each_body(first, [&](Body& body) {
-      for (const Lanes& l : lanes[current_]) take(l, part, body);
+      take(sums_of[current_], part, body.j, body);
       stores(body, sweep);
     });
   };
   using Sums = std::vector<std::vector<Value*>>;  // of each that runs abreast
-  const auto block_in_registers = [&](Value* from, Value* to) {
-    for_each_abreast([&] {
-      for (const Lanes& l : lanes[current_]) reset(l);
-    });
+  const auto in_64s = [&](Value* from, Value* to) {
     Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-64)));
     loop("lanes", from, whole, i64(64), [&](Value* j) {
-      for (unsigned part = 0; part < 64 / width_; ++part) part_of_64(j, part, nullptr, nullptr);
+      for (unsigned part = 0; part < 64 / width_; ++part) vector_at(part ? b_.CreateAdd(j, i64(part * width_)) : j, part, nullptr, nullptr);
     });
     when(b_.CreateICmpSLT(whole, to), [&] {
       for (unsigned part = 0; part < 64 / width_; ++part) {
         Value* left = b_.CreateSub(to, b_.CreateAdd(whole, i64(part * width_)));
-        when(b_.CreateICmpSGT(left, i64(0)), [&] { part_of_64(whole, part, tail_mask(left), left); });
+        when(b_.CreateICmpSGT(left, i64(0)), [&] {
+          Value* mask = tail_mask(left);
+          vector_at(part ? b_.CreateAdd(whole, i64(part * width_)) : whole, part, mask, left);
+        });
       }
     });
-    Sums sums;
-    for_each_abreast([&] {
-      sums.emplace_back();
-      for (const Lanes& l : lanes[current_]) sums.back().push_back(total(l));
-    });
-    return sums;
   };
-  const auto block_in_memory = [&](Value* from, Value* to) {
-    for_each_abreast([&] {
-      for (std::size_t i = 0; i < reds.size(); ++i) reset_lanes(reds[i], memory[current_][i]);
-    });
+  const auto in_vectors = [&](Value* from, Value* to) {
     Value* end = from;
     if (!schedule_.masked) {
       end = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-static_cast<std::int64_t>(width_))));
-      loop("vectors", from, end, i64(width_), [&](Value* j) {
-        Body body{stages_[sweep], j, nullptr, nullptr, sweep};
-        for_each_body(body, single);
-      });
+      loop("vectors", from, end, i64(width_), [&](Value* j) { vector_at(j, 0, nullptr, nullptr); });
     }
     loop("tail", end, to, i64(width_), [&](Value* j) {
       Value* left = b_.CreateSub(to, j);
-      Body body{stages_[sweep], j, tail_mask(left), left, sweep};
-      for_each_body(body, single);
+      vector_at(j, 0, tail_mask(left), left);
     });
-    Sums sums;
-    for_each_abreast([&] {
-      sums.emplace_back();
-      for (std::size_t i = 0; i < reds.size(); ++i) sums.back().push_back(sum_of_lanes(reds[i], memory[current_][i]));
-    });
-    return sums;
   };
-  const auto block_sum = [&](Value* from, Value* to) { return registers ? block_in_registers(from, to) : block_in_memory(from, to); };
+  const auto block_sum = [&](Value* from, Value* to) {
+    for_each_abreast([&] { reset(sums_of[current_]); });
+    if (registers) in_64s(from, to);
+    else in_vectors(from, to);
+    Sums out;
+    for_each_abreast([&] { out.push_back(totals(sums_of[current_])); });
+    return out;
+  };
   Sums sums;
   if (schedule_.one_block) {
     sums = block_sum(i64(0), n);
   } else {
+    std::vector<Tree> trees;
     for_each_abreast([&] { trees.push_back(start_tree(reds)); });
     loop("blocks", first, n, i64(ir::kLaneBlock), [&](Value* from) {
       const Sums block = block_sum(from, smaller(b_.CreateAdd(from, i64(ir::kLaneBlock)), n));
@@ -260,28 +266,12 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
     return;
   }
   const bool registers = in_registers(sweep), masked = schedule_.masked;
-  std::vector<std::vector<Lanes>> lanes;  // of each that runs abreast
-  std::vector<std::vector<Value*>> memory;
+  const std::vector<Accumulators> sums_of = accumulators(reds, registers);
   std::vector<Tree> trees;
   for_each_abreast([&] {
-    lanes.emplace_back(), memory.emplace_back();
-    for (std::uint32_t r : reds) {
-      if (registers) lanes.back().push_back(new_lanes(r));
-      else memory.back().push_back(lanes_in_memory(r));
-    }
     trees.push_back(start_tree(reds));
+    reset(sums_of[current_]);
   });
-  const auto reset_all = [&] {
-    for (const Lanes& l : lanes[current_]) reset(l);
-    for (std::size_t i = 0; i < memory[current_].size(); ++i) reset_lanes(reds[i], memory[current_][i]);
-  };
-  const auto sum_all = [&] {
-    std::vector<Value*> sums;
-    for (const Lanes& l : lanes[current_]) sums.push_back(total(l));
-    for (std::size_t i = 0; i < memory[current_].size(); ++i) sums.push_back(sum_of_lanes(reds[i], memory[current_][i]));
-    return sums;
-  };
-  for_each_abreast(reset_all);
   Value* current = variable(b_.getInt64Ty(), schedule_.split ? b_.CreateLShr(chunk_begin_, i64(12)) : i64(0));
   serial_loops([&](Value* run, Value* row) {
     Value* r0 = row_offset_ = start_of_row(run, row);
@@ -296,15 +286,7 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
       }
       Body first{serial_, b_.CreateSub(r, r0), mask, nullptr, sweep};  // below 0 in the lanes before the row
       for_each_body(first, [&](Body& body) {
-        for (std::size_t i = 0; i < reds.size(); ++i) {
-          if (registers) {
-            take(lanes[current_][i], part, body);
-          } else {
-            Value* lane = b_.CreateAnd(r, i64(lanes_of(reds[i]) - 1));
-            Value* memory_of = memory[current_][i];
-            store_lanes(reds[i], memory_of, lane, accumulated(reds[i], load_lanes(reds[i], memory_of, lane), body));
-          }
-        }
+        take(sums_of[current_], part, r, body);
         stores(body, sweep);
       });
     };
@@ -344,8 +326,8 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
            static_assert(ir::kLaneBlock == 1 << 12);
            when(b_.CreateICmpNE(now, read(current)), [&] {
              for_each_abreast([&] {
-               push(trees[current_], reds, sum_all());
-               reset_all();
+               push(trees[current_], reds, totals(sums_of[current_]));
+               reset(sums_of[current_]);
              });
              b_.CreateStore(now, current);
            });
@@ -356,7 +338,7 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
          });
   });
   for_each_abreast([&] {
-    std::vector<Value*> sums = sum_all();
+    std::vector<Value*> sums = totals(sums_of[current_]);
     if (!schedule_.one_block) {
       push(trees[current_], reds, sums);
       sums = top(trees[current_], reds);

@@ -365,6 +365,17 @@ class Emitter {
   void store_lanes(std::uint32_t id, Value* memory, Value* lane, Value* v);
   void reset_lanes(std::uint32_t id, Value* memory);
   Value* sum_of_lanes(std::uint32_t id, Value* memory);
+  // The lanes of a sweep's reductions: in registers, or in memory where one code serves all vectors.
+  struct Accumulators {
+    std::vector<std::uint32_t> reductions;
+    std::vector<Lanes> lanes;
+    std::vector<Value*> memory;
+  };
+  std::vector<Accumulators> accumulators(const std::vector<std::uint32_t>& reductions, bool in_registers);  // of each that runs abreast
+  void reset(const Accumulators& all);
+  // A vector, in registers into `part` of the lanes; in memory its first element's place `at` says which.
+  void take(const Accumulators& all, unsigned part, Value* at, Body& body);
+  std::vector<Value*> totals(const Accumulators& all);
   void lanes_sweep(std::uint8_t sweep);
   void enter_serial() {
     for_each_abreast([&] { serial_ = region(stages_.back(), "serial"); });
