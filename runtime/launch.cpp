@@ -22,6 +22,7 @@
 #include "runtime/log.h"
 #include "runtime/memory.h"
 #include "runtime/os.h"
+#include "runtime/stored_values.h"
 #include "runtime/threads.h"
 #include "runtime/workspace.h"
 
@@ -242,19 +243,9 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   report.optimised = optimise(report.recorded, options, places);
   const Graph& graph = report.optimised;
   plan.indexes = !places.empty();
-  std::vector<compiler::Layout> layouts(graph.size());
-  for (NodeId id = 0; id < graph.size(); ++id)
-    if (graph[id].op == Op::Input) layouts[id] = plan.inputs[graph[id].bits].strides;
-  std::unordered_map<NodeId, std::vector<std::uint32_t>> results;  // which outputs a node is
-  for (std::uint32_t k = 0; k < graph.outputs.size(); ++k) {
-    checked_bytes(graph, graph.outputs[k], graph[graph.outputs[k]].dtype, options.array_bytes);
-    std::vector<std::uint32_t>& mine = results[graph.outputs[k]];
-    mine.push_back(k);
-    if (mine.size() == 1) layouts[graph.outputs[k]] = plan.outputs[k].strides;
-    else plan.outputs[k] = plan.outputs[mine[0]];  // a node has one layout; `targets` keeps the caller's
-  }
+  StoredValues values(graph, plan, options.array_bytes);
   compiler::FuseOptions fuse_options{.unfused = options.unfused, .places = places};
-  if (!options.unfused) fuse_options.lists = compiler::find_lists(graph, layouts);
+  if (!options.unfused) fuse_options.lists = compiler::find_lists(graph, values.layouts());
   report.partition = compiler::fuse(graph, fuse_options);
   const auto groups = static_cast<std::uint32_t>(report.partition.groups.size());
 
@@ -265,8 +256,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       if (!options.in_place.empty())
         for (std::size_t b = 0; b < piece.numbers.buffers.size(); ++b) {
           const auto is_over = [&](NodeId id, std::int32_t copy) {
-            const auto result = results.find(id);
-            return result != results.end() && options.in_place[result->second[static_cast<std::size_t>(copy)]];
+            const std::span<const std::uint32_t> result = values.outputs_of(id);
+            return !result.empty() && options.in_place[result[static_cast<std::size_t>(copy)]];
           };
           const std::vector<NodeId>& members = piece.numbers.members[b];
           bool over = members.empty() && is_over(piece.numbers.buffers[b], piece.numbers.outputs[b]);
@@ -275,16 +266,12 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
         }
       return out;
     };
-    add_kernels(report, g, compiler::plan(graph, report.partition, g, layouts), target,
+    add_kernels(report, g, compiler::plan(graph, report.partition, g, values.layouts()), target,
                 {.threads = options.threads, .aligned_stores = options.aligned_stores}, in_place);
   }
   plan.kernels = static_cast<std::int64_t>(report.kernels.size());
 
   // ---- intermediates
-  const auto is_intermediate = [&](const compiler::Nest& nest, NodeId id, std::uint32_t buffer) {
-    if (nest.buffers[buffer].dtype != graph[id].dtype) return true;  // a half, unrounded
-    return !results.contains(id) && (nest.buffers[buffer].written || graph[id].op != Op::Input);
-  };
   std::vector<std::uint32_t> steps;  // of each kernel: those of one group run together
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
     steps.push_back(k == 0 ? 0 : steps.back() + (report.kernels[k].group != report.kernels[k - 1].group));
@@ -309,8 +296,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
         const NodeId id = numbers.buffers[b];
         if (!nest.buffers[b].written || !numbers.members[b].empty()) continue;
-        if (!is_intermediate(nest, id, b)) {
-          const std::uint32_t output = results[id][static_cast<std::size_t>(numbers.outputs[b])];
+        if (!values.is_intermediate(nest, numbers, b)) {
+          const std::uint32_t output = values.outputs_of(id)[static_cast<std::size_t>(numbers.outputs[b])];
           const ArrayPlan& o = plan.outputs[output];
           if (lenders[output].bytes == 0 && o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype)))
             lenders[output] = {o.high, step_of(k)};
@@ -328,21 +315,12 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     return stored && loaded && kernel.may_overwrite(*stored, *loaded);
   });
   plan.workspace_bytes = workspace.bytes;
+  for (const auto& [id, k] : intermediate_of) {
+    const Place& place = workspace.places[k];
+    values.place(id, place.lender == Place::kBlock ? values.workspace() : values.base_of_output(place.lender), place.offset);
+  }
 
   // ---- launches
-  const auto inputs = static_cast<std::uint32_t>(plan.inputs.size()), outputs = static_cast<std::uint32_t>(plan.outputs.size());
-  // The members of a list: their addresses, or of numbers themselves.
-  const auto add_table = [&](Launch& launch, std::uint32_t begin, const std::vector<NodeId>& members, Launch::Pointer pointer) {
-    const bool numbers = graph[members[0]].op == Op::Slot;
-    for (std::uint32_t m = 0; m < members.size(); ++m) {
-      const ir::Node member = graph[members[m]];
-      const auto slot = static_cast<std::uint32_t>(member.bits);
-      if (numbers) launch.slots.push_back({begin + m, slot});
-      else launch.pointers.push_back({begin + m, member.op == Op::Input ? slot : inputs + results.at(members[m])[0], pointer.offset});
-    }
-    const std::int64_t at = begin * static_cast<std::int64_t>(sizeof(std::int64_t));
-    launch.pointers.push_back({pointer.word, Launch::Pointer::kOwnWords, numbers ? at + pointer.offset : at});
-  };
   const auto add_launch = [&](std::uint32_t k, const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers& scheduled) {
     const compiler::Nest& nest = report.kernels[k].planned.nest;
     const compiler::WordLayout layout(nest);
@@ -350,33 +328,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     launch.of = k;
     launch.group = report.kernels[k].group;
     launch.words = compiler::make_words(nest, numbers, scheduled);
-    for (std::uint32_t s = 0; s < numbers.slots.size(); ++s) launch.slots.push_back({layout.slots + s, numbers.slots[s]});
-    const std::vector<std::uint32_t> tables = compiler::append_tables(nest, numbers, launch.words);
-    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
-      const std::uint32_t b = nest.accesses[a].buffer;
-      const NodeId id = numbers.buffers[b];
-      const bool written = nest.buffers[b].written;
-      Launch::Pointer pointer{layout.pointers + a, 0, compiler::byte_offset(nest, numbers, a)};
-      if (tables[a] != compiler::kNoTable) {
-        add_table(launch, tables[a], numbers.members[b], pointer);
-        continue;
-      }
-      if (is_intermediate(nest, id, b)) {
-        const auto known = intermediate_of.find(id);
-        if (known == intermediate_of.end() && graph.elements(id) != 0)  // of nothing no element is read
-          throw InternalError(fmt::format("launch: %{} is read before it is stored\n{}", id, ir::print(graph)));
-        const Place place = known == intermediate_of.end() ? Place{} : workspace.places[known->second];
-        pointer.base = inputs + (place.lender == Place::kBlock ? outputs : place.lender);
-        pointer.offset += place.offset;
-      } else if (const auto result = results.find(id); result != results.end()) {
-        pointer.base = inputs + result->second[written ? static_cast<std::size_t>(numbers.outputs[b]) : 0];
-      } else {
-        pointer.base = static_cast<std::uint32_t>(graph[id].bits);
-      }
-      launch.pointers.push_back(pointer);
-    }
-    if (nest.has(compiler::Statement::Kind::Place)) launch.pointers.push_back({layout.flag, inputs + outputs + 1, 0});
-    for (const Launch::SlotWord& s : launch.slots) launch.words[s.word] = static_cast<std::int64_t>(graph.slots[s.slot].bits);
+    values.fill(nest, numbers, StoredValues::Table::Address, launch);
     launch.items = scheduled.items;
     launch.scratch_bytes = round_up(scheduled.scratch_bytes);
     launch.phases = scheduled.phases;
@@ -419,7 +371,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   }
 
   if (plan.launches.size() == 1) allow_in_place(plan, graph, places, report.kernels[0].planned);
-  else plan.in_place.assign(std::size_t{inputs} * outputs, 0);  // a later kernel may read the input too
+  else plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);  // a later kernel may read the input too
 }
 
 void allow_in_place(PlanData& plan, const Graph& graph, std::span<const NodeId> places, const compiler::Planned& only) {

@@ -79,7 +79,8 @@ class Specialised {
   static constexpr std::int64_t kNever = std::int64_t{1} << 62;
 };
 
-struct Launch {
+/// The words of one run of a kernel, and what each call fills into them.
+struct KernelWords {
   struct Pointer {
     std::uint32_t word;   // which of `words`
     std::uint32_t base;   // of the call's base pointers: inputs, outputs, workspace; or kOwnWords, where a table stands
@@ -89,12 +90,15 @@ struct Launch {
   struct SlotWord {
     std::uint32_t word, slot;
   };
+  std::vector<std::int64_t> words;  // with the slots of the plan's recording
+  std::vector<Pointer> pointers;
+  std::vector<SlotWord> slots;  // the nest's, then those of tables
+};
+
+struct Launch : KernelWords {
   std::shared_ptr<const Kernel> kernel;
   std::shared_ptr<Specialised> specialised = std::make_shared<Specialised>();
-  std::uint32_t of = 0, group = 0;  // the report's kernel; launches of one group stand together
-  std::vector<std::int64_t> words;  // with the slots of the plan's recording; pointers and a call's own slots are filled in for each call
-  std::vector<Pointer> pointers;
-  std::vector<SlotWord> slots;
+  std::uint32_t of = 0, group = 0;            // the report's kernel; launches of one group stand together
   std::int64_t items = 0, scratch_bytes = 0;  // of each thread, a multiple of 64
   std::int64_t phases = 1, shared_bytes = 0;  // of a split schedule: its partial results stand behind the threads' scratch
   std::uint32_t phase_word = 0, shared_word = 0;

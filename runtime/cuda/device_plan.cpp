@@ -12,6 +12,7 @@
 #include "compiler/record.h"
 #include "onepass/error.h"
 #include "runtime/cuda/array.h"
+#include "runtime/stored_values.h"
 #include "runtime/workspace.h"
 
 namespace onepass::runtime::cuda {
@@ -27,61 +28,39 @@ DevicePlan::DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& pla
   std::vector<NodeId> places;
   report.optimised = optimise(report.recorded, options, places);
   plan.indexes = !places.empty();
+  StoredValues values(report.optimised, plan, options.array_bytes);
   compiler::FuseOptions fusing = compiler::cuda::device_fuse_options(options.unfused);
   fusing.places = places;
   report.partition = compiler::fuse(report.optimised, fusing);
-  add_steps(target, plan, report, options, alignment);
+  std::vector<Piece> pieces = add_kernels(target, plan, report, values, alignment);
+  plan.workspace_bytes = place_intermediates(report.optimised, options, pieces, values);
+  for (const Piece& piece : pieces) add_step(piece, values);
   plan.kernels = static_cast<std::int64_t>(kernels_.size());
   plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);
   if (steps_.size() == 1 && steps_[0].numbers.phases == 1) allow_in_place(plan, report.optimised, places, kernels_[0].planned);
 }
 
-void DevicePlan::add_steps(const compiler::cuda::DeviceTarget& target, PlanData& plan, const PlanReport& report,
-                           const LaunchOptions& options, const DeviceAlignment& alignment) {
-  const ir::Graph& graph = report.optimised;
-  std::vector<compiler::Layout> layouts(graph.size());
-  for (NodeId id = 0; id < graph.size(); ++id)
-    if (graph[id].op == ir::Op::Input) layouts[id] = plan.inputs[graph[id].bits].strides;
-  std::unordered_map<NodeId, std::vector<std::uint32_t>> results;  // which outputs a node is
-  for (std::uint32_t k = 0; k < graph.outputs.size(); ++k) {
-    checked_bytes(graph, graph.outputs[k], graph[graph.outputs[k]].dtype, options.array_bytes);
-    std::vector<std::uint32_t>& mine = results[graph.outputs[k]];
-    mine.push_back(k);
-    if (mine.size() == 1) layouts[graph.outputs[k]] = plan.outputs[k].strides;
-    else plan.outputs[k] = plan.outputs[mine[0]];  // a node has one layout; `targets` keeps the caller's
-  }
-  const auto is_intermediate = [&](const Nest& nest, NodeId id, std::uint32_t buffer) {
-    if (nest.buffers[buffer].dtype != graph[id].dtype) return true;  // a half, unrounded
-    return !results.contains(id) && (nest.buffers[buffer].written || graph[id].op != ir::Op::Input);
-  };
-  // The base of a buffer: inputs, outputs, then the workspace.
-  const auto inputs = static_cast<std::uint32_t>(plan.inputs.size()), outputs = static_cast<std::uint32_t>(plan.outputs.size());
-  const auto base_of = [&](const Nest& nest, const NestNumbers& numbers, std::uint32_t b) {
-    const NodeId id = numbers.buffers[b];
-    if (is_intermediate(nest, id, b)) return inputs + outputs;
-    if (const auto result = results.find(id); result != results.end())
-      return inputs + result->second[nest.buffers[b].written ? static_cast<std::size_t>(numbers.outputs[b]) : 0];
-    return static_cast<std::uint32_t>(graph[id].bits);
-  };
-
-  struct Piece {
-    NestNumbers numbers;
-    std::uint32_t kernel;
-    compiler::cuda::DeviceNumbers device;
-  };
+std::vector<DevicePlan::Piece> DevicePlan::add_kernels(const compiler::cuda::DeviceTarget& target, PlanData& plan, const PlanReport& report,
+                                                       const StoredValues& values, const DeviceAlignment& alignment) {
   std::vector<Piece> pieces;
   compiler::cuda::DeviceProgram program;
   std::map<std::string, std::uint32_t> known;  // kernels, by key: pieces with one body are one
+  const std::size_t inputs = plan.inputs.size();
   reads_.assign(inputs, false);
+  const auto is_aligned = [&](const compiler::Planned& planned, std::uint32_t buffer) {
+    if (values.is_intermediate(planned.nest, planned.numbers, buffer)) return true;
+    bool all = true;
+    for (const std::uint32_t base : values.bases_of(planned.nest, planned.numbers, buffer)) {
+      all = all && (base < inputs ? alignment.inputs[base] : alignment.outputs[base - inputs]);
+      if (base < inputs) reads_[base] = true;
+    }
+    return all;
+  };
   for (std::uint32_t g = 0; g < report.partition.groups.size(); ++g)
-    for (compiler::Planned& planned : compiler::plan(graph, report.partition, g, layouts)) {
+    for (compiler::Planned& planned : compiler::plan(report.optimised, report.partition, g, values.layouts())) {
       const Nest& nest = planned.nest;
       std::vector<bool> aligned;
-      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
-        const std::uint32_t base = base_of(nest, planned.numbers, b);
-        aligned.push_back(base < inputs ? alignment.inputs[base] : base < inputs + outputs ? alignment.outputs[base - inputs] : true);
-        if (base < inputs) reads_[base] = true;
-      }
+      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) aligned.push_back(is_aligned(planned, b));
       compiler::cuda::DeviceScheduled scheduled = compiler::cuda::schedule(nest, planned.numbers, target, aligned);
       const compiler::ScheduleNumbers moved = compiler::schedule(nest, planned.numbers, compiler::Target::host()).numbers;
       plan.bytes_read += moved.bytes_read;
@@ -98,15 +77,18 @@ void DevicePlan::add_steps(const compiler::cuda::DeviceTarget& target, PlanData&
       info.bytes_read += moved.bytes_read, info.bytes_written += moved.bytes_written;
     }
   text_ = program.text();
+  return pieces;
+}
 
-  // ---- intermediates, by the pieces' order
+std::int64_t DevicePlan::place_intermediates(const ir::Graph& graph, const LaunchOptions& options, std::span<const Piece> pieces,
+                                             StoredValues& values) const {
   std::unordered_map<NodeId, std::size_t> intermediate_of;
   std::vector<Intermediate> intermediates;
   for (std::uint32_t p = 0; p < pieces.size(); ++p) {
     const Nest& nest = kernels_[pieces[p].kernel].planned.nest;
     for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
       const NodeId id = pieces[p].numbers.buffers[b];
-      if (!is_intermediate(nest, id, b)) continue;
+      if (!values.is_intermediate(nest, pieces[p].numbers, b)) continue;
       if (nest.buffers[b].written && intermediate_of.try_emplace(id, intermediates.size()).second)
         intermediates.push_back({checked_bytes(graph, id, nest.buffers[b].dtype, options.array_bytes), p, p});
       if (const auto it = intermediate_of.find(id); it != intermediate_of.end()) intermediates[it->second].last_read = p;
@@ -115,40 +97,28 @@ void DevicePlan::add_steps(const compiler::cuda::DeviceTarget& target, PlanData&
   // The pieces of a group may store parts of one value in any order.
   const auto never = [](std::size_t, std::size_t) { return false; };
   const WorkspacePlan workspace = plan_workspace(intermediates, {}, never);
-  plan.workspace_bytes = workspace.bytes;
+  for (const auto& [id, k] : intermediate_of) values.place(id, values.workspace(), workspace.places[k].offset);
+  return workspace.bytes;
+}
 
-  // ---- steps
-  for (const Piece& piece : pieces) {
-    const KernelInfo& info = kernels_[piece.kernel];
-    const Nest& nest = info.planned.nest;
-    const compiler::WordLayout layout(nest);
-    Step step;
-    step.kernel = piece.kernel;
-    step.numbers = piece.device;
-    step.phase_word = layout.phase, step.shared_word = layout.shared;
-    step.first_word = static_cast<std::uint32_t>(words_.size());
-    std::vector<std::int64_t> words = compiler::cuda::make_words(nest, piece.numbers, piece.device);
-    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
-      const std::uint32_t b = nest.accesses[a].buffer;
-      onepass::runtime::Launch::Pointer pointer{layout.pointers + a, base_of(nest, piece.numbers, b),
-                                                compiler::byte_offset(nest, piece.numbers, a)};
-      if (pointer.base == inputs + outputs)
-        if (const auto it = intermediate_of.find(piece.numbers.buffers[b]); it != intermediate_of.end())
-          pointer.offset += workspace.places[it->second].offset;
-      step.pointers.push_back(pointer);
-    }
-    if (nest.has(compiler::Statement::Kind::Place)) step.pointers.push_back({layout.flag, inputs + outputs + 1, 0});
-    for (std::uint32_t s = 0; s < piece.numbers.slots.size(); ++s) {
-      words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[piece.numbers.slots[s]].bits);
-      step.slots.push_back({layout.slots + s, piece.numbers.slots[s]});
-    }
-    words.resize(std::max<std::size_t>(words.size(), info.kernel.words));
-    step.words = static_cast<std::uint32_t>(words.size());
-    words_.insert(words_.end(), words.begin(), words.end());
-    shared_bytes_ = std::max(shared_bytes_, piece.device.partial_bytes);
-    launches_ += piece.device.phases;
-    steps_.push_back(std::move(step));
-  }
+void DevicePlan::add_step(const Piece& piece, const StoredValues& values) {
+  const KernelInfo& info = kernels_[piece.kernel];
+  const Nest& nest = info.planned.nest;
+  const compiler::WordLayout layout(nest);
+  KernelWords filled;
+  filled.words = compiler::cuda::make_words(nest, piece.numbers, piece.device);
+  values.fill(nest, piece.numbers, StoredValues::Table::Word, filled);
+  filled.words.resize(std::max<std::size_t>(filled.words.size(), info.kernel.words));
+  steps_.push_back({.kernel = piece.kernel,
+                    .numbers = piece.device,
+                    .first_word = static_cast<std::uint32_t>(words_.size()),
+                    .phase_word = layout.phase,
+                    .shared_word = layout.shared,
+                    .pointers = std::move(filled.pointers),
+                    .slots = std::move(filled.slots)});
+  words_.insert(words_.end(), filled.words.begin(), filled.words.end());
+  shared_bytes_ = std::max(shared_bytes_, piece.device.partial_bytes);
+  launches_ += piece.device.phases;
 }
 
 namespace {
@@ -190,7 +160,7 @@ int DevicePlan::specialise(const PlanData& plan, bool may_compile) const {
   for (const Step& step : steps_) {
     const KernelInfo& info = kernels_[step.kernel];
     std::vector<bool> slot_known;
-    for (const onepass::runtime::Launch::SlotWord& s : step.slots) slot_known.push_back(!plan.numbers.fills(s.slot));
+    for (const KernelWords::SlotWord& s : step.slots) slot_known.push_back(!plan.numbers.fills(s.slot));
     const std::span<const std::int64_t> words(words_.data() + step.first_word, compiler::WordLayout(info.planned.nest).total);
     const compiler::KnownWords baked = compiler::known_words(info.planned.nest, words, slot_known);
     const auto [it, is_new] = known.try_emplace(info.key + baked.key());
@@ -322,9 +292,9 @@ DeviceCopies DevicePlan::run(const PlanData& plan, const DeviceCall& call) const
     std::vector<std::int64_t> words(words_);
     for (const Step& step : steps_) {
       std::int64_t* const mine = words.data() + step.first_word;
-      for (const onepass::runtime::Launch::Pointer& p : step.pointers) mine[p.word] = bases[p.base] + p.offset;
+      for (const KernelWords::Pointer& p : step.pointers) mine[p.word] = bases[p.base] + p.offset;
       if (call.slots)
-        for (const onepass::runtime::Launch::SlotWord& s : step.slots) mine[s.word] = static_cast<std::int64_t>(call.slots[s.slot]);
+        for (const KernelWords::SlotWord& s : step.slots) mine[s.word] = static_cast<std::int64_t>(call.slots[s.slot]);
       if (step.numbers.partial_bytes > 0) mine[step.shared_word] = shared;
     }
     launch(*turn, words);

@@ -15,6 +15,7 @@
 #include "onepass/array.h"
 #include "runtime/cuda/device.h"
 #include "runtime/launch.h"
+#include "runtime/stored_values.h"
 
 namespace onepass::runtime::cuda {
 
@@ -70,10 +71,10 @@ class DevicePlan {
   struct Step {
     std::uint32_t kernel;
     compiler::cuda::DeviceNumbers numbers;
-    std::uint32_t first_word, words;  // of `words_`
+    std::uint32_t first_word;  // of `words_`
     std::uint32_t phase_word, shared_word;
-    std::vector<onepass::runtime::Launch::Pointer> pointers;
-    std::vector<onepass::runtime::Launch::SlotWord> slots;
+    std::vector<KernelWords::Pointer> pointers;
+    std::vector<KernelWords::SlotWord> slots;
   };
   struct Code {
     Gpu::ModulePointer module;
@@ -88,8 +89,18 @@ class DevicePlan {
   };
   static constexpr std::size_t kReplays = 4;
 
-  void add_steps(const compiler::cuda::DeviceTarget& target, PlanData& plan, const PlanReport& report, const LaunchOptions& options,
-                 const DeviceAlignment& alignment);
+  // A nest of the plan, and the kernel that runs it.
+  struct Piece {
+    compiler::NestNumbers numbers;
+    std::uint32_t kernel;
+    compiler::cuda::DeviceNumbers device;
+  };
+  std::vector<Piece> add_kernels(const compiler::cuda::DeviceTarget& target, PlanData& plan, const PlanReport& report,
+                                 const StoredValues& values, const DeviceAlignment& alignment);
+  // Gives the bytes that they take together. Their times are those of the pieces.
+  std::int64_t place_intermediates(const ir::Graph& graph, const LaunchOptions& options, std::span<const Piece> pieces,
+                                   StoredValues& values) const;
+  void add_step(const Piece& piece, const StoredValues& values);
   void launch(Gpu::Turn& turn, std::vector<std::int64_t>& words) const;
 
   Gpu* gpu_ = nullptr;
