@@ -1,17 +1,14 @@
 #include "cuda_emulation.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 
 #include "compiler/fuse.h"
+#include "cuda_compile.h"
 #include "footprint.h"
 
 namespace onepass::test {
@@ -91,22 +88,10 @@ std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs
 }
 
 void CudaEmulation::compile() {
-  namespace fs = std::filesystem;
-  std::string folder = (fs::temp_directory_path() / "onepass-cuda-XXXXXX").string();
-  if (!mkdtemp(folder.data())) throw std::runtime_error("no temporary folder");
-  const std::string source = folder + "/text.cpp", object = folder + "/text.so", words = folder + "/log";
-  std::ofstream(source) << "#include \"" ONEPASS_SOURCE_DIR "/tests/cuda_machine.h\"\n" << text();
-  const std::string command = std::string(ONEPASS_CXX_COMPILER) +
-                              " -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off " ONEPASS_EMULATION_FLAGS " -o " + object + " " + source +
-                              " > " + words + " 2>&1";
-  const int status = std::system(command.c_str());
-  if (status == 0) library_ = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
-  std::stringstream said;
-  said << std::ifstream(words).rdbuf();
-  const char* error = library_ || status != 0 ? nullptr : dlerror();
-  if (std::getenv("ONEPASS_KEEP_CUDA_TEXT")) std::fprintf(stderr, "kept: %s\n", source.c_str());
-  else fs::remove_all(folder);
-  if (!library_) throw std::runtime_error("the text does not compile: " + said.str().substr(0, 4000) + (error ? error : ""));
+  const CompiledText compiled(text());
+  if (compiled.is_compiled()) library_ = dlopen(compiled.library().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library_)
+    throw std::runtime_error("the text does not compile: " + compiled.log().substr(0, 4000) + (compiled.is_compiled() ? dlerror() : ""));
 }
 
 std::vector<CudaEmulation::KernelView> CudaEmulation::kernels(std::size_t number) const {

@@ -1,22 +1,21 @@
 // The machine that CUDA text runs on in tests: blocks one after the other, the threads of a block as fibers that change at barriers and
-// shuffles, in an order drawn for each. Compiled together with the text (cuda_emulation.cpp), not with the tests.
+// shuffles, in an order drawn for each. Compiled together with the text (cuda_emulation.cpp), not with the tests: once for each program, so it
+// includes little.
 #pragma once
 
 #include <sys/mman.h>
-#include <ucontext.h>
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -45,40 +44,116 @@ struct Index3 {
   unsigned x, y, z;
 };
 
+// What goes on is on one stack, what waits on others. swapcontext would do, but asks the kernel each time, and the address sanitizer's clears
+// what it knows of the whole stack.
+#if defined(__x86_64__)
+struct Context {
+  void* stack = nullptr;
+};
+extern "C" __attribute__((visibility("hidden"))) void onepass_switch(void** left, void* to);
+asm(R"(
+.pushsection .text
+.p2align 4
+onepass_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.popsection
+)");
+inline void change(Context& from, Context& to) { onepass_switch(&from.stack, to.stack); }
+inline void start(Context& context, char* stack, std::size_t bytes, void (*function)()) {
+  void** top = reinterpret_cast<void**>(stack + bytes) - 1;  // where a return address would stand: there is none
+  *--top = reinterpret_cast<void*>(function);
+  top -= 6;
+  std::memset(top, 0, 6 * sizeof *top);
+  context.stack = top;
+}
+#else
+struct Context {
+  ucontext_t of;
+};
+inline void change(Context& from, Context& to) { swapcontext(&from.of, &to.of); }
+inline void start(Context& context, char* stack, std::size_t bytes, void (*function)()) {
+  getcontext(&context.of);
+  context.of.uc_stack.ss_sp = stack;
+  context.of.uc_stack.ss_size = bytes;
+  context.of.uc_link = nullptr;
+  makecontext(&context.of, function, 0);
+}
+#endif
+
 enum class Waits { Nothing, Barrier, Team, Gone };
 struct Thread {
-  ucontext_t context;
+  Context context;
   Waits waits = Waits::Gone;
   unsigned mask = 0, turn = 0;
   std::uint64_t given[2] = {};
   void* fake_stack = nullptr;
 };
+constexpr unsigned kScheduler = kMostThreads;  // its number, as one that goes on
 
 alignas(64) inline char shared_memory[kShared];
-inline Thread threads[kMostThreads];
+inline Thread threads[kMostThreads + 1];
+inline unsigned order[kMostThreads];  // of a block's threads
 inline char* stacks = nullptr;
-inline ucontext_t scheduler;
-inline void* scheduler_fake_stack = nullptr;
 inline const void* scheduler_bottom = nullptr;
 inline std::size_t scheduler_size = 0;
-inline unsigned now = 0, live = 0;
+inline unsigned now = kScheduler, before = kScheduler, live = 0, place = 0;  // place: of `now`, in the order
 struct Touch {
   long long address;
   std::uint32_t bytes, written;
 };
 inline bool recording = false;
-inline std::vector<Touch> touches;  // of the device's memory, one for each load or store of a thread
+inline Touch* touches = nullptr;  // of the device's memory, one for each load or store of a thread
+inline std::size_t touch_count = 0, touch_room = 0;
 using Kernel = void (*)(const std::int64_t*);
 inline Kernel kernel = nullptr;
 inline const std::int64_t* words = nullptr;
 
-inline void touched(long long address, std::size_t bytes, bool written) {
-  if (recording) touches.push_back({address, static_cast<std::uint32_t>(bytes), written});
-}
-
 [[noreturn]] inline void fail(const char* what) {
   std::fprintf(stderr, "cuda machine: %s\n", what);
   std::abort();
+}
+
+inline void touched(long long address, std::size_t bytes, bool written) {
+  if (!recording) return;
+  if (touch_count == touch_room) {
+    touch_room = touch_room ? 2 * touch_room : 4096;
+    touches = static_cast<Touch*>(std::realloc(touches, touch_room * sizeof *touches));
+    if (!touches) fail("no memory for what is recorded");
+  }
+  touches[touch_count++] = {address, static_cast<std::uint32_t>(bytes), written};
+}
+
+// splitmix64
+struct Random {
+  std::uint64_t state;
+  std::uint64_t operator()() {
+    std::uint64_t z = state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+};
+inline void shuffle(unsigned* list, unsigned n, Random& random) {
+  for (unsigned i = 0; i < n; ++i) list[i] = i;
+  for (unsigned i = n; i > 1; --i) {
+    const unsigned j = static_cast<unsigned>(random() % i), other = list[j];
+    list[j] = list[i - 1];
+    list[i - 1] = other;
+  }
 }
 
 }  // namespace machine
@@ -87,36 +162,41 @@ inline machine::Index3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace machine {
 
-inline void to_scheduler(bool for_good) {
-  Thread& me = threads[now];
+// What the one that goes on again does first.
+inline void arrive(void* fake_stack) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(for_good ? nullptr : &me.fake_stack, scheduler_bottom, scheduler_size);
+  const void* bottom = nullptr;
+  std::size_t size = 0;
+  __sanitizer_finish_switch_fiber(fake_stack, &bottom, &size);
+  if (before == kScheduler) scheduler_bottom = bottom, scheduler_size = size;
+#endif
+  (void)fake_stack;
+}
+inline void go_on(unsigned next, bool for_good) {
+  Thread &me = threads[now], &other = threads[next];
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(for_good ? nullptr : &me.fake_stack, next == kScheduler ? scheduler_bottom : stacks + next * kStack,
+                                 next == kScheduler ? scheduler_size : kStack);
 #endif
   (void)for_good;
-  swapcontext(&me.context, &scheduler);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(me.fake_stack, &scheduler_bottom, &scheduler_size);
-#endif
+  before = now;
+  now = next;
+  threadIdx = {next, 0, 0};
+  change(me.context, other.context);
+  arrive(me.fake_stack);
+}
+// The next thread in the order that may go on; behind the last one the scheduler.
+inline void to_next(bool for_good) {
+  while (++place < blockDim.x)
+    if (threads[order[place]].waits == Waits::Nothing) return go_on(order[place], for_good);
+  go_on(kScheduler, for_good);
 }
 inline void body() {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom, &scheduler_size);
-#endif
+  arrive(nullptr);
   kernel(words);
   threads[now].waits = Waits::Gone;
   --live;
-  to_scheduler(true);
-}
-inline void resume(unsigned t) {
-  now = t;
-  threadIdx = {t, 0, 0};
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&scheduler_fake_stack, stacks + t * kStack, kStack);
-#endif
-  swapcontext(&scheduler, &threads[t].context);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(scheduler_fake_stack, nullptr, nullptr);
-#endif
+  to_next(true);
 }
 // The mask's threads have all come: they may go on.
 inline bool complete(unsigned t) {
@@ -136,12 +216,12 @@ inline std::uint64_t exchange(unsigned mask, std::uint64_t value, unsigned from)
     for (unsigned i = 0; i < 32; ++i)
       if (mask >> i & 1) threads[my / 32 * 32 + i].waits = Waits::Nothing;
   } else {
-    to_scheduler(false);
+    to_next(false);
   }
   if (!(mask >> (from % 32) & 1)) fail("a thread reads what no thread of its mask gave");
   return threads[from].given[turn];
 }
-template <class T> T shuffle(unsigned mask, T value, unsigned from) {
+template <class T> T exchanged(unsigned mask, T value, unsigned from) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof value);
   bits = exchange(mask, bits, from);
@@ -149,37 +229,37 @@ template <class T> T shuffle(unsigned mask, T value, unsigned from) {
   return value;
 }
 
-inline void run_block(std::mt19937& random, bool cooperates) {
+inline void run_block(Random& random, bool cooperates) {
   const unsigned n = blockDim.x;
-  std::vector<unsigned> order(n);
-  for (unsigned i = 0; i < n; ++i) order[i] = i;
-  for (unsigned i = n; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  shuffle(order, n, random);
   if (!cooperates) {
-    for (const unsigned t : order) {
-      threadIdx = {t, 0, 0};
+    for (unsigned i = 0; i < n; ++i) {
+      threadIdx = {order[i], 0, 0};
       kernel(words);
     }
     return;
   }
   if (!stacks) {
-    stacks = static_cast<char*>(
-        mmap(nullptr, kMostThreads * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (stacks == MAP_FAILED) fail("no memory for stacks");
+    void* const memory = mmap(nullptr, kMostThreads * kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) fail("no memory for stacks");
+    stacks = static_cast<char*>(memory);
   }
   for (unsigned t = 0; t < n; ++t) {
-    getcontext(&threads[t].context);
-    threads[t].context.uc_stack.ss_sp = stacks + t * kStack;
-    threads[t].context.uc_stack.ss_size = kStack;
-    threads[t].context.uc_link = nullptr;
-    makecontext(&threads[t].context, body, 0);
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(stacks + (t + 1) * kStack - 4096, 4096);  // frames of body(), which never returns
+#endif
+    start(threads[t].context, stacks + t * kStack, kStack, body);
     threads[t].waits = Waits::Nothing;
   }
   for (unsigned t = n; t < kMostThreads; ++t) threads[t].waits = Waits::Gone;
   live = n;
   while (live > 0) {
     bool went_on = false;
-    for (const unsigned t : order)
-      if (threads[t].waits == Waits::Nothing) went_on = true, resume(t);
+    for (place = 0; place < n && !went_on; ++place) {
+      if (threads[order[place]].waits != Waits::Nothing) continue;
+      went_on = true;
+      go_on(order[place], false);
+    }
     unsigned at_barrier = 0;
     for (unsigned t = 0; t < n; ++t) at_barrier += threads[t].waits == Waits::Barrier;
     if (live > 0 && at_barrier == live) {
@@ -195,24 +275,24 @@ inline void run_block(std::mt19937& random, bool cooperates) {
 
 inline void __syncthreads() {
   machine::threads[machine::now].waits = machine::Waits::Barrier;
-  machine::to_scheduler(false);
+  machine::to_next(false);
 }
 template <class T> T __shfl_sync(unsigned mask, T value, int from, int width) {
   const unsigned t = machine::now;
-  return machine::shuffle(mask, value, t / static_cast<unsigned>(width) * static_cast<unsigned>(width) + static_cast<unsigned>(from));
+  return machine::exchanged(mask, value, t / static_cast<unsigned>(width) * static_cast<unsigned>(width) + static_cast<unsigned>(from));
 }
 template <class T> T __shfl_down_sync(unsigned mask, T value, int by, int width) {
   const unsigned t = machine::now, w = static_cast<unsigned>(width), other = t % w + static_cast<unsigned>(by);
-  return machine::shuffle(mask, value, other < w ? t + static_cast<unsigned>(by) : t);
+  return machine::exchanged(mask, value, other < w ? t + static_cast<unsigned>(by) : t);
 }
 template <class T> T __shfl_up_sync(unsigned mask, T value, int by, int width) {
   const unsigned t = machine::now, w = static_cast<unsigned>(width);
-  return machine::shuffle(mask, value, t % w >= static_cast<unsigned>(by) ? t - static_cast<unsigned>(by) : t);
+  return machine::exchanged(mask, value, t % w >= static_cast<unsigned>(by) ? t - static_cast<unsigned>(by) : t);
 }
-inline unsigned __float_as_uint(float a) { return std::bit_cast<unsigned>(a); }
-inline float __uint_as_float(unsigned a) { return std::bit_cast<float>(a); }
-inline long long __double_as_longlong(double a) { return std::bit_cast<long long>(a); }
-inline double __longlong_as_double(long long a) { return std::bit_cast<double>(a); }
+inline unsigned __float_as_uint(float a) { return __builtin_bit_cast(unsigned, a); }
+inline float __uint_as_float(unsigned a) { return __builtin_bit_cast(float, a); }
+inline long long __double_as_longlong(double a) { return __builtin_bit_cast(long long, a); }
+inline double __longlong_as_double(long long a) { return __builtin_bit_cast(double, a); }
 inline int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
 
 extern "C" void onepass_launch(void (*kernel)(const std::int64_t*), const std::int64_t* words, unsigned blocks, unsigned threads,
@@ -222,21 +302,22 @@ extern "C" void onepass_launch(void (*kernel)(const std::int64_t*), const std::i
   if (threads > machine::kMostThreads) machine::fail("too many threads");
   gridDim = {blocks, 1, 1};
   blockDim = {threads, 1, 1};
-  std::mt19937 random(seed);
-  std::vector<unsigned> order(blocks);
-  for (unsigned i = 0; i < blocks; ++i) order[i] = i;
-  for (unsigned i = blocks; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-  for (const unsigned b : order) {
-    blockIdx = {b, 0, 0};
+  machine::Random random{seed};
+  auto* const order = static_cast<unsigned*>(std::malloc(blocks * sizeof(unsigned)));
+  if (!order) machine::fail("no memory for blocks");
+  machine::shuffle(order, blocks, random);
+  for (unsigned i = 0; i < blocks; ++i) {
+    blockIdx = {order[i], 0, 0};
     std::memset(machine::shared_memory, 0xff, sizeof machine::shared_memory);
     machine::run_block(random, cooperates);
   }
+  std::free(order);
 }
 extern "C" void onepass_record(bool on) {
   machine::recording = on;
-  machine::touches.clear();
+  machine::touch_count = 0;
 }
 extern "C" const machine::Touch* onepass_touches(std::size_t* count) {
-  *count = machine::touches.size();
-  return machine::touches.data();
+  *count = machine::touch_count;
+  return machine::touches;
 }

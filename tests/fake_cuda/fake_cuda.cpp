@@ -15,16 +15,18 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "../cuda_compile.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
 namespace fs = std::filesystem;
+using onepass::test::CompiledText;
 std::recursive_mutex mutex;
 std::int64_t fail_in = -1, calls = 0, limit = std::int64_t{1} << 40, held = 0;
 int fail_code = 0;
@@ -473,21 +475,10 @@ EXPORT int nvrtcCompileProgram(void* handle, int, const char* const*) {
     ++compiled;
   }
   auto* program = static_cast<Program*>(handle);
-  const std::string folder = temporary_folder(), source = folder + "/text.cpp", object = folder + "/text.so", log = folder + "/log";
-  std::ofstream(source) << "#include \"" ONEPASS_SOURCE_DIR "/tests/cuda_machine.h\"\n" << program->text;
-  const std::string command = std::string(ONEPASS_CXX_COMPILER) +
-                              " -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off " ONEPASS_EMULATION_FLAGS " -o " + object + " " + source +
-                              " > " + log + " 2>&1";
-  const int status = std::system(command.c_str());
-  const auto all_of = [](const std::string& path) {
-    std::stringstream out;
-    out << std::ifstream(path, std::ios::binary).rdbuf();
-    return out.str();
-  };
-  program->log = all_of(log);
-  if (status == 0) program->object = all_of(object);
-  fs::remove_all(folder);
-  return status == 0 ? 0 : 6;
+  const CompiledText text(program->text);
+  program->log = text.log();
+  if (text.is_compiled()) program->object = CompiledText::bytes_of(text.library());
+  return text.is_compiled() ? 0 : 6;
 }
 EXPORT int nvrtcGetPTXSize(void*, std::size_t* size) {
   *size = 0;

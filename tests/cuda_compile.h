@@ -1,0 +1,43 @@
+// CUDA text as a library of the host, behind cuda_machine.h: for the emulation, and for the compiler that stands in for NVRTC.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace onepass::test {
+
+/// A folder of its own, with the text in it and, where it compiles, what comes of it.
+class CompiledText {
+ public:
+  explicit CompiledText(const std::string& text) : folder_((std::filesystem::temp_directory_path() / "onepass-cuda-XXXXXX").string()) {
+    if (!mkdtemp(folder_.data())) throw std::runtime_error("no temporary folder");
+    std::ofstream(folder_ + "/text.cpp") << "#include \"" ONEPASS_SOURCE_DIR "/tests/cuda_machine.h\"\n" << text;
+    const std::string command =
+        ONEPASS_CXX_COMPILER " " ONEPASS_EMULATION_FLAGS " -o " + library() + " " + folder_ + "/text.cpp > " + folder_ + "/log 2>&1";
+    is_compiled_ = std::system(command.c_str()) == 0;
+  }
+  ~CompiledText() {
+    if (std::getenv("ONEPASS_KEEP_CUDA_TEXT")) std::fprintf(stderr, "kept: %s/text.cpp\n", folder_.c_str());
+    else std::filesystem::remove_all(folder_);
+  }
+  CompiledText(const CompiledText&) = delete;
+  bool is_compiled() const { return is_compiled_; }
+  std::string library() const { return folder_ + "/text.so"; }
+  std::string log() const { return bytes_of(folder_ + "/log"); }
+  static std::string bytes_of(const std::string& path) {
+    std::stringstream out;
+    out << std::ifstream(path, std::ios::binary).rdbuf();
+    return out.str();
+  }
+
+ private:
+  std::string folder_;
+  bool is_compiled_ = false;
+};
+
+}  // namespace onepass::test
