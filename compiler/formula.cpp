@@ -140,11 +140,15 @@ class Evaluator {
   // Where errors and the nodes recorded from here on come from.
   void at(std::uint32_t offset) {
     offset_ = offset;
-    const std::size_t line = static_cast<std::size_t>(std::upper_bound(lines_.begin(), lines_.end(), offset) - lines_.begin());
-    std::uint32_t& source = source_of_line_[line];
+    if (offset < line_begin_ || offset >= line_end_) {
+      line_ = static_cast<std::size_t>(std::upper_bound(lines_.begin(), lines_.end(), offset) - lines_.begin());
+      line_begin_ = line_ == 0 ? 0 : lines_[line_ - 1];
+      line_end_ = line_ == lines_.size() ? kAbsent : lines_[line_];
+    }
+    std::uint32_t& source = source_of_line_[line_];
     if (source == 0) {
       source = static_cast<std::uint32_t>(r_.graph.sources.size());
-      r_.graph.sources.push_back(fmt::format("{}:{}", program_.file_name, line));
+      r_.graph.sources.push_back(fmt::format("{}:{}", program_.file_name, line_));
     }
     r_.graph.current_source = source;
   }
@@ -369,6 +373,15 @@ class Evaluator {
     return entry;
   }
 
+  // What stands on top of the stack, as a tensor or a number.
+  Value pop_value(std::string_view user) {
+    const Entry& top = stack_.back();
+    if (top.kind != Entry::Kind::Argument || top.argument.kind != Argument::Kind::Value) return value(pop(), user);
+    const Value found = top.argument.value;
+    stack_.pop_back();
+    return found;
+  }
+
   Value value(Entry entry, std::string_view user) {
     const language::NodeId node = entry.node;
     const Argument argument = single(std::move(entry));
@@ -438,14 +451,14 @@ class Evaluator {
     if (node.kind == Kind::Index) return index(id, node);
     if (node.kind == Kind::Call) return call(id, node);
     if (node.kind == Kind::Conditional) {
-      const Value otherwise = value(pop(), "where"), then = value(pop(), "where"), condition = value(pop(), "where");
+      const Value otherwise = pop_value("where"), then = pop_value("where"), condition = pop_value("where");
       at(node.offset);
       return push(id, r_.where(condition, then, otherwise));
     }
     const Sign sign = sign_of(node.op);
     Value operands[2];
     const std::size_t arity = node.kind == Kind::Binary ? 2 : 1;
-    for (std::size_t i = arity; i-- > 0;) operands[i] = value(pop(), node.op == Operator::Positive ? "+" : sign.name);
+    for (std::size_t i = arity; i-- > 0;) operands[i] = pop_value(node.op == Operator::Positive ? "+" : sign.name);
     if (node.op == Operator::Positive) return push(id, operands[0]);
     if (node.op == Operator::Power) return push(id, r_.pow(operands[0], operands[1]));
     if (sign.op) return push(id, r_.elementwise(*sign.op, sign.name, std::span<const Value>(operands, arity)));
@@ -639,6 +652,8 @@ class Evaluator {
   const Program& program_;
   std::vector<std::uint32_t> lines_;           // where each line begins
   std::vector<std::uint32_t> source_of_line_;  // in graph.sources, by line from 1
+  std::size_t line_ = 0;                       // the one that was looked at last, and where it begins and ends
+  std::uint32_t line_begin_ = kAbsent, line_end_ = 0;
   std::uint32_t offset_ = 0;
   std::size_t operators_ = 0, visited_ = 0;
   std::vector<Frame> frames_;

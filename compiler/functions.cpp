@@ -19,7 +19,7 @@ struct Functions {
   Recorder& r;
   std::string_view name;
   std::span<const Argument> bound;
-  std::vector<std::string_view> parameters;
+  std::span<const std::string_view> parameters;
 
   const Argument& at(std::size_t i) const { return bound[i]; }
   bool has(std::size_t i) const { return bound[i].kind != Argument::Kind::None; }
@@ -499,11 +499,31 @@ std::vector<std::pair<std::string_view, std::string_view>> operator_signatures()
   return all;
 }
 
+namespace {
+
+// A row with its parameters taken apart.
+struct Callable {
+  explicit Callable(const Row& of) : row(of) {
+    for (std::string_view rest = row.parameters; !rest.empty();) {
+      const std::size_t comma = rest.find(',');
+      const std::string_view p = rest.substr(0, comma);
+      rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 2);
+      optional.push_back(p.ends_with('='));
+      parameters.push_back(p.substr(0, p.find_first_of("=.")));
+    }
+  }
+  const Row& row;
+  std::vector<std::string_view> parameters;
+  std::vector<bool> optional;
+};
+
+}  // namespace
+
 std::vector<Value> Recorder::call(std::string_view name, std::span<const Argument> positional,
                                   std::span<const std::pair<std::string, Argument>> keywords) {
   static const auto& by_name = *[] {
-    auto* map = new std::unordered_map<std::string_view, const Row*>;
-    for (const Row& row : rows()) map->emplace(row.name, &row);
+    auto* map = new std::unordered_map<std::string_view, Callable>;
+    for (const Row& row : rows()) map->emplace(row.name, Callable(row));
     return map;
   }();
   const auto it = by_name.find(name);
@@ -511,16 +531,9 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
     const std::string near = language::nearest(name, operator_names());
     throw NameError(fmt::format("there is no operator `{}`{}", name, near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
   }
-  const Row& row = *it->second;
-  Functions f{*this, row.name, {}, {}};
-  std::vector<bool> optional;
-  for (std::string_view rest = row.parameters; !rest.empty();) {
-    const std::size_t comma = rest.find(',');
-    std::string_view p = rest.substr(0, comma);
-    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 2);
-    optional.push_back(p.ends_with('='));
-    f.parameters.push_back(p.substr(0, p.find_first_of("=.")));
-  }
+  const Row& row = it->second.row;
+  const std::vector<bool>& optional = it->second.optional;
+  Functions f{*this, row.name, {}, it->second.parameters};
   const bool takes_rest = row.parameters.ends_with("...");
   const auto signature = [&] {
     std::string text;

@@ -83,8 +83,9 @@ Graph::Graph() : arena_(std::make_shared<Arena>()) {
   grow_lists();
 }
 
-void Graph::grow_nodes() {
-  const std::size_t capacity = std::max<std::size_t>(64, node_table_.size() * 2);
+void Graph::grow_nodes() { fill_node_table(std::max<std::size_t>(64, node_table_.size() * 2)); }
+
+void Graph::fill_node_table(std::size_t capacity) {
   node_table_.assign(capacity, 0);
   for (NodeId id = 0; id < nodes_.size(); ++id) {
     std::size_t i = hash_of(nodes_[id]) & (capacity - 1);
@@ -177,6 +178,24 @@ Graph Graph::empty_copy() const {
     input.node = out.add(n);
   }
   out.current_source = 0;
+  return out;
+}
+
+Graph Graph::with_extents(const std::function<std::int64_t(std::int64_t)>& of) const {
+  Graph out = *this;
+  std::vector<ListId> now(lists_.size(), kNoNode);
+  std::vector<std::int64_t> extents;
+  const auto renamed = [&](ListId shape) {
+    if (now[shape] == kNoNode) {
+      extents.clear();
+      for (const std::int64_t extent : lists_[shape]) extents.push_back(of(extent));
+      now[shape] = out.intern(extents);
+    }
+    return now[shape];
+  };
+  for (Node& node : out.nodes_) node.shape = renamed(node.shape);
+  for (Input& input : out.inputs) input.shape = renamed(input.shape);
+  out.fill_node_table(out.node_table_.size());
   return out;
 }
 

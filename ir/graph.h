@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -79,6 +80,8 @@ class Graph {
 
   /// A graph with the same lists, inputs, slots and names but no nodes and no outputs: where a pass begins.
   Graph empty_copy() const;
+  /// The same nodes with other lengths: `of(extent)` for each extent of a shape, a different one for each.
+  Graph with_extents(const std::function<std::int64_t(std::int64_t)>& of) const;
 
   std::vector<NodeId> outputs;
   std::vector<std::string> output_names;
@@ -101,6 +104,7 @@ class Graph {
   std::shared_ptr<Arena> arena_;  // storage of the lists; only ever appended to
   static std::shared_ptr<Arena> fork(const std::shared_ptr<Arena>& old);
   void grow_nodes();
+  void fill_node_table(std::size_t capacity);
   void grow_lists();
 };
 

@@ -238,15 +238,38 @@ void check_interpreted(const Graph& graph, const LaunchOptions& options) {
     if (graph[id].op != Op::Input && !unspread[id]) checked_bytes(graph, id, graph[id].dtype, options.array_bytes);
 }
 
-void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options) {
+namespace {
+
+// Would the passes have made the same?
+void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
+#ifndef NDEBUG
   std::vector<NodeId> places;
-  report.optimised = optimise(report.recorded, options, places);
+  const Graph graph = optimise(report.recorded, options, places);
+  const std::string made = ir::print(graph) + print(graph, compiler::fuse(graph, {.unfused = options.unfused, .places = places}));
+  const std::string taken = ir::print(report.optimised) + print(report.optimised, report.partition);
+  if (made != taken)
+    throw InternalError(
+        fmt::format("launch: a structure with other lengths is not what the passes make of them:\n{}\nbut\n{}", taken, made));
+#else
+  static_cast<void>(report), static_cast<void>(options);
+#endif
+}
+
+}  // namespace
+
+void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed) {
+  std::vector<NodeId> places;  // none where it is analysed: a structure has none
+  if (!analysed) report.optimised = optimise(report.recorded, options, places);
   const Graph& graph = report.optimised;
   plan.indexes = !places.empty();
   StoredValues values(graph, plan, options.array_bytes);
-  compiler::FuseOptions fuse_options{.unfused = options.unfused, .places = places};
-  if (!options.unfused) fuse_options.lists = compiler::find_lists(graph, values.layouts());
-  report.partition = compiler::fuse(graph, fuse_options);
+  if (!analysed) {
+    compiler::FuseOptions fuse_options{.unfused = options.unfused, .places = places};
+    if (!options.unfused) fuse_options.lists = compiler::find_lists(graph, values.layouts());
+    report.partition = compiler::fuse(graph, fuse_options);
+  } else {
+    check_taken_over(report, options);
+  }
   const auto groups = static_cast<std::uint32_t>(report.partition.groups.size());
 
   for (std::uint32_t g = 0; g < groups; ++g) {

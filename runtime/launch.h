@@ -161,8 +161,8 @@ struct LaunchOptions {
 };
 
 /// From a recorded graph to everything but the kernels: simplify, fuse, plan, schedule. `inputs` and `outputs` of `plan` are filled in;
-/// `report` gets the rest.
-void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options);
+/// `report` gets the rest. `analysed`: it has the optimised graph and its partition already (runtime/structures).
+void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed = false);
 
 /// The passes from the recorded graph to the one that is fused. `places`: the nodes of the result whose indices are checked.
 ir::Graph optimise(const ir::Graph& recorded, const LaunchOptions& options, std::vector<ir::NodeId>& places);

@@ -25,6 +25,7 @@
 #include "runtime/os.h"
 #include "runtime/signature.h"
 #include "runtime/signature_text.h"
+#include "runtime/structures.h"
 #include "runtime/threads.h"
 
 namespace onepass::runtime {
@@ -172,6 +173,7 @@ struct Program::State {
   Stats totals;                             // but what the plans count themselves
   std::unordered_set<std::size_t> kernels;  // hashes of the kernels' keys
   std::list<std::vector<std::string>> names;
+  Structures structures;
   std::atomic<std::uint64_t> last{0};  // id of the plan that ran last
   std::atomic<std::int64_t> temporary_bytes{0}, uploaded{0}, downloaded{0};
   // kernels that got their optimised tier, and specialised ones: counted by the background thread, which may outlive the program
@@ -546,6 +548,7 @@ struct ProgramAccess {
     fill_outputs(site, report->recorded, *plan);
     for (const ir::Slot& slot : report->recorded.slots) plan->slot_bits.push_back(slot.bits);
     int compiled = 0;
+    bool analysed = false;
     if (const Device device = device_of(program, site, plan->captured); device.is_cuda()) {
       compiled = plan_on_device(program, device, site, *plan, *report, may_compile);
     } else if (state.interpret) {
@@ -553,7 +556,10 @@ struct ProgramAccess {
       report->optimised = ir::prune(compiler::relax(ir::prune(report->recorded), program.options_.relax));
       check_interpreted(report->optimised, launch_options(program, site));
     } else {
-      make_launches(*plan, *report, state.target, launch_options(program, site));
+      const bool known = state.structures.take_over(*report);
+      make_launches(*plan, *report, state.target, launch_options(program, site), known);
+      if (!known) state.structures.add(*report, program.options_.relax);
+      analysed = !known;
       const auto attach = program.options_.mode == Mode::specialized ? attach_unspecialised : attach_kernels;
       compiled = attach(*plan, *report, state.target, site.threads, state.optimised, may_compile);
     }
@@ -561,6 +567,7 @@ struct ProgramAccess {
     {
       const std::lock_guard lock(state.mutex);
       ++state.totals.recordings;
+      state.totals.analysed += analysed;
       state.totals.compiles += compiled;
       state.totals.cache_hits += plan->kernels - compiled;
       for (const KernelReport& kernel : report->kernels)
@@ -1195,6 +1202,7 @@ void Program::reset() {
   const std::lock_guard lock(state_->mutex);
   while (!state_->order.empty()) state_->evict();
   state_->fold();
+  state_->structures.clear();
   state_->id.store(next_id.fetch_add(1, std::memory_order_relaxed),
                    std::memory_order_relaxed);  // threads remember plans of another program
   state_->last = 0;

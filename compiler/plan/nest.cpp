@@ -27,6 +27,7 @@ std::vector<bool> Nest::behind_columns() const {
 
 std::string Nest::key() const {
   std::string k;
+  k.reserve(sizeof(Statement) * body.size() + 256);
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
   put(static_cast<std::uint8_t>(kind));
   put(outer);

@@ -261,6 +261,7 @@ void Planner::write_body(const Arrangement& a, Nest& nest) const {
   std::vector<std::uint64_t> bit(loops_.size(), 0);
   for (std::size_t k = 0; k < a.order.size(); ++k)
     if (a.order[k] != kNone) bit[a.order[k]] = std::uint64_t{1} << k;
+  nest.body.reserve(body_.size());
   for (Statement s : body_) {
     std::uint64_t mask = 0;
     for (std::uint32_t l = 0; l < loops_.size(); ++l)

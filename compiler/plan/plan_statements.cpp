@@ -351,6 +351,7 @@ void Planner::finish(Planned& out) {
   order_.reset();
   has_columns_ = false;
   std::sort(visited_.begin(), visited_.end());
+  body_.reserve(visited_.size() + roots_.size());
   for (const NodeId id : visited_)
     for (Demand& d : demands_[id])
       if (d.like == kNone && d.statement == kNone) make(id, d);

@@ -83,6 +83,7 @@ struct Options {
 struct Stats {
   std::int64_t calls = 0;
   std::int64_t recordings = 0;   ///< runs of the C++ function, or of the formula
+  std::int64_t analysed = 0;     ///< of these, simplified and fused; the others differ in lengths alone from one that was
   std::int64_t kernels = 0;      ///< different ones that its calls use
   std::int64_t launches = 0;     ///< runs of kernels
   std::int64_t compiles = 0;     ///< kernels made while a call waited: in tiles, or compiled in the quick tier
@@ -100,6 +101,7 @@ struct Stats {
   Stats& operator+=(const Stats& other) {
     calls += other.calls;
     recordings += other.recordings;
+    analysed += other.analysed;
     kernels += other.kernels;
     launches += other.launches;
     compiles += other.compiles;

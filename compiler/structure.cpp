@@ -1,0 +1,154 @@
+// structure: see structure.h.
+//
+//   x f32[1000, 70] - max(x, -1)      with 1000 -> 250, 70 -> 4096: the same nodes, the same groups; another structure where lengths that
+//                                     were equal no longer are, or one became 0 or 1
+//
+// Passes copy extents and compare them with each other, with 0 and with 1. So lengths are renamed: each to one of its own, 0 and 1 to
+// themselves. What passes compute from lengths is left out on purpose: reshapes that merge or split axes, slices, pads, boxes, places; few
+// elements that unroll takes apart; sums of which `contract` compares the number of elements with that of another value; many small results,
+// which are no list.
+#include "compiler/structure.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "compiler/lists.h"
+#include "compiler/unroll.h"
+
+namespace onepass::compiler {
+
+using namespace ir;
+
+namespace {
+
+// One length for each: those of a structure on the left, of a recording on the right.
+class Renaming {
+ public:
+  // False where `from` has another name already, or `to` is another's.
+  bool add(std::int64_t from, std::int64_t to) {
+    if (from <= 1 || to <= 1) return from == to;
+    for (const auto& [known, name] : names_)
+      if (known == from || name == to) return known == from && name == to;
+    names_.emplace_back(from, to);
+    return names_.size() <= kMost;
+  }
+  bool knows(std::int64_t from) const {
+    return from <= 1 || std::ranges::any_of(names_, [&](const auto& n) { return n.first == from; });
+  }
+  std::int64_t operator()(std::int64_t from) const {
+    if (from > 1)
+      for (const auto& [known, name] : names_)
+        if (known == from) return name;
+    return from;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 64;  // looked through one by one
+  std::vector<std::pair<std::int64_t, std::int64_t>> names_;
+};
+
+bool rename(Renaming& names, List from, List to) {
+  if (from.size() != to.size()) return false;
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (!names.add(from[i], to[i])) return false;
+  return true;
+}
+
+// The names by which `known` becomes `graph`; false where it does not.
+bool names_of(const Graph& known, const Graph& graph, Renaming& names) {
+  if (known.size() != graph.size() || known.outputs != graph.outputs || known.output_names != graph.output_names ||
+      known.slots.size() != graph.slots.size() || known.source_of != graph.source_of || known.sources != graph.sources ||
+      known.origin_of != graph.origin_of || known.inputs.size() != graph.inputs.size())
+    return false;
+  for (std::size_t i = 0; i < known.inputs.size(); ++i)
+    if (known.inputs[i].name != graph.inputs[i].name || known.inputs[i].node != graph.inputs[i].node) return false;
+  for (std::size_t i = 0; i < known.slots.size(); ++i)
+    if (known.slots[i].dtype != graph.slots[i].dtype) return false;
+  std::vector<ListId> renamed;  // shapes that were looked at: what each became
+  for (NodeId id = 0; id < known.size(); ++id) {
+    const Node a = known[id], b = graph[id];
+    if (a.op != b.op || a.dtype != b.dtype || a.bits != b.bits || !std::ranges::equal(known.operands(id), graph.operands(id)) ||
+        !std::ranges::equal(known.attributes(id), graph.attributes(id)))
+      return false;
+    if (a.shape >= renamed.size()) renamed.resize(a.shape + 1, kNoNode);
+    if (renamed[a.shape] == b.shape) continue;
+    if (!rename(names, known.shape(id), graph.shape(id))) return false;
+    renamed[a.shape] = b.shape;
+  }
+  return true;
+}
+
+// Reduced extents that unroll may take apart, results that are too small for a list: whether they are depends on lengths.
+bool has_small_lengths(const Graph& graph) {
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Op op = graph[id].op;
+    if (!is_reduction(op) || is_contraction(op) || graph.attributes(id).size() != 1) continue;
+    const std::int64_t extent = graph.shape(graph.operand(id, 0))[static_cast<std::size_t>(graph.attributes(id)[0])];
+    if (extent > 1 && extent <= kMostUnrolled) return true;
+  }
+  return graph.outputs.size() >= kFewestMembers &&
+         std::ranges::any_of(graph.outputs, [&](NodeId id) { return graph.elements(id) < kSmallestMember; });
+}
+
+// Axes of extent 1 come and go.
+bool moves_units_alone(List from, List to) {
+  const auto is_more = [](std::int64_t extent) { return extent != 1; };
+  auto a = from.begin(), b = to.begin();
+  for (;; ++a, ++b) {
+    a = std::find_if(a, from.end(), is_more);
+    b = std::find_if(b, to.end(), is_more);
+    if (a == from.end() || b == to.end()) return a == from.end() && b == to.end();
+    if (*a != *b) return false;
+  }
+}
+
+// May passes look at more of this node's lengths than a renaming keeps?
+bool computes_with_lengths(const Graph& graph, NodeId id, const Relax& relax) {
+  const Op op = graph[id].op;
+  switch (info(op).kind) {
+    case OpKind::Source:
+    case OpKind::Primitive:
+    case OpKind::Expanded:
+    case OpKind::Scan: return false;
+    case OpKind::View:
+      if (op == Op::Reshape) return !moves_units_alone(graph.shape(graph.operand(id, 0)), graph.shape(id));
+      return op != Op::Permute && op != Op::Broadcast;
+    case OpKind::Reduction: return relax.contract && op == Op::ReduceSum;
+    default: return true;
+  }
+}
+
+bool any_computes_with_lengths(const Graph& graph, const Relax& relax) {
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (computes_with_lengths(graph, id, relax)) return true;
+  return false;
+}
+
+}  // namespace
+
+std::shared_ptr<const Structure> Structure::of(const Graph& recorded, const Graph& optimised, const Partition& partition,
+                                               const Relax& relax) {
+  const auto same_type = [](const Slot& a, const Slot& b) { return a.dtype == b.dtype; };
+  if (has_small_lengths(recorded) || any_computes_with_lengths(recorded, relax) || any_computes_with_lengths(optimised, relax) ||
+      !partition.lists.read.empty() || !partition.lists.stored.empty() || !std::ranges::equal(recorded.slots, optimised.slots, same_type))
+    return nullptr;
+  Renaming own;
+  if (!names_of(recorded, recorded, own)) return nullptr;
+  for (NodeId id = 0; id < optimised.size(); ++id)  // no length that a pass made
+    if (!std::ranges::all_of(optimised.shape(id), [&](std::int64_t extent) { return own.knows(extent); })) return nullptr;
+  return std::shared_ptr<const Structure>(new Structure(recorded, optimised, partition));
+}
+
+bool Structure::take_over(const Graph& recorded, Graph& optimised, Partition& partition) const {
+  Renaming names;
+  if (!names_of(recorded_, recorded, names) || has_small_lengths(recorded)) return false;
+  optimised = optimised_.with_extents(names);
+  optimised.slots = recorded.slots;
+  partition = partition_;
+  for (Group& group : partition.groups)
+    for (std::int64_t& extent : group.domain) extent = names(extent);
+  return true;
+}
+
+}  // namespace onepass::compiler

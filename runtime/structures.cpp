@@ -1,0 +1,47 @@
+// See structures.h. Structures are immutable: graphs are compared and copied under no lock.
+#include "runtime/structures.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace onepass::runtime {
+
+bool Structures::take_over(PlanReport& report) {
+  std::vector<Pointer> known;
+  {
+    const std::lock_guard lock(mutex_);
+    known = all_;
+  }
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (!known[i]->take_over(report.recorded, report.optimised, report.partition)) continue;
+    if (i > 0) put_first(std::move(known[i]));
+    return true;
+  }
+  return false;
+}
+
+void Structures::add(const PlanReport& report, const Relax& relax) {
+  if (report.recorded.size() + report.optimised.size() > kMostNodes) return;
+  Pointer structure = compiler::Structure::of(report.recorded, report.optimised, report.partition, relax);
+  if (structure) put_first(std::move(structure));
+}
+
+void Structures::clear() {
+  const std::lock_guard lock(mutex_);
+  all_.clear();
+}
+
+void Structures::put_first(Pointer structure) {
+  const std::lock_guard lock(mutex_);
+  const auto known = std::ranges::find(all_, structure);
+  if (known == all_.end()) {
+    if (all_.size() < kMost) all_.emplace_back();
+    all_.back() = std::move(structure);
+    std::rotate(all_.begin(), all_.end() - 1, all_.end());
+  } else {
+    std::rotate(all_.begin(), known, known + 1);
+  }
+}
+
+}  // namespace onepass::runtime
