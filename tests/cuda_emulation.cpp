@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -51,14 +52,17 @@ std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs
   std::vector<Layout> layouts(graph.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].strides.empty()) layouts[graph.inputs[i].node] = inputs[i].strides;
-  const Partition partition = fuse(graph, cuda::device_fuse_options(options.unfused));
+  FuseOptions fusing = cuda::device_fuse_options(options.unfused);
+  if (!options.unfused) fusing.lists = find_lists(graph, layouts);
+  const Partition partition = fuse(graph, fusing);
+  const auto is_aligned = [&](NodeId node) { return graph[node].op != ir::Op::Input || job.inputs[graph[node].bits].zero % 16 == 0; };
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
     for (Planned& planned : compiler::plan(graph, partition, g, layouts)) {
       std::vector<bool> aligned;
       for (std::size_t b = 0; b < planned.nest.buffers.size(); ++b) {
-        const NodeId node = planned.numbers.buffers[b];
-        aligned.push_back(planned.nest.buffers[b].written || graph[node].op != ir::Op::Input ||
-                          job.inputs[graph[node].bits].zero % 16 == 0);
+        const std::vector<NodeId>& members = planned.numbers.members[b];
+        aligned.push_back(planned.nest.buffers[b].written ||
+                          (members.empty() ? is_aligned(planned.numbers.buffers[b]) : std::ranges::all_of(members, is_aligned)));
       }
       Launch launch{std::move(planned), {}, {}};
       const Nest& nest = launch.planned.nest;
@@ -115,17 +119,25 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
     const NestNumbers& numbers = launch.planned.numbers;
     std::vector<std::int64_t> words = cuda::make_words(nest, numbers, launch.scheduled.numbers);
     const WordLayout layout(nest);
+    const std::vector<std::uint32_t> tables = append_tables(nest, numbers, words);
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const std::uint32_t buffer = nest.accesses[a].buffer;
-      const NodeId node = numbers.buffers[buffer];
-      const std::byte* base = nullptr;
-      if (!nest.buffers[buffer].written && graph[node].op == ir::Op::Input) {
-        base = job.inputs[graph[node].bits].base + job.inputs[graph[node].bits].zero;
-      } else {
-        const std::pair<NodeId, int> key{node, numbers.outputs[buffer]};
-        base = stored.try_emplace(key, bytes_of(graph, node, nest.buffers[buffer].dtype)).first->second.base;
-      }
-      words[layout.pointers + a] = reinterpret_cast<std::int64_t>(base) + byte_offset(nest, numbers, a);
+      const std::int64_t offset = byte_offset(nest, numbers, a);
+      const auto base_of = [&](NodeId node) {
+        const std::byte* base = nullptr;
+        if (!nest.buffers[buffer].written && graph[node].op == ir::Op::Input) {
+          base = job.inputs[graph[node].bits].base + job.inputs[graph[node].bits].zero;
+        } else {
+          const std::pair<NodeId, int> key{node, numbers.outputs[buffer]};
+          base = stored.try_emplace(key, bytes_of(graph, node, nest.buffers[buffer].dtype)).first->second.base;
+        }
+        return reinterpret_cast<std::int64_t>(base) + offset;
+      };
+      words[layout.pointers + a] = tables[a] == kNoTable ? base_of(numbers.buffers[buffer]) : tables[a];
+      std::uint32_t word = tables[a];
+      for (const NodeId member : numbers.members[buffer])
+        words[word++] =
+            graph[member].op == ir::Op::Slot ? static_cast<std::int64_t>(graph.slots[graph[member].bits].bits) : base_of(member);
     }
     for (std::size_t s = 0; s < nest.slots.size(); ++s)
       words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[numbers.slots[s]].bits);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/reroll.h"
 #include "golden.h"
 
 namespace onepass::test {
@@ -62,6 +63,57 @@ inline std::vector<std::pair<std::string, compiler::Shape>> inputs_of(const Cuda
 }
 inline ir::Graph graph_of(const CudaProgram& program, const Extents& extents) {
   return optimised(program.formula, inputs_of(program, extents), program.dtype);
+}
+
+/// Programs whose kernels find arrays, or numbers, through tables.
+struct ListProgram {
+  std::string name;
+  ir::Graph graph;
+  bool numbers = false;
+};
+inline std::vector<ListProgram> cuda_list_programs() {
+  using Shapes = std::vector<std::pair<std::string, compiler::Shape>>;
+  const auto add_list = [](Shapes& inputs, const std::string& letter, int count, const compiler::Shape& shape) {
+    std::string names;
+    for (int t = 0; t < count; ++t) {
+      inputs.emplace_back(letter + std::to_string(t), shape);
+      names += (t ? ", " : "") + inputs.back().first;
+    }
+    return names;
+  };
+  const auto graph_of = [](const std::string& formula, const Shapes& inputs, DType dtype) {
+    return ir::prune(compiler::simplify(compiler::reroll(optimised(formula, inputs, dtype))));
+  };
+  std::vector<ListProgram> out;
+  for (const auto& [formula, count, shape] : {std::tuple<const char*, int, compiler::Shape>{"y = tanh(stack([L], 0))", 20, {6, 40}},
+                                              {"y = tanh(stack([L], 1))", 12, {5, 37}},
+                                              {"y = tanh(stack([L], 2))", 9, {4, 16}},
+                                              {"y = exp(flip(stack([L], 0)))", 20, {6, 40}},
+                                              {"y = pad(stack([L], 0)[3:17], [2, 0, 1], [3, 0, 5]) + 1", 20, {6, 40}},
+                                              {"y = softmax(stack([L], 0), axis=-1)", 9, {3, 64}},
+                                              {"s = sum(stack([L], 0), axis=0); m = max(stack([L], 0), axis=2)", 30, {4, 33}},
+                                              {"y = transpose(stack([L], 0), [0, 2, 1])*2", 9, {40, 33}},
+                                              {"y = stack([L], 0)*2", 600, {16}}}) {  // more than the words that a launch takes
+    Shapes inputs;
+    const std::string names = add_list(inputs, "x", count, shape);
+    std::string text = formula;
+    for (std::size_t at; (at = text.find("[L]")) != std::string::npos;) text.replace(at, 3, "[" + names + "]");
+    for (const DType dtype : {f32, f16}) out.push_back({formula, graph_of(text, inputs, dtype)});
+  }
+  Shapes inputs;
+  add_list(inputs, "x", 12, {5, 8}), add_list(inputs, "g", 12, {5, 8});
+  std::string step, rows;
+  for (int t = 0; t < 12; ++t) {
+    const std::string n = std::to_string(t);
+    step += (t ? "; m" : "m") + n + " = g" + n + "*g" + n + "; p" + n + " = x" + n + " - g" + n + "/sqrt(m" + n + " + 1)";
+    rows += (t ? ", x*" : "x*") + std::to_string(3 * t - 7);
+  }
+  out.push_back({"lists of results", graph_of(step, inputs, f32)});
+  for (const DType dtype : {f32, f64, f16, i64, i8}) {
+    out.push_back({"numbers", graph_of("y = stack([" + rows + "], 0)", {{"x", {70}}}, dtype), true});
+    out.push_back({"numbers along the last axis", graph_of("y = stack([" + rows + "], 1)", {{"x", {70}}}, dtype), true});
+  }
+  return out;
 }
 
 }  // namespace onepass::test

@@ -354,6 +354,37 @@ TEST_CASE("long rows, scans and transposes on a device", "[cuda]") {
   CHECK(same_bits(t(y.to(gpu), w).to(Device::cpu()), t(y, w)));
 }
 
+TEST_CASE("lists of arrays are one kernel on a device, in and out, and numbers follow the call", "[cuda]") {
+  fake_cuda();
+  const auto step = compile([](std::vector<Tensor> ps, const std::vector<Tensor>& gs, Tensor rate) {
+    for (std::size_t t = 0; t < ps.size(); ++t) ps[t] = ps[t] - rate * gs[t] / onepass::sqrt(gs[t] * gs[t] + 1.0f);
+    return ps;
+  });
+  std::vector<Array> ps, gs, ps_there, gs_there;
+  for (int t = 0; t < 20; ++t) {
+    ps.push_back(ramp({6, 40}, 0.25 + t)), gs.push_back(ramp({6, 40}, 0.5 - t));
+    ps_there.push_back(ps.back().to(gpu)), gs_there.push_back(gs.back().to(gpu));
+  }
+  gs_there[3] = gs[3];  // one of them is copied
+  const auto equal = [](const std::vector<Array>& got, const std::vector<Array>& expected) {
+    bool same = got.size() == expected.size();
+    for (std::size_t t = 0; same && t < got.size(); ++t) same = same_bits(got[t].to(Device::cpu()), expected[t]);
+    return same;
+  };
+  for (const double rate : {0.5, 0.25}) CHECK(equal(step(ps_there, gs_there, rate), step(ps, gs, rate)));
+  CHECK_THAT(step.explain(), Contains("tables of 128 words"));
+  const std::int64_t before = fake_cuda().launched();
+  std::vector<Array> own;
+  for (const Array& p : ps) own.push_back(p.to(gpu));
+  step.into(own)(own, gs_there, 0.5);
+  CHECK(equal(own, step(ps, gs, 0.5)));
+  CHECK(fake_cuda().launched() - before == 1);
+  const Array odd = ramp({241}, 0.75);  // from its second element on at no multiple of 16 bytes
+  ps[7] = odd.slice(0, 1, 241).reshape({6, 40});
+  ps_there[7] = odd.to(gpu).slice(0, 1, 241).reshape({6, 40});
+  CHECK(equal(step(ps_there, gs_there, 0.5), step(ps, gs, 0.5)));
+}
+
 TEST_CASE("functions of several kernels go as one graph when the same call comes again", "[cuda]") {
   fake_cuda();
   const auto f = softmax_of_sum();

@@ -253,6 +253,20 @@ TEST_CASE("cuda: what lies across goes through shared memory in tiles", "[cuda]"
   CHECK(emulation.kernels(number)[0].schedule->form == compiler::cuda::Form::Tile);
 }
 
+TEST_CASE("cuda: arrays of lists, and numbers, are found through tables", "[cuda]") {
+  Suite suite;
+  for (const ListProgram& program : cuda_list_programs()) {
+    INFO(program.name);
+    for (const bool strided : {false, true}) suite.add(program.graph, random_arguments(program.graph, 3, strided), program.name, strided);
+    CudaEmulation emulation;
+    const std::size_t number = emulation.add(program.graph, random_arguments(program.graph, 3).views);
+    CHECK(std::ranges::any_of(emulation.kernels(number), [&](const CudaEmulation::KernelView& kernel) {
+      return kernel.schedule->table_words > 8 && (!program.numbers || !kernel.schedule->numbers.empty());
+    }));
+  }
+  suite.check();
+}
+
 TEST_CASE("cuda: few long rows, or columns, are shared by the whole device", "[cuda]") {
   Suite suite;
   for (const char* formula :

@@ -126,6 +126,19 @@ TEST_CASE("nvrtc: reads and additions where data say compile for four generation
   compile_for_all(emulation.text());
 }
 
+TEST_CASE("nvrtc: reads through the tables of lists compile for four generations of devices", "[cuda]") {
+  if (!nvrtc()) return;
+  CudaEmulation emulation;
+  for (const ListProgram& program : cuda_list_programs()) emulation.add(program.graph, random_arguments(program.graph, 1).views);
+  compile_for_all(emulation.text());
+  // What is found by its number among the arguments is not copied to memory of the thread first.
+  const std::string ptx = nvrtc()->compile(emulation.text(), 90, true).ptx;
+  for (std::size_t i = 0; i < cuda_list_programs().size(); ++i)
+    for (const CudaEmulation::KernelView& kernel : emulation.kernels(i))
+      if (kernel.schedule->form == compiler::cuda::Form::Map)
+        for (const std::string& access : accesses_of(ptx, kernel.name)) CHECK(access.find(".local") == std::string::npos);
+}
+
 TEST_CASE("nvrtc: kernels of the peers' list spill no registers, and move large arrays in vectors of 16 bytes", "[cuda]") {
   if (!nvrtc()) return;
   for (const bool specialised : {false, true}) {

@@ -199,6 +199,11 @@ template <class M> DEVICE void store(Index address, typename Memory<M>::Value va
   TOUCHED(address, sizeof(Raw), true);
   *in_memory<Raw>(address) = Memory<M>::put(value);
 }
+// The word of a list's member in the table that begins at word `table`, before which their number stands. Who has no element may ask for any.
+template <class Given, class I> DEVICE Index member_of(const Given& w, Index table, I member) {
+  const Index last = w.at[table - 1] - 1;
+  return w.at[table + (member < 0 ? 0 : member > last ? last : Index(member))];
+}
 // W neighbours as one vector where all are wanted, n of them one by one else.
 template <class M, int W> DEVICE void load_vector(Index address, int n, typename Memory<M>::Value (&x)[W]) {
   typedef typename Memory<M>::Raw Raw;

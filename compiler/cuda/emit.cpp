@@ -135,7 +135,8 @@ class DeviceEmitter {
         words_(nest),
         needed_(needed_by_sweep(nest, schedule.kept)),
         kernel_{nullptr, 1} {
-    out_ = {name, std::max(words_.total, 1u), schedule.threads, words_.total > kMostWords, schedule.form >= Form::Team};
+    const std::uint32_t words = std::max(words_.total, 1u) + schedule.table_words;
+    out_ = {name, words, schedule.threads, words > kMostWords, schedule.form >= Form::Team};
     if (schedule.form == Form::Scan) inner_ = vector_bit();
     else if (schedule.form == Form::Tile) inner_ = vector_bit() | vector_bit() >> 1;
     else if (reduces()) inner_ = nest.reduced_mask();
@@ -245,22 +246,25 @@ class DeviceEmitter {
     }
     return sum.empty() ? "Index(0)" : sum;
   }
-  bool varies_derived(std::uint32_t at) const {
-    const Linear& l = nest_.linears[at];
-    for (std::uint32_t v = nest_.loops(); v < l.of.size(); ++v)
-      if (l.of[v] != Coefficient::Zero) return true;
-    return false;
-  }
-  bool contiguous(std::uint32_t access) const {
-    const Linear& l = nest_.linears[nest_.accesses[access].linear];
-    return l.of[nest_.vector_loop()] == Coefficient::One && !varies_derived(nest_.accesses[access].linear);
-  }
   bool moves_as_vector(std::uint32_t access) const {
     return std::find(schedule_.vectors.begin(), schedule_.vectors.end(), access) != schedule_.vectors.end();
   }
+  // The word that stands for a list's member.
+  std::string member(std::uint32_t access, const std::string& number) const {
+    return fmt::format("member_of(w, w.at[{}], {})", words_.pointers + access, number);
+  }
   std::string address(std::uint32_t access, bool lane) {
-    return fmt::format("w.at[{}] + (long long)({}) * {}", words_.pointers + access, linear(nest_.accesses[access].linear, false, lane),
-                       size_of(type_of_access(access)));
+    const Access& a = nest_.accesses[access];
+    const std::string array =
+        a.table == Access::kNone ? fmt::format("w.at[{}]", words_.pointers + access) : member(access, linear(a.table, true, lane));
+    return fmt::format("{} + (long long)({}) * {}", array, linear(a.linear, false, lane), size_of(type_of_access(access)));
+  }
+  std::string element(std::uint32_t access, bool lane) {
+    const DType dtype = type_of_access(access);
+    if (std::find(schedule_.numbers.begin(), schedule_.numbers.end(), access) == schedule_.numbers.end())
+      return fmt::format("load<{}>({})", memory_type(dtype), address(access, lane));
+    const std::string number = fmt::format("({}) / {}", linear(nest_.accesses[access].linear, true, lane), 8 / size_of(dtype));
+    return fmt::format("constant<{}>({})", type(dtype), member(access, number));
   }
   std::string guard_text(const Statement& s, bool lane) {
     std::string out;
@@ -354,23 +358,23 @@ class DeviceEmitter {
       return scope.line(fmt::format("{0} {1}[W];\n{2}{1}[0] = tile{3}[column][row];", type(s.dtype), name,
                                     std::string(static_cast<std::size_t>(2 * scope.depth), ' '), s.at));
     const std::string guard = s.guard == kNone ? "" : value(s.guard);
-    const std::string_view memory = memory_type(type_of_access(s.at));
     if (!array) {
       // one element for all neighbours, of which a step may have none
       const bool may_be_none = &scope == step_ && lanes_here(scope) != "W";
       const std::string condition = may_be_none ? "n > 0" + (guard.empty() ? "" : " && " + guard) : guard;
-      const std::string read = fmt::format("load<{}>({})", memory, address(s.at, false));
+      const std::string read = element(s.at, false);
       scope.line(fmt::format("const {} {} = {};", type(s.dtype), name,
                              condition.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", condition, read, type(s.dtype))));
       return;
     }
     scope.line(fmt::format("{} {}[W];", type(s.dtype), name));
     if (moves_as_vector(s.at)) {
-      scope.line(fmt::format("load_vector<{}, W>({}, {}, {});", memory, address(s.at, false), lanes_here(scope), name));
+      scope.line(
+          fmt::format("load_vector<{}, W>({}, {}, {});", memory_type(type_of_access(s.at)), address(s.at, false), lanes_here(scope), name));
       return;
     }
     const std::string condition = lanes_here(scope) == "W" ? guard : "e < n" + (guard.empty() ? "" : " && " + guard);
-    const std::string read = fmt::format("load<{}>({})", memory, address(s.at, true));
+    const std::string read = element(s.at, true);
     scope.line(fmt::format("LANES {}[e] = {};", name,
                            condition.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", condition, read, type(s.dtype))));
   }

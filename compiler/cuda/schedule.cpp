@@ -2,6 +2,7 @@
 #include "compiler/cuda/schedule.h"
 
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -29,9 +30,17 @@ bool only_places(const Nest& nest, const Linear& linear) {
   return true;
 }
 
-// One behind the other along the vector loop, wherever that starts.
+bool is_list(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
+  return !numbers.members[nest.accesses[access].buffer].empty();
+}
+
+// One behind the other along the vector loop, wherever that starts; of a list, in one array.
 bool contiguous(const Nest& nest, std::uint32_t access) {
-  const Linear& linear = nest.linears[nest.accesses[access].linear];
+  const Access& a = nest.accesses[access];
+  const Linear& linear = nest.linears[a.linear];
+  if (a.table != Access::kNone &&
+      (nest.linears[a.table].of[nest.vector_loop()] != Coefficient::Zero || !only_places(nest, nest.linears[a.table])))
+    return false;
   return linear.of[nest.vector_loop()] == Coefficient::One && only_places(nest, linear);
 }
 
@@ -44,7 +53,7 @@ bool guarded(const Nest& nest, std::uint32_t access) {
 // Do `width` elements from any multiple of `width` along the vector loop start at a multiple of their bytes?
 bool aligned(const Nest& nest, const NestNumbers& numbers, std::uint32_t access, std::int64_t width, const std::vector<bool>& bases) {
   const Access& a = nest.accesses[access];
-  if (!bases.empty() && !bases[a.buffer]) return false;
+  if ((!bases.empty() && !bases[a.buffer]) || (is_list(nest, numbers, access) && a.table == Access::kNone)) return false;
   const std::int64_t size = size_of_access(nest, access), bytes = std::min(kVectorBytes, size * width);
   if (numbers.offsets[a.linear] * size % bytes != 0) return false;
   const std::vector<std::int64_t>& coefficients = numbers.coefficients[a.linear];
@@ -196,7 +205,8 @@ DeviceScheduled scan(const Nest& nest, const NestNumbers& numbers, const DeviceT
 
 // Does the access lie across: one behind the other along the last outer loop, and not along the vector loop?
 bool lies_across(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
-  if (nest.outer == 0 || nest.buffers[nest.accesses[access].buffer].written || guarded(nest, access)) return false;
+  if (nest.outer == 0 || nest.buffers[nest.accesses[access].buffer].written || guarded(nest, access) || is_list(nest, numbers, access))
+    return false;
   const Linear& linear = nest.linears[nest.accesses[access].linear];
   const std::uint32_t v = nest.vector_loop(), o = v - 1;
   constexpr std::int64_t kLeast = 16;  // of both, for a tile to be worth it
@@ -205,6 +215,17 @@ bool lies_across(const Nest& nest, const NestNumbers& numbers, std::uint32_t acc
          numbers.extents[o] >= kLeast &&
          std::all_of(linear.of.begin() + nest.loops(), linear.of.end(), [](Coefficient c) { return c == Coefficient::Zero; });
 }
+// The tables of lists, as append_tables makes them.
+void find_tables(const Nest& nest, const NestNumbers& numbers, DeviceSchedule& s) {
+  std::uint32_t words = 0;
+  for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
+    if (!is_list(nest, numbers, a)) continue;
+    words += 1 + static_cast<std::uint32_t>(numbers.members[nest.accesses[a].buffer].size());
+    if (nest.accesses[a].table == Access::kNone) s.numbers.push_back(a);
+  }
+  s.table_words = words == 0 ? 0 : std::bit_ceil(words);
+}
+
 DeviceScheduled tile(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, DeviceScheduled& out, std::int64_t outer) {
   DeviceSchedule& s = out.schedule;
   s.form = Form::Tile;
@@ -237,6 +258,7 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
   }
   const bool lanes = nest.kind == NestKind::Lanes;
   s.narrow = fits_32_bits(nest, numbers, counted);
+  find_tables(nest, numbers, s);
   s.one_block = counted <= (lanes ? ir::kLaneBlock : ir::kRowBlock);
   s.form = nest.kind == NestKind::Map ? Form::Map : nest.kind == NestKind::Rows ? Form::Columns : s.one_block ? Form::Team : Form::Block;
   if (nest.kind == NestKind::Map && nest.has(Statement::Kind::Scan)) return scan(nest, numbers, target, out, outer);
@@ -286,7 +308,8 @@ std::string DeviceSchedule::key() const {
   std::string k;
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
   put(form), put(width), put(threads), put(whole), put(narrow), put(one_block), put(split);
-  for (const auto* list : {&vectors, &kept, &packed}) {
+  put(table_words);
+  for (const auto* list : {&vectors, &kept, &packed, &numbers}) {
     put(static_cast<std::uint32_t>(list->size()));
     for (std::uint32_t i : *list) put(i);
   }
@@ -305,6 +328,7 @@ std::string print(const DeviceScheduled& scheduled) {
                                 forms[static_cast<int>(s.form)], s.width, s.vectors.size(), s.threads);
   if (s.split) out += fmt::format(", {} launches, rows in {} parts", scheduled.numbers.phases, scheduled.numbers.chunks);
   if (!s.packed.empty()) out += fmt::format(", {} accesses across", s.packed.size());
+  if (s.table_words) out += fmt::format(", tables of {} words", s.table_words);
   if (s.whole) out += ", no tails";
   if (!s.narrow) out += ", indices of 64 bits";
   if (!s.kept.empty())

@@ -33,6 +33,8 @@ struct DeviceSchedule {
   std::vector<std::uint32_t> packed;   // of a tile: accesses that lie across
   std::vector<std::uint32_t> vectors;  // class: accesses that move as vectors of `width`: aligned wherever the nest meets them
   std::vector<std::uint32_t> kept;     // statements that a team holds in shared memory between sweeps
+  std::vector<std::uint32_t> numbers;  // accesses to lists of numbers, which stand among the words
+  std::uint32_t table_words = 0;       // class, a power of two: for the tables of lists, behind the other words
   bool operator==(const DeviceSchedule&) const = default;
   std::string key() const;
 };
@@ -61,7 +63,8 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
 
 std::string print(const DeviceScheduled& scheduled);
 
-/// The kernel's words: those of compiler/plan/schedule.h, `tile` being DeviceNumbers::row. Pointers and slots are the caller's to fill in.
+/// The kernel's words: those of compiler/plan/schedule.h, `tile` being DeviceNumbers::row. Pointers, slots and the tables of lists are the caller's
+/// to add; an access to a list has in its pointer's place the number of the word in which its table begins.
 std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const DeviceNumbers& device);
 
 }  // namespace onepass::compiler::cuda

@@ -31,6 +31,7 @@ DevicePlan::DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& pla
   StoredValues values(report.optimised, plan, options.array_bytes);
   compiler::FuseOptions fusing = compiler::cuda::device_fuse_options(options.unfused);
   fusing.places = places;
+  if (!options.unfused) fusing.lists = compiler::find_lists(report.optimised, values.layouts());
   report.partition = compiler::fuse(report.optimised, fusing);
   std::vector<Piece> pieces = add_kernels(target, plan, report, values, alignment);
   plan.workspace_bytes = place_intermediates(report.optimised, options, pieces, values);
