@@ -586,7 +586,7 @@ void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64
         (p.base == Launch::Pointer::kOwnWords ? reinterpret_cast<std::int64_t>(words) : reinterpret_cast<std::int64_t>(bases[p.base])) +
         p.offset;
   if (slots)
-    for (const Launch::SlotWord& s : launch.slots) words[s.word] = static_cast<std::int64_t>(slots[s.slot]);
+    for (const Launch::SlotWord& s : launch.slots) words[s.word] = s.of(slots[s.slot]);
 }
 
 // One item after the other: whoever is free takes the next, so that the one before it is done or being run. Phase 0 of an item needs

@@ -89,6 +89,8 @@ struct KernelWords {
   };
   struct SlotWord {
     std::uint32_t word, slot;
+    std::uint64_t sign = 0;  // NestNumbers::signs
+    std::int64_t of(std::uint64_t value) const { return static_cast<std::int64_t>(value ^ sign); }
   };
   std::vector<std::int64_t> words;  // with the slots of the plan's recording
   std::vector<Pointer> pointers;

@@ -86,7 +86,7 @@ void StoredValues::fill_table(std::span<const NodeId> members, std::uint32_t beg
 
 void StoredValues::fill(const Nest& nest, const NestNumbers& numbers, Table table, KernelWords& out) const {
   const compiler::WordLayout layout(nest);
-  for (std::uint32_t s = 0; s < numbers.slots.size(); ++s) out.slots.push_back({layout.slots + s, numbers.slots[s]});
+  for (std::uint32_t s = 0; s < numbers.slots.size(); ++s) out.slots.push_back({layout.slots + s, numbers.slots[s], numbers.signs[s]});
   const std::vector<std::uint32_t> tables = compiler::append_tables(nest, numbers, out.words);
   for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
     const std::uint32_t buffer = nest.accesses[a].buffer, word = layout.pointers + a;
@@ -99,7 +99,7 @@ void StoredValues::fill(const Nest& nest, const NestNumbers& numbers, Table tabl
     out.pointers.push_back({word, it.base, it.offset + offset});
   }
   if (nest.has(compiler::Statement::Kind::Place)) out.pointers.push_back({layout.flag, flag(), 0});
-  for (const KernelWords::SlotWord& s : out.slots) out.words[s.word] = static_cast<std::int64_t>(graph_.slots[s.slot].bits);
+  for (const KernelWords::SlotWord& s : out.slots) out.words[s.word] = s.of(graph_.slots[s.slot].bits);
 }
 
 }  // namespace onepass::runtime

@@ -73,8 +73,7 @@ std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs
       if (options.specialised) {
         std::vector<std::int64_t> words = cuda::make_words(nest, launch.planned.numbers, launch.scheduled.numbers);
         const WordLayout layout(nest);
-        for (std::size_t s = 0; s < nest.slots.size(); ++s)
-          words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[launch.planned.numbers.slots[s]].bits);
+        for (std::size_t s = 0; s < nest.slots.size(); ++s) words[layout.slots + s] = launch.planned.numbers.word_of_slot(s, graph.slots);
         known = known_words(nest, words, std::vector<bool>(nest.slots.size(), true));
         key += known.key();
       }
@@ -139,8 +138,7 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
         words[word++] =
             graph[member].op == ir::Op::Slot ? static_cast<std::int64_t>(graph.slots[graph[member].bits].bits) : base_of(member);
     }
-    for (std::size_t s = 0; s < nest.slots.size(); ++s)
-      words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[numbers.slots[s]].bits);
+    for (std::size_t s = 0; s < nest.slots.size(); ++s) words[layout.slots + s] = numbers.word_of_slot(s, graph.slots);
     words.resize(launch.kernel.words);
     const auto kernel = reinterpret_cast<Kernel>(dlsym(library_, launch.kernel.name.c_str()));
     if (nest.has(Statement::Kind::Place)) words[layout.flag] = reinterpret_cast<std::int64_t>(&flag);

@@ -173,8 +173,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
         words[layout.pointers + a] = reinterpret_cast<std::int64_t>(table) + (numbers ? offset : 0);
       }
       if (planned.nest.has(Statement::Kind::Place)) words[layout.flag] = reinterpret_cast<std::int64_t>(&bad_index);
-      for (std::size_t s = 0; s < planned.nest.slots.size(); ++s)
-        words[layout.slots + s] = static_cast<std::int64_t>(graph.slots[planned.numbers.slots[s]].bits);
+      for (std::size_t s = 0; s < planned.nest.slots.size(); ++s) words[layout.slots + s] = planned.numbers.word_of_slot(s, graph.slots);
       if (options.counts) {
         words[layout.total] = arena->loads(), words[layout.total + 1] = arena->stores();
         options.counts->kernels += bodies.insert(planned.nest.key() + scheduled.schedule.key()).second;

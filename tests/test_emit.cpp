@@ -6,6 +6,7 @@
 #include "compiler/fuse.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/schedule.h"
+#include "golden.h"
 #include "how_long.h"
 #include "random_graph.h"
 #include "run_partition.h"
@@ -244,6 +245,73 @@ TEST_CASE("emit: a long body in parts, the last of which stores a value of the f
       }
     }
   }
+}
+
+TEST_CASE("emit: iterations that a program has written out run as a loop", "[emit]") {
+  struct Case {
+    const char *before, *each, *after;  // ? and ! are the last step's two values, # its number
+    DType dtype = f32;
+  };
+  const Case cases[] = {
+      {"a0 = x; b0 = y", "?*#.5 - 0.#; !", "a"},
+      {"a0 = x; b0 = y", "? + !*0.#; ! - ?*0.125", "a - b"},  // two values are carried
+      {"a0 = x; b0 = y", "maximum(?, -?)*0.75 + y; where(? < !, !*0.5, ? + #.5)", "a*b", f64},
+      {"a0 = x*k; b0 = 3.5*k", "tanh(?*#.25 + k); ! + ?", "b"},
+      {"a0 = x; b0 = y", "? + !*#; ! ^ (? >> 1)", "a + b", i32},
+      {"a0 = x; b0 = y", "(? - !*0.25)*x; ! + 0.5", "a + b", f16},
+  };
+  for (const Case& c : cases) {
+    std::string text = c.before;
+    const int steps = 200;
+    for (int i = 1; i <= steps; ++i) {
+      text += "; a" + std::to_string(i) + " = ";
+      for (const char* p = c.each; *p; ++p) {
+        if (*p == ';') text += "; b" + std::to_string(i) + " =";
+        else if (*p == '?' || *p == '!') text += (*p == '?' ? "a" : "b") + std::to_string(i - 1);
+        else if (*p == '#') text += std::to_string(i % 9 + 1);
+        else text += *p;
+      }
+    }
+    text += "; a = a" + std::to_string(steps) + "; b = b" + std::to_string(steps) + "; out = " + c.after;
+    const ir::Graph graph = optimised(text, {{"x", {3000}}, {"y", {3000}}, {"k", {}}}, c.dtype);
+    const Arguments arguments = random_arguments(graph, 5);
+    const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+    for (const int vector_bytes : {64, 32}) {
+      if (vector_bytes > compiler::Target::host().vector_bytes) continue;
+      RunOptions options;
+      options.target = compiler::Target::host().with_vector_bytes(vector_bytes);
+      options.masked = vector_bytes == 32;
+      std::string log, what;
+      options.log = &log;
+      CHECK(equals_bitwise(run(graph, arguments.views, options), expected, &what));
+      INFO(c.each << ", vectors of " << vector_bytes);
+      CHECK(what == "");
+      CHECK_THAT(log, Catch::Contains(" as a loop"));
+    }
+  }
+}
+
+TEST_CASE("emit: what is subtracted as a number is added, unless it is needed for itself too", "[emit]") {
+  check(R"(
+    slot 0 = 1.5 : f32
+    slot 1 = 0 : f32
+    %0 = input x : f32[300]
+    %1 = slot 0 : f32[300]
+    %2 = sub %0, %1 : f32[300]
+    %3 = slot 1 : f32[300]
+    %4 = sub %2, %3 : f32[300]
+    %5 = sub %3, %4 : f32[300]
+    %6 = sub %4, %1 : f32[300]
+    return %5, %6, %4)");
+  check(R"(
+    slot 0 = 1.5 : f64
+    slot 1 = -0.5 : f64
+    %0 = input x : f64[300]
+    %1 = slot 0 : f64[300]
+    %2 = sub %0, %1 : f64[300]
+    %3 = slot 1 : f64[300]
+    %4 = sub %2, %3 : f64[300]
+    return %4, %3)");
 }
 
 TEST_CASE("emit: random graphs, fused and unfused against the reference", "[emit][random]") {

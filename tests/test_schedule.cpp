@@ -85,10 +85,11 @@ TEST_CASE("schedule: what waits for its own results works on more registers at o
 
 TEST_CASE("schedule: a body of more instructions than are quickly fetched runs in parts", "[schedule]") {
   const Target wide = Target::generic_cpu().with_vector_bytes(64);
-  std::string chain = "x";
-  for (int i = 0; i < 50; ++i) chain = "(" + chain + "*1.1 + y)";
+  std::string chain = "x";  // of steps that do not repeat themselves
+  const auto step = [&](std::uint32_t i) { chain = "(" + chain + (i * 2654435761u >> 30 < 2 ? "*1.1 + y)" : " - y*1.1)"); };
+  for (std::uint32_t i = 0; i < 50; ++i) step(i);
   CHECK(scheduled(chain.c_str(), {{"x", {1000}}, {"y", {1000}}}, wide).schedule.parts.empty());
-  for (int i = 0; i < 250; ++i) chain = "(" + chain + "*1.1 + y)";
+  for (std::uint32_t i = 50; i < 300; ++i) step(i);
   const Scheduled s = scheduled(chain.c_str(), {{"x", {1000}}, {"y", {1000}}}, wide);
   CHECK(s.schedule.parts.size() >= 1);
   CHECK(quick_form(s.schedule).parts.empty());
@@ -100,13 +101,52 @@ TEST_CASE("schedule: a body of more instructions than are quickly fetched runs i
     for (int i = 0; i < steps; ++i)
       for (int k = 0; k < chains; ++k) {
         const std::string v = "v" + std::to_string(k) + "_";
-        text += v + std::to_string(i + 1) + " = exp(" + v + std::to_string(i) + "); ";
+        text += v + std::to_string(i + 1) + (std::uint32_t(i) * 2654435761u >> 31 ? " = exp(" : " = exp2(") + v + std::to_string(i) + "); ";
       }
     for (int k = 0; k < chains; ++k) sum += " + v" + std::to_string(k) + "_" + std::to_string(steps);
     return scheduled((text + "out = " + sum).c_str(), {{"x", {1000}}}, wide).schedule;
   };
   CHECK(side_by_side(2, 18).parts.size() == 2);
   CHECK(side_by_side(6, 6).parts.empty());
+}
+
+TEST_CASE("schedule: iterations that a program has written out are a loop", "[schedule]") {
+  const Target wide = Target::generic_cpu().with_vector_bytes(64);
+  // `each` is one step: ? is the last step's value, # its number
+  const auto repeated = [&](int steps, std::string_view each, const char* result = "") {
+    std::string text = "v0 = x*y; ";
+    for (int i = 1; i <= steps; ++i) {
+      text += "v" + std::to_string(i) + " = ";
+      for (const char c : each) text += c == '?' ? "v" + std::to_string(i - 1) : c == '#' ? std::to_string(i) + ".5" : std::string(1, c);
+      text += "; ";
+    }
+    text += *result ? result : "out = v" + std::to_string(steps);
+    return scheduled(text.c_str(), {{"x", {1000}}, {"y", {1000}}}, wide).schedule;
+  };
+  const Rolled plain = repeated(300, "?*# + y").rolled;
+  CHECK(plain.count * plain.period >= 3 * 296);  // a slot, a product, a sum
+  CHECK(plain.slots == plain.period / 3);
+  CHECK(repeated(300, "?*# + y").parts.empty());
+  CHECK(quick_form(repeated(300, "?*# + y")).rolled == plain);
+  CHECK(repeated(16, "tanh(?)*# - ?").rolled.count >= 14);
+  CHECK(repeated(64, "where(? < #, abs(?*#), y)*0.25 + #").rolled.count >= 4);
+  CHECK(repeated(40, "?*# + y").rolled.count == 0);  // not worth one
+  CHECK(repeated(300, "?*# + y", "out = v300; early = v20").rolled.count == 0);
+  const Rolled used_twice = repeated(300, "?*# + y", "out = v300*x + y; again = v300 - x").rolled;
+  CHECK(used_twice.count * used_twice.period >= 3 * 290);
+  CHECK(repeated(300, "?*# + y").key() != repeated(299, "?*# + y").key());
+  // a chain whose steps add and subtract: numbers that are subtracted are added
+  std::string text = "v0 = x*2; ";
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    const std::string last = "v" + std::to_string(i), number = "*1.1 " + std::string(i * 2654435761u >> 31 ? "+" : "-") + " 0.25";
+    text += "v" + std::to_string(i + 1) + " = " + (i % 8 == 7 ? "maximum(" + last + ", -" + last + ")*0.5" : last + number) + "; ";
+  }
+  CHECK(scheduled((text + "out = v256").c_str(), {{"x", {1000}}}, wide).schedule.rolled.count == 32);
+  // Fibonacci's: a value of two iterations before is none of the last's, but two iterations are one
+  std::string pair = "v0 = x*2; v1 = x*3; ";
+  for (int i = 0; i < 200; ++i)
+    pair += "v" + std::to_string(i + 2) + " = v" + std::to_string(i) + "*0.5 + v" + std::to_string(i + 1) + "; ";
+  CHECK(scheduled((pair + "out = v201").c_str(), {{"x", {1000}}}, wide).schedule.rolled.count >= 4);
 }
 
 TEST_CASE("schedule: bytes are those of distinct elements, again for a sweep over rows that fit no cache", "[schedule]") {

@@ -8,7 +8,13 @@ Value* Emitter::vector(Body& body, std::uint32_t id) {
   if (body.beside && shared_abreast(id)) return body.values[id] = vector(*body.beside, id);
   const Statement& s = nest_.body[id];
   Value* made = nullptr;
-  if (s.kind == Statement::Kind::Slot && is_known(words_.slots + s.at)) {
+  if (schedule_.rolled.holds(id) && !iteration_) {
+    rolled(body);
+    return body.values.at(id);
+  }
+  if (iteration_ && s.kind == Statement::Kind::Slot) {
+    made = slot_of_iteration(s);
+  } else if (s.kind == Statement::Kind::Slot && is_known(words_.slots + s.at)) {
     made = known_slot(s, width_);
   } else if (s.kind == Statement::Kind::Slot && spreads() && layout_.spread.holds(s.dtype, schedule_.width)) {
     Value* p = bytes(argument(3), static_cast<std::int64_t>(s.at) * layout_.spread.each);

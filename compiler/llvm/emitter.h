@@ -283,6 +283,11 @@ class Emitter {
   void pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Value* nv);
   void transpose(std::vector<Value*>& rows, unsigned side);
 
+  // ---- emit_rolled.cpp: iterations that the body has written out
+  Value* iteration_ = nullptr;  // of the loop that runs them, while it is being emitted
+  Value* slot_of_iteration(const Statement& s);
+  void rolled(Body& body);
+
   // ---- emit_scan.cpp: scans
   void set_scan(std::uint32_t id, Value* base);
   std::vector<std::uint32_t> scan_statements() const;

@@ -107,7 +107,7 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
         break;
       }
       case Statement::Kind::Index: text = fmt::format("index {}", linear(s.at)); break;
-      case Statement::Kind::Slot: text = fmt::format("slot {}", numbers.slots[s.at]); break;
+      case Statement::Kind::Slot: text = fmt::format("{}slot {}", numbers.signs[s.at] ? "-" : "", numbers.slots[s.at]); break;
       case Statement::Kind::Constant: text = fmt::format("constant {}", ir::double_of(s.dtype, s.bits)); break;
       case Statement::Kind::Guard:
         text = "guard";

@@ -164,7 +164,12 @@ struct NestNumbers {
                                       // kUnrounded: the f32 that other kernels read of a half
   static constexpr std::int32_t kUnrounded = -1;
   std::vector<std::uint32_t> slots;  // graph slots
-  std::int64_t padded_run = 0;       // of the order of summation, where runs are filled
+  std::vector<std::uint64_t> signs;  // of each: bits of its value that change. What is subtracted is added, with its sign changed
+  /// What the kernel is given for a slot.
+  std::int64_t word_of_slot(std::size_t s, const std::vector<ir::Slot>& values) const {
+    return static_cast<std::int64_t>(values[slots[s]].bits ^ signs[s]);
+  }
+  std::int64_t padded_run = 0;  // of the order of summation, where runs are filled
 };
 
 std::string print(const Nest& nest, const NestNumbers& numbers);

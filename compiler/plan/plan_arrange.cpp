@@ -241,6 +241,7 @@ void Planner::write_linears(const Arrangement& a, Planned& out) const {
   numbers.outputs = buffer_outputs_;
   nest.slots = slot_types_;
   numbers.slots = slots_;
+  numbers.signs = slot_signs_;
 }
 
 void Planner::join_phases(const Arrangement& a) {

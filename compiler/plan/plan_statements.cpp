@@ -210,6 +210,7 @@ void Planner::make(NodeId id, Demand& d) {
         s.kind = Statement::Kind::Slot;
         s.at = static_cast<std::uint32_t>(slots_.size());
         slots_.push_back(static_cast<std::uint32_t>(node.bits));
+        slot_signs_.push_back(0);
         slot_types_.push_back(s.dtype);
       } else {
         s.kind = Statement::Kind::Index;
@@ -339,13 +340,31 @@ void Planner::make(NodeId id, Demand& d) {
   d.statement = emit(s);
 }
 
+// x - c is x + -c to the bit, and a number's sign costs nothing to change before the kernel runs: so the two are one shape of code.
+void Planner::add_what_is_subtracted() {
+  std::vector<std::uint32_t> uses(body_.size(), 0), subtractions(body_.size(), 0);
+  const auto subtracts = [&](const Statement& s) {
+    return s.kind == Statement::Kind::Op && s.op == Op::Sub && is_float(s.dtype) && body_[s.b].kind == Statement::Kind::Slot;
+  };
+  for (const Statement& s : body_) {
+    for (const std::uint32_t o : {s.a, s.b, s.c})
+      if (o != kNone) ++uses[o];
+    if (subtracts(s)) ++subtractions[s.b];
+  }
+  for (Statement& s : body_) {
+    if (!subtracts(s) || uses[s.b] != subtractions[s.b]) continue;
+    s.op = Op::Add;
+    slot_signs_[body_[s.b].at] = std::uint64_t{1} << (8 * size_of(s.dtype) - 1);
+  }
+}
+
 void Planner::finish(Planned& out) {
   body_.clear();
   access_expressions_.clear(), access_buffers_.clear(), access_tables_.clear();
   check_expressions_.clear(), check_bounds_.clear();
   index_expressions_.clear();
   buffers_.clear(), buffer_nodes_.clear(), buffer_members_.clear(), buffer_outputs_.clear();
-  slots_.clear(), slot_types_.clear();
+  slots_.clear(), slot_signs_.clear(), slot_types_.clear();
   guard_statements_.clear();
   rounded_.clear();
   order_.reset();
@@ -386,6 +405,7 @@ void Planner::finish(Planned& out) {
       for (const Statement& s : stores) emit(s);
     }
   }
+  add_what_is_subtracted();
   arrange(out);
 }
 

@@ -99,6 +99,7 @@ class Planner {
   std::vector<std::vector<NodeId>> buffer_members_;
   std::vector<std::int32_t> buffer_outputs_;
   std::vector<std::uint32_t> slots_;
+  std::vector<std::uint64_t> slot_signs_;  // NestNumbers::signs
   std::vector<DType> slot_types_;
   std::optional<ir::SumOrder> order_;  // of the float sums
   NodeId ordered_ = ir::kNoNode;
@@ -228,6 +229,7 @@ class Planner {
   std::map<std::pair<std::uint32_t, DType>, std::uint32_t> rounded_;
   std::uint32_t zero(DType dtype);
   void make(NodeId id, Demand& d);
+  void add_what_is_subtracted();
   void finish(Planned& out);
 
   // ---- plan_arrange.cpp: the order of the loops, and the canonical nest

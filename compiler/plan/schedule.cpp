@@ -111,8 +111,7 @@ std::vector<std::uint32_t> parts_of(const Nest& nest, std::uint32_t registers) {
     if (!plain || s.guard != Statement::kNone || s.count > 1) return {};
     for (std::uint32_t o : {s.a, s.b, s.c})
       if (o != Statement::kNone) last[o] = i;
-    const bool counts = s.kind == Statement::Kind::Op && passes_on(nest, i);
-    work[i + 1] = work[i] + (counts ? ir::info(s.op).kind == ir::OpKind::Expanded ? 30 : 1 : 0);
+    work[i + 1] = work[i] + instructions_of(nest, i);
   }
   const std::uint32_t all = work.back(), count = (registers * all + kQuicklyFetched / 2 - 1) / (kQuicklyFetched / 2);
   if (registers * all <= kQuicklyFetched) return {};
@@ -422,8 +421,11 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       if (plain) s.packed.push_back(a);
     }
 
-  if (nest.kind == NestKind::Map && !scans && nest.serial == 0 && !nest.short_rows && s.packed.empty())
-    s.parts = parts_of(nest, static_cast<std::uint32_t>(s.width * element / target.vector_bytes));
+  if (nest.kind == NestKind::Map && !scans && nest.serial == 0 && !nest.short_rows && s.packed.empty()) {
+    const auto at_once = static_cast<std::uint32_t>(s.width * element / target.vector_bytes);
+    s.rolled = rolled(nest, at_once);
+    if (s.rolled.count == 0) s.parts = parts_of(nest, at_once);
+  }
 
   // ---- bytes: each element once; an access that does not vary along a loop is read once for it, and what several accesses of an array
   // read in common (overlapping slices) is in the caches when the next one comes
@@ -623,6 +625,7 @@ std::string Schedule::key() const {
   for (std::uint32_t v : packed) put(v);
   put(static_cast<std::uint32_t>(parts.size()));
   for (std::uint32_t v : parts) put(v);
+  put(rolled.begin), put(rolled.period), put(rolled.count);
   return k;
 }
 
@@ -632,6 +635,7 @@ std::string print(const Scheduled& scheduled) {
   std::string out = fmt::format("schedule: vectors of {} elements in {}-bit registers", s.width, 8 * s.vector_bytes);
   if (!s.streamed.empty()) out += ", non-temporal stores";
   if (!s.parts.empty()) out += fmt::format(", the body in {} parts", s.parts.size() + 1);
+  if (s.rolled.count > 0) out += fmt::format(", {} iterations of {} statements as a loop", s.rolled.count, s.rolled.period);
   if (s.one_block) out += ", one block";
   if (s.abreast > 1) out += fmt::format(", {} rows abreast", s.abreast);
   if (n.phases > 1 && !s.split) out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);

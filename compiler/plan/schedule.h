@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/plan/nest.h"
+#include "compiler/plan/rolled.h"
 #include "compiler/target.h"
 
 namespace onepass::compiler {
@@ -25,6 +26,7 @@ struct Schedule {
   std::vector<std::uint32_t> kept;      // statements held in row scratch between sweeps (where row_scratch)
   std::vector<std::uint32_t> packed;  // accesses read through a transposed tile: unit stride in the last outer loop, not in the vector loop
   std::vector<std::uint32_t> parts;   // statements that begin a further part of a long body: the parts run one after the other over a block
+  Rolled rolled;                      // statements of the body that run as a loop
   bool operator==(const Schedule&) const = default;
   std::string key() const;
 };

@@ -295,7 +295,7 @@ DeviceCopies DevicePlan::run(const PlanData& plan, const DeviceCall& call) const
       std::int64_t* const mine = words.data() + step.first_word;
       for (const KernelWords::Pointer& p : step.pointers) mine[p.word] = bases[p.base] + p.offset;
       if (call.slots)
-        for (const KernelWords::SlotWord& s : step.slots) mine[s.word] = static_cast<std::int64_t>(call.slots[s.slot]);
+        for (const KernelWords::SlotWord& s : step.slots) mine[s.word] = s.of(call.slots[s.slot]);
       if (step.numbers.partial_bytes > 0) mine[step.shared_word] = shared;
     }
     launch(*turn, words);
