@@ -25,12 +25,7 @@ namespace {
 // Only the gradient column speaks of these.
 Expr sign(Expr a) { return apply(Op::Sign, {a}); }
 Expr reciprocal(Expr a) { return apply(Op::Reciprocal, {a}); }
-
-/// The operand that maximum, minimum or a reduction by them returned, or one equal to it; NaN where the result is NaN.
-Expr is_chosen(Expr x, Expr y) { return (x == y) | isnan(x); }
-
-/// `mine`'s part in maximum or minimum(mine, other) = y: all where it alone was chosen, half where both were.
-Expr chosen(Expr g, Expr mine, Expr other, Expr y) { return where(is_chosen(mine, y), where(is_chosen(other, y), g * 0.5, g), 0.0); }
+Expr share(Expr g, Expr mine, Expr other) { return apply(Op::Share, {g, mine, other}); }
 
 /// mine/(mine^2 + other^2), 0 where both are 0; the squares would leave the range.
 Expr angle_slope(Expr mine, Expr other) {
@@ -145,7 +140,7 @@ Expr diagonal_gradient(Expr g, std::int64_t offset, std::int64_t axis1, std::int
 
 /// Equal elements share equally; a NaN result is shared by the NaNs.
 Expr extremum_gradient(Expr g, Expr x, Expr y, List axes) {
-  const Expr mine = is_chosen(x, spread(y, axes, x.shape()));
+  const Expr mine = (x == spread(y, axes, x.shape())) | isnan(x);
   const Expr count = reduce_sum(cast(mine, x.dtype()), axes);
   return where(mine, spread(g / count, axes, x.shape()), 0.0);
 }

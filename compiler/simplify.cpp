@@ -1,5 +1,6 @@
 // simplify: rules that are exact for every value of the type: NaN, infinities and both zeros included.
 //   mul(x, 1) -> x        add(x, -0) -> x       neg(neg(x)) -> x       where(c, x, x) -> x      mul0(1, x) -> x      mul0(0, x) -> +0
+//   share(+0, x, y) -> +0
 //   maximum(x, -x) -> abs(x) of floats
 //   piecewise of equal constants -> constant      a sum of disjoint pads -> piecewise
 //   reshape(reshape(x)) -> reshape(x), and so permute, broadcast, slice and pad        permute(permute(x)) that undoes itself -> x
@@ -122,6 +123,9 @@ NodeId simplified_elementwise(Graph& out, const Node& node) {
     case Op::Mul0:  // the first operand is the cotangent
       if (is_zero(out, a)) return out.constant(node.dtype, node.shape, 0);
       if (is_constant(out, a)) return make(out, Op::Mul, node.dtype, node.shape, {a, b});
+      break;
+    case Op::Share:
+      if (is_constant(out, a, 0.0)) return a;
       break;
     case Op::Maximum:
     case Op::Minimum:

@@ -106,6 +106,13 @@ template <std::floating_point T> T minimum(T a, T b) {
   return b < a || b != b ? b : a;
 }
 
+/// What of the cotangent g of maximum(a, b) is a's. No branches, so that compilers make vectors of it.
+template <std::floating_point T> T share(T g, T a, T b) {
+  const bool is_returned = (a >= b) | (a != a), ties = (b >= a) | (b != b);
+  const T part = ties ? g * T(0.5) : g;
+  return is_returned ? part : T(0);
+}
+
 /// The floor of the exact quotient, rounded once where it is no float of the type. q is the rounded quotient. Only where q is itself an
 /// integer can it lie above the exact one; the exact r = a - q*b (one fma; such a residual is always a float) tells. From 2^p on the
 /// integers are no longer all floats: there the floor rounds to another float than the quotient does only if it is the midpoint q - h of

@@ -248,6 +248,12 @@ template <Real T> T log_domain(T a, T b) {
   return a == 0 || std::isinf(a) ? std::log(a) : b;
 }
 template <Real T> T mul0(T g, T d) { return g == 0 ? T(0) : mul(g, d); }
+/// docs/language.md, "Derivatives": of maximum(a, b), a's part of g.
+template <Real T> T share(T g, T a, T b) {
+  if (std::isnan(a) != std::isnan(b)) return std::isnan(a) ? g : T(0);
+  if (std::isnan(a) || a == b) return mul(g, T(0.5));
+  return a > b ? g : T(0);
+}
 
 // a and b as integers in units of 2^exponent; both finite
 struct Integers {

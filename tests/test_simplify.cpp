@@ -212,6 +212,14 @@ TEST_CASE("simplify: mul0 with a constant", "[simplify]") {
   CHECK(m.simplified(mul0(x, 0.0)) == "mul0(x, 0)");  // x infinite or NaN
 }
 
+TEST_CASE("simplify: a share of nothing", "[simplify]") {
+  Make m;
+  const auto share = [&](double g) { return m.simplified(apply(Op::Share, {constant_like(m.x, g), m.x, m.y})); };
+  CHECK(share(0.0) == "0");
+  CHECK(share(-0.0) == "share(-0, x, y)");  // +0 where it is the other's
+  CHECK(share(1.0) == "share(1, x, y)");
+}
+
 TEST_CASE("simplify: casts", "[simplify]") {
   auto chain = [](DType first, DType middle, DType last) {
     Make m(first);

@@ -297,6 +297,7 @@ template <class T> DEVICE T minimum(T a, T b) {
   if (a == b) return signbit(a) ? a : b;
   return b < a || b != b ? b : a;
 }
+template <class T> DEVICE T share(T g, T a, T b) { return a >= b || a != a ? b >= a || b != b ? g * T(0.5) : g : T(0); }
 // a * 2^b in two exact factors
 DEVICE float two_to(int n, float) { return of_bits((unsigned)(n + 127) << 23); }
 DEVICE double two_to(int n, double) { return of_bits((unsigned long long)(n + 1023) << 52); }

@@ -98,6 +98,12 @@ Value* KernelBuilder::mul0(Typed a, Typed c) {
   return b.CreateSelect(b.CreateFCmpOEQ(a.value, number(a, 0)), number(a, 0), b.CreateFMul(a.value, c.value));
 }
 
+Value* KernelBuilder::share(Typed g, Typed x, Typed y) {
+  const auto returned = [&](Value* mine, Value* other) { return b.CreateOr(b.CreateFCmpOGE(mine, other), b.CreateFCmpUNO(mine, mine)); };
+  Value* const part = b.CreateSelect(returned(y.value, x.value), b.CreateFMul(g.value, number(g, 0.5)), g.value);
+  return b.CreateSelect(returned(x.value, y.value), part, number(g, 0));
+}
+
 // The integer divisor with 1 in the lanes where dividing would trap, and which lanes these are.
 void KernelBuilder::safe_divisor(Typed a, Typed c, Value*& divisor, Value*& zero, Value*& wraps) {
   zero = b.CreateICmpEQ(c.value, integer(c, 0));

@@ -70,6 +70,7 @@ class KernelBuilder {
   llvm::Value* trunc(Typed a);
   llvm::Value* round(Typed a);
   llvm::Value* mul0(Typed a, Typed c);
+  llvm::Value* share(Typed g, Typed x, Typed y);
   llvm::Value* equal(Typed a, Typed c);
   llvm::Value* not_equal(Typed a, Typed c);
   llvm::Value* less(Typed a, Typed c);

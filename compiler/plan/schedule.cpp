@@ -31,7 +31,11 @@ int cost_in_row(const Nest& nest, std::uint32_t value) {
     const Statement& s = nest.body[i];
     if (!wanted[i] || s.kind != Statement::Kind::Op || !(s.loops & nest.reduced_mask())) continue;
     const bool slow = s.op == ir::Op::Div || s.op == ir::Op::Sqrt || s.op == ir::Op::Reciprocal;
-    cost += ir::info(s.op).kind == ir::OpKind::Expanded ? 16 : slow ? kWorthKeeping : s.op == ir::Op::Mul0 ? 2 : 1;
+    cost += ir::info(s.op).kind == ir::OpKind::Expanded ? 16
+            : slow                                      ? kWorthKeeping
+            : s.op == ir::Op::Mul0                      ? 2
+            : s.op == ir::Op::Share                     ? 4
+                                                        : 1;
     for (std::uint32_t o : {s.a, s.b, s.c})
       if (o != Statement::kNone) wanted[o] = true;
   }

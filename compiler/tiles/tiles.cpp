@@ -115,6 +115,7 @@ class TileProgramBuilder {
       case Op::Maximum:
       case Op::Minimum:
       case Op::Clamp:
+      case Op::Share:
       case Op::Cast:
       case Op::FloorDiv:
       case Op::BinaryExponent:
