@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -46,22 +47,24 @@ bool is_flip(List attributes, List shape, std::size_t i) { return attributes[i] 
 // product symbol, so that a value and its flattened form still have one domain.
 class Symbols {
  public:
-  explicit Symbols(const Graph& graph) : graph_(graph), axes_(graph.size()) {
+  explicit Symbols(const Graph& graph) : graph_(graph) {
     parent_.push_back(0);  // symbol 0: an axis of extent 1
     extent_.push_back(1);
     factors_.emplace_back();
+    std::size_t all = 0;
+    for (NodeId id = 0; id < graph.size(); all += graph.shape(id++).size()) begin_.push_back(all);
+    axes_.resize(all);
     for (NodeId id = 0; id < graph.size(); ++id) visit(id);
   }
 
   // The axes of a node whose extent is not 1, products taken apart, each with its symbol.
   std::vector<std::uint32_t> domain(NodeId id) {
     std::vector<std::uint32_t> out;
-    for (std::uint32_t s : axes_[id]) expand(s, out);
+    for (std::uint32_t s : axes_of(id)) expand(s, out);
     return out;
   }
   // The same, products kept: what reductions and rows are compared by; one entry an axis, 0 for units.
-  std::uint32_t axis(NodeId id, std::size_t i) { return find(axes_[id][i]); }
-  std::size_t rank(NodeId id) const { return axes_[id].size(); }
+  std::uint32_t axis(NodeId id, std::size_t i) { return find(axes_of(id)[i]); }
   std::int64_t extent(std::uint32_t symbol) const { return extent_[symbol]; }
 
   void expand(std::uint32_t s, std::vector<std::uint32_t>& out) {
@@ -74,12 +77,16 @@ class Symbols {
 
  private:
   const Graph& graph_;
-  std::vector<std::vector<std::uint32_t>> axes_;
+  std::vector<std::size_t> begin_;  // of each node's among
+  std::vector<std::uint32_t> axes_;
   std::vector<std::uint32_t> parent_;
   std::vector<std::int64_t> extent_;
   std::vector<std::vector<std::uint32_t>> factors_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> products_;
 
+  std::span<std::uint32_t> axes_of(std::size_t id) {
+    return std::span(axes_).subspan(begin_[id], graph_.shape(static_cast<NodeId>(id)).size());
+  }
   std::uint32_t find(std::uint32_t s) {
     while (parent_[s] != s) s = parent_[s] = parent_[parent_[s]];
     return s;
@@ -107,8 +114,7 @@ class Symbols {
   void visit(NodeId id) {
     const Node node = graph_[id];
     const List shape = graph_.list(node.shape), operands = graph_.operands(id), attributes = graph_.attributes(id);
-    std::vector<std::uint32_t>& axes = axes_[id];
-    axes.resize(shape.size());
+    const std::span<std::uint32_t> axes = axes_of(id);
     const auto from = operands.empty() ? NodeId{0} : static_cast<NodeId>(operands[0]);
     switch (ir::info(node.op).kind) {
       case ir::OpKind::Source:
@@ -119,9 +125,9 @@ class Symbols {
         const auto places = static_cast<NodeId>(operands[1]);
         const NodeId mine = node.op == Op::Gather ? places : from, other = node.op == Op::Gather ? from : places;
         for (std::size_t i = 0; i < shape.size(); ++i) {
-          axes[i] = axes_[mine][i];
-          if (operands.size() > 2) unify(axes_[places][i], axes_[static_cast<std::size_t>(operands[2])][i]);
-          if (static_cast<std::int64_t>(i) != attributes[0]) unify(axes[i], axes_[other][i]);
+          axes[i] = axes_of(mine)[i];
+          if (operands.size() > 2) unify(axes_of(places)[i], axes_of(static_cast<std::size_t>(operands[2]))[i]);
+          if (static_cast<std::int64_t>(i) != attributes[0]) unify(axes[i], axes_of(other)[i]);
         }
         return;
       }
@@ -129,15 +135,15 @@ class Symbols {
       case ir::OpKind::Place:
       case ir::OpKind::Primitive:
       case ir::OpKind::Expanded:
-        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = axes_[from][i];
+        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = axes_of(from)[i];
         for (std::int64_t o : operands.subspan(1))
-          for (std::size_t i = 0; i < shape.size(); ++i) unify(axes[i], axes_[static_cast<std::size_t>(o)][i]);
+          for (std::size_t i = 0; i < shape.size(); ++i) unify(axes[i], axes_of(static_cast<std::size_t>(o))[i]);
         return;
       case ir::OpKind::Reduction:
         for (std::int64_t o : operands.subspan(1))
-          for (std::size_t i = 0; i < axes_[from].size(); ++i) unify(axes_[from][i], axes_[static_cast<std::size_t>(o)][i]);
-        for (std::size_t i = 0, k = 0; i < axes_[from].size(); ++i)
-          if (!std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) axes[k++] = axes_[from][i];
+          for (std::size_t i = 0; i < axes_of(from).size(); ++i) unify(axes_of(from)[i], axes_of(static_cast<std::size_t>(o))[i]);
+        for (std::size_t i = 0, k = 0; i < axes_of(from).size(); ++i)
+          if (!std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) axes[k++] = axes_of(from)[i];
         return;
       case ir::OpKind::Piecewise: return piecewise(axes, shape, operands, attributes);
       case ir::OpKind::View: break;
@@ -145,26 +151,26 @@ class Symbols {
     const List in = graph_.shape(from);
     switch (node.op) {
       case Op::Permute:
-        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = axes_[from][static_cast<std::size_t>(attributes[i])];
+        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = axes_of(from)[static_cast<std::size_t>(attributes[i])];
         return;
       case Op::Broadcast:
-        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = in[i] == shape[i] ? axes_[from][i] : fresh(shape[i]);
+        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = in[i] == shape[i] ? axes_of(from)[i] : fresh(shape[i]);
         return;
       case Op::Slice:
       case Op::Pad:
         for (std::size_t i = 0; i < shape.size(); ++i)
           axes[i] = in[i] == shape[i] && (is_whole(attributes, shape, i) || (node.op == Op::Slice && is_flip(attributes, shape, i)))
-                        ? axes_[from][i]
+                        ? axes_of(from)[i]
                         : fresh(shape[i]);
         return;
-      case Op::Reshape: reshape(axes, shape, axes_[from], in); return;
+      case Op::Reshape: reshape(axes, shape, axes_of(from), in); return;
       default:
         for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
         return;
     }
   }
   // An axis along which every box is the whole operand is the operands' own.
-  void piecewise(std::vector<std::uint32_t>& axes, List shape, List operands, List attributes) {
+  void piecewise(std::span<std::uint32_t> axes, List shape, List operands, List attributes) {
     const std::size_t rank = shape.size(), boxes = attributes.size() / (2 * rank);
     for (std::size_t i = 0; i < rank; ++i) {
       bool whole = true;
@@ -175,12 +181,12 @@ class Symbols {
         axes[i] = fresh(shape[i]);
         continue;
       }
-      axes[i] = axes_[static_cast<std::size_t>(operands[0])][i];
-      for (std::size_t k = 1; k < boxes; ++k) unify(axes[i], axes_[static_cast<std::size_t>(operands[k])][i]);
+      axes[i] = axes_of(static_cast<std::size_t>(operands[0]))[i];
+      for (std::size_t k = 1; k < boxes; ++k) unify(axes[i], axes_of(static_cast<std::size_t>(operands[k]))[i]);
     }
   }
   // Matches runs of axes with equal products, from the left; what splits without a known product gets fresh symbols.
-  void reshape(std::vector<std::uint32_t>& to, List to_shape, const std::vector<std::uint32_t>& from, List from_shape) {
+  void reshape(std::span<std::uint32_t> to, List to_shape, std::span<const std::uint32_t> from, List from_shape) {
     if (std::find(to_shape.begin(), to_shape.end(), 0) != to_shape.end()) {
       for (std::size_t i = 0; i < to.size(); ++i) to[i] = fresh(to_shape[i]);
       return;
@@ -273,27 +279,26 @@ constexpr int kRoundTrip = 32;                // primitives an element that cost
 class Fuser {
  public:
   Fuser(const Graph& graph, const FuseOptions& options, const Cuts& cuts)
-      : graph_(graph),
-        options_(options),
-        cuts_(cuts),
-        symbols_(graph),
-        rows_(graph.size()),
-        level_(graph.size(), 0),
-        cost_(graph.size(), 0) {
+      : graph_(graph), options_(options), cuts_(cuts), symbols_(graph), output_(graph.size(), false), cost_(graph.size(), 0) {
     for (NodeId id = 0; id < graph.size(); ++id) base_.push_back(ir::is_view(graph[id].op) ? base_[graph.operand(id, 0)] : id);
     partition_.boundary.assign(graph.size(), Boundary::Inlined);
     partition_.group_of.assign(graph.size(), Partition::kNoGroup);
     partition_.lists = options.lists;
     wanted_ = options.lists.wanted(graph);
-  }
-
-  Partition run() {
-    const std::uint32_t n = graph_.size();
-    output_.assign(n, false);
     for (NodeId id : wanted_) output_[id] = true;
     count_costs();
     find_checked();
     find_recomputed();
+  }
+
+  /// Under the cuts that there are now.
+  Partition run() {
+    const std::uint32_t n = graph_.size();
+    const Partition before = partition_;
+    rows_.assign(n, {});
+    level_.assign(n, 0);
+    cut_.assign(n, false);
+    latest_.clear();
     for (NodeId id = 0; id < n; ++id) {
       if (!needed_[id]) continue;
       part_ = cuts_.part[base_of(id)];
@@ -318,7 +323,7 @@ class Fuser {
         g.axes[r] = std::move(sorted[r].second);
       }
     }
-    return std::move(partition_);
+    return std::exchange(partition_, before);
   }
 
  private:
@@ -359,7 +364,6 @@ class Fuser {
       if (needed_[id] && !is_list(id))
         for (std::int64_t o : graph_.operands(id)) needed_[static_cast<std::size_t>(o)] = true;
     reduces_.assign(graph_.size(), false);
-    cut_.assign(graph_.size(), false);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       if (is_list(id)) continue;
       const Op op = graph_[id].op;
@@ -933,10 +937,11 @@ Partition fuse(const Graph& graph, const FuseOptions& options) {
   Cuts cuts;
   cuts.part.assign(graph.size(), 0);
   cuts.stored.assign(graph.size(), false);
-  Partition partition = Fuser(graph, options, cuts).run();
+  Fuser fuser(graph, options, cuts);
+  Partition partition = fuser.run();
   // A cut changes what later groups find in memory, so that one more of them may be above the limits; twice is seen in no program.
   for (int round = 0; round < 3 && !options.unfused && cut_at_limits(graph, partition, options.limits, cuts); ++round)
-    partition = Fuser(graph, options, cuts).run();
+    partition = fuser.run();
   find_read_again(graph, partition);
   return partition;
 }

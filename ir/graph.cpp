@@ -94,6 +94,13 @@ void Graph::fill_node_table(std::size_t capacity) {
   }
 }
 
+void Graph::reserve(std::size_t nodes) {
+  nodes_.reserve(nodes);
+  source_of.reserve(nodes);
+  origin_of.reserve(nodes);
+  if (nodes * 2 >= node_table_.size()) fill_node_table(std::bit_ceil(std::max<std::size_t>(64, nodes * 2 + 1)));
+}
+
 void Graph::grow_lists() {
   const std::size_t capacity = std::max<std::size_t>(64, list_table_.size() * 2);
   list_table_.assign(capacity, 0);
@@ -172,6 +179,7 @@ Graph Graph::empty_copy() const {
   out.list_table_ = list_table_;
   // The lists' storage is shared for reading; new lists of the copy go to blocks of its own.
   out.arena_ = fork(arena_);
+  out.reserve(size());
   for (Input& input : out.inputs) {
     const Node n = nodes_[input.node];
     out.current_source = source_of[input.node];
@@ -223,13 +231,16 @@ Graph prune(const Graph& graph) {
   for (NodeId id = graph.size(); id-- > 0;)
     if (needed[id])
       for (std::int64_t o : graph.operands(id)) needed[static_cast<std::size_t>(o)] = true;
+  const auto kept_nodes = static_cast<std::size_t>(std::ranges::count(needed, true));
   // Lists that only dropped nodes had go too: every pass leaves operands of nodes that are no more, and what copies a graph copies its lists.
   Graph out;
   out.slots = graph.slots;
   out.sources = graph.sources;
   out.output_names = graph.output_names;
+  out.reserve(kept_nodes + graph.inputs.size());
   std::unordered_map<ListId, ListId> lists;  // of shapes and attributes
   const auto kept = [&](ListId list) {
+    if (list == 0) return ListId{0};
     const auto [it, is_new] = lists.try_emplace(list, 0);
     if (is_new) it->second = out.intern(graph.list(list));
     return it->second;

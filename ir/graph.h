@@ -78,6 +78,9 @@ class Graph {
   NodeId slot_node(std::uint32_t slot, ListId shape);              // an existing slot, in another shape
   NodeId constant(DType dtype, ListId shape, std::uint64_t bits);
 
+  /// Memory for so many nodes: a graph of thousands is not moved from place to place while it is made.
+  void reserve(std::size_t nodes);
+
   /// A graph with the same lists, inputs, slots and names but no nodes and no outputs: where a pass begins.
   Graph empty_copy() const;
   /// The same nodes with other lengths: `of(extent)` for each extent of a shape, a different one for each.

@@ -4,7 +4,12 @@
 #include "runtime/workspace.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 namespace onepass::runtime {
 namespace {
@@ -19,16 +24,49 @@ struct Region {
   std::int64_t offset = 0;
 };
 
-std::int64_t lay_out(std::vector<Region>& regions, const std::vector<std::size_t>& order, bool by_time) {
+// Regions are made in the order of time: those that are alive then fill all of the memory but for the holes that others left.
+std::int64_t lay_out_by_time(std::vector<Region>& regions) {
   std::int64_t total = 0;
-  std::vector<std::size_t> placed;  // by offset; in the order of time only those that are alive
+  std::map<std::int64_t, std::int64_t> holes;  // offset and bytes, below `total`; no two touch
+  const auto release = [&](std::int64_t offset, std::int64_t bytes) {
+    if (bytes == 0) return;
+    auto next = holes.lower_bound(offset);
+    if (next != holes.end() && next->first == offset + bytes) {
+      bytes += next->second;
+      next = holes.erase(next);
+    }
+    if (next != holes.begin() && std::prev(next)->first + std::prev(next)->second == offset) std::prev(next)->second += bytes;
+    else holes.emplace_hint(next, offset, bytes);
+  };
+  using Death = std::pair<std::uint32_t, std::size_t>;
+  std::priority_queue<Death, std::vector<Death>, std::greater<>> alive;  // who dies first is on top
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    Region& region = regions[i];
+    for (; !alive.empty() && alive.top().first < region.first; alive.pop())
+      release(regions[alive.top().second].offset, regions[alive.top().second].bytes);
+    // The last hole may be continued by what has never been used.
+    const auto fits = [&](const auto& hole) { return hole.second >= region.bytes || hole.first + hole.second == total; };
+    const auto hole = std::find_if(holes.begin(), holes.end(), fits);
+    region.offset = hole == holes.end() ? total : hole->first;
+    if (hole != holes.end()) {
+      const std::int64_t left = std::max<std::int64_t>(hole->second - region.bytes, 0);
+      holes.erase(hole);
+      release(region.offset + region.bytes, left);
+    }
+    total = std::max(total, region.offset + region.bytes);
+    alive.emplace(region.last, i);
+  }
+  return total;
+}
+
+std::int64_t lay_out(std::vector<Region>& regions, const std::vector<std::size_t>& order) {
+  std::int64_t total = 0;
+  std::vector<std::size_t> placed;  // by offset
   for (const std::size_t i : order) {
     Region& region = regions[i];
-    if (by_time) std::erase_if(placed, [&](std::size_t p) { return regions[p].last < region.first; });
     std::int64_t offset = 0;
-    auto at = placed.begin();
-    for (; at != placed.end(); ++at) {
-      const Region& other = regions[*at];
+    for (const std::size_t p : placed) {
+      const Region& other = regions[p];
       if (other.last < region.first || region.last < other.first) continue;
       if (other.offset - offset >= region.bytes) break;
       offset = std::max(offset, other.offset + other.bytes);
@@ -42,13 +80,13 @@ std::int64_t lay_out(std::vector<Region>& regions, const std::vector<std::size_t
 }
 
 std::int64_t lay_out(std::vector<Region>& regions) {
-  std::vector<std::size_t> order(regions.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});  // regions are made in the order of time
-  const std::int64_t by_time = lay_out(regions, order, true);
+  const std::int64_t by_time = lay_out_by_time(regions);
   if (regions.size() > kMostBySize) return by_time;
   std::vector<Region> other = regions;
+  std::vector<std::size_t> order(regions.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return regions[a].bytes > regions[b].bytes; });
-  const std::int64_t by_size = lay_out(other, order, false);
+  const std::int64_t by_size = lay_out(other, order);
   if (by_size >= by_time) return by_time;
   regions = std::move(other);
   return by_size;
