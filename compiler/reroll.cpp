@@ -66,7 +66,7 @@ class Reroller {
   explicit Reroller(const Graph& graph)
       : graph_(graph), out_(graph.empty_copy()), now_(graph.size(), kNoNode), budget_(16 * graph.size()) {}
 
-  Graph run() {
+  std::optional<Graph> run() {
     describe();
     find_results();
     for (NodeId id = 0; id < graph_.size(); ++id) {
@@ -75,12 +75,14 @@ class Reroller {
       NodeId made = kNoNode;
       if (graph_[id].op == Op::Piecewise) made = joined(id);
       else if (ends_chain(id)) made = summed(id);
+      any_ = any_ || made != kNoNode;
       now_[id] = made == kNoNode ? copied(id) : made;
       if (const auto it = results_.find(id); it != results_.end())
         for (const Tuple& tuple : it->second) join_results(tuple);
     }
     out_.current_source = 0;
     out_.current_origin = kNoNode;
+    if (!any_) return {};
     for (const NodeId id : graph_.outputs) out_.outputs.push_back(now_[id]);
     return std::move(out_);
   }
@@ -89,16 +91,21 @@ class Reroller {
   const Graph& graph_;
   Graph out_;
   std::vector<NodeId> now_;
+  bool any_ = false;                 // something was joined
   std::int64_t budget_;              // tuples' nodes that may still be looked at
   std::vector<std::uint64_t> form_;  // equal for nodes that could be copies: operators, types and shapes, but neither starts nor slots
   std::vector<std::uint32_t> uses_, adder_;  // how many; of one use the node, where that is an add and this its first operand
   bool members_ = false;                     // separate arrays may be put together
-  std::unordered_map<NodeId, std::vector<Tuple>> results_;        // copies that are results of their own, by the last of them
+  std::unordered_map<NodeId, std::vector<Tuple>> results_;  // copies that are results of their own, by the last of them
+  struct Beside {
+    std::uint32_t tuple, copy;
+  };
+  std::unordered_map<NodeId, Beside> beside_;                     // of what results are computed from: which of them, the first
   std::unordered_map<std::uint64_t, std::uint64_t> differences_;  // by pairs of nodes
   std::unordered_map<Tuple, NodeId, HashTuple> merged_[2];        // without and with members; kNoNode: they cannot be
   static constexpr int kDeepest = 1000;
   static constexpr std::size_t kMostAxes = 32;   // rank
-  static constexpr std::size_t kManyTerms = 64;  // arrays from which on a sum of them is worth a loop
+  static constexpr std::size_t kManyTerms = 64;  // arrays from which on a sum of them is worth a loop of its own
 
   void describe() {
     form_.resize(graph_.size());
@@ -442,6 +449,7 @@ class Reroller {
       if (times[id] == 1 && !is_half(graph_[id].dtype) && graph_.elements(id) >= kSmallestMember && graph_[id].op != Op::Input)
         all.push_back(id);
     if (all.size() < kFewestCopies) return;
+    std::vector<Tuple> tuples;
     std::stable_sort(all.begin(), all.end(), [&](NodeId a, NodeId b) { return form_[a] < form_[b]; });
     for (std::size_t i = 0; i < all.size();) {
       const std::size_t end = run_end(i, all.size(), [&](std::size_t k) { return difference(all[k], all[k + 1]); });
@@ -449,15 +457,47 @@ class Reroller {
         i = std::max(i + 1, end - 1);
         continue;
       }
-      const Tuple tuple(all.begin() + static_cast<std::ptrdiff_t>(i), all.begin() + static_cast<std::ptrdiff_t>(end));
-      results_[std::ranges::max(tuple)].push_back(tuple);
+      tuples.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(i), all.begin() + static_cast<std::ptrdiff_t>(end));
       i = end;
     }
+    find_beside(tuples);
+    for (Tuple& tuple : tuples) results_[std::ranges::max(tuple)].push_back(std::move(tuple));
+  }
+  // The derivatives of a list's members and of what all of them were multiplied by: results, and a sum over the same copies. One loop runs
+  // through both if it is over the same ones, in the sum's order, since the results' is free.
+  void find_beside(std::vector<Tuple>& tuples) {
+    for (std::uint32_t t = 0; t < tuples.size(); ++t) {
+      const List first = graph_.operands(tuples[t][0]), second = graph_.operands(tuples[t][1]);
+      for (std::uint32_t k = 0; k < tuples[t].size(); ++k) {
+        const List mine = graph_.operands(tuples[t][k]);
+        for (std::size_t i = 0; i < mine.size(); ++i)
+          if (const auto o = static_cast<NodeId>(mine[i]); first[i] != second[i] && uses_[o] > 1) beside_.try_emplace(o, Beside{t, k});
+      }
+    }
+    std::vector<std::optional<std::uint32_t>> last(tuples.size());
+    std::vector<std::int64_t> forwards(tuples.size(), 0);
+    for (NodeId id = 0; id < graph_.size() && !beside_.empty(); ++id) {
+      if (graph_[id].op != Op::Add) continue;
+      const std::optional<Beside> at = beside(graph_.operand(id, 1));
+      if (!at) continue;
+      if (last[at->tuple]) forwards[at->tuple] += at->copy > *last[at->tuple] ? 1 : -1;
+      last[at->tuple] = at->copy;
+    }
+    for (std::size_t t = 0; t < tuples.size(); ++t)
+      if (forwards[t] < 0) std::ranges::reverse(tuples[t]);
+  }
+  // Which of the results has an operand that this one has too.
+  std::optional<Beside> beside(NodeId id) const {
+    if (!beside_.empty())
+      for (const std::int64_t o : graph_.operands(id))
+        if (const auto it = beside_.find(static_cast<NodeId>(o)); it != beside_.end()) return it->second;
+    return {};
   }
   // Each becomes a slice of them all. Behind an Identity, so that no rule for views takes the slices apart.
   void join_results(const Tuple& tuple) {
     const NodeId all = together(tuple);
     if (all == kNoNode) return;
+    any_ = true;
     const Node node = graph_[tuple[0]];
     const List shape = graph_.shape(tuple[0]);
     const NodeId whole = out_.add(Op::Identity, node.dtype, out_[all].shape, {all});
@@ -486,7 +526,8 @@ class Reroller {
     NodeId sum = kNoNode;
     bool any = false;
     for (std::size_t i = 0; i < terms.size();) {
-      const std::size_t end = run_end(i, terms.size(), [&](std::size_t k) { return difference(terms[k], terms[k + 1]); });
+      const std::size_t end =
+          end_beside(terms, i, run_end(i, terms.size(), [&](std::size_t k) { return difference(terms[k], terms[k + 1]); }));
       const NodeId all = end - i >= kFewestCopies && differ_in_arrays(terms[i], terms[i + 1])
                              ? summed_in_sequence(sum, std::span(terms).subspan(i, end - i))
                              : kNoNode;
@@ -504,10 +545,19 @@ class Reroller {
     return any ? sum : kNoNode;
   }
 
+  // Where the terms from `begin` on leave the results that they stand beside; `end` where they are too few for a loop.
+  std::size_t end_beside(const std::vector<NodeId>& terms, std::size_t begin, std::size_t end) const {
+    const std::optional<Beside> first = beside(terms[begin]);
+    std::size_t i = begin + 1;
+    for (; first && i < end; ++i)
+      if (const std::optional<Beside> at = beside(terms[i]); !at || at->tuple != first->tuple) break;
+    return first && i - begin >= kFewestCopies ? i : end;
+  }
+
   // sum + terms[0] + terms[1] + …, as many at a time as contract_rows adds in sequence; kNoNode where they are no copies of each other. Terms
   // that hold a reduction are computed all together, since they are stored in any case.
   NodeId summed_in_sequence(NodeId sum, std::span<const NodeId> terms) {
-    const bool reduce = each_reduces(terms[0], terms[1]), members = reduce || terms.size() >= kManyTerms;
+    const bool reduce = each_reduces(terms[0], terms[1]), members = reduce || terms.size() >= kManyTerms || beside(terms[0]);
     const NodeId whole = reduce ? together(Tuple(terms.begin(), terms.end())) : kNoNode;
     if (reduce && whole == kNoNode) return kNoNode;
     for (std::size_t begin = 0; begin < terms.size();) {
@@ -563,6 +613,9 @@ bool worth_looking(const Graph& graph) {
 
 }  // namespace
 
-Graph reroll(const Graph& graph) { return worth_looking(graph) ? Reroller(graph).run() : graph; }
+std::optional<Graph> reroll(const Graph& graph) {
+  if (!worth_looking(graph)) return {};
+  return Reroller(graph).run();
+}
 
 }  // namespace onepass::compiler

@@ -3,12 +3,14 @@
 // After simplify, before fuse; bits unchanged.
 #pragma once
 
+#include <optional>
+
 #include "ir/graph.h"
 
 namespace onepass::compiler {
 
-/// Near-linear in nodes. A graph without at least kFewestCopies copies of anything is returned as it is.
-ir::Graph reroll(const ir::Graph& graph);
+/// None where nothing is joined, as in a graph without at least kFewestCopies copies of anything. Near-linear in nodes.
+std::optional<ir::Graph> reroll(const ir::Graph& graph);
 
 inline constexpr std::size_t kFewestCopies = 8;  // below, copies are boxes and terms as they stand: loops are cut at their edges
 

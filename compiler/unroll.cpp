@@ -47,12 +47,12 @@ class Unroller {
     for (const NodeId id : graph.outputs) ++uses_[id];
   }
 
-  Graph run() {
+  std::optional<Graph> run() {
     std::vector<bool> chosen(graph_.size(), false);
     bool any = false;
     for (NodeId id = 0; id < graph_.size(); ++id)
       if (worth_it(id)) chosen[id] = any = true;
-    if (!any) return graph_;
+    if (!any) return {};
     return rewrite(graph_, [&, next = NodeId{0}](Graph& out, const Node& node) mutable -> NodeId {
       while (graph_[next].op == Op::Input) ++next;  // the rule is not asked for these
       const NodeId id = next++;
@@ -163,6 +163,6 @@ class Unroller {
 
 }  // namespace
 
-Graph unroll(const Graph& graph) { return Unroller(graph).run(); }
+std::optional<Graph> unroll(const Graph& graph) { return Unroller(graph).run(); }
 
 }  // namespace onepass::compiler

@@ -2,12 +2,14 @@
 // no loop of its own: it runs inside the vector loop of whatever its result is used in. After reroll, before fuse; bits unchanged.
 #pragma once
 
+#include <optional>
+
 #include "ir/graph.h"
 
 namespace onepass::compiler {
 
-/// Near-linear in nodes. Each extent up to kMostUnrolled is a class of the generic plan.
-ir::Graph unroll(const ir::Graph& graph);
+/// None where there is no such reduction. Near-linear in nodes. Each extent up to kMostUnrolled is a class of the generic plan.
+std::optional<ir::Graph> unroll(const ir::Graph& graph);
 
 inline constexpr std::int64_t kMostUnrolled = 8;
 

@@ -59,15 +59,18 @@ Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<
   check(graph, "relax");
   graph = compiler::simplify(graph);
   check(graph, "simplify");
-  if (!options.unfused) {  // which runs one kernel for each operator that the program has
-    graph = compiler::reroll(ir::prune(graph));
-    check(graph, "reroll");
-    graph = compiler::simplify(graph);
-    check(graph, "simplify after reroll");
-    graph = compiler::unroll(ir::prune(graph));
-    check(graph, "unroll");
-  }
   graph = ir::prune(graph);
+  if (!options.unfused) {  // which runs one kernel for each operator that the program has
+    if (const std::optional<Graph> rerolled = compiler::reroll(graph)) {
+      check(*rerolled, "reroll");
+      graph = ir::prune(compiler::simplify(*rerolled));
+      check(graph, "simplify after reroll");
+    }
+    if (const std::optional<Graph> unrolled = compiler::unroll(graph)) {
+      graph = ir::prune(*unrolled);
+      check(graph, "unroll");
+    }
+  }
   places.assign(graph.outputs.begin() + static_cast<std::ptrdiff_t>(results), graph.outputs.end());
   graph.outputs.resize(results);
   graph.output_names.resize(std::min(graph.output_names.size(), results));

@@ -82,7 +82,8 @@ inline std::vector<ListProgram> cuda_list_programs() {
     return names;
   };
   const auto graph_of = [](const std::string& formula, const Shapes& inputs, DType dtype) {
-    return ir::prune(compiler::simplify(compiler::reroll(optimised(formula, inputs, dtype))));
+    const ir::Graph graph = optimised(formula, inputs, dtype);
+    return ir::prune(compiler::simplify(compiler::reroll(graph).value_or(graph)));
   };
   std::vector<ListProgram> out;
   for (const auto& [formula, count, shape] : {std::tuple<const char*, int, compiler::Shape>{"y = tanh(stack([L], 0))", 20, {6, 40}},
@@ -102,13 +103,19 @@ inline std::vector<ListProgram> cuda_list_programs() {
   }
   Shapes inputs;
   add_list(inputs, "x", 12, {5, 8}), add_list(inputs, "g", 12, {5, 8});
-  std::string step, rows;
+  std::string step, rows, products, all, slopes;
   for (int t = 0; t < 12; ++t) {
     const std::string n = std::to_string(t);
     step += (t ? "; m" : "m") + n + " = g" + n + "*g" + n + "; p" + n + " = x" + n + " - g" + n + "/sqrt(m" + n + " + 1)";
     rows += (t ? ", x*" : "x*") + std::to_string(3 * t - 7);
+    products += (t ? ", sum(x0*x" : "sum(x0*x") + n + ", axis=0)";
+    all += (t ? ", x" : "x") + n;
+    slopes += (t ? ", d" : "d") + n;
   }
   out.push_back({"lists of results", graph_of(step, inputs, f32)});
+  Shapes xs(inputs.begin(), inputs.begin() + 12);
+  const std::string loss = "z = stack([" + products + "], 0); " + slopes + " = grad(sum(z*z), [" + all + "])";
+  out.push_back({"a list's gradients, one of them a sum over the list", graph_of(loss, xs, f32)});
   for (const DType dtype : {f32, f64, f16, i64, i8}) {
     out.push_back({"numbers", graph_of("y = stack([" + rows + "], 0)", {{"x", {70}}}, dtype), true});
     out.push_back({"numbers along the last axis", graph_of("y = stack([" + rows + "], 1)", {{"x", {70}}}, dtype), true});
