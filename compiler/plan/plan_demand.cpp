@@ -47,15 +47,16 @@ void Planner::build() {
     share(id);
     const Op op = graph_[id].op;
     if (in_memory(id) || ir::is_source(op) || reduces_nothing(id)) continue;
-    for (std::size_t i = 0; i < demands_[id].size(); ++i) {
-      if (demands_[id][i].like != kNone) continue;
-      const std::uint32_t map = demands_[id][i].map;
+    DemandList& demands = demands_[id];  // stays where it is while others are made
+    for (std::size_t i = 0; i < demands.size(); ++i) {
+      if (demands[i].like != kNone) continue;
+      const std::uint32_t map = demands[i].map;
       if (op == Op::Piecewise || op == Op::Pad) {
         std::vector<std::uint32_t> maps = pieces_of(id, map);
         if (wanted_ != Wanted::Nothing) return;
         for (std::size_t k = 0; k < maps.size(); ++k)
           if (maps[k] != kNone) demand(queue, graph_.operand(id, static_cast<int>(k)), maps[k]);
-        demands_[id][i].piece_maps = std::move(maps);
+        demands[i].piece_maps = std::move(maps);
         continue;
       }
       std::uint32_t operand_map = map;
@@ -83,7 +84,7 @@ void Planner::build() {
           operand_map = maps_(axes);
         }
       }
-      demands_[id][i].operand_map = operand_map;
+      demands[i].operand_map = operand_map;
       for (std::int64_t o : graph_.operands(id)) demand(queue, static_cast<NodeId>(o), operand_map);
     }
   }
@@ -101,7 +102,7 @@ void Planner::index_by_data(std::priority_queue<NodeId>& queue, NodeId id, std::
 }
 
 void Planner::share(NodeId id) {
-  std::vector<Demand>& all = demands_[id];
+  DemandList& all = demands_[id];
   if (guards_.size() == 1) return;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::vector<std::uint32_t>& mine = maps_[all[i].map];
@@ -127,7 +128,7 @@ bool Planner::includes(const std::vector<std::uint32_t>& more, const std::vector
 Planner::Demand& Planner::demand_of(NodeId id, std::uint32_t map) {
   const Op op = graph_[id].op;
   if (op == Op::Constant || op == Op::Slot) map = 0;
-  std::vector<Demand>& all = demands_[id];
+  DemandList& all = demands_[id];
   for (Demand& d : all)
     if (d.map == map) return d.like == kNone ? d : all[d.like];
   throw InternalError("plan: a value was not demanded");

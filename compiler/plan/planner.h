@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory_resource>
 #include <optional>
 #include <queue>
 #include <span>
@@ -49,6 +50,7 @@ class Planner {
     std::uint32_t data = kNone;             // of a Gather and a ScatterAdd: the map of x
     std::vector<std::uint32_t> piece_maps;  // of a Piecewise, of each operand; kNone where it is not needed
   };
+  using DemandList = std::pmr::vector<Demand>;
   // What a build met: nothing, or a reason to begin again in other loops.
   enum class Wanted : std::uint8_t { Nothing, Split, Cut };
   struct Quotient {  // or the value of `place` at `map`
@@ -83,7 +85,8 @@ class Planner {
   Interner<std::vector<std::uint32_t>, HashList> guards_;  // pairs (expression, bound index)
   std::vector<Quotient> quotients_;
   std::vector<std::int64_t> bounds_;
-  std::unordered_map<NodeId, std::vector<Demand>> demands_;
+  std::pmr::monotonic_buffer_resource demand_memory_;  // of many small ones, which go together
+  std::pmr::unordered_map<NodeId, DemandList> demands_{&demand_memory_};
   std::vector<NodeId> visited_;
   std::vector<std::size_t> roots_;                                // which of the group's have elements
   std::vector<std::uint32_t> root_maps_;                          // of each of these, of each phase
