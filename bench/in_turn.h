@@ -18,26 +18,28 @@ inline double seconds(const std::function<void()>& f, int repeat) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeat;
 }
 
-struct Medians {
-  double ours, theirs;
-};
-inline Medians medians(const std::function<void()>& ours, const std::function<void()>& theirs, int repeat, int rounds = 31) {
-  std::vector<double> a, b;
-  seconds(ours, 5), seconds(theirs, 5);
+/// Of each way to do it, timed in turn: the median of a run.
+inline std::vector<double> medians(const std::vector<std::function<void()>>& ways, int repeat, int rounds = 31) {
+  std::vector<std::vector<double>> times(ways.size());
+  for (const auto& way : ways) seconds(way, 5);
   runtime::wait_for_optimised();
-  for (int round = 0; round < rounds; ++round) a.push_back(seconds(ours, repeat)), b.push_back(seconds(theirs, repeat));
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  return {a[a.size() / 2], b[b.size() / 2]};
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < ways.size(); ++i) times[i].push_back(seconds(ways[i], repeat));
+  std::vector<double> out;
+  for (std::vector<double>& t : times) {
+    std::sort(t.begin(), t.end());
+    out.push_back(t[t.size() / 2]);
+  }
+  return out;
 }
 
 /// Of `n` elements. `target`: what theirs / ours should reach.
 inline void compare(const char* name, std::int64_t n, const std::function<void()>& ours, const std::function<void()>& theirs,
                     double target) {
-  const Medians m = medians(ours, theirs, static_cast<int>(std::max<std::int64_t>(1, 2'000'000 / n)), n > 2'000'000 ? 9 : 31);
+  const std::vector<double> m = medians({ours, theirs}, static_cast<int>(std::max<std::int64_t>(1, 2'000'000 / n)), n > 2'000'000 ? 9 : 31);
   const double size = static_cast<double>(n);
-  std::printf("%-44s %7.4f ns/element, against %7.4f: %.2f (%.2f wanted)\n", name, m.ours / size * 1e9, m.theirs / size * 1e9,
-              m.theirs / m.ours, target);
+  std::printf("%-44s %7.4f ns/element, against %7.4f: %.2f (%.2f wanted)\n", name, m[0] / size * 1e9, m[1] / size * 1e9, m[1] / m[0],
+              target);
 }
 
 }  // namespace onepass::bench

@@ -105,6 +105,58 @@ TEST_CASE("indexing: equal bits in every mode, types and views on both sides", "
     same_everywhere(formula, all);
 }
 
+TEST_CASE("indexing: threads share what is added, by the places where no other axis is wide enough", "[indexing]") {
+  const std::int64_t n = 60'000;
+  const Array many = random_indices({n}, 5'000), few = random_indices({n}, 7),
+              skewed = op::formula("(i + 5000)%5000*(i%3 == 0)")({{"i", many}});
+  const NamedArrays all = {{"x", random_array({5'000})},
+                           {"i", many},
+                           {"k", skewed},
+                           {"f", few},
+                           {"u", random_array({n})},
+                           {"v", random_array({5'000, 3})},
+                           {"w", random_array({n, 3})},
+                           {"s", random_array({3, n})},
+                           {"t", random_array({3, 5'000})},
+                           {"m", random_array({2'500, 200})},
+                           {"a", random_array({5'000, 200})},
+                           {"p", op::formula("abs(i[:5000])%2500")({{"i", many}})},
+                           {"q", op::formula("reshape(i, [300, 200])")({{"i", many}})},
+                           {"z", random_array({300'000})},
+                           {"o", random_indices({n}, 300'000)}};
+  for (const char* formula : {"index_add(x, i, u, 0)",
+                              "index_add(x, k, exp(u), 0)",
+                              "index_add(x[:7], f, u, 0)",  // too few places to share
+                              "index_add(z, o, u, 0)",      // more than the second-level cache holds
+                              "index_add(z, o%1000, u, 0)",
+                              "index_add(z, cast(o, i32)[::-1], exp(u), 0)",
+                              "index_add(cast(z, f64), reshape(o, [300, 200]), 1.5*reshape(cast(u, f64), [300, 200]), 0)",
+                              "index_add(z, transpose(q), transpose(reshape(u, [300, 200])), 0)",
+                              "scatter_add(x, i, u*2, 0) + x",
+                              "index_add(v, i, w, 0)",
+                              "index_add(v, k, w, 0)",
+                              "index_add(t, i, s, 1)",
+                              "index_add(t, i[::-1], s, 1)",
+                              "index_add(m, p, a, 0)",
+                              "index_add(cast(v, f16), i, cast(w, f16), 0)",
+                              "index_add(zeros([5000], i32), i, cast(u*9, i32), 0)",
+                              "index_add(cast(x*99, i8), i, cast(u*99, i8), 0)",
+                              "index_add(x, q, reshape(u, [300, 200]), 0)",
+                              "index_add(x, transpose(q), transpose(reshape(u, [300, 200])), 0)",
+                              "scatter_add(t, reshape(i[:30000], [3, 10000]), s[:, :10000], 1)",
+                              "dx = grad(sum(take(x, i, 0)*u), [x])"})
+    same_everywhere(formula, all);
+  // a bad index of anyone's range is found
+  for (const std::int64_t at : {std::int64_t{0}, n / 2, n - 1})
+    for (const int threads : {1, 2, 3, 7}) {
+      std::vector<std::int64_t> bad = many.to_vector<std::int64_t>();
+      bad[static_cast<std::size_t>(at)] = 5'000;
+      CHECK_THAT(error_of("index_add(v, i, w, 0)", {{"v", all[5].second}, {"i", Array::from(std::move(bad))}, {"w", all[6].second}},
+                          {.mode = Mode::generic, .threads = threads}),
+                 Contains("index_add: the index 5000 at [" + std::to_string(at) + "] is out of range: axis 0 has extent 5000"));
+    }
+}
+
 TEST_CASE("indexing: a gather and what is around it are one kernel", "[indexing]") {
   const Array x = random_array({200, 64}), r = random_indices({300}, 200), labels = random_indices({200}, 64);
   const NamedArrays all = {{"x", x}, {"r", r}, {"l", labels}, {"v", random_array({64})}};

@@ -193,3 +193,32 @@ TEST_CASE("schedule: composites over rows move what they must, and at most two m
     moved(4, 10'000'000);
   }
 }
+
+TEST_CASE("schedule: threads share the places of what is added where data say, where nothing beside them is wide enough", "[schedule]") {
+  const auto adds = [](std::int64_t updates, std::int64_t places, std::int64_t width, int threads) {
+    const ir::Graph graph =
+        optimised("index_add(x, cast(i, i64), u, 0)", {{"x", {places, width}}, {"i", {updates}}, {"u", {updates, width}}});
+    const Partition partition = fuse(graph);
+    REQUIRE(partition.groups.size() == 2);  // what it starts from, and what is added
+    const Planned p = plan(graph, partition, 1, std::vector<Layout>(graph.size())).at(0);
+    return schedule(p.nest, p.numbers, Target::generic_cpu(), {.threads = threads});
+  };
+  const auto ranges = [&](std::int64_t updates, std::int64_t places, std::int64_t width, int threads) {
+    const Scheduled s = adds(updates, places, width, threads);
+    CHECK(s.schedule.by_place == (s.numbers.chunks > 1));
+    CHECK(s.numbers.chunks * s.numbers.chunk >= (s.schedule.by_place ? places : 0));
+    return s.numbers.chunks;
+  };
+  CHECK(ranges(1'000'000, 500'000, 1, 1) == 1);
+  CHECK(ranges(1'000'000, 500'000, 1, 2) == 2);
+  CHECK(ranges(1'000'000, 500'000, 1, 3) == 3);
+  CHECK(ranges(1'000'000, 5000, 1, 3) == 1);  // a number is added as quickly as its index is looked at, where both are in the cache
+  CHECK(ranges(1'000'000, 5000, 3, 3) == 3);
+  CHECK(ranges(1'000'000, 1000, 3, 7) == 3);  // about a page each
+  CHECK(ranges(1'000'000, 100, 3, 2) == 1);
+  CHECK(ranges(100, 5000, 3, 2) == 1);  // little work
+  CHECK(ranges(100'000, 5000, 64, 2) == 2);
+  CHECK(adds(100'000, 100, 64, 2).numbers.items == 2);  // columns, where there are few places
+  CHECK(ranges(100'000, 5000, 1000, 2) == 1);
+  CHECK(adds(100'000, 5000, 1000, 2).numbers.items == 2);
+}

@@ -98,7 +98,7 @@ void Emitter::items(Value* first, Value* last) {
         {l, tiles_outer() && l + 1u == nest_.outer ? in(entry_, [&] { return up(extent(l), word(words_.tile_outer)); }) : extent(l),
          nullptr});
   if (nest_.kind != NestKind::Lanes) counters.push_back({v, in(entry_, [&] { return up(extent(v), word(words_.tile)); }), nullptr});
-  const bool in_chunks = schedule_.split && nest_.kind != NestKind::Map;
+  const bool in_chunks = schedule_.by_place || (schedule_.split && nest_.kind != NestKind::Map);
   if (in_chunks) counters.push_back({kNone, word(words_.chunks), nullptr});
   for (Counter& c : counters) c.variable = variable(b_.getInt64Ty(), nullptr);
   BasicBlock* done = block("done");

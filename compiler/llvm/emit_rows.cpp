@@ -100,6 +100,7 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
   if (!reds.empty() && ir::is_contraction(nest_.body[reds[0]].op)) return contract_rows(sweep, reds);
   Value* n = tile_length();
   if (reds.empty()) {
+    if (const Statement* addition = nest_.addition()) return scatter_sweep(sweep, *addition);
     const bool scans = nest_.has(Statement::Kind::Scan);
     if (scans) begin_scan_rows(true);
     serial_loops([&](Value*, Value* row) {

@@ -408,6 +408,16 @@ class Emitter {
   // Made here, not read back; its operands of earlier stages stand in scratch.
   Value* row_value(Body& body, std::uint32_t id);
 
+  // ---- emit_scatter.cpp: what is added where data say
+  // In sequence along the loops that are indexed; of a schedule by places, those that an item's range has.
+  void scatter_sweep(std::uint8_t sweep, const Statement& addition);
+  // One that no other axis has beside it: a number, to a number.
+  void add_number(const Statement& s);
+  // Indices that lie side by side are checked as vectors.
+  unsigned indices_at_once(const Statement& place) const;
+  // Of so many updates from r on, or of those `left`: bit k says whether the place of r + k is in the range that begins at `first`.
+  Value* in_range(const Statement& place, Value* first, Value* r, Value* left);
+
   // ---- emit_columns.cpp: columns
   bool has_columns_ = nest_.has_columns();
   Value* column_row_ = nullptr;                            // of the current row: which of eight

@@ -138,6 +138,12 @@ struct Nest {
       if (s.kind == kind) return true;
     return false;
   }
+  /// What is added where data say, if it is that; such a nest does nothing else.
+  const Statement* addition() const {
+    for (const Statement& s : body)
+      if (s.kind == Statement::Kind::Store && s.op == ir::Op::Add) return &s;
+    return nullptr;
+  }
   std::uint32_t loops() const { return outer + serial + 1u; }
   std::uint32_t vector_loop() const { return outer + serial; }
   std::uint64_t reduced_mask() const {  // loops inside the items that are reduced

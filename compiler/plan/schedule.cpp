@@ -18,7 +18,8 @@ constexpr std::int64_t kChunk = 4096;     // elements of a chunk where rows alon
 
 constexpr std::int64_t kWideRows = 1024;  // columns for each thread from which on these are shared rather than the rows
 constexpr std::int64_t kChunksPerThread = 16;
-constexpr int kWorthKeeping = 6;  // instructions an element from which on a value of a row is kept for the next sweep
+constexpr std::int64_t kLongUpdate = 256;  // elements from which on threads share one, rather than the places that are added to
+constexpr int kWorthKeeping = 6;           // instructions an element from which on a value of a row is kept for the next sweep
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
@@ -372,6 +373,49 @@ bool scans_apart(const Nest& nest) {
   }
   return true;
 }
+
+// Of what says where the nest adds; `elements` by access.
+std::int64_t bytes_of_places(const Nest& nest, const std::vector<std::int64_t>& elements) {
+  std::vector<bool> needed(nest.body.size(), false);
+  needed[nest.addition()->b] = true;
+  std::int64_t bytes = 0;
+  for (std::size_t i = nest.body.size(); i-- > 0;) {
+    const Statement& s = nest.body[i];
+    if (!needed[i]) continue;
+    for (const std::uint32_t o : {s.a, s.b, s.c, s.guard})
+      if (o != Statement::kNone) needed[o] = true;
+    if (s.kind == Statement::Kind::Load)
+      bytes += elements[s.at] * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[s.at].buffer].dtype));
+  }
+  return bytes;
+}
+
+// Threads that cannot share what is beside the indexed axis share its places: each looks at all indices and adds what lies in its range.
+// Looking takes about as long as adding a number to one that is in the second-level cache. Ranges in one cache line would make the threads
+// wait for each other.
+bool share_places(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options, Scheduled& out) {
+  constexpr std::int64_t least_bytes = 4096;
+  ScheduleNumbers& n = out.numbers;
+  const Statement& addition = *nest.addition();
+  const Statement& place = nest.body[addition.b];
+  const std::uint32_t v = nest.vector_loop();
+  if (options.threads <= 1 || n.work < options.split_work || nest.serial != 1 || place.kind != Statement::Kind::Place ||
+      (place.loops >> v & 1))
+    return false;
+  const Access& access = nest.accesses[addition.at];
+  std::int64_t step = 1;  // elements from one place to the next
+  for (std::size_t q = 0; q < nest.derived.size(); ++q)
+    if (nest.derived[q].place == addition.b) step = std::max(step, std::abs(numbers.coefficients[access.linear][nest.loops() + q]));
+  step *= static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
+  const std::int64_t places = numbers.bounds[place.at], wanted = (options.threads + n.items - 1) / n.items;
+  const std::int64_t each = round_up(std::max((places + wanted - 1) / wanted, least_bytes / step), 64);
+  if (each >= places || (numbers.extents[v] == 1 && places <= target.l2_bytes / step)) return false;
+  out.schedule.by_place = true;
+  n.chunk = each;
+  n.chunks = (places + each - 1) / each;
+  n.items *= n.chunks;
+  return true;
+}
 }  // namespace
 
 Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options) {
@@ -555,6 +599,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
 
   // ---- tiles and items
+  const bool adds = nest.addition() != nullptr;
   n.tile_outer = s.abreast;
   const std::int64_t last = nest.outer ? numbers.extents[nest.outer - 1u] : 1;
   const std::int64_t together = s.abreast == 1 ? outer : outer / last * ((last + s.abreast - 1) / s.abreast);
@@ -564,10 +609,16 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
         n.items = together;
         break;
       case NestKind::Rows: {
-        const std::int64_t shares = scans ? threads : 2 * threads;  // rows of a scan go through memory once: the longer, the better
+        const bool once = scans || adds;  // goes through memory once: the longer, the better
+        const std::int64_t shares = once ? threads : 2 * threads;
         const std::int64_t wanted = together >= shares ? 1 : (shares + together - 1) / together;
-        n.tile = std::clamp<std::int64_t>(round_up((extent + wanted - 1) / wanted, 64), 64, kRowTile);
-        n.items = together * ((extent + n.tile - 1) / n.tile);
+        const auto in_tiles = [&](std::int64_t least) {
+          n.tile = std::clamp<std::int64_t>(round_up((extent + wanted - 1) / wanted, least), least, kRowTile);
+          n.items = together * ((extent + n.tile - 1) / n.tile);
+        };
+        in_tiles(adds ? kLongUpdate : 64);
+        if (!adds || n.items >= threads || share_places(nest, numbers, target, options, out)) break;
+        in_tiles(s.width);
         break;
       }
       case NestKind::Map:
@@ -601,6 +652,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     if (s.split) of_item = of_item * outer / threads;  // what one thread reads in a phase; in the next one it reads the same
     if (of_item > target.l2_bytes) n.bytes_read += again;
   }
+  if (s.by_place)  // each range looks at all of them
+    if (const std::int64_t bytes = bytes_of_places(nest, elements); bytes > target.l2_bytes) n.bytes_read += (n.chunks - 1) * bytes;
   const ScratchLayout layout(nest, s);
   const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
   n.scratch_bytes = layout.spread.bytes + layout.patterns.bytes + layout.passed_on.bytes + unit * layout.total * s.abreast;
@@ -620,7 +673,7 @@ Schedule quick_form(Schedule s) {
 std::string Schedule::key() const {
   std::string k;
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(vector_bytes), put(width), put(masked), put(grouped), put(one_block), put(row_scratch), put(split), put(abreast);
+  put(vector_bytes), put(width), put(masked), put(grouped), put(one_block), put(row_scratch), put(split), put(by_place), put(abreast);
   put(static_cast<std::uint32_t>(streamed.size()));
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
@@ -646,6 +699,7 @@ std::string print(const Scheduled& scheduled) {
   if (s.split)
     out += fmt::format(", {} chunks of {} elements a row, {} phases, {} bytes of partial results", n.chunks, n.chunk, n.phases,
                        n.shared_bytes);
+  if (s.by_place) out += fmt::format(", {} ranges of {} places", n.chunks, n.chunk);
   if (s.row_scratch) out += fmt::format(", {} values of a row kept in scratch", s.kept.size());
   if (!s.packed.empty()) out += fmt::format(", {} accesses through transposed tiles of {} by {}", s.packed.size(), n.tile_outer, n.tile);
   return out + fmt::format("; {} items, {} bytes of scratch, reads {} bytes, writes {}\n", n.items, n.scratch_bytes, n.bytes_read,

@@ -21,6 +21,7 @@ struct Schedule {
   bool one_block = false;               // class: the reduced elements lie within one block of the order of summation
   bool row_scratch = false;             // class: a row of the values in `kept` fits the scratch
   bool split = false;                   // class: threads share the reduced elements of a row: an item is a chunk of them
+  bool by_place = false;                // class: threads share the places that data choose: an item adds at a range of them
   int abreast = 1;                      // class: iterations of the last outer loop that run at once: what they share is loaded once
   std::vector<std::uint32_t> streamed;  // class: accesses whose stores bypass the caches; they start at multiples of 64 bytes
   std::vector<std::uint32_t> kept;      // statements held in row scratch between sweeps (where row_scratch)
@@ -35,11 +36,12 @@ struct Schedule {
 inline constexpr std::int64_t kPartBlock = 2048;
 
 struct ScheduleNumbers {
-  std::int64_t tile = 0;                           // elements of the vector loop in one item (map and rows)
-  std::int64_t tile_outer = 1;                     // iterations of the last outer loop in one item: above 1 where packed or abreast
-  std::int64_t items = 0;                          // what threads share
-  std::int64_t scratch_bytes = 0;                  // for each thread
-  std::int64_t chunk = 0, chunks = 1;              // split: elements of r in one item, items of one row (or tile); columns: rows, items
+  std::int64_t tile = 0;           // elements of the vector loop in one item (map and rows)
+  std::int64_t tile_outer = 1;     // iterations of the last outer loop in one item: above 1 where packed or abreast
+  std::int64_t items = 0;          // what threads share
+  std::int64_t scratch_bytes = 0;  // for each thread
+  // split: elements of r in one item, items of one row (or tile); columns: rows, items; by place: places of an item, ranges
+  std::int64_t chunk = 0, chunks = 1;
   std::int64_t phases = 1;                         // split, columns: times that all items run, each time when the one before is done
   bool claimed = false;                            // a split scan: items are begun in increasing order
   bool combines_last = false;                      // the last phase only combines and stores what rows have: little work
