@@ -501,7 +501,7 @@ void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
     if (best.compare_exchange_weak(known, nanoseconds, std::memory_order_relaxed)) break;
   if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 != kTrials) return;
   const std::int64_t generic = best_[0].load(std::memory_order_relaxed), special = best_[1].load(std::memory_order_relaxed);
-  // The best run of each says most about the code: others met what else the machine does. The generic kernel is shared, so a tie is its.
+  // The best run of each says most about the code: others met what else the machine does. The kernel is there, so a tie is its.
   state_.store(special <= generic ? State::Used : State::Dropped, std::memory_order_release);
 }
 

@@ -252,7 +252,9 @@ struct Program::State {
     to.bytes_read += runs * plan.bytes_read;
     to.bytes_written += runs * plan.bytes_written;
     to.bytes_allocated += runs * plan.bytes_allocated;
-    to.dropped += std::ranges::any_of(plan.launches, [](const Launch& l) { return l.specialised->state() == Specialised::State::Dropped; });
+    to.dropped +=
+        std::ranges::any_of(plan.launches, [](const Launch& l) { return l.specialised->state() == Specialised::State::Dropped; }) ||
+        (plan.on_device && plan.on_device->specialised() == Specialised::State::Dropped);
   }
 
   Stats stats() const {
@@ -578,7 +580,7 @@ struct ProgramAccess {
     }
     plan->report = std::move(report);
     if (program.options_.mode == Mode::specialized) {
-      const int specialised = plan->on_device ? plan->on_device->specialise(*plan, may_compile)
+      const int specialised = plan->on_device ? plan->on_device->specialise(*plan, false, may_compile)
                                               : attach_specialised(*plan, state.target, site.threads, false, may_compile);
       state.specialised->fetch_add(specialised, std::memory_order_relaxed);
     }
@@ -611,7 +613,7 @@ struct ProgramAccess {
       const PlanPointer plan = weak.lock();
       if (!plan) return;
       try {
-        count->fetch_add(plan->on_device ? plan->on_device->specialise(*plan) : attach_specialised(*plan, target, 1, true),
+        count->fetch_add(plan->on_device ? plan->on_device->specialise(*plan, true) : attach_specialised(*plan, target, 1, true),
                          std::memory_order_relaxed);
       } catch (const std::exception& error) {  // the generic kernels stay: they give the same results
         log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());

@@ -219,9 +219,9 @@ CallSignature CallSignature::of(const LaunchPlan& plan) {
   for (std::size_t i = 0; i < arguments; ++i) out.arguments.push_back(item());
   for (std::size_t i = 0; i < targets; ++i) out.targets.push_back(item());
   out.aligned = *word != 0;
-  out.hot = plan.on_device && plan.on_device->is_specialised();
-  for (const Launch& launch : plan.launches)
-    out.hot |= launch.specialised->state() == Specialised::State::Trial || launch.specialised->state() == Specialised::State::Used;
+  const auto is_hot = [](Specialised::State state) { return state == Specialised::State::Trial || state == Specialised::State::Used; };
+  out.hot = plan.on_device && is_hot(plan.on_device->specialised());
+  for (const Launch& launch : plan.launches) out.hot |= is_hot(launch.specialised->state());
   return out;
 }
 

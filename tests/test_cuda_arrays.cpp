@@ -434,6 +434,44 @@ TEST_CASE("a shape that stays hot gets kernels of its own on a device, under the
                     Contains("f32[50]@cuda:0"));
 }
 
+TEST_CASE("kernels of a hot shape are tried on a device in turn with the generic ones, and dropped where they are slower", "[cuda]") {
+  fake_cuda();
+  Options options;
+  options.specialization = {.depth = 1, .after_calls = 2, .in_background = false};
+  for (const bool faster : {true, false}) {
+    const auto f = compile([](Tensor x) { return std::tuple{softmax(x, -1), sum(x, 0)}; }, options);
+    const Array x = ramp({9, faster ? 33 : 34}, 0.25), there = x.to(gpu);
+    const auto expected = softmax_of_sum()(x);
+    const auto call = [&] {
+      const auto [p, s] = f(there);
+      return same_bits(p.to(Device::cpu()), std::get<0>(expected)) && same_bits(s.to(Device::cpu()), std::get<1>(expected));
+    };
+    fake_cuda().elapsed(0.5f, faster ? 0.25f : 0.75f);  // the generic kernels, the others
+    CHECK((call() && call()));
+    CHECK(f.stats().specialized == 2);
+    const std::int64_t live = fake_cuda().live(), graphs = fake_cuda().graphs();
+    CHECK(call());
+    CHECK_THAT(f.explain(), Contains("are being tried"));
+    CHECK(fake_cuda().live() == live + 2);  // the events of a trial
+    bool equal = true;
+    for (int i = 0; i < 30; ++i) equal = call() && equal;
+    CHECK(equal);
+    CHECK_THAT(f.explain(), Contains(faster ? "specialised for these lengths" : "slower: dropped"));
+    CHECK(f.stats().dropped == (faster ? 0 : 1));
+    CHECK(fake_cuda().graphs() > graphs);  // of what was chosen
+  }
+  // Calls that nobody waits for: few trials at a time, and none is lost.
+  const auto f = compile([](Tensor x) { return x * 3 + 1; }, options);
+  const Array there = ramp({50}, 0.25).to(gpu);
+  Array last = f(there);
+  const std::int64_t live = fake_cuda().live();
+  for (int i = 0; i < 40; ++i) last = f(there);
+  CHECK(fake_cuda().live() - live <= 16);
+  CHECK_THAT(f.explain(), Contains("are being tried"));
+  for (int i = 0; i < 30; ++i) CHECK(same_bits(f(there).to(Device::cpu()), compile([](Tensor x) { return x * 3 + 1; })(ramp({50}, 0.25))));
+  CHECK_THAT(f.explain(), !Contains("are being tried"));
+}
+
 TEST_CASE("nothing on a device is left behind", "[cuda]") {
   fake_cuda();
   {

@@ -283,6 +283,20 @@ Gpu::Graph::~Graph() {
   gpu_.driver_.cuGraphExecDestroy(handle_);
 }
 
+Gpu::Interval::~Interval() {
+  const Entered entered(gpu_.driver_, gpu_.context_);
+  for (void* const event : {begin_, end_})
+    if (event) gpu_.driver_.cuEventDestroy_v2(event);
+}
+
+std::optional<std::int64_t> Gpu::Interval::elapsed() const {
+  const Result result = gpu_.driver_.cuEventQuery(end_);
+  if (result == kNotReady) return {};
+  float milliseconds = 0;
+  gpu_.driver_.check(result ? result : gpu_.driver_.cuEventElapsedTime(&milliseconds, begin_, end_), "asking how long kernels took");
+  return static_cast<std::int64_t>(1e6 * static_cast<double>(milliseconds));
+}
+
 // ---------------------------------------------------------------------------------------------- turns
 
 // Pinned memory that the device copies from and to while the cpu goes on; `event`: when it has.
@@ -503,6 +517,11 @@ std::unique_ptr<const Gpu::Graph> Gpu::Turn::capture(std::span<const Launch> lau
   if (graph) d.cuGraphDestroy(graph);
   d.check(result, "recording a graph of kernels");
   return std::make_unique<const Graph>(g_, handle);
+}
+
+void Gpu::Turn::note(void*& timed_event) {
+  if (!timed_event) g_.driver_.check(g_.driver_.cuEventCreate(&timed_event, 0), "making an event");
+  g_.driver_.check(g_.driver_.cuEventRecord(timed_event, stream_->handle), "noting what a stream has to do");
 }
 
 void Gpu::Turn::finish() {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -104,6 +105,20 @@ class Gpu {
     Gpu& gpu_;
     void* handle_;
   };
+  /// How long the device takes for what a stream has between two places.
+  class Interval {
+   public:
+    explicit Interval(Gpu& gpu) : gpu_(gpu) {}
+    ~Interval();
+    Interval(const Interval&) = delete;
+    /// Nanoseconds; none while the device has not come to its end.
+    std::optional<std::int64_t> elapsed() const;
+
+   private:
+    friend class Gpu;
+    Gpu& gpu_;
+    void *begin_ = nullptr, *end_ = nullptr;  // events
+  };
   struct Launch {
     void* function;
     const compiler::cuda::DeviceKernel* kernel;
@@ -132,6 +147,8 @@ class Gpu {
     void launch(const Graph& graph, std::size_t kernels);
     /// Null where one of them has more words than a launch takes.
     std::unique_ptr<const Graph> capture(std::span<const Launch> launches);
+    void begin(Interval& interval) { note(interval.begin_); }
+    void end(Interval& interval) { note(interval.end_); }
     /// Waits for all that was begun on the stream.
     void finish();
 
@@ -140,6 +157,7 @@ class Gpu {
     class Parts;
     friend class Gpu;
     std::unique_ptr<Staging> staging();
+    void note(void*& timed_event);
     template <class F> void without_lock(F&& wait);
     Gpu& g_;
     std::unique_lock<std::mutex> lock_;

@@ -152,7 +152,7 @@ int DevicePlan::attach(Gpu& gpu, bool may_compile) {
   return compiled ? static_cast<int>(kernels_.size()) : 0;
 }
 
-int DevicePlan::specialise(const PlanData& plan, bool may_compile) const {
+int DevicePlan::specialise(const PlanData& plan, bool trial, bool may_compile) const {
   const std::lock_guard lock(specialise_mutex_);
   if (own_ || steps_.empty()) return 0;
   compiler::cuda::DeviceProgram program;
@@ -173,49 +173,76 @@ int DevicePlan::specialise(const PlanData& plan, bool may_compile) const {
   code->module = std::move(loaded.module);
   code->functions = functions_of(*code->module, code->kernels);
   own_ = std::move(code);
-  specialised_.store(own_.get(), std::memory_order_release);
+  choice_.publish(nullptr, trial);
   return loaded.compiled ? static_cast<int>(known.size()) : 0;
 }
 
 // ---------------------------------------------------------------------------------------------- running it
 
-void DevicePlan::launch(Gpu::Turn& turn, std::vector<std::int64_t>& words) const {
-  const Code* const code = specialised_.load(std::memory_order_acquire) ? own_.get() : generic_.get();
-  const bool as_graph = launches_ > 1;
-  if (as_graph) {
-    for (std::size_t i = 0; i < replays_.size(); ++i) {
-      if (replays_[i].code != code || replays_[i].words != words) continue;
-      std::rotate(replays_.begin(), replays_.begin() + static_cast<std::ptrdiff_t>(i),
-                  replays_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-      break;
-    }
-    Replay* const same = !replays_.empty() && replays_[0].code == code && replays_[0].words == words ? &replays_[0] : nullptr;
-    if (same && same->graph) return turn.launch(*same->graph, static_cast<std::size_t>(launches_));
-  }
-  std::vector<std::vector<std::int64_t>> phases;  // words of later phases
-  std::vector<Gpu::Launch> launches;
-  launches.reserve(static_cast<std::size_t>(launches_));
+std::vector<Gpu::Launch> DevicePlan::launches_of(const Code& code, std::span<const std::int64_t> words,
+                                                 std::vector<std::vector<std::int64_t>>& phases) const {
+  std::vector<Gpu::Launch> out;
+  out.reserve(static_cast<std::size_t>(launches_));
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     const Step& step = steps_[k];
     for (std::int64_t phase = 0; phase < step.numbers.phases; ++phase) {
-      std::span<const std::int64_t> mine(words.data() + step.first_word, code->kernels[k].words);
+      std::span<const std::int64_t> mine = words.subspan(step.first_word, code.kernels[k].words);
       if (phase > 0) {
         phases.emplace_back(mine.begin(), mine.end());
         phases.back()[step.phase_word] = phase;
         mine = phases.back();
       }
-      launches.push_back({code->functions[k], &code->kernels[k], &step.numbers, mine});
+      out.push_back({code.functions[k], &code.kernels[k], &step.numbers, mine});
     }
   }
-  if (as_graph) {
-    if (!replays_.empty() && replays_[0].code == code && replays_[0].words == words) {  // the second such call
-      if ((replays_[0].graph = turn.capture(launches))) return turn.launch(*replays_[0].graph, static_cast<std::size_t>(launches_));
-    } else {
-      if (replays_.size() == kReplays) replays_.pop_back();
-      replays_.insert(replays_.begin(), Replay{words, code, nullptr});
-    }
+  return out;
+}
+
+void DevicePlan::launch_once(Gpu::Turn& turn, const Code& code, const std::vector<std::int64_t>& words) const {
+  std::vector<std::vector<std::int64_t>> phases;
+  for (const Gpu::Launch& l : launches_of(code, words, phases)) turn.launch(l);
+}
+
+// The second time that several kernels have the same words, they become a graph.
+void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, const std::vector<std::int64_t>& words) const {
+  const auto known = std::ranges::find_if(replays_, [&](const Replay& r) { return r.code == &code && r.words == words; });
+  if (known == replays_.end()) {
+    if (replays_.size() == kReplays) replays_.pop_back();
+    replays_.insert(replays_.begin(), Replay{words, &code, nullptr});
+    return launch_once(turn, code, words);
   }
-  for (const Gpu::Launch& l : launches) turn.launch(l);
+  std::rotate(replays_.begin(), known, known + 1);
+  Replay& replay = replays_.front();
+  if (!replay.graph) {
+    std::vector<std::vector<std::int64_t>> phases;
+    replay.graph = turn.capture(launches_of(code, words, phases));
+  }
+  if (replay.graph) turn.launch(*replay.graph, static_cast<std::size_t>(launches_));
+  else launch_once(turn, code, words);
+}
+
+// In turn by the one code and the other, between two events; what earlier trials took is looked at when the device is done, which nobody waits for.
+void DevicePlan::launch_trial(Gpu::Turn& turn, const std::vector<std::int64_t>& words) const {
+  std::erase_if(trials_, [&](const Trial& trial) {
+    const std::optional<std::int64_t> took = trial.took->elapsed();
+    if (took) choice_.tried(trial.of_own, *took);
+    return took.has_value();
+  });
+  if (trials_.size() == kTrialsAhead) return launch_once(turn, *generic_, words);
+  Trial trial{choice_.tries_kernel(), std::make_unique<Gpu::Interval>(*gpu_)};
+  turn.begin(*trial.took);
+  launch_once(turn, trial.of_own ? *own_ : *generic_, words);
+  turn.end(*trial.took);
+  trials_.push_back(std::move(trial));
+}
+
+void DevicePlan::launch(Gpu::Turn& turn, std::vector<std::int64_t>& words) const {
+  const Specialised::State state = choice_.state();
+  if (state == Specialised::State::Trial) return launch_trial(turn, words);
+  trials_.clear();
+  const Code& code = state == Specialised::State::Used ? *own_ : *generic_;
+  if (launches_ > 1) launch_again(turn, code, words);
+  else launch_once(turn, code, words);
 }
 
 namespace {
@@ -337,7 +364,12 @@ std::string DevicePlan::explain(const PlanData& plan, const PlanReport& report) 
   std::string out = fmt::format("{} kernel{} on cuda:{} ({}), {} bytes read, {} written{}\n", kernels_.size(),
                                 kernels_.size() == 1 ? "" : "s", gpu_->ordinal(), gpu_->name(), plan.bytes_read, plan.bytes_written,
                                 plan.workspace_bytes ? fmt::format(", {} of intermediates", plan.workspace_bytes) : "");
-  if (is_specialised()) out += "specialised for these lengths\n";
+  switch (choice_.state()) {
+    case Specialised::State::None: break;
+    case Specialised::State::Trial: out += "kernels for these lengths alone are being tried\n"; break;
+    case Specialised::State::Used: out += "specialised for these lengths\n"; break;
+    case Specialised::State::Dropped: out += "kernels for these lengths alone were slower: dropped\n"; break;
+  }
   for (std::size_t k = 0; k < kernels_.size(); ++k) {
     const KernelInfo& info = kernels_[k];
     out += fmt::format("kernel {}: {}", k, print(info.scheduled));

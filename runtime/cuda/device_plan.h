@@ -50,9 +50,10 @@ class DevicePlan {
   Device device() const { return Device::cuda(gpu_->ordinal()); }
   /// Runs the kernels: puts them on the stream of this thread's calls, and waits only for what has to be on the cpu.
   DeviceCopies run(const PlanData& plan, const DeviceCall& call) const;
-  /// Kernels for the plan's lengths, strides and literals alone, used from now on. Gives how many were compiled.
-  int specialise(const PlanData& plan, bool may_compile = true) const;
-  bool is_specialised() const { return specialised_.load(std::memory_order_acquire) != nullptr; }
+  /// Kernels for the plan's lengths, strides and literals alone, used from now on; with `trial` tried in turn with the generic ones first, and
+  /// dropped if they are slower. Gives how many were compiled.
+  int specialise(const PlanData& plan, bool trial, bool may_compile = true) const;
+  Specialised::State specialised() const { return choice_.state(); }
 
   const std::string& text() const { return text_; }
   struct KernelInfo {
@@ -88,6 +89,11 @@ class DevicePlan {
     std::unique_ptr<const Gpu::Graph> graph;
   };
   static constexpr std::size_t kReplays = 4;
+  struct Trial {
+    bool of_own;
+    std::unique_ptr<Gpu::Interval> took;
+  };
+  static constexpr std::size_t kTrialsAhead = 8;  // that the device has not done: behind more a trial would say nothing of its own
 
   // A nest of the plan, and the kernel that runs it.
   struct Piece {
@@ -102,6 +108,11 @@ class DevicePlan {
                                    StoredValues& values) const;
   void add_step(const Piece& piece, const StoredValues& values);
   void launch(Gpu::Turn& turn, std::vector<std::int64_t>& words) const;
+  std::vector<Gpu::Launch> launches_of(const Code& code, std::span<const std::int64_t> words,
+                                       std::vector<std::vector<std::int64_t>>& phases) const;
+  void launch_once(Gpu::Turn& turn, const Code& code, const std::vector<std::int64_t>& words) const;
+  void launch_again(Gpu::Turn& turn, const Code& code, const std::vector<std::int64_t>& words) const;
+  void launch_trial(Gpu::Turn& turn, const std::vector<std::int64_t>& words) const;
 
   Gpu* gpu_ = nullptr;
   std::vector<KernelInfo> kernels_;
@@ -113,9 +124,10 @@ class DevicePlan {
   std::string text_;
   std::unique_ptr<const Code> generic_;
   mutable std::unique_ptr<const Code> own_;
-  mutable std::atomic<const Code*> specialised_{nullptr};
+  mutable Specialised choice_;
   mutable std::mutex specialise_mutex_;
   mutable std::vector<Replay> replays_;  // under the device's lock; last used first
+  mutable std::vector<Trial> trials_;    // under the same
 };
 
 }  // namespace onepass::runtime::cuda

@@ -13,7 +13,7 @@ namespace onepass::runtime::cuda {
 using Result = int;
 using DevicePointer = unsigned long long;
 inline constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 39, kMajor = 75, kMinor = 76;  // attributes of a device
-inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNoBinaryForDevice = 209;
+inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNoBinaryForDevice = 209, kNotReady = 600;
 
 /// name, type of the function without its result, which is a Result.
 #define ONEPASS_CUDA_FUNCTIONS(F)                                                                                         \
@@ -36,6 +36,8 @@ inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNoBinaryForDevice = 
   F(cuEventDestroy_v2, (void*))                                                                                           \
   F(cuEventRecord, (void*, void*))                                                                                        \
   F(cuEventSynchronize, (void*))                                                                                          \
+  F(cuEventQuery, (void*))                                                                                                \
+  F(cuEventElapsedTime, (float*, void*, void*))                                                                           \
   F(cuMemAlloc_v2, (DevicePointer*, std::size_t))                                                                         \
   F(cuMemFree_v2, (DevicePointer))                                                                                        \
   F(cuMemHostAlloc, (void**, std::size_t, unsigned))                                                                      \

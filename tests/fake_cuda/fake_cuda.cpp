@@ -44,6 +44,8 @@ int contexts[kMostDevices];             // their addresses are the contexts
 thread_local std::vector<int> current;  // devices whose contexts the thread has entered
 int entered = 0;                        // of all threads
 std::int64_t launched = 0, graphs = 0, compiled = 0;
+float elapsed[2] = {1, 0.5f};
+int elapsed_asked = 0;
 
 using Work = std::function<void()>;
 struct Stream {
@@ -135,7 +137,9 @@ EXPORT std::int64_t fake_cuda_launched() { return launched; }                   
 EXPORT std::int64_t fake_cuda_graphs() { return graphs; }                                // launches of graphs
 EXPORT std::int64_t fake_cuda_compiled() { return compiled; }                            // programs, by what stands for NVRTC
 EXPORT std::int64_t fake_cuda_live() { return static_cast<std::int64_t>(live.size()); }  // events and graphs that were not given back
-EXPORT std::int64_t fake_cuda_waiting() {                                                // what is put on streams and not done
+// What is said of the time between two events: in turn the one and the other.
+EXPORT void fake_cuda_elapsed(float first, float second) { elapsed[0] = first, elapsed[1] = second, elapsed_asked = 0; }
+EXPORT std::int64_t fake_cuda_waiting() {  // what is put on streams and not done
   const std::lock_guard lock(mutex);
   std::int64_t n = 0;
   for (const auto& [handle, s] : streams) n += s.begun - s.done;
@@ -266,6 +270,17 @@ EXPORT int cuEventSynchronize(void* event) {
   CALL();
   const Event e = *static_cast<Event*>(event);
   if (const auto it = streams.find(e.stream); it != streams.end()) until(it->second, e.at);
+  return 0;
+}
+EXPORT int cuEventQuery(void* event) {
+  CALL();
+  const Event e = *static_cast<Event*>(event);
+  const auto it = streams.find(e.stream);
+  return it == streams.end() || it->second.done >= e.at ? 0 : 600;
+}
+EXPORT int cuEventElapsedTime(float* milliseconds, void*, void*) {
+  CALL();
+  *milliseconds = elapsed[elapsed_asked++ % 2];
   return 0;
 }
 EXPORT int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
