@@ -1,0 +1,122 @@
+// What shapes cost: the first call of a new one, on arrays so small that the call is all there is, and elementwise programs with generic
+// kernels against kernels for their shape alone, timed in turn.
+//   shapes [divisor of all sizes: 1]
+#include <ctime>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <onepass/onepass.h>
+
+#include "in_turn.h"
+
+namespace op = onepass;
+using op::Array, op::Formula, op::Tensor;
+
+namespace {
+
+op::Options in(op::Mode mode) {
+  op::Options options;
+  options.mode = mode;
+  options.check_recording = false;
+  return options;
+}
+
+double microseconds_of_thread() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
+}
+
+// Median of 300 shapes.
+template <class F> void new_shapes(const char* name, const F& f, double wanted) {
+  std::vector<double> all;
+  for (int n = 2; n < 302; ++n) {
+    const Array x = Array::full({n % 17 + 2, n}, 0.5f, op::f32);
+    const double start = microseconds_of_thread();
+    f(x);
+    all.push_back(microseconds_of_thread() - start);
+  }
+  std::sort(all.begin(), all.end());
+  fmt::print("a new shape: {:31} {:7.1f} us (at most {:.0f} wanted)\n", name, all[all.size() / 2], wanted);
+}
+
+// 32 times seven products and sums and an absolute value.
+std::string chain() {
+  std::string text = "t = x*1.1 + 0.03\n";
+  for (int k = 1; k < 256; ++k)
+    text += k % 8 == 7
+                ? fmt::format("t{0} = maximum(t{1}, -t{1})*0.5\n", k, k == 1 ? "" : std::to_string(k - 1))
+                : fmt::format("t{} = t{}*{:.4} + {:.4}\n", k, k == 1 ? "" : std::to_string(k - 1), 1.04 + 0.0004 * k, 0.25 - 0.002 * k);
+  return text;
+}
+
+struct Row {
+  const char* name;
+  std::string text;
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> inputs;
+  op::DType dtype = op::f32;
+};
+
+std::vector<Row> rows(std::int64_t by) {
+  const std::int64_t m = 1'000'000 / by, n = 16 * m;
+  const std::string gelu = "y = 0.5*x*(1 + tanh(0.7978845608*(x + 0.044715*x*x*x)))\n";
+  const std::string black_scholes =
+      "sq = 0.3*sqrt(T)\nd1 = (log(S/K) + 0.065*T)/sq\nd2 = d1 - sq\nn1 = 0.5*(1 + erf(d1*0.7071067811865476))\n"
+      "n2 = 0.5*(1 + erf(d2*0.7071067811865476))\ndisc = K*exp(-0.02*T)\ncall = S*n1 - disc*n2\nput = disc*(1 - n2) - S*(1 - n1)\n";
+  const std::string affine = "x*w + b";
+  return {{"x*w + b of 100,000", affine, {{"x", {100'000}}, {"w", {100'000}}, {"b", {100'000}}}},
+          {"x*w + b with a number a plane", affine, {{"x", {32, 64, 7'812 / by, 1}}, {"w", {32, 64, 1, 1}}, {"b", {32, 64, 1, 1}}}},
+          {"gelu", gelu, {{"x", {n}}}},
+          {"gelu of 100,000", gelu, {{"x", {100'000}}}},
+          {"gelu and its gradient", gelu + "vjp(y, [x], dy)", {{"x", {n}}, {"dy", {n}}}},
+          {"Black-Scholes, f32", black_scholes, {{"S", {4 * m}}, {"K", {4 * m}}, {"T", {4 * m}}}},
+          {"Black-Scholes, f64", black_scholes, {{"S", {4 * m}}, {"K", {4 * m}}, {"T", {4 * m}}}, op::f64},
+          {"Adam",
+           "m1 = 0.9*m + 0.1*g\nv1 = 0.999*v + 0.001*g*g\np1 = p - 1.5353399e-3*m1/(sqrt(v1*100.450825) + 1e-8)\n",
+           {{"p", {n}}, {"m", {n}}, {"v", {n}}, {"g", {n}}}},
+          {"a chain of 256", chain(), {{"x", {m}}}},
+          {"transpose(x)*y + y", "transpose(x)*y + y", {{"x", {4096 / by, 4096}}, {"y", {4096, 4096 / by}}}}};
+}
+
+void generic_against_specialised(const Row& row) {
+  const Formula generic = op::formula(row.text, in(op::Mode::generic)), specialised = op::formula(row.text, in(op::Mode::specialized));
+  std::vector<op::NamedArgument> arguments;
+  std::int64_t size = 0;
+  for (const auto& [name, shape] : row.inputs) {
+    arguments.push_back({name, Array::full(op::Extents(std::span<const std::int64_t>(shape)), 0.5, row.dtype)});
+    std::int64_t elements = 1;
+    for (const std::int64_t e : shape) elements *= e;
+    size = std::max(size, elements);
+  }
+  const std::span<const op::NamedArgument> all(arguments);
+  op::bench::compare(
+      row.name, size, [&] { generic(all); }, [&] { specialised(all); }, 0.9);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::int64_t by = argc > 1 ? std::max(1LL, std::atoll(argv[1])) : 1;
+  op::Options one = in(op::Mode::generic);
+  one.threads = 1;
+  new_shapes("gelu", op::compile([](Tensor x) { return 0.5f * x * (1 + tanh(0.7978845608f * (x + 0.044715f * x * x * x))); }, one), 30);
+  new_shapes("1,000 operators",
+             op::compile(
+                 [](Tensor x) {
+                   Tensor t = x;
+                   for (int i = 0; i < 250; ++i) t = maximum(abs(t * 0.75f + x), x);
+                   return t;
+                 },
+                 one),
+             1000);
+  fmt::print("generic kernels, against those for the shape alone\n");
+  for (const Row& row : rows(by)) generic_against_specialised(row);
+  return 0;
+}
