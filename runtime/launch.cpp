@@ -55,7 +55,7 @@ Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<
   graph.outputs.insert(graph.outputs.end(), places.begin(), places.end());
   graph.output_names.resize(graph.output_names.empty() ? 0 : graph.outputs.size());
   check(graph, "prune");
-  graph = compiler::relax(graph, options.relax);
+  if (options.relax != Relax{}) graph = compiler::relax(graph, options.relax);
   check(graph, "relax");
   graph = compiler::simplify(graph);
   check(graph, "simplify");

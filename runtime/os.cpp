@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -213,8 +214,11 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
     void (*body)(void*);
     void* argument;
     char name[16];
+    Start* next;
   };
-  auto* const start = new (std::nothrow) Start{body, argument, {}};
+  // Kept, like the threads: freeing it there would have malloc map an arena for a thread that may need none.
+  static constinit std::atomic<Start*> started_threads{nullptr};
+  auto* const start = new (std::nothrow) Start{body, argument, {}, nullptr};
   if (!start) return false;
   std::snprintf(start->name, sizeof start->name, "%s", name);
 
@@ -227,13 +231,16 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
   pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its creator's mask
   pthread_t thread;
   const auto entry = [](void* raw) -> void* {
-    const Start copy = *static_cast<Start*>(raw);
-    delete static_cast<Start*>(raw);
-    pthread_setname_np(pthread_self(), copy.name);
-    copy.body(copy.argument);
+    const Start& mine = *static_cast<Start*>(raw);
+    pthread_setname_np(pthread_self(), mine.name);
+    mine.body(mine.argument);
     return nullptr;
   };
   const bool started = pthread_create(&thread, &attributes, entry, start) == 0;
+  if (started) {
+    start->next = started_threads.load(std::memory_order_relaxed);
+    while (!started_threads.compare_exchange_weak(start->next, start, std::memory_order_release, std::memory_order_relaxed)) {}
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   if (!started) delete start;
@@ -380,7 +387,7 @@ std::optional<std::string> read_file(const std::string& path) {
   if (fstat(file.value, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   std::string text;
   // Files of /proc and /sys say size 0 or one page: read until the end.
-  char buffer[4096];
+  char buffer[1 << 16];
   text.reserve(static_cast<std::size_t>(status.st_size));
   for (;;) {
     const ssize_t count = ::read(file.value, buffer, sizeof buffer);

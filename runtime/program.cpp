@@ -531,6 +531,14 @@ struct ProgramAccess {
     std::vector<const std::byte*> bases_;
   };
 
+  // Will threads share what the call does? They start while it is planned.
+  static bool may_be_threaded(const PlanData& plan, const Graph& recorded) {
+    std::int64_t elements = 0;
+    for (const std::vector<ArrayPlan>* const arrays : {&plan.inputs, &plan.outputs})
+      for (const ArrayPlan& a : *arrays) elements = std::max(elements, a.elements());
+    return elements >= compiler::ScheduleOptions::kThreadedWork / static_cast<std::int64_t>(recorded.size() + 1);
+  }
+
   static PlanPointer build(const Program& program, Program::State& state, const CallSite& site, const Signature& signature) {
     const bool may_compile = !state.sealed.load(std::memory_order_relaxed);
     auto plan = std::make_shared<LaunchPlan>();
@@ -558,6 +566,7 @@ struct ProgramAccess {
       report->optimised = ir::prune(compiler::relax(ir::prune(report->recorded), program.options_.relax));
       check_interpreted(report->optimised, launch_options(program, site));
     } else {
+      if (may_be_threaded(*plan, report->recorded)) threads::start(site.threads);
       const bool known = state.structures.take_over(*report);
       make_launches(*plan, *report, state.target, launch_options(program, site), known);
       if (!known) state.structures.add(*report, program.options_.relax);

@@ -234,6 +234,14 @@ void parallel_for(std::int64_t items, int threads, FunctionRef<void(std::int64_t
   shared.busy.store(false, std::memory_order_release);
 }
 
+void start(int threads) noexcept {
+  Pool& shared = pool();
+  const HostExecutor* const executor = shared.executor.load(std::memory_order_acquire);
+  if (inside_body || (executor && executor->call) || shared.busy.exchange(true, std::memory_order_acquire)) return;
+  start_workers(shared, std::min(threads, kMaxThreads) - 1);
+  shared.busy.store(false, std::memory_order_release);
+}
+
 int count() noexcept {
   if (scope_count > 0) return scope_count;
   const Pool& shared = pool();

@@ -38,6 +38,10 @@ inline constexpr int kMaxThreads = 256;
 /// `body` must not throw. Workers run under default floating-point control. No allocation, no lock once the workers exist.
 void parallel_for(std::int64_t items, int threads, FunctionRef<void(std::int64_t begin, std::int64_t end, int share)> body);
 
+/// Has the workers start that a loop on so many threads will want, while the caller prepares it. Does nothing where they are there, or
+/// where loops do not run on them.
+void start(int threads) noexcept;
+
 /// Where share `share` of `shares` begins; the first `items % shares` are one longer.
 constexpr std::int64_t share_begin(std::int64_t items, int shares, int share) {
   const std::int64_t whole = items / shares, rest = items % shares;
