@@ -4,6 +4,8 @@
 //                 x + c*x*x*x        -> x*(1 + c*(x*x))      a common factor is taken out
 //                 a/3 -> a*(1/3)     a/broadcast(s) -> a*broadcast(1/s)     (a/b)/(c/d) -> (a*d)/(b*c)
 //                 mul0(mul0(g, a), b) -> mul0(g, a*b)        mul0(g, a) + mul0(g, b) -> mul0(g, a + b)
+//                 where(g*a == 0, 0, mul0(mul0(h, b), g*a)) -> mul0(where(g == 0, 0, mul0(h, g)), a*b)     for g*a = mul0(g, a): a second
+//                 derivative is one sum of products behind both cotangents, as the first is behind one
 //   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a c that is the same for all
 //                 1 - tanh(u)*tanh(u) -> 4*s*(1 - s), s = sigmoid(2*u), where nothing needs tanh(u) itself: the derivative of the former
 //                 exp, log, tanh, sigmoid, erf, rsqrt -> cheaper expansions, written out (ir/expand_approximate.cpp)
@@ -161,11 +163,13 @@ class Reassociation {
         forms_(graph.size()),
         made_(graph.size(), kNoNode),
         local_(graph.size(), kNoNode),
-        only_cotangents_(graph.size(), true) {
+        only_cotangents_(graph.size(), true),
+        inside_(inside_of_pairs()) {
     for (NodeId id = 0; id < graph.size(); ++id) {
       const List operands = graph.operands(id);
       for (std::size_t i = 0; i < operands.size(); ++i)
-        if (!passes_cotangent(graph[id].op, i)) only_cotangents_[static_cast<std::size_t>(operands[i])] = false;
+        if (!passes_cotangent(graph[id].op, i) && !(inside_[id] && operands[i] == pair_of(id)))
+          only_cotangents_[static_cast<std::size_t>(operands[i])] = false;
     }
     for (NodeId id : graph.outputs) only_cotangents_[id] = false;
   }
@@ -191,14 +195,57 @@ class Reassociation {
   std::vector<NodeId> made_;                // by node of graph_: what it is in out_
   std::vector<NodeId> local_;               // by node of graph_ with a cotangent: the sum without it
   std::vector<bool> only_cotangents_;       // by node of graph_: all that need it take a cotangent with them
+  std::vector<bool> inside_;                // by node of graph_: of pairs of cotangents alone
 
   static bool passes_cotangent(Op op, std::size_t operand) {
     return op == Op::Add || op == Op::Sub || op == Op::Neg || (op == Op::Mul0 && operand == 0);
   }
 
+  // ---- pairs of cotangents: the derivative of mul0(g, d) by d is where(g == 0, 0, mul0(h, g)), which is zero where either is
+  bool is_zero(NodeId id) const { return graph_[id].op == Op::Constant && double_of(graph_[id].dtype, graph_[id].bits) == 0; }
+  bool is_pair(NodeId id) const {
+    if (graph_[id].op != Op::Where) return false;
+    const NodeId is_zero_there = graph_.operand(id, 0), product = graph_.operand(id, 2);
+    return graph_[is_zero_there].op == Op::Equal && graph_[product].op == Op::Mul0 && is_zero(graph_.operand(id, 1)) &&
+           is_zero(graph_.operand(is_zero_there, 1)) && graph_.operand(is_zero_there, 0) == graph_.operand(product, 1);
+  }
+  // The comparisons and products that are needed in pairs alone.
+  std::vector<bool> inside_of_pairs() const {
+    std::vector<std::uint32_t> uses(graph_.size(), 0);
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (is_pair(id)) ++uses[graph_.operand(id, 0)], ++uses[graph_.operand(id, 2)];
+    std::vector<bool> inside(graph_.size(), false);
+    for (NodeId id = 0; id < graph_.size(); ++id) inside[id] = uses[id] != 0 && uses[id] == uses_[id];
+    return inside;
+  }
+  // The inner cotangent, of either part.
+  std::int64_t pair_of(NodeId part) const { return graph_.operand(part, graph_[part].op == Op::Equal ? 0 : 1); }
+
+  Form pair(NodeId id) {
+    const NodeId product_of_both = graph_.operand(id, 2), outer = graph_.operand(product_of_both, 0),
+                 inner = graph_.operand(product_of_both, 1);
+    const auto behind_cotangent = [&](NodeId g) {
+      Form form = form_of(g);
+      if (form.cotangent != kNoNode) return form;
+      return Form{{}, uniform_.constant(graph_[id].dtype, graph_[id].shape, 1), node_of(g)};
+    };
+    Form h = behind_cotangent(outer), g = behind_cotangent(inner);
+    const NodeId of_h = std::exchange(h.cotangent, kNoNode), of_g = std::exchange(g.cotangent, kNoNode);
+    NodeId both = binary(Op::Mul0, of_h, of_g);
+    if (of_h != of_g) {
+      const NodeId zero = out_.constant(graph_[id].dtype, graph_[id].shape, 0);
+      both = out_.add(Op::Where, graph_[id].dtype, graph_[id].shape,
+                      {out_.add(Op::Equal, DType::Bool, graph_[id].shape, {of_g, zero}), zero, both});
+    }
+    Form result = product(std::move(h), std::move(g), id);
+    result.cotangent = both;
+    return result;
+  }
+
   // ---- nodes of the graph
   void visit(NodeId id) {
     const Node node = graph_[id];
+    if (inside_[id] && node.op == Op::Equal) return;
     if (is_float(node.dtype)) {
       if (std::optional<Form> form = arithmetic(id)) {
         forms_[id] = std::move(form);
@@ -283,6 +330,9 @@ class Reassociation {
       case Op::Mul0:
         if (const NodeId d = made_[graph_.operand(id, 1)]; d != kNoNode && is_finite_constant(d)) return scaled(operand(0), d);
         return mul0(operand(0), operand(1), graph_.operand(id, 0), id);
+      case Op::Where:
+        if (is_pair(id)) return pair(id);
+        return std::nullopt;
       default: return std::nullopt;
     }
   }
@@ -302,7 +352,15 @@ class Reassociation {
     return f;
   }
 
+  /// A multiple of a cotangent itself, as a value with that cotangent.
+  static Form behind(NodeId cotangent, Form f) {
+    const bool is_it = cotangent != kNoNode && f.is_product() && f.terms[0].divisors.empty() && f.terms[0].factors == Factors{cotangent};
+    return is_it ? Form{{}, f.terms[0].coefficient, cotangent} : f;
+  }
+
   Form sum(Form a, Form b) {
+    a = behind(b.cotangent, std::move(a));
+    b = behind(a.cotangent, std::move(b));
     if (a.cotangent != b.cotangent) a = without_cotangent(std::move(a)), b = without_cotangent(std::move(b));
     if (a.terms.size() + b.terms.size() > kMostTerms) {
       Form& longer = a.terms.size() > b.terms.size() ? a : b;
