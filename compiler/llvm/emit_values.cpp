@@ -1,4 +1,6 @@
 // Numbers, addresses and values of a kernel, each computed once, in the outermost region where it is known.
+#include <llvm/IR/MDBuilder.h>
+
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {
@@ -315,8 +317,10 @@ Value* Emitter::scalar(std::uint32_t id) {
   const Statement& s = nest_.body[id];
   Region& r = place(s.loops, s.stage);
   if (const auto it = r.values.find(id); it != r.values.end()) return it->second;
-  if (has_control_flow(s)) {  // the place is split, so that the code's end finds the terminator again
-    llvm::IRBuilderBase::InsertPointGuard guard(b_);
+  // the place is split, so that the code's end finds the terminator again
+  if (has_control_flow(s) || (s.kind == Statement::Kind::Place && &r != &entry_)) {
+    llvm::IRBuilderBase::InsertPointGuard keep(b_);
+    Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
     Typed operands[3];
     std::size_t n = 0;
     for (std::uint32_t o : {s.a, s.b, s.c})
@@ -324,7 +328,7 @@ Value* Emitter::scalar(std::uint32_t id) {
     BasicBlock* rest = r.hoist->splitBasicBlock(r.hoist->getTerminator());
     r.hoist->getTerminator()->eraseFromParent();
     b_.SetInsertPoint(r.hoist);
-    Value* v = apply(s, std::span(operands, n));
+    Value* v = s.kind == Statement::Kind::Place ? checked_place(s, operands[0].value, guard, true) : apply(s, std::span(operands, n));
     b_.CreateBr(rest);
     r.hoist = rest;
     return r.values[id] = v;
@@ -337,7 +341,7 @@ Value* Emitter::scalar(std::uint32_t id) {
     case Statement::Kind::Place: {
       Value* index = scalar(s.a);
       Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
-      made = in(r, [&] { return checked_place(s, index, guard); });
+      made = in(r, [&] { return checked_place(s, index, guard, false); });  // once a call
       break;
     }
     case Statement::Kind::Constant: made = k_.constant(s.dtype, s.bits, 0); break;
@@ -384,19 +388,34 @@ Value* Emitter::scalar(std::uint32_t id) {
   return r.values[id] = made;
 }
 
-Value* Emitter::checked_place(const Statement& s, Value* index, Value* mask) {
+Value* Emitter::checked_place(const Statement& s, Value* index, Value* mask, bool branches) {
   const DType from = nest_.body[s.a].dtype;
   const unsigned width = width_of(index);
   Value* extent = word(words_.bounds + s.at);
   if (width) extent = splat(extent, width);
   Value* at = k_.cast({index, from}, DType::I64);
   Value* zero = llvm::Constant::getNullValue(at->getType());
-  if (is_signed_integer(from)) at = b_.CreateSelect(b_.CreateICmpSLT(at, zero), b_.CreateAdd(at, extent), at);
-  Value* bad = b_.CreateICmpUGE(at, extent);
-  Value* counts = mask ? b_.CreateAnd(bad, mask) : bad;
-  Value* any = width ? b_.CreateOrReduce(counts) : counts;
-  b_.CreateStore(b_.CreateOr(read(flag_), b_.CreateZExt(any, b_.getInt64Ty())), flag_);
-  return b_.CreateSelect(bad, zero, at);
+  const auto any = [&](Value* lanes) { return width ? b_.CreateOrReduce(lanes) : lanes; };
+  const auto settled = [&] {
+    Value* place = is_signed_integer(from) ? b_.CreateSelect(b_.CreateICmpSLT(at, zero), b_.CreateAdd(at, extent), at) : at;
+    Value* bad = b_.CreateICmpUGE(place, extent);
+    b_.CreateStore(b_.CreateOr(read(flag_), b_.CreateZExt(any(mask ? b_.CreateAnd(bad, mask) : bad), b_.getInt64Ty())), flag_);
+    return b_.CreateSelect(bad, zero, place);
+  };
+  if (!branches) return settled();
+  // most are places as they stand
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* other = block("");
+  BasicBlock* after = block("");
+  b_.CreateCondBr(any(b_.CreateICmpUGE(at, extent)), other, after, llvm::MDBuilder(context_).createBranchWeights(1, 1000));
+  b_.SetInsertPoint(other);
+  Value* place = settled();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+  llvm::PHINode* either = b_.CreatePHI(at->getType(), 2);
+  either->addIncoming(at, before);
+  either->addIncoming(place, other);
+  return either;
 }
 
 Value* Emitter::from_index(Value* x, const Statement& s) {
