@@ -2,6 +2,10 @@
 // lanes. The reference's bits, few loads, one kernel for all lengths.
 #include <catch2/catch.hpp>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
 #include <set>
 #include <string>
 #include <vector>
@@ -85,6 +89,38 @@ TEST_CASE("short rows: where they are, and one kernel for all their lengths", "[
     for (const std::int64_t rows : {4096, 5001})
       keys.insert(plans_of(optimised("x*w + c", {{"x", {rows, n}}, {"w", {n}}, {"c", {rows, 1}}}))[0].nest.key());
   CHECK(keys.size() == 1);
+}
+
+// Whole registers are loaded of what has one element a row, also for the last rows: none may reach behind the array.
+TEST_CASE("short rows: nothing behind an array is read", "[short_rows]") {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  for (const DType type : {f32, f64, f16, u8})
+    for (const std::int64_t length : {2, 3, 7, 64}) {
+      const std::int64_t rows = 4096 / length + 5;
+      const ir::Graph graph = optimised("x*c + c", {{"x", {rows, length}}, {"c", {rows, 1}}}, type);
+      CHECK(plans_of(graph).at(0).nest.short_rows);
+      const Arguments arguments = random_arguments(graph, 3);
+      std::vector<ir::ArrayView> views = arguments.views;
+      std::vector<std::pair<void*, std::size_t>> mapped;
+      for (ir::ArrayView& view : views) {  // ends where a page begins that may not be read
+        const std::size_t bytes = static_cast<std::size_t>(ir::element_count(view.shape)) * size_of(type);
+        const std::size_t room = (bytes + page - 1) / page * page;
+        void* const at = mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        REQUIRE(at != MAP_FAILED);
+        REQUIRE(mprotect(static_cast<std::byte*>(at) + room, page, PROT_NONE) == 0);
+        mapped.emplace_back(at, room + page);
+        view.data = std::memcpy(static_cast<std::byte*>(at) + room - bytes, view.data, bytes);
+      }
+      INFO(name_of(type) << " rows of " << length);
+      for (const bool masked : {false, true}) {
+        RunOptions options;
+        options.masked = masked;
+        std::string what;
+        CHECK(equals_bitwise(run(graph, views, options), ir::evaluate(graph, arguments.views), &what));
+        CHECK(what.empty());
+      }
+      for (const auto& [at, bytes] : mapped) munmap(at, bytes);
+    }
 }
 
 TEST_CASE("short rows: each array is loaded about once", "[short_rows]") {

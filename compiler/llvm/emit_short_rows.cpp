@@ -69,7 +69,7 @@ Value* Emitter::one_of_each_row(std::uint32_t access) {
   const unsigned bits = element->getScalarSizeInBits(), wide = std::max(bits, 32u);
   const unsigned lanes = std::min(width_, static_cast<unsigned>(8 * schedule_.vector_bytes) / wide);
   if (!k_.permutes(wide, lanes)) return nullptr;
-  Value* rows = in(entry_, [&] { return up(extent(nest_.vector_loop()), word(words_.by)); });
+  Value* last = in(entry_, [&] { return b_.CreateSub(up(extent(nest_.vector_loop()), word(words_.by)), i64(lanes)); });
   Value* base = pointer(access, ~std::uint64_t{0});
   std::vector<Value*> parts;
   for (unsigned first = 0; first < width_; first += lanes) {
@@ -77,13 +77,11 @@ Value* Emitter::one_of_each_row(std::uint32_t access) {
     Value* least = b_.CreateExtractElement(in_row, std::uint64_t{0});
     Value* row = b_.CreateAdd(vector_row_, b_.CreateZExt(least, b_.getInt64Ty()));
     llvm::Type* type = llvm::FixedVectorType::get(element, lanes);
-    Value* left = b_.CreateTrunc(smaller(b_.CreateSub(rows, row), i64(lanes)), b_.getInt32Ty());
-    std::vector<llvm::Constant*> counting;
-    for (unsigned i = 0; i < lanes; ++i) counting.push_back(b_.getInt32(i));
-    Value* mask = b_.CreateICmpSLT(llvm::ConstantVector::get(counting), b_.CreateVectorSplat(lanes, left));
-    Value* p = bytes(base, b_.CreateMul(row, i64(size_of_access(access))));
-    Value* loaded = b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, llvm::Constant::getNullValue(type));
-    parts.push_back(k_.permute(loaded, b_.CreateSub(in_row, b_.CreateVectorSplat(lanes, least))));
+    Value* from = smaller(row, last);  // the last vector of the array, where lanes would be behind its end
+    Value* before = b_.CreateSub(least, b_.CreateTrunc(b_.CreateSub(row, from), b_.getInt32Ty()));
+    Value* p = bytes(base, b_.CreateMul(from, i64(size_of_access(access))));
+    Value* loaded = b_.CreateAlignedLoad(type, p, llvm::Align(1));
+    parts.push_back(k_.permute(loaded, b_.CreateSub(in_row, b_.CreateVectorSplat(lanes, before))));
   }
   return k_.joined(parts);
 }

@@ -40,6 +40,7 @@ bool Planner::has_short_rows(const std::vector<std::uint32_t>& quotients) const 
   if (quotients.empty() || quotients_[quotients[0]].by > kShortRow) return false;
   for (const std::uint32_t q : quotients)
     if (!is_loop(expressions_[quotients_[q].expression]) || quotients_[q].by != quotients_[quotients[0]].by) return false;
+  if (loops_[0].extent < kFewestShortRows * quotients_[quotients[0]].by) return false;
   for (std::size_t a = 0; a < access_expressions_.size(); ++a) {
     const Expression& e = expressions_[access_expressions_[a]];
     if (access_tables_[a] != kNone) return false;

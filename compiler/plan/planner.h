@@ -116,6 +116,7 @@ class Planner {
   static constexpr std::size_t kFewBoxes = 4;
   // A vector loop of fewer elements is not worth its tail; below so many elements in all, patterns are not worth making.
   static constexpr std::int64_t kShortRowElements = 4096;
+  static constexpr std::int64_t kFewestShortRows = 16;  // what has one element a row is loaded in whole registers, which must lie within it
   static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;  // below these, boxes are chosen between element by element
   bool in_sequence() const { return (partition_.groups[group_].reduced | partition_.groups[group_].ordered) != 0; }
   std::int64_t phases() const { return loops_.empty() ? 1 : loops_.back().phases; }
