@@ -111,8 +111,10 @@ class Gpu {
     explicit Interval(Gpu& gpu) : gpu_(gpu) {}
     ~Interval();
     Interval(const Interval&) = delete;
-    /// Nanoseconds; none while the device has not come to its end.
-    std::optional<std::int64_t> elapsed() const;
+    /// Has the device come to its end, or been lost?
+    bool is_over() const noexcept { return gpu_.driver_.cuEventQuery(end_) != kNotReady; }
+    /// None where the driver does not say.
+    std::optional<std::int64_t> nanoseconds() const noexcept;
 
    private:
     friend class Gpu;

@@ -224,9 +224,9 @@ void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, const std::vect
 // In turn by the one code and the other, between two events; what earlier trials took is looked at when the device is done, which nobody waits for.
 void DevicePlan::launch_trial(Gpu::Turn& turn, const std::vector<std::int64_t>& words) const {
   std::erase_if(trials_, [&](const Trial& trial) {
-    const std::optional<std::int64_t> took = trial.took->elapsed();
-    if (took) choice_.tried(trial.of_own, *took);
-    return took.has_value();
+    if (!trial.took->is_over()) return false;
+    if (const std::optional<std::int64_t> took = trial.took->nanoseconds()) choice_.tried(trial.of_own, *took);
+    return true;
   });
   if (trials_.size() == kTrialsAhead) return launch_once(turn, *generic_, words);
   Trial trial{choice_.tries_kernel(), std::make_unique<Gpu::Interval>(*gpu_)};
