@@ -236,7 +236,7 @@ void DevicePlan::launch_trial(Gpu::Turn& turn, const std::vector<std::int64_t>& 
   trials_.push_back(std::move(trial));
 }
 
-void DevicePlan::launch(Gpu::Turn& turn, std::vector<std::int64_t>& words) const {
+void DevicePlan::launch(Gpu::Turn& turn, const std::vector<std::int64_t>& words) const {
   const Specialised::State state = choice_.state();
   if (state == Specialised::State::Trial) return launch_trial(turn, words);
   trials_.clear();
@@ -260,102 +260,133 @@ Array wrap(std::int64_t address, const ArrayPlan& plan, Device device) {
 
 }  // namespace
 
-DeviceCopies DevicePlan::run(const PlanData& plan, const DeviceCall& call) const {
-  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
-  const Device device = this->device();
-  DeviceCopies copies;
-  std::vector<Gpu::Block> blocks;  // back to the pool at the end: what uses them next comes behind this call
-  std::vector<std::int64_t> bases(inputs + outputs + kMoreBases);
-  std::vector<std::size_t> temporaries;  // outputs that are computed elsewhere than where they go
-  std::optional<Gpu::Turn> turn(*gpu_);
+// One call.
+class DevicePlan::Run {
+ public:
+  Run(const DevicePlan& of, const PlanData& plan, const DeviceCall& call)
+      : of_(of),
+        plan_(plan),
+        call_(call),
+        device_(of.device()),
+        inputs_(plan.inputs.size()),
+        outputs_(plan.outputs.size()),
+        bases_(inputs_ + outputs_ + kMoreBases),
+        turn_(std::in_place, *of.gpu_) {}
+
+  DeviceCopies operator()() {
+    bring_inputs();
+    place_outputs();
+    take_memory();
+    launch();
+    for (const std::size_t k : temporaries_)
+      if (plan_.outputs[k].low != plan_.outputs[k].high) deliver(k);
+    if (plan_.indexes) {
+      std::int64_t flag = 0;
+      turn_->download(&flag, bases_[inputs_ + outputs_ + 1], sizeof flag);
+      copies_.bad_index = flag != 0;
+    }
+    return copies_;
+  }
+
+ private:
+  const DevicePlan& of_;
+  const PlanData& plan_;
+  const DeviceCall& call_;
+  const Device device_;
+  const std::size_t inputs_, outputs_;
+  DeviceCopies copies_;
+  std::vector<Gpu::Block> blocks_;  // back to the pool at the end: what uses them next comes behind this call
+  std::vector<std::int64_t> bases_;
+  std::vector<std::size_t> temporaries_;  // outputs that are computed elsewhere than where they go
+  std::int64_t shared_ = 0;               // where partial results lie
+  std::optional<Gpu::Turn> turn_;
+
+  std::int64_t allocate(std::int64_t bytes) {
+    blocks_.push_back(turn_->allocate(static_cast<std::size_t>(bytes)));
+    return blocks_.back().address();
+  }
   // Memory for an array of such a layout; gives where its element (0, …, 0) is, at a multiple of 16.
-  const auto allocate = [&](const ArrayPlan& layout) {
+  std::int64_t allocate(const ArrayPlan& layout) {
     const std::int64_t before = (-layout.low + 255) & ~std::int64_t{255};
-    blocks.push_back(turn->allocate(static_cast<std::size_t>(before + layout.high)));
-    return blocks.back().address() + before;
-  };
+    return allocate(before + layout.high) + before;
+  }
 
-  for (std::size_t i = 0; i < inputs; ++i) {
-    const Array& input = *call.inputs[i];
-    const ArrayPlan& layout = plan.inputs[i];
-    if (input.device() == device) {
-      if (layout.high != layout.low) turn->follow(storage_of(input)->last);
-      bases[i] = address_of(input);
-    } else if (reads_[i] && layout.high != layout.low) {
-      bases[i] = allocate(layout);
-      const auto bytes = static_cast<std::size_t>(layout.high - layout.low);
-      turn->upload(bases[i] + layout.low, static_cast<const std::byte*>(input.data()) + layout.low, bytes);
-      copies.uploaded += static_cast<std::int64_t>(bytes);
+  void bring_inputs() {
+    for (std::size_t i = 0; i < inputs_; ++i) {
+      const Array& input = *call_.inputs[i];
+      const ArrayPlan& layout = plan_.inputs[i];
+      if (input.device() == device_) {
+        if (layout.high != layout.low) turn_->follow(storage_of(input)->last);
+        bases_[i] = address_of(input);
+      } else if (of_.reads_[i] && layout.high != layout.low) {
+        bases_[i] = allocate(layout);
+        const auto bytes = static_cast<std::size_t>(layout.high - layout.low);
+        turn_->upload(bases_[i] + layout.low, static_cast<const std::byte*>(input.data()) + layout.low, bytes);
+        copies_.uploaded += static_cast<std::int64_t>(bytes);
+      }
     }
   }
-  for (std::size_t k = 0; k < outputs; ++k) {
-    const Array& output = *call.outputs[k];
-    if (output.device() == device && plan.outputs[k].high != plan.outputs[k].low) turn->follow(storage_of(output)->last);
-    bases[inputs + k] = address_of(output);
-    bool elsewhere = plan.redirected[k] || output.device() != device;
-    for (std::size_t i = 0; i < inputs && !elsewhere; ++i)
-      elsewhere = overlap(bases[inputs + k], plan.targets[k], bases[i], plan.inputs[i]) &&
-                  !(plan.in_place[k * inputs + i] && bases[i] == bases[inputs + k]);
-    if (!elsewhere) continue;
-    temporaries.push_back(k);
-    bases[inputs + k] = allocate(plan.outputs[k]);
-    if (output.device() == device) copies.temporaries += plan.outputs[k].high - plan.outputs[k].low;
-  }
-  if (plan.workspace_bytes > 0) {
-    blocks.push_back(turn->allocate(static_cast<std::size_t>(plan.workspace_bytes)));
-    bases[inputs + outputs] = blocks.back().address();
-  }
-  if (plan.indexes) {
-    blocks.push_back(turn->allocate(sizeof(std::int64_t)));
-    bases[inputs + outputs + 1] = blocks.back().address();
-    turn->clear(blocks.back().address(), sizeof(std::int64_t));
-  }
-  std::int64_t shared = 0;
-  if (shared_bytes_ > 0) {
-    blocks.push_back(turn->allocate(static_cast<std::size_t>(shared_bytes_)));
-    shared = blocks.back().address();
+
+  void place_outputs() {
+    for (std::size_t k = 0; k < outputs_; ++k) {
+      const Array& output = *call_.outputs[k];
+      const ArrayPlan& layout = plan_.outputs[k];
+      if (output.device() == device_ && layout.high != layout.low) turn_->follow(storage_of(output)->last);
+      std::int64_t& base = bases_[inputs_ + k];
+      base = address_of(output);
+      bool elsewhere = plan_.redirected[k] || output.device() != device_;
+      for (std::size_t i = 0; i < inputs_ && !elsewhere; ++i)
+        elsewhere = overlap(base, plan_.targets[k], bases_[i], plan_.inputs[i]) && !(plan_.in_place[k * inputs_ + i] && bases_[i] == base);
+      if (!elsewhere) continue;
+      temporaries_.push_back(k);
+      base = allocate(layout);
+      if (output.device() == device_) copies_.temporaries += layout.high - layout.low;
+    }
   }
 
-  if (!steps_.empty()) {
-    std::vector<std::int64_t> words(words_);
-    for (const Step& step : steps_) {
+  void take_memory() {
+    if (plan_.workspace_bytes > 0) bases_[inputs_ + outputs_] = allocate(plan_.workspace_bytes);
+    if (plan_.indexes) {
+      std::int64_t& flag = bases_[inputs_ + outputs_ + 1];
+      flag = allocate(sizeof(std::int64_t));
+      turn_->clear(flag, sizeof(std::int64_t));
+    }
+    if (of_.shared_bytes_ > 0) shared_ = allocate(of_.shared_bytes_);
+  }
+
+  void launch() {
+    if (of_.steps_.empty()) return;
+    std::vector<std::int64_t> words(of_.words_);
+    for (const Step& step : of_.steps_) {
       std::int64_t* const mine = words.data() + step.first_word;
-      for (const KernelWords::Pointer& p : step.pointers) mine[p.word] = bases[p.base] + p.offset;
-      if (call.slots)
-        for (const KernelWords::SlotWord& s : step.slots) mine[s.word] = s.of(call.slots[s.slot]);
-      if (step.numbers.partial_bytes > 0) mine[step.shared_word] = shared;
+      for (const KernelWords::Pointer& p : step.pointers) mine[p.word] = bases_[p.base] + p.offset;
+      if (call_.slots)
+        for (const KernelWords::SlotWord& s : step.slots) mine[s.word] = static_cast<std::int64_t>(call_.slots[s.slot]);
+      if (step.numbers.partial_bytes > 0) mine[step.shared_word] = shared_;
     }
-    launch(*turn, words);
+    of_.launch(*turn_, words);
   }
 
-  for (const std::size_t k : temporaries) {
-    const ArrayPlan &from = plan.outputs[k], &to = plan.targets[k];
-    const Array& output = *call.outputs[k];
-    if (from.low == from.high) continue;
-    if (output.device() == device) {
-      turn.reset();  // copying is a call of its own
-      copy_elements(wrap(bases[inputs + k], from, device), output);
-      turn.emplace(*gpu_);
-      continue;
+  void deliver(std::size_t k) {
+    const ArrayPlan &from = plan_.outputs[k], &to = plan_.targets[k];
+    const Array& output = *call_.outputs[k];
+    const std::int64_t base = bases_[inputs_ + k], bytes = from.high - from.low;
+    if (output.device() == device_) {
+      turn_.reset();  // copying is a call of its own
+      copy_elements(wrap(base, from, device_), output);
+      turn_.emplace(*of_.gpu_);
+      return;
     }
-    const std::int64_t bytes = from.high - from.low;
-    copies.downloaded += bytes;
-    if (from.strides == to.strides) {
-      turn->download(static_cast<std::byte*>(output.mutable_data()) + from.low, bases[inputs + k] + from.low,
-                     static_cast<std::size_t>(bytes));
-    } else {
-      memory::Buffer dense(static_cast<std::size_t>(bytes));
-      turn->download(dense.data(), bases[inputs + k] + from.low, static_cast<std::size_t>(bytes));
-      copy_array(to, static_cast<std::byte*>(output.mutable_data()), from, static_cast<const std::byte*>(dense.data()) - from.low);
-    }
+    copies_.downloaded += bytes;
+    auto* const target = static_cast<std::byte*>(output.mutable_data());
+    if (from.strides == to.strides) return turn_->download(target + from.low, base + from.low, static_cast<std::size_t>(bytes));
+    memory::Buffer dense(static_cast<std::size_t>(bytes));
+    turn_->download(dense.data(), base + from.low, static_cast<std::size_t>(bytes));
+    copy_array(to, target, from, static_cast<const std::byte*>(dense.data()) - from.low);
   }
-  if (plan.indexes) {
-    std::int64_t flag = 0;
-    turn->download(&flag, bases[inputs + outputs + 1], sizeof flag);
-    copies.bad_index = flag != 0;
-  }
-  return copies;
-}
+};
+
+DeviceCopies DevicePlan::run(const PlanData& plan, const DeviceCall& call) const { return Run(*this, plan, call)(); }
 
 // ---------------------------------------------------------------------------------------------- what can be seen
 

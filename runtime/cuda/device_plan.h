@@ -95,6 +95,7 @@ class DevicePlan {
   };
   static constexpr std::size_t kTrialsAhead = 8;  // that the device has not done: behind more a trial would say nothing of its own
 
+  class Run;
   // A nest of the plan, and the kernel that runs it.
   struct Piece {
     compiler::NestNumbers numbers;
@@ -107,7 +108,7 @@ class DevicePlan {
   std::int64_t place_intermediates(const ir::Graph& graph, const LaunchOptions& options, std::span<const Piece> pieces,
                                    StoredValues& values) const;
   void add_step(const Piece& piece, const StoredValues& values);
-  void launch(Gpu::Turn& turn, std::vector<std::int64_t>& words) const;
+  void launch(Gpu::Turn& turn, const std::vector<std::int64_t>& words) const;
   std::vector<Gpu::Launch> launches_of(const Code& code, std::span<const std::int64_t> words,
                                        std::vector<std::vector<std::int64_t>>& phases) const;
   void launch_once(Gpu::Turn& turn, const Code& code, const std::vector<std::int64_t>& words) const;
