@@ -19,15 +19,13 @@ namespace {
 // Graphs whose kernels are compiled together.
 class Suite {
  public:
-  // Each graph in the forms that differ: generic and specialised, fused and not; under a sanitizer, whose run is minutes long, in one of
-  // them in turn.
+  // Each graph in the forms that differ: generic and specialised, fused and not.
   void add(const ir::Graph& graph, Arguments&& arguments, const std::string& name, bool one_form = false) {
     struct Form {
       bool specialised, unfused;
     };
-    std::size_t turn = arguments_.size();
     for (const auto [specialised, unfused] : {Form{false, false}, Form{true, false}, Form{false, true}}) {
-      if (one_form ? specialised || unfused : test::kIsSanitized && !test::is_full_run() && turn++ % 3 != 0) continue;
+      if (one_form && (specialised || unfused)) continue;
       CudaEmulation::Options options;
       options.specialised = specialised;
       options.unfused = unfused;
