@@ -279,7 +279,7 @@ constexpr int kRoundTrip = 32;                // primitives an element that cost
 class Fuser {
  public:
   Fuser(const Graph& graph, const FuseOptions& options, const Cuts& cuts)
-      : graph_(graph), options_(options), cuts_(cuts), symbols_(graph), output_(graph.size(), false), cost_(graph.size(), 0) {
+      : graph_(graph), options_(options), cuts_(cuts), symbols_(graph), cost_(graph.size(), 0), output_(graph.size(), false) {
     for (NodeId id = 0; id < graph.size(); ++id) base_.push_back(ir::is_view(graph[id].op) ? base_[graph.operand(id, 0)] : id);
     partition_.boundary.assign(graph.size(), Boundary::Inlined);
     partition_.group_of.assign(graph.size(), Partition::kNoGroup);
