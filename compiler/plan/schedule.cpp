@@ -406,13 +406,13 @@ bool share_places(const Nest& nest, const NestNumbers& numbers, const Target& ta
   std::int64_t step = 1;  // elements from one place to the next
   for (std::size_t q = 0; q < nest.derived.size(); ++q)
     if (nest.derived[q].place == addition.b) step = std::max(step, std::abs(numbers.coefficients[access.linear][nest.loops() + q]));
-  step *= static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
-  const std::int64_t places = numbers.bounds[place.at], wanted = (options.threads + n.items - 1) / n.items;
-  const std::int64_t each = round_up(std::max((places + wanted - 1) / wanted, least_bytes / step), 64);
-  if (each >= places || (numbers.extents[v] == 1 && places <= target.l2_bytes / step)) return false;
+  const auto size = static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
+  const std::int64_t places = numbers.bounds[place.at], wanted = (options.threads + n.items - 1) / n.items;  // 2 or more
+  const std::int64_t each = round_up(std::max((places - 1) / wanted + 1, least_bytes / size / step), 64);
+  if (each >= places || (numbers.extents[v] == 1 && places <= target.l2_bytes / size / step)) return false;
   out.schedule.by_place = true;
   n.chunk = each;
-  n.chunks = (places + each - 1) / each;
+  n.chunks = (places - 1) / each + 1;
   n.items *= n.chunks;
   return true;
 }
