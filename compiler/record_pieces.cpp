@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "compiler/record.h"
+#include "ir/normal_quantile.h"
 
 namespace onepass::compiler {
 
@@ -246,7 +247,7 @@ Value Recorder::normal(Value key, const Shape& shape, DType type) {
   const Expr whole = ir::bitcast(bits >> (wide ? 12 : 8), wide ? DType::I64 : DType::I32);
   const Expr odd = whole + whole + (1 - (wide ? std::int64_t{1} << 52 : std::int64_t{1} << 24));
   const Expr t = ir::cast(odd, wide ? DType::F64 : DType::F32) * (wide ? 0x1p-52 : 0x1p-24);
-  return make(convert((ir::apply(Op::Erfinv, {t}) * 1.4142135623730951).id(), type));
+  return make(convert(ir::normal_quantile(t).id(), type));
 }
 
 }  // namespace onepass::compiler

@@ -1,8 +1,10 @@
 // erf and its relatives.
+#include <cmath>
 #include <limits>
 
 #include "ir/expand.h"
 #include "ir/expand_parts.h"
+#include "ir/normal_quantile.h"
 
 namespace onepass::ir {
 
@@ -71,12 +73,11 @@ Expr expand_erfc(Expr x) {
 
 // w = -log(1 - x^2): up to 5 x (sqrt(pi)/2 + w P(w - 5/2)), beyond a polynomial in the root of w. M. Giles, Approximating the erfinv function, 2010.
 // tools/fit.py erfinv, erfinv_tail, erfinv_far: relative error 2^-24.6 and 2^-28.5 (f32), 2^-54.4, 2^-53.8 and 2^-54.1 (f64).
-Expr expand_erfinv(Expr x) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const Expr a = abs(x);
+// scale + scale_low times it, for |x| < 1; start and start_low are that times sqrt(pi)/2.
+namespace {
+Expr scaled_erfinv(Expr x, double scale, double scale_low, double start, double start_low) {
   const LogParts log = log_parts(split(at_least(fma(-x, x, 1.0), choose(x, 0x1p-25, 0x1p-54))));
-  const Expr w = -(log.high + log.low);
-  const double start = choose(x, 0x1.c5bf8ap-1, 0x1.c5bf891b4ef6bp-1), start_low = choose(x, -0x1.c96212p-26, -0x1.618f13eb7ca89p-55);
+  const Expr sum = log.high + log.low, w = -sum;
   const Expr p = polynomial(
       w - 2.5,
       choose(x,
@@ -86,11 +87,24 @@ Expr expand_erfinv(Expr x) {
               -4.3432281254810144e-06, 3.7064341168281997e-07,  4.3232723107486928e-08,  -1.1926367884716072e-08, 4.2607918742153958e-10,
               1.9248988978753838e-10,  -2.9152908402235096e-11, -7.7999940206981972e-13, 6.7652159910910522e-13,  -5.6340708081349036e-14,
               -7.8859483989688126e-15, 1.9992309940216257e-15,  -4.6048836448055404e-17, -3.5907900505126795e-17, 4.1946079415538324e-18,
-              2.6445093649318001e-19,  -7.3542263787376682e-20, 2.4757931672062524e-21}));
-  const Expr small = fma(x, fma(w, p, start_low), x * start);
+              2.6445093649318001e-19,  -7.3542263787376682e-20, 2.4757931672062524e-21}),
+      scale);
+  const bool is_erfinv = scale == 1;  // within its bound as it stands; times more than 1, errors are more last places of the result
+  const Expr first = x * start, rest = fma(w, p, start_low);
+  const Expr small = is_erfinv ? fma(x, rest, first) : first + fma(x, rest, fma(x, start, -first));
   const Expr root = sqrt(w);
+  // Above the result, a polynomial's first coefficient is rounded to more than half of its last place: what that loses is made up for in
+  // the argument, by the slope.
+  const auto with_lost = [&](Expr argument, double wide, double narrow, double slope) {
+    if (is_erfinv) return argument;
+    const bool is_narrow = x.dtype() == DType::F32;
+    const double first = is_narrow ? narrow : wide, kept = is_narrow ? static_cast<float>(scale * first) : scale * first;
+    const double lost = (std::fma(scale, first, -kept) + scale_low * first) / (scale * slope);
+    const Expr w_low = (sum - log.high) - log.low, root_low = (fma(-root, root, w) + w_low) * 0.5 / root;
+    return argument + (root_low + lost);
+  };
   Expr tail = polynomial(
-      root - 3.125,
+      with_lost(root - 3.125, 2.9582352587111456, 2.95823526, 1.0042),
       choose(x,
              {2.95823526, 1.00422049, 0.00565437181, -0.00290917954, 0.000999801327, -0.000234915031, 5.34679963e-08, 3.91378162e-05,
               -1.68404677e-05},
@@ -98,17 +112,33 @@ Expr expand_erfinv(Expr x) {
               -0.00023285405399452272, 2.316360400928711e-06,   3.3790191384962986e-05,  -1.9600975552594658e-05, 4.9447747776570019e-06,
               8.4371806825544181e-07,  -1.3101747822935835e-06, 5.0207747646501575e-07,  -1.5813689875229544e-08, -7.8926357581400238e-08,
               4.0650409639666078e-08,  -5.3656955136268498e-09, -4.9785840670976827e-09, 2.7710575668141067e-09,  -3.0408233699207225e-11,
-              -2.3700012687674356e-10}));
+              -2.3700012687674356e-10}),
+      scale);
   if (x.dtype() == DType::F64)
     tail = where(root > 4.0,
-                 polynomial(root - 5.0, {4.8499064013749065, 1.0103004651943055, -0.0001387208984120691, -0.00021502518740600332,
-                                         7.5984011658114642e-05, -1.9661727020605163e-05, 4.4971884018188162e-06, -9.5851380295334395e-07,
-                                         1.9420106737966998e-07, -3.7535482475070704e-08, 6.7878152692773192e-09, -1.0151496747334335e-09,
-                                         1.5467496431931054e-11, 5.8814575064448872e-11, -1.1571787605781672e-11, 1.9534856976931918e-11,
-                                         -2.1010768085277017e-11, 1.2403398921905475e-12, 2.888949120798057e-12}),
+                 polynomial(with_lost(root - 5.0, 4.8499064013749065, 0, 1.0103),
+                            {4.8499064013749065, 1.0103004651943055, -0.0001387208984120691, -0.00021502518740600332,
+                             7.5984011658114642e-05, -1.9661727020605163e-05, 4.4971884018188162e-06, -9.5851380295334395e-07,
+                             1.9420106737966998e-07, -3.7535482475070704e-08, 6.7878152692773192e-09, -1.0151496747334335e-09,
+                             1.5467496431931054e-11, 5.8814575064448872e-11, -1.1571787605781672e-11, 1.9534856976931918e-11,
+                             -2.1010768085277017e-11, 1.2403398921905475e-12, 2.888949120798057e-12},
+                            scale),
                  tail);
-  const Expr y = copysign(rare(w > 5.0, tail, small), x);
+  return copysign(rare(w > 5.0, tail, small), x);
+}
+}  // namespace
+
+Expr expand_erfinv(Expr x) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Expr a = abs(x);
+  const Expr y = scaled_erfinv(x, 1, 0, choose(x, 0x1.c5bf8ap-1, 0x1.c5bf891b4ef6bp-1), choose(x, -0x1.c96212p-26, -0x1.618f13eb7ca89p-55));
   return where(a < 1.0, y, where(a == 1.0, x * kInfinity, constant_like(x, std::numeric_limits<double>::quiet_NaN())));
+}
+
+// A product with the root of 2 afterwards would be rounded once more: 2.5 ULP.
+Expr normal_quantile(Expr t) {
+  return scaled_erfinv(t, 1.4142135623730951, -0x1.bdd3413b26456p-54, choose(t, 0x1.40d932p+0, 0x1.40d931ff62706p+0),
+                       choose(t, -0x1.3b1f4ep-33, -0x1.a6a0d6f814637p-54));
 }
 
 }  // namespace onepass::ir

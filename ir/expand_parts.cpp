@@ -10,18 +10,18 @@ const Format& format_of(Expr x) {
   return x.dtype() == DType::F32 ? narrow : wide;
 }
 
-Expr polynomial(Expr x, const Coefficients& coefficients) {
-  const double* c = coefficients.begin();
+Expr polynomial(Expr x, const Coefficients& coefficients, double scale) {
+  const auto c = [&](int i) { return scale * coefficients.begin()[i]; };
   const auto count = static_cast<int>(coefficients.size());
   const auto horner = [&](Expr step, int first, int stride) {
     int i = first + (count - 1 - first) / stride * stride;
-    Expr y = fma(step, c[i], c[i - stride]);
-    for (i -= 2 * stride; i >= first; i -= stride) y = fma(y, step, c[i]);
+    Expr y = fma(step, c(i), c(i - stride));
+    for (i -= 2 * stride; i >= first; i -= stride) y = fma(y, step, c(i));
     return y;
   };
   if (count < 8) return horner(x, 0, 1);
   const Expr square = x * x;
-  return fma(fma(horner(square, 2, 2), x, horner(square, 1, 2)), x, c[0]);
+  return fma(fma(horner(square, 2, 2), x, horner(square, 1, 2)), x, c(0));
 }
 
 // x = n*ln2 + r with |r| <= ln2/2; e^r = 1 + r + r^2 Q(r). x - n*ln2 is exact in one fma: x and n*ln2 are multiples of the last bit of

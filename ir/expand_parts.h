@@ -31,7 +31,7 @@ template <class T> T choose(Expr x, T narrow, T wide) { return x.dtype() == DTyp
 
 /// One fma a coefficient, in an order that is the same on every machine: Horner's scheme; from eight coefficients on its inner part in
 /// even and odd powers, which halves the chain of dependent operations (a fifth to a quarter of the time) for one product more.
-Expr polynomial(Expr x, const Coefficients& coefficients);
+Expr polynomial(Expr x, const Coefficients& coefficients, double scale = 1);  // scale times it
 
 /// min(x, high) and max(x, low) that let NaN through: one instruction where x86 has them in just this form.
 inline Expr at_most(Expr x, double high) { return where(x > high, high, x); }
