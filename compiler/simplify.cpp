@@ -100,7 +100,7 @@ NodeId simplified_elementwise(Graph& out, const Node& node) {
       if (undoes(Op::Neg)) return out.operand(a, 0);
       break;
     case Op::Abs:
-      if (undoes(Op::Abs)) return a;
+      if (undoes(Op::Abs) || is_unsigned_integer(node.dtype)) return a;
       if (undoes(Op::Neg)) return make(out, Op::Abs, node.dtype, node.shape, {out.operand(a, 0)});
       break;
     case Op::BitwiseNot:

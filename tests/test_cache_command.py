@@ -60,7 +60,8 @@ class DiskCache(unittest.TestCase):
         self.assertEqual(self.compiles(), 1)
         self.assertEqual(self.compiles(), 0)
         self.assertEqual(self.compiles("x % 7*3 + 5"), 0)  # a literal's value is no part of a kernel
-        self.assertEqual(self.compiles("x % 7*2 - 1"), 1)
+        self.assertEqual(self.compiles("x % 7*2 - 1"), 0)  # nor is its sign
+        self.assertEqual(self.compiles("x % 7*2 - x"), 1)
         self.assertIn("usable here: 2 kernels", self.onepass("cache", "stats"))
         self.assertEqual(self.onepass("cache", "clear"), "2 kernels removed\n")
         self.assertEqual(self.compiles(), 1)

@@ -181,6 +181,9 @@ TEST_CASE("simplify: an operator that undoes or repeats itself", "[simplify]") {
   CHECK(m.simplified(abs(-(-x))) == "abs(x)");
   CHECK(m.simplified(~(~flag)) == "flag");
   CHECK(m.simplified(~flag) == "bitwise_not(flag)");
+  Make naturals(DType::U16);  // neg wraps, and abs changes nothing
+  CHECK(naturals.simplified(abs(naturals.x)) == "x");
+  CHECK(naturals.simplified(abs(-naturals.x)) == "neg(x)");
   CHECK(m.simplified(maximum(x, x)) == "x");
   CHECK(m.simplified(minimum(x, x)) == "x");
   CHECK(m.simplified(maximum(x, y)) == "maximum(x, y)");
