@@ -18,7 +18,7 @@ class CompiledText {
     if (!mkdtemp(folder_.data())) throw std::runtime_error("no temporary folder");
     std::ofstream(folder_ + "/text.cpp") << "#include \"" ONEPASS_SOURCE_DIR "/tests/cuda_machine.h\"\n" << text;
     const std::string command =
-        ONEPASS_CXX_COMPILER " " ONEPASS_EMULATION_FLAGS " -o " + library() + " " + folder_ + "/text.cpp > " + folder_ + "/log 2>&1";
+        ONEPASS_CXX_COMPILER " " ONEPASS_EMULATION_FLAGS " -o " + path() + " " + folder_ + "/text.cpp > " + folder_ + "/log 2>&1";
     is_compiled_ = std::system(command.c_str()) == 0;
   }
   ~CompiledText() {
@@ -27,7 +27,7 @@ class CompiledText {
   }
   CompiledText(const CompiledText&) = delete;
   bool is_compiled() const { return is_compiled_; }
-  std::string library() const { return folder_ + "/text.so"; }
+  std::string path() const { return folder_ + "/text.so"; }
   std::string log() const { return bytes_of(folder_ + "/log"); }
   static std::string bytes_of(const std::string& path) {
     std::stringstream out;

@@ -92,7 +92,7 @@ std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs
 
 void CudaEmulation::compile() {
   const CompiledText compiled(text());
-  if (compiled.is_compiled()) library_ = dlopen(compiled.library().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (compiled.is_compiled()) library_ = dlopen(compiled.path().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library_)
     throw std::runtime_error("the text does not compile: " + compiled.log().substr(0, 4000) + (compiled.is_compiled() ? dlerror() : ""));
 }

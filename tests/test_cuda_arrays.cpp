@@ -94,6 +94,8 @@ TEST_CASE("calls run where their arrays are, and copy only what is elsewhere", "
   CHECK(same_bits(f(x, w, b), expected));  // on the cpu, as ever
   CHECK(same_bits(f(xd, wd, 2.0).to(Device::cpu()), affine()(x, w, 2.0)));
   CHECK(same_bits(f(xd, wd, 3.0).to(Device::cpu()), affine()(x, w, 3.0)));
+  const auto less = compile([](Tensor x, Tensor c) { return x * 2 - c; });  // added, with the sign changed where words are filled
+  for (const double c : {1.5, 2.5}) CHECK(same_bits(less(xd, c).to(Device::cpu()), less(x, c)));
   CHECK_THROWS_WITH(f(xd, w.to(other), bd), Contains("a call runs on one device") && Contains("cuda:0") && Contains("cuda:1"));
   CHECK(same_bits(f(x.to(other), w, b).to(Device::cpu()), expected));
   CHECK_THAT(f.explain(), Contains("cuda:1"));
@@ -436,11 +438,12 @@ TEST_CASE("a shape that stays hot gets kernels of its own on a device, under the
 
 TEST_CASE("kernels of a hot shape are tried on a device in turn with the generic ones, and dropped where they are slower", "[cuda]") {
   fake_cuda();
+  runtime::background::wait();  // what other tests left to do
   Options options;
   options.specialization = {.depth = 1, .after_calls = 2, .in_background = false};
   for (const bool faster : {true, false}) {
     const auto f = compile([](Tensor x) { return std::tuple{softmax(x, -1), sum(x, 0)}; }, options);
-    const Array x = ramp({9, faster ? 33 : 34}, 0.25), there = x.to(gpu);
+    const Array x = ramp({11, faster ? 35 : 36}, 0.25), there = x.to(gpu);  // no other test's, whose kernels would be there
     const auto expected = softmax_of_sum()(x);
     const auto call = [&] {
       const auto [p, s] = f(there);

@@ -361,7 +361,7 @@ class DevicePlan::Run {
       std::int64_t* const mine = words.data() + step.first_word;
       for (const KernelWords::Pointer& p : step.pointers) mine[p.word] = bases_[p.base] + p.offset;
       if (call_.slots)
-        for (const KernelWords::SlotWord& s : step.slots) mine[s.word] = static_cast<std::int64_t>(call_.slots[s.slot]);
+        for (const KernelWords::SlotWord& s : step.slots) mine[s.word] = s.of(call_.slots[s.slot]);
       if (step.numbers.partial_bytes > 0) mine[step.shared_word] = shared_;
     }
     of_.launch(*turn_, words);

@@ -492,7 +492,7 @@ EXPORT int nvrtcCompileProgram(void* handle, int, const char* const*) {
   auto* program = static_cast<Program*>(handle);
   const CompiledText text(program->text);
   program->log = text.log();
-  if (text.is_compiled()) program->object = CompiledText::bytes_of(text.library());
+  if (text.is_compiled()) program->object = CompiledText::bytes_of(text.path());
   return text.is_compiled() ? 0 : 6;
 }
 EXPORT int nvrtcGetPTXSize(void*, std::size_t* size) {
