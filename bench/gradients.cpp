@@ -13,19 +13,9 @@
 #include "in_turn.h"
 
 namespace op = onepass;
-using op::Array, op::Tensor, op::bench::compare;
+using op::Array, op::Tensor, op::bench::compare, op::bench::random_floats;
 
 namespace {
-
-Array numbers(std::vector<std::int64_t> shape, float scale) {
-  Array a = Array::empty(shape, op::f32);
-  std::uint32_t state = 1;
-  for (float& v : a.span<float>()) {
-    state = state * 1664525u + 1013904223u;
-    v = scale * (static_cast<float>(state >> 8) * 0x1p-23f - 1.0f);
-  }
-  return a;
-}
 
 Tensor curve(Tensor x) { return 0.5f * x * (1.0f + tanh(0.7978845608f * (x + 0.044715f * x * x * x))); }
 
@@ -51,21 +41,21 @@ int main(int argc, char** argv) {
     relaxed.relax = {.contract = true, .reassociate = true, .approximate = true};
     const auto once = op::compile([](Tensor x, Tensor dy) { return vjp(curve(x), dy, x); }, relaxed);
     const auto twice = op::compile([](Tensor x, Tensor dy) { return vjp(vjp(curve(x), dy, x), dy, x); }, relaxed);
-    const Array x = numbers({n}, 4.0f), dy = numbers({n}, 1.0f);
+    const Array x = random_floats({n}, 4.0f), dy = random_floats({n}, 1.0f);
     Array first = Array::empty({n}, op::f32), second = Array::empty({n}, op::f32);
     compare(
         "gelu's second derivative, its first", n, [&] { twice.into(second)(x, dy); }, [&] { once.into(first)(x, dy); }, 0.8);
   }
   {
     std::vector<Array> ys;
-    for (int t = 0; t < 256; ++t) ys.push_back(numbers({32, 128}, 0.01f * static_cast<float>(1 + t % 7)));
+    for (int t = 0; t < 256; ++t) ys.push_back(random_floats({32, 128}, 0.01f * static_cast<float>(1 + t % 7)));
     const auto forward = op::compile([](std::vector<Tensor> y) { return loss(y); });
     const auto both = op::compile([](std::vector<Tensor> y) { return value_and_grad(loss, y); });
     compare(
         "256 arrays: loss and gradient, the loss", 256 * 32 * 128, [&] { both(ys); }, [&] { forward(ys); }, 0.24);
   }
   {
-    const Array v = numbers({500}, 0.1f);
+    const Array v = random_floats({500}, 0.1f);
     const auto forward = op::compile([](Tensor x) { return cubic(x); });
     const auto gradient = op::compile([](Tensor x) { return grad(sum(cubic(x)), x); });
     compare(

@@ -5,8 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <functional>
+#include <random>
 #include <vector>
+
+#include <onepass/onepass.h>
 
 #include "runtime/kernel_cache.h"
 
@@ -16,6 +20,27 @@ inline double seconds(const std::function<void()>& f, int repeat) {
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < repeat; ++i) f();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeat;
+}
+
+/// Processor time of the calling thread.
+inline double thread_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+inline Options in_mode(Mode mode) {
+  Options options;
+  options.mode = mode;
+  return options;
+}
+
+/// From -scale to scale, the same in each run.
+inline Array random_floats(const std::vector<std::int64_t>& shape, float scale = 1) {
+  Array x = Array::empty(shape, f32);
+  std::mt19937 random(7);
+  for (float& v : x.span<float>()) v = scale * (static_cast<float>(random()) * 0x1p-31f - 1.0f);
+  return x;
 }
 
 /// Of each way to do it, timed in turn: the median of a run.

@@ -9,7 +9,6 @@
 //   reductions [divisor of all sizes: 1] [NAME...: all]
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <random>
 #include <string>
 
@@ -19,7 +18,7 @@
 #include "runtime/launch.h"
 
 namespace op = onepass;
-using op::Array, op::Tensor, op::bench::compare, op::bench::medians;
+using op::Array, op::Tensor, op::bench::compare, op::bench::in_mode, op::bench::medians, op::bench::random_floats;
 
 namespace {
 
@@ -30,11 +29,6 @@ op::Options on(int threads) {
   options.threads = threads;
   return options;
 }
-op::Options in_mode(op::Mode mode) {
-  op::Options options;
-  options.mode = mode;
-  return options;
-}
 
 bool say_whether_equal(const Array& a, const Array& b) {
   const bool equal = std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
@@ -42,23 +36,11 @@ bool say_whether_equal(const Array& a, const Array& b) {
   return equal;
 }
 
-Array random_floats(const Shape& shape) {
-  Array x = Array::empty(shape, op::f32);
-  std::mt19937 random(7);
-  for (float& v : x.span<float>()) v = static_cast<float>(random()) * 0x1p-31f - 1.0f;
-  return x;
-}
 Array random_places(std::int64_t n, std::int64_t below) {
   std::mt19937_64 random(7);
   std::vector<std::int64_t> places(static_cast<std::size_t>(n));
   for (std::int64_t& p : places) p = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(below));
   return Array::from(std::move(places));
-}
-
-double seconds_of_thread() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 bool stacked(std::int64_t by) {
@@ -68,9 +50,9 @@ bool stacked(std::int64_t by) {
     return op::stack(all);
   });
   const std::string signature = "f32[256,100," + std::to_string(std::max<std::int64_t>(128 / by, 8)) + "]";
-  const double begin = seconds_of_thread();
+  const double begin = op::bench::thread_seconds();
   const double ready = op::bench::seconds([&] { f.warm_up({signature}); }, 1);
-  const double used = seconds_of_thread() - begin;
+  const double used = op::bench::thread_seconds() - begin;
   std::printf("%-44s %.2f ms, %.2f of the calling thread's processor time (10 wanted, in a process that did nothing before)\n",
               "256 sums stacked, made ready", ready * 1e3, used * 1e3);
   return true;

@@ -1,8 +1,6 @@
 // What shapes cost: the first call of a new one, on arrays so small that the call is all there is, and elementwise programs with generic
 // kernels against kernels for their shape alone, timed in turn.
 //   shapes [divisor of all sizes: 1]
-#include <ctime>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -22,16 +20,9 @@ using op::Array, op::Formula, op::Tensor;
 namespace {
 
 op::Options in(op::Mode mode) {
-  op::Options options;
-  options.mode = mode;
+  op::Options options = op::bench::in_mode(mode);
   options.check_recording = false;
   return options;
-}
-
-double microseconds_of_thread() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
 }
 
 // Median of 300 shapes.
@@ -39,9 +30,9 @@ template <class F> void new_shapes(const char* name, const F& f, double wanted) 
   std::vector<double> all;
   for (int n = 2; n < 302; ++n) {
     const Array x = Array::full({n % 17 + 2, n}, 0.5f, op::f32);
-    const double start = microseconds_of_thread();
+    const double start = op::bench::thread_seconds();
     f(x);
-    all.push_back(microseconds_of_thread() - start);
+    all.push_back((op::bench::thread_seconds() - start) * 1e6);
   }
   std::sort(all.begin(), all.end());
   fmt::print("a new shape: {:31} {:7.1f} us (at most {:.0f} wanted)\n", name, all[all.size() / 2], wanted);
