@@ -1,0 +1,114 @@
+// Maps, and reductions along other loops than the last: a thread takes W neighbours.
+#include "compiler/cuda/emitter.h"
+
+#include <fmt/format.h>
+
+#include "ir/order.h"
+
+namespace onepass::compiler::cuda {
+
+using ir::Op;
+
+void DeviceEmitter::chunks() {
+  const std::uint32_t v = nest_.vector_loop();
+  const std::string along = schedule_.width == 1 ? extent(v) : fmt::format("pieces({}, W)", extent(v));
+  kernel_.line(fmt::format("const Index chunks = {};", along));
+  kernel_.line(fmt::format("const Index all = chunks * {};", product(0, nest_.outer)));
+  const auto item_of = [&](Scope& item) {
+    item_ = &item;
+    if (nest_.outer == 0) {
+      item.line("const Index j = chunk * W;");
+    } else {
+      item.line("const Index j = chunk % chunks * W;");
+      indices(item, 0, nest_.outer, "chunk / chunks");
+    }
+    if (!schedule_.whole) item.line(fmt::format("const int n = lanes_left({}, j, W);", extent(v)));
+    if (reduces() && !schedule_.whole) item.line("const int all_lanes = n;");
+  };
+  if (schedule_.split)
+    return phases(
+        "for (Index work = Index(blockIdx.x) * blockDim.x + threadIdx.x; work < all * parts; work += Index(gridDim.x) * blockDim.x)",
+        [&](Scope& item) {
+          item.line("const Index chunk = work % all, part = work / all;");
+          item_of(item);
+        });
+  block(kernel_, "for (Index chunk = Index(blockIdx.x) * blockDim.x + threadIdx.x; chunk < all; chunk += Index(gridDim.x) * blockDim.x)",
+        [&](Scope& item) {
+          item_of(item);
+          if (!reduces()) return stores(item, 0);
+          row_stores(0);
+          for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
+            columns_sweep(item);
+            row_stores(static_cast<std::uint8_t>(sweep_ + 1));
+          }
+        });
+}
+
+void DeviceEmitter::columns_sweep(Scope& item) {
+  const std::vector<std::uint32_t> reds = reductions(sweep_);
+  if (reds.empty() && !any_stores(sweep_)) return;
+  if (!schedule_.split) reduced_range(item);
+  const auto step = [&](Scope& s) {
+    step_ = &s;
+    bool there = false;
+    reduced_indices(s, there);
+    s.line(fmt::format("const int n = r < count{}{} ? {} : 0;", sweep_, there ? fmt::format(" && x < run{}", sweep_) : "",
+                       schedule_.whole ? "W" : "all_lanes"));
+    for (std::uint32_t r : reds) {
+      const std::string v = value(nest_.body[r].a);
+      const Statement& red = nest_.body[r];
+      if (ir::is_contraction(red.op)) {  // one by one, in sequence
+        s.line(fmt::format("LANES if (e < n) v{0}[e] = fused({1}, {2}, v{0}[e]);", r, v, value(red.b)));
+        continue;
+      }
+      s.line(fmt::format("LANES join_eight<{0}>(k, e < n ? {1} : {0}::identity<{2}>(), p{3}[e], v{3}[e]);", functor(red), v,
+                         type(red.dtype), r));
+    }
+    stores(s, sweep_);
+    step_ = nullptr;
+  };
+  const std::vector<std::uint32_t> scans = scan_statements();
+  if (reds.empty()) {
+    for (std::uint32_t id : scans) {
+      const Statement& s = nest_.body[id];
+      item.line(fmt::format("{0} carry{1}[W], base{1}[W];", type(s.dtype), id));
+      item.line(fmt::format("LANES carry{0}[e] = base{0}[e] = {1}::identity<{2}>();", id, functor(s), type(s.dtype)));
+    }
+    block(item, fmt::format("for (Index r = {}; r < {}; ++r)", from(), until()), [&](Scope& s) {
+      if (!scans.empty() && !schedule_.one_block)
+        block(s, fmt::format("if (r > 0 && r % {} == 0)", ir::kScanBlock), [&](Scope& next) {
+          for (std::uint32_t id : scans) end_of_scan_block(next, id, "LANES ", "[e]");
+        });
+      step(s);
+    });
+    return;
+  }
+  for (std::uint32_t r : reds) {
+    const Statement& s = nest_.body[r];
+    item.values[r] = fmt::format("v{}", r);
+    item.line(fmt::format("{0} v{1}[W], p{1}[W][3];", type(s.dtype), r));
+    item.line(fmt::format("LANES v{}[e] = {}::identity<{}>();", r, functor(s), type(s.dtype)));
+    if (!schedule_.one_block) {
+      item.line(fmt::format("Tree<{}, {}, W> tree{};", functor(s), type(s.dtype), r));
+      item.line(fmt::format("tree{}.clear();", r));
+    }
+  }
+  block(item, fmt::format("for (Index group = {}; group < {}; group += {})", from(), until(), ir::kRowGroup), [&](Scope& group) {
+    if (!schedule_.one_block)
+      block(group, fmt::format("if (group > {} && group % {} == 0)", from(), ir::kRowBlock), [&](Scope& whole) {
+        for (std::uint32_t r : reds) {
+          whole.line(fmt::format("tree{0}.push(v{0});", r));
+          whole.line(fmt::format("LANES v{}[e] = {}::identity<{}>();", r, functor(nest_.body[r]), type(nest_.body[r].dtype)));
+        }
+      });
+    group.line(heavy() ? "#pragma unroll 1" : "#pragma unroll");
+    block(group, fmt::format("for (int k = 0; k < {}; ++k)", ir::kRowGroup), [&](Scope& s) {
+      s.line("const Index r = group + k;");
+      step(s);
+    });
+  });
+  if (!schedule_.one_block)
+    for (std::uint32_t r : reds) item.line(fmt::format("tree{0}.push(v{0}), tree{0}.top(v{0});", r));
+}
+
+}  // namespace onepass::compiler::cuda

@@ -1,0 +1,156 @@
+// Reductions along the last loop: half a warp, or a block of such teams, takes a row.
+#include "compiler/cuda/emitter.h"
+
+#include <fmt/format.h>
+
+#include "ir/order.h"
+
+namespace onepass::compiler::cuda {
+
+using ir::Op;
+
+// One step of 64 r for a team from `base` on: in parts of 16 threads with W neighbours each.
+void DeviceEmitter::lanes_step(Scope& around, const std::vector<std::uint32_t>& reds, const std::string& opening, const std::string& at) {
+  block(around, opening, [&](Scope& s) {
+    step_ = &s;
+    s.line(fmt::format("const Index r = {};", at));
+    bool there = false;
+    reduced_indices(s, there);
+    if (!schedule_.whole) {
+      if (nest_.serial == 0) s.line(fmt::format("const int n = lanes_left(count{}, r, W);", sweep_));
+      else s.line(fmt::format("const int n = r < count{}{} ? W : 0;", sweep_, there ? fmt::format(" && x < run{}", sweep_) : ""));
+    }
+    for (std::uint32_t r : reds) {
+      const Statement& red = nest_.body[r];
+      const std::string v = value(red.a);
+      if (ir::is_contraction(red.op)) {
+        s.line(fmt::format("LANES {{ {0}& lane = a{1}[(u * W + e) % {2}]; if (e < {3}) lane = fused({4}, {5}, lane); }}", type(red.dtype),
+                           r, accumulators(red), schedule_.whole ? "W" : "n", v, value(red.b)));
+        continue;
+      }
+      const std::string given = schedule_.whole ? v : fmt::format("e < n ? {} : {}::identity<{}>()", v, functor(red), type(red.dtype));
+      s.line(fmt::format("LANES {{ {0}& lane = a{1}[(u * W + e) % {2}]; lane = {3}::combine<{0}>(lane, {4}); }}", type(red.dtype), r,
+                         accumulators(red), functor(red), given));
+    }
+    stores(s, sweep_);
+    step_ = nullptr;
+  });
+}
+
+void DeviceEmitter::start_lanes(Scope& scope, const std::vector<std::uint32_t>& reds) {
+  for (std::uint32_t r : reds) {
+    const Statement& s = nest_.body[r];
+    scope.line(fmt::format("{} a{}[{}];", type(s.dtype), r, accumulators(s)));
+    scope.line(fmt::format("for (int i = 0; i < {}; ++i) a{}[i] = {}::identity<{}>();", accumulators(s), r, functor(s), type(s.dtype)));
+  }
+}
+
+// The steps of r0 .. until, all of one block of the order.
+void DeviceEmitter::lanes_block(Scope& scope, const std::vector<std::uint32_t>& reds, const std::string& from, const std::string& until) {
+  block(scope, fmt::format("for (Index r0 = {}; r0 < {}; r0 += 64)", from, until), [&](Scope& steps) {
+    steps.line("#pragma unroll");
+    lanes_step(steps, reds, "for (int u = 0; u < 4 / W; ++u)", "r0 + (u * 16 + t) * W");
+  });
+}
+
+void DeviceEmitter::declare_kept(Scope& scope) {
+  if (schedule_.kept.empty()) return;
+  kernel_.line("KEPT_MEMORY");
+  std::string before = "0";
+  for (std::size_t k = 0; k < schedule_.kept.size(); ++k) {
+    const DType dtype = nest_.body[schedule_.kept[k]].dtype;
+    scope.line(
+        fmt::format("{0}* const kept{1} = reinterpret_cast<{0}*>(kept_memory + blockDim.x / 16 * {2} * ({3})) + threadIdx.x / 16 * {2};",
+                    type(dtype), k, word(words_.tile), before));
+    before += fmt::format(" + {}", size_of(dtype));
+  }
+}
+
+void DeviceEmitter::teams() {
+  kernel_.line("const int t = threadIdx.x % 16;");
+  declare_kept(kernel_);
+  kernel_.line(fmt::format("const Index all = {};", product(0, nest_.outer)));
+  block(kernel_,
+        "for (Index item = (Index(blockIdx.x) * blockDim.x + threadIdx.x) / 16; item < all; item += Index(gridDim.x) * blockDim.x / 16)",
+        [&](Scope& item) {
+          item_ = &item;
+          indices(item, 0, nest_.outer, "item");
+          row_stores(0);
+          for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
+            const std::vector<std::uint32_t> reds = reductions(sweep_);
+            reduced_range(item);
+            start_lanes(item, reds);
+            lanes_block(item, reds, "0", fmt::format("count{}", sweep_));
+            for (std::uint32_t r : reds) {
+              const Statement& s = nest_.body[r];
+              item.line(fmt::format("const {} v{} = halved<{}, W>(a{});", type(s.dtype), r, functor(s), r));
+              item.values[r] = fmt::format("v{}", r);
+            }
+            row_stores(static_cast<std::uint8_t>(sweep_ + 1));
+          }
+        });
+}
+
+void DeviceEmitter::blocks() {
+  kernel_.line("const int t = threadIdx.x % 16, team = threadIdx.x / 16;");
+  kernel_.line(fmt::format("constexpr int kTeams = {};", schedule_.threads / 16));
+  kernel_.line(fmt::format("const Index all = {};", product(0, nest_.outer)));
+  for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+    if (const Statement& s = nest_.body[i]; s.kind == Statement::Kind::Reduce) {
+      kernel_.line(fmt::format("__shared__ {} leaf{}[kTeams][1], whole{}[1];", type(s.dtype), i, i));
+      kernel_.line(fmt::format("__shared__ Tree<{}, {}, 1> tree{};", functor(s), type(s.dtype), i));
+    }
+  if (schedule_.split)
+    return phases("for (Index work = blockIdx.x; work < all * parts; work += gridDim.x)", [&](Scope& item) {
+      item_ = &item;
+      item.line("const Index item = work % all, part = work / all;");
+      indices(item, 0, nest_.outer, "item");
+    });
+  block(kernel_, "for (Index item = blockIdx.x; item < all; item += gridDim.x)", [&](Scope& item) {
+    item_ = &item;
+    indices(item, 0, nest_.outer, "item");
+    row_stores(0);
+    for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
+      blocks_sweep(item);
+      row_stores(static_cast<std::uint8_t>(sweep_ + 1));
+    }
+  });
+}
+
+void DeviceEmitter::blocks_sweep(Scope& item) {
+  const std::vector<std::uint32_t> reds = reductions(sweep_);
+  if (!schedule_.split) reduced_range(item);
+  if (reds.empty()) {
+    if (any_stores(sweep_))
+      lanes_step(item, reds,
+                 fmt::format("for (Index r0 = {} + Index(threadIdx.x) * W; r0 < {}; r0 += Index(blockDim.x) * W)", from(), until()), "r0");
+    return;
+  }
+  for (std::uint32_t r : reds) item.line(fmt::format("if (threadIdx.x == 0) tree{}.clear();", r));
+  block(item, fmt::format("for (Index first = {}; first < {}; first += kTeams * {})", from(), until(), ir::kLaneBlock), [&](Scope& round) {
+    start_lanes(round, reds);
+    round.line(fmt::format("const Index begin = first + Index(team) * {};", ir::kLaneBlock));
+    round.line(fmt::format("const Index end = begin + {0} < {1} ? begin + {0} : {1};", ir::kLaneBlock, until()));
+    lanes_block(round, reds, "begin", "end");
+    for (std::uint32_t r : reds) {
+      const Statement& s = nest_.body[r];
+      round.line(fmt::format("const {} sum{} = halved<{}, W>(a{});", type(s.dtype), r, functor(s), r));
+      round.line(fmt::format("if (t == 0) leaf{0}[team][0] = sum{0};", r));
+    }
+    round.line("__syncthreads();");
+    for (std::uint32_t r : reds)
+      round.line(
+          fmt::format("if (threadIdx.x == 0) for (int k = 0; k < kTeams && first + Index(k) * {0} < {1}; ++k) tree{2}.push(leaf{2}[k]);",
+                      ir::kLaneBlock, until(), r));
+    round.line("__syncthreads();");
+  });
+  for (std::uint32_t r : reds) item.line(fmt::format("if (threadIdx.x == 0) tree{0}.top(whole{0});", r));
+  item.line("__syncthreads();");
+  if (schedule_.split) return;
+  for (std::uint32_t r : reds) {
+    item.line(fmt::format("const {0} v{1} = whole{1}[0];", type(nest_.body[r].dtype), r));
+    item.values[r] = fmt::format("v{}", r);
+  }
+}
+
+}  // namespace onepass::compiler::cuda

@@ -1,0 +1,142 @@
+// What reductions share: the reduced elements r and their loops, and rows whose elements several launches share.
+#include "compiler/cuda/emitter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ir/order.h"
+
+namespace onepass::compiler::cuda {
+
+using ir::Op;
+
+std::vector<std::uint32_t> DeviceEmitter::reductions(std::uint8_t sweep) const {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+    if (nest_.body[i].kind == Statement::Kind::Reduce && nest_.body[i].stage == sweep + 1) out.push_back(i);
+  return out;
+}
+
+// The indices of loops first .. last from their number `from`, which is used up; gives the lines.
+void DeviceEmitter::indices(Scope& scope, std::uint32_t first, std::uint32_t last, const std::string& from) {
+  if (first == last) return;
+  if (first + 1 == last) return scope.line(fmt::format("const Index i{} = {};", first, from));
+  const std::string rest = fmt::format("rest{}", first);
+  scope.line(fmt::format("Index {} = {};", rest, from));
+  for (std::uint32_t l = last; l-- > first + 1;) scope.line(fmt::format("const Index i{0} = {1} % {2}; {1} /= {2};", l, rest, extent(l)));
+  scope.line(fmt::format("const Index i{} = {};", first, rest));
+}
+
+bool DeviceEmitter::heavy() const {
+  int ops = 0;
+  for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+    if (const Statement& s = nest_.body[i]; needed_[sweep_][i] && s.kind == Statement::Kind::Op && (s.loops & nest_.reduced_mask()))
+      ops += ir::info(s.op).kind == ir::OpKind::Expanded ? 24 : 1;
+  return ops > 16;
+}
+
+// r's end and, where runs are filled, which r are there.
+void DeviceEmitter::reduced_range(Scope& scope) {
+  const std::uint32_t first = nest_.outer + nest_.runs, last = nest_.outer + nest_.serial;
+  const std::string run = nest_.kind == NestKind::Lanes ? product(first, last + 1) : product(first, last);
+  if (nest_.runs) {
+    scope.line(fmt::format("const Index run{} = {};", sweep_, run));
+    scope.line(fmt::format("const Index count{} = {} * {};", sweep_, product(nest_.outer, first), word(words_.padded_run)));
+  } else {
+    scope.line(fmt::format("const Index count{} = {};", sweep_, run));
+  }
+}
+
+// The reduced loops' indices at r; `there`: whether the element is not a missing one.
+void DeviceEmitter::reduced_indices(Scope& step, bool& there) {
+  const std::uint32_t first = nest_.outer + nest_.runs, last = nest_.outer + nest_.serial;
+  std::string x = "r";
+  if (nest_.runs) {
+    indices(step, nest_.outer, first, fmt::format("r / {}", word(words_.padded_run)));
+    step.line(fmt::format("const Index x = r % {};", word(words_.padded_run)));
+    x = "x";
+  }
+  there = nest_.runs > 0;
+  if (nest_.kind == NestKind::Lanes && nest_.serial > 0) {
+    step.line(fmt::format("const Index j = {} % {};", x, extent(nest_.vector_loop())));
+    indices(step, first, last, fmt::format("{} / {}", x, extent(nest_.vector_loop())));
+  } else if (nest_.kind == NestKind::Lanes) {
+    step.line("const Index j = r;");
+  } else {
+    indices(step, first, last, x);
+  }
+}
+
+// r of the item: all, or those of its chunk.
+std::string DeviceEmitter::from() const { return schedule_.split ? "from" : "0"; }
+
+std::string DeviceEmitter::until() const { return schedule_.split ? "until" : fmt::format("count{}", sweep_); }
+
+// The reduced elements of a row (or of a thread's columns) are shared by `parts` threads (blocks), in chunks of 2^m blocks of the order of summation,
+// so that the tree of the chunks' sums is the tree of the blocks. Sweep s is launch s: all leave their sums at the word `shared`; in later launches
+// each combines those of its row for itself, always in the same order. What the row itself stores its first part stores.
+void DeviceEmitter::phases(const std::string& loop, const std::function<void(Scope&)>& open) {
+  kernel_.line(fmt::format("const Index parts = {}, length = {};", word(words_.chunks), word(words_.chunk)));
+  const std::vector<std::uint32_t> last = reductions(static_cast<std::uint8_t>(nest_.sweeps - 1));
+  const auto launches = static_cast<std::uint8_t>(nest_.sweeps + !last.empty());
+  std::vector<std::uint32_t> all;  // reductions, as they stand in the partial results
+  for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
+    if (nest_.body[i].kind == Statement::Kind::Reduce) all.push_back(i);
+  kernel_.line(fmt::format("constexpr int kSums = {};", all.size()));
+  const auto place_of = [&](std::uint32_t r, const char* part) {
+    return fmt::format("w.at[{}] + 8ll * ((({} * (long long)all + {}) * kSums + {}) * {})", words_.shared, part,
+                       nest_.kind == NestKind::Rows ? "chunk" : "item", std::find(all.begin(), all.end(), r) - all.begin(),
+                       nest_.kind == NestKind::Rows ? "W" : "1");
+  };
+  const std::string width = nest_.kind == NestKind::Rows ? "W" : "1";
+  for (std::uint8_t phase = 0; phase < launches; ++phase) {
+    block(kernel_, fmt::format("if (w.at[{}] == {})", words_.phase, int{phase}), [&](Scope& launch) {
+      block(launch, loop, [&](Scope& item) {
+        open(item);
+        for (sweep_ = 0; sweep_ < phase; ++sweep_)
+          for (std::uint32_t r : reductions(sweep_)) {
+            const Statement& s = nest_.body[r];
+            const std::string name = fmt::format("v{}", r);
+            item.line(fmt::format("{} {}[{}];", type(s.dtype), name, width));
+            item.line(fmt::format("joined<{}, {}>({}, parts, {});", functor(s), width, place_of(r, "0"),
+                                  fmt::format("8ll * all * kSums * {}, {}", width, name)));
+            item.values[r] = nest_.kind == NestKind::Rows ? name : name + "[0]";
+          }
+        if (phase == 0) first_part_stores(item, 0);
+        else first_part_stores(item, phase);
+        sweep_ = phase;
+        if (phase == nest_.sweeps) return;
+        reduced_range(item);
+        item.line("const Index from = part * length;");
+        item.line(fmt::format("const Index until = from + length < count{0} ? from + length : count{0};", sweep_));
+        if (nest_.kind == NestKind::Rows) {
+          columns_sweep(item);
+        } else {
+          blocks_sweep(item);
+        }
+        for (std::uint32_t r : reductions(sweep_)) {
+          const std::string first = place_of(r, "part");
+          if (nest_.kind == NestKind::Rows) item.line(fmt::format("leave<W>({}, v{});", first, r));
+          else item.line(fmt::format("if (threadIdx.x == 0) leave<1>({}, whole{});", first, r));
+        }
+      });
+    });
+  }
+}
+
+void DeviceEmitter::first_part_stores(Scope& item, std::uint8_t stage) {
+  const bool any = std::any_of(nest_.body.begin(), nest_.body.end(), [&](const Statement& s) {
+    return s.kind == Statement::Kind::Store && s.stage == stage && !(s.loops & nest_.reduced_mask());
+  });
+  if (!any) return;
+  block(item, "if (part == 0)", [&](Scope& first) {
+    Scope* const around = std::exchange(item_, &first);
+    first.values = item.values;  // what the item has; what the stores need besides stays in here
+    row_stores(stage);
+    item_ = around;
+  });
+}
+
+}  // namespace onepass::compiler::cuda

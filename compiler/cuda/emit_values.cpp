@@ -1,0 +1,268 @@
+// Statements as text: loads, stores, operators, what is held between sweeps; each in the outermost scope in which its loops are known.
+#include "compiler/cuda/emitter.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ir/ops.h"
+#include "onepass/error.h"
+
+namespace onepass::compiler::cuda {
+
+using ir::Op;
+
+// Is it one value for each of the W neighbours?
+bool DeviceEmitter::is_array(std::uint32_t id) const {
+  const Statement& s = nest_.body[id];
+  return s.loops & vector_bit() ||
+         (nest_.kind == NestKind::Rows && s.stage > 0 && s.kind != Statement::Kind::Slot && s.kind != Statement::Kind::Constant);
+}
+
+Scope& DeviceEmitter::place(const Statement& s) {
+  if (s.loops & inner_) return *step_;
+  return s.loops || s.stage > 0 ? *item_ : kernel_;
+}
+
+// offset + Σ coefficient · variable. `lane`: of neighbour e.
+std::string DeviceEmitter::linear(std::uint32_t at, bool with_offset, bool lane) {
+  std::string sum = with_offset ? word(words_.offset_of(at)) : "";
+  const Linear& l = nest_.linears[at];
+  for (std::uint32_t v = 0; v < l.of.size(); ++v) {
+    if (l.of[v] == Coefficient::Zero) continue;
+    std::string x;
+    if (v < nest_.loops()) {
+      x = v == nest_.vector_loop() && lane ? "(j + e)" : index(v);
+    } else {
+      const Derived& d = nest_.derived[v - nest_.loops()];
+      if (d.place != Derived::kNone) x = fmt::format("Index({})", lane || !is_array(d.place) ? value(d.place) : define(d.place) + "[0]");
+      else
+        x = fmt::format("{}({}, {})", d.modulo ? "floor_modulo" : "floor_quotient", linear(d.linear, true, lane),
+                        word(words_.by + v - nest_.loops()));
+    }
+    if (l.of[v] != Coefficient::One) x = word(words_.coefficient_of(at, v)) + " * " + x;
+    sum += (sum.empty() ? "" : " + ") + x;
+  }
+  return sum.empty() ? "Index(0)" : sum;
+}
+
+bool DeviceEmitter::moves_as_vector(std::uint32_t access) const {
+  return std::find(schedule_.vectors.begin(), schedule_.vectors.end(), access) != schedule_.vectors.end();
+}
+
+// The word that stands for a list's member.
+std::string DeviceEmitter::member(std::uint32_t access, const std::string& number) const {
+  return fmt::format("member_of(w, w.at[{}], {})", words_.pointers + access, number);
+}
+
+std::string DeviceEmitter::address(std::uint32_t access, bool lane) {
+  const Access& a = nest_.accesses[access];
+  const std::string array =
+      a.table == Access::kNone ? fmt::format("w.at[{}]", words_.pointers + access) : member(access, linear(a.table, true, lane));
+  return fmt::format("{} + (long long)({}) * {}", array, linear(a.linear, false, lane), size_of(type_of_access(access)));
+}
+
+std::string DeviceEmitter::element(std::uint32_t access, bool lane) {
+  const DType dtype = type_of_access(access);
+  if (std::find(schedule_.numbers.begin(), schedule_.numbers.end(), access) == schedule_.numbers.end())
+    return fmt::format("load<{}>({})", memory_type(dtype), address(access, lane));
+  const std::string number = fmt::format("({}) / {}", linear(nest_.accesses[access].linear, true, lane), 8 / size_of(dtype));
+  return fmt::format("constant<{}>({})", type(dtype), member(access, number));
+}
+
+std::string DeviceEmitter::guard_text(const Statement& s, bool lane) {
+  std::string out;
+  for (std::uint32_t c = s.at; c < s.at + s.count; ++c)
+    out += fmt::format("{}inside({}, {})", out.empty() ? "" : " && ", linear(nest_.checks[c].linear, true, lane), word(words_.bounds + c));
+  return out.empty() ? "true" : out;
+}
+
+// What a statement's value is called in a loop over the neighbours e; it is written first where nobody has.
+std::string DeviceEmitter::value(std::uint32_t id) {
+  const Statement& s = nest_.body[id];
+  if (s.kind == Statement::Kind::Constant) return literal(s.dtype, s.bits);
+  const std::string name = define(id);
+  return is_array(id) ? name + "[e]" : name;
+}
+
+std::string DeviceEmitter::define(std::uint32_t id) {
+  const Statement& s = nest_.body[id];
+  Scope& scope = place(s);
+  if (const auto it = scope.values.find(id); it != scope.values.end()) return it->second;
+  const std::string name = fmt::format("v{}", id);
+  const bool array = is_array(id);
+  const auto write = [&](const std::string& expression) {
+    if (array) scope.line(fmt::format("{} {}[W];\n{}LANES {}[e] = {};", type(s.dtype), name, scope.indent(), name, expression));
+    else scope.line(fmt::format("const {} {} = {};", type(s.dtype), name, expression));
+  };
+  const std::size_t slot = kept_slot(id);
+  const bool keeps = slot < schedule_.kept.size() && &scope == step_;
+  if (keeps && first_sweep(id) < sweep_) {
+    scope.line(fmt::format("{} {}[W];", type(s.dtype), name));
+    scope.line(fmt::format("kept_back(kept{} + r, {});", slot, name));
+    return scope.values[id] = name;
+  }
+  switch (s.kind) {
+    case Statement::Kind::Slot: write(slot_text(s)); break;
+    case Statement::Kind::Index:
+      write(program_.call(Op::Cast, DType::I64, std::string(memory_type(is_half(s.half) ? s.half : s.dtype)),
+                          {"(long long)(" + linear(s.at, true, array) + ")"}));
+      break;
+    case Statement::Kind::Guard: write(guard_text(s, array)); break;
+    case Statement::Kind::Load: load(scope, s, name, array); break;
+    case Statement::Kind::Place: {
+      const std::string counts = s.guard == kNone ? "" : " && " + value(s.guard);
+      write(
+          fmt::format("placed({}, {}, {}{}, w.at[{}])", value(s.a), word(words_.bounds + s.at), there(scope, array), counts, words_.flag));
+      break;
+    }
+    case Statement::Kind::Scan:
+      if (schedule_.form == Form::Scan) write(fmt::format("scanned<{0}>({1}, carry{2}, base{2})", functor(s), value(s.a), id));
+      else
+        write(fmt::format("{0}::combine<{1}>(base{2}[{4}], carry{2}[{4}] = {0}::combine<{1}>(carry{2}[{4}], {3}))", functor(s),
+                          type(s.dtype), id, value(s.a), array ? "e" : "0"));
+      break;
+    case Statement::Kind::Op: {
+      std::vector<std::string> operands;
+      DType of = s.dtype;
+      for (std::uint32_t o : {s.a, s.b, s.c})
+        if (o != kNone) {
+          if (operands.empty()) of = nest_.body[o].dtype;
+          operands.push_back(value(o));
+        }
+      const bool makes_half = is_half(s.half) && s.dtype == DType::F32;
+      if (is_half(s.half) && !makes_half) operands[0] = fmt::format("{}{{{}}}", memory_type(s.half), operands[0]);
+      write(program_.call(s.op, of, target_type(s.op, makes_half ? s.half : s.dtype), operands));
+      break;
+    }
+    default: throw InternalError("cuda: a statement has no value here");
+  }
+  if (keeps) scope.line(fmt::format("keep(kept{} + r, {});", slot, name));
+  return scope.values[id] = name;
+}
+
+// Whether the neighbour counts, or one of them where they share the value.
+std::string DeviceEmitter::there(const Scope& scope, bool array) const {
+  const bool counted = &scope == step_ || (&scope == item_ && schedule_.form <= Form::Columns);
+  if (!counted || lanes_here(scope) == "W") return "true";
+  return array ? "e < n" : "n > 0";
+}
+
+std::string DeviceEmitter::slot_text(const Statement& s) {
+  const std::uint32_t at = words_.slots + s.at;
+  if (known_ && known_->known[at]) return literal(s.dtype, static_cast<std::uint64_t>(known_->words[at]));
+  return fmt::format("constant<{}>(w.at[{}])", type(s.dtype), at);
+}
+
+void DeviceEmitter::load(Scope& scope, const Statement& s, const std::string& name, bool array) {
+  if (std::find(schedule_.packed.begin(), schedule_.packed.end(), s.at) != schedule_.packed.end())
+    return scope.line(fmt::format("{0} {1}[W];\n{2}{1}[0] = tile{3}[column][row];", type(s.dtype), name, scope.indent(), s.at));
+  const std::string guard = s.guard == kNone ? "" : value(s.guard);
+  if (!array) {
+    // one element for all neighbours, of which a step may have none
+    const bool may_be_none = &scope == step_ && lanes_here(scope) != "W";
+    const std::string condition = may_be_none ? "n > 0" + (guard.empty() ? "" : " && " + guard) : guard;
+    const std::string read = element(s.at, false);
+    scope.line(fmt::format("const {} {} = {};", type(s.dtype), name,
+                           condition.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", condition, read, type(s.dtype))));
+    return;
+  }
+  scope.line(fmt::format("{} {}[W];", type(s.dtype), name));
+  if (moves_as_vector(s.at)) {
+    scope.line(
+        fmt::format("load_vector<{}, W>({}, {}, {});", memory_type(type_of_access(s.at)), address(s.at, false), lanes_here(scope), name));
+    return;
+  }
+  const std::string condition = lanes_here(scope) == "W" ? guard : "e < n" + (guard.empty() ? "" : " && " + guard);
+  const std::string read = element(s.at, true);
+  scope.line(fmt::format("LANES {}[e] = {};", name,
+                         condition.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", condition, read, type(s.dtype))));
+}
+
+// How many of the neighbours are there: in a step of columns some may not be although the item is whole.
+std::string DeviceEmitter::lanes_here(const Scope& scope) const {
+  return schedule_.whole && !(&scope == step_ && schedule_.form == Form::Columns) ? "W" : "n";
+}
+
+void DeviceEmitter::store(Scope& scope, const Statement& s) {
+  const std::string guard = s.guard == kNone ? "" : value(s.guard);
+  const std::string_view memory = memory_type(type_of_access(s.at));
+  if (s.op == Op::Add) return add(scope, s, guard);
+  if (moves_as_vector(s.at)) {
+    std::string name;
+    if (nest_.body[s.a].kind != Statement::Kind::Constant && is_array(s.a)) {
+      name = define(s.a);
+    } else {
+      name = fmt::format("y{}", s.at);
+      const std::string filled = value(s.a);
+      scope.line(fmt::format("{} {}[W];", type(nest_.body[s.a].dtype), name));
+      scope.line(fmt::format("LANES {}[e] = {};", name, filled));
+    }
+    scope.line(fmt::format("store_vector<{}, W>({}, {}, {});", memory, address(s.at, false), lanes_here(scope), name));
+    return;
+  }
+  const std::string stored = value(s.a);
+  const std::string condition = lanes_here(scope) == "W" ? guard : "e < n" + (guard.empty() ? "" : " && " + guard);
+  scope.line(
+      fmt::format("LANES {}store<{}>({}, {});", condition.empty() ? "" : "if (" + condition + ") ", memory, address(s.at, true), stored));
+}
+
+// Added to what stands there: the same thread comes to all of an element's updates, in their order.
+void DeviceEmitter::add(Scope& scope, const Statement& s, const std::string& guard) {
+  const DType dtype = type_of_access(s.at);
+  const std::string_view memory = memory_type(dtype);
+  const auto sum = [&](const std::string& old) { return program_.call(Op::Add, dtype, "", {old, value(s.a)}); };
+  if (moves_as_vector(s.at)) {
+    const std::string name = fmt::format("y{}", s.at), at = address(s.at, false);
+    scope.line(fmt::format("{} {}[W];", type(dtype), name));
+    scope.line(fmt::format("load_vector<{}, W>({}, {}, {});", memory, at, lanes_here(scope), name));
+    const std::string added = sum(name + "[e]");
+    scope.line(fmt::format("LANES {}[e] = {};", name, added));
+    scope.line(fmt::format("store_vector<{}, W>({}, {}, {});", memory, at, lanes_here(scope), name));
+    return;
+  }
+  const std::string condition = lanes_here(scope) == "W" ? guard : "e < n" + (guard.empty() ? "" : " && " + guard);
+  const std::string at = address(s.at, true), added = sum(fmt::format("load<{}>(at)", memory));
+  scope.line(fmt::format("LANES {}{{ const long long at = {}; store<{}>(at, {}); }}", condition.empty() ? "" : "if (" + condition + ") ",
+                         at, memory, added));
+}
+
+// ---- what is held between sweeps
+std::size_t DeviceEmitter::kept_slot(std::uint32_t id) const {
+  return static_cast<std::size_t>(std::find(schedule_.kept.begin(), schedule_.kept.end(), id) - schedule_.kept.begin());
+}
+
+std::uint8_t DeviceEmitter::first_sweep(std::uint32_t id) const {
+  std::uint8_t s = 0;
+  while (s < nest_.sweeps && !needed_[s][id]) ++s;
+  return s;
+}
+
+bool DeviceEmitter::stores_in(const Statement& s, std::uint8_t sweep) const {
+  return s.kind == Statement::Kind::Store && s.stage == sweep && (!reduces() || (s.loops & nest_.reduced_mask()));
+}
+
+bool DeviceEmitter::any_stores(std::uint8_t sweep) const {
+  return std::any_of(nest_.body.begin(), nest_.body.end(), [&](const Statement& s) { return stores_in(s, sweep); });
+}
+
+void DeviceEmitter::stores(Scope& scope, std::uint8_t sweep) {
+  for (const Statement& s : nest_.body)
+    if (stores_in(s, sweep)) store(scope, s);
+}
+
+// Stores of what a row computes from its reductions.
+void DeviceEmitter::row_stores(std::uint8_t stage) {
+  for (const Statement& s : nest_.body) {
+    if (s.kind != Statement::Kind::Store || s.stage != stage || (s.loops & nest_.reduced_mask())) continue;
+    if (nest_.kind == NestKind::Rows) {
+      store(*item_, s);
+      continue;
+    }
+    const std::string guard = s.guard == kNone ? "" : " && " + value(s.guard), stored = value(s.a);
+    item_->line(fmt::format("if ({} == 0{}) store<{}>({}, {});", schedule_.form == Form::Team ? "t" : "threadIdx.x", guard,
+                            memory_type(type_of_access(s.at)), address(s.at, false), stored));
+  }
+}
+
+}  // namespace onepass::compiler::cuda

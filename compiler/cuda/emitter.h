@@ -1,0 +1,132 @@
+// One kernel's text while it is written: what the emit_*.cpp share.
+//
+// The shape of a kernel (docs/cuda.md has examples):
+//
+//   words that no loop changes            the kernel's scope
+//   for each chunk, row or column         the item's scope: its indices by division, then what they decide
+//     for each sweep                      reductions: accumulators of W lanes, and in
+//       for each step of the reduced r      the step's scope: loads, values, stores
+//       the order of docs/language.md
+//
+// A statement is written into the outermost scope in which its loops are known, the first time that something needs it. What varies along
+// the vector loop is an array of W values, one for each neighbour that the thread takes; the compiler makes registers of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/cuda/device_text.h"
+#include "compiler/cuda/emit.h"
+#include "compiler/plan/scratch.h"
+
+namespace onepass::compiler::cuda {
+
+/// A value of this type as the text writes it.
+std::string literal(DType dtype, std::uint64_t bits);
+/// The type that a conversion is made to, as its template argument; empty for other operators.
+std::string target_type(ir::Op op, DType dtype);
+
+struct Scope {
+  Scope* parent;
+  int depth;
+  std::string text = {};
+  std::unordered_map<std::uint32_t, std::string> values = {};  // statements: what they are called
+  std::string indent() const { return std::string(static_cast<std::size_t>(2 * depth), ' '); }
+  void line(const std::string& s) { text += indent() + s + "\n"; }
+};
+
+class DeviceEmitter {
+ public:
+  DeviceEmitter(DeviceProgram& program, const std::string& name, const Nest& nest, const DeviceSchedule& schedule, const KnownWords* known);
+  DeviceKernel run();
+
+ private:
+  static constexpr std::uint32_t kNone = Statement::kNone;
+
+  DeviceProgram& program_;
+  const Nest& nest_;
+  const DeviceSchedule& schedule_;
+  const KnownWords* known_;
+  WordLayout words_;
+  std::vector<std::vector<bool>> needed_;
+  DeviceKernel out_;
+  Scope kernel_;
+  Scope* item_ = nullptr;
+  Scope* step_ = nullptr;    // of the loops in it: inner_
+  std::uint64_t inner_ = 0;  // reduced loops; the loop that scans run along; those of a tile
+  std::uint8_t sweep_ = 0;
+
+  // ---- small words
+  std::uint64_t vector_bit() const { return std::uint64_t{1} << nest_.vector_loop(); }
+  bool reduces() const { return nest_.kind != NestKind::Map; }
+  std::string word(std::uint32_t at) const;  // as a number of loops and indices
+  std::string extent(std::uint32_t loop) const { return word(words_.extents + loop); }
+  std::string index(std::uint32_t loop) const { return loop == nest_.vector_loop() ? "j" : "i" + std::to_string(loop); }
+  DType type_of_access(std::uint32_t a) const { return nest_.buffers[nest_.accesses[a].buffer].dtype; }
+  static std::string_view type(DType dtype) { return value_type(dtype); }
+  static std::string_view functor(const Statement& s);
+  std::string product(std::uint32_t first, std::uint32_t last) const;  // of the extents of loops first .. last
+  // A scope inside `parent`, behind a line that opens a block; what `f` writes, then the block's end.
+  static void block(Scope& parent, const std::string& opening, const std::function<void(Scope&)>& f);
+
+  // ---- emit_values.cpp: statements
+  bool is_array(std::uint32_t id) const;  // is it one value for each of the W neighbours?
+  Scope& place(const Statement& s);
+  std::string linear(std::uint32_t at, bool with_offset, bool lane);  // offset + Σ coefficient · variable. `lane`: of neighbour e
+  bool moves_as_vector(std::uint32_t access) const;
+  std::string member(std::uint32_t access, const std::string& number) const;  // the word that stands for a list's member
+  std::string address(std::uint32_t access, bool lane);
+  std::string element(std::uint32_t access, bool lane);
+  std::string guard_text(const Statement& s, bool lane);
+  std::string value(std::uint32_t id);  // what it is called in a loop over the neighbours e; it is written first where nobody has
+  std::string define(std::uint32_t id);
+  std::string there(const Scope& scope, bool array) const;
+  std::string slot_text(const Statement& s);
+  void load(Scope& scope, const Statement& s, const std::string& name, bool array);
+  std::string lanes_here(const Scope& scope) const;
+  void store(Scope& scope, const Statement& s);
+  void add(Scope& scope, const Statement& s, const std::string& guard);
+  std::size_t kept_slot(std::uint32_t id) const;
+  std::uint8_t first_sweep(std::uint32_t id) const;
+  bool stores_in(const Statement& s, std::uint8_t sweep) const;
+  bool any_stores(std::uint8_t sweep) const;
+  void stores(Scope& scope, std::uint8_t sweep);
+  void row_stores(std::uint8_t stage);
+
+  // ---- emit_reduce.cpp: what reductions share
+  std::vector<std::uint32_t> reductions(std::uint8_t sweep) const;
+  void indices(Scope& scope, std::uint32_t first, std::uint32_t last, const std::string& from);
+  bool heavy() const;
+  void reduced_range(Scope& scope);
+  void reduced_indices(Scope& step, bool& there);
+  std::string from() const;
+  std::string until() const;
+  void phases(const std::string& loop, const std::function<void(Scope&)>& open);
+  void first_part_stores(Scope& item, std::uint8_t stage);
+
+  // ---- emit_columns.cpp: maps, and rows of accumulators
+  void chunks();
+  void columns_sweep(Scope& item);
+
+  // ---- emit_lanes.cpp: lanes
+  static int accumulators(const Statement& s) { return size_of(s.dtype) == 8 ? 2 : 4; }  // 32 or 64 lanes over 16 threads
+  void lanes_step(Scope& around, const std::vector<std::uint32_t>& reds, const std::string& opening, const std::string& at);
+  void start_lanes(Scope& scope, const std::vector<std::uint32_t>& reds);
+  void lanes_block(Scope& scope, const std::vector<std::uint32_t>& reds, const std::string& from, const std::string& until);
+  void declare_kept(Scope& scope);
+  void teams();
+  void blocks();
+  void blocks_sweep(Scope& item);
+
+  // ---- emit_scan.cpp, emit_tile.cpp
+  std::vector<std::uint32_t> scan_statements() const;
+  void end_of_scan_block(Scope& scope, std::uint32_t id, const char* lanes, const char* element) const;
+  void scans();
+  void tiles();
+};
+
+}  // namespace onepass::compiler::cuda
