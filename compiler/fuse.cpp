@@ -854,6 +854,7 @@ class Fuser {
           c.order = rows.order;
         }
         c.columns = c.columns && columns && !takes_columns;
+        partition_.groups[c.group].columns |= joins_as_columns || takes_columns || rows.columns;
         group = c.group;
         break;
       }
@@ -864,6 +865,7 @@ class Fuser {
       for (std::uint32_t s : domain) g.domain.push_back(symbols_.extent(s));
       g.reduced = target;
       g.ordered = ordered;
+      g.columns = rows.columns;
       partition_.groups.push_back(std::move(g));
       const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
         return c.reduced == target && c.ordered == ordered && c.order == rows.order;

@@ -52,6 +52,7 @@ struct Group {
   std::uint64_t reduced = 0;                  // the axes of `domain` that the group's reductions reduce
   std::uint64_t ordered = 0;                  // those along which its scans, or its one scatter_add, run in sequence
   bool starts = false;                        // of a scatter_add: what it starts from
+  bool columns = false;                       // some of its reductions are over the other axes
 };
 
 struct Partition {
@@ -81,8 +82,8 @@ struct FuseOptions {
   bool unfused = false;
   KernelLimits limits = {};
   std::vector<ir::NodeId> places = {};  // nodes whose every element has to be computed, whatever the outputs need of them
-  bool columns = true;  // reductions over the axes that others keep share their group (plan/nest.h); false for targets that cannot run it
-  Lists lists = {};     // of the graph; none for targets that cannot read through tables, and in mode unfused
+  bool columns = true;                  // reductions over the axes that others keep share their group (plan/nest.h)
+  Lists lists = {};                     // of the graph; none for targets that cannot read through tables, and in mode unfused
 };
 
 /// Comes before fuse. A result that is an argument is copied: as a view, so that the two can have different strides. So is what data added

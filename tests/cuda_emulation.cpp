@@ -8,7 +8,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "compiler/fuse.h"
+#include "compiler/cuda/fuse.h"
 #include "cuda_compile.h"
 #include "footprint.h"
 
@@ -52,9 +52,9 @@ std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs
   std::vector<Layout> layouts(graph.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].strides.empty()) layouts[graph.inputs[i].node] = inputs[i].strides;
-  FuseOptions fusing = cuda::device_fuse_options(options.unfused);
+  FuseOptions fusing{.unfused = options.unfused};
   if (!options.unfused) fusing.lists = find_lists(graph, layouts);
-  const Partition partition = fuse(graph, fusing);
+  const Partition partition = cuda::fuse(graph, fusing, layouts, options.target);
   const auto is_aligned = [&](NodeId node) { return graph[node].op != ir::Op::Input || job.inputs[graph[node].bits].zero % 16 == 0; };
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
     for (Planned& planned : compiler::plan(graph, partition, g, layouts)) {
@@ -99,7 +99,8 @@ void CudaEmulation::compile() {
 
 std::vector<CudaEmulation::KernelView> CudaEmulation::kernels(std::size_t number) const {
   std::vector<KernelView> out;
-  for (const Launch& launch : jobs_[number].launches) out.push_back({launch.kernel.name, &launch.planned.nest, &launch.scheduled.schedule});
+  for (const Launch& launch : jobs_[number].launches)
+    out.push_back({launch.kernel.name, &launch.planned.nest, &launch.scheduled.schedule, launch.scheduled.numbers.shared_bytes});
   return out;
 }
 

@@ -38,7 +38,7 @@ namespace machine {
 
 constexpr unsigned kMostThreads = 1024;
 constexpr std::size_t kStack = 512 << 10;
-constexpr std::size_t kShared = 64 << 10;
+constexpr std::size_t kShared = 163 << 10;
 
 struct Index3 {
   unsigned x, y, z;

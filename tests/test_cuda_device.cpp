@@ -64,6 +64,19 @@ TEST_CASE("device: programs give the CPU's bits; what is copied is counted; a se
   }
 }
 
+TEST_CASE("device: a kernel asks for the shared memory that eight long rows take", "[cuda]") {
+  fake();
+  const ir::Graph graph = optimised("y = layer_norm(x, g, g, axis=-1, eps=1e-5); dx, dg = vjp(y, [x, g], d)",
+                                    {{"x", {24, 1024}}, {"g", {1024}}, {"d", {24, 1024}}});
+  const Case c(graph, 5);
+  CudaEmulation emulation;
+  CudaEmulation::Options options;
+  options.target = Gpu::get().target();
+  const std::size_t number = emulation.add(graph, c.arguments.views, options);
+  CHECK(emulation.kernels(number)[0].shared_bytes > options.target.shared_bytes);
+  CHECK(c.difference(c.run()) == "");
+}
+
 TEST_CASE("device: strided inputs, outputs without elements, the same output twice", "[cuda]") {
   fake();
   const Case strided(optimised("y = x*2 + w", {{"x", {13, 7}}, {"w", {7}}}), 3, true);

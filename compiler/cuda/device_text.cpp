@@ -584,6 +584,32 @@ template <class F, int N, class T> DEVICE void joined(Index first, long long par
   }
   tree.top(sums);
 }
+// The tree of `count` partial results, `step` bytes apart, in their own place: in each round neighbours are joined. Several at a time, so that their
+// loads are under way together.
+template <class F, class T, int W> DEVICE void tree_in_place(long long first, long long step, long long count, T (&sums)[W]) {
+  constexpr int kTogether = 4;
+#pragma unroll 1
+  for (long long apart = 1; apart < count; apart *= 2)
+#pragma unroll 1
+    for (long long b = 0; b + apart < count; b += 2 * kTogether * apart) {
+      T left[kTogether][W], right[kTogether][W];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const long long at = b + 2 * k * apart;
+        if (at + apart >= count) continue;
+        load_vector<T, W>(first + at * step, W, left[k]);
+        load_vector<T, W>(first + (at + apart) * step, W, right[k]);
+      }
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const long long at = b + 2 * k * apart;
+        if (at + apart >= count) continue;
+        LANES left[k][e] = F::template combine<T>(left[k][e], right[k][e]);
+        store_vector<T, W>(first + at * step, W, left[k]);
+      }
+    }
+  load_vector<T, W>(first, W, sums);
+}
 // Row k of eight joins their tree; after the last the tree is added to `sum`.
 template <class F, class T> DEVICE void join_eight(int k, T v, T (&pending)[3], T& sum) {
   if (!(k & 1)) {

@@ -98,20 +98,20 @@ std::string DeviceProgram::text() const { return std::string(device_prelude()) +
 DeviceEmitter::DeviceEmitter(DeviceProgram& program, const std::string& name, const Nest& nest, const DeviceSchedule& schedule,
                              const KnownWords* known)
     : program_(program),
-      nest_(nest),
+      apart_(schedule.form == Form::RowsAndColumns ? with_columns_apart(nest) : Nest()),
+      nest_(schedule.form == Form::RowsAndColumns ? apart_ : nest),
       schedule_(schedule),
       known_(known),
       words_(nest),
-      needed_(needed_by_sweep(nest, schedule.kept)),
+      needed_(needed_by_sweep(nest_, schedule.kept)),
       kernel_{nullptr, 1} {
   const std::uint32_t words = std::max(words_.total, 1u) + schedule.table_words;
-  out_ = {name, words, schedule.threads, words > kMostWords, schedule.form >= Form::Team};
+  out_ = {name, words, schedule.threads, words > kMostWords, schedule.form >= Form::Team, schedule.form == Form::RowsAndColumns};
   if (schedule.form == Form::Scan) inner_ = vector_bit();
   else if (schedule.form == Form::Tile) inner_ = vector_bit() | vector_bit() >> 1;
   else if (reduces()) inner_ = nest.reduced_mask();
-  for (const Statement& s : nest.body)
-    if (s.kind == Statement::Kind::Reduce && s.count != 0)
-      throw UnsupportedError("cuda: a reduction over other axes in one pass does not run on a device; run on the cpu");
+  if (schedule.form == Form::RowsAndColumns && !schedule.one_block)
+    throw UnsupportedError("cuda: rows of more than 4,096 elements are not reduced in one pass with their columns; run on the cpu");
 }
 
 DeviceKernel DeviceEmitter::run() {
@@ -125,6 +125,7 @@ DeviceKernel DeviceEmitter::run() {
     case Form::Block: blocks(); break;
     case Form::Scan: scans(); break;
     case Form::Tile: tiles(); break;
+    case Form::RowsAndColumns: rows_and_columns(); break;
   }
   program_.kernels_ += fmt::format("\n{}({}, {}, {}) {{\n{}}}\n", out_.far ? "KERNEL_FAR" : "KERNEL", out_.name, out_.words,
                                    schedule_.threads, kernel_.text);

@@ -21,6 +21,7 @@ struct DeviceKernel {
   std::uint16_t threads = 256;  // of a block
   bool far = false;
   bool cooperates = false;  // its threads exchange values: barriers, shuffles, shared memory
+  bool asks = false;        // for up to DeviceTarget::asked_shared_bytes() of shared memory
 };
 
 /// Kernels of one program: they share the device functions that they call.

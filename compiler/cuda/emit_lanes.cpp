@@ -66,6 +66,18 @@ void DeviceEmitter::declare_kept(Scope& scope) {
   }
 }
 
+// A row, all of it one block of the order.
+void DeviceEmitter::team_sweep(Scope& item, const std::vector<std::uint32_t>& reds) {
+  reduced_range(item);
+  start_lanes(item, reds);
+  lanes_block(item, reds, "0", fmt::format("count{}", sweep_));
+  for (std::uint32_t r : reds) {
+    const Statement& s = nest_.body[r];
+    item.line(fmt::format("const {} v{} = halved<{}, W>(a{});", type(s.dtype), r, functor(s), r));
+    item.values[r] = fmt::format("v{}", r);
+  }
+}
+
 void DeviceEmitter::teams() {
   kernel_.line("const int t = threadIdx.x % 16;");
   declare_kept(kernel_);
@@ -77,15 +89,7 @@ void DeviceEmitter::teams() {
           indices(item, 0, nest_.outer, "item");
           row_stores(0);
           for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
-            const std::vector<std::uint32_t> reds = reductions(sweep_);
-            reduced_range(item);
-            start_lanes(item, reds);
-            lanes_block(item, reds, "0", fmt::format("count{}", sweep_));
-            for (std::uint32_t r : reds) {
-              const Statement& s = nest_.body[r];
-              item.line(fmt::format("const {} v{} = halved<{}, W>(a{});", type(s.dtype), r, functor(s), r));
-              item.values[r] = fmt::format("v{}", r);
-            }
+            team_sweep(item, reductions(sweep_));
             row_stores(static_cast<std::uint8_t>(sweep_ + 1));
           }
         });
@@ -138,10 +142,10 @@ void DeviceEmitter::blocks_sweep(Scope& item) {
       round.line(fmt::format("if (t == 0) leaf{0}[team][0] = sum{0};", r));
     }
     round.line("__syncthreads();");
-    for (std::uint32_t r : reds)
-      round.line(
-          fmt::format("if (threadIdx.x == 0) for (int k = 0; k < kTeams && first + Index(k) * {0} < {1}; ++k) tree{2}.push(leaf{2}[k]);",
-                      ir::kLaneBlock, until(), r));
+    std::string pushes;  // in one loop: one for each sum spilled a register for compute capability 9.0
+    for (std::uint32_t r : reds) pushes += fmt::format("tree{0}.push(leaf{0}[k]); ", r);
+    round.line(fmt::format("if (threadIdx.x == 0) for (int k = 0; k < kTeams && first + Index(k) * {} < {}; ++k) {{ {}}}", ir::kLaneBlock,
+                           until(), pushes));
     round.line("__syncthreads();");
   });
   for (std::uint32_t r : reds) item.line(fmt::format("if (threadIdx.x == 0) tree{0}.top(whole{0});", r));

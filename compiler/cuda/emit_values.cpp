@@ -20,6 +20,8 @@ bool DeviceEmitter::is_array(std::uint32_t id) const {
 }
 
 Scope& DeviceEmitter::place(const Statement& s) {
+  const std::uint64_t outer = (std::uint64_t{1} << nest_.outer) - 1;
+  if (along_ && (s.loops & inner_) && !(s.loops & outer) && s.stage == 0) return *along_;
   if (s.loops & inner_) return *step_;
   return s.loops || s.stage > 0 ? *item_ : kernel_;
 }
@@ -260,7 +262,7 @@ void DeviceEmitter::row_stores(std::uint8_t stage) {
       continue;
     }
     const std::string guard = s.guard == kNone ? "" : " && " + value(s.guard), stored = value(s.a);
-    item_->line(fmt::format("if ({} == 0{}) store<{}>({}, {});", schedule_.form == Form::Team ? "t" : "threadIdx.x", guard,
+    item_->line(fmt::format("if ({} == 0{}) store<{}>({}, {});", schedule_.form == Form::Block ? "threadIdx.x" : "t", guard,
                             memory_type(type_of_access(s.at)), address(s.at, false), stored));
   }
 }

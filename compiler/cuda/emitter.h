@@ -48,6 +48,7 @@ class DeviceEmitter {
   static constexpr std::uint32_t kNone = Statement::kNone;
 
   DeviceProgram& program_;
+  const Nest apart_;  // of rows and columns
   const Nest& nest_;
   const DeviceSchedule& schedule_;
   const KnownWords* known_;
@@ -57,6 +58,7 @@ class DeviceEmitter {
   Scope kernel_;
   Scope* item_ = nullptr;
   Scope* step_ = nullptr;    // of the loops in it: inner_
+  Scope* along_ = nullptr;   // of rows and columns: around the step, for what varies along the row alone
   std::uint64_t inner_ = 0;  // reduced loops; the loop that scans run along; those of a tile
   std::uint8_t sweep_ = 0;
 
@@ -119,8 +121,21 @@ class DeviceEmitter {
   void lanes_block(Scope& scope, const std::vector<std::uint32_t>& reds, const std::string& from, const std::string& until);
   void declare_kept(Scope& scope);
   void teams();
+  void team_sweep(Scope& item, const std::vector<std::uint32_t>& reds);
   void blocks();
   void blocks_sweep(Scope& item);
+
+  // ---- emit_rows_and_columns.cpp
+  void rows_and_columns();
+  void declare_kept_rows(const std::vector<std::uint32_t>& columns);
+  std::vector<std::uint32_t> values_of_rows() const;
+  bool stores_of_rows() const;
+  void own_kept(Scope& scope, const char* row) const;
+  void row_of_team(Scope& item, const std::vector<std::uint32_t>& of_rows);
+  void eight_rows(Scope& group, const std::vector<std::uint32_t>& columns, const std::vector<std::uint32_t>& of_rows);
+  void sums_of_blocks(const std::vector<std::uint32_t>& columns);
+  void column_results(const std::vector<std::uint32_t>& columns);
+  std::string part_of_column(std::uint32_t column, const std::string& part) const;
 
   // ---- emit_scan.cpp, emit_tile.cpp
   std::vector<std::uint32_t> scan_statements() const;

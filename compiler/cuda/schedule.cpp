@@ -109,26 +109,35 @@ bool is_expensive(const Statement& s) {
                                            s.op == ir::Op::Reciprocal || s.op == ir::Op::Remainder || s.op == ir::Op::Fmod);
 }
 
-// What several sweeps need is held in shared memory: what is dear to compute, then what is loaded. Each only if a row of it fits.
-void keep(const Nest& nest, std::int64_t row, const DeviceTarget& target, DeviceScheduled& out) {
-  std::int64_t bytes = 0;  // of an element of the row
-  const std::int64_t least_teams = 2;
+// What several sweeps need is held in shared memory: what is dear to compute, then what is loaded, each only if it fits the `room`, which is bytes
+// for an element of the row. Gives the bytes that are taken. Of rows with columns, which share what varies along the row alone, that is not held.
+std::int64_t keep(const Nest& nest, std::int64_t room, std::vector<std::uint32_t>& kept) {
+  const std::uint64_t outer = (std::uint64_t{1} << nest.outer) - 1;
+  std::int64_t bytes = 0;
   for (const bool loads : {false, true}) {
-    const auto needed = needed_by_sweep(nest, out.schedule.kept);
+    const auto needed = needed_by_sweep(nest, kept);
     std::vector<std::uint32_t> more;
     for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
       const Statement& s = nest.body[i];
-      if (!(s.loops & nest.reduced_mask()) || ((s.kind == Statement::Kind::Load) != loads) || (!loads && !is_expensive(s))) continue;
+      if (((s.kind == Statement::Kind::Load) != loads) || (!loads && !is_expensive(s))) continue;
+      if (!(s.loops >> nest.vector_loop() & 1) || (nest.has_columns() && !(s.loops & outer))) continue;
       if (std::count_if(needed.begin(), needed.end(), [&](const auto& need) { return need[i]; }) < 2) continue;
-      if (std::find(out.schedule.kept.begin(), out.schedule.kept.end(), i) != out.schedule.kept.end()) continue;
+      if (std::find(kept.begin(), kept.end(), i) != kept.end()) continue;
       const auto size = static_cast<std::int64_t>(s.dtype == DType::Bool ? 1 : size_of(s.dtype));
-      if ((bytes + size) * row * least_teams > target.shared_bytes) continue;
+      if (bytes + size > room) continue;
       bytes += size;
       more.push_back(i);
     }
-    out.schedule.kept.insert(out.schedule.kept.end(), more.begin(), more.end());
+    kept.insert(kept.end(), more.begin(), more.end());
   }
-  std::sort(out.schedule.kept.begin(), out.schedule.kept.end());
+  std::sort(kept.begin(), kept.end());
+  return bytes;
+}
+
+// Of a team: as many of them as fit share a block.
+void keep_rows_of_teams(const Nest& nest, std::int64_t row, const DeviceTarget& target, DeviceScheduled& out) {
+  const std::int64_t least_teams = 2;
+  const std::int64_t bytes = keep(nest, row == 0 ? 0 : target.shared_bytes / (row * least_teams), out.schedule.kept);
   if (bytes == 0) return;
   while (out.schedule.threads / kTeam * bytes * row > target.shared_bytes)
     out.schedule.threads = static_cast<std::uint16_t>(out.schedule.threads / 2);
@@ -200,6 +209,40 @@ DeviceScheduled scan(const Nest& nest, const NestNumbers& numbers, const DeviceT
     out.numbers.partial_bytes = rows * parts * scans * 8;
   }
   set_blocks(target, (rows * (s.split ? parts : 1) * kTeam + s.threads - 1) / s.threads, out);
+  return out;
+}
+
+std::int64_t row_of(std::int64_t counted) { return (counted + 63) / 64 * 64; }
+
+// What the columns' accumulators take, bytes for a column.
+std::int64_t bytes_of_columns(const Nest& nest) {
+  std::int64_t bytes = 0;
+  for (const Statement& s : nest.body)
+    if (s.kind == Statement::Kind::Reduce && s.count) bytes += static_cast<std::int64_t>(size_of(s.dtype));
+  return bytes;
+}
+
+// Where blocks of 256 rows fill the device, each is summed by a block of threads, whose accumulators stand in shared memory. Else a block of threads
+// has eight rows: they are a tree of the order of summation, and the next launches add these up.
+DeviceScheduled rows_and_columns(const Nest& nest, std::int64_t rows, std::int64_t counted, const DeviceTarget& target,
+                                 DeviceScheduled& out) {
+  DeviceSchedule& s = out.schedule;
+  DeviceNumbers& n = out.numbers;
+  const Nest apart = with_columns_apart(nest);
+  const std::int64_t blocks = (rows + ir::kRowBlock - 1) / ir::kRowBlock, sums = bytes_of_columns(nest);
+  s.form = Form::RowsAndColumns;
+  s.threads = kTeam * ir::kRowGroup;
+  s.by_eight = blocks < 2 * target.processors;
+  s.whole = s.whole && rows % ir::kRowGroup == 0;
+  n.row = row_of(counted);
+  const std::int64_t accumulated = s.by_eight ? 0 : sums * n.row, room = target.asked_shared_bytes() - accumulated;
+  const std::int64_t bytes = keep(apart, n.row == 0 ? 0 : room / (ir::kRowGroup * n.row), s.kept);
+  n.shared_bytes = accumulated + ir::kRowGroup * bytes * n.row;
+  n.chunk = s.by_eight ? ir::kRowGroup : ir::kRowBlock;
+  n.chunks = (rows + n.chunk - 1) / n.chunk;
+  n.phases = s.by_eight ? 3 : 2;
+  n.partial_bytes = (n.chunks + (s.by_eight ? blocks : 0)) * n.row * sums;
+  set_blocks(target, n.chunks, out);
   return out;
 }
 
@@ -292,7 +335,8 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
   const bool filled = nest.runs && numbers.padded_run != (lanes ? run : run / std::max<std::int64_t>(extent, 1));
   s.whole = lanes ? counted % 64 == 0 && !filled && (nest.serial > 0 || extent % width == 0) : extent % width == 0;
 
-  if (s.form == Form::Team && nest.sweeps > 1) keep(nest, (counted + 63) / 64 * 64, target, out);
+  if (nest.has_columns()) return rows_and_columns(nest, outer, counted, target, out);
+  if (s.form == Form::Team && nest.sweeps > 1) keep_rows_of_teams(nest, row_of(counted), target, out);
 
   const std::int64_t chunks = outer * ((extent + width - 1) / width);
   share(nest, target, s.form == Form::Block ? outer : chunks, counted, out);
@@ -304,10 +348,43 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
   return out;
 }
 
+Nest with_columns_apart(const Nest& nest) {
+  Nest out = nest;
+  const std::vector<bool> behind = nest.behind_columns();
+  for (std::size_t i = 0; i < nest.body.size(); ++i)
+    if (const Statement& s = nest.body[i]; s.kind == Statement::Kind::Reduce && !behind[i] && s.stage == nest.sweeps) {
+      ++out.sweeps;
+      break;
+    }
+  for (std::size_t i = 0; i < nest.body.size(); ++i) {
+    Statement& s = out.body[i];
+    if (behind[i]) s.stage = out.sweeps;
+    else if (s.kind == Statement::Kind::Store && (s.loops & nest.reduced_mask())) s.stage = static_cast<std::uint8_t>(out.sweeps - 1);
+  }
+  return out;
+}
+
+bool suits_device(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target) {
+  std::int64_t rows = 1, counted = 1;
+  for (std::uint32_t l = 0; l < nest.loops(); ++l) (l < nest.outer ? rows : counted) *= numbers.extents[l];
+  if (rows < ir::kRowGroup * target.processors || counted == 0 || counted > ir::kLaneBlock) return false;
+  const Nest apart = with_columns_apart(nest);
+  const DeviceScheduled scheduled = schedule(nest, numbers, target);
+  const auto needed = needed_by_sweep(apart, scheduled.schedule.kept);
+  for (std::size_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    const bool of_all = (s.loops >> nest.vector_loop() & 1) && (s.loops & ((std::uint64_t{1} << nest.outer) - 1));
+    const bool is_kept = std::ranges::binary_search(scheduled.schedule.kept, static_cast<std::uint32_t>(i));
+    if (s.kind != Statement::Kind::Load || !of_all || is_kept) continue;
+    if (std::ranges::count_if(needed, [&](const auto& need) { return need[i]; }) > 1) return false;
+  }
+  return true;
+}
+
 std::string DeviceSchedule::key() const {
   std::string k;
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(form), put(width), put(threads), put(whole), put(narrow), put(one_block), put(split);
+  put(form), put(width), put(threads), put(whole), put(narrow), put(one_block), put(split), put(by_eight);
   put(table_words);
   for (const auto* list : {&vectors, &kept, &packed, &numbers}) {
     put(static_cast<std::uint32_t>(list->size()));
@@ -322,10 +399,14 @@ std::string print(const DeviceScheduled& scheduled) {
                                         "rows, half a warp for each",
                                         "rows, a block for each",
                                         "scans, half a warp for each row",
-                                        "tiles of 32 by 32 through shared memory"};
+                                        "tiles of 32 by 32 through shared memory",
+                                        "rows and columns in one pass, eight rows for a block"};
   const DeviceSchedule& s = scheduled.schedule;
   std::string out = fmt::format("schedule: {}; {} elements at once, {} accesses as vectors; blocks of {} threads",
                                 forms[static_cast<int>(s.form)], s.width, s.vectors.size(), s.threads);
+  if (s.form == Form::RowsAndColumns)
+    out += fmt::format(", {} launches, columns in {} parts of {} rows", scheduled.numbers.phases, scheduled.numbers.chunks,
+                       scheduled.numbers.chunk);
   if (s.split) out += fmt::format(", {} launches, rows in {} parts", scheduled.numbers.phases, scheduled.numbers.chunks);
   if (!s.packed.empty()) out += fmt::format(", {} accesses across", s.packed.size());
   if (s.table_words) out += fmt::format(", tables of {} words", s.table_words);

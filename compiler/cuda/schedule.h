@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "compiler/cuda/target.h"
-#include "compiler/fuse.h"
 #include "compiler/plan/nest.h"
 
 namespace onepass::compiler::cuda {
@@ -19,17 +18,20 @@ namespace onepass::compiler::cuda {
 ///   Block    of lanes: a block of teams takes a row, each team a block of the order at a time
 ///   Scan     of a map with scans: half a warp takes a row, a group of 16 at a time
 ///   Tile     of a map: a block takes 32 by 32 elements; what lies across goes through shared memory
+///   RowsAndColumns  of lanes with columns: a block takes eight rows at a time, half a warp each; when the reductions along them are done, a
+///            thread takes `width` columns through the eight rows, stores what rows store and leaves the columns' sums for the next launch
 /// From Team on, threads exchange values.
-enum class Form : std::uint8_t { Map, Columns, Team, Block, Scan, Tile };
+enum class Form : std::uint8_t { Map, Columns, Team, Block, Scan, Tile, RowsAndColumns };
 
 struct DeviceSchedule {
   Form form = Form::Map;
-  std::uint8_t width = 1;              // neighbours that a thread takes at once; of lanes: 1, 2 or 4
-  std::uint16_t threads = 256;         // of a block
-  bool whole = false;                  // class: all threads take `width` elements each time
-  bool narrow = false;                 // class: indices fit 32 bits
-  bool one_block = false;              // class: the reduced elements lie within one block of the order of summation
-  bool split = false;                  // class: the reduced elements of a row are shared; the kernel is launched several times
+  std::uint8_t width = 1;       // neighbours that a thread takes at once; of lanes: 1, 2 or 4
+  std::uint16_t threads = 256;  // of a block
+  bool whole = false;           // class: all threads take `width` elements each time
+  bool narrow = false;          // class: indices fit 32 bits
+  bool one_block = false;       // class: the reduced elements lie within one block of the order of summation
+  bool split = false;           // class: the reduced elements of a row are shared; the kernel is launched several times
+  bool by_eight = false;        // class, of rows and columns: what is left is sums of eight rows, else of blocks of the order of summation
   std::vector<std::uint32_t> packed;   // of a tile: accesses that lie across
   std::vector<std::uint32_t> vectors;  // class: accesses that move as vectors of `width`: aligned wherever the nest meets them
   std::vector<std::uint32_t> kept;     // statements that a team holds in shared memory between sweeps
@@ -40,12 +42,13 @@ struct DeviceSchedule {
 };
 
 struct DeviceNumbers {
-  std::int64_t blocks = 0;             // of the grid
-  std::int64_t shared_bytes = 0;       // of a block, for what is kept
-  std::int64_t row = 0;                // elements of a kept row, a multiple of 64: the word `tile`
-  std::int64_t chunk = 0, chunks = 1;  // split: elements of r that one thread (or block) takes, and how many do
-  std::int64_t phases = 1;             // times that the kernel is launched, each time with another word `phase`
-  std::int64_t partial_bytes = 0;      // of device memory, at the word `shared`: what phases leave for each other
+  std::int64_t blocks = 0;        // of the grid
+  std::int64_t shared_bytes = 0;  // of a block, for what is kept
+  std::int64_t row = 0;           // elements of a kept row, a multiple of 64: the word `tile`
+  // split: elements of r that one thread (or block) takes, and how many do; rows and columns: rows
+  std::int64_t chunk = 0, chunks = 1;
+  std::int64_t phases = 1;         // times that the kernel is launched, each time with another word `phase`
+  std::int64_t partial_bytes = 0;  // of device memory, at the word `shared`: what phases leave for each other
 };
 
 struct DeviceScheduled {
@@ -53,10 +56,10 @@ struct DeviceScheduled {
   DeviceNumbers numbers;
 };
 
-/// What a device's kernels do not take into one group.
-inline FuseOptions device_fuse_options(bool unfused, const KernelLimits& limits = {}) {
-  return {.unfused = unfused, .limits = limits, .columns = false};
-}
+/// A nest with columns as a device runs it: nothing but the columns is reduced in the last sweep, in which all is stored that varies along a row.
+Nest with_columns_apart(const Nest& nest);
+/// Does it fill the device, eight rows for a block, and does what its sweeps read again fit the memory that a block shares?
+bool suits_device(const Nest& nest_with_columns, const NestNumbers& numbers, const DeviceTarget& target);
 
 /// `aligned`, by buffer: element (0, …, 0) of the argument lies at a multiple of 16 bytes; none given: all do.
 DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, const std::vector<bool>& aligned = {});

@@ -114,6 +114,7 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal)
   };
   attribute(major, kMajor), attribute(minor, kMinor);
   attribute(target_.processors, kMultiprocessors), attribute(target_.threads_per_processor, kThreadsPerMultiprocessor);
+  attribute(target_.most_shared_bytes, kMostSharedBytes);
   target_.sm = 10 * major + minor;
   if (target_.sm < 75)
     throw Error(fmt::format("cuda: {} has compute capability {}.{}, and 7.5 or newer is needed: run on the cpu", name_, major, minor));
@@ -225,10 +226,13 @@ Gpu::Module::~Module() {
   gpu_.driver_.cuModuleUnload(handle_);
 }
 
-void* Gpu::Module::function(const std::string& name) const {
+void* Gpu::Module::function(const compiler::cuda::DeviceKernel& kernel) const {
   const Current current(gpu_.driver_, gpu_.context_);
+  const Driver& d = gpu_.driver_;
   void* out = nullptr;
-  gpu_.driver_.check(gpu_.driver_.cuModuleGetFunction(&out, handle_, name.c_str()), "finding the kernel " + name);
+  d.check(d.cuModuleGetFunction(&out, handle_, kernel.name.c_str()), "finding the kernel " + kernel.name);
+  if (const int bytes = gpu_.target_.asked_shared_bytes(); kernel.asks && bytes > gpu_.target_.shared_bytes)
+    d.check(d.cuFuncSetAttribute(out, kFunctionSharedBytes, bytes), "asking for shared memory of the kernel " + kernel.name);
   return out;
 }
 

@@ -79,7 +79,7 @@ class Gpu {
     Module(Gpu& gpu, void* handle) : gpu_(gpu), handle_(handle) {}
     ~Module();
     Module(const Module&) = delete;
-    void* function(const std::string& name) const;
+    void* function(const compiler::cuda::DeviceKernel& kernel) const;
 
    private:
     Gpu& gpu_;

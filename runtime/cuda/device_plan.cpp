@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "compiler/fuse.h"
+#include "compiler/cuda/fuse.h"
 #include "compiler/record.h"
 #include "onepass/error.h"
 #include "runtime/cuda/array.h"
@@ -29,10 +29,9 @@ DevicePlan::DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& pla
   report.optimised = optimise(report.recorded, options, places);
   plan.indexes = !places.empty();
   StoredValues values(report.optimised, plan, options.array_bytes);
-  compiler::FuseOptions fusing = compiler::cuda::device_fuse_options(options.unfused);
-  fusing.places = places;
+  compiler::FuseOptions fusing{.unfused = options.unfused, .places = places};
   if (!options.unfused) fusing.lists = compiler::find_lists(report.optimised, values.layouts());
-  report.partition = compiler::fuse(report.optimised, fusing);
+  report.partition = compiler::cuda::fuse(report.optimised, fusing, values.layouts(), target);
   std::vector<Piece> pieces = add_kernels(target, plan, report, values, alignment);
   plan.workspace_bytes = place_intermediates(report.optimised, options, pieces, values);
   for (const Piece& piece : pieces) add_step(piece, values);
@@ -129,7 +128,7 @@ std::vector<void*> functions_of(const Gpu::Module& module, const std::vector<com
   std::vector<void*> out;
   for (const compiler::cuda::DeviceKernel& kernel : kernels) {
     const auto [it, is_new] = known.try_emplace(kernel.name, nullptr);
-    if (is_new) it->second = module.function(kernel.name);
+    if (is_new) it->second = module.function(kernel);
     out.push_back(it->second);
   }
   return out;

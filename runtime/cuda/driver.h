@@ -12,7 +12,9 @@ namespace onepass::runtime::cuda {
 // The names, types and numbers of the driver's own header, cuda.h.
 using Result = int;
 using DevicePointer = unsigned long long;
-inline constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 39, kMajor = 75, kMinor = 76;  // attributes of a device
+inline constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 39, kMajor = 75, kMinor = 76,
+                     kMostSharedBytes = 97;     // attributes of a device
+inline constexpr int kFunctionSharedBytes = 8;  // of a function: dynamic shared memory that a launch may ask for
 inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNoBinaryForDevice = 209, kNotReady = 600;
 
 /// name, type of the function without its result, which is a Result.
@@ -50,6 +52,7 @@ inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNoBinaryForDevice = 
   F(cuModuleLoadData, (void**, const void*))                                                                              \
   F(cuModuleUnload, (void*))                                                                                              \
   F(cuModuleGetFunction, (void**, void*, const char*))                                                                    \
+  F(cuFuncSetAttribute, (void*, int, int))                                                                                \
   F(cuLaunchKernel, (void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**)) \
   F(cuStreamBeginCapture_v2, (void*, int))                                                                                \
   F(cuStreamEndCapture, (void*, void**))                                                                                  \
