@@ -9,6 +9,7 @@
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 
+#include "compiler/expansion_order.h"
 #include "compiler/rare.h"
 #include "onepass/error.h"
 
@@ -728,7 +729,21 @@ Value* KernelBuilder::expansion_constant(DType dtype, std::uint64_t bits, unsign
   return load;
 }
 
-// An expansion: its primitives, in order; what is behind a `rare` in a block that is entered if any lane has the condition.
+// Scalars, and code that is to be made quickly, take it as it is written.
+const std::vector<ir::NodeId>& KernelBuilder::order_of(const ir::Graph& expansion, Typed operand) {
+  const auto bytes = static_cast<int>(width_of(operand.value) * size_of(computed_type(operand.dtype)));
+  const RegisterUse use{bytes / has_.vector_bytes, has_.vector_registers};
+  const bool ordered = use.at_once > 0 && !loads_constants_;
+  std::vector<ir::NodeId>& order = orders_[{&expansion, ordered ? use.at_once : 0}];
+  if (order.empty()) {
+    if (ordered) order = expansion_order(expansion, use);
+    else
+      for (ir::NodeId id = 0; id < expansion.size(); ++id) order.push_back(id);
+  }
+  return order;
+}
+
+// An expansion: its primitives, in that order; what is behind a `rare` in a block that is entered if any lane has the condition.
 Value* KernelBuilder::expand(const ir::Graph& g, std::span<const Typed> operands) {
   const BehindRare behind(g);
   const unsigned width = width_of(operands[0].value);
@@ -771,7 +786,7 @@ Value* KernelBuilder::expand(const ir::Graph& g, std::span<const Typed> operands
       values[id].value = apply(n.op, n.dtype, std::span(in, count));
     }
   };
-  for (ir::NodeId id = 0; id < g.size(); ++id)
+  for (const ir::NodeId id : order_of(g, operands[0]))
     if (behind.rare[id] == ir::kNoNode) emit(id);
   return values[g.outputs[0]].value;
 }

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include <llvm/IR/IRBuilder.h>
 
@@ -21,7 +24,8 @@ class KernelBuilder {
  public:
   /// What the target has instructions for; the bits are equal without them.
   struct Instructions {
-    bool f16, avx2, avx512;  // Target::converts_f16(), has_avx2(), has_avx512()
+    bool f16, avx2, avx512;              // Target::converts_f16(), has_avx2(), has_avx512()
+    int vector_bytes, vector_registers;  // as Target's
   };
   /// `out_of_line`: each expansion and each long primitive becomes a function of the module, made at its first use and called from then on.
   /// Same bits, less code.
@@ -106,6 +110,8 @@ class KernelBuilder {
   const bool out_of_line_;
   bool loads_constants_ = false;
   llvm::Value* expansion_constant(DType dtype, std::uint64_t bits, unsigned width);
+  std::map<std::pair<const ir::Graph*, int>, std::vector<ir::NodeId>> orders_;  // of expansions, by the registers at once
+  const std::vector<ir::NodeId>& order_of(const ir::Graph& expansion, Typed operand);
   llvm::Value* expand(const ir::Graph& expansion, std::span<const Typed> operands);
   llvm::Value* call(ir::Op op, DType result, std::span<const Typed> operands);
   llvm::Value* saturate(Typed a, DType to);

@@ -59,7 +59,10 @@ class Emitter {
         module_(module),
         context_(module.getContext()),
         b_(context_),
-        k_(b_, {request.target->converts_f16(), request.target->has_avx2(), request.target->has_avx512()}, request.tier == Tier::Quick),
+        k_(b_,
+           {request.target->converts_f16(), request.target->has_avx2(), request.target->has_avx512(), request.target->vector_bytes,
+            request.target->vector_registers()},
+           request.tier == Tier::Quick),
         quick_(request.tier == Tier::Quick),
         width_(static_cast<unsigned>(schedule_.width)),
         needed_(needed_by_sweep(nest_, schedule_.row_scratch ? schedule_.kept : std::vector<std::uint32_t>{})) {}
