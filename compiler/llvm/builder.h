@@ -42,6 +42,9 @@ class KernelBuilder {
   llvm::Value* half_bits(llvm::Value* f32, DType half);
   llvm::Value* of_half_bits(llvm::Value* bits, DType half);
 
+  /// Whether that conversion is an instruction that leaves half a register empty.
+  bool converts_by_registers(DType half) const { return half == DType::F16 && has_.f16 && has_.avx2; }
+
   /// Lane i of v becomes lane lanes[i], a number that the program computes, for vectors of one register; narrow elements are widened to `bits`.
   bool permutes(unsigned bits, unsigned width) const;
   llvm::Value* permute(llvm::Value* v, llvm::Value* lanes);

@@ -1,4 +1,6 @@
 // The vector loop and its body: values of whole vectors, loads, stores, masks of the last one.
+#include <numeric>
+
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {
@@ -202,6 +204,9 @@ Value* Emitter::load(Body& body, const Statement& s) {
 
 void Emitter::store(Body& body, const Statement& s) {
   if (s.op == Op::Add) return add_to(body, s);
+  const bool streams = std::find(schedule_.streamed.begin(), schedule_.streamed.end(), s.at) != schedule_.streamed.end();
+  const bool whole = s.count <= 1 && s.guard == kNone && !body.mask && contiguous(s.at);
+  if (whole && !streams && k_.converts_by_registers(type_of_access(s.at))) return store_registers(body, s);
   Value* value = s.count > 1 ? side_by_side(body, s) : to_memory(type_of_access(s.at), vector(body, s.a));
   Value* mask = s.count > 1 ? mask_of_phases(body, s) : body.mask;
   if (s.count <= 1 && s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
@@ -210,7 +215,7 @@ void Emitter::store(Body& body, const Statement& s) {
     Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(lane_bytes)));
     if (mask) {
       b_.CreateMaskedStore(value, p, llvm::Align(1), mask);
-    } else if (std::find(schedule_.streamed.begin(), schedule_.streamed.end(), s.at) != schedule_.streamed.end()) {
+    } else if (streams) {
       const auto bytes_each = static_cast<std::uint64_t>(lane_bytes) * width_;
       llvm::StoreInst* st = b_.CreateAlignedStore(value, p, llvm::Align(std::min<std::uint64_t>(64, bytes_each)));
       st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
@@ -226,6 +231,19 @@ void Emitter::store(Body& body, const Statement& s) {
     return;
   }
   b_.CreateMaskedScatter(value, addresses(body, s.at), llvm::Align(1), mask ? mask : all_lanes());
+}
+
+// Each register as it is converted, which spares putting two of them together.
+void Emitter::store_registers(Body& body, const Statement& s) {
+  const DType t = type_of_access(s.at);
+  Value* value = vector(body, s.a);
+  Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at))));
+  const unsigned each = std::min(width_, static_cast<unsigned>(schedule_.vector_bytes) / 4);
+  for (unsigned first = 0; first < width_; first += each) {
+    std::vector<int> lanes(each);
+    std::iota(lanes.begin(), lanes.end(), static_cast<int>(first));
+    b_.CreateAlignedStore(to_memory(t, b_.CreateShuffleVector(value, lanes)), bytes(p, first * size_of_access(s.at)), llvm::Align(1));
+  }
 }
 
 void Emitter::add_to(Body& body, const Statement& s) {
