@@ -2,6 +2,11 @@
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "compiler/fuse.h"
 #include "compiler/plan/plan.h"
@@ -114,6 +119,38 @@ TEST_CASE("emit: sums along rows, columns, both and the middle", "[emit]") {
   check(
       "%0 = input x : f32[600, 4]\n%1 = reduce_sum %0 {0} : f32[4]\n%2 = reshape %1 : f32[1, 4]\n%3 = broadcast %2 : f32[600, 4]\n%4 = sub "
       "%0, %3 : f32[600, 4]\nreturn s = %4");
+}
+
+TEST_CASE("emit: the largest and the smallest know a NaN and the sign of zero wherever it stands", "[emit]") {
+  // [n, n], row i and column i with one that differs at i: alone it decides what their largest or smallest is
+  const auto one_differs = [](auto others, auto one) {
+    constexpr std::size_t n = 150;
+    std::vector<decltype(one)> x(n * n, others);
+    for (std::size_t i = 0; i < n; ++i) x[i * n + i] = one;
+    Arguments out;
+    out.storage.emplace_back(sizeof(one) * x.size());
+    std::memcpy(out.storage[0].data(), x.data(), out.storage[0].size());
+    out.views.push_back({sizeof(one) == 4 ? f32 : f64, out.storage[0].data(), {n, n}, {}});
+    return out;
+  };
+  const auto all = [&](auto zero, const char* type) {
+    using T = decltype(zero);
+    for (const auto& [others, one] : {std::pair(T(1), std::numeric_limits<T>::quiet_NaN()),
+                                      {-std::numeric_limits<T>::infinity(), -std::numeric_limits<T>::quiet_NaN()},
+                                      {-zero, zero},
+                                      {zero, -zero}}) {
+      const Arguments arguments = one_differs(others, one);
+      for (const char* op : {"reduce_max", "reduce_min"})
+        for (const char* axis : {"{0}", "{1}"}) {
+          const ir::Graph graph =
+              ir::parse_graph(fmt::format("%0 = input x : {0}[150, 150]\n%1 = {1} %0 {2} : {0}[150]\nreturn y = %1", type, op, axis));
+          INFO(op << " " << type << axis << ", " << one << " among " << others);
+          CHECK(difference(graph, arguments) == "");
+        }
+    }
+  };
+  all(0.0f, "f32");
+  all(0.0, "f64");
 }
 
 TEST_CASE("emit: the adjoints of x*w + b in one pass", "[emit]") {

@@ -72,16 +72,41 @@ bool Emitter::is_extreme(std::uint32_t id) const {
   return is_float(s.dtype) && (s.op == Op::ReduceMax || s.op == Op::ReduceMin);
 }
 
-Emitter::Extreme Emitter::extreme(Value* v) {
-  llvm::Type* bits = v->getType()->getWithNewType(b_.getIntNTy(v->getType()->getScalarSizeInBits()));
-  return {v, b_.CreateBitCast(v, bits), b_.CreateSExt(b_.CreateFCmpUNO(v, v), bits)};
+Value* Emitter::bits_of(Value* v) {
+  return b_.CreateBitCast(v, v->getType()->getWithNewType(b_.getIntNTy(v->getType()->getScalarSizeInBits())));
+}
+
+Value* Emitter::joined_bits(std::uint32_t id, Value* a, Value* c) {
+  return nest_.body[id].op == Op::ReduceMax ? b_.CreateAnd(a, c) : b_.CreateOr(a, c);
+}
+
+Value* Emitter::unordered(Value* a, Value* c) {
+  Value* is = b_.CreateFCmpUNO(a, c);
+  const bool masks = schedule_.vector_bytes == 64 || !a->getType()->isVectorTy();
+  return masks ? is : b_.CreateSExt(is, bits_of(a)->getType());
+}
+
+Value* Emitter::further(std::uint32_t id, Value* a, Value* c) {
+  return b_.CreateSelect(nest_.body[id].op == Op::ReduceMax ? b_.CreateFCmpOGT(c, a) : b_.CreateFCmpOLT(c, a), c, a);
+}
+
+Emitter::Extreme Emitter::extreme(Value* v) { return {v, bits_of(v), unordered(v, v)}; }
+
+Emitter::Extreme Emitter::extreme_of_lanes(std::uint32_t id, Value* v) {
+  const unsigned width = width_of(v),
+                 lanes = static_cast<unsigned>(schedule_.vector_bytes / static_cast<int>(size_of(nest_.body[id].dtype)));
+  Extreme e{v, bits_of(v), nullptr};
+  if (width <= lanes) return extreme(v);
+  e.nan = unordered(half_of(v, width, 0), half_of(v, width, width / 2));
+  for (unsigned w = width; w > lanes; w /= 2) {
+    e.bits = joined_bits(id, half_of(e.bits, w, 0), half_of(e.bits, w, w / 2));
+    if (w < width) e.nan = b_.CreateOr(half_of(e.nan, w, 0), half_of(e.nan, w, w / 2));
+  }
+  return e;
 }
 
 Emitter::Extreme Emitter::join(std::uint32_t id, const Extreme& a, const Extreme& c) {
-  const bool most = nest_.body[id].op == Op::ReduceMax;
-  Value* beyond = most ? b_.CreateFCmpOGT(c.most, a.most) : b_.CreateFCmpOLT(c.most, a.most);
-  return {b_.CreateSelect(beyond, c.most, a.most), most ? b_.CreateAnd(a.bits, c.bits) : b_.CreateOr(a.bits, c.bits),
-          b_.CreateOr(a.nan, c.nan)};
+  return {further(id, a.most, c.most), joined_bits(id, a.bits, c.bits), b_.CreateOr(a.nan, c.nan)};
 }
 
 Value* Emitter::settled(const Extreme& e) {
@@ -89,23 +114,29 @@ Value* Emitter::settled(const Extreme& e) {
   Value* sign = llvm::ConstantInt::get(e.bits->getType(), llvm::APInt::getSignMask(type->getScalarSizeInBits()));
   Value* zero = b_.CreateBitCast(b_.CreateAnd(e.bits, sign), type);
   Value* v = b_.CreateSelect(b_.CreateFCmpOEQ(e.most, llvm::Constant::getNullValue(type)), zero, e.most);
-  return b_.CreateSelect(b_.CreateICmpNE(e.nan, llvm::Constant::getNullValue(e.nan->getType())), llvm::ConstantFP::getNaN(type), v);
+  return b_.CreateSelect(b_.CreateIsNotNull(e.nan), llvm::ConstantFP::getNaN(type), v);
 }
 
 Value* Emitter::combine_all(std::uint32_t id, const std::vector<Value*>& values) {
   if (!is_extreme(id)) throw InternalError("emit: this reduction has an order");
-  Extreme e = extreme(values[0]);
-  for (std::size_t i = 1; i < values.size(); ++i) e = join(id, e, extreme(values[i]));
-  return settled(e);
+  std::optional<Extreme> all;
+  for (std::size_t i = 0; i < values.size(); i += 2) {
+    Value *a = values[i], *c = values[std::min(i + 1, values.size() - 1)];
+    // the first of all may be a NaN: compared with it, no other is further
+    const Extreme two{further(id, a, c), joined_bits(id, bits_of(a), bits_of(c)), unordered(a, c)};
+    all = all ? join(id, *all, two) : two;
+  }
+  return settled(*all);
 }
 
 Emitter::Lanes Emitter::new_lanes(std::uint32_t id) {
   Lanes l{id, {}};
-  const unsigned bits = 8 * static_cast<unsigned>(size_of(nest_.body[id].dtype));
   for (std::int64_t lane = 0; lane < lanes_of(id); lane += width_) {
-    l.vectors.push_back({variable(k_.type(nest_.body[id].dtype, width_), nullptr)});
-    for (int k = 0; is_extreme(id) && k < 2; ++k)
-      l.vectors.back().push_back(variable(llvm::FixedVectorType::get(b_.getIntNTy(bits), width_), nullptr));
+    std::vector<Value*>& mine = l.vectors.emplace_back();
+    mine.push_back(variable(k_.type(nest_.body[id].dtype, width_), nullptr));
+    if (!is_extreme(id)) continue;
+    const Extreme start = extreme_of_lanes(id, identity(id, width_));  // constants
+    for (Value* v : {start.bits, start.nan}) mine.push_back(variable(v->getType(), nullptr));
   }
   return l;
 }
@@ -117,14 +148,14 @@ void Emitter::put(const std::vector<Value*>& variables, const Extreme& e) {
 void Emitter::reset(const Lanes& lanes) {
   for (const std::vector<Value*>& v : lanes.vectors) {
     Value* start = identity(lanes.id, width_);
-    if (is_extreme(lanes.id)) put(v, extreme(start));
+    if (is_extreme(lanes.id)) put(v, extreme_of_lanes(lanes.id, start));
     else b_.CreateStore(start, v[0]);
   }
 }
 
 void Emitter::take(const Lanes& lanes, std::size_t part, Body& body) {
   const std::vector<Value*>& v = lanes.vectors[part % lanes.vectors.size()];
-  if (is_extreme(lanes.id)) put(v, join(lanes.id, get(v), extreme(added(lanes.id, body))));
+  if (is_extreme(lanes.id)) put(v, join(lanes.id, get(v), extreme_of_lanes(lanes.id, added(lanes.id, body))));
   else b_.CreateStore(accumulated(lanes.id, read(v[0]), body), v[0]);
 }
 
@@ -145,15 +176,12 @@ Value* Emitter::half_of(Value* v, unsigned width, unsigned first) {
   return b_.CreateShuffleVector(v, lanes);
 }
 
-Value* Emitter::halve_extreme(std::uint32_t id, Extreme e) {
-  for (unsigned w = width_; w > 1; w /= 2) {
-    const auto half = [&](unsigned first) {
-      return Extreme{half_of(e.most, w, first), half_of(e.bits, w, first), half_of(e.nan, w, first)};
-    };
-    e = join(id, half(0), half(w / 2));
-  }
+Value* Emitter::halve_extreme(std::uint32_t id, const Extreme& e) {
+  Value *most = e.most, *bits = e.bits;
+  for (unsigned w = width_of(most); w > 1; w /= 2) most = further(id, half_of(most, w, 0), half_of(most, w, w / 2));
+  for (unsigned w = width_of(bits); w > 1; w /= 2) bits = joined_bits(id, half_of(bits, w, 0), half_of(bits, w, w / 2));
   const auto lane = [&](Value* v) { return b_.CreateExtractElement(v, std::uint64_t{0}); };
-  return settled({lane(e.most), lane(e.bits), lane(e.nan)});
+  return settled({lane(most), lane(bits), b_.CreateOrReduce(b_.CreateIsNotNull(e.nan))});
 }
 
 Value* Emitter::halve(std::uint32_t id, std::vector<Value*> vectors) {

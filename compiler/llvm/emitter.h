@@ -328,7 +328,15 @@ class Emitter {
     Value* nan;   // not 0: there was a NaN
   };
   bool is_extreme(std::uint32_t id) const;
+  Value* bits_of(Value* v);
+  Value* joined_bits(std::uint32_t id, Value* a, Value* c);
+  // Where a or c is a NaN, by one comparison for both: a mask where the target has registers for masks, else all bits of an integer.
+  Value* unordered(Value* a, Value* c);
+  Value* further(std::uint32_t id, Value* a, Value* c);  // of two that are no NaN
+  // Of each lane.
   Extreme extreme(Value* v);
+  // Of a vector whose lanes are all met in the end: bits and NaN of its registers together, in as many lanes as one has.
+  Extreme extreme_of_lanes(std::uint32_t id, Value* v);
   Extreme join(std::uint32_t id, const Extreme& a, const Extreme& c);
   Value* settled(const Extreme& e);
   Value* combine_all(std::uint32_t id, const std::vector<Value*>& values);  // in any order
@@ -344,7 +352,7 @@ class Emitter {
   void take(const Lanes& lanes, std::size_t part, Body& body);
   Value* total(const Lanes& lanes);
   Value* half_of(Value* v, unsigned width, unsigned first);
-  Value* halve_extreme(std::uint32_t id, Extreme e);
+  Value* halve_extreme(std::uint32_t id, const Extreme& e);
   // Combines lanes by halving: lane i and lane i + half, until one is left.
   Value* halve(std::uint32_t id, std::vector<Value*> vectors);
   // The tree of blocks, as a binary counter: level l holds the sum of 2^l blocks.
