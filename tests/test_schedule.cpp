@@ -39,7 +39,7 @@ TEST_CASE("schedule: a kernel has a handful of classes, whatever the lengths", "
   CHECK(columns.size() == 2);  // one block or several
 }
 
-TEST_CASE("schedule: non-temporal stores need traffic above the last-level cache, aligned targets and rows", "[schedule]") {
+TEST_CASE("schedule: non-temporal stores need traffic that fills the last-level cache, aligned targets and rows", "[schedule]") {
   Target target = Target::generic_cpu();
   const auto nontemporal = [&](std::int64_t n, std::int64_t m, ScheduleOptions options = {}) {
     return !scheduled("x*2 + y", {{"x", {n, m}}, {"y", {n, 1}}}, target, options).schedule.streamed.empty();
@@ -47,6 +47,8 @@ TEST_CASE("schedule: non-temporal stores need traffic above the last-level cache
   target.llc_bytes = 1 << 20;
   CHECK(!nontemporal(100, 160));
   CHECK(nontemporal(10000, 160));
+  CHECK(!nontemporal(600, 160));  // three quarters of it
+  CHECK(nontemporal(800, 160));   // all but a thirtieth
   CHECK(!nontemporal(10000, 161));  // the rows do not start at multiples of 64 bytes
   CHECK(!nontemporal(10000, 160, {.threads = 1, .aligned_stores = false}));
   CHECK(!nontemporal(10000, 160, {.in_place = {true, true, true}}));  // what was loaded is in the caches
