@@ -26,6 +26,25 @@ if(NOT LLVM_ENABLE_RTTI)
   target_compile_options(onepass_llvm PRIVATE -fno-rtti)
 endif()
 
+# LLVM's tables of what instructions cost on forty processors hold the names of their rows, for its debugging output alone. They are 60 % of
+# the addresses that the dynamic linker writes when the module is opened, and it makes a copy of each page that it writes: 2 of 2.6 MB. This
+# takes the member with these tables out of an archive, and the names' relocations out of it: nothing reads them, and they stay null.
+# Where that cannot be done the module is linked as it is.
+function(onepass_without_names result member library)
+  get_target_property(archive ${library} LOCATION)
+  set(folder ${PROJECT_BINARY_DIR}/llvm_tables)
+  file(MAKE_DIRECTORY ${folder}/new)
+  foreach(command "${CMAKE_AR};x;${archive};${member}" "${CMAKE_OBJCOPY};--remove-relocations=.data.rel.ro.*SchedClasses*;${member}")
+    execute_process(COMMAND ${command} WORKING_DIRECTORY ${folder}/new RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    if(failed)
+      message(STATUS "${member} of ${library} is linked with its tables' names: the module takes longer to open")
+      return()
+    endif()
+  endforeach()
+  file(COPY_FILE ${folder}/new/${member} ${folder}/${member} ONLY_IF_DIFFERENT)
+  set(${result} ${${result}} ${folder}/${member} PARENT_SCOPE)
+endfunction()
+
 if(ONEPASS_LLVM_SHARED OR NOT TARGET LLVMX86CodeGen)
   set(llvm_libraries LLVM)
 else()
@@ -34,8 +53,10 @@ else()
   llvm_map_components_to_libnames(llvm_libraries core support target targetparser analysis codegen selectiondag asmprinter mc mcparser
     scalaropts transformutils object runtimedyld jitlink orcjit irreader X86 AArch64)
   target_compile_definitions(onepass_llvm PRIVATE ONEPASS_LLVM_STATIC)
+  onepass_without_names(llvm_tables X86MCTargetDesc.cpp.o LLVMX86Desc)
+  onepass_without_names(llvm_tables AArch64MCTargetDesc.cpp.o LLVMAArch64Desc)
 endif()
-target_link_libraries(onepass_llvm PRIVATE onepass_compiler onepass_ir ${llvm_libraries})
+target_link_libraries(onepass_llvm PRIVATE onepass_compiler onepass_ir ${llvm_tables} ${llvm_libraries})
 target_link_options(onepass_llvm PRIVATE LINKER:--exclude-libs,ALL LINKER:--gc-sections LINKER:--as-needed LINKER:-z,nodelete
   LINKER:--version-script,${PROJECT_SOURCE_DIR}/cmake/llvm.exports)
 set_property(TARGET onepass_llvm APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/llvm.exports)
