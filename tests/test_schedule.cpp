@@ -47,8 +47,8 @@ TEST_CASE("schedule: non-temporal stores need traffic that fills the last-level 
   target.llc_bytes = 1 << 20;
   CHECK(!nontemporal(100, 160));
   CHECK(nontemporal(10000, 160));
-  CHECK(!nontemporal(600, 160));  // three quarters of it
-  CHECK(nontemporal(800, 160));   // all but a thirtieth
+  CHECK(!nontemporal(600, 160));    // three quarters of it
+  CHECK(nontemporal(800, 160));     // all but a thirtieth
   CHECK(!nontemporal(10000, 161));  // the rows do not start at multiples of 64 bytes
   CHECK(!nontemporal(10000, 160, {.threads = 1, .aligned_stores = false}));
   CHECK(!nontemporal(10000, 160, {.in_place = {true, true, true}}));  // what was loaded is in the caches
