@@ -202,10 +202,12 @@ class Emitter {
   // A statement that does not vary along the vector loop.
   Value* scalar(std::uint32_t id);
   Value* pointer_with_derived(const Statement& s) { return pointer(s.at, s.loops); }
+  Value* from_index(Value* x, const Statement& s);
+
+  // ---- emit_places.cpp: places that data name
   // The place that an index means; a bad one raises the flag and becomes 0. `mask`: where it counts; none: everywhere. With a branch to
   // what is seldom needed, or without.
   Value* checked_place(const Statement& s, Value* index, Value* mask, bool branches = true);
-  Value* from_index(Value* x, const Statement& s);
 
   // ---- emit_lists.cpp: accesses to lists
   bool is_list(std::uint32_t access) const { return nest_.accesses[access].table != kNone; }
