@@ -1,12 +1,22 @@
 // rewrite: a pass that decides node by node. simplify is written with it, and so is every pass that only replaces nodes.
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 #include <vector>
 
 #include "ir/graph.h"
 
 namespace onepass::compiler {
+
+/// How often each node is an operand or an output.
+inline std::vector<std::uint32_t> count_uses(const ir::Graph& graph) {
+  std::vector<std::uint32_t> uses(graph.size(), 0);
+  for (ir::NodeId id = 0; id < graph.size(); ++id)
+    for (const std::int64_t o : graph.operands(id)) ++uses[static_cast<std::size_t>(o)];
+  for (const ir::NodeId id : graph.outputs) ++uses[id];
+  return uses;
+}
 
 /// Walks `graph` in topological order and asks `rule(Graph& out, ir::Node node) -> NodeId`, or with a third argument, the node's id in
 /// `graph`, for each node but the inputs, which stay. The node's operands are ids of `out` already; what the rule adds is attributed to the line that recorded the node. Linear time.

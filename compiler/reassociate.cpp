@@ -1,0 +1,530 @@
+// reassociate: relaxation `reassociate`, sums and products of floats regrouped as if they were exact.
+//   (x*a + b)*c        -> x*(a*c) + b*c        what is the same for all elements is computed once, outside of the loops
+//   0.5*x*(p + q)*4    -> x*(p*2 + q*2)        factors that are the same for all are gathered and multiplied into a sum
+//   x + c*x*x*x        -> x*(1 + c*(x*x))      a common factor is taken out
+//   a/3 -> a*(1/3)     a/broadcast(s) -> a*broadcast(1/s)     (a/b)/(c/d) -> (a*d)/(b*c)
+//   mul0(mul0(g, a), b) -> mul0(g, a*b)        mul0(g, a) + mul0(g, b) -> mul0(g, a + b)
+//   where(g*a == 0, 0, mul0(mul0(h, b), g*a)) -> mul0(where(g == 0, 0, mul0(h, g)), a*b)     for g*a = mul0(g, a): a second
+//   derivative is one sum of products behind both cotangents, as the first is behind one
+// A literal is a slot, whose value no pass sees: its products and sums are nodes, and as they depend on no loop, kernels compute them once. Those
+// of f32 are computed in f64 and rounded where they meet what differs from element to element: a long chain gathers hundreds of them, whose
+// roundings, the same for all elements, would not cancel as those of the elements do.
+// Left out on purpose: distributing a product over a sum of values that differ from element to element (it adds operations); a change of
+// the order of reductions and scans; what crosses a view.
+#include "compiler/reassociate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "compiler/fold.h"
+#include "compiler/rewrite.h"
+
+namespace onepass::compiler {
+
+using namespace ir;
+
+namespace {
+
+// The graph being made, and arithmetic on what is the same for all elements.
+class Uniform {
+ public:
+  explicit Uniform(Graph& out) : out_(out) {}
+
+  bool is(NodeId id) const { return id < uniform_.size() && uniform_[id]; }
+  void mark(NodeId id) {
+    if (id >= uniform_.size()) uniform_.resize(id + 1, false);
+    uniform_[id] = true;
+  }
+  bool is_constant(NodeId id, double value) const {
+    if (id == kNoNode) return false;
+    if (const NodeId wide = unrounded(id); wide != kNoNode) id = wide;
+    return out_[id].op == Op::Constant && double_of(out_[id].dtype, out_[id].bits) == value;
+  }
+  NodeId constant(DType dtype, ListId shape, double value) {
+    const NodeId id = out_.constant(dtype, shape, bits_of(dtype, value));
+    mark(id);
+    return id;
+  }
+  NodeId add(NodeId a, NodeId b) { return a == kNoNode ? b : b == kNoNode ? a : made(Op::Add, {a, b}); }
+  NodeId mul(NodeId a, NodeId b) {
+    if (is_constant(a, 1)) return b;
+    if (is_constant(b, 1)) return a;
+    return made(Op::Mul, {a, b});
+  }
+  NodeId reciprocal(NodeId a) { return made(Op::Reciprocal, {a}); }
+
+ private:
+  Graph& out_;
+  std::vector<bool> uniform_;
+
+  NodeId made(Op op, std::initializer_list<NodeId> operands) {
+    const Node first = out_[*operands.begin()];
+    if (first.dtype != DType::F32)
+      return plain(op, std::vector<NodeId>(operands));  // f64 has nothing wider; a cast of a half would round it
+    std::vector<NodeId> wide;
+    for (NodeId id : operands) wide.push_back(widened(id));
+    const NodeId id = out_.add(Op::Cast, DType::F32, first.shape, {plain(op, wide)});
+    mark(id);
+    return id;
+  }
+  NodeId plain(Op op, std::span<const NodeId> operands) {
+    const Node first = out_[operands[0]];
+    const std::vector<std::int64_t> ids(operands.begin(), operands.end());
+    const Node node{op, first.dtype, first.shape, out_.intern(ids), 0, 0};
+    const bool constant = std::all_of(operands.begin(), operands.end(), [&](NodeId id) { return out_[id].op == Op::Constant; });
+    const NodeId id = constant ? fold(out_, node) : out_.add(node);
+    mark(id);
+    return id;
+  }
+  // What made() rounded; none: it was not made here.
+  NodeId unrounded(NodeId id) const {
+    if (out_[id].op != Op::Cast || out_[id].dtype != DType::F32) return kNoNode;
+    const NodeId wide = out_.operand(id, 0);
+    return out_[wide].dtype == DType::F64 && is(wide) ? wide : kNoNode;
+  }
+  NodeId widened(NodeId id) {
+    if (const NodeId wide = unrounded(id); wide != kNoNode) return wide;
+    const Node node = out_[id];
+    const NodeId wide = node.op == Op::Constant
+                            ? out_.constant(DType::F64, node.shape, bits_of(DType::F64, double_of(node.dtype, node.bits)))
+                            : out_.add(Op::Cast, DType::F64, node.shape, {id});
+    mark(wide);
+    return wide;
+  }
+};
+
+using Factors = std::vector<NodeId>;  // sorted, with repetitions
+
+// coefficient * factors / divisors
+struct Term {
+  NodeId coefficient;  // uniform
+  Factors factors, divisors;
+};
+
+// A value as a sum: of the terms and, if there is one, of `bias`, which is uniform. With a cotangent g the value is mul0(g, the sum).
+struct Form {
+  std::vector<Term> terms;
+  NodeId bias = kNoNode;
+  NodeId cotangent = kNoNode;
+
+  bool is_uniform() const { return terms.empty() && cotangent == kNoNode; }
+  bool is_product() const { return terms.size() == 1 && bias == kNoNode && cotangent == kNoNode; }
+};
+
+constexpr std::size_t kMostTerms = 16, kMostFactors = 16;
+
+Factors merged(const Factors& a, const Factors& b) {
+  Factors all;
+  std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all));
+  return all;
+}
+Factors common(const Factors& a, const Factors& b) {
+  Factors both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
+Factors without(const Factors& a, const Factors& b) {
+  Factors rest;
+  std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(rest));
+  return rest;
+}
+
+class Reassociation {
+ public:
+  explicit Reassociation(const Graph& graph)
+      : graph_(graph),
+        uses_(count_uses(graph)),
+        out_(graph.empty_copy()),
+        uniform_(out_),
+        forms_(graph.size()),
+        made_(graph.size(), kNoNode),
+        local_(graph.size(), kNoNode),
+        only_cotangents_(graph.size(), true),
+        inside_(inside_of_pairs()) {
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      const List operands = graph.operands(id);
+      for (std::size_t i = 0; i < operands.size(); ++i)
+        if (!passes_cotangent(graph[id].op, i) && !(inside_[id] && operands[i] == pair_of(id)))
+          only_cotangents_[static_cast<std::size_t>(operands[i])] = false;
+    }
+    for (NodeId id : graph.outputs) only_cotangents_[id] = false;
+  }
+
+  Graph run() {
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      out_.current_source = graph_.source_of[id];
+      out_.current_origin = graph_.origin_of[id] == kNoNode ? kNoNode : made_[graph_.origin_of[id]];
+      visit(id);
+    }
+    for (NodeId id : graph_.outputs) out_.outputs.push_back(node_of(id));
+    out_.current_source = 0;
+    out_.current_origin = kNoNode;
+    return std::move(out_);
+  }
+
+ private:
+  const Graph& graph_;
+  const std::vector<std::uint32_t> uses_;
+  Graph out_;
+  Uniform uniform_;
+  std::vector<std::optional<Form>> forms_;  // by node of graph_: of arithmetic on floats
+  std::vector<NodeId> made_;                // by node of graph_: what it is in out_
+  std::vector<NodeId> local_;               // by node of graph_ with a cotangent: the sum without it
+  std::vector<bool> only_cotangents_;       // by node of graph_: all that need it take a cotangent with them
+  std::vector<bool> inside_;                // by node of graph_: of pairs of cotangents alone
+
+  static bool passes_cotangent(Op op, std::size_t operand) {
+    return op == Op::Add || op == Op::Sub || op == Op::Neg || (op == Op::Mul0 && operand == 0);
+  }
+
+  // ---- pairs of cotangents: the derivative of mul0(g, d) by d is where(g == 0, 0, mul0(h, g)), which is zero where either is
+  bool is_zero(NodeId id) const { return graph_[id].op == Op::Constant && double_of(graph_[id].dtype, graph_[id].bits) == 0; }
+  bool is_pair(NodeId id) const {
+    if (graph_[id].op != Op::Where) return false;
+    const NodeId is_zero_there = graph_.operand(id, 0), product = graph_.operand(id, 2);
+    return graph_[is_zero_there].op == Op::Equal && graph_[product].op == Op::Mul0 && is_zero(graph_.operand(id, 1)) &&
+           is_zero(graph_.operand(is_zero_there, 1)) && graph_.operand(is_zero_there, 0) == graph_.operand(product, 1);
+  }
+  // The comparisons and products that are needed in pairs alone.
+  std::vector<bool> inside_of_pairs() const {
+    std::vector<std::uint32_t> uses(graph_.size(), 0);
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (is_pair(id)) ++uses[graph_.operand(id, 0)], ++uses[graph_.operand(id, 2)];
+    std::vector<bool> inside(graph_.size(), false);
+    for (NodeId id = 0; id < graph_.size(); ++id) inside[id] = uses[id] != 0 && uses[id] == uses_[id];
+    return inside;
+  }
+  // The inner cotangent, of either part.
+  std::int64_t pair_of(NodeId part) const { return graph_.operand(part, graph_[part].op == Op::Equal ? 0 : 1); }
+
+  Form pair(NodeId id) {
+    const NodeId product_of_both = graph_.operand(id, 2), outer = graph_.operand(product_of_both, 0),
+                 inner = graph_.operand(product_of_both, 1);
+    const auto behind_cotangent = [&](NodeId g) {
+      Form form = form_of(g);
+      if (form.cotangent != kNoNode) return form;
+      return Form{{}, uniform_.constant(graph_[id].dtype, graph_[id].shape, 1), node_of(g)};
+    };
+    Form h = behind_cotangent(outer), g = behind_cotangent(inner);
+    const NodeId of_h = std::exchange(h.cotangent, kNoNode), of_g = std::exchange(g.cotangent, kNoNode);
+    NodeId both = binary(Op::Mul0, of_h, of_g);
+    if (of_h != of_g) {
+      const NodeId zero = out_.constant(graph_[id].dtype, graph_[id].shape, 0);
+      both = out_.add(Op::Where, graph_[id].dtype, graph_[id].shape,
+                      {out_.add(Op::Equal, DType::Bool, graph_[id].shape, {of_g, zero}), zero, both});
+    }
+    Form result = product(std::move(h), std::move(g), id);
+    result.cotangent = both;
+    return result;
+  }
+
+  // ---- nodes of the graph
+  void visit(NodeId id) {
+    const Node node = graph_[id];
+    if (inside_[id] && node.op == Op::Equal) return;
+    if (is_float(node.dtype)) {
+      if (std::optional<Form> form = arithmetic(id)) {
+        forms_[id] = std::move(form);
+        return;
+      }
+      if (made_[id] != kNoNode) return;
+    }
+    Node copy = node;
+    std::vector<std::int64_t> operands;
+    bool uniform = node.op == Op::Slot || node.op == Op::Constant || (is_elementwise(node.op) && node.op != Op::Rare);
+    for (std::int64_t o : graph_.operands(id)) {
+      operands.push_back(node_of(static_cast<NodeId>(o)));
+      uniform = uniform && uniform_.is(static_cast<NodeId>(operands.back()));
+    }
+    if (node.operands) copy.operands = out_.intern(operands);
+    const NodeId now = out_.add(copy);
+    if (uniform) uniform_.mark(now);
+    made_[id] = now;
+  }
+
+  /// The node that computes it; made the first time that something needs it whole.
+  NodeId node_of(NodeId id) {
+    if (made_[id] != kNoNode) return made_[id];
+    const NodeId g = forms_[id]->cotangent;
+    return made_[id] = g == kNoNode ? build(*forms_[id]) : binary(Op::Mul0, g, local_of(id));
+  }
+
+  Form atom(NodeId now) {
+    if (uniform_.is(now)) return {{}, now};
+    return {{Term{uniform_.constant(out_[now].dtype, out_[now].shape, 1), {now}, {}}}, kNoNode};
+  }
+
+  /// The value as a sum. One that something else needs too is taken as it is, unless it is simple.
+  Form form_of(NodeId id) {
+    if (!forms_[id]) return atom(made_[id]);
+    const Form& form = *forms_[id];
+    if (form.cotangent != kNoNode && uses_[id] > 1) {  // computed once with its cotangent, or once without
+      if (!only_cotangents_[id]) return atom(node_of(id));
+      Form shared;
+      if (form.terms.size() == 1 && form.bias == kNoNode) {  // the number before a product goes into the sums that need it
+        Term unit = form.terms[0];
+        if (unit.factors.size() <= 2 && unit.divisors.empty()) return form;  // so do two factors, which may be taken out there
+        unit.coefficient = uniform_.constant(graph_[id].dtype, graph_[id].shape, 1);
+        shared = scaled(atom(build_product(unit)), form.terms[0].coefficient);
+      } else {
+        shared = atom(local_of(id));
+      }
+      shared.cotangent = form.cotangent;
+      return shared;
+    }
+    return uses_[id] <= 1 || is_simple(form) ? form : atom(node_of(id));
+  }
+  /// A multiple of something or of its square, plus a number: no more operations where it is written out again.
+  static bool is_simple(const Form& form) {
+    if (form.cotangent != kNoNode || form.terms.size() > 1) return false;
+    if (form.terms.empty()) return true;
+    const Factors& factors = form.terms[0].factors;
+    const bool square = form.bias == kNoNode && factors.size() == 2 && factors[0] == factors[1];
+    return (factors.size() <= 1 || square) && form.terms[0].divisors.empty();
+  }
+
+  std::optional<Form> arithmetic(NodeId id) {
+    const auto operand = [&](int i) { return form_of(graph_.operand(id, i)); };
+    switch (graph_[id].op) {
+      case Op::Neg: {  // of what is needed as it is too, that
+        const NodeId a = graph_.operand(id, 0);
+        const bool whole = uses_[a] > 1 && !(forms_[a] && forms_[a]->cotangent != kNoNode);
+        return scaled(whole ? atom(node_of(a)) : operand(0), minus_one(id));
+      }
+      case Op::Add: return sum(operand(0), operand(1));
+      case Op::Sub: return sum(operand(0), scaled(operand(1), minus_one(id)));
+      case Op::Mul: return product(operand(0), operand(1), id);
+      case Op::Square: {
+        const Form x = operand(0);
+        return product(x, x, id);
+      }
+      case Op::Div: {
+        if (const std::optional<Form> inverse = inverse_of_broadcast(graph_.operand(id, 1))) return product(operand(0), *inverse, id);
+        return product(operand(0), inverse_of(operand(1)), id);
+      }
+      case Op::Reciprocal: return inverse_of(operand(0));
+      case Op::Mul0:
+        if (const NodeId d = made_[graph_.operand(id, 1)]; d != kNoNode && is_finite_constant(d)) return scaled(operand(0), d);
+        return mul0(operand(0), operand(1), graph_.operand(id, 0), id);
+      case Op::Where:
+        if (is_pair(id)) return pair(id);
+        return std::nullopt;
+      default: return std::nullopt;
+    }
+  }
+
+  NodeId minus_one(NodeId id) { return uniform_.constant(graph_[id].dtype, graph_[id].shape, -1); }
+  bool is_finite_constant(NodeId id) const {
+    return out_[id].op == Op::Constant && std::isfinite(double_of(out_[id].dtype, out_[id].bits));
+  }
+
+  // ---- sums of products
+  Form without_cotangent(Form f) { return f.cotangent == kNoNode ? f : atom(build(f)); }
+
+  Form scaled(Form f, NodeId by) {
+    if (!is_finite_constant(by)) f = without_cotangent(std::move(f));  // 0 times an infinite number is no zero
+    for (Term& t : f.terms) t.coefficient = uniform_.mul(t.coefficient, by);
+    if (f.bias != kNoNode) f.bias = uniform_.mul(f.bias, by);
+    return f;
+  }
+
+  /// A multiple of a cotangent itself, as a value with that cotangent.
+  static Form behind(NodeId cotangent, Form f) {
+    const bool is_it = cotangent != kNoNode && f.is_product() && f.terms[0].divisors.empty() && f.terms[0].factors == Factors{cotangent};
+    return is_it ? Form{{}, f.terms[0].coefficient, cotangent} : f;
+  }
+
+  Form sum(Form a, Form b) {
+    a = behind(b.cotangent, std::move(a));
+    b = behind(a.cotangent, std::move(b));
+    if (a.cotangent != b.cotangent) a = without_cotangent(std::move(a)), b = without_cotangent(std::move(b));
+    if (a.terms.size() + b.terms.size() > kMostTerms) {
+      Form& longer = a.terms.size() > b.terms.size() ? a : b;
+      const NodeId cotangent = std::exchange(longer.cotangent, kNoNode);
+      longer = atom(build(longer));
+      longer.cotangent = cotangent;
+    }
+    for (Term& t : b.terms) {
+      const auto like =
+          std::find_if(a.terms.begin(), a.terms.end(), [&](const Term& u) { return u.factors == t.factors && u.divisors == t.divisors; });
+      if (like == a.terms.end()) a.terms.push_back(std::move(t));
+      else like->coefficient = uniform_.add(like->coefficient, t.coefficient);
+    }
+    a.bias = uniform_.add(a.bias, b.bias);
+    return a;
+  }
+
+  Form product(Form a, Form b, NodeId id) {
+    a = without_cotangent(std::move(a)), b = without_cotangent(std::move(b));
+    if (a.is_uniform()) std::swap(a, b);
+    if (b.is_uniform()) return scaled(std::move(a), b.bias);
+    if (!a.is_product()) std::swap(a, b);
+    if (!a.is_product()) a = atom(build(a));
+    if (!b.is_product()) {  // what all elements of the product share goes into the sum
+      b = atom(build(scaled(std::move(b), a.terms[0].coefficient)));
+      a.terms[0].coefficient = uniform_.constant(graph_[id].dtype, graph_[id].shape, 1);
+    }
+    Term &x = a.terms[0], &y = b.terms[0];
+    if (x.factors.size() + y.factors.size() > kMostFactors || x.divisors.size() + y.divisors.size() > kMostFactors) {
+      b = atom(build(b));
+      return product(atom(build(a)), b, id);
+    }
+    x.coefficient = uniform_.mul(x.coefficient, y.coefficient);
+    Factors factors = merged(x.factors, y.factors), divisors = merged(x.divisors, y.divisors);
+    x.factors = std::move(factors), x.divisors = std::move(divisors);
+    return a;
+  }
+
+  Form inverse_of(Form f) {
+    f = without_cotangent(std::move(f));
+    if (f.is_uniform()) return {{}, uniform_.reciprocal(f.bias)};
+    if (!f.is_product()) f = atom(build(f));
+    Term& t = f.terms[0];
+    std::swap(t.factors, t.divisors);
+    t.coefficient = uniform_.is_constant(t.coefficient, 1) ? t.coefficient : uniform_.reciprocal(t.coefficient);
+    return f;
+  }
+
+  /// 1/broadcast(s) = broadcast(1/s): fewer divisions.
+  std::optional<Form> inverse_of_broadcast(NodeId id) {
+    const Node node = graph_[id];
+    if (node.op != Op::Broadcast || uniform_.is(made_[id])) return std::nullopt;
+    const NodeId narrow = out_.operand(made_[id], 0);
+    const NodeId inverse = out_.add(Op::Reciprocal, node.dtype, out_[narrow].shape, {narrow});
+    return atom(out_.add(Op::Broadcast, node.dtype, out_[made_[id]].shape, {inverse}));
+  }
+
+  // ---- mul0: a zero cotangent gives zero, whatever else is regrouped
+  Form mul0(Form g, Form d, NodeId cotangent, NodeId id) {
+    d = without_cotangent(std::move(d));
+    if (g.cotangent == kNoNode) {
+      d.cotangent = node_of(cotangent);
+      return d;
+    }
+    const NodeId outer = std::exchange(g.cotangent, kNoNode);
+    Form both = product(std::move(g), std::move(d), id);
+    both.cotangent = outer;
+    return both;
+  }
+
+  /// What a value with a cotangent is without it.
+  NodeId local_of(NodeId id) {
+    if (local_[id] != kNoNode) return local_[id];
+    Form plain = *forms_[id];
+    plain.cotangent = kNoNode;
+    return local_[id] = build(plain);
+  }
+
+  // ---- from sums of products to nodes
+  NodeId binary(Op op, NodeId a, NodeId b) { return out_.add(op, out_[a].dtype, out_[a].shape, {a, b}); }
+
+  NodeId product_of(const Factors& factors) {  // as a tree: equal halves of a power are one node
+    std::vector<NodeId> now(factors.begin(), factors.end());
+    while (now.size() > 1) {
+      std::vector<NodeId> next;
+      for (std::size_t i = 0; i + 1 < now.size(); i += 2) next.push_back(binary(Op::Mul, now[i], now[i + 1]));
+      if (now.size() % 2) next.push_back(now.back());
+      now = std::move(next);
+    }
+    return now.empty() ? kNoNode : now[0];
+  }
+
+  NodeId build(const Form& form) {
+    if (form.cotangent != kNoNode) {
+      Form plain = form;
+      plain.cotangent = kNoNode;
+      return binary(Op::Mul0, form.cotangent, build(plain));
+    }
+    if (form.terms.empty()) return form.bias;
+    if (form.is_product()) return build_product(form.terms[0]);
+    if (const std::optional<NodeId> inside = build_factored(form)) return *inside;
+    std::vector<NodeId> summands;
+    for (const Term& t : form.terms) summands.push_back(build_product(t));
+    return sum_of(std::move(summands), form.bias);
+  }
+
+  /// a*f + b*f + c as (a + b)*f + c, f being the factor of most terms, with all that these terms have in common; none if no two share one.
+  std::optional<NodeId> build_factored(const Form& form) {
+    std::map<NodeId, std::size_t> terms_with;
+    for (const Term& t : form.terms)
+      for (std::size_t i = 0; i < t.factors.size(); ++i)
+        if (i == 0 || t.factors[i] != t.factors[i - 1]) ++terms_with[t.factors[i]];
+    const auto most =
+        std::max_element(terms_with.begin(), terms_with.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const bool all_divided = form.bias == kNoNode && !std::empty(common_divisors(form.terms));
+    if (!all_divided && (most == terms_with.end() || most->second < 2)) return std::nullopt;
+    const auto inside = [&](const Term& t) { return all_divided || std::binary_search(t.factors.begin(), t.factors.end(), most->first); };
+    Form group, rest{{}, form.bias};
+    for (const Term& t : form.terms) (inside(t) ? group : rest).terms.push_back(t);
+    Factors factors = group.terms[0].factors;
+    const Factors divisors = common_divisors(group.terms);
+    for (const Term& t : group.terms) factors = common(factors, t.factors);
+    std::vector<Term> left = std::exchange(group.terms, {});
+    for (Term& t : left) {
+      t.factors = without(t.factors, factors), t.divisors = without(t.divisors, divisors);
+      if (t.factors.empty() && t.divisors.empty()) group.bias = uniform_.add(group.bias, t.coefficient);
+      else group.terms.push_back(std::move(t));
+    }
+    NodeId total = build(group);
+    if (rest.terms.empty() && rest.bias == kNoNode) {
+      if (NodeId f = product_of(factors); f != kNoNode) total = binary(Op::Mul, total, f);
+      if (NodeId d = product_of(divisors); d != kNoNode) total = binary(Op::Div, total, d);
+      return total;
+    }
+    factors.push_back(total);
+    std::sort(factors.begin(), factors.end());
+    rest.terms.push_back({uniform_.constant(out_[total].dtype, out_[total].shape, 1), std::move(factors), divisors});
+    return build(rest);
+  }
+  static Factors common_divisors(const std::vector<Term>& terms) {
+    Factors divisors = terms[0].divisors;
+    for (const Term& t : terms) divisors = common(divisors, t.divisors);
+    return divisors;
+  }
+
+  /// In a tree, the number that all elements share first; a term of factor -1 is subtracted.
+  NodeId sum_of(std::vector<NodeId> now, NodeId bias) {
+    if (bias != kNoNode && !uniform_.is_constant(bias, 0)) {
+      if (out_[now[0]].op == Op::Neg) now[0] = binary(Op::Sub, bias, out_.operand(now[0], 0));
+      else now[0] = binary(Op::Add, now[0], bias);
+    }
+    while (now.size() > 1) {
+      std::vector<NodeId> next;
+      for (std::size_t i = 0; i + 1 < now.size(); i += 2) next.push_back(added(now[i], now[i + 1]));
+      if (now.size() % 2) next.push_back(now.back());
+      now = std::move(next);
+    }
+    return now[0];
+  }
+  NodeId added(NodeId a, NodeId b) {
+    if (out_[b].op == Op::Neg) return binary(Op::Sub, a, out_.operand(b, 0));
+    if (out_[a].op == Op::Neg) return binary(Op::Sub, b, out_.operand(a, 0));
+    return binary(Op::Add, a, b);
+  }
+
+  NodeId build_product(const Term& t) {
+    NodeId value = product_of(t.factors);
+    const NodeId divisor = product_of(t.divisors);
+    const bool one = uniform_.is_constant(t.coefficient, 1), minus = uniform_.is_constant(t.coefficient, -1);
+    if (value == kNoNode) {  // a number over something
+      if (divisor == kNoNode) return t.coefficient;
+      if (one) return out_.add(Op::Reciprocal, out_[divisor].dtype, out_[divisor].shape, {divisor});
+      return binary(Op::Div, t.coefficient, divisor);
+    }
+    if (!one && !minus) value = binary(Op::Mul, value, t.coefficient);
+    if (divisor != kNoNode) value = binary(Op::Div, value, divisor);
+    return minus ? out_.add(Op::Neg, out_[value].dtype, out_[value].shape, {value}) : value;
+  }
+};
+
+}  // namespace
+
+Graph reassociate(const Graph& graph) { return Reassociation(graph).run(); }
+
+}  // namespace onepass::compiler
