@@ -6,11 +6,13 @@
 //   mul0(mul0(g, a), b) -> mul0(g, a*b)        mul0(g, a) + mul0(g, b) -> mul0(g, a + b)
 //   where(g*a == 0, 0, mul0(mul0(h, b), g*a)) -> mul0(where(g == 0, 0, mul0(h, g)), a*b)     for g*a = mul0(g, a): a second
 //   derivative is one sum of products behind both cotangents, as the first is behind one
+//   q + mul0(q, c*x*x) -> mul0(g, y*(1 + x*x*((b + c) + x*x*(b*c))))     for q = mul0(g, y*(1 + b*x*x)): sums that differentiation made are
+//   written out into those that need them, where that takes fewer operations
 // A literal is a slot, whose value no pass sees: its products and sums are nodes, and as they depend on no loop, kernels compute them once. Those
 // of f32 are computed in f64 and rounded where they meet what differs from element to element: a long chain gathers hundreds of them, whose
 // roundings, the same for all elements, would not cancel as those of the elements do.
-// Left out on purpose: distributing a product over a sum of values that differ from element to element (it adds operations); a change of
-// the order of reductions and scans; what crosses a view.
+// Left out on purpose: distributing a product over a sum that the program wrote, of values that differ from element to element (it adds
+// operations, and (x - y)*(x - y) has digits that x*x - 2*x*y + y*y has lost); a change of the order of reductions and scans; what crosses a view.
 #include "compiler/reassociate.h"
 
 #include <algorithm>
@@ -135,10 +137,41 @@ Factors without(const Factors& a, const Factors& b) {
   return rest;
 }
 
+// ------------------------------------------------------------------------------------------------ the graph that is read
+
+// Pairs of cotangents: the derivative of mul0(g, d) by d is where(g == 0, 0, mul0(h, g)), which is zero where either is.
+bool is_zero(const Graph& graph, NodeId id) { return graph[id].op == Op::Constant && double_of(graph[id].dtype, graph[id].bits) == 0; }
+bool is_pair(const Graph& graph, NodeId id) {
+  if (graph[id].op != Op::Where) return false;
+  const NodeId is_zero_there = graph.operand(id, 0), product = graph.operand(id, 2);
+  return graph[is_zero_there].op == Op::Equal && graph[product].op == Op::Mul0 && is_zero(graph, graph.operand(id, 1)) &&
+         is_zero(graph, graph.operand(is_zero_there, 1)) && graph.operand(is_zero_there, 0) == graph.operand(product, 1);
+}
+// The comparisons and products that are needed in pairs alone.
+std::vector<bool> inside_of_pairs(const Graph& graph, const std::vector<std::uint32_t>& all_uses) {
+  std::vector<std::uint32_t> uses(graph.size(), 0);
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (is_pair(graph, id)) ++uses[graph.operand(id, 0)], ++uses[graph.operand(id, 2)];
+  std::vector<bool> inside(graph.size(), false);
+  for (NodeId id = 0; id < graph.size(); ++id) inside[id] = uses[id] != 0 && uses[id] == all_uses[id];
+  return inside;
+}
+
+// Regions of arithmetic, each with one value that others need, its root: all that need another node of it are of it too.
+struct Regions {
+  std::vector<NodeId> root_of;    // by node; kNoNode: no arithmetic
+  std::vector<bool> written_out;  // by root: are sums behind a cotangent written out into each of the sums that need them?
+
+  bool writes_out(NodeId id) const { return root_of[id] != kNoNode && written_out[root_of[id]]; }
+};
+
+// ------------------------------------------------------------------------------------------------ the graph that is made
+
 class Reassociation {
  public:
-  explicit Reassociation(const Graph& graph)
+  Reassociation(const Graph& graph, const Regions& regions)
       : graph_(graph),
+        regions_(regions),
         uses_(count_uses(graph)),
         out_(graph.empty_copy()),
         uniform_(out_),
@@ -146,7 +179,7 @@ class Reassociation {
         made_(graph.size(), kNoNode),
         local_(graph.size(), kNoNode),
         only_cotangents_(graph.size(), true),
-        inside_(inside_of_pairs()) {
+        inside_(inside_of_pairs(graph, uses_)) {
     for (NodeId id = 0; id < graph.size(); ++id) {
       const List operands = graph.operands(id);
       for (std::size_t i = 0; i < operands.size(); ++i)
@@ -170,6 +203,7 @@ class Reassociation {
 
  private:
   const Graph& graph_;
+  const Regions& regions_;
   const std::vector<std::uint32_t> uses_;
   Graph out_;
   Uniform uniform_;
@@ -183,24 +217,8 @@ class Reassociation {
     return op == Op::Add || op == Op::Sub || op == Op::Neg || (op == Op::Mul0 && operand == 0);
   }
 
-  // ---- pairs of cotangents: the derivative of mul0(g, d) by d is where(g == 0, 0, mul0(h, g)), which is zero where either is
-  bool is_zero(NodeId id) const { return graph_[id].op == Op::Constant && double_of(graph_[id].dtype, graph_[id].bits) == 0; }
-  bool is_pair(NodeId id) const {
-    if (graph_[id].op != Op::Where) return false;
-    const NodeId is_zero_there = graph_.operand(id, 0), product = graph_.operand(id, 2);
-    return graph_[is_zero_there].op == Op::Equal && graph_[product].op == Op::Mul0 && is_zero(graph_.operand(id, 1)) &&
-           is_zero(graph_.operand(is_zero_there, 1)) && graph_.operand(is_zero_there, 0) == graph_.operand(product, 1);
-  }
-  // The comparisons and products that are needed in pairs alone.
-  std::vector<bool> inside_of_pairs() const {
-    std::vector<std::uint32_t> uses(graph_.size(), 0);
-    for (NodeId id = 0; id < graph_.size(); ++id)
-      if (is_pair(id)) ++uses[graph_.operand(id, 0)], ++uses[graph_.operand(id, 2)];
-    std::vector<bool> inside(graph_.size(), false);
-    for (NodeId id = 0; id < graph_.size(); ++id) inside[id] = uses[id] != 0 && uses[id] == uses_[id];
-    return inside;
-  }
-  // The inner cotangent, of either part.
+  // ---- pairs of cotangents
+  // The inner cotangent, of the comparison or the product.
   std::int64_t pair_of(NodeId part) const { return graph_.operand(part, graph_[part].op == Op::Equal ? 0 : 1); }
 
   Form pair(NodeId id) {
@@ -213,14 +231,15 @@ class Reassociation {
     };
     Form h = behind_cotangent(outer), g = behind_cotangent(inner);
     const NodeId of_h = std::exchange(h.cotangent, kNoNode), of_g = std::exchange(g.cotangent, kNoNode);
-    NodeId both = binary(Op::Mul0, of_h, of_g);
-    if (of_h != of_g) {
-      const NodeId zero = out_.constant(graph_[id].dtype, graph_[id].shape, 0);
-      both = out_.add(Op::Where, graph_[id].dtype, graph_[id].shape,
-                      {out_.add(Op::Equal, DType::Bool, graph_[id].shape, {of_g, zero}), zero, both});
+    Form result = g.is_product() ? multiplied(std::move(h), std::move(g), id) : multiplied(std::move(g), std::move(h), id);
+    if (of_h == of_g) {  // once as the cotangent, once as a factor
+      result = multiplied(std::move(result), atom(of_g), id);
+      result.cotangent = of_g;
+      return result;
     }
-    Form result = product(std::move(h), std::move(g), id);
-    result.cotangent = both;
+    const NodeId zero = out_.constant(graph_[id].dtype, graph_[id].shape, 0);
+    result.cotangent = out_.add(Op::Where, graph_[id].dtype, graph_[id].shape,
+                                {out_.add(Op::Equal, DType::Bool, graph_[id].shape, {of_g, zero}), zero, binary(Op::Mul0, of_h, of_g)});
     return result;
   }
 
@@ -266,6 +285,7 @@ class Reassociation {
     const Form& form = *forms_[id];
     if (form.cotangent != kNoNode && uses_[id] > 1) {  // computed once with its cotangent, or once without
       if (!only_cotangents_[id]) return atom(node_of(id));
+      if (regions_.writes_out(id) && regions_.root_of[id] != id) return form;
       Form shared;
       if (form.terms.size() == 1 && form.bias == kNoNode) {  // the number before a product goes into the sums that need it
         Term unit = form.terms[0];
@@ -313,7 +333,7 @@ class Reassociation {
         if (const NodeId d = made_[graph_.operand(id, 1)]; d != kNoNode && is_finite_constant(d)) return scaled(operand(0), d);
         return mul0(operand(0), operand(1), graph_.operand(id, 0), id);
       case Op::Where:
-        if (is_pair(id)) return pair(id);
+        if (is_pair(graph_, id)) return pair(id);
         return std::nullopt;
       default: return std::nullopt;
     }
@@ -408,9 +428,17 @@ class Reassociation {
       return d;
     }
     const NodeId outer = std::exchange(g.cotangent, kNoNode);
-    Form both = product(std::move(g), std::move(d), id);
+    Form both = multiplied(std::move(g), std::move(d), id);
     both.cotangent = outer;
     return both;
+  }
+
+  /// The product of what stands behind a cotangent: a sum, where these are written out, term by term.
+  Form multiplied(Form a, Form by, NodeId id) {
+    if (!regions_.writes_out(id) || a.is_product() || !by.is_product()) return product(std::move(a), std::move(by), id);
+    Form all;
+    for (Term& t : a.terms) all = sum(std::move(all), product(Form{{std::move(t)}}, by, id));
+    return a.bias == kNoNode ? all : sum(std::move(all), scaled(std::move(by), a.bias));
   }
 
   /// What a value with a cotangent is without it.
@@ -451,14 +479,20 @@ class Reassociation {
 
   /// a*f + b*f + c as (a + b)*f + c, f being the factor of most terms, with all that these terms have in common; none if no two share one.
   std::optional<NodeId> build_factored(const Form& form) {
-    std::map<NodeId, std::size_t> terms_with;
+    struct Count {
+      std::size_t terms = 0, times = 0;
+    };
+    std::map<NodeId, Count> terms_with;
     for (const Term& t : form.terms)
-      for (std::size_t i = 0; i < t.factors.size(); ++i)
-        if (i == 0 || t.factors[i] != t.factors[i - 1]) ++terms_with[t.factors[i]];
-    const auto most =
-        std::max_element(terms_with.begin(), terms_with.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+      for (std::size_t i = 0; i < t.factors.size(); ++i) {
+        Count& count = terms_with[t.factors[i]];
+        ++count.times, count.terms += i == 0 || t.factors[i] != t.factors[i - 1];
+      }
+    const auto most = std::ranges::max_element(terms_with, [](const auto& a, const auto& b) {  // of two the one of which least is left
+      return a.second.terms != b.second.terms ? a.second.terms < b.second.terms : a.second.times > b.second.times;
+    });
     const bool all_divided = form.bias == kNoNode && !std::empty(common_divisors(form.terms));
-    if (!all_divided && (most == terms_with.end() || most->second < 2)) return std::nullopt;
+    if (!all_divided && (most == terms_with.end() || most->second.terms < 2)) return std::nullopt;
     const auto inside = [&](const Term& t) { return all_divided || std::binary_search(t.factors.begin(), t.factors.end(), most->first); };
     Form group, rest{{}, form.bias};
     for (const Term& t : form.terms) (inside(t) ? group : rest).terms.push_back(t);
@@ -523,8 +557,163 @@ class Reassociation {
   }
 };
 
+// ------------------------------------------------------------------------------------------------ what is written out
+
+std::vector<bool> uniform_nodes(const Graph& graph) {
+  std::vector<bool> uniform(graph.size(), false);
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Op op = graph[id].op;
+    uniform[id] = op == Op::Slot || op == Op::Constant || (is_elementwise(op) && op != Op::Rare);
+    for (const std::int64_t o : graph.operands(id)) uniform[id] = uniform[id] && uniform[static_cast<std::size_t>(o)];
+  }
+  return uniform;
+}
+
+/// What an element takes, a division as eight of the others.
+int operations(const Graph& graph, bool contract) {
+  const std::vector<bool> uniform = uniform_nodes(graph);
+  const std::vector<std::uint32_t> uses = count_uses(graph);
+  const auto is_product = [&](NodeId id) { return graph[id].op == Op::Mul && uses[id] == 1 && !uniform[id]; };
+  int count = 0;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Op op = graph[id].op;
+    if (uniform[id] || is_source(op)) continue;
+    count += op == Op::Div || op == Op::Reciprocal ? 8 : 1;
+    const bool adds = op == Op::Add || op == Op::Sub;
+    if (contract && adds && (is_product(graph.operand(id, 0)) || is_product(graph.operand(id, 1)))) --count;
+  }
+  return count;
+}
+
+/// Finds the regions, and tries each that has something to write out both ways.
+class Choice {
+ public:
+  Choice(const Graph& graph, bool contract)
+      : graph_(graph),
+        contract_(contract),
+        uses_(count_uses(graph)),
+        inside_(inside_of_pairs(graph, uses_)),
+        uniform_(uniform_nodes(graph)) {
+    regions_.root_of.assign(graph.size(), kNoNode);
+    regions_.written_out.assign(graph.size(), false);
+  }
+
+  Regions regions() {
+    find();
+    find_simple();
+    std::vector<std::vector<NodeId>> members(graph_.size());
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (const NodeId root = regions_.root_of[id]; root != kNoNode) members[root].push_back(id);
+    for (NodeId root = 0; root < graph_.size(); ++root) {
+      const bool shares = std::ranges::any_of(members[root], [&](NodeId id) { return id != root && uses_[id] > 1; });
+      const bool derives = std::ranges::any_of(members[root], [&](NodeId id) { return graph_[id].op == Op::Mul0; });
+      if (shares && derives) regions_.written_out[root] = takes_less_written_out(members[root]);
+    }
+    return std::move(regions_);
+  }
+
+ private:
+  const Graph& graph_;
+  const bool contract_;
+  const std::vector<std::uint32_t> uses_;
+  const std::vector<bool> inside_, uniform_;
+  struct Simple {  // a multiple of `base`, or of its square, plus a number
+    NodeId base;
+    bool squared, biased;
+    int steps = 0;  // from it
+  };
+  static constexpr int kMostSteps = 8;
+  std::vector<Simple> simple_;  // by node
+  Regions regions_;
+
+  bool is_arithmetic(NodeId id) const {
+    if (uniform_[id]) return false;
+    if (inside_[id]) return true;
+    switch (graph_[id].op) {
+      case Op::Neg:
+      case Op::Add:
+      case Op::Sub:
+      case Op::Mul:
+      case Op::Square:
+      case Op::Div:
+      case Op::Reciprocal:
+      case Op::Mul0: return is_float(graph_[id].dtype);
+      default: return is_pair(graph_, id);
+    }
+  }
+
+  void find() {
+    std::vector<NodeId>& root_of = regions_.root_of;
+    std::vector<bool> by_itself(graph_.size(), false);  // outputs, and what two regions or no arithmetic need
+    for (const NodeId id : graph_.outputs) by_itself[id] = true;
+    for (NodeId id = graph_.size(); id-- > 0;) {
+      const bool arithmetic = is_arithmetic(id);
+      if (!arithmetic) root_of[id] = kNoNode;
+      else if (by_itself[id] || root_of[id] == kNoNode) root_of[id] = id;
+      for (const std::int64_t o : graph_.operands(id)) {
+        const auto operand = static_cast<NodeId>(o);
+        if (!arithmetic || (root_of[operand] != kNoNode && root_of[operand] != root_of[id])) by_itself[operand] = true;
+        else root_of[operand] = root_of[id];
+      }
+    }
+  }
+
+  void find_simple() {
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      simple_.push_back({id, false, false});
+      if (!is_arithmetic(id) || inside_[id]) continue;
+      const Op op = graph_[id].op;
+      const bool two = graph_.operands(id).size() == 2;
+      const Simple a = simple_[graph_.operand(id, 0)], b = two ? simple_[graph_.operand(id, 1)] : a;
+      const bool a_uniform = two && uniform_[a.base], b_uniform = two && uniform_[b.base];
+      const Simple& other = a_uniform ? b : a;
+      const int steps = std::max(a.steps, b.steps) + 1;
+      if (steps > kMostSteps) continue;
+      const bool multiple = op == Op::Neg || (op == Op::Mul && (a_uniform || b_uniform));
+      const bool power = (op == Op::Mul || op == Op::Square) && a.base == b.base && !a.squared && !a.biased && !b.squared && !b.biased;
+      if (multiple) simple_[id] = {other.base, other.squared, other.biased, steps};
+      else if ((op == Op::Add || op == Op::Sub) && (a_uniform || b_uniform) && !other.squared)
+        simple_[id] = {other.base, false, true, steps};
+      else if (power) simple_[id] = {a.base, true, false, steps};
+    }
+  }
+
+  /// A graph of these nodes alone. What they need of others is an input or, if all elements share it, a slot; multiples of something are
+  /// what they are multiples of, since form_of takes them apart.
+  bool takes_less_written_out(const std::vector<NodeId>& members) const {
+    Graph region;
+    std::map<NodeId, NodeId> now;
+    const auto copy = [&](NodeId id, const auto& operand_of) {
+      Node node = graph_[id];
+      std::vector<std::int64_t> operands;
+      for (const std::int64_t o : graph_.operands(id)) operands.push_back(operand_of(static_cast<NodeId>(o), operand_of));
+      node.operands = region.intern(operands);
+      node.shape = region.intern(graph_.shape(id));
+      node.attributes = 0;
+      return now[id] = region.add(node);
+    };
+    const auto operand_of = [&](NodeId id, const auto& again) -> NodeId {
+      if (const auto at = now.find(id); at != now.end()) return at->second;
+      const Node node = graph_[id];
+      const ListId shape = region.intern(graph_.shape(id));
+      if (node.op == Op::Constant) return now[id] = region.constant(node.dtype, shape, node.bits);
+      if (uniform_[id]) return now[id] = region.add_slot(node.dtype, 0, shape);
+      if (simple_[id].base != id) return copy(id, again);
+      return now[id] = region.add_input(std::to_string(id), node.dtype, graph_.shape(id));
+    };
+    for (const NodeId id : members) copy(id, operand_of);
+    region.outputs = {now[members.back()]};
+    region.output_names = {"root"};
+    Regions one{std::vector<NodeId>(region.size(), kNoNode), std::vector<bool>(region.size(), false)};
+    for (const NodeId id : members) one.root_of[now[id]] = region.outputs[0];
+    const int as_it_is = operations(prune(Reassociation(region, one).run()), contract_);
+    one.written_out[region.outputs[0]] = true;
+    return operations(prune(Reassociation(region, one).run()), contract_) < as_it_is;
+  }
+};
+
 }  // namespace
 
-Graph reassociate(const Graph& graph) { return Reassociation(graph).run(); }
+Graph reassociate(const Graph& graph, bool contract) { return Reassociation(graph, Choice(graph, contract).regions()).run(); }
 
 }  // namespace onepass::compiler

@@ -5,7 +5,8 @@
 
 namespace onepass::compiler {
 
-/// `graph` with its sums and products of floats regrouped. See reassociate.cpp.
-ir::Graph reassociate(const ir::Graph& graph);
+/// `graph` with its sums and products of floats regrouped. `contract`: a product that is added to something takes no operation of its own.
+/// See reassociate.cpp.
+ir::Graph reassociate(const ir::Graph& graph, bool contract);
 
 }  // namespace onepass::compiler

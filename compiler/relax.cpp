@@ -142,7 +142,7 @@ Graph approximate_functions(const Graph& graph) {
 Graph relax(const Graph& graph, const Relax& relaxations) {
   Graph now = graph;
   if (relaxations.approximate) now = prune(approximate_sums(now));
-  if (relaxations.reassociate) now = prune(reassociate(now));
+  if (relaxations.reassociate) now = prune(reassociate(now, relaxations.contract));
   if (relaxations.contract) now = prune(contract(prune(contract_sums(now))));
   if (relaxations.approximate) now = prune(approximate_functions(now));
   return now;

@@ -203,7 +203,7 @@ TEST_CASE("relax: a zero cotangent still gives zero", "[relax]") {
     return node_text(twice, twice.outputs[0]);
   };
   CHECK(second("%1") == "mul0(where(equal(g, 0), 0, mul0(y, g)), mul(x, x))");
-  CHECK(second("%2") == "mul0(mul0(g, g), mul(x, x))");
+  CHECK(second("%2") == "mul0(g, mul(mul(x, x), g))");
   const Graph graph = graph_of(
       "%5 = reciprocal %0 : f32[8]\n%6 = mul0 %2, %5 : f32[8]\n%7 = mul0 %6, %1 : f32[8]\n%8 = mul0 %2, %0 : f32[8]\n%9 = add %7, %8 : "
       "f32[8]\nreturn out = %9");
@@ -212,6 +212,19 @@ TEST_CASE("relax: a zero cotangent still gives zero", "[relax]") {
   for (const Input& input : graph.inputs) inputs.push_back({DType::F32, input.name == "y" ? y.data() : zeros.data(), {8}, {}});
   const std::vector<Buffer> results = evaluate(compiler::relax(graph, kAll), inputs);
   for (float v : results[0].as<float>()) CHECK(v == 0);
+}
+
+TEST_CASE("relax: sums of a derivative are written out where that takes fewer operations", "[relax]") {
+  // q = g*(1 + s*x*x)*y is needed twice: q + q*t*x*x
+  const std::string needed_twice = "mul %0, %0; mul %5, %3; mul0 %2, %6; add %2, %7; mul0 %8, %1; mul %5, %4; mul0 %9, %10; add %9, %11";
+  CHECK(relaxed(needed_twice, kBoth) == "mul0(g, mul(fma(mul(x, x), fma(mul(x, x), mul(slot0, slot1), add(slot0, slot1)), 1), y))");
+  // another value that needs it: it is computed once, for both
+  CHECK(relaxed(needed_twice + "; exp %9; add %12, %13", kBoth).find("add(slot0, slot1)") == std::string::npos);
+  // p = g*(x + exp(y)) twice: p*x + p*y is one product as it is
+  CHECK(relaxed("exp %1; mul0 %2, %0; mul0 %2, %5; add %6, %7; mul0 %8, %0; mul0 %8, %1; add %9, %10", kBoth) ==
+        "mul0(g, mul(add(x, y), add(x, exp(y))))");
+  // what the program subtracted stays a difference: (x - y)*(x - y)*s*g
+  CHECK(relaxed("sub %0, %1; mul0 %2, %5; mul0 %6, %5; mul %6, %3; add %7, %8", kBoth).find("sub(x, y)") != std::string::npos);
 }
 
 TEST_CASE("relax: one division for a row that shares its divisor", "[relax]") {
@@ -251,6 +264,8 @@ TEST_CASE("relax: relaxed results are near the strict ones and the same in every
       "fma(x, y, z)*2 - sigmoid(x/3)*rsqrt(y)",
       "a = x*y; b = a*2 + z; out = a*b - b/3",
       "l = sum(tanh(x*0.5)*exp(-y)/z); dx, dy = grad(l, [x, y]); dx + dy",
+      "d = vjp(0.5*x*(1 + tanh(0.7978845608*(x + 0.044715*x*x*x))), [x], y); vjp(d, [x], z) + vjp(d, [x], y)",
+      "d = vjp(x*x*x*sigmoid(x)*y + x*y*y, [y], z); vjp(d, [x], y)",
       "-(x - y) - (-(z*3)/5)",
   };
   const std::int64_t rows = 7, columns = 37;
