@@ -20,12 +20,16 @@ Expr one_and_tail(Expr r, const Coefficients& narrow, const Coefficients& wide) 
   return fma(fma(polynomial(r, choose(r, narrow, wide)), r, 1.0), r, 1.0);
 }
 
-// e^r - 1 = r + r^2 Q. tools/fit.py expm1: relative error 2^-26.1 (f32), 2^-55.5 (f64).
-constexpr std::initializer_list<double> kExpm1Narrow = {0.49999997, 0.16666542, 0.0416674949, 0.00836671237, 0.00138654222},
-                                        kExpm1Wide = {0.50000000000000056,   0.16666666666666599,    0.041666666666573253,
-                                                      0.0083333333333826653, 0.001388888893257687,   0.00019841269735131449,
-                                                      2.480150413776706e-05, 2.7557392079016693e-06, 2.7626471886121321e-07,
-                                                      2.5059001318527693e-08};
+// Of f64: e^r - 1 = r + r^2 Q. tools/fit.py expm1: relative error 2^-55.5.
+constexpr std::initializer_list<double> kExpm1Wide = {
+    0.50000000000000056,    0.16666666666666599,   0.041666666666573253,   0.0083333333333826653,  0.001388888893257687,
+    0.00019841269735131449, 2.480150413776706e-05, 2.7557392079016693e-06, 2.7626471886121321e-07, 2.5059001318527693e-08};
+// (1 - e^(-2s))/2 = s + s^2 Q. tools/fit.py expm1, of r = -2s: relative error 2^-26.1 (f32), 2^-55.5 (f64).
+constexpr std::initializer_list<double> kTanhNarrow = {-0.99999994, 0.66666168, -0.333339959, 0.133867398, -0.0443693511},
+                                        kTanhWide = {-1.0000000000000011,    0.66666666666666397,    -0.33333333333258602,
+                                                     0.13333333333412264,    -0.044444444584245985,  0.012698412630484128,
+                                                     -0.0031745925296341837, 0.00070546923722282734, -0.00014144753605694116,
+                                                     2.5660417350172357e-05};
 // Of f32: tools/fit.py exp_few: relative error of e^r 2^-23.2.
 constexpr std::initializer_list<double> kExpNarrow = {0.499992251, 0.166671157, 0.041891057, 0.00831266772};
 
@@ -47,14 +51,17 @@ Expr approximate_sigmoid(Expr x) {
   return where(x < -limit, 0.0, 1.0 / (1.0 + exp_in_range(-at_most(x, limit))));
 }
 
-// With m = e^(-2|x|) - 1, tanh |x| = -m/(m + 2): near zero m is r + r^2 Q, whose first part is exact.
+// With m = (1 - e^(-2|x|))/2, tanh |x| = m/(1 - m). For |x| = s - n ln2/2 it is 2^n (s + s^2 Q) + (1 - 2^n)/2, of which near zero the first
+// part is exact. What ln2 lacks, n times, is multiplied by 2^n, n <= 0: it does not count.
 Expr approximate_tanh(Expr x) {
+  const Format& format = format_of(x);
   const Expr clamped = at_most(abs(x), choose(x, 10.0, 20.0));
-  const Reduced e = reduced(clamped * -2.0);
-  const Expr tail = fma(e.r * e.r, polynomial(e.r, choose(x, kExpm1Narrow, kExpm1Wide)), e.r);
-  const Expr power = ldexp_normal(1.0, e.n);
-  const Expr m = fma(power, tail, power - 1.0);
-  return copysign(m / (m + 2.0), x);
+  const Expr n = fma(clamped, -2 * kLog2E, format.magic) - format.magic;
+  const Expr s = fma(n, format.ln2 / 2, clamped);
+  const Expr tail = fma(s * s, polynomial(s, choose(s, kTanhNarrow, kTanhWide)), s);
+  const Expr power = ldexp_normal(1.0, n);
+  const Expr m = fma(power, tail, fma(power, -0.5, 0.5));
+  return copysign(m / (1.0 - m), x);
 }
 
 // Q: tools/fit.py log_few: relative error 2^-25.0 (f32), 2^-51.6 (f64).
