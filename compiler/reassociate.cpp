@@ -20,86 +20,17 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
-#include "compiler/fold.h"
 #include "compiler/rewrite.h"
+#include "compiler/uniform.h"
 
 namespace onepass::compiler {
 
 using namespace ir;
 
 namespace {
-
-// The graph being made, and arithmetic on what is the same for all elements.
-class Uniform {
- public:
-  explicit Uniform(Graph& out) : out_(out) {}
-
-  bool is(NodeId id) const { return id < uniform_.size() && uniform_[id]; }
-  void mark(NodeId id) {
-    if (id >= uniform_.size()) uniform_.resize(id + 1, false);
-    uniform_[id] = true;
-  }
-  bool is_constant(NodeId id, double value) const {
-    if (id == kNoNode) return false;
-    if (const NodeId wide = unrounded(id); wide != kNoNode) id = wide;
-    return out_[id].op == Op::Constant && double_of(out_[id].dtype, out_[id].bits) == value;
-  }
-  NodeId constant(DType dtype, ListId shape, double value) {
-    const NodeId id = out_.constant(dtype, shape, bits_of(dtype, value));
-    mark(id);
-    return id;
-  }
-  NodeId add(NodeId a, NodeId b) { return a == kNoNode ? b : b == kNoNode ? a : made(Op::Add, {a, b}); }
-  NodeId mul(NodeId a, NodeId b) {
-    if (is_constant(a, 1)) return b;
-    if (is_constant(b, 1)) return a;
-    return made(Op::Mul, {a, b});
-  }
-  NodeId reciprocal(NodeId a) { return made(Op::Reciprocal, {a}); }
-
- private:
-  Graph& out_;
-  std::vector<bool> uniform_;
-
-  NodeId made(Op op, std::initializer_list<NodeId> operands) {
-    const Node first = out_[*operands.begin()];
-    if (first.dtype != DType::F32)
-      return plain(op, std::vector<NodeId>(operands));  // f64 has nothing wider; a cast of a half would round it
-    std::vector<NodeId> wide;
-    for (NodeId id : operands) wide.push_back(widened(id));
-    const NodeId id = out_.add(Op::Cast, DType::F32, first.shape, {plain(op, wide)});
-    mark(id);
-    return id;
-  }
-  NodeId plain(Op op, std::span<const NodeId> operands) {
-    const Node first = out_[operands[0]];
-    const std::vector<std::int64_t> ids(operands.begin(), operands.end());
-    const Node node{op, first.dtype, first.shape, out_.intern(ids), 0, 0};
-    const bool constant = std::all_of(operands.begin(), operands.end(), [&](NodeId id) { return out_[id].op == Op::Constant; });
-    const NodeId id = constant ? fold(out_, node) : out_.add(node);
-    mark(id);
-    return id;
-  }
-  // What made() rounded; none: it was not made here.
-  NodeId unrounded(NodeId id) const {
-    if (out_[id].op != Op::Cast || out_[id].dtype != DType::F32) return kNoNode;
-    const NodeId wide = out_.operand(id, 0);
-    return out_[wide].dtype == DType::F64 && is(wide) ? wide : kNoNode;
-  }
-  NodeId widened(NodeId id) {
-    if (const NodeId wide = unrounded(id); wide != kNoNode) return wide;
-    const Node node = out_[id];
-    const NodeId wide = node.op == Op::Constant
-                            ? out_.constant(DType::F64, node.shape, bits_of(DType::F64, double_of(node.dtype, node.bits)))
-                            : out_.add(Op::Cast, DType::F64, node.shape, {id});
-    mark(wide);
-    return wide;
-  }
-};
 
 using Factors = std::vector<NodeId>;  // sorted, with repetitions
 
