@@ -5,7 +5,7 @@
 //   piecewise of equal constants -> constant      a sum of disjoint pads -> piecewise
 //   reshape(reshape(x)) -> reshape(x), and so permute, broadcast, slice and pad        permute(permute(x)) that undoes itself -> x
 //   broadcast(constant) -> constant       a sum over axes of extent 1 -> reshape       an operator on constants -> constant
-//   a reduction of what is spread over a kept axis -> the reduction of one row, spread (where a sum keeps its order)
+//   a reduction of what is spread over a kept axis -> the reduction of one row, spread; of two where a sum of one has another order
 // The constants are those of expansions and derivatives; a program's literal is a slot, and no slot's value is ever looked at.
 // Equal nodes are one node already (Graph::add), so common subexpressions need no rule.
 //
@@ -16,8 +16,8 @@
 //   cast(x, f16) -> x        a cast of a half is where its value is rounded
 //   stop_gradient(x) -> x    a derivative may still be taken of the result
 //   slice and pad that happen to take everything: starts and extents are the call's, and one kernel serves them all. For the same
-//   reason extents are compared with 1 alone, and shapes with each other only in broadcast (they differ where an extent is 1) and in
-//   reshape, where which factors line up is the operator's structure.
+//   reason extents are compared with 1 alone (with 2 where rows are all one: compiler/structure), and shapes with each other only in
+//   broadcast (they differ where an extent is 1) and in reshape, where which factors line up is the operator's structure.
 //   sorting the operands of commutative operators: two copies of one loop body must stay alike, operand by operand
 #include "compiler/simplify.h"
 
@@ -227,48 +227,61 @@ std::uint64_t spread_axes(const Graph& out, NodeId id, int& looks) {
   return axes;
 }
 
-/// One place of a value along axes along which it is the same everywhere.
-NodeId one_place(Graph& out, NodeId id, std::uint64_t axes) {
+/// The first places of a value, `extents` of them, along axes along which it is the same everywhere.
+NodeId first_places(Graph& out, NodeId id, List extents) {
   const Node node = out[id];
   std::vector<std::int64_t> shape(out.shape(id).begin(), out.shape(id).end()), operands;
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    if (axes >> i & 1) shape[i] = 1;
+  for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = std::min(shape[i], extents[i]);
   const ListId to = out.intern(shape);
   if (to == node.shape) return id;
   if (node.op == Op::Constant) return out.constant(node.dtype, to, node.bits);
   if (node.op == Op::Slot) return out.slot_node(static_cast<std::uint32_t>(node.bits), to);
-  for (const std::int64_t o : out.operands(id)) operands.push_back(one_place(out, static_cast<NodeId>(o), axes));
+  for (const std::int64_t o : out.operands(id)) operands.push_back(first_places(out, static_cast<NodeId>(o), extents));
   return simplified(out, Node{node.op, node.dtype, to, out.intern(operands), node.attributes, node.bits});
 }
 
-/// Of a reduction: the kept axes along which all rows are one, if that row is reduced in the same order by itself.
-std::uint64_t equal_rows(const Graph& out, const Node& node) {
+/// Of a reduction: the extents of its operand with one row of kept axes along which all rows are one. Where that row by itself would be
+/// summed in another order, with two: an axis that stands last, or between reduced ones, is kept as long as there are two.
+std::vector<std::int64_t> extents_of_different_rows(const Graph& out, const Node& node) {
   const NodeId x = static_cast<NodeId>(out.operands(node)[0]);
   const List shape = out.shape(x), reduced = out.list(node.attributes);
   int looks = 16;
   const std::uint64_t spread = is_contraction(node.op) || element_count(shape) == 0 ? 0 : spread_axes(out, x, looks);
-  std::uint64_t axes = 0;
-  std::vector<std::int64_t> one(shape.begin(), shape.end());
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 1 || !(spread >> i & 1) || std::ranges::find(reduced, static_cast<std::int64_t>(i)) != reduced.end()) continue;
-    axes |= std::uint64_t{1} << i;
-    one[i] = 1;
+  std::vector<std::int64_t> extents(shape.begin(), shape.end());
+  const auto is_spread = [&](std::size_t i) {
+    return shape[i] != 1 && (spread >> i & 1) && std::ranges::find(reduced, static_cast<std::int64_t>(i)) == reduced.end();
+  };
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (is_spread(i)) extents[i] = 1;
+  if (!is_float(node.dtype) || (node.op != Op::ReduceSum && node.op != Op::ReduceProd)) return extents;
+  const SumOrder order = sum_order(shape, reduced, computed_type(node.dtype));
+  for (std::size_t i = shape.size(); i-- > 0 && sum_order(extents, reduced, computed_type(node.dtype)) != order;)
+    if (is_spread(i)) extents[i] = 2;
+  return extents;
+}
+
+/// The reduction of the first rows, `extents` of its operand, spread over all.
+NodeId reduction_of_first_rows(Graph& out, const Node& node, List extents) {
+  const NodeId rows = first_places(out, static_cast<NodeId>(out.operands(node)[0]), extents);
+  const List reduced = out.list(node.attributes);
+  std::vector<std::int64_t> kept, one;
+  for (std::size_t i = 0; i < extents.size(); ++i)
+    if (std::ranges::find(reduced, static_cast<std::int64_t>(i)) == reduced.end()) kept.push_back(out.shape(rows)[i]);
+  NodeId result = make(out, node.op, node.dtype, out.intern(kept), {rows}, reduced);
+  const List all = out.list(node.shape);
+  for (std::size_t i = 0; i < kept.size(); ++i) one.push_back(kept[i] == all[i] ? kept[i] : 1);
+  if (one != kept) {
+    std::vector<std::int64_t> box(2 * one.size(), 0);
+    std::fill(box.begin() + static_cast<std::ptrdiff_t>(one.size()), box.end(), 1);
+    result = make(out, Op::Slice, node.dtype, out.intern(one), {result}, box);
   }
-  const bool ordered = is_float(node.dtype) && (node.op == Op::ReduceSum || node.op == Op::ReduceProd);
-  const DType type = computed_type(node.dtype);
-  return !ordered || sum_order(shape, reduced, type) == sum_order(one, reduced, type) ? axes : 0;
+  return make(out, Op::Broadcast, node.dtype, node.shape, {result});
 }
 
 NodeId simplified_reduction(Graph& out, const Node& node) {
-  if (const std::uint64_t axes = equal_rows(out, node)) {
-    const NodeId row = one_place(out, static_cast<NodeId>(out.operands(node)[0]), axes);
-    const List reduced = out.list(node.attributes), result = out.list(node.shape);
-    std::vector<std::int64_t> shape;
-    for (std::size_t i = 0; i < out.shape(row).size(); ++i)
-      if (std::ranges::find(reduced, static_cast<std::int64_t>(i)) == reduced.end()) shape.push_back(out.shape(row)[i]);
-    const NodeId one = make(out, node.op, node.dtype, out.intern(shape), {row}, reduced);
-    return make(out, Op::Broadcast, node.dtype, out.intern(result), {one});
-  }
+  if (const std::vector<std::int64_t> extents = extents_of_different_rows(out, node);
+      !std::ranges::equal(extents, out.shape(static_cast<NodeId>(out.operands(node)[0]))))
+    return reduction_of_first_rows(out, node, extents);
   const NodeId a = static_cast<NodeId>(out.operands(node)[0]);
   const List shape = out.shape(a), axes = out.list(node.attributes);
   // The sum of one element is -0 + x, its product 1 * x: x itself.

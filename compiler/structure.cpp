@@ -15,6 +15,7 @@
 
 #include "compiler/lists.h"
 #include "compiler/unroll.h"
+#include "ir/order.h"
 
 namespace onepass::compiler {
 
@@ -79,11 +80,23 @@ bool names_of(const Graph& known, const Graph& graph, Renaming& names) {
   return true;
 }
 
-// Reduced extents that unroll may take apart, results that are too small for a list: whether they are depends on lengths.
+// Two rows that have another order of summation than one: where they are equal simplify leaves both, where more are it leaves two.
+bool has_two_rows(const Graph& graph, NodeId sum) {
+  const List axes = graph.attributes(sum), shape = graph.shape(graph.operand(sum, 0));
+  std::vector<std::int64_t> one(shape.begin(), shape.end());
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (shape[i] == 2 && std::ranges::find(axes, static_cast<std::int64_t>(i)) == axes.end()) one[i] = 1;
+  const DType type = computed_type(graph[sum].dtype);
+  return is_float(type) && sum_order(one, axes, type) != sum_order(shape, axes, type);
+}
+
+// Reduced extents that unroll may take apart, results that are too small for a list, two rows: whether they are depends on lengths.
 bool has_small_lengths(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Op op = graph[id].op;
-    if (!is_reduction(op) || is_contraction(op) || graph.attributes(id).size() != 1) continue;
+    if (!is_reduction(op) || is_contraction(op)) continue;
+    if ((op == Op::ReduceSum || op == Op::ReduceProd) && has_two_rows(graph, id)) return true;
+    if (graph.attributes(id).size() != 1) continue;
     const std::int64_t extent = graph.shape(graph.operand(id, 0))[static_cast<std::size_t>(graph.attributes(id)[0])];
     if (extent > 1 && extent <= kMostUnrolled) return true;
   }

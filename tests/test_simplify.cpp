@@ -376,11 +376,49 @@ TEST_CASE("simplify: rows that are all one are reduced once, where a sum keeps i
   const Expr w{m.graph, m.graph.add_input("w", DType::F32, std::vector<std::int64_t>{4, 5})};
   CHECK(m.simplified(m.view(Op::ReduceSum, x * w, {4}, {1})) == "reduce_sum[1](mul(broadcast[4,5](x), w))");
   Make c(DType::F32, {5, 1});  // lanes of one column, rows of several
-  const Expr columns = c.view(Op::Broadcast, c.x, {5, 4});
-  CHECK(c.simplified(c.view(Op::ReduceSum, columns, {4}, {0})) == "reduce_sum[0](broadcast[5,4](x))");
+  const Expr columns = c.view(Op::Broadcast, c.x, {5, 4}), two = c.view(Op::Broadcast, c.x, {5, 2});
+  CHECK(c.simplified(c.view(Op::ReduceSum, columns, {4}, {0})) == "broadcast[4](slice[0,1](reduce_sum[0](broadcast[5,2](x))))");
+  CHECK(c.simplified(c.view(Op::ReduceSum, two, {2}, {0})) == "reduce_sum[0](broadcast[5,2](x))");
   CHECK(c.simplified(c.view(Op::ReduceMax, columns, {4}, {0})) == "broadcast[4](reduce_max[0](x))");
   Make i(DType::I64, {5, 1});
   CHECK(i.simplified(i.view(Op::ReduceSum, i.view(Op::Broadcast, i.x, {5, 4}), {4}, {0})) == "broadcast[4](reduce_sum[0](x))");
+}
+
+TEST_CASE("simplify: the first of equal rows have the bits that all rows had", "[simplify]") {
+  // reduced axes before, between and behind spread ones; runs that are filled to 8 and to 64
+  const struct {
+    std::vector<std::int64_t> shape, axes;
+    std::uint64_t spread;
+  } cases[] = {{{300, 7}, {0}, 2},         {{300, 7}, {1}, 1},          {{11, 5, 13}, {0, 2}, 2},
+               {{11, 13, 5}, {0, 1}, 4},   {{9, 3, 70, 5}, {0, 2}, 10}, {{9, 3, 70, 5}, {0, 2}, 2},
+               {{9, 3, 70, 5}, {0, 2}, 8}, {{9, 2, 70, 2}, {0, 2}, 10}, {{4, 9, 3, 20}, {1, 3}, 5}};
+  for (const auto& [shape, axes, spread] : cases)
+    for (const DType dtype : {DType::F32, DType::F64}) {
+      std::vector<std::int64_t> narrow = shape, kept;
+      for (std::size_t i = 0; i < shape.size(); ++i) {
+        if (spread >> i & 1) narrow[i] = 1;
+        if (std::ranges::find(axes, static_cast<std::int64_t>(i)) == axes.end()) kept.push_back(shape[i]);
+      }
+      Graph graph;
+      const Expr x(graph, graph.add_input("x", dtype, narrow));
+      const Expr all(graph, graph.add(Op::Broadcast, dtype, graph.intern(shape), {x.id()}));
+      graph.outputs = {graph.add(Op::ReduceSum, dtype, graph.intern(kept), {(all * 0.3).id()}, axes)};
+      graph.output_names = {"out"};
+      const Graph simple = prune(simplify(graph));
+      verify(simple, "simplify");
+      CHECK(print(prune(simplify(simple))) == print(simple));
+      std::int64_t most = 0;  // elements that are added
+      for (NodeId id = 0; id < simple.size(); ++id)
+        if (simple[id].op == Op::ReduceSum) most = simple.elements(simple.operand(id, 0));
+      if (element_count(shape) > 16 * element_count(narrow)) CHECK(most <= 4 * element_count(narrow));
+      std::vector<double> wide(static_cast<std::size_t>(element_count(narrow)));
+      for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = std::sin(static_cast<double>(i));
+      const std::vector<float> single(wide.begin(), wide.end());
+      const ArrayView view{dtype, dtype == DType::F32 ? static_cast<const void*>(single.data()) : wide.data(), narrow, {}};
+      const std::vector<Buffer> before = evaluate(graph, std::span(&view, 1)), after = evaluate(simple, std::span(&view, 1));
+      INFO(print(simple));
+      CHECK(before[0].bytes == after[0].bytes);
+    }
 }
 
 TEST_CASE("simplify: operators on constants are computed as the reference does", "[simplify]") {

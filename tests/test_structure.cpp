@@ -191,6 +191,18 @@ TEST_CASE("structure: a hundred new shapes run the passes once, and have the bit
   }
 }
 
+TEST_CASE("structure: columns that are all one, of which simplify leaves two, in any number") {
+  if (!op::test::has_codegen()) return;
+  const auto text = "sum(broadcast_to(x[:, none], [size(x), size(b)]), axis=0) + b";
+  const Formula f = op::formula(text, without_recording_again());
+  const auto reference = op::formula(text, without_recording_again(op::Mode::unfused));
+  for (const std::int64_t k : {2, 7, 3, 2, 1, 40})
+    for (const std::int64_t n : {300, 2, 20}) {
+      const NamedArrays inputs{{"x", random_array({n})}, {"b", random_array({k})}};
+      CHECK(bytes_of(run_formula(f, inputs)[0]) == bytes_of(run_formula(reference, inputs)[0]));
+    }
+}
+
 TEST_CASE("structure: numbers, slots and layouts are each call's own") {
   if (!op::test::has_codegen()) return;
   const auto text = "(x - mean(x))*a + size(x)";
