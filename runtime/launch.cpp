@@ -258,6 +258,19 @@ void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
 #endif
 }
 
+// The pieces of a group run together, each thread in its share of the scratch: a share is what the piece that needs most of it needs.
+void share_scratch(PlanData& plan) {
+  for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {
+    std::int64_t scratch = 0, shared = 0;
+    for (end = first; end < plan.launches.size() && plan.launches[end].group == plan.launches[first].group; ++end) {
+      scratch = std::max(scratch, plan.launches[end].scratch_bytes);
+      shared = std::max(shared, plan.launches[end].shared_bytes);
+    }
+    for (std::size_t k = first; k < end; ++k) plan.launches[k].scratch_bytes = scratch;
+    plan.scratch_bytes = std::max(plan.scratch_bytes, scratch * plan.launches[first].threads + shared);
+  }
+}
+
 }  // namespace
 
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed) {
@@ -372,12 +385,11 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     plan.bytes_written += report.kernels[k].scheduled.numbers.bytes_written;
   }
   for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {  // the pieces of a group run together
-    std::int64_t items = 0, scratch = 0, work = 0, bytes = 0;
+    std::int64_t items = 0, work = 0, bytes = 0;
     std::size_t words = 0;
     for (end = first; end < plan.launches.size() && plan.launches[end].group == plan.launches[first].group; ++end) {
       items += plan.launches[end].items;
       words += plan.launches[end].words.size();
-      scratch = std::max(scratch, plan.launches[end].scratch_bytes);
     }
     for (const KernelReport& kernel : report.kernels)
       if (kernel.group == plan.launches[first].group) {
@@ -390,11 +402,10 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     // Few pieces go in step through what the second-level cache holds; many are streams of their own.
     std::int64_t steps = end - first <= 8 ? std::min(bytes / (target.l2_bytes / 2) + 1, items) : 1;
     if (threads > 1) steps = std::max<std::int64_t>(steps, 4 * threads);
-    for (std::size_t k = first; k < end; ++k)
-      plan.launches[k].threads = threads, plan.launches[k].scratch_bytes = scratch, plan.launches[k].steps = steps;
-    plan.scratch_bytes = std::max(plan.scratch_bytes, scratch * threads + plan.launches[first].shared_bytes);
+    for (std::size_t k = first; k < end; ++k) plan.launches[k].threads = threads, plan.launches[k].steps = steps;
     plan.most_words = std::max(plan.most_words, words);
   }
+  share_scratch(plan);
 
   if (plan.launches.size() == 1) allow_in_place(plan, graph, places, report.kernels[0].planned);
   else plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);  // a later kernel may read the input too
@@ -459,9 +470,9 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, i
       if (const compiler::TileProgram* const tiles = launch.kernel->tiles()) {
         launch.tile_nanoseconds = static_cast<std::int64_t>(tiles->nanoseconds(launch.words));
         launch.scratch_bytes = std::max(launch.scratch_bytes, tiles->scratch_bytes());
-        plan.scratch_bytes = std::max(plan.scratch_bytes, launch.scratch_bytes * launch.threads + launch.shared_bytes);
       }
     }
+  share_scratch(plan);
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
     if (!wanted[k]) continue;
     const KernelResult& result = found[place[k]];

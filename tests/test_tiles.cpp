@@ -10,6 +10,7 @@
 #include "random_graph.h"
 #include "run_partition.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/launch.h"
 
 using namespace onepass;
 using namespace onepass::test;
@@ -149,6 +150,33 @@ TEST_CASE("tiles: long work is compiled first, as is everything where they are o
   runtime::set_tiles(false);
   CHECK_FALSE(in_tiles(compile<Tensor(Tensor)>([](Tensor x) { return sin(x) - 2.f; }), 1000));
   runtime::set_tiles(true);
+}
+
+TEST_CASE("tiles: the pieces of a group have equal shares of the scratch, whichever of them runs in tiles", "[tiles]") {
+  const ir::Graph graph = ir::parse_graph(
+      "%0 = input x : f32[40000]\n%1 = input y : f32[40000]\n%2 = erf %0 : f32[40000]\n%3 = lgamma %2 : f32[40000]\n"
+      "%4 = mul %1, %1 : f32[40000]\n%5 = piecewise %3, %4 {0, 1, 40000, 1} : f32[80000]\nreturn out = %5");
+  runtime::PlanData plan;
+  runtime::PlanReport report;
+  report.recorded = graph;
+  for (int i = 0; i < 2; ++i) plan.inputs.push_back(runtime::array_plan(f32, std::vector<std::int64_t>{40000}, {}));
+  plan.outputs.push_back(runtime::array_plan(f32, std::vector<std::int64_t>{80000}, {}));
+  plan.redirected.push_back(false);
+  plan.targets = plan.outputs;
+  runtime::LaunchOptions options;
+  options.threads = 2;
+  runtime::make_launches(plan, report, compiler::Target::host(), options);
+  runtime::attach_kernels(plan, report, compiler::Target::host(), 1, {}, true);
+  REQUIRE(plan.launches.size() == 2);
+  CHECK(plan.launches[0].group == plan.launches[1].group);
+  CHECK(plan.launches[0].threads == 2);
+  std::int64_t tiled = 0, most = 0;
+  for (const runtime::Launch& launch : plan.launches)
+    if (const auto* tiles = launch.kernel->tiles()) ++tiled, most = std::max(most, tiles->scratch_bytes());
+  CHECK(tiled > 0);
+  for (const runtime::Launch& launch : plan.launches) CHECK(launch.scratch_bytes >= most);
+  CHECK(plan.launches[0].scratch_bytes == plan.launches[1].scratch_bytes);
+  CHECK(plan.scratch_bytes >= 2 * most);
 }
 
 TEST_CASE("tiles: a target may be an argument's memory", "[tiles]") {
