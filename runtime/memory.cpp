@@ -2,7 +2,7 @@
 //   small   below 32 KiB: carved from 1 MiB slabs, never given back. Each thread keeps a few free ones, so that the warm path is a
 //           list's head; what is too many for a thread goes to a shared list.
 //   large   32 KiB and more: mapped one by one, kept in a shared list per class and in one list by age, bounded in bytes. Where a class has
-//           none, a free block of up to twice the size is lent, since its pages are there: shapes that change meet few fresh ones.
+//           none, a free block of up to four times the size is lent, since its pages are there: shapes that change meet few fresh ones.
 // A thread's counters are written by that thread alone and summed when asked for, so that counting costs no shared cache line.
 #include "runtime/memory.h"
 
@@ -168,8 +168,8 @@ struct Pool {
 
   /// A free large block of the class, or of a larger one that is noted; null where there is none.
   FreeBlock* take_free(int index) {
-    constexpr int kDouble = 8;  // classes to a doubling
-    const int last = lent_count < lent.size() ? std::min(index + kDouble, kClasses - 1) : index;
+    constexpr int kMostLarger = 2 * 8;  // eight classes to a doubling
+    const int last = lent_count < lent.size() ? std::min(index + kMostLarger, kClasses - 1) : index;
     for (int k = index; k <= last; ++k) {
       FreeBlock* const block = free[static_cast<std::size_t>(k)];
       if (!block) continue;

@@ -56,27 +56,27 @@ TEST_CASE("memory: a freed block is handed out again", "[memory]") {
   }
 }
 
-TEST_CASE("memory: a free block up to twice as large is lent, and comes back as what it is", "[memory]") {
+TEST_CASE("memory: a free block up to four times as large is lent, and comes back as what it is", "[memory]") {
   memory::trim();
   void* const large = memory::allocate(1 << 20);
   memory::free(large, 1 << 20);
   const std::int64_t cached = memory::statistics().cached;
   CHECK(cached >= 1 << 20);
-  void* const lent = memory::allocate(600'000);
+  void* const lent = memory::allocate(300'000);
   CHECK(lent == large);
   CHECK(memory::statistics().cached == 0);
-  void* const other = memory::allocate(600'000);
+  void* const other = memory::allocate(300'000);
   CHECK(other != large);
-  memory::free(lent, 600'000);
+  memory::free(lent, 300'000);
   CHECK(memory::statistics().cached == cached);
   void* const again = memory::allocate(1 << 20);
   CHECK(again == large);
   std::memset(again, 1, 1 << 20);
   memory::free(again, 1 << 20);
-  void* const small = memory::allocate(400'000);  // less than half
+  void* const small = memory::allocate(200'000);  // less than a quarter
   CHECK(small != large);
-  memory::free(small, 400'000);
-  memory::free(other, 600'000);
+  memory::free(small, 200'000);
+  memory::free(other, 300'000);
   memory::trim();
   CHECK(memory::statistics().cached == 0);
 }
