@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -34,7 +35,7 @@ double TileProgram::nanoseconds(std::span<const std::int64_t> words) const {
   double rows = 1;
   for (std::uint32_t l = 0; l < outer_; ++l) rows *= static_cast<double>(words[layout_.extents + l]);
   const std::int64_t extent = words[layout_.extents + loops_ - 1];
-  const std::int64_t tile = std::min(kTile, std::max<std::int64_t>(words[layout_.tile], 1));
+  const std::int64_t tile = std::min(tile_, std::max<std::int64_t>(words[layout_.tile], 1));
   return rows * (static_cast<double>(extent) * element_ns_ + static_cast<double>((extent + tile - 1) / tile) * tile_ns_);
 }
 
@@ -319,7 +320,11 @@ class TileProgramBuilder {
       }
       if (!one_size) free.insert(free.end(), ends.begin(), ends.end());
     }
-    p.tile_bytes_ = TileProgram::kTile * widest;
+    // A loop's beginning and end take as long as some hundred elements: few long tiles are better while they stay in the cache.
+    constexpr std::int64_t kHalfCache = 24 << 10;
+    const auto most = static_cast<std::uint64_t>(kHalfCache / (std::max<std::int64_t>(p.tiles_, 1) * widest));
+    p.tile_ = std::clamp(static_cast<std::int64_t>(std::bit_floor(most)), TileProgram::kFewest, TileProgram::kMost);
+    p.tile_bytes_ = p.tile_ * widest;
     for (std::uint32_t v = 0; v < values_.size(); ++v)
       if (is_tile(v) && p.place_[v] != kNone) p.place_[v] += p.cells_;
   }
@@ -433,8 +438,8 @@ void TileProgram::run_steps(const std::vector<Step>& steps, const Row& row, std:
 
 void TileProgram::run_row(const Row& row, std::int64_t begin, std::int64_t end) const {
   run_steps(steps_[1], row, begin, 1);
-  for (std::int64_t j = begin; j < end; j += kTile) {
-    const std::int64_t n = std::min(kTile, end - j);
+  for (std::int64_t j = begin; j < end; j += tile_) {
+    const std::int64_t n = std::min(tile_, end - j);
     if (written_through_ != Step::kNone) row.at[written_through_] = address(row, stores_[0].at, j, stores_[0].size);
     run_steps(steps_[2], row, j, n);
     if (written_through_ == Step::kNone) run_steps(stores_, row, j, n);

@@ -1,6 +1,6 @@
-// TileProgram: a Nest run without a compiler. The vector loop is taken in tiles of a few hundred elements; each statement is one loop over a
-// tile (loops.h), so that values go from loop to loop through the first-level cache and memory is passed once, as in the compiled kernel,
-// whose arguments, items and bits it has. What the first calls of a function run while the compiler works (runtime/kernel_cache).
+// TileProgram: a Nest run without a compiler. The vector loop is taken in tiles of some hundred elements, as many as let all values that
+// wait stay in half of the first-level cache; each statement is one loop over a tile (loops.h), so that values go from loop to loop through
+// that cache and memory is passed once, as in the compiled kernel, whose arguments, items and bits it has. What the first calls of a function run while the compiler works (runtime/kernel_cache).
 //
 // Left to the compiler, so that of() gives null: reductions, scans, indexing by data, lists, derived variables, short rows, phases, halves
 // and integers below 32 bits in arithmetic.
@@ -18,7 +18,7 @@ namespace onepass::compiler {
 
 class TileProgram {
  public:
-  static constexpr std::int64_t kTile = 512;  // elements
+  static constexpr std::int64_t kFewest = 512, kMost = 2048;  // elements of a tile
 
   static std::shared_ptr<const TileProgram> of(const Nest& nest, const Target& target);
 
@@ -81,7 +81,7 @@ class TileProgram {
   std::vector<Cell> slots_;           // bits: the word
   std::vector<std::uint32_t> place_;  // of each value: its cell, or its tile behind these
   std::uint32_t cells_ = 0, tiles_ = 0;
-  std::int64_t tile_bytes_ = 0, scratch_bytes_ = 0;
+  std::int64_t tile_ = kMost, tile_bytes_ = 0, scratch_bytes_ = 0;
   double element_ns_ = 0, tile_ns_ = 0;
 };
 
