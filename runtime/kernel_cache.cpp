@@ -135,9 +135,9 @@ class Cache {
 Cache& cache() { return Cache::instance(); }
 
 constinit std::atomic<bool> tiles_on{true};
-// Compiles' worth of work in tiles before the compiler takes processor time from the calls: tiles cost little more than compiled code, and
-// a short program is done before.
-constexpr double kPatience = 4;
+// The optimised tier's compiles in tiles before the compiler takes processor time from the calls. Compiled code takes half as long as
+// tiles, so that by then as much has been lost as the compiler will take; a short program is done before.
+constexpr double kPatience = 2;
 
 }  // namespace
 
@@ -199,7 +199,7 @@ bool Kernel::take_tiles(std::span<const std::span<const std::int64_t>> runs) {
   double nanoseconds = 0;
   for (const std::span<const std::int64_t> words : runs) nanoseconds += tiles_->nanoseconds(words);
   if (nanoseconds > tiles_->compile_nanoseconds()) return tiles_.reset(), false;
-  tile_nanoseconds_left_.store(static_cast<std::int64_t>(kPatience * tiles_->compile_nanoseconds()), std::memory_order_relaxed);
+  tile_nanoseconds_left_.store(static_cast<std::int64_t>(kPatience * tiles_->optimise_nanoseconds()), std::memory_order_relaxed);
   return true;
 }
 

@@ -40,6 +40,7 @@ double TileProgram::nanoseconds(std::span<const std::int64_t> words) const {
 }
 
 double TileProgram::compile_nanoseconds() const { return 2.0e6 + 4e3 * static_cast<double>(steps_[2].size()); }
+double TileProgram::optimise_nanoseconds() const { return 5.0e6 + 1.2e5 * static_cast<double>(primitives_); }
 
 // ------------------------------------------------------------------------------------------------ making
 
@@ -218,6 +219,7 @@ class TileProgramBuilder {
     const TileLoop loop = tile_loop(op, from, result, uniform, target_);
     const bool is_expanded = ir::info(op).kind == ir::OpKind::Expanded;
     if (!loop) return is_expanded ? expand(op, operands) : kNone;
+    if (level == Level::Element) program_->primitives_ += is_expanded ? ir::expansion(op, from).size() : 1;
     const std::uint32_t y = value(result, level);
     steps(level).push_back({.kind = Step::Kind::Loop, .loop = loop, .y = y, .a = operands[0], .b = operands[1], .c = operands[2]});
     count(level, size_of(from) > size_of(result) ? from : result,

@@ -29,6 +29,8 @@ class TileProgram {
   double nanoseconds(std::span<const std::int64_t> words) const;
   /// What compiling the nest in the quick tier would take, about.
   double compile_nanoseconds() const;
+  /// The same of the optimised tier.
+  double optimise_nanoseconds() const;
   std::size_t bytes() const { return (steps_[0].size() + steps_[1].size() + steps_[2].size()) * sizeof(Step); }
 
  private:
@@ -83,6 +85,7 @@ class TileProgram {
   std::uint32_t cells_ = 0, tiles_ = 0;
   std::int64_t tile_ = kMost, tile_bytes_ = 0, scratch_bytes_ = 0;
   double element_ns_ = 0, tile_ns_ = 0;
+  std::size_t primitives_ = 0;  // of what is computed for each element, those of expansions too
 };
 
 }  // namespace onepass::compiler
