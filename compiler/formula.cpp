@@ -9,6 +9,8 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/functions.h"
+
 namespace onepass::compiler {
 namespace {
 
@@ -96,9 +98,13 @@ struct Frame {
 class Evaluator {
  public:
   Evaluator(Recorder& recorder, const Program& program) : r_(recorder), program_(program) {
-    for (std::size_t at = 0; at < program.source.size(); ++at)
-      if (at == 0 || program.source[at - 1] == '\n') lines_.push_back(static_cast<std::uint32_t>(at));
+    for (std::size_t at = 0; at < program.source.size();) {
+      lines_.push_back(static_cast<std::uint32_t>(at));
+      const std::size_t end = program.source.find('\n', at);
+      at = end == std::string::npos ? end : end + 1;
+    }
     source_of_line_.resize(lines_.size() + 1);
+    functions_.resize(program.names.size());
   }
 
   void run(std::span<const Value> inputs) {
@@ -148,7 +154,7 @@ class Evaluator {
     std::uint32_t& source = source_of_line_[line_];
     if (source == 0) {
       source = static_cast<std::uint32_t>(r_.graph.sources.size());
-      r_.graph.sources.push_back(fmt::format("{}:{}", program_.file_name, line_));
+      r_.graph.sources.push_back(program_.file_name + ':' + std::to_string(line_));
     }
     r_.graph.current_source = source;
   }
@@ -332,6 +338,11 @@ class Evaluator {
 
   void assign(Frame& frame, const Statement& statement) {
     const std::span<const language::Target> targets = program_.targets_of(statement);
+    if (targets.size() == 1 && is_value(stack_.back())) {
+      const Value value = stack_.back().argument.value;
+      stack_.pop_back();
+      return set(frame, targets[0], value);
+    }
     Entry entry = std::move(stack_.back());
     stack_.pop_back();
     if (targets.size() == 1) {
@@ -352,8 +363,19 @@ class Evaluator {
     if (argument.kind == Argument::Kind::Value) r_.name(argument.value, program_.name(*frame.scope, target.variable));
     frame.variables[target.variable] = std::move(argument);
   }
+  void set(Frame& frame, const language::Target& target, const Value& value) {
+    r_.name(value, program_.name(*frame.scope, target.variable));
+    set(frame.variables[target.variable], value);
+  }
+  // Values are what most arguments are; whatever else an argument holds is empty then, and stays so.
+  static void set(Argument& argument, const Value& value) {
+    if (argument.kind != Argument::Kind::Value && argument.kind != Argument::Kind::None) argument = Argument();
+    argument.kind = Argument::Kind::Value;
+    argument.value = value;
+  }
 
   // ---- entries as what their place needs
+  static bool is_value(const Entry& entry) { return entry.kind == Entry::Kind::Argument && entry.argument.kind == Argument::Kind::Value; }
   Argument single(Entry entry) {
     if (entry.kind == Entry::Kind::Argument) return std::move(entry.argument);
     const language::Node& node = program_.nodes[entry.node];
@@ -375,9 +397,8 @@ class Evaluator {
 
   // What stands on top of the stack, as a tensor or a number.
   Value pop_value(std::string_view user) {
-    const Entry& top = stack_.back();
-    if (top.kind != Entry::Kind::Argument || top.argument.kind != Argument::Kind::Value) return value(pop(), user);
-    const Value found = top.argument.value;
+    if (!is_value(stack_.back())) return value(pop(), user);
+    const Value found = stack_.back().argument.value;
     stack_.pop_back();
     return found;
   }
@@ -391,11 +412,9 @@ class Evaluator {
   }
 
   void push(language::NodeId node, const Value& value) {
-    Entry entry;
+    Entry& entry = stack_.emplace_back();
     entry.node = node;
-    entry.argument.kind = Argument::Kind::Value;
-    entry.argument.value = value;
-    stack_.push_back(std::move(entry));
+    set(entry.argument, value);
   }
 
   void push(language::NodeId node, Argument argument) {
@@ -421,7 +440,10 @@ class Evaluator {
         argument.kind = Argument::Kind::Text;
         argument.text = program_.strings[node.a];
         return push(id, std::move(argument));
-      case Kind::Name: return push(id, frames_.back().variables[node.b]);
+      case Kind::Name: {
+        const Argument& variable = frames_.back().variables[node.b];
+        return variable.kind == Argument::Kind::Value ? push(id, variable.value) : push(id, variable);
+      }
       case Kind::List: return list(id, node);
       case Kind::Slice: return slice(id, node);
       case Kind::Ellipsis: {
@@ -544,6 +566,7 @@ class Evaluator {
   void call(language::NodeId id, const language::Node& node) {
     if (node.d != kAbsent) return call_function(id, node);
     const std::string_view name = program_.name(node.c);
+    if (call_elementwise(id, node)) return;
     if (name == "grad" || name == "vjp") return differentiate(id, node, name);
     std::vector<Argument> positional;
     std::vector<std::pair<std::string, Argument>> keywords;
@@ -560,6 +583,23 @@ class Evaluator {
     std::vector<Argument> results;
     for (const Value& value : values) results.push_back(argument_of(value));
     push_results(id, std::move(results));
+  }
+
+  // What most calls are: an elementwise operator of as many values as it takes. Everything else, errors too, is Recorder::call's.
+  bool call_elementwise(language::NodeId id, const language::Node& node) {
+    std::optional<ElementwiseFunction>& known = functions_[node.c];
+    if (!known) known = elementwise_function(program_.name(node.c));
+    const std::span<const language::Argument> arguments = program_.arguments_of(node);
+    if (known->arity == 0 || arguments.size() != known->arity) return false;
+    const std::size_t first = stack_.size() - arguments.size();
+    Value values[3];
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].keyword != kAbsent || !is_value(stack_[first + i])) return false;
+      values[i] = stack_[first + i].argument.value;
+    }
+    stack_.resize(first);
+    push(id, r_.elementwise(known->op, known->name, std::span<const Value>(values, arguments.size())));
+    return true;
   }
 
   void call_function(language::NodeId id, const language::Node& node) {
@@ -650,9 +690,10 @@ class Evaluator {
 
   Recorder& r_;
   const Program& program_;
-  std::vector<std::uint32_t> lines_;           // where each line begins
-  std::vector<std::uint32_t> source_of_line_;  // in graph.sources, by line from 1
-  std::size_t line_ = 0;                       // the one that was looked at last, and where it begins and ends
+  std::vector<std::uint32_t> lines_;                           // where each line begins
+  std::vector<std::uint32_t> source_of_line_;                  // in graph.sources, by line from 1
+  std::vector<std::optional<ElementwiseFunction>> functions_;  // by name: what call_elementwise has looked at
+  std::size_t line_ = 0;                                       // the one that was looked at last, and where it begins and ends
   std::uint32_t line_begin_ = kAbsent, line_end_ = 0;
   std::uint32_t offset_ = 0;
   std::size_t operators_ = 0, visited_ = 0;

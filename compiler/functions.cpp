@@ -1,5 +1,7 @@
 // The operators of docs/language.md by name: how each takes its arguments, and the composites written in terms of the others.
 // One row an operator: its parameters as text, and what it records. See record.h.
+#include "compiler/functions.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -181,14 +183,17 @@ struct Row {
   Implementation implementation;
 };
 
-Implementation elementwise(Op op) {
-  return [op](Functions& f) {
+// A type with a name, so that a row tells what it is: ElementwiseFunction.
+struct Elementwise {
+  Op op;
+  std::vector<Value> operator()(Functions& f) const {
     Value v[3];
     std::size_t n = 0;
     for (std::size_t i = 0; i < f.bound.size(); ++i) v[n++] = f.value(i);
-    return std::vector{f.r.elementwise(op, f.name, std::span<const Value>(v, n))};
-  };
-}
+    return {f.r.elementwise(op, f.name, std::span<const Value>(v, n))};
+  }
+};
+Implementation elementwise(Op op) { return Elementwise{op}; }
 
 Implementation logical(Op op) {
   return [op](Functions& f) {
@@ -517,23 +522,34 @@ struct Callable {
   std::vector<bool> optional;
 };
 
-}  // namespace
-
-std::vector<Value> Recorder::call(std::string_view name, std::span<const Argument> positional,
-                                  std::span<const std::pair<std::string, Argument>> keywords) {
+const Callable* callable(std::string_view name) {
   static const auto& by_name = *[] {
     auto* map = new std::unordered_map<std::string_view, Callable>;
     for (const Row& row : rows()) map->emplace(row.name, Callable(row));
     return map;
   }();
   const auto it = by_name.find(name);
-  if (it == by_name.end()) {
+  return it == by_name.end() ? nullptr : &it->second;
+}
+
+}  // namespace
+
+ElementwiseFunction elementwise_function(std::string_view name) {
+  const Callable* const found = callable(name);
+  const Elementwise* const body = found ? found->row.implementation.target<Elementwise>() : nullptr;
+  return body ? ElementwiseFunction{body->op, found->row.name, found->parameters.size()} : ElementwiseFunction{};
+}
+
+std::vector<Value> Recorder::call(std::string_view name, std::span<const Argument> positional,
+                                  std::span<const std::pair<std::string, Argument>> keywords) {
+  const Callable* const found = callable(name);
+  if (!found) {
     const std::string near = language::nearest(name, operator_names());
     throw NameError(fmt::format("there is no operator `{}`{}", name, near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));
   }
-  const Row& row = it->second.row;
-  const std::vector<bool>& optional = it->second.optional;
-  Functions f{*this, row.name, {}, it->second.parameters};
+  const Row& row = found->row;
+  const std::vector<bool>& optional = found->optional;
+  Functions f{*this, row.name, {}, found->parameters};
   const bool takes_rest = row.parameters.ends_with("...");
   const auto signature = [&] {
     std::string text;
