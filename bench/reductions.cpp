@@ -136,6 +136,10 @@ bool scans(std::int64_t by) {
 }
 
 void take_by_hand(const float* x, const std::int64_t* rows, float* y, std::int64_t n, std::int64_t width) {
+  if (width == 1) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = x[rows[i]];
+    return;
+  }
   for (std::int64_t i = 0; i < n; ++i) std::memcpy(y + i * width, x + rows[i] * width, static_cast<std::size_t>(width) * sizeof(float));
 }
 
@@ -146,9 +150,15 @@ void without_checks(op::compiler::Nest& nest) {
 }
 
 bool gathers(std::int64_t by) {
-  const std::int64_t n = 1'000'000 / by;
+  struct Row {
+    const char *by_hand, *unchecked;
+    std::int64_t n, width;
+  };
   bool equal = true;
-  for (const std::int64_t width : {64, 1}) {
+  for (const Row& row : {Row{"take of 1M rows of 64, by hand, one thread", "take of 1M rows of 64, without its check", 1'000'000 / by, 64},
+                         {"take of 1M numbers, by hand, one thread", "take of 1M numbers, without its check", 1'000'000 / by, 1},
+                         {"take of 10,000 numbers, by hand, one thread", "take of 10,000 numbers, without its check", 10'000, 1}}) {
+    const std::int64_t n = row.n, width = row.width;
     const Array x = random_floats({n, width}), at = random_places(n, n);
     Array y = Array::empty({n, width}, op::f32), z = Array::zeros({n, width}, op::f32);
     const auto gather = [](Tensor v, Tensor i) { return op::take(v, i, 0); };
@@ -160,15 +170,13 @@ bool gathers(std::int64_t by) {
       take_by_hand(x.span<const float>().data(), at.span<const std::int64_t>().data(), z.span<float>().data(), n, width);
     };
     compare(
-        width == 1 ? "take of 1M numbers, by hand, one thread" : "take of 1M rows of 64, by hand, one thread", n * width,
-        [&] { take.into(y)(x, at); }, hand, 0.9);
+        row.by_hand, n * width, [&] { take.into(y)(x, at); }, hand, 0.9);
     equal = say_whether_equal(y, z) && equal;
     op::runtime::set_nest_hook(without_checks);
     unchecked.into(z)(x, at);
     op::runtime::set_nest_hook(nullptr);
     compare(
-        width == 1 ? "take of 1M numbers, without its check" : "take of 1M rows of 64, without its check", n * width,
-        [&] { take.into(y)(x, at); }, [&] { unchecked.into(z)(x, at); }, 0.9);
+        row.unchecked, n * width, [&] { take.into(y)(x, at); }, [&] { unchecked.into(z)(x, at); }, 0.9);
   }
   return equal;
 }

@@ -199,7 +199,20 @@ Value* Emitter::load(Body& body, const Statement& s) {
   if (!mask && !varies_derived(access)) {
     if (nest_.accesses[access].first != kNone) return from_memory(t, sorted_out(body, access, type));
   }
-  return from_memory(t, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : all_lanes(), zero));
+  return from_memory(t, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : lanes_of_gather(type), zero));
+}
+
+// A gather uses its mask up. LLVM makes each anew from register k0, on whatever it holds: a gather would wait for the last comparison, that
+// of its indices among them. So it copies one that is made once, of what LLVM does not know to be true: that there are items.
+Value* Emitter::lanes_of_gather(llvm::Type* type) {
+  constexpr unsigned kLanes = 8;  // of one instruction, whose addresses fill a register
+  if (schedule_.vector_bytes < 64 || type->getScalarSizeInBits() < 32 || width_ < kLanes) return all_lanes();
+  if (!items_)
+    items_ =
+        in(entry_, [&] { return b_.CreateICmpSLT(b_.CreateVectorSplat(kLanes, argument(1)), b_.CreateVectorSplat(kLanes, argument(2))); });
+  std::vector<int> lanes;
+  for (unsigned i = 0; i < width_; ++i) lanes.push_back(static_cast<int>(i % kLanes));
+  return b_.CreateShuffleVector(items_, lanes);
 }
 
 void Emitter::store(Body& body, const Statement& s) {

@@ -242,6 +242,9 @@ class Emitter {
   // The lanes' addresses of an access that is not contiguous.
   Value* addresses(Body& body, std::uint32_t access);
   Value* all_lanes() { return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), width_)); }
+  // What a gather takes for all lanes.
+  Value* lanes_of_gather(llvm::Type* type);
+  Value* items_ = nullptr;  // true in each lane
   // Rows of a tile are too short for the hardware to see a stream: what the next tile along the vector loop reads is asked for now.
   void prefetch(Value* p);
   Value* load(Body& body, const Statement& s);
