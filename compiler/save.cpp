@@ -9,8 +9,8 @@
 //
 // Left out on purpose: the choice of kernels. That the backward part reads its inputs anyway is seen (an input's load counts once), that a
 // forward kernel has a value in registers is not.
-// Never saved: half-precision values that no cast rounded, since memory would round them and results would depend on what is saved; what
-// checkpoint wants computed again. Both are always computed again.
+// Half-precision values that no cast rounded are saved as f32, since memory would round them and results would depend on what is saved. What
+// checkpoint wants computed again is never saved.
 #include "compiler/save.h"
 
 #include <algorithm>
@@ -167,10 +167,11 @@ class Choice {
   bool is_forward(NodeId id) const { return needed_[id] && !backward_[id]; }
   /// Known without any memory.
   bool is_free(NodeId id) const { return is_source(graph_[id].op) && graph_[id].op != Op::Input; }
-  std::int64_t bytes(NodeId id) const { return times(graph_.elements(id), static_cast<std::int64_t>(size_of(graph_[id].dtype))); }
-  bool is_rounded(NodeId id) const { return !is_half(graph_[id].dtype) || graph_[id].op == Op::Cast || graph_[id].op == Op::Input; }
+  std::int64_t bytes(NodeId id) const {
+    return times(graph_.elements(id), static_cast<std::int64_t>(size_of(is_rounded(id) ? graph_[id].dtype : DType::F32)));
+  }
+  bool is_rounded(NodeId id) const { return is_saved_as_it_is(graph_, id); }
   bool is_referenced(NodeId id) const { return graph_[id].op == Op::Input || (is_result_[id] && is_rounded(id)); }
-  bool can_be_saved(NodeId id) const { return is_rounded(id) && !apart_[id]; }
 
   std::int64_t primitives(NodeId id) const {
     const Node node = graph_[id];
@@ -254,7 +255,7 @@ class Choice {
       const bool input = graph_[id].op == Op::Input;
       flow.add(kSource, before, input ? kNever : less(cost_again(id)));
       if (is_referenced(id)) flow.add(before, after, less(times(bytes(id), kLoad)));
-      else flow.add(before, after, can_be_saved(id) ? times(bytes(id), kStoreLoad) : kNever);
+      else flow.add(before, after, apart_[id] ? kNever : times(bytes(id), kStoreLoad));
       for (const std::int64_t o : graph_.operands(id))
         if (const std::uint32_t operand = vertex[static_cast<std::size_t>(o)]) flow.add(operand + 1, before, kNever);
       if (reads_[id]) flow.add(after, kSink, kNever);
@@ -267,6 +268,10 @@ class Choice {
 };
 
 }  // namespace
+
+bool is_saved_as_it_is(const Graph& graph, NodeId id) {
+  return !is_half(graph[id].dtype) || graph[id].op == Op::Cast || graph[id].op == Op::Input;
+}
 
 SavePlan choose_saved(const Graph& joint, std::span<const NodeId> cotangents, std::span<const NodeId> results,
                       std::span<const NodeId> gradients, std::int64_t budget) {

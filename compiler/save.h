@@ -25,6 +25,9 @@ struct SavePlan {
   std::int64_t unfused_bytes = 0;  // if it were every value that a backward operator reads, as without fusion
 };
 
+/// False of a half that no cast rounded: it is saved as f32.
+bool is_saved_as_it_is(const ir::Graph& graph, ir::NodeId id);
+
 /// `joint` is forward and backward as one graph; `cotangents` are what the backward call brings, `results` the forward call's, `gradients` the
 /// backward call's. A value is saved or computed again, whichever costs less, as a minimum cut weighs it: a saved one is stored and loaded, one
 /// that is computed again costs its primitives and the loads of what it is computed from. `budget` bounds the bytes that are saved

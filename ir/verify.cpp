@@ -248,6 +248,7 @@ std::string broken_elementwise(const Graph& graph, NodeId id) {
       return "operands of an elementwise operator have the result's shape; %" + std::to_string(o) + " is " +
              type_of(graph, static_cast<NodeId>(o));
   if (i.types == TypeRule::Convert) return "";
+  if (node.op == Op::Identity && computed_type(node.dtype) == computed_type(graph[graph.operand(id, 0)].dtype)) return "";
   if (i.types == TypeRule::Reinterpret)
     return size_of(node.dtype) == size_of(graph[graph.operand(id, 0)].dtype) ? "" : "bitcast keeps the number of bytes";
   std::vector<DType> types;

@@ -157,7 +157,11 @@ void Recipe::record(ProgramRecorder& recorder, std::span<const Value> values) co
     const NodeId node = recorder.node_of(given, type).node;
     now[cotangent] = out[node].dtype == type ? node : recorder.cast(Value{false, node, {}}, type).node;
   }
-  for (const Kept& k : kept) now[k.node] = values[next++].node;
+  for (const Kept& k : kept) {
+    const NodeId given = now[k.node] = values[next++].node;
+    const DType type = joint[k.node].dtype;
+    if (out[given].dtype != type) now[k.node] = out.add(Op::Identity, type, out[given].shape, {given});  // a half, unrounded
+  }
   std::vector<std::uint32_t> slot_of(joint.slots.size(), ~std::uint32_t{0});
   std::vector<std::optional<Value>> number_of(joint.slots.size());
   for (const std::uint32_t slot : numbers) number_of[slot] = values[next++];
@@ -271,7 +275,8 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
       recipe->kept.push_back({From::Result, static_cast<std::size_t>(result - of_results.begin()), v.node});
     } else {
       recipe->kept.push_back({From::Saved, results + saved, v.node});
-      graph.outputs.push_back(v.node);
+      const bool as_it_is = compiler::is_saved_as_it_is(joint, v.node);
+      graph.outputs.push_back(as_it_is ? v.node : graph.add(Op::Identity, DType::F32, node.shape, {v.node}));
       graph.output_names.push_back(fmt::format("saved{}", saved++));
     }
     recipe->stats.values.push_back({text_of(joint, v.node), v.bytes, v.referenced, v.why});
