@@ -1,5 +1,9 @@
-// Memory of a forward call and its pullback: never more than without fusion, on what benchmarks speak of and on random programs.
+// Memory of a forward call and its pullback: never more than without fusion, on what benchmarks speak of and on random programs; the bits of
+// random programs' gradients, whatever is saved.
+#include <algorithm>
+#include <cstring>
 #include <functional>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -106,11 +110,10 @@ const std::vector<Row>& rows() {
   return kRows;
 }
 
-/// A program of a few arrays [192, 256] or rows and columns of them, drawn.
-Row random_program(std::uint64_t seed) {
-  constexpr std::int64_t n = 192, m = 256;
+/// A program of a few arrays [n, m] or rows and columns of them, drawn.
+Row random_program(std::uint64_t seed, std::int64_t n = 192, std::int64_t m = 256) {
   Row row{"random", {{n, m}, {n, m}, {1, m}, {n, 1}}, {}};
-  row.f = [seed](const std::vector<Tensor>& xs) {
+  row.f = [seed, n, m](const std::vector<Tensor>& xs) {
     std::mt19937_64 random(seed);
     const auto draw = [&](std::size_t count) { return static_cast<std::size_t>(random() % count); };
     std::vector<Tensor> all = xs;
@@ -141,7 +144,58 @@ Row random_program(std::uint64_t seed) {
   return row;
 }
 
+/// Equal bits, any NaN being like any other.
+template <class T> bool same_values(const Array& a, const Array& b) {
+  return std::ranges::equal(a.to_vector<T>(), b.to_vector<T>(), [](T p, T q) {
+    const auto x = static_cast<float>(p), y = static_cast<float>(q);
+    return std::memcmp(&p, &q, sizeof(T)) == 0 || (x != x && y != y);
+  });
+}
+
 }  // namespace
+
+TEST_CASE("vjp: of random programs, in one call and in two, fused and not, whatever is saved: the same bits", "[pullback][random]") {
+  const bool compiles = op::test::has_codegen();
+  for (int seed = 0; seed < op::test::rounds(12, 200); ++seed)
+    for (const op::DType dtype : {op::f32, op::f16}) {
+      INFO("seed " << seed << " of " << op::name_of(dtype));
+      const Row row = random_program(static_cast<std::uint64_t>(seed), 9, 13);
+      const auto same = [&](const std::vector<Array>& a, const std::vector<Array>& b) {
+        return std::ranges::equal(a, b, dtype == op::f32 ? same_values<float> : same_values<op::Half>);
+      };
+      const auto cast = op::compile([&](const std::vector<Tensor>& all) {
+        std::vector<Tensor> out;
+        for (const Tensor& x : all) out.push_back(x.cast(dtype));
+        return out;
+      });
+      std::vector<Array> xs;
+      for (const std::vector<std::int64_t>& shape : row.shapes) xs.push_back(random_array(shape, 60 + xs.size()));
+      xs = cast(xs);
+      const auto f = [&](const std::vector<Tensor>& x) { return row.f(x)[0]; };
+      const auto in_one_call = [&](const std::vector<Tensor>& x) {
+        const Tensor y = f(x);
+        return vjp(y, y.cast(dtype), x);
+      };
+      const std::vector<Array> expected = op::compile(in_one_call, {.mode = op::Mode::reference})(xs);
+      for (const op::Mode mode : {op::Mode::reference, op::Mode::unfused, op::Mode::generic}) {
+        if (mode != op::Mode::reference && !compiles) continue;
+        op::Options options;
+        options.mode = mode;
+        CHECK(same(op::compile(in_one_call, options)(xs), expected));
+        std::int64_t before = std::numeric_limits<std::int64_t>::max();
+        for (const std::int64_t budget : {-1, 300, 0}) {
+          options.memory_budget = budget;
+          const auto [y, pullback] = op::vjp(op::compile(f, options), xs);
+          CHECK(same(pullback(y), expected));
+          const op::PullbackStats stats = pullback.stats();
+          CHECK(stats.bytes_saved <= stats.bytes_unfused);
+          CHECK(stats.bytes_saved <= before);
+          if (budget >= 0) CHECK(stats.bytes_saved <= budget);
+          before = stats.bytes_saved;
+        }
+      }
+    }
+}
 
 TEST_CASE("vjp: the peak of memory is never above that of the unfused gradient", "[pullback]") {
   if (!op::test::has_codegen()) return;
