@@ -1,11 +1,12 @@
 // Narrow element types against what they should keep up with, each pair timed in turn on one thread: x*w + b of halves against copying as
-// many bytes, gelu of halves against gelu of f32, and a point operation on bytes against the loop that one writes by hand.
+// many bytes (in the caches, where conversions bound it, and from memory), gelu of halves against gelu of f32, and a point operation on bytes against the loop that one writes by hand.
 //   elements [number of elements: 262144]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include <fmt/format.h>
 #include <onepass/onepass.h>
 
 #include "in_turn.h"
@@ -40,12 +41,17 @@ int main(int argc, char** argv) {
   Array single_out = Array::empty({n}, op::f32);
   for (const op::DType t : {op::f16, op::bf16}) {
     const bool f16 = t == op::f16;
-    Array x = Array::full({n}, 0.75f, t), w = Array::full({n}, 1.5f, t), b = Array::full({n}, 0.25f, t), y = Array::empty({n}, t);
-    const Array from = Array::zeros({2 * n}, t), to = Array::zeros({2 * n}, t);  // what three operands and a result have, together
-    const auto copy = [&] { std::memcpy(to.mutable_data(), from.data(), static_cast<std::size_t>(to.bytes())); };
-    compare(
-        f16 ? "x*w + b of f16, a copy of its bytes" : "x*w + b of bf16, a copy of its bytes", n, [&] { affine.into(y)(x, w, b); }, copy,
-        0.9);
+    const char* const name = f16 ? "f16" : "bf16";
+    for (const std::int64_t m : {n, 64 * n}) {
+      const Array x = Array::full({m}, 0.75f, t), w = Array::full({m}, 1.5f, t), b = Array::full({m}, 0.25f, t);
+      Array y = Array::empty({m}, t);
+      const Array from = Array::full({2 * m}, 0.75f, t), to = Array::zeros({2 * m}, t);  // as much as three operands and a result
+      const auto copy = [&] { std::memcpy(to.mutable_data(), from.data(), static_cast<std::size_t>(to.bytes())); };
+      compare(
+          fmt::format("x*w + b of {} {}, a copy of its bytes", m, name).c_str(), m, [&] { affine.into(y)(x, w, b); }, copy, 0.9);
+    }
+    const Array x = Array::full({n}, 0.75f, t);
+    Array y = Array::empty({n}, t);
     compare(
         f16 ? "gelu of f16, of f32" : "gelu of bf16, of f32", n, [&] { curve.into(y)(x); }, [&] { curve.into(single_out)(single); }, 1);
   }
