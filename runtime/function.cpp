@@ -33,6 +33,26 @@ using runtime::Recording;
 
 // ------------------------------------------------------------------------------------------------ results
 
+void DynamicFlat::leaf(const CallArgument& a) { leaves.push_back(a); }
+void DynamicFlat::note(std::int64_t v) { lengths.push_back(v); }
+void DynamicTargets::leaf(Array* a) { leaves.push_back(a); }
+
+template <class T> T TensorReader::take(std::span<const T>& list) {
+  if (list.empty()) fail();
+  const T first = list.front();
+  list = list.subspan(1);
+  return first;
+}
+Tensor TensorReader::leaf() { return take(leaves_); }
+std::int64_t TensorReader::note() { return take(notes_); }
+std::size_t TensorReader::length() {
+  const auto n = static_cast<std::uint64_t>(note());
+  if (n > leaves_.size() + notes_.size()) fail();
+  return static_cast<std::size_t>(n);
+}
+void TensorReader::finish() const {
+  if (!leaves_.empty() || !notes_.empty()) fail();
+}
 void TensorReader::fail() {
   throw Error("the function takes other arguments than this signature has: another number of them, or other lists or Static values");
 }

@@ -233,7 +233,7 @@ class ONEPASS_API Array {
   /// The elements in row-major order, whatever the strides.
   template <class T> std::vector<T> to_vector() const {
     if constexpr (std::is_same_v<T, bool>) {
-      std::vector<bool> result(static_cast<std::size_t>(size_));
+      std::vector<T> result(static_cast<std::size_t>(size_));
       const Array flat = contiguous_bytes(DType::Bool);
       const auto* const bytes = static_cast<const unsigned char*>(flat.data());
       for (std::size_t i = 0; i < result.size(); ++i) result[i] = bytes[i] != 0;

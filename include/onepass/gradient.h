@@ -27,6 +27,7 @@ enum class JacobianBy : std::uint8_t { fewer, rows, columns };
 namespace detail {
 
 using TensorSpan = std::span<const Tensor>;
+inline TensorSpan span_of(const std::vector<Tensor>& list) { return {list.data(), list.size()}; }  // cheaper to compile than its own
 
 ONEPASS_API
 void vjp_all(TensorSpan ys, TensorSpan dys, TensorSpan xs, Tensor* dxs);
@@ -96,7 +97,7 @@ template <detail::HasTensors... X> requires(sizeof...(X) > 0 && !(detail::IsTens
 auto grad(const Tensor& loss, const X&... xs) {
   const std::vector<Tensor> flat = detail::tensors_in(xs...);
   std::vector<Tensor> derivatives(flat.size());
-  detail::gradients("grad", loss, flat, derivatives.data());
+  detail::gradients("grad", loss, detail::span_of(flat), derivatives.data());
   return detail::nested_like(derivatives.data(), xs...);
 }
 
@@ -110,7 +111,7 @@ template <class F, class... A> requires(sizeof...(A) > 0 && (detail::HasTensors<
                 "onepass: value_and_grad's function returns a Tensor, or a tuple that begins with one");
   const std::vector<Tensor> flat = detail::tensors_in(args...), results = detail::tensors_in(value);
   std::vector<Tensor> derivatives(flat.size());
-  detail::gradients("value_and_grad", results.empty() ? Tensor() : results[0], flat, derivatives.data());
+  detail::gradients("value_and_grad", results.empty() ? Tensor() : results[0], detail::span_of(flat), derivatives.data());
   return std::pair{std::move(value), detail::nested_like(derivatives.data(), args...)};
 }
 
@@ -120,7 +121,7 @@ template <class F, detail::HasTensors X> auto jvp(F&& f, const X& x, const X& dx
   auto y = detail::call_with(f, x);
   const std::vector<Tensor> results = detail::tensors_in(y);
   std::vector<Tensor> tangents(results.size());
-  detail::jvp_all(results, detail::tensors_in(x), detail::tensors_in(dx), tangents.data());
+  detail::jvp_all(detail::span_of(results), detail::tensors_in(x), detail::tensors_in(dx), tangents.data());
   const Tensor* next = tangents.data();
   auto dy = detail::with_tensors(y, next);
   return std::pair{std::move(y), std::move(dy)};
@@ -130,8 +131,8 @@ template <class F, detail::HasTensors X> auto jvp(F&& f, const X& x, const X& dx
 template <class F, detail::HasTensors X> X hessian_vector(F&& f, const X& x, const X& v) {
   const std::vector<Tensor> loss = detail::tensors_in(detail::call_with(f, x)), xs = detail::tensors_in(x), vs = detail::tensors_in(v);
   std::vector<Tensor> derivatives(xs.size()), products(xs.size());
-  detail::gradients("hessian_vector", loss.empty() ? Tensor() : loss[0], xs, derivatives.data());
-  detail::vjp_all(derivatives, vs, xs, products.data());
+  detail::gradients("hessian_vector", loss.empty() ? Tensor() : loss[0], detail::span_of(xs), derivatives.data());
+  detail::vjp_all(detail::span_of(derivatives), detail::span_of(vs), detail::span_of(xs), products.data());
   const Tensor* next = products.data();
   return detail::with_tensors(x, next);
 }
@@ -195,7 +196,7 @@ template <class F> class Checkpoint {
     using R = decltype(result);
     static_assert(detail::HasTensors<R>, "onepass: checkpoint's function returns a Tensor, or a tuple, vector or struct of Tensors");
     std::vector<Tensor> results = detail::tensors_in(result);
-    detail::compute_again(first, results);
+    detail::compute_again(first, {results.data(), results.size()});
     const Tensor* next = results.data();
     return detail::with_tensors<R>(std::move(result), next);
   }

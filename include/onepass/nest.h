@@ -1,5 +1,7 @@
 // How the arguments and results of a compiled function nest: Tensors, std::vector, array, tuple, pair and optional of them, structs of
 // parameters, Static values. Takes them apart into flat lists and together again; function.h uses it.
+// Every program pays for what is instantiated here, so what need not be a template is in runtime/function.cpp, and a span is made of a
+// pointer and a length: made of a vector, it asks a dozen concepts.
 // Works under -fno-exceptions -fno-rtti.
 #pragma once
 
@@ -55,13 +57,13 @@ template <std::size_t N> struct StaticFlat {
   std::span<const CallArgument> arguments() const { return {leaves.data(), N}; }
   std::span<const std::int64_t> structure() const { return {}; }
 };
-struct DynamicFlat {
+struct ONEPASS_API DynamicFlat {
   std::vector<CallArgument> leaves;
   std::vector<std::int64_t> lengths;
-  void leaf(const CallArgument& a) { leaves.push_back(a); }
-  void note(std::int64_t v) { lengths.push_back(v); }
-  std::span<const CallArgument> arguments() const { return leaves; }
-  std::span<const std::int64_t> structure() const { return lengths; }
+  void leaf(const CallArgument& a);
+  void note(std::int64_t v);
+  std::span<const CallArgument> arguments() const { return {leaves.data(), leaves.size()}; }
+  std::span<const std::int64_t> structure() const { return {lengths.data(), lengths.size()}; }
 };
 template <std::size_t N> struct StaticTargets {
   std::array<Array*, (N > 0 ? N : 1)> leaves{};
@@ -69,36 +71,25 @@ template <std::size_t N> struct StaticTargets {
   void leaf(Array* a) { leaves[count++] = a; }
   std::span<Array* const> targets() const { return {leaves.data(), N}; }
 };
-struct DynamicTargets {
+struct ONEPASS_API DynamicTargets {
   std::vector<Array*> leaves;
-  void leaf(Array* a) { leaves.push_back(a); }
-  std::span<Array* const> targets() const { return leaves; }
+  void leaf(Array* a);
+  std::span<Array* const> targets() const { return {leaves.data(), leaves.size()}; }
 };
 
 /// Gives a recorded function its arguments back in their nesting. A signature that was read from a file may not fit the function.
 class ONEPASS_API TensorReader {
  public:
   TensorReader(std::span<const Tensor> leaves, std::span<const std::int64_t> notes) : leaves_(leaves), notes_(notes) {}
-  Tensor leaf() { return take(leaves_); }
-  std::int64_t note() { return take(notes_); }
+  Tensor leaf();
+  std::int64_t note();
   /// Of a list: there is something for each element.
-  std::size_t length() {
-    const auto n = static_cast<std::uint64_t>(note());
-    if (n > leaves_.size() + notes_.size()) fail();
-    return static_cast<std::size_t>(n);
-  }
-  void finish() const {
-    if (!leaves_.empty() || !notes_.empty()) fail();
-  }
+  std::size_t length();
+  void finish() const;
 
  private:
+  template <class T> static T take(std::span<const T>& list);
   [[noreturn]] static void fail();
-  template <class T> static T take(std::span<const T>& list) {
-    if (list.empty()) fail();
-    const T first = list.front();
-    list = list.subspan(1);
-    return first;
-  }
   std::span<const Tensor> leaves_;
   std::span<const std::int64_t> notes_;
 };

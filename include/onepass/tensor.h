@@ -186,8 +186,8 @@ class Axes {
   template <std::integral T> requires(!std::same_as<T, bool>)
   Axes(T axis) noexcept : all_(false), one_(static_cast<std::int64_t>(axis)), size_(1) {}  // NOLINT: implicit by design
   Axes(std::initializer_list<Extent> list) noexcept : Axes(std::span<const std::int64_t>(Extents(list))) {}
-  Axes(std::span<const std::int64_t> list) noexcept : all_(false), data_(list.data()), size_(list.size()) {}  // NOLINT
-  Axes(const std::vector<std::int64_t>& list) noexcept : Axes(std::span<const std::int64_t>(list)) {}         // NOLINT
+  Axes(std::span<const std::int64_t> list) noexcept : all_(false), data_(list.data()), size_(list.size()) {}     // NOLINT
+  Axes(const std::vector<std::int64_t>& list) noexcept : all_(false), data_(list.data()), size_(list.size()) {}  // NOLINT
 
   bool all() const noexcept { return all_; }
   std::span<const std::int64_t> list() const noexcept { return {data_ ? data_ : &one_, size_}; }
