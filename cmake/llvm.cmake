@@ -25,6 +25,7 @@ target_compile_definitions(onepass_llvm PRIVATE ${llvm_definitions})
 if(NOT LLVM_ENABLE_RTTI)
   target_compile_options(onepass_llvm PRIVATE -fno-rtti)
 endif()
+target_precompile_headers(onepass_llvm PRIVATE ${ONEPASS_COMMON_HEADERS} <llvm/IR/IRBuilder.h> <llvm/IR/Module.h>)
 
 # LLVM's tables of what instructions cost on forty processors hold the names of their rows, for its debugging output alone. They are 60 % of
 # the addresses that the dynamic linker writes when the module is opened, and it makes a copy of each page that it writes: 2 of 2.6 MB. This

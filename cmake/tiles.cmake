@@ -24,5 +24,5 @@ foreach(name loops_baseline loops_avx2 loops_avx512)
     list(APPEND options -fno-sanitize=all)
   endif()
   set_source_files_properties(compiler/tiles/${name}.cpp PROPERTIES COMPILE_OPTIONS "${options}" OBJECT_DEPENDS ${tile_expansions}
-    INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/generated)
+    INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/generated SKIP_PRECOMPILE_HEADERS ON)
 endforeach()
