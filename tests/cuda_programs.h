@@ -26,10 +26,39 @@ inline const char* const kBlackScholes =
     "n2 = 0.5*(1 + erf(d2*0.7071067811865476)); disc = k*exp(-0.02*t); call = s*n1 - disc*n2; put = disc*(1 - n2) - s*(1 - n1)";
 inline const char* const kGelu = "y = 0.5*x*(1 + tanh(0.7978845608*(x + 0.044715*x*x*x)))";
 
+/// 256 steps of products, sums and maxima, as a loop of the host language records them.
+inline const char* chain_formula() {
+  static const std::string text = [] {
+    std::string out;
+    for (int k = 0; k < 256; ++k) {
+      const std::string x = k == 0 ? "x" : "t" + std::to_string(k - 1), t = "t" + std::to_string(k);
+      out += k % 8 == 7 ? t + " = maximum(" + x + ", -" + x + ")*0.5; "
+                        : t + " = " + x + "*" + std::to_string(1.05 + 0.0003 * k) + " + " + std::to_string(0.2 - 0.0015 * k) + "; ";
+    }
+    return out + "y = t255*1";
+  }();
+  return text.c_str();
+}
+/// A matrix of its own for each of 32 parts.
+inline const char* partitioned_formula() {
+  static const std::string text = [] {
+    std::string out;
+    for (int i = 0; i < 32; ++i) {
+      const std::string n = std::to_string(i);
+      out += (i ? ", x[:, " : "x[:, ") + n + "] @ transpose(W[" + n + "]) + b[" + n + "]";
+    }
+    return "y = stack([" + out + "], axis=1)";
+  }();
+  return text.c_str();
+}
+
 inline std::vector<CudaProgram> cuda_programs() {
   const Extents image{{'a', 64}, {'b', 256}, {'h', 64}, {'w', 64}}, little{{'a', 2}, {'b', 3}, {'h', 16}, {'w', 8}};
   const Extents vector{{'n', 1 << 24}}, short_vector{{'n', 4096}};
   const Extents rows{{'n', 4096}, {'m', 1024}}, few_rows{{'n', 24}, {'m', 1024}};
+  const Extents steps{{'t', 256}, {'o', 32}, {'b', 128}, {'d', 100}}, few_steps{{'t', 20}, {'o', 8}, {'b', 12}, {'d', 5}};
+  const Extents layer{{'n', 128}, {'k', 784}, {'m', 10}}, little_layer{{'n', 6}, {'k', 70}, {'m', 10}};
+  const Extents square{{'n', 1024}, {'k', 1024}, {'m', 1024}}, little_square{{'n', 8}, {'k', 300}, {'m', 16}};
   return {
       {"affine", "x=a,b,h,w s=1,b,1,1 t=1,b,1,1", "y = x*s + t", image, little, f32, true},
       {"affine, gradient", "x=a,b,h,w s=1,b,1,1 d=a,b,h,w", "y = x*s; dx, ds = vjp(y, [x, s], d)", image, little, f32, true},
@@ -58,6 +87,22 @@ inline std::vector<CudaProgram> cuda_programs() {
       {"cumsum, rows", "x=n,m", "y = cumsum(x, axis=1)", rows, few_rows},
       {"cumsum, columns", "x=n,m", "y = cumsum(x, axis=0)", rows, few_rows},
       {"transposed", "x=n,m w=m,n", "y = transpose(x)*2 + w", rows, few_rows},
+      {"affine of each image, gradients", "x=a,b,h,w s=a,b,1,1 d=a,b,h,w",
+       "y = x*s; dx, ds = vjp(y, [x, s], d); db = sum(d, axis=[2, 3], keepdims=true)", image, little},
+      {"chain of 256", "x=n", chain_formula(), {{'n', 1 << 20}}, short_vector, f32, true},
+      {"attention", "y=t,o,b", "alpha = softmax(sum(y[0]*y, axis=1), axis=0)", steps, few_steps},
+      {"attention, gradient", "y=t,o,b d=t,b", "alpha = softmax(sum(y[0]*y, axis=1), axis=0); dy = vjp(alpha, [y], d)", steps, few_steps},
+      {"context", "a=t,b h=d,t,b", "c = sum(a*h, axis=1)", steps, few_steps},
+      {"outer product of three",
+       "v=n",
+       "w = sum(v[:, none, none]*v[none, :, none]*v[none, none, :], axis=[1, 2])",
+       {{'n', 500}},
+       {{'n', 40}}},
+      {"linear", "x=n,k w=m,k b=m", "y = x @ transpose(w) + b", layer, little_layer},
+      {"linear, a step", "x=n,k w=m,k b=m l=n",
+       "loss = mean(cross_entropy(x @ transpose(w) + b, cast(l*0, i32))); dw, db = grad(loss, [w, b])", layer, little_layer},
+      {"partitioned", "x=n,p,k W=p,k,k b=p,k", partitioned_formula(), {{'n', 128}, {'p', 32}, {'k', 32}}, {{'n', 4}, {'p', 32}, {'k', 8}}},
+      {"matmul and gelu", "x=n,k w=k,m b=m", "y = gelu_tanh(x @ w + b)", square, little_square},
   };
 }
 
@@ -65,7 +110,8 @@ inline std::vector<std::pair<std::string, compiler::Shape>> inputs_of(const Cuda
   return inputs_of(Golden{program.name, program.inputs, program.formula, 1}, extents);
 }
 inline ir::Graph graph_of(const CudaProgram& program, const Extents& extents) {
-  return optimised(program.formula, inputs_of(program, extents), program.dtype);
+  const ir::Graph graph = optimised(program.formula, inputs_of(program, extents), program.dtype);
+  return ir::prune(compiler::simplify(compiler::reroll(graph).value_or(graph)));
 }
 
 /// Programs whose kernels find arrays, or numbers, through tables.
