@@ -249,8 +249,8 @@ class Emitter {
   void prefetch(Value* p);
   Value* load(Body& body, const Statement& s);
   void store(Body& body, const Statement& s);
-  // To what stands where data say: no two lanes have one place, since the vector loop is not the one that is indexed.
   void store_registers(Body& body, const Statement& s);
+  // To what stands where data say: no two lanes have one place, since the vector loop is not the one that is indexed.
   void add_to(Body& body, const Statement& s);
   // Lane i of phase u becomes lane i*phases + u.
   Value* side_by_side(Body& body, const Statement& first);
