@@ -125,6 +125,33 @@ TEST_CASE("traffic: affine above the last-level cache, through non-temporal stor
   CHECK(each(stored(graph, counts)[0]->stores, 1));
 }
 
+TEST_CASE("traffic: rows that data choose are loaded once, and later indices looked at within their array", "[traffic]") {
+  const ir::Graph graph = ir::parse_graph(R"(
+    %0 = input x : f32[128, 48]
+    %1 = input i : i8[30]
+    %2 = place %1 {128, 0, 0} : i64[30]
+    %3 = reshape %2 : i64[30, 1]
+    %4 = broadcast %3 : i64[30, 48]
+    %5 = gather %0, %4 {0} : f32[30, 48]
+    return y = %5)");
+  const auto all = [](const std::vector<std::uint8_t>& counters) { return std::accumulate(counters.begin(), counters.end(), 0); };
+  int ahead = 0;
+  for (RunOptions options : every_form()) {
+    for (const bool from_memory : {false, true}) {
+      std::string log;
+      options.log = &log;
+      if (from_memory) options.target.llc_bytes = 1 << 10;
+      const Counts counts = counted(graph, options);
+      const bool asks = log.find("non-temporal") != std::string::npos;
+      CHECK(all(input(counts, 0).loads) == 30 * 48);
+      CHECK(all(input(counts, 1).loads) == (asks ? 2 : 1) * 30);
+      CHECK(each(stored(graph, counts)[0]->stores, 1));
+      ahead += asks;
+    }
+  }
+  CHECK(ahead > 0);
+}
+
 TEST_CASE("traffic: maps, transposed operands and sums read each element once", "[traffic]") {
   once("x*s + t", {{"x", {37, 65}}, {"s", {65}}, {"t", {37, 1}}});
   once("transpose(x) + y", {{"x", {67, 130}}, {"y", {130, 67}}});

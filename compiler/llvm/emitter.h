@@ -179,6 +179,7 @@ class Emitter {
   bool holds_data(std::uint32_t linear) const;
   // Scalar places that a linear needs are made now: their code may have blocks of its own.
   void make_places(std::uint32_t linear);
+  void ask_for_rows_ahead(std::uint32_t access, Value* row);
   std::uint64_t loops_of_linear(std::uint32_t linear) const;
   Value* times(std::uint32_t linear, std::uint32_t variable, Value* v);
   // The part of a linear that varies with the loops in `mask` and no others; null where that is nothing.
