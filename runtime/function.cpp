@@ -31,7 +31,7 @@ using runtime::CallSignature;
 using runtime::Program;
 using runtime::Recording;
 
-// ------------------------------------------------------------------------------------------------ results
+// ------------------------------------------------------------------------------------------------ arguments and results
 
 void DynamicFlat::leaf(const CallArgument& a) { leaves.push_back(a); }
 void DynamicFlat::note(std::int64_t v) { lengths.push_back(v); }

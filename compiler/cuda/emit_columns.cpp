@@ -36,11 +36,7 @@ void DeviceEmitter::chunks() {
         [&](Scope& item) {
           item_of(item);
           if (!reduces()) return stores(item, 0);
-          row_stores(0);
-          for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
-            columns_sweep(item);
-            row_stores(static_cast<std::uint8_t>(sweep_ + 1));
-          }
+          row_by_sweeps(nest_.sweeps, [&] { columns_sweep(item); });
         });
 }
 

@@ -87,11 +87,7 @@ void DeviceEmitter::teams() {
         [&](Scope& item) {
           item_ = &item;
           indices(item, 0, nest_.outer, "item");
-          row_stores(0);
-          for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
-            team_sweep(item, reductions(sweep_));
-            row_stores(static_cast<std::uint8_t>(sweep_ + 1));
-          }
+          row_by_sweeps(nest_.sweeps, [&] { team_sweep(item, reductions(sweep_)); });
         });
 }
 
@@ -113,11 +109,7 @@ void DeviceEmitter::blocks() {
   block(kernel_, "for (Index item = blockIdx.x; item < all; item += gridDim.x)", [&](Scope& item) {
     item_ = &item;
     indices(item, 0, nest_.outer, "item");
-    row_stores(0);
-    for (sweep_ = 0; sweep_ < nest_.sweeps; ++sweep_) {
-      blocks_sweep(item);
-      row_stores(static_cast<std::uint8_t>(sweep_ + 1));
-    }
+    row_by_sweeps(nest_.sweeps, [&] { blocks_sweep(item); });
   });
 }
 

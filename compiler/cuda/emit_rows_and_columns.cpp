@@ -104,12 +104,10 @@ void DeviceEmitter::row_of_team(Scope& item, const std::vector<std::uint32_t>& o
   item.line("const Index item = first + team;");
   indices(item, 0, nest_.outer, "item");
   own_kept(item, "team");
-  row_stores(0);
-  for (sweep_ = 0; sweep_ + 1 < nest_.sweeps; ++sweep_) {
+  row_by_sweeps(nest_.sweeps - 1, [&] {
     const std::vector<std::uint32_t> reds = reductions(sweep_);
     if (!reds.empty()) team_sweep(item, reds);
-    row_stores(static_cast<std::uint8_t>(sweep_ + 1));
-  }
+  });
   for (const std::uint32_t id : of_rows) {
     const std::string name = define(id);
     item.line(fmt::format("if (t == 0) row{}[team] = {};", id, name));

@@ -253,6 +253,14 @@ void DeviceEmitter::stores(Scope& scope, std::uint8_t sweep) {
     if (stores_in(s, sweep)) store(scope, s);
 }
 
+void DeviceEmitter::row_by_sweeps(int sweeps, const std::function<void()>& sweep) {
+  row_stores(0);
+  for (sweep_ = 0; sweep_ < sweeps; ++sweep_) {
+    sweep();
+    row_stores(static_cast<std::uint8_t>(sweep_ + 1));
+  }
+}
+
 // Stores of what a row computes from its reductions.
 void DeviceEmitter::row_stores(std::uint8_t stage) {
   for (const Statement& s : nest_.body) {

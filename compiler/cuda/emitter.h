@@ -98,6 +98,8 @@ class DeviceEmitter {
   bool any_stores(std::uint8_t sweep) const;
   void stores(Scope& scope, std::uint8_t sweep);
   void row_stores(std::uint8_t stage);
+  // The first `sweeps` sweeps over a row, and what is stored for the row before the first and after each.
+  void row_by_sweeps(int sweeps, const std::function<void()>& sweep);
 
   // ---- emit_reduce.cpp: what reductions share
   std::vector<std::uint32_t> reductions(std::uint8_t sweep) const;

@@ -83,7 +83,7 @@ void Emitter::pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Valu
     for (unsigned r = 0; r < side; ++r) {
       Value* q = bytes(p, b_.CreateMul(stride, i64(r)));
       if (!masked) {
-        prefetch(bytes(q, b_.CreateMul(stride, word(words_.tile))));
+        prefetch(bytes(q, b_.CreateMul(stride, word(words_.tile))), Cache::Second);
         rows.push_back(b_.CreateAlignedLoad(type, q, llvm::Align(1)));
       } else {
         Value* row = b_.CreateVectorSplat(side, b_.CreateICmpSLT(b_.CreateAdd(j, i64(r)), nv));

@@ -66,9 +66,7 @@ void Emitter::ask_for_rows_ahead(std::uint32_t access, Value* row) {
       Value* away = times(linear, nest_.loops() + q, b_.CreateSub(known, here));
       if (nest_.linears[linear].of[u] != Coefficient::Zero) away = b_.CreateAdd(away, times(linear, u, ahead));
       Value* to = bytes(row, b_.CreateMul(away, i64(size)));
-      for (std::int64_t line = 0; line < kLines; ++line)
-        b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-                           {bytes(to, smaller(i64(line * kLine), last)), b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+      for (std::int64_t line = 0; line < kLines; ++line) prefetch(bytes(to, smaller(i64(line * kLine), last)), Cache::First);
       return to;
     });
     return;

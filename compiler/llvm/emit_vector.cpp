@@ -166,8 +166,9 @@ Value* Emitter::addresses(Body& body, std::uint32_t access) {
                                                           b_.getInt64(static_cast<std::uint64_t>(size_of_access(access))))));
 }
 
-void Emitter::prefetch(Value* p) {
-  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {p, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+void Emitter::prefetch(Value* p, Cache into) {
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                     {p, b_.getInt32(0), b_.getInt32(static_cast<std::uint32_t>(into)), b_.getInt32(1)});
 }
 
 Value* Emitter::load(Body& body, const Statement& s) {
@@ -188,7 +189,7 @@ Value* Emitter::load(Body& body, const Statement& s) {
     Value* p = bytes(pointer(access, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access))));
     if (packs() && !body.mask)
       for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64)
-        prefetch(bytes(p, b_.CreateAdd(b_.CreateMul(word(words_.tile), i64(size_of_access(access))), i64(line))));
+        prefetch(bytes(p, b_.CreateAdd(b_.CreateMul(word(words_.tile), i64(size_of_access(access))), i64(line))), Cache::Second);
     return from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
                                : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
   }
@@ -378,8 +379,7 @@ void Emitter::ask_for_next_row(Body& body) {
       return b_.CreateSelect(b_.CreateICmpSLE(extent(nest_.vector_loop()), i64(kMostElements)), bytes_to_next, i64(0));
     });
     Value* p = bytes(pointer(access, ~std::uint64_t{0}), b_.CreateAdd(step, b_.CreateMul(body.j, i64(size_of_access(access)))));
-    for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64)
-      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {bytes(p, line), b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+    for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64) prefetch(bytes(p, line), Cache::First);
   }
 }
 

@@ -245,9 +245,10 @@ class Emitter {
   Value* all_lanes() { return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), width_)); }
   // What a gather takes for all lanes.
   Value* lanes_of_gather(llvm::Type* type);
-  Value* items_ = nullptr;  // true in each lane
-  // Rows of a tile are too short for the hardware to see a stream: what the next tile along the vector loop reads is asked for now.
-  void prefetch(Value* p);
+  Value* items_ = nullptr;                                    // true in each lane
+  enum class Cache : std::uint8_t { Second = 2, First = 3 };  // as LLVM counts locality
+  // Asks for the line at p, of what the hardware does not see coming: the next tile along the vector loop, the next row, a row that data choose.
+  void prefetch(Value* p, Cache into);
   Value* load(Body& body, const Statement& s);
   void store(Body& body, const Statement& s);
   void store_registers(Body& body, const Statement& s);
