@@ -57,11 +57,11 @@ struct Binary {
 };
 Binary split(Expr x);
 
-/// log x = high + low of x = 2^k (1 + f + f_low): high is rounded, low holds what it lost.
+/// log x = high + low of x = 2^k (1 + f + f_low): high is rounded, low holds what it lost; with `exact_square` also what f^2 loses.
 struct LogParts {
   Expr high, low;
 };
-LogParts log_parts(const Binary& b, Expr f_low = {});
+LogParts log_parts(const Binary& b, Expr f_low = {}, bool exact_square = false);
 
 /// log(1 + x + low), low being what x lost in a rounding.
 Expr log1p_of(Expr x, Expr low = {});

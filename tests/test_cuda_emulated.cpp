@@ -10,6 +10,7 @@
 #include "cuda_programs.h"
 #include "how_long.h"
 #include "ir/ops.h"
+#include "nvrtc_devices.h"
 #include "random_graph.h"
 
 using namespace onepass;
@@ -40,6 +41,8 @@ class Suite {
     for (std::uint64_t seed = 1; seed <= 2; ++seed) add(graph, random_arguments(graph, seed, strided), text);
   }
   void check() {
+    // Minutes for all that is tested here; without that test_cuda_nvrtc has a choice.
+    if (is_full_run() && !kIsSanitized && nvrtc()) compile_for_all(emulation_.text());
     emulation_.compile();
     unsigned seed = 1;
     for (const Case& c : cases_) {

@@ -3,44 +3,20 @@
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
-#include <iostream>
 #include <regex>
 #include <set>
 
 #include "cuda_emulation.h"
 #include "cuda_programs.h"
 #include "how_long.h"
+#include "nvrtc_devices.h"
 #include "random_graph.h"
-#include "runtime/cuda/nvrtc.h"
 
 using namespace onepass;
 using namespace onepass::test;
 using runtime::cuda::Nvrtc;
 
 namespace {
-
-constexpr int kDevices[] = {75, 80, 90, 100};
-
-const Nvrtc* nvrtc() {
-  const Nvrtc* found = Nvrtc::find();
-  static const bool said = [&] {
-    if (!found) std::cout << "SKIPPED: CUDA text is not compiled for devices: " << Nvrtc::why() << std::endl;
-    return true;
-  }();
-  (void)said;
-  return found;
-}
-
-void compile_for_all(const std::string& text) {
-  for (const int sm : kDevices) {
-    if (!nvrtc()->knows(sm)) {
-      std::cout << "SKIPPED: this NVRTC does not know compute capability " << sm / 10 << '.' << sm % 10 << std::endl;
-      continue;
-    }
-    INFO("compute capability " << sm);
-    CHECK_NOTHROW(nvrtc()->compile(text, sm));
-  }
-}
 
 // All operators that take this type alone, as outputs of one kernel; with a second operand that all elements share, if asked.
 ir::Graph every_operator(DType dtype, bool shared = false) {
