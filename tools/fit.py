@@ -175,7 +175,8 @@ FITS = {
     "cbrt": (lambda m: m ** (-mpf(1) / 3), 1, 2, 6, 6, lambda m: m ** (mpf(1) / 3)),
     # log erfc x = x Q(x), x >= 17/16; weighted by erfc x: the error in erf x = 1 - erfc x
     "erfc_log": (lambda x: mp.log(mp.erfc(x)) / x, mpf(17) / 16, (4, 6), 6, 18, lambda x: x * mp.erfc(x)),
-    "erfc_log_few": (lambda x: mp.log(mp.erfc(x)) / x, mpf(17) / 16, (4, 6), 5, 16, lambda x: x * mp.erfc(x)),
+    # the same as erf x = 1 - R(x)^8
+    "erfc_root": (lambda x: mp.erfc(x) ** (mpf(1) / 8), mpf(17) / 16, (4, 6), 7, 17, lambda x: 8 * mp.erfc(x) ** (mpf(7) / 8) / mp.erf(x)),
     # erfc x = e^(-x^2) r/2 (753/512 + S(r - 9/32)), r = 1/(x + 1), x >= 7/8 until erfc x is less than every float
     "erfcx": (lambda v: 2 * erfcx(1 / (v + mpf(9) / 32) - 1) / (v + mpf(9) / 32) - mpf(753) / 512,
               (1 / mpf("11.2") - mpf(9) / 32, 1 / mpf("28.4") - mpf(9) / 32), 1 / mpf("1.875") - mpf(9) / 32, 11, 26,
