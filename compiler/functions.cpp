@@ -251,6 +251,7 @@ const std::vector<Row>& rows() {
       {"round", "x", elementwise(Op::Round)},
   // the expanded operators, straight from the table; of two rows of one name, as pow, the first counts
 #define EXPANDED(id, arity, text, ...) {text, arity == 1 ? "x" : "a, b", elementwise(Op::id)},
+#define SHORTENED(...)
 #include "ir/ops.def"
       // comparison and logic
       {"equal", "a, b", elementwise(Op::Equal)},

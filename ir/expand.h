@@ -37,5 +37,7 @@ Expr expand_cbrt(Expr x);
 Expr expand_pow(Expr x, Expr y);
 Expr expand_hypot(Expr a, Expr b);
 Expr expand_logaddexp(Expr a, Expr b);
+Expr expand_erf_short(Expr x);
+Expr expand_tanh_short(Expr x);
 
 }  // namespace onepass::ir

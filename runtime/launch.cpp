@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "compiler/fuse.h"
+#include "compiler/halves.h"
 #include "compiler/record.h"
 #include "compiler/relax.h"
 #include "compiler/reroll.h"
@@ -47,6 +48,14 @@ void check(const Graph& graph, const char* pass) {
 
 }  // namespace
 
+Graph arithmetic(const Graph& recorded, const Relax& relaxations) {
+  Graph graph = relaxations != Relax{} ? compiler::relax(recorded, relaxations) : recorded;
+  check(graph, "relax");
+  graph = compiler::shorten_halves(graph);
+  check(graph, "shorten_halves");
+  return graph;
+}
+
 // Passes keep the places like outputs.
 Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<NodeId>& places) {
   Graph graph = ir::prune(recorded);
@@ -55,8 +64,7 @@ Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<
   graph.outputs.insert(graph.outputs.end(), places.begin(), places.end());
   graph.output_names.resize(graph.output_names.empty() ? 0 : graph.outputs.size());
   check(graph, "prune");
-  if (options.relax != Relax{}) graph = compiler::relax(graph, options.relax);
-  check(graph, "relax");
+  graph = arithmetic(graph, options.relax);
   graph = compiler::simplify(graph);
   check(graph, "simplify");
   graph = ir::prune(graph);

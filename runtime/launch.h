@@ -166,6 +166,8 @@ struct LaunchOptions {
 /// `report` gets the rest. `analysed`: it has the optimised graph and its partition already (runtime/structures).
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed = false);
 
+/// The operators that every mode computes `recorded` by: what the relaxations allow, functions of halves in their shorter forms.
+ir::Graph arithmetic(const ir::Graph& recorded, const Relax& relaxations);
 /// The passes from the recorded graph to the one that is fused. `places`: the nodes of the result whose indices are checked.
 ir::Graph optimise(const ir::Graph& recorded, const LaunchOptions& options, std::vector<ir::NodeId>& places);
 /// Fills `plan.in_place` in, where `only` is all that the plan runs.

@@ -13,7 +13,6 @@
 
 #include <fmt/format.h>
 
-#include "compiler/relax.h"
 #include "ir/reference.h"
 #include "onepass/error.h"
 #include "runtime/background.h"
@@ -563,7 +562,7 @@ struct ProgramAccess {
       compiled = plan_on_device(program, device, site, *plan, *report, may_compile);
     } else if (state.interpret) {
       plan->interpret = true;
-      report->optimised = ir::prune(compiler::relax(ir::prune(report->recorded), program.options_.relax));
+      report->optimised = ir::prune(arithmetic(ir::prune(report->recorded), program.options_.relax));
       check_interpreted(report->optimised, launch_options(program, site));
     } else {
       if (may_be_threaded(*plan, report->recorded)) threads::start(site.threads);
@@ -1116,7 +1115,7 @@ PlanReport Program::report(std::span<const ArgumentType> types) {
   report.notes = std::move(recorder.notes);
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   ProgramAccess::fill_outputs(site, report.recorded, plan);
-  if (state_->interpret) report.optimised = ir::prune(compiler::relax(ir::prune(report.recorded), options_.relax));
+  if (state_->interpret) report.optimised = ir::prune(arithmetic(ir::prune(report.recorded), options_.relax));
   else make_launches(plan, report, state_->target, ProgramAccess::launch_options(*this, site));
   return report;
 }

@@ -310,6 +310,32 @@ TEST_CASE("halves: a result that another kernel reads again is read unrounded", 
   CHECK(everywhere("m = mean(large); y = large - m; z = m", {large})[1].item<op::Half>() == 1000.0f);
 }
 
+// Their shorter forms are within 4 ULP of f32: the half is the nearest one to a number that near.
+TEST_CASE("halves: erf and tanh are taken from shorter expansions in every mode", "[halves]") {
+  const std::vector<std::uint16_t> bits = all_patterns();
+  for (const Format& f : kFormats) {
+    const std::vector<double> table = halves(f);
+    for (const char* function : {"erf", "tanh"}) {
+      const std::string formula = fmt::format("{}(bitcast(u, {}))", function, name_of(f.dtype));
+      const Array y = everywhere(formula.c_str(), {Array::from(std::vector(bits))})[0];
+      CHECK_THAT(last_optimized_graph(), Catch::Contains(fmt::format("{}_short", function)));
+      const auto* got = static_cast<const std::uint16_t*>(y.data());
+      std::size_t wrong = 0;
+      for (const std::uint16_t b : bits) {
+        const double x = value_of(f, b), exact = *function == 'e' ? std::erf(x) : std::tanh(x);
+        const double most = std::min(std::abs(exact) * (1 + 0x1p-21), 1.0), least = std::abs(exact) * (1 - 0x1p-21);
+        const auto nearest_to = [&](double magnitude) { return nearest(f, table, std::copysign(magnitude, exact)); };
+        wrong += std::isnan(x) ? !std::isnan(value_of(f, got[b])) : got[b] != nearest_to(most) && got[b] != nearest_to(least);
+      }
+      INFO(formula);
+      CHECK(wrong == 0);
+    }
+    const Array x = Array::full({8}, 0.5, f.dtype);
+    everywhere("erf(cast(x, f32))", {x});  // of f32 as ever
+    CHECK_THAT(last_optimized_graph(), !Catch::Contains("_short"));
+  }
+}
+
 TEST_CASE("halves: types meet as the language says", "[halves]") {
   const Array h = Array::full({2}, 1.5, f16), b = Array::full({2}, 2.5, bf16);
   const auto type = [](const char* formula, const std::vector<Array>& in) { return everywhere(formula, in)[0].dtype(); };

@@ -1,0 +1,11 @@
+// halves: functions of f16 and bf16 by shorter expansions. runtime/launch runs it behind relax, the interpreter's plans too.
+#pragma once
+
+#include "ir/graph.h"
+
+namespace onepass::compiler {
+
+/// `graph` with the functions of halves that have a shorter expansion replaced by it. See halves.cpp.
+ir::Graph shorten_halves(const ir::Graph& graph);
+
+}  // namespace onepass::compiler
