@@ -107,8 +107,7 @@ class Evaluator {
     functions_.resize(program.names.size());
   }
 
-  void run(std::span<const Value> inputs) {
-    const FormulaSignature signature = signature_of(program_);
+  void run(const FormulaSignature& signature, std::span<const Value> inputs) {
     if (inputs.size() != signature.inputs.size())
       throw ValueError(fmt::format("{}: the program has {} inputs ({}), got {}", program_.file_name, signature.inputs.size(),
                                    fmt::join(signature.inputs, ", "), inputs.size()));
@@ -771,8 +770,8 @@ FormulaSignature signature_of(const Program& program) {
   return signature;
 }
 
-void record_formula(Recorder& recorder, const Program& program, std::span<const Value> arguments) {
-  Evaluator(recorder, program).run(arguments);
+void record_formula(Recorder& recorder, const Program& program, const FormulaSignature& signature, std::span<const Value> arguments) {
+  Evaluator(recorder, program).run(signature, arguments);
 }
 
 void record_formula(Recorder& recorder, const Program& program, std::span<const FormulaInput> inputs) {
@@ -780,7 +779,7 @@ void record_formula(Recorder& recorder, const Program& program, std::span<const 
   std::vector<Value> arguments;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     arguments.push_back(recorder.input(i < signature.inputs.size() ? signature.inputs[i] : "", inputs[i].dtype, inputs[i].shape));
-  record_formula(recorder, program, arguments);
+  record_formula(recorder, program, signature, arguments);
 }
 
 }  // namespace onepass::compiler

@@ -25,11 +25,12 @@ struct FormulaInput {
   Shape shape;
 };
 
-/// Records the program for these arguments, tensors and numbers, in the order of `signature_of`: nodes and outputs of `recorder.graph`.
+/// Records the program for these arguments, tensors and numbers, in the order of `signature`, its own: nodes and outputs of `recorder.graph`.
 /// Without C++ recursion, however deep calls or expressions nest.
 /// Errors    FormulaError at the place in the text: every onepass::Error of the recorder, and what the language page asks of functions,
 ///           parameters and results. `recorder.limits.max_nodes` also bounds the operators evaluated after calls are expanded.
-void record_formula(Recorder& recorder, const language::Program& program, std::span<const Value> arguments);
+void record_formula(Recorder& recorder, const language::Program& program, const FormulaSignature& signature,
+                    std::span<const Value> arguments);
 
 /// The same for arrays of these types and shapes, which become the inputs of `recorder.graph`.
 void record_formula(Recorder& recorder, const language::Program& program, std::span<const FormulaInput> inputs);

@@ -47,9 +47,9 @@ DType promote(std::string_view name, DType a, DType b) {
 
 namespace {
 
-void check_rank(std::string_view name, std::span<const std::int64_t> shape, const Limits& limits) {
+void check_rank(std::string_view name, std::span<const std::int64_t> shape, const Limits& limits, std::string_view what = "") {
   const auto most = static_cast<std::size_t>(std::clamp(limits.rank, 0, Limits{}.rank));
-  if (shape.size() > most) throw ShapeError(fmt::format("{}: the rank {} is above {}, the limit `rank`", name, shape.size(), most));
+  if (shape.size() > most) throw ShapeError(fmt::format("{}{}: the rank {} is above {}, the limit `rank`", what, name, shape.size(), most));
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ Value Recorder::make(NodeId node) {
 }
 
 Value Recorder::input(std::string name, DType dtype, std::span<const std::int64_t> shape) {
-  check_rank(fmt::format("input {}", name), shape, limits);
+  check_rank(name, shape, limits, "input ");
   const NodeId node = graph.add_input(std::move(name), dtype, shape);
   names_[node] = graph.inputs.back().name;
   return make(node);

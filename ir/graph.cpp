@@ -32,11 +32,12 @@ std::uint64_t hash_of(List list) {
 
 // Blocks never move, so spans into them stay valid while any graph that shares the arena lives.
 struct Graph::Arena {
+  static constexpr std::size_t kFirst = 64, kMost = 4096;  // many graphs are small, and are kept with their plans
   std::vector<std::unique_ptr<std::int64_t[]>> blocks;
   std::size_t used = 0, capacity = 0;
   std::int64_t* allocate(std::size_t n) {
     if (used + n > capacity) {
-      capacity = std::max<std::size_t>(n, blocks.empty() ? 256 : 4096);
+      capacity = std::max(n, std::min(std::max(2 * capacity, kFirst), kMost));
       blocks.push_back(std::make_unique_for_overwrite<std::int64_t[]>(capacity));
       used = 0;
     }
@@ -56,6 +57,7 @@ std::shared_ptr<Graph::Arena> Graph::fork(const std::shared_ptr<Arena>& old) {
   return {both, &both->own};
 }
 
+// Without the table of nodes, which the first node that is added makes: most copies are only read.
 Graph::Graph(const Graph& other)
     : outputs(other.outputs),
       output_names(other.output_names),
@@ -67,7 +69,6 @@ Graph::Graph(const Graph& other)
       origin_of(other.origin_of),
       current_origin(other.current_origin),
       nodes_(other.nodes_),
-      node_table_(other.node_table_),
       lists_(other.lists_),
       list_table_(other.list_table_),
       arena_(fork(other.arena_)) {}
@@ -83,7 +84,7 @@ Graph::Graph() : arena_(std::make_shared<Arena>()) {
   grow_lists();
 }
 
-void Graph::grow_nodes() { fill_node_table(std::max<std::size_t>(64, node_table_.size() * 2)); }
+void Graph::grow_nodes() { fill_node_table(std::bit_ceil(std::max<std::size_t>(64, 2 * nodes_.size() + 1))); }
 
 void Graph::fill_node_table(std::size_t capacity) {
   node_table_.assign(capacity, 0);
@@ -203,7 +204,6 @@ Graph Graph::with_extents(const std::function<std::int64_t(std::int64_t)>& of) c
   };
   for (Node& node : out.nodes_) node.shape = renamed(node.shape);
   for (Input& input : out.inputs) input.shape = renamed(input.shape);
-  out.fill_node_table(out.node_table_.size());
   return out;
 }
 

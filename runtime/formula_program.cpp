@@ -10,11 +10,14 @@
 namespace onepass::runtime {
 
 FormulaProgram parse_formula(std::string_view text, std::string_view file_name, const Limits& limits) {
-  const auto program = std::make_shared<const language::Program>(language::parse(text, file_name, limits));
-  compiler::FormulaSignature signature = compiler::signature_of(*program);
-  FormulaProgram out{std::move(signature.inputs), std::move(signature.outputs), {}};
-  out.record = [program](compiler::Recorder& recorder, std::span<const compiler::Value> values) {
-    compiler::record_formula(recorder, *program, values);
+  struct Parsed {
+    language::Program program;
+    compiler::FormulaSignature signature = compiler::signature_of(program);
+  };
+  const std::shared_ptr<const Parsed> parsed(new Parsed{language::parse(text, file_name, limits)});
+  FormulaProgram out{parsed->signature.inputs, parsed->signature.outputs, {}};
+  out.record = [parsed](compiler::Recorder& recorder, std::span<const compiler::Value> values) {
+    compiler::record_formula(recorder, parsed->program, parsed->signature, values);
   };
   return out;
 }

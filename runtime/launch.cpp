@@ -206,8 +206,9 @@ void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::
   std::unordered_map<std::string, std::size_t> known;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     std::string key = kernel_key(pieces[i].nest, scheduled[i].schedule, target);
-    const auto [it, is_new] = known.try_emplace(key, report.kernels.size());
-    if (is_new) {
+    const auto it = known.find(key);
+    if (it == known.end()) {
+      if (pieces.size() > 1) known.emplace(key, report.kernels.size());
       KernelReport& kernel = report.kernels.emplace_back();
       kernel.group = group;
       kernel.planned = std::move(pieces[i]);
@@ -332,13 +333,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   std::vector<std::pair<NodeId, DType>> held;  // by intermediates, then by results
   std::unordered_map<NodeId, std::size_t> intermediate_of;
   std::vector<Lender> lenders(plan.outputs.size());
-  std::vector<Aliasing> aliasing;  // of each step
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
     const compiler::Nest& nest = report.kernels[k].planned.nest;
-    if (step_of(k) == aliasing.size()) {
-      const bool alone = report.kernels[k].more.empty() && (k + 1 == report.kernels.size() || step_of(k + 1) != step_of(k));
-      aliasing.emplace_back(report.kernels[k].planned, alone);
-    }
     each_piece(report.kernels[k], [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers&) {
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
         const NodeId id = numbers.buffers[b];
@@ -356,6 +352,12 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     });
   }
   for (const NodeId id : graph.outputs) held.emplace_back(id, graph[id].dtype);
+  std::vector<Aliasing> aliasing;  // of each step, where something lies between kernels
+  for (std::uint32_t k = 0; k < report.kernels.size() && !intermediates.empty(); ++k) {
+    if (step_of(k) != aliasing.size()) continue;
+    const bool alone = report.kernels[k].more.empty() && (k + 1 == report.kernels.size() || step_of(k + 1) != step_of(k));
+    aliasing.emplace_back(report.kernels[k].planned, alone);
+  }
   const WorkspacePlan workspace = plan_workspace(intermediates, lenders, [&](std::size_t by, std::size_t old) {
     const Aliasing& kernel = aliasing[intermediates[old].last_read];
     const auto stored = kernel.held(held[by], true), loaded = kernel.held(held[old], false);

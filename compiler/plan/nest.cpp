@@ -28,39 +28,26 @@ std::vector<bool> Nest::behind_columns() const {
 std::string Nest::key() const {
   std::string k;
   k.reserve(sizeof(Statement) * body.size() + 256);
-  const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(static_cast<std::uint8_t>(kind));
-  put(outer);
-  put(serial);
-  put(runs);
-  put(sweeps);
-  put(phases);
-  put(short_rows);
-  put(static_cast<std::uint32_t>(linears.size()));
+  const auto put = [&k](auto... v) { append_bytes(k, v...); };
+  put(static_cast<std::uint8_t>(kind), outer, serial, runs, sweeps, phases, short_rows, static_cast<std::uint32_t>(linears.size()));
   for (const Linear& l : linears) {
     put(static_cast<std::uint32_t>(l.of.size()));
     for (Coefficient c : l.of) put(static_cast<std::uint8_t>(c));
   }
   put(static_cast<std::uint32_t>(derived.size()));
-  for (const Derived& d : derived) put(d.linear), put(static_cast<std::uint8_t>(d.modulo)), put(d.place);
+  for (const Derived& d : derived) put(d.linear, static_cast<std::uint8_t>(d.modulo), d.place);
   put(static_cast<std::uint32_t>(accesses.size()));
-  for (const Access& a : accesses) put(a.buffer), put(a.linear), put(a.table), put(a.first), put(a.place);
+  for (const Access& a : accesses) put(a.buffer, a.linear, a.table, a.first, a.place);
   put(static_cast<std::uint32_t>(checks.size()));
   for (const Check& c : checks) put(c.linear);
   put(static_cast<std::uint32_t>(buffers.size()));
-  for (const BufferInfo& b : buffers) put(static_cast<std::uint8_t>(b.dtype)), put(static_cast<std::uint8_t>(b.written));
+  for (const BufferInfo& b : buffers) put(static_cast<std::uint8_t>(b.dtype), static_cast<std::uint8_t>(b.written));
   put(static_cast<std::uint32_t>(slots.size()));
   for (DType t : slots) put(static_cast<std::uint8_t>(t));
   put(static_cast<std::uint32_t>(body.size()));
-  for (const Statement& s : body) {
-    put(static_cast<std::uint8_t>(s.kind));
-    put(static_cast<std::uint8_t>(s.op));
-    put(static_cast<std::uint8_t>(s.dtype));
-    put(static_cast<std::uint8_t>(s.half));
-    put(s.stage);
-    put(s.count);
-    put(s.a), put(s.b), put(s.c), put(s.guard), put(s.at), put(s.loops), put(s.bits);
-  }
+  for (const Statement& s : body)
+    put(static_cast<std::uint8_t>(s.kind), static_cast<std::uint8_t>(s.op), static_cast<std::uint8_t>(s.dtype),
+        static_cast<std::uint8_t>(s.half), s.stage, s.count, s.a, s.b, s.c, s.guard, s.at, s.loops, s.bits);
   return k;
 }
 

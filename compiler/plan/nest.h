@@ -4,7 +4,9 @@
 // leaves out stands in NestNumbers, in the same order, and reaches the kernel as arguments.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -179,5 +181,13 @@ struct NestNumbers {
 };
 
 std::string print(const Nest& nest, const NestNumbers& numbers);
+
+/// The bytes of numbers, one behind the other, at the end of a key.
+template <class... Numbers> void append_bytes(std::string& key, Numbers... numbers) {
+  char bytes[(sizeof numbers + ...)];
+  char* at = bytes;
+  ((std::memcpy(at, &numbers, sizeof numbers), at += sizeof numbers), ...);
+  key.append(bytes, sizeof bytes);
+}
 
 }  // namespace onepass::compiler

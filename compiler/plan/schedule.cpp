@@ -673,9 +673,8 @@ Schedule quick_form(Schedule s) {
 
 std::string Schedule::key() const {
   std::string k;
-  const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(vector_bytes), put(width), put(masked), put(grouped), put(one_block), put(row_scratch), put(split), put(by_place), put(abreast);
-  put(static_cast<std::uint32_t>(streamed.size()));
+  const auto put = [&k](auto... v) { append_bytes(k, v...); };
+  put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, abreast, static_cast<std::uint32_t>(streamed.size()));
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
   for (std::uint32_t v : kept) put(v);
@@ -683,7 +682,7 @@ std::string Schedule::key() const {
   for (std::uint32_t v : packed) put(v);
   put(static_cast<std::uint32_t>(parts.size()));
   for (std::uint32_t v : parts) put(v);
-  put(rolled.begin), put(rolled.period), put(rolled.count);
+  put(rolled.begin, rolled.period, rolled.count);
   return k;
 }
 
