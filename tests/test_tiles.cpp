@@ -1,4 +1,5 @@
 // Kernels that run in tiles while the compiler works: the bits of the reference, and when they give way to compiled code.
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
@@ -92,6 +93,37 @@ TEST_CASE("tiles: every operator has the reference's bits, whole operands and si
   }
   CHECK(graphs > 300);
   CHECK(tiled > 4 * graphs);  // two seeds, most of them in every width
+}
+
+TEST_CASE("tiles: two operators in one loop have the reference's bits", "[tiles]") {
+  const ir::Op joined[] = {ir::Op::Add, ir::Op::Sub, ir::Op::Mul, ir::Op::Div};
+  for (const DType dtype : {f32, f64})
+    for (const ir::Op first : joined)
+      for (const ir::Op second : joined)
+        for (const bool behind : {false, true})
+          for (unsigned broadcast = 0; broadcast < 8; ++broadcast) {
+            if ((broadcast & 3) == 3) continue;  // the first is no loop
+            const bool exchanged = (broadcast & 3) == 1 && ir::info(first).traits & ir::kCommutative;
+            const unsigned uniform = exchanged ? (broadcast & 4) | 2 : broadcast;
+            CHECK(compiler::tile_pair({first, second, behind}, dtype, uniform, compiler::Target::host()));
+            const std::string type(name_of(dtype));
+            std::string text;
+            for (unsigned i = 0; i < 3; ++i) {
+              const bool one = broadcast >> i & 1;
+              text += fmt::format("%{0} = input x{1} : {2}[{3}]\n%{4} = {5} %{0} : {2}[300]\n", 2 * i, i, type, one ? 1 : 300, 2 * i + 1,
+                                  one ? "broadcast" : "reshape");
+            }
+            text += fmt::format("%6 = {} %1, %3 : {}[300]\n%7 = {} {} : {}[300]\nreturn y = %7", ir::info(first).text, type,
+                                ir::info(second).text, behind ? "%5, %6" : "%6, %5", type);
+            CHECK(check(text) > 0);
+          }
+  CHECK_FALSE(compiler::tile_pair({ir::Op::Add, ir::Op::Mul, false}, i32, 0, compiler::Target::host()));
+  CHECK_FALSE(compiler::tile_pair({ir::Op::Add, ir::Op::Maximum, false}, f32, 0, compiler::Target::host()));
+}
+
+TEST_CASE("tiles: a value that two operators need is not joined to one of them", "[tiles]") {
+  CHECK(check("%0 = input x : f32[3000]\n%1 = mul %0, %0 : f32[3000]\n%2 = add %1, %0 : f32[3000]\n%3 = add %1, %2 : f32[3000]\n"
+              "%4 = mul %3, %3 : f32[3000]\n%5 = sub %4, %0 : f32[3000]\nreturn y = %5, z = %3") > 0);
 }
 
 TEST_CASE("tiles: views are read and written in place, guarded and turned round", "[tiles]") {

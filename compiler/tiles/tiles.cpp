@@ -27,6 +27,15 @@ TileLoop tile_loop(Op op, DType from, DType to, unsigned uniform, const Target& 
   return tile_loop_baseline(op, from, to, uniform);
 }
 
+TileLoop tile_pair(TilePair pair, DType dtype, unsigned uniform, const Target& target) {
+#ifdef __x86_64__
+  if (target.has_avx512()) return tile_pair_avx512(pair, dtype, uniform);
+  if (target.has_avx2()) return tile_pair_avx2(pair, dtype, uniform);
+#endif
+  static_cast<void>(target);
+  return tile_pair_baseline(pair, dtype, uniform);
+}
+
 // What a pass over a tile of f32 takes, measured on one processor (Zen 5); choices between this tier and the compiler need no more.
 constexpr double kFusedPasses = 0.2;  // of an operator that is written out within a loop
 constexpr double kPassNanoseconds = 0.04, kStridedNanoseconds = 0.8, kStepNanoseconds = 4;
@@ -59,6 +68,7 @@ class TileProgramBuilder {
     of_.assign(nest_.body.size(), kNone);
     for (std::uint32_t id = 0; id < nest_.body.size(); ++id)
       if (!statement(id)) return nullptr;
+    join_pairs();
     write_through();
     place_values();
     const std::int64_t table = static_cast<std::int64_t>(values_.size() + program_->linears_ + nest_.loops()) * 8;
@@ -221,7 +231,15 @@ class TileProgramBuilder {
     if (!loop) return is_expanded ? expand(op, operands) : kNone;
     if (level == Level::Element) program_->primitives_ += is_expanded ? ir::expansion(op, from).size() : 1;
     const std::uint32_t y = value(result, level);
-    steps(level).push_back({.kind = Step::Kind::Loop, .loop = loop, .y = y, .a = operands[0], .b = operands[1], .c = operands[2]});
+    steps(level).push_back({.kind = Step::Kind::Loop,
+                            .op = op,
+                            .dtype = from,
+                            .uniform = static_cast<std::uint8_t>(uniform),
+                            .loop = loop,
+                            .y = y,
+                            .a = operands[0],
+                            .b = operands[1],
+                            .c = operands[2]});
     count(level, size_of(from) > size_of(result) ? from : result,
           is_expanded ? kFusedPasses * ir::expansion(op, from).size() : passes_of(op));
     return y;
@@ -270,6 +288,48 @@ class TileProgramBuilder {
       all[begin[l]].count = static_cast<std::uint32_t>(all.size() - begin[l] - 1);
       if (all[begin[l]].count == 0) all.pop_back();
     }
+    return true;
+  }
+
+  // A step whose value the next one alone needs becomes one loop with it, so that the value is not stored and loaded. Not where a Skip
+  // counts the steps.
+  void join_pairs() {
+    std::vector<std::uint32_t> uses(values_.size(), 0);
+    for (const std::vector<Step>* const all : {&program_->steps_[0], &program_->steps_[1], &program_->steps_[2], &program_->stores_})
+      for (const Step& s : *all)
+        for (const std::uint32_t v : {s.a, s.b, s.c})
+          if (v != kNone) ++uses[v];
+    std::vector<Step>& all = steps(Level::Element);
+    std::vector<Step> joined;
+    std::uint32_t counted = 0;  // steps that a Skip still counts
+    bool may_join = false;      // the last one
+    for (const Step& s : all) {
+      const bool is_counted = counted > 0;
+      if (is_counted) --counted;
+      if (s.kind == Step::Kind::Skip) counted = std::max(counted, s.count);
+      if (may_join && !is_counted && join(joined.back(), s, uses)) {
+        program_->element_ns_ -= kPassNanoseconds * static_cast<double>(size_of(s.dtype)) / 4;
+        may_join = false;
+      } else {
+        joined.push_back(s);
+        may_join = !is_counted;
+      }
+    }
+    all = std::move(joined);
+  }
+
+  bool join(Step& first, const Step& second, const std::vector<std::uint32_t>& uses) const {
+    if (first.kind != Step::Kind::Loop || second.kind != Step::Kind::Loop || first.dtype != second.dtype || uses[first.y] != 1 ||
+        (second.a != first.y && second.b != first.y))
+      return false;
+    std::uint32_t a = first.a, b = first.b;
+    unsigned uniform = first.uniform;
+    if (uniform == 1 && ir::info(first.op).traits & ir::kCommutative) std::swap(a, b), uniform = 2;
+    const bool behind = second.b == first.y;
+    if (second.uniform) uniform |= 4;
+    const TileLoop loop = tile_pair({first.op, second.op, behind}, first.dtype, uniform, target_);
+    if (!loop) return false;
+    first = {.kind = Step::Kind::Loop, .loop = loop, .y = second.y, .a = a, .b = b, .c = behind ? second.a : second.b};
     return true;
   }
 

@@ -52,6 +52,9 @@ class TileProgram {
     std::uint8_t size = 0;  // of an element that is loaded or stored
     bool one = false;       // Store, Skip: a is one element; b, where one_guard
     bool one_guard = false;
+    ir::Op op = ir::Op::Input;  // Loop: of one operator
+    DType dtype = DType::Bool;  // of its operands
+    std::uint8_t uniform = 0;
     TileLoop loop = nullptr;
     std::uint32_t y = 0, a = kNone, b = kNone, c = kNone;
     std::uint32_t at = 0, count = 0;
