@@ -4,10 +4,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "compiler/codegen.h"
 #include "compiler/fuse.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/schedule.h"
@@ -119,6 +121,61 @@ TEST_CASE("emit: sums along rows, columns, both and the middle", "[emit]") {
   check(
       "%0 = input x : f32[600, 4]\n%1 = reduce_sum %0 {0} : f32[4]\n%2 = reshape %1 : f32[1, 4]\n%3 = broadcast %2 : f32[600, 4]\n%4 = sub "
       "%0, %3 : f32[600, 4]\nreturn s = %4");
+}
+
+namespace {
+
+const char* const kWeightedSum = R"(
+    %0 = input a : f32[1, 43, 100]
+    %1 = input h : f32[9, 43, 100]
+    %2 = broadcast %0 : f32[9, 43, 100]
+    %3 = mul %2, %1 : f32[9, 43, 100]
+    %4 = reduce_sum %3 {1} : f32[9, 100]
+    return y = %4)";
+
+// Accesses to the stack in the loop that has most vector instructions, as x86 spells them.
+int stack_accesses_in_longest_loop(const std::string& assembly) {
+  int stack = 0, vectors = 0, of_longest = 0, most = 0;
+  std::string label;
+  std::istringstream lines(assembly);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(".LBB")) label = line.substr(0, line.find(':')), stack = vectors = 0;
+    stack += line.find("(%rsp)") != std::string::npos;
+    vectors += line.find("zmm") != std::string::npos;
+    if (line.starts_with("\tj") && line.ends_with(label) && vectors > most) most = vectors, of_longest = stack;
+  }
+  return most < 100 ? -1 : of_longest;
+}
+
+}  // namespace
+
+TEST_CASE("emit: sums over a middle axis of rows that share an operand", "[emit]") {
+  check(kWeightedSum);
+  check(kWeightedSum, true);
+  check(R"(
+    %0 = input h : f64[9, 530, 33]
+    %1 = slice %0 {8, 529, 0, -1, -1, 1} : f64[9, 530, 33]
+    %2 = slice %0 {0, 0, 0, 1, 1, 1} : f64[1, 530, 33]
+    %3 = broadcast %2 : f64[9, 530, 33]
+    %4 = mul %3, %1 : f64[9, 530, 33]
+    %5 = reduce_sum %4 {1} : f64[9, 33]
+    return y = %5)");
+}
+
+TEST_CASE("emit: rows that are read at once need few pointers, whatever their distance is", "[emit]") {
+  const ir::Graph graph = ir::parse_graph(kWeightedSum);
+  const compiler::Partition partition = compiler::fuse(graph);
+  compiler::Target target = compiler::Target::generic_cpu();
+  target.triple = "x86_64-unknown-linux-gnu", target.cpu = "x86-64-v4", target.features = "", target.vector_bytes = 64;
+  const std::vector<compiler::Planned> planned = compiler::plan(graph, partition, 0, std::vector<compiler::Layout>(graph.size()));
+  REQUIRE(planned.size() == 1);
+  const compiler::Scheduled scheduled = compiler::schedule(planned[0].nest, planned[0].numbers, target);
+  REQUIRE(scheduled.schedule.abreast == 4);
+  compiler::CodegenRequest request{&planned[0].nest, &scheduled.schedule, &target};
+  request.want_assembly = true;
+  const int accesses = stack_accesses_in_longest_loop(compiler::generate(request).assembly);
+  CHECK(accesses >= 0);
+  CHECK(accesses <= 16);  // eight of each of four, and of what they share, are 40 rows
 }
 
 TEST_CASE("emit: the largest and the smallest know a NaN and the sign of zero wherever it stands", "[emit]") {

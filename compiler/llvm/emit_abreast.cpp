@@ -49,6 +49,7 @@ void Emitter::for_each_body(Body& first, const std::function<void(Body&)>& f) {
     if (current_ == 0) return f(first);
     Body other{first.around, first.j, first.mask, first.remaining, first.sweep};
     other.beside = &first;
+    other.rows = first.rows;
     f(other);
   });
 }

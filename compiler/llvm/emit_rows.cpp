@@ -208,6 +208,8 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
       std::vector<Value*> rows;
       for (std::int64_t k = 0; k < ir::kRowGroup; ++k) rows.push_back(k ? b_.CreateAdd(r0, i64(k)) : r0);
       std::vector<std::vector<Region*>> around;  // of each that runs abreast
+      RowsAtOnce at_once;
+      at_once.index = r0;
       for_each_abreast([&] {
         around.emplace_back();
         for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
@@ -215,12 +217,16 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
           if (k > 0) mine->before = around.back().back();
           around.back().push_back(mine);
         }
+        at_once.first.push_back(around.back()[0]);
       });
       vector_range(n, around[0][0], sweep, [&](Body& all) {
         std::vector<std::vector<std::vector<Value*>>> values(around.size(), std::vector<std::vector<Value*>>(reds.size()));
+        at_once.begins.clear();
         for (std::size_t k = 0; k < static_cast<std::size_t>(ir::kRowGroup); ++k) {
           index_[l] = rows[k];
+          at_once.row = static_cast<std::int64_t>(k);
           Body first{around[0][k], all.j, all.mask, all.remaining, sweep};
+          first.rows = &at_once;
           for_each_body(first, [&](Body& body) {
             serial_ = around[current_][k];
             for (std::size_t i = 0; i < reds.size(); ++i) values[current_][i].push_back(vector(body, nest_.body[reds[i]].a));

@@ -1,5 +1,7 @@
 // The vector loop and its body: values of whole vectors, loads, stores, masks of the last one.
+#include <bit>
 #include <numeric>
+#include <utility>
 
 #include "compiler/llvm/emitter.h"
 
@@ -109,6 +111,35 @@ bool Emitter::varies_derived(std::uint32_t access) const {
   return false;
 }
 
+Value* Emitter::vector_pointer(Body& body, std::uint32_t access) {
+  const std::uint32_t linear = nest_.accesses[access].linear;
+  if (body.rows && linear_along_serial(linear) && (loops_of_linear(linear) & serial_bits()) && !is_list(access))
+    return pointer_in_rows(body, access);
+  return bytes(pointer(access, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access))));
+}
+
+// Row k lies at (p, k*step), which is an address of x86 for k of 1, 2, 4 and 8, or for 3, 5, 7 and twice that with one more register each.
+// LLVM's strength reduction would make a pointer of its own for each row instead, and keep them on the stack: it does not see through the
+// intrinsic, which is no instruction.
+Value* Emitter::pointer_in_rows(Body& body, std::uint32_t access) {
+  const std::int64_t size = size_of_access(access);
+  Value*& begin = body.rows->begins[{current_, access}];
+  if (!begin) {
+    Region* const region = std::exchange(serial_, body.rows->first[current_]);
+    Value* const index = std::exchange(index_[nest_.outer], body.rows->index);
+    Value* p = bytes(pointer(access, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size)));
+    serial_ = region;
+    index_[nest_.outer] = index;
+    begin = b_.CreateStripInvariantGroup(p);
+  }
+  const auto row = static_cast<std::uint64_t>(body.rows->row);
+  if (row == 0) return begin;
+  const int doubled = std::countr_zero(row);
+  const std::int64_t odd = body.rows->row >> doubled;
+  Value* step = in(entry_, [&] { return b_.CreateMul(times(nest_.accesses[access].linear, nest_.outer, i64(1)), i64(odd * size)); });
+  return bytes(begin, doubled ? b_.CreateShl(step, i64(doubled)) : step);
+}
+
 Value* Emitter::reversed(Value* v) {
   std::vector<int> lanes;
   for (unsigned i = width_; i-- > 0;) lanes.push_back(static_cast<int>(i));
@@ -186,7 +217,7 @@ Value* Emitter::load(Body& body, const Statement& s) {
   }
   Value* zero = llvm::Constant::getNullValue(type);
   if (contiguous(access)) {
-    Value* p = bytes(pointer(access, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access))));
+    Value* p = vector_pointer(body, access);
     if (packs() && !body.mask)
       for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64)
         prefetch(bytes(p, b_.CreateAdd(b_.CreateMul(word(words_.tile), i64(size_of_access(access))), i64(line))), Cache::Second);

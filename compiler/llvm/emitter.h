@@ -35,6 +35,16 @@ struct Region {
   std::unordered_map<std::uint32_t, Value*> derived;   // derived variables
 };
 
+// Rows that the vector body reads at once, which lie as far apart as the one serial loop says: their addresses are made in the body, from
+// that of the first row, by a few multiples of the distance. Kept for each row, they would be more pointers than there are registers.
+struct RowsAtOnce {
+  std::vector<Region*> first;  // the serial region of the first row, of each that runs abreast
+  Value* index = nullptr;      // of the first row
+  std::int64_t row = 0;        // which of them is being emitted
+  // By which runs abreast and access: its address in the first row, at the body's index.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Value*> begins;
+};
+
 // The vector loop's body, once: at index j of the tile (or row), under a mask or none.
 struct Body {
   Region* around;
@@ -46,6 +56,7 @@ struct Body {
   std::unordered_map<std::uint32_t, Value*> derived = {};
   std::unordered_map<std::uint32_t, std::vector<Value*>> families = {};  // whole vectors, by the first access
   Body* beside = nullptr;  // that of the first of several iterations of the outer loop that run abreast: it has what they share
+  RowsAtOnce* rows = nullptr;
 };
 
 class Emitter {
@@ -234,6 +245,10 @@ class Emitter {
   bool contiguous(std::uint32_t access) const;
   // Does a derived variable of the access, or the array that it chooses of a list, vary along the vector loop?
   bool varies_derived(std::uint32_t access) const;
+  // Of a contiguous access, where the body's lanes begin.
+  Value* vector_pointer(Body& body, std::uint32_t access);
+  // The same of one whose rows are read several at once.
+  Value* pointer_in_rows(Body& body, std::uint32_t access);
   Value* reversed(Value* v);
   // Where a whole vector begins that ends where the lanes begin.
   Value* reversed_pointer(Body& body, std::uint32_t access);
