@@ -139,47 +139,32 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
     });
     b_.CreateStore(b_.CreateAdd(read(blocks), i64(1)), blocks);
   };
-  const auto fold_blocks = [&] {  // the last block is in the accumulators: what lies below it in the tree is added from the left
-    loop("fold", i64(0), i64(kTreeLevels), i64(1),
-         [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
-  };
 
   // ---- groups of eight rows by the serial loops, whatever these are: rows into temporaries, then their tree
-  Value* filled = variable(b_.getInt64Ty(), i64(0));  // rows of the current group that stand in the temporaries
-  Value* group = variable(b_.getInt64Ty(), b_.CreateLShr(first, i64(3)));
   const auto temporary = [&](std::uint32_t r, Value* k, Value* j) { return row_of(layout_.temporaries[r], k, j, nest_.body[r].dtype); };
-  const auto fill_to = [&](Value* k) {
-    loop("missing", read(filled), k, i64(1), [&](Value* at) {
+  const auto fill = [&](Value* from, Value* to) {  // with missing elements
+    loop("missing", from, to, i64(1), [&](Value* at) {
       over_row([&](Value* j) {
         for (std::uint32_t r : sums) b_.CreateAlignedStore(identity(r, width_), temporary(r, at, j), llvm::Align(1));
       });
     });
   };
-  const auto flush_group = [&] {
-    fill_to(i64(ir::kRowGroup));
+  const auto add_group = [&] {  // the temporaries' tree
     over_row([&](Value* j) {
       for (std::uint32_t r : sums) {
         const DType t = nest_.body[r].dtype;
         std::vector<Value*> v;
-        for (std::int64_t k = 0; k < ir::kRowGroup; ++k)
-          v.push_back(b_.CreateAlignedLoad(memory_type(t, width_), temporary(r, i64(k), j), llvm::Align(1)));
+        Value* p = temporary(r, i64(0), j);
+        Value* to_next = in(entry_, [&] { return b_.CreateMul(unit_, i64(static_cast<std::int64_t>(size_of(t)))); });
+        for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
+          if (k > 0) p = bytes(p, to_next);
+          v.push_back(b_.CreateAlignedLoad(memory_type(t, width_), p, llvm::Align(1)));
+        }
         store_row(layout_.values[r], j, t, combine(r, load_row(layout_.values[r], j, t), tree_of_eight(r, v)));
       }
     });
-    b_.CreateStore(i64(0), filled);
   };
-  const auto one_row = [&](Value* r_number) {
-    Value* my_group = b_.CreateLShr(r_number, i64(3));
-    static_assert(ir::kRowGroup == 1 << 3 && ir::kRowBlock == 1 << 8);
-    if (!sums.empty()) {
-      when(b_.CreateICmpNE(my_group, read(group)), [&] {
-        when(b_.CreateICmpNE(read(filled), i64(0)), flush_group);
-        if (!schedule_.one_block) when(b_.CreateICmpNE(b_.CreateLShr(my_group, i64(5)), b_.CreateLShr(read(group), i64(5))), push_block);
-        b_.CreateStore(my_group, group);
-      });
-      fill_to(b_.CreateAnd(r_number, i64(7)));
-    }
-    Value* k = b_.CreateAnd(r_number, i64(7));
+  const auto take_row = [&](Value* k) {  // as row k of its group
     vector_range(n, serial_, sweep, [&](Body& first) {
       for_each_body(first, [&](Body& body) {
         for (std::uint32_t r : reds) {
@@ -194,72 +179,113 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
         stores(body, sweep);
       });
     });
-    b_.CreateStore(b_.CreateAdd(k, i64(1)), filled);
   };
 
-  if (nest_.serial == 1 && nest_.runs == 0 && !heavy(sweep)) {
-    // eight rows at a time in registers, the rest one by one
+  if (nest_.serial == 1 && nest_.runs == 0 && !(heavy(sweep) && sums.empty())) {
     const std::uint32_t l = nest_.outer;
     Value* end = schedule_.split ? chunk_end_ : extent(l);
-    Value* whole = b_.CreateAnd(end, i64(-ir::kRowGroup));
-    loop("rows", first, whole, i64(ir::kRowGroup), [&](Value* r0) {
+    const auto begin_group = [&](Value* r0) {
       if (!schedule_.one_block && !sums.empty())
         when(b_.CreateAnd(b_.CreateICmpNE(r0, first), b_.CreateICmpEQ(b_.CreateAnd(r0, i64(ir::kRowBlock - 1)), i64(0))), push_block);
-      std::vector<Value*> rows;
-      for (std::int64_t k = 0; k < ir::kRowGroup; ++k) rows.push_back(k ? b_.CreateAdd(r0, i64(k)) : r0);
-      std::vector<std::vector<Region*>> around;  // of each that runs abreast
-      RowsAtOnce at_once;
-      at_once.index = r0;
-      for_each_abreast([&] {
-        around.emplace_back();
-        for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
-          Region* mine = region(stages_.back(), "serial");
-          if (k > 0) mine->before = around.back().back();
-          around.back().push_back(mine);
-        }
-        at_once.first.push_back(around.back()[0]);
+    };
+    const auto row_by_row = [&](Value* r0, Value* count) {
+      begin_group(r0);
+      loop("row", i64(0), count, i64(1), [&](Value* k) {
+        index_[l] = b_.CreateAdd(r0, k);
+        enter_serial();
+        take_row(k);
       });
-      vector_range(n, around[0][0], sweep, [&](Body& all) {
-        std::vector<std::vector<std::vector<Value*>>> values(around.size(), std::vector<std::vector<Value*>>(reds.size()));
-        at_once.begins.clear();
-        for (std::size_t k = 0; k < static_cast<std::size_t>(ir::kRowGroup); ++k) {
-          index_[l] = rows[k];
-          at_once.row = static_cast<std::int64_t>(k);
-          Body first{around[0][k], all.j, all.mask, all.remaining, sweep};
-          first.rows = &at_once;
-          for_each_body(first, [&](Body& body) {
-            serial_ = around[current_][k];
-            for (std::size_t i = 0; i < reds.size(); ++i) values[current_][i].push_back(vector(body, nest_.body[reds[i]].a));
-            stores(body, sweep);
-          });
-        }
-        for_each_abreast([&] {
-          for (std::size_t i = 0; i < reds.size(); ++i) {
-            const DType t = nest_.body[reds[i]].dtype;
-            std::vector<Value*>& mine = values[current_][i];
-            Value* before = load_row(layout_.values[reds[i]], all.j, t);
-            Value* sum = nullptr;
-            if (is_extreme(reds[i])) mine.push_back(before), sum = combine_all(reds[i], mine);
-            else sum = combine(reds[i], before, tree_of_eight(reds[i], mine));
-            store_row(layout_.values[reds[i]], all.j, t, sum);
-          }
-        });
+      if (sums.empty()) return;
+      fill(count, i64(ir::kRowGroup));
+      add_group();
+    };
+    if (heavy(sweep)) {
+      loop("rows", first, end, i64(ir::kRowGroup), [&](Value* r0) { row_by_row(r0, smaller(i64(ir::kRowGroup), b_.CreateSub(end, r0))); });
+    } else {
+      // eight rows at a time in registers, the rest one by one
+      Value* whole = b_.CreateAnd(end, i64(-ir::kRowGroup));
+      loop("rows", first, whole, i64(ir::kRowGroup), [&](Value* r0) {
+        begin_group(r0);
+        eight_rows(sweep, reds, r0, n);
       });
-    });
-    when(b_.CreateICmpNE(whole, first), [&] { b_.CreateStore(b_.CreateLShr(b_.CreateSub(whole, i64(1)), i64(3)), group); });
-    loop("rest", whole, end, i64(1), [&](Value* r) {
-      index_[l] = r;
-      enter_serial();
-      one_row(r);
-    });
+      when(b_.CreateICmpSLT(whole, end), [&] { row_by_row(whole, b_.CreateSub(end, whole)); });
+    }
   } else {
-    serial_loops(
-        [&](Value* run, Value* row) { one_row(nest_.runs ? b_.CreateAdd(row, b_.CreateMul(run, word(words_.padded_run))) : row); });
+    Value* filled = variable(b_.getInt64Ty(), i64(0));  // rows of the current group that stand in the temporaries
+    Value* group = variable(b_.getInt64Ty(), b_.CreateLShr(first, i64(3)));
+    const auto end_group = [&] {
+      when(b_.CreateICmpNE(read(filled), i64(0)), [&] {
+        fill(read(filled), i64(ir::kRowGroup));
+        add_group();
+        b_.CreateStore(i64(0), filled);
+      });
+    };
+    serial_loops([&](Value* run, Value* row) {
+      Value* r = nest_.runs ? b_.CreateAdd(row, b_.CreateMul(run, word(words_.padded_run))) : row;
+      Value* k = b_.CreateAnd(r, i64(ir::kRowGroup - 1));
+      if (!sums.empty()) {
+        Value* my_group = b_.CreateLShr(r, i64(3));
+        static_assert(ir::kRowGroup == 1 << 3 && ir::kRowBlock == 1 << 8);
+        when(b_.CreateICmpNE(my_group, read(group)), [&] {
+          end_group();
+          if (!schedule_.one_block) when(b_.CreateICmpNE(b_.CreateLShr(my_group, i64(5)), b_.CreateLShr(read(group), i64(5))), push_block);
+          b_.CreateStore(my_group, group);
+        });
+        fill(read(filled), k);
+      }
+      take_row(k);
+      if (!sums.empty()) b_.CreateStore(b_.CreateAdd(k, i64(1)), filled);
+    });
+    if (!sums.empty()) end_group();
   }
-  if (!sums.empty()) {
-    when(b_.CreateICmpNE(read(filled), i64(0)), flush_group);
-    if (!schedule_.one_block) fold_blocks();
-  }
+  // the last block is in the accumulators: what lies below it in the tree is added from the left
+  if (!sums.empty() && !schedule_.one_block)
+    loop("fold", i64(0), i64(kTreeLevels), i64(1),
+         [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
+}
+
+// The rows from r0 on, their values in registers.
+void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* r0, Value* n) {
+  std::vector<Value*> rows;
+  for (std::int64_t k = 0; k < ir::kRowGroup; ++k) rows.push_back(k ? b_.CreateAdd(r0, i64(k)) : r0);
+  std::vector<std::vector<Region*>> around;  // of each that runs abreast
+  RowsAtOnce at_once;
+  at_once.index = r0;
+  for_each_abreast([&] {
+    around.emplace_back();
+    for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
+      Region* mine = region(stages_.back(), "serial");
+      if (k > 0) mine->before = around.back().back();
+      around.back().push_back(mine);
+    }
+    at_once.first.push_back(around.back()[0]);
+  });
+  vector_range(n, around[0][0], sweep, [&](Body& all) {
+    std::vector<std::vector<std::vector<Value*>>> values(around.size(), std::vector<std::vector<Value*>>(reds.size()));
+    at_once.begins.clear();
+    for (std::size_t k = 0; k < static_cast<std::size_t>(ir::kRowGroup); ++k) {
+      index_[nest_.outer] = rows[k];
+      at_once.row = static_cast<std::int64_t>(k);
+      Body first{around[0][k], all.j, all.mask, all.remaining, sweep};
+      first.rows = &at_once;
+      for_each_body(first, [&](Body& body) {
+        serial_ = around[current_][k];
+        for (std::size_t i = 0; i < reds.size(); ++i) values[current_][i].push_back(vector(body, nest_.body[reds[i]].a));
+        stores(body, sweep);
+      });
+    }
+    for_each_abreast([&] {
+      for (std::size_t i = 0; i < reds.size(); ++i) {
+        const DType t = nest_.body[reds[i]].dtype;
+        std::vector<Value*>& mine = values[current_][i];
+        Value* before = load_row(layout_.values[reds[i]], all.j, t);
+        Value* sum = nullptr;
+        if (is_extreme(reds[i])) mine.push_back(before), sum = combine_all(reds[i], mine);
+        else sum = combine(reds[i], before, tree_of_eight(reds[i], mine));
+        store_row(layout_.values[reds[i]], all.j, t, sum);
+      }
+    });
+  });
 }
 
 void Emitter::rows_level(std::uint8_t stage, bool values, bool stores) {

@@ -438,6 +438,7 @@ class Emitter {
   // Contractions: the accumulators of one vector of the row stay in registers while the serial loops run.
   void contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds);
   void rows_sweep(std::uint8_t sweep);
+  void eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* r0, Value* n);
   // What a row computes from its reductions: values that later sweeps read, and results of the row itself.
   void rows_level(std::uint8_t stage, bool values, bool stores);
   // Made here, not read back; its operands of earlier stages stand in scratch.
