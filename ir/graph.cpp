@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
-#include <unordered_map>
 
 #include "onepass/error.h"
 
@@ -130,8 +128,7 @@ ListId Graph::intern(List list) {
   std::size_t i = hash_of(list) & (list_table_.size() - 1);
   for (; list_table_[i]; i = (i + 1) & (list_table_.size() - 1)) {
     const List have = lists_[list_table_[i] - 1];
-    if (have.size() == list.size() && (list.empty() || std::memcmp(have.data(), list.data(), list.size_bytes()) == 0))
-      return list_table_[i] - 1;
+    if (std::ranges::equal(have, list)) return list_table_[i] - 1;  // a few numbers: a call of memcmp takes longer
   }
   const ListId id = static_cast<ListId>(lists_.size());
   std::int64_t* p = arena_->allocate(list.size());
@@ -238,12 +235,11 @@ Graph prune(const Graph& graph) {
   out.sources = graph.sources;
   out.output_names = graph.output_names;
   out.reserve(kept_nodes + graph.inputs.size());
-  std::unordered_map<ListId, ListId> lists;  // of shapes and attributes
+  std::vector<ListId> lists;  // of shapes and attributes, by what they were; 0: not yet asked for
   const auto kept = [&](ListId list) {
-    if (list == 0) return ListId{0};
-    const auto [it, is_new] = lists.try_emplace(list, 0);
-    if (is_new) it->second = out.intern(graph.list(list));
-    return it->second;
+    if (list >= lists.size()) lists.resize(std::size_t{list} + 1, 0);
+    if (list != 0 && lists[list] == 0) lists[list] = out.intern(graph.list(list));
+    return lists[list];
   };
   for (const Input& input : graph.inputs) {
     out.current_source = graph.source_of[input.node];
