@@ -49,18 +49,24 @@ endfunction()
 if(ONEPASS_LLVM_SHARED OR NOT TARGET LLVMX86CodeGen)
   set(llvm_libraries LLVM)
 else()
-  # Only the members that are referenced leave an archive, so a component more in this list costs nothing.
-  # AArch64 is there to emit objects in tests on any machine.
+  # Only the members that are referenced leave an archive, so a component more in this list costs nothing: the module knows this machine's
+  # processor alone. Tests have another one that knows AArch64 too.
   llvm_map_components_to_libnames(llvm_libraries core support target targetparser analysis codegen selectiondag asmprinter mc mcparser
     scalaropts transformutils object runtimedyld jitlink orcjit irreader X86 AArch64)
   target_compile_definitions(onepass_llvm PRIVATE ONEPASS_LLVM_STATIC)
-  onepass_without_names(llvm_tables X86MCTargetDesc.cpp.o LLVMX86Desc)
-  onepass_without_names(llvm_tables AArch64MCTargetDesc.cpp.o LLVMAArch64Desc)
+  if(TARGET LLVM${LLVM_NATIVE_ARCH}Desc)
+    onepass_without_names(llvm_tables ${LLVM_NATIVE_ARCH}MCTargetDesc.cpp.o LLVM${LLVM_NATIVE_ARCH}Desc)
+  endif()
 endif()
 target_link_libraries(onepass_llvm PRIVATE onepass_compiler onepass_ir ${llvm_tables} ${llvm_libraries})
 target_link_options(onepass_llvm PRIVATE LINKER:--exclude-libs,ALL LINKER:--gc-sections LINKER:--as-needed LINKER:-z,nodelete
   LINKER:--version-script,${PROJECT_SOURCE_DIR}/cmake/llvm.exports)
-set_property(TARGET onepass_llvm APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/llvm.exports)
+set_property(TARGET onepass_llvm APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/llvm.exports ${PROJECT_SOURCE_DIR}/cmake/llvm.sections)
+include(CheckLinkerFlag)
+check_linker_flag(CXX "LINKER:-T,${PROJECT_SOURCE_DIR}/cmake/llvm.sections" ONEPASS_LINKER_INSERTS_SECTIONS)
+if(ONEPASS_LINKER_INSERTS_SECTIONS)
+  target_link_options(onepass_llvm PRIVATE LINKER:-T,${PROJECT_SOURCE_DIR}/cmake/llvm.sections)
+endif()
 if(NOT ONEPASS_SANITIZE)
   target_link_options(onepass_llvm PRIVATE LINKER:--no-undefined)
 endif()
