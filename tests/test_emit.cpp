@@ -178,6 +178,31 @@ TEST_CASE("emit: rows that are read at once need few pointers, whatever their di
   CHECK(accesses <= 16);  // eight of each of four, and of what they share, are 40 rows
 }
 
+TEST_CASE("emit: columns of a product that run abreast stay in the caches for many of its rows", "[emit]") {
+  const char* const product = R"(
+    %0 = input x : f32[50, 1, 130]
+    %1 = input y : f32[1, 42, 130]
+    %2 = broadcast %0 : f32[50, 42, 130]
+    %3 = broadcast %1 : f32[50, 42, 130]
+    %4 = contract_lanes %2, %3 {2} : f32[50, 42]
+    return z = %4)";
+  check(product);
+  const ir::Graph graph = ir::parse_graph(product);
+  const std::vector<compiler::Planned> planned =
+      compiler::plan(graph, compiler::fuse(graph), 0, std::vector<compiler::Layout>(graph.size()));
+  REQUIRE(planned.size() == 1);
+  compiler::Target target = compiler::Target::generic_cpu();
+  target.vector_bytes = 64;
+  const auto numbers = [&](std::int64_t l2_bytes) {
+    target.l2_bytes = l2_bytes;
+    return compiler::schedule(planned[0].nest, planned[0].numbers, target, {.threads = 2}).numbers;
+  };
+  CHECK(numbers(512 << 10).tile_rows == 34);  // eight items for each thread, if it were not for rows: 50 * 11 / 16
+  CHECK(numbers(512 << 10).items == 2 * 11);
+  CHECK(numbers(10 << 10).tile_rows == 4);  // 520 bytes each, in a quarter of the cache
+  CHECK(numbers(10 << 10).items == 13 * 11);
+}
+
 TEST_CASE("emit: the largest and the smallest know a NaN and the sign of zero wherever it stands", "[emit]") {
   // [n, n], row i and column i with one that differs at i: alone it decides what their largest or smallest is
   const auto one_differs = [](auto others, auto one) {

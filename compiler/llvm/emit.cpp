@@ -93,10 +93,11 @@ void Emitter::items(Value* first, Value* last) {
   };
   std::vector<Counter> counters;
   const std::uint32_t v = nest_.vector_loop();
-  for (std::uint32_t l = 0; l < nest_.outer; ++l)
-    counters.push_back(
-        {l, tiles_outer() && l + 1u == nest_.outer ? in(entry_, [&] { return up(extent(l), word(words_.tile_outer)); }) : extent(l),
-         nullptr});
+  for (std::uint32_t l = 0; l < nest_.outer; ++l) {
+    const bool tiled = tiles_outer() && l + 1u == nest_.outer, has_rows = tiles_rows() && l + 2u == nest_.outer;
+    const std::uint32_t step = tiled ? words_.tile_outer : words_.tile_rows;
+    counters.push_back({l, tiled || has_rows ? in(entry_, [&] { return up(extent(l), word(step)); }) : extent(l), nullptr});
+  }
   if (nest_.kind != NestKind::Lanes) counters.push_back({v, in(entry_, [&] { return up(extent(v), word(words_.tile)); }), nullptr});
   const bool in_chunks = schedule_.by_place || (schedule_.split && nest_.kind != NestKind::Map);
   if (in_chunks) counters.push_back({kNone, word(words_.chunks), nullptr});

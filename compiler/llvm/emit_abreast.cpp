@@ -10,21 +10,37 @@ void Emitter::abreast(Value* outer_tile) {
   Value* first = b_.CreateMul(outer_tile, word(words_.tile_outer));
   Value* last = smaller(b_.CreateAdd(first, word(words_.tile_outer)), extent(u));
   const auto one_by_one = [&] {
-    loop("one", first, last, i64(1), [&](Value* i) {
-      index_[u] = i;
-      stages_ = {region(&entry_, "row")};
-      sweeps();
+    for_each_row([&] {
+      loop("one", first, last, i64(1), [&](Value* i) {
+        index_[u] = i;
+        stages_ = {region(&entry_, "row")};
+        sweeps();
+      });
     });
   };
   if (schedule_.masked) return one_by_one();
   Value* all = b_.CreateICmpEQ(b_.CreateSub(last, first), i64(schedule_.abreast));
   when(all, [&] {
-    for (int k = 0; k < schedule_.abreast; ++k)
-      abreast_.push_back({k ? b_.CreateAdd(first, i64(k)) : first, {region(&entry_, "row")}, nullptr, {}});
-    sweeps();
-    abreast_.clear();
+    for_each_row([&] {
+      for (int k = 0; k < schedule_.abreast; ++k)
+        abreast_.push_back({k ? b_.CreateAdd(first, i64(k)) : first, {region(&entry_, "row")}, nullptr, {}});
+      sweeps();
+      abreast_.clear();
+    });
   });
   when(b_.CreateNot(all), one_by_one);
+}
+
+void Emitter::for_each_row(const std::function<void()>& f) {
+  if (!tiles_rows()) return f();
+  const std::uint32_t rows = nest_.outer - 2u;
+  Value* const tile = index_[rows];
+  Value* begin = b_.CreateMul(tile, word(words_.tile_rows));
+  loop("rows", begin, smaller(b_.CreateAdd(begin, word(words_.tile_rows)), extent(rows)), i64(1), [&](Value* i) {
+    index_[rows] = i;
+    f();
+  });
+  index_[rows] = tile;
 }
 
 void Emitter::for_each_abreast(const std::function<void()>& f) {

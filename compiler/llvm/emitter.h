@@ -137,6 +137,9 @@ class Emitter {
   std::vector<Abreast> abreast_;  // none: they run one by one
   std::uint32_t current_ = 0;     // of these
   bool tiles_outer() const { return packs() || schedule_.abreast > 1; }
+  bool tiles_rows() const { return schedule_.abreast > 1 && nest_.kind == NestKind::Lanes && nest_.outer >= 2; }
+  // f for each iteration of the loop before the last outer one that the item has.
+  void for_each_row(const std::function<void()>& f);
   void abreast(Value* outer_tile);
   void for_each_abreast(const std::function<void()>& f);
   // f with the vector body of each: `first`, and others at its place.

@@ -187,6 +187,25 @@ int count_abreast(const Nest& nest, const NestNumbers& numbers, const Target& ta
   return numbers.extents[nest.outer - 1u] >= n && outer / n >= 2 * threads ? n : 1;
 }
 
+// What runs abreast is read again in each iteration of the outer loop before. So many of these are an item that what they read themselves stays in
+// the second-level cache: what runs abreast comes from the first-level cache then, instead of all of it from further away each time.
+std::int64_t count_rows(const Nest& nest, const NestNumbers& numbers, const Target& target, std::int64_t items, std::int64_t threads) {
+  constexpr std::int64_t kItemsPerThread = 8;
+  if (nest.kind != NestKind::Lanes || nest.outer < 2) return 1;
+  const std::uint64_t vector = std::uint64_t{1} << nest.vector_loop(), outer = std::uint64_t{1} << (nest.outer - 1u), before = outer >> 1;
+  bool again = false;
+  std::int64_t bytes = 1;  // of one iteration of the loop before
+  for (const Statement& s : nest.body) {
+    if (s.kind != Statement::Kind::Load || !(s.loops & vector)) continue;
+    again |= (s.loops & outer) && !(s.loops & before);
+    if (s.loops & before)
+      bytes += numbers.extents[nest.vector_loop()] * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[s.at].buffer].dtype));
+  }
+  if (!again) return 1;
+  const std::int64_t most = std::min(numbers.extents[nest.outer - 2u], items / (kItemsPerThread * threads));
+  return std::max<std::int64_t>(1, std::min(target.l2_bytes / 4 / bytes, most));
+}
+
 // Where data say?
 bool at_a_place(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
   for (std::size_t q = 0; q < nest.derived.size(); ++q)
@@ -608,6 +627,11 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       case NestKind::Lanes:
         n.tile = extent;
         n.items = together;
+        if (s.abreast > 1) n.tile_rows = count_rows(nest, numbers, target, together, threads);
+        if (n.tile_rows > 1) {
+          const std::int64_t rows = numbers.extents[nest.outer - 2u];
+          n.items = together / rows * ((rows + n.tile_rows - 1) / n.tile_rows);
+        }
         break;
       case NestKind::Rows: {
         const bool once = scans || adds;  // goes through memory once: the longer, the better
@@ -695,6 +719,7 @@ std::string print(const Scheduled& scheduled) {
   if (s.rolled.count > 0) out += fmt::format(", {} iterations of {} statements as a loop", s.rolled.count, s.rolled.period);
   if (s.one_block) out += ", one block";
   if (s.abreast > 1) out += fmt::format(", {} rows abreast", s.abreast);
+  if (n.tile_rows > 1) out += fmt::format(" for {} rows", n.tile_rows);
   if (n.phases > 1 && !s.split) out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);
   if (s.split)
     out += fmt::format(", {} chunks of {} elements a row, {} phases, {} bytes of partial results", n.chunks, n.chunk, n.phases,
@@ -719,6 +744,7 @@ WordLayout::WordLayout(const Nest& nest) {
   extents = take(nest.loops());
   tile = take(1);
   tile_outer = take(1);
+  tile_rows = take(1);
   padded_run = take(1);
   chunk = take(1);
   chunks = take(1);
@@ -739,6 +765,7 @@ std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& number
   std::copy(numbers.extents.begin(), numbers.extents.end(), words.begin() + layout.extents);
   words[layout.tile] = schedule.tile;
   words[layout.tile_outer] = schedule.tile_outer;
+  words[layout.tile_rows] = schedule.tile_rows;
   words[layout.padded_run] = numbers.padded_run;
   words[layout.chunk] = schedule.chunk;
   words[layout.chunks] = schedule.chunks;

@@ -38,6 +38,7 @@ inline constexpr std::int64_t kPartBlock = 2048;
 struct ScheduleNumbers {
   std::int64_t tile = 0;           // elements of the vector loop in one item (map and rows)
   std::int64_t tile_outer = 1;     // iterations of the last outer loop in one item: above 1 where packed or abreast
+  std::int64_t tile_rows = 1;      // iterations of the outer loop before that in one item: above 1 where abreast, in a nest of lanes
   std::int64_t items = 0;          // what threads share
   std::int64_t scratch_bytes = 0;  // for each thread
   // split: elements of r in one item, items of one row (or tile); columns: rows, items; by place: places of an item, ranges
@@ -94,7 +95,7 @@ std::int64_t scan_slot_bytes(const Nest& nest);
 
 /// Where each number stands in `words`.
 struct WordLayout {
-  std::uint32_t extents, tile, tile_outer, padded_run, chunk, chunks, linears, variables, by, bounds, slots, total;
+  std::uint32_t extents, tile, tile_outer, tile_rows, padded_run, chunk, chunks, linears, variables, by, bounds, slots, total;
   std::uint32_t phase, shared, pointers, flag;  // set by whoever runs the kernel
   explicit WordLayout(const Nest& nest);
   std::uint32_t offset_of(std::uint32_t linear) const { return linears + linear * (variables + 1); }
