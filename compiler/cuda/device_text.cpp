@@ -10,15 +10,21 @@ constexpr std::string_view kPrelude = R"cuda(
 typedef long long Index;  // a kernel whose numbers are small has another of its own
 #ifndef ONEPASS_EMULATED
 #define DEVICE __device__ __forceinline__
-#define KERNEL(name, words, most) extern "C" __global__ void __launch_bounds__(most) name(const __grid_constant__ Words<words> w)
-#define KERNEL_FAR(name, words, most) extern "C" __global__ void __launch_bounds__(most) name(const Words<words>* words_)
+// One block at least: without that number the assembler spills registers to have more blocks.
+#define KERNEL(name, words, most) extern "C" __global__ void __launch_bounds__(most, 1) name(const __grid_constant__ Words<words> w)
+#define KERNEL_FAR(name, words, most) extern "C" __global__ void __launch_bounds__(most, 1) name(const Words<words>* words_)
 #define KEPT_MEMORY extern __shared__ __align__(16) char kept_memory[];
 #define TOUCHED(pointer, bytes, written)
 #endif
 #define LANES _Pragma("unroll") for (int e = 0; e < W; ++e)
 
+// A kernel's numbers, and the arrays among them as pointers: what is read through a kernel's own pointer is known to be global memory. (Numbers
+// turned into such pointers by __cvta_global_to_generic keep the optimiser of NVRTC 13.0 busy for good where ways part in a loop.)
 template <int N> struct Words {
-  Index at[N];
+  union {
+    Index at[N];
+    char* memory[N];
+  };
 };
 
 // ---- types
@@ -40,8 +46,7 @@ template <> struct UnsignedOf<unsigned short> { typedef unsigned short type; };
 template <> struct UnsignedOf<unsigned> { typedef unsigned type; };
 template <> struct UnsignedOf<unsigned long long> { typedef unsigned long long type; };
 
-// An integer whose arithmetic wraps. Where ways part and join again, its value alone is carried: the optimiser of NVRTC 13.0 does not come to
-// an end where the struct is, with an operand that all elements share, in memory known to be global.
+// An integer whose arithmetic wraps.
 template <class S> struct Integer {
   typedef S Value;
   typedef typename UnsignedOf<S>::type Unsigned;
@@ -182,47 +187,39 @@ template <> struct Memory<BFloat16> {
 template <class Raw, int W> struct alignas(sizeof(Raw) * W < 16 ? sizeof(Raw) * W : 16) Pack {
   Raw at[W];
 };
-// Addresses are numbers among the kernel's words; they all point to the device's memory.
-template <class P> DEVICE P* in_memory(Index address) {
-#ifndef ONEPASS_EMULATED
-  return reinterpret_cast<P*>(__cvta_global_to_generic(address));
-#else
-  return reinterpret_cast<P*>(address);
-#endif
-}
-template <class M> DEVICE typename Memory<M>::Value load(Index address) {
+template <class M> DEVICE typename Memory<M>::Value load(const char* address) {
   typedef typename Memory<M>::Raw Raw;
-  TOUCHED(address, sizeof(Raw), false);
-  return Memory<M>::get(*in_memory<const Raw>(address));
+  TOUCHED(Index(address), sizeof(Raw), false);
+  return Memory<M>::get(*reinterpret_cast<const Raw*>(address));
 }
-template <class M> DEVICE void store(Index address, typename Memory<M>::Value value) {
+template <class M> DEVICE void store(char* address, typename Memory<M>::Value value) {
   typedef typename Memory<M>::Raw Raw;
-  TOUCHED(address, sizeof(Raw), true);
-  *in_memory<Raw>(address) = Memory<M>::put(value);
+  TOUCHED(Index(address), sizeof(Raw), true);
+  *reinterpret_cast<Raw*>(address) = Memory<M>::put(value);
 }
 // The word of a list's member in the table that begins at word `table`, before which their number stands. Who has no element may ask for any.
-template <class Given, class I> DEVICE Index member_of(const Given& w, Index table, I member) {
+template <class Given, class I> DEVICE Index place_of_member(const Given& w, Index table, I member) {
   const Index last = w.at[table - 1] - 1;
-  return w.at[table + (member < 0 ? 0 : member > last ? last : Index(member))];
+  return table + (member < 0 ? 0 : member > last ? last : Index(member));
 }
 // W neighbours as one vector where all are wanted, n of them one by one else.
-template <class M, int W> DEVICE void load_vector(Index address, int n, typename Memory<M>::Value (&x)[W]) {
+template <class M, int W> DEVICE void load_vector(const char* address, int n, typename Memory<M>::Value (&x)[W]) {
   typedef typename Memory<M>::Raw Raw;
   if (n == W) {
-    TOUCHED(address, W * sizeof(Raw), false);
-    const Pack<Raw, W> pack = *in_memory<const Pack<Raw, W>>(address);
+    TOUCHED(Index(address), W * sizeof(Raw), false);
+    const Pack<Raw, W> pack = *reinterpret_cast<const Pack<Raw, W>*>(address);
     LANES x[e] = Memory<M>::get(pack.at[e]);
   } else {
     LANES x[e] = e < n ? load<M>(address + e * Index(sizeof(Raw))) : typename Memory<M>::Value(0);
   }
 }
-template <class M, int W> DEVICE void store_vector(Index address, int n, const typename Memory<M>::Value (&x)[W]) {
+template <class M, int W> DEVICE void store_vector(char* address, int n, const typename Memory<M>::Value (&x)[W]) {
   typedef typename Memory<M>::Raw Raw;
   if (n == W) {
-    TOUCHED(address, W * sizeof(Raw), true);
+    TOUCHED(Index(address), W * sizeof(Raw), true);
     Pack<Raw, W> pack;
     LANES pack.at[e] = Memory<M>::put(x[e]);
-    *in_memory<Pack<Raw, W>>(address) = pack;
+    *reinterpret_cast<Pack<Raw, W>*>(address) = pack;
   } else {
     LANES if (e < n) store<M>(address + e * Index(sizeof(Raw)), x[e]);
   }
@@ -255,11 +252,11 @@ DEVICE bool inside(int a, int bound) { return (unsigned)a < (unsigned)bound; }
 template <class I> DEVICE int lanes_left(I extent, I at, int most) { return extent - at >= most ? most : extent > at ? int(extent - at) : 0; }
 
 // The place that an index means, below `bound`; negative ones count from the end. A bad one that counts raises the flag.
-template <class S, class I> DEVICE I placed(S index, I bound, bool counts, Index flag) {
+template <class S, class I> DEVICE I placed(S index, I bound, bool counts, char* flag) {
   long long at = (long long)index;
   if (S(-1) < S(0) && at < 0) at += bound;
   if ((unsigned long long)at < (unsigned long long)bound) return I(at);
-  if (counts) *in_memory<long long>(flag) = 1;
+  if (counts) *reinterpret_cast<long long*>(flag) = 1;
   return I(0);
 }
 
@@ -572,11 +569,11 @@ template <class F, class T> DEVICE T scanned(T v, T& carry, T base) {
   return out;
 }
 // Partial results, 8 bytes for each: left by one launch, joined by the next ones.
-template <int N, class T> DEVICE void leave(Index at, const T (&sums)[N]) {
+template <int N, class T> DEVICE void leave(char* at, const T (&sums)[N]) {
 #pragma unroll
   for (int e = 0; e < N; ++e) store<T>(at + 8 * e, sums[e]);
 }
-template <class F, int N, class T> DEVICE void joined(Index first, long long parts, long long step, T (&sums)[N]) {
+template <class F, int N, class T> DEVICE void joined(const char* first, long long parts, long long step, T (&sums)[N]) {
   Tree<F, T, N> tree;
   tree.clear();
 #pragma unroll 1
@@ -590,7 +587,7 @@ template <class F, int N, class T> DEVICE void joined(Index first, long long par
 }
 // The tree of `count` partial results, `step` bytes apart, in their own place: in each round neighbours are joined. Several at a time, so that their
 // loads are under way together.
-template <class F, class T, int W> DEVICE void tree_in_place(long long first, long long step, long long count, T (&sums)[W]) {
+template <class F, class T, int W> DEVICE void tree_in_place(char* first, long long step, long long count, T (&sums)[W]) {
   constexpr int kTogether = 4;
 #pragma unroll 1
   for (long long apart = 1; apart < count; apart *= 2)

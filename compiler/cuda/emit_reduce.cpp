@@ -86,7 +86,7 @@ void DeviceEmitter::phases(const std::string& loop, const std::function<void(Sco
     if (nest_.body[i].kind == Statement::Kind::Reduce) all.push_back(i);
   kernel_.line(fmt::format("constexpr int kSums = {};", all.size()));
   const auto place_of = [&](std::uint32_t r, const char* part) {
-    return fmt::format("w.at[{}] + 8ll * ((({} * (long long)all + {}) * kSums + {}) * {})", words_.shared, part,
+    return fmt::format("w.memory[{}] + 8ll * ((({} * (long long)all + {}) * kSums + {}) * {})", words_.shared, part,
                        nest_.kind == NestKind::Rows ? "chunk" : "item", std::find(all.begin(), all.end(), r) - all.begin(),
                        nest_.kind == NestKind::Rows ? "W" : "1");
   };

@@ -50,7 +50,7 @@ void DeviceEmitter::rows_and_columns() {
   if (schedule_.by_eight) kernel_.line(fmt::format("const Index blocks = pieces(rows, {});", ir::kRowBlock));
   std::size_t before = 0;
   for (const std::uint32_t c : columns) {
-    kernel_.line(fmt::format("const long long left{} = w.at[{}] + {}ll * ({}) * pitch;", c, words_.shared, before,
+    kernel_.line(fmt::format("char* const left{} = w.memory[{}] + {}ll * ({}) * pitch;", c, words_.shared, before,
                              schedule_.by_eight ? "parts + blocks" : "parts"));
     before += size_of(nest_.body[c].dtype);
   }

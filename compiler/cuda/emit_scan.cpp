@@ -65,7 +65,7 @@ void DeviceEmitter::scans() {
   }
   kernel_.line(fmt::format("const Index parts = pieces(count, {});", ir::kScanBlock));
   const auto sum_at = [&](std::size_t k, const char* of) {
-    return fmt::format("w.at[{}] + 8ll * (({}) * (long long){} + {})", words_.shared, of, scans.size(), k);
+    return fmt::format("w.memory[{}] + 8ll * (({}) * (long long){} + {})", words_.shared, of, scans.size(), k);
   };
   for (const int phase : {0, 2})
     block(kernel_, fmt::format("if (w.at[{}] == {})", words_.phase, phase), [&](Scope& launch) {

@@ -52,16 +52,16 @@ bool DeviceEmitter::moves_as_vector(std::uint32_t access) const {
   return std::find(schedule_.vectors.begin(), schedule_.vectors.end(), access) != schedule_.vectors.end();
 }
 
-// The word that stands for a list's member.
+// The number of the word that stands for a list's member.
 std::string DeviceEmitter::member(std::uint32_t access, const std::string& number) const {
-  return fmt::format("member_of(w, w.at[{}], {})", words_.pointers + access, number);
+  return fmt::format("place_of_member(w, w.at[{}], {})", words_.pointers + access, number);
 }
 
 std::string DeviceEmitter::address(std::uint32_t access, bool lane) {
   const Access& a = nest_.accesses[access];
   const std::string array =
-      a.table == Access::kNone ? fmt::format("w.at[{}]", words_.pointers + access) : member(access, linear(a.table, true, lane));
-  return fmt::format("{} + (long long)({}) * {}", array, linear(a.linear, false, lane), size_of(type_of_access(access)));
+      a.table == Access::kNone ? std::to_string(words_.pointers + access) : member(access, linear(a.table, true, lane));
+  return fmt::format("w.memory[{}] + (long long)({}) * {}", array, linear(a.linear, false, lane), size_of(type_of_access(access)));
 }
 
 std::string DeviceEmitter::element(std::uint32_t access, bool lane) {
@@ -69,7 +69,7 @@ std::string DeviceEmitter::element(std::uint32_t access, bool lane) {
   if (std::find(schedule_.numbers.begin(), schedule_.numbers.end(), access) == schedule_.numbers.end())
     return fmt::format("load<{}>({})", memory_type(dtype), address(access, lane));
   const std::string number = fmt::format("({}) / {}", linear(nest_.accesses[access].linear, true, lane), 8 / size_of(dtype));
-  return fmt::format("constant<{}>({})", type(dtype), member(access, number));
+  return fmt::format("constant<{}>(w.at[{}])", type(dtype), member(access, number));
 }
 
 std::string DeviceEmitter::guard_text(const Statement& s, bool lane) {
@@ -114,8 +114,8 @@ std::string DeviceEmitter::define(std::uint32_t id) {
     case Statement::Kind::Load: load(scope, s, name, array); break;
     case Statement::Kind::Place: {
       const std::string counts = s.guard == kNone ? "" : " && " + value(s.guard);
-      write(
-          fmt::format("placed({}, {}, {}{}, w.at[{}])", value(s.a), word(words_.bounds + s.at), there(scope, array), counts, words_.flag));
+      write(fmt::format("placed({}, {}, {}{}, w.memory[{}])", value(s.a), word(words_.bounds + s.at), there(scope, array), counts,
+                        words_.flag));
       break;
     }
     case Statement::Kind::Scan:
@@ -225,8 +225,8 @@ void DeviceEmitter::add(Scope& scope, const Statement& s, const std::string& gua
   }
   const std::string condition = lanes_here(scope) == "W" ? guard : "e < n" + (guard.empty() ? "" : " && " + guard);
   const std::string at = address(s.at, true), added = sum(fmt::format("load<{}>(at)", memory));
-  scope.line(fmt::format("LANES {}{{ const long long at = {}; store<{}>(at, {}); }}", condition.empty() ? "" : "if (" + condition + ") ",
-                         at, memory, added));
+  scope.line(fmt::format("LANES {}{{ char* const at = {}; store<{}>(at, {}); }}", condition.empty() ? "" : "if (" + condition + ") ", at,
+                         memory, added));
 }
 
 // ---- what is held between sweeps

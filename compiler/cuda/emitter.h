@@ -80,7 +80,7 @@ class DeviceEmitter {
   Scope& place(const Statement& s);
   std::string linear(std::uint32_t at, bool with_offset, bool lane);  // offset + Σ coefficient · variable. `lane`: of neighbour e
   bool moves_as_vector(std::uint32_t access) const;
-  std::string member(std::uint32_t access, const std::string& number) const;  // the word that stands for a list's member
+  std::string member(std::uint32_t access, const std::string& number) const;  // the number of the word that stands for a list's member
   std::string address(std::uint32_t access, bool lane);
   std::string element(std::uint32_t access, bool lane);
   std::string guard_text(const Statement& s, bool lane);
