@@ -2,7 +2,8 @@
 //   small   below 32 KiB: carved from 1 MiB slabs, never given back. Each thread keeps a few free ones, so that the warm path is a
 //           list's head; what is too many for a thread goes to a shared list.
 //   large   32 KiB and more: mapped one by one, kept in a shared list per class and in one list by age, bounded in bytes. Where a class has
-//           none, a free block of up to four times the size is lent, since its pages are there: shapes that change meet few fresh ones.
+//           none, a free block of up to eight times the size is lent, since its pages are there: shapes that change meet few fresh ones,
+//           which cost their zeros, and many times that where the host of a virtual machine has to find them first.
 // A thread's counters are written by that thread alone and summed when asked for, so that counting costs no shared cache line.
 #include "runtime/memory.h"
 
@@ -65,6 +66,21 @@ constexpr std::size_t mapped_bytes(int index) {
   const std::size_t bytes = bytes_of(index), unit = bytes > os::kHugePage - os::kHugePage / 8 ? os::kHugePage : 4096;
   return (bytes + unit - 1) / unit * unit;
 }
+
+/// The class that serves a request: of the classes whose blocks occupy as many pages, the largest, so that these blocks are one another's.
+constexpr int serving_class(std::size_t bytes) {
+  const int index = class_of(bytes);
+  return index < kSmallClasses ? index : class_of(mapped_bytes(index));
+}
+
+constexpr bool occupy_what_they_serve() {
+  for (int index = kSmallClasses; index < kClasses - 8; ++index) {
+    const int serves = serving_class(bytes_of(index));
+    if (serves < index || mapped_bytes(serves) != mapped_bytes(index)) return false;
+  }
+  return true;
+}
+static_assert(occupy_what_they_serve());
 
 // ---- free blocks ----
 
@@ -168,7 +184,7 @@ struct Pool {
 
   /// A free large block of the class, or of a larger one that is noted; null where there is none.
   FreeBlock* take_free(int index) {
-    constexpr int kMostLarger = 2 * 8;  // eight classes to a doubling
+    constexpr int kMostLarger = 3 * 8;  // eight classes to a doubling
     const int last = lent_count < lent.size() ? std::min(index + kMostLarger, kClasses - 1) : index;
     for (int k = index; k <= last; ++k) {
       FreeBlock* const block = free[static_cast<std::size_t>(k)];
@@ -433,7 +449,7 @@ void* allocate_block(std::size_t bytes, bool zeroed) {
   ThreadCache* cache = thread_state.cache;
   if (!cache) [[unlikely]]
     cache = open_cache();
-  const int index = class_of(bytes);
+  const int index = serving_class(bytes);
   bool fresh = false;
   void* const memory = index < kSmallClasses ? small_block(cache, index) : large_block(index, fresh);
   if (!memory) fail(bytes);
@@ -454,7 +470,7 @@ void free(void* memory, std::size_t bytes) noexcept {
   if (!cache) [[unlikely]]
     cache = open_cache();
   count(cache, -static_cast<std::int64_t>(bytes), 0, 0);
-  const int index = class_of(bytes);
+  const int index = serving_class(bytes);
   unpoison(memory, sizeof(FreeBlock));
   if (index < kSmallClasses) free_small_block(cache, memory, index);
   else free_large_block(memory, index);

@@ -56,7 +56,7 @@ TEST_CASE("memory: a freed block is handed out again", "[memory]") {
   }
 }
 
-TEST_CASE("memory: a free block up to four times as large is lent, and comes back as what it is", "[memory]") {
+TEST_CASE("memory: a free block up to eight times as large is lent, and comes back as what it is", "[memory]") {
   memory::trim();
   void* const large = memory::allocate(1 << 20);
   memory::free(large, 1 << 20);
@@ -73,12 +73,29 @@ TEST_CASE("memory: a free block up to four times as large is lent, and comes bac
   CHECK(again == large);
   std::memset(again, 1, 1 << 20);
   memory::free(again, 1 << 20);
-  void* const small = memory::allocate(200'000);  // less than a quarter
+  void* const small = memory::allocate(100'000);  // less than an eighth
   CHECK(small != large);
-  memory::free(small, 200'000);
+  memory::free(small, 100'000);
   memory::free(other, 300'000);
   memory::trim();
   CHECK(memory::statistics().cached == 0);
+}
+
+TEST_CASE("memory: blocks that occupy equal pages are one another's", "[memory]") {
+  memory::trim();
+  void* const first = memory::allocate(2'900'000);
+  memory::free(first, 2'900'000);
+  const std::int64_t cached = memory::statistics().cached;
+  void* const second = memory::allocate(3'600'000);  // two huge pages too
+  CHECK(second == first);
+  CHECK(memory::statistics().cached == 0);
+  std::memset(second, 1, 3'600'000);
+  memory::free(second, 3'600'000);
+  CHECK(memory::statistics().cached == cached);
+  void* const third = memory::allocate(4'300'000);  // three
+  CHECK(third != first);
+  memory::free(third, 4'300'000);
+  memory::trim();
 }
 
 TEST_CASE("memory: zeroed memory is zero, fresh or used", "[memory]") {
