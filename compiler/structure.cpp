@@ -10,8 +10,7 @@
 #include "compiler/structure.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
+#include <functional>
 
 #include "compiler/lists.h"
 #include "compiler/unroll.h"
@@ -21,43 +20,34 @@ namespace onepass::compiler {
 
 using namespace ir;
 
+bool Lengths::add(std::int64_t from, std::int64_t to) {
+  if (from <= 1 || to <= 1) return from == to;
+  for (const auto& [known, length] : pairs_)
+    if (known == from || length == to) return known == from && length == to;
+  pairs_.emplace_back(from, to);
+  return pairs_.size() <= kMost;
+}
+bool Lengths::knows(std::int64_t from) const {
+  return from <= 1 || std::ranges::any_of(pairs_, [&](const auto& pair) { return pair.first == from; });
+}
+std::int64_t Lengths::operator()(std::int64_t from) const {
+  if (from > 1)
+    for (const auto& [known, length] : pairs_)
+      if (known == from) return length;
+  return from;
+}
+
 namespace {
 
-// One length for each: those of a structure on the left, of a recording on the right.
-class Renaming {
- public:
-  // False where `from` has another name already, or `to` is another's.
-  bool add(std::int64_t from, std::int64_t to) {
-    if (from <= 1 || to <= 1) return from == to;
-    for (const auto& [known, name] : names_)
-      if (known == from || name == to) return known == from && name == to;
-    names_.emplace_back(from, to);
-    return names_.size() <= kMost;
-  }
-  bool knows(std::int64_t from) const {
-    return from <= 1 || std::ranges::any_of(names_, [&](const auto& n) { return n.first == from; });
-  }
-  std::int64_t operator()(std::int64_t from) const {
-    if (from > 1)
-      for (const auto& [known, name] : names_)
-        if (known == from) return name;
-    return from;
-  }
-
- private:
-  static constexpr std::size_t kMost = 64;  // looked through one by one
-  std::vector<std::pair<std::int64_t, std::int64_t>> names_;
-};
-
-bool rename(Renaming& names, List from, List to) {
+bool rename(Lengths& lengths, List from, List to) {
   if (from.size() != to.size()) return false;
   for (std::size_t i = 0; i < from.size(); ++i)
-    if (!names.add(from[i], to[i])) return false;
+    if (!lengths.add(from[i], to[i])) return false;
   return true;
 }
 
-// The names by which `known` becomes `graph`; false where it does not.
-bool names_of(const Graph& known, const Graph& graph, Renaming& names) {
+// The lengths by which `known` becomes `graph`; false where it does not.
+bool compare(const Graph& known, const Graph& graph, Lengths& lengths) {
   if (known.size() != graph.size() || known.outputs != graph.outputs || known.output_names != graph.output_names ||
       known.slots.size() != graph.slots.size() || known.source_of != graph.source_of || known.sources != graph.sources ||
       known.origin_of != graph.origin_of || known.inputs.size() != graph.inputs.size())
@@ -74,7 +64,7 @@ bool names_of(const Graph& known, const Graph& graph, Renaming& names) {
       return false;
     if (a.shape >= renamed.size()) renamed.resize(a.shape + 1, kNoNode);
     if (renamed[a.shape] == b.shape) continue;
-    if (!rename(names, known.shape(id), graph.shape(id))) return false;
+    if (!rename(lengths, known.shape(id), graph.shape(id))) return false;
     renamed[a.shape] = b.shape;
   }
   return true;
@@ -146,22 +136,26 @@ std::shared_ptr<const Structure> Structure::of(const Graph& recorded, const Grap
   if (has_small_lengths(recorded) || any_computes_with_lengths(recorded, relax) || any_computes_with_lengths(optimised, relax) ||
       !partition.lists.read.empty() || !partition.lists.stored.empty() || !std::ranges::equal(recorded.slots, optimised.slots, same_type))
     return nullptr;
-  Renaming own;
-  if (!names_of(recorded, recorded, own)) return nullptr;
+  Lengths own;
+  if (!compare(recorded, recorded, own)) return nullptr;
   for (NodeId id = 0; id < optimised.size(); ++id)  // no length that a pass made
     if (!std::ranges::all_of(optimised.shape(id), [&](std::int64_t extent) { return own.knows(extent); })) return nullptr;
   return std::shared_ptr<const Structure>(new Structure(recorded, optimised, partition));
 }
 
-bool Structure::take_over(const Graph& recorded, Graph& optimised, Partition& partition) const {
-  Renaming names;
-  if (!names_of(recorded_, recorded, names) || has_small_lengths(recorded)) return false;
-  optimised = optimised_.with_extents(names);
-  optimised.slots = recorded.slots;
-  partition = partition_;
+std::optional<Lengths> Structure::lengths_of(const Graph& recorded) const {
+  Lengths lengths;
+  if (!compare(recorded_, recorded, lengths) || has_small_lengths(recorded)) return std::nullopt;
+  return lengths;
+}
+
+Graph Structure::recorded(const Lengths& lengths) const { return recorded_.with_extents(std::ref(lengths)); }
+Graph Structure::optimised(const Lengths& lengths) const { return optimised_.with_extents(std::ref(lengths)); }
+Partition Structure::partition(const Lengths& lengths) const {
+  Partition partition = partition_;
   for (Group& group : partition.groups)
-    for (std::int64_t& extent : group.domain) extent = names(extent);
-  return true;
+    for (std::int64_t& extent : group.domain) extent = lengths(extent);
+  return partition;
 }
 
 }  // namespace onepass::compiler

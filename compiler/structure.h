@@ -3,14 +3,31 @@
 // length is recorded, taken over and planned, and no pass runs again.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "compiler/fuse.h"
 #include "ir/graph.h"
 #include "onepass/options.h"
 
 namespace onepass::compiler {
+
+/// The lengths of a recording, by those of its structure: each another one. 0 and 1 stand for themselves.
+class Lengths {
+ public:
+  /// False where `from` is another length already, or `to` is another's.
+  bool add(std::int64_t from, std::int64_t to);
+  bool knows(std::int64_t from) const;
+  std::int64_t operator()(std::int64_t from) const;
+
+ private:
+  static constexpr std::size_t kMost = 64;  // looked through one by one
+  std::vector<std::pair<std::int64_t, std::int64_t>> pairs_;
+};
 
 class Structure {
  public:
@@ -19,14 +36,24 @@ class Structure {
   static std::shared_ptr<const Structure> of(const ir::Graph& recorded, const ir::Graph& optimised, const Partition& partition,
                                              const Relax& relax);
 
-  /// Fills `optimised` and `partition` in as the passes would; false, and both untouched, where `recorded` is of another structure.
-  bool take_over(const ir::Graph& recorded, ir::Graph& optimised, Partition& partition) const;
+  /// The lengths by which `recorded` is of this structure, if it is.
+  std::optional<Lengths> lengths_of(const ir::Graph& recorded) const;
+  /// What was recorded with such lengths, and what the passes would make of it. Slots have the values of the structure's own recording.
+  ir::Graph recorded(const Lengths& lengths) const;
+  ir::Graph optimised(const Lengths& lengths) const;
+  Partition partition(const Lengths& lengths) const;
 
  private:
   Structure(const ir::Graph& recorded, const ir::Graph& optimised, const Partition& partition)
       : recorded_(recorded), optimised_(optimised), partition_(partition) {}
   ir::Graph recorded_, optimised_;
   Partition partition_;
+};
+
+/// A recording, by its structure.
+struct OfStructure {
+  std::shared_ptr<const Structure> structure;  // null: none is known
+  Lengths lengths;
 };
 
 }  // namespace onepass::compiler

@@ -526,14 +526,15 @@ void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
   state_.store(special <= generic ? State::Used : State::Dropped, std::memory_order_release);
 }
 
-int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial, bool may_compile) {
+int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, int threads, bool trial,
+                       bool may_compile) {
   std::vector<compiler::KnownWords> known;
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> launch_of;
   known.reserve(plan.launches.size());  // requests point into it
   for (std::size_t k = 0; k < plan.launches.size(); ++k) {
     const Launch& launch = plan.launches[k];
-    const KernelReport& kernel = plan.report->kernels[launch.of];
+    const KernelReport& kernel = report.kernels[launch.of];
     if (!can_specialise(plan, k) || launch.specialised->state() != Specialised::State::None) continue;
     std::vector<bool> slot_known;
     for (const Launch::SlotWord& s : launch.slots) slot_known.push_back(!plan.numbers.fills(s.slot));

@@ -12,6 +12,7 @@
 #include "compiler/literal.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/schedule.h"
+#include "compiler/structure.h"
 #include "compiler/target.h"
 #include "ir/graph.h"
 #include "ir/reference.h"
@@ -124,7 +125,6 @@ struct PlanData {
   std::vector<std::string> output_names;   // of all results
   std::shared_ptr<const void> attachment;  // ProgramRecorder::attachment
 
-  std::shared_ptr<const PlanReport> report;
   std::vector<std::uint64_t> slot_bits;  // of the recording's slots
   compiler::Numbers numbers;             // which of them each call's numbers fill
   bool interpret = false;                // mode reference
@@ -140,8 +140,20 @@ namespace cuda {
 class DevicePlan;
 }
 
+struct LaunchOptions {
+  bool unfused = false;
+  Relax relax;
+  int threads = 1;
+  bool aligned_stores = true;
+  std::vector<bool> in_place;    // by output: its target is an argument's memory, as the call that makes the plan has it
+  std::int64_t array_bytes = 0;  // Limits::array_bytes
+};
+
 struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::uint64_t id = 0;
+  std::shared_ptr<const PlanReport> report;  // null where `known` says all of it: plan_report.h
+  compiler::OfStructure known;
+  LaunchOptions options;  // what it was made with
   std::shared_ptr<const cuda::DevicePlan> on_device;  // what it runs, on a GPU; `launches` is empty then
   std::vector<std::int64_t> key;                      // the signature: runtime/signature.h
   std::vector<bool> pinned;                           // by number argument: is the plan for this value alone?
@@ -150,16 +162,11 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   mutable std::atomic<bool> specialises{false};  // begun, or not to be begun
 
   /// About how much memory the plan holds, in graph nodes: for bounding the table.
-  std::size_t cost() const { return report ? report->recorded.size() + report->optimised.size() + 16 : 16; }
-};
-
-struct LaunchOptions {
-  bool unfused = false;
-  Relax relax;
-  int threads = 1;
-  bool aligned_stores = true;
-  std::vector<bool> in_place;    // by output: its target is an argument's memory, as the call that makes the plan has it
-  std::int64_t array_bytes = 0;  // Limits::array_bytes
+  std::size_t cost() const {
+    std::size_t words = 0;
+    for (const Launch& launch : launches) words += launch.words.size();
+    return 16 + words / 8 + (report ? report->recorded.size() + report->optimised.size() : 0);
+  }
 };
 
 /// From a recorded graph to everything but the kernels: simplify, fuse, plan, schedule. `inputs` and `outputs` of `plan` are filled in;
@@ -189,7 +196,8 @@ int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Tar
                          const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile);
 
 /// Makes the specialised kernels of a plan and publishes them, for trial or for good. Returns how many it compiled.
-int attach_specialised(const PlanData& plan, const compiler::Target& target, int threads, bool trial, bool may_compile = true);
+int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, int threads, bool trial,
+                       bool may_compile = true);
 
 inline constexpr std::size_t kMoreBases = 2;  // behind inputs and outputs: the workspace, and a flag for bad indices
 

@@ -22,6 +22,7 @@
 #include "runtime/log.h"
 #include "runtime/memory.h"
 #include "runtime/os.h"
+#include "runtime/plan_report.h"
 #include "runtime/signature.h"
 #include "runtime/signature_text.h"
 #include "runtime/structures.h"
@@ -364,7 +365,7 @@ struct ProgramAccess {
     ProgramRecorder again = record(program, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
     PlanData outputs;
     fill_outputs(site, again.graph, outputs);
-    check_same_recording(plan.report->recorded, again.graph, slot_bits);
+    check_same_recording(recorded_of(plan), again.graph, slot_bits);
     if (!std::ranges::equal(plan.captured, again.captured, same_view))
       throw Error(
           "check_recording: a captured Array was another one when the function was run again on the same types; compiled calls keep "
@@ -502,7 +503,7 @@ struct ProgramAccess {
     state.temporary_bytes.fetch_add(copies.temporaries, std::memory_order_relaxed);
     if (copies.bad_index) {
       const OnCpu on_cpu(inputs);
-      check_indices(plan.report->recorded, on_cpu.views(), slot_bits);
+      check_indices(recorded_of(plan), on_cpu.views(), slot_bits);
     }
   }
 
@@ -566,10 +567,11 @@ struct ProgramAccess {
       check_interpreted(report->optimised, launch_options(program, site));
     } else {
       if (may_be_threaded(*plan, report->recorded)) threads::start(site.threads);
-      const bool known = state.structures.take_over(*report);
-      make_launches(*plan, *report, state.target, launch_options(program, site), known);
-      if (!known) state.structures.add(*report, program.options_.relax);
-      analysed = !known;
+      plan->options = launch_options(program, site);
+      plan->known = state.structures.take_over(*report);
+      analysed = !plan->known.structure;
+      make_launches(*plan, *report, state.target, plan->options, !analysed);
+      if (analysed) state.structures.add(*report, program.options_.relax);
       const auto attach = program.options_.mode == Mode::specialized ? attach_unspecialised : attach_kernels;
       compiled = attach(*plan, *report, state.target, site.threads, state.optimised, may_compile);
     }
@@ -589,9 +591,10 @@ struct ProgramAccess {
     plan->report = std::move(report);
     if (program.options_.mode == Mode::specialized) {
       const int specialised = plan->on_device ? plan->on_device->specialise(*plan, false, may_compile)
-                                              : attach_specialised(*plan, state.target, site.threads, false, may_compile);
+                                              : attach_specialised(*plan, *plan->report, state.target, site.threads, false, may_compile);
       state.specialised->fetch_add(specialised, std::memory_order_relaxed);
     }
+    keep_structure_alone(*plan, compiled);
     plan->specialises = program.options_.mode != Mode::adaptive || state.interpret;
     plan->id = next_id.fetch_add(1, std::memory_order_relaxed);
     plan->key = signature.key;
@@ -621,8 +624,9 @@ struct ProgramAccess {
       const PlanPointer plan = weak.lock();
       if (!plan) return;
       try {
-        count->fetch_add(plan->on_device ? plan->on_device->specialise(*plan, true) : attach_specialised(*plan, target, 1, true),
-                         std::memory_order_relaxed);
+        const int compiled = plan->on_device ? plan->on_device->specialise(*plan, true)
+                                             : attach_specialised(*plan, *report_of(*plan, target), target, 1, true);
+        count->fetch_add(compiled, std::memory_order_relaxed);
       } catch (const std::exception& error) {  // the generic kernels stay: they give the same results
         log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());
       }
@@ -900,7 +904,7 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   resolve_aliases(plan, bases.data(), temporaries);
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
   else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
-    check_indices(plan.report->recorded, views_of(plan, bases.data()), slots.all());
+    check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
   for (const Temporary& t : temporaries) {
     copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
     state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
@@ -991,7 +995,7 @@ void Program::Bound::operator()() {
     b.run_on_device();
   } else if (b.run) [[likely]] {
     if (!(*b.run)()) [[unlikely]]
-      check_indices(b.plan->report->recorded, views_of(*b.plan, b.bases.data()), b.slot_bits);
+      check_indices(recorded_of(*b.plan), views_of(*b.plan, b.bases.data()), b.slot_bits);
   } else interpret(*b.plan, b.bases.data(), b.slot_bits);
   if (!b.temporaries.empty()) b.copy_out();
   if (!b.results.empty()) [[unlikely]]
@@ -1035,7 +1039,7 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
   }
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
   else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
-    check_indices(plan.report->recorded, views_of(plan, bases.data()), slots.all());
+    check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
   if (options_.check_nan) [[unlikely]]
     ProgramAccess::check_nan(*this, ProgramAccess::launch_options(*this, site), plan, slots.all(), {bases.data(), inputs}, results);
   if (after) [[unlikely]]
@@ -1057,7 +1061,7 @@ void ProgramAccess::check_nan(const Program& program, const LaunchOptions& optio
     const std::string result = fmt::format("check_nan: the result {} {} has {}", plan.output_names[plan.target_of[k]],
                                            type_text(results[k].dtype(), results[k].shape()), *found);
     if (over_inputs) throw Error(result + "; which operator made it cannot be said, since the results overwrote the arguments");
-    Graph graph = plan.report->recorded;  // up to this result alone
+    Graph graph = recorded_of(plan);  // up to this result alone
     graph.outputs = {graph.outputs[k]};
     graph.output_names = {""};
     graph = ir::prune(graph);
@@ -1079,7 +1083,7 @@ Comparison Program::compare(std::span<const Argument> arguments) try {
   const CallSite site{arguments, {}, false, options_.threads ? options_.threads : threads::count()};
   const PlanPointer plan = ProgramAccess::find_or_build(*this, *state_, site);
   CallSlots slots(*this, site, *plan);
-  Graph graph = ir::prune(plan->report->recorded);
+  Graph graph = ir::prune(recorded_of(*plan));
   for (std::size_t i = 0; i < graph.slots.size(); ++i) graph.slots[i].bits = slots.all()[i];
   const ProgramAccess::OnCpu on_cpu(ProgramAccess::inputs_of(site, *plan));  // those that are there as they are
   const Mode mode = state_->interpret ? Mode::reference : options_.mode;
@@ -1122,13 +1126,14 @@ PlanReport Program::report(std::span<const ArgumentType> types) {
 
 std::shared_ptr<const PlanReport> Program::last_report() const {
   const PlanPointer plan = state_->last_plan();
-  return plan ? plan->report : std::make_shared<const PlanReport>();
+  return plan ? report_of(*plan, state_->target) : std::make_shared<const PlanReport>();
 }
 
 std::string Program::explain() const {
   const PlanPointer plan = state_->last_plan();
   if (!plan) return "no call yet\n";
-  const PlanReport& report = *plan->report;
+  const std::shared_ptr<const PlanReport> held = report_of(*plan, state_->target);
+  const PlanReport& report = *held;
   const Graph& graph = report.optimised;
   std::string notes;
   for (const std::string& note : report.notes) notes += fmt::format("note: {}\n", note);
@@ -1236,9 +1241,7 @@ const std::vector<std::string>& Program::output_names(std::span<const Argument> 
 std::string last_optimized_graph() {
   const PlanPointer plan = thread_state().last;
   if (!plan) return {};
-  Graph graph = plan->report->optimised;
-  for (std::size_t i = 0; i < graph.slots.size() && i < plan->slot_bits.size(); ++i) graph.slots[i].bits = plan->slot_bits[i];
-  return ir::print(graph);
+  return ir::print(optimised_of(*plan));
 }
 
 }  // namespace onepass::runtime

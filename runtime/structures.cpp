@@ -3,22 +3,27 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace onepass::runtime {
 
-bool Structures::take_over(PlanReport& report) {
+compiler::OfStructure Structures::take_over(PlanReport& report) {
   std::vector<Pointer> known;
   {
     const std::lock_guard lock(mutex_);
     known = all_;
   }
   for (std::size_t i = 0; i < known.size(); ++i) {
-    if (!known[i]->take_over(report.recorded, report.optimised, report.partition)) continue;
-    if (i > 0) put_first(std::move(known[i]));
-    return true;
+    std::optional<compiler::Lengths> lengths = known[i]->lengths_of(report.recorded);
+    if (!lengths) continue;
+    report.optimised = known[i]->optimised(*lengths);
+    report.optimised.slots = report.recorded.slots;
+    report.partition = known[i]->partition(*lengths);
+    if (i > 0) put_first(known[i]);
+    return {std::move(known[i]), std::move(*lengths)};
   }
-  return false;
+  return {};
 }
 
 void Structures::add(const PlanReport& report, const Relax& relax) {

@@ -13,8 +13,8 @@ namespace onepass::runtime {
 
 class Structures {
  public:
-  /// Fills in what the passes would make of `report.recorded`; false where they have to run.
-  bool take_over(PlanReport& report);
+  /// Fills in what the passes would make of `report.recorded`. No structure: they have to run.
+  compiler::OfStructure take_over(PlanReport& report);
   /// What they made of it, for others.
   void add(const PlanReport& report, const Relax& relax);
   void clear();
