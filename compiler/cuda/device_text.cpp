@@ -197,7 +197,8 @@ template <class M> DEVICE void store(char* address, typename Memory<M>::Value va
   TOUCHED(Index(address), sizeof(Raw), true);
   *reinterpret_cast<Raw*>(address) = Memory<M>::put(value);
 }
-// The word of a list's member in the table that begins at word `table`, before which their number stands. Who has no element may ask for any.
+// Which word stands for a list's member, in the table that begins at word `table`, before which their number stands. Who has no element may ask for
+// any.
 template <class Given, class I> DEVICE Index place_of_member(const Given& w, Index table, I member) {
   const Index last = w.at[table - 1] - 1;
   return table + (member < 0 ? 0 : member > last ? last : Index(member));
@@ -343,43 +344,40 @@ template <class T> DEVICE T remainder(T a, T b) {
   if (r == 0) return copysign(r, b);
   return (r < 0) != (b < 0) ? r + b : r;
 }
-template <class S> DEVICE Integer<S> abs(Integer<S> a) { return Integer<S>(a.value < 0 ? (-a).value : a.value); }
+template <class S> DEVICE Integer<S> abs(Integer<S> a) { return a.value < 0 ? -a : a; }
 template <class S> DEVICE Integer<S> sign(Integer<S> a) { return Integer<S>(S((a.value > 0) - (a.value < 0))); }
-template <class S> DEVICE Integer<S> maximum(Integer<S> a, Integer<S> b) { return Integer<S>(a.value < b.value ? b.value : a.value); }
-template <class S> DEVICE Integer<S> minimum(Integer<S> a, Integer<S> b) { return Integer<S>(b.value < a.value ? b.value : a.value); }
+template <class S> DEVICE Integer<S> maximum(Integer<S> a, Integer<S> b) { return a.value < b.value ? b : a; }
+template <class S> DEVICE Integer<S> minimum(Integer<S> a, Integer<S> b) { return b.value < a.value ? b : a; }
 template <class S> DEVICE Integer<S> bitwise_not(Integer<S> a) { return Integer<S>::wrap(~a.wide()); }
 template <class S> DEVICE bool minus_one(S a) { return Integer<S>::kSigned && a == S(-1); }
-// What divides by 0 or -1 divides by 1 instead, and its result is chosen after.
-template <class S> DEVICE bool is_divisor(S b) { return b != 0 && !minus_one(b); }
 template <class S> DEVICE Integer<S> floor_div(Integer<S> a, Integer<S> b) {
-  const S by = is_divisor(b.value) ? b.value : S(1);
-  const S q = S(a.value / by), r = S(a.value % by);
-  const S floored = S(q - S(r != 0 && (r < 0) != (by < 0)));
-  return Integer<S>(b.value == 0 ? S(0) : minus_one(b.value) ? (-a).value : floored);
+  if (b.value == 0) return Integer<S>(S(0));
+  if (minus_one(b.value)) return -a;
+  const S q = S(a.value / b.value), r = S(a.value % b.value);
+  return Integer<S>(r != 0 && (r < 0) != (b.value < 0) ? S(q - 1) : q);
 }
 template <class S> DEVICE Integer<S> remainder(Integer<S> a, Integer<S> b) {
-  const S by = is_divisor(b.value) ? b.value : S(1);
-  const S r = S(a.value % by);
-  return Integer<S>(r != 0 && (r < 0) != (by < 0) ? S(r + by) : r);
+  if (b.value == 0 || minus_one(b.value)) return Integer<S>(S(0));
+  const S r = S(a.value % b.value);
+  return Integer<S>(r != 0 && (r < 0) != (b.value < 0) ? S(r + b.value) : r);
 }
 template <class S> DEVICE Integer<S> fmod(Integer<S> a, Integer<S> b) {
-  return Integer<S>(S(a.value % (is_divisor(b.value) ? b.value : S(1))));
+  if (b.value == 0 || minus_one(b.value)) return Integer<S>(S(0));
+  return Integer<S>(S(a.value % b.value));
 }
 template <class S> DEVICE Integer<S> integer_pow(Integer<S> a, Integer<S> b) {
-  typedef typename Integer<S>::Unsigned Unsigned;
-  typedef typename Integer<S>::Wide Wide;
-  const bool is_negative = Integer<S>::kSigned && b.value < 0;
-  Wide y = 1, square = a.wide();
-  for (Unsigned n = is_negative ? Unsigned(0) : Unsigned(b.value); n != 0; n >>= 1) {
-    y = n & 1 ? y * square : y;
-    square = square * square;
+  if (Integer<S>::kSigned && b.value < 0)
+    return a.value == 1 || (minus_one(a.value) && (b.value & 1) == 0) ? Integer<S>(S(1)) : minus_one(a.value) ? a : Integer<S>(S(0));
+  Integer<S> y(S(1));
+  for (typename Integer<S>::Unsigned n = b.value; n != 0; n >>= 1) {
+    if (n & 1) y = y * a;
+    a = a * a;
   }
-  const S reciprocal = S(a.value == 1 ? 1 : minus_one(a.value) ? ((b.value & 1) ? -1 : 1) : 0);
-  return Integer<S>(is_negative ? reciprocal : S(Unsigned(y)));
+  return y;
 }
 template <class S> DEVICE Integer<S> shift_left(Integer<S> a, Integer<S> b) {
   const bool fits = b.value >= 0 && b.wide() < typename Integer<S>::Wide(Integer<S>::kWidth);
-  return Integer<S>::wrap(fits ? a.wide() << b.value : 0);
+  return fits ? Integer<S>::wrap(a.wide() << b.value) : Integer<S>(S(0));
 }
 template <class S> DEVICE Integer<S> shift_right(Integer<S> a, Integer<S> b) {
   const bool fits = b.value >= 0 && b.wide() < typename Integer<S>::Wide(Integer<S>::kWidth);
