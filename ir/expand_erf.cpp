@@ -62,8 +62,9 @@ Expr expand_erfc(Expr x) {
                            -269.73864673418711,     245.21023305041945,  356.5802823099969,    -1784.773444766053,  3392.4329805100133,
                            -1057.8898859475144,     -14268.620447000902, 33991.605233043752,   -1675.2328329853981, -87143.359046802143,
                            86298.252995266113}));
-  const Expr factor = 1.470703125 + s;  // what is exact of it is kept out of the polynomial, whose roundings are the smaller
-  const Expr factor_low = s - (factor - 1.470703125);
+  constexpr double kExact = 1.470703125;  // C, kept out of the polynomial, whose roundings are the smaller
+  const Expr factor = kExact + s;
+  const Expr factor_low = s - (factor - kExact);
   const Expr square = clamped * clamped;
   const ExpParts e = exp_parts(-square, fma(-clamped, clamped, square));
   const Expr rest_of = fma(e.tail, factor, fma(r_low + e.tail_low, factor, factor_low));
