@@ -153,7 +153,7 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::uint64_t id = 0;
   std::shared_ptr<const PlanReport> report;  // null where `known` says all of it: plan_report.h
   compiler::OfStructure known;
-  LaunchOptions options;  // what it was made with
+  LaunchOptions options;                              // what it was made with
   std::shared_ptr<const cuda::DevicePlan> on_device;  // what it runs, on a GPU; `launches` is empty then
   std::vector<std::int64_t> key;                      // the signature: runtime/signature.h
   std::vector<bool> pinned;                           // by number argument: is the plan for this value alone?

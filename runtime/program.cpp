@@ -903,8 +903,7 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   std::vector<Temporary> temporaries;
   resolve_aliases(plan, bases.data(), temporaries);
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
-  else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
-    check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
+  else if (!run(plan, bases.data(), slots.own())) [[unlikely]] check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
   for (const Temporary& t : temporaries) {
     copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
     state_->temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
@@ -1038,8 +1037,7 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
     bases[inputs + k] = static_cast<std::byte*>(results.back().mutable_data());
   }
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
-  else if (!run(plan, bases.data(), slots.own())) [[unlikely]]
-    check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
+  else if (!run(plan, bases.data(), slots.own())) [[unlikely]] check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
   if (options_.check_nan) [[unlikely]]
     ProgramAccess::check_nan(*this, ProgramAccess::launch_options(*this, site), plan, slots.all(), {bases.data(), inputs}, results);
   if (after) [[unlikely]]
