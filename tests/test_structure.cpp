@@ -186,6 +186,7 @@ TEST_CASE("structure: a hundred new shapes run the passes once, and have the bit
       if (n % 10 != 2) continue;
       const Formula fresh = op::formula(text, without_recording_again(op::Mode::reference));
       CHECK(bytes_of(y) == bytes_of(run_formula(fresh, inputs)[0]));
+      if (shapes == 0) continue;                   // says that it was compiled
       const Formula analysed = op::formula(text);  // finds the kernels, and keeps what the passes made
       run_formula(analysed, inputs);
       CHECK(f.explain() == analysed.explain());
