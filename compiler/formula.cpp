@@ -24,8 +24,6 @@ using language::VariableId;
 
 constexpr std::uint32_t kAbsent = language::kAbsent;
 
-bool is_operator(std::string_view name) { return std::binary_search(operator_names().begin(), operator_names().end(), name); }
-
 // The operator of a sign, and whether it is one of elementwise ones; the others go by name.
 struct Sign {
   std::optional<Op> op;

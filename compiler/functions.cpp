@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -523,27 +525,61 @@ struct Callable {
   std::vector<bool> optional;
 };
 
-const Callable* callable(std::string_view name) {
-  static const auto& by_name = *[] {
-    auto* map = new std::unordered_map<std::string_view, Callable>;
-    for (const Row& row : rows()) map->emplace(row.name, Callable(row));
-    return map;
-  }();
-  const auto it = by_name.find(name);
-  return it == by_name.end() ? nullptr : &it->second;
-}
+// Rows by their names, and what was asked for already. A process that calls five functions takes five rows apart, not all of them.
+class Callables {
+ public:
+  static const Callables& instance() {
+    static const Callables& callables = *new Callables;  // never destroyed: threads may outlive main
+    return callables;
+  }
+  const Row* row(std::string_view name) const {
+    const std::size_t place = find(name);
+    return rows_[place] < 0 ? nullptr : &rows()[static_cast<std::size_t>(rows_[place])];
+  }
+  const Callable* callable(std::string_view name) const {
+    const std::size_t place = find(name);
+    if (rows_[place] < 0) return nullptr;
+    std::atomic<const Callable*>& made = made_[place];
+    if (const Callable* const known = made.load(std::memory_order_acquire)) return known;
+    auto fresh = std::make_unique<const Callable>(rows()[static_cast<std::size_t>(rows_[place])]);
+    const Callable* expected = nullptr;
+    return made.compare_exchange_strong(expected, fresh.get(), std::memory_order_acq_rel) ? fresh.release() : expected;
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = 1024;  // many more than rows, so that a search ends soon
+  std::array<std::int16_t, kPlaces> rows_;      // -1: none
+  mutable std::array<std::atomic<const Callable*>, kPlaces> made_{};
+
+  Callables() {
+    rows_.fill(-1);
+    const std::vector<Row>& all = rows();
+    if (2 * all.size() > kPlaces) throw InternalError("functions: too many rows for their index");
+    for (std::size_t i = all.size(); i-- > 0;) rows_[find(all[i].name)] = static_cast<std::int16_t>(i);  // of two rows the first
+  }
+  // Where the name is, or would be.
+  std::size_t find(std::string_view name) const {
+    std::uint32_t hash = 2166136261;  // FNV-1a
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;
+    std::size_t place = hash % kPlaces;
+    while (rows_[place] >= 0 && rows()[static_cast<std::size_t>(rows_[place])].name != name) place = (place + 1) % kPlaces;
+    return place;
+  }
+};
 
 }  // namespace
 
+bool is_operator(std::string_view name) { return name == "grad" || name == "vjp" || Callables::instance().row(name); }
+
 ElementwiseFunction elementwise_function(std::string_view name) {
-  const Callable* const found = callable(name);
+  const Callable* const found = Callables::instance().callable(name);
   const Elementwise* const body = found ? found->row.implementation.target<Elementwise>() : nullptr;
   return body ? ElementwiseFunction{body->op, found->row.name, found->parameters.size()} : ElementwiseFunction{};
 }
 
 std::vector<Value> Recorder::call(std::string_view name, std::span<const Argument> positional,
                                   std::span<const std::pair<std::string, Argument>> keywords) {
-  const Callable* const found = callable(name);
+  const Callable* const found = Callables::instance().callable(name);
   if (!found) {
     const std::string near = language::nearest(name, operator_names());
     throw NameError(fmt::format("there is no operator `{}`{}", name, near.empty() ? "" : fmt::format("; did you mean `{}`?", near)));

@@ -230,8 +230,9 @@ void check_shape(std::string_view name, std::span<const std::int64_t> shape, con
 std::string type_text(DType dtype, std::span<const std::int64_t> shape);
 std::string shape_text(std::span<const std::int64_t> shape);
 
-/// Every name that Recorder::call knows or will know (for "did you mean"), sorted.
+/// Every name that Recorder::call knows or will know (for "did you mean"), sorted; and whether one is among them.
 std::span<const std::string_view> operator_names();
+bool is_operator(std::string_view name);
 
 /// The operators of this version by name, in the order of the language page, each with its parameters: "x, axis=, keepdims=", where a
 /// trailing `=` says that it may be left out.
