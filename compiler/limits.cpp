@@ -148,7 +148,7 @@ class Cutter {
         if (const NodeId value = base_[static_cast<std::size_t>(o)]; in_memory(value) || !ir::is_source(graph_[value].op)) access(value);
       access(computed_[i]);
     }
-    if (all <= limits_.primitives && values.size() <= limits_.live) return false;
+    if (all <= limits_.primitives && most_alive(waits) <= limits_.live) return false;
 
     const std::vector<std::size_t> ends = best_cuts(earliest_begins(work, waits), crossing(values));
     if (ends.size() == 1) return false;
@@ -162,6 +162,15 @@ class Cutter {
     for (const Value& value : values)
       if (!in_memory(value.id) && !ir::is_view(graph_[value.id].op) && part[value.first] != part[value.last]) cuts_.stored[value.id] = true;
     return true;
+  }
+
+  // The most values that wait at one position of the whole group.
+  std::size_t most_alive(const std::vector<Wait>& waits) const {
+    std::vector<std::ptrdiff_t> change(computed_.size() + 1, 0);
+    for (const Wait& wait : waits) ++change[wait.begin], --change[wait.end];
+    std::ptrdiff_t alive = 0, most = 0;
+    for (const std::ptrdiff_t by : change) most = std::max(most, alive += by);
+    return static_cast<std::size_t>(most);
   }
 
   // For each end of a part, the first position at which it can begin.
