@@ -63,12 +63,14 @@ std::optional<Range> as_one(std::int64_t start, std::int64_t apart, std::int64_t
 
 class Reroller {
  public:
-  explicit Reroller(const Graph& graph)
-      : graph_(graph), out_(graph.empty_copy()), now_(graph.size(), kNoNode), budget_(16 * graph.size()) {}
+  explicit Reroller(const Graph& graph) : graph_(graph), budget_(16 * graph.size()) {}
 
   std::optional<Graph> run() {
     describe();
     find_results();
+    if (!has_copies()) return {};  // most graphs: nothing is copied for them
+    out_ = graph_.empty_copy();
+    now_.assign(graph_.size(), kNoNode);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       out_.current_source = graph_.source_of[id];
       out_.current_origin = graph_.origin_of[id] == kNoNode ? kNoNode : now_[graph_.origin_of[id]];
@@ -513,7 +515,8 @@ class Reroller {
   // ---------------------------------------------------------------------------------------------- joined by a sum
   bool ends_chain(NodeId id) const { return graph_[id].op == Op::Add && adder_[id] == kNoNode; }
 
-  NodeId summed(NodeId id) {
+  // What a chain that ends here adds, the last term first.
+  std::vector<NodeId> terms_of(NodeId id) const {
     std::vector<NodeId> terms;
     NodeId at = id;
     while (graph_[at].op == Op::Add && (at == id || adder_[at] != kNoNode)) {
@@ -521,6 +524,17 @@ class Reroller {
       at = graph_.operand(at, 0);
     }
     terms.push_back(at);
+    return terms;
+  }
+  bool has_copies() const {
+    if (!results_.empty()) return true;
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (graph_[id].op == Op::Piecewise || (ends_chain(id) && terms_of(id).size() >= kFewestCopies)) return true;
+    return false;
+  }
+
+  NodeId summed(NodeId id) {
+    std::vector<NodeId> terms = terms_of(id);
     if (terms.size() < kFewestCopies || graph_.elements(id) == 0) return kNoNode;
     std::reverse(terms.begin(), terms.end());
     NodeId sum = kNoNode;
