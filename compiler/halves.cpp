@@ -24,7 +24,7 @@ Op short_form(const Node& node) {
 
 }  // namespace
 
-Graph shorten_halves(const Graph& graph) {
+Graph shorten_halves(Graph graph) {
   bool any = false;
   for (NodeId id = 0; id < graph.size() && !any; ++id) any = short_form(graph[id]) != graph[id].op;
   if (!any) return graph;

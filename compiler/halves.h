@@ -6,6 +6,6 @@
 namespace onepass::compiler {
 
 /// `graph` with the functions of halves that have a shorter expansion replaced by it. See halves.cpp.
-ir::Graph shorten_halves(const ir::Graph& graph);
+ir::Graph shorten_halves(ir::Graph graph);
 
 }  // namespace onepass::compiler

@@ -222,12 +222,25 @@ std::vector<NodeId> places_of(const Graph& graph) {
   return places;
 }
 
-Graph prune(const Graph& graph) {
+namespace {
+
+std::vector<bool> needed_nodes(const Graph& graph) {
   std::vector<bool> needed(graph.size(), false);
   for (NodeId id : graph.outputs) needed[id] = true;
   for (NodeId id = graph.size(); id-- > 0;)
     if (needed[id])
       for (std::int64_t o : graph.operands(id)) needed[static_cast<std::size_t>(o)] = true;
+  return needed;
+}
+
+// Is there nothing to drop, and no input behind another node?
+bool is_pruned(const Graph& graph, const std::vector<bool>& needed) {
+  for (NodeId i = 0; i < graph.inputs.size(); ++i)
+    if (graph.inputs[i].node != i) return false;
+  return std::all_of(needed.begin() + static_cast<std::ptrdiff_t>(graph.inputs.size()), needed.end(), [](bool n) { return n; });
+}
+
+Graph pruned(const Graph& graph, const std::vector<bool>& needed) {
   const auto kept_nodes = static_cast<std::size_t>(std::ranges::count(needed, true));
   // Lists that only dropped nodes had go too: every pass leaves operands of nodes that are no more, and what copies a graph copies its lists.
   Graph out;
@@ -265,6 +278,16 @@ Graph prune(const Graph& graph) {
   out.current_origin = kNoNode;
   for (NodeId id : graph.outputs) out.outputs.push_back(now[id]);
   return out;
+}
+
+}  // namespace
+
+Graph prune(Graph graph) {
+  const std::vector<bool> needed = needed_nodes(graph);
+  if (!is_pruned(graph, needed)) return pruned(graph, needed);
+  graph.current_source = 0;
+  graph.current_origin = kNoNode;
+  return graph;
 }
 
 std::uint64_t bits_of(DType dtype, double value) {

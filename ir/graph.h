@@ -125,7 +125,7 @@ std::string_view text_of(Indexing indexing);
 std::vector<NodeId> places_of(const Graph& graph);
 
 /// Keeps what the outputs need, in the same order; ids become dense. Inputs and slots stay.
-Graph prune(const Graph& graph);
+Graph prune(Graph graph);
 
 /// Throws InternalError with `pass` and the printed graph when an invariant of ops.def does not hold.
 void verify(const Graph& graph, std::string_view pass);

@@ -48,10 +48,10 @@ void check(const Graph& graph, const char* pass) {
 
 }  // namespace
 
-Graph arithmetic(const Graph& recorded, const Relax& relaxations) {
-  Graph graph = relaxations != Relax{} ? compiler::relax(recorded, relaxations) : recorded;
+Graph arithmetic(Graph graph, const Relax& relaxations) {
+  if (relaxations != Relax{}) graph = compiler::relax(graph, relaxations);
   check(graph, "relax");
-  graph = compiler::shorten_halves(graph);
+  graph = compiler::shorten_halves(std::move(graph));
   check(graph, "shorten_halves");
   return graph;
 }
@@ -64,18 +64,18 @@ Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<
   graph.outputs.insert(graph.outputs.end(), places.begin(), places.end());
   graph.output_names.resize(graph.output_names.empty() ? 0 : graph.outputs.size());
   check(graph, "prune");
-  graph = arithmetic(graph, options.relax);
+  graph = arithmetic(std::move(graph), options.relax);
   graph = compiler::simplify(graph);
   check(graph, "simplify");
-  graph = ir::prune(graph);
+  graph = ir::prune(std::move(graph));
   if (!options.unfused) {  // which runs one kernel for each operator that the program has
     if (const std::optional<Graph> rerolled = compiler::reroll(graph)) {
       check(*rerolled, "reroll");
       graph = ir::prune(compiler::simplify(*rerolled));
       check(graph, "simplify after reroll");
     }
-    if (const std::optional<Graph> unrolled = compiler::unroll(graph)) {
-      graph = ir::prune(*unrolled);
+    if (std::optional<Graph> unrolled = compiler::unroll(graph)) {
+      graph = ir::prune(*std::move(unrolled));
       check(graph, "unroll");
     }
   }

@@ -1062,7 +1062,7 @@ void ProgramAccess::check_nan(const Program& program, const LaunchOptions& optio
     Graph graph = recorded_of(plan);  // up to this result alone
     graph.outputs = {graph.outputs[k]};
     graph.output_names = {""};
-    graph = ir::prune(graph);
+    graph = ir::prune(std::move(graph));
     for (std::size_t i = 0; i < graph.slots.size(); ++i) graph.slots[i].bits = slot_bits[i];
     std::optional<OnCpu> on_cpu;
     if (plan.on_device) on_cpu.emplace(there);
