@@ -56,7 +56,7 @@ class Program {
  public:
   /// Records the function: gets one Value for each argument (names "x0", "x1" … or `names`), marks its results with Recorder::output.
   using Record = std::function<void(ProgramRecorder&, std::span<const compiler::Value>)>;
-  struct State;  // program.cpp
+  struct State;  // program_state.h
 
   Program(Record record, std::vector<std::string> argument_names, Options options);
   ~Program();
@@ -98,19 +98,15 @@ class Program {
 
   /// Of all results of such a call; valid as long as the Program. Records where no such call was made before.
   const std::vector<std::string>& output_names(std::span<const Argument> arguments);
-  const Options& options() const { return options_; }
+  const Options& options() const;
 
  private:
-  Record record_;
-  std::vector<std::string> names_;
-  Options options_;
   std::unique_ptr<State> state_;
-  friend struct ProgramAccess;  // program.cpp
 };
 
 class Program::Bound {
  public:
-  struct Body;  // program.cpp
+  struct Body;  // bound_call.cpp
   explicit Bound(std::unique_ptr<Body> body);
   ~Bound();
   void operator()();

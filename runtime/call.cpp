@@ -1,0 +1,171 @@
+// A warm call finds its plan among those that the thread used last (no lock), fills in the pointers and runs. A call with another
+// signature looks in the program's table; a new signature is recorded, planned and compiled.
+#include "runtime/call.h"
+
+#include <utility>
+
+#include "ir/reference.h"
+#include "runtime/aliases.h"
+#include "runtime/checks.h"
+#include "runtime/cuda/device_plan.h"
+#include "runtime/device_call.h"
+#include "runtime/plan_report.h"
+#include "runtime/threads.h"
+
+namespace onepass::runtime {
+
+const std::exception_ptr& out_of_memory() {
+  static const std::exception_ptr error = std::make_exception_ptr(
+      MemoryError("out of memory: the system has none left for what a call needs to be prepared; nothing was computed"));
+  return error;
+}
+
+std::vector<ir::ArrayView> views_of(const LaunchPlan& plan, std::byte* const* bases) {
+  std::vector<ir::ArrayView> views;
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+    const ArrayPlan& input = plan.inputs[i];
+    views.push_back({input.dtype, bases[i], input.shape, input.strides});
+  }
+  return views;
+}
+
+void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits) {
+  std::vector<ir::Buffer> results;
+  {
+    const os::DefaultFloatingPoint control;
+    results = ir::evaluate(plan.report->optimised, views_of(plan, bases), slot_bits);
+  }
+  std::vector<ArrayPlan> dense;  // all, before anything is written
+  for (const ir::Buffer& result : results) dense.push_back(array_plan(result.dtype, result.shape, {}));
+  for (std::size_t k = 0; k < results.size(); ++k)
+    copy_array(plan.targets[k], bases[plan.inputs.size() + k], dense[k], results[k].bytes.data());
+}
+
+namespace {
+
+// The plan of one call, held as long as it runs.
+class Call {
+ public:
+  Call(Program::State& state, const CallSite& site) : thread_(thread_state()) {
+    if (thread_.depth == 0) [[likely]] {
+      const std::uint64_t id = state.id.load(std::memory_order_relaxed);
+      ThreadState::Recent* const set = thread_.set_of(id);
+      for (std::size_t i = 0; i < ThreadState::kWays; ++i) {
+        if (set[i].program != id || !matches(site, *set[i].plan)) continue;
+        if (i > 0) std::swap(set[i], set[i - 1]), --i;  // those in use move to the front
+        plan_ = set[i].plan.get();
+        remember(state, set[i].plan);
+        ++thread_.depth;
+        return;
+      }
+      held_ = find_or_make_plan(state, site);  // may call other programs
+      plan_ = held_.get();
+      std::move_backward(set, set + ThreadState::kWays - 1, set + ThreadState::kWays);
+      set[0] = {id, held_};
+      remember(state, held_);
+    } else {
+      held_ = find_or_make_plan(state, site);
+      plan_ = held_.get();
+      state.last.store(plan_->id, std::memory_order_relaxed);
+    }
+    ++thread_.depth;
+  }
+  ~Call() { --thread_.depth; }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  const LaunchPlan& plan() const { return *plan_; }
+
+ private:
+  ThreadState& thread_;
+  const LaunchPlan* plan_ = nullptr;
+  PlanPointer held_;
+
+  void remember(Program::State& state, const PlanPointer& plan) {
+    if (thread_.last != plan) thread_.last = plan;
+    if (state.last.load(std::memory_order_relaxed) != plan->id) state.last.store(plan->id, std::memory_order_relaxed);
+  }
+};
+
+}  // namespace
+
+std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath* after) try {
+  State& state = *state_;
+  const Options& options = state.options;
+  const CallSite site{arguments, {}, false, options.threads ? options.threads : threads::count()};
+  const Call call(state, site);
+  const LaunchPlan& plan = call.plan();
+  CallSlots slots(state, site, plan);
+  if (options.check_recording) [[unlikely]]
+    check_recording(state, site, plan, slots.all());
+  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
+  Pointers bases(inputs + outputs + kMoreBases);
+  std::vector<Array> results;
+  results.reserve(outputs);
+  fill_input_bases(plan, arguments, bases.data());
+  if (plan.on_device) [[unlikely]] {
+    std::vector<const Array*> places;
+    for (const ArrayPlan& o : plan.outputs)
+      results.push_back(Array::empty(Extents(std::span<const std::int64_t>(o.shape)), o.dtype, plan.on_device->device()));
+    for (const Array& a : results) places.push_back(&a);
+    run_on_device(state, site, plan, slots.all(), slots.own(), places);
+    if (options.check_nan)
+      check_nan(state, launch_options(state, site), plan, slots.all(), {bases.data(), inputs}, results, inputs_of(site, plan));
+    if (after) *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
+    count_run(state, plan);
+    return results;
+  }
+  for (std::size_t k = 0; k < outputs; ++k) {
+    results.push_back(Array::empty(Extents(std::span<const std::int64_t>(plan.outputs[k].shape)), plan.outputs[k].dtype));
+    bases[inputs + k] = static_cast<std::byte*>(results.back().mutable_data());
+  }
+  if (plan.interpret) interpret(plan, bases.data(), slots.all());
+  else if (!run(plan, bases.data(), slots.own())) [[unlikely]] check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
+  if (options.check_nan) [[unlikely]]
+    check_nan(state, launch_options(state, site), plan, slots.all(), {bases.data(), inputs}, results);
+  if (after) [[unlikely]]
+    *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
+  count_run(state, plan);
+  return results;
+} catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
+
+void Program::call_into(std::span<const Argument> arguments, std::span<Array* const> targets) try {
+  State& state = *state_;
+  const Options& options = state.options;
+  const CallSite site{arguments, targets, true, options.threads ? options.threads : threads::count()};
+  const Call call(state, site);
+  const LaunchPlan& plan = call.plan();
+  CallSlots slots(state, site, plan);
+  if (options.check_recording) [[unlikely]]
+    check_recording(state, site, plan, slots.all());
+  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
+  Pointers bases(inputs + outputs + kMoreBases);
+  fill_input_bases(plan, arguments, bases.data());
+  for (std::size_t k = 0; k < outputs; ++k) bases[inputs + k] = static_cast<std::byte*>(targets[plan.target_of[k]]->mutable_data());
+  const auto check_written = [&](std::span<const Array* const> there) {
+    std::vector<Array> written;
+    for (std::size_t k = 0; k < outputs; ++k) written.push_back(*targets[plan.target_of[k]]);
+    check_nan(state, launch_options(state, site), plan, slots.all(), {bases.data(), inputs}, written, there);
+  };
+  if (plan.on_device) [[unlikely]] {
+    check_targets(plan, bases.data());
+    std::vector<const Array*> places;
+    for (const std::uint32_t k : plan.target_of) places.push_back(targets[k]);
+    run_on_device(state, site, plan, slots.all(), slots.own(), places);
+    if (options.check_nan) check_written(inputs_of(site, plan));
+    count_run(state, plan);
+    return;
+  }
+  std::vector<Temporary> temporaries;
+  resolve_aliases(plan, bases.data(), temporaries);
+  if (plan.interpret) interpret(plan, bases.data(), slots.all());
+  else if (!run(plan, bases.data(), slots.own())) [[unlikely]] check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
+  for (const Temporary& t : temporaries) {
+    copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
+    state.temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
+  }
+  if (options.check_nan) [[unlikely]]
+    check_written({});
+  count_run(state, plan);
+} catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
+
+}  // namespace onepass::runtime

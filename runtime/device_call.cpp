@@ -1,0 +1,43 @@
+// See device_call.h.
+#include "runtime/device_call.h"
+
+#include "runtime/cuda/device_plan.h"
+#include "runtime/plan_report.h"
+
+namespace onepass::runtime {
+
+std::vector<const Array*> inputs_of(const CallSite& site, const PlanData& plan) {
+  std::vector<const Array*> inputs;
+  for (const std::uint32_t i : plan.argument_of) inputs.push_back(site.arguments[i].array);
+  for (const Array& a : plan.captured) inputs.push_back(&a);
+  return inputs;
+}
+
+void run_on_device(Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,
+                   const std::uint64_t* own_slots, std::span<const Array* const> outputs) {
+  const std::vector<const Array*> inputs = inputs_of(site, plan);
+  const cuda::DeviceCopies copies = plan.on_device->run(plan, {inputs, outputs, own_slots});
+  state.uploaded.fetch_add(copies.uploaded, std::memory_order_relaxed);
+  state.downloaded.fetch_add(copies.downloaded, std::memory_order_relaxed);
+  state.temporary_bytes.fetch_add(copies.temporaries, std::memory_order_relaxed);
+  if (copies.bad_index) {
+    const OnCpu on_cpu(inputs);
+    check_indices(recorded_of(plan), on_cpu.views(), slot_bits);
+  }
+}
+
+OnCpu::OnCpu(std::span<const Array* const> arrays) {
+  for (const Array* const a : arrays) {
+    arrays_.push_back(a->to(Device::cpu()));
+    plans_.push_back(array_plan(a->dtype(), arrays_.back().shape(), arrays_.back().strides()));
+    bases_.push_back(static_cast<const std::byte*>(arrays_.back().data()));
+  }
+}
+
+std::vector<ir::ArrayView> OnCpu::views() const {
+  std::vector<ir::ArrayView> out;
+  for (std::size_t i = 0; i < plans_.size(); ++i) out.push_back({plans_[i].dtype, bases_[i], plans_[i].shape, plans_[i].strides});
+  return out;
+}
+
+}  // namespace onepass::runtime

@@ -1,0 +1,118 @@
+// What can be seen of a program's plans: Program::report, last_report and explain; last_optimized_graph.
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "onepass/error.h"
+#include "runtime/call.h"
+#include "runtime/cuda/device_plan.h"
+#include "runtime/make_plan.h"
+#include "runtime/plan_report.h"
+#include "runtime/program_state.h"
+#include "runtime/threads.h"
+
+namespace onepass::runtime {
+
+using compiler::type_text;
+using ir::Graph;
+using ir::NodeId;
+
+namespace {
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes >= 10'000'000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+  if (bytes >= 10'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{} bytes", bytes);
+}
+
+}  // namespace
+
+PlanReport Program::report(std::span<const ArgumentType> types) {
+  PlanData plan;
+  std::vector<Argument> arguments(types.size());
+  const Array none;  // only its being an array counts
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    plan.inputs.push_back(array_plan(types[i].dtype, types[i].shape, types[i].strides));
+    plan.argument_of.push_back(static_cast<std::uint32_t>(i));
+    arguments[i].array = &none;
+  }
+  if (const std::size_t names = state_->argument_names.size(); names != 0 && types.size() != names)
+    throw Error(fmt::format("the function takes {} argument{}, and {} type{} given", names, names == 1 ? "" : "s", types.size(),
+                            types.size() == 1 ? " was" : "s were"));
+  PlanReport report;
+  ProgramRecorder recorder = record(*state_, arguments, plan.inputs);
+  add_captured(std::move(recorder.captured), plan);
+  report.recorded = std::move(recorder.graph);
+  report.notes = std::move(recorder.notes);
+  const CallSite site{arguments, {}, false, state_->options.threads ? state_->options.threads : threads::count()};
+  fill_outputs(site, report.recorded, plan);
+  if (state_->interpret) report.optimised = ir::prune(arithmetic(ir::prune(report.recorded), state_->options.relax));
+  else make_launches(plan, report, state_->target, launch_options(*state_, site));
+  return report;
+}
+
+std::shared_ptr<const PlanReport> Program::last_report() const {
+  const PlanPointer plan = state_->last_plan();
+  return plan ? report_of(*plan, state_->target) : std::make_shared<const PlanReport>();
+}
+
+std::string Program::explain() const {
+  const PlanPointer plan = state_->last_plan();
+  if (!plan) return "no call yet\n";
+  const std::shared_ptr<const PlanReport> held = report_of(*plan, state_->target);
+  const PlanReport& report = *held;
+  const Graph& graph = report.optimised;
+  std::string notes;
+  for (const std::string& note : report.notes) notes += fmt::format("note: {}\n", note);
+  if (plan->on_device) return plan->on_device->explain(*plan, report) + notes;
+  if (plan->interpret)
+    return fmt::format("reference: {} nodes are interpreted one at a time; there are no kernels\n{}", graph.size(), notes);
+  std::string out = fmt::format("{} kernel{}, {} read, {} written{}\n", report.kernels.size(), report.kernels.size() == 1 ? "" : "s",
+                                bytes_text(plan->bytes_read), bytes_text(plan->bytes_written),
+                                plan->workspace_bytes ? fmt::format(", {} of intermediates", bytes_text(plan->workspace_bytes)) : "");
+  const int depth = state_->options.specialization.depth, hot = state_->hot_shapes.load(std::memory_order_relaxed);
+  if (state_->options.mode == Mode::adaptive && depth > 0 && hot >= depth)
+    out += fmt::format("{} shape{} kernels of their own, as many as Specialization::depth allows; all others use the generic ones\n", hot,
+                       hot == 1 ? " has" : "s have");
+  if (state_->sealed.load(std::memory_order_relaxed)) out += "nothing is compiled any more: sealed, or Options::compile is never\n";
+  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
+    const KernelReport& kernel = report.kernels[k];
+    const compiler::Nest& nest = kernel.planned.nest;
+    const compiler::NestNumbers& numbers = kernel.planned.numbers;
+    static constexpr std::string_view kKinds[] = {"map", "reduction over rows", "reduction over lanes"};
+    out += fmt::format("kernel {}: {}, loops", k, kKinds[static_cast<int>(nest.kind)]);
+    for (std::uint32_t l = 0; l < nest.loops(); ++l)
+      out += fmt::format("{} {}{}", l ? " x" : "", numbers.extents[l], nest.reduced_mask() >> l & 1 ? " (reduced)" : "");
+    if (nest.sweeps > 1) out += fmt::format(", {} sweeps", nest.sweeps);
+    out += fmt::format(", reads {}, writes {}", bytes_text(kernel.scheduled.numbers.bytes_read),
+                       bytes_text(kernel.scheduled.numbers.bytes_written));
+    if (!kernel.more.empty()) out += fmt::format(", {} pieces with one body", kernel.more.size() + 1);
+    const auto launch = std::find_if(plan->launches.begin(), plan->launches.end(), [&](const Launch& l) { return l.of == k; });
+    if (launch->threads > 1) out += fmt::format(", up to {} threads", launch->threads);
+    static constexpr std::string_view kSpecialised[] = {"", ", its specialised kernel on trial", ", specialised",
+                                                        ", generic: its specialised kernel was slower"};
+    const auto first =
+        std::find_if(plan->launches.begin(), plan->launches.end(), [&](const Launch& l) { return l.group == launch->group; });
+    out += kSpecialised[static_cast<int>(first->specialised->state())];
+    if (kernel.in_tiles) out += ", in tiles until it is compiled\n";
+    else out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
+    for (const NodeId id : report.partition.groups[kernel.group].roots) {
+      std::string names;
+      for (std::size_t o = 0; o < graph.outputs.size(); ++o)
+        if (graph.outputs[o] == id) names += (names.empty() ? " as " : ", ") + graph.output_names[o];
+      out += fmt::format("  stores %{} {} {}{}: {}\n", id, ir::info(graph[id].op).text, type_text(graph[id].dtype, graph.shape(id)), names,
+                         compiler::text_of(report.partition.boundary[id]));
+    }
+  }
+  return out + notes;
+}
+
+std::string last_optimized_graph() {
+  const PlanPointer plan = thread_state().last;
+  if (!plan) return {};
+  return ir::print(optimised_of(*plan));
+}
+
+}  // namespace onepass::runtime

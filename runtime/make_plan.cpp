@@ -1,0 +1,290 @@
+// See make_plan.h.
+#include "runtime/make_plan.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "compiler/record.h"
+#include "onepass/error.h"
+#include "runtime/background.h"
+#include "runtime/cuda/device_plan.h"
+#include "runtime/log.h"
+#include "runtime/os.h"
+#include "runtime/plan_report.h"
+#include "runtime/signature_text.h"
+#include "runtime/threads.h"
+
+namespace onepass::runtime {
+
+using compiler::Recorder;
+using compiler::type_text;
+using compiler::Value;
+using ir::Graph;
+using ir::NodeId;
+
+// ------------------------------------------------------------------------------------------------ recordings
+
+namespace {
+
+// Inputs for the array arguments, literals for the numbers.
+std::vector<Value> argument_values(Recorder& recorder, const std::vector<std::string>& names, std::span<const Argument> arguments,
+                                   std::span<const ArrayPlan> inputs) {
+  std::vector<Value> values;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].array) {
+      const ArrayPlan& input = inputs[next++];
+      values.push_back(recorder.input(i < names.size() ? names[i] : fmt::format("x{}", i), input.dtype, input.shape));
+    } else {
+      values.push_back(recorder.number(static_cast<std::uint32_t>(i), arguments[i].number));
+    }
+  }
+  return values;
+}
+
+std::string type_of(const Array& a) { return type_text(a.dtype(), a.shape()); }
+
+}  // namespace
+
+ProgramRecorder record(const Program::State& state, std::span<const Argument> arguments, std::span<const ArrayPlan> inputs) {
+  const os::DefaultFloatingPoint control;
+  ProgramRecorder recorder;
+  recorder.limits = state.options.limits;
+  const std::vector<Value> values = argument_values(recorder, state.argument_names, arguments, inputs);
+  state.record(recorder, values);
+  return recorder;
+}
+
+void add_captured(std::vector<Array> captured, PlanData& plan) {
+  for (const Array& a : captured) plan.inputs.push_back(array_plan(a.dtype(), a.shape(), a.strides()));
+  plan.captured = std::move(captured);
+}
+
+void fill_inputs(const Program::State& state, std::span<const Argument> arguments, PlanData& plan) {
+  const std::vector<std::string>& names = state.argument_names;
+  if (!names.empty() && arguments.size() != names.size()) {
+    std::string list;
+    for (const std::string& n : names) list += (list.empty() ? "" : ", ") + n;
+    throw Error(
+        fmt::format("the function takes {} argument{} ({}), not {}", names.size(), names.size() == 1 ? "" : "s", list, arguments.size()));
+  }
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const Array* const a = arguments[i].array;
+    if (!a) continue;
+    if (!a->has_memory())
+      throw ValueError(fmt::format("argument {} is an empty Array: it has no memory", i < names.size() ? names[i] : fmt::format("x{}", i)));
+    plan.inputs.push_back(array_plan(a->dtype(), a->shape(), a->strides()));
+    plan.argument_of.push_back(static_cast<std::uint32_t>(i));
+  }
+}
+
+void fill_outputs(const CallSite& site, Graph& graph, PlanData& plan) {
+  plan.output_names = graph.output_names;
+  const std::size_t results = graph.outputs.size();
+  if (site.into && site.targets.size() != results)
+    throw Error(fmt::format("the function has {} result{}, and {} target{} given", results, results == 1 ? "" : "s", site.targets.size(),
+                            site.targets.size() == 1 ? " was" : "s were"));
+  std::vector<NodeId> wanted;
+  std::vector<std::string> wanted_names;
+  for (std::size_t k = 0; k < results; ++k) {
+    const NodeId id = graph.outputs[k];
+    const Array* const target = site.into ? site.targets[k] : nullptr;
+    if (site.into && !target) continue;  // discarded: not computed
+    std::span<const std::int64_t> strides;
+    if (target) {
+      const std::string& name = graph.output_names[k];
+      const std::string type = type_text(graph[id].dtype, graph.shape(id));
+      if (!target->has_memory()) throw ValueError(fmt::format("target {} is an empty Array; the result is {}", name, type));
+      if (target->dtype() != graph[id].dtype)
+        throw DTypeError(
+            fmt::format("target {} is {}, but the result is {}; a target has exactly the result's type", name, type_of(*target), type));
+      if (!std::ranges::equal(target->shape(), graph.shape(id)))
+        throw ShapeError(
+            fmt::format("target {} is {}, but the result is {}; a target has exactly the result's shape", name, type_of(*target), type));
+      if (target->is_read_only()) throw ValueError(fmt::format("target {} {} is read-only", name, type));
+      strides = target->strides();
+    }
+    plan.outputs.push_back(array_plan(graph[id].dtype, graph.shape(id), strides));
+    plan.target_of.push_back(static_cast<std::uint32_t>(k));
+    wanted.push_back(id);
+    wanted_names.push_back(graph.output_names[k]);
+  }
+  plan.targets = plan.outputs;
+  graph.outputs = std::move(wanted);
+  graph.output_names = std::move(wanted_names);
+}
+
+LaunchOptions launch_options(const Program::State& state, const CallSite& site) {
+  LaunchOptions options;
+  options.unfused = state.options.mode == Mode::unfused;
+  options.relax = state.options.relax;
+  options.threads = site.threads;
+  options.array_bytes = state.options.limits.array_bytes;
+  options.aligned_stores = std::ranges::all_of(site.targets, [](const Array* t) { return !t || is_aligned(*t); });
+  // A choice of stores, not of results: a later call of this signature may have its targets elsewhere.
+  for (const Array* const t : site.targets)
+    if (t)
+      options.in_place.push_back(
+          std::ranges::any_of(site.arguments, [&](const Argument& a) { return a.array && a.array->data() == t->data(); }));
+  return options;
+}
+
+// ------------------------------------------------------------------------------------------------ plans
+
+namespace {
+
+// Where a call runs: on the device of its arrays, else on that of the options. Arrays of the cpu are copied.
+Device device_of(const Program::State& state, const CallSite& site, std::span<const Array> captured) {
+  Device device = state.options.device;
+  const auto note = [&](const Array& a) {
+    if (a.device().is_cpu() || a.device() == device) return;
+    if (device.is_cuda())
+      throw ValueError(fmt::format(
+          "a call runs on one device, and this one has cuda:{} ({}) and an array on cuda:{}; copy it with "
+          "`to(Device::cuda({}))`",
+          device.index(), device == state.options.device ? "Options::device" : "of another array", a.device().index(), device.index()));
+    device = a.device();
+  };
+  for (const Argument& a : site.arguments)
+    if (a.array) note(*a.array);
+  for (const Array* const t : site.targets)
+    if (t) note(*t);
+  for (const Array& a : captured) note(a);
+  return device;
+}
+
+int plan_on_device(const Program::State& state, Device device, const CallSite& site, LaunchPlan& plan, PlanReport& report,
+                   bool may_compile) {
+  if (state.options.mode == Mode::reference)
+    throw ValueError(fmt::format(
+        "mode reference interprets on the cpu, and an array of the call is on cuda:{}; `to(Device::cpu())` copies it", device.index()));
+  cuda::DeviceAlignment alignment;
+  const auto aligned = [&](const Array& a) { return a.device().is_cpu() || is_vector_aligned(a); };  // a copy is
+  for (const std::uint32_t i : plan.argument_of) alignment.inputs.push_back(aligned(*site.arguments[i].array));
+  for (const Array& a : plan.captured) alignment.inputs.push_back(aligned(a));
+  for (std::size_t k = 0; k < plan.outputs.size(); ++k) {
+    const Array* const target = site.into ? site.targets[plan.target_of[k]] : nullptr;
+    alignment.outputs.push_back(!target || aligned(*target));
+    // What is copied to the cpu must not have gaps, which belong to somebody else.
+    if (target && target->device().is_cpu()) plan.outputs[k] = array_plan(plan.outputs[k].dtype, plan.outputs[k].shape, {});
+  }
+  cuda::Gpu& gpu = cuda::Gpu::get(device.index());
+  auto on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, launch_options(state, site), alignment);
+  const int compiled = on_device->attach(gpu, may_compile);
+  plan.on_device = std::move(on_device);
+  return compiled;
+}
+
+// Will threads share what the call does? They start while it is planned.
+bool may_be_threaded(const PlanData& plan, const Graph& recorded) {
+  std::int64_t elements = 0;
+  for (const std::vector<ArrayPlan>* const arrays : {&plan.inputs, &plan.outputs})
+    for (const ArrayPlan& a : *arrays) elements = std::max(elements, a.elements());
+  return elements >= compiler::ScheduleOptions::kThreadedWork / static_cast<std::int64_t>(recorded.size() + 1);
+}
+
+void finish(PlanData& plan, bool into) {
+  for (std::size_t k = 0; k < plan.outputs.size(); ++k) plan.redirected.push_back(plan.outputs[k].strides != plan.targets[k].strides);
+  plan.bytes_allocated = plan.workspace_bytes;
+  if (!into)
+    for (const ArrayPlan& o : plan.outputs) plan.bytes_allocated += o.high - o.low;
+}
+
+PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature) {
+  const bool may_compile = !state.sealed.load(std::memory_order_relaxed);
+  auto plan = std::make_shared<LaunchPlan>();
+  auto report = std::make_shared<PlanReport>();
+  fill_inputs(state, site.arguments, *plan);
+  {
+    ProgramRecorder recorder = record(state, site.arguments, plan->inputs);
+    add_captured(std::move(recorder.captured), *plan);
+    plan->attachment = std::move(recorder.attachment);
+    for (std::size_t i = 0; i < site.arguments.size(); ++i)
+      if (!site.arguments[i].array) plan->pinned.push_back(recorder.numbers.is_pinned(i));
+    plan->numbers = std::move(recorder.numbers);
+    plan->numbers.finish();
+    report->recorded = std::move(recorder.graph);
+    report->notes = std::move(recorder.notes);
+  }
+  fill_outputs(site, report->recorded, *plan);
+  for (const ir::Slot& slot : report->recorded.slots) plan->slot_bits.push_back(slot.bits);
+  int compiled = 0;
+  bool analysed = false;
+  if (const Device device = device_of(state, site, plan->captured); device.is_cuda()) {
+    compiled = plan_on_device(state, device, site, *plan, *report, may_compile);
+  } else if (state.interpret) {
+    plan->interpret = true;
+    report->optimised = ir::prune(arithmetic(ir::prune(report->recorded), state.options.relax));
+    check_interpreted(report->optimised, launch_options(state, site));
+  } else {
+    if (may_be_threaded(*plan, report->recorded)) threads::start(site.threads);
+    plan->options = launch_options(state, site);
+    plan->known = state.structures.take_over(*report);
+    analysed = !plan->known.structure;
+    make_launches(*plan, *report, state.target, plan->options, !analysed);
+    if (analysed) state.structures.add(*report, state.options.relax);
+    const auto attach = state.options.mode == Mode::specialized ? attach_unspecialised : attach_kernels;
+    compiled = attach(*plan, *report, state.target, site.threads, state.optimised, may_compile);
+  }
+  finish(*plan, site.into);
+  state.plans.count_made(*plan, *report, analysed, compiled);
+  plan->report = std::move(report);
+  if (state.options.mode == Mode::specialized) {
+    const int specialised = plan->on_device ? plan->on_device->specialise(*plan, false, may_compile)
+                                            : attach_specialised(*plan, *plan->report, state.target, site.threads, false, may_compile);
+    state.specialised->fetch_add(specialised, std::memory_order_relaxed);
+  }
+  keep_structure_alone(*plan, compiled);
+  plan->specialises = state.options.mode != Mode::adaptive || state.interpret;
+  plan->id = new_id();
+  plan->key = signature.key;
+  return state.plans.insert(site, signature, std::move(plan));
+}
+
+}  // namespace
+
+PlanPointer find_or_make_plan(Program::State& state, const CallSite& site) {
+  Signature signature = signature_of(site);
+  if (PlanPointer plan = state.plans.find(site, signature)) return plan;
+  try {
+    return make_plan(state, site, signature);
+  } catch (const KernelMissing&) {
+    LaunchPlan call;
+    call.key = std::move(signature.key);
+    throw Error(fmt::format(
+        "a call `{}` needs a kernel that is neither in memory nor on disk, and nothing may be compiled any more ({}). Call "
+        "warm_up with this signature before",
+        CallSignature::of(call).text(), state.options.compile == Compile::never ? "Options::compile is never" : "the function is sealed"));
+  }
+}
+
+void specialise(Program::State& state, const LaunchPlan& plan, bool in_background) noexcept try {
+  const Specialization& policy = state.options.specialization;
+  if (policy.depth <= 0 || (plan.launches.empty() && !plan.on_device) || state.sealed.load(std::memory_order_relaxed)) return;
+  int shapes = state.hot_shapes.load(std::memory_order_relaxed);
+  while (shapes < policy.depth && !state.hot_shapes.compare_exchange_weak(shapes, shapes + 1, std::memory_order_relaxed)) {}
+  if (shapes >= policy.depth && !state.depth_said.exchange(true))
+    log(LogLevel::info,
+        "a function has kernels of its own for {} shapes, as many as Specialization::depth allows; from now on it uses its generic ones",
+        policy.depth);
+  if (shapes >= policy.depth) return;
+  // The plan may go before the job runs; the counter is the program's, which may go too.
+  const auto job = [weak = plan.weak_from_this(), target = state.target, count = state.specialised] {
+    const PlanPointer plan = weak.lock();
+    if (!plan) return;
+    try {
+      const int compiled = plan->on_device ? plan->on_device->specialise(*plan, true)
+                                           : attach_specialised(*plan, *report_of(*plan, target), target, 1, true);
+      count->fetch_add(compiled, std::memory_order_relaxed);
+    } catch (const std::exception& error) {  // the generic kernels stay: they give the same results
+      log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());
+    }
+  };
+  if (in_background) background::run(job);
+  else job();
+} catch (const std::bad_alloc&) {}  // NOLINT: no memory for the job: the generic kernels stay
+
+}  // namespace onepass::runtime

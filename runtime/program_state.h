@@ -1,0 +1,48 @@
+// What a Program holds. For the files that make up Program: program.cpp, bound_call.cpp, explain.cpp, make_plan, checks, device_call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/target.h"
+#include "onepass/options.h"
+#include "runtime/fork.h"
+#include "runtime/plan_table.h"
+#include "runtime/program.h"
+#include "runtime/structures.h"
+
+namespace onepass::runtime {
+
+/// Of programs and plans; never 0.
+std::uint64_t new_id();
+
+struct Program::State {
+  const Record record;
+  const std::vector<std::string> argument_names;
+  const Options options;
+  compiler::Target target;
+  bool interpret = false;
+
+  std::atomic<std::uint64_t> id{new_id()};  // what threads remember plans under
+  PlanTable plans;
+  Structures structures;
+  TableMutex names_mutex;
+  std::list<std::vector<std::string>> output_names;  // those that somebody asked for
+  std::atomic<std::uint64_t> last{0};                // id of the plan that ran last
+  std::atomic<std::int64_t> temporary_bytes{0}, uploaded{0}, downloaded{0};
+  // kernels that got their optimised tier, and specialised ones: counted by the background thread, which may outlive the program
+  const std::shared_ptr<std::atomic<std::int64_t>> optimised = std::make_shared<std::atomic<std::int64_t>>(0);
+  const std::shared_ptr<std::atomic<std::int64_t>> specialised = std::make_shared<std::atomic<std::int64_t>>(0);
+  std::atomic<int> hot_shapes{0};
+  std::atomic<bool> sealed{false}, depth_said{false};
+
+  State(Record function, std::vector<std::string> names, Options how)
+      : record(std::move(function)), argument_names(std::move(names)), options(how) {}
+  PlanPointer last_plan() const { return plans.with_id(last.load(std::memory_order_relaxed)); }
+};
+
+}  // namespace onepass::runtime

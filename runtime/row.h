@@ -1,0 +1,28 @@
+// Row: as many values as a call needs, on the stack where they are few.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace onepass::runtime {
+
+template <class T, std::size_t kInline> class Row {
+ public:
+  explicit Row(std::size_t count) {
+    if (count > kInline) {
+      heap_.resize(count);
+      data_ = heap_.data();
+    }
+  }
+  Row(const Row&) = delete;
+  Row& operator=(const Row&) = delete;
+  T* data() { return data_; }
+  T& operator[](std::size_t i) { return data_[i]; }
+
+ private:
+  T inline_[kInline];
+  std::vector<T> heap_;
+  T* data_ = inline_;
+};
+
+}  // namespace onepass::runtime
