@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <span>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,13 +56,7 @@ class Symbols {
     for (NodeId id = 0; id < graph.size(); ++id) visit(id);
   }
 
-  // The axes of a node whose extent is not 1, products taken apart, each with its symbol.
-  std::vector<std::uint32_t> domain(NodeId id) {
-    std::vector<std::uint32_t> out;
-    for (std::uint32_t s : axes_of(id)) expand(s, out);
-    return out;
-  }
-  // The same, products kept: what reductions and rows are compared by; one entry an axis, 0 for units.
+  // What reductions and rows are compared by: products kept, 0 for units.
   std::uint32_t axis(NodeId id, std::size_t i) { return find(axes_of(id)[i]); }
   std::int64_t extent(std::uint32_t symbol) const { return extent_[symbol]; }
 
