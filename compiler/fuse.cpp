@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <map>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "compiler/axis_symbols.h"
+#include "compiler/fuse_rows.h"
+#include "compiler/recompute.h"
 
 namespace onepass::compiler {
 
@@ -37,251 +40,20 @@ std::string_view text_of(Boundary b) {
 
 namespace {
 
-// Of a slice whose axis keeps its extent: the axis as it is, or backwards.
-bool is_whole(List attributes, List shape, std::size_t i) { return attributes[i] == 0 && attributes[shape.size() + i] == 1; }
-bool is_flip(List attributes, List shape, std::size_t i) { return attributes[i] == shape[i] - 1 && attributes[shape.size() + i] == -1; }
-
-// ------------------------------------------------------------------------------------------------ symbolic axes
-// Every axis of every node gets a symbol; elementwise operators unify those of their operands. A reshape that merges axes makes a
-// product symbol, so that a value and its flattened form still have one domain.
-class Symbols {
- public:
-  explicit Symbols(const Graph& graph) : graph_(graph) {
-    parent_.push_back(0);  // symbol 0: an axis of extent 1
-    extent_.push_back(1);
-    factors_.emplace_back();
-    std::size_t all = 0;
-    for (NodeId id = 0; id < graph.size(); all += graph.shape(id++).size()) begin_.push_back(all);
-    axes_.resize(all);
-    for (NodeId id = 0; id < graph.size(); ++id) visit(id);
-  }
-
-  // What reductions and rows are compared by: products kept, 0 for units.
-  std::uint32_t axis(NodeId id, std::size_t i) { return find(axes_of(id)[i]); }
-  std::int64_t extent(std::uint32_t symbol) const { return extent_[symbol]; }
-
-  void expand(std::uint32_t s, std::vector<std::uint32_t>& out) {
-    s = find(s);
-    if (s == 0) return;
-    if (factors_[s].empty()) out.push_back(s);
-    else
-      for (std::uint32_t f : std::vector(factors_[s])) expand(f, out);
-  }
-
- private:
-  const Graph& graph_;
-  std::vector<std::size_t> begin_;  // of each node's among
-  std::vector<std::uint32_t> axes_;
-  std::vector<std::uint32_t> parent_;
-  std::vector<std::int64_t> extent_;
-  std::vector<std::vector<std::uint32_t>> factors_;
-  std::map<std::vector<std::uint32_t>, std::uint32_t> products_;
-
-  std::span<std::uint32_t> axes_of(std::size_t id) {
-    return std::span(axes_).subspan(begin_[id], graph_.shape(static_cast<NodeId>(id)).size());
-  }
-  std::uint32_t find(std::uint32_t s) {
-    while (parent_[s] != s) s = parent_[s] = parent_[parent_[s]];
-    return s;
-  }
-  std::uint32_t fresh(std::int64_t extent) {
-    if (extent == 1) return 0;
-    parent_.push_back(static_cast<std::uint32_t>(parent_.size()));
-    extent_.push_back(extent);
-    factors_.emplace_back();
-    return static_cast<std::uint32_t>(parent_.size() - 1);
-  }
-  void unify(std::uint32_t a, std::uint32_t b) {
-    a = find(a);
-    b = find(b);
-    if (a == b || a == 0 || b == 0) return;
-    if (!factors_[a].empty() && !factors_[b].empty() && factors_[a].size() == factors_[b].size()) {
-      bool same = true;
-      for (std::size_t i = 0; i < factors_[a].size(); ++i) same &= extent_[find(factors_[a][i])] == extent_[find(factors_[b][i])];
-      if (!same) return void(parent_[b] = a);
-      for (std::size_t i = 0; i < factors_[a].size(); ++i) unify(factors_[a][i], factors_[b][i]);
-    }
-    if (factors_[a].empty() && !factors_[b].empty()) std::swap(a, b);  // the one with factors stands for both
-    parent_[b] = a;
-  }
-  void visit(NodeId id) {
-    const Node node = graph_[id];
-    const List shape = graph_.list(node.shape), operands = graph_.operands(id), attributes = graph_.attributes(id);
-    const std::span<std::uint32_t> axes = axes_of(id);
-    const auto from = operands.empty() ? NodeId{0} : static_cast<NodeId>(operands[0]);
-    switch (ir::info(node.op).kind) {
-      case ir::OpKind::Source:
-        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
-        return;
-      case ir::OpKind::Gather:  // of the places, and where they agree x's; x's own stand in the result of a scatter_add
-      case ir::OpKind::Scatter: {
-        const auto places = static_cast<NodeId>(operands[1]);
-        const NodeId mine = node.op == Op::Gather ? places : from, other = node.op == Op::Gather ? from : places;
-        for (std::size_t i = 0; i < shape.size(); ++i) {
-          axes[i] = axes_of(mine)[i];
-          if (operands.size() > 2) unify(axes_of(places)[i], axes_of(static_cast<std::size_t>(operands[2]))[i]);
-          if (static_cast<std::int64_t>(i) != attributes[0]) unify(axes[i], axes_of(other)[i]);
-        }
-        return;
-      }
-      case ir::OpKind::Scan:
-      case ir::OpKind::Place:
-      case ir::OpKind::Primitive:
-      case ir::OpKind::Expanded:
-        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = axes_of(from)[i];
-        for (std::int64_t o : operands.subspan(1))
-          for (std::size_t i = 0; i < shape.size(); ++i) unify(axes[i], axes_of(static_cast<std::size_t>(o))[i]);
-        return;
-      case ir::OpKind::Reduction:
-        for (std::int64_t o : operands.subspan(1))
-          for (std::size_t i = 0; i < axes_of(from).size(); ++i) unify(axes_of(from)[i], axes_of(static_cast<std::size_t>(o))[i]);
-        for (std::size_t i = 0, k = 0; i < axes_of(from).size(); ++i)
-          if (!std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) axes[k++] = axes_of(from)[i];
-        return;
-      case ir::OpKind::Piecewise: return piecewise(axes, shape, operands, attributes);
-      case ir::OpKind::View: break;
-    }
-    const List in = graph_.shape(from);
-    switch (node.op) {
-      case Op::Permute:
-        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = axes_of(from)[static_cast<std::size_t>(attributes[i])];
-        return;
-      case Op::Broadcast:
-        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = in[i] == shape[i] ? axes_of(from)[i] : fresh(shape[i]);
-        return;
-      case Op::Slice:
-      case Op::Pad:
-        for (std::size_t i = 0; i < shape.size(); ++i)
-          axes[i] = in[i] == shape[i] && (is_whole(attributes, shape, i) || (node.op == Op::Slice && is_flip(attributes, shape, i)))
-                        ? axes_of(from)[i]
-                        : fresh(shape[i]);
-        return;
-      case Op::Reshape: reshape(axes, shape, axes_of(from), in); return;
-      default:
-        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
-        return;
-    }
-  }
-  // An axis along which every box is the whole operand is the operands' own.
-  void piecewise(std::span<std::uint32_t> axes, List shape, List operands, List attributes) {
-    const std::size_t rank = shape.size(), boxes = attributes.size() / (2 * rank);
-    for (std::size_t i = 0; i < rank; ++i) {
-      bool whole = true;
-      for (std::size_t k = 0; whole && k < boxes; ++k)
-        whole =
-            graph_.shape(static_cast<NodeId>(operands[k]))[i] == shape[i] && is_whole(attributes.subspan(2 * rank * k, 2 * rank), shape, i);
-      if (!whole) {
-        axes[i] = fresh(shape[i]);
-        continue;
-      }
-      axes[i] = axes_of(static_cast<std::size_t>(operands[0]))[i];
-      for (std::size_t k = 1; k < boxes; ++k) unify(axes[i], axes_of(static_cast<std::size_t>(operands[k]))[i]);
-    }
-  }
-  // Matches runs of axes with equal products, from the left; what splits without a known product gets fresh symbols.
-  void reshape(std::span<std::uint32_t> to, List to_shape, std::span<const std::uint32_t> from, List from_shape) {
-    if (std::find(to_shape.begin(), to_shape.end(), 0) != to_shape.end()) {
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] = fresh(to_shape[i]);
-      return;
-    }
-    std::size_t i = 0, j = 0;
-    while (i < to.size() || j < from.size()) {
-      if (i < to.size() && to_shape[i] == 1) {
-        to[i++] = 0;
-        continue;
-      }
-      if (j < from.size() && from_shape[j] == 1) {
-        ++j;
-        continue;
-      }
-      const std::size_t i0 = i, j0 = j;
-      std::int64_t a = to_shape[i++], b = from_shape[j++];
-      while (a != b)
-        if (a < b) a *= to_shape[i++];
-        else b *= from_shape[j++];
-      std::vector<std::uint32_t> parts;
-      for (std::size_t k = j0; k < j; ++k) expand(from[k], parts);
-      if (i - i0 == 1) {
-        if (parts.size() == 1) {
-          to[i0] = parts[0];
-          continue;
-        }
-        const auto [it, is_new] = products_.try_emplace(parts, 0);
-        if (is_new) {
-          it->second = fresh(a);
-          factors_[it->second] = parts;
-        }
-        to[i0] = it->second;
-        continue;
-      }
-      // several axes from one or several: known where the parts line up, fresh where they do not
-      std::size_t p = 0;
-      for (std::size_t k = i0; k < i; ++k) {
-        if (to_shape[k] == 1) {
-          to[k] = 0;
-          continue;
-        }
-        std::vector<std::uint32_t> mine;
-        std::int64_t n = 1;
-        while (p < parts.size() && n < to_shape[k]) n *= extent_[find(parts[p])], mine.push_back(parts[p++]);
-        if (n != to_shape[k]) {  // a split inside a part
-          for (std::size_t q = k; q < i; ++q) to[q] = fresh(to_shape[q]);
-          break;
-        }
-        if (mine.size() == 1) {
-          to[k] = mine[0];
-          continue;
-        }
-        const auto [it, is_new] = products_.try_emplace(mine, 0);
-        if (is_new) {
-          it->second = fresh(n);
-          factors_[it->second] = mine;
-        }
-        to[k] = it->second;
-      }
-    }
-  }
-};
-
-// ------------------------------------------------------------------------------------------------ rows
-// What a value's expression loops over when it holds reductions or scans: the axes of their operand (as symbols, units left out),
-// which of them are reduced or scanned, and where each axis of the value lies among them.
-struct Rows {
-  struct Axis {
-    std::int8_t at = -1;     // position in `axes`; -1: the value does not depend on this axis
-    std::uint8_t count = 1;  // consecutive positions that it runs along: above 1 where a reshape merged them
-    bool flipped = false;    // backwards. Of kept axes only: along a reduced one a value may be read in any order
-    bool operator==(const Axis&) const = default;
-    std::uint64_t bits() const { return at < 0 ? 0 : ((std::uint64_t{1} << count) - 1) << at; }
-  };
-  bool any = false;
-  bool columns = false;  // reductions over the axes that other reductions in the value keep: only what has one element for each may follow
-  std::uint8_t sweeps = 0;  // reductions, one behind the other, that the value needs
-  std::vector<std::uint32_t> axes;
-  std::uint64_t reduced = 0;
-  std::uint64_t scanned = 0;
-  Op order = Op::Input;  // of a contraction: itself. Its order of summation is other than that of sums over the same axes
-  std::vector<Axis> at;  // of each axis of the node
-};
-
-constexpr std::uint32_t kFewBoxes = 4;        // chosen between element by element where loops cannot be cut at their edges
-constexpr std::uint8_t kMostSweeps = 8;       // each computes again what it needs of those before
-constexpr std::uint32_t kContractedCost = 2;  // primitives an element that cost about nothing beside an fma for each time it is read
-constexpr int kRoundTrip = 32;                // primitives an element that cost about as much as storing a value and loading it again
+constexpr std::uint8_t kMostSweeps = 8;  // each computes again what it needs of those before
 
 class Fuser {
  public:
   Fuser(const Graph& graph, const FuseOptions& options, const Cuts& cuts)
-      : graph_(graph), options_(options), cuts_(cuts), symbols_(graph), cost_(graph.size(), 0), output_(graph.size(), false) {
+      : graph_(graph), options_(options), cuts_(cuts), symbols_(graph), output_(graph.size(), false) {
     for (NodeId id = 0; id < graph.size(); ++id) base_.push_back(ir::is_view(graph[id].op) ? base_[graph.operand(id, 0)] : id);
-    partition_.boundary.assign(graph.size(), Boundary::Inlined);
     partition_.group_of.assign(graph.size(), Partition::kNoGroup);
     partition_.lists = options.lists;
-    wanted_ = options.lists.wanted(graph);
-    for (NodeId id : wanted_) output_[id] = true;
-    count_costs();
-    find_checked();
-    find_recomputed();
+    const std::vector<NodeId> wanted = options.lists.wanted(graph);
+    for (NodeId id : wanted) output_[id] = true;
+    StoredAhead ahead = find_stored_ahead(graph, options, wanted);
+    partition_.boundary = std::move(ahead.boundary);
+    needed_ = std::move(ahead.needed);
   }
 
   /// Under the cuts that there are now.
@@ -334,132 +106,16 @@ class Fuser {
   FuseOptions options_;
   const Cuts& cuts_;
   std::uint32_t part_ = 0;  // of the node that is looked at
-  Symbols symbols_;
+  AxisSymbols symbols_;
   Partition partition_;
-  std::vector<NodeId> wanted_;  // by the caller
-  std::vector<NodeId> base_;    // what a view is a view of
+  std::vector<NodeId> base_;  // what a view is a view of
   std::vector<Rows> rows_;
-  std::vector<std::uint32_t> level_;  // the first group that may compute this value: after the groups of the stored values it reads
-  std::vector<std::uint32_t> cost_;
-  std::vector<bool> output_, needed_, reduces_;  // wanted by the caller; reached from an output; holds a reduction
-  std::vector<bool> cut_;  // its expression holds a node of many boxes: its loops are cut, so no reduction can share them
+  std::vector<std::uint32_t> level_;   // the first group that may compute this value: after the groups of the stored values it reads
+  std::vector<bool> output_, needed_;  // wanted by the caller; reached from an output
+  std::vector<bool> cut_;              // its expression holds a node of many boxes: its loops are cut, so no reduction can share them
   std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the last groups
 
   bool is_list(NodeId id) const { return partition_.lists.reads(id) != nullptr; }
-  bool has_many_boxes(NodeId id) const { return graph_[id].op == Op::Piecewise && graph_.operands(id).size() > kFewBoxes && !is_list(id); }
-
-  // Primitives an element costs when its whole expression is computed again (saturating, shared parts counted each time).
-  void count_costs() {
-    needed_.assign(graph_.size(), false);
-    for (NodeId id : wanted_) needed_[id] = true;
-    for (NodeId id : options_.places) needed_[id] = true;
-    for (NodeId id = graph_.size(); id-- > 0;)
-      if (needed_[id] && !is_list(id))
-        for (std::int64_t o : graph_.operands(id)) needed_[static_cast<std::size_t>(o)] = true;
-    reduces_.assign(graph_.size(), false);
-    for (NodeId id = 0; id < graph_.size(); ++id) {
-      if (is_list(id)) continue;
-      const Op op = graph_[id].op;
-      std::uint32_t c = ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded ? 16
-                                                                : op == Op::Div || op == Op::Sqrt         ? 4
-                                                                                                          : 1
-                        : op == Op::Piecewise                 ? 2 * static_cast<std::uint32_t>(graph_.operands(id).size())
-                        : op == Op::Place || op == Op::Gather ? 4
-                                                              : 0;
-      reduces_[id] = in_sequence(op);
-      for (std::int64_t o : graph_.operands(id)) {
-        c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
-        if (reduces_[static_cast<std::size_t>(o)]) reduces_[id] = true;
-      }
-      cost_[id] = in_sequence(op) ? 0 : c;
-    }
-  }
-  static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd; }
-
-  // Places of which the values that are stored read every element are checked where these are computed; others in a kernel of their own.
-  void find_checked() {
-    std::vector<bool> whole(graph_.size(), false);
-    for (NodeId id : wanted_) whole[id] = true;
-    for (NodeId id = graph_.size(); id-- > 0;) {
-      if (!whole[id] || graph_.elements(id) == 0) continue;
-      const Op op = graph_[id].op;
-      const List operands = graph_.operands(id);
-      for (std::size_t i = 0; i < operands.size(); ++i) {
-        const auto o = static_cast<NodeId>(operands[i]);
-        if (op == Op::Gather && (i == 0 || graph_.elements(static_cast<NodeId>(operands[0])) == 0)) continue;
-        if ((op == Op::Slice || op == Op::Diagonal) && graph_.elements(id) != graph_.elements(o)) continue;
-        whole[o] = true;
-      }
-    }
-    for (NodeId id : options_.places)
-      if (!whole[id] && graph_.elements(id) != 0) partition_.boundary[id] = Boundary::Checked;
-  }
-
-  // Values read through several maps, or broadcast, whose recomputation costs more than a round trip: stored. From the outputs back.
-  void find_recomputed() {
-    if (options_.unfused) return;
-    constexpr std::size_t kMost = 64;
-    std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
-    std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
-    std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
-    for (NodeId id : wanted_) maps[id].push_back(0);
-    for (NodeId id = graph_.size(); id-- > 0;) {
-      if (!needed_[id] || is_list(id)) continue;
-      if (ir::is_contraction(graph_[id].op))
-        for (std::int64_t o : graph_.operands(id)) contracted[static_cast<std::size_t>(o)] = true;
-      auto& mine = maps[id];
-      std::sort(mine.begin(), mine.end());
-      mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
-      const Node node = graph_[id];
-      const bool computed = ir::is_elementwise(node.op) || node.op == Op::Piecewise || node.op == Op::Place || node.op == Op::Gather;
-      if (has_many_boxes(id) && (mine.size() > 1 || reduced[id])) {
-        partition_.boundary[id] = Boundary::Recompute;
-        mine.assign(1, 0);
-      }
-      if (partition_.boundary[id] != Boundary::Inlined) reduced[id] = false;
-      if (computed && partition_.boundary[id] == Boundary::Inlined && mine.size() > 1 && cost_[id] * (mine.size() - 1) > kRoundTrip) {
-        partition_.boundary[id] = Boundary::Recompute;
-        mine.assign(1, 0);
-      }
-      if (in_sequence(node.op)) mine.assign(1, 0);
-      const bool reduces = reduced[id] || in_sequence(node.op);
-      for (std::int64_t o : graph_.operands(id)) {
-        if (reduces) reduced[static_cast<std::size_t>(o)] = true;
-        auto& theirs = maps[static_cast<std::size_t>(o)];
-        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape) || node.op == Op::Piecewise;
-        for (std::uint64_t m : mine) {
-          if (theirs.size() > kMost) break;
-          theirs.push_back(moves ? (m ^ (id + 1)) * 0x9E3779B97F4A7C15ull : m);
-        }
-      }
-      mine.clear();
-      mine.shrink_to_fit();
-      if (node.op == Op::Broadcast &&
-          (contracted[id] || repeats_outside(id))) {  // an expensive value: computed once, not once for every row
-        NodeId u = graph_.operand(id, 0);
-        while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
-        const Op op = graph_[u].op;
-        const bool computed_once = ir::is_elementwise(op) || op == Op::Piecewise || op == Op::Gather;
-        // an operand of a contraction is read once for each index of the other
-        const std::uint32_t most = contracted[id] ? kContractedCost : kRoundTrip / 2;
-        if (computed_once && !reduces_[u] && cost_[u] > most) partition_.boundary[u] = Boundary::Recompute;
-      }
-    }
-  }
-  // Does the broadcast stretch an axis outside one that its operand has? Stretched inner axes cost nothing: the value is hoisted.
-  bool repeats_outside(NodeId id) const {
-    const List shape = graph_.shape(id), was = graph_.shape(graph_.operand(id, 0));
-    bool stretched = false;
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-      if (shape[i] != was[i]) stretched = true;
-      else if (stretched && was[i] != 1) return true;
-    }
-    return false;
-  }
-
-  static bool same_rows(const Rows& a, const Rows& b) {
-    return a.axes == b.axes && a.reduced == b.reduced && a.scanned == b.scanned && a.order == b.order;
-  }
 
   // Ends the group at the computed value behind `id` (through views), so that whoever asks reads it from memory.
   void end_at(NodeId id, Boundary why) {
@@ -497,7 +153,7 @@ class Fuser {
   void enter(NodeId id) {
     const Node node = graph_[id];
     if (ir::is_source(node.op) || is_list(id)) return;
-    cut_[id] = has_many_boxes(id);
+    cut_[id] = has_many_boxes(graph_, options_.lists, id);
     for (std::int64_t o : graph_.operands(id))
       if (partition_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined && cut_[static_cast<std::size_t>(o)]) cut_[id] = true;
     if (ir::is_view(node.op)) return view(id, node);
@@ -518,7 +174,7 @@ class Fuser {
     const List shape = graph_.list(node.shape), was = graph_.shape(from), attributes = graph_.attributes(id);
     switch (node.op) {
       case Op::Reshape:
-        if (!reshape_rows(in, was, out, shape)) return end_at(from, Boundary::OtherLoops);
+        if (!reshape_rows(in, was, out, shape, symbols_)) return end_at(from, Boundary::OtherLoops);
         break;
       case Op::Slice:
         for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -540,59 +196,6 @@ class Fuser {
       default: return end_at(from, Boundary::OtherLoops);
     }
     rows_[id] = std::move(out);
-  }
-
-  // Units come and go; axes that follow each other in the rows are merged, and such ones split again.
-  bool reshape_rows(const Rows& in, List was, Rows& out, List shape) const {
-    out.at.assign(shape.size(), {});
-    std::size_t i = 0, j = 0;
-    while (i < shape.size() || j < was.size()) {
-      if (i < shape.size() && shape[i] == 1) {
-        ++i;
-        continue;
-      }
-      if (j < was.size() && was[j] == 1) {
-        ++j;
-        continue;
-      }
-      if (i == shape.size() || j == was.size() || shape[i] == 0 || was[j] == 0) {
-        if (i < shape.size() && j < was.size() && shape[i] == was[j]) {
-          out.at[i++] = in.at[j++];
-          continue;
-        }
-        return false;
-      }
-      if (shape[i] == was[j]) {
-        out.at[i++] = in.at[j++];
-        continue;
-      }
-      Rows::Axis axis = in.at[j];
-      if (axis.at < 0 || axis.flipped) return false;
-      std::int64_t extent = was[j++];
-      if (extent < shape[i]) {
-        for (; j < was.size() && extent < shape[i]; extent *= was[j++]) {
-          if (was[j] == 1) continue;
-          if (in.at[j].at != axis.at + axis.count || in.at[j].flipped) return false;
-          axis.count = static_cast<std::uint8_t>(axis.count + in.at[j].count);
-        }
-        if (extent != shape[i]) return false;
-        out.at[i++] = axis;
-        continue;
-      }
-      std::int64_t done = 1;
-      for (; i < shape.size() && done < extent; done *= shape[i++]) {
-        if (shape[i] == 1) continue;
-        Rows::Axis part{axis.at, 0, false};
-        std::int64_t e = 1;
-        while (e < shape[i] && part.count < axis.count) e *= symbols_.extent(in.axes[static_cast<std::size_t>(axis.at + part.count++)]);
-        if (e != shape[i]) return false;
-        axis.at = static_cast<std::int8_t>(axis.at + part.count);
-        axis.count = static_cast<std::uint8_t>(axis.count - part.count);
-        out.at[i] = part;
-      }
-      if (done != extent) return false;
-    }
-    return true;
   }
 
   void reduction(NodeId id, const Node& node) {
@@ -640,11 +243,6 @@ class Fuser {
       else mine.columns = false;
     }
     rows_[id] = std::move(mine);
-  }
-
-  // Does one reduction take the first axes and the other all that follow?
-  static bool are_columns(std::uint64_t first, std::uint64_t rest, std::uint64_t all) {
-    return first != 0 && rest != 0 && (first & (first + 1)) == 0 && (first ^ rest) == all && (first & rest) == 0;
   }
 
   // Columns are known when all rows are done: what has more elements than they, or reductions over other axes, reads them from memory.
@@ -718,16 +316,6 @@ class Fuser {
       return;
     }
     rows_[id] = std::move(rows);
-  }
-
-  static bool in_order(const Rows& rows) {
-    int next = 0;
-    for (const Rows::Axis& axis : rows.at) {
-      if (axis.at < 0) continue;
-      if (axis.at < next) return false;
-      next = axis.at + axis.count;
-    }
-    return true;
   }
 
   // Its boxes, or what it is added to, are other loops than those of a reduction that made an operand.
@@ -877,23 +465,6 @@ class Fuser {
     return is_elsewhere(id, base) ? kNone : rows_[id];
   }
   bool is_elsewhere(NodeId id, NodeId base) const { return id != base && (is_barrier(base) || cuts_.separates(base, cuts_.part[id])); }
-  // A result of a reduction over the first axes, or of several such: one element for each place along the others.
-  static bool has_one_a_column(const Rows& rows) {
-    std::uint64_t present = 0;
-    for (const Rows::Axis& axis : rows.at) present |= axis.bits();
-    return (present & rows.reduced) == 0;
-  }
-  // Does the value vary along every axis it has, and along all of the rows' kept axes or all axes?
-  static bool covers(const Rows& rows, List shape) {
-    std::uint64_t present = 0;
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-      if (shape[i] == 1) continue;
-      if (rows.at[i].at < 0) return false;
-      present |= rows.at[i].bits();
-    }
-    const std::uint64_t all = (std::uint64_t{1} << rows.axes.size()) - 1;
-    return present == all || present == (all & ~rows.reduced);
-  }
 };
 
 // From the roots of every group back to what it loads; only where an output is a half.

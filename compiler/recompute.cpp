@@ -1,0 +1,165 @@
+// See recompute.h.
+#include "compiler/recompute.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace onepass::compiler {
+
+using ir::Graph;
+using ir::List;
+using ir::Node;
+using ir::NodeId;
+using ir::Op;
+
+namespace {
+
+constexpr std::uint32_t kFewBoxes = 4;        // chosen between element by element where loops cannot be cut at their edges
+constexpr std::uint32_t kContractedCost = 2;  // primitives an element that cost about nothing beside an fma for each time it is read
+constexpr int kRoundTrip = 32;                // primitives an element that cost about as much as storing a value and loading it again
+
+class Finder {
+ public:
+  Finder(const Graph& graph, const FuseOptions& options, const std::vector<NodeId>& wanted)
+      : graph_(graph), options_(options), wanted_(wanted), cost_(graph.size(), 0) {}
+
+  StoredAhead run() {
+    out_.boundary.assign(graph_.size(), Boundary::Inlined);
+    count_costs();
+    find_checked();
+    find_recomputed();
+    return std::move(out_);
+  }
+
+ private:
+  const Graph& graph_;
+  const FuseOptions& options_;
+  const std::vector<NodeId>& wanted_;
+  StoredAhead out_;
+  std::vector<std::uint32_t> cost_;
+  std::vector<bool> reduces_;  // holds a reduction
+
+  bool is_list(NodeId id) const { return options_.lists.reads(id) != nullptr; }
+
+  // Primitives an element costs when its whole expression is computed again (saturating, shared parts counted each time).
+  void count_costs() {
+    out_.needed.assign(graph_.size(), false);
+    for (NodeId id : wanted_) out_.needed[id] = true;
+    for (NodeId id : options_.places) out_.needed[id] = true;
+    for (NodeId id = graph_.size(); id-- > 0;)
+      if (out_.needed[id] && !is_list(id))
+        for (std::int64_t o : graph_.operands(id)) out_.needed[static_cast<std::size_t>(o)] = true;
+    reduces_.assign(graph_.size(), false);
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      if (is_list(id)) continue;
+      const Op op = graph_[id].op;
+      std::uint32_t c = ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded ? 16
+                                                                : op == Op::Div || op == Op::Sqrt         ? 4
+                                                                                                          : 1
+                        : op == Op::Piecewise                 ? 2 * static_cast<std::uint32_t>(graph_.operands(id).size())
+                        : op == Op::Place || op == Op::Gather ? 4
+                                                              : 0;
+      reduces_[id] = in_sequence(op);
+      for (std::int64_t o : graph_.operands(id)) {
+        c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
+        if (reduces_[static_cast<std::size_t>(o)]) reduces_[id] = true;
+      }
+      cost_[id] = in_sequence(op) ? 0 : c;
+    }
+  }
+  static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd; }
+
+  // Places of which the values that are stored read every element are checked where these are computed; others in a kernel of their own.
+  void find_checked() {
+    std::vector<bool> whole(graph_.size(), false);
+    for (NodeId id : wanted_) whole[id] = true;
+    for (NodeId id = graph_.size(); id-- > 0;) {
+      if (!whole[id] || graph_.elements(id) == 0) continue;
+      const Op op = graph_[id].op;
+      const List operands = graph_.operands(id);
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        const auto o = static_cast<NodeId>(operands[i]);
+        if (op == Op::Gather && (i == 0 || graph_.elements(static_cast<NodeId>(operands[0])) == 0)) continue;
+        if ((op == Op::Slice || op == Op::Diagonal) && graph_.elements(id) != graph_.elements(o)) continue;
+        whole[o] = true;
+      }
+    }
+    for (NodeId id : options_.places)
+      if (!whole[id] && graph_.elements(id) != 0) out_.boundary[id] = Boundary::Checked;
+  }
+
+  // Values read through several maps, or broadcast, whose recomputation costs more than a round trip: stored. From the outputs back.
+  void find_recomputed() {
+    if (options_.unfused) return;
+    constexpr std::size_t kMost = 64;
+    std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
+    std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
+    std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
+    for (NodeId id : wanted_) maps[id].push_back(0);
+    for (NodeId id = graph_.size(); id-- > 0;) {
+      if (!out_.needed[id] || is_list(id)) continue;
+      if (ir::is_contraction(graph_[id].op))
+        for (std::int64_t o : graph_.operands(id)) contracted[static_cast<std::size_t>(o)] = true;
+      auto& mine = maps[id];
+      std::sort(mine.begin(), mine.end());
+      mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
+      const Node node = graph_[id];
+      const bool computed = ir::is_elementwise(node.op) || node.op == Op::Piecewise || node.op == Op::Place || node.op == Op::Gather;
+      if (has_many_boxes(graph_, options_.lists, id) && (mine.size() > 1 || reduced[id])) {
+        out_.boundary[id] = Boundary::Recompute;
+        mine.assign(1, 0);
+      }
+      if (out_.boundary[id] != Boundary::Inlined) reduced[id] = false;
+      if (computed && out_.boundary[id] == Boundary::Inlined && mine.size() > 1 && cost_[id] * (mine.size() - 1) > kRoundTrip) {
+        out_.boundary[id] = Boundary::Recompute;
+        mine.assign(1, 0);
+      }
+      if (in_sequence(node.op)) mine.assign(1, 0);
+      const bool reduces = reduced[id] || in_sequence(node.op);
+      for (std::int64_t o : graph_.operands(id)) {
+        if (reduces) reduced[static_cast<std::size_t>(o)] = true;
+        auto& theirs = maps[static_cast<std::size_t>(o)];
+        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape) || node.op == Op::Piecewise;
+        for (std::uint64_t m : mine) {
+          if (theirs.size() > kMost) break;
+          theirs.push_back(moves ? (m ^ (id + 1)) * 0x9E3779B97F4A7C15ull : m);
+        }
+      }
+      mine.clear();
+      mine.shrink_to_fit();
+      if (node.op == Op::Broadcast &&
+          (contracted[id] || repeats_outside(id))) {  // an expensive value: computed once, not once for every row
+        NodeId u = graph_.operand(id, 0);
+        while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
+        const Op op = graph_[u].op;
+        const bool computed_once = ir::is_elementwise(op) || op == Op::Piecewise || op == Op::Gather;
+        // an operand of a contraction is read once for each index of the other
+        const std::uint32_t most = contracted[id] ? kContractedCost : kRoundTrip / 2;
+        if (computed_once && !reduces_[u] && cost_[u] > most) out_.boundary[u] = Boundary::Recompute;
+      }
+    }
+  }
+  // Does the broadcast stretch an axis outside one that its operand has? Stretched inner axes cost nothing: the value is hoisted.
+  bool repeats_outside(NodeId id) const {
+    const List shape = graph_.shape(id), was = graph_.shape(graph_.operand(id, 0));
+    bool stretched = false;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] != was[i]) stretched = true;
+      else if (stretched && was[i] != 1) return true;
+    }
+    return false;
+  }
+};
+
+}  // namespace
+
+StoredAhead find_stored_ahead(const Graph& graph, const FuseOptions& options, const std::vector<NodeId>& wanted) {
+  return Finder(graph, options, wanted).run();
+}
+
+bool has_many_boxes(const Graph& graph, const Lists& lists, NodeId id) {
+  return graph[id].op == Op::Piecewise && graph.operands(id).size() > kFewBoxes && !lists.reads(id);
+}
+
+}  // namespace onepass::compiler
