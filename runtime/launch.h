@@ -182,6 +182,10 @@ void allow_in_place(PlanData& plan, const ir::Graph& graph, std::span<const ir::
 /// Bytes of a stored value; ValueError where they are more than `limit`, 0 being half the memory.
 std::int64_t checked_bytes(const ir::Graph& graph, ir::NodeId id, DType dtype, std::int64_t limit);
 
+/// The pieces of a group run together, each thread in its share of the scratch: a share is what the piece that needs most of it needs. After
+/// a launch's own needs have changed.
+void share_scratch(PlanData& plan);
+
 /// Mode reference stores the value of every node: ValueError for one that is larger than `options.array_bytes` allows.
 void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);
 /// For tests: may change each nest before it is scheduled. Null: nothing.

@@ -1,5 +1,5 @@
 // StoredValues: where the values that a plan's kernels load and store lie: in arguments, in results, or between kernels alone. The plans of the
-// CPU (launch.cpp) and those of a device (cuda/device_plan.cpp) run the same nests, so both ask here.
+// CPU (make_launches.cpp) and those of a device (cuda/device_plan.cpp) run the same nests, so both ask here.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Where the values that kernels hand to each other lie in a call: in one block, or in the memory of a result that is not written yet. From
-// the lives of the buffers alone; runtime/launch.cpp knows the kernels. A plan is made once for each call signature.
+// the lives of the buffers alone; runtime/make_launches.cpp knows the kernels. A plan is made once for each call signature.
 #pragma once
 
 #include <cstdint>

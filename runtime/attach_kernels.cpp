@@ -1,0 +1,125 @@
+// Kernels for a plan's launches: the generic ones it begins with, and those for its numbers alone. launch.h, `attach_kernels` and
+// `attach_specialised`.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "runtime/launch.h"
+
+namespace onepass::runtime {
+
+namespace {
+
+// A group of more pieces keeps its generic kernels: many pieces have one body, whose numbers differ.
+constexpr std::size_t kMostSpecialisedPieces = 8;
+
+// Can the launch have a kernel for its numbers alone?
+bool can_specialise(const PlanData& plan, std::size_t k) {
+  const std::vector<Launch>& all = plan.launches;
+  std::size_t first = k, end = k + 1;
+  while (first > 0 && all[first - 1].group == all[k].group && end - first <= kMostSpecialisedPieces) --first;
+  while (end < all.size() && all[end].group == all[k].group && end - first <= kMostSpecialisedPieces) ++end;
+  return end - first <= kMostSpecialisedPieces &&
+         std::all_of(all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(end),
+                     [](const Launch& l) { return l.items != 0; });
+}
+
+// Generic kernels for those of the report that are wanted.
+int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
+           const std::shared_ptr<std::atomic<std::int64_t>>& optimised, const std::vector<bool>& wanted, bool may_compile) {
+  std::vector<KernelRequest> requests;
+  std::vector<std::size_t> place(report.kernels.size());
+  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
+    if (!wanted[k]) continue;
+    const KernelReport& kernel = report.kernels[k];
+    place[k] = requests.size();
+    requests.push_back(
+        {kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}, optimised, {}});
+  }
+  for (const Launch& launch : plan.launches)
+    if (wanted[launch.of]) requests[place[launch.of]].runs.emplace_back(launch.words);
+  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile);
+  int compiled = 0;
+  for (Launch& launch : plan.launches)
+    if (wanted[launch.of]) {
+      launch.kernel = found[place[launch.of]].kernel;
+      if (const compiler::TileProgram* const tiles = launch.kernel->tiles()) {
+        launch.tile_nanoseconds = static_cast<std::int64_t>(tiles->nanoseconds(launch.words));
+        launch.scratch_bytes = std::max(launch.scratch_bytes, tiles->scratch_bytes());
+      }
+    }
+  share_scratch(plan);
+  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
+    if (!wanted[k]) continue;
+    const KernelResult& result = found[place[k]];
+    report.kernels[k].from_cache = !result.compiled;
+    report.kernels[k].in_tiles = result.kernel->tiles() != nullptr;
+    report.kernels[k].compile_ms = result.compiled ? result.kernel->compile_ms() : 0;
+    compiled += result.compiled;
+  }
+  return compiled;
+}
+
+}  // namespace
+
+int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
+                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile) {
+  return attach(plan, report, target, threads, optimised, std::vector<bool>(report.kernels.size(), true), may_compile);
+}
+
+int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
+                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile) {
+  std::vector<bool> wanted(report.kernels.size(), false);
+  for (std::size_t k = 0; k < plan.launches.size(); ++k)
+    if (plan.launches[k].items != 0 && !can_specialise(plan, k)) wanted[plan.launches[k].of] = true;
+  return attach(plan, report, target, threads, optimised, wanted, may_compile);
+}
+
+// ------------------------------------------------------------------------------------------------ specialised kernels
+
+void Specialised::publish(std::shared_ptr<const Kernel> kernel, bool trial) {
+  kernel_ = std::move(kernel);
+  state_.store(trial ? State::Trial : State::Used, std::memory_order_release);
+}
+
+void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
+  std::atomic<std::int64_t>& best = best_[kernel];
+  for (std::int64_t known = best.load(std::memory_order_relaxed); nanoseconds < known;)
+    if (best.compare_exchange_weak(known, nanoseconds, std::memory_order_relaxed)) break;
+  if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 != kTrials) return;
+  const std::int64_t generic = best_[0].load(std::memory_order_relaxed), special = best_[1].load(std::memory_order_relaxed);
+  // The best run of each says most about the code: others met what else the machine does. The kernel is there, so a tie is its.
+  state_.store(special <= generic ? State::Used : State::Dropped, std::memory_order_release);
+}
+
+int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, int threads, bool trial,
+                       bool may_compile) {
+  std::vector<compiler::KnownWords> known;
+  std::vector<KernelRequest> requests;
+  std::vector<std::size_t> launch_of;
+  known.reserve(plan.launches.size());  // requests point into it
+  for (std::size_t k = 0; k < plan.launches.size(); ++k) {
+    const Launch& launch = plan.launches[k];
+    const KernelReport& kernel = report.kernels[launch.of];
+    if (!can_specialise(plan, k) || launch.specialised->state() != Specialised::State::None) continue;
+    std::vector<bool> slot_known;
+    for (const Launch::SlotWord& s : launch.slots) slot_known.push_back(!plan.numbers.fills(s.slot));
+    const compiler::Nest& nest = kernel.planned.nest;
+    const compiler::Schedule& schedule = kernel.scheduled.schedule;
+    known.push_back(compiler::known_words(nest, launch.words, slot_known));
+    requests.push_back({kernel_key(nest, schedule, target, &known.back()),
+                        {.nest = &nest, .schedule = &schedule, .target = &target, .known = &known.back()}});
+    launch_of.push_back(k);
+  }
+  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile);
+  int compiled = 0;
+  for (std::size_t i = found.size(); i-- > 0;) {  // the first of a group last: its state says that all have theirs
+    const Launch& launch = plan.launches[launch_of[i]];
+    if (trial) launch.kernel->optimise_now();  // what it is tried against
+    launch.specialised->publish(found[i].kernel, trial);
+    compiled += found[i].compiled;
+  }
+  return compiled;
+}
+
+}  // namespace onepass::runtime

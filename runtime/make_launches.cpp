@@ -1,0 +1,382 @@
+// From an optimised graph to what a plan runs: fuse, plan, schedule; where values lie; one launch for each piece of each kernel. launch.h,
+// `make_launches`.
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "compiler/fuse.h"
+#include "compiler/record.h"
+#include "onepass/error.h"
+#include "onepass/runtime.h"
+#include "runtime/launch.h"
+#include "runtime/stored_values.h"
+#include "runtime/workspace.h"
+
+namespace onepass::runtime {
+
+using compiler::NestKind;
+using ir::Graph;
+using ir::NodeId;
+using ir::Op;
+
+std::int64_t checked_bytes(const Graph& graph, NodeId id, DType dtype, std::int64_t limit) {
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
+  bool overflow = false;
+  for (const std::int64_t e : graph.shape(id)) {
+    if (e == 0) return 0;
+    overflow |= __builtin_mul_overflow(bytes, e, &bytes);
+  }
+  const bool by_memory = limit <= 0;
+  if (by_memory) limit = static_cast<std::int64_t>(memory_limit() / 2);
+  if (overflow || bytes > limit)
+    throw ValueError(fmt::format("{}: the call would store {}, more than {} bytes, the limit `array_bytes` of one array{}",
+                                 ir::info(graph[id].op).text, compiler::type_text(dtype, graph.shape(id)), limit,
+                                 by_memory ? " (half the memory)" : ""));
+  return bytes;
+}
+
+namespace {
+
+constexpr std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
+
+// What a map kernel does with each of its arrays, as far as two of them could be one memory. A kernel stores in the order of its body, and
+// computes a value, loads included, when the first store needs it; later ones use what is in the register.
+class Aliasing {
+ public:
+  // `alone`: it is all that its group runs.
+  Aliasing(const compiler::Planned& planned, bool alone) : nest_(planned.nest), numbers_(planned.numbers), touch_(nest_.buffers.size()) {
+    if (nest_.kind != NestKind::Map || !alone) return;
+    std::vector<bool> seen(nest_.body.size(), false);
+    std::vector<std::uint32_t> open;
+    for (std::uint32_t store = 0; store < nest_.body.size(); ++store) {
+      if (nest_.body[store].kind != compiler::Statement::Kind::Store) continue;
+      open.push_back(store);
+      while (!open.empty()) {
+        const std::uint32_t id = open.back();
+        open.pop_back();
+        if (seen[id]) continue;
+        seen[id] = true;
+        const compiler::Statement& s = nest_.body[id];
+        for (const std::uint32_t o : {s.a, s.b, s.c, s.guard})
+          if (o != compiler::Statement::kNone) open.push_back(o);
+        if (s.kind != compiler::Statement::Kind::Load && s.kind != compiler::Statement::Kind::Store) continue;
+        Touch& touch = touch_[nest_.accesses[s.at].buffer];
+        touch = {touch.times + 1, s.at, store};
+      }
+    }
+  }
+  // Where an array stands among the kernel's buffers: as one of its own, or as a member of a list.
+  struct Held {
+    std::uint32_t buffer;
+    std::size_t member;
+    bool alone;  // nowhere else
+  };
+  // May what is stored overwrite what is loaded? If one statement each touches them, the same element in the same iteration, and the load
+  // has run when the store does.
+  bool may_overwrite(const Held& stored, const Held& loaded) const {
+    const Touch &to = touch_[stored.buffer], &from = touch_[loaded.buffer];
+    if (to.times != 1 || from.times != 1 || from.store > to.store || !stored.alone || !loaded.alone || stored.member != loaded.member)
+      return false;
+    if (size_of(nest_.buffers[stored.buffer].dtype) != size_of(nest_.buffers[loaded.buffer].dtype)) return false;
+    const compiler::Access &a = nest_.accesses[to.access], &b = nest_.accesses[from.access];
+    return same(a.linear, b.linear) && (a.table == compiler::Access::kNone) == (b.table == compiler::Access::kNone) &&
+           (a.table == compiler::Access::kNone || same(a.table, b.table));
+  }
+  // An array, as that type: a half may be held as such and, unrounded, as f32.
+  std::optional<Held> held(std::pair<NodeId, DType> array, bool written) const {
+    std::optional<Held> found;
+    for (std::uint32_t b = 0; b < nest_.buffers.size(); ++b) {
+      if (nest_.buffers[b].dtype != array.second || nest_.buffers[b].written != written) continue;
+      const std::vector<NodeId>& members = numbers_.members[b];
+      const auto member = std::ranges::find(members, array.first);
+      if (members.empty() ? numbers_.buffers[b] != array.first : member == members.end()) continue;
+      if (found) found->alone = false;
+      else found = Held{b, static_cast<std::size_t>(member - members.begin()), std::ranges::count(members, array.first) <= 1};
+    }
+    return found;
+  }
+
+ private:
+  struct Touch {
+    int times = 0;                        // statements that load or store
+    std::uint32_t access = 0, store = 0;  // of the last of them; the store that needs it first
+  };
+  const compiler::Nest& nest_;
+  const compiler::NestNumbers& numbers_;
+  std::vector<Touch> touch_;  // of each buffer
+
+  bool same(std::uint32_t linear, std::uint32_t other) const {
+    return numbers_.offsets[linear] == numbers_.offsets[other] && numbers_.coefficients[linear] == numbers_.coefficients[other];
+  }
+};
+
+constinit std::atomic<void (*)(compiler::Nest&)> nest_hook{nullptr};
+
+template <class F> void each_piece(const KernelReport& kernel, F&& f) {
+  f(kernel.planned.numbers, kernel.scheduled.numbers);
+  for (const KernelReport::Piece& piece : kernel.more) f(piece.numbers, piece.scheduled);
+}
+
+// The kernels of a group: pieces with equal keys are one.
+void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::Planned> pieces, const compiler::Target& target,
+                 compiler::ScheduleOptions options, const std::function<std::vector<bool>(const compiler::Planned&)>& in_place) {
+  std::vector<compiler::Scheduled> scheduled;
+  if (auto* const hook = nest_hook.load(std::memory_order_relaxed))
+    for (compiler::Planned& p : pieces) hook(p.nest);
+  const auto schedule_all = [&] {
+    std::int64_t bytes = 0;
+    scheduled.clear();
+    for (const compiler::Planned& p : pieces) {
+      options.in_place = in_place(p);
+      scheduled.push_back(compiler::schedule(p.nest, p.numbers, target, options));
+      bytes += scheduled.back().numbers.bytes_read + scheduled.back().numbers.bytes_written;
+    }
+    return bytes;
+  };
+  if (const std::int64_t bytes = schedule_all(); pieces.size() > 1 && bytes > target.llc_bytes) {
+    options.bytes_beside = bytes;
+    schedule_all();
+  }
+  std::unordered_map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::string key = kernel_key(pieces[i].nest, scheduled[i].schedule, target);
+    const auto it = known.find(key);
+    if (it == known.end()) {
+      if (pieces.size() > 1) known.emplace(key, report.kernels.size());
+      KernelReport& kernel = report.kernels.emplace_back();
+      kernel.group = group;
+      kernel.planned = std::move(pieces[i]);
+      kernel.scheduled = std::move(scheduled[i]);
+      kernel.key = std::move(key);
+      continue;
+    }
+    KernelReport& kernel = report.kernels[it->second];
+    kernel.scheduled.numbers.bytes_read += scheduled[i].numbers.bytes_read;
+    kernel.scheduled.numbers.bytes_written += scheduled[i].numbers.bytes_written;
+    kernel.more.push_back({std::move(pieces[i].numbers), scheduled[i].numbers});
+  }
+}
+
+}  // namespace
+
+void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept { nest_hook = hook; }
+
+ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+  ArrayPlan a;
+  a.dtype = dtype;
+  a.shape.assign(shape.begin(), shape.end());
+  a.strides.assign(strides.begin(), strides.end());
+  if (strides.size() != shape.size()) {
+    a.strides.assign(shape.size(), 1);
+    for (std::size_t i = shape.size(), stride = 1; i-- > 0; stride *= static_cast<std::size_t>(shape[i]))
+      a.strides[i] = static_cast<std::int64_t>(stride);
+  }
+  if (ir::element_count(shape) == 0) return a;
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  a.high = size;
+  for (std::size_t i = 0; i < a.shape.size(); ++i) (a.strides[i] < 0 ? a.low : a.high) += (a.shape[i] - 1) * a.strides[i] * size;
+  return a;
+}
+
+void check_interpreted(const Graph& graph, const LaunchOptions& options) {
+  const std::vector<bool> unspread = ir::unspread(graph);
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (graph[id].op != Op::Input && !unspread[id]) checked_bytes(graph, id, graph[id].dtype, options.array_bytes);
+}
+
+namespace {
+
+// Would the passes have made the same?
+void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
+#ifndef NDEBUG
+  std::vector<NodeId> places;
+  const Graph graph = optimise(report.recorded, options, places);
+  const std::string made = ir::print(graph) + print(graph, compiler::fuse(graph, {.unfused = options.unfused, .places = places}));
+  const std::string taken = ir::print(report.optimised) + print(report.optimised, report.partition);
+  if (made != taken)
+    throw InternalError(
+        fmt::format("launch: a structure with other lengths is not what the passes make of them:\n{}\nbut\n{}", taken, made));
+#else
+  static_cast<void>(report), static_cast<void>(options);
+#endif
+}
+
+}  // namespace
+
+void share_scratch(PlanData& plan) {
+  for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {
+    std::int64_t scratch = 0, shared = 0;
+    for (end = first; end < plan.launches.size() && plan.launches[end].group == plan.launches[first].group; ++end) {
+      scratch = std::max(scratch, plan.launches[end].scratch_bytes);
+      shared = std::max(shared, plan.launches[end].shared_bytes);
+    }
+    for (std::size_t k = first; k < end; ++k) plan.launches[k].scratch_bytes = scratch;
+    plan.scratch_bytes = std::max(plan.scratch_bytes, scratch * plan.launches[first].threads + shared);
+  }
+}
+
+void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed) {
+  std::vector<NodeId> places;  // none where it is analysed: a structure has none
+  if (!analysed) report.optimised = optimise(report.recorded, options, places);
+  const Graph& graph = report.optimised;
+  plan.indexes = !places.empty();
+  StoredValues values(graph, plan, options.array_bytes);
+  if (!analysed) {
+    compiler::FuseOptions fuse_options{.unfused = options.unfused, .places = places};
+    if (!options.unfused) fuse_options.lists = compiler::find_lists(graph, values.layouts());
+    report.partition = compiler::fuse(graph, fuse_options);
+  } else {
+    check_taken_over(report, options);
+  }
+  const auto groups = static_cast<std::uint32_t>(report.partition.groups.size());
+
+  for (std::uint32_t g = 0; g < groups; ++g) {
+    // by buffer: what is written over an array that the group reads
+    const auto in_place = [&](const compiler::Planned& piece) {
+      std::vector<bool> out;
+      if (!options.in_place.empty())
+        for (std::size_t b = 0; b < piece.numbers.buffers.size(); ++b) {
+          const auto is_over = [&](NodeId id, std::int32_t copy) {
+            const std::span<const std::uint32_t> result = values.outputs_of(id);
+            return !result.empty() && options.in_place[result[static_cast<std::size_t>(copy)]];
+          };
+          const std::vector<NodeId>& members = piece.numbers.members[b];
+          bool over = members.empty() && is_over(piece.numbers.buffers[b], piece.numbers.outputs[b]);
+          for (const NodeId member : members) over = over || is_over(member, 0);
+          out.push_back(piece.nest.buffers[b].written && over);
+        }
+      return out;
+    };
+    add_kernels(report, g, compiler::plan(graph, report.partition, g, values.layouts()), target,
+                {.threads = options.threads, .aligned_stores = options.aligned_stores}, in_place);
+  }
+  plan.kernels = static_cast<std::int64_t>(report.kernels.size());
+
+  // ---- intermediates
+  std::vector<std::uint32_t> steps;  // of each kernel: those of one group run together
+  for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
+    steps.push_back(k == 0 ? 0 : steps.back() + (report.kernels[k].group != report.kernels[k - 1].group));
+  const auto step_of = [&](std::uint32_t k) { return steps[k]; };
+  std::unordered_map<NodeId, std::uint32_t> last;
+  for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
+    each_piece(report.kernels[k], [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers&) {
+      for (const NodeId id : numbers.buffers) last[id] = step_of(k);
+    });
+  std::vector<Intermediate> intermediates;
+  std::vector<std::pair<NodeId, DType>> held;  // by intermediates, then by results
+  std::unordered_map<NodeId, std::size_t> intermediate_of;
+  std::vector<Lender> lenders(plan.outputs.size());
+  for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
+    const compiler::Nest& nest = report.kernels[k].planned.nest;
+    each_piece(report.kernels[k], [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers&) {
+      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
+        const NodeId id = numbers.buffers[b];
+        if (!nest.buffers[b].written || !numbers.members[b].empty()) continue;
+        if (!values.is_intermediate(nest, numbers, b)) {
+          const std::uint32_t output = values.outputs_of(id)[static_cast<std::size_t>(numbers.outputs[b])];
+          const ArrayPlan& o = plan.outputs[output];
+          if (lenders[output].bytes == 0 && o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype)))
+            lenders[output] = {o.high, step_of(k)};
+        } else if (intermediate_of.try_emplace(id, intermediates.size()).second) {
+          intermediates.push_back({checked_bytes(graph, id, nest.buffers[b].dtype, options.array_bytes), step_of(k), last[id]});
+          held.emplace_back(id, nest.buffers[b].dtype);
+        }
+      }
+    });
+  }
+  for (const NodeId id : graph.outputs) held.emplace_back(id, graph[id].dtype);
+  std::vector<Aliasing> aliasing;  // of each step, where something lies between kernels
+  for (std::uint32_t k = 0; k < report.kernels.size() && !intermediates.empty(); ++k) {
+    if (step_of(k) != aliasing.size()) continue;
+    const bool alone = report.kernels[k].more.empty() && (k + 1 == report.kernels.size() || step_of(k + 1) != step_of(k));
+    aliasing.emplace_back(report.kernels[k].planned, alone);
+  }
+  const WorkspacePlan workspace = plan_workspace(intermediates, lenders, [&](std::size_t by, std::size_t old) {
+    const Aliasing& kernel = aliasing[intermediates[old].last_read];
+    const auto stored = kernel.held(held[by], true), loaded = kernel.held(held[old], false);
+    return stored && loaded && kernel.may_overwrite(*stored, *loaded);
+  });
+  plan.workspace_bytes = workspace.bytes;
+  for (const auto& [id, k] : intermediate_of) {
+    const Place& place = workspace.places[k];
+    values.place(id, place.lender == Place::kBlock ? values.workspace() : values.base_of_output(place.lender), place.offset);
+  }
+
+  // ---- launches
+  const auto add_launch = [&](std::uint32_t k, const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers& scheduled) {
+    const compiler::Nest& nest = report.kernels[k].planned.nest;
+    const compiler::WordLayout layout(nest);
+    Launch launch;
+    launch.of = k;
+    launch.group = report.kernels[k].group;
+    launch.words = compiler::make_words(nest, numbers, scheduled);
+    values.fill(nest, numbers, StoredValues::Table::Address, launch);
+    launch.items = scheduled.items;
+    launch.scratch_bytes = round_up(scheduled.scratch_bytes);
+    launch.phases = scheduled.phases;
+    launch.shared_bytes = scheduled.shared_bytes;
+    launch.phase_word = layout.phase;
+    launch.shared_word = layout.shared;
+    launch.combines_last = scheduled.combines_last;
+    launch.claimed = scheduled.claimed;
+    plan.launches.push_back(std::move(launch));
+  };
+  for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
+    each_piece(report.kernels[k],
+               [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers& s) { add_launch(k, numbers, s); });
+    plan.bytes_read += report.kernels[k].scheduled.numbers.bytes_read;
+    plan.bytes_written += report.kernels[k].scheduled.numbers.bytes_written;
+  }
+  for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {  // the pieces of a group run together
+    std::int64_t items = 0, work = 0, bytes = 0;
+    std::size_t words = 0;
+    for (end = first; end < plan.launches.size() && plan.launches[end].group == plan.launches[first].group; ++end) {
+      items += plan.launches[end].items;
+      words += plan.launches[end].words.size();
+    }
+    for (const KernelReport& kernel : report.kernels)
+      if (kernel.group == plan.launches[first].group) {
+        each_piece(kernel, [&](const compiler::NestNumbers&, const compiler::ScheduleNumbers& s) { work += s.work; });
+        bytes += kernel.scheduled.numbers.bytes_read + kernel.scheduled.numbers.bytes_written;
+      }
+    const int threads = work >= compiler::ScheduleOptions::kThreadedWork
+                            ? static_cast<int>(std::clamp<std::int64_t>(options.threads, 1, std::max<std::int64_t>(items, 1)))
+                            : 1;
+    // Few pieces go in step through what the second-level cache holds; many are streams of their own.
+    std::int64_t steps = end - first <= 8 ? std::min(bytes / (target.l2_bytes / 2) + 1, items) : 1;
+    if (threads > 1) steps = std::max<std::int64_t>(steps, 4 * threads);
+    for (std::size_t k = first; k < end; ++k) plan.launches[k].threads = threads, plan.launches[k].steps = steps;
+    plan.most_words = std::max(plan.most_words, words);
+  }
+  share_scratch(plan);
+
+  if (plan.launches.size() == 1) allow_in_place(plan, graph, places, report.kernels[0].planned);
+  else plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);  // a later kernel may read the input too
+}
+
+void allow_in_place(PlanData& plan, const Graph& graph, std::span<const NodeId> places, const compiler::Planned& only) {
+  const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
+  plan.in_place.assign(inputs * outputs, 0);
+  const Aliasing aliasing(only, true);
+  std::vector<bool> is_index(graph.size(), false);  // read once more to say which index was bad
+  for (const NodeId id : places) is_index[id] = true;
+  for (NodeId id = graph.size(); id-- > 0;)
+    if (is_index[id])
+      for (const std::int64_t o : graph.operands(id)) is_index[static_cast<std::size_t>(o)] = true;
+  std::vector<std::optional<Aliasing::Held>> stored, loaded;
+  for (std::uint32_t k = 0; k < outputs; ++k) stored.push_back(aliasing.held({graph.outputs[k], plan.outputs[k].dtype}, true));
+  for (std::uint32_t i = 0; i < inputs; ++i) loaded.push_back(aliasing.held({graph.inputs[i].node, plan.inputs[i].dtype}, false));
+  for (std::uint32_t k = 0; k < outputs; ++k)
+    for (std::uint32_t i = 0; i < inputs; ++i) {
+      if (is_index[graph.inputs[i].node]) continue;
+      const ArrayPlan &from = plan.inputs[i], &to = plan.outputs[k];
+      if (from.dtype != to.dtype || from.shape != to.shape || from.strides != to.strides) continue;
+      plan.in_place[std::size_t{k} * inputs + i] = !loaded[i] || (stored[k] && aliasing.may_overwrite(*stored[k], *loaded[i]));
+    }
+}
+
+}  // namespace onepass::runtime
