@@ -80,4 +80,15 @@ void resolve_aliases(const LaunchPlan& plan, std::byte** bases, std::vector<Temp
   }
 }
 
+void copy_out(const LaunchPlan& plan, std::byte* const* bases, std::span<const Temporary> temporaries) {
+  for (const Temporary& t : temporaries)
+    copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[plan.inputs.size() + t.output]);
+}
+
+std::int64_t bytes_of(std::span<const Temporary> temporaries) {
+  std::int64_t bytes = 0;
+  for (const Temporary& t : temporaries) bytes += static_cast<std::int64_t>(t.buffer.size());
+  return bytes;
+}
+
 }  // namespace onepass::runtime

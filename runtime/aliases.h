@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/launch.h"
@@ -29,5 +30,8 @@ void check_targets(const LaunchPlan& plan, std::byte* const* bases);
 /// Targets against each other: an error. Targets against arguments, or with strides that the kernels do not write: a temporary, which takes
 /// the target's place in `bases`.
 void resolve_aliases(const LaunchPlan& plan, std::byte** bases, std::vector<Temporary>& temporaries);
+/// To the targets, when everything is computed.
+void copy_out(const LaunchPlan& plan, std::byte* const* bases, std::span<const Temporary> temporaries);
+std::int64_t bytes_of(std::span<const Temporary> temporaries);
 
 }  // namespace onepass::runtime

@@ -5,10 +5,8 @@
 #include "runtime/aliases.h"
 #include "runtime/call.h"
 #include "runtime/checks.h"
-#include "runtime/cuda/device_plan.h"
 #include "runtime/device_call.h"
 #include "runtime/plan_report.h"
-#include "runtime/threads.h"
 
 namespace onepass::runtime {
 
@@ -32,16 +30,12 @@ struct Program::Bound::Body {
     const CallSite site{arguments, {}, true, 1};
     runtime::run_on_device(state, site, *plan, slot_bits, own_slots ? slot_bits.data() : nullptr, outputs);
   }
-  void copy_out() const {
-    for (const Temporary& t : temporaries)
-      copy_array(plan->targets[t.output], t.target, plan->outputs[t.output], bases[plan->inputs.size() + t.output]);
-  }
 };
 
 std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> arguments, std::span<Array* const> targets) try {
   State& state = *state_;
   const Options& options = state.options;
-  const CallSite site{arguments, targets, true, options.threads ? options.threads : threads::count()};
+  const CallSite site = state.site(arguments, targets);
   auto body = std::make_unique<Bound::Body>(Bound::Body{state, find_or_make_plan(state, site), {}, {}, {}, {}, {}, {}, {}, {}, {}, false});
   const LaunchPlan& plan = *body->plan;
   CallSlots slots(state, site, plan);
@@ -72,9 +66,7 @@ std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> argument
     return std::make_unique<Bound>(std::move(body));
   }
   resolve_aliases(plan, body->bases.data(), body->temporaries);
-  std::int64_t bytes = 0;
-  for (const Temporary& t : body->temporaries) bytes += static_cast<std::int64_t>(t.buffer.size());
-  state.temporary_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  state.temporary_bytes.fetch_add(bytes_of(body->temporaries), std::memory_order_relaxed);
   if (plan.interpret || plan.indexes || options.check_nan) body->slot_bits.assign(slots.all().begin(), slots.all().end());
   if (options.check_nan) {
     for (std::size_t k = 0; k < outputs; ++k) body->results.push_back(*targets[plan.target_of[k]]);
@@ -95,7 +87,7 @@ void Program::Bound::operator()() {
     if (!(*b.run)()) [[unlikely]]
       check_indices(recorded_of(*b.plan), views_of(*b.plan, b.bases.data()), b.slot_bits);
   } else interpret(*b.plan, b.bases.data(), b.slot_bits);
-  if (!b.temporaries.empty()) b.copy_out();
+  if (!b.temporaries.empty()) copy_out(*b.plan, b.bases.data(), b.temporaries);
   if (!b.results.empty()) [[unlikely]]
     check_nan(b.state, b.options, *b.plan, b.slot_bits, std::span(b.bases).first(b.plan->inputs.size()), b.results,
               b.plan->on_device ? inputs_of({b.arguments, {}, true, 1}, *b.plan) : std::vector<const Array*>());

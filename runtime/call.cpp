@@ -4,13 +4,11 @@
 
 #include <utility>
 
-#include "ir/reference.h"
 #include "runtime/aliases.h"
 #include "runtime/checks.h"
 #include "runtime/cuda/device_plan.h"
 #include "runtime/device_call.h"
 #include "runtime/plan_report.h"
-#include "runtime/threads.h"
 
 namespace onepass::runtime {
 
@@ -91,7 +89,7 @@ class Call {
 std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath* after) try {
   State& state = *state_;
   const Options& options = state.options;
-  const CallSite site{arguments, {}, false, options.threads ? options.threads : threads::count()};
+  const CallSite site = state.site(arguments);
   const Call call(state, site);
   const LaunchPlan& plan = call.plan();
   CallSlots slots(state, site, plan);
@@ -131,7 +129,7 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
 void Program::call_into(std::span<const Argument> arguments, std::span<Array* const> targets) try {
   State& state = *state_;
   const Options& options = state.options;
-  const CallSite site{arguments, targets, true, options.threads ? options.threads : threads::count()};
+  const CallSite site = state.site(arguments, targets);
   const Call call(state, site);
   const LaunchPlan& plan = call.plan();
   CallSlots slots(state, site, plan);
@@ -159,9 +157,9 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   resolve_aliases(plan, bases.data(), temporaries);
   if (plan.interpret) interpret(plan, bases.data(), slots.all());
   else if (!run(plan, bases.data(), slots.own())) [[unlikely]] check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
-  for (const Temporary& t : temporaries) {
-    copy_array(plan.targets[t.output], t.target, plan.outputs[t.output], bases[inputs + t.output]);
-    state.temporary_bytes.fetch_add(static_cast<std::int64_t>(t.buffer.size()), std::memory_order_relaxed);
+  if (!temporaries.empty()) [[unlikely]] {
+    copy_out(plan, bases.data(), temporaries);
+    state.temporary_bytes.fetch_add(bytes_of(temporaries), std::memory_order_relaxed);
   }
   if (options.check_nan) [[unlikely]]
     check_written({});

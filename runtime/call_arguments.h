@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "onepass/error.h"
 #include "onepass/function.h"
 #include "runtime/program.h"
+#include "runtime/row.h"
 
 namespace onepass::runtime {
 
@@ -31,27 +31,16 @@ template <class What> compiler::Literal literal_of(const detail::NumberValue& nu
 /// On the stack, up to a number that covers nearly every function.
 class CallArguments {
  public:
-  explicit CallArguments(std::span<const detail::CallArgument> from) : size_(from.size()) {
-    Argument* to = inline_;
-    if (size_ > kInline) {
-      heap_.resize(size_);
-      to = heap_.data();
-    }
-    data_ = to;
+  explicit CallArguments(std::span<const detail::CallArgument> from) : row_(from.size()), size_(from.size()) {
     for (std::size_t i = 0; i < size_; ++i) {
-      to[i].array = from[i].array;
-      if (!from[i].array) to[i].number = literal_of(from[i], [&] { return fmt::format("argument {}: the number", i); });
+      row_[i].array = from[i].array;
+      if (!from[i].array) row_[i].number = literal_of(from[i], [&] { return fmt::format("argument {}: the number", i); });
     }
   }
-  CallArguments(const CallArguments&) = delete;
-  CallArguments& operator=(const CallArguments&) = delete;
-  operator std::span<const Argument>() const { return {data_, size_}; }
+  operator std::span<const Argument>() const { return {row_.data(), size_}; }
 
  private:
-  static constexpr std::size_t kInline = 12;
-  Argument inline_[kInline];
-  std::vector<Argument> heap_;
-  const Argument* data_;
+  Row<Argument, 12> row_;
   std::size_t size_;
 };
 

@@ -11,7 +11,6 @@
 #include "runtime/make_plan.h"
 #include "runtime/plan_report.h"
 #include "runtime/program_state.h"
-#include "runtime/threads.h"
 
 namespace onepass::runtime {
 
@@ -46,9 +45,9 @@ PlanReport Program::report(std::span<const ArgumentType> types) {
   add_captured(std::move(recorder.captured), plan);
   report.recorded = std::move(recorder.graph);
   report.notes = std::move(recorder.notes);
-  const CallSite site{arguments, {}, false, state_->options.threads ? state_->options.threads : threads::count()};
+  const CallSite site = state_->site(arguments);
   fill_outputs(site, report.recorded, plan);
-  if (state_->interpret) report.optimised = ir::prune(arithmetic(ir::prune(report.recorded), state_->options.relax));
+  if (state_->interpret) report.optimised = interpreted(report.recorded, state_->options.relax);
   else make_launches(plan, report, state_->target, launch_options(*state_, site));
   return report;
 }

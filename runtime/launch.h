@@ -175,6 +175,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
 
 /// The operators that every mode computes `recorded` by: what the relaxations allow, functions of halves in their shorter forms.
 ir::Graph arithmetic(ir::Graph recorded, const Relax& relaxations);
+/// What mode reference evaluates.
+ir::Graph interpreted(const ir::Graph& recorded, const Relax& relaxations);
 /// The passes from the recorded graph to the one that is fused. `places`: the nodes of the result whose indices are checked.
 ir::Graph optimise(const ir::Graph& recorded, const LaunchOptions& options, std::vector<ir::NodeId>& places);
 /// Fills `plan.in_place` in, where `only` is all that the plan runs.

@@ -217,7 +217,7 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     compiled = plan_on_device(state, device, site, *plan, *report, may_compile);
   } else if (state.interpret) {
     plan->interpret = true;
-    report->optimised = ir::prune(arithmetic(ir::prune(report->recorded), state.options.relax));
+    report->optimised = interpreted(report->recorded, state.options.relax);
     check_interpreted(report->optimised, launch_options(state, site));
   } else {
     if (may_be_threaded(*plan, report->recorded)) threads::start(site.threads);

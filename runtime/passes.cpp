@@ -35,6 +35,8 @@ Graph arithmetic(Graph graph, const Relax& relaxations) {
   return graph;
 }
 
+Graph interpreted(const Graph& recorded, const Relax& relaxations) { return ir::prune(arithmetic(ir::prune(recorded), relaxations)); }
+
 // Passes keep the places like outputs.
 Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<NodeId>& places) {
   Graph graph = ir::prune(recorded);

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "ir/reference.h"
 #include "onepass/error.h"
 #include "runtime/call.h"
 #include "runtime/checks.h"
@@ -87,7 +85,7 @@ Value ProgramRecorder::capture(const Array& array) {
 }
 
 Comparison Program::compare(std::span<const Argument> arguments) try {
-  const CallSite site{arguments, {}, false, state_->options.threads ? state_->options.threads : threads::count()};
+  const CallSite site = state_->site(arguments);
   const PlanPointer plan = find_or_make_plan(*state_, site);
   CallSlots slots(*state_, site, *plan);
   Graph graph = ir::prune(recorded_of(*plan));
@@ -120,7 +118,7 @@ Stats Program::stats() const {
 
 void Program::warm_up(const CallSignature& signature) try {
   const SignatureCall call(signature);
-  const CallSite site = call.site(state_->options.threads ? state_->options.threads : threads::count());
+  const CallSite site = call.site(state_->threads_of_a_call());
   const PlanPointer plan = find_or_make_plan(*state_, site);
   for (const Launch& launch : plan->launches)
     if (launch.kernel) launch.kernel->optimise_now();
@@ -153,7 +151,7 @@ void Program::reset() {
 const std::vector<std::string>& Program::output_names(std::span<const Argument> arguments) {
   PlanData plan;
   fill_inputs(*state_, arguments, plan);
-  const CallSite site{arguments, {}, false, state_->options.threads ? state_->options.threads : threads::count()};
+  const CallSite site = state_->site(arguments);
   std::vector<std::string> names;
   if (const PlanPointer known = state_->plans.find(site, signature_of(site))) names = known->output_names;  // usual: right after a call
   else names = record(*state_, arguments, plan.inputs).graph.output_names;

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/target.h"
@@ -14,6 +16,7 @@
 #include "runtime/plan_table.h"
 #include "runtime/program.h"
 #include "runtime/structures.h"
+#include "runtime/threads.h"
 
 namespace onepass::runtime {
 
@@ -42,6 +45,11 @@ struct Program::State {
 
   State(Record function, std::vector<std::string> names, Options how)
       : record(std::move(function)), argument_names(std::move(names)), options(how) {}
+  int threads_of_a_call() const { return options.threads ? options.threads : threads::count(); }
+  CallSite site(std::span<const Argument> arguments) const { return {arguments, {}, false, threads_of_a_call()}; }
+  CallSite site(std::span<const Argument> arguments, std::span<Array* const> targets) const {
+    return {arguments, targets, true, threads_of_a_call()};
+  }
   PlanPointer last_plan() const { return plans.with_id(last.load(std::memory_order_relaxed)); }
 };
 

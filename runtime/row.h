@@ -17,6 +17,7 @@ template <class T, std::size_t kInline> class Row {
   Row(const Row&) = delete;
   Row& operator=(const Row&) = delete;
   T* data() { return data_; }
+  const T* data() const { return data_; }
   T& operator[](std::size_t i) { return data_[i]; }
 
  private:
