@@ -205,58 +205,26 @@ void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
 #endif
 }
 
-}  // namespace
-
-void share_scratch(PlanData& plan) {
-  for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {
-    std::int64_t scratch = 0, shared = 0;
-    for (end = first; end < plan.launches.size() && plan.launches[end].group == plan.launches[first].group; ++end) {
-      scratch = std::max(scratch, plan.launches[end].scratch_bytes);
-      shared = std::max(shared, plan.launches[end].shared_bytes);
+// By buffer: is it written over an array that the group reads?
+std::vector<bool> written_in_place(const compiler::Planned& piece, const StoredValues& values, const LaunchOptions& options) {
+  std::vector<bool> out;
+  if (!options.in_place.empty())
+    for (std::size_t b = 0; b < piece.numbers.buffers.size(); ++b) {
+      const auto is_over = [&](NodeId id, std::int32_t copy) {
+        const std::span<const std::uint32_t> result = values.outputs_of(id);
+        return !result.empty() && options.in_place[result[static_cast<std::size_t>(copy)]];
+      };
+      const std::vector<NodeId>& members = piece.numbers.members[b];
+      bool over = members.empty() && is_over(piece.numbers.buffers[b], piece.numbers.outputs[b]);
+      for (const NodeId member : members) over = over || is_over(member, 0);
+      out.push_back(piece.nest.buffers[b].written && over);
     }
-    for (std::size_t k = first; k < end; ++k) plan.launches[k].scratch_bytes = scratch;
-    plan.scratch_bytes = std::max(plan.scratch_bytes, scratch * plan.launches[first].threads + shared);
-  }
+  return out;
 }
 
-void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed) {
-  std::vector<NodeId> places;  // none where it is analysed: a structure has none
-  if (!analysed) report.optimised = optimise(report.recorded, options, places);
+// What one kernel stores for another: where it lies, and how much memory that takes.
+void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchOptions& options, StoredValues& values) {
   const Graph& graph = report.optimised;
-  plan.indexes = !places.empty();
-  StoredValues values(graph, plan, options.array_bytes);
-  if (!analysed) {
-    compiler::FuseOptions fuse_options{.unfused = options.unfused, .places = places};
-    if (!options.unfused) fuse_options.lists = compiler::find_lists(graph, values.layouts());
-    report.partition = compiler::fuse(graph, fuse_options);
-  } else {
-    check_taken_over(report, options);
-  }
-  const auto groups = static_cast<std::uint32_t>(report.partition.groups.size());
-
-  for (std::uint32_t g = 0; g < groups; ++g) {
-    // by buffer: what is written over an array that the group reads
-    const auto in_place = [&](const compiler::Planned& piece) {
-      std::vector<bool> out;
-      if (!options.in_place.empty())
-        for (std::size_t b = 0; b < piece.numbers.buffers.size(); ++b) {
-          const auto is_over = [&](NodeId id, std::int32_t copy) {
-            const std::span<const std::uint32_t> result = values.outputs_of(id);
-            return !result.empty() && options.in_place[result[static_cast<std::size_t>(copy)]];
-          };
-          const std::vector<NodeId>& members = piece.numbers.members[b];
-          bool over = members.empty() && is_over(piece.numbers.buffers[b], piece.numbers.outputs[b]);
-          for (const NodeId member : members) over = over || is_over(member, 0);
-          out.push_back(piece.nest.buffers[b].written && over);
-        }
-      return out;
-    };
-    add_kernels(report, g, compiler::plan(graph, report.partition, g, values.layouts()), target,
-                {.threads = options.threads, .aligned_stores = options.aligned_stores}, in_place);
-  }
-  plan.kernels = static_cast<std::int64_t>(report.kernels.size());
-
-  // ---- intermediates
   std::vector<std::uint32_t> steps;  // of each kernel: those of one group run together
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
     steps.push_back(k == 0 ? 0 : steps.back() + (report.kernels[k].group != report.kernels[k - 1].group));
@@ -305,8 +273,9 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     const Place& place = workspace.places[k];
     values.place(id, place.lender == Place::kBlock ? values.workspace() : values.base_of_output(place.lender), place.offset);
   }
+}
 
-  // ---- launches
+void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& values) {
   const auto add_launch = [&](std::uint32_t k, const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers& scheduled) {
     const compiler::Nest& nest = report.kernels[k].planned.nest;
     const compiler::WordLayout layout(nest);
@@ -331,7 +300,11 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     plan.bytes_read += report.kernels[k].scheduled.numbers.bytes_read;
     plan.bytes_written += report.kernels[k].scheduled.numbers.bytes_written;
   }
-  for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {  // the pieces of a group run together
+}
+
+// The pieces of a group run together: on how many threads, in how many steps.
+void share_work(PlanData& plan, const PlanReport& report, const compiler::Target& target, const LaunchOptions& options) {
+  for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {
     std::int64_t items = 0, work = 0, bytes = 0;
     std::size_t words = 0;
     for (end = first; end < plan.launches.size() && plan.launches[end].group == plan.launches[first].group; ++end) {
@@ -352,6 +325,43 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     for (std::size_t k = first; k < end; ++k) plan.launches[k].threads = threads, plan.launches[k].steps = steps;
     plan.most_words = std::max(plan.most_words, words);
   }
+}
+
+}  // namespace
+
+void share_scratch(PlanData& plan) {
+  for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {
+    std::int64_t scratch = 0, shared = 0;
+    for (end = first; end < plan.launches.size() && plan.launches[end].group == plan.launches[first].group; ++end) {
+      scratch = std::max(scratch, plan.launches[end].scratch_bytes);
+      shared = std::max(shared, plan.launches[end].shared_bytes);
+    }
+    for (std::size_t k = first; k < end; ++k) plan.launches[k].scratch_bytes = scratch;
+    plan.scratch_bytes = std::max(plan.scratch_bytes, scratch * plan.launches[first].threads + shared);
+  }
+}
+
+void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed) {
+  std::vector<NodeId> places;  // none where it is analysed: a structure has none
+  if (!analysed) report.optimised = optimise(report.recorded, options, places);
+  const Graph& graph = report.optimised;
+  plan.indexes = !places.empty();
+  StoredValues values(graph, plan, options.array_bytes);
+  if (!analysed) {
+    compiler::FuseOptions fuse_options{.unfused = options.unfused, .places = places};
+    if (!options.unfused) fuse_options.lists = compiler::find_lists(graph, values.layouts());
+    report.partition = compiler::fuse(graph, fuse_options);
+  } else {
+    check_taken_over(report, options);
+  }
+  for (std::uint32_t g = 0; g < report.partition.groups.size(); ++g)
+    add_kernels(report, g, compiler::plan(graph, report.partition, g, values.layouts()), target,
+                {.threads = options.threads, .aligned_stores = options.aligned_stores},
+                [&](const compiler::Planned& piece) { return written_in_place(piece, values, options); });
+  plan.kernels = static_cast<std::int64_t>(report.kernels.size());
+  place_intermediates(plan, report, options, values);
+  add_launches(plan, report, values);
+  share_work(plan, report, target, options);
   share_scratch(plan);
 
   if (plan.launches.size() == 1) allow_in_place(plan, graph, places, report.kernels[0].planned);
