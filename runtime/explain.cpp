@@ -26,6 +26,38 @@ std::string bytes_text(std::int64_t bytes) {
   return fmt::format("{} bytes", bytes);
 }
 
+// One kernel: its loops, what it reads and writes, which code it runs, what it stores and why it ends there.
+std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::size_t k) {
+  const Graph& graph = report.optimised;
+  const KernelReport& kernel = report.kernels[k];
+  const compiler::Nest& nest = kernel.planned.nest;
+  const compiler::NestNumbers& numbers = kernel.planned.numbers;
+  static constexpr std::string_view kKinds[] = {"map", "reduction over rows", "reduction over lanes"};
+  std::string out = fmt::format("kernel {}: {}, loops", k, kKinds[static_cast<int>(nest.kind)]);
+  for (std::uint32_t l = 0; l < nest.loops(); ++l)
+    out += fmt::format("{} {}{}", l ? " x" : "", numbers.extents[l], nest.reduced_mask() >> l & 1 ? " (reduced)" : "");
+  if (nest.sweeps > 1) out += fmt::format(", {} sweeps", nest.sweeps);
+  out += fmt::format(", reads {}, writes {}", bytes_text(kernel.scheduled.numbers.bytes_read),
+                     bytes_text(kernel.scheduled.numbers.bytes_written));
+  if (!kernel.more.empty()) out += fmt::format(", {} pieces with one body", kernel.more.size() + 1);
+  const auto launch = std::find_if(plan.launches.begin(), plan.launches.end(), [&](const Launch& l) { return l.of == k; });
+  if (launch->threads > 1) out += fmt::format(", up to {} threads", launch->threads);
+  static constexpr std::string_view kSpecialised[] = {"", ", its specialised kernel on trial", ", specialised",
+                                                      ", generic: its specialised kernel was slower"};
+  const auto first = std::find_if(plan.launches.begin(), plan.launches.end(), [&](const Launch& l) { return l.group == launch->group; });
+  out += kSpecialised[static_cast<int>(first->specialised->state())];
+  if (kernel.in_tiles) out += ", in tiles until it is compiled\n";
+  else out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
+  for (const NodeId id : report.partition.groups[kernel.group].roots) {
+    std::string names;
+    for (std::size_t o = 0; o < graph.outputs.size(); ++o)
+      if (graph.outputs[o] == id) names += (names.empty() ? " as " : ", ") + graph.output_names[o];
+    out += fmt::format("  stores %{} {} {}{}: {}\n", id, ir::info(graph[id].op).text, type_text(graph[id].dtype, graph.shape(id)), names,
+                       compiler::text_of(report.partition.boundary[id]));
+  }
+  return out;
+}
+
 }  // namespace
 
 PlanReport Program::report(std::span<const ArgumentType> types) {
@@ -62,12 +94,11 @@ std::string Program::explain() const {
   if (!plan) return "no call yet\n";
   const std::shared_ptr<const PlanReport> held = report_of(*plan, state_->target);
   const PlanReport& report = *held;
-  const Graph& graph = report.optimised;
   std::string notes;
   for (const std::string& note : report.notes) notes += fmt::format("note: {}\n", note);
   if (plan->on_device) return plan->on_device->explain(*plan, report) + notes;
   if (plan->interpret)
-    return fmt::format("reference: {} nodes are interpreted one at a time; there are no kernels\n{}", graph.size(), notes);
+    return fmt::format("reference: {} nodes are interpreted one at a time; there are no kernels\n{}", report.optimised.size(), notes);
   std::string out = fmt::format("{} kernel{}, {} read, {} written{}\n", report.kernels.size(), report.kernels.size() == 1 ? "" : "s",
                                 bytes_text(plan->bytes_read), bytes_text(plan->bytes_written),
                                 plan->workspace_bytes ? fmt::format(", {} of intermediates", bytes_text(plan->workspace_bytes)) : "");
@@ -76,35 +107,7 @@ std::string Program::explain() const {
     out += fmt::format("{} shape{} kernels of their own, as many as Specialization::depth allows; all others use the generic ones\n", hot,
                        hot == 1 ? " has" : "s have");
   if (state_->sealed.load(std::memory_order_relaxed)) out += "nothing is compiled any more: sealed, or Options::compile is never\n";
-  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
-    const KernelReport& kernel = report.kernels[k];
-    const compiler::Nest& nest = kernel.planned.nest;
-    const compiler::NestNumbers& numbers = kernel.planned.numbers;
-    static constexpr std::string_view kKinds[] = {"map", "reduction over rows", "reduction over lanes"};
-    out += fmt::format("kernel {}: {}, loops", k, kKinds[static_cast<int>(nest.kind)]);
-    for (std::uint32_t l = 0; l < nest.loops(); ++l)
-      out += fmt::format("{} {}{}", l ? " x" : "", numbers.extents[l], nest.reduced_mask() >> l & 1 ? " (reduced)" : "");
-    if (nest.sweeps > 1) out += fmt::format(", {} sweeps", nest.sweeps);
-    out += fmt::format(", reads {}, writes {}", bytes_text(kernel.scheduled.numbers.bytes_read),
-                       bytes_text(kernel.scheduled.numbers.bytes_written));
-    if (!kernel.more.empty()) out += fmt::format(", {} pieces with one body", kernel.more.size() + 1);
-    const auto launch = std::find_if(plan->launches.begin(), plan->launches.end(), [&](const Launch& l) { return l.of == k; });
-    if (launch->threads > 1) out += fmt::format(", up to {} threads", launch->threads);
-    static constexpr std::string_view kSpecialised[] = {"", ", its specialised kernel on trial", ", specialised",
-                                                        ", generic: its specialised kernel was slower"};
-    const auto first =
-        std::find_if(plan->launches.begin(), plan->launches.end(), [&](const Launch& l) { return l.group == launch->group; });
-    out += kSpecialised[static_cast<int>(first->specialised->state())];
-    if (kernel.in_tiles) out += ", in tiles until it is compiled\n";
-    else out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
-    for (const NodeId id : report.partition.groups[kernel.group].roots) {
-      std::string names;
-      for (std::size_t o = 0; o < graph.outputs.size(); ++o)
-        if (graph.outputs[o] == id) names += (names.empty() ? " as " : ", ") + graph.output_names[o];
-      out += fmt::format("  stores %{} {} {}{}: {}\n", id, ir::info(graph[id].op).text, type_text(graph[id].dtype, graph.shape(id)), names,
-                         compiler::text_of(report.partition.boundary[id]));
-    }
-  }
+  for (std::size_t k = 0; k < report.kernels.size(); ++k) out += kernel_text(*plan, report, k);
   return out + notes;
 }
 
