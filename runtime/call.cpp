@@ -52,21 +52,22 @@ class Call {
         if (set[i].program != id || !matches(site, *set[i].plan)) continue;
         if (i > 0) std::swap(set[i], set[i - 1]), --i;  // those in use move to the front
         plan_ = set[i].plan.get();
-        remember(state, set[i].plan);
         ++thread_.depth;
+        remember(state, set[i].plan);
         return;
       }
       held_ = find_or_make_plan(state, site);  // may call other programs
       plan_ = held_.get();
-      std::move_backward(set, set + ThreadState::kWays - 1, set + ThreadState::kWays);
-      set[0] = {id, held_};
+      std::rotate(set, set + ThreadState::kWays - 1, set + ThreadState::kWays);
+      const ThreadState::Recent gone = std::exchange(set[0], {id, held_});
+      ++thread_.depth;
       remember(state, held_);
     } else {
       held_ = find_or_make_plan(state, site);
       plan_ = held_.get();
+      ++thread_.depth;
       state.last.store(plan_->id, std::memory_order_relaxed);
     }
-    ++thread_.depth;
   }
   ~Call() { --thread_.depth; }
   Call(const Call&) = delete;
@@ -78,6 +79,7 @@ class Call {
   const LaunchPlan* plan_ = nullptr;
   PlanPointer held_;
 
+  // Inside the call already: the plan that this one takes the place of may go, and what it captured run its owner's code, which may call.
   void remember(Program::State& state, const PlanPointer& plan) {
     if (thread_.last != plan) thread_.last = plan;
     if (state.last.load(std::memory_order_relaxed) != plan->id) state.last.store(plan->id, std::memory_order_relaxed);

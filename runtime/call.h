@@ -28,6 +28,13 @@ struct ThreadState {
   PlanPointer last;  // for last_optimized_graph
   int depth = 0;     // of calls within calls on this thread: the inner ones leave `recent` and `last` alone
 
+  // What plans captured may run its owner's code, which may call.
+  ~ThreadState() {
+    ++depth;
+    last.reset();
+    recent.fill({});
+  }
+
   Recent* set_of(std::uint64_t program) { return &recent[(program & 3) * kWays]; }
 };
 

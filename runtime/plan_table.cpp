@@ -42,6 +42,7 @@ PlanPointer PlanTable::find(const CallSite& site, const Signature& signature) {
 }
 
 PlanPointer PlanTable::insert(const CallSite& site, const Signature& signature, std::shared_ptr<LaunchPlan> plan) {
+  std::list<PlanPointer> gone;
   const std::lock_guard lock(mutex_);
   Family& family = families_[signature.family];
   // A family's pins only grow, so that one look is enough to find a plan; those made with fewer are left to be evicted.
@@ -62,12 +63,12 @@ PlanPointer PlanTable::insert(const CallSite& site, const Signature& signature, 
   ++family.plans;
   cost_ += plan->cost();
   while (order_.size() > 1 && (order_.size() > kMost || cost_ > kMostNodes)) evict();
+  if (evicted_.size() > kMostEvicted) gone = fold();
   return plan;
 }
 
 void PlanTable::evict() {
   const auto victim = std::prev(order_.end());
-  evicted_.push_back(*victim);  // first: it may fail, what follows does not
   const auto [begin, end] = by_hash_.equal_range((*victim)->hash);
   for (auto it = begin; it != end; ++it)
     if (it->second == victim) {
@@ -77,17 +78,20 @@ void PlanTable::evict() {
   if (const auto it = families_.find((*victim)->family); --it->second.plans == 0) families_.erase(it);
   cost_ -= (*victim)->cost();
   ++totals_.forgotten;
-  order_.erase(victim);
-  if (evicted_.size() > 64) fold();
+  evicted_.splice(evicted_.end(), order_, victim);
 }
 
-// The counts of plans that nobody can run any more join the totals.
-void PlanTable::fold() {
-  std::erase_if(evicted_, [&](const PlanPointer& plan) {
-    if (plan.use_count() != 1) return false;
-    add(totals_, *plan);
-    return true;
-  });
+// The counts of plans that nobody can run any more join the totals. They are destroyed by the caller, under no lock: what they captured may
+// run its owner's code, and a device's kernels are waited for.
+std::list<PlanPointer> PlanTable::fold() {
+  std::list<PlanPointer> gone;
+  for (auto it = evicted_.begin(); it != evicted_.end();) {
+    const auto plan = it++;
+    if (plan->use_count() != 1) continue;
+    add(totals_, **plan);
+    gone.splice(gone.end(), evicted_, plan);
+  }
+  return gone;
 }
 
 PlanPointer PlanTable::with_id(std::uint64_t id) const {
@@ -105,9 +109,10 @@ std::vector<PlanPointer> PlanTable::all() const {
 }
 
 void PlanTable::clear() {
+  std::list<PlanPointer> gone;
   const std::lock_guard lock(mutex_);
   while (!order_.empty()) evict();
-  fold();
+  gone = fold();
 }
 
 void PlanTable::release_captured() {
