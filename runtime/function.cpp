@@ -96,23 +96,28 @@ namespace {
 
 constexpr std::size_t kMaxStructures = 256;  // programs of one function; a million different lists leave memory flat
 
+using Programs = std::map<std::vector<std::int64_t>, std::shared_ptr<Program>>;
+
 }  // namespace
 
 struct FunctionCore::Body {
   Shared<void> function;
   Record record;
-  Options options;
+  Options options;                 // as they were given, whatever is sealed: read by any thread
   std::shared_ptr<Program> plain;  // of no structure: found without a lock
 
   mutable runtime::TableMutex mutex;  // the rest
-  std::map<std::vector<std::int64_t>, std::shared_ptr<Program>> programs;
+  bool sealed = false;                // programs that come are, too
+  Programs programs;
   std::shared_ptr<Program> last;
   Stats of_dropped;
 
   // After the function's results are marked.
   using After = void (*)(runtime::ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);
-  std::shared_ptr<Program> make(std::vector<std::int64_t> structure, After after = nullptr) {
-    auto run = [after, options = options, function = function, record = record, structure = std::move(structure)](
+  std::shared_ptr<Program> make(std::vector<std::int64_t> structure, After after = nullptr) const {
+    Options now = options;
+    if (sealed) now.compile = Compile::never;
+    auto run = [after, options = now, function = function, record = record, structure = std::move(structure)](
                    runtime::ProgramRecorder& recorder, std::span<const compiler::Value> values) {
       Recording recording(recorder);
       std::vector<Tensor> leaves;
@@ -124,23 +129,32 @@ struct FunctionCore::Body {
       for (std::size_t i = 0; i < out.tensors_.size(); ++i) recorder.output(std::move(out.names_[i]), recording.of(out.tensors_[i]));
       if (after) after(recorder, values, options);
     };
-    return std::make_shared<Program>(std::move(run), std::vector<std::string>{}, options);
+    return std::make_shared<Program>(std::move(run), std::vector<std::string>{}, now);
+  }
+
+  // All of them where there is no room for one more. The caller destroys them under no lock: what they captured may run its owner's code.
+  [[nodiscard]] Programs drop_most(Programs& known) {
+    Programs gone;
+    if (known.size() < kMaxStructures) return gone;
+    for (const auto& [_, program] : known) of_dropped += program->stats();
+    gone.swap(known);
+    return gone;
   }
 
   Program& program(std::span<const std::int64_t> structure, std::shared_ptr<Program>& hold) {
     if (structure.empty()) return *plain;
-    const std::lock_guard lock(mutex);
     std::vector<std::int64_t> key(structure.begin(), structure.end());
+    Programs gone;
+    std::shared_ptr<Program> before;
+    const std::lock_guard lock(mutex);
     auto it = programs.find(key);
     if (it == programs.end()) {
-      if (programs.size() >= kMaxStructures) {
-        for (const auto& [_, program] : programs) of_dropped += program->stats();
-        programs.clear();
-      }
       auto made = make(key);
+      gone = drop_most(programs);
       it = programs.emplace(std::move(key), std::move(made)).first;
     }
-    hold = last = it->second;
+    hold = it->second;
+    before = std::exchange(last, hold);
     return *hold;
   }
 
@@ -153,22 +167,16 @@ struct FunctionCore::Body {
   }
 
   // The programs that vjp calls: the results, then what is saved.
-  std::map<std::vector<std::int64_t>, std::shared_ptr<Program>> with_pullback;
+  Programs with_pullback;
   const std::shared_ptr<std::atomic<int>> resets = std::make_shared<std::atomic<int>>(0);
   std::shared_ptr<Program> program_with_pullback(std::span<const std::int64_t> structure) {
-    const std::lock_guard lock(mutex);
     std::vector<std::int64_t> key(structure.begin(), structure.end());
-    std::shared_ptr<Program>& program = with_pullback[key];
-    if (!program) {
-      program = make(key, runtime::add_pullback);
-      if (with_pullback.size() > kMaxStructures) {
-        const std::shared_ptr<Program> kept = program;
-        for (const auto& [_, dropped] : with_pullback) of_dropped += dropped->stats();
-        with_pullback.clear();
-        return with_pullback[key] = kept;
-      }
-    }
-    return program;
+    Programs gone;
+    const std::lock_guard lock(mutex);
+    if (const auto it = with_pullback.find(key); it != with_pullback.end()) return it->second;
+    auto made = make(key, runtime::add_pullback);
+    gone = drop_most(with_pullback);
+    return with_pullback.emplace(std::move(key), std::move(made)).first->second;
   }
 
   std::shared_ptr<Program> latest() const {
@@ -226,7 +234,11 @@ PullbackCore FunctionCore::vjp(std::span<const CallArgument> arguments, std::spa
 
 GradientCheck FunctionCore::check_gradients(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure) const {
   const std::vector<std::int64_t> key(structure.begin(), structure.end());
-  const std::shared_ptr<Program> values = body_->make(key), derivatives = body_->make(key, runtime::add_both_products);
+  std::shared_ptr<Program> values, derivatives;
+  {
+    const std::lock_guard lock(body_->mutex);
+    values = body_->make(key), derivatives = body_->make(key, runtime::add_both_products);
+  }
   return runtime::check_gradients(*values, *derivatives, CallArguments(arguments));
 }
 
@@ -279,7 +291,7 @@ void FunctionCore::write_signatures(const std::string& path) const { runtime::wr
 void FunctionCore::seal() const {
   {
     const std::lock_guard lock(body_->mutex);
-    body_->options.compile = Compile::never;  // of programs that come
+    body_->sealed = true;
   }
   for (const auto& [structure, program] : body_->all()) program->seal();
   const std::lock_guard lock(body_->mutex);
@@ -287,9 +299,10 @@ void FunctionCore::seal() const {
 }
 void FunctionCore::reset() const {
   for (const auto& [structure, program] : body_->all()) program->reset();
+  Programs gone;
   const std::lock_guard lock(body_->mutex);
   for (const auto& [_, program] : body_->with_pullback) body_->of_dropped += program->stats();
-  body_->with_pullback.clear();
+  gone.swap(body_->with_pullback);
   body_->resets->fetch_add(1, std::memory_order_relaxed);
 }
 
