@@ -219,14 +219,19 @@ void Kernel::optimise() const noexcept {
   } catch (const std::bad_alloc&) { settled_.store(true, std::memory_order_relaxed); }
 }
 
+// A forked child does again what its parent's thread was doing. Of a job that was all but done it has the code, which its calls may run by
+// now: that stays.
 void Kernel::make_optimised() const noexcept {
   try {
-    const std::string object =
-        compiler::generate({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised}).object;
-    optimised_ = compiler::KernelObject::load(object);
-    function_.store(optimised_->function(), std::memory_order_release);
-    if (optimised_count_) optimised_count_->fetch_add(1, std::memory_order_relaxed);
-    disk_cache().store(key_, compiler::Tier::Optimised, object);
+    std::string object;
+    if (!optimised_) {
+      object = compiler::generate({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised}).object;
+      optimised_ = compiler::KernelObject::load(object);
+    }
+    const compiler::KernelFunction function = optimised_->function();
+    if (function_.exchange(function, std::memory_order_acq_rel) != function && optimised_count_)
+      optimised_count_->fetch_add(1, std::memory_order_relaxed);
+    if (!object.empty()) disk_cache().store(key_, compiler::Tier::Optimised, object);
   } catch (const std::exception& error) {
     log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());
   } catch (...) {}  // NOLINT: nobody is there to catch it
