@@ -65,18 +65,19 @@ class Worker {
   }
   void add_late(std::function<void()> work) {
     put(late_, std::move(work));
-    if (late_count_.fetch_add(1, std::memory_order_relaxed) > kMostLate) start();
+    // Who waits for all jobs has woken the thread already, perhaps before this one came.
+    if (late_count_.fetch_add(1, std::memory_order_relaxed) > kMostLate || waiting_ > 0) start();
   }
   void hurry() noexcept {
     if (done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire) || hurries_.exchange(true)) return;
-    if (const int thread = thread_) os::set_idle_priority(thread, false);
+    set_priority();
   }
   /// False when there was nothing to wait for.
   bool wait() {
     if (done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire)) return false;
-    start();
     ++waiting_;
-    if (const int thread = thread_) os::set_idle_priority(thread, false);  // else who waits would wait for everybody else's work
+    start();
+    set_priority();  // else who waits would wait for everybody else's work
     bool all = false;
     while (running_ && !stopping_) {
       const std::uint32_t done = done_.load(std::memory_order_acquire);
@@ -84,8 +85,8 @@ class Worker {
       if (all) break;
       os::wait(done_, done);
     }
-    if (--waiting_ == 0 && !hurries_)
-      if (const int thread = thread_) os::set_idle_priority(thread, true);
+    --waiting_;
+    set_priority();
     return all;
   }
 
@@ -125,7 +126,7 @@ class Worker {
     auto* const job = new Job{std::move(work), nullptr};
     queued_.fetch_add(1, std::memory_order_relaxed);
     list.push(job);
-    changed_.fetch_add(1, std::memory_order_release);
+    changed_.fetch_add(1);  // before who adds asks whether somebody waits, as who waits says so before it wakes the thread
   }
   void start() noexcept {
     if (!stopping_ && !running_.exchange(true) &&
@@ -137,9 +138,20 @@ class Worker {
     }
     os::wake(changed_, 1);
   }
+  // By any thread, after what decides has changed. Looked at again when it is set: of several that set it at once, the last one's must be the
+  // newest, or a thread that somebody waits for would stay at idle priority.
+  void set_priority() noexcept {
+    const int thread = thread_;
+    if (thread == 0) return;
+    bool idle = false;
+    do {
+      idle = waiting_ == 0 && !hurries_;
+      os::set_idle_priority(thread, idle);
+    } while (idle != (waiting_ == 0 && !hurries_));
+  }
   void work() {
     thread_ = os::thread_number();
-    if (waiting_ == 0 && !hurries_) os::set_idle_priority(thread_, true);
+    set_priority();
     while (!stopping_) {
       const std::uint32_t seen = changed_.load(std::memory_order_acquire);
       if (!taken_) taken_ = jobs_.take();
@@ -149,7 +161,7 @@ class Worker {
       }
       Job* const job = taken_;
       if (!job) {
-        if (hurries_.exchange(false) && waiting_ == 0) os::set_idle_priority(thread_, true);
+        if (hurries_.exchange(false)) set_priority();
         os::wait(changed_, seen);
         continue;
       }

@@ -252,7 +252,7 @@ int thread_number() noexcept { return static_cast<int>(::syscall(SYS_gettid)); }
 void set_idle_priority(int thread, bool idle) noexcept {
   sched_param parameters{};
   int policy = SCHED_IDLE;
-  if (!idle && ((policy = sched_getscheduler(0)) < 0 || sched_getparam(0, &parameters) != 0)) return;
+  if (!idle && ((policy = sched_getscheduler(getpid())) < 0 || sched_getparam(getpid(), &parameters) != 0)) return;
   sched_setscheduler(thread, policy, &parameters);  // of one thread, in spite of the man page's word "process"
 }
 

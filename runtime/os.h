@@ -94,7 +94,7 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
 
 /// The calling thread, as the functions below know it.
 int thread_number() noexcept;
-/// At idle priority a thread runs where nothing else wants to (compile threads); otherwise as the calling thread does. Best effort.
+/// At idle priority a thread runs where nothing else wants to (compile threads); otherwise as the process's first thread does. Best effort.
 void set_idle_priority(int thread, bool idle) noexcept;
 
 /// What to call around fork: in the parent before and after, in the child after. Any may be null.
