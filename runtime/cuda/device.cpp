@@ -161,10 +161,17 @@ void Gpu::leave(const StreamPointer& stream) noexcept {
 }
 
 void Gpu::wait_for(const StreamPointer& last) noexcept {
-  if (!last || (last != own_ && last->open)) return;
+  if (!last) return;
+  bool open = true;
+  void* event = nullptr;
+  {
+    const std::lock_guard lock(mutex_);  // its scope may end on another thread
+    open = last->open, event = last->event;
+  }
+  if (last != own_ && open) return;
   const Entered entered(driver_, context_);
-  if (last->open) driver_.cuStreamSynchronize(last->handle);
-  else if (last->event) driver_.cuEventSynchronize(last->event);
+  if (open) driver_.cuStreamSynchronize(last->handle);
+  else if (event) driver_.cuEventSynchronize(event);
 }
 
 // ---------------------------------------------------------------------------------------------- memory
