@@ -217,6 +217,49 @@ TEST_CASE("memory: threads hand blocks to each other", "[memory]") {
   CHECK(memory::statistics().in_use == before);
 }
 
+TEST_CASE("memory: threads lend large blocks to each other while others trim and count", "[memory]") {
+  const std::int64_t before = memory::statistics().in_use;
+  const std::size_t limit = memory::cache_limit();
+  constexpr int kThreads = 3, kSlots = 24;
+  std::atomic<std::size_t*> slots[kSlots] = {};
+  std::atomic<bool> good{true};
+  std::atomic<int> allocating{kThreads};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      const auto drop = [&](std::size_t* block) {
+        if (!block) return;
+        const std::size_t bytes = block[0];
+        if (block[bytes / 8 - 1] != bytes) good = false;
+        memory::free(block, bytes);
+      };
+      for (int i = 0; i < 3000; ++i) {
+        const std::size_t least = std::size_t{32 << 10} << random() % 8, bytes = least + random() % least / 8 * 8;  // up to 8 MiB
+        auto* const block = static_cast<std::size_t*>(memory::allocate(bytes));
+        block[0] = block[bytes / 8 - 1] = bytes;
+        drop(slots[random() % kSlots].exchange(block));
+      }
+      --allocating;
+    });
+  threads.emplace_back([&] {
+    for (std::size_t i = 0; allocating > 0; ++i) {
+      if (memory::statistics().cached < 0) good = false;
+      if (i % 64 == 0) memory::trim(std::size_t{4} << 20);
+      if (i % 64 == 32) memory::set_cache_limit(i % 128 == 32 ? std::size_t{8} << 20 : limit);
+      std::this_thread::yield();
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  for (auto& slot : slots)
+    if (std::size_t* const block = slot.load()) memory::free(block, block[0]);
+  memory::set_cache_limit(limit);
+  CHECK(good);
+  CHECK(memory::statistics().in_use == before);
+  memory::trim();
+  CHECK(memory::statistics().cached == 0);
+}
+
 TEST_CASE("memory: many short threads do not grow the small blocks", "[memory]") {
   const auto round = [] {
     std::thread([] {
