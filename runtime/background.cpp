@@ -29,6 +29,7 @@ constexpr std::uint32_t kMostLate = 256;  // more than that, and the thread is s
 struct Job {
   std::function<void()> work;
   Job* next;
+  bool late;
 };
 
 class List {
@@ -60,11 +61,11 @@ class Worker {
  public:
   void add(std::function<void()> work) {
     if (stopping_) return;
-    put(jobs_, std::move(work));
+    put(jobs_, std::move(work), false);
     start();
   }
   void add_late(std::function<void()> work) {
-    put(late_, std::move(work));
+    put(late_, std::move(work), true);
     // Who waits for all jobs has woken the thread already, perhaps before this one came.
     if (late_count_.fetch_add(1, std::memory_order_relaxed) > kMostLate || waiting_ > 0) start();
   }
@@ -96,6 +97,9 @@ class Worker {
     stopping_ = true;
     os::wake(done_, INT_MAX);
     while (!compiler::outlives_exit() && current_.load()) os::yield_processor();
+    if (running_) left_ = taken_.exchange(nullptr);  // not deleted: the thread may be looking at the first. In a forked child the parent's
+    for (const Job* job = left_; job; job = job->next)
+      if (job->late) job->work();
     for (Job* job = late_.take(); job;) {
       job->work();
       delete std::exchange(job, job->next);
@@ -118,12 +122,13 @@ class Worker {
  private:
   List jobs_, late_;
   std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // the thread's own: jobs still to do, the one that it does
+  Job* left_ = nullptr;                                  // at exit: what it still had to do
   std::atomic<std::uint32_t> changed_{0}, queued_{0}, done_{0}, late_count_{0};
   std::atomic<bool> running_{false}, stopping_{false}, hurries_{false};
   std::atomic<int> thread_{0}, waiting_{0};  // 0: not started
 
-  void put(List& list, std::function<void()> work) {
-    auto* const job = new Job{std::move(work), nullptr};
+  void put(List& list, std::function<void()> work, bool late) {
+    auto* const job = new Job{std::move(work), nullptr, late};
     queued_.fetch_add(1, std::memory_order_relaxed);
     list.push(job);
     changed_.fetch_add(1);  // before who adds asks whether somebody waits, as who waits says so before it wakes the thread
@@ -166,7 +171,11 @@ class Worker {
         continue;
       }
       current_ = job;
-      taken_ = job->next;
+      Job* first = job;
+      if (stopping_ || !taken_.compare_exchange_strong(first, job->next)) {  // the process exits, and has what was left
+        current_ = nullptr;
+        break;
+      }
       job->work();
       current_ = nullptr;
       delete job;

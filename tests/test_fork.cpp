@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include "compiler/codegen.h"
 #include "has_codegen.h"
 #include "how_long.h"
 #include "onepass/error.h"
@@ -111,6 +112,25 @@ TEST_CASE("fork: what the background was about to finish is not done twice under
   });
   CHECK(succeeded(parent));
   std::filesystem::remove_all(folder);
+}
+
+// Here, where the child has no jobs of its parent to do first.
+TEST_CASE("fork: late jobs that the background has taken but not begun are done at exit", "[fork]") {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    static std::atomic<bool> begun{false}, leaving{false};
+    background::run_late([] {
+      begun = true;
+      while (compiler::outlives_exit() || !leaving) usleep(1000);  // else the exit waits for it
+    });
+    background::run_late([] { _exit(42); });
+    background::run([] {});  // starts the thread, which takes both
+    while (!begun) std::this_thread::yield();
+    leaving = true;
+    std::exit(1);
+  }
+  CHECK(succeeded(child));
 }
 
 TEST_CASE("fork: a child calls what was compiled and compiles more, whatever other threads are doing", "[fork]") {
