@@ -87,8 +87,9 @@ void on_small_stack(const std::function<void()>& body) {
     (*static_cast<const std::function<void()>*>(argument))();
     return nullptr;
   };
-  REQUIRE(pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&body)) == 0);
-  pthread_join(thread, nullptr);
+  const int error = pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&body));
+  if (error == 0) pthread_join(thread, nullptr);  // before anything is asserted here, as it is there
+  REQUIRE(error == 0);
   pthread_attr_destroy(&attributes);
 }
 
