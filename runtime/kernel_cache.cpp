@@ -215,7 +215,9 @@ void Kernel::optimise() const noexcept {
     const bool comes = background::run([weak = weak_from_this()] {
       if (const std::shared_ptr<const Kernel> kernel = weak.lock()) kernel->make_optimised();  // else nobody can run it any more
     });
-    if (!comes) settled_.store(true, std::memory_order_relaxed);
+    if (comes) return;
+    if (tiles()) make_optimised();  // begun in tiles when there was a compile thread: now nobody else would end them
+    else settled_.store(true, std::memory_order_relaxed);
   } catch (const std::bad_alloc&) { settled_.store(true, std::memory_order_relaxed); }
 }
 

@@ -88,6 +88,7 @@ std::list<PlanPointer> PlanTable::fold() {
   for (auto it = evicted_.begin(); it != evicted_.end();) {
     const auto plan = it++;
     if (plan->use_count() != 1) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // with who let go of it: its counts are whole
     add(totals_, **plan);
     gone.splice(gone.end(), evicted_, plan);
   }

@@ -172,6 +172,19 @@ TEST_CASE("tiles: a first call waits for no compiler, a hot one runs compiled co
   for (const Array& got : {first, second, third}) CHECK(same_bits(got, expected));
 }
 
+TEST_CASE("tiles: where no compile thread is left, the second run compiles", "[tiles]") {
+  const auto body = [](Tensor x) { return tanh(x * 0.375f + 2.f) - x * x * 0.0625f; };
+  const auto f = compile<Tensor(Tensor)>(body);
+  const Array x = ramp({5, 1000}, 0.0078125);
+  const Array first = f(x);
+  REQUIRE(f.explain().find("in tiles") != std::string::npos);
+  set_compile_threads(0);
+  const Array second = f(x);
+  set_compile_threads(1);
+  CHECK(f.stats().optimised == 1);
+  CHECK(same_bits(first, second));
+}
+
 TEST_CASE("tiles: long work is compiled first, as is everything where they are off", "[tiles]") {
   const auto in_tiles = [](auto f, std::int64_t n) {
     static_cast<void>(f(Array::zeros({n}, f32)));
