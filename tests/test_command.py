@@ -283,38 +283,69 @@ class Device(Command):
     @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
     def test_what_is_missing_is_one_sentence_with_the_remedy_and_the_cpu_goes_on(self):
         rest = [*self.PROGRAM, "--device", "cuda"]
+        working = dict(os.environ)
         for variables, says in (({"ONEPASS_CUDA_DRIVER": "/nowhere/libcuda.so"}, ["/nowhere/libcuda.so", "cannot be opened"]),
                                 ({"FAKE_CUDA_DEVICES": "0"}, ["no device", "nvidia-smi", "or run on the cpu"]),
                                 ({"FAKE_CUDA_VERSION": "11080"}, ["11.8", "12.0 or newer", "newer driver"]),
+                                ({"FAKE_CUDA_START": "34"}, ["stub", "LD_LIBRARY_PATH", "install NVIDIA's driver"]),
+                                ({"FAKE_CUDA_START": "803"}, ["DRIVER_MISMATCH", "start the machine again"]),
+                                ({"FAKE_CUDA_START": "802"}, ["nvidia-smi", "or run on the cpu"]),
+                                ({"FAKE_CUDA_CAPABILITY": "61"}, ["compute capability 6.1", "7.5 or newer", "run on the cpu"]),
+                                ({"FAKE_NVRTC_KNOWS": "90"}, ["does not know", "compute capability 8.0", "newer CUDA toolkit"]),
+                                ({"FAKE_NVRTC_VERSION": "11080"}, ["NVRTC 11.8", "12.0 or newer"]),
+                                ({"FAKE_NVRTC_VERSION": "13000"}, ["NVRTC 13.0", "newer than the driver", "CUDA 12.8", "newer driver", "ONEPASS_NVRTC", "version 12"]),
                                 ({"ONEPASS_NVRTC": "/nowhere/libnvrtc.so"}, ["/nowhere/libnvrtc.so", "or run on the cpu"]),
                                 ({"ONEPASS_NVRTC": sys.executable}, ["cuda: "])):
             with self.subTest(**variables):
-                os.environ.update(ONEPASS_CUDA_DRIVER=FAKE, ONEPASS_NVRTC=FAKE, FAKE_CUDA_DEVICES="1", FAKE_CUDA_VERSION="12080")
-                os.environ.update(variables)
+                os.environ.clear()
+                os.environ.update(working, **variables)
                 self.fails("run", *rest, says=says)
                 self.assertNotIn("y.npy", self.files())
-                for line in self.onepass("doctor").stdout.splitlines():
+                doctor = self.onepass("doctor").stdout
+                for line in doctor.splitlines():
                     self.assertRegex(line, r"^[^:]+: .+, .+$")
+                if "ONEPASS_NVRTC" not in variables:  # those have their own words
+                    for word in says[1:]:
+                        self.assertIn(word, doctor)
                 self.onepass("run", *self.PROGRAM)
                 os.remove(self.path("y.npy"))
-        os.environ.update(ONEPASS_NVRTC=FAKE)
+        os.environ.clear()
+        os.environ.update(working)
         self.fails("run", *rest, "--mode", "reference", says="reference")
         self.onepass("run", *rest, "--stats", "s.json")
         with open(self.path("s.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file)["bytes_uploaded"], 4*12 + 4*4)
 
+    def run_with_cache(self, cache, **variables):
+        env = dict(os.environ, ONEPASS_CACHE_DIR=self.path(cache), **variables)
+        return subprocess.run([ONEPASS, "run", *self.PROGRAM, "--device", "cuda"], env=env, cwd=self.folder, capture_output=True, text=True, timeout=300)
+
+    def runs_with_cache(self, **variables):
+        """Writes y.npy and gives its elements."""
+        done = self.run_with_cache("cache", **variables)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        y = npy.read(self.path("y.npy"))
+        os.remove(self.path("y.npy"))
+        return y
+
     @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
     def test_a_start_from_the_disk_cache_needs_no_compiler(self):
-        def run(cache, nvrtc):
-            env = dict(os.environ, ONEPASS_CACHE_DIR=self.path(cache), ONEPASS_NVRTC=nvrtc)
-            return subprocess.run([ONEPASS, "run", *self.PROGRAM, "--device", "cuda"], env=env, cwd=self.folder, capture_output=True, text=True, timeout=300)
-        self.assertEqual(run("cache", FAKE).returncode, 0)
-        cold = npy.read(self.path("y.npy"))
-        os.remove(self.path("y.npy"))
-        warm = run("cache", "/nowhere/libnvrtc.so")
-        self.assertEqual((warm.returncode, warm.stderr), (0, ""))
-        self.assertEqual(npy.read(self.path("y.npy")), cold)
-        self.assertIn("/nowhere/libnvrtc.so", run("another", "/nowhere/libnvrtc.so").stderr)
+        cold = self.runs_with_cache()
+        self.assertEqual(self.runs_with_cache(ONEPASS_NVRTC="/nowhere/libnvrtc.so"), cold)
+        self.assertIn("/nowhere/libnvrtc.so", self.run_with_cache("another", ONEPASS_NVRTC="/nowhere/libnvrtc.so").stderr)
+
+    @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
+    def test_a_device_newer_than_the_toolkit_gets_text_that_the_driver_compiles(self):
+        self.onepass("run", *self.PROGRAM)
+        cpu = npy.read(self.path("y.npy"))
+        newer = {"FAKE_CUDA_CAPABILITY": "103"}
+        self.assertEqual(self.runs_with_cache(**newer), cpu)
+        self.assertEqual(self.runs_with_cache(ONEPASS_NVRTC="/nowhere/libnvrtc.so", **newer), cpu)
+
+    @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
+    def test_programs_on_disk_that_the_driver_does_not_take_are_compiled_again(self):
+        cold = self.runs_with_cache(FAKE_CUDA_VERSION="13000", FAKE_NVRTC_VERSION="13000")
+        self.assertEqual(self.runs_with_cache(), cold)  # a driver and a compiler of before
 
     @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
     def test_doctor_names_driver_compiler_and_device(self):

@@ -77,11 +77,18 @@ void cache_folder() {
   }
 }
 
+// Its programs may be of no use to the device that is here.
+std::string advice_on(const runtime::cuda::Nvrtc& nvrtc) {
+  std::string objection;
+  try {
+    objection = runtime::cuda::Gpu::get().objection(nvrtc);
+  } catch (const std::exception&) {}  // the device's line says it
+  return objection.empty() ? "nothing to do: dump --cuda shows what it would compile" : objection;
+}
+
 void cuda_toolkit() {
   const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::find();
-  if (nvrtc)
-    line("CUDA toolkit", fmt::format("NVRTC {}.{} ({})", nvrtc->major(), nvrtc->minor(), nvrtc->path()),
-         "nothing to do: dump --cuda shows what it would compile");
+  if (nvrtc) line("CUDA toolkit", fmt::format("NVRTC {}.{} ({})", nvrtc->major(), nvrtc->minor(), nvrtc->path()), advice_on(*nvrtc));
   else line("CUDA toolkit", "not found", runtime::cuda::Nvrtc::why() + "; the cpu needs none");
 }
 
@@ -91,8 +98,7 @@ void cuda_driver_and_device() {
     line("CUDA driver", "not usable", runtime::cuda::Driver::why());
     return line("device", "cpu", "nothing to do");
   }
-  line("CUDA driver", fmt::format("for CUDA {}.{} ({})", driver->version / 1000, driver->version % 1000 / 10, driver->path),
-       "nothing to do");
+  line("CUDA driver", fmt::format("for CUDA {}.{} ({})", driver->major(), driver->minor(), driver->path), "nothing to do");
   try {
     const runtime::cuda::Gpu& device = runtime::cuda::Gpu::get();
     line("device", fmt::format("cpu; {}, compute capability {}.{}", device.name(), device.target().sm / 10, device.target().sm % 10),

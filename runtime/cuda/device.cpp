@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
-#include "runtime/cuda/nvrtc.h"
 #include "runtime/disk_cache.h"
 
 namespace onepass::runtime::cuda {
@@ -220,11 +219,11 @@ DeviceStats Gpu::stats() const {
 // ---------------------------------------------------------------------------------------------- programs
 
 namespace {
-// What the device runs of a text. Where the toolkit is older than the device, code for the newest one before it, which the driver compiles.
-struct Binary {
-  std::string image;
-  bool from_disk = false;
-};
+constexpr std::string_view kLoading = "loading a program on the device";
+// Another image of the same program may do.
+bool is_of_image(Result result) {
+  return result == kInvalidImage || result == kNoBinaryForDevice || result == kInvalidPtx || result == kUnsupportedPtxVersion;
+}
 }  // namespace
 
 Gpu::Module::~Module() {
@@ -243,37 +242,58 @@ void* Gpu::Module::function(const compiler::cuda::DeviceKernel& kernel) const {
   return out;
 }
 
+std::string Gpu::objection(const Nvrtc& nvrtc) const {
+  if (nvrtc.newest_up_to(target_.sm) == 0)
+    return fmt::format("NVRTC {}.{} does not know {} (compute capability {}.{}): install a newer CUDA toolkit, or run on the cpu",
+                       nvrtc.major(), nvrtc.minor(), name_, target_.sm / 10, target_.sm % 10);
+  if (nvrtc.major() > driver_.major())
+    return fmt::format(
+        "NVRTC {}.{} ({}) is newer than the driver, which is for CUDA {}.{}: install a newer driver, or set ONEPASS_NVRTC to the "
+        "libnvrtc.so "
+        "of a CUDA toolkit of version {}",
+        nvrtc.major(), nvrtc.minor(), nvrtc.path(), driver_.major(), driver_.minor(), driver_.major());
+  return {};
+}
+
+// The image as a module, or null and why not. Where the toolkit is older than the device it is text that the driver compiles.
+Gpu::ModulePointer Gpu::open(const std::string& image, Result& result) {
+  const Current current(driver_, context_);
+  void* handle = nullptr;
+  result = driver_.cuModuleLoadData(&handle, image.c_str());
+  return result == 0 ? std::make_shared<const Module>(*this, handle) : nullptr;
+}
+
 Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
   {
     const std::lock_guard lock(modules_mutex_);
     if (const auto it = modules_.find(text); it != modules_.end()) return {it->second, false};
   }
-  // The binary depends on the text, the device's generation and the compiler; without NVRTC, one of any compiler will do.
+  // The image depends on the text, the device's generation and the compiler; without NVRTC, one of any compiler will do.
   const std::string key = fmt::format("cuda sm_{}\n{}", target_.sm, text);
-  Binary binary;
-  if (auto entry = disk_cache().find(key)) {
-    binary = {std::move(entry->object), true};
-  } else {
+  ModulePointer module;
+  bool from_disk = false;
+  if (const auto entry = disk_cache().find(key)) {
+    Result result = 0;
+    module = open(entry->object, result);
+    from_disk = module != nullptr;
+    if (is_of_image(result)) disk_cache().discard(key);  // compiled for another driver, which was here before
+    else driver_.check(result, kLoading);
+  }
+  if (!module) {
     if (!may_compile) return {};
     const Nvrtc* const nvrtc = Nvrtc::find();
     if (!nvrtc) throw Error("cuda: " + Nvrtc::why() + "; or run on the cpu");
     const int newest = nvrtc->newest_up_to(target_.sm);
-    if (newest == 0)
-      throw Error(
-          fmt::format("cuda: NVRTC {}.{} does not know {} (compute capability {}.{}): install a newer CUDA toolkit, or run on the cpu",
-                      nvrtc->major(), nvrtc->minor(), name_, target_.sm / 10, target_.sm % 10));
-    binary.image = newest == target_.sm ? nvrtc->compile(text, newest).cubin : nvrtc->compile_ptx(text, newest);
+    if (newest == 0) throw Error("cuda: " + objection(*nvrtc));
+    const std::string image = newest == target_.sm ? nvrtc->compile(text, newest).cubin : nvrtc->compile_ptx(text, newest);
+    Result result = 0;
+    module = open(image, result);
+    driver_.check(result, kLoading, is_of_image(result) ? objection(*nvrtc) : std::string());
+    disk_cache().store(key, compiler::Tier::Optimised, image);
   }
-  const Current current(driver_, context_);
-  void* handle = nullptr;
-  const Result result = driver_.cuModuleLoadData(&handle, binary.image.c_str());
-  if (result != 0 && binary.from_disk) disk_cache().discard(key);
-  driver_.check(result, "loading a program on the device");
-  auto module = std::make_shared<const Module>(*this, handle);
-  if (!binary.from_disk) disk_cache().store(key, compiler::Tier::Optimised, binary.image);
   {
     const std::lock_guard lock(pool_mutex_);
-    ++(binary.from_disk ? stats_.programs_from_disk : stats_.compiles);
+    ++(from_disk ? stats_.programs_from_disk : stats_.compiles);
   }
   std::vector<ModulePointer> dropped;  // destroyed when the lock is gone
   const std::lock_guard lock(modules_mutex_);
@@ -286,7 +306,7 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
       dropped.push_back(std::move(it->second));
       it = modules_.erase(it);
     }
-  return {modules_.try_emplace(text, std::move(module)).first->second, !binary.from_disk};
+  return {modules_.try_emplace(text, std::move(module)).first->second, !from_disk};
 }
 
 Gpu::Graph::~Graph() {

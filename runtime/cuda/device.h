@@ -18,6 +18,7 @@
 #include "compiler/cuda/target.h"
 #include "onepass/device.h"
 #include "runtime/cuda/driver.h"
+#include "runtime/cuda/nvrtc.h"
 
 namespace onepass::runtime::cuda {
 
@@ -92,6 +93,8 @@ class Gpu {
   };
   /// The program's module: loaded before, from the disk cache, or compiled by NVRTC. Without `may_compile` null instead of the last.
   Loaded load(const std::string& text, bool may_compile = true);
+  /// Why this compiler's programs may not run here, with what to do about it; empty: they do.
+  std::string objection(const Nvrtc& nvrtc) const;
 
   /// The kernels of one call as a CUDA graph.
   class Graph {
@@ -173,6 +176,7 @@ class Gpu {
 
  private:
   Gpu(const Driver& driver, int ordinal);
+  ModulePointer open(const std::string& image, Result& result);
   void put_back(Block& block) noexcept;
   void trim_pool() noexcept;
   static constexpr std::size_t kModules = 256;  // that stay loaded though nobody has them

@@ -18,6 +18,33 @@ struct Found {
 
 constexpr int kLeastVersion = 12000;
 
+// What helps, by the driver's number.
+struct Remedy {
+  Result first, last;
+  std::string_view text;
+};
+constexpr std::string_view kLost = "the device is lost to this process: start it again, and please report what it ran";
+constexpr Remedy kRemedies[] = {
+    {kOutOfMemory, kOutOfMemory, "free arrays of this or another process on the device, or run on the cpu"},
+    {kNotInitialised, kNotInitialised,
+     "a process that was forked cannot use the device of the one that it comes from: use it in one of them alone, or run on the cpu"},
+    {46, 46, "another process has the device for itself: wait for it, or run on the cpu"},
+    {kNoDevice, 101, "see that `nvidia-smi` lists the device, or run on the cpu"},
+    {kNoBinaryForDevice, kNoBinaryForDevice, "the CUDA toolkit does not know this device: install a newer one"},
+    {221, 221, "the driver's own compiler is missing: install the whole driver, or a CUDA toolkit that knows this device"},
+    {kUnsupportedPtxVersion, kUnsupportedPtxVersion, "the driver is older than the CUDA toolkit: install a newer driver"},
+    {700, 700, kLost},
+    {701, 701, "the device has too little for this kernel: please report it, and run on the cpu"},
+    {702, 719, kLost},
+    {kDriverMismatch, kDriverMismatch, "the driver was changed while it ran: start the machine again, or run on the cpu"},
+};
+
+std::string_view remedy_of(Result result) {
+  for (const Remedy& r : kRemedies)
+    if (result >= r.first && result <= r.last) return r.text;
+  return "see what `nvidia-smi` says, or run on the cpu";
+}
+
 Found open_driver() {
   Found out;
   const std::optional<std::string> given = os::environment("ONEPASS_CUDA_DRIVER");
@@ -40,9 +67,16 @@ Found open_driver() {
         fmt::format("{} has no {}: it is no driver, or too old a one; install NVIDIA's driver for CUDA 12.0 or newer", d.path, missing);
     return out;
   }
-  if (d.cuDriverGetVersion(&d.version) != 0 || d.version < kLeastVersion) {
-    out.why = fmt::format("the driver is for CUDA {}.{}, and 12.0 or newer is needed: install a newer driver from NVIDIA", d.version / 1000,
-                          d.version % 1000 / 10);
+  const Result asked = d.cuDriverGetVersion(&d.version);
+  if (asked == kStubLibrary) {
+    out.why = fmt::format(
+        "{} is the stub that programs are linked with, not the driver: take its folder out of LD_LIBRARY_PATH, or install NVIDIA's driver",
+        d.path);
+    return out;
+  }
+  if (asked != 0 || d.version < kLeastVersion) {
+    out.why =
+        fmt::format("the driver is for CUDA {}.{}, and 12.0 or newer is needed: install a newer driver from NVIDIA", d.major(), d.minor());
     return out;
   }
   if (const Result result = d.cuInit(0)) {
@@ -51,7 +85,7 @@ Found open_driver() {
     out.why =
         result == kNoDevice
             ? "the driver finds no device: see that `nvidia-smi` lists one and CUDA_VISIBLE_DEVICES does not hide it, or run on the cpu"
-            : fmt::format("the driver does not start ({}): see what `nvidia-smi` says, or run on the cpu", name ? name : "unknown error");
+            : fmt::format("the driver does not start ({}): {}", name ? name : "unknown error", remedy_of(result));
     return out;
   }
   out.driver = d;
@@ -63,34 +97,17 @@ const Found& found() {
   return *it;
 }
 
-// What helps, by the driver's number.
-struct Remedy {
-  Result first, last;
-  std::string_view text;
-};
-constexpr Remedy kRemedies[] = {
-    {kOutOfMemory, kOutOfMemory, "free arrays of this or another process on the device, or run on the cpu"},
-    {kNoDevice, 101, "see that `nvidia-smi` lists the device, or run on the cpu"},
-    {kNoBinaryForDevice, kNoBinaryForDevice, "the CUDA toolkit does not know this device: install a newer one"},
-    {222, 223, "the driver is older than the CUDA toolkit: install a newer driver"},
-    {46, 46, "another process has the device for itself: wait for it, or run on the cpu"},
-    {700, 719, "the device is lost to this process: start it again, and please report what it ran"},
-};
-
 }  // namespace
 
 const Driver* Driver::find() { return found().driver ? &*found().driver : nullptr; }
 const std::string& Driver::why() { return found().why; }
 
-void Driver::check(Result result, std::string_view what) const {
+void Driver::check(Result result, std::string_view what, std::string_view remedy) const {
   if (result == 0) return;
   const char *name = nullptr, *words = nullptr;
   if (cuGetErrorName(result, &name) != 0 || !name) name = "unknown error";
   if (cuGetErrorString(result, &words) != 0 || !words) words = "the driver says no more";
-  std::string_view remedy = "see what `nvidia-smi` says, or run on the cpu";
-  for (const Remedy& r : kRemedies)
-    if (result >= r.first && result <= r.last) remedy = r.text;
-  const std::string text = fmt::format("cuda: {} failed: {} ({}); {}", what, name, words, remedy);
+  const std::string text = fmt::format("cuda: {} failed: {} ({}); {}", what, name, words, remedy.empty() ? remedy_of(result) : remedy);
   if (result == kOutOfMemory) throw MemoryError(text);
   throw Error(text);
 }

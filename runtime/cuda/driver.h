@@ -15,7 +15,8 @@ using DevicePointer = unsigned long long;
 inline constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 39, kMajor = 75, kMinor = 76,
                      kMostSharedBytes = 97;     // attributes of a device
 inline constexpr int kFunctionSharedBytes = 8;  // of a function: dynamic shared memory that a launch may ask for
-inline constexpr Result kOutOfMemory = 2, kNoDevice = 100, kNoBinaryForDevice = 209, kNotReady = 600;
+inline constexpr Result kOutOfMemory = 2, kNotInitialised = 3, kStubLibrary = 34, kNoDevice = 100, kInvalidImage = 200,
+                        kNoBinaryForDevice = 209, kInvalidPtx = 218, kUnsupportedPtxVersion = 222, kNotReady = 600, kDriverMismatch = 803;
 
 /// name, type of the function without its result, which is a Result.
 #define ONEPASS_CUDA_FUNCTIONS(F)                                                                                         \
@@ -66,6 +67,8 @@ struct Driver {
   ONEPASS_CUDA_FUNCTIONS(ONEPASS_CUDA_MEMBER)
 #undef ONEPASS_CUDA_MEMBER
   int version = 0;  // 12080: CUDA 12.8
+  int major() const { return version / 1000; }
+  int minor() const { return version % 1000 / 10; }
   std::string path;
 
   /// The library, opened at the first call: the file that ONEPASS_CUDA_DRIVER names, else libcuda.so.1. Null where there is none that
@@ -73,8 +76,9 @@ struct Driver {
   static const Driver* find();
   static const std::string& why();
 
-  /// Throws unless `result` is success: `cuda: WHAT failed: NAME (the driver's words); what to do`. MemoryError where memory ran out.
-  void check(Result result, std::string_view what) const;
+  /// Throws unless `result` is success: `cuda: WHAT failed: NAME (the driver's words); what to do`, which is said of the number where `remedy`
+  /// is empty. MemoryError where memory ran out.
+  void check(Result result, std::string_view what, std::string_view remedy = {}) const;
 };
 
 }  // namespace onepass::runtime::cuda

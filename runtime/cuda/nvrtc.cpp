@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "runtime/cuda/driver.h"
 #include "runtime/os.h"
 
 namespace onepass::runtime::cuda {
@@ -59,6 +61,8 @@ const Nvrtc::Found& Nvrtc::found() {
     std::vector<std::string> paths;
     if (const std::optional<std::string> given = os::environment("ONEPASS_NVRTC")) paths = {*given};
     else paths = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so", "/opt/cuda/lib64/libnvrtc.so"};
+    // A driver does not load what a compiler of a later major version makes.
+    if (const Driver* const driver = Driver::find(); driver && paths.size() > 1 && driver->major() < 13) std::swap(paths[0], paths[1]);
     void* library = nullptr;
     std::string path;
     for (const std::string& p : paths)

@@ -14,8 +14,8 @@ class Nvrtc {
     std::string log;  // with `report`: registers, spills and shared memory of each kernel
   };
 
-  /// The library, opened at the first call: the file that ONEPASS_NVRTC names, else the loader's, else the toolkit's folder. Null where
-  /// there is none, or one older than 12.0; why() says what to do.
+  /// The library, opened at the first call: the file that ONEPASS_NVRTC names, else the loader's, of the driver's major version first, else the
+  /// toolkit's folder. Null where there is none, or one older than 12.0; why() says what to do.
   static const Nvrtc* find();
   static const std::string& why();
 

@@ -1,10 +1,14 @@
 // A driver and a compiler that are none, under the names of NVIDIA's: device memory is the host's, NVRTC is the C++ compiler, and kernels run on
 // the machine of cuda_machine.h. What is put on a stream is done as late as possible: when somebody waits for it, and only what has to be done
 // then; so work that does not wait for what it needs meets memory as it was before. Calls can be made to fail: the n-th from now, with any of the driver's numbers, once or for good.
-// Tests open it in place of libcuda and of libnvrtc; FAKE_CUDA_DEVICES says how many devices it has (1).
+// Tests open it in place of libcuda and of libnvrtc. The environment says what they are: FAKE_CUDA_DEVICES how many devices (1),
+// FAKE_CUDA_CAPABILITY of what compute capability (80), FAKE_CUDA_VERSION for which CUDA the driver is (12080), FAKE_CUDA_START what it says when it
+// is started (0: it works); FAKE_NVRTC_VERSION which NVRTC (12080), FAKE_NVRTC_KNOWS the one compute capability that it makes code for (80).
 #include <dlfcn.h>
 #include <elf.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -79,10 +83,16 @@ struct Event {
 struct Graph {
   std::vector<Work> kernels;
 };
-int device_count() {
-  const char* devices = std::getenv("FAKE_CUDA_DEVICES");
-  return devices ? std::min(std::atoi(devices), kMostDevices) : 1;
+int said(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text ? std::atoi(text) : otherwise;
 }
+int device_count() { return std::min(said("FAKE_CUDA_DEVICES", 1), kMostDevices); }
+int capability() { return said("FAKE_CUDA_CAPABILITY", 80); }
+int driver_version() { return said("FAKE_CUDA_VERSION", 12080); }
+int nvrtc_version() { return said("FAKE_NVRTC_VERSION", 12080); }
+int known_capability() { return said("FAKE_NVRTC_KNOWS", 80); }
+const std::string kPtx = "// text that the driver compiles\n";  // then what stands for it
 
 // What every function of the driver begins with.
 #define CALL()                                            \
@@ -150,19 +160,23 @@ EXPORT std::int64_t fake_cuda_waiting() {  // what is put on streams and not don
 EXPORT void fake_cuda_limit(std::int64_t bytes) { limit = bytes; }
 
 // ---- the driver
-EXPORT int cuInit(unsigned) { return device_count() == 0 ? 100 : 0; }
+constexpr int kStub = 34;  // what every function of the toolkit's library to link with says
+EXPORT int cuInit(unsigned) { return device_count() == 0 ? 100 : said("FAKE_CUDA_START", 0); }
 EXPORT int cuDriverGetVersion(int* version) {
-  const char* given = std::getenv("FAKE_CUDA_VERSION");
-  *version = given ? std::atoi(given) : 12080;
+  if (said("FAKE_CUDA_START", 0) == kStub) return kStub;
+  *version = driver_version();
   return 0;
 }
 EXPORT int cuGetErrorName(int code, const char** name) {
   switch (code) {
     case 2: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
     case 1: *name = "CUDA_ERROR_INVALID_VALUE"; break;
+    case 3: *name = "CUDA_ERROR_NOT_INITIALIZED"; break;
     case 100: *name = "CUDA_ERROR_NO_DEVICE"; break;
+    case 200: *name = "CUDA_ERROR_INVALID_IMAGE"; break;
     case 209: *name = "CUDA_ERROR_NO_BINARY_FOR_GPU"; break;
     case 719: *name = "CUDA_ERROR_LAUNCH_FAILED"; break;
+    case 803: *name = "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"; break;
     default: *name = nullptr; return 1;
   }
   return 0;
@@ -188,7 +202,12 @@ EXPORT int cuDeviceGetName(char* name, int size, int) {
 }
 EXPORT int cuDeviceGetAttribute(int* value, int which, int) {
   CALL();
-  *value = which == 75 ? 8 : which == 76 ? 0 : which == 16 ? 2 : which == 39 ? 512 : which == 97 ? kMostShared : 0;
+  *value = which == 75   ? capability() / 10
+           : which == 76 ? capability() % 10
+           : which == 16 ? 2
+           : which == 39 ? 512
+           : which == 97 ? kMostShared
+                         : 0;
   return 0;
 }
 EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
@@ -402,9 +421,14 @@ EXPORT int cuGraphDestroy(void* graph) {
 }
 EXPORT int cuModuleLoadData(void** out, const void* image) {
   CALL();
+  const bool is_text = std::strncmp(static_cast<const char*>(image), kPtx.c_str(), kPtx.size()) == 0;
+  if (is_text) image = static_cast<const char*>(image) + kPtx.size();
   Elf64_Ehdr header;
   std::memcpy(&header, image, sizeof header);
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return 209;
+  const int version = static_cast<int>(header.e_flags / 1000), made_for = static_cast<int>(header.e_flags % 1000);
+  if (version / 1000 > driver_version() / 1000) return is_text ? 222 : 200;  // no driver knows what comes after it
+  if (is_text ? made_for > capability() : made_for != capability()) return 209;
   const std::size_t bytes = header.e_shoff + std::size_t{header.e_shnum} * header.e_shentsize;  // sections' headers stand last
   const std::string folder = temporary_folder(), file = folder + "/module.so";
   std::ofstream(file, std::ios::binary).write(static_cast<const char*>(image), static_cast<std::streamsize>(bytes));
@@ -470,12 +494,13 @@ EXPORT int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, u
 namespace {
 struct Program {
   std::string text, object, log;
+  bool as_text = false;  // PTX
 };
 }  // namespace
 
 EXPORT const char* nvrtcGetErrorString(int) { return "NVRTC_ERROR_COMPILATION"; }
 EXPORT int nvrtcVersion(int* major, int* minor) {
-  *major = 12, *minor = 8;
+  *major = nvrtc_version() / 1000, *minor = nvrtc_version() % 1000 / 10;
   return 0;
 }
 EXPORT int nvrtcGetNumSupportedArchs(int* count) {
@@ -483,35 +508,49 @@ EXPORT int nvrtcGetNumSupportedArchs(int* count) {
   return 0;
 }
 EXPORT int nvrtcGetSupportedArchs(int* architectures) {
-  architectures[0] = 80;
+  architectures[0] = known_capability();
   return 0;
 }
 EXPORT int nvrtcCreateProgram(void** program, const char* text, const char*, int, const char* const*, const char* const*) {
-  *program = new Program{text, {}, {}};
+  *program = new Program{text, {}, {}, false};
   return 0;
 }
 EXPORT int nvrtcDestroyProgram(void** program) {
   delete static_cast<Program*>(*program);
   return 0;
 }
-EXPORT int nvrtcCompileProgram(void* handle, int, const char* const*) {
+EXPORT int nvrtcCompileProgram(void* handle, int count, const char* const* options) {
   {
     const std::lock_guard lock(mutex);
     ++compiled;
   }
   auto* program = static_cast<Program*>(handle);
+  const std::string known = std::to_string(known_capability());
+  const auto has = [&](const std::string& option) { return std::find(options, options + count, option) != options + count; };
+  program->as_text = has("--gpu-architecture=compute_" + known);
+  if (!program->as_text && !has("--gpu-architecture=sm_" + known)) return 5;
+  if (!has("--fmad=false")) return 5;  // without it results are others
   const CompiledText text(program->text);
   program->log = text.log();
-  if (text.is_compiled()) program->object = CompiledText::bytes_of(text.path());
-  return text.is_compiled() ? 0 : 6;
-}
-EXPORT int nvrtcGetPTXSize(void*, std::size_t* size) {
-  *size = 0;
+  if (!text.is_compiled()) return 6;
+  program->object = CompiledText::bytes_of(text.path());
+  const auto flags = static_cast<Elf64_Word>(nvrtc_version() * 1000 + known_capability());  // which the host's loader does not look at
+  std::memcpy(program->object.data() + offsetof(Elf64_Ehdr, e_flags), &flags, sizeof flags);
   return 0;
 }
-EXPORT int nvrtcGetPTX(void*, char*) { return 0; }
-EXPORT int nvrtcGetCUBINSize(void* program, std::size_t* size) {
-  *size = static_cast<Program*>(program)->object.size();
+EXPORT int nvrtcGetPTXSize(void* handle, std::size_t* size) {
+  const auto* program = static_cast<Program*>(handle);
+  *size = program->as_text ? kPtx.size() + program->object.size() + 1 : 0;
+  return 0;
+}
+EXPORT int nvrtcGetPTX(void* handle, char* out) {
+  const auto* program = static_cast<Program*>(handle);
+  if (program->as_text) out = std::copy_n((kPtx + program->object).data(), kPtx.size() + program->object.size(), out), *out = '\n';
+  return 0;
+}
+EXPORT int nvrtcGetCUBINSize(void* handle, std::size_t* size) {
+  const auto* program = static_cast<Program*>(handle);
+  *size = program->as_text ? 0 : program->object.size();
   return 0;
 }
 EXPORT int nvrtcGetCUBIN(void* program, char* out) {
