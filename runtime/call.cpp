@@ -103,11 +103,11 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
   results.reserve(outputs);
   fill_input_bases(plan, arguments, bases.data());
   if (plan.on_device) [[unlikely]] {
-    std::vector<const Array*> places;
+    ArrayPointers places(outputs);
     for (const ArrayPlan& o : plan.outputs)
       results.push_back(Array::empty(Extents(std::span<const std::int64_t>(o.shape)), o.dtype, plan.on_device->device()));
-    for (const Array& a : results) places.push_back(&a);
-    run_on_device(state, site, plan, slots.all(), slots.own(), places);
+    for (std::size_t k = 0; k < outputs; ++k) places[k] = &results[k];
+    run_on_device(state, site, plan, slots.all(), slots.own(), places.span());
     if (options.check_nan)
       check_nan(state, launch_options(state, site), plan, slots.all(), {bases.data(), inputs}, results, inputs_of(site, plan));
     if (after) *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
@@ -148,9 +148,9 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   };
   if (plan.on_device) [[unlikely]] {
     check_targets(plan, bases.data());
-    std::vector<const Array*> places;
-    for (const std::uint32_t k : plan.target_of) places.push_back(targets[k]);
-    run_on_device(state, site, plan, slots.all(), slots.own(), places);
+    ArrayPointers places(outputs);
+    for (std::size_t k = 0; k < outputs; ++k) places[k] = targets[plan.target_of[k]];
+    run_on_device(state, site, plan, slots.all(), slots.own(), places.span());
     if (options.check_nan) check_written(inputs_of(site, plan));
     count_run(state, plan);
     return;

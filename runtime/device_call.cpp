@@ -6,22 +6,30 @@
 
 namespace onepass::runtime {
 
+namespace {
+void fill_inputs(const CallSite& site, const PlanData& plan, std::span<const Array*> inputs) {
+  std::size_t k = 0;
+  for (const std::uint32_t i : plan.argument_of) inputs[k++] = site.arguments[i].array;
+  for (const Array& a : plan.captured) inputs[k++] = &a;
+}
+}  // namespace
+
 std::vector<const Array*> inputs_of(const CallSite& site, const PlanData& plan) {
-  std::vector<const Array*> inputs;
-  for (const std::uint32_t i : plan.argument_of) inputs.push_back(site.arguments[i].array);
-  for (const Array& a : plan.captured) inputs.push_back(&a);
+  std::vector<const Array*> inputs(plan.argument_of.size() + plan.captured.size());
+  fill_inputs(site, plan, inputs);
   return inputs;
 }
 
 void run_on_device(Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,
                    const std::uint64_t* own_slots, std::span<const Array* const> outputs) {
-  const std::vector<const Array*> inputs = inputs_of(site, plan);
-  const cuda::DeviceCopies copies = plan.on_device->run(plan, {inputs, outputs, own_slots});
+  ArrayPointers inputs(plan.argument_of.size() + plan.captured.size());
+  fill_inputs(site, plan, inputs.span());
+  const cuda::DeviceCopies copies = plan.on_device->run(plan, {inputs.span(), outputs, own_slots});
   state.uploaded.fetch_add(copies.uploaded, std::memory_order_relaxed);
   state.downloaded.fetch_add(copies.downloaded, std::memory_order_relaxed);
   state.temporary_bytes.fetch_add(copies.temporaries, std::memory_order_relaxed);
   if (copies.bad_index) {
-    const OnCpu on_cpu(inputs);
+    const OnCpu on_cpu(inputs.span());
     check_indices(recorded_of(plan), on_cpu.views(), slot_bits);
   }
 }

@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "runtime/program_state.h"
+#include "runtime/row.h"
 
 namespace onepass::runtime {
+
+using ArrayPointers = Row<const Array*, 48>;
 
 /// The arrays that a plan reads: the call's, then what the function captured.
 std::vector<const Array*> inputs_of(const CallSite& site, const PlanData& plan);

@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 namespace onepass::runtime {
 
+/// They have no values at first.
 template <class T, std::size_t kInline> class Row {
  public:
-  explicit Row(std::size_t count) {
+  explicit Row(std::size_t count) : count_(count) {
     if (count > kInline) {
       heap_.resize(count);
       data_ = heap_.data();
@@ -19,9 +21,11 @@ template <class T, std::size_t kInline> class Row {
   T* data() { return data_; }
   const T* data() const { return data_; }
   T& operator[](std::size_t i) { return data_[i]; }
+  std::span<T> span() { return {data_, count_}; }
 
  private:
   T inline_[kInline];
+  std::size_t count_;
   std::vector<T> heap_;
   T* data_ = inline_;
 };

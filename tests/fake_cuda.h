@@ -22,6 +22,7 @@ struct FakeCuda {
     function<void(std::int64_t, int, bool)>("fake_cuda_fail")(in, code, always);
   }
   void works() const { fail(-1, 0); }
+  std::int64_t calls() const { return number("fake_cuda_calls"); }
   bool failed() const { return function<bool()>("fake_cuda_failed")(); }
   std::int64_t held() const { return number("fake_cuda_held"); }
   std::int64_t waiting() const { return number("fake_cuda_waiting"); }

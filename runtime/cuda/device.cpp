@@ -181,14 +181,9 @@ Gpu::Block::~Block() {
 
 void Gpu::put_back(Block& block) noexcept {
   const std::lock_guard lock(pool_mutex_);
-  stats_.in_use -= static_cast<std::int64_t>(block.bytes_);
-  try {
-    pool_.emplace(block.bytes_, Free{block.address_, std::move(block.last)});
-  } catch (...) {
-    const Entered entered(driver_, context_);
-    driver_.cuMemFree_v2(block.address_);
-    stats_.held -= static_cast<std::int64_t>(block.bytes_);
-  }
+  stats_.in_use -= static_cast<std::int64_t>(block.place_.key());
+  block.place_.mapped().last = std::move(block.last);
+  pool_.insert(std::move(block.place_));
 }
 
 void Gpu::trim_pool() noexcept {
@@ -377,8 +372,7 @@ Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
     for (auto it = begin; it != end; ++it)
       if (it->second.last == stream_) best = it;
     if (best == end) return false;
-    out.gpu_ = &g_, out.address_ = best->second.address, out.bytes_ = size, out.last = std::move(best->second.last);
-    g_.pool_.erase(best);
+    out.gpu_ = &g_, out.place_ = g_.pool_.extract(best), out.last = std::move(out.place_.mapped().last);
     g_.stats_.in_use += static_cast<std::int64_t>(size);
     return true;
   };
@@ -386,14 +380,17 @@ Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
     follow(out.last);
     return out;
   }
+  Pool made;
+  const Pool::iterator place = made.emplace(size, Free());
+  DevicePointer& address = place->second.address;
   const std::lock_guard lock(g_.pool_mutex_);
-  Result result = g_.driver_.cuMemAlloc_v2(&out.address_, size);
+  Result result = g_.driver_.cuMemAlloc_v2(&address, size);
   if (result == kOutOfMemory && !g_.pool_.empty()) {  // what the pool holds is of other sizes
     g_.trim_pool();
-    result = g_.driver_.cuMemAlloc_v2(&out.address_, size);
+    result = g_.driver_.cuMemAlloc_v2(&address, size);
   }
-  g_.driver_.check(result, fmt::format("allocating {} bytes on {}", size, g_.name_));
-  out.gpu_ = &g_, out.bytes_ = size, out.last = stream_;
+  g_.driver_.check(result, [&] { return fmt::format("allocating {} bytes on {}", size, g_.name_); });
+  out.gpu_ = &g_, out.place_ = made.extract(place), out.last = stream_;
   g_.stats_.held += static_cast<std::int64_t>(size);
   g_.stats_.in_use += static_cast<std::int64_t>(size);
   return out;
@@ -453,7 +450,7 @@ void Gpu::Turn::upload(std::int64_t to, const void* from, std::size_t bytes) {
     void* const memory = parts.take(k).memory;
     std::memcpy(memory, static_cast<const std::byte*>(from) + at, n);
     g_.driver_.check(g_.driver_.cuMemcpyHtoDAsync_v2(static_cast<DevicePointer>(to) + at, memory, n, stream_->handle),
-                     fmt::format("copying {} bytes to {}", bytes, g_.name_));
+                     [&] { return fmt::format("copying {} bytes to {}", bytes, g_.name_); });
     parts.note(k);
   }
   parts.done();
@@ -469,7 +466,7 @@ void Gpu::Turn::download(void* to, std::int64_t from, std::size_t bytes) {
     memory[k] = parts.take(k).memory;
     g_.driver_.check(
         g_.driver_.cuMemcpyDtoHAsync_v2(memory[k], static_cast<DevicePointer>(from) + at, std::min(kPart, bytes - at), stream_->handle),
-        fmt::format("copying {} bytes from {}", bytes, g_.name_));
+        [&] { return fmt::format("copying {} bytes from {}", bytes, g_.name_); });
     parts.note(k);
   };
   begin(0, 0);
@@ -487,20 +484,20 @@ void Gpu::Turn::copy(std::int64_t to, std::int64_t from, std::size_t bytes) {
   if (bytes == 0) return;
   g_.driver_.check(
       g_.driver_.cuMemcpyDtoDAsync_v2(static_cast<DevicePointer>(to), static_cast<DevicePointer>(from), bytes, stream_->handle),
-      fmt::format("copying {} bytes on {}", bytes, g_.name_));
+      [&] { return fmt::format("copying {} bytes on {}", bytes, g_.name_); });
 }
 
 void Gpu::Turn::copy_from(Gpu& other, std::int64_t to, std::int64_t from, std::size_t bytes) {
   if (bytes == 0) return;
   g_.driver_.check(g_.driver_.cuMemcpyPeerAsync(static_cast<DevicePointer>(to), g_.context_, static_cast<DevicePointer>(from),
                                                 other.context_, bytes, stream_->handle),
-                   fmt::format("copying {} bytes from {} to {}", bytes, other.name_, g_.name_));
+                   [&] { return fmt::format("copying {} bytes from {} to {}", bytes, other.name_, g_.name_); });
 }
 
 void Gpu::Turn::clear(std::int64_t at, std::size_t bytes) {
   if (bytes == 0) return;
   g_.driver_.check(g_.driver_.cuMemsetD8Async(static_cast<DevicePointer>(at), 0, bytes, stream_->handle),
-                   fmt::format("clearing {} bytes on {}", bytes, g_.name_));
+                   [&] { return fmt::format("clearing {} bytes on {}", bytes, g_.name_); });
 }
 
 void Gpu::Turn::launch(const Launch& l) {
@@ -514,8 +511,10 @@ void Gpu::Turn::launch(const Launch& l) {
     arguments[0] = &far;
   }
   g_.driver_.check(g_.driver_.cuLaunchKernel(l.function, static_cast<unsigned>(l.numbers->blocks), 1, 1, l.kernel->threads, 1, 1,
-                                             static_cast<unsigned>(l.numbers->shared_bytes), stream_->handle, arguments, nullptr),
-                   "launching the kernel " + l.kernel->name);
+                                             static_cast<unsigned>(l.numbers->shared_bytes), records_ ? g_.capturing_ : stream_->handle,
+                                             arguments, nullptr),
+                   [&] { return "launching the kernel " + l.kernel->name; });
+  if (records_) return;
   const std::lock_guard lock(g_.pool_mutex_);
   ++g_.stats_.launches;
 }
@@ -527,21 +526,23 @@ void Gpu::Turn::launch(const Graph& graph, std::size_t kernels) {
   ++g_.stats_.graph_launches;
 }
 
-std::unique_ptr<const Gpu::Graph> Gpu::Turn::capture(std::span<const Launch> launches) {
-  for (const Launch& l : launches)
-    if (l.kernel->far) return nullptr;
+std::unique_ptr<const Gpu::Graph> Gpu::Turn::capture(const std::function<void()>& launches) {
   const Driver& d = g_.driver_;
   d.check(d.cuStreamBeginCapture_v2(g_.capturing_, kOfThisThread), "beginning to record a graph");
-  Result result = 0;
-  for (const Launch& l : launches) {
-    void* arguments[] = {const_cast<std::int64_t*>(l.words.data())};
-    if (result == 0)
-      result = d.cuLaunchKernel(l.function, static_cast<unsigned>(l.numbers->blocks), 1, 1, l.kernel->threads, 1, 1,
-                                static_cast<unsigned>(l.numbers->shared_bytes), g_.capturing_, arguments, nullptr);
-  }
   void *graph = nullptr, *handle = nullptr;
-  const Result ended = d.cuStreamEndCapture(g_.capturing_, &graph);
-  if (result == 0) result = ended;
+  records_ = true;
+  const auto end = [&] {
+    records_ = false;
+    return d.cuStreamEndCapture(g_.capturing_, &graph);
+  };
+  try {
+    launches();
+  } catch (...) {
+    end();
+    if (graph) d.cuGraphDestroy(graph);
+    throw;
+  }
+  Result result = end();
   if (result == 0) result = d.cuGraphInstantiateWithFlags(&handle, graph, 0);
   if (graph) d.cuGraphDestroy(graph);
   d.check(result, "recording a graph of kernels");

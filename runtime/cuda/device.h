@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,6 +54,12 @@ class Gpu {
   /// Waits for what was put on a stream of our own, or on one whose scope has ended.
   void wait_for(const StreamPointer& last) noexcept;
 
+  struct Free {
+    DevicePointer address = 0;
+    StreamPointer last;
+  };
+  using Pool = std::multimap<std::size_t, Free>;  // by bytes
+
   /// Memory of the device, from the pool; at a multiple of 256. It goes back there at once: whoever gets it next comes, on the device, behind
   /// what `last` has begun.
   class Block {
@@ -60,18 +67,17 @@ class Gpu {
     Block() = default;
     Block(Block&& other) noexcept { *this = std::move(other); }
     Block& operator=(Block&& other) noexcept {
-      std::swap(gpu_, other.gpu_), std::swap(address_, other.address_), std::swap(bytes_, other.bytes_), std::swap(last, other.last);
+      std::swap(gpu_, other.gpu_), std::swap(place_, other.place_), std::swap(last, other.last);
       return *this;
     }
     ~Block();
-    std::int64_t address() const { return static_cast<std::int64_t>(address_); }
+    std::int64_t address() const { return place_ ? static_cast<std::int64_t>(place_.mapped().address) : 0; }
     StreamPointer last;
 
    private:
     friend class Gpu;
     Gpu* gpu_ = nullptr;
-    DevicePointer address_ = 0;
-    std::size_t bytes_ = 0;
+    Pool::node_type place_;  // taken out of the pool
   };
 
   /// A loaded program. It stays loaded as long as somebody has it.
@@ -150,8 +156,8 @@ class Gpu {
     void clear(std::int64_t at, std::size_t bytes);
     void launch(const Launch& launch);
     void launch(const Graph& graph, std::size_t kernels);
-    /// Null where one of them has more words than a launch takes.
-    std::unique_ptr<const Graph> capture(std::span<const Launch> launches);
+    /// What `launches` launches, as a graph. None of it may have more words than a launch takes.
+    std::unique_ptr<const Graph> capture(const std::function<void()>& launches);
     void begin(Interval& interval) { note(interval.begin_); }
     void end(Interval& interval) { note(interval.end_); }
     /// Waits for all that was begun on the stream.
@@ -167,6 +173,7 @@ class Gpu {
     Gpu& g_;
     std::unique_lock<std::mutex> lock_;
     StreamPointer stream_;
+    bool records_ = false;  // launches go into a graph
   };
 
   DeviceStats stats() const;
@@ -181,11 +188,6 @@ class Gpu {
   void trim_pool() noexcept;
   static constexpr std::size_t kModules = 256;  // that stay loaded though nobody has them
 
-  struct Free {
-    DevicePointer address;
-    StreamPointer last;
-  };
-
   const Driver& driver_;
   int ordinal_ = 0;
   std::string name_;
@@ -194,7 +196,7 @@ class Gpu {
   StreamPointer own_;
   void* capturing_ = nullptr;              // the stream that graphs are recorded on
   mutable std::mutex mutex_, pool_mutex_;  // pool_mutex_, which is taken last: of pool_ and stats_
-  std::multimap<std::size_t, Free> pool_;
+  Pool pool_;
   std::vector<std::unique_ptr<Turn::Staging>> staging_;
   std::mutex modules_mutex_;
   std::unordered_map<std::string, ModulePointer> modules_;  // by text

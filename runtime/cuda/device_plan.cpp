@@ -12,6 +12,7 @@
 #include "compiler/record.h"
 #include "onepass/error.h"
 #include "runtime/cuda/array.h"
+#include "runtime/row.h"
 #include "runtime/stored_values.h"
 #include "runtime/workspace.h"
 
@@ -178,50 +179,44 @@ int DevicePlan::specialise(const PlanData& plan, bool trial, bool may_compile) c
 
 // ---------------------------------------------------------------------------------------------- running it
 
-std::vector<Gpu::Launch> DevicePlan::launches_of(const Code& code, std::span<const std::int64_t> words,
-                                                 std::vector<std::vector<std::int64_t>>& phases) const {
-  std::vector<Gpu::Launch> out;
-  out.reserve(static_cast<std::size_t>(launches_));
+// A launch takes its words along: the next phase may be written over them at once.
+void DevicePlan::launch_once(Gpu::Turn& turn, const Code& code, Words words) const {
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     const Step& step = steps_[k];
+    const Words mine = words.subspan(step.first_word, code.kernels[k].words);
     for (std::int64_t phase = 0; phase < step.numbers.phases; ++phase) {
-      std::span<const std::int64_t> mine = words.subspan(step.first_word, code.kernels[k].words);
-      if (phase > 0) {
-        phases.emplace_back(mine.begin(), mine.end());
-        phases.back()[step.phase_word] = phase;
-        mine = phases.back();
-      }
-      out.push_back({code.functions[k], &code.kernels[k], &step.numbers, mine});
+      if (phase > 0) mine[step.phase_word] = phase;
+      turn.launch({code.functions[k], &code.kernels[k], &step.numbers, mine});
     }
+    if (step.numbers.phases > 1) mine[step.phase_word] = 0;
   }
-  return out;
-}
-
-void DevicePlan::launch_once(Gpu::Turn& turn, const Code& code, const std::vector<std::int64_t>& words) const {
-  std::vector<std::vector<std::int64_t>> phases;
-  for (const Gpu::Launch& l : launches_of(code, words, phases)) turn.launch(l);
 }
 
 // The second time that several kernels have the same words, they become a graph.
-void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, const std::vector<std::int64_t>& words) const {
-  const auto known = std::ranges::find_if(replays_, [&](const Replay& r) { return r.code == &code && r.words == words; });
+void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, Words words) const {
+  const auto known = std::ranges::find_if(replays_, [&](const Replay& r) { return r.code == &code && std::ranges::equal(r.words, words); });
   if (known == replays_.end()) {
-    if (replays_.size() == kReplays) replays_.pop_back();
-    replays_.insert(replays_.begin(), Replay{words, &code, nullptr});
+    if (replays_.size() < kReplays) replays_.emplace_back();
+    std::rotate(replays_.begin(), replays_.end() - 1, replays_.end());
+    Replay& replay = replays_.front();
+    replay.graph.reset();
+    replay.code = nullptr;
+    replay.words.assign(words.begin(), words.end());
+    replay.code = &code;
     return launch_once(turn, code, words);
   }
   std::rotate(replays_.begin(), known, known + 1);
   Replay& replay = replays_.front();
-  if (!replay.graph) {
-    std::vector<std::vector<std::int64_t>> phases;
-    replay.graph = turn.capture(launches_of(code, words, phases));
-  }
+  if (!replay.graph && can_be_graph(code)) replay.graph = turn.capture([&] { launch_once(turn, code, words); });
   if (replay.graph) turn.launch(*replay.graph, static_cast<std::size_t>(launches_));
   else launch_once(turn, code, words);
 }
 
+// Words that a launch does not take go to the device before it, at each call.
+bool DevicePlan::can_be_graph(const Code& code) const { return std::ranges::none_of(code.kernels, &compiler::cuda::DeviceKernel::far); }
+
 // In turn by the one code and the other, between two events; what earlier trials took is looked at when the device is done, which nobody waits for.
-void DevicePlan::launch_trial(Gpu::Turn& turn, const std::vector<std::int64_t>& words) const {
+void DevicePlan::launch_trial(Gpu::Turn& turn, Words words) const {
   std::erase_if(trials_, [&](const Trial& trial) {
     if (!trial.took->is_over()) return false;
     if (const std::optional<std::int64_t> took = trial.took->nanoseconds()) choice_.tried(trial.of_own, *took);
@@ -235,7 +230,7 @@ void DevicePlan::launch_trial(Gpu::Turn& turn, const std::vector<std::int64_t>& 
   trials_.push_back(std::move(trial));
 }
 
-void DevicePlan::launch(Gpu::Turn& turn, const std::vector<std::int64_t>& words) const {
+void DevicePlan::launch(Gpu::Turn& turn, Words words) const {
   const Specialised::State state = choice_.state();
   if (state == Specialised::State::Trial) return launch_trial(turn, words);
   trials_.clear();
@@ -270,7 +265,9 @@ class DevicePlan::Run {
         inputs_(plan.inputs.size()),
         outputs_(plan.outputs.size()),
         bases_(inputs_ + outputs_ + kMoreBases),
-        turn_(std::in_place, *of.gpu_) {}
+        turn_(std::in_place, *of.gpu_) {
+    std::ranges::fill(bases_.span(), 0);
+  }
 
   DeviceCopies operator()() {
     bring_inputs();
@@ -294,20 +291,18 @@ class DevicePlan::Run {
   const Device device_;
   const std::size_t inputs_, outputs_;
   DeviceCopies copies_;
-  std::vector<Gpu::Block> blocks_;  // back to the pool at the end: what uses them next comes behind this call
-  std::vector<std::int64_t> bases_;
+  std::vector<Gpu::Block> blocks_;       // back to the pool at the end: what uses them next comes behind this call
+  Gpu::Block workspace_, flag_, parts_;  // the same
+  Row<std::int64_t, 48> bases_;
   std::vector<std::size_t> temporaries_;  // outputs that are computed elsewhere than where they go
   std::int64_t shared_ = 0;               // where partial results lie
   std::optional<Gpu::Turn> turn_;
 
-  std::int64_t allocate(std::int64_t bytes) {
-    blocks_.push_back(turn_->allocate(static_cast<std::size_t>(bytes)));
-    return blocks_.back().address();
-  }
   // Memory for an array of such a layout; gives where its element (0, …, 0) is, at a multiple of 16.
   std::int64_t allocate(const ArrayPlan& layout) {
     const std::int64_t before = (-layout.low + 255) & ~std::int64_t{255};
-    return allocate(before + layout.high) + before;
+    blocks_.push_back(turn_->allocate(static_cast<std::size_t>(before + layout.high)));
+    return blocks_.back().address() + before;
   }
 
   void bring_inputs() {
@@ -344,18 +339,22 @@ class DevicePlan::Run {
   }
 
   void take_memory() {
-    if (plan_.workspace_bytes > 0) bases_[inputs_ + outputs_] = allocate(plan_.workspace_bytes);
+    const auto take = [&](Gpu::Block& block, std::int64_t bytes) {
+      block = turn_->allocate(static_cast<std::size_t>(bytes));
+      return block.address();
+    };
+    if (plan_.workspace_bytes > 0) bases_[inputs_ + outputs_] = take(workspace_, plan_.workspace_bytes);
     if (plan_.indexes) {
-      std::int64_t& flag = bases_[inputs_ + outputs_ + 1];
-      flag = allocate(sizeof(std::int64_t));
+      const std::int64_t flag = bases_[inputs_ + outputs_ + 1] = take(flag_, sizeof(std::int64_t));
       turn_->clear(flag, sizeof(std::int64_t));
     }
-    if (of_.shared_bytes_ > 0) shared_ = allocate(of_.shared_bytes_);
+    if (of_.shared_bytes_ > 0) shared_ = take(parts_, of_.shared_bytes_);
   }
 
   void launch() {
     if (of_.steps_.empty()) return;
-    std::vector<std::int64_t> words(of_.words_);
+    Row<std::int64_t, 512> words(of_.words_.size());
+    std::ranges::copy(of_.words_, words.data());
     for (const Step& step : of_.steps_) {
       std::int64_t* const mine = words.data() + step.first_word;
       for (const KernelWords::Pointer& p : step.pointers) mine[p.word] = bases_[p.base] + p.offset;
@@ -363,7 +362,7 @@ class DevicePlan::Run {
         for (const KernelWords::SlotWord& s : step.slots) mine[s.word] = s.of(call_.slots[s.slot]);
       if (step.numbers.partial_bytes > 0) mine[step.shared_word] = shared_;
     }
-    of_.launch(*turn_, words);
+    of_.launch(*turn_, words.span());
   }
 
   void deliver(std::size_t k) {

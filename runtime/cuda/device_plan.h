@@ -108,12 +108,12 @@ class DevicePlan {
   std::int64_t place_intermediates(const ir::Graph& graph, const LaunchOptions& options, std::span<const Piece> pieces,
                                    StoredValues& values) const;
   void add_step(const Piece& piece, const StoredValues& values);
-  void launch(Gpu::Turn& turn, const std::vector<std::int64_t>& words) const;
-  std::vector<Gpu::Launch> launches_of(const Code& code, std::span<const std::int64_t> words,
-                                       std::vector<std::vector<std::int64_t>>& phases) const;
-  void launch_once(Gpu::Turn& turn, const Code& code, const std::vector<std::int64_t>& words) const;
-  void launch_again(Gpu::Turn& turn, const Code& code, const std::vector<std::int64_t>& words) const;
-  void launch_trial(Gpu::Turn& turn, const std::vector<std::int64_t>& words) const;
+  using Words = std::span<std::int64_t>;  // of all steps; their phases are written into them in turn
+  void launch(Gpu::Turn& turn, Words words) const;
+  void launch_once(Gpu::Turn& turn, const Code& code, Words words) const;
+  void launch_again(Gpu::Turn& turn, const Code& code, Words words) const;
+  void launch_trial(Gpu::Turn& turn, Words words) const;
+  bool can_be_graph(const Code& code) const;
 
   Gpu* gpu_ = nullptr;
   std::vector<KernelInfo> kernels_;

@@ -102,8 +102,7 @@ const Found& found() {
 const Driver* Driver::find() { return found().driver ? &*found().driver : nullptr; }
 const std::string& Driver::why() { return found().why; }
 
-void Driver::check(Result result, std::string_view what, std::string_view remedy) const {
-  if (result == 0) return;
+void Driver::fail(Result result, std::string_view what, std::string_view remedy) const {
   const char *name = nullptr, *words = nullptr;
   if (cuGetErrorName(result, &name) != 0 || !name) name = "unknown error";
   if (cuGetErrorString(result, &words) != 0 || !words) words = "the driver says no more";

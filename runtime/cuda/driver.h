@@ -2,6 +2,7 @@
 // that is one sentence for whoever asks for a device.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -78,7 +79,18 @@ struct Driver {
 
   /// Throws unless `result` is success: `cuda: WHAT failed: NAME (the driver's words); what to do`, which is said of the number where `remedy`
   /// is empty. MemoryError where memory ran out.
-  void check(Result result, std::string_view what, std::string_view remedy = {}) const;
+  void check(Result result, std::string_view what, std::string_view remedy = {}) const {
+    if (result != 0) [[unlikely]]
+      fail(result, what, remedy);
+  }
+  /// `what` gives its text where it is needed.
+  template <std::invocable What> void check(Result result, What&& what) const {
+    if (result != 0) [[unlikely]]
+      fail(result, what(), {});
+  }
+
+ private:
+  [[noreturn]] void fail(Result result, std::string_view what, std::string_view remedy) const;
 };
 
 }  // namespace onepass::runtime::cuda

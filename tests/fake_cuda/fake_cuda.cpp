@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <utility>
@@ -26,6 +27,16 @@
 #include "../cuda_compile.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
+
+// An allocator of its own, so that tests which count allocations count the library's. Not under the sanitizers, which want to see them.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+void* operator new(std::size_t bytes) {
+  if (void* const memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#endif
 
 namespace {
 
@@ -142,7 +153,7 @@ std::string temporary_folder() {
 // ---- what tests say
 EXPORT void fake_cuda_fail(std::int64_t in, int code, bool always) { fail_in = in, fail_code = code, for_good = always; }
 EXPORT bool fake_cuda_failed() { return fail_in == -1; }
-EXPORT std::int64_t fake_cuda_calls() { return calls; }
+EXPORT std::int64_t fake_cuda_calls() { return calls; }  // of the driver, by all threads
 EXPORT std::int64_t fake_cuda_held() { return held; }
 EXPORT int fake_cuda_entered() { return entered; }
 EXPORT std::int64_t fake_cuda_launched() { return launched; }                            // kernels that ran
@@ -225,6 +236,7 @@ EXPORT int cuCtxPushCurrent_v2(void* context) {
 }
 EXPORT int cuCtxPopCurrent_v2(void** context) {  // never fails: there would be nothing to do about it
   const std::lock_guard lock(mutex);
+  ++calls;
   if (current.empty()) return 201;
   *context = &contexts[current.back()];
   current.pop_back();

@@ -1,0 +1,100 @@
+// What a call on a device does on the CPU's side, over a driver that is none (fake_cuda): how often it calls the driver and takes memory when it
+// is warm, and whether it waits.
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <new>
+
+#include "arrays.h"
+#include "fake_cuda.h"
+#include "how_long.h"
+#include "onepass/onepass.h"
+#include "runtime/background.h"
+
+// Of this thread; what stands for the driver has an allocator of its own.
+namespace {
+thread_local constinit std::int64_t allocations = 0;
+void* allocate(std::size_t bytes) {
+  ++allocations;
+  return std::malloc(bytes ? bytes : 1);
+}
+}  // namespace
+void* operator new(std::size_t bytes) {
+  if (void* const memory = allocate(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+using namespace onepass;
+using namespace onepass::test;
+
+namespace {
+
+const Device gpu = Device::cuda(0);
+
+Options settled() {
+  Options options;
+  options.check_recording = false;   // the default of debug builds records at each call
+  options.specialization.depth = 0;  // trials make events
+  return options;
+}
+
+struct Did {
+  std::int64_t driver_calls, allocations;
+};
+// What the tenth call does.
+template <class F> Did warm(F&& call) {
+  for (int i = 0; i < 9; ++i) call();
+  const std::int64_t calls = fake_cuda().calls(), before = allocations;
+  call();
+  return {fake_cuda().calls() - calls, allocations - before};
+}
+
+constexpr std::int64_t kEnterLaunchLeave = 3;
+
+}  // namespace
+
+TEST_CASE("a warm call on a device enters, launches, leaves, and takes no memory", "[cuda]") {
+  fake_cuda();
+  const Array x = ramp({64}, 0.25).to(gpu), w = ramp({64}, 0.5).to(gpu);
+  Array y = Array::empty({64}, f32, gpu);
+  const auto affine = compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; }, settled());
+  const auto check = [](const Did& did) {
+    CHECK(did.driver_calls == kEnterLaunchLeave);
+    if (!kIsSanitized) CHECK(did.allocations == 0);
+  };
+  check(warm([&] { affine.into(y)(x, w, x); }));
+  check(warm([&] { affine.into(y)(x, w, 1.5); }));  // a number
+  const auto bound = affine.bind(y, x, w, 1.5);
+  check(warm([&] { bound(); }));
+  CHECK(same_bits(y.to(Device::cpu()), affine(ramp({64}, 0.25), ramp({64}, 0.5), 1.5)));
+
+  // Several kernels with an intermediate between them are one graph.
+  const auto several = compile([](Tensor x) { return std::tuple{softmax(x, -1), sum(softmax(x, 0), 0)}; }, settled());
+  const Array rows = ramp({70, 96}, 0.001), there = rows.to(gpu);
+  Array p = Array::empty({70, 96}, f32, gpu), s = Array::empty({96}, f32, gpu);
+  check(warm([&] { several.into(p, s)(there); }));
+  const auto again = several.bind(p, s, there);
+  check(warm([&] { again(); }));
+  CHECK(device_stats(gpu).graph_launches > 0);
+  const auto [q, r] = several(rows);
+  CHECK((same_bits(p.to(Device::cpu()), q) && same_bits(s.to(Device::cpu()), r)));
+
+  // One kernel in several launches: few long rows are shared by the device.
+  const auto total = compile([](Tensor x) { return sum(x * x); }, settled());
+  const Array many = ramp({200'000}, 0.001), many_there = many.to(gpu);
+  Array t = Array::empty({}, f32, gpu);
+  check(warm([&] { total.into(t)(many_there); }));
+  CHECK(same_bits(t.to(Device::cpu()), total(many)));
+}
+
+TEST_CASE("a fresh result on a device is memory of the pool", "[cuda]") {
+  fake_cuda();
+  const Array x = ramp({64}, 0.25).to(gpu);
+  const auto f = compile([](Tensor x) { return x * 2.0; }, settled());
+  const Did did = warm([&] { f(x); });
+  CHECK(did.driver_calls == 2 * kEnterLaunchLeave - 1);  // the memory's turn has nothing to launch
+  if (!kIsSanitized) CHECK(did.allocations <= 4);        // the array's own, and the list of results
+}
