@@ -25,6 +25,7 @@ struct FakeCuda {
   std::int64_t calls() const { return number("fake_cuda_calls"); }
   bool failed() const { return function<bool()>("fake_cuda_failed")(); }
   std::int64_t held() const { return number("fake_cuda_held"); }
+  std::int64_t pinned() const { return number("fake_cuda_pinned"); }
   std::int64_t waiting() const { return number("fake_cuda_waiting"); }
   std::int64_t launched() const { return number("fake_cuda_launched"); }
   std::int64_t graphs() const { return number("fake_cuda_graphs"); }

@@ -41,6 +41,27 @@ void end(void* stream) { fake_cuda().function<int(void*)>("cuStreamDestroy_v2")(
 
 }  // namespace
 
+// First: what comes before it leaves memory whose streams hide the mistake.
+TEST_CASE("what copies of one stream come from is left alone until that stream has made them", "[cuda]") {
+  fake_cuda();
+  const auto f = affine();
+  const Array x = ramp({64}, 0.25), w = ramp({64}, 0.5), there = x.to(gpu);
+  f(there, w, there);
+  synchronize(gpu);
+  void* const a = stream_of_ours();
+  Array y;
+  {
+    const StreamScope scope(gpu, a);
+    y = f(there, w, there);
+  }
+  const Array longer = ramp({1000}, 0.75);
+  CHECK(same_bits(longer.to(gpu).to(Device::cpu()), longer));  // on our stream, which is done with its own
+  const Array part = ramp({1 << 20}, 0.125);                   // of pinned memory
+  for (int i = 0; i < 16; ++i) CHECK(part.to(gpu).slice(0, 0, 1).to(Device::cpu()).at<float>({0}) == part.at<float>({0}));
+  CHECK(same_bits(y.to(Device::cpu()), affine()(x, w, x)));
+  end(a);
+}
+
 TEST_CASE("arrays on a device: there and back, views, copies, and what the cpu may not read", "[cuda]") {
   fake_cuda();
   const Array x = ramp({5, 7}, 0.25);

@@ -98,3 +98,51 @@ TEST_CASE("a fresh result on a device is memory of the pool", "[cuda]") {
   CHECK(did.driver_calls == 2 * kEnterLaunchLeave - 1);  // the memory's turn has nothing to launch
   if (!kIsSanitized) CHECK(did.allocations <= 4);        // the array's own, and the list of results
 }
+
+TEST_CASE("calls with arguments of the cpu wait for none before them", "[cuda]") {
+  fake_cuda();
+  const auto f = compile([](Tensor x, Tensor w) { return x * w; }, settled());
+  const Array x = ramp({64}, 0.25), w = ramp({64}, 0.5), there = x.to(gpu), expected = f(x, w);
+  f(there, w);
+  synchronize(gpu);
+  const std::int64_t ran = fake_cuda().launched();
+  std::vector<Array> results;
+  for (int i = 0; i < 6; ++i) results.push_back(f(there, w));
+  CHECK(fake_cuda().launched() == ran);
+  for (const Array& y : results) CHECK(same_bits(y.to(Device::cpu()), expected));
+}
+
+TEST_CASE("calls with more arrays than a launch takes words wait for none before them", "[cuda]") {
+  fake_cuda();
+  const auto f = compile([](const std::vector<Tensor>& xs) { return stack(xs, 0) * 2.0; }, settled());
+  std::vector<Array> xs, there;
+  for (int i = 0; i < 600; ++i) xs.push_back(ramp({16}, 0.25 + i)), there.push_back(xs.back().to(gpu));
+  f(there);
+  synchronize(gpu);
+  const std::int64_t ran = fake_cuda().launched();
+  std::vector<Array> results;
+  for (int i = 0; i < 6; ++i) results.push_back(f(there));
+  CHECK(fake_cuda().launched() == ran);
+  const Array expected = f(xs);
+  for (const Array& y : results) CHECK(same_bits(y.to(Device::cpu()), expected));
+}
+
+TEST_CASE("copies that nobody waits for take pinned memory to a limit, and then wait for the first", "[cuda]") {
+  fake_cuda();
+  const auto f = compile([](Tensor x, Tensor w) { return x * w; }, settled());
+  const Array x = ramp({700'000}, 0.25), there = x.to(gpu), narrow = ramp({64}, 0.5), narrow_there = narrow.to(gpu);
+  std::vector<Array> results, narrow_results;
+  for (int i = 0; i < 40; ++i) {  // each fills most of a part
+    Array w = ramp({700'000}, i);
+    results.push_back(f(there, w));
+    narrow_results.push_back(f(narrow_there, ramp({64}, i)));  // behind it in the same part
+    w.span<float>()[0] = -1;
+  }
+  CHECK(fake_cuda().pinned() <= std::int64_t{64} << 20);
+  CHECK(fake_cuda().waiting() > 0);
+  for (int i = 0; i < 40; ++i) {
+    const auto k = static_cast<std::size_t>(i);
+    CHECK(same_bits(results[k].to(Device::cpu()), f(x, ramp({700'000}, i))));
+    CHECK(same_bits(narrow_results[k].to(Device::cpu()), f(narrow, ramp({64}, i))));
+  }
+}

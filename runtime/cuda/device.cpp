@@ -16,6 +16,7 @@ constexpr unsigned kNonBlocking = 1;     // of a stream: it does not wait for CU
 constexpr unsigned kWithoutTiming = 2;   // of an event
 constexpr int kOfThisThread = 1;         // of a capture: what other threads do meanwhile is not its business
 constexpr std::size_t kPart = 4u << 20;  // of a copy, in one piece of pinned memory
+constexpr std::size_t kMostParts = 16;   // pieces that a device's copies have at most
 
 // The device's context is the calling thread's for a while.
 class Current {
@@ -323,18 +324,23 @@ std::optional<std::int64_t> Gpu::Interval::nanoseconds() const noexcept {
 
 // ---------------------------------------------------------------------------------------------- turns
 
-// Pinned memory that the device copies from and to while the cpu goes on; `event`: when it has.
+// Pinned memory that the device copies from and to while the cpu goes on.
 struct Gpu::Turn::Staging {
   Gpu& gpu;
   void* memory = nullptr;
-  void* event = nullptr;
-  bool pending = false;
-  explicit Staging(Gpu& of) : gpu(of) {}
+  std::size_t used = 0;        // bytes, by copies of one stream
+  std::weak_ptr<Stream> last;  // that stream
+  void* event = nullptr;       // behind the last of them
+  bool pending = false;        // nobody has seen that it is over
+  explicit Staging(Gpu& of) : gpu(of) { ++gpu.stagings_; }
   ~Staging() {
+    --gpu.stagings_;
     const Entered entered(gpu.driver_, gpu.context_);
     if (event) gpu.driver_.cuEventDestroy_v2(event);
     if (memory) gpu.driver_.cuMemFreeHost(memory);
   }
+  bool is_of(const StreamPointer& stream) const { return !last.owner_before(stream) && !stream.owner_before(last); }
+  bool is_over() const { return !pending || gpu.driver_.cuEventQuery(event) == 0; }
 };
 
 Gpu::Turn::Turn(Gpu& gpu) : g_(gpu), lock_(gpu.mutex_), stream_(gpu.stream()) {
@@ -396,15 +402,27 @@ Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
   return out;
 }
 
+// The oldest, if the device is done with it or there may be no more.
 std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging() {
   std::unique_ptr<Staging> out;
-  if (!g_.staging_.empty()) {
-    out = std::move(g_.staging_.back());
-    g_.staging_.pop_back();
+  if (!g_.staging_.empty() && (g_.stagings_ >= kMostParts || g_.staging_.front()->is_over())) {
+    out = std::move(g_.staging_.front());
+    g_.staging_.pop_front();
   } else {
     out = std::make_unique<Staging>(g_);
-    g_.driver_.check(g_.driver_.cuMemHostAlloc(&out->memory, kPart, 0), fmt::format("allocating {} bytes of pinned memory", kPart));
+    g_.driver_.check(g_.driver_.cuMemHostAlloc(&out->memory, kPart, 0),
+                     [] { return fmt::format("allocating {} bytes of pinned memory", kPart); });
     g_.driver_.check(g_.driver_.cuEventCreate(&out->event, kWithoutTiming), "making an event");
+  }
+  return out;
+}
+
+// Behind the copies that this stream made last: nothing has to be over for that. Null where there is no such place.
+std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging_with_room(std::size_t bytes) {
+  std::unique_ptr<Staging> out;
+  if (!g_.staging_.empty() && g_.staging_.back()->is_of(stream_) && g_.staging_.back()->used + bytes <= kPart) {
+    out = std::move(g_.staging_.back());
+    g_.staging_.pop_back();
   }
   return out;
 }
@@ -422,10 +440,19 @@ class Gpu::Turn::Parts {
       turn_.g_.driver_.cuStreamSynchronize(turn_.stream_->handle);
     }
   }
-  Staging& take(std::size_t k) {
-    if (!parts_[k]) parts_[k] = turn_.staging();
-    wait(k);
-    return *parts_[k];
+  // Memory for so many bytes.
+  std::byte* take(std::size_t k, std::size_t bytes) {
+    std::unique_ptr<Staging>& part = parts_[k];
+    const bool has_room = !part && (part = turn_.staging_with_room(bytes));
+    if (!has_room) {
+      if (!part) part = turn_.staging();
+      wait(k);
+      part->used = 0;
+    }
+    std::byte* const memory = static_cast<std::byte*>(part->memory) + part->used;
+    part->used += (bytes + 255) & ~std::size_t{255};
+    part->last = turn_.stream_;
+    return memory;
   }
   void note(std::size_t k) {
     turn_.g_.driver_.check(turn_.g_.driver_.cuEventRecord(parts_[k]->event, turn_.stream_->handle), "noting what a stream has to do");
@@ -447,7 +474,7 @@ void Gpu::Turn::upload(std::int64_t to, const void* from, std::size_t bytes) {
   Parts parts(*this);
   for (std::size_t at = 0, k = 0; at < bytes; at += kPart, k ^= 1) {
     const std::size_t n = std::min(kPart, bytes - at);
-    void* const memory = parts.take(k).memory;
+    void* const memory = parts.take(k, n);
     std::memcpy(memory, static_cast<const std::byte*>(from) + at, n);
     g_.driver_.check(g_.driver_.cuMemcpyHtoDAsync_v2(static_cast<DevicePointer>(to) + at, memory, n, stream_->handle),
                      [&] { return fmt::format("copying {} bytes to {}", bytes, g_.name_); });
@@ -463,10 +490,10 @@ void Gpu::Turn::download(void* to, std::int64_t from, std::size_t bytes) {
   Parts parts(*this);
   void* memory[2] = {};
   const auto begin = [&](std::size_t at, std::size_t k) {
-    memory[k] = parts.take(k).memory;
-    g_.driver_.check(
-        g_.driver_.cuMemcpyDtoHAsync_v2(memory[k], static_cast<DevicePointer>(from) + at, std::min(kPart, bytes - at), stream_->handle),
-        [&] { return fmt::format("copying {} bytes from {}", bytes, g_.name_); });
+    const std::size_t n = std::min(kPart, bytes - at);
+    memory[k] = parts.take(k, n);
+    g_.driver_.check(g_.driver_.cuMemcpyDtoHAsync_v2(memory[k], static_cast<DevicePointer>(from) + at, n, stream_->handle),
+                     [&] { return fmt::format("copying {} bytes from {}", bytes, g_.name_); });
     parts.note(k);
   };
   begin(0, 0);

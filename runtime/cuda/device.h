@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -147,7 +148,7 @@ class Gpu {
     Block allocate(std::size_t bytes);
     /// What comes next is behind all that was put on `last`, which becomes this stream.
     void follow(StreamPointer& last);
-    /// Through pinned memory, in parts: `from` may change when it returns.
+    /// Through pinned memory, in parts: `from` may change when it returns. It waits only where all that there may be of it is under way.
     void upload(std::int64_t to, const void* from, std::size_t bytes);
     /// Waits until the bytes are there.
     void download(void* to, std::int64_t from, std::size_t bytes);
@@ -168,6 +169,7 @@ class Gpu {
     class Parts;
     friend class Gpu;
     std::unique_ptr<Staging> staging();
+    std::unique_ptr<Staging> staging_with_room(std::size_t bytes);
     void note(void*& timed_event);
     template <class F> void without_lock(F&& wait);
     Gpu& g_;
@@ -197,7 +199,8 @@ class Gpu {
   void* capturing_ = nullptr;              // the stream that graphs are recorded on
   mutable std::mutex mutex_, pool_mutex_;  // pool_mutex_, which is taken last: of pool_ and stats_
   Pool pool_;
-  std::vector<std::unique_ptr<Turn::Staging>> staging_;
+  std::deque<std::unique_ptr<Turn::Staging>> staging_;  // used last at the end
+  std::size_t stagings_ = 0;                            // with those that are in use
   std::mutex modules_mutex_;
   std::unordered_map<std::string, ModulePointer> modules_;  // by text
   DeviceStats stats_;

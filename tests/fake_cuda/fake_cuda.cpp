@@ -155,6 +155,12 @@ EXPORT void fake_cuda_fail(std::int64_t in, int code, bool always) { fail_in = i
 EXPORT bool fake_cuda_failed() { return fail_in == -1; }
 EXPORT std::int64_t fake_cuda_calls() { return calls; }  // of the driver, by all threads
 EXPORT std::int64_t fake_cuda_held() { return held; }
+EXPORT std::int64_t fake_cuda_pinned() {
+  const std::lock_guard lock(mutex);
+  std::int64_t bytes = 0;
+  for (const auto& [at, size] : pinned) bytes += static_cast<std::int64_t>(size);
+  return bytes;
+}
 EXPORT int fake_cuda_entered() { return entered; }
 EXPORT std::int64_t fake_cuda_launched() { return launched; }                            // kernels that ran
 EXPORT std::int64_t fake_cuda_graphs() { return graphs; }                                // launches of graphs
