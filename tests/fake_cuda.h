@@ -31,6 +31,8 @@ struct FakeCuda {
   std::int64_t graphs() const { return number("fake_cuda_graphs"); }
   std::int64_t compiled() const { return number("fake_cuda_compiled"); }
   std::int64_t live() const { return number("fake_cuda_live"); }
+  std::int64_t streams() const { return number("fake_cuda_streams"); }
+  int retained() const { return function<int()>("fake_cuda_retained")(); }
   int entered() const { return function<int()>("fake_cuda_entered")(); }
   void elapsed(float first, float second) const { function<void(float, float)>("fake_cuda_elapsed")(first, second); }
   void limit(std::int64_t bytes) const { function<void(std::int64_t)>("fake_cuda_limit")(bytes); }

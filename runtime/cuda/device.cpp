@@ -119,11 +119,18 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal)
   if (target_.sm < 75)
     throw Error(fmt::format("cuda: {} has compute capability {}.{}, and 7.5 or newer is needed: run on the cpu", name_, major, minor));
   driver.check(driver.cuDevicePrimaryCtxRetain(&context_, handle), "making the device's context");
-  const Current current(driver, context_);
   void* stream = nullptr;
-  driver.check(driver.cuStreamCreate(&stream, kNonBlocking), "making a stream");
-  own_ = std::make_shared<Stream>(*this, stream);
-  driver.check(driver.cuStreamCreate(&capturing_, kNonBlocking), "making a stream");
+  try {
+    const Current current(driver, context_);
+    driver.check(driver.cuStreamCreate(&stream, kNonBlocking), "making a stream");
+    driver.check(driver.cuStreamCreate(&capturing_, kNonBlocking), "making a stream");
+    own_ = std::make_shared<Stream>(*this, stream);
+  } catch (...) {
+    for (void* const made : {stream, capturing_})
+      if (made) driver.cuStreamDestroy_v2(made);
+    driver.cuDevicePrimaryCtxRelease_v2(handle);
+    throw;
+  }
 }
 
 // ---------------------------------------------------------------------------------------------- streams
@@ -558,6 +565,7 @@ std::unique_ptr<const Gpu::Graph> Gpu::Turn::capture(const std::function<void()>
   d.check(d.cuStreamBeginCapture_v2(g_.capturing_, kOfThisThread), "beginning to record a graph");
   void *graph = nullptr, *handle = nullptr;
   records_ = true;
+
   const auto end = [&] {
     records_ = false;
     return d.cuStreamEndCapture(g_.capturing_, &graph);

@@ -30,10 +30,12 @@ inline constexpr Result kOutOfMemory = 2, kNotInitialised = 3, kStubLibrary = 34
   F(cuDeviceGetName, (char*, int, int))                                                                                   \
   F(cuDeviceGetAttribute, (int*, int, int))                                                                               \
   F(cuDevicePrimaryCtxRetain, (void**, int))                                                                              \
+  F(cuDevicePrimaryCtxRelease_v2, (int))                                                                                  \
   F(cuCtxPushCurrent_v2, (void*))                                                                                         \
   F(cuCtxPopCurrent_v2, (void**))                                                                                         \
   F(cuCtxSynchronize, ())                                                                                                 \
   F(cuStreamCreate, (void**, unsigned))                                                                                   \
+  F(cuStreamDestroy_v2, (void*))                                                                                          \
   F(cuStreamSynchronize, (void*))                                                                                         \
   F(cuStreamWaitEvent, (void*, void*, unsigned))                                                                          \
   F(cuEventCreate, (void**, unsigned))                                                                                    \

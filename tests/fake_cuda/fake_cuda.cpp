@@ -58,6 +58,7 @@ constexpr int kMostDevices = 4;
 int contexts[kMostDevices];             // their addresses are the contexts
 thread_local std::vector<int> current;  // devices whose contexts the thread has entered
 int entered = 0;                        // of all threads
+int retained = 0;                       // contexts
 std::int64_t launched = 0, graphs = 0, compiled = 0;
 float elapsed[2] = {1, 0.5f};
 int elapsed_asked = 0;
@@ -155,6 +156,8 @@ EXPORT void fake_cuda_fail(std::int64_t in, int code, bool always) { fail_in = i
 EXPORT bool fake_cuda_failed() { return fail_in == -1; }
 EXPORT std::int64_t fake_cuda_calls() { return calls; }  // of the driver, by all threads
 EXPORT std::int64_t fake_cuda_held() { return held; }
+EXPORT int fake_cuda_retained() { return retained; }
+EXPORT std::int64_t fake_cuda_streams() { return static_cast<std::int64_t>(streams.size()); }
 EXPORT std::int64_t fake_cuda_pinned() {
   const std::lock_guard lock(mutex);
   std::int64_t bytes = 0;
@@ -230,6 +233,12 @@ EXPORT int cuDeviceGetAttribute(int* value, int which, int) {
 EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
   CALL();
   *context = &contexts[device];
+  ++retained;
+  return 0;
+}
+EXPORT int cuDevicePrimaryCtxRelease_v2(int) {  // never fails, as what follows a failure
+  const std::lock_guard lock(mutex);
+  --retained;
   return 0;
 }
 EXPORT int cuCtxPushCurrent_v2(void* context) {
@@ -262,8 +271,8 @@ EXPORT int cuStreamCreate(void** stream, unsigned) {
   streams[*stream];
   return 0;
 }
-EXPORT int cuStreamDestroy_v2(void* stream) {  // by tests alone
-  CALL();
+EXPORT int cuStreamDestroy_v2(void* stream) {  // never fails, as what follows a failure
+  const std::lock_guard lock(mutex);
   all();
   streams.erase(stream);
   delete static_cast<int*>(stream);
