@@ -12,9 +12,6 @@
 namespace onepass::runtime::cuda {
 namespace {
 
-constexpr unsigned kNonBlocking = 1;     // of a stream: it does not wait for CUDA's default stream
-constexpr unsigned kWithoutTiming = 2;   // of an event
-constexpr int kOfThisThread = 1;         // of a capture: what other threads do meanwhile is not its business
 constexpr std::size_t kPart = 4u << 20;  // of a copy, in one piece of pinned memory
 constexpr std::size_t kMostParts = 16;   // pieces that a device's copies have at most
 
@@ -565,7 +562,6 @@ std::unique_ptr<const Gpu::Graph> Gpu::Turn::capture(const std::function<void()>
   d.check(d.cuStreamBeginCapture_v2(g_.capturing_, kOfThisThread), "beginning to record a graph");
   void *graph = nullptr, *handle = nullptr;
   records_ = true;
-
   const auto end = [&] {
     records_ = false;
     return d.cuStreamEndCapture(g_.capturing_, &graph);

@@ -16,6 +16,9 @@ using DevicePointer = unsigned long long;
 inline constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 39, kMajor = 75, kMinor = 76,
                      kMostSharedBytes = 97;     // attributes of a device
 inline constexpr int kFunctionSharedBytes = 8;  // of a function: dynamic shared memory that a launch may ask for
+inline constexpr unsigned kNonBlocking = 1;     // of a stream: it does not wait for CUDA's default stream
+inline constexpr unsigned kWithoutTiming = 2;   // of an event
+inline constexpr int kOfThisThread = 1;         // of a capture: what other threads do meanwhile is not its business
 inline constexpr Result kOutOfMemory = 2, kNotInitialised = 3, kStubLibrary = 34, kNoDevice = 100, kInvalidImage = 200,
                         kNoBinaryForDevice = 209, kInvalidPtx = 218, kUnsupportedPtxVersion = 222, kNotReady = 600, kDriverMismatch = 803;
 
