@@ -148,6 +148,14 @@ Json benchmark(const CudaProgram& program, double copy, const Words& words) {
           {"first_call_of_a_known_program_ms", second * 1e3}};
 }
 
+// What is under way, for who waits, or finds that it went no further.
+void say(const std::string& what) { std::fprintf(stderr, "gpu_check: %s\n", what.c_str()); }
+void warn(Json& out, const std::string& objection) {
+  if (objection.empty()) return;
+  out["warning"] = objection;
+  say(objection);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -170,14 +178,18 @@ int main(int argc, char** argv) {
     return 3;
   }
   if (const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::find())
-    out["nvrtc"] = std::to_string(nvrtc->major()) + "." + std::to_string(nvrtc->minor());
+    out["nvrtc"] = std::to_string(nvrtc->major()) + "." + std::to_string(nvrtc->minor()), warn(out, Gpu::get().objection(*nvrtc));
   Differential differential;
+  say("results of programs");
   check_programs(differential);
+  say("results of random graphs");
   check_random_graphs(differential, words.graphs);
   out["differential"] = differential.json();
+  say("bandwidth of a copy");
   const double copy = copy_bandwidth(words);
   out["copy_gb_per_s"] = copy / 1e9;
   for (const CudaProgram& program : cuda_programs()) {
+    say(std::string("time of ") + program.name);
     try {
       out["benchmarks"][program.name] = benchmark(program, copy, words);
     } catch (const std::exception& error) { out["benchmarks"][program.name] = {{"error", error.what()}}; }
