@@ -1,7 +1,7 @@
 # Sourced by tools/quickstart and tools/test: what onepass is built with, and how a bare Debian 12 gets it.
 
 required_packages=(cmake ninja-build g++ llvm-19-dev libzstd-dev zlib1g-dev libfmt-dev libxxhash-dev catch2 libcli11-dev nlohmann-json3-dev libpng-dev libmpfr-dev python3)
-helpful_packages=(lld-19 clang-format-16 pkg-config)  # links faster; checks the format; one of the tests of the installed library
+helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip)  # links faster; checks the format; one of the tests of the installed library; use_nvrtc
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -35,6 +35,24 @@ install_packages() {
 packages_failed() {
   echo "Cannot install packages ($1). Please run as root: apt-get install ${required_packages[*]}" >&2
   exit 1
+}
+
+# NVIDIA's compiler, for the tests of CUDA kernels: the one that onepass finds, else the one of its Python package, kept in build/nvrtc. Where
+# neither can be had these tests say that they were skipped.
+use_nvrtc() {
+  local name package=nvidia-cuda-nvrtc-cu12 library=$PWD/build/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12
+  for name in "${ONEPASS_NVRTC:-libnvrtc.so.13}" libnvrtc.so.12 libnvrtc.so {/usr/local,/opt}/cuda/lib64/libnvrtc.so; do
+    if python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$name" 2>/dev/null; then return; fi
+  done
+  if [ ! -e "$library" ]; then
+    say "Fetching $package"
+    python3 -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-deps --target build/nvrtc "$package" || true
+  fi
+  if [ -e "$library" ]; then
+    export ONEPASS_NVRTC=$library
+  else
+    echo "No NVRTC: CUDA kernels are not compiled by NVIDIA's compiler in this run."
+  fi
 }
 
 # build PRESET TARGET...: configures (again only if something changed) and builds.
