@@ -281,6 +281,16 @@ class Device(Command):
         self.assertEqual([npy.read(self.path(name)) for name in ("y.npy", "m.npy")], cpu)
 
     @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
+    def test_dump_is_for_the_device_that_is_here(self):
+        dump = ["dump", "x*2", "--shapes", "x=f32[64]", "--cuda"]
+        os.environ["FAKE_CUDA_CAPABILITY"] = "90"
+        self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 9\.0 \(.+\)\n")
+        os.environ["FAKE_CUDA_CAPABILITY"] = "61"  # which onepass has no kernels for
+        self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no device that works here\)\n")
+        os.environ["FAKE_CUDA_DEVICES"] = "0"
+        self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no device that works here\)\n")
+
+    @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
     def test_what_is_missing_is_one_sentence_with_the_remedy_and_the_cpu_goes_on(self):
         rest = [*self.PROGRAM, "--device", "cuda"]
         working = dict(os.environ)

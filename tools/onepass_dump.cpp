@@ -12,6 +12,7 @@
 #include "compiler/codegen.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
+#include "runtime/cuda/device.h"
 #include "runtime/cuda/device_plan.h"
 #include "tools/onepass_command.h"
 
@@ -201,6 +202,17 @@ Json json_of(const runtime::PlanReport& report) {
   return {{"version", kDumpVersion}, {"graph", ir::print(report.optimised)}, {"kernels", kernels}};
 }
 
+// Of the first device here; where there is none that works, what is typical.
+std::pair<compiler::cuda::DeviceTarget, std::string> cuda_target() {
+  try {
+    if (runtime::cuda::Gpu::count() > 0) {
+      const runtime::cuda::Gpu& gpu = runtime::cuda::Gpu::get();
+      return {gpu.target(), gpu.name()};
+    }
+  } catch (const Error&) {}  // NOLINT: doctor says what is wrong with it
+  return {{}, "no device that works here"};
+}
+
 // The program that NVRTC compiles for these inputs.
 std::string cuda_text(const runtime::PlanReport& of, const std::vector<runtime::ArgumentType>& types, const Options& options) {
   runtime::PlanData plan;
@@ -214,7 +226,9 @@ std::string cuda_text(const runtime::PlanReport& of, const std::vector<runtime::
   launch.relax = options.relax;
   launch.array_bytes = options.limits.array_bytes;
   const runtime::cuda::DeviceAlignment alignment{std::vector<bool>(plan.inputs.size(), true), std::vector<bool>(plan.outputs.size(), true)};
-  return runtime::cuda::DevicePlan({}, plan, report, launch, alignment).text();
+  const auto [target, device] = cuda_target();
+  return fmt::format("// for compute capability {}.{} ({})\n", target.sm / 10, target.sm % 10, device) +
+         runtime::cuda::DevicePlan(target, plan, report, launch, alignment).text();
 }
 
 void print_block(std::string_view text) { fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n"); }
@@ -234,7 +248,7 @@ int dump(Words words) {
   app.add_flag("--nests", nests, "each kernel's loops, body and schedule");
   app.add_flag("--llvm", llvm, "each kernel's LLVM IR");
   app.add_flag("--asm", assembly, "each kernel's machine code, as text");
-  app.add_flag("--cuda", cuda, "all kernels as one CUDA program, for compute capability 8.0");
+  app.add_flag("--cuda", cuda, "all kernels as one CUDA program, for the device here, else for compute capability 8.0");
   app.add_flag("--json", json, "version, graph and kernels as one JSON object");
   app.add_option("--svg", svg, "comes later");
   app.add_option("--html", html, "comes later");
