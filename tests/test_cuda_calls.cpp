@@ -3,29 +3,23 @@
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
-#include <new>
 
 #include "arrays.h"
 #include "fake_cuda.h"
 #include "how_long.h"
 #include "onepass/onepass.h"
+#include "replaced_new.h"
 #include "runtime/background.h"
 
 // Of this thread; what stands for the driver has an allocator of its own.
 namespace {
 thread_local constinit std::int64_t allocations = 0;
-void* allocate(std::size_t bytes) {
+}  // namespace
+
+void* onepass::test::memory_of_new(std::size_t bytes) noexcept {
   ++allocations;
   return std::malloc(bytes ? bytes : 1);
 }
-}  // namespace
-void* operator new(std::size_t bytes) {
-  if (void* const memory = allocate(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 using namespace onepass;
 using namespace onepass::test;

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <new>
 
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include "has_codegen.h"
 #include "onepass/onepass.h"
+#include "replaced_new.h"
 #include "runtime/memory.h"
 #include "runtime/os.h"
 #include "runtime/program.h"
@@ -24,8 +24,9 @@ using Catch::Matchers::Contains;
 namespace {
 thread_local constinit std::int64_t countdown = -1;
 thread_local constinit bool for_good = false, failed = false;
+}  // namespace
 
-void* allocate(std::size_t bytes) {
+void* onepass::test::memory_of_new(std::size_t bytes) noexcept {
   if (countdown >= 0 && countdown-- == 0) {
     failed = true;
     if (for_good) countdown = 0;
@@ -33,15 +34,6 @@ void* allocate(std::size_t bytes) {
   }
   return std::malloc(bytes ? bytes : 1);
 }
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  if (void* const memory = allocate(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 

@@ -22,6 +22,33 @@ using Catch::Matchers::Contains;
 
 namespace {
 bool aligned(const void* pointer, std::size_t alignment) { return reinterpret_cast<std::uintptr_t>(pointer) % alignment == 0; }
+
+// Where threads leave blocks for each other: each has its size at both ends.
+template <std::size_t kSlots> class Exchange {
+ public:
+  // Takes a block, a multiple of 8 bytes, leaves it in a slot and frees what was there, whoever took that.
+  void put(std::size_t slot, std::size_t bytes) {
+    auto* const block = static_cast<std::size_t*>(memory::allocate(bytes));
+    block[0] = block[bytes / 8 - 1] = bytes;
+    drop(slots_[slot].exchange(block));
+  }
+  // At the end. False where a block was not as it had been left.
+  bool clear() {
+    for (auto& slot : slots_) drop(slot.exchange(nullptr));
+    return good_;
+  }
+
+ private:
+  std::atomic<std::size_t*> slots_[kSlots] = {};
+  std::atomic<bool> good_{true};
+
+  void drop(std::size_t* block) {
+    if (!block) return;
+    const std::size_t bytes = block[0];
+    if (block[bytes / 8 - 1] != bytes) good_ = false;
+    memory::free(block, bytes);
+  }
+};
 }  // namespace
 
 TEST_CASE("memory: blocks are aligned, writable and apart", "[memory]") {
@@ -190,30 +217,19 @@ TEST_CASE("memory: what cannot be had is an error with its size", "[memory]") {
 TEST_CASE("memory: threads hand blocks to each other", "[memory]") {
   const std::int64_t before = memory::statistics().in_use;
   constexpr int kThreads = 4, kSlots = 64;
-  std::atomic<std::size_t*> slots[kSlots] = {};
-  std::atomic<bool> good{true};
+  Exchange<kSlots> exchange;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([&, t] {
       std::mt19937 random(static_cast<unsigned>(t));
-      const auto drop = [&](std::size_t* block) {
-        if (!block) return;
-        const std::size_t bytes = block[0];
-        if (block[bytes / 8 - 1] != bytes) good = false;
-        memory::free(block, bytes);
-      };
       for (int i = 0; i < 5000; ++i) {
         const std::size_t bytes = 16 + random() % (random() % 50 == 0 ? 100'000 : 2000) / 8 * 8;
-        auto* const block = static_cast<std::size_t*>(memory::allocate(bytes));
-        block[0] = block[bytes / 8 - 1] = bytes;
-        drop(slots[random() % kSlots].exchange(block));
+        exchange.put(random() % kSlots, bytes);
       }
       if (t == 0) memory::trim();
     });
   for (std::thread& thread : threads) thread.join();
-  for (auto& slot : slots)
-    if (std::size_t* const block = slot.load()) memory::free(block, block[0]);
-  CHECK(good);
+  CHECK(exchange.clear());
   CHECK(memory::statistics().in_use == before);
 }
 
@@ -221,24 +237,16 @@ TEST_CASE("memory: threads lend large blocks to each other while others trim and
   const std::int64_t before = memory::statistics().in_use;
   const std::size_t limit = memory::cache_limit();
   constexpr int kThreads = 3, kSlots = 24;
-  std::atomic<std::size_t*> slots[kSlots] = {};
+  Exchange<kSlots> exchange;
   std::atomic<bool> good{true};
   std::atomic<int> allocating{kThreads};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([&, t] {
       std::mt19937 random(static_cast<unsigned>(t));
-      const auto drop = [&](std::size_t* block) {
-        if (!block) return;
-        const std::size_t bytes = block[0];
-        if (block[bytes / 8 - 1] != bytes) good = false;
-        memory::free(block, bytes);
-      };
       for (int i = 0; i < 3000; ++i) {
         const std::size_t least = std::size_t{32 << 10} << random() % 8, bytes = least + random() % least / 8 * 8;  // up to 8 MiB
-        auto* const block = static_cast<std::size_t*>(memory::allocate(bytes));
-        block[0] = block[bytes / 8 - 1] = bytes;
-        drop(slots[random() % kSlots].exchange(block));
+        exchange.put(random() % kSlots, bytes);
       }
       --allocating;
     });
@@ -251,8 +259,7 @@ TEST_CASE("memory: threads lend large blocks to each other while others trim and
     }
   });
   for (std::thread& thread : threads) thread.join();
-  for (auto& slot : slots)
-    if (std::size_t* const block = slot.load()) memory::free(block, block[0]);
+  CHECK(exchange.clear());
   memory::set_cache_limit(limit);
   CHECK(good);
   CHECK(memory::statistics().in_use == before);
