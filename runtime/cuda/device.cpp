@@ -249,8 +249,7 @@ std::string Gpu::objection(const Nvrtc& nvrtc) const {
   if (nvrtc.major() > driver_.major())
     return fmt::format(
         "NVRTC {}.{} ({}) is newer than the driver, which is for CUDA {}.{}: install a newer driver, or set ONEPASS_NVRTC to the "
-        "libnvrtc.so "
-        "of a CUDA toolkit of version {}",
+        "libnvrtc.so of a CUDA toolkit of version {}",
         nvrtc.major(), nvrtc.minor(), nvrtc.path(), driver_.major(), driver_.minor(), driver_.major());
   return {};
 }
