@@ -262,28 +262,31 @@ class Fuser {
     }
   }
 
+  // The rows that all operands have in common. An operand whose rows do not fit is stored; others may be views of what it views, so that the
+  // operands are looked at again.
+  Rows joined_rows(List operands) {
+    for (;;) {
+      Rows rows;
+      const auto misfit = std::find_if(operands.begin(), operands.end(), [&](std::int64_t o) {
+        const Rows& in = seen(static_cast<NodeId>(o));
+        if (!in.any) return false;
+        if (!rows.any) {
+          rows = in;
+          return false;
+        }
+        if (!same_rows(rows, in) || !join_axes(rows, in)) return true;
+        rows.sweeps = std::max(rows.sweeps, in.sweeps);
+        return false;
+      });
+      if (misfit == operands.end()) return rows;
+      end_at(static_cast<NodeId>(*misfit), Boundary::OtherAxes);
+    }
+  }
+
   void elementwise(NodeId id) {
     end_columns(id);
     const List operands = graph_.operands(id), shape = graph_.shape(id);
-    Rows rows;
-    for (std::int64_t o : operands) {
-      const auto from = static_cast<NodeId>(o);
-      const Rows& in = seen(from);
-      if (!in.any) continue;
-      if (!rows.any) {
-        rows = in;
-        continue;
-      }
-      bool fits = same_rows(rows, in);
-      for (std::size_t i = 0; fits && i < shape.size(); ++i) fits = rows.at[i].at < 0 || in.at[i].at < 0 || rows.at[i] == in.at[i];
-      if (!fits) {
-        end_at(from, Boundary::OtherAxes);
-        continue;
-      }
-      for (std::size_t i = 0; i < shape.size(); ++i)
-        if (rows.at[i].at < 0) rows.at[i] = in.at[i];
-      rows.sweeps = std::max(rows.sweeps, in.sweeps);
-    }
+    Rows rows = joined_rows(operands);
     if (!rows.any) return;
     // The axes that no operand with rows has must be the rows' own remaining axes.
     std::uint64_t present = 0;

@@ -11,6 +11,18 @@ bool same_rows(const Rows& a, const Rows& b) {
   return a.axes == b.axes && a.reduced == b.reduced && a.scanned == b.scanned && a.order == b.order;
 }
 
+bool join_axes(Rows& rows, const Rows& in) {
+  std::uint64_t present = 0;
+  for (std::size_t i = 0; i < in.at.size(); ++i) {
+    Rows::Axis& mine = rows.at[i];
+    if (mine.at < 0) mine = in.at[i];
+    else if (in.at[i].at >= 0 && !(mine == in.at[i])) return false;
+    if (present & mine.bits()) return false;
+    present |= mine.bits();
+  }
+  return true;
+}
+
 bool are_columns(std::uint64_t first, std::uint64_t rest, std::uint64_t all) {
   return first != 0 && rest != 0 && (first & (first + 1)) == 0 && (first ^ rest) == all && (first & rest) == 0;
 }

@@ -31,6 +31,9 @@ struct Rows {
 
 /// The same loops, whatever order the values' own axes have.
 bool same_rows(const Rows& a, const Rows& b);
+/// Adds the axes of `in` to those of `rows`, which are of a value of the same shape. False, `rows` unspecified, where they differ along an axis,
+/// or where a position of the rows would lie along two axes: `a[:, none] - a` of a row a varies along each of its axes on its own.
+bool join_axes(Rows& rows, const Rows& in);
 /// Does one reduction take the first axes and the other all that follow?
 bool are_columns(std::uint64_t first, std::uint64_t rest, std::uint64_t all);
 /// Do the value's axes follow each other as those of the rows do?

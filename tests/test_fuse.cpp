@@ -301,3 +301,11 @@ TEST_CASE("fuse: nested stencils are stored where recomputing them would cost mo
   CHECK(fuse(optimised("sum(concat([x, x, x, x, x, 2*x], 0), axis=1)", {{"x", {100, 90}}})).groups.size() == 2);
   CHECK(fuse(optimised("concat([x, x, x, x, x, 2*x], 0) + 1", {{"x", {100, 90}}})).groups.size() == 1);
 }
+
+TEST_CASE("fuse: a value that varies along an axis of the result twice is stored", "[fuse]") {
+  CHECK(groups("a = sum(x, 0); y = a[:, none] - a", {{"x", {4, 8}}}) ==
+        "[4r 8] reduce_sum reductions over different axes meet\n[8 8] y output\n");
+  CHECK(groups("c = cumsum(x, 0); y = c + transpose(c)", {{"x", {7, 7}}}) ==
+        "[7 7] scan_sum reductions over different axes meet\n[7 7] y output\n");
+  CHECK(groups("a = sum(x, 0); y = a[:, none] * x[:, :1] - a", {{"x", {8, 8}}}).find("[8 8] y output") != std::string::npos);
+}

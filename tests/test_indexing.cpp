@@ -264,3 +264,23 @@ TEST_CASE("indexing: bad shapes and types", "[indexing]") {
   says("cross_entropy(x, i)", "cross_entropy: the labels i i64[3] must be of shape [5]");
   says("cross_entropy(x, i, 7)", "cross_entropy: axis 7 is out of range");
 }
+
+TEST_CASE("indexing: by one index, whatever is fused with it", "[indexing]") {
+  for (const std::int64_t place : {0, 1, 2, -1}) {
+    const NamedArrays all = {
+        {"x", random_array({3, 3, 5})}, {"k", Array::from(Integers{place}, {})}, {"one", Array::from(Integers{place}, {1})}};
+    for (const char* formula :
+         {"sum(take(x, k, 1), 0)", "sum(take(x, one, 1), 0)", "a = take(x, k, 1); b = sum(a, 0); c = a*2; d = sum(a, 1); f = sum(a)",
+          "a = take(x, k, 1); b = a + 1; c = sum(a)", "max(take(x, k, 2), 1)", "cumsum(take(x, k, 1), 0)",
+          "a = softmax(take(x, k, 1)); b = sum(take(x, one, 0), 1)", "matmul(take(x, k, 1), transpose(take(x, k, 1)))"})
+      same_everywhere(formula, all);
+  }
+}
+
+TEST_CASE("indexing: views of what data added to, beside what is computed from it", "[indexing]") {
+  const NamedArrays all = {{"x", random_array({4, 5})}, {"k", random_indices({4, 5}, 5)}};
+  for (const char* formula :
+       {"v = scatter_add(x, k, x, 1); a = v*2; b = reshape(v, [-1])", "v = scatter_add(x, k, x, 1); a = v*2; b = v[:, none, :]; c = a + v",
+        "v = scatter_add(x, k, x, 1); a = v[::-1]; b = transpose(v); c = reshape(v, [-1])*3; d = reshape(v, [2, 10])"})
+    same_everywhere(formula, all);
+}

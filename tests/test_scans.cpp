@@ -156,3 +156,23 @@ TEST_CASE("scans: bad input", "[scan]") {
   CHECK_THAT(error_of("cumsum(x)", {{"x", x}}), Contains("cumsum: `axis` is missing"));
   CHECK_THAT(error_of("cumsum(x, [0])", {{"x", x}}), Contains("cumsum: `axis` must be a value"));
 }
+
+TEST_CASE("scans: along an axis that is merged from two", "[scan]") {
+  for (const std::int64_t n : {1, 15, 16, 33, 300, 5000}) {
+    const NamedArrays all = {{"x", random_array({n})}, {"y", random_array({n}, f32, 2)}};
+    for (const char* formula :
+         {"cumsum(repeat(x, 2, 0), 0)", "cumsum(repeat(x, 3, 0)*2, 0, reverse=true)", "cumsum(reshape(stack([x, y], 1), [-1]), 0)",
+          "cummax(tile(x, [3]), 0)", "cumsum(reshape(x[:, none] * stack([x[0], y[0], x[0]], 0), [-1]), 0)"})
+      same_everywhere(formula, all);
+  }
+}
+
+TEST_CASE("scans: a scan and its own transpose", "[scan]") {
+  for (const std::int64_t n : {1, 2, 7, 40}) {
+    const NamedArrays all = {{"x", random_array({n, n})}, {"r", random_array({n})}};
+    for (const char* formula :
+         {"c = cumsum(x, 0); y = c + transpose(c)", "c = cumsum(r, 0); y = c[:, none] - c; z = c[:, none] * c[none, :]",
+          "c = cummax(x, 1); y = c - transpose(c); z = c * 2"})
+      same_everywhere(formula, all);
+  }
+}

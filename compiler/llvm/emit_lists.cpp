@@ -26,7 +26,7 @@ Value* Emitter::within_table(std::uint32_t access, Value* member) {
 Value* Emitter::array_of_list(std::uint32_t access, std::uint64_t known) {
   const std::uint32_t linear = nest_.accesses[access].table;
   Value* member = word(words_.offset_of(linear));
-  if (Value* varies = scalar_part(linear, known, known)) member = b_.CreateAdd(member, varies);
+  if (Value* varies = scalar_part(linear, known)) member = b_.CreateAdd(member, varies);
   member = within_table(access, member);
   return b_.CreateAlignedLoad(b_.getPtrTy(), bytes(table(access), b_.CreateMul(member, i64(8))), llvm::Align(8));
 }
@@ -42,11 +42,11 @@ Value* Emitter::pointer_in_list(std::uint32_t access, std::uint64_t loops) {
   Value* p = nullptr;
   if (r == serial_ && !(loops_of_table(access) & serial_bits())) {  // within one array
     Value* at = pointer_in_list(access, loops & ~serial_bits());
-    p = in(*r, [&] { return moved(at, scalar_part(linear, serial_bits(), serial_bits() | outer_bits())); });
+    p = in(*r, [&] { return moved(at, scalar_part(linear, serial_bits() | outer_bits(), outer_bits())); });
   } else {
     const std::uint64_t known = r == &entry_ ? 0 : r == serial_ ? outer_bits() | serial_bits() : outer_bits();
     p = in(*r, [&] {
-      Value* sum = scalar_part(linear, known, known);
+      Value* sum = scalar_part(linear, known);
       if (known && nest_.linears[linear].of[nest_.vector_loop()] != Coefficient::Zero && nest_.kind != NestKind::Lanes) {
         Value* start = times(linear, nest_.vector_loop(), index_[nest_.vector_loop()]);
         sum = sum ? b_.CreateAdd(sum, start) : start;

@@ -67,7 +67,7 @@ void Emitter::pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Valu
   const std::uint32_t v = nest_.vector_loop();
   Value* base = in(*stages_[0], [&] {  // at (0, v0)
     Value* p = base_pointer(access);
-    Value* sum = scalar_part(linear, outer_bits(), outer_bits());
+    Value* sum = scalar_part(linear, outer_bits());
     Value* start = times(linear, v, index_[v]);
     return bytes(p, b_.CreateMul(sum ? b_.CreateAdd(sum, start) : start, i64(size)));
   });

@@ -169,19 +169,16 @@ Value* Emitter::times(std::uint32_t linear, std::uint32_t variable, Value* v) {
   return b_.CreateMul(width_of(v) ? splat(c, width_of(v)) : c, v);
 }
 
-Value* Emitter::scalar_part(std::uint32_t linear, std::uint64_t mask, std::uint64_t known) {
+Value* Emitter::scalar_part(std::uint32_t linear, std::uint64_t known, std::optional<std::uint64_t> added) {
   Value* sum = nullptr;
-  const auto plus = [&](Value* v) { sum = sum ? b_.CreateAdd(sum, v) : v; };
   const Linear& l = nest_.linears[linear];
   for (std::uint32_t v = 0; v < l.of.size(); ++v) {
     if (l.of[v] == Coefficient::Zero) continue;
-    if (v < nest_.loops()) {
-      if (mask & bit(v)) plus(times(linear, v, index_[v]));
-    } else {
-      const std::uint64_t loops = loops_of_derived(v - nest_.loops());
-      if ((loops & ~known) == 0 && (loops & mask || (loops == 0 && mask == known)))
-        plus(times(linear, v, derived(v - nest_.loops(), loops)));
-    }
+    const bool is_loop = v < nest_.loops();
+    const std::uint64_t loops = is_loop ? bit(v) : loops_of_derived(v - nest_.loops());
+    if ((loops & ~known) != 0 || (added && (loops & ~*added) == 0)) continue;
+    Value* term = times(linear, v, is_loop ? index_[v] : derived(v - nest_.loops(), loops));
+    sum = sum ? b_.CreateAdd(sum, term) : term;
   }
   return sum;
 }
@@ -220,7 +217,7 @@ Value* Emitter::derived(std::uint32_t q, std::uint64_t loops) {
 Value* Emitter::vector_linear(Body& body, std::uint32_t linear) {
   const std::uint64_t known = ~vector_bit();
   Value* base = word(words_.offset_of(linear));
-  if (Value* s = scalar_part(linear, known, known)) base = b_.CreateAdd(base, s);
+  if (Value* s = scalar_part(linear, known)) base = b_.CreateAdd(base, s);
   const Linear& l = nest_.linears[linear];
   Value* sum = nullptr;
   for (std::uint32_t v = 0; v < l.of.size(); ++v) {
@@ -276,13 +273,13 @@ Value* Emitter::pointer(std::uint32_t access, std::uint64_t loops) {
     p = base_pointer(access);
     if (by_data)  // one place for all
       p = in(entry_, [&] {
-        Value* at = scalar_part(linear, 0, 0);
+        Value* at = scalar_part(linear, 0);
         return at ? bytes(p, b_.CreateMul(at, i64(size_of_access(access)))) : p;
       });
   } else if (r == stages_[0]) {
     p = in(*r, [&] {
       Value* at = base_pointer(access);
-      Value* sum = scalar_part(linear, item_loops, item_loops);
+      Value* sum = scalar_part(linear, item_loops);
       if (nest_.linears[linear].of[nest_.vector_loop()] != Coefficient::Zero && nest_.kind != NestKind::Lanes) {
         Value* start = times(linear, nest_.vector_loop(), index_[nest_.vector_loop()]);
         sum = sum ? b_.CreateAdd(sum, start) : start;
@@ -300,7 +297,7 @@ Value* Emitter::pointer(std::uint32_t access, std::uint64_t loops) {
   } else {
     Value* at = pointer(access, loops & ~serial_bits());
     p = in(*r, [&] {
-      Value* sum = scalar_part(linear, serial_bits(), serial_bits() | item_loops);
+      Value* sum = scalar_part(linear, serial_bits() | item_loops, item_loops);
       return sum ? bytes(at, b_.CreateMul(sum, i64(size_of_access(access)))) : at;
     });
   }

@@ -196,8 +196,9 @@ class Emitter {
   void ask_for_rows_ahead(std::uint32_t access, Value* row);
   std::uint64_t loops_of_linear(std::uint32_t linear) const;
   Value* times(std::uint32_t linear, std::uint32_t variable, Value* v);
-  // The part of a linear that varies with the loops in `mask` and no others; null where that is nothing.
-  Value* scalar_part(std::uint32_t linear, std::uint64_t mask, std::uint64_t known);
+  // The sum of the terms that depend on loops in `known` only. Each term is in one region's part: `added` are the loops of the part that the
+  // caller adds this one to, and terms that depend on no other loop are in that. Null where no term is left. The offset is in no part.
+  Value* scalar_part(std::uint32_t linear, std::uint64_t known, std::optional<std::uint64_t> added = std::nullopt);
   // A whole linear of loops known in that region, as a number.
   Value* linear_at(std::uint32_t linear);
   Value* quotient(std::uint32_t q, Value* x);  // floor

@@ -235,7 +235,7 @@ void Planner::write_linears(const Arrangement& a, Planned& out) const {
     nest.derived.push_back({first_quotient + q, quotient.modulo, quotient.place == ir::kNoNode ? kNone : data_value(quotient)});
     numbers.by.push_back(quotient.by);
   }
-  nest.short_rows = a.kind == NestKind::Map && a.order.size() == 1 && phases() == 1 && has_short_rows(a.quotients);
+  nest.short_rows = a.kind == NestKind::Map && a.order.size() == 1 && phases() == 1 && !in_sequence() && has_short_rows(a.quotients);
   nest.buffers = buffers_;
   numbers.buffers = buffer_nodes_;
   numbers.members = buffer_members_;

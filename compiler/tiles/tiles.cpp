@@ -197,8 +197,17 @@ class TileProgramBuilder {
     return true;
   }
 
+  // The stores run one after the other, and an earlier one may overwrite the array that a value is read from: the value is copied first.
+  void hold(std::uint32_t id) {
+    if (!values_[id].in_place) return;
+    values_[id].in_place = false;
+    std::vector<Step>& all = steps(values_[id].level);
+    std::ranges::find(all, id, &Step::y)->kind = Step::Kind::Load;
+  }
+
   bool store(const Statement& s) {
     const std::uint32_t stored = of_[s.a];
+    if (!program_->stores_.empty()) hold(stored);
     const DType dtype = nest_.buffers[nest_.accesses[s.at].buffer].dtype;
     if (s.count > 1 || s.b != Statement::kNone || is_half(dtype) || dtype != values_[stored].dtype) return false;
     Step step{.kind = Step::Kind::Store,
