@@ -198,6 +198,7 @@ bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
   std::int64_t inline_words[kWords];
   std::int64_t* const words = extra ? reinterpret_cast<std::int64_t*>(scratch + plan.scratch_bytes) : inline_words;
 
+  memory::poison_for_tests(memory.data(), static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes));
   const KernelControl control;
   each_group(plan, [&](std::span<const Launch> pieces) {
     std::int64_t* mine = words;
@@ -227,6 +228,7 @@ PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uin
 }
 
 bool PreparedRun::operator()() {
+  memory::poison_for_tests(memory_.data(), memory_.size());
   const KernelControl control;
   flag_ = 0;
   std::int64_t* words = words_.data();

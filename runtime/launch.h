@@ -17,6 +17,7 @@
 #include "ir/graph.h"
 #include "ir/reference.h"
 #include "onepass/array.h"
+#include "onepass/error.h"
 #include "onepass/options.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/memory.h"
@@ -128,7 +129,8 @@ struct PlanData {
   std::vector<std::uint64_t> slot_bits;  // of the recording's slots
   compiler::Numbers numbers;             // which of them each call's numbers fill
   bool interpret = false;                // mode reference
-  bool indexes = false;                  // something is indexed by data
+  bool refused = false;  // the fused kernels were not what the graph says (compiler/plan/verify_plan.h): others run, or none
+  bool indexes = false;  // something is indexed by data
   std::vector<Launch> launches;
   std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch of all threads of one kernel
   std::int64_t bytes_read = 0, bytes_written = 0, bytes_allocated = 0;
@@ -169,8 +171,17 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   }
 };
 
-/// From a recorded graph to everything but the kernels: simplify, fuse, plan, schedule. `inputs` and `outputs` of `plan` are filled in;
-/// `report` gets the rest. `analysed`: it has the optimised graph and its partition already (runtime/structures).
+/// What make_launches throws where verify_plan refuses the kernels that run one operator each, too. Mode reference has none.
+class PlanRefused : public InternalError {
+ public:
+  using InternalError::InternalError;
+};
+/// Says once for each refused plan what is wrong with it. In tests that is an error: `strict`, runtime/os.h.
+void note_refusal(std::string_view wrong);
+
+/// From a recorded graph to everything but the kernels: simplify, fuse, plan, verify, schedule. `inputs` and `outputs` of `plan` are filled in,
+/// `targets` are equal to the latter; `report` gets the rest. `analysed`: it has the optimised graph and its partition already
+/// (runtime/structures). Where the verifier refuses what is fused, `plan` runs one kernel for each operator, and says so in `refused`.
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed = false);
 
 /// The operators that every mode computes `recorded` by: what the relaxations allow, functions of halves in their shorter forms.
@@ -192,6 +203,8 @@ void share_scratch(PlanData& plan);
 void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);
 /// For tests: may change each nest before it is scheduled. Null: nothing.
 void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept;
+/// Changes the pieces of each group before they are verified. For tests of the verifier.
+void set_plan_hook(void (*hook)(std::vector<compiler::Planned>& pieces)) noexcept;
 
 /// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled; `optimised` will count those of them that
 /// have their optimised tier. KernelMissing as find_or_compile.

@@ -9,10 +9,13 @@
 #include <fmt/format.h>
 
 #include "compiler/fuse.h"
+#include "compiler/plan/verify_plan.h"
 #include "compiler/record.h"
 #include "onepass/error.h"
 #include "onepass/runtime.h"
 #include "runtime/launch.h"
+#include "runtime/log.h"
+#include "runtime/os.h"
 #include "runtime/stored_values.h"
 #include "runtime/workspace.h"
 
@@ -115,10 +118,30 @@ class Aliasing {
 };
 
 constinit std::atomic<void (*)(compiler::Nest&)> nest_hook{nullptr};
+constinit std::atomic<void (*)(std::vector<compiler::Planned>&)> plan_hook{nullptr};
+
+compiler::Partition partition_of(const Graph& graph, const StoredValues& values, std::span<const NodeId> places, bool unfused) {
+  compiler::FuseOptions options{.unfused = unfused, .places = {places.begin(), places.end()}};
+  if (!unfused) options.lists = compiler::find_lists(graph, values.layouts());
+  return compiler::fuse(graph, options);
+}
 
 template <class F> void each_piece(const KernelReport& kernel, F&& f) {
   f(kernel.planned.numbers, kernel.scheduled.numbers);
   for (const KernelReport::Piece& piece : kernel.more) f(piece.numbers, piece.scheduled);
+}
+
+// The nests of all groups, each verified: what is wrong with the first that is wrong, else empty.
+std::string plan_groups(const PlanReport& report, std::span<const compiler::Layout> layouts,
+                        std::vector<std::vector<compiler::Planned>>& out) {
+  auto* const hook = plan_hook.load(std::memory_order_relaxed);
+  out.clear();
+  for (std::uint32_t g = 0; g < report.partition.groups.size(); ++g) {
+    std::vector<compiler::Planned>& pieces = out.emplace_back(compiler::plan(report.optimised, report.partition, g, layouts));
+    if (hook) hook(pieces);
+    if (std::string wrong = compiler::verify_plan(report.optimised, report.partition, g, layouts, pieces); !wrong.empty()) return wrong;
+  }
+  return {};
 }
 
 // The kernels of a group: pieces with equal keys are one.
@@ -133,6 +156,8 @@ void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::
     for (const compiler::Planned& p : pieces) {
       options.in_place = in_place(p);
       scheduled.push_back(compiler::schedule(p.nest, p.numbers, target, options));
+      if (const std::string wrong = compiler::verify_schedule(p.nest, p.numbers, scheduled.back()); !wrong.empty())
+        throw PlanRefused(wrong);
       bytes += scheduled.back().numbers.bytes_read + scheduled.back().numbers.bytes_written;
     }
     return bytes;
@@ -164,6 +189,16 @@ void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::
 }  // namespace
 
 void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept { nest_hook = hook; }
+void set_plan_hook(void (*hook)(std::vector<compiler::Planned>& pieces)) noexcept { plan_hook = hook; }
+
+void note_refusal(std::string_view wrong) {
+  constexpr std::size_t most = 16'000;  // of a plan of thousands of statements the beginning
+  std::string line(wrong.substr(0, most));
+  while (!line.empty() && line.back() == '\n') line.pop_back();
+  for (std::size_t at = 0; (at = line.find('\n', at)) != std::string::npos;) line.replace(at, 1, " | ");
+  log(LogLevel::warning, "a plan was refused, and the call runs without it; please report this: {}", line);
+  if (os::for_tests().strict) throw InternalError(std::string(wrong));
+}
 
 ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   ArrayPlan a;
@@ -341,22 +376,33 @@ void share_scratch(PlanData& plan) {
   }
 }
 
-void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed) {
+void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed) try {
+  compiler::set_verified_points(os::for_tests().verified_points);
   std::vector<NodeId> places;  // none where it is analysed: a structure has none
+  bool unfused = options.unfused || plan.refused;
   if (!analysed) report.optimised = optimise(report.recorded, options, places);
-  const Graph& graph = report.optimised;
-  plan.indexes = !places.empty();
-  StoredValues values(graph, plan, options.array_bytes);
-  if (!analysed) {
-    compiler::FuseOptions fuse_options{.unfused = options.unfused, .places = places};
-    if (!options.unfused) fuse_options.lists = compiler::find_lists(graph, values.layouts());
-    report.partition = compiler::fuse(graph, fuse_options);
-  } else {
-    check_taken_over(report, options);
+  std::optional<StoredValues> stored(std::in_place, report.optimised, plan, options.array_bytes);
+  if (!analysed) report.partition = partition_of(report.optimised, *stored, places, unfused);
+  else check_taken_over(report, options);
+  std::vector<std::vector<compiler::Planned>> groups;
+  std::string wrong = plan_groups(report, stored->layouts(), groups);
+  if (!wrong.empty() && !unfused) {
+    note_refusal(wrong);
+    plan.refused = unfused = true;
+    plan.outputs = plan.targets;
+    LaunchOptions one_by_one = options;
+    one_by_one.unfused = true;
+    report.optimised = optimise(report.recorded, one_by_one, places);
+    stored.emplace(report.optimised, plan, options.array_bytes);
+    report.partition = partition_of(report.optimised, *stored, places, true);
+    wrong = plan_groups(report, stored->layouts(), groups);
   }
-  for (std::uint32_t g = 0; g < report.partition.groups.size(); ++g)
-    add_kernels(report, g, compiler::plan(graph, report.partition, g, values.layouts()), target,
-                {.threads = options.threads, .aligned_stores = options.aligned_stores},
+  if (!wrong.empty()) throw PlanRefused(wrong);
+  const Graph& graph = report.optimised;
+  StoredValues& values = *stored;
+  plan.indexes = !places.empty();
+  for (std::uint32_t g = 0; g < groups.size(); ++g)
+    add_kernels(report, g, std::move(groups[g]), target, {.threads = options.threads, .aligned_stores = options.aligned_stores},
                 [&](const compiler::Planned& piece) { return written_in_place(piece, values, options); });
   plan.kernels = static_cast<std::int64_t>(report.kernels.size());
   place_intermediates(plan, report, options, values);
@@ -366,6 +412,9 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
 
   if (plan.launches.size() == 1) allow_in_place(plan, graph, places, report.kernels[0].planned);
   else plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);  // a later kernel may read the input too
+} catch (const PlanRefused&) {
+  plan.refused = true;
+  throw;
 }
 
 void allow_in_place(PlanData& plan, const Graph& graph, std::span<const NodeId> places, const compiler::Planned& only) {

@@ -172,7 +172,18 @@ int plan_on_device(const Program::State& state, Device device, const CallSite& s
     if (target && target->device().is_cpu()) plan.outputs[k] = array_plan(plan.outputs[k].dtype, plan.outputs[k].shape, {});
   }
   cuda::Gpu& gpu = cuda::Gpu::get(device.index());
-  auto on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, launch_options(state, site), alignment);
+  LaunchOptions options = launch_options(state, site);
+  const std::vector<ArrayPlan> outputs = plan.outputs;
+  std::shared_ptr<cuda::DevicePlan> on_device;
+  try {
+    on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, options, alignment);
+  } catch (const PlanRefused& refused) {
+    note_refusal(refused.what());
+    if (options.unfused) throw;
+    plan.refused = options.unfused = true;
+    plan.outputs = outputs;
+    on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, options, alignment);
+  }
   const int compiled = on_device->attach(gpu, may_compile);
   plan.on_device = std::move(on_device);
   return compiled;
@@ -224,21 +235,33 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     plan->options = launch_options(state, site);
     plan->known = state.structures.take_over(*report);
     analysed = !plan->known.structure;
-    make_launches(*plan, *report, state.target, plan->options, !analysed);
-    if (analysed) state.structures.add(*report, state.options.relax);
-    const auto attach = state.options.mode == Mode::specialized ? attach_unspecialised : attach_kernels;
-    compiled = attach(*plan, *report, state.target, site.threads, state.optimised, may_compile);
+    try {
+      make_launches(*plan, *report, state.target, plan->options, !analysed);
+    } catch (const PlanRefused& refused) {
+      note_refusal(refused.what());
+      plan->interpret = true;
+      plan->outputs = plan->targets;
+      report->kernels.clear();
+      report->optimised = interpreted(report->recorded, state.options.relax);
+      check_interpreted(report->optimised, plan->options);
+    }
+    if (plan->refused) plan->known = {}, plan->options.unfused = true;
+    else if (analysed) state.structures.add(*report, state.options.relax);
+    if (!plan->interpret) {
+      const auto attach = state.options.mode == Mode::specialized ? attach_unspecialised : attach_kernels;
+      compiled = attach(*plan, *report, state.target, site.threads, state.optimised, may_compile);
+    }
   }
   finish(*plan, site.into);
   state.plans.count_made(*plan, *report, analysed, compiled);
   plan->report = std::move(report);
-  if (state.options.mode == Mode::specialized) {
+  if (state.options.mode == Mode::specialized && !plan->interpret) {
     const int specialised = plan->on_device ? plan->on_device->specialise(*plan, false, may_compile)
                                             : attach_specialised(*plan, *plan->report, state.target, site.threads, false, may_compile);
     state.specialised->fetch_add(specialised, std::memory_order_relaxed);
   }
   keep_structure_alone(*plan, compiled);
-  plan->specialises = state.options.mode != Mode::adaptive || state.interpret;
+  plan->specialises = state.options.mode != Mode::adaptive || plan->interpret;
   plan->id = new_id();
   plan->key = signature.key;
   return state.plans.insert(site, signature, std::move(plan));

@@ -173,6 +173,7 @@ struct Pool {
   Counters departed;  // of threads that are gone, and of frees after a thread's end; under the lock
   std::atomic<std::int64_t> failure_countdown{-1};
   std::size_t memory = 0;  // the most that `mapped` may reach: what the process may use, unless set
+  bool poison = false;     // fresh memory is filled: os::TestSettings
 
   void take_out(FreeBlock* block) {  // a large one
     (block->previous ? block->previous->next : free[static_cast<std::size_t>(block->index)]) = block->next;
@@ -251,6 +252,7 @@ Pool* make_pool() {
   Pool* const result = new (storage) Pool;
   result->memory = os::memory_bytes();
   result->limit = result->memory / 4;
+  result->poison = os::for_tests().poison;
   os::at_fork([] { pool().lock.lock(); }, [] { pool().lock.unlock(); }, [] { pool().lock.unlock(); });
   return result;
 }
@@ -438,6 +440,12 @@ void free_large_block(void* memory, int index) noexcept {
       bytes, now.in_use, memory_limit()));
 }
 
+// What reads memory that nothing was stored in gets strange numbers. Not of blocks so large that filling them is most of a test.
+void fill(void* memory, std::size_t bytes) {
+  constexpr std::size_t most = std::size_t{16} << 20;
+  if (memory && bytes <= most) std::memset(memory, 0xA5, bytes);
+}
+
 void* allocate_block(std::size_t bytes, bool zeroed) {
   Pool& shared = pool();
   if (shared.failure_countdown.load(std::memory_order_relaxed) >= 0) [[unlikely]]
@@ -456,6 +464,8 @@ void* allocate_block(std::size_t bytes, bool zeroed) {
   count(cache, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(bytes), 1);
   unpoison(memory, bytes);  // and not the rest of the block
   if (zeroed && !fresh) std::memset(memory, 0, bytes);
+  if (shared.poison && !zeroed) [[unlikely]]
+    fill(memory, bytes);
   return memory;
 }
 
@@ -463,6 +473,11 @@ void* allocate_block(std::size_t bytes, bool zeroed) {
 
 void* allocate(std::size_t bytes) { return allocate_block(bytes, false); }
 void* allocate_zeroed(std::size_t bytes) { return allocate_block(bytes, true); }
+
+void poison_for_tests(void* memory, std::size_t bytes) noexcept {
+  if (pool().poison) [[unlikely]]
+    fill(memory, bytes);
+}
 
 void free(void* memory, std::size_t bytes) noexcept {
   if (!memory) return;

@@ -18,6 +18,10 @@ inline constexpr std::size_t kAlignment = 64;
 /// The same, filled with zeros; fresh pages need no filling.
 [[nodiscard]] void* allocate_zeroed(std::size_t bytes);
 
+/// Memory that is used again without having been freed, such as a workspace, as if it were fresh: filled where tests ask for it
+/// (os::TestSettings::poison), as `allocate` does.
+void poison_for_tests(void* memory, std::size_t bytes) noexcept;
+
 /// Takes back what `allocate` gave for the same number of bytes. Null is fine.
 void free(void* memory, std::size_t bytes) noexcept;
 

@@ -194,6 +194,14 @@ bool write_file(const std::string& path, std::span<const std::byte> bytes, bool 
 /// The environment variable's value, or nothing when it is unset or empty.
 std::optional<std::string> environment(const char* name);
 
+/// What the tests of onepass ask of every process that they start: ONEPASS_TESTING, words with commas between them.
+struct TestSettings {
+  bool strict = false;               // `strict`: a plan that is refused is an error
+  bool poison = false;               // `poison`: fresh memory of arrays, workspaces and scratch is filled with 0xA5
+  std::int64_t verified_points = 0;  // `points=256`: of each nest, compared one by one: compiler/plan/verify_plan.h
+};
+const TestSettings& for_tests() noexcept;
+
 /// The folder of the library or program that contains onepass, symbolic links followed, without a trailing slash; empty when the system
 /// does not know.
 std::string library_folder();

@@ -126,6 +126,7 @@ void PlanTable::count_made(const LaunchPlan& plan, const PlanReport& report, boo
   const std::lock_guard lock(mutex_);
   ++totals_.recordings;
   totals_.analysed += analysed;
+  totals_.fallbacks += plan.refused;
   totals_.compiles += compiled;
   totals_.cache_hits += plan.kernels - compiled;
   const auto count_kernel = [&](const std::string& key) {

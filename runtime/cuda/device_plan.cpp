@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "compiler/cuda/fuse.h"
+#include "compiler/plan/verify_plan.h"
 #include "compiler/record.h"
 #include "onepass/error.h"
 #include "runtime/cuda/array.h"
@@ -57,8 +58,11 @@ std::vector<DevicePlan::Piece> DevicePlan::add_kernels(const compiler::cuda::Dev
     }
     return all;
   };
-  for (std::uint32_t g = 0; g < report.partition.groups.size(); ++g)
-    for (compiler::Planned& planned : compiler::plan(report.optimised, report.partition, g, values.layouts())) {
+  for (std::uint32_t g = 0; g < report.partition.groups.size(); ++g) {
+    std::vector<compiler::Planned> nests = compiler::plan(report.optimised, report.partition, g, values.layouts());
+    if (const std::string wrong = compiler::verify_plan(report.optimised, report.partition, g, values.layouts(), nests); !wrong.empty())
+      throw PlanRefused(wrong);
+    for (compiler::Planned& planned : nests) {
       const Nest& nest = planned.nest;
       std::vector<bool> aligned;
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) aligned.push_back(is_aligned(planned, b));
@@ -77,6 +81,7 @@ std::vector<DevicePlan::Piece> DevicePlan::add_kernels(const compiler::cuda::Dev
       ++info.pieces;
       info.bytes_read += moved.bytes_read, info.bytes_written += moved.bytes_written;
     }
+  }
   text_ = program.text();
   return pieces;
 }

@@ -1,0 +1,469 @@
+// The plan verifier: it accepts what plan() makes, says what is wrong with what is corrupted, and a call whose plan is refused runs without
+// it. How many corruptions it catches is counted against an interpreter of nests that knows neither the planner nor the verifier.
+#include <onepass/onepass.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "compiler/formula.h"
+#include "compiler/plan/plan.h"
+#include "compiler/plan/schedule.h"
+#include "compiler/plan/verify_plan.h"
+#include "compiler/simplify.h"
+#include "every_mode.h"
+#include "runtime/launch.h"
+#include "runtime/os.h"
+
+namespace op = onepass;
+using namespace onepass;
+using namespace onepass::compiler;
+using namespace onepass::test;
+using Catch::Matchers::Contains;
+using Kind = Statement::Kind;
+
+namespace {
+
+struct Typed {
+  const char* name;
+  DType dtype;
+  Shape shape;
+};
+
+// A formula's groups and their nests.
+struct Plans {
+  ir::Graph graph;
+  Partition partition;
+  std::vector<Layout> layouts;
+  std::vector<std::vector<Planned>> groups;
+
+  Plans(std::string_view formula, const std::vector<Typed>& inputs, bool unfused = false) {
+    const language::Program program = language::parse(formula, "test");
+    std::vector<FormulaInput> types;
+    for (const std::string& name : signature_of(program).inputs)
+      for (const Typed& t : inputs)
+        if (name == t.name) types.push_back({t.dtype, t.shape});
+    Recorder recorder;
+    record_formula(recorder, program, types);
+    graph = copy_results(ir::prune(simplify(ir::prune(recorder.graph))));
+    layouts.resize(graph.size());
+    FuseOptions options{.unfused = unfused};
+    if (!unfused) options.lists = find_lists(graph, layouts);
+    partition = fuse(graph, options);
+    for (std::uint32_t g = 0; g < partition.groups.size(); ++g) groups.push_back(plan(graph, partition, g, layouts));
+  }
+  std::string verify(std::uint32_t group, std::span<const Planned> pieces) const {
+    return verify_plan(graph, partition, group, layouts, pieces);
+  }
+};
+
+// ---- an interpreter of nests: values are hashes, sums have any order
+
+constexpr std::uint64_t kPoison = 0xA5A5A5A5A5A5A5A5;
+std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+  a = (a ^ b) * 0xff51afd7ed558ccdull;
+  return a ^ (a >> 33);
+}
+
+struct Image {
+  std::map<std::pair<ir::NodeId, int>, std::vector<std::uint64_t>> arrays;  // what is stored
+  bool outside = false;                                                     // something was read or stored outside of its array
+  bool operator==(const Image&) const = default;
+};
+
+class Interpreter {
+ public:
+  Interpreter(const ir::Graph& graph, Image& image) : graph_(graph), image_(image) {}
+
+  void run(const Planned& piece) {
+    n_ = &piece.nest, m_ = &piece.numbers;
+    const Nest& n = *n_;
+    const std::uint64_t inner = n.reduced_mask();
+    behind_ = n.behind_columns();
+    values_.assign(n.body.size(), kPoison);
+    at_.assign(n.loops(), 0);
+    columns_.clear();
+    std::int64_t kept = 1, reduced = 1;
+    for (std::uint32_t l = 0; l < n.loops(); ++l) (inner >> l & 1 ? reduced : kept) *= m_->extents[l];
+    scans_.assign(n.body.size(), 0);
+    for (std::int64_t k = 0; k < kept; ++k) {
+      place(k, ~inner);
+      std::vector<std::uint64_t> sums(n.body.size(), 0);
+      std::fill(values_.begin(), values_.end(), kPoison);
+      for (std::uint8_t sweep = 0; sweep < std::max<std::uint8_t>(n.sweeps, 1); ++sweep) {
+        for (std::uint32_t i = 0; i < n.body.size(); ++i)
+          if (n.body[i].kind == Kind::Reduce && !behind_[i] && n.body[i].stage == sweep) values_[i] = sums[i];
+        for (std::int64_t r = 0; r < reduced; ++r) {
+          place(r, inner);
+          for (std::uint32_t i = 0; i < n.body.size(); ++i) statement(i, sweep, r, sums);
+        }
+      }
+      const std::uint8_t after = std::max<std::uint8_t>(n.sweeps, 1);  // what has one element a row
+      for (std::uint32_t i = 0; i < n.body.size(); ++i)
+        if (n.body[i].kind == Kind::Reduce && !behind_[i] && n.body[i].stage == after) values_[i] = sums[i];
+      for (std::uint32_t i = 0; i < n.body.size(); ++i) {
+        if (behind_[i]) continue;
+        const Statement& s = n.body[i];
+        if (s.kind == Kind::Store ? !(s.loops & inner) : s.stage == after && s.kind != Kind::Reduce) statement(i, after, 0, sums);
+      }
+    }
+    if (columns_.empty()) return;
+    place(0, ~inner);
+    std::vector<std::uint64_t> none;
+    for (std::int64_t r = 0; r < reduced; ++r) {
+      place(r, inner);
+      for (std::uint32_t i = 0; i < n.body.size(); ++i) {
+        if (n.body[i].kind == Kind::Reduce) {
+          if (n.body[i].count) values_[i] = columns_[{i, r}];
+        } else if (behind_[i] || !(n.body[i].kind == Kind::Store)) {
+          evaluate(i);
+        }
+      }
+    }
+  }
+
+ private:
+  const ir::Graph& graph_;
+  Image& image_;
+  const Nest* n_ = nullptr;
+  const NestNumbers* m_ = nullptr;
+  std::vector<bool> behind_;
+  std::vector<std::uint64_t> values_, scans_;
+  std::vector<std::int64_t> at_;
+  std::map<std::pair<std::uint32_t, std::int64_t>, std::uint64_t> columns_;
+
+  void place(std::int64_t position, std::uint64_t loops) {
+    for (std::uint32_t l = n_->loops(); l-- > 0;)
+      if (loops >> l & 1)
+        at_[l] = position % std::max<std::int64_t>(m_->extents[l], 1), position /= std::max<std::int64_t>(m_->extents[l], 1);
+  }
+
+  std::int64_t linear(std::uint32_t id) const {
+    std::int64_t x = m_->offsets[id];
+    for (std::uint32_t v = 0; v < m_->coefficients[id].size(); ++v)
+      if (const std::int64_t c = m_->coefficients[id][v]) x += c * (v < n_->loops() ? at_[v] : derived(v - n_->loops()));
+    return x;
+  }
+  std::int64_t derived(std::uint32_t q) const {
+    const Derived& d = n_->derived[q];
+    if (d.place != Derived::kNone) {
+      const Statement& s = n_->body[d.place];
+      const std::int64_t bound = s.kind == Kind::Place ? m_->bounds[s.at] : 1;
+      return bound < 1 ? 0 : static_cast<std::int64_t>(values_[d.place] % static_cast<std::uint64_t>(bound));
+    }
+    const std::int64_t x = linear(d.linear), by = std::max<std::int64_t>(m_->by[q], 1);
+    const std::int64_t rest = ((x % by) + by) % by;
+    return d.modulo ? rest : (x - rest) / by;
+  }
+
+  void statement(std::uint32_t i, std::uint8_t sweep, std::int64_t r, std::vector<std::uint64_t>& sums) {
+    const Statement& s = n_->body[i];
+    if (s.kind == Kind::Reduce) {
+      const std::uint64_t term = mixed(mixed(static_cast<std::uint64_t>(s.op), values_[s.a]), s.b == Statement::kNone ? 0 : values_[s.b]);
+      if (s.count) {
+        if (sweep + 1 == std::max<std::uint8_t>(n_->sweeps, 1)) columns_[{i, r}] += term;
+      } else if (sweep + 1 == s.stage) {
+        sums[i] += term;
+      }
+      return;
+    }
+    if (behind_[i] || s.stage > sweep) return;
+    if (s.kind == Kind::Store && (s.stage != sweep && sweep < n_->sweeps)) return;
+    if (s.kind == Kind::Store && sweep < n_->sweeps && !(s.loops & n_->reduced_mask()) && n_->reduced_mask()) return;
+    evaluate(i);
+  }
+
+  void evaluate(std::uint32_t i) {
+    const Statement& s = n_->body[i];
+    const auto value = [&](std::uint32_t o) { return o == Statement::kNone ? 0 : values_[o]; };
+    switch (s.kind) {
+      case Kind::Load:
+        values_[i] = 0;
+        if (s.guard == Statement::kNone || values_[s.guard]) values_[i] = load(s);
+        break;
+      case Kind::Store:
+        if (s.guard == Statement::kNone || values_[s.guard]) store(s);
+        break;
+      case Kind::Index: values_[i] = mixed(11, static_cast<std::uint64_t>(linear(s.at))); break;
+      case Kind::Slot: values_[i] = mixed(12, m_->slots[s.at]); break;
+      case Kind::Constant: values_[i] = s.bits == 0 ? 0 : mixed(13, s.bits); break;
+      case Kind::Guard:
+        values_[i] = 1;
+        for (std::uint32_t c = s.at; c < s.at + s.count; ++c)
+          if (const std::int64_t x = linear(n_->checks[c].linear); x < 0 || x >= m_->bounds[c]) values_[i] = 0;
+        break;
+      case Kind::Place: values_[i] = mixed(14, values_[s.a]); break;
+      case Kind::Op:
+        if (s.op == ir::Op::Where && n_->body[s.a].kind == Kind::Guard) values_[i] = values_[values_[s.a] ? s.b : s.c];
+        else values_[i] = mixed(mixed(mixed(static_cast<std::uint64_t>(s.op), value(s.a)), value(s.b)), value(s.c));
+        break;
+      case Kind::Scan: {
+        const std::uint32_t along = n_->kind == NestKind::Rows ? n_->outer : n_->vector_loop();
+        scans_[i] = mixed(at_[along] == 0 ? 15 : scans_[i], values_[s.a]);
+        values_[i] = scans_[i];
+        break;
+      }
+      case Kind::Reduce: break;
+    }
+  }
+
+  std::uint64_t load(const Statement& s) {
+    const Access& a = n_->accesses[s.at];
+    ir::NodeId node = m_->buffers[a.buffer];
+    if (!m_->members[a.buffer].empty()) {
+      const std::int64_t member = a.table == Access::kNone ? 0 : linear(a.table);
+      if (member < 0 || member >= static_cast<std::int64_t>(m_->members[a.buffer].size())) return image_.outside = true, kPoison;
+      node = m_->members[a.buffer][static_cast<std::size_t>(member)];
+    }
+    const std::int64_t element = linear(a.linear);
+    if (element < 0 || element >= graph_.elements(node)) return image_.outside = true, kPoison;
+    return mixed(mixed(16, node), static_cast<std::uint64_t>(element));
+  }
+  void store(const Statement& s) {
+    const Access& a = n_->accesses[s.at];
+    const ir::NodeId node = m_->buffers[a.buffer];
+    std::vector<std::uint64_t>& array = image_.arrays[{node, m_->outputs[a.buffer]}];
+    array.resize(static_cast<std::size_t>(graph_.elements(node)), s.op == ir::Op::Add ? 0 : kPoison);
+    std::int64_t element = linear(a.linear);
+    if (a.table != Access::kNone) element += linear(a.table) << 32;
+    if (element < 0 || element >= static_cast<std::int64_t>(array.size())) {
+      image_.outside = true;
+      return;
+    }
+    std::uint64_t& to = array[static_cast<std::size_t>(element)];
+    to = s.op == ir::Op::Add ? to + mixed(17, values_[s.a]) : values_[s.a];
+  }
+};
+
+Image image_of(const ir::Graph& graph, const std::vector<Planned>& pieces) {
+  Image image;
+  Interpreter interpreter(graph, image);
+  for (const Planned& piece : pieces) interpreter.run(piece);
+  return image;
+}
+
+// ---- corruptions
+
+enum Corruption { Coefficients, Extents, Bounds, Offsets, Sweeps, Arrays, Results, kCorruptions };
+constexpr const char* kNames[] = {"a coefficient",        "an extent", "a bound", "an offset", "a phase", "a source array",
+                                  "two results exchanged"};
+
+// One number of the pieces becomes another; false where there is nothing of that kind.
+bool corrupt(std::vector<Planned>& pieces, Corruption kind, const ir::Graph& graph, std::mt19937_64& random) {
+  Planned& p = pieces[random() % pieces.size()];
+  const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  const auto other = [&](std::int64_t was) {
+    static constexpr std::int64_t by[] = {-1, 1, 2, -2, 7};
+    const std::int64_t now = random() % 4 == 0 ? 2 * was : random() % 6 == 0 ? 0 : was + by[random() % 5];
+    return now == was ? was + 1 : now;
+  };
+  switch (kind) {
+    case Coefficients: {
+      if (p.nest.linears.empty()) return false;
+      const std::size_t l = pick(p.nest.linears.size());
+      if (p.numbers.coefficients[l].empty()) return false;
+      const std::size_t v = pick(p.numbers.coefficients[l].size());
+      const std::int64_t c = p.numbers.coefficients[l][v] = other(p.numbers.coefficients[l][v]);
+      p.nest.linears[l].of[v] = c == 0 ? Coefficient::Zero : c == 1 ? Coefficient::One : Coefficient::General;
+      return true;
+    }
+    case Extents: {
+      std::int64_t& e = p.numbers.extents[pick(p.numbers.extents.size())];
+      e = std::max<std::int64_t>(0, other(e));
+      return true;
+    }
+    case Bounds: {
+      const std::size_t n = p.numbers.bounds.size() + p.numbers.by.size();
+      if (n == 0) return false;
+      const std::size_t i = pick(n);
+      std::int64_t& b = i < p.numbers.bounds.size() ? p.numbers.bounds[i] : p.numbers.by[i - p.numbers.bounds.size()];
+      b = std::max<std::int64_t>(i < p.numbers.bounds.size() ? 0 : 1, other(b));
+      return true;
+    }
+    case Offsets: {
+      if (p.numbers.offsets.empty()) return false;
+      std::int64_t& o = p.numbers.offsets[pick(p.numbers.offsets.size())];
+      o = other(o);
+      return true;
+    }
+    case Sweeps: {
+      if (random() % 4 == 0) {
+        p.nest.sweeps = static_cast<std::uint8_t>(p.nest.sweeps > 1 && random() % 2 ? p.nest.sweeps - 1 : p.nest.sweeps + 1);
+        return true;
+      }
+      std::uint8_t& stage = p.nest.body[pick(p.nest.body.size())].stage;
+      stage = static_cast<std::uint8_t>(stage > 0 && random() % 2 ? stage - 1 : stage + 1);
+      return true;
+    }
+    case Arrays: {
+      std::vector<std::size_t> reads;
+      for (std::size_t b = 0; b < p.nest.buffers.size(); ++b)
+        if (!p.nest.buffers[b].written && p.numbers.members[b].empty()) reads.push_back(b);
+      if (reads.empty()) return false;
+      ir::NodeId& node = p.numbers.buffers[reads[pick(reads.size())]];
+      const ir::NodeId was = node;
+      for (int tries = 0; tries < 20 && node == was; ++tries) {
+        const auto to = static_cast<ir::NodeId>(pick(graph.size()));
+        if (graph[to].op == ir::Op::Input) node = to;
+      }
+      return node != was;
+    }
+    default: {
+      std::vector<std::size_t> stores;
+      for (std::size_t i = 0; i < p.nest.body.size(); ++i)
+        if (p.nest.body[i].kind == Kind::Store && p.nest.body[i].op != ir::Op::Add) stores.push_back(i);
+      if (stores.size() < 2) return false;
+      Statement &a = p.nest.body[stores[pick(stores.size())]], &b = p.nest.body[stores[pick(stores.size())]];
+      if (&a == &b || a.a == b.a) return false;
+      if (random() % 2) {
+        std::swap(a.a, b.a);  // operands stay behind what computes them where the stores stand at the end
+        return true;
+      }
+      std::swap(p.numbers.buffers[p.nest.accesses[a.at].buffer], p.numbers.buffers[p.nest.accesses[b.at].buffer]);
+      return p.nest.accesses[a.at].buffer != p.nest.accesses[b.at].buffer;
+    }
+  }
+}
+
+const std::vector<Typed> kInputs = {{"x", f32, {6, 5}},    {"y", f32, {6, 5}},    {"z", f32, {5, 6}},     {"v", f32, {5}},
+                                    {"u", f32, {6}},       {"k", DType::I64, {}}, {"i", DType::I64, {4}}, {"j", DType::I64, {6, 5}},
+                                    {"c", f32, {3, 4, 2}}, {"w", f32, {23}}};
+// The golden functions' forms, and those of everything that a nest can hold.
+constexpr const char* kFormulas[] = {
+    "a = x*v + y; b = x - y; d = u[:, none]*2",
+    "a = x + 1; b = y*2; d = transpose(z) - x",
+    "t = exp(x - max(x, axis=-1, keepdims=true)); p = t / sum(t, axis=-1, keepdims=true); q = t*2",
+    "m = sum(x, 0)/6; d = x - m; s = sum(d*d, 0); o = d*rsqrt(s + 1)*v",
+    "a = sum(x*y, 1); b = max(x, 1); d = x + a[:, none]",
+    "dx, dv = grad(sum(tanh(x*v + y)*y), [x, v])",
+    "g = layer_norm(x, v, v); dx, dv = grad(sum(g*g*y), [x, v])",
+    "a = x[1:-1, 1:-1]*4 - x[2:, 1:-1] - x[:-2, 1:-1] - x[1:-1, 2:] - x[1:-1, :-2]; b = flip(x, 0) + y",
+    "a = concat([x, y*2, x + 1], 0); b = pad(x, [1, 2], [0, 1]) * 2",
+    "a = reshape(stack([w, w*2], 1), [-1]); b = roll(w, 3)",
+    "a = reshape(c, [4, 6]) + 1; b = reshape(transpose(c, [2, 0, 1]), [24])",
+    "a = take(x, i, 0); b = take(x, k, 1)*v[0]; d = sum(take(x, i, 1), 0)",
+    "a = scatter_add(x, j, y, 0) ; b = a*2; d = index_add(x, i, y[:4], 0)",
+    "a = cumsum(x, 0); b = cumsum(x, 1)*y; d = cummax(w, 0)",
+    "a = matmul(x, z); b = matmul(transpose(x), x); d = matmul(x, v)",
+    "a = reshape(iota([30], 0, f32), [6, 5]) * x; b = where(x > 0, x, y); d = tile(v, [3])",
+    "a = sum(c, [0, 2]); b = sum(c, 1); d = c - b[:, none, :]",
+    "a = diagonal(x) * v; b = repeat(w, 3, 0); d = x[::2, ::-1]",
+};
+
+}  // namespace
+
+TEST_CASE("verify plan: it accepts what plan() makes, fused and not, of many lengths", "[verify]") {
+  set_verified_points(100'000);
+  for (const char* formula : kFormulas)
+    for (const bool unfused : {false, true}) {
+      const Plans plans(formula, kInputs, unfused);
+      for (std::uint32_t g = 0; g < plans.groups.size(); ++g) {
+        INFO(formula);
+        CHECK(plans.verify(g, plans.groups[g]) == "");
+        for (const Planned& piece : plans.groups[g])
+          for (const int threads : {1, 8}) {
+            const Scheduled scheduled = schedule(piece.nest, piece.numbers, Target::host(), {.threads = threads, .split_work = 1});
+            CHECK(verify_schedule(piece.nest, piece.numbers, scheduled) == "");
+          }
+      }
+    }
+}
+
+TEST_CASE("verify plan: 10,000 corruptions are harmless or caught", "[verify]") {
+  std::vector<Plans> plans;
+  for (const char* formula : kFormulas) plans.emplace_back(formula, kInputs);
+  std::vector<std::pair<std::size_t, std::uint32_t>> all;
+  std::vector<Image> images;
+  for (std::size_t p = 0; p < plans.size(); ++p)
+    for (std::uint32_t g = 0; g < plans[p].groups.size(); ++g) {
+      all.emplace_back(p, g);
+      images.push_back(image_of(plans[p].graph, plans[p].groups[g]));
+      REQUIRE(!images.back().outside);
+      for (const auto& [array, elements] : images.back().arrays) REQUIRE(std::ranges::count(elements, kPoison) == 0);
+    }
+  std::mt19937_64 random(20261122);
+  std::array<int, kCorruptions> harmful{}, missed{}, missed_by_few{}, refused{};
+  int total = 0;
+  for (int tries = 0; total < 10'000; ++tries) {
+    REQUIRE(tries < 100'000);
+    const auto kind = static_cast<Corruption>(random() % kCorruptions);
+    const std::size_t at = random() % all.size();
+    const Plans& plan = plans[all[at].first];
+    std::vector<Planned> pieces = plan.groups[all[at].second];
+    if (pieces.empty() || !corrupt(pieces, kind, plan.graph, random)) continue;
+    ++total;
+    set_verified_points(0);
+    const bool few = !plan.verify(all[at].second, pieces).empty();
+    set_verified_points(100'000);
+    const bool caught = !plan.verify(all[at].second, pieces).empty();
+    refused[kind] += caught;
+    const Image image = image_of(plan.graph, pieces);
+    if (image == images[at]) continue;
+    ++harmful[kind];
+    missed[kind] += !caught;
+    missed_by_few[kind] += !few;
+    if (!few)
+      WARN((caught ? "missed with few points: " : "missed: ") << kNames[kind] << " of " << kFormulas[all[at].first] << "\n"
+                                                              << print(pieces[0].nest, pieces[0].numbers));
+  }
+  set_verified_points(0);
+  int all_harmful = 0, all_missed = 0, all_missed_by_few = 0;
+  for (int k = 0; k < kCorruptions; ++k) {
+    std::printf("%-24s %5d harmful, %3d missed with all points, %3d with those that every plan has; %5d refused\n", kNames[k], harmful[k],
+                missed[k], missed_by_few[k], refused[k]);
+    CHECK(harmful[k] >= 100);
+    all_harmful += harmful[k], all_missed += missed[k], all_missed_by_few += missed_by_few[k];
+  }
+  std::printf("%d of %d corruptions are harmful, %d missed with all points, %d with those that every plan has\n", all_harmful, total,
+              all_missed, all_missed_by_few);
+  CHECK(2 * all_harmful >= total);
+  CHECK(1000 * all_missed <= all_harmful);
+  CHECK(1000 * all_missed_by_few <= all_harmful);
+}
+
+namespace {
+
+int refuse_left = 0;
+void shift_loads(std::vector<Planned>& pieces) {
+  if (refuse_left-- <= 0) return;
+  for (Planned& p : pieces)
+    for (std::int64_t& offset : p.numbers.offsets) offset += 1;
+}
+struct Hooked {
+  explicit Hooked(int plans) {
+    refuse_left = plans;
+    runtime::set_plan_hook(shift_loads);
+  }
+  ~Hooked() { runtime::set_plan_hook(nullptr); }
+};
+std::vector<std::string> said;
+
+}  // namespace
+
+TEST_CASE("verify plan: a call whose plan is refused says so and runs without it", "[verify]") {
+  if (os::for_tests().strict) {  // the same in a process that is told so
+    const Hooked hooked(1);
+    CHECK_THROWS_AS(op::formula("x*2 + 1")({random_array({100})}), op::InternalError);
+    return;
+  }
+  op::set_log([](op::LogLevel, std::string_view text) { said.emplace_back(text); });
+  const Array x = random_array({100}), expected = op::formula("sum(x*2 + x) + x", {.mode = Mode::reference})({x});
+  for (const int plans : {1, 1000}) {  // unfused; then interpreted
+    for (const Mode mode : {Mode::adaptive, Mode::specialized, Mode::unfused}) {
+      said.clear();
+      const Hooked hooked(plans);
+      const op::Formula f = op::formula("sum(x*2 + x) + x", {.mode = mode});
+      for (int call = 0; call < 5; ++call) CHECK(bytes_of(Array(f({x}))) == bytes_of(expected));
+      CHECK(f.stats().fallbacks == 1);
+      REQUIRE(!said.empty());
+      CHECK_THAT(said[0], Contains("a plan was refused") && Contains("nest") && !Contains("\n"));
+    }
+  }
+  op::set_log({});
+}
