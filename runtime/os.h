@@ -191,7 +191,11 @@ bool write_file(const std::string& path, std::span<const std::byte> bytes, bool 
 
 // ---- the process ----
 
-/// The environment variable's value, or nothing when it is unset or empty.
+/// Whether the program has rights that its caller lacks (setuid, setgid, file capabilities). What the caller says is not trusted then.
+bool runs_with_more_rights() noexcept;
+
+/// The environment variable's value, or nothing when it is unset or empty, or the program has more rights than its caller. All variables are
+/// read here.
 std::optional<std::string> environment(const char* name);
 
 /// What the tests of onepass ask of every process that they start: ONEPASS_TESTING, words with commas between them.

@@ -2,15 +2,19 @@
 #include "compiler/target.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
+#include "runtime/log.h"
+#include "runtime/machine.h"
 #include "runtime/os.h"
 
-namespace onepass::compiler {
+namespace onepass {
+namespace compiler {
 namespace {
 
 #if defined(__x86_64__)
@@ -79,20 +83,46 @@ void describe(Target& t) {
 }
 #endif
 
+constinit std::atomic<const Target*> in_the_place_of_host{nullptr};  // of DescribedMachine
+
+Target measured() {
+  Target t;
+  describe(t);
+  const os::CacheSizes& caches = os::cache_sizes();
+  t.l1_bytes = static_cast<std::int64_t>(caches.l1);
+  t.l2_bytes = static_cast<std::int64_t>(caches.l2);
+  t.llc_bytes = static_cast<std::int64_t>(std::max(caches.l3, caches.l2));
+  t.cores = os::usable_cores();
+  return t;
+}
+
 }  // namespace
 
 const Target& Target::host() {
+  if (const Target* const described = in_the_place_of_host.load(std::memory_order_acquire)) return *described;
   static const Target* const host = [] {
-    auto* const t = new Target;
-    describe(*t);
-    const os::CacheSizes& caches = os::cache_sizes();
-    t->l1_bytes = static_cast<std::int64_t>(caches.l1);
-    t->l2_bytes = static_cast<std::int64_t>(caches.l2);
-    t->llc_bytes = static_cast<std::int64_t>(std::max(caches.l3, caches.l2));
-    t->cores = os::usable_cores();
-    return t;
+    Target t = measured();
+    if (const auto text = os::environment("ONEPASS_MACHINE")) {
+      const runtime::Machine machine = runtime::parse_machine(*text);
+      t = runtime::described(t, machine);
+      if (machine.isa == runtime::Machine::Isa::Avx512 && !t.has_avx512())
+        runtime::log(LogLevel::info, "ONEPASS_MACHINE: this processor has no AVX-512; its own vectors of {} bytes are used",
+                     t.vector_bytes);
+    }
+    return new Target(std::move(t));
   }();
   return *host;
 }
 
-}  // namespace onepass::compiler
+}  // namespace compiler
+
+namespace runtime {
+
+// The targets are kept: a program that was made in the scope may be used after it.
+DescribedMachine::DescribedMachine(std::string_view text)
+    : before_(compiler::in_the_place_of_host.exchange(new compiler::Target(described(compiler::Target::host(), parse_machine(text))))) {}
+
+DescribedMachine::~DescribedMachine() { compiler::in_the_place_of_host.store(before_, std::memory_order_release); }
+
+}  // namespace runtime
+}  // namespace onepass

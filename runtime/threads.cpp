@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/target.h"
 #include "onepass/error.h"
 #include "onepass/runtime.h"
 #include "runtime/log.h"
@@ -59,6 +60,7 @@ struct Pool {
   std::atomic<HostExecutor*> executor{nullptr};
   std::atomic<void (*)(int)> worker_start{nullptr};
   int cores = 1;
+  int usual = 1;  // threads of a call where nobody says how many
 };
 constexpr std::uint32_t kCallerSleeps = 1u << 31;
 
@@ -81,10 +83,20 @@ void forget_workers() {
   for (Slot& slot : shared.slots) slot.state.store(kIdle, std::memory_order_relaxed);
 }
 
+// As many as the machine has, or as its description says.
+int described_cores() noexcept {
+  try {
+    return compiler::Target::host().cores;
+  } catch (...) {  // a bad description: an error of every program that is made
+    return os::usable_cores();
+  }
+}
+
 Pool* make_pool() {
   alignas(Pool) static std::byte storage[sizeof(Pool)];  // never destroyed: workers outlive static variables
   Pool* const result = new (storage) Pool;
   result->cores = std::min(os::usable_cores(), kMaxThreads);
+  result->usual = std::min(described_cores(), kMaxThreads);
   os::at_fork(nullptr, nullptr, forget_workers);
   return result;
 }
@@ -246,7 +258,7 @@ int count() noexcept {
   if (scope_count > 0) return scope_count;
   const Pool& shared = pool();
   const int set = shared.count.load(std::memory_order_relaxed);
-  return set > 0 ? set : shared.cores;
+  return set > 0 ? set : shared.usual;
 }
 
 }  // namespace threads
