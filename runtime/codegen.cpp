@@ -6,9 +6,11 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <fmt/format.h>
 
+#include "compiler/sha256.h"
 #include "onepass/error.h"
 #include "onepass/version.h"
 #include "runtime/fork.h"
@@ -26,6 +28,12 @@ constexpr std::string_view kName = "libonepass_llvm.so";
 struct Module {
   CodegenEntry entry = nullptr;
   const char* (*version)() = nullptr;
+  struct {
+    void* (*make)();
+    void (*destroy)(void*);
+    void (*add)(void*, const void*, std::size_t);
+    void (*finish)(void*, unsigned char*);
+  } sha256 = {};
   bool has_llvm = false;  // LLVM itself is in it, not in a library of its own
   std::string error;
 };
@@ -84,6 +92,13 @@ std::unique_ptr<Module> open() {
   }
   m->entry = entry;
   m->version = reinterpret_cast<const char* (*)()>(os::find_symbol(library, "onepass_llvm_version"));
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(os::find_symbol(library, name));
+  };
+  find(m->sha256.make, "onepass_sha256_new");
+  find(m->sha256.destroy, "onepass_sha256_delete");
+  find(m->sha256.add, "onepass_sha256_add");
+  find(m->sha256.finish, "onepass_sha256_finish");
   m->has_llvm = os::find_symbol(library, "onepass_llvm_is_inside") != nullptr;
   return m;
 }
@@ -133,6 +148,23 @@ bool outlives_exit() noexcept {
 #endif
   const Module* const m = current.load(std::memory_order_acquire);
   return !m || m->has_llvm;
+}
+
+std::optional<Sha256> Sha256::begin() try {
+  const auto& functions = module().sha256;
+  if (!functions.make || !functions.destroy || !functions.add || !functions.finish) return std::nullopt;
+  Sha256 sum;
+  sum.state_ = std::shared_ptr<void>(functions.make(), functions.destroy);
+  if (!sum.state_) return std::nullopt;
+  return sum;
+} catch (const Error&) { return std::nullopt; }
+
+void Sha256::add(const void* bytes, std::size_t size) { module().sha256.add(state_.get(), bytes, size); }
+
+std::string Sha256::finish() {
+  unsigned char digest[32];
+  module().sha256.finish(state_.get(), digest);
+  return {reinterpret_cast<const char*>(digest), sizeof digest};
 }
 
 std::string llvm_version() {

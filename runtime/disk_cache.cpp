@@ -13,6 +13,7 @@
 
 #include "code_id.h"  // made by the build: a hash of the sources that decide what code a key stands for
 #include "compiler/kernel_object.h"
+#include "compiler/sha256.h"
 #include "onepass/error.h"
 #include "runtime/log.h"
 #include "runtime/os.h"
@@ -101,21 +102,25 @@ DiskCache::DiskCache(std::string folder, std::int64_t limit_bytes)
   while (folder_.size() > 1 && folder_.back() == '/') folder_.pop_back();
 }
 
-bool DiskCache::usable(bool create) {
-  if (folder_.empty()) return false;
+std::shared_ptr<const os::Folder> DiskCache::open_folder(bool create, bool even_refused) const {
+  if (folder_.empty()) return nullptr;
   using State = os::PrivateFolder::State;
   os::PrivateFolder checked;
   {
     const std::lock_guard lock(mutex_);
-    if (checked_.state != State::Missing) return checked_.state == State::Usable;
-    checked_ = folder_[0] == '/' ? os::private_folder(folder_, create) : os::PrivateFolder{State::Refused, "is not an absolute path"};
+    // A descriptor that the host closed may be another file's by now: opened again, with all checks.
+    const bool known = checked_.state != State::Missing && (!checked_.folder || checked_.folder->is_open());
+    if (!known)
+      checked_ =
+          folder_[0] == '/' ? os::private_folder(folder_, create) : os::PrivateFolder{State::Refused, "is not an absolute path", nullptr};
+    if (known || even_refused) return even_refused || checked_.state == State::Usable ? checked_.folder : nullptr;
     checked = checked_;
   }
   // Said once, since it is looked at again only as long as it is missing.
   if (checked.state == State::Refused || checked.state == State::Unavailable)
     log(checked.state == State::Refused ? LogLevel::warning : LogLevel::info, "the cache folder {} {}; kernels are kept in memory alone",
         folder_, checked.reason);
-  return checked.state == State::Usable;
+  return checked.state == State::Usable ? checked.folder : nullptr;
 }
 
 std::string DiskCache::refusal() const {
@@ -123,26 +128,30 @@ std::string DiskCache::refusal() const {
   return checked_.reason;
 }
 
-std::string DiskCache::path_of(std::string_view key) const { return folder_ + '/' + name_of(key, build_id(), machine_id()); }
-
 std::optional<DiskCache::Entry> DiskCache::find(std::string_view key) {
-  if (!usable(false)) return std::nullopt;
-  const std::string path = path_of(key);
-  const std::optional<std::string> bytes = os::read_file(path);
-  const std::optional<Parsed> entry = bytes ? parse(*bytes) : std::nullopt;
+  const std::shared_ptr<const os::Folder> folder = open_folder(false);
+  if (!folder) return std::nullopt;
+  const std::string name = name_of(key, build_id(), machine_id());
+  const os::Folder::Content content = folder->read(name, kMostEntryBytes);
+  const std::optional<Parsed> entry = content.bytes ? parse(*content.bytes) : std::nullopt;
   // Another key of the same name is a collision of the hash, or an entry put under a wrong name: not ours either way.
   const bool good = entry && entry->header.build == build_id() && entry->header.machine == machine_id() && entry->key == key;
-  if (good) os::touch_file(path);  // the sweep keeps what is used
-  else if (bytes) os::remove_file(path);
+  const bool bad = !good && (content.bytes || !content.refusal.empty());
+  if (good) folder->touch(name);  // the sweep keeps what is used
+  else if (bad) folder->remove(name);
+  if (!content.refusal.empty())
+    log(LogLevel::warning, "the cache entry {}/{} {}: it is not used, and removed", folder_, name, content.refusal);
   const std::lock_guard lock(mutex_);
   ++(good ? stats_.hits : stats_.misses);
-  if (bytes && !good) ++stats_.damaged;
+  if (bad) ++stats_.damaged;
   if (!good) return std::nullopt;
   return Entry{static_cast<compiler::Tier>(entry->header.tier), std::string(entry->object)};
 }
 
 void DiskCache::store(std::string_view key, compiler::Tier tier, std::string_view object) {
-  if (!usable(true)) return;
+  if (static_cast<std::int64_t>(sizeof(Header) + key.size() + object.size()) > kMostEntryBytes) return;
+  const std::shared_ptr<const os::Folder> folder = open_folder(true);
+  if (!folder) return;
   Header header;
   header.tier = static_cast<std::uint32_t>(tier);
   header.build = build_id();
@@ -153,7 +162,7 @@ void DiskCache::store(std::string_view key, compiler::Tier tier, std::string_vie
   bytes.append(key).append(object);
   header.checksum = checksum_of(header, std::string_view(bytes).substr(sizeof header));
   std::memcpy(bytes.data(), &header, sizeof header);
-  const bool good = os::write_file(path_of(key), bytes_of(bytes), true);
+  const bool good = folder->write(name_of(key, build_id(), machine_id()), bytes_of(bytes));
   bool sweep_now = false;
   {
     const std::lock_guard lock(mutex_);
@@ -163,20 +172,21 @@ void DiskCache::store(std::string_view key, compiler::Tier tier, std::string_vie
       stored_since_sweep_ = sweep_now ? 0 : stored_since_sweep_ + static_cast<std::int64_t>(bytes.size());
     }
   }
-  if (sweep_now) sweep();
+  if (sweep_now) sweep(*folder);
 }
 
 void DiskCache::discard(std::string_view key) {
-  if (!usable(false)) return;
-  os::remove_file(path_of(key));
+  const std::shared_ptr<const os::Folder> folder = open_folder(false);
+  if (!folder) return;
+  folder->remove(name_of(key, build_id(), machine_id()));
   const std::lock_guard lock(mutex_);
   ++stats_.damaged;
 }
 
 // Oldest first, down to nine tenths of the limit, so that the next store does not sweep again. Several processes may do so at once:
 // each removes what it sees, and a file that is gone already is nobody's error.
-void DiskCache::sweep() {
-  std::vector<os::FileInfo> files = os::list_files(folder_);
+void DiskCache::sweep(const os::Folder& folder) {
+  std::vector<os::FileInfo> files = folder.list();
   std::int64_t total = 0;
   const std::int64_t now = os::wall_clock_seconds();
   std::erase_if(files, [&](const os::FileInfo& f) {
@@ -185,14 +195,14 @@ void DiskCache::sweep() {
       return false;
     }
     // What a process that was killed left of a write. Nothing else is touched, should the folder hold other things.
-    if (is_temporary(f.name) && now - f.modified > kTemporaryLifetime) os::remove_file(folder_ + '/' + f.name);
+    if (is_temporary(f.name) && now - f.modified > kTemporaryLifetime) folder.remove(f.name);
     return true;
   });
   if (total <= limit_) return;
   std::ranges::sort(files, {}, &os::FileInfo::modified);
   for (const os::FileInfo& f : files) {
     if (total <= limit_ - limit_ / 10) break;
-    os::remove_file(folder_ + '/' + f.name);
+    folder.remove(f.name);
     total -= f.bytes;
   }
 }
@@ -204,18 +214,26 @@ DiskCacheStats DiskCache::stats() const {
 
 std::vector<DiskCache::File> DiskCache::list() const {
   std::vector<File> files;
-  if (folder_.empty()) return files;
-  for (os::FileInfo& f : os::list_files(folder_)) {
+  const std::shared_ptr<const os::Folder> folder = open_folder(false, true);
+  if (!folder) return files;
+  const std::string refused = refusal();
+  for (os::FileInfo& f : folder->list()) {
     if (!f.name.ends_with(kSuffix)) continue;
-    const std::optional<std::string> bytes = os::read_file(folder_ + '/' + f.name);
-    if (!bytes) continue;  // swept meanwhile
-    const std::optional<Parsed> entry = parse(*bytes);
-    File file{.name = std::move(f.name), .bytes = f.bytes, .modified = f.modified, .state = state_of(entry)};
+    File file{.name = std::move(f.name), .bytes = f.bytes, .modified = f.modified};
+    const os::Folder::Content content = folder->read(file.name, kMostEntryBytes);
+    if (!content.bytes && content.refusal.empty()) continue;  // swept meanwhile
+    const std::optional<Parsed> entry = content.bytes ? parse(*content.bytes) : std::nullopt;
+    file.state = content.bytes ? state_of(entry) : File::State::Untrusted;
+    file.objection = content.refusal;
     if (entry) {
       file.tier = static_cast<compiler::Tier>(entry->header.tier);
       if (file.name != name_of(entry->key, entry->header.build, entry->header.machine)) file.state = File::State::Damaged;
     }
-    if (file.state == File::State::Usable) {
+    if (file.state == File::State::Usable && !refused.empty()) {
+      file.state = File::State::Untrusted;
+      file.objection = "is in a folder that is refused";
+    }
+    if (file.state == File::State::Usable && os::may_run_made_code()) {
       try {
         compiler::KernelObject::load(entry->object);
       } catch (const InternalError&) { file.state = File::State::Damaged; }
@@ -228,36 +246,60 @@ std::vector<DiskCache::File> DiskCache::list() const {
 std::int64_t DiskCache::remove_damaged() {
   std::int64_t removed = 0;
   for (const File& file : list())
-    if (file.state == File::State::Damaged) removed += os::remove_file(folder_ + '/' + file.name);
+    if (file.state == File::State::Damaged || file.state == File::State::Untrusted) removed += open_folder(false, true)->remove(file.name);
   return removed;
 }
 
 std::int64_t DiskCache::clear() {
   std::int64_t removed = 0;
-  if (folder_.empty()) return removed;
-  for (const os::FileInfo& f : os::list_files(folder_))
-    if (f.name.ends_with(kSuffix)) removed += os::remove_file(folder_ + '/' + f.name);
+  const std::shared_ptr<const os::Folder> folder = open_folder(false, true);
+  if (!folder) return removed;
+  for (const os::FileInfo& f : folder->list())
+    if (f.name.ends_with(kSuffix)) removed += folder->remove(f.name);
   return removed;
 }
 
-std::int64_t DiskCache::export_to(const std::string& path) const {
+namespace {
+
+// The digests of the archives that were exported from a folder, 32 bytes each, the newest last.
+constexpr const char* kExports = "exports.sha256";
+constexpr std::size_t kDigestBytes = 32, kMostExports = 4096;
+
+}  // namespace
+
+std::int64_t DiskCache::export_to(const std::string& path) {
   os::AtomicFile file("cache export", path);
-  file.write(kArchiveMagic.data(), kArchiveMagic.size());
+  std::optional<compiler::Sha256> sum = compiler::Sha256::begin();
+  const auto write = [&](const void* bytes, std::size_t size) {
+    file.write(bytes, size);
+    if (sum) sum->add(bytes, size);
+  };
+  write(kArchiveMagic.data(), kArchiveMagic.size());
   std::int64_t count = 0;
-  for (const os::FileInfo& f : folder_.empty() ? std::vector<os::FileInfo>() : os::list_files(folder_)) {
+  const std::shared_ptr<const os::Folder> folder = open_folder(true);
+  for (const os::FileInfo& f : folder ? folder->list() : std::vector<os::FileInfo>()) {
     if (!f.name.ends_with(kSuffix)) continue;
-    const std::optional<std::string> bytes = os::read_file(folder_ + '/' + f.name);
-    if (!bytes || !parse(*bytes)) continue;
-    const std::uint64_t size = bytes->size();
-    file.write(&size, sizeof size);
-    file.write(bytes->data(), bytes->size());
+    const os::Folder::Content content = folder->read(f.name, kMostEntryBytes);
+    if (!content.bytes || !parse(*content.bytes)) continue;
+    const std::uint64_t size = content.bytes->size();
+    write(&size, sizeof size);
+    write(content.bytes->data(), content.bytes->size());
     ++count;
+  }
+  if (folder && sum) {
+    constexpr std::size_t kMost = kDigestBytes * kMostExports;
+    std::string known = folder->read(kExports, kMost).bytes.value_or("");
+    known.resize(known.size() / kDigestBytes * kDigestBytes);
+    if (known.size() == kMost) known.erase(0, kDigestBytes);
+    known += sum->finish();
+    folder->write(kExports, bytes_of(known));
   }
   file.commit();
   return count;
 }
 
-DiskCache::Imported DiskCache::import_from(const std::string& path) {
+DiskCache::Imported DiskCache::import_from(const std::string& path, bool trusted) {
+  // Read, not mapped: what was checked is what is stored, whatever happens to the file meanwhile.
   const os::FileBytes file = os::FileBytes::open("cache import", path);
   const std::string_view all(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   const auto fail = [&](std::string_view what) { throw ValueError(fmt::format("cache import: {}: {}", path, what)); };
@@ -273,23 +315,44 @@ DiskCache::Imported DiskCache::import_from(const std::string& path) {
     entries.push_back(all.substr(at, static_cast<std::size_t>(size)));
     at += static_cast<std::size_t>(size);
   }
-  if (!usable(true)) fail(fmt::format("the cache folder {} {}", folder_, enabled() ? refusal() : "is switched off"));
+  const std::shared_ptr<const os::Folder> folder = open_folder(true);
+  if (!folder) fail(fmt::format("the cache folder {} {}", folder_, enabled() ? refusal() : "is switched off"));
+  if (!trusted) {
+    const std::string known = folder->read(kExports, kDigestBytes * kMostExports).bytes.value_or("");
+    std::optional<compiler::Sha256> sum = known.empty() ? std::nullopt : compiler::Sha256::begin();
+    bool ours = false;
+    if (sum) {
+      sum->add(all.data(), all.size());
+      const std::string digest = sum->finish();
+      for (std::size_t at = 0; at + kDigestBytes <= known.size(); at += kDigestBytes) ours |= known.compare(at, kDigestBytes, digest) == 0;
+    }
+    if (!ours)
+      fail(
+          "an archive of kernels is machine code, which your programs will run, and this one is not as it was exported from your cache "
+          "folder here; if you trust all who could have written it, say so with --trust");
+  }
   Imported result;
   for (const std::string_view bytes : entries) {
     const std::optional<Parsed> entry = parse(bytes);
     switch (state_of(entry)) {
+      case File::State::Untrusted:
       case File::State::Damaged: ++result.damaged; continue;
       case File::State::OtherProcessor: ++result.other_processor; continue;
       case File::State::OtherBuild: ++result.other_build; continue;
       case File::State::Usable: break;
     }
     try {
-      compiler::KernelObject::load(entry->object);
+      if (os::may_run_made_code()) compiler::KernelObject::load(entry->object);
     } catch (const InternalError&) {
       ++result.damaged;
       continue;
     }
-    if (!os::write_file(path_of(entry->key), bytes_of(bytes), true)) fail(fmt::format("the cache folder {} cannot be written to", folder_));
+    if (static_cast<std::int64_t>(bytes.size()) > kMostEntryBytes) {
+      ++result.damaged;
+      continue;
+    }
+    if (!folder->write(name_of(entry->key, build_id(), machine_id()), bytes_of(bytes)))
+      fail(fmt::format("the cache folder {} cannot be written to", folder_));
     ++result.added;
   }
   return result;

@@ -1,6 +1,7 @@
 // Kernels on disk, so that a restarted program starts warm: one checksummed file for each kernel, written under a temporary name and
 // renamed. Never needed and never fatal: what cannot be read, is damaged or was made by another build counts as missing. Checksums find
-// damage, not malice, so the folder must belong to the user alone; one that others can write to is refused.
+// damage, not malice, so the folder must belong to the user alone, and so must each entry; a folder that others can write to is refused.
+// A program with more rights than its caller (setuid) has no disk cache unless it names a folder itself.
 //
 // Folder: `set_cache_folder`, else ONEPASS_CACHE_DIR, else $XDG_CACHE_HOME/onepass, else ~/.cache/onepass; `none` switches it off.
 #pragma once
@@ -26,6 +27,7 @@ struct DiskCacheStats {
 class DiskCache {
  public:
   static constexpr std::int64_t kDefaultLimit = std::int64_t{1} << 30;
+  static constexpr std::int64_t kMostEntryBytes = std::int64_t{64} << 20;
 
   struct Entry {
     compiler::Tier tier;
@@ -35,8 +37,9 @@ class DiskCache {
   struct File {
     std::string name;
     std::int64_t bytes = 0, modified = 0;
-    enum class State : std::uint8_t { Usable, OtherProcessor, OtherBuild, Damaged } state = State::Usable;
+    enum class State : std::uint8_t { Usable, OtherProcessor, OtherBuild, Damaged, Untrusted } state = State::Usable;
     compiler::Tier tier = compiler::Tier::Quick;
+    std::string objection = {};  // of Untrusted: `belongs to user 1001, not to 1000`
   };
 
   /// An empty folder, or `none`: nothing is found and nothing is kept.
@@ -44,7 +47,7 @@ class DiskCache {
 
   bool enabled() const { return !folder_.empty(); }
   const std::string& folder() const { return folder_; }
-  /// Why the folder is not used; empty when it is, or does not exist yet.
+  /// Why the folder is not used; empty when it is, does not exist yet, or was not looked at.
   std::string refusal() const;
 
   /// The kernel of this whole key (kernel_key), for this machine and build.
@@ -56,27 +59,29 @@ class DiskCache {
 
   DiskCacheStats stats() const;
   std::vector<File> list() const;  // reads every entry
-  std::int64_t remove_damaged();   // how many there were
+  std::int64_t remove_damaged();   // and those that are not trusted; how many there were
   std::int64_t clear();            // removes all entries, of all builds; how many there were
   /// All entries in one file, to be imported by an equal machine. IoError where it cannot be written.
-  std::int64_t export_to(const std::string& path) const;
+  /// The archive's digest is kept in the folder, where the compiler's module is there to compute it.
+  std::int64_t export_to(const std::string& path);
   struct Imported {
     std::int64_t added = 0, other_processor = 0, other_build = 0, damaged = 0;
   };
-  /// Error where the file is no archive; entries that this machine or build cannot use are counted and left out.
-  Imported import_from(const std::string& path);
+  /// Error where the file is no archive; entries that this machine or build cannot use are counted and left out. An archive is code, so one that
+  /// is not, byte for byte, what this folder's owner exported is an Error, unless it is `trusted`.
+  Imported import_from(const std::string& path, bool trusted = false);
 
  private:
   std::string folder_;
   std::int64_t limit_;
-  mutable TableMutex mutex_;                                          // of what follows
-  os::PrivateFolder checked_{os::PrivateFolder::State::Missing, {}};  // looked at again as long as it is missing
+  mutable TableMutex mutex_;                                                           // of what follows
+  mutable os::PrivateFolder checked_{os::PrivateFolder::State::Missing, {}, nullptr};  // looked at again as long as it is missing
   DiskCacheStats stats_;
   std::int64_t stored_since_sweep_ = -1;  // bytes; -1: not swept yet
 
-  bool usable(bool create);
-  void sweep();
-  std::string path_of(std::string_view key) const;
+  // The folder, or null where there is none that may be used. `even_refused`: to look at and to clear.
+  std::shared_ptr<const os::Folder> open_folder(bool create, bool even_refused = false) const;
+  void sweep(const os::Folder& folder);
 };
 
 /// The process's.

@@ -13,6 +13,7 @@
 
 #include "onepass/error.h"
 #include "runtime/os.h"
+#include "runtime/os_mapped.h"
 
 namespace onepass {
 
@@ -222,9 +223,11 @@ os::AtomicFile write_npy(const std::string& path, const Array& array) {
 }  // namespace
 
 Array load_npy(const std::string& path) {
-  const auto fail = [&](const std::string& why) { throw IoError(fmt::format("load_npy: {}: {}", path, why)); };
-  const os::FileBytes file = os::FileBytes::open("load_npy", path);
+  const os::FileBytes file = os::FileBytes::open("load_npy", path, true);
   const std::span<std::byte> bytes = file.bytes();
+  const auto fail = [&](const std::string& why) {
+    throw IoError(fmt::format("load_npy: {}: {}", path, os::was_shortened(bytes.data()) ? "was shortened while it was read" : why));
+  };
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(bytes[i]); };
 
   if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) fail("is not a .npy file");
@@ -237,7 +240,13 @@ Array load_npy(const std::string& path) {
   if (length > bytes.size() - start)
     fail(fmt::format("is cut off: its header should have {} bytes, but the file has only {} after its first {}", length,
                      bytes.size() - start, start));
-  const Header header = Reader(path, {reinterpret_cast<const char*>(bytes.data()) + start, length}).header();
+  Header header;
+  try {
+    header = Reader(path, {reinterpret_cast<const char*>(bytes.data()) + start, length}).header();
+  } catch (const IoError&) {
+    if (os::was_shortened(bytes.data())) fail("");
+    throw;
+  }
 
   // The header's word against the file's size, before anything is allocated.
   const std::span<std::byte> data = bytes.subspan(start + length);
@@ -275,6 +284,7 @@ Array load_npy(const std::string& path) {
     else if (element == 4) copy_swapped<std::uint32_t>(data.data(), out, count);
     else if (element == 8) copy_swapped<std::uint64_t>(data.data(), out, count);
   }
+  if (os::was_shortened(bytes.data())) fail("was shortened while it was read");
   return header.fortran_order ? result.transpose() : result;
 }
 

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cfenv>
 #include <climits>
 #include <csignal>
 #include <cstdio>
@@ -27,6 +28,7 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "runtime/os_mapped.h"
 
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
 #error "runtime/os.cpp is written for Linux on x86-64 and AArch64"
@@ -174,6 +176,17 @@ bool has_room(std::size_t bytes) noexcept {
   return memory != nullptr;
 }
 
+bool may_run_made_code() noexcept {
+  static constinit std::atomic<bool> denied{false};
+  if (denied.load(std::memory_order_relaxed)) return false;
+  void* const page = map_memory(page_size(), page_size());
+  if (!page) return true;  // no memory: what needs it says so
+  const bool failed = mprotect(page, page_size(), PROT_READ | PROT_EXEC) != 0 && errno != ENOMEM;
+  unmap_memory(page, page_size());
+  if (failed) denied.store(true, std::memory_order_relaxed);
+  return !failed;
+}
+
 ExecutableMemory ExecutableMemory::allocate(std::size_t bytes) {
   ExecutableMemory result;
   bytes = std::max<std::size_t>(bytes, 1);
@@ -228,10 +241,12 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
   pthread_attr_setstacksize(&attributes, std::size_t{8} << 20);  // musl's default would be 128 KiB; LLVM recurses deeply
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its creator's mask
+  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, fault);  // blocked, they would end the process unseen
+  pthread_sigmask(SIG_SETMASK, &all, &before);                                       // a thread inherits its creator's mask
   pthread_t thread;
   const auto entry = [](void* raw) -> void* {
     const Start& mine = *static_cast<Start*>(raw);
+    std::fesetenv(FE_DFL_ENV);  // inherited, too: exceptions that the host unmasked would be raised here
     pthread_setname_np(pthread_self(), mine.name);
     mine.body(mine.argument);
     return nullptr;
@@ -270,6 +285,7 @@ std::int64_t nanoseconds() noexcept {
 
 // The low six bits are sticky flags of what happened so far, no setting.
 std::uint64_t floating_point_control() noexcept { return __builtin_ia32_stmxcsr() & ~0x3fu; }
+std::uint64_t floating_point_flags() noexcept { return __builtin_ia32_stmxcsr() & 0x3fu; }
 void set_floating_point_control(std::uint64_t control) noexcept { __builtin_ia32_ldmxcsr(static_cast<unsigned>(control)); }
 std::uint64_t default_floating_point_control() noexcept { return 0x1f80; }
 
@@ -280,6 +296,7 @@ std::uint64_t floating_point_control() noexcept {
   asm volatile("mrs %0, fpcr" : "=r"(control));
   return control;
 }
+std::uint64_t floating_point_flags() noexcept { return 0; }
 void set_floating_point_control(std::uint64_t control) noexcept { asm volatile("msr fpcr, %0" ::"r"(control)); }
 std::uint64_t default_floating_point_control() noexcept { return 0; }
 
@@ -345,7 +362,7 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-FileBytes FileBytes::open(const char* what, const std::string& path) {
+FileBytes FileBytes::open(const char* what, const std::string& path, bool may_map) {
   const auto fail = [&](const std::string& why) { throw IoError(fmt::format("{}: {}: {}", what, path, why)); };
   if (path.find('\0') != std::string::npos) fail("a path cannot contain a zero byte");
   Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // not to hang on a pipe that nobody writes
@@ -358,15 +375,13 @@ FileBytes FileBytes::open(const char* what, const std::string& path) {
   result.size_ = static_cast<std::size_t>(status.st_size);
   // Below this, reading is cheaper than the page faults of a mapping.
   constexpr std::size_t kMapFrom = 256 << 10;
-  if (result.size_ >= kMapFrom) {
-    void* const mapping = mmap(nullptr, result.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.value, 0);
-    if (mapping != MAP_FAILED) {
+  if (may_map && result.size_ >= kMapFrom)
+    if (void* const mapping = map_guarded(file.value, result.size_)) {
       result.data_ = static_cast<std::byte*>(mapping);
-      result.owner_ = std::shared_ptr<void>(mapping, [size = result.size_](void* memory) { unmap_memory(memory, size); });
+      result.owner_ = std::shared_ptr<void>(mapping, [size = result.size_](void* memory) { unmap_guarded(memory, size); });
       result.mapped_ = true;
       return result;
     }
-  }
   constexpr std::align_val_t kAlignment{64};
   void* const memory = ::operator new(std::max<std::size_t>(result.size_, 1), kAlignment, std::nothrow);
   if (!memory) throw Error(fmt::format("out of memory: {} needs {} bytes to read {}", what, result.size_, path));
@@ -492,10 +507,10 @@ void AtomicFile::commit_all(std::span<AtomicFile> files) {
   }
 }
 
-bool write_file(const std::string& path, std::span<const std::byte> bytes, bool private_file) noexcept {
+bool write_file(const std::string& path, std::span<const std::byte> bytes) noexcept {
   try {
     std::string temporary;
-    Descriptor file{create_temporary(folder_of(path), private_file ? 0600 : 0666, temporary)};
+    Descriptor file{create_temporary(folder_of(path), 0666, temporary)};
     if (file.value < 0) return false;
     bool good = write_fully(file.value, bytes.data(), bytes.size()) == 0;
     good = ::close(std::exchange(file.value, -1)) == 0 && good;

@@ -41,6 +41,10 @@ void unmap_memory(void* memory, std::size_t bytes) noexcept;
 /// Would the system give so much more now? It may change its mind, and promises more than it has.
 bool has_room(std::size_t bytes) noexcept;
 
+/// Whether the system lets this process run code that it made: some hardened ones forbid that, from the start or later. Asked before a kernel is
+/// made; once it is false it stays so.
+bool may_run_made_code() noexcept;
+
 /// Memory for machine code. Writable until `finalize`, executable and read-only afterwards, never both.
 class ExecutableMemory {
  public:
@@ -89,7 +93,8 @@ int current_processor() noexcept;
 /// Gives the processor to another thread that waits for it.
 void yield_processor() noexcept;
 
-/// Starts a detached thread that blocks all signals, so that the host's handlers never run on it. False when the system refuses.
+/// Starts a detached thread with default floating-point control that blocks all signals but those of its own faults, so that the host's handlers
+/// never run on it for others. False when the system refuses.
 bool start_thread(const char* name, void (*body)(void*), void* argument) noexcept;
 
 /// The calling thread, as the functions below know it.
@@ -107,15 +112,21 @@ std::int64_t nanoseconds() noexcept;
 
 /// The calling thread's control register: MXCSR without its sticky flags on x86-64, FPCR on AArch64.
 std::uint64_t floating_point_control() noexcept;
+/// The sticky flags of x86-64's MXCSR, which are in the control register; 0 elsewhere.
+std::uint64_t floating_point_flags() noexcept;
 void set_floating_point_control(std::uint64_t control) noexcept;
 /// Round to nearest, all exceptions masked, subnormals kept.
 std::uint64_t default_floating_point_control() noexcept;
 
-/// Runs its scope under default floating-point control and puts the host's back.
+/// Runs its scope under default floating-point control and puts the host's back, flags included: exceptions that the host unmasked are not raised by
+/// what happens in the scope.
 class DefaultFloatingPoint {
  public:
   DefaultFloatingPoint() noexcept : saved_(floating_point_control()), changed_(saved_ != default_floating_point_control()) {
-    if (changed_) set_floating_point_control(default_floating_point_control());
+    if (changed_) [[unlikely]] {
+      saved_ |= floating_point_flags();
+      set_floating_point_control(default_floating_point_control());
+    }
   }
   ~DefaultFloatingPoint() {
     if (changed_) set_floating_point_control(saved_);
@@ -131,12 +142,12 @@ class DefaultFloatingPoint {
 
 // ---- files ----
 
-/// A file's bytes in memory: mapped copy-on-write where that pays (writing to them never reaches the file), read otherwise.
-/// While a mapped file is in use nobody may shorten it.
+/// A file's bytes in memory: read, or mapped copy-on-write (writing to them never reaches the file).
 class FileBytes {
  public:
-  /// Throws IoError, its sentence beginning with `what` and the path, when it is not a regular file that can be read.
-  static FileBytes open(const char* what, const std::string& path);
+  /// Throws IoError, its sentence beginning with `what` and the path, when it is not a regular file that can be read. With `may_map` a large
+  /// file is mapped where the program guards mapped files (os_mapped.h).
+  static FileBytes open(const char* what, const std::string& path, bool may_map = false);
   std::span<std::byte> bytes() const { return {data_, size_}; }
   bool is_mapped() const { return mapped_; }
   const std::shared_ptr<void>& owner() const { return owner_; }  ///< keeps the bytes alive
@@ -186,8 +197,8 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-/// Writes a small file as AtomicFile does; false instead of an exception. `private_file`: readable by the user alone.
-bool write_file(const std::string& path, std::span<const std::byte> bytes, bool private_file = false) noexcept;
+/// Writes a small file as AtomicFile does; false instead of an exception.
+bool write_file(const std::string& path, std::span<const std::byte> bytes) noexcept;
 
 // ---- the process ----
 

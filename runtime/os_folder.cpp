@@ -5,12 +5,19 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "runtime/os.h"
 
 namespace onepass::os {
 namespace {
@@ -26,42 +33,165 @@ int make_folders(const std::string& path) {
   }
 }
 
-}  // namespace
+constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
 
-PrivateFolder private_folder(const std::string& path, bool create) {
-  using State = PrivateFolder::State;
-  const auto refused = [](std::string reason) { return PrivateFolder{State::Refused, std::move(reason)}; };
-  const auto unavailable = [](std::string reason) { return PrivateFolder{State::Unavailable, std::move(reason)}; };
-  struct stat status;
-  if (::stat(path.c_str(), &status) != 0) {
-    if (errno != ENOENT) return unavailable(fmt::format("cannot be read: {}", text_of(errno)));
-    if (!create) return {State::Missing, {}};
-    if (const int error = make_folders(path)) return unavailable(fmt::format("cannot be made: {}", text_of(error)));
-    if (::stat(path.c_str(), &status) != 0) return unavailable(fmt::format("cannot be read: {}", text_of(errno)));
-  }
-  if (!S_ISDIR(status.st_mode)) return refused("is not a folder");
-  if (status.st_uid != ::geteuid()) return refused(fmt::format("belongs to user {}, not to {}", status.st_uid, ::geteuid()));
-  if (status.st_mode & (S_IWGRP | S_IWOTH))
-    return refused(fmt::format("can be written to by others (mode {:o}); chmod 700 makes it usable", status.st_mode & 0777u));
-  return {State::Usable, {}};
+// A path without symbolic links; empty where there is none.
+std::string real_path(const std::string& path) {
+  char* const resolved = ::realpath(path.c_str(), nullptr);
+  if (!resolved) return {};
+  std::string result = resolved;
+  std::free(resolved);
+  return result;
 }
 
-std::vector<FileInfo> list_files(const std::string& folder) {
+std::string owner_objection(const struct stat& status) { return fmt::format("belongs to user {}, not to {}", status.st_uid, ::geteuid()); }
+
+}  // namespace
+
+Folder::Folder(std::string path, int descriptor) noexcept : path_(std::move(path)), descriptor_(descriptor) {
+  struct stat status;
+  if (::fstat(descriptor_, &status) != 0) return;
+  device_ = static_cast<std::uint64_t>(status.st_dev);
+  inode_ = static_cast<std::uint64_t>(status.st_ino);
+}
+
+Folder::~Folder() {
+  if (is_open()) ::close(descriptor_);
+}
+
+bool Folder::is_open() const noexcept {
+  struct stat status;
+  return ::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode) && static_cast<std::uint64_t>(status.st_dev) == device_ &&
+         static_cast<std::uint64_t>(status.st_ino) == inode_;
+}
+
+Folder::Content Folder::read(const std::string& name, std::int64_t most_bytes) const {
+  const int file = ::openat(descriptor_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  if (file < 0) return {std::nullopt, errno == ELOOP ? "is a symbolic link" : ""};
+  struct Close {
+    int file;
+    ~Close() { ::close(file); }
+  } const close{file};
+  struct stat status;
+  if (::fstat(file, &status) != 0) return {};
+  if (!S_ISREG(status.st_mode)) return {std::nullopt, "is not a regular file"};
+  if (status.st_uid != ::geteuid()) return {std::nullopt, owner_objection(status)};
+  if (status.st_mode & kOthersWrite) return {std::nullopt, fmt::format("can be written to by others (mode {:o})", status.st_mode & 0777u)};
+  if (status.st_size > most_bytes) return {std::nullopt, fmt::format("has {} bytes, more than the {} of any", status.st_size, most_bytes)};
+  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = ::read(file, bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return {};
+    done += static_cast<std::size_t>(count);
+  }
+  return {std::move(bytes), {}};
+}
+
+bool Folder::write(const std::string& name, std::span<const std::byte> bytes) const noexcept {
+  static constinit std::atomic<unsigned> counter{0};
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    char temporary[100];
+    std::snprintf(temporary, sizeof temporary, ".onepass-%ld-%u-%llx.tmp", static_cast<long>(::getpid()), counter.fetch_add(1),
+                  static_cast<unsigned long long>(nanoseconds()));
+    const int file = ::openat(descriptor_, temporary, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0 && errno == EEXIST) continue;
+    if (file < 0) return false;
+    bool good = true;
+    for (std::size_t done = 0; good && done < bytes.size();) {
+      const ssize_t count = ::write(file, bytes.data() + done, bytes.size() - done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) good = false;
+      else done += static_cast<std::size_t>(count);
+    }
+    good = ::close(file) == 0 && good;
+    good = good && ::renameat(descriptor_, temporary, descriptor_, name.c_str()) == 0;
+    if (!good) ::unlinkat(descriptor_, temporary, 0);
+    return good;
+  }
+  return false;
+}
+
+bool Folder::remove(const std::string& name) const noexcept { return ::unlinkat(descriptor_, name.c_str(), 0) == 0; }
+
+void Folder::touch(const std::string& name) const noexcept { ::utimensat(descriptor_, name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW); }
+
+std::vector<FileInfo> Folder::list() const {
   std::vector<FileInfo> files;
-  DIR* const directory = ::opendir(folder.c_str());
-  if (!directory) return files;
+  // A descriptor of its own: the one that is kept has one position for all threads.
+  const int copy = ::openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const directory = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (!directory) {
+    if (copy >= 0) ::close(copy);
+    return files;
+  }
   while (const dirent* const entry = ::readdir(directory)) {
     struct stat status;
-    if (::fstatat(::dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode)) continue;
+    if (::fstatat(descriptor_, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(status.st_mode)) continue;
     files.push_back({entry->d_name, static_cast<std::int64_t>(status.st_size), static_cast<std::int64_t>(status.st_mtime)});
   }
   ::closedir(directory);
   return files;
 }
 
-bool remove_file(const std::string& path) noexcept { return ::unlink(path.c_str()) == 0; }
+PrivateFolder private_folder(const std::string& path, bool create) {
+  using State = PrivateFolder::State;
+  const auto unavailable = [](int error, const char* doing) {
+    return PrivateFolder{State::Unavailable, fmt::format("cannot be {}: {}", doing, text_of(error)), nullptr};
+  };
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno != ENOENT) return unavailable(errno, "read");
+    if (!create) return {State::Missing, {}, nullptr};
+    if (const int error = make_folders(path)) return unavailable(error, "made");
+  }
+  const std::string real = real_path(path);
+  if (real.empty()) return unavailable(errno, "read");
 
-void touch_file(const std::string& path) noexcept { ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
+  // From the top to the folder, each opened in the one before it, so that what was checked is what is used.
+  const std::string home = real_path(environment("HOME").value_or("/"));
+  const bool in_home = home.size() > 1 && real.starts_with(home) && (real.size() == home.size() || real[home.size()] == '/');
+  std::size_t at = in_home ? home.size() : 1;
+  std::string objection;  // of a parent; the folder's own come first
+  int current = ::open(real.substr(0, at).c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  for (bool last = at >= real.size(); current >= 0; last = at >= real.size()) {
+    if (::fstat(current, &status) != 0) break;
+    if (last) break;
+    if (objection.empty() && status.st_uid != 0 && status.st_uid != ::geteuid())
+      objection = fmt::format("is in {}, which {}", real.substr(0, at), owner_objection(status));
+    if (objection.empty() && (status.st_mode & kOthersWrite) && !(status.st_mode & S_ISVTX))
+      objection = fmt::format("is in {}, which others can write to (mode {:o}); `chmod go-w {}` makes it usable", real.substr(0, at),
+                              status.st_mode & 07777u, real.substr(0, at));
+    const std::size_t begin = real[at] == '/' ? at + 1 : at, end = std::min(real.find('/', begin), real.size());
+    const bool is_last = end == real.size();
+    const int next =
+        ::openat(current, real.substr(begin, end - begin).c_str(), (is_last ? O_RDONLY : O_PATH) | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int error = errno;
+    ::close(current);
+    current = next;
+    if (next < 0 && is_last && error == ENOTDIR) return {State::Refused, "is not a folder", nullptr};
+    if (next < 0) return unavailable(error, "read");
+    at = end;
+  }
+  if (current < 0) return unavailable(errno, "read");
+  if (real.size() == 1 || (in_home && real.size() == home.size())) {  // nothing was opened below it
+    const int readable = ::openat(current, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int error = errno;
+    ::close(current);
+    if (readable < 0) return unavailable(error, "read");
+    current = readable;
+  }
+  auto folder = std::make_shared<const Folder>(real, current);
+  const auto refused = [&](std::string reason) { return PrivateFolder{State::Refused, std::move(reason), folder}; };
+  if (status.st_uid != ::geteuid()) return refused(owner_objection(status));
+  if (status.st_mode & kOthersWrite)
+    return refused(
+        fmt::format("can be written to by others (mode {:o}); delete what is in it, which may be theirs, then `chmod 700` makes it usable",
+                    status.st_mode & 0777u));
+  if (!objection.empty()) return refused(objection);
+  return {State::Usable, {}, std::move(folder)};
+}
 
 std::int64_t wall_clock_seconds() noexcept { return static_cast<std::int64_t>(::time(nullptr)); }
 

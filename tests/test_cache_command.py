@@ -44,6 +44,13 @@ class DiskCache(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
+    def fails(self, *words, says, cache=None):
+        done = subprocess.run([ONEPASS, *words], env=self.environment(cache), capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        for text in says:
+            self.assertIn(text, done.stderr)
+        return done.stderr
+
     # A remainder is never run in tiles: these kernels are compiled before their first run, however short it is.
     def compiles(self, formula="x % 7*2 + 1", cache=None):
         """Runs a formula in a new process, checks its result, says how many kernels it compiled."""
@@ -70,8 +77,109 @@ class DiskCache(unittest.TestCase):
         self.compiles()
         archive, other = os.path.join(self.folder, "kernels"), os.path.join(self.folder, "other")
         self.assertIn("1 kernel written", self.onepass("cache", "export", archive))
-        self.assertIn("1 kernel added; left out: 0 for other processors", self.onepass("cache", "import", archive, cache=other))
+        self.fails("cache", "import", archive, says=["is machine code", "--trust"], cache=other)
+        self.assertIn("1 kernel added; left out: 0 for other processors", self.onepass("cache", "import", "--trust", archive, cache=other))
         self.assertEqual(self.compiles(cache=other), 0)
+
+    def test_an_archive_is_trusted_as_long_as_it_is_what_was_exported(self):
+        self.compiles()
+        archive = os.path.join(self.folder, "kernels")
+        self.onepass("cache", "export", archive)
+        self.onepass("cache", "clear")
+        self.assertIn("1 kernel added", self.onepass("cache", "import", archive))  # byte for byte
+        self.compiles("x % 9*2 - x")
+        self.onepass("cache", "export", archive + "2")
+        self.assertIn("1 kernel added", self.onepass("cache", "import", archive))  # an older one still is
+        with open(archive, "rb") as file:
+            good = file.read()
+        for at in (40, len(good) // 2, len(good) - 1):  # its checksums may be right: they are nobody's secret
+            with open(archive, "wb") as file:
+                file.write(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+            self.fails("cache", "import", archive, says=["is machine code", "--trust"])
+        with open(archive, "wb") as file:
+            file.write(good)
+        os.chmod(os.path.join(self.cache, "exports.sha256"), 0o666)  # others could have added a line
+        self.fails("cache", "import", archive, says=["--trust"])
+        self.fails("cache", "clear", "--trust", says=["--trust is of import"])
+
+    def test_entries_that_others_could_have_written_are_not_used(self):
+        def refused(reason):
+            name = os.path.basename(self.entries()[0])
+            self.assertIn("not trusted: 1 kernel", self.onepass("cache", "stats"))
+            self.assertEqual(self.compiles(), 1)  # refused, removed, compiled and kept again
+            self.assertEqual(self.compiles(), 0)
+            put()
+            said = self.onepass("cache", "verify")
+            self.assertIn(os.path.join(self.cache, name) + " " + reason, said)
+            self.assertIn("1 damaged or untrusted kernel removed", said)
+            self.assertEqual(self.entries(), [])
+            self.compiles()
+
+        self.compiles()
+        entry = self.entries()[0]
+        put = lambda: os.chmod(entry, 0o622)
+        put()
+        refused("can be written to by others (mode 622)")
+
+        target = os.path.join(self.folder, "elsewhere")
+
+        def put():
+            os.replace(entry, target)
+            os.symlink(target, entry)
+        put()
+        refused("is a symbolic link")
+
+        def put():
+            with open(entry, "wb") as file:
+                file.truncate(6 << 30)  # has no blocks
+        put()
+        refused("has 6442450944 bytes, more than the 67108864 of any")
+        if os.geteuid() != 0:
+            print("skipped: only root can give files away")
+            return
+
+        def put():
+            os.chown(entry, 65534, 65534)
+        put()
+        refused("belongs to user 65534, not to 0")
+
+    def test_the_folders_above_are_checked(self):
+        outer = os.path.join(self.folder, "outer")
+        inner = os.path.join(outer, "inner")
+        os.makedirs(inner, 0o700)
+        self.compiles(cache=inner)
+        self.assertEqual(self.compiles(cache=inner), 0)
+        os.chmod(outer, 0o777)
+        said = self.fails("cache", "verify", says=["is in " + os.path.realpath(outer) + ", which others can write to (mode 777)", "chmod go-w"], cache=inner)
+        self.assertIn(inner, said)
+        self.assertEqual(self.compiles(cache=inner), 1)
+        self.assertEqual(os.listdir(inner), [])  # what others could have put there is gone
+        os.chmod(outer, 0o1777)  # sticky, as /tmp
+        self.assertEqual(self.compiles(cache=inner), 1)
+        self.assertEqual(self.compiles(cache=inner), 0)
+        link = os.path.join(self.folder, "link")  # to a folder: what counts is where it is
+        os.symlink(inner, link)
+        self.assertEqual(self.compiles(cache=link), 0)
+
+    def test_a_program_with_more_rights_reads_no_variable(self):
+        if os.geteuid() != 0:
+            print("skipped: only root can make a program that runs as another user")
+            return
+        program = os.path.join(os.path.dirname(ONEPASS), "onepass-for-another-user")  # where the module is found
+        self.addCleanup(lambda: os.path.exists(program) and os.remove(program))
+        shutil.copy(ONEPASS, program)
+        said = lambda: subprocess.run([program, "doctor"], env=self.environment() | {"ONEPASS_MACHINE": "cores=7"}, capture_output=True, text=True).stdout
+        self.assertIn("7 cores", said())
+        self.assertIn(self.cache, said())
+        os.chown(program, 65534, 65534)
+        os.chmod(program, 0o4755)
+        if os.statvfs(program).f_flag & os.ST_NOSUID:
+            print("skipped: no setuid programs on this file system")
+            return
+        secure = said()
+        self.assertNotIn("7 cores", secure)
+        self.assertNotIn(self.cache, secure)
+        self.assertIn("cache folder: none", secure)
 
     def test_damaged_code_is_compiled_again(self):
         self.compiles()
@@ -92,7 +200,8 @@ class DiskCache(unittest.TestCase):
         os.chmod(self.cache, 0o777)
         self.assertEqual(self.compiles(), 1)
         self.assertEqual(self.compiles(), 1)
-        self.assertIn("can be written to by others", self.onepass("doctor"))
+        said = self.onepass("doctor")
+        self.assertIn("can be written to by others (mode 777); delete what is in it", said)
 
     def test_a_cache_that_cannot_be_written_is_no_error(self):
         for cache in ("/proc/no/such", os.path.join(self.x, "below a file"), "/dev/full", "relative"):

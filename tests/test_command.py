@@ -5,6 +5,7 @@ import re
 import math
 import os
 import resource
+import shutil
 import struct
 import subprocess
 import sys
@@ -49,6 +50,57 @@ class Command(unittest.TestCase):
 
     def files(self):
         return sorted(os.listdir(self.folder))
+
+
+SHORTENS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+void* mmap(void* at, size_t bytes, int protection, int flags, int file, off_t offset) {
+  static void* (*real)(void*, size_t, int, int, int, off_t);
+  if (!real) real = (void* (*)(void*, size_t, int, int, int, off_t))dlsym(RTLD_NEXT, "mmap");
+  void* const result = real(at, bytes, protection, flags, file, offset);
+  const char* const path = getenv("SHORTEN_FILE");
+  if (file >= 0 && (protection & PROT_WRITE) && bytes > 1000000 && path && truncate(path, atol(getenv("SHORTEN_TO"))) != 0) abort();
+  return result;
+}
+void* mmap64(void* at, size_t bytes, int protection, int flags, int file, off_t offset) { return mmap(at, bytes, protection, flags, file, offset); }
+"""
+
+
+class Shortened(Command):
+    @unittest.skipIf(os.environ.get("ONEPASS_SANITIZE"), "the sanitizer's library comes first")
+    def test_an_input_that_is_shortened_while_it_is_mapped_is_one_error(self):
+        with open(self.path("shortens.c"), "w") as file:
+            file.write(SHORTENS)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.path("shortens.so"), self.path("shortens.c"), "-ldl"], check=True)
+        length = 1 << 19  # 2 MiB of f32
+
+        self.write("whole.npy", [1.0] * length)
+
+        def run(to, *words):
+            shutil.copy(self.path("whole.npy"), self.path("x.npy"))
+            environment = dict(os.environ, ONEPASS_CACHE_DIR="none", LD_PRELOAD=self.path("shortens.so"), SHORTEN_FILE=self.path("x.npy"), SHORTEN_TO=str(to))
+            return subprocess.run([ONEPASS, "run", *words], env=environment, capture_output=True, text=True, cwd=self.folder, timeout=300)
+
+        size = 128 + 4 * length
+        for to in (0, 100, 4096, 1 << 20, size - 4096, size - 4):  # the last leaves all pages
+            for threads in "1", "3":
+                done = run(to, "x*2", "x=x.npy", "-o", "out=y.npy", "--threads", threads)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                self.assertRegex(done.stderr, r"^onepass: \w+: x.npy: was shortened while it was read[^\n]*\n$")
+                self.assertNotIn("y.npy", self.files())
+        self.assertEqual(run(1 << 20, "sum(x)", "x=x.npy", "-o", "out=y.npy", "--mode", "reference", "--compare").returncode, 2)
+        with open(self.path("jobs"), "w") as file:
+            file.write('{"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}\n{"formula": "1 + 1", "inputs": {}, "outputs": {"out": "z.npy"}}\n')
+        done = run(1 << 20, "--batch", "jobs")
+        self.assertEqual(done.returncode, 0)
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertIn("was shortened", answers[0]["error"])
+        self.assertEqual(answers[1], {"ok": True})
+        self.assertEqual(run(128 + 4 * length, "x*2", "x=x.npy", "-o", "out=y.npy").returncode, 0)
 
 
 class Run(Command):

@@ -1,6 +1,7 @@
 // The disk cache by itself: entries come back whole or not at all, whatever happened to their files.
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <atomic>
@@ -237,26 +238,52 @@ TEST_CASE("several caches fill and clear one folder at once") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("what is exchanged for the folder is not used, and a descriptor that the host closed is opened again") {
+  const Folder folder;
+  const std::string path = folder.text() + "/cache", gone = folder.text() + "/gone";
+  DiskCache cache(path);
+  cache.store(kKey, Tier::Quick, kObject);
+  REQUIRE(has(cache));
+  REQUIRE(rename(path.c_str(), gone.c_str()) == 0);
+  REQUIRE(mkdir(path.c_str(), 0777) == 0);
+  CHECK(has(cache));  // the folder that was checked
+  // As a daemon does. The number is another file's at once.
+  struct stat held;
+  REQUIRE(stat(gone.c_str(), &held) == 0);
+  int descriptor = -1;
+  for (int i = 3; i < 1024 && descriptor < 0; ++i)
+    if (struct stat s; fstat(i, &s) == 0 && s.st_ino == held.st_ino && s.st_dev == held.st_dev) descriptor = i;
+  REQUIRE(descriptor > 0);
+  const int other = open("/", O_RDONLY | O_DIRECTORY);
+  REQUIRE(dup2(other, descriptor) == descriptor);
+  close(other);
+  CHECK_FALSE(has(cache));
+  cache.store(kKey, Tier::Quick, kObject);
+  CHECK(has(cache));
+  CHECK(fs::directory_iterator(path) != fs::directory_iterator());
+  close(descriptor);
+}
+
 TEST_CASE("archives that are damaged lose nothing") {
   const Folder folder, target, elsewhere;
   DiskCache cache(folder.text()), imported(target.text());
   cache.store("no kernel", Tier::Quick, "no object");  // importing loads the code once, to see that it can be
   const std::string archive = (elsewhere.path / "kernels").string();
   CHECK(cache.export_to(archive) == 1);
-  auto result = imported.import_from(archive);
+  auto result = imported.import_from(archive, true);
   CHECK(result.added == 0);
   CHECK(result.damaged == 1);
 
   std::string bytes = contents(archive);
   bytes[8 + 8 + 8 + 4 + 4 + 8] ^= 1;  // the machine's id: the checksum no longer fits
   write(archive, bytes);
-  result = imported.import_from(archive);
+  result = imported.import_from(archive, true);
   CHECK(result.damaged == 1);
 
   write(archive, contents(archive).substr(0, 50));
-  CHECK_THROWS_WITH(imported.import_from(archive), Catch::Contains("ends in the middle of an entry"));
+  CHECK_THROWS_WITH(imported.import_from(archive, true), Catch::Contains("ends in the middle of an entry"));
   write(archive, "something else");
-  CHECK_THROWS_WITH(imported.import_from(archive), Catch::Contains("is no archive of kernels"));
-  CHECK_THROWS_AS(imported.import_from(archive + "x"), IoError);
+  CHECK_THROWS_WITH(imported.import_from(archive, true), Catch::Contains("is no archive of kernels"));
+  CHECK_THROWS_AS(imported.import_from(archive + "x", true), IoError);
   CHECK_THROWS_AS(cache.export_to(folder.text() + "/no/such/folder"), IoError);
 }

@@ -14,6 +14,7 @@
 
 #include "onepass/error.h"
 #include "onepass/version.h"
+#include "runtime/os_mapped.h"
 #include "tools/onepass_command.h"
 
 namespace {
@@ -70,6 +71,7 @@ int fail(int code, std::string_view message) {
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the user's limit is then an error of the write, with its message
+  onepass::os::guard_mapped_files();
   Words words(argv + 1, argv + argc);
   if (words.empty()) {
     fmt::print(stderr, "{}", kHelp);

@@ -17,6 +17,7 @@
 #include "onepass/error.h"
 #include "onepass/npy.h"
 #include "runtime/os.h"
+#include "runtime/os_mapped.h"
 #include "tools/onepass_command.h"
 
 namespace onepass::command {
@@ -52,15 +53,21 @@ class Runner {
     for (std::size_t i = 0; i < inputs.size(); ++i) arguments[i].array = &inputs[i];
 
     runtime::Program& compiled = compiled_for(job.source, program, job.mode, wanted);
-    const std::vector<Array> results = compiled.call(arguments);
-
-    Report report{.outputs = results.size(), .difference = {}};
-    if (compare_)
-      if (const Comparison found = compiled.compare(arguments); !found) report.difference = found.text;
-    if (!report.difference.empty()) return report;
-
     StagedFiles files;
-    for (std::size_t i = 0; i < results.size(); ++i) files.add(job.outputs[i].second, results[i]);
+    Report report;
+    try {
+      const std::vector<Array> results = compiled.call(arguments);
+      report.outputs = results.size();
+      if (compare_)
+        if (const Comparison found = compiled.compare(arguments); !found) report.difference = found.text;
+      if (report.difference.empty())
+        for (std::size_t i = 0; i < results.size(); ++i) files.add(job.outputs[i].second, results[i]);
+    } catch (const Error&) {  // perhaps of what a shortened file seemed to have
+      check_whole(inputs, program, job.inputs);
+      throw;
+    }
+    check_whole(inputs, program, job.inputs);
+    if (!report.difference.empty()) return report;
     before_commit();
     files.commit();
     return report;
@@ -157,6 +164,15 @@ class Runner {
     std::vector<Array> arrays;
     for (const std::string* file : file_of) arrays.push_back(load_npy(*file));
     return arrays;
+  }
+
+  // What a mapped file lost while it was read was read as zeros.
+  static void check_whole(const std::vector<Array>& inputs, const ProgramText& program, const Files& files) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (!os::was_shortened(inputs[i].data())) continue;
+      const auto file = std::find_if(files.begin(), files.end(), [&](const auto& f) { return f.first == program.inputs()[i]; });
+      throw IoError(fmt::format("run: {}: was shortened while it was read; nothing is written", file->second));
+    }
   }
 
   Options options_;

@@ -1,4 +1,4 @@
-// Arrays in NumPy's .npy files: read (mapped where possible), and written whole or not at all. Used by programs and the `onepass` command.
+// Arrays in NumPy's .npy files: read, and written whole or not at all. Used by programs and the `onepass` command.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace onepass {
 
 /// Reads a .npy file of format 1.0, 2.0 or 3.0, either byte order, C or Fortran order: bool, i1 to i8, u1 to u8, f2, f4, f8.
-/// A large file is mapped, not read, when its byte order and alignment allow; the Array is writable, but what is written never
-/// reaches the file. A mapped file must not be shortened while the Array is used. Fortran order gives a strided Array, no copy.
+/// The Array is writable, but what is written never reaches the file. Fortran order gives a strided Array, no copy. The file is read, not mapped: a
+/// mapped file that somebody shortens ends the process. To map one all the same, map it yourself and `wrap` it with its owner.
 ///
 /// Errors: IoError, one sentence that names the file, for one that cannot be read, is no .npy file, is shorter or longer than its
 /// header says, or has an unknown dtype. Nothing is allocated on a header's word.
