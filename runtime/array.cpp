@@ -15,6 +15,7 @@
 #include "onepass/error.h"
 #include "runtime/cuda/array.h"
 #include "runtime/memory.h"
+#include "runtime/os.h"
 #include "runtime/storage.h"
 
 namespace onepass {
@@ -366,6 +367,7 @@ std::uint64_t largest(DType dtype) {
 }  // namespace
 
 Array Array::full_float(Extents shape, double value, DType dtype) {
+  const os::DefaultFloatingPoint control;
   if (!is_float(dtype)) {
     if (!(std::trunc(value) == value) || !(std::abs(value) <= 0x1p64)) fail_fill(fmt::format("{}", value), dtype);
     if (value < 0) {

@@ -14,6 +14,7 @@
 #include "runtime/compare.h"
 #include "runtime/device_call.h"
 #include "runtime/make_plan.h"
+#include "runtime/os.h"
 #include "runtime/plan_report.h"
 
 namespace onepass::runtime {
@@ -114,7 +115,7 @@ void check_nan(const Program::State& state, const LaunchOptions& options, const 
                                                 .bases = on_cpu ? on_cpu->bases() : bases,
                                                 .target = state.target,
                                                 .options = options,
-                                                .mode = state.interpret ? Mode::reference : Mode::generic,
+                                                .mode = plan.interpret || !os::may_run_made_code() ? Mode::reference : Mode::generic,
                                                 .judge = Mode::reference});
     throw Error(first.empty() ? result + ", which rounding it to a half made" : fmt::format("{}; {}", result, first));
   }

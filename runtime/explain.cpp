@@ -9,6 +9,7 @@
 #include "runtime/call.h"
 #include "runtime/cuda/device_plan.h"
 #include "runtime/make_plan.h"
+#include "runtime/os.h"
 #include "runtime/plan_report.h"
 #include "runtime/program_state.h"
 
@@ -61,6 +62,7 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
 }  // namespace
 
 PlanReport Program::report(std::span<const ArgumentType> types) {
+  const os::DefaultFloatingPoint control;
   PlanData plan;
   std::vector<Argument> arguments(types.size());
   const Array none;  // only its being an array counts
@@ -92,6 +94,7 @@ std::shared_ptr<const PlanReport> Program::last_report() const {
 std::string Program::explain() const {
   const PlanPointer plan = state_->last_plan();
   if (!plan) return "no call yet\n";
+  const os::DefaultFloatingPoint control;
   const std::shared_ptr<const PlanReport> held = report_of(*plan, state_->target);
   const PlanReport& report = *held;
   std::string notes;

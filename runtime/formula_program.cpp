@@ -6,10 +6,12 @@
 
 #include "compiler/formula.h"
 #include "ir/formula.h"
+#include "runtime/os.h"
 
 namespace onepass::runtime {
 
 FormulaProgram parse_formula(std::string_view text, std::string_view file_name, const Limits& limits) {
+  const os::DefaultFloatingPoint control;
   struct Parsed {
     language::Program program;
     compiler::FormulaSignature signature = compiler::signature_of(program);

@@ -5,6 +5,7 @@
 
 #include <climits>
 #include <exception>
+#include <limits>
 #include <list>
 #include <mutex>
 #include <string_view>
@@ -149,6 +150,15 @@ Kernel::Kernel(const KernelRequest& wanted, bool may_compile)
       nest_(*wanted.codegen.nest),
       schedule_(*wanted.codegen.schedule),
       target_(*wanted.codegen.target) {
+  if (!os::may_run_made_code()) {
+    static constinit Once once;
+    if (once.first())
+      log(LogLevel::warning,
+          "this system does not let a program run code that it made itself: functions run in tiles or are interpreted, as in mode "
+          "reference");
+    if (wanted.codegen.known || !stay_in_tiles()) throw CodeRefused();
+    return;
+  }
   if (load(may_compile)) return;
   if (!may_compile) throw KernelMissing();
   if (take_tiles(wanted.runs)) return;
@@ -203,6 +213,14 @@ bool Kernel::take_tiles(std::span<const std::span<const std::int64_t>> runs) {
   return true;
 }
 
+bool Kernel::stay_in_tiles() {
+  tiles_ = compiler::TileProgram::of(nest_, target_);
+  tile_nanoseconds_left_.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
+  runs_left_.store(0, std::memory_order_relaxed);
+  settled_.store(true, std::memory_order_relaxed);
+  return tiles_ != nullptr;
+}
+
 void Kernel::spend(std::int64_t tile_nanoseconds) const noexcept {
   if (tile_nanoseconds_left_.fetch_sub(tile_nanoseconds, std::memory_order_relaxed) >= tile_nanoseconds) return;
   optimise_now();
@@ -225,6 +243,7 @@ void Kernel::optimise() const noexcept {
 // now: that stays.
 void Kernel::make_optimised() const noexcept {
   try {
+    if (!os::may_run_made_code()) return settled_.store(true, std::memory_order_relaxed);  // forbidden since it began in tiles
     std::string object;
     if (!optimised_) {
       object = compiler::generate({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised}).object;

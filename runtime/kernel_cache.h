@@ -11,6 +11,7 @@
 #include "compiler/codegen.h"
 #include "compiler/kernel_object.h"
 #include "compiler/tiles/tiles.h"
+#include "onepass/error.h"
 
 namespace onepass::runtime {
 
@@ -66,6 +67,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
  private:
   bool load(bool may_compile);
   bool take_tiles(std::span<const std::span<const std::int64_t>> runs);
+  bool stay_in_tiles();
   void optimise() const noexcept;
   void spend(std::int64_t tile_nanoseconds) const noexcept;
   void make_optimised() const noexcept;
@@ -104,6 +106,11 @@ std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& sch
 
 /// Thrown where a kernel would have to be compiled and must not be.
 struct KernelMissing {};
+
+/// Thrown where the system lets this process run no code that it made, and a kernel cannot run in tiles.
+struct CodeRefused : Error {
+  CodeRefused() : Error("this system does not let a program run code that it made itself; mode reference runs without") {}
+};
 
 /// A kernel for each request, in their order. What is missing is compiled by up to `threads` threads at once; what another thread is
 /// compiling already is waited for. Throws the first error; kernels that were compiled stay. Without `may_compile` what is neither in

@@ -204,8 +204,9 @@ void finish(PlanData& plan, bool into) {
     for (const ArrayPlan& o : plan.outputs) plan.bytes_allocated += o.high - o.low;
 }
 
-PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature) {
+PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature, bool interpret) {
   const bool may_compile = !state.sealed.load(std::memory_order_relaxed);
+  const bool specialised = state.options.mode == Mode::specialized && os::may_run_made_code();
   auto plan = std::make_shared<LaunchPlan>();
   auto report = std::make_shared<PlanReport>();
   fill_inputs(state, site.arguments, *plan);
@@ -226,7 +227,7 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
   bool analysed = false;
   if (const Device device = device_of(state, site, plan->captured); device.is_cuda()) {
     compiled = plan_on_device(state, device, site, *plan, *report, may_compile);
-  } else if (state.interpret) {
+  } else if (interpret) {
     plan->interpret = true;
     report->optimised = interpreted(report->recorded, state.options.relax);
     check_interpreted(report->optimised, launch_options(state, site));
@@ -248,17 +249,17 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     if (plan->refused) plan->known = {}, plan->options.unfused = true;
     else if (analysed) state.structures.add(*report, state.options.relax);
     if (!plan->interpret) {
-      const auto attach = state.options.mode == Mode::specialized ? attach_unspecialised : attach_kernels;
+      const auto attach = specialised ? attach_unspecialised : attach_kernels;
       compiled = attach(*plan, *report, state.target, site.threads, state.optimised, may_compile);
     }
   }
   finish(*plan, site.into);
   state.plans.count_made(*plan, *report, analysed, compiled);
   plan->report = std::move(report);
-  if (state.options.mode == Mode::specialized && !plan->interpret) {
-    const int specialised = plan->on_device ? plan->on_device->specialise(*plan, false, may_compile)
-                                            : attach_specialised(*plan, *plan->report, state.target, site.threads, false, may_compile);
-    state.specialised->fetch_add(specialised, std::memory_order_relaxed);
+  if (state.options.mode == Mode::specialized && (plan->on_device || (specialised && !plan->interpret))) {
+    const int count = plan->on_device ? plan->on_device->specialise(*plan, false, may_compile)
+                                      : attach_specialised(*plan, *plan->report, state.target, site.threads, false, may_compile);
+    state.specialised->fetch_add(count, std::memory_order_relaxed);
   }
   keep_structure_alone(*plan, compiled);
   plan->specialises = state.options.mode != Mode::adaptive || plan->interpret;
@@ -272,8 +273,11 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
 PlanPointer find_or_make_plan(Program::State& state, const CallSite& site) {
   Signature signature = signature_of(site);
   if (PlanPointer plan = state.plans.find(site, signature)) return plan;
+  const os::DefaultFloatingPoint control;
   try {
-    return make_plan(state, site, signature);
+    try {
+      return make_plan(state, site, signature, state.interpret);
+    } catch (const CodeRefused&) { return make_plan(state, site, signature, true); }
   } catch (const KernelMissing&) {
     LaunchPlan call;
     call.key = std::move(signature.key);
@@ -285,6 +289,7 @@ PlanPointer find_or_make_plan(Program::State& state, const CallSite& site) {
 }
 
 void specialise(Program::State& state, const LaunchPlan& plan, bool in_background) noexcept try {
+  const os::DefaultFloatingPoint control;
   const Specialization& policy = state.options.specialization;
   if (policy.depth <= 0 || (plan.launches.empty() && !plan.on_device) || state.sealed.load(std::memory_order_relaxed)) return;
   int shapes = state.hot_shapes.load(std::memory_order_relaxed);
@@ -297,7 +302,7 @@ void specialise(Program::State& state, const LaunchPlan& plan, bool in_backgroun
   // The plan may go before the job runs; the counter is the program's, which may go too.
   const auto job = [weak = plan.weak_from_this(), target = state.target, count = state.specialised] {
     const PlanPointer plan = weak.lock();
-    if (!plan) return;
+    if (!plan || (!plan->on_device && !os::may_run_made_code())) return;
     try {
       const int compiled = plan->on_device ? plan->on_device->specialise(*plan, true)
                                            : attach_specialised(*plan, *report_of(*plan, target), target, 1, true);

@@ -15,6 +15,7 @@
 #include "runtime/device_call.h"
 #include "runtime/log.h"
 #include "runtime/make_plan.h"
+#include "runtime/os.h"
 #include "runtime/plan_report.h"
 #include "runtime/program_state.h"
 #include "runtime/signature_text.h"
@@ -85,14 +86,16 @@ Value ProgramRecorder::capture(const Array& array) {
 }
 
 Comparison Program::compare(std::span<const Argument> arguments) try {
+  const os::DefaultFloatingPoint control;
   const CallSite site = state_->site(arguments);
   const PlanPointer plan = find_or_make_plan(*state_, site);
   CallSlots slots(*state_, site, *plan);
   Graph graph = ir::prune(recorded_of(*plan));
   for (std::size_t i = 0; i < graph.slots.size(); ++i) graph.slots[i].bits = slots.all()[i];
   const OnCpu on_cpu(inputs_of(site, *plan));  // those that are there as they are
-  const Mode mode = state_->interpret ? Mode::reference : state_->options.mode;
-  const Mode judge = mode == Mode::unfused || !can_compile() ? Mode::reference : Mode::unfused;
+  const bool compiles = can_compile() && os::may_run_made_code();
+  const Mode mode = state_->interpret || !compiles ? Mode::reference : state_->options.mode;
+  const Mode judge = mode == Mode::unfused || !compiles ? Mode::reference : Mode::unfused;
   return runtime::compare({.graph = graph,
                            .inputs = on_cpu.plans(),
                            .bases = on_cpu.bases(),

@@ -47,7 +47,11 @@ void processor() {
                   target.l2_bytes >> 10, target.llc_bytes >> 20);
 #if defined(__x86_64__)
   const bool enough = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  line("processor", state, enough ? "nothing to do" : "it lacks AVX2 or FMA: use --mode reference");
+  const bool may_run = os::may_run_made_code();
+  line("processor", state + (may_run ? "" : "; the system lets no program run code that it made itself"),
+       !enough    ? "it lacks AVX2 or FMA: use --mode reference"
+       : !may_run ? "programs run in tiles or are interpreted; let them make executable memory"
+                  : "nothing to do");
 #else
   line("processor", state, "this version compiles for x86-64: use --mode reference");
 #endif
