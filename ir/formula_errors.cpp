@@ -5,6 +5,7 @@
 #include <array>
 
 #include "ir/formula_parts.h"
+#include "ir/message.h"
 
 namespace onepass::language {
 
@@ -68,9 +69,14 @@ std::string position(const Program& program, std::uint32_t offset) {
 }
 
 FormulaError error_at(const Program& program, std::uint32_t offset, std::string_view message) {
+  // The source line is cut by itself: the caret stays under its place.
   const std::size_t first_line = std::min(message.find('\n'), message.size());
-  return FormulaError(fmt::format("{}:{}: {}\n{}{}", program.file_name, position(program, offset), message.substr(0, first_line),
-                                  quote(program.source, offset), message.substr(first_line)));
+  const std::string quoted = quote(program.source, offset);
+  const std::size_t room = kMostErrorBytes - std::min(kMostErrorBytes / 2, quoted.size() + 1);
+  const std::string others = shortened(message.substr(first_line), room / 3);
+  const std::string head = shortened(fmt::format("{}:{}: {}", program.file_name, position(program, offset), message.substr(0, first_line)),
+                                     room - others.size());
+  return FormulaError(fmt::format("{}\n{}{}", head, quoted, others));
 }
 
 std::string nearest(std::string_view name, std::span<const std::string_view> candidates) {

@@ -9,10 +9,12 @@
 
 namespace onepass {
 
-/// A mistake in the program or its input. The text names the operator, the shapes and types it got, and what would be right.
+/// A mistake in the program or its input. The text names the operator, the shapes and types it got, and what would be right. It has less than
+/// 2 kB: long names and paths lose their middles to `…`, and control characters become `?`.
 class ONEPASS_API Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& text);
+  explicit Error(const char* text);
 };
 
 // clang-format off
@@ -27,7 +29,7 @@ class ONEPASS_API MemoryError : public Error { public: using Error::Error; };  /
 class ONEPASS_API UnsupportedError : public Error { public: using Error::Error; };  ///< a part of the language that this version does not have yet
 // clang-format on
 
-/// A mistake of onepass itself; the text holds the graph in its printed form, so that it is the reproducer. Please report it.
+/// A mistake of onepass itself; the text holds the whole graph in its printed form, so that it is the reproducer. Please report it.
 class ONEPASS_API InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
