@@ -90,6 +90,11 @@ Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
   if (rounds && widest == Kind::Int) return of_integer(in[0].integer);  // of integers: unchanged
   const ir::TypeRule rule = ir::info(op).types;
   if (rule == ir::TypeRule::Float || rule == ir::TypeRule::Predicate) widest = Kind::Float;
+  // A product of integers is computed as one, although the result is a float; the sum too where all three are integers.
+  if (op == Op::Fma && in[0].kind != Kind::Float && in[1].kind != Kind::Float) {
+    const std::int64_t product = *exact(Op::Mul, in[0].integer, in[1].integer, name);
+    if (in[2].kind != Kind::Float) return of_real(static_cast<double>(*exact(Op::Add, product, in[2].integer, name)));
+  }
   if (widest == Kind::Float) {
     if (const auto r = simple(op, in[0].as_double(), in.size() > 1 ? in[1].as_double() : 0)) return of_real(*r);
   } else if (const auto r = exact(op, in[0].integer, in.size() > 1 ? in[1].integer : 0, name)) {

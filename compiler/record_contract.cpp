@@ -119,9 +119,12 @@ Value Recorder::dot(Value a, Value b) {
 Value Recorder::outer(Value a, Value b) {
   const Value both[2] = {a, b};
   const std::vector<Value> x = contractable("outer", both);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (shape(x[i]).size() != 1)
+      throw ShapeError(fmt::format("outer: {} has rank {}, and both operands must be vectors, of rank 1: write reshape(…, [-1])",
+                                   describe(both[i]), shape(x[i]).size()));
   const int result[2] = {0, 1};
-  return contracted("outer", {reshape(x[0], {graph.elements(x[0].node)}).node, {0}}, {reshape(x[1], {graph.elements(x[1].node)}).node, {1}},
-                    result);
+  return contracted("outer", {x[0].node, {0}}, {x[1].node, {1}}, result);
 }
 
 namespace {

@@ -157,7 +157,7 @@ struct Function {
   std::uint32_t offset = 0;
   std::uint32_t statements_before = 0;  ///< top-level statements above it
   std::vector<Parameter> parameters;
-  Scope body;  ///< ends with Return, or with Expression, which is one result `out`
+  Scope body;  ///< ends with Return
   bool operator==(const Function& other) const {
     return name == other.name && statements_before == other.statements_before && parameters == other.parameters && body == other.body;
   }
@@ -214,5 +214,8 @@ std::string nearest(std::string_view name, std::span<const std::string_view> can
 
 /// Whether the language keeps the word for itself: a keyword, a constant or a type.
 bool is_reserved(std::string_view word);
+
+/// Of such a word, "`e` is a constant of the language; in the program call it `e_`"; of another, nothing.
+std::string advice_on_reserved(std::string_view word);
 
 }  // namespace onepass::language

@@ -114,4 +114,17 @@ bool is_reserved(std::string_view word) {
   return std::any_of(kReservedWords.begin(), kReservedWords.end(), [&](const ReservedWord& reserved) { return reserved.text == word; });
 }
 
+std::string_view kind_of(const ReservedWord& word) {
+  return word.token == Token::Type                                                                    ? "a type"
+         : word.token == Token::Constant || word.token == Token::Boolean || word.token == Token::None ? "a constant"
+                                                                                                      : "a keyword";
+}
+
+std::string advice_on_reserved(std::string_view word) {
+  for (const ReservedWord& reserved : kReservedWords)
+    if (reserved.text == word)
+      return fmt::format("`{0}` is {1} of the language: call it `{0}_` in the program and here", word, kind_of(reserved));
+  return {};
+}
+
 }  // namespace onepass::language

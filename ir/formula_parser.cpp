@@ -11,12 +11,6 @@ namespace onepass::language {
 
 namespace {
 
-std::string_view kind_of(const ReservedWord& word) {
-  return word.token == Token::Type                                                                    ? "a type"
-         : word.token == Token::Constant || word.token == Token::Boolean || word.token == Token::None ? "a constant"
-                                                                                                      : "a keyword";
-}
-
 // One entry of the parser's stack: an operator that waits for its right operand, or an open bracket.
 struct Pending {
   enum class What : std::uint8_t { Prefix, Binary, Question, Else, Paren, Call, List, Index };
@@ -344,6 +338,9 @@ class Parser {
     if (made.body.statements.empty() || made.body.statements.back().kind == Statement::Kind::Assign)
       fail(current_.offset,
            fmt::format("the function `{}` returns nothing: `return` and its results are missing before `}}`", program_.names[made.name]));
+    if (const Statement& last = made.body.statements.back(); last.kind == Statement::Kind::Expression)
+      fail(last.offset,
+           fmt::format("the function `{}` returns nothing: write `return` before its last expression", program_.names[made.name]));
     advance();
     if (made.name >= function_of_name_.size()) {
       function_of_name_.resize(std::max<std::size_t>(program_.names.size(), 2 * function_of_name_.size()), kAbsent);

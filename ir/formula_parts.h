@@ -113,6 +113,9 @@ inline constexpr auto kReservedWords = [] {
   return words;
 }();
 
+/// "a type", "a constant" or "a keyword".
+std::string_view kind_of(const ReservedWord& word);
+
 inline bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 /// Bytes of the code point at `at`, 0 where the bytes are not UTF-8 (overlong forms, surrogates and values above U+10FFFF included).
 std::size_t code_point_bytes(std::string_view text, std::size_t at);

@@ -25,6 +25,7 @@ FormulaProgram parse_formula(std::string_view text, std::string_view file_name, 
 }
 
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
+  if (const std::string advice = language::advice_on_reserved(name); !advice.empty()) return fmt::format("; {}.", advice);
   const std::vector<std::string_view> views(candidates.begin(), candidates.end());
   const std::string near = language::nearest(name, views);
   return near.empty() ? std::string() : fmt::format("; did you mean `{}`?", near);

@@ -19,7 +19,7 @@ struct FormulaProgram {
 /// Errors    FormulaError, `file_name:line:column: what is wrong`, the source line, a caret.
 FormulaProgram parse_formula(std::string_view text, std::string_view file_name = "formula", const Limits& limits = {});
 
-/// `; did you mean `x`?`, or nothing where no candidate is near.
+/// `; did you mean `x`?`, for a word of the language what to write in its place, or nothing where no candidate is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace onepass::runtime

@@ -208,6 +208,14 @@ TEST_CASE("contract: types promote, a literal has none, bool is not multiplied",
   CHECK_THAT(error_of("outer(x, x)", {{"x", {3}}}, boolean), Contains("outer: arithmetic on bool (x bool[3])"));
 }
 
+TEST_CASE("contract: outer takes vectors alone", "[contract]") {
+  CHECK_THAT(error_of("outer(x, y)", {{"x", {2, 3}}, {"y", {3}}}),
+             Contains("outer: x f32[2, 3] has rank 2, and both operands must be vectors"));
+  CHECK_THAT(error_of("outer(x, y)", {{"x", {3}}, {"y", {1, 3}}}), Contains("outer: y f32[1, 3] has rank 2"));
+  CHECK_THAT(error_of("outer(x, y)", {{"x", {3}}, {"y", {}}}), Contains("outer: y f32[] has rank 0"));
+  CHECK_THAT(error_of("outer(x, 2)", {{"x", {3}}}), Contains("outer: 2 has rank 0"));
+}
+
 TEST_CASE("contract: lanes and rows add in the order that the language page gives", "[contract]") {
   // lanes: 64 of them (f64: 32), by fma in increasing r, halved; blocks of 4,096; a tree of blocks
   const auto lanes = [](auto zero, const ir::Buffer& a, const ir::Buffer& b, std::int64_t n) {

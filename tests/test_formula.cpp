@@ -216,7 +216,7 @@ TEST_CASE("formula: newlines, semicolons and comments", "[formula]") {
   CHECK(printed("fn f(x) { return x }; f(y)") == "fn f(x) {\n  return x\n}\nf(y)\n");
   CHECK(printed("fn f(x) { return x } f(y)") == "fn f(x) {\n  return x\n}\nf(y)\n");
   CHECK(printed("fn f(\n x\n,)\n{\nreturn x\n}\n") == "fn f(x) {\n  return x\n}\n");
-  CHECK(printed("a = relu(x)\nfn relu(x) { x }\nrelu(a)") == "a = relu(x)\nfn relu(x) {\n  x\n}\nrelu(a)\n");
+  CHECK(printed("a = relu(x)\nfn relu(x) { return x }\nrelu(a)") == "a = relu(x)\nfn relu(x) {\n  return x\n}\nrelu(a)\n");
 }
 
 TEST_CASE("formula: functions have parameters with types and extents, and resolve calls above them", "[formula]") {
@@ -443,6 +443,8 @@ TEST_CASE("formula: every error has its sentence", "[formula]") {
       {"fn f(x) { fn g(y) { return y } }", "f:1:11: ", "a function cannot be defined inside another, `f` at 1:1"},
       {"fn f(x) { }", "f:1:11: ", "the function `f` returns nothing"},
       {"fn f(x) { y = x }", "f:1:17: ", "the function `f` returns nothing"},
+      {"fn f(x) { x*2 }", "f:1:11: ", "the function `f` returns nothing: write `return` before its last expression"},
+      {"fn f(x) { y = x; y*2 }", "f:1:18: ", "the function `f` returns nothing: write `return` before its last expression"},
       {"fn f(x) { return x; y = x }", "f:1:21: ", "nothing can follow the `return` at 1:11"},
       {"fn f(x) { return f(x) }", "f:1:18: ", "`f` calls itself: functions call functions defined above them"},
       {"fn f(x) { return x } fn f(y) { return y }", "f:1:25: ", "the function `f` is defined twice; the first is at f:1:4"},

@@ -101,7 +101,7 @@ TEST_CASE("formula: inputs and outputs are known from the text", "[formula]") {
   CHECK(outputs_of("fn f(p, q) { return p + q }") == "out");
   CHECK(outputs_of("fn f(p, q) { return p + q, p, p - q }") == "out0 p out1");
   CHECK(outputs_of("fn f(p, q) { return p, p + q }") == "p out");
-  CHECK(outputs_of("fn f(p) { y = p\n y }") == "out");
+  CHECK(outputs_of("fn f(p) { y = p\n return y * 1 }") == "out");
   CHECK(inputs_of("fn f(p) { return p } f(x) + f(y)") == "x y");
 }
 
@@ -200,6 +200,15 @@ TEST_CASE("formula: expressions of literals are literals", "[formula]") {
   CHECK(computed<bool>("1 < 2 and not 2 < 1") == std::vector<bool>{true});
   CHECK_THAT(error("9223372036854775807 + 1", ""), Catch::Contains("f:1:21: ") && Catch::Contains("overflow i64"));
   CHECK_THAT(error("--9223372036854775808", ""), Catch::Contains("overflow i64"));
+  // fma is a*b + c: what integers give is computed as integers, although the result is a float
+  CHECK_THAT(error("fma(4294967296, 2147483648, 0)", ""),
+             Catch::Contains("f:1:1: ") && Catch::Contains("fma: the integer literals overflow i64"));
+  CHECK_THAT(error("fma(-4294967296, 4294967296, 1.5)", ""), Catch::Contains("fma: the integer literals overflow i64"));
+  CHECK_THAT(error("fma(9223372036854775807, 1, 1)", ""), Catch::Contains("fma: the integer literals overflow i64"));
+  CHECK_THAT(error("x * fma(4294967296, 4294967296, 1)", "x=f32[2]"), Catch::Contains("fma: the integer literals overflow i64"));
+  CHECK(computed<double>("cast(fma(4611686018427387903, 2, -9223372036854775805), f64)") == std::vector<double>{1});  // exact, then rounded
+  CHECK(computed<float>("fma(2, 3, 1)") == std::vector<float>{7});
+  CHECK(computed<double>("cast(fma(4294967296.0, 4294967296, 1), f64)") == std::vector<double>{18446744073709551616.0});
   CHECK_THAT(error("x + 300", "x=u8[2]"), Catch::Contains("f:1:3: ") && Catch::Contains("300 does not fit u8"));
 }
 

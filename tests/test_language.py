@@ -49,7 +49,7 @@ GIVES = [
     # ---- functions
     ("fn affine(x: f32[n, m], w: f32[m]) {\n  s = reshape(w, [1, m])  # m is an extent of the call\n  return x*s + n\n}",
      {"out": ([12, 42, 92, 42, 102, 182], (2, 3), "<f4")}),
-    ("fn f(w) { w + 1 }", {"out": ([11, 21, 31], (3,), "<f4")}),
+    ("fn f(w) { return w + 1 }", {"out": ([11, 21, 31], (3,), "<f4")}),
     ("fn f(w) { a = w + 1; return a, w*2, w*3 }", {"a": ([11, 21, 31], (3,), "<f4"), "out0": ([20, 40, 60], (3,), "<f4"), "out1": ([30, 60, 90], (3,), "<f4")}),
     ("fn f(w) { a = w + 1; return w*2, a }", {"out": ([20, 40, 60], (3,), "<f4"), "a": ([11, 21, 31], (3,), "<f4")}),
     ("fn g(a) { return a, a*2 }\nfn f(a) { p, q = g(a); return p + q }\nf(w)", {"out": ([30, 60, 90], (3,), "<f4")}),

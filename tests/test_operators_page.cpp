@@ -70,8 +70,9 @@ std::string gradient_text(std::string_view text) {
   return text.empty() ? "0" : code(text);
 }
 
-// What a call of it records, on x: f32[2, 3], and f32[3] for what else it needs: i64[3] for indices, 0 for an axis.
-std::string recorded(std::string_view name, std::string_view parameters) {
+// What a call of it records, on x: f32[2, 3], where it takes none but vectors f32[3], and f32[3] for what else it needs: i64[3] for indices, 0 for
+// an axis.
+std::string recorded(std::string_view name, std::string_view parameters, std::size_t rank = 2) {
   Recorder recorder;
   std::vector<Argument> arguments;
   for (std::string_view rest = parameters; !rest.empty();) {
@@ -85,13 +86,18 @@ std::string recorded(std::string_view name, std::string_view parameters) {
     a.kind = Argument::Kind::Value;
     const bool is_index = p == "indices" || p == "labels";
     if (p == "axis") a.value = recorder.literal(std::int64_t{0});
-    else a.value = recorder.input(std::string(p), is_index ? DType::I64 : DType::F32, std::span(shape).subspan(arguments.empty() ? 0 : 1));
+    else
+      a.value =
+          recorder.input(std::string(p), is_index ? DType::I64 : DType::F32, std::span(shape).subspan(arguments.empty() ? 2 - rank : 1));
     arguments.push_back(a);
   }
   try {
     const std::vector<Value> values = recorder.call(name, arguments, {});
     return values.size() == 1 && !values[0].is_literal ? test::node_text(recorder.graph, values[0].node) : "";
-  } catch (const Error&) { return ""; }  // it wants something else than arrays: a shape, an axis
+  } catch (const Error& error) {  // it wants vectors, or something else than arrays: a shape, an axis
+    return rank == 2 && std::string_view(error.what()).find("must be vectors") != std::string_view::npos ? recorded(name, parameters, 1)
+                                                                                                         : "";
+  }
 }
 
 std::string page() {
@@ -119,7 +125,7 @@ std::string page() {
   }
   out << "\n## By name\n\n"
          "What a formula calls, with its parameters (`=`: may be left out), and for what is written in terms of others the recorded form:\n"
-         "of `x: f32[2, 3]`, other operands being `f32[3]`, indices `i64[3]`, an axis 0.\n\n"
+         "of `x: f32[2, 3]` (`f32[3]` where only a vector will do), other operands being `f32[3]`, indices `i64[3]`, an axis 0.\n\n"
          "| call | recorded |\n|---|---|\n";
   std::set<std::string_view> seen;
   for (const auto& [name, parameters] : operator_signatures())

@@ -322,7 +322,7 @@ Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< what le
 /// NumPy's rule: vectors and matrices, leading dimensions broadcast. ShapeError unless the inner lengths are equal. Gradient: contractions.
 Tensor matmul(const Operand& a, const Operand& b);
 Tensor dot(const Operand& a, const Operand& b);    ///< NumPy's: the last axis of a with the last but one of b; of scalars their product
-Tensor outer(const Operand& a, const Operand& b);  ///< a[i]*b[j] of the flattened operands
+Tensor outer(const Operand& a, const Operand& b);  ///< a[i]*b[j] of two vectors
 /// The text of einsum and the line that it stands in.
 struct Equation {
   std::string_view text;
