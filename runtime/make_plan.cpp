@@ -254,13 +254,14 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     }
   }
   finish(*plan, site.into);
-  state.plans.count_made(*plan, *report, analysed, compiled);
-  plan->report = std::move(report);
+  int for_shape = 0;
   if (state.options.mode == Mode::specialized && (plan->on_device || (specialised && !plan->interpret))) {
-    const int count = plan->on_device ? plan->on_device->specialise(*plan, false, may_compile)
-                                      : attach_specialised(*plan, *plan->report, state.target, site.threads, false, may_compile);
-    state.specialised->fetch_add(count, std::memory_order_relaxed);
+    for_shape = plan->on_device ? plan->on_device->specialise(*plan, false, may_compile)
+                                : attach_specialised(*plan, *report, state.target, site.threads, false, may_compile);
+    state.specialised->fetch_add(for_shape, std::memory_order_relaxed);
   }
+  state.plans.count_made(*plan, *report, analysed, compiled, for_shape);
+  plan->report = std::move(report);
   keep_structure_alone(*plan, compiled);
   plan->specialises = state.options.mode != Mode::adaptive || plan->interpret;
   plan->id = new_id();

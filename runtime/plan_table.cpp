@@ -121,14 +121,14 @@ void PlanTable::release_captured() {
   for (const PlanPointer& plan : evicted_) plan->captured.clear();
 }
 
-void PlanTable::count_made(const LaunchPlan& plan, const PlanReport& report, bool analysed, int compiled) {
+void PlanTable::count_made(const LaunchPlan& plan, const PlanReport& report, bool analysed, int compiled, int specialised) {
   constexpr std::size_t kMostKernels = 65'536;
   const std::lock_guard lock(mutex_);
   ++totals_.recordings;
   totals_.analysed += analysed;
   totals_.fallbacks += plan.refused;
   totals_.compiles += compiled;
-  totals_.cache_hits += plan.kernels - compiled;
+  totals_.cache_hits += std::max<std::int64_t>(plan.kernels - compiled - specialised, 0);  // on a GPU each kernel may have both
   const auto count_kernel = [&](const std::string& key) {
     if (kernels_.size() < kMostKernels) kernels_.insert(std::hash<std::string>()(key));
   };

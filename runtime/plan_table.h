@@ -32,8 +32,8 @@ class PlanTable {
   /// When nobody runs the plans any more, though threads may remember them: what they captured can go.
   void release_captured();
 
-  /// A plan was made, for which `compiled` kernels were compiled. `analysed`: its structure was not known.
-  void count_made(const LaunchPlan& plan, const PlanReport& report, bool analysed, int compiled);
+  /// A plan was made, for which `compiled` generic kernels and `specialised` of its own were compiled. `analysed`: its structure was not known.
+  void count_made(const LaunchPlan& plan, const PlanReport& report, bool analysed, int compiled, int specialised);
   /// What the table and its plans count; all else is 0.
   Stats stats() const;
 

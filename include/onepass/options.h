@@ -82,13 +82,12 @@ struct Options {
 /// What a function did so far. Bytes are of array elements that kernels load and store (docs/language.md, `moved_bytes`).
 struct Stats {
   std::int64_t calls = 0;
-  std::int64_t recordings = 0;  ///< runs of the C++ function, or of the formula
-  std::int64_t analysed = 0;    ///< of these, simplified and fused; the others differ in lengths alone from one that was
-  std::int64_t fallbacks =
-      0;                      ///< recordings whose kernels the verifier refused: these run unfused, or interpreted. A defect; please report
-  std::int64_t kernels = 0;   ///< different ones that its calls use
-  std::int64_t launches = 0;  ///< runs of kernels
-  std::int64_t compiles = 0;  ///< kernels made while a call waited: in tiles, or compiled in the quick tier
+  std::int64_t recordings = 0;   ///< runs of the C++ function, or of the formula
+  std::int64_t analysed = 0;     ///< of these, simplified and fused; the others differ in lengths alone from one that was
+  std::int64_t fallbacks = 0;    ///< recordings whose kernels were refused, which is a defect: they run unfused, or interpreted
+  std::int64_t kernels = 0;      ///< different ones that its calls use
+  std::int64_t launches = 0;     ///< runs of kernels
+  std::int64_t compiles = 0;     ///< generic kernels made while a call waited: in tiles, or compiled in the quick tier
   std::int64_t optimised = 0;    ///< of these, compiled again in the background, with optimisation
   std::int64_t specialized = 0;  ///< kernels compiled for exact shapes
   std::int64_t hot_shapes = 0;   ///< shapes that have such kernels, or will; at most Specialization::depth
