@@ -17,6 +17,7 @@
 #include "onepass/error.h"
 #include "runtime/log.h"
 #include "runtime/os.h"
+#include "runtime/os_output.h"
 
 namespace onepass::runtime {
 namespace {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "onepass/error.h"
 #include "runtime/os.h"
 #include "runtime/os_mapped.h"
+#include "runtime/os_output.h"
 
 namespace onepass {
 
@@ -210,14 +212,19 @@ std::string header_text(const Array& array) {
   return result + text;
 }
 
-os::AtomicFile write_npy(const std::string& path, const Array& array) {
+os::AtomicFile open_npy(const std::string& path, const Array& array, const SaveOptions& options) {
   if (!array.has_memory()) throw ValueError(fmt::format("save_npy: {}: the array is default-constructed and has no elements", path));
-  os::AtomicFile file("save_npy", path);
+  os::AtomicFile file("save_npy", path, options.sync);
+  if (file.is_terminal())
+    throw IoError(fmt::format("save_npy: {}: is a terminal, which cannot show a .npy file; give it a file or a pipe", path));
+  return file;
+}
+
+void write_npy(os::AtomicFile& file, const Array& array) {
   const std::string header = header_text(array);
   file.write(header.data(), header.size());
   const Array elements = array.contiguous().to(Device::cpu());
   if (elements.bytes() > 0) file.write(elements.data(), static_cast<std::size_t>(elements.bytes()));
-  return file;
 }
 
 }  // namespace
@@ -288,22 +295,40 @@ Array load_npy(const std::string& path) {
   return header.fortran_order ? result.transpose() : result;
 }
 
-void save_npy(const std::string& path, const Array& array) { write_npy(path, array).commit(); }
+void save_npy(const std::string& path, const Array& array, SaveOptions options) {
+  os::AtomicFile file = open_npy(path, array, options);
+  write_npy(file, array);
+  file.commit();
+}
 
 struct StagedFiles::Body {
+  SaveOptions options;
   std::vector<os::AtomicFile> files;
+  std::vector<std::optional<Array>> in_place;  // of each file: what it gets when all others are written, since it cannot be taken back
 };
 
-StagedFiles::StagedFiles() : body_(detail::Shared<Body>::make()) {}
+StagedFiles::StagedFiles(SaveOptions options) : body_(detail::Shared<Body>::make()) { body_->options = options; }
 StagedFiles::StagedFiles(StagedFiles&&) noexcept = default;
 StagedFiles& StagedFiles::operator=(StagedFiles&&) noexcept = default;
 StagedFiles::~StagedFiles() = default;
 
-void StagedFiles::add(const std::string& path, const Array& array) { body_->files.push_back(write_npy(path, array)); }
+void StagedFiles::add(const std::string& path, const Array& array) {
+  os::AtomicFile file = open_npy(path, array, body_->options);
+  const bool in_place = file.place().in_place;
+  if (!in_place) write_npy(file, array);
+  body_->in_place.push_back(in_place ? std::optional(array) : std::nullopt);
+  body_->files.push_back(std::move(file));
+}
 
 void StagedFiles::commit() {
+  os::AtomicFile::check_places(body_->files);
+  for (std::size_t i = 0; i < body_->files.size(); ++i)
+    if (!body_->in_place[i]) body_->files[i].finish();
+  for (std::size_t i = 0; i < body_->files.size(); ++i)
+    if (body_->in_place[i]) write_npy(body_->files[i], *body_->in_place[i]);
   os::AtomicFile::commit_all(body_->files);
   body_->files.clear();
+  body_->in_place.clear();
 }
 
 }  // namespace onepass

@@ -38,18 +38,6 @@ namespace onepass::os {
 
 namespace {
 
-/// The text of an errno value. strerror is not safe among threads, and the two strerror_r of libcs differ.
-std::string text_of(int error) {
-  char buffer[256];
-  buffer[0] = 0;
-#if defined(_GNU_SOURCE) && defined(__GLIBC__)
-  return strerror_r(error, buffer, sizeof buffer);
-#else
-  strerror_r(error, buffer, sizeof buffer);
-  return buffer;
-#endif
-}
-
 /// The first number in a small file of /sys; nothing for "max" or no file.
 std::optional<std::int64_t> number_in(const std::string& path) {
   const auto text = read_file(path);
@@ -202,7 +190,7 @@ void ExecutableMemory::finalize() {
   if (!data_) return;
   if (mprotect(data_, size_, PROT_READ | PROT_EXEC) != 0)
     throw Error(fmt::format("this system does not let a program run code that it made itself (mprotect: {}); mode `reference` runs without",
-                            text_of(errno)));
+                            error_text(errno)));
   __builtin___clear_cache(reinterpret_cast<char*>(data_), reinterpret_cast<char*>(data_ + size_));
 }
 
@@ -319,7 +307,32 @@ ssize_t read_fully(int descriptor, std::byte* out, std::size_t size) {
   return static_cast<ssize_t>(done);
 }
 
-/// Zero, or the errno of the failure.
+struct Descriptor {
+  int value = -1;
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+};
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+// strerror is not safe among threads, and the two strerror_r of libcs differ.
+std::string error_text(int error) {
+  char buffer[256];
+  buffer[0] = 0;
+#if defined(_GNU_SOURCE) && defined(__GLIBC__)
+  return strerror_r(error, buffer, sizeof buffer);
+#else
+  strerror_r(error, buffer, sizeof buffer);
+  return buffer;
+#endif
+}
+
 int write_fully(int descriptor, const std::byte* bytes, std::size_t size) {
   while (size > 0) {
     const ssize_t count = ::write(descriptor, bytes, std::min<std::size_t>(size, 1 << 30));
@@ -331,44 +344,13 @@ int write_fully(int descriptor, const std::byte* bytes, std::size_t size) {
   return 0;
 }
 
-struct Descriptor {
-  int value = -1;
-  ~Descriptor() {
-    if (value >= 0) ::close(value);
-  }
-};
-
-/// A new file in `folder` that nobody else has: O_EXCL, so a planted link is never followed. -1 with errno on failure.
-int create_temporary(const std::string& folder, mode_t mode, std::string& name) {
-  static std::atomic<unsigned> counter{0};
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    const auto stamp = static_cast<unsigned long>(nanoseconds());
-    name = fmt::format("{}/.onepass-{}-{}-{:x}.tmp", folder, getpid(), counter.fetch_add(1), stamp);
-    const int descriptor = ::open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
-    if (descriptor >= 0 || errno != EEXIST) return descriptor;
-  }
-  return -1;
-}
-
-bool is_regular(const std::string& path) {
-  struct stat status;
-  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
-}
-
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
-}  // namespace
-
 FileBytes FileBytes::open(const char* what, const std::string& path, bool may_map) {
   const auto fail = [&](const std::string& why) { throw IoError(fmt::format("{}: {}: {}", what, path, why)); };
   if (path.find('\0') != std::string::npos) fail("a path cannot contain a zero byte");
   Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // not to hang on a pipe that nobody writes
-  if (file.value < 0) fail("cannot be opened: " + text_of(errno));
+  if (file.value < 0) fail("cannot be opened: " + error_text(errno));
   struct stat status;
-  if (fstat(file.value, &status) != 0) fail("cannot be read: " + text_of(errno));
+  if (fstat(file.value, &status) != 0) fail("cannot be read: " + error_text(errno));
   if (!S_ISREG(status.st_mode)) fail(S_ISDIR(status.st_mode) ? "is a folder, not a file" : "is not a regular file");
 
   FileBytes result;
@@ -388,7 +370,7 @@ FileBytes FileBytes::open(const char* what, const std::string& path, bool may_ma
   result.owner_ = std::shared_ptr<void>(memory, [](void* owned) { ::operator delete(owned, kAlignment); });
   result.data_ = static_cast<std::byte*>(memory);
   const ssize_t count = read_fully(file.value, result.data_, result.size_);
-  if (count < 0) fail("cannot be read: " + text_of(errno));
+  if (count < 0) fail("cannot be read: " + error_text(errno));
   result.size_ = static_cast<std::size_t>(count);  // shorter if someone truncated it meanwhile: the reader's checks find it
   return result;
 }
@@ -410,115 +392,6 @@ std::optional<std::string> read_file(const std::string& path) {
     if (count < 0) return std::nullopt;
     if (count == 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
-  }
-}
-
-void AtomicFile::fail(const char* doing, int error) { throw IoError(fmt::format("{}: {}: {}: {}", what_, path_, doing, text_of(error))); }
-
-AtomicFile::AtomicFile(const char* what, std::string path) : what_(what), path_(std::move(path)), target_(path_) {
-  if (path_.empty()) throw IoError(fmt::format("{}: the file name is empty", what_));
-  if (path_.find('\0') != std::string::npos) throw IoError(fmt::format("{}: a file name cannot contain a zero byte", what_));
-  mode_t mode = 0666;
-  bool exists = false;
-  struct stat status;
-  if (::stat(path_.c_str(), &status) == 0) {
-    if (S_ISDIR(status.st_mode)) fail("cannot be written", EISDIR);
-    if (access(path_.c_str(), W_OK) != 0) fail("cannot be written", errno);
-    if (!S_ISREG(status.st_mode)) {
-      descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
-      if (descriptor_ < 0) fail("cannot be written", errno);
-      return;
-    }
-    if (char* const resolved = realpath(path_.c_str(), nullptr)) {
-      target_ = resolved;
-      std::free(resolved);
-    }
-    exists = true;
-    mode = status.st_mode & 0777;
-  }
-  descriptor_ = create_temporary(folder_of(target_), exists ? 0600 : mode, temporary_);
-  if (descriptor_ < 0) {
-    temporary_.clear();
-    fail("cannot be written", errno);
-  }
-  if (exists) (void)fchmod(descriptor_, mode);  // best effort: some file systems know no permissions
-}
-
-AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : what_(other.what_),
-      path_(std::move(other.path_)),
-      target_(std::move(other.target_)),
-      temporary_(std::move(other.temporary_)),
-      backup_(std::move(other.backup_)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {
-  other.temporary_.clear();  // a moved-from string may keep its text
-  other.backup_.clear();
-}
-
-AtomicFile::~AtomicFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  if (!backup_.empty()) ::unlink(backup_.c_str());
-}
-
-void AtomicFile::write(const void* bytes, std::size_t size) {
-  if (const int error = write_fully(descriptor_, static_cast<const std::byte*>(bytes), size)) fail("cannot be written", error);
-}
-
-void AtomicFile::finish() {
-  if (descriptor_ < 0) return;
-  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("cannot be written", errno);
-}
-
-void AtomicFile::rename_into_place() {
-  if (temporary_.empty()) return;
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot be put in its place", errno);
-  temporary_.clear();
-}
-
-void AtomicFile::commit() {
-  finish();
-  rename_into_place();
-}
-
-void AtomicFile::commit_all(std::span<AtomicFile> files) {
-  for (AtomicFile& file : files) file.finish();
-  for (std::size_t i = 0; i < files.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j)
-      if (!files[i].temporary_.empty() && !files[j].temporary_.empty() && files[i].target_ == files[j].target_)
-        throw IoError(fmt::format("{}: {}: two outputs have this file name; give each its own", files[i].what_, files[i].path_));
-  // A second name for what is there now. Without hard links on that file system there is no way back, which only matters if a rename fails.
-  if (files.size() > 1)
-    for (AtomicFile& file : files) {
-      if (file.temporary_.empty()) continue;
-      std::string name = file.temporary_ + ".old";
-      if (::link(file.target_.c_str(), name.c_str()) == 0) file.backup_ = std::move(name);
-    }
-  std::size_t done = 0;
-  try {
-    for (; done < files.size(); ++done) files[done].rename_into_place();
-  } catch (...) {
-    for (std::size_t i = 0; i < done; ++i) {
-      AtomicFile& file = files[i];
-      if (!file.backup_.empty() && ::rename(file.backup_.c_str(), file.target_.c_str()) == 0) file.backup_.clear();
-      else if (file.backup_.empty() && is_regular(file.target_)) ::unlink(file.target_.c_str());
-    }
-    throw;
-  }
-}
-
-bool write_file(const std::string& path, std::span<const std::byte> bytes) noexcept {
-  try {
-    std::string temporary;
-    Descriptor file{create_temporary(folder_of(path), 0666, temporary)};
-    if (file.value < 0) return false;
-    bool good = write_fully(file.value, bytes.data(), bytes.size()) == 0;
-    good = ::close(std::exchange(file.value, -1)) == 0 && good;
-    good = good && ::rename(temporary.c_str(), path.c_str()) == 0;
-    if (!good) ::unlink(temporary.c_str());
-    return good;
-  } catch (...) {  // no memory for a name
-    return false;
   }
 }
 

@@ -165,40 +165,11 @@ std::optional<std::string> read_file(const std::string& path);
 /// Whether there is something of that name that this process may see.
 bool file_exists(const std::string& path) noexcept;
 
-/// A file that appears whole or not at all: written under a temporary name in the target's folder, renamed by `commit`, deleted by
-/// the destructor otherwise. A symbolic link's target is replaced, not the link; an existing file keeps its permissions. A device or
-/// pipe (`/dev/null`) cannot be renamed onto: it is opened here and gets the bytes as they are written.
-class AtomicFile {
- public:
-  /// Throws IoError, its sentence beginning with `what` and the path, as do the functions below.
-  AtomicFile(const char* what, std::string path);
-  AtomicFile(AtomicFile&& other) noexcept;
-  AtomicFile& operator=(AtomicFile&&) = delete;
-  ~AtomicFile();
+/// The text of an errno value.
+std::string error_text(int error);
 
-  void write(const void* bytes, std::size_t size);
-  /// Closes the temporary file, so that a full disk is noticed before anything is renamed.
-  void finish();
-  void commit();
-  const std::string& path() const { return path_; }
-
-  /// Renames all or, should one fail, none: what was renamed before is put back.
-  static void commit_all(std::span<AtomicFile> files);
-
- private:
-  [[noreturn]] void fail(const char* doing, int error);
-  void rename_into_place();
-
-  const char* what_;
-  std::string path_;       // as the caller named it, for messages
-  std::string target_;     // with symbolic links followed
-  std::string temporary_;  // empty for a device, and after the rename
-  std::string backup_;     // what stood at the target, while `commit_all` may still have to put it back
-  int descriptor_ = -1;
-};
-
-/// Writes a small file as AtomicFile does; false instead of an exception.
-bool write_file(const std::string& path, std::span<const std::byte> bytes) noexcept;
+/// Writes all of it. Zero, or the errno of the failure.
+int write_fully(int descriptor, const std::byte* bytes, std::size_t size);
 
 // ---- the process ----
 

@@ -14,6 +14,7 @@
 #include "runtime/cuda/device_plan.h"
 #include "runtime/log.h"
 #include "runtime/os.h"
+#include "runtime/os_output.h"
 
 namespace onepass::runtime {
 namespace {

@@ -2,8 +2,10 @@
 #include "onepass/npy.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -21,6 +23,7 @@
 
 #include "onepass/error.h"
 #include "runtime/memory.h"
+#include "runtime/os_output.h"
 
 using namespace onepass;
 using Catch::Matchers::Contains;
@@ -389,5 +392,154 @@ TEST_CASE("npy: staged files appear all or none", "[npy]") {
   }
   CHECK(load_npy(folder / "a.npy").size() == 10);
   CHECK(access((folder / "new.npy").c_str(), F_OK) != 0);
+  CHECK(folder.names().size() == 2);
+}
+
+TEST_CASE("npy: what two paths name is one file, whatever links and folders they take", "[npy]") {
+  const Folder folder;
+  const Array array = Array::full({10}, 2, f32);
+  REQUIRE(symlink("new.npy", (folder / "dangling.npy").c_str()) == 0);
+  for (const char* const other : {"./new.npy", "dangling.npy"}) {
+    StagedFiles files;
+    files.add(folder / "new.npy", array);
+    files.add(folder / other, array);
+    CHECK_THROWS_WITH(files.commit(), Contains("two outputs have this file name"));
+  }
+  save_npy(folder / "dangling.npy", array);  // the link's target appears, the link stays
+  struct stat status;
+  CHECK(lstat((folder / "dangling.npy").c_str(), &status) == 0);
+  CHECK(S_ISLNK(status.st_mode));
+  CHECK(load_npy(folder / "new.npy").size() == 10);
+  // A hard link keeps what it was.
+  REQUIRE(link((folder / "new.npy").c_str(), (folder / "other.npy").c_str()) == 0);
+  save_npy(folder / "new.npy", Array::scalar(1.0f));
+  CHECK(load_npy(folder / "other.npy").size() == 10);
+  CHECK(folder.names().size() == 3);
+  REQUIRE(symlink("loop.npy", (folder / "loop.npy").c_str()) == 0);
+  CHECK_THROWS_WITH(save_npy(folder / "loop.npy", array), Contains("Too many levels of symbolic links"));
+  CHECK_THROWS_WITH(save_npy(folder / std::string(300, 'n'), array), Contains("File name too long"));
+  CHECK_THROWS_WITH(save_npy(folder / "", array), Contains("Is a directory"));
+}
+
+TEST_CASE("npy: a replaced file keeps its mode, owner and group", "[npy]") {
+  const Folder folder;
+  const Array array = Array::full({10}, 2, f32);
+  put(folder / "a.npy", "before");
+  REQUIRE(chmod((folder / "a.npy").c_str(), 0640) == 0);
+  const bool root = geteuid() == 0;
+  if (root) REQUIRE(chown((folder / "a.npy").c_str(), 12345, 23456) == 0);
+  save_npy(folder / "a.npy", array);
+  struct stat status;
+  REQUIRE(stat((folder / "a.npy").c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0640);
+  CHECK(status.st_uid == (root ? 12345 : geteuid()));
+  if (root) CHECK(status.st_gid == 23456);
+}
+
+TEST_CASE("npy: pipes, devices and open files are written in place, after all others", "[npy]") {
+  const Folder folder;
+  const Array array = Array::full({10}, 2, f32);
+  // An open file that is named by its descriptor: its bytes come where it stands, and it stays the same file.
+  const int file = open((folder / "open.npy").c_str(), O_RDWR | O_CREAT, 0600);
+  REQUIRE(file >= 0);
+  REQUIRE(write(file, "before", 6) == 6);
+  const auto status_of = [&](const std::string& path) {
+    struct stat status {};
+    CHECK(stat(path.c_str(), &status) == 0);
+    return status;
+  };
+  const ino_t inode = status_of(folder / "open.npy").st_ino;
+  const std::string ways[] = {"/dev/fd/", "/proc/self/fd/", "/proc/" + std::to_string(getpid()) + "/fd/"};
+  for (const std::string& way : ways) {
+    REQUIRE(ftruncate(file, 6) == 0);
+    REQUIRE(lseek(file, 6, SEEK_SET) == 6);
+    save_npy(way + std::to_string(file), array);
+    CHECK(status_of(folder / "open.npy").st_ino == inode);
+    CHECK(get(folder / "open.npy").substr(0, 12) == "before\x93NUMPY");
+    CHECK(status_of(folder / "open.npy").st_size == 6 + 128 + 40);
+  }
+  REQUIRE(symlink(("/dev/fd/" + std::to_string(file)).c_str(), (folder / "link.npy").c_str()) == 0);
+  save_npy(folder / "link.npy", array);
+  CHECK(status_of(folder / "open.npy").st_size == 6 + 2 * (128 + 40));
+  {
+    StagedFiles files;  // the open file and its name are one file
+    files.add("/dev/fd/" + std::to_string(file), array);
+    files.add(folder / "open.npy", array);
+    CHECK_THROWS_WITH(files.commit(), Contains("two outputs"));
+  }
+  CHECK(status_of(folder / "open.npy").st_size == 6 + 2 * (128 + 40));
+  CHECK_THROWS_WITH(save_npy("/dev/fd/987", array), Contains("/dev/fd/987: cannot be written: Bad file descriptor"));
+  const int readable = open((folder / "open.npy").c_str(), O_RDONLY);
+  CHECK_THROWS_WITH(save_npy("/dev/fd/" + std::to_string(readable), array), Contains("Bad file descriptor"));
+  close(readable);
+  close(file);
+  // A pipe with a name, beside a file that fails: it gets nothing, and neither does the file's name.
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  const int reader = open((folder / "pipe").c_str(), O_RDWR);
+  {
+    StagedFiles files;
+    files.add(folder / "pipe", array);
+    CHECK_THROWS_AS(files.add(folder / "no/c.npy", array), IoError);
+  }
+  char bytes[1024];
+  fcntl(reader, F_SETFL, O_NONBLOCK);
+  CHECK(read(reader, bytes, sizeof bytes) < 0);
+  save_npy(folder / "pipe", array);
+  CHECK(read(reader, bytes, sizeof bytes) == 128 + 40);
+  CHECK(S_ISFIFO(status_of(folder / "pipe").st_mode));
+  close(reader);
+  // One that cannot be written takes the others with it.
+  {
+    StagedFiles files;
+    files.add(folder / "a.npy", array);
+    files.add("/dev/full", array);
+    CHECK_THROWS_WITH(files.commit(), Contains("/dev/full: cannot be written: No space left on device"));
+  }
+  CHECK(folder.names().size() == 3);  // open.npy, link.npy, pipe
+  save_npy("/dev/null", array);
+}
+
+namespace {
+int syncs = 0;
+}
+// Ours comes before the system's.
+extern "C" int fsync(int descriptor) {
+  ++syncs;
+  return static_cast<int>(syscall(SYS_fsync, descriptor));
+}
+
+TEST_CASE("npy: the bytes are on the disk before the name, unless that is left out", "[npy]") {
+  const Folder folder;
+  const Array array = Array::full({10}, 2, f32);
+  syncs = 0;
+  save_npy(folder / "a.npy", array);
+  CHECK(syncs == 1);
+  save_npy(folder / "a.npy", array, {.sync = false});
+  CHECK(syncs == 1);
+  for (const bool sync : {true, false}) {
+    StagedFiles files({.sync = sync});
+    files.add(folder / "a.npy", array);
+    files.add(folder / "b.npy", array);
+    files.add("/dev/null", array);
+    files.commit();
+    CHECK(syncs == 3);
+  }
+}
+
+TEST_CASE("npy: a signal handler finds the temporary files, and those alone", "[npy]") {
+  const Folder folder;
+  const Array array = Array::full({10}, 2, f32);
+  save_npy(folder / "a.npy", array);
+  {
+    StagedFiles files;
+    for (const char* const name : {"a.npy", "b.npy", "c.npy"}) files.add(folder / name, array);
+    CHECK(folder.names().size() == 4);
+    os::remove_temporaries();
+    CHECK(folder.names() == std::vector<std::string>{"a.npy"});
+    CHECK_THROWS_AS(files.commit(), IoError);
+  }
+  CHECK(folder.names() == std::vector<std::string>{"a.npy"});
+  save_npy(folder / "b.npy", array);
+  os::remove_temporaries();
   CHECK(folder.names().size() == 2);
 }

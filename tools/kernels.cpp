@@ -18,6 +18,7 @@
 #include "compiler/target.h"
 #include "onepass/error.h"
 #include "runtime/os.h"
+#include "runtime/os_output.h"
 #include "tools/program_text.h"
 
 namespace {

@@ -18,13 +18,20 @@ namespace onepass {
 ONEPASS_API
 Array load_npy(const std::string& path);
 
-/// Writes format 1.0, little-endian, C order; bf16 as u16, which `bitcast` turns back. The file appears whole or not at all, and an
-/// existing one is replaced. IoError naming the file when it cannot be written; ValueError for an Array without memory.
+struct SaveOptions {
+  bool sync =
+      true;  ///< the bytes are on the disk (fsync) before the file has its name: after a power cut it is the old one or the new one, whole
+};
+
+/// Writes format 1.0, little-endian, C order; bf16 as u16, which `bitcast` turns back. The file appears whole or not at all. An existing one
+/// is replaced: the new one gets its permissions and, where that is permitted, its owner and group, and other hard links keep the old one. A
+/// pipe, a device and an open file named by its descriptor (/dev/stdout, /dev/fd/3) are written in place. IoError naming the file when it
+/// cannot be written; ValueError for an Array without memory.
 ONEPASS_API
-void save_npy(const std::string& path, const Array& array);
+void save_npy(const std::string& path, const Array& array, SaveOptions options = {});
 
 /// Several files that appear all or none: `add` writes each under a temporary name in its folder, `commit` renames them all.
-/// Destroyed without `commit`, it leaves nothing behind.
+/// Destroyed without `commit`, it leaves nothing behind. What is written in place gets its bytes in `commit`, before anything is renamed.
 ///
 ///     StagedFiles files;
 ///     files.add("loss.npy", loss);
@@ -32,7 +39,7 @@ void save_npy(const std::string& path, const Array& array);
 ///     files.commit();
 class ONEPASS_API StagedFiles {
  public:
-  StagedFiles();
+  explicit StagedFiles(SaveOptions options = {});
   StagedFiles(StagedFiles&&) noexcept;
   StagedFiles& operator=(StagedFiles&&) noexcept;
   ~StagedFiles();
