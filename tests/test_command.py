@@ -6,10 +6,12 @@ import math
 import os
 import resource
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import npy_files as npy
@@ -211,6 +213,14 @@ class Run(Command):
         self.assertEqual((stats["calls"], stats["kernels"], sum(stats["compiles"].values())), (1, 1, 1))
         self.assertEqual((stats["bytes_read"], stats["bytes_written"]), (400, 400))
 
+    def test_stats_count_what_each_mode_compiles(self):
+        self.write("x.npy", [1]*100)
+        for mode, generic, specialized in (("generic", 1, 0), ("adaptive", 1, 0), ("specialized", 0, 1), ("unfused", 2, 0), ("reference", 0, 0)):
+            self.onepass("run", "exp(x*2)", "x=x.npy", "-o", "out=y.npy", "--stats", "s.json", "--mode", mode)
+            with open(self.path("s.json"), encoding="utf-8") as file:
+                stats = json.load(file)
+            self.assertEqual((stats["compiles"], stats["cache_hits"]), ({"generic": generic, "specialized": specialized}, 0), mode)
+        self.assertEqual(json.loads(self.onepass("bench", "x*2", "--shapes", "x=f32[100]", "--mode", "specialized", "--json").stdout)["compiles"], 1)
 
     def test_failures_of_a_batch_are_not_the_command_s(self):
         self.onepass("run", "--batch", "-", input="no JSON\n")
@@ -234,6 +244,50 @@ class RunErrors(Command):
             self.fails("run", "d = grad(sum(sqrt(x - 1)), [x]) * -1", "x=x.npy", "-o", "d=y.npy", "--check-nan", "--mode", mode, says=says)
         answers = self.onepass("run", "--batch", "-", "--check-nan", input='{"formula": "1/(x - 1)", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}\n').stdout
         self.assertIn("check_nan: the result out f32[2] has inf at [0]; the first operator with one is `div` f32[2]", json.loads(answers)["error"])
+
+    def test_an_output_has_one_file(self):
+        self.fails("run", "x*2", "x=x.npy", "-o", "out=y.npy", "-o", "out=z.npy", says="run: output `out` is given twice")
+        self.fails("run", "a = x*2; b = x", "x=x.npy", "-o", "a=y.npy", "b=w.npy", "a=z.npy", says="run: output `a` is given twice")
+        job = '{"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy", "out": "z.npy"}}\n'
+        self.assertIn('has the member \\"out\\" twice', self.onepass("run", "--batch", "-", input=job).stdout)
+
+    def test_a_function_without_return(self):
+        for text in ("fn f(x) { x*2 }", "fn f(x) { y = x*2 }", "fn f(x) { }", "fn f(x) { x*2 }\nf(x)"):
+            self.fails("run", text, "x=x.npy", "-o", "out=y.npy", says=["formula:1:", "the function `f` returns nothing", "`return`"])
+
+    def test_operators_that_are_given_what_they_cannot_mean(self):
+        self.fails("run", "outer(reshape(x, [1, 2]), x)", "x=x.npy", "-o", "out=y.npy", says=["outer: ", "[1, 2] has rank 2", "vectors"])
+        self.fails("run", "outer(x, 2)", "x=x.npy", "-o", "out=y.npy", says=["outer: 2 has rank 0", "vectors"])
+        self.fails("run", "fma(4611686018427387904, 4, 1)", "-o", "out=y.npy", says=["formula:1:1: ", "fma: the integer literals overflow i64"])
+
+    def test_names_that_the_language_keeps_for_itself(self):
+        for name, kind in (("true", "a constant"), ("e", "a constant"), ("pi", "a constant"), ("f32", "a type"), ("not", "a keyword"), ("fn", "a keyword")):
+            says = [f"`{name}` is {kind} of the language", f"call it `{name}_`"]
+            self.fails("run", "x*2", f"{name}=x.npy", "x=x.npy", "-o", "out=y.npy", says=says)
+            self.fails("run", "x*2", "x=x.npy", "-o", f"{name}=y.npy", says=says)
+            self.fails("dump", "x*2", "--shapes", f"{name}=f32[2]", says=says)
+            self.fails("bench", "x*2", "--shapes", f"{name}=f32[2]", says=says)
+            job = json.dumps({"formula": "x*2", "inputs": {name: "x.npy"}, "outputs": {"out": "y.npy"}})
+            self.assertIn(says[1], self.onepass("run", "--batch", "-", input=job).stdout)
+        self.fails("run", "fn f(x: f32[e]) { return x }", "x=x.npy", "-o", "out=y.npy", says=["`e` is a constant and cannot be an extent", "call it `e_`"])
+
+    def test_messages_stay_below_two_kilobytes(self):
+        name, path = "n"*1000, "p"*200 + "/" + "q"*200 + "/"
+        long = path*8 + "x.npy"
+        many = " + ".join(f"input_number_{i}" for i in range(2000))
+        for words in (["run", "x*2", f"x={long}", "-o", "out=y.npy"], ["run", "x*2", "x=x.npy", "-o", f"out={long}"], ["run", "x*2", "x=x.npy", "-o", f"{name*5}=y.npy"],
+                      ["run", "x*2", f"{name*5}=x.npy", "-o", "out=y.npy"], ["run", f"{name}(x)", "x=x.npy", "-o", "out=y.npy"], ["run", long[:-4] + ".fuse", "-o", "out=y.npy"],
+                      ["run", f"{name} = x; {name} = x", "x=x.npy", "-o", "out=y.npy"], ["run", many, "x=x.npy", "-o", "out=y.npy"], ["run", "x*2", "x=x.npy", "-o", "out=y.npy", "--mode", name*5],
+                      ["run", "x*2", "x=x.npy", "-o", "out=y.npy", f"--{name*5}"], ["run", "x*2", "x=x.npy", "-o", "out=y.npy", "--threads", "9"*5000], [name*5], ["diff", long, "x.npy"],
+                      ["run", "x*2", "x=x.npy", "-o", "out=y.npy", "--relax", name*5], ["run", "x*2", "x=x.npy", "-o", "out=y.npy", "--limit", name*5 + "=1"],
+                      ["dump", "x*2", "--shapes", f"x=f32[{'1,'*3000}]"], ["run", "--batch", long], ["cache", name*5], ["run", "x*2", "x=x.npy", "-o", "out=y.npy", "--stats", long]):
+            error = self.fails(*words, says="")
+            self.assertLess(len(error.encode()), 2000, words[0])
+        self.assertIn("q/x.npy: cannot be opened", self.fails("run", "x*2", f"x={long}", "-o", "out=y.npy", says="load_npy: pppp"))
+
+    def test_messages_have_no_control_characters(self):
+        error = self.fails("run", "x*2", "x=a\x1b[2J\x07b.npy", "-o", "out=y.npy", says="a?[2J?b.npy")
+        self.assertNotIn("\x1b", error)
 
     def test_output_that_does_not_exist(self):
         self.fails("run", "a = x + 1; b = x", "x=x.npy", "-o", "c=y.npy", says=["no output `c`", "a, b"])
@@ -301,9 +355,19 @@ class RunErrors(Command):
         rest = ["x*2", "x=x.npy", "-o", "out=y.npy"]
         self.fails("run", *rest, "--mode", "refrence", says=["`refrence`", "`reference`", "adaptive"])
         self.fails("run", *rest, "--relax", "contract,fast", says=["`fast`", "approximate"])
-        self.fails("run", *rest, "--threads", "-1", says="threads")
-        self.fails("run", *rest, "--threads", "100000", says="threads")
-        self.fails("run", *rest, "--threads", "two", says="threads")
+        for count in ("0", "", "0x2", "-1", "+2", " 2", "2 ", "2.0", "1e1", "100000", "99999999999999999999", "two"):
+            self.fails("run", *rest, "--threads", count, says=["--threads: a decimal number from 1 to", f"`{count}`"])
+            self.fails("bench", "x*2", "--shapes", "x=f32[4]", "--threads", count, says=["--threads: a decimal number from 1 to", f"`{count}`"])
+        self.fails("run", *rest, "--threads=", says="--threads")
+        for relaxations in ("contract,,approximate", "", ",", "contract,", ",contract"):
+            self.fails("run", *rest, "--relax", relaxations, says=["--relax: a relaxation is missing in", f"`{relaxations}`"])
+        self.fails("run", *rest, "--relax", "contract,approximate,contract", says="--relax: `contract` is given twice")
+        for flag in ("--compare", "--check-nan", "--no-sync", "--help"):
+            for value in ("yes", "no", "true", "false", "1", "0", ""):
+                self.fails("run", *rest, f"{flag}={value}", says=[f"run: {flag} takes no value", f"`{flag}={value}`"])
+        self.fails("bench", "x*2", "--shapes", "x=f32[4]", "--json=no", says="bench: --json takes no value")
+        self.fails("dump", "x*2", "--shapes", "x=f32[4]", "--graph=1", says="dump: --graph takes no value")
+        self.fails("diff", "x.npy", "x.npy", "--all=1", says="diff: --all takes no value")
         self.fails("run", *rest, "--device", "gpu", says=["`gpu`", "cpu and cuda"])
         self.fails("run", *rest, "--nonsense", says="--nonsense")
 
@@ -447,6 +511,161 @@ class FullDisk(Command):
         self.fails("run", "x*2", "x=x.npy", "-o", "out=/dev/full", says=["/dev/full", "No space left on device"])
         self.fails("run", "x*2", "x=x.npy", "-o", "out=y.npy", "--stats", "/dev/full", says=["/dev/full", "No space left on device"])
         self.assertEqual(self.files(), ["x.npy"])
+
+
+class Outputs(Command):
+    """Where outputs go: files are replaced whole, everything else is written where it is."""
+    WORDS = ["run", "x*2", "x=x.npy"]
+
+    def setUp(self):
+        super().setUp()
+        self.write("x.npy", [1, 2])
+        self.onepass(*self.WORDS, "-o", "out=expected.npy")
+        with open(self.path("expected.npy"), "rb") as file:
+            self.expected = file.read()
+
+    def run_to(self, stdout, *words, code=0, **options):
+        result = subprocess.run([ONEPASS, *words], env=dict(os.environ, ONEPASS_CACHE_DIR="none"), stdout=stdout, stderr=subprocess.PIPE, cwd=self.folder, timeout=300, **options)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def test_standard_output(self):
+        for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+            self.assertEqual(self.run_to(subprocess.PIPE, *self.WORDS, "-o", f"out={name}").stdout, self.expected, name)
+            # a file behind it stays the file that it is, with what was in it before
+            with open(self.path("log"), "wb") as log:
+                log.write(b"before")
+                log.flush()
+                inode = os.stat(self.path("log")).st_ino
+                self.run_to(log, *self.WORDS, "-o", f"out={name}")
+                log.write(b"after")
+            with open(self.path("log"), "rb") as log:
+                self.assertEqual(log.read(), b"before" + self.expected + b"after", name)
+            self.assertEqual(os.stat(self.path("log")).st_ino, inode)
+        os.remove(self.path("log"))
+        job = {"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "-"}}
+        for name in ("-", "/dev/stdout", "/dev/fd/1"):
+            answer = self.onepass("run", "--batch", "-", input=json.dumps({**job, "outputs": {"out": name}}))
+            self.assertIn("standard output, which has the answers", json.loads(answer.stdout)["error"])
+        self.assertEqual(self.files(), ["expected.npy", "x.npy"])
+
+    def test_compare_does_not_speak_into_an_output(self):
+        result = self.run_to(subprocess.PIPE, *self.WORDS, "-o", "out=-", "--compare")
+        self.assertEqual(result.stdout, self.expected)
+        self.assertIn(b"equal in modes", result.stderr)
+
+    def test_stats_on_standard_output(self):
+        self.assertEqual(json.loads(self.onepass(*self.WORDS, "-o", "out=y.npy", "--stats", "-").stdout)["calls"], 1)
+
+    def test_a_terminal_gets_no_bytes_of_a_file(self):
+        leader, terminal = os.openpty()
+        self.addCleanup(os.close, leader)
+        self.addCleanup(os.close, terminal)
+        error = self.run_to(terminal, *self.WORDS, "-o", "out=-", code=2).stderr
+        self.assertIn(b"/dev/stdout: is a terminal", error)
+
+    def test_a_file_that_others_hold_open(self):
+        with open(self.path("y.npy"), "w+b") as file:
+            self.run_to(subprocess.DEVNULL, *self.WORDS, "-o", f"out=/dev/fd/{file.fileno()}", pass_fds=[file.fileno()])
+            file.seek(0)
+            self.assertEqual(file.read(), self.expected)
+        os.symlink("/dev/stdout", self.path("link.npy"))
+        self.assertEqual(self.run_to(subprocess.PIPE, *self.WORDS, "-o", "out=link.npy").stdout, self.expected)
+        self.assertTrue(os.path.islink(self.path("link.npy")))
+
+    def test_a_named_pipe(self):
+        os.mkfifo(self.path("pipe"))
+        process = subprocess.Popen([ONEPASS, *self.WORDS, "-o", "out=pipe"], cwd=self.folder)
+        with open(self.path("pipe"), "rb") as pipe:
+            self.assertEqual(pipe.read(), self.expected)
+        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(self.files(), ["expected.npy", "pipe", "x.npy"])
+
+    def test_a_pipe_that_nobody_reads_any_more(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        result = self.run_to(writer, "run", "a = x; b = x*2", "x=x.npy", "-o", "b=b.npy", "-o", "a=-", code=-signal.SIGPIPE)
+        os.close(writer)
+        self.assertEqual((result.stderr, self.files()), (b"", ["expected.npy", "x.npy"]))
+
+    def test_standard_output_that_is_closed(self):
+        closed = ["bash", "-c", '"$@" >&-', "bash", ONEPASS]
+        for words, code, says in ((["run", "x*2", "x=x.npy", "-o", "out=y.npy"], 0, ""), (["run", "x*2", "x=x.npy", "-o", "out=-"], 2, "/dev/stdout: cannot be written: Bad file descriptor"),
+                                  (["run", "x*2", "x=x.npy", "-o", "out=y.npy", "--compare"], 2, "standard output cannot be written"), (["doctor"], 2, "standard output cannot be written")):
+            result = subprocess.run([*closed, *words], capture_output=True, text=True, cwd=self.folder, timeout=60)
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertIn(says, result.stderr)
+        with open(self.path("y.npy"), "rb") as file:
+            self.assertEqual(file.read(), self.expected)
+        subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "bash", ONEPASS, *self.WORDS, "-o", "out=y.npy", "--stats", "s.json"], cwd=self.folder, timeout=60, check=True)
+        with open(self.path("y.npy"), "rb") as file:
+            self.assertEqual(file.read(), self.expected)
+
+    def test_files_that_are_one(self):
+        text = ["run", "a = x; b = x*2", "x=x.npy"]
+        os.mkdir(self.path("sub"))
+        os.symlink("new.npy", self.path("link.npy"))
+        before = self.files()
+        for other in ("new.npy", "./new.npy", "sub/../new.npy", "link.npy", self.path("new.npy")):
+            self.fails(*text, "-o", "a=new.npy", "-o", f"b={other}", says=["the outputs `a` and `b` have one file", other])
+            self.fails(*text, "-o", "a=new.npy", "--stats", other, says=["--stats and the output `a` have one file"])
+        for stats in ("x.npy", "./x.npy", "sub/../x.npy"):
+            self.fails(*text, "-o", "a=new.npy", "--stats", stats, says=["--stats would destroy the input `x`"])
+        self.fails(*text, "-o", "a=-", "-o", "b=/dev/fd/1", says="the outputs `a` and `b` have one file")
+        self.fails(*text, "-o", "a=-", "--stats", "-", says="--stats and the output `a` have one file")
+        self.assertEqual(self.files(), before)
+        with open(self.path("p.fuse"), "w", encoding="utf-8") as file:
+            file.write("x*2")
+        job = json.dumps({"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "jobs"}})
+        with open(self.path("jobs"), "w", encoding="utf-8") as file:
+            file.write(job + "\n")
+        self.fails("run", "p.fuse", "x=x.npy", "-o", "out=p.fuse", says="the output `out` would destroy the program, p.fuse")
+        self.fails("run", "p.fuse", "x=x.npy", "-o", "out=new.npy", "--stats", "p.fuse", says="--stats would destroy the program, p.fuse")
+        self.fails("run", "--batch", "jobs", "--stats", "jobs", says="--stats would destroy the batch, jobs")
+        self.assertIn("would destroy the batch", json.loads(self.onepass("run", "--batch", "jobs").stdout)["error"])
+        for file in ("x.npy", "s"):
+            answer = self.onepass("run", "--batch", "-", "--stats", "s" if file == "s" else "x.npy", input=job.replace('"jobs"', '"s"'))
+            self.assertIn("--stats", json.loads(answer.stdout)["error"])
+            self.write("x.npy", [1, 2])
+        self.onepass("run", "a = x; b = x*2", "x=x.npy", "-o", "a=/dev/null", "-o", "b=/dev/null", "--stats", "/dev/null")
+
+    def test_without_waiting_for_the_disk(self):
+        self.onepass(*self.WORDS, "-o", "out=y.npy", "--no-sync")
+        with open(self.path("y.npy"), "rb") as file:
+            self.assertEqual(file.read(), self.expected)
+
+    def test_signals_leave_nothing_behind(self):
+        os.mkfifo(self.path("pipe"))
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            # the second output waits for its reader, when the first and the statistics have temporary files
+            process = subprocess.Popen([ONEPASS, "run", "a = x; b = x*2", "x=x.npy", "-o", "a=a.npy", "-o", "b=pipe", "--stats", "s.json"], cwd=self.folder,
+                                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+            deadline = time.monotonic() + 60
+            while sum(name.startswith(".onepass-") for name in self.files()) < 2:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            process.send_signal(number)
+            self.assertEqual(process.wait(60), 130 if number == signal.SIGINT else -number)
+            self.assertEqual(self.files(), ["expected.npy", "pipe", "x.npy"])
+
+    def test_a_signal_that_is_ignored_stays_so(self):
+        process = subprocess.Popen([ONEPASS, "run", "--batch", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=self.folder,
+                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        job = json.dumps({"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}) + "\n"
+        for _ in range(2):
+            process.stdin.write(job)
+            process.stdin.flush()
+            self.assertEqual(json.loads(process.stdout.readline()), {"ok": True})
+            process.send_signal(signal.SIGHUP)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+
+    def test_a_folder_that_takes_no_new_file(self):
+        if os.geteuid() == 0:
+            self.skipTest("root may write anywhere")
+        os.chmod(self.folder, 0o500)
+        self.addCleanup(os.chmod, self.folder, 0o700)
+        self.fails(*self.WORDS, "-o", "out=y.npy", says="its folder takes no new file: Permission denied")
 
 
 class Npy(Command):
@@ -774,6 +993,26 @@ class Diff(Command):
         self.assertRegex(text, r"… and \d{4} changed lines more")
         self.assertGreater(len(self.onepass("diff", "a", "b", "--all", code=1).stdout.splitlines()), 5000)
 
+    def test_what_is_not_text_is_not_printed(self):
+        for name, data in (("zero", b"a\0b\n"), ("latin", b"caf\xe9\n"), ("escape", b"a\x1b[2Jb\n"), ("text", b"a b\n")):
+            with open(self.path(name), "wb") as file:
+                file.write(data)
+        npy.write(self.path("x.npy"), [1, 2], None, "<f4")
+        npy.write(self.path("y.npy"), [1, 3], None, "<f4")
+        self.assertEqual(self.onepass("diff", "x.npy", "y.npy", code=1).stdout, "x.npy and y.npy: either is not text; they differ in their bytes\n")
+        self.assertEqual(self.onepass("diff", "x.npy", "x.npy").stdout, "")
+        self.assertEqual(self.onepass("diff", "text", "zero", code=1).stdout, "text and zero: the second is not text; they differ in their bytes\n")
+        self.assertEqual(self.onepass("diff", "latin", "text", code=1).stdout, "latin and text: the first is not text; they differ in their bytes\n")
+        self.assertIn("  - a?[2Jb\n", self.onepass("diff", "escape", "text", code=1).stdout)
+        for folder in "ab":
+            os.mkdir(self.path(folder))
+            npy.write(self.path(folder + "/x.npy"), [ord(folder)], None, "<f4")
+        self.assertEqual(self.onepass("diff", "a", "b", code=1).stdout, "x.npy: either is not text; they differ in their bytes\n1 of 1 files in both folders differ\n")
+        self.fails("diff", "/dev/zero", "text", says="too long to compare")
+        for folder in "ab":
+            os.mkfifo(self.path(folder + "/pipe"))
+        self.assertNotIn("pipe", self.onepass("diff", "a", "b", code=1).stdout)
+
     def test_errors(self):
         self.text("a", "x")
         self.text("bad.json", "{}")
@@ -809,10 +1048,16 @@ class Others(Command):
         self.assertIn("onepass run", self.onepass(code=2).stderr)
 
     def test_standard_output_that_cannot_be_written(self):
-        with open("/dev/full", "w") as full:
-            result = subprocess.run([ONEPASS, "doctor"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("standard output", result.stderr)
+        long = ["dump", "softmax(x)", "--shapes", "x=f32[64,64]", "--asm"]  # more than one buffer
+        for words in (["doctor"], ["--help"], ["run", "--help"], ["--version"], long):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run([ONEPASS, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual((result.returncode, result.stderr), (2, "onepass: standard output cannot be written\n"), words)
+
+    def test_standard_error_that_cannot_be_written(self):
+        for words in (["run", "x*", "-o", "out=y.npy"], ["run", "x", "x=none.npy", "-o", "out=y.npy"], ["rum"], []):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                self.assertEqual(subprocess.run([ONEPASS, *words], stdout=full, stderr=full, timeout=60, cwd=self.folder).returncode, 2)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <csignal>
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -12,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/message.h"
 #include "onepass/error.h"
 #include "onepass/version.h"
 #include "runtime/os_mapped.h"
@@ -60,43 +63,58 @@ int dispatch(const std::string& name, Words words) {
                                        onepass::command::list_of(names)));
 }
 
-// One message on stderr, whatever happened to stdout before.
+// One message on stderr, whatever happened to stdout before. Where stderr cannot be written either, the exit code says it alone.
 int fail(int code, std::string_view message) {
   std::fflush(stdout);
-  fmt::print(stderr, "{}\n", message);
+  std::string text =
+      code == 2 ? onepass::shortened(message, onepass::kMostErrorBytes + 90) : std::string(message);  // a fault's has the graph
+  text += '\n';
+  std::fputs(text.c_str(), stderr);
   return code;
+}
+
+// A full disk or a closed pipe behind stdout shows here at the latest.
+int after_printing(int code) {
+  return std::fflush(stdout) != 0 || std::ferror(stdout) ? fail(2, "onepass: standard output cannot be written") : code;
+}
+
+// What is closed gets a descriptor that fails, so that no output file becomes the standard output.
+void open_standard_descriptors() {
+  for (int descriptor = 0; descriptor < 3; ++descriptor)
+    if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF) (void)!::open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the user's limit is then an error of the write, with its message
   onepass::os::guard_mapped_files();
+  open_standard_descriptors();
+  onepass::command::install_signal_handlers();
   Words words(argv + 1, argv + argc);
   if (words.empty()) {
-    fmt::print(stderr, "{}", kHelp);
+    std::fputs(kHelp.data(), stderr);
     return 2;
   }
   const std::string command = words.front();
   words.erase(words.begin());
   if (command == "--help" || command == "-h" || command == "help") {
-    fmt::print("{}", kHelp);
-    return 0;
+    std::fputs(kHelp.data(), stdout);
+    return after_printing(0);
   }
   if (command == "--version") {
-    fmt::print("onepass {}\n", ONEPASS_VERSION);
-    return 0;
+    std::fputs("onepass " ONEPASS_VERSION "\n", stdout);
+    return after_printing(0);
   }
   try {
-    const int code = dispatch(command, std::move(words));
-    // A full disk or a closed pipe behind stdout shows here at the latest.
-    if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(2, "onepass: standard output cannot be written");
-    return code;
-  } catch (const onepass::FormulaError& error) {
+    return after_printing(dispatch(command, std::move(words)));
+  } catch (const onepass::command::HelpShown&) { return after_printing(0); } catch (const onepass::FormulaError& error) {
     return fail(2, error.what());  // begins with file:line:column, which editors know
   } catch (const onepass::Error& error) { return fail(2, fmt::format("onepass: {}", error.what())); } catch (const CLI::ParseError& error) {
     return fail(2, fmt::format("onepass {}: {}; `onepass {} --help` lists its options", command, error.what(), command));
   } catch (const std::bad_alloc&) { return fail(2, "onepass: out of memory"); } catch (const onepass::InternalError& error) {
     return fail(1, fmt::format("onepass: a fault of onepass, please report it: {}", error.what()));
-  } catch (const std::exception& error) { return fail(1, fmt::format("onepass: a fault of onepass, please report it: {}", error.what())); }
+  } catch (const std::exception& error) {
+    if (std::ferror(stdout)) return after_printing(2);  // what the print threw
+    return fail(1, fmt::format("onepass: a fault of onepass, please report it: {}", error.what()));
+  }
 }

@@ -44,13 +44,25 @@ void parse_words(CLI::App& app, Words words) {
     // `-`, `-h`, `-o` and `-oNAME=…` are options, anything else with one dash is a formula.
     if (word.size() >= 2 && word[0] == '-' && word[1] != '-' && word != "-h" && word[1] != 'o') word.insert(word.begin(), kProgramMark);
   }
+  for (CLI::Option* const option : app.get_options())  // an option's value has no mark
+    if (!option->get_positional() && option->get_items_expected_max() > 0)
+      option->transform([](std::string value) { return value.starts_with(kProgramMark) ? value.substr(1) : value; });
+  // A flag is there or not; CLI11 would take `--compare=no` for a way to say so.
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    const std::size_t equals = word.find('=');
+    if (!word.starts_with("--") || equals == std::string::npos) continue;
+    const CLI::Option* const option = app.get_option_no_throw(word.substr(0, equals));
+    if (option && option->get_items_expected_max() == 0)
+      throw ValueError(fmt::format("{}: {} takes no value, so `{}` is a mistake", app.get_name().substr(app.get_name().find(' ') + 1),
+                                   word.substr(0, equals), word));
+  }
   std::reverse(words.begin(), words.end());  // as CLI11 wants them
   try {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
-    std::fflush(stdout);
-    std::exit(0);
+    throw HelpShown();
   }
 }
 
@@ -71,11 +83,16 @@ std::string take_program(std::string_view command, Words& positional) {
 void add_mode(CLI::App& app, CommonOptions& options) {
   app.add_option("--mode", options.mode, "adaptive (default), generic, specialized, unfused or reference");
 }
+// Read when they are met: an empty text is a mistake too, not an option that was left out.
 void add_relax(CLI::App& app, CommonOptions& options) {
-  app.add_option("--relax", options.relax, "of contract,reassociate,approximate; strict without");
+  app.add_option_function<std::string>(
+      "--relax", [&options](const std::string& list) { options.relax = relax_of(list); },
+      "of contract,reassociate,approximate; strict without");
 }
 void add_threads(CLI::App& app, CommonOptions& options) {
-  app.add_option("--threads", options.threads, fmt::format("1 to {}; all cores without", threads::kMaxThreads));
+  app.add_option_function<std::string>(
+      "--threads", [&options](const std::string& text) { options.threads = thread_count(text); },
+      fmt::format("1 to {}; all cores without", threads::kMaxThreads));
 }
 
 void add_limits(CLI::App& app, CommonOptions& options) {
@@ -88,10 +105,8 @@ void add_limits(CLI::App& app, CommonOptions& options) {
 Options options_of(const CommonOptions& options) {
   Options result;
   result.mode = mode_of(options.mode);
-  result.relax = relax_of(options.relax);
+  result.relax = options.relax;
   result.limits = limits_of(options.limits);
-  if (options.threads < 0 || options.threads > threads::kMaxThreads)
-    throw ValueError(fmt::format("--threads: {} is outside 1 to {}", options.threads, threads::kMaxThreads));
   result.threads = options.threads;
   return result;
 }
@@ -111,18 +126,31 @@ std::string_view text_of(Mode mode) {
   return "?";
 }
 
+int thread_count(std::string_view text) {
+  int count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 1 || count > threads::kMaxThreads)
+    throw ValueError(fmt::format("--threads: a decimal number from 1 to {} is expected, not `{}`", threads::kMaxThreads, text));
+  return count;
+}
+
 Relax relax_of(std::string_view list) {
   Relax result;
-  while (!list.empty()) {
-    const std::size_t comma = std::min(list.find(','), list.size());
-    const std::string_view word = list.substr(0, comma);
-    list.remove_prefix(std::min(comma + 1, list.size()));
-    if (word == "contract") result.contract = true;
-    else if (word == "reassociate") result.reassociate = true;
-    else if (word == "approximate") result.approximate = true;
-    else if (!word.empty())
-      throw ValueError(fmt::format("there is no relaxation `{}`{}; they are contract, reassociate, approximate", word,
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t comma = std::min(list.find(',', begin), list.size());
+    const std::string_view word = list.substr(begin, comma - begin);
+    begin = comma + 1;
+    bool* const relaxation = word == "contract"      ? &result.contract
+                             : word == "reassociate" ? &result.reassociate
+                             : word == "approximate" ? &result.approximate
+                                                     : nullptr;
+    if (word.empty())
+      throw ValueError(fmt::format("--relax: a relaxation is missing in `{}`; they are contract, reassociate, approximate", list));
+    if (!relaxation)
+      throw ValueError(fmt::format("--relax: there is no relaxation `{}`{}; they are contract, reassociate, approximate", word,
                                    suggestion(std::string(word), {"contract", "reassociate", "approximate"})));
+    if (*relaxation) throw ValueError(fmt::format("--relax: `{}` is given twice in `{}`", word, list));
+    *relaxation = true;
   }
   return result;
 }
@@ -242,7 +270,7 @@ std::vector<runtime::ArgumentType> types_of(std::string_view command, const Prog
     const auto at = std::find(inputs.begin(), inputs.end(), named.name);
     if (at == inputs.end())
       throw NameError(fmt::format("{}: the program has no input `{}`{}; its inputs are {}", command, named.name,
-                                  suggestion(named.name, inputs), list_of(inputs)));
+                                  suggestion_of_name(named.name, inputs), list_of(inputs)));
     const auto i = static_cast<std::size_t>(at - inputs.begin());
     if (given[i]) throw ValueError(fmt::format("{}: --shapes has `{}` twice", command, named.name));
     given[i] = true;
@@ -259,6 +287,11 @@ std::string suggestion(const std::string& name, const std::vector<std::string>& 
   const std::vector<std::string_view> views(candidates.begin(), candidates.end());
   const std::string near = language::nearest(name, views);
   return near.empty() ? "" : fmt::format(", perhaps you mean `{}`", near);
+}
+
+std::string suggestion_of_name(const std::string& name, const std::vector<std::string>& candidates) {
+  const std::string advice = language::advice_on_reserved(name);
+  return advice.empty() ? suggestion(name, candidates) : ": " + advice;
 }
 
 std::string list_of(const std::vector<std::string>& names) {

@@ -28,7 +28,14 @@ int cache(Words words);
 int diff(Words words);
 int doctor(Words words);
 
+// ---- the process
+/// A signal that ends the command (SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT) deletes its temporary files first; SIGINT ends it with exit code
+/// 130. A file beyond the user's limit is an error of the write, no signal.
+void install_signal_handlers();
+
 // ---- the command line
+/// Thrown where `--help` was among the words: it is printed, and there is nothing else to do.
+struct HelpShown {};
 /// Parses the words after the command's name. A word such as `-x*2`, which no command has as an option, is left to be the program.
 void parse_words(CLI::App& app, Words words);
 /// The program among the positional words, marked or not by parse_words: taken out. Error `COMMAND: …` when there is none.
@@ -36,7 +43,8 @@ std::string take_program(std::string_view command, Words& positional);
 
 /// Options that several commands have, as text.
 struct CommonOptions {
-  std::string mode = "adaptive", relax;
+  std::string mode = "adaptive";
+  Relax relax;
   int threads = 0;
   std::vector<std::string> limits;
 };
@@ -48,7 +56,8 @@ Options options_of(const CommonOptions& options);
 
 Mode mode_of(std::string_view text);
 std::string_view text_of(Mode mode);
-Relax relax_of(std::string_view list);
+Relax relax_of(std::string_view list);                    // error for an empty name, or one given twice
+int thread_count(std::string_view text);                  // decimal, at least 1
 Limits limits_of(const std::vector<std::string>& words);  // `nesting=5000`, …
 
 /// `name=value`, split at the first `=`. Error `COMMAND: WORD: expected FORM` where there is no name.
@@ -74,6 +83,8 @@ std::vector<runtime::ArgumentType> types_of(std::string_view command, const Prog
 
 /// ", perhaps you mean `nearest`", or nothing where no candidate is near.
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates);
+/// The same for a name of the program's: of a word that the language keeps for itself, what to write in its place.
+std::string suggestion_of_name(const std::string& name, const std::vector<std::string>& candidates);
 std::string list_of(const std::vector<std::string>& names);  // "x, w, b", or "none"
 std::string bytes_text(std::int64_t bytes);                  // "4096 B", "16.8 MB"
 

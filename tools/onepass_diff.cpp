@@ -9,8 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 
+#include "ir/formula_parts.h"
+#include "ir/message.h"
 #include "onepass/error.h"
 #include "tools/onepass_command.h"
 #include "tools/onepass_lines.h"
@@ -30,18 +31,39 @@ struct Style {
 
 // Through a stream, not a map: `onepass diff <(…) <(…)` gives pipes.
 std::string text_of_file(const std::string& path) {
+  constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // a device may never end
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad() || !text)
-    throw IoError(fmt::format("diff: {}: {}", path, errno ? std::strerror(errno) : "cannot be read"));
-  return std::move(text).str();
+  std::string text;
+  while (file && text.size() <= kMostBytes) {
+    const std::size_t before = text.size(), chunk = std::size_t{1} << 18;
+    text.resize(before + chunk);
+    file.read(text.data() + before, static_cast<std::streamsize>(chunk));
+    text.resize(before + static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file.is_open() || file.bad()) throw IoError(fmt::format("diff: {}: {}", path, errno ? std::strerror(errno) : "cannot be read"));
+  if (text.size() > kMostBytes)
+    throw IoError(fmt::format("diff: {}: has more than {} bytes, which is too long to compare", path, kMostBytes));
+  return text;
+}
+
+// A text is UTF-8 without zero bytes: what it prints is readable, and no terminal is confused (edits_text sees to other control characters).
+bool is_text(std::string_view bytes) {
+  for (std::size_t i = 0; i < bytes.size();) {
+    const std::size_t length = bytes[i] == '\0' ? 0 : language::code_point_bytes(bytes, i);
+    if (length == 0) return false;
+    i += length;
+  }
+  return true;
 }
 
 // Prints the changed lines under a title; says whether there are any.
 bool texts_differ(std::string_view title, std::string_view a, std::string_view b, const Style& style) {
   if (a == b) return false;
+  if (const bool one = is_text(a); !one || !is_text(b)) {
+    fmt::print("{}: {} is not text; they differ in their bytes\n", title, one ? "the second" : is_text(b) ? "the first" : "either");
+    return true;
+  }
   const std::string text = edits_text(line_edits(a, b), "  ", kContext, style.lines);
   if (text.empty()) return false;  // but for the newline at the end
   fmt::print("{}:\n{}", title, text);
@@ -50,11 +72,12 @@ bool texts_differ(std::string_view title, std::string_view a, std::string_view b
 
 // ---- folders
 
+// A pipe or a device in it has nothing to compare, and may never end.
 std::set<std::string> files_of(const std::string& folder) {
   std::set<std::string> names;
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-    if (!at->is_directory()) names.insert(fs::path(at->path()).lexically_relative(folder).generic_string());
+    if (std::error_code none; at->is_regular_file(none)) names.insert(fs::path(at->path()).lexically_relative(folder).generic_string());
   if (error) throw IoError(fmt::format("diff: {}: {}", folder, error.message()));
   return names;
 }
@@ -204,7 +227,9 @@ int diff(Words words) {
   if (a_dump.is_null() != b_dump.is_null())
     throw ValueError(fmt::format("diff: {} is a dump of --json and {} is not: give two of one form", a_dump.is_null() ? b : a,
                                  a_dump.is_null() ? a : b));
-  return a_dump.is_null() ? texts_differ("text", a_text, b_text, style) : dumps_differ(a_dump, b_dump, style);
+  return a_dump.is_null()
+             ? texts_differ(is_text(a_text) && is_text(b_text) ? "text" : fmt::format("{} and {}", a, b), a_text, b_text, style)
+             : dumps_differ(a_dump, b_dump, style);
 }
 
 }  // namespace onepass::command

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <span>
 
+#include "ir/message.h"
+
 namespace onepass {
 
 namespace {
 
 using Lines = std::vector<std::string_view>;
+
+constexpr std::size_t kMostLineBytes = 2000;  // that are shown of a line, unless all lines are
 
 Lines lines_of(std::string_view text) {
   Lines lines;
@@ -98,7 +102,8 @@ std::string edits_text(const std::vector<LineEdit>& edits, std::string_view inde
       continue;
     }
     if (i > 0 && !shown[i - 1] && printed > 0) text += fmt::format("{}…\n", indent);
-    text += fmt::format("{}{} {}\n", indent, edits[i].kind, edits[i].line);
+    text += fmt::format("{}{} {}\n", indent, edits[i].kind,
+                        shortened(edits[i].line, lines == static_cast<std::size_t>(-1) ? lines : kMostLineBytes));
     ++printed;
   }
   if (left_out > 0) text += fmt::format("{}… and {} changed line{} more\n", indent, left_out, left_out == 1 ? "" : "s");

@@ -12,12 +12,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "onepass/error.h"
 #include "onepass/npy.h"
 #include "runtime/os.h"
 #include "runtime/os_mapped.h"
+#include "runtime/os_output.h"
 #include "tools/onepass_command.h"
 
 namespace onepass::command {
@@ -33,6 +35,54 @@ struct Job {
   Mode mode = Mode::adaptive;
 };
 
+// `-` as the file of an output or of --stats.
+constexpr std::string_view kStandardOutput = "/dev/stdout";
+std::string output_path(const std::string& file) { return std::string(file == "-" ? kStandardOutput : file); }
+
+// What a job's files must not meet: each is read or written beside them.
+struct OtherFiles {
+  struct Named {
+    std::string name;  // in messages
+    os::FilePlace place;
+  };
+  std::vector<Named> files;
+  bool answers = false;  // standard output has the answers of a batch
+
+  /// A file that is read: where it leads nowhere, reading it says so.
+  void add_read(std::string name, const std::string& file) {
+    try {
+      files.push_back({std::move(name), os::place_of("run", file)});
+    } catch (const IoError&) {}  // NOLINT
+  }
+};
+
+// Two files that are written, or one that is written and one that is read, are not the same; but an output may replace an input.
+void check_files(const Job& job, const OtherFiles& others) {
+  std::vector<os::FilePlace> places;
+  for (const auto& [name, file] : job.outputs) {
+    const os::FilePlace place = os::place_of("run", file);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (os::same_place(places[i], place))
+        throw IoError(fmt::format("run: the outputs `{}` and `{}` have one file, {}; give each its own", job.outputs[i].first, name, file));
+    for (const OtherFiles::Named& other : others.files)
+      if (os::same_place(other.place, place))
+        throw IoError(other.name == "--stats"
+                          ? fmt::format("run: --stats and the output `{}` have one file, {}; give each its own", name, file)
+                          : fmt::format("run: the output `{}` would destroy {}, {}; give it another file", name, other.name, file));
+    if (others.answers && (place.descriptor == 1 || os::same_place(place, os::place_of("run", std::string(kStandardOutput)))))
+      throw IoError(fmt::format("run: the output `{}` cannot be written to standard output, which has the answers of the batch", name));
+    places.push_back(place);
+  }
+  for (const auto& [name, file] : job.inputs) {
+    OtherFiles input;
+    input.add_read(name, file);
+    for (const OtherFiles::Named& other : others.files)
+      for (const OtherFiles::Named& read : input.files)
+        if (other.name == "--stats" && os::same_place(other.place, read.place))
+          throw IoError(fmt::format("run: --stats would destroy the input `{}`, {}; give it another file", name, file));
+  }
+}
+
 // What a job found besides its outputs.
 struct Report {
   std::size_t outputs = 0;
@@ -42,18 +92,20 @@ struct Report {
 // Programs are kept from job to job: a batch usually repeats a few formulas.
 class Runner {
  public:
-  Runner(Options options, bool compare) : options_(options), compare_(compare) {}
+  Runner(Options options, bool compare, SaveOptions save, OtherFiles others)
+      : options_(std::move(options)), compare_(compare), save_(save), others_(std::move(others)) {}
 
   /// Runs a job; its outputs appear all or none, and none where --compare finds a difference. `before_commit` may still throw.
   template <class F> Report run(const Job& job, F&& before_commit) {
     const ProgramText& program = parsed(job.source);
     const std::vector<std::size_t> wanted = wanted_outputs(program, job.outputs);
+    check_files(job, others_);
     const std::vector<Array> inputs = load_inputs(program, job.inputs);
     std::vector<runtime::Argument> arguments(inputs.size());
     for (std::size_t i = 0; i < inputs.size(); ++i) arguments[i].array = &inputs[i];
 
     runtime::Program& compiled = compiled_for(job.source, program, job.mode, wanted);
-    StagedFiles files;
+    StagedFiles files(save_);
     Report report;
     try {
       const std::vector<Array> results = compiled.call(arguments);
@@ -76,7 +128,7 @@ class Runner {
   /// What `--stats` writes: the sum over all jobs.
   std::string stats() const {
     Stats sum = dropped_;
-    for (const auto& [key, program] : programs_) add(sum, program->stats());
+    for (const auto& [key, program] : programs_) sum += program->stats();
     Json json = {{"kernels", sum.kernels},
                  {"calls", sum.calls},
                  {"compiles", {{"generic", sum.compiles}, {"specialized", sum.specialized}}},
@@ -90,18 +142,6 @@ class Runner {
 
  private:
   static constexpr std::size_t kMaxPrograms = 256;
-
-  static void add(Stats& sum, const Stats& stats) {
-    sum.kernels += stats.kernels;
-    sum.calls += stats.calls;
-    sum.compiles += stats.compiles;
-    sum.cache_hits += stats.cache_hits;
-    sum.bytes_read += stats.bytes_read;
-    sum.bytes_written += stats.bytes_written;
-    sum.bytes_allocated += stats.bytes_allocated;
-    sum.bytes_uploaded += stats.bytes_uploaded;
-    sum.bytes_downloaded += stats.bytes_downloaded;
-  }
 
   const ProgramText& parsed(const Source& source) {
     if (formulas_.size() >= kMaxPrograms && !formulas_.contains(source.text)) formulas_.clear();
@@ -119,7 +159,7 @@ class Runner {
 
   runtime::Program& compiled_for(const Source& source, const ProgramText& program, Mode mode, const std::vector<std::size_t>& wanted) {
     if (programs_.size() >= kMaxPrograms) {
-      for (const auto& [key, old] : programs_) add(dropped_, old->stats());
+      for (const auto& [key, old] : programs_) dropped_ += old->stats();
       programs_.clear();
     }
     auto& slot = programs_[{source.text, mode, wanted}];
@@ -139,9 +179,12 @@ class Runner {
     for (const auto& [name, file] : outputs) {
       const auto at = std::find(program.outputs().begin(), program.outputs().end(), name);
       if (at == program.outputs().end())
-        throw NameError(fmt::format("run: the program has no output `{}`{}; its outputs are {}", name, suggestion(name, program.outputs()),
-                                    list_of(program.outputs())));
-      wanted.push_back(static_cast<std::size_t>(at - program.outputs().begin()));
+        throw NameError(fmt::format("run: the program has no output `{}`{}; its outputs are {}", name,
+                                    suggestion_of_name(name, program.outputs()), list_of(program.outputs())));
+      const auto output = static_cast<std::size_t>(at - program.outputs().begin());
+      if (std::find(wanted.begin(), wanted.end(), output) != wanted.end())
+        throw ValueError(fmt::format("run: output `{}` is given twice: an output has one file", name));
+      wanted.push_back(output);
     }
     return wanted;
   }
@@ -153,7 +196,7 @@ class Runner {
       const auto at = std::find(names.begin(), names.end(), name);
       if (at == names.end())
         throw NameError(
-            fmt::format("run: the program has no input `{}`{}; its inputs are {}", name, suggestion(name, names), list_of(names)));
+            fmt::format("run: the program has no input `{}`{}; its inputs are {}", name, suggestion_of_name(name, names), list_of(names)));
       const std::string*& slot = file_of[static_cast<std::size_t>(at - names.begin())];
       if (slot) throw ValueError(fmt::format("run: input `{}` is given twice: {} and {}", name, *slot, file));
       slot = &file;
@@ -177,6 +220,8 @@ class Runner {
 
   Options options_;
   bool compare_;
+  SaveOptions save_;
+  OtherFiles others_;
   Stats dropped_;
   std::map<std::string, std::unique_ptr<ProgramText>> formulas_;
   std::map<std::tuple<std::string, Mode, std::vector<std::size_t>>, std::unique_ptr<runtime::Program>> programs_;
@@ -199,8 +244,16 @@ Files files_member(const Json& value, const std::string& member) {
 
 Job job_of(const std::string& line, Mode mode) {
   Json json;
+  std::vector<std::set<std::string>> members;  // of the objects that are open
+  const auto once = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) members.emplace_back();
+    else if (event == Json::parse_event_t::object_end) members.pop_back();
+    else if (event == Json::parse_event_t::key && !members.back().insert(parsed.get<std::string>()).second)
+      throw ValueError(fmt::format("run: the job has the member {} twice", parsed.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    return true;
+  };
   try {
-    json = Json::parse(line);
+    json = Json::parse(line, once);
   } catch (const Json::parse_error& error) { throw ValueError(fmt::format("run: the line is not JSON, see its byte {}", error.byte)); }
   if (!json.is_object()) throw ValueError(fmt::format("run: a job is a JSON object, not {}", json.type_name()));
   Job job{.source = {.text = {}, .name = "formula"}, .inputs = {}, .outputs = {}, .mode = mode};
@@ -208,13 +261,33 @@ Job job_of(const std::string& line, Mode mode) {
   for (const auto& [member, value] : json.items()) {
     if (member == "formula") job.source.text = string_member(value, "\"formula\"");
     else if (member == "inputs") job.inputs = files_member(value, member);
-    else if (member == "outputs") job.outputs = files_member(value, member);
-    else if (member == "mode") job.mode = mode_of(string_member(value, "\"mode\""));
+    else if (member == "outputs") {
+      job.outputs = files_member(value, member);
+      for (auto& [name, file] : job.outputs) file = output_path(file);
+    } else if (member == "mode") job.mode = mode_of(string_member(value, "\"mode\""));
     else
       throw ValueError(fmt::format("run: a job has no member \"{}\"{}; its members are formula, inputs, outputs, mode", member,
                                    suggestion(member, {"formula", "inputs", "outputs", "mode"})));
   }
   return job;
+}
+
+constexpr std::size_t kMostLineBytes = std::size_t{64} << 20;  // a device or a broken pipe's end may never bring a newline
+
+// The next line of a batch, what is behind kMostLineBytes left out; false at the end.
+bool next_line(std::istream& lines, std::string& line, bool& too_long) {
+  line.clear();
+  too_long = false;
+  std::streambuf& bytes = *lines.rdbuf();
+  for (int c = bytes.sbumpc();; c = bytes.sbumpc()) {
+    if (c == std::istream::traits_type::eof()) {
+      lines.setstate(std::ios::eofbit);
+      return too_long || !line.empty();
+    }
+    if (c == '\n') return true;
+    if (line.size() < kMostLineBytes) line += static_cast<char>(c);
+    else too_long = true;
+  }
 }
 
 int run_batch(Runner& runner, const std::string& file, Mode mode) {
@@ -227,11 +300,18 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
     if (!opened) throw IoError(fmt::format("run: {}: {}", file, errno ? std::strerror(errno) : "cannot be opened"));
   }
   std::istream& lines = file == "-" ? std::cin : opened;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find_first_not_of(" \t\r\n\v\f") == std::string::npos) continue;
+  bool too_long = false;
+  const auto next = [&](std::string& line) {
+    try {
+      return next_line(lines, line, too_long);
+    } catch (const std::ios_base::failure&) { throw IoError(fmt::format("run: {}: reading failed", file)); }
+  };
+  for (std::string line; next(line);) {
+    if (!too_long && line.find_first_not_of(" \t\r\n\v\f") == std::string::npos) continue;
     Json answer = {{"ok", true}};
     const auto failed = [&](std::string_view error) { answer = {{"ok", false}, {"error", error}}; };
     try {
+      if (too_long) throw ValueError(fmt::format("run: the line has more than {} bytes, too many for a job", kMostLineBytes));
       const Report report = runner.run(job_of(line, mode), [] {});
       if (!report.difference.empty()) failed(report.difference);
     } catch (const std::bad_alloc&) { failed("run: out of memory"); } catch (const std::exception& error) {
@@ -240,7 +320,6 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
     fmt::print("{}\n", answer.dump(-1, ' ', false, Json::error_handler_t::replace));
     std::fflush(stdout);
   }
-  if (lines.bad()) throw IoError(fmt::format("run: {}: reading failed", file));
   return 0;
 }
 
@@ -263,9 +342,11 @@ int run(Words words) {
   Words positional, outputs;
   CommonOptions common;
   std::string batch, device = "cpu", stats;
-  bool compare = false, check_nan = false;
+  bool compare = false, check_nan = false, no_sync = false;
   app.add_option("PROGRAM NAME=FILE", positional, "a formula, a .fuse file or - for standard input; then its inputs");
-  app.add_option("-o,--output", outputs, "NAME=FILE.npy: where an output goes; repeat for several")->allow_extra_args(false)->take_all();
+  app.add_option("-o,--output", outputs, "NAME=FILE.npy: where an output goes (-: standard output); repeat for several")
+      ->allow_extra_args(false)
+      ->take_all();
   CLI::Option* const batch_option =
       app.add_option("--batch", batch,
                      "a file of jobs (-: standard input), one JSON object a line: formula, inputs, outputs, mode; one line answers each");
@@ -278,7 +359,9 @@ int run(Words words) {
                "run unfused too (reference, if the mode is unfused), and report the first operator that differs; then exit with 1");
   app.add_flag("--check-nan", check_nan,
                "an error that names the first operator whose value is NaN or infinite, if an output has such an element");
-  app.add_option("--stats", stats, "write kernels, calls, compiles, cache hits and bytes to this file, as JSON");
+  CLI::Option* const stats_option =
+      app.add_option("--stats", stats, "write kernels, calls, compiles, cache hits and bytes to this file (-: standard output), as JSON");
+  app.add_flag("--no-sync", no_sync, "do not wait until outputs are on the disk: quicker, and a power cut may lose them");
   app.footer(
       "Examples:\n"
       "  onepass run 'x*w + b' x=x.npy w=w.npy b=b.npy -o out=y.npy\n"
@@ -291,9 +374,18 @@ int run(Words words) {
   if (device != "cpu" && device != "cuda")
     throw ValueError(fmt::format("run: there is no device `{}`; the devices are cpu and cuda", device));
   if (device == "cuda") options.device = Device::cuda();
-  Runner runner(options, compare);
+  OtherFiles others{.files = {}, .answers = batch_option->count() > 0};
+  if (*batch_option && batch != "-") others.add_read("the batch", batch);
+  if (!*batch_option && !positional.empty() && positional.front().ends_with(".fuse")) others.add_read("the program", positional.front());
   std::optional<os::AtomicFile> stats_file;
-  if (!stats.empty()) stats_file.emplace("run", stats);  // what cannot be written is better known before the work
+  if (*stats_option) {
+    stats_file.emplace("run", output_path(stats), !no_sync);  // what cannot be written is better known before the work
+    for (const OtherFiles::Named& other : others.files)
+      if (os::same_place(stats_file->place(), other.place))
+        throw IoError(fmt::format("run: --stats would destroy {}, {}; give it another file", other.name, stats));
+    others.files.push_back({"--stats", stats_file->place()});
+  }
+  Runner runner(options, compare, SaveOptions{.sync = !no_sync}, std::move(others));
   const auto write_stats = [&] {
     if (!stats_file) return;
     const std::string text = runner.stats();
@@ -314,6 +406,11 @@ int run(Words words) {
       .source = program_source("run", take_program("run", positional), options.limits), .inputs = {}, .outputs = {}, .mode = options.mode};
   for (const std::string& word : outputs) job.outputs.push_back(name_and_value("run", word, "-o NAME=FILE.npy"));
   sort_out(ProgramText(job.source.text, job.source.name, options.limits), positional, job);
+  bool prints = true;  // standard output is not an output's
+  for (auto& [name, file] : job.outputs) {
+    file = output_path(file);
+    prints = prints && os::place_of("run", file).descriptor != 1;
+  }
   const Report report = runner.run(job, write_stats);
   if (!report.difference.empty()) {
     fmt::print("{}\n", report.difference);
@@ -321,8 +418,9 @@ int run(Words words) {
   }
   if (stats_file) stats_file->commit();
   if (compare)
-    fmt::print("equal in modes {}{} and {}: {} output{}\n", text_of(options.mode), device == "cuda" ? " on cuda:0" : "",
-               options.mode == Mode::unfused ? "reference" : "unfused", report.outputs, report.outputs == 1 ? "" : "s");
+    fmt::print(prints ? stdout : stderr, "equal in modes {}{} and {}: {} output{}\n", text_of(options.mode),
+               device == "cuda" ? " on cuda:0" : "", options.mode == Mode::unfused ? "reference" : "unfused", report.outputs,
+               report.outputs == 1 ? "" : "s");
   return 0;
 }
 
