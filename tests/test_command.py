@@ -636,10 +636,13 @@ class Outputs(Command):
 
     def test_signals_leave_nothing_behind(self):
         os.mkfifo(self.path("pipe"))
+        def prepare():  # as a shell in the foreground does
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             # the second output waits for its reader, when the first and the statistics have temporary files
             process = subprocess.Popen([ONEPASS, "run", "a = x; b = x*2", "x=x.npy", "-o", "a=a.npy", "-o", "b=pipe", "--stats", "s.json"], cwd=self.folder,
-                                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+                                       preexec_fn=prepare)
             deadline = time.monotonic() + 60
             while sum(name.startswith(".onepass-") for name in self.files()) < 2:
                 self.assertLess(time.monotonic(), deadline)
