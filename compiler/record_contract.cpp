@@ -192,7 +192,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
                                  equation.operands.size() == 1 ? "" : "s", xs.size() == 1 ? "1 is" : fmt::format("{} are", xs.size())));
   const std::vector<Value> values = xs.size() == 1 ? of_one_type("einsum", xs) : contractable("einsum", xs);
 
-  // ---- the extent of each index
+  // ---- the extent of each index: an operand that has 1 where another has more is broadcast along it
   std::map<int, std::pair<std::int64_t, std::size_t>> extents;  // and the operand that has it
   std::vector<std::vector<int>> indices(xs.size());
   int broadcast_axes = 0;
@@ -211,14 +211,22 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
       for (int i = rest; name == Equation::kEllipsis && i > 0; --i) indices[k].push_back(kFirstBroadcast + i);
     }
     for (std::size_t i = 0; i < from.size(); ++i) {
-      const auto [it, fresh] = extents.try_emplace(indices[k][i], from[i], k);
+      const int index = indices[k][i];
+      const auto [it, fresh] = extents.try_emplace(index, from[i], k);
       auto& [extent, owner] = it->second;
-      const bool broadcasts = indices[k][i] > kFirstBroadcast;
-      if (broadcasts && extent == 1) extent = from[i], owner = k;
-      if (extent != from[i] && !(broadcasts && from[i] == 1))
-        throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} in {} and {} in {}",
-                                     broadcasts ? "an axis of `...`" : fmt::format("index {}", static_cast<char>(indices[k][i])), text,
-                                     extent, describe(xs[owner]), from[i], describe(xs[k])));
+      const bool diagonal = std::ranges::find(indices[k], index) - indices[k].begin() < static_cast<std::ptrdiff_t>(i);
+      const std::string what = index > kFirstBroadcast ? "an axis of `...`" : fmt::format("index {}", static_cast<char>(index));
+      if (diagonal) {  // its axes are equal, whatever the other operands have
+        const std::int64_t first = from[static_cast<std::size_t>(std::ranges::find(indices[k], index) - indices[k].begin())];
+        if (first != from[i])
+          throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} and {} in {}; the axes of a diagonal are equal", what, text, first,
+                                       from[i], describe(xs[k])));
+        continue;
+      }
+      if (extent == 1) extent = from[i], owner = k;
+      if (extent != from[i] && from[i] != 1)
+        throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} in {} and {} in {}; make them equal, or one of them 1", what, text, extent,
+                                     describe(xs[owner]), from[i], describe(xs[k])));
     }
   }
 
@@ -257,10 +265,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
       if (times == 1) result.push_back(index);
     }
   } else {
-    if (broadcast_axes > 0 && std::ranges::find(equation.result, Equation::kEllipsis) == equation.result.end())
-      throw ValueError(
-          fmt::format("einsum: the result of \"{}\" leaves out `...`, which stands for {} axes; write it there too", text, broadcast_axes));
-    for (const int name : equation.result) {
+    for (const int name : equation.result) {  // what it leaves out is summed, `...` too
       if (name == Equation::kEllipsis) add_broadcast();
       else result.push_back(name);
     }
