@@ -7,6 +7,10 @@ build=${ONEPASS_BUILD_DIR:-build/release}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+eigen=
+for folder in /usr/include/eigen3 /usr/local/include/eigen3; do
+  if [ -e "$folder/Eigen/Core" ]; then eigen="-isystem $folder"; fi
+done
 run_page() {  # PAGE LEAST_BLOCKS
   awk -v page="$PWD/docs/$1.md" '
     /^```c\+\+$/ { inside = 1; printf "#line %d \"%s\"\n", NR + 1, page; next }
@@ -16,7 +20,8 @@ run_page() {  # PAGE LEAST_BLOCKS
     END          { print "int main() {"; for (i = 1; i <= count; ++i) printf "  block%d();\n", i; print "}" }
   ' "docs/$1.md" >"$work/$1.cpp"
   grep -q "block$2" "$work/$1.cpp" || { echo "docs/$1.md has too few blocks" >&2; exit 1; }
-  ${CXX:-c++} -std=c++20 -Wall -Wextra -UNDEBUG ${ONEPASS_SANITIZE:+-fsanitize=$ONEPASS_SANITIZE} -Iinclude "$work/$1.cpp" -o "$work/$1" \
+  # shellcheck disable=SC2086
+  ${CXX:-c++} -std=c++20 -Wall -Wextra -UNDEBUG ${ONEPASS_SANITIZE:+-fsanitize=$ONEPASS_SANITIZE} -Iinclude $eigen "$work/$1.cpp" -o "$work/$1" \
     -L"$build/lib" -lonepass -Wl,-rpath,"$(realpath "$build/lib")"
   (cd "$work" && "./$1")
 }

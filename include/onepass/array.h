@@ -62,9 +62,43 @@ template <class T, std::size_t E> struct is_span<std::span<T, E>> : std::true_ty
 
 template <class T>
 concept Element = requires { dtype_for<std::remove_cv_t<T>>::value; };
-/// Something other than a span that keeps elements one after the other: std::vector, std::array, Eigen's storage, …
+/// What says where its elements are and how many: `data()` and `size()`.
 template <class R>
-concept Container = !is_span<std::remove_cvref_t<R>>::value && requires(std::remove_reference_t<R>& r) { std::span(r); };
+concept DataAndSize = requires(R& r) {
+  r.data();
+  requires std::is_pointer_v<decltype(r.data())>;
+  requires Element<std::remove_pointer_t<decltype(r.data())>>;
+  { r.size() } -> std::convertible_to<std::size_t>;
+};
+/// A matrix or vector as Eigen has them: elements of both strides, stored by rows or by columns. Also maps, blocks and references of these.
+template <class R>
+concept Matrix = DataAndSize<R> && requires(R& r) {
+  { r.rows() } -> std::convertible_to<std::int64_t>;
+  { r.cols() } -> std::convertible_to<std::int64_t>;
+  { r.innerStride() } -> std::convertible_to<std::int64_t>;
+  { r.outerStride() } -> std::convertible_to<std::int64_t>;
+  static_cast<bool>(R::IsRowMajor);
+  static_cast<bool>(R::IsVectorAtCompileTime);
+};
+/// Something other than a span that keeps elements: std::vector, std::array, an array of C, a matrix, ….
+template <class R>
+concept Container = !is_span<std::remove_cvref_t<R>>::value &&
+                    (requires(std::remove_reference_t<R>& r) { std::span(r); } || DataAndSize<std::remove_reference_t<R>>);
+
+/// The memory between a container's first and last element.
+template <class R> auto memory_of(R& r) {
+  if constexpr (Matrix<R>) {
+    const auto outer = static_cast<std::int64_t>(R::IsRowMajor ? r.rows() : r.cols());
+    const auto inner = static_cast<std::int64_t>(R::IsRowMajor ? r.cols() : r.rows());
+    const std::int64_t last =
+        (outer - 1) * static_cast<std::int64_t>(r.outerStride()) + (inner - 1) * static_cast<std::int64_t>(r.innerStride());
+    return std::span(r.data(), outer > 0 && inner > 0 ? static_cast<std::size_t>(last + 1) : 0);
+  } else if constexpr (requires { std::span(r); }) {
+    return std::span(r);
+  } else {
+    return std::span(r.data(), static_cast<std::size_t>(r.size()));
+  }
+}
 
 }  // namespace detail
 
@@ -155,11 +189,23 @@ class ONEPASS_API Array {
     return wrap_strided(erase(data.data()), data.size(), onepass::dtype<std::remove_const_t<T>>, shape, strides, offset, std::is_const_v<T>,
                         detail::Shared<Owner>::make(std::move(owner)));
   }
-  /// The same for a container that stays alive, `wrap(vector, {n, m})`; a temporary does not compile.
-  template <detail::Container R> static Array wrap(R& container) { return wrap(std::span(container)); }
-  template <detail::Container R> static Array wrap(R& container, Extents shape) { return wrap(std::span(container), shape); }
+  /// The same for a container that stays alive, `wrap(vector, {n, m})`: whatever std::span takes, or has `data()` and `size()`; a temporary does
+  /// not compile. A matrix of Eigen has the shape [rows, cols] and the strides of its storage order, a vector one axis; with a shape it is its
+  /// memory as that lies.
+  template <detail::Container R> static Array wrap(R& container) {
+    if constexpr (detail::Matrix<R>) {
+      const auto rows = static_cast<std::int64_t>(container.rows()), cols = static_cast<std::int64_t>(container.cols());
+      const auto inner = static_cast<std::int64_t>(container.innerStride()), outer = static_cast<std::int64_t>(container.outerStride());
+      if constexpr (R::IsVectorAtCompileTime) return wrap(detail::memory_of(container), {rows * cols}, {inner});
+      else if constexpr (R::IsRowMajor) return wrap(detail::memory_of(container), {rows, cols}, {outer, inner});
+      else return wrap(detail::memory_of(container), {rows, cols}, {inner, outer});
+    } else {
+      return wrap(detail::memory_of(container));
+    }
+  }
+  template <detail::Container R> static Array wrap(R& container, Extents shape) { return wrap(detail::memory_of(container), shape); }
   template <detail::Container R> static Array wrap(R& container, Extents shape, Extents strides, std::int64_t offset = 0) {
-    return wrap(std::span(container), shape, strides, offset);
+    return wrap(detail::memory_of(container), shape, strides, offset);
   }
   template <detail::Container R> static Array wrap(R&& temporary) = delete;
   template <detail::Container R> static Array wrap(R&& temporary, Extents shape) = delete;
