@@ -230,7 +230,7 @@ class Evaluator {
       if (!parameter.extents.empty()) mismatch(", which has no axes");
       const Literal::Kind kind = value.literal.kind;
       const bool fits = is_float(parameter.dtype)     ? kind != Literal::Kind::Bool
-                        : is_integer(parameter.dtype) ? kind == Literal::Kind::Int
+                        : is_integer(parameter.dtype) ? value.literal.is_integer()
                                                       : kind == Literal::Kind::Bool;
       if (!fits) mismatch(fmt::format(": write `cast({}, {})`", r_.describe(value), name_of(parameter.dtype)));
       variable = argument_of(r_.node_of(value, parameter.dtype));
@@ -425,7 +425,9 @@ class Evaluator {
   void evaluate(language::NodeId id, const language::Node& node) {
     Argument argument;
     switch (node.kind) {
-      case Kind::Integer: return push(id, r_.literal(std::int64_t{node.integer()}));
+      case Kind::Integer:
+        return push(id,
+                    r_.literal(Literal{.kind = node.is_unsigned() ? Literal::Kind::UInt : Literal::Kind::Int, .integer = node.integer()}));
       case Kind::Float: return push(id, r_.literal(node.number()));
       case Kind::Boolean: return push(id, r_.literal(node.a != 0));
       case Kind::None: return push(id, std::move(argument));

@@ -168,6 +168,7 @@ struct Functions {
   Value softplus(Value x) const { return apply(Op::Logaddexp, {x, constant(x, 0)}); }
   Value positive_or(Value x, Value otherwise) const { return r.where(apply(Op::Greater, {x, constant(x, 0)}), x, otherwise); }
   Value softmax_exponent(Value x, std::int64_t axis) const {
+    if (elements(x, std::vector{axis}) == 0) return x;  // no maximum, and nothing to compute
     const Value m = r.reduce(Op::ReduceMax, name, x, std::vector{axis}, true);
     return r.sub(x, apply(Op::StopGradient, {m}));  // the maximum is a constant to the derivative
   }
@@ -337,6 +338,13 @@ const std::vector<Row>& rows() {
          return f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false));
        })},
       {"std", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
+         return f.root(f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false)));
+       })},
+      // other names of these, since C++ takes an unqualified `std` for the namespace
+      {"variance", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
+         return f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false));
+       })},
+      {"stddev", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
          return f.root(f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false)));
        })},
       {"norm", "x, axis=, keepdims=", one([](Functions& f) {

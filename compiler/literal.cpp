@@ -18,45 +18,61 @@ using ir::Op;
 
 namespace {
 
-std::int64_t checked(bool overflow, std::int64_t value, std::string_view name) {
-  if (overflow) throw ValueError(fmt::format("{}: the integer literals overflow i64", name));
-  return value;
+using Kind = Literal::Kind;
+using Wide = __int128;
+
+[[noreturn]] void fail_overflow(Kind kind, std::string_view name) {
+  throw ValueError(fmt::format("{}: the integer literals overflow {}", name, kind == Kind::UInt ? "u64" : "i64"));
 }
 
-Literal of_integer(std::int64_t value) { return {.kind = Literal::Kind::Int, .integer = value}; }
-Literal of_real(double value) { return {.kind = Literal::Kind::Float, .real = value}; }
+Wide least(Kind kind) { return kind == Kind::UInt ? 0 : std::numeric_limits<std::int64_t>::min(); }
+Wide most(Kind kind) {
+  return kind == Kind::UInt ? Wide{std::numeric_limits<std::uint64_t>::max()} : Wide{std::numeric_limits<std::int64_t>::max()};
+}
 
-std::int64_t integer_power(std::int64_t base, std::int64_t exponent, std::string_view name) {
+Wide value_of(const Literal& l) { return l.kind == Kind::UInt ? Wide{l.as_unsigned()} : Wide{l.integer}; }
+
+Literal of_integer(Kind kind, Wide value, std::string_view name) {
+  if (value < least(kind) || value > most(kind)) fail_overflow(kind, name);
+  return {.kind = kind, .integer = static_cast<std::int64_t>(value)};
+}
+Literal of_real(double value) { return {.kind = Kind::Float, .real = value}; }
+
+Wide integer_power(Wide base, Wide exponent, Kind kind, std::string_view name) {
   if (base == 1 || exponent == 0) return 1;
   if (base == -1) return exponent % 2 ? -1 : 1;
   if (exponent < 0 || base == 0) return 0;
-  std::int64_t r = 1;
-  for (; exponent > 0; --exponent) {  // at most 63 times: the base is 2 or more
-    const bool overflow = __builtin_mul_overflow(r, base, &r);
-    checked(overflow, r, name);
-  }
+  Wide r = 1;
+  for (; exponent > 0; --exponent)  // at most 64 times: the base is 2 or more
+    if (__builtin_mul_overflow(r, base, &r) || r < least(kind) || r > most(kind)) fail_overflow(kind, name);
   return r;
 }
 
-// Integer arithmetic that is an error where it would wrap; none: not one of these.
-std::optional<std::int64_t> exact(Op op, std::int64_t a, std::int64_t b, std::string_view name) {
-  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
-  std::int64_t r = 0;
-  bool overflow = false;
+// Integer arithmetic that is an error where it would wrap; none: not one of these. A product of two 64-bit numbers fits: |a*b| < 2^127 but for
+// two of u64, which are looked at by themselves.
+std::optional<Wide> exact(Op op, Wide a, Wide b, Kind kind, std::string_view name) {
+  const auto product = [&](Wide x, Wide y) {
+    Wide r = 0;
+    if (__builtin_mul_overflow(x, y, &r)) fail_overflow(kind, name);
+    return r;
+  };
   switch (op) {
-    case Op::Add: overflow = __builtin_add_overflow(a, b, &r); break;
-    case Op::Sub: overflow = __builtin_sub_overflow(a, b, &r); break;
-    case Op::Mul: overflow = __builtin_mul_overflow(a, b, &r); break;
-    case Op::Square: overflow = __builtin_mul_overflow(a, a, &r); break;
-    case Op::Neg: overflow = __builtin_sub_overflow(std::int64_t{0}, a, &r); break;
-    case Op::IntegerPow: return integer_power(a, b, name);
-    default:
-      checked((op == Op::Abs && a == kLeast) || (op == Op::FloorDiv && a == kLeast && b == -1) ||
-                  (op == Op::ShiftLeft && b >= 0 && a != 0 && (b > 62 || (a << b) >> b != a)),
-              0, name);
+    case Op::Add: return a + b;
+    case Op::Sub: return a - b;
+    case Op::Mul: return product(a, b);
+    case Op::Square: return product(a, a);
+    case Op::Neg: return -a;
+    case Op::IntegerPow: return integer_power(a, b, kind, name);
+    case Op::Abs: return a < 0 ? -a : a;
+    case Op::FloorDiv:
+      if (a == least(Kind::Int) && b == -1) fail_overflow(kind, name);
       return std::nullopt;
+    case Op::ShiftLeft:
+      if (b < 0 || a == 0) return std::nullopt;
+      if (b > 63) fail_overflow(kind, name);
+      return product(a, Wide{1} << static_cast<int>(b));
+    default: return std::nullopt;
   }
-  return checked(overflow, r, name);
 }
 
 // The frequent ones without a graph: IEEE arithmetic is the primitive's meaning.
@@ -74,20 +90,29 @@ std::optional<double> simple(Op op, double a, double b) {
 
 }  // namespace
 
+DType default_type(Kind kind) {
+  switch (kind) {
+    case Kind::Bool: return DType::Bool;
+    case Kind::Int: return DType::I64;
+    case Kind::UInt: return DType::U64;
+    case Kind::Float: break;
+  }
+  return DType::F32;
+}
+
 Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
-  using Kind = Literal::Kind;
   if (op == Op::Cast) return of_real(in[0].as_double());
   if (op == Op::Where) {
     if (in[0].kind != Kind::Bool) throw DTypeError("where: the condition must be bool");
     const Literal& chosen = in[0].integer ? in[1] : in[2];
     const Kind kind = std::max(in[1].kind, in[2].kind);
     if (kind == Kind::Float) return of_real(chosen.as_double());
-    return {.kind = kind, .integer = chosen.integer};
+    return of_integer(kind, value_of(chosen), name);
   }
   Kind widest = Kind::Bool;
   for (const Literal& l : in) widest = std::max(widest, l.kind);
   const bool rounds = op == Op::Floor || op == Op::Ceil || op == Op::Trunc || op == Op::Round;
-  if (rounds && widest == Kind::Int) return of_integer(in[0].integer);  // of integers: unchanged
+  if (rounds && in[0].is_integer()) return in[0];  // of integers: unchanged
   const ir::TypeRule rule = ir::info(op).types;
   if (rule == ir::TypeRule::Float || rule == ir::TypeRule::Predicate) widest = Kind::Float;
   // A product of integers is computed as one, although the result is a float; the sum too where all three are integers.
@@ -97,17 +122,20 @@ Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
   }
   if (widest == Kind::Float) {
     if (const auto r = simple(op, in[0].as_double(), in.size() > 1 ? in[1].as_double() : 0)) return of_real(*r);
-  } else if (const auto r = exact(op, in[0].integer, in.size() > 1 ? in[1].integer : 0, name)) {
+  } else if (const auto r = exact(op, value_of(in[0]), in.size() > 1 ? value_of(in[1]) : Wide{0}, widest, name)) {
     if (widest == Kind::Bool && op != Op::IntegerPow)
       throw DTypeError(fmt::format("{}: arithmetic on two bools; use & or |, or cast one", name));
-    return of_integer(*r);
+    return of_integer(widest == Kind::UInt ? Kind::UInt : Kind::Int, *r, name);
   }
 
   ir::Graph g;
   std::vector<std::int64_t> ids;
-  const std::vector<DType> types(in.size(), widest == Kind::Float ? DType::F64 : widest == Kind::Bool ? DType::Bool : DType::I64);
-  for (const Literal& l : in)
-    ids.push_back(g.constant(types[0], 0, l.kind == Kind::Float ? ir::bits_of(types[0], l.real) : ir::bits_of(types[0], l.integer)));
+  const std::vector<DType> types(in.size(), widest == Kind::Float ? DType::F64 : default_type(widest));
+  for (const Literal& l : in) {
+    if (widest == Kind::UInt && value_of(l) < 0)
+      throw DTypeError(fmt::format("{}: the literals {} and one above 9223372036854775807 have no common type", name, l.integer));
+    ids.push_back(g.constant(types[0], 0, widest == Kind::Float ? ir::bits_of(types[0], l.as_double()) : ir::bits_of(types[0], l.integer)));
+  }
   DType out{};
   if (!ir::result_dtype(op, types, out)) throw DTypeError(fmt::format("{}: does not take these literals", name));
   g.outputs = {g.add(ir::Node{op, out, 0, g.intern(ids), 0, 0})};
@@ -115,22 +143,34 @@ Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, value[0].bytes.data(), value[0].bytes.size());
   if (out == DType::Bool) return {.kind = Kind::Bool, .integer = static_cast<std::int64_t>(bits)};
-  if (out == DType::I64) return of_integer(static_cast<std::int64_t>(bits));
+  if (is_integer(out)) return {.kind = widest, .integer = static_cast<std::int64_t>(bits)};
   return of_real(std::bit_cast<double>(bits));
 }
 
 std::uint64_t bits_of(const Literal& literal, DType dtype, std::string_view name) {
-  if (literal.kind == Literal::Kind::Float) return ir::bits_of(dtype, literal.real);
+  if (literal.kind == Kind::Float) return ir::bits_of(dtype, literal.real);
   if (is_integer(dtype)) {
-    const int width = static_cast<int>(8 * size_of(dtype));
-    const std::int64_t v = literal.integer;
-    const bool fits = is_signed_integer(dtype)
-                          ? (width == 64 || (v >= -(std::int64_t{1} << (width - 1)) && v < (std::int64_t{1} << (width - 1))))
-                          : (v >= 0 && (width == 64 || v < (std::int64_t{1} << width)));
-    if (!fits)
-      throw ValueError(fmt::format("{}: the literal {} does not fit {}; cast the tensor to a wider type", name, v, name_of(dtype)));
+    const int width = static_cast<int>(8 * size_of(dtype)), sign = is_signed_integer(dtype);
+    const Wide v = value_of(literal), limit = Wide{1} << (width - sign);
+    if (v >= limit || v < (sign ? -limit : Wide{0}))
+      throw ValueError(
+          fmt::format("{}: the literal {} does not fit {}; cast the tensor to a wider type", name, text_of(literal), name_of(dtype)));
+  } else if (literal.kind == Kind::UInt && literal.integer < 0) {  // to a float: rounded once
+    if (dtype == DType::Bool) return 1;
+    if (dtype == DType::F64) return std::bit_cast<std::uint64_t>(static_cast<double>(literal.as_unsigned()));
+    return std::bit_cast<std::uint32_t>(static_cast<float>(literal.as_unsigned()));
   }
   return ir::bits_of(dtype, literal.integer);
+}
+
+std::string text_of(const Literal& literal) {
+  switch (literal.kind) {
+    case Kind::Bool: return literal.integer ? "true" : "false";
+    case Kind::Int: return fmt::format("{}", literal.integer);
+    case Kind::UInt: return fmt::format("{}", literal.as_unsigned());
+    case Kind::Float: break;
+  }
+  return fmt::format("{}", literal.real);
 }
 
 // ------------------------------------------------------------------------------------------------ numbers of a call

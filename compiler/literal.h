@@ -16,19 +16,31 @@ namespace onepass::compiler {
 
 /// A number without a strong type: written in the program, brought by the call, or computed from such numbers alone.
 struct Literal {
-  enum class Kind : std::uint8_t { Bool, Int, Float } kind = Kind::Int;
-  std::int64_t integer = 0;   // Bool and Int
+  // UInt: computed in u64, from integers one of which was written above the largest i64. Another value of a call never makes one of an Int.
+  enum class Kind : std::uint8_t { Bool, Int, UInt, Float } kind = Kind::Int;
+  std::int64_t integer = 0;   // Bool and Int; UInt: the bits
   double real = 0;            // Float
   std::uint32_t origin = 0;   // which occurrence: equal origins share their slots
   bool brought = false;       // an argument's or an extent's: its value belongs to the call, so it never chooses code
   std::uint32_t derived = 0;  // 1 + its place in Numbers, where it depends on an argument: another call has another value
-  double as_double() const { return kind == Kind::Float ? real : static_cast<double>(integer); }
+  bool is_integer() const { return kind == Kind::Int || kind == Kind::UInt; }
+  std::uint64_t as_unsigned() const { return static_cast<std::uint64_t>(integer); }
+  double as_double() const {
+    if (kind == Kind::Float) return real;
+    return kind == Kind::UInt ? static_cast<double>(as_unsigned()) : static_cast<double>(integer);
+  }
 };
 
-/// The value of an operator on literals alone: computed in i64, or else in f64 by the very primitives and expansions that a kernel would
+/// The type of a literal as an output: bool, i64, u64 or f32.
+DType default_type(Literal::Kind kind);
+
+/// The value of an operator on literals alone: computed in i64 or u64, or else in f64 by the very primitives and expansions that a kernel would
 /// run. Its kind depends on the kinds of the operands, never on their values. Besides the elementwise operators: IntegerPow of integers,
 /// and Cast, which makes a Float.
 Literal fold(ir::Op op, std::string_view name, std::span<const Literal> operands);
+
+/// As a program writes it.
+std::string text_of(const Literal& literal);
 
 /// The bits of the literal in `dtype`; ValueError where an integer does not fit it.
 std::uint64_t bits_of(const Literal& literal, DType dtype, std::string_view name);

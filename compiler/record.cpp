@@ -86,11 +86,7 @@ Value Recorder::number(std::uint32_t argument, const Literal& value) { return li
 
 DType Recorder::dtype(const Value& v) const {
   if (!v.is_literal) return graph[v.node].dtype;
-  switch (v.literal.kind) {
-    case Literal::Kind::Bool: return DType::Bool;
-    case Literal::Kind::Int: return DType::I64;
-    default: return DType::F32;
-  }
+  return default_type(v.literal.kind);
 }
 
 std::span<const std::int64_t> Recorder::shape(const Value& v) const {
@@ -102,10 +98,7 @@ void Recorder::name(const Value& v, std::string_view text) {
 }
 
 std::string Recorder::describe(const Value& v) const {
-  if (v.is_literal) {
-    if (v.literal.kind == Literal::Kind::Bool) return v.literal.integer ? "true" : "false";
-    return v.literal.kind == Literal::Kind::Int ? std::to_string(v.literal.integer) : fmt::format("{}", v.literal.real);
-  }
+  if (v.is_literal) return text_of(v.literal);
   const auto it = names_.find(v.node);
   return fmt::format("{}{}", it == names_.end() ? "" : it->second + " ", type_text(dtype(v), shape(v)));
 }
@@ -223,13 +216,10 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
       type = have ? promote(name, type, dtype(in[i])) : dtype(in[i]);
       have = true;
     }
-  for (std::size_t i = first; i < in.size(); ++i)
-    if (in[i].is_literal) {
-      const Literal& l = in[i].literal;
-      if (!have) type = promote(name, type, dtype(in[i]));
-      else if (l.kind == Literal::Kind::Float && !is_float(type)) type = DType::F32;
-      else if (l.kind == Literal::Kind::Int && type == DType::Bool) type = DType::I64;
-    }
+  if (have) {
+    for (std::size_t i = first; i < in.size(); ++i)
+      if (in[i].is_literal) type = type_beside(in[i].literal, type);
+  } else type = type_of_literals(in.subspan(first));
   check_types(info, name, type, in);
   if (literals_alone) {
     Literal literals[3];
@@ -341,9 +331,9 @@ Value Recorder::cast(Value a, DType to) {
       return make(convert(wide.node, to));
     }
     if (a.literal.kind != Literal::Kind::Bool && to == DType::Bool)
-      return make(convert(node_of(a, a.literal.kind == Literal::Kind::Float ? DType::F64 : DType::I64).node, to));
+      return make(convert(node_of(a, a.literal.kind == Literal::Kind::Float ? DType::F64 : dtype(a)).node, to));
     if (a.literal.kind != Literal::Kind::Float && (is_integer(to) || is_half(to)))
-      return make(convert(node_of(a, DType::I64).node, to));  // wraps
+      return make(convert(node_of(a, a.literal.kind == Literal::Kind::UInt ? DType::U64 : DType::I64).node, to));  // wraps
     return node_of(a, to);
   }
   if (is_half(to)) return make(graph.add(Op::Cast, to, graph[a.node].shape, {a.node}));  // of a half too: it is rounded here

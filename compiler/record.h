@@ -206,6 +206,7 @@ class Recorder {
   Value contracted(std::string_view name, const Indexed& a, const Indexed& b, std::span<const int> result);
   std::vector<Value> of_one_type(std::string_view name, std::span<const Value> xs);
   static DType type_beside(const Literal& literal, DType type);  // of a tensor of `type` and a literal
+  static DType type_of_literals(std::span<const Value> xs);      // where there is nothing else
   DType type_beside(const Value& v, DType type) const { return v.is_literal ? type_beside(v.literal, type) : dtype(v); }
   Value repeated(std::string_view name, Value x, const Shape& times, bool inside);
   Value random_bits(std::string_view name, Value key, const Shape& shape, DType dtype);  // of each element: u32, of f64 u64

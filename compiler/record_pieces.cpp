@@ -30,11 +30,10 @@ std::vector<Value> Recorder::of_one_type(std::string_view name, std::span<const 
       type = have ? promote(name, type, dtype(x)) : dtype(x);
       have = true;
     }
-  for (const Value& x : xs)
-    if (x.is_literal) {
-      if (!have) type = promote(name, type, dtype(x));
-      else type = type_beside(x.literal, type);
-    }
+  if (have) {
+    for (const Value& x : xs)
+      if (x.is_literal) type = type_beside(x.literal, type);
+  } else type = type_of_literals(xs);
   std::vector<Value> out;
   for (const Value& x : xs) out.push_back(x.is_literal ? node_of(x, type) : make(convert(x.node, type)));
   return out;
@@ -42,7 +41,13 @@ std::vector<Value> Recorder::of_one_type(std::string_view name, std::span<const 
 
 DType Recorder::type_beside(const Literal& literal, DType type) {
   if (literal.kind == Literal::Kind::Float && !is_float(type)) return DType::F32;
-  return literal.kind == Literal::Kind::Int && type == DType::Bool ? DType::I64 : type;
+  return literal.is_integer() && type == DType::Bool ? default_type(literal.kind) : type;
+}
+
+DType Recorder::type_of_literals(std::span<const Value> xs) {
+  Literal::Kind widest = Literal::Kind::Bool;
+  for (const Value& x : xs) widest = std::max(widest, x.literal.kind);
+  return default_type(widest);
 }
 
 Value Recorder::concat(std::span<const Value> xs, std::int64_t axis, std::string_view name) {
@@ -199,7 +204,7 @@ Value Recorder::random_bits(std::string_view name, Value key, const Shape& shape
   using ir::Expr;
   check_shape(name, shape, limits);
   if (!is_float(type)) throw DTypeError(fmt::format("{}: the type must be a float, not {}", name, name_of(type)));
-  if (key.is_literal && key.literal.kind != Literal::Kind::Int)
+  if (key.is_literal && !key.literal.is_integer())
     throw DTypeError(fmt::format("{}: the key must be an integer, not {}", name, describe(key)));
   key = node_of(key);
   if (!is_integer(dtype(key)) || !this->shape(key).empty())

@@ -24,7 +24,7 @@ inline constexpr std::uint32_t kAbsent = 0xffffffffu;
 using onepass::Limits;  // those of a formula's text; what its calls expand to is the recorder's limit
 
 enum class Kind : std::uint8_t {
-  Integer,      ///< a, b: the value's low and high half
+  Integer,      ///< a, b: the value's low and high half, of an i64; c: 1 where it is above the largest i64, a u64
   Float,        ///< a, b: the halves of the nearest double; c: the nearest float, as bits; d: bytes of text
   Boolean,      ///< a: 0 or 1
   None,         ///< `none`
@@ -82,6 +82,7 @@ struct Node {
   std::uint32_t a = 0, b = 0, c = 0, d = 0;
 
   std::int64_t integer() const { return static_cast<std::int64_t>(a | static_cast<std::uint64_t>(b) << 32); }
+  bool is_unsigned() const { return c != 0; }
   double number() const { return std::bit_cast<double>(a | static_cast<std::uint64_t>(b) << 32); }
   float single() const { return std::bit_cast<float>(c); }  ///< rounded once from the text, where float(number()) rounds twice
   DType dtype() const { return static_cast<DType>(a); }

@@ -193,9 +193,8 @@ void Lexer::lex_number(Lexeme& lexeme) {
     if (whole_digits > 1 && number[0] == '0' && number.find_first_not_of('0') != std::string_view::npos)
       fail(lexeme.offset, fmt::format("the integer `{}` has leading zeros: write `{}`", number.substr(0, 32),
                                       number.substr(number.find_first_not_of('0')).substr(0, 32)));
-    if (std::from_chars(number.data(), number.data() + number.size(), lexeme.value).ec != std::errc() || lexeme.value > std::uint64_t{1}
-                                                                                                                            << 63)
-      fail_integer(lexeme.offset, number);
+    if (std::from_chars(number.data(), number.data() + number.size(), lexeme.value).ec != std::errc())
+      fail_integer(lexeme.offset, number, "u64, whose largest is 18446744073709551615: write it with a point for a float");
   } else {
     lexeme.token = Token::Float;
     const Float value = parse_float(number);
@@ -205,9 +204,8 @@ void Lexer::lex_number(Lexeme& lexeme) {
   at_ = end;
 }
 
-void Lexer::fail_integer(std::uint32_t offset, std::string_view number) const {
-  fail(offset, fmt::format("the integer {}{} does not fit i64, whose largest is 9223372036854775807: write it with a point for a float",
-                           number.substr(0, 40), number.size() > 40 ? "…" : ""));
+void Lexer::fail_integer(std::uint32_t offset, std::string_view number, std::string_view what) const {
+  fail(offset, fmt::format("the integer {}{} does not fit {}", number.substr(0, 40), number.size() > 40 ? "…" : "", what));
 }
 
 void Lexer::lex_string(Lexeme& lexeme) {

@@ -58,7 +58,7 @@ class Lexer {
  public:
   explicit Lexer(Program& program);
   Lexeme lex();
-  [[noreturn]] void fail_integer(std::uint32_t offset, std::string_view number) const;  // one that does not fit
+  [[noreturn]] void fail_integer(std::uint32_t offset, std::string_view number, std::string_view what) const;  // which does not fit
 
  private:
   [[noreturn]] void fail(std::uint32_t offset, std::string_view message) const { throw error_at(program_, offset, message); }

@@ -104,12 +104,13 @@ class Parser {
     return static_cast<NodeId>(program_.nodes.size() - 1);
   }
 
-  static Node leaf(Kind kind, std::uint32_t offset, std::uint32_t a = 0, std::uint32_t b = 0) {
+  static Node leaf(Kind kind, std::uint32_t offset, std::uint32_t a = 0, std::uint32_t b = 0, std::uint32_t c = 0) {
     Node node;
     node.kind = kind;
     node.offset = offset;
     node.a = a;
     node.b = b;
+    node.c = c;
     return node;
   }
 
@@ -402,7 +403,7 @@ class Parser {
       if (current_.token == Token::Integer && current_.value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
         extent.value = static_cast<std::int64_t>(current_.value);
       } else if (current_.token == Token::Integer) {
-        lexer_.fail_integer(current_.offset, text_at(current_.offset, current_.length));
+        lexer_.fail_integer(current_.offset, text_at(current_.offset, current_.length), "i64, whose largest is 9223372036854775807");
       } else if (current_.token == Token::Name) {
         extent.variable = find_variable(current_.name);
         if (extent.variable == kAbsent || scope_->variables[extent.variable].role != Variable::Role::Extent)
@@ -573,19 +574,21 @@ class Parser {
   }
 
   void integer(const Lexeme& lexeme) {
-    std::int64_t value = static_cast<std::int64_t>(lexeme.value);
+    constexpr std::uint64_t kLeast = std::uint64_t{1} << 63;  // its bits are those of -2^63
     std::uint32_t offset = lexeme.offset;
-    if (value < 0) {  // 2^63, which fits only behind a minus that belongs to it alone
+    bool is_unsigned = lexeme.value >= kLeast;
+    if (lexeme.value == kLeast) {  // 2^63 behind a minus that belongs to it alone is the least i64, else it is a u64
       const Lexeme& following = peek();
       const bool alone = !(following.token == Token::Operator && following.op == Operator::Power) &&
                          following.token != Token::OpenBracket && following.token != Token::Dot;
-      if (!alone || stack_.empty() || stack_.back().what != Pending::What::Prefix || stack_.back().op != Operator::Negate)
-        lexer_.fail_integer(offset, text_at(lexeme.offset, lexeme.length));
-      offset = stack_.back().offset;
-      pop();
+      if (alone && !stack_.empty() && stack_.back().what == Pending::What::Prefix && stack_.back().op == Operator::Negate) {
+        offset = stack_.back().offset;
+        pop();
+        is_unsigned = false;
+      }
     }
-    const std::uint64_t bits = static_cast<std::uint64_t>(value);
-    take_leaf(leaf(Kind::Integer, offset, static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32)));
+    take_leaf(
+        leaf(Kind::Integer, offset, static_cast<std::uint32_t>(lexeme.value), static_cast<std::uint32_t>(lexeme.value >> 32), is_unsigned));
   }
 
   // `current_` is the bracket.

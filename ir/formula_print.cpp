@@ -99,6 +99,12 @@ class Printer {
   }
 
   void integer(const Node& node, int least) {
+    if (node.is_unsigned()) {  // 2^63 behind a minus would be read as the least i64
+      const auto value = static_cast<std::uint64_t>(node.integer());
+      const bool alone = value == std::uint64_t{1} << 63 && kPrefixPrecedence <= least;
+      out_ += alone ? fmt::format("({})", value) : fmt::format("{}", value);
+      return;
+    }
     const std::string digits = fmt::format("{}", node.integer());
     out_ += node.integer() < 0 && kPrefixPrecedence < least ? "(" + digits + ")" : digits;
   }

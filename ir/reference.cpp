@@ -445,7 +445,7 @@ template <class T, bool kMax> void scan_extreme(std::int64_t count, std::int64_t
   }
 }
 
-// `take: the index 7 at [1, 2] is out of range: axis 0 has extent 5`
+// `take: the index 7 at [1, 2] is out of range: axis 0 has extent 5`, and the line that recorded it
 [[noreturn]] void fail_index(const Graph& graph, NodeId id, std::int64_t element, const std::string& index) {
   const List attributes = graph.attributes(id), shape = graph.shape(id);
   std::vector<std::int64_t> at(shape.size());
@@ -454,11 +454,13 @@ template <class T, bool kMax> void scan_extreme(std::int64_t count, std::int64_t
   for (std::size_t i = 0; i < at.size(); ++i) place += (i ? ", " : "") + std::to_string(at[i]);
   place += "]";
   const auto indexing = static_cast<Indexing>(attributes[2]);
-  const std::string extent = std::to_string(attributes[0]);
+  const std::string extent = std::to_string(attributes[0]), &source = graph.sources[graph.source_of[id]];
+  const std::string where = source.empty() ? "" : "\n  Recorded at " + source + ".";
   if (indexing == Indexing::CrossEntropy)
-    throw IndexError("cross_entropy: the label " + index + " of sample " + place + " is out of range: there are " + extent + " classes");
+    throw IndexError("cross_entropy: the label " + index + " of sample " + place + " is out of range: there are " + extent + " classes" +
+                     where);
   throw IndexError(std::string(text_of(indexing)) + ": the index " + index + " at " + place + " is out of range: axis " +
-                   std::to_string(attributes[1]) + " has extent " + extent);
+                   std::to_string(attributes[1]) + " has extent " + extent + where);
 }
 
 // ---- the graph

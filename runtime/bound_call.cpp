@@ -40,6 +40,7 @@ std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> argument
   const LaunchPlan& plan = *body->plan;
   CallSlots slots(state, site, plan);
   if (options.check_recording) check_recording(state, site, plan, slots.all());
+  else if (plan.captured_numbers.changed()) check_captures(state, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
   body->bases.resize(inputs + outputs + kMoreBases);
   fill_input_bases(plan, arguments, body->bases.data());

@@ -97,6 +97,7 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
   CallSlots slots(state, site, plan);
   if (options.check_recording) [[unlikely]]
     check_recording(state, site, plan, slots.all());
+  else if (plan.captured_numbers.changed()) [[unlikely]] check_captures(state, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
   Pointers bases(inputs + outputs + kMoreBases);
   std::vector<Array> results;
@@ -137,6 +138,7 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   CallSlots slots(state, site, plan);
   if (options.check_recording) [[unlikely]]
     check_recording(state, site, plan, slots.all());
+  else if (plan.captured_numbers.changed()) [[unlikely]] check_captures(state, site, plan, slots.all());
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
   Pointers bases(inputs + outputs + kMoreBases);
   fill_input_bases(plan, arguments, bases.data());

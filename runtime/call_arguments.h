@@ -14,17 +14,16 @@
 
 namespace onepass::runtime {
 
-/// A C++ number as a literal. `what()` names it for the error of one that is too large.
-template <class What> compiler::Literal literal_of(const detail::NumberValue& number, What&& what) {
+/// A C++ number as a literal.
+inline compiler::Literal literal_of(const detail::NumberValue& number) {
   using Kind = detail::NumberValue::Kind;
   using compiler::Literal;
   switch (number.kind) {
     case Kind::Bool: return {.kind = Literal::Kind::Bool, .integer = number.integer};
     case Kind::Int: return {.kind = Literal::Kind::Int, .integer = number.integer};
+    case Kind::UInt: return {.kind = Literal::Kind::UInt, .integer = number.integer};
     case Kind::Float: return {.kind = Literal::Kind::Float, .real = number.real};
-    default:
-      throw ValueError(
-          fmt::format("{} {} does not fit i64; pass it as an Array of u64", what(), static_cast<std::uint64_t>(number.integer)));
+    default: throw InternalError("an argument is neither an Array nor a number");
   }
 }
 
@@ -34,7 +33,7 @@ class CallArguments {
   explicit CallArguments(std::span<const detail::CallArgument> from) : row_(from.size()), size_(from.size()) {
     for (std::size_t i = 0; i < size_; ++i) {
       row_[i].array = from[i].array;
-      if (!from[i].array) row_[i].number = literal_of(from[i], [&] { return fmt::format("argument {}: the number", i); });
+      if (!from[i].array) row_[i].number = literal_of(from[i]);
     }
   }
   operator std::span<const Argument>() const { return {row_.data(), size_}; }

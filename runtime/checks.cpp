@@ -13,6 +13,7 @@
 #include "runtime/aliases.h"
 #include "runtime/compare.h"
 #include "runtime/device_call.h"
+#include "runtime/log.h"
 #include "runtime/make_plan.h"
 #include "runtime/os.h"
 #include "runtime/plan_report.h"
@@ -51,26 +52,38 @@ constexpr std::string_view kDependsOnlyOn =
     "it must depend on nothing but types, shapes and Static values. A captured number that changed is the likely cause: pass what changes "
     "as an argument";
 
-// `slot_bits`: the values that the first recording has in this call.
-void check_same_recording(const Graph& first, const Graph& second, std::span<const std::uint64_t> slot_bits) {
+// `option` asked for it; `slot_bits`: the values that the first recording has in this call.
+void check_same_recording(std::string_view option, const Graph& first, const Graph& second, std::span<const std::uint64_t> slot_bits) {
   NodeId id = 0;
   while (id < first.size() && id < second.size() && same_node(first, second, id)) ++id;
   if (id < first.size() || id < second.size())
-    throw Error(fmt::format("check_recording: the function recorded {} first and {} when it was run again on the same types; {}.",
+    throw Error(fmt::format("{}: the function recorded {} first and {} when it was run again on the same types; {}.", option,
                             node_text(first, id), node_text(second, id), kDependsOnlyOn));
   if (first.outputs != second.outputs || first.output_names != second.output_names)
-    throw Error(
-        fmt::format("check_recording: the function had other results when it was run again on the same types; {}.", kDependsOnlyOn));
+    throw Error(fmt::format("{}: the function had other results when it was run again on the same types; {}.", option, kDependsOnlyOn));
   for (id = 0; id < first.size(); ++id) {
     if (first[id].op != ir::Op::Slot) continue;
     const std::uint64_t slot = first[id].bits, was = slot_bits[slot], is = second.slots[slot].bits;
     if (was == is) continue;
     const DType type = first[id].dtype;
     throw Error(
-        fmt::format("check_recording: the number{} was {} when the function was recorded and is {} now: a captured variable "
+        fmt::format("{}: the number{} was {} when the function was recorded and is {} now: a captured variable "
                     "changed, and compiled calls keep the first value. Pass what changes as an argument.",
-                    place_of(first, id), ir::double_of(type, was), ir::double_of(type, is)));
+                    option, place_of(first, id), ir::double_of(type, was), ir::double_of(type, is)));
   }
+}
+
+void check_again(std::string_view option, const Program::State& state, const CallSite& site, const LaunchPlan& plan,
+                 std::span<const std::uint64_t> slot_bits) {
+  ProgramRecorder again = record(state, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
+  PlanData outputs;
+  fill_outputs(site, again.graph, outputs);
+  check_same_recording(option, recorded_of(plan), again.graph, slot_bits);
+  if (!std::ranges::equal(plan.captured, again.captured, same_view))
+    throw Error(
+        fmt::format("{}: a captured Array was another one when the function was run again on the same types; compiled calls keep "
+                    "reading the first. Pass what changes as an argument.",
+                    option));
 }
 
 }  // namespace
@@ -81,14 +94,19 @@ bool same_view(const Array& a, const Array& b) {
 }
 
 void check_recording(const Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits) {
-  ProgramRecorder again = record(state, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
-  PlanData outputs;
-  fill_outputs(site, again.graph, outputs);
-  check_same_recording(recorded_of(plan), again.graph, slot_bits);
-  if (!std::ranges::equal(plan.captured, again.captured, same_view))
-    throw Error(
-        "check_recording: a captured Array was another one when the function was run again on the same types; compiled calls keep "
-        "reading the first. Pass what changes as an argument.");
+  static constinit Once once;
+  if (once.first())
+    log(LogLevel::warning,
+        "Options::check_recording is on, as it is by default where NDEBUG is not defined: every call runs its function again to compare "
+        "what it "
+        "records, which takes much longer than the call. Define NDEBUG or set the option to false for fast calls");
+  check_again("check_recording", state, site, plan, slot_bits);
+}
+
+void check_captures(const Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits) {
+  if (plan.captures_decided.load(std::memory_order_relaxed)) return;
+  check_again("check_captures", state, site, plan, slot_bits);
+  plan.captures_decided.store(true, std::memory_order_relaxed);  // a variable that is written while the function is recorded
 }
 
 void check_nan(const Program::State& state, const LaunchOptions& options, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,

@@ -13,6 +13,9 @@ namespace onepass::runtime {
 /// have in this call.
 void check_recording(const Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits);
 
+/// The same for a plan whose captured numbers have changed, which need not show in what is recorded.
+void check_captures(const Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits);
+
 /// Have the results a NaN or an infinity? Error: which operator made it. `bases`: of the arguments; of a call on a device `there` are they
 /// themselves.
 void check_nan(const Program::State& state, const LaunchOptions& options, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,

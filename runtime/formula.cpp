@@ -103,15 +103,21 @@ const Array& FormulaResults::only() const {
   return arrays_.front();
 }
 
-const std::vector<std::string>& Formula::inputs() const { return body_->parsed.inputs; }
-const std::vector<std::string>& Formula::outputs() const { return *body_->outputs; }
-const std::string& Formula::text() const { return body_->text; }
+Formula::Body& Formula::body() const {
+  if (!body_) [[unlikely]]
+    throw Error("a formula that was moved from is called; call the one that it was moved to, or copy it: copies are the same function");
+  return *body_;
+}
+
+const std::vector<std::string>& Formula::inputs() const { return body().parsed.inputs; }
+const std::vector<std::string>& Formula::outputs() const { return *body().outputs; }
+const std::string& Formula::text() const { return body().text; }
 
 FormulaResults Formula::operator()(std::span<const FormulaArgument> arguments) const {
-  return {body_->call(body_->in_order(arguments)), body_->outputs};
+  return {body().call(body().in_order(arguments)), body().outputs};
 }
 FormulaResults Formula::operator()(std::span<const NamedArgument> arguments) const {
-  return {body_->call(body_->in_order(arguments)), body_->outputs};
+  return {body().call(body().in_order(arguments)), body().outputs};
 }
 FormulaResults Formula::operator()(std::initializer_list<FormulaArgument> arguments) const {
   return (*this)(std::span<const FormulaArgument>(arguments.begin(), arguments.size()));
@@ -122,24 +128,24 @@ FormulaResults Formula::operator()(std::initializer_list<NamedArgument> argument
 
 void Formula::into(std::span<const Array> targets, std::span<const FormulaArgument> arguments) const {
   if (targets.size() != outputs().size())
-    throw ValueError(fmt::format("formula: has {} outputs ({}), got {} targets", outputs().size(), body_->list(outputs()), targets.size()));
+    throw ValueError(fmt::format("formula: has {} outputs ({}), got {} targets", outputs().size(), body().list(outputs()), targets.size()));
   std::vector<Array> handles(targets.begin(), targets.end());
   std::vector<Array*> pointers;
   for (Array& a : handles) pointers.push_back(&a);
-  const std::vector<CallArgument> in_order = body_->in_order(arguments);
-  body_->program.call_into(CallArguments(in_order), pointers);
+  const std::vector<CallArgument> in_order = body().in_order(arguments);
+  body().program.call_into(CallArguments(in_order), pointers);
 }
 void Formula::into(std::span<const NamedTarget> targets, std::span<const NamedArgument> arguments) const {
   std::vector<Array> handles(outputs().size());
   std::vector<Array*> pointers(outputs().size(), nullptr);
   for (const NamedTarget& t : targets) {
-    const std::size_t i = body_->find(t.name, outputs(), "output");
+    const std::size_t i = body().find(t.name, outputs(), "output");
     if (pointers[i]) throw NameError(fmt::format("formula: the output `{}` is given twice", t.name));
     handles[i] = t.array;
     pointers[i] = &handles[i];
   }
-  const std::vector<CallArgument> in_order = body_->in_order(arguments);
-  body_->program.call_into(CallArguments(in_order), pointers);
+  const std::vector<CallArgument> in_order = body().in_order(arguments);
+  body().program.call_into(CallArguments(in_order), pointers);
 }
 void Formula::into(std::initializer_list<NamedTarget> targets, std::initializer_list<NamedArgument> arguments) const {
   into(std::span<const NamedTarget>(targets.begin(), targets.size()), std::span<const NamedArgument>(arguments.begin(), arguments.size()));
@@ -160,8 +166,8 @@ Result<FormulaResults> Formula::try_call(std::initializer_list<NamedArgument> ar
   return attempt(*this, arguments);
 }
 
-Comparison Formula::compare(std::span<const FormulaArgument> arguments) const { return body_->compare(body_->in_order(arguments)); }
-Comparison Formula::compare(std::span<const NamedArgument> arguments) const { return body_->compare(body_->in_order(arguments)); }
+Comparison Formula::compare(std::span<const FormulaArgument> arguments) const { return body().compare(body().in_order(arguments)); }
+Comparison Formula::compare(std::span<const NamedArgument> arguments) const { return body().compare(body().in_order(arguments)); }
 Comparison Formula::compare(std::initializer_list<FormulaArgument> arguments) const {
   return compare(std::span<const FormulaArgument>(arguments.begin(), arguments.size()));
 }
@@ -169,14 +175,14 @@ Comparison Formula::compare(std::initializer_list<NamedArgument> arguments) cons
   return compare(std::span<const NamedArgument>(arguments.begin(), arguments.size()));
 }
 
-GraphView Formula::graph() const { return GraphViewAccess::make(body_->program.last_report()->optimised); }
-GraphView Formula::recorded_graph() const { return GraphViewAccess::make(ir::prune(body_->program.last_report()->recorded)); }
+GraphView Formula::graph() const { return GraphViewAccess::make(body().program.last_report()->optimised); }
+GraphView Formula::recorded_graph() const { return GraphViewAccess::make(ir::prune(body().program.last_report()->recorded)); }
 std::string Formula::last_graph() const {
-  const auto report = body_->program.last_report();
+  const auto report = body().program.last_report();
   return report->optimised.outputs.empty() ? std::string() : ir::print(report->optimised);
 }
-std::string Formula::explain() const { return body_->program.explain(); }
-Stats Formula::stats() const { return body_->program.stats(); }
+std::string Formula::explain() const { return body().program.explain(); }
+Stats Formula::stats() const { return body().program.stats(); }
 
 namespace {
 void warm_up_one(runtime::Program& program, const runtime::CallSignature& signature) {
@@ -186,23 +192,24 @@ void warm_up_one(runtime::Program& program, const runtime::CallSignature& signat
 }
 }  // namespace
 void Formula::warm_up(std::initializer_list<std::string_view> signatures) const {
-  for (const std::string_view text : signatures) warm_up_one(body_->program, runtime::CallSignature::parse(text));
+  for (const std::string_view text : signatures) warm_up_one(body().program, runtime::CallSignature::parse(text));
 }
 void Formula::warm_up(const std::vector<std::string>& signatures) const {
-  for (const std::string& text : signatures) warm_up_one(body_->program, runtime::CallSignature::parse(text));
+  for (const std::string& text : signatures) warm_up_one(body().program, runtime::CallSignature::parse(text));
 }
 int Formula::warm_up_file(const std::string& path) const {
-  return runtime::warm_up_file(path, [&](const runtime::CallSignature& signature) { warm_up_one(body_->program, signature); });
+  static_cast<void>(body());
+  return runtime::warm_up_file(path, [&](const runtime::CallSignature& signature) { warm_up_one(body().program, signature); });
 }
 std::vector<std::string> Formula::signatures() const {
   std::vector<std::string> texts;
-  for (const runtime::CallSignature& signature : body_->program.signatures()) texts.push_back(signature.text());
+  for (const runtime::CallSignature& signature : body().program.signatures()) texts.push_back(signature.text());
   return texts;
 }
 void Formula::write_signatures(const std::string& path) const { runtime::write_signatures(path, signatures()); }
-void Formula::seal() const { body_->program.seal(); }
-void Formula::reset() const { body_->program.reset(); }
-const Options& Formula::options() const { return body_->program.options(); }
+void Formula::seal() const { body().program.seal(); }
+void Formula::reset() const { body().program.reset(); }
+const Options& Formula::options() const { return body().program.options(); }
 
 Formula formula(std::string_view text, const Options& options) { return Formula(detail::Shared<Formula::Body>::make(text, options)); }
 

@@ -102,6 +102,7 @@ using Programs = std::map<std::vector<std::int64_t>, std::shared_ptr<Program>>;
 
 struct FunctionCore::Body {
   Shared<void> function;
+  std::size_t function_bytes = 0;
   Record record;
   Options options;                 // as they were given, whatever is sealed: read by any thread
   std::shared_ptr<Program> plain;  // of no structure: found without a lock
@@ -117,9 +118,10 @@ struct FunctionCore::Body {
   std::shared_ptr<Program> make(std::vector<std::int64_t> structure, After after = nullptr) const {
     Options now = options;
     if (sealed) now.compile = Compile::never;
-    auto run = [after, options = now, function = function, record = record, structure = std::move(structure)](
+    auto run = [after, options = now, function = function, bytes = function_bytes, record = record, structure = std::move(structure)](
                    runtime::ProgramRecorder& recorder, std::span<const compiler::Value> values) {
-      Recording recording(recorder);
+      Recording recording(recorder, options.relax);
+      recording.watch.enter(function.get(), bytes);
       std::vector<Tensor> leaves;
       leaves.reserve(values.size());
       for (const compiler::Value& v : values) leaves.push_back(recording.tensor(v));
@@ -185,17 +187,25 @@ struct FunctionCore::Body {
   }
 };
 
-FunctionCore::FunctionCore(Shared<void> function, Record record, const Options& options) : body_(Shared<Body>::make()) {
+FunctionCore::FunctionCore(Shared<void> function, std::size_t bytes, Record record, const Options& options) : body_(Shared<Body>::make()) {
   body_->function = std::move(function);
+  body_->function_bytes = bytes;
   body_->record = record;
   body_->options = options;
   body_->plain = body_->make({});
 }
 
+FunctionCore::Body& FunctionCore::body() const {
+  if (!body_) [[unlikely]]
+    throw Error(
+        "a compiled function that was moved from is called; call the one that it was moved to, or copy it: copies are the same function");
+  return *body_;
+}
+
 void FunctionCore::call(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named,
                         ResultReader& out) const {
   std::shared_ptr<Program> hold;
-  Program& program = body_->program(structure, hold);
+  Program& program = body().program(structure, hold);
   const CallArguments converted(arguments);
   out.arrays_ = program.call(converted);
   if (named) out.names_ = program.output_names(converted);
@@ -204,7 +214,7 @@ void FunctionCore::call(std::span<const CallArgument> arguments, std::span<const
 void FunctionCore::call_into(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure,
                              std::span<Array* const> targets) const {
   std::shared_ptr<Program> hold;
-  Program& program = body_->program(structure, hold);
+  Program& program = body().program(structure, hold);
   program.call_into(CallArguments(arguments), targets);
 }
 
@@ -219,11 +229,11 @@ bool FunctionCore::try_call_into(std::span<const CallArgument> arguments, std::s
 
 PullbackCore FunctionCore::vjp(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named,
                                ResultReader& out) const {
-  const std::shared_ptr<Program> program = body_->program_with_pullback(structure);
+  const std::shared_ptr<Program> program = body().program_with_pullback(structure);
   const CallArguments converted(arguments);
   Program::Aftermath after;
   std::vector<Array> arrays = program->call(converted, &after);
-  PullbackCore pullback = runtime::make_pullback(std::move(after), converted, arrays, body_->resets);
+  PullbackCore pullback = runtime::make_pullback(std::move(after), converted, arrays, body().resets);
   if (named) {
     out.names_ = program->output_names(converted);
     out.names_.resize(arrays.size());
@@ -236,44 +246,45 @@ GradientCheck FunctionCore::check_gradients(std::span<const CallArgument> argume
   const std::vector<std::int64_t> key(structure.begin(), structure.end());
   std::shared_ptr<Program> values, derivatives;
   {
-    const std::lock_guard lock(body_->mutex);
-    values = body_->make(key), derivatives = body_->make(key, runtime::add_both_products);
+    const std::lock_guard lock(body().mutex);
+    values = body().make(key), derivatives = body().make(key, runtime::add_both_products);
   }
   return runtime::check_gradients(*values, *derivatives, CallArguments(arguments));
 }
 
-GraphView FunctionCore::graph() const { return GraphViewAccess::make(body_->latest()->last_report()->optimised); }
-GraphView FunctionCore::recorded_graph() const { return GraphViewAccess::make(ir::prune(body_->latest()->last_report()->recorded)); }
+GraphView FunctionCore::graph() const { return GraphViewAccess::make(body().latest()->last_report()->optimised); }
+GraphView FunctionCore::recorded_graph() const { return GraphViewAccess::make(ir::prune(body().latest()->last_report()->recorded)); }
 std::string FunctionCore::last_graph() const {
-  const auto report = body_->latest()->last_report();
+  const auto report = body().latest()->last_report();
   return report->optimised.outputs.empty() ? std::string() : ir::print(report->optimised);
 }
 Comparison FunctionCore::compare(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure) const {
   std::shared_ptr<Program> hold;
-  return body_->program(structure, hold).compare(CallArguments(arguments));
+  return body().program(structure, hold).compare(CallArguments(arguments));
 }
-std::string FunctionCore::explain() const { return body_->latest()->explain(); }
+std::string FunctionCore::explain() const { return body().latest()->explain(); }
 Stats FunctionCore::stats() const {
-  const std::lock_guard lock(body_->mutex);
-  Stats total = body_->of_dropped;
-  total += body_->plain->stats();
-  for (const auto& [_, program] : body_->programs) total += program->stats();
-  for (const auto& [_, program] : body_->with_pullback) total += program->stats();
+  const std::lock_guard lock(body().mutex);
+  Stats total = body().of_dropped;
+  total += body().plain->stats();
+  for (const auto& [_, program] : body().programs) total += program->stats();
+  for (const auto& [_, program] : body().with_pullback) total += program->stats();
   return total;
 }
-const Options& FunctionCore::options() const { return body_->options; }
+const Options& FunctionCore::options() const { return body().options; }
 
 // ------------------------------------------------------------------------------------------------ ahead of calls
 
 void FunctionCore::warm_up(std::string_view text) const {
   const CallSignature signature = CallSignature::parse(text);
   std::shared_ptr<Program> hold;
-  body_->program(signature.structure, hold).warm_up(signature);
+  body().program(signature.structure, hold).warm_up(signature);
 }
 int FunctionCore::warm_up_file(const std::string& path) const {
+  static_cast<void>(body());
   return runtime::warm_up_file(path, [&](const CallSignature& signature) {
     std::shared_ptr<Program> hold;
-    body_->program(signature.structure, hold).warm_up(signature);
+    body().program(signature.structure, hold).warm_up(signature);
   });
 }
 std::vector<std::string> FunctionCore::signatures() const {
@@ -284,26 +295,26 @@ std::vector<std::string> FunctionCore::signatures() const {
       texts.push_back(signature.text());
     }
   };
-  for (const auto& [structure, program] : body_->all()) add(*program, structure);
+  for (const auto& [structure, program] : body().all()) add(*program, structure);
   return texts;
 }
 void FunctionCore::write_signatures(const std::string& path) const { runtime::write_signatures(path, signatures()); }
 void FunctionCore::seal() const {
   {
-    const std::lock_guard lock(body_->mutex);
-    body_->sealed = true;
+    const std::lock_guard lock(body().mutex);
+    body().sealed = true;
   }
-  for (const auto& [structure, program] : body_->all()) program->seal();
-  const std::lock_guard lock(body_->mutex);
-  for (const auto& [_, program] : body_->with_pullback) program->seal();
+  for (const auto& [structure, program] : body().all()) program->seal();
+  const std::lock_guard lock(body().mutex);
+  for (const auto& [_, program] : body().with_pullback) program->seal();
 }
 void FunctionCore::reset() const {
-  for (const auto& [structure, program] : body_->all()) program->reset();
+  for (const auto& [structure, program] : body().all()) program->reset();
   Programs gone;
-  const std::lock_guard lock(body_->mutex);
-  for (const auto& [_, program] : body_->with_pullback) body_->of_dropped += program->stats();
-  gone.swap(body_->with_pullback);
-  body_->resets->fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(body().mutex);
+  for (const auto& [_, program] : body().with_pullback) body().of_dropped += program->stats();
+  gone.swap(body().with_pullback);
+  body().resets->fetch_add(1, std::memory_order_relaxed);
 }
 
 // ------------------------------------------------------------------------------------------------ bound calls
@@ -317,12 +328,16 @@ struct BoundCore::Body {
 BoundCore::BoundCore(FunctionCore function, std::span<const CallArgument> arguments, std::span<const std::int64_t> structure,
                      std::span<Array* const> targets) {
   std::shared_ptr<Program> hold;
-  Program& program = function.body_->program(structure, hold);
+  Program& program = function.body().program(structure, hold);
   auto bound = program.bind(CallArguments(arguments), targets);
   body_ = Shared<const Body>::make(Body{std::move(function), std::move(hold), std::move(bound)});
 }
 
-void BoundCore::operator()() const { (*body_->bound)(); }
+void BoundCore::operator()() const {
+  if (!body_) [[unlikely]]
+    throw Error("a bound call that was moved from is called; call the one that it was moved to");
+  (*body_->bound)();
+}
 
 // ------------------------------------------------------------------------------------------------ inlining
 
@@ -330,15 +345,29 @@ namespace {
 constexpr int kMaxInlined = 500;  // each level is a few frames of the caller's stack
 }
 
-Inlining::Inlining() {
+Inlining::Inlining(const FunctionCore& callee) {
+  const Relax relax = callee.options().relax;
   Recording& r = Recording::current("a compiled function called with Tensors");
+  std::string missing;
+  const auto add = [&](bool wanted, bool there, std::string_view name) {
+    if (wanted && !there) missing += fmt::format("{}relax.{}", missing.empty() ? "" : " and ", name);
+  };
+  add(relax.contract, r.relax.contract, "contract");
+  add(relax.reassociate, r.relax.reassociate, "reassociate");
+  add(relax.approximate, r.relax.approximate, "approximate");
+  if (!missing.empty())
+    throw Error(
+        fmt::format("a function that was compiled with {} is called with Tensors inside one that was compiled without: it becomes part "
+                    "of that one's graph, which would be strict. Compile the caller with {} too, or this one without.",
+                    missing, missing));
   if (r.inlined >= kMaxInlined)
     throw Error(
         fmt::format("compiled functions call each other {} levels deep while they are recorded: does one call itself?", kMaxInlined));
   ++r.inlined;
+  r.watch.enter(callee.body().function.get(), callee.body().function_bytes);
 }
 Inlining::~Inlining() {
-  if (Recording* r = Recording::current_or_null()) --r->inlined;
+  if (Recording* r = Recording::current_or_null()) --r->inlined, r->watch.leave();
 }
 
 }  // namespace detail

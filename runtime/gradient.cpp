@@ -443,7 +443,7 @@ detail::PullbackCore runtime::make_pullback(Program::Aftermath after, std::span<
     else if (type == DType::Bool) body.numbers.push_back({.kind = compiler::Literal::Kind::Bool, .integer = bits != 0});
     else
       body.numbers.push_back(
-          {.kind = compiler::Literal::Kind::Int,
+          {.kind = type == DType::U64 ? compiler::Literal::Kind::UInt : compiler::Literal::Kind::Int,
            .integer = size_of(type) == 8 ? static_cast<std::int64_t>(bits) : static_cast<std::int64_t>(ir::double_of(type, bits))});
   }
   arrays.resize(recipe->results.size());

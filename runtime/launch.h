@@ -19,6 +19,7 @@
 #include "onepass/array.h"
 #include "onepass/error.h"
 #include "onepass/options.h"
+#include "runtime/captured.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/memory.h"
 
@@ -128,6 +129,7 @@ struct PlanData {
 
   std::vector<std::uint64_t> slot_bits;  // of the recording's slots
   compiler::Numbers numbers;             // which of them each call's numbers fill
+  CapturedNumbers captured_numbers;      // variables that the function read
   bool interpret = false;                // mode reference
   bool refused = false;  // the fused kernels were not what the graph says (compiler/plan/verify_plan.h): others run, or none
   bool indexes = false;  // something is indexed by data
@@ -161,7 +163,8 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::vector<bool> pinned;                           // by number argument: is the plan for this value alone?
   std::uint64_t hash = 0, family = 0;                 // of the key with the pinned values; without the values of numbers
   mutable std::atomic<std::int64_t> runs{0};
-  mutable std::atomic<bool> specialises{false};  // begun, or not to be begun
+  mutable std::atomic<bool> specialises{false};       // begun, or not to be begun
+  mutable std::atomic<bool> captures_decided{false};  // a captured number changed, and what the function records did not
 
   /// About how much memory the plan holds, in graph nodes: for bounding the table.
   std::size_t cost() const {

@@ -97,14 +97,16 @@ void fill_outputs(const CallSite& site, Graph& graph, PlanData& plan) {
     if (target) {
       const std::string& name = graph.output_names[k];
       const std::string type = type_text(graph[id].dtype, graph.shape(id));
-      if (!target->has_memory()) throw ValueError(fmt::format("target {} is an empty Array; the result is {}", name, type));
+      const std::string& source = graph.sources[graph.source_of[id]];
+      const std::string where = source.empty() ? "" : fmt::format("\n  Recorded at {}.", source);  // the result
+      if (!target->has_memory()) throw ValueError(fmt::format("target {} is an empty Array; the result is {}{}", name, type, where));
       if (target->dtype() != graph[id].dtype)
-        throw DTypeError(
-            fmt::format("target {} is {}, but the result is {}; a target has exactly the result's type", name, type_of(*target), type));
+        throw DTypeError(fmt::format("target {} is {}, but the result is {}; a target has exactly the result's type{}", name,
+                                     type_of(*target), type, where));
       if (!std::ranges::equal(target->shape(), graph.shape(id)))
-        throw ShapeError(
-            fmt::format("target {} is {}, but the result is {}; a target has exactly the result's shape", name, type_of(*target), type));
-      if (target->is_read_only()) throw ValueError(fmt::format("target {} {} is read-only", name, type));
+        throw ShapeError(fmt::format("target {} is {}, but the result is {}; a target has exactly the result's shape{}", name,
+                                     type_of(*target), type, where));
+      if (target->is_read_only()) throw ValueError(fmt::format("target {} {} is read-only{}", name, type, where));
       strides = target->strides();
     }
     plan.outputs.push_back(array_plan(graph[id].dtype, graph.shape(id), strides));
@@ -214,6 +216,8 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     ProgramRecorder recorder = record(state, site.arguments, plan->inputs);
     add_captured(std::move(recorder.captured), *plan);
     plan->attachment = std::move(recorder.attachment);
+    if (state.options.check_captures) plan->captured_numbers = std::move(recorder.captured_numbers);
+    plan->captured_numbers.keep_unchanged();
     for (std::size_t i = 0; i < site.arguments.size(); ++i)
       if (!site.arguments[i].array) plan->pinned.push_back(recorder.numbers.is_pinned(i));
     plan->numbers = std::move(recorder.numbers);

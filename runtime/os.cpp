@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -445,6 +446,22 @@ void* find_symbol(void* library, const char* name) { return library ? dlsym(libr
 std::string library_of(const void* address) {
   Dl_info info;
   return dladdr(address, &info) != 0 && info.dli_fname ? info.dli_fname : "";
+}
+
+std::vector<std::pair<std::uintptr_t, std::uintptr_t>> writable_images() {
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
+  dl_iterate_phdr(
+      [](dl_phdr_info* image, std::size_t, void* out) {
+        for (int i = 0; i < image->dlpi_phnum; ++i) {
+          const ElfW(Phdr)& segment = image->dlpi_phdr[i];
+          const std::uintptr_t begin = image->dlpi_addr + segment.p_vaddr;
+          if (segment.p_type == PT_LOAD && (segment.p_flags & PF_W))
+            static_cast<decltype(ranges)*>(out)->emplace_back(begin, begin + segment.p_memsz);
+        }
+        return 0;
+      },
+      &ranges);
+  return ranges;
 }
 
 // The dynamic linker knows files by their inode, so the copy is a file of its own, in memory.

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace onepass::os {
 
@@ -197,6 +198,8 @@ void* open_library(const std::string& path, std::string* error = nullptr);
 void* find_symbol(void* library, const char* name);
 /// The path of the library that contains this address; empty when the system does not know.
 std::string library_of(const void* address);
+/// Where global and static variables of the program and its libraries are: first address, end.
+std::vector<std::pair<std::uintptr_t, std::uintptr_t>> writable_images();
 /// Opens a private copy of the library: with variables of its own, whether it is open already or not.
 void* open_copy(const std::string& path, std::string* error = nullptr);
 

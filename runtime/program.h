@@ -20,6 +20,7 @@
 #include "onepass/compare.h"
 #include "onepass/options.h"
 #include "onepass/runtime.h"
+#include "runtime/captured.h"
 #include "runtime/launch.h"
 
 namespace onepass::runtime {
@@ -44,6 +45,7 @@ class ProgramRecorder : public compiler::Recorder {
   /// A hidden input: read at each call, kept alive with the recording. The same view of the same memory is one input.
   compiler::Value capture(const Array& array);
   std::vector<Array> captured;             // their inputs stand behind those of the arguments
+  CapturedNumbers captured_numbers;        // variables that the function read
   std::shared_ptr<const void> attachment;  // goes with the plan that is made of the recording: Program::Aftermath
 
  private:

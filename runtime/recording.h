@@ -10,6 +10,7 @@
 
 #include "compiler/record.h"
 #include "onepass/tensor.h"
+#include "runtime/captured.h"
 #include "runtime/program.h"
 
 namespace onepass {
@@ -31,7 +32,7 @@ namespace runtime {
 /// since a function may call another one on Arrays while it is recorded.
 class Recording {
  public:
-  explicit Recording(ProgramRecorder& recorder);
+  Recording(ProgramRecorder& recorder, Relax relax);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -50,6 +51,8 @@ class Recording {
   /// What is recorded from now on was written there.
   void at(const std::source_location& where);
 
+  const Relax relax;  // of the function that is recorded
+  CaptureWatch watch;
   int inlined = 0;  // compiled functions within each other that are being recorded into this one
 
  private:

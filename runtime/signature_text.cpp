@@ -40,8 +40,9 @@ std::string list_text(std::span<const std::int64_t> list) {
 
 std::string number_text(const Literal& number) {
   switch (number.kind) {
-    case Literal::Kind::Bool: return number.integer ? "true" : "false";
-    case Literal::Kind::Int: return fmt::format("{}", number.integer);
+    case Literal::Kind::Bool:
+    case Literal::Kind::Int:
+    case Literal::Kind::UInt: return compiler::text_of(number);
     case Literal::Kind::Float: break;
   }
   std::string text = fmt::format("{}", number.real);
@@ -131,6 +132,9 @@ class Reader {
     Literal out;
     const char *const begin = word.data(), *const end = begin + word.size();
     if (const auto [stop, error] = std::from_chars(begin, end, out.integer); error == std::errc() && stop == end) return out;
+    std::uint64_t large = 0;
+    if (const auto [stop, error] = std::from_chars(begin, end, large); error == std::errc() && stop == end)
+      return {.kind = Literal::Kind::UInt, .integer = static_cast<std::int64_t>(large)};
     out = {.kind = Literal::Kind::Float};
     if (const auto [stop, error] = std::from_chars(begin, end, out.real); error != std::errc() || stop != end)
       fail("expected a type such as f32[64,256] or a number");

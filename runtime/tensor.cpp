@@ -29,7 +29,8 @@ std::uint32_t next_recording_id() {
 }
 }  // namespace
 
-Recording::Recording(ProgramRecorder& recorder) : recorder(recorder), id_(next_recording_id()), outer_(innermost) {
+Recording::Recording(ProgramRecorder& recorder, Relax relax)
+    : recorder(recorder), relax(relax), watch(recorder.captured_numbers), id_(next_recording_id()), outer_(innermost) {
   if (recorder.graph.sources.empty()) recorder.graph.sources.emplace_back();
   innermost = this;
 }
@@ -66,7 +67,9 @@ Value Recording::value(const Operand& operand) {
     case Operand::Kind::Tensor: return of(operand.tensor);
     case Operand::Kind::Array: return recorder.capture(*operand.array);
     case Operand::Kind::None: throw ValueError("an operand is none");
-    default: return recorder.literal(literal_of(operand, [] { return "the literal"; }));
+    default:
+      if (operand.variable) watch.read(operand.variable, operand.variable_bytes);
+      return recorder.literal(literal_of(operand));
   }
 }
 
@@ -257,10 +260,10 @@ Tensor Tensor::operator[](std::initializer_list<Index> indices) const {
   return indexed(*this, std::span(indices.begin(), indices.size()), indices.size() ? indices.begin()->where : std::source_location{});
 }
 
-Tensor& Tensor::operator+=(const Operand& b) { return *this = *this + b; }
-Tensor& Tensor::operator-=(const Operand& b) { return *this = *this - b; }
-Tensor& Tensor::operator*=(const Operand& b) { return *this = *this * b; }
-Tensor& Tensor::operator/=(const Operand& b) { return *this = *this / b; }
+Tensor& Tensor::operator+=(const Operand& b) & { return *this = *this + b; }
+Tensor& Tensor::operator-=(const Operand& b) & { return *this = *this - b; }
+Tensor& Tensor::operator*=(const Operand& b) & { return *this = *this * b; }
+Tensor& Tensor::operator/=(const Operand& b) & { return *this = *this / b; }
 
 Tensor::Tensor(const Array& array, std::source_location where) : Tensor(detail::tensor_of(Operand(array, where))) {}
 
@@ -504,6 +507,8 @@ Tensor count_nonzero(const Operand& x, Axes axes, bool keepdims) { return by_nam
 Tensor mean(const Operand& x, Axes axes, bool keepdims) { return by_name("mean", x, axes, keepdims); }
 Tensor var(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { return by_name("var", x, axes, ddof, keepdims); }
 Tensor std(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { return by_name("std", x, axes, ddof, keepdims); }
+Tensor variance(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { return by_name("variance", x, axes, ddof, keepdims); }
+Tensor stddev(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { return by_name("stddev", x, axes, ddof, keepdims); }
 Tensor norm(const Operand& x, Axes axes, bool keepdims) { return by_name("norm", x, axes, keepdims); }
 Tensor logsumexp(const Operand& x, Axes axes, bool keepdims) { return by_name("logsumexp", x, axes, keepdims); }
 Tensor cumsum(const Operand& x, int axis, bool reverse) { return by_name("cumsum", x, axis, reverse); }

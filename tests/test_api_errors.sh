@@ -33,6 +33,24 @@ works 'auto f = op::compile([x](Tensor a, Tensor b) { return a * x - b; }); auto
 fails 'write where(c, a, b)'                 'if (t < u) return;'
 fails 'write where(c, a, b)'                 'if (x < y) return;'
 fails 'write where(c, a, b)'                 'bool both = static_cast<bool>(t); (void)both;'
+# gcc shows the advice in the line of the error itself.
+error_line() {  # WORDS BODY
+  fails "$1" "$2"
+  if grep -q "Free Software" <<<"$(${CXX:-c++} --version)" && ! grep -F "error:" "$work/message" | grep -qF -- "$1"; then
+    echo "the error's line does not say '$1': $2"; grep -F "error:" "$work/message"; status=1
+  fi
+}
+error_line 'write where(c, a, b)'            'if (t) return;'
+part='write where, pad or scatter_add'
+error_line "$part"                           't[0] = 3;'
+error_line "$part"                           't[op::Range{1, 2}] += 10;'
+error_line "$part"                           't[0] = u;'
+error_line "$part"                           't[{0, op::All}] -= u;'
+error_line "$part"                           't[0] *= 2.5;'
+error_line "$part"                           't[0] /= x;'
+error_line "$part"                           't + u = t;'
+works 't = 3; t = u; t += 10; t -= u; t *= x; t /= 2; Tensor v = t[0]; v = t[1]; v += 1; std::tie(t, u) = std::pair{u, t};'
+
 fails 'Write Tensor for a run-time scalar'   'auto f = op::compile([](Tensor a, float k) { return a * k; });'
 fails 'onepass::Static<T>'                   'auto f = op::compile([](Tensor a, int n) { return a * n; });'
 fails 'give its signature, compile<Tensor(Tensor, Tensor)>(f)' 'auto f = op::compile([](auto a, auto b) { return a * b; });'
@@ -50,6 +68,7 @@ fails 'another number of arguments'          'auto f = op::compile([](Tensor a) 
 fails 'takes an Array or a number'           'auto f = op::compile([](Tensor a) { return a; }); f("x");'
 fails 'a std::vector of Arrays'              'auto f = op::compile([](std::vector<Tensor> a) { return a; }); f(x);'
 fails 'as many targets as results'           'auto f = op::compile([](Tensor a) { return std::pair{a, a}; }); f.into(x)(y);'
+fails 'as many targets as results'           'auto f = op::compile([](Tensor a) { return std::array{a, a, a}; }); std::array<Array, 2> z; f.into(z)(y);'
 fails 'how many results a vector has'        'auto f = op::compile([](Tensor a) { return std::pair{a, std::vector{a}}; }); f.into(x, op::discard)(y);'
 fails 'a target is an Array'                 'auto f = op::compile([](Tensor a) { return a; }); f.into(1)(y);'
 fails 'bool'                                 'auto s = sum(t, true);'

@@ -209,6 +209,31 @@ TEST_CASE("formula: expressions of literals are literals", "[formula]") {
   CHECK(computed<double>("cast(fma(4611686018427387903, 2, -9223372036854775805), f64)") == std::vector<double>{1});  // exact, then rounded
   CHECK(computed<float>("fma(2, 3, 1)") == std::vector<float>{7});
   CHECK(computed<double>("cast(fma(4294967296.0, 4294967296, 1), f64)") == std::vector<double>{18446744073709551616.0});
+  // those above the largest i64 are u64, and so is what is computed with them
+  CHECK(computed<std::uint64_t>("18446744073709551615") == std::vector<std::uint64_t>{UINT64_MAX});
+  CHECK(computed<std::uint64_t>("9223372036854775808 - 1") == std::vector<std::uint64_t>{std::uint64_t{INT64_MAX}});
+  CHECK(computed<std::uint64_t>("18446744073709551615 // 3 % 10 + 9223372036854775808") ==
+        std::vector<std::uint64_t>{(std::uint64_t{1} << 63) + 5});
+  CHECK(computed<std::uint64_t>("18446744073709551615 ^ 255 & ~9223372036854775808") == std::vector<std::uint64_t>{UINT64_MAX ^ 255});
+  CHECK(computed<std::uint64_t>("maximum(18446744073709551614, 3) >> 1") == std::vector<std::uint64_t>{std::uint64_t{INT64_MAX}});
+  CHECK(computed<std::uint64_t>("9223372036854775808 ** 1") == std::vector<std::uint64_t>{std::uint64_t{1} << 63});
+  CHECK(computed<std::uint64_t>("stack([1, 18446744073709551615], 0)") == std::vector<std::uint64_t>{1, UINT64_MAX});
+  CHECK(computed<float>("cast(18446744073709551615, f32)") == std::vector<float>{0x1p64f});
+  CHECK(computed<float>("cast(9223372586610589697, f32)") == std::vector<float>{9223373136366403584.0f});  // rounded once: 2^63 + 2^39 + 1
+  CHECK(computed<double>("cast(18446744073709549568, f64)") == std::vector<double>{18446744073709549568.0});
+  CHECK(computed<std::int64_t>("cast(18446744073709551615, i64)") == std::vector<std::int64_t>{-1});
+  CHECK(computed<bool>("18446744073709551615 > 1") == std::vector<bool>{true});
+  CHECK_THAT(error("18446744073709551615 + 1", ""), Catch::Contains("overflow u64"));
+  CHECK_THAT(error("18446744073709551615 * 18446744073709551615", ""), Catch::Contains("overflow u64"));
+  CHECK_THAT(error("9223372036854775808 << 1", ""), Catch::Contains("overflow u64"));
+  CHECK_THAT(error("-(9223372036854775808)", ""), Catch::Contains("overflow u64"));
+  CHECK_THAT(error("-9223372036854775808**2", ""), Catch::Contains("overflow u64"));
+  CHECK_THAT(error("1 - 9223372036854775808", ""), Catch::Contains("overflow u64"));
+  CHECK_THAT(error("-1 & 9223372036854775808", ""),
+             Catch::Contains("the literals -1 and one above 9223372036854775807 have no common type"));
+  CHECK_THAT(error("x + 9223372036854775808", "x=i64[2]"), Catch::Contains("the literal 9223372036854775808 does not fit i64"));
+  CHECK_THAT(error("x[18446744073709551615]", "x=i64[2]"), Catch::Contains("18446744073709551615"));
+  CHECK_THAT(error("reshape(x, [18446744073709551615])", "x=i64[2]"), Catch::Contains("18446744073709551615"));
   CHECK_THAT(error("x + 300", "x=u8[2]"), Catch::Contains("f:1:3: ") && Catch::Contains("300 does not fit u8"));
 }
 

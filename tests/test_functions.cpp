@@ -168,6 +168,12 @@ TEST_CASE("functions: reductions over nothing", "[functions]") {
   CHECK_THROWS_AS(of("argmax(x)", {}), Error);
 }
 
+TEST_CASE("functions: variance and stddev are var and std", "[functions]") {
+  for (const auto& [one, other] :
+       {std::pair{"variance(x)", "var(x)"}, {"stddev(x)", "std(x)"}, {"stddev(x, axis=0, ddof=1)", "std(x, 0, 1)"}})
+    CHECK(of(one, {1, 2, 4, 8}) == of(other, {1, 2, 4, 8}));
+}
+
 TEST_CASE("functions: argmax and argmin take the first of equals and the first NaN", "[functions]") {
   check("argmax(x)", {1, 3, 3, 2}, {1});
   check("argmin(x)", {1, 3, 1, 2}, {0});

@@ -209,6 +209,7 @@ TEST_CASE("indexing: a bad index is an error of the call, the same in every mode
   };
   const auto indices = [](std::vector<std::int64_t> values, Integers shape) { return Array::from(std::move(values), shape); };
   check("take(x, i, 0)", indices({0, -5, 4, 5, -6, 9}, {2, 3}), "take: the index 5 at [1, 0] is out of range: axis 0 has extent 5");
+  check("y = x*2\ntake(y, i, 0)", indices({9}, {1}), "axis 0 has extent 5\n  Recorded at formula:2.");
   check("take(x, i, 1)[0:1, 0]", indices({0, -8}, {2}), "take: the index -8 at [1] is out of range: axis 1 has extent 7");
   check("take(x, i, 1)[0:0]", indices({7}, {1}), "take: the index 7 at [0]");
   check("where(x[0] > 2, sum(take(x, i, 0)), 1)", indices({7}, {}), "take: the index 7 at [] is out of range");

@@ -145,7 +145,7 @@ FAILS = [
     ("e = w", ["`e` is a constant and cannot be assigned: call it `e_`"]),
     ("fn f(inf) { return inf }", ["`inf` is a constant", "`inf_`"]),
     ("f32*w", ["f32"]),
-    ("9223372036854775808 + l", ["does not fit i64"]),
+    ("9223372036854775808 + l", ["9223372036854775808 does not fit i64"]),
     ("9223372036854775807 + 1", ["overflow"]),
     ("u + 300", ["300", "u8"]),
     ("u*-1", ["-1", "u8"]),

@@ -11,8 +11,9 @@
 
 #include <fmt/format.h>
 
+#include <onepass/onepass.h>
+
 #include "compiler/record.h"
-#include "onepass/error.h"
 #include "runtime/formula_program.h"
 #include "runtime/program.h"
 
@@ -230,6 +231,52 @@ TEST_CASE("types: integer literals fit or are refused", "[types]") {
     if (!is_signed) CHECK(!fits(-1));
     else if (bits < 64) CHECK(!fits(-most - 2));
   }
+}
+
+TEST_CASE("types: literals above the largest i64 are u64, in every mode and from disk to call", "[types]") {
+  const std::vector<std::uint64_t> values{0, 1, std::uint64_t{1} << 63, UINT64_MAX - 1, UINT64_MAX};
+  const Array u = Array::from(values);
+  for (const Mode mode : {Mode::reference, Mode::unfused, Mode::generic, Mode::specialized}) {
+    INFO("mode " << static_cast<int>(mode));
+    Options options;
+    options.mode = mode;
+    const Formula f =
+        formula("a = u & 18446744073709551615; b = u ^ k; c = u > 9223372036854775808; d = full([2], 18446744073709551615)", options);
+    const auto results = f({{"u", u}, {"k", UINT64_MAX}});
+    CHECK(results["a"].to_vector<std::uint64_t>() == values);
+    const auto b = results["b"].to_vector<std::uint64_t>();
+    for (std::size_t i = 0; i < values.size(); ++i) CHECK(b[i] == ~values[i]);
+    CHECK(results["c"].to_vector<bool>() == std::vector<bool>{false, false, false, true, true});
+    CHECK(results["d"].to_vector<std::uint64_t>() == std::vector<std::uint64_t>{UINT64_MAX, UINT64_MAX});
+    CHECK(f({{"u", u}, {"k", 1}})["b"].to_vector<std::uint64_t>()[4] == UINT64_MAX - 1);
+    const std::vector<std::string> signatures = f.signatures();
+    CHECK(std::ranges::count_if(signatures, [](const std::string& s) { return s.find("18446744073709551615") != s.npos; }) >= 1);
+    const Formula again = formula("u ^ k", options);
+    again.warm_up(std::vector<std::string>{"u64[5] 18446744073709551615"});
+    CHECK(Array(again({u, UINT64_MAX})).to_vector<std::uint64_t>() == b);
+    CHECK(again.stats().recordings == 1);
+  }
+}
+
+TEST_CASE("types: softmax over an empty axis is empty, and so is its derivative", "[types]") {
+  for (const Mode mode : {Mode::reference, Mode::unfused, Mode::generic, Mode::specialized})
+    for (const char* name : {"softmax", "log_softmax"}) {
+      INFO(name << " in mode " << static_cast<int>(mode));
+      Options options;
+      options.mode = mode;
+      const std::string call = name;
+      const Formula f = formula("y = " + call + "(x); z = " + call + "(x, 1) + 1; d = grad(sum(" + call + "(x*2)), [x])", options);
+      for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{2, 0}, {0, 0}}) {
+        const auto results = f({{"x", Array::empty(shape, f32)}});
+        for (const char* result : {"y", "z", "d"}) {
+          CHECK(std::ranges::equal(results[result].shape(), shape));
+          CHECK(results[result].dtype() == f32);
+        }
+      }
+      const Array integers = formula(call + "(x, 0)", options)({Array::empty({0, 3}, DType::I64)});
+      CHECK(integers.dtype() == DType::F64);
+      CHECK(std::ranges::equal(integers.shape(), std::vector<std::int64_t>{0, 3}));
+    }
 }
 
 TEST_CASE("types: what is refused says why and what would be right", "[types]") {

@@ -135,6 +135,7 @@ class ONEPASS_API Formula {
   friend ONEPASS_API
   Formula formula(std::string_view text, const Options& options);
   struct Body;
+  Body& body() const;  // Error where it was moved from
   explicit Formula(detail::Shared<Body> body) : body_(std::move(body)) {}
   detail::Shared<Body> body_;
 };

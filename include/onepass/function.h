@@ -80,6 +80,18 @@ template <class... T> inline constexpr std::size_t kTargets<std::tuple<T...>> = 
 template <class A, class B> inline constexpr std::size_t kTargets<std::pair<A, B>> = 2;
 template <class T, std::size_t N> inline constexpr std::size_t kTargets<std::array<T, N>> = N;
 
+/// Is Y all of R's targets together: a tuple, pair or array, where R is one?
+template <class R, class Y> constexpr bool are_targets_of() {
+  if constexpr (requires { std::tuple_size<R>::value, std::tuple_size<std::remove_cv_t<Y>>::value; }) {
+    if constexpr (std::tuple_size<std::remove_cv_t<Y>>::value != kTargets<R>) return false;
+    else if constexpr (kTargets<R> == 1) return std::is_same_v<std::tuple_element_t<0, R>, Tensor>;  // else it is that element's target
+    else return true;
+  } else {
+    return false;
+  }
+}
+template <class R, class Y> inline constexpr bool kTargetsOf = are_targets_of<R, Y>();
+
 template <class R> struct ResultArrays {
   using type = decltype(Nest<R>::result(std::declval<ResultReader&>()));
 };
@@ -123,7 +135,7 @@ namespace detail {
 class ONEPASS_API FunctionCore {
  public:
   using Record = void (*)(void* function, TensorReader& in, ResultWriter& out);
-  FunctionCore(Shared<void> function, Record record, const Options& options);
+  FunctionCore(Shared<void> function, std::size_t bytes, Record record, const Options& options);  ///< bytes: of the function object
 
   /// `named`: the results' names are needed to rebuild their nesting.
   void call(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named, ResultReader& out) const;
@@ -155,7 +167,9 @@ class ONEPASS_API FunctionCore {
 
  private:
   friend class BoundCore;
+  friend class Inlining;
   struct Body;
+  Body& body() const;  // Error where it was moved from
   Shared<Body> body_;
 };
 
@@ -171,10 +185,11 @@ class ONEPASS_API BoundCore {
   Shared<const Body> body_;
 };
 
-/// While a compiled function is recorded into its caller's recording. Error for a function that calls itself without end.
+/// While a compiled function is recorded into its caller's recording. Error for a function that calls itself without end, and for one with a
+/// relaxation that its caller does not have: the graph is the caller's, and so is what may be done to it.
 class ONEPASS_API Inlining {
  public:
-  Inlining();
+  explicit Inlining(const FunctionCore& callee);
   ~Inlining();
   Inlining(const Inlining&) = delete;
   Inlining& operator=(const Inlining&) = delete;
@@ -221,7 +236,7 @@ template <class F, class R, class... P> class CompiledFunction {
   using Result = typename detail::ResultArrays<R>::type;
 
   CompiledFunction(F f, const Options& options)
-      : function_(detail::Shared<F>::make(std::move(f))), core_(detail::Shared<void>(function_, address()), &record, options) {}
+      : function_(detail::Shared<F>::make(std::move(f))), core_(detail::Shared<void>(function_, address()), sizeof(F), &record, options) {}
 
   /// Fresh results. Where the function takes a Tensor the call takes an Array, or a number without a strong type; tuples, vectors and
   /// the like nest as in the function. With Tensors, inside a function that is being recorded, the function is recorded into that one.
@@ -230,7 +245,7 @@ template <class F, class R, class... P> class CompiledFunction {
   template <class... A> auto operator()(A&&... a) const {
     static_assert(sizeof...(A) == sizeof...(P), "onepass: the call has another number of arguments than the function");
     if constexpr ((kHasTensor<A> || ...)) {
-      const detail::Inlining scope;
+      const detail::Inlining scope(core_);
       return static_cast<R>((*function_)(std::forward<A>(a)...));
     } else {
       const Flat flat = flatten(a...);
@@ -267,7 +282,7 @@ template <class F, class R, class... P> class CompiledFunction {
     Targets targets_;
   };
 
-  /// Into memory that exists: `f.into(y)(x)`, `f.into(loss, discard)(x)`. A target has its result's exact shape and type, any strides, and
+  /// Into memory that exists: `f.into(y)(x)`, `f.into(loss, discard)(x)`; of several results the targets may stand in a tuple, pair or array. A target has its result's exact shape and type, any strides, and
   /// may overlap arguments, not another target. Allocates nothing unless a result must not overwrite an argument too early.
   template <class... Y> Into into(Y&&... y) const {
     Into call(core_);
@@ -351,7 +366,7 @@ template <class F, class R, class... P> class CompiledFunction {
     return flat;
   }
   template <class... Y> static void add_targets(Targets& targets, Y&... y) {
-    if constexpr (sizeof...(Y) == 1 && !requires { std::tuple_size<R>::value; }) {
+    if constexpr (sizeof...(Y) == 1 && (!requires { std::tuple_size<R>::value; } || (detail::kTargetsOf<R, Y> && ...))) {
       (Nest::target(targets, y), ...);
     } else {
       static_assert(sizeof...(Y) == detail::kTargets<R>, "onepass: as many targets as results (onepass::discard leaves one out)");
@@ -360,7 +375,8 @@ template <class F, class R, class... P> class CompiledFunction {
     }
   }
   template <class... Z> static Flat split(Targets& targets, Z&... z) {
-    constexpr std::size_t n = detail::kTargets<R>;
+    constexpr bool together = sizeof...(Z) == 1 + sizeof...(P);  // in a tuple, pair or array
+    constexpr std::size_t n = together ? 1 : detail::kTargets<R>;
     static_assert(sizeof...(Z) == n + sizeof...(P), "onepass: the targets, one for each result, then the arguments");
     std::tuple<Z&...> all{z...};
     [&]<std::size_t... I>(std::index_sequence<I...>) { add_targets(targets, std::get<I>(all)...); }(std::make_index_sequence<n>{});

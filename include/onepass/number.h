@@ -14,10 +14,10 @@ concept Number = std::is_arithmetic_v<T> && !std::same_as<T, char> && !std::same
 
 /// The base of whatever is a number or something else: what the library reads.
 struct NumberValue {
-  enum class Kind : std::uint8_t { None, Bool, Int, Float, TooLarge, Array, Tensor };
+  enum class Kind : std::uint8_t { None, Bool, Int, UInt, Float, Array, Tensor };
   Kind kind = Kind::None;
   union {
-    std::int64_t integer = 0;  // Bool, Int; TooLarge: the bits of an unsigned number
+    std::int64_t integer = 0;  // Bool, Int; UInt, a number above the largest i64: its bits
     double real;               // Float
   };
 
@@ -31,7 +31,7 @@ struct NumberValue {
       kind = Kind::Int;
       integer = static_cast<std::int64_t>(value);
       if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8)
-        if (value > static_cast<T>(INT64_MAX)) kind = Kind::TooLarge;
+        if (value > static_cast<T>(INT64_MAX)) kind = Kind::UInt;
     } else {
       kind = Kind::Float;
       real = static_cast<double>(value);

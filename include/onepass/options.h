@@ -70,6 +70,9 @@ struct Options {
   int vector_bytes = 0;  ///< of the registers to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
   /// Records again at each call and compares: an Error where the function depends on something that changed, such as a captured number.
   bool check_recording = detail::kDebugBuild;
+  /// Looks at each call whether the numbers that the function read from variables have changed: those that it captured by reference, and global
+  /// ones. Where one has, the function is recorded again as by check_recording, with the same Errors. Costs a comparison for each such number.
+  bool check_captures = true;
   /// After each call: an Error that names the first operator, forward or backward, whose value is NaN or infinite, if a result has such an
   /// element. For debugging: results are looked through, and on an error every operator's value is computed once more.
   bool check_nan = false;

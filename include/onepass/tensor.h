@@ -20,19 +20,22 @@
 #include "onepass/dtype.h"
 #include "onepass/number.h"
 
-// `= delete` with the reason in the message where the compiler can say it; the others show the line, which has it too.
-#if defined(__cpp_deleted_function) && __cplusplus > 202302L
-#define ONEPASS_DELETED(reason) = delete (reason)
-#else
-#define ONEPASS_DELETED(reason) = delete
-#endif
-
 #pragma GCC visibility push(default)  // all of this is the library's interface
 
 namespace onepass {
 
 class Operand;
 struct Index;
+
+namespace detail {
+/// Why a deleted function is one, as a template argument of it: gcc's error shows the argument, clang's the line where it is given.
+template <std::size_t N> struct Advice {
+  char text[N];
+  consteval Advice(const char (&from)[N]) {  // NOLINT: implicit by design
+    for (std::size_t i = 0; i < N; ++i) text[i] = from[i];
+  }
+};
+}  // namespace detail
 
 /// A value of the function that is being recorded: eight bytes, copied freely. It belongs to one recording; used elsewhere, every
 /// operation on it is an Error that says so. A default-constructed Tensor belongs to none.
@@ -45,7 +48,10 @@ class Tensor {
   /// each call, so changes of its elements are seen; its memory is kept alive with the recording.
   Tensor(const Array& array, std::source_location where = std::source_location::current());  // NOLINT: implicit by design
 
-  explicit operator bool() const ONEPASS_DELETED("a Tensor has no value while it is recorded: to choose by element write where(c, a, b)");
+  Tensor(const Tensor&) noexcept = default;
+
+  template <detail::Advice advice = "a Tensor has no value while it is recorded: to choose by element write where(c, a, b)">
+  explicit operator bool() const = delete;  // the advice above: write where(c, a, b)
 
   // ---- what it is: known while recording, usable for loops, shapes and as numbers ----
 
@@ -77,10 +83,22 @@ class Tensor {
 
   // ---- the other operators are functions below ----
 
-  Tensor& operator+=(const Operand& b);
-  Tensor& operator-=(const Operand& b);
-  Tensor& operator*=(const Operand& b);
-  Tensor& operator/=(const Operand& b);
+  // Assignment gives a name another value; a part of a value, such as `x[0]`, has no name, and what it was taken from would not change.
+  Tensor& operator=(const Tensor&) & noexcept = default;
+  Tensor& operator+=(const Operand& b) &;
+  Tensor& operator-=(const Operand& b) &;
+  Tensor& operator*=(const Operand& b) &;
+  Tensor& operator/=(const Operand& b) &;
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
+  void operator=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
+  void operator+=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
+  void operator-=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
+  void operator*=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
+  void operator/=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
 
   Tensor operator!() const;
 
@@ -105,6 +123,25 @@ class Operand : public detail::NumberValue {
       : NumberValue(Kind::Array), array(&array), where(where) {}
   template <detail::Number T> Operand(T value, std::source_location where = std::source_location::current()) noexcept  // NOLINT
       : NumberValue(value), array(nullptr), where(where) {}
+  /// A variable: where it stands, so that one that the function captured is seen to change (`Options::check_captures`). Not templates, which
+  /// would be as good a match as the one above; a constant, which need not be captured to be read, goes there.
+#define ONEPASS_VARIABLE(T)                                                                                \
+  Operand(T& variable, std::source_location where = std::source_location::current()) noexcept /* NOLINT */ \
+      : NumberValue(variable), array(nullptr), where(where), variable(&variable), variable_bytes(sizeof(T)) {}
+  ONEPASS_VARIABLE(bool)
+  ONEPASS_VARIABLE(signed char)
+  ONEPASS_VARIABLE(unsigned char)
+  ONEPASS_VARIABLE(short)
+  ONEPASS_VARIABLE(unsigned short)
+  ONEPASS_VARIABLE(int)
+  ONEPASS_VARIABLE(unsigned)
+  ONEPASS_VARIABLE(long)
+  ONEPASS_VARIABLE(unsigned long)
+  ONEPASS_VARIABLE(long long)
+  ONEPASS_VARIABLE(unsigned long long)
+  ONEPASS_VARIABLE(float)
+  ONEPASS_VARIABLE(double)
+#undef ONEPASS_VARIABLE
   Operand(None) noexcept : array(nullptr) {}  // NOLINT: implicit by design
 
   // What the library reads.
@@ -113,6 +150,8 @@ class Operand : public detail::NumberValue {
     const onepass::Array* array;
   };
   std::source_location where;
+  const void* variable = nullptr;  // what the number was read from, where that is no temporary
+  std::uint32_t variable_bytes = 0;
 };
 
 namespace detail {
@@ -335,7 +374,8 @@ struct Equation {
 Tensor einsum(Equation equation, std::span<const Operand> operands);
 /// `einsum("ij,jk->ik", a, b)`: one letter an index, `...` for leading axes that broadcast, an index twice in one operand for its diagonal;
 /// without `->` the result has the indices that stand once, in alphabetical order. More than two operands are contracted in pairs from the
-/// left. ValueError for an equation that is none, ShapeError where lengths differ.
+/// left. An operand of length 1 along an index broadcasts along it; what an explicit result leaves out, `...` too, is summed. ValueError for an
+/// equation that is none, ShapeError where lengths differ otherwise.
 template <std::convertible_to<Operand>... Ts> Tensor einsum(Equation equation, const Ts&... operands) {
   const Operand all[] = {Operand(operands)...};
   return einsum(equation, std::span<const Operand>(all));
@@ -367,6 +407,9 @@ Tensor count_nonzero(const Operand& x, Axes axes = {}, bool keepdims = false);  
 /// sum((x - mean)*(x - mean)) / max(n - ddof, 0); std is its square root, with the derivative 0 at 0.
 Tensor var(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keepdims = false);
 Tensor std(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keepdims = false);
+/// Other names of var and std: `std(x)` is not found without `onepass::` in front, where the namespace std is the nearest meaning of it.
+Tensor variance(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keepdims = false);
+Tensor stddev(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keepdims = false);
 Tensor norm(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< sqrt(sum(x*x)), with the derivative 0 at 0
 /// m + log(sum(exp(x - m))) where m = max(x) is finite, else m. Over nothing: -inf.
 Tensor logsumexp(const Operand& x, Axes axes = {}, bool keepdims = false);
@@ -490,14 +533,13 @@ using onepass::repeat, onepass::reshape, onepass::rms_norm, onepass::roll, onepa
     onepass::shift_left, onepass::shift_right;
 using onepass::scatter_add, onepass::take, onepass::take_along_axis;
 using onepass::sigmoid, onepass::sign, onepass::signbit, onepass::silu, onepass::sin, onepass::sinh, onepass::softmax, onepass::softplus;
-using onepass::softsign, onepass::sqrt, onepass::square, onepass::squeeze, onepass::stack, onepass::std, onepass::stop_gradient,
-    onepass::sub, onepass::sum;
+using onepass::softsign, onepass::sqrt, onepass::square, onepass::squeeze, onepass::stack, onepass::std, onepass::stddev,
+    onepass::stop_gradient, onepass::sub, onepass::sum;
 using onepass::swap_axes, onepass::tan, onepass::tanh, onepass::tile, onepass::transpose, onepass::trunc, onepass::uniform, onepass::var,
-    onepass::vjp, onepass::where;
+    onepass::variance, onepass::vjp, onepass::where;
 using onepass::zeros;
 }  // namespace names
 
 }  // namespace onepass
 
 #pragma GCC visibility pop
-#undef ONEPASS_DELETED
