@@ -67,6 +67,33 @@ template <bool kHalves = false, class F> auto visit(DType dtype, F&& f) {
   return f.template operator()<double>();
 }
 
+// Counts elements, and tells the caller of `evaluate` now and then.
+class Worked {
+ public:
+  static constexpr std::int64_t kPart = 1 << 18;  // elements that a loop computes at once
+  explicit Worked(const std::function<void(std::int64_t)>& tell) : tell_(tell) {}
+  void operator()(std::int64_t elements) {
+    if ((untold_ += elements) >= kPart) [[unlikely]]
+      tell();
+  }
+  /// body(begin, end) over [0, n), a part at a time.
+  template <class F> void in_parts(std::int64_t n, F&& body) {
+    for (std::int64_t begin = 0; begin < n; begin += kPart) {
+      const std::int64_t end = std::min(n, begin + kPart);
+      body(begin, end);
+      (*this)(end - begin);
+    }
+  }
+
+ private:
+  const std::function<void(std::int64_t)>& tell_;
+  std::int64_t untold_ = 0;
+  void tell() {
+    if (tell_) tell_(untold_);
+    untold_ = 0;
+  }
+};
+
 // ---- elementwise: one loop per operator and type
 
 template <Op> struct Meaning;
@@ -251,6 +278,26 @@ void copy_strided(std::size_t size, List shape, const std::byte* from, List from
   }
 }
 
+// The same, in parts.
+void copy_in_parts(std::size_t size, List shape, const std::byte* from, List from_strides, std::byte* to, List to_strides, Worked& worked) {
+  const std::int64_t n = element_count(shape);
+  if (n > Worked::kPart) {
+    const auto step = [size](List strides) { return strides[0] * static_cast<std::int64_t>(size); };
+    const std::int64_t rows = std::max<std::int64_t>(Worked::kPart / (n / shape[0]), 1);  // of the first axis at once
+    std::vector<std::int64_t> part(shape.begin(), shape.end());
+    for (std::int64_t begin = 0; begin < shape[0]; begin += rows) {
+      part[0] = std::min(rows, shape[0] - begin);
+      const std::byte* const source = from + begin * step(from_strides);
+      std::byte* const target = to + begin * step(to_strides);
+      if (part[0] == 1) copy_in_parts(size, shape.subspan(1), source, from_strides.subspan(1), target, to_strides.subspan(1), worked);
+      else copy_in_parts(size, part, source, from_strides, target, to_strides, worked);
+    }
+    return;
+  }
+  copy_strided(size, shape, from, from_strides, to, to_strides);
+  worked(n);
+}
+
 // ---- reductions
 
 template <class T> struct Sum {
@@ -277,7 +324,7 @@ template <class T, class How> void tree(T* rows, std::int64_t n, std::int64_t wi
 }
 
 // One result from its elements, contiguous, in `lanes`.
-template <class T, class How> T sum_lanes(const SumOrder& order, const Stored<T>* elements, std::vector<T>& blocks) {
+template <class T, class How> T sum_lanes(const SumOrder& order, const Stored<T>* elements, std::vector<T>& blocks, Worked& worked) {
   blocks.assign(static_cast<std::size_t>(order.blocks), How::start());
   std::array<T, 64> lanes;
   for (std::int64_t block = 0; block < order.blocks; ++block) {
@@ -302,13 +349,15 @@ template <class T, class How> T sum_lanes(const SumOrder& order, const Stored<T>
       for (std::int64_t i = 0; i < half; ++i)
         lanes[static_cast<std::size_t>(i)] = How::combine(lanes[static_cast<std::size_t>(i)], lanes[static_cast<std::size_t>(i + half)]);
     blocks[static_cast<std::size_t>(block)] = lanes[0];
+    worked(end - begin);
   }
   tree<T, How>(blocks.data(), order.blocks, 1);
   return blocks[0];
 }
 
 // All results at once from rows of `kept` elements, in `rows`.
-template <class T, class How> void sum_rows(const SumOrder& order, const Stored<T>* elements, std::int64_t kept, Stored<T>* result) {
+template <class T, class How>
+void sum_rows(const SumOrder& order, const Stored<T>* elements, std::int64_t kept, Stored<T>* result, Worked& worked) {
   std::vector<T> blocks(static_cast<std::size_t>(order.blocks * kept), How::start());
   const std::vector<Stored<T>> missing(static_cast<std::size_t>(kept), store(How::start()));
   for (std::int64_t block = 0; block < order.blocks; ++block) {
@@ -326,22 +375,23 @@ template <class T, class How> void sum_rows(const SumOrder& order, const Stored<
         const T high = How::combine(How::combine(element(4, k), element(5, k)), How::combine(element(6, k), element(7, k)));
         sum[k] = How::combine(sum[k], How::combine(low, high));
       }
+      worked(kRowGroup * kept);
     }
   }
   tree<T, How>(blocks.data(), order.blocks, kept);
   for (std::int64_t k = 0; k < kept; ++k) result[k] = store(blocks[static_cast<std::size_t>(k)]);
 }
 
-template <class T, class How> void sum(const SumOrder& order, const std::byte* elements, std::int64_t kept, std::byte* to) {
+template <class T, class How> void sum(const SumOrder& order, const std::byte* elements, std::int64_t kept, std::byte* to, Worked& worked) {
   auto* result = reinterpret_cast<Stored<T>*>(to);
   const auto* from = reinterpret_cast<const Stored<T>*>(elements);
   if (order.count == 0) {
     std::fill_n(result, kept, store(How::nothing()));
   } else if (order.lanes) {
     std::vector<T> blocks;
-    for (std::int64_t k = 0; k < kept; ++k) result[k] = store(sum_lanes<T, How>(order, from + k * order.runs * order.run, blocks));
+    for (std::int64_t k = 0; k < kept; ++k) result[k] = store(sum_lanes<T, How>(order, from + k * order.runs * order.run, blocks, worked));
   } else {
-    sum_rows<T, How>(order, from, kept, result);
+    sum_rows<T, How>(order, from, kept, result, worked);
   }
 }
 
@@ -354,7 +404,7 @@ template <class T> T accumulate(T a, T b, T c) {
 // One result of a contraction. The elements of the operands are found at these places, by r.
 template <class T> Stored<T> contracted(const SumOrder& order, const Stored<T>* a, const Stored<T>* b,
                                         const std::vector<std::int64_t>& a_at, const std::vector<std::int64_t>& b_at,
-                                        std::vector<T>& blocks) {
+                                        std::vector<T>& blocks, Worked& worked) {
   if (order.count == 0) return store(Sum<T>::nothing());
   blocks.assign(static_cast<std::size_t>(order.blocks), Sum<T>::start());
   const std::int64_t accumulators = order.lanes ? order.lane_count : 1;
@@ -371,6 +421,7 @@ template <class T> Stored<T> contracted(const SumOrder& order, const Stored<T>* 
       for (std::int64_t i = 0; i < half; ++i)
         lanes[static_cast<std::size_t>(i)] = Sum<T>::combine(lanes[static_cast<std::size_t>(i)], lanes[static_cast<std::size_t>(i + half)]);
     blocks[static_cast<std::size_t>(block)] = lanes[0];
+    worked(end - begin);
   }
   tree<T, Sum<T>>(blocks.data(), order.blocks, 1);
   return store(blocks[0]);
@@ -390,7 +441,8 @@ std::vector<std::int64_t> places(List shape, List strides) {
 }
 
 // max and min: no order matters. The stride from one reduced element to the next is 1 or `kept`, as the order's kind has it.
-template <class T, bool kMax> void extreme(bool lanes, const std::byte* elements, std::int64_t count, std::int64_t kept, std::byte* to) {
+template <class T, bool kMax>
+void extreme(bool lanes, const std::byte* elements, std::int64_t count, std::int64_t kept, std::byte* to, Worked& worked) {
   auto* result = reinterpret_cast<Stored<T>*>(to);
   const auto* from = reinterpret_cast<const Stored<T>*>(elements);
   using meaning::maximum, meaning::minimum;
@@ -401,19 +453,24 @@ template <class T, bool kMax> void extreme(bool lanes, const std::byte* elements
   if (lanes) {
     for (std::int64_t k = 0; k < kept; ++k) {
       T best = load<T>(from[k * count]);
-      for (std::int64_t r = 1; r < count; ++r) best = combine(best, load<T>(from[k * count + r]));
+      worked.in_parts(count, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t r = begin; r < end; ++r) best = combine(best, load<T>(from[k * count + r]));
+      });
       result[k] = store(best);
     }
   } else {
     std::copy_n(from, kept, result);
     for (std::int64_t r = 1; r < count; ++r)
-      for (std::int64_t k = 0; k < kept; ++k) result[k] = store(combine(load<T>(result[k]), load<T>(from[r * kept + k])));
+      worked.in_parts(kept, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t k = begin; k < end; ++k) result[k] = store(combine(load<T>(result[k]), load<T>(from[r * kept + k])));
+      });
   }
 }
 
 // ---- scans: `count` elements, each of which is a row of `inner`
 
-template <class T, class How> void scan(std::int64_t group, std::int64_t count, std::int64_t inner, const Stored<T>* x, Stored<T>* y) {
+template <class T, class How>
+void scan(std::int64_t group, std::int64_t count, std::int64_t inner, const Stored<T>* x, Stored<T>* y, Worked& worked) {
   std::vector<T> v(static_cast<std::size_t>(group));
   for (std::int64_t k = 0; k < inner; ++k) {
     T base = How::start();
@@ -429,20 +486,23 @@ template <class T, class How> void scan(std::int64_t group, std::int64_t count, 
           y[(at + i) * inner + k] = store(How::combine(base, How::combine(carry, v[static_cast<std::size_t>(i)])));
         carry = How::combine(carry, v.back());
       }
+      worked(std::min(count - block, kScanBlock));
       base = How::combine(base, carry);
     }
   }
 }
 
 // Extremes have any order.
-template <class T, bool kMax> void scan_extreme(std::int64_t count, std::int64_t inner, const Stored<T>* x, Stored<T>* y) {
+template <class T, bool kMax> void scan_extreme(std::int64_t count, std::int64_t inner, const Stored<T>* x, Stored<T>* y, Worked& worked) {
   using meaning::maximum, meaning::minimum;
   std::copy_n(x, inner, y);
-  for (std::int64_t i = inner; i < count * inner; ++i) {
-    const T a = load<T>(y[i - inner]), b = load<T>(x[i]);
-    if constexpr (kMax) y[i] = store(T(maximum(a, b)));
-    else y[i] = store(T(minimum(a, b)));
-  }
+  worked.in_parts((count - 1) * inner, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin + inner; i < end + inner; ++i) {
+      const T a = load<T>(y[i - inner]), b = load<T>(x[i]);
+      if constexpr (kMax) y[i] = store(T(maximum(a, b)));
+      else y[i] = store(T(minimum(a, b)));
+    }
+  });
 }
 
 // `take: the index 7 at [1, 2] is out of range: axis 0 has extent 5`, and the line that recorded it
@@ -467,8 +527,9 @@ template <class T, bool kMax> void scan_extreme(std::int64_t count, std::int64_t
 
 class Evaluator {
  public:
-  Evaluator(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits)
-      : graph_(graph), inputs_(inputs), slot_bits_(slot_bits), arrays_(graph.size()), uses_(graph.size(), 0) {
+  Evaluator(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits,
+            const std::function<void(std::int64_t)>& worked)
+      : graph_(graph), inputs_(inputs), slot_bits_(slot_bits), worked_(worked), arrays_(graph.size()), uses_(graph.size(), 0) {
     if (inputs.size() != graph.inputs.size())
       throw InternalError("reference: " + std::to_string(graph.inputs.size()) + " inputs, not " + std::to_string(inputs.size()));
     for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -533,7 +594,9 @@ class Evaluator {
     const std::int64_t extent = shape[axis], step = element_count(shape.subspan(axis + 1));
     visit<true>(node.dtype, [&]<class T>() {
       auto* y = reinterpret_cast<Stored<T>*>(to);
-      for (std::int64_t i = 0; i < n; ++i) y[i] = store(meaning::cast<T>(Integer<std::int64_t>(i / step % extent)));
+      worked_.in_parts(n, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) y[i] = store(meaning::cast<T>(Integer<std::int64_t>(i / step % extent)));
+      });
     });
   }
 
@@ -552,7 +615,7 @@ class Evaluator {
       return;
     }
     Array bytes(new std::byte[static_cast<std::size_t>(n) * size]);
-    copy_strided(size, shape, static_cast<const std::byte*>(x.data), x.strides.empty() ? dense : x.strides, bytes.get(), dense);
+    copy_in_parts(size, shape, static_cast<const std::byte*>(x.data), x.strides.empty() ? dense : x.strides, bytes.get(), dense, worked_);
     if (x.dtype == DType::Bool) {
       for (std::int64_t i = 0; i < n; ++i) bytes[i] = std::byte{bytes[i] != std::byte{0}};
     } else if (is_half(x.dtype)) {
@@ -603,11 +666,11 @@ class Evaluator {
       case Op::Pad:  // the same map the other way round
         fill(node.dtype, target, graph_.elements(id), 0);
         for (std::size_t i = 0; i < rank; ++i) offset += attributes[i] * to[i], strides[i] = attributes[rank + i] * to[i];
-        copy_strided(size, from_shape, arrays_[x].get(), from, target + offset * static_cast<std::int64_t>(size), strides);
+        copy_in_parts(size, from_shape, arrays_[x].get(), from, target + offset * static_cast<std::int64_t>(size), strides, worked_);
         return;
       default: throw InternalError("reference: " + std::string(info(node.op).text) + " is no view that it knows");
     }
-    copy_strided(size, shape, arrays_[x].get() + offset * static_cast<std::int64_t>(size), strides, target, to);
+    copy_in_parts(size, shape, arrays_[x].get() + offset * static_cast<std::int64_t>(size), strides, target, to, worked_);
   }
 
   void piecewise(NodeId id) {
@@ -629,8 +692,8 @@ class Evaluator {
       std::int64_t offset = 0;
       for (std::size_t i = 0; i < rank; ++i)
         offset += attributes[2 * rank * k + i] * to[i], strides[i] = attributes[2 * rank * k + rank + i] * to[i];
-      copy_strided(size, graph_.shape(x), arrays_[x].get(), contiguous(graph_.shape(x)), target + offset * static_cast<std::int64_t>(size),
-                   strides);
+      copy_in_parts(size, graph_.shape(x), arrays_[x].get(), contiguous(graph_.shape(x)), target + offset * static_cast<std::int64_t>(size),
+                    strides, worked_);
     }
   }
 
@@ -656,15 +719,15 @@ class Evaluator {
         strides.push_back(from[static_cast<std::size_t>(axis)]), extents.push_back(shape[static_cast<std::size_t>(axis)]);
       const std::size_t size = stored_size(node.dtype);
       elements = Array(new std::byte[static_cast<std::size_t>(graph_.elements(x)) * size]);
-      copy_strided(size, extents, arrays_[x].get(), strides, elements.get(), contiguous(extents));
+      copy_in_parts(size, extents, arrays_[x].get(), strides, elements.get(), contiguous(extents), worked_);
     }
 
     visit(node.dtype, [&]<class T>() {
-      if (node.op == Op::ReduceMax) return extreme<T, true>(order.lanes, elements.get(), order.runs * order.run, kept, to);
-      if (node.op == Op::ReduceMin) return extreme<T, false>(order.lanes, elements.get(), order.runs * order.run, kept, to);
+      if (node.op == Op::ReduceMax) return extreme<T, true>(order.lanes, elements.get(), order.runs * order.run, kept, to, worked_);
+      if (node.op == Op::ReduceMin) return extreme<T, false>(order.lanes, elements.get(), order.runs * order.run, kept, to, worked_);
       if constexpr (!std::same_as<T, bool>) {
-        if (node.op == Op::ReduceSum) return sum<T, Sum<T>>(order, elements.get(), kept, to);
-        if (node.op == Op::ReduceProd) return sum<T, Product<T>>(order, elements.get(), kept, to);
+        if (node.op == Op::ReduceSum) return sum<T, Sum<T>>(order, elements.get(), kept, to, worked_);
+        if (node.op == Op::ReduceProd) return sum<T, Product<T>>(order, elements.get(), kept, to, worked_);
       }
       throw InternalError("reference: " + std::string(info(node.op).text) + " has no meaning on " + std::string(name_of(node.dtype)));
     });
@@ -691,11 +754,11 @@ class Evaluator {
       for (std::int64_t o = 0; o < a.outer; ++o) {
         const auto* x = reinterpret_cast<const Stored<T>*>(arrays_[graph_.operand(id, 0)].get()) + o * a.extent * a.inner;
         auto* y = reinterpret_cast<Stored<T>*>(to) + o * a.extent * a.inner;
-        if (node.op == Op::ScanMax) scan_extreme<T, true>(a.extent, a.inner, x, y);
-        if (node.op == Op::ScanMin) scan_extreme<T, false>(a.extent, a.inner, x, y);
+        if (node.op == Op::ScanMax) scan_extreme<T, true>(a.extent, a.inner, x, y, worked_);
+        if (node.op == Op::ScanMin) scan_extreme<T, false>(a.extent, a.inner, x, y, worked_);
         if constexpr (!std::same_as<T, bool>) {
-          if (node.op == Op::ScanSum) scan<T, Sum<T>>(group, a.extent, a.inner, x, y);
-          if (node.op == Op::ScanProd) scan<T, Product<T>>(group, a.extent, a.inner, x, y);
+          if (node.op == Op::ScanSum) scan<T, Sum<T>>(group, a.extent, a.inner, x, y, worked_);
+          if (node.op == Op::ScanProd) scan<T, Product<T>>(group, a.extent, a.inner, x, y, worked_);
         }
       }
     });
@@ -709,6 +772,7 @@ class Evaluator {
       if constexpr (!std::same_as<T, bool> && !std::floating_point<T>) {
         const auto* index = reinterpret_cast<const Stored<T>*>(arrays_[x].get());
         for (std::int64_t i = 0; i < n; ++i) {
+          worked_(1);
           const bool above = std::cmp_greater_equal(index[i], extent);
           if (above || std::cmp_less(index[i], -extent)) fail_index(graph_, id, i, std::to_string(index[i]));
           to[i] = static_cast<std::int64_t>(index[i]);
@@ -727,8 +791,10 @@ class Evaluator {
     std::byte* target = allocate(id);
     for (std::int64_t o = 0; o < to.outer; ++o)
       for (std::int64_t k = 0; k < to.extent; ++k)
-        for (std::int64_t i = 0; i < to.inner; ++i, ++place, target += size)
+        for (std::int64_t i = 0; i < to.inner; ++i, ++place, target += size) {
+          worked_(1);
           std::memcpy(target, source + static_cast<std::size_t>((o * from.extent + *place) * from.inner + i) * size, size);
+        }
   }
 
   void scatter(NodeId id) {
@@ -744,6 +810,7 @@ class Evaluator {
         for (std::int64_t o = 0; o < from.outer; ++o)
           for (std::int64_t k = 0; k < from.extent; ++k)
             for (std::int64_t i = 0; i < from.inner; ++i, ++place, ++update) {
+              worked_(1);
               Stored<T>& sum = y[(o * to.extent + *place) * to.inner + i];
               sum = store(T(load<T>(sum) + load<T>(*update)));
             }
@@ -786,7 +853,7 @@ class Evaluator {
                    *b = reinterpret_cast<const Stored<T>*>(arrays_[x[1]].get());
         std::vector<T> blocks;
         for (std::size_t i = 0; i < kept_at[0].size(); ++i)
-          result[i] = contracted<T>(order, a + kept_at[0][i], b + kept_at[1][i], reduced_at[0], reduced_at[1], blocks);
+          result[i] = contracted<T>(order, a + kept_at[0][i], b + kept_at[1][i], reduced_at[0], reduced_at[1], blocks, worked_);
         return;
       }
       throw InternalError("reference: " + std::string(info(node.op).text) + " has no meaning on " + std::string(name_of(node.dtype)));
@@ -800,8 +867,18 @@ class Evaluator {
     for (std::size_t i = 0; i < ids.size(); ++i) operands[i] = arrays_[static_cast<std::size_t>(ids[i])].get();
     const DType from = graph_[static_cast<NodeId>(ids.back())].dtype;
     std::byte* to = allocate(id);
-    if (info(node.op).kind == OpKind::Expanded) Expansion::of(node.op, from, expansions_).run(operands, to, graph_.elements(id));
-    else loop_of(node.op, from, node.dtype)(operands, to, graph_.elements(id));
+    Expansion* const expansion = info(node.op).kind == OpKind::Expanded ? &Expansion::of(node.op, from, expansions_) : nullptr;
+    const Loop loop = expansion ? nullptr : loop_of(node.op, from, node.dtype);
+    worked_.in_parts(graph_.elements(id), [&](std::int64_t begin, std::int64_t end) {
+      const void* part[3] = {};
+      for (std::size_t i = 0; i < ids.size(); ++i)
+        part[i] = static_cast<const std::byte*>(operands[i]) +
+                  begin * static_cast<std::int64_t>(stored_size(graph_[static_cast<NodeId>(ids[i])].dtype));
+      std::byte* const result = to + begin * static_cast<std::int64_t>(stored_size(node.dtype));
+      if (expansion) expansion->run(part, result, end - begin);
+      else loop(part, result, end - begin);
+    });
+    if (expansion) worked_(15 * graph_.elements(id));
   }
 
   Buffer output(NodeId id) const {
@@ -824,6 +901,7 @@ class Evaluator {
   const Graph& graph_;
   std::span<const ArrayView> inputs_;
   std::span<const std::uint64_t> slot_bits_;
+  Worked worked_;
   std::vector<Array> arrays_;
   std::vector<std::uint32_t> uses_;
   std::vector<bool> unspread_;
@@ -842,8 +920,9 @@ std::vector<bool> unspread(const Graph& graph) {
   return out;
 }
 
-std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits) {
-  return Evaluator(graph, inputs, slot_bits).run();
+std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits,
+                             const std::function<void(std::int64_t)>& worked) {
+  return Evaluator(graph, inputs, slot_bits, worked).run();
 }
 
 }  // namespace onepass::ir

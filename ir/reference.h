@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -34,8 +35,10 @@ struct Buffer {
 
 /// The outputs of the graph. `slot_bits` in the order of graph.slots; none given: the values that the graph was recorded with.
 /// Inside, halves are f32, unrounded but at casts; outputs are rounded. InternalError where inputs or slots do not match the graph, IndexError
-/// for the first index that lies outside, of the node that was recorded first.
-std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits = {});
+/// for the first index that lies outside, of the node that was recorded first. `worked` is told every so many thousand elements how many were
+/// computed since; what it throws ends the evaluation.
+std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits = {},
+                             const std::function<void(std::int64_t elements)>& worked = {});
 
 /// The broadcasts that contractions alone read: they are not made, their operands are read with strides of 0.
 std::vector<bool> unspread(const Graph& graph);

@@ -26,7 +26,8 @@ bool can_specialise(const PlanData& plan, std::size_t k) {
 
 // Generic kernels for those of the report that are wanted.
 int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-           const std::shared_ptr<std::atomic<std::int64_t>>& optimised, const std::vector<bool>& wanted, bool may_compile) {
+           const std::shared_ptr<std::atomic<std::int64_t>>& optimised, const std::vector<bool>& wanted, bool may_compile,
+           CompileWait* wait) {
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> place(report.kernels.size());
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
@@ -38,7 +39,7 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, i
   }
   for (const Launch& launch : plan.launches)
     if (wanted[launch.of]) requests[place[launch.of]].runs.emplace_back(launch.words);
-  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile);
+  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile, wait);
   int compiled = 0;
   for (Launch& launch : plan.launches)
     if (wanted[launch.of]) {
@@ -63,16 +64,16 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, i
 }  // namespace
 
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile) {
-  return attach(plan, report, target, threads, optimised, std::vector<bool>(report.kernels.size(), true), may_compile);
+                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile, CompileWait* wait) {
+  return attach(plan, report, target, threads, optimised, std::vector<bool>(report.kernels.size(), true), may_compile, wait);
 }
 
 int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile) {
+                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile, CompileWait* wait) {
   std::vector<bool> wanted(report.kernels.size(), false);
   for (std::size_t k = 0; k < plan.launches.size(); ++k)
     if (plan.launches[k].items != 0 && !can_specialise(plan, k)) wanted[plan.launches[k].of] = true;
-  return attach(plan, report, target, threads, optimised, wanted, may_compile);
+  return attach(plan, report, target, threads, optimised, wanted, may_compile, wait);
 }
 
 // ------------------------------------------------------------------------------------------------ specialised kernels
@@ -93,7 +94,7 @@ void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
 }
 
 int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, int threads, bool trial,
-                       bool may_compile) {
+                       bool may_compile, CompileWait* wait) {
   std::vector<compiler::KnownWords> known;
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> launch_of;
@@ -111,7 +112,7 @@ int attach_specialised(const PlanData& plan, const PlanReport& report, const com
                         {.nest = &nest, .schedule = &schedule, .target = &target, .known = &known.back()}});
     launch_of.push_back(k);
   }
-  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile);
+  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile, wait);
   int compiled = 0;
   for (std::size_t i = found.size(); i-- > 0;) {  // the first of a group last: its state says that all have theirs
     const Launch& launch = plan.launches[launch_of[i]];

@@ -85,9 +85,9 @@ void Program::Bound::operator()() {
   if (b.plan->on_device) [[unlikely]] {
     b.run_on_device();
   } else if (b.run) [[likely]] {
-    if (!(*b.run)()) [[unlikely]]
+    if (!(*b.run)(b.state.options.should_stop)) [[unlikely]]
       check_indices(recorded_of(*b.plan), views_of(*b.plan, b.bases.data()), b.slot_bits);
-  } else interpret(*b.plan, b.bases.data(), b.slot_bits);
+  } else interpret(*b.plan, b.bases.data(), b.slot_bits, b.state.options.should_stop);
   if (!b.temporaries.empty()) copy_out(*b.plan, b.bases.data(), b.temporaries);
   if (!b.results.empty()) [[unlikely]]
     check_nan(b.state, b.options, *b.plan, b.slot_bits, std::span(b.bases).first(b.plan->inputs.size()), b.results,

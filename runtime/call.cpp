@@ -9,6 +9,7 @@
 #include "runtime/cuda/device_plan.h"
 #include "runtime/device_call.h"
 #include "runtime/plan_report.h"
+#include "runtime/stop.h"
 
 namespace onepass::runtime {
 
@@ -27,11 +28,17 @@ std::vector<ir::ArrayView> views_of(const LaunchPlan& plan, std::byte* const* ba
   return views;
 }
 
-void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits) {
+void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits, const StopCondition& stop) {
   std::vector<ir::Buffer> results;
   {
     const os::DefaultFloatingPoint control;
-    results = ir::evaluate(plan.report->optimised, views_of(plan, bases), slot_bits);
+    if (stop) {
+      StopCheck check(stop);
+      check.ask();
+      results = ir::evaluate(plan.report->optimised, views_of(plan, bases), slot_bits, [&](std::int64_t work) { check.did(work); });
+    } else {
+      results = ir::evaluate(plan.report->optimised, views_of(plan, bases), slot_bits);
+    }
   }
   std::vector<ArrayPlan> dense;  // all, before anything is written
   for (const ir::Buffer& result : results) dense.push_back(array_plan(result.dtype, result.shape, {}));
@@ -119,8 +126,9 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
     results.push_back(Array::empty(Extents(std::span<const std::int64_t>(plan.outputs[k].shape)), plan.outputs[k].dtype));
     bases[inputs + k] = static_cast<std::byte*>(results.back().mutable_data());
   }
-  if (plan.interpret) interpret(plan, bases.data(), slots.all());
-  else if (!run(plan, bases.data(), slots.own())) [[unlikely]] check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
+  if (plan.interpret) interpret(plan, bases.data(), slots.all(), options.should_stop);
+  else if (!run(plan, bases.data(), slots.own(), options.should_stop)) [[unlikely]]
+    check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
   if (options.check_nan) [[unlikely]]
     check_nan(state, launch_options(state, site), plan, slots.all(), {bases.data(), inputs}, results);
   if (after) [[unlikely]]
@@ -159,8 +167,9 @@ void Program::call_into(std::span<const Argument> arguments, std::span<Array* co
   }
   std::vector<Temporary> temporaries;
   resolve_aliases(plan, bases.data(), temporaries);
-  if (plan.interpret) interpret(plan, bases.data(), slots.all());
-  else if (!run(plan, bases.data(), slots.own())) [[unlikely]] check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
+  if (plan.interpret) interpret(plan, bases.data(), slots.all(), options.should_stop);
+  else if (!run(plan, bases.data(), slots.own(), options.should_stop)) [[unlikely]]
+    check_indices(recorded_of(plan), views_of(plan, bases.data()), slots.all());
   if (!temporaries.empty()) [[unlikely]] {
     copy_out(plan, bases.data(), temporaries);
     state.temporary_bytes.fetch_add(bytes_of(temporaries), std::memory_order_relaxed);

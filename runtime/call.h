@@ -81,7 +81,7 @@ inline void fill_input_bases(const LaunchPlan& plan, std::span<const Argument> a
 std::vector<ir::ArrayView> views_of(const LaunchPlan& plan, std::byte* const* bases);
 
 /// Mode reference: `bases` as for kernels, outputs laid out as the plan's targets.
-void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits);
+void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits, const StopCondition& stop);
 
 /// What a call throws when `new` finds nothing, made before it is needed.
 const std::exception_ptr& out_of_memory();

@@ -3,6 +3,7 @@
 // them, so that eviction only ends their being found.
 #include "runtime/kernel_cache.h"
 
+#include <algorithm>
 #include <climits>
 #include <exception>
 #include <limits>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "onepass/error.h"
 #include "onepass/runtime.h"
@@ -19,6 +21,7 @@
 #include "runtime/log.h"
 #include "runtime/os.h"
 #include "runtime/program.h"
+#include "runtime/stop.h"
 #include "runtime/threads.h"
 
 namespace onepass::runtime {
@@ -136,6 +139,11 @@ class Cache {
 Cache& cache() { return Cache::instance(); }
 
 constinit std::atomic<bool> tiles_on{true};
+constinit std::atomic<std::int64_t (*)()> compile_clock{nullptr};
+std::int64_t compile_time() {
+  auto* const clock = compile_clock.load(std::memory_order_relaxed);
+  return clock ? clock() : os::nanoseconds();
+}
 // The optimised tier's compiles in tiles before the compiler takes processor time from the calls. Compiled code takes half as long as
 // tiles, so that by then as much has been lost as the compiler will take; a short program is done before.
 constexpr double kPatience = 2;
@@ -272,7 +280,19 @@ std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& sch
   return key;
 }
 
-std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads, bool may_compile) {
+void CompileWait::begin() {
+  if (start_ < 0 && nanoseconds_ > 0) start_ = compile_time();
+}
+
+void CompileWait::ask_to_stop() const {
+  if (stop_ && *stop_) StopCheck(*stop_).ask();
+}
+void CompileWait::ask() const {
+  ask_to_stop();
+  if (nanoseconds_ > 0 && compile_time() - start_ >= nanoseconds_) throw CompileTimeSpent();
+}
+
+std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads, bool may_compile, CompileWait* wait) {
   std::vector<KernelResult> results(requests.size());
   std::vector<std::shared_ptr<Entry>> entries(requests.size());
   std::vector<std::size_t> mine;
@@ -294,12 +314,29 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
       cache().finish(entries[i], std::make_shared<const Kernel>(requests[i], may_compile), nullptr);
     } catch (...) { cache().finish(entries[i], nullptr, std::current_exception()); }
   };
-  if (mine.size() == 1) {
-    make(mine[0]);
-  } else if (!mine.empty()) {
-    threads::parallel_for(static_cast<std::int64_t>(mine.size()), threads, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t k = begin; k < end; ++k) make(mine[static_cast<std::size_t>(k)]);
+  const auto make_some = [&](std::size_t from, std::size_t to) {  // LLVM wants a large stack
+    if (to - from == 1) return os::on_large_stack([&] { make(mine[from]); });
+    threads::parallel_for(static_cast<std::int64_t>(to - from), threads, [&](std::int64_t begin, std::int64_t end, int) {
+      os::on_large_stack([&] {
+        for (std::int64_t k = begin; k < end; ++k) make(mine[from + static_cast<std::size_t>(k)]);
+      });
     });
+  };
+  if (!wait || !wait->asks()) {
+    if (!mine.empty()) make_some(0, mine.size());
+  } else {  // as many at once as there are threads
+    std::size_t made = 0;
+    try {
+      wait->begin();
+      while (made < mine.size()) {
+        wait->ask();
+        const std::size_t end = std::min(mine.size(), made + static_cast<std::size_t>(std::max(threads, 1)));
+        make_some(std::exchange(made, end), end);
+      }
+    } catch (...) {
+      for (; made < mine.size(); ++made) cache().finish(entries[mine[made]], nullptr, std::make_exception_ptr(KernelMissing()));
+      throw;
+    }
   }
   for (std::size_t i = 0; i < requests.size(); ++i) {
     try {
@@ -315,6 +352,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
   return results;
 }
 
+void set_compile_clock(std::int64_t (*clock)()) noexcept { compile_clock.store(clock, std::memory_order_relaxed); }
 void set_tiles(bool on) noexcept { tiles_on.store(on, std::memory_order_relaxed); }
 
 void wait_for_optimised() { background::wait(); }

@@ -12,6 +12,7 @@
 #include "compiler/kernel_object.h"
 #include "compiler/tiles/tiles.h"
 #include "onepass/error.h"
+#include "onepass/options.h"
 
 namespace onepass::runtime {
 
@@ -111,11 +112,34 @@ struct KernelMissing {};
 struct CodeRefused : Error {
   CodeRefused() : Error("this system does not let a program run code that it made itself; mode reference runs without") {}
 };
+/// Between two kernels, what a call asks that waits for their being compiled: whether it should stop, and whether it has waited long enough.
+class CompileWait {
+ public:
+  CompileWait() = default;
+  /// `milliseconds`: 0 means any time.
+  CompileWait(const StopCondition& stop, std::int64_t milliseconds) : stop_(&stop), nanoseconds_(milliseconds * 1'000'000) {}
+  bool asks() const { return nanoseconds_ > 0 || (stop_ && *stop_); }
+  /// The time begins with the first kernel that is missing.
+  void begin();
+  bool is_limited() const { return nanoseconds_ > 0; }
+  /// CancelledError, or CompileTimeSpent.
+  void ask() const;
+  void ask_to_stop() const;  // the first alone
+
+ private:
+  const StopCondition* stop_ = nullptr;
+  std::int64_t nanoseconds_ = 0, start_ = -1;
+};
+struct CompileTimeSpent {};
 
 /// A kernel for each request, in their order. What is missing is compiled by up to `threads` threads at once; what another thread is
 /// compiling already is waited for. Throws the first error; kernels that were compiled stay. Without `may_compile` what is neither in
-/// memory nor on disk is KernelMissing.
-std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads, bool may_compile = true);
+/// memory nor on disk is KernelMissing. What `wait` throws leaves the kernels that were not begun as if nobody had asked for them.
+std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads, bool may_compile = true,
+                                          CompileWait* wait = nullptr);
+
+/// The clock of CompileWait, in nanoseconds; for tests. Null: the system's.
+void set_compile_clock(std::int64_t (*clock)()) noexcept;
 
 /// Whether kernels may run in tiles at first; for tests and measurements. True unless it is changed.
 void set_tiles(bool on) noexcept;

@@ -5,12 +5,14 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <optional>
 
 #include "ir/reference.h"
 #include "onepass/error.h"
 #include "runtime/log.h"
 #include "runtime/memory.h"
 #include "runtime/os.h"
+#include "runtime/stop.h"
 #include "runtime/threads.h"
 
 namespace onepass::runtime {
@@ -71,9 +73,26 @@ void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64
     for (const Launch::SlotWord& s : launch.slots) words[s.word] = s.of(slots[s.slot]);
 }
 
+// Items of one round between two questions whether the call should stop.
+std::int64_t items_at_once(const Launch& launch) {
+  const std::int64_t work = std::max<std::int64_t>(launch.work / std::max<std::int64_t>(launch.items, 1), 1);
+  return std::max<std::int64_t>(StopCheck::kWork / work, 1) * launch.threads;
+}
+
+// Runs `part(begin, end)` over [0, count), all at once, or where the call can be stopped in rounds of `at_once`, each of so much work.
+template <class F> void in_rounds(StopCheck* stop, std::int64_t count, std::int64_t at_once, std::int64_t work, F&& part) {
+  if (!stop) [[likely]]
+    return part(std::int64_t{0}, count);
+  for (std::int64_t begin = 0; begin < count; begin += at_once) {
+    const std::int64_t end = std::min(count, begin + at_once);
+    part(begin, end);
+    stop->did(static_cast<std::int64_t>(static_cast<double>(work) * static_cast<double>(end - begin) / static_cast<double>(count)));
+  }
+}
+
 // One item after the other: whoever is free takes the next, so that the one before it is done or being run. Phase 0 of an item needs
 // nothing of others, phase 1 what the one before it leaves at the beginning of its own phase 1.
-void run_claimed(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch) {
+void run_claimed(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   std::memset(scratch + launch.threads * launch.scratch_bytes, 0, static_cast<std::size_t>(launch.shared_bytes));
   auto* const slots = scratch + launch.threads * launch.scratch_bytes;
   const std::int64_t slot_bytes = launch.shared_bytes / (launch.items + 1);
@@ -83,23 +102,42 @@ void run_claimed(const Launch& launch, KernelCode function, std::int64_t* words,
   std::copy_n(words, launch.words.size(), before);
   before[launch.phase_word] = 0;
   words[launch.phase_word] = 1;
-  std::atomic<std::int64_t> next{0};
-  threads::parallel_for(launch.threads, launch.threads, [&](std::int64_t, std::int64_t, int share) {
-    for (;;) {
-      const std::int64_t item = next.fetch_add(1, std::memory_order_relaxed);
-      if (item >= launch.items) return;
-      function(before, item, item + 1, scratch + share * launch.scratch_bytes);
-      const std::atomic_ref<std::int64_t> ready(*reinterpret_cast<std::int64_t*>(slots + item * slot_bytes));
-      for (int spins = 0; item > 0 && ready.load(std::memory_order_acquire) == 0; ++spins)
-        if (spins > 1000) os::yield_processor();  // its thread may wait for this one's processor
-      function(words, item, item + 1, scratch + share * launch.scratch_bytes);
-    }
+  in_rounds(stop, launch.items, stop ? items_at_once(launch) : 0, launch.work, [&](std::int64_t first, std::int64_t end) {
+    std::atomic<std::int64_t> next{first};
+    threads::parallel_for(launch.threads, launch.threads, [&](std::int64_t, std::int64_t, int share) {
+      for (;;) {
+        const std::int64_t item = next.fetch_add(1, std::memory_order_relaxed);
+        if (item >= end) return;
+        function(before, item, item + 1, scratch + share * launch.scratch_bytes);
+        const std::atomic_ref<std::int64_t> ready(*reinterpret_cast<std::int64_t*>(slots + item * slot_bytes));
+        for (int spins = 0; item > 0 && ready.load(std::memory_order_acquire) == 0; ++spins)
+          if (spins > 1000) os::yield_processor();  // its thread may wait for this one's processor
+        function(words, item, item + 1, scratch + share * launch.scratch_bytes);
+      }
+    });
   });
 }
 
-void run_function(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch) {
+// In rounds, with a question after each.
+[[gnu::noinline]] void run_stoppable(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch, StopCheck& stop) {
+  const std::int64_t at_once = items_at_once(launch);
+  for (std::int64_t phase = 0; phase < launch.phases; ++phase) {
+    words[launch.phase_word] = phase;
+    const bool alone = launch.threads <= 1 || (launch.combines_last && phase + 1 == launch.phases);
+    in_rounds(&stop, launch.items, at_once, launch.work / launch.phases, [&](std::int64_t first, std::int64_t last) {
+      if (alone) return function(words, first, last, scratch);
+      threads::parallel_for(last - first, launch.threads, [&](std::int64_t begin, std::int64_t end, int share) {
+        function(words, first + begin, first + end, scratch + share * launch.scratch_bytes);
+      });
+    });
+  }
+}
+
+void run_function(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   if (launch.shared_bytes) words[launch.shared_word] = reinterpret_cast<std::int64_t>(scratch + launch.threads * launch.scratch_bytes);
-  if (launch.claimed) return run_claimed(launch, function, words, scratch);
+  if (launch.claimed) return run_claimed(launch, function, words, scratch, stop);
+  if (stop) [[unlikely]]
+    return run_stoppable(launch, function, words, scratch, *stop);
   for (std::int64_t phase = 0; phase < launch.phases; ++phase) {
     words[launch.phase_word] = phase;
     if (launch.threads <= 1 || (launch.combines_last && phase + 1 == launch.phases)) {
@@ -120,14 +158,14 @@ struct KernelControl : os::DefaultFloatingPoint {
   }
 };
 
-void run_one(const Launch& launch, bool specialised, std::int64_t* words, std::byte* scratch) {
+void run_one(const Launch& launch, bool specialised, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
   const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
-  run_function(launch, kernel.code_to_run(launch.tile_nanoseconds), words, scratch);
+  run_function(launch, kernel.code_to_run(launch.tile_nanoseconds), words, scratch, stop);
 }
 
 // The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches.
-void run_pieces(std::span<const Launch> pieces, bool specialised, const std::int64_t* words, std::byte* scratch) {
+void run_pieces(std::span<const Launch> pieces, bool specialised, const std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   const std::int64_t steps = pieces[0].steps;
   const auto advance = [&](std::int64_t begin, std::int64_t end, int share) {
     for (std::int64_t step = begin; step < end; ++step) {
@@ -141,32 +179,46 @@ void run_pieces(std::span<const Launch> pieces, bool specialised, const std::int
       }
     }
   };
-  if (pieces[0].threads <= 1) advance(0, steps, 0);
-  else threads::parallel_for(steps, pieces[0].threads, advance);
+  std::int64_t work = 0, at_once = 0;
+  if (stop) {
+    for (const Launch& piece : pieces) work += piece.work;
+    at_once = std::max<std::int64_t>(StopCheck::kWork / std::max<std::int64_t>(work / steps, 1), 1) * pieces[0].threads;
+  }
+  in_rounds(stop, steps, at_once, work, [&](std::int64_t first, std::int64_t last) {
+    if (pieces[0].threads <= 1) return advance(first, last, 0);
+    threads::parallel_for(last - first, pieces[0].threads,
+                          [&](std::int64_t begin, std::int64_t end, int share) { advance(first + begin, first + end, share); });
+  });
 }
 
-void run_all(std::span<const Launch> pieces, bool specialised, std::int64_t* words, std::byte* scratch) {
-  if (pieces.size() == 1) run_one(pieces[0], specialised, words, scratch);
-  else run_pieces(pieces, specialised, words, scratch);
+void run_all(std::span<const Launch> pieces, bool specialised, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+  if (pieces.size() == 1) run_one(pieces[0], specialised, words, scratch, stop);
+  else run_pieces(pieces, specialised, words, scratch, stop);
 }
 
-[[gnu::noinline]] void run_trial(std::span<const Launch> pieces, Specialised& trial, std::int64_t* words, std::byte* scratch) {
+[[gnu::noinline]] void run_trial(std::span<const Launch> pieces, Specialised& trial, std::int64_t* words, std::byte* scratch,
+                                 StopCheck* stop) {
   // A comparison with code that is about to be replaced would say nothing.
   if (!std::ranges::all_of(pieces, [](const Launch& l) { return l.items == 0 || l.kernel->is_settled(); }))
-    return run_all(pieces, true, words, scratch);
+    return run_all(pieces, true, words, scratch, stop);
   const bool specialised = trial.tries_kernel();
   const std::int64_t start = os::nanoseconds();
-  run_all(pieces, specialised, words, scratch);
+  try {
+    run_all(pieces, specialised, words, scratch, stop);
+  } catch (...) {
+    trial.was_stopped(specialised);
+    throw;
+  }
   trial.tried(specialised, os::nanoseconds() - start);
 }
 
 // `words` holds those of all pieces, one behind the other.
-void run_group(std::span<const Launch> pieces, std::int64_t* words, std::byte* scratch) {
+void run_group(std::span<const Launch> pieces, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   Specialised& first = *pieces[0].specialised;
   const Specialised::State state = first.state();
   if (state == Specialised::State::Trial) [[unlikely]]
-    return run_trial(pieces, first, words, scratch);
-  run_all(pieces, state == Specialised::State::Used, words, scratch);
+    return run_trial(pieces, first, words, scratch, stop);
+  run_all(pieces, state == Specialised::State::Used, words, scratch, stop);
 }
 
 template <class F> void each_group(const PlanData& plan, F&& f) {
@@ -187,7 +239,20 @@ void check_indices(const Graph& recorded, std::span<const ir::ArrayView> inputs,
   static_cast<void>(ir::evaluate(graph, inputs, slot_bits));
 }
 
-bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
+namespace {
+// Of a call that can be stopped: asked once before anything runs.
+struct StopOfCall {
+  std::optional<StopCheck> check;
+  explicit StopOfCall(const StopCondition& stop) {
+    if (stop) [[unlikely]]
+      check.emplace(stop).ask();
+  }
+  StopCheck* get() { return check ? &*check : nullptr; }
+};
+}  // namespace
+
+bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, const StopCondition& stop) {
+  StopOfCall asked(stop);
   constexpr std::size_t kWords = 512;
   const std::size_t extra = plan.most_words > kWords ? plan.most_words * sizeof(std::int64_t) : 0;
   const Scratch memory(static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes) + extra);
@@ -206,7 +271,7 @@ bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots) {
       fill_words(launch, bases, slots, mine);
       mine += launch.words.size();
     }
-    run_group(pieces, words, scratch);
+    run_group(pieces, words, scratch, asked.get());
   });
   return flag == 0;
 }
@@ -227,13 +292,14 @@ PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uin
   }
 }
 
-bool PreparedRun::operator()() {
+bool PreparedRun::operator()(const StopCondition& stop) {
   memory::poison_for_tests(memory_.data(), memory_.size());
+  StopOfCall asked(stop);
   const KernelControl control;
   flag_ = 0;
   std::int64_t* words = words_.data();
   each_group(plan_, [&](std::span<const Launch> pieces) {
-    run_group(pieces, words, scratch_);
+    run_group(pieces, words, scratch_, asked.get());
     for (const Launch& launch : pieces) words += launch.words.size();
   });
   return flag_ == 0;

@@ -73,6 +73,8 @@ class Specialised {
   bool tries_kernel() { return started_.fetch_add(1, std::memory_order_relaxed) % 2 != 0; }
   /// What a trial took. The last one decides.
   void tried(bool kernel, std::int64_t nanoseconds);
+  /// A trial that did not come to its end says nothing.
+  void was_stopped(bool kernel) { tried(kernel, kNever); }
 
  private:
   std::shared_ptr<const Kernel> kernel_;
@@ -112,6 +114,7 @@ struct Launch : KernelWords {
   int threads = 1;
   std::int64_t tile_nanoseconds = 0;  // of a run in tiles, about, while the kernel has no other code
   std::int64_t steps = 1;             // of a group of several launches: parts of the work through which they go together
+  std::int64_t work = 0;              // ScheduleNumbers::work
 };
 
 /// What a plan runs: one launch for each piece of each kernel.
@@ -151,6 +154,7 @@ struct LaunchOptions {
   bool aligned_stores = true;
   std::vector<bool> in_place;    // by output: its target is an argument's memory, as the call that makes the plan has it
   std::int64_t array_bytes = 0;  // Limits::array_bytes
+  bool stoppable = false;        // Options::should_stop is set: no part of the work takes long
 };
 
 struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
@@ -163,8 +167,10 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::vector<bool> pinned;                           // by number argument: is the plan for this value alone?
   std::uint64_t hash = 0, family = 0;                 // of the key with the pinned values; without the values of numbers
   mutable std::atomic<std::int64_t> runs{0};
-  mutable std::atomic<bool> specialises{false};       // begun, or not to be begun
   mutable std::atomic<bool> captures_decided{false};  // a captured number changed, and what the function records did not
+  mutable std::atomic<bool> specialises{false};  // begun, or not to be begun
+  // Of a plan that runs unfused since compiling would have taken longer than Limits::compile_ms: the fused kernels are there. Else null.
+  std::shared_ptr<std::atomic<bool>> fused_ready;
 
   /// About how much memory the plan holds, in graph nodes: for bounding the table.
   std::size_t cost() const {
@@ -202,6 +208,9 @@ std::int64_t checked_bytes(const ir::Graph& graph, ir::NodeId id, DType dtype, s
 /// a launch's own needs have changed.
 void share_scratch(PlanData& plan);
 
+/// ValueError where the graph's operators work on more than `limit` elements in all, as far as what they compute is needed; 0: no limit. The
+/// same in every mode.
+void check_work(const ir::Graph& graph, std::int64_t limit);
 /// Mode reference stores the value of every node: ValueError for one that is larger than `options.array_bytes` allows.
 void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);
 /// For tests: may change each nest before it is scheduled. Null: nothing.
@@ -212,20 +221,20 @@ void set_plan_hook(void (*hook)(std::vector<compiler::Planned>& pieces)) noexcep
 /// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled; `optimised` will count those of them that
 /// have their optimised tier. KernelMissing as find_or_compile.
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile);
+                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile, CompileWait* wait = nullptr);
 /// The same for mode specialized: of the launches that attach_specialised leaves out alone.
 int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile);
+                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile, CompileWait* wait = nullptr);
 
 /// Makes the specialised kernels of a plan and publishes them, for trial or for good. Returns how many it compiled.
 int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, int threads, bool trial,
-                       bool may_compile = true);
+                       bool may_compile = true, CompileWait* wait = nullptr);
 
 inline constexpr std::size_t kMoreBases = 2;  // behind inputs and outputs: the workspace, and a flag for bad indices
 
 /// Runs the kernels. `bases`: inputs, outputs, and room for kMoreBases. `slots`: of this call; null where they are the plan's own. False
-/// where an index lay outside: results are unspecified, and check_indices says which it was.
-[[nodiscard]] bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);
+/// where an index lay outside: results are unspecified, and check_indices says which it was. CancelledError where `stop` is asked and says so.
+[[nodiscard]] bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, const StopCondition& stop = {});
 
 /// Computes the indices of the recording again: IndexError for the first that lies outside. None may: a flag can be raised by a lane that
 /// counts for nothing.
@@ -236,7 +245,7 @@ void check_indices(const ir::Graph& recorded, std::span<const ir::ArrayView> inp
 class PreparedRun {
  public:
   PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);
-  [[nodiscard]] bool operator()();
+  [[nodiscard]] bool operator()(const StopCondition& stop = {});
 
  private:
   const PlanData& plan_;

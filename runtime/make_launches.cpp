@@ -16,6 +16,7 @@
 #include "runtime/launch.h"
 #include "runtime/log.h"
 #include "runtime/os.h"
+#include "runtime/stop.h"
 #include "runtime/stored_values.h"
 #include "runtime/workspace.h"
 
@@ -217,6 +218,46 @@ ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span
   return a;
 }
 
+void check_work(const Graph& graph, std::int64_t limit) {
+  if (limit <= 0) return;
+  // How many elements of each value are needed, at most: a view of a few elements needs no more of what it views.
+  std::vector<double> needed(graph.size(), 0);
+  double all = 0, most = 0;
+  NodeId longest = 0;
+  const auto elements = [&](NodeId id) {
+    double n = 1;
+    for (const std::int64_t e : graph.shape(id)) n *= static_cast<double>(e);
+    return n;
+  };
+  for (const NodeId id : graph.outputs) needed[id] = elements(id);
+  for (NodeId id = graph.size(); id-- > 0;) {
+    if (needed[id] == 0) continue;
+    const ir::OpKind kind = ir::info(graph[id].op).kind;
+    const ir::List operands = graph.operands(id);
+    double read = needed[id];  // of each operand
+    switch (kind) {
+      case ir::OpKind::Reduction: read *= elements(graph.operand(id, 0)) / std::max(elements(id), 1.0); break;
+      case ir::OpKind::Scan: read = elements(id); break;
+      case ir::OpKind::Scatter: read = std::max(elements(id), elements(graph.operand(id, 2))); break;
+      default: break;
+    }
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      const auto o = static_cast<NodeId>(operands[k]);
+      const bool indices = kind == ir::OpKind::Gather && k == 1;  // all are looked at
+      needed[o] = std::min(elements(o), indices ? elements(o) : needed[o] + read);
+    }
+    if (kind == ir::OpKind::Source || kind == ir::OpKind::View || kind == ir::OpKind::Piecewise) continue;
+    all += read;
+    if (read > most) most = read, longest = id;
+  }
+  if (all <= static_cast<double>(limit)) return;
+  const std::string& source = graph.sources[graph.source_of[longest]];
+  throw ValueError(
+      fmt::format("{}: the call would do {:.4g} operations on elements ({:.4g} of them for {}{}{}), more than {}, the limit `work`",
+                  ir::info(graph[longest].op).text, all, most, compiler::type_text(graph[longest].dtype, graph.shape(longest)),
+                  source.empty() ? "" : ", recorded at ", source, limit));
+}
+
 void check_interpreted(const Graph& graph, const LaunchOptions& options) {
   const std::vector<bool> unspread = ir::unspread(graph);
   for (NodeId id = 0; id < graph.size(); ++id)
@@ -327,6 +368,7 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
     launch.shared_word = layout.shared;
     launch.combines_last = scheduled.combines_last;
     launch.claimed = scheduled.claimed;
+    launch.work = scheduled.work;
     plan.launches.push_back(std::move(launch));
   };
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
@@ -357,6 +399,7 @@ void share_work(PlanData& plan, const PlanReport& report, const compiler::Target
     // Few pieces go in step through what the second-level cache holds; many are streams of their own.
     std::int64_t steps = end - first <= 8 ? std::min(bytes / (target.l2_bytes / 2) + 1, items) : 1;
     if (threads > 1) steps = std::max<std::int64_t>(steps, 4 * threads);
+    if (options.stoppable) steps = std::max(steps, std::min(items, work / StopCheck::kWork));
     for (std::size_t k = first; k < end; ++k) plan.launches[k].threads = threads, plan.launches[k].steps = steps;
     plan.most_words = std::max(plan.most_words, words);
   }
@@ -402,7 +445,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   StoredValues& values = *stored;
   plan.indexes = !places.empty();
   for (std::uint32_t g = 0; g < groups.size(); ++g)
-    add_kernels(report, g, std::move(groups[g]), target, {.threads = options.threads, .aligned_stores = options.aligned_stores},
+    add_kernels(report, g, std::move(groups[g]), target, {.threads = options.threads, .aligned_stores = options.aligned_stores, .item_work = options.stoppable ? StopCheck::kWork : 0},
                 [&](const compiler::Planned& piece) { return written_in_place(piece, values, options); });
   plan.kernels = static_cast<std::int64_t>(report.kernels.size());
   place_intermediates(plan, report, options, values);

@@ -15,6 +15,7 @@
 #include "runtime/os.h"
 #include "runtime/plan_report.h"
 #include "runtime/signature_text.h"
+#include "runtime/stop.h"
 #include "runtime/threads.h"
 
 namespace onepass::runtime {
@@ -125,6 +126,7 @@ LaunchOptions launch_options(const Program::State& state, const CallSite& site) 
   options.relax = state.options.relax;
   options.threads = site.threads;
   options.array_bytes = state.options.limits.array_bytes;
+  options.stoppable = static_cast<bool>(state.options.should_stop);
   options.aligned_stores = std::ranges::all_of(site.targets, [](const Array* t) { return !t || is_aligned(*t); });
   // A choice of stores, not of results: a later call of this signature may have its targets elsewhere.
   for (const Array* const t : site.targets)
@@ -180,8 +182,8 @@ int plan_on_device(const Program::State& state, Device device, const CallSite& s
   try {
     on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, options, alignment);
   } catch (const PlanRefused& refused) {
+    if (options.unfused) throw InternalError(refused.what());  // nothing else runs there
     note_refusal(refused.what());
-    if (options.unfused) throw;
     plan.refused = options.unfused = true;
     plan.outputs = outputs;
     on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, options, alignment);
@@ -206,9 +208,61 @@ void finish(PlanData& plan, bool into) {
     for (const ArrayPlan& o : plan.outputs) plan.bytes_allocated += o.high - o.low;
 }
 
-PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature, bool interpret) {
+// Graph to kernels. CompileTimeSpent leaves the plan with some kernels missing.
+int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, PlanReport& report, bool may_compile, bool& analysed,
+                CompileWait& wait) {
+  if (may_be_threaded(plan, report.recorded)) threads::start(site.threads);
+  plan.options = launch_options(state, site);
+  os::on_large_stack([&] {
+    plan.known = state.structures.take_over(report);
+    analysed = !plan.known.structure;
+    make_launches(plan, report, state.target, plan.options, !analysed);
+    if (plan.refused) plan.known = {}, plan.options.unfused = true;
+    else if (analysed) state.structures.add(report, state.options.relax);
+  });
+  const bool specialises = state.options.mode == Mode::specialized && os::may_run_made_code();
+  const auto attach = specialises ? attach_unspecialised : attach_kernels;
+  return attach(plan, report, state.target, site.threads, state.optimised, may_compile, &wait);
+}
+
+// What the call that waited too long runs instead. The fused kernels are compiled when nobody waits; count_run looks for them.
+int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, std::shared_ptr<PlanReport>& report, PlanData before) {
+  if (!state.compile_time_said.exchange(true))
+    log(LogLevel::warning,
+        "compiling the kernels of a call takes longer than {} ms, the limit `compile_ms`: it runs as in mode unfused, with the same "
+        "results, "
+        "until they have been compiled in the background. warm_up compiles them without that limit",
+        state.options.limits.compile_ms);
+  const std::shared_ptr<PlanReport> fused = std::exchange(report, std::make_shared<PlanReport>());
+  report->recorded = fused->recorded;
+  report->notes = fused->notes;
+  auto fused_plan = std::make_shared<PlanData>(std::exchange(static_cast<PlanData&>(plan), std::move(before)));
+  fused_plan->captured.clear();  // what they run at their end is not for another thread
+  fused_plan->attachment.reset();
+  plan.known = {};
+  plan.options.unfused = true;
+  os::on_large_stack([&] { make_launches(plan, *report, state.target, plan.options); });
+  CompileWait wait(state.options.should_stop, 0);
+  const int compiled = attach_kernels(plan, *report, state.target, site.threads, state.optimised, true, &wait);
+  plan.fused_ready = std::make_shared<std::atomic<bool>>(false);
+  background::run([fused, fused_plan, target = state.target, optimised = state.optimised, ready = plan.fused_ready] {
+    try {
+      attach_kernels(*fused_plan, *fused, target, 1, optimised, true);
+      ready->store(true, std::memory_order_release);
+    } catch (const std::exception& error) {
+      log(LogLevel::warning, "a call whose kernels took too long to compile stays unfused: {}", error.what());
+    }
+  });
+  return compiled;
+}
+
+// What a plan's calls run; the last two are interpreted, one since the verifier refused even its unfused kernels.
+enum class Runs : std::uint8_t { Kernels, Interpreter, InterpreterSinceRefused };
+
+PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature, bool in_call, Runs runs) {
+  CompileWait wait(state.options.should_stop, in_call && state.options.mode != Mode::unfused ? state.options.limits.compile_ms : 0);
+  wait.ask_to_stop();
   const bool may_compile = !state.sealed.load(std::memory_order_relaxed);
-  const bool specialised = state.options.mode == Mode::specialized && os::may_run_made_code();
   auto plan = std::make_shared<LaunchPlan>();
   auto report = std::make_shared<PlanReport>();
   fill_inputs(state, site.arguments, *plan);
@@ -226,63 +280,64 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     report->notes = std::move(recorder.notes);
   }
   fill_outputs(site, report->recorded, *plan);
+  check_work(report->recorded, state.options.limits.work);
+  wait.ask_to_stop();
   for (const ir::Slot& slot : report->recorded.slots) plan->slot_bits.push_back(slot.bits);
-  int compiled = 0;
+  int compiled = 0, for_shape = 0;
   bool analysed = false;
   if (const Device device = device_of(state, site, plan->captured); device.is_cuda()) {
     compiled = plan_on_device(state, device, site, *plan, *report, may_compile);
-  } else if (interpret) {
+    if (state.options.mode == Mode::specialized) for_shape = plan->on_device->specialise(*plan, false, may_compile);
+  } else if (runs != Runs::Kernels) {
     plan->interpret = true;
+    plan->refused = runs == Runs::InterpreterSinceRefused;
     report->optimised = interpreted(report->recorded, state.options.relax);
     check_interpreted(report->optimised, launch_options(state, site));
   } else {
-    if (may_be_threaded(*plan, report->recorded)) threads::start(site.threads);
-    plan->options = launch_options(state, site);
-    plan->known = state.structures.take_over(*report);
-    analysed = !plan->known.structure;
+    PlanData before;  // where it may have to be planned once more
+    if (wait.is_limited()) before = *plan;
     try {
-      make_launches(*plan, *report, state.target, plan->options, !analysed);
-    } catch (const PlanRefused& refused) {
-      note_refusal(refused.what());
-      plan->interpret = true;
-      plan->outputs = plan->targets;
-      report->kernels.clear();
-      report->optimised = interpreted(report->recorded, state.options.relax);
-      check_interpreted(report->optimised, plan->options);
-    }
-    if (plan->refused) plan->known = {}, plan->options.unfused = true;
-    else if (analysed) state.structures.add(*report, state.options.relax);
-    if (!plan->interpret) {
-      const auto attach = specialised ? attach_unspecialised : attach_kernels;
-      compiled = attach(*plan, *report, state.target, site.threads, state.optimised, may_compile);
-    }
+      compiled = plan_on_cpu(state, site, *plan, *report, may_compile, analysed, wait);
+      if (state.options.mode == Mode::specialized && os::may_run_made_code())
+        for_shape = attach_specialised(*plan, *report, state.target, site.threads, false, may_compile, &wait);
+    } catch (const CompileTimeSpent&) { compiled = plan_unfused(state, site, *plan, report, std::move(before)); }
   }
   finish(*plan, site.into);
-  int for_shape = 0;
-  if (state.options.mode == Mode::specialized && (plan->on_device || (specialised && !plan->interpret))) {
-    for_shape = plan->on_device ? plan->on_device->specialise(*plan, false, may_compile)
-                                : attach_specialised(*plan, *report, state.target, site.threads, false, may_compile);
-    state.specialised->fetch_add(for_shape, std::memory_order_relaxed);
-  }
+  state.specialised->fetch_add(for_shape, std::memory_order_relaxed);
   state.plans.count_made(*plan, *report, analysed, compiled, for_shape);
   plan->report = std::move(report);
   keep_structure_alone(*plan, compiled);
-  plan->specialises = state.options.mode != Mode::adaptive || plan->interpret;
+  plan->specialises = (state.options.mode != Mode::adaptive || plan->interpret) && !plan->fused_ready;
   plan->id = new_id();
   plan->key = signature.key;
   return state.plans.insert(site, signature, std::move(plan));
 }
 
+// The next call of its signature is planned again.
+void forget_unfused(Program::State& state, const LaunchPlan& plan) {
+  state.plans.forget(plan);
+  state.id.store(new_id(), std::memory_order_relaxed);  // threads remember it
+}
+
 }  // namespace
 
-PlanPointer find_or_make_plan(Program::State& state, const CallSite& site) {
+PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, bool in_call) {
   Signature signature = signature_of(site);
-  if (PlanPointer plan = state.plans.find(site, signature)) return plan;
+  if (PlanPointer plan = state.plans.find(site, signature)) {
+    if (in_call || !plan->fused_ready) return plan;
+    forget_unfused(state, *plan);
+  }
   const os::DefaultFloatingPoint control;
+  const Runs usual = state.interpret ? Runs::Interpreter : Runs::Kernels;
   try {
     try {
-      return make_plan(state, site, signature, state.interpret);
-    } catch (const CodeRefused&) { return make_plan(state, site, signature, true); }
+      return make_plan(state, site, signature, in_call, usual);
+    } catch (const CodeRefused&) {
+      return make_plan(state, site, signature, in_call, Runs::Interpreter);
+    } catch (const PlanRefused& refused) {
+      note_refusal(refused.what());
+      return make_plan(state, site, signature, in_call, Runs::InterpreterSinceRefused);
+    }
   } catch (const KernelMissing&) {
     LaunchPlan call;
     call.key = std::move(signature.key);
@@ -296,6 +351,11 @@ PlanPointer find_or_make_plan(Program::State& state, const CallSite& site) {
 void specialise(Program::State& state, const LaunchPlan& plan, bool in_background) noexcept try {
   const os::DefaultFloatingPoint control;
   const Specialization& policy = state.options.specialization;
+  if (plan.fused_ready) {
+    if (plan.fused_ready->load(std::memory_order_acquire)) forget_unfused(state, plan);
+    else plan.specialises.store(false);  // look again after the next call
+    return;
+  }
   if (policy.depth <= 0 || (plan.launches.empty() && !plan.on_device) || state.sealed.load(std::memory_order_relaxed)) return;
   int shapes = state.hot_shapes.load(std::memory_order_relaxed);
   while (shapes < policy.depth && !state.hot_shapes.compare_exchange_weak(shapes, shapes + 1, std::memory_order_relaxed)) {}

@@ -11,8 +11,8 @@
 
 namespace onepass::runtime {
 
-/// The plan for such calls: the one that is known, or a new one.
-PlanPointer find_or_make_plan(Program::State& state, const CallSite& site);
+/// The plan for such calls: the one that is known, or a new one. Where a call waits (`in_call`), Limits::compile_ms and Options::should_stop hold.
+PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, bool in_call = true);
 
 /// One run of the function. What it computes from literals has the bits that a call would compute.
 /// Under no lock: the caller's function may take its time, call other functions, and wait for other threads that record.

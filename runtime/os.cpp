@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -211,6 +212,10 @@ int current_processor() noexcept { return sched_getcpu(); }
 
 void yield_processor() noexcept { sched_yield(); }
 
+namespace {
+constexpr std::size_t kLargeStack = std::size_t{8} << 20;  // LLVM recurses deeply
+}
+
 bool start_thread(const char* name, void (*body)(void*), void* argument) noexcept {
   struct Start {
     void (*body)(void*);
@@ -227,7 +232,7 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, std::size_t{8} << 20);  // musl's default would be 128 KiB; LLVM recurses deeply
+  pthread_attr_setstacksize(&attributes, kLargeStack);  // musl's default would be 128 KiB
   sigset_t all, before;
   sigfillset(&all);
   for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, fault);  // blocked, they would end the process unseen
@@ -249,6 +254,60 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
   pthread_attr_destroy(&attributes);
   if (!started) delete start;
   return started;
+}
+
+std::size_t stack_left() noexcept {
+  thread_local constinit std::uintptr_t low = 0, high = 0;  // of the thread's own stack
+  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  if (here <= low || here >= high) {
+    // Of a main thread pthread_getattr_np would read a file; what the system gave the process stands at its stack's beginning.
+    const std::uintptr_t top = getauxval(AT_RANDOM);
+    rlimit limit{};
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) limit.rlim_cur = std::size_t{8} << 20;
+    if (here < top && top - here < limit.rlim_cur) {
+      low = top - limit.rlim_cur, high = top;
+    } else {
+      pthread_attr_t attributes;
+      if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
+      void* begin = nullptr;
+      std::size_t size = 0;
+      if (pthread_attr_getstack(&attributes, &begin, &size) == 0) low = reinterpret_cast<std::uintptr_t>(begin), high = low + size;
+      pthread_attr_destroy(&attributes);
+    }
+  }
+  return here > low && here < high ? here - low : 0;
+}
+
+void detail::on_large_stack(void (*body)(void*), void* argument) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // there the caller has large stacks anyway
+  constexpr std::size_t enough = std::size_t{1} << 20;
+  if (stack_left() < enough) {
+    struct Start {
+      void (*body)(void*);
+      void* argument;
+    } start{body, argument};
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kLargeStack);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its creator's mask
+    pthread_t thread;
+    const auto entry = [](void* raw) -> void* {
+      const Start& mine = *static_cast<Start*>(raw);
+      mine.body(mine.argument);
+      return nullptr;
+    };
+    const bool started = pthread_create(&thread, &attributes, entry, &start) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_attr_destroy(&attributes);
+    if (started) {
+      pthread_join(thread, nullptr);
+      return;
+    }
+  }
+#endif
+  body(argument);
 }
 
 int thread_number() noexcept { return static_cast<int>(::syscall(SYS_gettid)); }
@@ -383,16 +442,15 @@ std::optional<std::string> read_file(const std::string& path) {
   if (file.value < 0) return std::nullopt;
   struct stat status;
   if (fstat(file.value, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-  std::string text;
-  // Files of /proc and /sys say size 0 or one page: read until the end.
-  char buffer[1 << 16];
-  text.reserve(static_cast<std::size_t>(status.st_size));
-  for (;;) {
-    const ssize_t count = ::read(file.value, buffer, sizeof buffer);
+  // Files of /proc and /sys say size 0 or one page: read until the end. Into the text itself: the caller's stack may be small.
+  std::string text(static_cast<std::size_t>(status.st_size) + 4096, '\0');
+  for (std::size_t size = 0;;) {
+    const ssize_t count = ::read(file.value, text.data() + size, text.size() - size);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return std::nullopt;
-    if (count == 0) return text;
-    text.append(buffer, static_cast<std::size_t>(count));
+    if (count == 0) return text.resize(size), text;
+    size += static_cast<std::size_t>(count);
+    if (size == text.size()) text.resize(2 * size);
   }
 }
 

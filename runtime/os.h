@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -97,6 +98,28 @@ void yield_processor() noexcept;
 /// Starts a detached thread with default floating-point control that blocks all signals but those of its own faults, so that the host's handlers
 /// never run on it for others. False when the system refuses.
 bool start_thread(const char* name, void (*body)(void*), void* argument) noexcept;
+
+/// Bytes of stack that the calling thread has left, about; 0 where it runs on a stack that is not its own (a fiber's).
+std::size_t stack_left() noexcept;
+namespace detail {
+void on_large_stack(void (*body)(void*), void* argument);
+}
+/// Calls `body`, where the caller's stack is small on a thread that has a large one, and waits for it. That thread's locals are its own.
+template <class F> void on_large_stack(F&& body) {
+  struct Job {
+    F& body;
+    std::exception_ptr error;
+  } job{body, nullptr};
+  detail::on_large_stack(
+      [](void* raw) {
+        Job& mine = *static_cast<Job*>(raw);
+        try {
+          mine.body();
+        } catch (...) { mine.error = std::current_exception(); }
+      },
+      &job);
+  if (job.error) std::rethrow_exception(job.error);
+}
 
 /// The calling thread, as the functions below know it.
 int thread_number() noexcept;

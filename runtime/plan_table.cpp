@@ -62,13 +62,12 @@ PlanPointer PlanTable::insert(const CallSite& site, const Signature& signature, 
   }
   ++family.plans;
   cost_ += plan->cost();
-  while (order_.size() > 1 && (order_.size() > kMost || cost_ > kMostNodes)) evict();
+  while (order_.size() > 1 && (order_.size() > kMost || cost_ > kMostNodes)) evict(std::prev(order_.end()));
   if (evicted_.size() > kMostEvicted) gone = fold();
   return plan;
 }
 
-void PlanTable::evict() {
-  const auto victim = std::prev(order_.end());
+void PlanTable::evict(std::list<PlanPointer>::iterator victim) {
   const auto [begin, end] = by_hash_.equal_range((*victim)->hash);
   for (auto it = begin; it != end; ++it)
     if (it->second == victim) {
@@ -109,10 +108,22 @@ std::vector<PlanPointer> PlanTable::all() const {
   return {order_.begin(), order_.end()};
 }
 
+void PlanTable::forget(const LaunchPlan& plan) {
+  std::list<PlanPointer> gone;
+  const std::lock_guard lock(mutex_);
+  for (auto it = order_.begin(); it != order_.end(); ++it)
+    if (it->get() == &plan) {
+      evict(it);
+      --totals_.forgotten;  // not for want of room
+      break;
+    }
+  if (evicted_.size() > kMostEvicted) gone = fold();
+}
+
 void PlanTable::clear() {
   std::list<PlanPointer> gone;
   const std::lock_guard lock(mutex_);
-  while (!order_.empty()) evict();
+  while (!order_.empty()) evict(std::prev(order_.end()));
   gone = fold();
 }
 

@@ -28,6 +28,8 @@ class PlanTable {
   /// Among those in the table and those that a thread may still have. Null: there is none.
   PlanPointer with_id(std::uint64_t id) const;
   std::vector<PlanPointer> all() const;
+  /// The next call of this signature makes a new one.
+  void forget(const LaunchPlan& plan);
   void clear();
   /// When nobody runs the plans any more, though threads may remember them: what they captured can go.
   void release_captured();
@@ -53,7 +55,7 @@ class PlanTable {
   Stats totals_;                             // but what the plans count themselves
   std::unordered_set<std::size_t> kernels_;  // hashes of the kernels' keys
 
-  void evict();
+  void evict(std::list<PlanPointer>::iterator victim);
   [[nodiscard]] std::list<PlanPointer> fold();
 };
 

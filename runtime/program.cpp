@@ -57,6 +57,8 @@ Program::Program(Record record, std::vector<std::string> argument_names, Options
   static_cast<void>(out_of_memory());
   if (options.limits.array_bytes < 0)
     throw ValueError(fmt::format("array_bytes: {} is negative; give a number of bytes, or 0", options.limits.array_bytes));
+  for (const auto& [name, limit] : {std::pair{"work", options.limits.work}, std::pair{"compile_ms", options.limits.compile_ms}})
+    if (limit < 0) throw ValueError(fmt::format("{}: {} is negative; give a number, or 0 for no limit", name, limit));
   state_->target = target_for(options);
   state_->sealed = options.compile == Compile::never;
   state_->interpret = options.mode == Mode::reference || (options.mode == Mode::adaptive && !can_compile());
@@ -122,7 +124,7 @@ Stats Program::stats() const {
 void Program::warm_up(const CallSignature& signature) try {
   const SignatureCall call(signature);
   const CallSite site = call.site(state_->threads_of_a_call());
-  const PlanPointer plan = find_or_make_plan(*state_, site);
+  const PlanPointer plan = find_or_make_plan(*state_, site, false);
   for (const Launch& launch : plan->launches)
     if (launch.kernel) launch.kernel->optimise_now();
   if (signature.hot && !plan->specialises.exchange(true)) specialise(*state_, *plan, false);

@@ -41,7 +41,7 @@ struct Program::State {
   const std::shared_ptr<std::atomic<std::int64_t>> optimised = std::make_shared<std::atomic<std::int64_t>>(0);
   const std::shared_ptr<std::atomic<std::int64_t>> specialised = std::make_shared<std::atomic<std::int64_t>>(0);
   std::atomic<int> hot_shapes{0};
-  std::atomic<bool> sealed{false}, depth_said{false};
+  std::atomic<bool> sealed{false}, depth_said{false}, compile_time_said{false};
 
   State(Record function, std::vector<std::string> names, Options how)
       : record(std::move(function)), argument_names(std::move(names)), options(how) {}

@@ -97,7 +97,7 @@ void add_threads(CLI::App& app, CommonOptions& options) {
 
 void add_limits(CLI::App& app, CommonOptions& options) {
   app.add_option("--limit", options.limits,
-                 "NAME=NUMBER, of nesting, name_bytes, source_bytes, max_nodes, rank, array_bytes; repeat for several")
+                 "NAME=NUMBER, of nesting, name_bytes, source_bytes, max_nodes, rank, array_bytes, work, compile_ms; repeat for several")
       ->allow_extra_args(false)
       ->take_all();
 }
@@ -169,6 +169,8 @@ Limits limits_of(const std::vector<std::string>& words) {
       {"max_nodes", 1 << 30, [](Limits& limits, std::int64_t n) { limits.max_nodes = static_cast<std::uint32_t>(n); }},
       {"rank", kMaxRank, [](Limits& limits, std::int64_t n) { limits.rank = static_cast<std::int32_t>(n); }},
       {"array_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.array_bytes = n; }},
+      {"work", kMost, [](Limits& limits, std::int64_t n) { limits.work = n; }},
+      {"compile_ms", kMost, [](Limits& limits, std::int64_t n) { limits.compile_ms = n; }},
   };
   Limits result;
   for (const std::string& word : words) {

@@ -19,6 +19,7 @@ constexpr std::int64_t kChunk = 4096;     // elements of a chunk where rows alon
 constexpr std::int64_t kWideRows = 1024;  // columns for each thread from which on these are shared rather than the rows
 constexpr std::int64_t kChunksPerThread = 16;
 constexpr std::int64_t kLongUpdate = 256;  // elements from which on threads share one, rather than the places that are added to
+constexpr double kMostWork = 0x1p56;       // that is counted: a broadcast may have any number of elements
 constexpr int kWorthKeeping = 6;           // instructions an element from which on a value of a row is kept for the next sweep
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
@@ -137,21 +138,24 @@ std::vector<std::uint32_t> parts_of(const Nest& nest, std::uint32_t registers) {
 }
 
 // The chunks of a split schedule, of `rows` rows (or tiles) of `counted` reduced elements each.
-void share_rows(const Nest& nest, std::int64_t rows, std::int64_t counted, std::int64_t threads, ScheduleNumbers& n) {
+void share_rows(const Nest& nest, std::int64_t rows, std::int64_t counted, const ScheduleOptions& options, ScheduleNumbers& n) {
+  constexpr std::int64_t most_partial = std::int64_t{64} << 20;  // bytes of partial results that short items are worth
   const std::int64_t block = nest.kind == NestKind::Lanes ? ir::kLaneBlock : ir::kRowBlock, blocks = (counted + block - 1) / block;
-  const std::int64_t wanted = (kChunksPerThread * threads + rows - 1) / rows;
-  n.chunk = block * static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(blocks / wanted, 1))));
-  n.chunks = (counted + n.chunk - 1) / n.chunk;
-  n.items = rows * n.chunks;
   std::int64_t reductions = 0;
   bool reduces_last = false;
   for (const Statement& s : nest.body) {
     reductions += s.kind == Statement::Kind::Reduce;
     reduces_last |= s.kind == Statement::Kind::Reduce && s.stage == nest.sweeps;
   }
+  const std::int64_t partial = reductions * (nest.kind == NestKind::Rows ? round_up(n.tile, 64) + 64 : 1) * kPartialBytes;
+  std::int64_t wanted = (kChunksPerThread * std::max(1, options.threads) + rows - 1) / rows;
+  if (options.item_work > 0) wanted = std::max(wanted, std::min(n.work / rows / options.item_work, most_partial / partial / rows));
+  n.chunk = block * static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(blocks / wanted, 1))));
+  n.chunks = (counted + n.chunk - 1) / n.chunk;
+  n.items = rows * n.chunks;
   n.phases = nest.sweeps + reduces_last;
   n.combines_last = reduces_last;
-  n.shared_bytes = round_up(n.items * reductions * (nest.kind == NestKind::Rows ? round_up(n.tile, 64) + 64 : 1) * kPartialBytes, 64);
+  n.shared_bytes = round_up(n.items * partial, 64);
 }
 
 // Does the vector loop read what the last outer loop does not change? Iterations of that loop that run abreast then load it once.
@@ -563,18 +567,23 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   for (const Statement& b : nest.body)
     if (b.kind != Statement::Kind::Constant && b.kind != Statement::Kind::Slot)
       cost += b.kind == Statement::Kind::Op && ir::info(b.op).kind == ir::OpKind::Expanded ? 16 : 1;
-  n.work = all * cost;
+  double work = static_cast<double>(cost);
+  for (std::uint32_t l = 0; l < nest.loops(); ++l) work *= static_cast<double>(numbers.extents[l]);
+  n.work = static_cast<std::int64_t>(std::min(work, kMostWork));
 
   // ---- split: rows are fewer than threads can share, and have several blocks
   const std::int64_t extent = numbers.extents[v], threads = std::max(1, options.threads);
   const bool columns = nest.has_columns();
   const bool wide = nest.kind == NestKind::Rows && extent >= kWideRows * threads;  // threads share its columns
-  if (nest.has(Statement::Kind::Reduce) && threads > 1 && outer < 4 * threads && !wide && !columns && !s.one_block &&
-      n.work >= options.split_work) {
+  // or an item would take too long
+  const std::int64_t tiles = nest.kind == NestKind::Rows ? (extent + kRowTile - 1) / kRowTile : 1;
+  const bool long_rows = options.item_work > 0 && n.work / std::max<std::int64_t>(outer * tiles, 1) > options.item_work;
+  const bool few_rows = threads > 1 && outer < 4 * threads && !wide && n.work >= options.split_work;
+  if (nest.has(Statement::Kind::Reduce) && !columns && !s.one_block && (few_rows || long_rows)) {
     s.split = true;
     s.abreast = 1;
     n.tile = nest.kind == NestKind::Rows ? std::min<std::int64_t>(round_up(extent, 64), kRowTile) : extent;
-    share_rows(nest, nest.kind == NestKind::Rows ? outer * ((extent + n.tile - 1) / n.tile) : outer, counted, threads, n);
+    share_rows(nest, nest.kind == NestKind::Rows ? outer * ((extent + n.tile - 1) / n.tile) : outer, counted, options, n);
   }
 
   // ---- columns: an item is a block of rows, then a part of the columns
@@ -589,7 +598,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     n.shared_bytes = round_up(n.items * count * ScratchLayout::unit(nest, numbers, n) * kPartialBytes, 64);
   }
   // ---- chunks of a scan
-  if (s.grouped && threads > 1 && outer < 4 * threads && extent >= 4 * kScanChunk && n.work >= options.split_work && scans_apart(nest)) {
+  const bool few_scans = threads > 1 && outer < 4 * threads && n.work >= options.split_work;
+  if (s.grouped && extent >= 4 * kScanChunk && (few_scans || long_rows) && scans_apart(nest)) {
     s.split = n.claimed = true;
     n.tile = kScanChunk;
     n.phases = 2;
@@ -636,7 +646,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       case NestKind::Rows: {
         const bool once = scans || adds;  // goes through memory once: the longer, the better
         const std::int64_t shares = once ? threads : 2 * threads;
-        const std::int64_t wanted = together >= shares ? 1 : (shares + together - 1) / together;
+        std::int64_t wanted = together >= shares ? 1 : (shares + together - 1) / together;
+        if (options.item_work > 0 && together > 0) wanted = std::max(wanted, n.work / together / options.item_work);
         const auto in_tiles = [&](std::int64_t least) {
           n.tile = std::clamp<std::int64_t>(round_up((extent + wanted - 1) / wanted, least), least, kRowTile);
           n.items = together * ((extent + n.tile - 1) / n.tile);
@@ -655,6 +666,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
         } else {
           n.tile = scans || threads == 1 || outer >= 8 * threads ? std::max<std::int64_t>(extent, 1)
                                                                  : std::max<std::int64_t>(kChunk, round_up(extent / (64 * threads), 64));
+          if (options.item_work > 0 && !scans) n.tile = std::min(n.tile, std::max(kChunk, options.item_work / cost / 64 * 64));
           n.items = outer * ((extent + n.tile - 1) / n.tile);
         }
         break;

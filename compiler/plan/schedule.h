@@ -62,6 +62,7 @@ struct ScheduleOptions {
   std::vector<bool> in_place;                             // by buffer: it is written over an array that the kernel reads; empty: none is
   std::int64_t bytes_beside = 0;                          // moved by the other pieces of the group
   std::int64_t split_work = kThreadedWork;                // below this, threads do not share the elements of a row
+  std::int64_t item_work = 0;                             // the most work of one item, about, as far as the nest can be cut; 0: no matter
   static constexpr std::int64_t kThreadedWork = 200'000;  // above which waking threads pays: 64K elements of a multiply and an add
 };
 

@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "onepass/device.h"
+#include "onepass/shared.h"
 
 namespace onepass {
 
@@ -56,7 +59,30 @@ struct Limits {
   std::int32_t rank = 32;              ///< axes of one value; at most 32 whatever stands here
   // of a call
   std::int64_t array_bytes = 0;  ///< one array that the call stores; 0: half the memory
+  std::int64_t work = 0;         ///< operations on elements, at most so many as its recording says; 0: any number
+  std::int64_t compile_ms = 0;   ///< that it waits for the compiler; then it runs as in mode unfused, said once in the log. 0: any time
   bool operator==(const Limits&) const = default;
+};
+
+/// A question that a call asks while it runs. Made from any callable without arguments that returns a bool; empty unless set. Copies share the
+/// callable.
+///
+///     options.should_stop = [&] { return deadline < std::chrono::steady_clock::now(); };
+class StopCondition {
+ public:
+  constexpr StopCondition() noexcept = default;
+  constexpr StopCondition(std::nullptr_t) noexcept {}  // NOLINT: implicit by design
+  template <class F> requires(!std::is_same_v<std::remove_cvref_t<F>, StopCondition> && std::is_invocable_r_v<bool, F&>)
+  StopCondition(F f)  // NOLINT: implicit by design
+      : object_(detail::Shared<F>::make(std::move(f))), ask_([](void* object) -> bool { return (*static_cast<F*>(object))(); }) {}
+
+  explicit operator bool() const noexcept { return ask_ != nullptr; }
+  /// Must not be empty.
+  bool operator()() const { return ask_(object_.get()); }
+
+ private:
+  detail::Shared<void> object_;
+  bool (*ask_)(void* object) = nullptr;
 };
 
 struct Options {
@@ -80,6 +106,9 @@ struct Options {
   /// again. Negative: what is fastest.
   std::int64_t memory_budget = -1;
   Limits limits{};
+  /// Where it returns true, the call ends with CancelledError: what its targets hold is unspecified, everything else is as before the call. A call
+  /// asks before it begins, then about every 20 ms, on the thread that called, between two parts of its work. What it throws ends the call too.
+  StopCondition should_stop{};
 };
 
 /// What a function did so far. Bytes are of array elements that kernels load and store (docs/language.md, `moved_bytes`).
