@@ -651,6 +651,21 @@ class Outputs(Command):
             self.assertEqual(process.wait(60), 130 if number == signal.SIGINT else -number)
             self.assertEqual(self.files(), ["expected.npy", "pipe", "x.npy"])
 
+    def test_ctrl_c_ends_a_call(self):
+        """A call of 10^13 operations: it has begun where the command no longer ends at once, so that the first signal is answered by the call."""
+        long = ["run", "sum(iota([1000000, 1, 1]) * iota([1, 1000000, 1], axis=1) * iota([1, 1, 10], axis=2))", "-o", "out=y.npy", "--stats", "s.json"]
+        for mode in ("adaptive", "generic"):
+            process = subprocess.Popen([ONEPASS, *long, "--mode", mode, "--limit", "array_bytes=9000000000000000"], cwd=self.folder, stderr=subprocess.PIPE,
+                                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+            while not any(name.startswith(".onepass-") for name in self.files()):
+                self.assertIsNone(process.poll(), mode)
+                time.sleep(0.01)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            error = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, 130, error)
+            self.assertEqual(self.files(), ["expected.npy", "x.npy"])
+
     def test_a_signal_that_is_ignored_stays_so(self):
         process = subprocess.Popen([ONEPASS, "run", "--batch", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=self.folder,
                                    preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))

@@ -109,6 +109,8 @@ int main(int argc, char** argv) {
     return after_printing(dispatch(command, std::move(words)));
   } catch (const onepass::command::HelpShown&) { return after_printing(0); } catch (const onepass::FormulaError& error) {
     return fail(2, error.what());  // begins with file:line:column, which editors know
+  } catch (const onepass::CancelledError& error) {
+    return fail(130, fmt::format("onepass: {}", error.what()));
   } catch (const onepass::Error& error) { return fail(2, fmt::format("onepass: {}", error.what())); } catch (const CLI::ParseError& error) {
     return fail(2, fmt::format("onepass {}: {}; `onepass {} --help` lists its options", command, error.what(), command));
   } catch (const std::bad_alloc&) { return fail(2, "onepass: out of memory"); } catch (const onepass::InternalError& error) {

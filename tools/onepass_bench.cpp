@@ -307,6 +307,7 @@ int bench(Words words) {
   const std::vector<runtime::ArgumentType> types = types_of("bench", program, shapes);
   program.record(types, program.all_outputs());  // a program that does not fit the types fails before arrays of these sizes are filled
 
+  const InterruptibleCall interruptible;
   Random random;
   std::vector<Array> inputs;
   for (const runtime::ArgumentType& type : types) inputs.push_back(random_array(type, random));

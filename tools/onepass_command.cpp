@@ -107,6 +107,7 @@ Options options_of(const CommonOptions& options) {
   result.mode = mode_of(options.mode);
   result.relax = options.relax;
   result.limits = limits_of(options.limits);
+  result.should_stop = [] { return InterruptibleCall::asked_to_stop(); };
   result.threads = options.threads;
   return result;
 }

@@ -33,6 +33,15 @@ int doctor(Words words);
 /// 130. A file beyond the user's limit is an error of the write, no signal.
 void install_signal_handlers();
 
+/// While one is there, the first SIGINT makes `asked_to_stop` true, which Options::should_stop asks for; the second ends the command.
+struct InterruptibleCall {
+  InterruptibleCall();
+  ~InterruptibleCall();
+  InterruptibleCall(const InterruptibleCall&) = delete;
+  InterruptibleCall& operator=(const InterruptibleCall&) = delete;
+  static bool asked_to_stop();
+};
+
 // ---- the command line
 /// Thrown where `--help` was among the words: it is printed, and there is nothing else to do.
 struct HelpShown {};

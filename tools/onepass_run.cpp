@@ -108,10 +108,13 @@ class Runner {
     StagedFiles files(save_);
     Report report;
     try {
+      std::optional<InterruptibleCall> interruptible(std::in_place);
       const std::vector<Array> results = compiled.call(arguments);
       report.outputs = results.size();
       if (compare_)
         if (const Comparison found = compiled.compare(arguments); !found) report.difference = found.text;
+      if (InterruptibleCall::asked_to_stop()) throw CancelledError("cancelled: by SIGINT");  // after its last question
+      interruptible.reset();
       if (report.difference.empty())
         for (std::size_t i = 0; i < results.size(); ++i) files.add(job.outputs[i].second, results[i]);
     } catch (const Error&) {  // perhaps of what a shortened file seemed to have
@@ -314,9 +317,9 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
       if (too_long) throw ValueError(fmt::format("run: the line has more than {} bytes, too many for a job", kMostLineBytes));
       const Report report = runner.run(job_of(line, mode), [] {});
       if (!report.difference.empty()) failed(report.difference);
-    } catch (const std::bad_alloc&) { failed("run: out of memory"); } catch (const std::exception& error) {
-      failed(error.what());
-    }
+    } catch (const CancelledError&) { throw; } catch (const std::bad_alloc&) {
+      failed("run: out of memory");
+    } catch (const std::exception& error) { failed(error.what()); }
     fmt::print("{}\n", answer.dump(-1, ' ', false, Json::error_handler_t::replace));
     std::fflush(stdout);
   }

@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "runtime/os_output.h"
 #include "tools/onepass_command.h"
 
@@ -9,8 +11,14 @@ namespace onepass::command {
 
 namespace {
 
-// The default action follows: who waits for the command sees by what it ended.
+volatile std::sig_atomic_t calls = 0, asked_to_stop = 0;
+
+// The default action follows: who waits for the command sees by what it ended. A call is asked to end first; who asks again does not wait.
 void end(int signal) {
+  if (signal == SIGINT && calls > 0 && !asked_to_stop) {
+    asked_to_stop = 1;
+    return;
+  }
   os::remove_temporaries();
   if (signal == SIGINT) ::_exit(130);
   ::signal(signal, SIG_DFL);
@@ -18,6 +26,10 @@ void end(int signal) {
 }
 
 }  // namespace
+
+InterruptibleCall::InterruptibleCall() { calls = 1; }
+InterruptibleCall::~InterruptibleCall() { calls = 0; }
+bool InterruptibleCall::asked_to_stop() { return command::asked_to_stop != 0; }
 
 void install_signal_handlers() {
   ::signal(SIGXFSZ, SIG_IGN);
