@@ -129,8 +129,10 @@ class Finder {
         continue;
       const std::optional<std::size_t> axis = place_axis(graph_.shape(id), graph_.shape(slice), graph_.attributes(slice));
       ArrayList& list = found[id];
-      if (list.members.empty() && axis) list.members.assign(static_cast<std::size_t>(graph_.shape(id)[*axis]), kNoNode);
-      if (!axis || times[output] != 1 || !put(list, id, output, *axis, graph_.attributes(slice)[*axis])) list.members.assign(1, kNoNode);
+      // An axis longer than the results are many cannot be all theirs: nothing is made that is as long as an axis.
+      const bool fits = axis && graph_.shape(id)[*axis] <= static_cast<std::int64_t>(graph_.outputs.size());
+      if (list.members.empty() && fits) list.members.assign(static_cast<std::size_t>(graph_.shape(id)[*axis]), kNoNode);
+      if (!fits || times[output] != 1 || !put(list, id, output, *axis, graph_.attributes(slice)[*axis])) list.members.assign(1, kNoNode);
     }
     for (auto& [id, list] : found)
       if (list.members.size() >= kFewestMembers && std::ranges::find(list.members, kNoNode) == list.members.end())
