@@ -2,11 +2,13 @@
 //   cumsum(x, 0, reverse=true)       flip, scan_sum, flip
 //   take(x, i, axis)                 place i; reshaped to one axis in x's rank and broadcast; gather; reshaped to i's shape in place of the axis
 //   take_along_axis(x, i, axis)      place i; both broadcast on the other axes; gather
+//   take(x, broadcast_to(i, s), 0)   place i; broadcast; as above
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "compiler/record.h"
+#include "compiler/spread.h"
 
 namespace onepass::compiler {
 
@@ -42,7 +44,17 @@ Value Recorder::place(std::string_view name, ir::Indexing indexing, Value indice
   indices = node_of(indices);
   if (!is_integer(dtype(indices))) throw DTypeError(fmt::format("{}: the indices {} must be integers", name, describe(indices)));
   const std::int64_t attributes[3] = {extent, static_cast<std::int64_t>(axis), static_cast<std::int64_t>(indexing)};
-  return make(graph.add(Op::Place, DType::I64, graph[indices.node].shape, {indices.node}, attributes));
+  // Indices that are the same along an axis are looked at once: the first bad one in row-major order stands at 0 along that axis.
+  const ir::ListId shape = graph[indices.node].shape;
+  std::vector<std::int64_t> extents(graph.list(shape).begin(), graph.list(shape).end());
+  int looks = 16;
+  const std::uint64_t spread = graph.elements(indices.node) == 0 ? 0 : spread_axes(graph, indices.node, looks);
+  for (std::size_t i = 0; i < extents.size(); ++i)
+    if (spread >> i & 1) extents[i] = 1;
+  const auto add = [](ir::Graph& to, const ir::Node& node) { return to.add(node); };
+  const NodeId different = first_places(graph, indices.node, extents, add);
+  const NodeId places = graph.add(Op::Place, DType::I64, graph[different].shape, {different}, attributes);
+  return make(graph[places].shape == shape ? places : graph.add(Op::Broadcast, DType::I64, shape, {places}));
 }
 
 Value Recorder::gather(Value x, Value places, std::size_t axis) {

@@ -27,6 +27,7 @@
 
 #include "compiler/fold.h"
 #include "compiler/rewrite.h"
+#include "compiler/spread.h"
 #include "ir/order.h"
 
 namespace onepass::compiler {
@@ -208,38 +209,6 @@ NodeId simplified_view(Graph& out, const Node& node) {
   return out.add(node);
 }
 
-/// The axes along which a value is the same everywhere, as far as `looks` nodes show: a bit each.
-std::uint64_t spread_axes(const Graph& out, NodeId id, int& looks) {
-  const Node node = out[id];
-  if (--looks < 0) return 0;
-  if (node.op == Op::Constant || node.op == Op::Slot) return ~std::uint64_t{0};
-  if (node.op == Op::Broadcast) {
-    const NodeId x = out.operand(id, 0);
-    std::uint64_t axes = spread_axes(out, x, looks);
-    for (std::size_t i = 0; i < out.shape(id).size(); ++i)
-      if (out.shape(x)[i] != out.shape(id)[i]) axes |= std::uint64_t{1} << i;
-    return axes;
-  }
-  if (!is_elementwise(node.op) || node.op == Op::Identity) return 0;
-  std::uint64_t axes = ~std::uint64_t{0};
-  for (const std::int64_t o : out.operands(id))
-    if (axes) axes &= spread_axes(out, static_cast<NodeId>(o), looks);
-  return axes;
-}
-
-/// The first places of a value, `extents` of them, along axes along which it is the same everywhere.
-NodeId first_places(Graph& out, NodeId id, List extents) {
-  const Node node = out[id];
-  std::vector<std::int64_t> shape(out.shape(id).begin(), out.shape(id).end()), operands;
-  for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = std::min(shape[i], extents[i]);
-  const ListId to = out.intern(shape);
-  if (to == node.shape) return id;
-  if (node.op == Op::Constant) return out.constant(node.dtype, to, node.bits);
-  if (node.op == Op::Slot) return out.slot_node(static_cast<std::uint32_t>(node.bits), to);
-  for (const std::int64_t o : out.operands(id)) operands.push_back(first_places(out, static_cast<NodeId>(o), extents));
-  return simplified(out, Node{node.op, node.dtype, to, out.intern(operands), node.attributes, node.bits});
-}
-
 /// Of a reduction: the extents of its operand with one row of kept axes along which all rows are one. Where that row by itself would be
 /// summed in another order, with two: an axis that stands last, or between reduced ones, is kept as long as there are two.
 std::vector<std::int64_t> extents_of_different_rows(const Graph& out, const Node& node) {
@@ -262,7 +231,7 @@ std::vector<std::int64_t> extents_of_different_rows(const Graph& out, const Node
 
 /// The reduction of the first rows, `extents` of its operand, spread over all.
 NodeId reduction_of_first_rows(Graph& out, const Node& node, List extents) {
-  const NodeId rows = first_places(out, static_cast<NodeId>(out.operands(node)[0]), extents);
+  const NodeId rows = first_places(out, static_cast<NodeId>(out.operands(node)[0]), extents, simplified);
   const List reduced = out.list(node.attributes);
   std::vector<std::int64_t> kept, one;
   for (std::size_t i = 0; i < extents.size(); ++i)

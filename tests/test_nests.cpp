@@ -37,3 +37,29 @@ TEST_CASE("nests: a view of an enormous broadcast takes what the view takes", "[
   for (const Mode mode : kKernels) CHECK(outcome(text, {{"x", x}}, mode) == outcome(few, {{"x", x}}, Mode::reference));
   CHECK_THAT(outcome(text, {{"x", x}}, Mode::reference), Contains("f32[1099511627776, 4, 8]") && Contains("the limit `array_bytes`"));
 }
+
+TEST_CASE("nests: indices that are the same along an axis are checked once", "[nests]") {
+  const Array x = random_array({4, 8}), i = Array::from<std::int64_t>({3, 0, -1, 2, 1, -4});
+  const auto at = [](const char* n, const char* more = "") {
+    return "take(x, broadcast_to(i, [" + std::string(n) + ", 6])" + more + ", 0)[0]";
+  };
+  constexpr const char* kMany = "1099511627776";
+  for (const Mode mode : {Mode::adaptive, Mode::generic, Mode::specialized}) {
+    CHECK(outcome(at(kMany), {{"x", x}, {"i", i}}, mode) == outcome(at("5"), {{"x", x}, {"i", i}}, Mode::reference));
+    CHECK(outcome(at(kMany, "*1 + 0"), {{"x", x}, {"i", i}}, mode) == outcome(at("5"), {{"x", x}, {"i", i}}, Mode::reference));
+    CHECK(outcome(at(kMany, "*2 - 3"), {{"x", x}, {"i", i}}, mode) == "take: the index -5 at [0, 2] is out of range: axis 0 has extent 4");
+  }
+  for (const Mode mode : {Mode::unfused, Mode::reference})  // which store what an operator makes
+    CHECK_THAT(outcome(at(kMany), {{"x", x}, {"i", i}}, mode), Contains("the limit `array_bytes`"));
+
+  // the first bad one in row-major order; none where no element is asked for
+  for (const Mode mode : {Mode::adaptive, Mode::generic, Mode::specialized, Mode::unfused, Mode::reference}) {
+    const auto error = [&](const char* text) { return outcome(text, {{"x", x}, {"i", i}}, mode); };
+    CHECK_THAT(error("take(x, broadcast_to(reshape(i*2, [2, 1, 3]), [2, 7, 3]), 0)[:, 1:]"), Contains("take: the index 6 at [0, 0, 0]"));
+    CHECK_THAT(error("take(x, broadcast_to(reshape(i + 1, [6, 1]), [6, 7]), 0)"), Contains("take: the index 4 at [0, 0]"));
+    CHECK_THAT(error("take(x, broadcast_to(reshape(i + 1, [6, 1]), [6, 7])[1:], 0)"), !Contains("out of range"));
+    CHECK_THAT(error("take_along_axis(x, broadcast_to(i[3:4, none]*3, [4, 7]), 1)"), !Contains("out of range"));
+    CHECK_THAT(error("take_along_axis(x, broadcast_to(i[3:4, none]*4, [4, 7]), 1)"), Contains("the index 8 at [0, 0]"));
+    CHECK_THAT(error("index_add(x, broadcast_to(i + 5, [0, 6]), zeros([0, 6, 8]), 0)"), !Contains("out of range"));
+  }
+}
