@@ -35,11 +35,48 @@ std::vector<Planned> Planner::run() {
 }
 
 std::vector<Planned> Planner::in_loops(const std::vector<Loop>& loops) {
+  cuts_ = Cuts::All;
+  std::vector<Planned> out = in_pieces(loops);
+  while (cuts_ != Cuts::None && is_too_much_work()) {  // begin again with fewer pieces
+    cuts_ = cuts_ == Cuts::All ? Cuts::Longest : Cuts::None;
+    out = in_pieces(loops);
+  }
+  return out;
+}
+
+bool Planner::is_too_much_work() {
+  if (work_ <= kMostWork || pieces_ == 1) return false;
+  return work_ > kMostWork + kMostTimes * nodes_in_group();
+}
+
+std::size_t Planner::nodes_in_group() const {
+  std::vector<bool> seen(graph_.size(), false);
+  std::vector<NodeId> open;
+  std::size_t n = 0;
+  const auto meet = [&](NodeId id) {
+    if (seen[id]) return;
+    seen[id] = true;
+    open.push_back(id);
+    ++n;
+  };
+  for (const std::size_t r : roots_) meet(partition_.groups[group_].roots[r]);
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    if (in_memory(id)) continue;
+    for (const std::int64_t o : partition_.operands(graph_, id, group_)) meet(static_cast<NodeId>(o));
+  }
+  return n;
+}
+
+std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
   std::vector<Planned> out;
   pieces_ = 1;
+  work_ = 0;
   flat_ = loops.size() == 1 && partition_.groups[group_].domain.size() > 1;
   std::vector<std::vector<Loop>> open = {loops};
   while (!open.empty()) {
+    if (cuts_ != Cuts::None && is_too_much_work()) return out;
     loops_ = std::move(open.back());
     open.pop_back();
     build();
@@ -65,6 +102,7 @@ std::vector<Planned> Planner::in_loops(const std::vector<Loop>& loops) {
       open.push_back(std::move(loops_));
       continue;
     }
+    for (const NodeId id : visited_) work_ += demands_[id].size();
     finish(out.emplace_back());
   }
   return out;

@@ -113,16 +113,22 @@ void Planner::share(NodeId id) {
       if (includes(guards_[mine.back()], guards_[theirs.back()])) all[i].like = static_cast<std::uint32_t>(k);
     }
   }
+  for (Demand& d : all)
+    while (d.like != kNone && all[d.like].like != kNone) d.like = all[d.like].like;
 }
 
-bool Planner::includes(const std::vector<std::uint32_t>& more, const std::vector<std::uint32_t>& fewer) {
-  if (fewer.size() >= more.size()) return false;
+bool Planner::includes(const std::vector<std::uint32_t>& more, const std::vector<std::uint32_t>& fewer) const {
   for (std::size_t f = 0; f < fewer.size(); f += 2) {
+    const Expression& wide = expressions_[fewer[f]];
     bool found = false;
-    for (std::size_t m = 0; m < more.size(); m += 2) found |= more[m] == fewer[f] && more[m + 1] == fewer[f + 1];
+    for (std::size_t m = 0; m < more.size() && !found; m += 2) {
+      const Expression& narrow = expressions_[more[m]];
+      const std::int64_t later = wide.offset - narrow.offset;  // begins of the two
+      found = narrow.terms == wide.terms && later >= 0 && bounds_[more[m + 1]] + later <= bounds_[fewer[f + 1]];
+    }
     if (!found) return false;
   }
-  return true;
+  return more != fewer;
 }
 
 Planner::Demand& Planner::demand_of(NodeId id, std::uint32_t map) {

@@ -33,10 +33,15 @@ std::uint32_t Planner::quotient(const Expression& e, std::int64_t by, bool modul
   for (std::size_t i = 0; i < quotients_.size(); ++i)
     if (quotients_[i].place == ir::kNoNode && quotients_[i].expression == id && quotients_[i].by == by && quotients_[i].modulo == modulo)
       return kFirstDerived + static_cast<std::uint32_t>(i);
-  std::int64_t low, high;
-  range_of(e, low, high);
-  if (modulo) quotients_.push_back({id, by, modulo, 0, by - 1, ir::kNoNode, 0});
-  else quotients_.push_back({id, by, modulo, floor_div(low, by), floor_div(high, by), ir::kNoNode, 0});
+  Quotient q{id, by, modulo, 0, by - 1};
+  if (!modulo) {
+    range_of(e, q.low, q.high);
+    q.low = floor_div(q.low, by), q.high = floor_div(q.high, by);
+  }
+  q.data = data_in(e);
+  for (const Term& t : e.terms)
+    q.loops |= t.variable < kFirstDerived ? std::uint64_t{1} << t.variable : quotients_[t.variable - kFirstDerived].loops;
+  quotients_.push_back(q);
   return kFirstDerived + static_cast<std::uint32_t>(quotients_.size() - 1);
 }
 
@@ -60,7 +65,7 @@ std::uint32_t Planner::data_in(const Expression& e) const {
     if (t.variable < kFirstDerived) continue;
     const Quotient& q = quotients_[t.variable - kFirstDerived];
     if (q.place != ir::kNoNode) return t.variable - kFirstDerived;
-    if (const std::uint32_t inner = data_in(expressions_[q.expression]); inner != kNone) return inner;
+    if (q.data != kNone) return q.data;
   }
   return kNone;
 }
@@ -130,7 +135,7 @@ std::uint32_t Planner::map_of_root(std::size_t root, std::int64_t phase) {
   std::uint32_t guard = 0;
   if (phases() > 1) {  // the last iteration may have fewer indices
     std::vector<std::uint32_t> last = {static_cast<std::uint32_t>(loops_.size() - 1)};
-    guard = with_guard(0, expressions_[along(last, phase)], loops_.back().full);
+    guard = *with_guard(0, expressions_[along(last, phase)], loops_.back().full);
   }
   if (flat_) {
     const std::uint32_t position = along({0}, phase);
@@ -181,19 +186,28 @@ std::vector<std::uint32_t> Planner::axes_of_operand(NodeId node) {
   return out;
 }
 
-std::uint32_t Planner::with_guard(std::uint32_t guard, const Expression& e, std::int64_t bound) {
+std::optional<std::uint32_t> Planner::with_guard(std::uint32_t guard, const Expression& e, std::int64_t bound) {
   std::int64_t low, high;
   range_of(e, low, high);
   if (low >= 0 && high < bound) return guard;
   std::vector<std::uint32_t> checks = guards_[guard];
+  std::int64_t begin = -e.offset, end = bound - e.offset;  // of the sum of its terms
+  std::size_t at = 0;
+  for (; at < checks.size(); at += 2) {
+    const Expression& other = expressions_[checks[at]];
+    if (other.terms != e.terms) continue;
+    const std::int64_t from = -other.offset, to = bounds_[checks[at + 1]] - other.offset;
+    if (from >= begin && to <= end) return guard;
+    begin = std::max(begin, from), end = std::min(end, to);
+    break;
+  }
+  if (begin >= end) return {};
   std::size_t b = 0;
-  while (b < bounds_.size() && bounds_[b] != bound) ++b;
-  if (b == bounds_.size()) bounds_.push_back(bound);
-  const std::uint32_t id = expressions_(e);
-  for (std::size_t i = 0; i < checks.size(); i += 2)
-    if (checks[i] == id && checks[i + 1] == b) return guard;
-  checks.push_back(id);
-  checks.push_back(static_cast<std::uint32_t>(b));
+  while (b < bounds_.size() && bounds_[b] != end - begin) ++b;
+  if (b == bounds_.size()) bounds_.push_back(end - begin);
+  if (at == checks.size()) checks.resize(at + 2);
+  checks[at] = expressions_(Expression{-begin, e.terms});
+  checks[at + 1] = static_cast<std::uint32_t>(b);
   return guards_(checks);
 }
 

@@ -24,8 +24,10 @@ Planner::Lies Planner::compose_box(const Box& box, std::uint32_t map, std::uint3
     std::int64_t low, high;
     range_of(e, low, high);
     if (high < 0 || low >= bound) return false;
-    if (low < 0 || high >= bound) lies = Lies::Partly;
-    guard = with_guard(guard, e, bound);
+    const std::optional<std::uint32_t> narrower = with_guard(guard, e, bound);
+    if (!narrower) return false;
+    if (*narrower != guard) lies = Lies::Partly;  // else within it wherever the value is asked for
+    guard = *narrower;
     return true;
   };
   for (std::size_t i = 0; i < was.size(); ++i) {
@@ -88,7 +90,7 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& 
   std::int64_t elements = 1;
   for (const Loop& l : loops_) elements *= l.extent;
   const bool few = boxes.size() <= kFewBoxes;
-  if (few && elements < kPieceElements) return;
+  if (few && (elements < kPieceElements || cuts_ == Cuts::None)) return;
   std::uint32_t best = kNone;
   std::vector<std::int64_t> best_cuts;
   for (std::size_t i = 0; i + 1 < axes.size(); ++i) {
@@ -106,6 +108,7 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& 
     }
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    if (few && cuts_ == Cuts::Longest) keep_longest(cuts, loops_[loop].extent);
     if (cuts.empty()) continue;
     const bool rows = loop + 1 == loops_.size() && loops_.size() > 1;  // short rows are better chosen between than stored apart
     if (few && rows && loops_[loop].extent < kPieceRow * static_cast<std::int64_t>(cuts.size() + 1)) continue;
@@ -113,6 +116,17 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& 
     best_cuts = std::move(cuts);
   }
   if (best != kNone) want(Wanted::Cut, best, best_cuts[best_cuts.size() / 2]);
+}
+
+// Of the cuts those beside the longest part, where it is half of the loop or more; else none.
+void Planner::keep_longest(std::vector<std::int64_t>& cuts, std::int64_t extent) {
+  std::int64_t begin = 0, end = 0;
+  for (std::size_t k = 0; k <= cuts.size(); ++k) {
+    const std::int64_t from = k == 0 ? 0 : cuts[k - 1], to = k == cuts.size() ? extent : cuts[k];
+    if (to - from > end - begin) begin = from, end = to;
+  }
+  if (2 * (end - begin) < extent) cuts.clear();
+  std::erase_if(cuts, [&](std::int64_t at) { return at != begin && at != end; });
 }
 
 std::uint32_t Planner::joined(NodeId id, const Demand& d) {

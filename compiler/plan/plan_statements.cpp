@@ -50,7 +50,9 @@ std::uint64_t Planner::loops_of(const Expression& e) const {
       continue;
     }
     const Quotient& q = quotients_[t.variable - kFirstDerived];
-    mask |= q.place == ir::kNoNode ? loops_of(expressions_[q.expression]) : body_[data_value(q)].loops;
+    const std::uint32_t data = q.place != ir::kNoNode ? t.variable - kFirstDerived : q.data;
+    mask |= q.loops;
+    if (data != kNone) mask |= body_[data_value(quotients_[data])].loops;
   }
   return mask;
 }
@@ -67,6 +69,7 @@ std::uint32_t Planner::guard_statement(std::uint32_t guard) {
   s.kind = Statement::Kind::Guard;
   s.at = static_cast<std::uint32_t>(check_expressions_.size());
   const std::vector<std::uint32_t>& checks = guards_[guard];
+  if (checks.size() / 2 > 255) throw InternalError(fmt::format("plan: {} checks in one guard\n{}", checks.size() / 2, ir::print(graph_)));
   s.count = static_cast<std::uint8_t>(checks.size() / 2);
   for (std::size_t i = 0; i < checks.size(); i += 2) {
     check_expressions_.push_back(checks[i]);

@@ -60,12 +60,16 @@ class Planner {
     std::int64_t low, high;
     NodeId place = ir::kNoNode;
     std::uint32_t map = 0;
+    std::uint64_t loops = 0;     // that its expression has, those of data left out
+    std::uint32_t data = kNone;  // of the quotients in its expression the one that data bring
   };
   struct Box {
     NodeId operand;
     List start, step;
   };
   enum class Lies : std::uint8_t { Outside, Partly, Inside };
+  // Which edges of few boxes cut the loops: all, those around the longest part between two of them, none.
+  enum class Cuts : std::uint8_t { All, Longest, None };
 
   const Graph& graph_;
   const Partition& partition_;
@@ -77,6 +81,8 @@ class Planner {
   std::int64_t wanted_at_ = 0;  // Split: the inner loop's extent; Cut: where the second part begins
   bool wanted_phases_ = false;  // Split: the inner indices are phases of one iteration
   std::size_t pieces_ = 1;      // that the loops are cut into so far
+  std::size_t work_ = 0;        // values that the pieces so far compute
+  Cuts cuts_ = Cuts::All;
   bool keeps_whole_ = false;    // the loop of a scan is not split
   bool scan_is_split_ = false;  // it was, and the parts could not be merged again
   bool flat_ = false;           // one loop runs through the roots' elements
@@ -112,6 +118,8 @@ class Planner {
   // ---- plan.cpp: the loops, and beginning again in others
   static constexpr std::uint32_t kFirstDerived = 1u << 16;  // variables: loops, then quotients
   static constexpr std::size_t kMostPieces = 1 << 14;
+  // Values of all pieces together: so many, and so many times those of the group.
+  static constexpr std::size_t kMostWork = 1 << 13, kMostTimes = 4;
   static constexpr std::int64_t kMostPhases = 8;
   static constexpr std::size_t kFewBoxes = 4;
   // A vector loop of fewer elements is not worth its tail; below so many elements in all, patterns are not worth making.
@@ -122,6 +130,10 @@ class Planner {
   std::int64_t phases() const { return loops_.empty() ? 1 : loops_.back().phases; }
   // The pieces of an iteration space.
   std::vector<Planned> in_loops(const std::vector<Loop>& loops);
+  std::vector<Planned> in_pieces(const std::vector<Loop>& loops);
+  // Do the pieces compute far more values than the group has? Each is code.
+  bool is_too_much_work();
+  std::size_t nodes_in_group() const;
   static std::size_t derived_in(const std::vector<Planned>& pieces);
   // Is it a map whose last loop is too short for vectors, within enough others?
   static bool ends_in_short_rows(const std::vector<Planned>& pieces);
@@ -153,7 +165,8 @@ class Planner {
   std::vector<std::uint32_t> axes_of_root(std::size_t root, std::int64_t phase);
   // A reduction's operand has the whole domain, in its order.
   std::vector<std::uint32_t> axes_of_operand(NodeId node);
-  std::uint32_t with_guard(std::uint32_t guard, const Expression& e, std::int64_t bound);
+  // The guard and 0 <= e < bound; none where both never hold. What differs in its offset alone is one check.
+  std::optional<std::uint32_t> with_guard(std::uint32_t guard, const Expression& e, std::int64_t bound);
   // The axes first .. end of a shape from the position in their row-major order. False where other loops are wanted first.
   bool spread(Expression linear, List shape, std::size_t first, std::size_t end, std::vector<std::uint32_t>& out,
               std::int64_t interleaved = 0);
@@ -170,6 +183,7 @@ class Planner {
   std::vector<std::uint32_t> pieces_of(NodeId id, std::uint32_t map);
   // Wants the loops cut at an edge of these boxes, or the last loop in phases, where one of its loops alone moves through them.
   void cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& boxes, const std::vector<std::size_t>& met);
+  static void keep_longest(std::vector<std::int64_t>& cuts, std::int64_t extent);
   // The boxes that the loops' indices can meet, chosen between.
   std::uint32_t joined(NodeId id, const Demand& d);
 
@@ -199,8 +213,8 @@ class Planner {
   }
   // A value read at the same place under several guards is computed once, under the weakest that the others include.
   void share(NodeId id);
-  // Are all checks of `fewer` among `more`?
-  static bool includes(const std::vector<std::uint32_t>& more, const std::vector<std::uint32_t>& fewer);
+  // Where all checks of `more` hold, do those of `fewer`?
+  bool includes(const std::vector<std::uint32_t>& more, const std::vector<std::uint32_t>& fewer) const;
   Demand& demand_of(NodeId id, std::uint32_t map);
   std::uint32_t value_of(NodeId id, std::uint32_t map) { return demand_of(id, map).statement; }
 
