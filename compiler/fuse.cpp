@@ -29,6 +29,7 @@ std::string_view text_of(Boundary b) {
     case Boundary::OtherAxes: return "reductions over different axes meet";
     case Boundary::ReductionOfReduction: return "a reduction of a reduction";
     case Boundary::Recompute: return "recompute";
+    case Boundary::Pieces: return "pieces of pieces";
     case Boundary::Gathered: return "indexed by data";
     case Boundary::Scattered: return "updates are added where data say";
     case Boundary::Checked: return "indices that are all checked";

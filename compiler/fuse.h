@@ -30,6 +30,7 @@ enum class Boundary : std::uint8_t {
   OtherAxes,      // reductions over different axes meet
   ReductionOfReduction,
   Recompute,    // read through several maps, or broadcast: computing it again would cost more than the round trip
+  Pieces,       // pieces of pieces, of which there would be too many: each cuts the loops of those outside it
   Gathered,     // indexed by data
   Scattered,    // updates are added to it where data say
   Checked,      // indices of which what is computed from them leaves some out: all are checked

@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint32_t kFewBoxes = 4;        // chosen between element by element where loops cannot be cut at their edges
 constexpr std::uint32_t kContractedCost = 2;  // primitives an element that cost about nothing beside an fma for each time it is read
 constexpr int kRoundTrip = 32;                // primitives an element that cost about as much as storing a value and loading it again
+constexpr std::uint32_t kMostParts = 32;      // that pieces of pieces may cut a loop into: each is code of its own
 
 class Finder {
  public:
@@ -89,13 +90,37 @@ class Finder {
       if (!whole[id] && graph_.elements(id) != 0) out_.boundary[id] = Boundary::Checked;
   }
 
-  // Values read through several maps, or broadcast, whose recomputation costs more than a round trip: stored. From the outputs back.
+  // Into how many parts a node cuts the loops of whoever reads it. Many boxes add to those of others rather than multiply them.
+  std::uint32_t parts_of(NodeId id) const {
+    const Op op = graph_[id].op;
+    if (op == Op::Pad) return 3;
+    if (op != Op::Piecewise || has_many_boxes(graph_, options_.lists, id)) return 1;
+    const std::size_t rank = graph_.shape(id).size(), boxes = rank == 0 ? 1 : graph_.attributes(id).size() / (2 * rank);
+    return std::max<std::uint32_t>(static_cast<std::uint32_t>(boxes), graph_.operands(id).size() > boxes ? 3 : 1);
+  }
+
+  // The map through which a Piecewise reads its k-th operand, within that of the Piecewise: where the box begins and its steps, but along axes
+  // of extent 1, where there is one place. So the operands of a stack are read through one map, and those of a concat each through its own.
+  std::uint64_t map_of_box(NodeId id, std::size_t k) const {
+    const std::size_t rank = graph_.shape(id).size();
+    const List attributes = graph_.attributes(id);
+    std::uint64_t h = id + 1;
+    if (2 * rank * k + 2 * rank > attributes.size()) return h;
+    const List box = attributes.subspan(2 * rank * k, 2 * rank), shape = graph_.shape(graph_.operand(id, static_cast<int>(k)));
+    for (std::size_t i = 0; i < rank; ++i)
+      if (shape[i] != 1) h = (h ^ static_cast<std::uint64_t>(box[i]) ^ static_cast<std::uint64_t>(box[rank + i]) << 48) * 0x9E3779B97F4A7C15ull;
+    return h;
+  }
+
+  // Values read through several maps, or broadcast, whose recomputation costs more than a round trip, and pieces of pieces that would become
+  // too many: stored. From the outputs back.
   void find_recomputed() {
     if (options_.unfused) return;
     constexpr std::size_t kMost = 64;
     std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
     std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
     std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
+    std::vector<std::uint32_t> parts(graph_.size(), 1);           // that the nodes between it and what is stored cut the loops into
     for (NodeId id : wanted_) maps[id].push_back(0);
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (!out_.needed[id] || is_list(id)) continue;
@@ -110,20 +135,33 @@ class Finder {
         out_.boundary[id] = Boundary::Recompute;
         mine.assign(1, 0);
       }
-      if (out_.boundary[id] != Boundary::Inlined) reduced[id] = false;
+      if (out_.boundary[id] != Boundary::Inlined) {
+        reduced[id] = false;
+        mine.assign(1, 0);
+      }
       if (computed && out_.boundary[id] == Boundary::Inlined && mine.size() > 1 && cost_[id] * (mine.size() - 1) > kRoundTrip) {
         out_.boundary[id] = Boundary::Recompute;
         mine.assign(1, 0);
       }
+      if (computed && out_.boundary[id] == Boundary::Inlined && parts[id] > 1 && parts[id] * parts_of(id) > kMostParts) {
+        out_.boundary[id] = Boundary::Pieces;
+        mine.assign(1, 0);
+      }
       if (in_sequence(node.op)) mine.assign(1, 0);
       const bool reduces = reduced[id] || in_sequence(node.op);
-      for (std::int64_t o : graph_.operands(id)) {
-        if (reduces) reduced[static_cast<std::size_t>(o)] = true;
-        auto& theirs = maps[static_cast<std::size_t>(o)];
+      const bool begins = out_.boundary[id] != Boundary::Inlined || in_sequence(node.op);  // loops of its own
+      const std::uint32_t cut = std::min<std::uint32_t>(1u << 16, (begins ? 1 : parts[id]) * parts_of(id));
+      const List operands = graph_.operands(id);
+      for (std::size_t k = 0; k < operands.size(); ++k) {
+        const auto o = static_cast<std::size_t>(operands[k]);
+        if (reduces) reduced[o] = true;
+        parts[o] = std::max(parts[o], cut);
+        auto& theirs = maps[o];
         const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape) || node.op == Op::Piecewise;
+        const std::uint64_t by = node.op == Op::Piecewise ? map_of_box(id, k) : id + 1;
         for (std::uint64_t m : mine) {
           if (theirs.size() > kMost) break;
-          theirs.push_back(moves ? (m ^ (id + 1)) * 0x9E3779B97F4A7C15ull : m);
+          theirs.push_back(moves ? (m ^ by) * 0x9E3779B97F4A7C15ull : m);
         }
       }
       mine.clear();

@@ -1,5 +1,5 @@
-// Which values are stored whatever groups there are: those whose recomputation costs more than a round trip, and places that are checked
-// in a kernel of their own. fuse calls this before it makes groups.
+// Which values are stored whatever groups there are: those whose recomputation costs more than a round trip, pieces of pieces that would
+// multiply, and places that are checked in a kernel of their own. fuse calls this before it makes groups.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace onepass::compiler {
 
 struct StoredAhead {
   std::vector<bool> needed;        // reached from what the caller wants
-  std::vector<Boundary> boundary;  // Checked, Recompute, else Inlined
+  std::vector<Boundary> boundary;  // Checked, Recompute, Pieces, else Inlined
 };
 
 /// `wanted`: the values that the caller wants.

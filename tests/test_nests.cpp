@@ -8,10 +8,17 @@
 
 #include <catch2/catch.hpp>
 
+#include "compiler/fuse.h"
+#include "compiler/plan/plan.h"
 #include "every_mode.h"
+#include "formula_inputs.h"
+#include "golden.h"
+#include "plans_of.h"
 
 namespace op = onepass;
+namespace ir = onepass::ir;
 using namespace onepass::test;
+using namespace onepass::compiler;
 using Catch::Matchers::Contains;
 using op::Array, op::Mode, op::Options;
 using op::f32;
@@ -62,4 +69,95 @@ TEST_CASE("nests: indices that are the same along an axis are checked once", "[n
     CHECK_THAT(error("take_along_axis(x, broadcast_to(i[3:4, none]*4, [4, 7]), 1)"), Contains("the index 8 at [0, 0]"));
     CHECK_THAT(error("index_add(x, broadcast_to(i + 5, [0, 6]), zeros([0, 6, 8]), 0)"), !Contains("out of range"));
   }
+}
+
+// ------------------------------------------------------------------------------------------------ pieces of pieces
+
+namespace {
+
+// `step` over and over, from what stands in `c`; $ is the last value.
+std::string nest(const std::string& first, const std::string& step, int levels) {
+  std::string text = "c0 = " + first;
+  for (int k = 0; k < levels; ++k) {
+    text += "\nc" + std::to_string(k + 1) + " = ";
+    for (const char c : step) text += c == '$' ? "c" + std::to_string(k) : std::string(1, c);
+  }
+  return text + "\nout = c" + std::to_string(levels);
+}
+
+struct Size {
+  std::size_t pieces = 0, statements = 0, stored = 0;  // of all nests; stored because they were pieces of pieces, or to be computed once
+};
+Size size_of_plan(const std::string& text, const Inputs& inputs) {
+  const ir::Graph graph = optimised(text, inputs);
+  const Partition partition = fuse(graph);
+  Size size;
+  for (const Boundary b : partition.boundary) size.stored += b == Boundary::Pieces || b == Boundary::Recompute;
+  for (const Planned& p : plans_of(graph)) ++size.pieces, size.statements += p.nest.body.size();
+  return size;
+}
+
+struct Family {
+  const char *first, *step;
+  Inputs inputs;
+  bool doubles = false;  // the result has 2^levels times the elements
+};
+// clang-format off
+const std::vector<Family> kFamilies = {
+    {"x*1.5", "concat([$, $*2], 0)", {{"x", {1}}}, true},
+    {"x*1.5", "concat([$*3, exp($)], 1)", {{"x", {3, 1}}}, true},
+    {"x*1.5", "reshape(stack([$, $ + k], 0), [-1])", {{"x", {4}}, {"k", {}}}, true},
+    {"x*1.5", "reshape(stack([$, $ + k], 1), [-1])", {{"x", {4}}, {"k", {}}}, true},
+    {"x*1.5", "reshape(stack([$, abs($)], 0), [-1, 3])", {{"x", {2, 3}}}, true},
+    {"x*1.5", "repeat($ + tile($[:1], [$.shape[0]]), 2, 0)", {{"x", {4}}}, true},
+    {"x*1.5", "pad($*2, [1], [1])", {{"x", {4}}}},
+    {"x*1.5", "pad($*2, [1], [1])", {{"x", {5000}}}},
+    {"x*1.5", "pad($*2, [1, 1], [1, 1])", {{"x", {40, 200}}}},
+    {"x*1.5", "pad($*2, [1, 0], [0, 1], 3)", {{"x", {40, 200}}}},
+    {"x*1.5", "roll($, 1, 0) - $", {{"x", {5000}}}},
+    {"x*1.5", "roll(flip($, 0)*0.5, 3, 1) + $", {{"x", {40, 200}}}},
+    {"x*1.5", "concat([$[1:], $[:1]*0.5 + 1], 0)", {{"x", {5000}}}},
+    {"x*1.5", "concat([$[200:], exp($[:200])], 0)", {{"x", {5000}}}},
+};
+// clang-format on
+
+}  // namespace
+
+TEST_CASE("nests: the code of pieces of pieces follows the program's length", "[nests]") {
+  for (const Family& n : kFamilies) {
+    const int few = n.doubles ? 8 : 24;
+    const Size a = size_of_plan(nest(n.first, n.step, few), n.inputs), b = size_of_plan(nest(n.first, n.step, 2 * few), n.inputs);
+    INFO(n.step << ": " << a.pieces << " and " << b.pieces << " pieces, " << a.statements << " and " << b.statements << " statements");
+    CHECK(b.stored > a.stored);
+    CHECK(b.pieces <= 3 * a.pieces + 4 * static_cast<std::size_t>(few));  // below 4,096 elements nothing is cut
+    CHECK(b.statements <= 3 * a.statements);
+    CHECK(b.statements <= 512 * static_cast<std::size_t>(2 * few));
+  }
+}
+
+TEST_CASE("nests: gradients of pieces of pieces, too", "[nests]") {
+  for (const Family& n : kFamilies) {
+    const int few = n.doubles ? 6 : 12;
+    const auto gradient = [&](int levels) { return nest(n.first, n.step, levels) + "*1\ng = grad(sum(out*out), [x])"; };
+    const Size a = size_of_plan(gradient(few), n.inputs), b = size_of_plan(gradient(2 * few), n.inputs);
+    INFO(n.step << ": " << a.pieces << " and " << b.pieces << " pieces, " << a.statements << " and " << b.statements << " statements");
+    CHECK(b.pieces <= 3 * a.pieces + 16);
+    CHECK(b.statements <= 3 * a.statements + 64);
+  }
+}
+
+TEST_CASE("nests: pieces of pieces have the bits of the reference", "[nests]") {
+  for (const Family& n : kFamilies) {
+    NamedArrays inputs;
+    for (const auto& [name, shape] : n.inputs) inputs.emplace_back(name, random_array(shape));
+    for (const int levels : {3, 5, n.doubles ? 10 : 20}) {
+      const std::string text = nest(n.first, n.step, levels);
+      INFO(text);
+      for (const Mode mode : {Mode::generic, Mode::unfused}) CHECK(outcome(text, inputs, mode) == outcome(text, inputs, Mode::reference));
+    }
+  }
+  // 2^20 elements of 250 bytes of text
+  const NamedArrays one(1, {"x", random_array({1})});
+  const std::string twenty = nest("x*1.5", "concat([$, $*2], 0)", 20);
+  CHECK(outcome(twenty, one, Mode::generic) == outcome(twenty, one, Mode::reference));
 }
