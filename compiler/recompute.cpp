@@ -108,7 +108,8 @@ class Finder {
     if (2 * rank * k + 2 * rank > attributes.size()) return h;
     const List box = attributes.subspan(2 * rank * k, 2 * rank), shape = graph_.shape(graph_.operand(id, static_cast<int>(k)));
     for (std::size_t i = 0; i < rank; ++i)
-      if (shape[i] != 1) h = (h ^ static_cast<std::uint64_t>(box[i]) ^ static_cast<std::uint64_t>(box[rank + i]) << 48) * 0x9E3779B97F4A7C15ull;
+      if (shape[i] != 1)
+        h = (h ^ static_cast<std::uint64_t>(box[i]) ^ static_cast<std::uint64_t>(box[rank + i]) << 48) * 0x9E3779B97F4A7C15ull;
     return h;
   }
 
