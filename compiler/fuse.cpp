@@ -34,6 +34,7 @@ std::string_view text_of(Boundary b) {
     case Boundary::Scattered: return "updates are added where data say";
     case Boundary::Checked: return "indices that are all checked";
     case Boundary::KernelLimit: return "kernel limit";
+    case Boundary::Assembled: return "assembled of what others store";
     case Boundary::Unfused: return "unfused";
   }
   return "";
@@ -69,6 +70,10 @@ class Fuser {
       if (!needed_[id]) continue;
       part_ = cuts_.part[base_of(id)];
       enter(id);
+      if (options_.lists.assembles(id)) {
+        assemble(id);
+        continue;
+      }
       part_ = cuts_.part[id];
       Boundary b = partition_.boundary[id];
       const Op op = graph_[id].op;
@@ -131,6 +136,14 @@ class Fuser {
     }
     barrier_of(id);
   }
+  // Nothing computes it: it is there once all that it is made of has been stored.
+  void assemble(NodeId id) {
+    partition_.boundary[id] = Boundary::Assembled;
+    std::uint32_t last = 0;
+    for (const NodeId part : options_.lists.assembled.at(id)) last = std::max(last, partition_.group_of[part]);
+    partition_.group_of[id] = last;
+    barrier_of(id);
+  }
   void barrier_of(NodeId id) { level_[id] = std::max(level_[id], partition_.group_of[id] + 1); }
 
   bool is_barrier(NodeId id) const {
@@ -153,7 +166,7 @@ class Fuser {
 
   void enter(NodeId id) {
     const Node node = graph_[id];
-    if (ir::is_source(node.op) || is_list(id)) return;
+    if (ir::is_source(node.op) || is_list(id) || options_.lists.assembles(id)) return;
     cut_[id] = has_many_boxes(graph_, options_.lists, id);
     for (std::int64_t o : graph_.operands(id))
       if (partition_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined && cut_[static_cast<std::size_t>(o)]) cut_[id] = true;

@@ -35,6 +35,7 @@ enum class Boundary : std::uint8_t {
   Scattered,    // updates are added to it where data say
   Checked,      // indices of which what is computed from them leaves some out: all are checked
   KernelLimit,  // the group is too large for one kernel: limits.h
+  Assembled,    // an array whose elements are stored where they are computed: lists.h
   Unfused,      // mode unfused: one kernel for each operator
 };
 std::string_view text_of(Boundary boundary);

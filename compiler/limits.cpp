@@ -51,8 +51,16 @@ class Cutter {
         cuts_(cuts),
         base_(graph.size()),
         seen_(graph.size(), 0),
-        number_(graph.size(), 0) {
+        number_(graph.size(), 0),
+        cost_(graph.size(), 0) {
     for (NodeId id = 0; id < graph.size(); ++id) base_[id] = ir::is_view(graph[id].op) ? base_[graph.operand(id, 0)] : id;
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      const ir::Op op = graph[id].op;
+      if (ir::is_source(op) || partition.lists.reads(id) || partition.lists.assembles(id)) continue;
+      cost_[id] = ir::is_view(op) ? 0 : primitives(id);
+      for (const std::int64_t o : graph.operands(id))
+        cost_[id] = std::min(cost_[id] + cost_[static_cast<std::size_t>(o)], 2 * kComputedAgain);
+    }
     cuts_.part.resize(graph.size(), 0);
     cuts_.stored.resize(graph.size(), false);
   }
@@ -75,6 +83,7 @@ class Cutter {
   std::uint32_t group_ = 0;
   std::vector<std::uint32_t> seen_;  // the last group that came by, counted from 1
   std::vector<std::size_t> number_;  // of a value among those of the group
+  std::vector<std::uint32_t> cost_;  // of a value: primitives of its whole expression, shared ones each time, up to a limit
   std::vector<NodeId> computed_;     // of the group: its elementwise operators, reductions and stored views, in the graph's order
 
   bool in_memory(NodeId id) const { return partition_.loads(graph_, id, group_); }
@@ -106,13 +115,16 @@ class Cutter {
     for (NodeId part = 0; part < expansion.size(); ++part) count += ir::is_elementwise(expansion[part].op);
     return count;
   }
-  // 0: held in no vector register, and not worth counting where stored.
+  // One element is held in no vector register. Where it takes little it is computed again in each part that reads it.
+  static constexpr std::uint32_t kComputedAgain = 32;
+  bool varies(NodeId id) const {
+    return std::ranges::any_of(graph_.shape(id), [](std::int64_t e) { return e != 1; });
+  }
   double bytes(NodeId id) const {
     double b = static_cast<double>(size_of(graph_[id].dtype));
-    bool varies = false;
     for (std::int64_t e : graph_.shape(id))
-      if (e != 1) b *= 1024, varies = true;
-    return varies ? b : 0;
+      if (e != 1) b *= 1024;
+    return b;
   }
 
   struct Value {
@@ -133,7 +145,8 @@ class Cutter {
       work.push_back(primitives(computed_[i]));
       all += work[i];
       const auto access = [&](NodeId id) {
-        if (bytes(id) == 0) return;
+        const bool waits_in_register = varies(id);
+        if (!waits_in_register && (cost_[id] <= kComputedAgain || in_memory(id))) return;
         std::size_t& number = number_[id];
         if (number >= values.size() || values[number].id != id) {
           number = values.size();
@@ -141,7 +154,7 @@ class Cutter {
         }
         Value& value = values[number];
         if (value.last == i) return;
-        waits.push_back({value.last, i});
+        if (waits_in_register) waits.push_back({value.last, i});
         value.last = i;
       };
       for (std::int64_t o : partition_.operands(graph_, computed_[i], group_))

@@ -149,10 +149,76 @@ std::vector<NodeId> Lists::wanted(const Graph& graph) const {
     out.push_back(id);
     for (const NodeId member : list.members) is_member[member] = true;
   }
-  std::ranges::sort(out);
   for (const NodeId id : graph.outputs)
-    if (!is_member[id]) out.push_back(id);
+    if (!is_member[id] && !assembles(id)) out.push_back(id);
+  for (const auto& [id, places] : placed_in)
+    if (!is_member[id]) is_member[id] = true, out.push_back(id);
+  std::ranges::sort(out);
   return out;
+}
+
+namespace {
+
+/// What stands at each element of an array, by offset; none where it is not assembled.
+///
+/// A kernel for each box would be as many kernels as boxes, and each would compute again what all of them need: of the gradient of a series that
+/// a loop of the host reads number by number, the whole recurrence.
+std::vector<std::pair<std::int64_t, NodeId>> elements_of(const Graph& graph, NodeId id, const Layout& layout) {
+  const List shape = graph.shape(id), operands = graph.operands(id), attributes = graph.attributes(id);
+  const std::size_t rank = shape.size();
+  std::vector<std::pair<std::int64_t, NodeId>> out;
+  if (rank == 0 || is_half(graph[id].dtype)) return out;
+  const std::size_t boxes = attributes.size() / (2 * rank);
+  const std::int64_t elements = graph.elements(id);
+  if (boxes < kFewestMembers || elements > 2 * static_cast<std::int64_t>(boxes)) return out;
+  std::vector<std::int64_t> strides(rank, 1);
+  for (std::size_t i = rank - 1; i-- > 0;) strides[i] = strides[i + 1] * shape[i + 1];
+  std::vector<NodeId> at(static_cast<std::size_t>(elements), kNoNode);
+  bool computes = false;
+  for (std::size_t k = 0; k < boxes; ++k) {
+    const auto operand = static_cast<NodeId>(operands[k]);
+    NodeId base = operand;
+    while (is_view(graph[base].op)) base = graph.operand(base, 0);
+    if (graph.elements(operand) != 1 || graph[operand].op == Op::Input || graph[base].op == Op::ScatterAdd) return out;
+    computes = computes || !is_source(graph[base].op);
+    std::int64_t place = 0;
+    for (std::size_t i = 0; i < rank; ++i) place += attributes[2 * rank * k + i] * strides[i];
+    at[static_cast<std::size_t>(place)] = operand;
+  }
+  if (!computes) return out;
+  const NodeId elsewhere = operands.size() > boxes ? static_cast<NodeId>(operands[boxes]) : kNoNode;
+  if (elsewhere != kNoNode && graph[elsewhere].op == Op::Input) return out;
+  for (std::int64_t e = 0; e < elements; ++e) {
+    const NodeId here = at[static_cast<std::size_t>(e)] == kNoNode ? elsewhere : at[static_cast<std::size_t>(e)];
+    if (here == kNoNode) return {};
+    std::int64_t offset = e;
+    if (layout) {
+      offset = 0;
+      for (std::size_t i = 0; i < rank; ++i) offset += e / strides[i] % shape[i] * (*layout)[i];
+    }
+    out.emplace_back(offset, here);
+  }
+  return out;
+}
+
+}  // namespace
+
+void find_assembled(const Graph& graph, std::span<const Layout> layouts, Lists& lists) {
+  std::unordered_map<NodeId, int> times;
+  for (const NodeId output : graph.outputs) ++times[output];
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    if (graph[id].op != Op::Piecewise || lists.reads(id) || lists.stores(id)) continue;
+    if (const auto it = times.find(id); it != times.end() && it->second > 1) continue;
+    const std::vector<std::pair<std::int64_t, NodeId>> elements = elements_of(graph, id, layouts[id]);
+    if (elements.empty()) continue;
+    std::vector<NodeId>& parts = lists.assembled[id];
+    for (const auto& [offset, part] : elements) {
+      parts.push_back(part);
+      lists.placed_in[part].push_back({id, offset});
+    }
+    std::ranges::sort(parts);
+    parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
+  }
 }
 
 Lists find_lists(const Graph& graph, std::span<const Layout> layouts) { return Finder(graph, layouts).run(); }

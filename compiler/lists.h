@@ -21,11 +21,21 @@ struct ArrayList {
   bool numbers = false;
 };
 
+/// A place in an array that is assembled: the array, and how many elements stand before it, by the array's layout.
+struct PlaceInArray {
+  ir::NodeId array;
+  std::int64_t offset;
+};
+
 /// Which values of a graph are lists.
 ///   read     a Piecewise that puts arguments, or numbers, side by side: it is never computed
 ///   stored   a value of which each result is one place along an axis: it is stored into the results
+/// And which are assembled: a Piecewise of computed values of one element each. Each of these is stored at its place in the array, by whichever
+/// kernel computes it; nothing computes the whole.
 struct Lists {
   std::unordered_map<ir::NodeId, ArrayList> read, stored;
+  std::unordered_map<ir::NodeId, std::vector<ir::NodeId>> assembled;     // of what, each once, in the graph's order
+  std::unordered_map<ir::NodeId, std::vector<PlaceInArray>> placed_in;  // the other way round; one value may stand at several places
 
   const ArrayList* reads(ir::NodeId id) const {
     const auto it = read.find(id);
@@ -35,7 +45,13 @@ struct Lists {
     const auto it = stored.find(id);
     return it == stored.end() ? nullptr : &it->second;
   }
-  /// The values that the caller wants, whole: results, but for those that are members of one.
+  bool assembles(ir::NodeId id) const { return assembled.contains(id); }
+  /// Where a value stands in assembled arrays.
+  std::span<const PlaceInArray> places_of(ir::NodeId id) const {
+    const auto it = placed_in.find(id);
+    return it == placed_in.end() ? std::span<const PlaceInArray>() : it->second;
+  }
+  /// The values that have to be stored: results, but for those that are members of one; and what arrays are assembled of.
   std::vector<ir::NodeId> wanted(const ir::Graph& graph) const;
 };
 
@@ -44,5 +60,8 @@ inline constexpr std::int64_t kSmallestMember = 16;  // elements: of smaller arr
 
 /// `layouts`: of the graph's inputs and outputs.
 Lists find_lists(const ir::Graph& graph, std::span<const Layout> layouts);
+
+/// Adds the arrays that are assembled. For targets whose runtime can place a stored value within another (runtime/stored_values).
+void find_assembled(const ir::Graph& graph, std::span<const Layout> layouts, Lists& lists);
 
 }  // namespace onepass::compiler

@@ -41,7 +41,8 @@ class Finder {
   std::vector<std::uint32_t> cost_;
   std::vector<bool> reduces_;  // holds a reduction
 
-  bool is_list(NodeId id) const { return options_.lists.reads(id) != nullptr; }
+  // Not computed here: it is found in memory.
+  bool is_list(NodeId id) const { return options_.lists.reads(id) || options_.lists.assembles(id); }
 
   // Primitives an element costs when its whole expression is computed again (saturating, shared parts counted each time).
   void count_costs() {
@@ -122,6 +123,7 @@ class Finder {
     std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
     std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
     std::vector<std::uint32_t> parts(graph_.size(), 1);           // that the nodes between it and what is stored cut the loops into
+    std::vector<bool> in_pieces(graph_.size(), false);            // it is computed in each of many pieces
     for (NodeId id : wanted_) maps[id].push_back(0);
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (!out_.needed[id] || is_list(id)) continue;
@@ -140,7 +142,10 @@ class Finder {
         reduced[id] = false;
         mine.assign(1, 0);
       }
-      if (computed && out_.boundary[id] == Boundary::Inlined && mine.size() > 1 && cost_[id] * (mine.size() - 1) > kRoundTrip) {
+      // one element is the same through whatever map: it is computed once in each kernel
+      const bool again = mine.size() > 1 && (graph_.elements(id) != 1 || in_pieces[id]);
+      if (has_many_boxes(graph_, options_.lists, id) && out_.boundary[id] == Boundary::Inlined) in_pieces[id] = true;
+      if (computed && out_.boundary[id] == Boundary::Inlined && again && cost_[id] * (mine.size() - 1) > kRoundTrip) {
         out_.boundary[id] = Boundary::Recompute;
         mine.assign(1, 0);
       }
@@ -156,6 +161,7 @@ class Finder {
       for (std::size_t k = 0; k < operands.size(); ++k) {
         const auto o = static_cast<std::size_t>(operands[k]);
         if (reduces) reduced[o] = true;
+        if (in_pieces[id] && out_.boundary[id] == Boundary::Inlined) in_pieces[o] = true;
         parts[o] = std::max(parts[o], cut);
         auto& theirs = maps[o];
         const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape) || node.op == Op::Piecewise;
@@ -198,7 +204,7 @@ StoredAhead find_stored_ahead(const Graph& graph, const FuseOptions& options, co
 }
 
 bool has_many_boxes(const Graph& graph, const Lists& lists, NodeId id) {
-  return graph[id].op == Op::Piecewise && graph.operands(id).size() > kFewBoxes && !lists.reads(id);
+  return graph[id].op == Op::Piecewise && graph.operands(id).size() > kFewBoxes && !lists.reads(id) && !lists.assembles(id);
 }
 
 }  // namespace onepass::compiler

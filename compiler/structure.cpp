@@ -134,7 +134,8 @@ std::shared_ptr<const Structure> Structure::of(const Graph& recorded, const Grap
                                                const Relax& relax) {
   const auto same_type = [](const Slot& a, const Slot& b) { return a.dtype == b.dtype; };
   if (has_small_lengths(recorded) || any_computes_with_lengths(recorded, relax) || any_computes_with_lengths(optimised, relax) ||
-      !partition.lists.read.empty() || !partition.lists.stored.empty() || !std::ranges::equal(recorded.slots, optimised.slots, same_type))
+      !partition.lists.read.empty() || !partition.lists.assembled.empty() || !partition.lists.stored.empty() ||
+      !std::ranges::equal(recorded.slots, optimised.slots, same_type))
     return nullptr;
   Lengths own;
   if (!compare(recorded, recorded, own)) return nullptr;

@@ -123,7 +123,10 @@ constinit std::atomic<void (*)(std::vector<compiler::Planned>&)> plan_hook{nullp
 
 compiler::Partition partition_of(const Graph& graph, const StoredValues& values, std::span<const NodeId> places, bool unfused) {
   compiler::FuseOptions options{.unfused = unfused, .places = {places.begin(), places.end()}};
-  if (!unfused) options.lists = compiler::find_lists(graph, values.layouts());
+  if (!unfused) {
+    options.lists = compiler::find_lists(graph, values.layouts());
+    compiler::find_assembled(graph, values.layouts(), options.lists);
+  }
   return compiler::fuse(graph, options);
 }
 
@@ -288,7 +291,7 @@ std::vector<bool> written_in_place(const compiler::Planned& piece, const StoredV
     for (std::size_t b = 0; b < piece.numbers.buffers.size(); ++b) {
       const auto is_over = [&](NodeId id, std::int32_t copy) {
         const std::span<const std::uint32_t> result = values.outputs_of(id);
-        return !result.empty() && options.in_place[result[static_cast<std::size_t>(copy)]];
+        return static_cast<std::size_t>(copy) < result.size() && options.in_place[result[static_cast<std::size_t>(copy)]];
       };
       const std::vector<NodeId>& members = piece.numbers.members[b];
       bool over = members.empty() && is_over(piece.numbers.buffers[b], piece.numbers.outputs[b]);
@@ -308,7 +311,10 @@ void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchO
   std::unordered_map<NodeId, std::uint32_t> last;
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
     each_piece(report.kernels[k], [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers&) {
-      for (const NodeId id : numbers.buffers) last[id] = step_of(k);
+      for (const NodeId id : numbers.buffers) {
+        last[id] = step_of(k);
+        for (const compiler::PlaceInArray& place : report.partition.lists.places_of(id)) last[place.array] = step_of(k);
+      }
     });
   std::vector<Intermediate> intermediates;
   std::vector<std::pair<NodeId, DType>> held;  // by intermediates, then by results
@@ -320,6 +326,14 @@ void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchO
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
         const NodeId id = numbers.buffers[b];
         if (!nest.buffers[b].written || !numbers.members[b].empty()) continue;
+        if (const compiler::PlaceInArray* const place = values.place_in_array(nest, numbers, b)) {
+          const NodeId array = place->array;
+          if (values.outputs_of(array).empty() && intermediate_of.try_emplace(array, intermediates.size()).second) {
+            intermediates.push_back({checked_bytes(graph, array, graph[array].dtype, options.array_bytes), step_of(k), last[array]});
+            held.emplace_back(array, graph[array].dtype);
+          }
+          continue;
+        }
         if (!values.is_intermediate(nest, numbers, b)) {
           const std::uint32_t output = values.outputs_of(id)[static_cast<std::size_t>(numbers.outputs[b])];
           const ArrayPlan& o = plan.outputs[output];
@@ -443,6 +457,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   if (!wrong.empty()) throw PlanRefused(wrong);
   const Graph& graph = report.optimised;
   StoredValues& values = *stored;
+  values.assemble(report.partition.lists);
   plan.indexes = !places.empty();
   for (std::uint32_t g = 0; g < groups.size(); ++g)
     add_kernels(report, g, std::move(groups[g]), target, {.threads = options.threads, .aligned_stores = options.aligned_stores, .item_work = options.stoppable ? StopCheck::kWork : 0},

@@ -60,7 +60,22 @@ std::vector<std::uint32_t> StoredValues::bases_of(const Nest& nest, const NestNu
   return out;
 }
 
+const compiler::PlaceInArray* StoredValues::place_in_array(const Nest& nest, const NestNumbers& numbers, std::uint32_t buffer) const {
+  const NodeId id = numbers.buffers[buffer];
+  const std::span<const compiler::PlaceInArray> places = lists_ ? lists_->places_of(id) : std::span<const compiler::PlaceInArray>();
+  if (places.empty() || !numbers.members[buffer].empty()) return nullptr;
+  const std::size_t results = outputs_of(id).size();
+  if (!nest.buffers[buffer].written) return results == 0 ? &places[0] : nullptr;
+  const auto copy = static_cast<std::size_t>(numbers.outputs[buffer]);
+  return copy < results ? nullptr : &places[copy - results];
+}
+
 StoredValues::Where StoredValues::where(const Nest& nest, const NestNumbers& numbers, std::uint32_t buffer) const {
+  if (const compiler::PlaceInArray* const place = place_in_array(nest, numbers, buffer)) {
+    const std::span<const std::uint32_t> outputs = outputs_of(place->array);
+    const Where array = outputs.empty() ? placed_.at(place->array) : Where{base_of_output(outputs[0]), 0};
+    return {array.base, array.offset + place->offset * static_cast<std::int64_t>(size_of(graph_[place->array].dtype))};
+  }
   if (!is_intermediate(nest, numbers, buffer)) return {base_of_array(nest, numbers, buffer), 0};
   const NodeId id = numbers.buffers[buffer];
   if (const auto it = placed_.find(id); it != placed_.end()) return it->second;

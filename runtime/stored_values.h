@@ -20,6 +20,11 @@ class StoredValues {
   /// ValueError as checked_bytes.
   StoredValues(const ir::Graph& graph, PlanData& plan, std::int64_t array_bytes);
 
+  /// The arrays that are assembled of values that kernels store at their places.
+  void assemble(const compiler::Lists& lists) { lists_ = &lists; }
+  /// Where what a kernel has as this buffer stands in such an array, if it does; not where it has memory of its own.
+  const compiler::PlaceInArray* place_in_array(const compiler::Nest& nest, const compiler::NestNumbers& numbers, std::uint32_t buffer) const;
+
   /// Of inputs and outputs, by node.
   std::span<const compiler::Layout> layouts() const { return layouts_; }
   /// Which outputs a node is.
@@ -52,6 +57,7 @@ class StoredValues {
                   KernelWords& out) const;
 
   const ir::Graph& graph_;
+  const compiler::Lists* lists_ = nullptr;
   std::uint32_t inputs_, outputs_;
   std::vector<compiler::Layout> layouts_;
   std::unordered_map<ir::NodeId, std::vector<std::uint32_t>> results_;

@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::size_t kMostBySize = 1024;  // regions: each looks at all before it
 
-constexpr std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
+constexpr std::int64_t kLine = 64;  // bytes
+
+constexpr std::int64_t round_up(std::int64_t n) { return (n + kLine - 1) & ~(kLine - 1); }
 
 struct Region {
   std::int64_t bytes = 0;
@@ -131,7 +133,9 @@ WorkspacePlan plan_workspace(std::span<const Intermediate> intermediates, std::s
       continue;
     }
     std::vector<std::size_t>& left = dying[mine.written];
-    const auto old = std::find_if(left.begin(), left.end(), [&](std::size_t o) {
+    // What fills no more than a line gains nothing from a line that is in the cache, and there may be many thousands of such values.
+    const auto first = mine.bytes > kLine ? left.begin() : left.end();
+    const auto old = std::find_if(first, left.end(), [&](std::size_t o) {
       return region_of[o] != kNobody && regions[region_of[o]].bytes == round_up(mine.bytes) && may_overwrite(i, o);
     });
     if (old == left.end()) {

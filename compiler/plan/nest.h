@@ -168,7 +168,8 @@ struct NestNumbers {
   std::vector<std::int64_t> bounds;                     // of the checks
   std::vector<ir::NodeId> buffers;                      // the node whose memory it is
   std::vector<std::vector<ir::NodeId>> members;         // of a buffer that is a list: the arguments or results, or the slots; else none
-  std::vector<std::int32_t> outputs;  // of a written buffer: which copy of that node's result (0 unless it is an output twice);
+  std::vector<std::int32_t> outputs;  // of a written buffer: which copy of that node's result (0 unless it is an output twice), or behind
+                                      // these which of its places in assembled arrays (compiler/lists.h);
                                       // kUnrounded: the f32 that other kernels read of a half
   static constexpr std::int32_t kUnrounded = -1;
   std::vector<std::uint32_t> slots;  // graph slots

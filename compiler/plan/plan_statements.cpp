@@ -380,8 +380,10 @@ void Planner::finish(Planned& out) {
   const auto each = static_cast<std::size_t>(phases());
   for (std::size_t r = 0; r < roots_.size(); ++r) {
     const NodeId root = partition_.groups[group_].roots[roots_[r]];
-    // one store for each time that the node is an output (once where it is stored for other groups alone), and a half as f32 for others
+    // one store for each time that the node is an output (once where it is stored for other groups alone) and for each place that it has in
+    // an array, and a half as f32 for others
     std::int32_t copies = static_cast<std::int32_t>(std::count(graph_.outputs.begin(), graph_.outputs.end(), root));
+    copies += static_cast<std::int32_t>(partition_.lists.places_of(root).size());
     const bool unrounded = is_half(graph_[root].dtype) && (copies == 0 || partition_.read_again[root]);
     if (!is_half(graph_[root].dtype)) copies = std::max(copies, 1);
     for (std::int32_t copy = unrounded ? NestNumbers::kUnrounded : 0; copy < copies; ++copy) {

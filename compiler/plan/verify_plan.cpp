@@ -828,7 +828,8 @@ class PlanVerifier {
 
   // What finish() of the planner is to store, from the graph's outputs.
   bool expects(NodeId root, std::int32_t output) const {
-    const auto copies = static_cast<std::int32_t>(std::count(graph_.outputs.begin(), graph_.outputs.end(), root));
+    const auto copies = static_cast<std::int32_t>(std::count(graph_.outputs.begin(), graph_.outputs.end(), root)) +
+                        static_cast<std::int32_t>(partition_.lists.places_of(root).size());
     if (output == NestNumbers::kUnrounded) return is_half(graph_[root].dtype) && (copies == 0 || partition_.read_again[root]);
     return output < (is_half(graph_[root].dtype) ? copies : std::max(copies, 1));
   }
