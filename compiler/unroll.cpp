@@ -73,21 +73,24 @@ class Unroller {
     std::map<NodeId, std::uint32_t> uses;  // of those as large as the operand: by nodes of the cone
     int operators = 0;
   };
-  bool take(Cone& cone, NodeId id, std::int64_t elements) const {
-    if (++cone.uses[id] > 1) return true;
-    const Node node = graph_[id];
-    if (is_elementwise(node.op)) {
-      cone.operators += info(node.op).kind == OpKind::Expanded ? 16 : 1;
-      if (cone.operators * 2 > kMostOperators) return false;
-      for (const std::int64_t o : graph_.operands(id))
-        if (!take(cone, static_cast<NodeId>(o), elements)) return false;
-      return true;
+  bool take(Cone& cone, NodeId operand, std::int64_t elements) const {
+    std::vector<NodeId> open = {operand};
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (++cone.uses[id] > 1) continue;
+      const Node node = graph_[id];
+      if (is_elementwise(node.op)) {
+        cone.operators += info(node.op).kind == OpKind::Expanded ? 16 : 1;
+        if (cone.operators * 2 > kMostOperators) return false;
+        for (const std::int64_t o : graph_.operands(id)) open.push_back(static_cast<NodeId>(o));
+      } else if (is_view(node.op)) {
+        if (const NodeId source = graph_.operand(id, 0); count(source) >= elements) open.push_back(source);
+      } else if (!is_source(node.op)) {
+        return false;
+      }
     }
-    if (is_view(node.op)) {
-      const NodeId source = graph_.operand(id, 0);
-      return count(source) < elements ? true : take(cone, source, elements);
-    }
-    return is_source(node.op);
+    return true;
   }
   bool worth_it(NodeId id) const {
     const Node node = graph_[id];

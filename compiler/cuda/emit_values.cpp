@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/operands_first.h"
 #include "ir/ops.h"
 #include "onepass/error.h"
 
@@ -88,9 +89,24 @@ std::string DeviceEmitter::value(std::uint32_t id) {
 }
 
 std::string DeviceEmitter::define(std::uint32_t id) {
+  const auto is_made = [&](std::uint32_t i) { return place(nest_.body[i]).values.contains(i); };
+  const auto each_operand = [&](std::uint32_t i, auto&& visit) {
+    const Statement& s = nest_.body[i];
+    if (is_kept_back(i)) return;
+    for (const std::uint32_t o : {s.guard, s.a, s.b, s.c})
+      if (o != kNone && nest_.body[o].kind != Statement::Kind::Constant) visit(o);
+  };
+  operands_first(id, is_made, each_operand, [&](std::uint32_t i) { write_definition(i); });
+  return place(nest_.body[id]).values.at(id);
+}
+
+bool DeviceEmitter::is_kept_back(std::uint32_t id) {
+  return kept_slot(id) < schedule_.kept.size() && &place(nest_.body[id]) == step_ && first_sweep(id) < sweep_;
+}
+
+std::string DeviceEmitter::write_definition(std::uint32_t id) {
   const Statement& s = nest_.body[id];
   Scope& scope = place(s);
-  if (const auto it = scope.values.find(id); it != scope.values.end()) return it->second;
   const std::string name = fmt::format("v{}", id);
   const bool array = is_array(id);
   const auto write = [&](const std::string& expression) {

@@ -86,6 +86,8 @@ class DeviceEmitter {
   std::string guard_text(const Statement& s, bool lane);
   std::string value(std::uint32_t id);  // what it is called in a loop over the neighbours e; it is written first where nobody has
   std::string define(std::uint32_t id);
+  std::string write_definition(std::uint32_t id);  // of operands that are written
+  bool is_kept_back(std::uint32_t id);             // a sweep before has kept it
   std::string there(const Scope& scope, bool array) const;
   std::string slot_text(const Statement& s);
   void load(Scope& scope, const Statement& s, const std::string& name, bool array);

@@ -1,5 +1,6 @@
 // Reductions across rows (NestKind::Rows): rows of accumulators in scratch, contractions in registers.
 #include "compiler/llvm/emitter.h"
+#include "compiler/operands_first.h"
 
 namespace onepass::compiler {
 
@@ -315,15 +316,24 @@ void Emitter::rows_level(std::uint8_t stage, bool values, bool stores) {
 }
 
 Value* Emitter::row_value(Body& body, std::uint32_t id) {
-  if (const auto it = body.values.find(id); it != body.values.end()) return it->second;
-  const Statement& s = nest_.body[id];
-  Typed operands[3];
-  std::size_t n = 0;
-  for (std::uint32_t o : {s.a, s.b, s.c})
-    if (o != kNone)
-      operands[n++] = {nest_.body[o].stage == s.stage && nest_.body[o].kind == Statement::Kind::Op ? row_value(body, o) : vector(body, o),
-                       nest_.body[o].dtype};
-  return body.values[id] = apply(s, std::span(operands, n));
+  const auto is_made = [&](std::uint32_t i) { return body.values.contains(i); };
+  const auto is_row = [&](const Statement& s, std::uint32_t o) {
+    return nest_.body[o].stage == s.stage && nest_.body[o].kind == Statement::Kind::Op;
+  };
+  const auto each_operand = [&](std::uint32_t i, auto&& visit) {
+    const Statement& s = nest_.body[i];
+    for (const std::uint32_t o : {s.a, s.b, s.c})
+      if (o != kNone && is_row(s, o)) visit(o);
+  };
+  operands_first(id, is_made, each_operand, [&](std::uint32_t i) {
+    const Statement& s = nest_.body[i];
+    Typed operands[3];
+    std::size_t n = 0;
+    for (const std::uint32_t o : {s.a, s.b, s.c})
+      if (o != kNone) operands[n++] = {is_row(s, o) ? body.values.at(o) : vector(body, o), nest_.body[o].dtype};
+    body.values[i] = apply(s, std::span(operands, n));
+  });
+  return body.values.at(id);
 }
 
 }  // namespace onepass::compiler

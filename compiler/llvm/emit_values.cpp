@@ -1,5 +1,6 @@
 // Numbers, addresses and values of a kernel, each computed once, in the outermost region where it is known.
 #include "compiler/llvm/emitter.h"
+#include "compiler/operands_first.h"
 
 namespace onepass::compiler {
 
@@ -309,10 +310,31 @@ Value* Emitter::known_slot(const Statement& s, unsigned width) {
   return is_known(at) ? k_.constant(s.dtype, static_cast<std::uint64_t>(known_->words[at]), width) : nullptr;
 }
 
+Value* Emitter::known_scalar(std::uint32_t id) {
+  const Statement& s = nest_.body[id];
+  const auto& values = place(s.loops, s.stage).values;
+  const auto it = values.find(id);
+  return it == values.end() ? nullptr : it->second;
+}
+
 Value* Emitter::scalar(std::uint32_t id) {
+  if (Value* known = known_scalar(id)) return known;
+  const auto is_made = [&](std::uint32_t i) { return known_scalar(i) != nullptr; };
+  const auto each_operand = [&](std::uint32_t i, auto&& visit) {
+    const Statement& s = nest_.body[i];
+    const bool guard_first = has_control_flow(s) || s.kind == Statement::Kind::Place;
+    if (guard_first && s.guard != kNone) visit(s.guard);
+    for (const std::uint32_t o : {s.a, s.b, s.c})
+      if (o != kNone) visit(o);
+    if (!guard_first && s.guard != kNone) visit(s.guard);
+  };
+  operands_first(id, is_made, each_operand, [&](std::uint32_t i) { make_scalar(i); });
+  return known_scalar(id);
+}
+
+Value* Emitter::make_scalar(std::uint32_t id) {
   const Statement& s = nest_.body[id];
   Region& r = place(s.loops, s.stage);
-  if (const auto it = r.values.find(id); it != r.values.end()) return it->second;
   // the place is split, so that the code's end finds the terminator again
   if (has_control_flow(s) || (s.kind == Statement::Kind::Place && &r != &entry_)) {
     llvm::IRBuilderBase::InsertPointGuard keep(b_);

@@ -4,11 +4,36 @@
 #include <utility>
 
 #include "compiler/llvm/emitter.h"
+#include "compiler/operands_first.h"
 
 namespace onepass::compiler {
 
+bool Emitter::is_made_of_operands(const Body& body, std::uint32_t id) const {
+  const Statement& s = nest_.body[id];
+  if (s.kind == Statement::Kind::Slot || (body.beside && shared_abreast(id)) || (schedule_.rolled.holds(id) && !iteration_)) return false;
+  if (layout_.patterns.at[id] != RowPatterns::kNone && !making_patterns_) return false;
+  if (layout_.passed_on.at[id] != PassedOn::kNone && id < part_begin()) return false;
+  if (!is_vector(id)) return false;
+  if (kept_slot(id) != kNone && first_sweep(id) < body.sweep) return false;
+  return nest_.kind != NestKind::Rows || layout_.values[id] == ScratchLayout::kNone || computing_row_;
+}
+
 Value* Emitter::vector(Body& body, std::uint32_t id) {
   if (const auto it = body.values.find(id); it != body.values.end()) return it->second;
+  const auto is_made = [&](std::uint32_t i) { return body.values.contains(i); };
+  const auto each_operand = [&](std::uint32_t i, auto&& visit) {
+    const Statement& s = nest_.body[i];
+    if (!is_made_of_operands(body, i)) return;
+    if (s.guard != kNone) visit(s.guard);
+    const bool is_op = s.kind == Statement::Kind::Op || s.kind == Statement::Kind::Place || s.kind == Statement::Kind::Scan;
+    for (const std::uint32_t o : {s.a, s.b, s.c})
+      if (o != kNone && (is_op || is_vector(o))) visit(o);  // others need the place that they depend on where it varies
+  };
+  operands_first(id, is_made, each_operand, [&](std::uint32_t i) { make_vector(body, i); });
+  return body.values.at(id);
+}
+
+Value* Emitter::make_vector(Body& body, std::uint32_t id) {
   if (body.beside && shared_abreast(id)) return body.values[id] = vector(*body.beside, id);
   const Statement& s = nest_.body[id];
   Value* made = nullptr;

@@ -217,6 +217,8 @@ class Emitter {
   Value* known_slot(const Statement& s, unsigned width);
   // A statement that does not vary along the vector loop.
   Value* scalar(std::uint32_t id);
+  Value* known_scalar(std::uint32_t id);  // where it has been made; else null
+  Value* make_scalar(std::uint32_t id);   // of operands that have been made
   Value* pointer_with_derived(const Statement& s) { return pointer(s.at, s.loops); }
   Value* from_index(Value* x, const Statement& s);
 
@@ -240,6 +242,9 @@ class Emitter {
   // ---- emit_vector.cpp: the vector loop and its body
   bool is_vector(std::uint32_t id) const { return nest_.body[id].loops & vector_bit(); }
   Value* vector(Body& body, std::uint32_t id);
+  // Is its value computed here from those of its operands, rather than found in memory, spread, or taken from another body?
+  bool is_made_of_operands(const Body& body, std::uint32_t id) const;
+  Value* make_vector(Body& body, std::uint32_t id);  // of operands that have been made
   bool computing_row_ = false;  // rows: values of a row are being made, not read back
   std::uint32_t kept_slot(std::uint32_t id) const;
   std::uint8_t first_sweep(std::uint32_t id) const;
