@@ -19,7 +19,7 @@ using ir::Op;
 namespace {
 
 using Kind = Literal::Kind;
-using Wide = __int128;
+__extension__ using Wide = __int128;
 
 [[noreturn]] void fail_overflow(Kind kind, std::string_view name) {
   throw ValueError(fmt::format("{}: the integer literals overflow {}", name, kind == Kind::UInt ? "u64" : "i64"));
@@ -117,8 +117,12 @@ Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
   if (rule == ir::TypeRule::Float || rule == ir::TypeRule::Predicate) widest = Kind::Float;
   // A product of integers is computed as one, although the result is a float; the sum too where all three are integers.
   if (op == Op::Fma && in[0].kind != Kind::Float && in[1].kind != Kind::Float) {
-    const std::int64_t product = *exact(Op::Mul, in[0].integer, in[1].integer, name);
-    if (in[2].kind != Kind::Float) return of_real(static_cast<double>(*exact(Op::Add, product, in[2].integer, name)));
+    const auto computed = [&](Op step, const Literal& a, const Literal& b) {
+      const Kind kind = std::max({a.kind, b.kind, Kind::Int});
+      return of_integer(kind, *exact(step, value_of(a), value_of(b), kind, name), name);
+    };
+    const Literal product = computed(Op::Mul, in[0], in[1]);
+    if (in[2].kind != Kind::Float) return of_real(computed(Op::Add, product, in[2]).as_double());
   }
   if (widest == Kind::Float) {
     if (const auto r = simple(op, in[0].as_double(), in.size() > 1 ? in[1].as_double() : 0)) return of_real(*r);

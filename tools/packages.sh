@@ -1,6 +1,6 @@
 # Sourced by tools/quickstart and tools/test: what onepass is built with, and how a bare Debian 12 gets it.
 
-required_packages=(cmake ninja-build g++ llvm-19-dev libzstd-dev zlib1g-dev libfmt-dev libxxhash-dev catch2 libcli11-dev nlohmann-json3-dev libpng-dev libmpfr-dev libeigen3-dev python3)
+required_packages=(cmake ninja-build g++ llvm-19-dev libzstd-dev zlib1g-dev libfmt-dev libxxhash-dev catch2 libcli11-dev nlohmann-json3-dev libpng-dev libmpfr-dev libeigen3-dev python3 python3-numpy)
 helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip)  # links faster; checks the format; one of the tests of the installed library; use_nvrtc
 
 say() { printf '\n== %s\n' "$*"; }
@@ -9,7 +9,7 @@ say() { printf '\n== %s\n' "$*"; }
 # one line says what to install; on another system CMake finds out what is there.
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then
-    echo "This is not a Debian system, so nothing is installed. The build needs CMake 3.25, Ninja, gcc 12 or clang 16, LLVM 19, fmt 9, xxHash, Catch2 2.13, CLI11, nlohmann-json, libpng and MPFR; the tests also use Eigen 3."
+    echo "This is not a Debian system, so nothing is installed. The build needs CMake 3.25, Ninja, gcc 12 or clang 16, LLVM 19, fmt 9, xxHash, Catch2 2.13, CLI11, nlohmann-json, libpng and MPFR; the tests also use Eigen 3 and NumPy."
     return
   fi
   local package missing=()
