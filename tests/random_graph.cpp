@@ -135,6 +135,8 @@ class Generator {
   }
 
   NodeId node() {
+    if (options_.reductions && options_.meetings > 0 && random_.one_in(options_.meetings))
+      if (const NodeId made = meeting(any()); made != kNoNode) return made;
     for (int attempt = 0; attempt < 20; ++attempt) {
       const Op op = random_.one_in(3) ? random_structural() : random_.of(ops_);
       NodeId made = kNoNode;
@@ -411,6 +413,114 @@ class Generator {
     if (from.empty()) return kNoNode;
     if ((op == Op::ScanSum || op == Op::ScanProd) && graph_[x].dtype == DType::Bool) x = as(x, DType::I64);
     return graph_.add(op, graph_[x].dtype, graph_.intern(from), {x}, Shape{random_.below(static_cast<std::int64_t>(from.size()))});
+  }
+
+  // ---- what people write and single operators seldom come to: values that meet along other axes than they came from
+
+  bool has(Op op) const { return std::ranges::find(ops_, op) != ops_.end(); }
+  NodeId keep(NodeId id) {  // for others to use, and as an output
+    if (id != kNoNode) live_.push_back(id);
+    return id;
+  }
+  NodeId reshaped(NodeId id, const Shape& to) {
+    return std::ranges::equal(shape(id), to) ? id : graph_.add(Op::Reshape, graph_[id].dtype, graph_.intern(to), {id});
+  }
+  NodeId broadcast(NodeId id, const Shape& to) {
+    return std::ranges::equal(shape(id), to) ? id : graph_.add(Op::Broadcast, graph_[id].dtype, graph_.intern(to), {id});
+  }
+  NodeId any_reduction(NodeId x) {
+    std::vector<Op> some;
+    for (const Op op : ops_)
+      if (is_reduction(op) && !is_contraction(op)) some.push_back(op);
+    return some.empty() ? kNoNode : reduction(random_.of(some), x);
+  }
+  NodeId any_scan(NodeId x) {
+    std::vector<Op> some;
+    for (const Op op : ops_)
+      if (is_scan(op)) some.push_back(op);
+    return some.empty() ? kNoNode : scan(random_.of(some), x);
+  }
+
+  NodeId meeting(NodeId x) {
+    if (!has(Op::Reshape) || !has(Op::Broadcast)) return kNoNode;
+    switch (random_.below(4)) {
+      case 0: return meets_itself(x);
+      case 1: return of_one_place(x);
+      case 2: return along_a_merged_axis(x);
+      default: return scattered_and_seen(x);
+    }
+  }
+
+  // A reduction, a scan or another value with itself along another axis: r[:, none] - r.
+  NodeId meets_itself(NodeId x) {
+    const NodeId r = random_.one_in(4) ? x : keep(random_.one_in(3) ? any_scan(x) : any_reduction(x));
+    if (r == kNoNode) return kNoNode;
+    const Shape from = copy(shape(r));
+    if (from.empty() || from.size() > 3 || static_cast<int>(from.size()) >= options_.max_rank) return kNoNode;
+    const auto n = static_cast<std::int64_t>(from.size());
+    Shape first = from, second = from, to;
+    first.insert(first.begin() + random_.below(n + 1), 1);
+    second.insert(second.begin() + random_.below(n + 1), 1);
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      if (first[i] != second[i] && first[i] != 1 && second[i] != 1) return kNoNode;
+      to.push_back(first[i] == 1 ? second[i] : first[i]);
+    }
+    static constexpr Op ops[] = {Op::Sub, Op::Mul, Op::Maximum, Op::Less, Op::Add};
+    const Op op = random_.of(ops);
+    DType dtype = graph_[r].dtype;
+    if (!has(op) || room(to) > options_.max_elements || !result_dtype(op, std::vector{dtype, dtype}, dtype)) return kNoNode;
+    if (std::ranges::find(options_.dtypes, dtype) == options_.dtypes.end()) return kNoNode;
+    const NodeId made = graph_.add(op, dtype, graph_.intern(to), {broadcast(reshaped(r, first), to), broadcast(reshaped(r, second), to)});
+    if (!random_.one_in(3)) return made;
+    const NodeId again = any_reduction(keep(made));
+    return again == kNoNode ? made : again;
+  }
+
+  // What one index chooses along an axis, and a reduction of that: sum(take(x, k, 1), 0).
+  NodeId of_one_place(NodeId x) {
+    const Shape from = copy(shape(x));
+    if (!has(Op::Gather) || from.empty()) return kNoNode;
+    const std::int64_t axis = random_.below(static_cast<std::int64_t>(from.size())), extent = from[static_cast<std::size_t>(axis)];
+    if (extent == 0) return kNoNode;
+    Shape many = from, rest = from;
+    many[static_cast<std::size_t>(axis)] = 1;
+    rest.erase(rest.begin() + axis);
+    const NodeId index = place(random_.one_in(2) ? Shape{} : Shape{1}, extent, axis);
+    const NodeId places = broadcast(reshaped(index, Shape(from.size(), 1)), many);
+    const NodeId one = graph_.add(Op::Gather, graph_[x].dtype, graph_.intern(many), {x, places}, Shape{axis});
+    const NodeId chosen = keep(reshaped(one, random_.one_in(2) ? rest : many));
+    const NodeId made = any_reduction(chosen);
+    return made == kNoNode ? chosen : made;
+  }
+
+  // A scan along an axis that was two: cumsum(repeat(x, 2, 0), 0), or of two arrays in turn.
+  NodeId along_a_merged_axis(NodeId x) {
+    const std::int64_t n = graph_.elements(x);
+    if (n == 0 || 2 * n > options_.max_elements || options_.max_rank < 2) return kNoNode;
+    x = reshaped(x, {n, 1});
+    NodeId wide;
+    std::int64_t times = 2;
+    if (has(Op::Piecewise) && random_.one_in(2)) {
+      const NodeId other = reshaped(as(fit(any(), {n}), graph_[x].dtype), {n, 1});
+      const Shape boxes{0, 0, 1, 1, 0, 1, 1, 1};
+      wide = graph_.add(
+          Node{Op::Piecewise, graph_[x].dtype, graph_.intern(Shape{n, 2}), graph_.intern(Shape{x, other}), graph_.intern(boxes), 0});
+    } else {
+      times = std::min(2 + random_.below(3), options_.max_elements / n);
+      wide = broadcast(x, {n, times});
+    }
+    return any_scan(reshaped(wide, {n * times}));
+  }
+
+  // A scatter_add's result, or a scan's, and views of it beside what is computed from it.
+  NodeId scattered_and_seen(NodeId x) {
+    const NodeId v = keep(has(Op::ScatterAdd) && has(Op::Gather) && !random_.one_in(4) ? by_data(Op::ScatterAdd, x) : any_scan(x));
+    if (v == kNoNode) return kNoNode;
+    keep(random_.one_in(2) && has(Op::Permute) ? view(Op::Permute, v) : reshaped(v, {graph_.elements(v)}));
+    const DType dtype = graph_[v].dtype;
+    DType out{};
+    if (!has(Op::Add) || !result_dtype(Op::Add, std::vector{dtype, dtype}, out)) return v;
+    return graph_.add(Op::Add, out, graph_[v].shape, {v, v});
   }
 
   // Indices of that shape that lie inside, some from the end.

@@ -22,6 +22,7 @@ struct RandomGraphOptions {
   bool zero_sizes = true;
   bool reductions = true;
   bool products = false;  // reduce_prod too
+  int meetings = 6;       // with reductions: one node in so many is a few at once, of what fusion decides about; 0: none
   std::vector<DType> dtypes = {f32, f64, i32, i64, u8, boolean, f16, bf16, i8, i16, u16, u32, u64};
   std::function<bool(ir::Op)> allow = {};  // which operators; none: all
 };
