@@ -1,9 +1,10 @@
 // Random programs in the formula language, in every mode against mode reference: the same bits, or the same error. A NaN's sign and payload
-// are outside the promise. Several calls each, so that the first tier, the optimised one and specialised kernels all answer, into fresh
-// results and into ones that were filled with 0xA5 before; one program in four is called with other lengths too. A failure prints the
-// seed, the program and what it shrinks to.
+// are outside the promise; nothing is logged. Several calls each, so that the first tier, the optimised one and specialised kernels all
+// answer, into fresh results and into ones that were filled with 0xA5 before; one program in four is called with other lengths too. A
+// failure prints the seed, the program and what it shrinks to.
 //
-//   fuzz_programs [--seed S] [--first N] [--count N] [--program N] [--jobs N] [--seconds N] [--shrink N] [--failures N] [--out FILE] [--list] [FORMULA a=f32[4, 8] …]
+//   fuzz_programs [--seed S] [--first N] [--count N] [--program N] [--jobs N] [--seconds N] [--shrink N] [--failures N] [--out FILE]
+//                 [--list] [FORMULA a=f32[4, 8] …]
 //
 // --program N: that program alone. --jobs N: so many processes. --seconds N: draws until then. --shrink N: of so many failures (20).
 // --failures N: ends after so many (100). --out FILE: a line for each failure. --list: prints the programs, runs nothing.
@@ -26,6 +27,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <string_view>
@@ -224,6 +226,9 @@ class Runs {
   std::vector<Answer> expected_;
 };
 
+std::string warnings;  // what was logged while a program ran: that a plan was refused, say. Guarded by the lock.
+std::mutex warnings_lock;
+
 constexpr unsigned kAllModes = 0xff;
 // Of those that a failure names the one that is tried while it shrinks.
 unsigned first_mode(const std::string& what) {
@@ -242,7 +247,11 @@ std::string judge(const RandomProgram& program, std::uint64_t variant, unsigned 
       const auto longer = [&](std::int64_t e) { return e < 2 ? e : e == 2 ? 3 : e + 1 + static_cast<std::int64_t>(variant / 4 % 3); };
       if (test::change_extents(other, longer, false)) cases.push_back(case_of(other));
     }
-    return Runs(std::move(cases), variant).differences(modes);
+    std::string found = Runs(std::move(cases), variant).differences(modes);
+    const std::lock_guard lock(warnings_lock);
+    if (found.empty() && !warnings.empty()) found = "log: " + warnings;
+    warnings.clear();
+    return found;
   } catch (const std::exception& e) { return fmt::format("exception: {}", e.what()); }
 }
 
@@ -484,6 +493,12 @@ bool add_input(std::string_view text, std::uint64_t seed, std::vector<std::strin
 
 int main(int argc, char** argv) {
   if (!test::has_codegen()) return 0;
+  set_log(
+      [](LogLevel, std::string_view text) {
+        const std::lock_guard lock(warnings_lock);
+        if (warnings.size() < 2000) warnings += fmt::format("{}{}", warnings.empty() ? "" : "\n", text);
+      },
+      LogLevel::warning);
   const bool full = test::is_full_run();
   Settings s;
   const char* const seed_text = std::getenv("ONEPASS_TEST_SEED");
