@@ -276,7 +276,7 @@ class Drawer {
       case 18: return joined(x);
       case 19:
       case 20: return gather(x);
-      case 21: return scatter(x);
+      case 21: return scatter(x) && (!random_.one_in(3) || seen_and_used(last()));
       case 22: return contraction(x);
       case 23: return composite(x);
       case 24: return gradient();
@@ -535,6 +535,13 @@ class Drawer {
     made |= random_.one_in(2) ? unary(x) : reduction(x);
     if (random_.one_in(2)) made |= view(x);
     return made;
+  }
+
+  // A view of a value, and beside it what is computed from the value.
+  bool seen_and_used(int x) {
+    const bool is_seen = random_.one_in(2) ? add("reshape($0, [-1])", {x}) : view(x);
+    const bool is_used = random_.one_in(2) ? add("($0 * 2)", {x}) : unary(x);
+    return is_seen || is_used;
   }
 
   int indices(Shape s, std::int64_t extent) {
