@@ -34,7 +34,7 @@ struct PlaceInArray {
 /// kernel computes it; nothing computes the whole.
 struct Lists {
   std::unordered_map<ir::NodeId, ArrayList> read, stored;
-  std::unordered_map<ir::NodeId, std::vector<ir::NodeId>> assembled;     // of what, each once, in the graph's order
+  std::unordered_map<ir::NodeId, std::vector<ir::NodeId>> assembled;    // of what, each once, in the graph's order
   std::unordered_map<ir::NodeId, std::vector<PlaceInArray>> placed_in;  // the other way round; one value may stand at several places
 
   const ArrayList* reads(ir::NodeId id) const {

@@ -168,7 +168,7 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::uint64_t hash = 0, family = 0;                 // of the key with the pinned values; without the values of numbers
   mutable std::atomic<std::int64_t> runs{0};
   mutable std::atomic<bool> captures_decided{false};  // a captured number changed, and what the function records did not
-  mutable std::atomic<bool> specialises{false};  // begun, or not to be begun
+  mutable std::atomic<bool> specialises{false};       // begun, or not to be begun
   // Of a plan that runs unfused since compiling would have taken longer than Limits::compile_ms: the fused kernels are there. Else null.
   std::shared_ptr<std::atomic<bool>> fused_ready;
 

@@ -460,8 +460,10 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   values.assemble(report.partition.lists);
   plan.indexes = !places.empty();
   for (std::uint32_t g = 0; g < groups.size(); ++g)
-    add_kernels(report, g, std::move(groups[g]), target, {.threads = options.threads, .aligned_stores = options.aligned_stores, .item_work = options.stoppable ? StopCheck::kWork : 0},
-                [&](const compiler::Planned& piece) { return written_in_place(piece, values, options); });
+    add_kernels(
+        report, g, std::move(groups[g]), target,
+        {.threads = options.threads, .aligned_stores = options.aligned_stores, .item_work = options.stoppable ? StopCheck::kWork : 0},
+        [&](const compiler::Planned& piece) { return written_in_place(piece, values, options); });
   plan.kernels = static_cast<std::int64_t>(report.kernels.size());
   place_intermediates(plan, report, options, values);
   add_launches(plan, report, values);

@@ -23,7 +23,8 @@ class StoredValues {
   /// The arrays that are assembled of values that kernels store at their places.
   void assemble(const compiler::Lists& lists) { lists_ = &lists; }
   /// Where what a kernel has as this buffer stands in such an array, if it does; not where it has memory of its own.
-  const compiler::PlaceInArray* place_in_array(const compiler::Nest& nest, const compiler::NestNumbers& numbers, std::uint32_t buffer) const;
+  const compiler::PlaceInArray* place_in_array(const compiler::Nest& nest, const compiler::NestNumbers& numbers,
+                                               std::uint32_t buffer) const;
 
   /// Of inputs and outputs, by node.
   std::span<const compiler::Layout> layouts() const { return layouts_; }

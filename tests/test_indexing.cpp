@@ -285,3 +285,11 @@ TEST_CASE("indexing: views of what data added to, beside what is computed from i
         "v = scatter_add(x, k, x, 1); a = v[::-1]; b = transpose(v); c = reshape(v, [-1])*3; d = reshape(v, [2, 10])"})
     same_everywhere(formula, all);
 }
+
+TEST_CASE("indexing: along an axis of one element", "[indexing]") {
+  const NamedArrays all = {
+      {"x", random_array({1, 1})}, {"y", random_array({3, 1})}, {"i", random_indices({2, 1}, 1)}, {"j", random_indices({300}, 1)}};
+  for (const char* formula :
+       {"take(x, i, 1)", "take(x, j, 0)*2", "sum(take(y, j, 1), 0)", "take_along_axis(x, i, 0)", "cummax(take(y, i, 1)[:, :, 0], 0)"})
+    same_everywhere(formula, all);
+}

@@ -93,8 +93,11 @@ std::string DeviceEmitter::define(std::uint32_t id) {
   const auto each_operand = [&](std::uint32_t i, auto&& visit) {
     const Statement& s = nest_.body[i];
     if (is_kept_back(i)) return;
-    for (const std::uint32_t o : {s.guard, s.a, s.b, s.c})
-      if (o != kNone && nest_.body[o].kind != Statement::Kind::Constant) visit(o);
+    const bool names_place = s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Index || s.kind == Statement::Kind::Guard;
+    for (const std::uint32_t o : {s.guard, s.a, s.b, s.c})  // a load of an axis of 1 element varies less than the place that it names
+      if (o != kNone && nest_.body[o].kind != Statement::Kind::Constant &&
+          !(names_place && o == s.a && (nest_.body[o].loops & ~s.loops) != 0))
+        visit(o);
   };
   operands_first(id, is_made, each_operand, [&](std::uint32_t i) { write_definition(i); });
   return place(nest_.body[id]).values.at(id);

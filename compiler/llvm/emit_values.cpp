@@ -324,8 +324,8 @@ Value* Emitter::scalar(std::uint32_t id) {
     const Statement& s = nest_.body[i];
     const bool guard_first = has_control_flow(s) || s.kind == Statement::Kind::Place;
     if (guard_first && s.guard != kNone) visit(s.guard);
-    for (const std::uint32_t o : {s.a, s.b, s.c})
-      if (o != kNone) visit(o);
+    for (const std::uint32_t o : {s.a, s.b, s.c})  // a load of an axis of 1 element varies less than the place that it names
+      if (o != kNone && (nest_.body[o].loops & ~s.loops) == 0) visit(o);
     if (!guard_first && s.guard != kNone) visit(s.guard);
   };
   operands_first(id, is_made, each_operand, [&](std::uint32_t i) { make_scalar(i); });
