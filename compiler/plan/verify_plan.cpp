@@ -626,6 +626,8 @@ class PlanVerifier {
       case Kind::Constant: break;
     }
     if (accumulates && n.kind == NestKind::Rows) varies &= ~(std::uint64_t{1} << n.vector_loop());
+    for (std::uint64_t left = varies & ~s.loops; left; left &= left - 1)  // a loop of one iteration changes nothing
+      if (numbers_->extents[static_cast<std::size_t>(__builtin_ctzll(left))] == 1) varies &= ~(left & -left);
     if (varies & ~s.loops) return fail(fmt::format("v{} varies along a loop that it does not know", i));
     return true;
   }
