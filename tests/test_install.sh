@@ -40,7 +40,7 @@ for name in 'onepass::formula(' 'onepass::load_npy(' 'typeinfo for onepass::Erro
   grep -qF "$name" "$work/names" || fail "not exported: $name"
 done
 ! grep -E 'onepass::(ir|compiler|os|memory|threads)::' "$work/names" || fail "an inner name is exported"
-same "exports of the code generator" "onepass_codegen onepass_llvm_built_for onepass_llvm_is_inside onepass_llvm_version" \
+same "exports of the code generator" "onepass_codegen onepass_llvm_built_for onepass_llvm_is_inside onepass_llvm_version onepass_sha256_add onepass_sha256_delete onepass_sha256_finish onepass_sha256_new" \
   "$(nm -D --defined-only "$library/onepass-$version/libonepass_llvm.so" | awk '$NF ~ /^onepass|^_Z/ {print $NF}' | sort | paste -sd' ')"
 
 # Nothing of the build may help from here on.
