@@ -140,17 +140,34 @@ bool index_of(List shape, const Layout& layout, std::int64_t element, std::vecto
 class GraphPoints {
  public:
   GraphPoints(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts)
-      : graph_(graph), partition_(partition), group_(group), layouts_(layouts), known_(256), tables_(64) {}
+      : graph_(graph),
+        partition_(partition),
+        group_(group),
+        layouts_(layouts),
+        has_lists_(!partition.lists.read.empty()),
+        first_(scratch().first),
+        known_(scratch().known),
+        tables_(scratch().tables),
+        indices_(scratch().indices),
+        begins_(scratch().begins),
+        stack_(scratch().stack) {
+    if (first_.size() < graph.size()) first_.resize(graph.size());
+  }
+  ~GraphPoints() {  // of a large plan nothing is kept
+    constexpr std::size_t most = 1 << 14;
+    if (first_.size() > most || known_.size() > most || tables_.size() > most || indices_.capacity() > most || stack_.capacity() > most)
+      scratch() = {};
+  }
+  GraphPoints(const GraphPoints&) = delete;
 
   // Forgets all values: the domain is another point. By axes of the group's domain; only reduced ones are looked at.
   void begin(std::span<const std::int64_t> domain, Places places) {
     domain_ = domain;
     places_ = places;
-    ++epoch_;
+    epoch_ = ++scratch().epoch;
     used_ = 0;
     indices_.clear();
     begins_.clear();
-    ++table_epoch_;
   }
 
   std::uint64_t value(NodeId id, std::span<const std::int64_t> index) {
@@ -167,31 +184,55 @@ class GraphPoints {
  private:
   struct Entry {
     NodeId id = ir::kNoNode;
-    std::uint32_t at = 0, epoch = 0;
-    std::uint64_t value = 0;
+    std::uint32_t at = 0;
+    std::uint64_t epoch = 0, value = 0;
   };
   struct TableEntry {
-    std::uint32_t index = 0, epoch = 0;
+    std::uint64_t epoch = 0;
+    std::uint32_t index = 0;
   };
   static constexpr std::uint32_t kOutside = kNone;  // as an index: outside of a pad
+
+  struct Range {
+    std::uint32_t begin, rank;
+  };
+  // What a thread keeps between plans, so that a small one asks for no memory. Entries of earlier epochs are free.
+  struct Scratch {
+    std::uint64_t epoch = 0;
+    std::vector<Entry> first;                            // by node: at the index where it was met first, mostly the only one
+    std::vector<Entry> known = std::vector<Entry>(256);  // at others
+    std::vector<TableEntry> tables = std::vector<TableEntry>(64);
+    std::vector<std::int64_t> indices;
+    std::vector<Range> begins;
+    std::vector<std::pair<NodeId, std::uint32_t>> stack;
+  };
+  static Scratch& scratch() {
+    thread_local Scratch mine;
+    return mine;
+  }
 
   const Graph& graph_;
   const Partition& partition_;
   std::uint32_t group_;
   std::span<const Layout> layouts_;
+  bool has_lists_;
   std::span<const std::int64_t> domain_;
   Places places_ = Places::Drawn;
-  std::vector<Entry> known_;  // open addressing
+  std::uint64_t epoch_ = 0;
+  std::vector<Entry>& first_;
+  std::vector<Entry>& known_;  // open addressing
   std::size_t used_ = 0;
-  std::uint32_t epoch_ = 0, table_epoch_ = 0;
-  std::vector<TableEntry> tables_;     // of interned indices
-  std::vector<std::int64_t> indices_;  // one behind the other
-  struct Range {
-    std::uint32_t begin, rank;
-  };
-  std::vector<Range> begins_;
-  std::vector<std::pair<NodeId, std::uint32_t>> stack_;
+  std::vector<TableEntry>& tables_;     // of interned indices
+  std::vector<std::int64_t>& indices_;  // one behind the other
+  std::vector<Range>& begins_;
+  std::vector<std::pair<NodeId, std::uint32_t>>& stack_;
   std::vector<std::int64_t> new_index_;
+
+  // As Partition::loads.
+  bool loads(NodeId id, Op op) const {
+    if (op == Op::Input || (has_lists_ && partition_.lists.reads(id))) return true;
+    return partition_.group_of[id] < group_ && !ir::is_view(op) && !ir::is_source(op);
+  }
 
   std::uint32_t intern(std::span<const std::int64_t> index) {
     std::uint64_t h = index.size();
@@ -202,17 +243,17 @@ class GraphPoints {
         std::uint64_t hash = begins_[k].rank;
         for (std::uint32_t i = 0; i < begins_[k].rank; ++i) hash = mix(hash, static_cast<std::uint64_t>(indices_[begins_[k].begin + i]));
         std::size_t slot = hash & (tables_.size() - 1);
-        while (tables_[slot].epoch == table_epoch_) slot = (slot + 1) & (tables_.size() - 1);
-        tables_[slot] = {k, table_epoch_};
+        while (tables_[slot].epoch == epoch_) slot = (slot + 1) & (tables_.size() - 1);
+        tables_[slot] = {epoch_, k};
       }
     }
     std::size_t slot = h & (tables_.size() - 1);
-    for (; tables_[slot].epoch == table_epoch_; slot = (slot + 1) & (tables_.size() - 1)) {
+    for (; tables_[slot].epoch == epoch_; slot = (slot + 1) & (tables_.size() - 1)) {
       const Range& r = begins_[tables_[slot].index];
       if (r.rank == index.size() && std::equal(index.begin(), index.end(), indices_.begin() + r.begin)) return tables_[slot].index;
     }
     const auto k = static_cast<std::uint32_t>(begins_.size());
-    tables_[slot] = {k, table_epoch_};
+    tables_[slot] = {epoch_, k};
     begins_.push_back({static_cast<std::uint32_t>(indices_.size()), static_cast<std::uint32_t>(index.size())});
     indices_.insert(indices_.end(), index.begin(), index.end());
     return k;
@@ -221,6 +262,9 @@ class GraphPoints {
 
   static std::size_t hash_of(NodeId id, std::uint32_t at) { return mix(id, at); }
   const std::uint64_t* lookup(NodeId id, std::uint32_t at) const {
+    const Entry& first = first_[id];
+    if (first.epoch != epoch_) return nullptr;
+    if (first.at == at) return &first.value;
     for (std::size_t slot = hash_of(id, at) & (known_.size() - 1); known_[slot].epoch == epoch_; slot = (slot + 1) & (known_.size() - 1))
       if (known_[slot].id == id && known_[slot].at == at) return &known_[slot].value;
     return nullptr;
@@ -231,6 +275,10 @@ class GraphPoints {
     known_[slot] = entry;
   }
   bool settle(NodeId id, std::uint32_t at, std::uint64_t value) {
+    if (first_[id].epoch != epoch_) {
+      first_[id] = {id, at, epoch_, value};
+      return true;
+    }
     if (2 * ++used_ > known_.size()) {
       const std::vector<Entry> old = std::exchange(known_, std::vector<Entry>(4 * known_.size()));
       for (const Entry& e : old)
@@ -244,8 +292,8 @@ class GraphPoints {
   void resolve(NodeId& id, std::uint32_t& at) {
     while (at != kOutside) {
       const Op op = graph_[id].op;
-      const bool is_list = partition_.lists.reads(id) != nullptr;
-      if (!is_list && partition_.loads(graph_, id, group_)) return;
+      const bool is_list = has_lists_ && partition_.lists.reads(id);
+      if (!is_list && loads(id, op)) return;
       if (ir::is_view(op)) {
         if (op == Op::Pad) into_box(id, at);
         else at = composed(id, at), id = graph_.operand(id, 0);
@@ -365,7 +413,7 @@ class GraphPoints {
   bool step(NodeId id, std::uint32_t at) {
     if (at == kOutside) return settle(id, at, kZeroValue);
     const ir::Node node = graph_[id];
-    if (partition_.loads(graph_, id, group_))
+    if (loads(id, node.op))
       return settle(id, at, leaf(Leaf::Memory, id, static_cast<std::uint64_t>(element_of(graph_.shape(id), layouts_[id], index(at)))));
     switch (ir::info(node.op).kind) {
       case ir::OpKind::Source:
