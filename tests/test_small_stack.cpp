@@ -52,7 +52,7 @@ std::string on_small_stack(const std::function<void()>& body) {
 }
 
 // This program once more, with the name of what it is to do there. Its wait status.
-int in_fresh_process(const char* what, const std::string& cache) {
+[[maybe_unused]] int in_fresh_process(const char* what, const std::string& cache) {
   const pid_t child = fork();
   if (child == 0) {
     setenv("ONEPASS_CACHE_DIR", cache.c_str(), 1);
