@@ -31,6 +31,7 @@ namespace {
 // A list that only grows, whose entries are used again: a signal handler walks it at any time. Who takes a name out of its entry owns it.
 struct Temporary {
   std::atomic<char*> name{nullptr};
+  std::atomic<char*> removed{nullptr};  // the name, once a signal handler has deleted the file: it must not free it
   std::atomic<bool> taken{false};
   Temporary* next = nullptr;
 };
@@ -55,14 +56,16 @@ void remember(const std::string& name) {
 
 void forget(const std::string& name) {
   for (Temporary* entry = temporaries.load(std::memory_order_acquire); entry; entry = entry->next) {
-    char* const held = entry->name.exchange(nullptr, std::memory_order_acq_rel);
-    if (!held) continue;
-    if (name == held) {
-      std::free(held);
-      entry->taken.store(false, std::memory_order_release);
-      return;
+    for (std::atomic<char*>* const place : {&entry->name, &entry->removed}) {
+      char* const held = place->exchange(nullptr, std::memory_order_acq_rel);
+      if (!held) continue;
+      if (name == held) {
+        std::free(held);
+        entry->taken.store(false, std::memory_order_release);
+        return;
+      }
+      place->store(held, std::memory_order_release);
     }
-    entry->name.store(held, std::memory_order_release);
   }
 }
 
@@ -140,7 +143,10 @@ bool lists_descriptors(const std::string& folder, bool& ours) {
 
 void remove_temporaries() noexcept {
   for (Temporary* entry = temporaries.load(std::memory_order_acquire); entry; entry = entry->next)
-    if (const char* const name = entry->name.exchange(nullptr, std::memory_order_acq_rel)) ::unlink(name);
+    if (char* const name = entry->name.exchange(nullptr, std::memory_order_acq_rel)) {
+      ::unlink(name);
+      entry->removed.store(name, std::memory_order_release);
+    }
 }
 
 // ---- places

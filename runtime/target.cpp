@@ -118,9 +118,24 @@ const Target& Target::host() {
 
 namespace runtime {
 
-// The targets are kept: a program that was made in the scope may be used after it.
+namespace {
+
+// Targets are kept: a program that was made in the scope may be used after it.
+const compiler::Target* keep(compiler::Target target) {
+  struct Kept {
+    compiler::Target target;
+    Kept* before;
+  };
+  static constinit std::atomic<Kept*> newest{nullptr};
+  auto* const kept = new Kept{std::move(target), newest.load(std::memory_order_relaxed)};
+  while (!newest.compare_exchange_weak(kept->before, kept, std::memory_order_acq_rel)) {}
+  return &kept->target;
+}
+
+}  // namespace
+
 DescribedMachine::DescribedMachine(std::string_view text)
-    : before_(compiler::in_the_place_of_host.exchange(new compiler::Target(described(compiler::Target::host(), parse_machine(text))))) {}
+    : before_(compiler::in_the_place_of_host.exchange(keep(described(compiler::Target::host(), parse_machine(text))))) {}
 
 DescribedMachine::~DescribedMachine() { compiler::in_the_place_of_host.store(before_, std::memory_order_release); }
 
