@@ -1,4 +1,5 @@
 // Warm calls on small arrays: `into` and `bind` neither allocate nor lock nor call the system, counted by standing in for those functions.
+// What they take is measured by bench/calls.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -88,16 +89,6 @@ template <class F> void check_nothing(F&& call) {
   CHECK(pool - before.pool == 0);
 }
 
-template <class F> double best_nanoseconds(F&& call) {
-  double best = 1e9;
-  for (int round = 0; round < 30; ++round) {
-    const std::int64_t start = os::nanoseconds();
-    for (int i = 0; i < 300; ++i) call();
-    best = std::min(best, static_cast<double>(os::nanoseconds() - start) / 300);
-  }
-  return best;
-}
-
 }  // namespace
 
 TEST_CASE("small calls: the counters count", "[small_calls]") {
@@ -148,26 +139,6 @@ TEST_CASE("small calls: a warm call into existing arrays and a bound call do not
   auto turned = compile([](Tensor x) { return x + flip(x); }, options);
   auto bound_turned = turned.bind(y, y);
   check_nothing([&] { bound_turned(); });
-}
-
-TEST_CASE("small calls: what they cost", "[small_calls]") {
-  if (!test::has_codegen()) return;
-  Options options;
-  options.check_recording = false;
-  auto affine = compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; }, options);
-  const Array x = Array::full({16}, 2.0, f32), w = Array::full({16}, 3.0, f32), b = Array::full({16}, 1.0, f32);
-  Array y = Array::zeros({16}, f32);
-  auto bound = affine.bind(y, x, w, b);
-  for (int i = 0; i < 3; ++i) bound();
-  const double into = best_nanoseconds([&] { affine.into(y)(x, w, b); });
-  const double bind = best_nanoseconds([&] { bound(); });
-  const double fresh = best_nanoseconds([&] { affine(x, w, b); });
-  fmt::print("16 floats: into {:.0f} ns, bind {:.0f} ns, fresh {:.0f} ns\n", into, bind, fresh);
-#if ONEPASS_COUNTS && defined(NDEBUG)
-  CHECK(into < 250);
-  CHECK(bind < into);
-  CHECK(fresh < 500);
-#endif
 }
 
 TEST_CASE("small calls: a bound call is the ordinary call, kept", "[small_calls]") {
