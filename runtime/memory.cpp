@@ -173,7 +173,6 @@ struct Pool {
   Counters departed;  // of threads that are gone, and of frees after a thread's end; under the lock
   std::atomic<std::int64_t> failure_countdown{-1};
   std::size_t memory = 0;  // the most that `mapped` may reach: what the process may use, unless set
-  bool poison = false;     // fresh memory is filled: os::TestSettings
 
   void take_out(FreeBlock* block) {  // a large one
     (block->previous ? block->previous->next : free[static_cast<std::size_t>(block->index)]) = block->next;
@@ -252,7 +251,7 @@ Pool* make_pool() {
   Pool* const result = new (storage) Pool;
   result->memory = os::memory_bytes();
   result->limit = result->memory / 4;
-  result->poison = os::for_tests().poison;
+  detail::poisons.store(os::for_tests().poison, std::memory_order_relaxed);
   os::at_fork([] { pool().lock.lock(); }, [] { pool().lock.unlock(); }, [] { pool().lock.unlock(); });
   return result;
 }
@@ -464,8 +463,7 @@ void* allocate_block(std::size_t bytes, bool zeroed) {
   count(cache, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(bytes), 1);
   unpoison(memory, bytes);  // and not the rest of the block
   if (zeroed && !fresh) std::memset(memory, 0, bytes);
-  if (shared.poison && !zeroed) [[unlikely]]
-    fill(memory, bytes);
+  if (!zeroed) poison_for_tests(memory, bytes);
   return memory;
 }
 
@@ -474,10 +472,10 @@ void* allocate_block(std::size_t bytes, bool zeroed) {
 void* allocate(std::size_t bytes) { return allocate_block(bytes, false); }
 void* allocate_zeroed(std::size_t bytes) { return allocate_block(bytes, true); }
 
-void poison_for_tests(void* memory, std::size_t bytes) noexcept {
-  if (pool().poison) [[unlikely]]
-    fill(memory, bytes);
-}
+namespace detail {
+constinit std::atomic<bool> poisons{false};
+void poison(void* memory, std::size_t bytes) noexcept { fill(memory, bytes); }
+}  // namespace detail
 
 void free(void* memory, std::size_t bytes) noexcept {
   if (!memory) return;

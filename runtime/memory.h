@@ -2,6 +2,7 @@
 // so freed blocks are kept and handed out again. Called by Array and by the runtime; kernels get plain pointers.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -20,7 +21,14 @@ inline constexpr std::size_t kAlignment = 64;
 
 /// Memory that is used again without having been freed, such as a workspace, as if it were fresh: filled where tests ask for it
 /// (os::TestSettings::poison), as `allocate` does.
-void poison_for_tests(void* memory, std::size_t bytes) noexcept;
+namespace detail {
+extern std::atomic<bool> poisons;  // set before the first block is lent
+void poison(void* memory, std::size_t bytes) noexcept;
+}  // namespace detail
+inline void poison_for_tests(void* memory, std::size_t bytes) noexcept {
+  if (detail::poisons.load(std::memory_order_relaxed)) [[unlikely]]
+    detail::poison(memory, bytes);
+}
 
 /// Takes back what `allocate` gave for the same number of bytes. Null is fine.
 void free(void* memory, std::size_t bytes) noexcept;
