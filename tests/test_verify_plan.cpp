@@ -354,6 +354,7 @@ constexpr const char* kFormulas[] = {
     "a = reshape(iota([30], 0, f32), [6, 5]) * x; b = where(x > 0, x, y); d = tile(v, [3])",
     "a = sum(c, [0, 2]); b = sum(c, 1); d = c - b[:, none, :]",
     "a = diagonal(x) * v; b = repeat(w, 3, 0); d = x[::2, ::-1]",
+    "a = remainder(v[none, :2], roll(v[:2], -1, 0)); b = scatter_add(a, broadcast_to(k*0, [1, 2]), a + 1, 0)",
 };
 
 }  // namespace

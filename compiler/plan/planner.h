@@ -31,6 +31,9 @@ class Planner {
     const Group& g = partition.groups[group];
     for (std::size_t i = 0; i < g.domain.size(); ++i)
       loops_.push_back({g.domain[i], ((g.reduced | g.ordered) >> i & 1) != 0, static_cast<std::uint8_t>(i)});
+    // The axis along which updates are added may have one element, and is not in `ordered` then.
+    in_sequence_ =
+        (g.reduced | g.ordered) != 0 || std::ranges::any_of(g.roots, [&](ir::NodeId root) { return graph[root].op == ir::Op::ScatterAdd; });
   }
   std::vector<Planned> run();
 
@@ -79,6 +82,7 @@ class Planner {
   Wanted wanted_ = Wanted::Nothing;
   std::uint32_t wanted_loop_ = 0;
   std::int64_t wanted_at_ = 0;  // Split: the inner loop's extent; Cut: where the second part begins
+  bool in_sequence_ = false;
   bool wanted_phases_ = false;  // Split: the inner indices are phases of one iteration
   std::size_t pieces_ = 1;      // that the loops are cut into so far
   std::size_t work_ = 0;        // values that the pieces so far compute
@@ -126,7 +130,9 @@ class Planner {
   static constexpr std::int64_t kShortRowElements = 4096;
   static constexpr std::int64_t kFewestShortRows = 16;  // what has one element a row is loaded in whole registers, which must lie within it
   static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;  // below these, boxes are chosen between element by element
-  bool in_sequence() const { return (partition_.groups[group_].reduced | partition_.groups[group_].ordered) != 0; }
+  bool in_sequence() const {
+    return in_sequence_;
+  }  // something is reduced, scanned or added: it has one store, and every index its own iteration
   std::int64_t phases() const { return loops_.empty() ? 1 : loops_.back().phases; }
   // The pieces of an iteration space.
   std::vector<Planned> in_loops(const std::vector<Loop>& loops);
