@@ -22,7 +22,6 @@
 #include "onepass/error.h"
 #include "onepass/npy.h"
 #include "onepass/runtime.h"
-#include "runtime/kernel_cache.h"
 #include "runtime/memory.h"
 #include "runtime/threads.h"
 #include "tools/program_text.h"
@@ -91,6 +90,8 @@ class Workload {
   }
 
   void call() { program_->call_into(arguments_, targets_); }
+
+  void wait_until_optimized() { program_->wait_until_optimized(); }
 
   void save(const std::string& folder) const {
     for (std::size_t i = 0; i < targets_.size(); ++i) save_npy(folder + "/" + result_names_[i] + ".npy", *targets_[i]);
@@ -193,7 +194,7 @@ class Server {
     workload->first_call();
     const double first = seconds_now() - begin;
     workload->call();
-    runtime::wait_for_optimised();  // warm: timed calls run the code that later calls run
+    workload->wait_until_optimized();  // warm: timed calls run the code that later calls run
     workload->call();
     const Json peak = peak_of([&] { workload->call(); });
     held_[id] = std::move(workload);

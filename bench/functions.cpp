@@ -176,7 +176,7 @@ template <class T> std::string line(const Row& row, int width) {
     if (row.operands == 2) arguments.emplace_back(b_array);
     const auto call = [&] { f.into(target, arguments); };
     for (int i = 0; i < 3; ++i) call();
-    runtime::wait_for_optimised();  // what later calls run is measured
+    wait_until_optimized();  // what later calls run is measured
     return measure(call);
   };
   const auto theirs = [&](Library library) {

@@ -12,8 +12,6 @@
 
 #include <onepass/onepass.h>
 
-#include "runtime/kernel_cache.h"
-
 namespace onepass::bench {
 
 inline double seconds(const std::function<void()>& f, int repeat) {
@@ -47,7 +45,7 @@ inline Array random_floats(const std::vector<std::int64_t>& shape, float scale =
 inline std::vector<double> medians(const std::vector<std::function<void()>>& ways, int repeat, int rounds = 31) {
   std::vector<std::vector<double>> times(ways.size());
   for (const auto& way : ways) seconds(way, 5);
-  runtime::wait_for_optimised();
+  wait_until_optimized();
   for (int round = 0; round < rounds; ++round)
     for (std::size_t i = 0; i < ways.size(); ++i) times[i].push_back(seconds(ways[i], repeat));
   std::vector<double> out;

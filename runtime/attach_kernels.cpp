@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/launch.h"
+#include "runtime/speed.h"
 
 namespace onepass::runtime {
 
@@ -25,29 +26,34 @@ bool can_specialise(const PlanData& plan, std::size_t k) {
 }
 
 // Generic kernels for those of the report that are wanted.
-int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-           const std::shared_ptr<std::atomic<std::int64_t>>& optimised, const std::vector<bool>& wanted, bool may_compile,
-           CompileWait* wait) {
+int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, const std::vector<bool>& wanted, const Attaching& how) {
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> place(report.kernels.size());
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
     if (!wanted[k]) continue;
     const KernelReport& kernel = report.kernels[k];
     place[k] = requests.size();
-    requests.push_back(
-        {kernel.key, {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target}, optimised, {}});
+    requests.push_back({kernel.key,
+                        {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target},
+                        how.counts,
+                        {},
+                        how.optimised});
   }
   for (const Launch& launch : plan.launches)
-    if (wanted[launch.of]) requests[place[launch.of]].runs.emplace_back(launch.words);
-  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile, wait);
+    if (wanted[launch.of] && launch.items != 0)
+      requests[place[launch.of]].runs.push_back(
+          {launch.words, static_cast<double>(launch.work), static_cast<double>(launch.bytes), launch.threads});
+  const std::vector<KernelResult> found = find_or_compile(requests, how.threads, how.may_compile, how.wait);
+  const double speed = machine_speed();
   int compiled = 0;
   for (Launch& launch : plan.launches)
     if (wanted[launch.of]) {
       launch.kernel = found[place[launch.of]].kernel;
-      if (const compiler::TileProgram* const tiles = launch.kernel->tiles()) {
-        launch.tile_nanoseconds = static_cast<std::int64_t>(tiles->nanoseconds(launch.words));
+      launch.expected = static_cast<std::int64_t>(
+          speed * launch.kernel->optimised_time(static_cast<double>(launch.work), static_cast<double>(launch.bytes)) /
+          std::max(launch.threads, 1));
+      if (const compiler::TileProgram* const tiles = launch.kernel->tiles())
         launch.scratch_bytes = std::max(launch.scratch_bytes, tiles->scratch_bytes());
-      }
     }
   share_scratch(plan);
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
@@ -63,17 +69,27 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, i
 
 }  // namespace
 
-int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile, CompileWait* wait) {
-  return attach(plan, report, target, threads, optimised, std::vector<bool>(report.kernels.size(), true), may_compile, wait);
+int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, const Attaching& how) {
+  return attach(plan, report, target, std::vector<bool>(report.kernels.size(), true), how);
 }
 
-int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile, CompileWait* wait) {
+int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, const Attaching& how) {
   std::vector<bool> wanted(report.kernels.size(), false);
   for (std::size_t k = 0; k < plan.launches.size(); ++k)
     if (plan.launches[k].items != 0 && !can_specialise(plan, k)) wanted[plan.launches[k].of] = true;
-  return attach(plan, report, target, threads, optimised, wanted, may_compile, wait);
+  return attach(plan, report, target, wanted, how);
+}
+
+std::int64_t runs_until_hot(const PlanData& plan) {
+  constexpr double kSaved = 0.0625;  // of a run, by a kernel of its own; bench/tiers prints what it is
+  constexpr double kFewest = 3, kMost = 1e15;
+  double run = 0, compile = 0;
+  for (std::size_t k = 0; k < plan.launches.size(); ++k) {
+    if (!plan.launches[k].kernel || !can_specialise(plan, k)) continue;
+    run += static_cast<double>(plan.launches[k].expected);
+    compile += static_cast<double>(plan.launches[k].kernel->account().compile());
+  }
+  return static_cast<std::int64_t>(std::clamp(compile / (kSaved * std::max(run, 1e-3)), kFewest, kMost));
 }
 
 // ------------------------------------------------------------------------------------------------ specialised kernels
@@ -93,8 +109,7 @@ void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
   state_.store(special <= generic ? State::Used : State::Dropped, std::memory_order_release);
 }
 
-int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, int threads, bool trial,
-                       bool may_compile, CompileWait* wait) {
+int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, const Attaching& how, bool trial) {
   std::vector<compiler::KnownWords> known;
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> launch_of;
@@ -109,14 +124,15 @@ int attach_specialised(const PlanData& plan, const PlanReport& report, const com
     const compiler::Schedule& schedule = kernel.scheduled.schedule;
     known.push_back(compiler::known_words(nest, launch.words, slot_known));
     requests.push_back({kernel_key(nest, schedule, target, &known.back()),
-                        {.nest = &nest, .schedule = &schedule, .target = &target, .known = &known.back()}});
+                        {.nest = &nest, .schedule = &schedule, .target = &target, .known = &known.back()},
+                        how.counts});
     launch_of.push_back(k);
   }
-  const std::vector<KernelResult> found = find_or_compile(requests, threads, may_compile, wait);
+  const std::vector<KernelResult> found = find_or_compile(requests, how.threads, how.may_compile, how.wait);
   int compiled = 0;
   for (std::size_t i = found.size(); i-- > 0;) {  // the first of a group last: its state says that all have theirs
     const Launch& launch = plan.launches[launch_of[i]];
-    if (trial) launch.kernel->optimise_now();  // what it is tried against
+    if (trial) launch.kernel->optimise_soon();  // what it is tried against
     launch.specialised->publish(found[i].kernel, trial);
     compiled += found[i].compiled;
   }

@@ -4,6 +4,7 @@
 // wait for: others put jobs before the first of a list, the thread takes the whole list.
 #include "runtime/background.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <climits>
@@ -69,12 +70,13 @@ class Worker {
     // Who waits for all jobs has woken the thread already, perhaps before this one came.
     if (late_count_.fetch_add(1, std::memory_order_relaxed) > kMostLate || waiting_ > 0) start();
   }
+  bool is_done() const noexcept { return done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire); }
   void hurry() noexcept {
     if (done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire) || hurries_.exchange(true)) return;
     set_priority();
   }
-  /// False when there was nothing to wait for.
-  bool wait() {
+  /// False when there was nothing to wait for. `end`: of os::nanoseconds.
+  bool wait(std::int64_t end) {
     if (done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire)) return false;
     ++waiting_;
     start();
@@ -83,8 +85,9 @@ class Worker {
     while (running_ && !stopping_) {
       const std::uint32_t done = done_.load(std::memory_order_acquire);
       all = done == queued_.load(std::memory_order_acquire);
-      if (all) break;
-      os::wait(done_, done);
+      const std::int64_t left = end - os::nanoseconds();
+      if (all || left <= 0) break;
+      os::wait_for(done_, done, left);
     }
     --waiting_;
     set_priority();
@@ -203,11 +206,14 @@ class Workers {
     for (Worker& worker : all_) worker.hurry();
   }
   void run_late(std::function<void()> job) { all_[0].add_late(std::move(job)); }
-  void wait() {
+  bool wait(std::int64_t nanoseconds) {
+    constexpr std::int64_t kYear = 365 * std::int64_t{86'400'000'000'000};
+    const std::int64_t end = os::nanoseconds() + (nanoseconds < 0 ? kYear : std::min(nanoseconds, kYear));
     for (bool again = true; again;) {  // one thread's jobs may be another's
       again = false;
-      for (Worker& worker : all_) again |= worker.wait();
+      for (Worker& worker : all_) again |= worker.wait(end);
     }
+    return std::ranges::all_of(all_, &Worker::is_done);
   }
 
  private:
@@ -234,7 +240,7 @@ bool run(std::function<void()> job) {
 }
 void hurry() noexcept { Workers::instance().hurry(); }
 void run_late(std::function<void()> job) { Workers::instance().run_late(std::move(job)); }
-void wait() { Workers::instance().wait(); }
+bool wait(std::int64_t nanoseconds) { return Workers::instance().wait(nanoseconds); }
 
 int most_threads() { return Workers::kMost; }
 void set_threads(int threads) { thread_count = threads; }

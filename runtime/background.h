@@ -2,6 +2,7 @@
 // cache. Each is started with the first job that it gets and never ended.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 namespace onepass::runtime::background {
@@ -21,7 +22,7 @@ void set_threads(int threads);
 int threads();
 int most_threads();
 
-/// Waits until nothing is left to do, late jobs included: for benchmarks and tests.
-void wait();
+/// Waits until nothing is left to do, late jobs included, or until `nanoseconds` have passed; negative: for any time. False when they had.
+bool wait(std::int64_t nanoseconds = -1);
 
 }  // namespace onepass::runtime::background

@@ -112,7 +112,7 @@ std::vector<Array> evaluate(const CompareRequest& request, const Graph& graph, M
   PlanReport report;
   report.recorded = graph;
   make_launches(plan, report, request.target, options);
-  attach_kernels(plan, report, request.target, options.threads, nullptr, true);
+  attach_kernels(plan, report, request.target, {options.threads});
   std::vector<std::byte*> bases;
   for (const std::byte* base : request.bases) bases.push_back(const_cast<std::byte*>(base));  // inputs are only read
   for (Array& v : values) bases.push_back(static_cast<std::byte*>(v.mutable_data()));

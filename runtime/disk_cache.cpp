@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <span>
@@ -25,7 +26,7 @@ namespace {
 constexpr std::string_view kSuffix = ".kernel";
 constexpr std::array<char, 8> kEntryMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'K'};
 constexpr std::array<char, 8> kArchiveMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'A'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::int64_t kTemporaryLifetime = 3600;  // seconds after which a temporary file belongs to nobody
 
 // An entry is this, the key, the object. Little endian, as all machines that kernels are made for.
@@ -35,9 +36,10 @@ struct Header {
   std::uint32_t tier = 0;
   std::uint64_t build = 0, machine = 0;
   std::uint64_t key_bytes = 0, object_bytes = 0;
+  std::uint64_t spent_nanoseconds = 0;
   std::uint64_t checksum = 0;  // of everything else
 };
-static_assert(sizeof(Header) == 56);
+static_assert(sizeof(Header) == 64);
 
 std::uint64_t hash_of(std::string_view bytes, std::uint64_t seed = 0) { return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed); }
 
@@ -59,6 +61,8 @@ std::string name_of(std::string_view key, std::uint64_t build, std::uint64_t mac
   const XXH128_hash_t hash = XXH3_128bits_withSeed(key.data(), key.size(), build ^ machine * 0x9E3779B97F4A7C15u);
   return fmt::format("{:016x}{:016x}{}", hash.high64, hash.low64, kSuffix);
 }
+
+std::string speed_name() { return fmt::format("{:016x}.speed", machine_id() ^ build_id()); }
 
 struct Parsed {
   Header header;
@@ -146,21 +150,47 @@ std::optional<DiskCache::Entry> DiskCache::find(std::string_view key) {
   ++(good ? stats_.hits : stats_.misses);
   if (bad) ++stats_.damaged;
   if (!good) return std::nullopt;
-  return Entry{static_cast<compiler::Tier>(entry->header.tier), std::string(entry->object)};
+  return Entry{static_cast<compiler::Tier>(entry->header.tier), std::string(entry->object),
+               static_cast<std::int64_t>(std::min<std::uint64_t>(entry->header.spent_nanoseconds, std::uint64_t{1} << 60))};
 }
 
-void DiskCache::store(std::string_view key, compiler::Tier tier, std::string_view object) {
-  if (static_cast<std::int64_t>(sizeof(Header) + key.size() + object.size()) > kMostEntryBytes) return;
+void DiskCache::store(std::string_view key, compiler::Tier tier, std::string_view object) { write(key, {tier, std::string(object)}); }
+
+void DiskCache::note_spent(std::string_view key, std::int64_t nanoseconds) {
+  std::optional<Entry> entry = find(key);
+  if (!entry) entry.emplace(Entry{compiler::Tier::Quick, {}});
+  if (entry->tier == compiler::Tier::Optimised || entry->spent_nanoseconds >= nanoseconds) return;
+  entry->spent_nanoseconds = nanoseconds;
+  write(key, *entry);
+}
+
+std::optional<double> DiskCache::speed() {
+  const std::shared_ptr<const os::Folder> folder = open_folder(false);
+  if (!folder) return std::nullopt;
+  const os::Folder::Content content = folder->read(speed_name(), 64);
+  double factor = 0;
+  if (!content.bytes || std::sscanf(content.bytes->c_str(), "%lf", &factor) != 1) return std::nullopt;
+  return factor;
+}
+
+void DiskCache::keep_speed(double factor) {
+  if (const std::shared_ptr<const os::Folder> folder = open_folder(true))
+    folder->write(speed_name(), bytes_of(fmt::format("{:.3f}\n", factor)));
+}
+
+void DiskCache::write(std::string_view key, const Entry& entry) {
+  if (static_cast<std::int64_t>(sizeof(Header) + key.size() + entry.object.size()) > kMostEntryBytes) return;
   const std::shared_ptr<const os::Folder> folder = open_folder(true);
   if (!folder) return;
   Header header;
-  header.tier = static_cast<std::uint32_t>(tier);
+  header.tier = static_cast<std::uint32_t>(entry.tier);
   header.build = build_id();
   header.machine = machine_id();
   header.key_bytes = key.size();
-  header.object_bytes = object.size();
+  header.object_bytes = entry.object.size();
+  header.spent_nanoseconds = static_cast<std::uint64_t>(entry.spent_nanoseconds);
   std::string bytes(sizeof header, '\0');
-  bytes.append(key).append(object);
+  bytes.append(key).append(entry.object);
   header.checksum = checksum_of(header, std::string_view(bytes).substr(sizeof header));
   std::memcpy(bytes.data(), &header, sizeof header);
   const bool good = folder->write(name_of(key, build_id(), machine_id()), bytes_of(bytes));
@@ -234,7 +264,7 @@ std::vector<DiskCache::File> DiskCache::list() const {
       file.state = File::State::Untrusted;
       file.objection = "is in a folder that is refused";
     }
-    if (file.state == File::State::Usable && os::may_run_made_code()) {
+    if (file.state == File::State::Usable && !entry->object.empty() && os::may_run_made_code()) {
       try {
         compiler::KernelObject::load(entry->object);
       } catch (const InternalError&) { file.state = File::State::Damaged; }

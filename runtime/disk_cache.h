@@ -31,7 +31,8 @@ class DiskCache {
 
   struct Entry {
     compiler::Tier tier;
-    std::string object;
+    std::string object;                  // empty: nothing is compiled yet
+    std::int64_t spent_nanoseconds = 0;  // of runs in slower tiers than the optimised one, in all processes
   };
   /// What `list` and `verify` say of a file.
   struct File {
@@ -54,6 +55,11 @@ class DiskCache {
   std::optional<Entry> find(std::string_view key);
   /// Keeps it; an entry of the same key is replaced. Now and then the oldest entries beyond the limit are swept.
   void store(std::string_view key, compiler::Tier tier, std::string_view object);
+  /// Runs without the optimised tier took so long, in all. Nothing where the optimised tier is kept already.
+  void note_spent(std::string_view key, std::int64_t nanoseconds);
+  /// The factor of runtime/speed.h, for this machine and build; and keeps it.
+  std::optional<double> speed();
+  void keep_speed(double factor);
   /// The entry turned out to be of no use: its code cannot be loaded.
   void discard(std::string_view key);
 
@@ -81,6 +87,7 @@ class DiskCache {
 
   // The folder, or null where there is none that may be used. `even_refused`: to look at and to clear.
   std::shared_ptr<const os::Folder> open_folder(bool create, bool even_refused = false) const;
+  void write(std::string_view key, const Entry& entry);
   void sweep(const os::Folder& folder);
 };
 

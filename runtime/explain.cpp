@@ -47,8 +47,10 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
                                                       ", generic: its specialised kernel was slower"};
   const auto first = std::find_if(plan.launches.begin(), plan.launches.end(), [&](const Launch& l) { return l.group == launch->group; });
   out += kSpecialised[static_cast<int>(first->specialised->state())];
-  if (kernel.in_tiles) out += ", in tiles until it is compiled\n";
-  else out += kernel.from_cache ? ", from the cache\n" : fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms);
+  if (launch->kernel) out += fmt::format("; {}", launch->kernel->tier_text());
+  out += kernel.from_cache       ? ", from the cache\n"
+         : kernel.compile_ms > 0 ? fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms)
+                                 : "\n";
   for (const NodeId id : report.partition.groups[kernel.group].roots) {
     std::string names;
     for (std::size_t o = 0; o < graph.outputs.size(); ++o)

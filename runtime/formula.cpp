@@ -185,18 +185,19 @@ std::string Formula::explain() const { return body().program.explain(); }
 Stats Formula::stats() const { return body().program.stats(); }
 
 namespace {
-void warm_up_one(runtime::Program& program, const runtime::CallSignature& signature) {
+void warm_up_one(runtime::Program& program, const runtime::CallSignature& signature, Tier tier = Tier::optimized) {
   if (!signature.structure.empty())
     throw ValueError("formula: a formula has no lists and no Static values; its signatures begin without braces");
-  program.warm_up(signature);
+  program.warm_up(signature, tier);
 }
 }  // namespace
-void Formula::warm_up(std::initializer_list<std::string_view> signatures) const {
-  for (const std::string_view text : signatures) warm_up_one(body().program, runtime::CallSignature::parse(text));
+void Formula::warm_up(std::initializer_list<std::string_view> signatures, Tier tier) const {
+  for (const std::string_view text : signatures) warm_up_one(body().program, runtime::CallSignature::parse(text), tier);
 }
-void Formula::warm_up(const std::vector<std::string>& signatures) const {
-  for (const std::string& text : signatures) warm_up_one(body().program, runtime::CallSignature::parse(text));
+void Formula::warm_up(const std::vector<std::string>& signatures, Tier tier) const {
+  for (const std::string& text : signatures) warm_up_one(body().program, runtime::CallSignature::parse(text), tier);
 }
+bool Formula::wait_until_optimized_for(std::int64_t nanoseconds) const { return body().program.wait_until_optimized(nanoseconds); }
 int Formula::warm_up_file(const std::string& path) const {
   static_cast<void>(body());
   return runtime::warm_up_file(path, [&](const runtime::CallSignature& signature) { warm_up_one(body().program, signature); });

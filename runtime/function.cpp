@@ -16,6 +16,7 @@
 #include "runtime/fork.h"
 #include "runtime/gradient.h"
 #include "runtime/graph_view.h"
+#include "runtime/os.h"
 #include "runtime/program.h"
 #include "runtime/recording.h"
 #include "runtime/signature_text.h"
@@ -275,10 +276,24 @@ const Options& FunctionCore::options() const { return body().options; }
 
 // ------------------------------------------------------------------------------------------------ ahead of calls
 
-void FunctionCore::warm_up(std::string_view text) const {
+void FunctionCore::warm_up(std::string_view text, Tier tier) const {
   const CallSignature signature = CallSignature::parse(text);
   std::shared_ptr<Program> hold;
-  body().program(signature.structure, hold).warm_up(signature);
+  body().program(signature.structure, hold).warm_up(signature, tier);
+}
+bool FunctionCore::wait_until_optimized(std::int64_t nanoseconds) const {
+  std::vector<std::shared_ptr<Program>> programs;
+  {
+    const std::lock_guard lock(body().mutex);
+    programs.push_back(body().plain);
+    for (const auto* const more : {&body().programs, &body().with_pullback})
+      for (const auto& [_, program] : *more) programs.push_back(program);
+  }
+  const std::int64_t end = os::nanoseconds() + nanoseconds;
+  bool all = true;
+  for (const std::shared_ptr<Program>& program : programs)
+    all &= program->wait_until_optimized(nanoseconds < 0 ? -1 : std::max<std::int64_t>(end - os::nanoseconds(), 0));
+  return all;
 }
 int FunctionCore::warm_up_file(const std::string& path) const {
   static_cast<void>(body());

@@ -5,14 +5,16 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
 #include <exception>
-#include <limits>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
+#include "compiler/plan/costs.h"
 #include "onepass/error.h"
 #include "onepass/runtime.h"
 #include "runtime/background.h"
@@ -21,6 +23,7 @@
 #include "runtime/log.h"
 #include "runtime/os.h"
 #include "runtime/program.h"
+#include "runtime/speed.h"
 #include "runtime/stop.h"
 #include "runtime/threads.h"
 
@@ -36,13 +39,30 @@ struct Entry {
 
 class Cache {
  public:
+  static constexpr std::int64_t kAtExit = 50'000'000;  // nanoseconds: compiles that were paid for may take so long in all
+
   static Cache& instance() {
     static Cache* const cache = new Cache;  // never destroyed: threads may outlive main
     return *cache;
   }
   Cache() {
     in_forked_child([] { instance().forget_unfinished(); });
+    std::atexit([] { instance().keep_at_exit(); });
   }
+
+  // At exit. Nobody else's time is taken where kernels are not kept.
+  void keep_at_exit() noexcept try {
+    if (!disk_cache().enabled()) return;
+    std::vector<std::shared_ptr<const Kernel>> kernels;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const std::shared_ptr<Entry>& entry : order_)
+        if (entry->kernel) kernels.push_back(entry->kernel);
+    }
+    std::int64_t nanoseconds_left = kAtExit;
+    for (const std::shared_ptr<const Kernel>& kernel : kernels) kernel->keep_at_exit(nanoseconds_left);
+    keep_speed();
+  } catch (...) {}  // NOLINT: what cannot be kept is compiled again
 
   // The entry and whether the caller must compile it. Throws where there is no memory; nothing has changed then.
   std::pair<std::shared_ptr<Entry>, bool> claim(const std::string& key) {
@@ -138,133 +158,258 @@ class Cache {
 
 Cache& cache() { return Cache::instance(); }
 
-constinit std::atomic<bool> tiles_on{true};
+constinit std::atomic<bool> tiles_on{true}, promotion_on{true};
+constinit std::atomic<int> forced_tier{-1};  // a TierChoice; -1: none
 constinit std::atomic<std::int64_t (*)()> compile_clock{nullptr};
 std::int64_t compile_time() {
   auto* const clock = compile_clock.load(std::memory_order_relaxed);
   return clock ? clock() : os::nanoseconds();
 }
-// The optimised tier's compiles in tiles before the compiler takes processor time from the calls. Compiled code takes half as long as
-// tiles, so that by then as much has been lost as the compiler will take; a short program is done before.
-constexpr double kPatience = 2;
-
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ tiers
 
-Kernel::Kernel(const KernelRequest& wanted, bool may_compile)
-    : key_(wanted.key),
-      optimised_count_(wanted.optimised),
-      nest_(*wanted.codegen.nest),
-      schedule_(*wanted.codegen.schedule),
-      target_(*wanted.codegen.target) {
+Kernel::Kernel(const KernelRequest& request, bool may_compile)
+    : key_(request.key),
+      counts_(request.counts ? request.counts : std::make_shared<KernelCounts>()),
+      nest_(*request.codegen.nest),
+      schedule_(*request.codegen.schedule),
+      target_(*request.codegen.target),
+      account_(machine_speed() * compiler::compile_times(nest_, schedule_).optimised) {
   if (!os::may_run_made_code()) {
     static constinit Once once;
     if (once.first())
       log(LogLevel::warning,
           "this system does not let a program run code that it made itself: functions run in tiles or are interpreted, as in mode "
           "reference");
-    if (wanted.codegen.known || !stay_in_tiles()) throw CodeRefused();
+    if (request.codegen.known || !stay_in_tiles()) throw CodeRefused();
     return;
   }
-  if (load(may_compile)) return;
-  if (!may_compile) throw KernelMissing();
-  if (take_tiles(wanted.runs)) return;
-  const compiler::CodegenRequest& request = wanted.codegen;
-  const std::int64_t start = os::nanoseconds();
-  const compiler::Schedule quick = compiler::quick_form(schedule_);
-  compiler::CodegenRequest first = request;
-  if (request.known) {
-    first.tier = compiler::Tier::Optimised;
-    runs_left_.store(0, std::memory_order_relaxed);
-    settled_.store(true, std::memory_order_relaxed);
-  } else {
-    first.schedule = &quick;
-    first.tier = compiler::Tier::Quick;
-  }
-  std::string object = compiler::generate(first).object;
-  first_ = compiler::KernelObject::load(object);
-  function_.store(first_->function(), std::memory_order_release);
-  compile_ms_ = static_cast<double>(os::nanoseconds() - start) / 1e6;
-  if (disk_cache().enabled())
-    background::run_late([key = key_, tier = first.tier, object = std::move(object)] { disk_cache().store(key, tier, object); });
+  const bool found = load(request, may_compile);
+  if (found && (final_.load(std::memory_order_relaxed) || !may_compile)) return;
+  if (!found && !may_compile) throw KernelMissing();
+  if (request.codegen.known) compile_specialised(request);
+  else choose(request);
 }
 
 // From disk: code that is damaged in a way that its checksum does not show is no reason to fail.
-bool Kernel::load(bool may_compile) {
+bool Kernel::load(const KernelRequest& request, bool may_compile) {
   const std::optional<DiskCache::Entry> entry = disk_cache().find(key_);
   if (!entry) return false;
+  spent_on_disk_ = entry->spent_nanoseconds;
+  account_.add(spent_on_disk_);
+  if (entry->object.empty()) return false;  // runs in tiles were noted
+  const bool optimised = entry->tier == compiler::Tier::Optimised;
+  if (!optimised && request.optimised && may_compile) return false;
   try {
     first_ = compiler::KernelObject::load(entry->object);
   } catch (const InternalError&) {
     disk_cache().discard(key_);
     return false;
   }
-  function_.store(first_->function(), std::memory_order_release);
   from_disk_ = true;
-  const bool optimised = entry->tier == compiler::Tier::Optimised;
-  if (optimised || !may_compile) runs_left_.store(0, std::memory_order_relaxed);
+  quick_ = first_->function();
+  if (optimised || !may_compile) final_.store(quick_, std::memory_order_release);
   kept_quick_.store(!optimised && !may_compile, std::memory_order_relaxed);
-  settled_.store(optimised || !may_compile, std::memory_order_relaxed);
   return true;
 }
 
-// A run in tiles begins at once; a compiled kernel is several times as fast, but its first run waits for the compiler.
-bool Kernel::take_tiles(std::span<const std::span<const std::int64_t>> runs) {
-  if (runs.empty() || !tiles_on.load(std::memory_order_relaxed) || background::threads() == 0) return false;
-  tiles_ = compiler::TileProgram::of(nest_, target_);
-  if (!tiles_) return false;
-  double nanoseconds = 0;
-  for (const std::span<const std::int64_t> words : runs) nanoseconds += tiles_->nanoseconds(words);
-  if (nanoseconds > tiles_->compile_nanoseconds()) return tiles_.reset(), false;
-  tile_nanoseconds_left_.store(static_cast<std::int64_t>(kPatience * tiles_->optimise_nanoseconds()), std::memory_order_relaxed);
-  return true;
+// The tier that it begins in.
+void Kernel::choose(const KernelRequest& request) {
+  const double speed = machine_speed();
+  const compiler::TierTimes compile = compiler::compile_times(nest_, schedule_);
+  TierCosts costs{.compile_quick = speed * compile.quick, .compile_optimised = speed * compile.optimised};
+  if (!request.runs.empty() && !quick_ && !request.optimised && tiles_on.load(std::memory_order_relaxed)) {
+    tiles_ = compiler::TileProgram::of(nest_, target_);
+    if (tiles_) costs.tiles = 0;
+  }
+  for (const KernelRequest::Run& run : request.runs) {
+    const double share = speed / std::max(run.threads, 1);
+    const compiler::TierTimes once = compiler::run_times(nest_, run.work, run.bytes);
+    costs.quick += share * once.quick;
+    costs.optimised += share * once.optimised;
+    if (tiles_) costs.tiles += share * tiles_->nanoseconds(run.words);
+  }
+  TierChoice tier = TierAccount::first(costs, account_.spent(), quick_ != nullptr);
+  if (request.runs.empty()) tier = TierChoice::Quick;
+  if (const int forced = forced_tier.load(std::memory_order_relaxed); forced >= 0 && (forced > 0 || tiles_))
+    tier = static_cast<TierChoice>(forced);
+  if (request.optimised) tier = TierChoice::Optimised;
+  if (tier != TierChoice::Tiles) tiles_.reset();
+  if (tier == TierChoice::Quick && !quick_) compile_quickly(request);
+  if (tier != TierChoice::Optimised) return;
+  const std::int64_t start = os::nanoseconds();
+  from_disk_ = false;
+  claim();
+  make_optimised(true);
+  compile_ms_ = static_cast<double>(os::nanoseconds() - start) / 1e6;
+  // What cannot be optimised, for want of memory say, is an error here: it has no other code.
+  if (!is_settled()) compile_quickly(request);
 }
+
+void Kernel::compile_quickly(const KernelRequest& request) {
+  const std::int64_t start = os::nanoseconds(), processor = os::thread_nanoseconds();
+  const compiler::Schedule quick = compiler::quick_form(schedule_);
+  compiler::CodegenRequest first = request.codegen;
+  first.schedule = &quick;
+  first.tier = compiler::Tier::Quick;
+  std::string object = compiler::generate(first).object;
+  first_ = compiler::KernelObject::load(object);
+  quick_ = first_->function();
+  compiled(compiler::compile_times(nest_, schedule_).quick, start, processor, "quickly");
+  account_.add(os::nanoseconds() - start);  // lost, too, once it is compiled again
+  if (disk_cache().enabled())
+    background::run_late([key = key_, object = std::move(object), optimised_kept = optimised_kept_] {
+      if (!optimised_kept->load(std::memory_order_relaxed)) disk_cache().store(key, compiler::Tier::Quick, object);
+    });
+}
+
+void Kernel::compile_specialised(const KernelRequest& request) {
+  const std::int64_t start = os::nanoseconds(), processor = os::thread_nanoseconds();
+  std::string object = compiler::generate(request.codegen).object;
+  first_ = compiler::KernelObject::load(object);
+  final_.store(first_->function(), std::memory_order_release);
+  compiled(compiler::compile_times(nest_, schedule_).optimised, start, processor, "for one shape");
+  if (disk_cache().enabled())
+    background::run_late([key = key_, object = std::move(object)] { disk_cache().store(key, compiler::Tier::Optimised, object); });
+}
+
+// What a compile took, by the clock and of its thread's processor time.
+void Kernel::compiled(double estimate, std::int64_t start, std::int64_t processor, std::string_view how) {
+  const std::int64_t took = os::nanoseconds() - start;
+  note_speed(estimate, static_cast<double>(os::thread_nanoseconds() - processor));
+  compile_ms_ = static_cast<double>(took) / 1e6;
+  counts_->compile_nanoseconds.fetch_add(took, std::memory_order_relaxed);
+  log(LogLevel::debug, "kernel {}: compiled {} in {:.2f} ms", name(), how, compile_ms_);
+}
+
+std::string Kernel::name() const { return fmt::format("{:016x}", std::hash<std::string>()(key_)); }
 
 bool Kernel::stay_in_tiles() {
   tiles_ = compiler::TileProgram::of(nest_, target_);
-  tile_nanoseconds_left_.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
-  runs_left_.store(0, std::memory_order_relaxed);
-  settled_.store(true, std::memory_order_relaxed);
+  stays_in_tiles_.store(true, std::memory_order_relaxed);
   return tiles_ != nullptr;
 }
 
-void Kernel::spend(std::int64_t tile_nanoseconds) const noexcept {
-  if (tile_nanoseconds_left_.fetch_sub(tile_nanoseconds, std::memory_order_relaxed) >= tile_nanoseconds) return;
-  optimise_now();
-  background::hurry();
+KernelCode Kernel::slow_code() const { return {quick_, tiles_.get(), stays_in_tiles_.load(std::memory_order_relaxed) ? nullptr : this}; }
+
+void Kernel::ran_slowly(std::int64_t nanoseconds, std::int64_t expected) const noexcept {
+  account_.add(nanoseconds);
+  counts_->lost_nanoseconds.fetch_add(std::max<std::int64_t>(nanoseconds - expected, 0), std::memory_order_relaxed);
 }
 
-// No memory for the job: the quick tier stays, which gives the same results.
-void Kernel::optimise() const noexcept {
+void Kernel::decide(bool may_wait) const {
+  if (stays_in_tiles_.load(std::memory_order_relaxed) || !promotion_on.load(std::memory_order_relaxed)) return;
+  switch (account_.before_run()) {
+    case TierAccount::Due::Nothing: return;
+    case TierAccount::Due::InBackground: return optimise_soon();
+    case TierAccount::Due::Wait:
+      if (may_wait) return optimise_now();
+      [[fallthrough]];
+    case TierAccount::Due::Hurry: optimise_soon(); return background::hurry();
+  }
+}
+
+// No memory for the job: the slower tier stays for now, which gives the same results.
+void Kernel::optimise_soon() const noexcept {
+  std::uint32_t state = state_.load(std::memory_order_relaxed);
+  if (is_settled() || state % kStates != kIdle) return;
+  const std::uint32_t queued = state - kIdle + kQueued;
+  if (!state_.compare_exchange_strong(state, queued, std::memory_order_relaxed)) return;
+  bool comes = false;
   try {
-    const bool comes = background::run([weak = weak_from_this()] {
-      if (const std::shared_ptr<const Kernel> kernel = weak.lock()) kernel->make_optimised();  // else nobody can run it any more
+    comes = background::run([weak = weak_from_this()] {
+      if (const std::shared_ptr<const Kernel> kernel = weak.lock(); kernel && kernel->claim())  // else nobody can run it any more
+        kernel->make_optimised(false);
     });
-    if (comes) return;
-    if (tiles()) make_optimised();  // begun in tiles when there was a compile thread: now nobody else would end them
-    else settled_.store(true, std::memory_order_relaxed);
-  } catch (const std::bad_alloc&) { settled_.store(true, std::memory_order_relaxed); }
+  } catch (const std::bad_alloc&) {}  // NOLINT
+  std::uint32_t still = queued;
+  if (!comes) state_.compare_exchange_strong(still, queued - kQueued + kIdle, std::memory_order_relaxed);
 }
 
-// A forked child does again what its parent's thread was doing. Of a job that was all but done it has the code, which its calls may run by
-// now: that stays.
-void Kernel::make_optimised() const noexcept {
+// A thread that was compiling when the process forked is not in the child, where another one does it again.
+bool Kernel::claim() const noexcept {
+  const std::uint32_t now = fork_generation() * kStates;
+  for (std::uint32_t state = state_.load(std::memory_order_acquire);;) {
+    if (state % kStates == kDone || state == now + kRunning) return false;
+    if (state_.compare_exchange_weak(state, now + kRunning, std::memory_order_acq_rel)) return true;
+  }
+}
+
+void Kernel::optimise_now() const {
+  while (!is_settled()) {
+    if (claim()) return os::on_large_stack([&] { make_optimised(true); });
+    const std::uint32_t state = state_.load(std::memory_order_acquire);
+    if (state % kStates == kDone) return;
+    background::hurry();
+    os::wait(state_, state);
+  }
+}
+
+// By who claimed it. A forked child does again what its parent's thread was doing. Of a compile that was all but done it has the code, which
+// its calls may run by now: that stays.
+void Kernel::make_optimised(bool in_call) const noexcept {
+  std::string object;
   try {
-    if (!os::may_run_made_code()) return settled_.store(true, std::memory_order_relaxed);  // forbidden since it began in tiles
-    std::string object;
-    if (!optimised_) {
-      object = compiler::generate({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised}).object;
-      optimised_ = compiler::KernelObject::load(object);
+    if (os::may_run_made_code()) {
+      const std::int64_t start = os::nanoseconds(), processor = os::thread_nanoseconds();
+      if (!optimised_) {
+        object = compiler::generate({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised}).object;
+        optimised_ = compiler::KernelObject::load(object);
+      }
+      const compiler::KernelFunction function = optimised_->function();
+      if (final_.exchange(function, std::memory_order_acq_rel) != function) counts_->optimised.fetch_add(1, std::memory_order_relaxed);
+      os::wake(state_, INT_MAX);  // who waits may go on
+      const std::int64_t took = os::nanoseconds() - start;
+      if (!object.empty())
+        note_speed(compiler::compile_times(nest_, schedule_).optimised, static_cast<double>(os::thread_nanoseconds() - processor));
+      counts_->compile_nanoseconds.fetch_add(took, std::memory_order_relaxed);
+      log(LogLevel::debug, "kernel {}: optimised in {:.2f} ms {}; slower code had run for {:.2f} ms", name(),
+          static_cast<double>(took) / 1e6, in_call ? "by a call" : "in the background", static_cast<double>(account_.spent()) / 1e6);
     }
-    const compiler::KernelFunction function = optimised_->function();
-    if (function_.exchange(function, std::memory_order_acq_rel) != function && optimised_count_)
-      optimised_count_->fetch_add(1, std::memory_order_relaxed);
-    if (!object.empty()) disk_cache().store(key_, compiler::Tier::Optimised, object);
   } catch (const std::exception& error) {
     log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());
-  } catch (...) {}  // NOLINT: nobody is there to catch it
-  settled_.store(true, std::memory_order_relaxed);
+  } catch (...) {}                                // NOLINT: nobody is there to catch it
+  if (!final_.load(std::memory_order_relaxed)) {  // forbidden since it began, or failed
+    if (quick_) final_.store(quick_, std::memory_order_release);
+    else if (tiles_) stays_in_tiles_.store(true, std::memory_order_relaxed);
+  }
+  try {
+    if (!object.empty() && disk_cache().enabled()) {
+      optimised_kept_->store(true, std::memory_order_relaxed);
+      if (in_call) background::run_late([key = key_, object] { disk_cache().store(key, compiler::Tier::Optimised, object); });
+      else disk_cache().store(key_, compiler::Tier::Optimised, object);
+    }
+  } catch (...) {}  // NOLINT: it is not kept then
+  state_.store(fork_generation() * kStates + kDone, std::memory_order_release);
+  os::wake(state_, INT_MAX);
+}
+
+std::string Kernel::tier_text() const {
+  const auto ms = [](std::int64_t nanoseconds) { return fmt::format("{:.2f} ms", static_cast<double>(nanoseconds) / 1e6); };
+  if (stays_in_tiles_.load(std::memory_order_relaxed)) return "in tiles, since nothing can be compiled";
+  if (const compiler::KernelFunction function = final_.load(std::memory_order_acquire))
+    return function == quick_ && kept_quick_.load(std::memory_order_relaxed) ? "compiled quickly, since nothing may be compiled any more"
+                                                                             : "optimised";
+  return fmt::format("{} until it is optimised, which takes about {}; its runs took {}", tiles_ ? "in tiles" : "compiled quickly",
+                     ms(account_.compile()), ms(account_.spent()));
+}
+
+void Kernel::keep_at_exit(std::int64_t& nanoseconds_left) const {
+  if (is_settled() || !promotion_on.load(std::memory_order_relaxed)) return;
+  const std::int64_t compile = account_.compile(), spent = account_.spent(), start = os::nanoseconds();
+  if (account_.is_paid() && compile <= nanoseconds_left && compiler::outlives_exit()) {
+    if (claim()) {
+      os::on_large_stack([&] { make_optimised(false); });
+    } else {
+      background::hurry();
+      while (state_.load(std::memory_order_acquire) % kStates != kDone && os::nanoseconds() - start < nanoseconds_left)
+        os::yield_processor();
+    }
+    nanoseconds_left -= os::nanoseconds() - start;
+    if (is_settled()) return;
+  }
+  if (spent - spent_on_disk_ > compile / 16) disk_cache().note_spent(key_, spent);
 }
 
 std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target,
@@ -349,19 +494,32 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
     results[i].compiled = results[i].compiled && !results[i].kernel->from_disk();
     if (may_compile) results[i].kernel->allow_optimising();
   }
+  if (may_compile) {  // those that were there already
+    std::vector<const Kernel*> unfinished;
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      if (requests[i].optimised && !results[i].kernel->is_settled()) unfinished.push_back(results[i].kernel.get());
+    threads::parallel_for(static_cast<std::int64_t>(unfinished.size()), threads, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t k = begin; k < end; ++k) unfinished[static_cast<std::size_t>(k)]->optimise_now();
+    });
+  }
   return results;
 }
 
 void set_compile_clock(std::int64_t (*clock)()) noexcept { compile_clock.store(clock, std::memory_order_relaxed); }
+void set_first_tier(std::optional<TierChoice> tier) noexcept {
+  forced_tier.store(tier ? static_cast<int>(*tier) : -1, std::memory_order_relaxed);
+}
 void set_tiles(bool on) noexcept { tiles_on.store(on, std::memory_order_relaxed); }
+void set_promotion(bool on) noexcept { promotion_on.store(on, std::memory_order_relaxed); }
 
-void wait_for_optimised() { background::wait(); }
+bool wait_for_optimised(std::int64_t nanoseconds) { return background::wait(nanoseconds); }
 
 }  // namespace onepass::runtime
 
 namespace onepass {
 
 KernelCacheStats kernel_cache_stats() { return runtime::cache().stats(); }
+bool detail::wait_until_optimized(std::int64_t nanoseconds) { return runtime::background::wait(nanoseconds); }
 void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes) { runtime::cache().set_limits(entries, bytes); }
 
 }  // namespace onepass

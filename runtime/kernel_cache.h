@@ -4,22 +4,29 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/codegen.h"
 #include "compiler/kernel_object.h"
+#include "compiler/plan/costs.h"
 #include "compiler/tiles/tiles.h"
 #include "onepass/error.h"
 #include "onepass/options.h"
+#include "runtime/tiers.h"
 
 namespace onepass::runtime {
 
-/// What a run calls: the best that a kernel had when the run began.
+class Kernel;
+
+/// What a run calls: the best code that its kernel had when the run began.
 class KernelCode {
  public:
-  KernelCode(compiler::KernelFunction function, const compiler::TileProgram* tiles) : function_(function), tiles_(tiles) {}
+  KernelCode(compiler::KernelFunction function, const compiler::TileProgram* tiles, const Kernel* slow)
+      : function_(function), tiles_(tiles), slow_(slow) {}
   void operator()(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch) const {
     if (function_) [[likely]]
       function_(words, begin, end, scratch);
@@ -27,73 +34,115 @@ class KernelCode {
   }
   /// Null where it runs in tiles.
   compiler::KernelFunction compiled() const { return function_; }
+  /// The kernel, while this is not the code that it will keep: it wants to know what the run takes. Else null.
+  const Kernel* slow() const { return slow_; }
 
  private:
   compiler::KernelFunction function_;
   const compiler::TileProgram* tiles_;
+  const Kernel* slow_;
 };
 
-/// A generic kernel in its tiers: from disk, in tiles or compiled quickly when it is first needed, and with optimisation in the background
-/// once it has run twice. In tiles where that is done before the quick tier would be compiled. A specialised one has its optimised tier
-/// alone. Each run asks for the best code there is; all give the same bits and take the same arguments.
+/// What a function counts of the kernels that it asked for first. Also counted when the function is gone.
+struct KernelCounts {
+  std::atomic<std::int64_t> optimised{0}, specialised{0};
+  std::atomic<std::int64_t> compile_nanoseconds{0};  // in every tier, by calls and in the background
+  std::atomic<std::int64_t> lost_nanoseconds{0};     // by runs in slower tiers, about
+};
+
+/// A generic kernel in its tiers (runtime/tiers.h): in tiles or compiled quickly at first, unless the optimised tier pays in the first
+/// run; optimised by a thread in the background or, once enough time was lost, by the call. A specialised one has its optimised tier alone.
+/// Each run asks for the best code there is; all give the same bits and take the same arguments.
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
-  /// `optimised_count`, which may be null, is increased when the optimised tier is there.
   /// Without `may_compile` it comes from disk, or KernelMissing is thrown.
   Kernel(const struct KernelRequest& request, bool may_compile = true);
-  /// `tile_nanoseconds`: what the run takes in tiles, about.
-  KernelCode code_to_run(std::int64_t tile_nanoseconds) const {
-    if (runs_left_.load(std::memory_order_relaxed) > 0 && runs_left_.fetch_sub(1, std::memory_order_relaxed) == 1) optimise();
-    const compiler::KernelFunction function = function_.load(std::memory_order_acquire);
+
+  /// Before a run, on the thread of its call: what the time lost so far asks for. Where the run may not wait, it does not.
+  void before_run(bool may_wait) const {
+    if (!final_.load(std::memory_order_relaxed)) [[unlikely]]
+      decide(may_wait);
+  }
+  KernelCode code_to_run() const {
+    const compiler::KernelFunction function = final_.load(std::memory_order_acquire);
     if (!function) [[unlikely]]
-      spend(tile_nanoseconds);
-    return {function, tiles_.get()};
+      return slow_code();
+    return {function, nullptr, nullptr};
   }
+  /// A run by slow code took so long, of which the optimised tier would have needed `expected`, about.
+  void ran_slowly(std::int64_t nanoseconds, std::int64_t expected) const noexcept;
+
+  /// Nanoseconds of a run in the optimised tier on one thread of such a machine as costs.h speaks of.
+  double optimised_time(double work, double bytes) const { return compiler::run_times(nest_, work, bytes).optimised; }
   /// The tile program, of a kernel that has no other code yet; else null. A run that began with it may need its scratch.
-  const compiler::TileProgram* tiles() const { return function_.load(std::memory_order_acquire) ? nullptr : tiles_.get(); }
-  std::size_t bytes() const { return first_ ? first_->bytes() : tiles_->bytes(); }
-  /// Begins now what two runs would begin: the optimised tier, where there is one to come.
-  void optimise_now() const {
-    if (runs_left_.exchange(0, std::memory_order_relaxed) > 0) optimise();
-  }
+  const compiler::TileProgram* tiles() const { return final_.load(std::memory_order_acquire) ? nullptr : tiles_.get(); }
+  std::size_t bytes() const { return first_ ? first_->bytes() : tiles_ ? tiles_->bytes() : 0; }
+  /// Begins the optimised tier in the background, where there is one to come.
+  void optimise_soon() const noexcept;
+  /// Compiles the optimised tier, or waits for who does. Afterwards the kernel is settled.
+  void optimise_now() const;
   /// A kernel that came from disk for a function that may not compile, now wanted by one that may.
   void allow_optimising() const {
-    if (kept_quick_.load(std::memory_order_relaxed) && kept_quick_.exchange(false)) runs_left_.store(2, std::memory_order_relaxed);
+    if (kept_quick_.load(std::memory_order_relaxed) && kept_quick_.exchange(false)) final_.store(nullptr, std::memory_order_release);
   }
   /// It runs the code that it will keep.
-  bool is_settled() const { return settled_.load(std::memory_order_relaxed); }
-  double compile_ms() const { return compile_ms_; }  // of the quick tier: what the first call waited for
+  bool is_settled() const { return final_.load(std::memory_order_relaxed) != nullptr || stays_in_tiles_.load(std::memory_order_relaxed); }
+  /// Its tier now, and why; for explain.
+  std::string tier_text() const;
+  double compile_ms() const { return compile_ms_; }  // what the first call waited for
   bool from_disk() const { return from_disk_; }
+  const TierAccount& account() const { return account_; }
+
+  /// At exit: a compile that was paid for and does not take long is finished and kept, otherwise what was spent is noted on disk.
+  void keep_at_exit(std::int64_t& nanoseconds_left) const;
 
  private:
-  bool load(bool may_compile);
-  bool take_tiles(std::span<const std::span<const std::int64_t>> runs);
+  enum State : std::uint32_t { kIdle, kQueued, kRunning, kDone, kStates };  // of the optimised compile, in the low bits of state_
+
+  bool load(const KernelRequest& request, bool may_compile);
+  void choose(const KernelRequest& request);
+  void compile_quickly(const KernelRequest& request);
+  void compile_specialised(const KernelRequest& request);
   bool stay_in_tiles();
-  void optimise() const noexcept;
-  void spend(std::int64_t tile_nanoseconds) const noexcept;
-  void make_optimised() const noexcept;
-  mutable std::atomic<int> runs_left_{2};
-  mutable std::atomic<bool> settled_{false}, kept_quick_{false};
-  mutable std::atomic<compiler::KernelFunction> function_{nullptr};
-  mutable std::atomic<std::int64_t> tile_nanoseconds_left_{0};       // before the optimised tier is in a hurry
-  std::shared_ptr<const compiler::TileProgram> tiles_;               // or
-  std::shared_ptr<const compiler::KernelObject> first_;              // the quick tier, or what the disk had
-  mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `function_` points into it
+  void compiled(double estimate, std::int64_t start, std::int64_t processor, std::string_view how);
+  std::string name() const;  // in the log
+  void decide(bool may_wait) const;
+  KernelCode slow_code() const;
+  bool claim() const noexcept;
+  void make_optimised(bool in_call) const noexcept;
+
   std::string key_;
-  std::shared_ptr<std::atomic<std::int64_t>> optimised_count_;
+  std::shared_ptr<KernelCounts> counts_;
   compiler::Nest nest_;
   compiler::Schedule schedule_;
   compiler::Target target_;
+  mutable std::atomic<compiler::KernelFunction> final_{nullptr};     // the code that it keeps; null: not there yet
+  compiler::KernelFunction quick_ = nullptr;                         // what runs until then, or
+  std::shared_ptr<const compiler::TileProgram> tiles_;               // this
+  std::shared_ptr<const compiler::KernelObject> first_;              // of `quick_`, or of all that it ever has
+  mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `final_` points into it
+  mutable TierAccount account_;
+  mutable std::atomic<std::uint32_t> state_{kIdle};
+  mutable std::atomic<bool> stays_in_tiles_{false}, kept_quick_{false};
+  std::int64_t spent_on_disk_ = 0;
+  // The optimised code is on disk, or will be: the quick one, which is kept later than that at times, must not take its place.
+  std::shared_ptr<std::atomic<bool>> optimised_kept_ = std::make_shared<std::atomic<bool>>(false);
   double compile_ms_ = 0;
   bool from_disk_ = false;
 };
 
 /// What identifies a kernel, and how it is made where it is missing.
 struct KernelRequest {
+  struct Run {
+    std::span<const std::int64_t> words;
+    double work = 0, bytes = 0;  // ScheduleNumbers
+    int threads = 1;
+  };
   std::string key;  // nest, schedule, target
   compiler::CodegenRequest codegen;
-  std::shared_ptr<std::atomic<std::int64_t>> optimised;  // counts those with their optimised tier, for stats; may be null
-  std::vector<std::span<const std::int64_t>> runs;       // the words of each launch of the first run; none: it is compiled before
+  std::shared_ptr<KernelCounts> counts;  // may be null
+  std::vector<Run> runs;                 // each launch of the first call. None: there is no such call, and it is compiled quickly
+  bool optimised = false;                // it is wanted settled: warm_up
 };
 
 struct KernelResult {
@@ -141,10 +190,15 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
 /// The clock of CompileWait, in nanoseconds; for tests. Null: the system's.
 void set_compile_clock(std::int64_t (*clock)()) noexcept;
 
-/// Whether kernels may run in tiles at first; for tests and measurements. True unless it is changed.
+/// For tests and measurements. Which tier new generic kernels begin in where they can; none: the rule's (runtime/tiers.h).
+void set_first_tier(std::optional<TierChoice> tier) noexcept;
+/// Whether kernels may run in tiles at first. True unless it is changed.
 void set_tiles(bool on) noexcept;
+/// Whether runs in slower tiers count. True unless it is changed: else kernels stay in the tier that they began in.
+void set_promotion(bool on) noexcept;
 
-/// Waits until no kernel waits for its optimised tier, or to be kept on disk: for benchmarks and tests.
-void wait_for_optimised();
+/// Waits until no kernel waits for its optimised tier, or to be kept on disk, or until `nanoseconds` have passed: negative for any time.
+/// False when the time was over.
+bool wait_for_optimised(std::int64_t nanoseconds = -1);
 
 }  // namespace onepass::runtime

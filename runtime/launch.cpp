@@ -158,23 +158,45 @@ struct KernelControl : os::DefaultFloatingPoint {
   }
 };
 
-void run_one(const Launch& launch, bool specialised, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+// A run by code that its kernel will not keep is timed.
+[[gnu::noinline]] void run_slowly(const Launch& launch, const KernelCode& code, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+  const std::int64_t start = os::nanoseconds();
+  run_function(launch, code, words, scratch, stop);
+  code.slow()->ran_slowly(os::nanoseconds() - start, launch.expected);
+}
+
+void run_one(const Launch& launch, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
   const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
-  run_function(launch, kernel.code_to_run(launch.tile_nanoseconds), words, scratch, stop);
+  kernel.before_run(may_wait);
+  const KernelCode code = kernel.code_to_run();
+  if (code.slow()) [[unlikely]]
+    return run_slowly(launch, code, words, scratch, stop);
+  run_function(launch, code, words, scratch, stop);
 }
 
 // The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches.
-void run_pieces(std::span<const Launch> pieces, bool specialised, const std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+void run_pieces(std::span<const Launch> pieces, bool specialised, bool may_wait, const std::int64_t* words, std::byte* scratch,
+                StopCheck* stop) {
   const std::int64_t steps = pieces[0].steps;
+  bool are_slow = false;
+  for (const Launch& piece : pieces) {
+    if (specialised || piece.items == 0) continue;
+    piece.kernel->before_run(may_wait);
+    are_slow |= !piece.kernel->is_settled();
+  }
+  const int threads = std::max(pieces[0].threads, 1);
   const auto advance = [&](std::int64_t begin, std::int64_t end, int share) {
     for (std::int64_t step = begin; step < end; ++step) {
       const std::int64_t* mine = words;
       for (const Launch& piece : pieces) {
         const std::int64_t from = piece.items * step / steps, to = piece.items * (step + 1) / steps;
-        if (from < to)
-          (specialised ? piece.specialised->kernel() : *piece.kernel)
-              .code_to_run(piece.tile_nanoseconds / steps)(mine, from, to, scratch + share * piece.scratch_bytes);
+        if (from < to) {
+          const KernelCode code = (specialised ? piece.specialised->kernel() : *piece.kernel).code_to_run();
+          const std::int64_t start = are_slow ? os::nanoseconds() : 0;
+          code(mine, from, to, scratch + share * piece.scratch_bytes);
+          if (are_slow && code.slow()) code.slow()->ran_slowly((os::nanoseconds() - start) / threads, piece.expected / steps);
+        }
         mine += piece.words.size();
       }
     }
@@ -191,20 +213,20 @@ void run_pieces(std::span<const Launch> pieces, bool specialised, const std::int
   });
 }
 
-void run_all(std::span<const Launch> pieces, bool specialised, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
-  if (pieces.size() == 1) run_one(pieces[0], specialised, words, scratch, stop);
-  else run_pieces(pieces, specialised, words, scratch, stop);
+void run_all(std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+  if (pieces.size() == 1) run_one(pieces[0], specialised, may_wait, words, scratch, stop);
+  else run_pieces(pieces, specialised, may_wait, words, scratch, stop);
 }
 
-[[gnu::noinline]] void run_trial(std::span<const Launch> pieces, Specialised& trial, std::int64_t* words, std::byte* scratch,
+[[gnu::noinline]] void run_trial(std::span<const Launch> pieces, Specialised& trial, bool may_wait, std::int64_t* words, std::byte* scratch,
                                  StopCheck* stop) {
   // A comparison with code that is about to be replaced would say nothing.
   if (!std::ranges::all_of(pieces, [](const Launch& l) { return l.items == 0 || l.kernel->is_settled(); }))
-    return run_all(pieces, true, words, scratch, stop);
+    return run_all(pieces, true, may_wait, words, scratch, stop);
   const bool specialised = trial.tries_kernel();
   const std::int64_t start = os::nanoseconds();
   try {
-    run_all(pieces, specialised, words, scratch, stop);
+    run_all(pieces, specialised, may_wait, words, scratch, stop);
   } catch (...) {
     trial.was_stopped(specialised);
     throw;
@@ -213,12 +235,12 @@ void run_all(std::span<const Launch> pieces, bool specialised, std::int64_t* wor
 }
 
 // `words` holds those of all pieces, one behind the other.
-void run_group(std::span<const Launch> pieces, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+void run_group(std::span<const Launch> pieces, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   Specialised& first = *pieces[0].specialised;
   const Specialised::State state = first.state();
   if (state == Specialised::State::Trial) [[unlikely]]
-    return run_trial(pieces, first, words, scratch, stop);
-  run_all(pieces, state == Specialised::State::Used, words, scratch, stop);
+    return run_trial(pieces, first, may_wait, words, scratch, stop);
+  run_all(pieces, state == Specialised::State::Used, may_wait, words, scratch, stop);
 }
 
 template <class F> void each_group(const PlanData& plan, F&& f) {
@@ -271,7 +293,7 @@ bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, co
       fill_words(launch, bases, slots, mine);
       mine += launch.words.size();
     }
-    run_group(pieces, words, scratch, asked.get());
+    run_group(pieces, plan.may_wait, words, scratch, asked.get());
   });
   return flag == 0;
 }
@@ -299,7 +321,7 @@ bool PreparedRun::operator()(const StopCondition& stop) {
   flag_ = 0;
   std::int64_t* words = words_.data();
   each_group(plan_, [&](std::span<const Launch> pieces) {
-    run_group(pieces, words, scratch_, asked.get());
+    run_group(pieces, plan_.may_wait, words, scratch_, asked.get());
     for (const Launch& launch : pieces) words += launch.words.size();
   });
   return flag_ == 0;

@@ -112,9 +112,9 @@ struct Launch : KernelWords {
   bool claimed = false;  // items are begun in increasing order, by whichever thread is free
   bool combines_last = false;
   int threads = 1;
-  std::int64_t tile_nanoseconds = 0;  // of a run in tiles, about, while the kernel has no other code
-  std::int64_t steps = 1;             // of a group of several launches: parts of the work through which they go together
-  std::int64_t work = 0;              // ScheduleNumbers::work
+  std::int64_t expected = 0;         // nanoseconds of a run in the optimised tier, about
+  std::int64_t steps = 1;            // of a group of several launches: parts of the work through which they go together
+  std::int64_t work = 0, bytes = 0;  // ScheduleNumbers: work; read and written
 };
 
 /// What a plan runs: one launch for each piece of each kernel.
@@ -140,6 +140,7 @@ struct PlanData {
   std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch of all threads of one kernel
   std::int64_t bytes_read = 0, bytes_written = 0, bytes_allocated = 0;
   std::size_t most_words = 0;  // of the launches of one group
+  bool may_wait = true;        // a call may wait for optimised code: Limits::compile_ms is not set
   std::int64_t kernels = 0;
 };
 
@@ -165,6 +166,7 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::shared_ptr<const cuda::DevicePlan> on_device;  // what it runs, on a GPU; `launches` is empty then
   std::vector<std::int64_t> key;                      // the signature: runtime/signature.h
   std::vector<bool> pinned;                           // by number argument: is the plan for this value alone?
+  std::int64_t hot_after = 0;                         // runs after which it gets kernels of its own
   std::uint64_t hash = 0, family = 0;                 // of the key with the pinned values; without the values of numbers
   mutable std::atomic<std::int64_t> runs{0};
   mutable std::atomic<bool> captures_decided{false};  // a captured number changed, and what the function records did not
@@ -218,17 +220,23 @@ void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept;
 /// Changes the pieces of each group before they are verified. For tests of the verifier.
 void set_plan_hook(void (*hook)(std::vector<compiler::Planned>& pieces)) noexcept;
 
-/// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled; `optimised` will count those of them that
-/// have their optimised tier. KernelMissing as find_or_compile.
-int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                   const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile, CompileWait* wait = nullptr);
+/// How kernels are found or compiled.
+struct Attaching {
+  int threads = 1;
+  std::shared_ptr<KernelCounts> counts;  // of what is compiled; may be null
+  bool may_compile = true;
+  CompileWait* wait = nullptr;
+  bool optimised = false;  // KernelRequest::optimised
+};
+/// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled. KernelMissing as find_or_compile.
+int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, const Attaching& how);
 /// The same for mode specialized: of the launches that attach_specialised leaves out alone.
-int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, int threads,
-                         const std::shared_ptr<std::atomic<std::int64_t>>& optimised, bool may_compile, CompileWait* wait = nullptr);
+int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, const Attaching& how);
 
 /// Makes the specialised kernels of a plan and publishes them, for trial or for good. Returns how many it compiled.
-int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, int threads, bool trial,
-                       bool may_compile = true, CompileWait* wait = nullptr);
+int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, const Attaching& how, bool trial);
+/// Runs after which kernels of its own would pay for a plan: as long again as it took until then saves what they take to compile.
+std::int64_t runs_until_hot(const PlanData& plan);
 
 inline constexpr std::size_t kMoreBases = 2;  // behind inputs and outputs: the workspace, and a flag for bad indices
 

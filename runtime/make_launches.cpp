@@ -383,6 +383,7 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
     launch.combines_last = scheduled.combines_last;
     launch.claimed = scheduled.claimed;
     launch.work = scheduled.work;
+    launch.bytes = scheduled.bytes_read + scheduled.bytes_written;
     plan.launches.push_back(std::move(launch));
   };
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {

@@ -209,8 +209,8 @@ void finish(PlanData& plan, bool into) {
 }
 
 // Graph to kernels. CompileTimeSpent leaves the plan with some kernels missing.
-int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, PlanReport& report, bool may_compile, bool& analysed,
-                CompileWait& wait) {
+int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, PlanReport& report, bool may_compile, bool optimised,
+                bool& analysed, CompileWait& wait) {
   if (may_be_threaded(plan, report.recorded)) threads::start(site.threads);
   plan.options = launch_options(state, site);
   os::on_large_stack([&] {
@@ -222,7 +222,7 @@ int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, P
   });
   const bool specialises = state.options.mode == Mode::specialized && os::may_run_made_code();
   const auto attach = specialises ? attach_unspecialised : attach_kernels;
-  return attach(plan, report, state.target, site.threads, state.optimised, may_compile, &wait);
+  return attach(plan, report, state.target, {site.threads, state.counts, may_compile, &wait, optimised});
 }
 
 // What the call that waited too long runs instead. The fused kernels are compiled when nobody waits; count_run looks for them.
@@ -243,11 +243,11 @@ int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, 
   plan.options.unfused = true;
   os::on_large_stack([&] { make_launches(plan, *report, state.target, plan.options); });
   CompileWait wait(state.options.should_stop, 0);
-  const int compiled = attach_kernels(plan, *report, state.target, site.threads, state.optimised, true, &wait);
+  const int compiled = attach_kernels(plan, *report, state.target, {site.threads, state.counts, true, &wait});
   plan.fused_ready = std::make_shared<std::atomic<bool>>(false);
-  background::run([fused, fused_plan, target = state.target, optimised = state.optimised, ready = plan.fused_ready] {
+  background::run([fused, fused_plan, target = state.target, counts = state.counts, ready = plan.fused_ready] {
     try {
-      attach_kernels(*fused_plan, *fused, target, 1, optimised, true);
+      attach_kernels(*fused_plan, *fused, target, {1, counts});
       ready->store(true, std::memory_order_release);
     } catch (const std::exception& error) {
       log(LogLevel::warning, "a call whose kernels took too long to compile stays unfused: {}", error.what());
@@ -259,8 +259,10 @@ int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, 
 // What a plan's calls run; the last two are interpreted, one since the verifier refused even its unfused kernels.
 enum class Runs : std::uint8_t { Kernels, Interpreter, InterpreterSinceRefused };
 
-PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature, bool in_call, Runs runs) {
-  CompileWait wait(state.options.should_stop, in_call && state.options.mode != Mode::unfused ? state.options.limits.compile_ms : 0);
+PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature, PlanFor purpose, Runs runs) {
+  const std::int64_t start = os::nanoseconds();
+  CompileWait wait(state.options.should_stop,
+                   purpose == PlanFor::Call && state.options.mode != Mode::unfused ? state.options.limits.compile_ms : 0);
   wait.ask_to_stop();
   const bool may_compile = !state.sealed.load(std::memory_order_relaxed);
   auto plan = std::make_shared<LaunchPlan>();
@@ -295,21 +297,26 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     check_interpreted(report->optimised, launch_options(state, site));
   } else {
     PlanData before;  // where it may have to be planned once more
-    if (wait.is_limited()) before = *plan;
+    if (wait.is_limited()) before = *plan, plan->may_wait = false;
     try {
-      compiled = plan_on_cpu(state, site, *plan, *report, may_compile, analysed, wait);
+      compiled = plan_on_cpu(state, site, *plan, *report, may_compile, purpose == PlanFor::WarmUp, analysed, wait);
       if (state.options.mode == Mode::specialized && os::may_run_made_code())
-        for_shape = attach_specialised(*plan, *report, state.target, site.threads, false, may_compile, &wait);
+        for_shape = attach_specialised(*plan, *report, state.target, {site.threads, state.counts, may_compile, &wait}, false);
     } catch (const CompileTimeSpent&) { compiled = plan_unfused(state, site, *plan, report, std::move(before)); }
   }
   finish(*plan, site.into);
-  state.specialised->fetch_add(for_shape, std::memory_order_relaxed);
+  const std::size_t nodes = report->recorded.size();
+  state.counts->specialised.fetch_add(for_shape, std::memory_order_relaxed);
   state.plans.count_made(*plan, *report, analysed, compiled, for_shape);
   plan->report = std::move(report);
   keep_structure_alone(*plan, compiled);
   plan->specialises = (state.options.mode != Mode::adaptive || plan->interpret) && !plan->fused_ready;
+  const int after_calls = state.options.specialization.after_calls;
+  plan->hot_after = after_calls > 0 ? after_calls : plan->on_device ? 3 : runs_until_hot(*plan);
   plan->id = new_id();
   plan->key = signature.key;
+  log(LogLevel::debug, "recorded {} nodes and planned {} kernels, of which {} were made, in {:.2f} ms", nodes, plan->kernels,
+      compiled + for_shape, static_cast<double>(os::nanoseconds() - start) / 1e6);
   return state.plans.insert(site, signature, std::move(plan));
 }
 
@@ -321,22 +328,22 @@ void forget_unfused(Program::State& state, const LaunchPlan& plan) {
 
 }  // namespace
 
-PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, bool in_call) {
+PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, PlanFor purpose) {
   Signature signature = signature_of(site);
   if (PlanPointer plan = state.plans.find(site, signature)) {
-    if (in_call || !plan->fused_ready) return plan;
+    if (purpose == PlanFor::Call || !plan->fused_ready) return plan;
     forget_unfused(state, *plan);
   }
   const os::DefaultFloatingPoint control;
   const Runs usual = state.interpret ? Runs::Interpreter : Runs::Kernels;
   try {
     try {
-      return make_plan(state, site, signature, in_call, usual);
+      return make_plan(state, site, signature, purpose, usual);
     } catch (const CodeRefused&) {
-      return make_plan(state, site, signature, in_call, Runs::Interpreter);
+      return make_plan(state, site, signature, purpose, Runs::Interpreter);
     } catch (const PlanRefused& refused) {
       note_refusal(refused.what());
-      return make_plan(state, site, signature, in_call, Runs::InterpreterSinceRefused);
+      return make_plan(state, site, signature, purpose, Runs::InterpreterSinceRefused);
     }
   } catch (const KernelMissing&) {
     LaunchPlan call;
@@ -346,6 +353,11 @@ PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, bool 
         "warm_up with this signature before",
         CallSignature::of(call).text(), state.options.compile == Compile::never ? "Options::compile is never" : "the function is sealed"));
   }
+}
+
+void optimise_now(const LaunchPlan& plan) {
+  for (const Launch& launch : plan.launches)
+    if (launch.kernel) launch.kernel->optimise_now();
 }
 
 void specialise(Program::State& state, const LaunchPlan& plan, bool in_background) noexcept try {
@@ -365,13 +377,14 @@ void specialise(Program::State& state, const LaunchPlan& plan, bool in_backgroun
         policy.depth);
   if (shapes >= policy.depth) return;
   // The plan may go before the job runs; the counter is the program's, which may go too.
-  const auto job = [weak = plan.weak_from_this(), target = state.target, count = state.specialised] {
+  const auto job = [weak = plan.weak_from_this(), target = state.target, counts = state.counts] {
     const PlanPointer plan = weak.lock();
     if (!plan || (!plan->on_device && !os::may_run_made_code())) return;
     try {
       const int compiled = plan->on_device ? plan->on_device->specialise(*plan, true)
-                                           : attach_specialised(*plan, *report_of(*plan, target), target, 1, true);
-      count->fetch_add(compiled, std::memory_order_relaxed);
+                                           : attach_specialised(*plan, *report_of(*plan, target), target, {1, counts}, true);
+      counts->specialised.fetch_add(compiled, std::memory_order_relaxed);
+      log(LogLevel::debug, "a hot shape has {} kernels of its own, on trial", compiled);
     } catch (const std::exception& error) {  // the generic kernels stay: they give the same results
       log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());
     }

@@ -11,8 +11,14 @@
 
 namespace onepass::runtime {
 
-/// The plan for such calls: the one that is known, or a new one. Where a call waits (`in_call`), Limits::compile_ms and Options::should_stop hold.
-PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, bool in_call = true);
+/// Call         somebody waits, so that Limits::compile_ms and Options::should_stop hold
+/// WarmUp       nobody does; the kernels are optimised at once
+/// WarmUpQuick  nobody does; the kernels begin in the tiers that a call would begin in
+enum class PlanFor : std::uint8_t { Call, WarmUp, WarmUpQuick };
+/// The plan for such calls: the one that is known, or a new one.
+PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, PlanFor purpose = PlanFor::Call);
+/// Compiles the optimised tier of all kernels of a plan that have not theirs.
+void optimise_now(const LaunchPlan& plan);
 
 /// One run of the function. What it computes from literals has the bits that a call would compute.
 /// Under no lock: the caller's function may take its time, call other functions, and wait for other threads that record.
@@ -32,7 +38,7 @@ void specialise(Program::State& state, const LaunchPlan& plan, bool in_backgroun
 /// After each call. A shape that has become hot gets kernels of its own.
 inline void count_run(Program::State& state, const LaunchPlan& plan) {
   const std::int64_t runs = plan.runs.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (runs < state.options.specialization.after_calls || plan.specialises.load(std::memory_order_relaxed)) [[likely]]
+  if (runs < plan.hot_after || plan.specialises.load(std::memory_order_relaxed)) [[likely]]
     return;
   if (!plan.specialises.exchange(true)) specialise(state, plan, state.options.specialization.in_background);
 }

@@ -78,6 +78,8 @@ class ExecutableMemory {
 
 /// Sleeps until `wake` is called on `word`, unless `word` is no longer `expected`. May return early.
 void wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) noexcept;
+/// The same, for at most so long.
+void wait_for(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::int64_t nanoseconds) noexcept;
 void wake(std::atomic<std::uint32_t>& word, int sleepers) noexcept;
 
 /// Tells the processor that this is a spin loop.
@@ -131,6 +133,8 @@ void at_fork(void (*prepare)(), void (*parent)(), void (*child)());
 
 /// Nanoseconds of a clock that never goes back.
 std::int64_t nanoseconds() noexcept;
+/// Of a processor, that the calling thread has used.
+std::int64_t thread_nanoseconds() noexcept;
 
 // ---- floating-point control ----
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "runtime/background.h"
 #include "runtime/call.h"
 #include "runtime/checks.h"
 #include "runtime/compare.h"
@@ -110,8 +111,11 @@ Comparison Program::compare(std::span<const Argument> arguments) try {
 
 Stats Program::stats() const {
   Stats s = state_->plans.stats();
-  s.optimised = state_->optimised->load(std::memory_order_relaxed);
-  s.specialized = state_->specialised->load(std::memory_order_relaxed);
+  const KernelCounts& counts = *state_->counts;
+  s.optimised = counts.optimised.load(std::memory_order_relaxed);
+  s.specialized = counts.specialised.load(std::memory_order_relaxed);
+  s.ms_compiling = static_cast<double>(counts.compile_nanoseconds.load(std::memory_order_relaxed)) / 1e6;
+  s.ms_lost = static_cast<double>(counts.lost_nanoseconds.load(std::memory_order_relaxed)) / 1e6;
   s.hot_shapes = state_->hot_shapes.load(std::memory_order_relaxed);
   s.bytes_allocated += state_->temporary_bytes.load(std::memory_order_relaxed);
   s.bytes_uploaded = state_->uploaded.load(std::memory_order_relaxed);
@@ -121,12 +125,11 @@ Stats Program::stats() const {
 
 // ------------------------------------------------------------------------------------------------ ahead of calls
 
-void Program::warm_up(const CallSignature& signature) try {
+void Program::warm_up(const CallSignature& signature, Tier tier) try {
   const SignatureCall call(signature);
   const CallSite site = call.site(state_->threads_of_a_call());
-  const PlanPointer plan = find_or_make_plan(*state_, site, false);
-  for (const Launch& launch : plan->launches)
-    if (launch.kernel) launch.kernel->optimise_now();
+  const PlanPointer plan = find_or_make_plan(*state_, site, tier == Tier::quick ? PlanFor::WarmUpQuick : PlanFor::WarmUp);
+  if (tier == Tier::optimized) optimise_now(*plan);
   if (signature.hot && !plan->specialises.exchange(true)) specialise(*state_, *plan, false);
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
@@ -141,7 +144,24 @@ void Program::seal() {
   state_->sealed.store(true, std::memory_order_relaxed);
   for (const PlanPointer& plan : state_->plans.all())
     for (const Launch& launch : plan->launches)
-      if (launch.kernel) launch.kernel->optimise_now();
+      if (launch.kernel) launch.kernel->optimise_soon();
+}
+
+bool Program::wait_until_optimized(std::int64_t nanoseconds) {
+  const std::int64_t end = nanoseconds < 0 ? -1 : os::nanoseconds() + nanoseconds;
+  const std::vector<PlanPointer> plans = state_->plans.all();
+  for (const PlanPointer& plan : plans)
+    for (const Launch& launch : plan->launches)
+      if (launch.kernel) launch.kernel->optimise_soon();
+  const auto is_over = [&] { return end >= 0 && os::nanoseconds() >= end; };
+  if (background::threads() == 0)
+    for (const PlanPointer& plan : plans)
+      for (const Launch& launch : plan->launches)
+        if (launch.kernel && !is_over()) launch.kernel->optimise_now();
+  background::wait(end < 0 ? -1 : std::max<std::int64_t>(end - os::nanoseconds(), 0));
+  return std::ranges::all_of(plans, [](const PlanPointer& plan) {
+    return std::ranges::all_of(plan->launches, [](const Launch& launch) { return !launch.kernel || launch.kernel->is_settled(); });
+  });
 }
 
 void Program::reset() {

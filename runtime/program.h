@@ -89,8 +89,12 @@ class Program {
   std::string explain() const;  // each kernel of the last call: what it stores, why it ends there
   Stats stats() const;
 
-  /// Makes ready what such a call needs, without running it. Where `signature.hot` says so, with kernels of its own.
-  void warm_up(const CallSignature& signature);
+  /// Makes ready what such a call needs, without running it: its kernels are in their optimised tier afterwards. Where `signature.hot` says
+  /// so, with kernels of its own.
+  void warm_up(const CallSignature& signature, Tier tier = Tier::optimized);
+  /// Waits until the kernels of all calls that are remembered are optimised, or until the time is over: negative for any time. False
+  /// when it was over.
+  bool wait_until_optimized(std::int64_t nanoseconds = -1);
   /// Of the calls that are remembered, in the order of their last use.
   std::vector<CallSignature> signatures() const;
   /// From now on as with Compile::never; what is there already is optimised in the background.

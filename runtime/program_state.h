@@ -37,9 +37,8 @@ struct Program::State {
   std::list<std::vector<std::string>> output_names;  // those that somebody asked for
   std::atomic<std::uint64_t> last{0};                // id of the plan that ran last
   std::atomic<std::int64_t> temporary_bytes{0}, uploaded{0}, downloaded{0};
-  // kernels that got their optimised tier, and specialised ones: counted by the background thread, which may outlive the program
-  const std::shared_ptr<std::atomic<std::int64_t>> optimised = std::make_shared<std::atomic<std::int64_t>>(0);
-  const std::shared_ptr<std::atomic<std::int64_t>> specialised = std::make_shared<std::atomic<std::int64_t>>(0);
+  const std::shared_ptr<KernelCounts> counts =
+      std::make_shared<KernelCounts>();  // also of the background thread, which may outlive the program
   std::atomic<int> hot_shapes{0};
   std::atomic<bool> sealed{false}, depth_said{false}, compile_time_said{false};
 

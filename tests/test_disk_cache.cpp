@@ -20,7 +20,6 @@
 #include "runtime/kernel_cache.h"
 
 using namespace onepass;
-using compiler::Tier;
 using runtime::DiskCache;
 namespace fs = std::filesystem;
 
@@ -69,13 +68,13 @@ TEST_CASE("what is stored is found, by any cache on the folder") {
   const Folder folder;
   DiskCache first(folder.text());
   CHECK_FALSE(has(first));
-  first.store(kKey, Tier::Quick, kObject);
+  first.store(kKey, compiler::Tier::Quick, kObject);
   DiskCache second(folder.text() + "/");
   REQUIRE(has(second));
-  CHECK(second.find(kKey)->tier == Tier::Quick);
-  first.store(kKey, Tier::Optimised, kObject + "!");
+  CHECK(second.find(kKey)->tier == compiler::Tier::Quick);
+  first.store(kKey, compiler::Tier::Optimised, kObject + "!");
   REQUIRE(second.find(kKey));
-  CHECK(second.find(kKey)->tier == Tier::Optimised);
+  CHECK(second.find(kKey)->tier == compiler::Tier::Optimised);
   CHECK(second.find(kKey)->object == kObject + "!");
   CHECK_FALSE(second.find("a key"));
   CHECK(folder.files().size() == 1);
@@ -87,7 +86,7 @@ TEST_CASE("what is stored is found, by any cache on the folder") {
 TEST_CASE("a switched-off cache keeps nothing") {
   for (const char* name : {"", "none"}) {
     DiskCache cache(name);
-    cache.store(kKey, Tier::Quick, kObject);
+    cache.store(kKey, compiler::Tier::Quick, kObject);
     CHECK_FALSE(cache.enabled());
     CHECK_FALSE(has(cache));
     CHECK(cache.list().empty());
@@ -100,7 +99,7 @@ TEST_CASE("the folder is made for this user alone, and refused where others can 
   DiskCache cache(deep);
   CHECK_FALSE(has(cache));
   CHECK_FALSE(fs::exists(deep));  // looking for something makes nothing
-  cache.store(kKey, Tier::Quick, kObject);
+  cache.store(kKey, compiler::Tier::Quick, kObject);
   REQUIRE(has(cache));
   struct stat status;
   REQUIRE(stat(deep.c_str(), &status) == 0);
@@ -115,7 +114,7 @@ TEST_CASE("the folder is made for this user alone, and refused where others can 
   REQUIRE(chmod(deep.c_str(), 0777) == 0);
   DiskCache open_to_all(deep);
   CHECK_FALSE(has(open_to_all));
-  open_to_all.store("another", Tier::Quick, kObject);
+  open_to_all.store("another", compiler::Tier::Quick, kObject);
   CHECK(fs::directory_iterator(deep) != fs::directory_iterator());
   CHECK(open_to_all.refusal().find("can be written to by others") != std::string::npos);
   CHECK(open_to_all.stats().stores == 0);
@@ -124,14 +123,14 @@ TEST_CASE("the folder is made for this user alone, and refused where others can 
 
   write(folder.path / "file", "x");
   DiskCache file(folder.text() + "/file");
-  file.store(kKey, Tier::Quick, kObject);
+  file.store(kKey, compiler::Tier::Quick, kObject);
   CHECK(file.refusal() == "is not a folder");
   DiskCache below_file(folder.text() + "/file/cache");
-  below_file.store(kKey, Tier::Quick, kObject);
+  below_file.store(kKey, compiler::Tier::Quick, kObject);
   CHECK(below_file.stats().stores == 0);
   CHECK_FALSE(below_file.refusal().empty());
   DiskCache relative("cache");
-  relative.store(kKey, Tier::Quick, kObject);
+  relative.store(kKey, compiler::Tier::Quick, kObject);
   CHECK(relative.refusal() == "is not an absolute path");
 }
 
@@ -142,9 +141,9 @@ TEST_CASE("a disk that cannot be written to costs nothing but the entries") {
   }
   const Folder folder;
   DiskCache cache(folder.text());
-  cache.store(kKey, Tier::Quick, kObject);
+  cache.store(kKey, compiler::Tier::Quick, kObject);
   REQUIRE(chmod(folder.path.c_str(), 0500) == 0);
-  cache.store("another", Tier::Quick, kObject);
+  cache.store("another", compiler::Tier::Quick, kObject);
   CHECK(cache.stats().failed == 1);
   CHECK(has(cache));
 }
@@ -152,7 +151,7 @@ TEST_CASE("a disk that cannot be written to costs nothing but the entries") {
 TEST_CASE("every byte of an entry flipped in turn, and every truncation: found as it was or not at all") {
   const Folder folder;
   DiskCache cache(folder.text());
-  cache.store(kKey, Tier::Quick, kObject);
+  cache.store(kKey, compiler::Tier::Quick, kObject);
   const fs::path file = folder.files().at(0);
   const std::string good = contents(file);
   for (std::size_t i = 0; i < good.size(); ++i) {
@@ -176,10 +175,10 @@ TEST_CASE("every byte of an entry flipped in turn, and every truncation: found a
 TEST_CASE("an entry under another's name is not taken for it") {
   const Folder folder;
   DiskCache cache(folder.text());
-  cache.store("another key", Tier::Quick, "another object");
+  cache.store("another key", compiler::Tier::Quick, "another object");
   const fs::path other = folder.files().at(0);
   const std::string bytes = contents(other);
-  cache.store(kKey, Tier::Quick, kObject);
+  cache.store(kKey, compiler::Tier::Quick, kObject);
   for (const fs::path& file : folder.files())
     if (file != other) write(file, bytes);
   CHECK_FALSE(has(cache));
@@ -190,7 +189,7 @@ TEST_CASE("the oldest entries are swept beyond the limit, and what a killed proc
   const Folder folder;
   {
     DiskCache cache(folder.text());
-    for (int i = 0; i < 20; ++i) cache.store(fmt::format("key {}", i), Tier::Quick, kObject);
+    for (int i = 0; i < 20; ++i) cache.store(fmt::format("key {}", i), compiler::Tier::Quick, kObject);
   }
   const auto hour = std::chrono::hours(1);
   const auto now = fs::file_time_type::clock::now();
@@ -204,7 +203,7 @@ TEST_CASE("the oldest entries are swept beyond the limit, and what a killed proc
   const std::int64_t entry = 56 + 6 + 300;
   DiskCache small(folder.text(), 10 * entry);
   REQUIRE(small.find("key 3"));  // used now: kept
-  small.store(kKey, Tier::Quick, kObject);
+  small.store(kKey, compiler::Tier::Quick, kObject);
   std::int64_t bytes = 0, entries = 0;
   for (const fs::path& file : folder.files())
     if (file.extension() == ".kernel") bytes += static_cast<std::int64_t>(fs::file_size(file)), ++entries;
@@ -228,7 +227,7 @@ TEST_CASE("several caches fill and clear one folder at once") {
       for (int i = 0; i < 300; ++i) {
         const std::string key = fmt::format("key {}", random() % 30), object(200 + random() % 2 * 1000, key.back());
         if (i % 100 == 99) cache.clear();
-        if (random() % 2) cache.store(key, Tier::Quick, object);
+        if (random() % 2) cache.store(key, compiler::Tier::Quick, object);
         if (const auto entry = cache.find(key))
           if (entry->object.find_first_not_of(key.back()) != std::string::npos) ++wrong;
       }
@@ -242,7 +241,7 @@ TEST_CASE("what is exchanged for the folder is not used, and a descriptor that t
   const Folder folder;
   const std::string path = folder.text() + "/cache", gone = folder.text() + "/gone";
   DiskCache cache(path);
-  cache.store(kKey, Tier::Quick, kObject);
+  cache.store(kKey, compiler::Tier::Quick, kObject);
   REQUIRE(has(cache));
   REQUIRE(rename(path.c_str(), gone.c_str()) == 0);
   REQUIRE(mkdir(path.c_str(), 0777) == 0);
@@ -258,7 +257,7 @@ TEST_CASE("what is exchanged for the folder is not used, and a descriptor that t
   REQUIRE(dup2(other, descriptor) == descriptor);
   close(other);
   CHECK_FALSE(has(cache));
-  cache.store(kKey, Tier::Quick, kObject);
+  cache.store(kKey, compiler::Tier::Quick, kObject);
   CHECK(has(cache));
   CHECK(fs::directory_iterator(path) != fs::directory_iterator());
   close(descriptor);
@@ -267,7 +266,7 @@ TEST_CASE("what is exchanged for the folder is not used, and a descriptor that t
 TEST_CASE("archives that are damaged lose nothing") {
   const Folder folder, target, elsewhere;
   DiskCache cache(folder.text()), imported(target.text());
-  cache.store("no kernel", Tier::Quick, "no object");  // importing loads the code once, to see that it can be
+  cache.store("no kernel", compiler::Tier::Quick, "no object");  // importing loads the code once, to see that it can be
   const std::string archive = (elsewhere.path / "kernels").string();
   CHECK(cache.export_to(archive) == 1);
   auto result = imported.import_from(archive, true);

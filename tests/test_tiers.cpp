@@ -1,10 +1,14 @@
 // Kernels in tiers: the quick code answers first, the optimised code takes over in the background, and no bit changes.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <random>
 
 #include "compiler/fuse.h"
 #include "compiler/plan/plan.h"
+#include "onepass/runtime.h"
 #include "random_graph.h"
 #include "runtime/kernel_cache.h"
 
@@ -65,7 +69,8 @@ TEST_CASE("tiers: the optimised code takes over after two runs and gives the sam
   std::vector<compiler::KernelFunction> functions;
   for (int run = 0; run < 4; ++run) {
     if (run == 3) runtime::wait_for_optimised();
-    functions.push_back(one.kernel->code_to_run(0).compiled());
+    functions.push_back(one.kernel->code_to_run().compiled());
+    one.kernel->before_run(true);
     std::vector<std::vector<std::byte>> memory;
     std::vector<std::byte*> buffers;
     std::vector<ir::Buffer> got;
@@ -87,6 +92,7 @@ TEST_CASE("tiers: the optimised code takes over after two runs and gives the sam
     }
   }
   CHECK(functions[3] != functions[0]);
+  CHECK(one.kernel->is_settled());
 }
 
 TEST_CASE("tiers: a kernel that is known is found, not compiled again", "[tiers]") {
@@ -95,4 +101,128 @@ TEST_CASE("tiers: a kernel that is known is found, not compiled again", "[tiers]
   const OneKernel again("%0 = input x : f64[9]\n%1 = tanh %0 : f64[9]\n%2 = sub %1, %0 : f64[9]\nreturn y = %2");
   CHECK_FALSE(again.compiled);
   CHECK(again.kernel == one.kernel);
+}
+
+// ------------------------------------------------------------------------------------------------ the rule, on a simulated machine
+
+namespace {
+
+using runtime::TierAccount, runtime::TierChoice, runtime::TierCosts;
+
+// One kernel on a machine where time is a number. What its runs and compiles take is not what the rule believes.
+struct Simulation {
+  double tiles = 0, quick = 0, optimised = 0, compile_quick = 0, compile_optimised = 0;  // what things take
+  double wrong[5] = {1, 1, 1, 1, 1};                                                     // estimate / truth of these
+  bool has_thread = true;                                                                // one that compiles in the background
+  double idle_share = 1;  // of a processor, that a thread at idle priority gets; 0 on a busy machine
+  double busy_share = 1;  // that any other thread gets
+
+  struct Outcome {
+    double total = 0, compile = 0,
+           first = 0;  // of all calls; of the optimised compile, had somebody waited for it from its beginning on; of the first run
+  };
+
+  Outcome run(int calls) const {
+    const TierCosts costs{tiles > 0 ? tiles * wrong[0] : TierCosts::kNever, quick * wrong[1], optimised * wrong[2],
+                          compile_quick * wrong[3], compile_optimised * wrong[4]};
+    TierAccount account(costs.compile_optimised);
+    Outcome out;
+    out.compile = compile_optimised / busy_share;
+    double done = 0;   // of the compile, in processor time
+    double share = 0;  // that it gets now
+    const auto pass = [&](double time) {
+      out.total += time;
+      done += share * time;
+    };
+    const TierChoice first = TierAccount::first(costs, 0);
+    double slow = 0;
+    switch (first) {
+      case TierChoice::Tiles: slow = tiles; break;
+      case TierChoice::Quick: pass(compile_quick / busy_share), account.add(static_cast<std::int64_t>(compile_quick)), slow = quick; break;
+      case TierChoice::Optimised: pass(out.compile), done = compile_optimised; break;
+    }
+    for (int call = 0; call < calls; ++call) {
+      double time = optimised;
+      if (done < compile_optimised) {
+        switch (account.before_run()) {
+          case TierAccount::Due::Nothing: break;
+          case TierAccount::Due::InBackground: share = std::max(share, has_thread ? idle_share : 0); break;
+          case TierAccount::Due::Hurry: share = std::max(share, has_thread ? busy_share : 0); break;
+          case TierAccount::Due::Wait:
+            share = busy_share;
+            pass((compile_optimised - done) / busy_share);
+            done = compile_optimised;
+        }
+        if (done < compile_optimised) {
+          account.add(static_cast<std::int64_t>(slow));
+          time = slow;
+        }
+      }
+      if (call == 0) out.first = time;
+      pass(time);
+    }
+    return out;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("tiers: n calls take at most n settled calls and three compiles, whatever the estimates and the load", "[tiers]") {
+  std::mt19937 random(20);
+  const auto log_uniform = [&](double low, double high) { return low * std::pow(high / low, static_cast<double>(random()) * 0x1p-32); };
+  int begins[3] = {}, tight = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    Simulation s;
+    s.optimised = log_uniform(50, 1e9);
+    s.quick = s.optimised * log_uniform(1, 50);
+    s.tiles = random() % 3 ? s.optimised * log_uniform(1, 8) : 0;
+    s.compile_optimised = log_uniform(3e6, 3e8);
+    s.compile_quick = s.compile_optimised * log_uniform(0.05, 0.6);
+    for (double& w : s.wrong) w = random() % 2 ? log_uniform(0.25, 4) : 1;
+    s.has_thread = random() % 4 != 0;
+    s.busy_share = random() % 2 ? 1 : log_uniform(0.2, 1);
+    s.idle_share = random() % 2 ? 0 : s.busy_share;
+    const int calls = static_cast<int>(log_uniform(1, 1e4));
+    const Simulation::Outcome out = s.run(calls);
+    // One run is made in the tier that the estimates chose, before anything is known of what it takes.
+    const double first = std::max(out.first - s.optimised, 0.0);
+    const double limit = calls * s.optimised + 3 * out.compile + first;
+    INFO("round " << round << ", " << calls << " calls of " << s.optimised << ", " << s.quick << ", " << s.tiles << "; compile "
+                  << out.compile);
+    REQUIRE(out.total <= limit * 1.0001);
+    tight += out.total > calls * s.optimised + out.compile;
+    const TierCosts exact{s.tiles > 0 ? s.tiles : TierCosts::kNever, s.quick, s.optimised, s.compile_quick, s.compile_optimised};
+    ++begins[static_cast<int>(TierAccount::first(exact, 0))];
+    // With estimates that are right the first call is the cheapest that there is, and the sum stays within two compiles.
+    std::fill(std::begin(s.wrong), std::end(s.wrong), 1.0);
+    s.busy_share = 1;
+    const Simulation::Outcome known = s.run(calls);
+    REQUIRE(known.total <= (calls * s.optimised + 2 * known.compile + known.first) * 1.0001);
+  }
+  for (const int n : begins) CHECK(n > 500);  // each tier is somebody's first
+  CHECK(tight > 500);
+}
+
+TEST_CASE("tiers: the first tier is the one that makes the first call cheapest", "[tiers]") {
+  CHECK(TierAccount::first({100, 50, 20, 3e6, 9e6}, 0) == TierChoice::Tiles);
+  CHECK(TierAccount::first({1e9, 5e7, 2e7, 3e6, 9e6}, 0) == TierChoice::Optimised);
+  CHECK(TierAccount::first({1e9, 6e6, 1e6, 1e6, 8e6}, 0) == TierChoice::Optimised);  // there may be more runs
+  CHECK(TierAccount::first({TierCosts::kNever, 50, 20, 3e6, 9e6}, 0) == TierChoice::Quick);
+  CHECK(TierAccount::first({TierCosts::kNever, 5e7, 2e7, 3e6, 9e6}, 0, true) == TierChoice::Optimised);
+  CHECK(TierAccount::first({TierCosts::kNever, 50, 20, 3e6, 9e6}, 0, true) == TierChoice::Quick);
+  CHECK(TierAccount::first({100, 50, 20, 3e6, 9e6}, 5'000'000) == TierChoice::Optimised);  // earlier processes have lost as much
+}
+
+TEST_CASE("tiers: what a call has lost makes the next one wait for the optimised code, without any thread", "[tiers]") {
+  set_compile_threads(0);
+  const OneKernel one("%0 = input x : f32[3, 1000]\n%1 = reduce_sum %0 {1} : f32[3]\n%2 = exp %1 : f32[3]\nreturn y = %2");
+  CHECK_FALSE(one.kernel->is_settled());
+  REQUIRE(one.kernel->code_to_run().slow() == one.kernel.get());
+  one.kernel->ran_slowly(one.kernel->account().compile(), 0);
+  one.kernel->before_run(false);  // of a call that must not wait
+  CHECK_FALSE(one.kernel->is_settled());
+  one.kernel->before_run(true);
+  CHECK(one.kernel->is_settled());
+  CHECK(one.kernel->code_to_run().slow() == nullptr);
+  set_compile_threads(1);
 }

@@ -251,7 +251,11 @@ TEST_CASE("compile threads: as many as asked for, and none") {
   CHECK(f.stats().optimised == 0);
   CHECK(f.stats().specialized == 0);
   op::set_compile_threads(3);
-  const auto g = op::compile([](Tensor a) { return std::tuple{sum(atan(a)), log1p(abs(a)), prod(a) + expm1(a)}; }, plain());
+  const auto g = op::compile(
+      [](Tensor a) {
+        return std::tuple{sum(atan(a)), log1p(abs(a)), prod(a) + expm1(a)};
+      },
+      plain({.after_calls = 3}));
   for (int call = 0; call < 10; ++call) g(x);
   op::runtime::wait_for_optimised();
   CHECK(g.stats().optimised == g.stats().compiles);

@@ -15,9 +15,9 @@
 #include <thread>
 
 #include "onepass/error.h"
-#include "runtime/kernel_cache.h"
 #include "runtime/memory.h"
 #include "tools/onepass_command.h"
+#include "tools/onepass_from_nothing.h"
 #include "tools/timing.h"
 
 namespace onepass::command {
@@ -201,7 +201,7 @@ Measurement measure(const ProgramText& program, const Options& options, const st
     else compiled->call_into(arguments, targets);
   };
   call();
-  runtime::wait_for_optimised();  // the median is of warm calls
+  compiled->wait_until_optimized();  // the median is of warm calls
   call();
   const Stats before = compiled->stats();
   call();
@@ -270,11 +270,13 @@ void print(Mode mode, const Measurement& m) {
 }  // namespace
 
 int bench(Words words) {
+  Words again = {"onepass", "bench"};
+  again.insert(again.end(), words.begin(), words.end());
   CLI::App app{"Times a program on random inputs: floats uniform on [-1, 1), integers and bool 0 or 1.", "onepass bench"};
   Words positional, shapes;
   CommonOptions common;
   std::string how = "into", compared;
-  bool while_specializing = false, json = false;
+  bool while_specializing = false, json = false, from_nothing = false, in_this_process = false;
   app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
   app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more");
   add_mode(app, common);
@@ -284,12 +286,16 @@ int bench(Words words) {
   app.add_option("--call", how, "into: the same arrays in each call (default); fresh: new ones; bind: a bound call");
   app.add_flag("--while-specializing", while_specializing,
                "another thread calls the program with new shapes meanwhile, which get kernels of their own");
+  app.add_flag("--from-nothing", from_nothing,
+               "what the first 1000 calls take, in fresh processes with an empty and with a warm kernel cache");
+  app.add_flag("--in-this-process", in_this_process, "of --from-nothing: in this process alone, one line of JSON")->needs("--from-nothing");
   app.add_option("--compare", compared, "time this mode too");
   app.add_flag("--json", json, "one line of JSON");
   app.footer(
       "Examples:\n"
       "  onepass bench 'x*w + b' --shapes x=f32[1024,1024] w=f32[1024,1] b=f32[1024]\n"
-      "  onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --compare unfused --json");
+      "  onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --compare unfused --json\n"
+      "  onepass bench 'a @ b' --shapes a=f32[512,512] b=f32[512,512] --from-nothing");
   parse_words(app, std::move(words));
   if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may stand last
     positional.push_back(std::move(shapes.back()));
@@ -298,19 +304,28 @@ int bench(Words words) {
 
   if (how != "into" && how != "fresh" && how != "bind")
     throw ValueError(fmt::format("bench: --call is into, fresh or bind, not `{}`{}", how, suggestion(how, {"into", "fresh", "bind"})));
-  const Options options = options_of(common);
+  Options options = options_of(common);
+  if (while_specializing) options.specialization.after_calls = 3;  // the other thread's shapes are to get kernels soon
   Options other = options;
   if (!compared.empty()) other.mode = mode_of(compared);
   const Source source = program_source("bench", take_program("bench", positional), options.limits);
   if (!positional.empty()) throw ValueError(fmt::format("bench: `{}` is one word too many; types follow --shapes", positional.front()));
   const ProgramText program(source.text, source.name, options.limits);
   const std::vector<runtime::ArgumentType> types = types_of("bench", program, shapes);
+  if (from_nothing && (!compared.empty() || while_specializing || how != "into"))
+    throw ValueError("bench: --from-nothing goes with none of --compare, --while-specializing and --call");
   program.record(types, program.all_outputs());  // a program that does not fit the types fails before arrays of these sizes are filled
 
+  if (from_nothing && !in_this_process) {
+    std::erase(again, "--json");
+    if (const auto mode = std::ranges::find(again, "--mode"); mode != again.end()) again.erase(mode, mode + 2);
+    return first_calls_from_nothing(again, options, json), 0;
+  }
   const InterruptibleCall interruptible;
   Random random;
   std::vector<Array> inputs;
   for (const runtime::ArgumentType& type : types) inputs.push_back(random_array(type, random));
+  if (from_nothing && in_this_process) return first_calls(program, options, inputs), 0;
   const Measurement mine = measure(program, options, inputs, how == "fresh", while_specializing);
   if (compared.empty()) {
     if (json) fmt::print("{}\n", json_of(mine).dump());

@@ -122,8 +122,12 @@ class ONEPASS_API Formula {
   Stats stats() const;
 
   // As of a CompiledFunction (onepass/function.h); arguments stand in the order of inputs().
-  void warm_up(std::initializer_list<std::string_view> signatures) const;
-  void warm_up(const std::vector<std::string>& signatures) const;
+  void warm_up(std::initializer_list<std::string_view> signatures, Tier tier = Tier::optimized) const;
+  void warm_up(const std::vector<std::string>& signatures, Tier tier = Tier::optimized) const;
+  template <class Duration> bool wait_until_optimized(Duration timeout) const {
+    return wait_until_optimized_for(detail::nanoseconds_of(timeout));
+  }
+  void wait_until_optimized() const { wait_until_optimized_for(-1); }
   int warm_up_file(const std::string& path) const;
   std::vector<std::string> signatures() const;
   void write_signatures(const std::string& path) const;
@@ -135,6 +139,7 @@ class ONEPASS_API Formula {
   friend ONEPASS_API
   Formula formula(std::string_view text, const Options& options);
   struct Body;
+  bool wait_until_optimized_for(std::int64_t nanoseconds) const;
   Body& body() const;  // Error where it was moved from
   explicit Formula(detail::Shared<Body> body) : body_(std::move(body)) {}
   detail::Shared<Body> body_;

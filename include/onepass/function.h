@@ -157,7 +157,8 @@ class ONEPASS_API FunctionCore {
   std::string last_graph() const;
   std::string explain() const;
   Stats stats() const;
-  void warm_up(std::string_view signature) const;
+  void warm_up(std::string_view signature, Tier tier) const;
+  bool wait_until_optimized(std::int64_t nanoseconds) const;
   int warm_up_file(const std::string& path) const;
   std::vector<std::string> signatures() const;
   void write_signatures(const std::string& path) const;
@@ -323,18 +324,25 @@ template <class F, class R, class... P> class CompiledFunction {
   Stats stats() const { return core_.stats(); }
 
   /// Makes ready what such calls need, without running them: `f.warm_up({"f32[64,256] f32[256]"})`, or texts that `signatures` gave
-  /// (docs/runtime.md has the form). Their kernels are compiled before it returns, on this thread's threads. The threads that a call may use
-  /// belong to it, so warm up under the same `thread_count()`.
+  /// (docs/runtime.md has the form). Their kernels are compiled and optimised before it returns, on this thread's threads, so that the first
+  /// call costs what every call costs; with Tier::quick they begin as a first call's would. The threads that a call may use belong to it, so
+  /// warm up under the same `thread_count()`.
   /// Errors    ValueError for a text that is no signature; what recording throws for one that the function does not take.
-  void warm_up(std::initializer_list<std::string_view> signatures) const {
-    for (const std::string_view s : signatures) core_.warm_up(s);
+  void warm_up(std::initializer_list<std::string_view> signatures, Tier tier = Tier::optimized) const {
+    for (const std::string_view s : signatures) core_.warm_up(s, tier);
   }
-  void warm_up(const std::vector<std::string>& signatures) const {
-    for (const std::string& s : signatures) core_.warm_up(s);
+  void warm_up(const std::vector<std::string>& signatures, Tier tier = Tier::optimized) const {
+    for (const std::string& s : signatures) core_.warm_up(s, tier);
   }
   /// Of a file that `write_signatures` wrote. What the function does not take (any more) is left out, with a warning in the log.
   /// Returns how many are ready. IoError when the file cannot be read, ValueError with the line that is no signature.
   int warm_up_file(const std::string& path) const { return core_.warm_up_file(path); }
+  /// Waits until the kernels of all calls that are remembered are optimised; `timeout` is a std::chrono::duration. False when the time was
+  /// over before. Kernels for exact shapes that are being compiled are waited for, too; none is begun.
+  template <class Duration> bool wait_until_optimized(Duration timeout) const {
+    return core_.wait_until_optimized(detail::nanoseconds_of(timeout));
+  }
+  void wait_until_optimized() const { core_.wait_until_optimized(-1); }
   /// The calls that are remembered, in the order of their last use.
   std::vector<std::string> signatures() const { return core_.signatures(); }
   void write_signatures(const std::string& path) const { core_.write_signatures(path); }

@@ -19,13 +19,22 @@ namespace onepass {
 /// reference    an interpreter with no compiler behind it
 enum class Mode : std::uint8_t { adaptive, generic, specialized, unfused, reference };
 
-/// Kernels for exact shapes. A shape that was called `after_calls` times gets kernels of its own, at most `depth` shapes a function; from
+/// How fast a kernel's code is. All tiers give the same bits.
+///
+/// quick      what a first call begins with: tiles, or code that was compiled quickly, unless the optimised code pays at once
+/// optimized  the code that the kernel keeps
+enum class Tier : std::uint8_t { quick, optimized };
+
+/// Kernels for exact shapes. A shape that is hot gets kernels of its own, at most `depth` shapes a function; from
 /// then on the function stays on its generic kernels, which are fused too, and says so once through the log. They are compiled at idle
 /// priority while calls go on, or, without `in_background`, by the call that makes the shape hot. One that turns out slower than the
 /// generic kernel is not used. Results have the same bits.
+///
+/// A shape is hot once its calls have taken so long that as long again would save what its kernels take to compile, and at least three
+/// calls were made.
 struct Specialization {
-  int depth = 20;  ///< 0: generic kernels only
-  int after_calls = 3;
+  int depth = 20;       ///< 0: generic kernels only
+  int after_calls = 0;  ///< above 0: a shape is hot after so many calls instead
   bool in_background = true;
   bool operator==(const Specialization&) const = default;
 };
@@ -111,6 +120,14 @@ struct Options {
   StopCondition should_stop{};
 };
 
+namespace detail {
+/// Of a std::chrono::duration, without its header.
+template <class Duration> constexpr std::int64_t nanoseconds_of(Duration d) {
+  const long double n = static_cast<long double>(d.count()) * Duration::period::num / Duration::period::den * 1e9L;
+  return n < 0 ? 0 : n > 9e18L ? std::int64_t{9'000'000'000'000'000'000} : static_cast<std::int64_t>(n);
+}
+}  // namespace detail
+
 /// What a function did so far. Bytes are of array elements that kernels load and store (docs/language.md, `moved_bytes`).
 struct Stats {
   std::int64_t calls = 0;
@@ -120,7 +137,7 @@ struct Stats {
   std::int64_t kernels = 0;      ///< different ones that its calls use
   std::int64_t launches = 0;     ///< runs of kernels
   std::int64_t compiles = 0;     ///< generic kernels made while a call waited: in tiles, or compiled in the quick tier
-  std::int64_t optimised = 0;    ///< of these, compiled again in the background, with optimisation
+  std::int64_t optimised = 0;    ///< generic kernels compiled with optimisation, by a call or in the background
   std::int64_t specialized = 0;  ///< kernels compiled for exact shapes
   std::int64_t hot_shapes = 0;   ///< shapes that have such kernels, or will; at most Specialization::depth
   std::int64_t dropped = 0;      ///< of these, those whose generic kernels turned out faster
@@ -129,6 +146,8 @@ struct Stats {
   std::int64_t cache_hits = 0;   ///< kernels that were there already, made by another signature or another function
   std::int64_t bytes_read = 0, bytes_written = 0;
   std::int64_t bytes_allocated = 0;  ///< fresh results, intermediates between kernels, and temporaries where a target overlaps an argument
+  double ms_compiling = 0;           ///< of all compiles of its kernels, by calls and in the background
+  double ms_lost = 0;                ///< by runs before a kernel was optimised: what they took above an estimate of the optimised run
   std::int64_t bytes_uploaded = 0, bytes_downloaded = 0;  ///< copied because a call on a GPU had arrays of the cpu
 
   Stats& operator+=(const Stats& other) {
@@ -149,6 +168,8 @@ struct Stats {
     bytes_read += other.bytes_read;
     bytes_written += other.bytes_written;
     bytes_allocated += other.bytes_allocated;
+    ms_compiling += other.ms_compiling;
+    ms_lost += other.ms_lost;
     bytes_uploaded += other.bytes_uploaded;
     bytes_downloaded += other.bytes_downloaded;
     return *this;

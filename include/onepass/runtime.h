@@ -95,12 +95,25 @@ void trim_memory(std::size_t keep = 0) noexcept;
 
 // ------------------------------------------------------------------------------------------------ kernels
 
-/// Threads at idle priority that compile what no call waits for: optimised and specialised kernels. 1 unless set; with 0 kernels keep the
-/// code of their first compile and nothing is specialised in the background. What a call waits for is compiled by the call's own threads. ValueError when negative or above 64.
+/// Threads at idle priority that compile what no call waits for: optimised and specialised kernels. 1 unless set; with 0 nothing is
+/// compiled in the background, so that a kernel is optimised by the call that has lost enough time without (docs/runtime.md, "Tiers").
+/// What a call waits for is compiled by the call's own threads. ValueError when negative or above 64.
 ONEPASS_API
 void set_compile_threads(int threads);
 ONEPASS_API
 int compile_threads() noexcept;
+
+namespace detail {
+ONEPASS_API
+bool wait_until_optimized(std::int64_t nanoseconds);
+}  // namespace detail
+/// Waits until nothing is left that the compile threads were given, of any function: `timeout` is a std::chrono::duration. False when the time
+/// was over before. `f.wait_until_optimized` waits for all kernels of one function, begun or not.
+template <class Duration> bool wait_until_optimized(Duration timeout) {
+  const auto seconds = static_cast<double>(timeout.count()) * Duration::period::num / Duration::period::den;
+  return detail::wait_until_optimized(seconds < 0 ? 0 : seconds > 9e9 ? -1 : static_cast<std::int64_t>(seconds * 1e9));
+}
+inline void wait_until_optimized() { detail::wait_until_optimized(-1); }
 
 /// The kernels in memory that all functions share. Those that were not used for longest leave it first; functions that still know one
 /// keep it alive.

@@ -28,6 +28,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -138,7 +139,11 @@ class Runs {
       const std::string what = run(options, calls);
       if (!what.empty()) all += fmt::format("{}{}: {}", all.empty() ? "" : "\n", mode, what);
     };
-    set_compile_threads(is_deep_ ? 1 : 0);  // nothing is optimised then
+    // Tiers in turn: most programs run in tiles where they can, which compiles nothing, others in what the compiler makes of them.
+    using runtime::TierChoice;
+    static constexpr std::optional<TierChoice> tiers[] = {{}, {}, TierChoice::Quick, {}, {}, TierChoice::Quick, {}, TierChoice::Optimised};
+    const std::optional<TierChoice> tier = is_deep_ ? std::nullopt : tiers[variant_ / 32 % 8];
+    set_compile_threads(is_deep_ ? 1 : 0);  // nothing is optimised in the background then
     Options options;
     options.check_recording = false;
     options.mode = Mode::unfused;
@@ -147,15 +152,17 @@ class Runs {
     if (is_deep_) options.specialization = {.after_calls = 2, .in_background = false};
     check("adaptive", options, is_deep_ ? 5 : 2);
     options.mode = Mode::generic;
+    runtime::set_first_tier(tier);
     static constexpr int threads[] = {0, 1, 2, 3, 7};
     options.threads = threads[variant_ % 5];
     static constexpr int bytes[] = {0, 0, 16, 32, 64};
     const int vector_bytes = bytes[variant_ / 5 % 5];
     options.vector_bytes = vector_bytes <= compiler::Target::host().vector_bytes ? vector_bytes : 0;
     check(fmt::format("generic, {} threads, vectors of {} bytes", options.threads, options.vector_bytes), options, is_deep_ ? 3 : 1);
+    runtime::set_first_tier(std::nullopt);
     options.threads = options.vector_bytes = 0;
     options.mode = Mode::specialized;
-    if (is_deep_ || variant_ % 3 == 0) check("specialized", options, 1);
+    if (is_deep_ || variant_ % 8 == 0) check("specialized", options, 1);
     return all;
   }
 

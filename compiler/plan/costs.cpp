@@ -1,0 +1,63 @@
+// See costs.h.
+#include "compiler/plan/costs.h"
+
+#include <algorithm>
+
+#include "compiler/plan/rolled.h"
+#include "ir/build.h"
+
+namespace onepass::compiler {
+
+namespace {
+
+// Instructions of one copy of the body, those of expansions too.
+double instructions(const Nest& nest) {
+  double all = 0;
+  for (const Statement& s : nest.body) {
+    switch (s.kind) {
+      case Statement::Kind::Op:
+        all += ir::info(s.op).kind == ir::OpKind::Expanded ? static_cast<double>(ir::expansion(s.op, s.dtype).size()) : 1;
+        break;
+      case Statement::Kind::Reduce:
+      case Statement::Kind::Scan: all += 12; break;
+      case Statement::Kind::Guard: all += 2 * s.count; break;
+      case Statement::Kind::Constant:
+      case Statement::Kind::Slot: break;
+      default: all += 2;
+    }
+  }
+  return all;
+}
+
+// Products that are summed along rows of accumulators: unrolled into a block of registers.
+bool multiplies(const Nest& nest) {
+  return nest.kind == NestKind::Rows &&
+         std::ranges::any_of(nest.body, [](const Statement& s) { return s.kind == Statement::Kind::Reduce && s.b != Statement::kNone; });
+}
+
+}  // namespace
+
+TierTimes compile_times(const Nest& nest, const Schedule& schedule) {
+  const double all = instructions(nest) * static_cast<double>(nest.sweeps), loops = static_cast<double>(nest.loops());
+  // A map's body stands there once for each register of its vectors.
+  const double copies = nest.kind == NestKind::Map ? std::max(4.0 * schedule.width / schedule.vector_bytes, 1.0) : 1;
+  TierTimes t;
+  t.quick = 1.3e6 + 0.25e6 * loops + 2.5e4 * all;
+  t.optimised = 3e6 + 2e6 * loops + 1e5 * all * copies;
+  if (nest.kind == NestKind::Rows) t.optimised += 20e6;
+  const auto transposed = static_cast<double>(schedule.packed.size());  // tiles are exchanged in registers
+  t.quick += 30e6 * transposed;
+  t.optimised += 80e6 * transposed;
+  return t;
+}
+
+TierTimes run_times(const Nest& nest, double work, double bytes) {
+  const bool is_product = multiplies(nest);
+  TierTimes t;
+  t.optimised = is_product ? 0.003 * work : std::max(0.02 * work, 0.035 * bytes);
+  const double slower = is_product ? 25 : nest.kind == NestKind::Map ? 1.6 : nest.kind == NestKind::Lanes ? 2 : 3.4;
+  t.quick = std::max(t.optimised, slower * (is_product ? t.optimised : 0.02 * work));
+  return t;
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,186 @@
+// See onepass_from_nothing.h.
+#include "tools/onepass_from_nothing.h"
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "onepass/error.h"
+#include "tools/timing.h"
+
+extern char** environ;
+
+namespace onepass::command {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<int, 5> kCalls = {1, 2, 10, 100, 1000};
+constexpr double kLongest = 10;  // seconds, after which the calls end early
+constexpr double kSlow = 1.5;    // times the settled median
+constexpr double kSettledSeconds = 0.2;
+
+// A folder for one run's kernels, removed at its end.
+class CacheFolder {
+ public:
+  CacheFolder() : path_((std::filesystem::temp_directory_path() / "onepass-bench-XXXXXX").string()) {
+    if (!mkdtemp(path_.data())) throw IoError(fmt::format("bench: cannot make {}: {}", path_, std::strerror(errno)));
+  }
+  ~CacheFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  CacheFolder(const CacheFolder&) = delete;
+  CacheFolder& operator=(const CacheFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// This program with these words; what it wrote to standard output.
+std::string output_of(const Words& words, const std::string& cache_folder) {
+  std::vector<char*> arguments;
+  for (const std::string& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
+  arguments.push_back(nullptr);
+  const std::string folder = "ONEPASS_CACHE_DIR=" + cache_folder;
+  std::vector<char*> environment;
+  for (char** variable = environ; *variable; ++variable)
+    if (std::string_view(*variable).substr(0, 18) != "ONEPASS_CACHE_DIR=") environment.push_back(*variable);
+  environment.push_back(const_cast<char*>(folder.c_str()));
+  environment.push_back(nullptr);
+
+  int ends[2];
+  if (pipe(ends) != 0) throw IoError(fmt::format("bench: no pipe: {}", std::strerror(errno)));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addclose(&actions, ends[0]);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_addclose(&actions, ends[1]);
+  pid_t child = -1;
+  const int failed = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments.data(), environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  std::string text;
+  if (failed == 0) {
+    std::array<char, 4096> buffer;
+    for (ssize_t n = 0; (n = read(ends[0], buffer.data(), buffer.size())) > 0 || (n < 0 && errno == EINTR);)
+      if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+  close(ends[0]);
+  if (failed != 0) throw IoError(fmt::format("bench: cannot start another process: {}", std::strerror(failed)));
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) throw Error("bench: the process of --from-nothing failed; its message stands above");
+  return text;
+}
+
+std::string ms_text(const Json& value) {
+  if (!value.is_number()) return "-";
+  const double ms = value.get<double>();
+  return ms < 1 ? fmt::format("{:.4f}", ms) : ms < 100 ? fmt::format("{:.2f}", ms) : fmt::format("{:.0f}", ms);
+}
+
+}  // namespace
+
+void first_calls(const ProgramText& program, const Options& options, const std::vector<Array>& inputs) {
+  {  // what a process does once belongs to nobody's first call
+    const Array x = Array::ones({777}, f32);
+    const runtime::Argument argument{.array = &x, .number = {}};
+    static_cast<void>(ProgramText("x*3", "unrelated").compile(options)->call({&argument, 1}));
+  }
+  std::vector<runtime::Argument> arguments(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) arguments[i].array = &inputs[i];
+
+  std::vector<double> times;
+  times.reserve(kCalls.back());
+  const double start = seconds_now();
+  const std::unique_ptr<runtime::Program> compiled = program.compile(options);
+  std::vector<Array> results;
+  std::vector<Array*> targets;
+  for (double before = start; static_cast<int>(times.size()) < kCalls.back() && before - start < kLongest;) {
+    if (times.empty()) {
+      results = compiled->call(arguments);
+      for (Array& r : results) targets.push_back(&r);
+    } else {
+      compiled->call_into(arguments, targets);
+    }
+    const double now = seconds_now();
+    times.push_back(now - before);
+    before = now;
+  }
+  const Stats stats = compiled->stats();
+
+  // How long a call takes in the end: what the times above are compared with.
+  compiled->wait_until_optimized();
+  compiled->call_into(arguments, targets);
+  std::vector<double> settled;
+  for (const double end = seconds_now() + kSettledSeconds; settled.size() < 5 || seconds_now() < end;) {
+    const double begin = seconds_now();
+    compiled->call_into(arguments, targets);
+    settled.push_back(seconds_now() - begin);
+  }
+  std::ranges::sort(settled);
+  const double median = quantile(settled, 0.5);
+
+  Json line = {{"mode", text_of(options.mode)}, {"calls", times.size()}, {"settled_ms", median * 1e3}};
+  double total = 0, last_slow = 0;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    total += times[i];
+    if (times[i] > kSlow * median) last_slow = total;
+    if (next < kCalls.size() && static_cast<int>(i) + 1 == kCalls[next]) line[fmt::format("T{}_ms", kCalls[next++])] = total * 1e3;
+  }
+  line["lost_ms"] = (total - median * static_cast<double>(times.size())) * 1e3;
+  line["last_slow_ms"] = last_slow * 1e3;
+  line["ms_compiling"] = stats.ms_compiling;
+  line["ms_lost"] = stats.ms_lost;
+  fmt::print("{}\n", line.dump());
+}
+
+void first_calls_from_nothing(const Words& words, const Options& options, bool json) {
+  Json all = Json::array();
+  std::vector<Mode> modes = {options.mode};
+  if (options.mode == Mode::adaptive) modes.push_back(Mode::specialized);
+  for (const Mode mode : modes) {
+    const CacheFolder folder;
+    Words child = words;
+    child.insert(child.end(), {"--mode", std::string(text_of(mode)), "--in-this-process"});
+    for (const char* cache : {"empty", "warm"}) {
+      Json row = {{"cache", cache}};
+      row.update(Json::parse(output_of(child, folder.path())));
+      all.push_back(std::move(row));
+    }
+  }
+  if (json) return fmt::print("{}\n", all.dump());
+  fmt::print("milliseconds for the first n calls of a fresh process, after one unrelated small call; nothing is waited for\n");
+  fmt::print("{:12} {:6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10} {:>10}\n", "mode", "cache", "n = 1", "2", "10", "100", "1000",
+             "settled", "lost", "last slow", "compiling");
+  for (const Json& row : all) {
+    const auto ms = [&](const char* name) { return ms_text(row.value(name, Json())); };
+    fmt::print("{:12} {:6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10} {:>10}\n", row["mode"].get<std::string>(),
+               row["cache"].get<std::string>(), ms("T1_ms"), ms("T2_ms"), ms("T10_ms"), ms("T100_ms"), ms("T1000_ms"), ms("settled_ms"),
+               ms("lost_ms"), ms("last_slow_ms"), ms("ms_compiling"));
+  }
+  fmt::print(
+      "settled: the median call once all is compiled; lost: what the calls took above that; last slow: when the last call ended that\n"
+      "took more than {} times as long; compiling: in all threads\n",
+      kSlow);
+}
+
+}  // namespace onepass::command
