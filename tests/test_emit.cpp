@@ -434,7 +434,7 @@ TEST_CASE("emit: what is subtracted as a number is added, unless it is needed fo
 }
 
 TEST_CASE("emit: random graphs, fused and unfused against the reference", "[emit][random]") {
-  compare_random_graphs(60, [](std::uint64_t seed) {
+  compare_random_graphs(20, [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 4 + static_cast<int>(seed % 24);
     options.max_elements = seed % 5 == 0 ? 20000 : 2000;
@@ -443,7 +443,7 @@ TEST_CASE("emit: random graphs, fused and unfused against the reference", "[emit
 }
 
 TEST_CASE("emit: random graphs of views and reductions, fused and unfused against the reference", "[emit][random]") {
-  compare_random_graphs(60, [](std::uint64_t seed) {
+  compare_random_graphs(20, [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 4 + static_cast<int>(seed % 12);
     options.inputs = 2;
@@ -459,7 +459,7 @@ TEST_CASE("emit: random graphs of views and reductions, fused and unfused agains
 }
 
 TEST_CASE("emit: random graphs of pieces, large enough to be cut, fused and unfused against the reference", "[emit][random]") {
-  compare_random_graphs(60, [](std::uint64_t seed) {
+  compare_random_graphs(20, [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 3 + static_cast<int>(seed % 7);
     options.inputs = 2;
