@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/launch.h"
+#include "runtime/log.h"
 #include "runtime/speed.h"
 
 namespace onepass::runtime {
@@ -107,6 +108,8 @@ void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
   const std::int64_t generic = best_[0].load(std::memory_order_relaxed), special = best_[1].load(std::memory_order_relaxed);
   // The best run of each says most about the code: others met what else the machine does. The kernel is there, so a tie is its.
   state_.store(special <= generic ? State::Used : State::Dropped, std::memory_order_release);
+  log(LogLevel::debug, "a hot shape's own kernel took {} ns in its trial, the generic one {} ns: it is {}", special, generic,
+      special <= generic ? "used" : "dropped");
 }
 
 int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, const Attaching& how, bool trial) {

@@ -23,7 +23,7 @@
 namespace onepass::runtime {
 namespace {
 
-constexpr std::string_view kSuffix = ".kernel";
+constexpr std::string_view kSuffix = ".kernel", kSpeedSuffix = ".speed";
 constexpr std::array<char, 8> kEntryMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'K'};
 constexpr std::array<char, 8> kArchiveMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'A'};
 constexpr std::uint32_t kVersion = 2;
@@ -62,7 +62,7 @@ std::string name_of(std::string_view key, std::uint64_t build, std::uint64_t mac
   return fmt::format("{:016x}{:016x}{}", hash.high64, hash.low64, kSuffix);
 }
 
-std::string speed_name() { return fmt::format("{:016x}.speed", machine_id() ^ build_id()); }
+std::string speed_name() { return fmt::format("{:016x}{}", machine_id() ^ build_id(), kSpeedSuffix); }
 
 struct Parsed {
   Header header;
@@ -258,6 +258,7 @@ std::vector<DiskCache::File> DiskCache::list() const {
     file.objection = content.refusal;
     if (entry) {
       file.tier = static_cast<compiler::Tier>(entry->header.tier);
+      file.has_code = !entry->object.empty();
       if (file.name != name_of(entry->key, entry->header.build, entry->header.machine)) file.state = File::State::Damaged;
     }
     if (file.state == File::State::Usable && !refused.empty()) {
@@ -278,6 +279,9 @@ std::int64_t DiskCache::remove_damaged() {
   std::int64_t removed = 0;
   for (const File& file : list())
     if (file.state == File::State::Damaged || file.state == File::State::Untrusted) removed += open_folder(false, true)->remove(file.name);
+  if (const std::shared_ptr<const os::Folder> folder = open_folder(false, true); folder && !refusal().empty())
+    for (const os::FileInfo& f : folder->list())
+      if (f.name.ends_with(kSpeedSuffix)) folder->remove(f.name);
   return removed;
 }
 
@@ -287,6 +291,7 @@ std::int64_t DiskCache::clear() {
   if (!folder) return removed;
   for (const os::FileInfo& f : folder->list())
     if (f.name.ends_with(kSuffix)) removed += folder->remove(f.name);
+    else if (f.name.ends_with(kSpeedSuffix)) folder->remove(f.name);
   return removed;
 }
 
@@ -311,7 +316,8 @@ std::int64_t DiskCache::export_to(const std::string& path) {
   for (const os::FileInfo& f : folder ? folder->list() : std::vector<os::FileInfo>()) {
     if (!f.name.ends_with(kSuffix)) continue;
     const os::Folder::Content content = folder->read(f.name, kMostEntryBytes);
-    if (!content.bytes || !parse(*content.bytes)) continue;
+    const std::optional<Parsed> entry = content.bytes ? parse(*content.bytes) : std::nullopt;
+    if (!entry || entry->object.empty()) continue;
     const std::uint64_t size = content.bytes->size();
     write(&size, sizeof size);
     write(content.bytes->data(), content.bytes->size());

@@ -40,6 +40,7 @@ class DiskCache {
     std::int64_t bytes = 0, modified = 0;
     enum class State : std::uint8_t { Usable, OtherProcessor, OtherBuild, Damaged, Untrusted } state = State::Usable;
     compiler::Tier tier = compiler::Tier::Quick;
+    bool has_code = true;        // or a note alone of the time that its runs took
     std::string objection = {};  // of Untrusted: `belongs to user 1001, not to 1000`
   };
 

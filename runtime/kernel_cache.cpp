@@ -409,7 +409,8 @@ void Kernel::keep_at_exit(std::int64_t& nanoseconds_left) const {
     nanoseconds_left -= os::nanoseconds() - start;
     if (is_settled()) return;
   }
-  if (spent - spent_on_disk_ > compile / 16) disk_cache().note_spent(key_, spent);
+  constexpr std::int64_t kWorthNoting = 200'000;  // nanoseconds; writing the note takes half as long
+  if (spent - spent_on_disk_ > kWorthNoting) disk_cache().note_spent(key_, spent);
 }
 
 std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target,

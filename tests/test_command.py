@@ -1055,11 +1055,28 @@ class Others(Command):
     def test_doctor(self):
         lines = self.onepass("doctor").stdout.splitlines()
         names = [line.split(":")[0] for line in lines]
-        for name in ("processor", "LLVM", "cache folder", "BLAS", "CUDA toolkit", "CUDA driver", "device"):
+        for name in ("processor", "memory", "LLVM", "cache folder", "BLAS", "CUDA toolkit", "CUDA driver", "device"):
             self.assertIn(name, names)
         for line in lines:
             self.assertRegex(line, r"^[^:]+: .+, .+$")
         self.assertRegex(lines[0], r"vectors of \d+ bits, \d+ cores?, caches \d+ KiB")
+
+    def test_first_calls_from_nothing(self):
+        rows = json.loads(self.onepass("bench", "x*2 + tanh(x)", "--shapes", "x=f32[100]", "--from-nothing", "--json").stdout)
+        self.assertEqual([(r["mode"], r["cache"]) for r in rows], [(m, c) for m in ("adaptive", "specialized") for c in ("empty", "warm")])
+        for row in rows:
+            self.assertEqual(row["calls"], 1000)
+            times = [row[f"T{n}_ms"] for n in (1, 2, 10, 100, 1000)]
+            self.assertEqual(times, sorted(times))
+            self.assertGreater(times[0], 0)
+            self.assertLessEqual(row["last_slow_ms"], times[-1] * 1.0001)
+            self.assertGreater(row["settled_ms"], 0)
+        self.assertGreater(rows[2]["ms_compiling"], 0)  # for the shape alone, in the first call
+        self.assertEqual(rows[3]["ms_compiling"], 0)  # it was kept
+        table = self.onepass("bench", "x*2 + tanh(x)", "--shapes", "x=f32[100]", "--from-nothing", "--mode", "generic").stdout
+        self.assertEqual(table.count("generic"), 2)
+        self.fails("bench", "x", "--shapes", "x=f32[2]", "--from-nothing", "--compare", "unfused", says=["--from-nothing", "--compare"])
+        self.fails("bench", "x", "--shapes", "x=f32[2]", "--in-this-process", says=["--from-nothing"])
 
     def test_commands_that_do_not_exist(self):
         self.fails("rum", "x*2", says=["`rum`", "`run`"])

@@ -64,6 +64,29 @@ bool has(DiskCache& cache, const std::string& key = kKey, const std::string& obj
 
 }  // namespace
 
+TEST_CASE("the time that was lost without the optimised code is kept with an entry, until that code is") {
+  const Folder folder;
+  DiskCache cache(folder.text());
+  cache.note_spent(kKey, 5'000);  // of runs in tiles: there is no code yet
+  REQUIRE(cache.find(kKey));
+  CHECK(cache.find(kKey)->object.empty());
+  CHECK(cache.find(kKey)->spent_nanoseconds == 5'000);
+  cache.note_spent(kKey, 4'000);
+  CHECK(cache.find(kKey)->spent_nanoseconds == 5'000);
+  CHECK(cache.list().at(0).state == DiskCache::File::State::Usable);
+  cache.store(kKey, compiler::Tier::Quick, kObject);
+  cache.note_spent(kKey, 7'000);
+  CHECK(cache.find(kKey)->spent_nanoseconds == 7'000);
+  CHECK(cache.find(kKey)->object == kObject);
+  cache.store(kKey, compiler::Tier::Optimised, kObject + "!");
+  cache.note_spent(kKey, 9'000);
+  CHECK(cache.find(kKey)->spent_nanoseconds == 0);
+  CHECK(cache.find(kKey)->object == kObject + "!");
+  CHECK_FALSE(cache.speed());
+  cache.keep_speed(1.25);
+  CHECK(cache.speed() == 1.25);
+}
+
 TEST_CASE("what is stored is found, by any cache on the folder") {
   const Folder folder;
   DiskCache first(folder.text());

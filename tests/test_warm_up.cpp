@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <unistd.h>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -110,6 +111,46 @@ TEST_CASE("warm_up: calls that were made ready record and compile nothing") {
   CHECK(same_bits(y, reference(x.transpose(), short_row)));
   CHECK(f.stats().recordings == 3);
   CHECK(f.stats().compiles == before.compiles);
+}
+
+TEST_CASE("warm_up: afterwards every kernel is optimised, or with Tier::quick as a first call would begin") {
+  if (!op::test::has_codegen()) return;
+  const auto body = [](Tensor a, Tensor b) {
+    const Tensor p = matmul(a, b);
+    return std::tuple{p * 1.5f, sum(tanh(p) * 0.375f, 0)};
+  };
+  const auto f = op::compile(body, plain());
+  f.warm_up({"f32[30,40] f32[40,50]"});
+  const op::Stats ready = f.stats();
+  CHECK(ready.optimised == ready.compiles);
+  CHECK(ready.optimised >= 1);
+  CHECK(ready.ms_compiling > 0);
+  const Array a = ramp({30, 40}, 0.125), b = ramp({40, 50}, 0.25);
+  const auto [y, s] = f(a, b);
+  CHECK(f.stats().ms_lost == 0);
+  CHECK(f.stats().optimised == ready.optimised);
+  CHECK(f.explain().find("until it is optimised") == std::string::npos);
+
+  const auto other = [](Tensor x) { return cosh(x) - sinh(x * 0.625f); };
+  const auto g = op::compile(other, plain());
+  g.warm_up({"f32[100]"}, op::Tier::quick);
+  CHECK(g.stats().compiles == 1);
+  CHECK(g.stats().optimised == 0);
+  g(ramp({100}, 0.125));
+  CHECK(g.explain().find("until it is optimised") != std::string::npos);
+  CHECK_FALSE(g.wait_until_optimized(std::chrono::nanoseconds(0)));  // it has begun now
+  CHECK(g.wait_until_optimized(std::chrono::minutes(5)));
+  CHECK(g.stats().optimised == 1);
+  CHECK(g.wait_until_optimized(std::chrono::nanoseconds(0)));
+  CHECK(op::wait_until_optimized(std::chrono::minutes(5)));
+  // The same without compile threads: who waits compiles.
+  op::set_compile_threads(0);
+  const auto h = op::formula("cosh(x)*sinh(x) - x");
+  h({{"x", ramp({100}, 0.125)}});
+  CHECK(h.stats().optimised == 0);
+  h.wait_until_optimized();
+  op::set_compile_threads(1);
+  CHECK(h.stats().optimised == 1);
 }
 
 TEST_CASE("warm_up: from a file that another process wrote") {

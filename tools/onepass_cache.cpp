@@ -31,6 +31,7 @@ void stats(const DiskCache& cache) {
   std::array<Sum, 5> sums;
   Sum optimised;
   for (const DiskCache::File& f : cache.list()) {
+    if (f.state == State::Usable && !f.has_code) continue;
     Sum& sum = sums[static_cast<std::size_t>(f.state)];
     ++sum.files, sum.bytes += f.bytes;
     if (f.state == State::Usable && f.tier == compiler::Tier::Optimised) ++optimised.files;

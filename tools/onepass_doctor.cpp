@@ -3,7 +3,11 @@
 #include <CLI/CLI.hpp>
 
 #include <exception>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "compiler/codegen.h"
@@ -12,8 +16,10 @@
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/disk_cache.h"
+#include "runtime/kernel_cache.h"
 #include "runtime/os.h"
 #include "tools/onepass_command.h"
+#include "tools/timing.h"
 
 namespace onepass::command {
 
@@ -64,6 +70,45 @@ void llvm() {
     line("LLVM", fmt::format("not available ({})", first_line(error.what())),
          "put libonepass_llvm.so beside the program or build with -DONEPASS_LLVM=ON; until then use --mode reference");
   }
+}
+
+// Of a line of /proc/self/status, in MB.
+double resident_mb() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (word == "VmRSS:" && status >> word) return std::stod(word) * 1024 / 1e6;
+  return 0;
+}
+
+// What onepass costs a process beside its kernels.
+void footprint() {
+  const double before = resident_mb();
+  std::string state = fmt::format("{:.1f} MB resident", before);
+  try {
+    double begin = seconds_now();
+    compiler::llvm_version();
+    const double opened = (seconds_now() - begin) * 1e3;
+    begin = seconds_now();
+    Options options;
+    options.compile = Compile::allowed;
+    runtime::set_first_tier(runtime::TierChoice::Optimised);
+    const Array x = Array::ones({1000}, f32);
+    const runtime::Argument argument{.array = &x, .number = {}};
+    static_cast<void>(ProgramText("x*3 + 1", "doctor").compile(options)->call({&argument, 1}));
+    runtime::set_first_tier(std::nullopt);
+    state += fmt::format(" at first, {:.1f} MB behind the first compile; the compiler opens in {:.1f} ms", resident_mb(), opened);
+  } catch (const std::exception&) {}  // the compiler's line says it
+  std::ifstream maps("/proc/self/maps");
+  std::string last;
+  for (std::string text; std::getline(maps, text);) {
+    const std::size_t at = text.find('/');
+    if (at == std::string::npos || text.find("libonepass", at) == std::string::npos || text.substr(at) == last) continue;
+    last = text.substr(at);
+    std::error_code failed;
+    const auto bytes = std::filesystem::file_size(last, failed);
+    if (!failed) state += fmt::format("; {} has {}", last.substr(last.rfind('/') + 1), bytes_text(static_cast<std::int64_t>(bytes)));
+  }
+  line("memory", state, "nothing to do");
 }
 
 void cache_folder() {
@@ -117,6 +162,7 @@ int doctor(Words words) {
   app.footer("Example:\n  onepass doctor");
   parse_words(app, std::move(words));
   processor();
+  footprint();
   llvm();
   cache_folder();
   line("BLAS", "not used", "nothing to do: contractions run in kernels of its own");
