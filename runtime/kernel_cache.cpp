@@ -243,8 +243,9 @@ void Kernel::choose(const KernelRequest& request) {
   claim();
   make_optimised(true);
   compile_ms_ = static_cast<double>(os::nanoseconds() - start) / 1e6;
-  // What cannot be optimised, for want of memory say, is an error here: it has no other code.
-  if (!is_settled()) compile_quickly(request);
+  if (is_settled()) return;
+  compile_quickly(request);  // where optimising failed, for want of memory say: an error if that fails, too
+  final_.store(quick_, std::memory_order_release);
 }
 
 void Kernel::compile_quickly(const KernelRequest& request) {

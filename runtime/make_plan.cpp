@@ -312,7 +312,8 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
   keep_structure_alone(*plan, compiled);
   plan->specialises = (state.options.mode != Mode::adaptive || plan->interpret) && !plan->fused_ready;
   const int after_calls = state.options.specialization.after_calls;
-  plan->hot_after = after_calls > 0 ? after_calls : plan->on_device ? 3 : runs_until_hot(*plan);
+  // On a device nothing is estimated; of a plan that runs unfused, the third call looks for the fused kernels.
+  plan->hot_after = after_calls > 0 ? after_calls : plan->on_device || plan->fused_ready ? 3 : runs_until_hot(*plan);
   plan->id = new_id();
   plan->key = signature.key;
   log(LogLevel::debug, "recorded {} nodes and planned {} kernels, of which {} were made, in {:.2f} ms", nodes, plan->kernels,
