@@ -52,6 +52,7 @@ class Cache {
 
   // At exit. Nobody else's time is taken where kernels are not kept.
   void keep_at_exit() noexcept try {
+    const os::DefaultFloatingPoint control;
     if (!disk_cache().enabled()) return;
     std::vector<std::shared_ptr<const Kernel>> kernels;
     {
@@ -369,7 +370,7 @@ void Kernel::make_optimised(bool in_call) const noexcept {
           static_cast<double>(took) / 1e6, in_call ? "by a call" : "in the background", static_cast<double>(account_.spent()) / 1e6);
     }
   } catch (const std::exception& error) {
-    log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());
+    if (os::may_run_made_code()) log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());  // else it was said
   } catch (...) {}                                // NOLINT: nobody is there to catch it
   if (!final_.load(std::memory_order_relaxed)) {  // forbidden since it began, or failed
     if (quick_) final_.store(quick_, std::memory_order_release);

@@ -297,7 +297,8 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     check_interpreted(report->optimised, launch_options(state, site));
   } else {
     PlanData before;  // where it may have to be planned once more
-    if (wait.is_limited()) before = *plan, plan->may_wait = false;
+    plan->may_wait = !wait.is_limited();
+    if (wait.is_limited()) before = *plan;
     try {
       compiled = plan_on_cpu(state, site, *plan, *report, may_compile, purpose == PlanFor::WarmUp, analysed, wait);
       if (state.options.mode == Mode::specialized && os::may_run_made_code())

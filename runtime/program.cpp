@@ -110,6 +110,7 @@ Comparison Program::compare(std::span<const Argument> arguments) try {
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
 Stats Program::stats() const {
+  const os::DefaultFloatingPoint control;
   Stats s = state_->plans.stats();
   const KernelCounts& counts = *state_->counts;
   s.optimised = counts.optimised.load(std::memory_order_relaxed);
@@ -126,6 +127,7 @@ Stats Program::stats() const {
 // ------------------------------------------------------------------------------------------------ ahead of calls
 
 void Program::warm_up(const CallSignature& signature, Tier tier) try {
+  const os::DefaultFloatingPoint control;
   const SignatureCall call(signature);
   const CallSite site = call.site(state_->threads_of_a_call());
   const PlanPointer plan = find_or_make_plan(*state_, site, tier == Tier::quick ? PlanFor::WarmUpQuick : PlanFor::WarmUp);
@@ -148,6 +150,7 @@ void Program::seal() {
 }
 
 bool Program::wait_until_optimized(std::int64_t nanoseconds) {
+  const os::DefaultFloatingPoint control;
   const std::int64_t end = nanoseconds < 0 ? -1 : os::nanoseconds() + nanoseconds;
   const std::vector<PlanPointer> plans = state_->plans.all();
   for (const PlanPointer& plan : plans)

@@ -40,9 +40,10 @@ class TierAccount {
   Due before_run() {
     const std::int64_t runs = runs_.fetch_add(1, std::memory_order_relaxed), spent = this->spent();
     const auto compile = static_cast<double>(this->compile());
+    if (runs == 0) return Due::Nothing;  // its tier was chosen just now
     if (static_cast<double>(spent) >= kWait * compile) return Due::Wait;
     if (static_cast<double>(spent) >= kHurry * compile) return Due::Hurry;
-    return runs >= 1 ? Due::InBackground : Due::Nothing;  // a second run says that there may be more
+    return Due::InBackground;  // a second run says that there may be more
   }
   void add(std::int64_t nanoseconds) { spent_.fetch_add(nanoseconds, std::memory_order_relaxed); }
   /// Nanoseconds of all runs in slower tiers, those of earlier processes too.

@@ -1,7 +1,6 @@
 // See onepass_from_nothing.h.
 #include "tools/onepass_from_nothing.h"
 
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,8 +20,6 @@
 
 #include "onepass/error.h"
 #include "tools/timing.h"
-
-extern char** environ;
 
 namespace onepass::command {
 
@@ -58,32 +55,26 @@ std::string output_of(const Words& words, const std::string& cache_folder) {
   std::vector<char*> arguments;
   for (const std::string& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
   arguments.push_back(nullptr);
-  const std::string folder = "ONEPASS_CACHE_DIR=" + cache_folder;
-  std::vector<char*> environment;
-  for (char** variable = environ; *variable; ++variable)
-    if (std::string_view(*variable).substr(0, 18) != "ONEPASS_CACHE_DIR=") environment.push_back(*variable);
-  environment.push_back(const_cast<char*>(folder.c_str()));
-  environment.push_back(nullptr);
-
+  setenv("ONEPASS_CACHE_DIR", cache_folder.c_str(), 1);  // this process compiles nothing
   int ends[2];
   if (pipe(ends) != 0) throw IoError(fmt::format("bench: no pipe: {}", std::strerror(errno)));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addclose(&actions, ends[0]);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_addclose(&actions, ends[1]);
-  pid_t child = -1;
-  const int failed = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments.data(), environment.data());
-  posix_spawn_file_actions_destroy(&actions);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    execv("/proc/self/exe", arguments.data());
+    _exit(127);
+  }
   close(ends[1]);
   std::string text;
-  if (failed == 0) {
+  if (child > 0) {
     std::array<char, 4096> buffer;
     for (ssize_t n = 0; (n = read(ends[0], buffer.data(), buffer.size())) > 0 || (n < 0 && errno == EINTR);)
       if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
   }
   close(ends[0]);
-  if (failed != 0) throw IoError(fmt::format("bench: cannot start another process: {}", std::strerror(failed)));
+  if (child < 0) throw IoError("bench: cannot start another process");
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) throw Error("bench: the process of --from-nothing failed; its message stands above");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "onepass/device.h"
+#include "onepass/duration.h"
 #include "onepass/shared.h"
 
 namespace onepass {
@@ -119,14 +120,6 @@ struct Options {
   /// asks before it begins, then about every 20 ms, on the thread that called, between two parts of its work. What it throws ends the call too.
   StopCondition should_stop{};
 };
-
-namespace detail {
-/// Of a std::chrono::duration, without its header.
-template <class Duration> constexpr std::int64_t nanoseconds_of(Duration d) {
-  const long double n = static_cast<long double>(d.count()) * Duration::period::num / Duration::period::den * 1e9L;
-  return n < 0 ? 0 : n > 9e18L ? std::int64_t{9'000'000'000'000'000'000} : static_cast<std::int64_t>(n);
-}
-}  // namespace detail
 
 /// What a function did so far. Bytes are of array elements that kernels load and store (docs/language.md, `moved_bytes`).
 struct Stats {

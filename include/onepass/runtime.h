@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "onepass/duration.h"
 #include "onepass/export.h"
 #include "onepass/shared.h"
 
@@ -110,8 +111,7 @@ bool wait_until_optimized(std::int64_t nanoseconds);
 /// Waits until nothing is left that the compile threads were given, of any function: `timeout` is a std::chrono::duration. False when the time
 /// was over before. `f.wait_until_optimized` waits for all kernels of one function, begun or not.
 template <class Duration> bool wait_until_optimized(Duration timeout) {
-  const auto seconds = static_cast<double>(timeout.count()) * Duration::period::num / Duration::period::den;
-  return detail::wait_until_optimized(seconds < 0 ? 0 : seconds > 9e9 ? -1 : static_cast<std::int64_t>(seconds * 1e9));
+  return detail::wait_until_optimized(detail::nanoseconds_of(timeout));
 }
 inline void wait_until_optimized() { detail::wait_until_optimized(-1); }
 
