@@ -168,7 +168,8 @@ TEST_CASE("depth: one kernel of a long chain is emitted", "[depth]") {
     for (const Planned& planned : plan(graph, partition, 0, layouts)) {
       const Target target = Target::host();
       const Scheduled scheduled = schedule(planned.nest, planned.numbers, target, {});
-      CHECK(generate({.nest = &planned.nest, .schedule = &scheduled.schedule, .target = &target, .tier = compiler::Tier::Quick}).object.size() > 0);
+      CHECK(generate({.nest = &planned.nest, .schedule = &scheduled.schedule, .target = &target, .tier = compiler::Tier::Quick})
+                .object.size() > 0);
     }
   });
 }

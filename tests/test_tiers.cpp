@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <random>
 
 #include "compiler/fuse.h"
 #include "compiler/plan/plan.h"
-#include "onepass/runtime.h"
+#include "onepass/onepass.h"
 #include "random_graph.h"
 #include "runtime/kernel_cache.h"
 
@@ -225,4 +226,31 @@ TEST_CASE("tiers: what a call has lost makes the next one wait for the optimised
   CHECK(one.kernel->is_settled());
   CHECK(one.kernel->code_to_run().slow() == nullptr);
   set_compile_threads(1);
+}
+
+TEST_CASE("tiers: the log says what was recorded, compiled, optimised and tried, and what it took", "[tiers]") {
+  static std::string said;
+  static std::mutex lock;
+  said.clear();
+  set_log(
+      [](LogLevel, std::string_view text) {
+        const std::lock_guard guard(lock);
+        said += std::string(text) + "\n";
+      },
+      LogLevel::debug);
+  {
+    Options options;
+    options.specialization = {.after_calls = 2, .in_background = false};
+    const Formula f = formula("x % 7 + 0.375*x", options);  // no tiles: a remainder
+    const Array x = Array::full({1000}, 3.0, f32);
+    for (int call = 0; call < 60; ++call) {
+      f({{"x", x}});
+      f.wait_until_optimized();
+    }
+  }
+  set_log(nullptr);
+  INFO(said);
+  for (const char* part :
+       {"recorded ", "planned 1 kernels", "compiled quickly in ", "optimised in ", "compiled for one shape in ", "took ", " in its trial"})
+    CHECK(said.find(part) != said.npos);
 }
