@@ -378,9 +378,9 @@ void Kernel::make_optimised(bool in_call) const noexcept {
   }
   try {
     if (!object.empty() && disk_cache().enabled()) {
-      optimised_kept_->store(true, std::memory_order_relaxed);
+      // Said once it is there: a process that ends meanwhile keeps the quick code. Late jobs are done in their order.
       if (in_call) background::run_late([key = key_, object] { disk_cache().store(key, compiler::Tier::Optimised, object); });
-      else disk_cache().store(key_, compiler::Tier::Optimised, object);
+      else disk_cache().store(key_, compiler::Tier::Optimised, object), optimised_kept_->store(true, std::memory_order_relaxed);
     }
   } catch (...) {}  // NOLINT: it is not kept then
   state_.store(fork_generation() * kStates + kDone, std::memory_order_release);
