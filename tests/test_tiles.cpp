@@ -2,10 +2,14 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include <array>
+#include <cmath>
 #include <cstdlib>
+#include <random>
 #include <string>
 
 #include "arrays.h"
+#include "compiler/tiles/loops.h"
 #include "compiler/tiles/tiles.h"
 #include "onepass/onepass.h"
 #include "random_graph.h"
@@ -18,15 +22,18 @@ using namespace onepass::test;
 
 namespace {
 
-// How the first form that differs from the reference differs. `tiled`: nests that ran in tiles.
-std::string difference(const ir::Graph& graph, const Arguments& arguments, std::int64_t& tiled) {
+// How the first form that differs from the reference differs. `tiled`: nests that ran in tiles. `split_work`: above which threads share a
+// row, where there are several.
+std::string difference(const ir::Graph& graph, const Arguments& arguments, std::int64_t& tiled,
+                       std::int64_t split_work = compiler::ScheduleOptions::kThreadedWork) {
   const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
   for (const int vector_bytes : {64, 32, 16}) {
     if (vector_bytes > compiler::Target::host().vector_bytes) continue;
     std::string log, what;
     RunOptions options;
     options.target = compiler::Target::host().with_vector_bytes(vector_bytes);
-    options.threads = vector_bytes == 64 ? 3 : 1;
+    options.threads = vector_bytes == 16 ? 1 : 3;
+    options.split_work = split_work;
     options.log = &log;
     options.tiled = &tiled;
     if (!equals_bitwise(run(graph, arguments.views, options), expected, &what))
@@ -35,10 +42,30 @@ std::string difference(const ir::Graph& graph, const Arguments& arguments, std::
   return {};
 }
 
+// Numbers of which no sum is a NaN, of several magnitudes.
+Arguments plain_arguments(const ir::Graph& graph, std::uint64_t seed) {
+  Arguments out = random_arguments(graph, seed);
+  std::mt19937_64 engine(seed);
+  for (std::size_t i = 0; i < out.views.size(); ++i) {
+    std::vector<std::byte>& bytes = out.storage[i];
+    const auto fill = [&]<class T>(T) {
+      auto* const values = reinterpret_cast<T*>(bytes.data());
+      for (std::size_t k = 0; k < bytes.size() / sizeof(T); ++k) {
+        const double x = static_cast<double>(engine() % 2000001) / 1e6 - 1;
+        values[k] = static_cast<T>(std::ldexp(x, static_cast<int>(engine() % 9) - 4));
+      }
+    };
+    if (out.views[i].dtype == f32) fill(float{});
+    if (out.views[i].dtype == f64) fill(double{});
+  }
+  return out;
+}
+
 std::int64_t check(const ir::Graph& graph, bool strided = false) {
   INFO(ir::print(graph));
   std::int64_t tiled = 0;
   for (std::uint64_t seed = 1; seed <= 2; ++seed) CHECK(difference(graph, random_arguments(graph, seed, strided), tiled) == "");
+  if (!strided) CHECK(difference(graph, plain_arguments(graph, 3), tiled, 0) == "");
   return tiled;
 }
 std::int64_t check(const std::string& text, bool strided = false) { return check(ir::parse_graph(text), strided); }
@@ -94,7 +121,7 @@ TEST_CASE("tiles: every operator has the reference's bits, whole operands and si
   CHECK(graphs > 300);
   std::int64_t widths = 0;
   for (const int vector_bytes : {64, 32, 16}) widths += vector_bytes <= compiler::Target::host().vector_bytes;
-  CHECK(3 * tiled > 2 * 2 * widths * graphs);  // two seeds, most of them in every width
+  CHECK(3 * tiled > 2 * 3 * widths * graphs);  // three arguments, most of them in every width
 }
 
 TEST_CASE("tiles: two operators in one loop have the reference's bits", "[tiles]") {
@@ -139,6 +166,119 @@ TEST_CASE("tiles: views are read and written in place, guarded and turned round"
   CHECK(check("%0 = iota {1} : i64[5, 600]\n%1 = cast %0 : f32[5, 600]\n%2 = sin %1 : f32[5, 600]\nreturn a = %0, b = %2") > 0);
 }
 
+TEST_CASE("tiles: reductions have the reference's bits, along rows and along columns", "[tiles]") {
+  for (const DType dtype : {f32, f64, i32, i64, u32, u64, boolean})
+    for (const char* op : {"reduce_sum", "reduce_max", "reduce_min", "reduce_prod"}) {
+      if (dtype == boolean && op[7] != 'm') continue;
+      const std::string type(name_of(dtype));
+      for (const int n : {0, 1, 2, 31, 32, 63, 64, 65, 255, 256, 257, 1023, 4096, 4097, 9001}) {
+        const bool long_run = n > 300 && dtype != f32;
+        if (long_run && n != 4097) continue;
+        INFO(op << " of " << n << " " << type);
+        const auto one = [&](int rows, int columns, int axis) {
+          return fmt::format("%0 = input x : {0}[{1}, {2}]\n%1 = {3} %0 {{{4}}} : {0}[{5}]\nreturn y = %1", type, rows, columns, op, axis,
+                             axis ? rows : columns);
+        };
+        const bool empty = n == 0 && std::string(op) != "reduce_sum" && std::string(op) != "reduce_prod";
+        if (empty) continue;
+        CHECK(check(one(n > 300 ? 1 : 5, n, 1)) > 0 - (n == 0));
+        CHECK(check(one(n, n > 300 ? 3 : 70, 0)) > 0 - (n == 0));
+      }
+    }
+}
+
+TEST_CASE("tiles: reductions over several axes count missing elements", "[tiles]") {
+  for (const char* type : {"f32", "f64"})
+    for (const int last : {1, 5, 40, 64, 70, 130})
+      for (const int middle : {2, 9})
+        for (const int first : {3, 33, 300}) {
+          if (first == 300 && last > 70) continue;
+          INFO(first << " " << middle << " " << last);
+          const auto reduced = [&](const char* axes, const std::string& shape) {
+            return fmt::format("%0 = input x : {0}[{1}, {2}, {3}]\n%1 = reduce_sum %0 {{{4}}} : {0}[{5}]\nreturn y = %1", type, first,
+                               middle, last, axes, shape);
+          };
+          CHECK(check(reduced("0, 2", std::to_string(middle))) > 0);
+          CHECK(check(reduced("0, 1", std::to_string(last))) > 0);
+          CHECK(check(reduced("0, 1, 2", "")) > 0);
+          CHECK(check(fmt::format("%0 = input x : {0}[{1}, {2}, {3}, 3]\n%1 = reduce_sum %0 {{0, 2}} : {0}[{2}, 3]\nreturn y = %1", type,
+                                  first, middle, last)) > 0);
+        }
+}
+
+TEST_CASE("tiles: several sweeps over a row, short and long, with bits of the reference", "[tiles]") {
+  for (const int n : {1, 7, 64, 100, 511, 700, 2050, 4096, 4100, 9000})
+    for (const bool across : {false, true}) {
+      const int m = n > 1000 ? 2 : 6;
+      INFO(n << (across ? " across" : " along"));
+      const std::string shape = across ? fmt::format("[{}, {}]", n, m) : fmt::format("[{}, {}]", m, n);
+      const std::string one = across ? fmt::format("[1, {}]", m) : fmt::format("[{}, 1]", m);
+      const std::string axis = across ? "{0}" : "{1}", kept = fmt::format("[{}]", m);
+      for (const char* type : {"f32", "f64"}) {
+        // softmax
+        CHECK(check(fmt::format("%0 = input x : {0}{1}\n%1 = reduce_max %0 {2} : {0}{3}\n%2 = reshape %1 : {0}{4}\n"
+                                "%3 = broadcast %2 : {0}{1}\n%4 = sub %0, %3 : {0}{1}\n%5 = exp %4 : {0}{1}\n"
+                                "%6 = reduce_sum %5 {2} : {0}{3}\n%7 = reciprocal %6 : {0}{3}\n%8 = reshape %7 : {0}{4}\n"
+                                "%9 = broadcast %8 : {0}{1}\n%10 = mul %5, %9 : {0}{1}\nreturn y = %10, m = %1, e = %5",
+                                type, shape, axis, kept, one)) > 0);
+        // differences from the sum, and the sum of their squares; what is read is stored too
+        CHECK(check(fmt::format("%0 = input x : {0}{1}\n%1 = reduce_sum %0 {2} : {0}{3}\n%2 = reshape %1 : {0}{4}\n"
+                                "%3 = broadcast %2 : {0}{1}\n%4 = sub %0, %3 : {0}{1}\n%5 = mul %4, %4 : {0}{1}\n"
+                                "%6 = reduce_sum %5 {2} : {0}{3}\n%7 = log %6 : {0}{3}\n%8 = reshape %7 : {0}{4}\n"
+                                "%9 = broadcast %8 : {0}{1}\n%10 = mul %4, %9 : {0}{1}\n%11 = lgamma %10 : {0}{1}\n"
+                                "return y = %10, z = %11, l = %7, s = %5",
+                                type, shape, axis, kept, one)) > 0);
+      }
+    }
+}
+
+TEST_CASE("tiles: contractions have the reference's bits", "[tiles]") {
+  const auto product = [](const char* type, int m, int n, int k, const char* before_a, const char* before_b, const char* op) {
+    return fmt::format(
+        "%0 = input x : {0}[{1}, {3}]\n%1 = input w : {0}[{3}, {2}]\n%2 = {4} %0 : {0}[{1}, {3}]\n"
+        "%3 = {5} %1 : {0}[{3}, {2}]\n%4 = reshape %2 : {0}[{1}, 1, {3}]\n%5 = broadcast %4 : {0}[{1}, {2}, {3}]\n"
+        "%6 = permute %3 {{1, 0}} : {0}[{2}, {3}]\n%7 = reshape %6 : {0}[1, {2}, {3}]\n"
+        "%8 = broadcast %7 : {0}[{1}, {2}, {3}]\n%9 = {6} %5, %8 {{2}} : {0}[{1}, {2}]\nreturn y = %9",
+        type, m, n, k, before_a, before_b, op);
+  };
+  std::int64_t tiled = 0;
+  for (const char* type : {"f32", "f64", "i32", "u64"})
+    for (const char* op : {"contract_rows", "contract_lanes"})
+      for (const auto& [m, n, k] :
+           {std::array{1, 1, 1}, {1, 40, 300}, {3, 5, 7}, {8, 32, 16}, {17, 33, 65}, {20, 600, 30}, {9, 100, 600}}) {
+        INFO(type << " " << op << " " << m << " " << n << " " << k);
+        tiled += check(product(type, m, n, k, "neg", "neg", op));
+        tiled += check(product(type, m, n, k, "reshape", "reshape", op));
+        tiled += check(product(type, m, n, k, "reshape", "neg", op));
+        tiled += check(product(type, m, n, k, "neg", "reshape", op), true);
+      }
+  CHECK(tiled > 300);
+  // one index of each operand, two that both have, a batch
+  CHECK(check("%0 = input x : f32[6, 7, 8]\n%1 = input w : f32[7, 9, 8]\n%2 = reshape %0 : f32[6, 1, 7, 8]\n"
+              "%3 = broadcast %2 : f32[6, 9, 7, 8]\n%4 = permute %1 {1, 0, 2} : f32[9, 7, 8]\n%5 = reshape %4 : f32[1, 9, 7, 8]\n"
+              "%6 = broadcast %5 : f32[6, 9, 7, 8]\n%7 = contract_lanes %3, %6 {2, 3} : f32[6, 9]\n"
+              "%8 = contract_rows %3, %6 {2, 3} : f32[6, 9]\nreturn a = %7, b = %8") > 0);
+  CHECK(check("%0 = input x : f32[3, 24, 65]\n%1 = input w : f32[3, 65, 66]\n%2 = reshape %0 : f32[3, 24, 1, 65]\n"
+              "%3 = broadcast %2 : f32[3, 24, 66, 65]\n%4 = permute %1 {0, 2, 1} : f32[3, 66, 65]\n%5 = reshape %4 : f32[3, 1, 66, 65]\n"
+              "%6 = broadcast %5 : f32[3, 24, 66, 65]\n%7 = contract_rows %3, %6 {3} : f32[3, 24, 66]\n%8 = exp %7 : f32[3, 24, 66]\n"
+              "%9 = reduce_sum %8 {2} : f32[3, 24]\nreturn a = %8, b = %9") > 0);
+  CHECK(check("%0 = input x : f32[3000]\n%1 = input w : f32[3000, 10]\n%2 = reshape %0 : f32[1, 3000]\n%3 = broadcast %2 : f32[10, 3000]\n"
+              "%4 = permute %1 {1, 0} : f32[10, 3000]\n%5 = contract_rows %3, %4 {1} : f32[10]\nreturn y = %5") > 0);
+}
+
+TEST_CASE("tiles: random graphs with reductions have the reference's bits", "[tiles][random]") {
+  RandomGraphOptions options;
+  options.products = true;
+  options.dtypes = {f32, f64, i32, i64, boolean, u32, u64};
+  std::int64_t tiled = 0;
+  for (int k = 0; k < rounds(40); ++k) {
+    const auto seed = static_cast<std::uint64_t>(7000 + k);
+    INFO("seed " << seed);
+    tiled += check(random_graph(seed, options), k % 2 == 1);
+  }
+  CHECK(tiled > 0);
+}
+
 TEST_CASE("tiles: random graphs have the reference's bits", "[tiles][random]") {
   RandomGraphOptions options;
   options.reductions = false;
@@ -153,7 +293,7 @@ TEST_CASE("tiles: random graphs have the reference's bits", "[tiles][random]") {
 }
 
 TEST_CASE("tiles: what they do not know is left to the compiler", "[tiles]") {
-  CHECK(check("%0 = input x : f32[40, 70]\n%1 = reduce_sum %0 {1} : f32[40]\nreturn y = %1") == 0);
+  CHECK(check("%0 = input x : f32[40, 70]\n%1 = scan_sum %0 {1} : f32[40, 70]\nreturn y = %1") == 0);
   CHECK(check("%0 = input x : f16[400]\n%1 = neg %0 : f16[400]\nreturn y = %1") == 0);
   CHECK(check("%0 = input x : f32[400]\n%1 = input y : f32[400]\n%2 = fmod %0, %1 : f32[400]\nreturn y = %2") == 0);
 }

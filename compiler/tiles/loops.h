@@ -1,5 +1,6 @@
-// Loops of one primitive, or of two, over a tile, a few hundred elements that stay in the first-level cache: what a TileProgram (tiles.h)
-// is made of. They are compiled from the `meaning` column of ops.def, once for each instruction set, so that they give the kernels' bits.
+// Loops over a tile, a few hundred elements that stay in the first-level cache: what a TileProgram (tiles.h) is made of. Those of one
+// primitive, or of two, and those that reductions are made of. They are compiled from the `meaning` column of ops.def, once for each
+// instruction set, so that they give the kernels' bits.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,50 @@ struct TilePair {
 /// where they may be exchanged.
 TileLoop tile_pair(TilePair pair, DType dtype, unsigned uniform, const Target& target);
 
+/// What a reduction combines with. A contraction adds products, by fma where they are floats.
+enum class FoldKind : std::uint8_t { Sum, Product, Maximum, Minimum, Contraction };
+
+/// Lanes of a block in the order of summation (ir/order.h).
+constexpr std::int64_t lanes_of(DType dtype) { return size_of(dtype) == 8 ? 32 : 64; }
+
+/// A contraction's rows: sums[r][j] = fma(x[r][k], y[k][j], sums[r][j]) for 0 <= k < length in sequence, all 0 <= r < rows, 0 <= j < n.
+/// Elements of y and of sums lie side by side in j; other distances are given, in elements.
+struct Chain {
+  const void* x;
+  std::int64_t x_row, x_step;
+  const void* y;
+  std::int64_t y_step;
+  void* sums;
+  std::int64_t sums_row;
+  std::int64_t rows, length, n;
+};
+
+/// The parts of one reduction, of elements of one type.
+struct FoldLoops {
+  /// Lane (first + i) % lanes_of(dtype) takes a[i], of a contraction the product of a[i] and b[i], for 0 <= i < n in sequence.
+  void (*take)(void* lanes, const void* a, const void* b, std::int64_t first, std::int64_t n) = nullptr;
+  /// Lanes are combined by halving: lane 0 has the result.
+  void (*halve)(void* lanes) = nullptr;
+  /// sums[i] = below[i] combined with sums[i].
+  void (*combine)(const void* below, void* sums, std::int64_t n) = nullptr;
+  /// sums[i] is combined with the tree of the i-th elements of eight rows. Null of a contraction.
+  void (*eight)(void* sums, const void* const* rows, std::int64_t n) = nullptr;
+  /// Of a contraction alone: these, and sums[i] = fma(a[i], b[i], sums[i]).
+  void (*chain)(const Chain& chain) = nullptr;
+  void (*multiply)(const void* a, const void* b, void* sums, std::int64_t n) = nullptr;
+  explicit operator bool() const { return take != nullptr; }
+};
+/// All null where there are none: halves, integers below 32 bits, contractions where the instruction set has no fma.
+FoldLoops fold_loops(FoldKind kind, DType dtype, const Target& target);
+
 TileLoop tile_loop_avx512(ir::Op op, DType from, DType to, unsigned uniform);
 TileLoop tile_loop_avx2(ir::Op op, DType from, DType to, unsigned uniform);
 TileLoop tile_loop_baseline(ir::Op op, DType from, DType to, unsigned uniform);
 TileLoop tile_pair_avx512(TilePair pair, DType dtype, unsigned uniform);
 TileLoop tile_pair_avx2(TilePair pair, DType dtype, unsigned uniform);
 TileLoop tile_pair_baseline(TilePair pair, DType dtype, unsigned uniform);
+FoldLoops fold_loops_avx512(FoldKind kind, DType dtype);
+FoldLoops fold_loops_avx2(FoldKind kind, DType dtype);
+FoldLoops fold_loops_baseline(FoldKind kind, DType dtype);
 
 }  // namespace onepass::compiler

@@ -1,0 +1,660 @@
+// Makes a TileProgram of a Nest: which loops compute each statement, when, and where values wait.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <utility>
+
+#include "compiler/plan/scratch.h"
+#include "compiler/rare.h"
+#include "compiler/tiles/tile_form.h"
+#include "compiler/tiles/tiles.h"
+#include "ir/build.h"
+#include "ir/graph.h"
+#include "ir/order.h"
+
+namespace onepass::compiler {
+
+using ir::Op;
+using Kind = Statement::Kind;
+
+namespace {
+
+// What a pass over a tile of f32 takes, measured on one processor (Zen 5; what reductions add, Sapphire Rapids); choices between this tier
+// and the compiler need no more.
+constexpr double kFusedPasses = 0.2;  // of an operator that is written out within a loop
+constexpr double kPassNanoseconds = 0.04, kStridedNanoseconds = 0.8, kStepNanoseconds = 4;
+constexpr double kHalveNanoseconds = 60, kSerialNanoseconds = 4;
+constexpr double kProductNanoseconds = 1.3, kChainNanoseconds = 50;  // of a product of f32 in vectors of one byte; of a block's rows
+
+constexpr std::int64_t kHalfCache = 24 << 10;    // bytes of the first-level cache for tiles
+constexpr std::int64_t kWholeBytes = 256 << 10;  // of the second-level cache for whole rows
+
+FoldKind kind_of(Op op) {
+  switch (op) {
+    case Op::ReduceSum: return FoldKind::Sum;
+    case Op::ReduceProd: return FoldKind::Product;
+    case Op::ReduceMax: return FoldKind::Maximum;
+    case Op::ReduceMin: return FoldKind::Minimum;
+    default: return FoldKind::Contraction;
+  }
+}
+
+std::uint64_t identity_of(FoldKind kind, DType dtype) {
+  const bool real = is_float(dtype), is_signed = is_signed_integer(dtype);
+  const std::uint64_t top = std::uint64_t{1} << (8 * size_of(dtype) - 1), all = top | (top - 1);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  switch (kind) {
+    case FoldKind::Product: return ir::bits_of(dtype, 1.0);
+    case FoldKind::Maximum: return real ? ir::bits_of(dtype, -infinity) : is_signed ? top : 0;
+    case FoldKind::Minimum: return real ? ir::bits_of(dtype, infinity) : dtype == DType::Bool ? 1 : is_signed ? top - 1 : all;
+    default: return real ? ir::bits_of(dtype, -0.0) : 0;
+  }
+}
+
+}  // namespace
+
+class TileBuilder {
+ public:
+  TileBuilder(const Nest& nest, const Target& target) : nest_(nest), target_(target), program_(new TileProgram(nest)) {}
+
+  std::shared_ptr<const TileProgram> make() {
+    if (!nest_.derived.empty() || nest_.short_rows || nest_.phases != 1 || nest_.has_columns()) return nullptr;
+    if (std::ranges::any_of(nest_.accesses, [](const Access& a) { return a.table != Access::kNone; })) return nullptr;
+    for (const Access& a : nest_.accesses) program_->linear_of_.push_back(a.linear);
+    for (const Check& c : nest_.checks) program_->check_of_.push_back(c.linear);
+    if (!form(false)) return nullptr;
+    program_->form_ = std::move(form_);
+    program_->scratch_bytes_ = program_->form_->scratch_bytes;
+    if (nest_.kind == NestKind::Lanes && nest_.sweeps > 1 && nest_.serial == 0 && form(true)) {
+      program_->scratch_bytes_ = std::max(program_->scratch_bytes_, form_->scratch_bytes);
+      program_->whole_ = std::move(form_);
+    }
+    return std::shared_ptr<const TileProgram>(std::move(program_));
+  }
+
+ private:
+  using Step = TileStep;
+  static constexpr std::uint32_t kNone = Step::kNone;
+  enum class Memory : std::uint8_t {
+    Own,        // a cell, or a tile while it is needed
+    Kept,       // a tile for all of a row
+    Elsewhere,  // where an access reads or stores, or where the run says
+  };
+  struct Value {
+    DType dtype;
+    Level level;
+    Memory memory = Memory::Own;
+  };
+
+  const Nest& nest_;
+  const Target& target_;
+  std::unique_ptr<TileProgram> program_;
+  // of the form that is being made:
+  std::unique_ptr<TileForm> form_;
+  bool whole_ = false;
+  std::size_t now_ = 0;  // the sweep, or the stage before it
+  std::vector<Value> values_;
+  std::vector<std::uint32_t> of_;  // the value of each statement
+  std::map<std::pair<DType, std::uint64_t>, std::uint32_t> constant_of_;
+  std::size_t primitives_ = 0;
+  double skipped_ns_ = 0;
+
+  static std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
+
+  // ---- the form: stages and sweeps in turn
+
+  bool form(bool whole) {
+    whole_ = whole;
+    form_ = std::make_unique<TileForm>();
+    form_->stages.resize(nest_.sweeps + 1u);
+    form_->sweeps.resize(nest_.sweeps);
+    values_.clear();
+    constant_of_.clear();
+    primitives_ = 0;
+    of_.assign(nest_.body.size(), kNone);
+    const std::vector<std::vector<bool>> needed = needed_by_sweep(nest_, {});
+    for (now_ = 0; now_ <= nest_.sweeps; ++now_) {
+      for (std::uint32_t id = 0; id < nest_.body.size(); ++id) {
+        const Statement& s = nest_.body[id];
+        if (s.stage != now_ || is_inner(s) || s.kind == Kind::Reduce) continue;
+        if (s.kind == Kind::Store ? !store(s, form_->stages[now_].stores) : !statement(id)) return false;
+      }
+      if (now_ < nest_.sweeps && !sweep(needed[now_])) return false;
+    }
+    for (TileForm::Stage& stage : form_->stages) join_pairs(stage.tile);
+    for (TileForm::Sweep& sweep : form_->sweeps) join_pairs(sweep.each), write_through(sweep.each);
+    place_values();
+    double each = 0, serial = 0, row = 0;
+    bool chains = false;  // of arrays in memory: no lists run in the serial loop
+    for (const TileForm::Sweep& s : form_->sweeps) {
+      each += static_cast<double>(s.each.size() + 2), serial += static_cast<double>(s.serial.size());
+      chains |= s.chain.x_access != kNone && s.chain.y_access != kNone;
+    }
+    for (const TileForm::Stage& s : form_->stages) row += static_cast<double>(s.row.size() + s.tile.size() + s.stores.size());
+    form_->tile_ns = kStepNanoseconds * each;
+    form_->serial_ns = nest_.serial ? kStepNanoseconds * serial + kSerialNanoseconds * nest_.sweeps : 0;
+    form_->row_ns =
+        kStepNanoseconds * row + (nest_.kind == NestKind::Lanes ? kHalveNanoseconds * static_cast<double>(form_->folds.size()) : 0);
+    if (chains && nest_.sweeps == 1) {
+      form_->tile_ns = form_->serial_ns = 0;
+      form_->row_ns += kChainNanoseconds;
+    }
+    const std::size_t steps = static_cast<std::size_t>(each + serial + row);
+    program_->steps_ = std::max(program_->steps_, steps);
+    program_->bytes_ += steps * sizeof(Step) + sizeof(TileForm);
+    program_->primitives_ = std::max(program_->primitives_, primitives_);
+    program_->reductions_ = static_cast<std::uint32_t>(form_->folds.size());
+    return true;
+  }
+
+  // Is it computed in sweeps?
+  bool is_inner(const Statement& s) const { return nest_.kind == NestKind::Map || (s.loops & nest_.reduced_mask()); }
+
+  bool sweep(const std::vector<bool>& needed) {
+    TileForm::Sweep& sweep = form_->sweeps[now_];
+    if (!whole_)
+      for (std::uint32_t id = 0; id < nest_.body.size(); ++id)
+        if (is_inner(nest_.body[id])) of_[id] = kNone;
+    std::vector<std::uint32_t> reductions;
+    for (std::uint32_t id = 0; id < nest_.body.size(); ++id) {
+      const Statement& s = nest_.body[id];
+      if (s.kind == Kind::Reduce) {
+        if (s.stage == now_ + 1) reductions.push_back(id);
+      } else if (needed[id] && is_inner(s) && s.kind != Kind::Store && of_[id] == kNone && !statement(id)) {
+        return false;
+      }
+    }
+    bool stores = false;
+    for (std::uint32_t id = 0; id < nest_.body.size(); ++id) stores |= needed[id] && nest_.body[id].kind == Kind::Store;
+    for (const std::uint32_t id : reductions)
+      if (!reduction(id, stores)) return false;
+    if (sweep.chain.fold != kNone && (stores || reductions.size() > 1)) return false;
+    for (std::uint32_t id = 0; id < nest_.body.size(); ++id)
+      if (needed[id] && nest_.body[id].kind == Kind::Store && !store(nest_.body[id], sweep.each)) return false;
+    return true;
+  }
+
+  // ---- values
+
+  std::uint32_t value(DType dtype, Level level) {
+    values_.push_back({dtype, level});
+    return static_cast<std::uint32_t>(values_.size() - 1);
+  }
+  TileSteps& steps(Level level) {
+    switch (level) {
+      case Level::Call: return form_->call;
+      case Level::Row: return form_->stages[now_].row;
+      case Level::Tile: return form_->stages[now_].tile;
+      case Level::Serial: return form_->sweeps[std::min(now_, form_->sweeps.size() - 1)].serial;
+      case Level::Element: break;
+    }
+    return form_->sweeps[std::min(now_, form_->sweeps.size() - 1)].each;
+  }
+
+  Level level_of(const Statement& s) const {
+    const bool is_vector = s.loops >> nest_.vector_loop() & 1;
+    const bool is_serial = nest_.serial > 0 && (s.loops & nest_.reduced_mask() & ~(std::uint64_t{1} << nest_.vector_loop()));
+    if (nest_.kind != NestKind::Rows)
+      return is_vector ? Level::Element : is_serial ? Level::Serial : s.loops || s.stage > 0 ? Level::Row : Level::Call;
+    if (is_vector || s.stage > 0) return is_serial ? is_vector ? Level::Element : Level::Serial : Level::Tile;
+    return is_serial ? Level::Serial : s.loops ? Level::Row : Level::Call;
+  }
+
+  std::uint32_t constant(DType dtype, std::uint64_t bits) {
+    const auto [it, is_new] = constant_of_.try_emplace({dtype, bits}, kNone);
+    if (is_new) {
+      it->second = value(dtype, Level::Call);
+      form_->constants.push_back({it->second, bits});
+    }
+    return it->second;
+  }
+
+  // What a loop over f32 takes is the unit.
+  void count(Level level, DType dtype, double passes) {
+    if (level == Level::Element) form_->element_ns += kPassNanoseconds * passes * static_cast<double>(size_of(dtype)) / 4;
+  }
+  static double passes_of(Op op) {
+    switch (op) {
+      case Op::Div:
+      case Op::Reciprocal:
+      case Op::Sqrt: return 3;
+      case Op::Maximum:
+      case Op::Minimum:
+      case Op::Clamp:
+      case Op::Share:
+      case Op::Cast:
+      case Op::FloorDiv:
+      case Op::BinaryExponent:
+      case Op::BinaryFraction: return 2;
+      default: return 1;
+    }
+  }
+
+  bool statement(std::uint32_t id) {
+    const Statement& s = nest_.body[id];
+    const Level level = level_of(s);
+    switch (s.kind) {
+      case Kind::Constant: of_[id] = constant(s.dtype, s.bits); return true;
+      case Kind::Slot:
+        of_[id] = value(s.dtype, Level::Call);
+        form_->slots.push_back({of_[id], program_->layout_.slots + s.at});
+        return !is_half(nest_.slots[s.at]);
+      case Kind::Index: return index(id, level);
+      case Kind::Guard:
+        if (s.a != Statement::kNone) return false;
+        of_[id] = value(DType::Bool, level);
+        steps(level).push_back({.kind = Step::Kind::Guard, .y = of_[id], .at = s.at, .count = s.count});
+        count(level, DType::F32, 3 * s.count);
+        return true;
+      case Kind::Load: return load(id, level);
+      case Kind::Op: {
+        if (is_half(s.half)) return false;
+        std::array<std::uint32_t, 3> operands = {kNone, kNone, kNone};
+        std::size_t n = 0;
+        for (const std::uint32_t o : {s.a, s.b, s.c})
+          if (o != Statement::kNone) operands[n++] = of_[o];
+        of_[id] = apply(s.op, s.dtype, operands);
+        return of_[id] != kNone;
+      }
+      default: return false;
+    }
+  }
+
+  bool index(std::uint32_t id, Level level) {
+    const Statement& s = nest_.body[id];
+    if (is_half(s.half)) return false;
+    const std::uint32_t i = value(DType::I64, level);
+    steps(level).push_back({.kind = Step::Kind::Index, .y = i, .at = s.at});
+    count(level, DType::I64, 1);
+    of_[id] = s.dtype == DType::I64 ? i : apply(Op::Cast, s.dtype, {i, kNone, kNone});
+    return of_[id] != kNone;
+  }
+
+  bool is_contiguous(std::uint32_t access) const {
+    return nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()] == Coefficient::One;
+  }
+
+  bool load(std::uint32_t id, Level level) {
+    const Statement& s = nest_.body[id];
+    const DType dtype = nest_.buffers[nest_.accesses[s.at].buffer].dtype;
+    if (s.a != Statement::kNone || is_half(dtype) || dtype != s.dtype) return false;
+    of_[id] = value(dtype, level);
+    Step step{.kind = Step::Kind::Load, .size = static_cast<std::uint8_t>(size_of(dtype)), .y = of_[id], .at = s.at};
+    if (s.guard != Statement::kNone) {
+      step.a = of_[s.guard];
+      step.one_guard = !is_vector(values_[step.a].level);
+    } else if (!is_vector(level) || is_contiguous(s.at)) {
+      step.kind = Step::Kind::Place;
+      values_[of_[id]].memory = Memory::Elsewhere;
+    }
+    steps(level).push_back(step);
+    if (step.kind == Step::Kind::Load && level == Level::Element) form_->element_ns += kStridedNanoseconds;
+    return true;
+  }
+
+  // A value that is read in place becomes a copy, where the array may be written before the value has been used.
+  void hold(std::uint32_t id) {
+    if (values_[id].memory != Memory::Elsewhere) return;
+    for_each_list([&](TileSteps& all) {
+      const auto step = std::ranges::find(all, id, &Step::y);
+      if (step == all.end() || step->kind != Step::Kind::Place) return;
+      values_[id].memory = Memory::Own;
+      step->kind = Step::Kind::Load;
+    });
+  }
+
+  // The stores of a list run one after the other, and an earlier one may overwrite the array that a value is read from.
+  bool store(const Statement& s, TileSteps& to) {
+    const std::uint32_t stored = of_[s.a];
+    if (!to.empty() && to.back().kind == Step::Kind::Store) hold(stored);
+    const DType dtype = nest_.buffers[nest_.accesses[s.at].buffer].dtype;
+    if (s.count > 1 || s.b != Statement::kNone || is_half(dtype) || dtype != values_[stored].dtype) return false;
+    Step step{.kind = Step::Kind::Store,
+              .size = static_cast<std::uint8_t>(size_of(dtype)),
+              .one = !is_vector(values_[stored].level),
+              .a = stored,
+              .at = s.at};
+    if (s.guard != Statement::kNone) {
+      step.b = of_[s.guard];
+      step.one_guard = !is_vector(values_[step.b].level);
+    }
+    to.push_back(step);
+    if (is_inner(s)) form_->element_ns += is_contiguous(s.at) && step.b == kNone ? kPassNanoseconds : kStridedNanoseconds;
+    return true;
+  }
+
+  // ---- reductions
+
+  // A value that fills the tile, of one element.
+  std::uint32_t filled(std::uint32_t id, Level level) {
+    const std::uint32_t y = value(values_[id].dtype, level);
+    steps(level).push_back({.kind = Step::Kind::Fill, .size = static_cast<std::uint8_t>(size_of(values_[id].dtype)), .y = y, .a = id});
+    count(level, values_[id].dtype, 1);
+    return y;
+  }
+
+  bool reduction(std::uint32_t id, bool stores) {
+    const Statement& s = nest_.body[id];
+    if (is_half(s.half)) return false;
+    const FoldKind kind = kind_of(s.op);
+    const auto number = static_cast<std::uint32_t>(
+        std::count_if(nest_.body.begin(), nest_.body.begin() + id, [](const Statement& b) { return b.kind == Kind::Reduce; }));
+    TileFold fold{.loops = fold_loops(kind, s.dtype, target_),
+                  .dtype = s.dtype,
+                  .identity = identity_of(kind, s.dtype),
+                  .y = value(s.dtype, nest_.kind == NestKind::Rows ? Level::Tile : Level::Row),
+                  .a = of_[s.a],
+                  .number = number};
+    if (!fold.loops || values_[fold.a].dtype != s.dtype) return false;
+    if (s.b != Statement::kNone) fold.b = of_[s.b];
+    of_[id] = fold.y;
+    TileForm::Sweep& sweep = form_->sweeps[now_];
+    const auto at = static_cast<std::uint32_t>(form_->folds.size());
+    sweep.folds.push_back(at);
+    if (nest_.kind == NestKind::Lanes) {
+      for (std::uint32_t* const operand : {&fold.a, &fold.b})
+        if (*operand != kNone && !is_vector(values_[*operand].level)) *operand = filled(*operand, Level::Element);
+      sweep.each.push_back({.kind = Step::Kind::Fold, .a = fold.a, .b = fold.b, .at = at});
+      count(Level::Element, s.dtype, is_float(s.dtype) && kind == FoldKind::Maximum ? 2 : 1);
+    } else {
+      values_[fold.y].memory = Memory::Kept;
+      if (kind == FoldKind::Contraction) {
+        if (!chain(s, fold, sweep, at)) return false;
+      } else {
+        rows(fold, sweep, at, stores);
+      }
+    }
+    form_->folds.push_back(fold);
+    return true;
+  }
+
+  // Eight rows at a time: each has its place, in the array itself where that stays as it is.
+  void rows(TileFold& fold, TileForm::Sweep& sweep, std::uint32_t at, bool stores) {
+    if (!is_vector(values_[fold.a].level)) fold.a = filled(fold.a, values_[fold.a].level | Level::Tile);
+    Value* operand = &values_[fold.a];
+    const auto same = std::ranges::find_if(form_->folds, [&](const TileFold& f) { return f.a == fold.a && f.rows != kNone; });
+    if (same != form_->folds.end()) {
+      fold.rows = same->rows;
+    } else if (operand->level == Level::Element) {
+      if (stores) hold(fold.a);
+      if (operand->memory == Memory::Own) {
+        operand->memory = Memory::Elsewhere;
+        fold.rows = form_->tiles;
+        form_->tiles += static_cast<std::uint32_t>(ir::kRowGroup);
+      }
+    }
+    fold.fills = form_->tiles++;
+    sweep.each.push_back({.kind = Step::Kind::Fold, .a = fold.a, .at = at});
+    count(Level::Element, fold.dtype, 0.5);
+  }
+
+  bool chain(const Statement& s, TileFold& fold, TileForm::Sweep& sweep, std::uint32_t at) {
+    const std::uint64_t vector = std::uint64_t{1} << nest_.vector_loop();
+    std::uint32_t x = s.a, y = s.b;
+    if (nest_.body[x].loops & vector) std::swap(x, y);
+    if ((nest_.body[x].loops & vector) || !(nest_.body[y].loops & vector) || nest_.serial == 0) return false;
+    const auto in_memory = [&](std::uint32_t id, bool along) {
+      const Statement& o = nest_.body[id];
+      return o.kind == Kind::Load && o.guard == Statement::kNone && (!along || is_contiguous(o.at)) ? o.at : kNone;
+    };
+    TileChain& c = sweep.chain;
+    c.fold = at;
+    c.x_access = in_memory(x, false);
+    c.y_access = in_memory(y, true);
+    c.y_varies = nest_.outer > 0 && (nest_.body[y].loops >> (nest_.outer - 1u) & 1);
+    fold.a = of_[x], fold.b = of_[y];
+    if (c.y_access == kNone && is_vector(values_[fold.b].level)) {
+      if (values_[fold.b].level == Level::Tile) return false;
+      if (values_[fold.b].memory == Memory::Own) values_[fold.b].memory = Memory::Elsewhere;
+    }
+    form_->element_ns += kProductNanoseconds / target_.vector_bytes * static_cast<double>(size_of(s.dtype)) / 4;
+    program_->contracts_ = true;
+    return true;
+  }
+
+  // ---- operators
+
+  std::uint32_t apply(Op op, DType result, const std::array<std::uint32_t, 3>& operands) {
+    const auto arity = static_cast<std::size_t>(ir::info(op).arity);
+    Level level = Level::Call;
+    for (std::size_t i = 0; i < arity; ++i) level = level | values_[operands[i]].level;
+    unsigned uniform = 0;
+    for (std::size_t i = 0; i < arity; ++i)
+      if (is_vector(level) && !is_vector(values_[operands[i]].level)) uniform |= 1u << i;
+    const DType from = values_[operands[arity - 1]].dtype;
+    const TileLoop loop = tile_loop(op, from, result, uniform, target_);
+    const bool is_expanded = ir::info(op).kind == ir::OpKind::Expanded;
+    if (!loop) return is_expanded ? expand(op, operands) : kNone;
+    if (is_vector(level)) primitives_ += is_expanded ? ir::expansion(op, from).size() : 1;
+    const std::uint32_t y = value(result, level);
+    steps(level).push_back({.kind = Step::Kind::Loop,
+                            .op = op,
+                            .dtype = from,
+                            .uniform = static_cast<std::uint8_t>(uniform),
+                            .loop = loop,
+                            .y = y,
+                            .a = operands[0],
+                            .b = operands[1],
+                            .c = operands[2]});
+    count(level, size_of(from) > size_of(result) ? from : result,
+          is_expanded ? kFusedPasses * ir::expansion(op, from).size() : passes_of(op));
+    return y;
+  }
+
+  // The nodes of an expansion; those behind a `rare` are skipped where no element needs them.
+  std::uint32_t expand(Op op, const std::array<std::uint32_t, 3>& operands) {
+    const ir::Graph& g = ir::expansion(op, values_[operands[0]].dtype);
+    const BehindRare behind(g);
+    std::vector<std::uint32_t> of(g.size(), kNone);
+    for (ir::NodeId id = 0; id <= g.outputs[0]; ++id)
+      if (behind.rare[id] == ir::kNoNode && !node(g, behind, id, operands, of)) return kNone;
+    return of[g.outputs[0]];
+  }
+
+  bool node(const ir::Graph& g, const BehindRare& behind, ir::NodeId id, const std::array<std::uint32_t, 3>& operands,
+            std::vector<std::uint32_t>& of) {
+    if (of[id] != kNone) return true;
+    const ir::Node n = g[id];
+    if (n.op == Op::Input) return of[id] = operands[n.bits], true;
+    if (n.op == Op::Constant) return of[id] = constant(n.dtype, n.bits), true;
+    if (n.op == Op::Rare && behind.first.at(g.operand(id, 0)) == id && !slow_side(g, behind, id, operands, of)) return false;
+    std::array<std::uint32_t, 3> in = {kNone, kNone, kNone};
+    for (int i = 0; i < ir::info(n.op).arity; ++i) in[static_cast<std::size_t>(i)] = of[g.operand(id, i)];
+    of[id] = apply(n.op, n.dtype, in);
+    return of[id] != kNone;
+  }
+
+  // What stands behind the `rare`s of one condition. Where it is skipped the tiles hold whatever was there: `rare` chooses none of it.
+  bool slow_side(const ir::Graph& g, const BehindRare& behind, ir::NodeId rare, const std::array<std::uint32_t, 3>& operands,
+                 std::vector<std::uint32_t>& of) {
+    const std::uint32_t condition = of[g.operand(rare, 0)];
+    const Level level = values_[condition].level;
+    constexpr Level kLevels[] = {Level::Call, Level::Row, Level::Serial, Level::Tile, Level::Element};
+    std::array<std::size_t, std::size(kLevels)> begin = {};
+    for (std::size_t l = 0; l < std::size(kLevels); ++l) {
+      if ((kLevels[l] | level) != kLevels[l]) continue;
+      TileSteps& all = steps(kLevels[l]);
+      begin[l] = all.size();
+      all.push_back({.kind = Step::Kind::Skip, .one = !is_vector(level), .a = condition});
+    }
+    const double before = form_->element_ns;
+    for (ir::NodeId id = 0; id < g.outputs[0]; ++id)
+      if (behind.rare[id] == rare && !node(g, behind, id, operands, of)) return false;
+    if (level == Level::Element) form_->element_ns = before + kPassNanoseconds / 4;
+    for (std::size_t l = 0; l < std::size(kLevels); ++l) {
+      if ((kLevels[l] | level) != kLevels[l]) continue;
+      TileSteps& all = steps(kLevels[l]);
+      all[begin[l]].count = static_cast<std::uint32_t>(all.size() - begin[l] - 1);
+      if (all[begin[l]].count == 0) all.pop_back();
+    }
+    return true;
+  }
+
+  template <class F> void for_each_list(F&& f) {
+    f(form_->call);
+    for (std::size_t s = 0; s < form_->stages.size(); ++s) {
+      f(form_->stages[s].row);
+      f(form_->stages[s].tile);
+      f(form_->stages[s].stores);
+      if (s == form_->sweeps.size()) break;
+      f(form_->sweeps[s].serial);
+      f(form_->sweeps[s].each);
+    }
+  }
+
+  // A step whose value the next one alone needs becomes one loop with it, so that the value is not stored and loaded. Not where a Skip
+  // counts the steps.
+  void join_pairs(TileSteps& all) {
+    std::vector<std::uint32_t> uses(values_.size(), 0);
+    for_each_list([&](const TileSteps& list) {
+      for (const Step& s : list)
+        for (const std::uint32_t v : {s.a, s.b, s.c})
+          if (v != kNone) ++uses[v];
+    });
+    for (const TileFold& f : form_->folds)
+      for (const std::uint32_t v : {f.a, f.b})
+        if (v != kNone) uses[v] += 2;
+    TileSteps joined;
+    std::uint32_t counted = 0;  // steps that a Skip still counts
+    bool may_join = false;      // the last one
+    for (const Step& s : all) {
+      const bool is_counted = counted > 0;
+      if (is_counted) --counted;
+      if (s.kind == Step::Kind::Skip) counted = std::max(counted, s.count);
+      if (may_join && !is_counted && join(joined.back(), s, uses)) {
+        form_->element_ns -= kPassNanoseconds * static_cast<double>(size_of(s.dtype)) / 4;
+        may_join = false;
+      } else {
+        joined.push_back(s);
+        may_join = !is_counted;
+      }
+    }
+    all = std::move(joined);
+  }
+
+  bool join(Step& first, const Step& second, const std::vector<std::uint32_t>& uses) const {
+    if (first.kind != Step::Kind::Loop || second.kind != Step::Kind::Loop || first.dtype != second.dtype || uses[first.y] != 1 ||
+        (second.a != first.y && second.b != first.y))
+      return false;
+    std::uint32_t a = first.a, b = first.b;
+    unsigned uniform = first.uniform;
+    if (uniform == 1 && ir::info(first.op).traits & ir::kCommutative) std::swap(a, b), uniform = 2;
+    const bool behind = second.b == first.y;
+    if (second.uniform) uniform |= 4;
+    const TileLoop loop = tile_pair({first.op, second.op, behind}, first.dtype, uniform, target_);
+    if (!loop) return false;
+    first = {.kind = Step::Kind::Loop, .loop = loop, .y = second.y, .a = a, .b = b, .c = behind ? second.a : second.b};
+    return true;
+  }
+
+  // ---- memory
+
+  // Of one store alone: its value is computed where it is stored, if that is the last thing that is done.
+  void write_through(TileSteps& all) {
+    if (all.size() < 2 || all.back().kind != Step::Kind::Store) return;
+    const Step store = all.back();
+    const Step last = all[all.size() - 2];
+    if (!is_contiguous(store.at) || store.b != kNone || store.one || last.kind != Step::Kind::Loop || last.y != store.a ||
+        values_[store.a].memory != Memory::Own)
+      return;
+    values_[store.a].memory = Memory::Elsewhere;
+    all.pop_back();
+    all.insert(all.begin(), {.kind = Step::Kind::Place, .size = store.size, .y = store.a, .at = store.at});
+  }
+
+  void place_values() {
+    TileForm& f = *form_;
+    f.place.assign(values_.size(), kNone);
+    for (std::uint32_t v = 0; v < values_.size(); ++v)
+      if (!is_vector(values_[v].level) && values_[v].memory != Memory::Elsewhere) f.place[v] = f.cells++;
+    const bool rows = nest_.kind == NestKind::Rows;
+    const auto is_tile = [&](std::uint32_t v) {
+      return v != kNone && is_vector(values_[v].level) && values_[v].memory != Memory::Elsewhere;
+    };
+    std::vector<const Step*> all;
+    std::vector<const TileSteps*> made(values_.size(), nullptr);
+    // of rows, what a stage computes waits for all rows
+    const auto is_kept = [&](std::uint32_t v) { return values_[v].memory == Memory::Kept; };
+    std::int64_t widest = 1;
+    for (const TileFold& fold : f.folds) widest = std::max(widest, static_cast<std::int64_t>(size_of(fold.dtype)));
+    for_each_list([&](const TileSteps& list) {
+      for (const Step& s : list) {
+        if (s.y != kNone) made[s.y] = &list;
+        for (const std::uint32_t v : {s.a, s.b, s.c})
+          if (rows && is_tile(v) && made[v] != &list) values_[v].memory = Memory::Kept;
+        for (const std::uint32_t v : {s.y, s.a, s.b, s.c})
+          if (v != kNone && is_vector(values_[v].level)) widest = std::max(widest, static_cast<std::int64_t>(size_of(values_[v].dtype)));
+        all.push_back(&s);
+      }
+    });
+    std::vector<std::size_t> last(values_.size(), 0);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      for (const std::uint32_t v : {all[i]->a, all[i]->b, all[i]->c})
+        if (v != kNone) last[v] = i;
+    for (std::uint32_t v = 0; v < values_.size(); ++v)
+      if (is_tile(v) && is_kept(v)) {
+        f.place[v] = f.tiles;
+        // of a contraction, sums of several rows stand side by side
+        const auto fold = std::ranges::find_if(f.folds, [&](const TileFold& of) { return of.y == v && of.loops.chain; });
+        f.tiles += fold != f.folds.end() ? static_cast<std::uint32_t>(TileChain::kMostRows) : 1;
+      }
+    std::vector<std::uint32_t> free;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Step& s = *all[i];
+      std::vector<std::uint32_t> ends;
+      bool one_size = s.kind == Step::Kind::Loop;  // a loop over elements of two sizes must not write over what it has yet to read
+      for (const std::uint32_t v : {s.a, s.b, s.c})
+        if (is_tile(v) && !is_kept(v) && last[v] == i && std::ranges::find(ends, f.place[v]) == ends.end()) {
+          ends.push_back(f.place[v]);
+          one_size = one_size && size_of(values_[v].dtype) == size_of(values_[s.y].dtype);
+        }
+      if (one_size) free.insert(free.end(), ends.begin(), ends.end());
+      if (is_tile(s.y) && !is_kept(s.y)) {
+        if (free.empty()) free.push_back(f.tiles++);
+        f.place[s.y] = free.back();
+        free.pop_back();
+        if (last[s.y] <= i) free.push_back(f.place[s.y]);  // of no use
+      }
+      if (!one_size) free.insert(free.end(), ends.begin(), ends.end());
+    }
+    // A loop's beginning and end take as long as some hundred elements: few long tiles are better while they stay in the cache.
+    const std::int64_t tile_bytes = std::max<std::int64_t>(f.tiles, 1) * widest;
+    if (whole_) {
+      f.tile = std::min(ir::kLaneBlock, kWholeBytes / tile_bytes & ~std::int64_t{63});
+    } else {
+      const auto most = static_cast<std::uint64_t>(kHalfCache / tile_bytes);
+      f.tile = std::clamp(static_cast<std::int64_t>(std::bit_floor(most)), TileProgram::kFewest, TileProgram::kMost);
+      if (rows) f.tile = TileProgram::kFewest;  // the trees of blocks are many tiles
+    }
+    f.tile_bytes = f.tile * widest;
+    for (std::uint32_t v = 0; v < values_.size(); ++v)
+      if (is_tile(v) && f.place[v] != kNone) f.place[v] += f.cells;
+    lay_out(widest);
+  }
+
+  void lay_out(std::int64_t widest) {
+    TileForm& f = *form_;
+    const auto count = static_cast<std::int64_t>(f.folds.size());
+    const bool rows = nest_.kind == NestKind::Rows;
+    bool chains = false;
+    for (const TileForm::Sweep& s : f.sweeps) chains |= s.chain.fold != kNone;
+    std::int64_t at = (static_cast<std::int64_t>(values_.size()) + static_cast<std::int64_t>(nest_.linears.size()) + nest_.loops()) * 8;
+    const auto take = [&](std::int64_t bytes) { return std::exchange(at, at + bytes); };
+    f.cells_at = take(std::int64_t{f.cells} * 8);
+    at = round_up(at);
+    // lanes; of rows, the addresses of eight rows
+    f.lanes_at = take(count * round_up(rows ? ir::kRowGroup * 8 : 64 * 4));
+    f.stack_bytes = rows ? TileForm::kTreeLevels * f.tile_bytes * (chains ? TileChain::kMostRows : 1) : TileForm::kTreeLevels * 8;
+    f.stacks_at = take(count * f.stack_bytes);
+    at = round_up(at);
+    if (chains) f.panels_at = take(TileChain::kMostSteps * (f.tile_bytes + TileChain::kMostRows * widest));
+    at = round_up(at);
+    f.tiles_at = take(std::int64_t{f.tiles} * f.tile_bytes);
+    f.scratch_bytes = at;
+  }
+};
+
+std::shared_ptr<const TileProgram> TileProgram::of(const Nest& nest, const Target& target) { return TileBuilder(nest, target).make(); }
+
+}  // namespace onepass::compiler

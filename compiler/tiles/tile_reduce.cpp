@@ -1,0 +1,341 @@
+// Reductions in tiles: the order of summation (docs/language.md), as compiler/llvm/emit_lanes.cpp and emit_rows.cpp have it.
+#include "compiler/plan/scratch.h"
+#include "compiler/tiles/tile_run.h"
+#include "ir/order.h"
+
+namespace onepass::compiler {
+
+// ---- trees
+
+void TileRun::fill(const TileFold& fold, std::byte* to, std::int64_t n) const {
+  switch (size_of(fold.dtype)) {
+    case 1: std::memset(to, static_cast<int>(fold.identity), static_cast<std::size_t>(n)); break;
+    case 4: std::fill_n(reinterpret_cast<std::uint32_t*>(to), n, static_cast<std::uint32_t>(fold.identity)); break;
+    default: std::fill_n(reinterpret_cast<std::uint64_t*>(to), n, fold.identity); break;
+  }
+}
+
+// A leaf carries through the levels that are taken, as one carries through the ones of a binary count.
+void TileRun::push(const TileFold& fold, std::byte* stack, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
+  const std::int64_t row_bytes = p_.kind_ == NestKind::Rows ? f_.tile_bytes : 8, level_bytes = f_.stack_bytes / TileForm::kTreeLevels;
+  for (; blocks & 1; blocks >>= 1, stack += level_bytes)
+    for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(stack + i * row_bytes, sum + i * row_bytes, n);
+  for (std::int64_t i = 0; i < rows; ++i)
+    std::memcpy(stack + i * row_bytes, sum + i * row_bytes, static_cast<std::size_t>(n) * size_of(fold.dtype));
+}
+
+// Adds what stands in the tree to the sum of the last block, from the left.
+void TileRun::top(const TileFold& fold, std::byte* stack, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
+  const std::int64_t row_bytes = p_.kind_ == NestKind::Rows ? f_.tile_bytes : 8, level_bytes = f_.stack_bytes / TileForm::kTreeLevels;
+  for (; blocks; blocks >>= 1, stack += level_bytes)
+    if (blocks & 1)
+      for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(stack + i * row_bytes, sum + i * row_bytes, n);
+}
+
+// ---- the serial loops
+
+std::int64_t TileRun::reduced_count() const {
+  std::int64_t count = p_.runs_ ? words_[layout_.padded_run] : p_.kind_ == NestKind::Lanes ? extent(vector_loop()) : 1;
+  const std::uint32_t counting = p_.runs_ ? p_.runs_ : p_.serial_;
+  for (std::uint32_t l = 0; l < counting; ++l) count *= extent(p_.outer_ + l);
+  return count;
+}
+
+template <class F> void TileRun::each_serial(std::int64_t first_r, std::int64_t last_r, F&& f) {
+  const std::uint32_t serial = p_.serial_, begin = p_.outer_;
+  if (first_r >= last_r) return;
+  if (serial == 0) return f(std::int64_t{0});
+  const std::int64_t elements = p_.kind_ == NestKind::Lanes ? extent(vector_loop()) : 1;  // of r in an iteration
+  std::int64_t within = 1;                                                                // iterations in a run
+  for (std::uint32_t l = p_.runs_; l < serial; ++l) within *= extent(begin + l);
+  const std::int64_t run_length = p_.runs_ ? words_[layout_.padded_run] : elements * within;
+  if (elements == 0 || within == 0) return;
+  const auto iteration_of = [&](std::int64_t r) {
+    return p_.runs_ ? r / run_length * within + std::min(r % run_length / elements, within - 1) : r / elements;
+  };
+  std::int64_t i = iteration_of(first_r);
+  const std::int64_t end = iteration_of(last_r - 1) + 1;
+  std::int64_t rest = i;
+  for (std::uint32_t l = serial; l-- > 0;) {
+    index_[begin + l] = l == 0 ? rest : rest % extent(begin + l);
+    rest /= extent(begin + l);
+  }
+  to_row();
+  const std::uint32_t inner = begin + serial - 1;
+  for (std::int64_t run = i / within, row = i % within; i < end; ++i) {
+    f(run * run_length + row * elements);
+    if (++row == within) row = 0, ++run;
+    if (i + 1 == end) break;
+    if (++index_[inner] < extent(inner)) {
+      for (std::uint32_t l = 0; l < p_.linears_; ++l) linears_[l] += words_[layout_.coefficient_of(l, inner)];
+      continue;
+    }
+    for (std::uint32_t l = serial; l-- > 1 && index_[begin + l] == extent(begin + l);) index_[begin + l] = 0, ++index_[begin + l - 1];
+    to_row();
+  }
+}
+
+// ---- sweeps
+
+void TileRun::lanes_sweep(const TileForm::Sweep& sweep, std::int64_t first_r, std::int64_t last_r) {
+  const auto reset = [&] {
+    for (const std::uint32_t f : sweep.folds) fill(f_.folds[f], lanes_of_fold(f), lanes_of(f_.folds[f].dtype));
+  };
+  const auto halve = [&] {
+    for (const std::uint32_t f : sweep.folds) f_.folds[f].loops.halve(lanes_of_fold(f));
+  };
+  reset();
+  std::int64_t block = first_r / ir::kLaneBlock, blocks = 0;
+  const std::int64_t n = extent(vector_loop());
+  each_serial(first_r, last_r, [&](std::int64_t r0) {
+    steps(sweep.serial, 0, 1);
+    const std::int64_t to = std::min(last_r - r0, n);
+    for (std::int64_t j = std::max<std::int64_t>(first_r - r0, 0); j < to;) {
+      std::int64_t count = std::min(f_.tile, to - j);
+      r_ = r0 + j;
+      if (!sweep.folds.empty()) {
+        count = std::min(count, ir::kLaneBlock - r_ % ir::kLaneBlock);
+        if (r_ / ir::kLaneBlock != block) {
+          halve();
+          for (const std::uint32_t f : sweep.folds) push(f_.folds[f], stack_of_fold(f), blocks, lanes_of_fold(f), 1, 1);
+          ++blocks;
+          reset();
+          block = r_ / ir::kLaneBlock;
+        }
+      }
+      steps(sweep.each, j, count);
+      j += count;
+    }
+  });
+  halve();
+  for (const std::uint32_t f : sweep.folds) {
+    const TileFold& fold = f_.folds[f];
+    top(fold, stack_of_fold(f), blocks, lanes_of_fold(f), 1, 1);
+    std::memcpy(at_[fold.y], lanes_of_fold(f), size_of(fold.dtype));
+  }
+}
+
+void TileRun::rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r) {
+  constexpr std::int64_t kGroups = ir::kRowBlock / ir::kRowGroup;
+  std::int64_t group = first_r / ir::kRowGroup, blocks = 0;
+  std::uint32_t met = 0;  // rows of the group, a bit each
+  for (const std::uint32_t f : sweep.folds) fill(f_.folds[f], at_[f_.folds[f].y], n);
+  const auto end_group = [&] {
+    if (met == 0) return;
+    for (const std::uint32_t f : sweep.folds) {
+      const TileFold& fold = f_.folds[f];
+      const void** const rows = rows_of_fold(f);
+      for (std::int64_t k = 0; k < ir::kRowGroup; ++k)
+        if (!(met >> k & 1)) rows[k] = tile(fold.fills);
+      fold.loops.eight(at_[fold.y], rows, n);
+    }
+    met = 0;
+  };
+  each_serial(first_r, last_r, [&](std::int64_t r) {
+    r_ = r;
+    const std::int64_t k = r % ir::kRowGroup;
+    if (r / ir::kRowGroup != group) {
+      end_group();
+      if (r / ir::kRowBlock != group / kGroups) {
+        for (const std::uint32_t f : sweep.folds) {
+          const TileFold& fold = f_.folds[f];
+          push(fold, stack_of_fold(f), blocks, at_[fold.y], n, 1);
+          fill(fold, at_[fold.y], n);
+        }
+        ++blocks;
+      }
+      group = r / ir::kRowGroup;
+    }
+    for (const std::uint32_t f : sweep.folds)
+      if (const TileFold& fold = f_.folds[f]; fold.rows != kNone) at_[fold.a] = tile(fold.rows + static_cast<std::uint32_t>(k));
+    steps(sweep.serial, 0, 1);
+    steps(sweep.each, begin, n);
+    met |= 1u << k;
+  });
+  end_group();
+  for (const std::uint32_t f : sweep.folds) top(f_.folds[f], stack_of_fold(f), blocks, at_[f_.folds[f].y], n, 1);
+}
+
+void TileRun::fill_panels(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t k, std::int64_t length,
+                          std::int64_t rows) {
+  const TileChain& c = sweep.chain;
+  const TileFold& fold = f_.folds[c.fold];
+  const auto size = static_cast<std::int64_t>(size_of(fold.dtype));
+  std::byte* const panel = memory_ + f_.panels_at;
+  std::byte* const values = panel + TileChain::kMostSteps * f_.tile_bytes;
+  const std::uint32_t row = p_.outer_ > 0 ? p_.outer_ - 1 : 0, inner = p_.outer_ + p_.serial_ - 1;
+  const std::int64_t first_row = index_[row];
+  for (std::int64_t i = 0; i < (c.x_access == kNone ? rows : 1); ++i) {
+    if (p_.outer_ > 0) index_[row] = first_row + i;
+    for (std::int64_t l = 0; l < length; ++l) {
+      index_[inner] = k + l;
+      to_row();
+      if (l == 0) steps(f_.stages[0].row, 0, 1);
+      steps(sweep.serial, 0, 1);
+      if (c.x_access == kNone) std::memcpy(values + (i * TileChain::kMostSteps + l) * size, at_[fold.a], static_cast<std::size_t>(size));
+      if (c.y_access != kNone || i > 0) continue;
+      at_[fold.b] = panel + l * f_.tile_bytes;
+      steps(sweep.each, begin, n);
+    }
+  }
+  if (p_.outer_ > 0) index_[row] = first_row;
+  index_[inner] = k;
+  to_row();
+}
+
+// Segments of the last serial loop that lie in one block.
+void TileRun::chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r,
+                          std::int64_t rows) {
+  const TileChain& c = sweep.chain;
+  const TileFold& fold = f_.folds[c.fold];
+  std::byte* const sums = at_[fold.y];
+  std::byte* const stack = stack_of_fold(c.fold);
+  const auto size = static_cast<std::int64_t>(size_of(fold.dtype));
+  const auto size8 = static_cast<std::uint8_t>(size);
+  const std::uint32_t inner = p_.outer_ + p_.serial_ - 1;
+  const bool computes = c.x_access == kNone || c.y_access == kNone;
+  const auto reset = [&] {
+    for (std::int64_t i = 0; i < rows; ++i) fill(fold, sums + i * f_.tile_bytes, n);
+  };
+  reset();
+  if (first_r >= last_r) return;
+  std::int64_t rest = first_r;
+  for (std::uint32_t l = p_.serial_; l-- > 0;) {
+    const std::uint32_t loop = p_.outer_ + l;
+    index_[loop] = l == 0 ? rest : rest % extent(loop);
+    rest /= extent(loop);
+  }
+  const auto coefficient = [&](std::uint32_t access, std::uint32_t loop) {
+    return words_[layout_.coefficient_of(p_.linear_of_[access], loop)];
+  };
+  std::int64_t blocks = 0;
+  for (std::int64_t r = first_r; r < last_r;) {
+    if (r != first_r && r % ir::kRowBlock == 0) {
+      push(fold, stack, blocks++, sums, n, rows);
+      reset();
+    }
+    const std::int64_t k = index_[inner];
+    std::int64_t length = std::min({extent(inner) - k, last_r - r, ir::kRowBlock - r % ir::kRowBlock});
+    to_row();
+    Chain chain{.sums = sums, .sums_row = f_.tile_bytes / size, .rows = rows, .n = n};
+    if (computes) {
+      length = std::min(length, TileChain::kMostSteps);
+      fill_panels(sweep, begin, n, k, length, rows);
+      chain.y = memory_ + f_.panels_at;
+      chain.y_step = f_.tile_bytes / size;
+      chain.x = memory_ + f_.panels_at + TileChain::kMostSteps * f_.tile_bytes;
+      chain.x_row = TileChain::kMostSteps;
+      chain.x_step = 1;
+    }
+    if (c.x_access != kNone) {
+      chain.x = address(c.x_access, 0, size8);
+      chain.x_row = p_.outer_ > 0 ? coefficient(c.x_access, p_.outer_ - 1) : 0;
+      chain.x_step = coefficient(c.x_access, inner);
+    }
+    if (c.y_access != kNone) {
+      chain.y = address(c.y_access, begin, size8);
+      chain.y_step = coefficient(c.y_access, inner);
+    }
+    chain.length = length;
+    fold.loops.chain(chain);
+    r += length;
+    index_[inner] += length;
+    for (std::uint32_t l = p_.serial_; l-- > 1 && index_[p_.outer_ + l] == extent(p_.outer_ + l);)
+      index_[p_.outer_ + l] = 0, ++index_[p_.outer_ + l - 1];
+  }
+  top(fold, stack, blocks, sums, n, rows);
+}
+
+void TileRun::sweep(std::size_t s, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r, std::int64_t rows) {
+  const TileForm::Sweep& sweep = f_.sweeps[s];
+  if (p_.kind_ == NestKind::Lanes) lanes_sweep(sweep, first_r, last_r);
+  else if (sweep.chain.fold != kNone) chain_sweep(sweep, begin, n, first_r, last_r, rows);
+  else rows_sweep(sweep, begin, n, first_r, last_r);
+  std::fill_n(index_ + p_.outer_, p_.serial_, 0);
+  if (p_.serial_ > 0) to_row();
+}
+
+// ---- stages
+
+void TileRun::stage(std::size_t s, std::int64_t begin, std::int64_t n, bool values, bool stores) {
+  const TileForm::Stage& stage = f_.stages[s];
+  const bool rows = p_.kind_ == NestKind::Rows;
+  if (values) {
+    steps(stage.row, 0, 1);
+    steps(stage.tile, begin, n);
+  }
+  if (stores) steps(stage.stores, begin, rows ? n : 1);
+}
+
+void TileRun::sweeps(std::int64_t item_begin, std::int64_t begin, std::int64_t n, std::int64_t rows) {
+  to_row();
+  if (split_) return phase(item_begin, begin, n);
+  stage(0, begin, n, true, true);
+  for (std::size_t s = 0; s < f_.sweeps.size(); ++s) {
+    sweep(s, begin, n, 0, reduced_count(), rows);
+    const std::uint32_t fold = f_.sweeps[s].chain.fold;
+    if (fold == kNone || rows == 1) {
+      stage(s + 1, begin, n, true, true);
+      continue;
+    }
+    std::byte* const sums = at_[f_.folds[fold].y];  // of rows one behind the other
+    const std::int64_t first = index_[p_.outer_ - 1];
+    for (std::int64_t i = 0; i < rows; ++i) {
+      index_[p_.outer_ - 1] = first + i;
+      to_row();
+      at_[f_.folds[fold].y] = sums + i * f_.tile_bytes;
+      if (i > 0) stage(0, begin, n, true, true);
+      stage(s + 1, begin, n, true, true);
+    }
+    at_[f_.folds[fold].y] = sums;
+    index_[p_.outer_ - 1] = first;
+  }
+}
+
+// ---- rows that threads share
+
+std::byte* TileRun::partial(const TileFold& fold, std::int64_t chunk, std::int64_t j) const {
+  const std::int64_t item = item_ / words_[layout_.chunks] * words_[layout_.chunks] + chunk;
+  std::int64_t at = item * p_.reductions_ + fold.number;
+  if (p_.kind_ == NestKind::Rows) at *= ((words_[layout_.tile] + 63) & ~std::int64_t{63}) + 64;
+  auto* const shared = reinterpret_cast<std::byte*>(words_[layout_.shared]);
+  return shared + at * kPartialBytes + j * static_cast<std::int64_t>(size_of(fold.dtype));
+}
+
+void TileRun::combine_chunks(const TileForm::Sweep& sweep, std::int64_t item_begin, std::int64_t begin, std::int64_t n) {
+  const bool rows = p_.kind_ == NestKind::Rows;
+  const std::int64_t count = rows ? n : 1, chunks = words_[layout_.chunks];
+  for (const std::uint32_t f : sweep.folds) {
+    const TileFold& fold = f_.folds[f];
+    const std::size_t bytes = static_cast<std::size_t>(count) * size_of(fold.dtype);
+    std::byte* const sum = at_[fold.y];
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      std::memcpy(sum, partial(fold, chunk, rows ? begin - item_begin : 0), bytes);
+      if (chunk + 1 < chunks) push(fold, stack_of_fold(f), chunk, sum, count, 1);
+    }
+    top(fold, stack_of_fold(f), chunks - 1, sum, count, 1);
+  }
+}
+
+void TileRun::phase(std::int64_t item_begin, std::int64_t begin, std::int64_t n) {
+  const std::int64_t phase = words_[layout_.phase];
+  const bool is_first = chunk_ == 0;
+  if (phase == p_.sweeps_ && !is_first) return;
+  stage(0, begin, n, true, phase == 0 && is_first);
+  for (std::int64_t s = 0; s < phase; ++s) {
+    combine_chunks(f_.sweeps[static_cast<std::size_t>(s)], item_begin, begin, n);
+    stage(static_cast<std::size_t>(s) + 1, begin, n, true, s + 1 == phase && is_first);
+  }
+  if (phase == p_.sweeps_) return;
+  const std::int64_t first = chunk_ * words_[layout_.chunk];
+  const auto at = static_cast<std::size_t>(phase);
+  sweep(at, begin, n, first, std::min(first + words_[layout_.chunk], reduced_count()), 1);
+  for (const std::uint32_t f : f_.sweeps[at].folds) {
+    const TileFold& fold = f_.folds[f];
+    const bool rows = p_.kind_ == NestKind::Rows;
+    std::memcpy(partial(fold, chunk_, rows ? begin - item_begin : 0), at_[fold.y],
+                static_cast<std::size_t>(rows ? n : 1) * size_of(fold.dtype));
+  }
+}
+
+}  // namespace onepass::compiler

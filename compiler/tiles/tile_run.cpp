@@ -1,0 +1,198 @@
+// Runs a TileProgram: items, steps, maps.
+#include "compiler/tiles/tile_run.h"
+
+namespace onepass::compiler {
+
+namespace {
+
+template <class E> void copy_in(std::byte* to, const std::byte* from, std::int64_t step, std::int64_t n, const std::byte* guard, bool one) {
+  auto* const y = reinterpret_cast<E*>(to);
+  const auto* const x = reinterpret_cast<const E*>(from);
+  if (guard && one && guard[0] == std::byte{0}) {
+    std::fill_n(y, n, E{0});
+  } else if (guard && !one) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = guard[i] != std::byte{0} ? x[i * step] : E{0};
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = x[i * step];
+  }
+}
+
+template <class E>
+void copy_out(std::byte* to, std::int64_t step, const std::byte* from, bool one, std::int64_t n, const std::byte* guard, bool one_guard) {
+  auto* const y = reinterpret_cast<E*>(to);
+  const auto* const x = reinterpret_cast<const E*>(from);
+  if (guard && one_guard && guard[0] == std::byte{0}) return;
+  if (guard && !one_guard) {
+    for (std::int64_t i = 0; i < n; ++i)
+      if (guard[i] != std::byte{0}) y[i * step] = x[one ? 0 : i];
+  } else if (one) {
+    for (std::int64_t i = 0; i < n; ++i) y[i * step] = x[0];
+  } else if (step == 1) {
+    std::memcpy(y, x, static_cast<std::size_t>(n) * sizeof(E));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) y[i * step] = x[i];
+  }
+}
+
+// f for the integer of an element's size: copies do not look at what they copy.
+template <class F> void of_size(std::uint8_t size, F&& f) {
+  switch (size) {
+    case 1: return f(std::uint8_t{});
+    case 2: return f(std::uint16_t{});
+    case 4: return f(std::uint32_t{});
+    default: return f(std::uint64_t{});
+  }
+}
+
+}  // namespace
+
+TileRun::TileRun(const TileProgram& program, const std::int64_t* words, void* scratch)
+    : p_(program),
+      f_(program.form_of(words)),
+      layout_(program.layout_),
+      words_(words),
+      memory_(static_cast<std::byte*>(scratch)),
+      index_(static_cast<std::int64_t*>(scratch)),
+      linears_(index_ + program.loops_),
+      at_(reinterpret_cast<std::byte**>(linears_ + program.linears_)),
+      split_(program.is_split(words)) {
+  for (std::size_t v = 0; v < f_.place.size(); ++v)
+    at_[v] = f_.place[v] == kNone     ? nullptr
+             : f_.place[v] < f_.cells ? memory_ + f_.cells_at + std::size_t{f_.place[v]} * 8
+                                      : tile(f_.place[v] - f_.cells);
+  for (const TileForm::Cell& c : f_.constants) std::memcpy(at_[c.value], &c.bits, 8);
+  for (const TileForm::Cell& c : f_.slots) std::memcpy(at_[c.value], &words[c.bits], 8);
+  for (const TileFold& fold : f_.folds)
+    if (fold.fills != kNone) fill(fold, tile(fold.fills), f_.tile);
+  std::fill_n(index_, p_.loops_, 0);
+  to_row();
+  steps(f_.call, 0, 1);
+}
+
+void TileRun::to_row() {
+  const std::uint32_t known = p_.loops_ - 1;
+  for (std::uint32_t l = 0; l < p_.linears_; ++l) {
+    linears_[l] = words_[layout_.offset_of(l)];
+    for (std::uint32_t k = 0; k < known; ++k) linears_[l] += words_[layout_.coefficient_of(l, k)] * index_[k];
+  }
+}
+
+// The pointers of accesses have the offsets of their linears already.
+std::byte* TileRun::address(std::uint32_t access, std::int64_t begin, std::uint8_t size) const {
+  const std::uint32_t linear = p_.linear_of_[access];
+  const std::int64_t elements = linears_[linear] - words_[layout_.offset_of(linear)] + step_of(linear) * begin;
+  return reinterpret_cast<std::byte*>(words_[layout_.pointers + access] + elements * size);
+}
+
+void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) {
+  std::byte** const at = at_;
+  const auto pointer = [&](std::uint32_t v) { return v == kNone ? nullptr : at[v]; };
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Step& s = steps[i];
+    switch (s.kind) {
+      case Step::Kind::Loop: s.loop(at[s.a], pointer(s.b), pointer(s.c), at[s.y], n); break;
+      case Step::Kind::Place: at[s.y] = address(s.at, begin, s.size); break;
+      case Step::Kind::Load:
+        of_size(s.size, [&]<class E>(E) {
+          copy_in<E>(at[s.y], address(s.at, begin, s.size), step_of(p_.linear_of_[s.at]), n, pointer(s.a), s.one_guard);
+        });
+        break;
+      case Step::Kind::Index: {
+        const std::int64_t step = step_of(s.at), first = linears_[s.at] + step * begin;
+        auto* const y = reinterpret_cast<std::int64_t*>(at[s.y]);
+        for (std::int64_t k = 0; k < n; ++k) y[k] = first + step * k;
+        break;
+      }
+      case Step::Kind::Guard: {
+        auto* const y = reinterpret_cast<std::uint8_t*>(at[s.y]);
+        for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
+          const std::uint32_t linear = p_.check_of_[c];
+          const auto bound = static_cast<std::uint64_t>(words_[layout_.bounds + c]);
+          const std::int64_t step = step_of(linear), first = linears_[linear] + step * begin;
+          for (std::int64_t k = 0; k < n; ++k) {
+            const bool inside = static_cast<std::uint64_t>(first + step * k) < bound;
+            y[k] = c == s.at ? inside : static_cast<std::uint8_t>(y[k] & static_cast<std::uint8_t>(inside));
+          }
+        }
+        break;
+      }
+      case Step::Kind::Fill:
+        of_size(s.size, [&]<class E>(E) { std::fill_n(reinterpret_cast<E*>(at[s.y]), n, *reinterpret_cast<const E*>(at[s.a])); });
+        break;
+      case Step::Kind::Store:
+        of_size(s.size, [&]<class E>(E) {
+          copy_out<E>(address(s.at, begin, s.size), step_of(p_.linear_of_[s.at]), at[s.a], s.one, n, pointer(s.b), s.one_guard);
+        });
+        break;
+      case Step::Kind::Skip: {
+        const std::int64_t elements = s.one ? 1 : n;
+        if (!std::memchr(at[s.a], 1, static_cast<std::size_t>(elements))) i += s.count;
+        break;
+      }
+      case Step::Kind::Fold: {
+        if (p_.kind_ == NestKind::Rows) rows_of_fold(s.at)[r_ & 7] = at[s.a];
+        else f_.folds[s.at].loops.take(lanes_of_fold(s.at), at[s.a], pointer(s.b), r_, n);
+        break;
+      }
+    }
+  }
+}
+
+void TileRun::map(std::int64_t first, std::int64_t last) {
+  steps(f_.stages[0].row, first, 1);
+  for (std::int64_t j = first; j < last; j += f_.tile) steps(f_.sweeps[0].each, j, std::min(f_.tile, last - j));
+}
+
+void TileRun::rows(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last) {
+  const bool rows = p_.kind_ == NestKind::Rows;
+  std::int64_t at_once = 1;
+  if (rows && f_.sweeps.size() == 1 && f_.sweeps[0].chain.fold != kNone && !f_.sweeps[0].chain.y_varies) at_once = TileChain::kMostRows;
+  for (std::int64_t r = row_begin; r < row_end; r += at_once) {
+    if (p_.outer_ > 0) index_[p_.outer_ - 1] = r;
+    std::fill_n(index_ + p_.outer_, p_.serial_, 0);
+    const std::int64_t tile = rows ? f_.tile : std::max<std::int64_t>(last - first, 1);
+    if (p_.kind_ == NestKind::Map) {
+      to_row();
+      map(first, last);
+      continue;
+    }
+    for (std::int64_t j = first; j < last || j == first; j += tile)
+      sweeps(first, j, std::min(tile, last - j), std::min(at_once, row_end - r));
+  }
+}
+
+// An item is `tile_outer` iterations of the last outer loop, of lanes `tile_rows` of the one before it, `tile` of the vector loop, which
+// counts faster, or all of it in lanes; of a split schedule a chunk of what is reduced, which counts fastest.
+void TileRun::items(std::int64_t begin, std::int64_t end) {
+  const std::uint32_t outer = p_.outer_;
+  const bool lanes = p_.kind_ == NestKind::Lanes;
+  const std::int64_t length = extent(vector_loop()), tile = words_[layout_.tile], chunks = words_[layout_.chunks];
+  const std::int64_t along = lanes ? 1 : (length + tile - 1) / tile;
+  const auto per_item = [&](std::uint32_t l) {
+    return l + 1 == outer ? words_[layout_.tile_outer] : lanes && l + 2 == outer ? words_[layout_.tile_rows] : 1;
+  };
+  for (std::int64_t item = begin; item < end; ++item) {
+    std::int64_t rest = item;
+    item_ = item;
+    if (split_) {
+      chunk_ = rest % chunks;
+      rest /= chunks;
+    }
+    const std::int64_t first = lanes ? 0 : rest % along * tile, last = lanes ? length : std::min(first + tile, length);
+    rest /= along;
+    std::int64_t row_begin = 0, row_end = 1, before_begin = 0, before_end = 1;
+    for (std::uint32_t l = outer; l-- > 0;) {
+      const std::int64_t all = extent(l), each = per_item(l), count = (all + each - 1) / each;
+      index_[l] = rest % count * each;
+      rest /= count;
+      if (l + 1 == outer) row_begin = index_[l], row_end = std::min(row_begin + each, all);
+      else if (l + 2 == outer) before_begin = index_[l], before_end = std::min(before_begin + each, all);
+    }
+    for (std::int64_t b = before_begin; b < before_end; ++b) {
+      if (outer > 1) index_[outer - 2] = b;
+      rows(row_begin, row_end, first, last);
+    }
+  }
+}
+
+}  // namespace onepass::compiler
