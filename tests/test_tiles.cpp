@@ -232,6 +232,26 @@ TEST_CASE("tiles: several sweeps over a row, short and long, with bits of the re
     }
 }
 
+TEST_CASE("tiles: columns that are reduced in the pass over the rows have the reference's bits", "[tiles]") {
+  for (const char* type : {"f32", "f64"})
+    for (const int rows : {1, 5, 8, 30, 256, 300, 700})
+      for (const int n : {1, 60, 700}) {
+        if (rows * n > 100000) continue;
+        INFO(rows << " rows of " << n << " " << type);
+        // the derivative of a normalisation has this form: sums along rows and across them, of values that are stored
+        CHECK(
+            check(fmt::format("%0 = input x : {0}[{1}, {2}]\n%1 = input g : {0}[{1}, {2}]\n%2 = reduce_sum %0 {{1}} : {0}[{1}]\n"
+                              "%3 = reshape %2 : {0}[{1}, 1]\n%4 = broadcast %3 : {0}[{1}, {2}]\n%5 = sub %0, %4 : {0}[{1}, {2}]\n"
+                              "%6 = mul %5, %1 : {0}[{1}, {2}]\n%7 = reduce_sum %6 {{1}} : {0}[{1}]\n%8 = reduce_sum %6 {{0}} : {0}[{2}]\n"
+                              "%9 = reduce_max %1 {{0}} : {0}[{2}]\n%10 = exp %8 : {0}[{2}]\n%11 = add %10, %9 : {0}[{2}]\n"
+                              "return a = %6, b = %7, c = %8, d = %11",
+                              type, rows, n)) > 0);
+        CHECK(check(fmt::format("%0 = input x : {0}[{1}, {2}]\n%1 = reduce_sum %0 {{0}} : {0}[{2}]\n%2 = reduce_max %0 {{1}} : {0}[{1}]\n"
+                                "return y = %1, z = %2",
+                                type, rows, n)) > 0);
+      }
+}
+
 TEST_CASE("tiles: contractions have the reference's bits", "[tiles]") {
   const auto product = [](const char* type, int m, int n, int k, const char* before_a, const char* before_b, const char* op) {
     return fmt::format(

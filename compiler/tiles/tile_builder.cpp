@@ -59,14 +59,14 @@ class TileBuilder {
   TileBuilder(const Nest& nest, const Target& target) : nest_(nest), target_(target), program_(new TileProgram(nest)) {}
 
   std::shared_ptr<const TileProgram> make() {
-    if (!nest_.derived.empty() || nest_.short_rows || nest_.phases != 1 || nest_.has_columns()) return nullptr;
+    if (!nest_.derived.empty() || nest_.short_rows || nest_.phases != 1 || (nest_.has_columns() && nest_.runs)) return nullptr;
     if (std::ranges::any_of(nest_.accesses, [](const Access& a) { return a.table != Access::kNone; })) return nullptr;
     for (const Access& a : nest_.accesses) program_->linear_of_.push_back(a.linear);
     for (const Check& c : nest_.checks) program_->check_of_.push_back(c.linear);
     if (!form(false)) return nullptr;
     program_->form_ = std::move(form_);
     program_->scratch_bytes_ = program_->form_->scratch_bytes;
-    if (nest_.kind == NestKind::Lanes && nest_.sweeps > 1 && nest_.serial == 0 && form(true)) {
+    if (nest_.kind == NestKind::Lanes && nest_.sweeps > 1 && nest_.serial == 0 && !nest_.has_columns() && form(true)) {
       program_->scratch_bytes_ = std::max(program_->scratch_bytes_, form_->scratch_bytes);
       program_->whole_ = std::move(form_);
     }
@@ -108,7 +108,8 @@ class TileBuilder {
     whole_ = whole;
     form_ = std::make_unique<TileForm>();
     form_->stages.resize(nest_.sweeps + 1u);
-    form_->sweeps.resize(nest_.sweeps);
+    form_->sweeps.resize(nest_.sweeps + std::size_t{nest_.has_columns()});
+    const std::vector<bool> behind = nest_.behind_columns();
     values_.clear();
     constant_of_.clear();
     primitives_ = 0;
@@ -117,11 +118,13 @@ class TileBuilder {
     for (now_ = 0; now_ <= nest_.sweeps; ++now_) {
       for (std::uint32_t id = 0; id < nest_.body.size(); ++id) {
         const Statement& s = nest_.body[id];
-        if (s.stage != now_ || is_inner(s) || s.kind == Kind::Reduce) continue;
+        if (s.stage != now_ || is_inner(s) || s.kind == Kind::Reduce || behind[id]) continue;
         if (s.kind == Kind::Store ? !store(s, form_->stages[now_].stores) : !statement(id)) return false;
       }
       if (now_ < nest_.sweeps && !sweep(needed[now_])) return false;
     }
+    now_ = nest_.sweeps;
+    if (nest_.has_columns() && !columns(behind)) return false;
     for (TileForm::Stage& stage : form_->stages) join_pairs(stage.tile);
     for (TileForm::Sweep& sweep : form_->sweeps) join_pairs(sweep.each), write_through(sweep.each);
     place_values();
@@ -172,6 +175,28 @@ class TileBuilder {
     if (sweep.chain.fold != kNone && (stores || reductions.size() > 1)) return false;
     for (std::uint32_t id = 0; id < nest_.body.size(); ++id)
       if (needed[id] && nest_.body[id].kind == Kind::Store && !store(nest_.body[id], sweep.each)) return false;
+    return true;
+  }
+
+  // What is computed from columns, of elements of the vector loop.
+  bool columns(const std::vector<bool>& behind) {
+    std::vector<bool> needed(nest_.body.size(), false);
+    for (std::uint32_t id = 0; id < nest_.body.size(); ++id)
+      if (is_inner(nest_.body[id]) && nest_.body[id].kind != Kind::Reduce) of_[id] = kNone;
+    for (std::uint32_t id = static_cast<std::uint32_t>(nest_.body.size()); id-- > 0;) {
+      const Statement& s = nest_.body[id];
+      if (behind[id] && s.kind == Kind::Store) needed[id] = true;
+      if (!needed[id] || s.kind == Kind::Reduce) continue;
+      for (const std::uint32_t o : {s.a, s.b, s.c, s.guard})
+        if (o != Statement::kNone) needed[o] = true;
+    }
+    for (std::uint32_t id = 0; id < nest_.body.size(); ++id) {
+      const Statement& s = nest_.body[id];
+      if (!needed[id] || s.kind == Kind::Reduce || s.kind == Kind::Store) continue;
+      if ((is_inner(s) || behind[id]) && !statement(id)) return false;
+    }
+    for (std::uint32_t id = 0; id < nest_.body.size(); ++id)
+      if (needed[id] && nest_.body[id].kind == Kind::Store && !store(nest_.body[id], form_->sweeps.back().each)) return false;
     return true;
   }
 
@@ -343,16 +368,23 @@ class TileBuilder {
     TileFold fold{.loops = fold_loops(kind, s.dtype, target_),
                   .dtype = s.dtype,
                   .identity = identity_of(kind, s.dtype),
-                  .y = value(s.dtype, nest_.kind == NestKind::Rows ? Level::Tile : Level::Row),
+                  .y = value(s.dtype, s.count                        ? Level::Element
+                                      : nest_.kind == NestKind::Rows ? Level::Tile
+                                                                     : Level::Row),
                   .a = of_[s.a],
-                  .number = number};
+                  .number = number,
+                  .column = s.count != 0};
     if (!fold.loops || values_[fold.a].dtype != s.dtype) return false;
     if (s.b != Statement::kNone) fold.b = of_[s.b];
     of_[id] = fold.y;
     TileForm::Sweep& sweep = form_->sweeps[now_];
     const auto at = static_cast<std::uint32_t>(form_->folds.size());
     sweep.folds.push_back(at);
-    if (nest_.kind == NestKind::Lanes) {
+    if (fold.column) {
+      values_[fold.y].memory = Memory::Kept;
+      if (!fold.loops.eight) return false;
+      rows(fold, sweep, at, stores);
+    } else if (nest_.kind == NestKind::Lanes) {
       for (std::uint32_t* const operand : {&fold.a, &fold.b})
         if (*operand != kNone && !is_vector(values_[*operand].level)) *operand = filled(*operand, Level::Element);
       sweep.each.push_back({.kind = Step::Kind::Fold, .a = fold.a, .b = fold.b, .at = at});
@@ -371,7 +403,7 @@ class TileBuilder {
 
   // Eight rows at a time: each has its place, in the array itself where that stays as it is.
   void rows(TileFold& fold, TileForm::Sweep& sweep, std::uint32_t at, bool stores) {
-    if (!is_vector(values_[fold.a].level)) fold.a = filled(fold.a, values_[fold.a].level | Level::Tile);
+    if (!is_vector(values_[fold.a].level)) fold.a = filled(fold.a, fold.column ? Level::Element : values_[fold.a].level | Level::Tile);
     Value* operand = &values_[fold.a];
     const auto same = std::ranges::find_if(form_->folds, [&](const TileFold& f) { return f.a == fold.a && f.rows != kNone; });
     if (same != form_->folds.end()) {
@@ -385,7 +417,7 @@ class TileBuilder {
       }
     }
     fold.fills = form_->tiles++;
-    sweep.each.push_back({.kind = Step::Kind::Fold, .a = fold.a, .at = at});
+    sweep.each.push_back({.kind = Step::Kind::Row, .a = fold.a, .at = at});
     count(Level::Element, fold.dtype, 0.5);
   }
 
@@ -625,7 +657,7 @@ class TileBuilder {
     } else {
       const auto most = static_cast<std::uint64_t>(kHalfCache / tile_bytes);
       f.tile = std::clamp(static_cast<std::int64_t>(std::bit_floor(most)), TileProgram::kFewest, TileProgram::kMost);
-      if (rows) f.tile = TileProgram::kFewest;  // the trees of blocks are many tiles
+      if (rows || nest_.has_columns()) f.tile = TileProgram::kFewest;  // the trees of blocks are many tiles
     }
     f.tile_bytes = f.tile * widest;
     for (std::uint32_t v = 0; v < values_.size(); ++v)
@@ -635,21 +667,23 @@ class TileBuilder {
 
   void lay_out(std::int64_t widest) {
     TileForm& f = *form_;
-    const auto count = static_cast<std::int64_t>(f.folds.size());
     const bool rows = nest_.kind == NestKind::Rows;
     bool chains = false;
     for (const TileForm::Sweep& s : f.sweeps) chains |= s.chain.fold != kNone;
     std::int64_t at = (static_cast<std::int64_t>(values_.size()) + static_cast<std::int64_t>(nest_.linears.size()) + nest_.loops()) * 8;
-    const auto take = [&](std::int64_t bytes) { return std::exchange(at, at + bytes); };
+    const auto take = [&](std::int64_t bytes) { return std::exchange(at, round_up(at + bytes)); };
     f.cells_at = take(std::int64_t{f.cells} * 8);
-    at = round_up(at);
-    // lanes; of rows, the addresses of eight rows
-    f.lanes_at = take(count * round_up(rows ? ir::kRowGroup * 8 : 64 * 4));
-    f.stack_bytes = rows ? TileForm::kTreeLevels * f.tile_bytes * (chains ? TileChain::kMostRows : 1) : TileForm::kTreeLevels * 8;
-    f.stacks_at = take(count * f.stack_bytes);
-    at = round_up(at);
+    f.lanes_at = take(static_cast<std::int64_t>(f.folds.size()) * TileForm::kLanesBytes);
+    for (TileFold& fold : f.folds)
+      if (!rows && !fold.column) fold.stack_at = take(TileForm::kTreeLevels * fold.level_bytes);
+    f.state_bytes = at;
+    if (nest_.has_columns()) at *= ir::kRowGroup;
+    for (TileFold& fold : f.folds) {
+      if (!rows && !fold.column) continue;
+      fold.level_bytes = f.tile_bytes * (fold.loops.chain ? TileChain::kMostRows : 1);
+      fold.stack_at = take(TileForm::kTreeLevels * fold.level_bytes);
+    }
     if (chains) f.panels_at = take(TileChain::kMostSteps * (f.tile_bytes + TileChain::kMostRows * widest));
-    at = round_up(at);
     f.tiles_at = take(std::int64_t{f.tiles} * f.tile_bytes);
     f.scratch_bytes = at;
   }

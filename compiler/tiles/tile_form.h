@@ -28,7 +28,8 @@ struct TileStep {
     Fill,   // y: the one element a, everywhere
     Store,  // a, where the guard b holds
     Skip,   // the next `count` steps, unless some element of a is true
-    Fold,   // fold `at` takes a, of a contraction in lanes the products of a and b
+    Fold,   // the lanes of fold `at` take a, of a contraction the products of a and b
+    Row,    // a is one of the eight rows that fold `at` takes together
   };
   Kind kind;
   std::uint8_t size = 0;  // of an element that is loaded, stored or filled in
@@ -49,11 +50,13 @@ struct TileFold {
   FoldLoops loops;
   DType dtype;
   std::uint64_t identity;  // what a missing element and the start of an accumulator are
-  std::uint32_t y;         // the result: one element; of rows a tile, which is the accumulator too
+  std::uint32_t y;         // the result: one element; of rows and columns a tile
   std::uint32_t a, b = TileStep::kNone;
-  std::uint32_t number = 0;               // among the reductions of the body
-  std::uint32_t rows = TileStep::kNone;   // of rows: the first of the tiles that hold a for eight rows; none: a stands elsewhere
-  std::uint32_t fills = TileStep::kNone;  // of rows: the tile that is a missing row
+  std::uint32_t number = 0;  // among the reductions of the body
+  bool column = false;
+  std::uint32_t rows = TileStep::kNone;  // of rows and columns: the first of the tiles that hold a for eight rows; none: a stands elsewhere
+  std::uint32_t fills = TileStep::kNone;       // the tile that is a missing row
+  std::int64_t stack_at = 0, level_bytes = 8;  // the tree of blocks: of elements in a row's state, of tiles in the scratch
 };
 
 /// A contraction of rows, whose operands are products of x, which the vector loop does not change, and y. An operand that is an array in
@@ -68,6 +71,7 @@ struct TileChain {
 
 struct TileForm {
   static constexpr std::uint32_t kTreeLevels = 48;  // of the tree of blocks: 2^48 blocks
+  static constexpr std::int64_t kLanesBytes = 256;  // of one fold, or of the addresses of eight rows
 
   struct Stage {
     TileSteps row, tile, stores;
@@ -84,7 +88,7 @@ struct TileForm {
 
   TileSteps call;
   std::vector<Stage> stages;  // sweeps + 1
-  std::vector<Sweep> sweeps;
+  std::vector<Sweep> sweeps;  // and, where there are columns, what is computed from these
   std::vector<TileFold> folds;
   std::vector<Cell> constants;
   std::vector<Cell> slots;           // bits: the word
@@ -92,9 +96,9 @@ struct TileForm {
   std::uint32_t cells = 0, tiles = 0;
   std::int64_t tile = 0, tile_bytes = 0;  // a tile's elements; its bytes
 
-  // Where things stand in the scratch, in bytes.
-  std::int64_t cells_at = 0, lanes_at = 0, stacks_at = 0, panels_at = 0, tiles_at = 0, scratch_bytes = 0;
-  std::int64_t stack_bytes = 0;  // of one fold's tree of blocks
+  // Where things stand, in bytes: in the state of a row, of which there are eight where there are columns, and behind all states.
+  std::int64_t cells_at = 0, lanes_at = 0, state_bytes = 0;
+  std::int64_t panels_at = 0, tiles_at = 0, scratch_bytes = 0;
 
   // What a run takes, about.
   double element_ns = 0, tile_ns = 0, serial_ns = 0, row_ns = 0;

@@ -16,20 +16,20 @@ void TileRun::fill(const TileFold& fold, std::byte* to, std::int64_t n) const {
 }
 
 // A leaf carries through the levels that are taken, as one carries through the ones of a binary count.
-void TileRun::push(const TileFold& fold, std::byte* stack, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
-  const std::int64_t row_bytes = p_.kind_ == NestKind::Rows ? f_.tile_bytes : 8, level_bytes = f_.stack_bytes / TileForm::kTreeLevels;
-  for (; blocks & 1; blocks >>= 1, stack += level_bytes)
-    for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(stack + i * row_bytes, sum + i * row_bytes, n);
+void TileRun::push(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
+  std::byte* level = stack_of(fold);
+  for (; blocks & 1; blocks >>= 1, level += fold.level_bytes)
+    for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(level + i * f_.tile_bytes, sum + i * f_.tile_bytes, n);
   for (std::int64_t i = 0; i < rows; ++i)
-    std::memcpy(stack + i * row_bytes, sum + i * row_bytes, static_cast<std::size_t>(n) * size_of(fold.dtype));
+    std::memcpy(level + i * f_.tile_bytes, sum + i * f_.tile_bytes, static_cast<std::size_t>(n) * size_of(fold.dtype));
 }
 
 // Adds what stands in the tree to the sum of the last block, from the left.
-void TileRun::top(const TileFold& fold, std::byte* stack, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
-  const std::int64_t row_bytes = p_.kind_ == NestKind::Rows ? f_.tile_bytes : 8, level_bytes = f_.stack_bytes / TileForm::kTreeLevels;
-  for (; blocks; blocks >>= 1, stack += level_bytes)
+void TileRun::top(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
+  std::byte* level = stack_of(fold);
+  for (; blocks; blocks >>= 1, level += fold.level_bytes)
     if (blocks & 1)
-      for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(stack + i * row_bytes, sum + i * row_bytes, n);
+      for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(level + i * f_.tile_bytes, sum + i * f_.tile_bytes, n);
 }
 
 // ---- the serial loops
@@ -41,78 +41,71 @@ std::int64_t TileRun::reduced_count() const {
   return count;
 }
 
-template <class F> void TileRun::each_serial(std::int64_t first_r, std::int64_t last_r, F&& f) {
-  const std::uint32_t serial = p_.serial_, begin = p_.outer_;
-  if (first_r >= last_r) return;
-  if (serial == 0) return f(std::int64_t{0});
-  const std::int64_t elements = p_.kind_ == NestKind::Lanes ? extent(vector_loop()) : 1;  // of r in an iteration
-  std::int64_t within = 1;                                                                // iterations in a run
-  for (std::uint32_t l = p_.runs_; l < serial; ++l) within *= extent(begin + l);
-  const std::int64_t run_length = p_.runs_ ? words_[layout_.padded_run] : elements * within;
-  if (elements == 0 || within == 0) return;
-  const auto iteration_of = [&](std::int64_t r) {
-    return p_.runs_ ? r / run_length * within + std::min(r % run_length / elements, within - 1) : r / elements;
-  };
-  std::int64_t i = iteration_of(first_r);
-  const std::int64_t end = iteration_of(last_r - 1) + 1;
-  std::int64_t rest = i;
-  for (std::uint32_t l = serial; l-- > 0;) {
-    index_[begin + l] = l == 0 ? rest : rest % extent(begin + l);
-    rest /= extent(begin + l);
+// ---- sweeps along rows
+
+void TileRun::reset_lanes(const TileForm::Sweep& sweep) {
+  for (const std::uint32_t f : sweep.folds)
+    if (!f_.folds[f].column) fill(f_.folds[f], lanes_of_fold(f), lanes_of(f_.folds[f].dtype));
+}
+void TileRun::halve_lanes(const TileForm::Sweep& sweep) {
+  for (const std::uint32_t f : sweep.folds)
+    if (!f_.folds[f].column) f_.folds[f].loops.halve(lanes_of_fold(f));
+}
+
+void TileRun::begin_lanes(const TileForm::Sweep& sweep, std::int64_t first_r) {
+  reset_lanes(sweep);
+  block_ = first_r / ir::kLaneBlock;
+  blocks_ = 0;
+}
+
+std::int64_t TileRun::tile_length(const TileForm::Sweep& sweep, std::int64_t r0, std::int64_t j, std::int64_t to) const {
+  const std::int64_t n = std::min(f_.tile, to - j);
+  return sweep.folds.empty() ? n : std::min(n, ir::kLaneBlock - (r0 + j) % ir::kLaneBlock);
+}
+
+void TileRun::lanes_tile(const TileForm::Sweep& sweep, std::int64_t r0, std::int64_t j, std::int64_t n) {
+  r_ = r0 + j;
+  if (!sweep.folds.empty() && r_ / ir::kLaneBlock != block_) {
+    halve_lanes(sweep);
+    for (const std::uint32_t f : sweep.folds)
+      if (!f_.folds[f].column) push(f_.folds[f], blocks_, lanes_of_fold(f), 1, 1);
+    ++blocks_;
+    reset_lanes(sweep);
+    block_ = r_ / ir::kLaneBlock;
   }
-  to_row();
-  const std::uint32_t inner = begin + serial - 1;
-  for (std::int64_t run = i / within, row = i % within; i < end; ++i) {
-    f(run * run_length + row * elements);
-    if (++row == within) row = 0, ++run;
-    if (i + 1 == end) break;
-    if (++index_[inner] < extent(inner)) {
-      for (std::uint32_t l = 0; l < p_.linears_; ++l) linears_[l] += words_[layout_.coefficient_of(l, inner)];
-      continue;
-    }
-    for (std::uint32_t l = serial; l-- > 1 && index_[begin + l] == extent(begin + l);) index_[begin + l] = 0, ++index_[begin + l - 1];
-    to_row();
+  steps(sweep.each, j, n);
+}
+
+void TileRun::end_lanes(const TileForm::Sweep& sweep) {
+  halve_lanes(sweep);
+  for (const std::uint32_t f : sweep.folds) {
+    const TileFold& fold = f_.folds[f];
+    if (fold.column) continue;
+    top(fold, blocks_, lanes_of_fold(f), 1, 1);
+    std::memcpy(at_[fold.y], lanes_of_fold(f), size_of(fold.dtype));
   }
 }
 
-// ---- sweeps
-
 void TileRun::lanes_sweep(const TileForm::Sweep& sweep, std::int64_t first_r, std::int64_t last_r) {
-  const auto reset = [&] {
-    for (const std::uint32_t f : sweep.folds) fill(f_.folds[f], lanes_of_fold(f), lanes_of(f_.folds[f].dtype));
-  };
-  const auto halve = [&] {
-    for (const std::uint32_t f : sweep.folds) f_.folds[f].loops.halve(lanes_of_fold(f));
-  };
-  reset();
-  std::int64_t block = first_r / ir::kLaneBlock, blocks = 0;
-  const std::int64_t n = extent(vector_loop());
+  begin_lanes(sweep, first_r);
   each_serial(first_r, last_r, [&](std::int64_t r0) {
     steps(sweep.serial, 0, 1);
-    const std::int64_t to = std::min(last_r - r0, n);
+    const std::int64_t to = std::min(last_r - r0, extent(vector_loop()));
     for (std::int64_t j = std::max<std::int64_t>(first_r - r0, 0); j < to;) {
-      std::int64_t count = std::min(f_.tile, to - j);
-      r_ = r0 + j;
-      if (!sweep.folds.empty()) {
-        count = std::min(count, ir::kLaneBlock - r_ % ir::kLaneBlock);
-        if (r_ / ir::kLaneBlock != block) {
-          halve();
-          for (const std::uint32_t f : sweep.folds) push(f_.folds[f], stack_of_fold(f), blocks, lanes_of_fold(f), 1, 1);
-          ++blocks;
-          reset();
-          block = r_ / ir::kLaneBlock;
-        }
-      }
-      steps(sweep.each, j, count);
-      j += count;
+      const std::int64_t n = tile_length(sweep, r0, j, to);
+      lanes_tile(sweep, r0, j, n);
+      j += n;
     }
   });
-  halve();
-  for (const std::uint32_t f : sweep.folds) {
-    const TileFold& fold = f_.folds[f];
-    top(fold, stack_of_fold(f), blocks, lanes_of_fold(f), 1, 1);
-    std::memcpy(at_[fold.y], lanes_of_fold(f), size_of(fold.dtype));
-  }
+  end_lanes(sweep);
+}
+
+// ---- sweeps across rows
+
+void TileRun::enter_eighth(const TileForm::Sweep& sweep, std::int64_t eighth) {
+  eighth_ = eighth;
+  for (const std::uint32_t f : sweep.folds)
+    if (const TileFold& fold = f_.folds[f]; fold.rows != kNone) at_[fold.a] = tile(fold.rows + static_cast<std::uint32_t>(eighth));
 }
 
 void TileRun::rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r) {
@@ -132,28 +125,26 @@ void TileRun::rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::
     met = 0;
   };
   each_serial(first_r, last_r, [&](std::int64_t r) {
-    r_ = r;
     const std::int64_t k = r % ir::kRowGroup;
     if (r / ir::kRowGroup != group) {
       end_group();
       if (r / ir::kRowBlock != group / kGroups) {
         for (const std::uint32_t f : sweep.folds) {
           const TileFold& fold = f_.folds[f];
-          push(fold, stack_of_fold(f), blocks, at_[fold.y], n, 1);
+          push(fold, blocks, at_[fold.y], n, 1);
           fill(fold, at_[fold.y], n);
         }
         ++blocks;
       }
       group = r / ir::kRowGroup;
     }
-    for (const std::uint32_t f : sweep.folds)
-      if (const TileFold& fold = f_.folds[f]; fold.rows != kNone) at_[fold.a] = tile(fold.rows + static_cast<std::uint32_t>(k));
+    enter_eighth(sweep, k);
     steps(sweep.serial, 0, 1);
     steps(sweep.each, begin, n);
     met |= 1u << k;
   });
   end_group();
-  for (const std::uint32_t f : sweep.folds) top(f_.folds[f], stack_of_fold(f), blocks, at_[f_.folds[f].y], n, 1);
+  for (const std::uint32_t f : sweep.folds) top(f_.folds[f], blocks, at_[f_.folds[f].y], n, 1);
 }
 
 void TileRun::fill_panels(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t k, std::int64_t length,
@@ -189,7 +180,6 @@ void TileRun::chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std:
   const TileChain& c = sweep.chain;
   const TileFold& fold = f_.folds[c.fold];
   std::byte* const sums = at_[fold.y];
-  std::byte* const stack = stack_of_fold(c.fold);
   const auto size = static_cast<std::int64_t>(size_of(fold.dtype));
   const auto size8 = static_cast<std::uint8_t>(size);
   const std::uint32_t inner = p_.outer_ + p_.serial_ - 1;
@@ -211,7 +201,7 @@ void TileRun::chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std:
   std::int64_t blocks = 0;
   for (std::int64_t r = first_r; r < last_r;) {
     if (r != first_r && r % ir::kRowBlock == 0) {
-      push(fold, stack, blocks++, sums, n, rows);
+      push(fold, blocks++, sums, n, rows);
       reset();
     }
     const std::int64_t k = index_[inner];
@@ -243,7 +233,7 @@ void TileRun::chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std:
     for (std::uint32_t l = p_.serial_; l-- > 1 && index_[p_.outer_ + l] == extent(p_.outer_ + l);)
       index_[p_.outer_ + l] = 0, ++index_[p_.outer_ + l - 1];
   }
-  top(fold, stack, blocks, sums, n, rows);
+  top(fold, blocks, sums, n, rows);
 }
 
 void TileRun::sweep(std::size_t s, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r, std::int64_t rows) {
@@ -271,7 +261,7 @@ void TileRun::sweeps(std::int64_t item_begin, std::int64_t begin, std::int64_t n
   to_row();
   if (split_) return phase(item_begin, begin, n);
   stage(0, begin, n, true, true);
-  for (std::size_t s = 0; s < f_.sweeps.size(); ++s) {
+  for (std::size_t s = 0; s < p_.sweeps_; ++s) {
     sweep(s, begin, n, 0, reduced_count(), rows);
     const std::uint32_t fold = f_.sweeps[s].chain.fold;
     if (fold == kNone || rows == 1) {
@@ -297,24 +287,26 @@ void TileRun::sweeps(std::int64_t item_begin, std::int64_t begin, std::int64_t n
 std::byte* TileRun::partial(const TileFold& fold, std::int64_t chunk, std::int64_t j) const {
   const std::int64_t item = item_ / words_[layout_.chunks] * words_[layout_.chunks] + chunk;
   std::int64_t at = item * p_.reductions_ + fold.number;
-  if (p_.kind_ == NestKind::Rows) at *= ((words_[layout_.tile] + 63) & ~std::int64_t{63}) + 64;
+  const auto unit = [](std::int64_t n) { return ((n + 63) & ~std::int64_t{63}) + 64; };
+  if (p_.kind_ == NestKind::Rows) at *= unit(words_[layout_.tile]);
+  else if (p_.has_columns_) at *= unit(reduced_count());
   auto* const shared = reinterpret_cast<std::byte*>(words_[layout_.shared]);
   return shared + at * kPartialBytes + j * static_cast<std::int64_t>(size_of(fold.dtype));
 }
 
+void TileRun::combine_partials(const TileFold& fold, std::int64_t chunks, std::int64_t j, std::int64_t n) {
+  std::byte* const sum = at_[fold.y];
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    std::memcpy(sum, partial(fold, chunk, j), static_cast<std::size_t>(n) * size_of(fold.dtype));
+    if (chunk + 1 < chunks) push(fold, chunk, sum, n, 1);
+  }
+  top(fold, chunks - 1, sum, n, 1);
+}
+
 void TileRun::combine_chunks(const TileForm::Sweep& sweep, std::int64_t item_begin, std::int64_t begin, std::int64_t n) {
   const bool rows = p_.kind_ == NestKind::Rows;
-  const std::int64_t count = rows ? n : 1, chunks = words_[layout_.chunks];
-  for (const std::uint32_t f : sweep.folds) {
-    const TileFold& fold = f_.folds[f];
-    const std::size_t bytes = static_cast<std::size_t>(count) * size_of(fold.dtype);
-    std::byte* const sum = at_[fold.y];
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      std::memcpy(sum, partial(fold, chunk, rows ? begin - item_begin : 0), bytes);
-      if (chunk + 1 < chunks) push(fold, stack_of_fold(f), chunk, sum, count, 1);
-    }
-    top(fold, stack_of_fold(f), chunks - 1, sum, count, 1);
-  }
+  for (const std::uint32_t f : sweep.folds)
+    combine_partials(f_.folds[f], words_[layout_.chunks], rows ? begin - item_begin : 0, rows ? n : 1);
 }
 
 void TileRun::phase(std::int64_t item_begin, std::int64_t begin, std::int64_t n) {

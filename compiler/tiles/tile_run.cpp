@@ -46,19 +46,20 @@ template <class F> void of_size(std::uint8_t size, F&& f) {
 
 }  // namespace
 
-TileRun::TileRun(const TileProgram& program, const std::int64_t* words, void* scratch)
+TileRun::TileRun(const TileProgram& program, const std::int64_t* words, void* scratch, std::int64_t state)
     : p_(program),
       f_(program.form_of(words)),
       layout_(program.layout_),
       words_(words),
       memory_(static_cast<std::byte*>(scratch)),
-      index_(static_cast<std::int64_t*>(scratch)),
+      state_(memory_ + state * f_.state_bytes),
+      index_(reinterpret_cast<std::int64_t*>(state_)),
       linears_(index_ + program.loops_),
       at_(reinterpret_cast<std::byte**>(linears_ + program.linears_)),
       split_(program.is_split(words)) {
   for (std::size_t v = 0; v < f_.place.size(); ++v)
     at_[v] = f_.place[v] == kNone     ? nullptr
-             : f_.place[v] < f_.cells ? memory_ + f_.cells_at + std::size_t{f_.place[v]} * 8
+             : f_.place[v] < f_.cells ? state_ + f_.cells_at + std::size_t{f_.place[v]} * 8
                                       : tile(f_.place[v] - f_.cells);
   for (const TileForm::Cell& c : f_.constants) std::memcpy(at_[c.value], &c.bits, 8);
   for (const TileForm::Cell& c : f_.slots) std::memcpy(at_[c.value], &words[c.bits], 8);
@@ -129,11 +130,8 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
         if (!std::memchr(at[s.a], 1, static_cast<std::size_t>(elements))) i += s.count;
         break;
       }
-      case Step::Kind::Fold: {
-        if (p_.kind_ == NestKind::Rows) rows_of_fold(s.at)[r_ & 7] = at[s.a];
-        else f_.folds[s.at].loops.take(lanes_of_fold(s.at), at[s.a], pointer(s.b), r_, n);
-        break;
-      }
+      case Step::Kind::Fold: f_.folds[s.at].loops.take(lanes_of_fold(s.at), at[s.a], pointer(s.b), r_, n); break;
+      case Step::Kind::Row: rows_of_fold(s.at)[eighth_] = at[s.a]; break;
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "compiler/tiles/tile_form.h"
 #include "compiler/tiles/tiles.h"
@@ -11,8 +12,11 @@ namespace onepass::compiler {
 
 class TileRun {
  public:
-  TileRun(const TileProgram& program, const std::int64_t* words, void* scratch);
+  /// `state`: which of the states of a row in the scratch is its own.
+  TileRun(const TileProgram& program, const std::int64_t* words, void* scratch, std::int64_t state = 0);
   void items(std::int64_t begin, std::int64_t end);
+  /// Items of a nest with columns.
+  static void columns(const TileProgram& program, const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch);
 
  private:
   using Step = TileStep;
@@ -23,10 +27,14 @@ class TileRun {
   const WordLayout& layout_;
   const std::int64_t* const words_;
   std::byte* const memory_;
+  std::byte* const state_;
   std::int64_t* const index_;    // of the loops
   std::int64_t* const linears_;  // values of all linears, at the vector loop's start
   std::byte** const at_;         // of all values
   std::int64_t r_ = 0;           // of the first element of the tile that runs
+  std::int64_t eighth_ = 0;      // of rows and columns: which of eight rows it is of
+  // of a sweep along rows: the block of r that the lanes are of, and how many are in the trees
+  std::int64_t block_ = 0, blocks_ = 0;
   // of a split schedule:
   const bool split_;
   std::int64_t item_ = 0, chunk_ = 0;
@@ -55,6 +63,13 @@ class TileRun {
   // f(r) in each iteration of the serial loops that has elements first_r .. last_r; r of its first element.
   template <class F> void each_serial(std::int64_t first_r, std::int64_t last_r, F&& f);
   void lanes_sweep(const TileForm::Sweep& sweep, std::int64_t first_r, std::int64_t last_r);
+  void begin_lanes(const TileForm::Sweep& sweep, std::int64_t first_r);
+  // Of elements from j on, of those below `to`, how many run at once; of the row of r that begins at r0.
+  std::int64_t tile_length(const TileForm::Sweep& sweep, std::int64_t r0, std::int64_t j, std::int64_t to) const;
+  void lanes_tile(const TileForm::Sweep& sweep, std::int64_t r0, std::int64_t j, std::int64_t n);
+  void end_lanes(const TileForm::Sweep& sweep);
+  void reset_lanes(const TileForm::Sweep& sweep);
+  void halve_lanes(const TileForm::Sweep& sweep);
   void rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r);
   void chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r,
                    std::int64_t rows);
@@ -62,17 +77,59 @@ class TileRun {
   void fill_panels(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t k, std::int64_t length,
                    std::int64_t rows);
 
-  std::byte* lanes_of_fold(std::uint32_t fold) const { return memory_ + f_.lanes_at + std::int64_t{fold} * 256; }
-  const void** rows_of_fold(std::uint32_t fold) const {
-    return reinterpret_cast<const void**>(memory_ + f_.lanes_at + std::int64_t{fold} * 64);
-  }
-  std::byte* stack_of_fold(std::uint32_t fold) const { return memory_ + f_.stacks_at + std::int64_t{fold} * f_.stack_bytes; }
+  std::byte* lanes_of_fold(std::uint32_t fold) const { return state_ + f_.lanes_at + fold * TileForm::kLanesBytes; }
+  const void** rows_of_fold(std::uint32_t fold) const { return reinterpret_cast<const void**>(lanes_of_fold(fold)); }
+  // What a list is run with: `a` of a fold by rows stands in the tile of the row that it is of.
+  void enter_eighth(const TileForm::Sweep& sweep, std::int64_t eighth);
+
+  // ---- tile_columns.cpp: columns, in two phases: blocks of rows, then parts of the vector loop
+  void enter_column_row(std::int64_t row);
+  void column_block(std::span<TileRun* const> runs, std::int64_t block);
+  void column_results(std::int64_t part);
+
+  std::byte* stack_of(const TileFold& fold) const { return (fold.column || p_.kind_ == NestKind::Rows ? memory_ : state_) + fold.stack_at; }
   // The tree of blocks, as a binary counter: level l holds the sum of 2^l blocks. A sum has `rows` rows of n elements, a tile apart.
-  void push(const TileFold& fold, std::byte* stack, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows);
-  void top(const TileFold& fold, std::byte* stack, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows);
+  void push(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows);
+  void top(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows);
   void fill(const TileFold& fold, std::byte* to, std::int64_t n) const;
   std::byte* partial(const TileFold& fold, std::int64_t chunk, std::int64_t j) const;
+  // The tree of what `chunks` chunks have left, elements from j on.
+  void combine_partials(const TileFold& fold, std::int64_t chunks, std::int64_t j, std::int64_t n);
   void combine_chunks(const TileForm::Sweep& sweep, std::int64_t item_begin, std::int64_t begin, std::int64_t n);
 };
+
+template <class F> void TileRun::each_serial(std::int64_t first_r, std::int64_t last_r, F&& f) {
+  const std::uint32_t serial = p_.serial_, begin = p_.outer_;
+  if (first_r >= last_r) return;
+  if (serial == 0) return f(std::int64_t{0});
+  const std::int64_t elements = p_.kind_ == NestKind::Lanes ? extent(vector_loop()) : 1;  // of r in an iteration
+  std::int64_t within = 1;                                                                // iterations in a run
+  for (std::uint32_t l = p_.runs_; l < serial; ++l) within *= extent(begin + l);
+  const std::int64_t run_length = p_.runs_ ? words_[layout_.padded_run] : elements * within;
+  if (elements == 0 || within == 0) return;
+  const auto iteration_of = [&](std::int64_t r) {
+    return p_.runs_ ? r / run_length * within + std::min(r % run_length / elements, within - 1) : r / elements;
+  };
+  std::int64_t i = iteration_of(first_r);
+  const std::int64_t end = iteration_of(last_r - 1) + 1;
+  std::int64_t rest = i;
+  for (std::uint32_t l = serial; l-- > 0;) {
+    index_[begin + l] = l == 0 ? rest : rest % extent(begin + l);
+    rest /= extent(begin + l);
+  }
+  to_row();
+  const std::uint32_t inner = begin + serial - 1;
+  for (std::int64_t run = i / within, row = i % within; i < end; ++i) {
+    f(run * run_length + row * elements);
+    if (++row == within) row = 0, ++run;
+    if (i + 1 == end) break;
+    if (++index_[inner] < extent(inner)) {
+      for (std::uint32_t l = 0; l < p_.linears_; ++l) linears_[l] += words_[layout_.coefficient_of(l, inner)];
+      continue;
+    }
+    for (std::uint32_t l = serial; l-- > 1 && index_[begin + l] == extent(begin + l);) index_[begin + l] = 0, ++index_[begin + l - 1];
+    to_row();
+  }
+}
 
 }  // namespace onepass::compiler

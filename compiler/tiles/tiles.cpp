@@ -38,6 +38,7 @@ FoldLoops fold_loops(FoldKind kind, DType dtype, const Target& target) {
 
 TileProgram::TileProgram(const Nest& nest)
     : kind_(nest.kind),
+      has_columns_(nest.has_columns()),
       layout_(nest),
       loops_(nest.loops()),
       outer_(nest.outer),
@@ -80,6 +81,7 @@ double TileProgram::optimise_nanoseconds() const {
 }
 
 void TileProgram::run(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch) const {
+  if (has_columns_) return TileRun::columns(*this, words, begin, end, scratch);
   TileRun(*this, words, scratch).items(begin, end);
 }
 

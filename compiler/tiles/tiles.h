@@ -3,7 +3,7 @@
 // that cache and memory is passed once, as in the compiled kernel, whose arguments, items and bits it has. What the first calls of a
 // function run while the compiler works (runtime/kernel_cache).
 //
-// Left to the compiler, so that of() gives null: scans, columns, indexing by data, lists, derived variables, short rows, phases, halves and
+// Left to the compiler, so that of() gives null: scans, indexing by data, lists, derived variables, short rows, phases, halves and
 // integers below 32 bits in arithmetic.
 #pragma once
 
@@ -48,6 +48,7 @@ class TileProgram {
   bool is_split(const std::int64_t* words) const { return reductions_ > 0 && words[layout_.chunk] > 0; }
 
   NestKind kind_;
+  bool has_columns_;
   WordLayout layout_;
   std::uint32_t loops_, outer_, serial_, runs_, sweeps_, linears_, reductions_ = 0;
   std::vector<std::uint32_t> linear_of_;  // of accesses
