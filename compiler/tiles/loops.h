@@ -44,7 +44,7 @@ struct Chain {
   std::int64_t rows, length, n;
 };
 
-/// The parts of one reduction, of elements of one type.
+/// The parts of one reduction, or of one scan, of elements of one type.
 struct FoldLoops {
   /// Lane (first + i) % lanes_of(dtype) takes a[i], of a contraction the product of a[i] and b[i], for 0 <= i < n in sequence.
   void (*take)(void* lanes, const void* a, const void* b, std::int64_t first, std::int64_t n) = nullptr;
@@ -57,6 +57,9 @@ struct FoldLoops {
   /// Of a contraction alone: these, and sums[i] = fma(a[i], b[i], sums[i]).
   void (*chain)(const Chain& chain) = nullptr;
   void (*multiply)(const void* a, const void* b, void* sums, std::int64_t n) = nullptr;
+  /// A scan in groups of 16 that begin at the first element: y[i] = base with (carry with the group's), carry takes the groups. `state` is
+  /// the carry, and the base 8 bytes behind it. Null of a contraction.
+  void (*scan)(const void* x, void* y, void* state, std::int64_t n) = nullptr;
   explicit operator bool() const { return take != nullptr; }
 };
 /// All null where there are none: halves, integers below 32 bits, contractions where the instruction set has no fma.

@@ -24,7 +24,7 @@ namespace {
 // and the compiler need no more.
 constexpr double kFusedPasses = 0.2;  // of an operator that is written out within a loop
 constexpr double kPassNanoseconds = 0.04, kStridedNanoseconds = 0.8, kStepNanoseconds = 4;
-constexpr double kHalveNanoseconds = 60, kSerialNanoseconds = 4;
+constexpr double kScanNanoseconds = 0.6, kHalveNanoseconds = 60, kSerialNanoseconds = 4;
 constexpr double kProductNanoseconds = 1.3, kChainNanoseconds = 50;  // of a product of f32 in vectors of one byte; of a block's rows
 
 constexpr std::int64_t kHalfCache = 24 << 10;    // bytes of the first-level cache for tiles
@@ -32,10 +32,14 @@ constexpr std::int64_t kWholeBytes = 256 << 10;  // of the second-level cache fo
 
 FoldKind kind_of(Op op) {
   switch (op) {
-    case Op::ReduceSum: return FoldKind::Sum;
-    case Op::ReduceProd: return FoldKind::Product;
-    case Op::ReduceMax: return FoldKind::Maximum;
-    case Op::ReduceMin: return FoldKind::Minimum;
+    case Op::ReduceSum:
+    case Op::ScanSum: return FoldKind::Sum;
+    case Op::ReduceProd:
+    case Op::ScanProd: return FoldKind::Product;
+    case Op::ReduceMax:
+    case Op::ScanMax: return FoldKind::Maximum;
+    case Op::ReduceMin:
+    case Op::ScanMin: return FoldKind::Minimum;
     default: return FoldKind::Contraction;
   }
 }
@@ -63,6 +67,7 @@ class TileBuilder {
     if (std::ranges::any_of(nest_.accesses, [](const Access& a) { return a.table != Access::kNone; })) return nullptr;
     for (const Access& a : nest_.accesses) program_->linear_of_.push_back(a.linear);
     for (const Check& c : nest_.checks) program_->check_of_.push_back(c.linear);
+    for (const Statement& s : nest_.body) program_->reductions_ += s.kind == Kind::Reduce, program_->scans_ += s.kind == Kind::Scan;
     if (!form(false)) return nullptr;
     program_->form_ = std::move(form_);
     program_->scratch_bytes_ = program_->form_->scratch_bytes;
@@ -108,7 +113,8 @@ class TileBuilder {
     whole_ = whole;
     form_ = std::make_unique<TileForm>();
     form_->stages.resize(nest_.sweeps + 1u);
-    form_->sweeps.resize(nest_.sweeps + std::size_t{nest_.has_columns()});
+    const bool scans_along = nest_.kind == NestKind::Map && nest_.has(Kind::Scan);
+    form_->sweeps.resize(nest_.sweeps + std::size_t{nest_.has_columns() || scans_along});
     const std::vector<bool> behind = nest_.behind_columns();
     values_.clear();
     constant_of_.clear();
@@ -125,6 +131,7 @@ class TileBuilder {
     }
     now_ = nest_.sweeps;
     if (nest_.has_columns() && !columns(behind)) return false;
+    if (scans_along && !sums_of_scans()) return false;
     for (TileForm::Stage& stage : form_->stages) join_pairs(stage.tile);
     for (TileForm::Sweep& sweep : form_->sweeps) join_pairs(sweep.each), write_through(sweep.each);
     place_values();
@@ -147,7 +154,6 @@ class TileBuilder {
     program_->steps_ = std::max(program_->steps_, steps);
     program_->bytes_ += steps * sizeof(Step) + sizeof(TileForm);
     program_->primitives_ = std::max(program_->primitives_, primitives_);
-    program_->reductions_ = static_cast<std::uint32_t>(form_->folds.size());
     return true;
   }
 
@@ -197,6 +203,25 @@ class TileBuilder {
     }
     for (std::uint32_t id = 0; id < nest_.body.size(); ++id)
       if (needed[id] && nest_.body[id].kind == Kind::Store && !store(nest_.body[id], form_->sweeps.back().each)) return false;
+    return true;
+  }
+
+  // What a chunk of a scan runs before its base is known: the scans alone.
+  bool sums_of_scans() {
+    const double before = form_->element_ns;
+    std::vector<bool> needed(nest_.body.size(), false);
+    for (std::uint32_t id = static_cast<std::uint32_t>(nest_.body.size()); id-- > 0;) {
+      const Statement& s = nest_.body[id];
+      needed[id] = needed[id] || s.kind == Kind::Scan;
+      if (!needed[id]) continue;
+      for (const std::uint32_t o : {s.a, s.b, s.c, s.guard})
+        if (o != Statement::kNone) needed[o] = true;
+    }
+    for (std::uint32_t id = 0; id < nest_.body.size(); ++id) {
+      if (of_[id] != kNone && is_vector(values_[of_[id]].level)) of_[id] = kNone;
+      if (needed[id] && of_[id] == kNone && !statement(id)) return false;
+    }
+    form_->element_ns = before;  // long scans alone run it
     return true;
   }
 
@@ -273,6 +298,7 @@ class TileBuilder {
         count(level, DType::F32, 3 * s.count);
         return true;
       case Kind::Load: return load(id, level);
+      case Kind::Scan: return scan(id);
       case Kind::Op: {
         if (is_half(s.half)) return false;
         std::array<std::uint32_t, 3> operands = {kNone, kNone, kNone};
@@ -398,6 +424,35 @@ class TileBuilder {
       }
     }
     form_->folds.push_back(fold);
+    return true;
+  }
+
+  bool scan(std::uint32_t id) {
+    const Statement& s = nest_.body[id];
+    const FoldKind kind = kind_of(s.op);
+    const FoldLoops loops = fold_loops(kind, s.dtype, target_);
+    std::uint32_t a = of_[s.a];
+    if (is_half(s.half) || !loops.scan || values_[a].dtype != s.dtype || nest_.kind == NestKind::Lanes) return false;
+    if (values_[a].level != Level::Element) a = filled(a, Level::Element);
+    const auto number = static_cast<std::uint32_t>(
+        std::count_if(nest_.body.begin(), nest_.body.begin() + id, [](const Statement& b) { return b.kind == Kind::Scan; }));
+    // the sums of a scan along the vector loop have the state of the scan itself
+    auto at = static_cast<std::uint32_t>(
+        std::ranges::find_if(form_->folds, [&](const TileFold& f) { return f.scan && f.number == number; }) - form_->folds.begin());
+    if (at == form_->folds.size()) {
+      form_->folds.push_back(
+          {.loops = loops, .dtype = s.dtype, .identity = identity_of(kind, s.dtype), .y = kNone, .a = kNone, .number = number});
+      form_->folds.back().scan = true;
+      if (nest_.kind == NestKind::Rows) {
+        form_->folds.back().carry = form_->tiles;
+        form_->tiles += 2;
+      }
+    }
+    TileForm::Sweep& sweep = form_->sweeps[std::min(now_, form_->sweeps.size() - 1)];
+    sweep.scans.push_back(at);
+    of_[id] = value(s.dtype, Level::Element);
+    sweep.each.push_back({.kind = Step::Kind::Scan, .size = static_cast<std::uint8_t>(size_of(s.dtype)), .y = of_[id], .a = a, .at = at});
+    form_->element_ns += nest_.kind == NestKind::Rows ? 3 * kPassNanoseconds : kScanNanoseconds;
     return true;
   }
 
@@ -675,11 +730,11 @@ class TileBuilder {
     f.cells_at = take(std::int64_t{f.cells} * 8);
     f.lanes_at = take(static_cast<std::int64_t>(f.folds.size()) * TileForm::kLanesBytes);
     for (TileFold& fold : f.folds)
-      if (!rows && !fold.column) fold.stack_at = take(TileForm::kTreeLevels * fold.level_bytes);
+      if (!rows && !fold.column && !fold.scan) fold.stack_at = take(TileForm::kTreeLevels * fold.level_bytes);
     f.state_bytes = at;
     if (nest_.has_columns()) at *= ir::kRowGroup;
     for (TileFold& fold : f.folds) {
-      if (!rows && !fold.column) continue;
+      if (fold.scan || (!rows && !fold.column)) continue;
       fold.level_bytes = f.tile_bytes * (fold.loops.chain ? TileChain::kMostRows : 1);
       fold.stack_at = take(TileForm::kTreeLevels * fold.level_bytes);
     }

@@ -30,6 +30,7 @@ struct TileStep {
     Skip,   // the next `count` steps, unless some element of a is true
     Fold,   // the lanes of fold `at` take a, of a contraction the products of a and b
     Row,    // a is one of the eight rows that fold `at` takes together
+    Scan,   // y: scan `at` of a
   };
   Kind kind;
   std::uint8_t size = 0;  // of an element that is loaded, stored or filled in
@@ -45,15 +46,16 @@ struct TileStep {
 };
 using TileSteps = std::vector<TileStep>;
 
-/// A reduction.
+/// A reduction, or a scan.
 struct TileFold {
   FoldLoops loops;
   DType dtype;
   std::uint64_t identity;  // what a missing element and the start of an accumulator are
   std::uint32_t y;         // the result: one element; of rows and columns a tile
   std::uint32_t a, b = TileStep::kNone;
-  std::uint32_t number = 0;  // among the reductions of the body
-  bool column = false;
+  std::uint32_t number = 0;  // among the reductions, or scans, of the body
+  bool column = false, scan = false;
+  std::uint32_t carry = TileStep::kNone;  // of a scan along a serial loop: the tiles of its carry, and behind it its base
   std::uint32_t rows = TileStep::kNone;  // of rows and columns: the first of the tiles that hold a for eight rows; none: a stands elsewhere
   std::uint32_t fills = TileStep::kNone;       // the tile that is a missing row
   std::int64_t stack_at = 0, level_bytes = 8;  // the tree of blocks: of elements in a row's state, of tiles in the scratch
@@ -79,6 +81,7 @@ struct TileForm {
   struct Sweep {
     TileSteps serial, each;            // of one iteration of the serial loops; of a tile of the vector loop
     std::vector<std::uint32_t> folds;  // that are done when it is
+    std::vector<std::uint32_t> scans;
     TileChain chain;
   };
   struct Cell {
@@ -88,7 +91,7 @@ struct TileForm {
 
   TileSteps call;
   std::vector<Stage> stages;  // sweeps + 1
-  std::vector<Sweep> sweeps;  // and, where there are columns, what is computed from these
+  std::vector<Sweep> sweeps;  // and what is computed from columns, or what scans along the vector loop sum
   std::vector<TileFold> folds;
   std::vector<Cell> constants;
   std::vector<Cell> slots;           // bits: the word

@@ -124,7 +124,10 @@ void TileRun::rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::
     }
     met = 0;
   };
+  if (!sweep.scans.empty()) begin_scan_rows(sweep, n, true);
   each_serial(first_r, last_r, [&](std::int64_t r) {
+    if (!sweep.scans.empty() && r != 0 && r % ir::kScanBlock == 0) begin_scan_rows(sweep, n, false);
+    r_ = r;
     const std::int64_t k = r % ir::kRowGroup;
     if (r / ir::kRowGroup != group) {
       end_group();

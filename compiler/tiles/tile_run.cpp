@@ -132,12 +132,14 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
       }
       case Step::Kind::Fold: f_.folds[s.at].loops.take(lanes_of_fold(s.at), at[s.a], pointer(s.b), r_, n); break;
       case Step::Kind::Row: rows_of_fold(s.at)[eighth_] = at[s.a]; break;
+      case Step::Kind::Scan: scan(s, n); break;
     }
   }
 }
 
 void TileRun::map(std::int64_t first, std::int64_t last) {
   steps(f_.stages[0].row, first, 1);
+  if (p_.scans_ > 0) return split_ ? scan_chunk(first, last) : scan_along(first, last);
   for (std::int64_t j = first; j < last; j += f_.tile) steps(f_.sweeps[0].each, j, std::min(f_.tile, last - j));
 }
 
@@ -172,7 +174,7 @@ void TileRun::items(std::int64_t begin, std::int64_t end) {
   for (std::int64_t item = begin; item < end; ++item) {
     std::int64_t rest = item;
     item_ = item;
-    if (split_) {
+    if (split_ && p_.kind_ != NestKind::Map) {
       chunk_ = rest % chunks;
       rest /= chunks;
     }

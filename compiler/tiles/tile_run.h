@@ -52,6 +52,16 @@ class TileRun {
   void rows(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last);
   void map(std::int64_t first, std::int64_t last);
 
+  // ---- tile_scan.cpp
+  void scan(const TileStep& s, std::int64_t n);
+  // Along the vector loop, from the base that stands in the scans' states; `end` after each block.
+  template <class F> void scan_blocks(const TileForm::Sweep& sweep, std::int64_t first, std::int64_t last, F&& end);
+  void scan_along(std::int64_t first, std::int64_t last);
+  // An item of a split schedule (compiler/plan/schedule.h): sums of blocks, the base, then the results.
+  void scan_chunk(std::int64_t first, std::int64_t last);
+  // Across rows, of n elements: begins the scans, or their next block.
+  void begin_scan_rows(const TileForm::Sweep& sweep, std::int64_t n, bool first);
+
   // ---- tile_reduce.cpp
   // All stages and sweeps, or those of a phase, over elements begin .. begin + n of the vector loop (of rows; lanes have all of it), which
   // begins the item's at `item_begin`. The contraction of rows runs over several iterations of the last outer loop.

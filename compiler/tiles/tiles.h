@@ -3,7 +3,7 @@
 // that cache and memory is passed once, as in the compiled kernel, whose arguments, items and bits it has. What the first calls of a
 // function run while the compiler works (runtime/kernel_cache).
 //
-// Left to the compiler, so that of() gives null: scans, indexing by data, lists, derived variables, short rows, phases, halves and
+// Left to the compiler, so that of() gives null: indexing by data, lists, derived variables, short rows, phases, halves and
 // integers below 32 bits in arithmetic.
 #pragma once
 
@@ -45,12 +45,15 @@ class TileProgram {
   explicit TileProgram(const Nest& nest);
   /// The form that runs the words.
   const TileForm& form_of(const std::int64_t* words) const;
-  bool is_split(const std::int64_t* words) const { return reductions_ > 0 && words[layout_.chunk] > 0; }
+  bool is_split(const std::int64_t* words) const {
+    if (kind_ == NestKind::Map) return scans_ > 0 && words[layout_.tile] < words[layout_.extents + loops_ - 1];
+    return reductions_ > 0 && words[layout_.chunk] > 0;
+  }
 
   NestKind kind_;
   bool has_columns_;
   WordLayout layout_;
-  std::uint32_t loops_, outer_, serial_, runs_, sweeps_, linears_, reductions_ = 0;
+  std::uint32_t loops_, outer_, serial_, runs_, sweeps_, linears_, reductions_ = 0, scans_ = 0;
   std::vector<std::uint32_t> linear_of_;  // of accesses
   std::vector<std::uint32_t> check_of_;   // the linear of each check
   std::unique_ptr<const TileForm> form_;
