@@ -1,5 +1,6 @@
 // What a call costs beside the work that it does: x*w + b over few elements, as a bound call, an ordinary call into an array and one with a
-// fresh result, each timed in turn with a loop written by hand.
+// fresh result, each timed in turn with a loop written by hand; then programs of one number, each as a number that changes from call to call
+// and as an Array of rank 0 that does.
 //   calls
 #include <cstdint>
 #include <functional>
@@ -43,8 +44,91 @@ void row(std::int64_t n) {
              (seconds[1] - seconds[0]) * 1e9, (seconds[2] - seconds[0]) * 1e9, (seconds[3] - seconds[0]) * 1e9);
 }
 
+op::Options unchecked() {
+  op::Options options;
+  options.check_recording = false;  // the default of debug builds records at each call
+  return options;
+}
+
+// The value of each call.
+class Changing {
+ public:
+  double next() { return values_[++at_ % std::size(values_)]; }
+
+ private:
+  static constexpr double values_[] = {1.25, 2.5, 3.75, 0.5, 4.125, 1.0, 2.0};
+  std::size_t at_ = 0;
+};
+
+void print_ways(const char* name, std::int64_t n, const std::vector<double>& seconds) {
+  fmt::print("{:24} of {:3} elements: into, rank-0 Array {:7.1f} ns, number {:+.1f}; fresh {:7.1f} ns, number {:+.1f}\n", name, n,
+             seconds[0] * 1e9, (seconds[1] - seconds[0]) * 1e9, seconds[2] * 1e9, (seconds[3] - seconds[2]) * 1e9);
+}
+
+// f(s, k) with k an Array of rank 0, f32, and a number.
+template <class F> void scalar_row(const char* name, std::int64_t n, F function) {
+  const auto f = op::compile(function, unchecked());
+  const Array s = op::bench::random_floats({n});
+  Array y = Array::zeros({n}, op::f32), k = Array::zeros({}, op::f32);
+  float* const in_array = k.span<float>().data();
+  Changing array, number, fresh_array, fresh_number;
+  const std::vector<double> seconds = op::bench::medians({[&] {
+                                                            *in_array = static_cast<float>(array.next());
+                                                            f.into(y)(s, k);
+                                                          },
+                                                          [&] { f.into(y)(s, number.next()); },
+                                                          [&] {
+                                                            *in_array = static_cast<float>(fresh_array.next());
+                                                            f(s, k);
+                                                          },
+                                                          [&] { f(s, fresh_number.next()); }},
+                                                         1'000, 301);
+  print_ways(name, n, seconds);
+}
+
+void formula_row(std::int64_t n) {
+  const op::Formula f = op::formula("s*a + b/c", unchecked());
+  const Array s = op::bench::random_floats({n});
+  Array a = Array::zeros({}, op::f32), b = Array::zeros({}, op::f32), c = Array::zeros({}, op::f32);
+  const std::vector<Array> y = {Array::zeros({n}, op::f32)};
+  float *const ap = a.span<float>().data(), *const bp = b.span<float>().data(), *const cp = c.span<float>().data();
+  Changing array, number, fresh_array, fresh_number;
+  const auto fill = [&](Changing& from) {
+    *ap = static_cast<float>(from.next()), *bp = static_cast<float>(from.next()), *cp = static_cast<float>(from.next());
+  };
+  const std::vector<double> seconds =
+      op::bench::medians({[&] {
+                            fill(array);
+                            const op::FormulaArgument in[] = {s, a, b, c};
+                            f.into(y, in);
+                          },
+                          [&] {
+                            const op::FormulaArgument in[] = {s, number.next(), number.next(), number.next()};
+                            f.into(y, in);
+                          },
+                          [&] {
+                            fill(fresh_array);
+                            f({{"s", s}, {"a", a}, {"b", b}, {"c", c}});
+                          },
+                          [&] {
+                            f({{"s", s}, {"a", fresh_number.next()}, {"b", fresh_number.next()}, {"c", fresh_number.next()}});
+                          }},
+                         1'000, 301);
+  print_ways("formula s*a + b/c", n, seconds);
+}
+
 }  // namespace
 
 int main() {
   for (const std::int64_t n : {16, 1'000, 10'000}) row(n);
+  for (const std::int64_t n : {3, 64}) {
+    scalar_row("s*k", n, [](Tensor s, Tensor k) { return s * k; });
+    scalar_row("exp(k)*s", n, [](Tensor s, Tensor k) { return exp(k) * s; });
+    scalar_row("pow(k, 2)*s", n, [](Tensor s, Tensor k) { return pow(k, 2) * s; });
+    scalar_row("Adam's step", n, [](Tensor g, Tensor t) {
+      Tensor m = 0.1 * g, v = 0.001 * g * g;
+      return 0.001 * (m / (1 - pow(0.9, t))) / (sqrt(v / (1 - pow(0.999, t))) + 1e-8);
+    });
+    formula_row(n);
+  }
 }

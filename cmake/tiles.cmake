@@ -3,7 +3,7 @@
 # values of a condition on a single operand. Sanitizers leave them alone, since
 # they would take the vectors apart. Elementary functions are written for them by a program of the build.
 
-add_executable(tile_expansions compiler/tiles/generate/expansions.cpp)
+add_executable(tile_expansions compiler/tiles/generate/expansions.cpp compiler/rare.cpp)
 target_link_libraries(tile_expansions PRIVATE onepass_ir)
 set(tile_expansions ${PROJECT_BINARY_DIR}/generated/tile_expansions.inc)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/generated)

@@ -5,11 +5,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "compiler/scalars.h"
 #include "ir/graph.h"
 
 namespace onepass::compiler {
@@ -42,7 +44,8 @@ Literal fold(ir::Op op, std::string_view name, std::span<const Literal> operands
 /// As a program writes it.
 std::string text_of(const Literal& literal);
 
-/// The bits of the literal in `dtype`; ValueError where an integer does not fit it.
+/// The bits of the literal in `dtype`; nothing, or ValueError, where an integer does not fit it.
+std::optional<std::uint64_t> bits_if_fits(const Literal& literal, DType dtype);
 std::uint64_t bits_of(const Literal& literal, DType dtype, std::string_view name);
 
 /// From the numbers among a call's arguments to the values of slots: which slot holds which of them, or what was computed from them.
@@ -63,25 +66,41 @@ class Numbers {
   bool is_pinned(std::size_t argument) const { return argument < pinned_.size() && pinned_[argument]; }
 
   /// Writes the slots that depend on arguments. `argument(i)` is the Literal that argument i is in this call, of the same kind as in the
-  /// recording. Allocates nothing where nothing is computed.
+  /// recording. Runs what finish() made; interprets and allocates nothing, the latter up to kInline values.
   /// Errors    those of fold and bits_of
   template <class F> void evaluate(F&& argument, std::span<std::uint64_t> slot_bits) const {
-    if (!computes_) {
-      for (const SlotValue& s : slots_) slot_bits[s.slot] = bits_of(argument(entries_[s.entry].argument), s.dtype, s.name);
-      return;
+    if (!compute(argument, slot_bits)) [[unlikely]]
+      interpret(argument, slot_bits);
+  }
+  /// The same; false where there is an error, or something that has no steps.
+  template <class F> bool compute(F&& argument, std::span<std::uint64_t> slot_bits) const {
+    if (!has_steps_) return false;
+    Scalar few[kInline];
+    std::vector<Scalar> many(value_count_ > kInline ? value_count_ : 0);
+    Scalar* const values = many.empty() ? few : many.data();
+    for (const Brought& b : brought_) {
+      const Literal& literal = argument(b.argument);
+      if (b.is_real) values[b.place].real = literal.real;
+      else values[b.place].integer = literal.integer;
     }
+    return run_steps(values, slot_bits.data());
+  }
+  /// The same by fold, one operator after the other.
+  template <class F> void interpret(F&& argument, std::span<std::uint64_t> slot_bits) const {
     std::vector<Literal> values;
     values.reserve(entries_.size());
-    for (const Entry& e : entries_) values.push_back(e.is_argument() ? argument(e.argument) : compute(e, values));
+    for (const Entry& e : entries_) values.push_back(e.is_argument() ? argument(e.argument) : fold_entry(e, values));
     for (const SlotValue& s : slots_) slot_bits[s.slot] = bits_of(values[s.entry], s.dtype, s.name);
   }
-  /// Forgets what no slot needs; nothing is derived or pinned afterwards.
+  /// Forgets what no slot needs and makes the steps of `compute`; nothing is derived or pinned afterwards.
   void finish();
 
  private:
   static constexpr std::uint32_t kComputed = ~std::uint32_t{0};
+  static constexpr std::size_t kInline = 128;
   struct Entry {
     std::uint32_t argument = kComputed;
+    Literal::Kind kind = Literal::Kind::Int;  // of its value
     ir::Op op = ir::Op::Input;
     std::uint8_t count = 0;
     std::string name;
@@ -93,13 +112,33 @@ class Numbers {
     DType dtype;
     std::string name;
   };
-  static Literal compute(const Entry& entry, std::span<const Literal> values);
+  static Literal fold_entry(const Entry& entry, std::span<const Literal> values);
   void add_needed(std::vector<bool>& needed) const;
 
   std::vector<Entry> entries_;  // operands before what is computed from them
   std::vector<SlotValue> slots_;
   std::vector<bool> pinned_;  // by argument
-  bool computes_ = false;     // is any entry not an argument?
+
+  // What compute() does: constants, then arguments are put in their places, the steps run, the slots are filled.
+  friend class NumberSteps;
+  struct Brought {
+    std::uint32_t argument, place;
+    bool is_real;
+  };
+  struct Filled {
+    // Other: by bits_if_fits.
+    enum class From : std::uint8_t { RealToF32, RealToF64, IntegerToF32, IntegerToF64, Same, Other } from = From::Other;
+    std::uint32_t slot, place;
+    Literal::Kind kind;
+    DType dtype;
+  };
+  bool run_steps(Scalar* values, std::uint64_t* slot_bits) const;
+  bool has_steps_ = false;  // else all is interpreted
+  std::vector<Scalar> constants_;
+  std::vector<Brought> brought_;
+  std::vector<ScalarStep> steps_;
+  std::vector<Filled> filled_;
+  std::size_t value_count_ = 0;
 };
 
 }  // namespace onepass::compiler

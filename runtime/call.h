@@ -54,7 +54,8 @@ class CallSlots {
     const os::DefaultFloatingPoint control;
     std::ranges::copy(plan.slot_bits, own_.data());
     try {
-      plan.numbers.evaluate([&](std::size_t i) { return site.arguments[i].number; }, {own_.data(), plan.slot_bits.size()});
+      plan.numbers.evaluate([&](std::size_t i) -> const compiler::Literal& { return site.arguments[i].number; },
+                            {own_.data(), plan.slot_bits.size()});
     } catch (const Error&) {  // a number that does not fit: recorded again, the message says where
       record(state, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
       throw;
