@@ -13,6 +13,7 @@
 #include "runtime/formula_program.h"
 #include "runtime/graph_view.h"
 #include "runtime/program.h"
+#include "runtime/row.h"
 #include "runtime/signature_text.h"
 
 namespace onepass {
@@ -44,30 +45,26 @@ struct Formula::Body {
     return text;
   }
 
-  std::vector<CallArgument> in_order(std::span<const FormulaArgument> arguments) const {
+  using InOrder = runtime::Row<CallArgument, 12>;
+
+  void put_in_order(std::span<const FormulaArgument> arguments, InOrder& out) const {
     if (arguments.size() != parsed.inputs.size())
       throw ValueError(
           fmt::format("formula: takes {} arguments ({}), got {}", parsed.inputs.size(), list(parsed.inputs), arguments.size()));
-    std::vector<CallArgument> out;
-    for (const FormulaArgument& a : arguments) out.push_back(a.get());
-    return out;
+    for (std::size_t i = 0; i < arguments.size(); ++i) out[i] = arguments[i].get();
   }
 
-  std::vector<CallArgument> in_order(std::span<const NamedArgument> arguments) const {
-    std::vector<CallArgument> out(parsed.inputs.size());
-    std::vector<bool> given(parsed.inputs.size(), false);
+  void put_in_order(std::span<const NamedArgument> arguments, InOrder& out) const {
     for (const NamedArgument& a : arguments) {
       const std::size_t i = find(a.name, parsed.inputs, "input");
-      if (given[i]) throw NameError(fmt::format("formula: the input `{}` is given twice", a.name));
-      given[i] = true;
+      if (out[i].kind != CallArgument::Kind::None) throw NameError(fmt::format("formula: the input `{}` is given twice", a.name));
       out[i] = a.value.get();
     }
     std::vector<std::string> missing;
-    for (std::size_t i = 0; i < given.size(); ++i)
-      if (!given[i]) missing.push_back(parsed.inputs[i]);
+    for (std::size_t i = 0; i < parsed.inputs.size(); ++i)
+      if (out[i].kind == CallArgument::Kind::None) missing.push_back(parsed.inputs[i]);
     if (!missing.empty())
       throw ValueError(fmt::format("formula: no value is given for the input{} {}", missing.size() > 1 ? "s" : "", list(missing)));
-    return out;
   }
 
   std::size_t find(std::string_view name, const std::vector<std::string>& names, std::string_view what) const {
@@ -83,8 +80,21 @@ struct Formula::Body {
     return static_cast<std::size_t>(at - names.begin());
   }
 
-  std::vector<Array> call(const std::vector<CallArgument>& arguments) { return program.call(CallArguments(arguments)); }
-  Comparison compare(const std::vector<CallArgument>& arguments) { return program.compare(CallArguments(arguments)); }
+  // `f` of the arguments in the order of the inputs.
+  template <class A, class F> auto with_arguments(std::span<const A> arguments, F&& f) const {
+    InOrder in_order(parsed.inputs.size());
+    put_in_order(arguments, in_order);
+    return f(CallArguments(in_order.span()));
+  }
+  template <class A> std::vector<Array> call(std::span<const A> arguments) {
+    return with_arguments(arguments, [&](const CallArguments& in) { return program.call(in); });
+  }
+  template <class A> void call_into(std::span<const A> arguments, std::span<Array* const> targets) {
+    with_arguments(arguments, [&](const CallArguments& in) { program.call_into(in, targets); });
+  }
+  template <class A> Comparison compare(std::span<const A> arguments) {
+    return with_arguments(arguments, [&](const CallArguments& in) { return program.compare(in); });
+  }
 };
 
 const Array& FormulaResults::operator[](std::string_view name) const {
@@ -113,12 +123,8 @@ const std::vector<std::string>& Formula::inputs() const { return body().parsed.i
 const std::vector<std::string>& Formula::outputs() const { return *body().outputs; }
 const std::string& Formula::text() const { return body().text; }
 
-FormulaResults Formula::operator()(std::span<const FormulaArgument> arguments) const {
-  return {body().call(body().in_order(arguments)), body().outputs};
-}
-FormulaResults Formula::operator()(std::span<const NamedArgument> arguments) const {
-  return {body().call(body().in_order(arguments)), body().outputs};
-}
+FormulaResults Formula::operator()(std::span<const FormulaArgument> arguments) const { return {body().call(arguments), body().outputs}; }
+FormulaResults Formula::operator()(std::span<const NamedArgument> arguments) const { return {body().call(arguments), body().outputs}; }
 FormulaResults Formula::operator()(std::initializer_list<FormulaArgument> arguments) const {
   return (*this)(std::span<const FormulaArgument>(arguments.begin(), arguments.size()));
 }
@@ -126,26 +132,30 @@ FormulaResults Formula::operator()(std::initializer_list<NamedArgument> argument
   return (*this)(std::span<const NamedArgument>(arguments.begin(), arguments.size()));
 }
 
+namespace {
+using Targets = runtime::Row<Array, 4>;
+using TargetPointers = runtime::Row<Array*, 4>;
+}  // namespace
+
 void Formula::into(std::span<const Array> targets, std::span<const FormulaArgument> arguments) const {
   if (targets.size() != outputs().size())
     throw ValueError(fmt::format("formula: has {} outputs ({}), got {} targets", outputs().size(), body().list(outputs()), targets.size()));
-  std::vector<Array> handles(targets.begin(), targets.end());
-  std::vector<Array*> pointers;
-  for (Array& a : handles) pointers.push_back(&a);
-  const std::vector<CallArgument> in_order = body().in_order(arguments);
-  body().program.call_into(CallArguments(in_order), pointers);
+  Targets handles(targets.size());
+  TargetPointers pointers(targets.size());
+  for (std::size_t i = 0; i < targets.size(); ++i) handles[i] = targets[i], pointers[i] = &handles[i];
+  body().call_into(arguments, pointers.span());
 }
 void Formula::into(std::span<const NamedTarget> targets, std::span<const NamedArgument> arguments) const {
-  std::vector<Array> handles(outputs().size());
-  std::vector<Array*> pointers(outputs().size(), nullptr);
+  Targets handles(outputs().size());
+  TargetPointers pointers(outputs().size());
+  std::ranges::fill(pointers.span(), nullptr);
   for (const NamedTarget& t : targets) {
     const std::size_t i = body().find(t.name, outputs(), "output");
     if (pointers[i]) throw NameError(fmt::format("formula: the output `{}` is given twice", t.name));
     handles[i] = t.array;
     pointers[i] = &handles[i];
   }
-  const std::vector<CallArgument> in_order = body().in_order(arguments);
-  body().program.call_into(CallArguments(in_order), pointers);
+  body().call_into(arguments, pointers.span());
 }
 void Formula::into(std::initializer_list<NamedTarget> targets, std::initializer_list<NamedArgument> arguments) const {
   into(std::span<const NamedTarget>(targets.begin(), targets.size()), std::span<const NamedArgument>(arguments.begin(), arguments.size()));
@@ -166,8 +176,8 @@ Result<FormulaResults> Formula::try_call(std::initializer_list<NamedArgument> ar
   return attempt(*this, arguments);
 }
 
-Comparison Formula::compare(std::span<const FormulaArgument> arguments) const { return body().compare(body().in_order(arguments)); }
-Comparison Formula::compare(std::span<const NamedArgument> arguments) const { return body().compare(body().in_order(arguments)); }
+Comparison Formula::compare(std::span<const FormulaArgument> arguments) const { return body().compare(arguments); }
+Comparison Formula::compare(std::span<const NamedArgument> arguments) const { return body().compare(arguments); }
 Comparison Formula::compare(std::initializer_list<FormulaArgument> arguments) const {
   return compare(std::span<const FormulaArgument>(arguments.begin(), arguments.size()));
 }

@@ -2,19 +2,23 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
 namespace onepass::runtime {
 
-/// They have no values at first.
+/// They are default-initialised: of a type like int they have no values at first.
 template <class T, std::size_t kInline> class Row {
  public:
   explicit Row(std::size_t count) : count_(count) {
     if (count > kInline) {
       heap_.resize(count);
       data_ = heap_.data();
-    }
+    } else std::uninitialized_default_construct_n(inline_, count);  // those that are needed alone
+  }
+  ~Row() {
+    if (data_ == inline_) std::destroy_n(inline_, count_);
   }
   Row(const Row&) = delete;
   Row& operator=(const Row&) = delete;
@@ -24,7 +28,9 @@ template <class T, std::size_t kInline> class Row {
   std::span<T> span() { return {data_, count_}; }
 
  private:
-  T inline_[kInline];
+  union {
+    T inline_[kInline];
+  };
   std::size_t count_;
   std::vector<T> heap_;
   T* data_ = inline_;

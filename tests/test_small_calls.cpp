@@ -141,6 +141,33 @@ TEST_CASE("small calls: a warm call into existing arrays and a bound call do not
   check_nothing([&] { bound_turned(); });
 }
 
+TEST_CASE("small calls: what is computed from numbers takes no memory either", "[small_calls]") {
+  if (!test::has_codegen()) return;
+  Options options;
+  options.check_recording = false;
+  auto step = compile(
+      [](Tensor g, Tensor t, Tensor n) {
+        Tensor m = 0.1 * g, v = 0.001 * g * g;
+        return 0.001 * (m / (1 - pow(0.9, t))) / (sqrt(v / (1 - pow(0.999, t))) + exp(-t)) + where(n < 3, n * n, n % 7) + sin(t * 1e9) +
+               lgamma(-t);
+      },
+      options);
+  const Array g = Array::full({64}, 0.5, f32);
+  Array y = Array::zeros({64}, f32);
+  double t = 1;
+  int n = -2;
+  check_nothing([&] { step.into(y)(g, t += 0.25, ++n); });
+
+  const Formula f = formula("g*exp(-r*t) + a**2", options);
+  const std::vector<Array> targets = {y};
+  check_nothing([&] {
+    const FormulaArgument in[] = {g, t += 0.25, 0.03, n};
+    f.into(targets, in);
+  });
+  check_nothing([&] { f.into({{"out", y}}, {{"a", t += 0.25}, {"g", g}, {"t", 2.0}, {"r", 0.03}}); });
+  CHECK(f.stats().recordings == 2);  // `a` as an integer, and as a float
+}
+
 TEST_CASE("small calls: a bound call is the ordinary call, kept", "[small_calls]") {
   auto affine = compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; });
   Array x = Array::full({16}, 2.0, f32), w = Array::full({16}, 3.0, f32), y = Array::zeros({16}, f32);
