@@ -2,6 +2,7 @@
 // at each call. What a step computes is what fold gives for operands of these kinds: its cases stand here in fold's order.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -69,8 +70,9 @@ class NumberSteps {
   explicit NumberSteps(Numbers& numbers) : numbers_(numbers) {}
 
   void make() {
+    find_rounded();
     for (const Numbers::Entry& e : numbers_.entries_) {
-      const std::uint32_t place = e.is_argument() ? argument(e) : computed(e);
+      const std::uint32_t place = e.is_argument() ? argument(e) : is_small_power(e) ? small_power(e) : computed(e);
       if (place == kNone) return;
       place_of_.push_back(place);
     }
@@ -86,6 +88,7 @@ class NumberSteps {
   Numbers& numbers_;
   std::vector<std::uint32_t> place_of_;             // of each entry
   std::map<std::uint32_t, std::uint32_t> real_of_;  // of a place with an integer: that of the same as a real
+  std::vector<bool> is_rounded_;                    // of each entry: does it become an f32, and nothing else?
   std::uint32_t next_ = 0;
 
   struct Operand {
@@ -187,6 +190,26 @@ class NumberSteps {
     if (widest == Kind::UInt)
       for (std::size_t i = 0; i < e.count; ++i) check_natural(in[i]);
     return apply(scalar_primitive(e.op, default_type(widest)));
+  }
+
+  void find_rounded() {
+    is_rounded_.assign(numbers_.entries_.size(), true);
+    for (const Numbers::Entry& e : numbers_.entries_)
+      for (std::size_t i = 0; i < e.count; ++i)
+        if (e.operands[i].derived) is_rounded_[e.operands[i].derived - 1] = false;
+    for (const Numbers::SlotValue& s : numbers_.slots_)
+      if (s.dtype != DType::F32) is_rounded_[s.entry] = false;
+  }
+
+  // k**2 and the like: pow takes longer than all else that a call does.
+  bool is_small_power(const Numbers::Entry& e) const {
+    if (e.op != Op::Pow || e.operands[1].derived || !is_rounded_[static_cast<std::size_t>(&e - numbers_.entries_.data())]) return false;
+    const double n = e.operands[1].as_double();
+    return n >= 2 && n <= 8 && n == std::floor(n);
+  }
+  std::uint32_t small_power(const Numbers::Entry& e) {
+    const std::uint32_t a = real(operand(e.operands[0])), n = real(operand(e.operands[1]));
+    return step({.run = &scalar_rounded_power, .function = elementary_forms(Op::Pow).function}, {a, n});
   }
 
   std::uint32_t elementary(Op op, std::uint32_t a, std::uint32_t b) {

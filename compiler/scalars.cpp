@@ -133,6 +133,18 @@ ScalarStep scalar_elementary_rest(Op op) {
   return {.run = forms.rest ? &elementary_rest : nullptr, .rest = forms.rest};
 }
 
+// Products are within n 2^-53 of the power, and so is pow within a few: where all that is so near rounds to one f32, it is pow's. Where it
+// does not, once in tens of thousands of calls, and where the power is no number, pow itself tells.
+bool scalar_rounded_power(const ScalarStep& s, Scalar* v) {
+  constexpr double kNear = 0x1p-40;
+  const double a = v[s.a].real, b = v[s.b].real;
+  double power = a;
+  for (double n = b; n > 1; --n) power *= a;
+  const auto one_side = static_cast<float>(power * (1 - kNear)), other = static_cast<float>(power * (1 + kNear));
+  v[s.y].real = one_side == other ? one_side : s.function(a, b);
+  return true;
+}
+
 bool scalar_where(const ScalarStep& s, Scalar* v) {
   v[s.y] = v[s.a].integer ? v[s.b] : v[s.c];
   return true;

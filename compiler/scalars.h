@@ -32,6 +32,8 @@ ScalarStep scalar_elementary(ir::Op op);
 /// such form.
 ScalarStep scalar_elementary_rest(ir::Op op);
 
+/// y = a^b, as an f32: the value that rounding `function`, which is pow, to f32 gives. b is an integer from 2 on.
+bool scalar_rounded_power(const ScalarStep& step, Scalar* values);
 /// y = a ? b : c, as bits.
 bool scalar_where(const ScalarStep& step, Scalar* values);
 /// y = a as an f64; a an integer of i64 or, where `a_is_unsigned`, of u64.

@@ -244,6 +244,36 @@ TEST_CASE("numbers: chains of operators run as steps", "[numbers]") {
   }
 }
 
+TEST_CASE("numbers: a small power that becomes an f32 is pow, rounded", "[numbers]") {
+  Random random(14);
+  for (int n = 1; n <= 9; ++n) {
+    Numbers numbers;
+    const Literal k = numbers.bring(0, {.kind = Kind::Float, .real = 1.5}), exponent{.kind = Kind::Int, .integer = n};
+    const Literal operands[] = {k, exponent};
+    Literal power = fold(Op::Pow, "pow", operands);
+    numbers.derive(power, Op::Pow, "pow", operands);
+    numbers.fill(0, DType::F32, power, "slot");
+    numbers.finish();
+    for (int call = 0; call < 4000; ++call) {
+      double x = random_real(random);
+      if (call % 2) {  // the power is as near as can be to what lies between two of f32: there pow's own error would tell
+        const float f =
+            static_cast<float>(std::ldexp(1 + static_cast<double>(random() % 1000'000) * 1e-6, static_cast<int>(random() % 40) - 20));
+        const double between = (static_cast<double>(f) + static_cast<double>(std::nextafter(f, 1e30f))) / 2;
+        x = std::nextafter(std::pow(between, 1.0 / n), random() % 2 ? 0.0 : 1e30) * (random() % 2 ? 1 : -1);
+      }
+      const Literal value{.kind = Kind::Float, .real = x};
+      const auto argument = [&](std::size_t) -> const Literal& { return value; };
+      std::uint64_t bits = 0, by_fold = 0;
+      REQUIRE(numbers.compute(argument, {&bits, 1}));
+      numbers.interpret(argument, {&by_fold, 1});
+      const DType type = DType::F32;
+      INFO(x << " ** " << n);
+      REQUIRE(bits_text({&bits, 1}, {&type, 1}) == bits_text({&by_fold, 1}, {&type, 1}));
+    }
+  }
+}
+
 TEST_CASE("numbers: elementary functions of one number are their expansions", "[numbers]") {
   Random random(13);
   constexpr std::int64_t count = 20'000;
