@@ -270,6 +270,12 @@ TEST_CASE("tiles: scans have the reference's bits, along rows and across them", 
         CHECK(check(one(n, n > 100 ? 3 : 600, 0)) > 0);
       }
     }
+  // what the scan adds is the same in all rows, or everywhere
+  CHECK(check("%0 = input x : f32[30]\n%1 = input w : f32[50, 30]\n%2 = reshape %0 : f32[1, 30]\n%3 = broadcast %2 : f32[50, 30]\n"
+              "%4 = scan_sum %3 {0} : f32[50, 30]\n%5 = add %4, %1 : f32[50, 30]\nreturn y = %5") > 0);
+  CHECK(check("%0 = input x : f32[1]\n%1 = input w : f32[50, 30]\n%2 = reshape %0 : f32[1, 1]\n%3 = broadcast %2 : f32[50, 30]\n"
+              "%4 = scan_sum %3 {0} : f32[50, 30]\n%5 = scan_sum %3 {1} : f32[50, 30]\n%6 = add %4, %1 : f32[50, 30]\n"
+              "return y = %6, z = %5") > 0);
   // chunks that threads share
   for (const int n : {262144, 300001})
     CHECK(check(fmt::format("%0 = input x : f32[{0}]\n%1 = exp %0 : f32[{0}]\n%2 = scan_sum %1 {{0}} : f32[{0}]\n"

@@ -433,7 +433,7 @@ class TileBuilder {
     const FoldLoops loops = fold_loops(kind, s.dtype, target_);
     std::uint32_t a = of_[s.a];
     if (is_half(s.half) || !loops.scan || values_[a].dtype != s.dtype || nest_.kind == NestKind::Lanes) return false;
-    if (values_[a].level != Level::Element) a = filled(a, Level::Element);
+    if (!is_vector(values_[a].level)) a = filled(a, Level::Element);
     const auto number = static_cast<std::uint32_t>(
         std::count_if(nest_.body.begin(), nest_.body.begin() + id, [](const Statement& b) { return b.kind == Kind::Scan; }));
     // the sums of a scan along the vector loop have the state of the scan itself
