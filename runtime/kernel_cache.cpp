@@ -397,12 +397,28 @@ std::string Kernel::tier_text() const {
                      ms(account_.compile()), ms(account_.spent()));
 }
 
+// At exit the calling thread's own variables, LLVM's among them, are destroyed already.
+void Kernel::compile_on_a_thread(const Kernel& kernel) {
+  struct Job {
+    const Kernel& kernel;
+    std::atomic<std::uint32_t> done{0};
+  } job{kernel};
+  const auto body = [](void* raw) {
+    Job& mine = *static_cast<Job*>(raw);
+    mine.kernel.make_optimised(false);
+    mine.done.store(1, std::memory_order_release);
+    os::wake(mine.done, 1);
+  };
+  if (!os::start_thread("onepass-compile", body, &job)) return;
+  while (job.done.load(std::memory_order_acquire) == 0) os::wait(job.done, 0);
+}
+
 void Kernel::keep_at_exit(std::int64_t& nanoseconds_left) const {
   if (is_settled() || !promotion_on.load(std::memory_order_relaxed)) return;
   const std::int64_t compile = account_.compile(), spent = account_.spent(), start = os::nanoseconds();
   if (account_.is_paid() && compile <= nanoseconds_left && compiler::outlives_exit()) {
     if (claim()) {
-      os::on_large_stack([&] { make_optimised(false); });
+      compile_on_a_thread(*this);
     } else {
       background::hurry();
       while (state_.load(std::memory_order_acquire) % kStates != kDone && os::nanoseconds() - start < nanoseconds_left)

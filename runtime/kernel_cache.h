@@ -110,6 +110,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   KernelCode slow_code() const;
   bool claim() const noexcept;
   void make_optimised(bool in_call) const noexcept;
+  static void compile_on_a_thread(const Kernel& kernel);
 
   std::string key_;
   std::shared_ptr<KernelCounts> counts_;
