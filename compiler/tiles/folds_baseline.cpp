@@ -1,4 +1,5 @@
-// What reductions in tiles are made of, for what every processor of this kind has (cmake/tiles.cmake sets the options).
+// What reductions and halves in tiles are made of, for what every processor of this kind has (cmake/tiles.cmake sets the options).
 #define ONEPASS_TILE_FOLDS fold_loops_baseline
+#define ONEPASS_TILE_HALVES tile_half_baseline
 #define ONEPASS_TILE_MEANING meaning_baseline
 #include "compiler/tiles/folds_of_target.inc"

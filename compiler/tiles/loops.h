@@ -26,6 +26,9 @@ struct TilePair {
 /// where they may be exchanged.
 TileLoop tile_pair(TilePair pair, DType dtype, unsigned uniform, const Target& target);
 
+/// Bits of a half to the f32 that they are, or `to_half` the nearest bits to an f32.
+TileLoop tile_half(DType half, bool to_half, const Target& target);
+
 /// What a reduction combines with. A contraction adds products, by fma where they are floats.
 enum class FoldKind : std::uint8_t { Sum, Product, Maximum, Minimum, Contraction };
 
@@ -71,6 +74,9 @@ TileLoop tile_loop_baseline(ir::Op op, DType from, DType to, unsigned uniform);
 TileLoop tile_pair_avx512(TilePair pair, DType dtype, unsigned uniform);
 TileLoop tile_pair_avx2(TilePair pair, DType dtype, unsigned uniform);
 TileLoop tile_pair_baseline(TilePair pair, DType dtype, unsigned uniform);
+TileLoop tile_half_avx512(DType half, bool to_half);
+TileLoop tile_half_avx2(DType half, bool to_half);
+TileLoop tile_half_baseline(DType half, bool to_half);
 FoldLoops fold_loops_avx512(FoldKind kind, DType dtype);
 FoldLoops fold_loops_avx2(FoldKind kind, DType dtype);
 FoldLoops fold_loops_baseline(FoldKind kind, DType dtype);

@@ -300,7 +300,7 @@ class TileBuilder {
       case Kind::Load: return load(id, level);
       case Kind::Scan: return scan(id);
       case Kind::Op: {
-        if (is_half(s.half)) return false;
+        if (is_half(s.half)) return round(id);
         std::array<std::uint32_t, 3> operands = {kNone, kNone, kNone};
         std::size_t n = 0;
         for (const std::uint32_t o : {s.a, s.b, s.c})
@@ -326,21 +326,39 @@ class TileBuilder {
     return nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()] == Coefficient::One;
   }
 
+  // Halves are computed in f32, and are bits in memory.
+  std::uint32_t converted(std::uint32_t a, DType half, bool to_half, TileSteps& to) {
+    const std::uint32_t y = value(to_half ? DType::U16 : DType::F32, values_[a].level);
+    to.push_back({.kind = Step::Kind::Loop, .loop = tile_half(half, to_half, target_), .y = y, .a = a});
+    count(values_[a].level, DType::F32, 1);
+    return y;
+  }
+
+  // To what a half can be.
+  bool round(std::uint32_t id) {
+    const Statement& s = nest_.body[id];
+    if ((s.op != Op::Cast && s.op != Op::CastUnchecked) || s.dtype != DType::F32 || values_[of_[s.a]].dtype != DType::F32) return false;
+    TileSteps& to = steps(values_[of_[s.a]].level);
+    of_[id] = converted(converted(of_[s.a], s.half, true, to), s.half, false, to);
+    return true;
+  }
+
   bool load(std::uint32_t id, Level level) {
     const Statement& s = nest_.body[id];
-    const DType dtype = nest_.buffers[nest_.accesses[s.at].buffer].dtype;
-    if (s.a != Statement::kNone || is_half(dtype) || dtype != s.dtype) return false;
-    of_[id] = value(dtype, level);
-    Step step{.kind = Step::Kind::Load, .size = static_cast<std::uint8_t>(size_of(dtype)), .y = of_[id], .at = s.at};
+    const DType stored = nest_.buffers[nest_.accesses[s.at].buffer].dtype, dtype = is_half(stored) ? DType::U16 : stored;
+    if (s.a != Statement::kNone || s.dtype != (is_half(stored) ? DType::F32 : stored)) return false;
+    const std::uint32_t y = value(dtype, level);
+    Step step{.kind = Step::Kind::Load, .size = static_cast<std::uint8_t>(size_of(dtype)), .y = y, .at = s.at};
     if (s.guard != Statement::kNone) {
       step.a = of_[s.guard];
       step.one_guard = !is_vector(values_[step.a].level);
     } else if (!is_vector(level) || is_contiguous(s.at)) {
       step.kind = Step::Kind::Place;
-      values_[of_[id]].memory = Memory::Elsewhere;
+      values_[y].memory = Memory::Elsewhere;
     }
     steps(level).push_back(step);
     if (step.kind == Step::Kind::Load && level == Level::Element) form_->element_ns += kStridedNanoseconds;
+    of_[id] = is_half(stored) ? converted(y, stored, false, steps(level)) : y;
     return true;
   }
 
@@ -357,10 +375,12 @@ class TileBuilder {
 
   // The stores of a list run one after the other, and an earlier one may overwrite the array that a value is read from.
   bool store(const Statement& s, TileSteps& to) {
-    const std::uint32_t stored = of_[s.a];
+    std::uint32_t stored = of_[s.a];
     if (!to.empty() && to.back().kind == Step::Kind::Store) hold(stored);
     const DType dtype = nest_.buffers[nest_.accesses[s.at].buffer].dtype;
-    if (s.count > 1 || s.b != Statement::kNone || is_half(dtype) || dtype != values_[stored].dtype) return false;
+    if (s.count > 1 || s.b != Statement::kNone || values_[stored].dtype != (is_half(dtype) ? DType::F32 : dtype)) return false;
+    if (const Level level = values_[stored].level; is_half(dtype))
+      stored = converted(stored, dtype, true, is_vector(level) ? to : steps(level));
     Step step{.kind = Step::Kind::Store,
               .size = static_cast<std::uint8_t>(size_of(dtype)),
               .one = !is_vector(values_[stored].level),
@@ -483,7 +503,10 @@ class TileBuilder {
     if ((nest_.body[x].loops & vector) || !(nest_.body[y].loops & vector) || nest_.serial == 0) return false;
     const auto in_memory = [&](std::uint32_t id, bool along) {
       const Statement& o = nest_.body[id];
-      return o.kind == Kind::Load && o.guard == Statement::kNone && (!along || is_contiguous(o.at)) ? o.at : kNone;
+      return o.kind == Kind::Load && nest_.buffers[nest_.accesses[o.at].buffer].dtype == s.dtype && o.guard == Statement::kNone &&
+                     (!along || is_contiguous(o.at))
+                 ? o.at
+                 : kNone;
     };
     TileChain& c = sweep.chain;
     c.fold = at;

@@ -27,6 +27,15 @@ TileLoop tile_pair(TilePair pair, DType dtype, unsigned uniform, const Target& t
   return tile_pair_baseline(pair, dtype, uniform);
 }
 
+TileLoop tile_half(DType half, bool to_half, const Target& target) {
+#ifdef __x86_64__
+  if (target.has_avx512()) return tile_half_avx512(half, to_half);
+  if (target.has_avx2()) return tile_half_avx2(half, to_half);
+#endif
+  static_cast<void>(target);
+  return tile_half_baseline(half, to_half);
+}
+
 FoldLoops fold_loops(FoldKind kind, DType dtype, const Target& target) {
 #ifdef __x86_64__
   if (target.has_avx512()) return fold_loops_avx512(kind, dtype);

@@ -3,7 +3,7 @@
 // that cache and memory is passed once, as in the compiled kernel, whose arguments, items and bits it has. What the first calls of a
 // function run while the compiler works (runtime/kernel_cache).
 //
-// Left to the compiler, so that of() gives null: indexing by data, lists, derived variables, short rows, phases, halves and
+// Left to the compiler, so that of() gives null: indexing by data, lists, derived variables, short rows, phases and
 // integers below 32 bits in arithmetic.
 #pragma once
 
