@@ -310,6 +310,8 @@ TEST_CASE("tiles: contractions have the reference's bits", "[tiles]") {
         tiled += check(product(type, m, n, k, "neg", "reshape", op), true);
       }
   CHECK(tiled > 300);
+  for (const char* type : {"f32", "f64"})  // a tree of so many levels that tiles are shorter
+    CHECK(check(product(type, 2, 450, 5000, "reshape", "reshape", "contract_rows")) > 0);
   // one index of each operand, two that both have, a batch
   CHECK(check("%0 = input x : f32[6, 7, 8]\n%1 = input w : f32[7, 9, 8]\n%2 = reshape %0 : f32[6, 1, 7, 8]\n"
               "%3 = broadcast %2 : f32[6, 9, 7, 8]\n%4 = permute %1 {1, 0, 2} : f32[9, 7, 8]\n%5 = reshape %4 : f32[1, 9, 7, 8]\n"

@@ -27,8 +27,8 @@ constexpr double kPassNanoseconds = 0.04, kStridedNanoseconds = 0.8, kStepNanose
 constexpr double kScanNanoseconds = 0.6, kHalveNanoseconds = 60, kSerialNanoseconds = 4;
 constexpr double kProductNanoseconds = 1.3, kChainNanoseconds = 50;  // of a product of f32 in vectors of one byte; of a block's rows
 
-constexpr std::int64_t kHalfCache = 24 << 10;    // bytes of the first-level cache for tiles
-constexpr std::int64_t kWholeBytes = 256 << 10;  // of the second-level cache for whole rows
+constexpr std::int64_t kHalfCache = 24 << 10;   // bytes of the first-level cache for tiles
+constexpr std::int64_t kWholeBytes = 64 << 10;  // of the second-level cache for whole rows
 
 FoldKind kind_of(Op op) {
   switch (op) {
@@ -735,7 +735,7 @@ class TileBuilder {
     } else {
       const auto most = static_cast<std::uint64_t>(kHalfCache / tile_bytes);
       f.tile = std::clamp(static_cast<std::int64_t>(std::bit_floor(most)), TileProgram::kFewest, TileProgram::kMost);
-      if (rows || nest_.has_columns()) f.tile = TileProgram::kFewest;  // the trees of blocks are many tiles
+      if (rows || nest_.has_columns()) f.tile = TileProgram::kFewest;  // each of several tiles is one of eight rows, or of a tree
     }
     f.tile_bytes = f.tile * widest;
     for (std::uint32_t v = 0; v < values_.size(); ++v)
@@ -746,22 +746,22 @@ class TileBuilder {
   void lay_out(std::int64_t widest) {
     TileForm& f = *form_;
     const bool rows = nest_.kind == NestKind::Rows;
-    bool chains = false;
-    for (const TileForm::Sweep& s : f.sweeps) chains |= s.chain.fold != kNone;
+    bool computes = false;  // operands of a contraction
+    for (const TileForm::Sweep& s : f.sweeps) computes |= s.chain.fold != kNone && (s.chain.x_access == kNone || s.chain.y_access == kNone);
     std::int64_t at = (static_cast<std::int64_t>(values_.size()) + static_cast<std::int64_t>(nest_.linears.size()) + nest_.loops()) * 8;
     const auto take = [&](std::int64_t bytes) { return std::exchange(at, round_up(at + bytes)); };
     f.cells_at = take(std::int64_t{f.cells} * 8);
     f.lanes_at = take(static_cast<std::int64_t>(f.folds.size()) * TileForm::kLanesBytes);
     for (TileFold& fold : f.folds)
-      if (!rows && !fold.column && !fold.scan) fold.stack_at = take(TileForm::kTreeLevels * fold.level_bytes);
+      if (!rows && !fold.column && !fold.scan) fold.stack_at = take(TileForm::kTreeLevels * 8);
     f.state_bytes = at;
     if (nest_.has_columns()) at *= ir::kRowGroup;
     for (TileFold& fold : f.folds) {
       if (fold.scan || (!rows && !fold.column)) continue;
-      fold.level_bytes = f.tile_bytes * (fold.loops.chain ? TileChain::kMostRows : 1);
-      fold.stack_at = take(TileForm::kTreeLevels * fold.level_bytes);
+      fold.stack_at =
+          take(f.tile_bytes * (fold.loops.chain ? TileForm::kWholeLevelsOfChain * TileChain::kMostRows : TileForm::kWholeLevels));
     }
-    if (chains) f.panels_at = take(TileChain::kMostSteps * (f.tile_bytes + TileChain::kMostRows * widest));
+    if (computes) f.panels_at = take(TileChain::kMostSteps * (f.tile_bytes + TileChain::kMostRows * widest));
     f.tiles_at = take(std::int64_t{f.tiles} * f.tile_bytes);
     f.scratch_bytes = at;
   }

@@ -88,8 +88,8 @@ void TileRun::column_results(std::int64_t part) {
   const std::int64_t begin = std::min(part * words_[layout_.tile], length), end = std::min(begin + words_[layout_.tile], length);
   each_serial(0, reduced_count(), [&](std::int64_t r0) {
     steps(results.serial, 0, 1);
-    for (std::int64_t j = begin; j < end; j += f_.tile) {
-      const std::int64_t n = std::min(f_.tile, end - j);
+    for (std::int64_t j = begin; j < end; j += width_) {
+      const std::int64_t n = std::min(width_, end - j);
       for (const std::uint32_t f : last_sweep.folds)
         if (f_.folds[f].column) combine_partials(f_.folds[f], blocks, r0 + j, n);
       steps(results.each, j, n);

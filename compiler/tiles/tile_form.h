@@ -57,8 +57,8 @@ struct TileFold {
   bool column = false, scan = false;
   std::uint32_t carry = TileStep::kNone;  // of a scan along a serial loop: the tiles of its carry, and behind it its base
   std::uint32_t rows = TileStep::kNone;  // of rows and columns: the first of the tiles that hold a for eight rows; none: a stands elsewhere
-  std::uint32_t fills = TileStep::kNone;       // the tile that is a missing row
-  std::int64_t stack_at = 0, level_bytes = 8;  // the tree of blocks: of elements in a row's state, of tiles in the scratch
+  std::uint32_t fills = TileStep::kNone;  // the tile that is a missing row
+  std::int64_t stack_at = 0;              // the tree of blocks: of elements in a row's state, of tiles in the scratch
 };
 
 /// A contraction of rows, whose operands are products of x, which the vector loop does not change, and y. An operand that is an array in
@@ -73,6 +73,8 @@ struct TileChain {
 
 struct TileForm {
   static constexpr std::uint32_t kTreeLevels = 48;  // of the tree of blocks: 2^48 blocks
+  // Of a tree of tiles there is room for so many whole ones: where it has more levels, the tiles that run are shorter.
+  static constexpr std::int64_t kWholeLevels = 8, kWholeLevelsOfChain = 4;
   static constexpr std::int64_t kLanesBytes = 256;  // of one fold, or of the addresses of eight rows
 
   struct Stage {

@@ -1,4 +1,6 @@
 // Reductions in tiles: the order of summation (docs/language.md), as compiler/llvm/emit_lanes.cpp and emit_rows.cpp have it.
+#include <bit>
+
 #include "compiler/plan/scratch.h"
 #include "compiler/tiles/tile_run.h"
 #include "ir/order.h"
@@ -15,21 +17,33 @@ void TileRun::fill(const TileFold& fold, std::byte* to, std::int64_t n) const {
   }
 }
 
+std::int64_t TileRun::choose_width() const {
+  if (p_.kind_ != NestKind::Rows && !p_.has_columns_) return f_.tile;
+  const auto blocks = static_cast<std::uint64_t>(std::max(words_[layout_.chunks], reduced_count() / ir::kRowBlock + 1));
+  const auto levels = std::min<std::int64_t>(std::bit_width(blocks), TileForm::kTreeLevels);
+  std::int64_t room = TileForm::kWholeLevels;
+  for (const TileFold& fold : f_.folds)
+    if (fold.loops.chain) room = TileForm::kWholeLevelsOfChain;
+  return std::min(f_.tile, f_.tile * room / levels & ~std::int64_t{15});
+}
+
 // A leaf carries through the levels that are taken, as one carries through the ones of a binary count.
 void TileRun::push(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
+  const std::int64_t row_bytes = tree_row_bytes(fold), level_bytes = row_bytes * level_rows(fold);
   std::byte* level = stack_of(fold);
-  for (; blocks & 1; blocks >>= 1, level += fold.level_bytes)
-    for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(level + i * f_.tile_bytes, sum + i * f_.tile_bytes, n);
+  for (; blocks & 1; blocks >>= 1, level += level_bytes)
+    for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(level + i * row_bytes, sum + i * f_.tile_bytes, n);
   for (std::int64_t i = 0; i < rows; ++i)
-    std::memcpy(level + i * f_.tile_bytes, sum + i * f_.tile_bytes, static_cast<std::size_t>(n) * size_of(fold.dtype));
+    std::memcpy(level + i * row_bytes, sum + i * f_.tile_bytes, static_cast<std::size_t>(n) * size_of(fold.dtype));
 }
 
 // Adds what stands in the tree to the sum of the last block, from the left.
 void TileRun::top(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
+  const std::int64_t row_bytes = tree_row_bytes(fold), level_bytes = row_bytes * level_rows(fold);
   std::byte* level = stack_of(fold);
-  for (; blocks; blocks >>= 1, level += fold.level_bytes)
+  for (; blocks; blocks >>= 1, level += level_bytes)
     if (blocks & 1)
-      for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(level + i * f_.tile_bytes, sum + i * f_.tile_bytes, n);
+      for (std::int64_t i = 0; i < rows; ++i) fold.loops.combine(level + i * row_bytes, sum + i * f_.tile_bytes, n);
 }
 
 // ---- the serial loops

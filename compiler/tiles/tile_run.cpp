@@ -56,7 +56,8 @@ TileRun::TileRun(const TileProgram& program, const std::int64_t* words, void* sc
       index_(reinterpret_cast<std::int64_t*>(state_)),
       linears_(index_ + program.loops_),
       at_(reinterpret_cast<std::byte**>(linears_ + program.linears_)),
-      split_(program.is_split(words)) {
+      split_(program.is_split(words)),
+      width_(choose_width()) {
   for (std::size_t v = 0; v < f_.place.size(); ++v)
     at_[v] = f_.place[v] == kNone     ? nullptr
              : f_.place[v] < f_.cells ? state_ + f_.cells_at + std::size_t{f_.place[v]} * 8
@@ -150,7 +151,7 @@ void TileRun::rows(std::int64_t row_begin, std::int64_t row_end, std::int64_t fi
   for (std::int64_t r = row_begin; r < row_end; r += at_once) {
     if (p_.outer_ > 0) index_[p_.outer_ - 1] = r;
     std::fill_n(index_ + p_.outer_, p_.serial_, 0);
-    const std::int64_t tile = rows ? f_.tile : std::max<std::int64_t>(last - first, 1);
+    const std::int64_t tile = rows ? width_ : std::max<std::int64_t>(last - first, 1);
     if (p_.kind_ == NestKind::Map) {
       to_row();
       map(first, last);

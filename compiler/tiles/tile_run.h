@@ -38,6 +38,7 @@ class TileRun {
   // of a split schedule:
   const bool split_;
   std::int64_t item_ = 0, chunk_ = 0;
+  std::int64_t width_;  // elements of a tile that runs: as many as a tree has room for
 
   std::int64_t extent(std::uint32_t loop) const { return words_[layout_.extents + loop]; }
   std::uint32_t vector_loop() const { return p_.loops_ - 1; }
@@ -98,6 +99,12 @@ class TileRun {
   void column_results(std::int64_t part);
 
   std::byte* stack_of(const TileFold& fold) const { return (fold.column || p_.kind_ == NestKind::Rows ? memory_ : state_) + fold.stack_at; }
+  std::int64_t level_rows(const TileFold& fold) const { return fold.loops.chain && p_.kind_ == NestKind::Rows ? TileChain::kMostRows : 1; }
+  // Of one element in lanes, else of tiles that run.
+  std::int64_t tree_row_bytes(const TileFold& fold) const {
+    return fold.column || p_.kind_ == NestKind::Rows ? width_ * (f_.tile_bytes / f_.tile) : 8;
+  }
+  std::int64_t choose_width() const;
   // The tree of blocks, as a binary counter: level l holds the sum of 2^l blocks. A sum has `rows` rows of n elements, a tile apart.
   void push(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows);
   void top(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows);
