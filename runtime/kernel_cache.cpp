@@ -259,7 +259,8 @@ void Kernel::compile_quickly(const KernelRequest& request) {
   first_ = compiler::KernelObject::load(object);
   quick_ = first_->function();
   compiled(compiler::compile_times(nest_, schedule_).quick, start, processor, "quickly");
-  account_.add(os::nanoseconds() - start);  // lost, too, once it is compiled again
+  quick_nanoseconds_ = os::nanoseconds() - start;
+  account_.add(quick_nanoseconds_);  // lost, too, once it is compiled again
   if (disk_cache().enabled())
     background::run_late([key = key_, object = std::move(object), optimised_kept = optimised_kept_] {
       if (!optimised_kept->load(std::memory_order_relaxed)) disk_cache().store(key, compiler::Tier::Quick, object);
@@ -415,8 +416,9 @@ void Kernel::compile_on_a_thread(const Kernel& kernel) {
 
 void Kernel::keep_at_exit(std::int64_t& nanoseconds_left) const {
   if (is_settled() || !promotion_on.load(std::memory_order_relaxed)) return;
-  const std::int64_t compile = account_.compile(), spent = account_.spent(), start = os::nanoseconds();
-  if (account_.is_paid() && compile <= nanoseconds_left && compiler::outlives_exit()) {
+  // Later processes find the quick code on disk: of what it took to compile they lose nothing.
+  const std::int64_t compile = account_.compile(), spent = account_.spent() - quick_nanoseconds_, start = os::nanoseconds();
+  if (spent >= compile && compile <= nanoseconds_left && compiler::outlives_exit()) {
     if (claim()) {
       compile_on_a_thread(*this);
     } else {

@@ -125,7 +125,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   mutable TierAccount account_;
   mutable std::atomic<std::uint32_t> state_{kIdle};
   mutable std::atomic<bool> stays_in_tiles_{false}, kept_quick_{false};
-  std::int64_t spent_on_disk_ = 0;
+  std::int64_t spent_on_disk_ = 0, quick_nanoseconds_ = 0;  // of runs of earlier processes; of the quick compile
   // The optimised code is on disk, or will be: the quick one, which is kept later than that at times, must not take its place.
   std::shared_ptr<std::atomic<bool>> optimised_kept_ = std::make_shared<std::atomic<bool>>(false);
   double compile_ms_ = 0;

@@ -48,8 +48,6 @@ class TierAccount {
   void add(std::int64_t nanoseconds) { spent_.fetch_add(nanoseconds, std::memory_order_relaxed); }
   /// Nanoseconds of all runs in slower tiers, those of earlier processes too.
   std::int64_t spent() const { return spent_.load(std::memory_order_relaxed); }
-  /// The optimised tier would have cost less than what was spent without it.
-  bool is_paid() const { return spent() >= compile(); }
 
   static constexpr double kCheaper = 0.67;  // what a slower tier's first run costs beside an optimised one's, compiles included, or less
   /// The tier of the first run: the one that makes it cheapest, compile included. Optimised where it is nearly that, since there may be more
