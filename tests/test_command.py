@@ -1073,6 +1073,13 @@ class Others(Command):
             self.assertGreater(row["settled_ms"], 0)
         self.assertGreater(rows[2]["ms_compiling"], 0)  # for the shape alone, in the first call
         self.assertEqual(rows[3]["ms_compiling"], 0)  # it was kept
+        for row in rows:
+            self.assertEqual(len(row["times_ms"]), row["calls"])
+            self.assertAlmostEqual(sum(row["times_ms"][:10]), row["T10_ms"], delta=0.01)
+            self.assertGreaterEqual(row["ms_compiling_all"], row["ms_compiling"])
+        for words in (["--mode", "adaptive"], ["--mode=adaptive"]):
+            line = self.onepass("bench", "x*2", "--shapes", "x=f32[100]", "--from-nothing", "--json", *words).stdout
+            self.assertEqual([(row["mode"], row["cache"]) for row in json.loads(line)], [("adaptive", "empty"), ("adaptive", "warm")])
         table = self.onepass("bench", "x*2 + tanh(x)", "--shapes", "x=f32[100]", "--from-nothing", "--mode", "generic").stdout
         self.assertEqual(table.count("generic"), 2)
         self.fails("bench", "x", "--shapes", "x=f32[2]", "--from-nothing", "--compare", "unfused", says=["--from-nothing", "--compare"])

@@ -318,14 +318,19 @@ int bench(Words words) {
 
   if (from_nothing && !in_this_process) {
     std::erase(again, "--json");
-    if (const auto mode = std::ranges::find(again, "--mode"); mode != again.end()) again.erase(mode, mode + 2);
-    return first_calls_from_nothing(again, options, json), 0;
+    std::vector<Mode> modes = {Mode::adaptive, Mode::specialized};  // unless one was given
+    const auto mode = std::ranges::find_if(again, [](const std::string& word) { return word == "--mode" || word.starts_with("--mode="); });
+    if (mode != again.end()) {
+      again.erase(mode, mode + (*mode == "--mode" ? 2 : 1));
+      modes = {options.mode};
+    }
+    return first_calls_from_nothing(again, modes, json), 0;
   }
   const InterruptibleCall interruptible;
   Random random;
   std::vector<Array> inputs;
   for (const runtime::ArgumentType& type : types) inputs.push_back(random_array(type, random));
-  if (from_nothing && in_this_process) return first_calls(program, options, inputs), 0;
+  if (from_nothing && in_this_process) return first_calls(program, types, options, inputs), 0;
   const Measurement mine = measure(program, options, inputs, how == "fresh", while_specializing);
   if (compared.empty()) {
     if (json) fmt::print("{}\n", json_of(mine).dump());

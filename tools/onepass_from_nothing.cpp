@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <system_error>
 
@@ -28,8 +30,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<int, 5> kCalls = {1, 2, 10, 100, 1000};
-constexpr double kLongest = 10;  // seconds, after which the calls end early
-constexpr double kSlow = 1.5;    // times the settled median
+constexpr double kLongest = 5;  // seconds, after which the calls end early
+constexpr double kSlow = 1.5;   // times the settled median
 constexpr double kSettledSeconds = 0.2;
 
 // A folder for one run's kernels, removed at its end.
@@ -89,7 +91,8 @@ std::string ms_text(const Json& value) {
 
 }  // namespace
 
-void first_calls(const ProgramText& program, const Options& options, const std::vector<Array>& inputs) {
+void first_calls(const ProgramText& program, std::span<const runtime::ArgumentType> types, const Options& options,
+                 const std::vector<Array>& inputs) {
   {  // what a process does once belongs to nobody's first call
     const Array x = Array::ones({777}, f32);
     const runtime::Argument argument{.array = &x, .number = {}};
@@ -98,19 +101,18 @@ void first_calls(const ProgramText& program, const Options& options, const std::
   std::vector<runtime::Argument> arguments(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) arguments[i].array = &inputs[i];
 
+  const ir::Graph recorded = program.record(types, program.all_outputs());
+  std::vector<Array> results;
+  for (const ir::NodeId id : recorded.outputs) results.push_back(Array::empty(recorded.shape(id), recorded[id].dtype));
+  std::vector<Array*> targets;
+  for (Array& r : results) targets.push_back(&r);
+
   std::vector<double> times;
   times.reserve(kCalls.back());
   const double start = seconds_now();
   const std::unique_ptr<runtime::Program> compiled = program.compile(options);
-  std::vector<Array> results;
-  std::vector<Array*> targets;
   for (double before = start; static_cast<int>(times.size()) < kCalls.back() && before - start < kLongest;) {
-    if (times.empty()) {
-      results = compiled->call(arguments);
-      for (Array& r : results) targets.push_back(&r);
-    } else {
-      compiled->call_into(arguments, targets);
-    }
+    compiled->call_into(arguments, targets);
     const double now = seconds_now();
     times.push_back(now - before);
     before = now;
@@ -141,13 +143,15 @@ void first_calls(const ProgramText& program, const Options& options, const std::
   line["last_slow_ms"] = last_slow * 1e3;
   line["ms_compiling"] = stats.ms_compiling;
   line["ms_lost"] = stats.ms_lost;
+  line["ms_compiling_all"] = compiled->stats().ms_compiling;
+  Json each = Json::array();
+  for (const double t : times) each.push_back(std::round(t * 1e7) / 1e4);
+  line["times_ms"] = std::move(each);
   fmt::print("{}\n", line.dump());
 }
 
-void first_calls_from_nothing(const Words& words, const Options& options, bool json) {
+void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, bool json) {
   Json all = Json::array();
-  std::vector<Mode> modes = {options.mode};
-  if (options.mode == Mode::adaptive) modes.push_back(Mode::specialized);
   for (const Mode mode : modes) {
     const CacheFolder folder;
     Words child = words;

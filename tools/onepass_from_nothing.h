@@ -1,6 +1,7 @@
 // onepass bench --from-nothing: what the first calls of a program cost, in fresh processes that wait for nothing.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "onepass/array.h"
@@ -9,11 +10,12 @@
 
 namespace onepass::command {
 
-/// The calls, in this process; one line of JSON on standard output.
-void first_calls(const ProgramText& program, const Options& options, const std::vector<Array>& inputs);
+/// The calls, in this process, into the same arrays; one line of JSON on standard output. `inputs` have these `types`.
+void first_calls(const ProgramText& program, std::span<const runtime::ArgumentType> types, const Options& options,
+                 const std::vector<Array>& inputs);
 
-/// The same in processes of their own: modes adaptive and specialized, with an empty cache folder and with the one that the first left.
-/// `words`: of this command, for them.
-void first_calls_from_nothing(const Words& words, const Options& options, bool json);
+/// The same in processes of their own, in each of `modes` with an empty cache folder and with the one that the first left. `words`: of this
+/// command, for them, without a mode.
+void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, bool json);
 
 }  // namespace onepass::command
