@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "compiler/plan/costs.h"
 #include "runtime/launch.h"
 #include "runtime/log.h"
 #include "runtime/speed.h"
@@ -82,15 +83,15 @@ int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Tar
 }
 
 std::int64_t runs_until_hot(const PlanData& plan) {
-  constexpr double kSaved = 0.0625;  // of a run, by a kernel of its own; bench/tiers prints what it is
   constexpr double kFewest = 3, kMost = 1e15;
-  double run = 0, compile = 0;
+  double saved = 0, compile = 0;  // nanoseconds: by each run, of the kernels
   for (std::size_t k = 0; k < plan.launches.size(); ++k) {
-    if (!plan.launches[k].kernel || !can_specialise(plan, k)) continue;
-    run += static_cast<double>(plan.launches[k].expected);
-    compile += static_cast<double>(plan.launches[k].kernel->account().compile());
+    const Launch& launch = plan.launches[k];
+    if (!launch.kernel || !can_specialise(plan, k)) continue;
+    saved += static_cast<double>(launch.expected) * compiler::saved_by_specializing(launch.vector_loop_extent);
+    compile += static_cast<double>(launch.kernel->account().compile());
   }
-  return static_cast<std::int64_t>(std::clamp(compile / (kSaved * std::max(run, 1e-3)), kFewest, kMost));
+  return static_cast<std::int64_t>(std::clamp(compile / std::max(saved, 1e-3), kFewest, kMost));
 }
 
 // ------------------------------------------------------------------------------------------------ specialised kernels

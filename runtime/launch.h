@@ -112,7 +112,8 @@ struct Launch : KernelWords {
   bool claimed = false;  // items are begun in increasing order, by whichever thread is free
   bool combines_last = false;
   int threads = 1;
-  std::int64_t expected = 0;         // nanoseconds of a run in the optimised tier, about
+  std::int64_t expected = 0;  // nanoseconds of a run in the optimised tier, about
+  std::int64_t vector_loop_extent = 0;
   std::int64_t steps = 1;            // of a group of several launches: parts of the work through which they go together
   std::int64_t work = 0, bytes = 0;  // ScheduleNumbers: work; read and written
 };

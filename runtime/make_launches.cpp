@@ -384,6 +384,7 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
     launch.claimed = scheduled.claimed;
     launch.work = scheduled.work;
     launch.bytes = scheduled.bytes_read + scheduled.bytes_written;
+    launch.vector_loop_extent = numbers.extents[nest.vector_loop()];
     plan.launches.push_back(std::move(launch));
   };
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {

@@ -12,6 +12,7 @@
 #include "onepass/onepass.h"
 #include "random_graph.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/launch.h"
 
 using namespace onepass;
 
@@ -253,4 +254,25 @@ TEST_CASE("tiers: the log says what was recorded, compiled, optimised and tried,
   for (const char* part :
        {"recorded ", "planned 1 kernels", "compiled quickly in ", "optimised in ", "compiled for one shape in ", "took ", " in its trial"})
     CHECK(said.find(part) != said.npos);
+}
+
+TEST_CASE("tiers: a kernel of its own pays sooner where the vector loop is short", "[tiers]") {
+  const OneKernel one(R"(
+    %0 = input x : f32[40, 777]
+    %1 = exp %0 : f32[40, 777]
+    return %1
+  )");
+  const auto runs = [&](std::int64_t extent, std::int64_t nanoseconds) {
+    runtime::PlanData plan;
+    runtime::Launch& launch = plan.launches.emplace_back();
+    launch.kernel = one.kernel;
+    launch.items = 1;
+    launch.expected = nanoseconds;
+    launch.vector_loop_extent = extent;
+    return runtime::runs_until_hot(plan);
+  };
+  const double compile = static_cast<double>(one.kernel->account().compile());
+  for (const auto& [extent, saved] : {std::pair{1, 1 / 2.0}, {32, 1 / 2.0}, {128, 1 / 8.0}, {1024, 1 / 64.0}, {1 << 20, 1 / 64.0}})
+    CHECK(static_cast<double>(runs(extent, 1000)) == Approx(compile / (1000 * saved)).margin(1));
+  CHECK(runs(32, 1 << 30) == 3);  // never sooner
 }

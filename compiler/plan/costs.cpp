@@ -60,4 +60,8 @@ TierTimes run_times(const Nest& nest, double work, double bytes) {
   return t;
 }
 
+double saved_by_specializing(std::int64_t vector_loop_extent) {
+  return std::clamp(16 / static_cast<double>(std::max<std::int64_t>(vector_loop_extent, 1)), 1.0 / 64, 0.5);
+}
+
 }  // namespace onepass::compiler

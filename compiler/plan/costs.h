@@ -17,4 +17,8 @@ TierTimes compile_times(const Nest& nest, const Schedule& schedule);
 /// One run of all items on one thread. `work`: ScheduleNumbers::work; `bytes`: that the run moves.
 TierTimes run_times(const Nest& nest, double work, double bytes);
 
+/// The part of a run that a kernel for one shape alone saves. Most of it is what is done once for each run through the vector loop, so that
+/// it is half of the run where the loop is as short as a register, and a 64th where it is long.
+double saved_by_specializing(std::int64_t vector_loop_extent);
+
 }  // namespace onepass::compiler
