@@ -910,6 +910,29 @@ class Evaluator {
 
 }  // namespace
 
+std::uint64_t apply(Op op, DType from, DType to, std::span<const std::uint64_t> operands) {
+  if (info(op).kind == OpKind::Expanded) {
+    const Graph& graph = expansion(op, computed_type(from));
+    std::vector<std::uint64_t> values(graph.size(), 0);
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      const Node node = graph[id];
+      if (node.op == Op::Input) values[id] = operands[node.bits];
+      if (node.op == Op::Constant) values[id] = node.bits;
+      if (!is_elementwise(node.op)) continue;
+      std::array<std::uint64_t, 3> in{};
+      const List ids = graph.operands(id);
+      for (std::size_t i = 0; i < ids.size(); ++i) in[i] = values[static_cast<std::size_t>(ids[i])];
+      values[id] = apply(node.op, graph[static_cast<NodeId>(ids.back())].dtype, node.dtype, std::span(in).first(ids.size()));
+    }
+    return values[graph.outputs[0]];
+  }
+  const void* in[3] = {};
+  for (std::size_t i = 0; i < operands.size(); ++i) in[i] = &operands[i];
+  std::uint64_t result = 0;
+  loop_of(op, from, to)(in, &result, 1);
+  return result;
+}
+
 std::vector<bool> unspread(const Graph& graph) {
   std::vector<bool> out(graph.size(), false);
   for (NodeId id = 0; id < graph.size(); ++id) out[id] = graph[id].op == Op::Broadcast;

@@ -40,6 +40,11 @@ struct Buffer {
 std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits = {},
                              const std::function<void(std::int64_t elements)>& worked = {});
 
+/// One elementwise operator on single values, by its definition. Each value is the type that it is computed in (a half is an f32), in the low
+/// bytes; the others are 0. `from`: of the last operand; `to`: of a conversion's result. Conversions alone tell halves from f32. InternalError
+/// where the operator has no meaning on the type.
+std::uint64_t apply(Op op, DType from, DType to, std::span<const std::uint64_t> operands);
+
 /// The broadcasts that contractions alone read: they are not made, their operands are read with strides of 0.
 std::vector<bool> unspread(const Graph& graph);
 

@@ -11,6 +11,7 @@
 #include "compiler/codegen.h"
 #include "compiler/kernel_object.h"
 #include "compiler/lists.h"
+#include "compiler/loops/interpret.h"
 #include "compiler/plan/plan.h"
 #include "compiler/tiles/tiles.h"
 #include "footprint.h"
@@ -134,7 +135,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       request.verify = true;
       request.count = options.counts != nullptr;
       const auto tiles = options.tiled ? TileProgram::of(planned.nest, options.target) : nullptr;
-      const auto object = tiles ? nullptr : KernelObject::load(generate(request).object);
+      const auto object = tiles || options.interpreted ? nullptr : KernelObject::load(generate(request).object);
       const std::int64_t scratch_bytes = tiles ? tiles->scratch_bytes() : scheduled.numbers.scratch_bytes;
       if (tiles) ++*options.tiled;
       std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
@@ -179,6 +180,16 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
         options.counts->kernels += bodies.insert(planned.nest.key() + scheduled.schedule.key()).second;
         options.counts->bytes_read += scheduled.numbers.bytes_read;
         options.counts->bytes_written += scheduled.numbers.bytes_written;
+      }
+      if (options.interpreted) {
+        ++*options.interpreted;
+        loops::Program program = loops::lower(planned.nest);
+        if (options.change) options.change(program);
+        if (const std::string wrong = loops::verify(program); !wrong.empty())
+          throw std::runtime_error(wrong + "\n" + print(planned.nest, planned.numbers) + loops::print(program, planned.numbers));
+        loops::interpret(program, words);
+        for (const auto& [key, memory] : stored) memory.check("result %" + std::to_string(key.first));
+        continue;
       }
       Memory partials(static_cast<std::size_t>(scheduled.numbers.shared_bytes));
       std::memset(partials.data, scheduled.numbers.claimed ? 0 : 0xff, static_cast<std::size_t>(scheduled.numbers.shared_bytes));

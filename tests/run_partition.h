@@ -2,11 +2,13 @@
 // compare with the reference. Runtime users have Program.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "compiler/fuse.h"
+#include "compiler/loops/program.h"
 #include "compiler/plan/schedule.h"
 #include "compiler/target.h"
 #include "ir/reference.h"
@@ -52,9 +54,11 @@ struct RunOptions {
   bool masked = false;  // the quick tier: one masked loop, expansions called out of line
   bool aligned_stores = true;
   compiler::KernelLimits limits = {};
-  std::string* log = nullptr;     // nests and schedules
-  std::int64_t* tiled = nullptr;  // nests run in tiles where they can (compiler/tiles), and are counted here
-  Counts* counts = nullptr;       // not with inputs that share memory
+  std::string* log = nullptr;           // nests and schedules
+  std::int64_t* tiled = nullptr;        // nests run in tiles where they can (compiler/tiles), and are counted here
+  std::int64_t* interpreted = nullptr;  // LoopPrograms are verified and interpreted in place of kernels, and are counted here
+  std::function<void(compiler::loops::Program&)> change = {};  // what is done to these first
+  Counts* counts = nullptr;                                    // not with inputs that share memory
 };
 
 std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const RunOptions& options = {});

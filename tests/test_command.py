@@ -824,6 +824,9 @@ class Dump(Command):
         groups = self.onepass("dump", *self.SOFTMAX, "--groups").stdout
         self.assertIn("64", groups)
         self.assertTrue(self.onepass("dump", *self.SOFTMAX, "--nests").stdout.strip())
+        loops = self.onepass("dump", *self.SOFTMAX, "--loops").stdout
+        self.assertEqual(loops.count("  for i1\n"), 3)  # the maximum, the sum, the results
+        self.assertRegex(loops, r"start a1 = add over \{i1\} in lanes")
         both = self.onepass("dump", *self.SOFTMAX).stdout
         self.assertIn("input x", both)
         self.assertIn(groups.strip(), both)

@@ -40,6 +40,12 @@ std::string difference(const ir::Graph& graph, const Arguments& arguments) {
     int vector_bytes;
     bool converts_f16;
   };
+  {  // the same nests as loops (compiler/loops), interpreted
+    std::int64_t count = 0;
+    std::string log, what;
+    const std::vector<ir::Buffer> got = run(graph, arguments.views, {.log = &log, .interpreted = &count});
+    if (!equals_bitwise(got, expected, &what)) return "loops: " + what + "\n" + log;
+  }
   for (const bool unfused : {false, true}) {
     for (const auto [vector_bytes, converts_f16] : {Form{64, true}, Form{32, true}, Form{16, true}, Form{32, false}}) {
       if (vector_bytes > compiler::Target::host().vector_bytes || (!converts_f16 && !has_f16)) continue;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "compiler/codegen.h"
+#include "compiler/loops/program.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
 #include "runtime/cuda/device.h"
@@ -239,13 +240,14 @@ int dump(Words words) {
   CLI::App app{"Shows what the compiler makes of a program for inputs of given types. Runs nothing.", "onepass dump"};
   Words positional, shapes;
   CommonOptions common;
-  bool graph = false, groups = false, nests = false, llvm = false, assembly = false, cuda = false, json = false;
+  bool graph = false, groups = false, nests = false, loops = false, llvm = false, assembly = false, cuda = false, json = false;
   std::string svg, html;
   app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
   app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more");
   app.add_flag("--graph", graph, "the optimised graph, in the form that parses back (with --groups the default)");
   app.add_flag("--groups", groups, "what each kernel reads, computes and stores, and why that is stored");
   app.add_flag("--nests", nests, "each kernel's loops, body and schedule");
+  app.add_flag("--loops", loops, "each kernel as nested loops: what each sweep computes, stores and adds up, and in which order");
   app.add_flag("--llvm", llvm, "each kernel's LLVM IR");
   app.add_flag("--asm", assembly, "each kernel's machine code, as text");
   app.add_flag("--cuda", cuda, "all kernels as one CUDA program, for the device here, else for compute capability 8.0");
@@ -272,10 +274,10 @@ int dump(Words words) {
   if (!positional.empty()) throw ValueError(fmt::format("dump: `{}` is one word too many; types follow --shapes", positional.front()));
   const ProgramText program(source.text, source.name, options.limits);
   const std::vector<runtime::ArgumentType> types = types_of("dump", program, shapes);
-  if (!graph && !groups && !nests && !llvm && !assembly && !cuda && !json) graph = groups = true;
+  if (!graph && !groups && !nests && !loops && !llvm && !assembly && !cuda && !json) graph = groups = true;
 
   const runtime::PlanReport report = program.compile(options)->report(types);
-  const int forms = graph + groups + nests + llvm + assembly + cuda + json;
+  const int forms = graph + groups + nests + loops + llvm + assembly + cuda + json;
   const auto title = [&](std::string_view text) {
     if (forms > 1) fmt::print("// ---- {}\n", text);
   };
@@ -306,6 +308,10 @@ int dump(Words words) {
       std::string text = compiler::print(kernel.planned.nest, kernel.planned.numbers);
       if (!text.ends_with('\n')) text += '\n';
       return text + compiler::print(kernel.scheduled);
+    });
+  if (loops)
+    each_kernel("loops", [](const runtime::KernelReport& kernel) {
+      return compiler::loops::print(compiler::loops::lower(kernel.planned.nest), kernel.planned.numbers);
     });
   const auto generated = [&](const runtime::KernelReport& kernel, bool want_ir) {
     const compiler::CodegenResult result = compiler::generate({.nest = &kernel.planned.nest,

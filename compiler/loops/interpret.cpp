@@ -1,0 +1,327 @@
+// See interpret.h.
+#include "compiler/loops/interpret.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "compiler/plan/schedule.h"
+#include "ir/build.h"
+#include "ir/order.h"
+#include "ir/reference.h"
+#include "onepass/error.h"
+#include "onepass/half.h"
+
+namespace onepass::compiler::loops {
+
+namespace {
+
+using ir::Op;
+using Bits = std::uint64_t;  // a value of the type that is computed in, in the low bytes
+
+Bits combine(Op op, DType t, Bits a, Bits b) {
+  if (t == DType::Bool) return op == Op::Maximum ? a | b : a & b;
+  const Bits operands[2] = {a, b};
+  return ir::apply(op, t, t, operands);
+}
+
+Bits product_added(DType t, Bits a, Bits b, Bits sum) {
+  if (is_float(t)) {
+    const Bits operands[3] = {a, b, sum};
+    return ir::apply(Op::Fma, t, t, operands);
+  }
+  const Bits factors[2] = {a, b};
+  return combine(Op::Add, t, ir::apply(Op::Mul, t, t, factors), sum);
+}
+
+Bits identity(Op op, DType t) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const bool real = is_float(t), is_signed = is_signed_integer(t);
+  const Bits top = Bits{1} << (8 * size_of(t) - 1), all = top | (top - 1);
+  switch (op) {
+    case Op::Add: return real ? ir::bits_of(t, -0.0) : 0;
+    case Op::Mul: return ir::bits_of(t, 1.0);
+    case Op::Maximum: return real ? ir::bits_of(t, -infinity) : is_signed ? top : 0;
+    default: return real ? ir::bits_of(t, infinity) : t == DType::Bool ? 1 : is_signed ? top - 1 : all;
+  }
+}
+
+// One element of an accumulator, by the definition of its order (ir/order.h).
+class Sum {
+ public:
+  explicit Sum(const Accumulator& of) : of_(&of), identity_(identity(of.op, of.dtype)) { reset(); }
+
+  void add(std::int64_t r, Bits a, Bits b) {
+    if (r <= last_) throw InternalError(fmt::format("loops: element {} is added after element {}", r, last_));
+    last_ = r;
+    switch (of_->order) {
+      case Accumulator::Order::Any: return into(parts_[0], a, b);
+      case Accumulator::Order::Lanes:
+        enter_block(r, ir::kLaneBlock);
+        return into(parts_[static_cast<std::size_t>(r) % parts_.size()], a, b);
+      case Accumulator::Order::Sequence: enter_block(r, ir::kRowBlock); return into(parts_[0], a, b);
+      case Accumulator::Order::Rows:
+        enter_block(r, ir::kRowBlock);
+        if (r / ir::kRowGroup != group_) close_group(), group_ = r / ir::kRowGroup;
+        return into(parts_[static_cast<std::size_t>(r % ir::kRowGroup)], a, b);
+      case Accumulator::Order::Scan: throw InternalError("loops: a scan is no sum");
+    }
+  }
+  Bits total() {
+    if (of_->order == Accumulator::Order::Any) return parts_[0];
+    close_block();
+    return tree(0, blocks_.size());
+  }
+  Bits scanned(std::int64_t r, Bits a) {
+    if (r != last_ + 1) throw InternalError(fmt::format("loops: a scan goes from element {} to element {}", last_, r));
+    last_ = r;
+    if (r > 0 && r % ir::kScanBlock == 0) {
+      base_ = combine(of_->op, of_->dtype, base_, carry_with_group());
+      carry_ = identity_, parts_.clear();
+    } else if (r % of_->group == 0) {
+      carry_ = carry_with_group(), parts_.clear();
+    }
+    parts_.push_back(a);
+    return combine(of_->op, of_->dtype, base_, carry_with_group());
+  }
+
+ private:
+  const Accumulator* of_;
+  Bits identity_, carry_ = 0, base_ = 0, sum_ = 0;
+  std::vector<Bits> parts_, blocks_;  // lanes, or a group of rows or of a scan; sums of the blocks so far
+  std::int64_t last_ = -1, block_ = 0, group_ = 0;
+
+  void reset() {
+    carry_ = base_ = sum_ = identity_;
+    const bool is_scan = of_->order == Accumulator::Order::Scan;
+    const std::size_t lanes = of_->dtype == DType::F64 ? 32 : 64;
+    parts_.assign(is_scan                                   ? 0
+                  : of_->order == Accumulator::Order::Lanes ? lanes
+                  : of_->order == Accumulator::Order::Rows  ? static_cast<std::size_t>(ir::kRowGroup)
+                                                            : 1,
+                  identity_);
+  }
+  void into(Bits& part, Bits a, Bits b) const {
+    part = of_->is_product ? product_added(of_->dtype, a, b, part) : combine(of_->op, of_->dtype, part, a);
+  }
+  // Neighbours, then neighbours of these, and so on.
+  void close_group() {
+    for (std::size_t step = 1; step < parts_.size(); step *= 2)
+      for (std::size_t i = 0; i + step < parts_.size(); i += 2 * step)
+        parts_[i] = combine(of_->op, of_->dtype, parts_[i], parts_[i + step]);
+    sum_ = combine(of_->op, of_->dtype, sum_, parts_[0]);
+    std::ranges::fill(parts_, identity_);
+  }
+  void close_block() {
+    Bits block = parts_[0];
+    if (of_->order == Accumulator::Order::Rows) {
+      close_group();
+      block = sum_;
+    } else {
+      for (std::size_t half = parts_.size() / 2; half > 0; half /= 2)
+        for (std::size_t i = 0; i < half; ++i) parts_[i] = combine(of_->op, of_->dtype, parts_[i], parts_[i + half]);
+      block = parts_[0];
+    }
+    blocks_.push_back(block);
+    reset();
+  }
+  void enter_block(std::int64_t r, std::int64_t length) {
+    for (; block_ < r / length; ++block_) close_block();
+    if (of_->order == Accumulator::Order::Rows && r % length == 0) group_ = r / ir::kRowGroup;
+  }
+  Bits tree(std::size_t first, std::size_t count) const {
+    if (count == 1) return blocks_[first];
+    const auto k = static_cast<std::size_t>(ir::tree_split(static_cast<std::int64_t>(count)));
+    return combine(of_->op, of_->dtype, tree(first, k), tree(first + k, count - k));
+  }
+  // The carry and what of the group there is: sums over 1, 2, 4, 8 elements to the left.
+  Bits carry_with_group() const {
+    std::vector<Bits> v = parts_;
+    for (std::size_t d = 1; d < of_->group; d *= 2)
+      for (std::size_t i = v.size(); i-- > 0;) v[i] = combine(of_->op, of_->dtype, i >= d ? v[i - d] : identity_, v[i]);
+    return v.empty() ? carry_ : combine(of_->op, of_->dtype, carry_, v.back());
+  }
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Program& program, std::span<const std::int64_t> words)
+      : p_(program),
+        nest_(program.nest),
+        words_(words),
+        layout_(program.nest),
+        index_(nest_.loops(), 0),
+        values_(program.lines.size(), 0),
+        place_of_(nest_.body.size(), 0),
+        sums_(program.accumulators.size()) {}
+
+  void run() { block(0, static_cast<Id>(p_.lines.size())); }
+
+ private:
+  const Program& p_;
+  const Nest& nest_;
+  std::span<const std::int64_t> words_;
+  WordLayout layout_;
+  std::vector<std::int64_t> index_;
+  std::vector<Bits> values_;            // by line
+  std::vector<std::int64_t> place_of_;  // by statement: its last value, of those that derived variables name
+  std::vector<std::map<std::vector<std::int64_t>, Sum>> sums_;
+
+  std::int64_t extent(Id loop) const { return words_[layout_.extents + loop]; }
+
+  // Loops inside loops: the depth is that of the program.
+  void block(Id begin, Id end) {
+    for (Id i = begin; i < end; ++i) {
+      const Line& line = p_.lines[i];
+      if (line.code != Code::Loop) {
+        step(i, line);
+        continue;
+      }
+      std::int64_t& index = index_[line.at];
+      for (index = 0; index < extent(line.at); ++index) block(i + 1, line.end);
+      index = 0;
+      i = line.end - 1;
+    }
+  }
+
+  // ---- affine maps
+
+  std::int64_t variable(std::size_t v) const {
+    if (v < nest_.loops()) return index_[v];
+    const std::size_t q = v - nest_.loops();
+    const Derived& d = nest_.derived[q];
+    if (d.place != Derived::kNone) return place_of_[d.place];
+    const std::int64_t x = map(d.linear) + words_[layout_.offset_of(d.linear)], by = words_[layout_.by + q];
+    const std::int64_t rest = (x % by + by) % by;
+    return d.modulo ? rest : (x - rest) / by;
+  }
+  // Without its offset.
+  std::int64_t map(Id linear) const {
+    std::int64_t x = 0;
+    for (Id v = 0; v < layout_.variables; ++v)
+      if (nest_.linears[linear].of[v] != Coefficient::Zero) x += words_[layout_.coefficient_of(linear, v)] * variable(v);
+    return x;
+  }
+  std::int64_t value_of_map(Id linear) const { return map(linear) + words_[layout_.offset_of(linear)]; }
+
+  std::byte* address(Id access) const {
+    const Access& a = nest_.accesses[access];
+    std::int64_t base = words_[layout_.pointers + access];
+    if (a.table != Access::kNone) {  // of the arrays' addresses, before which their number stands
+      std::int64_t table[1];
+      std::memcpy(table, reinterpret_cast<const std::byte*>(base) - 8, 8);
+      const std::int64_t member = std::clamp<std::int64_t>(value_of_map(a.table), 0, table[0] - 1);
+      std::memcpy(&base, reinterpret_cast<const std::byte*>(base) + 8 * member, 8);
+    }
+    return reinterpret_cast<std::byte*>(base) + map(a.linear) * static_cast<std::int64_t>(size_of(nest_.buffers[a.buffer].dtype));
+  }
+
+  // ---- memory: halves are computed in f32, any byte but 0 is true
+
+  Bits read(Id access) const {
+    const DType t = nest_.buffers[nest_.accesses[access].buffer].dtype;
+    Bits bits = 0;
+    std::memcpy(&bits, address(access), size_of(t));
+    if (t == DType::Bool) return bits != 0;
+    if (!is_half(t)) return bits;
+    const auto half = static_cast<std::uint16_t>(bits);
+    return std::bit_cast<std::uint32_t>(t == DType::F16 ? detail::float_of_f16(half) : detail::float_of_bf16(half));
+  }
+  void write(Id access, Bits bits) const {
+    const DType t = nest_.buffers[nest_.accesses[access].buffer].dtype;
+    if (is_half(t)) {
+      const double value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+      bits = t == DType::F16 ? detail::bits_of_half<10, 5>(value) : detail::bits_of_half<7, 8>(value);
+    }
+    std::memcpy(address(access), &bits, size_of(t));
+  }
+
+  // ---- lines
+
+  bool holds(const Line& line) const { return line.guard == kNone || values_[line.guard] != 0; }
+  Bits value(Id line) const { return line == kNone ? 0 : values_[line]; }
+
+  void step(Id i, const Line& line) {
+    switch (line.code) {
+      case Code::Loop: break;
+      case Code::Start: sums_[line.at].clear(); break;
+      case Code::Load: values_[i] = holds(line) ? read(line.at) : 0; break;
+      case Code::Store:
+        if (holds(line)) write(line.at, value(line.a));
+        break;
+      case Code::AddTo:
+        if (holds(line)) write(line.at, combine(Op::Add, line.dtype, read(line.at), value(line.a)));
+        break;
+      case Code::Index: {
+        const Bits operand[1] = {static_cast<Bits>(value_of_map(line.at))};
+        values_[i] = ir::apply(Op::Cast, DType::I64, is_half(line.half) ? line.half : line.dtype, operand);
+        break;
+      }
+      case Code::Slot: std::memcpy(&values_[i], &words_[layout_.slots + line.at], size_of(line.dtype)); break;
+      case Code::Constant: values_[i] = line.bits; break;
+      case Code::Op: values_[i] = applied(line); break;
+      case Code::Guard:
+        values_[i] = 1;
+        for (Id c = line.at; c < line.at + line.count && values_[i]; ++c) {
+          const std::int64_t x = value_of_map(nest_.checks[c].linear);
+          values_[i] = x >= 0 && x < words_[layout_.bounds + c];
+        }
+        break;
+      case Code::Place: values_[i] = static_cast<Bits>(place(line)); break;
+      case Code::Accumulate: sum_of(line.at).add(position(p_.accumulators[line.at]), value(line.a), value(line.b)); break;
+      case Code::Result: values_[i] = sum_of(line.at).total(); break;
+      case Code::Scan: values_[i] = sum_of(line.at).scanned(position(p_.accumulators[line.at]), value(line.a)); break;
+    }
+    if (line.of != kNone && line.dtype == DType::I64) place_of_[line.of] = static_cast<std::int64_t>(values_[i]);
+  }
+
+  Bits applied(const Line& line) const {
+    Bits operands[3];
+    std::size_t n = 0;
+    DType from = line.dtype;
+    for (const Id o : {line.a, line.b, line.c})
+      if (o != kNone) operands[n++] = values_[o], from = p_.lines[o].dtype;
+    const bool makes_half = is_half(line.half) && line.dtype == DType::F32;
+    if (is_half(line.half) && !makes_half) from = line.half;
+    return ir::apply(line.op, from, makes_half ? line.half : line.dtype, std::span(operands, n));
+  }
+
+  std::int64_t place(const Line& line) const {
+    const DType from = p_.lines[line.a].dtype;
+    const Bits operand[1] = {value(line.a)};
+    const std::int64_t bound = words_[layout_.bounds + line.at];
+    std::int64_t at = from == DType::I64 ? static_cast<std::int64_t>(operand[0])
+                                         : static_cast<std::int64_t>(ir::apply(Op::Cast, from, DType::I64, operand));
+    if (at < 0 && is_signed_integer(from)) at += bound;
+    if (at >= 0 && at < bound) return at;
+    if (holds(line)) *reinterpret_cast<std::int64_t*>(words_[layout_.flag]) = 1;
+    return 0;
+  }
+
+  Sum& sum_of(Id accumulator) {
+    const Accumulator& a = p_.accumulators[accumulator];
+    std::vector<std::int64_t> at;
+    for (const Id axis : a.axes) at.push_back(index_[axis]);
+    return sums_[accumulator].try_emplace(std::move(at), a).first->second;
+  }
+  std::int64_t position(const Accumulator& a) const {
+    std::int64_t r = 0, within = 0, run = 0;
+    for (std::size_t k = 0; k < a.reduced.size(); ++k) {
+      std::int64_t& part = k < a.runs ? run : within;
+      part = part * extent(a.reduced[k]) + index_[a.reduced[k]];
+      r = r * extent(a.reduced[k]) + index_[a.reduced[k]];
+    }
+    return a.runs == 0 ? r : run * words_[layout_.padded_run] + within;
+  }
+};
+
+}  // namespace
+
+void interpret(const Program& program, std::span<const std::int64_t> words) { Interpreter(program, words).run(); }
+
+}  // namespace onepass::compiler::loops

@@ -1,0 +1,233 @@
+// lower: see program.h. Statements are walked in the order of the nest's body, in which operands come first.
+#include <algorithm>
+
+#include "compiler/loops/program.h"
+#include "ir/order.h"
+
+namespace onepass::compiler::loops {
+
+namespace {
+
+using ir::Op;
+using Kind = Statement::Kind;
+
+Op combiner(Op reduction) {
+  switch (reduction) {
+    case Op::ReduceSum:
+    case Op::ScanSum:
+    case Op::ContractLanes:
+    case Op::ContractRows: return Op::Add;
+    case Op::ReduceProd:
+    case Op::ScanProd: return Op::Mul;
+    case Op::ReduceMax:
+    case Op::ScanMax: return Op::Maximum;
+    default: return Op::Minimum;
+  }
+}
+
+class Lowering {
+ public:
+  explicit Lowering(const Nest& nest) : nest_(nest), line_of_(nest.body.size(), kNone), accumulator_of_(nest.body.size(), kNone) {
+    program_.nest = nest;
+    after_rows_ = nest.has_columns() ? nest.behind_columns() : std::vector<bool>(nest.body.size(), false);
+    for (Id l = 0; l < nest.loops(); ++l) (nest.reduced_mask() >> l & 1 ? reduced_ : kept_).push_back(l);
+  }
+
+  Program run() {
+    std::vector<Id> rows, columns;  // what is stored and reduced in the loop over rows, and after it
+    for (Id i = 0; i < nest_.body.size(); ++i)
+      if (is_root(i)) (after_rows_[i] && !is_column(i) ? columns : rows).push_back(i);
+    want(rows, true);
+    for (const Id i : rows)
+      if (is_column(i)) start(i, kept_, reduced_);
+    for (const Id l : kept_) {
+      compute(0);
+      if (l == nest_.vector_loop() && nest_.kind == NestKind::Map) start_scans({l});
+      open(l);
+    }
+    for (std::uint8_t stage = 0; stage <= nest_.sweeps; ++stage) sweep(stage, rows);
+    close(kept_.size());
+    if (!columns.empty()) sweep_columns(columns);
+    return std::move(program_);
+  }
+
+ private:
+  const Nest& nest_;
+  Program program_;
+  std::vector<Id> kept_, reduced_;  // loops
+  std::vector<bool> after_rows_;    // by statement: it is a column or needs one
+  std::vector<bool> wanted_;        // by statement: this block needs it
+  std::vector<Id> line_of_;         // by statement: the line that has its value; kNone: no line that is visible here has
+  std::vector<Id> accumulator_of_;  // by statement
+  std::vector<std::size_t> depth_;  // by line: loops around it
+  std::vector<Id> open_;            // Loop lines around the next line
+  std::uint64_t open_loops_ = 0;    // the loops of these
+
+  const Statement& statement(Id i) const { return nest_.body[i]; }
+  bool is_root(Id i) const { return statement(i).kind == Kind::Store || statement(i).kind == Kind::Reduce; }
+  bool is_column(Id i) const { return statement(i).kind == Kind::Reduce && statement(i).count != 0; }
+  std::uint64_t reduced_mask() const { return nest_.reduced_mask(); }
+  /// False of the place of an index along an axis of one element: what is read there varies less than the place.
+  bool reads(const Statement& s, Id operand) const { return operand != kNone && (statement(operand).loops & ~s.loops) == 0; }
+  bool is_inside(Id root) const {  // the reduced loops
+    const Statement& s = statement(root);
+    return s.kind == Kind::Reduce || (nest_.kind != NestKind::Map && (s.op == Op::Add || (s.loops & reduced_mask())));
+  }
+
+  // ---- lines and loops
+
+  Id add(const Line& line) {
+    program_.lines.push_back(line);
+    depth_.push_back(open_.size());
+    return static_cast<Id>(program_.lines.size() - 1);
+  }
+  void open(Id loop) {
+    const Id line = add({.code = Code::Loop, .at = loop});
+    open_.push_back(line);
+    open_loops_ |= std::uint64_t{1} << loop;
+  }
+  void close(std::size_t loops) {
+    for (; loops > 0; --loops, open_.pop_back()) {
+      Line& loop = program_.lines[open_.back()];
+      loop.end = static_cast<Id>(program_.lines.size());
+      open_loops_ &= ~(std::uint64_t{1} << loop.at);
+    }
+    for (Id& line : line_of_)
+      if (line != kNone && depth_[line] > open_.size()) line = kNone;
+  }
+
+  void start(Id i, const std::vector<Id>& reduced, const std::vector<Id>& axes) {
+    using enum Accumulator::Order;
+    const Statement& s = statement(i);
+    Accumulator a{.op = combiner(s.op), .dtype = s.dtype, .is_product = ir::is_contraction(s.op), .axes = axes, .reduced = reduced};
+    if (s.kind == Kind::Scan) {
+      a.order = Scan;
+      a.group = nest_.kind == NestKind::Map ? static_cast<std::uint8_t>(ir::kScanGroup) : 1;
+    } else if (is_float(s.dtype) && (a.op == Op::Add || a.op == Op::Mul)) {
+      const bool in_rows = is_column(i) || nest_.kind == NestKind::Rows;
+      a.order = !in_rows ? Lanes : a.is_product ? Sequence : Rows;
+      a.runs = is_column(i) ? 0 : nest_.runs;
+    }
+    accumulator_of_[i] = static_cast<Id>(program_.accumulators.size());
+    add({.code = Code::Start, .op = a.op, .dtype = s.dtype, .at = accumulator_of_[i], .of = i});
+    program_.accumulators.push_back(std::move(a));
+  }
+  void start_scans(const std::vector<Id>& along) {
+    for (Id i = 0; i < nest_.body.size(); ++i)
+      if (statement(i).kind == Kind::Scan) start(i, along, {});
+  }
+  void result(Id i) { line_of_[i] = add({.code = Code::Result, .dtype = statement(i).dtype, .at = accumulator_of_[i], .of = i}); }
+
+  // ---- what a block computes
+
+  // The statements that `roots` need. Of a reduction that is no root the value is there, unless `through`.
+  void want(const std::vector<Id>& roots, bool through) {
+    wanted_.assign(nest_.body.size(), false);
+    for (const Id r : roots) wanted_[r] = true;
+    for (Id i = static_cast<Id>(nest_.body.size()); i-- > 0;) {
+      const Statement& s = statement(i);
+      const bool is_one = std::ranges::find(roots, i) != roots.end();
+      if (!wanted_[i] || (s.kind == Kind::Reduce && !is_one && !through)) continue;
+      for (const Id o : {s.a, s.b, s.c})
+        if (o != kNone && (is_one || reads(s, o))) wanted_[o] = true;
+      if (s.guard != kNone) wanted_[s.guard] = true;
+      if (s.kind == Kind::Load || s.kind == Kind::Store) {
+        want_places(nest_.accesses[s.at].linear);
+        if (nest_.accesses[s.at].table != Access::kNone) want_places(nest_.accesses[s.at].table);
+      } else if (s.kind == Kind::Index) {
+        want_places(s.at);
+      } else if (s.kind == Kind::Guard) {
+        for (Id c = s.at; c < s.at + s.count; ++c) want_places(nest_.checks[c].linear);
+      }
+    }
+  }
+  void want_places(Id linear) {
+    for (Id q = 0; q < nest_.derived.size(); ++q) {
+      if (nest_.linears[linear].of[nest_.loops() + q] == Coefficient::Zero) continue;
+      if (nest_.derived[q].place != Derived::kNone) wanted_[nest_.derived[q].place] = true;
+      else want_places(nest_.derived[q].linear);
+    }
+  }
+
+  // Lines for what is wanted, varies along the open loops alone and is known in this stage.
+  void compute(std::uint8_t stage) {
+    for (Id i = 0; i < nest_.body.size(); ++i) {
+      const Statement& s = statement(i);
+      if (wanted_[i] && !is_root(i) && line_of_[i] == kNone && (s.loops & ~open_loops_) == 0 && s.stage <= stage &&
+          (!after_rows_[i] || stage == nest_.sweeps))
+        line_of_[i] = add(line_of(s, i));
+    }
+  }
+
+  Line line_of(const Statement& s, Id i) const {
+    const auto value = [&](Id o) { return o == kNone ? kNone : line_of_[o]; };
+    const auto operand = [&](Id o) { return reads(s, o) ? value(o) : kNone; };
+    Line line{.code = Code::Op, .op = s.op, .dtype = s.dtype, .half = s.half, .count = s.count};
+    line.a = operand(s.a), line.b = operand(s.b), line.c = operand(s.c), line.guard = value(s.guard);
+    line.at = s.at, line.of = i, line.bits = s.bits;
+    switch (s.kind) {
+      case Kind::Load: line.code = Code::Load; break;
+      case Kind::Index: line.code = Code::Index; break;
+      case Kind::Slot: line.code = Code::Slot; break;
+      case Kind::Constant: line.code = Code::Constant; break;
+      case Kind::Guard: line.code = Code::Guard; break;
+      case Kind::Place: line.code = Code::Place; break;
+      case Kind::Scan: line.code = Code::Scan, line.op = combiner(s.op), line.at = accumulator_of_[i]; break;
+      case Kind::Store:
+        line.code = s.op == Op::Add ? Code::AddTo : Code::Store;
+        line.a = value(s.a), line.b = value(s.b);
+        break;
+      case Kind::Reduce:
+        line.code = Code::Accumulate, line.op = combiner(s.op), line.at = accumulator_of_[i];
+        line.a = value(s.a), line.b = value(s.b);
+        break;
+      case Kind::Op: break;
+    }
+    return line;
+  }
+
+  // ---- sweeps
+
+  // One sweep over the reduced loops: the reductions whose operands are known in this stage, and what can be stored now.
+  void sweep(std::uint8_t stage, const std::vector<Id>& rows) {
+    std::vector<Id> inside, outside;
+    for (const Id i : rows) {
+      const Statement& s = statement(i);
+      const int when = is_column(i) ? nest_.sweeps - 1 : s.kind == Kind::Reduce ? s.stage - 1 : s.stage;
+      if (when == stage) (is_inside(i) ? inside : outside).push_back(i);
+    }
+    if (!outside.empty()) {
+      want(outside, false);
+      compute(stage);
+      for (const Id i : outside) add(line_of(statement(i), i));
+    }
+    if (inside.empty()) return;
+    for (const Id i : inside)
+      if (statement(i).kind == Kind::Reduce && !is_column(i)) start(i, reduced_, {});
+    if (nest_.kind != NestKind::Map) start_scans(reduced_);
+    want(inside, false);
+    for (const Id l : reduced_) compute(stage), open(l);
+    compute(stage);
+    for (const Id i : inside) add(line_of(statement(i), i));
+    close(reduced_.size());
+    for (const Id i : inside)
+      if (statement(i).kind == Kind::Reduce && !is_column(i)) result(i);
+  }
+
+  // What depends on the sums over all rows.
+  void sweep_columns(const std::vector<Id>& stores) {
+    want(stores, false);
+    for (const Id l : reduced_) compute(nest_.sweeps), open(l);
+    for (Id i = 0; i < nest_.body.size(); ++i)
+      if (is_column(i) && wanted_[i]) result(i);
+    compute(nest_.sweeps);
+    for (const Id i : stores) add(line_of(statement(i), i));
+    close(reduced_.size());
+  }
+};
+
+}  // namespace
+
+Program lower(const Nest& nest) { return Lowering(nest).run(); }
+
+}  // namespace onepass::compiler::loops

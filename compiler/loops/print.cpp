@@ -1,0 +1,120 @@
+// The printed form of a LoopProgram. Affine maps are written out with the numbers of one shape.
+#include <fmt/format.h>
+
+#include "compiler/loops/program.h"
+
+namespace onepass::compiler::loops {
+
+namespace {
+
+class Printer {
+ public:
+  Printer(const Program& program, const NestNumbers& numbers) : p_(program), nest_(program.nest), m_(numbers) {}
+
+  std::string text() {
+    out_ = "program   loops";
+    for (Id l = 0; l < nest_.loops(); ++l) out_ += fmt::format("{} i{} < {}", l ? "," : "", l, m_.extents[l]);
+    out_ += "\n";
+    for (std::size_t q = 0; q < nest_.derived.size(); ++q) {
+      const Derived& d = nest_.derived[q];
+      if (d.place == Derived::kNone) out_ += fmt::format("where q{} = ({}) {} {}\n", q, map(d.linear), d.modulo ? "mod" : "div", m_.by[q]);
+    }
+    std::vector<Id> ends;
+    for (Id i = 0; i < p_.lines.size(); ++i) {
+      while (!ends.empty() && ends.back() <= i) ends.pop_back();
+      out_ += std::string(2 * ends.size(), ' ') + line(i) + "\n";
+      if (p_.lines[i].code == Code::Loop) ends.push_back(p_.lines[i].end);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  const Program& p_;
+  const Nest& nest_;
+  const NestNumbers& m_;
+  std::string out_;
+
+  std::string variable(std::size_t v) const {
+    if (v < nest_.loops()) return fmt::format("i{}", v);
+    const Derived& d = nest_.derived[v - nest_.loops()];
+    return d.place == Derived::kNone ? fmt::format("q{}", v - nest_.loops()) : fmt::format("s{}", d.place);
+  }
+  std::string map(Id linear) const {
+    std::string text;
+    for (std::size_t v = 0; v < m_.coefficients[linear].size(); ++v) {
+      const std::int64_t c = m_.coefficients[linear][v];
+      if (c == 0) continue;
+      text += fmt::format("{}{}", text.empty() ? "" : " + ", c == 1 ? variable(v) : fmt::format("{}*{}", c, variable(v)));
+    }
+    const std::int64_t offset = m_.offsets[linear];
+    if (offset || text.empty())
+      text += text.empty() ? fmt::format("{}", offset) : fmt::format(" {} {}", offset < 0 ? "-" : "+", offset < 0 ? -offset : offset);
+    return text;
+  }
+  std::string element(Id access) const {
+    const Access& a = nest_.accesses[access];
+    return fmt::format("%{}{}[{}]", m_.buffers[a.buffer], a.table == Access::kNone ? "" : fmt::format("[{}]", map(a.table)), map(a.linear));
+  }
+  std::string loops(const std::vector<Id>& all) const {
+    std::string text;
+    for (const Id l : all) text += fmt::format("{}i{}", text.empty() ? "" : ", ", l);
+    return "{" + text + "}";
+  }
+  std::string order(const Accumulator& a) const {
+    static constexpr std::string_view names[] = {"in any order", "in lanes", "in rows", "in sequence", "as a scan"};
+    return std::string(names[static_cast<int>(a.order)]);
+  }
+  // Places that derived variables name are called by their statement; other values by their line.
+  std::string name(Id i) const {
+    const Line& l = p_.lines[i];
+    for (const Derived& d : nest_.derived)
+      if (l.of != kNone && d.place == l.of) return fmt::format("s{}", l.of);
+    return fmt::format("v{}", i);
+  }
+  std::string operands(const Line& l) const {
+    std::string text;
+    for (const Id o : {l.a, l.b, l.c})
+      if (o != kNone) text += fmt::format("{}{}", text.empty() ? "" : ", ", name(o));
+    return text;
+  }
+
+  std::string line(Id i) const {
+    const Line& l = p_.lines[i];
+    const std::string where = l.guard == kNone ? "" : " where " + name(l.guard);
+    const auto value = [&](const std::string& text) {
+      return fmt::format("{} = {} : {}", name(i), text, name_of(is_half(l.half) ? l.half : l.dtype));
+    };
+    switch (l.code) {
+      case Code::Loop: return fmt::format("for i{}", l.at);
+      case Code::Start: {
+        const Accumulator& a = p_.accumulators[l.at];
+        return fmt::format("start a{}{} = {}{} over {} {}", l.at, a.axes.empty() ? "" : loops(a.axes), ir::info(l.op).text,
+                           a.is_product ? " of products" : "", loops(a.reduced), order(a));
+      }
+      case Code::Load: return value("load " + element(l.at) + where);
+      case Code::Store: return fmt::format("store {} = {}{}", element(l.at), name(l.a), where);
+      case Code::AddTo: return fmt::format("store {} += {}{}", element(l.at), name(l.a), where);
+      case Code::Index: return value("index " + map(l.at));
+      case Code::Slot: return value(fmt::format("{}slot {}", m_.signs[l.at] ? "-" : "", m_.slots[l.at]));
+      case Code::Constant: return value(fmt::format("constant {}", ir::double_of(l.dtype, l.bits)));
+      case Code::Op: return value(fmt::format("{} {}", ir::info(l.op).text, operands(l)));
+      case Code::Guard: {
+        std::string checks;
+        for (Id c = l.at; c < l.at + l.count; ++c)
+          checks += fmt::format("{}0 <= {} < {}", checks.empty() ? "" : ", ", map(nest_.checks[c].linear), m_.bounds[c]);
+        return fmt::format("{} = guard {}", name(i), checks);
+      }
+      case Code::Place: return value(fmt::format("place {} below {}{}", name(l.a), m_.bounds[l.at], where));
+      case Code::Accumulate: return fmt::format("a{} = {} a{}, {}", l.at, l.b == kNone ? ir::info(l.op).text : "fma", l.at, operands(l));
+      case Code::Result: return value(fmt::format("result a{}", l.at));
+      case Code::Scan: return value(fmt::format("scan a{} {} {}", l.at, ir::info(l.op).text, operands(l)));
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+std::string print(const Program& program, const NestNumbers& numbers) { return Printer(program, numbers).text(); }
+
+}  // namespace onepass::compiler::loops

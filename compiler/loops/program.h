@@ -1,0 +1,92 @@
+// LoopProgram: one kernel as nested loops, for no machine in particular. A Nest says which loops there are and what each value depends on;
+// a LoopProgram says where each value is computed: every sweep over the reduced loops is a loop of its own, and a line stands in the
+// innermost loop that it depends on. Nothing is left for a back end to decide but how to spell a line. Transformations (split, reorder,
+// vectorise …) turn one LoopProgram into another.
+//
+//   program   loops i0 < 400, i1 < 1000
+//   for i0
+//     start a0 = maximum over {i1}
+//     for i1
+//       v1 = load b0[1000*i0 + i1] : f32
+//       a0 = maximum a0, v1
+//     v3 = result a0 : f32
+//     …
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/plan/nest.h"
+
+namespace onepass::compiler::loops {
+
+using Id = std::uint32_t;
+inline constexpr Id kNone = ~Id{0};
+
+enum class Code : std::uint8_t {
+  Loop,        // at: the loop of the nest. Its body ends before line `end`
+  Start,       // at: an accumulator, whose elements are set to its operation's identity
+  Load,        // at: an access; guard: a Guard or none: where it is false nothing is read and the value is 0; a: the Place it depends on
+  Store,       // at: an access; a: the value; guard as of a load
+  AddTo,       // as Store: added to what is stored there; b: the Place that says where
+  Index,       // at: an affine map, as a value
+  Slot,        // at: a scalar parameter
+  Constant,    // bits
+  Op,          // op on a, b, c
+  Guard,       // are the checks at … at + count all true? a: the Place they depend on
+  Place,       // the index a, checked against the bound of check `at`. A negative one counts from the end; a bad one is 0 and sets the flag
+  Accumulate,  // at: an accumulator, to which a, or the product of a and b, is added
+  Result,      // at: an accumulator's value: its loops are done
+  Scan,        // at: an accumulator, to which a is added; the value is what it is then
+};
+
+struct Line {
+  Code code;
+  ir::Op op = ir::Op::Input;
+  DType dtype = DType::Bool;  // computed and kept in: never a half
+  DType half = DType::F32;    // as Statement::half
+  std::uint8_t count = 0;
+  Id end = kNone, a = kNone, b = kNone, c = kNone, guard = kNone;  // operands are earlier lines
+  Id at = 0;
+  Id of = kNone;  // the nest's statement. Several lines have the same one where it is computed again
+  std::uint64_t bits = 0;
+  bool operator==(const Line&) const = default;
+};
+
+/// What is added up, in which order (ir/order.h). It has one element for each index of `axes`, loops between its Start and what is added.
+/// r counts the iterations of `reduced`, row-major; of the first `runs` of them each iteration begins a run of NestNumbers::padded_run.
+struct Accumulator {
+  enum class Order : std::uint8_t { Any, Lanes, Rows, Sequence, Scan };  // Sequence: of a contraction: blocks as of Rows, one by one
+  Order order = Order::Any;
+  ir::Op op;  // Add, Mul, Maximum, Minimum
+  DType dtype;
+  bool is_product = false;  // of two operands: multiplied and added in one rounding
+  std::uint8_t runs = 0;
+  std::uint8_t group = 1;  // of a scan: ir::kScanGroup, or 1
+  std::vector<Id> axes, reduced;
+  bool operator==(const Accumulator&) const = default;
+};
+
+struct Program {
+  Nest nest;  // its loops, affine maps, accesses, checks, buffers and slots are this program's
+  std::vector<Line> lines;
+  std::vector<Accumulator> accumulators;
+  bool operator==(const Program&) const = default;
+};
+
+/// The program of a nest: loops in the nest's order, one loop for each sweep, no value computed twice within a loop.
+Program lower(const Nest& nest);
+
+/// What is wrong with a program; empty where nothing is. Checked for any lengths:
+///   dominance   an operand is an earlier line in the same block or in one around it
+///   loops       a line stands within all loops that it depends on, and no loop is open twice
+///   reductions  every accumulator is started, then added to within its reduced loops and axes, then read behind them; nothing reads it before
+///   stores      each store of the nest is one line, in no reduced loop that its element does not name
+///   parallel    the loops that tasks share are around every store but those of columns; nothing but columns is carried from one task to another
+std::string verify(const Program& program);
+
+/// The program as text, with these numbers.
+std::string print(const Program& program, const NestNumbers& numbers);
+
+}  // namespace onepass::compiler::loops

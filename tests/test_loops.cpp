@@ -1,0 +1,245 @@
+// LoopProgram: nests as loops. Each is verified, interpreted, and gives the reference's bits; what is not well formed is found.
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include "compiler/loops/program.h"
+#include "golden.h"
+#include "how_long.h"
+#include "onepass/error.h"
+#include "plans_of.h"
+#include "random_graph.h"
+#include "random_program.h"
+#include "run_partition.h"
+
+using namespace onepass;
+using namespace onepass::test;
+namespace loops = onepass::compiler::loops;
+using compiler::loops::Code, compiler::loops::Line, compiler::loops::Program;
+
+namespace {
+
+// How the interpreted loops of a graph differ from the reference; empty where they do not.
+std::string difference(const ir::Graph& graph, std::span<const ir::ArrayView> views, bool unfused = false,
+                       std::int64_t* counted = nullptr) {
+  const std::vector<ir::Buffer> expected = ir::evaluate(graph, views);
+  std::int64_t count = 0;
+  std::string log, what;
+  const RunOptions options{.unfused = unfused, .log = &log, .interpreted = &count};
+  if (!equals_bitwise(run(graph, views, options), expected, &what)) return what + "\n" + log;
+  if (counted) *counted += count;
+  return {};
+}
+
+std::vector<test::Extents> shapes_of(const Golden& golden) {
+  std::vector<test::Extents> out;
+  for (const std::int64_t n : {3, 70, 300}) {
+    test::Extents e;
+    std::int64_t next = n;
+    for (const char letter : letters_of(golden))
+      e[letter] = std::max(golden.many, letters_of(golden).size() > 2 ? next % 17 + 5 : next), next = next * 7 % 311 + 2;
+    out.push_back(e);
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("loops: each sweep of a softmax is a loop, and a value stands in the innermost one that it depends on", "[loops]") {
+  const ir::Graph graph =
+      optimised("u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)", {{"x", {40, 1000}}});
+  const std::vector<compiler::Planned> planned = plans_of(graph);
+  REQUIRE(planned.size() == 1);
+  const Program program = loops::lower(planned[0].nest);
+  CHECK(loops::verify(program) == "");
+  CHECK(loops::print(program, planned[0].numbers) == R"(program   loops i0 < 40, i1 < 1000
+for i0
+  start a0 = maximum over {i1} in any order
+  for i1
+    v3 = load %0[1000*i0 + i1] : f32
+    a0 = maximum a0, v3
+  v5 = result a0 : f32
+  start a1 = add over {i1} in lanes
+  for i1
+    v8 = load %0[1000*i0 + i1] : f32
+    v9 = sub v8, v5 : f32
+    v10 = exp v9 : f32
+    a1 = add a1, v10
+  v12 = result a1 : f32
+  for i1
+    v14 = load %0[1000*i0 + i1] : f32
+    v15 = sub v14, v5 : f32
+    v16 = exp v15 : f32
+    v17 = div v16, v12 : f32
+    store %9[1000*i0 + i1] = v17
+)");
+}
+
+TEST_CASE("loops: sums over all rows are read behind the loop over rows", "[loops]") {
+  const ir::Graph graph =
+      optimised("y = x*s; dx, ds = vjp(y, [x, s], d); r = sum(x*d, axis=1)", {{"x", {600, 70}}, {"s", {70}}, {"d", {600, 70}}});
+  bool has_columns = false;
+  for (const compiler::Planned& p : plans_of(graph)) {
+    const Program program = loops::lower(p.nest);
+    INFO(loops::print(program, p.numbers));
+    CHECK(loops::verify(program) == "");
+    for (const loops::Accumulator& a : program.accumulators) {
+      if (a.axes.empty()) continue;
+      has_columns = true;
+      CHECK(a.order == loops::Accumulator::Order::Rows);
+      CHECK(program.lines[0].code == Code::Start);  // before the loops that tasks share
+    }
+  }
+  CHECK(has_columns);
+  CHECK(difference(graph, random_arguments(graph, 3).views) == "");
+}
+
+TEST_CASE("loops: the golden functions give the reference's bits", "[loops]") {
+  std::int64_t count = 0;
+  for (const Golden& golden : kGolden) {
+    for (const test::Extents& extents : shapes_of(golden)) {
+      INFO(golden.name);
+      const ir::Graph graph = graph_of(golden, extents);
+      for (const bool strided : {false, true})
+        for (const bool unfused : {false, true}) CHECK(difference(graph, random_arguments(graph, 1, strided).views, unfused, &count) == "");
+    }
+  }
+  CHECK(count > 300);
+}
+
+TEST_CASE("loops: random graphs give the reference's bits", "[loops]") {
+  const auto graphs = static_cast<std::uint64_t>(times(150, 3000));
+  std::int64_t count = 0;
+  for (std::uint64_t seed = 1; seed <= graphs; ++seed) {
+    const RandomGraphOptions options{.max_elements = 1024, .products = true};
+    const ir::Graph graph = random_graph(seed, options);
+    const std::string what = difference(graph, random_arguments(graph, seed, seed % 2 != 0).views, seed % 3 == 0, &count);
+    INFO("seed " << seed << "\n" << ir::print(graph));
+    CHECK(what == "");
+    if (!what.empty()) break;
+  }
+  CHECK(count > static_cast<std::int64_t>(graphs));
+}
+
+TEST_CASE("loops: programs as people write them give the reference's bits", "[loops]") {
+  const auto programs = static_cast<std::uint64_t>(times(300, 5000));
+  std::int64_t compared = 0;
+  for (std::uint64_t number = 0; number < programs; ++number) {
+    const RandomProgram drawn = random_program(11, number);
+    INFO("program " << number << ": " << drawn.text() << "   " << drawn.shapes());
+    const language::Program program = language::parse(drawn.text(), "drawn");
+    std::vector<compiler::FormulaInput> types;
+    std::vector<Array> arrays;
+    for (const std::string& name : compiler::signature_of(program).inputs)
+      for (std::size_t k = 0; k < drawn.used().size(); ++k)
+        if (drawn.names()[k] == name) {
+          const ProgramInput& input = drawn.inputs[drawn.used()[k]];
+          types.push_back({input.dtype, {input.shape.begin(), input.shape.end()}});
+          arrays.push_back(make_input(input));
+        }
+    compiler::Recorder recorder;
+    try {
+      compiler::record_formula(recorder, program, types);
+    } catch (const UnsupportedError&) { continue; }
+    const ir::Graph graph = ir::prune(compiler::simplify(ir::prune(recorder.graph)));
+    std::vector<ir::ArrayView> views;
+    for (const Array& a : arrays) {
+      const auto shape = a.shape(), strides = a.strides();
+      views.push_back({a.dtype(), a.data(), {shape.begin(), shape.end()}, {strides.begin(), strides.end()}});
+    }
+    try {
+      static_cast<void>(ir::evaluate(graph, views));
+    } catch (const IndexError&) { continue; }
+    const std::string what = difference(graph, views);
+    CHECK(what == "");
+    if (!what.empty()) break;
+    ++compared;
+  }
+  CHECK(compared > static_cast<std::int64_t>(programs) * 9 / 10);
+}
+
+// Lines are moved, exchanged, left out and renamed. What the verifier lets through gives the same bits.
+TEST_CASE("loops: a program that was changed is refused, or is the same", "[loops]") {
+  std::mt19937_64 random(5);
+  const auto draw = [&](std::size_t n) { return static_cast<loops::Id>(random() % std::max<std::size_t>(n, 1)); };
+  const auto without = [](Program& p, loops::Id gone) {  // and the lines after it one earlier
+    const auto moved = [&](loops::Id id) { return id == loops::kNone || id <= gone ? id : id - 1; };
+    const auto operand = [&](loops::Id id) { return id == gone ? static_cast<loops::Id>(p.lines.size()) : moved(id); };
+    p.lines.erase(p.lines.begin() + gone);
+    for (Line& l : p.lines) l.end = moved(l.end), l.a = operand(l.a), l.b = operand(l.b), l.c = operand(l.c), l.guard = operand(l.guard);
+  };
+  const std::vector<std::pair<const char*, std::function<void(Program&)>>> changes = {
+      {"a line is left out", [&](Program& p) { without(p, draw(p.lines.size())); }},
+      {"two neighbours change places",
+       [&](Program& p) {
+         const loops::Id i = draw(p.lines.size() - 1);
+         if (p.lines[i].code == Code::Loop || p.lines[i + 1].code == Code::Loop) return;
+         std::swap(p.lines[i], p.lines[i + 1]);
+         for (Line& l : p.lines)
+           for (loops::Id* o : {&l.a, &l.b, &l.c, &l.guard})
+             if (*o == i || *o == i + 1) *o = 2 * i + 1 - *o;
+       }},
+      {"a loop ends earlier or later",
+       [&](Program& p) {
+         std::vector<loops::Id> all;
+         for (loops::Id i = 0; i < p.lines.size(); ++i)
+           if (p.lines[i].code == Code::Loop) all.push_back(i);
+         Line& loop = p.lines[all[draw(all.size())]];
+         loop.end += draw(2) ? 1 : ~loops::Id{0};
+       }},
+      {"two loops change places",
+       [&](Program& p) {
+         std::vector<loops::Id> all;
+         for (loops::Id i = 0; i < p.lines.size(); ++i)
+           if (p.lines[i].code == Code::Loop) all.push_back(i);
+         std::swap(p.lines[all[draw(all.size())]].at, p.lines[all[draw(all.size())]].at);
+       }},
+      {"an operand is read before it is computed",
+       [&](Program& p) {
+         Line& l = p.lines[draw(p.lines.size())];
+         if (l.a != loops::kNone) l.a = draw(2) ? static_cast<loops::Id>(&l - p.lines.data()) : static_cast<loops::Id>(p.lines.size() - 1);
+       }},
+      {"a sum has other loops",
+       [&](Program& p) {
+         if (p.accumulators.empty()) return;
+         loops::Accumulator& a = p.accumulators[draw(p.accumulators.size())];
+         if (draw(2)) a.reduced[draw(a.reduced.size())] = draw(p.nest.loops());
+         else if (draw(2)) a.axes.push_back(draw(p.nest.loops()));
+         else std::swap(a.reduced.front(), a.reduced.back());
+       }},
+  };
+  std::int64_t refused = 0, same = 0;
+  for (const Golden& golden : kGolden) {
+    const ir::Graph graph = graph_of(golden, shapes_of(golden)[1]);
+    const Arguments arguments = random_arguments(graph, 2);
+    const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+    const std::vector<compiler::Planned> planned = plans_of(graph);
+    for (const auto& [name, change] : changes) {
+      for (int turn = 0; turn < 6; ++turn) {
+        INFO(golden.name << ", " << name);
+        std::int64_t count = 0;
+        std::size_t kernel = 0;
+        std::string what, text;
+        RunOptions options{.interpreted = &count};
+        options.change = [&](Program& p) {
+          const Program before = p;
+          for (int tries = 0; tries < 20 && p == before; ++tries) change(p);
+          if (!loops::verify(p).empty()) p = before, ++refused;
+          else text += loops::print(p, planned.at(kernel).numbers), same += p != before;
+          ++kernel;
+        };
+        CHECK(equals_bitwise(run(graph, arguments.views, options), expected, &what));
+        if (!what.empty()) FAIL(what << "\n" << text);
+      }
+    }
+  }
+  CAPTURE(refused, same);
+  CHECK(refused > 500);
+  CHECK(same > 20);  // neighbours that do not depend on one another, and the like
+}
