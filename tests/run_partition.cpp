@@ -187,7 +187,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
         if (options.change) options.change(program);
         if (const std::string wrong = loops::verify(program); !wrong.empty())
           throw std::runtime_error(wrong + "\n" + print(planned.nest, planned.numbers) + loops::print(program, planned.numbers));
-        loops::interpret(program, words);
+        loops::interpret(program, words, options.order);
         for (const auto& [key, memory] : stored) memory.check("result %" + std::to_string(key.first));
         continue;
       }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "compiler/fuse.h"
-#include "compiler/loops/program.h"
+#include "compiler/loops/interpret.h"
 #include "compiler/plan/schedule.h"
 #include "compiler/target.h"
 #include "ir/reference.h"
@@ -57,6 +57,7 @@ struct RunOptions {
   std::string* log = nullptr;           // nests and schedules
   std::int64_t* tiled = nullptr;        // nests run in tiles where they can (compiler/tiles), and are counted here
   std::int64_t* interpreted = nullptr;  // LoopPrograms are verified and interpreted in place of kernels, and are counted here
+  compiler::loops::TaskOrder order = compiler::loops::TaskOrder::Forward;
   std::function<void(compiler::loops::Program&)> change = {};  // what is done to these first
   Counts* counts = nullptr;                                    // not with inputs that share memory
 };

@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include "compiler/loops/program.h"
+#include "compiler/loops/transform.h"
 #include "golden.h"
 #include "how_long.h"
 #include "onepass/error.h"
@@ -242,4 +243,156 @@ TEST_CASE("loops: a program that was changed is refused, or is the same", "[loop
   CAPTURE(refused, same);
   CHECK(refused > 500);
   CHECK(same > 20);  // neighbours that do not depend on one another, and the like
+}
+
+namespace {
+
+// The line of the n-th loop over i<root>, in whatever part.
+loops::Id loop_over(const Program& p, loops::Id root, int n = 0) {
+  for (loops::Id i = 0; i < p.lines.size(); ++i)
+    if (p.lines[i].code == Code::Loop && p.digits[p.lines[i].at].root == root && n-- == 0) return i;
+  return loops::kNone;
+}
+
+// The bits of a graph of one kernel when its loops are changed.
+std::string difference_when(const ir::Graph& graph, const std::function<Program(const Program&)>& change) {
+  const Arguments arguments = random_arguments(graph, 4);
+  const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+  for (const loops::TaskOrder order : {loops::TaskOrder::Forward, loops::TaskOrder::Reversed, loops::TaskOrder::Shuffled}) {
+    std::int64_t count = 0;
+    std::string what;
+    RunOptions options{.interpreted = &count, .order = order};
+    options.change = [&](Program& p) { p = change(p); };
+    if (!equals_bitwise(run(graph, arguments.views, options), expected, &what)) return what;
+  }
+  return {};
+}
+
+Program done(const loops::Transformed& t) {
+  if (!t) throw std::runtime_error(t.why_not());
+  return *t;
+}
+
+}  // namespace
+
+TEST_CASE("loops: a split loop has an outer and an inner part, the last of which may be shorter", "[loops]") {
+  const ir::Graph graph = optimised("x*s", {{"x", {30, 71}}, {"s", {71}}});
+  const compiler::Planned planned = plans_of(graph).at(0);
+  const auto tiled = [](const Program& p) {
+    Program out = done(loops::split(p, loop_over(p, 1), 32));
+    out = done(loops::interchange(out, loop_over(out, 0)));  // the outer part around i0
+    out = done(loops::bind(out, loop_over(out, 1, 1), loops::Bind::Vector));
+    return done(loops::bind(out, loop_over(out, 1), loops::Bind::Parallel));
+  };
+  CHECK(loops::print(tiled(loops::lower(planned.nest)), planned.numbers) == R"(program   loops i0 < 30, i1 < 71
+for i1/32 parallel
+  for i0
+    for i1%32 vector
+      v3 = load %0[71*i0 + i1] : f32
+      v4 = load %1[i1] : f32
+      v5 = mul v3, v4 : f32
+      store %4[71*i0 + i1] = v5
+)");
+  CHECK(difference_when(graph, tiled) == "");
+}
+
+TEST_CASE("loops: a matrix product in tiles of both loops keeps a sum for each element of a tile", "[loops]") {
+  const ir::Graph graph = optimised("maximum(a @ b + c, 0)", {{"a", {13, 300}}, {"b", {300, 45}}, {"c", {45}}});
+  REQUIRE(plans_of(graph).size() == 1);
+  // for i, j: start; for k: add; result, store   ->   for i/4, j/16: start; for k, i%4, j%16: add; for i%4, j%16: result, store
+  const loops::Id i = 0, k = 1, j = 2;
+  const auto tiled = [&](const Program& p) {
+    Program out = done(loops::split(p, loop_over(p, j), 16));
+    out = done(loops::split(out, loop_over(out, i), 4));
+    out = done(loops::interchange(out, loop_over(out, i, 1)));  // j/16 around i%4
+    for (const loops::Id root : {j, i}) {                       // each goes inside k, and around what follows the sum again
+      out = done(loops::fission(out, loop_over(out, root, 1), out.lines[loop_over(out, k)].end));
+      out = done(loops::interchange(out, loop_over(out, root, 1)));
+    }
+    return out;
+  };
+  std::string text;
+  CHECK(difference_when(graph, [&](const Program& p) {
+          const Program out = tiled(p);
+          text = loops::print(out, plans_of(graph).at(0).numbers);
+          return out;
+        }) == "");
+  CHECK_THAT(text, Catch::Contains("start a0{i2%16, i0%4} = add of products over {i1} in sequence\n"
+                                   "    for i1\n"
+                                   "      for i0%4\n"
+                                   "        for i2%16\n"));
+}
+
+TEST_CASE("loops: what would change an order or a result is refused, with the reason", "[loops]") {
+  const ir::Graph graph = optimised("sum(x, axis=0)", {{"x", {300, 5, 7}}});
+  const Program p = loops::lower(plans_of(graph).at(0).nest);
+  const loops::Id reduced = p.accumulators.at(0).reduced[0];
+  const Program parts = done(loops::split(p, loop_over(p, reduced), 8));
+  CHECK_THAT(loops::interchange(parts, loop_over(parts, reduced)).why_not(), Catch::Contains("in another order"));
+  CHECK_THAT(loops::bind(p, loop_over(p, reduced), loops::Bind::Parallel).why_not(), Catch::Contains("in a parallel loop"));
+  CHECK_THAT(loops::bind(p, loop_over(p, reduced), loops::Bind::Vector).why_not(), Catch::Contains("has an order"));
+  CHECK_THAT(loops::interchange(p, loop_over(p, reduced)).why_not(), Catch::Contains("another line"));
+  CHECK_THAT(loops::split(p, loop_over(p, reduced) + 1, 8).why_not(), Catch::Contains("is no loop"));
+  CHECK_THAT(loops::split(p, loop_over(p, reduced), 0).why_not(), Catch::Contains("0 iterations"));
+  // a maximum has no order
+  const ir::Graph extreme = optimised("max(x, axis=0)", {{"x", {300, 5, 7}}});
+  CHECK(difference_when(extreme, [](const Program& q) {
+          const loops::Id root = q.accumulators.at(0).reduced[0];
+          const Program two = done(loops::split(q, loop_over(q, root), 8));
+          return done(loops::interchange(two, loop_over(two, root)));
+        }) == "");
+}
+
+// Any sequence of transformations that are not refused gives the same bits.
+TEST_CASE("loops: random transformations give the reference's bits", "[loops]") {
+  std::mt19937_64 random(9);
+  const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % std::max<std::size_t>(n, 1)); };
+  std::int64_t counts[4] = {}, refused = 0;
+  const auto change = [&](Program& p) {
+    for (int k = 0; k < 12 && p.lines.size() < 200; ++k) {
+      std::vector<loops::Id> all;
+      for (loops::Id i = 0; i < p.lines.size(); ++i)
+        if (p.lines[i].code == Code::Loop) all.push_back(i);
+      if (all.empty()) return;
+      const loops::Id loop = all[draw(all.size())];
+      const std::size_t what = draw(4);
+      constexpr loops::Bind kBinds[] = {loops::Bind::Vector, loops::Bind::Unrolled, loops::Bind::Parallel};
+      const loops::Transformed t = what == 0   ? loops::split(p, loop, static_cast<std::int64_t>(draw(9) + 1))
+                                   : what == 1 ? loops::interchange(p, loop)
+                                   : what == 2
+                                       ? loops::fission(p, loop, static_cast<loops::Id>(loop + 1 + draw(p.lines[loop].end - loop - 1)))
+                                       : loops::bind(p, loop, kBinds[draw(3)]);
+      if (t) p = *t, ++counts[what];
+      else ++refused;
+    }
+  };
+  const auto check = [&](const ir::Graph& graph, std::uint64_t seed) {
+    const Arguments arguments = random_arguments(graph, seed);
+    const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+    std::int64_t count = 0;
+    std::string what, text;
+    RunOptions options{.interpreted = &count, .order = loops::TaskOrder::Shuffled};
+    const std::vector<compiler::Planned> planned = plans_of(graph);
+    std::size_t kernel = 0;
+    options.change = [&](Program& p) {
+      change(p);
+      if (kernel < planned.size() && p.nest == planned[kernel].nest) text += loops::print(p, planned[kernel].numbers);
+      ++kernel;
+    };
+    bool same = false;
+    try {
+      same = equals_bitwise(run(graph, arguments.views, options), expected, &what);
+    } catch (const std::exception& e) { what = e.what(); }
+    if (!same) UNSCOPED_INFO(what << "\n" << ir::print(graph) << text);
+    CHECK(same);
+    return same;
+  };
+  for (const Golden& golden : kGolden)
+    for (int turn = 0; turn < times(4, 40); ++turn) REQUIRE(check(graph_of(golden, shapes_of(golden)[0]), 3));
+  for (std::uint64_t seed = 1; seed <= static_cast<std::uint64_t>(times(150, 3000)); ++seed) {
+    INFO("seed " << seed);
+    REQUIRE(check(random_graph(seed, {.max_elements = 512}), seed));
+  }
+  CAPTURE(refused);
+  for (const std::int64_t n : counts) CHECK(n > 50);
 }

@@ -57,7 +57,8 @@ class Sum {
   explicit Sum(const Accumulator& of) : of_(&of), identity_(identity(of.op, of.dtype)) { reset(); }
 
   void add(std::int64_t r, Bits a, Bits b) {
-    if (r <= last_) throw InternalError(fmt::format("loops: element {} is added after element {}", r, last_));
+    if (r <= last_ && of_->order != Accumulator::Order::Any)
+      throw InternalError(fmt::format("loops: element {} is added after element {}", r, last_));
     last_ = r;
     switch (of_->order) {
       case Accumulator::Order::Any: return into(parts_[0], a, b);
@@ -150,15 +151,22 @@ class Sum {
 
 class Interpreter {
  public:
-  Interpreter(const Program& program, std::span<const std::int64_t> words)
+  Interpreter(const Program& program, std::span<const std::int64_t> words, TaskOrder order)
       : p_(program),
         nest_(program.nest),
         words_(words),
         layout_(program.nest),
-        index_(nest_.loops(), 0),
+        order_(order),
+        index_(program.digits.size(), 0),
+        is_open_(program.digits.size(), false),
+        value_of_loop_(nest_.loops(), 0),
+        split_(program.digits.size()),
         values_(program.lines.size(), 0),
         place_of_(nest_.body.size(), 0),
-        sums_(program.accumulators.size()) {}
+        sums_(program.accumulators.size()) {
+    for (Id d = 0; d < p_.digits.size(); ++d)
+      if (p_.digits[d].kind == Digit::Kind::Outer) split_[p_.digits[d].parent].push_back(d);
+  }
 
   void run() { block(0, static_cast<Id>(p_.lines.size())); }
 
@@ -167,7 +175,12 @@ class Interpreter {
   const Nest& nest_;
   std::span<const std::int64_t> words_;
   WordLayout layout_;
-  std::vector<std::int64_t> index_;
+  TaskOrder order_;
+  std::uint64_t drawn_ = 1;
+  std::vector<std::int64_t> index_;  // of digits
+  std::vector<bool> is_open_;        // by digit
+  std::vector<std::int64_t> value_of_loop_;
+  std::vector<std::vector<Id>> split_;  // by digit: the outer parts of the ways in which it is split
   std::vector<Bits> values_;            // by line
   std::vector<std::int64_t> place_of_;  // by statement: its last value, of those that derived variables name
   std::vector<std::map<std::vector<std::int64_t>, Sum>> sums_;
@@ -182,17 +195,57 @@ class Interpreter {
         step(i, line);
         continue;
       }
-      std::int64_t& index = index_[line.at];
-      for (index = 0; index < extent(line.at); ++index) block(i + 1, line.end);
-      index = 0;
+      is_open_[line.at] = true;
+      for (const std::int64_t index : iterations(line)) {
+        index_[line.at] = index;
+        if (enter(line.at)) block(i + 1, line.end);
+      }
+      is_open_[line.at] = false;
       i = line.end - 1;
     }
+  }
+  std::vector<std::int64_t> iterations(const Line& line) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(iterations_of(line.at)));
+    for (std::size_t k = 0; k < all.size(); ++k) all[k] = static_cast<std::int64_t>(k);
+    if (line.bind != Bind::Parallel || order_ == TaskOrder::Forward) return all;
+    std::ranges::reverse(all);
+    if (order_ == TaskOrder::Shuffled)
+      for (std::size_t k = all.size(); k > 1; --k) {
+        drawn_ = drawn_ * 6364136223846793005u + 1442695040888963407u;
+        std::swap(all[k - 1], all[static_cast<std::size_t>(drawn_ >> 33) % k]);
+      }
+    return all;
+  }
+  std::int64_t iterations_of(Id digit) const {
+    const Digit& d = p_.digits[digit];
+    switch (d.kind) {
+      case Digit::Kind::Whole: return extent(d.root);
+      case Digit::Kind::Outer: return (iterations_of(d.parent) + d.by - 1) / d.by;
+      case Digit::Kind::Inner: break;
+    }
+    return d.by;
+  }
+  // The value of a digit, if it is open or all its parts are.
+  bool value_of(Id digit, std::int64_t& value) const {
+    if (is_open_[digit]) return value = index_[digit], true;
+    for (const Id outer : split_[digit]) {
+      std::int64_t high = 0, low = 0;
+      if (value_of(outer, high) && value_of(p_.digits[outer].pair, low)) return value = high * p_.digits[outer].by + low, true;
+    }
+    return false;
+  }
+  // False where the iteration lies beyond the end of a loop that was split.
+  bool enter(Id digit) {
+    for (Id d = digit; p_.digits[d].parent != kNone; d = p_.digits[d].parent)
+      if (std::int64_t value = 0; value_of(p_.digits[d].parent, value) && value >= iterations_of(p_.digits[d].parent)) return false;
+    value_of(p_.digits[digit].root, value_of_loop_[p_.digits[digit].root]);
+    return true;
   }
 
   // ---- affine maps
 
   std::int64_t variable(std::size_t v) const {
-    if (v < nest_.loops()) return index_[v];
+    if (v < nest_.loops()) return value_of_loop_[v];
     const std::size_t q = v - nest_.loops();
     const Derived& d = nest_.derived[q];
     if (d.place != Derived::kNone) return place_of_[d.place];
@@ -313,8 +366,8 @@ class Interpreter {
     std::int64_t r = 0, within = 0, run = 0;
     for (std::size_t k = 0; k < a.reduced.size(); ++k) {
       std::int64_t& part = k < a.runs ? run : within;
-      part = part * extent(a.reduced[k]) + index_[a.reduced[k]];
-      r = r * extent(a.reduced[k]) + index_[a.reduced[k]];
+      part = part * extent(a.reduced[k]) + value_of_loop_[a.reduced[k]];
+      r = r * extent(a.reduced[k]) + value_of_loop_[a.reduced[k]];
     }
     return a.runs == 0 ? r : run * words_[layout_.padded_run] + within;
   }
@@ -322,6 +375,6 @@ class Interpreter {
 
 }  // namespace
 
-void interpret(const Program& program, std::span<const std::int64_t> words) { Interpreter(program, words).run(); }
+void interpret(const Program& program, std::span<const std::int64_t> words, TaskOrder order) { Interpreter(program, words, order).run(); }
 
 }  // namespace onepass::compiler::loops

@@ -29,6 +29,7 @@ class Lowering {
  public:
   explicit Lowering(const Nest& nest) : nest_(nest), line_of_(nest.body.size(), kNone), accumulator_of_(nest.body.size(), kNone) {
     program_.nest = nest;
+    for (Id l = 0; l < nest.loops(); ++l) program_.digits.push_back({.root = l});
     after_rows_ = nest.has_columns() ? nest.behind_columns() : std::vector<bool>(nest.body.size(), false);
     for (Id l = 0; l < nest.loops(); ++l) (nest.reduced_mask() >> l & 1 ? reduced_ : kept_).push_back(l);
   }

@@ -55,9 +55,24 @@ class Printer {
     const Access& a = nest_.accesses[access];
     return fmt::format("%{}{}[{}]", m_.buffers[a.buffer], a.table == Access::kNone ? "" : fmt::format("[{}]", map(a.table)), map(a.linear));
   }
+  // i1/32: the outer part of i1, which was split by 32; i1%32: the inner one.
+  std::string digit(Id id) const {
+    const Digit& d = p_.digits[id];
+    if (d.kind == Digit::Kind::Whole) return fmt::format("i{}", d.root);
+    return fmt::format("{}{}{}", digit(d.parent), d.kind == Digit::Kind::Outer ? '/' : '%', d.by);
+  }
+  static std::string_view bind(Bind bind) {
+    switch (bind) {
+      case Bind::Serial: return "";
+      case Bind::Vector: return " vector";
+      case Bind::Unrolled: return " unrolled";
+      case Bind::Parallel: return " parallel";
+    }
+    return "";
+  }
   std::string loops(const std::vector<Id>& all) const {
     std::string text;
-    for (const Id l : all) text += fmt::format("{}i{}", text.empty() ? "" : ", ", l);
+    for (const Id d : all) text += (text.empty() ? "" : ", ") + digit(d);
     return "{" + text + "}";
   }
   std::string order(const Accumulator& a) const {
@@ -85,7 +100,7 @@ class Printer {
       return fmt::format("{} = {} : {}", name(i), text, name_of(is_half(l.half) ? l.half : l.dtype));
     };
     switch (l.code) {
-      case Code::Loop: return fmt::format("for i{}", l.at);
+      case Code::Loop: return fmt::format("for {}{}", digit(l.at), bind(l.bind));
       case Code::Start: {
         const Accumulator& a = p_.accumulators[l.at];
         return fmt::format("start a{}{} = {}{} over {} {}", l.at, a.axes.empty() ? "" : loops(a.axes), ir::info(l.op).text,

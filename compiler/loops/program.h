@@ -24,8 +24,23 @@ namespace onepass::compiler::loops {
 using Id = std::uint32_t;
 inline constexpr Id kNone = ~Id{0};
 
+/// A loop of the nest, or a part of one that was split: the value of a split loop is that of its outer part times `by` plus that of its inner
+/// part. Iterations that lie beyond the end of the loop that was split are left out. A loop may be split in several ways: each sweep over it
+/// has its own.
+struct Digit {
+  enum class Kind : std::uint8_t { Whole, Outer, Inner };
+  Kind kind = Kind::Whole;
+  Id root = 0;                      // the loop of the nest
+  Id parent = kNone, pair = kNone;  // the digit that was split; its other part
+  std::int64_t by = 0;              // iterations of the inner part
+  bool operator==(const Digit&) const = default;
+};
+
+/// How a loop's iterations run: one after the other, as the lanes of a vector, written out, or in any order by the threads of a task's team.
+enum class Bind : std::uint8_t { Serial, Vector, Unrolled, Parallel };
+
 enum class Code : std::uint8_t {
-  Loop,        // at: the loop of the nest. Its body ends before line `end`
+  Loop,        // at: a digit; bind. Its body ends before line `end`
   Start,       // at: an accumulator, whose elements are set to its operation's identity
   Load,        // at: an access; guard: a Guard or none: where it is false nothing is read and the value is 0; a: the Place it depends on
   Store,       // at: an access; a: the value; guard as of a load
@@ -47,6 +62,7 @@ struct Line {
   DType dtype = DType::Bool;  // computed and kept in: never a half
   DType half = DType::F32;    // as Statement::half
   std::uint8_t count = 0;
+  Bind bind = Bind::Serial;
   Id end = kNone, a = kNone, b = kNone, c = kNone, guard = kNone;  // operands are earlier lines
   Id at = 0;
   Id of = kNone;  // the nest's statement. Several lines have the same one where it is computed again
@@ -54,8 +70,9 @@ struct Line {
   bool operator==(const Line&) const = default;
 };
 
-/// What is added up, in which order (ir/order.h). It has one element for each index of `axes`, loops between its Start and what is added.
-/// r counts the iterations of `reduced`, row-major; of the first `runs` of them each iteration begins a run of NestNumbers::padded_run.
+/// What is added up, in which order (ir/order.h). It has one element for each index of the digits `axes`, loops between its Start and what is
+/// added. r counts the iterations of `reduced`, loops of the nest, row-major; of the first `runs` of them each iteration begins a run of
+/// NestNumbers::padded_run.
 struct Accumulator {
   enum class Order : std::uint8_t { Any, Lanes, Rows, Sequence, Scan };  // Sequence: of a contraction: blocks as of Rows, one by one
   Order order = Order::Any;
@@ -69,7 +86,8 @@ struct Accumulator {
 };
 
 struct Program {
-  Nest nest;  // its loops, affine maps, accesses, checks, buffers and slots are this program's
+  Nest nest;                  // its loops, affine maps, accesses, checks, buffers and slots are this program's
+  std::vector<Digit> digits;  // first the loops of the nest
   std::vector<Line> lines;
   std::vector<Accumulator> accumulators;
   bool operator==(const Program&) const = default;
@@ -80,11 +98,19 @@ Program lower(const Nest& nest);
 
 /// What is wrong with a program; empty where nothing is. Checked for any lengths:
 ///   dominance   an operand is an earlier line in the same block or in one around it
-///   loops       a line stands within all loops that it depends on, and no loop is open twice
-///   reductions  every accumulator is started, then added to within its reduced loops and axes, then read behind them; nothing reads it before
+///   loops       a line stands within all parts of the loops that it depends on; no part of a loop is open twice
+///   reductions  every accumulator is started, then added to within its reduced loops, in the order that r counts, and its axes, then read after
+///               them; nothing reads it before
 ///   stores      each store of the nest is one line, in no reduced loop that its element does not name
-///   parallel    the loops that tasks share are around every store but those of columns; nothing but columns is carried from one task to another
+///   parallel    the loops that tasks share are around every store but those of columns; nothing but columns is carried from one task to another;
+///               nothing is added up, and no update added, in a parallel loop; what has an order is not added up in a vector
 std::string verify(const Program& program);
+
+/// The loops of the nest all of whose parts are among these digits, as a mask.
+std::uint64_t covered(const Program& program, const std::vector<Id>& open);
+/// The open digits that make up a loop of the nest, in the order in which its iterations follow one another: outer parts first. Empty where
+/// it is not covered.
+std::vector<Id> parts_of(const Program& program, Id root, const std::vector<Id>& open);
 
 /// The program as text, with these numbers.
 std::string print(const Program& program, const NestNumbers& numbers);

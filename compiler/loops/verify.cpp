@@ -24,19 +24,21 @@ class Verifier {
 
   std::string run() {
     if (nest_.loops() > 64) return "more than 64 loops";
-    for (Id i = 0; i < p_.lines.size(); ++i) {
+    digits();
+    for (Id i = 0; i < p_.lines.size() && problem_.empty(); ++i) {
       leave(i);
-      check(i, p_.lines[i]);
+      line_ = i;
+      check(p_.lines[i]);
       if (!problem_.empty()) return fmt::format("line {}: {}", i, problem_);
-      block_end_[i] = open_.empty() ? static_cast<Id>(p_.lines.size()) : p_.lines[open_.back()].end;
+      block_end_[i] = block_end();
       if (p_.lines[i].code == Code::Loop) enter(i);
     }
     leave(static_cast<Id>(p_.lines.size()));
     for (std::size_t a = 0; a < state_.size(); ++a)
-      if (!state_[a].is_added_to) return fmt::format("nothing is added to accumulator a{}", a);
+      if (!state_[a].is_added_to) fail(fmt::format("nothing is added to accumulator a{}", a));
     for (Id i = 0; i < nest_.body.size(); ++i)
       if (nest_.body[i].kind == Statement::Kind::Store && stores_[i] != 1)
-        return fmt::format("{} lines store what statement {} stores", stores_[i], i);
+        fail(fmt::format("{} lines store what statement {} stores", stores_[i], i));
     return problem_;
   }
 
@@ -44,9 +46,9 @@ class Verifier {
   struct State {  // of an accumulator
     std::optional<Id> start;
     Id start_end = 0;  // the end of the block in which it was started
-    std::uint64_t start_loops = 0;
+    std::size_t start_depth = 0;
     bool is_added_to = false;
-    std::vector<Id> inside;  // Loop lines around the last line that added to it
+    std::vector<Id> inside;  // Loop lines, since its start, around the line that added to it, but for those of its axes
   };
   const Program& p_;
   const Nest& nest_;
@@ -54,38 +56,55 @@ class Verifier {
   std::vector<std::uint32_t> stores_;  // by statement: lines
   std::vector<bool> after_rows_;       // by statement: it needs a sum over all rows; empty: none does
   std::vector<State> state_;
-  std::vector<Id> open_;     // Loop lines
-  std::uint64_t loops_ = 0;  // of these
+  std::vector<Id> open_, digits_;  // Loop lines, and their digits
+  std::uint64_t loops_ = 0;        // the loops of the nest that these cover
+  Id line_ = 0;
   std::string problem_;
 
   void fail(std::string problem) {
     if (problem_.empty()) problem_ = std::move(problem);
   }
+  void wants(bool is_there, const char* what) {
+    if (!is_there) fail(what);
+  }
   static std::uint64_t bit(Id loop) { return std::uint64_t{1} << loop; }
-  std::uint64_t mask(const std::vector<Id>& loops) const {
-    std::uint64_t all = 0;
-    for (const Id l : loops) all |= l < 64 ? bit(l) : 0;
-    return all;
+  std::uint64_t tasks() const { return bit(nest_.outer) - 1; }  // the loops that tasks share
+  Id block_end() const { return open_.empty() ? static_cast<Id>(p_.lines.size()) : p_.lines[open_.back()].end; }
+
+  void digits() {
+    if (p_.digits.size() < nest_.loops()) return fail("a loop of the nest has no digit");
+    for (Id d = 0; d < p_.digits.size(); ++d) {
+      const Digit& digit = p_.digits[d];
+      if (d < nest_.loops()) {
+        if (digit.kind != Digit::Kind::Whole || digit.root != d) return fail(fmt::format("digit {} is not the nest's loop", d));
+        continue;
+      }
+      if (digit.kind == Digit::Kind::Whole || digit.parent >= d || digit.pair >= p_.digits.size() || digit.by < 1)
+        return fail(fmt::format("digit {} is a part of no loop", d));
+      const Digit& pair = p_.digits[digit.pair];
+      if (pair.pair != d || pair.kind == digit.kind || pair.parent != digit.parent || pair.by != digit.by ||
+          digit.root != p_.digits[digit.parent].root || pair.root != digit.root)
+        return fail(fmt::format("digits {} and {} are not of one loop", d, digit.pair));
+    }
   }
 
   void leave(Id next) {
     while (!open_.empty() && p_.lines[open_.back()].end <= next) {
       if (p_.lines[open_.back()].end < next) fail("a loop's body ends inside another one's");
-      loops_ &= ~bit(p_.lines[open_.back()].at);
-      open_.pop_back();
+      open_.pop_back(), digits_.pop_back();
+      loops_ = covered(p_, digits_);
     }
   }
   void enter(Id i) {
-    const Line& l = p_.lines[i];
-    open_.push_back(i);
-    loops_ |= bit(l.at);
+    open_.push_back(i), digits_.push_back(p_.lines[i].at);
+    loops_ = covered(p_, digits_);
   }
 
   // The operand is visible: its block is this one or one around it.
-  void operand(Id line, Id o) {
+  void operand(Id o) {
     if (o == kNone) return;
-    if (o >= line) return fail(fmt::format("reads line {}, which comes later", o));
-    if (block_end_[o] <= line) return fail(fmt::format("reads line {}, whose loop has ended", o));
+    if (o >= line_) return fail(fmt::format("reads line {}, which comes later", o));
+    if (block_end_[o] <= line_) return fail(fmt::format("reads line {}, whose loop has ended", o));
     switch (p_.lines[o].code) {
       case Code::Loop:
       case Code::Start:
@@ -94,9 +113,6 @@ class Verifier {
       case Code::Accumulate: return fail(fmt::format("reads line {}, which has no value", o));
       default: return;
     }
-  }
-  void wants(bool is_there, const char* what) {
-    if (!is_there) fail(what);
   }
 
   // ---- what a line depends on
@@ -114,9 +130,8 @@ class Verifier {
   }
   // Some line of the statement is visible.
   bool has_value(Id statement) const {
-    const Id here = static_cast<Id>(at_);
-    for (Id i = here; i-- > 0;)
-      if (p_.lines[i].of == statement && block_end_[i] > here) return true;
+    for (Id i = line_; i-- > 0;)
+      if (p_.lines[i].of == statement && block_end_[i] > line_) return true;
     return false;
   }
   void map(Id linear) {
@@ -130,26 +145,13 @@ class Verifier {
     if (a.table != Access::kNone) map(a.table);
     if ((l.code == Code::Load) == nest_.buffers[a.buffer].written) fail(l.code == Code::Load ? "reads a result" : "writes an argument");
   }
-  std::uint64_t tasks() const {  // the loops that tasks share
-    std::uint64_t all = 0;
-    for (Id l = 0; l < nest_.outer; ++l) all |= bit(l);
-    return all;
-  }
 
-  std::size_t at_ = 0;
-
-  void check(Id i, const Line& l) {
-    at_ = i;
-    for (const Id o : {l.a, l.b, l.c}) operand(i, o);
-    operand(i, l.guard);
-    if (l.guard != kNone && l.guard < i && p_.lines[l.guard].code != Code::Guard) fail("is guarded by what is no guard");
+  void check(const Line& l) {
+    for (const Id o : {l.a, l.b, l.c, l.guard}) operand(o);
+    if (!problem_.empty()) return;
+    if (l.guard != kNone && p_.lines[l.guard].code != Code::Guard) return fail("is guarded by what is no guard");
     switch (l.code) {
-      case Code::Loop:
-        if (l.at >= nest_.loops()) return fail("is a loop that the nest does not have");
-        if (loops_ & bit(l.at)) return fail(fmt::format("opens loop i{} inside itself", l.at));
-        if (l.end <= i || l.end > p_.lines.size() || (!open_.empty() && l.end > p_.lines[open_.back()].end))
-          fail("a loop ends outside its block");
-        return;
+      case Code::Loop: return loop(l);
       case Code::Load: return access(l);
       case Code::Store:
       case Code::AddTo: wants(l.a != kNone, "stores nothing"); return store(l);
@@ -167,45 +169,96 @@ class Verifier {
     if (l.at >= state_.size()) return fail("names an accumulator that does not exist");
     const Accumulator& a = p_.accumulators[l.at];
     State& s = state_[l.at];
-    if (l.code == Code::Start) return start(i, a, s);
-    if (!s.start || s.start_end <= i) return fail(fmt::format("a{} is not started here", l.at));
-    if (l.code == Code::Result) return result(i, l, a, s);
+    if (l.code == Code::Start) return start(a, s);
+    if (!s.start || s.start_end <= line_) return fail(fmt::format("a{} is not started here", l.at));
+    if (l.code == Code::Result) return result(l, a, s);
+    accumulate(l, a, s);
+  }
+
+  // No part of a loop is open twice, in whatever way it is split.
+  void loop(const Line& l) {
+    if (l.at >= p_.digits.size()) return fail("is a loop over no digit");
+    if (l.end <= line_ || l.end > block_end()) return fail("a loop ends outside its block");
+    const auto is_within = [&](Id digit, Id around) {
+      while (digit != around && p_.digits[digit].parent != kNone) digit = p_.digits[digit].parent;
+      return digit == around;
+    };
+    for (const Id d : digits_) {
+      if (p_.digits[d].root != p_.digits[l.at].root) continue;
+      if (is_within(d, l.at) || is_within(l.at, d)) return fail(fmt::format("opens i{} inside itself", p_.digits[d].root));
+      // two parts of one loop must be of one way to split it
+      Id a = d, b = l.at;
+      const auto depth = [&](Id digit) {
+        int n = 0;
+        for (; p_.digits[digit].parent != kNone; ++n) digit = p_.digits[digit].parent;
+        return n;
+      };
+      while (depth(a) > depth(b)) a = p_.digits[a].parent;
+      while (depth(b) > depth(a)) b = p_.digits[b].parent;
+      while (p_.digits[a].parent != p_.digits[b].parent) a = p_.digits[a].parent, b = p_.digits[b].parent;
+      if (p_.digits[a].pair != b) return fail(fmt::format("opens i{} in two ways", p_.digits[d].root));
+    }
+  }
+
+  // ---- sums
+
+  // The loops opened since the start, but for the axes, are the reduced ones, and they run in the order that r counts.
+  void accumulate(const Line& l, const Accumulator& a, State& s) {
     wants(l.a != kNone && (l.b != kNone) == a.is_product, "adds another number of operands");
-    // Every reduced loop and every axis is open, and was opened behind the start; no other one was.
-    const std::uint64_t wanted = mask(a.reduced) | mask(a.axes), since = loops_ & ~s.start_loops;
-    if (since != wanted) return fail(fmt::format("adds to a{} in other loops than its reduced ones and its axes", l.at));
-    // In the order that r counts: the reduced loops one inside the other, as they are listed.
-    std::vector<Id> order;
-    for (const Id o : open_)
-      if (const Id loop = p_.lines[o].at; !(s.start_loops & bit(loop)) && (mask(a.reduced) & bit(loop))) order.push_back(loop);
-    if (order != a.reduced && a.order != Accumulator::Order::Any) return fail(fmt::format("adds to a{} in another order", l.at));
-    if (l.code == Code::Scan && a.order != Accumulator::Order::Scan) return fail("scans what is no scan");
+    std::vector<Id> inside, order;
+    s.inside.clear();
+    for (std::size_t k = s.start_depth; k < digits_.size(); ++k)
+      if (std::ranges::find(a.axes, digits_[k]) == a.axes.end()) inside.push_back(digits_[k]), s.inside.push_back(open_[k]);
+    if (digits_.size() - s.start_depth - inside.size() != a.axes.size())
+      return fail(fmt::format("adds to a{} outside one of its axes", l.at));
+    for (const Id root : a.reduced) {
+      const std::vector<Id> parts = parts_of(p_, root, inside);
+      if (parts.empty()) return fail(fmt::format("adds to a{} outside a loop that it sums over", l.at));
+      order.insert(order.end(), parts.begin(), parts.end());
+    }
+    for (const Id loop : s.inside) {
+      const Bind how = p_.lines[loop].bind;
+      if (how == Bind::Parallel) return fail(fmt::format("adds to a{} in a parallel loop", l.at));
+      if (how == Bind::Vector && a.order != Accumulator::Order::Any)
+        return fail(fmt::format("adds to a{}, which has an order, in a vector", l.at));
+    }
+    if (order.size() != inside.size()) return fail(fmt::format("adds to a{} in loops that it does not sum over", l.at));
+    if (order != inside && a.order != Accumulator::Order::Any) return fail(fmt::format("adds to a{} in another order", l.at));
+    if ((l.code == Code::Scan) != (a.order == Accumulator::Order::Scan)) return fail("is a scan on one side alone");
     if (l.code == Code::Accumulate && s.is_added_to) return fail(fmt::format("adds to a{} a second time", l.at));
     s.is_added_to = true;
-    s.inside.clear();
-    for (const Id o : open_)
-      if (mask(a.reduced) & bit(p_.lines[o].at)) s.inside.push_back(o);
   }
 
-  void start(Id i, const Accumulator& a, State& s) {
-    if (s.start && s.start_end > i) return fail("is started twice");
-    const std::uint64_t wanted = mask(a.reduced) | mask(a.axes);
-    if (loops_ & wanted) return fail("is started inside a loop that it sums over");
+  void start(const Accumulator& a, State& s) {
+    if (s.start && s.start_end > line_) return fail("is started twice");
     if (a.reduced.empty() || a.runs > a.reduced.size()) return fail("sums over nothing");
-    const bool is_column = !a.axes.empty();
-    if (!is_column && (tasks() & ~loops_ & ~mask(a.reduced)) != 0) return fail("is carried from one task to another");
-    s = {.start = i, .start_end = open_.empty() ? static_cast<Id>(p_.lines.size()) : p_.lines[open_.back()].end, .start_loops = loops_};
+    for (const Id root : a.reduced)
+      for (const Id d : digits_)
+        if (p_.digits[d].root == root) return fail("is started inside a loop that it sums over");
+    const bool is_column = nest_.reduced_mask() && std::ranges::any_of(a.reduced, [&](Id root) { return (tasks() & bit(root)) != 0; });
+    if (!is_column && nest_.kind != NestKind::Map && (tasks() & ~(loops_ | axes_of(a))) != 0)
+      return fail("is carried from one task to another");
+    s = {.start = line_, .start_end = block_end(), .start_depth = open_.size()};
+  }
+  // Loops of the nest that the axes are parts of.
+  std::uint64_t axes_of(const Accumulator& a) const {
+    std::uint64_t all = 0;
+    for (const Id axis : a.axes) all |= axis < p_.digits.size() ? bit(p_.digits[axis].root) : 0;
+    return all;
   }
 
-  void result(Id i, const Line& l, const Accumulator& a, const State& s) {
+  void result(const Line& l, const Accumulator& a, const State& s) {
     if (a.order == Accumulator::Order::Scan) return fail("a scan has no result but its values");
     if (!s.is_added_to) return fail(fmt::format("reads a{}, to which nothing was added", l.at));
     for (const Id loop : s.inside)
-      if (p_.lines[loop].end > i) return fail(fmt::format("reads a{} inside a loop that adds to it", l.at));
-    if ((loops_ & ~s.start_loops) != mask(a.axes)) fail(fmt::format("reads a{} in other loops than its axes", l.at));
+      if (p_.lines[loop].end > line_) return fail(fmt::format("reads a{} inside a loop that adds to it", l.at));
+    std::vector<Id> since(digits_.begin() + static_cast<std::ptrdiff_t>(s.start_depth), digits_.end()), axes = a.axes;
+    std::ranges::sort(since), std::ranges::sort(axes);
+    if (since != axes) fail(fmt::format("reads a{} in other loops than its axes", l.at));
   }
 
-  // Each element is stored once (how often, plan verification shows from the maps; here: not once for every iteration of a reduced loop).
+  // ---- stores: each element once. How often, plan verification shows from the maps; here: in the same tasks, in no part of a loop alone,
+  // not in every iteration of a reduced loop
   void store(const Line& l) {
     access(l);
     if (l.of >= stores_.size() || nest_.body[l.of].kind != Statement::Kind::Store || nest_.body[l.of].at != l.at)
@@ -214,11 +267,29 @@ class Verifier {
     ++stores_[l.of];
     const std::uint64_t around = !after_rows_.empty() && after_rows_[l.of] ? 0 : tasks();
     if ((loops_ & tasks()) != around) return fail("stores in other tasks than it should");
-    if (l.code == Code::AddTo) return;
+    for (const Id d : digits_)
+      if (!(loops_ & bit(p_.digits[d].root))) return fail(fmt::format("stores in a part of i{} alone", p_.digits[d].root));
+    if (l.code == Code::AddTo) return added(l);
     const Access& a = nest_.accesses[l.at];
     std::uint64_t named = loops_of_map(a.linear);
     if (a.table != Access::kNone) named |= loops_of_map(a.table);
     if (nest_.reduced_mask() & loops_ & ~named) fail("stores the same element in every iteration of a reduced loop");
+  }
+  // Updates of one element come in the order of the loops along which they are indexed.
+  void added(const Line&) {
+    std::vector<Id> inside, order;
+    for (const Id d : digits_)
+      if (nest_.reduced_mask() & bit(p_.digits[d].root)) inside.push_back(d);
+    for (Id root = 0; root < nest_.loops(); ++root)
+      if (nest_.reduced_mask() & bit(root)) {
+        const std::vector<Id> parts = parts_of(p_, root, inside);
+        order.insert(order.end(), parts.begin(), parts.end());
+      }
+    if (order != inside) fail("adds updates in another order");
+    for (std::size_t k = 0; k < open_.size(); ++k)
+      if ((nest_.reduced_mask() & bit(p_.digits[digits_[k]].root)) && p_.lines[open_[k]].bind != Bind::Serial &&
+          p_.lines[open_[k]].bind != Bind::Unrolled)
+        fail("adds updates at once that may be to one element");
   }
 };
 

@@ -1,0 +1,207 @@
+// See transform.h. Each transformation edits the lines and asks the verifier, which knows nothing of transformations, whether the result is
+// well formed; what it cannot see is checked here.
+#include "compiler/loops/transform.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace onepass::compiler::loops {
+
+namespace {
+
+Transformed verified(Program program) {
+  if (std::string wrong = verify(program); !wrong.empty()) return wrong;
+  return program;
+}
+
+bool is_loop(const Program& p, Id line) { return line < p.lines.size() && p.lines[line].code == Code::Loop; }
+std::string no_loop(Id line) { return fmt::format("line {} is no loop", line); }
+
+// Operands, guards and ends after lines have moved: `to[i]` is the place of what was line i; to[size] of the end.
+void rename(Program& p, const std::vector<Id>& to) {
+  for (Line& l : p.lines)
+    for (Id* id : {&l.end, &l.a, &l.b, &l.c, &l.guard})
+      if (*id != kNone) *id = to[*id];
+}
+
+// A line more, before line `at`. What ended or was read there is one line later.
+void insert(Program& p, Id at, const Line& line) {
+  std::vector<Id> to(p.lines.size() + 1);
+  for (Id i = 0; i < to.size(); ++i) to[i] = i < at ? i : i + 1;
+  rename(p, to);
+  p.lines.insert(p.lines.begin() + at, line);
+}
+
+// Without the lines whose values nothing uses, and the loops that have no other. Places stay: they say that an index is bad.
+Program without_dead_lines(const Program& p) {
+  std::vector<bool> live(p.lines.size(), false), live_sum(p.accumulators.size(), false);
+  for (bool again = true; std::exchange(again, false);) {
+    for (Id i = static_cast<Id>(p.lines.size()); i-- > 0;) {
+      const Line& l = p.lines[i];
+      bool is_live = live[i] || l.code == Code::Store || l.code == Code::AddTo || l.code == Code::Place;
+      if (l.code == Code::Accumulate || l.code == Code::Start) is_live = live_sum[l.at];
+      if (l.code == Code::Loop) is_live = std::find(live.begin() + i + 1, live.begin() + l.end, true) != live.begin() + l.end;
+      for (const Derived& d : p.nest.derived) is_live |= d.place != Derived::kNone && d.place == l.of;
+      if (!is_live) continue;
+      live[i] = true;
+      for (const Id o : {l.a, l.b, l.c, l.guard})
+        if (o != kNone) live[o] = true;
+      if ((l.code == Code::Result || l.code == Code::Scan) && !live_sum[l.at]) live_sum[l.at] = again = true;
+    }
+  }
+  Program out = p;
+  out.lines.clear();
+  std::vector<Id> to(p.lines.size() + 1);
+  for (Id i = 0; i < p.lines.size(); ++i) {
+    to[i] = static_cast<Id>(out.lines.size());
+    if (live[i]) out.lines.push_back(p.lines[i]);
+  }
+  to[p.lines.size()] = static_cast<Id>(out.lines.size());
+  rename(out, to);
+  return out;
+}
+
+}  // namespace
+
+Transformed split(const Program& program, Id loop, std::int64_t by) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  if (by < 1) return fmt::format("a loop of {} iterations", by);
+  Program p = program;
+  const Id digit = p.lines[loop].at, outer = static_cast<Id>(p.digits.size()), inner = outer + 1;
+  const Id root = p.digits[digit].root;
+  p.digits.push_back({.kind = Digit::Kind::Outer, .root = root, .parent = digit, .pair = inner, .by = by});
+  p.digits.push_back({.kind = Digit::Kind::Inner, .root = root, .parent = digit, .pair = outer, .by = by});
+  Line inside = p.lines[loop];
+  p.lines[loop].at = outer;
+  p.lines[loop].bind = Bind::Serial;
+  inside.at = inner;
+  insert(p, loop + 1, inside);
+  p.lines[loop + 1].end = p.lines[loop].end;
+  // Sums with an element for each iteration have one for each of the parts', where this is a loop that they are added to or read in.
+  std::vector<Id> around;
+  for (Id i = 0; i < p.lines.size(); ++i) {
+    std::erase_if(around, [&](Id l) { return p.lines[l].end <= i; });
+    const Line& l = p.lines[i];
+    if (l.code == Code::Loop) around.push_back(i);
+    if ((l.code != Code::Accumulate && l.code != Code::Result) || std::ranges::find(around, loop) == around.end()) continue;
+    std::vector<Id>& axes = p.accumulators[l.at].axes;
+    if (std::ranges::find(axes, digit) != axes.end()) return fmt::format("a{} has an element for each iteration", l.at);
+  }
+  return verified(std::move(p));
+}
+
+Transformed interchange(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  const Id inside = loop + 1;
+  if (!is_loop(program, inside) || program.lines[inside].end != program.lines[loop].end) return "another line is in the loop's body";
+  Program p = program;
+  std::swap(p.lines[loop].at, p.lines[inside].at);
+  std::swap(p.lines[loop].bind, p.lines[inside].bind);
+  return verified(std::move(p));
+}
+
+Transformed fission(const Program& program, Id loop, Id at) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  const Id end = program.lines[loop].end;
+  if (at <= loop + 1 || at >= end) return fmt::format("line {} is not inside the loop's body", at);
+  for (Id i = loop + 1; i < at; ++i)
+    if (program.lines[i].code == Code::Loop && program.lines[i].end > at) return fmt::format("line {} is in a further loop", at);
+  const auto any = [&](Id from, Id to, auto&& is) { return std::any_of(program.lines.begin() + from, program.lines.begin() + to, is); };
+  const auto stores = [](const Line& l) { return l.code == Code::Store || l.code == Code::AddTo; };
+  if (any(loop + 1, at, stores) && any(at, end, [](const Line& l) { return l.code == Code::Load; }))
+    return "what the first loop stores may be what the second one loads";
+  const auto is_scan = [&](const Line& l) { return l.code == Code::Start && program.accumulators[l.at].order == Accumulator::Order::Scan; };
+  if (any(loop + 1, at, is_scan) && any(at, end, [](const Line& l) { return l.code == Code::Scan; })) return "a scan goes through both";
+
+  // ---- what the second loop needs of the first: lines in its own block are computed again, sums are read again
+  const std::size_t count = program.lines.size();
+  std::vector<bool> needed(count, false), kept_sum(program.accumulators.size(), false);
+  const auto need = [&](const Line& l) {
+    for (const Id o : {l.a, l.b, l.c, l.guard})
+      if (o != kNone && o > loop && o < at) needed[o] = true;
+    if (l.code == Code::Accumulate || l.code == Code::Result || l.code == Code::Scan)
+      for (Id i = loop + 1; i < at; ++i)
+        if (program.lines[i].code == Code::Start && program.lines[i].at == l.at) kept_sum[l.at] = true;
+  };
+  const Nest& nest = program.nest;
+  for (Id i = loop + 1, next = i; i < at; ++i) {  // places that derived variables name, whether or not the second loop's maps do
+    if (i < next) continue;
+    const Line& l = program.lines[i];
+    if (l.code == Code::Loop) next = l.end;
+    else if (std::ranges::any_of(nest.derived, [&](const Derived& d) { return d.place != Derived::kNone && d.place == l.of; }))
+      needed[i] = true;
+  }
+  for (Id i = at; i < end; ++i) need(program.lines[i]);
+  for (Id i = at; i-- > loop + 1;) {
+    if (!needed[i]) continue;
+    const Line& l = program.lines[i];
+    if (l.code == Code::Scan) return "the second loop reads a scan of the first";
+    if (l.code == Code::Load && any(loop + 1, at, stores)) return "what the first loop stores may be what the second one loads";
+    need(l);
+  }
+  for (Id i = at; i < end; ++i)  // a sum cannot be started in one loop and added to in both
+    if (const Line& l = program.lines[i]; l.code == Code::Accumulate && kept_sum[l.at])
+      return fmt::format("a{} is added to in the second loop", l.at);
+
+  Program p = program;
+  p.lines.clear();
+  std::vector<Id> to(count + 1, kNone);
+  const auto put = [&](Id i) {
+    to[i] = static_cast<Id>(p.lines.size());
+    p.lines.push_back(program.lines[i]);
+  };
+  const Id digit = program.lines[loop].at;
+  for (Id i = 0; i < loop; ++i) put(i);
+  for (Id i = loop + 1; i < at; ++i)  // the starts of the sums that outlive an iteration
+    if (program.lines[i].code == Code::Start && kept_sum[program.lines[i].at]) {
+      put(i);
+      p.accumulators[program.lines[i].at].axes.push_back(digit);
+    }
+  put(loop);
+  for (Id i = loop + 1; i < at; ++i)
+    if (to[i] == kNone) put(i);
+  const Id first_end = static_cast<Id>(p.lines.size());
+  const auto second = static_cast<Id>(p.lines.size());
+  p.lines.push_back(program.lines[loop]);
+  std::vector<Id> again = to;  // for what the second loop reads
+  for (Id i = loop + 1; i < at; ++i)
+    if (needed[i]) {
+      again[i] = static_cast<Id>(p.lines.size());
+      p.lines.push_back(program.lines[i]);
+    }
+  const auto rest = static_cast<Id>(p.lines.size());
+  for (Id i = at; i < count; ++i) put(i), again[i] = to[i];
+  to[count] = again[count] = static_cast<Id>(p.lines.size());
+  if (end < count) to[end] = again[end];
+
+  for (Id i = 0; i < p.lines.size(); ++i) {
+    Line& l = p.lines[i];
+    const std::vector<Id>& names = i > second && (i < rest || i < to[end]) ? again : to;
+    for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
+      if (*o != kNone) *o = names[*o];
+    if (l.code == Code::Loop && i != to[loop] && i != second)
+      l.end = i < loop && l.end <= loop ? l.end : l.end == at && i < second ? first_end : to[l.end];
+  }
+  p.lines[to[loop]].end = first_end;
+  p.lines[second].end = to[end];
+  return verified(without_dead_lines(p));
+}
+
+Transformed bind(const Program& program, Id loop, Bind how) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  if (how == Bind::Vector)
+    for (Id i = loop + 1; i < program.lines[loop].end; ++i)
+      if (program.lines[i].code == Code::Loop && program.lines[i].bind != Bind::Unrolled)
+        return "a vector loop has only unrolled loops in it";
+  if (how != Bind::Unrolled)
+    for (Id i = 0; i < loop; ++i)
+      if (program.lines[i].code == Code::Loop && program.lines[i].end > loop && program.lines[i].bind == Bind::Vector)
+        return "a vector loop has only unrolled loops in it";
+  Program p = program;
+  p.lines[loop].bind = how;
+  return verified(std::move(p));
+}
+
+}  // namespace onepass::compiler::loops

@@ -1,0 +1,41 @@
+// Transformations of LoopPrograms. Each is a function from one program to another that computes the same bits, or an error that says why it
+// may not be done there. Policies compose them; back ends take what comes out.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "compiler/loops/program.h"
+
+namespace onepass::compiler::loops {
+
+/// A program, or why there is none.
+class Transformed {
+ public:
+  Transformed(Program program) : value_(std::move(program)) {}        // NOLINT: either is a result
+  Transformed(std::string why_not) : value_(std::move(why_not)) {}    // NOLINT
+  Transformed(const char* why_not) : value_(std::string(why_not)) {}  // NOLINT
+  explicit operator bool() const { return value_.index() == 0; }
+  const Program& operator*() const { return std::get<0>(value_); }
+  const Program* operator->() const { return &std::get<0>(value_); }
+  const std::string& why_not() const { return std::get<1>(value_); }
+
+ private:
+  std::variant<Program, std::string> value_;
+};
+
+/// The loop at line `loop` becomes two, one inside the other: the inner one has `by` iterations, the last time perhaps fewer. Always possible.
+Transformed split(const Program& program, Id loop, std::int64_t by);
+
+/// The loop at line `loop` and the one that is all of its body change places. Not where elements would be added in another order.
+Transformed interchange(const Program& program, Id loop);
+
+/// The loop at line `loop` becomes two, one after the other: the first runs the lines before `at`, a line of its body in no further loop, the
+/// second the rest. Values of the first that the second needs are computed again; sums that the second reads get an element for each
+/// iteration. Not where the first one stores and the second one loads: they may be the same array.
+Transformed fission(const Program& program, Id loop, Id at);
+
+/// How the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop inside it is opened.
+Transformed bind(const Program& program, Id loop, Bind how);
+
+}  // namespace onepass::compiler::loops
