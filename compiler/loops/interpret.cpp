@@ -60,6 +60,11 @@ class Sum {
     if (r <= last_ && of_->order != Accumulator::Order::Any)
       throw InternalError(fmt::format("loops: element {} is added after element {}", r, last_));
     last_ = r;
+    if (of_->part == Accumulator::Part::Tree || of_->part == Accumulator::Part::Eight) {
+      Bits alone = of_->is_product ? product_added(of_->dtype, a, b, identity_) : a;
+      return blocks_.push_back(alone);
+    }
+    if (of_->part == Accumulator::Part::Block) return into(parts_[0], a, b);
     switch (of_->order) {
       case Accumulator::Order::Any: return into(parts_[0], a, b);
       case Accumulator::Order::Lanes:
@@ -74,7 +79,8 @@ class Sum {
     }
   }
   Bits total() {
-    if (of_->order == Accumulator::Order::Any) return parts_[0];
+    if (of_->order == Accumulator::Order::Any || of_->part == Accumulator::Part::Block) return parts_[0];
+    if (of_->part != Accumulator::Part::All) return tree(0, blocks_.size());
     close_block();
     return tree(0, blocks_.size());
   }
@@ -101,7 +107,8 @@ class Sum {
     carry_ = base_ = sum_ = identity_;
     const bool is_scan = of_->order == Accumulator::Order::Scan;
     const std::size_t lanes = of_->dtype == DType::F64 ? 32 : 64;
-    parts_.assign(is_scan                                   ? 0
+    parts_.assign(of_->part != Accumulator::Part::All       ? 1
+                  : is_scan                                 ? 0
                   : of_->order == Accumulator::Order::Lanes ? lanes
                   : of_->order == Accumulator::Order::Rows  ? static_cast<std::size_t>(ir::kRowGroup)
                                                             : 1,
@@ -234,10 +241,22 @@ class Interpreter {
     }
     return false;
   }
-  // False where the iteration lies beyond the end of a loop that was split.
+  // The lowest value of a digit in this iteration of its open parts.
+  std::int64_t lowest(Id digit) const {
+    if (is_open_[digit]) return index_[digit];
+    for (const Id outer : split_[digit])
+      if (has_open_part(outer) || has_open_part(p_.digits[outer].pair))
+        return lowest(outer) * p_.digits[outer].by + lowest(p_.digits[outer].pair);
+    return 0;
+  }
+  bool has_open_part(Id digit) const {
+    return is_open_[digit] ||
+           std::ranges::any_of(split_[digit], [&](Id outer) { return has_open_part(outer) || has_open_part(p_.digits[outer].pair); });
+  }
+  // False where all of the iteration lies beyond the end of a loop that was split.
   bool enter(Id digit) {
-    for (Id d = digit; p_.digits[d].parent != kNone; d = p_.digits[d].parent)
-      if (std::int64_t value = 0; value_of(p_.digits[d].parent, value) && value >= iterations_of(p_.digits[d].parent)) return false;
+    for (Id d = p_.digits[digit].parent; d != kNone; d = p_.digits[d].parent)
+      if (lowest(d) >= iterations_of(d)) return false;
     value_of(p_.digits[digit].root, value_of_loop_[p_.digits[digit].root]);
     return true;
   }
@@ -328,6 +347,7 @@ class Interpreter {
       case Code::Place: values_[i] = static_cast<Bits>(place(line)); break;
       case Code::Accumulate: sum_of(line.at).add(position(p_.accumulators[line.at]), value(line.a), value(line.b)); break;
       case Code::Result: values_[i] = sum_of(line.at).total(); break;
+      case Code::Halve: values_[i] = halved(line.at); break;
       case Code::Scan: values_[i] = sum_of(line.at).scanned(position(p_.accumulators[line.at]), value(line.a)); break;
     }
     if (line.of != kNone && line.dtype == DType::I64) place_of_[line.of] = static_cast<std::int64_t>(values_[i]);
@@ -362,12 +382,23 @@ class Interpreter {
     for (const Id axis : a.axes) at.push_back(index_[axis]);
     return sums_[accumulator].try_emplace(std::move(at), a).first->second;
   }
+  Bits halved(Id accumulator) {
+    const Accumulator& a = p_.accumulators[accumulator];
+    const Id lane = p_.digits[a.reduced[0]].pair;
+    std::vector<Bits> lanes;
+    for (index_[lane] = 0; index_[lane] < p_.digits[lane].by; ++index_[lane]) lanes.push_back(sum_of(accumulator).total());
+    for (std::size_t half = lanes.size() / 2; half > 0; half /= 2)
+      for (std::size_t i = 0; i < half; ++i) lanes[i] = combine(a.op, a.dtype, lanes[i], lanes[i + half]);
+    return lanes[0];
+  }
   std::int64_t position(const Accumulator& a) const {
     std::int64_t r = 0, within = 0, run = 0;
     for (std::size_t k = 0; k < a.reduced.size(); ++k) {
       std::int64_t& part = k < a.runs ? run : within;
-      part = part * extent(a.reduced[k]) + value_of_loop_[a.reduced[k]];
-      r = r * extent(a.reduced[k]) + value_of_loop_[a.reduced[k]];
+      std::int64_t at = 0;
+      value_of(a.reduced[k], at);
+      part = part * iterations_of(a.reduced[k]) + at;
+      r = r * iterations_of(a.reduced[k]) + at;
     }
     return a.runs == 0 ? r : run * words_[layout_.padded_run] + within;
   }

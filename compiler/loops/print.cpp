@@ -77,6 +77,12 @@ class Printer {
   }
   std::string order(const Accumulator& a) const {
     static constexpr std::string_view names[] = {"in any order", "in lanes", "in rows", "in sequence", "as a scan"};
+    switch (a.part) {
+      case Accumulator::Part::All: break;
+      case Accumulator::Part::Tree: return "as a tree of blocks";
+      case Accumulator::Part::Block: return a.order == Accumulator::Order::Lanes ? "in each lane" : "in sequence";
+      case Accumulator::Part::Eight: return "as a tree of eight";
+    }
     return std::string(names[static_cast<int>(a.order)]);
   }
   // Places that derived variables name are called by their statement; other values by their line.
@@ -122,6 +128,7 @@ class Printer {
       case Code::Place: return value(fmt::format("place {} below {}{}", name(l.a), m_.bounds[l.at], where));
       case Code::Accumulate: return fmt::format("a{} = {} a{}, {}", l.at, l.b == kNone ? ir::info(l.op).text : "fma", l.at, operands(l));
       case Code::Result: return value(fmt::format("result a{}", l.at));
+      case Code::Halve: return value(fmt::format("halve a{}", l.at));
       case Code::Scan: return value(fmt::format("scan a{} {} {}", l.at, ir::info(l.op).text, operands(l)));
     }
     return {};

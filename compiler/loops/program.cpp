@@ -25,10 +25,15 @@ bool add_parts(const Program& program, Id digit, const std::vector<Id>& open, st
 
 }  // namespace
 
-std::vector<Id> parts_of(const Program& program, Id root, const std::vector<Id>& open) {
+std::vector<Id> parts_of(const Program& program, Id digit, const std::vector<Id>& open) {
   std::vector<Id> parts;
-  if (!add_parts(program, root, open, parts)) parts.clear();
+  if (!add_parts(program, digit, open, parts)) parts.clear();
   return parts;
+}
+
+bool is_within(const Program& program, Id digit, Id around) {
+  while (digit != around && program.digits[digit].parent != kNone) digit = program.digits[digit].parent;
+  return digit == around;
 }
 
 std::uint64_t covered(const Program& program, const std::vector<Id>& open) {

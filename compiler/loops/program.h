@@ -53,7 +53,8 @@ enum class Code : std::uint8_t {
   Place,       // the index a, checked against the bound of check `at`. A negative one counts from the end; a bad one is 0 and sets the flag
   Accumulate,  // at: an accumulator, to which a, or the product of a and b, is added
   Result,      // at: an accumulator's value: its loops are done
-  Scan,        // at: an accumulator, to which a is added; the value is what it is then
+  Halve,  // at: an accumulator with an element for each lane: lane i + lane i + n/2, and so on. Those that were not added to are identities
+  Scan,   // at: an accumulator, to which a is added; the value is what it is then
 };
 
 struct Line {
@@ -71,11 +72,16 @@ struct Line {
 };
 
 /// What is added up, in which order (ir/order.h). It has one element for each index of the digits `axes`, loops between its Start and what is
-/// added. r counts the iterations of `reduced`, loops of the nest, row-major; of the first `runs` of them each iteration begins a run of
+/// added. r counts the iterations of the digits `reduced`, row-major; of the first `runs` of them each iteration begins a run of
 /// NestNumbers::padded_run.
+///
+/// Where the order is written out (expand_order), it is several accumulators: the tree of the blocks; in each block its lanes, or its elements
+/// or groups in sequence; in each group a tree of eight. They are added to one another: a lane's elements to the lane, the halved lanes to the tree.
 struct Accumulator {
   enum class Order : std::uint8_t { Any, Lanes, Rows, Sequence, Scan };  // Sequence: of a contraction: blocks as of Rows, one by one
+  enum class Part : std::uint8_t { All, Tree, Block, Eight };
   Order order = Order::Any;
+  Part part = Part::All;
   ir::Op op;  // Add, Mul, Maximum, Minimum
   DType dtype;
   bool is_product = false;  // of two operands: multiplied and added in one rounding
@@ -108,9 +114,11 @@ std::string verify(const Program& program);
 
 /// The loops of the nest all of whose parts are among these digits, as a mask.
 std::uint64_t covered(const Program& program, const std::vector<Id>& open);
-/// The open digits that make up a loop of the nest, in the order in which its iterations follow one another: outer parts first. Empty where
-/// it is not covered.
-std::vector<Id> parts_of(const Program& program, Id root, const std::vector<Id>& open);
+/// The open digits that make up a digit, in the order in which its iterations follow one another: outer parts first. Empty where it is not
+/// covered.
+std::vector<Id> parts_of(const Program& program, Id digit, const std::vector<Id>& open);
+/// Is `digit` this one or a part of it?
+bool is_within(const Program& program, Id digit, Id around);
 
 /// The program as text, with these numbers.
 std::string print(const Program& program, const NestNumbers& numbers);

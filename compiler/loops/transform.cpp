@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "ir/order.h"
+
 namespace onepass::compiler::loops {
 
 namespace {
@@ -187,6 +189,82 @@ Transformed fission(const Program& program, Id loop, Id at) {
   p.lines[to[loop]].end = first_end;
   p.lines[second].end = to[end];
   return verified(without_dead_lines(p));
+}
+
+Transformed expand_order(const Program& program, Id accumulator) {
+  using enum Accumulator::Order;
+  if (accumulator >= program.accumulators.size()) return fmt::format("there is no accumulator a{}", accumulator);
+  const Accumulator of = program.accumulators[accumulator];
+  if (of.part != Accumulator::Part::All || (of.order != Lanes && of.order != Rows && of.order != Sequence))
+    return "it has no order to write out";
+  if (of.reduced.size() != 1 || of.runs != 0) return "it is summed over several loops";
+  Id added = 0;
+  while (added < program.lines.size() && (program.lines[added].code != Code::Accumulate || program.lines[added].at != accumulator)) ++added;
+  Id loop = kNone;       // that it is summed over
+  std::vector<Id> axes;  // of the elements that one iteration of it adds to: loops inside it
+  for (Id i = 0; i < added; ++i) {
+    if (program.lines[i].code != Code::Loop || program.lines[i].end <= added) continue;
+    if (program.lines[i].at == of.reduced[0]) loop = i;
+    else if (loop != kNone) axes.push_back(program.lines[i].at);
+  }
+  if (loop == kNone) return "it is summed over a loop that was split";
+  for (const Id axis : axes)
+    if (std::ranges::find(of.axes, axis) == of.axes.end()) return "another loop stands inside the one that it is summed over";
+
+  // ---- the loops: blocks, then steps of lanes or groups of eight
+  const std::int64_t block = of.order == Lanes ? ir::kLaneBlock : ir::kRowBlock, lanes = of.dtype == DType::F64 ? 32 : 64;
+  Transformed parts = split(program, loop, block);
+  if (parts && of.order != Sequence) parts = split(*parts, loop + 1, of.order == Lanes ? lanes : ir::kRowGroup);
+  if (!parts) return parts;
+  Program p = *parts;
+  const Id block_loop = loop, step_loop = loop + 1, line = added + (of.order == Sequence ? 1 : 2), statement = p.lines[line].of;
+  const auto new_sum = [&](Accumulator::Part part, Id reduced, std::vector<Id> elements, bool is_product) {
+    p.accumulators.push_back({.order = of.order, .part = part, .op = of.op, .dtype = of.dtype, .is_product = is_product});
+    p.accumulators.back().axes = std::move(elements);
+    p.accumulators.back().reduced = {reduced};
+    return static_cast<Id>(p.accumulators.size() - 1);
+  };
+  const auto start = [&](Id at, Id sum) {
+    insert(p, at, {.code = Code::Start, .op = of.op, .dtype = of.dtype, .at = sum, .of = statement});
+  };
+  // After the loop at line `before`: for each index of the axes the finer sum is added to the coarser one.
+  const auto add_after = [&](Id before, Code read, Id finer, Id coarser) {
+    const Id first = p.lines[before].end, more = static_cast<Id>(axes.size() + 2);
+    for (Line& l : p.lines) {
+      for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
+        if (*o != kNone && *o >= first) *o += more;
+      // loops around `before` end after the new lines
+      if (l.code == Code::Loop && (l.end > first || (l.end == first && &l < &p.lines[before]))) l.end += more;
+    }
+    std::vector<Line> lines;
+    for (const Id axis : axes) lines.push_back({.code = Code::Loop, .end = first + more, .at = axis});
+    lines.push_back({.code = read, .dtype = of.dtype, .at = finer, .of = statement});
+    lines.push_back({.code = Code::Accumulate, .op = of.op, .dtype = of.dtype, .a = first + more - 2, .at = coarser, .of = statement});
+    p.lines.insert(p.lines.begin() + first, lines.begin(), lines.end());
+  };
+  const Id step = p.lines[step_loop].at;
+  Accumulator& tree = p.accumulators[accumulator];
+  tree.part = Accumulator::Part::Tree;
+  tree.reduced = {p.lines[block_loop].at};
+  tree.is_product = false;
+  if (of.order == Rows) {
+    const Id eight_loop = step_loop + 1;
+    const Id sum = new_sum(Accumulator::Part::Block, step, axes, false),
+             group = new_sum(Accumulator::Part::Eight, p.lines[eight_loop].at, axes, false);
+    p.lines[line].at = group;
+    add_after(step_loop, Code::Result, sum, accumulator);
+    add_after(eight_loop, Code::Result, group, sum);
+    start(eight_loop, group);
+    start(step_loop, sum);
+  } else {
+    std::vector<Id> elements = axes;
+    if (of.order == Lanes) elements.push_back(p.lines[step_loop + 1].at);
+    const Id sum = new_sum(Accumulator::Part::Block, step, std::move(elements), of.is_product);
+    p.lines[line].at = sum;
+    add_after(step_loop, of.order == Lanes ? Code::Halve : Code::Result, sum, accumulator);
+    start(step_loop, sum);
+  }
+  return verified(std::move(p));
 }
 
 Transformed bind(const Program& program, Id loop, Bind how) {

@@ -35,6 +35,11 @@ Transformed interchange(const Program& program, Id loop);
 /// iteration. Not where the first one stores and the second one loads: they may be the same array.
 Transformed fission(const Program& program, Id loop, Id at);
 
+/// The order of a sum written out: the loop that the accumulator is summed over is split into blocks, and these into lanes or groups of eight;
+/// what is added up in each of these gets an accumulator of its own. Not where it is summed over several loops, over one that was split, or
+/// over runs that are padded.
+Transformed expand_order(const Program& program, Id accumulator);
+
 /// How the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop inside it is opened.
 Transformed bind(const Program& program, Id loop, Bind how);
 

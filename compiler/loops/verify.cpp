@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "compiler/loops/program.h"
+#include "ir/order.h"
 
 namespace onepass::compiler::loops {
 
@@ -36,6 +37,15 @@ class Verifier {
     leave(static_cast<Id>(p_.lines.size()));
     for (std::size_t a = 0; a < state_.size(); ++a)
       if (!state_[a].is_added_to) fail(fmt::format("nothing is added to accumulator a{}", a));
+    for (Id i = 0; i < p_.lines.size() && problem_.empty(); ++i) {  // a part of a sum is nothing by itself
+      const Line& l = p_.lines[i];
+      if ((l.code != Code::Result && l.code != Code::Halve) || p_.accumulators[l.at].part == Accumulator::Part::All ||
+          p_.accumulators[l.at].part == Accumulator::Part::Tree)
+        continue;
+      Id uses = 0;
+      for (const Line& u : p_.lines) uses += (u.a == i) + (u.b == i) + (u.c == i) + (u.guard == i);
+      if (uses != 1 || std::ranges::find(parts_added_, i) == parts_added_.end()) fail(fmt::format("line {} is a part of a sum alone", i));
+    }
     for (Id i = 0; i < nest_.body.size(); ++i)
       if (nest_.body[i].kind == Statement::Kind::Store && stores_[i] != 1)
         fail(fmt::format("{} lines store what statement {} stores", stores_[i], i));
@@ -172,6 +182,7 @@ class Verifier {
     if (l.code == Code::Start) return start(a, s);
     if (!s.start || s.start_end <= line_) return fail(fmt::format("a{} is not started here", l.at));
     if (l.code == Code::Result) return result(l, a, s);
+    if (l.code == Code::Halve) return halve(l, a, s);
     accumulate(l, a, s);
   }
 
@@ -179,13 +190,9 @@ class Verifier {
   void loop(const Line& l) {
     if (l.at >= p_.digits.size()) return fail("is a loop over no digit");
     if (l.end <= line_ || l.end > block_end()) return fail("a loop ends outside its block");
-    const auto is_within = [&](Id digit, Id around) {
-      while (digit != around && p_.digits[digit].parent != kNone) digit = p_.digits[digit].parent;
-      return digit == around;
-    };
     for (const Id d : digits_) {
       if (p_.digits[d].root != p_.digits[l.at].root) continue;
-      if (is_within(d, l.at) || is_within(l.at, d)) return fail(fmt::format("opens i{} inside itself", p_.digits[d].root));
+      if (is_within(p_, d, l.at) || is_within(p_, l.at, d)) return fail(fmt::format("opens i{} inside itself", p_.digits[d].root));
       // two parts of one loop must be of one way to split it
       Id a = d, b = l.at;
       const auto depth = [&](Id digit) {
@@ -211,8 +218,8 @@ class Verifier {
       if (std::ranges::find(a.axes, digits_[k]) == a.axes.end()) inside.push_back(digits_[k]), s.inside.push_back(open_[k]);
     if (digits_.size() - s.start_depth - inside.size() != a.axes.size())
       return fail(fmt::format("adds to a{} outside one of its axes", l.at));
-    for (const Id root : a.reduced) {
-      const std::vector<Id> parts = parts_of(p_, root, inside);
+    for (const Id digit : a.reduced) {
+      const std::vector<Id> parts = parts_of(p_, digit, inside);
       if (parts.empty()) return fail(fmt::format("adds to a{} outside a loop that it sums over", l.at));
       order.insert(order.end(), parts.begin(), parts.end());
     }
@@ -226,16 +233,22 @@ class Verifier {
     if (order != inside && a.order != Accumulator::Order::Any) return fail(fmt::format("adds to a{} in another order", l.at));
     if ((l.code == Code::Scan) != (a.order == Accumulator::Order::Scan)) return fail("is a scan on one side alone");
     if (l.code == Code::Accumulate && s.is_added_to) return fail(fmt::format("adds to a{} a second time", l.at));
+    part(l, a);
     s.is_added_to = true;
   }
 
   void start(const Accumulator& a, State& s) {
     if (s.start && s.start_end > line_) return fail("is started twice");
     if (a.reduced.empty() || a.runs > a.reduced.size()) return fail("sums over nothing");
-    for (const Id root : a.reduced)
+    for (const Id reduced : a.reduced) {
+      if (reduced >= p_.digits.size()) return fail("sums over no digit");
       for (const Id d : digits_)
-        if (p_.digits[d].root == root) return fail("is started inside a loop that it sums over");
-    const bool is_column = nest_.reduced_mask() && std::ranges::any_of(a.reduced, [&](Id root) { return (tasks() & bit(root)) != 0; });
+        if (is_within(p_, d, reduced) || is_within(p_, reduced, d)) {
+          if (a.part == Accumulator::Part::All || is_within(p_, d, reduced)) return fail("is started inside a loop that it sums over");
+        }
+    }
+    const bool is_column =
+        nest_.reduced_mask() && std::ranges::any_of(a.reduced, [&](Id reduced) { return (tasks() & bit(p_.digits[reduced].root)) != 0; });
     if (!is_column && nest_.kind != NestKind::Map && (tasks() & ~(loops_ | axes_of(a))) != 0)
       return fail("is carried from one task to another");
     s = {.start = line_, .start_end = block_end(), .start_depth = open_.size()};
@@ -247,12 +260,74 @@ class Verifier {
     return all;
   }
 
+  // ---- an order that is written out
+
+  const Digit* outer_of(Id digit, std::int64_t by) const {
+    const Digit& d = p_.digits[digit];
+    return d.kind == Digit::Kind::Outer && d.by == by ? &d : nullptr;
+  }
+  const Digit* inner_of(Id digit, std::int64_t by) const {
+    const Digit& d = p_.digits[digit];
+    return d.kind == Digit::Kind::Inner && d.by == by ? &d : nullptr;
+  }
+  // The loop that is summed over, if the digit is that part of it that the order has there; else kNone.
+  Id summed(const Accumulator& a) const {
+    using enum Accumulator::Part;
+    if (a.reduced.size() != 1 || a.runs != 0) return kNone;
+    const std::int64_t block = a.order == Accumulator::Order::Lanes ? ir::kLaneBlock : ir::kRowBlock;
+    const Id digit = a.reduced[0];
+    const auto block_of = [&](const Digit* part) { return part && inner_of(part->parent, block) ? p_.digits[part->parent].parent : kNone; };
+    switch (a.part) {
+      case All: break;
+      case Tree: return outer_of(digit, block) ? p_.digits[digit].parent : kNone;
+      case Eight: return a.order == Accumulator::Order::Rows ? block_of(inner_of(digit, ir::kRowGroup)) : kNone;
+      case Block:
+        if (a.order == Accumulator::Order::Lanes) return block_of(outer_of(digit, lanes_of(a)));
+        if (a.order == Accumulator::Order::Rows) return block_of(outer_of(digit, ir::kRowGroup));
+        return inner_of(digit, block) ? p_.digits[digit].parent : kNone;
+    }
+    return kNone;
+  }
+  static std::int64_t lanes_of(const Accumulator& a) { return a.dtype == DType::F64 ? 32 : 64; }
+
+  // What is added to a part is what the next finer part has; elements are added to the finest alone.
+  void part(const Line& l, const Accumulator& a) {
+    using enum Accumulator::Part;
+    const Line* const from = p_.lines[l.a].code == Code::Halve || p_.lines[l.a].code == Code::Result ? &p_.lines[l.a] : nullptr;
+    const Accumulator* const finer =
+        from && p_.accumulators[from->at].part != All && p_.accumulators[from->at].part != Tree ? &p_.accumulators[from->at] : nullptr;
+    if (a.part == All) return wants(!finer, "adds a part of another sum");
+    const Id loop = summed(a);
+    if (loop == kNone) return fail(fmt::format("a{} is no part of its order", l.at));
+    const bool is_finest = a.part == Eight || (a.part == Block && a.order != Accumulator::Order::Rows);
+    if (is_finest) return wants(!finer, "adds a part of another sum");
+    const bool fits = finer && finer->part == (a.part == Tree ? Block : Eight) && finer->order == a.order && finer->op == a.op &&
+                      finer->dtype == a.dtype && summed(*finer) == loop &&
+                      (from->code == Code::Halve) == (a.order == Accumulator::Order::Lanes) && p_.accumulators[l.at].dtype == finer->dtype;
+    wants(fits, "adds what is no part of its order");
+    parts_added_.push_back(l.a);
+  }
+  std::vector<Id> parts_added_;  // lines whose value was added to a part
+
+  // Lanes that are halved: the digit beside that which the block sums over.
+  void halve(const Line& l, const Accumulator& a, const State& s) {
+    if (a.part != Accumulator::Part::Block || a.order != Accumulator::Order::Lanes || a.reduced.size() != 1)
+      return fail("halves what has no lanes");
+    const Id lane = p_.digits[a.reduced[0]].pair;
+    read_after(l, a, s, lane);
+  }
+
   void result(const Line& l, const Accumulator& a, const State& s) {
     if (a.order == Accumulator::Order::Scan) return fail("a scan has no result but its values");
+    if (a.part == Accumulator::Part::Block && a.order == Accumulator::Order::Lanes) return fail("reads a lane");
+    read_after(l, a, s, kNone);
+  }
+  void read_after(const Line& l, const Accumulator& a, const State& s, Id without) {
     if (!s.is_added_to) return fail(fmt::format("reads a{}, to which nothing was added", l.at));
     for (const Id loop : s.inside)
       if (p_.lines[loop].end > line_) return fail(fmt::format("reads a{} inside a loop that adds to it", l.at));
     std::vector<Id> since(digits_.begin() + static_cast<std::ptrdiff_t>(s.start_depth), digits_.end()), axes = a.axes;
+    if (without != kNone && std::erase(axes, without) != 1) return fail("halves what has no lanes");
     std::ranges::sort(since), std::ranges::sort(axes);
     if (since != axes) fail(fmt::format("reads a{} in other loops than its axes", l.at));
   }
