@@ -170,7 +170,8 @@ class Interpreter {
         split_(program.digits.size()),
         values_(program.lines.size(), 0),
         place_of_(nest_.body.size(), 0),
-        sums_(program.accumulators.size()) {
+        sums_(program.accumulators.size()),
+        memories_(program.memories.size()) {
     for (Id d = 0; d < p_.digits.size(); ++d)
       if (p_.digits[d].kind == Digit::Kind::Outer) split_[p_.digits[d].parent].push_back(d);
   }
@@ -191,6 +192,7 @@ class Interpreter {
   std::vector<Bits> values_;            // by line
   std::vector<std::int64_t> place_of_;  // by statement: its last value, of those that derived variables name
   std::vector<std::map<std::vector<std::int64_t>, Sum>> sums_;
+  std::vector<std::map<std::vector<std::int64_t>, Bits>> memories_;
 
   std::int64_t extent(Id loop) const { return words_[layout_.extents + loop]; }
 
@@ -348,6 +350,17 @@ class Interpreter {
       case Code::Accumulate: sum_of(line.at).add(position(p_.accumulators[line.at]), value(line.a), value(line.b)); break;
       case Code::Result: values_[i] = sum_of(line.at).total(); break;
       case Code::Halve: values_[i] = halved(line.at); break;
+      case Code::Hold: memories_[line.at].clear(); break;
+      case Code::Keep:
+        if (!memories_[line.at].try_emplace(index_in(line.at), value(line.a)).second)
+          throw InternalError(fmt::format("loops: m{} keeps one element twice", line.at));
+        break;
+      case Code::Recall: {
+        const auto kept = memories_[line.at].find(index_in(line.at));
+        if (kept == memories_[line.at].end()) throw InternalError(fmt::format("loops: m{} recalls what it did not keep", line.at));
+        values_[i] = kept->second;
+        break;
+      }
       case Code::Scan: values_[i] = sum_of(line.at).scanned(position(p_.accumulators[line.at]), value(line.a)); break;
     }
     if (line.of != kNone && line.dtype == DType::I64) place_of_[line.of] = static_cast<std::int64_t>(values_[i]);
@@ -381,6 +394,11 @@ class Interpreter {
     std::vector<std::int64_t> at;
     for (const Id axis : a.axes) at.push_back(index_[axis]);
     return sums_[accumulator].try_emplace(std::move(at), a).first->second;
+  }
+  std::vector<std::int64_t> index_in(Id memory) const {
+    std::vector<std::int64_t> at;
+    for (const Id axis : p_.memories[memory].axes) at.push_back(value_of_loop_[axis]);
+    return at;
   }
   Bits halved(Id accumulator) {
     const Accumulator& a = p_.accumulators[accumulator];

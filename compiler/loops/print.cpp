@@ -128,6 +128,9 @@ class Printer {
       case Code::Place: return value(fmt::format("place {} below {}{}", name(l.a), m_.bounds[l.at], where));
       case Code::Accumulate: return fmt::format("a{} = {} a{}, {}", l.at, l.b == kNone ? ir::info(l.op).text : "fma", l.at, operands(l));
       case Code::Result: return value(fmt::format("result a{}", l.at));
+      case Code::Hold: return fmt::format("hold m{}{} : {}", l.at, loops(p_.memories[l.at].axes), name_of(p_.memories[l.at].dtype));
+      case Code::Keep: return fmt::format("keep m{}{} = {}", l.at, loops(p_.memories[l.at].axes), name(l.a));
+      case Code::Recall: return value(fmt::format("recall m{}{}", l.at, loops(p_.memories[l.at].axes)));
       case Code::Halve: return value(fmt::format("halve a{}", l.at));
       case Code::Scan: return value(fmt::format("scan a{} {} {}", l.at, ir::info(l.op).text, operands(l)));
     }

@@ -54,7 +54,10 @@ enum class Code : std::uint8_t {
   Accumulate,  // at: an accumulator, to which a, or the product of a and b, is added
   Result,      // at: an accumulator's value: its loops are done
   Halve,  // at: an accumulator with an element for each lane: lane i + lane i + n/2, and so on. Those that were not added to are identities
-  Scan,   // at: an accumulator, to which a is added; the value is what it is then
+  Hold,   // at: a memory, which begins here: what it held before is forgotten
+  Keep,   // at: a memory, in which a is kept for this index
+  Recall,  // at: a memory: what was kept for this index
+  Scan,    // at: an accumulator, to which a is added; the value is what it is then
 };
 
 struct Line {
@@ -91,11 +94,19 @@ struct Accumulator {
   bool operator==(const Accumulator&) const = default;
 };
 
+/// Values that one loop computes and a later one reads: an element for each index of `axes`, loops of the nest that are opened after its Hold.
+struct Memory {
+  DType dtype;
+  std::vector<Id> axes;
+  bool operator==(const Memory&) const = default;
+};
+
 struct Program {
   Nest nest;                  // its loops, affine maps, accesses, checks, buffers and slots are this program's
   std::vector<Digit> digits;  // first the loops of the nest
   std::vector<Line> lines;
   std::vector<Accumulator> accumulators;
+  std::vector<Memory> memories;
   bool operator==(const Program&) const = default;
 };
 
@@ -107,6 +118,7 @@ Program lower(const Nest& nest);
 ///   loops       a line stands within all parts of the loops that it depends on; no part of a loop is open twice
 ///   reductions  every accumulator is started, then added to within its reduced loops, in the order that r counts, and its axes, then read after
 ///               them; nothing reads it before
+///   memories    a value is kept in loops over all axes, and recalled after them, at an index that was kept
 ///   stores      each store of the nest is one line, in no reduced loop that its element does not name
 ///   parallel    the loops that tasks share are around every store but those of columns; nothing but columns is carried from one task to another;
 ///               nothing is added up, and no update added, in a parallel loop; what has an order is not added up in a vector

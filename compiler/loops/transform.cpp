@@ -36,21 +36,78 @@ void insert(Program& p, Id at, const Line& line) {
   p.lines.insert(p.lines.begin() + at, line);
 }
 
+bool is_pure(Code code) {
+  switch (code) {
+    case Code::Load:
+    case Code::Index:
+    case Code::Slot:
+    case Code::Constant:
+    case Code::Op:
+    case Code::Guard:
+    case Code::Place: return true;
+    default: return false;
+  }
+}
+
+bool stores(const Line& l) { return l.code == Code::Store || l.code == Code::AddTo; }
+
+// The Loop lines around a line, the outermost first.
+std::vector<Id> loops_around(const Program& p, Id line) {
+  std::vector<Id> loops;
+  for (Id i = 0; i < line; ++i)
+    if (p.lines[i].code == Code::Loop && p.lines[i].end > line) loops.push_back(i);
+  return loops;
+}
+
+// The line and those from line `from` on whose values it needs, in their order.
+std::vector<Id> computed_from(const Program& p, Id line, Id from) {
+  std::vector<bool> needed(line + 1, false);
+  needed[line] = true;
+  std::vector<Id> out;
+  for (Id i = line + 1; i-- > from;) {
+    if (!needed[i]) continue;
+    out.push_back(i);
+    for (const Id o : {p.lines[i].a, p.lines[i].b, p.lines[i].c, p.lines[i].guard})
+      if (o != kNone) needed[o] = true;
+  }
+  std::ranges::reverse(out);
+  return out;
+}
+
+// A derived variable is the value of the line's statement.
+bool names_places(const Program& p, Id line) {
+  return std::ranges::any_of(p.nest.derived, [&](const Derived& d) { return d.place != Derived::kNone && d.place == p.lines[line].of; });
+}
+bool maps_name_places(const Program& p) {
+  return std::ranges::any_of(p.nest.derived, [](const Derived& d) { return d.place != Derived::kNone; });
+}
+
+// A memory for what is computed in these loops.
+Id add_memory(Program& p, DType dtype, const std::vector<Id>& loops) {
+  Memory m{.dtype = dtype, .axes = {}};
+  for (const Id l : loops)
+    if (const Id root = p.digits[p.lines[l].at].root; std::ranges::find(m.axes, root) == m.axes.end()) m.axes.push_back(root);
+  p.memories.push_back(std::move(m));
+  return static_cast<Id>(p.memories.size() - 1);
+}
+
 // Without the lines whose values nothing uses, and the loops that have no other. Places stay: they say that an index is bad.
 Program without_dead_lines(const Program& p) {
-  std::vector<bool> live(p.lines.size(), false), live_sum(p.accumulators.size(), false);
+  std::vector<bool> live(p.lines.size(), false), live_sum(p.accumulators.size(), false), live_memory(p.memories.size(), false);
   for (bool again = true; std::exchange(again, false);) {
     for (Id i = static_cast<Id>(p.lines.size()); i-- > 0;) {
       const Line& l = p.lines[i];
       bool is_live = live[i] || l.code == Code::Store || l.code == Code::AddTo || l.code == Code::Place;
       if (l.code == Code::Accumulate || l.code == Code::Start) is_live = live_sum[l.at];
+      if (l.code == Code::Hold || l.code == Code::Keep) is_live = live_memory[l.at];
       if (l.code == Code::Loop) is_live = std::find(live.begin() + i + 1, live.begin() + l.end, true) != live.begin() + l.end;
       for (const Derived& d : p.nest.derived) is_live |= d.place != Derived::kNone && d.place == l.of;
       if (!is_live) continue;
       live[i] = true;
       for (const Id o : {l.a, l.b, l.c, l.guard})
         if (o != kNone) live[o] = true;
-      if ((l.code == Code::Result || l.code == Code::Scan) && !live_sum[l.at]) live_sum[l.at] = again = true;
+      if ((l.code == Code::Result || l.code == Code::Halve || l.code == Code::Scan) && !live_sum[l.at]) live_sum[l.at] = again = true;
+      if (l.code == Code::Recall && !live_memory[l.at]) live_memory[l.at] = again = true;
     }
   }
   Program out = p;
@@ -111,7 +168,6 @@ Transformed fission(const Program& program, Id loop, Id at) {
   for (Id i = loop + 1; i < at; ++i)
     if (program.lines[i].code == Code::Loop && program.lines[i].end > at) return fmt::format("line {} is in a further loop", at);
   const auto any = [&](Id from, Id to, auto&& is) { return std::any_of(program.lines.begin() + from, program.lines.begin() + to, is); };
-  const auto stores = [](const Line& l) { return l.code == Code::Store || l.code == Code::AddTo; };
   if (any(loop + 1, at, stores) && any(at, end, [](const Line& l) { return l.code == Code::Load; }))
     return "what the first loop stores may be what the second one loads";
   const auto is_scan = [&](const Line& l) { return l.code == Code::Start && program.accumulators[l.at].order == Accumulator::Order::Scan; };
@@ -188,6 +244,81 @@ Transformed fission(const Program& program, Id loop, Id at) {
   }
   p.lines[to[loop]].end = first_end;
   p.lines[second].end = to[end];
+  return verified(without_dead_lines(p));
+}
+
+Transformed hold(const Program& program, Id line) {
+  if (line >= program.lines.size() || !is_pure(program.lines[line].code))
+    return fmt::format("line {} computes nothing that could be kept", line);
+  const Line& first = program.lines[line];
+  const std::vector<Id> loops = loops_around(program, line);
+  std::vector<Id> again;
+  for (Id i = line + 1; i < program.lines.size(); ++i)
+    if (program.lines[i].of == first.of && program.lines[i].code == first.code) again.push_back(i);
+  if (again.empty()) return "nothing computes it again";
+  std::size_t common = 0;  // loops that all of them are in
+  while (common < loops.size() && program.lines[loops[common]].end > again.back()) ++common;
+  if (common == loops.size()) return "nothing after its loop computes it again";
+  const Id own = loops[common];
+  if (program.lines[own].end > again.front()) return "its own loop computes it again";
+  if (names_places(program, line) || first.code == Code::Place) return "an index is computed from it";
+  const std::vector<Id> from = computed_from(program, line, 0);
+  for (Id i = own; i < again.back(); ++i) {
+    if (program.lines[i].code == Code::AddTo) return "an update may change what it is computed from";
+    if (program.lines[i].code != Code::Start || i < line) continue;
+    for (const Id o : from)
+      if (program.lines[o].code == Code::Result && program.lines[o].at == program.lines[i].at)
+        return "a sum that it is computed from is started again";
+  }
+  Program p = program;
+  const Id memory = add_memory(p, first.dtype, {loops.begin() + static_cast<std::ptrdiff_t>(common), loops.end()});
+  for (const Id i : again) p.lines[i] = {.code = Code::Recall, .dtype = first.dtype, .at = memory, .of = first.of};
+  insert(p, line + 1, {.code = Code::Keep, .dtype = first.dtype, .a = line, .at = memory});
+  insert(p, own, {.code = Code::Hold, .dtype = first.dtype, .at = memory});
+  return verified(without_dead_lines(p));
+}
+
+Transformed stage(const Program& program, Id line, Id loop) {
+  if (line >= program.lines.size() || !is_pure(program.lines[line].code))
+    return fmt::format("line {} computes nothing that could be kept", line);
+  if (!is_loop(program, loop) || loop >= line || program.lines[loop].end <= line)
+    return fmt::format("line {} is no loop around line {}", loop, line);
+  if (maps_name_places(program)) return "an index is computed from data";
+  const std::vector<Id> needed = computed_from(program, line, loop);
+  std::uint64_t varies = 0;  // loops of the nest
+  for (const Id i : needed) {
+    const Line& l = program.lines[i];
+    if (!is_pure(l.code)) return "it is computed from a sum of the loop";
+    if (l.of != kNone) varies |= program.nest.body[l.of].loops;
+  }
+  if (std::any_of(program.lines.begin() + loop, program.lines.begin() + line, stores)) return "what the loop stores may be what it loads";
+  std::vector<Id> loops;  // that it depends on
+  for (const Id l : loops_around(program, line))
+    if (l >= loop && (varies >> program.digits[program.lines[l].at].root & 1)) loops.push_back(l);
+  Program p = program;
+  const DType dtype = program.lines[line].dtype;
+  const Id memory = add_memory(p, dtype, loops), more = static_cast<Id>(1 + loops.size() + needed.size() + 1);
+  std::vector<Line> lines = {{.code = Code::Hold, .dtype = dtype, .at = memory}};
+  for (const Id l : loops) lines.push_back({.code = Code::Loop, .end = loop + more, .at = program.lines[l].at});
+  std::vector<Id> copy_of(program.lines.size());
+  for (Id i = 0; i < copy_of.size(); ++i) copy_of[i] = i;
+  for (const Id i : needed) {
+    copy_of[i] = loop + static_cast<Id>(lines.size());
+    Line copy = program.lines[i];
+    for (Id* o : {&copy.a, &copy.b, &copy.c, &copy.guard})
+      if (*o != kNone) *o = copy_of[*o];
+    lines.push_back(copy);
+  }
+  lines.push_back({.code = Code::Keep, .dtype = dtype, .a = copy_of[line], .at = memory});
+  p.lines[line] = {.code = Code::Recall, .dtype = dtype, .at = memory, .of = program.lines[line].of};
+  std::vector<Id> ended;  // before the new lines
+  for (Id i = 0; i < loop; ++i)
+    if (p.lines[i].code == Code::Loop && p.lines[i].end == loop) ended.push_back(i);
+  std::vector<Id> to(p.lines.size() + 1);
+  for (Id i = 0; i < to.size(); ++i) to[i] = i < loop ? i : i + more;
+  rename(p, to);
+  for (const Id i : ended) p.lines[i].end = loop;
+  p.lines.insert(p.lines.begin() + loop, lines.begin(), lines.end());
   return verified(without_dead_lines(p));
 }
 

@@ -35,6 +35,14 @@ Transformed interchange(const Program& program, Id loop);
 /// iteration. Not where the first one stores and the second one loads: they may be the same array.
 Transformed fission(const Program& program, Id loop, Id at);
 
+/// What the line computes is kept in a memory, and each later line that would compute the same again, in other loops, recalls it. Not where
+/// there is none, or where what it is computed from may have changed in between.
+Transformed hold(const Program& program, Id line);
+
+/// What the line computes is computed before the loop at line `loop`, which is around it, in loops of its own over what it depends on inside
+/// that loop, and kept in a memory. A part of an operand that is read many times is packed so.
+Transformed stage(const Program& program, Id line, Id loop);
+
 /// The order of a sum written out: the loop that the accumulator is summed over is split into blocks, and these into lanes or groups of eight;
 /// what is added up in each of these gets an accumulator of its own. Not where it is summed over several loops, over one that was split, or
 /// over runs that are padded.

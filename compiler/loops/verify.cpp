@@ -19,7 +19,8 @@ class Verifier {
         nest_(program.nest),
         block_end_(program.lines.size(), 0),
         stores_(program.nest.body.size(), 0),
-        state_(program.accumulators.size()) {
+        state_(program.accumulators.size()),
+        memory_(program.memories.size()) {
     if (nest_.has_columns()) after_rows_ = nest_.behind_columns();
   }
 
@@ -65,7 +66,14 @@ class Verifier {
   std::vector<Id> block_end_;          // by line: the end of the block that it stands in
   std::vector<std::uint32_t> stores_;  // by statement: lines
   std::vector<bool> after_rows_;       // by statement: it needs a sum over all rows; empty: none does
+  struct MemoryState {
+    std::optional<Id> hold;
+    Id hold_end = 0;
+    std::size_t depth = 0;
+    Id kept_end = 0;  // of the outermost loop, since its Hold, around its Keep; 0: nothing was kept
+  };
   std::vector<State> state_;
+  std::vector<MemoryState> memory_;
   std::vector<Id> open_, digits_;  // Loop lines, and their digits
   std::uint64_t loops_ = 0;        // the loops of the nest that these cover
   Id line_ = 0;
@@ -120,6 +128,8 @@ class Verifier {
       case Code::Start:
       case Code::Store:
       case Code::AddTo:
+      case Code::Hold:
+      case Code::Keep:
       case Code::Accumulate: return fail(fmt::format("reads line {}, which has no value", o));
       default: return;
     }
@@ -173,6 +183,9 @@ class Verifier {
         if (l.at + l.count > nest_.checks.size()) return fail("names a check that does not exist");
         for (Id c = l.at; c < l.at + l.count; ++c) map(nest_.checks[c].linear);
         return;
+      case Code::Hold:
+      case Code::Keep:
+      case Code::Recall: return memory(l);
       case Code::Place: return wants(l.a != kNone && l.at < nest_.checks.size(), "is a place of nothing");
       default: break;
     }
@@ -205,6 +218,35 @@ class Verifier {
       while (p_.digits[a].parent != p_.digits[b].parent) a = p_.digits[a].parent, b = p_.digits[b].parent;
       if (p_.digits[a].pair != b) return fail(fmt::format("opens i{} in two ways", p_.digits[d].root));
     }
+  }
+
+  // ---- memories
+
+  void memory(const Line& l) {
+    if (l.at >= memory_.size()) return fail("names a memory that does not exist");
+    const Memory& m = p_.memories[l.at];
+    MemoryState& s = memory_[l.at];
+    if (l.code == Code::Hold) {
+      if (s.hold && s.hold_end > line_) return fail("begins a memory twice");
+      for (const Id axis : m.axes)
+        if (axis >= nest_.loops() || (loops_ & bit(axis))) return fail("begins a memory inside one of its axes");
+      s = {.hold = line_, .hold_end = block_end(), .depth = open_.size()};
+      return;
+    }
+    if (!s.hold || s.hold_end <= line_) return fail(fmt::format("m{} does not begin here", l.at));
+    std::uint64_t axes = 0;
+    for (const Id axis : m.axes) axes |= bit(axis);
+    if ((axes & ~loops_) != 0) return fail(fmt::format("is outside an axis of m{}", l.at));
+    if (l.code == Code::Keep) {
+      wants(l.a != kNone && l.guard == kNone, "keeps nothing");
+      for (std::size_t k = s.depth; k < open_.size(); ++k)  // once for each index
+        if (!(axes & bit(p_.digits[digits_[k]].root))) return fail(fmt::format("keeps in m{} several times", l.at));
+      if (s.kept_end) return fail(fmt::format("keeps in m{} twice", l.at));
+      s.kept_end = open_.size() > s.depth ? p_.lines[open_[s.depth]].end : line_ + 1;
+      return;
+    }
+    if (!s.kept_end) return fail(fmt::format("recalls m{}, in which nothing was kept", l.at));
+    if (s.kept_end > line_) return fail(fmt::format("recalls m{} inside the loop that keeps", l.at));
   }
 
   // ---- sums
