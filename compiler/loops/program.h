@@ -1,15 +1,14 @@
 // LoopProgram: one kernel as nested loops, for no machine in particular. A Nest says which loops there are and what each value depends on;
 // a LoopProgram says where each value is computed: every sweep over the reduced loops is a loop of its own, and a line stands in the
-// innermost loop that it depends on. Nothing is left for a back end to decide but how to spell a line. Transformations (split, reorder,
-// vectorise …) turn one LoopProgram into another.
+// innermost loop that it depends on. Transformations (transform.h) turn one LoopProgram into another that computes the same bits.
 //
 //   program   loops i0 < 400, i1 < 1000
 //   for i0
-//     start a0 = maximum over {i1}
+//     start a0 = maximum over {i1} in any order
 //     for i1
-//       v1 = load b0[1000*i0 + i1] : f32
-//       a0 = maximum a0, v1
-//     v3 = result a0 : f32
+//       v3 = load %0[1000*i0 + i1] : f32
+//       a0 = maximum a0, v3
+//     v5 = result a0 : f32
 //     …
 #pragma once
 

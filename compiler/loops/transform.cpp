@@ -179,7 +179,7 @@ Transformed fission(const Program& program, Id loop, Id at) {
   const auto need = [&](const Line& l) {
     for (const Id o : {l.a, l.b, l.c, l.guard})
       if (o != kNone && o > loop && o < at) needed[o] = true;
-    if (l.code == Code::Accumulate || l.code == Code::Result || l.code == Code::Scan)
+    if (l.code == Code::Accumulate || l.code == Code::Result || l.code == Code::Halve || l.code == Code::Scan)
       for (Id i = loop + 1; i < at; ++i)
         if (program.lines[i].code == Code::Start && program.lines[i].at == l.at) kept_sum[l.at] = true;
   };
