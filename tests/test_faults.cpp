@@ -25,6 +25,7 @@ using Catch::Matchers::Contains;
 namespace {
 thread_local constinit std::int64_t countdown = -1;
 thread_local constinit bool for_good = false, failed = false;
+thread_local constinit std::int64_t asked_for = 0;  // bytes
 }  // namespace
 
 void* onepass::test::memory_of_new(std::size_t bytes) noexcept {
@@ -33,6 +34,7 @@ void* onepass::test::memory_of_new(std::size_t bytes) noexcept {
     if (for_good) countdown = 0;
     return nullptr;
   }
+  asked_for += static_cast<std::int64_t>(bytes);
   return std::malloc(bytes ? bytes : 1);
 }
 
@@ -226,3 +228,25 @@ TEST_CASE("faults: without room for the compiler a first call is an error, and a
   else CHECK(WEXITSTATUS(status) == 42);
 }
 #endif
+
+// Each group of a plan is looked at by itself, so what it asks for must not follow the length of the whole program.
+TEST_CASE("faults: a gradient through twice as many steps asks for twice as much memory", "[faults]") {
+  const auto bytes = [](int steps) {
+    const auto f = compile(
+        [steps](Tensor x) {
+          Tensor h = x[0] * 0.5 + 1.0, likelihood = h * 0.0;
+          for (int t = 0; t < steps; ++t) {
+            h = 0.1 + 0.8 * h + 0.1 * x[t] * x[t];
+            likelihood = likelihood + log(h) + x[t] * x[t] / h;
+          }
+          return grad(likelihood, x);
+        },
+        {.mode = Mode::generic, .check_recording = false});
+    const std::int64_t before = asked_for;
+    static_cast<void>(f(Array::full({steps}, 0.25f, f32)));
+    return static_cast<double>(asked_for - before);
+  };
+  const double half = bytes(1500), whole = bytes(3000);
+  CAPTURE(half, whole);
+  CHECK(whole < 2.4 * half);
+}

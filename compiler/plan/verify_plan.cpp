@@ -153,8 +153,9 @@ class GraphPoints {
         stack_(scratch().stack) {
     if (first_.size() < graph.size()) first_.resize(graph.size());
   }
-  ~GraphPoints() {  // of a large plan nothing is kept
+  ~GraphPoints() {  // of a large plan nothing is kept after its last group
     constexpr std::size_t most = 1 << 14;
+    if (group_ + 1 < partition_.groups.size()) return;
     if (first_.size() > most || known_.size() > most || tables_.size() > most || indices_.capacity() > most || stack_.capacity() > most)
       scratch() = {};
   }
