@@ -215,6 +215,23 @@ TEST_CASE("loops: a program that was changed is refused, or is the same", "[loop
          else std::swap(a.reduced.front(), a.reduced.back());
        }},
   };
+  std::vector<std::pair<const char*, std::function<void(loops::Accumulator&)>>> sums = {
+      {"another order",
+       [&](loops::Accumulator& a) { a.order = static_cast<loops::Accumulator::Order>((static_cast<int>(a.order) + 1 + draw(4)) % 5); }},
+      {"another operator", [](loops::Accumulator& a) { a.op = a.op == ir::Op::Add ? ir::Op::Mul : ir::Op::Add; }},
+      {"products, or none", [](loops::Accumulator& a) { a.is_product = !a.is_product; }},
+      {"other runs", [](loops::Accumulator& a) { ++a.runs; }},
+      {"a part of an order", [&](loops::Accumulator& a) { a.part = static_cast<loops::Accumulator::Part>(1 + draw(3)); }},
+  };
+  for (const auto& [name, change] : sums)
+    for (const Golden& golden : kGolden)
+      for (const compiler::Planned& planned : plans_of(graph_of(golden, shapes_of(golden)[1]))) {
+        Program p = loops::lower(planned.nest);
+        if (p.accumulators.empty()) continue;
+        change(p.accumulators[draw(p.accumulators.size())]);
+        INFO(golden.name << ": " << name);
+        CHECK(loops::verify(p) != "");
+      }
   std::int64_t refused = 0, same = 0;
   for (const Golden& golden : kGolden) {
     const ir::Graph graph = graph_of(golden, shapes_of(golden)[1]);

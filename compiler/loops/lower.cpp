@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "compiler/loops/program.h"
-#include "ir/order.h"
 
 namespace onepass::compiler::loops {
 
@@ -10,20 +9,6 @@ namespace {
 
 using ir::Op;
 using Kind = Statement::Kind;
-
-Op combiner(Op reduction) {
-  switch (reduction) {
-    case Op::ReduceSum:
-    case Op::ScanSum:
-    case Op::ContractLanes:
-    case Op::ContractRows: return Op::Add;
-    case Op::ReduceProd:
-    case Op::ScanProd: return Op::Mul;
-    case Op::ReduceMax:
-    case Op::ScanMax: return Op::Maximum;
-    default: return Op::Minimum;
-  }
-}
 
 class Lowering {
  public:
@@ -40,10 +25,10 @@ class Lowering {
       if (is_root(i)) (after_rows_[i] && !is_column(i) ? columns : rows).push_back(i);
     want(rows, true);
     for (const Id i : rows)
-      if (is_column(i)) start(i, kept_, reduced_);
+      if (is_column(i)) start(i, reduced_);
     for (const Id l : kept_) {
       compute(0);
-      if (l == nest_.vector_loop() && nest_.kind == NestKind::Map) start_scans({l});
+      if (l == nest_.vector_loop() && nest_.kind == NestKind::Map) start_scans();
       open(l);
     }
     for (std::uint8_t stage = 0; stage <= nest_.sweeps; ++stage) sweep(stage, rows);
@@ -97,25 +82,16 @@ class Lowering {
       if (line != kNone && depth_[line] > open_.size()) line = kNone;
   }
 
-  void start(Id i, const std::vector<Id>& reduced, const std::vector<Id>& axes) {
-    using enum Accumulator::Order;
-    const Statement& s = statement(i);
-    Accumulator a{.op = combiner(s.op), .dtype = s.dtype, .is_product = ir::is_contraction(s.op), .axes = axes, .reduced = reduced};
-    if (s.kind == Kind::Scan) {
-      a.order = Scan;
-      a.group = nest_.kind == NestKind::Map ? static_cast<std::uint8_t>(ir::kScanGroup) : 1;
-    } else if (is_float(s.dtype) && (a.op == Op::Add || a.op == Op::Mul)) {
-      const bool in_rows = is_column(i) || nest_.kind == NestKind::Rows;
-      a.order = !in_rows ? Lanes : a.is_product ? Sequence : Rows;
-      a.runs = is_column(i) ? 0 : nest_.runs;
-    }
+  void start(Id i, const std::vector<Id>& axes) {
+    Accumulator a = accumulator_of(nest_, i);
+    a.axes = axes;
     accumulator_of_[i] = static_cast<Id>(program_.accumulators.size());
-    add({.code = Code::Start, .op = a.op, .dtype = s.dtype, .at = accumulator_of_[i], .of = i});
+    add({.code = Code::Start, .op = a.op, .dtype = a.dtype, .at = accumulator_of_[i], .of = i});
     program_.accumulators.push_back(std::move(a));
   }
-  void start_scans(const std::vector<Id>& along) {
+  void start_scans() {
     for (Id i = 0; i < nest_.body.size(); ++i)
-      if (statement(i).kind == Kind::Scan) start(i, along, {});
+      if (statement(i).kind == Kind::Scan) start(i, {});
   }
   void result(Id i) { line_of_[i] = add({.code = Code::Result, .dtype = statement(i).dtype, .at = accumulator_of_[i], .of = i}); }
 
@@ -173,13 +149,13 @@ class Lowering {
       case Kind::Constant: line.code = Code::Constant; break;
       case Kind::Guard: line.code = Code::Guard; break;
       case Kind::Place: line.code = Code::Place; break;
-      case Kind::Scan: line.code = Code::Scan, line.op = combiner(s.op), line.at = accumulator_of_[i]; break;
+      case Kind::Scan: line.code = Code::Scan, line.op = program_.accumulators[accumulator_of_[i]].op, line.at = accumulator_of_[i]; break;
       case Kind::Store:
         line.code = s.op == Op::Add ? Code::AddTo : Code::Store;
         line.a = value(s.a), line.b = value(s.b);
         break;
       case Kind::Reduce:
-        line.code = Code::Accumulate, line.op = combiner(s.op), line.at = accumulator_of_[i];
+        line.code = Code::Accumulate, line.op = program_.accumulators[accumulator_of_[i]].op, line.at = accumulator_of_[i];
         line.a = value(s.a), line.b = value(s.b);
         break;
       case Kind::Op: break;
@@ -204,8 +180,8 @@ class Lowering {
     }
     if (inside.empty()) return;
     for (const Id i : inside)
-      if (statement(i).kind == Kind::Reduce && !is_column(i)) start(i, reduced_, {});
-    if (nest_.kind != NestKind::Map) start_scans(reduced_);
+      if (statement(i).kind == Kind::Reduce && !is_column(i)) start(i, {});
+    if (nest_.kind != NestKind::Map) start_scans();
     want(inside, false);
     for (const Id l : reduced_) compute(stage), open(l);
     compute(stage);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "ir/order.h"
+
 namespace onepass::compiler::loops {
 
 namespace {
@@ -23,7 +25,41 @@ bool add_parts(const Program& program, Id digit, const std::vector<Id>& open, st
   return false;
 }
 
+ir::Op combiner(ir::Op reduction) {
+  using ir::Op;
+  switch (reduction) {
+    case Op::ReduceSum:
+    case Op::ScanSum:
+    case Op::ContractLanes:
+    case Op::ContractRows: return Op::Add;
+    case Op::ReduceProd:
+    case Op::ScanProd: return Op::Mul;
+    case Op::ReduceMax:
+    case Op::ScanMax: return Op::Maximum;
+    default: return Op::Minimum;
+  }
+}
+
 }  // namespace
+
+Accumulator accumulator_of(const Nest& nest, Id statement) {
+  using enum Accumulator::Order;
+  const Statement& s = nest.body[statement];
+  const bool is_column = s.kind == Statement::Kind::Reduce && s.count != 0, is_scan = s.kind == Statement::Kind::Scan;
+  Accumulator a{.op = combiner(s.op), .dtype = s.dtype, .is_product = ir::is_contraction(s.op)};
+  for (Id l = 0; l < nest.loops(); ++l)
+    if (is_scan && nest.kind == NestKind::Map ? l == nest.vector_loop() : (nest.reduced_mask() >> l & 1) != is_column)
+      a.reduced.push_back(l);
+  if (is_scan) {
+    a.order = Scan;
+    a.group = nest.kind == NestKind::Map ? static_cast<std::uint8_t>(ir::kScanGroup) : 1;
+  } else if (is_float(s.dtype) && (a.op == ir::Op::Add || a.op == ir::Op::Mul)) {
+    const bool in_rows = is_column || nest.kind == NestKind::Rows;
+    a.order = !in_rows ? Lanes : a.is_product ? Sequence : Rows;
+    a.runs = is_column ? 0 : nest.runs;
+  }
+  return a;
+}
 
 std::vector<Id> parts_of(const Program& program, Id digit, const std::vector<Id>& open) {
   std::vector<Id> parts;

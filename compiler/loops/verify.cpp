@@ -192,7 +192,7 @@ class Verifier {
     if (l.at >= state_.size()) return fail("names an accumulator that does not exist");
     const Accumulator& a = p_.accumulators[l.at];
     State& s = state_[l.at];
-    if (l.code == Code::Start) return start(a, s);
+    if (l.code == Code::Start) return start(l, a, s);
     if (!s.start || s.start_end <= line_) return fail(fmt::format("a{} is not started here", l.at));
     if (l.code == Code::Result) return result(l, a, s);
     if (l.code == Code::Halve) return halve(l, a, s);
@@ -279,11 +279,10 @@ class Verifier {
     s.is_added_to = true;
   }
 
-  void start(const Accumulator& a, State& s) {
+  void start(const Line& l, const Accumulator& a, State& s) {
     if (s.start && s.start_end > line_) return fail("is started twice");
-    if (a.reduced.empty() || a.runs > a.reduced.size()) return fail("sums over nothing");
+    if (!is_of_statement(l, a)) return fail("starts a sum that its statement does not ask for");
     for (const Id reduced : a.reduced) {
-      if (reduced >= p_.digits.size()) return fail("sums over no digit");
       for (const Id d : digits_)
         if (is_within(p_, d, reduced) || is_within(p_, reduced, d)) {
           if (a.part == Accumulator::Part::All || is_within(p_, d, reduced)) return fail("is started inside a loop that it sums over");
@@ -294,6 +293,21 @@ class Verifier {
     if (!is_column && nest_.kind != NestKind::Map && (tasks() & ~(loops_ | axes_of(a))) != 0)
       return fail("is carried from one task to another");
     s = {.start = line_, .start_end = block_end(), .start_depth = open_.size()};
+  }
+  // The sum is that of the statement, or a part of it.
+  bool is_of_statement(const Line& l, const Accumulator& a) const {
+    using enum Accumulator::Part;
+    if (l.of >= nest_.body.size()) return false;
+    const Statement::Kind kind = nest_.body[l.of].kind;
+    if (kind != Statement::Kind::Reduce && kind != Statement::Kind::Scan) return false;
+    Accumulator wanted = accumulator_of(nest_, l.of);
+    if (a.part == All) {
+      wanted.axes = a.axes;
+      return wanted == a;
+    }
+    const bool is_finest = a.part == Eight || (a.part == Block && a.order != Accumulator::Order::Rows);
+    return wanted.order == a.order && wanted.op == a.op && wanted.dtype == a.dtype && wanted.runs == 0 && wanted.reduced.size() == 1 &&
+           summed(a) == wanted.reduced[0] && a.is_product == (is_finest && wanted.is_product);
   }
   // Loops of the nest that the axes are parts of.
   std::uint64_t axes_of(const Accumulator& a) const {
@@ -318,6 +332,7 @@ class Verifier {
     if (a.reduced.size() != 1 || a.runs != 0) return kNone;
     const std::int64_t block = a.order == Accumulator::Order::Lanes ? ir::kLaneBlock : ir::kRowBlock;
     const Id digit = a.reduced[0];
+    if (digit >= p_.digits.size()) return kNone;
     const auto block_of = [&](const Digit* part) { return part && inner_of(part->parent, block) ? p_.digits[part->parent].parent : kNone; };
     switch (a.part) {
       case All: break;
@@ -345,7 +360,7 @@ class Verifier {
     if (is_finest) return wants(!finer, "adds a part of another sum");
     const bool fits = finer && finer->part == (a.part == Tree ? Block : Eight) && finer->order == a.order && finer->op == a.op &&
                       finer->dtype == a.dtype && summed(*finer) == loop &&
-                      (from->code == Code::Halve) == (a.order == Accumulator::Order::Lanes) && p_.accumulators[l.at].dtype == finer->dtype;
+                      (from->code == Code::Halve) == (a.order == Accumulator::Order::Lanes);
     wants(fits, "adds what is no part of its order");
     parts_added_.push_back(l.a);
   }
@@ -386,14 +401,14 @@ class Verifier {
     if ((loops_ & tasks()) != around) return fail("stores in other tasks than it should");
     for (const Id d : digits_)
       if (!(loops_ & bit(p_.digits[d].root))) return fail(fmt::format("stores in a part of i{} alone", p_.digits[d].root));
-    if (l.code == Code::AddTo) return added(l);
+    if (l.code == Code::AddTo) return updates();
     const Access& a = nest_.accesses[l.at];
     std::uint64_t named = loops_of_map(a.linear);
     if (a.table != Access::kNone) named |= loops_of_map(a.table);
     if (nest_.reduced_mask() & loops_ & ~named) fail("stores the same element in every iteration of a reduced loop");
   }
   // Updates of one element come in the order of the loops along which they are indexed.
-  void added(const Line&) {
+  void updates() {
     std::vector<Id> inside, order;
     for (const Id d : digits_)
       if (nest_.reduced_mask() & bit(p_.digits[d].root)) inside.push_back(d);
