@@ -1,4 +1,5 @@
 // LoopProgram: nests as loops. Each is verified, interpreted, and gives the reference's bits; what is not well formed is found.
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -9,6 +10,8 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include "compiler/loops/contract.h"
+#include "compiler/loops/layout.h"
 #include "compiler/loops/program.h"
 #include "compiler/loops/transform.h"
 #include "golden.h"
@@ -515,4 +518,109 @@ TEST_CASE("loops: a panel of an operand is packed before the rows that read it",
   for (loops::Id line = 0; line < p.lines.size(); ++line)
     if (p.lines[line].code == Code::Result)
       CHECK_THAT(loops::stage(p, line, loop_over(p, i)).why_not(), Catch::Contains("nothing that could be kept"));
+}
+
+TEST_CASE("loops: a contraction runs in tiles of its result, whose operands are packed", "[loops]") {
+  const ir::Graph graph = optimised("max(a @ b + c, 0)", {{"a", {29, 300}}, {"b", {300, 37}}, {"c", {37}}});
+  const compiler::Planned planned = plans_of(graph).at(0);
+  const Program p = loops::contract(planned.nest, {.rows = 14, .width = 32, .packs_rows = true, .packs_columns = true});
+  CHECK(loops::print(p, planned.numbers) == R"(program   loops i0 < 29, i1 < 300, i2 < 37
+for i0/tile_outer parallel
+  for i2/tile parallel
+    hold m1{i2/32, i1, i2%32} : f32
+    for i2%tile/32
+      for i1/256
+        for i1%256
+          for i2%tile%32 vector of 32 padded
+            v7 = load %1[37*i1 + i2] : f32
+            keep m1{i2, i1} = v7
+    for i0%tile_outer/14
+      hold m0{i1/256, i0, i1%256} : f32
+      for i1/256
+        for i0%tile_outer%14 padded
+          for i1%256 vector
+            v14 = load %0[300*i0 + i1] : f32
+            keep m0{i1, i0} = v14
+      for i2%tile/32
+        start a0{i2%tile%32, i0%tile_outer%14} = add over {i1/256} as a tree of blocks
+        for i1/256
+          start a1{i0%tile_outer%14, i2%tile%32} = add of products over {i1%256} in sequence
+          for i1%256
+            for i0%tile_outer%14 unrolled
+              for i2%tile%32 vector of 32
+                v23 = recall m0{i1, i0} : f32
+                v24 = recall m1{i2, i1} : f32
+                a1 = fma a1, v23, v24
+          for i0%tile_outer%14
+            for i2%tile%32 vector of 32
+              v28 = result a1 : f32
+              a0 = add a0, v28
+        for i0%tile_outer%14
+          for i2%tile%32 vector of 32
+            v32 = result a0 : f32
+            v33 = load %2[i2] : f32
+            v34 = add v32, v33 : f32
+            store %11[37*i0 + i2] = v34
+)");
+}
+
+TEST_CASE("loops: contractions in tiles of any size give the reference's bits", "[loops]") {
+  struct Case {
+    const char* text;
+    std::vector<std::pair<const char*, std::vector<std::int64_t>>> shapes;
+  };
+  const std::vector<Case> cases = {
+      {"a @ b", {{"a", {9, 70}}, {"b", {70, 37}}}},
+      {"max(a @ b + c, 0)", {{"a", {29, 300}}, {"b", {300, 37}}, {"c", {37}}}},
+      {"transpose(a) @ b", {{"a", {70, 9}}, {"b", {70, 5}}}},
+      {"(a*2 + d) @ exp(b)", {{"a", {7, 513}}, {"d", {513}}, {"b", {513, 3}}}},
+      {"einsum(\"nik,nkj->nij\", a, b)", {{"a", {3, 6, 40}}, {"b", {3, 40, 17}}}},
+      {"cast(cast(a*9, i32) @ cast(b*9, i32), f32)", {{"a", {5, 600}}, {"b", {600, 18}}}},
+  };
+  std::int64_t contractions = 0, count = 0;
+  for (const Case& c : cases) {
+    std::vector<std::pair<std::string, compiler::Shape>> shapes;
+    for (const auto& [name, shape] : c.shapes) shapes.push_back({name, {shape.begin(), shape.end()}});
+    const ir::Graph graph = optimised(c.text, shapes);
+    const auto arguments = random_arguments(graph, 3);
+    const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+    for (const compiler::RegisterTile tile : {compiler::RegisterTile{14, 32, false, true, true},
+                                              {3, 8, false, true, false},
+                                              {2, 16, false, false, true},
+                                              {6, 16, false, false, false}})
+      for (const loops::TaskOrder order : {loops::TaskOrder::Forward, loops::TaskOrder::Shuffled}) {
+        INFO(c.text << " in tiles of " << int{tile.rows} << " by " << int{tile.width});
+        std::string what;
+        const RunOptions options{.interpreted = &count, .order = order, .change = [&](Program& p) {
+                                   if (loops::contraction_of(p.nest).sum == loops::kNone) return;
+                                   ++contractions;
+                                   p = loops::contract(p.nest, tile);
+                                 }};
+        CHECK(equals_bitwise(run(graph, arguments.views, options), expected, &what));
+        CHECK(what == "");
+      }
+  }
+  CHECK(contractions == static_cast<std::int64_t>(8 * cases.size()));
+}
+
+TEST_CASE("loops: the scratch of a contraction is what its program lays out", "[loops]") {
+  for (const auto& [m, k, n] : {std::array<std::int64_t, 3>{4, 1, 1}, {5, 256, 16}, {29, 257, 37}, {128, 784, 10}, {1000, 3000, 700}})
+    for (const char* text : {"a @ b", "transpose(transpose(a)*1) @ b"}) {
+      const ir::Graph graph = optimised(text, {{"a", {m, k}}, {"b", {k, n}}});
+      for (const compiler::Planned& planned : plans_of(graph)) {
+        if (loops::contraction_of(planned.nest).sum == loops::kNone) continue;
+        for (const bool packs : {false, true})
+          for (const int threads : {1, 16}) {
+            compiler::RegisterTile tile;
+            compiler::ScheduleNumbers numbers{.work = m * n * k};
+            REQUIRE(loops::choose_tile(planned.nest, planned.numbers, compiler::Target::host(), {.threads = threads}, tile, numbers));
+            tile.packs_rows = tile.packs_columns = packs;
+            const Program program = loops::contract(planned.nest, tile);
+            const std::vector<std::int64_t> words = compiler::make_words(planned.nest, planned.numbers, numbers);
+            CHECK(loops::scratch_bytes(program, words) == loops::scratch_bytes(planned.nest, planned.numbers, tile, numbers));
+            CHECK(numbers.tile % tile.width == 0);
+            CHECK(numbers.tile_outer % tile.rows == 0);
+          }
+      }
+    }
 }

@@ -43,6 +43,21 @@ unsigned KernelBuilder::width_of(Value* v) const {
   return 0;
 }
 
+llvm::Type* KernelBuilder::memory_type(DType dtype, unsigned width) {
+  if (dtype == DType::Bool) return width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b.getInt8Ty(), width)) : b.getInt8Ty();
+  return type(is_half(dtype) ? DType::U16 : dtype, width);
+}
+
+llvm::Value* KernelBuilder::from_memory(DType dtype, llvm::Value* v) {
+  if (is_half(dtype)) return of_half_bits(v, dtype);
+  return dtype == DType::Bool ? b.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
+}
+
+llvm::Value* KernelBuilder::to_memory(DType dtype, llvm::Value* v) {
+  if (is_half(dtype)) return half_bits(v, dtype);
+  return dtype == DType::Bool ? b.CreateZExt(v, memory_type(dtype, width_of(v))) : v;
+}
+
 Value* KernelBuilder::constant(DType dtype, std::uint64_t bits, unsigned width) {
   llvm::Constant* c = nullptr;
   if (dtype == DType::F64) c = llvm::ConstantFP::get(b.getDoubleTy(), llvm::APFloat(llvm::APFloat::IEEEdouble(), llvm::APInt(64, bits)));

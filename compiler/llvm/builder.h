@@ -33,6 +33,10 @@ class KernelBuilder {
   llvm::IRBuilder<>& b;
 
   llvm::Type* type(DType dtype, unsigned width);  // width 0: a scalar
+  /// As an array holds it: a bool in a byte, any byte but 0 is true; a half in its 16 bits.
+  llvm::Type* memory_type(DType dtype, unsigned width);
+  llvm::Value* from_memory(DType dtype, llvm::Value* v);
+  llvm::Value* to_memory(DType dtype, llvm::Value* v);
   llvm::Value* constant(DType dtype, std::uint64_t bits, unsigned width);
   /// The operator by the table's llvm column, or its expansion. All operands scalars, or all vectors of one width. Halves are f32 to every
   /// operator but conversions: a cast or bitcast to a half gives the f32 that it is, a bitcast from one takes such an f32.

@@ -15,6 +15,8 @@
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include "compiler/llvm/emitter.h"
+#include "compiler/llvm/speller.h"
+#include "compiler/loops/contract.h"
 
 namespace onepass::compiler {
 
@@ -196,6 +198,10 @@ void Emitter::phase() {
 
 std::unique_ptr<llvm::Module> emit(const CodegenRequest& request, llvm::LLVMContext& context) {
   auto module = std::make_unique<llvm::Module>("onepass", context);
+  if (request.schedule->tile.rows > 0) {
+    Speller(request, loops::contract(*request.nest, request.schedule->tile), *module).run();
+    return module;
+  }
   Emitter(request, *module).run(*request.target);
   return module;
 }

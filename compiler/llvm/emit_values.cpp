@@ -9,23 +9,6 @@ std::uint64_t Emitter::serial_bits() const {
   return ((std::uint64_t{1} << nest_.serial) - 1) << nest_.outer;
 }
 
-llvm::Type* Emitter::memory_type(DType t, unsigned width) {
-  if (t == DType::Bool) return width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b_.getInt8Ty(), width)) : b_.getInt8Ty();
-  return k_.type(is_half(t) ? DType::U16 : t, width);
-}
-
-Value* Emitter::from_memory(DType t, Value* v) {
-  if (is_half(t)) return k_.of_half_bits(v, t);
-  return t == DType::Bool ? b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType())) : v;
-}
-
-Value* Emitter::to_memory(DType t, Value* v) {
-  if (is_half(t)) return k_.half_bits(v, t);
-  if (t != DType::Bool) return v;
-  const bool vector = v->getType()->isVectorTy();
-  return b_.CreateZExt(v, memory_type(t, vector ? width_of(v) : 0));
-}
-
 unsigned Emitter::width_of(Value* v) {
   auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
   return t ? t->getNumElements() : 0;

@@ -156,9 +156,9 @@ class Emitter {
   // loops inside an item that are not the vector loop
   std::uint64_t serial_bits() const;
   std::uint64_t outer_bits() const { return (bit(nest_.outer) - 1) & ~serial_bits(); }
-  llvm::Type* memory_type(DType t, unsigned width);
-  Value* from_memory(DType t, Value* v);
-  Value* to_memory(DType t, Value* v);
+  llvm::Type* memory_type(DType t, unsigned width) { return k_.memory_type(t, width); }
+  Value* from_memory(DType t, Value* v) { return k_.from_memory(t, v); }
+  Value* to_memory(DType t, Value* v) { return k_.to_memory(t, v); }
   static unsigned width_of(Value* v);
   Value* iota(unsigned width);
   Value* bytes(Value* pointer, Value* offset) { return b_.CreateGEP(b_.getInt8Ty(), pointer, offset); }

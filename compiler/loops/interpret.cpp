@@ -195,6 +195,14 @@ class Interpreter {
   std::vector<std::map<std::vector<std::int64_t>, Bits>> memories_;
 
   std::int64_t extent(Id loop) const { return words_[layout_.extents + loop]; }
+  std::int64_t by(const Digit& d) const {
+    switch (d.size) {
+      case Digit::Size::Number: break;
+      case Digit::Size::Tile: return words_[layout_.tile];
+      case Digit::Size::TileOuter: return words_[layout_.tile_outer];
+    }
+    return d.by;
+  }
 
   // Loops inside loops: the depth is that of the program.
   void block(Id begin, Id end) {
@@ -229,17 +237,21 @@ class Interpreter {
     const Digit& d = p_.digits[digit];
     switch (d.kind) {
       case Digit::Kind::Whole: return extent(d.root);
-      case Digit::Kind::Outer: return (iterations_of(d.parent) + d.by - 1) / d.by;
+      case Digit::Kind::Outer: {
+        const std::int64_t n = (iterations_of(d.parent) + by(d) - 1) / by(d);
+        if (d.once && n > 1) throw InternalError(fmt::format("loops: a loop of {} iterations is said to have one", n));
+        return n;
+      }
       case Digit::Kind::Inner: break;
     }
-    return d.by;
+    return by(d);
   }
   // The value of a digit, if it is open or all its parts are.
   bool value_of(Id digit, std::int64_t& value) const {
     if (is_open_[digit]) return value = index_[digit], true;
     for (const Id outer : split_[digit]) {
       std::int64_t high = 0, low = 0;
-      if (value_of(outer, high) && value_of(p_.digits[outer].pair, low)) return value = high * p_.digits[outer].by + low, true;
+      if (value_of(outer, high) && value_of(p_.digits[outer].pair, low)) return value = high * by(p_.digits[outer]) + low, true;
     }
     return false;
   }
@@ -248,7 +260,7 @@ class Interpreter {
     if (is_open_[digit]) return index_[digit];
     for (const Id outer : split_[digit])
       if (has_open_part(outer) || has_open_part(p_.digits[outer].pair))
-        return lowest(outer) * p_.digits[outer].by + lowest(p_.digits[outer].pair);
+        return lowest(outer) * by(p_.digits[outer]) + lowest(p_.digits[outer].pair);
     return 0;
   }
   bool has_open_part(Id digit) const {

@@ -59,7 +59,8 @@ class Printer {
   std::string digit(Id id) const {
     const Digit& d = p_.digits[id];
     if (d.kind == Digit::Kind::Whole) return fmt::format("i{}", d.root);
-    return fmt::format("{}{}{}", digit(d.parent), d.kind == Digit::Kind::Outer ? '/' : '%', d.by);
+    const std::string by = d.size == Digit::Size::Number ? fmt::format("{}", d.by) : d.size == Digit::Size::Tile ? "tile" : "tile_outer";
+    return fmt::format("{}{}{}", digit(d.parent), d.kind == Digit::Kind::Outer ? '/' : '%', by);
   }
   static std::string_view bind(Bind bind) {
     switch (bind) {
@@ -73,6 +74,15 @@ class Printer {
   std::string loops(const std::vector<Id>& all) const {
     std::string text;
     for (const Id d : all) text += (text.empty() ? "" : ", ") + digit(d);
+    return "{" + text + "}";
+  }
+  static std::string layout(const Memory& m) {
+    std::string text;
+    for (const Memory::Part& part : m.layout) {
+      const std::string by =
+          part.kind == Digit::Kind::Whole ? "" : fmt::format("{}{}", part.kind == Digit::Kind::Outer ? '/' : '%', part.by);
+      text += fmt::format("{}i{}{}", text.empty() ? "" : ", ", part.root, by);
+    }
     return "{" + text + "}";
   }
   std::string order(const Accumulator& a) const {
@@ -106,7 +116,9 @@ class Printer {
       return fmt::format("{} = {} : {}", name(i), text, name_of(is_half(l.half) ? l.half : l.dtype));
     };
     switch (l.code) {
-      case Code::Loop: return fmt::format("for {}{}", digit(l.at), bind(l.bind));
+      case Code::Loop:
+        return fmt::format("for {}{}{}{}{}", digit(l.at), p_.digits[l.at].once ? " once" : "", bind(l.bind),
+                           l.count ? fmt::format(" of {}", l.count) : "", l.padded ? " padded" : "");
       case Code::Start: {
         const Accumulator& a = p_.accumulators[l.at];
         return fmt::format("start a{}{} = {}{} over {} {}", l.at, a.axes.empty() ? "" : loops(a.axes), ir::info(l.op).text,
@@ -128,7 +140,7 @@ class Printer {
       case Code::Place: return value(fmt::format("place {} below {}{}", name(l.a), m_.bounds[l.at], where));
       case Code::Accumulate: return fmt::format("a{} = {} a{}, {}", l.at, l.b == kNone ? ir::info(l.op).text : "fma", l.at, operands(l));
       case Code::Result: return value(fmt::format("result a{}", l.at));
-      case Code::Hold: return fmt::format("hold m{}{} : {}", l.at, loops(p_.memories[l.at].axes), name_of(p_.memories[l.at].dtype));
+      case Code::Hold: return fmt::format("hold m{}{} : {}", l.at, layout(p_.memories[l.at]), name_of(p_.memories[l.at].dtype));
       case Code::Keep: return fmt::format("keep m{}{} = {}", l.at, loops(p_.memories[l.at].axes), name(l.a));
       case Code::Recall: return value(fmt::format("recall m{}{}", l.at, loops(p_.memories[l.at].axes)));
       case Code::Halve: return value(fmt::format("halve a{}", l.at));

@@ -31,7 +31,10 @@ struct Digit {
   Kind kind = Kind::Whole;
   Id root = 0;                      // the loop of the nest
   Id parent = kNone, pair = kNone;  // the digit that was split; its other part
-  std::int64_t by = 0;              // iterations of the inner part
+  enum class Size : std::uint8_t { Number, Tile, TileOuter };
+  Size size = Size::Number;  // of the inner part: `by` iterations, or as many as the call's word says (ScheduleNumbers)
+  std::int64_t by = 0;
+  bool once = false;  // an outer part that has one iteration: the loop that was split is no longer than `by`
   bool operator==(const Digit&) const = default;
 };
 
@@ -39,7 +42,7 @@ struct Digit {
 enum class Bind : std::uint8_t { Serial, Vector, Unrolled, Parallel };
 
 enum class Code : std::uint8_t {
-  Loop,        // at: a digit; bind. Its body ends before line `end`
+  Loop,        // at: a digit; bind; padded; count: of a vector loop its lanes, 0 as many as a register has. Its body ends before line `end`
   Start,       // at: an accumulator, whose elements are set to its operation's identity
   Load,        // at: an access; guard: a Guard or none: where it is false nothing is read and the value is 0; a: the Place it depends on
   Store,       // at: an access; a: the value; guard as of a load
@@ -66,6 +69,7 @@ struct Line {
   DType half = DType::F32;    // as Statement::half
   std::uint8_t count = 0;
   Bind bind = Bind::Serial;
+  bool padded = false;  // of a loop: iterations beyond its end run too, reading nothing: what they keep may be read, and matters nowhere
   Id end = kNone, a = kNone, b = kNone, c = kNone, guard = kNone;  // operands are earlier lines
   Id at = 0;
   Id of = kNone;  // the nest's statement. Several lines have the same one where it is computed again
@@ -94,9 +98,17 @@ struct Accumulator {
 };
 
 /// Values that one loop computes and a later one reads: an element for each index of `axes`, loops of the nest that are opened after its Hold.
+/// Its elements lie row-major by `layout`: each axis is one of these parts, or two, the outer and the inner part of a split by `by`.
 struct Memory {
+  struct Part {
+    Id root;
+    Digit::Kind kind = Digit::Kind::Whole;
+    std::int64_t by = 0;
+    bool operator==(const Part&) const = default;
+  };
   DType dtype;
   std::vector<Id> axes;
+  std::vector<Part> layout;
   bool operator==(const Memory&) const = default;
 };
 
@@ -120,7 +132,7 @@ Program lower(const Nest& nest);
 ///   loops       a line stands within all parts of the loops that it depends on; no part of a loop is open twice
 ///   reductions  every accumulator is what its statement asks for, or a part of it; it is started, then added to within its reduced loops, in the order that r counts, and its axes, then read after
 ///               them; nothing reads it before
-///   memories    a value is kept in loops over all axes, and recalled after them, at an index that was kept
+///   memories    a value is kept in loops over all axes, and recalled after them, at an index that was kept; no two elements have one place
 ///   stores      each store of the nest is one line, in no reduced loop that its element does not name
 ///   parallel    the loops that tasks share are around every store but those of columns; nothing but columns is carried from one task to another;
 ///               nothing is added up, and no update added, in a parallel loop; what has an order is not added up in a vector

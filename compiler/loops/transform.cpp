@@ -87,6 +87,7 @@ Id add_memory(Program& p, DType dtype, const std::vector<Id>& loops) {
   Memory m{.dtype = dtype, .axes = {}};
   for (const Id l : loops)
     if (const Id root = p.digits[p.lines[l].at].root; std::ranges::find(m.axes, root) == m.axes.end()) m.axes.push_back(root);
+  for (const Id axis : m.axes) m.layout.push_back({.root = axis});
   p.memories.push_back(std::move(m));
   return static_cast<Id>(p.memories.size() - 1);
 }
@@ -124,14 +125,15 @@ Program without_dead_lines(const Program& p) {
 
 }  // namespace
 
-Transformed split(const Program& program, Id loop, std::int64_t by) {
+namespace {
+Transformed split(const Program& program, Id loop, Digit::Size size, std::int64_t by) {
   if (!is_loop(program, loop)) return no_loop(loop);
-  if (by < 1) return fmt::format("a loop of {} iterations", by);
+  if (by < 1 && size == Digit::Size::Number) return fmt::format("a loop of {} iterations", by);
   Program p = program;
   const Id digit = p.lines[loop].at, outer = static_cast<Id>(p.digits.size()), inner = outer + 1;
   const Id root = p.digits[digit].root;
-  p.digits.push_back({.kind = Digit::Kind::Outer, .root = root, .parent = digit, .pair = inner, .by = by});
-  p.digits.push_back({.kind = Digit::Kind::Inner, .root = root, .parent = digit, .pair = outer, .by = by});
+  p.digits.push_back({.kind = Digit::Kind::Outer, .root = root, .parent = digit, .pair = inner, .size = size, .by = by});
+  p.digits.push_back({.kind = Digit::Kind::Inner, .root = root, .parent = digit, .pair = outer, .size = size, .by = by});
   Line inside = p.lines[loop];
   p.lines[loop].at = outer;
   p.lines[loop].bind = Bind::Serial;
@@ -151,6 +153,32 @@ Transformed split(const Program& program, Id loop, std::int64_t by) {
   return verified(std::move(p));
 }
 
+}  // namespace
+
+Transformed split(const Program& program, Id loop, std::int64_t by) { return split(program, loop, Digit::Size::Number, by); }
+Transformed split(const Program& program, Id loop, Digit::Size size) { return split(program, loop, size, 0); }
+
+Transformed once(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  Program p = program;
+  p.digits[p.lines[loop].at].once = true;
+  return verified(std::move(p));
+}
+
+Transformed sink(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  Id inside = loop + 1;
+  while (inside < program.lines[loop].end && is_pure(program.lines[inside].code)) ++inside;
+  if (inside >= program.lines[loop].end || !is_loop(program, inside) || program.lines[inside].end != program.lines[loop].end)
+    return "another line is in the loop's body";
+  Program p = program;
+  std::vector<Id> to(p.lines.size() + 1);
+  for (Id i = 0; i < to.size(); ++i) to[i] = i == inside ? loop + 1 : i > loop && i < inside ? i + 1 : i;
+  rename(p, to);
+  std::rotate(p.lines.begin() + loop + 1, p.lines.begin() + inside, p.lines.begin() + inside + 1);
+  return verified(std::move(p));
+}
+
 Transformed interchange(const Program& program, Id loop) {
   if (!is_loop(program, loop)) return no_loop(loop);
   const Id inside = loop + 1;
@@ -158,6 +186,8 @@ Transformed interchange(const Program& program, Id loop) {
   Program p = program;
   std::swap(p.lines[loop].at, p.lines[inside].at);
   std::swap(p.lines[loop].bind, p.lines[inside].bind);
+  std::swap(p.lines[loop].count, p.lines[inside].count);
+  std::swap(p.lines[loop].padded, p.lines[inside].padded);
   return verified(std::move(p));
 }
 
@@ -322,6 +352,13 @@ Transformed stage(const Program& program, Id line, Id loop) {
   return verified(without_dead_lines(p));
 }
 
+Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout) {
+  if (memory >= program.memories.size()) return fmt::format("there is no memory m{}", memory);
+  Program p = program;
+  p.memories[memory].layout = std::move(layout);
+  return verified(std::move(p));
+}
+
 Transformed expand_order(const Program& program, Id accumulator) {
   using enum Accumulator::Order;
   if (accumulator >= program.accumulators.size()) return fmt::format("there is no accumulator a{}", accumulator);
@@ -398,7 +435,7 @@ Transformed expand_order(const Program& program, Id accumulator) {
   return verified(std::move(p));
 }
 
-Transformed bind(const Program& program, Id loop, Bind how) {
+Transformed bind(const Program& program, Id loop, Bind how, std::uint8_t lanes) {
   if (!is_loop(program, loop)) return no_loop(loop);
   if (how == Bind::Vector)
     for (Id i = loop + 1; i < program.lines[loop].end; ++i)
@@ -410,6 +447,15 @@ Transformed bind(const Program& program, Id loop, Bind how) {
         return "a vector loop has only unrolled loops in it";
   Program p = program;
   p.lines[loop].bind = how;
+  p.lines[loop].count = how == Bind::Vector ? lanes : 0;
+  return verified(std::move(p));
+}
+
+Transformed pad(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  if (program.digits[program.lines[loop].at].kind != Digit::Kind::Inner) return "it is not the inner part of a loop that was split";
+  Program p = program;
+  p.lines[loop].padded = true;
   return verified(std::move(p));
 }
 

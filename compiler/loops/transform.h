@@ -27,6 +27,16 @@ class Transformed {
 /// The loop at line `loop` becomes two, one inside the other: the inner one has `by` iterations, the last time perhaps fewer. Always possible.
 Transformed split(const Program& program, Id loop, std::int64_t by);
 
+/// The same, where the call says how many iterations the inner one has: as many of the vector loop, or of the last outer loop, as an item has.
+Transformed split(const Program& program, Id loop, Digit::Size size);
+
+/// The outer part of a split, at line `loop`, has one iteration. Of loops that are no longer than the inner part: the interpreter looks.
+Transformed once(const Program& program, Id loop);
+
+/// The values that the loop at line `loop` computes before the one loop in its body are computed inside that instead: the two may then change
+/// places.
+Transformed sink(const Program& program, Id loop);
+
 /// The loop at line `loop` and the one that is all of its body change places. Not where elements would be added in another order.
 Transformed interchange(const Program& program, Id loop);
 
@@ -43,12 +53,19 @@ Transformed hold(const Program& program, Id line);
 /// that loop, and kept in a memory. A part of an operand that is read many times is packed so.
 Transformed stage(const Program& program, Id line, Id loop);
 
+/// How a memory's elements lie, the last part's side by side.
+Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout);
+
 /// The order of a sum written out: the loop that the accumulator is summed over is split into blocks, and these into lanes or groups of eight;
 /// what is added up in each of these gets an accumulator of its own. Not where it is summed over several loops, over one that was split, or
 /// over runs that are padded.
 Transformed expand_order(const Program& program, Id accumulator);
 
-/// How the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop inside it is opened.
-Transformed bind(const Program& program, Id loop, Bind how);
+/// How the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop inside it is opened; of so many lanes.
+Transformed bind(const Program& program, Id loop, Bind how, std::uint8_t lanes = 0);
+
+/// The loop at line `loop` runs all iterations of the part that it is, beyond the end too. Where nothing is stored, and what is added up has an
+/// element for each.
+Transformed pad(const Program& program, Id loop);
 
 }  // namespace onepass::compiler::loops

@@ -97,11 +97,12 @@ class Verifier {
         if (digit.kind != Digit::Kind::Whole || digit.root != d) return fail(fmt::format("digit {} is not the nest's loop", d));
         continue;
       }
-      if (digit.kind == Digit::Kind::Whole || digit.parent >= d || digit.pair >= p_.digits.size() || digit.by < 1)
+      if (digit.kind == Digit::Kind::Whole || digit.parent >= d || digit.pair >= p_.digits.size() ||
+          (digit.by < 1) == (digit.size == Digit::Size::Number))
         return fail(fmt::format("digit {} is a part of no loop", d));
       const Digit& pair = p_.digits[digit.pair];
-      if (pair.pair != d || pair.kind == digit.kind || pair.parent != digit.parent || pair.by != digit.by ||
-          digit.root != p_.digits[digit.parent].root || pair.root != digit.root)
+      if (pair.pair != d || pair.kind == digit.kind || pair.parent != digit.parent || pair.by != digit.by || pair.size != digit.size ||
+          (digit.once && digit.kind != Digit::Kind::Outer) || digit.root != p_.digits[digit.parent].root || pair.root != digit.root)
         return fail(fmt::format("digits {} and {} are not of one loop", d, digit.pair));
     }
   }
@@ -230,6 +231,7 @@ class Verifier {
       if (s.hold && s.hold_end > line_) return fail("begins a memory twice");
       for (const Id axis : m.axes)
         if (axis >= nest_.loops() || (loops_ & bit(axis))) return fail("begins a memory inside one of its axes");
+      if (!has_a_place_for_each(m)) return fail("lays elements of a memory out in one place");
       s = {.hold = line_, .hold_end = block_end(), .depth = open_.size()};
       return;
     }
@@ -247,6 +249,24 @@ class Verifier {
     }
     if (!s.kept_end) return fail(fmt::format("recalls m{}, in which nothing was kept", l.at));
     if (s.kept_end > line_) return fail(fmt::format("recalls m{} inside the loop that keeps", l.at));
+  }
+
+  // Each axis stands in the layout whole, or as both parts of one split.
+  bool has_a_place_for_each(const Memory& m) const {
+    std::size_t parts = 0;
+    for (const Id axis : m.axes) {
+      const Memory::Part *whole = nullptr, *outer = nullptr, *inner = nullptr;
+      for (const Memory::Part& part : m.layout) {
+        if (part.root != axis) continue;
+        const Memory::Part*& of = part.kind == Digit::Kind::Whole ? whole : part.kind == Digit::Kind::Outer ? outer : inner;
+        if (of) return false;
+        of = &part;
+      }
+      const bool is_split = outer && inner && outer->by == inner->by && outer->by > 0;
+      if (whole ? outer || inner : !is_split) return false;
+      parts += whole ? 1 : 2;
+    }
+    return parts == m.layout.size();
   }
 
   // ---- sums
@@ -268,6 +288,7 @@ class Verifier {
     for (const Id loop : s.inside) {
       const Bind how = p_.lines[loop].bind;
       if (how == Bind::Parallel) return fail(fmt::format("adds to a{} in a parallel loop", l.at));
+      if (p_.lines[loop].padded) return fail(fmt::format("adds to a{} what lies beyond the end of a loop", l.at));
       if (how == Bind::Vector && a.order != Accumulator::Order::Any)
         return fail(fmt::format("adds to a{}, which has an order, in a vector", l.at));
     }
@@ -399,6 +420,8 @@ class Verifier {
     ++stores_[l.of];
     const std::uint64_t around = !after_rows_.empty() && after_rows_[l.of] ? 0 : tasks();
     if ((loops_ & tasks()) != around) return fail("stores in other tasks than it should");
+    for (const Id loop : open_)
+      if (p_.lines[loop].padded) return fail("stores beyond the end of a loop");
     for (const Id d : digits_)
       if (!(loops_ & bit(p_.digits[d].root))) return fail(fmt::format("stores in a part of i{} alone", p_.digits[d].root));
     if (l.code == Code::AddTo) return updates();

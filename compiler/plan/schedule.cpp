@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/loops/contract.h"
 #include "compiler/plan/scratch.h"
 #include "ir/order.h"
 
@@ -579,6 +580,11 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   const std::int64_t tiles = nest.kind == NestKind::Rows ? (extent + kRowTile - 1) / kRowTile : 1;
   const bool long_rows = options.item_work > 0 && n.work / std::max<std::int64_t>(outer * tiles, 1) > options.item_work;
   const bool few_rows = threads > 1 && outer < 4 * threads && !wide && n.work >= options.split_work;
+  if (contracts && (s.one_block || !few_rows) && loops::choose_tile(nest, numbers, target, options, s.tile, n)) {
+    s.abreast = 1;
+    n.scratch_bytes = loops::scratch_bytes(nest, numbers, s.tile, n);
+    return out;
+  }
   if (nest.has(Statement::Kind::Reduce) && !columns && !s.one_block && (few_rows || long_rows)) {
     s.split = true;
     s.abreast = 1;
@@ -711,6 +717,7 @@ std::string Schedule::key() const {
   std::string k;
   const auto put = [&k](auto... v) { append_bytes(k, v...); };
   put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, abreast, static_cast<std::uint32_t>(streamed.size()));
+  put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns);
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
   for (std::uint32_t v : kept) put(v);
@@ -730,6 +737,9 @@ std::string print(const Scheduled& scheduled) {
   if (!s.parts.empty()) out += fmt::format(", the body in {} parts", s.parts.size() + 1);
   if (s.rolled.count > 0) out += fmt::format(", {} iterations of {} statements as a loop", s.rolled.count, s.rolled.period);
   if (s.one_block) out += ", one block";
+  if (s.tile.rows > 0)
+    out += fmt::format(", tiles of {} by {} in registers{}{}, {} by {} an item", s.tile.rows, s.tile.width,
+                       s.tile.packs_rows ? ", rows packed" : "", s.tile.packs_columns ? ", columns packed" : "", n.tile_outer, n.tile);
   if (s.abreast > 1) out += fmt::format(", {} rows abreast", s.abreast);
   if (n.tile_rows > 1) out += fmt::format(" for {} rows", n.tile_rows);
   if (n.phases > 1 && !s.split) out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);

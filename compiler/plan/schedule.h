@@ -13,6 +13,15 @@
 
 namespace onepass::compiler {
 
+/// Contractions that run in tiles of their result (compiler/loops/contract.h): so many rows by so many columns at a time, whose sums stay
+/// in registers. An operand that is packed is copied before it is read, in the order in which it is read.
+struct RegisterTile {
+  std::uint8_t rows = 0, width = 0;  // no rows: none of this
+  bool one_block = false;            // class: the reduced elements lie within one block of the order of summation
+  bool packs_rows = false, packs_columns = false;
+  bool operator==(const RegisterTile&) const = default;
+};
+
 struct Schedule {
   int vector_bytes = 32;                // of the target's registers
   int width = 8;                        // elements of the vector body: one or more registers
@@ -22,6 +31,7 @@ struct Schedule {
   bool row_scratch = false;             // class: a row of the values in `kept` fits the scratch
   bool split = false;                   // class: threads share the reduced elements of a row: an item is a chunk of them
   bool by_place = false;                // class: threads share the places that data choose: an item adds at a range of them
+  RegisterTile tile;                    // class: a contraction in tiles, by the way of a LoopProgram
   int abreast = 1;                      // class: iterations of the last outer loop that run at once: what they share is loaded once
   std::vector<std::uint32_t> streamed;  // class: accesses whose stores bypass the caches; they start at multiples of 64 bytes
   std::vector<std::uint32_t> kept;      // statements held in row scratch between sweeps (where row_scratch)

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/loops/contract.h"
 #include "compiler/plan/expression.h"
 #include "compiler/plan/scratch.h"
 #include "ir/order.h"
@@ -1342,6 +1343,12 @@ std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const 
     tasks *= n.chunks;
   }
   if (n.items != tasks) return fail(fmt::format("{} tasks cover the loops, not {}", tasks, n.items));
+  if (s.tile.rows > 0) {
+    if (loops::contraction_of(nest).sum == Statement::kNone) return fail("tiles of what is no contraction");
+    if (n.tile % s.tile.width != 0 || n.tile_outer % s.tile.rows != 0) return fail("a task ends inside a tile");
+    if (s.tile.one_block && numbers.extents[nest.outer] > ir::kRowBlock) return fail("more than one block");
+    return n.scratch_bytes < loops::scratch_bytes(nest, numbers, s.tile, n) ? fail("the scratch is too small") : std::string();
+  }
   const ScratchLayout layout(nest, s);
   const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
   std::int64_t scratch = layout.spread.bytes + layout.patterns.bytes + layout.passed_on.bytes + unit * layout.total * s.abreast;

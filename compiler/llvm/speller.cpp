@@ -1,0 +1,816 @@
+// See speller.h.
+#include "compiler/llvm/speller.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ir/order.h"
+#include "onepass/error.h"
+
+namespace onepass::compiler {
+
+using loops::Accumulator;
+using loops::Area;
+using loops::Bind;
+using loops::Code;
+using loops::Digit;
+using loops::kNone;
+using loops::Line;
+using loops::Memory;
+
+Speller::Speller(const CodegenRequest& request, const loops::Program& program, llvm::Module& module)
+    : p_(program),
+      nest_(program.nest),
+      known_(request.known),
+      target_(*request.target),
+      words_(nest_),
+      module_(module),
+      context_(module.getContext()),
+      b_(context_),
+      k_(b_,
+         {request.target->converts_f16(), request.target->has_avx2(), request.target->has_avx512(), request.target->vector_bytes,
+          request.target->vector_registers()},
+         request.tier == Tier::Quick),
+      values_(program.lines.size(), nullptr),
+      memory_begin_(program.memories.size(), nullptr),
+      sums_begin_(program.accumulators.size(), nullptr),
+      registers_(program.accumulators.size()),
+      in_registers_(program.accumulators.size(), false) {}
+
+// ------------------------------------------------------------------------------------------------ code
+
+std::optional<std::int64_t> Speller::number(const Value* v) {
+  const auto* c = llvm::dyn_cast<llvm::ConstantInt>(v);
+  return c ? std::optional(c->getSExtValue()) : std::nullopt;
+}
+
+unsigned Speller::width_of(const Value* v) {
+  const auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
+  return t ? t->getNumElements() : 0;
+}
+
+llvm::Value* Speller::bytes(Value* pointer, Value* offset) {
+  return number(offset) == 0 ? pointer : b_.CreateGEP(b_.getInt8Ty(), pointer, offset);
+}
+
+llvm::Value* Speller::smaller(Value* a, Value* c) { return b_.CreateSelect(b_.CreateICmpSLT(a, c), a, c); }
+
+llvm::Value* Speller::up(Value* a, Value* by) { return number(by) == 1 ? a : b_.CreateUDiv(b_.CreateAdd(a, b_.CreateSub(by, i64(1))), by); }
+
+llvm::Value* Speller::both(Value* a, Value* c) {
+  if (!a || !c) return a ? a : c;
+  const unsigned lanes = std::max(width_of(a), width_of(c));
+  return b_.CreateAnd(splat(a, lanes), splat(c, lanes));
+}
+
+template <class F> auto Speller::in(Scope& scope, F&& f) {
+  if (!scope.hoist) return f();
+  llvm::IRBuilderBase::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(scope.hoist->getTerminator());
+  return f();
+}
+
+llvm::Value* Speller::word(std::uint32_t at) {
+  if (known_ && known_->known[at]) return i64(known_->words[at]);
+  Value*& made = word_values_[at];
+  if (made) return made;
+  return made = in(scopes_[0], [&] {
+           return b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(at))),
+                                       llvm::Align(8));
+         });
+}
+
+llvm::AllocaInst* Speller::variable(llvm::Type* type) {
+  llvm::IRBuilderBase::InsertPointGuard guard(b_);
+  BasicBlock& entry = function_->getEntryBlock();
+  b_.SetInsertPoint(&entry, entry.getFirstInsertionPt());
+  return b_.CreateAlloca(type);
+}
+
+llvm::BasicBlock* Speller::new_hoist() {
+  BasicBlock* hoist = block();
+  BasicBlock* next = block();
+  b_.CreateBr(hoist);
+  b_.SetInsertPoint(hoist);
+  b_.CreateBr(next);
+  b_.SetInsertPoint(next);
+  return hoist;
+}
+
+template <class F> void Speller::loop(Value* end, std::int64_t step, F&& f) {
+  if (const std::optional<std::int64_t> last = number(end)) {
+    if (*last <= 0) return;
+    if (*last <= step) return f(i64(0));  // once: no loop
+  }
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock *head = block(), *inside = block(), *after = block();
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
+  i->addIncoming(i64(0), before);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
+  b_.SetInsertPoint(inside);
+  f(i);
+  i->addIncoming(b_.CreateAdd(i, i64(step)), b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+}
+
+// ------------------------------------------------------------------------------------------------ loops
+
+void Speller::run() {
+  llvm::Type* pointer = b_.getPtrTy();
+  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty(), pointer}, false);
+  function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, "kernel", module_);
+  function_->addFnAttr(llvm::Attribute::NoUnwind);
+  function_->addFnAttr("target-cpu", target_.cpu);
+  function_->addFnAttr("target-features", target_.features);
+  function_->addFnAttr("prefer-vector-width", std::to_string(8 * target_.vector_bytes));
+  function_->addFnAttr("no-builtins");
+  BasicBlock *entry = block(), *start = block();
+  b_.SetInsertPoint(entry);
+  b_.CreateBr(start);
+  scopes_.push_back({.hoist = entry});
+  zeros_ = in(scopes_[0], [&] {
+    Value* zeros = b_.CreateAlloca(b_.getInt64Ty(), i64(8));
+    b_.CreateStore(i64(0), zeros);
+    return zeros;
+  });
+  b_.SetInsertPoint(start);
+  // scratch: the memories, then the sums
+  in(scopes_[0], [&] {
+    Value* at = function_->getArg(3);
+    const auto take = [&](const Area& area) {
+      Value* size = i64(area.element);
+      for (const loops::Length& n : area.lengths)
+        size = b_.CreateMul(size, n.word == loops::Length::kNumber ? i64(n.number) : up(word(n.word), i64(n.number)));
+      Value* begin = at;
+      at = bytes(at, b_.CreateAnd(b_.CreateAdd(size, i64(63)), i64(-64)));
+      return begin;
+    };
+    for (Id m = 0; m < p_.memories.size(); ++m)
+      for (Id i = 0; i < p_.lines.size(); ++i)
+        if (p_.lines[i].code == Code::Hold && p_.lines[i].at == m) memory_begin_[m] = take(loops::area_of_memory(p_, words_, i));
+    for (Id a = 0; a < p_.accumulators.size(); ++a) sums_begin_[a] = take(loops::area_of_sums(p_, a));
+  });
+  Id first = 0;
+  while (first < p_.lines.size() && p_.lines[first].code != Code::Loop) line(first++);
+  items(first);
+  b_.CreateRetVoid();
+}
+
+// The parallel loops around everything else are one loop over items, the last of them counting fastest.
+void Speller::items(Id first) {
+  const auto end = static_cast<Id>(p_.lines.size());
+  std::vector<Id> shared;
+  Id inside = first;
+  while (inside < end && p_.lines[inside].code == Code::Loop && p_.lines[inside].bind == Bind::Parallel && p_.lines[inside].end == end)
+    shared.push_back(p_.lines[inside++].at);
+  std::vector<Value*> counts;
+  for (const Id digit : shared) counts.push_back(in(scopes_[0], [&] { return iterations(digit); }));
+  Value* begin = function_->getArg(1);
+  loop(b_.CreateSub(function_->getArg(2), begin), 1, [&](Value* i) {
+    Value* rest = b_.CreateAdd(begin, i);
+    std::vector<Value*> index(shared.size());
+    for (std::size_t l = shared.size(); l-- > 0;) {
+      index[l] = l == 0 ? rest : b_.CreateURem(rest, counts[l]);
+      if (l > 0) rest = b_.CreateUDiv(rest, counts[l]);
+    }
+    BasicBlock* hoist = new_hoist();
+    for (std::size_t l = 0; l < shared.size(); ++l)
+      scopes_.push_back({.digit = shared[l], .index = index[l], .read = index[l], .hoist = hoist});
+    block_of(inside, end);
+    scopes_.resize(scopes_.size() - shared.size());
+  });
+}
+
+void Speller::block_of(Id begin, Id end) {
+  for (Id i = begin; i < end; ++i) {
+    if (p_.lines[i].code != Code::Loop) {
+      line(i);
+      continue;
+    }
+    one_loop(i);
+    i = p_.lines[i].end - 1;
+  }
+}
+
+void Speller::body(Id line, Scope scope) {
+  scopes_.push_back(std::move(scope));
+  block_of(line + 1, p_.lines[line].end);
+  scopes_.pop_back();
+}
+
+// Does its body have loops that are loops in the code too?
+bool Speller::has_loops(Id line) const {
+  for (Id i = line + 1; i < p_.lines[line].end; ++i) {
+    if (p_.lines[i].code != Code::Loop) continue;
+    const std::optional<std::int64_t> n = iterations_known(p_.lines[i].at);
+    const Bind how = p_.lines[i].bind;
+    if (how != Bind::Unrolled && !(how == Bind::Vector && n && *n <= lanes_of(i))) return true;
+  }
+  return false;
+}
+
+void Speller::one_loop(Id line) {
+  const Line& l = p_.lines[line];
+  const Digit& digit = p_.digits[l.at];
+  if (digit.once) return body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .hoist = new_hoist()});
+  if (l.bind == Bind::Vector) return vector_loop(line);
+  Value* n = count(l.at, false);
+  if (l.bind == Bind::Unrolled) {
+    const std::optional<std::int64_t> copies = iterations_known(l.at);
+    if (!copies) throw InternalError("speller: an unrolled loop of any length");
+    const bool is_whole = l.padded || number(n) == copies, any_loops = has_loops(line);
+    Value* last = is_whole ? nullptr : b_.CreateSub(n, i64(1));
+    for (std::int64_t i = 0; i < *copies; ++i) {
+      Value* read = is_whole || i == 0 ? i64(i) : smaller(i64(i), last);
+      Value* active = l.padded && number(n) != copies ? b_.CreateICmpSLT(i64(i), n) : nullptr;
+      body(line, {.digit = l.at, .index = i64(i), .read = read, .hoist = any_loops ? new_hoist() : nullptr, .active = active});
+    }
+    return;
+  }
+  const std::vector<Id> sums = into_registers(line);
+  loop(l.padded ? iterations(l.at) : n, 1, [&](Value* i) {
+    Value* active = l.padded ? b_.CreateICmpSLT(i, n) : nullptr;
+    body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active});
+  });
+  out_of_registers(sums);
+}
+
+void Speller::vector_loop(Id line) {
+  const Line& l = p_.lines[line];
+  const unsigned lanes = lanes_of(line);
+  Value* n = count(l.at, false);
+  const std::optional<std::int64_t> all = iterations_known(l.at), known = number(n);
+  const auto mask = [&](Value* index) { return known && *known % lanes == 0 ? nullptr : lanes_below(b_.CreateSub(n, index), lanes); };
+  if (all && *all <= lanes)
+    return body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .hoist = nullptr, .lanes = lanes, .mask = mask(i64(0))});
+  loop(l.padded ? iterations(l.at) : n, lanes,
+       [&](Value* i) { body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .lanes = lanes, .mask = mask(i)}); });
+}
+
+llvm::Value* Speller::lanes_below(Value* left, unsigned lanes) {
+  std::vector<llvm::Constant*> each;
+  for (unsigned i = 0; i < lanes; ++i) each.push_back(b_.getInt32(i));
+  Value* n = b_.CreateTrunc(smaller(left, i64(lanes)), b_.getInt32Ty());
+  return b_.CreateICmpSLT(llvm::ConstantVector::get(each), b_.CreateVectorSplat(lanes, n));
+}
+
+unsigned Speller::lanes_of(Id line) const {
+  if (p_.lines[line].count) return p_.lines[line].count;
+  std::size_t widest = 1;
+  for (Id i = line + 1; i < p_.lines[line].end; ++i)
+    if (p_.lines[i].code != Code::Guard) widest = std::max(widest, size_of(p_.lines[i].dtype));
+  return static_cast<unsigned>(target_.vector_bytes) / static_cast<unsigned>(widest);
+}
+
+llvm::Value* Speller::by(const Digit& d) {
+  switch (d.size) {
+    case Digit::Size::Number: break;
+    case Digit::Size::Tile: return word(words_.tile);
+    case Digit::Size::TileOuter: return word(words_.tile_outer);
+  }
+  return i64(d.by);
+}
+
+llvm::Value* Speller::iterations(Id digit) {
+  const Digit& d = p_.digits[digit];
+  switch (d.kind) {
+    case Digit::Kind::Whole: return word(words_.extents + d.root);
+    case Digit::Kind::Outer: return d.once ? i64(1) : up(iterations(d.parent), by(d));
+    case Digit::Kind::Inner: break;
+  }
+  return by(d);
+}
+
+std::optional<std::int64_t> Speller::iterations_known(Id digit) const {
+  const Digit& d = p_.digits[digit];
+  if (d.once) return 1;
+  if (d.kind == Digit::Kind::Inner && d.size == Digit::Size::Number) return d.by;
+  if (d.kind != Digit::Kind::Outer || d.size != Digit::Size::Number) return std::nullopt;
+  const std::optional<std::int64_t> all = iterations_known(d.parent);
+  return all ? std::optional((*all + d.by - 1) / d.by) : std::nullopt;
+}
+
+llvm::Value* Speller::weight(Id digit, Id within) {
+  Value* w = i64(1);
+  for (; digit != within; digit = p_.digits[digit].parent)
+    if (p_.digits[digit].kind == Digit::Kind::Outer) w = b_.CreateMul(w, by(p_.digits[digit]));
+  return w;
+}
+
+llvm::Value* Speller::count(Id digit, bool padded) {
+  Value* n = iterations(digit);
+  if (padded) return n;
+  for (Id around = p_.digits[digit].parent; around != kNone; around = p_.digits[around].parent) {
+    Value* at = nullptr;  // where the loops around this one have brought it
+    for (const Scope& s : scopes_)
+      if (s.digit != kNone && s.digit != digit && loops::is_within(p_, s.digit, around)) {
+        Value* more = b_.CreateMul(s.index, weight(s.digit, around));
+        at = at ? b_.CreateAdd(at, more) : more;
+      }
+    Value* left = at ? b_.CreateSub(iterations(around), at) : iterations(around);
+    n = smaller(n, up(left, weight(digit, around)));
+  }
+  return n;
+}
+
+// ------------------------------------------------------------------------------------------------ addresses
+
+const Speller::Scope* Speller::vector_scope() const {
+  for (const Scope& s : scopes_)
+    if (s.lanes) return &s;
+  return nullptr;
+}
+
+Speller::Form& Speller::form(Of of, Id id) {
+  Form& f = forms_[static_cast<std::uint64_t>(of) << 32 | id];
+  if (f.base) return f;
+  f.stride.assign(p_.digits.size(), nullptr);
+  if (of == Of::Load || of == Of::Store) {
+    const Access& access = nest_.accesses[id];
+    f.linear = access.linear;
+    f.size = static_cast<std::int64_t>(size_of(nest_.buffers[access.buffer].dtype));
+    in(scopes_[0], [&] {
+      Value* at = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.pointers + id)));
+      f.base = b_.CreateAlignedLoad(b_.getPtrTy(), at, llvm::Align(8));
+      for (Id d = 0; d < p_.digits.size(); ++d) {
+        const Id root = p_.digits[d].root;
+        const Coefficient c = nest_.linears[f.linear].of[root];
+        if (c == Coefficient::Zero) continue;
+        Value* times = c == Coefficient::One ? i64(1) : word(words_.coefficient_of(f.linear, root));
+        f.stride[d] = b_.CreateMul(b_.CreateMul(times, weight(d, root)), i64(f.size));
+      }
+    });
+  } else if (of == Of::Sums) {
+    f.base = sums_begin_[id];
+    f.size = static_cast<std::int64_t>(size_of(p_.accumulators[id].dtype));
+    std::int64_t stride = f.size;
+    const std::vector<Id> axes = loops::axes_in_order(p_, id);
+    for (std::size_t k = axes.size(); k-- > 0;) {
+      f.stride[axes[k]] = i64(stride);
+      stride *= p_.digits[axes[k]].by;
+    }
+  } else {
+    f.base = memory_begin_[id];
+    f.size = static_cast<std::int64_t>(size_of(p_.memories[id].dtype));
+  }
+  return f;
+}
+
+// Of each digit inside the Hold at this line: by which part of the layout it goes, and how far.
+void Speller::strides_of_memory(Form& f, Id line) {
+  const Memory& m = p_.memories[p_.lines[line].at];
+  const Area area = loops::area_of_memory(p_, words_, line);
+  std::vector<Value*> stride(m.layout.size());
+  in(scopes_[0], [&] {
+    Value* all = i64(area.element);
+    for (std::size_t k = m.layout.size(); k-- > 0;) {
+      stride[k] = all;
+      const loops::Length& n = area.lengths[k];
+      all = b_.CreateMul(all, n.word == loops::Length::kNumber ? i64(n.number) : up(word(n.word), i64(n.number)));
+    }
+  });
+  for (Id d = 0; d < p_.digits.size(); ++d) {
+    const Id root = p_.digits[d].root;
+    bool is_axis = std::ranges::find(m.axes, root) != m.axes.end();
+    for (const Scope& s : scopes_)  // open already: it is the same for all elements
+      is_axis = is_axis && (s.digit == kNone || (s.digit != d && !loops::is_within(p_, s.digit, d)));
+    if (!is_axis) continue;
+    for (std::size_t k = 0; k < m.layout.size(); ++k) {
+      const Memory::Part& part = m.layout[k];
+      if (part.root != root) continue;
+      const std::optional<std::int64_t> moves = number(weight(d, root)), n = iterations_known(d);
+      if (part.kind == Digit::Kind::Whole) f.stride[d] = in(scopes_[0], [&] { return b_.CreateMul(stride[k], weight(d, root)); });
+      else if (!moves) continue;
+      else if (part.kind == Digit::Kind::Outer && *moves % part.by == 0)
+        f.stride[d] = in(scopes_[0], [&] { return b_.CreateMul(stride[k], i64(*moves / part.by)); });
+      else if (part.kind == Digit::Kind::Inner && n && *moves * *n <= part.by)
+        f.stride[d] = in(scopes_[0], [&] { return b_.CreateMul(stride[k], i64(*moves)); });
+    }
+  }
+}
+
+llvm::Value* Speller::address(Of of, Id id, std::size_t depth) {
+  Form& f = form(of, id);
+  if (depth == 0) return f.base;
+  Scope& s = scopes_[depth];
+  const std::uint64_t key = static_cast<std::uint64_t>(of) << 32 | id;
+  if (const auto it = s.addresses.find(key); it != s.addresses.end()) return it->second;
+  Value* at = address(of, id, depth - 1);
+  Value* const index = of == Of::Load ? s.read : s.index;
+  if (f.stride[s.digit] && number(index) != 0) at = in(s, [&] { return bytes(at, b_.CreateMul(index, f.stride[s.digit])); });
+  if (f.linear != kNone)
+    for (Id q = 0; q < nest_.derived.size(); ++q) {
+      if (nest_.linears[f.linear].of[nest_.loops() + q] == Coefficient::Zero) continue;
+      const std::uint64_t loops = loops_of(nest_.derived[q].linear);
+      if (depth_of(loops) != depth || varies_along_vector(nest_.derived[q].linear)) continue;
+      Value* far = derived_value(q, depth);
+      at = in(s, [&] {
+        return bytes(at, b_.CreateMul(far, b_.CreateMul(word(words_.coefficient_of(f.linear, nest_.loops() + q)), i64(f.size))));
+      });
+    }
+  return s.addresses[key] = at;
+}
+
+std::uint64_t Speller::loops_of(Id linear) const {
+  std::uint64_t all = 0;
+  const std::vector<Coefficient>& of = nest_.linears[linear].of;
+  for (Id v = 0; v < of.size(); ++v)
+    if (of[v] != Coefficient::Zero) all |= v < nest_.loops() ? std::uint64_t{1} << v : loops_of(nest_.derived[v - nest_.loops()].linear);
+  return all;
+}
+
+bool Speller::varies_along_vector(Id linear) const {
+  const Scope* vector = vector_scope();
+  return vector && (loops_of(linear) >> p_.digits[vector->digit].root & 1);
+}
+
+std::size_t Speller::depth_of(std::uint64_t loops) const {
+  std::size_t depth = 1;  // what depends on no loop is added with the items
+  for (std::size_t s = 1; s < scopes_.size(); ++s)
+    if (loops >> p_.digits[scopes_[s].digit].root & 1) depth = s;
+  return depth;
+}
+
+llvm::Value* Speller::root_value(Id root, std::size_t depth, bool read) {
+  Value* sum = i64(0);
+  for (std::size_t s = 1; s <= depth; ++s)
+    if (p_.digits[scopes_[s].digit].root == root)
+      sum = b_.CreateAdd(sum, b_.CreateMul(read ? scopes_[s].read : scopes_[s].index, weight(scopes_[s].digit, root)));
+  return sum;
+}
+
+// With what is open down to that depth; of a vector, in its first lane.
+llvm::Value* Speller::linear_value(Id linear, std::size_t depth, bool with_offset) {
+  Value* sum = with_offset ? word(words_.offset_of(linear)) : i64(0);
+  const std::vector<Coefficient>& of = nest_.linears[linear].of;
+  for (Id v = 0; v < of.size(); ++v) {
+    if (of[v] == Coefficient::Zero) continue;
+    Value* x = v < nest_.loops() ? root_value(v, depth, true) : derived_value(v - nest_.loops(), depth);
+    sum = b_.CreateAdd(sum, of[v] == Coefficient::One ? x : b_.CreateMul(x, word(words_.coefficient_of(linear, v))));
+  }
+  return sum;
+}
+
+llvm::Value* Speller::quotient(Id q, Value* x) {
+  Value* by = splat(word(words_.by + q), width_of(x));
+  Value* zero = llvm::Constant::getNullValue(x->getType());
+  Value* r = b_.CreateSRem(x, by);
+  Value* below = b_.CreateICmpSLT(r, zero);
+  if (nest_.derived[q].modulo) return b_.CreateSelect(below, b_.CreateAdd(r, by), r);
+  Value* d = b_.CreateSDiv(x, by);
+  return b_.CreateSelect(below, b_.CreateSub(d, llvm::ConstantInt::get(x->getType(), 1)), d);
+}
+
+llvm::Value* Speller::derived_value(Id q, std::size_t depth) {
+  const std::size_t at = std::min(depth, depth_of(loops_of(nest_.derived[q].linear)));
+  Scope& s = scopes_[at];
+  if (const auto it = s.derived.find(q); it != s.derived.end()) return it->second;
+  return s.derived[q] = in(s, [&] { return quotient(q, linear_value(nest_.derived[q].linear, at, true)); });
+}
+
+llvm::Value* Speller::lanes_of_derived(Id q) {
+  const Id linear = nest_.derived[q].linear;
+  return varies_along_vector(linear) ? quotient(q, lanes_of_linear(linear, true)) : derived_value(q, scopes_.size() - 1);
+}
+
+llvm::Value* Speller::lanes_of_linear(Id linear, bool with_offset) {
+  const std::size_t depth = scopes_.size() - 1;
+  if (!varies_along_vector(linear)) return linear_value(linear, depth, with_offset);
+  const Scope& vector = *vector_scope();
+  std::vector<llvm::Constant*> each;
+  for (unsigned i = 0; i < vector.lanes; ++i) each.push_back(b_.getInt64(i));
+  const Id along = p_.digits[vector.digit].root;
+  Value* sum = splat(with_offset ? word(words_.offset_of(linear)) : i64(0), vector.lanes);
+  const std::vector<Coefficient>& of = nest_.linears[linear].of;
+  for (Id v = 0; v < of.size(); ++v) {
+    if (of[v] == Coefficient::Zero) continue;
+    Value* x = v < nest_.loops() ? root_value(v, depth, true) : lanes_of_derived(v - nest_.loops());
+    x = splat(x, vector.lanes);
+    if (v == along) x = b_.CreateAdd(x, b_.CreateMul(llvm::ConstantVector::get(each), splat(weight(vector.digit, along), vector.lanes)));
+    if (of[v] != Coefficient::One) x = b_.CreateMul(x, splat(word(words_.coefficient_of(linear, v)), vector.lanes));
+    sum = b_.CreateAdd(sum, x);
+  }
+  return sum;
+}
+
+// ------------------------------------------------------------------------------------------------ lines
+
+void Speller::line(Id i) {
+  const Line& l = p_.lines[i];
+  switch (l.code) {
+    case Code::Loop: throw InternalError("speller: a loop is no line");
+    case Code::Load: values_[i] = load(l); return;
+    case Code::Store: return store(l);
+    case Code::Index: values_[i] = from_index(lanes_of_linear(l.at, true), l); return;
+    case Code::Slot: {
+      const std::uint32_t at = words_.slots + l.at;
+      if (known_ && known_->known[at]) {
+        values_[i] = k_.constant(l.dtype, static_cast<std::uint64_t>(known_->words[at]), 0);
+        return;
+      }
+      Value* p = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(at)));
+      values_[i] = k_.from_memory(l.dtype, b_.CreateAlignedLoad(k_.memory_type(l.dtype, 0), p, llvm::Align(8)));
+      return;
+    }
+    case Code::Constant: values_[i] = k_.constant(l.dtype, l.bits, 0); return;
+    case Code::Op: values_[i] = apply(l); return;
+    case Code::Guard: values_[i] = guard(l); return;
+    case Code::Start: return;  // where it is added up
+    case Code::Accumulate: return accumulate(l);
+    case Code::Result: values_[i] = result(l); return;
+    case Code::Hold: strides_of_memory(form(Of::Memory, l.at), i); return;
+    case Code::Keep: {
+      const Scope* vector = vector_scope();
+      const unsigned lanes = vector && form(Of::Memory, l.at).stride[vector->digit] ? vector->lanes : 0;
+      Value* v = k_.to_memory(l.dtype, splat(value(l.a), lanes));
+      Value* p = here(Of::Memory, l.at);
+      const std::optional<std::int64_t> all = lanes ? iterations_known(vector->digit) : std::nullopt;
+      if (lanes == 0 || (all && *all % lanes == 0)) {
+        b_.CreateAlignedStore(v, p, llvm::Align(1));
+        return;
+      }
+      // lanes behind the part's end belong to other elements
+      b_.CreateMaskedStore(v, p, llvm::Align(1), lanes_below(b_.CreateSub(iterations(vector->digit), vector->index), lanes));
+      return;
+    }
+    case Code::Recall: {
+      const Scope* vector = vector_scope();
+      Value* along = vector ? form(Of::Memory, l.at).stride[vector->digit] : nullptr;
+      if (along && number(along) != static_cast<std::int64_t>(size_of(l.dtype))) throw InternalError("speller: a vector across a memory");
+      Value* p = here(Of::Memory, l.at);
+      values_[i] = k_.from_memory(l.dtype, b_.CreateAlignedLoad(k_.memory_type(l.dtype, along ? vector->lanes : 0), p, llvm::Align(1)));
+      return;
+    }
+    case Code::AddTo:
+    case Code::Place:
+    case Code::Halve:
+    case Code::Scan: break;
+  }
+  throw InternalError(fmt::format("speller: line {} is not spelled yet", i));
+}
+
+llvm::Value* Speller::load(const Line& l) {
+  const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
+  const Form& f = form(Of::Load, l.at);
+  Value* mask = l.guard == kNone ? nullptr : value(l.guard);
+  for (const Scope& s : scopes_) mask = both(mask, s.active);
+  const Scope* vector = vector_scope();
+  const bool varies = varies_along_vector(f.linear);
+  Value* p = here(Of::Load, l.at);
+  if (!varies && !(mask && width_of(mask))) {
+    if (mask) p = b_.CreateSelect(mask, p, zeros_);
+    return k_.from_memory(t, b_.CreateAlignedLoad(k_.memory_type(t, 0), p, llvm::Align(1)));
+  }
+  mask = both(mask, vector->mask);
+  llvm::Type* type = k_.memory_type(t, vector->lanes);
+  Value* zero = llvm::Constant::getNullValue(type);
+  if (mask) mask = splat(mask, vector->lanes);
+  bool by_derived = false;
+  for (Id q = 0; q < nest_.derived.size(); ++q)
+    by_derived |= nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(nest_.derived[q].linear);
+  Value* step = f.stride[vector->digit];
+  if (step && number(step) == f.size && !by_derived)
+    return k_.from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
+                                  : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+  // the lanes' distances from the first one's address, which has all but what derived variables add that vary along the vector
+  Value* far = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), vector->lanes));
+  if (step) {
+    std::vector<llvm::Constant*> each;
+    for (unsigned i = 0; i < vector->lanes; ++i) each.push_back(b_.getInt64(i));
+    far = b_.CreateMul(llvm::ConstantVector::get(each), splat(step, vector->lanes));
+  }
+  for (Id q = 0; q < nest_.derived.size(); ++q)
+    if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(nest_.derived[q].linear))
+      far = b_.CreateAdd(
+          far, b_.CreateMul(lanes_of_derived(q),
+                            splat(b_.CreateMul(word(words_.coefficient_of(f.linear, nest_.loops() + q)), i64(f.size)), vector->lanes)));
+  Value* all = mask ? mask : llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), vector->lanes));
+  return k_.from_memory(t, b_.CreateMaskedGather(type, b_.CreateGEP(b_.getInt8Ty(), p, far), llvm::Align(1), all, zero));
+}
+
+void Speller::store(const Line& l) {
+  const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
+  const Form& f = form(Of::Store, l.at);
+  for (const Scope& s : scopes_)
+    if (s.index != s.read) throw InternalError("speller: a store beyond the end of a loop");
+  Value* mask = l.guard == kNone ? nullptr : value(l.guard);
+  const Scope* vector = vector_scope();
+  Value* p = here(Of::Store, l.at);
+  if (!vector) {
+    if (mask) throw InternalError("speller: a number is stored where a guard holds");
+    b_.CreateAlignedStore(k_.to_memory(t, value(l.a)), p, llvm::Align(1));
+    return;
+  }
+  mask = both(mask, vector->mask);
+  if (mask) mask = splat(mask, vector->lanes);
+  Value* v = k_.to_memory(t, splat(value(l.a), vector->lanes));
+  Value* step = f.stride[vector->digit];
+  for (Id q = 0; q < nest_.derived.size(); ++q)
+    if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(nest_.derived[q].linear))
+      throw InternalError("speller: a store by a derived variable");
+  if (!step) throw InternalError("speller: a vector is stored in one place");
+  if (number(step) == f.size) {
+    if (mask) b_.CreateMaskedStore(v, p, llvm::Align(1), mask);
+    else b_.CreateAlignedStore(v, p, llvm::Align(1));
+    return;
+  }
+  std::vector<llvm::Constant*> each;
+  for (unsigned i = 0; i < vector->lanes; ++i) each.push_back(b_.getInt64(i));
+  Value* at = b_.CreateGEP(b_.getInt8Ty(), p, b_.CreateMul(llvm::ConstantVector::get(each), splat(step, vector->lanes)));
+  Value* all = mask ? mask : llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), vector->lanes));
+  b_.CreateMaskedScatter(v, at, llvm::Align(1), all);
+}
+
+llvm::Value* Speller::guard(const Line& l) {
+  Value* all = nullptr;
+  for (Id c = l.at; c < l.at + l.count; ++c) {
+    Value* x = lanes_of_linear(nest_.checks[c].linear, true);
+    all = both(all, b_.CreateICmpULT(x, splat(word(words_.bounds + c), width_of(x))));
+  }
+  return all;
+}
+
+llvm::Value* Speller::apply(const Line& l) {
+  Typed operands[3];
+  std::size_t n = 0;
+  unsigned lanes = 0;
+  for (const Id o : {l.a, l.b, l.c})
+    if (o != kNone) lanes = std::max(lanes, width_of(value(o)));
+  for (const Id o : {l.a, l.b, l.c})
+    if (o != kNone) operands[n++] = {splat(value(o), lanes), p_.lines[o].dtype};
+  const bool makes_half = is_half(l.half) && l.dtype == DType::F32;
+  if (is_half(l.half) && !makes_half) operands[0].dtype = l.half;
+  return k_.apply(l.op, makes_half ? l.half : l.dtype, std::span(operands, n));
+}
+
+llvm::Value* Speller::from_index(Value* x, const Line& l) { return k_.cast({x, DType::I64}, is_half(l.half) ? l.half : l.dtype); }
+
+// ------------------------------------------------------------------------------------------------ sums
+
+llvm::Value* Speller::identity(const Accumulator& a, unsigned lanes) {
+  if (a.op != ir::Op::Add) throw InternalError("speller: only sums are spelled yet");
+  return k_.constant(a.dtype, is_float(a.dtype) ? ir::bits_of(a.dtype, -0.0) : 0, lanes);
+}
+
+llvm::Value* Speller::combine(const Accumulator& a, Value* x, Value* y) {
+  const Typed operands[2] = {{x, a.dtype}, {y, a.dtype}};
+  return k_.apply(a.op, a.dtype, operands);
+}
+
+// The sums over the loop at this line that can be in registers while it runs: those begin with the identity there.
+std::vector<loops::Id> Speller::into_registers(Id loop) {
+  std::vector<Id> sums;
+  for (Id i = loop + 1; i < p_.lines[loop].end; ++i) {
+    if (p_.lines[i].code != Code::Accumulate) continue;
+    const Id a = p_.lines[i].at;
+    const Accumulator& sum = p_.accumulators[a];
+    if (sum.part == Accumulator::Part::Tree || in_registers_[a]) continue;
+    Id start = 0;
+    while (p_.lines[start].code != Code::Start || p_.lines[start].at != a) ++start;
+    bool is_reduced = false, fits = start < loop;
+    for (const Id r : sum.reduced) is_reduced |= loops::is_within(p_, p_.lines[loop].at, r);
+    unsigned lanes = 0;
+    std::vector<Id> unrolled;
+    for (Id l = loop + 1; l < i; ++l) {
+      if (p_.lines[l].code != Code::Loop || p_.lines[l].end <= i || std::ranges::find(sum.axes, p_.lines[l].at) == sum.axes.end()) continue;
+      const std::optional<std::int64_t> n = iterations_known(p_.lines[l].at);
+      if (p_.lines[l].bind == Bind::Vector && n && *n <= lanes_of(l)) lanes = lanes_of(l);
+      else if (p_.lines[l].bind == Bind::Unrolled && n) unrolled.push_back(p_.lines[l].at);
+      else fits = false;
+    }
+    if (!is_reduced || !fits) continue;
+    std::vector<std::int64_t> index(unrolled.size(), 0);
+    for (bool more = true; more;) {
+      llvm::AllocaInst* variable = this->variable(k_.type(sum.dtype, lanes));
+      b_.CreateStore(identity(sum, lanes), variable);
+      registers_[a][index] = variable;
+      more = false;
+      for (std::size_t k = index.size(); k-- > 0 && !more;) {
+        more = ++index[k] < *iterations_known(unrolled[k]);
+        if (!more) index[k] = 0;
+      }
+    }
+    in_registers_[a] = true;
+    sums.push_back(a);
+  }
+  return sums;
+}
+
+void Speller::out_of_registers(const std::vector<Id>& sums) {
+  for (const Id a : sums) {
+    const Form& f = form(Of::Sums, a);
+    Value* at = here(Of::Sums, a);
+    std::vector<Id> unrolled;  // in the order in which they were opened
+    for (const Line& l : p_.lines)
+      if (l.code == Code::Loop && l.bind == Bind::Unrolled && f.stride[l.at] && std::ranges::find(unrolled, l.at) == unrolled.end())
+        unrolled.push_back(l.at);
+    for (const auto& [index, variable] : registers_[a]) {
+      Value* p = at;
+      for (std::size_t k = 0; k < index.size(); ++k) p = bytes(p, b_.CreateMul(i64(index[k]), f.stride[unrolled[k]]));
+      Value* v = b_.CreateLoad(variable->getAllocatedType(), variable);
+      b_.CreateAlignedStore(k_.to_memory(p_.accumulators[a].dtype, v), p, llvm::Align(1));
+    }
+    registers_[a].clear();
+    in_registers_[a] = false;
+  }
+}
+
+llvm::Value* Speller::level(Value* at, Id accumulator, Value* l) {
+  Value* size = i64(static_cast<std::int64_t>(size_of(p_.accumulators[accumulator].dtype)));
+  for (const Id axis : p_.accumulators[accumulator].axes) size = b_.CreateMul(size, i64(p_.digits[axis].by));
+  return bytes(at, b_.CreateMul(l, size));
+}
+
+void Speller::accumulate(const Line& l) {
+  const Accumulator& a = p_.accumulators[l.at];
+  const Scope* vector = vector_scope();
+  const unsigned lanes = vector && form(Of::Sums, l.at).stride[vector->digit] ? vector->lanes : 0;
+  Value* x = splat(value(l.a), lanes);
+  if (a.part == Accumulator::Part::Tree) {
+    Value* at = here(Of::Sums, l.at);
+    Value* index = nullptr;
+    for (const Scope& s : scopes_)
+      if (s.digit == a.reduced[0]) index = s.index;
+    if (p_.digits[a.reduced[0]].once) {
+      b_.CreateAlignedStore(x, at, llvm::Align(1));
+      return;
+    }
+    // a counter: where a level is taken, both go to the next one
+    BasicBlock* before = b_.GetInsertBlock();
+    BasicBlock *head = block(), *inside = block(), *after = block();
+    b_.CreateBr(head);
+    b_.SetInsertPoint(head);
+    llvm::PHINode* n = b_.CreatePHI(b_.getInt64Ty(), 2);
+    llvm::PHINode* sum = b_.CreatePHI(x->getType(), 2);
+    n->addIncoming(i64(0), before);
+    sum->addIncoming(x, before);
+    Value* p = level(at, l.at, n);
+    b_.CreateCondBr(b_.CreateTrunc(b_.CreateLShr(index, n), b_.getInt1Ty()), inside, after);
+    b_.SetInsertPoint(inside);
+    Value* below = b_.CreateAlignedLoad(x->getType(), p, llvm::Align(1));
+    Value* next = combine(a, below, sum);
+    n->addIncoming(b_.CreateAdd(n, i64(1)), b_.GetInsertBlock());
+    sum->addIncoming(next, b_.GetInsertBlock());
+    b_.CreateBr(head);
+    b_.SetInsertPoint(after);
+    b_.CreateAlignedStore(sum, p, llvm::Align(1));
+    return;
+  }
+  if (!in_registers_[l.at]) throw InternalError("speller: a sum that is in no register");
+  std::vector<std::int64_t> index;
+  for (const Scope& s : scopes_)
+    if (s.digit != kNone && !s.lanes && std::ranges::find(a.axes, s.digit) != a.axes.end() && number(s.index))
+      index.push_back(*number(s.index));
+  llvm::AllocaInst* variable = registers_[l.at].at(index);
+  Value* before = b_.CreateLoad(variable->getAllocatedType(), variable);
+  Value* sum = nullptr;
+  if (!a.is_product) {
+    sum = combine(a, before, x);
+  } else if (Value* y = splat(value(l.b), lanes); is_float(a.dtype)) {
+    const Typed operands[3] = {{x, a.dtype}, {y, a.dtype}, {before, a.dtype}};
+    sum = k_.apply(ir::Op::Fma, a.dtype, operands);
+  } else {
+    sum = b_.CreateAdd(b_.CreateMul(x, y), before);
+  }
+  b_.CreateStore(sum, variable);
+}
+
+llvm::Value* Speller::result(const Line& l) {
+  const Accumulator& a = p_.accumulators[l.at];
+  const Scope* vector = vector_scope();
+  const unsigned lanes = vector && form(Of::Sums, l.at).stride[vector->digit] ? vector->lanes : 0;
+  llvm::Type* type = k_.type(a.dtype, lanes);
+  Value* at = here(Of::Sums, l.at);
+  if (a.part != Accumulator::Part::Tree || p_.digits[a.reduced[0]].once) return b_.CreateAlignedLoad(type, at, llvm::Align(1));
+  // levels that the number of blocks has, the lowest one first: each stands in front of what there is
+  Value* blocks = iterations(a.reduced[0]);
+  Value* lowest = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, blocks, b_.getTrue());
+  Value* first = b_.CreateAlignedLoad(type, level(at, l.at, lowest), llvm::Align(1));
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock *head = block(), *inside = block(), *after = block();
+  Value* rest = b_.CreateAnd(blocks, b_.CreateSub(blocks, i64(1)));  // without that one
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* left = b_.CreatePHI(b_.getInt64Ty(), 2);
+  llvm::PHINode* sum = b_.CreatePHI(type, 2);
+  left->addIncoming(rest, before);
+  sum->addIncoming(first, before);
+  b_.CreateCondBr(b_.CreateICmpNE(left, i64(0)), inside, after);
+  b_.SetInsertPoint(inside);
+  Value* n = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, left, b_.getTrue());
+  Value* below = b_.CreateAlignedLoad(type, level(at, l.at, n), llvm::Align(1));
+  Value* next = combine(a, below, sum);
+  left->addIncoming(b_.CreateAnd(left, b_.CreateSub(left, i64(1))), b_.GetInsertBlock());
+  sum->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+  return sum;
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,146 @@
+// Speller: a LoopProgram as LLVM IR, one function `kernel` as emit.h says. It decides nothing: which loops there are, what is a vector and what
+// stays in memory is the program's; here each line becomes instructions.
+//
+//   loops         parallel ones around everything else are the items that threads share; unrolled ones and vectors of one register group are
+//                 straight-line code
+//   sums          stay in registers while the loops run that they are summed over, where the loops of their axes inside these are unrolled or
+//                 vectors; before and after that they are in scratch
+//   tails         what lies beyond the end of a loop reads nothing: lanes are masked, the last row is read again
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include "compiler/codegen.h"
+#include "compiler/llvm/builder.h"
+#include "compiler/loops/layout.h"
+#include "compiler/loops/program.h"
+
+namespace onepass::compiler {
+
+class Speller {
+ public:
+  Speller(const CodegenRequest& request, const loops::Program& program, llvm::Module& module);
+  void run();
+
+ private:
+  using Id = loops::Id;
+  using Value = llvm::Value;
+  using BasicBlock = llvm::BasicBlock;
+
+  // An open loop. What is known in it is computed in front of its other code, once.
+  struct Scope {
+    Id digit = loops::kNone;      // of the first one, the kernel itself: none
+    Value* index = nullptr;       // of a vector: of its first lane
+    Value* read = nullptr;        // the same where it is inside the loop, else the last one that is
+    BasicBlock* hoist = nullptr;  // code goes before its terminator; null: in straight-line code, where the builder stands
+    Value* active = nullptr;      // of a padded loop: is the iteration inside? Null: it is
+    unsigned lanes = 0;           // of a vector
+    Value* mask = nullptr;        // of a vector: lanes that are inside; null: all
+    std::map<std::uint64_t, Value*> addresses = {};
+    std::map<Id, Value*> derived = {};
+  };
+  // Where elements lie: from `base` on, so many bytes for each iteration of a digit.
+  struct Form {
+    Value* base = nullptr;
+    std::vector<Value*> stride;  // by digit; null: it does not depend on it
+    Id linear = loops::kNone;    // of an array: its map, which may have derived variables
+    std::int64_t size = 1;       // bytes of an element
+  };
+  enum class Of : std::uint8_t { Load, Store, Memory, Sums };
+
+  const loops::Program& p_;
+  const Nest& nest_;
+  const KnownWords* known_;
+  const Target& target_;
+  WordLayout words_;
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+  llvm::IRBuilder<> b_;
+  KernelBuilder k_;
+  llvm::Function* function_ = nullptr;
+  Value* zeros_ = nullptr;  // what scalar loads read that may not read
+  std::vector<Scope> scopes_;
+  std::vector<Value*> values_;  // by line
+  std::map<std::uint32_t, Value*> word_values_;
+  std::map<std::uint64_t, Form> forms_;
+  std::vector<Value*> memory_begin_, sums_begin_;
+  // Sums in registers, by accumulator and the indices of its axes but for the vector's.
+  std::vector<std::map<std::vector<std::int64_t>, llvm::AllocaInst*>> registers_;
+  std::vector<bool> in_registers_;
+
+  // ---- code
+  Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
+  BasicBlock* block() { return BasicBlock::Create(context_, "", function_); }
+  static std::optional<std::int64_t> number(const Value* v);
+  static unsigned width_of(const Value* v);
+  Value* bytes(Value* pointer, Value* offset);
+  Value* smaller(Value* a, Value* c);
+  Value* up(Value* a, Value* by);  // a / by, rounded up
+  Value* splat(Value* v, unsigned lanes) { return width_of(v) || lanes == 0 ? v : b_.CreateVectorSplat(lanes, v); }
+  Value* both(Value* a, Value* c);  // of masks or conditions, each of which may be null: true
+  Value* word(std::uint32_t at);
+  template <class F> auto in(Scope& scope, F&& f);
+  llvm::AllocaInst* variable(llvm::Type* type);
+  BasicBlock* new_hoist();
+  // for (i = 0; i < end; i += step) f(i)
+  template <class F> void loop(Value* end, std::int64_t step, F&& f);
+
+  // ---- loops
+  void block_of(Id begin, Id end);
+  void items(Id first);
+  void one_loop(Id line);
+  void vector_loop(Id line);
+  void body(Id line, Scope scope);
+  bool has_loops(Id line) const;
+  Value* by(const loops::Digit& d);
+  Value* iterations(Id digit);
+  Value* weight(Id digit, Id within);  // how far one iteration moves a digit around it
+  std::optional<std::int64_t> iterations_known(Id digit) const;
+  // Of a digit, from where its loop begins: fewer than it has where a loop around it ends.
+  Value* count(Id digit, bool padded);
+  unsigned lanes_of(Id line) const;
+  Value* lanes_below(Value* left, unsigned lanes);  // a mask
+
+  // ---- addresses
+  const Scope* vector_scope() const;
+  Form& form(Of of, Id id);
+  void strides_of_memory(Form& form, Id line);
+  Value* address(Of of, Id id, std::size_t depth);
+  Value* here(Of of, Id id) { return address(of, id, scopes_.size() - 1); }
+  std::uint64_t loops_of(Id linear) const;
+  bool varies_along_vector(Id linear) const;
+  std::size_t depth_of(std::uint64_t loops) const;
+  Value* root_value(Id root, std::size_t depth, bool read);
+  Value* linear_value(Id linear, std::size_t depth, bool with_offset);
+  Value* derived_value(Id q, std::size_t depth);
+  Value* quotient(Id q, Value* x);
+  Value* lanes_of_linear(Id linear, bool with_offset);  // where it varies along the vector, a vector; else a number
+  Value* lanes_of_derived(Id q);
+
+  // ---- lines
+  void line(Id i);
+  Value* load(const loops::Line& l);
+  void store(const loops::Line& l);
+  Value* guard(const loops::Line& l);
+  Value* apply(const loops::Line& l);
+  Value* from_index(Value* x, const loops::Line& l);
+  Value* value(Id line) { return values_[line]; }
+  bool is_vector_in(Of of, Id id);
+
+  // ---- sums
+  Value* identity(const loops::Accumulator& a, unsigned lanes);
+  Value* combine(const loops::Accumulator& a, Value* x, Value* y);
+  std::vector<Id> into_registers(Id line);
+  void out_of_registers(const std::vector<Id>& sums);
+  void accumulate(const loops::Line& l);
+  Value* result(const loops::Line& l);
+  Value* level(Value* at, Id accumulator, Value* l);
+};
+
+}  // namespace onepass::compiler

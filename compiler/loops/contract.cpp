@@ -1,0 +1,258 @@
+// See contract.h. For x[i, k] and y[k, j], in tiles of 14 by 32:
+//
+//   for i/tile_outer, j/tile parallel
+//     m1{j/32, k, j%32} = y                        a strip of columns, once for all rows of the item
+//     for i%tile_outer/14
+//       m0{k/256, i%14, k%256} = x                 a strip of rows, once for all columns of the item
+//       for j%tile/32
+//         for k/256
+//           for k%256
+//             for i%14 unrolled, j%32 vector       sums in registers
+//           for i%14, j%32 vector                  into the tree of blocks
+//         for i%14, j%32 vector                    what is computed from the sums, and stored
+#include "compiler/loops/contract.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "compiler/loops/transform.h"
+#include "compiler/plan/scratch.h"
+#include "compiler/target.h"
+#include "ir/order.h"
+#include "onepass/error.h"
+
+namespace onepass::compiler::loops {
+
+namespace {
+
+std::uint64_t bit(Id loop) { return std::uint64_t{1} << loop; }
+
+// A program under construction: each step asks one transformation, all of which are legal here.
+class Steps {
+ public:
+  explicit Steps(Program program) : p_(std::move(program)) {}
+  Program& program() { return p_; }
+  void operator()(const Transformed& next) {
+    if (!next) throw InternalError("loops: a contraction cannot be arranged: " + next.why_not());
+    p_ = *next;
+  }
+  /// The `nth` loop over a digit.
+  Id loop(Id digit, int nth = 0) const {
+    for (Id i = 0; i < p_.lines.size(); ++i)
+      if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit && nth-- == 0) return i;
+    throw InternalError(fmt::format("loops: no loop over digit {}", digit));
+  }
+  Id line(Code code, Id from = 0) const {
+    while (from < p_.lines.size() && p_.lines[from].code != code) ++from;
+    if (from == p_.lines.size()) throw InternalError("loops: a line is missing");
+    return from;
+  }
+  /// Splits the first loop over a digit; its outer part.
+  Id split(Id digit, std::int64_t by) {
+    (*this)(loops::split(p_, loop(digit), by));
+    return static_cast<Id>(p_.digits.size() - 2);
+  }
+  Id split(Id digit, Digit::Size size) {
+    (*this)(loops::split(p_, loop(digit), size));
+    return static_cast<Id>(p_.digits.size() - 2);
+  }
+  /// The loop over `digit` goes inside the one in its body.
+  void inside(Id digit) {
+    (*this)(sink(p_, loop(digit)));
+    (*this)(interchange(p_, loop(digit)));
+  }
+  void bind_all(Id digit, Bind how, std::uint8_t lanes) {
+    for (Id i = 0; i < p_.lines.size(); ++i)
+      if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit) (*this)(bind(p_, i, how, lanes));
+  }
+
+ private:
+  Program p_;
+};
+
+// Does what the statement is computed from lie side by side along the loop, in the arrays that vary along it?
+bool is_contiguous(const Nest& nest, Id statement, Id loop) {
+  std::vector<bool> needed(nest.body.size(), false);
+  needed[statement] = true;
+  bool all = true;
+  for (Id i = statement + 1; i-- > 0;) {
+    const Statement& s = nest.body[i];
+    if (!needed[i]) continue;
+    for (const Id o : {s.a, s.b, s.c})
+      if (o != Statement::kNone) needed[o] = true;
+    if (s.kind == Statement::Kind::Load && (s.loops & bit(loop)))
+      all &= nest.linears[nest.accesses[s.at].linear].of[loop] == Coefficient::One;
+  }
+  return all;
+}
+
+Id operand_line(const Program& p, bool second) {
+  for (const Line& l : p.lines)
+    if (l.code == Code::Accumulate && l.b != kNone) return second ? l.b : l.a;
+  throw InternalError("loops: no sum of products");
+}
+
+}  // namespace
+
+Contraction contraction_of(const Nest& nest) {
+  Contraction none{0, 0, 0, kNone, 0, 0};
+  if (nest.kind != NestKind::Rows || nest.serial != 1 || nest.outer == 0 || nest.sweeps != 1 || nest.phases != 1 || nest.runs != 0)
+    return none;
+  Contraction c{nest.outer - 1u, nest.vector_loop(), nest.outer, kNone, 0, 0};
+  for (Id i = 0; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    const bool is_plain = s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Store || s.kind == Statement::Kind::Op ||
+                          s.kind == Statement::Kind::Slot || s.kind == Statement::Kind::Constant || s.kind == Statement::Kind::Index ||
+                          s.kind == Statement::Kind::Guard || s.kind == Statement::Kind::Reduce;
+    if (!is_plain || s.op == ir::Op::ScanSum) return none;
+    if (s.kind == Statement::Kind::Store && (s.op == ir::Op::Add || s.count > 1 || (s.loops & bit(c.reduced_loop)))) return none;
+    if (s.kind != Statement::Kind::Reduce) continue;
+    if (c.sum != kNone || !ir::is_contraction(s.op) || s.count != 0) return none;
+    c.sum = i;
+  }
+  for (const Access& a : nest.accesses)
+    if (a.table != Access::kNone) return none;
+  for (const Derived& d : nest.derived)
+    if (d.place != Derived::kNone) return none;
+  if (c.sum == kNone) return none;
+  const Statement& sum = nest.body[c.sum];
+  const auto varies = [&](Id statement, Id loop) { return (nest.body[statement].loops & bit(loop)) != 0; };
+  c.rows = sum.a, c.columns = sum.b;
+  if (varies(c.rows, c.column_loop)) std::swap(c.rows, c.columns);
+  for (const Id operand : {c.rows, c.columns})
+    if (!varies(operand, c.reduced_loop)) return {0, 0, 0, kNone, 0, 0};
+  if (!varies(c.rows, c.row_loop) || varies(c.rows, c.column_loop) || varies(c.columns, c.row_loop) || !varies(c.columns, c.column_loop))
+    return none;
+  return c;
+}
+
+bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options, RegisterTile& tile,
+                 ScheduleNumbers& schedule) {
+  constexpr std::int64_t fewest_rows = 4;  // fewer read the other operand about as often as memory gives it
+  constexpr std::int64_t items_per_thread = 4;
+  constexpr std::int64_t fewest_columns = 4, fewest_row_tiles = 8;  // of an item, in tiles: each operand is packed for those of the other
+  constexpr std::int64_t products_at_once = 16;                     // in the time of other work
+  const Contraction c = contraction_of(nest);
+  if (c.sum == kNone) return false;
+  const DType dtype = nest.body[c.sum].dtype;
+  const std::int64_t m = numbers.extents[c.row_loop], n = numbers.extents[c.column_loop], k = numbers.extents[c.reduced_loop];
+  if (m < fewest_rows || n < 1 || k < 1 || size_of(dtype) < 4) return false;
+  const auto up = [](std::int64_t a, std::int64_t by) { return (a + by - 1) / by; };
+  const std::int64_t lanes = target.vector_bytes / static_cast<std::int64_t>(size_of(dtype)), vectors = n > lanes ? 2 : 1;
+  const bool many = target.vector_registers() >= 32;
+  tile = {};
+  tile.width = static_cast<std::uint8_t>(vectors * lanes);
+  tile.one_block = k <= ir::kRowBlock;
+  // registers: the sums, a row of one operand and an element of the other
+  const bool once = n <= tile.width;  // each row is read for one tile alone, and from where it stands: it has an address of its own
+  const std::int64_t most = many ? (once ? 8 : 14) : vectors == 2 ? 6 : 8;
+  const std::int64_t wanted = up(m, up(m, most));
+  for (const std::int64_t rows : {2, 3, 4, 5, 6, 8, 10, 12, 14})
+    if (rows >= wanted) {
+      tile.rows = static_cast<std::uint8_t>(rows);
+      break;
+    }
+  tile.packs_rows = !once;
+  tile.packs_columns = up(m, tile.rows) >= 4 || !is_contiguous(nest, c.columns, c.column_loop);
+
+  // ---- items: as many columns as fit half of the second-level cache; fewer where threads want more items
+  const std::int64_t element = static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)), threads = std::max(1, options.threads);
+  std::int64_t others = 1;
+  for (Id l = 0; l < c.row_loop; ++l) others *= numbers.extents[l];
+  std::int64_t columns = std::clamp<std::int64_t>(target.l2_bytes / 2 / (k * element) / tile.width, 1, up(n, tile.width)),
+               rows = up(m, tile.rows);
+  const auto items = [&] { return others * up(up(n, tile.width), columns) * up(up(m, tile.rows), rows); };
+  std::int64_t least = threads > 1 && schedule.work >= options.split_work ? items_per_thread * threads : 1;
+  if (options.item_work > 0) least = std::max(least, schedule.work / (products_at_once * options.item_work));
+  for (const auto& [least_columns, least_rows] : {std::pair{fewest_columns, fewest_row_tiles}, {std::int64_t{1}, std::int64_t{1}}}) {
+    while (items() < least && columns > least_columns) columns = up(columns, 2);
+    while (items() < least && rows > least_rows) rows = up(rows, 2);
+  }
+  schedule.tile = columns * tile.width;
+  schedule.tile_outer = rows * tile.rows;
+  schedule.tile_rows = 1;
+  schedule.items = items();
+  return true;
+}
+
+std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const RegisterTile& tile, const ScheduleNumbers& schedule) {
+  const Contraction c = contraction_of(nest);
+  const auto up = [](std::int64_t a, std::int64_t by) { return (a + by - 1) / by; };
+  const auto size = [&](Id statement) { return static_cast<std::int64_t>(size_of(nest.body[statement].dtype)); };
+  const auto area = [&](std::int64_t bytes) { return up(bytes, 64) * 64; };
+  const std::int64_t k = numbers.extents[c.reduced_loop], sums = tile.rows * tile.width * size(c.sum);
+  const bool is_ordered = is_float(nest.body[c.sum].dtype);
+  const bool across = is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
+  std::int64_t bytes = area(sums) + (is_ordered ? area(sums * (tile.one_block ? 1 : kTreeLevels)) : 0);
+  if (tile.packs_rows) bytes += area(tile.rows * (across ? k : up(k, ir::kRowBlock) * ir::kRowBlock) * size(c.rows));
+  if (tile.packs_columns) bytes += area(up(schedule.tile, tile.width) * tile.width * k * size(c.columns));
+  return bytes;
+}
+
+Program contract(const Nest& nest, const RegisterTile& tile) {
+  const Contraction c = contraction_of(nest);
+  if (c.sum == kNone) throw InternalError("loops: the nest is no contraction of rows");
+  const bool is_second = nest.body[c.sum].b == c.rows;  // the operand of the rows
+  Steps s(lower(nest));
+  for (Id l = 0; l < c.row_loop; ++l) s(sink(s.program(), s.loop(l)));
+
+  // ---- loops: items, then tiles in an item, then the reduced loop, then a tile's elements
+  const Id row_items = s.split(c.row_loop, Digit::Size::TileOuter), row_tiles = s.split(row_items + 1, tile.rows), row = row_tiles + 1;
+  const Id column_items = s.split(c.column_loop, Digit::Size::Tile), column_tiles = s.split(column_items + 1, tile.width),
+           column = column_tiles + 1;
+  s.inside(row);        // of the items of columns
+  s.inside(row_tiles);  // of these
+  s.inside(row);        // of the tiles of columns
+  for (const Id element : {column, row}) {
+    const Id around = s.loop(element);
+    Id inner = around + 1;
+    while (s.program().lines[inner].code != Code::Loop) ++inner;
+    s(fission(s.program(), around, s.program().lines[inner].end));
+    s.inside(element);
+  }
+  const Id sum = s.program().lines[s.line(Code::Accumulate)].at;
+  Id blocks = kNone;
+  if (s.program().accumulators[sum].order == Accumulator::Order::Sequence) {
+    s(expand_order(s.program(), sum));
+    blocks = static_cast<Id>(s.program().digits.size() - 2);
+  } else {
+    blocks = s.split(c.reduced_loop, ir::kRowBlock);
+  }
+  if (tile.one_block) s(once(s.program(), s.loop(blocks)));
+  s.bind_all(column, Bind::Vector, tile.width);
+  s(bind(s.program(), s.loop(row), Bind::Unrolled));
+
+  // ---- what is read many times is laid out beforehand in the order in which it is read
+  const Id k = blocks + 1;
+  const auto part = [](Id root, Digit::Kind kind, std::int64_t by) { return Memory::Part{root, kind, by}; };
+  using enum Digit::Kind;
+  if (tile.packs_rows) {
+    s(stage(s.program(), operand_line(s.program(), is_second), s.loop(column_tiles)));
+    const Id memory = static_cast<Id>(s.program().memories.size() - 1);
+    s(pad(s.program(), s.loop(row)));
+    if (is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop)) {
+      s(bind(s.program(), s.loop(row), Bind::Vector));
+      s(lay_out(s.program(), memory, {part(c.reduced_loop, Whole, 0), part(c.row_loop, Whole, 0)}));
+    } else {
+      s(interchange(s.program(), s.loop(k)));
+      s(bind(s.program(), s.loop(k), Bind::Vector));
+      s(lay_out(s.program(), memory,
+                {part(c.reduced_loop, Outer, ir::kRowBlock), part(c.row_loop, Whole, 0), part(c.reduced_loop, Inner, ir::kRowBlock)}));
+    }
+  }
+  if (tile.packs_columns) {
+    s(stage(s.program(), operand_line(s.program(), !is_second), s.loop(row_tiles)));
+    const Id memory = static_cast<Id>(s.program().memories.size() - 1);
+    s(pad(s.program(), s.loop(column)));
+    s(bind(s.program(), s.loop(column), Bind::Vector, tile.width));
+    s(lay_out(s.program(), memory,
+              {part(c.column_loop, Outer, tile.width), part(c.reduced_loop, Whole, 0), part(c.column_loop, Inner, tile.width)}));
+  }
+  for (Id l = 0; l < c.row_loop; ++l) s(bind(s.program(), s.loop(l), Bind::Parallel));
+  s(bind(s.program(), s.loop(row_items), Bind::Parallel));
+  s(bind(s.program(), s.loop(column_items), Bind::Parallel));
+  return std::move(s.program());
+}
+
+}  // namespace onepass::compiler::loops

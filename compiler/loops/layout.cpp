@@ -1,0 +1,93 @@
+// See layout.h.
+#include "compiler/loops/layout.h"
+
+#include <algorithm>
+
+#include "compiler/plan/scratch.h"
+#include "onepass/error.h"
+
+namespace onepass::compiler::loops {
+
+namespace {
+
+constexpr std::int64_t kAlignment = 64;
+
+std::vector<Id> open_digits(const Program& p, Id line) {
+  std::vector<Id> out;
+  for (Id i = 0; i < line; ++i)
+    if (p.lines[i].code == Code::Loop && p.lines[i].end > line) out.push_back(p.lines[i].at);
+  return out;
+}
+
+// The iterations of a loop of the nest that loops inside the open ones run through.
+Length span_of(const Program& p, const WordLayout& words, Id root, const std::vector<Id>& open) {
+  Id last = kNone;
+  for (const Id d : open)
+    if (p.digits[d].root == root) last = d;
+  if (last == kNone) return {1, words.extents + root};
+  const Digit& d = p.digits[last];
+  if (d.kind != Digit::Kind::Outer) throw InternalError("loops: a memory inside a loop that it has an axis of");
+  switch (d.size) {
+    case Digit::Size::Number: break;
+    case Digit::Size::Tile: return {1, words.tile};
+    case Digit::Size::TileOuter: return {1, words.tile_outer};
+  }
+  return {d.by};
+}
+
+}  // namespace
+
+Area area_of_memory(const Program& program, const WordLayout& words, Id hold) {
+  const Memory& m = program.memories[program.lines[hold].at];
+  Area area{static_cast<std::int64_t>(size_of(m.dtype)), {}};
+  const std::vector<Id> open = open_digits(program, hold);
+  for (const Memory::Part& part : m.layout) {
+    if (part.kind == Digit::Kind::Inner) {
+      area.lengths.push_back({part.by});
+      continue;
+    }
+    Length n = span_of(program, words, part.root, open);
+    if (part.kind == Digit::Kind::Outer) {
+      if (n.word == Length::kNumber) n.number = (n.number + part.by - 1) / part.by;
+      else n.number = part.by;
+    }
+    area.lengths.push_back(n);
+  }
+  return area;
+}
+
+std::vector<Id> axes_in_order(const Program& program, Id accumulator) {
+  std::vector<Id> axes = program.accumulators[accumulator].axes;
+  std::ranges::stable_sort(axes, {}, [&](Id digit) { return program.digits[digit].root; });
+  return axes;
+}
+
+Area area_of_sums(const Program& program, Id accumulator) {
+  const Accumulator& a = program.accumulators[accumulator];
+  Area area{static_cast<std::int64_t>(size_of(a.dtype)), {}};
+  if (a.part == Accumulator::Part::Tree) area.lengths.push_back({program.digits[a.reduced[0]].once ? 1 : kTreeLevels});
+  for (const Id axis : axes_in_order(program, accumulator)) {
+    const Digit& d = program.digits[axis];
+    if (d.kind != Digit::Kind::Inner || d.size != Digit::Size::Number) throw InternalError("loops: sums along a loop of any length");
+    area.lengths.push_back({d.by});
+  }
+  return area;
+}
+
+std::int64_t bytes_of(const Area& area, std::span<const std::int64_t> words) {
+  std::int64_t bytes = area.element;
+  for (const Length& n : area.lengths) bytes *= n.in(words);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::int64_t scratch_bytes(const Program& program, std::span<const std::int64_t> words) {
+  const WordLayout layout(program.nest);
+  std::int64_t bytes = 0;
+  for (Id m = 0; m < program.memories.size(); ++m)
+    for (Id i = 0; i < program.lines.size(); ++i)
+      if (program.lines[i].code == Code::Hold && program.lines[i].at == m) bytes += bytes_of(area_of_memory(program, layout, i), words);
+  for (Id a = 0; a < program.accumulators.size(); ++a) bytes += bytes_of(area_of_sums(program, a), words);
+  return bytes;
+}
+
+}  // namespace onepass::compiler::loops

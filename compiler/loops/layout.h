@@ -1,0 +1,38 @@
+// Where the memories and sums of a LoopProgram lie in a kernel's scratch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "compiler/loops/program.h"
+#include "compiler/plan/schedule.h"
+
+namespace onepass::compiler::loops {
+
+/// `number`, or of a word of the call the so manieth part, rounded up.
+struct Length {
+  static constexpr std::uint32_t kNumber = ~std::uint32_t{0};
+  std::int64_t number = 1;
+  std::uint32_t word = kNumber;
+  std::int64_t in(std::span<const std::int64_t> words) const { return word == kNumber ? number : (words[word] + number - 1) / number; }
+};
+
+/// A row-major array in scratch, which begins at a multiple of 64 bytes behind the one before.
+struct Area {
+  std::int64_t element;  // bytes
+  std::vector<Length> lengths;
+};
+
+/// Of the memory that begins at line `hold`.
+Area area_of_memory(const Program& program, const WordLayout& words, Id hold);
+/// Of an accumulator: an element for each index of its axes, loops over the inner parts of splits, in the order of their roots; of a tree so
+/// many levels of these.
+Area area_of_sums(const Program& program, Id accumulator);
+std::vector<Id> axes_in_order(const Program& program, Id accumulator);
+std::int64_t bytes_of(const Area& area, std::span<const std::int64_t> words);
+
+/// Of all memories, then all accumulators.
+std::int64_t scratch_bytes(const Program& program, std::span<const std::int64_t> words);
+
+}  // namespace onepass::compiler::loops
