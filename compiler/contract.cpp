@@ -2,7 +2,7 @@
 //
 //   matmul: a {i, k}, b {k, j}, result {i, j}          index space [i, j, k], k reduced
 //     a as [i, 1, k], stretched; b permuted to {j, k} as [1, j, k], stretched
-//     contract_rows, since k is not the last index of b; with b's transpose {j, k} it is contract_lanes
+//     contract_rows, since each operand has an index that the other has not; a matrix times a vector is contract_lanes
 #include "compiler/contract.h"
 
 #include <algorithm>
@@ -102,7 +102,11 @@ NodeId contract(Graph& graph, Indexed a, Indexed b, std::span<const int> result)
   const auto ends_in_last = [&](const Indexed& x) {
     return contracted.empty() || !has(x.indices, contracted.back()) || last_index(x) == contracted.back();
   };
-  const bool lanes = ends_in_last(a) && ends_in_last(b);
+  const auto has_free_index = [&](const Indexed& x, const Indexed& other) {
+    return std::any_of(result.begin(), result.end(),
+                       [&](int index) { return has(x.indices, index) && !has(other.indices, index) && extent_of(graph, x, index) > 1; });
+  };
+  const bool lanes = ends_in_last(a) && ends_in_last(b) && (contracted.empty() || !has_free_index(a, b) || !has_free_index(b, a));
   std::vector<std::int64_t> axes;
   for (std::size_t i = result.size(); i < space.size(); ++i) axes.push_back(static_cast<std::int64_t>(i));
   return graph.add(lanes ? Op::ContractLanes : Op::ContractRows, dtype, graph.intern(to), {x, y}, axes);

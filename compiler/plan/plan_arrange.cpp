@@ -194,6 +194,20 @@ void Planner::choose_vector_loop(Arrangement& a, Nest& nest) const {
     if (a.kind == NestKind::Map && vector != kNone)
       if (const auto across = std::find_if(outer.begin(), outer.end(), lies_across); across != outer.end())
         std::rotate(across, across + 1, outer.end());
+    // of a contraction the loop along which one operand alone varies comes last: the other is read again for each of its iterations
+    const auto is_free = [&](std::uint32_t l) {
+      bool varies = false;
+      for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
+        const bool contracted = std::any_of(a.reduced.begin(), a.reduced.end(), [&](std::uint32_t r) { return stride(i, r) != 0; });
+        if (!contracted || stride(i, l) == 0) continue;
+        if (stride(i, vector) != 0) return false;
+        varies = true;
+      }
+      return varies;
+    };
+    if (a.kind == NestKind::Rows && vector != kNone && contracts())
+      if (const auto free = std::find_if(outer.rbegin(), outer.rend(), is_free); free != outer.rend())
+        std::rotate(free.base() - 1, free.base(), outer.end());
     a.order = outer;
     a.order.insert(a.order.end(), a.reduced.begin(), a.reduced.end());
     a.order.push_back(vector);  // a scalar's loop of one where nothing is left

@@ -1,6 +1,7 @@
 // Planner: the making of a group's nests. plan.h says what for; plan.cpp holds the frame and each plan_*.cpp one part, as its first line says.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory_resource>
 #include <optional>
@@ -284,6 +285,9 @@ class Planner {
   static void set_stages(Nest& nest);
   std::int64_t coefficient(std::uint32_t expression, std::uint32_t variable) const;
   std::int64_t stride(std::size_t access, std::uint32_t loop) const;
+  bool contracts() const {
+    return std::any_of(body_.begin(), body_.end(), [](const Statement& s) { return ir::is_contraction(s.op); });
+  }
   int worth_as_vector_loop(std::uint32_t loop) const;  // contiguous accesses, less those that stride
 };
 
