@@ -43,6 +43,24 @@ unsigned KernelBuilder::width_of(Value* v) const {
   return 0;
 }
 
+void KernelBuilder::transpose(std::vector<Value*>& rows) {
+  const auto side = static_cast<unsigned>(rows.size());
+  for (unsigned d = side / 2; d >= 1; d /= 2) {  // blocks of d by d change places
+    std::vector<Value*> next(side);
+    for (unsigned r = 0; r < side; ++r) {
+      if (r & d) continue;
+      std::vector<int> low, high;
+      for (unsigned c = 0; c < side; ++c) {
+        low.push_back(static_cast<int>(c & d ? side + (c - d) : c));
+        high.push_back(static_cast<int>(c & d ? side + c : c + d));
+      }
+      next[r] = b.CreateShuffleVector(rows[r], rows[r + d], low);
+      next[r + d] = b.CreateShuffleVector(rows[r], rows[r + d], high);
+    }
+    rows = next;
+  }
+}
+
 llvm::Type* KernelBuilder::memory_type(DType dtype, unsigned width) {
   if (dtype == DType::Bool) return width ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(b.getInt8Ty(), width)) : b.getInt8Ty();
   return type(is_half(dtype) ? DType::U16 : dtype, width);

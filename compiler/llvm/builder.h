@@ -54,6 +54,8 @@ class KernelBuilder {
   llvm::Value* permute(llvm::Value* v, llvm::Value* lanes);
   /// Vectors of one length, a power of two of them, one behind the other.
   llvm::Value* joined(std::vector<llvm::Value*> vectors);
+  /// As many vectors as each has lanes: lane j of vector i and lane i of vector j change places.
+  void transpose(std::vector<llvm::Value*>& rows);
 
   /// Whether apply() makes blocks: the builder then stands in another one.
   static bool branches(ir::Op op, DType dtype);

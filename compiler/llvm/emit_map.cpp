@@ -90,7 +90,7 @@ void Emitter::pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Valu
         rows.push_back(b_.CreateMaskedLoad(type, q, llvm::Align(1), b_.CreateAnd(row, columns), zero));
       }
     }
-    transpose(rows, side);
+    k_.transpose(rows);
     for (unsigned r = 0; r < side; ++r) {  // rows past the tile's end land in its padding
       Value* q = bytes(tile, b_.CreateMul(b_.CreateAdd(b_.CreateMul(b_.CreateAdd(i, i64(r)), unit_), j), i64(size)));
       b_.CreateAlignedStore(rows[r], q, llvm::Align(1));
@@ -103,23 +103,6 @@ void Emitter::pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Valu
     loop("pack.squares", i64(0), until, i64(side), [&](Value* i) { squares(j, i, false); });
     loop("pack.edges", until, nu, i64(side), [&](Value* i) { squares(j, i, true); });
   });
-}
-
-void Emitter::transpose(std::vector<Value*>& rows, unsigned side) {
-  for (unsigned d = side / 2; d >= 1; d /= 2) {  // blocks of d by d change places
-    std::vector<Value*> next(side);
-    for (unsigned r = 0; r < side; ++r) {
-      if (r & d) continue;
-      std::vector<int> low, high;
-      for (unsigned c = 0; c < side; ++c) {
-        low.push_back(static_cast<int>(c & d ? side + (c - d) : c));
-        high.push_back(static_cast<int>(c & d ? side + c : c + d));
-      }
-      next[r] = b_.CreateShuffleVector(rows[r], rows[r + d], low);
-      next[r + d] = b_.CreateShuffleVector(rows[r], rows[r + d], high);
-    }
-    rows = next;
-  }
 }
 
 }  // namespace onepass::compiler

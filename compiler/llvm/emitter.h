@@ -317,7 +317,6 @@ class Emitter {
   Value* passed_on(Body& body, std::uint32_t id);
   // tile[i][j] = source at (u0 + i, v0 + j), where the source is contiguous along u: squares are transposed in registers.
   void pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Value* nv);
-  void transpose(std::vector<Value*>& rows, unsigned side);
 
   // ---- emit_rolled.cpp: iterations that the body has written out
   Value* iteration_ = nullptr;  // of the loop that runs them, while it is being emitted

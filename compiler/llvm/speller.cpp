@@ -83,6 +83,10 @@ llvm::Value* Speller::word(std::uint32_t at) {
          });
 }
 
+llvm::Value* Speller::length(const loops::Length& n) {
+  return n.word == loops::Length::kNumber ? i64(n.number) : b_.CreateMul(up(word(n.word), i64(n.number)), i64(n.times));
+}
+
 llvm::AllocaInst* Speller::variable(llvm::Type* type) {
   llvm::IRBuilderBase::InsertPointGuard guard(b_);
   BasicBlock& entry = function_->getEntryBlock();
@@ -145,8 +149,7 @@ void Speller::run() {
     Value* at = function_->getArg(3);
     const auto take = [&](const Area& area) {
       Value* size = i64(area.element);
-      for (const loops::Length& n : area.lengths)
-        size = b_.CreateMul(size, n.word == loops::Length::kNumber ? i64(n.number) : up(word(n.word), i64(n.number)));
+      for (const loops::Length& n : area.lengths) size = b_.CreateMul(size, length(n));
       Value* begin = at;
       at = bytes(at, b_.CreateAnd(b_.CreateAdd(size, i64(63)), i64(-64)));
       return begin;
@@ -193,8 +196,7 @@ void Speller::block_of(Id begin, Id end) {
       line(i);
       continue;
     }
-    one_loop(i);
-    i = p_.lines[i].end - 1;
+    i = one_loop(i) - 1;
   }
 }
 
@@ -215,11 +217,17 @@ bool Speller::has_loops(Id line) const {
   return false;
 }
 
-void Speller::one_loop(Id line) {
+loops::Id Speller::one_loop(Id line) {
   const Line& l = p_.lines[line];
   const Digit& digit = p_.digits[l.at];
-  if (digit.once) return body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .hoist = new_hoist()});
-  if (l.bind == Bind::Vector) return vector_loop(line);
+  if (digit.once) {
+    body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .hoist = new_hoist()});
+    return l.end;
+  }
+  if (l.bind == Bind::Vector) {
+    vector_loop(line);
+    return l.end;
+  }
   Value* n = count(l.at, false);
   if (l.bind == Bind::Unrolled) {
     const std::optional<std::int64_t> copies = iterations_known(l.at);
@@ -229,16 +237,18 @@ void Speller::one_loop(Id line) {
     for (std::int64_t i = 0; i < *copies; ++i) {
       Value* read = is_whole || i == 0 ? i64(i) : smaller(i64(i), last);
       Value* active = l.padded && number(n) != copies ? b_.CreateICmpSLT(i64(i), n) : nullptr;
-      body(line, {.digit = l.at, .index = i64(i), .read = read, .hoist = any_loops ? new_hoist() : nullptr, .active = active});
+      Scope scope{.digit = l.at, .index = i64(i), .read = read, .hoist = any_loops ? new_hoist() : nullptr, .active = active};
+      scope.inside = n;
+      body(line, std::move(scope));
     }
-    return;
+    return l.end;
   }
   const std::vector<Id> sums = into_registers(line);
   loop(l.padded ? iterations(l.at) : n, 1, [&](Value* i) {
     Value* active = l.padded ? b_.CreateICmpSLT(i, n) : nullptr;
     body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active});
   });
-  out_of_registers(sums);
+  return out_of_registers(sums, l.end);
 }
 
 void Speller::vector_loop(Id line) {
@@ -371,8 +381,7 @@ void Speller::strides_of_memory(Form& f, Id line) {
     Value* all = i64(area.element);
     for (std::size_t k = m.layout.size(); k-- > 0;) {
       stride[k] = all;
-      const loops::Length& n = area.lengths[k];
-      all = b_.CreateMul(all, n.word == loops::Length::kNumber ? i64(n.number) : up(word(n.word), i64(n.number)));
+      all = b_.CreateMul(all, length(area.lengths[k]));
     }
   });
   for (Id d = 0; d < p_.digits.size(); ++d) {
@@ -578,6 +587,8 @@ llvm::Value* Speller::load(const Line& l) {
   if (step && number(step) == f.size && !by_derived)
     return k_.from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
                                   : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+  if (const Scope* along = step && !by_derived && l.guard == kNone ? turning_scope(f) : nullptr)
+    return k_.from_memory(t, turned(l, f, *along)[static_cast<std::size_t>(*number(along->index))]);
   // the lanes' distances from the first one's address, which has all but what derived variables add that vary along the vector
   Value* far = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), vector->lanes));
   if (step) {
@@ -592,6 +603,49 @@ llvm::Value* Speller::load(const Line& l) {
                             splat(b_.CreateMul(word(words_.coefficient_of(f.linear, nest_.loops() + q)), i64(f.size)), vector->lanes)));
   Value* all = mask ? mask : llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), vector->lanes));
   return k_.from_memory(t, b_.CreateMaskedGather(type, b_.CreateGEP(b_.getInt8Ty(), p, far), llvm::Align(1), all, zero));
+}
+
+// An unrolled loop inside the vector along which the elements lie side by side, as many as a square of them has.
+const Speller::Scope* Speller::turning_scope(const Form& f) const {
+  const Scope& last = scopes_.back();
+  const Scope* vector = vector_scope();
+  if (!vector || &last == vector || !last.inside || &scopes_[scopes_.size() - 2] != vector) return nullptr;
+  const std::optional<std::int64_t> n = iterations_known(last.digit);
+  const bool fits = f.stride[last.digit] && number(f.stride[last.digit]) == f.size && n && vector->lanes % *n == 0 && (*n & (*n - 1)) == 0;
+  return fits ? &last : nullptr;
+}
+
+// Each lane's elements are a vector in memory; squares of these are turned in registers. What lies beyond a lane's end is 0, and lanes that are
+// not inside read what the last one does.
+const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, const Scope& along) {
+  Scope& vector = scopes_[scopes_.size() - 2];
+  std::vector<Value*>& made = vector.turned[l.at];
+  if (!made.empty()) return made;
+  const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
+  const auto side = static_cast<unsigned>(*iterations_known(along.digit));
+  llvm::Type* type = k_.memory_type(t, side);
+  const std::optional<std::int64_t> all = number(along.inside);
+  Value* mask = all && *all >= side ? nullptr : lanes_below(along.inside, side);
+  for (const Scope& s : scopes_)
+    if (&s != &along) mask = both(mask, s.active);
+  if (mask) mask = splat(mask, side);
+  Value* p = address(Of::Load, l.at, scopes_.size() - 2);
+  Value* const step = f.stride[vector.digit];
+  std::vector<std::vector<Value*>> squares;
+  for (unsigned lane = 0; lane < vector.lanes; ++lane) {
+    if (lane > 0) p = bytes(p, vector.mask ? b_.CreateSelect(b_.CreateExtractElement(vector.mask, lane), step, i64(0)) : step);
+    if (lane % side == 0) squares.emplace_back();
+    squares.back().push_back(
+        mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, llvm::Constant::getNullValue(type)))
+             : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+  }
+  for (std::vector<Value*>& square : squares) k_.transpose(square);
+  for (unsigned i = 0; i < side; ++i) {
+    std::vector<Value*> parts;
+    for (const std::vector<Value*>& square : squares) parts.push_back(square[i]);
+    made.push_back(k_.joined(std::move(parts)));
+  }
+  return made;
 }
 
 void Speller::store(const Line& l) {
@@ -702,23 +756,80 @@ std::vector<loops::Id> Speller::into_registers(Id loop) {
   return sums;
 }
 
-void Speller::out_of_registers(const std::vector<Id>& sums) {
+// Loops over the axes of two sums that do nothing but add the one to the other, a tree?
+std::optional<Speller::Push> Speller::push_at(Id line) const {
+  Id inside = line;
+  while (inside < p_.lines.size() && p_.lines[inside].code == Code::Loop && p_.lines[inside].end == p_.lines[line].end) ++inside;
+  if (inside == line || inside + 2 != p_.lines[line].end) return std::nullopt;
+  const Line &from = p_.lines[inside], &to = p_.lines[inside + 1];
+  if (from.code != Code::Result || to.code != Code::Accumulate || to.a != inside ||
+      p_.accumulators[to.at].part != Accumulator::Part::Tree || loops::axes_in_order(p_, from.at) != loops::axes_in_order(p_, to.at))
+    return std::nullopt;
+  return Push{from.at, to.at, p_.lines[line].end};
+}
+
+loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
   for (const Id a : sums) {
-    const Form& f = form(Of::Sums, a);
-    Value* at = here(Of::Sums, a);
+    const std::optional<Push> to = next < p_.lines.size() ? push_at(next) : std::nullopt;
+    const bool is_pushed = to && to->from == a;
+    const Id where = is_pushed ? to->tree : a;
+    Value* at = here(Of::Sums, where);
+    const Form& f = form(Of::Sums, where);
     std::vector<Id> unrolled;  // in the order in which they were opened
     for (const Line& l : p_.lines)
       if (l.code == Code::Loop && l.bind == Bind::Unrolled && f.stride[l.at] && std::ranges::find(unrolled, l.at) == unrolled.end())
         unrolled.push_back(l.at);
+    std::vector<Value*> values, offsets;
     for (const auto& [index, variable] : registers_[a]) {
-      Value* p = at;
-      for (std::size_t k = 0; k < index.size(); ++k) p = bytes(p, b_.CreateMul(i64(index[k]), f.stride[unrolled[k]]));
-      Value* v = b_.CreateLoad(variable->getAllocatedType(), variable);
-      b_.CreateAlignedStore(k_.to_memory(p_.accumulators[a].dtype, v), p, llvm::Align(1));
+      Value* offset = i64(0);
+      for (std::size_t k = 0; k < index.size(); ++k) offset = b_.CreateAdd(offset, b_.CreateMul(i64(index[k]), f.stride[unrolled[k]]));
+      offsets.push_back(offset);
+      values.push_back(b_.CreateLoad(variable->getAllocatedType(), variable));
     }
     registers_[a].clear();
     in_registers_[a] = false;
+    if (is_pushed) {
+      const Id blocks = p_.accumulators[where].reduced[0];
+      Value* index = i64(0);
+      for (const Scope& s : scopes_)
+        if (s.digit == blocks) index = s.index;
+      push(index, where, at, std::move(values), offsets);
+      next = to->end;
+      continue;
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) b_.CreateAlignedStore(values[i], bytes(at, offsets[i]), llvm::Align(1));
   }
+  return next;
+}
+
+// A binary counter, for all these sums at once: where a level is taken, both go to the next one. `index`: of the block.
+void Speller::push(Value* index, Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets) {
+  const Accumulator& a = p_.accumulators[tree];
+  if (!p_.digits[a.reduced[0]].once) {
+    BasicBlock* before = b_.GetInsertBlock();
+    BasicBlock *head = block(), *inside = block(), *after = block();
+    b_.CreateBr(head);
+    b_.SetInsertPoint(head);
+    llvm::PHINode* n = b_.CreatePHI(b_.getInt64Ty(), 2);
+    n->addIncoming(i64(0), before);
+    std::vector<llvm::PHINode*> carried;
+    for (Value*& sum : sums) {
+      carried.push_back(b_.CreatePHI(sum->getType(), 2));
+      carried.back()->addIncoming(sum, before);
+      sum = carried.back();
+    }
+    at = level(at, tree, n);
+    b_.CreateCondBr(b_.CreateTrunc(b_.CreateLShr(index, n), b_.getInt1Ty()), inside, after);
+    b_.SetInsertPoint(inside);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      Value* below = b_.CreateAlignedLoad(sums[i]->getType(), bytes(at, offsets[i]), llvm::Align(1));
+      carried[i]->addIncoming(combine(a, below, sums[i]), b_.GetInsertBlock());
+    }
+    n->addIncoming(b_.CreateAdd(n, i64(1)), b_.GetInsertBlock());
+    b_.CreateBr(head);
+    b_.SetInsertPoint(after);
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) b_.CreateAlignedStore(sums[i], bytes(at, offsets[i]), llvm::Align(1));
 }
 
 llvm::Value* Speller::level(Value* at, Id accumulator, Value* l) {
@@ -733,34 +844,10 @@ void Speller::accumulate(const Line& l) {
   const unsigned lanes = vector && form(Of::Sums, l.at).stride[vector->digit] ? vector->lanes : 0;
   Value* x = splat(value(l.a), lanes);
   if (a.part == Accumulator::Part::Tree) {
-    Value* at = here(Of::Sums, l.at);
-    Value* index = nullptr;
+    Value* index = i64(0);
     for (const Scope& s : scopes_)
       if (s.digit == a.reduced[0]) index = s.index;
-    if (p_.digits[a.reduced[0]].once) {
-      b_.CreateAlignedStore(x, at, llvm::Align(1));
-      return;
-    }
-    // a counter: where a level is taken, both go to the next one
-    BasicBlock* before = b_.GetInsertBlock();
-    BasicBlock *head = block(), *inside = block(), *after = block();
-    b_.CreateBr(head);
-    b_.SetInsertPoint(head);
-    llvm::PHINode* n = b_.CreatePHI(b_.getInt64Ty(), 2);
-    llvm::PHINode* sum = b_.CreatePHI(x->getType(), 2);
-    n->addIncoming(i64(0), before);
-    sum->addIncoming(x, before);
-    Value* p = level(at, l.at, n);
-    b_.CreateCondBr(b_.CreateTrunc(b_.CreateLShr(index, n), b_.getInt1Ty()), inside, after);
-    b_.SetInsertPoint(inside);
-    Value* below = b_.CreateAlignedLoad(x->getType(), p, llvm::Align(1));
-    Value* next = combine(a, below, sum);
-    n->addIncoming(b_.CreateAdd(n, i64(1)), b_.GetInsertBlock());
-    sum->addIncoming(next, b_.GetInsertBlock());
-    b_.CreateBr(head);
-    b_.SetInsertPoint(after);
-    b_.CreateAlignedStore(sum, p, llvm::Align(1));
-    return;
+    return push(index, l.at, here(Of::Sums, l.at), {x}, {i64(0)});
   }
   if (!in_registers_[l.at]) throw InternalError("speller: a sum that is in no register");
   std::vector<std::int64_t> index;

@@ -44,6 +44,8 @@ class Speller {
     Value* mask = nullptr;        // of a vector: lanes that are inside; null: all
     std::map<std::uint64_t, Value*> addresses = {};
     std::map<Id, Value*> derived = {};
+    Value* inside = nullptr;                        // of an unrolled loop: how many of its iterations are inside
+    std::map<Id, std::vector<Value*>> turned = {};  // of a vector, by access: what its lanes read in each iteration of the loop inside it
   };
   // Where elements lie: from `base` on, so many bytes for each iteration of a digit.
   struct Form {
@@ -86,6 +88,7 @@ class Speller {
   Value* both(Value* a, Value* c);  // of masks or conditions, each of which may be null: true
   Value* word(std::uint32_t at);
   template <class F> auto in(Scope& scope, F&& f);
+  Value* length(const loops::Length& n);
   llvm::AllocaInst* variable(llvm::Type* type);
   BasicBlock* new_hoist();
   // for (i = 0; i < end; i += step) f(i)
@@ -94,7 +97,7 @@ class Speller {
   // ---- loops
   void block_of(Id begin, Id end);
   void items(Id first);
-  void one_loop(Id line);
+  Id one_loop(Id line);  // the line behind what it has spelled
   void vector_loop(Id line);
   void body(Id line, Scope scope);
   bool has_loops(Id line) const;
@@ -126,6 +129,8 @@ class Speller {
   // ---- lines
   void line(Id i);
   Value* load(const loops::Line& l);
+  const Scope* turning_scope(const Form& form) const;
+  const std::vector<Value*>& turned(const loops::Line& l, const Form& form, const Scope& along);
   void store(const loops::Line& l);
   Value* guard(const loops::Line& l);
   Value* apply(const loops::Line& l);
@@ -137,7 +142,13 @@ class Speller {
   Value* identity(const loops::Accumulator& a, unsigned lanes);
   Value* combine(const loops::Accumulator& a, Value* x, Value* y);
   std::vector<Id> into_registers(Id line);
-  void out_of_registers(const std::vector<Id>& sums);
+  // To scratch; or, where the lines from `next` on do nothing but add them to a tree, to that. The line behind these.
+  Id out_of_registers(const std::vector<Id>& sums, Id next);
+  struct Push {
+    Id from, tree, end;
+  };
+  std::optional<Push> push_at(Id line) const;
+  void push(Value* index, Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets);
   void accumulate(const loops::Line& l);
   Value* result(const loops::Line& l);
   Value* level(Value* at, Id accumulator, Value* l);

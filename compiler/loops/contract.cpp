@@ -37,10 +37,10 @@ class Steps {
     if (!next) throw InternalError("loops: a contraction cannot be arranged: " + next.why_not());
     p_ = *next;
   }
-  /// The `nth` loop over a digit.
-  Id loop(Id digit, int nth = 0) const {
-    for (Id i = 0; i < p_.lines.size(); ++i)
-      if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit && nth-- == 0) return i;
+  /// The first loop over a digit, from a line on.
+  Id loop(Id digit, Id from = 0) const {
+    for (Id i = from; i < p_.lines.size(); ++i)
+      if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit) return i;
     throw InternalError(fmt::format("loops: no loop over digit {}", digit));
   }
   Id line(Code code, Id from = 0) const {
@@ -58,9 +58,23 @@ class Steps {
     return static_cast<Id>(p_.digits.size() - 2);
   }
   /// The loop over `digit` goes inside the one in its body.
-  void inside(Id digit) {
-    (*this)(sink(p_, loop(digit)));
-    (*this)(interchange(p_, loop(digit)));
+  void inside(Id digit, Id from = 0) {
+    (*this)(sink(p_, loop(digit, from)));
+    (*this)(interchange(p_, loop(digit, from)));
+  }
+  /// The loop over a digit that the products are added up in.
+  Id around(Id digit) const {
+    Id sum = 0;
+    while (p_.lines[sum].code != Code::Accumulate || p_.lines[sum].b == kNone) ++sum;
+    Id line = loop(digit);
+    while (p_.lines[line].end <= sum) line = loop(digit, line + 1);
+    return line;
+  }
+  /// Where the memory that was made last begins.
+  Id last_memory() const {
+    Id line = 0;
+    while (p_.lines[line].code != Code::Hold || p_.lines[line].at + 1 != p_.memories.size()) ++line;
+    return line;
   }
   void bind_all(Id digit, Bind how, std::uint8_t lanes) {
     for (Id i = 0; i < p_.lines.size(); ++i)
@@ -154,7 +168,9 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
       break;
     }
   tile.packs_rows = !once;
-  tile.packs_columns = up(m, tile.rows) >= 4 || !is_contiguous(nest, c.columns, c.column_loop);
+  const bool across = !is_contiguous(nest, c.columns, c.column_loop);
+  tile.packs_columns = up(m, tile.rows) >= 4 || across;
+  if (across && is_contiguous(nest, c.columns, c.reduced_loop)) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
 
   // ---- items: as many columns as fit half of the second-level cache; fewer where threads want more items
   const std::int64_t element = static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)), threads = std::max(1, options.threads);
@@ -185,8 +201,10 @@ std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const R
   const bool is_ordered = is_float(nest.body[c.sum].dtype);
   const bool across = is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
   std::int64_t bytes = area(sums) + (is_ordered ? area(sums * (tile.one_block ? 1 : kTreeLevels)) : 0);
-  if (tile.packs_rows) bytes += area(tile.rows * (across ? k : up(k, ir::kRowBlock) * ir::kRowBlock) * size(c.rows));
-  if (tile.packs_columns) bytes += area(up(schedule.tile, tile.width) * tile.width * k * size(c.columns));
+  const std::int64_t rows = tile.columns_first ? schedule.tile_outer : tile.rows;
+  if (tile.packs_rows) bytes += area(rows * (across ? k : up(k, ir::kRowBlock) * ir::kRowBlock) * size(c.rows));
+  const std::int64_t columns = tile.columns_first ? tile.width : schedule.tile, along = tile.turned ? up(k, tile.turned) * tile.turned : k;
+  if (tile.packs_columns) bytes += area(columns * along * size(c.columns));
   return bytes;
 }
 
@@ -227,27 +245,37 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   const Id k = blocks + 1;
   const auto part = [](Id root, Digit::Kind kind, std::int64_t by) { return Memory::Part{root, kind, by}; };
   using enum Digit::Kind;
-  if (tile.packs_rows) {
-    s(stage(s.program(), operand_line(s.program(), is_second), s.loop(column_tiles)));
-    const Id memory = static_cast<Id>(s.program().memories.size() - 1);
-    s(pad(s.program(), s.loop(row)));
-    if (is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop)) {
-      s(bind(s.program(), s.loop(row), Bind::Vector));
-      s(lay_out(s.program(), memory, {part(c.reduced_loop, Whole, 0), part(c.row_loop, Whole, 0)}));
-    } else {
-      s(interchange(s.program(), s.loop(k)));
-      s(bind(s.program(), s.loop(k), Bind::Vector));
-      s(lay_out(s.program(), memory,
-                {part(c.reduced_loop, Outer, ir::kRowBlock), part(c.row_loop, Whole, 0), part(c.reduced_loop, Inner, ir::kRowBlock)}));
-    }
-  }
+  if (tile.columns_first) s(interchange(s.program(), s.loop(row_tiles)));
   if (tile.packs_columns) {
-    s(stage(s.program(), operand_line(s.program(), !is_second), s.loop(row_tiles)));
-    const Id memory = static_cast<Id>(s.program().memories.size() - 1);
-    s(pad(s.program(), s.loop(column)));
-    s(bind(s.program(), s.loop(column), Bind::Vector, tile.width));
-    s(lay_out(s.program(), memory,
-              {part(c.column_loop, Outer, tile.width), part(c.reduced_loop, Whole, 0), part(c.column_loop, Inner, tile.width)}));
+    s(stage(s.program(), operand_line(s.program(), !is_second), s.around(row_tiles)));
+    const Id at = s.last_memory();
+    s(pad(s.program(), s.loop(column, at)));
+    if (tile.turned > 0) {
+      s(split(s.program(), s.loop(k, at), tile.turned));
+      const Id at_once = static_cast<Id>(s.program().digits.size() - 1);
+      s.inside(at_once, at);
+      s(pad(s.program(), s.loop(at_once, at)));
+      s(bind(s.program(), s.loop(at_once, at), Bind::Unrolled));
+    }
+    s(bind(s.program(), s.loop(column, at), Bind::Vector, tile.width));
+    s(lay_out(s.program(), s.program().lines[at].at,
+              {part(c.column_loop, Outer, tile.width), part(c.reduced_loop, Whole, tile.turned), part(c.column_loop, Inner, tile.width)}));
+  }
+  if (tile.packs_rows) {
+    s(stage(s.program(), operand_line(s.program(), is_second), s.around(column_tiles)));
+    const Id at = s.last_memory();
+    std::vector<Memory::Part> layout = {part(c.row_loop, Outer, tile.rows), part(c.row_loop, Inner, tile.rows)};
+    s(pad(s.program(), s.loop(row, at)));
+    if (is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop)) {
+      s(bind(s.program(), s.loop(row, at), Bind::Vector));
+      layout.insert(layout.begin() + 1, part(c.reduced_loop, Whole, 0));
+    } else {
+      s(interchange(s.program(), s.loop(k, at)));
+      s(bind(s.program(), s.loop(k, at), Bind::Vector));
+      layout.insert(layout.begin() + 1, part(c.reduced_loop, Outer, ir::kRowBlock));
+      layout.push_back(part(c.reduced_loop, Inner, ir::kRowBlock));
+    }
+    s(lay_out(s.program(), s.program().lines[at].at, std::move(layout)));
   }
   for (Id l = 0; l < c.row_loop; ++l) s(bind(s.program(), s.loop(l), Bind::Parallel));
   s(bind(s.program(), s.loop(row_items), Bind::Parallel));

@@ -47,9 +47,10 @@ Area area_of_memory(const Program& program, const WordLayout& words, Id hold) {
       continue;
     }
     Length n = span_of(program, words, part.root, open);
-    if (part.kind == Digit::Kind::Outer) {
-      if (n.word == Length::kNumber) n.number = (n.number + part.by - 1) / part.by;
-      else n.number = part.by;
+    if (part.by > 0) {
+      const std::int64_t times = part.kind == Digit::Kind::Outer ? 1 : part.by;
+      if (n.word == Length::kNumber) n.number = (n.number + part.by - 1) / part.by * times;
+      else n.number = part.by, n.times = times;
     }
     area.lengths.push_back(n);
   }

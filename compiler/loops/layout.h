@@ -10,12 +10,15 @@
 
 namespace onepass::compiler::loops {
 
-/// `number`, or of a word of the call the so manieth part, rounded up.
+/// `number`, or of a word of the call the so manieth part, rounded up, `times` that.
 struct Length {
   static constexpr std::uint32_t kNumber = ~std::uint32_t{0};
   std::int64_t number = 1;
   std::uint32_t word = kNumber;
-  std::int64_t in(std::span<const std::int64_t> words) const { return word == kNumber ? number : (words[word] + number - 1) / number; }
+  std::int64_t times = 1;
+  std::int64_t in(std::span<const std::int64_t> words) const {
+    return word == kNumber ? number : (words[word] + number - 1) / number * times;
+  }
 };
 
 /// A row-major array in scratch, which begins at a multiple of 64 bytes behind the one before.

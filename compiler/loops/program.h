@@ -98,7 +98,8 @@ struct Accumulator {
 };
 
 /// Values that one loop computes and a later one reads: an element for each index of `axes`, loops of the nest that are opened after its Hold.
-/// Its elements lie row-major by `layout`: each axis is one of these parts, or two, the outer and the inner part of a split by `by`.
+/// Its elements lie row-major by `layout`: each axis is one of these parts, as long as it is or the next multiple of `by` above that, or two,
+/// the outer and the inner part of a split by `by`.
 struct Memory {
   struct Part {
     Id root;

@@ -717,7 +717,7 @@ std::string Schedule::key() const {
   std::string k;
   const auto put = [&k](auto... v) { append_bytes(k, v...); };
   put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, abreast, static_cast<std::uint32_t>(streamed.size()));
-  put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns);
+  put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns, tile.turned, tile.columns_first);
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
   for (std::uint32_t v : kept) put(v);
@@ -738,8 +738,9 @@ std::string print(const Scheduled& scheduled) {
   if (s.rolled.count > 0) out += fmt::format(", {} iterations of {} statements as a loop", s.rolled.count, s.rolled.period);
   if (s.one_block) out += ", one block";
   if (s.tile.rows > 0)
-    out += fmt::format(", tiles of {} by {} in registers{}{}, {} by {} an item", s.tile.rows, s.tile.width,
-                       s.tile.packs_rows ? ", rows packed" : "", s.tile.packs_columns ? ", columns packed" : "", n.tile_outer, n.tile);
+    out += fmt::format(
+        ", tiles of {} by {} in registers{}{}, {} by {} an item", s.tile.rows, s.tile.width, s.tile.packs_rows ? ", rows packed" : "",
+        s.tile.packs_columns ? s.tile.turned ? ", columns turned and packed" : ", columns packed" : "", n.tile_outer, n.tile);
   if (s.abreast > 1) out += fmt::format(", {} rows abreast", s.abreast);
   if (n.tile_rows > 1) out += fmt::format(" for {} rows", n.tile_rows);
   if (n.phases > 1 && !s.split) out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);
