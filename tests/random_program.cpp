@@ -626,7 +626,10 @@ class Drawer {
                                                  "einsum(\"...i,...i->...\", $0, $1)",
                                                  "einsum(\"ij,ij->ji\", $0, $1)",
                                                  "einsum(\"ii\", $0 * $1)",
-                                                 "einsum(\"ij,ik->jk\", $0, $1)"};
+                                                 "einsum(\"ij,ik->jk\", $0, $1)",
+                                                 "(($0 * 2) @ $1 * sum($0, 1, true))",
+                                                 "(($0 + 1) @ transpose($1) - $0[:, 0][:, none])",
+                                                 "(transpose($0 - 1) @ $1 / (max($0, 0) * max($0, 0) + 1)[:, none])"};
     for (int i = 0; i < 4; ++i)
       if (add(std::string(random_.of(texts)), {x, y})) return true;
     return false;

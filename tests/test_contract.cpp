@@ -300,6 +300,22 @@ TEST_CASE("contract: lanes and rows add in the order that the language page give
   }
 }
 
+TEST_CASE("contract: tiles of the result in registers, whatever the operands' layout, their types and what is around them", "[contract]") {
+  const Inputs plain = {{"x", {43, 300}}, {"y", {300, 70}}}, both = {{"x", {300, 43}}, {"y", {70, 300}}};
+  equal_everywhere("transpose(x) @ transpose(y)", both, f32, 1);
+  equal_everywhere("transpose(x) @ y", {{"x", {520, 30}}, {"y", {520, 17}}}, f64, 1);
+  equal_everywhere("x @ transpose(y)", {{"x", {30, 260}}, {"y", {37, 260}}}, bf16, 1);
+  equal_everywhere("cast(x, i32) @ cast(y, i32)", plain, i8, 1);
+  equal_everywhere("x @ transpose(y)", {{"x", {5, 33}}, {"y", {90, 33}}}, u32, 1);
+  equal_everywhere("p = tanh(x @ y + b)*c[:, none]; q = x @ y > 0", {{"x", {19, 31}}, {"y", {31, 40}}, {"b", {40}}, {"c", {19}}});
+  equal_everywhere("r + x[::-1] @ y[:, 3:]", {{"x", {19, 31}}, {"y", {31, 40}}, {"r", {19, 37}}}, f32, 1);
+  equal_everywhere("pad(x, [1, 0], [2, 5]) @ y", {{"x", {19, 31}}, {"y", {36, 40}}}, f32, 1);
+  equal_everywhere("einsum(\"bik,bjk->bij\", x, y)", {{"x", {3, 20, 64}}, {"y", {3, 33, 64}}}, f32, 1);
+  equal_everywhere("einsum(\"ibk,bkj->ibj\", x, y)", {{"x", {20, 3, 64}}, {"y", {3, 64, 33}}}, f32, 1);
+  equal_everywhere("einsum(\"ik,kj->ji\", x, y)", {{"x", {20, 64}}, {"y", {64, 33}}}, f32, 1);
+  equal_everywhere("einsum(\"iak,kbj->iabj\", x, y)", {{"x", {4, 5, 64}}, {"y", {64, 3, 11}}}, f32, 1);
+}
+
 TEST_CASE("contract: a product of matrices has the same bits whatever the layout of its operands", "[contract]") {
   for (const auto& [m, k, n] : {std::array<std::int64_t, 3>{2, 64, 3}, {7, 255, 19}, {33, 784, 10}, {5, 1000, 70}}) {
     const auto product = [&](const char* formula, const compiler::Shape& x, const compiler::Shape& y) {

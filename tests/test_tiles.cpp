@@ -11,6 +11,7 @@
 #include "arrays.h"
 #include "compiler/tiles/loops.h"
 #include "compiler/tiles/tiles.h"
+#include "golden.h"
 #include "how_long.h"
 #include "onepass/onepass.h"
 #include "random_graph.h"
@@ -314,6 +315,17 @@ TEST_CASE("tiles: contractions have the reference's bits", "[tiles]") {
   CHECK(tiled > (kIsSanitized ? 100 : 200));
   for (const char* type : {"f32", "f64"})  // a tree of so many levels that tiles are shorter
     if (type[1] == '3' || !kIsSanitized) CHECK(check(product(type, 2, 450, 5000, "reshape", "reshape", "contract_rows")) > 0);
+  // what is the same in each row, beside an operand that is computed row by row
+  using Inputs = std::vector<std::pair<std::string, compiler::Shape>>;
+  for (const bool given : {false, true})
+    for (const bool turned : {false, true})
+      for (const DType dtype : {f32, f64}) {
+        Inputs inputs = {{"x", {19, 33}}, {"y", turned ? compiler::Shape{21, 33} : compiler::Shape{33, 21}}};
+        if (given) inputs.push_back({"r", {19}});
+        const std::string formula =
+            fmt::format("{}out = (x*2) @ {} * r[:, none] + r[:, none]", given ? "" : "r = x[:, 0]; ", turned ? "transpose(y)" : "y");
+        CHECK(check(optimised(formula, inputs, dtype)) > 0);
+      }
   // one index of each operand, two that both have, a batch
   CHECK(check("%0 = input x : f32[6, 7, 8]\n%1 = input w : f32[7, 9, 8]\n%2 = reshape %0 : f32[6, 1, 7, 8]\n"
               "%3 = broadcast %2 : f32[6, 9, 7, 8]\n%4 = permute %1 {1, 0, 2} : f32[9, 7, 8]\n%5 = reshape %4 : f32[1, 9, 7, 8]\n"

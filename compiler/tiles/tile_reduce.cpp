@@ -189,6 +189,7 @@ void TileRun::fill_panels(const TileForm::Sweep& sweep, std::int64_t begin, std:
   if (p_.outer_ > 0) index_[row] = first_row;
   index_[inner] = k;
   to_row();
+  if (rows > 1) steps(f_.stages[0].row, 0, 1);  // the first row's values again, which what follows reads
 }
 
 // Segments of the last serial loop that lie in one block.
