@@ -144,9 +144,10 @@ Contraction contraction_of(const Nest& nest) {
 bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options, RegisterTile& tile,
                  ScheduleNumbers& schedule) {
   constexpr std::int64_t fewest_rows = 4;  // fewer read the other operand about as often as memory gives it
+  constexpr std::int64_t few_tiles = 64;   // for each thread: below that, items are as few as threads
   constexpr std::int64_t items_per_thread = 4;
-  constexpr std::int64_t fewest_columns = 4, fewest_row_tiles = 8;  // of an item, in tiles: each operand is packed for those of the other
-  constexpr std::int64_t products_at_once = 16;                     // in the time of other work
+  constexpr std::int64_t fewest_tiles = 8;       // of an item along each loop, if possible: each operand is packed for those of the other
+  constexpr std::int64_t products_at_once = 16;  // in the time of other work
   const Contraction c = contraction_of(nest);
   if (c.sum == kNone) return false;
   const DType dtype = nest.body[c.sum].dtype;
@@ -162,28 +163,36 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   const bool once = n <= tile.width;  // each row is read for one tile alone, and from where it stands: it has an address of its own
   const std::int64_t most = many ? (once ? 8 : 14) : vectors == 2 ? 6 : 8;
   const std::int64_t wanted = up(m, up(m, most));
-  for (const std::int64_t rows : {2, 3, 4, 5, 6, 8, 10, 12, 14})
+  for (const std::int64_t rows : {2, 4, 6, 8, 10, 12, 13, 14})
     if (rows >= wanted) {
       tile.rows = static_cast<std::uint8_t>(rows);
       break;
     }
-  tile.packs_rows = !once;
+  const std::int64_t row_tiles = up(m, tile.rows), column_tiles = up(n, tile.width);
   const bool across = !is_contiguous(nest, c.columns, c.column_loop);
-  tile.packs_columns = up(m, tile.rows) >= 4 || across;
+  tile.packs_rows = !once;
+  tile.packs_columns = row_tiles >= 4 || across;
   if (across && is_contiguous(nest, c.columns, c.reduced_loop)) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
 
-  // ---- items: as many columns as fit half of the second-level cache; fewer where threads want more items
-  const std::int64_t element = static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)), threads = std::max(1, options.threads);
+  // ---- items. What is packed for all tiles of an item, and read again for each strip of the other operand, stays in a cache: strips of
+  // columns in half of the second one; where few of these fit, one stays there, and the rows in the item's part of the last one
+  const std::int64_t threads = std::max(1, options.threads), half = target.l2_bytes / 2;
+  const std::int64_t strip = k * tile.width * static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)),
+                     row_strip = k * tile.rows * static_cast<std::int64_t>(size_of(nest.body[c.rows].dtype));
   std::int64_t others = 1;
   for (Id l = 0; l < c.row_loop; ++l) others *= numbers.extents[l];
-  std::int64_t columns = std::clamp<std::int64_t>(target.l2_bytes / 2 / (k * element) / tile.width, 1, up(n, tile.width)),
-               rows = up(m, tile.rows);
-  const auto items = [&] { return others * up(up(n, tile.width), columns) * up(up(m, tile.rows), rows); };
-  std::int64_t least = threads > 1 && schedule.work >= options.split_work ? items_per_thread * threads : 1;
+  tile.columns_first = tile.packs_rows && tile.packs_columns && fewest_tiles * strip > half && column_tiles > 1;
+  std::int64_t columns = tile.columns_first ? column_tiles : std::clamp<std::int64_t>(half / strip, 1, column_tiles);
+  std::int64_t rows = tile.columns_first ? std::clamp<std::int64_t>(target.llc_bytes / 4 / threads / row_strip, 1, row_tiles) : row_tiles;
+  const auto items = [&] { return others * up(column_tiles, columns) * up(row_tiles, rows); };
+  std::int64_t least = 1;
+  if (threads > 1 && schedule.work >= options.split_work)
+    least = threads * (others * row_tiles * column_tiles < few_tiles * threads ? 1 : items_per_thread);
   if (options.item_work > 0) least = std::max(least, schedule.work / (products_at_once * options.item_work));
-  for (const auto& [least_columns, least_rows] : {std::pair{fewest_columns, fewest_row_tiles}, {std::int64_t{1}, std::int64_t{1}}}) {
-    while (items() < least && columns > least_columns) columns = up(columns, 2);
-    while (items() < least && rows > least_rows) rows = up(rows, 2);
+  for (const std::int64_t fewest : {fewest_tiles, std::int64_t{1}}) {
+    std::int64_t &first = tile.columns_first ? rows : columns, &second = tile.columns_first ? columns : rows;
+    while (items() < least && first > fewest) first = up(first, 2);
+    while (items() < least && second > fewest) second = up(second, 2);
   }
   schedule.tile = columns * tile.width;
   schedule.tile_outer = rows * tile.rows;
