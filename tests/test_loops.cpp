@@ -527,40 +527,43 @@ TEST_CASE("loops: a contraction runs in tiles of its result, whose operands are 
   CHECK(loops::print(p, planned.numbers) == R"(program   loops i0 < 29, i1 < 300, i2 < 37
 for i0/tile_outer parallel
   for i2/tile parallel
-    hold m0{i2/32, i1, i2%32} : f32
-    for i2%tile/32
-      for i1/256
-        for i1%256
+    start a0{i2%tile%32, i0%tile_outer%14, i0%tile_outer/14, i2%tile/32} = add over {i1/256} as a tree of blocks
+    for i1/256
+      hold m0{i2/32, i1, i2%32} : f32
+      for i1%256
+        for i2%tile/32
           for i2%tile%32 vector of 32 padded
-            v7 = load %1[37*i1 + i2] : f32
-            keep m0{i2, i1} = v7
-    for i0%tile_outer/14
+            prefetch %1[37*i1 + i2] for 2 of i1%256
+            v9 = load %1[37*i1 + i2] : f32
+            keep m0{i2, i1} = v9
       hold m1{i0/14, i1/256, i0%14, i1%256} : f32
-      for i1/256
+      for i0%tile_outer/14
         for i0%tile_outer%14 padded
           for i1%256 vector
-            v14 = load %0[300*i0 + i1] : f32
-            keep m1{i1, i0} = v14
+            prefetch %0[300*i0 + i1] for 2 of i0%tile_outer%14
+            v16 = load %0[300*i0 + i1] : f32
+            keep m1{i0, i1} = v16
       for i2%tile/32
-        start a0{i2%tile%32, i0%tile_outer%14} = add over {i1/256} as a tree of blocks
-        for i1/256
+        for i0%tile_outer/14
           start a1{i0%tile_outer%14, i2%tile%32} = add of products over {i1%256} in sequence
           for i1%256
             for i0%tile_outer%14 unrolled
               for i2%tile%32 vector of 32
-                v23 = recall m1{i1, i0} : f32
-                v24 = recall m0{i2, i1} : f32
-                a1 = fma a1, v23, v24
+                v24 = recall m1{i0, i1} : f32
+                v25 = recall m0{i2, i1} : f32
+                a1 = fma a1, v24, v25
           for i0%tile_outer%14
             for i2%tile%32 vector of 32
-              v28 = result a1 : f32
-              a0 = add a0, v28
-        for i0%tile_outer%14
+              v29 = result a1 : f32
+              a0 = add a0, v29
+    for i0%tile_outer/14
+      for i0%tile_outer%14
+        for i2%tile/32
           for i2%tile%32 vector of 32
-            v32 = result a0 : f32
-            v33 = load %2[i2] : f32
-            v34 = add v32, v33 : f32
-            store %11[37*i0 + i2] = v34
+            v35 = result a0 : f32
+            v36 = load %2[i2] : f32
+            v37 = add v35, v36 : f32
+            store %11[37*i0 + i2] = v37
 )");
 }
 
@@ -585,10 +588,10 @@ TEST_CASE("loops: contractions in tiles of any size give the reference's bits", 
     const auto arguments = random_arguments(graph, 3);
     const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
     for (const compiler::RegisterTile tile : {compiler::RegisterTile{14, 32, false, true, true},
-                                              {3, 8, false, true, false, 0, true},
+                                              {3, 8, false, true, false},
                                               {2, 16, false, false, true, 8},
                                               {6, 16, false, false, false},
-                                              {5, 8, false, true, true, 4, true}})
+                                              {5, 8, false, true, true, 4}})
       for (const loops::TaskOrder order : {loops::TaskOrder::Forward, loops::TaskOrder::Shuffled}) {
         INFO(c.text << " in tiles of " << int{tile.rows} << " by " << int{tile.width});
         std::string what;

@@ -84,7 +84,10 @@ llvm::Value* Speller::word(std::uint32_t at) {
 }
 
 llvm::Value* Speller::length(const loops::Length& n) {
-  return n.word == loops::Length::kNumber ? i64(n.number) : b_.CreateMul(up(word(n.word), i64(n.number)), i64(n.times));
+  if (n.word == loops::Length::kNumber) return i64(n.number);
+  Value* all = up(word(n.word), i64(n.number));
+  if (!n.levels) return b_.CreateMul(all, i64(n.times));
+  return b_.CreateSub(i64(64), b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, all, b_.getFalse()));
 }
 
 llvm::AllocaInst* Speller::variable(llvm::Type* type) {
@@ -157,7 +160,7 @@ void Speller::run() {
     for (Id m = 0; m < p_.memories.size(); ++m)
       for (Id i = 0; i < p_.lines.size(); ++i)
         if (p_.lines[i].code == Code::Hold && p_.lines[i].at == m) memory_begin_[m] = take(loops::area_of_memory(p_, words_, i));
-    for (Id a = 0; a < p_.accumulators.size(); ++a) sums_begin_[a] = take(loops::area_of_sums(p_, a));
+    for (Id a = 0; a < p_.accumulators.size(); ++a) sums_begin_[a] = take(loops::area_of_sums(p_, words_, a));
   });
   Id first = 0;
   while (first < p_.lines.size() && p_.lines[first].code != Code::Loop) line(first++);
@@ -228,7 +231,7 @@ loops::Id Speller::one_loop(Id line) {
     vector_loop(line);
     return l.end;
   }
-  Value* n = count(l.at, false);
+  Value* n = count(l.at);
   if (l.bind == Bind::Unrolled) {
     const std::optional<std::int64_t> copies = iterations_known(l.at);
     if (!copies) throw InternalError("speller: an unrolled loop of any length");
@@ -244,6 +247,8 @@ loops::Id Speller::one_loop(Id line) {
     return l.end;
   }
   const std::vector<Id> sums = into_registers(line);
+  if (!sums.empty() && l.end < p_.lines.size())
+    if (const std::optional<Push> to = push_at(l.end)) prefetch(*to);
   loop(l.padded ? iterations(l.at) : n, 1, [&](Value* i) {
     Value* active = l.padded ? b_.CreateICmpSLT(i, n) : nullptr;
     body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active});
@@ -254,9 +259,18 @@ loops::Id Speller::one_loop(Id line) {
 void Speller::vector_loop(Id line) {
   const Line& l = p_.lines[line];
   const unsigned lanes = lanes_of(line);
-  Value* n = count(l.at, false);
+  Value* n = count(l.at);
   const std::optional<std::int64_t> all = iterations_known(l.at), known = number(n);
-  const auto mask = [&](Value* index) { return known && *known % lanes == 0 ? nullptr : lanes_below(b_.CreateSub(n, index), lanes); };
+  const auto mask = [&](Value* index) -> Value* {
+    if (known && *known % lanes == 0) return nullptr;
+    if (number(index) != 0) return lanes_below(b_.CreateSub(n, index), lanes);
+    for (Scope& s : scopes_)  // where the number of iterations is known
+      if (const auto at = s.counts.find(l.at); at != s.counts.end() && at->second == n) {
+        Value*& made = s.masks[{l.at, lanes}];
+        return made ? made : made = in(s, [&] { return lanes_below(n, lanes); });
+      }
+    return lanes_below(n, lanes);
+  };
   if (all && *all <= lanes)
     return body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .hoist = nullptr, .lanes = lanes, .mask = mask(i64(0))});
   loop(l.padded ? iterations(l.at) : n, lanes,
@@ -313,20 +327,26 @@ llvm::Value* Speller::weight(Id digit, Id within) {
   return w;
 }
 
-llvm::Value* Speller::count(Id digit, bool padded) {
-  Value* n = iterations(digit);
-  if (padded) return n;
-  for (Id around = p_.digits[digit].parent; around != kNone; around = p_.digits[around].parent) {
-    Value* at = nullptr;  // where the loops around this one have brought it
-    for (const Scope& s : scopes_)
-      if (s.digit != kNone && s.digit != digit && loops::is_within(p_, s.digit, around)) {
-        Value* more = b_.CreateMul(s.index, weight(s.digit, around));
-        at = at ? b_.CreateAdd(at, more) : more;
-      }
-    Value* left = at ? b_.CreateSub(iterations(around), at) : iterations(around);
-    n = smaller(n, up(left, weight(digit, around)));
-  }
-  return n;
+llvm::Value* Speller::count(Id digit) {
+  std::size_t depth = 0;  // of the last loop that is a part of what this one is a part of
+  for (std::size_t s = 1; s < scopes_.size(); ++s)
+    if (p_.digits[scopes_[s].digit].root == p_.digits[digit].root) depth = s;
+  Value*& made = scopes_[depth].counts[digit];
+  if (made) return made;
+  return made = in(scopes_[depth], [&] {
+           Value* n = iterations(digit);
+           for (Id around = p_.digits[digit].parent; around != kNone; around = p_.digits[around].parent) {
+             Value* at = nullptr;  // where the loops around this one have brought it
+             for (const Scope& s : scopes_)
+               if (s.digit != kNone && s.digit != digit && loops::is_within(p_, s.digit, around)) {
+                 Value* more = b_.CreateMul(s.index, weight(s.digit, around));
+                 at = at ? b_.CreateAdd(at, more) : more;
+               }
+             Value* left = at ? b_.CreateSub(iterations(around), at) : iterations(around);
+             n = smaller(n, up(left, weight(digit, around)));
+           }
+           return n;
+         });
 }
 
 // ------------------------------------------------------------------------------------------------ addresses
@@ -359,12 +379,16 @@ Speller::Form& Speller::form(Of of, Id id) {
   } else if (of == Of::Sums) {
     f.base = sums_begin_[id];
     f.size = static_cast<std::int64_t>(size_of(p_.accumulators[id].dtype));
-    std::int64_t stride = f.size;
+    const Area area = loops::area_of_sums(p_, words_, id);
     const std::vector<Id> axes = loops::axes_in_order(p_, id);
-    for (std::size_t k = axes.size(); k-- > 0;) {
-      f.stride[axes[k]] = i64(stride);
-      stride *= p_.digits[axes[k]].by;
-    }
+    in(scopes_[0], [&] {
+      Value* stride = i64(f.size);
+      for (std::size_t k = axes.size(); k-- > 0;) {
+        f.stride[axes[k]] = stride;
+        stride = b_.CreateMul(stride, length(area.lengths[area.lengths.size() - axes.size() + k]));
+      }
+      f.level = stride;
+    });
   } else {
     f.base = memory_begin_[id];
     f.size = static_cast<std::int64_t>(size_of(p_.memories[id].dtype));
@@ -530,6 +554,14 @@ void Speller::line(Id i) {
     case Code::Constant: values_[i] = k_.constant(l.dtype, l.bits, 0); return;
     case Code::Op: values_[i] = apply(l); return;
     case Code::Guard: values_[i] = guard(l); return;
+    case Code::Prefetch: {
+      const Form& f = form(Of::Load, l.at);
+      Value* const step = f.stride[l.bits];
+      if (!step || varies_by_derived(f)) return;
+      ask_for(bytes(here(Of::Load, l.at), in(scopes_[0], [&] { return b_.CreateMul(i64(l.count), step); })),
+              f.size * (vector_scope() ? vector_scope()->lanes : 1));
+      return;
+    }
     case Code::Start: return;  // where it is added up
     case Code::Accumulate: return accumulate(l);
     case Code::Result: values_[i] = result(l); return;
@@ -580,9 +612,7 @@ llvm::Value* Speller::load(const Line& l) {
   llvm::Type* type = k_.memory_type(t, vector->lanes);
   Value* zero = llvm::Constant::getNullValue(type);
   if (mask) mask = splat(mask, vector->lanes);
-  bool by_derived = false;
-  for (Id q = 0; q < nest_.derived.size(); ++q)
-    by_derived |= nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(nest_.derived[q].linear);
+  const bool by_derived = varies_by_derived(f);
   Value* step = f.stride[vector->digit];
   if (step && number(step) == f.size && !by_derived)
     return k_.from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
@@ -648,6 +678,12 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
   return made;
 }
 
+bool Speller::varies_by_derived(const Form& f) const {
+  for (Id q = 0; q < nest_.derived.size(); ++q)
+    if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(nest_.derived[q].linear)) return true;
+  return false;
+}
+
 void Speller::store(const Line& l) {
   const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
   const Form& f = form(Of::Store, l.at);
@@ -665,9 +701,7 @@ void Speller::store(const Line& l) {
   if (mask) mask = splat(mask, vector->lanes);
   Value* v = k_.to_memory(t, splat(value(l.a), vector->lanes));
   Value* step = f.stride[vector->digit];
-  for (Id q = 0; q < nest_.derived.size(); ++q)
-    if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(nest_.derived[q].linear))
-      throw InternalError("speller: a store by a derived variable");
+  if (varies_by_derived(f)) throw InternalError("speller: a store by a derived variable");
   if (!step) throw InternalError("speller: a vector is stored in one place");
   if (number(step) == f.size) {
     if (mask) b_.CreateMaskedStore(v, p, llvm::Align(1), mask);
@@ -762,10 +796,33 @@ std::optional<Speller::Push> Speller::push_at(Id line) const {
   while (inside < p_.lines.size() && p_.lines[inside].code == Code::Loop && p_.lines[inside].end == p_.lines[line].end) ++inside;
   if (inside == line || inside + 2 != p_.lines[line].end) return std::nullopt;
   const Line &from = p_.lines[inside], &to = p_.lines[inside + 1];
-  if (from.code != Code::Result || to.code != Code::Accumulate || to.a != inside ||
-      p_.accumulators[to.at].part != Accumulator::Part::Tree || loops::axes_in_order(p_, from.at) != loops::axes_in_order(p_, to.at))
+  if (from.code != Code::Result || to.code != Code::Accumulate || to.a != inside || p_.accumulators[to.at].part != Accumulator::Part::Tree)
     return std::nullopt;
+  std::vector<Id> axes = loops::axes_in_order(p_, to.at);  // but for those in whose loops this stands
+  std::erase_if(axes, [&](Id axis) { return std::ranges::any_of(scopes_, [&](const Scope& s) { return s.digit == axis; }); });
+  if (axes != loops::axes_in_order(p_, from.at)) return std::nullopt;
   return Push{from.at, to.at, p_.lines[line].end};
+}
+
+// Asks for what the sums will be added to, and for where they will be stored, while the loop runs.
+void Speller::prefetch(const Push& to) {
+  const Accumulator& a = p_.accumulators[to.tree];
+  if (p_.digits[a.reduced[0]].once) return;
+  Value* index = i64(0);
+  for (const Scope& s : scopes_)
+    if (s.digit == a.reduced[0]) index = s.index;
+  Value* at = here(Of::Sums, to.tree);
+  Value* stored = level(at, to.tree, b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, b_.CreateNot(index), b_.getFalse()));
+  std::int64_t bytes_of_tile = form(Of::Sums, to.tree).size;
+  for (const Id axis : p_.accumulators[to.from].axes) bytes_of_tile *= p_.digits[axis].by;
+  for (Value* p : {at, stored}) ask_for(p, bytes_of_tile);
+}
+
+void Speller::ask_for(Value* p, std::int64_t size) {
+  constexpr std::int64_t kLine = 64, kNearest = 3;  // as LLVM counts locality
+  for (std::int64_t offset = 0; offset < size; offset += kLine)
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                       {bytes(p, i64(offset)), b_.getInt32(0), b_.getInt32(kNearest), b_.getInt32(1)});
 }
 
 loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
@@ -832,11 +889,7 @@ void Speller::push(Value* index, Id tree, Value* at, std::vector<Value*> sums, c
   for (std::size_t i = 0; i < sums.size(); ++i) b_.CreateAlignedStore(sums[i], bytes(at, offsets[i]), llvm::Align(1));
 }
 
-llvm::Value* Speller::level(Value* at, Id accumulator, Value* l) {
-  Value* size = i64(static_cast<std::int64_t>(size_of(p_.accumulators[accumulator].dtype)));
-  for (const Id axis : p_.accumulators[accumulator].axes) size = b_.CreateMul(size, i64(p_.digits[axis].by));
-  return bytes(at, b_.CreateMul(l, size));
-}
+llvm::Value* Speller::level(Value* at, Id accumulator, Value* l) { return bytes(at, b_.CreateMul(l, form(Of::Sums, accumulator).level)); }
 
 void Speller::accumulate(const Line& l) {
   const Accumulator& a = p_.accumulators[l.at];
@@ -876,12 +929,15 @@ llvm::Value* Speller::result(const Line& l) {
   Value* at = here(Of::Sums, l.at);
   if (a.part != Accumulator::Part::Tree || p_.digits[a.reduced[0]].once) return b_.CreateAlignedLoad(type, at, llvm::Align(1));
   // levels that the number of blocks has, the lowest one first: each stands in front of what there is
-  Value* blocks = iterations(a.reduced[0]);
-  Value* lowest = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, blocks, b_.getTrue());
-  Value* first = b_.CreateAlignedLoad(type, level(at, l.at, lowest), llvm::Align(1));
+  auto [far, rest] = in(scopes_[0], [&] {
+    Value* blocks = iterations(a.reduced[0]);
+    Value* lowest = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, blocks, b_.getTrue());
+    return std::pair(b_.CreateMul(lowest, form(Of::Sums, l.at).level),
+                     b_.CreateAnd(blocks, b_.CreateSub(blocks, i64(1))));  // without that one
+  });
+  Value* first = b_.CreateAlignedLoad(type, bytes(at, far), llvm::Align(1));
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock *head = block(), *inside = block(), *after = block();
-  Value* rest = b_.CreateAnd(blocks, b_.CreateSub(blocks, i64(1)));  // without that one
   b_.CreateBr(head);
   b_.SetInsertPoint(head);
   llvm::PHINode* left = b_.CreatePHI(b_.getInt64Ty(), 2);

@@ -44,7 +44,9 @@ class Speller {
     Value* mask = nullptr;        // of a vector: lanes that are inside; null: all
     std::map<std::uint64_t, Value*> addresses = {};
     std::map<Id, Value*> derived = {};
-    Value* inside = nullptr;                        // of an unrolled loop: how many of its iterations are inside
+    std::map<Id, Value*> counts = {};                      // by digit: iterations of a loop, known here
+    std::map<std::pair<Id, unsigned>, Value*> masks = {};  // of that loop's first vector
+    Value* inside = nullptr;                               // of an unrolled loop: how many of its iterations are inside
     std::map<Id, std::vector<Value*>> turned = {};  // of a vector, by access: what its lanes read in each iteration of the loop inside it
   };
   // Where elements lie: from `base` on, so many bytes for each iteration of a digit.
@@ -53,6 +55,7 @@ class Speller {
     std::vector<Value*> stride;  // by digit; null: it does not depend on it
     Id linear = loops::kNone;    // of an array: its map, which may have derived variables
     std::int64_t size = 1;       // bytes of an element
+    Value* level = nullptr;      // of sums: bytes of a level of the tree
   };
   enum class Of : std::uint8_t { Load, Store, Memory, Sums };
 
@@ -106,7 +109,7 @@ class Speller {
   Value* weight(Id digit, Id within);  // how far one iteration moves a digit around it
   std::optional<std::int64_t> iterations_known(Id digit) const;
   // Of a digit, from where its loop begins: fewer than it has where a loop around it ends.
-  Value* count(Id digit, bool padded);
+  Value* count(Id digit);
   unsigned lanes_of(Id line) const;
   Value* lanes_below(Value* left, unsigned lanes);  // a mask
 
@@ -129,6 +132,7 @@ class Speller {
   // ---- lines
   void line(Id i);
   Value* load(const loops::Line& l);
+  bool varies_by_derived(const Form& form) const;  // along the vector
   const Scope* turning_scope(const Form& form) const;
   const std::vector<Value*>& turned(const loops::Line& l, const Form& form, const Scope& along);
   void store(const loops::Line& l);
@@ -148,6 +152,8 @@ class Speller {
     Id from, tree, end;
   };
   std::optional<Push> push_at(Id line) const;
+  void prefetch(const Push& to);
+  void ask_for(Value* p, std::int64_t size);
   void push(Value* index, Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets);
   void accumulate(const loops::Line& l);
   Value* result(const loops::Line& l);

@@ -1,23 +1,25 @@
 // See contract.h. For x[i, k] and y[k, j], in tiles of 14 by 32:
 //
 //   for i/tile_outer, j/tile parallel
-//     m1{j/32, k, j%32} = y                        a strip of columns, once for all rows of the item
-//     for i%tile_outer/14
-//       m0{k/256, i%14, k%256} = x                 a strip of rows, once for all columns of the item
-//       for j%tile/32
-//         for k/256
-//           for k%256
-//             for i%14 unrolled, j%32 vector       sums in registers
-//           for i%14, j%32 vector                  into the tree of blocks
-//         for i%14, j%32 vector                    what is computed from the sums, and stored
+//     for k/256                                    a block of the order of summation
+//       m0{j/32, k, j%32} = y                      once for all rows of the item; a strip stays in the first-level cache
+//       m1{i/14, i%14, k} = x                      once for all columns; in the second-level cache
+//       for j%tile/32, i%tile_outer/14
+//         for k%256
+//           for i%14 unrolled, j%32 vector         sums in registers
+//         for i%14, j%32 vector                    into the tree of blocks
+//     for j%tile/32, i%tile_outer/14
+//       for i%14, j%32 vector                      what is computed from the sums, and stored
+//
+// Where there is one block, what is computed from a tile's sums follows them at once.
 #include "compiler/loops/contract.h"
 
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
 #include "compiler/loops/transform.h"
-#include "compiler/plan/scratch.h"
 #include "compiler/target.h"
 #include "ir/order.h"
 #include "onepass/error.h"
@@ -70,6 +72,14 @@ class Steps {
     while (p_.lines[line].end <= sum) line = loop(digit, line + 1);
     return line;
   }
+  /// The loads behind line `at`, up to what they are kept for, are asked for some iterations of a loop ahead: the next rows, which the
+  /// processor does not see coming.
+  void ask_ahead(Id digit, Id at) {
+    constexpr std::uint8_t kAhead = 2;
+    const Id around = loop(digit, at);
+    for (Id i = around; i < p_.lines[around].end; ++i)
+      if (p_.lines[i].code == Code::Load) (*this)(prefetch(p_, i++, around, kAhead));
+  }
   /// Where the memory that was made last begins.
   Id last_memory() const {
     Id line = 0;
@@ -99,6 +109,11 @@ bool is_contiguous(const Nest& nest, Id statement, Id loop) {
       all &= nest.linears[nest.accesses[s.at].linear].of[loop] == Coefficient::One;
   }
   return all;
+}
+
+// Do the blocks of the order of summation run outside the tiles? Sums without an order stay in registers all the way.
+bool blocks_outside(const Nest& nest, const Contraction& c, const RegisterTile& tile) {
+  return is_float(nest.body[c.sum].dtype) && !tile.one_block;
 }
 
 Id operand_line(const Program& p, bool second) {
@@ -147,7 +162,8 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   constexpr std::int64_t few_tiles = 64;   // for each thread: below that, items are as few as threads
   constexpr std::int64_t items_per_thread = 4;
   constexpr std::int64_t fewest_tiles = 8;       // of an item along each loop, if possible: each operand is packed for those of the other
-  constexpr std::int64_t products_at_once = 16;  // in the time of other work
+  constexpr std::int64_t most_columns = 16;      // tiles: the trees of an item are as large as its part of the result
+  constexpr std::int64_t products_at_once = 64;  // in the time of other work
   const Contraction c = contraction_of(nest);
   if (c.sum == kNone) return false;
   const DType dtype = nest.body[c.sum].dtype;
@@ -174,26 +190,21 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   tile.packs_columns = row_tiles >= 4 || across;
   if (across && is_contiguous(nest, c.columns, c.reduced_loop)) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
 
-  // ---- items. What is packed for all tiles of an item, and read again for each strip of the other operand, stays in a cache: strips of
-  // columns in half of the second one; where few of these fit, one stays there, and the rows in the item's part of the last one
-  const std::int64_t threads = std::max(1, options.threads), half = target.l2_bytes / 2;
-  const std::int64_t strip = k * tile.width * static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)),
-                     row_strip = k * tile.rows * static_cast<std::int64_t>(size_of(nest.body[c.rows].dtype));
+  // ---- items: the packed rows of a block in a quarter of the second-level cache
+  const std::int64_t threads = std::max(1, options.threads);
+  const std::int64_t strip = std::min(k, ir::kRowBlock) * tile.rows * static_cast<std::int64_t>(size_of(nest.body[c.rows].dtype));
   std::int64_t others = 1;
   for (Id l = 0; l < c.row_loop; ++l) others *= numbers.extents[l];
-  tile.columns_first = tile.packs_rows && tile.packs_columns && fewest_tiles * strip > half && column_tiles > 1;
-  std::int64_t columns = tile.columns_first ? column_tiles : std::clamp<std::int64_t>(half / strip, 1, column_tiles);
-  std::int64_t rows = tile.columns_first ? std::clamp<std::int64_t>(target.llc_bytes / 4 / threads / row_strip, 1, row_tiles) : row_tiles;
+  std::int64_t columns = std::min(column_tiles, most_columns), rows = std::clamp<std::int64_t>(target.l2_bytes / 8 / strip, 1, row_tiles);
   const auto items = [&] { return others * up(column_tiles, columns) * up(row_tiles, rows); };
   std::int64_t least = 1;
   if (threads > 1 && schedule.work >= options.split_work)
-    least = threads * (others * row_tiles * column_tiles < few_tiles * threads ? 1 : items_per_thread);
+    least = threads * std::clamp<std::int64_t>(others * row_tiles * column_tiles / (few_tiles * threads), 1, items_per_thread);
   if (options.item_work > 0) least = std::max(least, schedule.work / (products_at_once * options.item_work));
-  for (const std::int64_t fewest : {fewest_tiles, std::int64_t{1}}) {
-    std::int64_t &first = tile.columns_first ? rows : columns, &second = tile.columns_first ? columns : rows;
-    while (items() < least && first > fewest) first = up(first, 2);
-    while (items() < least && second > fewest) second = up(second, 2);
-  }
+  for (const std::int64_t fewest : {fewest_tiles, std::int64_t{1}})
+    while (items() < least && std::max(rows, columns) > fewest)
+      (rows * tile.rows > columns * tile.width && rows > fewest) || columns <= fewest ? rows = up(rows, 2) : columns = up(columns, 2);
+  columns = up(column_tiles, up(column_tiles, columns)), rows = up(row_tiles, up(row_tiles, rows));  // items of about one size
   schedule.tile = columns * tile.width;
   schedule.tile_outer = rows * tile.rows;
   schedule.tile_rows = 1;
@@ -207,13 +218,14 @@ std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const R
   const auto size = [&](Id statement) { return static_cast<std::int64_t>(size_of(nest.body[statement].dtype)); };
   const auto area = [&](std::int64_t bytes) { return up(bytes, 64) * 64; };
   const std::int64_t k = numbers.extents[c.reduced_loop], sums = tile.rows * tile.width * size(c.sum);
-  const bool is_ordered = is_float(nest.body[c.sum].dtype);
+  const bool is_ordered = is_float(nest.body[c.sum].dtype), outside = blocks_outside(nest, c, tile);
+  const std::int64_t at_once = outside ? ir::kRowBlock : k, blocks = up(k, ir::kRowBlock);
   const bool across = is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
-  std::int64_t bytes = area(sums) + (is_ordered ? area(sums * (tile.one_block ? 1 : kTreeLevels)) : 0);
-  const std::int64_t rows = tile.columns_first ? schedule.tile_outer : tile.rows;
-  if (tile.packs_rows) bytes += area(rows * (across ? k : up(k, ir::kRowBlock) * ir::kRowBlock) * size(c.rows));
-  const std::int64_t columns = tile.columns_first ? tile.width : schedule.tile, along = tile.turned ? up(k, tile.turned) * tile.turned : k;
-  if (tile.packs_columns) bytes += area(columns * along * size(c.columns));
+  std::int64_t bytes = area(sums);
+  if (outside) bytes += area(schedule.tile * schedule.tile_outer * size(c.sum) * std::bit_width(static_cast<std::uint64_t>(blocks)));
+  else if (is_ordered) bytes += area(sums);
+  if (tile.packs_rows) bytes += area(schedule.tile_outer * (across ? at_once : up(at_once, ir::kRowBlock) * ir::kRowBlock) * size(c.rows));
+  if (tile.packs_columns) bytes += area(schedule.tile * (tile.turned ? up(at_once, tile.turned) * tile.turned : at_once) * size(c.columns));
   return bytes;
 }
 
@@ -231,6 +243,7 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   s.inside(row);        // of the items of columns
   s.inside(row_tiles);  // of these
   s.inside(row);        // of the tiles of columns
+  s.inside(row_tiles);  // of these
   for (const Id element : {column, row}) {
     const Id around = s.loop(element);
     Id inner = around + 1;
@@ -246,7 +259,15 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   } else {
     blocks = s.split(c.reduced_loop, ir::kRowBlock);
   }
+  const bool outside = blocks_outside(nest, c, tile);
   if (tile.one_block) s(once(s.program(), s.loop(blocks)));
+  if (outside)
+    for (const Id tiles : {row_tiles, column_tiles}) {
+      s(fission(s.program(), s.loop(tiles), s.program().lines[s.loop(blocks)].end));
+      s.inside(tiles);
+    }
+  if (outside)  // rows of the result are stored as they lie
+    for (int loops = 0; loops < 2; ++loops) s.inside(column_tiles, s.program().lines[s.loop(blocks)].end);
   s.bind_all(column, Bind::Vector, tile.width);
   s(bind(s.program(), s.loop(row), Bind::Unrolled));
 
@@ -254,9 +275,8 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   const Id k = blocks + 1;
   const auto part = [](Id root, Digit::Kind kind, std::int64_t by) { return Memory::Part{root, kind, by}; };
   using enum Digit::Kind;
-  if (tile.columns_first) s(interchange(s.program(), s.loop(row_tiles)));
   if (tile.packs_columns) {
-    s(stage(s.program(), operand_line(s.program(), !is_second), s.around(row_tiles)));
+    s(stage(s.program(), operand_line(s.program(), !is_second), s.around(column_tiles)));
     const Id at = s.last_memory();
     s(pad(s.program(), s.loop(column, at)));
     if (tile.turned > 0) {
@@ -265,6 +285,9 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
       s.inside(at_once, at);
       s(pad(s.program(), s.loop(at_once, at)));
       s(bind(s.program(), s.loop(at_once, at), Bind::Unrolled));
+    } else {  // rows of several strips at once: they are long
+      for (int loops = outside ? 1 : 2; loops > 0; --loops) s.inside(column_tiles, at);
+      s.ask_ahead(k, at);
     }
     s(bind(s.program(), s.loop(column, at), Bind::Vector, tile.width));
     s(lay_out(s.program(), s.program().lines[at].at,
@@ -275,6 +298,7 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
     const Id at = s.last_memory();
     std::vector<Memory::Part> layout = {part(c.row_loop, Outer, tile.rows), part(c.row_loop, Inner, tile.rows)};
     s(pad(s.program(), s.loop(row, at)));
+    s.ask_ahead(row, at);
     if (is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop)) {
       s(bind(s.program(), s.loop(row, at), Bind::Vector));
       layout.insert(layout.begin() + 1, part(c.reduced_loop, Whole, 0));

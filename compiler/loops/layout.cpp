@@ -2,8 +2,8 @@
 #include "compiler/loops/layout.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "compiler/plan/scratch.h"
 #include "onepass/error.h"
 
 namespace onepass::compiler::loops {
@@ -59,19 +59,41 @@ Area area_of_memory(const Program& program, const WordLayout& words, Id hold) {
 
 std::vector<Id> axes_in_order(const Program& program, Id accumulator) {
   std::vector<Id> axes = program.accumulators[accumulator].axes;
-  std::ranges::stable_sort(axes, {}, [&](Id digit) { return program.digits[digit].root; });
+  std::ranges::stable_sort(
+      axes, {}, [&](Id digit) { return std::pair(program.digits[digit].kind == Digit::Kind::Inner, program.digits[digit].root); });
   return axes;
 }
 
-Area area_of_sums(const Program& program, Id accumulator) {
+namespace {
+// The iterations of a digit from its loop's beginning on.
+Length length_of(const Program& p, const WordLayout& words, Id digit) {
+  const Digit& d = p.digits[digit];
+  switch (d.kind) {
+    case Digit::Kind::Whole: return {1, words.extents + d.root};
+    case Digit::Kind::Inner:
+      if (d.size == Digit::Size::Tile) return {1, words.tile};
+      if (d.size == Digit::Size::TileOuter) return {1, words.tile_outer};
+      return {d.by};
+    case Digit::Kind::Outer: break;
+  }
+  Length n = length_of(p, words, d.parent);
+  if (d.size != Digit::Size::Number || (n.word != Length::kNumber && n.number != 1)) throw InternalError("loops: a length of two numbers");
+  if (n.word == Length::kNumber) n.number = (n.number + d.by - 1) / d.by;
+  else n.number = d.by;
+  return n;
+}
+}  // namespace
+
+Area area_of_sums(const Program& program, const WordLayout& words, Id accumulator) {
   const Accumulator& a = program.accumulators[accumulator];
   Area area{static_cast<std::int64_t>(size_of(a.dtype)), {}};
-  if (a.part == Accumulator::Part::Tree) area.lengths.push_back({program.digits[a.reduced[0]].once ? 1 : kTreeLevels});
-  for (const Id axis : axes_in_order(program, accumulator)) {
-    const Digit& d = program.digits[axis];
-    if (d.kind != Digit::Kind::Inner || d.size != Digit::Size::Number) throw InternalError("loops: sums along a loop of any length");
-    area.lengths.push_back({d.by});
+  if (a.part == Accumulator::Part::Tree && !program.digits[a.reduced[0]].once) {
+    Length blocks = length_of(program, words, a.reduced[0]);
+    if (blocks.word == Length::kNumber) throw InternalError("loops: a tree of so many blocks in a part of a loop");
+    blocks.levels = true;
+    area.lengths.push_back(blocks);
   }
+  for (const Id axis : axes_in_order(program, accumulator)) area.lengths.push_back(length_of(program, words, axis));
   return area;
 }
 
@@ -87,7 +109,7 @@ std::int64_t scratch_bytes(const Program& program, std::span<const std::int64_t>
   for (Id m = 0; m < program.memories.size(); ++m)
     for (Id i = 0; i < program.lines.size(); ++i)
       if (program.lines[i].code == Code::Hold && program.lines[i].at == m) bytes += bytes_of(area_of_memory(program, layout, i), words);
-  for (Id a = 0; a < program.accumulators.size(); ++a) bytes += bytes_of(area_of_sums(program, a), words);
+  for (Id a = 0; a < program.accumulators.size(); ++a) bytes += bytes_of(area_of_sums(program, layout, a), words);
   return bytes;
 }
 

@@ -1,6 +1,7 @@
 // Where the memories and sums of a LoopProgram lie in a kernel's scratch.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,14 +11,17 @@
 
 namespace onepass::compiler::loops {
 
-/// `number`, or of a word of the call the so manieth part, rounded up, `times` that.
+/// `number`, or of a word of the call the so manieth part, rounded up, `times` that; or the levels that a tree of so many has.
 struct Length {
   static constexpr std::uint32_t kNumber = ~std::uint32_t{0};
   std::int64_t number = 1;
   std::uint32_t word = kNumber;
   std::int64_t times = 1;
+  bool levels = false;
   std::int64_t in(std::span<const std::int64_t> words) const {
-    return word == kNumber ? number : (words[word] + number - 1) / number * times;
+    if (word == kNumber) return number;
+    const std::int64_t n = (words[word] + number - 1) / number;
+    return levels ? std::bit_width(static_cast<std::uint64_t>(n)) : n * times;
   }
 };
 
@@ -29,9 +33,8 @@ struct Area {
 
 /// Of the memory that begins at line `hold`.
 Area area_of_memory(const Program& program, const WordLayout& words, Id hold);
-/// Of an accumulator: an element for each index of its axes, loops over the inner parts of splits, in the order of their roots; of a tree so
-/// many levels of these.
-Area area_of_sums(const Program& program, Id accumulator);
+/// Of an accumulator: an element for each index of its axes, outer parts of splits first; of a tree so many levels of these.
+Area area_of_sums(const Program& program, const WordLayout& words, Id accumulator);
 std::vector<Id> axes_in_order(const Program& program, Id accumulator);
 std::int64_t bytes_of(const Area& area, std::span<const std::int64_t> words);
 

@@ -58,8 +58,9 @@ enum class Code : std::uint8_t {
   Halve,  // at: an accumulator with an element for each lane: lane i + lane i + n/2, and so on. Those that were not added to are identities
   Hold,   // at: a memory, which begins here: what it held before is forgotten
   Keep,   // at: a memory, in which a is kept for this index
-  Recall,  // at: a memory: what was kept for this index
-  Scan,    // at: an accumulator, to which a is added; the value is what it is then
+  Recall,    // at: a memory: what was kept for this index
+  Prefetch,  // at: an access, whose element `count` iterations of the digit `bits` further on is asked for: a hint, which means nothing
+  Scan,      // at: an accumulator, to which a is added; the value is what it is then
 };
 
 struct Line {

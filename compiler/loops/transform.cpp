@@ -98,7 +98,7 @@ Program without_dead_lines(const Program& p) {
   for (bool again = true; std::exchange(again, false);) {
     for (Id i = static_cast<Id>(p.lines.size()); i-- > 0;) {
       const Line& l = p.lines[i];
-      bool is_live = live[i] || l.code == Code::Store || l.code == Code::AddTo || l.code == Code::Place;
+      bool is_live = live[i] || l.code == Code::Prefetch || l.code == Code::Store || l.code == Code::AddTo || l.code == Code::Place;
       if (l.code == Code::Accumulate || l.code == Code::Start) is_live = live_sum[l.at];
       if (l.code == Code::Hold || l.code == Code::Keep) is_live = live_memory[l.at];
       if (l.code == Code::Loop) is_live = std::find(live.begin() + i + 1, live.begin() + l.end, true) != live.begin() + l.end;
@@ -350,6 +350,14 @@ Transformed stage(const Program& program, Id line, Id loop) {
   for (const Id i : ended) p.lines[i].end = loop;
   p.lines.insert(p.lines.begin() + loop, lines.begin(), lines.end());
   return verified(without_dead_lines(p));
+}
+
+Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count) {
+  if (line >= program.lines.size() || program.lines[line].code != Code::Load) return fmt::format("line {} is no load", line);
+  if (!is_loop(program, loop)) return no_loop(loop);
+  Program p = program;
+  insert(p, line, {.code = Code::Prefetch, .count = count, .at = program.lines[line].at, .bits = program.lines[loop].at});
+  return verified(std::move(p));
 }
 
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout) {

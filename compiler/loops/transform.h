@@ -53,6 +53,9 @@ Transformed hold(const Program& program, Id line);
 /// that loop, and kept in a memory. A part of an operand that is read many times is packed so.
 Transformed stage(const Program& program, Id line, Id loop);
 
+/// The load at line `line` asks for what it reads `count` iterations later of the loop at line `loop`, which is around it.
+Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count);
+
 /// How a memory's elements lie, the last part's side by side.
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout);
 

@@ -131,6 +131,7 @@ class Verifier {
       case Code::AddTo:
       case Code::Hold:
       case Code::Keep:
+      case Code::Prefetch:
       case Code::Accumulate: return fail(fmt::format("reads line {}, which has no value", o));
       default: return;
     }
@@ -174,6 +175,7 @@ class Verifier {
     switch (l.code) {
       case Code::Loop: return loop(l);
       case Code::Load: return access(l);
+      case Code::Prefetch: return prefetch(l);
       case Code::Store:
       case Code::AddTo: wants(l.a != kNone, "stores nothing"); return store(l);
       case Code::Index: return map(l.at);
@@ -219,6 +221,13 @@ class Verifier {
       while (p_.digits[a].parent != p_.digits[b].parent) a = p_.digits[a].parent, b = p_.digits[b].parent;
       if (p_.digits[a].pair != b) return fail(fmt::format("opens i{} in two ways", p_.digits[d].root));
     }
+  }
+
+  // A hint, of a digit whose loop is open.
+  void prefetch(const Line& l) {
+    if (l.at >= nest_.accesses.size()) return fail("names an access that does not exist");
+    map(nest_.accesses[l.at].linear);
+    if (std::ranges::find(digits_, static_cast<Id>(l.bits)) == digits_.end()) fail("looks ahead in a loop that is not open");
   }
 
   // ---- memories

@@ -21,7 +21,6 @@ struct RegisterTile {
   bool packs_rows = false, packs_columns = false;
   std::uint8_t turned =
       0;  // of columns that lie along the reduced loop: elements of that which are read at once, squares being turned; or 0
-  bool columns_first = false;  // class: a strip of columns is run through for all rows of an item, which are packed before it
   bool operator==(const RegisterTile&) const = default;
 };
 
