@@ -272,9 +272,12 @@ void Speller::vector_loop(Id line) {
     return lanes_below(n, lanes);
   };
   if (all && *all <= lanes)
-    return body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .hoist = nullptr, .lanes = lanes, .mask = mask(i64(0))});
-  loop(l.padded ? iterations(l.at) : n, lanes,
-       [&](Value* i) { body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .lanes = lanes, .mask = mask(i)}); });
+    return body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .lanes = lanes, .mask = mask(i64(0)), .inside = n});
+  loop(l.padded ? iterations(l.at) : n, lanes, [&](Value* i) {
+    Scope scope{.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .lanes = lanes, .mask = mask(i)};
+    scope.inside = b_.CreateSub(n, i);
+    body(line, std::move(scope));
+  });
 }
 
 llvm::Value* Speller::lanes_below(Value* left, unsigned lanes) {
@@ -663,7 +666,7 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
   Value* const step = f.stride[vector.digit];
   std::vector<std::vector<Value*>> squares;
   for (unsigned lane = 0; lane < vector.lanes; ++lane) {
-    if (lane > 0) p = bytes(p, vector.mask ? b_.CreateSelect(b_.CreateExtractElement(vector.mask, lane), step, i64(0)) : step);
+    if (lane > 0) p = bytes(p, vector.mask ? b_.CreateSelect(b_.CreateICmpSGT(vector.inside, i64(lane)), step, i64(0)) : step);
     if (lane % side == 0) squares.emplace_back();
     squares.back().push_back(
         mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, llvm::Constant::getNullValue(type)))

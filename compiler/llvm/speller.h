@@ -46,7 +46,7 @@ class Speller {
     std::map<Id, Value*> derived = {};
     std::map<Id, Value*> counts = {};                      // by digit: iterations of a loop, known here
     std::map<std::pair<Id, unsigned>, Value*> masks = {};  // of that loop's first vector
-    Value* inside = nullptr;                               // of an unrolled loop: how many of its iterations are inside
+    Value* inside = nullptr;                               // of an unrolled loop or a vector: how many of its iterations are inside
     std::map<Id, std::vector<Value*>> turned = {};  // of a vector, by access: what its lanes read in each iteration of the loop inside it
   };
   // Where elements lie: from `base` on, so many bytes for each iteration of a digit.
