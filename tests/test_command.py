@@ -827,6 +827,9 @@ class Dump(Command):
         loops = self.onepass("dump", *self.SOFTMAX, "--loops").stdout
         self.assertEqual(loops.count("  for i1\n"), 3)  # the maximum, the sum, the results
         self.assertRegex(loops, r"start a1 = add over \{i1\} in lanes")
+        product = self.onepass("dump", "x @ w", "--shapes", "x=f32[64,300]", "w=f32[300,70]", "--loops").stdout
+        for part in ("for i0/tile_outer parallel\n", " unrolled\n", "hold m0{", "recall m0{", " as a tree of blocks\n"):
+            self.assertIn(part, product)
         both = self.onepass("dump", *self.SOFTMAX).stdout
         self.assertIn("input x", both)
         self.assertIn(groups.strip(), both)

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "compiler/codegen.h"
-#include "compiler/loops/program.h"
+#include "compiler/loops/contract.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
 #include "runtime/cuda/device.h"
@@ -311,7 +311,7 @@ int dump(Words words) {
     });
   if (loops)
     each_kernel("loops", [](const runtime::KernelReport& kernel) {
-      return compiler::loops::print(compiler::loops::lower(kernel.planned.nest), kernel.planned.numbers);
+      return compiler::loops::print(compiler::loops::program_of(kernel.planned.nest, kernel.scheduled.schedule), kernel.planned.numbers);
     });
   const auto generated = [&](const runtime::KernelReport& kernel, bool want_ir) {
     const compiler::CodegenResult result = compiler::generate({.nest = &kernel.planned.nest,

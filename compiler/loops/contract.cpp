@@ -168,7 +168,8 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   if (c.sum == kNone) return false;
   const DType dtype = nest.body[c.sum].dtype;
   const std::int64_t m = numbers.extents[c.row_loop], n = numbers.extents[c.column_loop], k = numbers.extents[c.reduced_loop];
-  if (m < fewest_rows || n < 1 || k < 1 || size_of(dtype) < 4) return false;
+  const bool across = !is_contiguous(nest, c.columns, c.column_loop);
+  if (m < (across ? 2 : fewest_rows) || n < 1 || k < 1 || size_of(dtype) < 4) return false;
   const auto up = [](std::int64_t a, std::int64_t by) { return (a + by - 1) / by; };
   const std::int64_t lanes = target.vector_bytes / static_cast<std::int64_t>(size_of(dtype)), vectors = n > lanes ? 2 : 1;
   const bool many = target.vector_registers() >= 32;
@@ -185,12 +186,11 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
       break;
     }
   const std::int64_t row_tiles = up(m, tile.rows), column_tiles = up(n, tile.width);
-  const bool across = !is_contiguous(nest, c.columns, c.column_loop);
   tile.packs_rows = !once;
   tile.packs_columns = row_tiles >= 4 || across;
   if (across && is_contiguous(nest, c.columns, c.reduced_loop)) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
 
-  // ---- items: the packed rows of a block in a quarter of the second-level cache
+  // ---- items: the packed rows of a block in an eighth of the second-level cache
   const std::int64_t threads = std::max(1, options.threads);
   const std::int64_t strip = std::min(k, ir::kRowBlock) * tile.rows * static_cast<std::int64_t>(size_of(nest.body[c.rows].dtype));
   std::int64_t others = 1;
@@ -203,7 +203,8 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   if (options.item_work > 0) least = std::max(least, schedule.work / (products_at_once * options.item_work));
   for (const std::int64_t fewest : {fewest_tiles, std::int64_t{1}})
     while (items() < least && std::max(rows, columns) > fewest)
-      (rows * tile.rows > columns * tile.width && rows > fewest) || columns <= fewest ? rows = up(rows, 2) : columns = up(columns, 2);
+      if ((rows * tile.rows > columns * tile.width && rows > fewest) || columns <= fewest) rows = up(rows, 2);
+      else columns = up(columns, 2);
   columns = up(column_tiles, up(column_tiles, columns)), rows = up(row_tiles, up(row_tiles, rows));  // items of about one size
   schedule.tile = columns * tile.width;
   schedule.tile_outer = rows * tile.rows;
@@ -261,13 +262,14 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   }
   const bool outside = blocks_outside(nest, c, tile);
   if (tile.one_block) s(once(s.program(), s.loop(blocks)));
-  if (outside)
+  if (outside) {
     for (const Id tiles : {row_tiles, column_tiles}) {
       s(fission(s.program(), s.loop(tiles), s.program().lines[s.loop(blocks)].end));
       s.inside(tiles);
     }
-  if (outside)  // rows of the result are stored as they lie
-    for (int loops = 0; loops < 2; ++loops) s.inside(column_tiles, s.program().lines[s.loop(blocks)].end);
+    for (int loops = 0; loops < 2; ++loops)  // rows of the result are stored as they lie
+      s.inside(column_tiles, s.program().lines[s.loop(blocks)].end);
+  }
   s.bind_all(column, Bind::Vector, tile.width);
   s(bind(s.program(), s.loop(row), Bind::Unrolled));
 
@@ -314,6 +316,10 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   s(bind(s.program(), s.loop(row_items), Bind::Parallel));
   s(bind(s.program(), s.loop(column_items), Bind::Parallel));
   return std::move(s.program());
+}
+
+Program program_of(const Nest& nest, const Schedule& schedule) {
+  return schedule.tile.rows > 0 ? contract(nest, schedule.tile) : lower(nest);
 }
 
 }  // namespace onepass::compiler::loops

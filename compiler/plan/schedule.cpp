@@ -580,10 +580,14 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   const std::int64_t tiles = nest.kind == NestKind::Rows ? (extent + kRowTile - 1) / kRowTile : 1;
   const bool long_rows = options.item_work > 0 && n.work / std::max<std::int64_t>(outer * tiles, 1) > options.item_work;
   const bool few_rows = threads > 1 && outer < 4 * threads && !wide && n.work >= options.split_work;
-  if (contracts && (s.one_block || !few_rows) && loops::choose_tile(nest, numbers, target, options, s.tile, n)) {
-    s.abreast = 1;
-    n.scratch_bytes = loops::scratch_bytes(nest, numbers, s.tile, n);
-    return out;
+  if (RegisterTile tile; contracts && loops::choose_tile(nest, numbers, target, options, tile, n)) {
+    if (s.one_block || !few_rows || n.items >= threads) {
+      s.tile = tile;
+      s.abreast = 1;
+      n.scratch_bytes = loops::scratch_bytes(nest, numbers, tile, n);
+      return out;
+    }
+    n.tile_outer = 1;
   }
   if (nest.has(Statement::Kind::Reduce) && !columns && !s.one_block && (few_rows || long_rows)) {
     s.split = true;
