@@ -310,6 +310,8 @@ TEST_CASE("contract: tiles of the result in registers, whatever the operands' la
   equal_everywhere("p = tanh(x @ y + b)*c[:, none]; q = x @ y > 0", {{"x", {19, 31}}, {"y", {31, 40}}, {"b", {40}}, {"c", {19}}});
   equal_everywhere("r + x[::-1] @ y[:, 3:]", {{"x", {19, 31}}, {"y", {31, 40}}, {"r", {19, 37}}}, f32, 1);
   equal_everywhere("pad(x, [1, 0], [2, 5]) @ y", {{"x", {19, 31}}, {"y", {36, 40}}}, f32, 1);
+  equal_everywhere("cross_entropy(x @ transpose(y) + b, cast(abs(l)*6, i64))",
+                   {{"x", {40, 300}}, {"y", {7, 300}}, {"b", {7}}, {"l", {40}}});
   equal_everywhere("x @ transpose(y)", {{"x", {2, 700}}, {"y", {50, 700}}}, f32, 1);
   equal_everywhere("einsum(\"bik,bjk->bij\", x, y)", {{"x", {3, 20, 64}}, {"y", {3, 33, 64}}}, f32, 1);
   equal_everywhere("einsum(\"ibk,bkj->ibj\", x, y)", {{"x", {20, 3, 64}}, {"y", {3, 64, 33}}}, f32, 1);

@@ -222,6 +222,8 @@ TEST_CASE("indexing: a bad index is an error of the call, the same in every mode
   check("cross_entropy(x, i)", indices({0, 1, 2, 7, 8}, {5}),
         "cross_entropy: the label 7 of sample [3] is out of range: there are 7 classes");
   check("cross_entropy(x*2, i)", indices({0, 1, 2, 7, 8}, {5}), "cross_entropy: the label 7 of sample [3]");
+  check("cross_entropy(x @ transpose(x), i)", indices({0, 1, -5, 5, 4}, {5}), "cross_entropy: the label 5 of sample [3]");
+  check("cross_entropy(x @ transpose(x), i)", indices({0, 1, -6, 2, 4}, {5}), "cross_entropy: the label -6 of sample [2]");
   check("a = take(x, i, 1); b = take(x, i, 0)", indices({9}, {1}), "take: the index 9 at [0] is out of range: axis 1");
   check("grad(sum(take(x, i, 0)), [x])", indices({1, 5}, {2}), "take: the index 5 at [1]");
 

@@ -165,6 +165,15 @@ void Speller::run() {
   Id first = 0;
   while (first < p_.lines.size() && p_.lines[first].code != Code::Loop) line(first++);
   items(first);
+  if (flag_) {
+    BasicBlock *raise = block(), *end = block();
+    b_.CreateCondBr(b_.CreateICmpNE(b_.CreateLoad(b_.getInt64Ty(), flag_), i64(0)), raise, end);
+    b_.SetInsertPoint(raise);
+    Value* at = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.flag)));
+    b_.CreateAlignedStore(i64(1), b_.CreateAlignedLoad(b_.getPtrTy(), at, llvm::Align(8)), llvm::Align(8));
+    b_.CreateBr(end);
+    b_.SetInsertPoint(end);
+  }
   b_.CreateRetVoid();
 }
 
@@ -591,8 +600,8 @@ void Speller::line(Id i) {
       values_[i] = k_.from_memory(l.dtype, b_.CreateAlignedLoad(k_.memory_type(l.dtype, along ? vector->lanes : 0), p, llvm::Align(1)));
       return;
     }
+    case Code::Place: values_[i] = place(l); return;
     case Code::AddTo:
-    case Code::Place:
     case Code::Halve:
     case Code::Scan: break;
   }
@@ -725,6 +734,26 @@ llvm::Value* Speller::guard(const Line& l) {
     all = both(all, b_.CreateICmpULT(x, splat(word(words_.bounds + c), width_of(x))));
   }
   return all;
+}
+
+// The place that an index means: a negative one counts from the end; a bad one is 0 and raises the flag, where it counts.
+llvm::Value* Speller::place(const Line& l) {
+  const DType from = p_.lines[l.a].dtype;
+  Value* at = k_.cast({value(l.a), from}, DType::I64);
+  Value* bound = splat(word(words_.bounds + l.at), width_of(at));
+  Value* zero = llvm::Constant::getNullValue(at->getType());
+  if (is_signed_integer(from)) at = b_.CreateSelect(b_.CreateICmpSLT(at, zero), b_.CreateAdd(at, bound), at);
+  Value* bad = b_.CreateICmpUGE(at, bound);
+  Value* counts = l.guard == kNone ? bad : both(bad, value(l.guard));
+  for (const Scope& s : scopes_) counts = both(counts, s.active);
+  if (const Scope* vector = vector_scope(); vector && width_of(counts)) counts = both(counts, vector->mask);
+  if (width_of(counts)) counts = b_.CreateOrReduce(counts);
+  if (!flag_) {
+    flag_ = variable(b_.getInt64Ty());
+    in(scopes_[0], [&] { b_.CreateStore(i64(0), flag_); });
+  }
+  b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt64Ty(), flag_), b_.CreateZExt(counts, b_.getInt64Ty())), flag_);
+  return b_.CreateSelect(bad, zero, at);
 }
 
 llvm::Value* Speller::apply(const Line& l) {

@@ -69,7 +69,8 @@ class Speller {
   llvm::IRBuilder<> b_;
   KernelBuilder k_;
   llvm::Function* function_ = nullptr;
-  Value* zeros_ = nullptr;  // what scalar loads read that may not read
+  Value* zeros_ = nullptr;            // what scalar loads read that may not read
+  llvm::AllocaInst* flag_ = nullptr;  // above 0 once an index was bad; null: there is none
   std::vector<Scope> scopes_;
   std::vector<Value*> values_;  // by line
   std::map<std::uint32_t, Value*> word_values_;
@@ -137,6 +138,7 @@ class Speller {
   const std::vector<Value*>& turned(const loops::Line& l, const Form& form, const Scope& along);
   void store(const loops::Line& l);
   Value* guard(const loops::Line& l);
+  Value* place(const loops::Line& l);
   Value* apply(const loops::Line& l);
   Value* from_index(Value* x, const loops::Line& l);
   Value* value(Id line) { return values_[line]; }

@@ -133,7 +133,8 @@ Contraction contraction_of(const Nest& nest) {
     const Statement& s = nest.body[i];
     const bool is_plain = s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Store || s.kind == Statement::Kind::Op ||
                           s.kind == Statement::Kind::Slot || s.kind == Statement::Kind::Constant || s.kind == Statement::Kind::Index ||
-                          s.kind == Statement::Kind::Guard || s.kind == Statement::Kind::Reduce;
+                          s.kind == Statement::Kind::Guard || s.kind == Statement::Kind::Reduce ||
+                          (s.kind == Statement::Kind::Place && !(s.loops & bit(c.reduced_loop)));
     if (!is_plain || s.op == ir::Op::ScanSum) return none;
     if (s.kind == Statement::Kind::Store && (s.op == ir::Op::Add || s.count > 1 || (s.loops & bit(c.reduced_loop)))) return none;
     if (s.kind != Statement::Kind::Reduce) continue;
@@ -151,6 +152,14 @@ Contraction contraction_of(const Nest& nest) {
   if (varies(c.rows, c.column_loop)) std::swap(c.rows, c.columns);
   for (const Id operand : {c.rows, c.columns})
     if (!varies(operand, c.reduced_loop)) return {0, 0, 0, kNone, 0, 0};
+  std::vector<bool> needed(nest.body.size(), false);  // by the operands
+  needed[c.rows] = needed[c.columns] = true;
+  for (Id i = static_cast<Id>(nest.body.size()); i-- > 0;) {
+    if (!needed[i]) continue;
+    if (nest.body[i].kind == Statement::Kind::Place) return none;
+    for (const Id o : {nest.body[i].a, nest.body[i].b, nest.body[i].c, nest.body[i].guard})
+      if (o != Statement::kNone) needed[o] = true;
+  }
   if (!varies(c.rows, c.row_loop) || varies(c.rows, c.column_loop) || varies(c.columns, c.row_loop) || !varies(c.columns, c.column_loop))
     return none;
   return c;

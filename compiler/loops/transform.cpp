@@ -92,13 +92,24 @@ Id add_memory(Program& p, DType dtype, const std::vector<Id>& loops) {
   return static_cast<Id>(p.memories.size() - 1);
 }
 
-// Without the lines whose values nothing uses, and the loops that have no other. Places stay: they say that an index is bad.
+// Without the lines whose values nothing uses, and the loops that have no other. Of each place a line stays, one that is used if there is one:
+// it says that an index is bad.
 Program without_dead_lines(const Program& p) {
+  std::vector<Id> stays(p.nest.body.size(), kNone);  // by statement: the line of a place
+  for (Id i = 0; i < p.lines.size(); ++i) {
+    if (p.lines[i].code != Code::Place) continue;
+    const auto uses = [&](Id of) {
+      return std::ranges::any_of(p.lines, [&](const Line& l) { return l.a == of || l.b == of || l.c == of || l.guard == of; });
+    };
+    Id& best = stays[p.lines[i].of];
+    if (best == kNone || (uses(i) && !uses(best))) best = i;
+  }
   std::vector<bool> live(p.lines.size(), false), live_sum(p.accumulators.size(), false), live_memory(p.memories.size(), false);
   for (bool again = true; std::exchange(again, false);) {
     for (Id i = static_cast<Id>(p.lines.size()); i-- > 0;) {
       const Line& l = p.lines[i];
-      bool is_live = live[i] || l.code == Code::Prefetch || l.code == Code::Store || l.code == Code::AddTo || l.code == Code::Place;
+      bool is_live = live[i] || l.code == Code::Prefetch || l.code == Code::Store || l.code == Code::AddTo ||
+                     (l.code == Code::Place && stays[l.of] == i);
       if (l.code == Code::Accumulate || l.code == Code::Start) is_live = live_sum[l.at];
       if (l.code == Code::Hold || l.code == Code::Keep) is_live = live_memory[l.at];
       if (l.code == Code::Loop) is_live = std::find(live.begin() + i + 1, live.begin() + l.end, true) != live.begin() + l.end;
