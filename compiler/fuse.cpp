@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -427,7 +428,7 @@ class Fuser {
         }
     }
     const std::uint64_t all = (std::uint64_t{1} << domain.size()) - 1;
-    const bool columns =
+    const bool may_be_columns =
         options_.columns &&
         (!rows.any || (ordered == 0 && rows.order == Op::Input && !rows.columns && rows.sweeps == 1 && has_one_a_column(rows)));
     const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // what the group is to reduce
@@ -441,6 +442,7 @@ class Fuser {
       // a map joins reductions over its domain, and they a map's; columns join the reductions over the other axes, and they the columns
       for (Candidate& c : candidates) {
         if (c.group < level) continue;
+        const bool columns = may_be_columns && (!rows.any || reduces_in(base, c.group));
         const bool sums = c.order == Op::Input && rows.order == Op::Input && c.ordered == 0 && ordered == 0;
         const bool joins_as_columns = columns && sums && are_columns(reduced, c.reduced, all);
         const bool takes_columns = c.columns && sums && are_columns(c.reduced, target, all);
@@ -459,6 +461,7 @@ class Fuser {
     }
     if (group == Partition::kNoGroup) {
       group = static_cast<std::uint32_t>(partition_.groups.size());
+      const bool columns = may_be_columns && (!rows.any || reduces_in(base, group));
       Group g;
       for (std::uint32_t s : domain) g.domain.push_back(symbols_.extent(s));
       g.reduced = target;
@@ -475,6 +478,22 @@ class Fuser {
     partition_.groups[group].axes.push_back(std::move(axes));
     partition_.group_of[id] = group;
     if (is_barrier(id)) barrier_of(id);
+  }
+  // Does the group compute one of the reductions that a value is made of? Where all of them are stored by other groups, it is read there, and
+  // is no column.
+  bool reduces_in(NodeId id, std::uint32_t group) const {
+    std::vector<NodeId> stack = {id};
+    std::unordered_set<NodeId> met;
+    while (!stack.empty()) {
+      const NodeId at = stack.back();
+      stack.pop_back();
+      if (!met.insert(at).second) continue;
+      const std::uint32_t in = partition_.group_of[at];
+      if (at != id && in != Partition::kNoGroup && in != group) continue;
+      if (is_reduction(graph_[at].op)) return true;
+      for (const std::int64_t o : graph_.operands(at)) stack.push_back(static_cast<NodeId>(o));
+    }
+    return false;
   }
   // The rows by which a stored value is computed: those of its own expression; none for a view of what another group stored.
   const Rows& seen_root(NodeId id, NodeId base) const {

@@ -376,6 +376,15 @@ TEST_CASE("verify plan: it accepts what plan() makes, fused and not, of many len
     }
 }
 
+// A sum over rows that another kernel has stored is read there, once a row: what is computed from it is no column of these.
+TEST_CASE("verify plan: what is made of columns of another kernel has loops of its own", "[verify]") {
+  const Plans plans(
+      "v = sum(a, 0); u = clamp(v, 0, 1); i = argmin(v, 0); c = sum(cummin(a, 0), 0, keepdims=true); "
+      "r = sum(((a > 0) > 0), [1], keepdims=true); w = index_add(u, b, (u * 2), 0)",
+      {{"a", f32, {2, 2}}, {"b", i32, {2}}});
+  for (std::uint32_t g = 0; g < plans.groups.size(); ++g) CHECK(plans.verify(g, plans.groups[g]) == "");
+}
+
 TEST_CASE("verify plan: 10,000 corruptions are harmless or caught", "[verify]") {
   std::vector<Plans> plans;
   for (const char* formula : kFormulas) plans.emplace_back(formula, kInputs);
