@@ -1,4 +1,6 @@
-// Arrays to and from other libraries by DLPack: the structs are those of its header dlpack.h, version 0, which every library speaks.
+// Arrays to and from other libraries by DLPack.
+#include "runtime/dlpack.h"
+
 #include <cstdint>
 #include <vector>
 
@@ -7,29 +9,6 @@
 #include "onepass/array.h"
 #include "onepass/error.h"
 #include "runtime/cuda/array.h"
-
-// NOLINTBEGIN(readability-identifier-naming): the names are DLPack's
-struct DLDevice {
-  std::int32_t device_type, device_id;
-};
-struct DLDataType {
-  std::uint8_t code, bits;
-  std::uint16_t lanes;
-};
-struct DLTensor {
-  void* data;
-  DLDevice device;
-  std::int32_t ndim;
-  DLDataType dtype;
-  std::int64_t *shape, *strides;
-  std::uint64_t byte_offset;
-};
-struct DLManagedTensor {
-  DLTensor dl_tensor;
-  void* manager_ctx;
-  void (*deleter)(DLManagedTensor* self);
-};
-// NOLINTEND(readability-identifier-naming)
 
 namespace onepass {
 namespace {
@@ -46,24 +25,26 @@ constexpr Type kTypes[] = {
     {DType::BF16, 4, 16}, {DType::F32, 2, 32}, {DType::F64, 2, 64},
 };
 
+constexpr DLPackVersion kVersion{1, 0};
+constexpr std::uint64_t kReadOnly = 1;  // DLPACK_FLAG_BITMASK_READ_ONLY
+
 // Another library's tensor, until the last Array of it goes.
-struct Import {
-  DLManagedTensor* tensor = nullptr;
+template <class Managed> struct Import {
+  Managed* tensor = nullptr;
   ~Import() {
     if (tensor && tensor->deleter) tensor->deleter(tensor);
   }
 };
 
-struct Export {
-  DLManagedTensor tensor{};
+template <class Managed> struct Export {
+  Managed tensor{};
   Array array;
   std::vector<std::int64_t> shape, strides;
 };
 
 }  // namespace
 
-Array Array::from_dlpack(DLManagedTensor* tensor) {
-  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
+template <class Managed> Array Array::take_dlpack(Managed* tensor, bool read_only) {
   const DLTensor& t = tensor->dl_tensor;
   const Type* type = nullptr;
   for (const Type& known : kTypes)
@@ -85,15 +66,28 @@ Array Array::from_dlpack(DLManagedTensor* tensor) {
     for (std::size_t i = rank; i-- > 1;)
       if (__builtin_mul_overflow(strides[i], shape[i], &strides[i - 1]))
         throw ShapeError("from_dlpack: the tensor has more elements than an address can count");
-  const auto owner = detail::Shared<Import>::make();
+  const auto owner = detail::Shared<Import<Managed>>::make();
   Array out = wrap_pointer_owned(static_cast<std::byte*>(t.data) + t.byte_offset, type->dtype, Extents(shape),
-                                 Extents(std::span<const std::int64_t>(strides)), false, owner,
+                                 Extents(std::span<const std::int64_t>(strides)), read_only, owner,
                                  cuda ? Device::cuda(t.device.device_id) : Device::cpu());
   owner->tensor = tensor;
   return out;
 }
 
-DLManagedTensor* Array::to_dlpack() const {
+Array Array::from_dlpack(DLManagedTensor* tensor) {
+  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
+  return take_dlpack(tensor, false);
+}
+
+Array Array::from_dlpack_versioned(DLManagedTensorVersioned* tensor) {
+  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
+  if (tensor->version.major != kVersion.major)
+    throw ValueError(fmt::format("from_dlpack: the tensor is of DLPack {}.{}; onepass knows {}", tensor->version.major,
+                                 tensor->version.minor, kVersion.major));
+  return take_dlpack(tensor, (tensor->flags & kReadOnly) != 0);
+}
+
+template <class Managed> Managed* Array::give_dlpack() const {
   check_memory("to_dlpack");
   // The other library knows nothing of our streams: inside a StreamScope its stream comes behind what makes the elements, else they are waited for.
   if (device_.is_cuda() && size_ > 0) {
@@ -102,7 +96,7 @@ DLManagedTensor* Array::to_dlpack() const {
     turn.follow(storage->last);
     if (!storage->gpu->stream_of_scope()) turn.finish();
   }
-  auto* const out = new Export;
+  auto* const out = new Export<Managed>;
   out->array = *this;
   out->shape.assign(shape().begin(), shape().end());
   out->strides.assign(strides().begin(), strides().end());
@@ -115,8 +109,17 @@ DLManagedTensor* Array::to_dlpack() const {
   t.shape = out->shape.data();
   t.strides = out->strides.data();
   out->tensor.manager_ctx = out;
-  out->tensor.deleter = [](DLManagedTensor* self) { delete static_cast<Export*>(self->manager_ctx); };
+  out->tensor.deleter = [](Managed* self) { delete static_cast<Export<Managed>*>(self->manager_ctx); };
   return &out->tensor;
+}
+
+DLManagedTensor* Array::to_dlpack() const { return give_dlpack<DLManagedTensor>(); }
+
+DLManagedTensorVersioned* Array::to_dlpack_versioned() const {
+  auto* const tensor = give_dlpack<DLManagedTensorVersioned>();
+  tensor->version = kVersion;
+  tensor->flags = read_only_ ? kReadOnly : 0;
+  return tensor;
 }
 
 }  // namespace onepass

@@ -65,6 +65,7 @@ std::string element_name(std::size_t index, bool of_list, std::size_t depth) {
 }  // namespace
 
 void ResultWriter::enter(std::size_t index, bool of_list) { path_.push_back(element_name(index, of_list, path_.size())); }
+void ResultWriter::enter(std::string_view key) { path_.push_back(fmt::format(".{}", key)); }
 void ResultWriter::leave() { path_.pop_back(); }
 void ResultWriter::leaf(Tensor t) {
   std::string name = "out";

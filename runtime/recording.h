@@ -5,6 +5,7 @@
 #include <source_location>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -50,6 +51,10 @@ class Recording {
   compiler::Value value(const Operand& operand);
   /// What is recorded from now on was written there.
   void at(const std::source_location& where);
+  /// What another language records, whose operators have no line of C++, was written there.
+  void at_host(std::string_view file, std::uint32_t line);
+  /// The line that at_host said last; empty before.
+  const std::string& host_line() const { return recorder.graph.sources[host_source_]; }
 
   const Relax relax;  // of the function that is recorded
   CaptureWatch watch;
@@ -63,6 +68,8 @@ class Recording {
   const char* last_file_ = nullptr;
   std::uint32_t last_line_ = 0, last_source_ = 0;
   std::unordered_map<std::uint64_t, std::uint32_t> sources_;
+  std::unordered_map<std::string, std::uint32_t> host_sources_;
+  std::uint32_t host_source_ = 0;
 };
 
 /// The Error that is being handled, of the same kind, with the line that recorded it.

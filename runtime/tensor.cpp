@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "onepass/binding.h"
 #include "runtime/call_arguments.h"
 #include "runtime/recording.h"
 
@@ -79,7 +80,6 @@ void Recording::at(const std::source_location& where) {
   if (file != last_file_ || line != last_line_) {
     last_file_ = file;
     last_line_ = line;
-    last_source_ = 0;
     if (line != 0) {
       const std::uint64_t key = reinterpret_cast<std::uintptr_t>(file) ^ std::uint64_t{line} << 40;
       const auto [it, fresh] = sources_.try_emplace(key, static_cast<std::uint32_t>(recorder.graph.sources.size()));
@@ -87,12 +87,24 @@ void Recording::at(const std::source_location& where) {
       last_source_ = it->second;
     }
   }
-  recorder.graph.current_source = last_source_;
+  recorder.graph.current_source = line != 0 ? last_source_ : host_source_;
+}
+
+void Recording::at_host(std::string_view file, std::uint32_t line) {
+  const auto [it, fresh] = host_sources_.try_emplace(fmt::format("{}:{}", file, line), 0u);
+  if (fresh) {
+    it->second = static_cast<std::uint32_t>(recorder.graph.sources.size());
+    recorder.graph.sources.push_back(it->first);
+  }
+  host_source_ = it->second;
 }
 
 void rethrow_recorded_at(const std::source_location& where) {
+  std::string line;
+  if (where.line()) line = fmt::format("{}:{}", where.file_name(), where.line());
+  else if (const Recording* const recording = Recording::current_or_null()) line = recording->host_line();
   const auto text = [&](const std::exception& e) {
-    return where.line() ? fmt::format("{}\n  Recorded at {}:{}.", e.what(), where.file_name(), where.line()) : std::string(e.what());
+    return line.empty() ? std::string(e.what()) : fmt::format("{}\n  Recorded at {}.", e.what(), line);
   };
   try {
     throw;
@@ -266,6 +278,14 @@ Tensor& Tensor::operator*=(const Operand& b) & { return *this = *this * b; }
 Tensor& Tensor::operator/=(const Operand& b) & { return *this = *this / b; }
 
 Tensor::Tensor(const Array& array, std::source_location where) : Tensor(detail::tensor_of(Operand(array, where))) {}
+
+bool detail::is_recording() noexcept { return Recording::current_or_null() != nullptr; }
+void detail::recorded_at(std::string_view file, std::uint32_t line) {
+  if (Recording* const r = Recording::current_or_null()) r->at_host(file, line);
+}
+Tensor detail::index(Tensor x, std::span<const Index> indices) {
+  return indexed(x, indices, indices.empty() ? std::source_location{} : indices.front().where);
+}
 
 Tensor detail::tensor_of(const Operand& x) {
   return record(x.kind == Operand::Kind::Array ? "a captured Array" : "literal", x.where,

@@ -18,6 +18,7 @@
 #include "onepass/shared.h"
 
 struct DLManagedTensor;  // of dlpack.h
+struct DLManagedTensorVersioned;
 
 namespace onepass {
 
@@ -230,8 +231,11 @@ class ONEPASS_API Array {
   /// A tensor of another library, through DLPack (https://dmlc.github.io/dlpack): no copy; `tensor->deleter` is called when the last Array of
   /// its memory goes. DTypeError for an element type, ValueError for a device that onepass does not have; the tensor stays the caller's then.
   static Array from_dlpack(DLManagedTensor* tensor);
-  /// The same elements for another library, which calls the `deleter` when it is done. DLPack cannot say that an Array is read-only.
+  /// Of DLPack 1.0, which says whether a tensor is read-only. ValueError for another major version.
+  static Array from_dlpack_versioned(DLManagedTensorVersioned* tensor);
+  /// The same elements for another library, which calls the `deleter` when it is done. DLPack before 1.0 cannot say that an Array is read-only.
   DLManagedTensor* to_dlpack() const;
+  DLManagedTensorVersioned* to_dlpack_versioned() const;
 
   // ---- what it is ----
 
@@ -345,6 +349,9 @@ class ONEPASS_API Array {
                                   Device device);
   static Array wrap_strided(void* data, std::size_t count, DType dtype, Extents shape, Extents strides, std::int64_t offset, bool read_only,
                             detail::Shared<void> owner);
+
+  template <class Managed> static Array take_dlpack(Managed* tensor, bool read_only);
+  template <class Managed> Managed* give_dlpack() const;
 
   [[noreturn]] void fail_axis(const char* what, int axis) const;
   [[noreturn]] void fail_read_only() const;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -85,6 +86,8 @@ class ONEPASS_API TensorReader {
   std::int64_t note();
   /// Of a list: there is something for each element.
   std::size_t length();
+  std::size_t leaves_left() const { return leaves_.size(); }
+  std::size_t notes_left() const { return notes_.size(); }
   void finish() const;
 
  private:
@@ -99,9 +102,11 @@ class ONEPASS_API ResultWriter {
  public:
   void leaf(Tensor t);
   void enter(std::size_t index, bool of_list);
+  void enter(std::string_view key);  ///< of a dictionary or record of another language: `out.key`
   void leave();
   /// Before and after the elements of a vector: a nested one without results would be lost in the names.
   std::size_t count() const { return tensors_.size(); }
+  const std::vector<std::string>& names() const { return names_; }
   [[noreturn]] static void fail_empty();
 
  private:
@@ -118,6 +123,9 @@ class ONEPASS_API ResultReader {
   void enter(std::size_t index, bool of_list);
   void leave();
   std::size_t length() const;  // of the vector that stands here
+  /// For who nests them otherwise: all results, and their names where the call asked for them.
+  std::vector<Array> arrays() && { return std::move(arrays_); }
+  const std::vector<std::string>& names() const { return names_; }
 
  private:
   friend class FunctionCore;
