@@ -58,6 +58,12 @@ else()
     onepass_without_names(llvm_tables ${LLVM_NATIVE_ARCH}MCTargetDesc.cpp.o LLVM${LLVM_NATIVE_ARCH}Desc)
   endif()
 endif()
+# zstd from its archive, where it is installed, so that the module needs nothing that a Linux without packages lacks.
+if(TARGET zstd::libzstd_static AND TARGET LLVMSupport)
+  get_target_property(links LLVMSupport INTERFACE_LINK_LIBRARIES)
+  string(REPLACE zstd::libzstd_shared zstd::libzstd_static links "${links}")
+  set_target_properties(LLVMSupport PROPERTIES INTERFACE_LINK_LIBRARIES "${links}")
+endif()
 target_link_libraries(onepass_llvm PRIVATE onepass_compiler onepass_ir ${llvm_tables} ${llvm_libraries})
 target_link_options(onepass_llvm PRIVATE LINKER:--exclude-libs,ALL LINKER:--gc-sections LINKER:--as-needed LINKER:-z,nodelete
   LINKER:--version-script,${PROJECT_SOURCE_DIR}/cmake/llvm.exports)

@@ -42,9 +42,7 @@ template <class Managed> struct Export {
   std::vector<std::int64_t> shape, strides;
 };
 
-}  // namespace
-
-template <class Managed> Array Array::take_dlpack(Managed* tensor, bool read_only) {
+template <class Managed> Array imported(Managed* tensor, bool read_only) {
   const DLTensor& t = tensor->dl_tensor;
   const Type* type = nullptr;
   for (const Type& known : kTypes)
@@ -67,45 +65,30 @@ template <class Managed> Array Array::take_dlpack(Managed* tensor, bool read_onl
       if (__builtin_mul_overflow(strides[i], shape[i], &strides[i - 1]))
         throw ShapeError("from_dlpack: the tensor has more elements than an address can count");
   const auto owner = detail::Shared<Import<Managed>>::make();
-  Array out = wrap_pointer_owned(static_cast<std::byte*>(t.data) + t.byte_offset, type->dtype, Extents(shape),
-                                 Extents(std::span<const std::int64_t>(strides)), read_only, owner,
-                                 cuda ? Device::cuda(t.device.device_id) : Device::cpu());
+  Array out = Array::wrap_pointer(static_cast<std::byte*>(t.data) + t.byte_offset, type->dtype, Extents(shape), Extents(strides), read_only,
+                                  cuda ? Device::cuda(t.device.device_id) : Device::cpu(), owner);
   owner->tensor = tensor;
   return out;
 }
 
-Array Array::from_dlpack(DLManagedTensor* tensor) {
-  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
-  return take_dlpack(tensor, false);
-}
-
-Array Array::from_dlpack_versioned(DLManagedTensorVersioned* tensor) {
-  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
-  if (tensor->version.major != kVersion.major)
-    throw ValueError(fmt::format("from_dlpack: the tensor is of DLPack {}.{}; onepass knows {}", tensor->version.major,
-                                 tensor->version.minor, kVersion.major));
-  return take_dlpack(tensor, (tensor->flags & kReadOnly) != 0);
-}
-
-template <class Managed> Managed* Array::give_dlpack() const {
-  check_memory("to_dlpack");
+template <class Managed> Managed* exported(const Array& array) {
   // The other library knows nothing of our streams: inside a StreamScope its stream comes behind what makes the elements, else they are waited for.
-  if (device_.is_cuda() && size_ > 0) {
-    runtime::cuda::DeviceStorage* const storage = runtime::cuda::storage_of(*this);
+  if (array.device().is_cuda() && array.size() > 0) {
+    runtime::cuda::DeviceStorage* const storage = runtime::cuda::storage_of(array);
     runtime::cuda::Gpu::Turn turn(*storage->gpu);
     turn.follow(storage->last);
     if (!storage->gpu->stream_of_scope()) turn.finish();
   }
   auto* const out = new Export<Managed>;
-  out->array = *this;
-  out->shape.assign(shape().begin(), shape().end());
-  out->strides.assign(strides().begin(), strides().end());
+  out->array = array;
+  out->shape.assign(array.shape().begin(), array.shape().end());
+  out->strides.assign(array.strides().begin(), array.strides().end());
   DLTensor& t = out->tensor.dl_tensor;
-  t.data = data_;
-  t.device = {device_.is_cuda() ? kCuda : kCpu, device_.index()};
-  t.ndim = rank_;
+  t.data = const_cast<void*>(array.data());
+  t.device = {array.device().is_cuda() ? kCuda : kCpu, array.device().index()};
+  t.ndim = array.rank();
   for (const Type& known : kTypes)
-    if (known.dtype == dtype_) t.dtype = {known.code, known.bits, 1};
+    if (known.dtype == array.dtype()) t.dtype = {known.code, known.bits, 1};
   t.shape = out->shape.data();
   t.strides = out->strides.data();
   out->tensor.manager_ctx = out;
@@ -113,10 +96,29 @@ template <class Managed> Managed* Array::give_dlpack() const {
   return &out->tensor;
 }
 
-DLManagedTensor* Array::to_dlpack() const { return give_dlpack<DLManagedTensor>(); }
+}  // namespace
+
+Array Array::from_dlpack(DLManagedTensor* tensor) {
+  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
+  return imported(tensor, false);
+}
+
+Array Array::from_dlpack_versioned(DLManagedTensorVersioned* tensor) {
+  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
+  if (tensor->version.major != kVersion.major)
+    throw ValueError(fmt::format("from_dlpack: the tensor is of DLPack {}.{}; onepass knows {}", tensor->version.major,
+                                 tensor->version.minor, kVersion.major));
+  return imported(tensor, (tensor->flags & kReadOnly) != 0);
+}
+
+DLManagedTensor* Array::to_dlpack() const {
+  check_memory("to_dlpack");
+  return exported<DLManagedTensor>(*this);
+}
 
 DLManagedTensorVersioned* Array::to_dlpack_versioned() const {
-  auto* const tensor = give_dlpack<DLManagedTensorVersioned>();
+  check_memory("to_dlpack");
+  auto* const tensor = exported<DLManagedTensorVersioned>(*this);
   tensor->version = kVersion;
   tensor->flags = read_only_ ? kReadOnly : 0;
   return tensor;

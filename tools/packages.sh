@@ -1,6 +1,6 @@
 # Sourced by tools/quickstart and tools/test: what onepass is built with, and how a bare Debian 12 gets it.
 
-required_packages=(cmake ninja-build g++ llvm-19-dev libzstd-dev zlib1g-dev libfmt-dev libxxhash-dev catch2 libcli11-dev nlohmann-json3-dev libpng-dev libmpfr-dev libeigen3-dev python3 python3-numpy)
+required_packages=(cmake ninja-build g++ llvm-19-dev libzstd-dev zlib1g-dev libfmt-dev libxxhash-dev catch2 libcli11-dev nlohmann-json3-dev libpng-dev libmpfr-dev libeigen3-dev python3 python3-dev python3-venv python3-numpy)
 helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip)  # links faster; checks the format; one of the tests of the installed library; use_nvrtc
 
 say() { printf '\n== %s\n' "$*"; }
@@ -55,14 +55,40 @@ use_nvrtc() {
   fi
 }
 
-# build PRESET TARGET...: configures (again only if something changed) and builds.
+# Makes build/python-env, a Python with NumPy and what the Python module is built with, and sets `python_options` to CMake's options for it.
+# Leaves them empty, and says so, where that cannot be made.
+use_python() {
+  local folder=$PWD/build/python-env base
+  python_options=()
+  if ! "$folder/bin/python" -c 'import nanobind, numpy, scikit_build_core' 2>/dev/null; then
+    for base in python3 /usr/bin/python3; do  # the first on the path may have no NumPy
+      if "$base" -c 'import numpy, ensurepip' 2>/dev/null; then break; fi
+    done
+    say "Making build/python-env with nanobind and scikit-build-core"
+    rm -rf "$folder"
+    "$base" -m venv --system-site-packages "$folder" &&
+      "$folder/bin/python" -m pip install --quiet --disable-pip-version-check nanobind scikit-build-core || true
+  fi
+  if "$folder/bin/python" -c 'import nanobind, numpy, scikit_build_core' 2>/dev/null; then
+    python_options=(-DONEPASS_PYTHON=ON -DPython_EXECUTABLE="$folder/bin/python")
+  else
+    echo "No nanobind: the Python module is neither built nor tested in this run."
+  fi
+}
+
+# build PRESET [-DOPTION=VALUE...] TARGET...: configures (again only if something changed) and builds.
 build() {
-  local preset=$1 target targets=()
+  local preset=$1 target targets=() options=()
   shift
-  for target in "$@"; do targets+=(--target "$target"); done
+  for target in "$@"; do
+    case $target in
+      -D*) options+=("$target") ;;
+      *) targets+=(--target "$target") ;;
+    esac
+  done
   say "Building build/$preset"
   local log
-  if ! log=$(cmake --preset "$preset" 2>&1); then
+  if ! log=$(cmake --preset "$preset" ${options[@]+"${options[@]}"} 2>&1); then
     echo "$log" >&2
     exit 1
   fi

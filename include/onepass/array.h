@@ -350,9 +350,6 @@ class ONEPASS_API Array {
   static Array wrap_strided(void* data, std::size_t count, DType dtype, Extents shape, Extents strides, std::int64_t offset, bool read_only,
                             detail::Shared<void> owner);
 
-  template <class Managed> static Array take_dlpack(Managed* tensor, bool read_only);
-  template <class Managed> Managed* give_dlpack() const;
-
   [[noreturn]] void fail_axis(const char* what, int axis) const;
   [[noreturn]] void fail_read_only() const;
   int axis_of(const char* what, std::int64_t axis) const;

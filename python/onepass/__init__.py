@@ -1,0 +1,50 @@
+"""onepass: elementwise array programs, recorded, fused into one pass over memory, compiled, differentiated.
+
+    import numpy as np, onepass as op
+
+    @op.jit
+    def layer(x, w, b):
+        return op.tanh(x @ w + b)
+
+    y = layer(x, w, b)                                      # NumPy in; np.asarray(y) shares y's elements
+    dx = op.grad(lambda x: op.sum(layer(x, w, b)))(x)
+    z = op.evaluate("2*a + exp(-b)")                        # local variables
+    f = op.formula("s*exp(-r*t)"); f(s=s, r=0.03, t=2.0)
+
+Operators are those of docs/language.md under their names there. Outside of a compiled function each runs by itself; inside, all are fused.
+"""
+import builtins as _builtins
+import types as _types
+
+from . import _core
+from ._core import *  # noqa: F401,F403: the operators, each under its name
+from ._core import __version__, boolean
+from .formulas import evaluate, formula
+from .methods import asarray, from_dlpack
+from .names import *  # noqa: F401,F403: NumPy's names of the same operators
+from .torch_function import torch
+from .transforms import (
+    check_gradients,
+    checkpoint,
+    custom_vjp,
+    grad,
+    hessian_vector,
+    jacobian,
+    jit,
+    jvp,
+    value_and_grad,
+    vjp,
+)
+from .ufuncs import array_function, array_ufunc
+
+_core.Array.__array_ufunc__ = array_ufunc
+_core.Tensor.__array_ufunc__ = array_ufunc
+_core.Array.__array_function__ = array_function
+_core.Tensor.__array_function__ = array_function
+
+# What hides a built-in name of Python, such as sum, comes by op.sum and not by `from onepass import *`.
+__all__ = [
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and not isinstance(value, _types.ModuleType) and not hasattr(_builtins, name)
+]

@@ -1,0 +1,98 @@
+"""The methods of Array and Tensor that are operators, as NumPy's arrays have them."""
+from . import _core
+
+
+def asarray(x, dtype=None, *, copy=False):
+    """An Array of x's elements: shared with a NumPy array, a buffer or a DLPack tensor; lists of numbers are copied.
+
+    dtype   another element type casts, which copies.
+    """
+    return _core.Array(x, dtype, copy=copy)
+
+
+def from_dlpack(x):
+    """An Array that shares the elements of x, a tensor of any library that speaks DLPack."""
+    return _core.Array(x)
+
+
+# What pickle calls: it names functions of Python modules alone.
+def _array_from_bytes(data, shape, dtype):
+    return _core._array_from_bytes(data, shape, dtype)
+
+
+def _dtype_named(name):
+    return _core.dtype(name)
+
+
+def _method(name):
+    operator = getattr(_core, name)
+
+    def method(self, *args, **kwargs):
+        return operator(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"onepass.{name}(self, …)"
+    return method
+
+
+def _list_method(name):
+    operator = getattr(_core, name)
+
+    def method(self, *lengths):
+        return operator(self, lengths[0] if len(lengths) == 1 else lengths)
+
+    method.__name__ = name
+    method.__doc__ = f"onepass.{name}(self, …); lengths as a tuple or one by one"
+    return method
+
+
+def _transpose(self, *axes):
+    """Axis i of the result is axis axes[i] of this one; without axes, reversed."""
+    if not axes or axes == (None,):
+        return _core.transpose(self)
+    return _core.transpose(self, axes[0] if len(axes) == 1 else axes)
+
+
+def _astype(self, dtype, copy=True):
+    """The elements cast: float to integer saturates, integer to integer wraps. copy=False: this one, where the type is the same."""
+    if not copy and self.dtype == dtype:
+        return self
+    return _core.cast(self, dtype)
+
+
+def _matrix_transpose(self):
+    return _core.swap_axes(self, -1, -2)
+
+
+def _to(self, device):
+    """The elements on that device, 'cpu' or 'cuda:0': this Array where they are there already."""
+    return _core._to_device(self, device)
+
+
+def clip(x, min=None, max=None):
+    """NumPy's clip: either bound may be left out."""
+    if min is None and max is None:
+        return x
+    if min is None:
+        return _core.minimum(x, max)
+    if max is None:
+        return _core.maximum(x, min)
+    return _core.clamp(x, min, max)
+
+
+def _flatten(self):
+    """The elements along one axis, in row-major order."""
+    return _core.reshape(self, (-1,))
+
+
+for _class in (_core.Array, _core.Tensor):
+    for _name in ("sum", "mean", "max", "min", "prod", "any", "all", "argmax", "argmin", "var", "std", "cumsum", "cumprod", "take", "repeat", "squeeze", "diagonal", "dot"):
+        setattr(_class, _name, _method(_name))
+    _class.reshape = _list_method("reshape")
+    _class.transpose = _transpose
+    _class.astype = _astype
+    _class.T = property(_core.transpose, doc="All axes reversed.")
+    _class.mT = property(_matrix_transpose, doc="The last two axes exchanged.")
+    _class.flatten = _class.ravel = _flatten
+    _class.clip = clip
+_core.Array.to = _to

@@ -1,0 +1,55 @@
+"""NumPy's and the array API's names, where onepass has another for the same operator."""
+from . import _core
+from ._core import bf16 as bfloat16, f16 as float16, f32 as float32, f64 as float64
+from ._core import i8 as int8, i16 as int16, i32 as int32, i64 as int64
+from ._core import u8 as uint8, u16 as uint16, u32 as uint32, u64 as uint64
+from ._core import boolean as bool_
+from ._core import abs as absolute, sub as subtract, mul as multiply, div as divide, floor_div as floor_divide, neg as negative
+from ._core import pow as power, asin as arcsin, acos as arccos, atan as arctan, atan2 as arctan2, sinh, cosh
+from ._core import asinh as arcsinh, acosh as arccosh, atanh as arctanh, bitwise_not as bitwise_invert, bitwise_not as invert
+from ._core import shift_left as left_shift, shift_left as bitwise_left_shift, shift_right as right_shift, shift_right as bitwise_right_shift
+from ._core import concat as concatenate, swap_axes as swapaxes, transpose as permute_dims, cast as astype, div as true_divide, remainder as mod
+from .methods import clip
+
+pi, e, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, float("inf"), float("nan"), None
+
+
+def matrix_transpose(x):
+    """The last two axes exchanged."""
+    return _core.swap_axes(x, -1, -2)
+
+
+def arange(start, stop=None, step=1, *, dtype=None):
+    """start, start + step, … before stop: i64 for ints, f32 otherwise."""
+    if stop is None:
+        start, stop = 0, start
+    whole = all(isinstance(v, int) for v in (start, stop, step))
+    length = max(0, -(-(stop - start) // step) if whole else -int(-(stop - start) // step))
+    index = _core.iota((int(length),), dtype=_core.i64)
+    values = index * step + start if whole else _core.cast(index, _core.f64) * step + start
+    return _core.cast(values, dtype if dtype is not None else (_core.i64 if whole else _core.f32))
+
+
+def linspace(start, stop, num=50, *, dtype=None):
+    """`num` numbers from start to stop, both included, at equal distances."""
+    index = _core.cast(_core.iota((num,), dtype=_core.i64), _core.f64)
+    step = (stop - start) / max(num - 1, 1)
+    return _core.cast(index * step + start, dtype if dtype is not None else _core.f32)
+
+
+def zeros_like(x, dtype=None):
+    return _core.zeros(x.shape, dtype if dtype is not None else x.dtype)
+
+
+def ones_like(x, dtype=None):
+    return _core.ones(x.shape, dtype if dtype is not None else x.dtype)
+
+
+def full_like(x, value, dtype=None):
+    return _core.full(x.shape, value, dtype if dtype is not None else x.dtype)
+
+
+def eye(n, m=None, dtype=None):
+    """1 on the diagonal, 0 elsewhere."""
+    m = n if m is None else m
+    return _core.cast(_core.equal(_core.iota((n, m), axis=0), _core.iota((n, m), axis=1)), dtype if dtype is not None else _core.f32)

@@ -1,0 +1,215 @@
+"""jit, and derivatives of functions: each works on a function of arrays, compiled or not, and inside a function that is being recorded."""
+import functools
+
+from . import _core
+
+
+def jit(function=None, *, static=None, **options):
+    """The compiled form of `function`: recorded at the first call with new types and shapes, by running it on Tensors, then just called.
+
+    Arguments are arrays (NumPy's, onepass's, anything with the buffer protocol or DLPack) and numbers, nested in tuples, lists, dicts and
+    dataclasses as one likes; results likewise. A number is a scalar without a strong type, and may change from call to call without compiling
+    anything. What is neither, a string or a function, is part of what is compiled, as are the parameters named in `static`.
+
+    static    names of parameters whose value shapes the code: `@op.jit(static=["steps"])`
+    mode      "adaptive" (the default), "generic", "specialized", "unfused", "reference"
+    relax     True, or some of "contract", "reassociate", "approximate" (docs/relaxations.md)
+    threads, device, vector_bytes, depth, after_calls, check_nan, check_recording, memory_budget, compile, should_stop
+              as Options of the C++ interface has them (docs/api.md)
+
+    `y = f(x, out=z)` writes into an array that exists.
+    """
+    if function is None:
+        return lambda f: jit(f, static=static, **options)
+    return _core.Function(function, static, **options)
+
+
+def _list_of(argnums):
+    return [argnums] if isinstance(argnums, int) else list(argnums)
+
+
+def _strong(value):
+    """Numbers as arrays: what has no strong type has no derivative."""
+    nested = _core._Nested(value)
+    return nested.rebuilt([_core.Array(v, _core.f64) if isinstance(v, float) else v for v in nested.leaves])
+
+
+def _tensors(nested):
+    return [_core._as_tensor(v) for v in nested.leaves]
+
+
+def _compiled(record, options):
+    """`record`, called with Tensors where something is being recorded, else compiled."""
+    function = jit(record, **options)
+    functools.update_wrapper(record, record)
+    return function
+
+
+def value_and_grad(function, argnums=0, has_aux=False, **options):
+    """A function that gives f(…) and its gradient by the argument, or the tuple of arguments, at `argnums`.
+
+    has_aux   the function returns (loss, more); the result is ((loss, more), gradient)
+    Errors    ShapeError for a loss that is no scalar, DTypeError for an argument of integers or bool.
+    """
+    several = not isinstance(argnums, int)
+    wanted = _list_of(argnums)
+
+    def recorded(*args, **kwargs):
+        value = function(*args, **kwargs)
+        loss = value[0] if has_aux else value
+        chosen = [_core._Nested(args[i]) for i in wanted]
+        tensors = [_tensors(n) for n in chosen]
+        flat = _core._gradients("value_and_grad", _core._as_tensor(loss), [t for list_ in tensors for t in list_])
+        gradients, at = [], 0
+        for nested, list_ in zip(chosen, tensors):
+            gradients.append(nested.rebuilt(flat[at : at + len(list_)]))
+            at += len(list_)
+        return value, tuple(gradients) if several else gradients[0]
+
+    compiled = jit(recorded, **options)
+
+    @functools.wraps(function, updated=())
+    def call(*args, **kwargs):
+        args = [_strong(a) if i in wanted or i - len(args) in wanted else a for i, a in enumerate(args)]
+        return compiled(*args, **kwargs)
+
+    return call
+
+
+def grad(function, argnums=0, has_aux=False, **options):
+    """A function that gives the gradient of f(…), a scalar, by the argument, or the tuple of arguments, at `argnums`.
+
+    has_aux   the function returns (loss, more); the result is (gradient, more)
+    """
+    both = value_and_grad(function, argnums, has_aux, **options)
+
+    @functools.wraps(function, updated=())
+    def call(*args, **kwargs):
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return call
+
+
+def vjp(function, *args):
+    """f(…) now and its derivative later: `y, pullback = op.vjp(f, x); dx = pullback(dy)`.
+
+    With arrays the pullback keeps what it reads (pullback.stats() lists it), and gives one gradient for one argument, else a tuple; None for
+    an argument of integers, bool or numbers. Inside a recorded function everything is one graph.
+    """
+    if not any(isinstance(v, _core.Tensor) for a in args for v in _leaves_of(a)):
+        compiled = function if isinstance(function, _core.Function) else jit(function)
+        return compiled.vjp(*args)
+    value = function(*args)
+    results, arguments = _core._Nested(value), _core._Nested(args)
+
+    def pullback(cotangent):
+        given = _core._Nested(cotangent)
+        if not given.nests_like(results):
+            raise _core.ValueError("pullback: the cotangents do not nest like the results")
+        gradients = arguments.rebuilt(_core._vjp(_tensors(results), _tensors(given), _tensors(arguments)))
+        return gradients[0] if len(args) == 1 else gradients
+
+    return value, pullback
+
+
+def _leaves_of(value):
+    try:
+        return _core._Nested(value).leaves
+    except TypeError:
+        return []
+
+
+def _apply(record, *args):
+    """Runs `record` in the recording that goes on, else compiled for this call."""
+    if _core.is_recording() or any(isinstance(v, _core.Tensor) for a in args for v in _leaves_of(a)):
+        return record(*args)
+    return jit(record)(*(_strong(a) for a in args))
+
+
+def jvp(function, args, tangents):
+    """Forward mode: f(*args) and how it changes as the arguments change by `tangents`, which nest like them."""
+
+    def recorded(args, tangents):
+        nested = _core._Nested(args)
+        xs = _tensors(nested)
+        value = function(*nested.rebuilt(xs))
+        results = _core._Nested(value)
+        dys = _core._jvp(_tensors(results), xs, _tensors(_core._Nested(tangents)))
+        return value, results.rebuilt(dys)
+
+    return _apply(recorded, tuple(args), tuple(tangents))
+
+
+def hessian_vector(function, x, v):
+    """The Hessian of f, whose result is a scalar, at x, times v, shaped like x. It costs about two gradients."""
+
+    def recorded(x, v):
+        nested, by = _core._Nested(x), _core._Nested(v)
+        xs = _tensors(nested)
+        loss = _core._as_tensor(function(nested.rebuilt(xs)))
+        derivatives = _core._gradients("hessian_vector", loss, xs)
+        return nested.rebuilt(_core._vjp(derivatives, _tensors(by), xs))
+
+    return _apply(recorded, x, v)
+
+
+def jacobian(function, by="fewer"):
+    """A function that gives the derivative of each element of f(x) by each of x: of the shape of f(x), then that of x.
+
+    by   "rows", "columns" or "fewer": a cotangent for each element of the result, a tangent for each of x, or what is fewer
+    """
+
+    def recorded(x):
+        nested = _core._Nested(x)
+        xs = _tensors(nested)
+        y = _core._as_tensor(function(nested.rebuilt(xs)))
+        return nested.rebuilt([_core._jacobian(y, t, by) for t in xs])
+
+    return lambda x: _apply(recorded, x)
+
+
+def custom_vjp(function, backward):
+    """A function whose derivative you write: `backward(*args, result, cotangent)` returns the gradient by each argument, nested like them (a
+    tuple of several); a literal 0 is no gradient. Both are recorded like everything else.
+    """
+
+    def recorded(*args):
+        value = function(*args)
+        arguments, results = _core._Nested(args), _core._Nested(value)
+
+        def rule(xs, ys, dys):
+            gradients = backward(*arguments.rebuilt(xs), results.rebuilt(ys), results.rebuilt(dys))
+            return _tensors(_core._Nested(gradients))
+
+        return results.rebuilt(_core._set_derivative(_tensors(arguments), _tensors(results), rule))
+
+    return _everywhere(recorded, function)
+
+
+def checkpoint(function):
+    """A function that a derivative computes again from its arguments instead of keeping what it computed: less memory for more time."""
+
+    def recorded(*args, **kwargs):
+        first = _core._recorded_nodes()
+        results = _core._Nested(function(*args, **kwargs))
+        return results.rebuilt(_core._compute_again(first, _tensors(results)))
+
+    return _everywhere(recorded, function)
+
+
+def _everywhere(record, function):
+    """`record` inside a recording, its compiled form outside of one."""
+    compiled = jit(record)
+
+    @functools.wraps(function, updated=())
+    def call(*args, **kwargs):
+        return (record if _core.is_recording() else compiled)(*args, **kwargs)
+
+    return call
+
+
+def check_gradients(function, *args):
+    """Are f's derivatives right at these arrays? (ok, worst error, one sentence): gradients against differences, in f64."""
+    compiled = function if isinstance(function, _core.Function) else jit(function)
+    return compiled.check_gradients(*args)

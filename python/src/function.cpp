@@ -1,0 +1,582 @@
+#include "function.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <random>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "onepass/binding.h"
+
+namespace onepass::python {
+namespace {
+
+// Numbers of another process are not taken for those of this one.
+std::int64_t first_number() {
+  static const std::int64_t first = std::int64_t{std::random_device()()} << 24;
+  return first;
+}
+
+struct HashNesting {
+  std::size_t operator()(const Nesting& n) const { return n.hash(); }
+};
+
+}  // namespace
+
+// Lives as long as the function or a program of it; what it holds of Python is touched under the interpreter's lock alone.
+struct Function::Body {
+  nb::object callable;
+  std::vector<std::string> static_names;
+  std::vector<bool> static_positions;
+
+  // How arguments nested in calls so far, by number. The number stands in a signature, and means nothing in another process.
+  std::unordered_map<Nesting, std::int64_t, HashNesting> numbers;
+  std::deque<Nesting> argument_nestings;
+  // How results nest, by their names.
+  std::vector<std::pair<std::vector<std::string>, Nesting>> result_nestings;
+  bool only_single = true;  // each is one array
+
+  std::int64_t number_of(Nesting nesting) {
+    if (const auto it = numbers.find(nesting); it != numbers.end()) return it->second;
+    const std::int64_t number = first_number() + static_cast<std::int64_t>(argument_nestings.size());
+    argument_nestings.push_back(nesting);
+    numbers.emplace(std::move(nesting), number);
+    return number;
+  }
+  const Nesting& nesting_at(std::int64_t number) const {
+    const auto at = static_cast<std::uint64_t>(number - first_number());
+    if (at >= argument_nestings.size())
+      throw Error(
+          "the signature is of a call with nested or named arguments in another process, or of another function; make such a call instead");
+    return argument_nestings[at];
+  }
+  void remember(const std::vector<std::string>& names, const Nesting& nesting) {
+    only_single &= nesting.is_leaf();
+    for (const auto& [known, as] : result_nestings)
+      if (known == names) {
+        if (as == nesting) return;
+        throw ValueError(
+            "the function returns values that nest differently from call to call but have the same parts, such as None in places");
+      }
+    result_nestings.emplace_back(names, nesting);
+  }
+};
+
+// One call, until its results are put together.
+struct Function::Recording {
+  bool recorded = false;
+  Nesting nesting;  // of the results, where this call recorded the function
+  Recording* outer;
+  static thread_local Recording* current;
+  Recording() : outer(std::exchange(current, this)) {}
+  ~Recording() { current = outer; }
+};
+thread_local Function::Recording* Function::Recording::current = nullptr;
+
+struct Function::Arguments {
+  Buffers buffers;
+  std::vector<Value> values;  // what `leaves` point into
+  std::vector<detail::CallArgument> leaves;
+  std::vector<std::int64_t> structure;
+  Nesting nesting;  // Tuple of positions, Dict of names; empty where all are arrays and numbers by position
+  bool any_tensor = false;
+};
+
+Function::Function(nb::object callable, const Options& options, std::vector<std::string> static_names)
+    : body_(new Body,
+            [](Body* body) {  // on whichever thread lets it go
+              if (!Py_IsInitialized()) return;
+              const nb::gil_scoped_acquire lock;
+              delete body;
+            }),
+      core_(detail::Shared<void>(detail::Shared<std::shared_ptr<void>>::make(std::shared_ptr<void>(body_)), body_.get()), 0, &record,
+            options) {
+  if (!PyCallable_Check(callable.ptr())) throw nb::type_error("jit: a function is wanted");
+  body_->static_names = std::move(static_names);
+  if (!body_->static_names.empty()) {
+    const nb::object parameters = nb::module_::import_("inspect").attr("signature")(callable).attr("parameters");
+    std::vector<std::string> names;
+    for (const nb::handle name : parameters) names.push_back(nb::cast<std::string>(name));
+    for (const std::string& name : body_->static_names)
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        throw ValueError(fmt::format("jit: static: there is no parameter `{}`", name));
+    for (const std::string& name : names)
+      body_->static_positions.push_back(std::find(body_->static_names.begin(), body_->static_names.end(), name) !=
+                                        body_->static_names.end());
+  }
+  body_->callable = std::move(callable);
+}
+
+nb::handle Function::callable() const { return body_->callable; }
+void Function::forget() { body_->callable.reset(); }
+
+// ---- arguments
+
+// Usual calls: arrays and numbers by position.
+bool Function::plain_arguments(nb::handle args, bool borrow, Arguments& out) const {
+  if (!body_->static_names.empty()) return false;
+  const auto n = static_cast<std::size_t>(PyTuple_GET_SIZE(args.ptr()));
+  out.values.resize(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    Value& v = out.values[i];
+    if (!value_from(PyTuple_GET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i)), v, borrow ? &out.buffers : nullptr) ||
+        v.kind == Value::Kind::None) {
+      out = Arguments();
+      return false;
+    }
+    out.any_tensor |= v.kind == Value::Kind::Tensor;
+  }
+  out.leaves.reserve(n);
+  for (const Value& v : out.values) out.leaves.push_back(v.argument());
+  return true;
+}
+
+Function::Arguments Function::arguments(nb::handle args, nb::handle kwargs, bool borrow) const {
+  Arguments out;
+  const bool named = kwargs.is_valid() && PyDict_GET_SIZE(kwargs.ptr()) > 0;
+  if (!named && borrow && plain_arguments(args, borrow, out)) return out;
+  const auto leaf = [&](nb::handle h) {
+    Value v;
+    if (!value_from(h, v, borrow ? &out.buffers : nullptr) || v.kind == Value::Kind::None) return false;
+    out.any_tensor |= v.kind == Value::Kind::Tensor;
+    out.values.push_back(std::move(v));
+    return true;
+  };
+  const auto fixed = [](nb::handle h) {
+    Nesting n;
+    n.kind = Nesting::Kind::Static;
+    n.value = nb::borrow(h);
+    static_cast<void>(nb::hash(h));
+    return n;
+  };
+  out.nesting.kind = Nesting::Kind::Tuple;
+  std::size_t position = 0;
+  bool plain = true;
+  for (const nb::handle h : args) {
+    const bool is_static = position < body_->static_positions.size() && body_->static_positions[position];
+    out.nesting.children.push_back(is_static ? fixed(h) : take_apart(h, leaf, true, "an argument"));
+    plain &= out.nesting.children.back().is_leaf();
+    ++position;
+  }
+  if (named) {
+    plain = false;
+    Nesting by_name;
+    by_name.kind = Nesting::Kind::Dict;
+    nb::list keys(nb::borrow<nb::dict>(kwargs).keys());
+    keys.attr("sort")();
+    for (const nb::handle key : keys) {
+      by_name.keys.push_back(nb::cast<std::string>(key));
+      const nb::handle h = nb::borrow<nb::dict>(kwargs)[key];
+      const bool is_static =
+          std::find(body_->static_names.begin(), body_->static_names.end(), by_name.keys.back()) != body_->static_names.end();
+      by_name.children.push_back(is_static ? fixed(h) : take_apart(h, leaf, true, by_name.keys.back().c_str()));
+    }
+    out.nesting.children.push_back(std::move(by_name));
+    out.nesting.keys.emplace_back("named");  // the last child is a call's names, no argument
+  }
+  for (const Value& v : out.values) out.leaves.push_back(v.argument());
+  if (!plain && !out.any_tensor) out.structure.push_back(body_->number_of(out.nesting));
+  return out;
+}
+
+// ---- recording
+
+void Function::record(void* self, detail::TensorReader& in, detail::ResultWriter& out) {
+  const nb::gil_scoped_acquire lock;
+  Body& body = *static_cast<Body*>(self);
+  nb::list args;
+  nb::dict kwargs;
+  const auto next = [&] { return nb::cast(in.leaf()); };
+  // What it was called with. Without a structure it is arrays and numbers by position.
+  if (const Nesting* const nesting = in.notes_left() > 0 ? &body.nesting_at(in.note()) : nullptr) {
+    const bool named = !nesting->keys.empty();
+    const std::size_t positions = nesting->children.size() - (named ? 1 : 0);
+    for (std::size_t i = 0; i < positions; ++i) args.append(put_together(nesting->children[i], next));
+    if (named) kwargs = nb::borrow<nb::dict>(put_together(nesting->children.back(), next));
+  } else {
+    while (in.leaves_left() > 0) args.append(next());
+  }
+  in.finish();
+
+  const nb::object result = body.callable(*args, **kwargs);
+
+  std::vector<Tensor> leaves;
+  const Nesting nesting = take_apart(
+      result,
+      [&](nb::handle h) {
+        Value v;
+        if (!value_from(h, v)) return false;
+        leaves.push_back(detail::tensor_of(v.operand()));
+        return true;
+      },
+      false, "the result");
+  if (leaves.empty()) throw nb::type_error("the function returns nothing: return a Tensor, or a tuple, list, dict or dataclass of Tensors");
+  std::size_t at = 0;
+  write(nesting, leaves, at, out);
+  body.remember(out.names(), nesting);
+  if (Recording* const call = Recording::current) {
+    call->recorded = true;
+    call->nesting = nesting;
+  }
+}
+
+void Function::write(const Nesting& n, std::span<const Tensor> leaves, std::size_t& at, detail::ResultWriter& out) {
+  if (n.is_leaf()) return out.leaf(leaves[at++]);
+  for (std::size_t i = 0; i < n.children.size(); ++i) {
+    if (!n.keys.empty()) out.enter(n.keys[i]);
+    else out.enter(i, n.kind == Nesting::Kind::List);
+    write(n.children[i], leaves, at, out);
+    out.leave();
+  }
+}
+
+// ---- calls
+
+nb::object Function::inline_call(nb::handle args, nb::handle kwargs) const {
+  const detail::Inlining scope(core_);
+  return nb::steal(PyObject_Call(body_->callable.ptr(), args.ptr(), kwargs.is_valid() ? kwargs.ptr() : nullptr));
+}
+
+nb::object Function::results(const Recording& recording, detail::ResultReader&& in, Nesting* nesting_out) const {
+  std::vector<Array> arrays = std::move(in).arrays();
+  if (!recording.recorded && body_->only_single && !nesting_out) return nb::cast(std::move(arrays.front()));
+  const Nesting* nesting = nullptr;
+  if (recording.recorded) nesting = &recording.nesting;
+  else
+    for (const auto& [known, as] : body_->result_nestings)
+      if (known == in.names()) nesting = &as;
+  if (nesting_out) *nesting_out = nesting ? *nesting : Nesting();
+  if (!nesting || nesting->is_leaf()) return nb::cast(std::move(arrays.at(0)));
+  std::size_t next = 0;
+  return put_together(*nesting, [&] { return nb::cast(std::move(arrays.at(next++))); });
+}
+
+nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
+  nb::object targets;
+  if (PyDict_GET_SIZE(kwargs.ptr()) > 0 && kwargs.contains("out")) {
+    targets = nb::borrow(kwargs["out"]);
+    nb::dict rest;
+    for (const auto& [key, value] : kwargs)
+      if (nb::cast<std::string>(key) != "out") rest[key] = value;
+    kwargs = nb::borrow<nb::kwargs>(rest);
+  }
+  const Arguments given = arguments(args, kwargs, true);
+  if (given.any_tensor) {
+    if (targets.is_valid()) throw ValueError("out: a function that is being recorded returns its results");
+    nb::object result = inline_call(args, kwargs);
+    if (!result.is_valid()) throw nb::python_error();
+    return result;
+  }
+  if (targets.is_valid() && !targets.is_none()) {
+    std::vector<Array> arrays;
+    std::vector<bool> wanted;
+    static_cast<void>(take_apart(
+        targets, [&](nb::handle h) { return arrays.push_back(array_from(h, "out")), true; }, false, "out"));
+    std::vector<Array*> pointers;
+    for (Array& a : arrays) pointers.push_back(&a);
+    const nb::gil_scoped_release unlocked;
+    core_.call_into(given.leaves, given.structure, pointers);
+    return targets;
+  }
+  const Recording recording;
+  detail::ResultReader results;
+  const bool named = !body_->only_single || body_->result_nestings.empty();
+  {
+    const nb::gil_scoped_release unlocked;
+    core_.call(given.leaves, given.structure, named, results);
+  }
+  return this->results(recording, std::move(results));
+}
+
+Comparison Function::compare(nb::args args, nb::kwargs kwargs) const {
+  const Arguments given = arguments(args, kwargs, true);
+  const nb::gil_scoped_release unlocked;
+  return core_.compare(given.leaves, given.structure);
+}
+
+GradientCheck Function::check_gradients(nb::args args) const {
+  const Arguments given = arguments(args, nb::handle(), true);
+  const nb::gil_scoped_release unlocked;
+  return core_.check_gradients(given.leaves, given.structure);
+}
+
+// ---- forward now, backward later
+
+namespace {
+
+// What vjp returns beside the results.
+class Pullback {
+ public:
+  Pullback(detail::PullbackCore core, Nesting results, Nesting arguments)
+      : core_(std::move(core)), results_(std::move(results)), arguments_(std::move(arguments)) {}
+
+  nb::object operator()(nb::args cotangents) const {
+    const nb::object all = cotangents.size() == 1 ? nb::borrow(cotangents[0]) : nb::object(cotangents);
+    std::deque<Value> values;
+    const Nesting given = take_apart(
+        all,
+        [&](nb::handle h) {
+          Value v;
+          if (!value_from(h, v) || v.kind == Value::Kind::Tensor) return false;
+          return values.push_back(std::move(v)), true;
+        },
+        false, "a cotangent");
+    if (given != results_) throw ValueError("pullback: the cotangents do not nest like the results");
+    std::vector<detail::CallArgument> leaves;
+    for (const Value& v : values) leaves.push_back(v.argument());
+    std::vector<Array> gradients;
+    {
+      const nb::gil_scoped_release unlocked;
+      gradients = core_(leaves);
+    }
+    std::size_t next = 0;
+    const nb::object out = put_together(arguments_, [&]() -> nb::object {
+      Array& g = gradients.at(next++);
+      return g.has_memory() ? nb::cast(std::move(g)) : nb::none();
+    });
+    return arguments_.children.size() == 1 ? nb::object(out[nb::int_(0)]) : out;
+  }
+  void reset() { core_.reset(); }
+  PullbackStats stats() const { return core_.stats(); }
+
+ private:
+  detail::PullbackCore core_;
+  Nesting results_, arguments_;
+};
+
+}  // namespace
+
+nb::object Function::vjp(nb::args args) const {
+  const Arguments given = arguments(args, nb::handle(), false);
+  if (given.any_tensor) throw nb::type_error("vjp: Tensors are for onepass.vjp inside a recorded function");
+  const Recording recording;
+  detail::ResultReader results;
+  std::optional<detail::PullbackCore> core;
+  {
+    const nb::gil_scoped_release unlocked;
+    core = core_.vjp(given.leaves, given.structure, true, results);
+  }
+  Nesting nesting;
+  const nb::object value = this->results(recording, std::move(results), &nesting);
+  return nb::make_tuple(value, nb::cast(Pullback(std::move(*core), std::move(nesting), given.nesting)));
+}
+
+// ---- options
+
+namespace {
+
+template <class T, std::size_t N> T one_of(std::string_view option, nb::handle given, const std::pair<const char*, T> (&names)[N]) {
+  const std::string text = nb::cast<std::string>(nb::str(given));
+  std::string all;
+  for (const auto& [name, value] : names) {
+    if (text == name) return value;
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", name);
+  }
+  throw ValueError(fmt::format("{}: {} is none of {}", option, text, all));
+}
+
+Relax relax_from(nb::handle given) {
+  if (PyBool_Check(given.ptr())) return given.ptr() == Py_True ? Relax{true, true, true} : Relax{};
+  Relax relax;
+  const auto set = [&](nb::handle name) {
+    *one_of<bool*>("relax", name,
+                   {{"contract", &relax.contract}, {"reassociate", &relax.reassociate}, {"approximate", &relax.approximate}}) = true;
+  };
+  if (PyUnicode_Check(given.ptr())) set(given);
+  else
+    for (const nb::handle name : given) set(name);
+  return relax;
+}
+
+}  // namespace
+
+Device device_from(nb::handle given) {
+  const std::string text = nb::cast<std::string>(nb::str(given));
+  if (text == "cpu") return Device::cpu();
+  if (text == "cuda") return Device::cuda();
+  if (text.starts_with("cuda:")) return Device::cuda(nb::cast<int>(nb::int_(nb::str(text.c_str() + 5))));
+  throw ValueError(fmt::format("device: {} is neither cpu nor cuda nor cuda:N", text));
+}
+
+Options options_from(nb::handle given) {
+  Options o;
+  o.check_recording = false;
+  for (const auto& [key, value] : nb::borrow<nb::dict>(given)) {
+    const std::string name = nb::cast<std::string>(key);
+    if (name == "mode")
+      o.mode = one_of<Mode>("mode", value,
+                            {{"adaptive", Mode::adaptive},
+                             {"generic", Mode::generic},
+                             {"specialized", Mode::specialized},
+                             {"unfused", Mode::unfused},
+                             {"reference", Mode::reference}});
+    else if (name == "relax") o.relax = relax_from(value);
+    else if (name == "device") o.device = device_from(value);
+    else if (name == "threads") o.threads = nb::cast<int>(value);
+    else if (name == "vector_bytes") o.vector_bytes = nb::cast<int>(value);
+    else if (name == "depth") o.specialization.depth = nb::cast<int>(value);
+    else if (name == "after_calls") o.specialization.after_calls = nb::cast<int>(value);
+    else if (name == "check_nan") o.check_nan = nb::cast<bool>(value);
+    else if (name == "check_recording") o.check_recording = nb::cast<bool>(value);
+    else if (name == "memory_budget") o.memory_budget = nb::cast<std::int64_t>(value);
+    else if (name == "compile") o.compile = one_of<Compile>("compile", value, {{"allowed", Compile::allowed}, {"never", Compile::never}});
+    else if (name == "should_stop")
+      o.should_stop = [ask = Keeper(nb::borrow(value))] {
+        const nb::gil_scoped_acquire lock;
+        return nb::cast<bool>(nb::borrow(ask.get())());
+      };
+    else
+      throw nb::type_error(
+          fmt::format("there is no option `{}`; these are mode, relax, device, threads, vector_bytes, depth, after_calls, check_nan, "
+                      "check_recording, memory_budget, compile and should_stop",
+                      name)
+              .c_str());
+  }
+  return o;
+}
+
+// ---- the class
+
+namespace {
+
+// A function and what it calls may refer to each other.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(nb::handle(self))) return 0;
+  const nb::handle callable = nb::inst_ptr<Function>(nb::handle(self))->callable();
+  Py_VISIT(callable.ptr());
+  return 0;
+}
+int clear(PyObject* self) {
+  nb::inst_ptr<Function>(nb::handle(self))->forget();
+  return 0;
+}
+PyType_Slot function_slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
+
+}  // namespace
+
+nb::dict dict_of(const Stats& s) {
+  nb::dict d;
+// clang-format off
+#define FIELD(name) d[#name] = s.name;
+  FIELD(calls) FIELD(recordings) FIELD(analysed) FIELD(fallbacks) FIELD(kernels) FIELD(launches) FIELD(compiles) FIELD(optimised)
+  FIELD(specialized) FIELD(hot_shapes) FIELD(dropped) FIELD(plans) FIELD(forgotten) FIELD(cache_hits) FIELD(bytes_read)
+  FIELD(bytes_written) FIELD(bytes_allocated) FIELD(ms_compiling) FIELD(ms_lost) FIELD(bytes_uploaded) FIELD(bytes_downloaded)
+#undef FIELD
+      // clang-format on
+      return d;
+}
+
+void bind_functions(nb::module_& m) {
+  nb::class_<Pullback> p(m, "Pullback",
+                         "The derivative of one call: called with a cotangent for its results, it gives the gradient by each argument.");
+  p.def("__call__", &Pullback::operator());
+  p.def("reset", &Pullback::reset, "Gives back what is kept.");
+  p.def("stats", [](const Pullback& self) {
+    const PullbackStats s = self.stats();
+    nb::dict d;
+    d["bytes_saved"] = s.bytes_saved;
+    d["bytes_unfused"] = s.bytes_unfused;
+    nb::list values;
+    for (const PullbackStats::Value& v : s.values) {
+      nb::dict one;
+      one["value"] = v.value, one["bytes"] = v.bytes, one["referenced"] = v.referenced, one["why"] = v.why;
+      values.append(one);
+    }
+    d["values"] = values;
+    return d;
+  });
+
+  nb::class_<Function> c(
+      m, "Function", nb::type_slots(function_slots), nb::is_weak_referenceable(),
+      "A compiled function. Called with arrays and numbers it runs; called with Tensors it is recorded into its caller.");
+  c.def(
+      "__init__",
+      [](Function* self, nb::object callable, nb::handle static_names, nb::kwargs options) {
+        std::vector<std::string> names;
+        if (PyUnicode_Check(static_names.ptr())) names.push_back(nb::cast<std::string>(static_names));
+        else if (!static_names.is_none())
+          for (const nb::handle name : static_names) names.push_back(nb::cast<std::string>(name));
+        new (self) Function(std::move(callable), options_from(options), std::move(names));
+      },
+      nb::arg("function"), nb::arg("static") = nb::none(), nb::arg("options"));
+  c.def("__call__", &Function::call);
+  c.def(
+      "__get__",
+      [](nb::handle self, nb::handle instance, nb::handle) {
+        return instance.is_none() ? nb::borrow(self) : nb::steal(PyMethod_New(self.ptr(), instance.ptr()));
+      },
+      nb::arg().none(), nb::arg() = nb::none());
+  c.def_prop_ro("__wrapped__", [](const Function& f) { return nb::borrow(f.callable()); });
+  c.def("__repr__", [](const Function& f) {
+    return fmt::format("<onepass function {}>", nb::cast<std::string>(nb::str(nb::getattr(f.callable(), "__qualname__", nb::str("")))));
+  });
+  c.def("vjp", &Function::vjp, "The results of a call, and what computes their derivatives: `y, pullback = f.vjp(x)`.");
+  c.def("check_gradients", [](const Function& f, nb::args args) {
+    const GradientCheck check = f.check_gradients(args);
+    return nb::make_tuple(check.ok, check.worst, check.text);
+  });
+  c.def(
+      "compare", [](const Function& f, nb::args args, nb::kwargs kwargs) { return f.compare(args, kwargs).text; },
+      "Runs such a call fused and unfused and says whether all bits agree, or which operator differs first.");
+  const auto def_text = [&](const char* name, auto f, const char* doc) {
+    c.def(
+        name,
+        [f](const Function& self) {
+          const nb::gil_scoped_release unlocked;
+          return f(self.core());
+        },
+        doc);
+  };
+  def_text(
+      "last_graph", [](const detail::FunctionCore& f) { return f.last_graph(); },
+      "The optimised graph of the last call, in its printed form.");
+  def_text(
+      "recorded_graph", [](const detail::FunctionCore& f) { return f.recorded_graph().text(); },
+      "The graph of the last call as it was recorded.");
+  def_text(
+      "explain", [](const detail::FunctionCore& f) { return f.explain(); },
+      "Each kernel of the last call: what it stores, and why it ends there.");
+  def_text(
+      "signatures", [](const detail::FunctionCore& f) { return f.signatures(); }, "The calls that are remembered.");
+  def_text(
+      "seal", [](const detail::FunctionCore& f) { f.seal(); }, "From now on a call that would compile is an Error.");
+  def_text(
+      "reset", [](const detail::FunctionCore& f) { f.reset(); }, "Forgets all signatures, so that the function is recorded again.");
+  c.def(
+      "stats",
+      [](const Function& self) {
+        Stats s;
+        {
+          const nb::gil_scoped_release unlocked;
+          s = self.core().stats();
+        }
+        return dict_of(s);
+      },
+      "What the function did so far (docs/runtime.md).");
+  c.def(
+      "warm_up",
+      [](const Function& self, nb::args texts) {
+        for (const nb::handle text : texts) {
+          const std::string signature = nb::cast<std::string>(text);
+          const nb::gil_scoped_release unlocked;
+          self.core().warm_up(signature, Tier::optimized);
+        }
+      },
+      "Makes ready what calls of these signatures need: f.warm_up('f32[64,256] f32[256]').");
+  c.def(
+      "wait_until_optimized",
+      [](const Function& self, double seconds) {
+        const nb::gil_scoped_release unlocked;
+        return self.core().wait_until_optimized(seconds < 0 ? -1 : static_cast<std::int64_t>(seconds * 1e9));
+      },
+      nb::arg("seconds") = -1.0);
+}
+
+}  // namespace onepass::python

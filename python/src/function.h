@@ -1,0 +1,46 @@
+// What `jit` returns: a Python function that is recorded once for each combination of types and shapes, compiled, then just called.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "module.h"
+#include "nesting.h"
+
+namespace onepass::python {
+
+class Function {
+ public:
+  /// `static_names`: parameters whose value is part of what is compiled.
+  Function(nb::object callable, const Options& options, std::vector<std::string> static_names);
+
+  nb::object call(nb::args args, nb::kwargs kwargs) const;
+  /// The results, and the pullback of that call.
+  nb::object vjp(nb::args args) const;
+  GradientCheck check_gradients(nb::args args) const;
+  Comparison compare(nb::args args, nb::kwargs kwargs) const;
+
+  nb::handle callable() const;
+  /// For Python's collector: lets the Python function go.
+  void forget();
+  const detail::FunctionCore& core() const { return core_; }
+
+ private:
+  struct Body;
+  struct Arguments;
+  struct Recording;
+  static void record(void* body, detail::TensorReader& in, detail::ResultWriter& out);
+  static void write(const Nesting& n, std::span<const Tensor> leaves, std::size_t& at, detail::ResultWriter& out);
+  /// `borrow`: the arguments' memory is not kept beyond the call.
+  Arguments arguments(nb::handle args, nb::handle kwargs, bool borrow) const;
+  bool plain_arguments(nb::handle args, bool borrow, Arguments& out) const;
+  nb::object inline_call(nb::handle args, nb::handle kwargs) const;
+  nb::object results(const Recording& recording, detail::ResultReader&& in, Nesting* nesting = nullptr) const;
+
+  std::shared_ptr<Body> body_;
+  detail::FunctionCore core_;
+};
+
+}  // namespace onepass::python

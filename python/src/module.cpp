@@ -1,0 +1,125 @@
+// The module onepass._core: exceptions, and what all functions of a process share.
+#include <exception>
+#include <string>
+
+#include <fmt/format.h>
+#include <nanobind/stl/string.h>
+
+#include "module.h"
+
+namespace onepass::python {
+namespace {
+
+// onepass's errors in Python: each is an onepass.Error and what Python calls such a mistake.
+struct Exceptions {
+  PyObject *error, *shape, *dtype, *value, *name, *index, *formula, *io, *memory, *cancelled, *unsupported, *internal;
+};
+Exceptions exceptions;
+
+PyObject* make_exception(nb::module_& m, const char* name, PyObject* base, PyObject* second = nullptr) {
+  const nb::object bases = second ? nb::object(nb::make_tuple(nb::handle(base), nb::handle(second))) : nb::borrow(base);
+  PyObject* const made = PyErr_NewException(fmt::format("onepass.{}", name).c_str(), bases.ptr(), nullptr);
+  if (!made) throw nb::python_error();
+  m.attr(name) = nb::handle(made);
+  return made;
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  const auto set = [](PyObject* type, const std::exception& e) { PyErr_SetString(type, e.what()); };
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const ShapeError& e) { set(exceptions.shape, e); } catch (const DTypeError& e) {
+    set(exceptions.dtype, e);
+  } catch (const ValueError& e) { set(exceptions.value, e); } catch (const NameError& e) {
+    set(exceptions.name, e);
+  } catch (const IndexError& e) { set(exceptions.index, e); } catch (const FormulaError& e) {
+    set(exceptions.formula, e);
+  } catch (const IoError& e) { set(exceptions.io, e); } catch (const MemoryError& e) {
+    set(exceptions.memory, e);
+  } catch (const CancelledError& e) { set(exceptions.cancelled, e); } catch (const UnsupportedError& e) {
+    set(exceptions.unsupported, e);
+  } catch (const Error& e) { set(exceptions.error, e); } catch (const InternalError& e) {
+    set(exceptions.internal, e);
+  }
+}
+
+void bind_exceptions(nb::module_& m) {
+  PyObject* const error = exceptions.error = make_exception(m, "Error", PyExc_Exception);
+  exceptions.shape = make_exception(m, "ShapeError", error, PyExc_ValueError);
+  exceptions.dtype = make_exception(m, "DTypeError", error, PyExc_TypeError);
+  exceptions.value = make_exception(m, "ValueError", error, PyExc_ValueError);
+  exceptions.name = make_exception(m, "NameError", error, PyExc_NameError);
+  exceptions.index = make_exception(m, "IndexError", error, PyExc_IndexError);
+  exceptions.formula = make_exception(m, "FormulaError", error, PyExc_ValueError);
+  exceptions.io = make_exception(m, "IoError", error, PyExc_OSError);
+  exceptions.memory = make_exception(m, "MemoryError", error, PyExc_MemoryError);
+  exceptions.cancelled = make_exception(m, "CancelledError", error);
+  exceptions.unsupported = make_exception(m, "UnsupportedError", error, PyExc_NotImplementedError);
+  exceptions.internal = make_exception(m, "InternalError", PyExc_RuntimeError);
+  nb::register_exception_translator(translate);
+}
+
+}  // namespace
+
+void bind_runtime(nb::module_& m) {
+  m.attr("__version__") = fmt::format("{}.{}.{}", ONEPASS_VERSION_MAJOR, ONEPASS_VERSION_MINOR, ONEPASS_VERSION_PATCH);
+  m.def(
+      "thread_count", [] { return thread_count(); }, "How many threads a call from this thread may use.");
+  m.def(
+      "set_threads", [](int n) { set_threads(n); }, nb::arg("threads"), "For the whole process; 0: the cores that it may use.");
+  m.def(
+      "set_compile_threads", [](int n) { set_compile_threads(n); }, nb::arg("threads"),
+      "Threads that compile what no call waits for; 1 unless set.");
+  m.def(
+      "memory_stats",
+      [] {
+        const MemoryStats s = memory_stats();
+        nb::dict d;
+        d["in_use"] = s.in_use, d["cached"] = s.cached, d["allocations"] = s.allocations;
+        return d;
+      },
+      "Bytes of the pool that arrays come from.");
+  m.def(
+      "trim_memory", [](std::size_t keep) { trim_memory(keep); }, nb::arg("keep") = 0, "Gives cached blocks back to the system.");
+  m.def(
+      "wait_until_optimized",
+      [] {
+        const nb::gil_scoped_release unlocked;
+        wait_until_optimized();
+      },
+      "Waits until nothing is left that the compile threads were given.");
+  m.def(
+      "last_optimized_graph", [] { return last_optimized_graph(); },
+      "The optimised graph of this thread's last call, in its printed form.");
+  m.def(
+      "load_npy", [](const std::string& path) { return load_npy(path); }, nb::arg("path"));
+  m.def(
+      "save_npy", [](const std::string& path, nb::handle x) { save_npy(path, array_from(x, "save_npy")); }, nb::arg("path"), nb::arg("x"));
+  m.def(
+      "empty",
+      [](nb::handle shape, nb::handle dtype) {
+        return Array::empty(Extents(integers_from(shape, "shape")), dtype.is_none() ? DType::F32 : dtype_from(dtype));
+      },
+      nb::arg("shape"), nb::arg("dtype") = nb::none(), "An Array whose elements are not set.");
+  m.def("_to_device", [](const Array& a, nb::handle device) {
+    const Device to = device_from(device);
+    const nb::gil_scoped_release unlocked;
+    return a.to(to);
+  });
+}
+
+}  // namespace onepass::python
+
+NB_MODULE(_core, m) {
+  using namespace onepass::python;
+  nanobind::set_leak_warnings(false);  // what a thread or a module still holds when the interpreter ends is no leak
+  bind_exceptions(m);
+  bind_dtypes(m);
+  bind_arrays(m);
+  bind_tensors(m);
+  bind_operators(m);
+  bind_functions(m);
+  bind_gradients(m);
+  bind_formulas(m);
+  bind_runtime(m);
+}

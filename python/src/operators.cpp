@@ -1,0 +1,479 @@
+// The operators of docs/language.md as Python functions, each under its name there, and how one runs when nothing is recorded.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "module.h"
+#include "onepass/binding.h"
+
+namespace onepass::python {
+namespace {
+
+// An operator compiled by itself, for arrays outside of any function.
+struct Single {
+  RecordOperator record;
+  std::vector<bool> given;  // by operand; false: none
+  detail::FunctionCore core;
+
+  Single(RecordOperator record, std::vector<bool> given);
+  static void run(void* self, detail::TensorReader& in, detail::ResultWriter& out) {
+    const Single& s = *static_cast<Single*>(self);
+    std::vector<Operand> operands;
+    for (const bool is_given : s.given) {
+      if (is_given) operands.emplace_back(in.leaf(), std::source_location{});
+      else operands.emplace_back(none);
+    }
+    in.finish();
+    out.leaf(s.record(operands));
+  }
+};
+
+Options quiet_options() {
+  Options options;
+  options.check_recording = false;
+  return options;
+}
+
+Single::Single(RecordOperator record, std::vector<bool> given)
+    : record(std::move(record)),
+      given(std::move(given)),
+      core(detail::Shared<void>(detail::Shared<int>::make(0), this), 0, &run, quiet_options()) {}
+
+constexpr std::size_t kMostSingles = 1024;  // of one shape each, they would grow without end
+
+std::shared_ptr<Single> single(std::string key, const RecordOperator& record, std::span<const Value> operands) {
+  static std::mutex mutex;
+  static auto& known = *new std::unordered_map<std::string, std::shared_ptr<Single>>;  // never destroyed: threads may run until the end
+  const std::lock_guard lock(mutex);
+  if (const auto it = known.find(key); it != known.end()) return it->second;
+  if (known.size() >= kMostSingles) known.clear();
+  std::vector<bool> given;
+  for (const Value& v : operands) given.push_back(v.kind != Value::Kind::None);
+  return known.emplace(std::move(key), std::make_shared<Single>(record, std::move(given))).first->second;
+}
+
+[[noreturn]] void fail_operand(std::string_view name, nb::handle h) {
+  throw nb::type_error(fmt::format("{}: {} is neither an array nor a number", name, nb::cast<std::string>(nb::repr(h.type()))).c_str());
+}
+
+// A list or tuple of numbers is an array, as everywhere in Python.
+void read_operand(std::string_view name, nb::handle h, Value& out) {
+  if (value_from(h, out)) return;
+  if (!PyList_Check(h.ptr()) && !PyTuple_Check(h.ptr())) fail_operand(name, h);
+  out.kind = Value::Kind::Array;
+  if (!array_from(h, out.array)) fail_operand(name, h);
+}
+
+}  // namespace
+
+nb::object apply(std::string_view name, std::string_view settings, std::span<const nb::handle> given, const RecordOperator& record) {
+  constexpr std::size_t kFew = 4;
+  std::array<Value, kFew> few;
+  std::vector<Value> many(given.size() > kFew ? given.size() : 0);
+  const std::span<Value> operands = many.empty() ? std::span<Value>(few.data(), given.size()) : std::span<Value>(many);
+  bool any_tensor = false;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    read_operand(name, given[i], operands[i]);
+    any_tensor |= operands[i].kind == Value::Kind::Tensor;
+  }
+  if (any_tensor || detail::is_recording()) {
+    note_line();
+    std::vector<Operand> all;
+    for (const Value& v : operands) all.push_back(v.operand());
+    return nb::cast(record(all));
+  }
+  std::string key;
+  key.reserve(name.size() + settings.size() + given.size() + 2);
+  key.append(name).append(1, '(').append(settings).append(1, ';');
+  std::vector<detail::CallArgument> arguments;
+  arguments.reserve(given.size());
+  for (const Value& v : operands) {
+    key += v.kind == Value::Kind::None ? '-' : '+';
+    if (v.kind != Value::Kind::None) arguments.push_back(v.argument());
+  }
+  const std::shared_ptr<Single> s = single(std::move(key), record, operands);
+  detail::ResultReader results;
+  {
+    const nb::gil_scoped_release unlocked;
+    s->core.call(arguments, {}, false, results);
+  }
+  return nb::cast(results.leaf());
+}
+
+namespace {
+
+// Axes as they came: none, an int or several.
+struct AxesGiven {
+  bool all = true;
+  std::vector<std::int64_t> list;
+  explicit AxesGiven(nb::handle h) {
+    if (h.is_none()) return;
+    all = false;
+    list = integers_from(h, "axis");
+  }
+  Axes get() const { return all ? Axes() : Axes(list); }
+  std::string text() const { return all ? "all" : fmt::format("{}", fmt::join(list, ",")); }
+};
+
+using Unary = Tensor (*)(const Operand&);
+using Binary = Tensor (*)(const Operand&, const Operand&);
+using Ternary = Tensor (*)(const Operand&, const Operand&, const Operand&);
+using Reduction = Tensor (*)(const Operand&, Axes, bool);
+using Spread = Tensor (*)(const Operand&, Axes, std::int64_t, bool);
+using Scan = Tensor (*)(const Operand&, int, bool);
+
+void def_unary(nb::module_& m, const char* name, Unary f) {
+  const RecordOperator record = [f](std::span<const Operand> v) { return f(v[0]); };
+  m.def(
+      name, [name, record](nb::handle x) { return apply(name, "", {x}, record); }, nb::arg("x"));
+}
+void def_binary(nb::module_& m, const char* name, Binary f) {
+  const RecordOperator record = [f](std::span<const Operand> v) { return f(v[0], v[1]); };
+  m.def(
+      name,
+      [name, record](nb::handle a, nb::handle b) {
+        return apply(name, "", {a, b}, record);
+      },
+      nb::arg("a"), nb::arg("b"));
+}
+void def_ternary(nb::module_& m, const char* name, std::array<const char*, 3> names, Ternary f) {
+  const RecordOperator record = [f](std::span<const Operand> v) { return f(v[0], v[1], v[2]); };
+  m.def(
+      name,
+      [name, record](nb::handle a, nb::handle b, nb::handle c) {
+        return apply(name, "", {a, b, c}, record);
+      },
+      nb::arg(names[0]), nb::arg(names[1]), nb::arg(names[2]));
+}
+void def_reduction(nb::module_& m, const char* name, Reduction f) {
+  m.def(
+      name,
+      [name, f](nb::handle x, nb::handle axis, bool keepdims) {
+        const AxesGiven axes(axis);
+        return apply(name, fmt::format("{};{}", axes.text(), keepdims), {x},
+                     [f, axes, keepdims](std::span<const Operand> v) { return f(v[0], axes.get(), keepdims); });
+      },
+      nb::arg("x"), nb::arg("axis") = nb::none(), nb::arg("keepdims") = false);
+}
+void def_spread(nb::module_& m, const char* name, Spread f) {
+  m.def(
+      name,
+      [name, f](nb::handle x, nb::handle axis, std::int64_t ddof, bool keepdims) {
+        const AxesGiven axes(axis);
+        return apply(name, fmt::format("{};{};{}", axes.text(), ddof, keepdims), {x},
+                     [f, axes, ddof, keepdims](std::span<const Operand> v) { return f(v[0], axes.get(), ddof, keepdims); });
+      },
+      nb::arg("x"), nb::arg("axis") = nb::none(), nb::arg("ddof") = 0, nb::arg("keepdims") = false);
+}
+void def_scan(nb::module_& m, const char* name, Scan f) {
+  m.def(
+      name,
+      [name, f](nb::handle x, int axis, bool reverse) {
+        return apply(name, fmt::format("{};{}", axis, reverse), {x},
+                     [f, axis, reverse](std::span<const Operand> v) { return f(v[0], axis, reverse); });
+      },
+      nb::arg("x"), nb::arg("axis"), nb::arg("reverse") = false);
+}
+
+std::string listed(const std::vector<std::int64_t>& list) { return fmt::format("{}", fmt::join(list, ",")); }
+
+void bind_elementwise(nb::module_& m) {
+// clang-format off
+#define ONE(name) def_unary(m, #name, &onepass::name);
+#define TWO(name) def_binary(m, #name, &onepass::name);
+  ONE(neg) ONE(abs) ONE(sign) ONE(square) ONE(reciprocal) ONE(stop_gradient) ONE(sqrt) ONE(rsqrt) ONE(cbrt) ONE(exp) ONE(exp2)
+  ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sigmoid) ONE(sin) ONE(cos) ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh)
+  ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(erfinv) ONE(lgamma) ONE(digamma) ONE(floor) ONE(ceil)
+  ONE(trunc) ONE(round) ONE(logical_not) ONE(isnan) ONE(isinf) ONE(isfinite) ONE(signbit) ONE(bitwise_not) ONE(popcount) ONE(relu)
+  ONE(relu6) ONE(hardsigmoid) ONE(hardswish) ONE(selu) ONE(gelu) ONE(gelu_tanh) ONE(silu) ONE(mish) ONE(softplus) ONE(softsign) TWO(add)
+  TWO(sub) TWO(mul) TWO(div) TWO(floor_div) TWO(remainder) TWO(fmod) TWO(pow) TWO(maximum) TWO(minimum) TWO(copysign) TWO(hypot)
+  TWO(logaddexp) TWO(atan2) TWO(equal) TWO(not_equal) TWO(less) TWO(less_equal) TWO(greater) TWO(greater_equal) TWO(logical_and)
+  TWO(logical_or) TWO(logical_xor) TWO(bitwise_and) TWO(bitwise_or) TWO(bitwise_xor) TWO(shift_left) TWO(shift_right) TWO(matmul)
+  TWO(dot) TWO(outer) TWO(mse)
+#undef ONE
+#undef TWO
+      // clang-format on
+      def_ternary(m, "fma", {"a", "b", "c"}, &onepass::fma);
+  def_ternary(m, "clamp", {"x", "lo", "hi"}, &onepass::clamp);
+  def_ternary(m, "where", {"c", "a", "b"}, &onepass::where);
+  for (const auto& [name, f] :
+       {std::pair<const char*, Binary>{"leaky_relu", &onepass::leaky_relu}, {"elu", &onepass::elu}, {"celu", &onepass::celu}}) {
+    const RecordOperator record = [f = f](std::span<const Operand> v) { return f(v[0], v[1]); };
+    m.def(
+        name,
+        [name = name, record](nb::handle x, nb::handle alpha) {
+          return apply(name, "", {x, alpha}, record);
+        },
+        nb::arg("x"), nb::arg("alpha") = nb::none());
+  }
+  m.def(
+      "hardtanh",
+      [](nb::handle x, nb::handle lo, nb::handle hi) {
+        return apply("hardtanh", "", {x, lo, hi}, [](std::span<const Operand> v) { return onepass::hardtanh(v[0], v[1], v[2]); });
+      },
+      nb::arg("x"), nb::arg("lo") = nb::none(), nb::arg("hi") = nb::none());
+  for (const auto& [name, f] :
+       {std::pair<const char*, Tensor (*)(const Operand&, DType)>{"cast", &onepass::cast}, {"bitcast", &onepass::bitcast}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, nb::handle dtype) {
+          const DType to = dtype_from(dtype);
+          return apply(name, name_of(to), {x}, [f, to](std::span<const Operand> v) { return f(v[0], to); });
+        },
+        nb::arg("x"), nb::arg("dtype"));
+}
+
+void bind_reductions(nb::module_& m) {
+// clang-format off
+#define ONE(name) def_reduction(m, #name, &onepass::name);
+  ONE(sum) ONE(mean) ONE(max) ONE(min) ONE(prod) ONE(any) ONE(all) ONE(argmax) ONE(argmin) ONE(count_nonzero) ONE(norm) ONE(logsumexp)
+#undef ONE
+      // clang-format on
+      def_spread(m, "var", &onepass::var);
+  def_spread(m, "std", &onepass::std);
+  def_scan(m, "cumsum", &onepass::cumsum);
+  def_scan(m, "cumprod", &onepass::cumprod);
+  def_scan(m, "cummax", &onepass::cummax);
+  def_scan(m, "cummin", &onepass::cummin);
+  for (const auto& [name, f] :
+       {std::pair<const char*, Tensor (*)(const Operand&, int)>{"softmax", &onepass::softmax}, {"log_softmax", &onepass::log_softmax}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, int axis) {
+          return apply(name, fmt::format("{}", axis), {x}, [f, axis](std::span<const Operand> v) { return f(v[0], axis); });
+        },
+        nb::arg("x"), nb::arg("axis") = -1);
+  m.def(
+      "layer_norm",
+      [](nb::handle x, nb::handle scale, nb::handle shift, nb::handle axis, nb::handle eps) {
+        const AxesGiven axes(axis);
+        return apply("layer_norm", axes.text(), {x, scale, shift, eps},
+                     [axes](std::span<const Operand> v) { return onepass::layer_norm(v[0], v[1], v[2], axes.get(), v[3]); });
+      },
+      nb::arg("x"), nb::arg("scale") = nb::none(), nb::arg("shift") = nb::none(), nb::arg("axis") = -1, nb::arg("eps") = nb::none());
+  m.def(
+      "rms_norm",
+      [](nb::handle x, nb::handle scale, int axis, nb::handle eps) {
+        return apply("rms_norm", fmt::format("{}", axis), {x, scale, eps},
+                     [axis](std::span<const Operand> v) { return onepass::rms_norm(v[0], v[1], axis, v[2]); });
+      },
+      nb::arg("x"), nb::arg("scale") = nb::none(), nb::arg("axis") = -1, nb::arg("eps") = nb::none());
+  m.def(
+      "batch_norm",
+      [](nb::handle x, nb::handle mean, nb::handle var, nb::handle scale, nb::handle shift, int axis, nb::handle eps) {
+        return apply("batch_norm", fmt::format("{}", axis), {x, mean, var, scale, shift, eps},
+                     [axis](std::span<const Operand> v) { return onepass::batch_norm(v[0], v[1], v[2], v[3], v[4], axis, v[5]); });
+      },
+      nb::arg("x"), nb::arg("mean"), nb::arg("var"), nb::arg("scale") = nb::none(), nb::arg("shift") = nb::none(), nb::arg("axis") = 1,
+      nb::arg("eps") = nb::none());
+  m.def(
+      "cross_entropy",
+      [](nb::handle logits, nb::handle labels, int axis) {
+        return apply("cross_entropy", fmt::format("{}", axis), {logits, labels},
+                     [axis](std::span<const Operand> v) { return onepass::cross_entropy(v[0], v[1], axis); });
+      },
+      nb::arg("logits"), nb::arg("labels"), nb::arg("axis") = -1);
+}
+
+// With lists of lengths, axes or counts.
+void def_listed(nb::module_& m, const char* name, const char* list_name, Tensor (*f)(const Operand&, Extents)) {
+  m.def(
+      name,
+      [name, list_name, f](nb::handle x, nb::handle given) {
+        const auto list = integers_from(given, list_name);
+        return apply(name, listed(list), {x}, [f, list](std::span<const Operand> v) { return f(v[0], Extents(list)); });
+      },
+      nb::arg("x"), nb::arg(list_name));
+}
+
+std::vector<nb::handle> handles_in(nb::handle sequence) {
+  std::vector<nb::handle> list;
+  for (const nb::handle h : sequence) list.push_back(h);
+  return list;
+}
+
+// Of several arrays, joined.
+void def_joined(nb::module_& m, const char* name, Tensor (*f)(const std::vector<Tensor>&, int, std::source_location)) {
+  m.def(
+      name,
+      [name, f](nb::handle xs, int axis) {
+        const nb::list kept(xs);
+        return apply(name, fmt::format("{}", axis), handles_in(kept), [f, axis](std::span<const Operand> v) {
+          std::vector<Tensor> tensors;
+          for (const Operand& x : v) tensors.push_back(detail::tensor_of(x));
+          return f(tensors, axis, std::source_location{});
+        });
+      },
+      nb::arg("xs"), nb::arg("axis") = 0);
+}
+
+void bind_views(nb::module_& m) {
+  def_listed(m, "reshape", "shape", &onepass::reshape);
+  def_listed(m, "broadcast_to", "shape", &onepass::broadcast_to);
+  def_listed(m, "tile", "times", &onepass::tile);
+  m.def(
+      "transpose",
+      [](nb::handle x, nb::handle axes) {
+        const auto list = axes.is_none() ? std::vector<std::int64_t>() : integers_from(axes, "axes");
+        return apply("transpose", listed(list), {x},
+                     [list](std::span<const Operand> v) { return onepass::transpose(v[0], Extents(list)); });
+      },
+      nb::arg("x"), nb::arg("axes") = nb::none());
+  m.def(
+      "swap_axes",
+      [](nb::handle x, int a, int b) {
+        return apply("swap_axes", fmt::format("{};{}", a, b), {x},
+                     [a, b](std::span<const Operand> v) { return onepass::swap_axes(v[0], a, b); });
+      },
+      nb::arg("x"), nb::arg("a"), nb::arg("b"));
+  m.def(
+      "expand_dims",
+      [](nb::handle x, int axis) {
+        return apply("expand_dims", fmt::format("{}", axis), {x},
+                     [axis](std::span<const Operand> v) { return onepass::expand_dims(v[0], axis); });
+      },
+      nb::arg("x"), nb::arg("axis"));
+  for (const auto& [name, f] :
+       {std::pair<const char*, Tensor (*)(const Operand&, Axes)>{"squeeze", &onepass::squeeze}, {"flip", &onepass::flip}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, nb::handle axis) {
+          const AxesGiven axes(axis);
+          return apply(name, axes.text(), {x}, [f, axes](std::span<const Operand> v) { return f(v[0], axes.get()); });
+        },
+        nb::arg("x"), nb::arg("axis") = nb::none());
+  m.def(
+      "diagonal",
+      [](nb::handle x, std::int64_t offset, int axis1, int axis2) {
+        return apply("diagonal", fmt::format("{};{};{}", offset, axis1, axis2), {x},
+                     [=](std::span<const Operand> v) { return onepass::diagonal(v[0], offset, axis1, axis2); });
+      },
+      nb::arg("x"), nb::arg("offset") = 0, nb::arg("axis1") = 0, nb::arg("axis2") = 1);
+  m.def(
+      "pad",
+      [](nb::handle x, nb::handle low, nb::handle high, nb::handle value) {
+        const auto before = integers_from(low, "low"), behind = integers_from(high, "high");
+        return apply("pad", listed(before) + ";" + listed(behind), {x, value},
+                     [before, behind](std::span<const Operand> v) { return onepass::pad(v[0], Extents(before), Extents(behind), v[1]); });
+      },
+      nb::arg("x"), nb::arg("low"), nb::arg("high"), nb::arg("value") = nb::none());
+  m.def(
+      "repeat",
+      [](nb::handle x, std::int64_t times, int axis) {
+        return apply("repeat", fmt::format("{};{}", times, axis), {x},
+                     [=](std::span<const Operand> v) { return onepass::repeat(v[0], times, axis); });
+      },
+      nb::arg("x"), nb::arg("times"), nb::arg("axis"));
+  m.def(
+      "roll",
+      [](nb::handle x, std::int64_t shift, nb::handle axis) {
+        const AxesGiven axes(axis);
+        return apply("roll", fmt::format("{};{}", shift, axes.text()), {x},
+                     [=](std::span<const Operand> v) { return onepass::roll(v[0], shift, axes.get()); });
+      },
+      nb::arg("x"), nb::arg("shift"), nb::arg("axis") = nb::none());
+  def_joined(m, "concat", &onepass::concat);
+  def_joined(m, "stack", &onepass::stack);
+}
+
+void bind_indexing(nb::module_& m) {
+  for (const auto& [name, f] : {std::pair<const char*, Tensor (*)(const Operand&, const Operand&, int)>{"take", &onepass::take},
+                                {"take_along_axis", &onepass::take_along_axis}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, nb::handle indices, int axis) {
+          return apply(name, fmt::format("{}", axis), {x, indices}, [f, axis](std::span<const Operand> v) { return f(v[0], v[1], axis); });
+        },
+        nb::arg("x"), nb::arg("indices"), nb::arg("axis"));
+  for (const auto& [name, f] :
+       {std::pair<const char*, Tensor (*)(const Operand&, const Operand&, const Operand&, int)>{"scatter_add", &onepass::scatter_add},
+        {"index_add", &onepass::index_add}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, nb::handle indices, nb::handle updates, int axis) {
+          return apply(name, fmt::format("{}", axis), {x, indices, updates},
+                       [f, axis](std::span<const Operand> v) { return f(v[0], v[1], v[2], axis); });
+        },
+        nb::arg("x"), nb::arg("indices"), nb::arg("updates"), nb::arg("axis"));
+  m.def(
+      "einsum",
+      [](const std::string& equation, nb::args operands) {
+        return apply("einsum", equation, handles_in(operands),
+                     [equation](std::span<const Operand> v) { return onepass::einsum(Equation(equation, std::source_location{}), v); });
+      },
+      nb::arg("equation"), nb::arg("operands"));
+}
+
+void bind_sources(nb::module_& m) {
+  const auto dtype_or = [](nb::handle h, DType otherwise) { return h.is_none() ? otherwise : dtype_from(h); };
+  m.def(
+      "zeros",
+      [=](nb::handle shape, nb::handle dtype) {
+        const auto lengths = integers_from(shape, "shape");
+        const DType type = dtype_or(dtype, DType::F32);
+        return apply("zeros", fmt::format("{};{}", listed(lengths), name_of(type)), {},
+                     [=](std::span<const Operand>) { return onepass::zeros(Extents(lengths), type, std::source_location{}); });
+      },
+      nb::arg("shape"), nb::arg("dtype") = nb::none());
+  m.def(
+      "ones",
+      [=](nb::handle shape, nb::handle dtype) {
+        const auto lengths = integers_from(shape, "shape");
+        const DType type = dtype_or(dtype, DType::F32);
+        return apply("ones", fmt::format("{};{}", listed(lengths), name_of(type)), {},
+                     [=](std::span<const Operand>) { return onepass::ones(Extents(lengths), type, std::source_location{}); });
+      },
+      nb::arg("shape"), nb::arg("dtype") = nb::none());
+  m.def(
+      "full",
+      [](nb::handle shape, nb::handle value, nb::handle dtype) {
+        const auto lengths = integers_from(shape, "shape");
+        std::optional<DType> type;
+        if (!dtype.is_none()) type = dtype_from(dtype);
+        return apply("full", fmt::format("{};{}", listed(lengths), type ? name_of(*type) : ""), {value},
+                     [=](std::span<const Operand> v) { return onepass::full(Extents(lengths), v[0], type); });
+      },
+      nb::arg("shape"), nb::arg("value"), nb::arg("dtype") = nb::none());
+  m.def(
+      "iota",
+      [=](nb::handle shape, int axis, nb::handle dtype) {
+        const auto lengths = integers_from(shape, "shape");
+        const DType type = dtype_or(dtype, DType::I32);
+        return apply("iota", fmt::format("{};{};{}", listed(lengths), axis, name_of(type)), {},
+                     [=](std::span<const Operand>) { return onepass::iota(Extents(lengths), axis, type, std::source_location{}); });
+      },
+      nb::arg("shape"), nb::arg("axis") = 0, nb::arg("dtype") = nb::none());
+  for (const auto& [name, f] :
+       {std::pair<const char*, Tensor (*)(const Operand&, Extents, DType)>{"uniform", &onepass::uniform}, {"normal", &onepass::normal}})
+    m.def(
+        name,
+        [=, name = name, f = f](nb::handle key, nb::handle shape, nb::handle dtype) {
+          const auto lengths = integers_from(shape, "shape");
+          const DType type = dtype_or(dtype, DType::F32);
+          return apply(name, fmt::format("{};{}", listed(lengths), name_of(type)), {key},
+                       [=](std::span<const Operand> v) { return f(v[0], Extents(lengths), type); });
+        },
+        nb::arg("key"), nb::arg("shape"), nb::arg("dtype") = nb::none());
+}
+
+}  // namespace
+
+void bind_operators(nb::module_& m) {
+  bind_elementwise(m);
+  bind_reductions(m);
+  bind_views(m);
+  bind_indexing(m);
+  bind_sources(m);
+}
+
+}  // namespace onepass::python

@@ -1,0 +1,102 @@
+// Tensor, the tracer: what a function that is being recorded gets for its arrays and numbers.
+#include <fmt/format.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "arithmetic.h"
+#include "onepass/binding.h"
+
+namespace onepass::python {
+namespace {
+
+constexpr std::source_location kNowhere{};
+
+[[noreturn]] void fail_value(const char* what) {
+  throw nb::type_error(
+      fmt::format("a Tensor has no value while the function is recorded, so it cannot be {}: to choose by element write where(c, a, b); a "
+                  "number that shapes the code is named in jit(…, static=[…])",
+                  what)
+          .c_str());
+}
+
+std::optional<std::int64_t> bound_of(PyObject* h) {
+  if (h == Py_None) return {};
+  return integers_from(h, "a slice's bound")[0];
+}
+
+}  // namespace
+
+bool indices_from(nb::handle key, std::vector<Index>& out) {
+  const auto add = [&](nb::handle item) {
+    if (item.is_none()) {
+      out.emplace_back(NewAxis, kNowhere);
+    } else if (item.ptr() == Py_Ellipsis) {
+      out.emplace_back(Ellipsis, kNowhere);
+    } else if (PySlice_Check(item.ptr())) {
+      const auto* const s = reinterpret_cast<PySliceObject*>(item.ptr());
+      out.emplace_back(Range{bound_of(s->start), bound_of(s->stop), bound_of(s->step)}, kNowhere);
+    } else if (!PyBool_Check(item.ptr()) && !nb::isinstance<Tensor>(item) && !nb::isinstance<Array>(item) && PyIndex_Check(item.ptr()) &&
+               (!nb::hasattr(item, "ndim") || nb::cast<int>(item.attr("ndim")) == 0)) {
+      out.emplace_back(integers_from(item, "an index")[0], kNowhere);
+    } else {
+      return false;
+    }
+    return true;
+  };
+  if (!PyTuple_Check(key.ptr())) return add(key);
+  for (const nb::handle item : nb::borrow<nb::tuple>(key))
+    if (!add(item)) return false;
+  return true;
+}
+
+nb::object tensor_item(nb::handle x, nb::handle key) {
+  std::vector<Index> indices;
+  if (indices_from(key, indices)) {
+    note_line();
+    return nb::cast(detail::index(nb::cast<Tensor>(x), indices));
+  }
+  if (PyTuple_Check(key.ptr()))
+    throw nb::type_error("an index is an int, a slice, None, ... or one array of integers; take, take_along_axis and where do the rest");
+  return apply("take", "0", {x, key}, [](std::span<const Operand> v) { return onepass::take(v[0], v[1], 0); });
+}
+
+void bind_tensors(nb::module_& m) {
+  nb::class_<Tensor> c(
+      m, "Tensor",
+      "A value of the function that is being recorded: its shape and dtype are known, its elements are not. Belongs to one "
+      "recording; kept longer, every operation on it is an Error.");
+  def_operators(c);
+  c.def_prop_ro("shape", [](Tensor t) { return shape_tuple(t.shape()); });
+  c.def_prop_ro("ndim", [](Tensor t) { return t.rank(); });
+  c.def_prop_ro("size", [](Tensor t) { return t.size(); });
+  c.def_prop_ro("dtype", [](Tensor t) { return dtype_object(t.dtype()); });
+  c.def(
+      "__getitem__", [](nb::handle x, nb::handle key) { return tensor_item(x, key); }, nb::arg().none());
+  c.def(
+      "__setitem__",
+      [](Tensor, nb::handle, nb::handle) {
+        throw nb::type_error("an element of a Tensor cannot be assigned: write where, pad, concat or scatter_add");
+      },
+      nb::arg().none(), nb::arg().none());
+  c.def("__len__", [](Tensor t) {
+    if (t.rank() == 0) throw nb::type_error("len() of a Tensor of rank 0");
+    return t.dim(0);
+  });
+  c.def("__iter__", [](nb::handle x) {
+    const Tensor t = nb::cast<Tensor>(x);
+    if (t.rank() == 0) throw nb::type_error("a Tensor of rank 0 has no elements to go through");
+    nb::list rows;
+    for (std::int64_t i = 0; i < t.dim(0); ++i) rows.append(tensor_item(x, nb::int_(i)));
+    return nb::steal(PyObject_GetIter(rows.ptr()));
+  });
+  c.def("__bool__", [](Tensor) -> bool { fail_value("true or false"); });
+  c.def("__float__", [](Tensor) -> double { fail_value("a float"); });
+  c.def("__int__", [](Tensor) -> std::int64_t { fail_value("an int"); });
+  c.def("__index__", [](Tensor) -> std::int64_t { fail_value("an index or a length"); });
+  c.def("__array__", [](Tensor, nb::args, nb::kwargs) -> nb::object { fail_value("a NumPy array"); });
+  c.def("__repr__", [](Tensor t) {
+    return fmt::format("Tensor({}, {})", nb::cast<std::string>(nb::repr(shape_tuple(t.shape()))), name_of(t.dtype()));
+  });
+}
+
+}  // namespace onepass::python

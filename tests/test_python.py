@@ -1,0 +1,639 @@
+"""The Python module: docs/python.md's promises, operator by operator and whole. Skipped (77) where the build has no module."""
+import collections
+import dataclasses
+import functools
+import gc
+import math
+import os
+import pickle
+import re
+import subprocess
+import sys
+import threading
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MODULE = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.path.join(ROOT, "build/release"))), "python")
+if not os.path.exists(os.path.join(MODULE, "onepass", "__init__.py")):
+    print("SKIPPED: this build has no Python module (cmake -DONEPASS_PYTHON=ON)")
+    sys.exit(77)
+sys.path.insert(0, MODULE)
+
+import numpy as np  # noqa: E402
+
+import onepass as op  # noqa: E402
+
+
+def array(shape, dtype=np.float32, seed=0):
+    return np.random.default_rng(seed).uniform(0.1, 0.9, shape).astype(dtype)
+
+
+class Test(unittest.TestCase):
+    def same(self, got, wanted):
+        got, wanted = np.asarray(got), np.asarray(wanted)
+        self.assertEqual(got.dtype, wanted.dtype)
+        self.assertEqual(got.shape, wanted.shape)
+        np.testing.assert_array_equal(got, wanted)
+
+    def near(self, got, wanted, tolerance=1e-5):
+        np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(wanted, np.float64), rtol=tolerance, atol=tolerance)
+
+
+class Operators(Test):
+    """Each is the formula language's operator of its name: the same bits, outside of a function and recorded in one."""
+
+    def check(self, name, call, formula, **inputs):
+        wanted = op.evaluate(formula, inputs, {})
+        with self.subTest(name):
+            self.same(call(**inputs), wanted)
+            self.same(op.jit(lambda values: call(**values))(inputs), wanted)
+
+    def test_elementwise(self):
+        x, y = array((3, 5)), array((5,), seed=1)
+        floats = """neg abs sign square reciprocal sqrt rsqrt cbrt exp exp2 expm1 log log2 log10 log1p sigmoid sin cos tan asin acos atan sinh
+            cosh tanh asinh atanh erf erfc erfinv lgamma digamma floor ceil trunc round isnan isinf isfinite signbit relu relu6 hardsigmoid
+            hardswish selu gelu gelu_tanh silu mish softplus softsign stop_gradient leaky_relu elu celu hardtanh logical_not""".split()
+        for name in floats:
+            self.check(name, lambda x, f=getattr(op, name): f(x), f"{name}(x)", x=x)
+        self.check("acosh", lambda x: op.acosh(x), "acosh(x)", x=x + 1)
+        for name in "add sub mul div floor_div remainder fmod pow maximum minimum copysign hypot logaddexp atan2 equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor mse".split():
+            self.check(name, lambda x, y, f=getattr(op, name): f(x, y), f"{name}(x, y)", x=x, y=y)
+        i, j = np.arange(6, dtype=np.int32), np.arange(6, dtype=np.int32)[::-1].copy()
+        for name in "bitwise_and bitwise_or bitwise_xor shift_left shift_right".split():
+            self.check(name, lambda x, y, f=getattr(op, name): f(x, y), f"{name}(x, y)", x=i, y=j)
+        for name in "bitwise_not popcount".split():
+            self.check(name, lambda x, f=getattr(op, name): f(x), f"{name}(x)", x=i)
+        self.check("fma", lambda x, y: op.fma(x, y, 0.5), "fma(x, y, 0.5)", x=x, y=y)
+        self.check("clamp", lambda x: op.clamp(x, 0.2, 0.6), "clamp(x, 0.2, 0.6)", x=x)
+        self.check("where", lambda x, y: op.where(x > y, x, 0), "where(x > y, x, 0)", x=x, y=y)
+        self.check("leaky_relu", lambda x: op.leaky_relu(x - 0.5, 0.3), "leaky_relu(x - 0.5, 0.3)", x=x)
+        self.check("cast", lambda x: op.cast(x * 300, op.u8), "cast(x*300, u8)", x=x)
+        self.check("bitcast", lambda x: op.bitcast(x, np.int32), "bitcast(x, i32)", x=x)
+
+    def test_reductions_and_scans(self):
+        x = array((4, 6, 3))
+        for name in "sum mean max min prod any all argmax argmin count_nonzero norm logsumexp var std".split():
+            f = getattr(op, name)
+            self.check(name, lambda x: f(x), f"{name}(x)", x=x)
+            self.check(name, lambda x: f(x, axis=1), f"{name}(x, axis=1)", x=x)
+            self.check(name, lambda x: f(x, axis=(0, -1), keepdims=True), f"{name}(x, axis=[0, -1], keepdims=true)", x=x)
+        self.check("var", lambda x: op.var(x, axis=0, ddof=1), "var(x, axis=0, ddof=1)", x=x)
+        for name in "cumsum cumprod cummax cummin".split():
+            f = getattr(op, name)
+            self.check(name, lambda x: f(x, 1), f"{name}(x, 1)", x=x)
+            self.check(name, lambda x: f(x, axis=0, reverse=True), f"{name}(x, axis=0, reverse=true)", x=x)
+        self.check("softmax", lambda x: op.softmax(x, 1), "softmax(x, 1)", x=x)
+        self.check("log_softmax", lambda x: op.log_softmax(x), "log_softmax(x)", x=x)
+        s = array((3,), seed=4)
+        self.check("layer_norm", lambda x, s: op.layer_norm(x, s, s), "layer_norm(x, s, s)", x=x, s=s)
+        self.check("rms_norm", lambda x, s: op.rms_norm(x, s), "rms_norm(x, s)", x=x, s=s)
+        c = array((6,), seed=5)
+        self.check("batch_norm", lambda x, c: op.batch_norm(x, c, c, c, c), "batch_norm(x, c, c, c, c)", x=x, c=c)
+        self.check("cross_entropy", lambda x, k: op.cross_entropy(x, k), "cross_entropy(x, k)", x=array((4, 6)), k=np.array([0, 5, 2, 1]))
+
+    def test_views_joins_and_indices(self):
+        x, y = array((4, 6)), array((4, 6), seed=1)
+        k = np.array([3, 0, -1], np.int32)
+        pairs = [
+            (lambda x, y: op.reshape(x, (3, 8)), "reshape(x, [3, 8])"),
+            (lambda x, y: op.transpose(x), "transpose(x)"),
+            (lambda x, y: op.transpose(x, (1, 0)), "transpose(x, [1, 0])"),
+            (lambda x, y: op.swap_axes(x, 0, 1), "swap_axes(x, 0, 1)"),
+            (lambda x, y: op.expand_dims(x, 1), "expand_dims(x, 1)"),
+            (lambda x, y: op.squeeze(x[:1]), "squeeze(x[:1])"),
+            (lambda x, y: op.broadcast_to(x[0], (2, 6)), "broadcast_to(x[0], [2, 6])"),
+            (lambda x, y: op.flip(x, 1), "flip(x, 1)"),
+            (lambda x, y: op.diagonal(x, 1), "diagonal(x, 1)"),
+            (lambda x, y: op.concat([x, y], 1), "concat([x, y], 1)"),
+            (lambda x, y: op.stack([x, y], -1), "stack([x, y], -1)"),
+            (lambda x, y: op.pad(x, (1, 0), (0, 2), 7), "pad(x, [1, 0], [0, 2], 7)"),
+            (lambda x, y: op.tile(x, (2, 1)), "tile(x, [2, 1])"),
+            (lambda x, y: op.repeat(x, 2, 0), "repeat(x, 2, 0)"),
+            (lambda x, y: op.roll(x, 2, 1), "roll(x, 2, 1)"),
+            (lambda x, y: op.matmul(x, y.T), "matmul(x, transpose(y))"),
+            (lambda x, y: op.dot(x, y.T), "dot(x, transpose(y))"),
+            (lambda x, y: op.outer(x[0], y[0]), "outer(x[0], y[0])"),
+            (lambda x, y: op.einsum("ij,kj->ik", x, y), 'einsum("ij,kj->ik", x, y)'),
+            (lambda x, y: x[1:, None, ::-2] + 1, "x[1:, none, ::-2] + 1"),
+            (lambda x, y: op.mul(x[..., -1], 2), "x[..., -1]*2"),
+        ]
+        for call, formula in pairs:
+            self.check(formula, call, formula, x=x, y=y)
+        for call, formula in [
+            (lambda x, k: op.take(x, k, 1), "take(x, k, 1)"),
+            (lambda x, k: op.take_along_axis(x, k[:, None], 1), "take_along_axis(x, k[:, none], 1)"),
+            (lambda x, k: op.index_add(x, k, x[:3], 0), "index_add(x, k, x[:3], 0)"),
+            (lambda x, k: op.scatter_add(x[:3, 0], k, x[:3, 1], 0), "scatter_add(x[:3, 0], k, x[:3, 1], 0)"),
+        ]:
+            x3 = array((4, 6)) if "along" not in formula and "scatter" not in formula else array((3, 6))
+            self.check(formula, call, formula, x=x3, k=np.array([2, 0, -1], np.int32))
+        self.same(op.Array(x)[op.Array(k)], x[k])
+
+    def test_sources(self):
+        for got, formula in [
+            (op.zeros((2, 3)), "zeros([2, 3])"),
+            (op.ones((2,), np.int16), "ones([2], i16)"),
+            (op.full((2, 2), 1.5, "f64"), "full([2, 2], 1.5, f64)"),
+            (op.iota((2, 3), 1), "iota([2, 3], 1)"),
+            (op.uniform(7, (5,)), "uniform(7, [5])"),
+            (op.normal(7, (5,), op.f64), "normal(7, [5], f64)"),
+        ]:
+            self.same(got, op.evaluate(formula, {}, {}))
+        self.same(op.arange(2, 11, 3), np.arange(2, 11, 3))
+        self.same(op.linspace(0, 1, 5), np.linspace(0, 1, 5, dtype=np.float32))
+        self.same(op.eye(2, 3), np.eye(2, 3, dtype=np.float32))
+        self.same(op.zeros_like(array((2, 3))), np.zeros((2, 3), np.float32))
+
+    def test_operators_of_python(self):
+        x, y = op.Array(array((4,))), op.Array(array((4,), seed=1))
+        a, b = np.asarray(x), np.asarray(y)
+        i, j = op.Array(np.array([6, 5])), op.Array(np.array([3, 1]))
+        for name in "add sub mul truediv floordiv mod pow eq ne lt le gt ge".split():
+            f = getattr(__import__("operator"), name)
+            self.near(f(x, y), f(a, b))
+            self.near(f(x, 0.25), f(a, np.float32(0.25)))
+            self.near(f(0.25, x), f(np.float32(0.25), a))
+            self.near(f(a, y), f(a, b))  # NumPy's array on the left leaves it to ours
+        for name in "and_ or_ xor lshift rshift".split():
+            f = getattr(__import__("operator"), name)
+            self.same(f(i, j), f(np.asarray(i), np.asarray(j)))
+        self.near(-x, -a), self.near(abs(-x), a), self.same(~i, ~np.asarray(i)), self.near(+x, a), self.near(x @ y, a @ b)
+        self.assertIsInstance(a + y, op.Array)
+        self.assertIsInstance(np.sin(x), op.Array)
+        self.assertTrue(np.allclose(x, a))
+
+
+class Arrays(Test):
+    def test_memory_is_shared(self):
+        a = array((3, 4))
+        x = op.Array(a)
+        self.assertTrue(np.shares_memory(np.asarray(x), a))
+        self.assertTrue(np.shares_memory(np.from_dlpack(x), a))
+        self.assertTrue(np.shares_memory(np.asarray(x[1:, ::2]), a))
+        a[1, 2] = 5
+        self.assertEqual(float(x[1, 2]), 5)
+        x[1:, ::2] = np.array([7, 8], np.float64)  # cast to f32
+        self.assertEqual(a[2].tolist()[::2], [7, 8])
+        y = op.jit(lambda x: x + 1)(a)
+        self.assertTrue(np.shares_memory(np.asarray(y), np.asarray(y)))
+        self.assertTrue(np.asarray(y).flags.writeable)
+
+    def test_read_only_stays_so(self):
+        a = array((3,))
+        a.flags.writeable = False
+        x = op.Array(a)
+        self.assertTrue(x.is_read_only)
+        self.assertFalse(np.asarray(x).flags.writeable)
+        with self.assertRaises(ValueError):
+            x[0] = 1
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            op.jit(lambda x: x * 2)(a, out=x)
+
+    def test_every_dtype_and_layout(self):
+        for name in "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64".split():
+            dtype = np.dtype({"bool": "?", "i": "i", "u": "u", "f": "f"}[name if name == "bool" else name[0]] + ("" if name == "bool" else str(int(name[1:]) // 8)))
+            a = (np.arange(12) % 2 if name == "bool" else np.arange(12)).astype(dtype).reshape(3, 4)
+            for view in (a, a.T, a[::-1, ::2], a[:, :0], a[1, 1:2].reshape(())):
+                x = op.Array(view)
+                self.assertEqual(x.dtype, dtype)
+                self.assertEqual(x.dtype, name)
+                self.assertEqual(hash(x.dtype), hash(op.dtype(dtype)))
+                self.same(x, view)
+                self.same(op.jit(lambda x: op.reshape(x, (-1,)))(view), view.reshape(-1))
+                self.same(pickle.loads(pickle.dumps(x)), view)
+                self.assertEqual(x.tolist(), view.tolist())
+        self.assertEqual((x.shape, x.ndim, x.size, x.nbytes), ((), 0, 1, 8))
+        self.assertEqual(op.Array([[1, 2], [3, 4]]).tolist(), [[1, 2], [3, 4]])
+        self.assertEqual(op.Array([1.5, 2], op.i32).tolist(), [1, 2])
+        half = op.Array(np.array([1, 2], np.float32)).astype(op.bf16)
+        self.assertEqual(half.tolist(), [1, 2])
+        with self.assertRaisesRegex(BufferError, "bf16"):
+            memoryview(half)
+
+    def test_like_numpys(self):
+        a = array((2, 3))
+        x = op.Array(a)
+        self.near(x.sum(axis=0), a.sum(0)), self.near(x.mean(), a.mean()), self.near(x.T, a.T), self.near(x.reshape(3, 2), a.reshape(3, 2))
+        self.near(x.reshape((-1,)), a.ravel()), self.near(x.astype(np.float64), a), self.near(x.clip(0.2, 0.4), a.clip(0.2, 0.4))
+        self.assertEqual(len(x), 2)
+        self.assertEqual([float(v) for v in x[0]], a[0].tolist())
+        self.assertTrue(bool(op.all(x == a)))
+        self.assertEqual(int(op.Array(np.int32(3))), 3)
+        self.assertEqual([10, 20, 30, 40][op.Array(np.int8(3))], 40)
+        self.assertIn("f32", repr(x))
+        self.near(np.sum(x, axis=1), a.sum(1)), self.near(np.heaviside(x, 0), np.heaviside(a, 0))
+        with self.assertRaises(TypeError):
+            hash(x)
+        with self.assertRaises(IndexError):
+            x[2]
+        with self.assertRaises(TypeError):
+            len(op.Array(1.0))
+        with self.assertRaises(op.ShapeError):
+            float(x)
+
+
+@dataclasses.dataclass
+class Layer:
+    w: object
+    b: object
+
+
+Point = collections.namedtuple("Point", "x y")
+
+
+class Functions(Test):
+    def test_nesting(self):
+        a = array((3,))
+
+        @op.jit
+        def f(p, q, *, scale=1.0, names=("a",)):
+            return {"sum": p["w"] + q[0].b, "point": Point(q[0].w * scale, [p["v"][1], (None, q[1] + 1)]), names[0]: p["w"]}
+
+        got = f({"w": a, "v": (1.0, a)}, [Layer(a * 2, a * 3), 4], scale=2.0)
+        self.assertEqual(list(got), ["sum", "point", "a"])
+        self.near(got["sum"], a * 4), self.near(got["point"].x, a * 4)
+        self.assertIsInstance(got["point"], Point)
+        self.assertIsNone(got["point"].y[1][0])
+        self.assertEqual(int(got["point"].y[1][1]), 5)
+        again = f({"w": a, "v": (1.0, a)}, [Layer(a * 2, a * 3), 5], scale=3.0)
+        self.near(again["point"].x, a * 6)
+        self.assertEqual(f.stats()["recordings"], 1)
+        other = f({"w": a, "v": (1.0, a)}, [Layer(a * 2, a * 3), 5], names=("b",))
+        self.assertEqual(list(other), ["sum", "point", "b"])
+        self.assertEqual(f.stats()["recordings"], 2)
+
+    def test_numbers_compile_nothing_statics_do(self):
+        def power(x, n):
+            y = x
+            for _ in range(n - 1):
+                y = y * x
+            return y
+
+        f = op.jit(power, static="n")
+        a = array((4,))
+        for n in (1, 2, 3, 2):
+            self.near(f(a, n), a**n), self.near(f(a, n=n), a**n)
+        g = op.jit(lambda x, s: x * s)
+        for s in (1, 2, 3):
+            self.near(g(a, float(s)), a * s)
+        self.assertEqual(g.stats()["recordings"], 1)
+        with self.assertRaisesRegex(TypeError, "static"):
+            op.jit(power)(a, 2)
+        with self.assertRaisesRegex(ValueError, "no parameter `m`"):
+            op.jit(power, static=["m"])
+
+    def test_compositions_record_one_graph(self):
+        a = array((4,))
+
+        def half(x):
+            return x / 2
+
+        def compose(*fs):
+            return functools.reduce(lambda f, g: lambda x: f(g(x)), fs)
+
+        def loop(x):
+            for f in (half, op.tanh, half):
+                x = f(x)
+            return x
+
+        graphs = set()
+        for f in (
+            lambda x: op.tanh(x / 2) / 2,
+            loop,
+            compose(half, op.tanh, half),
+            compose(op.jit(half), op.jit(compose(op.tanh, half))),
+            functools.partial(lambda k, x: op.tanh(x / k) / k, 2),
+        ):
+            compiled = op.jit(f)
+            self.near(compiled(a), np.tanh(a / 2) / 2)
+            graphs.add(re.sub(r" *#.*", "", compiled.recorded_graph()))
+        self.assertEqual(len(graphs), 1, graphs)
+
+    def test_methods(self):
+        class Scale:
+            def __init__(self, k):
+                self.k = k
+
+            @op.jit
+            def __call__(self, x):
+                return x * self.k
+
+        a = array((3,))
+        self.near(Scale(2)(a), a * 2), self.near(Scale(3)(a), a * 3)
+
+    def test_out(self):
+        a, z = array((3,)), np.zeros(3, np.float32)
+        f = op.jit(lambda x: x * 2)
+        self.assertIs(f(a, out=z), z)
+        self.near(z, a * 2)
+        f(z, out=z)
+        self.near(z, a * 4)
+        g = op.jit(lambda x: (x + 1, x + 2))
+        y, w = np.zeros(3, np.float32), op.zeros((3,))
+        g(a, out=(y, w))
+        self.near(y, a + 1), self.near(w, a + 2)
+        with self.assertRaises(op.ShapeError):
+            f(a, out=np.zeros(4, np.float32))
+        with self.assertRaises(op.DTypeError):
+            f(a, out=np.zeros(3))
+
+    def test_captured_arrays_are_read_at_each_call(self):
+        table = array((3,))
+        f = op.jit(lambda x: x + table)
+        a = array((3,), seed=2)
+        self.near(f(a), a + table)
+        table[:] = 9
+        self.near(f(a), a + 9)
+
+    def test_modes_and_options(self):
+        a = array((40, 30))
+        wanted = np.asarray(op.jit(lambda x: op.softmax(x) @ op.transpose(x), mode="reference")(a))
+        for mode in ("adaptive", "generic", "specialized", "unfused"):
+            self.same(op.jit(lambda x: op.softmax(x) @ op.transpose(x), mode=mode)(a), wanted)
+        with self.assertRaisesRegex(ValueError, "mode: fast is none of adaptive"):
+            op.jit(lambda x: x, mode="fast")
+        with self.assertRaisesRegex(TypeError, "no option `modus`"):
+            op.jit(lambda x: x, modus=1)
+        op.jit(lambda x: op.exp(x), relax=True)(a), op.jit(lambda x: op.exp(x), relax="contract", threads=1)(a)
+        with self.assertRaisesRegex(op.Error, r"nan at .*test_python\.py:\d+|test_python\.py:\d+: nan"):
+            op.jit(lambda x: op.log(-x), check_nan=True)(a)
+        asked = []
+        with self.assertRaises(op.CancelledError):
+            op.jit(lambda x: x + 1, should_stop=lambda: asked.append(1) or True)(a)
+        self.assertTrue(asked)
+        f = op.jit(lambda x: op.digamma(x) * op.mish(x) - op.cbrt(x), compile="never")
+        with self.assertRaisesRegex(op.Error, "compile"):
+            f(a)
+
+    def test_reports(self):
+        a = array((8,))
+        f = op.jit(lambda x: op.sum(op.tanh(x)))
+        f(a)
+        self.assertIn("tanh", f.last_graph())
+        self.assertIn("reduce_sum", f.recorded_graph())
+        self.assertIn("kernel", f.explain())
+        self.assertEqual(f.stats()["calls"], 1)
+        self.assertEqual(f.signatures(), ["f32[8]"])
+        f.warm_up("f32[9]")
+        f.seal()
+        f(array((9,)))
+        self.assertIn("equal in modes adaptive and unfused", f.compare(a))
+
+    def test_errors(self):
+        a, b = array((4, 3)), array((2, 3))
+        with self.assertRaises(op.ShapeError) as caught:
+            op.jit(lambda x, y: x + y)(a, b)
+        self.assertRegex(str(caught.exception), r"Recorded at .*test_python\.py:\d+")
+        self.assertIsInstance(caught.exception, (op.Error, ValueError))
+        with self.assertRaises(op.IndexError):
+            op.take(a, np.array([7]), 0)
+        with self.assertRaises(op.DTypeError):
+            op.bitwise_and(a, a)
+        with self.assertRaisesRegex(op.FormulaError, r"(?s)formula:1:\d+.*\^"):
+            op.formula("x +* 2")
+        with self.assertRaises(ZeroDivisionError):
+            op.jit(lambda x: x * (1 // 0))(a)  # the function's own error comes through
+        with self.assertRaisesRegex(TypeError, "where"):
+            op.jit(lambda x: x if x > 0 else -x)(1.0)
+        with self.assertRaisesRegex(TypeError, "returns nothing"):
+            op.jit(lambda x: None)(a)
+        with self.assertRaisesRegex(TypeError, "neither an array nor a number"):
+            op.sin("text")
+        kept = []
+        op.jit(lambda x: kept.append(x) or x)(a)
+        with self.assertRaisesRegex(op.Error, "outside the recording"):
+            op.jit(lambda x: x + kept[0])(a)
+        with self.assertRaises(OverflowError):
+            op.add(a, 1 << 70)
+        self.near(op.jit(lambda x: x + 1)(a), a + 1)  # nothing was lost by any of them
+
+
+class Derivatives(Test):
+    def setUp(self):
+        self.x, self.w = array((5,)), array((5,), seed=1)
+
+    def test_grad(self):
+        x, w = self.x, self.w
+        self.near(op.grad(lambda x: op.sum(op.sin(x) * w))(x), np.cos(x) * w)
+        value, (dx, dw) = op.value_and_grad(lambda x, w: op.sum(x * x * w), argnums=(0, 1))(x, w)
+        self.near(value, (x * x * w).sum()), self.near(dx, 2 * x * w), self.near(dw, x * x)
+        (loss, more), g = op.value_and_grad(lambda p: (op.sum(p["a"] * p["b"][0]), p["a"] + 1), has_aux=True)({"a": x, "b": [w]})
+        self.near(loss, (x * w).sum()), self.near(more, x + 1), self.near(g["a"], w), self.near(g["b"][0], x)
+        self.assertEqual(float(op.grad(lambda x: x * x * x)(2.0)), 12)
+        self.assertEqual(float(op.grad(op.grad(lambda x: x * x * x))(2.0)), 12)
+        inside = op.jit(lambda x: op.grad(lambda x: op.sum(x**3))(x) * 2)
+        self.near(inside(x), 6 * x * x)
+        with self.assertRaises(op.ShapeError):
+            op.grad(lambda x: x)(x)
+        with self.assertRaises(op.DTypeError):
+            op.grad(lambda i: op.sum(i))(np.arange(3))
+
+    def test_vjp(self):
+        x, w = self.x, self.w
+        y, pullback = op.vjp(lambda x, k, w: {"y": op.sin(x) * w, "s": op.sum(x)}, x, 3, w)
+        dx, dk, dw = pullback({"y": np.ones(5, np.float32), "s": 2.0})
+        self.near(y["y"], np.sin(x) * w), self.near(dx, np.cos(x) * w + 2), self.near(dw, np.sin(x))
+        self.assertIsNone(dk)
+        self.assertLessEqual(pullback.stats()["bytes_saved"], 4 * 5 * 3)
+        with self.assertRaises(ValueError):
+            pullback(np.ones(5, np.float32))
+        pullback.reset()
+        with self.assertRaises(op.Error):
+            pullback({"y": np.ones(5, np.float32), "s": 2.0})
+
+    def test_forward_mode_and_products(self):
+        x, w = self.x, self.w
+        y, dy = op.jvp(lambda a, b: op.sin(a) * b, (x, w), (w, x))
+        self.near(y, np.sin(x) * w), self.near(dy, np.cos(x) * w * w + np.sin(x) * x)
+        self.near(op.hessian_vector(lambda x: op.sum(x**3), x, w), 6 * x * w)
+        self.near(op.jacobian(lambda x: x * op.sum(x))(x), np.eye(5) * x.sum() + x[:, None])
+        ok, worst, text = op.check_gradients(lambda x, w: op.sum(op.tanh(x) * w), x, w)
+        self.assertTrue(ok, text)
+        self.assertFalse(op.check_gradients(op.custom_vjp(lambda x: op.sum(x * x), lambda x, y, dy: dy * x), x)[0])
+
+    def test_rules_and_checkpoints(self):
+        x, w = self.x, self.w
+        clipped = op.custom_vjp(lambda x: x * 1, lambda x, y, dy: op.clamp(dy, -0.1, 0.1))
+        self.near(op.grad(lambda x: op.sum(clipped(x) * 5))(x), np.full(5, 0.1))
+        two = op.custom_vjp(lambda a, b: (a * b, a + b), lambda a, b, y, dy: (dy[0] * b * 2, dy[1] * 3))
+        da, db = op.grad(lambda a, b: op.sum(two(a, b)[0]) + op.sum(two(a, b)[1]), argnums=(0, 1))(x, w)
+        self.near(da, 2 * w), self.near(db, np.full(5, 3))
+        self.near(two(x, w)[0], x * w)  # outside of a recording it just runs
+        block = op.checkpoint(lambda x, w: op.tanh(x) * w)
+        self.near(op.grad(lambda x: op.sum(block(x, w)))(x), (1 - np.tanh(x) ** 2) * w)
+
+    def test_nothing_of_the_callers_leaks(self):
+        x, w = array((1000,)), array((1000,), seed=1)
+
+        def run():
+            rule = op.custom_vjp(lambda a, b: a * b, lambda a, b, y, dy: (dy * b, dy * a))
+            op.grad(lambda a: op.sum(rule(a, w)))(x)
+            y, pullback = op.vjp(lambda a, b: op.sin(a) * b, x, w)
+            pullback(y)
+            op.jit(lambda a: a + w)(x)
+            block = op.checkpoint(lambda a: op.tanh(a) * w)
+            op.grad(lambda a: op.sum(block(a)))(x)
+
+        run()
+        gc.collect()
+        before = sys.getrefcount(x), sys.getrefcount(w)
+        for _ in range(5):
+            run()
+        gc.collect()
+        self.assertEqual((sys.getrefcount(x), sys.getrefcount(w)), before)
+        pullback = op.vjp(lambda a, b: a * b, x, w)[1]
+        self.assertTrue(all(v["referenced"] for v in pullback.stats()["values"]))  # the arrays themselves, no copies
+        self.assertGreater(sys.getrefcount(x), before[0])
+        del pullback
+        gc.collect()
+        self.assertEqual((sys.getrefcount(x), sys.getrefcount(w)), before)
+
+    def test_functions_that_know_each_other_are_collected(self):
+        import weakref
+
+        def make():
+            box = {}
+            box["f"] = op.jit(lambda x: box["f"] and x + 1)
+            box["f"](array((3,)))
+            return weakref.ref(box["f"])
+
+        reference = make()
+        gc.collect()
+        self.assertIsNone(reference())
+
+
+class Formulas(Test):
+    def test_formula(self):
+        s = array((4,))
+        f = op.formula("s*exp(-r*t)")
+        self.assertEqual((f.inputs, f.outputs, f.text), (["s", "r", "t"], ["out"], "s*exp(-r*t)"))
+        self.near(f(s=s, r=0.03, t=2.0), s * math.exp(-0.06)), self.near(f(s, 0.03, 2.0), s * math.exp(-0.06))
+        again = pickle.loads(pickle.dumps(f))
+        self.same(again(s, 0.03, 2.0), f(s, 0.03, 2.0))
+        price = op.formula("value = s*2; delta = grad(sum(s*s), [s])")
+        result = price(s=s)
+        self.near(result.value, s * 2), self.near(result.delta, 2 * s)
+        value, delta = result
+        z = np.zeros(4, np.float32)
+        self.assertIs(f(s=s, r=0.0, t=1.0, out=z), z)
+        self.near(z, s)
+        with self.assertRaisesRegex(NameError, "did you mean"):
+            op.formula("price*2")(prise=s)
+        with self.assertRaises(TypeError):
+            f(s, r=0.1, t=1)
+
+    def test_evaluate(self):
+        a, b = array((4,)), array((4,), seed=1)
+        self.near(op.evaluate("2*a + exp(-b)"), 2 * a + np.exp(-b))
+        self.near(op.evaluate("2*a", {"a": b}), 2 * b)
+        z = np.zeros(4, np.float32)
+        self.assertIs(op.evaluate("a - b", out=z), z)
+        self.near(z, a - b)
+        with self.assertRaises(KeyError):
+            op.evaluate("unknown_name + 1")
+
+
+class Process(Test):
+    def test_threads(self):
+        wrong = []
+
+        def work(i):
+            f = op.jit(lambda x: op.sum(x * i))
+            for n in range(1, 40):
+                if float(f(np.ones(n, np.float32))) != i * n:
+                    wrong.append((i, n))
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        self.assertEqual(wrong, [])
+
+    def test_one_function_on_many_threads(self):
+        f = op.jit(lambda x, n: {"a": x + n, "b": [x * n]})
+        wrong = []
+
+        def work(i):
+            for n in range(1, 30):
+                got = f(np.full(n + i, 2.0), n)
+                if not (np.asarray(got["a"]) == 2 + n).all() or not (np.asarray(got["b"][0]) == 2 * n).all():
+                    wrong.append((i, n))
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        self.assertEqual(wrong, [])
+
+    def test_the_interpreter_runs_during_a_call(self):
+        go, seen = threading.Event(), []
+
+        def stop():  # asked by the call, about every 20 ms, until the other thread has run
+            go.set()
+            return len(seen) > 0
+
+        f = op.jit(lambda x: op.sum(op.erfinv(op.sin(x))), should_stop=stop, threads=1)
+        thread = threading.Thread(target=lambda: (go.wait(), seen.append(1)))
+        thread.start()
+        try:
+            for _ in range(100):
+                f(np.full(5_000_000, 0.3, np.float32))
+        except op.CancelledError:
+            pass
+        thread.join()
+        self.assertEqual(seen, [1])
+
+    def test_importing_opens_no_compiler(self):
+        code = (
+            "import sys; sys.path.insert(0, %r)\nimport onepass as op\nopened = lambda: any('onepass_llvm' in l for l in open('/proc/self/maps'))\n"
+            "assert not opened()\nassert 'numpy' not in sys.modules and 'torch' not in sys.modules\nimport numpy as np\n"
+            "assert float(op.sum(np.ones(3))) == 3\nassert not opened()\n"
+            "op.jit(lambda x: x @ x, mode='specialized')(np.ones((50, 50)))\nassert opened()\nprint('fine')" % MODULE
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("fine\n", ""))
+
+    def test_nothing_is_said_at_the_end(self):
+        code = (
+            "import sys; sys.path.insert(0, %r)\nimport numpy as np, onepass as op, threading\nx = np.ones(1000)\nf = op.jit(lambda a: a + x)\nf(x)\n"
+            "g = op.vjp(lambda a: a * x, x)\nthreading.Thread(target=lambda: f(np.ones(1000)), daemon=True).start()" % MODULE
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+
+class Docs(Test):
+    def test_pages_run(self):
+        for page, least in (("docs/python.md", 10), ("README.md", 1)):
+            with open(os.path.join(ROOT, page)) as f:
+                text = f.read()
+            blocks = [(text[: m.start(1)].count("\n"), m.group(1)) for m in re.finditer(r"```python\n(.*?)```", text, re.S)]
+            self.assertGreaterEqual(len(blocks), least, page)
+            names = {}
+            for line, block in blocks:
+                exec(compile("\n" * line + block, os.path.join(ROOT, page), "exec"), names)
+
+    def test_every_operator_of_cpp_is_there(self):
+        with open(os.path.join(ROOT, "include/onepass/tensor.h")) as f:
+            names = set(re.findall(r"onepass::(\w+)", f.read().split("namespace names {")[1].split("}")[0]))
+        self.assertGreater(len(names), 100)
+        names -= {"variance", "stddev"}  # Python has no namespace std, which these evade
+        self.assertEqual({n for n in names if not hasattr(op, n)}, set())
+
+
+@unittest.skipUnless(os.environ.get("ONEPASS_TEST_FULL"), "torch is used by tools/test --full alone")
+class Torch(Test):
+    def test_inside_torch(self):
+        import torch
+
+        layer = op.torch(lambda x, w: op.tanh(x @ w))
+        x = torch.randn(4, 3, requires_grad=True)
+        w = torch.randn(3, 2, requires_grad=True)
+        layer(x, w).square().sum().backward()
+        got = x.grad.clone(), w.grad.clone()
+        x.grad = w.grad = None
+        torch.tanh(x @ w).square().sum().backward()
+        self.assertTrue(torch.allclose(got[0], x.grad, atol=1e-5) and torch.allclose(got[1], w.grad, atol=1e-5))
+        shared = torch.ones(3)
+        self.assertEqual(np.asarray(op.Array(shared)).ctypes.data, shared.data_ptr())
+        self.assertEqual(op.from_dlpack(torch.ones(3, dtype=torch.bfloat16)).dtype, op.bf16)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
