@@ -350,9 +350,9 @@ class Functions(Test):
         wanted = np.asarray(op.jit(lambda x: op.softmax(x) @ op.transpose(x), mode="reference")(a))
         for mode in ("adaptive", "generic", "specialized", "unfused"):
             self.same(op.jit(lambda x: op.softmax(x) @ op.transpose(x), mode=mode)(a), wanted)
-        with self.assertRaisesRegex(ValueError, "mode: fast is none of adaptive"):
+        with self.assertRaisesRegex(ValueError, "mode: `fast` is none of adaptive"):
             op.jit(lambda x: x, mode="fast")
-        with self.assertRaisesRegex(TypeError, "no option `modus`"):
+        with self.assertRaisesRegex(NameError, "no option `modus`"):
             op.jit(lambda x: x, modus=1)
         op.jit(lambda x: op.exp(x), relax=True)(a), op.jit(lambda x: op.exp(x), relax="contract", threads=1)(a)
         with self.assertRaisesRegex(op.Error, r"nan at .*test_python\.py:\d+|test_python\.py:\d+: nan"):
@@ -594,8 +594,9 @@ class Process(Test):
             "import sys; sys.path.insert(0, %r)\nimport numpy as np, onepass as op, threading\nx = np.ones(1000)\nf = op.jit(lambda a: a + x)\nf(x)\n"
             "g = op.vjp(lambda a: a * x, x)\nthreading.Thread(target=lambda: f(np.ones(1000)), daemon=True).start()" % MODULE
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        for _ in range(5):  # the thread may be anywhere in its call
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
 
 class Docs(Test):

@@ -199,7 +199,7 @@ void set_item(const Array& a, nb::handle key, nb::handle given) {
   if (!value_from(given, value) || value.kind == Value::Kind::None) value.array = array_from(given, "an assignment");
   const Array from = value.kind == Value::Kind::Number ? array_from(given, "an assignment") : value.array;
   const Array to = part;  // read for its shape alone
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   fill.into(part)(to, from);
 }
 
@@ -325,7 +325,7 @@ void bind_arrays(nb::module_& m) {
                 [](const Array& a) { return a.device().is_cuda() ? fmt::format("cuda:{}", a.device().index()) : std::string("cpu"); });
   c.def_prop_ro("is_read_only", [](const Array& a) { return a.is_read_only(); });
   c.def("copy", [](const Array& a) {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return a.copy();
   });
   c.def(

@@ -66,17 +66,17 @@ nb::object call(const PythonFormula& f, nb::args args, nb::kwargs kwargs) {
       if (arrays.size() != f.formula.outputs().size())
         throw ValueError(fmt::format("out: {} targets for {} results", arrays.size(), f.formula.outputs().size()));
       for (std::size_t i = 0; i < arrays.size(); ++i) by_name.push_back({f.formula.outputs()[i], arrays[i]});
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       f.formula.into(by_name, named);
     } else {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       f.formula.into(arrays, values);
     }
     return targets;
   }
   std::optional<FormulaResults> results;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     if (!named.empty()) results = f.formula(std::span<const NamedArgument>(named));
     else results = f.formula(std::span<const FormulaArgument>(values));
   }
@@ -120,12 +120,12 @@ void bind_formulas(nb::module_& m) {
   c.def("warm_up", [](const PythonFormula& f, nb::args texts) {
     for (const nb::handle text : texts) {
       const std::vector<std::string> one{nb::cast<std::string>(text)};
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       f.formula.warm_up(one);
     }
   });
   c.def("wait_until_optimized", [](const PythonFormula& f) {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     f.formula.wait_until_optimized();
   });
   c.def("seal", [](const PythonFormula& f) { f.formula.seal(); });

@@ -91,7 +91,7 @@ Function::Function(nb::object callable, const Options& options, std::vector<std:
     : body_(new Body,
             [](Body* body) {  // on whichever thread lets it go
               if (!Py_IsInitialized()) return;
-              const nb::gil_scoped_acquire lock;
+              const Locked lock;
               delete body;
             }),
       core_(detail::Shared<void>(detail::Shared<std::shared_ptr<void>>::make(std::shared_ptr<void>(body_)), body_.get()), 0, &record,
@@ -187,7 +187,7 @@ Function::Arguments Function::arguments(nb::handle args, nb::handle kwargs, bool
 // ---- recording
 
 void Function::record(void* self, detail::TensorReader& in, detail::ResultWriter& out) {
-  const nb::gil_scoped_acquire lock;
+  const Locked lock;
   Body& body = *static_cast<Body*>(self);
   nb::list args;
   nb::dict kwargs;
@@ -279,7 +279,7 @@ nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
         targets, [&](nb::handle h) { return arrays.push_back(array_from(h, "out")), true; }, false, "out"));
     std::vector<Array*> pointers;
     for (Array& a : arrays) pointers.push_back(&a);
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     core_.call_into(given.leaves, given.structure, pointers);
     return targets;
   }
@@ -287,7 +287,7 @@ nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
   detail::ResultReader results;
   const bool named = !body_->only_single || body_->result_nestings.empty();
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     core_.call(given.leaves, given.structure, named, results);
   }
   return this->results(recording, std::move(results));
@@ -295,13 +295,13 @@ nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
 
 Comparison Function::compare(nb::args args, nb::kwargs kwargs) const {
   const Arguments given = arguments(args, kwargs, true);
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return core_.compare(given.leaves, given.structure);
 }
 
 GradientCheck Function::check_gradients(nb::args args) const {
   const Arguments given = arguments(args, nb::handle(), true);
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return core_.check_gradients(given.leaves, given.structure);
 }
 
@@ -331,7 +331,7 @@ class Pullback {
     for (const Value& v : values) leaves.push_back(v.argument());
     std::vector<Array> gradients;
     {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       gradients = core_(leaves);
     }
     std::size_t next = 0;
@@ -358,7 +358,7 @@ nb::object Function::vjp(nb::args args) const {
   detail::ResultReader results;
   std::optional<detail::PullbackCore> core;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     core = core_.vjp(given.leaves, given.structure, true, results);
   }
   Nesting nesting;
@@ -370,72 +370,28 @@ nb::object Function::vjp(nb::args args) const {
 
 namespace {
 
-template <class T, std::size_t N> T one_of(std::string_view option, nb::handle given, const std::pair<const char*, T> (&names)[N]) {
-  const std::string text = nb::cast<std::string>(nb::str(given));
-  std::string all;
-  for (const auto& [name, value] : names) {
-    if (text == name) return value;
-    all += fmt::format("{}{}", all.empty() ? "" : ", ", name);
-  }
-  throw ValueError(fmt::format("{}: {} is none of {}", option, text, all));
-}
-
-Relax relax_from(nb::handle given) {
-  if (PyBool_Check(given.ptr())) return given.ptr() == Py_True ? Relax{true, true, true} : Relax{};
-  Relax relax;
-  const auto set = [&](nb::handle name) {
-    *one_of<bool*>("relax", name,
-                   {{"contract", &relax.contract}, {"reassociate", &relax.reassociate}, {"approximate", &relax.approximate}}) = true;
-  };
-  if (PyUnicode_Check(given.ptr())) set(given);
-  else
-    for (const nb::handle name : given) set(name);
-  return relax;
+// An option's value as detail::set_option reads it.
+std::string option_text(nb::handle value, bool relax) {
+  if (PyBool_Check(value.ptr())) return relax ? (value.ptr() == Py_True ? "all" : "none") : (value.ptr() == Py_True ? "true" : "false");
+  if (!relax || PyUnicode_Check(value.ptr())) return nb::cast<std::string>(nb::str(value));
+  std::string names;
+  for (const nb::handle name : value) names += fmt::format("{}{}", names.empty() ? "" : ",", nb::cast<std::string>(nb::str(name)));
+  return names;
 }
 
 }  // namespace
-
-Device device_from(nb::handle given) {
-  const std::string text = nb::cast<std::string>(nb::str(given));
-  if (text == "cpu") return Device::cpu();
-  if (text == "cuda") return Device::cuda();
-  if (text.starts_with("cuda:")) return Device::cuda(nb::cast<int>(nb::int_(nb::str(text.c_str() + 5))));
-  throw ValueError(fmt::format("device: {} is neither cpu nor cuda nor cuda:N", text));
-}
 
 Options options_from(nb::handle given) {
   Options o;
   o.check_recording = false;
   for (const auto& [key, value] : nb::borrow<nb::dict>(given)) {
     const std::string name = nb::cast<std::string>(key);
-    if (name == "mode")
-      o.mode = one_of<Mode>("mode", value,
-                            {{"adaptive", Mode::adaptive},
-                             {"generic", Mode::generic},
-                             {"specialized", Mode::specialized},
-                             {"unfused", Mode::unfused},
-                             {"reference", Mode::reference}});
-    else if (name == "relax") o.relax = relax_from(value);
-    else if (name == "device") o.device = device_from(value);
-    else if (name == "threads") o.threads = nb::cast<int>(value);
-    else if (name == "vector_bytes") o.vector_bytes = nb::cast<int>(value);
-    else if (name == "depth") o.specialization.depth = nb::cast<int>(value);
-    else if (name == "after_calls") o.specialization.after_calls = nb::cast<int>(value);
-    else if (name == "check_nan") o.check_nan = nb::cast<bool>(value);
-    else if (name == "check_recording") o.check_recording = nb::cast<bool>(value);
-    else if (name == "memory_budget") o.memory_budget = nb::cast<std::int64_t>(value);
-    else if (name == "compile") o.compile = one_of<Compile>("compile", value, {{"allowed", Compile::allowed}, {"never", Compile::never}});
-    else if (name == "should_stop")
+    if (name == "should_stop")
       o.should_stop = [ask = Keeper(nb::borrow(value))] {
-        const nb::gil_scoped_acquire lock;
+        const Locked lock;
         return nb::cast<bool>(nb::borrow(ask.get())());
       };
-    else
-      throw nb::type_error(
-          fmt::format("there is no option `{}`; these are mode, relax, device, threads, vector_bytes, depth, after_calls, check_nan, "
-                      "check_recording, memory_budget, compile and should_stop",
-                      name)
-              .c_str());
+    else detail::set_option(o, name, option_text(value, name == "relax"));
   }
   return o;
 }
@@ -529,7 +485,7 @@ void bind_functions(nb::module_& m) {
     c.def(
         name,
         [f](const Function& self) {
-          const nb::gil_scoped_release unlocked;
+          const Unlocked unlocked;
           return f(self.core());
         },
         doc);
@@ -554,7 +510,7 @@ void bind_functions(nb::module_& m) {
       [](const Function& self) {
         Stats s;
         {
-          const nb::gil_scoped_release unlocked;
+          const Unlocked unlocked;
           s = self.core().stats();
         }
         return dict_of(s);
@@ -565,7 +521,7 @@ void bind_functions(nb::module_& m) {
       [](const Function& self, nb::args texts) {
         for (const nb::handle text : texts) {
           const std::string signature = nb::cast<std::string>(text);
-          const nb::gil_scoped_release unlocked;
+          const Unlocked unlocked;
           self.core().warm_up(signature, Tier::optimized);
         }
       },
@@ -573,7 +529,7 @@ void bind_functions(nb::module_& m) {
   c.def(
       "wait_until_optimized",
       [](const Function& self, double seconds) {
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         return self.core().wait_until_optimized(seconds < 0 ? -1 : static_cast<std::int64_t>(seconds * 1e9));
       },
       nb::arg("seconds") = -1.0);

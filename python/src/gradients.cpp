@@ -94,7 +94,7 @@ void bind_gradients(nb::module_& m) {
   m.def("_set_derivative", [](const Tensors& arguments, Tensors results, nb::object backward) {
     note_line();
     auto call = [backward = Keeper(std::move(backward))](detail::TensorSpan xs, detail::TensorSpan ys, detail::TensorSpan dys) {
-      const nb::gil_scoped_acquire lock;
+      const Locked lock;
       const auto list = [](detail::TensorSpan tensors) { return nb::cast(Tensors(tensors.begin(), tensors.end())); };
       return nb::cast<Tensors>(nb::borrow(backward.get())(list(xs), list(ys), list(dys)));
     };

@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 
 #include "module.h"
+#include "onepass/binding.h"
 
 namespace onepass::python {
 namespace {
@@ -84,7 +85,7 @@ void bind_runtime(nb::module_& m) {
   m.def(
       "wait_until_optimized",
       [] {
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         wait_until_optimized();
       },
       "Waits until nothing is left that the compile threads were given.");
@@ -101,9 +102,9 @@ void bind_runtime(nb::module_& m) {
         return Array::empty(Extents(integers_from(shape, "shape")), dtype.is_none() ? DType::F32 : dtype_from(dtype));
       },
       nb::arg("shape"), nb::arg("dtype") = nb::none(), "An Array whose elements are not set.");
-  m.def("_to_device", [](const Array& a, nb::handle device) {
-    const Device to = device_from(device);
-    const nb::gil_scoped_release unlocked;
+  m.def("_to_device", [](const Array& a, const std::string& device) {
+    const Device to = detail::device_of(device);
+    const Unlocked unlocked;
     return a.to(to);
   });
 }

@@ -35,9 +35,8 @@ nb::object tensor_item(nb::handle x, nb::handle key);
 /// The parts of an index that name no elements by data; false where one does, which `take` is for.
 bool indices_from(nb::handle key, std::vector<Index>& out);
 
-/// A call's options by their Python names. TypeError for a name that is none, ValueError for a value that its option does not have.
+/// A call's options by name: those of detail::set_option, and `should_stop`, a function. Errors: those of set_option.
 Options options_from(nb::handle given);
-Device device_from(nb::handle given);
 nb::dict dict_of(const Stats& stats);
 
 }  // namespace onepass::python

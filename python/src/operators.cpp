@@ -104,7 +104,7 @@ nb::object apply(std::string_view name, std::string_view settings, std::span<con
   const std::shared_ptr<Single> s = single(std::move(key), record, operands);
   detail::ResultReader results;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     s->core.call(arguments, {}, false, results);
   }
   return nb::cast(results.leaf());

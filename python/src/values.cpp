@@ -5,8 +5,10 @@
 #include <string_view>
 #include <utility>
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 #include <frameobject.h>
+#include <unistd.h>
 
 #include "onepass/binding.h"
 
@@ -62,7 +64,7 @@ class Buffer {
   Buffer& operator=(Buffer&&) = delete;
   ~Buffer() {
     if (!view_.obj || !Py_IsInitialized()) return;
-    const nb::gil_scoped_acquire lock;
+    const Locked lock;
     PyBuffer_Release(&view_);
   }
 
@@ -131,11 +133,26 @@ const std::string& package_folder() {
   return folder;
 }
 
+[[noreturn]] void sleep_until_the_end() {
+  for (;;) pause();
+}
+
 }  // namespace
+
+Unlocked::~Unlocked() {
+  try {
+    PyEval_RestoreThread(state_);
+  } catch (abi::__forced_unwind&) { sleep_until_the_end(); }
+}
+Locked::Locked() {
+  try {
+    state_ = PyGILState_Ensure();
+  } catch (abi::__forced_unwind&) { sleep_until_the_end(); }
+}
 
 Keeper::~Keeper() {
   if (!object_ || !Py_IsInitialized()) return;  // the interpreter is gone, and its memory with it
-  const nb::gil_scoped_acquire lock;
+  const Locked lock;
   Py_DECREF(object_);
 }
 

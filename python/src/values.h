@@ -14,6 +14,30 @@ namespace onepass::python {
 
 namespace nb = nanobind;
 
+/// Gives the interpreter's lock to other threads while a call runs. Where the interpreter ends meanwhile, this thread sleeps until the process
+/// does: Python would unwind it, through frames that no exception may leave.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked();
+
+ private:
+  PyThreadState* state_;
+};
+/// Takes the interpreter's lock, on any thread; sleeps as above where the interpreter ends.
+class Locked {
+ public:
+  Locked();
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  ~Locked() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_;
+};
+
 /// Keeps a Python object for C++ code that may let it go on any thread, with or without the interpreter's lock.
 class Keeper {
  public:
