@@ -13,6 +13,8 @@ struct Target {
   std::string features;   // "+avx2,+fma"
   int vector_bytes = 32;  // of one register
   std::int64_t l1_bytes = 32 << 10, l2_bytes = 512 << 10, llc_bytes = 16 << 20;
+  /// Eighths of the last-level cache that a kernel's traffic may fill before its stores bypass the caches.
+  int llc_eighths = 7;
   int cores = 1;
   bool operator==(const Target&) const = default;
 
