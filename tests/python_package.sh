@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds a wheel from the objects of build/release, installs it into a fresh environment without a compiler on its path, and runs it there.
-# tools/test calls it after the tests, since it configures the build folder once more.
+# tools/test calls it by itself: it configures the build folder once more, with the options that it had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(realpath -s "${1:?usage: tests/python_package.sh PYTHON}")
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-PATH=$(dirname "$python"):$PATH "$python" -m pip wheel . --quiet --disable-pip-version-check --no-build-isolation --no-deps -w "$work" --config-settings=build-dir=build/release
+PATH=$(dirname "$python"):$PATH "$python" -m pip wheel . --quiet --disable-pip-version-check --no-build-isolation --no-deps -w "$work" \
+  --config-settings=build-dir=build/release --config-settings=cmake.define.ONEPASS_TESTS=ON --config-settings=cmake.define.ONEPASS_EXAMPLES=ON
 "$python" -m venv --system-site-packages "$work/env"
 "$work/env/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index "$work"/onepass-*.whl
 

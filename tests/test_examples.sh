@@ -24,6 +24,10 @@ run affine 'results equal to the last bit' </dev/null
 run gradient 'recorded 1 time(s) in 201 calls' </dev/null
 run pipes 'function objects *[0-9]* nodes, the same graph' </dev/null
 run options 'every number checked' 100000 </dev/null
+for optimizer in momentum adam; do
+  for weights in f32 bf16; do run digits 'recorded 1 time(s)' "$optimizer" "$weights" </dev/null; done
+done
+run digits '359 test images' momentum f32 10000 </dev/null
 run device 'w = 3.0000, b = 0.5000' </dev/null
 fake=$(dirname "$examples")/lib/libfake_cuda.so  # a driver and a compiler that are none
 if [ -e "$fake" ]; then
