@@ -56,7 +56,8 @@ class Recorder {
  public:
   Recorder() = default;
   ir::Graph graph;
-  Numbers numbers;  // which slots the call's numbers fill
+  Numbers numbers;        // which slots the call's numbers fill
+  bool regroups = false;  // relaxation `reassociate`: einsum may contract the cheapest pairs first
 
   // ---- values
   /// An input of the program; result is a node.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "compiler/contract.h"
+#include "compiler/einsum_order.h"
 #include "compiler/record.h"
 
 namespace onepass::compiler {
@@ -271,7 +272,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
     }
   }
 
-  // ---- pairs from the left
+  // ---- pairs
   const auto has = [](const std::vector<int>& list, int index) { return std::ranges::find(list, index) != list.end(); };
   if (operands.size() == 1) {
     const Indexed& x = operands[0];
@@ -284,20 +285,33 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
     const DType type = graph[x.node].dtype;
     return contracted("einsum", x, {graph.constant(type, graph.intern({}), ir::bits_of(type, 1.0)), {}}, result);
   }
-  Indexed all = operands[0];
-  for (std::size_t k = 1; k < operands.size(); ++k) {
-    std::vector<int> left;
-    if (k + 1 == operands.size()) left = result;
-    for (const std::vector<int>* list : {&all.indices, &operands[k].indices})
-      for (const int index : *list) {
-        bool wanted = k + 1 != operands.size() && index != kNoIndex && !has(left, index) && has(result, index);
-        for (std::size_t later = k + 1; later < operands.size(); ++later)
-          wanted = wanted || (index != kNoIndex && !has(left, index) && has(operands[later].indices, index));
-        if (wanted) left.push_back(index);
-      }
-    all = {contracted("einsum", all, operands[k], left).node, left};
+  const std::size_t n = operands.size();
+  PairOrder order = pairs_from_the_left(n);
+  if (regroups && n > 2) {
+    std::vector<std::vector<int>> names;
+    for (const Indexed& x : operands) names.push_back(x.indices);
+    std::map<int, std::int64_t> lengths;
+    for (const auto& [index, extent] : extents) lengths.emplace(index, extent.first);
+    order = cheapest_pairs(names, result, lengths);
   }
-  return make(all.node);
+  std::vector<bool> used(n);
+  for (const auto& [first, second] : order) {
+    used[first] = used[second] = true;
+    const bool last = operands.size() + 2 == 2 * n;
+    std::vector<int> kept;
+    if (last) kept = result;
+    for (const std::size_t at : {first, second})
+      for (const int index : operands[at].indices) {
+        if (last || index == kNoIndex || has(kept, index)) continue;
+        bool wanted = has(result, index);
+        for (std::size_t k = 0; k < operands.size(); ++k) wanted = wanted || (!used[k] && has(operands[k].indices, index));
+        if (wanted) kept.push_back(index);
+      }
+    const Indexed product{contracted("einsum", operands[first], operands[second], kept).node, kept};
+    operands.push_back(product);
+    used.push_back(false);
+  }
+  return make(operands.back().node);
 }
 
 }  // namespace onepass::compiler

@@ -53,6 +53,7 @@ std::string type_of(const Array& a) { return type_text(a.dtype(), a.shape()); }
 ProgramRecorder record(const Program::State& state, std::span<const Argument> arguments, std::span<const ArrayPlan> inputs) {
   const os::DefaultFloatingPoint control;
   ProgramRecorder recorder;
+  recorder.regroups = state.options.relax.reassociate;
   recorder.limits = state.options.limits;
   const std::vector<Value> values = argument_values(recorder, state.argument_names, arguments, inputs);
   state.record(recorder, values);
