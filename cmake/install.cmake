@@ -1,5 +1,6 @@
-# cmake --install: the shared library, the code generator in a folder of its own, the headers, a package for find_package and one for
-# pkg-config, the command. Nothing in it is an absolute path, so the installed tree may be moved.
+# cmake --install (components runtime, development, tools) and cpack (a Debian package for each): the shared library, the code generator in a
+# folder of its own, the headers, packages for find_package and pkg-config, the command. No path in it is absolute, so the installed tree may
+# be moved.
 
 include(CMakePackageConfigHelpers)
 
@@ -13,20 +14,56 @@ set_property(SOURCE runtime/codegen.cpp APPEND PROPERTY COMPILE_DEFINITIONS
   ONEPASS_MODULE_FROM_LIBRARY="onepass-${PROJECT_VERSION}" ONEPASS_MODULE_FROM_PROGRAM="${prefix_from_bin}/${module_folder}")
 
 if(TARGET onepass)
-  install(TARGETS onepass EXPORT onepass LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(DIRECTORY include/onepass DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(EXPORT onepass NAMESPACE onepass:: FILE onepassConfig.cmake DESTINATION ${package_folder})
+  install(TARGETS onepass EXPORT onepass LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    COMPONENT runtime NAMELINK_COMPONENT development)
+  install(DIRECTORY include/onepass DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+  install(EXPORT onepass NAMESPACE onepass:: FILE onepassConfig.cmake DESTINATION ${package_folder}
+    COMPONENT development)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/onepassConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-  install(FILES ${PROJECT_BINARY_DIR}/onepassConfigVersion.cmake DESTINATION ${package_folder})
+  install(FILES ${PROJECT_BINARY_DIR}/onepassConfigVersion.cmake DESTINATION ${package_folder} COMPONENT development)
   # pkg-config finds the prefix from where its file is.
   cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig
              OUTPUT_VARIABLE prefix_from_pkgconfig)
   configure_file(cmake/onepass.pc.in ${PROJECT_BINARY_DIR}/onepass.pc @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/onepass.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES ${PROJECT_BINARY_DIR}/onepass.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 endif()
 if(TARGET onepass_llvm)
-  install(TARGETS onepass_llvm LIBRARY DESTINATION ${module_folder})
+  install(TARGETS onepass_llvm LIBRARY DESTINATION ${module_folder} COMPONENT runtime)
 endif()
 if(TARGET onepass_command)
-  install(TARGETS onepass_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS onepass_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 endif()
+
+# LICENSE goes with each package, the pages and the examples' sources with the headers.
+foreach(part "runtime;libonepass${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}" "development;libonepass-dev" "tools;onepass-tools")
+  list(GET part 0 component)
+  list(GET part 1 package)
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} RENAME copyright COMPONENT ${component})
+  string(TOUPPER ${component} upper)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${package})
+endforeach()
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libonepass-dev COMPONENT development)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libonepass-dev COMPONENT development FILES_MATCHING PATTERN "*.md")
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME onepass)
+set(CPACK_PACKAGE_VENDOR "the onepass authors")
+set(CPACK_PACKAGE_CONTACT "the onepass authors")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_COMPONENTS_ALL runtime development tools)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "compiler of array expressions: shared library
+ Fuses elementwise tensor expressions into single passes over memory and compiles
+ them at run time, with gradients. LLVM is inside, and hidden.")
+set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "compiler of array expressions: headers for C++20 and C99, documentation")
+set(CPACK_DEBIAN_TOOLS_DESCRIPTION "compiler of array expressions: the onepass command")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME} (= ${PROJECT_VERSION})")
+include(CPack)

@@ -1,6 +1,5 @@
-// What a binding to another language needs besides the C++ interface: lines of that language, indices as a list,
-// options by name. A program in C++ needs
-// nothing of it, so onepass.h leaves it out. Works under -fno-exceptions -fno-rtti.
+// Functions for bindings to other languages: source lines of that language, index lists, options by name. Programs in C++ do not need them, so
+// onepass.h does not include this header. Works under -fno-exceptions -fno-rtti.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +13,15 @@
 
 namespace onepass::detail {
 
-/// Whether this thread records a function now.
+/// Returns whether this thread records a function now.
 ONEPASS_API
 bool is_recording() noexcept;
 
-/// What this thread records from now on, where it has no line of C++, was written there. Nothing where it records nothing.
+/// Sets the source line of the operators that this thread records from now on without a line of C++. Does nothing if it does not record.
 ONEPASS_API
 void recorded_at(std::string_view file, std::uint32_t line);
 
-/// `x[{…}]` with a list whose length the program does not know. Errors: those of Tensor::operator[].
+/// Records `x[{…}]` for a list of any length. Errors: those of Tensor::operator[].
 ONEPASS_API
 Tensor index(Tensor x, std::span<const Index> indices);
 
@@ -32,7 +31,7 @@ Tensor index(Tensor x, std::span<const Index> indices);
 /// Errors: NameError for a name that is no option, ValueError for a value that it does not have.
 ONEPASS_API
 void set_option(Options& options, std::string_view name, std::string_view value);
-/// The device of that name: "cpu", "cuda", "cuda:1".
+/// Returns the device of that name: "cpu", "cuda", "cuda:1". Errors: ValueError for any other name.
 ONEPASS_API
 Device device_of(std::string_view name);
 

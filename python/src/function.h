@@ -1,4 +1,4 @@
-// What `jit` returns: a Python function that is recorded once for each combination of types and shapes, compiled, then just called.
+// The Python class `Function`, which `jit` returns: a Python function, recorded once for each combination of types and shapes, then compiled.
 #pragma once
 
 #include <memory>

@@ -19,11 +19,11 @@ void bind_gradients(nb::module_& m);
 void bind_formulas(nb::module_& m);
 void bind_runtime(nb::module_& m);
 
-/// What an operator records, from operands that are Tensors, Arrays, numbers or none.
+/// Records an operator from operands that are Tensors, Arrays, numbers or none.
 using RecordOperator = std::function<Tensor(std::span<const Operand>)>;
 
-/// An operator on Python values. Where one is a Tensor, or something is being recorded, it is recorded: a Tensor. Else it is run by a compiled
-/// function, made once for each operator and `settings`, all that it is told besides operands: an Array.
+/// Applies an operator to Python values. Records it and returns a Tensor if an operand is a Tensor or this thread records. Otherwise runs it and
+/// returns an Array; the compiled function is cached by `name` and `settings`, the text of everything it depends on besides its operands.
 nb::object apply(std::string_view name, std::string_view settings, std::span<const nb::handle> operands, const RecordOperator& record);
 inline nb::object apply(std::string_view name, std::string_view settings, std::initializer_list<nb::handle> operands,
                         const RecordOperator& record) {
@@ -32,10 +32,10 @@ inline nb::object apply(std::string_view name, std::string_view settings, std::i
 
 /// `x[key]` of a Tensor.
 nb::object tensor_item(nb::handle x, nb::handle key);
-/// The parts of an index that name no elements by data; false where one does, which `take` is for.
+/// Reads an index of ints, slices, None and `...`. Returns false if a part of it is an array.
 bool indices_from(nb::handle key, std::vector<Index>& out);
 
-/// A call's options by name: those of detail::set_option, and `should_stop`, a function. Errors: those of set_option.
+/// Reads a call's options by name: those of detail::set_option, and `should_stop`, a function. Errors: those of set_option.
 Options options_from(nb::handle given);
 nb::dict dict_of(const Stats& stats);
 

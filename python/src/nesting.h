@@ -1,4 +1,4 @@
-// How Python values nest: tuples, lists, dictionaries, dataclasses and named tuples of arrays. Taken apart into leaves and put together again.
+// Takes nested Python values (tuples, lists, dictionaries, dataclasses, named tuples) apart into leaves and puts them together again.
 #pragma once
 
 #include <functional>
@@ -31,11 +31,11 @@ struct Nesting {
   bool operator==(const Nesting& other) const;
 };
 
-/// What nests is taken apart; `leaf` is called for everything else and returns whether it is one. What is no leaf is Static where `statics` are
-/// allowed, else a TypeError that names `what`.
+/// Takes a value apart. Calls `leaf` for each part that does not nest; `leaf` returns whether the part is a leaf. Other parts become Static if
+/// `statics` is true. Errors: otherwise TypeError, which names `what`.
 Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf, bool statics, const char* what);
 
-/// Puts it together again; `leaf` gives the next one.
+/// Puts a value together; calls `leaf` for each leaf, in order.
 nb::object put_together(const Nesting& nesting, const std::function<nb::object()>& leaf);
 
 }  // namespace onepass::python

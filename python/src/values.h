@@ -1,4 +1,4 @@
-// What Python values are to onepass: element types, arrays without a copy, numbers. Every other file of the module converts by these.
+// Converts Python values to onepass's: element types, arrays without a copy, numbers. All other files of the module use it.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace onepass::python {
 
 namespace nb = nanobind;
 
-/// Gives the interpreter's lock to other threads while a call runs. Where the interpreter ends meanwhile, this thread sleeps until the process
-/// does: Python would unwind it, through frames that no exception may leave.
+/// Releases the interpreter's lock while a call runs. If the interpreter ends meanwhile, the destructor sleeps until the process ends: Python would
+/// unwind the thread, through frames that no exception may leave.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -26,7 +26,7 @@ class Unlocked {
  private:
   PyThreadState* state_;
 };
-/// Takes the interpreter's lock, on any thread; sleeps as above where the interpreter ends.
+/// Takes the interpreter's lock, on any thread. Sleeps like Unlocked if the interpreter ends.
 class Locked {
  public:
   Locked();
@@ -38,7 +38,7 @@ class Locked {
   PyGILState_STATE state_;
 };
 
-/// Keeps a Python object for C++ code that may let it go on any thread, with or without the interpreter's lock.
+/// Owns a Python object. May be destroyed on any thread, with or without the interpreter's lock.
 class Keeper {
  public:
   explicit Keeper(nb::object object) : object_(object.release().ptr()) {}
@@ -51,23 +51,23 @@ class Keeper {
   PyObject* object_;
 };
 
-/// What Python sees of an element type.
+/// The Python class `DType`.
 struct ElementType {
   DType dtype;
 };
 
-/// An element type by onepass's name or NumPy's, a NumPy dtype or scalar type, or bool, int and float, which are bool, i64 and f64.
-/// TypeError for anything else.
+/// Reads an element type: onepass's name or NumPy's, a NumPy dtype or scalar type, or bool, int and float, which are bool, i64 and f64.
+/// Errors: TypeError for anything else.
 DType dtype_from(nb::handle h);
 nb::object dtype_object(DType dtype);
 
-/// An Array that shares the memory of a NumPy array, of anything with the buffer protocol, or of what speaks DLPack; a list or tuple of
-/// numbers is copied. False where `h` is none of these. Errors: those of a type or layout that onepass does not have.
+/// Makes an Array that shares the memory of a NumPy array, a buffer or a DLPack tensor, or that copies a list or tuple of numbers. Returns false
+/// if `h` is none of these. Errors: DTypeError or ValueError for a type or layout that onepass does not have.
 bool array_from(nb::handle h, Array& out);
-/// The same; TypeError that names `what` where it is none.
+/// The same. Errors: also TypeError, which names `what`, if `h` is none of these.
 Array array_from(nb::handle h, const char* what);
 
-/// What an operator or a call takes: a Tensor, an Array, a number without a strong type, or None.
+/// An operand or argument: a Tensor, an Array, a number without a strong type, or None.
 struct Value {
   enum class Kind : std::uint8_t { Tensor, Array, Number, None };
   Kind kind = Kind::None;
@@ -75,11 +75,11 @@ struct Value {
   onepass::Array array;
   detail::CallArgument number;
 
-  /// Points into this value.
+  /// Points into this value, which must outlive it.
   Operand operand() const;
   detail::CallArgument argument() const { return kind == Kind::Array ? detail::CallArgument(array) : number; }
 };
-/// Python's buffers that a call reads from, given back at its end. Cheaper than Arrays that own them.
+/// Holds the Python buffers that a call reads, and releases them at its end. Cheaper than Arrays that own them.
 class Buffers {
  public:
   Buffers() = default;
@@ -93,15 +93,15 @@ class Buffers {
  private:
   std::vector<Py_buffer> views_;
 };
-/// False where `h` is no such thing. OverflowError for an int that no 64-bit type holds. With `borrowed`, which must outlive it, the value's Array
-/// does not keep its memory.
+/// Reads a Value; returns false if `h` is not one. With `borrowed`, which must outlive it, the value's Array does not own its memory.
+/// Errors: OverflowError for an int that no 64-bit type holds.
 bool value_from(nb::handle h, Value& out, Buffers* borrowed = nullptr);
 
-/// Where a call into this module stands in Python, for messages and dumps: only looked at while something is recorded.
+/// Tells the recording, if there is one, which Python line calls the module, for messages and dumps.
 void note_line();
 
 nb::tuple shape_tuple(std::span<const std::int64_t> shape);
-/// Lengths, axes or counts: an int or a sequence of ints.
+/// Reads lengths, axes or counts: an int or a sequence of ints. Errors: TypeError, which names `what`.
 std::vector<std::int64_t> integers_from(nb::handle h, const char* what);
 
 }  // namespace onepass::python
