@@ -69,7 +69,7 @@ Expr expand_pow(Expr x, Expr y) {
   const Expr high = where(a == 0.0, -kInfinity, where(a < kInfinity, l.high, kInfinity));
   const Expr p = y * high;
   const Expr p_low = fma(y, l.low, fma(y, high, -p));
-  const Expr limit_low = constant_like(x, choose(x, -104.0, -746.0)), limit_high = constant_like(x, choose(x, 89.0, 710.0));
+  const Expr limit_low = constant_like(x, choose(x, -105.0, -746.0)), limit_high = constant_like(x, choose(x, 89.0, 710.0));
   const Expr clamped = where(p < limit_low, limit_low, where(p > limit_high, limit_high, p));
   const ExpParts e = exp_parts(clamped, where(clamped == p, p_low, zero));
   const Expr power = where(a == 1.0, 1.0, ldexp(1.0 + e.tail, e.n));

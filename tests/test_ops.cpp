@@ -431,10 +431,11 @@ template <class R, class T> bool lgamma_counts(T a, T, T) { return !(std::fabs(s
 template <class R, class T> bool digamma_counts(T a, T, T) { return !(std::fabs(test::digamma(static_cast<double>(a))) < 1); }
 /// what ldexp takes
 template <class R, class T> bool scales(T a, T n, T) {
-  return !(a != 0 && std::fabs(a) < std::numeric_limits<T>::min()) && n == std::trunc(n) && std::fabs(n) <= (sizeof(T) == 4 ? 252 : 2044);
+  return std::isnormal(a) && a > 0 && a <= 2 && n == std::trunc(n) && std::fabs(n) <= (sizeof(T) == 4 ? 252 : 2044);
 }
 template <class R, class T> bool scales_to_normal(T a, T n, T) {
-  return scales<R>(a, n, n) && std::isnormal(a) && std::isnormal(std::scalbn(a, static_cast<int>(n)));
+  return std::isnormal(a) && n == std::trunc(n) && std::fabs(n) <= (sizeof(T) == 4 ? 252 : 2044) &&
+         std::isnormal(std::scalbn(a, static_cast<int>(n)));
 }
 template <class R, class T> bool positive(T a, T, T) { return a > 0 && std::isfinite(a); }
 /// the value, without its fraction, is one that an integer result can hold

@@ -432,9 +432,18 @@ constexpr Sizes kScalef = ONEPASS_SIZES(mask_scalef), kGetexp = ONEPASS_SIZES(ma
                 kFixup = ONEPASS_SIZES(mask_fixupimm);
 #undef ONEPASS_SIZES
 
-Value* masked_intrinsic(llvm::IRBuilder<>& b, const Sizes& sizes, llvm::Type* type, unsigned bits, std::vector<Value*> operands) {
+// `mask`: of the lanes that are computed; null: all. The last of the operands is what the others get.
+Value* masked_intrinsic(llvm::IRBuilder<>& b, const Sizes& sizes, llvm::Type* type, unsigned bits, std::vector<Value*> operands,
+                        Value* mask = nullptr) {
   const unsigned width = llvm::cast<llvm::FixedVectorType>(type)->getNumElements(), size = bits == 512 ? 2 : bits == 256 ? 1 : 0;
-  operands.push_back(llvm::Constant::getAllOnesValue(b.getIntNTy(std::max(8u, width))));
+  if (!mask) {
+    operands.push_back(llvm::Constant::getAllOnesValue(b.getIntNTy(std::max(8u, width))));
+  } else {
+    std::vector<int> lanes(std::max(8u, width), static_cast<int>(width));  // of fewer than 8 the first lanes, then false
+    for (unsigned k = 0; k < width; ++k) lanes[k] = static_cast<int>(k);
+    if (width < 8) mask = b.CreateShuffleVector(mask, llvm::Constant::getNullValue(mask->getType()), lanes);
+    operands.push_back(b.CreateBitCast(mask, b.getIntNTy(static_cast<unsigned>(lanes.size()))));
+  }
   if (size == 2) operands.push_back(b.getInt32(4));
   return b.CreateIntrinsic((type->getScalarSizeInBits() == 64 ? sizes.wide : sizes.narrow)[size], {}, operands);
 }
@@ -459,13 +468,16 @@ Value* KernelBuilder::power_of_two(Value* n, DType dtype) {
   return b.CreateBitCast(b.CreateAdd(exponent, integer(field, wide ? 0x3ff0000000000000 : 0x3f800000)), type(dtype, width_of(n)));
 }
 
+// What rounds to 0 is not computed: an underflow takes some processors a hundred times as long as a product.
 Value* KernelBuilder::ldexp(Typed a, Typed n) {
+  Value* const last_zero = number(n, a.dtype == DType::F64 ? -1076 : -151);  // of a <= 2
   if (has_registers(a)) {
     const auto scale = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
-      return masked_intrinsic(b, kScalef, type, bits, {v[0], v[1], llvm::Constant::getNullValue(type)});
+      return masked_intrinsic(b, kScalef, type, bits, {v[0], v[1], llvm::Constant::getNullValue(type)}, b.CreateFCmpUGT(v[1], v[2]));
     };
-    return by_registers(a, scale, {a.value, n.value});
+    return by_registers(a, scale, {a.value, n.value, last_zero});
   }
+  a.value = b.CreateSelect(b.CreateFCmpUGT(n.value, last_zero), a.value, number(a, 0));
   // in two halves: the second product alone may leave the range
   Value* whole = integer_in_low_bits(n);
   const Typed field{whole, a.dtype == DType::F64 ? DType::U64 : DType::U32};
@@ -474,7 +486,12 @@ Value* KernelBuilder::ldexp(Typed a, Typed n) {
 }
 
 Value* KernelBuilder::ldexp_normal(Typed a, Typed n) {
-  if (has_registers(a)) return ldexp(a, n);
+  if (has_registers(a)) {
+    const auto scale = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
+      return masked_intrinsic(b, kScalef, type, bits, {v[0], v[1], llvm::Constant::getNullValue(type)});
+    };
+    return by_registers(a, scale, {a.value, n.value});
+  }
   Value* whole = integer_in_low_bits(n);
   const Typed field{whole, a.dtype == DType::F64 ? DType::U64 : DType::U32};
   Value* moved = b.CreateAdd(bits_of(a), b.CreateShl(whole, integer(field, a.dtype == DType::F64 ? 52 : 23)));
