@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <unordered_set>
 #include <utility>
 
@@ -45,6 +46,16 @@ namespace {
 
 constexpr std::uint8_t kMostSweeps = 8;  // each computes again what it needs of those before
 
+// A contraction of two arrays in the order of rows.
+bool is_product(const Graph& graph, NodeId id) {
+  if (graph[id].op != Op::ContractRows) return false;
+  return std::ranges::none_of(graph.operands(id), [&](std::int64_t o) {
+    auto base = static_cast<NodeId>(o);
+    while (ir::is_view(graph[base].op)) base = graph.operand(base, 0);
+    return graph[base].op == Op::Constant;
+  });
+}
+
 class Fuser {
  public:
   Fuser(const Graph& graph, const FuseOptions& options, const Cuts& cuts)
@@ -58,6 +69,9 @@ class Fuser {
     partition_.boundary = std::move(ahead.boundary);
     needed_ = std::move(ahead.needed);
   }
+
+  /// The value is computed once, by a group that stores it.
+  void store_ahead(NodeId id) { partition_.boundary[id] = Boundary::Recompute; }
 
   /// Under the cuts that there are now.
   Partition run() {
@@ -102,7 +116,8 @@ class Fuser {
   // A group that values of its domain may join.
   struct Candidate {
     std::uint64_t reduced, ordered;
-    Op order;  // of a contraction: itself
+    Op order;        // of a contraction: itself
+    NodeId product;  // Rows::product
     std::uint32_t group;
     bool columns;  // nothing but results of one reduction over its first axes: they can be columns of a group that reduces the others
 
@@ -225,6 +240,7 @@ class Fuser {
     Rows mine;
     mine.any = true;
     if (ir::is_contraction(node.op)) mine.order = node.op;
+    if (is_product(graph_, id)) mine.product = id;
     std::vector<std::int8_t> position(shape.size(), -1);
     for (std::size_t i = 0; i < shape.size(); ++i) {
       const bool reduced = std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i));
@@ -446,12 +462,13 @@ class Fuser {
         const bool sums = c.order == Op::Input && rows.order == Op::Input && c.ordered == 0 && ordered == 0;
         const bool joins_as_columns = columns && sums && are_columns(reduced, c.reduced, all);
         const bool takes_columns = c.columns && sums && are_columns(c.reduced, target, all);
-        const bool same = c.reduced == target && c.ordered == ordered && c.order == rows.order;
+        const bool same = c.reduced == target && c.ordered == ordered && c.order == rows.order && c.product == rows.product;
         if (!same && !c.is_map() && (target | ordered) != 0 && !joins_as_columns && !takes_columns) continue;
         if (c.is_map() || takes_columns) {
           partition_.groups[c.group].reduced = c.reduced = target;
           partition_.groups[c.group].ordered = c.ordered = ordered;
           c.order = rows.order;
+          c.product = rows.product;
         }
         c.columns = c.columns && columns && !takes_columns;
         partition_.groups[c.group].columns |= joins_as_columns || takes_columns || rows.columns;
@@ -469,10 +486,11 @@ class Fuser {
       g.columns = rows.columns;
       partition_.groups.push_back(std::move(g));
       const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
-        return c.reduced == target && c.ordered == ordered && c.order == rows.order;
+        return c.reduced == target && c.ordered == ordered && c.order == rows.order && c.product == rows.product;
       });
-      if (same != candidates.end()) *same = {target, ordered, rows.order, group, columns};
-      else candidates.push_back({target, ordered, rows.order, group, columns});
+      const Candidate mine{target, ordered, rows.order, rows.product, group, columns};
+      if (same != candidates.end()) *same = mine;
+      else candidates.push_back(mine);
     }
     partition_.groups[group].roots.push_back(id);
     partition_.groups[group].axes.push_back(std::move(axes));
@@ -503,10 +521,8 @@ class Fuser {
   bool is_elsewhere(NodeId id, NodeId base) const { return id != base && (is_barrier(base) || cuts_.separates(base, cuts_.part[id])); }
 };
 
-// From the roots of every group back to what it loads; only where an output is a half.
-void find_read_again(const Graph& graph, Partition& partition) {
-  partition.read_again.assign(graph.size(), false);
-  if (std::none_of(graph.outputs.begin(), graph.outputs.end(), [&](NodeId id) { return is_half(graph[id].dtype); })) return;
+// Calls `f(group, node, is_loaded)` from the roots of every group back to what it loads, once for each group and node.
+template <class F> void each_node_of_groups(const Graph& graph, const Partition& partition, F&& f) {
   std::vector<std::uint32_t> seen_by(graph.size(), Partition::kNoGroup);
   std::vector<NodeId> stack;
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
@@ -515,13 +531,33 @@ void find_read_again(const Graph& graph, Partition& partition) {
       const NodeId id = stack.back();
       stack.pop_back();
       if (std::exchange(seen_by[id], g) == g) continue;
-      if (partition.loads(graph, id, g)) {
-        partition.read_again[id] = is_half(graph[id].dtype);
-        continue;
-      }
+      const bool is_loaded = partition.loads(graph, id, g);
+      f(g, id, is_loaded);
+      if (is_loaded) continue;
       for (const std::int64_t o : partition.operands(graph, id, g)) stack.push_back(static_cast<NodeId>(o));
     }
   }
+}
+
+// Only where an output is a half.
+void find_read_again(const Graph& graph, Partition& partition) {
+  partition.read_again.assign(graph.size(), false);
+  if (std::none_of(graph.outputs.begin(), graph.outputs.end(), [&](NodeId id) { return is_half(graph[id].dtype); })) return;
+  each_node_of_groups(graph, partition, [&](std::uint32_t, NodeId id, bool is_loaded) {
+    if (is_loaded) partition.read_again[id] = is_half(graph[id].dtype);
+  });
+}
+
+// Products that several groups compute: each is as much work as all else that these do.
+std::vector<NodeId> products_computed_again(const Graph& graph, const Partition& partition) {
+  std::vector<NodeId> out;
+  std::vector<std::uint32_t> times(graph.size(), 0);
+  if (std::ranges::none_of(std::views::iota(NodeId{0}, graph.size()), [&](NodeId id) { return graph[id].op == Op::ContractRows; }))
+    return out;
+  each_node_of_groups(graph, partition, [&](std::uint32_t, NodeId id, bool is_loaded) {
+    if (!is_loaded && is_product(graph, id) && ++times[id] == 2) out.push_back(id);
+  });
+  return out;
 }
 
 }  // namespace
@@ -541,6 +577,12 @@ Partition fuse(const Graph& graph, const FuseOptions& options) {
   cuts.stored.assign(graph.size(), false);
   Fuser fuser(graph, options, cuts);
   Partition partition = fuser.run();
+  for (int round = 0; round < 3 && !options.unfused; ++round) {  // what is stored may make others be computed again
+    const std::vector<NodeId> again = products_computed_again(graph, partition);
+    if (again.empty()) break;
+    for (const NodeId id : again) fuser.store_ahead(id);
+    partition = fuser.run();
+  }
   // A cut changes what later groups find in memory, so that one more of them may be above the limits; twice is seen in no program.
   for (int round = 0; round < 3 && !options.unfused && cut_at_limits(graph, partition, options.limits, cuts); ++round)
     partition = fuser.run();

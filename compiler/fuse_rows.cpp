@@ -8,7 +8,7 @@ namespace onepass::compiler {
 using ir::List;
 
 bool same_rows(const Rows& a, const Rows& b) {
-  return a.axes == b.axes && a.reduced == b.reduced && a.scanned == b.scanned && a.order == b.order;
+  return a.axes == b.axes && a.reduced == b.reduced && a.scanned == b.scanned && a.order == b.order && a.product == b.product;
 }
 
 bool join_axes(Rows& rows, const Rows& in) {

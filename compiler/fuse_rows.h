@@ -26,7 +26,9 @@ struct Rows {
   std::uint64_t reduced = 0;
   std::uint64_t scanned = 0;
   ir::Op order = ir::Op::Input;  // of a contraction: itself. Its order of summation is other than that of sums over the same axes
+  ir::NodeId product = kNone;    // of a product of matrices: its contraction. A kernel has no second one: it would not run in tiles
   std::vector<Axis> at;          // of each axis of the node
+  static constexpr ir::NodeId kNone = ~ir::NodeId{0};
 };
 
 /// The same loops, whatever order the values' own axes have.

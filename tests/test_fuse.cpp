@@ -6,6 +6,7 @@
 
 #include "compiler/fuse.h"
 #include "golden.h"
+#include "plans_of.h"
 #include "random_graph.h"
 
 using namespace onepass;
@@ -308,4 +309,20 @@ TEST_CASE("fuse: a value that varies along an axis of the result twice is stored
   CHECK(groups("c = cumsum(x, 0); y = c + transpose(c)", {{"x", {7, 7}}}) ==
         "[7 7] scan_sum reductions over different axes meet\n[7 7] y output\n");
   CHECK(groups("a = sum(x, 0); y = a[:, none] * x[:, :1] - a", {{"x", {8, 8}}}).find("[8 8] y output") != std::string::npos);
+}
+
+TEST_CASE("fuse: a kernel has one product of matrices, and a product is computed once", "[fuse]") {
+  const std::vector<std::pair<std::string, compiler::Shape>> inputs = {{"x", {40, 30}}, {"w", {30, 50}}, {"u", {30, 50}}, {"d", {40, 50}}};
+  const auto products = [&](std::string_view formula) {  // of each kernel
+    const ir::Graph graph = test::optimised(formula, inputs);
+    std::vector<std::int64_t> out;
+    for (const compiler::Planned& p : test::plans_of(graph))
+      out.push_back(std::ranges::count_if(p.nest.body, [](const compiler::Statement& s) { return s.op == ir::Op::ContractRows; }));
+    return out;
+  };
+  CHECK(products("a = x @ w; b = x @ u") == std::vector<std::int64_t>{1, 1});
+  CHECK(products("tanh(x @ w + x @ u)") == std::vector<std::int64_t>{1, 1});
+  CHECK(products("a = x @ w; b = tanh(a); c = a*2") == std::vector<std::int64_t>{1});
+  // read by rows, and by what needs their sum
+  CHECK(products("a = (x @ w)*d; p = sum(a, 1, keepdims=true); y = transpose(p)@((x @ w)*p)") == std::vector<std::int64_t>{1, 0, 1});
 }
