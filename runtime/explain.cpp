@@ -112,6 +112,9 @@ std::string Program::explain() const {
     out += fmt::format("{} shape{} kernels of their own, as many as Specialization::depth allows; all others use the generic ones\n", hot,
                        hot == 1 ? " has" : "s have");
   if (state_->sealed.load(std::memory_order_relaxed)) out += "nothing is compiled any more: sealed, or Options::compile is never\n";
+  for (const compiler::Strips& s : report.strips)
+    out += fmt::format("kernels {} to {} run in strips of {} rows: {} between them stay in {} of each thread\n", s.first,
+                       s.first + s.members.size() - 1, s.rows, bytes_text(s.held), bytes_text(s.bytes));
   for (std::size_t k = 0; k < report.kernels.size(); ++k) out += kernel_text(*plan, report, k);
   return out + notes;
 }

@@ -175,26 +175,48 @@ void run_one(const Launch& launch, bool specialised, bool may_wait, std::int64_t
   run_function(launch, code, words, scratch, stop);
 }
 
-// The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches.
-void run_pieces(std::span<const Launch> pieces, bool specialised, bool may_wait, const std::int64_t* words, std::byte* scratch,
-                StopCheck* stop) {
-  const std::int64_t steps = pieces[0].steps;
+// The items of a step.
+std::pair<std::int64_t, std::int64_t> items_of(const Launch& piece, std::int64_t step) {
+  if (piece.strips_of_outer == 0) return {piece.items * step / piece.steps, piece.items * (step + 1) / piece.steps};
+  const std::int64_t outer = step / piece.strips_of_outer, strip = step % piece.strips_of_outer,
+                     begin = outer * piece.items_of_outer + strip * piece.items_of_strip;
+  return {begin, strip + 1 == piece.strips_of_outer ? (outer + 1) * piece.items_of_outer : begin + piece.items_of_strip};
+}
+
+// Where the thread's part of what strips hold would begin if all of it were there.
+void point_to_held(const Launch& piece, std::int64_t step, std::byte* memory, std::int64_t* words) {
+  const std::int64_t outer = step / piece.strips_of_outer, strip = step % piece.strips_of_outer;
+  for (const Launch::Held& h : piece.held)
+    words[h.word] = reinterpret_cast<std::int64_t>(memory) + h.offset - outer * h.of_outer - strip * h.of_strip;
+}
+
+// The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches. Kernels
+// in strips do the same with what they hand to each other, which lies in the thread's own memory: each thread has words of its own.
+void run_pieces(std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+  const std::int64_t steps = pieces[0].steps, thread_bytes = pieces[0].beside_bytes + pieces[0].scratch_bytes;
+  const bool in_strips = pieces[0].strips_of_outer > 0;
   bool are_slow = false;
+  std::size_t count = 0;
   for (const Launch& piece : pieces) {
+    count += piece.words.size();
     if (specialised || piece.items == 0) continue;
     piece.kernel->before_run(may_wait);
     are_slow |= !piece.kernel->is_settled();
   }
   const int threads = std::max(pieces[0].threads, 1);
   const auto advance = [&](std::int64_t begin, std::int64_t end, int share) {
+    std::byte* const memory = scratch + share * thread_bytes;
+    std::int64_t* all = words;
+    if (in_strips) all = std::copy_n(words, count, reinterpret_cast<std::int64_t*>(memory + pieces[0].held_bytes)) - count;
     for (std::int64_t step = begin; step < end; ++step) {
-      const std::int64_t* mine = words;
+      std::int64_t* mine = all;
       for (const Launch& piece : pieces) {
-        const std::int64_t from = piece.items * step / steps, to = piece.items * (step + 1) / steps;
+        const auto [from, to] = items_of(piece, step);
+        if (in_strips) point_to_held(piece, step, memory, mine);
         if (from < to) {
           const KernelCode code = (specialised ? piece.specialised->kernel() : *piece.kernel).code_to_run();
           const std::int64_t start = are_slow ? os::nanoseconds() : 0;
-          code(mine, from, to, scratch + share * piece.scratch_bytes);
+          code(mine, from, to, memory + piece.beside_bytes);
           if (are_slow && code.slow()) code.slow()->ran_slowly((os::nanoseconds() - start) / threads, piece.expected / steps);
         }
         mine += piece.words.size();

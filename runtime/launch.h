@@ -12,6 +12,7 @@
 #include "compiler/literal.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/schedule.h"
+#include "compiler/plan/strips.h"
 #include "compiler/structure.h"
 #include "compiler/target.h"
 #include "ir/graph.h"
@@ -47,6 +48,7 @@ struct PlanReport {
   std::vector<std::string> notes;  // of the recording: Recorder::notes
   compiler::Partition partition;
   std::vector<KernelReport> kernels;
+  std::vector<compiler::Strips> strips;
 };
 
 /// An array as a plan knows it: everything but where it is.
@@ -105,7 +107,7 @@ struct KernelWords {
 struct Launch : KernelWords {
   std::shared_ptr<const Kernel> kernel;
   std::shared_ptr<Specialised> specialised = std::make_shared<Specialised>();
-  std::uint32_t of = 0, group = 0;            // the report's kernel; launches of one group stand together
+  std::uint32_t of = 0, group = 0;            // the report's kernel; launches of one group stand together and run in step
   std::int64_t items = 0, scratch_bytes = 0;  // of each thread, a multiple of 64
   std::int64_t phases = 1, shared_bytes = 0;  // of a split schedule: its partial results stand behind the threads' scratch
   std::uint32_t phase_word = 0, shared_word = 0;
@@ -115,7 +117,15 @@ struct Launch : KernelWords {
   std::int64_t expected = 0;  // nanoseconds of a run in the optimised tier, about
   std::int64_t vector_loop_extent = 0;
   std::int64_t steps = 1;            // of a group of several launches: parts of the work through which they go together
-  std::int64_t work = 0, bytes = 0;  // ScheduleNumbers: work; read and written
+  std::int64_t strips_of_outer = 0;  // compiler/plan/strips.h: each step is a strip, or 0
+  std::int64_t items_of_outer = 0, items_of_strip = 0;
+  struct Held {
+    std::uint32_t word;                       // the pointer to what strips hold
+    std::int64_t offset, of_outer, of_strip;  // bytes: in the thread's memory; to the next outer iteration's, the next strip's
+  };
+  std::vector<Held> held;
+  std::int64_t held_bytes = 0, beside_bytes = 0;  // of each thread, before its scratch: what is held; and the thread's words behind it
+  std::int64_t work = 0, bytes = 0;               // ScheduleNumbers: work; read and written
 };
 
 /// What a plan runs: one launch for each piece of each kernel.

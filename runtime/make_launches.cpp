@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -301,12 +302,67 @@ std::vector<bool> written_in_place(const compiler::Planned& piece, const StoredV
   return out;
 }
 
+// Kernels that hand values to each other run over some rows at a time, where these would not stay in the caches else: compiler/plan/strips.h.
+void arrange_strips(PlanReport& report, const StoredValues& values, const compiler::Target& target, compiler::ScheduleOptions options) {
+  const compiler::Lists& lists = report.partition.lists;
+  std::vector<compiler::StripKernel> kernels;
+  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
+    const KernelReport& kernel = report.kernels[k];
+    const auto [nest, numbers] = std::tie(kernel.planned.nest, kernel.planned.numbers);
+    compiler::StripKernel& out = kernels.emplace_back(&nest, &numbers, &kernel.scheduled);
+    const auto is_of_group = [&](std::size_t other) {
+      return other < report.kernels.size() && report.kernels[other].group == kernel.group;
+    };
+    out.alone = kernel.more.empty() && !is_of_group(k - 1) && !is_of_group(k + 1);
+    for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
+      out.alone &= numbers.members[b].empty() && lists.places_of(numbers.buffers[b]).empty();
+      out.passed.push_back(values.is_intermediate(nest, numbers, b));
+    }
+  }
+  report.strips = compiler::find_strips(kernels, target, options.threads, os::for_tests().strips);
+  std::erase_if(report.strips, [&](compiler::Strips& strips) {
+    const std::size_t end = strips.first + strips.members.size();
+    std::vector<compiler::Scheduled> before;
+    options.strip = strips.rows;
+    for (std::size_t k = strips.first; k < end; ++k) {
+      KernelReport& kernel = report.kernels[k];
+      options.held.clear();
+      for (std::uint32_t b = 0; b < kernel.planned.nest.buffers.size(); ++b)
+        options.held.push_back(kernels[k].passed[b] && strips.holds(kernel.planned.numbers.buffers[b]));
+      before.push_back(std::exchange(kernel.scheduled, compiler::schedule(kernel.planned.nest, kernel.planned.numbers, target, options)));
+      if (const std::string wrong = compiler::verify_schedule(kernel.planned.nest, kernel.planned.numbers, kernel.scheduled);
+          !wrong.empty())
+        throw PlanRefused(wrong);
+    }
+    const bool fits = compiler::lay_out(strips, kernels);
+    for (std::size_t k = strips.first; k < end; ++k) {
+      KernelReport& kernel = report.kernels[k];
+      if (fits) kernel.key = kernel_key(kernel.planned.nest, kernel.scheduled.schedule, target);
+      else kernel.scheduled = std::move(before[k - strips.first]);
+    }
+    return !fits;
+  });
+}
+
+// The strips that a kernel runs in, or null.
+const compiler::Strips* strips_of(const PlanReport& report, std::size_t kernel) {
+  for (const compiler::Strips& s : report.strips)
+    if (s.first <= kernel && kernel < s.first + s.members.size()) return &s;
+  return nullptr;
+}
+
+// Do two kernels that follow each other run at the same time?
+bool run_together(const PlanReport& report, std::size_t kernel, std::size_t next) {
+  const compiler::Strips* const strips = strips_of(report, kernel);
+  return report.kernels[kernel].group == report.kernels[next].group || (strips && strips == strips_of(report, next));
+}
+
 // What one kernel stores for another: where it lies, and how much memory that takes.
 void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchOptions& options, StoredValues& values) {
   const Graph& graph = report.optimised;
-  std::vector<std::uint32_t> steps;  // of each kernel: those of one group run together
-  for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
-    steps.push_back(k == 0 ? 0 : steps.back() + (report.kernels[k].group != report.kernels[k - 1].group));
+  std::vector<std::uint32_t> steps;  // of each kernel
+  for (std::uint32_t k = 0; k < report.kernels.size(); ++k) steps.push_back(k == 0 ? 0 : steps.back() + !run_together(report, k - 1, k));
+  const auto is_held = [&](NodeId id) { return std::ranges::any_of(report.strips, [&](const auto& strips) { return strips.holds(id); }); };
   const auto step_of = [&](std::uint32_t k) { return steps[k]; };
   std::unordered_map<NodeId, std::uint32_t> last;
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k)
@@ -339,6 +395,8 @@ void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchO
           const ArrayPlan& o = plan.outputs[output];
           if (lenders[output].bytes == 0 && o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype)))
             lenders[output] = {o.high, step_of(k)};
+        } else if (is_held(id)) {
+          values.place(id, values.workspace(), 0);  // point_to_held says where
         } else if (intermediate_of.try_emplace(id, intermediates.size()).second) {
           intermediates.push_back({checked_bytes(graph, id, nest.buffers[b].dtype, options.array_bytes), step_of(k), last[id]});
           held.emplace_back(id, nest.buffers[b].dtype);
@@ -365,6 +423,23 @@ void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchO
   }
 }
 
+void add_strips(Launch& launch, const compiler::Strips& strips, const compiler::Nest& nest, const compiler::NestNumbers& numbers,
+                const PlanReport& report) {
+  const compiler::WordLayout layout(nest);
+  const compiler::StripMember& member = strips.members[launch.of - strips.first];
+  launch.group = report.kernels[strips.first].group;
+  launch.steps = strips.strips();
+  launch.strips_of_outer = strips.per_outer();
+  launch.items_of_outer = member.items_of_outer;
+  launch.items_of_strip = member.items_of_strip;
+  launch.held_bytes = strips.bytes;
+  for (const compiler::StripAccess& access : member.accesses) {
+    const compiler::StripValue& value = strips.values[access.value];
+    launch.held.push_back({layout.pointers + access.access, value.offset + compiler::byte_offset(nest, numbers, access.access),
+                           strips.inner * value.row_bytes, strips.rows * value.row_bytes});
+  }
+}
+
 void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& values) {
   const auto add_launch = [&](std::uint32_t k, const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers& scheduled) {
     const compiler::Nest& nest = report.kernels[k].planned.nest;
@@ -385,6 +460,7 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
     launch.work = scheduled.work;
     launch.bytes = scheduled.bytes_read + scheduled.bytes_written;
     launch.vector_loop_extent = numbers.extents[nest.vector_loop()];
+    if (const compiler::Strips* const strips = strips_of(report, k)) add_strips(launch, *strips, nest, numbers, report);
     plan.launches.push_back(std::move(launch));
   };
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
@@ -396,19 +472,14 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
 }
 
 // The pieces of a group run together: on how many threads, in how many steps.
-void share_work(PlanData& plan, const PlanReport& report, const compiler::Target& target, const LaunchOptions& options) {
+void share_work(PlanData& plan, const compiler::Target& target, const LaunchOptions& options) {
   for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {
     std::int64_t items = 0, work = 0, bytes = 0;
     std::size_t words = 0;
     for (end = first; end < plan.launches.size() && plan.launches[end].group == plan.launches[first].group; ++end) {
-      items += plan.launches[end].items;
-      words += plan.launches[end].words.size();
+      const Launch& launch = plan.launches[end];
+      items += launch.items, work += launch.work, bytes += launch.bytes, words += launch.words.size();
     }
-    for (const KernelReport& kernel : report.kernels)
-      if (kernel.group == plan.launches[first].group) {
-        each_piece(kernel, [&](const compiler::NestNumbers&, const compiler::ScheduleNumbers& s) { work += s.work; });
-        bytes += kernel.scheduled.numbers.bytes_read + kernel.scheduled.numbers.bytes_written;
-      }
     const int threads = work >= compiler::ScheduleOptions::kThreadedWork
                             ? static_cast<int>(std::clamp<std::int64_t>(options.threads, 1, std::max<std::int64_t>(items, 1)))
                             : 1;
@@ -416,7 +487,12 @@ void share_work(PlanData& plan, const PlanReport& report, const compiler::Target
     std::int64_t steps = end - first <= 8 ? std::min(bytes / (target.l2_bytes / 2) + 1, items) : 1;
     if (threads > 1) steps = std::max<std::int64_t>(steps, 4 * threads);
     if (options.stoppable) steps = std::max(steps, std::min(items, work / StopCheck::kWork));
-    for (std::size_t k = first; k < end; ++k) plan.launches[k].threads = threads, plan.launches[k].steps = steps;
+    for (std::size_t k = first; k < end; ++k) {
+      Launch& launch = plan.launches[k];
+      launch.threads = threads;
+      if (launch.strips_of_outer == 0) launch.steps = steps;
+      else launch.beside_bytes = round_up(launch.held_bytes + static_cast<std::int64_t>(words * sizeof(std::int64_t)));
+    }
     plan.most_words = std::max(plan.most_words, words);
   }
 }
@@ -431,7 +507,8 @@ void share_scratch(PlanData& plan) {
       shared = std::max(shared, plan.launches[end].shared_bytes);
     }
     for (std::size_t k = first; k < end; ++k) plan.launches[k].scratch_bytes = scratch;
-    plan.scratch_bytes = std::max(plan.scratch_bytes, scratch * plan.launches[first].threads + shared);
+    plan.scratch_bytes =
+        std::max(plan.scratch_bytes, (plan.launches[first].beside_bytes + scratch) * plan.launches[first].threads + shared);
   }
 }
 
@@ -461,15 +538,16 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   StoredValues& values = *stored;
   values.assemble(report.partition.lists);
   plan.indexes = !places.empty();
+  const compiler::ScheduleOptions how{
+      .threads = options.threads, .aligned_stores = options.aligned_stores, .item_work = options.stoppable ? StopCheck::kWork : 0};
   for (std::uint32_t g = 0; g < groups.size(); ++g)
-    add_kernels(
-        report, g, std::move(groups[g]), target,
-        {.threads = options.threads, .aligned_stores = options.aligned_stores, .item_work = options.stoppable ? StopCheck::kWork : 0},
-        [&](const compiler::Planned& piece) { return written_in_place(piece, values, options); });
+    add_kernels(report, g, std::move(groups[g]), target, how,
+                [&](const compiler::Planned& piece) { return written_in_place(piece, values, options); });
+  if (!unfused) arrange_strips(report, values, target, how);
   plan.kernels = static_cast<std::int64_t>(report.kernels.size());
   place_intermediates(plan, report, options, values);
   add_launches(plan, report, values);
-  share_work(plan, report, target, options);
+  share_work(plan, target, options);
   share_scratch(plan);
 
   if (plan.launches.size() == 1) allow_in_place(plan, graph, places, report.kernels[0].planned);

@@ -484,6 +484,7 @@ const TestSettings& for_tests() noexcept {
       const std::string_view word = std::string_view(text).substr(at, end - at);
       s.strict |= word == "strict";
       s.poison |= word == "poison";
+      s.strips |= word == "strips";
       if (word.starts_with("points=")) s.verified_points = std::atoll(word.data() + 7);
     }
     return s;

@@ -212,6 +212,7 @@ std::optional<std::string> environment(const char* name);
 struct TestSettings {
   bool strict = false;               // `strict`: a plan that is refused is an error
   bool poison = false;               // `poison`: fresh memory of arrays, workspaces and scratch is filled with 0xA5
+  bool strips = false;               // `strips`: kernels run in short strips wherever they may: compiler/plan/strips.h
   std::int64_t verified_points = 0;  // `points=256`: of each nest, compared one by one: compiler/plan/verify_plan.h
 };
 const TestSettings& for_tests() noexcept;

@@ -205,16 +205,18 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   std::int64_t others = 1;
   for (Id l = 0; l < c.row_loop; ++l) others *= numbers.extents[l];
   std::int64_t columns = std::min(column_tiles, most_columns), rows = std::clamp<std::int64_t>(target.l2_bytes / 8 / strip, 1, row_tiles);
+  if (options.strip > 0) rows = std::min(up(options.strip, tile.rows), row_tiles);
   const auto items = [&] { return others * up(column_tiles, columns) * up(row_tiles, rows); };
   std::int64_t least = 1;
-  if (threads > 1 && schedule.work >= options.split_work)
+  if (options.strip == 0 && threads > 1 && schedule.work >= options.split_work)
     least = threads * std::clamp<std::int64_t>(others * row_tiles * column_tiles / (few_tiles * threads), 1, items_per_thread);
   if (options.item_work > 0) least = std::max(least, schedule.work / (products_at_once * options.item_work));
   for (const std::int64_t fewest : {fewest_tiles, std::int64_t{1}})
     while (items() < least && std::max(rows, columns) > fewest)
       if ((rows * tile.rows > columns * tile.width && rows > fewest) || columns <= fewest) rows = up(rows, 2);
       else columns = up(columns, 2);
-  columns = up(column_tiles, up(column_tiles, columns)), rows = up(row_tiles, up(row_tiles, rows));  // items of about one size
+  columns = up(column_tiles, up(column_tiles, columns));  // items of about one size
+  if (options.strip == 0) rows = up(row_tiles, up(row_tiles, rows));
   schedule.tile = columns * tile.width;
   schedule.tile_outer = rows * tile.rows;
   schedule.tile_rows = 1;

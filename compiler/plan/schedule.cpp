@@ -503,6 +503,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   // read in common (overlapping slices) is in the caches when the next one comes
   std::vector<std::int64_t> elements(nest.accesses.size());
   std::vector<bool> done(nest.accesses.size(), false);
+  const auto is_held = [&](std::uint32_t access) { return !options.held.empty() && options.held[nest.accesses[access].buffer]; };
   for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
     const auto varies = [&](std::size_t variable) {
       const Access& access = nest.accesses[a];
@@ -516,7 +517,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       if (varies(nest.loops() + q))
         elements[a] = !nest.short_rows ? all : nest.derived[q].modulo ? numbers.by[0] : (all + numbers.by[0] - 1) / numbers.by[0];
     if (at_a_place(nest, numbers, a)) elements[a] = count_iterations(nest, numbers, a);
-    done[a] = reads_within_row(nest, numbers, a);
+    done[a] = reads_within_row(nest, numbers, a) || is_held(a);
   }
   for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
     if (done[a]) continue;
@@ -552,7 +553,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       (nest.kind != NestKind::Rows || scans)) {
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const Access& access = nest.accesses[a];
-      if (!nest.buffers[access.buffer].written || (!options.in_place.empty() && options.in_place[access.buffer])) continue;
+      if (!nest.buffers[access.buffer].written || (!options.in_place.empty() && options.in_place[access.buffer]) || is_held(a)) continue;
       const auto size = static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
       if (nest.linears[access.linear].of[v] == Coefficient::Zero) continue;  // one value a row
       bool fits = (nest.linears[access.linear].of[v] == Coefficient::One || starts_phases(nest, a)) &&
@@ -692,7 +693,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       for (std::uint32_t i = 0; i < nest.body.size(); ++i)
         if (const Statement& b = nest.body[i]; b.kind == Statement::Kind::Load && b.at == a && b.loops & nest.reduced_mask())
           sweeps = std::max<std::int64_t>(sweeps, std::count_if(needed.begin(), needed.end(), [&](const auto& need) { return need[i]; }));
-      if (sweeps == 0) continue;
+      if (sweeps == 0 || is_held(a)) continue;
       of_item += elements[a] / std::max<std::int64_t>(outer * rows, 1) * (nest.kind == NestKind::Rows ? n.tile : 1) * size;
       again += (sweeps - 1) * elements[a] * size;
     }

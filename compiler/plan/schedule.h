@@ -72,6 +72,8 @@ struct ScheduleOptions {
   int threads = 1;
   bool aligned_stores = true;                             // the written arrays start at multiples of 64 bytes
   std::vector<bool> in_place;                             // by buffer: it is written over an array that the kernel reads; empty: none is
+  std::vector<bool> held;                                 // by buffer: it lies in a thread's scratch (compiler/plan/strips.h); empty: none
+  std::int64_t strip = 0;                                 // rows after which an item of a contraction ends; 0: no matter
   std::int64_t bytes_beside = 0;                          // moved by the other pieces of the group
   std::int64_t split_work = kThreadedWork;                // below this, threads do not share the elements of a row
   std::int64_t item_work = 0;                             // the most work of one item, about, as far as the nest can be cut; 0: no matter

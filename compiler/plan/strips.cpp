@@ -1,0 +1,218 @@
+// See strips.h.
+#include "compiler/plan/strips.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+namespace onepass::compiler {
+
+namespace {
+
+using ir::NodeId;
+using Kind = Statement::Kind;
+
+constexpr std::int64_t kPackedRows = 64;  // of a strip, at least, where a contraction lays out its other operand once for each strip
+
+// A kernel whose items follow its outer loops, in row-major order, each done at once.
+bool follows_outer_loops(const StripKernel& k) {
+  const Schedule& s = k.scheduled->schedule;
+  const ScheduleNumbers& n = k.scheduled->numbers;
+  return k.alone && k.nest->outer > 0 && n.items > 0 && n.phases == 1 && !n.claimed && !s.split && !s.by_place && s.packed.empty() &&
+         n.tile_rows == 1 && !k.nest->has_columns() && !k.nest->addition();
+}
+
+// The first outer loops whose iterations are so many rows; 0: none.
+std::uint32_t loops_of_rows(const StripKernel& k, std::int64_t rows) {
+  std::uint32_t found = 0;
+  std::int64_t product = 1;
+  for (std::uint32_t l = 0; l < k.nest->outer; ++l)
+    if ((product *= k.numbers->extents[l]) == rows) found = l + 1;
+  return found;
+}
+
+// Rows that items take together, where they end with the last of the outer loops.
+std::int64_t rows_of_items(const StripKernel& k, std::uint32_t loops) {
+  return loops == k.nest->outer ? std::max<std::int64_t>(k.scheduled->numbers.tile_outer, 1) : 1;
+}
+// What the length of a strip is a multiple of: rows that its code takes together.
+std::int64_t rows_at_once(const StripKernel& k, std::uint32_t loops) {
+  const Schedule& s = k.scheduled->schedule;
+  return loops != k.nest->outer ? 1 : s.tile.rows > 0 ? s.tile.rows : std::max(s.abreast, 1);
+}
+
+// Elements from a row to the next, by the last loop that says so; 0: an access to one element.
+std::int64_t row_length(const StripKernel& k, std::uint32_t loops, std::uint32_t access) {
+  const std::vector<std::int64_t>& of = k.numbers->coefficients[k.nest->accesses[access].linear];
+  for (std::uint32_t l = loops; l-- > 0;)
+    if (k.numbers->extents[l] > 1) return of[l];
+  return 0;
+}
+
+// Does each row touch the elements [row * length, (row + 1) * length) alone?
+bool is_row_local(const StripKernel& k, std::uint32_t loops, std::uint32_t access, std::int64_t length) {
+  const Access& a = k.nest->accesses[access];
+  if (a.table != Access::kNone || length <= 0) return false;
+  const std::vector<std::int64_t>&of = k.numbers->coefficients[a.linear], &extents = k.numbers->extents;
+  std::int64_t stride = length;
+  for (std::uint32_t l = loops; l-- > 0; stride *= extents[l])
+    if (extents[l] > 1 && of[l] != stride) return false;
+  std::int64_t low = k.numbers->offsets[a.linear], high = low;
+  for (std::uint32_t l = loops; l < k.nest->loops(); ++l) (of[l] < 0 ? low : high) += of[l] * (extents[l] - 1);
+  for (std::size_t v = k.nest->loops(); v < of.size(); ++v)
+    if (of[v] != 0) return false;
+  return low >= 0 && high < length;
+}
+
+template <class F> void each_access(const StripKernel& k, F&& f) {
+  for (std::uint32_t a = 0; a < k.nest->accesses.size(); ++a) f(a, k.nest->accesses[a].buffer);
+}
+bool is_written(const StripKernel& k, std::uint32_t buffer) { return k.nest->buffers[buffer].written; }
+
+// The rows of one choice of loops, over as many kernels as it carries.
+class Chain {
+ public:
+  Chain(std::span<const StripKernel> kernels, const std::unordered_map<NodeId, std::uint32_t>& last_read, std::uint32_t first,
+        std::int64_t rows)
+      : kernels_(kernels), last_read_(last_read), first_(first), rows_(rows), end_(first) {
+    while (end_ < kernels.size() && take(kernels[end_])) ++end_;
+    while (end_ > first + 1 && !reads_held(kernels[end_ - 1])) --end_;
+  }
+  std::uint32_t end() const { return end_; }
+
+  Strips strips(const Target& target, int threads, bool always) const {
+    Strips out;
+    out.first = first_;
+    std::int64_t at_once = 1, inner = 0, fewest = 1;
+    for (std::uint32_t k = first_; k < end_; ++k) {
+      const std::uint32_t loops = loops_of_rows(kernels_[k], rows_);
+      if (rows_at_once(kernels_[k], loops) > 1) inner = std::gcd(inner, kernels_[k].numbers->extents[loops - 1]);
+      at_once = std::lcm(at_once, rows_at_once(kernels_[k], loops));
+      if (kernels_[k].scheduled->schedule.tile.packs_columns && loops == kernels_[k].nest->outer) fewest = kPackedRows;
+    }
+    out.inner = inner > 0 ? inner : rows_;
+    out.outer = rows_ / out.inner;
+    std::int64_t row_bytes = 0;
+    for (const auto& [node, value] : values_)
+      if (is_held(node, value)) row_bytes += value.length * value.element_bytes;
+    if (row_bytes == 0) return {};
+    // What a strip hands on takes half of a core's cache.
+    const std::int64_t rows = always ? 1 : std::max({target.l2_bytes / 2 / row_bytes, fewest, std::int64_t{1}});
+    out.rows = rows >= out.inner ? out.inner : std::max(rows / at_once, std::int64_t{1}) * at_once;
+    out.held = rows_ * row_bytes;
+    for (const auto& [node, value] : values_)
+      if (is_held(node, value)) out.values.push_back({node, value.length * value.element_bytes, 0});
+    std::sort(out.values.begin(), out.values.end(), [](const StripValue& a, const StripValue& b) { return a.node < b.node; });
+    for (StripValue& v : out.values) v.offset = out.bytes, out.bytes += (v.row_bytes * out.rows + 63) / 64 * 64;
+    // Longer strips than a cache holds save memory alone, and the way to it where there would be much.
+    const std::int64_t least =
+        out.bytes <= target.l2_bytes ? 2 * threads * target.l2_bytes : std::max(16 * threads * out.bytes, target.llc_bytes);
+    const bool pays = out.held > least && out.strips() >= 4 * threads;
+    return pays || (always && out.strips() > 1) ? out : Strips{};
+  }
+
+ private:
+  struct Value {
+    std::int64_t length, element_bytes;
+    bool passed;
+  };
+  std::span<const StripKernel> kernels_;
+  const std::unordered_map<NodeId, std::uint32_t>& last_read_;
+  std::uint32_t first_;
+  std::int64_t rows_;
+  std::uint32_t end_;
+  std::unordered_map<NodeId, Value> values_;  // that the kernels so far store
+
+  bool is_held(NodeId node, const Value& value) const {
+    const auto it = last_read_.find(node);
+    return value.passed && it != last_read_.end() && it->second < end_;
+  }
+  bool reads_held(const StripKernel& k) const {
+    bool any = false;
+    each_access(k, [&](std::uint32_t, std::uint32_t buffer) {
+      const auto it = values_.find(k.numbers->buffers[buffer]);
+      any |= !is_written(k, buffer) && it != values_.end() && is_held(it->first, it->second);
+    });
+    return any;
+  }
+  // Reads what the kernels before it store row by row, and says how it stores its own.
+  bool take(const StripKernel& k) {
+    const std::uint32_t loops = loops_of_rows(k, rows_);
+    if (loops == 0 || !follows_outer_loops(k)) return false;
+    bool fits = true;
+    each_access(k, [&](std::uint32_t access, std::uint32_t buffer) {
+      const auto it = values_.find(k.numbers->buffers[buffer]);
+      if (!is_written(k, buffer) && it != values_.end()) fits &= is_row_local(k, loops, access, it->second.length);
+    });
+    if (!fits) return false;
+    each_access(k, [&](std::uint32_t access, std::uint32_t buffer) {
+      if (!is_written(k, buffer)) return;
+      const std::int64_t length = row_length(k, loops, access);
+      Value value{length, static_cast<std::int64_t>(size_of(k.nest->buffers[buffer].dtype)), k.passed[buffer]};
+      if (!is_row_local(k, loops, access, length)) value.length = 0;  // nothing reads it row by row
+      const auto [it, is_new] = values_.try_emplace(k.numbers->buffers[buffer], value);
+      if (!is_new) it->second.length = it->second.length == value.length ? value.length : 0, it->second.passed = false;
+    });
+    return true;
+  }
+};
+
+}  // namespace
+
+std::vector<Strips> find_strips(std::span<const StripKernel> kernels, const Target& target, int threads, bool always) {
+  std::vector<Strips> out;
+  if (kernels.size() < 2) return out;
+  std::unordered_map<NodeId, std::uint32_t> last_read;
+  for (std::uint32_t k = 0; k < kernels.size(); ++k)
+    each_access(kernels[k], [&](std::uint32_t, std::uint32_t buffer) {
+      if (!is_written(kernels[k], buffer)) last_read[kernels[k].numbers->buffers[buffer]] = k;
+    });
+  for (std::uint32_t first = 0, end = 0; first + 1 < kernels.size(); first = std::max(first + 1, end)) {
+    Strips best;
+    std::int64_t rows = 1;
+    for (std::uint32_t l = 0; l < kernels[first].nest->outer; ++l) {
+      if (kernels[first].numbers->extents[l] == 1) continue;
+      const Chain chain(kernels, last_read, first, rows *= kernels[first].numbers->extents[l]);
+      if (chain.end() < first + 2) continue;
+      Strips found = chain.strips(target, threads, always);
+      if (found.held == 0) continue;
+      const bool fits = found.bytes <= target.l2_bytes, best_fits = best.bytes <= target.l2_bytes;
+      if (best.held > 0 && (fits != best_fits ? best_fits : found.held < best.held)) continue;  // of equal ones that with the shorter rows
+      found.members.resize(chain.end() - first);
+      best = std::move(found), end = chain.end();
+    }
+    if (best.held > 0) out.push_back(std::move(best));
+  }
+  return out;
+}
+
+bool lay_out(Strips& strips, std::span<const StripKernel> kernels) {
+  const std::int64_t all = strips.outer * strips.inner;
+  for (std::size_t m = 0; m < strips.members.size(); ++m) {
+    const StripKernel& k = kernels[strips.first + m];
+    const std::uint32_t loops = loops_of_rows(k, all);
+    if (loops == 0 || !follows_outer_loops(k)) return false;
+    const std::int64_t extent = k.numbers->extents[loops - 1], at_once = rows_of_items(k, loops), items = k.scheduled->numbers.items;
+    const auto parts = [&](std::int64_t rows) { return (rows + at_once - 1) / at_once; };
+    if (at_once > 1 &&
+        ((extent != strips.inner && strips.inner % at_once != 0) || (strips.rows < strips.inner && strips.rows % at_once != 0)))
+      return false;
+    const std::int64_t of_each = items / (all / extent * parts(extent));  // items beside each other in one part of the rows
+    StripMember& member = strips.members[m];
+    member = {of_each * parts(strips.inner), of_each * parts(strips.rows), {}};
+    if (member.items_of_outer * strips.outer != items) return false;
+    bool fits = true;
+    each_access(k, [&](std::uint32_t access, std::uint32_t buffer) {
+      for (std::uint32_t v = 0; v < strips.values.size(); ++v) {
+        if (strips.values[v].node != k.numbers->buffers[buffer] || !k.passed[buffer]) continue;
+        fits &=
+            is_row_local(k, loops, access, strips.values[v].row_bytes / static_cast<std::int64_t>(size_of(k.nest->buffers[buffer].dtype)));
+        member.accesses.push_back({access, v});
+      }
+    });
+    if (!fits) return false;
+  }
+  return true;
+}
+
+}  // namespace onepass::compiler
