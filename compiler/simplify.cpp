@@ -264,8 +264,16 @@ NodeId simplified_reduction(Graph& out, const Node& node) {
   return out.add(node);
 }
 
-/// Of equal constants: a constant.
-NodeId simplified_piecewise(Graph& out, const Node& node) {
+/// Of equal constants: a constant. What stands elsewhere goes where boxes cover everything.
+NodeId simplified_piecewise(Graph& out, Node node) {
+  const std::size_t boxes = out.list(node.attributes).size() / (2 * out.list(node.shape).size());
+  if (out.operands(node).size() > boxes) {
+    std::int64_t covered = 0;
+    const List all = out.operands(node);
+    for (std::size_t k = 0; k < boxes; ++k) covered += out.elements(static_cast<NodeId>(all[k]));
+    if (covered == element_count(out.list(node.shape)))
+      node.operands = out.intern(std::vector<std::int64_t>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(boxes)));
+  }
   const List operands = out.operands(node);
   const auto same = [&](std::int64_t o) {
     const Node first = out[static_cast<NodeId>(operands[0])], other = out[static_cast<NodeId>(o)];
@@ -275,6 +283,61 @@ NodeId simplified_piecewise(Graph& out, const Node& node) {
   const Node first = out[static_cast<NodeId>(operands[0])];
   return first.op == Op::Constant ? out.constant(node.dtype, node.shape, first.bits)
                                   : out.slot_node(static_cast<std::uint32_t>(first.bits), node.shape);
+}
+
+/// Boxes of every s-th element along an axis stand beside each other along an axis of their own, of s places: kernels compute such ones
+/// together. Of a Pad or a Piecewise; the node itself where its boxes lie otherwise.
+NodeId boxes_side_by_side(Graph& out, const Node& node) {
+  constexpr std::int64_t most = 8;       // as many as kernels compute together
+  constexpr std::size_t kMostAxes = 32;  // as arrays have
+  const auto as_it_is = [&] { return node.op == Op::Piecewise ? simplified_piecewise(out, node) : out.add(node); };
+  const std::vector<std::int64_t> shape(out.list(node.shape).begin(), out.list(node.shape).end());
+  const List given = out.operands(node), attributes = out.list(node.attributes);
+  const std::size_t rank = shape.size(), boxes = rank == 0 ? 0 : attributes.size() / (2 * rank);
+  if (boxes == 0 || rank >= kMostAxes) return as_it_is();
+  std::size_t axis = rank;
+  for (std::size_t i = 0; i < rank && axis == rank; ++i)
+    if (attributes[rank + i] > 1) axis = i;
+  const std::int64_t s = axis < rank ? attributes[rank + axis] : 1;
+  if (s < 2 || s > most || shape[axis] % s != 0 || shape[axis] == 0) return as_it_is();
+  const bool is_innermost =
+      std::all_of(shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end(), [](std::int64_t n) { return n == 1; });
+  if (node.op == Op::Pad && !is_innermost) return as_it_is();  // each row lies in the box or not
+  std::vector<NodeId> at(static_cast<std::size_t>(s), kNoNode);
+  for (std::size_t k = 0; k < boxes; ++k) {
+    const List box = attributes.subspan(2 * rank * k, 2 * rank), from = out.shape(static_cast<NodeId>(given[k]));
+    for (std::size_t i = 0; i < rank; ++i) {
+      const bool is_whole = i == axis ? box[i] >= 0 && box[i] < s && box[rank + i] == s && from[i] == shape[i] / s
+                                      : box[i] == 0 && box[rank + i] == 1 && from[i] == shape[i];
+      if (!is_whole) return as_it_is();
+    }
+    at[static_cast<std::size_t>(box[axis])] = static_cast<NodeId>(given[k]);
+  }
+  NodeId elsewhere = given.size() > boxes ? static_cast<NodeId>(given[boxes]) : kNoNode;
+  std::vector<std::int64_t> to = shape, one, operands, places;
+  to[axis] = shape[axis] / s;
+  to.insert(to.begin() + static_cast<std::ptrdiff_t>(axis) + 1, s);
+  one = to;
+  one[axis + 1] = 1;
+  const ListId part = out.intern(one);
+  for (std::int64_t r = 0; r < s; ++r) {
+    NodeId x = at[static_cast<std::size_t>(r)];
+    if (x != kNoNode) {
+      x = make(out, Op::Reshape, node.dtype, part, {x});
+    } else if (elsewhere == kNoNode) {
+      x = out.constant(node.dtype, part, 0);  // a Pad
+    } else {
+      const NodeId units = make(out, Op::Reshape, node.dtype, out.intern(std::vector<std::int64_t>(one.size(), 1)), {elsewhere});
+      x = make(out, Op::Broadcast, node.dtype, part, {units});
+    }
+    operands.push_back(x);
+    places.insert(places.end(), one.size(), 0);
+    places[places.size() - one.size() + axis + 1] = r;
+    places.insert(places.end(), one.size(), 1);
+  }
+  const NodeId joined =
+      simplified_piecewise(out, Node{Op::Piecewise, node.dtype, out.intern(to), out.intern(operands), out.intern(places), 0});
+  return make(out, Op::Reshape, node.dtype, node.shape, {joined});
 }
 
 NodeId simplified(Graph& out, Node node) {
@@ -308,6 +371,8 @@ class PadSums {
         for (std::int64_t o : graph.operands(id)) inner_[static_cast<std::size_t>(o)] = true;
     }
   }
+  /// Is the pad no part of a sum that becomes one Piecewise?
+  bool stands_alone(NodeId pad) const { return !inner_[pad] || uses_[pad] > 1; }
   bool any() const { return std::find(is_pad_sum_.begin(), is_pad_sum_.end(), true) != is_pad_sum_.end(); }
   /// The boxes of a sum that is no part of a longer one, in order; none where it is no such sum or where boxes overlap.
   std::vector<NodeId> pads_of(NodeId id) const {
@@ -336,19 +401,27 @@ class PadSums {
     if (graph_[id].op == Op::Pad) return !graph_.shape(id).empty();
     return is_pad_sum_[id] && uses_[id] == 1;
   }
-  // Do the spans of any two differ along one and the same axis?
+  // Do the spans of any two differ along one and the same axis, or their places between each other there?
   bool disjoint(const std::vector<NodeId>& pads) const {
     const std::size_t rank = graph_.shape(pads[0]).size();
     for (std::size_t axis = 0; axis < rank; ++axis) {
-      std::vector<std::pair<std::int64_t, std::int64_t>> spans;
+      struct Span {
+        std::int64_t place, low, high;
+        bool operator<(const Span& o) const { return std::pair(place, low) < std::pair(o.place, o.low); }
+      };
+      std::vector<Span> spans;
+      std::int64_t step = std::abs(graph_.attributes(pads[0])[rank + axis]);
+      for (const NodeId pad : pads)
+        if (std::abs(graph_.attributes(pad)[rank + axis]) != step) step = 1;
       for (const NodeId pad : pads) {
         const std::int64_t n = graph_.shape(graph_.operand(pad, 0))[axis];
         const std::int64_t start = graph_.attributes(pad)[axis], last = start + (n - 1) * graph_.attributes(pad)[rank + axis];
-        if (n > 0) spans.emplace_back(std::min(start, last), std::max(start, last));
+        if (n > 0) spans.push_back({start % step, std::min(start, last), std::max(start, last)});
       }
       std::sort(spans.begin(), spans.end());
       bool apart = true;
-      for (std::size_t k = 1; k < spans.size(); ++k) apart = apart && spans[k - 1].second < spans[k].first;
+      for (std::size_t k = 1; k < spans.size(); ++k)
+        apart = apart && (spans[k - 1].place != spans[k].place || spans[k - 1].high < spans[k].low);
       if (apart) return true;
     }
     return false;
@@ -357,7 +430,19 @@ class PadSums {
 
 Graph with_joined_pads(Graph graph) {
   const PadSums sums(graph);
-  if (!sums.any()) return graph;
+  const auto lies_between = [&](NodeId id) {
+    const List attributes = graph.attributes(id);
+    const std::size_t rank = graph.shape(id).size();
+    if (graph[id].op != Op::Pad && graph[id].op != Op::Piecewise) return false;
+    for (std::size_t k = rank; k < attributes.size(); k += 2 * rank)
+      if (std::any_of(attributes.begin() + static_cast<std::ptrdiff_t>(k), attributes.begin() + static_cast<std::ptrdiff_t>(k + rank),
+                      [](std::int64_t step) { return step > 1; }))
+        return true;
+    return false;
+  };
+  bool any = sums.any();
+  for (NodeId id = 0; id < graph.size() && !any; ++id) any = lies_between(id);
+  if (!any) return graph;
   std::vector<NodeId> now(graph.size(), kNoNode);
   Graph out = graph.empty_copy();
   for (NodeId id = 0; id < graph.size(); ++id) {
@@ -383,7 +468,8 @@ Graph with_joined_pads(Graph graph) {
       node.attributes = out.intern(boxes);
     }
     node.operands = out.intern(operands);
-    now[id] = out.add(node);
+    const bool is_part = node.op == Op::Pad && !sums.stands_alone(id);
+    now[id] = !pads.empty() || (lies_between(id) && !is_part) ? boxes_side_by_side(out, node) : out.add(node);
   }
   out.current_source = 0;
   out.current_origin = kNoNode;

@@ -86,9 +86,9 @@ bool has_small_lengths(const Graph& graph) {
     const Op op = graph[id].op;
     if (!is_reduction(op) || is_contraction(op)) continue;
     if ((op == Op::ReduceSum || op == Op::ReduceProd) && has_two_rows(graph, id)) return true;
-    if (graph.attributes(id).size() != 1) continue;
-    const std::int64_t extent = graph.shape(graph.operand(id, 0))[static_cast<std::size_t>(graph.attributes(id)[0])];
-    if (extent > 1 && extent <= kMostUnrolled) return true;
+    std::int64_t elements = 1;
+    for (const std::int64_t axis : graph.attributes(id)) elements *= graph.shape(graph.operand(id, 0))[static_cast<std::size_t>(axis)];
+    if (elements > 1 && elements <= kMostUnrolled) return true;
   }
   return graph.outputs.size() >= kFewestMembers &&
          std::ranges::any_of(graph.outputs, [&](NodeId id) { return graph.elements(id) < kSmallestMember; });

@@ -1,7 +1,7 @@
 // unroll: see unroll.h.
 //   min(sum((a[:, none, :] - b[none, :, :])**2, -1), 1) of points in three dimensions
 //     -> min((d0*d0 + d2*d2) + d1*d1, 1) with dk = a[:, k, none] - b[none, :, k]: one kernel, no array of differences or distances
-//   norm(x, axis=-1) of [n, 3], sum(x, axis=0) of [3, n] -> maps
+//   norm(x, axis=-1) of [n, 3], sum(x, axis=0) of [3, n], max(reshape(x, [n, 2, m, 2]), [1, 3]) -> maps
 // The operators are those of the order of summation (docs/language.md): with one element to a lane, the lanes that are there are halved; with
 // rows, one tree. Missing elements change nothing.
 // Left out on purpose: what is needed as a whole as well (its maximum is subtracted from it, sums along other axes are taken of it), since
@@ -65,6 +65,8 @@ class Unroller {
   std::vector<std::uint32_t> uses_;
   std::vector<std::int64_t> largest_;                       // elements of the largest value that is made of a node
   std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // of the reduction at hand: a node's element
+  List axes_;                                               // of the reduction at hand
+  std::vector<std::int64_t> extents_;                       // of its operand along these
 
   std::int64_t count(NodeId id) const { return element_count(graph_.shape(id)); }
 
@@ -97,9 +99,12 @@ class Unroller {
     if (!is_reduction(node.op) || is_contraction(node.op)) return false;
     const NodeId operand = graph_.operand(id, 0);
     const List axes = graph_.attributes(id), shape = graph_.shape(operand);
-    if (axes.size() != 1) return false;
-    const std::int64_t extent = shape[static_cast<std::size_t>(axes[0])], elements = count(operand);
-    if (extent < 2 || extent > kMostUnrolled || largest_[id] >= elements) return false;
+    std::int64_t extent = 1;
+    for (const std::int64_t axis : axes) extent *= shape[static_cast<std::size_t>(axis)];
+    const std::int64_t elements = count(operand);
+    if (extent < 2 || extent > kMostUnrolled || largest_[id] >= elements ||
+        sum_order(shape, axes, computed_type(node.dtype)).count > kMostUnrolled)
+      return false;
     Cone cone;
     if (!take(cone, operand, elements) || (cone.operators + 1) * extent > kMostOperators) return false;
     for (const auto& [inside, times] : cone.uses)
@@ -107,8 +112,8 @@ class Unroller {
     return true;
   }
 
-  // Element k along the axis, in the shape that is left.
-  NodeId element(Graph& out, NodeId id, std::int64_t axis, std::int64_t k, ListId shape) {
+  // Element k along the axes, row-major, in the shape that is left.
+  NodeId element(Graph& out, NodeId id, std::int64_t k, ListId shape) {
     if (const auto it = made_.find({id, k}); it != made_.end()) return it->second;
     Node node = out[id];
     NodeId result = kNoNode;
@@ -119,47 +124,53 @@ class Unroller {
     } else if (is_elementwise(node.op)) {
       const List from = out.operands(id);
       std::vector<std::int64_t> operands(from.begin(), from.end());
-      for (std::int64_t& o : operands) o = element(out, static_cast<NodeId>(o), axis, k, shape);
+      for (std::int64_t& o : operands) o = element(out, static_cast<NodeId>(o), k, shape);
       node.operands = out.intern(operands);
       node.shape = shape;
       result = out.add(node);
     } else {
-      result = out.add(Op::Reshape, node.dtype, shape, {slice(out, id, axis, k)});
+      result = out.add(Op::Reshape, node.dtype, shape, {slice(out, id, k)});
     }
     return made_[{id, k}] = result;
   }
-  NodeId slice(Graph& out, NodeId id, std::int64_t axis, std::int64_t k) {
+  NodeId slice(Graph& out, NodeId id, std::int64_t k) {
     const List from = out.shape(id);
     std::vector<std::int64_t> shape(from.begin(), from.end()), places(2 * shape.size(), 0);
-    const auto at = static_cast<std::size_t>(axis);
-    if (shape[at] == 1) return id;
-    shape[at] = 1;
+    for (std::size_t a = axes_.size(); a-- > 0; k /= extents_[a]) {
+      const auto at = static_cast<std::size_t>(axes_[a]);
+      if (shape[at] == 1) continue;
+      shape[at] = 1;
+      places[at] = k % extents_[a];
+    }
+    if (std::ranges::equal(shape, from)) return id;
     const Node node = out[id];
-    if (node.op == Op::Broadcast)  // what is the same along the axis is one node for all of them
-      return out.add(Op::Broadcast, node.dtype, out.intern(shape), {slice(out, out.operand(id, 0), axis, k)});
-    places[at] = k;
+    if (node.op == Op::Broadcast)  // what is the same along an axis is one node for all of it
+      return out.add(Op::Broadcast, node.dtype, out.intern(shape), {slice(out, out.operand(id, 0), row_major(places))});
     std::fill(places.begin() + static_cast<std::ptrdiff_t>(shape.size()), places.end(), 1);
     return out.add(Op::Slice, node.dtype, out.intern(shape), {id}, places);
+  }
+  std::int64_t row_major(const std::vector<std::int64_t>& places) const {
+    std::int64_t k = 0;
+    for (std::size_t a = 0; a < axes_.size(); ++a) k = k * extents_[a] + places[static_cast<std::size_t>(axes_[a])];
+    return k;
   }
 
   NodeId written_out(Graph& out, const Node& node, NodeId id) {
     const NodeId operand = static_cast<NodeId>(out.operands(node)[0]);
-    const List axes = graph_.attributes(id), shape = graph_.shape(graph_.operand(id, 0));
-    const std::int64_t axis = axes[0], extent = shape[static_cast<std::size_t>(axis)];
+    const List shape = graph_.shape(graph_.operand(id, 0));
+    axes_ = graph_.attributes(id);
+    extents_.clear();
+    std::int64_t elements = 1;
+    for (const std::int64_t axis : axes_) elements *= extents_.emplace_back(shape[static_cast<std::size_t>(axis)]);
     made_.clear();
-    std::vector<NodeId> v;
-    for (std::int64_t k = 0; k < extent; ++k) v.push_back(element(out, operand, axis, k, node.shape));
-    const auto combined = [&](NodeId a, NodeId b) { return out.add(combiner(node.op), node.dtype, node.shape, {a, b}); };
-    const bool lanes = sum_order(shape, axes, computed_type(node.dtype)).lanes;
-    for (std::size_t half = kMostUnrolled / 2; lanes && half > 0; half /= 2) {
-      for (std::size_t i = half; i < v.size(); ++i) v[i - half] = combined(v[i - half], v[i]);
-      v.resize(std::min(v.size(), half));
-    }
-    while (v.size() > 1) {  // the tree of a group of rows
-      std::vector<NodeId> next;
-      for (std::size_t i = 0; i < v.size(); i += 2) next.push_back(i + 1 < v.size() ? combined(v[i], v[i + 1]) : v[i]);
-      v = std::move(next);
-    }
+    const SumOrder order = sum_order(shape, axes_, computed_type(node.dtype));
+    std::vector<NodeId> v(kMostUnrolled, kNoNode);  // by number in that order; those that are missing change nothing
+    for (std::int64_t k = 0; k < elements; ++k) v[static_cast<std::size_t>(order.r_of(k))] = element(out, operand, k, node.shape);
+    const auto combined = [&](NodeId a, NodeId b) {
+      return a == kNoNode ? b : b == kNoNode ? a : out.add(combiner(node.op), node.dtype, node.shape, {a, b});
+    };
+    for (std::size_t half = kMostUnrolled / 2; half > 0; half /= 2)  // lanes are halved, a group of rows is a tree
+      for (std::size_t i = 0; i < half; ++i) v[i] = order.lanes ? combined(v[i], v[i + half]) : combined(v[2 * i], v[2 * i + 1]);
     return v[0];
   }
 };

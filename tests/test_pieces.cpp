@@ -13,6 +13,7 @@
 
 #include "compiler/formula.h"
 #include "compiler/plan/plan.h"
+#include "every_mode.h"
 #include "formula_inputs.h"
 #include "golden.h"
 #include "onepass/error.h"
@@ -113,6 +114,26 @@ TEST_CASE("pieces: pad, roll, tile and repeat", "[pieces]") {
   CHECK(result("repeat(x, 2, 0)", {{"x", {2, 2}}}) == F{1, 2, 1, 2, 3, 4, 3, 4});
   CHECK(result("repeat(x, 2, -1)", {{"x", {2, 2}}}) == F{1, 1, 2, 2, 3, 3, 4, 4});
   CHECK(result("repeat(x, 0, 0)", {{"x", {2, 2}}}) == F{});
+}
+
+TEST_CASE("pieces: every s-th element and those between are one kernel", "[pieces]") {
+  const Array x = test::random_array({6, 48}), w = test::random_array({6, 48}, f32, 2);
+  const auto kernels = [](std::string_view formula, const Inputs& inputs) {
+    const ir::Graph graph = test::optimised(formula, inputs);
+    for (ir::NodeId id = 0; id < graph.size(); ++id)
+      if (graph[id].op == ir::Op::Piecewise) CHECK(graph.operands(id).size() == graph.attributes(id).size() / (2 * graph.shape(id).size()));
+    for (ir::NodeId id = 0; id < graph.size(); ++id) CHECK(graph[id].op != ir::Op::Pad);
+    return compiler::fuse(graph).groups.size();
+  };
+  for (const char* const formula : {"a = x[:, 0::2]; b = x[:, 1::2]; y = a*a*w[:, 0::2] + sin(b); vjp(y, [x], y)",  // both halves
+                                    "a = x[:, 1::2]; vjp(a*a, [x], a)",                                             // one, 0 between
+                                    "a = x[:, 0::3]; b = x[:, 2::3]; vjp(a*b, [x], a)",                             // two of three
+                                    "a = x[0::2, :]; b = x[1::2, :]; vjp(a*b, [x], a)",                             // rows
+                                    "z = reshape(x, [6, 24, 2]); vjp(z[:, :, 0]*z[:, :, 1], [x], w[:, :24])"}) {
+    INFO(formula);
+    CHECK(kernels(formula, {{"x", {6, 48}}, {"w", {6, 48}}}) == 1);
+    test::same_everywhere(formula, {{"x", x}, {"w", w}});
+  }
 }
 
 TEST_CASE("pieces: gradients are slices of the cotangent, and sums of slices' pads are one node", "[pieces]") {

@@ -35,8 +35,11 @@ bool stays(const std::string& body, const std::string& shape) { return unrolled(
 TEST_CASE("unroll: small reductions become operators, in the order of their sum", "[unroll]") {
   CHECK(!stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1", "[4, 3]"));
   CHECK(!stays("%1 = reduce_max %0 {0} : f32[4]\nreturn out = %1", "[8, 4]"));
-  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1", "[4, 9]"));          // many
-  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1, y = %0", "[4, 3]"));  // needed as a whole
+  CHECK(!stays("%1 = reduce_max %0 {1, 3} : f32[4, 5]\nreturn out = %1", "[4, 2, 5, 2]"));
+  CHECK(!stays("%1 = reduce_sum %0 {0, 2} : f32[4, 5]\nreturn out = %1", "[2, 4, 3, 5]"));
+  CHECK(stays("%1 = reduce_sum %0 {1, 3} : f32[4, 5]\nreturn out = %1", "[4, 3, 5, 3]"));  // with what fills the runs, many
+  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1", "[4, 9]"));              // many
+  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1, y = %0", "[4, 3]"));      // needed as a whole
   CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reduce_sum %0 {0} : f32[3]\nreturn out = %1, y = %2", "[4, 3]"));
   CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reshape %1 : f32[4, 1]\n%3 = broadcast %2 : f32[4, 3]\nreturn out = %1, y = %3",
               "[4, 3]"));
@@ -55,6 +58,14 @@ TEST_CASE("unroll: equal bits of every operator, type, length and axis", "[unrol
         same_everywhere(reduce + "(x, 0)", {{"x", columns}});
         same_everywhere(reduce + "(x, 1)", {{"x", middle}});
       }
+    }
+  const std::vector<std::vector<std::int64_t>> shapes = {{7, 2, 9, 2}, {5, 2, 6, 3}, {4, 1, 6, 5}, {3, 4, 5, 2}, {2, 3, 2, 70}};
+  for (const std::vector<std::int64_t>& shape : shapes)  // several axes, runs that are filled among them
+    for (const op::DType type : {f32, f64, f16, i32}) {
+      const Array x = random_array(shape, type);
+      for (const std::string reduce : {"sum", "prod", "max", "min"})
+        for (const std::string axes : {"[1, 3]", "[0, 2]", "[1, 2]", "[0, 1]", "[2, 3]"})
+          same_everywhere(reduce + "(x, " + axes + ")", {{"x", x}});
     }
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const Array specials = Array::from({-0.0f, -0.0f, -0.0f, inf, -inf, 1.0f, nan, 2.0f, 3.0f, 0.0f, -0.0f, -0.0f}, {4, 3});
