@@ -15,6 +15,7 @@
 #include "compiler/fuse.h"
 #include "compiler/plan/plan.h"
 #include "compiler/simplify.h"
+#include "every_mode.h"
 #include "golden.h"
 #include "plans_of.h"
 #include "random_graph.h"
@@ -132,4 +133,19 @@ TEST_CASE("short rows: each array is loaded about once", "[short_rows]") {
   run(graph, arguments.views, options);
   CHECK(counts.bytes_read == 4 * (60000 + 3 + 20000));
   CHECK(counts.bytes_written == 4 * 60000);
+}
+
+TEST_CASE("short rows: places of a row that lie in planes of their own are side by side in one iteration", "[short_rows]") {
+  for (const std::int64_t places : {2, 3, 4, 5, 7, 8, 9}) {
+    INFO(places << " places");
+    const ir::Graph graph = optimised("transpose(q, [1, 2, 0])*s", {{"q", {places, 70, 90}}, {"s", {places}}});
+    const std::vector<compiler::Planned> plans = plans_of(graph);
+    REQUIRE(plans.size() == 1);
+    CHECK(int{plans[0].nest.phases} == (places <= 8 ? places : 1));
+    for (const DType type : {f32, f64, f16, DType::U8}) {
+      const NamedArrays inputs = {{"q", random_array({places, 70, 90}, type)}, {"s", random_array({places}, type, 2)}};
+      same_everywhere("transpose(q, [1, 2, 0])*s", inputs);
+      same_everywhere("transpose(q[:, 1:, ::2], [1, 2, 0]) + transpose(q[:, :69, 1::2], [1, 2, 0])", inputs);
+    }
+  }
 }

@@ -31,6 +31,8 @@ std::vector<Planned> Planner::run() {
   if (derived_in(pieces) == 0 && !short_rows) return pieces;
   std::vector<Planned> other = in_loops(flat);
   if (short_rows && other.size() == 1 && other[0].nest.short_rows) return other;
+  if (short_rows && pieces[0].numbers.extents.back() == all.back().extent)
+    if (std::vector<Planned> phased = in_phases(all, pieces[0].nest.body.size()); !phased.empty()) return phased;
   return derived_in(other) < derived_in(pieces) ? other : pieces;
 }
 
@@ -106,6 +108,20 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
     finish(out.emplace_back());
   }
   return out;
+}
+
+std::vector<Planned> Planner::in_phases(std::vector<Loop> loops, std::size_t statements) {
+  constexpr std::size_t most = 64;  // statements of all phases together
+  Loop& row = loops.back();
+  const std::int64_t each = row.extent;
+  if (each < 2 || each > kMostPhases || row.reduced || statements * static_cast<std::size_t>(each) > most) return {};
+  row.phases = each;
+  row.extent = 1;
+  std::vector<Planned> out = in_loops(loops);
+  if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty()) return {};
+  std::size_t stores = 0, beside = 0;
+  for (const Statement& s : out[0].nest.body) stores += s.kind == Statement::Kind::Store, beside += s.count;
+  return stores == beside ? out : std::vector<Planned>{};
 }
 
 std::size_t Planner::derived_in(const std::vector<Planned>& pieces) {

@@ -144,6 +144,8 @@ class Planner {
   static std::size_t derived_in(const std::vector<Planned>& pieces);
   // Is it a map whose last loop is too short for vectors, within enough others?
   static bool ends_in_short_rows(const std::vector<Planned>& pieces);
+  // The same map with the elements of the last axis side by side in one iteration of a loop over the others; none where it has another form.
+  std::vector<Planned> in_phases(std::vector<Loop> loops, std::size_t statements);
   // One loop through all elements, where every root is a map stored in that order; none otherwise.
   std::vector<Loop> flattened() const;
   static std::uint64_t map_in(ir::ListId shape, std::uint32_t map) { return std::uint64_t{shape} << 32 | map; }
