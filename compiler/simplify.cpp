@@ -372,12 +372,12 @@ class PadSums {
     }
   }
   /// Is the pad no part of a sum that becomes one Piecewise?
-  bool stands_alone(NodeId pad) const { return !inner_[pad] || uses_[pad] > 1; }
+  bool stands_alone(NodeId pad) const { return inner_.empty() || !inner_[pad] || uses_[pad] > 1; }
   bool any() const { return std::find(is_pad_sum_.begin(), is_pad_sum_.end(), true) != is_pad_sum_.end(); }
   /// The boxes of a sum that is no part of a longer one, in order; none where it is no such sum or where boxes overlap.
   std::vector<NodeId> pads_of(NodeId id) const {
     std::vector<NodeId> pads;
-    if (!is_pad_sum_[id] || inner_[id]) return pads;
+    if (is_pad_sum_.empty() || !is_pad_sum_[id] || inner_[id]) return pads;
     std::vector<NodeId> open = {id};
     while (!open.empty()) {
       const NodeId at = open.back();

@@ -307,7 +307,7 @@ TEST_CASE("reroll: two loops that take turns are two", "[reroll]") {
           all.push_back(sum(r, r.elementwise(t % 2 ? Op::Exp : Op::Sin, {at(r, x, t % 2 ? t : 50 - t)}), 0));
         r.output("out", r.stack(all, 0));
       },
-      3);
+      2);
 }
 
 TEST_CASE("reroll: a loop beside other boxes becomes one box", "[reroll]") {
