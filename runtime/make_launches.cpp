@@ -305,21 +305,31 @@ std::vector<bool> written_in_place(const compiler::Planned& piece, const StoredV
 // Kernels that hand values to each other run over some rows at a time, where these would not stay in the caches else: compiler/plan/strips.h.
 void arrange_strips(PlanReport& report, const StoredValues& values, const compiler::Target& target, compiler::ScheduleOptions options) {
   const compiler::Lists& lists = report.partition.lists;
-  std::vector<compiler::StripKernel> kernels;
-  for (std::size_t k = 0; k < report.kernels.size(); ++k) {
-    const KernelReport& kernel = report.kernels[k];
-    const auto [nest, numbers] = std::tie(kernel.planned.nest, kernel.planned.numbers);
-    compiler::StripKernel& out = kernels.emplace_back(&nest, &numbers, &kernel.scheduled);
-    const auto is_of_group = [&](std::size_t other) {
-      return other < report.kernels.size() && report.kernels[other].group == kernel.group;
-    };
-    out.alone = kernel.more.empty() && !is_of_group(k - 1) && !is_of_group(k + 1);
-    for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
-      out.alone &= numbers.members[b].empty() && lists.places_of(numbers.buffers[b]).empty();
-      out.passed.push_back(values.is_intermediate(nest, numbers, b));
+  const auto kernels_of_report = [&] {
+    std::vector<compiler::StripKernel> kernels;
+    for (std::size_t k = 0; k < report.kernels.size(); ++k) {
+      const KernelReport& kernel = report.kernels[k];
+      const auto [nest, numbers] = std::tie(kernel.planned.nest, kernel.planned.numbers);
+      compiler::StripKernel& out = kernels.emplace_back(&nest, &numbers, &kernel.scheduled);
+      const auto is_of_group = [&](std::size_t other) {
+        return other < report.kernels.size() && report.kernels[other].group == kernel.group;
+      };
+      out.alone = kernel.more.empty() && !is_of_group(k - 1) && !is_of_group(k + 1);
+      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
+        out.alone &= numbers.members[b].empty() && lists.places_of(numbers.buffers[b]).empty() && !lists.assembles(numbers.buffers[b]);
+        out.passed.push_back(values.is_intermediate(nest, numbers, b));
+      }
     }
-  }
-  report.strips = compiler::find_strips(kernels, target, options.threads, os::for_tests().strips);
+    return kernels;
+  };
+  std::vector<compiler::StripKernel> kernels = kernels_of_report();
+  std::vector<std::uint32_t> order;
+  report.strips = compiler::find_strips(kernels, target, options.threads, order, os::for_tests().strips);
+  if (report.strips.empty()) return;
+  std::vector<KernelReport> ordered;
+  for (const std::uint32_t k : order) ordered.push_back(std::move(report.kernels[k]));
+  report.kernels = std::move(ordered);
+  kernels = kernels_of_report();
   std::erase_if(report.strips, [&](compiler::Strips& strips) {
     const std::size_t end = strips.first + strips.members.size();
     std::vector<compiler::Scheduled> before;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace onepass::compiler {
 
@@ -69,22 +70,40 @@ template <class F> void each_access(const StripKernel& k, F&& f) {
 }
 bool is_written(const StripKernel& k, std::uint32_t buffer) { return k.nest->buffers[buffer].written; }
 
-// The rows of one choice of loops, over as many kernels as it carries.
+constexpr std::size_t kMostWaiting = 8;  // kernels that wait for strips: more are looked at by no chain
+
+using Readers = std::unordered_map<NodeId, std::vector<std::uint32_t>>;  // kernels, by the value that they read
+
+// Kernels that have rows in common, by one choice of loops: from one on as many as there are, and those between them that wait.
 class Chain {
  public:
-  Chain(std::span<const StripKernel> kernels, const std::unordered_map<NodeId, std::uint32_t>& last_read, std::uint32_t first,
-        std::int64_t rows)
-      : kernels_(kernels), last_read_(last_read), first_(first), rows_(rows), end_(first) {
-    while (end_ < kernels.size() && take(kernels[end_])) ++end_;
-    while (end_ > first + 1 && !reads_held(kernels[end_ - 1])) --end_;
+  Chain(std::span<const StripKernel> kernels, const Readers& readers, std::span<const std::uint32_t> order, std::int64_t rows)
+      : kernels_(kernels), readers_(readers), rows_(rows) {
+    std::vector<std::uint32_t> waiting;
+    for (const std::uint32_t k : order) {
+      if (take(k)) {
+        members_.push_back(k);
+        before_.push_back(waiting.size());
+      } else if (members_.empty() || waiting.size() == kMostWaiting) {
+        break;
+      } else {
+        waiting.push_back(k);
+        each_access(kernels_[k], [&](std::uint32_t, std::uint32_t buffer) {
+          if (is_written(kernels_[k], buffer)) later_.insert(node_of(kernels_[k], buffer));
+        });
+      }
+    }
+    while (members_.size() > 1 && !reads_held(kernels_[members_.back()])) members_.pop_back();
+    if (!members_.empty()) waiting.resize(before_[members_.size() - 1]);
+    waiting_ = std::move(waiting);
   }
-  std::uint32_t end() const { return end_; }
+  const std::vector<std::uint32_t>& members() const { return members_; }
+  const std::vector<std::uint32_t>& waiting() const { return waiting_; }
 
   Strips strips(const Target& target, int threads, bool always) const {
     Strips out;
-    out.first = first_;
     std::int64_t at_once = 1, inner = 0, fewest = 1;
-    for (std::uint32_t k = first_; k < end_; ++k) {
+    for (const std::uint32_t k : members_) {
       const std::uint32_t loops = loops_of_rows(kernels_[k], rows_);
       if (rows_at_once(kernels_[k], loops) > 1) inner = std::gcd(inner, kernels_[k].numbers->extents[loops - 1]);
       at_once = std::lcm(at_once, rows_at_once(kernels_[k], loops));
@@ -104,6 +123,7 @@ class Chain {
       if (is_held(node, value)) out.values.push_back({node, value.length * value.element_bytes, 0});
     std::sort(out.values.begin(), out.values.end(), [](const StripValue& a, const StripValue& b) { return a.node < b.node; });
     for (StripValue& v : out.values) v.offset = out.bytes, out.bytes += (v.row_bytes * out.rows + 63) / 64 * 64;
+    out.members.resize(members_.size());
     // Longer strips than a cache holds save memory alone, and the way to it where there would be much.
     const std::int64_t least =
         out.bytes <= target.l2_bytes ? 2 * threads * target.l2_bytes : std::max(16 * threads * out.bytes, target.llc_bytes);
@@ -117,32 +137,37 @@ class Chain {
     bool passed;
   };
   std::span<const StripKernel> kernels_;
-  const std::unordered_map<NodeId, std::uint32_t>& last_read_;
-  std::uint32_t first_;
+  const Readers& readers_;
   std::int64_t rows_;
-  std::uint32_t end_;
-  std::unordered_map<NodeId, Value> values_;  // that the kernels so far store
+  std::vector<std::uint32_t> members_, waiting_;
+  std::vector<std::size_t> before_;           // of each member: how many wait when it is taken
+  std::unordered_map<NodeId, Value> values_;  // that the members store
+  std::unordered_set<NodeId> later_;          // that those which wait store
 
+  static NodeId node_of(const StripKernel& k, std::uint32_t buffer) { return k.numbers->buffers[buffer]; }
   bool is_held(NodeId node, const Value& value) const {
-    const auto it = last_read_.find(node);
-    return value.passed && it != last_read_.end() && it->second < end_;
+    const auto it = readers_.find(node);
+    return value.passed && it != readers_.end() &&
+           std::ranges::all_of(it->second, [&](std::uint32_t reader) { return std::ranges::find(members_, reader) != members_.end(); });
   }
   bool reads_held(const StripKernel& k) const {
     bool any = false;
     each_access(k, [&](std::uint32_t, std::uint32_t buffer) {
-      const auto it = values_.find(k.numbers->buffers[buffer]);
+      const auto it = values_.find(node_of(k, buffer));
       any |= !is_written(k, buffer) && it != values_.end() && is_held(it->first, it->second);
     });
     return any;
   }
-  // Reads what the kernels before it store row by row, and says how it stores its own.
-  bool take(const StripKernel& k) {
+  // Reads what the members before it store row by row, nothing that those store which wait, and says how it stores its own.
+  bool take(std::uint32_t at) {
+    const StripKernel& k = kernels_[at];
     const std::uint32_t loops = loops_of_rows(k, rows_);
     if (loops == 0 || !follows_outer_loops(k)) return false;
     bool fits = true;
     each_access(k, [&](std::uint32_t access, std::uint32_t buffer) {
-      const auto it = values_.find(k.numbers->buffers[buffer]);
-      if (!is_written(k, buffer) && it != values_.end()) fits &= is_row_local(k, loops, access, it->second.length);
+      if (is_written(k, buffer)) return;
+      fits &= !later_.contains(node_of(k, buffer));
+      if (const auto it = values_.find(node_of(k, buffer)); it != values_.end()) fits &= is_row_local(k, loops, access, it->second.length);
     });
     if (!fits) return false;
     each_access(k, [&](std::uint32_t access, std::uint32_t buffer) {
@@ -150,7 +175,7 @@ class Chain {
       const std::int64_t length = row_length(k, loops, access);
       Value value{length, static_cast<std::int64_t>(size_of(k.nest->buffers[buffer].dtype)), k.passed[buffer]};
       if (!is_row_local(k, loops, access, length)) value.length = 0;  // nothing reads it row by row
-      const auto [it, is_new] = values_.try_emplace(k.numbers->buffers[buffer], value);
+      const auto [it, is_new] = values_.try_emplace(node_of(k, buffer), value);
       if (!is_new) it->second.length = it->second.length == value.length ? value.length : 0, it->second.passed = false;
     });
     return true;
@@ -159,29 +184,42 @@ class Chain {
 
 }  // namespace
 
-std::vector<Strips> find_strips(std::span<const StripKernel> kernels, const Target& target, int threads, bool always) {
+std::vector<Strips> find_strips(std::span<const StripKernel> kernels, const Target& target, int threads, std::vector<std::uint32_t>& order,
+                                bool always) {
   std::vector<Strips> out;
+  order.resize(kernels.size());
+  std::iota(order.begin(), order.end(), 0u);
   if (kernels.size() < 2) return out;
-  std::unordered_map<NodeId, std::uint32_t> last_read;
+  Readers readers;
   for (std::uint32_t k = 0; k < kernels.size(); ++k)
     each_access(kernels[k], [&](std::uint32_t, std::uint32_t buffer) {
-      if (!is_written(kernels[k], buffer)) last_read[kernels[k].numbers->buffers[buffer]] = k;
+      if (!is_written(kernels[k], buffer)) readers[kernels[k].numbers->buffers[buffer]].push_back(k);
     });
-  for (std::uint32_t first = 0, end = 0; first + 1 < kernels.size(); first = std::max(first + 1, end)) {
+  for (std::uint32_t first = 0; first + 1 < order.size();) {
+    const StripKernel& begin = kernels[order[first]];
     Strips best;
+    std::vector<std::uint32_t> chosen;  // the members, then those that wait for them
     std::int64_t rows = 1;
-    for (std::uint32_t l = 0; l < kernels[first].nest->outer; ++l) {
-      if (kernels[first].numbers->extents[l] == 1) continue;
-      const Chain chain(kernels, last_read, first, rows *= kernels[first].numbers->extents[l]);
-      if (chain.end() < first + 2) continue;
+    for (std::uint32_t l = 0; l < begin.nest->outer; ++l) {
+      if (begin.numbers->extents[l] == 1) continue;
+      const Chain chain(kernels, readers, std::span(order).subspan(first), rows *= begin.numbers->extents[l]);
+      if (chain.members().size() < 2) continue;
       Strips found = chain.strips(target, threads, always);
       if (found.held == 0) continue;
       const bool fits = found.bytes <= target.l2_bytes, best_fits = best.bytes <= target.l2_bytes;
       if (best.held > 0 && (fits != best_fits ? best_fits : found.held < best.held)) continue;  // of equal ones that with the shorter rows
-      found.members.resize(chain.end() - first);
-      best = std::move(found), end = chain.end();
+      best = std::move(found);
+      chosen = chain.members();
+      chosen.insert(chosen.end(), chain.waiting().begin(), chain.waiting().end());
     }
-    if (best.held > 0) out.push_back(std::move(best));
+    if (best.held == 0) {
+      ++first;
+      continue;
+    }
+    std::copy(chosen.begin(), chosen.end(), order.begin() + first);
+    best.first = first;
+    first += static_cast<std::uint32_t>(best.members.size());
+    out.push_back(std::move(best));
   }
   return out;
 }

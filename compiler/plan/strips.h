@@ -39,7 +39,7 @@ struct StripValue {
   std::int64_t offset;  // in the memory of a thread
 };
 
-/// Kernels first .. first + members.size(), in strips of `rows` of each of `outer` times `inner` rows; the last strip of an outer iteration
+/// Kernels first .. first + members.size() in the order that find_strips chose, in strips of `rows` of each of `outer` times `inner` rows; the last strip of an outer iteration
 /// has what is left. Outer iteration o and strip q of it are the items o * items_of_outer + q * items_of_strip on of each.
 struct Strips {
   std::uint32_t first = 0;
@@ -59,8 +59,10 @@ struct Strips {
 
 /// The kernels that run in strips: where what lies between them would not stay in the caches of the cores. In order, none twice. Their members
 /// are empty until lay_out: the kernels are scheduled once more, with ScheduleOptions::strip and ScheduleOptions::held.
+/// `order`: in which kernels are to run, as indices into `kernels`. One that needs all rows of a value waits until the strips are done.
 /// `always`: wherever they may, in strips as short as the kernels allow; for tests.
-std::vector<Strips> find_strips(std::span<const StripKernel> kernels, const Target& target, int threads, bool always = false);
+std::vector<Strips> find_strips(std::span<const StripKernel> kernels, const Target& target, int threads, std::vector<std::uint32_t>& order,
+                                bool always = false);
 
 /// Fills in the members of strips whose kernels are scheduled for them; false where one has items across the edge of a strip.
 bool lay_out(Strips& strips, std::span<const StripKernel> kernels);
