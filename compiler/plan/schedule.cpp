@@ -463,7 +463,11 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
   s.abreast = count_abreast(nest, numbers, target, outer, std::max(1, options.threads));
   // chains of fma: eight registers of accumulators hide their latency, where a row has as many elements
-  if (nest.kind == NestKind::Rows && contracts && s.abreast == 1 && numbers.extents[v] >= 4 * s.width) s.width *= 4;
+  const bool across =
+      std::ranges::any_of(nest.accesses, [&](const Access& a) {  // its elements lie in a cache line each, used again at once
+        return !nest.buffers[a.buffer].written && nest.linears[a.linear].of[v] == Coefficient::General;
+      });
+  if (nest.kind == NestKind::Rows && contracts && s.abreast == 1 && !across && numbers.extents[v] >= 4 * s.width) s.width *= 4;
   s.width = std::min(s.width, nest.kind == NestKind::Map && element >= 4 ? 256 : 128);
   // class: rows that fit 32 bytes are one vector
   if (nest.kind == NestKind::Rows && numbers.extents[v] * element <= 32) s.width = 32 / element;
