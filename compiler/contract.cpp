@@ -141,6 +141,59 @@ Indexed indexed(const Graph& graph, NodeId operand) {
 
 }  // namespace
 
+NodeId contraction_of_diagonal(Graph& graph, NodeId id, std::int64_t offset, std::int64_t axis1, std::int64_t axis2, std::int64_t count) {
+  const List reduced = graph.attributes(id), domain = graph.shape(graph.operand(id, 0));
+  std::vector<int> space;  // the result's other axes, the diagonal, what is reduced
+  int kept[2] = {};        // the two axes of the diagonal
+  std::int64_t axis = 0;
+  for (std::size_t i = 0; i < domain.size(); ++i) {
+    const int index = static_cast<int>(i);
+    if (std::ranges::find(reduced, index) != reduced.end()) continue;
+    if (axis == axis1) kept[0] = index;
+    else if (axis == axis2) kept[1] = index;
+    else space.push_back(index);
+    ++axis;
+  }
+  const int along = static_cast<int>(domain.size());
+  const std::size_t results = space.size() + 1;
+  space.push_back(along);
+  for (const std::int64_t r : reduced) space.push_back(static_cast<int>(r));
+  std::vector<std::int64_t> shape;
+  for (const int index : space) shape.push_back(index == along ? count : domain[static_cast<std::size_t>(index)]);
+  const std::int64_t starts[2] = {std::max<std::int64_t>(0, -offset), std::max<std::int64_t>(0, offset)};
+  NodeId operands[2];
+  for (int which = 0; which < 2; ++which) {
+    Indexed x = indexed(graph, graph.operand(id, which));
+    const auto at = [&](int k) { return std::ranges::find(x.indices, kept[k]) - x.indices.begin(); };
+    const auto rank = static_cast<std::ptrdiff_t>(x.indices.size());
+    if (at(0) < rank && at(1) < rank) {
+      std::vector<int> indices;
+      std::vector<std::int64_t> to;
+      for (std::ptrdiff_t i = 0; i < rank; ++i)
+        if (i != at(0) && i != at(1))
+          indices.push_back(x.indices[static_cast<std::size_t>(i)]), to.push_back(graph.shape(x.node)[static_cast<std::size_t>(i)]);
+      indices.push_back(along), to.push_back(count);
+      const std::int64_t attributes[] = {offset, at(0), at(1)};
+      x = {view(graph, Op::Diagonal, x.node, to, attributes), std::move(indices)};
+    }
+    for (int k = 0; k < 2; ++k) {
+      if (at(k) == rank) continue;
+      const auto place = static_cast<std::size_t>(at(k));
+      std::vector<std::int64_t> to(graph.shape(x.node).begin(), graph.shape(x.node).end()), attributes(2 * to.size(), 0);
+      std::fill(attributes.begin() + rank, attributes.end(), 1);
+      to[place] = count;
+      attributes[place] = starts[k];
+      x.node = view(graph, Op::Slice, x.node, to, attributes);
+      x.indices[place] = along;
+    }
+    operands[which] = spread(graph, x, space, shape);
+  }
+  std::vector<std::int64_t> axes;
+  for (std::size_t i = results; i < space.size(); ++i) axes.push_back(static_cast<std::int64_t>(i));
+  const Node node = graph[id];
+  return graph.add(node.op, node.dtype, graph.intern(List(shape).first(results)), {operands[0], operands[1]}, axes);
+}
+
 NodeId contraction_gradient(Graph& graph, NodeId id, int which, NodeId g) {
   const List axes = graph.attributes(id), space = graph.shape(graph.operand(id, 0));
   const NodeId to = contracted_from(graph, graph.operand(id, which));

@@ -23,6 +23,11 @@ std::vector<std::int64_t> index_space(const ir::Graph& graph, const Indexed& a, 
 /// are of one type. Its order (docs/language.md, "The order of summation") is fixed here, transposes of the operands read as index orders.
 ir::NodeId contract(ir::Graph& graph, Indexed a, Indexed b, std::span<const int> result);
 
+/// The elements (i + max(0, -offset), i + max(0, offset)) of the axes axis1 and axis2 of the contraction `id`, i < count, behind its other
+/// axes: a contraction of these alone, each in the order in which `id` adds it up.
+ir::NodeId contraction_of_diagonal(ir::Graph& graph, ir::NodeId id, std::int64_t offset, std::int64_t axis1, std::int64_t axis2,
+                                   std::int64_t count);
+
 /// What the operand of a contraction is a broadcast of: where its cotangent goes.
 ir::NodeId contracted_from(const ir::Graph& graph, ir::NodeId operand);
 /// That cotangent: of operand `which` of the contraction `id`, with the cotangent g of its result. A contraction, in plain products.

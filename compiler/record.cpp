@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/diagonal.h"
 #include "ir/reference.h"
 
 namespace onepass::compiler {
@@ -564,12 +565,7 @@ Value Recorder::diagonal(Value x, std::int64_t offset, std::int64_t axis1, std::
   const std::int64_t rows = from[static_cast<std::size_t>(axes[0])], columns = from[static_cast<std::size_t>(axes[1])];
   const std::int64_t count = std::max<std::int64_t>(
       0, offset >= 0 ? std::min(rows, columns - std::min(offset, columns)) : std::min(rows + std::max(offset, -rows), columns));
-  Shape shape;
-  for (std::int64_t a = 0; a < rank; ++a)
-    if (a != axes[0] && a != axes[1]) shape.push_back(from[static_cast<std::size_t>(a)]);
-  shape.push_back(count);
-  const std::int64_t attributes[3] = {offset, axes[0], axes[1]};
-  return make(graph.add(Op::Diagonal, dtype(x), graph.intern(shape), {x.node}, attributes));
+  return make(compiler::diagonal(graph, x.node, {offset, axes[0], axes[1], count}));
 }
 
 // ------------------------------------------------------------------------------------------------ reductions

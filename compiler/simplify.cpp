@@ -209,13 +209,14 @@ NodeId simplified_view(Graph& out, const Node& node) {
   return out.add(node);
 }
 
-/// Of a reduction: the extents of its operand with one row of kept axes along which all rows are one. Where that row by itself would be
+/// Of a reduction: the extents of its operands with one row of kept axes along which all rows are one. Where that row by itself would be
 /// summed in another order, with two: an axis that stands last, or between reduced ones, is kept as long as there are two.
 std::vector<std::int64_t> extents_of_different_rows(const Graph& out, const Node& node) {
-  const NodeId x = static_cast<NodeId>(out.operands(node)[0]);
-  const List shape = out.shape(x), reduced = out.list(node.attributes);
+  const List shape = out.shape(static_cast<NodeId>(out.operands(node)[0])), reduced = out.list(node.attributes);
   int looks = 16;
-  const std::uint64_t spread = is_contraction(node.op) || element_count(shape) == 0 ? 0 : spread_axes(out, x, looks);
+  std::uint64_t spread = element_count(shape) == 0 ? 0 : ~std::uint64_t{0};
+  for (const std::int64_t o : out.operands(node))
+    if (spread) spread &= spread_axes(out, static_cast<NodeId>(o), looks);
   std::vector<std::int64_t> extents(shape.begin(), shape.end());
   const auto is_spread = [&](std::size_t i) {
     return shape[i] != 1 && (spread >> i & 1) && std::ranges::find(reduced, static_cast<std::int64_t>(i)) == reduced.end();
@@ -229,14 +230,19 @@ std::vector<std::int64_t> extents_of_different_rows(const Graph& out, const Node
   return extents;
 }
 
-/// The reduction of the first rows, `extents` of its operand, spread over all.
+/// The reduction of the first rows, `extents` of its operands, spread over all.
 NodeId reduction_of_first_rows(Graph& out, const Node& node, List extents) {
-  const NodeId rows = first_places(out, static_cast<NodeId>(out.operands(node)[0]), extents, simplified);
+  Node rows = node;
+  std::vector<std::int64_t> operands;
+  for (const std::int64_t o : out.operands(node)) operands.push_back(first_places(out, static_cast<NodeId>(o), extents, simplified));
+  rows.operands = out.intern(operands);
   const List reduced = out.list(node.attributes);
   std::vector<std::int64_t> kept, one;
   for (std::size_t i = 0; i < extents.size(); ++i)
-    if (std::ranges::find(reduced, static_cast<std::int64_t>(i)) == reduced.end()) kept.push_back(out.shape(rows)[i]);
-  NodeId result = make(out, node.op, node.dtype, out.intern(kept), {rows}, reduced);
+    if (std::ranges::find(reduced, static_cast<std::int64_t>(i)) == reduced.end())
+      kept.push_back(out.shape(static_cast<NodeId>(operands[0]))[i]);
+  rows.shape = out.intern(kept);
+  NodeId result = simplified(out, rows);
   const List all = out.list(node.shape);
   for (std::size_t i = 0; i < kept.size(); ++i) one.push_back(kept[i] == all[i] ? kept[i] : 1);
   if (one != kept) {

@@ -442,6 +442,56 @@ TEST_CASE("contract: derivatives are contractions", "[contract]") {
   equal_everywhere("h = grad(sum((x @ y)**2), [x]); a, b = grad(sum(h*h), [x, y])", {{"x", {7, 9}}, {"y", {9, 11}}});
 }
 
+TEST_CASE("contract: the diagonal of a product contracts the diagonal alone", "[contract]") {
+  // The elements of the contractions' operands, and the diagonal's bits beside those of the whole product.
+  const auto check = [](const std::string& product, const std::string& where, const Inputs& inputs, std::int64_t contracted) {
+    INFO("diagonal(" << product << where << ")");
+    const ir::Graph graph = optimised("d = diagonal(" + product + where + ")", inputs), whole = optimised("m = " + product, inputs);
+    std::int64_t most = 0;
+    for (ir::NodeId id = 0; id < graph.size(); ++id)
+      if (ir::is_contraction(graph[id].op)) most = std::max(most, graph.elements(graph.operand(id, 0)));
+    CHECK(most == contracted);
+    const std::vector<ir::Buffer> arguments = values_for(graph, false);
+    std::vector<ir::ArrayView> by_name;
+    for (const ir::Input& input : whole.inputs)
+      for (std::size_t k = 0; k < graph.inputs.size(); ++k)
+        if (graph.inputs[k].name == input.name) by_name.push_back(arguments[k].view());
+    const std::vector<ir::Buffer> m = ir::evaluate(whole, by_name);
+    const ir::Graph diagonal = optimised("d = diagonal(m" + where + ")", {{"m", m[0].shape}}, m[0].dtype);
+    CHECK(equals_bitwise(ir::evaluate(graph, views_of(arguments)), ir::evaluate(diagonal, views_of(m))));
+    equal_everywhere(graph, arguments);
+  };
+  const Inputs matrices = {{"x", {30, 300}}, {"y", {300, 20}}, {"b", {20}}}, batches = {{"x", {7, 9, 5}}, {"y", {7, 5, 11}}};
+  check("x @ y", "", matrices, 20 * 300);
+  check("x @ y", ", 3", matrices, 17 * 300);
+  check("x @ y", ", -12", matrices, 18 * 300);
+  check("x @ y", ", -29", matrices, 300);
+  check("x @ y", ", 40", matrices, 30 * 20 * 300);  // it has no elements: a view of the product, which nothing computes
+  check("x @ y", ", -12, 1, 0", matrices, 8 * 300);
+  check("maximum(2*(x @ y) + b, 0)", ", 1", matrices, 19 * 300);
+  check("exp(x @ y) - (x @ y)*iota([30, 20], 1, f32)", "", matrices, 20 * 300);
+  check("x @ transpose(x)", "", matrices, 30 * 300);
+  check("x @ y", ", 1, 1, 2", batches, 7 * 9 * 5);
+  check("x @ y", ", 0, 2, 1", batches, 7 * 9 * 5);
+  check("x @ y", ", -1, 0, 1", batches, 6 * 11 * 5);  // the operands share the axis of batches: a view of x, a part of y
+  check("x @ y", ", 2, 2, 0", batches, 5 * 9 * 5);
+  check("einsum(\"aib,ajb->aij\", x, x)", ", 0, 1, 2", {{"x", {7, 9, 5}}}, 7 * 9 * 5);
+  check("x @ y", "", {{"x", {1, 5}}, {"y", {5, 9}}}, 5);
+  check("x @ y", ", 0, 1, 2", {{"x", {9, 5}}, {"y", {4, 5, 6}}}, 4 * 6 * 5);
+  // derivatives: of as many products
+  const ir::Graph gradient = optimised("a, b = vjp(diagonal(x @ y, 1), [x, y], g)", {{"x", {30, 300}}, {"y", {300, 20}}, {"g", {19}}});
+  for (ir::NodeId id = 0; id < gradient.size(); ++id) CHECK(gradient.elements(id) <= 30 * 300);
+  equal_everywhere(gradient, values_for(gradient, false));
+  if (!has_codegen()) return;
+  // a derivative of its own is not passed by
+  const auto product = custom_vjp([](Tensor x, Tensor y) { return matmul(x, y); },
+                                  [](Tensor x, Tensor y, Tensor, Tensor) {
+                                    return std::tuple{0 * x + 5, 0 * y + 7};
+                                  });
+  const auto of = compile([&](Tensor x, Tensor y) { return grad(sum(diagonal(product(x, y))), x); });
+  CHECK(of(Array::full({2, 2}, 1.0F, f32), Array::full({2, 2}, 1.0F, f32)).to_vector<float>() == std::vector<float>{5, 5, 5, 5});
+}
+
 TEST_CASE("contract: what does not fit is said", "[contract]") {
   const Inputs xy = {{"x", {2, 3}}, {"y", {4, 5}}};
   CHECK_THAT(error_of("x @ y", xy), Contains("matmul: x f32[2, 3] and y f32[4, 5] do not fit: the last dimension of the left is 3, the "

@@ -382,6 +382,13 @@ TEST_CASE("simplify: rows that are all one are reduced once, where a sum keeps i
   CHECK(c.simplified(c.view(Op::ReduceMax, columns, {4}, {0})) == "broadcast[4](reduce_max[0](x))");
   Make i(DType::I64, {5, 1});
   CHECK(i.simplified(i.view(Op::ReduceSum, i.view(Op::Broadcast, i.x, {5, 4}), {4}, {0})) == "broadcast[4](reduce_sum[0](x))");
+  // a contraction's order does not depend on its kept axes
+  Make p(DType::F32, {1, 6, 5});
+  const Expr product{p.graph, p.graph.add(Op::ContractRows, DType::F32, p.graph.intern({4, 6}),
+                                          {p.view(Op::Broadcast, p.x, {4, 6, 5}).id(),
+                                           p.graph.constant(DType::F32, p.graph.intern({4, 6, 5}), ir::bits_of(DType::F32, 3.0))},
+                                          std::vector<std::int64_t>{2})};
+  CHECK(p.simplified(product) == "broadcast[4,6](contract_rows[2](x, 3))");
 }
 
 TEST_CASE("simplify: the first of equal rows have the bits that all rows had", "[simplify]") {
