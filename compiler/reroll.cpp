@@ -22,6 +22,7 @@
 
 #include "compiler/batch.h"
 #include "compiler/lists.h"
+#include "compiler/simplify.h"
 
 namespace onepass::compiler {
 
@@ -63,11 +64,12 @@ std::optional<Range> as_one(std::int64_t start, std::int64_t apart, std::int64_t
 
 class Reroller {
  public:
-  explicit Reroller(const Graph& graph) : graph_(graph), budget_(16 * graph.size()) {}
+  // `again`: of what was joined before. Results are joined once, since each stays a slice of them all.
+  Reroller(const Graph& graph, bool again) : graph_(graph), again_(again), budget_(16 * graph.size()) {}
 
   std::optional<Graph> run() {
     describe();
-    find_results();
+    if (!again_) find_results();
     if (!has_copies()) return {};  // most graphs: nothing is copied for them
     out_ = graph_.empty_copy();
     now_.assign(graph_.size(), kNoNode);
@@ -91,6 +93,7 @@ class Reroller {
 
  private:
   const Graph& graph_;
+  bool again_;
   Graph out_;
   std::vector<NodeId> now_;
   bool any_ = false;                 // something was joined
@@ -628,8 +631,15 @@ bool worth_looking(const Graph& graph) {
 }  // namespace
 
 std::optional<Graph> reroll(const Graph& graph) {
-  if (!worth_looking(graph)) return {};
-  return Reroller(graph).run();
+  std::optional<Graph> joined;
+  while (worth_looking(joined ? *joined : graph)) {
+    std::optional<Graph> more = Reroller(joined ? *joined : graph, joined.has_value()).run();
+    if (!more) break;
+    Graph simple = prune(simplify(*more));
+    if (joined && simple.size() >= joined->size()) break;  // arrays of a list stay side by side
+    joined = std::move(simple);
+  }
+  return joined;
 }
 
 }  // namespace onepass::compiler

@@ -9,7 +9,8 @@
 
 namespace onepass::compiler {
 
-/// None where nothing is joined, as in a graph without at least kFewestCopies copies of anything. Near-linear in nodes.
+/// Simplified and pruned; none where nothing is joined, as in a graph without at least kFewestCopies copies of anything. Of loops in loops the
+/// inner ones become one expression each; these are copies in their turn. Near-linear in nodes.
 std::optional<ir::Graph> reroll(const ir::Graph& graph);
 
 inline constexpr std::size_t kFewestCopies = 8;  // below, copies are boxes and terms as they stand: loops are cut at their edges

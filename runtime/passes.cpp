@@ -50,10 +50,9 @@ Graph optimise(const Graph& recorded, const LaunchOptions& options, std::vector<
   check(graph, "simplify");
   graph = ir::prune(std::move(graph));
   if (!options.unfused) {  // which runs one kernel for each operator that the program has
-    if (const std::optional<Graph> rerolled = compiler::reroll(graph)) {
-      check(*rerolled, "reroll");
-      graph = ir::prune(compiler::simplify(*rerolled));
-      check(graph, "simplify after reroll");
+    if (std::optional<Graph> rerolled = compiler::reroll(graph)) {
+      graph = *std::move(rerolled);
+      check(graph, "reroll");
     }
     if (std::optional<Graph> unrolled = compiler::unroll(graph)) {
       graph = ir::prune(*std::move(unrolled));
