@@ -16,6 +16,9 @@ set_property(SOURCE runtime/codegen.cpp APPEND PROPERTY COMPILE_DEFINITIONS
 if(TARGET onepass)
   install(TARGETS onepass EXPORT onepass LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     COMPONENT runtime NAMELINK_COMPONENT development)
+  if(TARGET onepass_static)
+    install(TARGETS onepass_static EXPORT onepass ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+  endif()
   install(DIRECTORY include/onepass DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
   install(EXPORT onepass NAMESPACE onepass:: FILE onepassConfig.cmake DESTINATION ${package_folder}
     COMPONENT development)

@@ -28,6 +28,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of gcc 12 in std::string and std::vector at -O1 and above.
   add_compile_options(-Wno-psabi -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
                       -Wno-dangling-pointer)
+  add_compile_options(-fno-gnu-unique)  # objcopy cannot make such symbols local, as those of the static library are
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # std::stable_sort of gcc 12's library uses std::get_temporary_buffer, which that library itself calls deprecated.
   add_compile_options(-Wno-deprecated-declarations)

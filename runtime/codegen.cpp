@@ -1,4 +1,4 @@
-// Opens the code generator, libonepass_llvm.so, at the first compile, and calls it.
+// Opens the code generator, libonepass_llvm.so, at the first compile, and calls it. The static library has it inside.
 #include "compiler/codegen.h"
 
 #include <atomic>
@@ -16,6 +16,17 @@
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/os.h"
+
+// Null but in libonepass.a, where the code generator is part of the library (cmake/static.cmake).
+extern "C" {
+[[gnu::weak, gnu::visibility("hidden")]] const char* onepass_codegen(const onepass::compiler::CodegenRequest*,
+                                                                     onepass::compiler::CodegenResult*);
+[[gnu::weak, gnu::visibility("hidden")]] const char* onepass_llvm_version();
+[[gnu::weak, gnu::visibility("hidden")]] void* onepass_sha256_new();
+[[gnu::weak, gnu::visibility("hidden")]] void onepass_sha256_delete(void*);
+[[gnu::weak, gnu::visibility("hidden")]] void onepass_sha256_add(void*, const void*, std::size_t);
+[[gnu::weak, gnu::visibility("hidden")]] void onepass_sha256_finish(void*, unsigned char*);
+}
 
 namespace onepass::compiler {
 namespace {
@@ -66,13 +77,21 @@ std::unique_ptr<Module> open() {
   auto m = std::make_unique<Module>();
   std::string why;
   void* library = nullptr;
+  if (onepass_codegen && !left_busy) {
+    m->entry = onepass_codegen;
+    m->version = onepass_llvm_version;
+    m->sha256 = {onepass_sha256_new, onepass_sha256_delete, onepass_sha256_add, onepass_sha256_finish};
+    m->has_llvm = true;
+    return m;
+  }
   if (!left_busy) {
     library = open_module(why);
     if (!library)
       m->error =
           fmt::format("The code generator {} cannot be opened ({}); install it beside libonepass.so, or use mode reference.", kName, why);
   } else {
-    if (left_busy->has_llvm) library = os::open_copy(os::library_of(reinterpret_cast<const void*>(left_busy->entry)), &why);
+    if (onepass_codegen) why = "it is part of the program";
+    else if (left_busy->has_llvm) library = os::open_copy(os::library_of(reinterpret_cast<const void*>(left_busy->entry)), &why);
     else why = "LLVM is a library of its own here";
     if (!library)
       m->error = fmt::format(
