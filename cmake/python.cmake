@@ -10,7 +10,7 @@ endif()
 find_package(nanobind CONFIG REQUIRED)
 
 onepass_sources(python_sources python/src/*.cpp)
-onepass_sources(python_files python/onepass/*.py python/onepass/py.typed)
+onepass_sources(python_files python/onepass/*.py python/onepass/*/*.py python/onepass/py.typed)
 nanobind_add_module(onepass_python NB_STATIC ${python_sources})
 set(python_folder ${PROJECT_BINARY_DIR}/python/onepass)
 set_target_properties(onepass_python PROPERTIES OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY ${python_folder}
@@ -21,7 +21,9 @@ add_dependencies(onepass_python onepass_llvm)
 
 file(MAKE_DIRECTORY ${python_folder})
 foreach(file ${python_files})
-  get_filename_component(name ${file} NAME)
+  file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/python/onepass ${file})
+  get_filename_component(folder ${python_folder}/${name} DIRECTORY)
+  file(MAKE_DIRECTORY ${folder})
   file(CREATE_LINK ${file} ${python_folder}/${name} SYMBOLIC)
 endforeach()
 

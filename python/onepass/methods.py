@@ -85,6 +85,44 @@ def _flatten(self):
     return _core.reshape(self, (-1,))
 
 
+def _to_device(self, device, /, *, stream=None):
+    """The standard's `to`; a stream is nothing that onepass has."""
+    if stream is not None:
+        raise _core.ValueError("to_device: onepass has no streams in Python")
+    return self if isinstance(self, _core.Tensor) or device is None else _core._to_device(self, device)
+
+
+def _array_namespace(self, *, api_version=None):
+    """The namespace of the array API standard: onepass.array_api."""
+    from . import array_api
+
+    return array_api._namespace(api_version)
+
+
+def _complex(self):
+    return complex(self.item())
+
+
+def _in_place(operator):
+    """`x += y` of an Array: into its memory. Inside a recording, where nothing is changed, x becomes the result."""
+    compiled = _core.Function(lambda x, y: operator(x, y), None)
+
+    def method(self, other):
+        if _core.is_recording() or isinstance(other, _core.Tensor):
+            return operator(self, other)
+        compiled(self, other, out=self)
+        return self
+
+    return method
+
+
+for _name, _operator in {
+    "add": _core.add, "sub": _core.sub, "mul": _core.mul, "truediv": _core.div, "floordiv": _core.floor_div, "mod": _core.remainder,
+    "pow": _core.pow, "matmul": _core.matmul, "and": _core.bitwise_and, "or": _core.bitwise_or, "xor": _core.bitwise_xor,
+    "lshift": _core.shift_left, "rshift": _core.shift_right,
+}.items():  # fmt: skip
+    setattr(_core.Array, f"__i{_name}__", _in_place(_operator))
+
 for _class in (_core.Array, _core.Tensor):
     for _name in ("sum", "mean", "max", "min", "prod", "any", "all", "argmax", "argmin", "var", "std", "cumsum", "cumprod", "take", "repeat", "squeeze", "diagonal", "dot"):
         setattr(_class, _name, _method(_name))
@@ -95,4 +133,8 @@ for _class in (_core.Array, _core.Tensor):
     _class.mT = property(_matrix_transpose, doc="The last two axes exchanged.")
     _class.flatten = _class.ravel = _flatten
     _class.clip = clip
+    _class.to_device = _to_device
+    _class.__array_namespace__ = _array_namespace
 _core.Array.to = _to
+_core.Array.__complex__ = _complex
+_core.Tensor.device = None  # where the function runs that is being recorded

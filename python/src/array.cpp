@@ -183,16 +183,17 @@ bool view_of(const Array& a, nb::handle key, Array& out) {
 nb::object array_item(nb::handle self, nb::handle key) {
   Array out;
   if (view_of(nb::cast<const Array&>(self), key, out)) return nb::cast(std::move(out));
-  if (PyTuple_Check(key.ptr()))
-    throw nb::type_error("an index is an int, a slice, None, ... or one array of integers; take, take_along_axis and where do the rest");
-  return apply("take", "0", {self, key}, [](std::span<const Operand> v) { return onepass::take(v[0], v[1], 0); });
+  return item_by_data(self, key);
 }
 
 // `a[key] = value`: broadcast and cast into that part of the memory.
-void set_item(const Array& a, nb::handle key, nb::handle given) {
+void set_item(nb::handle self, nb::handle key, nb::handle given) {
+  const Array& a = nb::cast<const Array&>(self);
   Array part;
-  if (!view_of(a, key, part))
-    throw nb::type_error("only ints, slices, None and ... name a part that can be assigned; where, scatter_add and index_add do the rest");
+  if (!view_of(a, key, part)) {
+    nb::module_::import_("onepass.indexing").attr("assign")(self, key, given);
+    return;
+  }
   if (part.is_read_only()) throw ValueError("the Array is read-only");
   static auto& fill = *new auto(compile([](Tensor to, Tensor from) { return cast(broadcast_to(from, to.shape()), to.dtype()); }));
   Value value;
@@ -331,7 +332,7 @@ void bind_arrays(nb::module_& m) {
   c.def(
       "__getitem__", [](nb::handle self, nb::handle key) { return array_item(self, key); }, nb::arg().none());
   c.def(
-      "__setitem__", [](const Array& a, nb::handle key, nb::handle value) { set_item(a, key, value); }, nb::arg().none(), nb::arg());
+      "__setitem__", [](nb::handle self, nb::handle key, nb::handle value) { set_item(self, key, value); }, nb::arg().none(), nb::arg());
   c.def("__len__", [](const Array& a) {
     if (a.rank() == 0) throw nb::type_error("len() of an Array of rank 0");
     return a.dim(0);

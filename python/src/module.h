@@ -32,6 +32,8 @@ inline nb::object apply(std::string_view name, std::string_view settings, std::i
 
 /// `x[key]` of a Tensor.
 nb::object tensor_item(nb::handle x, nb::handle key);
+/// `x[key]` of an Array or Tensor, where key has arrays: python/onepass/indexing.py.
+nb::object item_by_data(nb::handle x, nb::handle key);
 /// Reads an index of ints, slices, None and `...`. Returns false if a part of it is an array.
 bool indices_from(nb::handle key, std::vector<Index>& out);
 

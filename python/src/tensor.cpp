@@ -55,10 +55,10 @@ nb::object tensor_item(nb::handle x, nb::handle key) {
     note_line();
     return nb::cast(detail::index(nb::cast<Tensor>(x), indices));
   }
-  if (PyTuple_Check(key.ptr()))
-    throw nb::type_error("an index is an int, a slice, None, ... or one array of integers; take, take_along_axis and where do the rest");
-  return apply("take", "0", {x, key}, [](std::span<const Operand> v) { return onepass::take(v[0], v[1], 0); });
+  return item_by_data(x, key);
 }
+
+nb::object item_by_data(nb::handle x, nb::handle key) { return nb::module_::import_("onepass.indexing").attr("item")(x, key); }
 
 void bind_tensors(nb::module_& m) {
   nb::class_<Tensor> c(

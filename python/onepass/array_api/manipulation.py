@@ -1,0 +1,200 @@
+"""Manipulation and indexing: the language's views under the standard's names. Inside a recording none copies."""
+from .. import _core
+from . import dtypes
+from .elementwise import _broadcast_shapes
+from .elements import on_elements, refuse_recording
+from .fused import axes_of, axis_in, fused
+
+
+def broadcast_shapes(*shapes):
+    """The shape that shapes broadcast to."""
+    return _broadcast_shapes(*shapes)
+
+
+def broadcast_arrays(*arrays):
+    """The arrays, each broadcast to the shape of all."""
+    shape = _broadcast_shapes(*(x.shape for x in arrays))
+    return [x if x.shape == shape else _core.broadcast_to(x, shape) for x in arrays]
+
+
+def broadcast_to(x, /, shape):
+    return _core.broadcast_to(x, (shape,) if isinstance(shape, int) else shape)
+
+
+def concat(arrays, /, *, axis=0):
+    """Joined along an axis that they have, or flattened with axis=None. Types promote."""
+    arrays = list(arrays)
+    if axis is None:
+        return _core.concat([_core.reshape(x, (-1,)) for x in arrays], 0)
+    return _core.concat(arrays, axis)
+
+
+def stack(arrays, /, *, axis=0):
+    """Joined along a new axis."""
+    return _core.stack(list(arrays), axis)
+
+
+def unstack(x, /, *, axis=0):
+    """A tuple of the parts along an axis, without it."""
+    axis = axis_in(axis, x.ndim, "unstack")
+    return tuple(x[(slice(None),) * axis + (i,)] for i in range(x.shape[axis]))
+
+
+def expand_dims(x, /, axis=0):
+    """A new axis of length 1. Of several, each is a place in the result."""
+    if isinstance(axis, int):
+        return _core.expand_dims(x, axis)
+    rank = x.ndim + len(axis)
+    places = sorted(axis_in(a, rank, "expand_dims") for a in axis)
+    if len(set(places)) != len(places):
+        raise _core.ValueError("expand_dims: an axis is named twice")
+    rest = iter(x.shape)
+    return _core.reshape(x, [1 if i in places else next(rest) for i in range(rank)])
+
+
+def squeeze(x, /, axis):
+    """Without axes of length 1."""
+    return _core.squeeze(x, axis if isinstance(axis, int) else list(axis))
+
+
+def flip(x, /, *, axis=None):
+    """Backwards along an axis, several, or all."""
+    return _core.flip(x, axis if axis is None or isinstance(axis, int) else list(axis))
+
+
+def permute_dims(x, /, axes):
+    """Axis i of the result is axis axes[i] of x."""
+    if x.ndim == 0 and len(axes) == 0:
+        return x
+    if len(axes) != x.ndim:
+        raise _core.ValueError(f"permute_dims: {len(axes)} axes for a tensor of rank {x.ndim}")
+    return _core.transpose(x, axes)
+
+
+def moveaxis(x, source, destination, /):
+    """Axes at other places; the rest keep their order."""
+    sources = [axis_in(a, x.ndim, "moveaxis") for a in ([source] if isinstance(source, int) else source)]
+    places = [axis_in(a, x.ndim, "moveaxis") for a in ([destination] if isinstance(destination, int) else destination)]
+    if len(sources) != len(places) or len(set(sources)) != len(sources) or len(set(places)) != len(places):
+        raise _core.ValueError("moveaxis: source and destination must name as many axes, each once")
+    order = [a for a in range(x.ndim) if a not in sources]
+    for place, axis in sorted(zip(places, sources)):
+        order.insert(place, axis)
+    return permute_dims(x, order)
+
+
+def matrix_transpose(x, /):
+    """The last two axes exchanged."""
+    if x.ndim < 2:
+        raise _core.ValueError(f"matrix_transpose: a tensor of rank {x.ndim} has no two axes")
+    return _core.swap_axes(x, -1, -2)
+
+
+def reshape(x, /, shape, *, copy=None):
+    """The elements in row-major order in another shape, one length of which may be -1.
+
+    copy    False: an array of the same memory, a ValueError where that cannot be
+    """
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if copy is not False or isinstance(x, _core.Tensor) or _core.is_recording():
+        return _core.reshape(x, shape)
+    import numpy
+
+    view = numpy.asarray(x).view()
+    try:
+        view.shape = shape
+    except AttributeError:
+        raise _core.ValueError("reshape: copy=False, but these strides have no such shape without a copy") from None
+    return _core.Array(view)
+
+
+def repeat(x, repeats, /, *, axis=None):
+    """Each element `repeats` times along an axis, of the flattened array with axis=None.
+
+    With an array of counts the result's shape depends on its elements: NumPy computes it, outside of recordings.
+    """
+    if not isinstance(repeats, int):
+        import numpy
+
+        x, counts = on_elements("repeat with an array of counts", x, repeats)
+        return _core.Array(numpy.repeat(x, counts, axis=axis))
+    if repeats < 0:
+        raise _core.ValueError(f"repeat: {repeats} times")
+    if axis is None:
+        return _core.repeat(_core.reshape(x, (-1,)), repeats, 0)
+    return _core.repeat(x, repeats, axis)
+
+
+@fused(static=("shift", "axis"))
+def _roll(x, shift, axis):
+    for n, a in zip(shift, axis):
+        x = _core.roll(x, n, a)
+    return x
+
+
+def roll(x, /, shift, *, axis=None):
+    """Elements moved along axes, those of the end to the front; of the flattened array with axis=None."""
+    if isinstance(shift, int) and (axis is None or isinstance(axis, int)):
+        return _core.roll(x, shift, axis)
+    if axis is None:
+        raise _core.ValueError("roll: several shifts need as many axes")
+    axes = (axis,) if isinstance(axis, int) else axes_of(axis)
+    shifts = (shift,) * len(axes) if isinstance(shift, int) else axes_of(shift)
+    if len(axes) != len(shifts):
+        raise _core.ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+    return _roll(x, shifts, axes)
+
+
+def tile(x, repetitions, /):
+    """The whole array as often as `repetitions` says, by axis."""
+    return _core.tile(x, (repetitions,) if isinstance(repetitions, int) else repetitions)
+
+
+@fused(static=("k", "upper"))
+def _triangle(x, k, upper):
+    shape = x.shape[-2:]
+    row, column = _core.iota(shape, axis=0, dtype=_core.i64), _core.iota(shape, axis=1, dtype=_core.i64)
+    kept = column >= row + k if upper else column <= row + k
+    return _core.where(kept, x, False if x.dtype == dtypes.bool else 0)
+
+
+def tril(x, /, *, k=0):
+    """The elements on and below the k-th diagonal of the last two axes, 0 elsewhere."""
+    if x.ndim < 2:
+        raise _core.ValueError(f"tril: a tensor of rank {x.ndim} has no two axes")
+    return _triangle(x, k, False)
+
+
+def triu(x, /, *, k=0):
+    """The elements on and above the k-th diagonal of the last two axes, 0 elsewhere."""
+    if x.ndim < 2:
+        raise _core.ValueError(f"triu: a tensor of rank {x.ndim} has no two axes")
+    return _triangle(x, k, True)
+
+
+def take(x, indices, /, *, axis=None):
+    """The parts of x at indices along an axis, which may be left out of a vector's."""
+    if axis is None:
+        if x.ndim != 1:
+            raise _core.ValueError(f"take: a tensor of rank {x.ndim} needs an axis")
+        axis = 0
+    return _core.take(x, indices, axis)
+
+
+def take_along_axis(x, indices, /, *, axis=-1):
+    """The elements of x at indices along an axis; the other axes are those of both, broadcast."""
+    return _core.take_along_axis(x, indices, axis)
+
+
+def where(condition, x1, x2, /):
+    """x1's elements where the condition is true, x2's elsewhere. Either may be a number."""
+    return _core.where(condition, x1, x2)
+
+
+def isin(x1, x2, /, *, invert=False):
+    """Which elements of x1 are among those of x2."""
+    refuse_recording("isin", x1, x2)
+    import numpy
+
+    x1, x2 = (numpy.asarray(x) if isinstance(x, _core.Array) else x for x in (x1, x2))
+    return _core.Array(numpy.asarray(numpy.isin(x1, x2, invert=invert)))

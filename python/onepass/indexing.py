@@ -1,0 +1,114 @@
+"""Indexing by data: arrays of integers and boolean masks. `x[key]` comes here where key is more than ints, slices, None and `...`.
+
+Inside a recording arrays of integers are `take`; the shape that a mask gives depends on its elements, so masks are for Arrays outside of one.
+Arrays outside of a recording have all of NumPy's indexing.
+"""
+from . import _core
+
+
+def _is_basic(part):
+    return part is None or part is Ellipsis or isinstance(part, slice)
+
+
+def _is_mask(part):
+    if isinstance(part, (_core.Array, _core.Tensor)):
+        return part.dtype == _core.boolean
+    if isinstance(part, list):
+        return any(_is_mask(p) for p in part)
+    return isinstance(part, bool) or getattr(getattr(part, "dtype", None), "name", "").startswith("bool")
+
+
+def _is_recorded(x, key):
+    return _core.is_recording() or isinstance(x, _core.Tensor) or any(isinstance(part, _core.Tensor) for part in key)
+
+
+def _array(part):
+    """Where a part of an index is one array of integers: that."""
+    part = part if isinstance(part, (_core.Array, _core.Tensor)) else _core.Array(part)
+    if _core.dtype(part.dtype).name[0] not in "iu":
+        raise _core.IndexError(f"an index is an array of integers, not of {part.dtype.name}")
+    return part
+
+
+def _numpy(part):
+    import numpy
+
+    return part if _is_basic(part) or isinstance(part, int) else numpy.asarray(part)
+
+
+def item(x, key):
+    """x[key]."""
+    parts = key if isinstance(key, tuple) else (key,)
+    masked = any(_is_mask(part) for part in parts)
+    if _is_recorded(x, parts):
+        if masked:
+            raise _core.UnsupportedError(
+                "a boolean mask gives a result whose shape depends on the elements, which are not there while a function is recorded: "
+                "write where(mask, x, 0), or select outside of the compiled function"
+            )
+        return _recorded(x, parts)
+    if not isinstance(key, tuple) and not masked:
+        return _core.take(x, _array(key), 0)
+    halves = x.dtype == _core.bf16  # which NumPy has not
+    values = _numpy(_core.bitcast(x, _core.u16) if halves else x)
+    try:
+        out = values[tuple(_numpy(part) for part in parts)]
+    except IndexError as error:
+        raise _core.IndexError(str(error)) from None
+    out = _core.Array(out)
+    return _core.bitcast(out, _core.bf16) if halves else out
+
+
+def _recorded(x, parts):
+    arrays = [i for i, part in enumerate(parts) if not _is_basic(part) and not isinstance(part, int)]
+    if len(arrays) == 1 and all(_is_basic(part) for i, part in enumerate(parts) if i != arrays[0]):
+        at = arrays[0]
+        axis = at - len(parts) if Ellipsis in parts[:at] else at  # from the end of x[…], or from its front
+        return _core.take(x[parts[:at] + (slice(None),) + parts[at + 1 :]], _array(parts[at]), axis)
+    while parts and (parts[-1] is Ellipsis or isinstance(parts[-1], slice) and parts[-1] == slice(None)):
+        parts = parts[:-1]
+    if any(_is_basic(part) for part in parts):
+        raise _core.UnsupportedError("inside a recording an index has arrays of integers and ints for the first axes, or one array beside slices")
+    return _gathered(x, parts)
+
+
+def _gathered(x, parts):
+    """The parts of x at indices of its first axes, which broadcast: one `take` of these axes joined."""
+    if len(parts) > x.ndim:
+        raise _core.IndexError(f"{len(parts)} indices are too many for a tensor of rank {x.ndim}")
+    lengths, rest = x.shape[: len(parts)], x.shape[len(parts) :]
+    count, joined, outside = 1, 0, None
+    for n, part in zip(lengths, parts):
+        if isinstance(part, int):
+            if not -n <= part < n:
+                raise _core.IndexError(f"index {part} is outside an axis of length {n}")
+            at = part % n
+        else:
+            at = _core.cast(_array(part), _core.i64)
+            at = _core.where(at < 0, at + n, at)
+            wrong = _core.logical_or(at < 0, at >= n)
+            outside = wrong if outside is None else _core.logical_or(outside, wrong)
+        joined = joined * n + at
+        count *= n
+    joined = _core.where(outside, count, joined)  # so that take finds it
+    return _core.take(_core.reshape(x, (count, *rest)), joined, 0)
+
+
+def assign(x, key, value):
+    """x[key] = value, of an Array outside of a recording."""
+    parts = key if isinstance(key, tuple) else (key,)
+    if _is_recorded(x, parts) or isinstance(value, _core.Tensor):
+        raise TypeError("elements of an Array cannot be assigned by a mask or by arrays while a function is recorded: write where, scatter_add or index_add")
+    value = value if isinstance(value, _core.Array) else _core.Array(value if hasattr(value, "dtype") else _listed(value))
+    if value.dtype != x.dtype:
+        value = _core.cast(value, x.dtype)
+    try:
+        _numpy(x)[tuple(_numpy(part) for part in parts)] = _numpy(value)
+    except IndexError as error:
+        raise _core.IndexError(str(error)) from None
+
+
+def _listed(value):
+    import numpy
+
+    return numpy.asarray(value)
