@@ -646,6 +646,8 @@ class Elements(Test):
     @drawn
     def test_unique(self, data):
         x = array(data, ALL, small=data.draw(st.booleans()))
+        if x.dtype.kind == "f":
+            x = np.asarray(np.where(np.isnan(x), 0, x), x.dtype)  # the standard leaves open which NaN comes first
         for name in ("unique_all", "unique_counts", "unique_inverse", "unique_values"):
             self.check(name, [x], recorded=False)
 

@@ -532,6 +532,38 @@ class Formulas(Test):
         with self.assertRaises(KeyError):
             op.evaluate("unknown_name + 1")
 
+    def test_evaluate_as_numexpr_does(self):
+        a, b, e = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3), np.arange(3), 10.0
+        self.same(op.evaluate("arcsin(a) + arctan2(a, a*0 + 1)"), op.asin(a) + op.atan2(a, op.Array(a) * 0 + 1))
+        self.same(op.evaluate("copy(b) + ones_like(b) + conj(b)"), 2 * b + 1)
+        self.same(op.evaluate("sum(a, axis=None, keepdims=True)"), op.sum(a, keepdims=True))
+        self.near(op.evaluate("b*e"), b * 10)  # the variable, not the constant
+        self.near(op.evaluate("b*e", {"b": b}, {}), b * math.e)
+        self.near(op.evaluate("b*e + e_", {"b": b, "e": 2.0, "e_": 1}), b * 2 + 1)
+        out = np.zeros((2, 3))
+        self.assertIs(op.evaluate("a*2", out=out), out)  # another type, as casting allows
+        self.same(out, (a * 2).astype(np.float64))
+        with self.assertRaisesRegex(TypeError, "same_kind"):
+            op.evaluate("a*2", out=np.zeros((2, 3), np.int32))
+        whole = np.zeros((2, 3), np.int32)
+        op.evaluate("a*2", out=whole, casting="unsafe")
+        self.same(whole, (a * 2).astype(np.int32))
+        with self.assertRaises(ValueError):
+            op.evaluate("a*2", out=np.zeros(3, np.float32))
+        for order, shared in (("C", "K"), ("F", "F")):
+            for o in (order, shared):
+                self.assertEqual(np.asarray(op.evaluate("a*2", order=o)).flags.f_contiguous, order == "F")
+        t = np.asfortranarray(a)
+        self.assertTrue(np.asarray(op.evaluate("t*2", order="A")).flags.f_contiguous)
+        self.assertFalse(np.asarray(op.evaluate("t + a", order="A")).flags.f_contiguous)
+        with self.assertRaises(ValueError):
+            op.evaluate("a", order="X")
+        records = np.zeros(3, [("i", np.int32), ("j", np.uint16)])
+        records["i"] = b
+        field, other = records["i"], b.astype(">i4")
+        self.same(op.evaluate("field + other"), (2 * b).astype(np.int32))
+        self.same(op.evaluate("b/2", optimization="none", truediv=True, disable_cache=True, sanitize=True), (b / 2))
+
 
 class Process(Test):
     def test_threads(self):

@@ -71,9 +71,12 @@ use_python() {
   fi
   if "$folder/bin/python" -c 'import nanobind, numpy, scikit_build_core' 2>/dev/null; then
     python_options=(-DONEPASS_PYTHON=ON -DPython_EXECUTABLE="$folder/bin/python")
-    if ! "$folder/bin/python" -c 'import array_api_strict, hypothesis' 2>/dev/null; then  # tests that need them say that they were skipped
-      "$folder/bin/python" -m pip install --quiet --disable-pip-version-check array-api-strict hypothesis || true
-    fi
+    local package packages=(array-api-strict hypothesis)
+    if [ "${ONEPASS_TEST_FULL-}" ]; then packages+=(numexpr); fi
+    for package in "${packages[@]}"; do  # tests that need one that cannot be had say that they were skipped
+      "$folder/bin/python" -c "import ${package//-/_}" 2>/dev/null ||
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$package" || true
+    done
   else
     echo "No nanobind: the Python module is neither built nor tested in this run."
   fi

@@ -1,5 +1,6 @@
 """Formulas: the language of docs/language.md, and numexpr's way of calling it."""
 import functools
+import re
 import sys
 
 from . import _core
@@ -18,28 +19,134 @@ def _formula_from(text, options):
     return _core.Formula(text, **options)
 
 
+# numexpr's names of the language's operators, and those of its functions that are several operators.
+_RENAMED = {
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
+}  # fmt: skip
+_WRITTEN_OUT = {
+    "copy": "fn copy(x) { return x }",
+    "conj": "fn conj(x) { return x }",
+    "ones_like": "fn ones_like(x) { return x**0 }",
+}
+_VALUES = {"None": "none", "True": "true", "False": "false"}
+_CONSTANTS = ("e", "pi", "inf", "nan")  # of the language; numexpr has none
+_WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+
+
 @functools.lru_cache(maxsize=512)
-def _known(text):
-    return _core.Formula(text)
+def _constants_in(text):
+    """The language's constants that the text names, each with a name that a variable in its place may have."""
+    words = set(_WORDS.findall(text))
+    longest = max(map(len, words), default=0)
+    return tuple((name, name.ljust(longest + 1, "_")) for name in _CONSTANTS if name in words)
 
 
-def evaluate(ex, local_dict=None, global_dict=None, out=None):
+def _in_our_names(text, variables):
+    """numexpr's text in the language: its names of operators, Python's constants, and other names for variables that are named like constants."""
+    written_out, hidden = [], dict(variables)
+
+    def name_of(match):
+        word, called = match.group(), text[match.end() :].lstrip().startswith("(")
+        if called and word in _WRITTEN_OUT and _WRITTEN_OUT[word] not in written_out:
+            written_out.append(_WRITTEN_OUT[word])
+        if word in hidden:
+            return hidden[word]
+        return _RENAMED.get(word, word) if called else _VALUES.get(word, word)
+
+    renamed = _WORDS.sub(name_of, text)
+    return "\n".join([*written_out, renamed])
+
+
+@functools.lru_cache(maxsize=512)
+def _known(text, variables):
+    return _core.Formula(_in_our_names(text, variables))
+
+
+def evaluate(
+    ex, local_dict=None, global_dict=None, out=None, order="K", casting="same_kind", sanitize=None, _frame_depth=3, disable_cache=False,
+    *, optimization="aggressive", truediv="auto",
+):  # fmt: skip
     """The value of a formula of variables: `op.evaluate("2*a + exp(-b)")` takes a and b from the caller, first its local names, then its
-    global ones, or from the dictionaries given. `out` is an array to write to.
+    global ones, or from the dictionaries given. The result is an Array, of several results a named tuple.
 
-    Formulas are remembered by their text. The result is an Array, of several results a named tuple.
+    The language is that of docs/language.md; numexpr's other names of its operators, and None, True and False, are understood, too. A variable
+    named e, pi, inf or nan hides the constant.
+
+    out       an array to write to, of another type as `casting` allows: "no", "equiv", "safe", "same_kind", "unsafe"
+    order     of the result's elements in memory: "C" or "K", row-major; "F", column-major; "A", column-major where all arrays are so
+    disable_cache  True: the formula is not remembered by its text
+    sanitize, optimization, truediv   have no effect: no text is run as Python, and `/` is true division
     """
-    compiled = _known(ex)
+    if order not in ("C", "F", "A", "K"):
+        raise _core.ValueError(f"evaluate: order is 'C', 'F', 'A' or 'K', not {order!r}")
     if local_dict is None or global_dict is None:
-        frame = sys._getframe(1)
+        frame = sys._getframe(_frame_depth - 2)
         local_dict = frame.f_locals if local_dict is None else local_dict
         global_dict = frame.f_globals if global_dict is None else global_dict
-    values = []
+    variables = tuple(v for v in _constants_in(ex) if v[0] in local_dict or v[0] in global_dict)
+    compiled = _core.Formula(_in_our_names(ex, variables)) if disable_cache else _known(ex, variables)
+    values, given = [], {new: name for name, new in variables}
     for name in compiled.inputs:
+        name = given.get(name, name)
         if name in local_dict:
             values.append(local_dict[name])
         elif name in global_dict:
             values.append(global_dict[name])
         else:
             raise KeyError(name)
-    return compiled(*values) if out is None else compiled(*values, out=out)
+    if out is not None:
+        return _into(compiled, values, out, casting)
+    result = _called(compiled, values)
+    if order == "F" or order == "A" and _all_column_major(values):
+        return _column_major(result)
+    return result
+
+
+def _called(compiled, values):
+    try:
+        return compiled(*values)
+    except (_core.DTypeError, _core.ValueError):
+        usable = _usable(values)
+        if usable is None:
+            raise
+    return compiled(*usable)
+
+
+def _usable(values):
+    """NumPy arrays that onepass cannot read in place, copied: fields of records, unaligned elements, the other byte order. None: there are none."""
+    import numpy
+
+    def is_usable(x):
+        return x.flags.aligned and x.dtype.isnative and not any(step % x.itemsize for step in x.strides)
+
+    if all(is_usable(x) for x in values if isinstance(x, numpy.ndarray)):
+        return None
+    return [x if not isinstance(x, numpy.ndarray) or is_usable(x) else numpy.array(x, x.dtype.newbyteorder("=")) for x in values]
+
+
+def _into(compiled, values, out, casting):
+    try:
+        return compiled(*values, out=out)
+    except (_core.DTypeError, _core.ShapeError, _core.ValueError):  # another type or shape, or memory that onepass cannot write to in place
+        if isinstance(out, (tuple, list)):
+            raise
+    import numpy
+
+    target = numpy.asarray(out)
+    numpy.copyto(target, numpy.asarray(_called(compiled, values)), casting=casting)
+    return out
+
+
+def _all_column_major(values):
+    import numpy
+
+    arrays = [numpy.asarray(v) for v in values if hasattr(v, "ndim")]
+    return bool(arrays) and all(x.flags.f_contiguous for x in arrays)
+
+
+def _column_major(result):
+    import numpy
+
+    if isinstance(result, tuple):
+        return type(result)(*(_column_major(x) for x in result))
+    return _core.Array(numpy.asfortranarray(numpy.asarray(result)))
