@@ -71,10 +71,11 @@ use_python() {
   fi
   if "$folder/bin/python" -c 'import nanobind, numpy, scikit_build_core' 2>/dev/null; then
     python_options=(-DONEPASS_PYTHON=ON -DPython_EXECUTABLE="$folder/bin/python")
-    local package packages=(array-api-strict hypothesis)
-    if [ "${ONEPASS_TEST_FULL-}" ]; then packages+=(numexpr); fi
+    local package module packages=(array-api-strict hypothesis)
+    if [ "${ONEPASS_TEST_FULL-}" ]; then packages+=(numexpr 'dask[array]' distributed); fi
     for package in "${packages[@]}"; do  # tests that need one that cannot be had say that they were skipped
-      "$folder/bin/python" -c "import ${package//-/_}" 2>/dev/null ||
+      module=${package%%[*}
+      "$folder/bin/python" -c "import ${module//-/_}" 2>/dev/null ||
         "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$package" || true
     done
   else

@@ -112,16 +112,17 @@ def _called(compiled, values):
     return compiled(*usable)
 
 
+def readable(x):
+    """The array, a copy where onepass cannot read it in place: unaligned elements, such as fields of records have, or the other byte order."""
+    return x if x.flags.aligned and x.dtype.isnative else x.astype(x.dtype.newbyteorder("="), copy=True)
+
+
 def _usable(values):
-    """NumPy arrays that onepass cannot read in place, copied: fields of records, unaligned elements, the other byte order. None: there are none."""
+    """The values with NumPy arrays that are readable; None where all are."""
     import numpy
 
-    def is_usable(x):
-        return x.flags.aligned and x.dtype.isnative and not any(step % x.itemsize for step in x.strides)
-
-    if all(is_usable(x) for x in values if isinstance(x, numpy.ndarray)):
-        return None
-    return [x if not isinstance(x, numpy.ndarray) or is_usable(x) else numpy.array(x, x.dtype.newbyteorder("=")) for x in values]
+    out = [readable(x) if isinstance(x, numpy.ndarray) else x for x in values]
+    return None if all(a is b for a, b in zip(out, values)) else out
 
 
 def _into(compiled, values, out, casting):

@@ -1,0 +1,27 @@
+"""onepass on Dask arrays: a function or formula runs block by block, on the blocks' own memory.
+
+    import onepass as op, onepass.dask
+    y = op.dask.map(lambda x, w: op.tanh(x * w), x, w)       # Dask arrays in, a Dask array out; nothing is computed yet
+    s = op.dask.sum(lambda x, w: x * w, x, w, axis=0)        # the product is made where it is summed
+    z = op.dask.evaluate("2*x + exp(-w)")
+
+A function is recorded once, here, and sent to the workers as a formula, which each compiles once or takes from its cache. Sums have the bits
+that they have in one process (docs/language.md, "The order of summation"), whatever the chunks and the number of workers.
+"""
+from .arrays import KINDS as _KINDS, evaluate, map, reduced as _reduced
+
+
+def _reduction(kind):
+    def reduction(x, *arrays, axis=None, keepdims=False, ddof=0, **options):
+        return _reduced(kind, x, arrays, axis, keepdims, ddof, options)
+
+    reduction.__name__ = reduction.__qualname__ = kind
+    reduction.__doc__ = (
+        f"{kind} of a Dask array, or of f(*arrays) for an elementwise function or formula f, which is computed where it is reduced: a Dask array.\n\n"
+        "The bits are those of one process. Where the chunks do not end with blocks of the order of summation, or other axes than the first of\n"
+        "those reduced are cut, the arrays are rechunked."
+    )
+    return reduction
+
+
+sum, prod, mean, var, std, max, min, any, all, count_nonzero = (_reduction(kind) for kind in _KINDS)
