@@ -11,6 +11,7 @@ export -f check
 
 status=0
 printf '%s\n' include/onepass/*.h | xargs -P "$(nproc)" -I{} bash -c 'check "-fno-exceptions -fno-rtti" {}' || status=1
+check -std=c++23 onepass/onepass.h || status=1
 # Sources include them first, or behind few others; whether they need what stood before shows here.
 [ -n "${ONEPASS_TEST_FULL-}" ] || exit $status
 find ir compiler runtime -name '*.h' -not -path 'compiler/llvm/*' | xargs -P "$(nproc)" -I{} bash -c 'check "" {}' || status=1

@@ -21,10 +21,16 @@ for package in "libonepass${version%.*}" libonepass-dev onepass-tools; do
   ! grep -q -i llvm <<<"$depends" || fail "$package depends on LLVM"
   if [ "$package" != "libonepass${version%.*}" ]; then grep -q "libonepass${version%.*} (= $version)" <<<"$depends" || fail "$package lacks its library"; fi
   dpkg-deb -x "$file" "$work/root"
-  [ -s "$work/root/usr/share/doc/$package/copyright" ] || fail "$package has no licence"
+  for licence in Expat "Apache-2.0 with LLVM exception" BSD-3-clause Zlib; do
+    grep -q "^License: $licence" "$work/root/usr/share/doc/$package/copyright" || fail "$package lacks the licence $licence"
+  done
 done
 
+dpkg-deb -I ./libonepass"${version%.*}"_*.deb symbols | cmp - "$OLDPWD/cmake/libonepass.symbols" || fail "the library's package has no list of its names"
 usr=$work/root/usr
+for file in share/man/man1/onepass.1 share/bash-completion/completions/onepass share/doc/libonepass-dev/CHANGELOG.md lib/libonepass.a; do
+  [ -s "$usr/$file" ] || fail "not in the packages: $file"
+done
 export LD_LIBRARY_PATH=$usr/lib ONEPASS_CACHE_DIR=none
 echo '#include <onepass/onepass.h>
 #include <cstdio>

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The names that libonepass.so exports, in the form of a Debian symbols file, to standard output: what cmake/libonepass.symbols has.
+# Usage: tools/symbols.sh LIBRARY > cmake/libonepass.symbols
+set -euo pipefail
+soname=$(readelf -d "$1" | sed -nE 's/.*SONAME.*\[(.*)\]/\1/p')
+version=${soname##*.so.}
+echo "$soname libonepass$version #MINVER#"
+nm -DP --defined-only "$1" | awk '{print $1}' | LC_ALL=C sort | sed "s/\$/@Base/; s/^/ /; s/\$/ $version.0/"
