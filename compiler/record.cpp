@@ -100,6 +100,9 @@ void Recorder::name(const Value& v, std::string_view text) {
 
 std::string Recorder::describe(const Value& v) const {
   if (v.is_literal) return text_of(v.literal);
+  const ir::Node node = graph[v.node];
+  if (node.op == Op::Input)
+    return fmt::format("{} {}", graph.inputs[node.bits].name, type_text(dtype(v), shape(v)));  // it may have been renamed
   const auto it = names_.find(v.node);
   return fmt::format("{}{}", it == names_.end() ? "" : it->second + " ", type_text(dtype(v), shape(v)));
 }

@@ -283,6 +283,14 @@ bool detail::is_recording() noexcept { return Recording::current_or_null() != nu
 void detail::recorded_at(std::string_view file, std::uint32_t line) {
   if (Recording* const r = Recording::current_or_null()) r->at_host(file, line);
 }
+void detail::name_argument(Tensor x, std::string_view name) {
+  Recording* const r = Recording::current_or_null();
+  if (!r) return;
+  const compiler::Value value = r->of(x);
+  if (value.is_literal) return;
+  ir::Graph& graph = r->recorder.graph;
+  if (const ir::Node node = graph[value.node]; node.op == ir::Op::Input) graph.inputs[node.bits].name = name;
+}
 Tensor detail::index(Tensor x, std::span<const Index> indices) {
   return indexed(x, indices, indices.empty() ? std::source_location{} : indices.front().where);
 }

@@ -36,6 +36,23 @@ TEST_CASE("what another language records has that language's line", "[binding]")
   CHECK_THROWS_WITH(f(Array::ones({4}, f32), Array::ones({3}, f32)), Contains("Recorded at model.py:9."));
 }
 
+TEST_CASE("arguments have the names that another language gives them", "[binding]") {
+  const auto f = compile([](Tensor x, Tensor n, Tensor w) {
+    detail::name_argument(x, "pixels");
+    detail::name_argument(n, "count");  // a number is no input
+    detail::name_argument(w, "p.w");
+    const Tensor y = x * n;
+    detail::name_argument(y, "product");  // nor is what is computed
+    return y + w;
+  });
+  f(Array::ones({4}, f32), 2, Array::ones({4}, f32));
+  std::vector<std::string> names;
+  for (const auto& node : f.recorded_graph().inputs()) names.emplace_back(node.name());
+  CHECK(names == std::vector<std::string>{"pixels", "p.w"});
+  CHECK_THAT(f.recorded_graph().text(), Contains("input pixels :") && Contains("input \"p.w\" :") && !Contains("product"));
+  CHECK_THROWS_WITH(f(Array::ones({4}, f32), 2, Array::ones({3}, f32)), Contains("p.w f32[3]"));
+}
+
 TEST_CASE("an operator of C++ keeps its own line among those of another language", "[binding]") {
   const auto f = compile([](Tensor x) {
     detail::recorded_at("model.py", 3);

@@ -306,7 +306,7 @@ class Functions(Test):
         ):
             compiled = op.jit(f)
             self.near(compiled(a), np.tanh(a / 2) / 2)
-            graphs.add(re.sub(r" *#.*", "", compiled.recorded_graph()))
+            graphs.add(re.sub(r" *#.*|(?<== input )\w+", "", compiled.recorded_graph()))  # the same but for lines and names
         self.assertEqual(len(graphs), 1, graphs)
 
     def test_methods(self):
@@ -406,6 +406,32 @@ class Functions(Test):
         with self.assertRaises(OverflowError):
             op.add(a, 1 << 70)
         self.near(op.jit(lambda x: x + 1)(a), a + 1)  # nothing was lost by any of them
+
+
+    def test_names_of_parameters(self):
+        x, w = array((3, 4)), array((5,))
+
+        def inputs(f, *args, **kwargs):
+            f(*args, **kwargs)
+            return re.findall(r'= input "?([^" ]+)"? :', f.recorded_graph())
+
+        self.assertEqual(inputs(op.jit(lambda x, w: (x + 1, w)), x, w), ["x", "w"])
+        self.assertEqual(inputs(op.jit(lambda w, x: (x + 1, w)), x, w), ["w", "x"])
+        self.assertEqual(inputs(op.jit(lambda p, k: (p["w"] * k, p["b"][1] + 1)), {"w": x, "b": [x, w]}, 2.0), ["p.w", "p.b[0]", "p.b[1]"])
+        self.assertEqual(inputs(op.jit(lambda x, scale: x * scale), x, scale=w[:4]), ["x", "scale"])
+        self.assertEqual(inputs(op.jit(lambda n, x: x * n, static="n"), 3, x), ["x"])
+        self.assertEqual(inputs(op.jit(lambda x, *rest: (x, rest[0] + 1)), x, w), ["x", "x1"])  # which has no name
+
+        class Model:
+            def run(self, data):
+                return data + 1
+
+        self.assertEqual(inputs(op.jit(Model().run), x), ["data"])
+        self.assertEqual(inputs(op.jit(functools.partial(lambda a, b: a + b, 1.0)), x), ["x0"])
+        with self.assertRaisesRegex(op.ShapeError, r"left: +x f32\[3, 4\]\n +right: +w f32\[5\]"):
+            op.jit(lambda x, w: x + w)(x, w)
+        with self.assertRaisesRegex(op.ShapeError, r"left: +p\.x f32"):
+            op.jit(lambda p: p["x"] + p["w"])({"x": x, "w": w})
 
 
 class Derivatives(Test):

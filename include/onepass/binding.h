@@ -21,6 +21,11 @@ bool is_recording() noexcept;
 ONEPASS_API
 void recorded_at(std::string_view file, std::uint32_t line);
 
+/// Names an argument of the function that this thread records, for messages and dumps, in place of `x0`, `x1`, …. Does nothing if it does not
+/// record, and for a Tensor that is not an array argument.
+ONEPASS_API
+void name_argument(Tensor x, std::string_view name);
+
 /// Records `x[{…}]` for a list of any length. Errors: those of Tensor::operator[].
 ONEPASS_API
 Tensor index(Tensor x, std::span<const Index> indices);

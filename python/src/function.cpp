@@ -22,6 +22,18 @@ std::int64_t first_number() {
   return first;
 }
 
+// The names of a Python function's parameters that may be given by position. Those of other callables are not known.
+std::vector<std::string> parameter_names(nb::handle callable) {
+  const nb::object code = nb::getattr(callable, "__code__", nb::none());
+  if (!PyCode_Check(code.ptr())) return {};
+  std::vector<std::string> names;
+  const auto count = nb::cast<std::size_t>(code.attr("co_argcount"));
+  for (const nb::handle name : code.attr("co_varnames"))
+    if (names.size() < count) names.push_back(nb::cast<std::string>(name));
+  if (PyMethod_Check(callable.ptr()) && !names.empty()) names.erase(names.begin());  // self
+  return names;
+}
+
 struct HashNesting {
   std::size_t operator()(const Nesting& n) const { return n.hash(); }
 };
@@ -33,6 +45,12 @@ struct Function::Body {
   nb::object callable;
   std::vector<std::string> static_names;
   std::vector<bool> static_positions;
+  std::vector<std::string> parameters;  // by position, as far as they have names
+
+  const std::string& parameter(std::size_t position) const {
+    static const std::string none;
+    return position < parameters.size() ? parameters[position] : none;
+  }
 
   // How arguments nested in calls so far, by number. The number stands in a signature, and means nothing in another process.
   std::unordered_map<Nesting, std::int64_t, HashNesting> numbers;
@@ -109,6 +127,7 @@ Function::Function(nb::object callable, const Options& options, std::vector<std:
       body_->static_positions.push_back(std::find(body_->static_names.begin(), body_->static_names.end(), name) !=
                                         body_->static_names.end());
   }
+  body_->parameters = parameter_names(callable);
   body_->callable = std::move(callable);
 }
 
@@ -191,17 +210,34 @@ void Function::record(void* self, detail::TensorReader& in, detail::ResultWriter
   Body& body = *static_cast<Body*>(self);
   nb::list args;
   nb::dict kwargs;
-  const auto next = [&] { return nb::cast(in.leaf()); };
+  std::vector<Tensor> tensors;
+  std::vector<std::string> leaf_paths;
+  const auto next = [&] {
+    tensors.push_back(in.leaf());
+    return nb::cast(tensors.back());
+  };
   // What it was called with. Without a structure it is arrays and numbers by position.
   if (const Nesting* const nesting = in.notes_left() > 0 ? &body.nesting_at(in.note()) : nullptr) {
     const bool named = !nesting->keys.empty();
     const std::size_t positions = nesting->children.size() - (named ? 1 : 0);
-    for (std::size_t i = 0; i < positions; ++i) args.append(put_together(nesting->children[i], next));
-    if (named) kwargs = nb::borrow<nb::dict>(put_together(nesting->children.back(), next));
+    for (std::size_t i = 0; i < positions; ++i) {
+      leaf_names(nesting->children[i], body.parameter(i), leaf_paths);
+      args.append(put_together(nesting->children[i], next));
+    }
+    if (named) {
+      const Nesting& by_name = nesting->children.back();
+      for (std::size_t i = 0; i < by_name.children.size(); ++i) leaf_names(by_name.children[i], by_name.keys[i], leaf_paths);
+      kwargs = nb::borrow<nb::dict>(put_together(by_name, next));
+    }
   } else {
-    while (in.leaves_left() > 0) args.append(next());
+    while (in.leaves_left() > 0) {
+      leaf_paths.push_back(body.parameter(args.size()));
+      args.append(next());
+    }
   }
   in.finish();
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (!leaf_paths[i].empty()) detail::name_argument(tensors[i], leaf_paths[i]);
 
   const nb::object result = body.callable(*args, **kwargs);
 

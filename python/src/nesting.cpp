@@ -80,6 +80,14 @@ Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf
   return n;
 }
 
+void leaf_names(const Nesting& n, const std::string& name, std::vector<std::string>& out) {
+  if (n.is_leaf()) return out.push_back(name);
+  for (std::size_t i = 0; i < n.children.size(); ++i) {
+    const std::string part = n.keys.empty() ? fmt::format("{}[{}]", name, i) : fmt::format("{}.{}", name, n.keys[i]);
+    leaf_names(n.children[i], name.empty() ? name : part, out);
+  }
+}
+
 nb::object put_together(const Nesting& n, const std::function<nb::object()>& leaf) {
   switch (n.kind) {
     case Nesting::Kind::Leaf: return leaf();

@@ -35,6 +35,9 @@ struct Nesting {
 /// `statics` is true. Errors: otherwise TypeError, which names `what`.
 Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf, bool statics, const char* what);
 
+/// The path of each leaf, in order, from `name` on: `p.w`, `xs[0]`. Empty where `name` is.
+void leaf_names(const Nesting& nesting, const std::string& name, std::vector<std::string>& out);
+
 /// Puts a value together; calls `leaf` for each leaf, in order.
 nb::object put_together(const Nesting& nesting, const std::function<nb::object()>& leaf);
 
