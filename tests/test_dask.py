@@ -75,6 +75,25 @@ class Maps(Test):
         self.same(op.dask.map(lambda x, k: op.pow(x, k), dx, 3), op.jit(lambda x: op.pow(x, 3))(x))
         self.same(op.dask.map(op.formula("a*b + 1"), dx, dw), op.evaluate("x*w + 1"))
 
+    def test_compiled_functions_take_dask_arrays(self):
+        x, w = array((60, 40)), array((40,), seed=1)
+        dx, dw = da.from_array(x, (13, 17)), da.from_array(w, 11)
+        f = op.jit(lambda x, w: op.exp(-x * x) * w + 1, relax=["approximate", "contract"])
+        y = f(dx, dw)
+        self.assertIsInstance(y, da.Array)
+        self.same(y, f(x, w))  # with its options
+        self.same(f(dx, 2.0), f(x, 2.0))
+        self.same(op.dask.sum(f, dx, dw), op.jit(lambda x, w: op.sum(f(x, w)), relax=["approximate", "contract"])(x, w))
+        formula = op.formula("a*b + 1")
+        self.same(formula(dx, dw), formula(x, w))
+        self.same(formula(b=dw, a=dx), formula(x, w))
+        for wrong in (lambda: f(dx, w=dw), lambda: formula(dx, dw, out=x), lambda: f(dx, dw, out=x)):
+            with self.assertRaises((TypeError, ValueError)):
+                wrong()
+        for method in (f.compare, f.vjp, f.check_gradients):
+            with self.assertRaisesRegex(TypeError, "compute"):
+                method(dx, dw)
+
     def test_every_elementwise_operator(self):
         x, y = np.random.default_rng(0).uniform(0.1, 0.9, (2, 30, 20)).astype(np.float32)
         i, j = array((30, 20), np.int32), array((30, 20), np.int32, seed=1) % 5

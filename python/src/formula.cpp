@@ -18,9 +18,12 @@ struct PythonFormula {
   nb::object results;  // the named tuple of several
 };
 
+struct DaskArgument {};  // thrown
+
 FormulaArgument argument_from(const char* name, nb::handle h) {
   Value v;
   if (!value_from(h, v) || v.kind == Value::Kind::None) {
+    if (is_of_dask(h)) throw DaskArgument();
     v.kind = Value::Kind::Array;
     v.array = array_from(h, name);
   }
@@ -43,7 +46,7 @@ nb::object results_of(const PythonFormula& f, const FormulaResults& results) {
   return f.results(*nb::tuple(all));
 }
 
-nb::object call(const PythonFormula& f, nb::args args, nb::kwargs kwargs) {
+nb::object call_arrays(const PythonFormula& f, nb::args args, nb::kwargs kwargs) {
   nb::object targets;
   std::vector<FormulaArgument> values;
   std::deque<std::string> names;
@@ -83,6 +86,13 @@ nb::object call(const PythonFormula& f, nb::args args, nb::kwargs kwargs) {
   return results_of(f, *results);
 }
 
+nb::object call(nb::handle self, nb::args args, nb::kwargs kwargs) {
+  try {
+    return call_arrays(nb::cast<const PythonFormula&>(self), args, kwargs);
+  } catch (const DaskArgument&) {}
+  return nb::module_::import_("onepass.dask.arrays").attr("call")(self, args, kwargs);
+}
+
 }  // namespace
 
 void bind_formulas(nb::module_& m) {
@@ -98,6 +108,7 @@ void bind_formulas(nb::module_& m) {
       },
       nb::arg("text"), nb::arg("options"));
   c.def("__call__", &call);
+  c.def_prop_ro("_options", [](const PythonFormula& f) { return f.options; });
   c.def_prop_ro("text", [](const PythonFormula& f) { return f.formula.text(); });
   c.def_prop_ro(
       "inputs", [](const PythonFormula& f) { return f.formula.inputs(); }, "Names of the arguments, in the order of positions.");

@@ -45,6 +45,7 @@ struct Function::Body {
   nb::object callable;
   std::vector<std::string> static_names;
   std::vector<bool> static_positions;
+  nb::dict options;                     // as they were given
   std::vector<std::string> parameters;  // by position, as far as they have names
 
   const std::string& parameter(std::size_t position) const {
@@ -102,7 +103,7 @@ struct Function::Arguments {
   std::vector<detail::CallArgument> leaves;
   std::vector<std::int64_t> structure;
   Nesting nesting;  // Tuple of positions, Dict of names; empty where all are arrays and numbers by position
-  bool any_tensor = false;
+  bool any_tensor = false, any_dask = false;
 };
 
 Function::Function(nb::object callable, const Options& options, std::vector<std::string> static_names)
@@ -131,6 +132,8 @@ Function::Function(nb::object callable, const Options& options, std::vector<std:
   body_->callable = std::move(callable);
 }
 
+void Function::keep_options(nb::dict given) { body_->options = std::move(given); }
+nb::dict Function::options() const { return body_->options; }
 nb::handle Function::callable() const { return body_->callable; }
 void Function::forget() { body_->callable.reset(); }
 
@@ -161,7 +164,7 @@ Function::Arguments Function::arguments(nb::handle args, nb::handle kwargs, bool
   if (!named && borrow && plain_arguments(args, borrow, out)) return out;
   const auto leaf = [&](nb::handle h) {
     Value v;
-    if (!value_from(h, v, borrow ? &out.buffers : nullptr) || v.kind == Value::Kind::None) return false;
+    if (!value_from(h, v, borrow ? &out.buffers : nullptr) || v.kind == Value::Kind::None) return is_of_dask(h) && (out.any_dask = true);
     out.any_tensor |= v.kind == Value::Kind::Tensor;
     out.values.push_back(std::move(v));
     return true;
@@ -199,7 +202,7 @@ Function::Arguments Function::arguments(nb::handle args, nb::handle kwargs, bool
     out.nesting.keys.emplace_back("named");  // the last child is a call's names, no argument
   }
   for (const Value& v : out.values) out.leaves.push_back(v.argument());
-  if (!plain && !out.any_tensor) out.structure.push_back(body_->number_of(out.nesting));
+  if (!plain && !out.any_tensor && !out.any_dask) out.structure.push_back(body_->number_of(out.nesting));
   return out;
 }
 
@@ -293,7 +296,7 @@ nb::object Function::results(const Recording& recording, detail::ResultReader&& 
 }
 
 nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
-  nb::object targets;
+  nb::object targets = nb::none();
   if (PyDict_GET_SIZE(kwargs.ptr()) > 0 && kwargs.contains("out")) {
     targets = nb::borrow(kwargs["out"]);
     nb::dict rest;
@@ -302,13 +305,14 @@ nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
     kwargs = nb::borrow<nb::kwargs>(rest);
   }
   const Arguments given = arguments(args, kwargs, true);
+  if (given.any_dask) return nb::module_::import_("onepass.dask.arrays").attr("call")(nb::find(*this), args, kwargs, targets);
   if (given.any_tensor) {
-    if (targets.is_valid()) throw ValueError("out: a function that is being recorded returns its results");
+    if (!targets.is_none()) throw ValueError("out: a function that is being recorded returns its results");
     nb::object result = inline_call(args, kwargs);
     if (!result.is_valid()) throw nb::python_error();
     return result;
   }
-  if (targets.is_valid() && !targets.is_none()) {
+  if (!targets.is_none()) {
     std::vector<Array> arrays;
     std::vector<bool> wanted;
     static_cast<void>(take_apart(
@@ -329,14 +333,24 @@ nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
   return this->results(recording, std::move(results));
 }
 
+namespace {
+
+[[noreturn]] void fail_dask(const char* name) {
+  throw nb::type_error(fmt::format("{}: Dask arrays have no elements here; compute() gives them", name).c_str());
+}
+
+}  // namespace
+
 Comparison Function::compare(nb::args args, nb::kwargs kwargs) const {
   const Arguments given = arguments(args, kwargs, true);
+  if (given.any_dask) fail_dask("compare");
   const Unlocked unlocked;
   return core_.compare(given.leaves, given.structure);
 }
 
 GradientCheck Function::check_gradients(nb::args args) const {
   const Arguments given = arguments(args, nb::handle(), true);
+  if (given.any_dask) fail_dask("check_gradients");
   const Unlocked unlocked;
   return core_.check_gradients(given.leaves, given.structure);
 }
@@ -389,6 +403,7 @@ class Pullback {
 
 nb::object Function::vjp(nb::args args) const {
   const Arguments given = arguments(args, nb::handle(), false);
+  if (given.any_dask) fail_dask("vjp");
   if (given.any_tensor) throw nb::type_error("vjp: Tensors are for onepass.vjp inside a recorded function");
   const Recording recording;
   detail::ResultReader results;
@@ -496,6 +511,7 @@ void bind_functions(nb::module_& m) {
         else if (!static_names.is_none())
           for (const nb::handle name : static_names) names.push_back(nb::cast<std::string>(name));
         new (self) Function(std::move(callable), options_from(options), std::move(names));
+        self->keep_options(nb::borrow<nb::dict>(options));
       },
       nb::arg("function"), nb::arg("static") = nb::none(), nb::arg("options"));
   c.def("__call__", &Function::call);
@@ -505,6 +521,7 @@ void bind_functions(nb::module_& m) {
         return instance.is_none() ? nb::borrow(self) : nb::steal(PyMethod_New(self.ptr(), instance.ptr()));
       },
       nb::arg().none(), nb::arg() = nb::none());
+  c.def_prop_ro("_options", &Function::options);
   c.def_prop_ro("__wrapped__", [](const Function& f) { return nb::borrow(f.callable()); });
   c.def("__repr__", [](const Function& f) {
     return fmt::format("<onepass function {}>", nb::cast<std::string>(nb::str(nb::getattr(f.callable(), "__qualname__", nb::str("")))));

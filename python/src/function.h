@@ -23,6 +23,9 @@ class Function {
   Comparison compare(nb::args args, nb::kwargs kwargs) const;
 
   nb::handle callable() const;
+  /// The options as they were given by name, for workers in other processes.
+  void keep_options(nb::dict given);
+  nb::dict options() const;
   /// For Python's collector: lets the Python function go.
   void forget();
   const detail::FunctionCore& core() const { return core_; }

@@ -273,6 +273,8 @@ bool value_from(nb::handle h, Value& out, Buffers* borrowed) {
   return true;
 }
 
+bool is_of_dask(nb::handle h) { return nb::hasattr(h, "__dask_graph__"); }
+
 void note_line() {
   if (!detail::is_recording()) return;
   PyFrameObject* frame = PyEval_GetFrame();

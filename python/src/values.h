@@ -97,6 +97,9 @@ class Buffers {
 /// Errors: OverflowError for an int that no 64-bit type holds.
 bool value_from(nb::handle h, Value& out, Buffers* borrowed = nullptr);
 
+/// Returns whether `h` is a Dask array or another collection of Dask.
+bool is_of_dask(nb::handle h);
+
 /// Tells the recording, if there is one, which Python line calls the module, for messages and dumps.
 void note_line();
 

@@ -59,6 +59,12 @@ def _numpy_type(dtype):
     return numpy.asarray(_core.empty((0,), dtype)).dtype
 
 
+def _options_of(function, options):
+    """Those that a compiled function has, and those given besides."""
+    own = getattr(function, "_options", {})
+    return {**{k: v for k, v in own.items() if k != "should_stop"}, **options}
+
+
 def _options(options):
     return tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in options.items()))
 
@@ -79,12 +85,24 @@ def map(function, *arrays, whole=(), **options):
     options   of `jit`, for the workers
     Errors    UnsupportedError for a function that does not work so, captures arrays, or depends on the lengths of axes that are cut.
     """
+    options = _options_of(function, options)
     function, arrays = _given(function, arrays)
     rank = max(a.ndim for a in arrays)
     whole = _axes(whole, rank)
     program = recorded(function, arrays, whole, options)
     kept = tuple(axis for axis in range(rank) if axis not in whole) if program.reduces else None
     return _blockwise(program.text(), _options(options), arrays, program.shape, program.dtype, whole, kept)
+
+
+def call(function, args, kwargs, out=None):
+    """What a compiled function or formula called with Dask arrays is: `map`."""
+    if out is not None or "out" in kwargs:
+        raise _core.ValueError("out: a Dask array is not written to")
+    if isinstance(function, _core.Formula) and not args:
+        args, kwargs = [kwargs[name] for name in function.inputs if name in kwargs], {k: v for k, v in kwargs.items() if k not in function.inputs}
+    if kwargs:
+        raise TypeError(f"a function of Dask arrays takes its arguments by position, not {', '.join(kwargs)}=")
+    return map(function, *args)
 
 
 def evaluate(text, local_dict=None, global_dict=None, *, whole=(), **options):
@@ -141,6 +159,7 @@ _FAN_IN = 16
 def reduced(kind, given, arrays, axis=None, keepdims=False, ddof=0, options=None):
     options = options or {}
     if callable(given):
+        options = _options_of(given, options)
         function, arrays = _given(given, arrays)
         program = recorded(function, arrays, (), options)
     else:
