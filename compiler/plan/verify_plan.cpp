@@ -478,7 +478,6 @@ class PlanVerifier {
       : graph_(graph),
         partition_(partition),
         group_(partition.groups[group]),
-        group_id_(group),
         layouts_(layouts),
         targets_(targets),
         pieces_(pieces),
@@ -503,7 +502,6 @@ class PlanVerifier {
   const Graph& graph_;
   const Partition& partition_;
   const Group& group_;
-  std::uint32_t group_id_;
   std::span<const Layout> layouts_, targets_;
   std::span<const Planned> pieces_;
   GraphPoints points_;

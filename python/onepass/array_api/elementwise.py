@@ -3,7 +3,7 @@ from .. import _core
 from .._core import abs, acos, acosh, add, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_or, bitwise_xor, ceil, copysign, cos, cosh
 from .._core import equal, exp, expm1, floor, greater, greater_equal, hypot, isfinite, isinf, isnan, less, less_equal, log, log10, log1p, log2
 from .._core import logaddexp, logical_and, logical_not, logical_or, logical_xor, maximum, minimum, not_equal, pow, reciprocal, remainder
-from .._core import round, sign, signbit, sin, sinh, sqrt, square, tan, tanh, trunc
+from .._core import round, signbit, sin, sinh, sqrt, square, tan, tanh, trunc
 from .._core import bitwise_not as bitwise_invert, shift_left as bitwise_left_shift, shift_right as bitwise_right_shift
 from .._core import div as divide, floor_div as floor_divide, mul as multiply, neg as negative, sub as subtract
 from . import dtypes
@@ -15,6 +15,16 @@ def positive(x, /):
     if dtypes.dtype_of(x) == dtypes.bool:
         raise _core.DTypeError("positive: bool is not a numeric type")
     return x if isinstance(x, _core.Tensor) else _core.Array(x, copy=True)
+
+
+@fused()
+def _sign_of_float(x):
+    return _core.sign(x) + 0.0
+
+
+def sign(x, /):
+    """-1, 0 or 1; of both zeros 0, of NaN NaN."""
+    return _sign_of_float(x) if dtypes.isdtype(dtypes.dtype_of(x), "real floating") else _core.sign(x)
 
 
 @fused()

@@ -43,7 +43,7 @@ def unstack(x, /, *, axis=0):
 def expand_dims(x, /, axis=0):
     """A new axis of length 1. Of several, each is a place in the result."""
     if isinstance(axis, int):
-        return _core.expand_dims(x, axis)
+        return _core.expand_dims(x, axis_in(axis, x.ndim + 1, "expand_dims"))
     rank = x.ndim + len(axis)
     places = sorted(axis_in(a, rank, "expand_dims") for a in axis)
     if len(set(places)) != len(places):
