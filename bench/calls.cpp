@@ -19,8 +19,8 @@ namespace {
 
 using Vector [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = float;
 
-[[gnu::noinline, gnu::target_clones("default", "avx2", "avx512f")]] void by_hand(float* y, const float* x, const float* w, const float* b,
-                                                                                 std::int64_t n) {
+[[gnu::target_clones("default", "avx2", "avx512f")]] void by_hand(float* y, const float* x, const float* w, const float* b,
+                                                                  std::int64_t n) {
   const auto at = [](const float* p) { return *reinterpret_cast<const Vector*>(p); };
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) *reinterpret_cast<Vector*>(y + i) = at(x + i) * at(w + i) + at(b + i);

@@ -16,7 +16,9 @@ using op::Array, op::Tensor, op::bench::compare;
 
 namespace {
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(__clang__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#elif defined(__x86_64__)
 __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3", "no-trapping-math")))
 #endif
 void scale_by_hand(const std::uint8_t* __restrict x, std::uint8_t* __restrict y, std::int64_t n, float factor, float shift) {

@@ -1,7 +1,7 @@
 """What calls from Python cost, beside other array compilers: `PYTHONPATH=build/release/python python bench/python_calls.py`.
 
 Each row runs in turn on all contenders that are installed (NumPy, numexpr, numba, JAX, torch.compile), and, with `--command
-build/release/tools/onepass`, in the command's own loop in C++. Prints medians in microseconds, onepass called with NumPy arrays and fresh results.
+build/release/tools/onepass`, in the command's own loop in C++. Prints medians in microseconds, onepass called with NumPy arrays; results are fresh in all of them.
 """
 import argparse
 import json
@@ -128,7 +128,7 @@ def main():
                 times[name].append(median_us(call, given.seconds))
             if given.command:
                 shapes = [f"{n}=f32[{','.join(map(str, v.shape))}]" for n, v in inputs.items()]
-                out = subprocess.run([given.command, "bench", text, "--json", "--shapes", *shapes], capture_output=True, text=True, check=True).stdout
+                out = subprocess.run([given.command, "bench", text, "--json", "--call", "fresh", "--shapes", *shapes], capture_output=True, text=True, check=True).stdout
                 in_cpp.append(json.loads(out)["median_ns"] / 1e3)
         cells = [f"{statistics.median(t):.2f}" if t else "" for t in times.values()]
         print("|", row, "|", " | ".join(cells + ([f"{statistics.median(in_cpp):.2f}"] if in_cpp else [])), "|", flush=True)

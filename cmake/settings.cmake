@@ -23,10 +23,11 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 
 # The reference interpreter and the kernels agree to the bit only if the C++ compiler neither contracts a*b+c nor reorders sums.
 add_compile_options(-ffp-contract=off -ffunction-sections -fdata-sections)
-add_compile_options(-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -fdiagnostics-color=auto)
+# Vectors that functions of one file pass to each other are no interface: -Wno-psabi.
+add_compile_options(-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -Wno-psabi -fdiagnostics-color=auto)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of gcc 12 in std::string and std::vector at -O1 and above.
-  add_compile_options(-Wno-psabi -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
+  add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
                       -Wno-dangling-pointer)
   add_compile_options(-fno-gnu-unique)  # objcopy cannot make such symbols local, as those of the static library are
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

@@ -103,7 +103,6 @@ class TileBuilder {
   std::vector<std::uint32_t> of_;  // the value of each statement
   std::map<std::pair<DType, std::uint64_t>, std::uint32_t> constant_of_;
   std::size_t primitives_ = 0;
-  double skipped_ns_ = 0;
 
   static std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
 
