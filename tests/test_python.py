@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import unittest
+from xml.etree import ElementTree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODULE = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.path.join(ROOT, "build/release"))), "python")
@@ -296,14 +297,21 @@ class Functions(Test):
                 x = f(x)
             return x
 
-        graphs = set()
-        for f in (
+        functions = [
             lambda x: op.tanh(x / 2) / 2,
             loop,
             compose(half, op.tanh, half),
             compose(op.jit(half), op.jit(compose(op.tanh, half))),
             functools.partial(lambda k, x: op.tanh(x / k) / k, 2),
-        ):
+        ]
+        try:
+            import toolz
+        except ImportError:
+            print("SKIPPED: toolz is not installed")
+        else:
+            functions += [lambda x: toolz.pipe(x, half, op.tanh, half), toolz.compose(half, op.tanh, half)]
+        graphs = set()
+        for f in functions:
             compiled = op.jit(f)
             self.near(compiled(a), np.tanh(a / 2) / 2)
             graphs.add(re.sub(r" *#.*|(?<== input )\w+", "", compiled.recorded_graph()))  # the same but for lines and names
@@ -373,7 +381,16 @@ class Functions(Test):
         self.assertIn("reduce_sum", f.recorded_graph())
         self.assertIn("kernel", f.explain())
         self.assertEqual(f.stats()["calls"], 1)
+        dump = f.dump()
+        self.assertEqual(dump, f"{f.explain().rstrip()}\n\n{f.last_graph().rstrip()}\n")
+        page = dump._repr_html_()
+        self.assertEqual(page.count("<th "), dump.kernels.count("\nkernel "))
+        self.assertIn("tanh", page.split("<details>")[1])
         self.assertEqual(f.signatures(), ["f32[8]"])
+        below = op.formula("a < b")
+        self.assertEqual(below.dump(), "no call yet\n")
+        below(a=a, b=a)
+        ElementTree.fromstring(f"<div>{below.dump()._repr_html_()}</div>".replace("<br>", "<br/>"))
         f.warm_up("f32[9]")
         f.seal()
         f(array((9,)))

@@ -71,7 +71,7 @@ use_python() {
   fi
   if "$folder/bin/python" -c 'import nanobind, numpy, scikit_build_core' 2>/dev/null; then
     python_options=(-DONEPASS_PYTHON=ON -DPython_EXECUTABLE="$folder/bin/python")
-    local package module packages=(array-api-strict hypothesis)
+    local package module packages=(array-api-strict hypothesis toolz)
     if [ "${ONEPASS_TEST_FULL-}" ]; then packages+=(numexpr 'dask[array]' distributed); fi
     for package in "${packages[@]}"; do  # tests that need one that cannot be had say that they were skipped
       module=${package%%[*}

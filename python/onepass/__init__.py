@@ -22,7 +22,7 @@ from ._core import __version__, boolean
 from .formulas import evaluate, formula
 from .methods import asarray, from_dlpack
 from .names import *  # noqa: F401,F403: NumPy's names of the same operators
-from . import array_api
+from . import array_api, reports as _reports
 from .torch_function import torch
 from .transforms import (
     check_gradients,

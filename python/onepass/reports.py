@@ -1,0 +1,45 @@
+"""What a function's last call was compiled to, as text and, in a notebook, as HTML."""
+import html
+
+from . import _core
+
+
+class Dump(str):
+    """What `dump()` returns: the kernels and why each value is stored, then the optimized graph. A notebook shows it as HTML."""
+
+    def __new__(cls, kernels, graph):
+        self = super().__new__(cls, f"{kernels.rstrip()}\n\n{graph.rstrip()}\n" if graph else kernels.rstrip() + "\n")
+        self.kernels, self.graph = kernels.rstrip(), graph.rstrip()
+        return self
+
+    def _repr_html_(self):
+        summary, *rest = self.kernels.splitlines() or [""]
+        rows, notes = [], []
+        for line in rest:
+            name, colon, what = line.partition(": ")
+            if line.startswith("  ") and rows:
+                rows[-1][2].append(line.strip())
+            elif colon and name.startswith("kernel "):
+                rows.append((name, what, []))
+            else:
+                notes.append(line)
+        escape = html.escape
+        table = "".join(
+            f"<tr><th style='text-align:left;vertical-align:top'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(what)}{''.join(f'<br>{escape(s)}' for s in stores)}</td></tr>"
+            for name, what, stores in rows
+        )
+        parts = [f"<p><b>{escape(summary)}</b></p>", f"<table>{table}</table>" if table else ""]
+        parts += [f"<p>{escape(note)}</p>" for note in notes if note]
+        if self.graph:
+            parts.append(f"<details><summary>The optimized graph</summary><pre>{escape(self.graph)}</pre></details>")
+        return "".join(parts)
+
+
+def _dump(self):
+    """What the last call was compiled to: its kernels, what each reads and stores and why, and the optimized graph. A text; HTML in a notebook."""
+    return Dump(self.explain(), self.last_graph())
+
+
+for _class in (_core.Function, _core.Formula):
+    _class.dump = _dump
