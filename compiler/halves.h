@@ -1,4 +1,4 @@
-// halves: functions of f16 and bf16 by shorter expansions. runtime/launch runs it behind relax, the interpreter's plans too.
+// halves: functions of f16 and bf16 by shorter expansions. The pipeline runs it after relax, for the interpreter too.
 #pragma once
 
 #include "ir/graph.h"

@@ -1,4 +1,4 @@
-// relax: the rewritings that strict arithmetic does not allow and the caller does. runtime/launch runs it before simplify.
+// relax: the rewritings that strict arithmetic does not allow and the caller does. The pipeline runs it before simplify.
 #pragma once
 
 #include "ir/graph.h"

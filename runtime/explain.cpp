@@ -83,7 +83,7 @@ PlanReport Program::report(std::span<const ArgumentType> types) {
   report.notes = std::move(recorder.notes);
   const CallSite site = state_->site(arguments);
   fill_outputs(site, report.recorded, plan);
-  if (state_->interpret) report.optimised = interpreted(report.recorded, state_->options.relax);
+  if (state_->interpret) report.optimised = compiler::interpretable(report.recorded, state_->options.relax);
   else make_launches(plan, report, state_->target, launch_options(*state_, site));
   return report;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/literal.h"
+#include "compiler/pipeline.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/schedule.h"
 #include "compiler/plan/strips.h"
@@ -167,6 +168,7 @@ struct LaunchOptions {
   std::vector<bool> in_place;    // by output: its target is an argument's memory, as the call that makes the plan has it
   std::int64_t array_bytes = 0;  // Limits::array_bytes
   bool stoppable = false;        // Options::should_stop is set: no part of the work takes long
+  compiler::PassOptions passes() const { return {.relax = relax, .unfused = unfused}; }
 };
 
 struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
@@ -206,12 +208,6 @@ void note_refusal(std::string_view wrong);
 /// (runtime/structures). Where the verifier refuses what is fused, `plan` runs one kernel for each operator, and says so in `refused`.
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed = false);
 
-/// The operators that every mode computes `recorded` by: what the relaxations allow, functions of halves in their shorter forms.
-ir::Graph arithmetic(ir::Graph recorded, const Relax& relaxations);
-/// What mode reference evaluates.
-ir::Graph interpreted(const ir::Graph& recorded, const Relax& relaxations);
-/// The passes from the recorded graph to the one that is fused. `places`: the nodes of the result whose indices are checked.
-ir::Graph optimise(const ir::Graph& recorded, const LaunchOptions& options, std::vector<ir::NodeId>& places);
 /// Fills `plan.in_place` in, where `only` is all that the plan runs.
 void allow_in_place(PlanData& plan, const ir::Graph& graph, std::span<const ir::NodeId> places, const compiler::Planned& only);
 /// Bytes of a stored value; ValueError where they are more than `limit`, 0 being half the memory.

@@ -274,7 +274,7 @@ namespace {
 void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
 #ifndef NDEBUG
   std::vector<NodeId> places;
-  const Graph graph = optimise(report.recorded, options, places);
+  const Graph graph = compiler::optimize(report.recorded, options.passes(), places);
   const std::string made = ir::print(graph) + print(graph, compiler::fuse(graph, {.unfused = options.unfused, .places = places}));
   const std::string taken = ir::print(report.optimised) + print(report.optimised, report.partition);
   if (made != taken)
@@ -526,7 +526,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   compiler::set_verified_points(os::for_tests().verified_points);
   std::vector<NodeId> places;  // none where it is analysed: a structure has none
   bool unfused = options.unfused || plan.refused;
-  if (!analysed) report.optimised = optimise(report.recorded, options, places);
+  if (!analysed) report.optimised = compiler::optimize(report.recorded, options.passes(), places);
   std::optional<StoredValues> stored(std::in_place, report.optimised, plan, options.array_bytes);
   if (!analysed) report.partition = partition_of(report.optimised, *stored, places, unfused);
   else check_taken_over(report, options);
@@ -538,7 +538,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     plan.outputs = plan.targets;
     LaunchOptions one_by_one = options;
     one_by_one.unfused = true;
-    report.optimised = optimise(report.recorded, one_by_one, places);
+    report.optimised = compiler::optimize(report.recorded, one_by_one.passes(), places);
     stored.emplace(report.optimised, plan, options.array_bytes);
     report.partition = partition_of(report.optimised, *stored, places, true);
     wrong = plan_groups(report, stored->layouts(), groups);

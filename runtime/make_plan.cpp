@@ -294,7 +294,7 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
   } else if (runs != Runs::Kernels) {
     plan->interpret = true;
     plan->refused = runs == Runs::InterpreterSinceRefused;
-    report->optimised = interpreted(report->recorded, state.options.relax);
+    report->optimised = compiler::interpretable(report->recorded, state.options.relax);
     check_interpreted(report->optimised, launch_options(state, site));
   } else {
     PlanData before;  // where it may have to be planned once more

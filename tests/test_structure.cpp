@@ -44,7 +44,7 @@ Analysed analysed(Graph recorded, const op::Relax& relax = {}) {
   options.relax = relax;
   std::vector<op::ir::NodeId> places;
   Analysed out{std::move(recorded), {}, {}};
-  out.optimised = op::runtime::optimise(out.recorded, options, places);
+  out.optimised = op::compiler::optimize(out.recorded, options.passes(), places);
   const std::vector<op::compiler::Layout> layouts(out.optimised.size());
   out.partition = op::compiler::fuse(out.optimised, {.places = places, .lists = op::compiler::find_lists(out.optimised, layouts)});
   return out;
