@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "runtime/npy.h"
 #include "runtime/os.h"
 #include "runtime/os_mapped.h"
 #include "runtime/os_output.h"
@@ -191,8 +192,9 @@ template <class T> void copy_swapped(const std::byte* source, void* out, std::in
   }
 }
 
-/// The start of a file of format 1.0 whose elements begin at a multiple of 64.
-std::string header_text(const Array& array) {
+}  // namespace
+
+std::string runtime::npy_header(const Array& array) {
   const DType dtype = array.dtype() == DType::BF16 ? DType::U16 : array.dtype();
   const auto* const type =
       std::find_if(std::begin(kTypeNames), std::end(kTypeNames), [&](const TypeName& name) { return name.dtype == dtype; });
@@ -212,6 +214,8 @@ std::string header_text(const Array& array) {
   return result + text;
 }
 
+namespace {
+
 os::AtomicFile open_npy(const std::string& path, const Array& array, const SaveOptions& options) {
   if (!array.has_memory()) throw ValueError(fmt::format("save_npy: {}: the array is default-constructed and has no elements", path));
   os::AtomicFile file("save_npy", path, options.sync);
@@ -221,7 +225,7 @@ os::AtomicFile open_npy(const std::string& path, const Array& array, const SaveO
 }
 
 void write_npy(os::AtomicFile& file, const Array& array) {
-  const std::string header = header_text(array);
+  const std::string header = runtime::npy_header(array);
   file.write(header.data(), header.size());
   const Array elements = array.contiguous().to(Device::cpu());
   if (elements.bytes() > 0) file.write(elements.data(), static_cast<std::size_t>(elements.bytes()));
@@ -231,7 +235,10 @@ void write_npy(os::AtomicFile& file, const Array& array) {
 
 Array load_npy(const std::string& path) {
   const os::FileBytes file = os::FileBytes::open("load_npy", path, true);
-  const std::span<std::byte> bytes = file.bytes();
+  return runtime::array_of_npy(path, file.bytes(), file.owner());
+}
+
+Array runtime::array_of_npy(const std::string& path, std::span<std::byte> bytes, std::shared_ptr<void> owner) {
   const auto fail = [&](const std::string& why) {
     throw IoError(fmt::format("load_npy: {}: {}", path, os::was_shortened(bytes.data()) ? "was shortened while it was read" : why));
   };
@@ -280,7 +287,7 @@ Array load_npy(const std::string& path) {
     std::vector<std::int64_t> strides(shape.size());
     std::int64_t stride = 1;
     for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i]) strides[i] = stride;
-    result = Array::wrap_pointer(data.data(), header.dtype, shape, strides, false, file.owner());
+    result = Array::wrap_pointer(data.data(), header.dtype, shape, strides, false, std::move(owner));
   } else {
     result = Array::empty(shape, header.dtype);
     void* const out = result.mutable_data();
