@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles and runs the C++ of docs/api.md, runtime.md, gradients.md and cuda.md: ```c++ blocks stand outside of functions, each ```cpp block is the body of
-# one. An assert that fails names the line of the page.
+# Compiles and runs the C++ of docs/tutorial.md, api.md, runtime.md, gradients.md and cuda.md: ```c++ blocks stand outside of functions,
+# each ```cpp block is the body of one. An assert that fails names the line of the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${ONEPASS_BUILD_DIR:-build/release}
@@ -25,6 +25,7 @@ run_page() {  # PAGE LEAST_BLOCKS
     -L"$build/lib" -lonepass -Wl,-rpath,"$(realpath "$build/lib")"
   (cd "$work" && "./$1")
 }
+run_page tutorial 8
 run_page api 8
 run_page runtime 9
 run_page gradients 7
