@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles and runs the C++ of docs/tutorial.md, api.md, runtime.md, gradients.md and cuda.md: ```c++ blocks stand outside of functions,
+# Compiles and runs the C++ of docs/tutorial.md, coming-from.md, api.md and others: ```c++ blocks stand outside of functions,
 # each ```cpp block is the body of one. An assert that fails names the line of the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,6 +26,7 @@ run_page() {  # PAGE LEAST_BLOCKS
   (cd "$work" && "./$1")
 }
 run_page tutorial 8
+run_page coming-from 2
 run_page api 8
 run_page runtime 9
 run_page gradients 7

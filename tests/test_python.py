@@ -676,7 +676,7 @@ class Process(Test):
 
 class Docs(Test):
     def test_pages_run(self):
-        for page, least in (("docs/python.md", 10), ("docs/tutorial.md", 10), ("README.md", 1)):
+        for page, least in (("docs/python.md", 10), ("docs/tutorial.md", 10), ("docs/coming-from.md", 2), ("README.md", 1)):
             with open(os.path.join(ROOT, page)) as f:
                 text = f.read()
             blocks = [(text[: m.start(1)].count("\n"), m.group(1)) for m in re.finditer(r"```python\n(.*?)```", text, re.S)]
