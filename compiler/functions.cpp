@@ -5,186 +5,20 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <functional>
-#include <limits>
 #include <memory>
-#include <numeric>
 
 #include <fmt/format.h>
 
+#include "compiler/function_row.h"
 #include "compiler/record.h"
 #include "ir/formula.h"
 
 namespace onepass::compiler {
 
-// The arguments of one call, bound to the parameters of its row.
-struct Functions {
-  Recorder& r;
-  std::string_view name;
-  std::span<const Argument> bound;
-  std::span<const std::string_view> parameters;
-
-  const Argument& at(std::size_t i) const { return bound[i]; }
-  bool has(std::size_t i) const { return bound[i].kind != Argument::Kind::None; }
-  Value value(std::size_t i) const {
-    if (bound[i].kind == Argument::Kind::Value) return bound[i].value;
-    throw DTypeError(fmt::format("{}: `{}` must be a value", name, parameters[i]));
-  }
-  std::int64_t integer(std::size_t i) const { return r.integer(value(i), fmt::format("{}: `{}`", name, parameters[i])); }
-  std::int64_t integer(std::size_t i, std::int64_t otherwise) const { return has(i) ? integer(i) : otherwise; }
-  bool flag(std::size_t i, bool otherwise) const {
-    if (!has(i)) return otherwise;
-    return r.flag(value(i), fmt::format("{}: `{}`", name, parameters[i]));
-  }
-  std::vector<std::int64_t> integers(std::size_t i) const {
-    if (bound[i].kind != Argument::Kind::List) return {integer(i)};
-    std::vector<std::int64_t> out;
-    for (const Argument& a : bound[i].list) {
-      if (a.kind != Argument::Kind::Value) throw ValueError(fmt::format("{}: `{}` must be a list of integers", name, parameters[i]));
-      out.push_back(r.integer(a.value, fmt::format("{}: each entry of `{}`", name, parameters[i])));
-    }
-    return out;
-  }
-  std::vector<Value> values(std::size_t i) const {
-    std::vector<Value> out;
-    if (bound[i].kind == Argument::Kind::List)
-      for (const Argument& a : bound[i].list)
-        if (a.kind == Argument::Kind::Value) out.push_back(a.value);
-    if (bound[i].kind != Argument::Kind::List || out.size() != bound[i].list.size())
-      throw DTypeError(fmt::format("{}: `{}` must be a list of values", name, parameters[i]));
-    return out;
-  }
-  std::optional<std::vector<std::int64_t>> axes(std::size_t i) const {
-    if (!has(i)) return std::nullopt;
-    return integers(i);
-  }
-  DType type(std::size_t i, DType otherwise) const {
-    if (!has(i)) return otherwise;
-    if (bound[i].kind == Argument::Kind::Type) return bound[i].type;
-    throw DTypeError(fmt::format("{}: `{}` must be a type such as f32", name, parameters[i]));
-  }
-
-  std::string_view text(std::size_t i) const {
-    if (bound[i].kind == Argument::Kind::Text) return bound[i].text;
-    throw ValueError(fmt::format("{}: `{}` must be a text in quotes", name, parameters[i]));
-  }
-
-  // ---- composites, in terms of the others
-  Value constant(const Value& like, double v) const {  // of a literal: a literal, so that a composite of literals is one
-    if (like.is_literal) return like.literal.kind == Literal::Kind::Float ? r.literal(v) : r.literal(static_cast<std::int64_t>(v));
-    const ir::Expr e(r.graph, like.node);
-    return Value{false, constant_like(e, v).id(), {}};
-  }
-  Value floating(Value x) const {  // a literal keeps to have no type, but is no integer any more
-    if (x.is_literal) return x.literal.kind == Literal::Kind::Float ? x : r.fold(Op::Cast, name, std::span(&x.literal, 1));
-    const DType t = r.dtype(x);
-    return is_float(t) ? x : r.cast(x, size_of(t) == 8 ? DType::F64 : DType::F32);
-  }
-  Value apply(Op op, std::initializer_list<Value> v) const { return r.elementwise(op, v); }
-  // a number where it is given, else a constant
-  Value value_or(std::size_t i, const Value& like, double otherwise) const { return has(i) ? value(i) : constant(like, otherwise); }
-  // which axes of `x` are reduced, in increasing order
-  std::vector<std::int64_t> reduced(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
-    const auto rank = static_cast<std::int64_t>(r.shape(x).size());
-    std::vector<std::int64_t> out(static_cast<std::size_t>(rank));
-    std::iota(out.begin(), out.end(), 0);
-    if (!axes) return out;
-    out = r.axes_of(name, rank, *axes);
-    std::sort(out.begin(), out.end());
-    return out;
-  }
-  // the number of reduced elements
-  std::int64_t elements(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
-    std::int64_t n = 1;
-    for (std::int64_t a : reduced(x, axes)) n *= r.shape(x)[static_cast<std::size_t>(a)];
-    return n;
-  }
-  // the same, less `ddof` but not below 0, as a literal whose value the call brings
-  Value count(const Value& x, const std::optional<std::vector<std::int64_t>>& axes, std::int64_t ddof = 0) const {
-    std::int64_t left = 0;
-    if (__builtin_sub_overflow(elements(x, axes), ddof, &left)) left = std::numeric_limits<std::int64_t>::max();  // a ddof far below 0
-    std::vector<std::int64_t> what = reduced(x, axes);
-    what.insert(what.begin(), ddof);
-    return r.brought_by_shape(x, std::move(what), std::max<std::int64_t>(left, 0));
-  }
-  Value mean(Value x, const std::optional<std::vector<std::int64_t>>& axes, bool keep) const {
-    x = floating(x);
-    return r.div(r.reduce(Op::ReduceSum, name, x, axes, keep), count(x, axes));
-  }
-  // the shape without the reduced axes
-  Shape without(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
-    const auto from = r.shape(x);
-    Shape shape(from.begin(), from.end());
-    const std::vector<std::int64_t> gone = reduced(x, axes);
-    for (auto a = gone.rbegin(); a != gone.rend(); ++a) shape.erase(shape.begin() + *a);
-    return shape;
-  }
-  Value sum(Value x, const std::optional<std::vector<std::int64_t>>& axes, bool keep) const {
-    return r.reduce(Op::ReduceSum, name, x, axes, keep);
-  }
-  Value variance(Value x, const std::optional<std::vector<std::int64_t>>& axes, std::int64_t ddof, bool keep) const {
-    x = floating(x);
-    const Value d = r.sub(x, mean(x, axes, true));
-    return r.div(sum(r.mul(d, d), axes, keep), count(x, axes, ddof));
-  }
-  // whose derivative at 0 is 0
-  Value root(Value x) const {
-    const Value zero = apply(Op::Equal, {x, constant(x, 0)});
-    return r.where(zero, constant(x, 0), apply(Op::Sqrt, {r.where(zero, constant(x, 1), x)}));
-  }
-  Value truth(Value x) const { return r.dtype(r.node_of(x)) == DType::Bool ? r.node_of(x) : r.cast(r.node_of(x), DType::Bool); }
-  Value truths(Op op) const {  // over nothing: none is true, all are
-    const Value x = truth(value(0));
-    const auto axis = axes(1);
-    const bool keep = flag(2, false);
-    if (elements(x, axis) != 0) return r.reduce(op, name, x, axis, keep);
-    return apply(op == Op::ReduceMax ? Op::NotEqual : Op::Equal, {sum(x, axis, keep), r.literal(std::int64_t{0})});
-  }
-  // Where the largest or smallest stands first, a NaN before all: its number among the reduced elements, row-major.
-  Value first_of(Op op) const {
-    const Value x = r.node_of(value(0));
-    const auto axis = axes(1);
-    const Value most = r.reduce(op, name, x, axis, true);
-    Value hit = apply(Op::Equal, {x, most});
-    if (is_float(r.dtype(x))) hit = apply(Op::BitwiseOr, {hit, apply(Op::Isnan, {x})});
-    Value index = r.literal(std::int64_t{0});
-    for (const std::int64_t a : reduced(x, axis)) {
-      Shape along(r.shape(x).size(), 1);
-      along[static_cast<std::size_t>(a)] = r.shape(x)[static_cast<std::size_t>(a)];
-      const Value mine = r.iota(along, a, DType::I64);
-      index = index.is_literal ? mine : r.add(r.mul(index, count(x, std::vector{a})), mine);
-    }
-    const Value none = r.literal(std::numeric_limits<std::int64_t>::max());
-    if (index.is_literal) index = r.cast(index, DType::I64);
-    return r.reduce(Op::ReduceMin, name, r.where(hit, index, none), axis, flag(2, false));
-  }
-  // lo, hi where x lies on or beyond them: what stands there carries no derivative to x
-  Value between(Value x, Value lo, Value hi) const {
-    return r.where(apply(Op::LessEqual, {x, lo}), lo, r.where(apply(Op::GreaterEqual, {x, hi}), hi, x));
-  }
-  Value relu6(Value x) const { return between(x, constant(x, 0), constant(x, 6)); }
-  Value hardsigmoid(Value x) const { return r.div(relu6(r.add(x, constant(x, 3))), constant(x, 6)); }
-  Value softplus(Value x) const { return apply(Op::Logaddexp, {x, constant(x, 0)}); }
-  Value positive_or(Value x, Value otherwise) const { return r.where(apply(Op::Greater, {x, constant(x, 0)}), x, otherwise); }
-  Value softmax_exponent(Value x, std::int64_t axis) const {
-    if (elements(x, std::vector{axis}) == 0) return x;  // no maximum, and nothing to compute
-    const Value m = r.reduce(Op::ReduceMax, name, x, std::vector{axis}, true);
-    return r.sub(x, apply(Op::StopGradient, {m}));  // the maximum is a constant to the derivative
-  }
-  Value normalise(Value x, Value mean, Value variance, Value eps) const {
-    return r.mul(r.sub(x, mean), apply(Op::Reciprocal, {apply(Op::Sqrt, {r.add(variance, eps)})}));
-  }
-};
-
 namespace {
 
-using Implementation = std::function<std::vector<Value>(Functions&)>;
-struct Row {
-  std::string_view name;
-  std::string_view parameters;  // `x, axis=, keepdims=`: a trailing `=` may be left out; `xs...`: any number of values, as a list
-  Implementation implementation;
-};
+using Row = FunctionRow;
+using Implementation = FunctionBody;
 
 // A type with a name, so that a row tells what it is: ElementwiseFunction.
 struct Elementwise {
@@ -220,11 +54,7 @@ Implementation scan(Op op) {
   return [op](Functions& f) { return std::vector{f.r.scan(op, f.name, f.value(0), f.integer(1), f.flag(2, false))}; };
 }
 
-Implementation one(Value (*body)(Functions&)) {
-  return [body](Functions& f) { return std::vector{body(f)}; };
-}
-
-const std::vector<Row>& rows() {
+const std::vector<Row>& first_rows() {
   static const std::vector<Row>& table = *new std::vector<Row>{
       // clang-format off
       // arithmetic
@@ -316,9 +146,6 @@ const std::vector<Row>& rows() {
        })},
       {"concat", "xs, axis=", one([](Functions& f) { return f.r.concat(f.values(0), f.integer(1, 0)); })},
       {"stack", "xs, axis=", one([](Functions& f) { return f.r.stack(f.values(0), f.integer(1, 0)); })},
-      {"pad", "x, lo, hi, value=", one([](Functions& f) {
-         return f.r.pad(f.value(0), f.integers(1), f.integers(2), f.has(3) ? std::optional(f.value(3)) : std::nullopt);
-       })},
       {"tile", "x, reps", one([](Functions& f) { return f.r.tile(f.value(0), f.integers(1)); })},
       {"repeat", "x, n, axis", one([](Functions& f) { return f.r.repeat(f.value(0), f.integer(1), f.integer(2)); })},
       {"roll", "x, shift, axis=", one([](Functions& f) { return f.r.roll(f.value(0), f.integers(1), f.axes(2)); })},
@@ -494,6 +321,16 @@ const std::vector<Row>& rows() {
   return table;
 }
 
+// All of them: those above, then those of the other files.
+const std::vector<Row>& rows() {
+  static const std::vector<Row>& table = *[] {
+    auto* all = new std::vector<Row>(first_rows());
+    for (const std::span<const Row> more : {making_rows(), statistics_rows()}) all->insert(all->end(), more.begin(), more.end());
+    return all;
+  }();
+  return table;
+}
+
 }  // namespace
 
 std::span<const std::string_view> operator_names() {
@@ -525,12 +362,15 @@ struct Callable {
       const std::string_view p = rest.substr(0, comma);
       rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 2);
       optional.push_back(p.ends_with('='));
+      if (p.ends_with("...")) rest_at = parameters.size();
       parameters.push_back(p.substr(0, p.find_first_of("=.")));
     }
   }
   const Row& row;
   std::vector<std::string_view> parameters;
   std::vector<bool> optional;
+  std::size_t rest_at = kNone;  // the parameter that takes all positional arguments from it on
+  static constexpr std::size_t kNone = ~std::size_t{0};
 };
 
 // Rows by their names, and what was asked for already. A process that calls five functions takes five rows apart, not all of them.
@@ -595,21 +435,18 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
   const Row& row = found->row;
   const std::vector<bool>& optional = found->optional;
   Functions f{*this, row.name, {}, found->parameters};
-  const bool takes_rest = row.parameters.ends_with("...");
+  const std::size_t rest_at = found->rest_at;
   const auto signature = [&] {
     std::string text;
     for (std::size_t i = 0; i < f.parameters.size(); ++i)
-      text += fmt::format("{}{}{}", i ? ", " : "", f.parameters[i],
-                          optional[i]                                  ? "?"
-                          : takes_rest && i + 1 == f.parameters.size() ? "..."
-                                                                       : "");
+      text += fmt::format("{}{}{}", i ? ", " : "", f.parameters[i], optional[i] ? "?" : i == rest_at ? "..." : "");
     return fmt::format("{}({})", row.name, text);
   };
   Argument rest;
   rest.kind = Argument::Kind::List;
-  if (takes_rest && positional.size() >= f.parameters.size()) {
-    rest.list.assign(positional.begin() + static_cast<std::ptrdiff_t>(f.parameters.size() - 1), positional.end());
-    positional = positional.first(f.parameters.size() - 1);
+  if (positional.size() > rest_at) {
+    rest.list.assign(positional.begin() + static_cast<std::ptrdiff_t>(rest_at), positional.end());
+    positional = positional.first(rest_at);
   }
   if (positional.size() > f.parameters.size())
     throw ValueError(fmt::format("{}: takes at most {} arguments, got {}: {}", name, f.parameters.size(), positional.size(), signature()));
@@ -625,9 +462,9 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
     given[i] = true;
   }
   if (!rest.list.empty()) {
-    if (given.back()) throw ValueError(fmt::format("{}: `{}` is given twice", name, f.parameters.back()));
-    bound.back() = std::move(rest);
-    given.back() = true;
+    if (given[rest_at]) throw ValueError(fmt::format("{}: `{}` is given twice", name, f.parameters[rest_at]));
+    bound[rest_at] = std::move(rest);
+    given[rest_at] = true;
   }
   for (std::size_t i = 0; i < bound.size(); ++i)
     if (!optional[i] && !given[i]) throw ValueError(fmt::format("{}: `{}` is missing: {}", name, f.parameters[i], signature()));

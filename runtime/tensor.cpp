@@ -188,11 +188,48 @@ Argument argument(Recording& r, const Axes& axes) {
   return a;
 }
 
-template <class... A> Tensor by_name(std::string_view name, const Operand& x, const A&... rest) {
-  return record(name, x.where, [&](Recording& r) {
-    const Argument arguments[] = {argument(r, x), argument(r, rest)...};
+Argument argument(Recording&, DType type) {
+  Argument a;
+  a.kind = Argument::Kind::Type;
+  a.type = type;
+  return a;
+}
+Argument argument(Recording&, std::string_view text) {
+  Argument a;
+  a.kind = Argument::Kind::Text;
+  a.text = text;
+  return a;
+}
+Argument argument(Recording& r, const std::vector<Tensor>& xs) {
+  Argument a;
+  a.kind = Argument::Kind::List;
+  for (const Tensor& x : xs) a.list.push_back(argument(r, Operand(x, std::source_location{})));
+  return a;
+}
+Argument argument(Recording& r, const Extents& extents) {
+  Argument a;
+  a.kind = Argument::Kind::List;
+  for (const std::int64_t e : std::span<const std::int64_t>(extents)) a.list.push_back(argument(r, e));
+  return a;
+}
+template <class T> Argument argument(Recording& r, const std::optional<T>& x) { return x ? argument(r, *x) : Argument{}; }
+
+template <class... A> std::vector<Tensor> all_by_name(std::string_view name, const std::source_location& where, const A&... given) {
+  return record(name, where, [&](Recording& r) {
+    const Argument arguments[] = {argument(r, given)...};
+    std::vector<Tensor> results;
+    for (const Value& v : r.recorder.call(name, arguments, {})) results.push_back(r.tensor(v));
+    return results;
+  });
+}
+template <class... A> Tensor at_by_name(std::string_view name, const std::source_location& where, const A&... given) {
+  return record(name, where, [&](Recording& r) {
+    const Argument arguments[] = {argument(r, given)...};
     return r.tensor(r.recorder.call(name, arguments, {}).front());
   });
+}
+template <class... A> Tensor by_name(std::string_view name, const Operand& x, const A&... rest) {
+  return at_by_name(name, x.where, x, rest...);
 }
 
 std::vector<std::int64_t> list(std::span<const std::int64_t> values) { return {values.begin(), values.end()}; }
@@ -476,6 +513,10 @@ Tensor pad(const Operand& x, Extents low, Extents high, const Operand& value) {
         r.recorder.pad(v, list(low), list(high), value.kind == Operand::Kind::None ? std::nullopt : std::optional<Value>(r.value(value))));
   });
 }
+Tensor pad(const Operand& x, Extents low, Extents high, PadMode mode) {
+  static constexpr std::string_view names[] = {"edge", "reflect", "symmetric", "wrap"};
+  return by_name("pad", x, low, high, Operand(none), names[static_cast<std::size_t>(mode)]);
+}
 Tensor tile(const Operand& x, Extents times) {
   return record("tile", x.where, [&](Recording& r) { return r.tensor(r.recorder.tile(r.value(x), list(times))); });
 }
@@ -539,6 +580,70 @@ Tensor variance(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) {
 Tensor stddev(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { return by_name("stddev", x, axes, ddof, keepdims); }
 Tensor norm(const Operand& x, Axes axes, bool keepdims) { return by_name("norm", x, axes, keepdims); }
 Tensor logsumexp(const Operand& x, Axes axes, bool keepdims) { return by_name("logsumexp", x, axes, keepdims); }
+
+// ---- made of numbers
+Tensor arange(const Operand& start, const Operand& stop, const Operand& step, std::optional<DType> dtype) {
+  return by_name("arange", start, stop, step, dtype);
+}
+Tensor arange(const Operand& stop) { return by_name("arange", stop); }
+Tensor linspace(const Operand& start, const Operand& stop, std::int64_t count, bool endpoint, std::optional<DType> dtype) {
+  return by_name("linspace", start, stop, count, endpoint, dtype);
+}
+Tensor eye(std::int64_t n, std::optional<std::int64_t> m, std::int64_t k, DType dtype, std::source_location where) {
+  return at_by_name("eye", where, n, m, k, dtype);
+}
+Tensor tri(std::int64_t n, std::optional<std::int64_t> m, std::int64_t k, DType dtype, std::source_location where) {
+  return at_by_name("tri", where, n, m, k, dtype);
+}
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& xs, std::string_view indexing, std::source_location where) {
+  return record("meshgrid", where, [&](Recording& r) {
+    std::vector<Argument> arguments;
+    for (const Tensor& x : xs) arguments.push_back(argument(r, Operand(x, std::source_location{})));
+    const std::pair<std::string, Argument> keyword[] = {{"indexing", argument(r, indexing)}};
+    std::vector<Tensor> results;
+    for (const Value& v : r.recorder.call("meshgrid", arguments, keyword)) results.push_back(r.tensor(v));
+    return results;
+  });
+}
+Tensor diag(const Operand& x, std::int64_t k) { return by_name("diag", x, k); }
+Tensor trace(const Operand& x, std::int64_t offset, int axis1, int axis2) { return by_name("trace", x, offset, axis1, axis2); }
+Tensor tril(const Operand& x, std::int64_t k) { return by_name("tril", x, k); }
+Tensor triu(const Operand& x, std::int64_t k) { return by_name("triu", x, k); }
+// ---- statistics
+Tensor nansum(const Operand& x, Axes axes, bool keepdims) { return by_name("nansum", x, axes, keepdims); }
+Tensor nanprod(const Operand& x, Axes axes, bool keepdims) { return by_name("nanprod", x, axes, keepdims); }
+Tensor nanmax(const Operand& x, Axes axes, bool keepdims) { return by_name("nanmax", x, axes, keepdims); }
+Tensor nanmin(const Operand& x, Axes axes, bool keepdims) { return by_name("nanmin", x, axes, keepdims); }
+Tensor nanmean(const Operand& x, Axes axes, bool keepdims) { return by_name("nanmean", x, axes, keepdims); }
+Tensor nanvar(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { return by_name("nanvar", x, axes, ddof, keepdims); }
+Tensor nanstd(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { return by_name("nanstd", x, axes, ddof, keepdims); }
+Tensor average(const Operand& x, Axes axes, const Operand& weights, bool keepdims) {
+  return by_name("average", x, axes, weights, keepdims);
+}
+Tensor cov(const Operand& x, const Operand& y, bool rowvar, std::int64_t ddof) { return by_name("cov", x, y, rowvar, ddof); }
+Tensor corrcoef(const Operand& x, const Operand& y, bool rowvar) { return by_name("corrcoef", x, y, rowvar); }
+Tensor diff(const Operand& x, std::int64_t times, int axis, const Operand& prepend, const Operand& append) {
+  return by_name("diff", x, times, axis, prepend, append);
+}
+Tensor gradient(const Operand& x, const Operand& spacing, int axis, int edge_order) {
+  return by_name("gradient", x, spacing, axis, edge_order);
+}
+Tensor trapezoid(const Operand& y, const Operand& x, const Operand& dx, int axis) { return by_name("trapezoid", y, x, dx, axis); }
+Tensor bincount(const Operand& x, std::int64_t length, const Operand& weights) { return by_name("bincount", x, length, weights); }
+Histogram histogram(const Operand& x, std::int64_t bins, const Operand& low, const Operand& high, const Operand& weights, bool density) {
+  return record("histogram", x.where, [&](Recording& r) {
+    Argument range;
+    if ((low.kind == Operand::Kind::None) != (high.kind == Operand::Kind::None))
+      throw ValueError("histogram: one end of the range is given; give both or neither");
+    if (low.kind != Operand::Kind::None) {
+      range.kind = Argument::Kind::List;
+      range.list = {argument(r, low), argument(r, high)};
+    }
+    const Argument arguments[] = {argument(r, x), argument(r, bins), range, argument(r, weights), argument(r, density)};
+    const std::vector<Value> results = r.recorder.call("histogram", arguments, {});
+    return Histogram{r.tensor(results[0]), r.tensor(results[1])};
+  });
+}
 Tensor cumsum(const Operand& x, int axis, bool reverse) { return by_name("cumsum", x, axis, reverse); }
 Tensor cumprod(const Operand& x, int axis, bool reverse) { return by_name("cumprod", x, axis, reverse); }
 Tensor cummax(const Operand& x, int axis, bool reverse) { return by_name("cummax", x, axis, reverse); }

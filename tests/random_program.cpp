@@ -638,7 +638,10 @@ class Drawer {
   bool composite(int x) {
     if (rank(x) == 0) return false;
     const std::int64_t axis = axis_of(x);
-    switch (random_.below(7)) {
+    switch (random_.below(10)) {
+      case 7: return banded(x);
+      case 8: return statistic(x);
+      case 9: return padded(x);
       case 0: return add(fmt::format("softmax($0, {})", axis), {x});
       case 1: return add(fmt::format("log_softmax($0, {})", axis), {x});
       case 2: return add(fmt::format("layer_norm($0, axis={})", axis), {x});
@@ -647,6 +650,40 @@ class Drawer {
       case 5: return add(fmt::format("(iota($0.shape, {}) < {})", axis, random_.below(9)), {x});
       default: return add(fmt::format("where(iota($0.shape, {}) <= {}, $0, 0)", axis, random_.below(9)), {x});
     }
+  }
+
+  // Arrays made of numbers, beside a value.
+  bool banded(int x) {
+    const std::int64_t k = random_.below(5) - 2;
+    static constexpr std::string_view texts[] = {"tril($0, {})",
+                                                 "triu($0, {})",
+                                                 "diag($0, {})",
+                                                 "trace($0, {})",
+                                                 "($0 + eye($0.shape[-2], $0.shape[-1], {}))",
+                                                 "($0 * tri($0.shape[-2], $0.shape[-1], {}))",
+                                                 "($0 * arange($0.shape[-1] + {}, {})[..., :$0.shape[-1]])",
+                                                 "($0 + linspace({}, 3, $0.shape[-1]))",
+                                                 "($0 * linspace(0, {}, $0.shape[-1], endpoint=false, dtype=f64))"};
+    return add(fmt::format(fmt::runtime(random_.of(texts)), k, k), {x});
+  }
+  bool statistic(int x) {
+    const std::int64_t axis = axis_of(x);
+    const std::string nan = random_.one_in(2) ? "$0" : "where($0 > 0.25, nan, $0)";
+    static constexpr std::string_view sums[] = {"nansum", "nanmean", "nanmax", "nanmin", "nanvar", "nanstd", "nanprod"};
+    static constexpr std::string_view texts[] = {"diff($0, 1, {})",        "diff($0, 2, {})",
+                                                 "gradient($0, axis={})",  "gradient($0, 0.5, axis={}, edge_order=2)",
+                                                 "trapezoid($0, axis={})", "average($0, {}, weights=$0*$0 + 1)",
+                                                 "cov($0[..., :{}])",      "cov($0, ddof={})",
+                                                 "average($0, {})"};
+    if (random_.one_in(3)) return add(fmt::format("{}({}, {}{})", random_.of(sums), nan, axes(x), keepdims()), {x});
+    return add(fmt::format(fmt::runtime(random_.of(texts)), axis), {x});
+  }
+  bool padded(int x) {
+    static constexpr std::string_view modes[] = {"edge", "reflect", "symmetric", "wrap"};
+    Shape low, high;
+    for (int i = 0; i < rank(x); ++i)
+      low.push_back(random_.below(4)), high.push_back(random_.one_in(4) ? random_.below(12) : random_.below(2));
+    return add(fmt::format("pad($0, {}, {}, mode=\"{}\")", list(low), list(high), random_.of(modes)), {x});
   }
 
   bool gradient() {

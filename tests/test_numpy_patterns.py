@@ -94,13 +94,12 @@ class Pattern:
 
     def output_names(self):
         statements = [s.strip() for s in self.formula.split(";")]
-        assigned = [re.match(r"(\w+) = ", s) for s in statements]
         names = []
-        for i, match in enumerate(assigned):
-            if not match:
-                names.append("out")
-            elif not any(re.search(rf"\b{match[1]}\b(?! = )(?!\()", re.sub(r"^\w+ = ", "", s)) for s in statements[i + 1:]):
-                names.append(match[1])
+        for i, statement in enumerate(statements):
+            match = re.match(r"(\w+(?:, \w+)*) = ", statement)
+            for name in match[1].split(", ") if match else ["out"]:
+                if not match or not any(re.search(rf"\b{name}\b(?! = )(?!\()", re.sub(r"^[\w, ]+ = ", "", s)) for s in statements[i + 1:]):
+                    names.append(name)
         return names
 
     def sizes(self):

@@ -87,7 +87,7 @@ const Kind kKinds[] = {
     {"reciprocal exp exp2 expm1 log log2 log10 log1p sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
      "sigmoid "
      "gelu gelu_tanh silu mish softplus softsign hardsigmoid hardswish leaky_relu elu celu selu softmax log_softmax mean var std norm "
-     "logsumexp",
+     "logsumexp nanmean nanvar nanstd average cov corrcoef trapezoid gradient",
      1, kElementary},
     {"floor ceil trunc round", 1, kAny},
     {"equal not_equal less less_equal greater greater_equal", 2, kComparison},
@@ -96,10 +96,12 @@ const Kind kKinds[] = {
     {"bitwise_not", 1, kBits},
     {"shift_left shift_right", 2, kIntegers},
     {"popcount", 1, kIntegers},
-    {"max min", 1, kAny},
-    {"sum prod", 1, [](Type t) -> Type { return is_float(*t)              ? *t
-                                                : is_unsigned_integer(*t) ? u64
-                                                                          : i64; }},
+    {"max min nanmax nanmin", 1, kAny},
+    {"diag", 1, kAny},
+    {"diff", 1, [](Type t) -> Type { return t; }},
+    {"sum prod nansum nanprod", 1, [](Type t) -> Type { return is_float(*t)              ? *t
+                                                               : is_unsigned_integer(*t) ? u64
+                                                                                         : i64; }},
     {"argmax argmin", 1, [](Type) -> Type { return i64; }},
     {"count_nonzero", 1, [](Type) -> Type { return i64; }},
 };

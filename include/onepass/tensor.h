@@ -336,6 +336,21 @@ Tensor zeros(Extents shape, DType dtype = DType::F32, std::source_location where
 Tensor ones(Extents shape, DType dtype = DType::F32, std::source_location where = std::source_location::current());
 /// The index along one axis.
 Tensor iota(Extents shape, int axis = 0, DType dtype = DType::I32, std::source_location where = std::source_location::current());
+/// start, start + step, … before stop, whose number is part of the recording: integers make i64, others f32, each start + i*step rounded once.
+/// ValueError unless the three are numbers, and for a step of 0.
+Tensor arange(const Operand& start, const Operand& stop, const Operand& step = none, std::optional<DType> dtype = {});
+Tensor arange(const Operand& stop);  ///< 0, 1, … before stop
+/// `count` numbers at equal distances from start to stop, two scalars; stop is the last unless `endpoint` is false.
+Tensor linspace(const Operand& start, const Operand& stop, std::int64_t count = 50, bool endpoint = true, std::optional<DType> dtype = {});
+/// A matrix of n rows and m columns (left out: n): 1 on the k-th diagonal, 0 elsewhere. k above 0 is above the main diagonal.
+Tensor eye(std::int64_t n, std::optional<std::int64_t> m = {}, std::int64_t k = 0, DType dtype = DType::F32,
+           std::source_location where = std::source_location::current());
+/// 1 on and below the k-th diagonal, 0 elsewhere.
+Tensor tri(std::int64_t n, std::optional<std::int64_t> m = {}, std::int64_t k = 0, DType dtype = DType::F32,
+           std::source_location where = std::source_location::current());
+/// The coordinates of a grid from those along its axes, vectors: one for each, of the grid's shape. "xy": the first runs along axis 1.
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& xs, std::string_view indexing = "xy",
+                             std::source_location where = std::source_location::current());
 
 // ---- views: never a copy when fused. Negative axes count from the end; ShapeError for one that is not there.
 Tensor reshape(const Operand& x, Extents shape);        ///< one length may be -1
@@ -346,6 +361,10 @@ Tensor squeeze(const Operand& x, Axes axes = {});  ///< the given axes of length
 Tensor broadcast_to(const Operand& x, Extents shape);
 Tensor flip(const Operand& x, Axes axes = {});
 Tensor diagonal(const Operand& x, std::int64_t offset = 0, int axis1 = 0, int axis2 = 1);
+Tensor diag(const Operand& x, std::int64_t k = 0);  ///< of a vector: the matrix with it on the k-th diagonal; of a matrix that diagonal
+Tensor trace(const Operand& x, std::int64_t offset = 0, int axis1 = 0, int axis2 = 1);  ///< the sum of a diagonal
+Tensor tril(const Operand& x, std::int64_t k = 0);  ///< x on and below the k-th diagonal of the last two axes, 0 elsewhere
+Tensor triu(const Operand& x, std::int64_t k = 0);  ///< x on and above it
 
 /// Joined along an axis that they have. ShapeError unless the other lengths are equal; types promote. Gradient: slices.
 Tensor concat(const std::vector<Tensor>& xs, int axis = 0, std::source_location where = std::source_location::current());
@@ -353,6 +372,9 @@ Tensor concat(const std::vector<Tensor>& xs, int axis = 0, std::source_location 
 Tensor stack(const std::vector<Tensor>& xs, int axis = 0, std::source_location where = std::source_location::current());
 /// `low` elements before and `high` behind along each axis, each `value`, a scalar: 0 when it is left out.
 Tensor pad(const Operand& x, Extents low, Extents high, const Operand& value = none);
+/// What stands beside x: its outermost element (edge), x mirrored without it (reflect) or with it (symmetric), x again (wrap).
+enum class PadMode : std::uint8_t { Edge, Reflect, Symmetric, Wrap };
+Tensor pad(const Operand& x, Extents low, Extents high, PadMode mode);
 Tensor tile(const Operand& x, Extents times);                       ///< the whole of x, `times[i]` times along axis i
 Tensor repeat(const Operand& x, std::int64_t times, int axis);      ///< each index along the axis, `times` times
 Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< what leaves at the end comes in at the start; of all: flattened
@@ -413,6 +435,38 @@ Tensor stddev(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keep
 Tensor norm(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< sqrt(sum(x*x)), with the derivative 0 at 0
 /// m + log(sum(exp(x - m))) where m = max(x) is finite, else m. Over nothing: -inf.
 Tensor logsumexp(const Operand& x, Axes axes = {}, bool keepdims = false);
+
+// ---- statistics
+/// Reductions of the elements that are numbers, NaN left out. Where there is none, sums are 0, products 1, and the others NaN.
+Tensor nansum(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor nanprod(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor nanmax(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor nanmin(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor nanmean(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor nanvar(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keepdims = false);
+Tensor nanstd(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keepdims = false);
+/// sum(x*weights)/sum(weights): weights shaped like x, or one for each index along a single axis; left out, the mean.
+Tensor average(const Operand& x, Axes axes = {}, const Operand& weights = none, bool keepdims = false);
+/// The covariances of the rows of x, with those of y below; of one row a scalar. rowvar false: of the columns.
+Tensor cov(const Operand& x, const Operand& y = none, bool rowvar = true, std::int64_t ddof = 1);
+Tensor corrcoef(const Operand& x, const Operand& y = none, bool rowvar = true);  ///< the covariances over both deviations
+/// Differences of neighbours along an axis, `times` times, of x with `prepend` before and `append` behind it.
+Tensor diff(const Operand& x, std::int64_t times = 1, int axis = -1, const Operand& prepend = none, const Operand& append = none);
+/// NumPy's gradient along one axis: central differences, one-sided ones at the ends. `spacing` is a distance, 1 where it is left out, or a vector of
+/// coordinates. This is no derivative of a function; that is grad.
+Tensor gradient(const Operand& x, const Operand& spacing = none, int axis = -1, int edge_order = 1);
+/// The integral of y by the trapezoidal rule; `x` are coordinates, a vector or shaped like y; left out, they are `dx` apart.
+Tensor trapezoid(const Operand& y, const Operand& x = none, const Operand& dx = none, int axis = -1);
+/// How often each of 0 … length - 1 is in x, a vector of integers, or the sums of their weights. IndexError of the call for another integer.
+Tensor bincount(const Operand& x, std::int64_t length, const Operand& weights = none);
+struct Histogram;
+/// How many elements lie in each of `bins` equal parts of [low, high], i64, or the sums of their weights; and the edges between the parts. Without low
+/// and high the range is that of x. Elements outside, and NaN, are in none.
+Histogram histogram(const Operand& x, std::int64_t bins = 10, const Operand& low = none, const Operand& high = none,
+                    const Operand& weights = none, bool density = false);
+struct Histogram {
+  Tensor counts, edges;
+};
 
 // ---- scans along one axis; `reverse`: from its end. Their order is part of their meaning (docs/language.md, "The order of summation").
 Tensor cumsum(const Operand& x, int axis, bool reverse = false);   ///< bool and integers narrower than 64 bits as i64 or u64
@@ -513,6 +567,8 @@ inline std::vector<Tensor> vjp(const Operand& y, const Operand& dy, const std::v
 namespace names {
 using onepass::abs, onepass::acos, onepass::acosh, onepass::add, onepass::all, onepass::any, onepass::argmax, onepass::argmin,
     onepass::asin, onepass::asinh, onepass::atan;
+using onepass::arange, onepass::average, onepass::bincount, onepass::corrcoef, onepass::cov, onepass::diag, onepass::diff, onepass::eye,
+    onepass::gradient, onepass::histogram, onepass::linspace, onepass::meshgrid, onepass::nanmax, onepass::nanmean, onepass::nanmin;
 using onepass::atan2, onepass::atanh, onepass::batch_norm, onepass::bitcast, onepass::bitwise_and, onepass::bitwise_not;
 using onepass::bitwise_or, onepass::bitwise_xor, onepass::broadcast_to, onepass::cast, onepass::cbrt, onepass::ceil, onepass::celu;
 using onepass::clamp, onepass::concat, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal,
@@ -528,6 +584,8 @@ using onepass::logical_or, onepass::logical_xor, onepass::logsumexp, onepass::ma
     onepass::min;
 using onepass::minimum, onepass::mish, onepass::mse, onepass::mul, onepass::neg, onepass::norm, onepass::normal, onepass::not_equal,
     onepass::ones, onepass::outer, onepass::pad;
+using onepass::nanprod, onepass::nanstd, onepass::nansum, onepass::nanvar, onepass::trace, onepass::trapezoid, onepass::tri, onepass::tril,
+    onepass::triu;
 using onepass::popcount, onepass::pow, onepass::prod, onepass::reciprocal, onepass::relu, onepass::relu6, onepass::remainder;
 using onepass::repeat, onepass::reshape, onepass::rms_norm, onepass::roll, onepass::round, onepass::rsqrt, onepass::selu,
     onepass::shift_left, onepass::shift_right;
