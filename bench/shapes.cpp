@@ -1,6 +1,6 @@
-// What shapes cost: the first call of a new one, on arrays so small that the call is all there is, and elementwise programs with generic
-// kernels against kernels for their shape alone, timed in turn.
-//   shapes [divisor of all sizes: 1]
+// What shapes cost: the first call of a new one, on arrays so small that the call is all there is; of that, what the plan's verifier takes for
+// the golden functions; and elementwise programs with generic kernels against kernels for their shape alone, timed in turn.
+//   shapes [divisor of all sizes: 1, or 0: new shapes alone]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,8 +13,14 @@
 
 #include <onepass/onepass.h>
 
+#include "compiler/plan/plan.h"
+#include "compiler/plan/schedule.h"
+#include "compiler/plan/verify_plan.h"
+#include "compiler/structure.h"
 #include "in_turn.h"
+#include "runtime/launch.h"
 #include "runtime/threads.h"
+#include "tests/golden.h"
 
 namespace op = onepass;
 using op::Array, op::Formula, op::Tensor;
@@ -38,6 +44,66 @@ template <class F> void new_shapes(const char* name, const F& f, double wanted) 
   }
   std::sort(all.begin(), all.end());
   fmt::print("a new shape: {:31} {:7.1f} us (at most {:.0f} wanted)\n", name, all[all.size() / 2], wanted);
+}
+
+// The verifier alone, for lengths of a structure that was met before: microseconds of all plans and of all schedules of a call.
+void verify_new_shapes(const op::test::Golden& golden) {
+  namespace compiler = op::compiler;
+  const auto recorded = [&](std::int64_t first) {
+    op::test::Extents extents;
+    for (const char c : op::test::letters_of(golden)) extents[c] = first, first += 70;
+    return op::test::graph_of(golden, extents);
+  };
+  const op::ir::Graph known = recorded(100);
+  std::vector<op::ir::NodeId> places;
+  const op::ir::Graph optimised = op::runtime::optimise(known, {}, places);
+  const std::shared_ptr<const compiler::Structure> structure =
+      compiler::Structure::of(known, optimised, compiler::fuse(optimised, {.places = places}), {});
+  if (!structure) return fmt::print("  {:28} its passes run for each shape\n", golden.name);
+  struct Shape {
+    op::ir::Graph graph;
+    compiler::Partition partition;
+    std::vector<compiler::Layout> layouts;
+    std::vector<std::vector<compiler::Planned>> groups;
+    std::vector<std::vector<compiler::Scheduled>> schedules;
+  };
+  std::vector<Shape> shapes;
+  for (std::int64_t first = 101; first < 140; ++first) {
+    const std::optional<compiler::Lengths> lengths = structure->lengths_of(recorded(first));
+    if (!lengths) continue;
+    Shape& shape = shapes.emplace_back();
+    shape.graph = structure->optimised(*lengths);
+    shape.partition = structure->partition(*lengths);
+    shape.layouts.resize(shape.graph.size());
+    for (std::uint32_t g = 0; g < shape.partition.groups.size(); ++g) {
+      shape.groups.push_back(compiler::plan(shape.graph, shape.partition, g, shape.layouts));
+      for (const compiler::Planned& p : shape.groups.back())
+        shape.schedules.emplace_back().push_back(compiler::schedule(p.nest, p.numbers, compiler::Target::host(), {.threads = 2}));
+    }
+  }
+  const auto median_us = [&](const auto& of_shape) {
+    std::vector<double> all;
+    for (int round = 0; round < 20; ++round)
+      for (const Shape& shape : shapes) all.push_back(op::bench::seconds([&] { of_shape(shape); }, 20) * 1e6);
+    std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2));
+    return all[all.size() / 2];
+  };
+  const auto plans_us = [&](bool proofs) {
+    return median_us([&](const Shape& s) {
+      for (std::uint32_t g = 0; g < s.groups.size(); ++g)
+        if (!(proofs ? structure->proofs().verify(s.graph, s.partition, g, s.layouts, s.groups[g])
+                     : compiler::verify_plan(s.graph, s.partition, g, s.layouts, s.groups[g]))
+                 .empty())
+          fmt::print("{} is refused\n", golden.name);
+    });
+  };
+  const double walked = plans_us(false), proved = plans_us(true);
+  const double schedules = median_us([&](const Shape& s) {
+    for (std::uint32_t g = 0, k = 0; g < s.groups.size(); ++g)
+      for (const compiler::Planned& p : s.groups[g])
+        if (!compiler::verify_schedule(p.nest, p.numbers, s.schedules[k++][0]).empty()) fmt::print("{} is refused\n", golden.name);
+  });
+  fmt::print("  {:28} plans {:5.2f} us by proofs, {:5.2f} walked; schedules {:5.2f} us\n", golden.name, proved, walked, schedules);
 }
 
 // 32 times seven products and sums and an absolute value.
@@ -133,6 +199,9 @@ int main(int argc, char** argv) {
                  },
                  one),
              1000);
+  fmt::print("verifying a new shape of a known structure\n");
+  for (const op::test::Golden& golden : op::test::kGolden) verify_new_shapes(golden);
+  if (argc > 1 && std::atoll(argv[1]) == 0) return 0;
   fmt::print("generic kernels, against those for the shape alone\n");
   for (const Row& row : rows(by)) generic_against_specialised(row);
   narrow_rows(1'000'003 / by, 3);

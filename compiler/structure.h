@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compiler/fuse.h"
+#include "compiler/plan/plan_proof.h"
 #include "ir/graph.h"
 #include "onepass/options.h"
 
@@ -42,12 +43,15 @@ class Structure {
   ir::Graph recorded(const Lengths& lengths) const;
   ir::Graph optimised(const Lengths& lengths) const;
   Partition partition(const Lengths& lengths) const;
+  /// What is known of its plans, whatever the lengths.
+  PlanProofs& proofs() const { return proofs_; }
 
  private:
   Structure(const ir::Graph& recorded, const ir::Graph& optimised, const Partition& partition)
-      : recorded_(recorded), optimised_(optimised), partition_(partition) {}
+      : recorded_(recorded), optimised_(optimised), partition_(partition), proofs_(partition.groups.size()) {}
   ir::Graph recorded_, optimised_;
   Partition partition_;
+  mutable PlanProofs proofs_;
 };
 
 /// A recording, by its structure.

@@ -205,8 +205,10 @@ void note_refusal(std::string_view wrong);
 
 /// From a recorded graph to everything but the kernels: simplify, fuse, plan, verify, schedule. `inputs` and `outputs` of `plan` are filled in,
 /// `targets` are equal to the latter; `report` gets the rest. `analysed`: it has the optimised graph and its partition already
-/// (runtime/structures). Where the verifier refuses what is fused, `plan` runs one kernel for each operator, and says so in `refused`.
-void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed = false);
+/// (runtime/structures): by that structure. Where the verifier refuses what is fused, `plan` runs one kernel for each operator, and says so
+/// in `refused`.
+void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options,
+                   const compiler::Structure* analysed = nullptr);
 
 /// Fills `plan.in_place` in, where `only` is all that the plan runs.
 void allow_in_place(PlanData& plan, const ir::Graph& graph, std::span<const ir::NodeId> places, const compiler::Planned& only);

@@ -137,14 +137,16 @@ template <class F> void each_piece(const KernelReport& kernel, F&& f) {
 }
 
 // The nests of all groups, each verified: what is wrong with the first that is wrong, else empty.
-std::string plan_groups(const PlanReport& report, std::span<const compiler::Layout> layouts,
+std::string plan_groups(const PlanReport& report, std::span<const compiler::Layout> layouts, const compiler::Structure* structure,
                         std::vector<std::vector<compiler::Planned>>& out) {
   auto* const hook = plan_hook.load(std::memory_order_relaxed);
   out.clear();
   for (std::uint32_t g = 0; g < report.partition.groups.size(); ++g) {
     std::vector<compiler::Planned>& pieces = out.emplace_back(compiler::plan(report.optimised, report.partition, g, layouts));
     if (hook) hook(pieces);
-    if (std::string wrong = compiler::verify_plan(report.optimised, report.partition, g, layouts, pieces); !wrong.empty()) return wrong;
+    std::string wrong = structure ? structure->proofs().verify(report.optimised, report.partition, g, layouts, pieces)
+                                  : compiler::verify_plan(report.optimised, report.partition, g, layouts, pieces);
+    if (!wrong.empty()) return wrong;
   }
   return {};
 }
@@ -522,7 +524,8 @@ void share_scratch(PlanData& plan) {
   }
 }
 
-void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options, bool analysed) try {
+void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options,
+                   const compiler::Structure* analysed) try {
   compiler::set_verified_points(os::for_tests().verified_points);
   std::vector<NodeId> places;  // none where it is analysed: a structure has none
   bool unfused = options.unfused || plan.refused;
@@ -531,7 +534,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   if (!analysed) report.partition = partition_of(report.optimised, *stored, places, unfused);
   else check_taken_over(report, options);
   std::vector<std::vector<compiler::Planned>> groups;
-  std::string wrong = plan_groups(report, stored->layouts(), groups);
+  std::string wrong = plan_groups(report, stored->layouts(), analysed, groups);
   if (!wrong.empty() && !unfused) {
     note_refusal(wrong);
     plan.refused = unfused = true;
@@ -541,7 +544,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     report.optimised = compiler::optimize(report.recorded, one_by_one.passes(), places);
     stored.emplace(report.optimised, plan, options.array_bytes);
     report.partition = partition_of(report.optimised, *stored, places, true);
-    wrong = plan_groups(report, stored->layouts(), groups);
+    wrong = plan_groups(report, stored->layouts(), nullptr, groups);
   }
   if (!wrong.empty()) throw PlanRefused(wrong);
   const Graph& graph = report.optimised;

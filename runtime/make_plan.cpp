@@ -217,7 +217,7 @@ int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, P
   os::on_large_stack([&] {
     plan.known = state.structures.take_over(report);
     analysed = !plan.known.structure;
-    make_launches(plan, report, state.target, plan.options, !analysed);
+    make_launches(plan, report, state.target, plan.options, plan.known.structure.get());
     if (plan.refused) plan.known = {}, plan.options.unfused = true;
     else if (analysed) state.structures.add(report, state.options.relax);
   });

@@ -39,7 +39,7 @@ std::shared_ptr<const PlanReport> report_of(const LaunchPlan& plan, const compil
   again.inputs = plan.inputs;
   again.outputs = plan.outputs;
   again.targets = plan.targets;
-  make_launches(again, *report, target, plan.options, true);
+  make_launches(again, *report, target, plan.options, plan.known.structure.get());
   for (const Launch& launch : plan.launches) {
     KernelReport& kernel = report->kernels[launch.of];
     kernel.from_cache = true;  // or the plan would have kept its report

@@ -14,10 +14,13 @@
 
 #include "compiler/formula.h"
 #include "compiler/plan/plan.h"
+#include "compiler/plan/plan_proof.h"
 #include "compiler/plan/schedule.h"
 #include "compiler/plan/verify_plan.h"
 #include "compiler/simplify.h"
+#include "compiler/structure.h"
 #include "every_mode.h"
+#include "golden.h"
 #include "runtime/launch.h"
 #include "runtime/os.h"
 
@@ -435,6 +438,139 @@ TEST_CASE("verify plan: 10,000 corruptions are harmless or caught", "[verify]") 
   CHECK(2 * all_harmful >= total);
   CHECK(1000 * all_missed <= all_harmful);
   CHECK(1000 * all_missed_by_few <= all_harmful);
+}
+
+namespace {
+
+// A graph and its groups' plans, with proofs from plans of other lengths.
+struct ProvenPlans {
+  std::string name;
+  ir::Graph graph;
+  Partition partition;
+  std::vector<Layout> layouts;
+  std::vector<std::vector<Planned>> groups;
+  std::vector<std::unique_ptr<const PlanProof>> proofs;  // by group; may be null
+
+  bool holds(std::uint32_t group, std::span<const Planned> pieces) const {
+    return proofs[group] && pieces.size() == 1 && proofs[group]->holds(graph, partition.groups[group], layouts, pieces[0]);
+  }
+};
+
+// `lengths`: others, none of which is another's.
+std::optional<ProvenPlans> proven(const std::string& name, const ir::Graph& graph, const Partition& partition,
+                                  const std::map<std::int64_t, std::int64_t>& lengths) {
+  const std::shared_ptr<const Structure> structure = Structure::of(graph, graph, partition, {});
+  if (!structure) return std::nullopt;
+  const auto renamed = [&](std::int64_t extent) { return extent > 1 ? lengths.at(extent) : extent; };
+  const std::optional<Lengths> of = structure->lengths_of(graph.with_extents(renamed));
+  if (!of) return std::nullopt;
+  ProvenPlans out{name, structure->optimised(*of), structure->partition(*of), std::vector<Layout>(graph.size()), {}, {}};
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
+    const std::vector<Planned> known = plan(graph, partition, g, out.layouts);
+    out.groups.push_back(plan(out.graph, out.partition, g, out.layouts));
+    out.proofs.push_back(known.size() == 1 ? PlanProof::of(graph, partition, g, out.layouts, known[0]) : nullptr);
+  }
+  return out;
+}
+
+std::vector<ProvenPlans> all_proven(std::mt19937_64& random) {
+  std::vector<ProvenPlans> all;
+  const auto add = [&](const std::string& name, const ir::Graph& graph, const Partition& partition, std::int64_t from) {
+    std::map<std::int64_t, std::int64_t> lengths;
+    std::vector<std::int64_t> free;
+    for (std::int64_t length = from; length < from + 8; ++length) free.push_back(length);
+    std::ranges::shuffle(free, random);
+    for (ir::NodeId id = 0; id < graph.size(); ++id)
+      for (const std::int64_t extent : graph.shape(id))
+        if (extent > 1 && !free.empty() && lengths.try_emplace(extent, free.back()).second) free.pop_back();
+    if (std::optional<ProvenPlans> plans = proven(name, graph, partition, lengths)) all.push_back(std::move(*plans));
+  };
+  for (const Golden& golden : kGolden) {
+    const std::string letters = letters_of(golden);
+    const std::int64_t from = letters.size() > 3 ? 3 : 9;
+    for (int lengths = 0; lengths < 3; ++lengths) {
+      onepass::test::Extents extents;
+      for (const char c : letters) extents[c] = from + static_cast<std::int64_t>(extents.size());
+      const ir::Graph graph = graph_of(golden, extents);
+      add(golden.name, graph, fuse(graph), from);
+    }
+  }
+  for (const char* formula : kFormulas) {
+    const Plans plans(formula, kInputs);
+    add(formula, plans.graph, plans.partition, 5);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("verify plan: a proof from other lengths covers the golden functions", "[verify]") {
+  std::mt19937_64 random(11);
+  std::size_t golden = 0, groups = 0, known = 0;
+  for (const ProvenPlans& plans : all_proven(random)) {
+    const bool is_golden = std::ranges::any_of(kGolden, [&](const Golden& g) { return plans.name == g.name; });
+    golden += is_golden;
+    for (std::uint32_t g = 0; g < plans.groups.size(); ++g) {
+      INFO(plans.name);
+      CHECK(verify_plan(plans.graph, plans.partition, g, plans.layouts, plans.groups[g]) == "");
+      ++groups, known += plans.holds(g, plans.groups[g]);
+      if (is_golden) CHECK(plans.holds(g, plans.groups[g]));
+    }
+  }
+  CHECK(golden >= 45);
+  CHECK(known > groups * 9 / 10);
+}
+
+TEST_CASE("verify plan: of 10,000 corruptions a proof from other lengths covers no harmful one", "[verify]") {
+  std::mt19937_64 random(12);
+  const std::vector<ProvenPlans> all = all_proven(random);
+  int total = 0, harmful = 0, harmless = 0;
+  for (int tries = 0; total < 10'000; ++tries) {
+    REQUIRE(tries < 100'000);
+    const ProvenPlans& plans = all[random() % all.size()];
+    const auto g = static_cast<std::uint32_t>(random() % plans.groups.size());
+    std::vector<Planned> pieces = plans.groups[g];
+    const auto kind = static_cast<Corruption>(random() % kCorruptions);
+    if (!plans.proofs[g] || !corrupt(pieces, kind, plans.graph, random)) continue;
+    ++total;
+    const bool same = image_of(plans.graph, pieces) == image_of(plans.graph, plans.groups[g]);
+    ++(same ? harmless : harmful);
+    if (same || !plans.holds(g, pieces)) continue;
+    INFO(kNames[kind] << " of " << plans.name << "\n" << print(pieces[0].nest, pieces[0].numbers));
+    FAIL_CHECK("a harmful corruption is covered");
+  }
+  std::printf("%d of %d corruptions of plans with proofs are harmful, %d harmless\n", harmful, total, harmless);
+  CHECK(2 * harmful >= total);
+}
+
+// Arrays in any layout: a proof of one says nothing of another, or the right thing.
+TEST_CASE("verify plan: a proof reads the layouts of each call", "[verify]") {
+  const auto graph_for = [](std::int64_t n, std::int64_t m) { return optimised("x*w + y", {{"x", {n, m}}, {"w", {m}}, {"y", {n, m}}}); };
+  const ir::Graph first = graph_for(10, 12), other = graph_for(20, 30);
+  const Partition partition = fuse(first), of_other = fuse(other);
+  const auto layouts = [](const ir::Graph& graph, std::vector<std::int64_t> strides) {
+    std::vector<Layout> out(graph.size());
+    if (!strides.empty()) out[graph.inputs[0].node] = std::move(strides);
+    return out;
+  };
+  const std::vector<Layout> contiguous = layouts(first, {}), rows = layouts(first, {40, 1}), columns = layouts(first, {1, 10});
+  const auto proof_of = [&](const std::vector<Layout>& l) {
+    return PlanProof::of(first, partition, 0, l, plan(first, partition, 0, l)[0]);
+  };
+  const auto proof = proof_of(contiguous), of_rows = proof_of(rows), of_columns = proof_of(columns);
+  REQUIRE(proof);
+  REQUIRE(of_rows);
+  REQUIRE(of_columns);
+  const auto holds = [&](const std::unique_ptr<const PlanProof>& p, std::vector<std::int64_t> planned, std::vector<std::int64_t> is) {
+    const Planned piece = plan(other, of_other, 0, layouts(other, std::move(planned)))[0];
+    return p->holds(other, of_other.groups[0], layouts(other, std::move(is)), piece);
+  };
+  CHECK(holds(proof, {}, {}));
+  CHECK(holds(of_rows, {77, 1}, {77, 1}));
+  CHECK(holds(of_columns, {1, 20}, {1, 20}));
+  CHECK(!holds(of_rows, {77, 1}, {78, 1}));
+  CHECK(!holds(proof, {}, {60, 1}));
+  CHECK(!holds(proof, {1, 20}, {1, 20}));
 }
 
 namespace {

@@ -23,7 +23,7 @@ using Kind = Statement::Kind;
 namespace {
 
 constexpr std::uint32_t kNone = Statement::kNone;
-constinit std::atomic<std::int64_t> verified_points{0};
+constinit std::atomic<std::int64_t> points_to_compare{0};
 
 // ------------------------------------------------------------------------------------------------ sets of elements
 
@@ -1238,7 +1238,7 @@ class PlanVerifier {
     }
     const std::uint32_t loops = nest_->loops();
     at_.assign(loops, 0);
-    if (all <= verified_points.load(std::memory_order_relaxed)) {
+    if (all <= verified_points()) {
       for (std::int64_t p = 0; p < all; ++p) {
         std::int64_t rest = p;
         for (std::uint32_t l = loops; l-- > 0; rest /= numbers_->extents[l]) at_[l] = rest % numbers_->extents[l];
@@ -1294,7 +1294,8 @@ class PlanVerifier {
 
 }  // namespace
 
-void set_verified_points(std::int64_t points) noexcept { verified_points = points; }
+void set_verified_points(std::int64_t points) noexcept { points_to_compare = points; }
+std::int64_t verified_points() noexcept { return points_to_compare.load(std::memory_order_relaxed); }
 
 std::string verify_plan(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                         std::span<const Planned> pieces, std::span<const Layout> targets) {

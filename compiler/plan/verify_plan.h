@@ -30,6 +30,7 @@ namespace onepass::compiler {
 /// Up to so many points of a nest are compared one by one, all of them where there are no more. 0, the default, means the points above only.
 /// For tests. Any thread.
 void set_verified_points(std::int64_t points) noexcept;
+std::int64_t verified_points() noexcept;
 
 /// What is wrong with the pieces of a group, with these printed; empty where nothing is. Arguments as those of plan().
 std::string verify_plan(const ir::Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
