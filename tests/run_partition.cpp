@@ -12,6 +12,7 @@
 #include "compiler/kernel_object.h"
 #include "compiler/lists.h"
 #include "compiler/loops/interpret.h"
+#include "compiler/loops/policy.h"
 #include "compiler/plan/plan.h"
 #include "compiler/tiles/tiles.h"
 #include "footprint.h"
@@ -183,7 +184,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       }
       if (options.interpreted) {
         ++*options.interpreted;
-        loops::Program program = loops::lower(planned.nest);
+        loops::Program program = options.as_run ? loops::program_of(planned.nest, scheduled.schedule) : loops::lower(planned.nest);
         if (options.change) options.change(program);
         if (const std::string wrong = loops::verify(program); !wrong.empty())
           throw std::runtime_error(wrong + "\n" + print(planned.nest, planned.numbers) + loops::print(program, planned.numbers));

@@ -57,6 +57,7 @@ struct RunOptions {
   std::string* log = nullptr;           // nests and schedules
   std::int64_t* tiled = nullptr;        // nests run in tiles where they can (compiler/tiles), and are counted here
   std::int64_t* interpreted = nullptr;  // LoopPrograms are verified and interpreted in place of kernels, and are counted here
+  bool as_run = false;                  // these are what kernels run, with the schedule's tiles and vectors; else nests as they stand
   compiler::loops::TaskOrder order = compiler::loops::TaskOrder::Forward;
   std::function<void(compiler::loops::Program&)> change = {};  // what is done to these first
   Counts* counts = nullptr;                                    // not with inputs that share memory

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "compiler/codegen.h"
-#include "compiler/loops/contract.h"
+#include "compiler/loops/policy.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
 #include "runtime/cuda/device.h"

@@ -16,7 +16,7 @@
 
 #include "compiler/llvm/emitter.h"
 #include "compiler/llvm/speller.h"
-#include "compiler/loops/contract.h"
+#include "compiler/loops/policy.h"
 
 namespace onepass::compiler {
 
@@ -198,8 +198,9 @@ void Emitter::phase() {
 
 std::unique_ptr<llvm::Module> emit(const CodegenRequest& request, llvm::LLVMContext& context) {
   auto module = std::make_unique<llvm::Module>("onepass", context);
-  if (request.schedule->tile.rows > 0) {
-    Speller(request, loops::contract(*request.nest, request.schedule->tile), *module).run();
+  if (loops::has_program(*request.nest, *request.schedule)) {
+    const loops::Program program = loops::program_of(*request.nest, *request.schedule);
+    Speller(request, program, *module).run();
     return module;
   }
   Emitter(request, *module).run(*request.target);

@@ -270,7 +270,6 @@ Value* Emitter::pointer(std::uint32_t access, std::uint64_t loops) {
       }
       return sum ? bytes(at, b_.CreateMul(sum, i64(size_of_access(access)))) : at;
     });
-    if (by_data) ask_for_rows_ahead(access, p);
   } else if (r->before && linear_along_serial(linear)) {
     Region* const mine = serial_;
     serial_ = r->before;

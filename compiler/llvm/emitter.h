@@ -193,7 +193,6 @@ class Emitter {
   bool holds_data(std::uint32_t linear) const;
   // Scalar places that a linear needs are made now: their code may have blocks of its own.
   void make_places(std::uint32_t linear);
-  void ask_for_rows_ahead(std::uint32_t access, Value* row);
   std::uint64_t loops_of_linear(std::uint32_t linear) const;
   Value* times(std::uint32_t linear, std::uint32_t variable, Value* v);
   // The sum of the terms that depend on loops in `known` only. Each term is in one region's part: `added` are the loops of the part that the

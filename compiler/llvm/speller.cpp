@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
+#include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/MDBuilder.h>
 
+#include "compiler/llvm/count.h"
 #include "ir/order.h"
 #include "onepass/error.h"
 
@@ -38,7 +42,12 @@ Speller::Speller(const CodegenRequest& request, const loops::Program& program, l
       memory_begin_(program.memories.size(), nullptr),
       sums_begin_(program.accumulators.size(), nullptr),
       registers_(program.accumulators.size()),
-      in_registers_(program.accumulators.size(), false) {}
+      in_registers_(program.accumulators.size(), false),
+      is_place_(program.nest.body.size(), false) {
+  for (const Derived& d : nest_.derived)
+    if (d.place != Derived::kNone) is_place_[d.place] = true;
+  if (SpreadSlots spread(nest_, *request.schedule); spread.any && request.tier == Tier::Quick) spread_ = spread;
+}
 
 // ------------------------------------------------------------------------------------------------ code
 
@@ -59,6 +68,20 @@ llvm::Value* Speller::bytes(Value* pointer, Value* offset) {
 llvm::Value* Speller::smaller(Value* a, Value* c) { return b_.CreateSelect(b_.CreateICmpSLT(a, c), a, c); }
 
 llvm::Value* Speller::up(Value* a, Value* by) { return number(by) == 1 ? a : b_.CreateUDiv(b_.CreateAdd(a, b_.CreateSub(by, i64(1))), by); }
+
+// Made where the value is, so that loops do not repeat it.
+llvm::Value* Speller::splat(Value* v, unsigned lanes) {
+  if (width_of(v) || lanes == 0) return v;
+  if (auto* c = llvm::dyn_cast<llvm::Constant>(v)) return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(lanes), c);
+  Value*& made = splats_[{v, lanes}];
+  if (made) return made;
+  llvm::IRBuilderBase::InsertPointGuard guard(b_);
+  if (auto* phi = llvm::dyn_cast<llvm::PHINode>(v)) b_.SetInsertPoint(phi->getParent(), phi->getParent()->getFirstNonPHIIt());
+  else if (auto* instruction = llvm::dyn_cast<llvm::Instruction>(v))
+    b_.SetInsertPoint(instruction->getParent(), std::next(instruction->getIterator()));
+  else b_.SetInsertPoint(scopes_[0].hoist->getTerminator());
+  return made = b_.CreateVectorSplat(lanes, v);
+}
 
 llvm::Value* Speller::both(Value* a, Value* c) {
   if (!a || !c) return a ? a : c;
@@ -107,22 +130,35 @@ llvm::BasicBlock* Speller::new_hoist() {
   return hoist;
 }
 
-template <class F> void Speller::loop(Value* end, std::int64_t step, F&& f) {
-  if (const std::optional<std::int64_t> last = number(end)) {
-    if (*last <= 0) return;
-    if (*last <= step) return f(i64(0));  // once: no loop
+template <class F> void Speller::loop(Value* begin, Value* end, std::int64_t step, F&& f) {
+  if (const std::optional<std::int64_t> first = number(begin), last = number(end); first && last) {
+    if (*last <= *first) return;
+    if (*last <= *first + step) return f(begin);  // once: no loop
   }
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock *head = block(), *inside = block(), *after = block();
   b_.CreateBr(head);
   b_.SetInsertPoint(head);
   llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
-  i->addIncoming(i64(0), before);
+  i->addIncoming(begin, before);
   b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
   b_.SetInsertPoint(inside);
   f(i);
   i->addIncoming(b_.CreateAdd(i, i64(step)), b_.GetInsertBlock());
   b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+}
+
+template <class F> void Speller::when(Value* condition, F&& f) {
+  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
+    if (known->isOne()) f();
+    return;
+  }
+  BasicBlock *inside = block(), *after = block();
+  b_.CreateCondBr(condition, inside, after);
+  b_.SetInsertPoint(inside);
+  f();
+  b_.CreateBr(after);
   b_.SetInsertPoint(after);
 }
 
@@ -162,52 +198,86 @@ void Speller::run() {
         if (p_.lines[i].code == Code::Hold && p_.lines[i].at == m) memory_begin_[m] = take(loops::area_of_memory(p_, words_, i));
     for (Id a = 0; a < p_.accumulators.size(); ++a) sums_begin_[a] = take(loops::area_of_sums(p_, words_, a));
   });
+  if (spread_) spread_slots();
   Id first = 0;
   while (first < p_.lines.size() && p_.lines[first].code != Code::Loop) line(first++);
   items(first);
-  if (flag_) {
-    BasicBlock *raise = block(), *end = block();
-    b_.CreateCondBr(b_.CreateICmpNE(b_.CreateLoad(b_.getInt64Ty(), flag_), i64(0)), raise, end);
-    b_.SetInsertPoint(raise);
-    Value* at = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.flag)));
-    b_.CreateAlignedStore(i64(1), b_.CreateAlignedLoad(b_.getPtrTy(), at, llvm::Align(8)), llvm::Align(8));
-    b_.CreateBr(end);
-    b_.SetInsertPoint(end);
-  }
+  if (flag_)
+    when(b_.CreateICmpNE(b_.CreateLoad(b_.getInt64Ty(), flag_), i64(0)), [&] {
+      Value* at = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.flag)));
+      b_.CreateAlignedStore(i64(1), b_.CreateAlignedLoad(b_.getPtrTy(), at, llvm::Align(8)), llvm::Align(8));
+    });
+  if (std::ranges::any_of(p_.lines, &Line::streamed) && target_.triple.starts_with("x86_64"))
+    b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
   b_.CreateRetVoid();
 }
 
-// The parallel loops around everything else are one loop over items, the last of them counting fastest.
+// A vector of each scalar parameter, in scratch: broadcasting them where they are used is most of what a quick compile costs.
+void Speller::spread_slots() {
+  llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(8 * spread_->element));
+  loop(i64(0), i64(static_cast<std::int64_t>(nest_.slots.size())), 1, [&](Value* i) {
+    Value* from = bytes(function_->getArg(0), b_.CreateMul(b_.CreateAdd(i, i64(words_.slots)), i64(8)));
+    Value* vector =
+        b_.CreateVectorSplat(static_cast<unsigned>(spread_->each / spread_->element), b_.CreateAlignedLoad(type, from, llvm::Align(8)));
+    b_.CreateAlignedStore(vector, bytes(function_->getArg(3), b_.CreateMul(i, i64(spread_->each))),
+                          llvm::Align(std::min<std::uint64_t>(64, spread_->each & -spread_->each)));
+  });
+}
+
+// The parallel loops around everything else are one loop over items, the last of them counting fastest: their indices are found by division
+// for the first item, and counted from there.
 void Speller::items(Id first) {
   const auto end = static_cast<Id>(p_.lines.size());
   std::vector<Id> shared;
   Id inside = first;
   while (inside < end && p_.lines[inside].code == Code::Loop && p_.lines[inside].bind == Bind::Parallel && p_.lines[inside].end == end)
     shared.push_back(p_.lines[inside++].at);
-  std::vector<Value*> counts;
+  std::vector<Value*> counts, counters;
   for (const Id digit : shared) counts.push_back(in(scopes_[0], [&] { return iterations(digit); }));
-  Value* begin = function_->getArg(1);
-  loop(b_.CreateSub(function_->getArg(2), begin), 1, [&](Value* i) {
-    Value* rest = b_.CreateAdd(begin, i);
-    std::vector<Value*> index(shared.size());
+  for (std::size_t l = 0; l < shared.size(); ++l) counters.push_back(variable(b_.getInt64Ty()));
+  Value *begin = function_->getArg(1), *last = function_->getArg(2);
+  when(b_.CreateICmpSLT(begin, last), [&] {
+    Value* rest = begin;
     for (std::size_t l = shared.size(); l-- > 0;) {
-      index[l] = l == 0 ? rest : b_.CreateURem(rest, counts[l]);
+      b_.CreateStore(l == 0 ? rest : b_.CreateURem(rest, counts[l]), counters[l]);
       if (l > 0) rest = b_.CreateUDiv(rest, counts[l]);
     }
-    BasicBlock* hoist = new_hoist();
-    for (std::size_t l = 0; l < shared.size(); ++l)
-      scopes_.push_back({.digit = shared[l], .index = index[l], .read = index[l], .hoist = hoist});
-    block_of(inside, end);
-    scopes_.resize(scopes_.size() - shared.size());
+    loop(begin, last, 1, [&](Value*) {
+      std::vector<Value*> index;
+      for (Value* counter : counters) index.push_back(b_.CreateLoad(b_.getInt64Ty(), counter));
+      BasicBlock* hoist = new_hoist();
+      item_loops_ = shared.size();
+      for (std::size_t l = 0; l < shared.size(); ++l)
+        scopes_.push_back({.digit = shared[l], .index = index[l], .read = index[l], .hoist = hoist});
+      block_of(inside, end);
+      scopes_.resize(scopes_.size() - shared.size());
+      item_loops_ = 0;
+      Value* carry = i64(1);
+      for (std::size_t l = shared.size(); l-- > 0;) {
+        Value* next = b_.CreateAdd(index[l], carry);
+        if (l > 0) {
+          Value* wraps = b_.CreateICmpEQ(next, counts[l]);
+          next = b_.CreateSelect(wraps, i64(0), next);
+          carry = b_.CreateZExt(wraps, b_.getInt64Ty());
+        }
+        b_.CreateStore(next, counters[l]);
+      }
+    });
   });
 }
 
 void Speller::block_of(Id begin, Id end) {
   for (Id i = begin; i < end; ++i) {
+    if (p_.lines[i].code == Code::Store && p_.lines[i].count > 1) {
+      store_side_by_side(i);
+      i += p_.lines[i].count - 1u;
+      continue;
+    }
     if (p_.lines[i].code != Code::Loop) {
       line(i);
       continue;
     }
+    if (i > begin && scopes_.size() == item_loops_ + 1) hoist_behind();
     i = one_loop(i) - 1;
   }
 }
@@ -258,7 +328,7 @@ loops::Id Speller::one_loop(Id line) {
   const std::vector<Id> sums = into_registers(line);
   if (!sums.empty() && l.end < p_.lines.size())
     if (const std::optional<Push> to = push_at(l.end)) prefetch(*to);
-  loop(l.padded ? iterations(l.at) : n, 1, [&](Value* i) {
+  loop(i64(0), l.padded ? iterations(l.at) : n, 1, [&](Value* i) {
     Value* active = l.padded ? b_.CreateICmpSLT(i, n) : nullptr;
     body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active});
   });
@@ -282,11 +352,16 @@ void Speller::vector_loop(Id line) {
   };
   if (all && *all <= lanes)
     return body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .lanes = lanes, .mask = mask(i64(0)), .inside = n});
-  loop(l.padded ? iterations(l.at) : n, lanes, [&](Value* i) {
-    Scope scope{.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .lanes = lanes, .mask = mask(i)};
+  const bool any_loops = has_loops(line);
+  const auto vector_at = [&](Value* i, Value* m) {
+    Scope scope{.digit = l.at, .index = i, .read = i, .hoist = any_loops ? new_hoist() : nullptr, .lanes = lanes, .mask = m};
     scope.inside = b_.CreateSub(n, i);
     body(line, std::move(scope));
-  });
+  };
+  if (!l.peeled) return loop(i64(0), l.padded ? iterations(l.at) : n, lanes, [&](Value* i) { vector_at(i, mask(i)); });
+  Value* whole = b_.CreateAnd(n, i64(-static_cast<std::int64_t>(lanes)));
+  loop(i64(0), whole, lanes, [&](Value* i) { vector_at(i, nullptr); });
+  when(b_.CreateICmpSLT(whole, n), [&] { vector_at(whole, lanes_below(b_.CreateSub(n, whole), lanes)); });
 }
 
 llvm::Value* Speller::lanes_below(Value* left, unsigned lanes) {
@@ -369,6 +444,22 @@ const Speller::Scope* Speller::vector_scope() const {
   return nullptr;
 }
 
+Speller::Scope* Speller::vector_scope() {
+  for (Scope& s : scopes_)
+    if (s.lanes) return &s;
+  return nullptr;
+}
+
+llvm::Value* Speller::coefficient(Id linear, Id variable) {
+  switch (const Coefficient c = nest_.linears[linear].of[variable]) {
+    case Coefficient::Zero: return i64(0);
+    case Coefficient::One: return i64(1);
+    case Coefficient::MinusOne: return i64(-1);
+    case Coefficient::General: return word(words_.coefficient_of(linear, variable));
+    default: return i64(number_of(c));
+  }
+}
+
 Speller::Form& Speller::form(Of of, Id id) {
   Form& f = forms_[static_cast<std::uint64_t>(of) << 32 | id];
   if (f.base) return f;
@@ -379,12 +470,14 @@ Speller::Form& Speller::form(Of of, Id id) {
     f.size = static_cast<std::int64_t>(size_of(nest_.buffers[access.buffer].dtype));
     in(scopes_[0], [&] {
       Value* at = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.pointers + id)));
-      f.base = b_.CreateAlignedLoad(b_.getPtrTy(), at, llvm::Align(8));
+      llvm::LoadInst* base = b_.CreateAlignedLoad(b_.getPtrTy(), at, llvm::Align(8));
+      f.base = base;
+      if (f.table = access.table; f.table != kNone) base->setMetadata(kNoArray, llvm::MDNode::get(context_, {}));
       for (Id d = 0; d < p_.digits.size(); ++d) {
         const Id root = p_.digits[d].root;
         const Coefficient c = nest_.linears[f.linear].of[root];
         if (c == Coefficient::Zero) continue;
-        Value* times = c == Coefficient::One ? i64(1) : word(words_.coefficient_of(f.linear, root));
+        Value* times = coefficient(f.linear, root);
         f.stride[d] = b_.CreateMul(b_.CreateMul(times, weight(d, root)), i64(f.size));
       }
     });
@@ -440,54 +533,88 @@ void Speller::strides_of_memory(Form& f, Id line) {
   }
 }
 
+// An array's address is made once an item of what the items' loops are at (of a list: where it is known which array is meant), and goes on
+// from there loop by loop.
 llvm::Value* Speller::address(Of of, Id id, std::size_t depth) {
   Form& f = form(of, id);
-  if (depth == 0) return f.base;
   Scope& s = scopes_[depth];
   const std::uint64_t key = static_cast<std::uint64_t>(of) << 32 | id;
   if (const auto it = s.addresses.find(key); it != s.addresses.end()) return it->second;
-  Value* at = address(of, id, depth - 1);
-  Value* const index = of == Of::Load ? s.read : s.index;
-  if (f.stride[s.digit] && number(index) != 0) at = in(s, [&] { return bytes(at, b_.CreateMul(index, f.stride[s.digit])); });
-  if (f.linear != kNone)
-    for (Id q = 0; q < nest_.derived.size(); ++q) {
-      if (nest_.linears[f.linear].of[nest_.loops() + q] == Coefficient::Zero) continue;
-      const std::uint64_t loops = loops_of(nest_.derived[q].linear);
-      if (depth_of(loops) != depth || varies_along_vector(nest_.derived[q].linear)) continue;
-      Value* far = derived_value(q, depth);
-      at = in(s, [&] {
-        return bytes(at, b_.CreateMul(far, b_.CreateMul(word(words_.coefficient_of(f.linear, nest_.loops() + q)), i64(f.size))));
-      });
-    }
-  return s.addresses[key] = at;
+  const bool is_array = f.linear != kNone, is_list = f.table != kNone;
+  const std::size_t begin = !is_array ? 0 : std::max(item_loops_, is_list ? depth_of(loops_of(f.table)) : 0);
+  const bool is_first = depth <= begin;
+  Value* const before = is_first ? nullptr : address(of, id, depth - 1);
+  return s.addresses[key] = in(s, [&] {
+           Value* far = nullptr;  // in elements
+           const auto add = [&](Value* more) { far = far ? b_.CreateAdd(far, more) : more; };
+           for (std::size_t d = is_first ? 1 : depth; d <= depth && is_array; ++d) {
+             const Id digit = scopes_[d].digit, root = p_.digits[digit].root;
+             Value* const index = of == Of::Load ? scopes_[d].read : scopes_[d].index;
+             if (!f.stride[digit] || number(index) == 0) continue;
+             if (!is_first) add(b_.CreateMul(index, f.stride[digit]));
+             else add(b_.CreateMul(b_.CreateMul(index, weight(digit, root)), coefficient(f.linear, root)));
+           }
+           for (Id q = 0; is_array && q < nest_.derived.size(); ++q) {
+             if (nest_.linears[f.linear].of[nest_.loops() + q] == Coefficient::Zero || varies_along_vector(loops_of_derived(q))) continue;
+             const std::size_t known = depth_of(loops_of_derived(q));
+             if (is_first ? known > depth : known != depth) continue;
+             Value* more = b_.CreateMul(derived_value(q, depth), coefficient(f.linear, nest_.loops() + q));
+             add(is_first ? more : b_.CreateMul(more, i64(f.size)));
+           }
+           if (!is_array && !is_first) {
+             Value* const index = s.index;
+             if (f.stride[s.digit] && number(index) != 0) far = b_.CreateMul(index, f.stride[s.digit]);
+           }
+           if (!is_first) return far ? bytes(before, far) : before;
+           Value* at = f.base;
+           if (is_list)
+             at = b_.CreateAlignedLoad(b_.getPtrTy(), bytes(at, b_.CreateMul(within_table(f, linear_value(f.table, depth, true)), i64(8))),
+                                       llvm::Align(8));
+           return far ? bytes(at, b_.CreateMul(far, i64(f.size))) : at;
+         });
+}
+
+// A place in the table of a list, below its end: an access under a guard may ask for others.
+llvm::Value* Speller::within_table(const Form& f, Value* member) {
+  Value* last =
+      in(scopes_[0], [&] { return b_.CreateSub(b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(f.base, i64(-8)), llvm::Align(8)), i64(1)); });
+  member = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, member, splat(i64(0), width_of(member)));
+  return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, member, splat(last, width_of(member)));
 }
 
 std::uint64_t Speller::loops_of(Id linear) const {
   std::uint64_t all = 0;
   const std::vector<Coefficient>& of = nest_.linears[linear].of;
   for (Id v = 0; v < of.size(); ++v)
-    if (of[v] != Coefficient::Zero) all |= v < nest_.loops() ? std::uint64_t{1} << v : loops_of(nest_.derived[v - nest_.loops()].linear);
+    if (of[v] != Coefficient::Zero) all |= v < nest_.loops() ? std::uint64_t{1} << v : loops_of_derived(v - nest_.loops());
   return all;
 }
 
-bool Speller::varies_along_vector(Id linear) const {
+std::uint64_t Speller::loops_of_derived(Id q) const {
+  const Derived& d = nest_.derived[q];
+  return d.place == Derived::kNone ? loops_of(d.linear) : nest_.body[d.place].loops;
+}
+
+bool Speller::varies_along_vector(std::uint64_t loops) const {
   const Scope* vector = vector_scope();
-  return vector && (loops_of(linear) >> p_.digits[vector->digit].root & 1);
+  return vector && (loops >> p_.digits[vector->digit].root & 1);
 }
 
 std::size_t Speller::depth_of(std::uint64_t loops) const {
-  std::size_t depth = 1;  // what depends on no loop is added with the items
+  std::size_t depth = 0;
   for (std::size_t s = 1; s < scopes_.size(); ++s)
     if (loops >> p_.digits[scopes_[s].digit].root & 1) depth = s;
   return depth;
 }
 
 llvm::Value* Speller::root_value(Id root, std::size_t depth, bool read) {
-  Value* sum = i64(0);
-  for (std::size_t s = 1; s <= depth; ++s)
-    if (p_.digits[scopes_[s].digit].root == root)
-      sum = b_.CreateAdd(sum, b_.CreateMul(read ? scopes_[s].read : scopes_[s].index, weight(scopes_[s].digit, root)));
-  return sum;
+  Value* sum = nullptr;
+  for (std::size_t s = 1; s <= depth; ++s) {
+    if (p_.digits[scopes_[s].digit].root != root) continue;
+    Value* more = b_.CreateMul(read ? scopes_[s].read : scopes_[s].index, weight(scopes_[s].digit, root));
+    sum = sum ? b_.CreateAdd(sum, more) : more;
+  }
+  return sum ? sum : i64(0);
 }
 
 // With what is open down to that depth; of a vector, in its first lane.
@@ -497,7 +624,7 @@ llvm::Value* Speller::linear_value(Id linear, std::size_t depth, bool with_offse
   for (Id v = 0; v < of.size(); ++v) {
     if (of[v] == Coefficient::Zero) continue;
     Value* x = v < nest_.loops() ? root_value(v, depth, true) : derived_value(v - nest_.loops(), depth);
-    sum = b_.CreateAdd(sum, of[v] == Coefficient::One ? x : b_.CreateMul(x, word(words_.coefficient_of(linear, v))));
+    sum = b_.CreateAdd(sum, b_.CreateMul(x, coefficient(linear, v)));
   }
   return sum;
 }
@@ -512,42 +639,76 @@ llvm::Value* Speller::quotient(Id q, Value* x) {
   return b_.CreateSelect(below, b_.CreateSub(d, llvm::ConstantInt::get(x->getType(), 1)), d);
 }
 
+llvm::Value* Speller::place_of(Id statement) {
+  if (const auto it = places_.find(statement); it != places_.end()) return it->second;
+  throw InternalError(fmt::format("speller: the place s{} is not known yet", statement));
+}
+
 llvm::Value* Speller::derived_value(Id q, std::size_t depth) {
-  const std::size_t at = std::min(depth, depth_of(loops_of(nest_.derived[q].linear)));
+  if (const Id place = nest_.derived[q].place; place != Derived::kNone) return place_of(place);
+  const std::size_t at = std::min(depth, depth_of(loops_of_derived(q)));
   Scope& s = scopes_[at];
   if (const auto it = s.derived.find(q); it != s.derived.end()) return it->second;
   return s.derived[q] = in(s, [&] { return quotient(q, linear_value(nest_.derived[q].linear, at, true)); });
 }
 
 llvm::Value* Speller::lanes_of_derived(Id q) {
-  const Id linear = nest_.derived[q].linear;
-  return varies_along_vector(linear) ? quotient(q, lanes_of_linear(linear, true)) : derived_value(q, scopes_.size() - 1);
+  if (!varies_along_vector(loops_of_derived(q))) return derived_value(q, scopes_.size() - 1);
+  if (const Id place = nest_.derived[q].place; place != Derived::kNone) return splat(place_of(place), vector_scope()->lanes);
+  Scope& s = scopes_.back();
+  if (const auto it = s.derived.find(q); it != s.derived.end()) return it->second;
+  return s.derived[q] = quotient(q, lanes_of_linear(nest_.derived[q].linear, true));
 }
 
+llvm::Value* Speller::lanes(unsigned count) {
+  std::vector<llvm::Constant*> each;
+  for (unsigned i = 0; i < count; ++i) each.push_back(b_.getInt64(i));
+  return llvm::ConstantVector::get(each);
+}
+
+// What does not vary along the vector is added up as a number.
 llvm::Value* Speller::lanes_of_linear(Id linear, bool with_offset) {
   const std::size_t depth = scopes_.size() - 1;
-  if (!varies_along_vector(linear)) return linear_value(linear, depth, with_offset);
+  if (!varies_along_vector(loops_of(linear))) return linear_value(linear, depth, with_offset);
   const Scope& vector = *vector_scope();
-  std::vector<llvm::Constant*> each;
-  for (unsigned i = 0; i < vector.lanes; ++i) each.push_back(b_.getInt64(i));
   const Id along = p_.digits[vector.digit].root;
-  Value* sum = splat(with_offset ? word(words_.offset_of(linear)) : i64(0), vector.lanes);
+  Value* number = with_offset ? word(words_.offset_of(linear)) : i64(0);
+  Value* sum = nullptr;
   const std::vector<Coefficient>& of = nest_.linears[linear].of;
   for (Id v = 0; v < of.size(); ++v) {
     if (of[v] == Coefficient::Zero) continue;
     Value* x = v < nest_.loops() ? root_value(v, depth, true) : lanes_of_derived(v - nest_.loops());
-    x = splat(x, vector.lanes);
-    if (v == along) x = b_.CreateAdd(x, b_.CreateMul(llvm::ConstantVector::get(each), splat(weight(vector.digit, along), vector.lanes)));
-    if (of[v] != Coefficient::One) x = b_.CreateMul(x, splat(word(words_.coefficient_of(linear, v)), vector.lanes));
-    sum = b_.CreateAdd(sum, x);
+    if (v == along)
+      x = b_.CreateAdd(splat(x, vector.lanes), b_.CreateMul(lanes(vector.lanes), splat(weight(vector.digit, along), vector.lanes)));
+    x = b_.CreateMul(x, splat(coefficient(linear, v), width_of(x)));
+    if (!width_of(x)) number = b_.CreateAdd(number, x);
+    else sum = sum ? b_.CreateAdd(sum, x) : x;
   }
-  return sum;
+  number = splat(number, vector.lanes);
+  return sum ? b_.CreateAdd(number, sum) : number;
 }
 
 // ------------------------------------------------------------------------------------------------ lines
 
+// What derived variables name is there for the addresses that are made after it.
 void Speller::line(Id i) {
   const Line& l = p_.lines[i];
+  spell(i, l);
+  if (l.of == kNone || !is_place_[l.of]) return;
+  places_[l.of] = values_[i];
+  hoist_behind();
+}
+
+// What is computed once for the innermost loops is computed behind what there is now.
+void Speller::hoist_behind() {
+  BasicBlock* const old = scopes_.back().hoist;
+  if (!old) return;
+  BasicBlock* const hoist = new_hoist();
+  for (Scope& s : scopes_)
+    if (s.hoist == old) s.hoist = hoist;
+}
+
+void Speller::spell(Id i, const Line& l) {
   switch (l.code) {
     case Code::Loop: throw InternalError("speller: a loop is no line");
     case Code::Load: values_[i] = load(l); return;
@@ -559,6 +720,12 @@ void Speller::line(Id i) {
         values_[i] = k_.constant(l.dtype, static_cast<std::uint64_t>(known_->words[at]), 0);
         return;
       }
+      if (const Scope* vector = vector_scope(); vector && spread_ && spread_->holds(l.dtype, static_cast<int>(vector->lanes))) {
+        Value* p = bytes(function_->getArg(3), i64(static_cast<std::int64_t>(l.at) * spread_->each));
+        const llvm::Align align(std::min<std::uint64_t>(64, spread_->each & -spread_->each));
+        values_[i] = k_.from_memory(l.dtype, b_.CreateAlignedLoad(k_.memory_type(l.dtype, vector->lanes), p, align));
+        return;
+      }
       Value* p = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(at)));
       values_[i] = k_.from_memory(l.dtype, b_.CreateAlignedLoad(k_.memory_type(l.dtype, 0), p, llvm::Align(8)));
       return;
@@ -566,14 +733,7 @@ void Speller::line(Id i) {
     case Code::Constant: values_[i] = k_.constant(l.dtype, l.bits, 0); return;
     case Code::Op: values_[i] = apply(l); return;
     case Code::Guard: values_[i] = guard(l); return;
-    case Code::Prefetch: {
-      const Form& f = form(Of::Load, l.at);
-      Value* const step = f.stride[l.bits];
-      if (!step || varies_by_derived(f)) return;
-      ask_for(bytes(here(Of::Load, l.at), in(scopes_[0], [&] { return b_.CreateMul(i64(l.count), step); })),
-              f.size * (vector_scope() ? vector_scope()->lanes : 1));
-      return;
-    }
+    case Code::Prefetch: return prefetch(l);
     case Code::Start: return;  // where it is added up
     case Code::Accumulate: return accumulate(l);
     case Code::Result: values_[i] = result(l); return;
@@ -601,11 +761,46 @@ void Speller::line(Id i) {
       return;
     }
     case Code::Place: values_[i] = place(l); return;
-    case Code::AddTo:
+    case Code::AddTo: return add_to(l);
     case Code::Halve:
     case Code::Scan: break;
   }
   throw InternalError(fmt::format("speller: line {} is not spelled yet", i));
+}
+
+void Speller::prefetch(const Line& l) {
+  constexpr std::int64_t kLine = 64, kLines = 4;  // of a row: then it is a stream
+  const Form& f = form(Of::Load, l.at);
+  const auto digit = static_cast<Id>(l.bits);
+  Id place = kNone, variable = 0;
+  for (Id q = 0; q < nest_.derived.size(); ++q)
+    if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && nest_.derived[q].place != Derived::kNone)
+      place = nest_.derived[q].place, variable = nest_.loops() + q;
+  if (place == kNone) {
+    if (f.stride[digit] && !varies_by_derived(f))
+      ask_for(bytes(here(Of::Load, l.at), in(scopes_[0], [&] { return b_.CreateMul(i64(l.count), f.stride[digit]); })),
+              f.size * (vector_scope() ? vector_scope()->lanes : 1));
+    return;
+  }
+  // where the index that comes so much later points: it is neither checked nor, where it is negative, followed
+  Id at = 0;
+  while (p_.lines[at].of != place) ++at;
+  const Line& index = p_.lines[p_.lines[at].a];
+  const Form& indices = form(Of::Load, index.at);
+  Value* current = nullptr;
+  for (const Scope& s : scopes_)
+    if (s.digit == digit) current = s.index;
+  Value* ahead = b_.CreateSelect(b_.CreateICmpSLT(b_.CreateAdd(current, i64(l.count)), iterations(digit)), i64(l.count), i64(0));
+  Value* later = bytes(here(Of::Load, index.at), b_.CreateMul(ahead, indices.stride[digit]));
+  const DType type = nest_.buffers[nest_.accesses[index.at].buffer].dtype;
+  Value* loaded = k_.from_memory(type, b_.CreateAlignedLoad(k_.memory_type(type, 0), later, llvm::Align(1)));
+  Value* x = k_.cast({loaded, index.dtype}, DType::I64);
+  Value* known = b_.CreateSelect(b_.CreateICmpULT(x, word(words_.bounds + p_.lines[at].at)), x, place_of(place));
+  Value* away = b_.CreateMul(b_.CreateMul(b_.CreateSub(known, place_of(place)), coefficient(f.linear, variable)), i64(f.size));
+  if (f.stride[digit]) away = b_.CreateAdd(away, b_.CreateMul(ahead, f.stride[digit]));
+  Value* to = bytes(here(Of::Load, l.at), away);
+  Value* last = in(scopes_[0], [&] { return b_.CreateSub(b_.CreateMul(word(words_.extents + nest_.vector_loop()), i64(f.size)), i64(1)); });
+  for (std::int64_t line = 0; line < kLines; ++line) ask_for(bytes(to, smaller(i64(line * kLine), last)), 1);
 }
 
 llvm::Value* Speller::load(const Line& l) {
@@ -614,37 +809,108 @@ llvm::Value* Speller::load(const Line& l) {
   Value* mask = l.guard == kNone ? nullptr : value(l.guard);
   for (const Scope& s : scopes_) mask = both(mask, s.active);
   const Scope* vector = vector_scope();
-  const bool varies = varies_along_vector(f.linear);
-  Value* p = here(Of::Load, l.at);
+  const bool varies = varies_along_vector(loops_of(f.linear)) || (f.table != kNone && varies_along_vector(loops_of(f.table)));
   if (!varies && !(mask && width_of(mask))) {
+    Value* p = here(Of::Load, l.at);
     if (mask) p = b_.CreateSelect(mask, p, zeros_);
     return k_.from_memory(t, b_.CreateAlignedLoad(k_.memory_type(t, 0), p, llvm::Align(1)));
   }
+  const bool is_guarded = mask != nullptr;
   mask = both(mask, vector->mask);
   llvm::Type* type = k_.memory_type(t, vector->lanes);
   Value* zero = llvm::Constant::getNullValue(type);
   if (mask) mask = splat(mask, vector->lanes);
-  const bool by_derived = varies_by_derived(f);
+  const auto loaded = [&](Value* p, Value* where) {
+    return where ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), where, zero))
+                 : b_.CreateAlignedLoad(type, p, llvm::Align(1));
+  };
   Value* step = f.stride[vector->digit];
-  if (step && number(step) == f.size && !by_derived)
-    return k_.from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
-                                  : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
-  if (const Scope* along = step && !by_derived && l.guard == kNone ? turning_scope(f) : nullptr)
-    return k_.from_memory(t, turned(l, f, *along)[static_cast<std::size_t>(*number(along->index))]);
-  // the lanes' distances from the first one's address, which has all but what derived variables add that vary along the vector
-  Value* far = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), vector->lanes));
-  if (step) {
-    std::vector<llvm::Constant*> each;
-    for (unsigned i = 0; i < vector->lanes; ++i) each.push_back(b_.getInt64(i));
-    far = b_.CreateMul(llvm::ConstantVector::get(each), splat(step, vector->lanes));
+  if (step && !varies_by_derived(f)) {
+    if (number(step) == f.size) return k_.from_memory(t, loaded(here(Of::Load, l.at), mask));
+    if (const Scope* along = l.guard == kNone ? turning_scope(f) : nullptr)
+      return k_.from_memory(t, turned(l, f, *along)[static_cast<std::size_t>(*number(along->index))]);
+    if (number(step) == -f.size && !is_guarded)
+      return k_.from_memory(t, reversed(loaded(last_lane(Of::Load, l.at), mask ? reversed(mask) : nullptr)));
+    if (!mask && nest_.accesses[l.at].first != Access::kNone) return k_.from_memory(t, sorted_out(l.at, type));
   }
-  for (Id q = 0; q < nest_.derived.size(); ++q)
-    if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(nest_.derived[q].linear))
-      far = b_.CreateAdd(
-          far, b_.CreateMul(lanes_of_derived(q),
-                            splat(b_.CreateMul(word(words_.coefficient_of(f.linear, nest_.loops() + q)), i64(f.size)), vector->lanes)));
-  Value* all = mask ? mask : llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), vector->lanes));
-  return k_.from_memory(t, b_.CreateMaskedGather(type, b_.CreateGEP(b_.getInt8Ty(), p, far), llvm::Align(1), all, zero));
+  Value* at = addresses(Of::Load, l.at);
+  return k_.from_memory(t, b_.CreateMaskedGather(type, at, llvm::Align(1), mask ? mask : lanes_of_gather(type), zero));
+}
+
+llvm::Value* Speller::reversed(Value* v) {
+  std::vector<int> lanes;
+  for (unsigned i = width_of(v); i-- > 0;) lanes.push_back(static_cast<int>(i));
+  return b_.CreateShuffleVector(v, lanes);
+}
+
+// Where a whole vector begins that ends where the lanes begin.
+llvm::Value* Speller::last_lane(Of of, Id access) {
+  return bytes(here(of, access), i64(-static_cast<std::int64_t>(vector_scope()->lanes - 1) * form(of, access).size));
+}
+
+// Lanes `place`, place + c, place + 2c, … of the c whole vectors that the family reads.
+llvm::Value* Speller::sorted_out(Id access, llvm::Type* type) {
+  const ::onepass::compiler::Access& a = nest_.accesses[access];
+  Scope& vector = *vector_scope();
+  const unsigned lanes = vector.lanes;
+  const std::int64_t size = form(Of::Load, access).size;
+  const auto c = static_cast<unsigned>(number_of(nest_.linears[a.linear].of[p_.digits[vector.digit].root]));
+  if (vector.families[a.first].empty()) {
+    Value* p = here(Of::Load, a.first);
+    for (unsigned k = 0; k < c; ++k)
+      vector.families[a.first].push_back(b_.CreateAlignedLoad(type, bytes(p, i64(std::int64_t{k} * lanes * size)), llvm::Align(1)));
+  }
+  const std::vector<Value*>& whole = vector.families[a.first];
+  Value* sum = whole[0];
+  for (unsigned k = 1; k < c; ++k) {  // lanes that stand in the first k vectors are in place already, but for k = 1
+    std::vector<int> from;
+    for (unsigned i = 0; i < lanes; ++i) {
+      const unsigned at = i * c + a.place;
+      from.push_back(static_cast<int>(at / lanes == k ? lanes + at % lanes : at / lanes < k ? (k == 1 ? at : i) : 0));
+    }
+    sum = b_.CreateShuffleVector(sum, whole[k], from);
+  }
+  return sum;
+}
+
+// The lanes' distances from the first one's address, which has all but what derived variables add that vary along the vector.
+llvm::Value* Speller::addresses(Of of, Id access) {
+  const Form& f = form(of, access);
+  const unsigned count = vector_scope()->lanes;
+  if (f.table != kNone && varies_along_vector(loops_of(f.table))) {  // each lane has an array of its own
+    llvm::Type* pointers = llvm::FixedVectorType::get(b_.getPtrTy(), count);
+    Value* words = b_.CreateGEP(b_.getInt64Ty(), f.base, within_table(f, lanes_of_linear(f.table, true)));
+    Value* arrays = b_.CreateMaskedGather(pointers, words, llvm::Align(8), all_lanes(), llvm::Constant::getNullValue(pointers));
+    return b_.CreateGEP(b_.getInt8Ty(), arrays, b_.CreateMul(splat(lanes_of_linear(f.linear, false), count), splat(i64(f.size), count)));
+  }
+  Value* far = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), count));
+  if (Value* step = f.stride[vector_scope()->digit]) far = in(scopes_[0], [&] { return b_.CreateMul(lanes(count), splat(step, count)); });
+  for (Id q = 0; q < nest_.derived.size(); ++q) {
+    const Id variable = nest_.loops() + q;
+    if (nest_.linears[f.linear].of[variable] == Coefficient::Zero || !varies_along_vector(loops_of_derived(q))) continue;
+    Value* step = in(scopes_[0], [&] { return b_.CreateMul(coefficient(f.linear, variable), i64(f.size)); });
+    far = b_.CreateAdd(far, b_.CreateMul(lanes_of_derived(q), splat(step, count)));
+  }
+  return b_.CreateGEP(b_.getInt8Ty(), here(of, access), far);
+}
+
+llvm::Value* Speller::all_lanes() {
+  return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), vector_scope()->lanes));
+}
+
+// A gather uses its mask up. LLVM makes each anew from register k0, on whatever it holds: a gather would wait for the last comparison, that
+// of its indices among them. So it copies one that is made once, of what LLVM does not know to be true: that there are items.
+llvm::Value* Speller::lanes_of_gather(llvm::Type* type) {
+  constexpr unsigned kLanes = 8;  // of one instruction, whose addresses fill a register
+  const unsigned count = vector_scope()->lanes;
+  if (target_.vector_bytes < 64 || type->getScalarSizeInBits() < 32 || count < kLanes) return all_lanes();
+  if (!items_)
+    items_ = in(scopes_[0], [&] {
+      return b_.CreateICmpSLT(b_.CreateVectorSplat(kLanes, function_->getArg(1)), b_.CreateVectorSplat(kLanes, function_->getArg(2)));
+    });
+  std::vector<int> from;
+  for (unsigned i = 0; i < count; ++i) from.push_back(static_cast<int>(i % kLanes));
+  return b_.CreateShuffleVector(items_, from);
 }
 
 // An unrolled loop inside the vector along which the elements lie side by side, as many as a square of them has.
@@ -692,7 +958,7 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
 
 bool Speller::varies_by_derived(const Form& f) const {
   for (Id q = 0; q < nest_.derived.size(); ++q)
-    if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(nest_.derived[q].linear)) return true;
+    if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(loops_of_derived(q))) return true;
   return false;
 }
 
@@ -703,28 +969,116 @@ void Speller::store(const Line& l) {
     if (s.index != s.read) throw InternalError("speller: a store beyond the end of a loop");
   Value* mask = l.guard == kNone ? nullptr : value(l.guard);
   const Scope* vector = vector_scope();
-  Value* p = here(Of::Store, l.at);
   if (!vector) {
     if (mask) throw InternalError("speller: a number is stored where a guard holds");
-    b_.CreateAlignedStore(k_.to_memory(t, value(l.a)), p, llvm::Align(1));
+    b_.CreateAlignedStore(k_.to_memory(t, value(l.a)), here(Of::Store, l.at), llvm::Align(1));
     return;
   }
+  const unsigned count = vector->lanes;
   mask = both(mask, vector->mask);
+  if (mask) mask = splat(mask, count);
+  Value* step = varies_by_derived(f) ? nullptr : f.stride[vector->digit];
+  const bool is_contiguous = step && number(step) == f.size;
+  if (is_contiguous && !mask && !l.streamed && k_.converts_by_registers(t)) return store_registers(l, t);
+  Value* v = k_.to_memory(t, splat(value(l.a), count));
+  if (is_contiguous) return store_lanes(v, here(Of::Store, l.at), mask, l.streamed);
+  if (step && number(step) == -f.size) return store_lanes(reversed(v), last_lane(Of::Store, l.at), mask ? reversed(mask) : nullptr, false);
+  Value* at = addresses(Of::Store, l.at);
+  b_.CreateMaskedScatter(v, at, llvm::Align(1), mask ? mask : all_lanes());
+}
+
+// To what stands there: no two lanes have one place.
+void Speller::add_to(const Line& l) {
+  const Scope* vector = vector_scope();
+  if (!vector) throw InternalError("speller: a number is added to another");
+  const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
+  const Form& f = form(Of::Store, l.at);
+  llvm::Type* type = k_.memory_type(t, vector->lanes);
+  Value* zero = llvm::Constant::getNullValue(type);
+  Value* mask = both(l.guard == kNone ? nullptr : value(l.guard), vector->mask);
   if (mask) mask = splat(mask, vector->lanes);
-  Value* v = k_.to_memory(t, splat(value(l.a), vector->lanes));
-  Value* step = f.stride[vector->digit];
-  if (varies_by_derived(f)) throw InternalError("speller: a store by a derived variable");
-  if (!step) throw InternalError("speller: a vector is stored in one place");
-  if (number(step) == f.size) {
-    if (mask) b_.CreateMaskedStore(v, p, llvm::Align(1), mask);
-    else b_.CreateAlignedStore(v, p, llvm::Align(1));
+  const auto sum = [&](Value* old) { return k_.add({old, t}, {splat(value(l.a), vector->lanes), t}); };
+  Value* const step = varies_by_derived(f) ? nullptr : f.stride[vector->digit];
+  if (step && number(step) == f.size) {
+    Value* p = here(Of::Store, l.at);
+    Value* old = mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
+                      : b_.CreateAlignedLoad(type, p, llvm::Align(1));
+    return store_lanes(sum(old), p, mask, false);
+  }
+  Value* at = addresses(Of::Store, l.at);
+  if (!mask) mask = all_lanes();
+  b_.CreateMaskedScatter(sum(b_.CreateMaskedGather(type, at, llvm::Align(1), mask, zero)), at, llvm::Align(1), mask);
+}
+
+// Stores that lie side by side in memory: lane i of the k-th of them becomes lane i*count + k.
+void Speller::store_side_by_side(Id first) {
+  const Line &l = p_.lines[first], &last = p_.lines[first + l.count - 1u];
+  const Scope& vector = *vector_scope();
+  const Form& f = form(Of::Store, l.at);
+  const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
+  std::vector<Value*> values;
+  for (Id i = first; i < first + l.count; ++i) {
+    if (p_.lines[i].code != Code::Store || p_.lines[i].of != l.of + (i - first))
+      throw InternalError("speller: stores that are not side by side");
+    values.push_back(k_.to_memory(t, splat(value(p_.lines[i].a), vector.lanes)));
+  }
+  Value* const v = interleaved(values);
+  Value* left = vector.mask ? b_.CreateMul(vector.inside, i64(l.count)) : nullptr;
+  if (last.guard != kNone) {  // the last one of the last iteration may lie outside
+    const Id check = p_.lines[last.guard].at;
+    Value* at = linear_value(nest_.checks[check].linear, scopes_.size() - 1, true);
+    Value* inside = b_.CreateAdd(b_.CreateSub(word(words_.bounds + check), at), i64(l.count - 1));
+    left = left ? smaller(left, inside) : inside;
+  }
+  Value* p = bytes(address(Of::Store, l.at, scopes_.size() - 2), b_.CreateMul(vector.index, i64(f.size * l.count)));
+  store_lanes(v, p, left ? lanes_below(left, l.count * vector.lanes) : nullptr, l.streamed);
+}
+
+llvm::Value* Speller::interleaved(const std::vector<Value*>& v) {
+  const auto n = static_cast<unsigned>(v.size()), width = width_of(v[0]);
+  if (n == 1) return v[0];
+  std::vector<int> lanes;
+  if (n % 2 == 0) {  // those of even number among those of odd number
+    std::vector<Value*> even, odd;
+    for (unsigned i = 0; i < n; ++i) (i % 2 ? odd : even).push_back(v[i]);
+    for (unsigned i = 0; i < n * width / 2; ++i) lanes.push_back(static_cast<int>(i)), lanes.push_back(static_cast<int>(n * width / 2 + i));
+    return b_.CreateShuffleVector(interleaved(even), interleaved(odd), lanes);
+  }
+  Value* all = nullptr;  // one behind the other, then in order
+  for (unsigned i = 0; i < n; ++i) {
+    std::vector<int> wide;
+    for (unsigned k = 0; k < n * width; ++k) wide.push_back(k / width == i ? static_cast<int>(k % width) : llvm::PoisonMaskElem);
+    Value* mine = b_.CreateShuffleVector(v[i], wide);
+    std::vector<int> both;
+    for (unsigned k = 0; k < n * width; ++k) both.push_back(static_cast<int>(k / width == i ? n * width + k : k));
+    all = all ? b_.CreateShuffleVector(all, mine, both) : mine;
+  }
+  for (unsigned i = 0; i < n * width; ++i) lanes.push_back(static_cast<int>(i % n * width + i / n));
+  return b_.CreateShuffleVector(all, lanes);
+}
+
+void Speller::store_lanes(Value* v, Value* p, Value* mask, bool streamed) {
+  if (mask) {
+    b_.CreateMaskedStore(v, p, llvm::Align(1), mask);
     return;
   }
-  std::vector<llvm::Constant*> each;
-  for (unsigned i = 0; i < vector->lanes; ++i) each.push_back(b_.getInt64(i));
-  Value* at = b_.CreateGEP(b_.getInt8Ty(), p, b_.CreateMul(llvm::ConstantVector::get(each), splat(step, vector->lanes)));
-  Value* all = mask ? mask : llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), vector->lanes));
-  b_.CreateMaskedScatter(v, at, llvm::Align(1), all);
+  const std::uint64_t size = v->getType()->getScalarSizeInBits() / 8 * width_of(v);
+  llvm::StoreInst* st = b_.CreateAlignedStore(v, p, llvm::Align(streamed ? std::min<std::uint64_t>(64, size) : 1));
+  if (streamed)
+    st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+}
+
+// Each register as it is converted, which spares putting two of them together.
+void Speller::store_registers(const Line& l, DType t) {
+  const unsigned count = vector_scope()->lanes, each = std::min(count, static_cast<unsigned>(target_.vector_bytes) / 4);
+  Value* v = splat(value(l.a), count);
+  Value* p = here(Of::Store, l.at);
+  for (unsigned first = 0; first < count; first += each) {
+    std::vector<int> from(each);
+    std::iota(from.begin(), from.end(), static_cast<int>(first));
+    Value* part = k_.to_memory(t, b_.CreateShuffleVector(v, from));
+    b_.CreateAlignedStore(part, bytes(p, i64(first * form(Of::Store, l.at).size)), llvm::Align(1));
+  }
 }
 
 llvm::Value* Speller::guard(const Line& l) {
@@ -736,24 +1090,43 @@ llvm::Value* Speller::guard(const Line& l) {
   return all;
 }
 
-// The place that an index means: a negative one counts from the end; a bad one is 0 and raises the flag, where it counts.
+// The place that an index means: a negative one counts from the end; a bad one is 0 and raises the flag, where it counts. Most are places as
+// they stand.
 llvm::Value* Speller::place(const Line& l) {
+  const Scope* vector = vector_scope();
   const DType from = p_.lines[l.a].dtype;
-  Value* at = k_.cast({value(l.a), from}, DType::I64);
+  Value* mask = l.guard == kNone ? nullptr : value(l.guard);
+  for (const Scope& s : scopes_) mask = both(mask, s.active);
+  if (vector) mask = both(mask, vector->mask);
+  Value* at = k_.cast({vector ? splat(value(l.a), vector->lanes) : value(l.a), from}, DType::I64);
+  if (width_of(at) && mask) mask = splat(mask, width_of(at));
   Value* bound = splat(word(words_.bounds + l.at), width_of(at));
   Value* zero = llvm::Constant::getNullValue(at->getType());
-  if (is_signed_integer(from)) at = b_.CreateSelect(b_.CreateICmpSLT(at, zero), b_.CreateAdd(at, bound), at);
-  Value* bad = b_.CreateICmpUGE(at, bound);
-  Value* counts = l.guard == kNone ? bad : both(bad, value(l.guard));
-  for (const Scope& s : scopes_) counts = both(counts, s.active);
-  if (const Scope* vector = vector_scope(); vector && width_of(counts)) counts = both(counts, vector->mask);
-  if (width_of(counts)) counts = b_.CreateOrReduce(counts);
   if (!flag_) {
     flag_ = variable(b_.getInt64Ty());
-    in(scopes_[0], [&] { b_.CreateStore(i64(0), flag_); });
+    llvm::IRBuilderBase::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(flag_->getParent(), std::next(flag_->getIterator()));
+    b_.CreateStore(i64(0), flag_);
   }
-  b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt64Ty(), flag_), b_.CreateZExt(counts, b_.getInt64Ty())), flag_);
-  return b_.CreateSelect(bad, zero, at);
+  const auto any = [&](Value* v) { return width_of(v) ? b_.CreateOrReduce(v) : v; };
+  const auto settled = [&] {
+    Value* place = is_signed_integer(from) ? b_.CreateSelect(b_.CreateICmpSLT(at, zero), b_.CreateAdd(at, bound), at) : at;
+    Value* bad = b_.CreateICmpUGE(place, bound);
+    Value* counts = any(mask ? b_.CreateAnd(bad, mask) : bad);
+    b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt64Ty(), flag_), b_.CreateZExt(counts, b_.getInt64Ty())), flag_);
+    return b_.CreateSelect(bad, zero, place);
+  };
+  if (scopes_.size() == 1) return settled();  // once a call
+  BasicBlock *before = b_.GetInsertBlock(), *other = block(), *after = block();
+  b_.CreateCondBr(any(b_.CreateICmpUGE(at, bound)), other, after, llvm::MDBuilder(context_).createBranchWeights(1, 1000));
+  b_.SetInsertPoint(other);
+  Value* place = settled();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+  llvm::PHINode* either = b_.CreatePHI(at->getType(), 2);
+  either->addIncoming(at, before);
+  either->addIncoming(place, other);
+  return either;
 }
 
 llvm::Value* Speller::apply(const Line& l) {

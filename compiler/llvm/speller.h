@@ -20,6 +20,7 @@
 #include "compiler/llvm/builder.h"
 #include "compiler/loops/layout.h"
 #include "compiler/loops/program.h"
+#include "compiler/plan/scratch.h"
 
 namespace onepass::compiler {
 
@@ -47,6 +48,7 @@ class Speller {
     std::map<Id, Value*> counts = {};                      // by digit: iterations of a loop, known here
     std::map<std::pair<Id, unsigned>, Value*> masks = {};  // of that loop's first vector
     Value* inside = nullptr;                               // of an unrolled loop or a vector: how many of its iterations are inside
+    std::map<Id, std::vector<Value*>> families = {};       // of a vector, by the first access: the whole vectors that a family reads
     std::map<Id, std::vector<Value*>> turned = {};  // of a vector, by access: what its lanes read in each iteration of the loop inside it
   };
   // Where elements lie: from `base` on, so many bytes for each iteration of a digit.
@@ -54,6 +56,7 @@ class Speller {
     Value* base = nullptr;
     std::vector<Value*> stride;  // by digit; null: it does not depend on it
     Id linear = loops::kNone;    // of an array: its map, which may have derived variables
+    Id table = loops::kNone;     // of a list: the map that chooses the array, whose address stands in a table at `base`
     std::int64_t size = 1;       // bytes of an element
     Value* level = nullptr;      // of sums: bytes of a level of the tree
   };
@@ -69,9 +72,14 @@ class Speller {
   llvm::IRBuilder<> b_;
   KernelBuilder k_;
   llvm::Function* function_ = nullptr;
-  Value* zeros_ = nullptr;            // what scalar loads read that may not read
+  Value* zeros_ = nullptr;             // what scalar loads read that may not read
+  std::map<Id, Value*> places_;        // by statement
+  std::optional<SpreadSlots> spread_;  // of the quick tier, where there are many
+  void spread_slots();
+  Value* items_ = nullptr;            // true in each lane
   llvm::AllocaInst* flag_ = nullptr;  // above 0 once an index was bad; null: there is none
   std::vector<Scope> scopes_;
+  std::size_t item_loops_ = 0;  // of these, behind the first
   std::vector<Value*> values_;  // by line
   std::map<std::uint32_t, Value*> word_values_;
   std::map<std::uint64_t, Form> forms_;
@@ -79,6 +87,7 @@ class Speller {
   // Sums in registers, by accumulator and the indices of its axes but for the vector's.
   std::vector<std::map<std::vector<std::int64_t>, llvm::AllocaInst*>> registers_;
   std::vector<bool> in_registers_;
+  std::vector<bool> is_place_;  // by statement: a derived variable is its value
 
   // ---- code
   Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
@@ -88,15 +97,17 @@ class Speller {
   Value* bytes(Value* pointer, Value* offset);
   Value* smaller(Value* a, Value* c);
   Value* up(Value* a, Value* by);  // a / by, rounded up
-  Value* splat(Value* v, unsigned lanes) { return width_of(v) || lanes == 0 ? v : b_.CreateVectorSplat(lanes, v); }
+  Value* splat(Value* v, unsigned lanes);
+  std::map<std::pair<Value*, unsigned>, Value*> splats_;
   Value* both(Value* a, Value* c);  // of masks or conditions, each of which may be null: true
   Value* word(std::uint32_t at);
   template <class F> auto in(Scope& scope, F&& f);
   Value* length(const loops::Length& n);
   llvm::AllocaInst* variable(llvm::Type* type);
   BasicBlock* new_hoist();
-  // for (i = 0; i < end; i += step) f(i)
-  template <class F> void loop(Value* end, std::int64_t step, F&& f);
+  // for (i = begin; i < end; i += step) f(i)
+  template <class F> void loop(Value* begin, Value* end, std::int64_t step, F&& f);
+  template <class F> void when(Value* condition, F&& f);
 
   // ---- loops
   void block_of(Id begin, Id end);
@@ -116,12 +127,18 @@ class Speller {
 
   // ---- addresses
   const Scope* vector_scope() const;
+  Scope* vector_scope();
+  Value* coefficient(Id linear, Id variable);
   Form& form(Of of, Id id);
   void strides_of_memory(Form& form, Id line);
   Value* address(Of of, Id id, std::size_t depth);
   Value* here(Of of, Id id) { return address(of, id, scopes_.size() - 1); }
+  Value* within_table(const Form& f, Value* member);
+  Value* last_lane(Of of, Id access);
+  Value* addresses(Of of, Id access);  // of the lanes, where they do not lie side by side
   std::uint64_t loops_of(Id linear) const;
-  bool varies_along_vector(Id linear) const;
+  std::uint64_t loops_of_derived(Id q) const;
+  bool varies_along_vector(std::uint64_t loops) const;
   std::size_t depth_of(std::uint64_t loops) const;
   Value* root_value(Id root, std::size_t depth, bool read);
   Value* linear_value(Id linear, std::size_t depth, bool with_offset);
@@ -129,14 +146,28 @@ class Speller {
   Value* quotient(Id q, Value* x);
   Value* lanes_of_linear(Id linear, bool with_offset);  // where it varies along the vector, a vector; else a number
   Value* lanes_of_derived(Id q);
+  Value* place_of(Id statement);
+  Value* lanes(unsigned count);  // 0, 1, 2, …
+  Value* all_lanes();
+  Value* lanes_of_gather(llvm::Type* type);
 
   // ---- lines
   void line(Id i);
+  void spell(Id i, const loops::Line& l);
+  void hoist_behind();
+  void prefetch(const loops::Line& l);
   Value* load(const loops::Line& l);
+  Value* reversed(Value* v);
+  Value* sorted_out(Id access, llvm::Type* type);
   bool varies_by_derived(const Form& form) const;  // along the vector
   const Scope* turning_scope(const Form& form) const;
   const std::vector<Value*>& turned(const loops::Line& l, const Form& form, const Scope& along);
   void store(const loops::Line& l);
+  void store_registers(const loops::Line& l, DType t);
+  void store_lanes(Value* v, Value* p, Value* mask, bool streamed);
+  void add_to(const loops::Line& l);
+  void store_side_by_side(Id first);
+  Value* interleaved(const std::vector<Value*>& v);
   Value* guard(const loops::Line& l);
   Value* place(const loops::Line& l);
   Value* apply(const loops::Line& l);

@@ -86,7 +86,7 @@ class Steps {
     while (p_.lines[line].code != Code::Hold || p_.lines[line].at + 1 != p_.memories.size()) ++line;
     return line;
   }
-  void bind_all(Id digit, Bind how, std::uint8_t lanes) {
+  void bind_all(Id digit, Bind how, std::uint16_t lanes) {
     for (Id i = 0; i < p_.lines.size(); ++i)
       if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit) (*this)(bind(p_, i, how, lanes));
   }
@@ -327,10 +327,6 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   s(bind(s.program(), s.loop(row_items), Bind::Parallel));
   s(bind(s.program(), s.loop(column_items), Bind::Parallel));
   return std::move(s.program());
-}
-
-Program program_of(const Nest& nest, const Schedule& schedule) {
-  return schedule.tile.rows > 0 ? contract(nest, schedule.tile) : lower(nest);
 }
 
 }  // namespace onepass::compiler::loops

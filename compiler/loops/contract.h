@@ -24,10 +24,6 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
 /// Its program. InternalError where the nest is no such contraction.
 Program contract(const Nest& nest, const RegisterTile& tile);
 
-/// What runs under a schedule: where it has tiles, the contraction's program, else the nest written out, as its kernel would run it without
-/// a schedule.
-Program program_of(const Nest& nest, const Schedule& schedule);
-
 /// The bytes of scratch that its kernel needs for these numbers.
 std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const RegisterTile& tile, const ScheduleNumbers& schedule);
 

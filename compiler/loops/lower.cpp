@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "compiler/loops/program.h"
+#include "compiler/operands_first.h"
 
 namespace onepass::compiler::loops {
 
@@ -43,6 +44,7 @@ class Lowering {
   std::vector<Id> kept_, reduced_;  // loops
   std::vector<bool> after_rows_;    // by statement: it is a column or needs one
   std::vector<bool> wanted_;        // by statement: this block needs it
+  std::vector<bool> is_wanted_root_;
   std::vector<Id> line_of_;         // by statement: the line that has its value; kNone: no line that is visible here has
   std::vector<Id> accumulator_of_;  // by statement
   std::vector<std::size_t> depth_;  // by line: loops around it
@@ -100,29 +102,32 @@ class Lowering {
   // The statements that `roots` need. Of a reduction that is no root the value is there, unless `through`.
   void want(const std::vector<Id>& roots, bool through) {
     wanted_.assign(nest_.body.size(), false);
-    for (const Id r : roots) wanted_[r] = true;
-    for (Id i = static_cast<Id>(nest_.body.size()); i-- > 0;) {
-      const Statement& s = statement(i);
-      const bool is_one = std::ranges::find(roots, i) != roots.end();
-      if (!wanted_[i] || (s.kind == Kind::Reduce && !is_one && !through)) continue;
-      for (const Id o : {s.a, s.b, s.c})
-        if (o != kNone && (is_one || reads(s, o))) wanted_[o] = true;
-      if (s.guard != kNone) wanted_[s.guard] = true;
-      if (s.kind == Kind::Load || s.kind == Kind::Store) {
-        want_places(nest_.accesses[s.at].linear);
-        if (nest_.accesses[s.at].table != Access::kNone) want_places(nest_.accesses[s.at].table);
-      } else if (s.kind == Kind::Index) {
-        want_places(s.at);
-      } else if (s.kind == Kind::Guard) {
-        for (Id c = s.at; c < s.at + s.count; ++c) want_places(nest_.checks[c].linear);
-      }
+    is_wanted_root_.assign(nest_.body.size(), false);
+    for (const Id r : roots) wanted_[r] = is_wanted_root_[r] = true;
+    for (Id i = static_cast<Id>(nest_.body.size()); i-- > 0;)
+      if (wanted_[i] && (statement(i).kind != Kind::Reduce || is_wanted_root_[i] || through))
+        each_operand(i, [&](Id o) { wanted_[o] = true; });
+  }
+  // What the statement reads, in the order in which it is computed.
+  template <class F> void each_operand(Id i, F&& f) const {
+    const Statement& s = statement(i);
+    if (s.guard != kNone) f(s.guard);
+    for (const Id o : {s.a, s.b, s.c})
+      if (o != kNone && (is_wanted_root_[i] || reads(s, o))) f(o);
+    if (s.kind == Kind::Load || s.kind == Kind::Store) {
+      each_place(nest_.accesses[s.at].linear, f);
+      if (nest_.accesses[s.at].table != Access::kNone) each_place(nest_.accesses[s.at].table, f);
+    } else if (s.kind == Kind::Index) {
+      each_place(s.at, f);
+    } else if (s.kind == Kind::Guard) {
+      for (Id c = s.at; c < s.at + s.count; ++c) each_place(nest_.checks[c].linear, f);
     }
   }
-  void want_places(Id linear) {
+  template <class F> void each_place(Id linear, F& f) const {
     for (Id q = 0; q < nest_.derived.size(); ++q) {
       if (nest_.linears[linear].of[nest_.loops() + q] == Coefficient::Zero) continue;
-      if (nest_.derived[q].place != Derived::kNone) wanted_[nest_.derived[q].place] = true;
-      else want_places(nest_.derived[q].linear);
+      if (nest_.derived[q].place != Derived::kNone) f(nest_.derived[q].place);
+      else each_place(nest_.derived[q].linear, f);
     }
   }
 
@@ -133,6 +138,21 @@ class Lowering {
       if (wanted_[i] && !is_root(i) && line_of_[i] == kNone && (s.loops & ~open_loops_) == 0 && s.stage <= stage &&
           (!after_rows_[i] || stage == nest_.sweeps))
         line_of_[i] = add(line_of(s, i));
+    }
+  }
+
+  // The innermost block: what each root reads, then the root, so that few values are alive at once. Stores that lie side by side are together.
+  void compute_and_add(const std::vector<Id>& roots) {
+    for (std::size_t k = 0; k < roots.size();) {
+      const Statement& first = statement(roots[k]);
+      const std::size_t end = k + (first.kind == Kind::Store ? std::max<std::size_t>(first.count, 1) : 1);
+      for (std::size_t r = k; r < end; ++r)
+        each_operand(roots[r], [&](Id operand) {
+          operands_first(
+              operand, [&](Id i) { return line_of_[i] != kNone; }, [&](Id i, auto&& visit) { each_operand(i, visit); },
+              [&](Id i) { line_of_[i] = add(line_of(statement(i), i)); });
+        });
+      for (; k < end; ++k) add(line_of(statement(roots[k]), roots[k]));
     }
   }
 
@@ -175,8 +195,7 @@ class Lowering {
     }
     if (!outside.empty()) {
       want(outside, false);
-      compute(stage);
-      for (const Id i : outside) add(line_of(statement(i), i));
+      compute_and_add(outside);
     }
     if (inside.empty()) return;
     for (const Id i : inside)
@@ -184,8 +203,7 @@ class Lowering {
     if (nest_.kind != NestKind::Map) start_scans();
     want(inside, false);
     for (const Id l : reduced_) compute(stage), open(l);
-    compute(stage);
-    for (const Id i : inside) add(line_of(statement(i), i));
+    compute_and_add(inside);
     close(reduced_.size());
     for (const Id i : inside)
       if (statement(i).kind == Kind::Reduce && !is_column(i)) result(i);
@@ -197,8 +215,7 @@ class Lowering {
     for (const Id l : reduced_) compute(nest_.sweeps), open(l);
     for (Id i = 0; i < nest_.body.size(); ++i)
       if (is_column(i) && wanted_[i]) result(i);
-    compute(nest_.sweeps);
-    for (const Id i : stores) add(line_of(statement(i), i));
+    compute_and_add(stores);
     close(reduced_.size());
   }
 };

@@ -118,14 +118,17 @@ class Printer {
     switch (l.code) {
       case Code::Loop:
         return fmt::format("for {}{}{}{}{}", digit(l.at), p_.digits[l.at].once ? " once" : "", bind(l.bind),
-                           l.count ? fmt::format(" of {}", l.count) : "", l.padded ? " padded" : "");
+                           l.count ? fmt::format(" of {}", l.count) : "",
+                           l.padded   ? " padded"
+                           : l.peeled ? " peeled"
+                                      : "");
       case Code::Start: {
         const Accumulator& a = p_.accumulators[l.at];
         return fmt::format("start a{}{} = {}{} over {} {}", l.at, a.axes.empty() ? "" : loops(a.axes), ir::info(l.op).text,
                            a.is_product ? " of products" : "", loops(a.reduced), order(a));
       }
       case Code::Load: return value("load " + element(l.at) + where);
-      case Code::Store: return fmt::format("store {} = {}{}", element(l.at), name(l.a), where);
+      case Code::Store: return fmt::format("store {} = {}{}{}", element(l.at), name(l.a), where, l.streamed ? " streamed" : "");
       case Code::AddTo: return fmt::format("store {} += {}{}", element(l.at), name(l.a), where);
       case Code::Index: return value("index " + map(l.at));
       case Code::Slot: return value(fmt::format("{}slot {}", m_.signs[l.at] ? "-" : "", m_.slots[l.at]));

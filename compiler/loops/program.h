@@ -68,9 +68,11 @@ struct Line {
   ir::Op op = ir::Op::Input;
   DType dtype = DType::Bool;  // computed and kept in: never a half
   DType half = DType::F32;    // as Statement::half
-  std::uint8_t count = 0;
+  std::uint16_t count = 0;
   Bind bind = Bind::Serial;
-  bool padded = false;  // of a loop: iterations beyond its end run too, reading nothing: what they keep may be read, and matters nowhere
+  bool padded = false;    // of a loop: iterations beyond its end run too, reading nothing: what they keep may be read, and matters nowhere
+  bool peeled = false;    // of a vector loop: the last vector, which may have fewer elements, is code of its own, after the loop
+  bool streamed = false;  // of a store: it bypasses the caches
   Id end = kNone, a = kNone, b = kNone, c = kNone, guard = kNone;  // operands are earlier lines
   Id at = 0;
   Id of = kNone;  // the nest's statement. Several lines have the same one where it is computed again

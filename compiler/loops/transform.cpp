@@ -148,6 +148,7 @@ Transformed split(const Program& program, Id loop, Digit::Size size, std::int64_
   Line inside = p.lines[loop];
   p.lines[loop].at = outer;
   p.lines[loop].bind = Bind::Serial;
+  p.lines[loop].peeled = false;
   inside.at = inner;
   insert(p, loop + 1, inside);
   p.lines[loop + 1].end = p.lines[loop].end;
@@ -199,6 +200,7 @@ Transformed interchange(const Program& program, Id loop) {
   std::swap(p.lines[loop].bind, p.lines[inside].bind);
   std::swap(p.lines[loop].count, p.lines[inside].count);
   std::swap(p.lines[loop].padded, p.lines[inside].padded);
+  std::swap(p.lines[loop].peeled, p.lines[inside].peeled);
   return verified(std::move(p));
 }
 
@@ -363,11 +365,59 @@ Transformed stage(const Program& program, Id line, Id loop) {
   return verified(without_dead_lines(p));
 }
 
-Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count) {
+Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  std::vector<bool> again(program.lines.size(), false);
+  for (const Id line : lines) {
+    if (line >= loop || !is_pure(program.lines[line].code) || program.lines[line].code == Code::Place)
+      return fmt::format("line {} computes nothing before the loop that could be computed again", line);
+    again[line] = true;
+  }
+  Program p = program;
+  p.lines.clear();
+  std::vector<Id> to(program.lines.size() + 1), inside(program.lines.size(), kNone);  // the new line of each; and that of its copy
+  std::vector<Id> needed;
+  const auto renamed = [&](Line l) {
+    for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
+      if (*o != kNone) *o = inside[*o] != kNone ? inside[*o] : to[*o];
+    return l;
+  };
+  const Id end = program.lines[loop].end;
+  for (Id i = 0; i < program.lines.size(); ++i) {
+    if (i == end) std::ranges::fill(inside, kNone);
+    if (i > loop && i < end) {  // operands first; a chain of them is as long as the program
+      needed = {program.lines[i].a, program.lines[i].b, program.lines[i].c, program.lines[i].guard};
+      while (!needed.empty()) {
+        const Id o = needed.back();
+        if (o == kNone || !again[o] || inside[o] != kNone) {
+          needed.pop_back();
+          continue;
+        }
+        const Line& l = program.lines[o];
+        const std::size_t before = needed.size();
+        for (const Id operand : {l.a, l.b, l.c, l.guard})
+          if (operand != kNone && again[operand] && inside[operand] == kNone) needed.push_back(operand);
+        if (needed.size() > before) continue;
+        inside[o] = static_cast<Id>(p.lines.size());
+        p.lines.push_back(renamed(l));
+      }
+    }
+    to[i] = static_cast<Id>(p.lines.size());
+    p.lines.push_back(renamed(program.lines[i]));
+  }
+  to[program.lines.size()] = static_cast<Id>(p.lines.size());
+  for (Line& l : p.lines)
+    if (l.code == Code::Loop) l.end = to[l.end];
+  return verified(without_dead_lines(p));
+}
+
+Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at) {
   if (line >= program.lines.size() || program.lines[line].code != Code::Load) return fmt::format("line {} is no load", line);
   if (!is_loop(program, loop)) return no_loop(loop);
+  if (at == kNone) at = line;
+  if (at >= program.lines.size()) return fmt::format("there is no line {}", at);
   Program p = program;
-  insert(p, line, {.code = Code::Prefetch, .count = count, .at = program.lines[line].at, .bits = program.lines[loop].at});
+  insert(p, at, {.code = Code::Prefetch, .count = count, .at = program.lines[line].at, .bits = program.lines[loop].at});
   return verified(std::move(p));
 }
 
@@ -454,7 +504,7 @@ Transformed expand_order(const Program& program, Id accumulator) {
   return verified(std::move(p));
 }
 
-Transformed bind(const Program& program, Id loop, Bind how, std::uint8_t lanes) {
+Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes) {
   if (!is_loop(program, loop)) return no_loop(loop);
   if (how == Bind::Vector)
     for (Id i = loop + 1; i < program.lines[loop].end; ++i)
@@ -467,6 +517,23 @@ Transformed bind(const Program& program, Id loop, Bind how, std::uint8_t lanes) 
   Program p = program;
   p.lines[loop].bind = how;
   p.lines[loop].count = how == Bind::Vector ? lanes : 0;
+  p.lines[loop].peeled &= how == Bind::Vector;
+  return verified(std::move(p));
+}
+
+Transformed peel(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  if (program.lines[loop].bind != Bind::Vector) return "it is no vector";
+  if (program.lines[loop].padded) return "a padded loop has no shorter vector";
+  Program p = program;
+  p.lines[loop].peeled = true;
+  return verified(std::move(p));
+}
+
+Transformed stream(const Program& program, Id line) {
+  if (line >= program.lines.size() || program.lines[line].code != Code::Store) return fmt::format("line {} is no store", line);
+  Program p = program;
+  p.lines[line].streamed = true;
   return verified(std::move(p));
 }
 

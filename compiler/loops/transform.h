@@ -18,6 +18,7 @@ class Transformed {
   explicit operator bool() const { return value_.index() == 0; }
   const Program& operator*() const { return std::get<0>(value_); }
   const Program* operator->() const { return &std::get<0>(value_); }
+  Program take() && { return std::move(std::get<0>(value_)); }
   const std::string& why_not() const { return std::get<1>(value_); }
 
  private:
@@ -53,8 +54,13 @@ Transformed hold(const Program& program, Id line);
 /// that loop, and kept in a memory. A part of an operand that is read many times is packed so.
 Transformed stage(const Program& program, Id line, Id loop);
 
-/// The load at line `line` asks for what it reads `count` iterations later of the loop at line `loop`, which is around it.
-Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count);
+/// Lines before the loop at line `loop`, each a value, are computed again inside it, in front of what reads them first there, rather than kept
+/// in registers all the while.
+Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines);
+
+/// What the load at line `line` reads `count` iterations later of the loop at line `loop`, which is around it, is asked for: at the load, or
+/// before line `at`, which is in the same loop. What it asks for in loops that are not open there is at their beginning.
+Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone);
 
 /// How a memory's elements lie, the last part's side by side.
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout);
@@ -65,7 +71,13 @@ Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part>
 Transformed expand_order(const Program& program, Id accumulator);
 
 /// How the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop inside it is opened; of so many lanes.
-Transformed bind(const Program& program, Id loop, Bind how, std::uint8_t lanes = 0);
+Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes = 0);
+
+/// The last vector of the vector loop at line `loop`, which may have fewer elements, is code of its own, so that the others need no mask.
+Transformed peel(const Program& program, Id loop);
+
+/// The store at line `line` bypasses the caches: of whole vectors, a hint.
+Transformed stream(const Program& program, Id line);
 
 /// The loop at line `loop` runs all iterations of the part that it is, beyond the end too. Where nothing is stored, and what is added up has an
 /// element for each.

@@ -171,6 +171,8 @@ class Verifier {
   void check(const Line& l) {
     for (const Id o : {l.a, l.b, l.c, l.guard}) operand(o);
     if (!problem_.empty()) return;
+    if (l.peeled && (l.code != Code::Loop || l.bind != Bind::Vector || l.padded)) return fail("is peeled, and no vector");
+    if (l.streamed && l.code != Code::Store) return fail("bypasses the caches, and stores nothing");
     if (l.guard != kNone && p_.lines[l.guard].code != Code::Guard) return fail("is guarded by what is no guard");
     switch (l.code) {
       case Code::Loop: return loop(l);
@@ -223,10 +225,10 @@ class Verifier {
     }
   }
 
-  // A hint, of a digit whose loop is open.
+  // A hint, of a digit whose loop is open. Other loops that are not are at their beginning.
   void prefetch(const Line& l) {
     if (l.at >= nest_.accesses.size()) return fail("names an access that does not exist");
-    map(nest_.accesses[l.at].linear);
+    static_cast<void>(loops_of_map(nest_.accesses[l.at].linear));
     if (std::ranges::find(digits_, static_cast<Id>(l.bits)) == digits_.end()) fail("looks ahead in a loop that is not open");
   }
 
