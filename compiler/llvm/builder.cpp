@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
@@ -314,12 +315,12 @@ Value* KernelBuilder::float_remainder(Typed a, Typed c, bool dividend_sign) {
 }
 
 Value* KernelBuilder::maximum(Typed a, Typed c) {
-  if (is_float(a.dtype)) return intrinsic(llvm::Intrinsic::maximum, {a.value, c.value});
+  if (is_float(a.dtype)) return extreme(a, c, true);
   if (a.dtype == DType::Bool) return b.CreateOr(a.value, c.value);
   return intrinsic(is_signed_integer(a.dtype) ? llvm::Intrinsic::smax : llvm::Intrinsic::umax, {a.value, c.value});
 }
 Value* KernelBuilder::minimum(Typed a, Typed c) {
-  if (is_float(a.dtype)) return intrinsic(llvm::Intrinsic::minimum, {a.value, c.value});
+  if (is_float(a.dtype)) return extreme(a, c, false);
   if (a.dtype == DType::Bool) return b.CreateAnd(a.value, c.value);
   return intrinsic(is_signed_integer(a.dtype) ? llvm::Intrinsic::smin : llvm::Intrinsic::umin, {a.value, c.value});
 }
@@ -429,7 +430,7 @@ struct Sizes {
     }                                                                                           \
   }
 constexpr Sizes kScalef = ONEPASS_SIZES(mask_scalef), kGetexp = ONEPASS_SIZES(mask_getexp), kGetmant = ONEPASS_SIZES(mask_getmant),
-                kFixup = ONEPASS_SIZES(mask_fixupimm);
+                kFixup = ONEPASS_SIZES(mask_fixupimm), kRange = ONEPASS_SIZES(mask_range);
 #undef ONEPASS_SIZES
 
 // `mask`: of the lanes that are computed; null: all. The last of the operands is what the others get.
@@ -449,6 +450,72 @@ Value* masked_intrinsic(llvm::IRBuilder<>& b, const Sizes& sizes, llvm::Type* ty
 }
 
 }  // namespace
+
+// vfixupimm's table, a digit for each kind of operand from NaN on: 0 keeps the result, 3 gives the quiet NaN.
+constexpr std::uint64_t kNaNOfNaN = 0x33, kNaNOfAll = 0x33333333;
+
+// What c is known to be, if it is a number.
+const llvm::ConstantFP* number_of(Value* c) {
+  const auto* known = llvm::dyn_cast<llvm::Constant>(c);
+  const auto* one = known ? llvm::dyn_cast_or_null<llvm::ConstantFP>(known->getSplatValue()) : nullptr;
+  return one && !one->isNaN() ? one : nullptr;
+}
+
+// `result`, but NaN where the table says so of a.
+Value* KernelBuilder::not_a_number_or(Value* result, Typed a, Value* table) {
+  const auto fix = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
+    return masked_intrinsic(b, kFixup, type, bits, {v[0], v[1], v[2], b.getInt32(0)});
+  };
+  return by_registers(a, fix, {result, a.value, table});
+}
+
+// For an operand beside c: NaN makes NaN, and all does where c is NaN. If c is the same in all lanes and stands outside of the block that is
+// being written, so does the table; else null.
+Value* KernelBuilder::table_outside(Typed c) {
+  auto* const splat = llvm::dyn_cast<llvm::ShuffleVectorInst>(c.value);
+  if (!splat || splat->getParent() == b.GetInsertBlock()) return nullptr;
+  Value* const one = const_cast<Value*>(llvm::getSplatValue(splat));
+  if (!one) return nullptr;
+  Value*& made = tables_[splat];
+  if (made) return made;
+  llvm::IRBuilderBase::InsertPointGuard guard(b);
+  b.SetInsertPoint(splat->getParent(), std::next(splat->getIterator()));
+  const DType as = c.dtype == DType::F64 ? DType::U64 : DType::U32;
+  Value* const table = b.CreateSelect(b.CreateFCmpUNO(one, one), constant(as, kNaNOfAll, 0), constant(as, kNaNOfNaN, 0));
+  return made = b.CreateVectorSplat(width_of(splat), table);
+}
+
+// IEEE 754's maximum and minimum. vrange knows the order of zeros, not NaN, and is one instruction; vfixupimm puts NaN in, one for each
+// operand. (x86 has no instruction for them, and LLVM takes six.)
+Value* KernelBuilder::extreme(Typed a, Typed c, bool greatest) {
+  if (!has_registers(a)) return intrinsic(greatest ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, {a.value, c.value});
+  if (number_of(a.value)) std::swap(a, c);
+  const llvm::ConstantFP* const known = number_of(c.value);
+  if (known && !known->isZero()) {
+    Value* const beyond = greatest ? b.CreateFCmpOLT(a.value, c.value) : b.CreateFCmpOGT(a.value, c.value);
+    return b.CreateSelect(beyond, c.value, a.value);  // one instruction, which lets NaN through
+  }
+  const auto range = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {  // its number: the sign is the result's; which it is
+    return masked_intrinsic(b, kRange, type, bits, {v[0], v[1], b.getInt32(greatest ? 5 : 4), llvm::Constant::getNullValue(type)});
+  };
+  Value* const result = by_registers(a, range, {a.value, c.value});
+  Value* const plain = constant(a.dtype == DType::F64 ? DType::U64 : DType::U32, kNaNOfNaN, width_of(a.value));
+  if (known) return not_a_number_or(result, a, plain);
+  if (Value* const table = table_outside(c)) return not_a_number_or(result, a, table);
+  if (Value* const table = table_outside(a)) return not_a_number_or(result, c, table);
+  return not_a_number_or(not_a_number_or(result, a, plain), c, plain);
+}
+
+// To i32, toward zero; 0 where `mask` is false, -2^31 for what is out of range.
+Value* KernelBuilder::converted(Value* x, Value* mask) {
+  const auto convert = [&](llvm::Type* type, unsigned, std::span<Value* const> v) -> Value* {
+    const unsigned width = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
+    Value* const zeros = llvm::Constant::getNullValue(this->type(DType::I32, width));
+    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_cvttps2dq_512, {},
+                             {v[0], zeros, b.CreateBitCast(v[1], b.getInt16Ty()), b.getInt32(4)});
+  };
+  return by_registers({x, DType::F32}, convert, {x, mask});
+}
 
 // As an expansion makes it, n = (x + 1.5 2^mantissa) - 1.5 2^mantissa, it stands in the low bits of that sum already.
 Value* KernelBuilder::integer_in_low_bits(Typed n) {
@@ -554,6 +621,15 @@ Value* KernelBuilder::saturate(Typed a, DType to) {
   const int digits = static_cast<int>(8 * size_of(to)) - (is_signed_integer(to) ? 1 : 0);
   const double above = std::ldexp(1.0, digits), least = is_signed_integer(to) ? -above : 0.0;
   Value* x = a.value;
+  if (least != 0 && size_of(to) < 4 && a.dtype == DType::F32 && has_registers(a) && width >= 16) {  // below i32 is -2^31, above is clamped
+    Value* const is_number = b.CreateFCmpORD(x, x);
+    x = b.CreateSelect(b.CreateFCmpOLT(x, number(a, above - 1)), x, number(a, above - 1));
+    const Typed whole{converted(x, is_number), DType::I32};
+    Value* const inside =
+        intrinsic(llvm::Intrinsic::smax, {whole.value, integer(whole, static_cast<std::uint64_t>(static_cast<std::int64_t>(least)))});
+    Value* const both = intrinsic(llvm::Intrinsic::smin, {inside, integer(whole, static_cast<std::uint64_t>(above - 1))});
+    return b.CreateTrunc(both, type(to, width));
+  }
   if (least != 0) x = b.CreateSelect(b.CreateFCmpUNO(x, x), number(a, 0), x);
   x = b.CreateSelect(b.CreateFCmpOGT(x, number(a, least)), x, number(a, least));  // one instruction; gives `least` for NaN
   if (size_of(to) < 4) {                                                          // the bounds are floats: clamped, they go through i32

@@ -123,7 +123,12 @@ class KernelBuilder {
   const std::vector<ir::NodeId>& order_of(const ir::Graph& expansion, Typed operand);
   llvm::Value* expand(const ir::Graph& expansion, std::span<const Typed> operands);
   llvm::Value* call(ir::Op op, DType result, std::span<const Typed> operands);
+  llvm::Value* extreme(Typed a, Typed c, bool greatest);
+  llvm::Value* not_a_number_or(llvm::Value* result, Typed a, llvm::Value* table);
+  std::map<llvm::Value*, llvm::Value*> tables_;  // of extreme(), by what is the same for all lanes
+  llvm::Value* table_outside(Typed c);
   llvm::Value* saturate(Typed a, DType to);
+  llvm::Value* converted(llvm::Value* x, llvm::Value* mask);
   bool has_registers(Typed a) const;
   using OfRegister = std::function<llvm::Value*(llvm::Type* type, unsigned bits, std::span<llvm::Value* const> operands)>;
   llvm::Value* by_registers(Typed a, const OfRegister& f, std::initializer_list<llvm::Value*> operands);

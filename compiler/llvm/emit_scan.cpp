@@ -3,12 +3,39 @@
 
 namespace onepass::compiler {
 
+// Largest and smallest floats are sought among integers of their order, by one instruction where floats take three to six: the bits of what
+// is below 0 are turned round but for the sign, and all NaNs are the last one of that order.
+Value* Emitter::scan_key(std::uint32_t id, Value* v) {
+  const Statement& s = nest_.body[id];
+  if (!is_float(s.dtype) || (s.op != Op::ScanMax && s.op != Op::ScanMin)) return v;
+  Value* key = scan_value(id, bits_of(v));
+  const unsigned size = key->getType()->getScalarSizeInBits();
+  const llvm::APInt last = s.op == Op::ScanMax ? llvm::APInt::getSignedMaxValue(size) : llvm::APInt::getSignedMinValue(size);
+  key = b_.CreateBitCast(key, bits_of(v)->getType());
+  return b_.CreateSelect(b_.CreateFCmpUNO(v, v), llvm::ConstantInt::get(key->getType(), last), key);
+}
+
+Value* Emitter::scan_value(std::uint32_t id, Value* key) {
+  if (!key->getType()->isIntOrIntVectorTy() || !is_float(nest_.body[id].dtype)) return key;
+  llvm::Type* type = key->getType();
+  const unsigned size = type->getScalarSizeInBits();
+  Value* below = b_.CreateAShr(key, llvm::ConstantInt::get(type, size - 1));
+  Value* bits = b_.CreateXor(key, b_.CreateAnd(below, llvm::ConstantInt::get(type, llvm::APInt::getSignedMaxValue(size))));
+  return b_.CreateBitCast(bits, k_.type(nest_.body[id].dtype, width_of(key)));
+}
+
+Value* Emitter::scan_combine(std::uint32_t id, Value* a, Value* c) {
+  const Statement& s = nest_.body[id];
+  if (!is_float(s.dtype) || !a->getType()->isIntOrIntVectorTy()) return combine(id, a, c);
+  return b_.CreateBinaryIntrinsic(s.op == Op::ScanMax ? llvm::Intrinsic::smax : llvm::Intrinsic::smin, a, c);
+}
+
 void Emitter::set_scan(std::uint32_t id, Value* base) {
   ScanState& state = scans_[id];
-  Value* start = identity(id, width_);
+  Value* start = scan_key(id, identity(id, width_));
   if (!state.carry) state = {variable(start->getType(), nullptr), variable(start->getType(), nullptr)};
   b_.CreateStore(start, state.carry);
-  b_.CreateStore(base, state.base);
+  b_.CreateStore(scan_key(id, base), state.base);
 }
 
 std::vector<std::uint32_t> Emitter::scan_statements() const {
@@ -23,7 +50,7 @@ void Emitter::scan_along(Value* n) {
   scan_blocks(
       n, [&](Body& body) { stores(body, 0); },
       [&](Value*, std::uint32_t id, const ScanState& state) {
-        b_.CreateStore(combine(id, read(state.base), read(state.carry)), state.base);
+        b_.CreateStore(scan_combine(id, read(state.base), read(state.carry)), state.base);
       });
 }
 
@@ -44,7 +71,7 @@ void Emitter::scan_blocks(Value* n, const std::function<void(Body&)>& each,
     });
     for (const auto& [id, state] : scans_) {
       end(from, id, state);
-      b_.CreateStore(identity(id, width_), state.carry);
+      b_.CreateStore(scan_key(id, identity(id, width_)), state.carry);
     }
   });
 }
@@ -74,7 +101,7 @@ void Emitter::scan_chunk(Value* n) {
       },
       [&](Value* from, std::uint32_t id, const ScanState& state) {
         const auto k = static_cast<std::size_t>(std::ranges::find(scans, id) - scans.begin());
-        Value* sum = b_.CreateExtractElement(read(state.carry), std::uint64_t{0});
+        Value* sum = scan_value(id, b_.CreateExtractElement(read(state.carry), std::uint64_t{0}));
         b_.CreateAlignedStore(to_memory(nest_.body[id].dtype, sum), sum_of(k, b_.CreateUDiv(from, i64(ir::kScanBlock))), llvm::Align(8));
       });
   b_.CreateBr(done);
@@ -101,7 +128,7 @@ void Emitter::scan_chunk(Value* n) {
   scan_blocks(
       n, [&](Body& body) { stores(body, 0); },
       [&](Value*, std::uint32_t id, const ScanState& state) {
-        b_.CreateStore(combine(id, read(state.base), read(state.carry)), state.base);
+        b_.CreateStore(scan_combine(id, read(state.base), read(state.carry)), state.base);
       });
   b_.CreateBr(done);
   b_.SetInsertPoint(done);
@@ -109,16 +136,17 @@ void Emitter::scan_chunk(Value* n) {
 
 Value* Emitter::scan_group(Body& body, std::uint32_t id) {
   const ScanState& state = scans_.at(id);
-  Value* v = vector(body, nest_.body[id].a);
+  Value* v = scan_key(id, vector(body, nest_.body[id].a));
+  Value* const start = scan_key(id, identity(id, width_));
   for (unsigned d = 1; d < width_; d *= 2) {
     std::vector<int> lanes;
     for (unsigned i = 0; i < width_; ++i) lanes.push_back(static_cast<int>(i < d ? i : width_ + i - d));
-    v = combine(id, b_.CreateShuffleVector(identity(id, width_), v, lanes), v);
+    v = scan_combine(id, b_.CreateShuffleVector(start, v, lanes), v);
   }
   Value* carry = read(state.carry);
   Value* last = b_.CreateShuffleVector(v, std::vector<int>(width_, static_cast<int>(width_) - 1));
-  b_.CreateStore(combine(id, carry, last), state.carry);
-  return combine(id, read(state.base), combine(id, carry, v));
+  b_.CreateStore(scan_combine(id, carry, last), state.carry);
+  return scan_value(id, scan_combine(id, read(state.base), scan_combine(id, carry, v)));
 }
 
 Value* Emitter::scan_row(Body& body, std::uint32_t id) {

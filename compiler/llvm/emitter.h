@@ -323,6 +323,10 @@ class Emitter {
   void rolled(Body& body);
 
   // ---- emit_scan.cpp: scans
+  // Running maxima and minima of floats are carried as integers of the same order.
+  Value* scan_key(std::uint32_t id, Value* v);
+  Value* scan_value(std::uint32_t id, Value* key);
+  Value* scan_combine(std::uint32_t id, Value* a, Value* c);
   void set_scan(std::uint32_t id, Value* base);
   std::vector<std::uint32_t> scan_statements() const;
   // A map in vectors of a group, blocks of the order of summation one by one.
