@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "compiler/unroll.h"
 
 namespace onepass::compiler {
 
@@ -29,6 +32,9 @@ class Finder {
     out_.boundary.assign(graph_.size(), Boundary::Inlined);
     count_costs();
     find_checked();
+    for (NodeId id = 0; id < graph_.size() && !options_.unfused; ++id)
+      if (graph_[id].op == Op::Identity && out_.needed[id] && std::ranges::equal(graph_.attributes(id), std::span(&kStored, 1)))
+        out_.boundary[id] = Boundary::Recompute;
     find_recomputed();
     return std::move(out_);
   }

@@ -39,6 +39,8 @@ std::int64_t Lengths::operator()(std::int64_t from) const {
 
 namespace {
 
+constexpr int kMostLooked = 256;  // nodes, before it is taken for granted that lengths count
+
 bool rename(Lengths& lengths, List from, List to) {
   if (from.size() != to.size()) return false;
   for (std::size_t i = 0; i < from.size(); ++i)
@@ -80,6 +82,20 @@ bool has_two_rows(const Graph& graph, NodeId sum) {
   return is_float(type) && sum_order(one, axes, type) != sum_order(shape, axes, type);
 }
 
+// Is the operand made of an array that has fewer elements?
+bool is_read_again(const Graph& graph, NodeId reduction) {
+  const std::int64_t elements = graph.elements(graph.operand(reduction, 0));
+  std::vector<NodeId> open = {graph.operand(reduction, 0)};
+  for (int steps = 0; !open.empty(); ++steps) {
+    const NodeId id = open.back();
+    open.pop_back();
+    if (graph.elements(id) < elements || steps == kMostLooked) return true;
+    if (!is_reduction(graph[id].op))
+      for (const std::int64_t o : graph.operands(id)) open.push_back(static_cast<NodeId>(o));
+  }
+  return false;
+}
+
 // Reduced extents that unroll may take apart, results that are too small for a list, two rows: whether they are depends on lengths.
 bool has_small_lengths(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
@@ -89,6 +105,7 @@ bool has_small_lengths(const Graph& graph) {
     std::int64_t elements = 1;
     for (const std::int64_t axis : graph.attributes(id)) elements *= graph.shape(graph.operand(id, 0))[static_cast<std::size_t>(axis)];
     if (elements > 1 && elements <= kMostUnrolled) return true;
+    if (elements > 1 && elements <= kMostReread && is_read_again(graph, id)) return true;
   }
   return graph.outputs.size() >= kFewestMembers &&
          std::ranges::any_of(graph.outputs, [&](NodeId id) { return graph.elements(id) < kSmallestMember; });

@@ -4,6 +4,8 @@
 //   norm(x, axis=-1) of [n, 3], sum(x, axis=0) of [3, n], max(reshape(x, [n, 2, m, 2]), [1, 3]) -> maps
 // The operators are those of the order of summation (docs/language.md): with one element to a lane, the lanes that are there are halved; with
 // rows, one tree. Missing elements change nothing.
+// Up to 32 elements where the operand is made of smaller arrays alone, each element of which is read 16 times or more, as distances between all
+// points of two sets are: they lie along the reduced axis while the loop runs across it, so they are stored once more, turned.
 // Left out on purpose: what is needed as a whole as well (its maximum is subtracted from it, sums along other axes are taken of it), since
 // it is then one pass over the array; what takes so many operators that computing them with the result costs more than a round trip.
 #include "compiler/unroll.h"
@@ -22,7 +24,8 @@ using namespace ir;
 
 namespace {
 
-constexpr int kMostOperators = 96;  // of all elements together; an expanded function counts as sixteen
+constexpr int kMostOperators = 96;       // of all elements together; an expanded function counts as sixteen
+constexpr std::int64_t kReadAgain = 16;  // times, from which on an array of many elements to a reduction is worth turning
 
 Op combiner(Op reduction) {
   switch (reduction) {
@@ -67,6 +70,7 @@ class Unroller {
   std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // of the reduction at hand: a node's element
   List axes_;                                               // of the reduction at hand
   std::vector<std::int64_t> extents_;                       // of its operand along these
+  bool turns_ = false;                                      // what it reads is stored once more, with the reduced axis first
 
   std::int64_t count(NodeId id) const { return element_count(graph_.shape(id)); }
 
@@ -74,6 +78,7 @@ class Unroller {
   struct Cone {
     std::map<NodeId, std::uint32_t> uses;  // of those as large as the operand: by nodes of the cone
     int operators = 0;
+    std::int64_t largest_read = 0;  // elements of the largest array that it is made of
   };
   bool take(Cone& cone, NodeId operand, std::int64_t elements) const {
     std::vector<NodeId> open = {operand};
@@ -87,9 +92,13 @@ class Unroller {
         if (cone.operators * 2 > kMostOperators) return false;
         for (const std::int64_t o : graph_.operands(id)) open.push_back(static_cast<NodeId>(o));
       } else if (is_view(node.op)) {
-        if (const NodeId source = graph_.operand(id, 0); count(source) >= elements) open.push_back(source);
+        const NodeId source = graph_.operand(id, 0);
+        if (count(source) >= elements) open.push_back(source);
+        else cone.largest_read = std::max(cone.largest_read, count(source));
       } else if (!is_source(node.op)) {
         return false;
+      } else if (node.op == Op::Input) {
+        cone.largest_read = elements;
       }
     }
     return true;
@@ -102,11 +111,13 @@ class Unroller {
     std::int64_t extent = 1;
     for (const std::int64_t axis : axes) extent *= shape[static_cast<std::size_t>(axis)];
     const std::int64_t elements = count(operand);
-    if (extent < 2 || extent > kMostUnrolled || largest_[id] >= elements ||
-        sum_order(shape, axes, computed_type(node.dtype)).count > kMostUnrolled)
-      return false;
+    if (extent < 2 || extent > kMostReread || largest_[id] >= elements) return false;
+    const SumOrder order = sum_order(shape, axes, computed_type(node.dtype));
+    const bool many = order.count > kMostUnrolled;  // to be halved, or in any order
+    if (many && (extent <= kMostUnrolled || order.count > kMostReread || axes.size() != 1 || !order.lanes)) return false;
     Cone cone;
     if (!take(cone, operand, elements) || (cone.operators + 1) * extent > kMostOperators) return false;
+    if (many && cone.largest_read * kReadAgain > elements) return false;
     for (const auto& [inside, times] : cone.uses)
       if (const Op op = graph_[inside].op; op != Op::Constant && op != Op::Slot && op != Op::Iota && uses_[inside] != times) return false;
     return true;
@@ -144,10 +155,27 @@ class Unroller {
     }
     if (std::ranges::equal(shape, from)) return id;
     const Node node = out[id];
+    if (turns_ && node.op != Op::Broadcast && std::ranges::count_if(from, [](std::int64_t extent) { return extent > 1; }) > 1)
+      return slice_of_turned(out, id, out.intern(shape), row_major(places));
     if (node.op == Op::Broadcast)  // what is the same along an axis is one node for all of it
       return out.add(Op::Broadcast, node.dtype, out.intern(shape), {slice(out, out.operand(id, 0), row_major(places))});
     std::fill(places.begin() + static_cast<std::ptrdiff_t>(shape.size()), places.end(), 1);
     return out.add(Op::Slice, node.dtype, out.intern(shape), {id}, places);
+  }
+  // Element k along the one axis, of an array that is stored with this axis first.
+  NodeId slice_of_turned(Graph& out, NodeId id, ListId shape, std::int64_t k) {
+    const List from = out.shape(id);
+    const DType dtype = out[id].dtype;
+    std::vector<std::int64_t> order = {axes_[0]}, turned = {from[static_cast<std::size_t>(axes_[0])]};
+    for (std::size_t i = 0; i < from.size(); ++i)
+      if (static_cast<std::int64_t>(i) != axes_[0]) order.push_back(static_cast<std::int64_t>(i)), turned.push_back(from[i]);
+    std::vector<std::int64_t> one = turned, places(2 * turned.size(), 0);
+    one[0] = 1;
+    places[0] = k;
+    std::fill(places.begin() + static_cast<std::ptrdiff_t>(turned.size()), places.end(), 1);
+    const ListId whole = out.intern(turned);
+    const NodeId stored = out.add(Op::Identity, dtype, whole, {out.add(Op::Permute, dtype, whole, {id}, order)}, std::vector{kStored});
+    return out.add(Op::Reshape, dtype, shape, {out.add(Op::Slice, dtype, out.intern(one), {stored}, places)});
   }
   std::int64_t row_major(const std::vector<std::int64_t>& places) const {
     std::int64_t k = 0;
@@ -164,12 +192,13 @@ class Unroller {
     for (const std::int64_t axis : axes_) elements *= extents_.emplace_back(shape[static_cast<std::size_t>(axis)]);
     made_.clear();
     const SumOrder order = sum_order(shape, axes_, computed_type(node.dtype));
-    std::vector<NodeId> v(kMostUnrolled, kNoNode);  // by number in that order; those that are missing change nothing
+    turns_ = order.count > kMostUnrolled;
+    std::vector<NodeId> v(kMostReread, kNoNode);  // by number in that order; those that are missing change nothing
     for (std::int64_t k = 0; k < elements; ++k) v[static_cast<std::size_t>(order.r_of(k))] = element(out, operand, k, node.shape);
     const auto combined = [&](NodeId a, NodeId b) {
       return a == kNoNode ? b : b == kNoNode ? a : out.add(combiner(node.op), node.dtype, node.shape, {a, b});
     };
-    for (std::size_t half = kMostUnrolled / 2; half > 0; half /= 2)  // lanes are halved, a group of rows is a tree
+    for (std::size_t half = kMostReread / 2; half > 0; half /= 2)  // lanes are halved, a group of rows is a tree
       for (std::size_t i = 0; i < half; ++i) v[i] = order.lanes ? combined(v[i], v[i + half]) : combined(v[2 * i], v[2 * i + 1]);
     return v[0];
   }

@@ -8,9 +8,13 @@
 
 namespace onepass::compiler {
 
-/// None where there is no such reduction. Near-linear in nodes. Each extent up to kMostUnrolled is a class of the generic plan.
+/// None where there is no such reduction. Near-linear in nodes. Each extent up to kMostUnrolled is a class of the generic plan, and each up to
+/// kMostReread where all that is read is read again and again.
 std::optional<ir::Graph> unroll(const ir::Graph& graph);
 
-inline constexpr std::int64_t kMostUnrolled = 8;
+inline constexpr std::int64_t kMostUnrolled = 8, kMostReread = 32;
+
+/// The attribute of an Identity that fuse stores whatever groups there are.
+inline constexpr std::int64_t kStored = -1;
 
 }  // namespace onepass::compiler

@@ -39,7 +39,11 @@ TEST_CASE("unroll: small reductions become operators, in the order of their sum"
   CHECK(!stays("%1 = reduce_sum %0 {0, 2} : f32[4, 5]\nreturn out = %1", "[2, 4, 3, 5]"));
   CHECK(stays("%1 = reduce_sum %0 {1, 3} : f32[4, 5]\nreturn out = %1", "[4, 3, 5, 3]"));  // with what fills the runs, many
   CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1", "[4, 9]"));              // many
-  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1, y = %0", "[4, 3]"));      // needed as a whole
+  const std::string pairs =
+      "%1 = reshape %0 : f32[40, 1, 9]\n%2 = broadcast %1 : f32[40, 40, 9]\n%3 = reshape %0 : f32[1, 40, 9]\n"
+      "%4 = broadcast %3 : f32[40, 40, 9]\n%5 = sub %2, %4 : f32[40, 40, 9]\n";
+  CHECK(!stays(pairs + "%6 = reduce_sum %5 {2} : f32[40, 40]\nreturn out = %6", "[40, 9]"));  // all that is read is read again
+  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1, y = %0", "[4, 3]"));         // needed as a whole
   CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reduce_sum %0 {0} : f32[3]\nreturn out = %1, y = %2", "[4, 3]"));
   CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reshape %1 : f32[4, 1]\n%3 = broadcast %2 : f32[4, 3]\nreturn out = %1, y = %3",
               "[4, 3]"));
@@ -86,6 +90,18 @@ TEST_CASE("unroll: a reduction of a small reduction is one kernel, and stores no
     CHECK(kernels(formula, inputs) == 1);
     same_everywhere(formula, inputs);
   }
+  // more dimensions: both sets of points are stored once more, turned, and no array of all pairs
+  const Array c = random_array({41, 16}), d = random_array({150, 16}, f32, 2), v = random_array({16}, f32, 3);
+  const NamedArrays many{{"a", c}, {"b", d}, {"w", v}};
+  for (const char* const formula :
+       {"sum(exp(-sum((a[:, none, :] - b[none, :, :])**2, -1)), 1)", "argmin(sum((a[:, none, :] - b[none, :, :])**2, -1), 1)",
+        "sum(exp(-sum(w*(a[:, none, :] - b[none, :, :])**2, -1)), 0)", "max(sum(a[:, none, 3:15]*b[none, :, 3:15], -1), 1)",
+        "min(max(abs(a[:, none, :] - 2*b), -1), 1)", "sum(1/(1 + sum((b[:, none, :] - b[none, :, :])**2, -1)), 1)"}) {
+    INFO(formula);
+    CHECK(kernels(formula, many) <= 3);
+    same_everywhere(formula, many);
+  }
+  same_everywhere("sum(a[:, none, :]*b[none, :, :], -1)", {{"a", random_array({40, 31}, f16)}, {"b", random_array({33, 31}, f64)}});
   // four operands, one of them halves, of any layout
   same_everywhere("min(sum((a[::-1, none, :] - transpose(b))**2, -1), 1)",
                   {{"a", random_array({20, 4}, f16)}, {"b", random_array({4, 70}, f64)}});
