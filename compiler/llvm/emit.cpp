@@ -108,16 +108,25 @@ void Emitter::items(Value* first, Value* last) {
   BasicBlock* some = block("some");
   b_.CreateCondBr(b_.CreateICmpSLT(first, last), some, done);
   b_.SetInsertPoint(some);
-  Value* rest = first;
-  for (std::size_t i = counters.size(); i-- > 0;) {
-    if (i == 0) {
-      b_.CreateStore(rest, counters[i].variable);
-      break;
+  const auto count_to = [&](Value* rest) {
+    for (std::size_t i = counters.size(); i-- > 0;) {
+      if (i == 0) {
+        b_.CreateStore(rest, counters[i].variable);
+        break;
+      }
+      b_.CreateStore(b_.CreateURem(rest, counters[i].count), counters[i].variable);
+      rest = b_.CreateUDiv(rest, counters[i].count);
     }
-    b_.CreateStore(b_.CreateURem(rest, counters[i].count), counters[i].variable);
-    rest = b_.CreateUDiv(rest, counters[i].count);
-  }
-  loop("item", first, last, i64(1), [&](Value* number_of_item) {
+  };
+  // Every other sweep over shared rows runs backwards: it begins with what the one before it has left in the caches.
+  const bool backwards = in_chunks && schedule_.split && phase_ % 2 == 1;
+  if (!backwards) count_to(first);
+  loop("item", first, last, i64(1), [&](Value* step) {
+    Value* number_of_item = step;
+    if (backwards) {
+      number_of_item = b_.CreateSub(b_.CreateAdd(first, b_.CreateSub(last, i64(1))), step);
+      count_to(number_of_item);
+    }
     index_.assign(nest_.loops(), nullptr);
     Value* tile_index = nullptr;
     Value* outer_tile = nullptr;
@@ -135,6 +144,7 @@ void Emitter::items(Value* first, Value* last) {
     stages_.push_back(region(&entry_, "row"));
     if (has_columns_) enter_row_of_columns(b_.CreateAnd(number_of_item, i64(ir::kRowGroup - 1)));
     item(outer_tile);
+    if (backwards) return;
     Value* carry = nullptr;  // the next item's indices
     for (std::size_t i = counters.size(); i-- > 0;) {
       Value* next = b_.CreateAdd(read(counters[i].variable), carry ? carry : i64(1));

@@ -262,6 +262,7 @@ void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& r
     at_once.first.push_back(around.back()[0]);
   });
   vector_range(n, around[0][0], sweep, [&](Body& all) {
+    // Of a sum the trees that are complete, each of twice as many rows as the next one: few values wait, whatever is summed.
     std::vector<std::vector<std::vector<Value*>>> values(around.size(), std::vector<std::vector<Value*>>(reds.size()));
     at_once.begins.clear();
     for (std::size_t k = 0; k < static_cast<std::size_t>(ir::kRowGroup); ++k) {
@@ -271,7 +272,15 @@ void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& r
       first.rows = &at_once;
       for_each_body(first, [&](Body& body) {
         serial_ = around[current_][k];
-        for (std::size_t i = 0; i < reds.size(); ++i) values[current_][i].push_back(vector(body, nest_.body[reds[i]].a));
+        for (std::size_t i = 0; i < reds.size(); ++i) {
+          std::vector<Value*>& mine = values[current_][i];
+          mine.push_back(vector(body, nest_.body[reds[i]].a));
+          for (std::size_t rest = k + 1; !is_extreme(reds[i]) && rest % 2 == 0; rest /= 2) {
+            Value* const last = mine.back();
+            mine.pop_back();
+            mine.back() = combine(reds[i], mine.back(), last);
+          }
+        }
         stores(body, sweep);
       });
     }
@@ -282,7 +291,7 @@ void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& r
         Value* before = load_row(layout_.values[reds[i]], all.j, t);
         Value* sum = nullptr;
         if (is_extreme(reds[i])) mine.push_back(before), sum = combine_all(reds[i], mine);
-        else sum = combine(reds[i], before, tree_of_eight(reds[i], mine));
+        else sum = combine(reds[i], before, mine[0]);
         store_row(layout_.values[reds[i]], all.j, t, sum);
       }
     });

@@ -21,6 +21,7 @@ constexpr std::int64_t kWideRows = 1024;  // columns for each thread from which 
 constexpr std::int64_t kChunksPerThread = 16;
 constexpr std::int64_t kLongUpdate = 256;  // elements from which on threads share one, rather than the places that are added to
 constexpr double kMostWork = 0x1p56;       // that is counted: a broadcast may have any number of elements
+constexpr int kQuickRow = 16;              // instructions an element up to which eight rows are summed in registers
 constexpr int kWorthKeeping = 6;           // instructions an element from which on a value of a row is kept for the next sweep
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
@@ -246,6 +247,32 @@ bool reads_within_row(const Nest& nest, const NestNumbers& numbers, std::uint32_
       return true;
   }
   return false;
+}
+
+// Does it store an element for each one that is reduced?
+bool stores_along(const Nest& nest, std::uint32_t access) {
+  return std::ranges::any_of(nest.body, [&](const Statement& s) {
+    return s.kind == Statement::Kind::Store && s.at == access && (s.loops & nest.reduced_mask()) && (s.loops >> nest.vector_loop() & 1);
+  });
+}
+
+// Columns of an item in a nest over rows. What several sweeps read stays in the second-level cache from one to the next where the columns
+// can be few enough for that. In the first-level cache stay accumulators, groups of eight rows that are computed before they are added, and
+// what each row reads again.
+std::int64_t columns_of_item(const Nest& nest, const NestNumbers& numbers, const Target& target) {
+  constexpr std::int64_t fewest = 256;
+  std::int64_t rows = 1, read = 0, again = 0;
+  for (std::uint32_t l = nest.outer; l < nest.vector_loop(); ++l) rows *= numbers.extents[l];
+  for (const Statement& s : nest.body) {
+    const auto size = static_cast<std::int64_t>(size_of(s.dtype));
+    if (s.kind == Statement::Kind::Load && (s.loops >> nest.vector_loop() & 1)) (s.loops & nest.reduced_mask() ? read : again) += size;
+    if (s.kind == Statement::Kind::Reduce)
+      again += ScratchLayout::sums(s) && cost_in_row(nest, s.a) > kQuickRow ? size * (1 + ir::kRowGroup) : size;
+  }
+  std::int64_t columns = std::min(kRowTile, std::max(target.l1_bytes / 2 / std::max<std::int64_t>(again, 1) / 64 * 64, fewest));
+  if (nest.sweeps > 1 && read > 0)
+    if (const std::int64_t fit = target.l2_bytes / 2 / read / rows / 64 * 64; fit >= fewest) columns = std::min(columns, fit);
+  return columns;
 }
 
 // Is it the first of stores that lie side by side?
@@ -554,9 +581,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   // ---- stores that bypass the caches: where the last-level cache cannot hold the traffic beside what else is in it, and a line was not
   // brought there by a load already. runtime/target.cpp has the measurements behind the fraction.
   if (options.aligned_stores && n.bytes_read + n.bytes_written + options.bytes_beside > target.llc_bytes / 8 * target.llc_eighths &&
-      (nest.kind != NestKind::Rows || scans)) {
+      nest.addition() == nullptr) {
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const Access& access = nest.accesses[a];
+      if (nest.kind == NestKind::Rows && !scans && !stores_along(nest, a)) continue;
       if (!nest.buffers[access.buffer].written || (!options.in_place.empty() && options.in_place[access.buffer]) || is_held(a)) continue;
       const auto size = static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
       if (nest.linears[access.linear].of[v] == Coefficient::Zero) continue;  // one value a row
@@ -597,7 +625,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   if (nest.has(Statement::Kind::Reduce) && !columns && !s.one_block && (few_rows || long_rows)) {
     s.split = true;
     s.abreast = 1;
-    n.tile = nest.kind == NestKind::Rows ? std::min<std::int64_t>(round_up(extent, 64), kRowTile) : extent;
+    n.tile = nest.kind == NestKind::Rows ? std::min(round_up(extent, 64), columns_of_item(nest, numbers, target)) : extent;
     share_rows(nest, nest.kind == NestKind::Rows ? outer * ((extent + n.tile - 1) / n.tile) : outer, counted, options, n);
   }
 
@@ -663,8 +691,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
         const std::int64_t shares = once ? threads : 2 * threads;
         std::int64_t wanted = together >= shares ? 1 : (shares + together - 1) / together;
         if (options.item_work > 0 && together > 0) wanted = std::max(wanted, n.work / together / options.item_work);
+        const std::int64_t most = once ? kRowTile : columns_of_item(nest, numbers, target);
         const auto in_tiles = [&](std::int64_t least) {
-          n.tile = std::clamp<std::int64_t>(round_up((extent + wanted - 1) / wanted, least), least, kRowTile);
+          const std::int64_t parts = std::max(wanted, (extent + most - 1) / most);  // of equal length
+          n.tile = std::clamp<std::int64_t>(round_up((extent + parts - 1) / parts, least), least, std::max(most, least));
           n.items = together * ((extent + n.tile - 1) / n.tile);
         };
         in_tiles(adds ? kLongUpdate : 64);
