@@ -52,7 +52,8 @@ class Cutter {
         base_(graph.size()),
         seen_(graph.size(), 0),
         number_(graph.size(), 0),
-        cost_(graph.size(), 0) {
+        cost_(graph.size(), 0),
+        uniform_(graph.size(), false) {
     for (NodeId id = 0; id < graph.size(); ++id) base_[id] = ir::is_view(graph[id].op) ? base_[graph.operand(id, 0)] : id;
     for (NodeId id = 0; id < graph.size(); ++id) {
       const ir::Op op = graph[id].op;
@@ -60,6 +61,12 @@ class Cutter {
       cost_[id] = ir::is_view(op) ? 0 : primitives(id);
       for (const std::int64_t o : graph.operands(id))
         cost_[id] = std::min(cost_[id] + cost_[static_cast<std::size_t>(o)], 2 * kComputedAgain);
+    }
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      const ir::Op op = graph[id].op;
+      const auto is_uniform = [&](std::int64_t o) { return uniform_[static_cast<std::size_t>(o)]; };
+      uniform_[id] =
+          op == ir::Op::Constant || op == ir::Op::Slot || (ir::is_elementwise(op) && std::ranges::all_of(graph.operands(id), is_uniform));
     }
     cuts_.part.resize(graph.size(), 0);
     cuts_.stored.resize(graph.size(), false);
@@ -84,6 +91,7 @@ class Cutter {
   std::vector<std::uint32_t> seen_;  // the last group that came by, counted from 1
   std::vector<std::size_t> number_;  // of a value among those of the group
   std::vector<std::uint32_t> cost_;  // of a value: primitives of its whole expression, shared ones each time, up to a limit
+  std::vector<bool> uniform_;        // made of constants and slots alone: computed beside the loop
   std::vector<NodeId> computed_;     // of the group: its elementwise operators, reductions and stored views, in the graph's order
 
   bool in_memory(NodeId id) const { return partition_.loads(graph_, id, group_); }
@@ -118,7 +126,7 @@ class Cutter {
   // One element is held in no vector register. Where it takes little it is computed again in each part that reads it.
   static constexpr std::uint32_t kComputedAgain = 32;
   bool varies(NodeId id) const {
-    return std::ranges::any_of(graph_.shape(id), [](std::int64_t e) { return e != 1; });
+    return !uniform_[id] && std::ranges::any_of(graph_.shape(id), [](std::int64_t e) { return e != 1; });
   }
   double bytes(NodeId id) const {
     double b = static_cast<double>(size_of(graph_[id].dtype));
@@ -140,9 +148,15 @@ class Cutter {
     std::vector<Value> values;
     std::vector<Wait> waits;  // by their ends
     std::vector<std::uint32_t> work;
-    std::uint64_t all = 0;
+    std::uint64_t all = 0, beside = 0;
+    const bool any_varies = std::ranges::any_of(computed_, [&](NodeId id) { return varies(id); });
     for (std::size_t i = 0; i < n; ++i) {
       work.push_back(primitives(computed_[i]));
+      if (any_varies && !varies(computed_[i])) {  // once beside the loop, in scalar code: a fourth of what the loop's takes
+        beside += work[i];
+        work[i] = static_cast<std::uint32_t>(beside / 4);
+        beside %= 4;
+      }
       all += work[i];
       const auto access = [&](NodeId id) {
         const bool waits_in_register = varies(id);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/choose_relax.h"
 #include "compiler/fuse.h"
 #include "compiler/halves.h"
 #include "compiler/relax.h"
@@ -89,7 +90,9 @@ class Places {
 
 std::span<const Pass> passes() { return kPasses; }
 
-Graph optimize(const Graph& recorded, const PassOptions& options, std::vector<NodeId>& places, const PassObserver* observer) {
+Graph optimize(const Graph& recorded, const PassOptions& allowed, std::vector<NodeId>& places, const PassObserver* observer) {
+  PassOptions options = allowed;
+  options.relax = choose_relax(recorded, allowed.relax);
   Graph graph = recorded;
   std::optional<Places> seen;
   if (!options.reference) seen.emplace(graph);
