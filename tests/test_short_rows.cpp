@@ -135,6 +135,22 @@ TEST_CASE("short rows: each array is loaded about once", "[short_rows]") {
   CHECK(counts.bytes_written == 4 * 60000);
 }
 
+TEST_CASE("short rows: places of a row that go to planes of their own are read side by side in one iteration", "[short_rows]") {
+  for (const std::int64_t places : {2, 3, 4, 7, 8, 9}) {
+    INFO(places << " places");
+    const ir::Graph graph = optimised("transpose(q, [2, 0, 1])*s", {{"q", {70, 90, places}}, {"s", {}}});
+    const std::vector<compiler::Planned> plans = plans_of(graph);
+    REQUIRE(plans.size() == 1);
+    CHECK(int{plans[0].nest.phases} == (places <= 8 ? places : 1));
+    for (const DType type : {f32, f64, f16, DType::U8}) {
+      const NamedArrays inputs = {{"q", random_array({5, 70, 90, places}, type)}, {"s", random_array({places, 1, 1}, type, 2)}};
+      same_everywhere("transpose(q, [0, 3, 1, 2])", inputs);
+      same_everywhere("transpose(q[2], [2, 0, 1])*s", inputs);
+      same_everywhere("transpose(q[1:, 1:, :, :], [3, 0, 1, 2]) + transpose(q[1:, 1:, :, ::-1], [3, 0, 1, 2])", inputs);
+    }
+  }
+}
+
 TEST_CASE("short rows: places of a row that lie in planes of their own are side by side in one iteration", "[short_rows]") {
   for (const std::int64_t places : {2, 3, 4, 5, 7, 8, 9}) {
     INFO(places << " places");

@@ -12,6 +12,10 @@
 
 namespace onepass::compiler {
 
+namespace {
+constexpr std::size_t kMostOfPhases = 64;  // statements of all phases together
+}  // namespace
+
 std::vector<Planned> Planner::run() {
   const std::vector<NodeId>& roots = partition_.groups[group_].roots;
   for (std::size_t r = 0; r < roots.size(); ++r)
@@ -25,6 +29,7 @@ std::vector<Planned> Planner::run() {
     keeps_whole_ = true;
     pieces = in_loops(all);
   }
+  if (std::vector<Planned> planes = in_planes(all, pieces); !planes.empty()) return planes;
   const std::vector<Loop> flat = flattened();
   if (flat.empty()) return pieces;
   const bool short_rows = ends_in_short_rows(pieces);
@@ -111,10 +116,9 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
 }
 
 std::vector<Planned> Planner::in_phases(std::vector<Loop> loops, std::size_t statements) {
-  constexpr std::size_t most = 64;  // statements of all phases together
   Loop& row = loops.back();
   const std::int64_t each = row.extent;
-  if (each < 2 || each > kMostPhases || row.reduced || statements * static_cast<std::size_t>(each) > most) return {};
+  if (each < 2 || each > kMostPhases || row.reduced || statements * static_cast<std::size_t>(each) > kMostOfPhases) return {};
   row.phases = each;
   row.extent = 1;
   std::vector<Planned> out = in_loops(loops);
@@ -122,6 +126,39 @@ std::vector<Planned> Planner::in_phases(std::vector<Loop> loops, std::size_t sta
   std::size_t stores = 0, beside = 0;
   for (const Statement& s : out[0].nest.body) stores += s.kind == Statement::Kind::Store, beside += s.count;
   return stores == beside ? out : std::vector<Planned>{};
+}
+
+std::vector<Planned> Planner::in_planes(std::vector<Loop> loops, const std::vector<Planned>& pieces) {
+  if (pieces.size() != 1 || pieces[0].nest.kind != NestKind::Map || pieces[0].nest.phases != 1 || in_sequence()) return {};
+  const Nest& nest = pieces[0].nest;
+  const std::uint32_t vector = nest.vector_loop();
+  const auto steps = [&](const Planned& p, const Access& a) { return p.numbers.coefficients[a.linear][p.nest.vector_loop()]; };
+  for (std::size_t k = 0; k + 1 < loops.size(); ++k) {
+    const std::int64_t each = loops[k].extent;
+    if (each < 2 || each > kMostPhases || loops[k].reduced || nest.body.size() * static_cast<std::size_t>(each) > kMostOfPhases) continue;
+    const bool reads_apart = std::ranges::any_of(nest.accesses, [&](const Access& a) {
+      if (nest.buffers[a.buffer].written || a.first != kNone || steps(pieces[0], a) != each) return false;
+      const std::vector<std::int64_t>& by = pieces[0].numbers.coefficients[a.linear];
+      return std::find(by.begin(), by.begin() + vector, 1) != by.begin() + vector;
+    });
+    const auto is_alone = [&](const std::vector<DomainAxes>& axes) {  // no result has it and others as one axis
+      return std::ranges::all_of(
+          axes, [&](const DomainAxes& a) { return a.count <= 1 || loops[k].axis < a.first || loops[k].axis >= a.first + a.count; });
+    };
+    if (!reads_apart || !std::ranges::all_of(partition_.groups[group_].axes, is_alone)) continue;
+    std::vector<Loop> turned = loops;
+    turned[k].phases = each;
+    turned[k].extent = 1;
+    std::rotate(turned.begin() + static_cast<std::ptrdiff_t>(k), turned.begin() + static_cast<std::ptrdiff_t>(k) + 1, turned.end());
+    std::vector<Planned> out = in_loops(turned);
+    if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty() || out[0].nest.has(Statement::Kind::Guard)) continue;
+    const bool all_whole = std::ranges::all_of(out[0].nest.accesses, [&](const Access& a) {
+      const std::int64_t step = steps(out[0], a);
+      return step == 0 || step == 1 || a.first != kNone;
+    });
+    if (all_whole) return out;
+  }
+  return {};
 }
 
 std::size_t Planner::derived_in(const std::vector<Planned>& pieces) {

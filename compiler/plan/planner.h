@@ -146,6 +146,9 @@ class Planner {
   static bool ends_in_short_rows(const std::vector<Planned>& pieces);
   // The same map with the elements of the last axis side by side in one iteration of a loop over the others; none where it has another form.
   std::vector<Planned> in_phases(std::vector<Loop> loops, std::size_t statements);
+  // The same map with the iterations of a short outer loop as phases of one iteration, where what they read lies side by side in memory and what
+  // they store in planes of its own; none where there is no such loop.
+  std::vector<Planned> in_planes(std::vector<Loop> loops, const std::vector<Planned>& pieces);
   // One loop through all elements, where every root is a map stored in that order; none otherwise.
   std::vector<Loop> flattened() const;
   static std::uint64_t map_in(ir::ListId shape, std::uint32_t map) { return std::uint64_t{shape} << 32 | map; }

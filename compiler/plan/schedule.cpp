@@ -13,9 +13,10 @@
 namespace onepass::compiler {
 namespace {
 
-constexpr std::int64_t kRowTile = 2048;   // columns whose accumulators stay in the first-level cache
-constexpr std::int64_t kPackedTile = 32;  // of a transposed tile: a few cache lines of each row
-constexpr std::int64_t kChunk = 4096;     // elements of a chunk where rows alone do not give the threads enough items
+constexpr std::int64_t kRowTile = 2048;                       // columns whose accumulators stay in the first-level cache
+constexpr std::int64_t kPackedTile = 32;                      // of a transposed tile: a few cache lines of each row
+constexpr std::int64_t kPackedBytes = 128, kMostPacked = 64;  // of narrow elements more of them
+constexpr std::int64_t kChunk = 4096;                         // elements of a chunk where rows alone do not give the threads enough items
 
 constexpr std::int64_t kWideRows = 1024;  // columns for each thread from which on these are shared rather than the rows
 constexpr std::int64_t kChunksPerThread = 16;
@@ -704,8 +705,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       }
       case NestKind::Map:
         if (!s.packed.empty()) {
-          n.tile = kPackedTile;
-          n.tile_outer = kPackedTile;
+          std::int64_t narrowest = 8;
+          for (const std::uint32_t a : s.packed)
+            narrowest = std::min(narrowest, static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[a].buffer].dtype)));
+          n.tile = n.tile_outer = std::clamp(kPackedBytes / narrowest, kPackedTile, kMostPacked);
           const std::int64_t u = numbers.extents[nest.outer - 1u];
           n.items = outer / u * ((u + n.tile_outer - 1) / n.tile_outer) * ((extent + n.tile - 1) / n.tile);
         } else {
