@@ -82,18 +82,19 @@ bool has_two_rows(const Graph& graph, NodeId sum) {
   return is_float(type) && sum_order(one, axes, type) != sum_order(shape, axes, type);
 }
 
-// Is the operand made of an array that has fewer elements?
+// Is the operand made of arrays alone that have fewer elements? What else it is made of unroll leaves as it is, whatever the lengths.
 bool is_read_again(const Graph& graph, NodeId reduction) {
   const std::int64_t elements = graph.elements(graph.operand(reduction, 0));
   std::vector<NodeId> open = {graph.operand(reduction, 0)};
-  for (int steps = 0; !open.empty(); ++steps) {
+  for (int steps = 0; !open.empty() && steps < kMostLooked; ++steps) {
     const NodeId id = open.back();
     open.pop_back();
-    if (graph.elements(id) < elements || steps == kMostLooked) return true;
-    if (!is_reduction(graph[id].op))
-      for (const std::int64_t o : graph.operands(id)) open.push_back(static_cast<NodeId>(o));
+    const Op op = graph[id].op;
+    if (graph.elements(id) < elements) continue;
+    if (!is_elementwise(op) && !is_view(op) && (!is_source(op) || op == Op::Input)) return false;
+    for (const std::int64_t o : graph.operands(id)) open.push_back(static_cast<NodeId>(o));
   }
-  return false;
+  return true;
 }
 
 // Reduced extents that unroll may take apart, results that are too small for a list, two rows: whether they are depends on lengths.
