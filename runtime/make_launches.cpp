@@ -169,6 +169,7 @@ void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::
     }
     return bytes;
   };
+  if (pieces.size() > 1) options.bytes_beside = 1;  // at least
   if (const std::int64_t bytes = schedule_all(); pieces.size() > 1 && bytes > target.llc_bytes) {
     options.bytes_beside = bytes;
     schedule_all();

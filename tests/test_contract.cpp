@@ -552,3 +552,49 @@ TEST_CASE("contract: from C++", "[contract]") {
   const auto wrong = compile([](Tensor a, Tensor c) { return matmul(a, c); });
   CHECK_THROWS_WITH(wrong(x, x), Contains("matmul: x0 f32[2, 3]") || Contains("do not fit"));
 }
+
+TEST_CASE("contract: few rows, few columns, and columns that are packed once have the reference's bits", "[contract]") {
+  for (const DType dtype : {f32, f64}) {
+    equal_everywhere("x @ y", {{"x", {2, 300}}, {"y", {300, 130}}}, dtype);
+    equal_everywhere("x @ y", {{"x", {40, 31}}, {"y", {31, 100}}}, dtype);
+    equal_everywhere("x @ y + z", {{"x", {3, 70}}, {"y", {70, 97}}, {"z", {97}}}, dtype);
+    equal_everywhere("x @ y", {{"x", {97, 263}}, {"y", {263, 3}}}, dtype);
+    equal_everywhere("transpose(x) @ y", {{"x", {263, 97}}, {"y", {263, 3}}}, dtype);
+    equal_everywhere("x @ transpose(y)", {{"x", {3, 263}}, {"y", {97, 263}}}, dtype);
+    equal_everywhere("(x @ transpose(y))*2", {{"x", {7, 15}}, {"y", {33, 15}}}, dtype);
+    equal_everywhere("x @ transpose(y) + z[:, none]", {{"x", {128, 40}}, {"y", {10, 40}}, {"z", {128}}}, dtype);
+  }
+  if (!has_codegen()) return;
+  for (const char* text : {"x @ y", "x @ transpose(y)"}) {
+    const bool turned = text[4] == 't';
+    const ir::Graph graph = optimised(text, {{"x", {100, 300}}, {"y", turned ? compiler::Shape{520, 300} : compiler::Shape{300, 520}}});
+    const std::vector<ir::Buffer> arguments = values_for(graph, false);
+    const std::vector<ir::Buffer> expected = ir::evaluate(graph, views_of(arguments));
+    for (const int bytes : {32, 64}) {
+      if (bytes > Target::host().vector_bytes) continue;
+      RunOptions options;
+      options.target.vector_bytes = bytes;
+      options.target.l2_bytes = 16 << 10;  // short items: more of them read the columns
+      options.threads = 3;
+      CHECK(equals_bitwise(run(graph, views_of(arguments), options), expected));
+    }
+  }
+}
+
+TEST_CASE("contract: tiles that a mask empties change no bit", "[contract]") {
+  const auto check = [](const char* formula, const Inputs& inputs, float hidden) {
+    const ir::Graph graph = optimised(formula, inputs, f32);
+    std::vector<ir::Buffer> arguments = values_for(graph, false);
+    for (ir::Buffer& b : arguments)  // rows that the mask hides
+      if (b.shape.back() == 20)
+        for (std::size_t i = b.bytes.size() / 8 * 7 / 4; i < b.bytes.size() / 4; ++i) std::memcpy(b.bytes.data() + 4 * i, &hidden, 4);
+    equal_everywhere(graph, arguments);
+  };
+  for (const float hidden : {std::numeric_limits<float>::infinity(), -0.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    check("i = iota([60]); j = iota([90]); out = where(i[:, none] >= j[none, :], (x @ transpose(y))*2, -1)",
+          {{"x", {60, 20}}, {"y", {90, 20}}}, hidden);
+    check("where(m > 0.4, x @ transpose(y), z)", {{"x", {60, 20}}, {"y", {90, 20}}, {"m", {60, 90}}, {"z", {90}}}, hidden);
+    check("i = iota([60]); out = softmax(where(i[:, none] >= iota([90])[none, :], x @ transpose(y), -inf), -1)",
+          {{"x", {60, 20}}, {"y", {90, 20}}}, hidden);
+  }
+}

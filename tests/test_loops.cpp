@@ -668,7 +668,13 @@ TEST_CASE("loops: contractions in tiles of any size give the reference's bits", 
                                               {3, 8, false, true, false},
                                               {2, 16, false, false, true, 8},
                                               {6, 16, false, false, false},
-                                              {5, 8, false, true, true, 4}})
+                                              {5, 8, false, true, true, 4},
+                                              {3, 24, false, true, true, 0, 8},        // several vectors
+                                              {4, 16, false, true, true, 0, 0, true},  // packed once for all
+                                              {4, 16, false, true, true, 8, 8, true},
+                                              {3, 16, false, true, true, 0, 8, false, true},  // along the rows
+                                              {4, 8, false, false, false, 8},                 // turned where they are read
+                                              {2, 8, false, false, false, 8, 0, false, true}})
       for (const loops::TaskOrder order : {loops::TaskOrder::Forward, loops::TaskOrder::Shuffled}) {
         INFO(c.text << " in tiles of " << int{tile.rows} << " by " << int{tile.width});
         std::string what;
@@ -681,11 +687,13 @@ TEST_CASE("loops: contractions in tiles of any size give the reference's bits", 
         CHECK(what == "");
       }
   }
-  CHECK(contractions == static_cast<std::int64_t>(10 * cases.size()));
+  CHECK(contractions == static_cast<std::int64_t>(22 * cases.size()));
 }
 
 TEST_CASE("loops: the scratch of a contraction is what its program lays out", "[loops]") {
-  for (const auto& [m, k, n] : {std::array<std::int64_t, 3>{4, 1, 1}, {5, 256, 16}, {29, 257, 37}, {128, 784, 10}, {1000, 3000, 700}})
+  int shared = 0, swapped = 0;
+  for (const auto& [m, k, n] :
+       {std::array<std::int64_t, 3>{4, 1, 1}, {5, 256, 16}, {29, 257, 37}, {128, 784, 10}, {97, 1000, 3}, {1000, 3000, 700}})
     for (const char* text : {"a @ b", "transpose(transpose(a)*1) @ b"}) {
       const ir::Graph graph = optimised(text, {{"a", {m, k}}, {"b", {k, n}}});
       for (const compiler::Planned& planned : plans_of(graph)) {
@@ -695,13 +703,44 @@ TEST_CASE("loops: the scratch of a contraction is what its program lays out", "[
             compiler::RegisterTile tile;
             compiler::ScheduleNumbers numbers{.work = m * n * k};
             REQUIRE(loops::choose_tile(planned.nest, planned.numbers, compiler::Target::host(), {.threads = threads}, tile, numbers));
+            CHECK(numbers.shared_bytes == loops::shared_bytes(planned.nest, planned.numbers, tile));
+            CHECK(numbers.phases == (tile.shared ? 2 : 1));
+            shared += tile.shared, swapped += tile.swapped;
             tile.packs_rows = tile.packs_columns = packs;
+            tile.shared &= packs;
             const Program program = loops::contract(planned.nest, tile);
             const std::vector<std::int64_t> words = compiler::make_words(planned.nest, planned.numbers, numbers);
             CHECK(loops::scratch_bytes(program, words) == loops::scratch_bytes(planned.nest, planned.numbers, tile, numbers));
-            CHECK(numbers.tile % tile.width == 0);
-            CHECK(numbers.tile_outer % tile.rows == 0);
+            CHECK(loops::shared_bytes(program, words) == loops::shared_bytes(planned.nest, planned.numbers, tile));
+            CHECK((tile.swapped ? numbers.tile_outer : numbers.tile) % tile.width == 0);
+            CHECK((tile.swapped ? numbers.tile : numbers.tile_outer) % tile.rows == 0);
           }
       }
     }
+  CHECK(shared > 0);
+  CHECK(swapped > 0);
+}
+
+TEST_CASE("loops: sums that a condition chooses are left out where it is false", "[loops]") {
+  const std::vector<std::pair<std::string, compiler::Shape>> shapes = {{"a", {40, 20}}, {"b", {20, 50}}, {"c", {40, 50}}};
+  const auto planned = [&](const char* text) { return plans_of(optimised(text, shapes)).at(0); };
+  const auto text_of = [&](const char* text) {
+    const compiler::Planned p = planned(text);
+    return loops::print(loops::contract(p.nest, {4, 16, true, true, true}), p.numbers);
+  };
+  CHECK_THAT(text_of("i = iota([40]); j = iota([50]); out = where(i[:, none] >= j[none, :], (a @ b)*2, -1)"),
+             Catch::Contains("for i1%256 where s"));
+  CHECK_THAT(text_of("where(c > 0, a @ b, -1)"), Catch::Contains("for i1%256 where s"));
+  // needed elsewhere, too; chosen where the condition is false; a condition on the sum
+  for (const char* text : {"s = a @ b; out = where(c > 0, s, s*2)", "where(c > 0, -1, a @ b)", "s = a @ b; out = where(s > 0, s, 0)"}) {
+    INFO(text);
+    CHECK(text_of(text).find(" where s") == std::string::npos);
+    const Program p = loops::lower(planned(text).nest);
+    loops::Id condition = 0, sum = 0;
+    while (p.nest.body[condition].op != ir::Op::Greater) ++condition;
+    while (p.lines[sum].code != Code::Accumulate) ++sum;
+    loops::Id loop = sum;
+    while (p.lines[loop].code != Code::Loop || p.lines[loop].at != 1) --loop;
+    CHECK_THAT(loops::leave_out(p, loop, condition).why_not(), Catch::Contains("leaves out sums that others need"));
+  }
 }

@@ -43,6 +43,7 @@ Speller::Speller(const CodegenRequest& request, const loops::Program& program, l
       sums_begin_(program.accumulators.size(), nullptr),
       registers_(program.accumulators.size()),
       in_registers_(program.accumulators.size(), false),
+      at_hand_(program.accumulators.size()),
       is_place_(program.nest.body.size(), false) {
   for (const Derived& d : nest_.derived)
     if (d.place != Derived::kNone) is_place_[d.place] = true;
@@ -185,8 +186,8 @@ void Speller::run() {
   b_.SetInsertPoint(start);
   // scratch: the memories, then the sums
   in(scopes_[0], [&] {
-    Value* at = function_->getArg(3);
-    const auto take = [&](const Area& area) {
+    Value *at = function_->getArg(3), *shared = nullptr;
+    const auto take = [&](const Area& area, Value*& at) {
       Value* size = i64(area.element);
       for (const loops::Length& n : area.lengths) size = b_.CreateMul(size, length(n));
       Value* begin = at;
@@ -195,13 +196,18 @@ void Speller::run() {
     };
     for (Id m = 0; m < p_.memories.size(); ++m)
       for (Id i = 0; i < p_.lines.size(); ++i)
-        if (p_.lines[i].code == Code::Hold && p_.lines[i].at == m) memory_begin_[m] = take(loops::area_of_memory(p_, words_, i));
-    for (Id a = 0; a < p_.accumulators.size(); ++a) sums_begin_[a] = take(loops::area_of_sums(p_, words_, a));
+        if (p_.lines[i].code == Code::Hold && p_.lines[i].at == m) {
+          const bool is_shared = loops::is_shared(p_, i);
+          if (is_shared && !shared) {
+            Value* word = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.shared)));
+            shared = b_.CreateAlignedLoad(b_.getPtrTy(), word, llvm::Align(8));
+          }
+          memory_begin_[m] = take(loops::area_of_memory(p_, words_, i), is_shared ? shared : at);
+        }
+    for (Id a = 0; a < p_.accumulators.size(); ++a) sums_begin_[a] = take(loops::area_of_sums(p_, words_, a), at);
   });
   if (spread_) spread_slots();
-  Id first = 0;
-  while (first < p_.lines.size() && p_.lines[first].code != Code::Loop) line(first++);
-  items(first);
+  phases();
   if (flag_)
     when(b_.CreateICmpNE(b_.CreateLoad(b_.getInt64Ty(), flag_), i64(0)), [&] {
       Value* at = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.flag)));
@@ -224,32 +230,83 @@ void Speller::spread_slots() {
   });
 }
 
-// The parallel loops around everything else are one loop over items, the last of them counting fastest: their indices are found by division
-// for the first item, and counted from there.
-void Speller::items(Id first) {
-  const auto end = static_cast<Id>(p_.lines.size());
+std::vector<loops::Id> Speller::shared_by_tasks(Id first) const {
   std::vector<Id> shared;
-  Id inside = first;
-  while (inside < end && p_.lines[inside].code == Code::Loop && p_.lines[inside].bind == Bind::Parallel && p_.lines[inside].end == end)
-    shared.push_back(p_.lines[inside++].at);
+  const Id end = p_.lines[first].end;
+  for (Id i = first; i < end && p_.lines[i].code == Code::Loop && p_.lines[i].bind == Bind::Parallel && p_.lines[i].end == end; ++i)
+    shared.push_back(i);
+  return shared;
+}
+
+// Parallel loops in no other loop are phases, one after the other. The last one's items are those of the kernel; each of an earlier one's is
+// done by the item that stands at the same part of all. Lines outside of loops are computed in each phase.
+void Speller::phases() {
+  const std::vector<Id> begins = loops::phases_of(p_);
+  Value *const begin = function_->getArg(1), *const end = function_->getArg(2);
+  if (begins.size() < 2) {
+    Id first = 0;
+    while (first < p_.lines.size() && p_.lines[first].code != Code::Loop) line(first++);
+    return items(first, begin, end);
+  }
+  const auto number_of = [&](Id first) {
+    return in(scopes_[0], [&] {
+      Value* all = i64(1);
+      for (const Id l : shared_by_tasks(first)) all = b_.CreateMul(all, iterations(p_.lines[l].at));
+      return all;
+    });
+  };
+  Value* const all = number_of(begins.back());
+  Value* const phase = in(scopes_[0], [&] {
+    return b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.phase))),
+                                llvm::Align(8));
+  });
+  for (Id i = 0; i < p_.lines.size(); ++i) {
+    if (p_.lines[i].code != Code::Loop) {
+      line(i);
+      continue;
+    }
+    const auto at = std::ranges::find(begins, i);
+    if (at == begins.end()) throw InternalError("speller: a loop between phases");
+    BasicBlock *inside = block(), *after = block();
+    b_.CreateCondBr(b_.CreateICmpEQ(phase, i64(at - begins.begin())), inside, after);
+    b_.SetInsertPoint(inside);
+    if (i == begins.back()) {
+      items(i, begin, end);
+    } else {
+      Value* const count = number_of(i);
+      const auto part = [&](Value* item) { return b_.CreateUDiv(b_.CreateMul(item, count), all); };
+      items(i, part(begin), part(end));
+    }
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+    i = p_.lines[i].end - 1;
+  }
+}
+
+// The parallel loops from a line on are one loop over items, the last of them counting fastest: their indices are found by division for the
+// first item, and counted from there.
+void Speller::items(Id first, Value* begin, Value* end) {
+  const std::vector<Id> loops = first < p_.lines.size() ? shared_by_tasks(first) : std::vector<Id>{};
+  const Id inside = first + static_cast<Id>(loops.size()), behind = loops.empty() ? static_cast<Id>(p_.lines.size()) : p_.lines[first].end;
+  std::vector<Id> shared;
+  for (const Id l : loops) shared.push_back(p_.lines[l].at);
   std::vector<Value*> counts, counters;
   for (const Id digit : shared) counts.push_back(in(scopes_[0], [&] { return iterations(digit); }));
   for (std::size_t l = 0; l < shared.size(); ++l) counters.push_back(variable(b_.getInt64Ty()));
-  Value *begin = function_->getArg(1), *last = function_->getArg(2);
-  when(b_.CreateICmpSLT(begin, last), [&] {
+  when(b_.CreateICmpSLT(begin, end), [&] {
     Value* rest = begin;
     for (std::size_t l = shared.size(); l-- > 0;) {
       b_.CreateStore(l == 0 ? rest : b_.CreateURem(rest, counts[l]), counters[l]);
       if (l > 0) rest = b_.CreateUDiv(rest, counts[l]);
     }
-    loop(begin, last, 1, [&](Value*) {
+    loop(begin, end, 1, [&](Value*) {
       std::vector<Value*> index;
       for (Value* counter : counters) index.push_back(b_.CreateLoad(b_.getInt64Ty(), counter));
       BasicBlock* hoist = new_hoist();
       item_loops_ = shared.size();
       for (std::size_t l = 0; l < shared.size(); ++l)
         scopes_.push_back({.digit = shared[l], .index = index[l], .read = index[l], .hoist = hoist});
-      block_of(inside, end);
+      block_of(inside, behind);
       scopes_.resize(scopes_.size() - shared.size());
       item_loops_ = 0;
       Value* carry = i64(1);
@@ -268,18 +325,47 @@ void Speller::items(Id first) {
 
 void Speller::block_of(Id begin, Id end) {
   for (Id i = begin; i < end; ++i) {
+    const bool is_loop = p_.lines[i].code == Code::Loop;
+    if (wanted_ && !wanted_->lines[i]) {
+      if (is_loop) i = p_.lines[i].end - 1;
+      continue;
+    }
     if (p_.lines[i].code == Code::Store && p_.lines[i].count > 1) {
       store_side_by_side(i);
       i += p_.lines[i].count - 1u;
       continue;
     }
-    if (p_.lines[i].code != Code::Loop) {
+    if (!is_loop) {
       line(i);
       continue;
     }
     if (i > begin && scopes_.size() == item_loops_ + 1) hoist_behind();
     i = one_loop(i) - 1;
   }
+}
+
+llvm::Value* Speller::is_needed(Id loop) {
+  Id last = p_.lines[loop].end, end = static_cast<Id>(p_.lines.size());  // the condition's line; of the block that the loop is in
+  for (Id i = 0; i < loop; ++i)
+    if (p_.lines[i].code == Code::Loop && p_.lines[i].end > loop) end = std::min(end, p_.lines[i].end);
+  while (last < end && (p_.lines[last].code == Code::Loop || p_.lines[last].of != p_.lines[loop].of)) ++last;
+  if (last >= end || wanted_) return nullptr;
+  Wanted wanted{std::vector<bool>(p_.lines.size(), false), last, new_hoist()};
+  wanted.lines[last] = true;
+  for (Id i = last + 1; i-- > p_.lines[loop].end;) {
+    const Line& l = p_.lines[i];
+    if (l.code == Code::Loop) wanted.lines[i] = l.end > last;
+    if (!wanted.lines[i] || l.code == Code::Loop) continue;
+    for (const Id o : {l.a, l.b, l.c, l.guard})
+      if (o != kNone) wanted.lines[o] = true;
+    if (l.code == Code::Result || l.code == Code::Recall) return nullptr;  // not there yet
+  }
+  wanted_ = &wanted;
+  block_of(p_.lines[loop].end, end);
+  wanted_ = nullptr;
+  if (!wanted.any) return nullptr;
+  Value* any = b_.CreateLoad(wanted.any->getAllocatedType(), wanted.any);
+  return width_of(any) ? b_.CreateOrReduce(any) : any;
 }
 
 void Speller::body(Id line, Scope scope) {
@@ -315,23 +401,51 @@ loops::Id Speller::one_loop(Id line) {
     const std::optional<std::int64_t> copies = iterations_known(l.at);
     if (!copies) throw InternalError("speller: an unrolled loop of any length");
     const bool is_whole = l.padded || number(n) == copies, any_loops = has_loops(line);
-    Value* last = is_whole ? nullptr : b_.CreateSub(n, i64(1));
+    // Beyond the end nothing is stored or added up, and what is only read is that of the last iteration.
+    const auto counts = [&](const Line& s) {
+      return s.code == Code::Store ||
+             (s.code == Code::Accumulate && std::ranges::find(p_.accumulators[s.at].axes, l.at) == p_.accumulators[s.at].axes.end());
+    };
+    const bool ends = !is_whole && !wanted_ && std::any_of(p_.lines.begin() + line, p_.lines.begin() + l.end, counts);
+    Value* last = is_whole || ends ? nullptr : b_.CreateSub(n, i64(1));
+    BasicBlock* after = nullptr;
     for (std::int64_t i = 0; i < *copies; ++i) {
-      Value* read = is_whole || i == 0 ? i64(i) : smaller(i64(i), last);
+      if (ends && i > 0) {
+        BasicBlock* inside = block();
+        if (!after) after = block();
+        b_.CreateCondBr(b_.CreateICmpSLT(i64(i), n), inside, after);
+        b_.SetInsertPoint(inside);
+      }
+      Value* read = !last || i == 0 ? i64(i) : smaller(i64(i), last);
       Value* active = l.padded && number(n) != copies ? b_.CreateICmpSLT(i64(i), n) : nullptr;
       Scope scope{.digit = l.at, .index = i64(i), .read = read, .hoist = any_loops ? new_hoist() : nullptr, .active = active};
       scope.inside = n;
       body(line, std::move(scope));
+    }
+    if (after) {
+      b_.CreateBr(after);
+      b_.SetInsertPoint(after);
     }
     return l.end;
   }
   const std::vector<Id> sums = into_registers(line);
   if (!sums.empty() && l.end < p_.lines.size())
     if (const std::optional<Push> to = push_at(l.end)) prefetch(*to);
+  BasicBlock* after = nullptr;
+  if (Value* needed = l.of == kNone ? nullptr : is_needed(line)) {
+    BasicBlock* inside = block();
+    after = block();
+    b_.CreateCondBr(needed, inside, after);
+    b_.SetInsertPoint(inside);
+  }
   loop(i64(0), l.padded ? iterations(l.at) : n, 1, [&](Value* i) {
     Value* active = l.padded ? b_.CreateICmpSLT(i, n) : nullptr;
     body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active});
   });
+  if (after) {
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+  }
   return out_of_registers(sums, l.end);
 }
 
@@ -524,6 +638,8 @@ void Speller::strides_of_memory(Form& f, Id line) {
       if (part.root != root) continue;
       const std::optional<std::int64_t> moves = number(weight(d, root)), n = iterations_known(d);
       if (part.kind == Digit::Kind::Whole) f.stride[d] = in(scopes_[0], [&] { return b_.CreateMul(stride[k], weight(d, root)); });
+      else if (!moves && part.kind == Digit::Kind::Outer)  // as far as the call says: a multiple of `by`
+        f.stride[d] = in(scopes_[0], [&] { return b_.CreateMul(stride[k], b_.CreateUDiv(weight(d, root), i64(part.by))); });
       else if (!moves) continue;
       else if (part.kind == Digit::Kind::Outer && *moves % part.by == 0)
         f.stride[d] = in(scopes_[0], [&] { return b_.CreateMul(stride[k], i64(*moves / part.by)); });
@@ -694,6 +810,17 @@ llvm::Value* Speller::lanes_of_linear(Id linear, bool with_offset) {
 void Speller::line(Id i) {
   const Line& l = p_.lines[i];
   spell(i, l);
+  if (wanted_ && i == wanted_->last) {
+    const Scope* vector = vector_scope();
+    Value* v = splat(values_[i], vector ? vector->lanes : 0);
+    if (!wanted_->any) {
+      wanted_->any = variable(v->getType());
+      llvm::IRBuilderBase::InsertPointGuard guard(b_);
+      b_.SetInsertPoint(wanted_->before->getTerminator());
+      b_.CreateStore(llvm::Constant::getNullValue(v->getType()), wanted_->any);
+    }
+    b_.CreateStore(b_.CreateOr(b_.CreateLoad(v->getType(), wanted_->any), v), wanted_->any);
+  }
   if (l.of == kNone || !is_place_[l.of]) return;
   places_[l.of] = values_[i];
   hoist_behind();
@@ -913,20 +1040,26 @@ llvm::Value* Speller::lanes_of_gather(llvm::Type* type) {
   return b_.CreateShuffleVector(items_, from);
 }
 
-// An unrolled loop inside the vector along which the elements lie side by side, as many as a square of them has.
+// An unrolled loop just inside the vector along which the elements lie side by side, as many as a square of them has; in loops inside it they are
+// the same.
 const Speller::Scope* Speller::turning_scope(const Form& f) const {
-  const Scope& last = scopes_.back();
   const Scope* vector = vector_scope();
-  if (!vector || &last == vector || !last.inside || &scopes_[scopes_.size() - 2] != vector) return nullptr;
-  const std::optional<std::int64_t> n = iterations_known(last.digit);
-  const bool fits = f.stride[last.digit] && number(f.stride[last.digit]) == f.size && n && vector->lanes % *n == 0 && (*n & (*n - 1)) == 0;
-  return fits ? &last : nullptr;
+  if (!vector || vector == &scopes_.back()) return nullptr;
+  const Scope& along = vector[1];
+  if (!along.inside) return nullptr;
+  for (const Scope* s = &along + 1; s <= &scopes_.back(); ++s)
+    if (f.stride[s->digit]) return nullptr;
+  const std::optional<std::int64_t> n = iterations_known(along.digit);
+  const bool fits =
+      f.stride[along.digit] && number(f.stride[along.digit]) == f.size && n && vector->lanes % *n == 0 && (*n & (*n - 1)) == 0;
+  return fits ? &along : nullptr;
 }
 
 // Each lane's elements are a vector in memory; squares of these are turned in registers. What lies beyond a lane's end is 0, and lanes that are
 // not inside read what the last one does.
 const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, const Scope& along) {
-  Scope& vector = scopes_[scopes_.size() - 2];
+  const auto depth = static_cast<std::size_t>(&along - scopes_.data()) - 1;
+  Scope& vector = scopes_[depth];
   std::vector<Value*>& made = vector.turned[l.at];
   if (!made.empty()) return made;
   const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
@@ -937,7 +1070,7 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
   for (const Scope& s : scopes_)
     if (&s != &along) mask = both(mask, s.active);
   if (mask) mask = splat(mask, side);
-  Value* p = address(Of::Load, l.at, scopes_.size() - 2);
+  Value* p = address(Of::Load, l.at, depth);
   Value* const step = f.stride[vector.digit];
   std::vector<std::vector<Value*>> squares;
   for (unsigned lane = 0; lane < vector.lanes; ++lane) {
@@ -1209,6 +1342,38 @@ std::optional<Speller::Push> Speller::push_at(Id line) const {
   return Push{from.at, to.at, p_.lines[line].end};
 }
 
+// Are the lines that read these sums, from line `from` on, in loops that are straight-line code over the same axes?
+bool Speller::can_read_at_hand(Id accumulator, Id from) const {
+  const std::vector<Id>& axes = at_hand_[accumulator].axes;
+  bool any = false;
+  for (Id i = 0; i < p_.lines.size(); ++i) {
+    if (p_.lines[i].code != Code::Result || p_.lines[i].at != accumulator) continue;
+    any = true;
+    std::size_t found = 0;
+    for (Id l = 0; l < i; ++l) {
+      if (p_.lines[l].code != Code::Loop || p_.lines[l].end <= i) continue;
+      if (l < from) {
+        if (p_.lines[l].end <= from) return false;
+        continue;
+      }
+      const std::optional<std::int64_t> n = iterations_known(p_.lines[l].at);
+      const bool is_axis = std::ranges::find(axes, p_.lines[l].at) != axes.end();
+      if (!is_axis || !n || (p_.lines[l].bind != Bind::Unrolled && !(p_.lines[l].bind == Bind::Vector && *n <= lanes_of(l)))) return false;
+      ++found;
+    }
+    if (i < from || found != axes.size()) return false;
+  }
+  return any;
+}
+
+std::vector<std::int64_t> Speller::index_of(const std::vector<Id>& axes) const {
+  std::vector<std::int64_t> index;
+  for (const Scope& s : scopes_)
+    if (s.digit != kNone && !s.lanes && std::ranges::find(axes, s.digit) != axes.end() && number(s.index))
+      index.push_back(*number(s.index));
+  return index;
+}
+
 // Asks for what the sums will be added to, and for where they will be stored, while the loop runs.
 void Speller::prefetch(const Push& to) {
   const Accumulator& a = p_.accumulators[to.tree];
@@ -1248,15 +1413,23 @@ loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
       offsets.push_back(offset);
       values.push_back(b_.CreateLoad(variable->getAllocatedType(), variable));
     }
-    registers_[a].clear();
     in_registers_[a] = false;
+    const bool is_whole = !is_pushed || p_.digits[p_.accumulators[where].reduced[0]].once;
+    if (is_pushed) next = to->end;
+    at_hand_[where] = {p_.accumulators[a].axes, {}};
+    if (is_whole && can_read_at_hand(where, next)) {
+      std::size_t at_value = 0;
+      for (const auto& [index, variable] : registers_[a]) at_hand_[where].values[index] = values[at_value++];
+      registers_[a].clear();
+      continue;
+    }
+    registers_[a].clear();
     if (is_pushed) {
       const Id blocks = p_.accumulators[where].reduced[0];
       Value* index = i64(0);
       for (const Scope& s : scopes_)
         if (s.digit == blocks) index = s.index;
       push(index, where, at, std::move(values), offsets);
-      next = to->end;
       continue;
     }
     for (std::size_t i = 0; i < values.size(); ++i) b_.CreateAlignedStore(values[i], bytes(at, offsets[i]), llvm::Align(1));
@@ -1308,11 +1481,7 @@ void Speller::accumulate(const Line& l) {
     return push(index, l.at, here(Of::Sums, l.at), {x}, {i64(0)});
   }
   if (!in_registers_[l.at]) throw InternalError("speller: a sum that is in no register");
-  std::vector<std::int64_t> index;
-  for (const Scope& s : scopes_)
-    if (s.digit != kNone && !s.lanes && std::ranges::find(a.axes, s.digit) != a.axes.end() && number(s.index))
-      index.push_back(*number(s.index));
-  llvm::AllocaInst* variable = registers_[l.at].at(index);
+  llvm::AllocaInst* variable = registers_[l.at].at(index_of(a.axes));
   Value* before = b_.CreateLoad(variable->getAllocatedType(), variable);
   Value* sum = nullptr;
   if (!a.is_product) {
@@ -1330,6 +1499,7 @@ llvm::Value* Speller::result(const Line& l) {
   const Accumulator& a = p_.accumulators[l.at];
   const Scope* vector = vector_scope();
   const unsigned lanes = vector && form(Of::Sums, l.at).stride[vector->digit] ? vector->lanes : 0;
+  if (const AtHand& known = at_hand_[l.at]; !known.values.empty()) return known.values.at(index_of(known.axes));
   llvm::Type* type = k_.type(a.dtype, lanes);
   Value* at = here(Of::Sums, l.at);
   if (a.part != Accumulator::Part::Tree || p_.digits[a.reduced[0]].once) return b_.CreateAlignedLoad(type, at, llvm::Align(1));

@@ -87,6 +87,22 @@ class Speller {
   // Sums in registers, by accumulator and the indices of its axes but for the vector's.
   std::vector<std::map<std::vector<std::int64_t>, llvm::AllocaInst*>> registers_;
   std::vector<bool> in_registers_;
+  // What sums in registers came to, by accumulator, while what follows their loop reads them from there: `axes` of those in registers.
+  struct AtHand {
+    std::vector<Id> axes;
+    std::map<std::vector<std::int64_t>, Value*> values;
+  };
+  std::vector<AtHand> at_hand_;
+
+  // While a condition is computed before its loop: the lines that this needs, the last of them, the block before their code, and where the
+  // values are collected.
+  struct Wanted {
+    std::vector<bool> lines;
+    Id last;
+    BasicBlock* before;
+    llvm::AllocaInst* any = nullptr;
+  };
+  Wanted* wanted_ = nullptr;
   std::vector<bool> is_place_;  // by statement: a derived variable is its value
 
   // ---- code
@@ -111,9 +127,13 @@ class Speller {
 
   // ---- loops
   void block_of(Id begin, Id end);
-  void items(Id first);
-  Id one_loop(Id line);  // the line behind what it has spelled
+  void phases();
+  void items(Id first, Value* begin, Value* end);
+  std::vector<Id> shared_by_tasks(Id first) const;  // the lines of the parallel loops from this one on
+  Id one_loop(Id line);                             // the line behind what it has spelled
   void vector_loop(Id line);
+  // Is the condition of the loop at this line true for any of the elements that it adds to? Null: that is not known.
+  Value* is_needed(Id loop);
   void body(Id line, Scope scope);
   bool has_loops(Id line) const;
   Value* by(const loops::Digit& d);
@@ -179,12 +199,15 @@ class Speller {
   Value* identity(const loops::Accumulator& a, unsigned lanes);
   Value* combine(const loops::Accumulator& a, Value* x, Value* y);
   std::vector<Id> into_registers(Id line);
-  // To scratch; or, where the lines from `next` on do nothing but add them to a tree, to that. The line behind these.
+  // To scratch; or, where the lines from `next` on do nothing but add them to a tree, to that. Not where all that reads them can have them from
+  // the registers. The line behind these.
   Id out_of_registers(const std::vector<Id>& sums, Id next);
   struct Push {
     Id from, tree, end;
   };
   std::optional<Push> push_at(Id line) const;
+  bool can_read_at_hand(Id accumulator, Id from) const;
+  std::vector<std::int64_t> index_of(const std::vector<Id>& axes) const;  // of the unrolled loops among these
   void prefetch(const Push& to);
   void ask_for(Value* p, std::int64_t size);
   void push(Value* index, Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets);

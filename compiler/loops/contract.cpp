@@ -11,7 +11,8 @@
 //     for j%tile/32, i%tile_outer/14
 //       for i%14, j%32 vector                      what is computed from the sums, and stored
 //
-// Where there is one block, what is computed from a tile's sums follows them at once.
+// Where there is one block, what is computed from a tile's sums follows them at once. Where many items would pack the same columns, they are
+// packed before the loops over items, in parallel loops of their own: a phase.
 #include "compiler/loops/contract.h"
 
 #include <algorithm>
@@ -86,7 +87,7 @@ class Steps {
     while (p_.lines[line].code != Code::Hold || p_.lines[line].at + 1 != p_.memories.size()) ++line;
     return line;
   }
-  void bind_all(Id digit, Bind how, std::uint16_t lanes) {
+  void bind_all(Id digit, Bind how, std::uint16_t lanes = 0) {
     for (Id i = 0; i < p_.lines.size(); ++i)
       if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit) (*this)(bind(p_, i, how, lanes));
   }
@@ -116,6 +117,38 @@ bool blocks_outside(const Nest& nest, const Contraction& c, const RegisterTile& 
   return is_float(nest.body[c.sum].dtype) && !tile.one_block;
 }
 
+// Is what is computed from the sum so short that the code for each row of a tile may be written out?
+bool is_short_behind(const Nest& nest, Id sum) {
+  constexpr int most = 4;
+  int statements = 0;
+  std::vector<bool> behind(nest.body.size(), false);
+  behind[sum] = true;
+  for (Id i = sum + 1; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    for (const Id o : {s.a, s.b, s.c}) behind[i] = behind[i] || (o != Statement::kNone && behind[o]);
+    if (s.kind == Statement::Kind::Place || s.kind == Statement::Kind::Guard) return false;
+    if (behind[i]) statements += s.kind == Statement::Kind::Op && ir::info(s.op).kind == ir::OpKind::Expanded ? most : 1;
+  }
+  return statements <= most;
+}
+
+// Is the statement computed in a few steps, from no sum?
+bool is_short(const Nest& nest, Id statement) {
+  constexpr int most = 4;
+  int operators = 0;
+  std::vector<bool> needed(nest.body.size(), false);
+  needed[statement] = true;
+  for (Id i = statement + 1; i-- > 0;) {
+    if (!needed[i]) continue;
+    const Statement& s = nest.body[i];
+    if (s.kind == Statement::Kind::Reduce || s.kind == Statement::Kind::Place) return false;
+    if (s.kind == Statement::Kind::Op) operators += ir::info(s.op).kind == ir::OpKind::Expanded ? most + 1 : 1;
+    for (const Id o : {s.a, s.b, s.c, s.guard})
+      if (o != Statement::kNone) needed[o] = true;
+  }
+  return operators <= most;
+}
+
 Id operand_line(const Program& p, bool second) {
   for (const Line& l : p.lines)
     if (l.code == Code::Accumulate && l.b != kNone) return second ? l.b : l.a;
@@ -124,7 +157,7 @@ Id operand_line(const Program& p, bool second) {
 
 }  // namespace
 
-Contraction contraction_of(const Nest& nest) {
+Contraction contraction_of(const Nest& nest, bool swapped) {
   Contraction none{0, 0, 0, kNone, 0, 0};
   if (nest.kind != NestKind::Rows || nest.serial != 1 || nest.outer == 0 || nest.sweeps != 1 || nest.phases != 1 || nest.runs != 0)
     return none;
@@ -162,71 +195,180 @@ Contraction contraction_of(const Nest& nest) {
   }
   if (!varies(c.rows, c.row_loop) || varies(c.rows, c.column_loop) || varies(c.columns, c.row_loop) || !varies(c.columns, c.column_loop))
     return none;
+  if (swapped) std::swap(c.row_loop, c.column_loop), std::swap(c.rows, c.columns);
   return c;
 }
 
-bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options, RegisterTile& tile,
-                 ScheduleNumbers& schedule) {
-  constexpr std::int64_t fewest_rows = 4;  // fewer read the other operand about as often as memory gives it
-  constexpr std::int64_t few_tiles = 64;   // for each thread: below that, items are as few as threads
-  constexpr std::int64_t items_per_thread = 4;
-  constexpr std::int64_t fewest_tiles = 8;       // of an item along each loop, if possible: each operand is packed for those of the other
-  constexpr std::int64_t most_columns = 16;      // tiles: the trees of an item are as large as its part of the result
-  constexpr std::int64_t products_at_once = 64;  // in the time of other work
-  const Contraction c = contraction_of(nest);
-  if (c.sum == kNone) return false;
-  const DType dtype = nest.body[c.sum].dtype;
-  const std::int64_t m = numbers.extents[c.row_loop], n = numbers.extents[c.column_loop], k = numbers.extents[c.reduced_loop];
-  const bool across = !is_contiguous(nest, c.columns, c.column_loop);
-  if (m < (across ? 2 : fewest_rows) || n < 1 || k < 1 || size_of(dtype) < 4) return false;
-  const auto up = [](std::int64_t a, std::int64_t by) { return (a + by - 1) / by; };
-  const std::int64_t lanes = target.vector_bytes / static_cast<std::int64_t>(size_of(dtype)), vectors = n > lanes ? 2 : 1;
-  const bool many = target.vector_registers() >= 32;
-  tile = {};
-  tile.width = static_cast<std::uint8_t>(vectors * lanes);
-  tile.one_block = k <= ir::kRowBlock;
-  // registers: the sums, a row of one operand and an element of the other
-  const bool once = n <= tile.width;  // each row is read for one tile alone, and from where it stands: it has an address of its own
-  const std::int64_t most = many ? (once ? 8 : 14) : vectors == 2 ? 6 : 8;
-  const std::int64_t wanted = up(m, up(m, most));
-  for (const std::int64_t rows : {2, 4, 6, 8, 10, 12, 13, 14})
-    if (rows >= wanted) {
-      tile.rows = static_cast<std::uint8_t>(rows);
+namespace {
+
+std::int64_t up(std::int64_t a, std::int64_t by) { return (a + by - 1) / by; }
+
+// A tile's rows and vectors, and what the result takes in such tiles, in multiplications of vectors.
+struct TileChoice {
+  std::int64_t rows = 0, vectors = 0;
+  double cost = 0;
+};
+
+// The tile in which m by n elements take least, for `registers` vectors of so many lanes. A step of the reduced loop reads the columns'
+// vectors and an element of each row, and cannot be faster than the additions follow each other.
+TileChoice best_tile(std::int64_t m, std::int64_t n, std::int64_t lanes, std::int64_t registers, std::int64_t widest) {
+  constexpr std::int64_t in_flight = 8;      // multiplications: two each cycle, of four cycles
+  constexpr std::int64_t read_in_place = 8;  // rows that are not packed have an address each
+  constexpr std::int64_t heights[] = {2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14};
+  TileChoice best;
+  for (std::int64_t vectors = 1; vectors <= widest && (vectors == 1 || (vectors - 1) * lanes < n); ++vectors) {
+    const std::int64_t column_tiles = up(n, vectors * lanes),
+                       most = std::min((registers - 1 - vectors) / vectors, column_tiles == 1 ? read_in_place : 14);
+    for (const std::int64_t r : heights) {
+      // of wide tiles one for all rows, or the tallest alone: each is a kernel
+      if (r > most || (vectors > 2 && r < m && 3 * r < 2 * most)) continue;
+      const double step = static_cast<double>(std::max({r * vectors, r + vectors, in_flight})) + 0.5;
+      const double cost = step * static_cast<double>(up(m, r) * column_tiles);
+      if (best.rows == 0 || cost < best.cost) best = {r, vectors, cost};
+    }
+  }
+  return best;
+}
+
+// How a contraction of m by n elements runs, and about what that takes.
+struct Arrangement {
+  TileChoice tile;
+  bool across = false, is_turned = false;  // of the columns: they do not lie along the vectors; they lie along the reduced loop
+  bool is_direct = false;                  // turned where they are multiplied, for all rows at once
+  double cost = 0;
+};
+
+Arrangement arranged(const Nest& nest, const Contraction& c, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t lanes,
+                     std::int64_t registers) {
+  constexpr double packed = 3, turned = 7, gathered = 20;  // a vector, in multiplications
+  Arrangement a;
+  a.across = !is_contiguous(nest, c.columns, c.column_loop);
+  a.is_turned = a.across && is_contiguous(nest, c.columns, c.reduced_loop);
+  a.tile = best_tile(m, n, lanes, registers, a.is_turned ? 2 : 8);
+  const double each = a.is_turned ? turned : a.across ? gathered : up(m, a.tile.rows) >= 4 ? packed : 0;
+  a.cost = static_cast<double>(k) * (a.tile.cost + each * static_cast<double>(up(n, lanes)));
+  if (a.is_turned && lanes <= 16) {
+    constexpr double in_place = 5;
+    for (const std::int64_t rows : {2, 3, 4, 5, 6, 8, 10}) {
+      if (rows < m || rows + lanes + 1 > registers) continue;
+      const double cost = static_cast<double>(k * up(n, lanes)) * (static_cast<double>(rows) + in_place);
+      if (cost < a.cost) a.tile = {rows, 1, 0}, a.cost = cost, a.is_direct = true;
       break;
     }
+  }
+  return a;
+}
+
+// May vectors lie along the last outer loop? The results are scattered then, and what is read beside the operands is gathered.
+bool can_be_swapped(const Nest& nest, const Contraction& c) {
+  if (!is_short_behind(nest, c.sum)) return false;
+  for (const Access& a : nest.accesses)
+    if (nest.buffers[a.buffer].written && size_of(nest.buffers[a.buffer].dtype) < 4) return false;
+  std::vector<bool> of_operands(nest.body.size(), false);
+  of_operands[c.rows] = of_operands[c.columns] = true;
+  for (Id i = static_cast<Id>(nest.body.size()); i-- > 0;) {
+    const Statement& s = nest.body[i];
+    if (of_operands[i])
+      for (const Id o : {s.a, s.b, s.c, s.guard})
+        if (o != Statement::kNone) of_operands[o] = true;
+    if (s.kind == Statement::Kind::Load && !of_operands[i] && size_of(nest.buffers[nest.accesses[s.at].buffer].dtype) < 4) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options, RegisterTile& tile,
+                 ScheduleNumbers& schedule) {
+  constexpr std::int64_t few_tiles = 64;  // for each thread: below that, items are as few as threads
+  constexpr std::int64_t items_per_thread = 4;
+  constexpr std::int64_t fewest_tiles = 8;       // of an item along each loop, if possible: each operand is packed for those of the other
+  constexpr std::int64_t most_columns = 512;     // of an item: the trees of an item are as large as its part of the result
+  constexpr std::int64_t products_at_once = 64;  // in the time of other work
+  Contraction c = contraction_of(nest);
+  if (c.sum == kNone) return false;
+  const DType dtype = nest.body[c.sum].dtype;
+  std::int64_t m = numbers.extents[c.row_loop], n = numbers.extents[c.column_loop];
+  const std::int64_t k = numbers.extents[c.reduced_loop];
+  if (m < 2 || n < 1 || k < 1 || size_of(dtype) < 4) return false;
+  const std::int64_t lanes = target.vector_bytes / static_cast<std::int64_t>(size_of(dtype));
+  Arrangement chosen = arranged(nest, c, m, n, k, lanes, target.vector_registers());
+  tile = {};
+  if (options.strip == 0 && n < m && n <= 2 * lanes && can_be_swapped(nest, c)) {  // vectors along the few columns would be short
+    const Contraction other = contraction_of(nest, true);
+    const Arrangement swapped = arranged(nest, other, n, m, k, lanes, target.vector_registers());
+    constexpr double scattered = 20;  // a vector, in multiplications
+    const double stores = scattered * static_cast<double>(n * up(m, lanes));
+    if ((swapped.cost + stores) * 1.1 < chosen.cost) chosen = swapped, c = other, tile.swapped = true, std::swap(m, n);
+  }
+  const bool across = chosen.across, is_turned = chosen.is_turned;
+  tile.rows = static_cast<std::uint8_t>(chosen.tile.rows);
+  tile.width = static_cast<std::uint8_t>(chosen.tile.vectors * lanes);
+  tile.vector = static_cast<std::uint8_t>(chosen.tile.vectors % 2 == 0 ? 2 * lanes : lanes);
+  tile.one_block = k <= ir::kRowBlock;
+  const bool once = n <= tile.width;  // each row is read for one tile alone, and from where it stands: it has an address of its own
   const std::int64_t row_tiles = up(m, tile.rows), column_tiles = up(n, tile.width);
-  tile.packs_rows = !once;
-  tile.packs_columns = row_tiles >= 4 || across;
-  if (across && is_contiguous(nest, c.columns, c.reduced_loop)) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
+  tile.packs_rows = !once && !chosen.is_direct;
+  tile.packs_columns = (row_tiles >= 4 || across) && !chosen.is_direct;
+  if (is_turned) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
 
   // ---- items: the packed rows of a block in an eighth of the second-level cache
   const std::int64_t threads = std::max(1, options.threads);
   const std::int64_t strip = std::min(k, ir::kRowBlock) * tile.rows * static_cast<std::int64_t>(size_of(nest.body[c.rows].dtype));
   std::int64_t others = 1;
-  for (Id l = 0; l < c.row_loop; ++l) others *= numbers.extents[l];
-  std::int64_t columns = std::min(column_tiles, most_columns), rows = std::clamp<std::int64_t>(target.l2_bytes / 8 / strip, 1, row_tiles);
+  for (Id l = 0; l + 1 < nest.outer; ++l) others *= numbers.extents[l];
+  std::int64_t columns = std::clamp<std::int64_t>(most_columns / tile.width, 1, column_tiles),
+               rows = std::clamp<std::int64_t>(target.l2_bytes / 8 / strip, 1, row_tiles);
   if (options.strip > 0) rows = std::min(up(options.strip, tile.rows), row_tiles);
   const auto items = [&] { return others * up(column_tiles, columns) * up(row_tiles, rows); };
+  // Items of about one size, and none of the threads much longer busy than another.
+  const auto is_even = [&](std::int64_t least) { return items() >= least && up(items(), threads) * threads * 8 <= items() * 9; };
   std::int64_t least = 1;
-  if (options.strip == 0 && threads > 1 && schedule.work >= options.split_work)
+  bool shared = false;
+  if (options.strip == 0 && threads > 1 && schedule.work >= options.split_work) {
     least = threads * std::clamp<std::int64_t>(others * row_tiles * column_tiles / (few_tiles * threads), 1, items_per_thread);
+    shared = true;
+  }
   if (options.item_work > 0) least = std::max(least, schedule.work / (products_at_once * options.item_work));
+  const auto is_enough = [&] { return shared ? is_even(least) : items() >= least; };
   for (const std::int64_t fewest : {fewest_tiles, std::int64_t{1}})
-    while (items() < least && std::max(rows, columns) > fewest)
+    while (!is_enough() && std::max(rows, columns) > fewest && (fewest > 1 || items() < 8 * least))
       if ((rows * tile.rows > columns * tile.width && rows > fewest) || columns <= fewest) rows = up(rows, 2);
       else columns = up(columns, 2);
   columns = up(column_tiles, up(column_tiles, columns));  // items of about one size
   if (options.strip == 0) rows = up(row_tiles, up(row_tiles, rows));
+  // packed once for all where it would take longer than a phase, whose end threads wait for
+  schedule.phases = 1, schedule.shared_bytes = 0;
+  if (tile.packs_columns && options.strip == 0 && options.bytes_beside == 0 && up(row_tiles, rows) > 1) {
+    constexpr double a_vector = 3, a_phase = 200'000;  // in multiplications of vectors
+    tile.shared = true;
+    schedule.shared_bytes = shared_bytes(nest, numbers, tile);
+    const double vectors = static_cast<double>(schedule.shared_bytes) / target.vector_bytes * static_cast<double>(up(row_tiles, rows) - 1);
+    if (vectors * a_vector > a_phase) schedule.phases = 2;
+    else tile.shared = false, schedule.shared_bytes = 0;
+  }
   schedule.tile = columns * tile.width;
   schedule.tile_outer = rows * tile.rows;
+  if (tile.swapped) std::swap(schedule.tile, schedule.tile_outer);
   schedule.tile_rows = 1;
   schedule.items = items();
   return true;
 }
 
+std::int64_t shared_bytes(const Nest& nest, const NestNumbers& numbers, const RegisterTile& tile) {
+  if (!tile.shared) return 0;
+  const Contraction c = contraction_of(nest, tile.swapped);
+  const std::int64_t n = numbers.extents[c.column_loop], k = numbers.extents[c.reduced_loop];
+  std::int64_t elements = up(n, tile.width) * tile.width * (tile.turned ? up(k, tile.turned) * tile.turned : k);
+  for (Id l = 0; l + 1 < nest.outer; ++l)
+    if (nest.body[c.columns].loops & bit(l)) elements *= numbers.extents[l];
+  return up(elements * static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)), 64) * 64;
+}
+
 std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const RegisterTile& tile, const ScheduleNumbers& schedule) {
-  const Contraction c = contraction_of(nest);
-  const auto up = [](std::int64_t a, std::int64_t by) { return (a + by - 1) / by; };
+  const Contraction c = contraction_of(nest, tile.swapped);
+  const std::int64_t rows = tile.swapped ? schedule.tile : schedule.tile_outer,
+                     columns = tile.swapped ? schedule.tile_outer : schedule.tile;
   const auto size = [&](Id statement) { return static_cast<std::int64_t>(size_of(nest.body[statement].dtype)); };
   const auto area = [&](std::int64_t bytes) { return up(bytes, 64) * 64; };
   const std::int64_t k = numbers.extents[c.reduced_loop], sums = tile.rows * tile.width * size(c.sum);
@@ -236,27 +378,40 @@ std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const R
   std::int64_t bytes = area(sums);
   if (outside) bytes += area(schedule.tile * schedule.tile_outer * size(c.sum) * std::bit_width(static_cast<std::uint64_t>(blocks)));
   else if (is_ordered) bytes += area(sums);
-  if (tile.packs_rows) bytes += area(schedule.tile_outer * (across ? at_once : up(at_once, ir::kRowBlock) * ir::kRowBlock) * size(c.rows));
-  if (tile.packs_columns) bytes += area(schedule.tile * (tile.turned ? up(at_once, tile.turned) * tile.turned : at_once) * size(c.columns));
+  if (tile.packs_rows) bytes += area(rows * (across ? at_once : up(at_once, ir::kRowBlock) * ir::kRowBlock) * size(c.rows));
+  if (tile.packs_columns && !tile.shared)
+    bytes += area(columns * (tile.turned ? up(at_once, tile.turned) * tile.turned : at_once) * size(c.columns));
   return bytes;
 }
 
 Program contract(const Nest& nest, const RegisterTile& tile) {
-  const Contraction c = contraction_of(nest);
+  const Contraction c = contraction_of(nest, tile.swapped);
   if (c.sum == kNone) throw InternalError("loops: the nest is no contraction of rows");
   const bool is_second = nest.body[c.sum].b == c.rows;  // the operand of the rows
   Steps s(lower(nest));
-  for (Id l = 0; l < c.row_loop; ++l) s(sink(s.program(), s.loop(l)));
+  const Id others = nest.outer - 1u;  // loops around both
+  for (Id l = 0; l < others; ++l) s(sink(s.program(), s.loop(l)));
 
   // ---- loops: items, then tiles in an item, then the reduced loop, then a tile's elements
-  const Id row_items = s.split(c.row_loop, Digit::Size::TileOuter), row_tiles = s.split(row_items + 1, tile.rows), row = row_tiles + 1;
-  const Id column_items = s.split(c.column_loop, Digit::Size::Tile), column_tiles = s.split(column_items + 1, tile.width),
-           column = column_tiles + 1;
-  s.inside(row);        // of the items of columns
-  s.inside(row_tiles);  // of these
-  s.inside(row);        // of the tiles of columns
-  s.inside(row_tiles);  // of these
-  for (const Id element : {column, row}) {
+  const Digit::Size of_rows = tile.swapped ? Digit::Size::Tile : Digit::Size::TileOuter,
+                    of_columns = tile.swapped ? Digit::Size::TileOuter : Digit::Size::Tile;
+  const Id row_items = s.split(c.row_loop, of_rows), row_tiles = s.split(row_items + 1, tile.rows), row = row_tiles + 1;
+  const Id column_items = s.split(c.column_loop, of_columns), column_tiles = s.split(column_items + 1, tile.width);
+  const bool is_wide = tile.vector > 0 && tile.vector < tile.width;  // several vectors
+  const Id vectors = is_wide ? s.split(column_tiles + 1, tile.vector) : kNone, column = is_wide ? vectors + 1 : column_tiles + 1;
+  const auto lanes = static_cast<std::uint8_t>(is_wide ? tile.vector : tile.width);
+  if (tile.swapped) {
+    for (const auto& [loop, times] : {std::pair{column, 1}, {vectors, 1}, {column_tiles, 1}, {column, 2}, {vectors, 2}})
+      for (int time = 0; time < times && loop != kNone; ++time)
+        s.inside(loop);  // of the items of rows; of their tiles, and of a tile's rows
+  } else {
+    s.inside(row);        // of the items of columns
+    s.inside(row_tiles);  // of these
+    s.inside(row);        // of the tiles of columns
+    s.inside(row_tiles);  // of these
+  }
+  for (const Id element : {column, vectors, row}) {
+    if (element == kNone) continue;
     const Id around = s.loop(element);
     Id inner = around + 1;
     while (s.program().lines[inner].code != Code::Loop) ++inner;
@@ -281,30 +436,57 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
     for (int loops = 0; loops < 2; ++loops)  // rows of the result are stored as they lie
       s.inside(column_tiles, s.program().lines[s.loop(blocks)].end);
   }
-  s.bind_all(column, Bind::Vector, tile.width);
+  const Id k = blocks + 1;
+  Id summed = k;
+  if (tile.turned > 0 && !tile.packs_columns) {  // squares are turned where they are read
+    summed = s.split(k, tile.turned);
+    const Id at_once = summed + 1;
+    for (int loops = 0; loops < 2; ++loops) s.inside(at_once);
+    for (int loops = 0; loops < 2; ++loops) s.inside(row);
+    s(bind(s.program(), s.loop(row), Bind::Unrolled));
+    s(bind(s.program(), s.loop(at_once), Bind::Unrolled));
+  }
+  s.bind_all(column, Bind::Vector, lanes);
+  if (!outside && is_short_behind(nest, c.sum)) {  // the sums are stored from the registers
+    s.bind_all(row, Bind::Unrolled);
+    if (is_wide) s.bind_all(vectors, Bind::Unrolled);
+  }
   s(bind(s.program(), s.loop(row), Bind::Unrolled));
+  if (is_wide) s(bind(s.program(), s.loop(vectors), Bind::Unrolled));
+
+  // tiles that a mask empties; with several blocks the mask stands far from them
+  if (const Id condition = needed_where(nest, c.sum); !outside && condition != kNone && is_short(nest, condition))
+    s(leave_out(s.program(), s.around(summed), condition));
 
   // ---- what is read many times is laid out beforehand in the order in which it is read
-  const Id k = blocks + 1;
   const auto part = [](Id root, Digit::Kind kind, std::int64_t by) { return Memory::Part{root, kind, by}; };
   using enum Digit::Kind;
   if (tile.packs_columns) {
-    s(stage(s.program(), operand_line(s.program(), !is_second), s.around(column_tiles)));
+    s(stage(s.program(), operand_line(s.program(), !is_second), tile.shared ? s.line(Code::Loop) : s.around(column_tiles)));
     const Id at = s.last_memory();
     s(pad(s.program(), s.loop(column, at)));
+    if (is_wide) s(pad(s.program(), s.loop(vectors, at)));
     if (tile.turned > 0) {
       s(split(s.program(), s.loop(k, at), tile.turned));
       const Id at_once = static_cast<Id>(s.program().digits.size() - 1);
       s.inside(at_once, at);
       s(pad(s.program(), s.loop(at_once, at)));
       s(bind(s.program(), s.loop(at_once, at), Bind::Unrolled));
-    } else {  // rows of several strips at once: they are long
-      for (int loops = outside ? 1 : 2; loops > 0; --loops) s.inside(column_tiles, at);
+    } else {  // rows of several strips at once, where they are long
+      for (int loops = outside ? 1 : tile.shared ? 2 : 0; loops > 0; --loops) s.inside(column_tiles, at);
       s.ask_ahead(k, at);
     }
-    s(bind(s.program(), s.loop(column, at), Bind::Vector, tile.width));
-    s(lay_out(s.program(), s.program().lines[at].at,
-              {part(c.column_loop, Outer, tile.width), part(c.reduced_loop, Whole, tile.turned), part(c.column_loop, Inner, tile.width)}));
+    s(bind(s.program(), s.loop(column, at), Bind::Vector, lanes));
+    if (is_wide) s(bind(s.program(), s.loop(vectors, at), Bind::Serial));
+    std::vector<Memory::Part> layout;
+    if (tile.shared) {
+      for (Id l = 0; l < others; ++l)
+        if (nest.body[c.columns].loops & bit(l)) layout.push_back(part(l, Whole, 0));
+      if (outside) s(bind(s.program(), s.loop(blocks, at), Bind::Parallel));
+    }
+    layout.insert(layout.end(), {part(c.column_loop, Outer, tile.width), part(c.reduced_loop, Whole, tile.turned),
+                                 part(c.column_loop, Inner, tile.width)});
+    s(lay_out(s.program(), s.program().lines[at].at, std::move(layout)));
   }
   if (tile.packs_rows) {
     s(stage(s.program(), operand_line(s.program(), is_second), s.around(column_tiles)));
@@ -323,9 +505,9 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
     }
     s(lay_out(s.program(), s.program().lines[at].at, std::move(layout)));
   }
-  for (Id l = 0; l < c.row_loop; ++l) s(bind(s.program(), s.loop(l), Bind::Parallel));
-  s(bind(s.program(), s.loop(row_items), Bind::Parallel));
-  s(bind(s.program(), s.loop(column_items), Bind::Parallel));
+  for (Id l = 0; l < others; ++l) s.bind_all(l, Bind::Parallel);
+  s.bind_all(row_items, Bind::Parallel);
+  s.bind_all(column_items, Bind::Parallel);
   return std::move(s.program());
 }
 

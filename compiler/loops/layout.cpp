@@ -2,6 +2,7 @@
 #include "compiler/loops/layout.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "onepass/error.h"
@@ -59,8 +60,19 @@ Area area_of_memory(const Program& program, const WordLayout& words, Id hold) {
 
 std::vector<Id> axes_in_order(const Program& program, Id accumulator) {
   std::vector<Id> axes = program.accumulators[accumulator].axes;
-  std::ranges::stable_sort(
-      axes, {}, [&](Id digit) { return std::pair(program.digits[digit].kind == Digit::Kind::Inner, program.digits[digit].root); });
+  const auto is_vector = [&](Id digit) {  // where it is added to
+    for (Id loop = 0; loop < program.lines.size(); ++loop) {
+      const Line& l = program.lines[loop];
+      if (l.code == Code::Loop && l.at == digit && l.bind == Bind::Vector)
+        for (Id i = loop; i < l.end; ++i)
+          if (program.lines[i].code == Code::Accumulate && program.lines[i].at == accumulator) return true;
+    }
+    return false;
+  };
+  std::ranges::stable_sort(axes, {}, [&](Id digit) {
+    const Digit& d = program.digits[digit];
+    return std::tuple(is_vector(digit), d.kind == Digit::Kind::Inner, d.root);
+  });
   return axes;
 }
 
@@ -103,12 +115,35 @@ std::int64_t bytes_of(const Area& area, std::span<const std::int64_t> words) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-std::int64_t scratch_bytes(const Program& program, std::span<const std::int64_t> words) {
+std::vector<Id> phases_of(const Program& program) {
+  std::vector<Id> phases;
+  for (Id i = 0; i < program.lines.size(); ++i) {
+    if (program.lines[i].code != Code::Loop) continue;
+    if (program.lines[i].bind == Bind::Parallel) phases.push_back(i);
+    i = program.lines[i].end - 1;
+  }
+  return phases;
+}
+
+bool is_shared(const Program& program, Id hold) { return open_digits(program, hold).empty() && phases_of(program).size() > 1; }
+
+namespace {
+std::int64_t bytes_of_memories(const Program& program, std::span<const std::int64_t> words, bool shared) {
   const WordLayout layout(program.nest);
   std::int64_t bytes = 0;
   for (Id m = 0; m < program.memories.size(); ++m)
     for (Id i = 0; i < program.lines.size(); ++i)
-      if (program.lines[i].code == Code::Hold && program.lines[i].at == m) bytes += bytes_of(area_of_memory(program, layout, i), words);
+      if (program.lines[i].code == Code::Hold && program.lines[i].at == m && is_shared(program, i) == shared)
+        bytes += bytes_of(area_of_memory(program, layout, i), words);
+  return bytes;
+}
+}  // namespace
+
+std::int64_t shared_bytes(const Program& program, std::span<const std::int64_t> words) { return bytes_of_memories(program, words, true); }
+
+std::int64_t scratch_bytes(const Program& program, std::span<const std::int64_t> words) {
+  const WordLayout layout(program.nest);
+  std::int64_t bytes = bytes_of_memories(program, words, false);
   for (Id a = 0; a < program.accumulators.size(); ++a) bytes += bytes_of(area_of_sums(program, layout, a), words);
   return bytes;
 }

@@ -33,12 +33,19 @@ struct Area {
 
 /// Of the memory that begins at line `hold`.
 Area area_of_memory(const Program& program, const WordLayout& words, Id hold);
-/// Of an accumulator: an element for each index of its axes, outer parts of splits first; of a tree so many levels of these.
+/// Of an accumulator: an element for each index of its axes, outer parts of splits first, those of vectors last; of a tree so many levels of these.
 Area area_of_sums(const Program& program, const WordLayout& words, Id accumulator);
 std::vector<Id> axes_in_order(const Program& program, Id accumulator);
 std::int64_t bytes_of(const Area& area, std::span<const std::int64_t> words);
 
-/// Of all memories, then all accumulators.
+/// Whether the memory that begins at line `hold` is shared by the items of several phases: it begins before the first of these.
+bool is_shared(const Program& program, Id hold);
+/// Loops that are the items of a phase, one after the other: parallel ones that stand in no other loop.
+std::vector<Id> phases_of(const Program& program);
+
+/// Of all memories that are not shared, then all accumulators.
 std::int64_t scratch_bytes(const Program& program, std::span<const std::int64_t> words);
+/// Of the memories that are shared.
+std::int64_t shared_bytes(const Program& program, std::span<const std::int64_t> words);
 
 }  // namespace onepass::compiler::loops

@@ -117,11 +117,12 @@ class Printer {
     };
     switch (l.code) {
       case Code::Loop:
-        return fmt::format("for {}{}{}{}{}", digit(l.at), p_.digits[l.at].once ? " once" : "", bind(l.bind),
+        return fmt::format("for {}{}{}{}{}{}", digit(l.at), p_.digits[l.at].once ? " once" : "", bind(l.bind),
                            l.count ? fmt::format(" of {}", l.count) : "",
                            l.padded   ? " padded"
                            : l.peeled ? " peeled"
-                                      : "");
+                                      : "",
+                           l.of == kNone ? "" : fmt::format(" where s{}", l.of));
       case Code::Start: {
         const Accumulator& a = p_.accumulators[l.at];
         return fmt::format("start a{}{} = {}{} over {} {}", l.at, a.axes.empty() ? "" : loops(a.axes), ir::info(l.op).text,

@@ -79,4 +79,25 @@ std::uint64_t covered(const Program& program, const std::vector<Id>& open) {
   return mask;
 }
 
+Id needed_where(const Nest& nest, Id statement) {
+  using Kind = Statement::Kind;
+  Id condition = kNone;
+  std::vector<bool> computed(nest.body.size(), false);  // from the statement, and not yet chosen
+  computed[statement] = true;
+  for (Id i = statement + 1; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    const auto is_from = [&](Id o) { return o != Statement::kNone && computed[o]; };
+    if (!is_from(s.a) && !is_from(s.b) && !is_from(s.c) && !is_from(s.guard)) continue;
+    if (s.kind != Kind::Op || is_from(s.guard)) return kNone;
+    if (s.op != ir::Op::Where || is_from(s.a) || is_from(s.c) || (condition != kNone && condition != s.a)) {
+      computed[i] = true;
+      continue;
+    }
+    condition = s.a;
+  }
+  for (Id i = 0; i < nest.derived.size(); ++i)
+    if (nest.derived[i].place != Derived::kNone && computed[nest.derived[i].place]) return kNone;
+  return condition;
+}
+
 }  // namespace onepass::compiler::loops

@@ -75,7 +75,9 @@ struct Line {
   bool streamed = false;  // of a store: it bypasses the caches
   Id end = kNone, a = kNone, b = kNone, c = kNone, guard = kNone;  // operands are earlier lines
   Id at = 0;
-  Id of = kNone;  // the nest's statement. Several lines have the same one where it is computed again
+  // The nest's statement. Several lines have the same one where it is computed again. Of a loop: a condition, where it is false nothing needs the
+  // sums that the loop adds to; where it is false for all of these the loop may be left out.
+  Id of = kNone;
   std::uint64_t bits = 0;
   bool operator==(const Line&) const = default;
 };
@@ -138,9 +140,13 @@ Program lower(const Nest& nest);
 ///               them; nothing reads it before
 ///   memories    a value is kept in loops over all axes, and recalled after them, at an index that was kept; no two elements have one place
 ///   stores      each store of the nest is one line, in no reduced loop that its element does not name
+///   conditions  that of a loop depends on none of what is computed in it, and all sums of the loop are needed by it alone
 ///   parallel    the loops that tasks share are around every store but those of columns; nothing but columns is carried from one task to another;
 ///               nothing is added up, and no update added, in a parallel loop; what has an order is not added up in a vector
 std::string verify(const Program& program);
+
+/// A condition without which nothing needs the value of a statement: all that is computed from it is chosen by it (where). kNone: there is none.
+Id needed_where(const Nest& nest, Id statement);
 
 /// The loops of the nest all of whose parts are among these digits, as a mask.
 std::uint64_t covered(const Program& program, const std::vector<Id>& open);

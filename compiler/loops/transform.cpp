@@ -421,6 +421,13 @@ Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t coun
   return verified(std::move(p));
 }
 
+Transformed leave_out(const Program& program, Id loop, Id condition) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  Program p = program;
+  p.lines[loop].of = condition;
+  return verified(std::move(p));
+}
+
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout) {
   if (memory >= program.memories.size()) return fmt::format("there is no memory m{}", memory);
   Program p = program;
@@ -539,7 +546,9 @@ Transformed stream(const Program& program, Id line) {
 
 Transformed pad(const Program& program, Id loop) {
   if (!is_loop(program, loop)) return no_loop(loop);
-  if (program.digits[program.lines[loop].at].kind != Digit::Kind::Inner) return "it is not the inner part of a loop that was split";
+  Id part = program.lines[loop].at;
+  while (part != kNone && program.digits[part].kind != Digit::Kind::Inner) part = program.digits[part].parent;
+  if (part == kNone) return "it is not inside the inner part of a loop that was split";
   Program p = program;
   p.lines[loop].padded = true;
   return verified(std::move(p));

@@ -58,6 +58,10 @@ Transformed stage(const Program& program, Id line, Id loop);
 /// in registers all the while.
 Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines);
 
+/// The loop at line `loop` is left out where nothing needs its sums, as far as the condition says: a statement of the nest that chooses
+/// whether what is computed from them is used (needed_where). Not where it depends on what the loop computes.
+Transformed leave_out(const Program& program, Id loop, Id condition);
+
 /// What the load at line `line` reads `count` iterations later of the loop at line `loop`, which is around it, is asked for: at the load, or
 /// before line `at`, which is in the same loop. What it asks for in loops that are not open there is at their beginning.
 Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone);

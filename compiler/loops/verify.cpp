@@ -208,6 +208,7 @@ class Verifier {
   void loop(const Line& l) {
     if (l.at >= p_.digits.size()) return fail("is a loop over no digit");
     if (l.end <= line_ || l.end > block_end()) return fail("a loop ends outside its block");
+    if (l.of != kNone) condition(l);
     for (const Id d : digits_) {
       if (p_.digits[d].root != p_.digits[l.at].root) continue;
       if (is_within(p_, d, l.at) || is_within(p_, l.at, d)) return fail(fmt::format("opens i{} inside itself", p_.digits[d].root));
@@ -223,6 +224,21 @@ class Verifier {
       while (p_.digits[a].parent != p_.digits[b].parent) a = p_.digits[a].parent, b = p_.digits[b].parent;
       if (p_.digits[a].pair != b) return fail(fmt::format("opens i{} in two ways", p_.digits[d].root));
     }
+  }
+
+  // A loop that is left out where a condition is false: it does nothing but add to sums that the condition chooses.
+  void condition(const Line& l) {
+    if (l.of >= nest_.body.size()) return fail("is left out by a condition that does not exist");
+    std::uint64_t inside = 0;
+    for (Id i = line_; i < l.end; ++i) {
+      const Line& in = p_.lines[i];
+      if (in.code == Code::Accumulate && (in.of == kNone || needed_where(nest_, in.of) != l.of)) fail("leaves out sums that others need");
+      if (in.code == Code::Store || in.code == Code::AddTo || in.code == Code::Keep || in.code == Code::Place || in.code == Code::Scan ||
+          in.code == Code::Start)
+        fail("leaves out more than sums");
+      if (in.code == Code::Loop && i == line_) inside |= bit(p_.digits[in.at].root);
+    }
+    if (nest_.body[l.of].loops & inside) fail("is left out by what depends on it");
   }
 
   // A hint, of a digit whose loop is open. Other loops that are not are at their beginning.

@@ -621,7 +621,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       n.scratch_bytes = loops::scratch_bytes(nest, numbers, tile, n);
       return out;
     }
-    n.tile_outer = 1;
+    n.tile_outer = 1, n.phases = 1, n.shared_bytes = 0;
   }
   if (nest.has(Statement::Kind::Reduce) && !columns && !s.one_block && (few_rows || long_rows)) {
     s.split = true;
@@ -759,7 +759,7 @@ std::string Schedule::key() const {
   std::string k;
   const auto put = [&k](auto... v) { append_bytes(k, v...); };
   put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, abreast, static_cast<std::uint32_t>(streamed.size()));
-  put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns, tile.turned);
+  put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns, tile.turned, tile.vector, tile.shared, tile.swapped);
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
   for (std::uint32_t v : kept) put(v);
@@ -783,9 +783,11 @@ std::string print(const Scheduled& scheduled) {
     out += fmt::format(
         ", tiles of {} by {} in registers{}{}, {} by {} an item", s.tile.rows, s.tile.width, s.tile.packs_rows ? ", rows packed" : "",
         s.tile.packs_columns ? s.tile.turned ? ", columns turned and packed" : ", columns packed" : "", n.tile_outer, n.tile);
+  if (s.tile.shared) out += fmt::format(", columns packed once into {} bytes", n.shared_bytes);
   if (s.abreast > 1) out += fmt::format(", {} rows abreast", s.abreast);
   if (n.tile_rows > 1) out += fmt::format(" for {} rows", n.tile_rows);
-  if (n.phases > 1 && !s.split) out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);
+  if (n.phases > 1 && !s.split && !s.tile.shared)
+    out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);
   if (s.split)
     out += fmt::format(", {} chunks of {} elements a row, {} phases, {} bytes of partial results", n.chunks, n.chunk, n.phases,
                        n.shared_bytes);

@@ -21,6 +21,9 @@ struct RegisterTile {
   bool packs_rows = false, packs_columns = false;
   std::uint8_t turned =
       0;  // of columns that lie along the reduced loop: elements of that which are read at once, squares being turned; or 0
+  std::uint8_t vector = 0;  // columns of a vector, of which a row has several; 0: one for all
+  bool shared = false;      // columns are packed once for all items, in a phase before theirs
+  bool swapped = false;     // rows and columns have changed places: vectors lie along the last outer loop
   bool operator==(const RegisterTile&) const = default;
 };
 

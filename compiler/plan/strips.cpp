@@ -15,12 +15,12 @@ using Kind = Statement::Kind;
 
 constexpr std::int64_t kPackedRows = 64;  // of a strip, at least, where a contraction lays out its other operand once for each strip
 
-// A kernel whose items follow its outer loops, in row-major order, each done at once.
+// A kernel whose items follow its outer loops, in row-major order, each done at once. (In strips columns are packed by each item.)
 bool follows_outer_loops(const StripKernel& k) {
   const Schedule& s = k.scheduled->schedule;
   const ScheduleNumbers& n = k.scheduled->numbers;
-  return k.alone && k.nest->outer > 0 && n.items > 0 && n.phases == 1 && !n.claimed && !s.split && !s.by_place && s.packed.empty() &&
-         n.tile_rows == 1 && !k.nest->has_columns() && !k.nest->addition();
+  return k.alone && k.nest->outer > 0 && n.items > 0 && (n.phases == 1 || s.tile.shared) && !n.claimed && !s.split && !s.by_place &&
+         s.packed.empty() && n.tile_rows == 1 && !k.nest->has_columns() && !k.nest->addition();
 }
 
 // The first outer loops whose iterations are so many rows; 0: none.

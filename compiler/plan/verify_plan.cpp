@@ -1344,8 +1344,11 @@ std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const 
   if (n.items != tasks) return fail(fmt::format("{} tasks cover the loops, not {}", tasks, n.items));
   if (s.tile.rows > 0) {
     if (loops::contraction_of(nest).sum == Statement::kNone) return fail("tiles of what is no contraction");
-    if (n.tile % s.tile.width != 0 || n.tile_outer % s.tile.rows != 0) return fail("a task ends inside a tile");
+    const std::int64_t rows = s.tile.swapped ? n.tile : n.tile_outer, columns = s.tile.swapped ? n.tile_outer : n.tile;
+    if (columns % s.tile.width != 0 || rows % s.tile.rows != 0) return fail("a task ends inside a tile");
     if (s.tile.one_block && numbers.extents[nest.outer] > ir::kRowBlock) return fail("more than one block");
+    if (n.phases != (s.tile.shared ? 2 : 1) || n.shared_bytes < loops::shared_bytes(nest, numbers, s.tile))
+      return fail("the phases do not fit");
     return n.scratch_bytes < loops::scratch_bytes(nest, numbers, s.tile, n) ? fail("the scratch is too small") : std::string();
   }
   const ScratchLayout layout(nest, s);
