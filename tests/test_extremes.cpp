@@ -53,6 +53,14 @@ TEST_CASE("extremes: one operand is the same for all elements", "[extremes]") {
       same_everywhere("y = " + f + "(a, " + value + "); where(isnan(y), 7, y)", {{"a", specials(f32, 5, false)}});
 }
 
+TEST_CASE("extremes: a zero cotangent gives +0, whatever number it is multiplied by", "[extremes]") {
+  for (const op::DType type : {f32, f64})
+    for (const std::string by : {"0.3", "-0.3", "1e-30", "-1e-30", "-0.0", "inf"}) {
+      const NamedArrays inputs{{"x", specials(type, 3, true)}, {"dy", specials(type, 3, true)}};
+      same_everywhere("d = vjp(x*" + by + ", [x], dy); where(isnan(d), 7, d)", inputs);
+    }
+}
+
 TEST_CASE("extremes: running maxima", "[extremes]") {
   for (const op::DType type : {f32, f64, op::f16})
     for (const std::string f : {"cummax", "cummin"}) {

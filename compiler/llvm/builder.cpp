@@ -19,6 +19,17 @@ namespace onepass::compiler {
 using ir::Op;
 using llvm::Value;
 
+namespace {
+
+// What c is known to be, if it is a number.
+const llvm::ConstantFP* number_of(Value* c) {
+  const auto* known = llvm::dyn_cast<llvm::Constant>(c);
+  const auto* one = known ? llvm::dyn_cast_or_null<llvm::ConstantFP>(known->getSplatValue()) : nullptr;
+  return one && !one->isNaN() ? one : nullptr;
+}
+
+}  // namespace
+
 llvm::Type* KernelBuilder::type(DType dtype, unsigned width) {
   llvm::Type* t = nullptr;
   switch (dtype) {
@@ -130,6 +141,9 @@ Value* KernelBuilder::trunc(Typed a) { return intrinsic(llvm::Intrinsic::trunc, 
 Value* KernelBuilder::round(Typed a) { return intrinsic(llvm::Intrinsic::roundeven, {a.value}); }
 Value* KernelBuilder::copysign(Typed a, Typed c) { return intrinsic(llvm::Intrinsic::copysign, {a.value, c.value}); }
 Value* KernelBuilder::mul0(Typed a, Typed c) {
+  // By a number that is neither zero nor infinite: what a zero gives is +0, and no product that is not zero changes by +0.
+  if (const llvm::ConstantFP* by = number_of(c.value); by && !by->isZero() && !by->isInfinity())
+    return intrinsic(llvm::Intrinsic::fma, {a.value, c.value, number(a, 0)});
   return b.CreateSelect(b.CreateFCmpOEQ(a.value, number(a, 0)), number(a, 0), b.CreateFMul(a.value, c.value));
 }
 
@@ -453,13 +467,6 @@ Value* masked_intrinsic(llvm::IRBuilder<>& b, const Sizes& sizes, llvm::Type* ty
 
 // vfixupimm's table, a digit for each kind of operand from NaN on: 0 keeps the result, 3 gives the quiet NaN.
 constexpr std::uint64_t kNaNOfNaN = 0x33, kNaNOfAll = 0x33333333;
-
-// What c is known to be, if it is a number.
-const llvm::ConstantFP* number_of(Value* c) {
-  const auto* known = llvm::dyn_cast<llvm::Constant>(c);
-  const auto* one = known ? llvm::dyn_cast_or_null<llvm::ConstantFP>(known->getSplatValue()) : nullptr;
-  return one && !one->isNaN() ? one : nullptr;
-}
 
 // `result`, but NaN where the table says so of a.
 Value* KernelBuilder::not_a_number_or(Value* result, Typed a, Value* table) {
