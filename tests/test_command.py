@@ -4,6 +4,7 @@ import json
 import re
 import math
 import os
+import pty
 import resource
 import shutil
 import signal
@@ -13,6 +14,8 @@ import sys
 import tempfile
 import time
 import unittest
+import zipfile
+import zlib
 
 import npy_files as npy
 
@@ -20,6 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ONEPASS = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.path.join(ROOT, "build/release"))), "tools/onepass")
 PROGRAMS = os.path.join(ROOT, "examples/programs")
 MODES = ["adaptive", "generic", "unfused", "reference"]
+ABOUT = ["version", "formula", "shapes", "mode", "processor"]
 BENCH_MEMBERS = ["kernels", "first_ms", "compile_ms", "median_ns", "p999_ns", "calls", "min_bytes", "moved_bytes", "gbs", "allocated_bytes_per_call", "compiles"]
 
 
@@ -175,7 +179,7 @@ class Run(Command):
         programs = glob.glob(os.path.join(PROGRAMS, "*.fuse"))
         self.assertGreaterEqual(len(programs), 5)
         for program in programs:
-            self.fails("run", program, says="no output is asked for")
+            self.fails("run", program, says="is missing: add")
 
     def test_an_existing_output_is_replaced_even_if_it_is_an_input(self):
         self.write("x.npy", [1, 2])
@@ -234,9 +238,6 @@ class RunErrors(Command):
 
     def tearDown(self):
         self.assertEqual(self.files(), self.before, "nothing is left behind")
-
-    def test_no_output(self):
-        self.fails("run", "a = x + 1; b = x", "x=x.npy", says=["no output is asked for", "-o", "a, b"])
 
     def test_a_result_that_is_not_finite(self):
         says = ["check_nan: the result d f32[2] has -inf at [0]; the first operator with one is `div` f32[2]", "in the derivative of `sqrt` f32[2]"]
@@ -887,7 +888,10 @@ class Bench(Command):
         result = self.onepass("bench", "x*w + b", "--shapes", "x=f32[64,256]", "w=f32[64,1]", "b=f32[256]", "--json", "--mode", "generic")
         self.assertEqual(result.stdout.count("\n"), 1)
         line = json.loads(result.stdout)
-        self.assertEqual(list(line), BENCH_MEMBERS)
+        self.assertEqual(list(line), ABOUT + BENCH_MEMBERS)
+        self.assertEqual((line["formula"], line["shapes"], line["mode"]), ("x*w + b", {"x": "f32[64,256]", "w": "f32[64,1]", "b": "f32[256]"}, "generic"))
+        self.assertIn(line["version"], self.onepass("--version").stdout)
+        self.assertRegex(line["processor"], r"^.+, \d+ cores?$")
         self.assertEqual(line["min_bytes"], 4*(2*64*256 + 64 + 256))
         self.assertEqual((line["kernels"], line["compiles"]), (1, 1))
         self.assertEqual(line["compile_ms"], 0)  # its first run is in tiles
@@ -901,28 +905,33 @@ class Bench(Command):
     def test_every_type_is_filled(self):
         shapes = [f"{name}={dtype}[100]" for name, dtype in zip("abcdfghijk", "bool i8 i16 i32 i64 u8 u16 u32 f32 f64".split())]
         program = "s = " + " + ".join(f"sum(cast({name}, f64))" for name in "abcdfghijk")
-        self.assertEqual(list(json.loads(self.onepass("bench", program, "--shapes", *shapes, "--json", "--call", "fresh").stdout)), BENCH_MEMBERS)
+        self.assertEqual(list(json.loads(self.onepass("bench", program, "--shapes", *shapes, "--json", "--call", "fresh").stdout)), ABOUT + BENCH_MEMBERS)
 
     def test_how_it_is_called(self):
         allocated = {}
         for how in ("into", "bind", "fresh"):
             line = json.loads(self.onepass("bench", "x*2 + 1", "--shapes", "x=f32[1000]", "--call", how, "--json").stdout)
-            self.assertEqual(list(line), BENCH_MEMBERS)
+            self.assertEqual(list(line), ABOUT + BENCH_MEMBERS)
             allocated[how] = line["allocated_bytes_per_call"]
         self.assertEqual((allocated["into"], allocated["bind"]), (0, 0))
         self.assertGreaterEqual(allocated["fresh"], 4000)
 
     def test_while_specializing(self):
         line = json.loads(self.onepass("bench", "x*w + b", "--shapes", "x=f32[500,30]", "w=f32[30]", "b=f32[500,1]", "--while-specializing", "--json").stdout)
-        self.assertEqual(list(line), [*BENCH_MEMBERS, "shapes_meanwhile", "specialized_meanwhile"])
+        self.assertEqual(list(line), [*ABOUT, *BENCH_MEMBERS, "shapes_meanwhile", "specialized_meanwhile"])
         self.assertGreater(line["shapes_meanwhile"], 0)  # how many of them get kernels depends on what else the machine does
         self.assertGreaterEqual(line["specialized_meanwhile"], 0)
         self.assertEqual(line["compiles"], 1)
 
     def test_text_and_compare(self):
         text = self.onepass("bench", "x*2 + 1", "--shapes", "x=f32[1000]", "--compare", "unfused", "--threads", "1").stdout
-        self.assertIn("mode adaptive", text)
-        self.assertIn("mode unfused", text)
+        lines = text.splitlines()
+        self.assertEqual(lines[0].split(), ["adaptive", "unfused", "ratio"])
+        rows = {line[:24].strip(): line[24:].split() for line in lines[1:]}
+        self.assertEqual(rows["kernels"], ["1", "2", "2.00"])
+        self.assertEqual(rows["moved"], ["8000", "B", "16.0", "kB", "2.00"])
+        self.assertIn("median call", rows)
+        self.assertEqual({len(line) for line in lines}, {len(lines[0])})
         line = json.loads(self.onepass("bench", "x*2 + 1", "--shapes", "x=f32[1000]", "--compare", "unfused", "--json").stdout)
         self.assertEqual(line["compare"]["mode"], "unfused")
 
@@ -1051,6 +1060,316 @@ class Diff(Command):
         self.fails("diff", "good.json", "list.json", says="list.json")
 
 
+class Printed(Command):
+    """Without -o, results are printed."""
+
+    def prints(self, text, *words, **given):
+        self.assertEqual(self.onepass("run", *words, **given).stdout, text)
+
+    def test_results(self):
+        self.write("x.npy", [1, 2.5, 3, 0.25], (2, 2))
+        self.prints("[[1.   2.5 ]\n [3.   0.25]]\n", "x", "x=x.npy")
+        self.prints("6.75\n", "total = sum(x)", "x=x.npy")
+        self.prints("1024\n", "2**10")
+        self.prints("[ True False]\n", "iota([2]) == 0")
+        self.prints("small = 0.25\ntwice = [[2.  5. ]\n         [6.  0.5]]\n", "small = min(x); twice = x*2", "x=x.npy")
+        self.prints("[0 1 2 ... 9997 9998 9999]\n".replace("0 1 2", "   0    1    2"), "iota([10000])")
+        self.assertEqual(self.onepass("run", "x*2", "x=x.npy", "--compare").stderr, "equal in modes adaptive and unfused: 1 output\n")
+        self.assertEqual(self.files(), ["x.npy"])
+
+    def test_as_numpy_does(self):
+        try:
+            import numpy as np
+        except ImportError:
+            self.skipTest("NumPy is not installed")
+        rng = np.random.default_rng(3)
+        words, expected = [], []
+        for i in range(60):
+            shape = tuple(rng.integers(1, 9, rng.integers(1, 4)))
+            values = rng.standard_normal(shape) * 10.0 ** (rng.integers(-9, 9) if i % 2 else 0)
+            if i % 5 == 0:
+                values[rng.random(shape) < 0.3] = np.nan
+            array = [values, np.round(values, 2), rng.integers(-99, 999, shape), values > 0, rng.standard_normal((40, 40))][i % 5 if i % 7 else 4]
+            np.save(self.path(f"x{i}.npy"), array)
+            words += [f"o{i} = x{i}"]
+            expected.append(f"o{i} = " + np.array2string(array, prefix=f"o{i} = "))
+        inputs = [f"x{i}=x{i}.npy" for i in range(60)]
+        self.prints("\n".join(expected) + "\n", "; ".join(words), *inputs)
+
+
+class Numbers(Command):
+    def test_numbers(self):
+        self.write("x.npy", [1, 2])
+        for text, printed in {"3": "[3. 6.]", "0.5": "[0.5 1. ]", "-2": "[-2. -4.]", "1e3": "[1000. 2000.]", "inf": "[inf inf]", "pi": "[3.1415927 6.2831855]", "+1.": "[1. 2.]"}.items():
+            self.assertEqual(self.onepass("run", "x*k", "x=x.npy", f"k={text}").stdout, printed + "\n")
+        self.assertEqual(self.onepass("run", "where(k, x, -x)", "x=x.npy", "k=false").stdout, "[-1. -2.]\n")
+        self.assertEqual(self.onepass("run", "k + 1", "k=41").stdout, "42\n")
+        self.assertEqual(self.onepass("run", "k + 1", "k=18446744073709551614").stdout, "18446744073709551615\n")
+        self.assertEqual(self.onepass("run", "x*k", "x=x.npy", "k=3", "--compare", "-o", "out=y.npy").stdout, "equal in modes adaptive and unfused: 1 output\n")
+        self.assertEqual(npy.read(self.path("y.npy")), ([3, 6], (2,), "<f4"))  # without a type of its own
+
+    def test_a_file_of_that_name(self):
+        self.write("3", [5, 6])
+        self.assertEqual(self.onepass("run", "x*1", "x=./3").stdout, "[5. 6.]\n")
+        self.assertEqual(self.onepass("run", "x*1", "x=3").stdout, "3\n")
+        self.fails("run", "x", "x=3x", says="3x: cannot be opened")
+        self.fails("run", "x", "x=007", says="007: cannot be opened")
+        self.fails("run", "x", "x=99999999999999999999", says="does not fit 64 bits")
+
+    def test_in_a_batch(self):
+        self.write("x.npy", [1, 2])
+        jobs = [{"formula": "x*k + j", "inputs": {"x": "x.npy", "k": k, "j": "1"}, "outputs": {"out": f"y{i}.npy"}} for i, k in enumerate(("3", "0.5", "2"))]
+        answers = self.onepass("run", "--batch", "-", input="".join(json.dumps(job) + "\n" for job in jobs)).stdout
+        self.assertEqual(answers, '{"ok":true}\n' * 3)
+        self.assertEqual([npy.read(self.path(f"y{i}.npy"))[0] for i in range(3)], [[4, 7], [1.5, 2], [3, 5]])
+        for job, says in (({"formula": "2", "inputs": {}}, "no output is asked for"), ({"formula": "x", "inputs": {"x": "-"}, "outputs": {"out": "y.npy"}}, "cannot be standard input")):
+            self.assertIn(says, json.loads(self.onepass("run", "--batch", "-", input=json.dumps(job)).stdout)["error"])
+
+
+class Archives(Command):
+    def archive(self, name, compression=zipfile.ZIP_STORED, **arrays):
+        with zipfile.ZipFile(self.path(name), "w", compression) as file:
+            for array, values in arrays.items():
+                with file.open(array + ".npy", "w", force_zip64=True) as member:  # as numpy.savez does
+                    member.write(npy.header("<f4", (len(values),)) + struct.pack(f"<{len(values)}f", *values))
+
+    def members(self, name):
+        with zipfile.ZipFile(self.path(name)) as file:
+            self.assertIsNone(file.testzip())
+            found = {}
+            for member in file.namelist():
+                with open(self.path("member"), "wb") as out:
+                    out.write(file.read(member))
+                found[member] = npy.read(self.path("member"))[0]
+            os.remove(self.path("member"))
+        return found
+
+    def test_read(self):
+        for compression in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            self.archive("data.npz", compression, x=[1, 2, 3], w=[10, 20, 30])
+            self.archive("one.npz", compression, anything=[5, 6, 7] * 1000)
+            for words in (["data.npz"], ["x=data.npz", "w=data.npz"], ["x=data.npz:x", "data.npz"], ["w=data.npz:w", "x=data.npz"]):
+                self.assertEqual(self.onepass("run", "x*w", *words).stdout, "[10. 40. 90.]\n", words)
+            self.assertEqual(self.onepass("run", "x*w", "x=data.npz:w", "w=data.npz:w").stdout, "[100. 400. 900.]\n")
+            self.assertEqual(self.onepass("run", "x[:3] * w", "x=one.npz", "data.npz").stdout, "[ 50. 120. 210.]\n")
+            with open(self.path("data.npz"), "rb") as file:
+                bytes_ = file.read()
+            done = subprocess.run([ONEPASS, "run", "x + 0", "x=-"], input=bytes_, capture_output=True, cwd=self.folder, timeout=60)
+            self.assertEqual(done.stdout, b"[1. 2. 3.]\n", done.stderr)
+
+    def test_written(self):
+        self.onepass("run", "a = iota([3]); b = iota([3])*2.0; c = sum(iota([3])*2.0)", "-o", "all.npz")
+        self.assertEqual(self.members("all.npz"), {"a.npy": [0, 1, 2], "b.npy": [0, 2, 4], "c.npy": [6]})
+        self.onepass("run", "a = iota([3]); b = iota([3])*2.0; c = sum(iota([3])*2.0)", "-o", "b=some.npz", "-o", "c=some.npz", "-o", "a=a.npy")
+        self.assertEqual(self.members("some.npz"), {"b.npy": [0, 2, 4], "c.npy": [6]})
+        self.onepass("run", "d = b + c", "some.npz", "-o", "d=some.npz")  # an output may replace an input
+        self.assertEqual(self.members("some.npz"), {"d.npy": [6, 8, 10]})
+        out = subprocess.run([ONEPASS, "run", "a = 1.0; b = 2.0", "-o", "a=/dev/stdout", "-o", "b=b.npz"], capture_output=True, cwd=self.folder, timeout=60)
+        self.assertTrue(out.stdout.startswith(b"\x93NUMPY"), out.stderr)
+        try:
+            import numpy as np
+        except ImportError:
+            return
+        with np.load(self.path("all.npz")) as loaded:
+            self.assertEqual({name: loaded[name].tolist() for name in loaded.files}, {"a": [0, 1, 2], "b": [0, 2, 4], "c": 6})
+
+    def test_errors(self):
+        self.archive("data.npz", x=[1, 2, 3], w=[10, 20, 30])
+        self.fails("run", "v + x", "v=data.npz", "data.npz", says=["data.npz: has no array `v`", "x, w"])
+        self.fails("run", "v + x", "data.npz", says="input `v` is missing")
+        self.fails("run", "x + 1", "x=data.npy:x", says="data.npy:x: cannot be opened")
+        self.write("plain.npz", [1])
+        self.fails("run", "x", "plain.npz", says="plain.npz: is not a .npz file")
+        self.assertEqual(self.onepass("run", "x", "x=plain.npz").stdout, "[1.]\n")  # by its bytes it is a .npy file
+        self.fails("run", "a = 1; b = 2", "-o", "a=y.npz", "-o", "b=./y.npz", says="have one file")
+        self.fails("run", "a = 1; b = 2", "-o", "y.npz", "-o", "a=y.npz", says="given twice")
+        with open(self.path("data.npz"), "rb") as file:
+            whole = file.read()
+        for at in (0, 1, len(whole) // 2, len(whole) - 1):
+            with open(self.path("cut.npz"), "wb") as file:
+                file.write(whole[:at] if at > 1 else b"PK\x03\x04"[: 4 * at + 4])
+            self.fails("run", "x", "x=cut.npz", says="cut.npz: is")
+        changed = bytearray(whole)
+        changed[whole.index(b"\x93NUMPY") + 130] ^= 1  # an element of the first array
+        with open(self.path("changed.npz"), "wb") as file:
+            file.write(changed)
+        self.fails("run", "x", "x=changed.npz", says="x.npy is damaged")
+        random = __import__("random").Random(5)
+        for _ in range(60):  # whatever a byte is changed to, it is an error or the same arrays
+            broken = bytearray(whole)
+            broken[random.randrange(len(broken))] ^= 1 << random.randrange(8)
+            with open(self.path("broken.npz"), "wb") as file:
+                file.write(broken)
+            done = subprocess.run([ONEPASS, "run", "x*w", "broken.npz"], capture_output=True, text=True, cwd=self.folder, timeout=60)
+            self.assertIn(done.returncode, (0, 2), done.stderr)
+            if done.returncode == 0:
+                self.assertEqual(done.stdout, "[10. 40. 90.]\n")
+
+
+class Pictures(Command):
+    @staticmethod
+    def png(rows, bits, kind, extra=b""):
+        """A picture whose rows are bytes; `kind` is PNG's colour type."""
+        def chunk(name, data):
+            return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind]
+        width = len(rows[0]) * 8 // (bits * channels)
+        header = struct.pack(">IIBBBBB", width, len(rows), bits, kind, 0, 0, 0)
+        return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))) + chunk(b"IEND", b"")
+
+    def read(self, bytes_):
+        with open(self.path("p.png"), "wb") as file:
+            file.write(bytes_)
+        done = self.onepass("run", "p", "p=p.png", "-o", "out=p.npy")
+        self.assertEqual(done.stderr, "")
+        return npy.read(self.path("p.npy"))
+
+    def test_read(self):
+        self.assertEqual(self.read(self.png([b"\1\2\3", b"\4\5\6"], 8, 0)), ([1, 2, 3, 4, 5, 6], (2, 3), "|u1"))
+        self.assertEqual(self.read(self.png([b"\1\2\3\4\5\6"], 8, 2)), ([1, 2, 3, 4, 5, 6], (1, 2, 3), "|u1"))
+        self.assertEqual(self.read(self.png([b"\1\2\3\4"], 8, 6)), ([1, 2, 3, 4], (1, 1, 4), "|u1"))
+        self.assertEqual(self.read(self.png([b"\1\2\3\4"], 8, 4)), ([1, 2, 3, 4], (1, 2, 2), "|u1"))
+        self.assertEqual(self.read(self.png([b"\1\2\3\4"], 16, 0)), ([0x102, 0x304], (1, 2), "<u2"))
+        self.assertEqual(self.read(self.png([b"\xa0"], 1, 0)), ([255, 0, 255, 0, 0, 0, 0, 0], (1, 8), "|u1"))
+        palette = struct.pack(">I", 6) + b"PLTE\7\x08\x09\1\2\3" + struct.pack(">I", zlib.crc32(b"PLTE\7\x08\x09\1\2\3"))
+        self.assertEqual(self.read(self.png([b"\1\0"], 8, 3, palette)), ([1, 2, 3, 7, 8, 9], (1, 2, 3), "|u1"))
+
+    def test_written_and_read_again(self):
+        for formula, shape, descr in (("cast(iota([4, 5])*9, u8)", (4, 5), "|u1"), ("cast(reshape(iota([24]), [2, 4, 3])*7, u8)", (2, 4, 3), "|u1"),
+                                      ("cast(reshape(iota([24]), [2, 3, 4])*2741, u16)", (2, 3, 4), "<u2"), ("cast(transpose(reshape(iota([6]), [3, 2]))*9999, u16)", (2, 3), "<u2")):
+            self.onepass("run", formula, "-o", "out=y.png")
+            self.onepass("run", formula, "-o", "out=y.npy")
+            with open(self.path("y.png"), "rb") as file:
+                values = self.read(file.read())
+            self.assertEqual(values, npy.read(self.path("y.npy")))
+            self.assertEqual(values[1:], (shape, descr))
+        self.onepass("run", "iota([2, 2]) == 0", "-o", "out=mask.png")
+        self.assertEqual(self.onepass("run", "m", "m=mask.png").stdout, "[[255 255]\n [  0   0]]\n")
+
+    def test_errors(self):
+        self.fails("run", "full([2, 2], 0.5)", "-o", "out=y.png", says=["output `out` f32[2, 2]", "u8, u16 or bool"])
+        self.fails("run", "full([4], 1, u8)", "-o", "out=y.png", says="[height, width]")
+        self.fails("run", "full([2, 2, 5], 1, u8)", "-o", "out=y.png", says="[height, width]")
+        self.fails("run", "full([0, 2], 1, u8)", "-o", "out=y.png", says="height and width")
+        whole = self.png([b"\1\2\3", b"\4\5\6"], 8, 0)
+        for cut in (8, 20, 40, len(whole) - 14):
+            with open(self.path("cut.png"), "wb") as file:
+                file.write(whole[:cut])
+            self.fails("run", "p", "p=cut.png", says="cut.png: is no PNG picture that can be read")
+        huge = bytearray(whole)
+        huge[16:24] = struct.pack(">II", 900000, 900000)
+        huge[29:33] = struct.pack(">I", zlib.crc32(bytes(huge[12:29])))
+        with open(self.path("huge.png"), "wb") as file:
+            file.write(huge)
+        self.fails("run", "p", "p=huge.png", says="huge.png: is no PNG picture that can be read: it is cut off")
+        self.assertEqual(self.files(), ["cut.png", "huge.png"])
+
+
+class StandardInput(Command):
+    def run_with(self, bytes_, *words, code=0):
+        done = subprocess.run([ONEPASS, "run", *words], input=bytes_, capture_output=True, cwd=self.folder, timeout=60)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout if code == 0 else done.stderr.decode()
+
+    def test_arrays(self):
+        self.write("x.npy", [1, 2, 3])
+        self.write("large.npy", range(300000))
+        with open(self.path("x.npy"), "rb") as file:
+            x = file.read()
+        with open(self.path("large.npy"), "rb") as file:
+            large = file.read()
+        self.assertEqual(self.run_with(x, "x*2", "x=-"), b"[2. 4. 6.]\n")
+        self.assertEqual(self.run_with(large, "x[-1]", "x=-"), b"299999.0\n")
+        self.assertEqual(self.run_with(x, "x*w", "x=-", "w=x.npy", "-o", "out=-")[-12:], struct.pack("<3f", 1, 4, 9))
+        pipe = self.run_with(self.run_with(x, "x*2", "x=-", "-o", "out=-"), "x + 1", "x=-")
+        self.assertEqual(pipe, b"[3. 5. 7.]\n")
+        self.assertEqual(self.run_with(Pictures.png([b"\1\2"], 8, 0), "p", "p=-"), b"[[1 2]]\n")
+
+    def test_at_most_once(self):
+        for words in (["x*w", "x=-", "w=-"], ["-", "x=-"]):
+            error = self.run_with(b"x", *words, code=2)
+            self.assertIn("standard input cannot be both", error)
+        self.assertIn("standard input: is not a .npy file", self.run_with(b"1 2 3", "x", "x=-", code=2))
+        self.assertIn("standard input: is not a .npy file", self.run_with(b"", "x", "x=-", code=2))
+        self.write("-", [4])
+        self.assertEqual(self.run_with(b"", "x", "x=./-"), b"[4.]\n")
+
+
+class Terminal(Command):
+    """What a terminal shows, by a pseudo-terminal."""
+
+    def shown(self, *words, code=0, plain=(), **environment):
+        """Everything that the terminal gets; standard output or error (1, 2) in `plain` is a pipe instead."""
+        master, slave = pty.openpty()
+        given = {**os.environ, "ONEPASS_CACHE_DIR": "none", "TERM": "xterm", **environment}
+        if "NO_COLOR" not in environment:
+            given.pop("NO_COLOR", None)
+        process = subprocess.Popen([ONEPASS, *words], stdin=slave, stdout=subprocess.DEVNULL if 1 in plain else slave, stderr=subprocess.DEVNULL if 2 in plain else slave, env=given, cwd=self.folder)
+        os.close(slave)
+        text = b""
+        while True:
+            try:
+                part = os.read(master, 1 << 16)
+            except OSError:
+                break
+            if not part:
+                break
+            text += part
+        os.close(master)
+        self.assertEqual(process.wait(60), code, text)
+        return text.decode().replace("\r\n", "\n")
+
+    def test_colours(self):
+        self.assertIn("\x1b[1mLLVM\x1b[0m: ", self.shown("doctor"))
+        self.assertIn("\x1b[32mnothing to do\x1b[0m", self.shown("doctor"))
+        self.assertEqual(self.shown("run", "a = 1; b = 2"), "\x1b[1ma\x1b[0m = 1\n\x1b[1mb\x1b[0m = 2\n")
+        self.assertTrue(self.shown("run", "x", "x=none.npy", code=2).startswith("\x1b[1;31monepass:\x1b[0m load_npy: none.npy"))
+        self.assertNotIn("\x1b", self.shown("doctor", NO_COLOR="1"))
+        self.assertNotIn("\x1b", self.shown("doctor", TERM="dumb"))
+        self.assertIn("\x1b", self.shown("doctor", NO_COLOR=""))  # as no-color.org has it: empty is unset
+        self.assertNotIn("\x1b", self.onepass("doctor").stdout)
+        self.assertNotIn("\x1b", self.onepass("run", "a = 1; b = 2").stdout)
+
+    def test_progress(self):
+        slow = ["bench", "x*2", "--shapes", "x=f32[1000]"]  # a second and a quarter of timing
+        shown = self.shown(*slow, plain=(1,))
+        self.assertRegex(shown, r"^(\r\x1b\[Ktiming mode adaptive … \d+ s)+\r\x1b\[K$")
+        self.assertNotIn("timing", self.shown(*slow, plain=(2,)))
+        self.assertEqual(self.shown("run", "1 + 1", plain=(1,)), "")  # short work shows none
+        self.assertEqual(self.onepass(*slow).stderr, "")
+
+    def test_an_array_is_not_written_to_a_terminal(self):
+        self.assertIn("is a terminal", self.shown("run", "1 + 1", "-o", "out=-", code=2))
+
+
+class AsJson(Command):
+    def test_doctor(self):
+        answer = json.loads(self.onepass("doctor", "--json").stdout)
+        self.assertIn(answer.pop("version"), self.onepass("-V").stdout)
+        self.assertEqual(list(answer), ["processor", "memory", "LLVM", "cache folder", "BLAS", "CUDA toolkit", "CUDA driver", "device"])
+        for line in answer.values():
+            self.assertEqual(list(line), ["state", "advice"])
+
+    def test_cache(self):
+        def cache(*words, code=0):
+            done = subprocess.run([ONEPASS, "cache", *words, "--json"], env=dict(os.environ, ONEPASS_CACHE_DIR=self.path("cache")), capture_output=True, text=True, cwd=self.folder, timeout=60)
+            self.assertEqual(done.returncode, code, done.stderr)
+            answer = json.loads(done.stdout)
+            self.assertRegex(answer.pop("version"), r"^\d+\.\d+\.\d+$")
+            return answer
+
+        subprocess.run([ONEPASS, "run", "iota([100]) * 2.5", "-o", "out=y.npy", "--mode", "specialized"], env=dict(os.environ, ONEPASS_CACHE_DIR=self.path("cache")), check=True, cwd=self.folder, timeout=60)
+        stats = cache("stats")
+        self.assertEqual((stats["folder"], stats["usable"]["kernels"], stats["usable"]["optimized"], stats["damaged"]), (self.path("cache"), 1, 1, {"kernels": 0, "bytes": 0}))
+        self.assertGreater(stats["usable"]["bytes"], 0)
+        self.assertEqual(cache("verify"), {"folder": self.path("cache"), "damaged": 0, "untrusted": [], "removed": 0})
+        written = cache("export", "kernels.onepass")["written"]
+        self.assertGreaterEqual(written, 1)
+        self.assertEqual(cache("clear"), {"removed": written})
+        self.assertEqual(cache("import", "kernels.onepass")["added"], written)
+        self.assertEqual(json.loads(self.onepass("cache", "stats", "--json").stdout)["folder"], None)
+
+
 class Others(Command):
     def test_help_has_examples(self):
         text = self.onepass("--help").stdout
@@ -1070,6 +1389,7 @@ class Others(Command):
     def test_first_calls_from_nothing(self):
         rows = json.loads(self.onepass("bench", "x*2 + tanh(x)", "--shapes", "x=f32[100]", "--from-nothing", "--json").stdout)
         self.assertEqual([(r["mode"], r["cache"]) for r in rows], [(m, c) for m in ("adaptive", "specialized") for c in ("empty", "warm")])
+        self.assertEqual([(r["formula"], r["shapes"]) for r in rows], [("x*2 + tanh(x)", {"x": "f32[100]"})] * 4)
         for row in rows:
             self.assertEqual(row["calls"], 1000)
             times = [row[f"T{n}_ms"] for n in (1, 2, 10, 100, 1000)]

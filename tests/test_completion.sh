@@ -30,6 +30,18 @@ else
   echo "SKIPPED: man is not installed"
 fi
 
+echo "--- examples: each option has one in the pages, whose blocks are run by test_readme.sh"
+awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md docs/*.md >"$work/examples"
+for command in $commands; do
+  for option in $(onepass "$command" --help | sed -nE 's/^  (-[a-z],)?(--[a-z-]+).*/\2/p'); do
+    short=$(onepass "$command" --help | sed -nE "s/^  (-[a-z]),$option .*/\1/p")
+    case $option in
+      --help | --svg | --html | --in-this-process) continue ;;  # the same for all; later; of --from-nothing's own processes
+    esac
+    grep -qE "onepass $command( .*)? ($option${short:+|$short})([ =]|\$)" "$work/examples" || fail "no example of onepass $command $option in README.md or docs/"
+  done
+done
+
 echo "--- bash"
 touch "$work/x.npy" "$work/y.npy"
 completed() {  # WORD... : what the last one becomes
@@ -47,6 +59,10 @@ same "relaxations" "contract" "$(completed onepass bench --relax c)"
 same "limits" "max_nodes=" "$(completed onepass run --limit max)"
 same "actions of the cache" "export" "$(completed onepass cache exp)"
 same "files" "$work/x.npy" "$(completed onepass run 'x*2' "x=$work/x")"
+same "a value behind =, where bash splits" "generic" "$(completed onepass run --mode = gen)"
+same "devices" "cpu cuda" "$(completed onepass run --device '')"
+same "how bench calls" "fresh" "$(completed onepass bench --call f)"
+same "no files where none belong" "" "$(completed onepass bench 'x*2' --threads '')"
 for mode in $(completed onepass run --mode ''); do  # what is offered is accepted
   onepass dump 'x*2' --shapes 'x=f32[4]' --mode "$mode" --groups >/dev/null || fail "--mode $mode is offered, but refused"
 done
@@ -55,6 +71,23 @@ if command -v zsh >/dev/null; then
   echo "--- zsh"
   zsh -f -c "autoload -U compinit; fpath=($source_folder/tools/completions \$fpath); compinit -u -d $work/dump; [[ \$_comps[onepass] == _onepass ]]" || fail "zsh does not know the completion"
   zsh -n tools/completions/_onepass || fail "zsh cannot read the completion"
+  # An interactive shell on a pseudo-terminal: what a line becomes by TAB. ^T prints it.
+  cat >"$work/types.zsh" <<'EOF'
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "cd $1; autoload -U compinit; fpath=($2 \$fpath); compinit -u -d $1/dump"
+zpty -w shell 'show() { print -r -- "<$BUFFER>"; BUFFER= }; zle -N show; bindkey "^T" show; PROMPT='
+shift 2
+while (($#)); do
+  zpty -w -n shell "$1"$'\t\C-t'
+  zpty -r -m shell text "*<$2>*" || exit 1
+  shift 2
+done
+EOF
+  timeout 60 zsh -f "$work/types.zsh" "$work" "$source_folder/tools/completions" \
+    'onepass doc' 'onepass doctor ' 'onepass run x --thr' 'onepass run x --threads ' 'onepass run x --mode gen' 'onepass run x --mode generic ' \
+    'onepass cache exp' 'onepass cache export ' 'onepass run --limit max' 'onepass run --limit max_nodes=' 'onepass run x x=y.n' 'onepass run x x=y.npy ' ||
+    fail "zsh does not complete"
 else
   echo "SKIPPED: zsh is not installed"
 fi

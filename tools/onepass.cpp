@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
@@ -19,39 +20,49 @@
 #include "onepass/version.h"
 #include "runtime/os_mapped.h"
 #include "tools/onepass_command.h"
+#include "tools/onepass_terminal.h"
 
 namespace {
 
 using onepass::command::Words;
 
-constexpr std::string_view kHelp = R"(onepass: compiles array formulas into single passes over memory
-
-Commands, each with an example; PROGRAM is a formula, a .fuse file, or - for standard input:
-
-  run      runs a program on .npy files
-             onepass run 'x*w + b' x=x.npy w=w.npy b=b.npy -o out=y.npy
-             onepass run --batch jobs.jsonl
-  dump     shows what the compiler makes of a program: graph, kernels, loops, LLVM IR, assembly
-             onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --groups
-  bench    times a program on random inputs
-             onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --json
-  doctor   says what this machine has and what to do about what it lacks
-             onepass doctor
-  diff     compares two dumps, or two folders of generated kernels
-             onepass diff before.json after.json
-  cache    looks after kernels on disk
-             onepass cache stats
-
-onepass COMMAND --help lists a command's options. Exit code 0, or 2 with the error on stderr (1 for a fault of onepass).
-)";
-
+// The commands: what --help, the manual page and the completions of the shells say of them.
 struct Command {
   std::string_view name;
   int (*run)(Words words);
+  std::string_view summary;
+  std::string_view examples;  // a line each
 };
-constexpr Command kCommands[] = {{"run", onepass::command::run},     {"dump", onepass::command::dump},
-                                 {"bench", onepass::command::bench}, {"diff", onepass::command::diff},
-                                 {"cache", onepass::command::cache}, {"doctor", onepass::command::doctor}};
+constexpr Command kCommands[] = {
+    {"run", onepass::command::run, "runs a program on files of arrays and on numbers",
+     "onepass run 'sin(x) * k' x=x.npy k=0.5\n"
+     "onepass run 'x*w + b' x=x.npy w=w.npy b=b.npy -o out=y.npy\n"
+     "onepass run --batch jobs.jsonl"},
+    {"dump", onepass::command::dump, "shows what the compiler makes of a program: graph, kernels, loops, LLVM IR, assembly",
+     "onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --groups"},
+    {"bench", onepass::command::bench, "times a program on random inputs",
+     "onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --json"},
+    {"doctor", onepass::command::doctor, "says what this machine has and what to do about what it lacks", "onepass doctor"},
+    {"diff", onepass::command::diff, "compares two dumps, or two folders of generated kernels", "onepass diff before.json after.json"},
+    {"cache", onepass::command::cache, "looks after kernels on disk", "onepass cache stats"}};
+
+std::string help() {
+  std::string text =
+      "onepass: compiles array formulas into single passes over memory\n\n"
+      "Commands, each with an example; PROGRAM is a formula, a .fuse file, or - for standard input:\n\n";
+  for (const Command& command : kCommands) {
+    text += fmt::format("  {:8} {}\n", command.name, command.summary);
+    for (std::string_view rest = command.examples; !rest.empty();) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      text += fmt::format("             {}\n", rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+  }
+  return text +
+         "\nonepass COMMAND --help lists a command's options, onepass -V says the version. Exit code 0, or 2 with the error on stderr (1 "
+         "for a "
+         "fault of onepass).\n";
+}
 
 int dispatch(const std::string& name, Words words) {
   std::vector<std::string> names;
@@ -63,11 +74,28 @@ int dispatch(const std::string& name, Words words) {
                                        onepass::command::list_of(names)));
 }
 
+// What the shells' completions ask: which words the last one may become, a line each. tools/completions has the scripts.
+int complete(Words words) {
+  if (words.size() <= 1) {
+    for (const Command& command : kCommands) fmt::print("{}\t{}\n", command.name, command.summary);
+    fmt::print("--help\tthe commands\n--version\tthe version\n");
+    return 0;
+  }
+  const std::string command = words.front();
+  words.erase(words.begin());
+  onepass::command::complete_next();
+  try {
+    return dispatch(command, std::move(words));
+  } catch (...) { return 0; }  // printed, or nothing to offer
+}
+
 // One message on stderr, whatever happened to stdout before. Where stderr cannot be written either, the exit code says it alone.
 int fail(int code, std::string_view message) {
   std::fflush(stdout);
   std::string text =
       code == 2 ? onepass::shortened(message, onepass::kMostErrorBytes + 90) : std::string(message);  // a fault's has the graph
+  const std::size_t name = text.starts_with("onepass") ? text.find(':') + 1 : 0;                      // stands out on a terminal
+  if (name > 0) text.replace(0, name, onepass::command::styled(stderr, onepass::command::Style::Error, text.substr(0, name)));
   text += '\n';
   std::fputs(text.c_str(), stderr);
   return code;
@@ -92,19 +120,20 @@ int main(int argc, char** argv) {
   onepass::command::install_signal_handlers();
   Words words(argv + 1, argv + argc);
   if (words.empty()) {
-    std::fputs(kHelp.data(), stderr);
+    std::fputs(help().c_str(), stderr);
     return 2;
   }
   const std::string command = words.front();
   words.erase(words.begin());
   if (command == "--help" || command == "-h" || command == "help") {
-    std::fputs(kHelp.data(), stdout);
+    std::fputs(help().c_str(), stdout);
     return after_printing(0);
   }
-  if (command == "--version") {
+  if (command == "--version" || command == "-V") {
     std::fputs("onepass " ONEPASS_VERSION "\n", stdout);
     return after_printing(0);
   }
+  if (command == "--complete") return after_printing(complete(std::move(words)));
   try {
     return after_printing(dispatch(command, std::move(words)));
   } catch (const onepass::command::HelpShown&) { return after_printing(0); } catch (const onepass::FormulaError& error) {

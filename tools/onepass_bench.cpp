@@ -15,9 +15,11 @@
 #include <thread>
 
 #include "onepass/error.h"
+#include "onepass/version.h"
 #include "runtime/memory.h"
 #include "tools/onepass_command.h"
 #include "tools/onepass_from_nothing.h"
+#include "tools/onepass_terminal.h"
 #include "tools/timing.h"
 
 namespace onepass::command {
@@ -250,6 +252,17 @@ Json json_of(const Measurement& m) {
   return line;
 }
 
+// What --json says before the figures.
+Json what_is_timed(const std::string& formula, const ProgramText& program, const std::vector<runtime::ArgumentType>& types, Mode mode) {
+  Json shapes = Json::object();
+  for (std::size_t i = 0; i < types.size(); ++i) shapes[program.inputs()[i]] = type_text(types[i]);
+  return {{"version", ONEPASS_VERSION},
+          {"formula", formula},
+          {"shapes", std::move(shapes)},
+          {"mode", text_of(mode)},
+          {"processor", processor_text()}};
+}
+
 std::string time_text(double ns) {
   if (ns < 1e4) return fmt::format("{:.0f} ns", ns);
   if (ns < 1e7) return fmt::format("{:.1f} µs", ns / 1e3);
@@ -257,14 +270,43 @@ std::string time_text(double ns) {
 }
 
 void print(Mode mode, const Measurement& m) {
-  fmt::print("mode {}: {} kernel{}, first call {:.2f} ms, of it {:.2f} ms compiling ({} compile{})\n", text_of(mode), m.kernels,
-             m.kernels == 1 ? "" : "s", m.first_ms, m.compile_ms, m.compiles, m.compiles == 1 ? "" : "s");
+  fmt::print("mode {}: {} kernel{}, first call {:.2f} ms, of it {:.2f} ms compiling ({} compile{})\n",
+             styled(stdout, Style::Bold, text_of(mode)), m.kernels, m.kernels == 1 ? "" : "s", m.first_ms, m.compile_ms, m.compiles,
+             m.compiles == 1 ? "" : "s");
   fmt::print("  median of {} calls {}, 99.9 % within {}\n", m.calls, time_text(m.median_ns), time_text(m.p999_ns));
   fmt::print("  inputs and outputs {}, {:.2f} GB/s of them; moved {}; allocated per call {}\n", bytes_text(m.min_bytes), m.gbs(),
              bytes_text(m.moved_bytes), bytes_text(m.allocated_bytes_per_call));
   if (m.shapes_meanwhile >= 0)
     fmt::print("  meanwhile another thread called it with {} new shapes; {} kernels of their own were compiled\n", m.shapes_meanwhile,
                m.specialized_meanwhile);
+}
+
+// Two modes side by side, and how many times as much the second one takes.
+void print_table(Mode mode, const Measurement& a, Mode other, const Measurement& b) {
+  constexpr int kName = 24, kColumn = 13;
+  const auto heading = [&](std::string_view text) { return styled(stdout, Style::Bold, fmt::format("{:>{}}", text, kColumn)); };
+  fmt::print("{:{}}{}{}{}\n", "", kName, heading(text_of(mode)), heading(text_of(other)), heading("ratio"));
+  const auto padded = [&](const std::string& text) {  // µ has two bytes
+    const auto columns = static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+    return std::string(columns < kColumn ? kColumn - columns : 0, ' ') + text;
+  };
+  const auto row = [&](std::string_view name, double left, double right, auto&& text) {
+    fmt::print("{:{}}{}{}{}\n", name, kName, padded(text(left)), padded(text(right)),
+               padded(left > 0 ? fmt::format("{:.2f}", right / left) : "-"));
+  };
+  const auto count = [](double n) { return fmt::format("{:.0f}", n); };
+  const auto ms = [](double n) { return fmt::format("{:.2f} ms", n); };
+  const auto bytes = [](double n) { return bytes_text(static_cast<std::int64_t>(n)); };
+  const auto number = [](auto n) { return static_cast<double>(n); };
+  row("kernels", number(a.kernels), number(b.kernels), count);
+  row("first call", a.first_ms, b.first_ms, ms);
+  row("  of it compiling", a.compile_ms, b.compile_ms, ms);
+  row("median call", a.median_ns, b.median_ns, time_text);
+  row("99.9 % of calls within", a.p999_ns, b.p999_ns, time_text);
+  row("inputs and outputs", number(a.min_bytes), number(b.min_bytes), bytes);
+  row("moved", number(a.moved_bytes), number(b.moved_bytes), bytes);
+  row("inputs and outputs per s", a.gbs(), b.gbs(), [](double n) { return fmt::format("{:.2f} GB", n); });
+  row("allocated per call", number(a.allocated_bytes_per_call), number(b.allocated_bytes_per_call), bytes);
 }
 
 }  // namespace
@@ -278,18 +320,19 @@ int bench(Words words) {
   std::string how = "into", compared;
   bool while_specializing = false, json = false, from_nothing = false, in_this_process = false;
   app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
-  app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more");
+  offers(app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more"), {});
   add_mode(app, common);
   add_threads(app, common);
   add_relax(app, common);
   add_limits(app, common);
-  app.add_option("--call", how, "into: the same arrays in each call (default); fresh: new ones; bind: a bound call");
+  offers(app.add_option("--call", how, "into: the same arrays in each call (default); fresh: new ones; bind: a bound call"),
+         {"into", "fresh", "bind"});
   app.add_flag("--while-specializing", while_specializing,
                "another thread calls the program with new shapes meanwhile, which get kernels of their own");
   app.add_flag("--from-nothing", from_nothing,
                "what the first 1000 calls take, in fresh processes with an empty and with a warm kernel cache");
   app.add_flag("--in-this-process", in_this_process, "of --from-nothing: in this process alone, one line of JSON")->needs("--from-nothing");
-  app.add_option("--compare", compared, "time this mode too");
+  offers(app.add_option("--compare", compared, "time this mode too, and show a table of both"), mode_names());
   app.add_flag("--json", json, "one line of JSON");
   app.footer(
       "Examples:\n"
@@ -324,29 +367,33 @@ int bench(Words words) {
       again.erase(mode, mode + (*mode == "--mode" ? 2 : 1));
       modes = {options.mode};
     }
-    return first_calls_from_nothing(again, modes, json), 0;
+    return first_calls_from_nothing(again, modes, json ? what_is_timed(source.text, program, types, options.mode).dump() : ""), 0;
   }
   const InterruptibleCall interruptible;
   Random random;
   std::vector<Array> inputs;
   for (const runtime::ArgumentType& type : types) inputs.push_back(random_array(type, random));
   if (from_nothing && in_this_process) return first_calls(program, types, options, inputs), 0;
+  std::optional<Progress> progress(std::in_place, fmt::format("timing mode {}", text_of(options.mode)));
   const Measurement mine = measure(program, options, inputs, how == "fresh", while_specializing);
-  if (compared.empty()) {
-    if (json) fmt::print("{}\n", json_of(mine).dump());
-    else print(options.mode, mine);
-    return 0;
+  std::optional<Measurement> others;
+  if (!compared.empty()) {
+    progress->say(fmt::format("timing mode {}", compared));
+    others = measure(program, other, inputs, how == "fresh", while_specializing);
   }
-  const Measurement others = measure(program, other, inputs, how == "fresh", while_specializing);
+  progress.reset();
   if (json) {
-    Json line = json_of(mine);
-    line["compare"] = json_of(others);
-    line["compare"]["mode"] = compared;
-    fmt::print("{}\n", line.dump());
+    Json line = what_is_timed(source.text, program, types, options.mode);
+    line.update(json_of(mine));
+    if (others) {
+      line["compare"] = json_of(*others);
+      line["compare"]["mode"] = compared;
+    }
+    fmt::print("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
+  } else if (others) {
+    print_table(options.mode, mine, other.mode, *others);
   } else {
     print(options.mode, mine);
-    print(other.mode, others);
-    fmt::print("{} takes {:.2f} times as long as {}\n", compared, others.median_ns / mine.median_ns, text_of(options.mode));
   }
   return 0;
 }

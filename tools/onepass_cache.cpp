@@ -1,11 +1,15 @@
 // onepass cache: looks after the kernels that are kept on disk.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <array>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "onepass/error.h"
+#include "onepass/version.h"
 #include "runtime/disk_cache.h"
 #include "tools/onepass_command.h"
 
@@ -23,43 +27,68 @@ std::string size_text(std::int64_t bytes) {
 
 std::string counted(std::int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
-void stats(const DiskCache& cache) {
-  fmt::print("folder: {}\n", cache.folder());
-  struct Sum {
-    std::int64_t files = 0, bytes = 0;
-  };
+using Json = nlohmann::ordered_json;
+
+// What `stats` counts, of files with code.
+struct Sum {
+  std::int64_t files = 0, bytes = 0;
+};
+struct Kind {
+  State state;
+  std::string_view name, member;
+};
+constexpr Kind kKinds[] = {{State::Usable, "usable here", "usable"},
+                           {State::OtherProcessor, "for other processors", "other_processor"},
+                           {State::OtherBuild, "of other builds of onepass", "other_build"},
+                           {State::Damaged, "damaged", "damaged"},
+                           {State::Untrusted, "not trusted", "untrusted"}};
+
+void print(const Json& answer) {
+  Json line = {{"version", ONEPASS_VERSION}};
+  line.update(answer);
+  fmt::print("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+Json stats(const DiskCache& cache, bool json) {
   std::array<Sum, 5> sums;
-  Sum optimised;
+  std::int64_t optimized = 0;
   for (const DiskCache::File& f : cache.list()) {
     if (f.state == State::Usable && !f.has_code) continue;
     Sum& sum = sums[static_cast<std::size_t>(f.state)];
     ++sum.files, sum.bytes += f.bytes;
-    if (f.state == State::Usable && f.tier == compiler::Tier::Optimised) ++optimised.files;
+    if (f.state == State::Usable && f.tier == compiler::Tier::Optimised) ++optimized;
   }
-  const auto line = [&](std::string_view name, State state) {
-    const Sum& sum = sums[static_cast<std::size_t>(state)];
-    fmt::print("{}: {}, {}\n", name, counted(sum.files, "kernel"), size_text(sum.bytes));
-  };
-  line("usable here", State::Usable);
-  fmt::print("of these optimised: {}\n", optimised.files);
-  line("for other processors", State::OtherProcessor);
-  line("of other builds of onepass", State::OtherBuild);
-  line("damaged", State::Damaged);
-  line("not trusted", State::Untrusted);
+  Json answer = {{"folder", cache.folder()}};
+  if (!json) fmt::print("folder: {}\n", cache.folder());
+  for (const Kind& kind : kKinds) {
+    const Sum& sum = sums[static_cast<std::size_t>(kind.state)];
+    answer[std::string(kind.member)] = {{"kernels", sum.files}, {"bytes", sum.bytes}};
+    if (kind.state == State::Usable) answer["usable"]["optimized"] = optimized;
+    if (json) continue;
+    fmt::print("{}: {}, {}\n", kind.name, counted(sum.files, "kernel"), size_text(sum.bytes));
+    if (kind.state == State::Usable) fmt::print("of these optimised: {}\n", optimized);
+  }
+  return answer;
 }
 
 // What may not be yours is named, each file of it: somebody put it there.
-int verify(DiskCache& cache) {
+int verify(DiskCache& cache, bool json) {
   std::int64_t damaged = 0, untrusted = 0;
+  Json named = Json::array();
   for (const DiskCache::File& f : cache.list()) {
     damaged += f.state == State::Damaged;
     if (f.state != State::Untrusted) continue;
     ++untrusted;
-    fmt::print("{}/{} {}\n", cache.folder(), f.name, f.objection);
+    named.push_back({{"file", f.name}, {"why", f.objection}});
+    if (!json) fmt::print("{}/{} {}\n", cache.folder(), f.name, f.objection);
   }
   const std::int64_t removed = cache.remove_damaged();
-  if (untrusted > 0) fmt::print("{} not trusted\n", counted(untrusted, "kernel"));
-  fmt::print("{} removed\n", counted(removed, untrusted > 0 ? "damaged or untrusted kernel" : "damaged kernel"));
+  if (json) {
+    print(Json{{"folder", cache.folder()}, {"damaged", damaged}, {"untrusted", std::move(named)}, {"removed", removed}});
+  } else {
+    if (untrusted > 0) fmt::print("{} not trusted\n", counted(untrusted, "kernel"));
+    fmt::print("{} removed\n", counted(removed, untrusted > 0 ? "damaged or untrusted kernel" : "damaged kernel"));
+  }
   if (const std::string why = cache.refusal(); !why.empty())
     throw IoError(fmt::format("cache: the folder {} {}; until then no kernel is kept there", cache.folder(), why));
   return removed == damaged + untrusted ? 0 : 2;
@@ -79,10 +108,12 @@ int cache(Words words) {
       "The folder is ONEPASS_CACHE_DIR, else onepass in the user's cache folder; ONEPASS_CACHE_DIR=none switches it off.\n\n"
       "Example:\n  onepass cache stats\n  onepass cache export kernels.onepass");
   std::string action = "stats", file;
-  bool trust = false;
-  app.add_option("ACTION", action, "stats, verify, clear, export FILE or import FILE");
+  bool trust = false, json = false;
+  offers(app.add_option("ACTION", action, "stats, verify, clear, export FILE or import FILE"),
+         {"stats", "verify", "clear", "export", "import"});
   app.add_option("FILE", file, "of export and import");
   app.add_flag("--trust", trust, "of import: the archive, which is machine code, comes from somebody that you trust as yourself");
+  app.add_flag("--json", json, "the answer as one line of JSON");
   parse_words(app, std::move(words));
   const bool takes_file = action == "export" || action == "import";
   if (action != "stats" && action != "verify" && action != "clear" && !takes_file)
@@ -97,21 +128,33 @@ int cache(Words words) {
   DiskCache& cache = runtime::disk_cache();
   if (!cache.enabled()) {
     if (action != "stats") throw ValueError("cache: it is switched off; set ONEPASS_CACHE_DIR to a folder");
-    fmt::print("folder: none\n");
+    if (json) print({{"folder", nullptr}});
+    else fmt::print("folder: none\n");
     return 0;
   }
   if (action == "stats") {
-    stats(cache);
+    const Json answer = stats(cache, json);
+    if (json) print(answer);
   } else if (action == "verify") {
-    return verify(cache);
+    return verify(cache, json);
   } else if (action == "clear") {
-    fmt::print("{} removed\n", counted(cache.clear(), "kernel"));
+    const std::int64_t removed = cache.clear();
+    if (json) print({{"removed", removed}});
+    else fmt::print("{} removed\n", counted(removed, "kernel"));
   } else if (action == "export") {
-    fmt::print("{} written to {}\n", counted(cache.export_to(file), "kernel"), file);
+    const std::int64_t written = cache.export_to(file);
+    if (json) print({{"written", written}, {"file", file}});
+    else fmt::print("{} written to {}\n", counted(written, "kernel"), file);
   } else {
     const DiskCache::Imported imported = cache.import_from(file, trust);
-    fmt::print("{} added; left out: {} for other processors, {} of other builds, {} damaged\n", counted(imported.added, "kernel"),
-               imported.other_processor, imported.other_build, imported.damaged);
+    if (json)
+      print({{"added", imported.added},
+             {"other_processor", imported.other_processor},
+             {"other_build", imported.other_build},
+             {"damaged", imported.damaged}});
+    else
+      fmt::print("{} added; left out: {} for other processors, {} of other builds, {} damaged\n", counted(imported.added, "kernel"),
+                 imported.other_processor, imported.other_build, imported.damaged);
   }
   return 0;
 }

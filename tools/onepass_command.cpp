@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <span>
 
 #include "compiler/record.h"
+#include "compiler/target.h"
 #include "ir/formula.h"
 #include "onepass/error.h"
 #include "runtime/os.h"
@@ -34,11 +36,65 @@ constexpr ModeName kModes[] = {{"adaptive", Mode::adaptive},
                                {"unfused", Mode::unfused},
                                {"reference", Mode::reference}};
 
+struct Limit {
+  std::string_view name;
+  std::int64_t most;
+  void (*set)(Limits&, std::int64_t);
+};
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr Limit kLimits[] = {
+    {"nesting", kMost, [](Limits& limits, std::int64_t n) { limits.nesting = static_cast<std::size_t>(n); }},
+    {"name_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.name_bytes = static_cast<std::size_t>(n); }},
+    {"source_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.source_bytes = static_cast<std::size_t>(n); }},
+    {"max_nodes", 1 << 30, [](Limits& limits, std::int64_t n) { limits.max_nodes = static_cast<std::uint32_t>(n); }},
+    {"rank", kMaxRank, [](Limits& limits, std::int64_t n) { limits.rank = static_cast<std::int32_t>(n); }},
+    {"array_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.array_bytes = n; }},
+    {"work", kMost, [](Limits& limits, std::int64_t n) { limits.work = n; }},
+    {"compile_ms", kMost, [](Limits& limits, std::int64_t n) { limits.compile_ms = n; }},
+};
+
 }  // namespace
 
 // ---- the command line
 
+namespace {
+
+bool completing = false;
+std::map<const CLI::Option*, Words> offered;
+
+void print_completions(const CLI::App& app, const Words& words) {
+  const std::string word = words.empty() || words.back() == "=" ? "" : words.back();
+  std::size_t before = words.size() < 2 ? 0 : words.size() - 1;  // bash splits `--mode=generic` at the `=`
+  while (before > 0 && words[before - 1] == "=") --before;
+  const auto values = [](const CLI::Option* option) {
+    const auto found = offered.find(option);
+    if (found == offered.end()) return fmt::print(":files\n");
+    for (const std::string& value : found->second) fmt::print("{}\t\n", value);
+  };
+  if (word.starts_with('-') && word != "-") {
+    for (const CLI::Option* const option : app.get_options())
+      for (const std::string& name : option->get_lnames()) fmt::print("--{}\t{}\n", name, option->get_description());
+    return;
+  }
+  if (before > 0 && words[before - 1].starts_with('-')) {
+    const CLI::Option* const option = app.get_option_no_throw(words[before - 1]);
+    if (option && option->get_items_expected_max() > 0) return values(option);
+  }
+  for (const CLI::Option* const option : app.get_options())
+    if (option->get_positional() && offered.contains(option) && words.size() == 1) return values(option);
+  fmt::print(":files\n");
+}
+
+}  // namespace
+
+void offers(const CLI::Option* option, Words words) { offered[option] = std::move(words); }
+void complete_next() { completing = true; }
+
 void parse_words(CLI::App& app, Words words) {
+  if (completing) {
+    print_completions(app, words);
+    throw HelpShown();
+  }
   for (std::string& word : words) {
     if (word == "--") break;
     // `-`, `-h`, `-o` and `-oNAME=…` are options, anything else with one dash is a formula.
@@ -81,25 +137,31 @@ std::string take_program(std::string_view command, Words& positional) {
 }
 
 void add_mode(CLI::App& app, CommonOptions& options) {
-  app.add_option("--mode", options.mode, "adaptive (default), generic, specialized, unfused or reference");
+  offers(app.add_option("--mode", options.mode, "adaptive (default), generic, specialized, unfused or reference"), mode_names());
 }
 // Read when they are met: an empty text is a mistake too, not an option that was left out.
 void add_relax(CLI::App& app, CommonOptions& options) {
-  app.add_option_function<std::string>(
-      "--relax", [&options](const std::string& list) { options.relax = relax_of(list); },
-      "of contract,reassociate,approximate; strict without");
+  offers(app.add_option_function<std::string>(
+             "--relax", [&options](const std::string& list) { options.relax = relax_of(list); },
+             "of contract,reassociate,approximate; strict without"),
+         {"contract", "reassociate", "approximate"});
 }
 void add_threads(CLI::App& app, CommonOptions& options) {
-  app.add_option_function<std::string>(
-      "--threads", [&options](const std::string& text) { options.threads = thread_count(text); },
-      fmt::format("1 to {}; all cores without", threads::kMaxThreads));
+  offers(app.add_option_function<std::string>(
+             "--threads", [&options](const std::string& text) { options.threads = thread_count(text); },
+             fmt::format("1 to {}; all cores without", threads::kMaxThreads)),
+         {});
 }
 
 void add_limits(CLI::App& app, CommonOptions& options) {
-  app.add_option("--limit", options.limits,
-                 "NAME=NUMBER, of nesting, name_bytes, source_bytes, max_nodes, rank, array_bytes, work, compile_ms; repeat for several")
-      ->allow_extra_args(false)
-      ->take_all();
+  Words names;
+  for (const Limit& limit : kLimits) names.push_back(fmt::format("{}=", limit.name));
+  offers(app.add_option(
+                "--limit", options.limits,
+                "NAME=NUMBER, of nesting, name_bytes, source_bytes, max_nodes, rank, array_bytes, work, compile_ms; repeat for several")
+             ->allow_extra_args(false)
+             ->take_all(),
+         std::move(names));
 }
 
 Options options_of(const CommonOptions& options) {
@@ -125,6 +187,12 @@ std::string_view text_of(Mode mode) {
   for (const ModeName& candidate : kModes)
     if (candidate.mode == mode) return candidate.text;
   return "?";
+}
+
+Words mode_names() {
+  Words names;
+  for (const ModeName& mode : kModes) names.emplace_back(mode.text);
+  return names;
 }
 
 int thread_count(std::string_view text) {
@@ -157,22 +225,6 @@ Relax relax_of(std::string_view list) {
 }
 
 Limits limits_of(const std::vector<std::string>& words) {
-  struct Limit {
-    std::string_view name;
-    std::int64_t most;
-    void (*set)(Limits&, std::int64_t);
-  };
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  static constexpr Limit kLimits[] = {
-      {"nesting", kMost, [](Limits& limits, std::int64_t n) { limits.nesting = static_cast<std::size_t>(n); }},
-      {"name_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.name_bytes = static_cast<std::size_t>(n); }},
-      {"source_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.source_bytes = static_cast<std::size_t>(n); }},
-      {"max_nodes", 1 << 30, [](Limits& limits, std::int64_t n) { limits.max_nodes = static_cast<std::uint32_t>(n); }},
-      {"rank", kMaxRank, [](Limits& limits, std::int64_t n) { limits.rank = static_cast<std::int32_t>(n); }},
-      {"array_bytes", kMost, [](Limits& limits, std::int64_t n) { limits.array_bytes = n; }},
-      {"work", kMost, [](Limits& limits, std::int64_t n) { limits.work = n; }},
-      {"compile_ms", kMost, [](Limits& limits, std::int64_t n) { limits.compile_ms = n; }},
-  };
   Limits result;
   for (const std::string& word : words) {
     const auto [name, value] = name_and_value("--limit", word, "NAME=NUMBER");
@@ -284,6 +336,21 @@ std::vector<runtime::ArgumentType> types_of(std::string_view command, const Prog
       throw ValueError(fmt::format("{}: the type of input `{}` is missing: add --shapes {}=f32[…]; the inputs are {}", command, inputs[i],
                                    inputs[i], list_of(inputs)));
   return types;
+}
+
+std::string type_text(const runtime::ArgumentType& type) {
+  std::string text(name_of(type.dtype));
+  char before = '[';
+  for (const std::int64_t extent : type.shape) {
+    text += fmt::format("{}{}", before, extent);
+    before = ',';
+  }
+  return text + (type.shape.empty() ? "[]" : "]");
+}
+
+std::string processor_text() {
+  const compiler::Target& target = compiler::Target::host();
+  return fmt::format("{}, {} core{}", target.cpu.empty() ? target.triple : target.cpu, target.cores, target.cores == 1 ? "" : "s");
 }
 
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates) {

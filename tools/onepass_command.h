@@ -15,7 +15,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace onepass::command {
 
@@ -47,6 +48,11 @@ struct InterruptibleCall {
 struct HelpShown {};
 /// Parses the words after the command's name. A word such as `-x*2`, which no command has as an option, is left to be the program.
 void parse_words(CLI::App& app, Words words);
+/// Which words a value of the option, or a positional, may be: the completions of the shells offer them. Without, they offer files.
+void offers(const CLI::Option* option, Words words);
+/// From now on parse_words() prints, in place of parsing, what the last of its words may become, and throws HelpShown: a line for each word, with a
+/// tab and what it means; a word that ends with `=` goes on; `:files` stands for files.
+void complete_next();
 /// The program among the positional words, marked or not by parse_words: taken out. Error `COMMAND: …` when there is none.
 std::string take_program(std::string_view command, Words& positional);
 
@@ -65,6 +71,7 @@ Options options_of(const CommonOptions& options);
 
 Mode mode_of(std::string_view text);
 std::string_view text_of(Mode mode);
+Words mode_names();
 Relax relax_of(std::string_view list);                    // error for an empty name, or one given twice
 int thread_count(std::string_view text);                  // decimal, at least 1
 Limits limits_of(const std::vector<std::string>& words);  // `nesting=5000`, …
@@ -89,6 +96,10 @@ bool is_named_type(const std::string& word);
 NamedType named_type(std::string_view command, const std::string& word);
 /// One type for each input of the program, in its order; errors for names that it does not have, or twice, or not at all.
 std::vector<runtime::ArgumentType> types_of(std::string_view command, const ProgramText& program, const Words& shapes);
+
+std::string type_text(const runtime::ArgumentType& type);  // "f32[64,256]", as --shapes takes it
+/// The processor that kernels are compiled for, and how many of its cores are used: "znver4, 2 cores".
+std::string processor_text();
 
 /// ", perhaps you mean `nearest`", or nothing where no candidate is near.
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates);

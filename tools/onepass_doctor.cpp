@@ -1,6 +1,7 @@
 // onepass doctor: what this machine has for onepass, one line each: `name: state, what to do`.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <exception>
 #include <filesystem>
@@ -13,19 +14,32 @@
 #include "compiler/codegen.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
+#include "onepass/version.h"
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/disk_cache.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/os.h"
 #include "tools/onepass_command.h"
+#include "tools/onepass_terminal.h"
 #include "tools/timing.h"
 
 namespace onepass::command {
 
 namespace {
 
-void line(std::string_view name, std::string_view state, std::string_view advice) { fmt::print("{}: {}, {}\n", name, state, advice); }
+using Json = nlohmann::ordered_json;
+
+Json* as_json = nullptr;  // where --json collects the lines
+
+void line(std::string_view name, std::string_view state, std::string_view advice) {
+  if (as_json) {
+    (*as_json)[std::string(name)] = {{"state", state}, {"advice", advice}};
+    return;
+  }
+  const Style style = advice.starts_with("nothing to do") ? Style::Good : Style::Warning;
+  fmt::print("{}: {}, {}\n", styled(stdout, Style::Bold, name), state, styled(stdout, style, advice));
+}
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
@@ -159,8 +173,12 @@ void cuda_driver_and_device() {
 
 int doctor(Words words) {
   CLI::App app{"Says what this machine has, and what to do about what it lacks.", "onepass doctor"};
-  app.footer("Example:\n  onepass doctor");
+  bool json = false;
+  app.add_flag("--json", json, "one line of JSON: the version, and for each line its state and advice");
+  app.footer("Examples:\n  onepass doctor\n  onepass doctor --json");
   parse_words(app, std::move(words));
+  Json answer = {{"version", ONEPASS_VERSION}};
+  if (json) as_json = &answer;
   processor();
   footprint();
   llvm();
@@ -168,6 +186,7 @@ int doctor(Words words) {
   line("BLAS", "not used", "nothing to do: contractions run in kernels of its own");
   cuda_toolkit();
   cuda_driver_and_device();
+  if (json) fmt::print("{}\n", answer.dump(-1, ' ', false, Json::error_handler_t::replace));
   return 0;
 }
 

@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "onepass/error.h"
+#include "tools/onepass_terminal.h"
 #include "tools/timing.h"
 
 namespace onepass::command {
@@ -150,19 +151,23 @@ void first_calls(const ProgramText& program, std::span<const runtime::ArgumentTy
   fmt::print("{}\n", line.dump());
 }
 
-void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, bool json) {
+void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, const std::string& about) {
   Json all = Json::array();
+  Progress progress("timing fresh processes");
+  int number = 0;
   for (const Mode mode : modes) {
     const CacheFolder folder;
     Words child = words;
     child.insert(child.end(), {"--mode", std::string(text_of(mode)), "--in-this-process"});
     for (const char* cache : {"empty", "warm"}) {
-      Json row = {{"cache", cache}};
+      progress.say(fmt::format("timing fresh processes: {} of {}", ++number, 2 * modes.size()));
+      Json row = about.empty() ? Json::object() : Json::parse(about);
+      row["cache"] = cache;
       row.update(Json::parse(output_of(child, folder.path())));
       all.push_back(std::move(row));
     }
   }
-  if (json) return fmt::print("{}\n", all.dump());
+  if (!about.empty()) return fmt::print("{}\n", all.dump());
   fmt::print("milliseconds for the first n calls of a fresh process, after one unrelated small call; nothing is waited for\n");
   fmt::print("{:12} {:6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10} {:>10}\n", "mode", "cache", "n = 1", "2", "10", "100", "1000",
              "settled", "lost", "last slow", "compiling");

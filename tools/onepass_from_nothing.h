@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "onepass/array.h"
@@ -15,7 +16,7 @@ void first_calls(const ProgramText& program, std::span<const runtime::ArgumentTy
                  const std::vector<Array>& inputs);
 
 /// The same in processes of their own, in each of `modes` with an empty cache folder and with the one that the first left. `words`: of this
-/// command, for them, without a mode.
-void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, bool json);
+/// command, for them, without a mode. `about`: an object of JSON that each row begins with; empty: a table is printed.
+void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, const std::string& about);
 
 }  // namespace onepass::command

@@ -1,4 +1,4 @@
-// onepass run: a program on .npy files, or a batch of such jobs as lines of JSON.
+// onepass run: a program on files of arrays and numbers, or a batch of such jobs as lines of JSON.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -17,23 +17,28 @@
 
 #include "onepass/error.h"
 #include "onepass/npy.h"
+#include "onepass/print.h"
 #include "runtime/os.h"
 #include "runtime/os_mapped.h"
 #include "runtime/os_output.h"
 #include "tools/onepass_command.h"
+#include "tools/onepass_files.h"
+#include "tools/onepass_terminal.h"
 
 namespace onepass::command {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Files = std::vector<std::pair<std::string, std::string>>;  // name, file
+using Files = std::vector<std::pair<std::string, std::string>>;  // name, file; of a .npz file's arrays together, no name
 
 struct Job {
   Source source;
   Files inputs, outputs;
   Mode mode = Mode::adaptive;
 };
+
+bool is_archive(std::string_view file) { return file.ends_with(".npz"); }
 
 // `-` as the file of an output or of --stats.
 constexpr std::string_view kStandardOutput = "/dev/stdout";
@@ -62,7 +67,7 @@ void check_files(const Job& job, const OtherFiles& others) {
   for (const auto& [name, file] : job.outputs) {
     const os::FilePlace place = os::place_of("run", file);
     for (std::size_t i = 0; i < places.size(); ++i)
-      if (os::same_place(places[i], place))
+      if (os::same_place(places[i], place) && !(is_archive(file) && file == job.outputs[i].second))
         throw IoError(fmt::format("run: the outputs `{}` and `{}` have one file, {}; give each its own", job.outputs[i].first, name, file));
     for (const OtherFiles::Named& other : others.files)
       if (os::same_place(other.place, place))
@@ -74,8 +79,9 @@ void check_files(const Job& job, const OtherFiles& others) {
     places.push_back(place);
   }
   for (const auto& [name, file] : job.inputs) {
+    if (file == "-" || literal_of(file)) continue;
     OtherFiles input;
-    input.add_read(name, file);
+    input.add_read(name, split_member(file).first);
     for (const OtherFiles::Named& other : others.files)
       for (const OtherFiles::Named& read : input.files)
         if (other.name == "--stats" && os::same_place(other.place, read.place))
@@ -86,7 +92,8 @@ void check_files(const Job& job, const OtherFiles& others) {
 // What a job found besides its outputs.
 struct Report {
   std::size_t outputs = 0;
-  std::string difference;  // of --compare; empty: none
+  std::string difference;                              // of --compare; empty: none
+  std::vector<std::pair<std::string, Array>> results;  // where no output has a file, all of them
 };
 
 // Programs are kept from job to job: a batch usually repeats a few formulas.
@@ -96,32 +103,45 @@ class Runner {
       : options_(std::move(options)), compare_(compare), save_(save), others_(std::move(others)) {}
 
   /// Runs a job; its outputs appear all or none, and none where --compare finds a difference. `before_commit` may still throw.
-  template <class F> Report run(const Job& job, F&& before_commit) {
-    const ProgramText& program = parsed(job.source);
+  template <class F> Report run(const Job& given, Progress& progress, F&& before_commit) {
+    const ProgramText& program = parsed(given.source);
+    Job job = given;
+    job.outputs = each_output(program, given.outputs);
+    if (job.outputs.empty() && others_.answers)
+      throw ValueError(fmt::format("run: no output is asked for: add \"outputs\": {{\"NAME\": \"FILE.npy\"}}; the program's outputs are {}",
+                                   list_of(program.outputs())));
     const std::vector<std::size_t> wanted = wanted_outputs(program, job.outputs);
     check_files(job, others_);
-    const std::vector<Array> inputs = load_inputs(program, job.inputs);
-    std::vector<runtime::Argument> arguments(inputs.size());
-    for (std::size_t i = 0; i < inputs.size(); ++i) arguments[i].array = &inputs[i];
+    progress.say("reading the inputs");
+    const std::vector<Given> inputs = load_inputs(program, job.inputs);
+    std::vector<runtime::Argument> arguments;
+    for (const Given& given_input : inputs) arguments.push_back(given_input.input.argument());
 
     runtime::Program& compiled = compiled_for(job.source, program, job.mode, wanted);
-    StagedFiles files(save_);
+    OutputFiles files(save_);
     Report report;
     try {
       std::optional<InterruptibleCall> interruptible(std::in_place);
+      progress.say("computing");
       const std::vector<Array> results = compiled.call(arguments);
       report.outputs = results.size();
-      if (compare_)
+      if (compare_) {
+        progress.say("comparing with another mode");
         if (const Comparison found = compiled.compare(arguments); !found) report.difference = found.text;
+      }
       if (InterruptibleCall::asked_to_stop()) throw CancelledError("cancelled: by SIGINT");  // after its last question
       interruptible.reset();
-      if (report.difference.empty())
-        for (std::size_t i = 0; i < results.size(); ++i) files.add(job.outputs[i].second, results[i]);
+      if (report.difference.empty()) {
+        progress.say("writing the outputs");
+        for (std::size_t i = 0; i < job.outputs.size(); ++i) files.add(job.outputs[i].first, job.outputs[i].second, results[i]);
+        if (job.outputs.empty())
+          for (std::size_t i = 0; i < results.size(); ++i) report.results.emplace_back(program.outputs()[wanted[i]], results[i]);
+      }
     } catch (const Error&) {  // perhaps of what a shortened file seemed to have
-      check_whole(inputs, program, job.inputs);
+      check_whole(inputs);
       throw;
     }
-    check_whole(inputs, program, job.inputs);
+    check_whole(inputs);
     if (!report.difference.empty()) return report;
     before_commit();
     files.commit();
@@ -174,10 +194,20 @@ class Runner {
     return *slot;
   }
 
+  // Where a .npz file is to have all outputs, each by its name.
+  static Files each_output(const ProgramText& program, const Files& outputs) {
+    Files each;
+    for (const auto& [name, file] : outputs) {
+      if (!name.empty()) each.emplace_back(name, file);
+      else
+        for (const std::string& output : program.outputs()) each.emplace_back(output, file);
+    }
+    return each;
+  }
+
+  // By position; all of them where none has a file.
   static std::vector<std::size_t> wanted_outputs(const ProgramText& program, const Files& outputs) {
-    if (outputs.empty())
-      throw ValueError(
-          fmt::format("run: no output is asked for: add -o NAME=FILE.npy; the program's outputs are {}", list_of(program.outputs())));
+    if (outputs.empty()) return program.all_outputs();
     std::vector<std::size_t> wanted;
     for (const auto& [name, file] : outputs) {
       const auto at = std::find(program.outputs().begin(), program.outputs().end(), name);
@@ -192,33 +222,51 @@ class Runner {
     return wanted;
   }
 
-  static std::vector<Array> load_inputs(const ProgramText& program, const Files& files) {
+  struct Given {
+    Input input;
+    std::string file;
+  };
+
+  static std::vector<Given> load_inputs(const ProgramText& program, const Files& files) {
     const std::vector<std::string>& names = program.inputs();
-    std::vector<const std::string*> file_of(names.size());
+    InputFiles reader;
+    std::vector<std::string> file_of(names.size());
+    const std::string* from_standard_input = nullptr;
     for (const auto& [name, file] : files) {
+      if (name.empty()) continue;
       const auto at = std::find(names.begin(), names.end(), name);
       if (at == names.end())
         throw NameError(
             fmt::format("run: the program has no input `{}`{}; its inputs are {}", name, suggestion_of_name(name, names), list_of(names)));
-      const std::string*& slot = file_of[static_cast<std::size_t>(at - names.begin())];
-      if (slot) throw ValueError(fmt::format("run: input `{}` is given twice: {} and {}", name, *slot, file));
-      slot = &file;
+      std::string& slot = file_of[static_cast<std::size_t>(at - names.begin())];
+      if (!slot.empty()) throw ValueError(fmt::format("run: input `{}` is given twice: {} and {}", name, slot, file));
+      if (file == "-") {
+        if (from_standard_input)
+          throw ValueError(
+              fmt::format("run: standard input cannot be both `{}` and `{}`: give one of them a file", *from_standard_input, name));
+        from_standard_input = &name;
+      }
+      slot = file;
+    }
+    for (const auto& [name, file] : files) {  // archives have what is not given by name
+      if (!name.empty()) continue;
+      const std::vector<std::string> arrays = reader.names_in(file);
+      for (std::size_t i = 0; i < names.size(); ++i)
+        if (file_of[i].empty() && std::find(arrays.begin(), arrays.end(), names[i]) != arrays.end()) file_of[i] = file + ":" + names[i];
     }
     for (std::size_t i = 0; i < names.size(); ++i)
-      if (!file_of[i])
+      if (file_of[i].empty())
         throw ValueError(fmt::format("run: input `{}` is missing: add {}=FILE.npy; the inputs are {}", names[i], names[i], list_of(names)));
-    std::vector<Array> arrays;
-    for (const std::string* file : file_of) arrays.push_back(load_npy(*file));
-    return arrays;
+    std::vector<Given> inputs;
+    for (std::size_t i = 0; i < names.size(); ++i) inputs.push_back({reader.load(names[i], file_of[i]), file_of[i]});
+    return inputs;
   }
 
   // What a mapped file lost while it was read was read as zeros.
-  static void check_whole(const std::vector<Array>& inputs, const ProgramText& program, const Files& files) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (!os::was_shortened(inputs[i].data())) continue;
-      const auto file = std::find_if(files.begin(), files.end(), [&](const auto& f) { return f.first == program.inputs()[i]; });
-      throw IoError(fmt::format("run: {}: was shortened while it was read; nothing is written", file->second));
-    }
+  static void check_whole(const std::vector<Given>& inputs) {
+    for (const Given& given : inputs)
+      if (given.input.array && os::was_shortened(given.input.array->data()))
+        throw IoError(fmt::format("run: {}: was shortened while it was read; nothing is written", given.file));
   }
 
   Options options_;
@@ -240,8 +288,12 @@ std::string string_member(const Json& value, std::string_view what) {
 Files files_member(const Json& value, const std::string& member) {
   if (!value.is_object()) throw ValueError(fmt::format("run: \"{}\" is an object of names and files, not {}", member, value.type_name()));
   Files files;
-  for (const auto& [name, file] : value.items())
+  for (const auto& [name, file] : value.items()) {
+    if (name.empty()) throw ValueError(fmt::format("run: \"{}\" has a file without a name", member));
     files.emplace_back(name, string_member(file, fmt::format("\"{}\" of \"{}\"", name, member)));
+    if (member == "inputs" && files.back().second == "-")
+      throw ValueError(fmt::format("run: the input `{}` of a job cannot be standard input: give it a file", name));
+  }
   return files;
 }
 
@@ -293,6 +345,19 @@ bool next_line(std::istream& lines, std::string& line, bool& too_long) {
   }
 }
 
+// Printed where nobody gave them files: one output alone, several by their names.
+void print(const std::vector<std::pair<std::string, Array>>& results) {
+  for (const auto& [name, array] : results) {
+    if (results.size() == 1) {
+      fmt::print("{}\n", to_text(array));
+    } else {
+      PrintOptions options;
+      options.indent = static_cast<int>(name.size()) + 3;
+      fmt::print("{} = {}\n", styled(stdout, Style::Bold, name), to_text(array, options));
+    }
+  }
+}
+
 int run_batch(Runner& runner, const std::string& file, Mode mode) {
   std::ifstream opened;
   if (file != "-") {
@@ -309,13 +374,17 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
       return next_line(lines, line, too_long);
     } catch (const std::ios_base::failure&) { throw IoError(fmt::format("run: {}: reading failed", file)); }
   };
+  std::int64_t number = 0;
   for (std::string line; next(line);) {
     if (!too_long && line.find_first_not_of(" \t\r\n\v\f") == std::string::npos) continue;
     Json answer = {{"ok", true}};
     const auto failed = [&](std::string_view error) { answer = {{"ok", false}, {"error", error}}; };
     try {
       if (too_long) throw ValueError(fmt::format("run: the line has more than {} bytes, too many for a job", kMostLineBytes));
-      const Report report = runner.run(job_of(line, mode), [] {});
+      const Job job = job_of(line, mode);
+      Progress progress("reading the job");
+      progress.prefix(fmt::format("job {}: ", ++number));
+      const Report report = runner.run(job, progress, [] {});
       if (!report.difference.empty()) failed(report.difference);
     } catch (const CancelledError&) { throw; } catch (const std::bad_alloc&) {
       failed("run: out of memory");
@@ -329,7 +398,11 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
 // `a=1.npy` after `-o` may be one more output: it is where the program has no input of that name.
 void sort_out(const ProgramText& program, const Words& words, Job& job) {
   for (const std::string& word : words) {
-    auto pair = name_and_value("run", word, "NAME=FILE.npy");
+    if (is_archive(word) && word.find('=') == std::string::npos) {
+      job.inputs.emplace_back("", word);
+      continue;
+    }
+    auto pair = name_and_value("run", word, "NAME=FILE.npy or NAME=NUMBER");
     const auto has = [&](const std::vector<std::string>& names) {
       return std::find(names.begin(), names.end(), pair.first) != names.end();
     };
@@ -341,13 +414,18 @@ void sort_out(const ProgramText& program, const Words& words, Job& job) {
 }  // namespace
 
 int run(Words words) {
-  CLI::App app{"Runs a program on .npy files. All outputs appear, or none.", "onepass run"};
+  CLI::App app{
+      "Runs a program on files of arrays (.npy, .npz, .png) and numbers. Prints its results, or writes them: all files appear, or none.",
+      "onepass run"};
   Words positional, outputs;
   CommonOptions common;
   std::string batch, device = "cpu", stats;
   bool compare = false, check_nan = false, no_sync = false;
-  app.add_option("PROGRAM NAME=FILE", positional, "a formula, a .fuse file or - for standard input; then its inputs");
-  app.add_option("-o,--output", outputs, "NAME=FILE.npy: where an output goes (-: standard output); repeat for several")
+  app.add_option(
+      "PROGRAM NAME=FILE", positional,
+      "a formula, a .fuse file or - for standard input; then its inputs: files (- for standard input), numbers, or FILE.npz with several");
+  app.add_option("-o,--output", outputs,
+                 "NAME=FILE.npy, .npz or .png: where an output goes (-: standard output); FILE.npz: all of them; repeat for several")
       ->allow_extra_args(false)
       ->take_all();
   CLI::Option* const batch_option =
@@ -357,7 +435,7 @@ int run(Words words) {
   add_threads(app, common);
   add_relax(app, common);
   add_limits(app, common);
-  app.add_option("--device", device, "cpu or cuda (docs/cuda.md; not run on a GPU yet)");
+  offers(app.add_option("--device", device, "cpu or cuda (docs/cuda.md; not run on a GPU yet)"), {"cpu", "cuda"});
   app.add_flag("--compare", compare,
                "run unfused too (reference, if the mode is unfused), and report the first operator that differs; then exit with 1");
   app.add_flag("--check-nan", check_nan,
@@ -367,7 +445,9 @@ int run(Words words) {
   app.add_flag("--no-sync", no_sync, "do not wait until outputs are on the disk: quicker, and a power cut may lose them");
   app.footer(
       "Examples:\n"
+      "  onepass run 'sin(x) * k' x=x.npy k=0.5\n"
       "  onepass run 'x*w + b' x=x.npy w=w.npy b=b.npy -o out=y.npy\n"
+      "  onepass run 'p = softmax(x); m = max(p)' data.npz -o results.npz\n"
       "  onepass run examples/programs/softmax.fuse x=x.npy -o p=p.npy --mode unfused\n"
       "  echo '{\"formula\": \"x*2\", \"inputs\": {\"x\": \"x.npy\"}, \"outputs\": {\"out\": \"y.npy\"}}' | onepass run --batch -");
   parse_words(app, std::move(words));
@@ -405,21 +485,31 @@ int run(Words words) {
     return code;
   }
 
-  Job job{
-      .source = program_source("run", take_program("run", positional), options.limits), .inputs = {}, .outputs = {}, .mode = options.mode};
-  for (const std::string& word : outputs) job.outputs.push_back(name_and_value("run", word, "-o NAME=FILE.npy"));
+  const std::string program = take_program("run", positional);
+  if (program == "-")
+    for (const std::string& word : positional)
+      if (word.ends_with("=-"))
+        throw ValueError(fmt::format("run: standard input cannot be both the program and `{}`: give one of them a file", word));
+  Job job{.source = program_source("run", program, options.limits), .inputs = {}, .outputs = {}, .mode = options.mode};
+  for (const std::string& word : outputs) {
+    if (is_archive(word) && word.find('=') == std::string::npos) job.outputs.emplace_back("", word);
+    else job.outputs.push_back(name_and_value("run", word, "-o NAME=FILE.npy"));
+  }
   sort_out(ProgramText(job.source.text, job.source.name, options.limits), positional, job);
-  bool prints = true;  // standard output is not an output's
+  bool prints = !job.outputs.empty();  // standard output is no output's, and has no results
   for (auto& [name, file] : job.outputs) {
     file = output_path(file);
     prints = prints && os::place_of("run", file).descriptor != 1;
   }
-  const Report report = runner.run(job, write_stats);
+  std::optional<Progress> progress("reading the inputs");
+  const Report report = runner.run(job, *progress, write_stats);
+  progress.reset();
   if (!report.difference.empty()) {
     fmt::print("{}\n", report.difference);
     return 1;
   }
   if (stats_file) stats_file->commit();
+  print(report.results);
   if (compare)
     fmt::print(prints ? stdout : stderr, "equal in modes {}{} and {}: {} output{}\n", text_of(options.mode),
                device == "cuda" ? " on cuda:0" : "", options.mode == Mode::unfused ? "reference" : "unfused", report.outputs,

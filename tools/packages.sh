@@ -1,7 +1,7 @@
 # Sourced by tools/quickstart and tools/test: what onepass is built with, and how a bare Debian 12 gets it.
 
 required_packages=(cmake ninja-build g++ llvm-19-dev libzstd-dev zlib1g-dev libfmt-dev libxxhash-dev catch2 libcli11-dev nlohmann-json3-dev libpng-dev libmpfr-dev libeigen3-dev python3 python3-dev python3-venv python3-numpy)
-helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip)  # links faster; checks the format; one of the tests of the installed library; use_nvrtc
+helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip zsh)  # links faster; checks the format; one of the tests of the installed library; use_nvrtc; its completion
 
 say() { printf '\n== %s\n' "$*"; }
 
