@@ -15,6 +15,7 @@
 #include "compiler/loops/policy.h"
 #include "compiler/loops/program.h"
 #include "compiler/loops/transform.h"
+#include "compiler/plan/scratch.h"
 #include "golden.h"
 #include "how_long.h"
 #include "onepass/error.h"
@@ -368,6 +369,90 @@ for i0
   CHECK(difference_when(graph, [&](const Program& q) { return done(loops::remake(q, loop_over(q, 1), before)); }) == "");
   CHECK_THAT(loops::remake(p, inner, {inner + 1}).why_not(), Catch::Contains("computes nothing before the loop"));
   CHECK_THAT(loops::remake(p, 1, before).why_not(), Catch::Contains("is no loop"));
+}
+
+TEST_CASE("loops: an operand that lies across is turned in squares, a task's part beforehand", "[loops]") {
+  const ir::Graph graph = optimised("transpose(x) + y*w", {{"x", {70, 45}}, {"y", {45, 70}}, {"w", {45, 1}}});
+  const compiler::Planned planned = plans_of(graph).at(0);
+  compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, compiler::Target::generic_cpu());
+  REQUIRE(scheduled.schedule.packed.size() == 1);
+  const Program p = loops::program_of(planned.nest, scheduled.schedule);
+  CHECK(loops::print(p, planned.numbers) == R"(program   loops i0 < 45, i1 < 70
+for i0/tile_outer parallel
+  for i1/tile parallel
+    hold m0{i0, i1} : f32
+    for i1%tile/8
+      for i0%tile_outer/8
+        for i1%tile%8 vector of 8 padded
+          for i0%tile_outer%8 unrolled padded
+            prefetch %0[i0 + 45*i1] for 1 of i1/tile in the second-level cache
+            v8 = load %0[i0 + 45*i1] : f32
+            keep m0{i0, i1} = v8
+    for i0%tile_outer
+      v11 = load %2[i0] : f32
+      for i1%tile vector of 16 peeled
+        v13 = recall m0{i0, i1} : f32
+        prefetch %1[70*i0 + i1] for 1 of i1/tile in the second-level cache
+        v15 = load %1[70*i0 + i1] : f32
+        v16 = mul v15, v11 : f32
+        v17 = add v13, v16 : f32
+        store %6[70*i0 + i1] = v17
+)");
+  const std::vector<std::int64_t> words = compiler::make_words(planned.nest, planned.numbers, scheduled.numbers);
+  CHECK(loops::scratch_bytes(p, words) == scheduled.numbers.scratch_bytes);
+  std::int64_t count = 0;
+  std::string what;
+  const Arguments arguments = random_arguments(graph, 4);
+  const RunOptions options{
+      .target = compiler::Target::generic_cpu(), .interpreted = &count, .as_run = true, .order = loops::TaskOrder::Shuffled};
+  CHECK(equals_bitwise(run(graph, arguments.views, options), ir::evaluate(graph, arguments.views), &what));
+}
+
+TEST_CASE("loops: a long body runs in parts over blocks, which keep what later parts read", "[loops]") {
+  const ir::Graph graph = optimised("a = x*y + 1.5; b = a*x - y; c = b*a", {{"x", {5000}}, {"y", {5000}}});
+  const compiler::Planned planned = plans_of(graph).at(0);
+  compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, compiler::Target::generic_cpu());
+  const char* const in_three = R"(program   loops i0 < 5000
+v0 = slot 0 : f32
+for i0/tile parallel
+  for i0%tile/2048
+    hold m1{i0} : f32
+    hold m2{i0} : f32
+    hold m0{i0} : f32
+    for i0%tile%2048 vector of 16 peeled
+      v7 = load %0[i0] : f32
+      keep m1{i0} = v7
+      v9 = load %1[i0] : f32
+      keep m2{i0} = v9
+      v11 = mul v7, v9 : f32
+      keep m0{i0} = v11
+    hold m3{i0} : f32
+    for i0%tile%2048 vector of 16 peeled
+      v15 = recall m0{i0} : f32
+      v16 = add v15, v0 : f32
+      keep m3{i0} = v16
+    for i0%tile%2048 vector of 16 peeled
+      v19 = recall m1{i0} : f32
+      v20 = recall m2{i0} : f32
+      v21 = recall m3{i0} : f32
+      v22 = mul v21, v19 : f32
+      v23 = sub v22, v20 : f32
+      v24 = mul v23, v21 : f32
+      store %7[i0] = v24
+)";
+  for (std::uint32_t first = 2; first + 2 < planned.nest.body.size(); ++first)
+    for (std::uint32_t second = first; second + 1 < planned.nest.body.size(); ++second) {
+      compiler::Schedule schedule = scheduled.schedule;
+      schedule.parts = {first};
+      if (second > first) schedule.parts.push_back(second);
+      const Program p = loops::elementwise(planned.nest, schedule);
+      if (first == 3 && second == 5) CHECK(loops::print(p, planned.numbers) == in_three);
+      const std::vector<std::int64_t> words = compiler::make_words(planned.nest, planned.numbers, scheduled.numbers);
+      CHECK(loops::scratch_bytes(p, words) <= compiler::ScratchLayout(planned.nest, schedule).passed_on.bytes);
+      if (second == first) CHECK(difference_when(graph, [&](const Program& q) { return loops::elementwise(q.nest, schedule); }) == "");
+    }
+  const Program p = loops::elementwise(planned.nest, scheduled.schedule);
+  CHECK_THAT(loops::in_order(p, loop_over(p, 0)).why_not(), Catch::Contains("neither a value nor stored"));
 }
 
 TEST_CASE("loops: rows that data choose are asked for ahead", "[loops]") {

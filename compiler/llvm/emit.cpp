@@ -4,7 +4,7 @@
 //
 //   entry                        words are loaded where they are first needed; the first item's indices are found by division
 //   for item in begin .. end     outer loops and tiles, carried incrementally
-//     map    [transposed tiles into scratch]  for j in tile: body
+//     map    for j in tile: body
 //     lanes  for each sweep: for block: for j: body into lanes; lanes halved; tree of blocks; then what rows compute from it
 //     rows   for each sweep: for eight rows: for j in tile: body; tree of eight into a row of accumulators; tree of blocks; then rows
 //
@@ -166,9 +166,15 @@ Value* Emitter::tile_length() {
   return smaller(word(words_.tile), b_.CreateSub(extent(v), index_[v]));
 }
 
+void Emitter::map() {
+  Value* n = tile_length();
+  if (schedule_.grouped) return schedule_.split ? scan_chunk(n) : scan_along(n);
+  vector_range(n, stages_[0], 0, [&](Body& body) { stores(body, 0); });
+}
+
 void Emitter::item(Value* outer_tile) {
   switch (nest_.kind) {
-    case NestKind::Map: return map(outer_tile);
+    case NestKind::Map: return map();
     case NestKind::Lanes:
     case NestKind::Rows: return schedule_.split ? phase() : schedule_.abreast > 1 ? abreast(outer_tile) : sweeps();
   }

@@ -4,10 +4,7 @@
 
 namespace onepass::compiler {
 
-std::uint64_t Emitter::serial_bits() const {
-  if (packs()) return bit(nest_.outer - 1u);
-  return ((std::uint64_t{1} << nest_.serial) - 1) << nest_.outer;
-}
+std::uint64_t Emitter::serial_bits() const { return ((std::uint64_t{1} << nest_.serial) - 1) << nest_.outer; }
 
 unsigned Emitter::width_of(Value* v) {
   auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());

@@ -12,7 +12,6 @@ bool Emitter::is_made_of_operands(const Body& body, std::uint32_t id) const {
   const Statement& s = nest_.body[id];
   if (s.kind == Statement::Kind::Slot || (body.beside && shared_abreast(id)) || (schedule_.rolled.holds(id) && !iteration_)) return false;
   if (layout_.patterns.at[id] != RowPatterns::kNone && !making_patterns_) return false;
-  if (layout_.passed_on.at[id] != PassedOn::kNone && id < part_begin()) return false;
   if (!is_vector(id)) return false;
   if (kept_slot(id) != kNone && first_sweep(id) < body.sweep) return false;
   return nest_.kind != NestKind::Rows || layout_.values[id] == ScratchLayout::kNone || computing_row_;
@@ -54,8 +53,6 @@ Value* Emitter::make_vector(Body& body, std::uint32_t id) {
   } else if (layout_.patterns.at[id] != RowPatterns::kNone && !making_patterns_) {
     Value* p = pattern(id, place_);
     made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, llvm::Align(1)));
-  } else if (layout_.passed_on.at[id] != PassedOn::kNone && id < part_begin()) {
-    made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), passed_on(body, id), llvm::Align(1)));
   } else if (!is_vector(id) && !(nest_.kind == NestKind::Rows && s.kind == Statement::Kind::Reduce)) {
     made = splat(scalar(id), width_);
   } else if (const std::uint32_t kept = kept_slot(id); kept != kNone && first_sweep(id) < body.sweep) {
@@ -86,7 +83,7 @@ std::uint8_t Emitter::first_sweep(std::uint32_t id) const {
 }
 
 Value* Emitter::scratch_base(std::uint32_t slot) {
-  return bytes(bytes(argument(3), layout_.spread.bytes + layout_.patterns.bytes + layout_.passed_on.bytes),
+  return bytes(bytes(argument(3), layout_.spread.bytes + layout_.patterns.bytes),
                b_.CreateMul(unit_, i64(std::int64_t{current_} * layout_.total + slot)));
 }
 
@@ -222,19 +219,15 @@ Value* Emitter::addresses(Body& body, std::uint32_t access) {
                                                           b_.getInt64(static_cast<std::uint64_t>(size_of_access(access))))));
 }
 
-void Emitter::prefetch(Value* p, Cache into) {
-  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-                     {p, b_.getInt32(0), b_.getInt32(static_cast<std::uint32_t>(into)), b_.getInt32(1)});
+void Emitter::prefetch(Value* p) {
+  constexpr std::uint32_t kNearest = 3;  // as LLVM counts locality
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {p, b_.getInt32(0), b_.getInt32(kNearest), b_.getInt32(1)});
 }
 
 Value* Emitter::load(Body& body, const Statement& s) {
   const std::uint32_t access = s.at;
   const DType t = type_of_access(access);
   llvm::Type* type = memory_type(t, width_);
-  for (std::size_t p = 0; p < schedule_.packed.size(); ++p)
-    if (schedule_.packed[p] == access)
-      return from_memory(
-          t, b_.CreateAlignedLoad(type, bytes(packed_rows_[p], b_.CreateMul(body.j, i64(size_of_access(access)))), llvm::Align(1)));
   Value* mask = body.mask;
   if (s.guard != kNone) {
     Value* guard = vector(body, s.guard);
@@ -243,9 +236,6 @@ Value* Emitter::load(Body& body, const Statement& s) {
   Value* zero = llvm::Constant::getNullValue(type);
   if (contiguous(access)) {
     Value* p = vector_pointer(body, access);
-    if (packs() && !body.mask)
-      for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64)
-        prefetch(bytes(p, b_.CreateAdd(b_.CreateMul(word(words_.tile), i64(size_of_access(access))), i64(line))), Cache::Second);
     return from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
                                : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
   }
@@ -275,18 +265,17 @@ Value* Emitter::lanes_of_gather(llvm::Type* type) {
 void Emitter::store(Body& body, const Statement& s) {
   if (s.op == Op::Add) return add_to(body, s);
   const bool streams = std::find(schedule_.streamed.begin(), schedule_.streamed.end(), s.at) != schedule_.streamed.end();
-  const bool whole = s.count <= 1 && s.guard == kNone && !body.mask && contiguous(s.at);
+  const bool whole = s.guard == kNone && !body.mask && contiguous(s.at);
   if (whole && !streams && k_.converts_by_registers(type_of_access(s.at))) return store_registers(body, s);
-  Value* value = s.count > 1 ? side_by_side(body, s) : to_memory(type_of_access(s.at), vector(body, s.a));
-  Value* mask = s.count > 1 ? mask_of_phases(body, s) : body.mask;
-  if (s.count <= 1 && s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
-  if (s.count > 1 || contiguous(s.at)) {
-    const std::int64_t lane_bytes = size_of_access(s.at) * std::max<std::int64_t>(s.count, 1);
-    Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(lane_bytes)));
+  Value* value = to_memory(type_of_access(s.at), vector(body, s.a));
+  Value* mask = body.mask;
+  if (s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
+  if (contiguous(s.at)) {
+    Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at))));
     if (mask) {
       b_.CreateMaskedStore(value, p, llvm::Align(1), mask);
     } else if (streams) {
-      const auto bytes_each = static_cast<std::uint64_t>(lane_bytes) * width_;
+      const auto bytes_each = static_cast<std::uint64_t>(size_of_access(s.at)) * width_;
       llvm::StoreInst* st = b_.CreateAlignedStore(value, p, llvm::Align(std::min<std::uint64_t>(64, bytes_each)));
       st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
     } else {
@@ -335,57 +324,11 @@ void Emitter::add_to(Body& body, const Statement& s) {
   b_.CreateMaskedScatter(sum(b_.CreateMaskedGather(type, at, llvm::Align(1), mask, zero)), at, llvm::Align(1), mask);
 }
 
-Value* Emitter::side_by_side(Body& body, const Statement& first) {
-  std::vector<Value*> phases;
-  for (std::uint8_t u = 0; u < first.count; ++u) phases.push_back(to_memory(type_of_access(first.at), vector(body, (&first + u)->a)));
-  return interleaved(phases);
-}
-
-Value* Emitter::interleaved(const std::vector<Value*>& v) {
-  const auto n = static_cast<unsigned>(v.size());
-  if (n == 1) return v[0];
-  std::vector<int> lanes;
-  if (n % 2 == 0) {  // those of even number among those of odd number
-    std::vector<Value*> even, odd;
-    for (unsigned i = 0; i < n; ++i) (i % 2 ? odd : even).push_back(v[i]);
-    for (unsigned i = 0; i < n * width_ / 2; ++i)
-      lanes.push_back(static_cast<int>(i)), lanes.push_back(static_cast<int>(n * width_ / 2 + i));
-    return b_.CreateShuffleVector(interleaved(even), interleaved(odd), lanes);
-  }
-  Value* all = nullptr;  // one behind the other, then in order
-  for (unsigned i = 0; i < n; ++i) {
-    std::vector<int> wide;
-    for (unsigned k = 0; k < n * width_; ++k) wide.push_back(k / width_ == i ? static_cast<int>(k % width_) : llvm::PoisonMaskElem);
-    Value* mine = b_.CreateShuffleVector(v[i], wide);
-    std::vector<int> both;
-    for (unsigned k = 0; k < n * width_; ++k) both.push_back(static_cast<int>(k / width_ == i ? n * width_ + k : k));
-    all = all ? b_.CreateShuffleVector(all, mine, both) : mine;
-  }
-  for (unsigned i = 0; i < n * width_; ++i) lanes.push_back(static_cast<int>(i % n * width_ + i / n));
-  return b_.CreateShuffleVector(all, lanes);
-}
-
-Value* Emitter::mask_of_phases(Body& body, const Statement& first) {
-  const Statement& last = *(&first + (first.count - 1));
-  Value* left = body.remaining ? b_.CreateMul(body.remaining, i64(first.count)) : nullptr;
-  if (last.guard != kNone) {
-    const std::uint32_t check = nest_.body[last.guard].at, linear = nest_.checks[check].linear;
-    Value* at = word(words_.offset_of(linear));
-    for (std::uint32_t v = 0; v < nest_.loops(); ++v)
-      if (nest_.linears[linear].of[v] != Coefficient::Zero)
-        at = b_.CreateAdd(at, times(linear, v, v == nest_.vector_loop() ? b_.CreateAdd(index_[v], body.j) : index_[v]));
-    Value* inside = b_.CreateAdd(b_.CreateSub(word(words_.bounds + check), at), i64(first.count - 1));
-    left = left ? smaller(left, inside) : inside;
-  }
-  return left ? tail_mask(left, first.count) : nullptr;
-}
-
-Value* Emitter::tail_mask(Value* remaining, unsigned phases) {
-  const unsigned width = phases * width_;
-  Value* n = b_.CreateTrunc(smaller(remaining, i64(width)), b_.getInt32Ty());
+Value* Emitter::tail_mask(Value* remaining) {
+  Value* n = b_.CreateTrunc(smaller(remaining, i64(width_)), b_.getInt32Ty());
   std::vector<llvm::Constant*> lanes;
-  for (unsigned i = 0; i < width; ++i) lanes.push_back(b_.getInt32(i));
-  return b_.CreateICmpSLT(llvm::ConstantVector::get(lanes), b_.CreateVectorSplat(width, n));
+  for (unsigned i = 0; i < width_; ++i) lanes.push_back(b_.getInt32(i));
+  return b_.CreateICmpSLT(llvm::ConstantVector::get(lanes), b_.CreateVectorSplat(width_, n));
 }
 
 void Emitter::vector_range(Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
@@ -435,16 +378,15 @@ void Emitter::ask_for_next_row(Body& body) {
       return b_.CreateSelect(b_.CreateICmpSLE(extent(nest_.vector_loop()), i64(kMostElements)), bytes_to_next, i64(0));
     });
     Value* p = bytes(pointer(access, ~std::uint64_t{0}), b_.CreateAdd(step, b_.CreateMul(body.j, i64(size_of_access(access)))));
-    for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64) prefetch(bytes(p, line), Cache::First);
+    for (std::int64_t line = 0; line < size_of_access(access) * width_; line += 64) prefetch(bytes(p, line));
   }
 }
 
 void Emitter::stores(Body& body, std::uint8_t sweep) {
   if (has_columns_ && sweep + 1 == nest_.sweeps) take_columns(body);
   if (sweep + 1 == nest_.sweeps && !body.mask) ask_for_next_row(body);
-  for (std::size_t i = 0; i < nest_.body.size();
-       i += std::max<std::size_t>(nest_.body[i].kind == Statement::Kind::Store ? nest_.body[i].count : 1, 1))
-    if (stores_in(nest_.body[i], sweep)) store(body, nest_.body[i]);
+  for (const Statement& s : nest_.body)
+    if (stores_in(s, sweep)) store(body, s);
 }
 
 bool Emitter::any_stores(std::uint8_t sweep) const {

@@ -120,6 +120,7 @@ class Emitter {
   void items(Value* first, Value* last);
   Value* tile_length();
   void item(Value* outer_tile);
+  void map();  // an elementwise nest that runs no LoopProgram (compiler/loops/policy.h): scans, short rows, rerolled bodies
   void sweep(std::uint8_t s) { nest_.kind == NestKind::Lanes ? lanes_sweep(s) : rows_sweep(s); }
   void enter_stage(std::uint8_t stage, bool stores);
   void sweeps();
@@ -136,7 +137,7 @@ class Emitter {
   };
   std::vector<Abreast> abreast_;  // none: they run one by one
   std::uint32_t current_ = 0;     // of these
-  bool tiles_outer() const { return packs() || schedule_.abreast > 1; }
+  bool tiles_outer() const { return schedule_.abreast > 1; }
   bool tiles_rows() const { return schedule_.abreast > 1 && nest_.kind == NestKind::Lanes && nest_.outer >= 2; }
   // f for each iteration of the loop before the last outer one that the item has.
   void for_each_row(const std::function<void()>& f);
@@ -152,7 +153,6 @@ class Emitter {
   Value* argument(unsigned i) { return function_->getArg(i); }
   std::uint64_t bit(std::uint32_t loop) const { return std::uint64_t{1} << loop; }
   std::uint64_t vector_bit() const { return bit(nest_.vector_loop()); }
-  bool packs() const { return !schedule_.packed.empty(); }
   // loops inside an item that are not the vector loop
   std::uint64_t serial_bits() const;
   std::uint64_t outer_bits() const { return (bit(nest_.outer) - 1) & ~serial_bits(); }
@@ -268,22 +268,16 @@ class Emitter {
   Value* all_lanes() { return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), width_)); }
   // What a gather takes for all lanes.
   Value* lanes_of_gather(llvm::Type* type);
-  Value* items_ = nullptr;                                    // true in each lane
-  enum class Cache : std::uint8_t { Second = 2, First = 3 };  // as LLVM counts locality
-  // Asks for the line at p, of what the hardware does not see coming: the next tile along the vector loop, the next row, a row that data choose.
-  void prefetch(Value* p, Cache into);
+  Value* items_ = nullptr;  // true in each lane
+  // Asks for the line at p, of what the hardware does not see coming: the next row.
+  void prefetch(Value* p);
   Value* load(Body& body, const Statement& s);
   void store(Body& body, const Statement& s);
   void store_registers(Body& body, const Statement& s);
   // To what stands where data say: no two lanes have one place, since the vector loop is not the one that is indexed.
   void add_to(Body& body, const Statement& s);
-  // Lane i of phase u becomes lane i*phases + u.
-  Value* side_by_side(Body& body, const Statement& first);
-  Value* interleaved(const std::vector<Value*>& v);
-  // None where all lanes of all phases are stored. The last phase of the last iteration may lie outside: its guard says where.
-  Value* mask_of_phases(Body& body, const Statement& first);
   // Lanes below `remaining`, compared in 32 bits: as wide as the elements that most bodies have.
-  Value* tail_mask(Value* remaining, unsigned phases = 1);
+  Value* tail_mask(Value* remaining);
   // for j in begin .. n: a main loop of whole vectors, then one masked vector
   void vector_range(Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f);
   void vector_range(Value* begin, Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f);
@@ -305,17 +299,6 @@ class Emitter {
   // f with the place and the row of the body's first element, which are carried from vector to vector.
   std::function<void(Body&)> in_short_rows(const std::function<void(Body&)>& f);
   Value* one_of_each_row(std::uint32_t access);
-
-  // ---- emit_map.cpp: elementwise nests
-  std::vector<Value*> packed_rows_;  // of each packed access, the tile's row of the current outer iteration
-  void map(Value* outer_tile);
-  std::size_t part_ = 0;    // of a body in parts: which runs now
-  Value* block_ = nullptr;  // the block's first element
-  void in_parts(Value* n);
-  std::uint32_t part_begin() const;
-  Value* passed_on(Body& body, std::uint32_t id);
-  // tile[i][j] = source at (u0 + i, v0 + j), where the source is contiguous along u: squares are transposed in registers.
-  void pack(std::uint32_t access, Value* tile, Value* u0, Value* nu, Value* nv);
 
   // ---- emit_rolled.cpp: iterations that the body has written out
   Value* iteration_ = nullptr;  // of the loop that runs them, while it is being emitted

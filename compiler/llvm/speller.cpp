@@ -186,7 +186,7 @@ void Speller::run() {
   b_.SetInsertPoint(start);
   // scratch: the memories, then the sums
   in(scopes_[0], [&] {
-    Value *at = function_->getArg(3), *shared = nullptr;
+    Value *at = bytes(function_->getArg(3), i64(spread_ ? spread_->bytes : 0)), *shared = nullptr;
     const auto take = [&](const Area& area, Value*& at) {
       Value* size = i64(area.element);
       for (const loops::Length& n : area.lengths) size = b_.CreateMul(size, length(n));
@@ -884,7 +884,12 @@ void Speller::spell(Id i, const Line& l) {
       Value* along = vector ? form(Of::Memory, l.at).stride[vector->digit] : nullptr;
       if (along && number(along) != static_cast<std::int64_t>(size_of(l.dtype))) throw InternalError("speller: a vector across a memory");
       Value* p = here(Of::Memory, l.at);
-      values_[i] = k_.from_memory(l.dtype, b_.CreateAlignedLoad(k_.memory_type(l.dtype, along ? vector->lanes : 0), p, llvm::Align(1)));
+      llvm::Type* type = k_.memory_type(l.dtype, along ? vector->lanes : 0);
+      // lanes behind a row's end may lie behind the memory's
+      const bool ends = along && vector->mask && p_.memories[l.at].layout.back().by < static_cast<std::int64_t>(vector->lanes);
+      values_[i] = k_.from_memory(l.dtype, ends ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), vector->mask,
+                                                                                          llvm::Constant::getNullValue(type)))
+                                                : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
       return;
     }
     case Code::Place: values_[i] = place(l); return;
@@ -903,10 +908,20 @@ void Speller::prefetch(const Line& l) {
   for (Id q = 0; q < nest_.derived.size(); ++q)
     if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && nest_.derived[q].place != Derived::kNone)
       place = nest_.derived[q].place, variable = nest_.loops() + q;
+  const auto level = (l.bits >> 32) != 0 ? Cache::Second : Cache::First;
   if (place == kNone) {
-    if (f.stride[digit] && !varies_by_derived(f))
-      ask_for(bytes(here(Of::Load, l.at), in(scopes_[0], [&] { return b_.CreateMul(i64(l.count), f.stride[digit]); })),
-              f.size * (vector_scope() ? vector_scope()->lanes : 1));
+    if (!f.stride[digit] || varies_by_derived(f)) return;
+    const Scope* vector = vector_scope();
+    Value* const ahead = in(scopes_[0], [&] { return b_.CreateMul(i64(l.count), f.stride[digit]); });
+    if (const Scope* along = turning_scope(f)) {  // each lane's elements are a vector
+      Value* const step = f.stride[vector->digit];
+      if (number(along->index) != 0) return;
+      Value* const begin = bytes(address(Of::Load, l.at, static_cast<std::size_t>(vector - scopes_.data())), ahead);
+      for (unsigned lane = 0; lane < vector->lanes; ++lane) ask_for(bytes(begin, b_.CreateMul(step, i64(lane))), 1, level);
+      return;
+    }
+    if (vector && vector->mask && level == Cache::Second) return;
+    ask_for(bytes(here(Of::Load, l.at), ahead), f.size * (vector ? vector->lanes : 1), level);
     return;
   }
   // where the index that comes so much later points: it is neither checked nor, where it is negative, followed
@@ -1065,20 +1080,53 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
   const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
   const auto side = static_cast<unsigned>(*iterations_known(along.digit));
   llvm::Type* type = k_.memory_type(t, side);
-  const std::optional<std::int64_t> all = number(along.inside);
-  Value* mask = all && *all >= side ? nullptr : lanes_below(along.inside, side);
-  for (const Scope& s : scopes_)
-    if (&s != &along) mask = both(mask, s.active);
-  if (mask) mask = splat(mask, side);
-  Value* p = address(Of::Load, l.at, depth);
+  Value* const begin = address(Of::Load, l.at, depth);
   Value* const step = f.stride[vector.digit];
+  const auto rows_at = [&](bool whole) {
+    const std::optional<std::int64_t> all = number(along.inside);
+    Value* mask = whole || (all && *all >= side) ? nullptr : lanes_below(along.inside, side);
+    for (const Scope& s : scopes_)
+      if (&s != &along && !whole) mask = both(mask, s.active);
+    if (mask) mask = splat(mask, side);
+    std::vector<Value*> rows;
+    Value* p = begin;
+    for (unsigned lane = 0; lane < vector.lanes; ++lane) {
+      if (whole) p = bytes(begin, b_.CreateMul(step, i64(lane)));
+      else if (lane > 0) p = bytes(p, vector.mask ? b_.CreateSelect(b_.CreateICmpSGT(vector.inside, i64(lane)), step, i64(0)) : step);
+      rows.push_back(mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, llvm::Constant::getNullValue(type)))
+                          : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+    }
+    return rows;
+  };
+  Value* whole = b_.CreateAnd(b_.CreateICmpSGE(along.inside, i64(side)), b_.CreateICmpSGE(vector.inside, i64(vector.lanes)));
+  for (const Scope& s : scopes_)
+    if (&s != &along && s.active) whole = b_.CreateAnd(whole, s.active);
+  std::vector<Value*> rows;
+  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(whole)) {
+    rows = rows_at(known->isOne());
+  } else {  // without a mask where all are inside, as they mostly are
+    BasicBlock *plain = block(), *masked = block(), *after = block();
+    b_.CreateCondBr(whole, plain, masked);
+    b_.SetInsertPoint(plain);
+    rows = rows_at(true);
+    plain = b_.GetInsertBlock();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(masked);
+    const std::vector<Value*> others = rows_at(false);
+    masked = b_.GetInsertBlock();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+    for (std::size_t k = 0; k < rows.size(); ++k) {
+      llvm::PHINode* either = b_.CreatePHI(type, 2);
+      either->addIncoming(rows[k], plain);
+      either->addIncoming(others[k], masked);
+      rows[k] = either;
+    }
+  }
   std::vector<std::vector<Value*>> squares;
   for (unsigned lane = 0; lane < vector.lanes; ++lane) {
-    if (lane > 0) p = bytes(p, vector.mask ? b_.CreateSelect(b_.CreateICmpSGT(vector.inside, i64(lane)), step, i64(0)) : step);
     if (lane % side == 0) squares.emplace_back();
-    squares.back().push_back(
-        mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, llvm::Constant::getNullValue(type)))
-             : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+    squares.back().push_back(rows[lane]);
   }
   for (std::vector<Value*>& square : squares) k_.transpose(square);
   for (unsigned i = 0; i < side; ++i) {
@@ -1388,11 +1436,11 @@ void Speller::prefetch(const Push& to) {
   for (Value* p : {at, stored}) ask_for(p, bytes_of_tile);
 }
 
-void Speller::ask_for(Value* p, std::int64_t size) {
-  constexpr std::int64_t kLine = 64, kNearest = 3;  // as LLVM counts locality
+void Speller::ask_for(Value* p, std::int64_t size, Cache into) {
+  constexpr std::int64_t kLine = 64;
   for (std::int64_t offset = 0; offset < size; offset += kLine)
     b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-                       {bytes(p, i64(offset)), b_.getInt32(0), b_.getInt32(kNearest), b_.getInt32(1)});
+                       {bytes(p, i64(offset)), b_.getInt32(0), b_.getInt32(static_cast<std::uint32_t>(into)), b_.getInt32(1)});
 }
 
 loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {

@@ -209,7 +209,8 @@ class Speller {
   bool can_read_at_hand(Id accumulator, Id from) const;
   std::vector<std::int64_t> index_of(const std::vector<Id>& axes) const;  // of the unrolled loops among these
   void prefetch(const Push& to);
-  void ask_for(Value* p, std::int64_t size);
+  enum class Cache : std::uint8_t { Second = 2, First = 3 };  // as LLVM counts locality
+  void ask_for(Value* p, std::int64_t size, Cache into = Cache::First);
   void push(Value* index, Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets);
   void accumulate(const loops::Line& l);
   Value* result(const loops::Line& l);

@@ -147,7 +147,9 @@ class Printer {
       case Code::Hold: return fmt::format("hold m{}{} : {}", l.at, layout(p_.memories[l.at]), name_of(p_.memories[l.at].dtype));
       case Code::Keep: return fmt::format("keep m{}{} = {}", l.at, loops(p_.memories[l.at].axes), name(l.a));
       case Code::Recall: return value(fmt::format("recall m{}{}", l.at, loops(p_.memories[l.at].axes)));
-      case Code::Prefetch: return fmt::format("prefetch {} for {} of {}", element(l.at), l.count, digit(static_cast<Id>(l.bits)));
+      case Code::Prefetch:
+        return fmt::format("prefetch {} for {} of {}{}", element(l.at), l.count, digit(static_cast<Id>(l.bits)),
+                           l.bits >> 32 ? " in the second-level cache" : "");
       case Code::Halve: return value(fmt::format("halve a{}", l.at));
       case Code::Scan: return value(fmt::format("scan a{} {} {}", l.at, ir::info(l.op).text, operands(l)));
     }

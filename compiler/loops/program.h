@@ -59,7 +59,8 @@ enum class Code : std::uint8_t {
   Hold,   // at: a memory, which begins here: what it held before is forgotten
   Keep,   // at: a memory, in which a is kept for this index
   Recall,    // at: a memory: what was kept for this index
-  Prefetch,  // at: an access, whose element `count` iterations of the digit `bits` further on is asked for: a hint, which means nothing
+  Prefetch,  // at: an access, whose element `count` iterations of the digit `bits` further on is asked for, where bit 32 is set in the
+             // second-level cache: a hint, which means nothing
   Scan,      // at: an accumulator, to which a is added; the value is what it is then
 };
 

@@ -204,7 +204,7 @@ Transformed interchange(const Program& program, Id loop) {
   return verified(std::move(p));
 }
 
-Transformed fission(const Program& program, Id loop, Id at) {
+Transformed fission(const Program& program, Id loop, Id at, bool keep) {
   if (!is_loop(program, loop)) return no_loop(loop);
   const Id end = program.lines[loop].end;
   if (at <= loop + 1 || at >= end) return fmt::format("line {} is not inside the loop's body", at);
@@ -219,9 +219,20 @@ Transformed fission(const Program& program, Id loop, Id at) {
   // ---- what the second loop needs of the first: lines in its own block are computed again, sums are read again
   const std::size_t count = program.lines.size();
   std::vector<bool> needed(count, false), kept_sum(program.accumulators.size(), false);
+  std::vector<Id> memory_of(count, kNone);  // of what is kept
+  Program p = program;
   const auto need = [&](const Line& l) {
-    for (const Id o : {l.a, l.b, l.c, l.guard})
-      if (o != kNone && o > loop && o < at) needed[o] = true;
+    for (const Id o : {l.a, l.b, l.c, l.guard}) {
+      if (o == kNone || o <= loop || o >= at) continue;
+      const Line& from = program.lines[o];
+      if (!keep || (from.code != Code::Load && from.code != Code::Op)) {
+        needed[o] = true;
+      } else if (memory_of[o] == kNone) {
+        memory_of[o] = static_cast<Id>(p.memories.size());
+        const Id root = program.digits[program.lines[loop].at].root;
+        p.memories.push_back({.dtype = from.dtype, .axes = {root}, .layout = {{.root = root}}});
+      }
+    }
     if (l.code == Code::Accumulate || l.code == Code::Result || l.code == Code::Halve || l.code == Code::Scan)
       for (Id i = loop + 1; i < at; ++i)
         if (program.lines[i].code == Code::Start && program.lines[i].at == l.at) kept_sum[l.at] = true;
@@ -246,15 +257,17 @@ Transformed fission(const Program& program, Id loop, Id at) {
     if (const Line& l = program.lines[i]; l.code == Code::Accumulate && kept_sum[l.at])
       return fmt::format("a{} is added to in the second loop", l.at);
 
-  Program p = program;
   p.lines.clear();
   std::vector<Id> to(count + 1, kNone);
   const auto put = [&](Id i) {
     to[i] = static_cast<Id>(p.lines.size());
     p.lines.push_back(program.lines[i]);
+    if (memory_of[i] != kNone) p.lines.push_back({.code = Code::Keep, .dtype = program.lines[i].dtype, .a = i, .at = memory_of[i]});
   };
   const Id digit = program.lines[loop].at;
   for (Id i = 0; i < loop; ++i) put(i);
+  for (Id i = loop + 1; i < at; ++i)
+    if (memory_of[i] != kNone) p.lines.push_back({.code = Code::Hold, .dtype = program.lines[i].dtype, .at = memory_of[i]});
   for (Id i = loop + 1; i < at; ++i)  // the starts of the sums that outlive an iteration
     if (program.lines[i].code == Code::Start && kept_sum[program.lines[i].at]) {
       put(i);
@@ -267,11 +280,12 @@ Transformed fission(const Program& program, Id loop, Id at) {
   const auto second = static_cast<Id>(p.lines.size());
   p.lines.push_back(program.lines[loop]);
   std::vector<Id> again = to;  // for what the second loop reads
-  for (Id i = loop + 1; i < at; ++i)
-    if (needed[i]) {
-      again[i] = static_cast<Id>(p.lines.size());
-      p.lines.push_back(program.lines[i]);
-    }
+  for (Id i = loop + 1; i < at; ++i) {
+    if (!needed[i] && memory_of[i] == kNone) continue;
+    again[i] = static_cast<Id>(p.lines.size());
+    const Line& l = program.lines[i];
+    p.lines.push_back(needed[i] ? l : Line{.code = Code::Recall, .dtype = l.dtype, .at = memory_of[i], .of = l.of});
+  }
   const auto rest = static_cast<Id>(p.lines.size());
   for (Id i = at; i < count; ++i) put(i), again[i] = to[i];
   to[count] = again[count] = static_cast<Id>(p.lines.size());
@@ -334,7 +348,7 @@ Transformed stage(const Program& program, Id line, Id loop) {
     if (!is_pure(l.code)) return "it is computed from a sum of the loop";
     if (l.of != kNone) varies |= program.nest.body[l.of].loops;
   }
-  if (std::any_of(program.lines.begin() + loop, program.lines.begin() + line, stores)) return "what the loop stores may be what it loads";
+  // What the loop stores before it is no argument: it may be written over one, but only where that has been read.
   std::vector<Id> loops;  // that it depends on
   for (const Id l : loops_around(program, line))
     if (l >= loop && (varies >> program.digits[program.lines[l].at].root & 1)) loops.push_back(l);
@@ -363,6 +377,27 @@ Transformed stage(const Program& program, Id line, Id loop) {
   for (const Id i : ended) p.lines[i].end = loop;
   p.lines.insert(p.lines.begin() + loop, lines.begin(), lines.end());
   return verified(without_dead_lines(p));
+}
+
+Transformed in_order(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  const Id begin = loop + 1, end = program.lines[loop].end;
+  std::vector<Id> from;
+  for (Id i = begin; i < end; ++i) {
+    const Line& l = program.lines[i];
+    if (!is_pure(l.code) && l.code != Code::Store) return "a line of the loop's body is neither a value nor stored";
+    from.push_back(i);
+  }
+  std::ranges::stable_sort(from, {}, [&](Id i) { return program.lines[i].of; });
+  Program p = program;
+  std::vector<Id> to(p.lines.size() + 1);
+  for (Id i = 0; i < to.size(); ++i) to[i] = i;
+  for (Id k = 0; k < from.size(); ++k) to[from[k]] = begin + k;
+  for (Id k = 0; k < from.size(); ++k) p.lines[begin + k] = program.lines[from[k]];
+  for (Line& l : p.lines)
+    for (Id* id : {&l.a, &l.b, &l.c, &l.guard})
+      if (*id != kNone) *id = to[*id];
+  return verified(std::move(p));
 }
 
 Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines) {
@@ -411,13 +446,17 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
   return verified(without_dead_lines(p));
 }
 
-Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at) {
+Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at, bool second_level) {
   if (line >= program.lines.size() || program.lines[line].code != Code::Load) return fmt::format("line {} is no load", line);
   if (!is_loop(program, loop)) return no_loop(loop);
   if (at == kNone) at = line;
   if (at >= program.lines.size()) return fmt::format("there is no line {}", at);
   Program p = program;
-  insert(p, at, {.code = Code::Prefetch, .count = count, .at = program.lines[line].at, .bits = program.lines[loop].at});
+  insert(p, at,
+         {.code = Code::Prefetch,
+          .count = count,
+          .at = program.lines[line].at,
+          .bits = program.lines[loop].at | (second_level ? std::uint64_t{1} << 32 : 0)});
   return verified(std::move(p));
 }
 

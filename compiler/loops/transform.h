@@ -43,8 +43,9 @@ Transformed interchange(const Program& program, Id loop);
 
 /// The loop at line `loop` becomes two, one after the other: the first runs the lines before `at`, a line of its body in no further loop, the
 /// second the rest. Values of the first that the second needs are computed again; sums that the second reads get an element for each
-/// iteration. Not where the first one stores and the second one loads: they may be the same array.
-Transformed fission(const Program& program, Id loop, Id at);
+/// iteration. Not where the first one stores and the second one loads: they may be the same array. `keep`: loaded and computed values are kept
+/// in memory for the second loop instead.
+Transformed fission(const Program& program, Id loop, Id at, bool keep = false);
 
 /// What the line computes is kept in a memory, and each later line that would compute the same again, in other loops, recalls it. Not where
 /// there is none, or where what it is computed from may have changed in between.
@@ -53,6 +54,9 @@ Transformed hold(const Program& program, Id line);
 /// What the line computes is computed before the loop at line `loop`, which is around it, in loops of its own over what it depends on inside
 /// that loop, and kept in a memory. A part of an operand that is read many times is packed so.
 Transformed stage(const Program& program, Id line, Id loop);
+
+/// The lines of a loop's body, in which no further loop stands, in the order of the nest's statements.
+Transformed in_order(const Program& program, Id loop);
 
 /// Lines before the loop at line `loop`, each a value, are computed again inside it, in front of what reads them first there, rather than kept
 /// in registers all the while.
@@ -64,7 +68,7 @@ Transformed leave_out(const Program& program, Id loop, Id condition);
 
 /// What the load at line `line` reads `count` iterations later of the loop at line `loop`, which is around it, is asked for: at the load, or
 /// before line `at`, which is in the same loop. What it asks for in loops that are not open there is at their beginning.
-Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone);
+Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone, bool second_level = false);
 
 /// How a memory's elements lie, the last part's side by side.
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout);

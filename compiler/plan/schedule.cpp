@@ -375,7 +375,6 @@ ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule)
     return at;
   };
   for (std::uint32_t k : schedule.kept) kept.push_back(slot(nest.body[k].dtype, 1));
-  for (std::uint32_t p : schedule.packed) packed.push_back(slot(nest.buffers[nest.accesses[p].buffer].dtype, 0));
   values.assign(nest.body.size(), kNone);
   temporaries.assign(nest.body.size(), kNone);
   stacks.assign(nest.body.size(), kNone);
@@ -406,6 +405,24 @@ std::int64_t ScratchLayout::unit(const Nest& nest, const NestNumbers& numbers, c
   std::int64_t n = nest.kind == NestKind::Lanes ? numbers.extents[nest.vector_loop()] : schedule.tile;
   for (std::uint32_t l = nest.outer; nest.has_columns() && l < nest.vector_loop(); ++l) n *= numbers.extents[l];
   return round_up(n, 64) + 64;
+}
+
+std::int64_t ScratchLayout::packed_bytes(const Nest& nest, const Schedule& schedule, const ScheduleNumbers& numbers) {
+  std::int64_t bytes = 0;
+  for (const Statement& s : nest.body)
+    if (s.kind == Statement::Kind::Load && std::ranges::find(schedule.packed, s.at) != schedule.packed.end())
+      bytes += round_up(
+          round_up(numbers.tile, packed_row(nest, schedule, s.at)) * numbers.tile_outer * static_cast<std::int64_t>(size_of(s.dtype)), 64);
+  return bytes;
+}
+
+std::int64_t ScratchLayout::packed_side(const Nest& nest, const Schedule& schedule, std::uint32_t access) {
+  const auto size = static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[access].buffer].dtype));
+  return std::clamp<std::int64_t>(schedule.vector_bytes / size, 2, 16);
+}
+
+std::int64_t ScratchLayout::packed_row(const Nest& nest, const Schedule& schedule, std::uint32_t access) {
+  return std::max<std::int64_t>(packed_side(nest, schedule, access), schedule.width);
 }
 
 std::int64_t scan_slot_bytes(const Nest& nest) {
@@ -525,7 +542,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       if (plain) s.packed.push_back(a);
     }
 
-  if (nest.kind == NestKind::Map && !scans && nest.serial == 0 && !nest.short_rows && s.packed.empty()) {
+  if (nest.kind == NestKind::Map && !scans && nest.serial == 0 && !nest.short_rows && s.packed.empty() && nest.phases == 1) {
     const auto at_once = static_cast<std::uint32_t>(s.width * element / target.vector_bytes);
     s.rolled = rolled(nest, at_once);
     if (s.rolled.count == 0) s.parts = parts_of(nest, at_once);
@@ -742,8 +759,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   const ScratchLayout layout(nest, s);
   const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
   n.scratch_bytes = layout.spread.bytes + layout.patterns.bytes + layout.passed_on.bytes + unit * layout.total * s.abreast;
-  for (std::uint32_t p : s.packed)
-    n.scratch_bytes += unit * n.tile_outer * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[p].buffer].dtype));
+  n.scratch_bytes += ScratchLayout::packed_bytes(nest, s, n);
   return out;
 }
 

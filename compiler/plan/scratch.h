@@ -48,11 +48,10 @@ struct PassedOn {
   PassedOn(const Nest& nest, const Schedule& schedule);
 };
 
-/// The vectors of the spread slots come first, then the patterns of short rows, then what parts of a body pass on. Then slots in units: a slot at k begins k * unit bytes behind them. Tiles of packed accesses follow, tile_outer units each.
+/// The vectors of the spread slots come first, then the patterns of short rows, then what parts of a body pass on. Then slots in units: a slot at k begins k * unit bytes behind them.
 struct ScratchLayout {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<std::uint32_t> kept;    // of Schedule::kept
-  std::vector<std::uint32_t> packed;  // of Schedule::packed, in units of tile_outer times the element, from `total` on
   std::vector<std::uint32_t> values;  // rows: of each statement that is a row in scratch (reductions and what sweeps read of them); columns
   std::vector<std::uint32_t> temporaries;  // rows: eight rows before their tree; columns: kColumnLevels rows
   std::vector<std::uint32_t> stacks;       // rows: the tree of blocks
@@ -65,6 +64,11 @@ struct ScratchLayout {
   static bool sums(const Statement& s) { return s.op == ir::Op::ReduceSum || s.op == ir::Op::ReduceProd; }
   /// Elements of one row: bytes of a slot are unit * its elements' size.
   static std::int64_t unit(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule);
+  /// Of the packed tiles, whose program lays them out (compiler/loops/policy.h).
+  static std::int64_t packed_bytes(const Nest& nest, const Schedule& schedule, const ScheduleNumbers& numbers);
+  /// Elements of the squares that are turned in registers; of what a row of the tile is a multiple, so that its last vector ends inside.
+  static std::int64_t packed_side(const Nest& nest, const Schedule& schedule, std::uint32_t access);
+  static std::int64_t packed_row(const Nest& nest, const Schedule& schedule, std::uint32_t access);
 };
 
 }  // namespace onepass::compiler

@@ -1354,8 +1354,7 @@ std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const 
   const ScratchLayout layout(nest, s);
   const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
   std::int64_t scratch = layout.spread.bytes + layout.patterns.bytes + layout.passed_on.bytes + unit * layout.total * s.abreast;
-  for (const std::uint32_t p : s.packed)
-    scratch += unit * n.tile_outer * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[p].buffer].dtype));
+  scratch += ScratchLayout::packed_bytes(nest, s, n);
   if (n.scratch_bytes < scratch) return fail("the scratch is too small");
   return {};
 }
