@@ -26,7 +26,7 @@ constexpr Type kTypes[] = {
 };
 
 constexpr DLPackVersion kVersion{1, 0};
-constexpr std::uint64_t kReadOnly = 1;  // DLPACK_FLAG_BITMASK_READ_ONLY
+constexpr std::uint64_t kReadOnly = 1, kCopied = 2;  // DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_FLAG_BITMASK_IS_COPIED
 
 // Another library's tensor, until the last Array of it goes.
 template <class Managed> struct Import {
@@ -40,9 +40,26 @@ template <class Managed> struct Export {
   Managed tensor{};
   Array array;
   std::vector<std::int64_t> shape, strides;
+  runtime::cuda::Gpu::StreamPointer stream;  // CUDA's default one, where that is the other library's
+  ~Export() {
+    if (!stream) return;
+    try {  // who gets the memory next comes behind what the other library does with it
+      runtime::cuda::Gpu::Turn turn(stream->gpu);
+      turn.follow(stream);
+      turn.follow(runtime::cuda::storage_of(array)->last);
+    } catch (const Error&) {}  // the device is lost, and its memory with it
+  }
 };
 
-template <class Managed> Array imported(Managed* tensor, bool read_only) {
+// A stream that the caller names, else that of the scope, else CUDA's default one; null for DLPack's -1.
+runtime::cuda::Gpu::StreamPointer stream_of(runtime::cuda::Gpu& gpu, void* stream) {
+  if (reinterpret_cast<std::intptr_t>(stream) == -1) return nullptr;
+  if (stream) return gpu.stream_of(stream);
+  runtime::cuda::Gpu::StreamPointer scope = gpu.stream_of_scope();
+  return scope ? scope : gpu.stream_of(nullptr);
+}
+
+template <class Managed> Array imported(Managed* tensor, bool read_only, void* stream) {
   const DLTensor& t = tensor->dl_tensor;
   const Type* type = nullptr;
   for (const Type& known : kTypes)
@@ -67,19 +84,26 @@ template <class Managed> Array imported(Managed* tensor, bool read_only) {
   const auto owner = detail::Shared<Import<Managed>>::make();
   Array out = Array::wrap_pointer(static_cast<std::byte*>(t.data) + t.byte_offset, type->dtype, Extents(shape), Extents(strides), read_only,
                                   cuda ? Device::cuda(t.device.device_id) : Device::cpu(), owner);
+  if (cuda && out.size() > 0) {
+    runtime::cuda::DeviceStorage* const storage = runtime::cuda::storage_of(out);
+    storage->last = stream_of(*storage->gpu, stream);
+  }
   owner->tensor = tensor;
   return out;
 }
 
-template <class Managed> Managed* exported(const Array& array) {
-  // The other library knows nothing of our streams: inside a StreamScope its stream comes behind what makes the elements, else they are waited for.
+template <class Managed> Managed* exported(const Array& array, void* stream) {
+  runtime::cuda::Gpu::StreamPointer theirs;
   if (array.device().is_cuda() && array.size() > 0) {
     runtime::cuda::DeviceStorage* const storage = runtime::cuda::storage_of(array);
+    theirs = stream_of(*storage->gpu, stream);
     runtime::cuda::Gpu::Turn turn(*storage->gpu);
     turn.follow(storage->last);
-    if (!storage->gpu->stream_of_scope()) turn.finish();
+    if (theirs) turn.precede(*theirs);
   }
   auto* const out = new Export<Managed>;
+  // A stream that somebody made may be gone when the tensor goes.
+  if (theirs && !stream && !theirs->gpu.stream_of_scope()) out->stream = std::move(theirs);
   out->array = array;
   out->shape.assign(array.shape().begin(), array.shape().end());
   out->strides.assign(array.strides().begin(), array.strides().end());
@@ -98,29 +122,29 @@ template <class Managed> Managed* exported(const Array& array) {
 
 }  // namespace
 
-Array Array::from_dlpack(DLManagedTensor* tensor) {
+Array Array::from_dlpack(DLManagedTensor* tensor, void* stream) {
   if (!tensor) throw ValueError("from_dlpack: null is no tensor");
-  return imported(tensor, false);
+  return imported(tensor, false, stream);
 }
 
-Array Array::from_dlpack_versioned(DLManagedTensorVersioned* tensor) {
+Array Array::from_dlpack_versioned(DLManagedTensorVersioned* tensor, void* stream) {
   if (!tensor) throw ValueError("from_dlpack: null is no tensor");
   if (tensor->version.major != kVersion.major)
     throw ValueError(fmt::format("from_dlpack: the tensor is of DLPack {}.{}; onepass knows {}", tensor->version.major,
                                  tensor->version.minor, kVersion.major));
-  return imported(tensor, (tensor->flags & kReadOnly) != 0);
+  return imported(tensor, (tensor->flags & kReadOnly) != 0, stream);
 }
 
-DLManagedTensor* Array::to_dlpack() const {
+DLManagedTensor* Array::to_dlpack(void* stream) const {
   check_memory("to_dlpack");
-  return exported<DLManagedTensor>(*this);
+  return exported<DLManagedTensor>(*this, stream);
 }
 
-DLManagedTensorVersioned* Array::to_dlpack_versioned() const {
+DLManagedTensorVersioned* Array::to_dlpack_versioned(void* stream, bool copied) const {
   check_memory("to_dlpack");
-  auto* const tensor = exported<DLManagedTensorVersioned>(*this);
+  auto* const tensor = exported<DLManagedTensorVersioned>(*this, stream);
   tensor->version = kVersion;
-  tensor->flags = read_only_ ? kReadOnly : 0;
+  tensor->flags = (read_only_ ? kReadOnly : 0) | (copied ? kCopied : 0);
   return tensor;
 }
 

@@ -30,7 +30,7 @@
   const bool name##_is_far = true;     \
   extern "C" void name(const Words<words>* words_)
 #define TOUCHED(pointer, bytes, written) machine::touched(pointer, bytes, written)
-#define __shared__ static
+#define __shared__ static __attribute__((used))  // counted by what stands for the driver
 #define __align__(n) __attribute__((aligned(n)))
 #define KEPT_MEMORY char* const kept_memory = machine::shared_memory;
 

@@ -30,6 +30,12 @@ struct FakeCuda {
   std::int64_t launched() const { return number("fake_cuda_launched"); }
   std::int64_t graphs() const { return number("fake_cuda_graphs"); }
   std::int64_t compiled() const { return number("fake_cuda_compiled"); }
+  std::int64_t loaded() const { return number("fake_cuda_loaded"); }
+  std::int64_t unloaded_early() const { return number("fake_cuda_unloaded_early"); }
+  std::int64_t synchronized() const { return number("fake_cuda_synchronized"); }
+  std::int64_t allocated() const { return number("fake_cuda_allocated"); }
+  std::int64_t peers() const { return number("fake_cuda_peers"); }
+  std::int64_t most_shared() const { return number("fake_cuda_most_shared"); }
   std::int64_t live() const { return number("fake_cuda_live"); }
   std::int64_t streams() const { return number("fake_cuda_streams"); }
   int retained() const { return function<int()>("fake_cuda_retained")(); }

@@ -5,9 +5,12 @@
 #include <thread>
 
 #include "arrays.h"
+#include "compiler/cuda/emit.h"
 #include "fake_cuda.h"
 #include "onepass/onepass.h"
 #include "runtime/background.h"
+#include "runtime/cuda/device.h"
+#include "runtime/dlpack.h"
 
 using namespace onepass;
 using namespace onepass::test;
@@ -264,6 +267,172 @@ TEST_CASE("several threads and several devices", "[cuda]") {
     });
   for (std::thread& t : threads) t.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("copies between devices are ordered by their streams, and nobody waits for them", "[cuda]") {
+  fake_cuda();
+  const auto f = affine();
+  const Array x = ramp({5000}, 0.25), expected = affine()(x, x, x);
+  Array there = x.to(gpu);
+  f(there, there, there), f(x.to(other), x, x);
+  const std::int64_t synchronized = fake_cuda().synchronized();
+  Array y = f(there, there, there);
+  const std::int64_t ran = fake_cuda().launched();
+  const Array copy = y.to(other);       // behind what makes y
+  f.into(y)(y, y, y);                   // behind the copy
+  const Array z = f(copy, copy, copy);  // on the other device, behind the copy
+  CHECK(fake_cuda().launched() == ran);
+  CHECK(same_bits(z.to(Device::cpu()), affine()(expected, expected, expected)));
+  CHECK(same_bits(copy.to(Device::cpu()), expected));
+  CHECK(same_bits(y.to(Device::cpu()), affine()(expected, expected, expected)));
+  there = Array();
+  CHECK(fake_cuda().synchronized() == synchronized);
+  const std::int64_t peers = fake_cuda().peers();
+  CHECK(peers >= 1);
+  x.to(gpu).to(other);
+  CHECK(fake_cuda().peers() == peers);  // once for each pair
+}
+
+TEST_CASE("a stream that is being captured is refused, and what was put on it before is not lost", "[cuda]") {
+  fake_cuda();
+  const auto f = affine();
+  const Array x = ramp({64}, 0.25), expected = affine()(x, x, x);
+  Array there = x.to(gpu);
+  f(there, there, there);
+  void* const a = stream_of_ours();
+  const auto begin = fake_cuda().function<int(void*, int)>("cuStreamBeginCapture_v2");
+  const auto end_capture = fake_cuda().function<int(void*, void**)>("cuStreamEndCapture");
+  const std::string says =
+      "a stream of a StreamScope on a device that is none is being captured into a CUDA graph, which onepass does not support";
+  void* graph = nullptr;
+  {
+    REQUIRE(begin(a, 1) == 0);
+    const StreamScope scope(gpu, a);
+    CHECK_THROWS_WITH(f(there, there, there), Contains(says) && Contains("end the capture"));
+    CHECK_THROWS_WITH(there.copy(), Contains(says));
+    REQUIRE(end_capture(a, &graph) == 0);
+    CHECK(same_bits(f(there, there, there).to(Device::cpu()), expected));
+  }
+  Array y;
+  {
+    const StreamScope scope(gpu, a);
+    y = f(there, there, there);
+    REQUIRE(begin(a, 1) == 0);
+  }
+  CHECK_THROWS_WITH(y.to(Device::cpu()), Contains(says));  // waiting for it would make our stream a part of the graph
+  REQUIRE(end_capture(a, &graph) == 0);
+  CHECK(same_bits(y.to(Device::cpu()), expected));
+  y = there = Array();
+  end(a);
+  std::vector<Array> noise;  // in the memory that was used there last, too
+  for (int i = 0; i < 5000; ++i) noise.push_back(Array::zeros({64}, f32, gpu));
+  for (int i = 0; i < 5000; i += 500) CHECK(same_bits(noise[static_cast<std::size_t>(i)].to(Device::cpu()), Array::zeros({64}, f32)));
+}
+
+TEST_CASE("programs that nobody has any more are unloaded when the device is done with them, which nobody waits for", "[cuda]") {
+  fake_cuda();
+  using runtime::cuda::Gpu;
+  Gpu& device = Gpu::get(0);
+  runtime::background::wait();
+  const auto load = [&](const char* name) { return device.load(compiler::cuda::DeviceProgram().text() + "// " + name + "\n").module; };
+  Gpu::ModulePointer first = load("first");
+  void* const a = stream_of_ours();
+  Array there;
+  {
+    const StreamScope scope(gpu, a);
+    there = Array::zeros({64}, f32, gpu);  // not done yet
+    Gpu::Turn turn(device);
+    turn.uses(*first);
+  }
+  device.forget_programs();
+  const std::int64_t loaded = fake_cuda().loaded(), synchronized = fake_cuda().synchronized(), waiting = fake_cuda().waiting();
+  REQUIRE(waiting > 0);
+  first.reset();
+  device.forget_programs();
+  CHECK(fake_cuda().loaded() == loaded);
+  CHECK(fake_cuda().waiting() == waiting);
+  there.to(Device::cpu());
+  load("second");
+  device.forget_programs();
+  CHECK(fake_cuda().loaded() == loaded - 1);
+  CHECK(fake_cuda().synchronized() == synchronized);
+  CHECK(fake_cuda().unloaded_early() == 0);
+  there = Array();
+  end(a);
+}
+
+TEST_CASE("shapes that vary use the same segments of memory: the driver is asked for none and given none", "[cuda]") {
+  fake_cuda();
+  trim_memory(gpu);
+  Options options;
+  options.specialization.depth = 0;
+  const auto f = compile([](Tensor x) { return exp(x) * 2.0; }, options);
+  const Array x = ramp({1 << 20}, 1e-6);
+  const Array there = x.to(gpu);
+  for (const int n : {1 << 20, 3000}) f(there.slice(0, 0, n));
+  const std::int64_t asked = fake_cuda().allocated(), held = device_stats(gpu).held;
+  for (int i = 0; i < 60; ++i) {
+    const int n = 1000 + 17'124 * i;
+    const Array y = f(there.slice(0, 0, n));
+    if (i % 20 == 0) CHECK(same_bits(y.to(Device::cpu()), f(x.slice(0, 0, n))));
+  }
+  CHECK(fake_cuda().allocated() - asked <= 1);
+  CHECK(device_stats(gpu).held <= held + (2 << 20));
+}
+
+TEST_CASE("tensors of others are used behind the stream that makes them, and ours behind what we did, by DLPack's rules", "[cuda]") {
+  fake_cuda();
+  const auto upload = fake_cuda().function<int(unsigned long long, const void*, std::size_t, void*)>("cuMemcpyHtoDAsync_v2");
+  const auto download = fake_cuda().function<int(void*, unsigned long long, std::size_t, void*)>("cuMemcpyDtoHAsync_v2");
+  const auto push = fake_cuda().function<int(void*)>("cuCtxPushCurrent_v2");
+  const auto pop = fake_cuda().function<int(void**)>("cuCtxPopCurrent_v2");
+  const auto wait = fake_cuda().function<int(void*)>("cuStreamSynchronize");
+  void* const a = stream_of_ours();
+  void* context = nullptr;
+  REQUIRE(fake_cuda().function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
+  Options options;
+  options.specialization.depth = 0;
+  const auto f = compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; }, options);
+  const Array x = ramp({64}, 0.25), expected = affine()(x, x, x);
+  f(x.to(gpu), x, x);
+  for (void* const theirs : {static_cast<void*>(nullptr), a})
+    for (const bool versioned : {false, true}) {
+      const Array memory = Array::zeros({64}, f32, gpu);
+      synchronize(gpu);
+      REQUIRE(push(context) == 0);
+      REQUIRE(upload(reinterpret_cast<unsigned long long>(memory.data()), x.data(), 256, theirs) == 0);  // done as late as may be
+      REQUIRE(pop(&context) == 0);
+      const std::int64_t waiting = fake_cuda().waiting();
+      const Array there = versioned ? Array::from_dlpack_versioned(memory.to_dlpack_versioned(reinterpret_cast<void*>(-1)), theirs)
+                                    : Array::from_dlpack(memory.to_dlpack(reinterpret_cast<void*>(-1)), theirs);
+      const Array y = f(there, there, there);
+      // Given to the other library, which reads it on its stream.
+      DLManagedTensorVersioned* const out = y.to_dlpack_versioned(theirs);
+      CHECK(fake_cuda().waiting() > waiting);  // nobody waited
+      std::vector<float> read(64);
+      REQUIRE(push(context) == 0);
+      REQUIRE(download(read.data(), reinterpret_cast<unsigned long long>(y.data()), 256, theirs) == 0);
+      REQUIRE(pop(&context) == 0);
+      REQUIRE(wait(theirs) == 0);
+      CHECK(same_bits(Array::from(read, {64}), expected));
+      out->deleter(out);
+      CHECK(same_bits(y.to(Device::cpu()), expected));
+    }
+  // The memory of a tensor that the other library gives back comes behind what its stream still reads of it.
+  std::vector<float> late(64);
+  {
+    DLManagedTensorVersioned* const out = f(x.to(gpu), x, x).to_dlpack_versioned(nullptr, true);
+    CHECK(out->flags == 2);
+    REQUIRE(push(context) == 0);
+    REQUIRE(download(late.data(), reinterpret_cast<unsigned long long>(out->dl_tensor.data), 256, nullptr) == 0);
+    REQUIRE(pop(&context) == 0);
+    out->deleter(out);
+  }
+  std::vector<Array> noise;
+  for (int i = 0; i < 40; ++i) noise.push_back(Array::zeros({64}, f32, gpu));
+  synchronize(gpu);
+  CHECK(same_bits(Array::from(late, {64}), expected));
+  end(a);
 }
 
 TEST_CASE("a device of the options: results are arrays there", "[cuda]") {

@@ -11,7 +11,7 @@
 #include "cuda_programs.h"
 #include "device_call.h"
 #include "fake_cuda.h"
-#include "onepass/error.h"
+#include "onepass/onepass.h"
 #include "random_graph.h"
 #include "runtime/cuda/device_plan.h"
 
@@ -142,6 +142,28 @@ TEST_CASE("device: each call of the driver that fails is one sentence, and nothi
   CHECK(c.difference(c.run()) == "");
   Gpu::get().trim();
   CHECK(fake().held() == 0);
+}
+
+TEST_CASE("device: causes that have a remedy say it; after a sticky one the CPU goes on", "[cuda]") {
+  fake();
+  const Case c(softmax(), 1);
+  CHECK(c.difference(c.run()) == "");
+  struct Cause {
+    int code;
+    const char* says;
+  };
+  for (const auto [code, says] : {Cause{214, "ECC"}, Cause{802, "nvidia-fabricmanager"}, Cause{803, "start the machine again"},
+                                  Cause{804, "CUDA compatibility package"}, Cause{906, "end the capture"}, Cause{999, "nvidia_uvm"}}) {
+    fake().fail(0, code);
+    CHECK_THROWS_WITH(c.run(), Contains(says));
+    fake().works();
+  }
+  fake().fail(3, 700, true);
+  for (int i = 0; i < 3; ++i)
+    CHECK_THROWS_WITH(c.run(), Contains("the device is lost to this process: restart it") && Contains("the cpu keeps working"));
+  CHECK(compile([](Tensor x) { return x * 2.0; })(Array::from({1.5f}, {1})).at<float>({0}) == 3.0f);
+  fake().works();
+  CHECK(c.difference(c.run()) == "");
 }
 
 TEST_CASE("device: memory that is not there is a MemoryError with its size; what the pool holds goes first", "[cuda]") {

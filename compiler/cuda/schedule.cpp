@@ -222,6 +222,16 @@ std::int64_t bytes_of_columns(const Nest& nest) {
   return bytes;
 }
 
+// What rows have one value of is left in shared memory for the threads of columns, eight rows at a time; at most all of it.
+std::int64_t bytes_of_row_values(const Nest& nest) {
+  std::int64_t bytes = 0;
+  for (const Statement& s : nest.body)
+    if (!(s.loops & nest.reduced_mask()) && (s.loops || s.stage > 0) && s.kind != Statement::Kind::Slot &&
+        s.kind != Statement::Kind::Constant && s.kind != Statement::Kind::Store)
+      bytes += ir::kRowGroup * static_cast<std::int64_t>(size_of(s.dtype));
+  return bytes;
+}
+
 // Where blocks of 256 rows fill the device, each is summed by a block of threads, whose accumulators stand in shared memory. Else a block of threads
 // has eight rows: they are a tree of the order of summation, and the next launches add these up.
 DeviceScheduled rows_and_columns(const Nest& nest, std::int64_t rows, std::int64_t counted, const DeviceTarget& target,
@@ -235,7 +245,8 @@ DeviceScheduled rows_and_columns(const Nest& nest, std::int64_t rows, std::int64
   s.by_eight = blocks < 2 * target.processors;
   s.whole = s.whole && rows % ir::kRowGroup == 0;
   n.row = row_of(counted);
-  const std::int64_t accumulated = s.by_eight ? 0 : sums * n.row, room = target.asked_shared_bytes() - accumulated;
+  n.declared_bytes = bytes_of_row_values(apart);
+  const std::int64_t accumulated = s.by_eight ? 0 : sums * n.row, room = target.asked_shared_bytes() - n.declared_bytes - accumulated;
   const std::int64_t bytes = keep(apart, n.row == 0 ? 0 : room / (ir::kRowGroup * n.row), s.kept);
   n.shared_bytes = accumulated + ir::kRowGroup * bytes * n.row;
   n.chunk = s.by_eight ? ir::kRowGroup : ir::kRowBlock;

@@ -42,9 +42,10 @@ struct DeviceSchedule {
 };
 
 struct DeviceNumbers {
-  std::int64_t blocks = 0;        // of the grid
-  std::int64_t shared_bytes = 0;  // of a block, for what is kept
-  std::int64_t row = 0;           // elements of a kept row, a multiple of 64: the word `tile`
+  std::int64_t blocks = 0;          // of the grid
+  std::int64_t shared_bytes = 0;    // of a block, for what is kept: dynamic shared memory
+  std::int64_t declared_bytes = 0;  // beside it, by the text at most: static shared memory
+  std::int64_t row = 0;             // elements of a kept row, a multiple of 64: the word `tile`
   // split: elements of r that one thread (or block) takes, and how many do; rows and columns: rows
   std::int64_t chunk = 0, chunks = 1;
   std::int64_t phases = 1;         // times that the kernel is launched, each time with another word `phase`

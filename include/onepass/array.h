@@ -230,12 +230,16 @@ class ONEPASS_API Array {
 
   /// A tensor of another library, through DLPack (https://dmlc.github.io/dlpack): no copy; `tensor->deleter` is called when the last Array of
   /// its memory goes. DTypeError for an element type, ValueError for a device that onepass does not have; the tensor stays the caller's then.
-  static Array from_dlpack(DLManagedTensor* tensor);
+  /// On a GPU the elements are used behind what `stream` (a `CUstream` or `cudaStream_t`) has to do now. Null: the stream of this thread's
+  /// StreamScope, else CUDA's default stream, which is what DLPack's `stream=None` means; -1: they are ready.
+  static Array from_dlpack(DLManagedTensor* tensor, void* stream = nullptr);
   /// Of DLPack 1.0, which says whether a tensor is read-only. ValueError for another major version.
-  static Array from_dlpack_versioned(DLManagedTensorVersioned* tensor);
+  static Array from_dlpack_versioned(DLManagedTensorVersioned* tensor, void* stream = nullptr);
   /// The same elements for another library, which calls the `deleter` when it is done. DLPack before 1.0 cannot say that an Array is read-only.
-  DLManagedTensor* to_dlpack() const;
-  DLManagedTensorVersioned* to_dlpack_versioned() const;
+  /// On a GPU what `stream` does from now on (null: as above; -1: none) comes behind what makes the elements; nothing waits here.
+  DLManagedTensor* to_dlpack(void* stream = nullptr) const;
+  /// `copied`: the other library has the elements to itself, and may know (DLPACK_FLAG_BITMASK_IS_COPIED).
+  DLManagedTensorVersioned* to_dlpack_versioned(void* stream = nullptr, bool copied = false) const;
 
   // ---- what it is ----
 

@@ -88,15 +88,21 @@ nb::object capsule_of(DLManagedTensorVersioned* tensor) {
       PyCapsule_New(tensor, "dltensor_versioned", [](PyObject* c) { drop_tensor<DLManagedTensorVersioned>(c, "dltensor_versioned"); }));
 }
 
-nb::object to_dlpack(const Array& a, nb::handle max_version, nb::handle copy) {
+// `stream`: of a GPU a CUstream as a number, None for CUDA's default one, -1 where the consumer orders its work itself.
+nb::object to_dlpack(const Array& a, nb::handle stream, nb::handle max_version, nb::handle copy) {
   const bool versioned = !max_version.is_none() && nb::cast<int>(max_version[nb::int_(0)]) >= 1;
-  const Array given = !copy.is_none() && nb::cast<bool>(copy) ? a.copy() : a;
-  if (versioned) return capsule_of(given.to_dlpack_versioned());
+  const bool copies = !copy.is_none() && nb::cast<bool>(copy);
+  const auto number = stream.is_none() ? std::intptr_t{0} : nb::cast<std::intptr_t>(stream);
+  if (a.device().is_cuda() && !stream.is_none() && number == 0)
+    throw ValueError("__dlpack__: stream 0 is ambiguous for CUDA; give 1 for the default stream, 2 for that of the thread");
+  void* const handle = a.device().is_cuda() ? reinterpret_cast<void*>(number) : nullptr;  // NOLINT: a handle that is a number
+  const Array given = copies ? a.copy() : a;
+  if (versioned) return capsule_of(given.to_dlpack_versioned(handle, copies));
   if (given.is_read_only()) {
     PyErr_SetString(PyExc_BufferError, "the Array is read-only, which DLPack before 1.0 cannot say: copy() makes it writable");
     throw nb::python_error();
   }
-  return capsule_of(given.to_dlpack());
+  return capsule_of(given.to_dlpack(handle));
 }
 
 // ---- elements
@@ -223,7 +229,9 @@ std::string text_of(const Array& a, nb::handle self) {
 void bind_conversions(nb::class_<Array>& c) {
   c.def(
       "__dlpack__",
-      [](const Array& a, nb::handle, nb::handle max_version, nb::handle, nb::handle copy) { return to_dlpack(a, max_version, copy); },
+      [](const Array& a, nb::handle stream, nb::handle max_version, nb::handle, nb::handle copy) {
+        return to_dlpack(a, stream, max_version, copy);
+      },
       nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
       nb::arg("copy") = nb::none());
   c.def("__dlpack_device__", [](const Array& a) { return nb::make_tuple(a.device().is_cuda() ? 2 : 1, a.device().index()); });

@@ -74,12 +74,21 @@ void copy_elements(const Array& from, const Array& to) {
     turn.follow(source->last);
     turn.download(to.mutable_data(), address_of(from), bytes);
   } else if (source->gpu != target->gpu) {
-    // The source's stream waits for nobody: what was put on it is done first. Copies between devices are rare.
-    source->gpu->synchronize();
-    Gpu::Turn turn(*target->gpu);
+    // The copy is on the target's stream, behind what makes the source; what comes on the source's stream is behind the copy.
+    Gpu &there = *source->gpu, &here = *target->gpu;
+    here.reach(there);
+    const Gpu::StreamPointer copying = here.stream();
+    Gpu::StreamPointer made;
+    {
+      Gpu::Turn turn(there);
+      turn.follow(source->last);
+      turn.precede(*copying);
+      made = turn.stream();
+    }
+    Gpu::Turn turn(here);
     turn.follow(target->last);
-    turn.copy_from(*source->gpu, address_of(to), address_of(from), bytes);
-    turn.finish();
+    turn.copy_from(there, address_of(to), address_of(from), bytes);
+    turn.precede(*made);
   } else if (from.is_contiguous() && to.is_contiguous()) {
     Gpu::Turn turn(*source->gpu);
     turn.follow(source->last);

@@ -46,13 +46,6 @@ class Entered {
   bool entered_;
 };
 
-// Sizes that the pool tells apart: at most an eighth is left over.
-std::size_t rounded(std::size_t bytes) {
-  std::size_t step = 512;
-  while (bytes / step >= 16) step *= 2;
-  return (std::max<std::size_t>(bytes, 1) + step - 1) / step * step;
-}
-
 struct Devices {
   std::mutex mutex;
   std::map<int, Gpu*> known;
@@ -122,6 +115,7 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal)
     driver.check(driver.cuStreamCreate(&stream, kNonBlocking), "making a stream");
     driver.check(driver.cuStreamCreate(&capturing_, kNonBlocking), "making a stream");
     own_ = std::make_shared<Stream>(*this, stream);
+    legacy_ = std::make_shared<Stream>(*this, reinterpret_cast<void*>(kLegacyStream));  // NOLINT: a handle that is a number
   } catch (...) {
     for (void* const made : {stream, capturing_})
       if (made) driver.cuStreamDestroy_v2(made);
@@ -150,6 +144,13 @@ Gpu::StreamPointer Gpu::stream() const {
   return given ? given : own_;
 }
 
+Gpu::StreamPointer Gpu::stream_of(void* handle) { return handle ? std::make_shared<Stream>(*this, handle) : legacy_; }
+
+bool Gpu::is_capturing(void* stream) const noexcept {
+  int status = 0;
+  return driver_.cuStreamIsCapturing(stream, &status) == 0 && status != 0;
+}
+
 Gpu::StreamPointer Gpu::enter(void* handle) { return scopes().emplace_back(std::make_shared<Stream>(*this, handle)); }
 
 void Gpu::leave(const StreamPointer& stream) noexcept {
@@ -158,6 +159,11 @@ void Gpu::leave(const StreamPointer& stream) noexcept {
   if (stream.use_count() == 1) return;  // nothing was used on it that is still there: `stream` is the scope's own
   const std::lock_guard lock(mutex_);
   const Entered entered(driver_, context_);
+  // An event of a stream that is being captured is of the graph. What was put there before is noted by who has to wait for it.
+  if (is_capturing(stream->handle)) {
+    stream->abandoned = true;
+    return;
+  }
   const bool noted = (stream->event || driver_.cuEventCreate(&stream->event, kWithoutTiming) == 0) &&
                      driver_.cuEventRecord(stream->event, stream->handle) == 0;
   if (!noted) driver_.cuStreamSynchronize(stream->handle);  // then there is nothing to wait for
@@ -186,17 +192,17 @@ Gpu::Block::~Block() {
 
 void Gpu::put_back(Block& block) noexcept {
   const std::lock_guard lock(pool_mutex_);
-  stats_.in_use -= static_cast<std::int64_t>(block.place_.key());
-  block.place_.mapped().last = std::move(block.last);
-  pool_.insert(std::move(block.place_));
+  stats_.in_use -= static_cast<std::int64_t>(block.place_->bytes);
+  block.place_->users.clear();  // has room for one
+  if (block.last) block.place_->users.push_back(std::move(block.last));
+  pool_.put_back(block.place_);
 }
 
 void Gpu::trim_pool() noexcept {
-  for (const auto& [bytes, free] : pool_) {
-    driver_.cuMemFree_v2(free.address);  // waits for what still uses it
+  pool_.trim([&](DevicePointer address, std::size_t bytes) {
+    driver_.cuMemFree_v2(address);  // waits for what still uses it
     stats_.held -= static_cast<std::int64_t>(bytes);
-  }
-  pool_.clear();
+  });
 }
 
 void Gpu::trim() {
@@ -209,6 +215,19 @@ void Gpu::trim() {
 void Gpu::synchronize() {
   const Current current(driver_, context_);
   driver_.check(driver_.cuCtxSynchronize(), "waiting for the device");
+}
+
+void Gpu::reach(Gpu& other) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::find(reached_.begin(), reached_.end(), other.ordinal_) != reached_.end()) return;
+  int can = 0;
+  if (driver_.cuDeviceCanAccessPeer(&can, ordinal_, other.ordinal_) != 0) return;
+  if (can) {
+    const Entered entered(driver_, context_);
+    const Result result = driver_.cuCtxEnablePeerAccess(other.context_, 0);
+    if (result != 0 && result != kPeerAccessIsEnabled) return;
+  }
+  reached_.push_back(other.ordinal_);
 }
 
 DeviceStats Gpu::stats() const {
@@ -226,10 +245,43 @@ bool is_of_image(Result result) {
 }
 }  // namespace
 
-Gpu::Module::~Module() {
-  const Entered entered(gpu_.driver_, gpu_.context_);
-  gpu_.driver_.cuCtxSynchronize();  // its kernels may still run
-  gpu_.driver_.cuModuleUnload(handle_);
+Gpu::Module::~Module() { gpu_.retire(handle_, used_on_); }
+
+// A module whose kernels may still run is unloaded when the events behind them are over. Without an event, never: that is rare, and harmless.
+void Gpu::retire(void* module, std::span<const StreamPointer> used_on) noexcept {
+  const std::lock_guard lock(mutex_);
+  const Entered entered(driver_, context_);
+  unload_retired();
+  Retired retired{module, {}, {}};
+  bool noted = true;
+  for (const StreamPointer& stream : used_on) {
+    if (!stream->open) {
+      if (stream->event) retired.ended.push_back(stream);
+      continue;
+    }
+    void* event = nullptr;
+    noted = noted && !is_capturing(stream->handle) && driver_.cuEventCreate(&event, kWithoutTiming) == 0;
+    if (event) retired.events.push_back(event);
+    noted = noted && driver_.cuEventRecord(event, stream->handle) == 0;
+  }
+  if (noted) {
+    retired_.push_back(std::move(retired));
+    unload_retired();
+  } else {
+    for (void* const event : retired.events) driver_.cuEventDestroy_v2(event);
+  }
+}
+
+void Gpu::unload_retired() noexcept {
+  std::erase_if(retired_, [&](const Retired& r) {
+    for (void* const event : r.events)
+      if (driver_.cuEventQuery(event) == kNotReady) return false;
+    for (const StreamPointer& stream : r.ended)
+      if (driver_.cuEventQuery(stream->event) == kNotReady) return false;
+    for (void* const event : r.events) driver_.cuEventDestroy_v2(event);
+    driver_.cuModuleUnload(r.module);
+    return true;
+  });
 }
 
 void* Gpu::Module::function(const compiler::cuda::DeviceKernel& kernel) const {
@@ -237,7 +289,10 @@ void* Gpu::Module::function(const compiler::cuda::DeviceKernel& kernel) const {
   const Driver& d = gpu_.driver_;
   void* out = nullptr;
   d.check(d.cuModuleGetFunction(&out, handle_, kernel.name.c_str()), "finding the kernel " + kernel.name);
-  if (const int bytes = gpu_.target_.asked_shared_bytes(); kernel.asks && bytes > gpu_.target_.shared_bytes)
+  int declared = 0;
+  d.check(d.cuFuncGetAttribute(&declared, kFunctionStaticBytes, out), "asking for the shared memory of the kernel " + kernel.name);
+  // All that a block may have: without this a launch gets 48 KiB at most, what the text declares included.
+  if (const int bytes = gpu_.target_.most_shared_bytes - declared; kernel.asks && bytes > 0)
     d.check(d.cuFuncSetAttribute(out, kFunctionSharedBytes, bytes), "asking for shared memory of the kernel " + kernel.name);
   return out;
 }
@@ -296,16 +351,28 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
   }
   std::vector<ModulePointer> dropped;  // destroyed when the lock is gone
   const std::lock_guard lock(modules_mutex_);
-  if (modules_.size() >= kModules)
-    for (auto it = modules_.begin(); it != modules_.end();) {
-      if (it->second.use_count() > 1) {
-        ++it;
-        continue;
-      }
-      dropped.push_back(std::move(it->second));
-      it = modules_.erase(it);
-    }
+  if (modules_.size() >= kModules) dropped = unused_programs();
   return {modules_.try_emplace(text, std::move(module)).first->second, !from_disk};
+}
+
+// Taken out of the list, under its lock; they are retired when the lock is gone.
+std::vector<Gpu::ModulePointer> Gpu::unused_programs() {
+  std::vector<ModulePointer> out;
+  for (auto it = modules_.begin(); it != modules_.end();) {
+    if (it->second.use_count() > 1) {
+      ++it;
+      continue;
+    }
+    out.push_back(std::move(it->second));
+    it = modules_.erase(it);
+  }
+  return out;
+}
+
+void Gpu::forget_programs() {
+  std::vector<ModulePointer> dropped;
+  const std::lock_guard lock(modules_mutex_);
+  dropped = unused_programs();
 }
 
 Gpu::Graph::~Graph() {
@@ -348,6 +415,16 @@ struct Gpu::Turn::Staging {
 
 Gpu::Turn::Turn(Gpu& gpu) : g_(gpu), lock_(gpu.mutex_), stream_(gpu.stream()) {
   g_.driver_.check(g_.driver_.cuCtxPushCurrent_v2(g_.context_), "entering the device's context");
+  if (stream_ == g_.own_ || !g_.is_capturing(stream_->handle)) return;
+  void* context = nullptr;
+  g_.driver_.cuCtxPopCurrent_v2(&context);
+  fail_capturing();
+}
+void Gpu::Turn::fail_capturing() const {
+  throw Error(fmt::format(
+      "cuda: a stream of a StreamScope on {} is being captured into a CUDA graph, which onepass does not support; end the capture "
+      "before the call, or give the scope another stream",
+      g_.name_));
 }
 Gpu::Turn::~Turn() {
   void* context = nullptr;
@@ -364,44 +441,80 @@ template <class F> void Gpu::Turn::without_lock(F&& wait) {
 void Gpu::Turn::follow(StreamPointer& last) {
   if (last == stream_) return;
   if (last && (last->open || last->event)) {
+    if (last->open && last != g_.own_ && g_.is_capturing(last->handle)) fail_capturing();
     if (!last->event) g_.driver_.check(g_.driver_.cuEventCreate(&last->event, kWithoutTiming), "making an event");
-    if (last->open) g_.driver_.check(g_.driver_.cuEventRecord(last->event, last->handle), "noting what a stream has to do");
+    if (last->open) {
+      Result result = g_.driver_.cuEventRecord(last->event, last->handle);
+      if (result == kInvalidHandle && last->abandoned) {  // somebody ended it meanwhile: what was put there is waited for with all else
+        result = g_.driver_.cuCtxSynchronize();
+        last->open = result != 0;
+      }
+      g_.driver_.check(result, "noting what a stream has to do");
+    }
     g_.driver_.check(g_.driver_.cuStreamWaitEvent(stream_->handle, last->event, 0), "waiting for another stream");
   }
   last = stream_;
 }
 
+void Gpu::Turn::precede(const Stream& other) {
+  if (other.handle == stream_->handle) return;
+  if (!stream_->event) g_.driver_.check(g_.driver_.cuEventCreate(&stream_->event, kWithoutTiming), "making an event");
+  g_.driver_.check(g_.driver_.cuEventRecord(stream_->event, stream_->handle), "noting what a stream has to do");
+  g_.driver_.check(g_.driver_.cuStreamWaitEvent(other.handle, stream_->event, 0), "making another stream wait");
+}
+
+void Gpu::Turn::uses(const Module& module) {
+  std::vector<StreamPointer>& list = module.used_on_;
+  if (std::find(list.begin(), list.end(), stream_) != list.end()) return;
+  std::erase_if(list, [&](const StreamPointer& s) { return !s->open && (!s->event || g_.driver_.cuEventQuery(s->event) != kNotReady); });
+  list.push_back(stream_);
+}
+
 Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
   Block out;
-  const std::size_t size = rounded(bytes);
-  const auto take = [&] {
-    const std::lock_guard lock(g_.pool_mutex_);
-    const auto [begin, end] = g_.pool_.equal_range(size);
-    auto best = begin;  // one that this stream had last, else one that another had
-    for (auto it = begin; it != end; ++it)
-      if (it->second.last == stream_) best = it;
-    if (best == end) return false;
-    out.gpu_ = &g_, out.place_ = g_.pool_.extract(best), out.last = std::move(out.place_.mapped().last);
-    g_.stats_.in_use += static_cast<std::int64_t>(size);
-    return true;
+  const std::size_t size = MemoryPool::rounded(bytes);
+  const auto given = [&](MemoryPool::Block* block) {
+    out.gpu_ = &g_, out.place_ = block, out.last = stream_;
+    g_.stats_.in_use += static_cast<std::int64_t>(block->bytes);
   };
-  if (take()) {
-    follow(out.last);
-    return out;
+  {
+    std::unique_lock lock(g_.pool_mutex_);
+    if (MemoryPool::Block* const found = g_.pool_.take(size, stream_)) {
+      given(found);
+      lock.unlock();
+      try {
+        for (StreamPointer& user : found->users) follow(user);
+      } catch (...) {  // the next to get it comes behind those that this one could not wait for
+        const std::lock_guard again(g_.pool_mutex_);
+        g_.stats_.in_use -= static_cast<std::int64_t>(found->bytes);
+        out.gpu_ = nullptr;
+        g_.pool_.put_back(found);
+        throw;
+      }
+      found->users.clear();
+      return out;
+    }
   }
-  Pool made;
-  const Pool::iterator place = made.emplace(size, Free());
-  DevicePointer& address = place->second.address;
   const std::lock_guard lock(g_.pool_mutex_);
-  Result result = g_.driver_.cuMemAlloc_v2(&address, size);
-  if (result == kOutOfMemory && !g_.pool_.empty()) {  // what the pool holds is of other sizes
+  // A segment; where there is no room for one, what is asked for alone; where there is none for that, behind the segments that nobody uses.
+  std::size_t segment = MemoryPool::segment_for(size);
+  DevicePointer address = 0;
+  Result result = g_.driver_.cuMemAlloc_v2(&address, segment);
+  if (result == kOutOfMemory && segment > size) result = g_.driver_.cuMemAlloc_v2(&address, segment = size);
+  if (result == kOutOfMemory) {
     g_.trim_pool();
-    result = g_.driver_.cuMemAlloc_v2(&address, size);
+    result = g_.driver_.cuMemAlloc_v2(&address, segment);
   }
   g_.driver_.check(result, [&] { return fmt::format("allocating {} bytes on {}", size, g_.name_); });
-  out.gpu_ = &g_, out.place_ = made.extract(place), out.last = stream_;
-  g_.stats_.held += static_cast<std::int64_t>(size);
-  g_.stats_.in_use += static_cast<std::int64_t>(size);
+  MemoryPool::Block* block = nullptr;
+  try {
+    block = g_.pool_.add(address, segment, size);
+  } catch (...) {
+    g_.driver_.cuMemFree_v2(address);
+    throw;
+  }
+  g_.stats_.held += static_cast<std::int64_t>(segment);
+  given(block);
   return out;
 }
 

@@ -21,6 +21,7 @@
 #include "onepass/device.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/nvrtc.h"
+#include "runtime/cuda/pool.h"
 
 namespace onepass::runtime::cuda {
 
@@ -42,7 +43,8 @@ class Gpu {
     Gpu& gpu;
     void* handle;
     bool open = true;
-    void* event = nullptr;  // made when another stream has to wait for this one
+    bool abandoned = false;  // still open, though its scope has ended: it was being captured then
+    void* event = nullptr;   // made when another stream has to wait for this one
     Stream(Gpu& of, void* h) : gpu(of), handle(h) {}
     ~Stream();
   };
@@ -50,16 +52,14 @@ class Gpu {
   /// Of this thread's calls.
   StreamPointer stream() const;
   StreamPointer stream_of_scope() const;  // null: there is none
+  /// A stream of somebody, CUDA's default one where `handle` is null.
+  StreamPointer stream_of(void* handle);
   StreamPointer enter(void* handle);
   void leave(const StreamPointer& stream) noexcept;
   /// Waits for what was put on a stream of our own, or on one whose scope has ended.
   void wait_for(const StreamPointer& last) noexcept;
 
-  struct Free {
-    DevicePointer address = 0;
-    StreamPointer last;
-  };
-  using Pool = std::multimap<std::size_t, Free>;  // by bytes
+  using MemoryPool = Pool<StreamPointer>;
 
   /// Memory of the device, from the pool; at a multiple of 256. It goes back there at once: whoever gets it next comes, on the device, behind
   /// what `last` has begun.
@@ -72,16 +72,16 @@ class Gpu {
       return *this;
     }
     ~Block();
-    std::int64_t address() const { return place_ ? static_cast<std::int64_t>(place_.mapped().address) : 0; }
+    std::int64_t address() const { return place_ ? static_cast<std::int64_t>(place_->address) : 0; }
     StreamPointer last;
 
    private:
     friend class Gpu;
     Gpu* gpu_ = nullptr;
-    Pool::node_type place_;  // taken out of the pool
+    MemoryPool::Block* place_ = nullptr;
   };
 
-  /// A loaded program. It stays loaded as long as somebody has it.
+  /// A loaded program. It stays loaded as long as somebody has it, and on until the device has done what was launched of it: nobody waits for that.
   class Module {
    public:
     Module(Gpu& gpu, void* handle) : gpu_(gpu), handle_(handle) {}
@@ -90,8 +90,10 @@ class Gpu {
     void* function(const compiler::cuda::DeviceKernel& kernel) const;
 
    private:
+    friend class Gpu;
     Gpu& gpu_;
     void* handle_;
+    mutable std::vector<StreamPointer> used_on_;  // under the device's lock
   };
   using ModulePointer = std::shared_ptr<const Module>;
   struct Loaded {
@@ -100,6 +102,8 @@ class Gpu {
   };
   /// The program's module: loaded before, from the disk cache, or compiled by NVRTC. Without `may_compile` null instead of the last.
   Loaded load(const std::string& text, bool may_compile = true);
+  /// Drops the programs that nobody has, as load() does where there are too many.
+  void forget_programs();
   /// Why this compiler's programs may not run here, with what to do about it; empty: they do.
   std::string objection(const Nvrtc& nvrtc) const;
 
@@ -148,6 +152,10 @@ class Gpu {
     Block allocate(std::size_t bytes);
     /// What comes next is behind all that was put on `last`, which becomes this stream.
     void follow(StreamPointer& last);
+    /// What is put on `other` from now on is behind what is on this stream.
+    void precede(const Stream& other);
+    /// Kernels of the module are launched in this turn.
+    void uses(const Module& module);
     /// Through pinned memory, in parts: `from` may change when it returns. It waits only where all that there may be of it is under way.
     void upload(std::int64_t to, const void* from, std::size_t bytes);
     /// Waits until the bytes are there.
@@ -172,6 +180,7 @@ class Gpu {
     std::unique_ptr<Staging> staging_with_room(std::size_t bytes);
     void note(void*& timed_event);
     template <class F> void without_lock(F&& wait);
+    [[noreturn]] void fail_capturing() const;
     Gpu& g_;
     std::unique_lock<std::mutex> lock_;
     StreamPointer stream_;
@@ -182,12 +191,18 @@ class Gpu {
   /// Gives what the pool holds back to the driver.
   void trim();
   void synchronize();
+  /// Copies between devices go from one to the other without the cpu's memory, where the devices can.
+  void reach(Gpu& other) noexcept;
 
  private:
   Gpu(const Driver& driver, int ordinal);
   ModulePointer open(const std::string& image, Result& result);
   void put_back(Block& block) noexcept;
   void trim_pool() noexcept;
+  bool is_capturing(void* stream) const noexcept;
+  void retire(void* module, std::span<const StreamPointer> used_on) noexcept;
+  void unload_retired() noexcept;
+  std::vector<ModulePointer> unused_programs();
   static constexpr std::size_t kModules = 256;  // that stay loaded though nobody has them
 
   const Driver& driver_;
@@ -195,12 +210,19 @@ class Gpu {
   std::string name_;
   compiler::cuda::DeviceTarget target_;
   void* context_ = nullptr;
-  StreamPointer own_;
+  StreamPointer own_, legacy_;             // legacy_: CUDA's default stream
   void* capturing_ = nullptr;              // the stream that graphs are recorded on
   mutable std::mutex mutex_, pool_mutex_;  // pool_mutex_, which is taken last: of pool_ and stats_
-  Pool pool_;
+  MemoryPool pool_;
   std::deque<std::unique_ptr<Turn::Staging>> staging_;  // used last at the end
   std::size_t stagings_ = 0;                            // with those that are in use
+  struct Retired {
+    void* module;
+    std::vector<void*> events;         // behind its last kernels
+    std::vector<StreamPointer> ended;  // streams whose handles are gone, with the events that stand for what was on them
+  };
+  std::vector<Retired> retired_;  // under the device's lock
+  std::vector<int> reached_;      // under the same: other devices that copies come from
   std::mutex modules_mutex_;
   std::unordered_map<std::string, ModulePointer> modules_;  // by text
   DeviceStats stats_;

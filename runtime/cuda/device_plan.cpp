@@ -186,6 +186,7 @@ int DevicePlan::specialise(const PlanData& plan, bool trial, bool may_compile) c
 
 // A launch takes its words along: the next phase may be written over them at once.
 void DevicePlan::launch_once(Gpu::Turn& turn, const Code& code, Words words) const {
+  turn.uses(*code.module);
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     const Step& step = steps_[k];
     const Words mine = words.subspan(step.first_word, code.kernels[k].words);
@@ -213,6 +214,7 @@ void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, Words words) co
   std::rotate(replays_.begin(), known, known + 1);
   Replay& replay = replays_.front();
   if (!replay.graph && can_be_graph(code)) replay.graph = turn.capture([&] { launch_once(turn, code, words); });
+  turn.uses(*code.module);
   if (replay.graph) turn.launch(*replay.graph, static_cast<std::size_t>(launches_));
   else launch_once(turn, code, words);
 }

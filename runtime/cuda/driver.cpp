@@ -23,7 +23,9 @@ struct Remedy {
   Result first, last;
   std::string_view text;
 };
-constexpr std::string_view kLost = "the device is lost to this process: start it again, and please report what it ran";
+// After these numbers every later call of the process on that device fails with the same one.
+constexpr std::string_view kLost =
+    "the device is lost to this process: restart it to use the device again, the cpu keeps working; please report what it ran";
 constexpr Remedy kRemedies[] = {
     {kOutOfMemory, kOutOfMemory, "free arrays of this or another process on the device, or run on the cpu"},
     {kNotInitialised, kNotInitialised,
@@ -33,10 +35,24 @@ constexpr Remedy kRemedies[] = {
     {kNoBinaryForDevice, kNoBinaryForDevice, "the CUDA toolkit does not know this device: install a newer one"},
     {221, 221, "the driver's own compiler is missing: install the whole driver, or a CUDA toolkit that knows this device"},
     {kUnsupportedPtxVersion, kUnsupportedPtxVersion, "the driver is older than the CUDA toolkit: install a newer driver"},
-    {700, 700, kLost},
+    {214, 214,
+     "the device found a memory error that it cannot correct: see `nvidia-smi -q -d ECC`, restart the process, or run on the cpu"},
+    {700, 700,
+     "a kernel accessed memory outside its arrays, and the device is lost to this process: restart it to use the device again, the cpu "
+     "keeps "
+     "working; if no other library runs kernels in the process, please report what it ran"},
     {701, 701, "the device has too little for this kernel: please report it, and run on the cpu"},
     {702, 719, kLost},
+    {802, 802,
+     "the machine's NVSwitch is not ready: start the service nvidia-fabricmanager, whose version must be the driver's, or run on the cpu"},
     {kDriverMismatch, kDriverMismatch, "the driver was changed while it ran: start the machine again, or run on the cpu"},
+    {804, 804,
+     "the library of a CUDA compatibility package is loaded on a device that does not support it: take its folder out of LD_LIBRARY_PATH, "
+     "install a newer driver, or run on the cpu"},
+    {900, 908, "a stream is being captured into a CUDA graph: end the capture before onepass uses the stream"},
+    {999, 999,
+     "the driver does not say why: see that `nvidia-smi` works and what `dmesg` says, load the kernel module nvidia_uvm, or run on the "
+     "cpu"},
 };
 
 std::string_view remedy_of(Result result) {

@@ -14,13 +14,16 @@ namespace onepass::runtime::cuda {
 using Result = int;
 using DevicePointer = unsigned long long;
 inline constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 39, kMajor = 75, kMinor = 76,
-                     kMostSharedBytes = 97;     // attributes of a device
-inline constexpr int kFunctionSharedBytes = 8;  // of a function: dynamic shared memory that a launch may ask for
-inline constexpr unsigned kNonBlocking = 1;     // of a stream: it does not wait for CUDA's default stream
-inline constexpr unsigned kWithoutTiming = 2;   // of an event
-inline constexpr int kOfThisThread = 1;         // of a capture: what other threads do meanwhile is not its business
+                     kMostSharedBytes = 97;         // attributes of a device
+inline constexpr int kFunctionStaticBytes = 1;      // of a function: shared memory that its text declares
+inline constexpr int kFunctionSharedBytes = 8;      // of a function: dynamic shared memory that a launch may ask for
+inline constexpr std::uintptr_t kLegacyStream = 1;  // CUDA's default stream, by the handle that says so in every thread
+inline constexpr unsigned kNonBlocking = 1;         // of a stream: it does not wait for CUDA's default stream
+inline constexpr unsigned kWithoutTiming = 2;       // of an event
+inline constexpr int kOfThisThread = 1;             // of a capture: what other threads do meanwhile is not its business
 inline constexpr Result kOutOfMemory = 2, kNotInitialised = 3, kStubLibrary = 34, kNoDevice = 100, kInvalidImage = 200,
-                        kNoBinaryForDevice = 209, kInvalidPtx = 218, kUnsupportedPtxVersion = 222, kNotReady = 600, kDriverMismatch = 803;
+                        kNoBinaryForDevice = 209, kInvalidPtx = 218, kUnsupportedPtxVersion = 222, kInvalidHandle = 400, kNotReady = 600,
+                        kPeerAccessIsEnabled = 704, kDriverMismatch = 803;
 
 /// name, type of the function without its result, which is a Result.
 #define ONEPASS_CUDA_FUNCTIONS(F)                                                                                         \
@@ -32,14 +35,17 @@ inline constexpr Result kOutOfMemory = 2, kNotInitialised = 3, kStubLibrary = 34
   F(cuDeviceGet, (int*, int))                                                                                             \
   F(cuDeviceGetName, (char*, int, int))                                                                                   \
   F(cuDeviceGetAttribute, (int*, int, int))                                                                               \
+  F(cuDeviceCanAccessPeer, (int*, int, int))                                                                              \
   F(cuDevicePrimaryCtxRetain, (void**, int))                                                                              \
   F(cuDevicePrimaryCtxRelease_v2, (int))                                                                                  \
   F(cuCtxPushCurrent_v2, (void*))                                                                                         \
   F(cuCtxPopCurrent_v2, (void**))                                                                                         \
   F(cuCtxSynchronize, ())                                                                                                 \
+  F(cuCtxEnablePeerAccess, (void*, unsigned))                                                                             \
   F(cuStreamCreate, (void**, unsigned))                                                                                   \
   F(cuStreamDestroy_v2, (void*))                                                                                          \
   F(cuStreamSynchronize, (void*))                                                                                         \
+  F(cuStreamIsCapturing, (void*, int*))                                                                                   \
   F(cuStreamWaitEvent, (void*, void*, unsigned))                                                                          \
   F(cuEventCreate, (void**, unsigned))                                                                                    \
   F(cuEventDestroy_v2, (void*))                                                                                           \
@@ -59,6 +65,7 @@ inline constexpr Result kOutOfMemory = 2, kNotInitialised = 3, kStubLibrary = 34
   F(cuModuleLoadData, (void**, const void*))                                                                              \
   F(cuModuleUnload, (void*))                                                                                              \
   F(cuModuleGetFunction, (void**, void*, const char*))                                                                    \
+  F(cuFuncGetAttribute, (int*, int, void*))                                                                               \
   F(cuFuncSetAttribute, (void*, int, int))                                                                                \
   F(cuLaunchKernel, (void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**)) \
   F(cuStreamBeginCapture_v2, (void*, int))                                                                                \

@@ -3,7 +3,7 @@
 // then; so work that does not wait for what it needs meets memory as it was before. Calls can be made to fail: the n-th from now, with any of the driver's numbers, once or for good.
 // Tests open it in place of libcuda and of libnvrtc. The environment says what they are: FAKE_CUDA_DEVICES how many devices (1),
 // FAKE_CUDA_CAPABILITY of what compute capability (80), FAKE_CUDA_VERSION for which CUDA the driver is (12080), FAKE_CUDA_START what it says when it
-// is started (0: it works); FAKE_NVRTC_VERSION which NVRTC (12080), FAKE_NVRTC_KNOWS the one compute capability that it makes code for (80).
+// is started (0: it works), FAKE_CUDA_SHARED how much shared memory a block may have by asking (163 KiB); FAKE_NVRTC_VERSION which NVRTC (12080), FAKE_NVRTC_KNOWS the one compute capability that it makes code for (80).
 #include <dlfcn.h>
 #include <elf.h>
 
@@ -59,18 +59,21 @@ int contexts[kMostDevices];             // their addresses are the contexts
 thread_local std::vector<int> current;  // devices whose contexts the thread has entered
 int entered = 0;                        // of all threads
 int retained = 0;                       // contexts
-std::int64_t launched = 0, graphs = 0, compiled = 0;
+std::int64_t launched = 0, graphs = 0, compiled = 0, loaded = 0, early = 0, synchronized = 0, allocated = 0, peers = 0;
 float elapsed[2] = {1, 0.5f};
 int elapsed_asked = 0;
 
 using Work = std::function<void()>;
 struct Stream {
+  int device = -1;  // of any: CUDA's default stream, which is one for all here
   std::int64_t begun = 0, done = 0;
   std::deque<Work> waiting;
   bool capturing = false;
   std::vector<Work> captured;
 };
 std::map<void*, Stream> streams;  // by handle
+// CUDA's default stream has two handles that say so.
+void* named(void* handle) { return handle == reinterpret_cast<void*>(1) ? nullptr : handle; }
 void until(Stream& s, std::int64_t n) {
   while (s.done < n && !s.waiting.empty()) {
     Work work = std::move(s.waiting.front());
@@ -83,6 +86,7 @@ void all() {
   for (auto& [handle, s] : streams) until(s, s.begun);
 }
 void put(void* handle, Work work) {
+  handle = named(handle);
   Stream& s = streams[handle];
   if (s.capturing) return s.captured.push_back(std::move(work));
   ++s.begun;
@@ -91,6 +95,7 @@ void put(void* handle, Work work) {
 struct Event {
   void* stream = nullptr;
   std::int64_t at = 0;
+  int device = 0;
 };
 struct Graph {
   std::vector<Work> kernels;
@@ -115,17 +120,22 @@ const std::string kPtx = "// text that the driver compiles\n";  // then what sta
     return fail_code;                                     \
   }
 
-constexpr unsigned kShared = 48 << 10, kMostShared = 163 << 10;  // of a block: without asking, and by asking
+constexpr unsigned kShared = 48 << 10;  // of a block without asking, what its text declares included
+unsigned most_shared_of_block() { return static_cast<unsigned>(said("FAKE_CUDA_SHARED", 163 << 10)); }
 struct Function {
   void (*kernel)(const std::int64_t*);
   bool far;
   std::size_t words;
-  unsigned most_shared = kShared;
+  unsigned declared = 0;     // bytes of shared memory in the text
+  unsigned most_shared = 0;  // that a launch may ask for beside them
 };
+unsigned most_asked_for = 0;  // shared memory of a launch, declared and asked for
 struct Module {
+  std::string image;
   void* library;
   void (*launch)(void (*)(const std::int64_t*), const std::int64_t*, unsigned, unsigned, bool, unsigned);
   std::map<std::string, Function> functions;
+  std::int64_t pending = 0;  // launches that have not run, but those of graphs
 };
 std::map<Function*, Module*> modules;
 
@@ -142,6 +152,27 @@ bool mine(std::uintptr_t at, std::size_t bytes) {
 bool is_pinned(std::uintptr_t at) {
   auto it = pinned.upper_bound(at);
   return it != pinned.begin() && at < std::prev(it)->first + std::prev(it)->second;
+}
+
+// What the compiler reports of a kernel's `__shared__` variables: they are static variables of the function, in the library's table of symbols.
+unsigned declared_bytes(const std::string& image, const std::string& kernel) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, image.data(), sizeof header);
+  std::vector<Elf64_Shdr> sections(header.e_shnum);
+  std::memcpy(sections.data(), image.data() + header.e_shoff, sections.size() * sizeof(Elf64_Shdr));
+  const std::string prefix = "_ZZ" + std::to_string(kernel.size()) + kernel + "E";
+  unsigned bytes = 0;
+  for (const Elf64_Shdr& table : sections) {
+    if (table.sh_type != SHT_SYMTAB) continue;
+    const char* const names = image.data() + sections[table.sh_link].sh_offset;
+    for (std::size_t at = 0; at < table.sh_size; at += sizeof(Elf64_Sym)) {
+      Elf64_Sym symbol;
+      std::memcpy(&symbol, image.data() + table.sh_offset + at, sizeof symbol);
+      if (std::strncmp(names + symbol.st_name, prefix.c_str(), prefix.size()) == 0)
+        bytes = (bytes + 15) / 16 * 16 + static_cast<unsigned>(symbol.st_size);
+    }
+  }
+  return bytes;
 }
 
 std::string temporary_folder() {
@@ -177,6 +208,12 @@ EXPORT std::int64_t fake_cuda_waiting() {  // what is put on streams and not don
   for (const auto& [handle, s] : streams) n += s.begun - s.done;
   return n;
 }
+EXPORT std::int64_t fake_cuda_loaded() { return loaded; }              // modules
+EXPORT std::int64_t fake_cuda_unloaded_early() { return early; }       // though kernels of theirs had not run
+EXPORT std::int64_t fake_cuda_synchronized() { return synchronized; }  // waits for a whole context
+EXPORT std::int64_t fake_cuda_allocated() { return allocated; }        // calls of cuMemAlloc and cuMemFree
+EXPORT std::int64_t fake_cuda_peers() { return peers; }                // devices that may reach another's memory
+EXPORT std::int64_t fake_cuda_most_shared() { return most_asked_for; }
 EXPORT void fake_cuda_limit(std::int64_t bytes) { limit = bytes; }
 
 // ---- the driver
@@ -195,8 +232,12 @@ EXPORT int cuGetErrorName(int code, const char** name) {
     case 100: *name = "CUDA_ERROR_NO_DEVICE"; break;
     case 200: *name = "CUDA_ERROR_INVALID_IMAGE"; break;
     case 209: *name = "CUDA_ERROR_NO_BINARY_FOR_GPU"; break;
+    case 700: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
     case 719: *name = "CUDA_ERROR_LAUNCH_FAILED"; break;
+    case 802: *name = "CUDA_ERROR_SYSTEM_NOT_READY"; break;
     case 803: *name = "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"; break;
+    case 804: *name = "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE"; break;
+    case 999: *name = "CUDA_ERROR_UNKNOWN"; break;
     default: *name = nullptr; return 1;
   }
   return 0;
@@ -226,7 +267,7 @@ EXPORT int cuDeviceGetAttribute(int* value, int which, int) {
            : which == 76 ? capability() % 10
            : which == 16 ? 2
            : which == 39 ? 512
-           : which == 97 ? kMostShared
+           : which == 97 ? static_cast<int>(most_shared_of_block())
                          : 0;
   return 0;
 }
@@ -258,9 +299,21 @@ EXPORT int cuCtxPopCurrent_v2(void** context) {  // never fails: there would be 
   --entered;
   return 0;
 }
+EXPORT int cuDeviceCanAccessPeer(int* can, int device, int other) {
+  CALL();
+  *can = device != other;
+  return 0;
+}
+EXPORT int cuCtxEnablePeerAccess(void* context, unsigned) {
+  CALL();
+  if (current.empty() || context == &contexts[current.back()]) return 201;
+  ++peers;
+  return 0;
+}
 EXPORT int cuCtxSynchronize() {
   CALL();
   if (current.empty()) return 201;
+  ++synchronized;
   all();
   return 0;
 }
@@ -268,7 +321,7 @@ EXPORT int cuStreamCreate(void** stream, unsigned) {
   CALL();
   if (current.empty()) return 201;
   *stream = new int;
-  streams[*stream];
+  streams[*stream].device = current.back();
   return 0;
 }
 EXPORT int cuStreamDestroy_v2(void* stream) {  // never fails, as what follows a failure
@@ -278,8 +331,16 @@ EXPORT int cuStreamDestroy_v2(void* stream) {  // never fails, as what follows a
   delete static_cast<int*>(stream);
   return 0;
 }
+EXPORT int cuStreamIsCapturing(void* stream, int* status) {
+  CALL();
+  const auto it = streams.find(named(stream));
+  if (it == streams.end() && named(stream)) return 400;
+  *status = it != streams.end() && it->second.capturing;
+  return 0;
+}
 EXPORT int cuStreamSynchronize(void* stream) {
   CALL();
+  stream = named(stream);
   const auto it = streams.find(stream);
   if (it == streams.end() && stream) return 400;
   if (it != streams.end()) until(it->second, it->second.begun);
@@ -287,6 +348,7 @@ EXPORT int cuStreamSynchronize(void* stream) {
 }
 EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   CALL();
+  stream = named(stream);
   if (stream && !streams.contains(stream)) return 400;
   const Event e = *static_cast<Event*>(event);
   put(stream, [e] {
@@ -297,7 +359,7 @@ EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
 EXPORT int cuEventCreate(void** event, unsigned) {
   CALL();
   if (current.empty()) return 201;
-  *event = new Event;
+  *event = new Event{.device = current.back()};
   live.insert(*event);
   return 0;
 }
@@ -310,8 +372,12 @@ EXPORT int cuEventDestroy_v2(void* event) {
 }
 EXPORT int cuEventRecord(void* event, void* stream) {
   CALL();
+  stream = named(stream);
   if (stream && !streams.contains(stream)) return 400;
-  *static_cast<Event*>(event) = {stream, streams[stream].begun};
+  Event& e = *static_cast<Event*>(event);
+  if (stream && streams[stream].device != e.device) return 400;  // an event is recorded on streams of its own device
+  if (streams[stream].capturing) return 900;
+  e.stream = stream, e.at = streams[stream].begun;
   return 0;
 }
 EXPORT int cuEventSynchronize(void* event) {
@@ -333,6 +399,7 @@ EXPORT int cuEventElapsedTime(float* milliseconds, void*, void*) {
 }
 EXPORT int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
   CALL();
+  ++allocated;
   if (current.empty()) return 201;
   if (held + static_cast<std::int64_t>(bytes) > limit) return 2;
   void* block = nullptr;
@@ -346,6 +413,7 @@ EXPORT int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
 EXPORT int cuMemFree_v2(unsigned long long address) {
   all();  // as the driver does; also where the call is to fail, since memory is freed by those who can do nothing about it
   CALL();
+  ++allocated;
   const auto it = memory.find(address);
   if (it == memory.end() || current.empty()) return 1;
   held -= static_cast<std::int64_t>(it->second.bytes);
@@ -462,14 +530,16 @@ EXPORT int cuModuleLoadData(void** out, const void* image) {
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   fs::remove_all(folder);
   if (!library) return 209;
-  auto* module = new Module{library, nullptr, {}};
+  auto* module = new Module{std::string(static_cast<const char*>(image), bytes), library, nullptr, {}, 0};
+  ++loaded;
   module->launch = reinterpret_cast<decltype(module->launch)>(dlsym(library, "onepass_launch"));
   *out = module;
   return 0;
 }
 EXPORT int cuModuleUnload(void* module) {
   CALL();
-  all();
+  --loaded;
+  early += static_cast<Module*>(module)->pending > 0;
   delete static_cast<Module*>(module);
   return 0;
 }
@@ -481,29 +551,41 @@ EXPORT int cuModuleGetFunction(void** function, void* handle, const char* name) 
   Function& f = module->functions[name];
   const auto* words = static_cast<const int*>(dlsym(module->library, (std::string(name) + "_words").c_str()));
   f = {kernel, dlsym(module->library, (std::string(name) + "_is_far").c_str()) != nullptr, words ? static_cast<std::size_t>(*words) : 0,
-       f.most_shared};
+       declared_bytes(module->image, name), f.most_shared};
+  f.most_shared = std::max(f.most_shared, kShared - std::min(kShared, f.declared));
   modules[&f] = module;
   *function = &f;
   return 0;
 }
+EXPORT int cuFuncGetAttribute(int* value, int which, void* function) {
+  CALL();
+  if (which != 1) return 1;
+  *value = static_cast<int>(static_cast<Function*>(function)->declared);
+  return 0;
+}
 EXPORT int cuFuncSetAttribute(void* function, int which, int value) {
   CALL();
-  if (which != 8 || value < 0 || static_cast<unsigned>(value) > kMostShared) return 1;
-  static_cast<Function*>(function)->most_shared = static_cast<unsigned>(value);
+  auto* f = static_cast<Function*>(function);
+  if (which != 8 || value < 0 || static_cast<unsigned>(value) + f->declared > most_shared_of_block()) return 1;
+  f->most_shared = static_cast<unsigned>(value);
   return 0;
 }
 EXPORT int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned shared,
                           void* stream, void** arguments, void**) {
   CALL();
-  if (current.empty() || blocks == 0 || threads == 0 || threads > 1024 || shared > kMostShared) return 1;
-  if (stream && !streams.contains(stream)) return 400;
+  if (current.empty() || blocks == 0 || threads == 0 || threads > 1024) return 1;
+  if (named(stream) && !streams.contains(stream)) return 400;
   auto* f = static_cast<Function*>(function);
-  if (shared > f->most_shared) return 1;
+  if (shared > f->most_shared || shared + f->declared > most_shared_of_block()) return 1;
+  most_asked_for = std::max(most_asked_for, shared + f->declared);
   Module* const module = modules.at(f);
   const auto seed = static_cast<unsigned>(calls);
+  const bool counts = !streams[named(stream)].capturing;
+  module->pending += counts;
   if (f->far) {
     put(stream, [=, far = *static_cast<const unsigned long long*>(arguments[0])] {
       ++launched;
+      module->pending -= counts;
       module->launch(f->kernel, reinterpret_cast<const std::int64_t*>(far), blocks, threads, true, seed);
     });
   } else {
@@ -511,6 +593,7 @@ EXPORT int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, u
                                     static_cast<const std::int64_t*>(arguments[0]) + f->words);
     put(stream, [=, words = std::move(words)] {
       ++launched;
+      module->pending -= counts;
       module->launch(f->kernel, words.data(), blocks, threads, true, seed);
     });
   }
