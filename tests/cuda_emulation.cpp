@@ -100,7 +100,8 @@ void CudaEmulation::compile() {
 std::vector<CudaEmulation::KernelView> CudaEmulation::kernels(std::size_t number) const {
   std::vector<KernelView> out;
   for (const Launch& launch : jobs_[number].launches)
-    out.push_back({launch.kernel.name, &launch.planned.nest, &launch.scheduled.schedule, launch.scheduled.numbers.shared_bytes});
+    out.push_back({launch.kernel.name, &launch.planned.nest, &launch.scheduled.schedule, launch.scheduled.numbers.shared_bytes,
+                   launch.scheduled.numbers.blocks});
   return out;
 }
 

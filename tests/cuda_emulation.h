@@ -44,7 +44,7 @@ class CudaEmulation {
     std::string name;
     const compiler::Nest* nest;
     const compiler::cuda::DeviceSchedule* schedule;
-    std::int64_t shared_bytes;
+    std::int64_t shared_bytes, blocks;
   };
   std::vector<KernelView> kernels(std::size_t number) const;
   /// Compiles what was added; then run() works. Throws std::runtime_error with the compiler's words.

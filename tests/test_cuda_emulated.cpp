@@ -260,7 +260,10 @@ TEST_CASE("cuda: what lies across goes through shared memory in tiles", "[cuda]"
   CudaEmulation emulation;
   const ir::Graph graph = optimised("y = transpose(x) + w", {{"x", {64, 96}}, {"w", {96, 64}}});
   const std::size_t number = emulation.add(graph, random_arguments(graph, 1).views);
-  CHECK(emulation.kernels(number)[0].schedule->form == compiler::cuda::Form::Tile);
+  const compiler::cuda::DeviceSchedule& schedule = *emulation.kernels(number)[0].schedule;
+  CHECK(schedule.form == compiler::cuda::Form::Tile);
+  CHECK((schedule.side == 64 && schedule.width == 4));
+  CHECK(schedule.across == schedule.packed);
 }
 
 TEST_CASE("cuda: arrays of lists, and numbers, are found through tables", "[cuda]") {
@@ -295,6 +298,7 @@ TEST_CASE("cuda: few long rows, or columns, are shared by the whole device", "[c
     const ir::Graph graph = optimised(formula, {{"x", {n, m}}});
     const std::size_t number = emulation.add(graph, random_arguments(graph, 1).views);
     CHECK(emulation.kernels(number)[0].schedule->split);
+    CHECK((emulation.kernels(number)[0].schedule->together > 0) == (m == 4));
   }
 }
 

@@ -296,6 +296,27 @@ template <class T> DEVICE T minimum(T a, T b) {
   if (a == b) return signbit(a) ? a : b;
   return b < a || b != b ? b : a;
 }
+#ifndef ONEPASS_EMULATED
+// Without branches: the device's own maximum holds -0 below +0; what it does not do everywhere is to give NaN.
+DEVICE float maximum(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a != a || b != b ? a + b : fmaxf(a, b);
+#endif
+}
+DEVICE float minimum(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a != a || b != b ? a + b : fminf(a, b);
+#endif
+}
+#endif
 template <class T> DEVICE T share(T g, T a, T b) { return a >= b || a != a ? b >= a || b != b ? g * T(0.5) : g : T(0); }
 // a * 2^b in two exact factors
 DEVICE float two_to(int n, float) { return of_bits((unsigned)(n + 127) << 23); }
@@ -512,20 +533,23 @@ template <class F, class T, int W> struct Tree {
       }
   }
 };
-// A team is half a warp: 16 threads that hold the lanes of one block. Its threads run the same code.
-DEVICE unsigned team_mask() { return 0xffffu << (threadIdx.x & 16); }
-DEVICE float shuffled_down(float v, int by) { return __shfl_down_sync(team_mask(), v, by, 16); }
-DEVICE double shuffled_down(double v, int by) { return __shfl_down_sync(team_mask(), v, by, 16); }
+// A team is half a warp: 16 threads that hold the lanes of one block. Both teams of a warp come here together, so the mask is a constant: of another
+// one the compiler does not know that the threads which it names are those that run.
+constexpr unsigned kWarp = 0xffffffffu;
+DEVICE float shuffled_down(float v, int by) { return __shfl_down_sync(kWarp, v, by, 16); }
+DEVICE double shuffled_down(double v, int by) { return __shfl_down_sync(kWarp, v, by, 16); }
 template <class T> DEVICE T shuffled_down(T v, int by) {
-  if constexpr (sizeof(T) == 8) return T(__shfl_down_sync(team_mask(), (long long)v, by, 16));
-  else return T(__shfl_down_sync(team_mask(), int(v), by, 16));
+  if constexpr (sizeof(T) == 8) return T(__shfl_down_sync(kWarp, (long long)v, by, 16));
+  else return T(__shfl_down_sync(kWarp, int(v), by, 16));
 }
-DEVICE float of_first(float v) { return __shfl_sync(team_mask(), v, 0, 16); }
-DEVICE double of_first(double v) { return __shfl_sync(team_mask(), v, 0, 16); }
+DEVICE float of_first(float v) { return __shfl_sync(kWarp, v, 0, 16); }
+DEVICE double of_first(double v) { return __shfl_sync(kWarp, v, 0, 16); }
 template <class T> DEVICE T of_first(T v) {
-  if constexpr (sizeof(T) == 8) return T(__shfl_sync(team_mask(), (long long)v, 0, 16));
-  else return T(__shfl_sync(team_mask(), int(v), 0, 16));
+  if constexpr (sizeof(T) == 8) return T(__shfl_sync(kWarp, (long long)v, 0, 16));
+  else return T(__shfl_sync(kWarp, int(v), 0, 16));
 }
+// Scans: the teams of a warp may be in different places.
+DEVICE unsigned team_mask() { return 0xffffu << (threadIdx.x & 16); }
 // Lane 16*W*u + W*t + e of the 16*A lanes stands in a[u*W + e] of thread t. By halving: lane i and lane i + half, until one is left, which all
 // threads of the team get.
 template <class F, int W, class T, int A> DEVICE T halved(T (&a)[A]) {
@@ -571,17 +595,74 @@ template <int N, class T> DEVICE void leave(char* at, const T (&sums)[N]) {
 #pragma unroll
   for (int e = 0; e < N; ++e) store<T>(at + 8 * e, sums[e]);
 }
-template <class F, int N, class T> DEVICE void joined(const char* first, long long parts, long long step, T (&sums)[N]) {
-  Tree<F, T, N> tree;
-  tree.clear();
-#pragma unroll 1
-  for (long long p = 0; p < parts; ++p) {
-    T leaf[N];
+// The tree of the partial results, by kTogether threads `mine` = 0, 1, … that have the same `place` among kPlaces: each takes a part that is a tree of
+// its own, and these are joined in `shared`, kTogether * kPlaces * N values of it. More threads than one: all of the block come here.
+template <class F, int N, int kTogether, int kPlaces, class T>
+DEVICE void joined(const char* first, int parts, long long step, int mine, int place, T (&sums)[N], void* shared) {
+  int own = 1;  // partial results for each thread, a power of two
+  while (own * kTogether < parts) own *= 2;
+  const int begin = mine * own, count = parts - begin < own ? parts - begin : own;
+  if (count > 0 && own <= 8) {  // all loads together
+    T leaf[8][N];
 #pragma unroll
-    for (int e = 0; e < N; ++e) leaf[e] = load<T>(first + p * step + 8 * e);
-    tree.push(leaf);
+    for (int p = 0; p < 8; ++p)
+      if (p < count)
+#pragma unroll
+        for (int e = 0; e < N; ++e) leaf[p][e] = load<T>(first + (begin + p) * step + 8 * e);
+#pragma unroll
+    for (int apart = 1; apart < 8; apart *= 2)
+#pragma unroll
+      for (int p = 0; p + apart < 8; p += 2 * apart)
+        if (p + apart < count)
+#pragma unroll
+          for (int e = 0; e < N; ++e) leaf[p][e] = F::template combine<T>(leaf[p][e], leaf[p + apart][e]);
+#pragma unroll
+    for (int e = 0; e < N; ++e) sums[e] = leaf[0][e];
+  } else if (count > 0) {
+    Tree<F, T, N> tree;
+    tree.clear();
+#pragma unroll 1
+    for (int p = 0; p < count; ++p) {
+      T leaf[N];
+#pragma unroll
+      for (int e = 0; e < N; ++e) leaf[e] = load<T>(first + (begin + p) * step + 8 * e);
+      tree.push(leaf);
+    }
+    tree.top(sums);
   }
-  tree.top(sums);
+  if constexpr (kTogether > 1) {
+    T* const trees = static_cast<T*>(shared) + place * N;
+    constexpr int kPitch = kPlaces * N;
+#pragma unroll
+    for (int e = 0; e < N; ++e)
+      if (count > 0) trees[mine * kPitch + e] = sums[e];
+    __syncthreads();
+#pragma unroll 1
+    for (int apart = 1; apart < kTogether && apart * own < parts; apart *= 2) {
+      if (mine % (2 * apart) == 0 && begin + apart * own < parts)
+#pragma unroll
+        for (int e = 0; e < N; ++e)
+          trees[mine * kPitch + e] = F::template combine<T>(trees[mine * kPitch + e], trees[(mine + apart) * kPitch + e]);
+      __syncthreads();
+    }
+#pragma unroll
+    for (int e = 0; e < N; ++e) sums[e] = trees[e];
+    __syncthreads();
+  }
+}
+// Trees of eight rows, of the threads `mine` = 0 .. 31 that have the same `place`, added in sequence: a block of the order, which thread 0 of them gets.
+template <class F, int N, int kPlaces, class T> DEVICE void in_sequence(int mine, int place, T (&sums)[N], void* shared) {
+  T* const eights = static_cast<T*>(shared) + place * N;
+  constexpr int kPitch = kPlaces * N;
+#pragma unroll
+  for (int e = 0; e < N; ++e) eights[mine * kPitch + e] = sums[e];
+  __syncthreads();
+  if (mine == 0)
+#pragma unroll 8
+    for (int k = 1; k < 32; ++k)
+#pragma unroll
+      for (int e = 0; e < N; ++e) sums[e] = F::template combine<T>(sums[e], eights[k * kPitch + e]);
+  __syncthreads();
 }
 // The tree of `count` partial results, `step` bytes apart, in their own place: in each round neighbours are joined. Several at a time, so that their
 // loads are under way together.

@@ -106,7 +106,12 @@ DeviceEmitter::DeviceEmitter(DeviceProgram& program, const std::string& name, co
       needed_(needed_by_sweep(nest_, schedule.kept)),
       kernel_{nullptr, 1} {
   const std::uint32_t words = std::max(words_.total, 1u) + schedule.table_words;
-  out_ = {name, words, schedule.threads, words > kMostWords, schedule.form >= Form::Team, schedule.form == Form::RowsAndColumns};
+  out_ = {name,
+          words,
+          schedule.threads,
+          words > kMostWords,
+          schedule.form >= Form::Team || schedule.split,
+          schedule.form == Form::RowsAndColumns};
   if (schedule.form == Form::Scan) inner_ = vector_bit();
   else if (schedule.form == Form::Tile) inner_ = vector_bit() | vector_bit() >> 1;
   else if (reduces()) inner_ = nest.reduced_mask();

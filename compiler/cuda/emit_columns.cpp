@@ -25,6 +25,17 @@ void DeviceEmitter::chunks() {
     if (!schedule_.whole) item.line(fmt::format("const int n = lanes_left({}, j, W);", extent(v)));
     if (reduces() && !schedule_.whole) item.line("const int all_lanes = n;");
   };
+  if (schedule_.together) {
+    kernel_.line(fmt::format("constexpr int kPlaces = {};", schedule_.together));
+    kernel_.line("const int place = threadIdx.x % kPlaces, eight = threadIdx.x / kPlaces;");
+    kernel_.line("const Index shares = pieces(all, kPlaces);");
+    return phases("for (Index work = blockIdx.x; work < shares * parts; work += gridDim.x)", [&](Scope& item) {
+      item.line("const Index wanted = work % shares * kPlaces + place, part = work / shares;");
+      item.line("const bool is_there = wanted < all;");
+      item.line("const Index chunk = is_there ? wanted : all - 1;");
+      item_of(item);
+    });
+  }
   if (schedule_.split)
     return phases(
         "for (Index work = Index(blockIdx.x) * blockDim.x + threadIdx.x; work < all * parts; work += Index(gridDim.x) * blockDim.x)",
@@ -48,8 +59,8 @@ void DeviceEmitter::columns_sweep(Scope& item) {
     step_ = &s;
     bool there = false;
     reduced_indices(s, there);
-    s.line(fmt::format("const int n = r < count{}{} ? {} : 0;", sweep_, there ? fmt::format(" && x < run{}", sweep_) : "",
-                       schedule_.whole ? "W" : "all_lanes"));
+    s.line(fmt::format("const int n = r < {}{} ? {} : 0;", schedule_.together ? "limit" : fmt::format("count{}", sweep_),
+                       there ? fmt::format(" && x < run{}", sweep_) : "", schedule_.whole ? "W" : "all_lanes"));
     for (std::uint32_t r : reds) {
       const std::string v = value(nest_.body[r].a);
       const Statement& red = nest_.body[r];
@@ -70,7 +81,9 @@ void DeviceEmitter::columns_sweep(Scope& item) {
       item.line(fmt::format("{0} carry{1}[W], base{1}[W];", type(s.dtype), id));
       item.line(fmt::format("LANES carry{0}[e] = base{0}[e] = {1}::identity<{2}>();", id, functor(s), type(s.dtype)));
     }
-    block(item, fmt::format("for (Index r = {}; r < {}; ++r)", from(), until()), [&](Scope& s) {
+    const std::string rows = schedule_.together ? fmt::format("for (Index r = {} + eight; r < {}; r += 32)", from(), until())
+                                                : fmt::format("for (Index r = {}; r < {}; ++r)", from(), until());
+    block(item, rows, [&](Scope& s) {
       if (!scans.empty() && !schedule_.one_block)
         block(s, fmt::format("if (r > 0 && r % {} == 0)", ir::kScanBlock), [&](Scope& next) {
           for (std::uint32_t id : scans) end_of_scan_block(next, id, "LANES ", "[e]");
@@ -88,6 +101,26 @@ void DeviceEmitter::columns_sweep(Scope& item) {
       item.line(fmt::format("Tree<{}, {}, W> tree{};", functor(s), type(s.dtype), r));
       item.line(fmt::format("tree{}.clear();", r));
     }
+  }
+  if (schedule_.together) {
+    // A block of the order at a time: each thread a tree of eight rows, whose sums are added in sequence by one of them.
+    block(item, fmt::format("for (Index block = {}; block < {}; block += {})", from(), until(), ir::kRowBlock), [&](Scope& whole) {
+      whole.line(fmt::format("const Index group = block + eight * {};", ir::kRowGroup));
+      for (std::uint32_t r : reds)
+        whole.line(fmt::format("LANES v{}[e] = {}::identity<{}>();", r, functor(nest_.body[r]), type(nest_.body[r].dtype)));
+      whole.line(heavy() ? "#pragma unroll 1" : "#pragma unroll");
+      block(whole, fmt::format("for (int k = 0; k < {}; ++k)", ir::kRowGroup), [&](Scope& s) {
+        s.line("const Index r = group + k;");
+        step(s);
+      });
+      for (std::uint32_t r : reds)
+        whole.line(fmt::format("in_sequence<{}, W, kPlaces>(eight, place, v{}, exchanged);", functor(nest_.body[r]), r));
+      std::string pushes;
+      for (std::uint32_t r : reds) pushes += fmt::format("tree{0}.push(v{0}); ", r);
+      whole.line(fmt::format("if (eight == 0) {{ {}}}", pushes));
+    });
+    for (std::uint32_t r : reds) item.line(fmt::format("if (eight == 0) tree{0}.top(v{0});", r));
+    return;
   }
   block(item, fmt::format("for (Index group = {}; group < {}; group += {})", from(), until(), ir::kRowGroup), [&](Scope& group) {
     if (!schedule_.one_block)

@@ -1,6 +1,8 @@
 // Reductions along the last loop: half a warp, or a block of such teams, takes a row.
 #include "compiler/cuda/emitter.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "ir/order.h"
@@ -47,23 +49,34 @@ void DeviceEmitter::start_lanes(Scope& scope, const std::vector<std::uint32_t>& 
 
 // The steps of r0 .. until, all of one block of the order.
 void DeviceEmitter::lanes_block(Scope& scope, const std::vector<std::uint32_t>& reds, const std::string& from, const std::string& until) {
+  // So many steps together that eight loads are under way. What is long to compute hides the memory's delay by itself.
+  const std::size_t loads = loads_of_step();
+  if (schedule_.whole && !heavy()) scope.line(fmt::format("#pragma unroll {}", loads == 0 ? 4 : std::max<std::size_t>(1, 8 / loads)));
   block(scope, fmt::format("for (Index r0 = {}; r0 < {}; r0 += 64)", from, until), [&](Scope& steps) {
     steps.line("#pragma unroll");
     lanes_step(steps, reds, "for (int u = 0; u < 4 / W; ++u)", "r0 + (u * 16 + t) * W");
   });
 }
 
+// Loads of an element of the row that the sweep takes from the device's memory.
+std::size_t DeviceEmitter::loads_of_step() const {
+  std::size_t loads = 0;
+  for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
+    const Statement& s = nest_.body[i];
+    const bool is_kept = kept_slot(i) < schedule_.kept.size() && first_sweep(i) < sweep_;
+    loads += needed_[sweep_][i] && s.kind == Statement::Kind::Load && (s.loops & vector_bit()) && !is_kept;
+  }
+  return loads;
+}
+
 void DeviceEmitter::declare_kept(Scope& scope) {
   if (schedule_.kept.empty()) return;
   kernel_.line("KEPT_MEMORY");
-  std::string before = "0";
-  for (std::size_t k = 0; k < schedule_.kept.size(); ++k) {
-    const DType dtype = nest_.body[schedule_.kept[k]].dtype;
+  const KeptPlaces places = kept_places(nest_, schedule_.kept);
+  for (std::size_t k = 0; k < schedule_.kept.size(); ++k)
     scope.line(
-        fmt::format("{0}* const kept{1} = reinterpret_cast<{0}*>(kept_memory + blockDim.x / 16 * {2} * ({3})) + threadIdx.x / 16 * {2};",
-                    type(dtype), k, word(words_.tile), before));
-    before += fmt::format(" + {}", size_of(dtype));
-  }
+        fmt::format("{0}* const kept{1} = reinterpret_cast<{0}*>(kept_memory + blockDim.x / 16 * {2} * {3}) + threadIdx.x / 16 * {2};",
+                    type(nest_.body[schedule_.kept[k]].dtype), k, word(words_.tile), places.before[k]));
 }
 
 // A row, all of it one block of the order.
@@ -78,16 +91,25 @@ void DeviceEmitter::team_sweep(Scope& item, const std::vector<std::uint32_t>& re
   }
 }
 
+// The teams of a warp go through the same loops: one that has no row takes the last one, of which it reads and stores no element.
+void DeviceEmitter::row_for_each_team(Scope& item, const std::string& row, const std::string& end) {
+  item.line(fmt::format("const bool is_row = {} < {};", row, end));
+  item.line(fmt::format("const Index item = is_row ? {} : {} - 1;", row, end));
+  row_is_there_ = "is_row";
+}
+
 void DeviceEmitter::teams() {
   kernel_.line("const int t = threadIdx.x % 16;");
   declare_kept(kernel_);
   kernel_.line(fmt::format("const Index all = {};", product(0, nest_.outer)));
   block(kernel_,
-        "for (Index item = (Index(blockIdx.x) * blockDim.x + threadIdx.x) / 16; item < all; item += Index(gridDim.x) * blockDim.x / 16)",
+        "for (Index two = (Index(blockIdx.x) * blockDim.x + threadIdx.x) / 32 * 2; two < all; two += Index(gridDim.x) * blockDim.x / 16)",
         [&](Scope& item) {
           item_ = &item;
+          row_for_each_team(item, "two + Index(threadIdx.x / 16 % 2)", "all");
           indices(item, 0, nest_.outer, "item");
           row_by_sweeps(nest_.sweeps, [&] { team_sweep(item, reductions(sweep_)); });
+          row_is_there_.clear();
         });
 }
 

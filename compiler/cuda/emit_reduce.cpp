@@ -43,9 +43,11 @@ void DeviceEmitter::reduced_range(Scope& scope) {
   const std::string run = nest_.kind == NestKind::Lanes ? product(first, last + 1) : product(first, last);
   if (nest_.runs) {
     scope.line(fmt::format("const Index run{} = {};", sweep_, run));
-    scope.line(fmt::format("const Index count{} = {} * {};", sweep_, product(nest_.outer, first), word(words_.padded_run)));
+    scope.line(fmt::format("const Index count{} = {}{} * {}{};", sweep_, row_is_there_.empty() ? "" : row_is_there_ + " ? ",
+                           product(nest_.outer, first), word(words_.padded_run), row_is_there_.empty() ? "" : " : 0"));
   } else {
-    scope.line(fmt::format("const Index count{} = {};", sweep_, run));
+    scope.line(fmt::format("const Index count{} = {}{}{};", sweep_, row_is_there_.empty() ? "" : row_is_there_ + " ? ", run,
+                           row_is_there_.empty() ? "" : " : 0"));
   }
 }
 
@@ -91,6 +93,13 @@ void DeviceEmitter::phases(const std::string& loop, const std::function<void(Sco
                        nest_.kind == NestKind::Rows ? "W" : "1");
   };
   const std::string width = nest_.kind == NestKind::Rows ? "W" : "1";
+  const char* const threads_of_item = nest_.kind == NestKind::Lanes ? "int(threadIdx.x), 0" : schedule_.together ? "eight, place" : "0, 0";
+  std::size_t widest = 0;  // bytes of an exchanged value
+  for (const std::uint32_t r : all) widest = std::max(widest, size_of(nest_.body[r].dtype));
+  const bool exchanges = nest_.kind == NestKind::Lanes || schedule_.together > 0;
+  if (exchanges)
+    kernel_.line(fmt::format("__shared__ long long exchanged[{}];",
+                             (widest * (schedule_.together ? schedule_.threads * schedule_.width : schedule_.threads) + 7) / 8));
   for (std::uint8_t phase = 0; phase < launches; ++phase) {
     block(kernel_, fmt::format("if (w.at[{}] == {})", words_.phase, int{phase}), [&](Scope& launch) {
       block(launch, loop, [&](Scope& item) {
@@ -100,8 +109,8 @@ void DeviceEmitter::phases(const std::string& loop, const std::function<void(Sco
             const Statement& s = nest_.body[r];
             const std::string name = fmt::format("v{}", r);
             item.line(fmt::format("{} {}[{}];", type(s.dtype), name, width));
-            item.line(fmt::format("joined<{}, {}>({}, parts, {});", functor(s), width, place_of(r, "0"),
-                                  fmt::format("8ll * all * kSums * {}, {}", width, name)));
+            item.line(fmt::format("{}({}, int(parts), 8ll * all * kSums * {}, {}, {}, {});", joins(r), place_of(r, "0"), width,
+                                  threads_of_item, name, exchanges ? "exchanged" : "nullptr"));
             item.values[r] = nest_.kind == NestKind::Rows ? name : name + "[0]";
           }
         if (phase == 0) first_part_stores(item, 0);
@@ -111,6 +120,7 @@ void DeviceEmitter::phases(const std::string& loop, const std::function<void(Sco
         reduced_range(item);
         item.line("const Index from = part * length;");
         item.line(fmt::format("const Index until = from + length < count{0} ? from + length : count{0};", sweep_));
+        if (schedule_.together) item.line(fmt::format("const Index limit = is_there ? count{} : 0;", sweep_));
         if (nest_.kind == NestKind::Rows) {
           columns_sweep(item);
         } else {
@@ -118,7 +128,8 @@ void DeviceEmitter::phases(const std::string& loop, const std::function<void(Sco
         }
         for (std::uint32_t r : reductions(sweep_)) {
           const std::string first = place_of(r, "part");
-          if (nest_.kind == NestKind::Rows) item.line(fmt::format("leave<W>({}, v{});", first, r));
+          if (nest_.kind == NestKind::Rows)
+            item.line(fmt::format("{}leave<W>({}, v{});", schedule_.together ? "if (eight == 0 && is_there) " : "", first, r));
           else item.line(fmt::format("if (threadIdx.x == 0) leave<1>({}, whole{});", first, r));
         }
       });
@@ -126,12 +137,23 @@ void DeviceEmitter::phases(const std::string& loop, const std::function<void(Sco
   }
 }
 
+// The function that joins a reduction's partial results: by all threads of the block where they have one row, by those that share columns.
+std::string DeviceEmitter::joins(std::uint32_t reduction) const {
+  const bool lanes = nest_.kind == NestKind::Lanes;
+  const int threads = schedule_.threads;
+  return fmt::format("joined<{}, {}, {}, {}, {}>", functor(nest_.body[reduction]), lanes ? "1" : "W",
+                     lanes                ? threads
+                     : schedule_.together ? 32
+                                          : 1,
+                     schedule_.together ? schedule_.together : 1, type(nest_.body[reduction].dtype));
+}
+
 void DeviceEmitter::first_part_stores(Scope& item, std::uint8_t stage) {
   const bool any = std::any_of(nest_.body.begin(), nest_.body.end(), [&](const Statement& s) {
     return s.kind == Statement::Kind::Store && s.stage == stage && !(s.loops & nest_.reduced_mask());
   });
   if (!any) return;
-  block(item, "if (part == 0)", [&](Scope& first) {
+  block(item, schedule_.together ? "if (part == 0 && eight == 0 && is_there)" : "if (part == 0)", [&](Scope& first) {
     Scope* const around = std::exchange(item_, &first);
     first.values = item.values;  // what the item has; what the stores need besides stays in here
     row_stores(stage);

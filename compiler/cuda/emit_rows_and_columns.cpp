@@ -64,7 +64,7 @@ void DeviceEmitter::rows_and_columns() {
       part.line("const Index begin = part * length, end = begin + length < rows ? begin + length : rows;");
       block(part, fmt::format("for (Index first = begin; first < end; first += {})", ir::kRowGroup), [&](Scope& group) {
         if (has_rows) {
-          block(group, "if (first + team < end)", [&](Scope& item) { row_of_team(item, of_rows); });
+          block(group, "", [&](Scope& item) { row_of_team(item, of_rows); });
           group.line("__syncthreads();");
         }
         eight_rows(group, columns, of_rows);
@@ -80,15 +80,18 @@ void DeviceEmitter::rows_and_columns() {
 void DeviceEmitter::declare_kept_rows(const std::vector<std::uint32_t>& columns) {
   if (schedule_.kept.empty() && schedule_.by_eight) return;
   kernel_.line("KEPT_MEMORY");
-  std::size_t before = 0;
-  const auto declare = [&](const std::string& name, DType dtype, std::size_t rows) {
+  const auto declare = [&](const std::string& name, DType dtype, std::int64_t before) {
     kernel_.line(fmt::format("{0}* const {1} = reinterpret_cast<{0}*>(kept_memory + {2} * pitch);", type(dtype), name, before));
-    before += rows * size_of(dtype);
   };
+  const KeptPlaces places = kept_places(nest_, schedule_.kept);
   for (std::size_t k = 0; k < schedule_.kept.size(); ++k)
-    declare(fmt::format("all_kept{}", k), nest_.body[schedule_.kept[k]].dtype, static_cast<std::size_t>(ir::kRowGroup));
+    declare(fmt::format("all_kept{}", k), nest_.body[schedule_.kept[k]].dtype, ir::kRowGroup * places.before[k]);
   if (schedule_.by_eight) return;
-  for (const std::uint32_t c : columns) declare(fmt::format("sum{}", c), nest_.body[c].dtype, 1);
+  std::int64_t before = ir::kRowGroup * places.bytes;
+  for (const std::uint32_t c : columns) {
+    declare(fmt::format("sum{}", c), nest_.body[c].dtype, before);
+    before += static_cast<std::int64_t>(size_of(nest_.body[c].dtype));
+  }
 }
 
 bool DeviceEmitter::stores_of_rows() const {
@@ -101,7 +104,7 @@ bool DeviceEmitter::stores_of_rows() const {
 // Half a warp reduces a row, stores what it gives, and leaves what all threads need of it.
 void DeviceEmitter::row_of_team(Scope& item, const std::vector<std::uint32_t>& of_rows) {
   item_ = &item;
-  item.line("const Index item = first + team;");
+  row_for_each_team(item, "first + team", "end");
   indices(item, 0, nest_.outer, "item");
   own_kept(item, "team");
   row_by_sweeps(nest_.sweeps - 1, [&] {
@@ -112,6 +115,7 @@ void DeviceEmitter::row_of_team(Scope& item, const std::vector<std::uint32_t>& o
     const std::string name = define(id);
     item.line(fmt::format("if (t == 0) row{}[team] = {};", id, name));
   }
+  row_is_there_.clear();
   item_ = nullptr;
 }
 

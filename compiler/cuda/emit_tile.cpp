@@ -1,40 +1,61 @@
 // Maps with operands that lie across.
 #include "compiler/cuda/emitter.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace onepass::compiler::cuda {
 
 using ir::Op;
 
-// What is one behind the other along the last outer loop, not along the vector loop, goes through shared memory in tiles of 32 by 32: read along
-// the one, used along the other. A warp has a row of the tile; the rows are one element longer, so that no two of a column share a bank.
+// What is one behind the other along the last outer loop, not along the vector loop, goes through shared memory in square tiles: read along the one,
+// used along the other, in vectors both times. A row of a tile is one element longer than it has, so that what is used together lies in other banks.
 void DeviceEmitter::tiles() {
   const std::uint32_t v = nest_.vector_loop(), o = v - 1;
-  kernel_.line("const int column = threadIdx.x % 32, first_row = threadIdx.x / 32;");
-  kernel_.line(fmt::format("const Index across = pieces({}, 32), down = pieces({}, 32), all = {} * across * down;", extent(v), extent(o),
-                           product(0, o)));
+  const int side = schedule_.side;
+  kernel_.line(fmt::format("const Index across = pieces({}, {}), down = pieces({}, {}), all = {} * across * down;", extent(v), side,
+                           extent(o), side, product(0, o)));
   for (std::uint32_t access : schedule_.packed)
-    kernel_.line(fmt::format("__shared__ {} tile{}[32][33];", type(type_of_access(access)), access));
+    kernel_.line(fmt::format("__shared__ {} tile{}[{}][{}];", type(type_of_access(access)), access, side, side + 1));
+  // All places of a tile, `width` neighbours for a thread at a time.
+  const auto places = [&](Scope& around, std::size_t width, const std::function<void(Scope&)>& f) {
+    const auto places = static_cast<std::size_t>(side * side) / width;
+    around.line(fmt::format("#pragma unroll {}", std::clamp<std::size_t>(places / schedule_.threads, 1, 8)));
+    block(around, fmt::format("for (int at = threadIdx.x; at < {}; at += {})", places, schedule_.threads), [&](Scope& one) {
+      const std::size_t of_row = static_cast<std::size_t>(side) / width;
+      one.line(fmt::format("const int row = at / {0}, column = at % {0} * {1};", of_row, width));
+      f(one);
+    });
+  };
   block(kernel_, "for (Index work = blockIdx.x; work < all; work += gridDim.x)", [&](Scope& item) {
     item_ = &item;
-    item.line("const Index j0 = work % across * 32, o0 = work / across % down * 32;");
+    item.line(fmt::format("const Index j0 = work % across * {0}, o0 = work / across % down * {0};", side));
     indices(item, 0, o, "work / (across * down)");
-    item.line("#pragma unroll");
-    block(item, fmt::format("for (int row = first_row; row < 32; row += {})", schedule_.threads / 32), [&](Scope& read) {
-      read.line(fmt::format("const Index i{} = o0 + column, j = j0 + row;", o));
-      block(read, fmt::format("if (i{} < {} && j < {})", o, extent(o), extent(v)), [&](Scope& there) {
-        for (std::uint32_t access : schedule_.packed)
-          there.line(
-              fmt::format("tile{}[row][column] = load<{}>({});", access, memory_type(type_of_access(access)), address(access, false)));
+    for (const std::uint32_t access : schedule_.packed) {
+      const bool is_vector = std::find(schedule_.across.begin(), schedule_.across.end(), access) != schedule_.across.end();
+      const std::size_t width = is_vector ? 16 / size_of(type_of_access(access)) : 1;
+      places(item, width, [&](Scope& read) {
+        read.line(fmt::format("const Index i{} = o0 + column, j = j0 + row;", o));
+        block(read, fmt::format("if (i{} < {} && j < {})", o, extent(o), extent(v)), [&](Scope& there) {
+          const std::string from = address(access, false);
+          if (!is_vector) {
+            there.line(fmt::format("tile{}[row][column] = load<{}>({});", access, memory_type(type_of_access(access)), from));
+            return;
+          }
+          there.line(fmt::format("{} x[{}];", type(type_of_access(access)), width));
+          there.line(fmt::format("load_vector<{}, {}>({}, lanes_left({}, i{}, {}), x);", memory_type(type_of_access(access)), width, from,
+                                 extent(o), o, width));
+          there.line("#pragma unroll");
+          there.line(fmt::format("for (int e = 0; e < {}; ++e) tile{}[row][column + e] = x[e];", width, access));
+        });
       });
-    });
+    }
     item.line("__syncthreads();");
-    item.line("#pragma unroll");
-    block(item, fmt::format("for (int row = first_row; row < 32; row += {})", schedule_.threads / 32), [&](Scope& step) {
+    places(item, schedule_.width, [&](Scope& step) {
       step_ = &step;
       step.line(fmt::format("const Index i{} = o0 + row, j = j0 + column;", o));
-      step.line(fmt::format("const int n = i{} < {} && j < {} ? 1 : 0;", o, extent(o), extent(v)));
+      step.line(fmt::format("const int n = i{} < {} ? lanes_left({}, j, W) : 0;", o, extent(o), extent(v)));
       stores(step, 0);
       step_ = nullptr;
     });

@@ -177,7 +177,7 @@ std::string DeviceEmitter::slot_text(const Statement& s) {
 
 void DeviceEmitter::load(Scope& scope, const Statement& s, const std::string& name, bool array) {
   if (std::find(schedule_.packed.begin(), schedule_.packed.end(), s.at) != schedule_.packed.end())
-    return scope.line(fmt::format("{0} {1}[W];\n{2}{1}[0] = tile{3}[column][row];", type(s.dtype), name, scope.indent(), s.at));
+    return scope.line(fmt::format("{0} {1}[W];\n{2}LANES {1}[e] = tile{3}[column + e][row];", type(s.dtype), name, scope.indent(), s.at));
   const std::string guard = s.guard == kNone ? "" : value(s.guard);
   if (!array) {
     // one element for all neighbours, of which a step may have none
@@ -289,7 +289,8 @@ void DeviceEmitter::row_stores(std::uint8_t stage) {
       continue;
     }
     const std::string guard = s.guard == kNone ? "" : " && " + value(s.guard), stored = value(s.a);
-    item_->line(fmt::format("if ({} == 0{}) store<{}>({}, {});", schedule_.form == Form::Block ? "threadIdx.x" : "t", guard,
+    const std::string there = row_is_there_.empty() ? guard : " && " + row_is_there_ + guard;
+    item_->line(fmt::format("if ({} == 0{}) store<{}>({}, {});", schedule_.form == Form::Block ? "threadIdx.x" : "t", there,
                             memory_type(type_of_access(s.at)), address(s.at, false), stored));
   }
 }

@@ -61,6 +61,7 @@ class DeviceEmitter {
   Scope* along_ = nullptr;   // of rows and columns: around the step, for what varies along the row alone
   std::uint64_t inner_ = 0;  // reduced loops; the loop that scans run along; those of a tile
   std::uint8_t sweep_ = 0;
+  std::string row_is_there_ = {};  // the name of what says it, where an item may be none
 
   // ---- small words
   std::uint64_t vector_bit() const { return std::uint64_t{1} << nest_.vector_loop(); }
@@ -112,6 +113,7 @@ class DeviceEmitter {
   std::string from() const;
   std::string until() const;
   void phases(const std::string& loop, const std::function<void(Scope&)>& open);
+  std::string joins(std::uint32_t reduction) const;
   void first_part_stores(Scope& item, std::uint8_t stage);
 
   // ---- emit_columns.cpp: maps, and rows of accumulators
@@ -120,6 +122,8 @@ class DeviceEmitter {
 
   // ---- emit_lanes.cpp: lanes
   static int accumulators(const Statement& s) { return size_of(s.dtype) == 8 ? 2 : 4; }  // 32 or 64 lanes over 16 threads
+  std::size_t loads_of_step() const;
+  void row_for_each_team(Scope& item, const std::string& row, const std::string& end);
   void lanes_step(Scope& around, const std::vector<std::uint32_t>& reds, const std::string& opening, const std::string& at);
   void start_lanes(Scope& scope, const std::vector<std::uint32_t>& reds);
   void lanes_block(Scope& scope, const std::vector<std::uint32_t>& reds, const std::string& from, const std::string& until);

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kVectorBytes = 16;   // of one load or store
 constexpr std::int64_t kTeam = 16;          // threads
+constexpr std::int64_t kBlocksForEach = 4;  // processor: of threads that share columns
 constexpr std::int64_t kWavesOfBlocks = 4;  // blocks for each place that the device has: the grid strides through what is more
 
 std::int64_t size_of_access(const Nest& nest, std::uint32_t access) {
@@ -50,15 +54,16 @@ bool guarded(const Nest& nest, std::uint32_t access) {
   });
 }
 
-// Do `width` elements from any multiple of `width` along the vector loop start at a multiple of their bytes?
-bool aligned(const Nest& nest, const NestNumbers& numbers, std::uint32_t access, std::int64_t width, const std::vector<bool>& bases) {
+// Do `width` elements from any multiple of `width` along the loop `along` start at a multiple of their bytes?
+bool aligned(const Nest& nest, const NestNumbers& numbers, std::uint32_t access, std::int64_t width, const std::vector<bool>& bases,
+             std::uint32_t along) {
   const Access& a = nest.accesses[access];
   if ((!bases.empty() && !bases[a.buffer]) || (is_list(nest, numbers, access) && a.table == Access::kNone)) return false;
   const std::int64_t size = size_of_access(nest, access), bytes = std::min(kVectorBytes, size * width);
   if (numbers.offsets[a.linear] * size % bytes != 0) return false;
   const std::vector<std::int64_t>& coefficients = numbers.coefficients[a.linear];
   for (std::uint32_t l = 0; l < coefficients.size(); ++l) {
-    const bool varies = l >= nest.loops() || (l != nest.vector_loop() && numbers.extents[l] > 1);
+    const bool varies = l >= nest.loops() || (l != along && numbers.extents[l] > 1);
     if (varies && coefficients[l] * size % bytes != 0) return false;
   }
   return true;
@@ -109,11 +114,73 @@ bool is_expensive(const Statement& s) {
                                            s.op == ir::Op::Reciprocal || s.op == ir::Op::Remainder || s.op == ir::Op::Fmod);
 }
 
+}  // namespace
+
+KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept) {
+  const auto needed = needed_by_sweep(nest, kept);
+  struct Life {
+    std::uint32_t statement;
+    std::size_t first, last;  // sweeps
+    std::int64_t size;
+  };
+  std::vector<Life> lives;
+  for (const std::uint32_t id : kept) {
+    Life life{id, needed.size(), 0, static_cast<std::int64_t>(size_of(nest.body[id].dtype))};
+    for (std::size_t s = 0; s < needed.size(); ++s)
+      if (needed[s][id]) life.first = std::min(life.first, s), life.last = s;
+    lives.push_back(life);
+  }
+  // In the sweep that writes `later` the thread has read its element of `earlier` before: the one is computed of the other there.
+  const auto reads_before = [&](const Life& later, const Life& earlier) {
+    std::vector<bool> seen(nest.body.size(), false);
+    std::vector<std::uint32_t> open{later.statement};
+    while (!open.empty()) {
+      const std::uint32_t id = open.back();
+      open.pop_back();
+      if (id == earlier.statement) return true;
+      const Statement& s = nest.body[id];
+      if (seen[id] || s.kind == Statement::Kind::Reduce) continue;
+      seen[id] = true;
+      const auto other = std::find_if(lives.begin(), lives.end(), [&](const Life& l) { return l.statement == id; });
+      if (other != lives.end() && other->first < later.first) continue;  // read back itself
+      for (const std::uint32_t o : {s.a, s.b, s.c, s.guard})
+        if (o != Statement::kNone) open.push_back(o);
+    }
+    return false;
+  };
+  struct Place {
+    std::int64_t before, size;
+    Life holder;
+  };
+  std::vector<Place> places;
+  KeptPlaces out;
+  out.before.resize(kept.size());
+  std::vector<std::size_t> order(kept.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return lives[a].first < lives[b].first; });
+  for (const std::size_t k : order) {
+    const Life& life = lives[k];
+    const auto lender = std::find_if(places.begin(), places.end(), [&](const Place& p) {
+      return p.size == life.size && (p.holder.last < life.first || (p.holder.last == life.first && reads_before(life, p.holder)));
+    });
+    if (lender != places.end()) {
+      lender->holder = life;
+      out.before[k] = lender->before;
+      continue;
+    }
+    out.before[k] = out.bytes;
+    places.push_back({out.bytes, life.size, life});
+    out.bytes += life.size;
+  }
+  return out;
+}
+
+namespace {
+
 // What several sweeps need is held in shared memory: what is dear to compute, then what is loaded, each only if it fits the `room`, which is bytes
 // for an element of the row. Gives the bytes that are taken. Of rows with columns, which share what varies along the row alone, that is not held.
 std::int64_t keep(const Nest& nest, std::int64_t room, std::vector<std::uint32_t>& kept) {
   const std::uint64_t outer = (std::uint64_t{1} << nest.outer) - 1;
-  std::int64_t bytes = 0;
   for (const bool loads : {false, true}) {
     const auto needed = needed_by_sweep(nest, kept);
     std::vector<std::uint32_t> more;
@@ -123,15 +190,17 @@ std::int64_t keep(const Nest& nest, std::int64_t room, std::vector<std::uint32_t
       if (!(s.loops >> nest.vector_loop() & 1) || (nest.has_columns() && !(s.loops & outer))) continue;
       if (std::count_if(needed.begin(), needed.end(), [&](const auto& need) { return need[i]; }) < 2) continue;
       if (std::find(kept.begin(), kept.end(), i) != kept.end()) continue;
-      const auto size = static_cast<std::int64_t>(s.dtype == DType::Bool ? 1 : size_of(s.dtype));
-      if (bytes + size > room) continue;
-      bytes += size;
+      std::vector<std::uint32_t> with = kept;
+      with.insert(with.end(), more.begin(), more.end());
+      with.push_back(i);
+      std::sort(with.begin(), with.end());
+      if (kept_places(nest, with).bytes > room) continue;
       more.push_back(i);
     }
     kept.insert(kept.end(), more.begin(), more.end());
+    std::sort(kept.begin(), kept.end());
   }
-  std::sort(kept.begin(), kept.end());
-  return bytes;
+  return kept_places(nest, kept).bytes;
 }
 
 // Of a team: as many of them as fit share a block.
@@ -160,18 +229,29 @@ void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std
   for (const Statement& b : nest.body)
     if (b.kind == Statement::Kind::Scan || (b.kind == Statement::Kind::Store && b.op == ir::Op::Add)) return;
   const std::int64_t places = std::int64_t{target.processors} * target.threads_per_processor / (blocks ? s.threads : 1);
-  if (2 * items > places) return;
+  // A block of the order of columns is shared by 32 threads; contractions add theirs one by one.
+  const bool contracts = std::any_of(nest.body.begin(), nest.body.end(), [](const Statement& b) { return ir::is_contraction(b.op); });
+  if (!blocks && !contracts && items <= places / 8) {
+    std::int64_t together = 8;
+    while (together > 1 && together > items) together /= 2;
+    s.together = static_cast<std::uint8_t>(together);
+    s.threads = static_cast<std::uint16_t>(32 * together);
+  }
+  const std::int64_t shares = s.together ? (items + s.together - 1) / s.together : items;  // of which each has all r
+  const std::int64_t room = s.together ? kBlocksForEach * target.processors : places;
+  if (!s.together && 2 * items > places) return;
   constexpr std::int64_t kMostParts = 512;  // each joins the sums of all before it
   std::int64_t chunk = ir::kRowBlock;
   if (blocks) {
-    s.threads = 64;  // more blocks, of fewer teams
+    // More blocks, of fewer teams, as long as there are blocks for all.
+    s.threads = counted >= kMostParts * ir::kLaneBlock * 8 ? 128 : 64;
     chunk = ir::kLaneBlock * (s.threads / kTeam);
   }
-  const std::int64_t wanted = std::min(kMostParts, (places + items - 1) / items);
+  const std::int64_t wanted = std::min(kMostParts, (room + shares - 1) / shares);
   while ((counted + chunk - 1) / chunk > wanted) chunk *= 2;
   const std::int64_t parts = (counted + chunk - 1) / chunk;
   if (parts < 2) {
-    if (blocks) s.threads = 256;
+    s.together = 0, s.threads = 256;
     return;
   }
   const std::int64_t sums =
@@ -182,6 +262,7 @@ void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std
                                         [&](const Statement& b) { return b.kind == Statement::Kind::Reduce && b.stage == nest.sweeps; });
   out.numbers.phases = nest.sweeps + last_reduces;
   out.numbers.partial_bytes = parts * items * sums * 8 * (blocks ? 1 : s.width);
+  if (s.together) set_blocks(target, shares * parts, out);
 }
 
 // A map with scans: rows by teams; few long rows in three launches, if no scan needs the results of another.
@@ -280,18 +361,46 @@ void find_tables(const Nest& nest, const NestNumbers& numbers, DeviceSchedule& s
   s.table_words = words == 0 ? 0 : std::bit_ceil(words);
 }
 
-DeviceScheduled tile(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, DeviceScheduled& out, std::int64_t outer) {
+// Neighbours along the vector loop that a thread takes at once: the widest elements that move one behind the other fill a vector. In `vectors` the
+// accesses that do.
+std::int64_t width_of(const Nest& nest, const NestNumbers& numbers, std::int64_t most, const std::vector<bool>& bases,
+                      const std::function<bool(std::int64_t)>& may_be, std::vector<std::uint32_t>& vectors) {
+  const auto moves = [&](std::uint32_t a, std::int64_t w) {
+    return contiguous(nest, a) && !guarded(nest, a) && aligned(nest, numbers, a, w, bases, nest.vector_loop());
+  };
+  for (std::int64_t w = most; w > 1; w /= 2) {
+    std::int64_t widest = 0;
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a)
+      if (moves(a, w)) widest = std::max(widest, size_of_access(nest, a));
+    if (widest == 0 || (w * widest > kVectorBytes && w > 2) || !may_be(w)) continue;
+    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a)
+      if (moves(a, w)) vectors.push_back(a);
+    return w;
+  }
+  return 1;
+}
+
+DeviceScheduled tile(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, const std::vector<bool>& bases,
+                     DeviceScheduled& out, std::int64_t outer) {
   DeviceSchedule& s = out.schedule;
   s.form = Form::Tile;
+  const std::uint32_t v = nest.vector_loop(), o = v - 1;
+  std::int64_t widest = 0;
+  for (const std::uint32_t access : s.packed) widest = std::max(widest, size_of_access(nest, access));
+  s.side = widest <= 4 && numbers.extents[v] >= 64 && numbers.extents[o] >= 64 ? 64 : 32;
   std::int64_t bytes = 0;  // what does not fit is read as it lies
   std::erase_if(s.packed, [&](std::uint32_t access) {
-    const std::int64_t mine = 32 * 33 * std::max<std::int64_t>(size_of_access(nest, access), 4);
+    const std::int64_t mine = s.side * (s.side + 1) * std::max<std::int64_t>(size_of_access(nest, access), 4);
     if (bytes + mine > target.shared_bytes) return true;
     bytes += mine;
     return false;
   });
-  const std::int64_t across = numbers.extents[nest.vector_loop()], down = numbers.extents[nest.vector_loop() - 1];
-  set_blocks(target, outer / std::max<std::int64_t>(down, 1) * ((across + 31) / 32) * ((down + 31) / 32), out);
+  for (const std::uint32_t access : s.packed)
+    if (aligned(nest, numbers, access, kVectorBytes / size_of_access(nest, access), bases, o)) s.across.push_back(access);
+  s.width = static_cast<std::uint8_t>(width_of(
+      nest, numbers, 8, bases, [](std::int64_t) { return true; }, s.vectors));
+  const std::int64_t across = numbers.extents[v], down = numbers.extents[o];
+  set_blocks(target, outer / std::max<std::int64_t>(down, 1) * ((across + s.side - 1) / s.side) * ((down + s.side - 1) / s.side), out);
   return out;
 }
 
@@ -319,27 +428,16 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
   if (nest.kind == NestKind::Map) {
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a)
       if (lies_across(nest, numbers, a)) s.packed.push_back(a);
-    if (!s.packed.empty()) return tile(nest, numbers, target, out, outer);
+    if (!s.packed.empty()) return tile(nest, numbers, target, bases, out, outer);
   }
 
-  // ---- width: the widest elements that move one behind the other fill a vector. In lanes at most as many neighbours as one step of 64 lanes
-  // (32 of f64) gives each of 16 threads; and where rows begin at any r, one by one.
-  std::int64_t width = 1;
+  // In lanes at most as many neighbours as one step of 64 lanes (32 of f64) gives each of 16 threads; and where rows begin at any r, one by one.
   const std::int64_t most = !lanes ? 16 : holds_doubles(nest) ? 2 : 4;
-  for (std::int64_t w = most; w > 1; w /= 2) {
-    std::int64_t widest = 0;
-    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a)
-      if (contiguous(nest, a) && !guarded(nest, a) && aligned(nest, numbers, a, w, bases))
-        widest = std::max(widest, size_of_access(nest, a));
-    if (widest == 0 || (w * widest > kVectorBytes && w > 2)) continue;
-    if (lanes && nest.serial > 0 && (extent % w != 0 || (nest.runs && numbers.padded_run % w != 0))) continue;
-    width = w;
-    break;
-  }
+  const auto may_be = [&](std::int64_t w) {
+    return !lanes || nest.serial == 0 || (extent % w == 0 && (!nest.runs || numbers.padded_run % w == 0));
+  };
+  const std::int64_t width = width_of(nest, numbers, most, bases, may_be, s.vectors);
   s.width = static_cast<std::uint8_t>(width);
-  if (width > 1)
-    for (std::uint32_t a = 0; a < nest.accesses.size(); ++a)
-      if (contiguous(nest, a) && !guarded(nest, a) && aligned(nest, numbers, a, width, bases)) s.vectors.push_back(a);
 
   std::int64_t run = extent;  // elements that are there of a padded run
   for (std::uint32_t l = nest.outer + nest.runs; l < v; ++l) run *= numbers.extents[l];
@@ -351,6 +449,7 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
 
   const std::int64_t chunks = outer * ((extent + width - 1) / width);
   share(nest, target, s.form == Form::Block ? outer : chunks, counted, out);
+  if (s.together) return out;
   const std::int64_t parts = out.numbers.chunks;
   const std::int64_t wanted = s.form == Form::Block  ? outer * parts
                               : s.form == Form::Team ? (outer * kTeam + s.threads - 1) / s.threads
@@ -395,9 +494,9 @@ bool suits_device(const Nest& nest, const NestNumbers& numbers, const DeviceTarg
 std::string DeviceSchedule::key() const {
   std::string k;
   const auto put = [&](auto v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
-  put(form), put(width), put(threads), put(whole), put(narrow), put(one_block), put(split), put(by_eight);
+  put(form), put(width), put(threads), put(whole), put(narrow), put(one_block), put(split), put(by_eight), put(together), put(side);
   put(table_words);
-  for (const auto* list : {&vectors, &kept, &packed, &numbers}) {
+  for (const auto* list : {&vectors, &kept, &packed, &across, &numbers}) {
     put(static_cast<std::uint32_t>(list->size()));
     for (std::uint32_t i : *list) put(i);
   }
@@ -410,7 +509,7 @@ std::string print(const DeviceScheduled& scheduled) {
                                         "rows, half a warp for each",
                                         "rows, a block for each",
                                         "scans, half a warp for each row",
-                                        "tiles of 32 by 32 through shared memory",
+                                        "tiles through shared memory",
                                         "rows and columns in one pass, eight rows for a block"};
   const DeviceSchedule& s = scheduled.schedule;
   std::string out = fmt::format("schedule: {}; {} elements at once, {} accesses as vectors; blocks of {} threads",
@@ -418,8 +517,10 @@ std::string print(const DeviceScheduled& scheduled) {
   if (s.form == Form::RowsAndColumns)
     out += fmt::format(", {} launches, columns in {} parts of {} rows", scheduled.numbers.phases, scheduled.numbers.chunks,
                        scheduled.numbers.chunk);
+  if (s.together) out += fmt::format(", 32 threads share a block of rows of {} columns", s.together * s.width);
   if (s.split) out += fmt::format(", {} launches, rows in {} parts", scheduled.numbers.phases, scheduled.numbers.chunks);
-  if (!s.packed.empty()) out += fmt::format(", {} accesses across", s.packed.size());
+  if (!s.packed.empty())
+    out += fmt::format(", {0} accesses across, {1} of them as vectors, in tiles of {2} by {2}", s.packed.size(), s.across.size(), s.side);
   if (s.table_words) out += fmt::format(", tables of {} words", s.table_words);
   if (s.whole) out += ", no tails";
   if (!s.narrow) out += ", indices of 64 bits";

@@ -17,7 +17,7 @@ namespace onepass::compiler::cuda {
 ///   Team     of lanes, where the reduced elements are one block of the order of summation: half a warp takes a row
 ///   Block    of lanes: a block of teams takes a row, each team a block of the order at a time
 ///   Scan     of a map with scans: half a warp takes a row, a group of 16 at a time
-///   Tile     of a map: a block takes 32 by 32 elements; what lies across goes through shared memory
+///   Tile     of a map: a block takes `side` by `side` elements; what lies across goes through shared memory
 ///   RowsAndColumns  of lanes with columns: a block takes eight rows at a time, half a warp each; when the reductions along them are done, a
 ///            thread takes `width` columns through the eight rows, stores what rows store and leaves the columns' sums for the next launch
 /// From Team on, threads exchange values.
@@ -31,8 +31,11 @@ struct DeviceSchedule {
   bool narrow = false;          // class: indices fit 32 bits
   bool one_block = false;       // class: the reduced elements lie within one block of the order of summation
   bool split = false;           // class: the reduced elements of a row are shared; the kernel is launched several times
-  bool by_eight = false;        // class, of rows and columns: what is left is sums of eight rows, else of blocks of the order of summation
+  std::uint8_t together = 0;  // class, of split columns: so many neighbours of `width` columns for a block of threads, 32 threads for each
+  bool by_eight = false;      // class, of rows and columns: what is left is sums of eight rows, else of blocks of the order of summation
+  std::uint8_t side = 0;      // of a tile
   std::vector<std::uint32_t> packed;   // of a tile: accesses that lie across
+  std::vector<std::uint32_t> across;   // class, of these: those that move as vectors of 16 bytes
   std::vector<std::uint32_t> vectors;  // class: accesses that move as vectors of `width`: aligned wherever the nest meets them
   std::vector<std::uint32_t> kept;     // statements that a team holds in shared memory between sweeps
   std::vector<std::uint32_t> numbers;  // accesses to lists of numbers, which stand among the words
@@ -56,6 +59,13 @@ struct DeviceScheduled {
   DeviceSchedule schedule;
   DeviceNumbers numbers;
 };
+
+/// Where kept values lie in a row's shared memory. What is read for the last time before another value is written lends that one its place.
+struct KeptPlaces {
+  std::vector<std::int64_t> before;  // of each kept value: bytes that stand before it, for an element of the row
+  std::int64_t bytes = 0;            // of all, for an element
+};
+KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept);
 
 /// A nest with columns as a device runs it: nothing but the columns is reduced in the last sweep, in which all is stored that varies along a row.
 Nest with_columns_apart(const Nest& nest);
