@@ -2,9 +2,12 @@
 // it makes. No device is needed. Skipped aloud where there is no NVRTC.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "cuda_emulation.h"
 #include "cuda_programs.h"
@@ -177,6 +180,98 @@ TEST_CASE("nvrtc: kernels of the peers' list spill no registers, and move large 
         }
       }
     }
+  }
+}
+
+namespace {
+
+// What NVIDIA's occupancy rules ask of a generation.
+struct Processor {
+  int sm, processors, threads, blocks, shared, most_shared,
+      reserved;  // the last three in KiB: of a processor, a block, for each block beside its own
+};
+constexpr Processor kProcessors[] = {{75, 40, 1024, 16, 64, 64, 0}, {89, 58, 1536, 24, 100, 99, 1}, {90, 132, 2048, 32, 228, 227, 1}};
+
+int resident_blocks(const Processor& p, int threads, int registers, std::int64_t shared) {
+  const int warps = threads / 32, of_warp = (registers * 32 + 255) / 256 * 256;
+  const auto by_shared = static_cast<int>(1024 * p.shared / std::max<std::int64_t>(1, shared + 1024 * p.reserved));
+  return std::min({p.blocks, p.threads / threads, 65536 / (of_warp * warps), by_shared});
+}
+
+struct Moves {
+  int loads = 0, bytes = 0, instructions = 0;  // of the straight piece of a kernel with most bytes loaded
+};
+Moves moves_of(const std::string& ptx, const std::string& kernel) {
+  const std::size_t begin = ptx.find(".entry " + kernel + "(");
+  REQUIRE(begin != std::string::npos);
+  std::istringstream lines(ptx.substr(begin, ptx.find("\n}", begin) - begin));
+  Moves most, now;
+  const std::regex load("ld\\.global\\S*?(\\.v([248]))?\\.[bfus](8|16|32|64)");
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("$") || line.find("bra") != std::string::npos) {
+      if (now.bytes > most.bytes) most = now;
+      now = {};
+    }
+    now.instructions += line.find(';') != std::string::npos && line.find('.') != std::string::npos;
+    if (std::smatch found; std::regex_search(line, found, load)) {
+      ++now.loads;
+      now.bytes += (found[2].matched ? std::stoi(found[2]) : 1) * std::stoi(found[3]) / 8;
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("nvrtc: occupancy, blocks and bytes under way of the schedules, by the rules of three generations", "[cuda]") {
+  if (!nvrtc()) return;
+  std::printf("%-16s %4s %5s %7s %9s %8s %10s %10s %12s\n", "kernel", "sm", "regs", "shared", "occupancy", "blocks/SM", "loads", "KiB/SM",
+              "PTX/byte");
+  for (const Processor& p : kProcessors) {
+    if (!nvrtc()->knows(p.sm) || (p.sm != 90 && !test::is_full_run())) continue;
+    CudaEmulation emulation;
+    CudaEmulation::Options options;
+    options.target = {p.sm, p.processors, 48 << 10, p.threads, p.most_shared << 10};
+    std::vector<CudaProgram> programs;
+    for (const CudaProgram& program : cuda_programs())
+      for (const char* name : {"softmax", "column sums", "few columns", "one sum", "transposed"})
+        if (std::string_view(program.name) == name) programs.push_back(program);
+    REQUIRE(programs.size() == 5);
+    for (const CudaProgram& program : programs) {
+      const ir::Graph graph = graph_of(program, program.large);
+      std::vector<ir::ArrayView> views;
+      for (const ir::Input& input : graph.inputs) {
+        const ir::List shape = graph.list(input.shape);
+        views.push_back({input.dtype, nullptr, {shape.begin(), shape.end()}});
+      }
+      emulation.plan(graph, views, options);
+    }
+    const Nvrtc::Program compiled = nvrtc()->compile(emulation.text(), p.sm, true);
+    for (std::size_t i = 0; i < programs.size(); ++i)
+      for (const CudaEmulation::KernelView& kernel : emulation.kernels(i)) {
+        INFO(programs[i].name << " for compute capability " << p.sm << "\n" << emulation.log(i));
+        const std::regex used("Function properties for " + kernel.name + "\\s[^U]*Used ([0-9]+) registers[^\n]*");
+        std::smatch found;
+        REQUIRE(std::regex_search(compiled.log, found, used));
+        const std::string line = found[0];
+        const int registers = std::stoi(found[1]);
+        std::smatch declared;
+        const std::int64_t shared =
+            kernel.shared_bytes + (std::regex_search(line, declared, std::regex("([0-9]+) bytes smem")) ? std::stoi(declared[1]) : 0);
+        const int threads = kernel.schedule->threads, resident = resident_blocks(p, threads, registers, shared);
+        const double of_processor = std::min<double>(resident, static_cast<double>(kernel.blocks) / p.processors);
+        const double occupancy = static_cast<double>(resident) * threads / p.threads;
+        const Moves moves = moves_of(compiled.ptx, kernel.name);
+        std::printf("%-16s %4d %5d %7lld %9.2f %8.1f %10d %10.1f %12.2f\n", programs[i].name, p.sm, registers,
+                    static_cast<long long>(shared), occupancy, static_cast<double>(kernel.blocks) / p.processors, moves.loads,
+                    of_processor * threads * moves.bytes / 1024, static_cast<double>(moves.instructions) / std::max(moves.bytes, 1));
+        CHECK(static_cast<double>(kernel.blocks) / p.processors >= 2);
+        // Not met for 7.5: what stands for max.NaN there keeps the compiler from unrolling the loops of a maximum.
+        const std::string_view name = programs[i].name;
+        if (p.sm >= 80 || (name != "softmax" && name != "one sum")) CHECK(moves.loads >= (name == "transposed" ? 4 : 8));
+        CHECK(moves.bytes / moves.loads == 16);
+        CHECK(occupancy >= (p.sm == 75 && programs[i].name == std::string_view("softmax") ? 0.1 : 0.25));
+      }
   }
 }
 

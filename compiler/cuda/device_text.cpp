@@ -304,7 +304,7 @@ DEVICE float maximum(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 #else
-  return a != a || b != b ? a + b : fmaxf(a, b);
+  return (a != a) | (b != b) ? a + b : fmaxf(a, b);
 #endif
 }
 DEVICE float minimum(float a, float b) {
@@ -313,7 +313,7 @@ DEVICE float minimum(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 #else
-  return a != a || b != b ? a + b : fminf(a, b);
+  return (a != a) | (b != b) ? a + b : fminf(a, b);
 #endif
 }
 #endif

@@ -55,12 +55,15 @@ void DeviceEmitter::columns_sweep(Scope& item) {
   const std::vector<std::uint32_t> reds = reductions(sweep_);
   if (reds.empty() && !any_stores(sweep_)) return;
   if (!schedule_.split) reduced_range(item);
+  bool all_there = false;  // the rows of the step
   const auto step = [&](Scope& s) {
     step_ = &s;
     bool there = false;
     reduced_indices(s, there);
-    s.line(fmt::format("const int n = r < {}{} ? {} : 0;", schedule_.together ? "limit" : fmt::format("count{}", sweep_),
-                       there ? fmt::format(" && x < run{}", sweep_) : "", schedule_.whole ? "W" : "all_lanes"));
+    if (all_there) s.line("const int n = W;");
+    else
+      s.line(fmt::format("const int n = r < {}{} ? {} : 0;", schedule_.together ? "limit" : fmt::format("count{}", sweep_),
+                         there ? fmt::format(" && x < run{}", sweep_) : "", schedule_.whole ? "W" : "all_lanes"));
     for (std::uint32_t r : reds) {
       const std::string v = value(nest_.body[r].a);
       const Statement& red = nest_.body[r];
@@ -108,11 +111,21 @@ void DeviceEmitter::columns_sweep(Scope& item) {
       whole.line(fmt::format("const Index group = block + eight * {};", ir::kRowGroup));
       for (std::uint32_t r : reds)
         whole.line(fmt::format("LANES v{}[e] = {}::identity<{}>();", r, functor(nest_.body[r]), type(nest_.body[r].dtype)));
-      whole.line(heavy() ? "#pragma unroll 1" : "#pragma unroll");
-      block(whole, fmt::format("for (int k = 0; k < {}; ++k)", ir::kRowGroup), [&](Scope& s) {
-        s.line("const Index r = group + k;");
-        step(s);
-      });
+      const auto eight = [&](Scope& scope) {
+        scope.line(heavy() || (schedule_.whole && !all_there) ? "#pragma unroll 1" : "#pragma unroll");
+        block(scope, fmt::format("for (int k = 0; k < {}; ++k)", ir::kRowGroup), [&](Scope& s) {
+          s.line("const Index r = group + k;");
+          step(s);
+        });
+      };
+      if (schedule_.whole && nest_.runs == 0 && !heavy()) {  // without a question between the loads all eight are under way together
+        all_there = true;
+        block(whole, fmt::format("if (group + {} <= limit)", ir::kRowGroup), eight);
+        all_there = false;
+        block(whole, "else", eight);
+      } else {
+        eight(whole);
+      }
       for (std::uint32_t r : reds)
         whole.line(fmt::format("in_sequence<{}, W, kPlaces>(eight, place, v{}, exchanged);", functor(nest_.body[r]), r));
       std::string pushes;

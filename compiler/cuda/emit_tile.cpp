@@ -32,32 +32,44 @@ void DeviceEmitter::tiles() {
     item_ = &item;
     item.line(fmt::format("const Index j0 = work % across * {0}, o0 = work / across % down * {0};", side));
     indices(item, 0, o, "work / (across * down)");
-    for (const std::uint32_t access : schedule_.packed) {
-      const bool is_vector = std::find(schedule_.across.begin(), schedule_.across.end(), access) != schedule_.across.end();
-      const std::size_t width = is_vector ? 16 / size_of(type_of_access(access)) : 1;
-      places(item, width, [&](Scope& read) {
-        read.line(fmt::format("const Index i{} = o0 + column, j = j0 + row;", o));
-        block(read, fmt::format("if (i{} < {} && j < {})", o, extent(o), extent(v)), [&](Scope& there) {
-          const std::string from = address(access, false);
-          if (!is_vector) {
-            there.line(fmt::format("tile{}[row][column] = load<{}>({});", access, memory_type(type_of_access(access)), from));
-            return;
-          }
-          there.line(fmt::format("{} x[{}];", type(type_of_access(access)), width));
-          there.line(fmt::format("load_vector<{}, {}>({}, lanes_left({}, i{}, {}), x);", memory_type(type_of_access(access)), width, from,
-                                 extent(o), o, width));
-          there.line("#pragma unroll");
-          there.line(fmt::format("for (int e = 0; e < {}; ++e) tile{}[row][column + e] = x[e];", width, access));
+    item.line(fmt::format("const bool is_inside = j0 + {0} <= {1} && o0 + {0} <= {2};", side, extent(v), extent(o)));
+    // Without a question between the loads they are under way together.
+    const auto both = [&](const std::function<void(Scope&, bool)>& f) {
+      block(item, "if (is_inside)", [&](Scope& inside) { f(inside, true); });
+      block(item, "else", [&](Scope& edge) { f(edge, false); });
+    };
+    both([&](Scope& part, bool inside) {
+      for (const std::uint32_t access : schedule_.packed) {
+        const bool is_vector = std::find(schedule_.across.begin(), schedule_.across.end(), access) != schedule_.across.end();
+        const std::size_t width = is_vector ? 16 / size_of(type_of_access(access)) : 1;
+        places(part, width, [&](Scope& read) {
+          read.line(fmt::format("const Index i{} = o0 + column, j = j0 + row;", o));
+          const std::string condition = inside ? "" : fmt::format("if (i{} < {} && j < {})", o, extent(o), extent(v));
+          block(read, condition, [&](Scope& there) {
+            const std::string from = address(access, false);
+            if (!is_vector) {
+              there.line(fmt::format("tile{}[row][column] = load<{}>({});", access, memory_type(type_of_access(access)), from));
+              return;
+            }
+            there.line(fmt::format("{} x[{}];", type(type_of_access(access)), width));
+            const std::string count = inside ? std::to_string(width) : fmt::format("lanes_left({}, i{}, {})", extent(o), o, width);
+            there.line(fmt::format("load_vector<{}, {}>({}, {}, x);", memory_type(type_of_access(access)), width, from, count));
+            there.line("#pragma unroll");
+            there.line(fmt::format("for (int e = 0; e < {}; ++e) tile{}[row][column + e] = x[e];", width, access));
+          });
         });
-      });
-    }
+      }
+    });
     item.line("__syncthreads();");
-    places(item, schedule_.width, [&](Scope& step) {
-      step_ = &step;
-      step.line(fmt::format("const Index i{} = o0 + row, j = j0 + column;", o));
-      step.line(fmt::format("const int n = i{} < {} ? lanes_left({}, j, W) : 0;", o, extent(o), extent(v)));
-      stores(step, 0);
-      step_ = nullptr;
+    both([&](Scope& part, bool inside) {
+      places(part, schedule_.width, [&](Scope& step) {
+        step_ = &step;
+        step.line(fmt::format("const Index i{} = o0 + row, j = j0 + column;", o));
+        if (inside) step.line("const int n = W;");
+        else step.line(fmt::format("const int n = i{} < {} ? lanes_left({}, j, W) : 0;", o, extent(o), extent(v)));
+        stores(step, 0);
+        step_ = nullptr;
+      });
     });
     item.line("__syncthreads();");
   });
