@@ -56,7 +56,7 @@ void verify_new_shapes(const op::test::Golden& golden) {
   };
   const op::ir::Graph known = recorded(100);
   std::vector<op::ir::NodeId> places;
-  const op::ir::Graph optimised = op::runtime::optimise(known, {}, places);
+  const op::ir::Graph optimised = compiler::optimize(known, {}, places);
   const std::shared_ptr<const compiler::Structure> structure =
       compiler::Structure::of(known, optimised, compiler::fuse(optimised, {.places = places}), {});
   if (!structure) return fmt::print("  {:28} its passes run for each shape\n", golden.name);
