@@ -59,7 +59,7 @@ foreach(part "runtime;libonepass${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR
   set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${package})
 endforeach()
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libonepass-dev COMPONENT development)
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libonepass-dev COMPONENT development FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libonepass-dev COMPONENT development FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.png")
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME onepass)

@@ -62,6 +62,7 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, c
     if (!wanted[k]) continue;
     const KernelResult& result = found[place[k]];
     report.kernels[k].from_cache = !result.compiled;
+    report.kernels[k].outcome = result.outcome;
     report.kernels[k].in_tiles = result.kernel->tiles() != nullptr;
     report.kernels[k].compile_ms = result.compiled ? result.kernel->compile_ms() : 0;
     compiled += result.compiled;

@@ -9,6 +9,7 @@
 #include "runtime/cuda/device_plan.h"
 #include "runtime/device_call.h"
 #include "runtime/plan_report.h"
+#include "runtime/profile.h"
 #include "runtime/stop.h"
 
 namespace onepass::runtime {
@@ -29,6 +30,8 @@ std::vector<ir::ArrayView> views_of(const LaunchPlan& plan, std::byte* const* ba
 }
 
 void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits, const StopCondition& stop) {
+  const profile::Span span(profile::Kind::Call, "interpret", plan.id);
+  if (profile::on()) profile::describe(plan);
   std::vector<ir::Buffer> results;
   {
     const os::DefaultFloatingPoint control;

@@ -12,6 +12,8 @@
 #include "runtime/os.h"
 #include "runtime/plan_report.h"
 #include "runtime/program_state.h"
+#include "runtime/record.h"
+#include "runtime/signature_text.h"
 
 namespace onepass::runtime {
 
@@ -63,9 +65,26 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
 
 }  // namespace
 
-PlanReport Program::report(std::span<const ArgumentType> types) {
-  const os::DefaultFloatingPoint control;
-  PlanData plan;
+namespace {
+
+// The plan of a call that is not made, without kernels.
+PlanReport plan_for(const Program::State& state, const CallSite& site, PlanData& plan) {
+  PlanReport report;
+  ProgramRecorder recorder = record(state, site.arguments, plan.inputs);
+  add_captured(std::move(recorder.captured), plan);
+  report.recorded = std::move(recorder.graph);
+  report.notes = std::move(recorder.notes);
+  fill_outputs(site, report.recorded, plan);
+  if (state.interpret) {
+    report.optimised = compiler::interpretable(report.recorded, state.options.relax);
+    plan.interpret = true;
+  } else {
+    make_launches(plan, report, state.target, launch_options(state, site));
+  }
+  return report;
+}
+
+PlanReport plan_for(const Program::State& state, std::span<const ArgumentType> types, PlanData& plan) {
   std::vector<Argument> arguments(types.size());
   const Array none;  // only its being an array counts
   for (std::size_t i = 0; i < types.size(); ++i) {
@@ -73,19 +92,62 @@ PlanReport Program::report(std::span<const ArgumentType> types) {
     plan.argument_of.push_back(static_cast<std::uint32_t>(i));
     arguments[i].array = &none;
   }
-  if (const std::size_t names = state_->argument_names.size(); names != 0 && types.size() != names)
+  if (const std::size_t names = state.argument_names.size(); names != 0 && types.size() != names)
     throw Error(fmt::format("the function takes {} argument{}, and {} type{} given", names, names == 1 ? "" : "s", types.size(),
                             types.size() == 1 ? " was" : "s were"));
-  PlanReport report;
-  ProgramRecorder recorder = record(*state_, arguments, plan.inputs);
-  add_captured(std::move(recorder.captured), plan);
-  report.recorded = std::move(recorder.graph);
-  report.notes = std::move(recorder.notes);
-  const CallSite site = state_->site(arguments);
-  fill_outputs(site, report.recorded, plan);
-  if (state_->interpret) report.optimised = compiler::interpretable(report.recorded, state_->options.relax);
-  else make_launches(plan, report, state_->target, launch_options(*state_, site));
-  return report;
+  return plan_for(state, state.site(arguments), plan);
+}
+
+RecordContext context_of(const Program::State& state, const LaunchOptions& options, Detail detail) {
+  return {.target = state.target, .options = options, .mode = state.options.mode, .detail = detail, .argument_names = state.argument_names};
+}
+
+}  // namespace
+
+PlanReport Program::report(std::span<const ArgumentType> types) {
+  const os::DefaultFloatingPoint control;
+  PlanData plan;
+  return plan_for(*state_, types, plan);
+}
+
+ExecutionRecord Program::describe(std::span<const ArgumentType> types, Detail detail) {
+  const os::DefaultFloatingPoint control;
+  PlanData plan;
+  const PlanReport report = plan_for(*state_, types, plan);
+  return record_of(report, plan, nullptr, context_of(*state_, launch_options(*state_, state_->site(std::span<const Argument>())), detail));
+}
+
+ExecutionRecord Program::describe(const CallSignature& signature, Detail detail) {
+  const os::DefaultFloatingPoint control;
+  const SignatureCall call(signature);
+  const CallSite site = call.site(state_->threads_of_a_call());
+  PlanData plan;
+  fill_inputs(*state_, site.arguments, plan);
+  const PlanReport report = plan_for(*state_, site, plan);
+  ExecutionRecord record = record_of(report, plan, nullptr, context_of(*state_, launch_options(*state_, site), detail));
+  record.signature = signature.text();
+  return record;
+}
+
+ExecutionRecord Program::last_execution(Detail detail) const {
+  const PlanPointer plan = state_->last_plan();
+  if (!plan) {
+    ExecutionRecord none;
+    none.mode = state_->options.mode;
+    none.plan_sentence = "no call yet";
+    return none;
+  }
+  const os::DefaultFloatingPoint control;
+  const std::shared_ptr<const PlanReport> report = report_of(*plan, state_->target);
+  const std::vector<PlanPointer> others = state_->plans.all();
+  RecordContext context = context_of(*state_, plan->options, detail);
+  if (plan->interpret || plan->on_device) {
+    context.options.relax = state_->options.relax;
+    context.options.unfused = state_->options.mode == Mode::unfused;
+    context.options.threads = state_->threads_of_a_call();
+  }
+  context.others = others;
+  return record_of(*report, *plan, plan.get(), context);
 }
 
 std::shared_ptr<const PlanReport> Program::last_report() const {

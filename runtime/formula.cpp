@@ -11,6 +11,7 @@
 #include "onepass/error.h"
 #include "runtime/call_arguments.h"
 #include "runtime/formula_program.h"
+#include "runtime/graph_program.h"
 #include "runtime/graph_view.h"
 #include "runtime/program.h"
 #include "runtime/row.h"
@@ -30,6 +31,11 @@ struct Formula::Body {
   Body(std::string_view source, const Options& options)
       : text(source),
         parsed(runtime::parse_formula(source, "formula", options.limits)),
+        outputs(detail::Shared<const std::vector<std::string>>::make(parsed.outputs)),
+        program(parsed.record, parsed.inputs, without_check(options)) {}
+  Body(ir::Graph graph, const Options& options)
+      : text(ir::print(graph)),
+        parsed(runtime::graph_program(std::move(graph))),
         outputs(detail::Shared<const std::vector<std::string>>::make(parsed.outputs)),
         program(parsed.record, parsed.inputs, without_check(options)) {}
 
@@ -192,6 +198,14 @@ std::string Formula::last_graph() const {
   return report->optimised.outputs.empty() ? std::string() : ir::print(report->optimised);
 }
 std::string Formula::explain() const { return body().program.explain(); }
+std::string Formula::explain(std::string_view signature) const {
+  return body().program.describe(runtime::CallSignature::parse(signature)).text();
+}
+ExecutionRecord Formula::last_execution(Detail detail) const {
+  ExecutionRecord record = body().program.last_execution(detail);
+  record.program = body().text;
+  return record;
+}
 Stats Formula::stats() const { return body().program.stats(); }
 
 namespace {
@@ -221,6 +235,11 @@ void Formula::write_signatures(const std::string& path) const { runtime::write_s
 void Formula::seal() const { body().program.seal(); }
 void Formula::reset() const { body().program.reset(); }
 const Options& Formula::options() const { return body().program.options(); }
+
+Formula formula(const GraphView& graph, const Options& options) {
+  if (graph.empty()) throw ValueError("graph: it has no nodes, so there is nothing to compute");
+  return Formula(detail::Shared<Formula::Body>::make(GraphViewAccess::graph(graph), options));
+}
 
 Formula formula(std::string_view text, const Options& options) { return Formula(detail::Shared<Formula::Body>::make(text, options)); }
 

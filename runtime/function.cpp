@@ -265,6 +265,12 @@ Comparison FunctionCore::compare(std::span<const CallArgument> arguments, std::s
   return body().program(structure, hold).compare(CallArguments(arguments));
 }
 std::string FunctionCore::explain() const { return body().latest()->explain(); }
+std::string FunctionCore::explain(std::string_view text) const {
+  const CallSignature signature = CallSignature::parse(text);
+  std::shared_ptr<Program> hold;
+  return body().program(signature.structure, hold).describe(signature).text();
+}
+ExecutionRecord FunctionCore::last_execution(Detail detail) const { return body().latest()->last_execution(detail); }
 Stats FunctionCore::stats() const {
   const std::lock_guard lock(body().mutex);
   Stats total = body().of_dropped;

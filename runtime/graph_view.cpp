@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "runtime/os.h"
+#include "runtime/record.h"
 
 namespace onepass {
 
@@ -38,6 +40,7 @@ struct GraphView::Body {
   }
 };
 
+Graph GraphViewAccess::graph(const GraphView& view) { return view.body_ ? view.body_->graph : Graph(); }
 GraphView GraphViewAccess::make(Graph graph) { return GraphView(detail::Shared<const GraphView::Body>::make(std::move(graph))); }
 
 // ------------------------------------------------------------------------------------------------ nodes
@@ -103,6 +106,12 @@ std::vector<GraphView::Node> GraphView::outputs() const {
 }
 
 std::vector<std::string> GraphView::output_names() const { return body_ ? body_->graph.output_names : std::vector<std::string>(); }
+GraphView GraphView::parse(std::string_view text) { return GraphViewAccess::make(ir::parse_graph(text)); }
+void GraphView::save(const std::string& path) const { runtime::write_text("graph", path, text()); }
+GraphView GraphView::load(const std::string& path) {
+  const os::FileBytes file = os::FileBytes::open("graph", path);
+  return parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+}
 std::string GraphView::text() const { return body_ ? ir::print(body_->graph) : std::string(); }
 
 namespace {

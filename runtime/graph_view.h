@@ -8,6 +8,7 @@ namespace onepass {
 
 struct GraphViewAccess {  // GraphView's friend
   static GraphView make(ir::Graph graph);
+  static ir::Graph graph(const GraphView& view);  // a copy; without nodes where it has none
 };
 
 }  // namespace onepass

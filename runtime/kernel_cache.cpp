@@ -22,6 +22,7 @@
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/os.h"
+#include "runtime/profile.h"
 #include "runtime/program.h"
 #include "runtime/speed.h"
 #include "runtime/stop.h"
@@ -259,6 +260,7 @@ void Kernel::compile_quickly(const KernelRequest& request) {
   first_ = compiler::KernelObject::load(object);
   quick_ = first_->function();
   compiled(compiler::compile_times(nest_, schedule_).quick, start, processor, "quickly");
+  if (profile::on()) note_compile(start, 0);
   quick_nanoseconds_ = os::nanoseconds() - start;
   account_.add(quick_nanoseconds_);  // lost, too, once it is compiled again
   if (disk_cache().enabled())
@@ -273,6 +275,7 @@ void Kernel::compile_specialised(const KernelRequest& request) {
   first_ = compiler::KernelObject::load(object);
   final_.store(first_->function(), std::memory_order_release);
   compiled(compiler::compile_times(nest_, schedule_).optimised, start, processor, "for one shape");
+  if (profile::on()) note_compile(start, 2);
   if (disk_cache().enabled())
     background::run_late([key = key_, object = std::move(object)] { disk_cache().store(key, compiler::Tier::Optimised, object); });
 }
@@ -284,6 +287,10 @@ void Kernel::compiled(double estimate, std::int64_t start, std::int64_t processo
   compile_ms_ = static_cast<double>(took) / 1e6;
   counts_->compile_nanoseconds.fetch_add(took, std::memory_order_relaxed);
   log(LogLevel::debug, "kernel {}: compiled {} in {:.2f} ms", name(), how, compile_ms_);
+}
+
+void Kernel::note_compile(std::int64_t start, int tier) const noexcept {
+  profile::add({profile::Kind::Compile, "compile", start, os::nanoseconds(), std::hash<std::string>()(key_), tier});
 }
 
 std::string Kernel::name() const { return fmt::format("{:016x}", std::hash<std::string>()(key_)); }
@@ -367,6 +374,7 @@ void Kernel::make_optimised(bool in_call) const noexcept {
       if (!object.empty())
         note_speed(compiler::compile_times(nest_, schedule_).optimised, static_cast<double>(os::thread_nanoseconds() - processor));
       counts_->compile_nanoseconds.fetch_add(took, std::memory_order_relaxed);
+      if (profile::on()) note_compile(start, 1);
       log(LogLevel::debug, "kernel {}: optimised in {:.2f} ms {}; slower code had run for {:.2f} ms", name(),
           static_cast<double>(took) / 1e6, in_call ? "by a call" : "in the background", static_cast<double>(account_.spent()) / 1e6);
     }
@@ -459,6 +467,8 @@ void CompileWait::ask() const {
 }
 
 std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads, bool may_compile, CompileWait* wait) {
+  profile::Span span(profile::Kind::Cache, "find kernels");
+  std::int64_t there = 0;
   std::vector<KernelResult> results(requests.size());
   std::vector<std::shared_ptr<Entry>> entries(requests.size());
   std::vector<std::size_t> mine;
@@ -467,6 +477,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
   try {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       auto [entry, missing] = cache().claim(requests[i].key);
+      if (!missing && entry->ready.load(std::memory_order_relaxed) == 0) results[i].outcome = CacheOutcome::joined;
       entries[i] = std::move(entry);
       results[i].compiled = missing;
       if (missing) mine.push_back(i);
@@ -512,6 +523,11 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
       results[i] = find_or_compile(requests.subspan(i, 1), 1)[0];  // who looked for it at the same time may not compile; we may
       continue;
     }
+    if (results[i].compiled)
+      results[i].outcome = results[i].kernel->from_disk() ? CacheOutcome::disk
+                           : results[i].kernel->tiles()   ? CacheOutcome::tiles
+                                                          : CacheOutcome::compiled;
+    there += !results[i].compiled;
     results[i].compiled = results[i].compiled && !results[i].kernel->from_disk();
     if (may_compile) results[i].kernel->allow_optimising();
   }
@@ -523,6 +539,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
       for (std::int64_t k = begin; k < end; ++k) unfinished[static_cast<std::size_t>(k)]->optimise_now();
     });
   }
+  span.set(requests.size(), there);
   return results;
 }
 

@@ -16,6 +16,7 @@
 #include "compiler/tiles/tiles.h"
 #include "onepass/error.h"
 #include "onepass/options.h"
+#include "onepass/record.h"
 #include "runtime/tiers.h"
 
 namespace onepass::runtime {
@@ -105,7 +106,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void compile_specialised(const KernelRequest& request);
   bool stay_in_tiles();
   void compiled(double estimate, std::int64_t start, std::int64_t processor, std::string_view how);
-  std::string name() const;  // in the log
+  std::string name() const;                                        // in the log
+  void note_compile(std::int64_t start, int tier) const noexcept;  // in the profile
   void decide(bool may_wait) const;
   KernelCode slow_code() const;
   bool claim() const noexcept;
@@ -149,6 +151,7 @@ struct KernelRequest {
 struct KernelResult {
   std::shared_ptr<const Kernel> kernel;
   bool compiled = false;  // by this call
+  CacheOutcome outcome = CacheOutcome::memory;
 };
 
 /// The text that kernels are compared by. `known`: of a specialised kernel, else null.

@@ -12,6 +12,7 @@
 #include "runtime/log.h"
 #include "runtime/memory.h"
 #include "runtime/os.h"
+#include "runtime/profile.h"
 #include "runtime/stop.h"
 #include "runtime/threads.h"
 
@@ -92,7 +93,8 @@ template <class F> void in_rounds(StopCheck* stop, std::int64_t count, std::int6
 
 // One item after the other: whoever is free takes the next, so that the one before it is done or being run. Phase 0 of an item needs
 // nothing of others, phase 1 what the one before it leaves at the beginning of its own phase 1.
-void run_claimed(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+template <class Code>
+void run_claimed(const Launch& launch, const Code& function, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   std::memset(scratch + launch.threads * launch.scratch_bytes, 0, static_cast<std::size_t>(launch.shared_bytes));
   auto* const slots = scratch + launch.threads * launch.scratch_bytes;
   const std::int64_t slot_bytes = launch.shared_bytes / (launch.items + 1);
@@ -119,7 +121,8 @@ void run_claimed(const Launch& launch, KernelCode function, std::int64_t* words,
 }
 
 // In rounds, with a question after each.
-[[gnu::noinline]] void run_stoppable(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch, StopCheck& stop) {
+template <class Code>
+[[gnu::noinline]] void run_stoppable(const Launch& launch, const Code& function, std::int64_t* words, std::byte* scratch, StopCheck& stop) {
   const std::int64_t at_once = items_at_once(launch);
   for (std::int64_t phase = 0; phase < launch.phases; ++phase) {
     words[launch.phase_word] = phase;
@@ -133,7 +136,8 @@ void run_claimed(const Launch& launch, KernelCode function, std::int64_t* words,
   }
 }
 
-void run_function(const Launch& launch, KernelCode function, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+template <class Code>
+void run_function(const Launch& launch, const Code& function, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   if (launch.shared_bytes) words[launch.shared_word] = reinterpret_cast<std::int64_t>(scratch + launch.threads * launch.scratch_bytes);
   if (launch.claimed) return run_claimed(launch, function, words, scratch, stop);
   if (stop) [[unlikely]]
@@ -158,21 +162,53 @@ struct KernelControl : os::DefaultFloatingPoint {
   }
 };
 
+// How a run treats the code of its kernels: as it is, or with an event for each part that a thread runs.
+struct Plain {
+  static constexpr bool kProfiled = false;
+  const KernelCode& of(const KernelCode& code, const Launch&) const { return code; }
+};
+class Profiled {
+ public:
+  static constexpr bool kProfiled = true;
+  explicit Profiled(const PlanData& plan) : plan_(plan.whole ? plan.whole->id : 0), first_(plan.launches.data()) {}
+  void add(const Launch& launch, std::int64_t start) const {
+    profile::add({profile::Kind::Kernel, "kernel", start, os::nanoseconds(), plan_, &launch - first_});
+  }
+  struct Code {
+    const KernelCode& code;
+    const Launch& launch;
+    const Profiled& profiled;
+    void operator()(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch) const {
+      const std::int64_t start = os::nanoseconds();
+      code(words, begin, end, scratch);
+      profiled.add(launch, start);
+    }
+  };
+  Code of(const KernelCode& code, const Launch& launch) const { return {code, launch, *this}; }
+  std::uint64_t plan() const { return plan_; }
+
+ private:
+  std::uint64_t plan_;
+  const Launch* first_;
+};
+
 // A run by code that its kernel will not keep is timed.
-[[gnu::noinline]] void run_slowly(const Launch& launch, const KernelCode& code, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+template <class How> [[gnu::noinline]] void run_slowly(const How& how, const Launch& launch, const KernelCode& code, std::int64_t* words,
+                                                       std::byte* scratch, StopCheck* stop) {
   const std::int64_t start = os::nanoseconds();
-  run_function(launch, code, words, scratch, stop);
+  run_function(launch, how.of(code, launch), words, scratch, stop);
   code.slow()->ran_slowly(os::nanoseconds() - start, launch.expected);
 }
 
-void run_one(const Launch& launch, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+template <class How> void run_one(const How& how, const Launch& launch, bool specialised, bool may_wait, std::int64_t* words,
+                                  std::byte* scratch, StopCheck* stop) {
   if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
   const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
   kernel.before_run(may_wait);
   const KernelCode code = kernel.code_to_run();
   if (code.slow()) [[unlikely]]
-    return run_slowly(launch, code, words, scratch, stop);
-  run_function(launch, code, words, scratch, stop);
+    return run_slowly(how, launch, code, words, scratch, stop);
+  run_function(launch, how.of(code, launch), words, scratch, stop);
 }
 
 // The items of a step.
@@ -192,7 +228,8 @@ void point_to_held(const Launch& piece, std::int64_t step, std::byte* memory, st
 
 // The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches. Kernels
 // in strips do the same with what they hand to each other, which lies in the thread's own memory: each thread has words of its own.
-void run_pieces(std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+template <class How> void run_pieces(const How& how, std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words,
+                                     std::byte* scratch, StopCheck* stop) {
   const std::int64_t steps = pieces[0].steps, thread_bytes = pieces[0].beside_bytes + pieces[0].scratch_bytes;
   const bool in_strips = pieces[0].strips_of_outer > 0;
   bool are_slow = false;
@@ -205,6 +242,7 @@ void run_pieces(std::span<const Launch> pieces, bool specialised, bool may_wait,
   }
   const int threads = std::max(pieces[0].threads, 1);
   const auto advance = [&](std::int64_t begin, std::int64_t end, int share) {
+    const std::int64_t began = How::kProfiled ? os::nanoseconds() : 0;
     std::byte* const memory = scratch + share * thread_bytes;
     std::int64_t* all = words;
     if (in_strips) all = std::copy_n(words, count, reinterpret_cast<std::int64_t*>(memory + pieces[0].held_bytes)) - count;
@@ -222,6 +260,7 @@ void run_pieces(std::span<const Launch> pieces, bool specialised, bool may_wait,
         mine += piece.words.size();
       }
     }
+    if constexpr (How::kProfiled) how.add(pieces[0], began);
   };
   std::int64_t work = 0, at_once = 0;
   if (stop) {
@@ -235,20 +274,21 @@ void run_pieces(std::span<const Launch> pieces, bool specialised, bool may_wait,
   });
 }
 
-void run_all(std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
-  if (pieces.size() == 1) run_one(pieces[0], specialised, may_wait, words, scratch, stop);
-  else run_pieces(pieces, specialised, may_wait, words, scratch, stop);
+template <class How> void run_all(const How& how, std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words,
+                                  std::byte* scratch, StopCheck* stop) {
+  if (pieces.size() == 1) run_one(how, pieces[0], specialised, may_wait, words, scratch, stop);
+  else run_pieces(how, pieces, specialised, may_wait, words, scratch, stop);
 }
 
-[[gnu::noinline]] void run_trial(std::span<const Launch> pieces, Specialised& trial, bool may_wait, std::int64_t* words, std::byte* scratch,
-                                 StopCheck* stop) {
+template <class How> [[gnu::noinline]] void run_trial(const How& how, std::span<const Launch> pieces, Specialised& trial, bool may_wait,
+                                                      std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   // A comparison with code that is about to be replaced would say nothing.
   if (!std::ranges::all_of(pieces, [](const Launch& l) { return l.items == 0 || l.kernel->is_settled(); }))
-    return run_all(pieces, true, may_wait, words, scratch, stop);
+    return run_all(how, pieces, true, may_wait, words, scratch, stop);
   const bool specialised = trial.tries_kernel();
   const std::int64_t start = os::nanoseconds();
   try {
-    run_all(pieces, specialised, may_wait, words, scratch, stop);
+    run_all(how, pieces, specialised, may_wait, words, scratch, stop);
   } catch (...) {
     trial.was_stopped(specialised);
     throw;
@@ -257,13 +297,48 @@ void run_all(std::span<const Launch> pieces, bool specialised, bool may_wait, st
 }
 
 // `words` holds those of all pieces, one behind the other.
-void run_group(std::span<const Launch> pieces, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+template <class How>
+void run_group(const How& how, std::span<const Launch> pieces, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   Specialised& first = *pieces[0].specialised;
   const Specialised::State state = first.state();
   if (state == Specialised::State::Trial) [[unlikely]]
-    return run_trial(pieces, first, may_wait, words, scratch, stop);
-  run_all(pieces, state == Specialised::State::Used, may_wait, words, scratch, stop);
+    return run_trial(how, pieces, first, may_wait, words, scratch, stop);
+  run_all(how, pieces, state == Specialised::State::Used, may_wait, words, scratch, stop);
 }
+
+// Where profiling is on: the group's time is kept, too.
+[[gnu::noinline]] void run_group_profiled(const PlanData& plan, std::span<const Launch> pieces, bool may_wait, std::int64_t* words,
+                                          std::byte* scratch, StopCheck* stop) {
+  const Profiled how(plan);
+  const std::int64_t start = os::nanoseconds();
+  run_group(how, pieces, may_wait, words, scratch, stop);
+  pieces[0].specialised->times.add(os::nanoseconds() - start);
+}
+
+// A call's kernels as one event.
+class ProfiledCall {
+ public:
+  explicit ProfiledCall(const PlanData& plan) : plan_(plan), on_(profile::on()) {
+    if (on_) [[unlikely]]
+      begin();
+  }
+  ~ProfiledCall() {
+    if (on_) [[unlikely]]
+      profile::add({profile::Kind::Call, "call", start_, os::nanoseconds(), plan_.whole ? plan_.whole->id : 0, 0});
+  }
+  ProfiledCall(const ProfiledCall&) = delete;
+  ProfiledCall& operator=(const ProfiledCall&) = delete;
+  bool on() const { return on_; }
+
+ private:
+  [[gnu::noinline]] void begin() {
+    if (plan_.whole) profile::describe(*plan_.whole);
+    start_ = os::nanoseconds();
+  }
+  const PlanData& plan_;
+  bool on_;
+  std::int64_t start_ = 0;
+};
 
 template <class F> void each_group(const PlanData& plan, F&& f) {
   const std::span<const Launch> all = plan.launches;
@@ -309,13 +384,16 @@ bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, co
 
   memory::poison_for_tests(memory.data(), static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes));
   const KernelControl control;
+  const ProfiledCall profiled(plan);
   each_group(plan, [&](std::span<const Launch> pieces) {
     std::int64_t* mine = words;
     for (const Launch& launch : pieces) {
       fill_words(launch, bases, slots, mine);
       mine += launch.words.size();
     }
-    run_group(pieces, plan.may_wait, words, scratch, asked.get());
+    if (profiled.on()) [[unlikely]]
+      run_group_profiled(plan, pieces, plan.may_wait, words, scratch, asked.get());
+    else run_group(Plain(), pieces, plan.may_wait, words, scratch, asked.get());
   });
   return flag == 0;
 }
@@ -342,8 +420,11 @@ bool PreparedRun::operator()(const StopCondition& stop) {
   const KernelControl control;
   flag_ = 0;
   std::int64_t* words = words_.data();
+  const ProfiledCall profiled(plan_);
   each_group(plan_, [&](std::span<const Launch> pieces) {
-    run_group(pieces, plan_.may_wait, words, scratch_, asked.get());
+    if (profiled.on()) [[unlikely]]
+      run_group_profiled(plan_, pieces, plan_.may_wait, words, scratch_, asked.get());
+    else run_group(Plain(), pieces, plan_.may_wait, words, scratch_, asked.get());
     for (const Launch& launch : pieces) words += launch.words.size();
   });
   return flag_ == 0;

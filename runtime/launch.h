@@ -21,6 +21,7 @@
 #include "onepass/array.h"
 #include "onepass/error.h"
 #include "onepass/options.h"
+#include "onepass/record.h"
 #include "runtime/captured.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/memory.h"
@@ -40,6 +41,7 @@ struct KernelReport {
   std::string key;                // canonical: nest, schedule, target, tier
   bool from_cache = false;
   bool in_tiles = false;  // at first: it is compiled in the background
+  CacheOutcome outcome = CacheOutcome::none;
   double compile_ms = 0;
 };
 
@@ -61,6 +63,23 @@ struct ArrayPlan {
 };
 ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);  // no strides: contiguous
 
+/// Of the runs of a group of launches while profiling was on, in nanoseconds.
+struct RunTimes {
+  std::atomic<std::int64_t> runs{0}, last{0}, best{0}, total{0};
+  void add(std::int64_t nanoseconds) noexcept {
+    last.store(nanoseconds, std::memory_order_relaxed);
+    total.fetch_add(nanoseconds, std::memory_order_relaxed);
+    for (std::int64_t known = best.load(std::memory_order_relaxed); known == 0 || nanoseconds < known;)
+      if (best.compare_exchange_weak(known, nanoseconds, std::memory_order_relaxed)) break;
+    runs.fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+/// What making a plan took, in nanoseconds.
+struct StageTimes {
+  std::int64_t record = 0, passes = 0, fuse = 0, plan = 0, compile = 0;
+};
+
 /// A launch's specialised kernel, once there is one: tried in turn with the generic one, then used unless it is slower. Of a group of several
 /// launches the first one's state is that of all.
 class Specialised {
@@ -78,6 +97,7 @@ class Specialised {
   void tried(bool kernel, std::int64_t nanoseconds);
   /// A trial that did not come to its end says nothing.
   void was_stopped(bool kernel) { tried(kernel, kNever); }
+  mutable RunTimes times;  // of the group whose first launch this is
 
  private:
   std::shared_ptr<const Kernel> kernel_;
@@ -129,6 +149,11 @@ struct Launch : KernelWords {
   std::int64_t work = 0, bytes = 0;               // ScheduleNumbers: work; read and written
 };
 
+namespace cuda {
+class DevicePlan;
+}
+struct LaunchPlan;
+
 /// What a plan runs: one launch for each piece of each kernel.
 struct PlanData {
   std::vector<ArrayPlan> inputs;           // the array arguments, then what the function captured
@@ -154,11 +179,9 @@ struct PlanData {
   std::size_t most_words = 0;  // of the launches of one group
   bool may_wait = true;        // a call may wait for optimised code: Limits::compile_ms is not set
   std::int64_t kernels = 0;
+  StageTimes stages;
+  const LaunchPlan* whole = nullptr;  // that a call made: what a profile calls it
 };
-
-namespace cuda {
-class DevicePlan;
-}
 
 struct LaunchOptions {
   bool unfused = false;
@@ -178,6 +201,10 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   LaunchOptions options;                              // what it was made with
   std::shared_ptr<const cuda::DevicePlan> on_device;  // what it runs, on a GPU; `launches` is empty then
   std::vector<std::int64_t> key;                      // the signature: runtime/signature.h
+  std::vector<std::int64_t> before;                   // that of the call before the one that made the plan; empty: there was none
+  bool was_forgotten = false;                         // such a plan had given its place to others
+  std::int64_t compiled = 0;                          // kernels that were compiled for it
+  mutable std::atomic<bool> described{false};         // to the profile
   std::vector<bool> pinned;                           // by number argument: is the plan for this value alone?
   std::int64_t hot_after = 0;                         // runs after which it gets kernels of its own
   std::uint64_t hash = 0, family = 0;                 // of the key with the pinned values; without the values of numbers

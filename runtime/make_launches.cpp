@@ -17,6 +17,7 @@
 #include "runtime/launch.h"
 #include "runtime/log.h"
 #include "runtime/os.h"
+#include "runtime/profile.h"
 #include "runtime/stop.h"
 #include "runtime/stored_values.h"
 #include "runtime/workspace.h"
@@ -525,15 +526,33 @@ void share_scratch(PlanData& plan) {
   }
 }
 
+namespace {
+
+Graph optimized(const Graph& recorded, const LaunchOptions& options, std::vector<NodeId>& places) {
+  if (!profile::on()) [[likely]]
+    return compiler::optimize(recorded, options.passes(), places);
+  const compiler::PassObserver observer = [](const compiler::PassDone& done) {
+    const std::int64_t end = os::nanoseconds();
+    if (done.ran) profile::add({profile::Kind::Pass, done.pass.name.data(), end - done.nanoseconds, end, 0, done.graph.size()});
+  };
+  return compiler::optimize(recorded, options.passes(), places, &observer);
+}
+
+}  // namespace
+
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options,
                    const compiler::Structure* analysed) try {
+  const std::int64_t start = os::nanoseconds();
   compiler::set_verified_points(os::for_tests().verified_points);
   std::vector<NodeId> places;  // none where it is analysed: a structure has none
   bool unfused = options.unfused || plan.refused;
-  if (!analysed) report.optimised = compiler::optimize(report.recorded, options.passes(), places);
+  if (!analysed) report.optimised = optimized(report.recorded, options, places);
+  const std::int64_t passed = analysed ? start : os::nanoseconds();
   std::optional<StoredValues> stored(std::in_place, report.optimised, plan, options.array_bytes);
   if (!analysed) report.partition = partition_of(report.optimised, *stored, places, unfused);
   else check_taken_over(report, options);
+  const std::int64_t fused = analysed ? passed : os::nanoseconds();
+  if (!analysed && profile::on()) profile::add({profile::Kind::Fuse, "fuse", passed, fused, 0, 0});
   std::vector<std::vector<compiler::Planned>> groups;
   std::string wrong = plan_groups(report, stored->layouts(), analysed, groups);
   if (!wrong.empty() && !unfused) {
@@ -542,7 +561,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     plan.outputs = plan.targets;
     LaunchOptions one_by_one = options;
     one_by_one.unfused = true;
-    report.optimised = compiler::optimize(report.recorded, one_by_one.passes(), places);
+    report.optimised = optimized(report.recorded, one_by_one, places);
     stored.emplace(report.optimised, plan, options.array_bytes);
     report.partition = partition_of(report.optimised, *stored, places, true);
     wrong = plan_groups(report, stored->layouts(), nullptr, groups);
@@ -566,6 +585,9 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
 
   if (plan.launches.size() == 1) allow_in_place(plan, graph, places, report.kernels[0].planned);
   else plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);  // a later kernel may read the input too
+  const std::int64_t end = os::nanoseconds();
+  plan.stages.passes = passed - start, plan.stages.fuse = fused - passed, plan.stages.plan = end - fused;
+  if (profile::on()) profile::add({profile::Kind::Plan, "plan and schedule", fused, end, 0, 0});
 } catch (const PlanRefused&) {
   plan.refused = true;
   throw;

@@ -14,6 +14,7 @@
 #include "runtime/log.h"
 #include "runtime/os.h"
 #include "runtime/plan_report.h"
+#include "runtime/profile.h"
 #include "runtime/signature_text.h"
 #include "runtime/stop.h"
 #include "runtime/threads.h"
@@ -282,6 +283,8 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     report->recorded = std::move(recorder.graph);
     report->notes = std::move(recorder.notes);
   }
+  const std::int64_t recorded = os::nanoseconds();
+  if (profile::on()) profile::add({profile::Kind::Record, "record", start, recorded, 0, 0});
   fill_outputs(site, report->recorded, *plan);
   check_work(report->recorded, state.options.limits.work);
   wait.ask_to_stop();
@@ -311,15 +314,25 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
   state.counts->specialised.fetch_add(for_shape, std::memory_order_relaxed);
   state.plans.count_made(*plan, *report, analysed, compiled, for_shape);
   plan->report = std::move(report);
+  plan->id = new_id();
+  plan->key = signature.key;
+  plan->compiled = compiled + for_shape;
+  const std::int64_t end = os::nanoseconds();
+  plan->stages.record = recorded - start;
+  plan->stages.compile = std::max<std::int64_t>(end - recorded - plan->stages.passes - plan->stages.fuse - plan->stages.plan, 0);
+  if (const PlanPointer last = state.last_plan()) plan->before = last->key;
+  if (profile::on()) {
+    profile::describe(*plan);
+    profile::add({profile::Kind::Plan, "new signature", start, end, plan->id, 0});
+  }
   keep_structure_alone(*plan, compiled);
   plan->specialises = (state.options.mode != Mode::adaptive || plan->interpret) && !plan->fused_ready;
   const int after_calls = state.options.specialization.after_calls;
   // On a device nothing is estimated; of a plan that runs unfused, the third call looks for the fused kernels.
   plan->hot_after = after_calls > 0 ? after_calls : plan->on_device || plan->fused_ready ? 3 : runs_until_hot(*plan);
-  plan->id = new_id();
-  plan->key = signature.key;
+  plan->whole = plan.get();
   log(LogLevel::debug, "recorded {} nodes and planned {} kernels, of which {} were made, in {:.2f} ms", nodes, plan->kernels,
-      compiled + for_shape, static_cast<double>(os::nanoseconds() - start) / 1e6);
+      compiled + for_shape, static_cast<double>(end - start) / 1e6);
   return state.plans.insert(site, signature, std::move(plan));
 }
 

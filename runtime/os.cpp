@@ -213,6 +213,14 @@ void wake(std::atomic<std::uint32_t>& word, int sleepers) noexcept {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, sleepers, nullptr, nullptr, 0);
 }
 
+std::int64_t process_id() noexcept { return getpid(); }
+
+std::string thread_name() {
+  char name[32] = "";
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return name;
+}
+
 int current_processor() noexcept { return sched_getcpu(); }
 
 void yield_processor() noexcept { sched_yield(); }

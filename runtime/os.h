@@ -204,6 +204,10 @@ int write_fully(int descriptor, const std::byte* bytes, std::size_t size);
 /// Whether the program has rights that its caller lacks (setuid, setgid, file capabilities). What the caller says is not trusted then.
 bool runs_with_more_rights() noexcept;
 
+std::int64_t process_id() noexcept;
+/// As it was started, or as the program named it.
+std::string thread_name();
+
 /// The environment variable's value, or nothing when it is unset or empty, or the program has more rights than its caller. All variables are
 /// read here.
 std::optional<std::string> environment(const char* name);

@@ -18,7 +18,9 @@ Graph with_slots(Graph graph, const LaunchPlan& plan) {
 }  // namespace
 
 void keep_structure_alone(LaunchPlan& plan, int compiled) {
-  if (plan.known.structure && compiled == 0 && plan.report->notes.empty()) plan.report.reset();
+  const auto was_there = [](const KernelReport& kernel) { return kernel.outcome == CacheOutcome::memory; };
+  if (plan.known.structure && compiled == 0 && plan.report->notes.empty() && std::ranges::all_of(plan.report->kernels, was_there))
+    plan.report.reset();
 }
 
 Graph recorded_of(const LaunchPlan& plan) {
@@ -43,6 +45,7 @@ std::shared_ptr<const PlanReport> report_of(const LaunchPlan& plan, const compil
   for (const Launch& launch : plan.launches) {
     KernelReport& kernel = report->kernels[launch.of];
     kernel.from_cache = true;  // or the plan would have kept its report
+    kernel.outcome = CacheOutcome::memory;
     kernel.in_tiles = launch.kernel && launch.kernel->tiles();
   }
   return report;

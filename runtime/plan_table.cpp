@@ -53,6 +53,7 @@ PlanPointer PlanTable::insert(const CallSite& site, const Signature& signature, 
   const auto [begin, end] = by_hash_.equal_range(plan->hash);
   for (auto it = begin; it != end; ++it)
     if (matches(site, **it->second)) return *it->second;
+  plan->was_forgotten = forgotten_.contains(plan->hash);
   order_.push_front(plan);
   try {
     by_hash_.emplace(plan->hash, order_.begin());
@@ -62,7 +63,11 @@ PlanPointer PlanTable::insert(const CallSite& site, const Signature& signature, 
   }
   ++family.plans;
   cost_ += plan->cost();
-  while (order_.size() > 1 && (order_.size() > kMost || cost_ > kMostNodes)) evict(std::prev(order_.end()));
+  while (order_.size() > 1 && (order_.size() > kMost || cost_ > kMostNodes)) {
+    if (forgotten_.size() >= kMostForgotten) forgotten_.clear();
+    forgotten_.insert(order_.back()->hash);
+    evict(std::prev(order_.end()));
+  }
   if (evicted_.size() > kMostEvicted) gone = fold();
   return plan;
 }

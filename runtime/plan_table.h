@@ -42,8 +42,9 @@ class PlanTable {
  private:
   static constexpr std::size_t kMost = 1024, kMostNodes = std::size_t{4} << 20;  // LaunchPlan::cost
   static constexpr std::size_t kMostEvicted = 64;                                // that are looked through no sooner
-  struct Family {                                                                // plans of one signature but for the values of numbers
-    std::vector<bool> pinned;                                                    // by number argument: has each value plans of its own?
+  static constexpr std::size_t kMostForgotten = 65'536;
+  struct Family {              // plans of one signature but for the values of numbers
+    std::vector<bool> pinned;  // by number argument: has each value plans of its own?
     std::size_t plans = 0;
   };
   mutable TableMutex mutex_;  // of everything below
@@ -51,9 +52,10 @@ class PlanTable {
   std::unordered_multimap<std::uint64_t, std::list<PlanPointer>::iterator> by_hash_;
   std::unordered_map<std::uint64_t, Family> families_;
   std::size_t cost_ = 0;
-  std::list<PlanPointer> evicted_;           // out of the table, but a thread still has them
-  Stats totals_;                             // but what the plans count themselves
-  std::unordered_set<std::size_t> kernels_;  // hashes of the kernels' keys
+  std::unordered_set<std::uint64_t> forgotten_;  // hashes of plans that gave way; some may be of others that are there
+  std::list<PlanPointer> evicted_;               // out of the table, but a thread still has them
+  Stats totals_;                                 // but what the plans count themselves
+  std::unordered_set<std::size_t> kernels_;      // hashes of the kernels' keys
 
   void evict(std::list<PlanPointer>::iterator victim);
   [[nodiscard]] std::list<PlanPointer> fold();

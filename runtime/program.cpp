@@ -18,6 +18,7 @@
 #include "runtime/make_plan.h"
 #include "runtime/os.h"
 #include "runtime/plan_report.h"
+#include "runtime/profile.h"
 #include "runtime/program_state.h"
 #include "runtime/signature_text.h"
 #include "runtime/threads.h"
@@ -69,6 +70,7 @@ Program::Program(Record record, std::vector<std::string> argument_names, Options
       log(LogLevel::warning,
           "this processor lacks AVX2 or FMA, which compiled kernels need: functions are interpreted, as in mode reference");
   }
+  profile::start_from_environment();
   if (!state_->interpret && !can_compile())
     throw UnsupportedError("this processor lacks AVX2 or FMA, which compiled kernels need; use mode reference");
 }

@@ -19,6 +19,7 @@
 #include "onepass/array.h"
 #include "onepass/compare.h"
 #include "onepass/options.h"
+#include "onepass/record.h"
 #include "onepass/runtime.h"
 #include "runtime/captured.h"
 #include "runtime/launch.h"
@@ -84,6 +85,11 @@ class Program {
 
   /// Plans without running; compiles nothing.
   PlanReport report(std::span<const ArgumentType> types);
+  /// What such a call would run, and why; compiles nothing.
+  ExecutionRecord describe(std::span<const ArgumentType> types, Detail detail = Detail::plan);
+  ExecutionRecord describe(const CallSignature& signature, Detail detail = Detail::plan);
+  /// The same of the last call in this process; without kernels before the first.
+  ExecutionRecord last_execution(Detail detail = Detail::plan) const;
   /// Of the last call in this process; an empty report before the first. Slots have the values of the plan's first recording.
   std::shared_ptr<const PlanReport> last_report() const;
   std::string explain() const;  // each kernel of the last call: what it stores, why it ends there

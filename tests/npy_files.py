@@ -3,7 +3,7 @@ import ast
 import math
 import struct
 
-CODES = {"<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "|u1": "B", "|b1": "?", "|i1": "b", "<i2": "h", "<u2": "H", "<u4": "I", "<u8": "Q"}
+CODES = {"<f2": "e", "<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "|u1": "B", "|b1": "?", "|i1": "b", "<i2": "h", "<u2": "H", "<u4": "I", "<u8": "Q"}
 
 
 def header(descr, shape, fortran=False):

@@ -878,8 +878,8 @@ class Dump(Command):
             self.fails("dump", "x*2", "--shapes", bad, says="dump: ")
         self.fails("dump", "x*2", "y*2", "--shapes", "x=f32[2]", says="`y*2`")
         self.fails("dump", "x+y", "--shapes", "x=f32[2]", "y=f32[3]", says="formula:1:2: ")
-        self.fails("dump", *self.SOFTMAX, "--svg", "x.svg", says="later")
-        self.fails("dump", *self.SOFTMAX, "--html", "x.html", says="later")
+        self.fails("dump", *self.SOFTMAX, "--svg", "nowhere/x.svg", says="nowhere/x.svg")
+        self.fails("dump", *self.SOFTMAX, "--html", "nowhere/x.html", says="nowhere/x.html")
         self.fails("dump", says="program is missing")
 
 

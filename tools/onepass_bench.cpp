@@ -15,10 +15,14 @@
 #include <thread>
 
 #include "onepass/error.h"
+#include "onepass/profile.h"
+#include "onepass/record.h"
 #include "onepass/version.h"
 #include "runtime/memory.h"
+#include "runtime/record.h"
 #include "tools/onepass_command.h"
 #include "tools/onepass_from_nothing.h"
+#include "tools/onepass_random.h"
 #include "tools/onepass_terminal.h"
 #include "tools/timing.h"
 
@@ -29,59 +33,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kSeconds = 1.0;  // of timing; as long again, at most, for the slowest calls
-
-// SplitMix64 (Steele, Lea and Flood 2014): the same inputs in every run.
-class Random {
- public:
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-  }
-  double symmetric() { return static_cast<double>(next() >> 11) * 0x1p-52 - 1; }  // uniform on [-1, 1)
-
- private:
-  std::uint64_t state_ = 1;
-};
-
-// 24 random bits are exact in f32 and keep [-1, 1) half open; a half takes as many as it has.
-template <class T, class F> void fill(const Array& array, F&& value) {
-  T* const data = static_cast<T*>(array.mutable_data());
-  for (std::int64_t i = 0; i < array.size(); ++i) data[i] = value();
-}
-
-Array random_array(const runtime::ArgumentType& type, Random& random) {
-  const Array array = Array::empty(type.shape, type.dtype);
-  switch (type.dtype) {
-    case DType::F64: fill<double>(array, [&] { return random.symmetric(); }); break;
-    case DType::F32: fill<float>(array, [&] { return static_cast<float>(random.next() >> 40) * 0x1p-23f - 1; }); break;
-    case DType::BF16:  // steps of 2^-7: the sign and the top of an f32 that needs no more
-      fill<std::uint16_t>(array, [&] {
-        const float value = static_cast<float>(random.next() >> 56) * 0x1p-7f - 1;
-        return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
-      });
-      break;
-    case DType::F16:  // steps of 2^-10: n/1024, its exponent and 10 bits behind the leading one
-      fill<std::uint16_t>(array, [&] {
-        const int n = static_cast<int>(random.next() >> 53) - 1024;  // value n/1024
-        if (n == 0) return std::uint16_t{0};
-        const auto magnitude = static_cast<unsigned>(std::abs(n));
-        const int top = std::bit_width(magnitude) - 1;
-        const unsigned fraction = magnitude << (10 - top) & 0x3ff;
-        return static_cast<std::uint16_t>((n < 0 ? 0x8000u : 0u) | static_cast<unsigned>(top + 5) << 10 | fraction);
-      });
-      break;
-    default:
-      switch (size_of(type.dtype)) {
-        case 1: fill<std::uint8_t>(array, [&] { return static_cast<std::uint8_t>(random.next() >> 63); }); break;
-        case 2: fill<std::uint16_t>(array, [&] { return static_cast<std::uint16_t>(random.next() >> 63); }); break;
-        case 4: fill<std::uint32_t>(array, [&] { return static_cast<std::uint32_t>(random.next() >> 63); }); break;
-        default: fill<std::uint64_t>(array, [&] { return random.next() >> 63; }); break;
-      }
-  }
-  return array;
-}
 
 // Other shapes of a program's inputs: one extent, wherever it stands, is made smaller, so that what belongs together still fits. Their elements
 // are the first ones of the inputs.
@@ -180,7 +131,7 @@ struct Measurement {
 };
 
 Measurement measure(const ProgramText& program, const Options& options, const std::vector<Array>& inputs, bool fresh,
-                    bool while_specializing) {
+                    bool while_specializing, ExecutionRecord* record = nullptr) {
   Measurement result;
   std::vector<runtime::Argument> arguments(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -227,6 +178,13 @@ Measurement measure(const ProgramText& program, const Options& options, const st
   if (busy) result.shapes_meanwhile = busy->shapes(), result.specialized_meanwhile = busy->specialized();
   busy.reset();
 
+  if (record) {  // its times are of calls of their own
+    constexpr int kProfiled = 20;
+    set_profiling(true);
+    for (int i = 0; i < kProfiled; ++i) call();
+    set_profiling(false);
+    *record = compiled->last_execution(Detail::code);
+  }
   const Stats at_end = compiled->stats();
   result.compiles = at_end.compiles + (options.mode == Mode::specialized ? at_end.specialized : 0);  // what the first call waited for
   if (const auto report = compiled->last_report()) result.kernels = report->kernels.size();
@@ -317,7 +275,8 @@ int bench(Words words) {
   CLI::App app{"Times a program on random inputs: floats uniform on [-1, 1), integers and bool 0 or 1.", "onepass bench"};
   Words positional, shapes;
   CommonOptions common;
-  std::string how = "into", compared;
+  std::string how = "into", compared, record_file;
+  ExecutionRecord record;
   bool while_specializing = false, json = false, from_nothing = false, in_this_process = false;
   app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
   offers(app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more"), {});
@@ -333,6 +292,8 @@ int bench(Words words) {
                "what the first 1000 calls take, in fresh processes with an empty and with a warm kernel cache");
   app.add_flag("--in-this-process", in_this_process, "of --from-nothing: in this process alone, one line of JSON")->needs("--from-nothing");
   offers(app.add_option("--compare", compared, "time this mode too, and show a table of both"), mode_names());
+  app.add_option("--record", record_file,
+                 "what ran, why, and the times of its kernels in this file: a report (.html), JSON (.json) or text");
   app.add_flag("--json", json, "one line of JSON");
   app.footer(
       "Examples:\n"
@@ -353,8 +314,9 @@ int bench(Words words) {
   if (!compared.empty()) other.mode = mode_of(compared);
   const Source source = program_source("bench", take_program("bench", positional), options.limits);
   if (!positional.empty()) throw ValueError(fmt::format("bench: `{}` is one word too many; types follow --shapes", positional.front()));
-  const ProgramText program(source.text, source.name, options.limits);
+  const ProgramText program = program_of(source, options.limits);
   const std::vector<runtime::ArgumentType> types = types_of("bench", program, shapes);
+  if (from_nothing && !record_file.empty()) throw ValueError("bench: --from-nothing does not go with --record");
   if (from_nothing && (!compared.empty() || while_specializing || how != "into"))
     throw ValueError("bench: --from-nothing goes with none of --compare, --while-specializing and --call");
   program.record(types, program.all_outputs());  // a program that does not fit the types fails before arrays of these sizes are filled
@@ -375,11 +337,18 @@ int bench(Words words) {
   for (const runtime::ArgumentType& type : types) inputs.push_back(random_array(type, random));
   if (from_nothing && in_this_process) return first_calls(program, types, options, inputs), 0;
   std::optional<Progress> progress(std::in_place, fmt::format("timing mode {}", text_of(options.mode)));
-  const Measurement mine = measure(program, options, inputs, how == "fresh", while_specializing);
+  const Measurement mine = measure(program, options, inputs, how == "fresh", while_specializing, record_file.empty() ? nullptr : &record);
   std::optional<Measurement> others;
   if (!compared.empty()) {
     progress->say(fmt::format("timing mode {}", compared));
     others = measure(program, other, inputs, how == "fresh", while_specializing);
+  }
+  if (!record_file.empty()) {
+    if (!source.is_graph) record.program = source.text;
+    runtime::write_text("bench", record_file,
+                        record_file.ends_with(".json")   ? record.json()
+                        : record_file.ends_with(".html") ? record.html()
+                                                         : record.text());
   }
   progress.reset();
   if (json) {

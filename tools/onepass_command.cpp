@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -264,11 +265,26 @@ Source program_source(std::string_view command, const std::string& program, cons
     if (std::ferror(stdin)) throw IoError(fmt::format("{}: standard input cannot be read", command));
     return source;
   }
+  if (program.ends_with(".json")) {
+    const os::FileBytes file = os::FileBytes::open(std::string(command).c_str(), program);
+    const auto json = nlohmann::json::parse(file.bytes().begin(), file.bytes().end(), nullptr, false);
+    if (!json.is_object() || !json.contains("recorded") || !json["recorded"].is_string())
+      throw ValueError(fmt::format("{}: {}: is not what `onepass dump --json` or an execution record writes: it has no \"recorded\" graph",
+                                   command, program));
+    return {json["recorded"].get<std::string>(), program, true};
+  }
   if (program.ends_with(".fuse")) {
     const os::FileBytes file = os::FileBytes::open(std::string(command).c_str(), program);
     return {std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()), program};
   }
   return {program, "formula"};
+}
+
+ProgramText program_of(const Source& source, const Limits& limits) {
+  if (!source.is_graph) return ProgramText(source.text, source.name, limits);
+  try {
+    return ProgramText::of_graph(source.text, limits);
+  } catch (const ValueError& error) { throw ValueError(fmt::format("{}: {}", source.name, error.what())); }
 }
 
 bool is_named_type(const std::string& word) {
@@ -318,6 +334,7 @@ NamedType named_type(std::string_view command, const std::string& word) {
 
 std::vector<runtime::ArgumentType> types_of(std::string_view command, const ProgramText& program, const Words& shapes) {
   const std::vector<std::string>& inputs = program.inputs();
+  if (shapes.empty() && !program.types().empty()) return program.types();
   std::vector<runtime::ArgumentType> types(inputs.size());
   std::vector<bool> given(inputs.size());
   for (const std::string& word : shapes) {

@@ -83,9 +83,11 @@ std::pair<std::string, std::string> name_and_value(std::string_view command, con
 struct Source {
   std::string text;
   std::string name;  // in messages
+  bool is_graph = false;
 };
-/// A formula, the text of a `.fuse` file, or of standard input for `-`.
+/// A formula, the text of a `.fuse` file, or of standard input for `-`; the recorded graph of a dump, which is a file `NAME.json`.
 Source program_source(std::string_view command, const std::string& program, const Limits& limits);
+ProgramText program_of(const Source& source, const Limits& limits);
 
 /// `x=f32[64,256]`
 struct NamedType {
@@ -94,7 +96,7 @@ struct NamedType {
 };
 bool is_named_type(const std::string& word);
 NamedType named_type(std::string_view command, const std::string& word);
-/// One type for each input of the program, in its order; errors for names that it does not have, or twice, or not at all.
+/// One type for each input of the program, in its order; errors for names that it does not have, or twice, or not at all. A graph has its own.
 std::vector<runtime::ArgumentType> types_of(std::string_view command, const ProgramText& program, const Words& shapes);
 
 std::string type_text(const runtime::ArgumentType& type);  // "f32[64,256]", as --shapes takes it

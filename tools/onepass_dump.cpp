@@ -2,68 +2,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
-#include <iterator>
 #include <string>
 
 #include "compiler/codegen.h"
 #include "compiler/loops/policy.h"
 #include "compiler/target.h"
 #include "onepass/error.h"
-#include "runtime/cuda/device.h"
-#include "runtime/cuda/device_plan.h"
+#include "runtime/record.h"
 #include "tools/onepass_command.h"
+#include "tools/onepass_picture.h"
 
 namespace onepass::command {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr int kDumpVersion = 1;  // of the JSON form: goes up when a member changes its meaning
-
-// The kernel's nodes: its stored values and everything inlined into them, in order.
-std::vector<ir::NodeId> nodes_of(const runtime::PlanReport& report, std::uint32_t group) {
-  const ir::Graph& graph = report.optimised;
-  const compiler::Partition& partition = report.partition;
-  std::vector<bool> inside(graph.size());
-  std::vector<ir::NodeId> todo = partition.groups[group].roots;
-  for (const ir::NodeId id : todo) inside[id] = true;
-  while (!todo.empty()) {
-    const ir::NodeId id = todo.back();
-    todo.pop_back();
-    for (const std::int64_t operand : graph.operands(id)) {
-      const auto node = static_cast<ir::NodeId>(operand);
-      const bool stored = partition.group_of[node] != compiler::Partition::kNoGroup && partition.group_of[node] != group;
-      if (inside[node] || stored || graph[node].op == ir::Op::Input) continue;
-      inside[node] = true;
-      todo.push_back(node);
-    }
-  }
-  std::vector<ir::NodeId> nodes;
-  for (ir::NodeId id = 0; id < graph.size(); ++id)
-    if (inside[id]) nodes.push_back(id);
-  return nodes;
-}
-
-// The lines of the graph's printed form, by node; without their indentation.
-std::vector<std::string> lines_of(const ir::Graph& graph) {
-  std::vector<std::string> lines(graph.size());
-  const std::string text = ir::print(graph);
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::size_t percent = std::min(text.find_first_not_of(' ', begin), end);
-    ir::NodeId id = 0;
-    if (percent < end && text[percent] == '%' && std::from_chars(text.data() + percent + 1, text.data() + end, id).ec == std::errc() &&
-        id < lines.size())
-      lines[id] = text.substr(percent, end - percent);
-    begin = end + 1;
-  }
-  return lines;
-}
 
 // What is stored: the output's name where it is one, else the node.
 std::vector<std::string> stored_of(const runtime::PlanReport& report, std::uint32_t group) {
@@ -79,15 +32,6 @@ std::vector<std::string> stored_of(const runtime::PlanReport& report, std::uint3
     if (!is_output) names.push_back(fmt::format("%{}", root));
   }
   return names;
-}
-
-std::string reason_of(const runtime::PlanReport& report, std::uint32_t group) {
-  std::vector<std::string> reasons;
-  for (const ir::NodeId root : report.partition.groups[group].roots) {
-    std::string reason(compiler::text_of(report.partition.boundary[root]));
-    if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) reasons.push_back(std::move(reason));
-  }
-  return fmt::format("{}", fmt::join(reasons, "; "));
 }
 
 // ---- --groups
@@ -106,7 +50,7 @@ bool is_operator(const ir::Graph& graph, ir::NodeId id) { return !ir::is_source(
 std::string groups_text(const runtime::PlanReport& report) {
   const ir::Graph& graph = report.optimised;
   const compiler::Partition& partition = report.partition;
-  const std::vector<std::string> lines = lines_of(graph);
+  const std::vector<std::string> lines = runtime::lines_of(graph);
   if (report.kernels.empty()) {
     if (partition.groups.empty()) return fmt::format("no kernels: {} are interpreted one at a time\n", plural(graph.size(), "node"));
     return "no kernels: there is nothing to compute\n";
@@ -117,7 +61,7 @@ std::string groups_text(const runtime::PlanReport& report) {
   std::int64_t bytes_read = 0, bytes_written = 0;
   std::vector<bool> computed(graph.size());
   for (const runtime::KernelReport& kernel : report.kernels) {
-    nodes.push_back(nodes_of(report, kernel.group));
+    nodes.push_back(runtime::nodes_of(report, kernel.group));
     std::vector<ir::NodeId>& read = reads.emplace_back();
     for (const ir::NodeId id : nodes.back()) {
       computed[id] = computed[id] || is_operator(graph, id);
@@ -177,59 +121,16 @@ std::string groups_text(const runtime::PlanReport& report) {
   return text;
 }
 
-// A key is bytes, not text.
-std::string hexadecimal(std::string_view bytes) {
-  std::string text;
-  for (const char byte : bytes) fmt::format_to(std::back_inserter(text), "{:02x}", static_cast<unsigned char>(byte));
-  return text;
-}
-
-Json json_of(const runtime::PlanReport& report) {
-  const std::vector<std::string> lines = lines_of(report.optimised);
-  Json kernels = Json::array();
-  for (const runtime::KernelReport& kernel : report.kernels) {
-    Json nodes = Json::array();
-    for (const ir::NodeId id : nodes_of(report, kernel.group)) nodes.push_back(lines[id]);
-    const compiler::ScheduleNumbers& numbers = kernel.scheduled.numbers;
-    kernels.push_back({{"nodes", nodes},
-                       {"outputs", stored_of(report, kernel.group)},
-                       {"boundary_reason", reason_of(report, kernel.group)},
-                       {"stages", kernel.planned.nest.sweeps},
-                       {"bytes", numbers.bytes_read + numbers.bytes_written},
-                       {"bytes_read", numbers.bytes_read},
-                       {"bytes_written", numbers.bytes_written},
-                       {"key", hexadecimal(kernel.key)}});
+// What each pass made of the graph, those that changed nothing by name alone, and what is fused of the last one.
+std::string passes_text(const ExecutionRecord& record, const runtime::PlanReport& report) {
+  std::string text = "// ---- recorded\n" + record.recorded;
+  for (const ExecutionRecord::Pass& pass : record.passes) {
+    if (pass.changed)
+      text += fmt::format("\n// ---- {}: {}\n{}", pass.name, plural(static_cast<std::size_t>(pass.nodes), "node"), pass.graph);
+    else text += fmt::format("\n// ---- {}: ({}{})\n", pass.name, pass.ran ? "unchanged" : "left out: ", pass.note);
   }
-  return {{"version", kDumpVersion}, {"graph", ir::print(report.optimised)}, {"kernels", kernels}};
-}
-
-// Of the first device here; where there is none that works, what is typical.
-std::pair<compiler::cuda::DeviceTarget, std::string> cuda_target() {
-  try {
-    if (runtime::cuda::Gpu::count() > 0) {
-      const runtime::cuda::Gpu& gpu = runtime::cuda::Gpu::get();
-      return {gpu.target(), gpu.name()};
-    }
-  } catch (const Error&) {}  // NOLINT: doctor says what is wrong with it
-  return {{}, "no device that works here"};
-}
-
-// The program that NVRTC compiles for these inputs.
-std::string cuda_text(const runtime::PlanReport& of, const std::vector<runtime::ArgumentType>& types, const Options& options) {
-  runtime::PlanData plan;
-  for (const runtime::ArgumentType& t : types) plan.inputs.push_back(runtime::array_plan(t.dtype, t.shape, t.strides));
-  runtime::PlanReport report;
-  report.recorded = of.recorded;
-  for (const ir::NodeId id : report.recorded.outputs)
-    plan.outputs.push_back(runtime::array_plan(report.recorded[id].dtype, report.recorded.shape(id), {}));
-  runtime::LaunchOptions launch;
-  launch.unfused = options.mode == Mode::unfused;
-  launch.relax = options.relax;
-  launch.array_bytes = options.limits.array_bytes;
-  const runtime::cuda::DeviceAlignment alignment{std::vector<bool>(plan.inputs.size(), true), std::vector<bool>(plan.outputs.size(), true)};
-  const auto [target, device] = cuda_target();
-  return fmt::format("// for compute capability {}.{} ({})\n", target.sm / 10, target.sm % 10, device) +
-         runtime::cuda::DevicePlan(target, plan, report, launch, alignment).text();
+  if (!report.kernels.empty()) text += "\n// ---- fuse\n" + compiler::print(report.optimised, report.partition);
+  return text;
 }
 
 void print_block(std::string_view text) { fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n"); }
@@ -240,48 +141,81 @@ int dump(Words words) {
   CLI::App app{"Shows what the compiler makes of a program for inputs of given types. Runs nothing.", "onepass dump"};
   Words positional, shapes;
   CommonOptions common;
-  bool graph = false, groups = false, nests = false, loops = false, llvm = false, assembly = false, cuda = false, json = false;
+  bool graph = false, groups = false, nests = false, loops = false, llvm = false, assembly = false, cuda = false, ptx = false, json = false,
+       passes = false, why = false, dot = false;
   std::string svg, html;
-  app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
+  ExecutionRecord record;
+  app.add_option("PROGRAM", positional, "a formula, a .fuse file, another dump (.json) or - for standard input");
   app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more");
+  app.add_flag("--passes", passes, "the graph after each pass, \"(unchanged)\" where nothing moved, and what is fused");
   app.add_flag("--graph", graph, "the optimised graph, in the form that parses back (with --groups the default)");
   app.add_flag("--groups", groups, "what each kernel reads, computes and stores, and why that is stored");
+  app.add_flag("--why", why, "each kernel with every reason in a sentence, what to do about it, and how many bytes could be saved at most");
   app.add_flag("--nests", nests, "each kernel's loops, body and schedule");
   app.add_flag("--loops", loops, "each kernel as nested loops: what each sweep computes, stores and adds up, and in which order");
   app.add_flag("--llvm", llvm, "each kernel's LLVM IR");
   app.add_flag("--asm", assembly, "each kernel's machine code, as text");
   app.add_flag("--cuda", cuda, "all kernels as one CUDA program, for the device here, else for compute capability 8.0");
-  app.add_flag("--json", json, "version, graph and kernels as one JSON object");
-  app.add_option("--svg", svg, "comes later");
-  app.add_option("--html", html, "comes later");
+  app.add_flag("--ptx", ptx, "the same program compiled by NVIDIA's compiler, where that is installed");
+  app.add_flag("--json", json, "all of it as one JSON object (docs/record.schema.json), which `run` and `diff` read");
+  app.add_flag("--dot", dot, "the kernels as a graph, for Graphviz");
+  app.add_option("--svg", svg, "a picture of the kernels in this file, by Graphviz where it is installed");
+  app.add_option("--html", html, "a report in this file, for a browser: kernels, reasons, passes, loops and code");
   add_mode(app, common);
   add_relax(app, common);
   add_limits(app, common);
   app.footer(
       "Examples:\n"
       "  onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --groups\n"
-      "  onepass dump examples/programs/softmax.fuse --shapes x=f32[4096,1024] --asm");
+      "  onepass dump examples/programs/softmax.fuse --shapes x=f32[4096,1024] --asm\n"
+      "  onepass dump 'x - sum(x, axis=0)' --shapes x=f32[64,256] --html report.html");
   parse_words(app, std::move(words));
   if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may stand last
     positional.push_back(std::move(shapes.back()));
     shapes.pop_back();
   }
 
-  if (!svg.empty()) throw UnsupportedError("dump: --svg comes later; --graph and --json are there");
-  if (!html.empty()) throw UnsupportedError("dump: --html comes later; --graph and --json are there");
   const Options options = options_of(common);
   const Source source = program_source("dump", take_program("dump", positional), options.limits);
   if (!positional.empty()) throw ValueError(fmt::format("dump: `{}` is one word too many; types follow --shapes", positional.front()));
-  const ProgramText program(source.text, source.name, options.limits);
+  const ProgramText program = program_of(source, options.limits);
   const std::vector<runtime::ArgumentType> types = types_of("dump", program, shapes);
-  if (!graph && !groups && !nests && !loops && !llvm && !assembly && !cuda && !json) graph = groups = true;
+  const int forms = graph + groups + nests + loops + llvm + assembly + cuda + ptx + json + passes + why + dot;
+  if (forms == 0 && svg.empty() && html.empty()) graph = groups = true;
 
-  const runtime::PlanReport report = program.compile(options)->report(types);
-  const int forms = graph + groups + nests + loops + llvm + assembly + cuda + json;
+  const std::unique_ptr<runtime::Program> compiled = program.compile(options);
+  const runtime::PlanReport report = compiled->report(types);
+  if (passes || why || dot || json || !svg.empty() || !html.empty()) {
+    constexpr std::uint32_t kMostWithCode = 2000;  // nodes: of larger programs a page would have more code than anybody reads
+    const bool wants_code = !html.empty() && report.optimised.size() <= kMostWithCode;
+    record = compiled->describe(types, wants_code ? Detail::code : Detail::plan);
+    if (!source.is_graph) record.program = source.text;
+  }
+  std::string cuda_note, cuda_text;
+  if (cuda || ptx) {
+    runtime::PlanData plan;
+    for (const runtime::ArgumentType& t : types) plan.inputs.push_back(runtime::array_plan(t.dtype, t.shape, t.strides));
+    runtime::LaunchOptions launch;
+    launch.unfused = options.mode == Mode::unfused;
+    launch.relax = options.relax;
+    launch.array_bytes = options.limits.array_bytes;
+    cuda_text = runtime::cuda_text(report, plan, launch, cuda_note);
+  }
+  if (!html.empty()) runtime::write_text("dump", html, record.html());
+  if (!svg.empty()) {
+    const std::string drawn = svg_by_graphviz(dot_of(record));
+    runtime::write_text("dump", svg, drawn.empty() ? svg_of(record) : drawn);
+  }
   const auto title = [&](std::string_view text) {
     if (forms > 1) fmt::print("// ---- {}\n", text);
   };
-  if (json) print_block(json_of(report).dump(2, ' ', false, Json::error_handler_t::replace));
+  if (json) print_block(record.json());
+  if (dot) print_block(dot_of(record));
+  if (passes) print_block(passes_text(record, report));
+  if (why) {
+    title("why");
+    print_block(record.text());
+  }
   if (graph) {
     title("graph");
     print_block(ir::print(report.optimised));
@@ -325,7 +259,13 @@ int dump(Words words) {
   if (assembly) each_kernel("assembly", [&](const runtime::KernelReport& kernel) { return generated(kernel, false); });
   if (cuda) {
     title("CUDA");
-    print_block(cuda_text(report, types, options));
+    print_block(fmt::format("// {}\n{}", cuda_note, cuda_text));
+  }
+  if (ptx) {
+    title("PTX");
+    const std::string text = runtime::ptx_of(cuda_text, cuda_note);
+    if (text.empty()) throw UnsupportedError(fmt::format("dump: there is no PTX {}", cuda_note));
+    print_block(text);
   }
   return 0;
 }

@@ -23,6 +23,7 @@
 #include "runtime/os_output.h"
 #include "tools/onepass_command.h"
 #include "tools/onepass_files.h"
+#include "tools/onepass_random.h"
 #include "tools/onepass_terminal.h"
 
 namespace onepass::command {
@@ -171,7 +172,7 @@ class Runner {
     auto& slot = formulas_[source.text];
     if (!slot) {
       try {
-        slot = std::make_unique<ProgramText>(source.text, source.name, options_.limits);
+        slot = std::make_unique<ProgramText>(program_of(source, options_.limits));
       } catch (...) {
         formulas_.erase(source.text);
         throw;
@@ -254,11 +255,17 @@ class Runner {
       for (std::size_t i = 0; i < names.size(); ++i)
         if (file_of[i].empty() && std::find(arrays.begin(), arrays.end(), names[i]) != arrays.end()) file_of[i] = file + ":" + names[i];
     }
+    const bool draws = !program.types().empty();  // a dump is run again on inputs that nobody has to keep
     for (std::size_t i = 0; i < names.size(); ++i)
-      if (file_of[i].empty())
+      if (file_of[i].empty() && !draws)
         throw ValueError(fmt::format("run: input `{}` is missing: add {}=FILE.npy; the inputs are {}", names[i], names[i], list_of(names)));
     std::vector<Given> inputs;
-    for (std::size_t i = 0; i < names.size(); ++i) inputs.push_back({reader.load(names[i], file_of[i]), file_of[i]});
+    Random random;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      Input drawn;
+      if (draws) drawn.array = random_array(program.types()[i], random);  // those that are given change no other one
+      inputs.push_back({file_of[i].empty() ? std::move(drawn) : reader.load(names[i], file_of[i]), file_of[i]});
+    }
     return inputs;
   }
 
@@ -423,7 +430,7 @@ int run(Words words) {
   bool compare = false, check_nan = false, no_sync = false;
   app.add_option(
       "PROGRAM NAME=FILE", positional,
-      "a formula, a .fuse file or - for standard input; then its inputs: files (- for standard input), numbers, or FILE.npz with several");
+      "a formula, a .fuse file, a dump (.json) or - for standard input; then its inputs: files (- for standard input), numbers, or FILE.npz with several");
   app.add_option("-o,--output", outputs,
                  "NAME=FILE.npy, .npz or .png: where an output goes (-: standard output); FILE.npz: all of them; repeat for several")
       ->allow_extra_args(false)
@@ -459,7 +466,8 @@ int run(Words words) {
   if (device == "cuda") options.device = Device::cuda();
   OtherFiles others{.files = {}, .answers = batch_option->count() > 0};
   if (*batch_option && batch != "-") others.add_read("the batch", batch);
-  if (!*batch_option && !positional.empty() && positional.front().ends_with(".fuse")) others.add_read("the program", positional.front());
+  if (!*batch_option && !positional.empty() && (positional.front().ends_with(".fuse") || positional.front().ends_with(".json")))
+    others.add_read("the program", positional.front());
   std::optional<os::AtomicFile> stats_file;
   if (*stats_option) {
     stats_file.emplace("run", output_path(stats), !no_sync);  // what cannot be written is better known before the work
@@ -495,7 +503,7 @@ int run(Words words) {
     if (is_archive(word) && word.find('=') == std::string::npos) job.outputs.emplace_back("", word);
     else job.outputs.push_back(name_and_value("run", word, "-o NAME=FILE.npy"));
   }
-  sort_out(ProgramText(job.source.text, job.source.name, options.limits), positional, job);
+  sort_out(program_of(job.source, options.limits), positional, job);
   bool prints = !job.outputs.empty();  // standard output is no output's, and has no results
   for (auto& [name, file] : job.outputs) {
     file = output_path(file);

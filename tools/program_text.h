@@ -12,6 +12,7 @@
 #include "compiler/record.h"
 #include "ir/graph.h"
 #include "runtime/formula_program.h"
+#include "runtime/graph_program.h"
 #include "runtime/program.h"
 
 namespace onepass {
@@ -21,6 +22,20 @@ class ProgramText {
   /// Errors as runtime::parse_formula; `name` stands before the line number in messages.
   ProgramText(std::string_view text, std::string_view name, const Limits& limits = {})
       : formula_(runtime::parse_formula(text, name, limits)), limits_(limits) {}
+  /// A recorded graph in its printed form, as a dump has it.
+  static ProgramText of_graph(std::string_view text, const Limits& limits = {}) {
+    ProgramText program;
+    program.limits_ = limits;
+    ir::Graph graph = ir::parse_graph(text);
+    for (const ir::Input& input : graph.inputs) {
+      const ir::List shape = graph.list(input.shape);
+      program.types_.push_back({input.dtype, {shape.begin(), shape.end()}, {}});
+    }
+    program.formula_ = runtime::graph_program(std::move(graph));
+    return program;
+  }
+  /// Of a graph, the types of its inputs; else none.
+  const std::vector<runtime::ArgumentType>& types() const { return types_; }
 
   const std::vector<std::string>& inputs() const { return formula_.inputs; }
   const std::vector<std::string>& outputs() const { return formula_.outputs; }
@@ -55,6 +70,7 @@ class ProgramText {
   }
 
  private:
+  ProgramText() = default;
   static void keep(ir::Graph& graph, const std::vector<std::size_t>& wanted) {
     std::vector<ir::NodeId> nodes;
     std::vector<std::string> names;
@@ -68,6 +84,7 @@ class ProgramText {
 
   runtime::FormulaProgram formula_;
   Limits limits_;
+  std::vector<runtime::ArgumentType> types_;
 };
 
 }  // namespace onepass

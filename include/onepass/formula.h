@@ -119,6 +119,9 @@ class ONEPASS_API Formula {
   /// The optimised graph of the last call in its printed form; empty before the first.
   std::string last_graph() const;
   std::string explain() const;
+  // As of a CompiledFunction (onepass/function.h).
+  std::string explain(std::string_view signature) const;
+  ExecutionRecord last_execution(Detail detail = Detail::plan) const;
   Stats stats() const;
 
   // As of a CompiledFunction (onepass/function.h); arguments stand in the order of inputs().
@@ -138,6 +141,8 @@ class ONEPASS_API Formula {
  private:
   friend ONEPASS_API
   Formula formula(std::string_view text, const Options& options);
+  friend ONEPASS_API
+  Formula formula(const GraphView& graph, const Options& options);
   struct Body;
   bool wait_until_optimized_for(std::int64_t nanoseconds) const;
   Body& body() const;  // Error where it was moved from
@@ -149,5 +154,10 @@ class ONEPASS_API Formula {
 /// Errors    FormulaError, one line `formula:line:column: what is wrong`, the line of the text, a caret.
 ONEPASS_API
 Formula formula(std::string_view text, const Options& options = {});
+/// A recorded graph as a function again: its inputs and outputs by name, for the types and shapes that it was recorded with. Numbers of the
+/// call that recorded it are part of it. Gives the bits of the program that recorded it.
+/// Errors    ValueError for a graph without nodes; of a call: ShapeError, DTypeError where an argument is of another shape or type.
+ONEPASS_API
+Formula formula(const GraphView& graph, const Options& options = {});
 
 }  // namespace onepass

@@ -21,6 +21,7 @@
 #include "onepass/graph_view.h"
 #include "onepass/nest.h"
 #include "onepass/options.h"
+#include "onepass/record.h"
 #include "onepass/shared.h"
 #include "onepass/tensor.h"
 
@@ -156,6 +157,8 @@ class ONEPASS_API FunctionCore {
   Comparison compare(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure) const;
   std::string last_graph() const;
   std::string explain() const;
+  std::string explain(std::string_view signature) const;
+  ExecutionRecord last_execution(Detail detail) const;
   Stats stats() const;
   void warm_up(std::string_view signature, Tier tier) const;
   bool wait_until_optimized(std::int64_t nanoseconds) const;
@@ -321,6 +324,12 @@ template <class F, class R, class... P> class CompiledFunction {
   }
   /// Each kernel of the last call: what it stores, and why it ends there.
   std::string explain() const { return core_.explain(); }
+  /// What a call of that signature would run, with every reason and remedy: `f.explain("f32[64,256] f32[256]")`. Compiles and runs nothing.
+  /// Errors    those of warm_up.
+  std::string explain(std::string_view signature) const { return core_.explain(signature); }
+  /// What the last call ran and why, as values that print as text, JSON and a page for a browser. Takes milliseconds: passes run again for
+  /// it. Without kernels before the first call.
+  ExecutionRecord last_execution(Detail detail = Detail::plan) const { return core_.last_execution(detail); }
   Stats stats() const { return core_.stats(); }
 
   /// Makes ready what such calls need, without running them: `f.warm_up({"f32[64,256] f32[256]"})`, or texts that `signatures` gave

@@ -92,6 +92,11 @@ class ONEPASS_API GraphView {
   std::vector<std::string> output_names() const;
   /// The printed form; `onepass diff` compares two of them.
   std::string text() const;
+  /// The graph of a printed form. ValueError with the line and what is wrong with it.
+  static GraphView parse(std::string_view text);
+  /// text() in a file, and back; IoError where that cannot be written or read.
+  void save(const std::string& path) const;
+  static GraphView load(const std::string& path);
 
   /// Do both compute the same from their inputs and literals, operator by operator? Names, source lines and the values of literals do not
   /// count, nor does the order in which independent operators were recorded.

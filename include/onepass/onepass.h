@@ -15,6 +15,8 @@
 #include "onepass/npy.h"
 #include "onepass/number.h"
 #include "onepass/options.h"
+#include "onepass/profile.h"
+#include "onepass/record.h"
 #include "onepass/runtime.h"
 #include "onepass/tensor.h"
 #include "onepass/version.h"

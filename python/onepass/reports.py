@@ -1,5 +1,6 @@
 """What a function's last call was compiled to, as text and, in a notebook, as HTML."""
 import html
+import json
 
 from . import _core
 
@@ -43,3 +44,18 @@ def _dump(self):
 
 for _class in (_core.Function, _core.Formula):
     _class.dump = _dump
+
+
+def _data(self):
+    """The record as dicts and lists: what json() has."""
+    return json.loads(self.json())
+
+
+def _page(self):
+    """In a frame, so that neither page changes the other's looks."""
+    page = html.escape(self.html(), quote=True)
+    return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width:100%;height:900px;border:0" title="onepass report"></iframe>'
+
+
+_core.ExecutionRecord.data = property(_data)
+_core.ExecutionRecord._repr_html_ = _page

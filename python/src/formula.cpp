@@ -126,6 +126,13 @@ void bind_formulas(nb::module_& m) {
   c.def(
       "explain", [](const PythonFormula& f) { return f.formula.explain(); },
       "Each kernel of the last call: what it stores, and why it ends there.");
+  c.def(
+      "last_execution",
+      [](const PythonFormula& f, bool code) {
+        const Unlocked unlocked;
+        return f.formula.last_execution(code ? Detail::code : Detail::plan);
+      },
+      nb::arg("code") = false, "What the last call ran and why; with `code`, LLVM IR, assembly and CUDA text too.");
   c.def("stats", [](const PythonFormula& f) { return dict_of(f.formula.stats()); });
   c.def("signatures", [](const PythonFormula& f) { return f.formula.signatures(); });
   c.def("warm_up", [](const PythonFormula& f, nb::args texts) {

@@ -552,6 +552,13 @@ void bind_functions(nb::module_& m) {
   def_text(
       "explain", [](const detail::FunctionCore& f) { return f.explain(); },
       "Each kernel of the last call: what it stores, and why it ends there.");
+  c.def(
+      "last_execution",
+      [](const Function& self, bool code) {
+        const Unlocked unlocked;
+        return self.core().last_execution(code ? Detail::code : Detail::plan);
+      },
+      nb::arg("code") = false, "What the last call ran and why; with `code`, LLVM IR, assembly and CUDA text too.");
   def_text(
       "signatures", [](const detail::FunctionCore& f) { return f.signatures(); }, "The calls that are remembered.");
   def_text(

@@ -119,6 +119,7 @@ NB_MODULE(_core, m) {
   bind_arrays(m);
   bind_tensors(m);
   bind_operators(m);
+  bind_records(m);
   bind_functions(m);
   bind_gradients(m);
   bind_formulas(m);

@@ -14,6 +14,7 @@ void bind_dtypes(nb::module_& m);
 void bind_arrays(nb::module_& m);
 void bind_tensors(nb::module_& m);
 void bind_operators(nb::module_& m);
+void bind_records(nb::module_& m);
 void bind_functions(nb::module_& m);
 void bind_gradients(nb::module_& m);
 void bind_formulas(nb::module_& m);

@@ -1,0 +1,268 @@
+// Reasons as data and as sentences: why a value is stored, why a call was planned again, why a kernel is another one.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "onepass/error.h"
+#include "runtime/record.h"
+#include "runtime/signature_text.h"
+
+namespace onepass {
+
+namespace {
+
+struct ReasonText {
+  std::string_view name, sentence, remedy;
+};
+// In the order of BoundaryReason.
+constexpr ReasonText kReasons[kBoundaryReasons] = {
+    {"output", "It is a result of the call.", ""},
+    {"full_reduction", "It follows a reduction over all elements and is read in another order than the one in which it is computed.",
+     "Transpose, slice or reshape the array before the reduction and not what follows: u = transpose(x); u / sum(u)."},
+    {"other_loops", "It is a reduction's result that is read by loops which do not share the reduction's rows.",
+     "The result is usually far smaller than what was reduced, so little is lost. A reader is fused where it loops over the array that was "
+     "reduced, as in "
+     "x - sum(x, axis=1, keepdims=true), or over its rows alone, as in sum(x, axis=1) * w."},
+    {"other_axes", "Reductions over different axes meet: no order of the loops has the results of both when they are needed.",
+     "Reduce over the same axes; or reduce what one row has left, which is smaller, in place of all elements."},
+    {"reduction_of_reduction", "A reduction reads the result of a reduction over other axes.",
+     "One reduction over both axes at once, `sum(x, axis=[0, 1])`, is one kernel, where the operators allow it."},
+    {"recompute", "It is needed several times, and computing it again for each would cost more than storing it once.",
+     "Nothing to do: storing is the cheaper way. Where only a part is needed, slice before the expensive operators."},
+    {"pieces", "It consists of pieces (concat, pad, roll) of something that consists of pieces: fused, there would be too many loops.",
+     "Concatenate once, concat([a, b, c]), in place of concat([concat([a, b]), c])."},
+    {"gathered", "It is indexed by data, so that any of its elements may be needed for any element of the result.",
+     "Index first and compute on what was taken: f(take(x, i)) for take(f(x), i)."},
+    {"scattered", "Updates are added to it where data say, in their order, so that all have to be there before it is read.",
+     "Nothing to do, unless the places are known in advance: slices and pads are no scatter."},
+    {"checked", "These indices choose elements by data, and all are checked, also those that no result needs.",
+     "Slice the indices before they are used, so that those that are not needed are not computed."},
+    {"kernel_limit", "The kernel would have more operators, inputs or results than one kernel may have, so it is cut here.",
+     "Nothing to do: a kernel of that size is not bound by memory. Copies of one expression are better written as one expression over a "
+     "stacked array."},
+    {"assembled",
+     "It is a part of an array that is put together of values of several kernels, each of which stores its own in their places.",
+     "Nothing to do: no part is copied."},
+    {"unfused", "Mode unfused runs one kernel for each operator.", "Use mode adaptive; unfused is there to judge it."},
+};
+
+constexpr std::string_view kOutcomes[] = {"none", "memory", "joined", "disk", "compiled", "tiles"};
+constexpr std::string_view kPlanReasonNames[kPlanReasons] = {"none",      "first_call", "lengths", "extents",   "rank",
+                                                             "type",      "strides",    "number",  "arguments", "targets",
+                                                             "alignment", "threads",    "device",  "forgotten", "repeated"};
+
+}  // namespace
+
+std::string_view name_of(BoundaryReason reason) noexcept { return kReasons[static_cast<std::size_t>(reason)].name; }
+std::string_view sentence_of(BoundaryReason reason) noexcept { return kReasons[static_cast<std::size_t>(reason)].sentence; }
+std::string_view remedy_of(BoundaryReason reason) noexcept { return kReasons[static_cast<std::size_t>(reason)].remedy; }
+std::string_view name_of(CacheOutcome outcome) noexcept { return kOutcomes[static_cast<std::size_t>(outcome)]; }
+std::string_view name_of(PlanReason reason) noexcept { return kPlanReasonNames[static_cast<std::size_t>(reason)]; }
+
+namespace runtime {
+
+using compiler::Boundary;
+
+BoundaryReason reason_of(Boundary boundary) {
+  static_assert(
+      static_cast<int>(Boundary::Unfused) == kBoundaryReasons && static_cast<int>(BoundaryReason::unfused) + 1 == kBoundaryReasons,
+      "BoundaryReason has the reasons of compiler/fuse.h in their order, without Inlined");
+  if (boundary == Boundary::Inlined) throw InternalError("record: a value that is stored has no reason");
+  return static_cast<BoundaryReason>(static_cast<int>(boundary) - 1);
+}
+
+namespace {
+
+using Item = CallSignature::Item;
+
+CallSignature parsed(const std::vector<std::int64_t>& key) {
+  LaunchPlan call;
+  call.key = key;
+  return CallSignature::of(call);
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += fmt::format("{}{}", i ? ", " : "", shape[i]);
+  return text + "]";
+}
+
+// 0, 1 or many: what passes and kernels see of an extent.
+int class_of(std::int64_t extent) { return extent > 1 ? 2 : static_cast<int>(extent); }
+
+// Row-major, the same strides but for lengths, or another order of axes.
+std::vector<std::int64_t> strides_of(const ArgumentType& type) {
+  if (!type.strides.empty() || type.shape.empty()) return type.strides;
+  std::vector<std::int64_t> strides(type.shape.size(), 1);
+  for (std::size_t i = strides.size(); i-- > 1;) strides[i - 1] = strides[i] * std::max<std::int64_t>(type.shape[i], 1);
+  return strides;
+}
+bool is_row_major(const ArgumentType& type) {
+  return type.strides.empty() || type.strides == strides_of({type.dtype, type.shape, {}, type.device});
+}
+
+struct Difference {
+  PlanReason reason = PlanReason::none;
+  std::string text;
+};
+
+// The strongest difference of one array; `what`: `x`, `target 0`.
+Difference difference_of(const std::string& what, const ArgumentType& was, const ArgumentType& is) {
+  if (was.device != is.device) return {PlanReason::device, fmt::format("{} is on another device", what)};
+  if (was.dtype != is.dtype)
+    return {PlanReason::type, fmt::format("the type of {} changed from {} to {}", what, name_of(was.dtype), name_of(is.dtype))};
+  if (was.shape.size() != is.shape.size())
+    return {PlanReason::rank, fmt::format("the rank of {} changed from {} to {}", what, was.shape.size(), is.shape.size())};
+  for (std::size_t i = 0; i < is.shape.size(); ++i)
+    if (class_of(was.shape[i]) != class_of(is.shape[i]))
+      return {PlanReason::extents,
+              fmt::format("axis {} of {} has {} element{}, it had {}", i, what, is.shape[i], is.shape[i] == 1 ? "" : "s", was.shape[i])};
+  if (is_row_major(was) != is_row_major(is) || (was.shape == is.shape && strides_of(was) != strides_of(is)))
+    return {PlanReason::strides,
+            fmt::format("the strides of {} changed from {} to {}", what, shape_text(strides_of(was)), shape_text(strides_of(is)))};
+  if (was.shape != is.shape)
+    return {PlanReason::lengths, fmt::format("the lengths of {} changed from {} to {}", what, shape_text(was.shape), shape_text(is.shape))};
+  if (strides_of(was) != strides_of(is)) return {PlanReason::strides, fmt::format("the strides of {} changed", what)};
+  return {};
+}
+
+bool same_number(const compiler::Literal& a, const compiler::Literal& b) {
+  if (a.kind != b.kind) return false;
+  return a.kind == compiler::Literal::Kind::Float ? a.real == b.real : a.integer == b.integer;
+}
+
+std::string_view remedy_of_plan(PlanReason reason, bool compiled) {
+  switch (reason) {
+    case PlanReason::none:
+    case PlanReason::repeated: return "";
+    case PlanReason::first_call:
+      return "warm_up() with this signature, or a file of signatures, does this before the first call; the cache folder keeps compiled "
+             "kernels.";
+    case PlanReason::lengths:
+      return compiled ? "Lengths choose between few variants of a kernel (short rows, threads, sizes of caches); each is compiled once."
+                      : "Nothing to do: kernels do not depend on lengths, and such a plan takes microseconds.";
+    case PlanReason::extents:
+      return "An axis of one element is broadcast, and its loop is gone. Where it is one by chance, warm_up() with such a shape too.";
+    case PlanReason::rank: return "Reshape to one rank before the call, or warm_up() with each rank: each is compiled once.";
+    case PlanReason::type: return "Cast before the call, or warm_up() with each type: each is compiled once.";
+    case PlanReason::strides: return "Pass arrays of one layout; contiguous() makes a copy. Each layout is compiled at most once.";
+    case PlanReason::number: return "A number that names an axis, a length or a place is part of the program: each value of it has a plan.";
+    case PlanReason::arguments:
+      return "Each combination of arrays and numbers has a plan; pass a number as an Array of rank 0 to have one.";
+    case PlanReason::targets: return "Fresh results, into() and bind() have plans of their own, and share kernels; stay with one of them.";
+    case PlanReason::alignment: return "Allocate targets at multiples of 64 bytes, as Array does.";
+    case PlanReason::threads: return "Set the number of threads once, before the first call.";
+    case PlanReason::device: return "Keep the arrays of one function on one device.";
+    case PlanReason::forgotten:
+      return "A function remembers 1,024 signatures; kernels stay in their cache, so that only planning is repeated.";
+  }
+  return "";
+}
+
+std::string kernels_text(std::int64_t count) {
+  return count == 1 ? "1 kernel was compiled" : fmt::format("{} kernels were compiled", count);
+}
+
+// The first of these that differs is the reason.
+int strength(PlanReason reason) {
+  static constexpr PlanReason kOrder[] = {PlanReason::device,  PlanReason::arguments, PlanReason::type,    PlanReason::rank,
+                                          PlanReason::extents, PlanReason::number,    PlanReason::strides, PlanReason::lengths,
+                                          PlanReason::targets, PlanReason::alignment, PlanReason::threads};
+  return static_cast<int>(std::ranges::find(kOrder, reason) - std::begin(kOrder));
+}
+
+// All that differs between two signatures.
+std::vector<Difference> differences(const std::vector<std::int64_t>& before, const std::vector<std::int64_t>& key,
+                                    std::span<const std::string> names, const std::vector<bool>& pinned) {
+  std::vector<Difference> all;
+  const auto note = [&](Difference d) {
+    if (d.reason != PlanReason::none) all.push_back(std::move(d));
+  };
+  const CallSignature was = parsed(before), is = parsed(key);
+  const auto argument = [&](std::size_t i) { return i < names.size() ? names[i] : fmt::format("x{}", i); };
+  if (was.arguments.size() != is.arguments.size())
+    note({PlanReason::arguments, fmt::format("the call has {} arguments, it had {}", is.arguments.size(), was.arguments.size())});
+  std::size_t numbers = 0;
+  for (std::size_t i = 0; i < std::min(was.arguments.size(), is.arguments.size()); ++i) {
+    const Item &a = was.arguments[i], &b = is.arguments[i];
+    const bool chooses = b.is_number && (numbers >= pinned.size() || pinned[numbers]);
+    numbers += b.is_number;
+    if (a.is_number != b.is_number)
+      note({PlanReason::arguments, fmt::format("{} is {} now", argument(i), b.is_number ? "a number" : "an array")});
+    else if (a.is_number && a.number.kind != b.number.kind)
+      note({PlanReason::arguments, fmt::format("the number {} is of another kind", argument(i))});
+    else if (a.is_number && chooses && !same_number(a.number, b.number))
+      note({PlanReason::number, fmt::format("{} changed from {} to {}", argument(i), text_of(a.number), text_of(b.number))});
+    else if (!a.is_number) note(difference_of(argument(i), a.type, b.type));
+  }
+  const bool same_arguments = all.empty();
+  if (was.into != is.into) note({PlanReason::targets, is.into ? "results go into arrays that are there" : "results go into fresh arrays"});
+  for (std::size_t i = 0; i < std::min(was.targets.size(), is.targets.size()); ++i) {
+    const Item &a = was.targets[i], &b = is.targets[i];
+    if (a.is_discarded != b.is_discarded)
+      note({PlanReason::targets, fmt::format("result {} is {}", i, b.is_discarded ? "discarded" : "wanted")});
+    else if (!a.is_discarded && same_arguments)
+      note(difference_of(fmt::format("target {}", i), a.type, b.type));  // else it follows from these
+  }
+  if (was.aligned != is.aligned && was.into == is.into)
+    note({PlanReason::alignment,
+          is.aligned ? "all targets begin at multiples of 64 bytes" : "a target does not begin at a multiple of 64 bytes"});
+  const auto threads = [](const std::vector<std::int64_t>& k) { return k[0] >> 1 & 0x7fff; };
+  if (threads(before) != threads(key))
+    note({PlanReason::threads, fmt::format("the call may use {} threads, it could use {}", threads(key), threads(before))});
+  std::ranges::stable_sort(all, {}, [](const Difference& d) { return strength(d.reason); });
+  return all;
+}
+
+}  // namespace
+
+PlanWhy why_planned(const std::vector<std::int64_t>& key, const std::vector<std::int64_t>& before, std::span<const std::string> names,
+                    const std::vector<bool>& pinned, bool forgotten, std::int64_t compiled) {
+  constexpr std::size_t kMostNamed = 4;
+  PlanWhy why;
+  std::string text;
+  if (before.empty()) {
+    why.reason = PlanReason::first_call;
+    text = "the function was not called before";
+  } else if (forgotten) {
+    why.reason = PlanReason::forgotten;
+    text = "such a call was made before, and its plan gave way to others";
+  } else {
+    const std::vector<Difference> all = differences(before, key, names, pinned);
+    why.reason = all.empty() ? PlanReason::repeated : all[0].reason;
+    if (all.empty()) text = "such a call was made before";
+    for (std::size_t i = 0; i < std::min(all.size(), kMostNamed); ++i) text += (i ? "; " : "") + all[i].text;
+    if (all.size() > kMostNamed) text += fmt::format("; and {} more", all.size() - kMostNamed);
+  }
+  why.sentence = fmt::format("{}{}: {}{}", compiled ? "compiled" : "planned", before.empty() ? "" : " again", text,
+                             compiled ? fmt::format(" ({})", kernels_text(compiled)) : " (nothing was compiled)");
+  why.remedy = remedy_of_plan(why.reason, compiled > 0);
+  return why;
+}
+
+std::string schedule_differences(const compiler::Schedule& a, const compiler::Schedule& b) {
+  std::string text;
+  const auto add = [&](std::string_view what, const std::string& was, const std::string& is) {
+    if (was != is) text += fmt::format("{}{}: {} -> {}", text.empty() ? "" : ", ", what, was, is);
+  };
+  const auto truth = [](bool t) { return std::string(t ? "yes" : "no"); };
+  const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
+  add("bytes of vector registers", number(a.vector_bytes), number(b.vector_bytes));
+  add("elements of a vector", number(a.width), number(b.width));
+  add("one block of the order of summation", truth(a.one_block), truth(b.one_block));
+  add("rows kept in scratch", truth(a.row_scratch), truth(b.row_scratch));
+  add("a row is shared by threads", truth(a.split), truth(b.split));
+  add("threads share the places that data choose", truth(a.by_place), truth(b.by_place));
+  add("rows at once", number(a.abreast), number(b.abreast));
+  add("stores that bypass the caches", truth(!a.streamed.empty()), truth(!b.streamed.empty()));
+  add("accesses through transposed tiles", number(static_cast<std::int64_t>(a.packed.size())),
+      number(static_cast<std::int64_t>(b.packed.size())));
+  add("parts of the body", number(static_cast<std::int64_t>(a.parts.size()) + 1), number(static_cast<std::int64_t>(b.parts.size()) + 1));
+  add("register tile", fmt::format("{} x {}", a.tile.rows, a.tile.width), fmt::format("{} x {}", b.tile.rows, b.tile.width));
+  add("rolled iterations", number(a.rolled.count), number(b.rolled.count));
+  return text;
+}
+
+}  // namespace runtime
+}  // namespace onepass

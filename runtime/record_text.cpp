@@ -1,0 +1,174 @@
+// An ExecutionRecord as text, as JSON (docs/record.schema.json) and as a page.
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "onepass/version.h"
+#include "report_page.h"  // generated of tools/report
+#include "runtime/json_text.h"
+#include "runtime/record.h"
+
+namespace onepass {
+
+using runtime::JsonText;
+
+namespace {
+
+constexpr int kRecordVersion = 1;  // goes up when a member changes its meaning
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes < 10'000) return fmt::format("{} B", bytes);
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string time_text(double ns) {
+  if (ns < 1e4) return fmt::format("{:.0f} ns", ns);
+  if (ns < 1e7) return fmt::format("{:.1f} us", ns / 1e3);
+  return fmt::format("{:.1f} ms", ns / 1e6);
+}
+
+constexpr std::string_view kModes[] = {"adaptive", "generic", "specialized", "unfused", "reference"};
+
+void write(JsonText& json, const ExecutionRecord::Kernel& kernel, const ExecutionRecord& record) {
+  json.line().open('{').key("nodes").open('[');
+  for (const std::uint32_t id : kernel.nodes) json.value(std::string_view(fmt::format("%{} = {}", id, record.nodes[id].text)));
+  json.close(']').key("outputs").open('[');
+  std::vector<std::string_view> reasons;
+  for (const ExecutionRecord::Stored& s : kernel.stores) {
+    for (const std::string& name : s.outputs) json.value(std::string_view(name));
+    if (s.outputs.empty()) json.value(std::string_view(fmt::format("%{}", s.node)));
+    const std::string_view reason = compiler::text_of(static_cast<compiler::Boundary>(static_cast<int>(s.reason) + 1));
+    if (std::ranges::find(reasons, reason) == reasons.end()) reasons.push_back(reason);
+  }
+  json.close(']').member("boundary_reason", std::string_view(fmt::format("{}", fmt::join(reasons, "; "))));
+  json.member("stages", kernel.sweeps).member("bytes", kernel.bytes_read + kernel.bytes_written);
+  json.member("bytes_read", kernel.bytes_read).member("bytes_written", kernel.bytes_written).member("key", std::string_view(kernel.key));
+  json.member("kind", std::string_view(kernel.kind)).member("loops", std::string_view(kernel.loops));
+  json.key("extents").list(kernel.extents).key("reduced").open('[');
+  for (const bool reduced : kernel.reduced) json.value(reduced);
+  json.close(']').member("pieces", kernel.pieces).member("threads", kernel.threads).member("backward", kernel.backward);
+  json.key("node_ids").list(kernel.nodes).key("reads").list(kernel.reads).key("stores").open('[');
+  for (const ExecutionRecord::Stored& s : kernel.stores) {
+    json.open('{').member("node", s.node).key("outputs").open('[');
+    for (const std::string& name : s.outputs) json.value(std::string_view(name));
+    json.close(']').key("readers").list(s.readers).member("reason", name_of(s.reason));
+    json.member("sentence", std::string_view(s.sentence)).member("remedy", std::string_view(s.remedy)).close('}');
+  }
+  json.close(']').member("program", std::string_view(kernel.program));
+  if (record.called) {
+    json.member("tier", std::string_view(kernel.tier)).member("cache", name_of(kernel.cache));
+    json.member("cache_sentence", std::string_view(kernel.cache_sentence)).member("compile_ms", kernel.compile_ms);
+    json.key("times").open('{').member("runs", kernel.times.runs).member("last_ns", kernel.times.last_ns);
+    json.member("best_ns", kernel.times.best_ns).member("mean_ns", kernel.times.mean_ns);
+    json.member("together", kernel.times.together).close('}');
+    json.member("gigabytes_per_second", kernel.gigabytes_per_second());
+  }
+  if (!kernel.llvm.empty()) json.member("llvm", std::string_view(kernel.llvm));
+  if (!kernel.assembly.empty()) json.member("assembly", std::string_view(kernel.assembly));
+  json.close('}');
+}
+
+void write(JsonText& json, const ExecutionRecord::Node& node) {
+  json.line().open('{').member("id", node.id).member("op", std::string_view(node.op)).member("kind", std::string_view(node.kind));
+  json.member("text", std::string_view(node.text)).member("type", std::string_view(node.type)).key("operands").list(node.operands);
+  if (!node.name.empty()) json.member("name", std::string_view(node.name));
+  if (!node.source.empty()) json.member("source", std::string_view(node.source));
+  if (node.backward) json.member("backward", true);
+  json.member("bytes", node.bytes).key("kernels").list(node.kernels).close('}');
+}
+
+}  // namespace
+
+std::string ExecutionRecord::json() const {
+  JsonText json;
+  json.open('{').member("version", kRecordVersion).member("onepass", ONEPASS_VERSION);
+  json.line().member("signature", std::string_view(signature)).member("formula", std::string_view(program));
+  json.member("mode", kModes[static_cast<std::size_t>(mode)]).member("device", std::string_view(device));
+  json.member("processor", std::string_view(processor)).member("threads", threads).member("called", called).member("calls", calls);
+  json.line().member("graph", std::string_view(optimized)).line().member("recorded", std::string_view(recorded));
+  json.line().key("outputs").open('[');
+  for (const Output& o : outputs) json.open('{').member("name", std::string_view(o.name)).member("node", o.node).close('}');
+  json.close(']').line().key("passes").open('[');
+  for (const Pass& p : passes) {
+    json.line().open('{').member("name", std::string_view(p.name)).member("ran", p.ran).member("changed", p.changed);
+    json.member("nodes", p.nodes).member("ms", p.ms).member("note", std::string_view(p.note));
+    if (p.changed) json.member("graph", std::string_view(p.graph));
+    json.close('}');
+  }
+  json.close(']').line().key("kernels").open('[');
+  for (const Kernel& kernel : kernels) write(json, kernel, *this);
+  json.close(']').line().key("nodes").open('[');
+  for (const Node& node : nodes) write(json, node);
+  json.close(']').line().member("bytes_read", bytes_read).member("bytes_written", bytes_written).member("bytes", bytes());
+  json.member("least_bytes", least_bytes).member("ratio", ratio()).member("intermediate_bytes", intermediate_bytes);
+  json.key("unfused").open('{').member("kernels", unfused_kernels).member("bytes", unfused_bytes).close('}');
+  json.line().key("plan").open('{').member("reason", name_of(plan_reason)).member("sentence", std::string_view(plan_sentence));
+  json.member("remedy", std::string_view(plan_remedy)).member("record_ms", stages.record_ms).member("passes_ms", stages.passes_ms);
+  json.member("fuse_ms", stages.fuse_ms).member("plan_ms", stages.plan_ms).member("compile_ms", stages.compile_ms).close('}');
+  json.line().member("times_note", std::string_view(times_note)).key("notes").open('[');
+  for (const std::string& note : notes) json.value(std::string_view(note));
+  json.close(']');
+  if (!cuda_note.empty()) json.line().member("cuda_note", std::string_view(cuda_note));
+  if (!cuda.empty()) json.member("cuda", std::string_view(cuda));
+  if (!ptx.empty()) json.member("ptx", std::string_view(ptx));
+  json.close('}');
+  return json.take() + "\n";
+}
+
+std::string ExecutionRecord::text() const {
+  std::string out;
+  if (!signature.empty()) out += fmt::format("call {}, mode {}\n", signature, kModes[static_cast<std::size_t>(mode)]);
+  if (kernels.empty()) out += fmt::format("no kernels: {} nodes are interpreted one at a time\n", nodes.size());
+  else
+    out += fmt::format("{} kernel{}: {} read, {} written; the least possible is {} ({:.2f} times as much is moved)\n", kernels.size(),
+                       kernels.size() == 1 ? "" : "s", bytes_text(bytes_read), bytes_text(bytes_written), bytes_text(least_bytes), ratio());
+  if (unfused_kernels > 0)
+    out += fmt::format("one kernel for each operator would be {} kernels that move {}\n", unfused_kernels, bytes_text(unfused_bytes));
+  if (!plan_sentence.empty()) out += plan_sentence + "\n";
+  if (!plan_remedy.empty()) out += "  " + plan_remedy + "\n";
+  for (std::size_t k = 0; k < kernels.size(); ++k) {
+    const Kernel& kernel = kernels[k];
+    out += fmt::format("kernel {}: {}, loops {}{}; {} in, {} out\n", k, kernel.kind, kernel.loops,
+                       kernel.sweeps > 1 ? fmt::format(", {} sweeps", kernel.sweeps) : "", bytes_text(kernel.bytes_read),
+                       bytes_text(kernel.bytes_written));
+    if (called) out += fmt::format("  {}; {}\n", kernel.tier, kernel.cache_sentence);
+    if (kernel.times.runs > 0)
+      out += fmt::format("  {} on average of {} runs, at best {}: {:.1f} GB/s\n", time_text(kernel.times.mean_ns), kernel.times.runs,
+                         time_text(kernel.times.best_ns), kernel.gigabytes_per_second());
+    for (const Stored& s : kernel.stores) {
+      std::string who = s.outputs.empty() ? "" : fmt::format(" as {}", fmt::join(s.outputs, ", "));
+      if (!s.readers.empty()) who += fmt::format(" for kernel{} {}", s.readers.size() == 1 ? "" : "s", fmt::join(s.readers, ", "));
+      out += fmt::format("  stores %{} {} {}{}", s.node, nodes[s.node].op, nodes[s.node].type, who);
+      if (!nodes[s.node].source.empty()) out += fmt::format(", recorded at {}", nodes[s.node].source);
+      out += fmt::format("\n    {}: {}\n", name_of(s.reason), s.sentence);
+      if (!s.remedy.empty()) out += fmt::format("    remedy: {}\n", s.remedy);
+    }
+  }
+  if (called && stages.record_ms + stages.plan_ms > 0)
+    out += fmt::format("making the plan: record {:.3f} ms, passes {:.3f}, fuse {:.3f}, plan {:.3f}, compile {:.2f}\n", stages.record_ms,
+                       stages.passes_ms, stages.fuse_ms, stages.plan_ms, stages.compile_ms);
+  if (!times_note.empty()) out += times_note + "\n";
+  for (const std::string& note : notes) out += fmt::format("note: {}\n", note);
+  return out;
+}
+
+// The page has a place for the record. `<` does not stand in the JSON, so that no text of a program can end the element.
+std::string ExecutionRecord::html() const {
+  const std::string_view page = runtime::kReportPage, mark = "/*RECORD*/";
+  const std::size_t at = page.find(mark);
+  std::string out(page.substr(0, at));
+  for (const char c : json()) {
+    if (c == '<') out += "\\u003c";
+    else out += c;
+  }
+  out += page.substr(at + mark.size());
+  return out;
+}
+
+void ExecutionRecord::save(const std::string& path) const {
+  runtime::write_text("record", path, path.ends_with(".json") ? json() : path.ends_with(".html") ? html() : text());
+}
+
+}  // namespace onepass

@@ -1,0 +1,400 @@
+// Execution records: every reason as data and as a sentence, where kernels came from, times, the graph that runs again, the profile.
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "onepass/onepass.h"
+#include "runtime/kernel_cache.h"
+#include "runtime/record.h"
+#include "tests/golden.h"
+
+namespace op = onepass;
+using Catch::Contains;
+using op::Array, op::BoundaryReason, op::CacheOutcome, op::ExecutionRecord, op::PlanReason, op::Tensor;
+
+namespace {
+
+std::set<BoundaryReason> reasons_of(const ExecutionRecord& record) {
+  std::set<BoundaryReason> found;
+  for (const ExecutionRecord::Kernel& kernel : record.kernels)
+    for (const ExecutionRecord::Stored& stored : kernel.stores) {
+      found.insert(stored.reason);
+      CHECK(stored.sentence == op::sentence_of(stored.reason));
+      CHECK_FALSE(stored.sentence.empty());
+      CHECK(stored.remedy.empty() == (stored.reason == BoundaryReason::output));
+    }
+  return found;
+}
+
+std::string repeated(int count, const std::function<std::string(int)>& line) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += line(i);
+  return text;
+}
+
+// Pieces of pieces, each around the one before it.
+std::string nested_pads(int count) {
+  return "y0 = x\n" +
+         repeated(count, [](int i) { return fmt::format("y{} = pad(concat([y{}, y{}*2], 0)[1:-1], [1], [1])\n", i + 1, i, i); });
+}
+
+// An array of single values, each of which depends on the one before it.
+std::string assembled_of_a_recurrence(int count) {
+  return "h0 = w\n" + repeated(count, [](int i) { return fmt::format("h{} = h{}*0.9 + exp(x[{}]*h{})\n", i + 1, i, i, i); }) +
+         "y = stack([" + repeated(count, [](int i) { return fmt::format("{}h{}", i ? ", " : "", i + 1); }) + "], 0)*2";
+}
+
+struct Example {
+  BoundaryReason reason;
+  std::string formula, signature;
+  op::Mode mode = op::Mode::adaptive;
+};
+
+std::vector<Example> examples() {
+  using enum BoundaryReason;
+  return {
+      {output, "x*w + 1", "f32[64,256] f32[256]"},
+      {full_reduction, "p = x / sum(x); y = transpose(p) + z", "f32[64,256] f32[256,64]"},
+      {other_loops, "sum(x, axis=1) + y", "f32[64,32] f32[8,64]"},
+      {other_axes, "p = softmax(x); m = max(p); q = p / m", "f32[64,256]"},
+      {reduction_of_reduction, "max(sum(x, axis=1))", "f32[64,256]"},
+      {recompute, "t = exp(x); y = t @ z", "f32[64,64] f32[64,64]"},
+      {pieces, nested_pads(12), "f32[64]"},
+      {gathered, "take(exp(x), i, 0)", "f32[64] i64[1000]"},
+      {scattered, "scatter_add(zeros([10], f32), i, x, 0) * 2", "i64[100] f32[100]"},
+      {checked, "take(x, i*2, 0)[0:3]", "f32[64] i64[1000]"},
+      {kernel_limit, "a0 = x\n" + repeated(3000, [](int i) { return fmt::format("a{} = sin(a{})*x + {}\n", i + 1, i, i); }), "f32[64]"},
+      {assembled, assembled_of_a_recurrence(40), "f64[] f64[40]"},
+      {unfused, "x*2 + 1", "f32[64]", op::Mode::unfused},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("record: every reason of a boundary is provoked, and has a sentence and a remedy", "[record]") {
+  std::set<BoundaryReason> all;
+  for (const Example& example : examples()) {
+    INFO(op::name_of(example.reason));
+    op::Options options;
+    options.mode = example.mode;
+    const op::Formula f = op::formula(example.formula, options);
+    const std::string text = f.explain(example.signature);
+    INFO(text.substr(0, 3000));
+    CHECK_THAT(text, Contains(std::string(op::name_of(example.reason)) + ": " + std::string(op::sentence_of(example.reason))));
+    if (!op::remedy_of(example.reason).empty()) CHECK_THAT(text, Contains("remedy: " + std::string(op::remedy_of(example.reason))));
+    all.insert(example.reason);
+    CHECK(f.stats().recordings == 0);  // nothing was called
+  }
+  CHECK(all.size() == op::kBoundaryReasons);
+}
+
+TEST_CASE("record: why a call is planned again", "[record]") {
+  op::Options options;
+  options.check_recording = false;
+  options.specialization.depth = 0;
+  const auto ones = [](std::vector<std::int64_t> shape, op::DType type = op::f32) { return Array::ones(op::Extents(shape), type); };
+  auto f = op::compile([](Tensor x, Tensor y) { return x * 2 + y; }, options);
+  const auto is = [&](PlanReason reason, const std::string& sentence) {
+    const ExecutionRecord record = f.last_execution();
+    INFO(record.plan_sentence);
+    CHECK(record.plan_reason == reason);
+    CHECK_THAT(record.plan_sentence, Contains(sentence));
+    CHECK(record.plan_remedy.empty() == (reason == PlanReason::repeated));
+    CHECK_THAT(record.json(), Contains(fmt::format("\"reason\":\"{}\"", op::name_of(reason))));
+  };
+  CHECK(f.last_execution().plan_reason == PlanReason::none);
+  CHECK(f.last_execution().kernels.empty());
+  f(ones({8, 4}), ones({4}));
+  is(PlanReason::first_call, "the function was not called before");
+  f(ones({9, 4}), ones({4}));
+  is(PlanReason::lengths, "planned again: the lengths of x0 changed from [8, 4] to [9, 4] (nothing was compiled)");
+  f(ones({1, 4}), ones({4}));
+  is(PlanReason::extents, "axis 0 of x0 has 1 element, it had 9");
+  f(ones({8, 9, 4}), ones({4}));
+  is(PlanReason::rank, "the rank of x0 changed from 2 to 3");
+  f(ones({8, 9, 4}, op::f64), ones({4}));
+  is(PlanReason::type, "the type of x0 changed from f32 to f64");
+  f(ones({8, 9, 4}), ones({4}));  // remembered: the record is of the plan, which was made for a rank
+  is(PlanReason::rank, "rank");
+  f(ones({9, 8, 4}).transpose({1, 0, 2}), ones({4}));
+  is(PlanReason::strides, "the strides of x0 changed from [36, 4, 1] to [4, 32, 1]");
+  f(2.0, ones({4}));
+  is(PlanReason::arguments, "x0 is a number now");
+  Array y = Array::zeros({4}, op::f32);
+  f.into(y)(2.0, ones({4}));
+  is(PlanReason::targets, "results go into arrays that are there");
+  alignas(64) static float memory[8];
+  Array off = Array::wrap(std::span<float>(memory + 1, 4), {4});
+  f.into(off)(2.0, ones({4}));
+  is(PlanReason::alignment, "a target does not begin at a multiple of 64 bytes");
+  f(ones({8, 4}), ones({4}));
+  {
+    const op::ThreadScope other(op::thread_count() + 1);
+    f(ones({8, 4}), ones({4}));
+    is(PlanReason::threads, fmt::format("the call may use {} threads", op::thread_count()));
+  }
+  f.reset();
+  f(ones({8, 4}), ones({4}));
+  is(PlanReason::first_call, "not called before");
+  for (int n = 2; n < 1200; ++n) f(ones({n}), ones({1}));
+  f(ones({8, 4}), ones({4}));
+  is(PlanReason::forgotten, "gave way to others");
+
+  const op::Formula sums = op::formula("sum(x, axis=a)", options);
+  static_cast<void>(sums({{"x", ones({8, 4})}, {"a", 0}}));
+  static_cast<void>(sums({{"x", ones({8, 4})}, {"a", 1}}));
+  const ExecutionRecord record = sums.last_execution();
+  CHECK(record.plan_reason == PlanReason::number);
+  CHECK_THAT(record.plan_sentence, Contains("a changed from 0 to 1"));
+}
+
+TEST_CASE("record: the words of all reasons of a plan", "[record]") {
+  std::set<std::string> names;
+  for (int r = 0; r < op::kPlanReasons; ++r) names.emplace(op::name_of(static_cast<PlanReason>(r)));
+  CHECK(names.size() == op::kPlanReasons);
+  // What no call of a test can provoke: another device, and a call that is made again while nothing was forgotten.
+  auto f = op::compile([](Tensor x) { return x + 1; });
+  f(Array::ones({4}, op::f32));
+  f(Array::ones({5}, op::f32));
+  // The first words of these keys, of a call with one array: header, array, extents, strides, alignment (runtime/signature.h).
+  const std::vector<std::int64_t> key = {1 << 16 | 2, std::int64_t{1} | 8 << 8 | 1 << 16 | std::int64_t{1} << 32, 5, 1, 1};
+  std::vector<std::int64_t> on_device = key;
+  on_device[1] |= std::int64_t{1} << 34;
+  const std::vector<std::string> x = {"x"};
+  CHECK(op::runtime::why_planned(on_device, key, x, {}, false, 0).reason == PlanReason::device);
+  CHECK(op::runtime::why_planned(key, key, x, {}, false, 0).reason == PlanReason::repeated);
+  CHECK(op::runtime::why_planned(key, key, x, {}, false, 1).sentence ==
+        "compiled again: such a call was made before (1 kernel was compiled)");
+}
+
+TEST_CASE("record: where kernels came from", "[record]") {
+  const auto outcome = [](const op::Formula& f) { return f.last_execution().kernels.at(0).cache; };
+  op::runtime::set_first_tier(op::runtime::TierChoice::Optimised);
+  const Array x = Array::ones({100}, op::f32);
+  const op::Formula first = op::formula("x*x*x - 0.375*x + 5"), second = op::formula("a*a*a - 0.375*a + 5");
+  static_cast<void>(first({x}));
+  CHECK(outcome(first) == CacheOutcome::compiled);
+  CHECK_THAT(first.last_execution().kernels[0].cache_sentence,
+             Contains("compiled in") && Contains("no call of this function had such loops"));
+  static_cast<void>(second({x}));
+  CHECK(outcome(second) == CacheOutcome::memory);
+  op::runtime::set_first_tier(op::runtime::TierChoice::Tiles);
+  const op::Formula tiled = op::formula("x*x*x*x - 0.375*x + 5");
+  static_cast<void>(tiled({x}));
+  CHECK(outcome(tiled) == CacheOutcome::tiles);
+  CHECK_THAT(tiled.last_execution().kernels[0].tier, Contains("in tiles"));
+  op::runtime::set_first_tier(std::nullopt);
+  op::Options reference;
+  reference.mode = op::Mode::reference;
+  const op::Formula interpreted = op::formula("x*2", reference);
+  static_cast<void>(interpreted({x}));
+  CHECK(interpreted.last_execution().kernels.empty());
+  CHECK_THAT(interpreted.last_execution().text(), Contains("interpreted one at a time"));
+}
+
+TEST_CASE("record: a call that waits for another thread's compile says so", "[record]") {
+  // The first thread says in the log that it has compiled, and is held there until the second one has asked for the kernel.
+  op::runtime::set_first_tier(op::runtime::TierChoice::Optimised);
+  const std::string text = "sin(x)*x + tanh(x)*2.5 - x*x*x";
+  const op::Formula a = op::formula(text), b = op::formula(text);
+  const Array x = Array::ones({64}, op::f32);
+  static std::atomic<bool> compiling;
+  static std::int64_t hits;
+  compiling = false, hits = op::kernel_cache_stats().hits;
+  op::set_log(
+      [](op::LogLevel, std::string_view line) {
+        if (line.find("optimised in") == line.npos || compiling.exchange(true)) return;
+        while (op::kernel_cache_stats().hits == hits) std::this_thread::yield();
+      },
+      op::LogLevel::debug);
+  std::thread first([&] { static_cast<void>(a({x})); });
+  while (!compiling) std::this_thread::yield();
+  static_cast<void>(b({x}));
+  first.join();
+  op::set_log(nullptr);
+  op::runtime::set_first_tier(std::nullopt);
+  CHECK(a.last_execution().kernels.at(0).cache == CacheOutcome::compiled);
+  CHECK(b.last_execution().kernels.at(0).cache == CacheOutcome::joined);
+  CHECK_THAT(b.last_execution().kernels.at(0).cache_sentence, Contains("another thread was compiling it"));
+}
+
+TEST_CASE("record: a schedule that differs is named by its fields", "[record]") {
+  op::compiler::Schedule a, b;
+  CHECK(op::runtime::schedule_differences(a, b).empty());
+  b.streamed = {1};
+  b.width = 16;
+  CHECK(op::runtime::schedule_differences(a, b) == "elements of a vector: 8 -> 16, stores that bypass the caches: no -> yes");
+}
+
+TEST_CASE("record: a recorded graph gives the bits of its program, for all golden functions", "[record]") {
+  const op::test::Extents extents = {{'a', 3}, {'b', 5}, {'h', 4}, {'w', 6}, {'n', 17}, {'m', 21}, {'k', 9}, {'l', 13}};
+  for (const op::test::Golden& golden : op::test::kGolden) {
+    INFO(golden.name);
+    const op::Formula f = op::formula(golden.formula);
+    std::map<std::string, op::compiler::Shape> shapes;
+    for (auto& [name, shape] : op::test::inputs_of(golden, extents)) shapes[name] = shape;
+    std::vector<op::FormulaArgument> arguments;
+    std::uint32_t seed = 1;
+    for (const std::string& name : f.inputs()) {
+      Array a = Array::empty(op::Extents(shapes.at(name)), op::f32);
+      for (std::int64_t i = 0; i < a.size(); ++i)
+        static_cast<float*>(a.mutable_data())[i] = static_cast<float>((seed = seed * 1664525 + 1013904223) >> 8) * 0x1p-23f - 1;
+      arguments.emplace_back(a);
+    }
+    const op::FormulaResults expected = f(arguments);
+    const ExecutionRecord record = f.last_execution();
+    CHECK(record.called);
+    CHECK(record.recorded == f.recorded_graph().text());
+    CHECK(record.kernels.size() == static_cast<std::size_t>(golden.kernels));
+    const op::GraphView graph = op::GraphView::parse(record.recorded);
+    CHECK(graph == f.recorded_graph());
+    for (const op::Mode mode : {op::Mode::adaptive, op::Mode::unfused, op::Mode::reference}) {
+      op::Options options;
+      options.mode = mode;
+      const op::Formula again = op::formula(graph, options);
+      CHECK(again.inputs().size() == f.inputs().size());
+      const op::FormulaResults got = again(arguments);
+      REQUIRE(got.size() == expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const Array a = got[i].contiguous(), b = expected[i].contiguous();
+        CHECK(std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("record: graphs are saved, loaded and refused where they do not fit", "[record]") {
+  const op::Formula f = op::formula("exp(x)*2.5 + k");
+  static_cast<void>(f({{"x", Array::ones({3, 4}, op::f32)}, {"k", 0.25}}));
+  const op::GraphView graph = f.recorded_graph();
+  const std::string path = "record_graph.txt";
+  graph.save(path);
+  const op::GraphView loaded = op::GraphView::load(path);
+  std::remove(path.c_str());
+  CHECK(loaded == graph);
+  CHECK(loaded.text() == graph.text());
+  const op::Formula again = op::formula(loaded);
+  CHECK(again.inputs() == std::vector<std::string>{"x"});
+  CHECK(again({Array::ones({3, 4}, op::f32)})[0].at<float>({0, 0}) ==
+        f({{"x", Array::ones({3, 4}, op::f32)}, {"k", 0.25}})[0].at<float>({0, 0}));
+  CHECK_THROWS_WITH(again({Array::ones({4, 4}, op::f32)}), Contains("the input x is f32[4, 4], and it was recorded as f32[3, 4]"));
+  CHECK_THROWS_WITH(again({Array::ones({3, 4}, op::f64)}), Contains("the input x is f64, and it was recorded as f32"));
+  CHECK_THROWS_AS(op::GraphView::parse("%0 = nonsense"), op::ValueError);
+  CHECK_THROWS_AS(op::GraphView::load("nowhere/graph.txt"), op::IoError);
+  CHECK_THROWS_AS(op::formula(op::GraphView()), op::ValueError);
+}
+
+TEST_CASE("record: bytes, passes, stages", "[record]") {
+  auto f = op::compile([](Tensor x, Tensor w, Tensor b) { return x * w.reshape({x.dim(0), x.dim(1), 1, 1}) + b; });
+  f(Array::ones({4, 6, 8, 8}, op::f32), Array::ones({4, 6}, op::f32), Array::ones({8, 8}, op::f32));
+  const ExecutionRecord record = f.last_execution(op::Detail::code);
+  CHECK(record.kernels.size() == 1);
+  CHECK(record.least_bytes == 4 * (2 * 4 * 6 * 64 + 4 * 6 + 64));
+  CHECK(record.bytes() == record.least_bytes);
+  CHECK(record.ratio() == 1);
+  CHECK(record.unfused_kernels == 2);
+  CHECK(record.unfused_bytes > record.bytes());
+  CHECK(record.passes.size() >= 6);
+  CHECK(record.passes[0].name == "prune");
+  CHECK_THAT(record.kernels[0].llvm, Contains("define"));
+  CHECK_THAT(record.kernels[0].assembly, Contains("ret"));
+  CHECK_THAT(record.cuda, Contains("KERNEL("));
+  CHECK(record.stages.record_ms > 0);
+  CHECK(record.stages.plan_ms > 0);
+  CHECK_THAT(record.times_note, Contains("set_profiling(true)"));
+  CHECK(record.kernels[0].times.runs == 0);
+  bool has_line = false;
+  for (const ExecutionRecord::Node& node : record.nodes) has_line |= node.source.find("test_record.cpp:") != std::string::npos;
+  CHECK(has_line);
+  CHECK_THAT(record.html(), Contains("\"least_bytes\":") && !Contains("/*RECORD*/"));
+  record.save("record.html");
+  std::ifstream saved("record.html");
+  std::stringstream text;
+  text << saved.rdbuf();
+  std::remove("record.html");
+  CHECK(text.str() == record.html());
+  CHECK_THROWS_AS(record.save("nowhere/record.json"), op::IoError);
+}
+
+TEST_CASE("record: a derivative's nodes are marked", "[record]") {
+  const op::Formula f = op::formula("y = x*s + t; dx, ds = vjp(y, [x, s], d)");
+  static_cast<void>(
+      f({{"x", Array::ones({8, 4}, op::f32)}, {"s", Array::ones({4}, op::f32)}, {"t", 1.0}, {"d", Array::ones({8, 4}, op::f32)}}));
+  const ExecutionRecord record = f.last_execution();
+  int backward = 0;
+  for (const ExecutionRecord::Node& node : record.nodes) backward += node.backward;
+  CHECK(backward >= 2);
+}
+
+TEST_CASE("profile: times and calls are kept while it is on, and only then", "[record]") {
+  auto f = op::compile([](Tensor x) { return exp(x) / sum(exp(x)); });
+  const Array x = Array::full({40'000}, 0.5, op::f32);
+  f(x);
+  CHECK(f.last_execution().kernels[0].times.runs == 0);
+  op::set_profiling(true);
+  op::clear_profile();
+  CHECK(op::profiling());
+  for (int i = 0; i < 3; ++i) f(x);
+  Array y = Array::zeros({40'000}, op::f32);
+  const auto bound = f.bind(y, x);
+  bound();
+  op::set_profiling(false);
+  f(x);
+  const ExecutionRecord record = f.last_execution();
+  CHECK(record.kernels[0].times.runs == 3);
+  CHECK(record.kernels[0].times.best_ns > 0);
+  CHECK(record.kernels[0].times.best_ns <= record.kernels[0].times.mean_ns);
+  CHECK(record.kernels[0].gigabytes_per_second() > 0);
+  CHECK_THAT(record.text(), Contains("on average of 3 runs"));
+  const std::vector<op::CallRecord> calls = op::recent_calls(10);
+  REQUIRE(calls.size() == 4);
+  CHECK(calls[0].signature == "f32[40000] -> f32[40000]");
+  CHECK(calls[3].signature == "f32[40000]");
+  CHECK(calls[0].start_ms > calls[3].start_ms);
+  for (const op::CallRecord& call : calls) {
+    CHECK(call.kernel_ms.size() == record.kernels.size());
+    double sum = 0;
+    for (const double ms : call.kernel_ms) sum += ms;
+    CHECK(sum <= call.ms);
+  }
+  CHECK(op::recent_calls(2).size() == 2);
+  const std::string trace = op::profile_json();
+  CHECK_THAT(trace, Contains("\"traceEvents\":[") && Contains("\"cat\":\"kernel\"") && Contains("\"shapes\":\"f32[40000]\""));
+  op::clear_profile();
+  CHECK(op::recent_calls(10).empty());
+  CHECK_THROWS_AS(op::write_profile("nowhere/trace.json"), op::IoError);
+}
+
+TEST_CASE("profile: results have the same bits, on several threads at once", "[record]") {
+  auto f = op::compile([](Tensor x) { return cumsum(tanh(x) * 3, 0) + sum(x, 1, true); });
+  const Array x = Array::full({300, 400}, 0.25, op::f32);
+  const Array expected = f(x);
+  op::set_profiling(true);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) {
+        const Array y = f(x);
+        wrong += std::memcmp(y.data(), expected.data(), static_cast<std::size_t>(y.bytes())) != 0;
+        if (i % 7 == 0) wrong += op::profile_json().empty();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  op::set_profiling(false);
+  op::clear_profile();
+  CHECK(wrong == 0);
+}
