@@ -2,6 +2,7 @@
 #include "runtime/profile.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -59,16 +60,36 @@ struct Ring {
   }
 };
 
+// What texts are made of when somebody looks: a plan that is made while profiling is on pays for a copy of a few numbers.
+struct LaunchText {
+  std::uint32_t kernel = 0;
+  ir::Op op = ir::Op::Input;  // of the first value that it stores; Input: not known
+  std::uint8_t loops = 0;
+  std::uint64_t reduced = 0;
+  std::array<std::int64_t, 6> extents{};  // of the first loops
+
+  std::string text() const {
+    std::string out = fmt::format("{}:", kernel);
+    for (std::size_t l = 0; l < std::min<std::size_t>(loops, extents.size()); ++l)
+      out += fmt::format("{} {}{}", l ? " x" : "", extents[l], reduced >> l & 1 ? " (reduced)" : "");
+    if (loops > extents.size()) out += " x …";
+    return op == ir::Op::Input ? out : fmt::format("{} {}", out, ir::info(op).text);
+  }
+};
 struct PlanText {
+  std::uint64_t id = 0;
   std::vector<std::int64_t> key;
-  std::string signature;  // of the key, made when somebody looks
+  std::vector<LaunchText> launches;
+};
+struct PlanNames {
+  std::string signature;
   std::vector<std::string> launches;
 };
 
 struct All {
   std::mutex mutex;
   std::vector<std::shared_ptr<Ring>> rings;
-  std::unordered_map<std::uint64_t, PlanText> plans;
+  std::vector<PlanText> plans;
   std::int64_t start = 0;
   std::string path;  // of ONEPASS_PROFILE
   std::uint32_t generation = 0;
@@ -133,20 +154,25 @@ struct Snapshot {
     std::vector<Event> events;  // by their end
   };
   std::vector<Thread> threads;
-  std::unordered_map<std::uint64_t, PlanText> plans;
+  std::unordered_map<std::uint64_t, PlanNames> plans;
   std::int64_t start = 0, dropped = 0;
 };
 
 Snapshot snapshot() {
   Snapshot s;
   std::vector<std::shared_ptr<Ring>> rings;
+  std::vector<PlanText> plans;
   {
     const std::lock_guard lock(all().mutex);
     rings = all().rings;
-    s.plans = all().plans;
+    plans = all().plans;
     s.start = all().start;
   }
-  for (auto& [id, plan] : s.plans) plan.signature = signature_text(plan.key);
+  for (const PlanText& plan : plans) {
+    PlanNames& names = s.plans[plan.id];
+    names.signature = signature_text(plan.key);
+    for (const LaunchText& launch : plan.launches) names.launches.push_back(launch.text());
+  }
   for (const std::shared_ptr<Ring>& ring : rings) {
     const std::lock_guard lock(ring->mutex);
     Snapshot::Thread& t = s.threads.emplace_back(ring->number, ring->name, ring->events);
@@ -206,12 +232,20 @@ void add(const Event& event) noexcept try { my_ring()->add(event); } catch (...)
 
 void describe(const LaunchPlan& plan) noexcept try {
   if (plan.described.exchange(true, std::memory_order_relaxed)) return;
-  PlanText text;
-  text.key = plan.key;
-  for (const Launch& launch : plan.launches)
-    text.launches.push_back(plan.report ? kernel_title(*plan.report, launch.of) : fmt::format("kernel {}", launch.of));
+  PlanText text{plan.id, plan.key, std::vector<LaunchText>(plan.launches.size())};
+  for (std::size_t k = 0; k < plan.launches.size(); ++k) {
+    LaunchText& launch = text.launches[k];
+    launch.kernel = plan.launches[k].of;
+    if (!plan.report) continue;
+    const KernelReport& kernel = plan.report->kernels[launch.kernel];
+    const std::vector<ir::NodeId>& roots = plan.report->partition.groups[kernel.group].roots;
+    if (!roots.empty()) launch.op = plan.report->optimised[roots[0]].op;
+    launch.loops = static_cast<std::uint8_t>(kernel.planned.nest.loops());
+    launch.reduced = kernel.planned.nest.reduced_mask();
+    std::copy_n(kernel.planned.numbers.extents.begin(), std::min<std::size_t>(launch.loops, launch.extents.size()), launch.extents.begin());
+  }
   const std::lock_guard lock(all().mutex);
-  if (all().plans.size() < kMostEvents) all().plans.emplace(plan.id, std::move(text));
+  if (all().plans.size() < kMostEvents) all().plans.push_back(std::move(text));
 } catch (...) {}  // NOLINT: it has a number
 
 void start_from_environment() noexcept try {

@@ -105,13 +105,6 @@ std::string loops_text(const Nest& nest, const NestNumbers& numbers) {
 
 }  // namespace
 
-std::string kernel_title(const PlanReport& report, std::uint32_t k) {
-  const KernelReport& kernel = report.kernels[k];
-  const std::vector<NodeId>& roots = report.partition.groups[kernel.group].roots;
-  return fmt::format("{}: {}{}", k, loops_text(kernel.planned.nest, kernel.planned.numbers),
-                     roots.empty() ? "" : fmt::format(" {}", ir::info(report.optimised[roots[0]].op).text));
-}
-
 void write_text(const char* what, const std::string& path, std::string_view text) {
   os::AtomicFile file(what, path, false);
   file.write(text.data(), text.size());

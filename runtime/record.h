@@ -22,8 +22,6 @@ std::vector<ir::NodeId> nodes_of(const PlanReport& report, std::uint32_t group);
 std::vector<ir::NodeId> reads_of(const PlanReport& report, std::span<const ir::NodeId> nodes);
 /// The lines of the graph's printed form, by node, without their indentation.
 std::vector<std::string> lines_of(const ir::Graph& graph);
-/// `64 x 256 (reduced) reduce_sum`: what a profile calls the kernel.
-std::string kernel_title(const PlanReport& report, std::uint32_t kernel);
 /// A key is bytes, not text.
 std::string hexadecimal(std::string_view bytes);
 
