@@ -1397,6 +1397,9 @@ class Others(Command):
             self.assertGreater(times[0], 0)
             self.assertLessEqual(row["last_slow_ms"], times[-1] * 1.0001)
             self.assertGreater(row["settled_ms"], 0)
+            self.assertGreater(row["settled_mean_ms"], 0)
+            self.assertEqual(list(row["slow_per_s"]), ["after_300_ms", "after_1500_ms", "settled"])
+            self.assertGreaterEqual(row["slow_per_s"]["settled"], 0)
         self.assertGreater(rows[2]["ms_compiling"], 0)  # for the shape alone, in the first call
         self.assertEqual(rows[3]["ms_compiling"], 0)  # it was kept
         for row in rows:

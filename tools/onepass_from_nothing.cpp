@@ -31,9 +31,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<int, 5> kCalls = {1, 2, 10, 100, 1000};
-constexpr double kLongest = 5;  // seconds, after which the calls end early
-constexpr double kSlow = 1.5;   // times the settled median
-constexpr double kSettledSeconds = 0.2;
+constexpr double kLongest = 5;           // seconds, after which the calls end early
+constexpr double kSlow = 1.5;            // times the settled median
+constexpr double kSettledSeconds = 0.2;  // at least
 
 // A folder for one run's kernels, removed at its end.
 class CacheFolder {
@@ -120,19 +120,38 @@ void first_calls(const ProgramText& program, std::span<const runtime::ArgumentTy
   }
   const Stats stats = compiled->stats();
 
-  // How long a call takes in the end: what the times above are compared with.
+  // How long a call takes in the end: what the times above are compared with. As many calls, in the same process and beside the same load,
+  // that compile nothing.
   compiled->wait_until_optimized();
   compiled->call_into(arguments, targets);
   std::vector<double> settled;
-  for (const double end = seconds_now() + kSettledSeconds; settled.size() < 5 || seconds_now() < end;) {
-    const double begin = seconds_now();
+  settled.reserve(times.size());
+  double settled_total = 0;
+  for (double begin = seconds_now(), before = begin; settled.size() < times.size() || before < begin + kSettledSeconds;) {
     compiled->call_into(arguments, targets);
-    settled.push_back(seconds_now() - begin);
+    const double now = seconds_now();
+    settled.push_back(now - before);
+    settled_total += now - before;
+    before = now;
   }
-  std::ranges::sort(settled);
-  const double median = quantile(settled, 0.5);
+  std::vector<double> sorted = settled;
+  std::ranges::sort(sorted);
+  const double median = quantile(sorted, 0.5), mean = settled_total / static_cast<double>(settled.size());
 
-  Json line = {{"mode", text_of(options.mode)}, {"calls", times.size()}, {"settled_ms", median * 1e3}};
+  // Calls slower than kSlow medians, by the second, of those that end later than `from` seconds after the first began.
+  const auto slow_rate = [&](const std::vector<double>& all, double from) {
+    double passed = 0, seconds = 0;
+    int slow = 0;
+    for (const double t : all) {
+      passed += t;
+      if (passed <= from) continue;
+      seconds += t;
+      slow += t > kSlow * median;
+    }
+    return seconds > 0 ? slow / seconds : 0.0;
+  };
+
+  Json line = {{"mode", text_of(options.mode)}, {"calls", times.size()}, {"settled_ms", median * 1e3}, {"settled_mean_ms", mean * 1e3}};
   double total = 0, last_slow = 0;
   std::size_t next = 0;
   for (std::size_t i = 0; i < times.size(); ++i) {
@@ -142,6 +161,8 @@ void first_calls(const ProgramText& program, std::span<const runtime::ArgumentTy
   }
   line["lost_ms"] = (total - median * static_cast<double>(times.size())) * 1e3;
   line["last_slow_ms"] = last_slow * 1e3;
+  line["slow_per_s"] = {
+      {"after_300_ms", slow_rate(times, 0.3)}, {"after_1500_ms", slow_rate(times, 1.5)}, {"settled", slow_rate(settled, 0)}};
   line["ms_compiling"] = stats.ms_compiling;
   line["ms_lost"] = stats.ms_lost;
   line["ms_compiling_all"] = compiled->stats().ms_compiling;
