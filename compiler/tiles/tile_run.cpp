@@ -12,6 +12,8 @@ template <class E> void copy_in(std::byte* to, const std::byte* from, std::int64
     std::fill_n(y, n, E{0});
   } else if (guard && !one) {
     for (std::int64_t i = 0; i < n; ++i) y[i] = guard[i] != std::byte{0} ? x[i * step] : E{0};
+  } else if (step == 1) {
+    std::memcpy(y, x, static_cast<std::size_t>(n) * sizeof(E));
   } else {
     for (std::int64_t i = 0; i < n; ++i) y[i] = x[i * step];
   }
