@@ -416,7 +416,7 @@ class Device(Command):
                                 ({"FAKE_CUDA_VERSION": "11080"}, ["11.8", "12.0 or newer", "newer driver"]),
                                 ({"FAKE_CUDA_START": "34"}, ["stub", "LD_LIBRARY_PATH", "install NVIDIA's driver"]),
                                 ({"FAKE_CUDA_START": "803"}, ["DRIVER_MISMATCH", "start the machine again"]),
-                                ({"FAKE_CUDA_START": "802"}, ["nvidia-smi", "or run on the cpu"]),
+                                ({"FAKE_CUDA_START": "802"}, ["nvidia-fabricmanager", "or run on the cpu"]),
                                 ({"FAKE_CUDA_CAPABILITY": "61"}, ["compute capability 6.1", "7.5 or newer", "run on the cpu"]),
                                 ({"FAKE_NVRTC_KNOWS": "90"}, ["does not know", "compute capability 8.0", "newer CUDA toolkit"]),
                                 ({"FAKE_NVRTC_VERSION": "11080"}, ["NVRTC 11.8", "12.0 or newer"]),

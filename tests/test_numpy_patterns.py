@@ -73,7 +73,8 @@ def bs(s, k, t, v, r):
     return s * 0.5 * (1 + erf(d1 / np.sqrt(2))) - k * np.exp(-r * t) * 0.5 * (1 + erf(d2 / np.sqrt(2)))
 
 
-NAMES = dict(np=np, math=math, softmax=softmax, sigmoid=sigmoid, erf=erf, scatter_add=scatter_add, bs=bs)
+trapezoid = getattr(np, "trapezoid", None) or np.trapz  # its name before NumPy 2
+NAMES = dict(np=np, math=math, trapezoid=trapezoid, softmax=softmax, sigmoid=sigmoid, erf=erf, scatter_add=scatter_add, bs=bs)
 
 
 class Pattern:

@@ -677,6 +677,34 @@ class Process(Test):
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
 
+class Statistics(Test):
+    def test_numpys_functions(self):
+        x, y = array((5, 7)), array((5, 7), seed=1)
+        x[1, 2] = np.nan
+        clean = np.nan_to_num(x)
+        i = np.array([0, 2, 2, 1])
+        for got, expected in (
+            (op.nansum(x, axis=0), np.nansum(x, 0)), (op.nanprod(x, axis=1), np.nanprod(x, 1)), (op.nanmax(x), np.nanmax(x)),
+            (op.nanmin(x, axis=0), np.nanmin(x, 0)), (op.nanmean(x, axis=1, keepdims=True), np.nanmean(x, 1, keepdims=True)),
+            (op.nanvar(x, axis=1, ddof=1), np.nanvar(x, 1, ddof=1)), (op.nanstd(x, axis=0), np.nanstd(x, 0)),
+            (op.average(clean, axis=0, weights=np.float32([1, 2, 3, 4, 5])), np.average(clean, 0, [1, 2, 3, 4, 5])),
+            (op.cov(clean), np.cov(clean)), (op.cov(clean, y, rowvar=False, ddof=0), np.cov(clean, y, rowvar=False, ddof=0)),
+            (op.corrcoef(y), np.corrcoef(y)), (op.diff(y, 2, axis=0), np.diff(y, 2, axis=0)),
+            (op.diff(y[0], prepend=0.0), np.diff(y[0], prepend=np.float32(0))), (op.gradient(y, 0.5, axis=1), np.gradient(y, 0.5, axis=1)),
+            (op.trapezoid(y, dx=0.5), 0.5 * (y[:, 1:] + y[:, :-1]).sum(1) / 2), (op.bincount(i, 4), np.bincount(i, minlength=4)),
+            (op.bincount(i, 3, weights=np.float32([1, 2, 3, 4])), np.bincount(i, [1, 2, 3, 4])), (op.trace(y, 1), np.trace(y, 1)),
+            (op.tril(y, -1), np.tril(y, -1)), (op.triu(y), np.triu(y)), (op.diag(y[0], 1), np.diag(y[0], 1)), (op.tri(3, 4, 1), np.tri(3, 4, 1)),
+        ):
+            np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-4, atol=1e-5)
+        for got, expected in zip(op.meshgrid(y[0], y[1], indexing="ij"), np.meshgrid(y[0], y[1], indexing="ij")):
+            np.testing.assert_array_equal(np.asarray(got), expected)
+        counts, edges = op.histogram(y, 4, range=(0.0, 1.0))
+        np.testing.assert_array_equal(np.asarray(counts), np.histogram(y, 4, (0, 1))[0])
+        np.testing.assert_allclose(np.asarray(edges), [0, 0.25, 0.5, 0.75, 1])
+        inside = op.jit(lambda y: sum(op.meshgrid(op.nanmean(y, axis=0), op.diff(y, axis=0)[:, 0])))(y)  # recorded as one function
+        np.testing.assert_allclose(np.asarray(inside), np.nanmean(y, 0) + np.diff(y, axis=0)[:, :1], rtol=1e-5)
+
+
 class Docs(Test):
     def test_pages_run(self):
         for page, least in (("docs/python.md", 10), ("docs/tutorial.md", 10), ("docs/coming-from.md", 2), ("README.md", 1)):

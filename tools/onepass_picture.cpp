@@ -23,8 +23,6 @@
 #include "runtime/os.h"
 #include "tools/onepass_command.h"
 
-extern char** environ;
-
 namespace onepass::command {
 
 namespace {
@@ -440,8 +438,9 @@ std::string svg_by_graphviz(const std::string& dot) {
   posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
   std::string name = program, form = "-Tsvg";
   char* const words[] = {name.data(), form.data(), nullptr};
+  char* const no_environment[] = {nullptr};
   pid_t child = 0;
-  const bool started = ::posix_spawnp(&child, name.c_str(), &actions, nullptr, words, environ) == 0;
+  const bool started = ::posix_spawnp(&child, name.c_str(), &actions, nullptr, words, no_environment) == 0;
   posix_spawn_file_actions_destroy(&actions);
   ::close(in[0]), ::close(back[1]);
   std::string svg;

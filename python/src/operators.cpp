@@ -3,13 +3,16 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -237,10 +240,13 @@ void bind_reductions(nb::module_& m) {
 // clang-format off
 #define ONE(name) def_reduction(m, #name, &onepass::name);
   ONE(sum) ONE(mean) ONE(max) ONE(min) ONE(prod) ONE(any) ONE(all) ONE(argmax) ONE(argmin) ONE(count_nonzero) ONE(norm) ONE(logsumexp)
+  ONE(nansum) ONE(nanprod) ONE(nanmax) ONE(nanmin) ONE(nanmean)
 #undef ONE
       // clang-format on
       def_spread(m, "var", &onepass::var);
   def_spread(m, "std", &onepass::std);
+  def_spread(m, "nanvar", &onepass::nanvar);
+  def_spread(m, "nanstd", &onepass::nanstd);
   def_scan(m, "cumsum", &onepass::cumsum);
   def_scan(m, "cumprod", &onepass::cumprod);
   def_scan(m, "cummax", &onepass::cummax);
@@ -414,6 +420,113 @@ void bind_indexing(nb::module_& m) {
       nb::arg("equation"), nb::arg("operands"));
 }
 
+void bind_statistics(nb::module_& m) {
+  m.def(
+      "average",
+      [](nb::handle x, nb::handle axis, nb::handle weights, bool keepdims) {
+        const AxesGiven axes(axis);
+        return apply("average", fmt::format("{};{}", axes.text(), keepdims), {x, weights},
+                     [=](std::span<const Operand> v) { return onepass::average(v[0], axes.get(), v[1], keepdims); });
+      },
+      nb::arg("x"), nb::arg("axis") = nb::none(), nb::arg("weights") = nb::none(), nb::arg("keepdims") = false);
+  m.def(
+      "cov",
+      [](nb::handle x, nb::handle y, bool rowvar, std::int64_t ddof) {
+        return apply("cov", fmt::format("{};{}", rowvar, ddof), {x, y},
+                     [=](std::span<const Operand> v) { return onepass::cov(v[0], v[1], rowvar, ddof); });
+      },
+      nb::arg("x"), nb::arg("y") = nb::none(), nb::arg("rowvar") = true, nb::arg("ddof") = 1);
+  m.def(
+      "corrcoef",
+      [](nb::handle x, nb::handle y, bool rowvar) {
+        return apply("corrcoef", fmt::format("{}", rowvar), {x, y},
+                     [=](std::span<const Operand> v) { return onepass::corrcoef(v[0], v[1], rowvar); });
+      },
+      nb::arg("x"), nb::arg("y") = nb::none(), nb::arg("rowvar") = true);
+  m.def(
+      "diff",
+      [](nb::handle x, std::int64_t n, int axis, nb::handle prepend, nb::handle append) {
+        return apply("diff", fmt::format("{};{}", n, axis), {x, prepend, append},
+                     [=](std::span<const Operand> v) { return onepass::diff(v[0], n, axis, v[1], v[2]); });
+      },
+      nb::arg("x"), nb::arg("n") = 1, nb::arg("axis") = -1, nb::arg("prepend") = nb::none(), nb::arg("append") = nb::none());
+  m.def(
+      "gradient",
+      [](nb::handle x, nb::handle spacing, int axis, int edge_order) {
+        return apply("gradient", fmt::format("{};{}", axis, edge_order), {x, spacing},
+                     [=](std::span<const Operand> v) { return onepass::gradient(v[0], v[1], axis, edge_order); });
+      },
+      nb::arg("x"), nb::arg("spacing") = nb::none(), nb::arg("axis") = -1, nb::arg("edge_order") = 1);
+  m.def(
+      "trapezoid",
+      [](nb::handle y, nb::handle x, nb::handle dx, int axis) {
+        return apply("trapezoid", fmt::format("{}", axis), {y, x, dx},
+                     [=](std::span<const Operand> v) { return onepass::trapezoid(v[0], v[1], v[2], axis); });
+      },
+      nb::arg("y"), nb::arg("x") = nb::none(), nb::arg("dx") = nb::none(), nb::arg("axis") = -1);
+  m.def(
+      "bincount",
+      [](nb::handle x, std::int64_t length, nb::handle weights) {
+        return apply("bincount", fmt::format("{}", length), {x, weights},
+                     [=](std::span<const Operand> v) { return onepass::bincount(v[0], length, v[1]); });
+      },
+      nb::arg("x"), nb::arg("length"), nb::arg("weights") = nb::none());
+  m.def(
+      "histogram",
+      [](nb::handle x, std::int64_t bins, nb::handle range, nb::handle weights, bool density) {
+        nb::object low = nb::none(), high = nb::none();
+        if (!range.is_none()) std::tie(low, high) = nb::cast<std::pair<nb::object, nb::object>>(range);
+        const auto part = [&](bool edges) {
+          return apply("histogram", fmt::format("{};{};{}", bins, density, edges), {x, low, high, weights}, [=](std::span<const Operand> v) {
+            const Histogram all = onepass::histogram(v[0], bins, v[1], v[2], v[3], density);
+            return edges ? all.edges : all.counts;
+          });
+        };
+        return nb::make_tuple(part(false), part(true));
+      },
+      nb::arg("x"), nb::arg("bins") = 10, nb::arg("range") = nb::none(), nb::arg("weights") = nb::none(), nb::arg("density") = false);
+}
+
+void bind_matrices(nb::module_& m) {
+  using OfDiagonal = Tensor (*)(const Operand&, std::int64_t);
+  for (const auto& [name, f] :
+       {std::pair<const char*, OfDiagonal>{"diag", &onepass::diag}, {"tril", &onepass::tril}, {"triu", &onepass::triu}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, std::int64_t k) {
+          return apply(name, fmt::format("{}", k), {x}, [f, k](std::span<const Operand> v) { return f(v[0], k); });
+        },
+        nb::arg("x"), nb::arg("k") = 0);
+  m.def(
+      "trace",
+      [](nb::handle x, std::int64_t offset, int axis1, int axis2) {
+        return apply("trace", fmt::format("{};{};{}", offset, axis1, axis2), {x},
+                     [=](std::span<const Operand> v) { return onepass::trace(v[0], offset, axis1, axis2); });
+      },
+      nb::arg("x"), nb::arg("offset") = 0, nb::arg("axis1") = 0, nb::arg("axis2") = 1);
+  m.def(
+      "tri",
+      [](std::int64_t n, std::optional<std::int64_t> columns, std::int64_t k, nb::handle dtype) {
+        const DType type = dtype.is_none() ? DType::F32 : dtype_from(dtype);
+        return apply("tri", fmt::format("{};{};{};{}", n, columns.value_or(n), k, name_of(type)), {},
+                     [=](std::span<const Operand>) { return onepass::tri(n, columns, k, type, std::source_location{}); });
+      },
+      nb::arg("n"), nb::arg("m") = nb::none(), nb::arg("k") = 0, nb::arg("dtype") = nb::none());
+  m.def(
+      "meshgrid",
+      [](nb::args xs, const std::string& indexing) {
+        nb::list grids;
+        for (std::size_t i = 0; i < xs.size(); ++i)
+          grids.append(apply("meshgrid", fmt::format("{};{}", indexing, i), handles_in(xs), [indexing, i](std::span<const Operand> v) {
+            std::vector<Tensor> axes;
+            for (const Operand& x : v) axes.push_back(detail::tensor_of(x));
+            return onepass::meshgrid(axes, indexing, std::source_location{})[i];
+          }));
+        return grids;
+      },
+      nb::arg("xs"), nb::kw_only(), nb::arg("indexing") = "xy");
+}
+
 void bind_sources(nb::module_& m) {
   const auto dtype_or = [](nb::handle h, DType otherwise) { return h.is_none() ? otherwise : dtype_from(h); };
   m.def(
@@ -473,6 +586,8 @@ void bind_operators(nb::module_& m) {
   bind_reductions(m);
   bind_views(m);
   bind_indexing(m);
+  bind_statistics(m);
+  bind_matrices(m);
   bind_sources(m);
 }
 
