@@ -1070,8 +1070,8 @@ const Speller::Scope* Speller::turning_scope(const Form& f) const {
   return fits ? &along : nullptr;
 }
 
-// Each lane's elements are a vector in memory; squares of these are turned in registers. What lies beyond a lane's end is 0, and lanes that are
-// not inside read what the last one does.
+// Each lane's elements are a vector in memory; squares of these are turned in registers. What lies beyond a lane's end is 0, and so are lanes
+// that are not inside, which read nothing.
 const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, const Scope& along) {
   const auto depth = static_cast<std::size_t>(&along - scopes_.data()) - 1;
   Scope& vector = scopes_[depth];
@@ -1093,8 +1093,10 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
     for (unsigned lane = 0; lane < vector.lanes; ++lane) {
       if (whole) p = bytes(begin, b_.CreateMul(step, i64(lane)));
       else if (lane > 0) p = bytes(p, vector.mask ? b_.CreateSelect(b_.CreateICmpSGT(vector.inside, i64(lane)), step, i64(0)) : step);
-      rows.push_back(mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, llvm::Constant::getNullValue(type)))
-                          : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+      Value* own = mask;
+      if (!whole && lane > 0 && vector.mask) own = both(mask, splat(b_.CreateICmpSGT(vector.inside, i64(lane)), side));
+      rows.push_back(own ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), own, llvm::Constant::getNullValue(type)))
+                         : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
     }
     return rows;
   };
