@@ -428,9 +428,9 @@ int run(Words words) {
   CommonOptions common;
   std::string batch, device = "cpu", stats;
   bool compare = false, check_nan = false, no_sync = false;
-  app.add_option(
-      "PROGRAM NAME=FILE", positional,
-      "a formula, a .fuse file, a dump (.json) or - for standard input; then its inputs: files (- for standard input), numbers, or FILE.npz with several");
+  app.add_option("PROGRAM NAME=FILE", positional,
+                 "a formula, a .fuse file, a dump (.json) or - for standard input; then its inputs: files (- for standard input), numbers, "
+                 "or FILE.npz with several");
   app.add_option("-o,--output", outputs,
                  "NAME=FILE.npy, .npz or .png: where an output goes (-: standard output); FILE.npz: all of them; repeat for several")
       ->allow_extra_args(false)

@@ -477,10 +477,11 @@ void bind_statistics(nb::module_& m) {
         nb::object low = nb::none(), high = nb::none();
         if (!range.is_none()) std::tie(low, high) = nb::cast<std::pair<nb::object, nb::object>>(range);
         const auto part = [&](bool edges) {
-          return apply("histogram", fmt::format("{};{};{}", bins, density, edges), {x, low, high, weights}, [=](std::span<const Operand> v) {
-            const Histogram all = onepass::histogram(v[0], bins, v[1], v[2], v[3], density);
-            return edges ? all.edges : all.counts;
-          });
+          return apply("histogram", fmt::format("{};{};{}", bins, density, edges), {x, low, high, weights},
+                       [=](std::span<const Operand> v) {
+                         const Histogram all = onepass::histogram(v[0], bins, v[1], v[2], v[3], density);
+                         return edges ? all.edges : all.counts;
+                       });
         };
         return nb::make_tuple(part(false), part(true));
       },
