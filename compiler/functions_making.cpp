@@ -33,7 +33,7 @@ Value arange(Functions& f) {
   if (step == 0) throw ValueError("arange: the step is 0; it must be another number");
   std::int64_t count = 0;
   if (whole) {
-    using Wide = __int128;
+    __extension__ using Wide = __int128;
     const Wide from = from_zero ? 0 : f.value(0).literal.integer, to = f.value(last).literal.integer,
                by = has_step ? f.value(2).literal.integer : 1;
     const Wide span = by > 0 ? to - from : from - to, each = by > 0 ? by : -by;

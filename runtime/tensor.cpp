@@ -200,12 +200,6 @@ Argument argument(Recording&, std::string_view text) {
   a.text = text;
   return a;
 }
-Argument argument(Recording& r, const std::vector<Tensor>& xs) {
-  Argument a;
-  a.kind = Argument::Kind::List;
-  for (const Tensor& x : xs) a.list.push_back(argument(r, Operand(x, std::source_location{})));
-  return a;
-}
 Argument argument(Recording& r, const Extents& extents) {
   Argument a;
   a.kind = Argument::Kind::List;
