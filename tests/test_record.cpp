@@ -27,18 +27,6 @@ using op::Array, op::BoundaryReason, op::CacheOutcome, op::ExecutionRecord, op::
 
 namespace {
 
-std::set<BoundaryReason> reasons_of(const ExecutionRecord& record) {
-  std::set<BoundaryReason> found;
-  for (const ExecutionRecord::Kernel& kernel : record.kernels)
-    for (const ExecutionRecord::Stored& stored : kernel.stores) {
-      found.insert(stored.reason);
-      CHECK(stored.sentence == op::sentence_of(stored.reason));
-      CHECK_FALSE(stored.sentence.empty());
-      CHECK(stored.remedy.empty() == (stored.reason == BoundaryReason::output));
-    }
-  return found;
-}
-
 std::string repeated(int count, const std::function<std::string(int)>& line) {
   std::string text;
   for (int i = 0; i < count; ++i) text += line(i);
