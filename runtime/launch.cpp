@@ -162,7 +162,8 @@ struct KernelControl : os::DefaultFloatingPoint {
   }
 };
 
-// How a run treats the code of its kernels: as it is, or with an event for each part that a thread runs.
+// How a run treats the code of its kernels: as it is, or with an event for each part that a thread runs. Passed by value: the first is empty and
+// takes no register.
 struct Plain {
   static constexpr bool kProfiled = false;
   const KernelCode& of(const KernelCode& code, const Launch&) const { return code; }
@@ -171,8 +172,8 @@ class Profiled {
  public:
   static constexpr bool kProfiled = true;
   explicit Profiled(const PlanData& plan) : plan_(plan.whole ? plan.whole->id : 0), first_(plan.launches.data()) {}
-  void add(const Launch& launch, std::int64_t start) const {
-    profile::add({profile::Kind::Kernel, "kernel", start, os::nanoseconds(), plan_, &launch - first_});
+  void add(const Launch& launch, std::int64_t start, std::int64_t end) const {
+    profile::add({profile::Kind::Kernel, "kernel", start, end, plan_, &launch - first_});
   }
   struct Code {
     const KernelCode& code;
@@ -181,11 +182,10 @@ class Profiled {
     void operator()(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch) const {
       const std::int64_t start = os::nanoseconds();
       code(words, begin, end, scratch);
-      profiled.add(launch, start);
+      profiled.add(launch, start, os::nanoseconds());
     }
   };
   Code of(const KernelCode& code, const Launch& launch) const { return {code, launch, *this}; }
-  std::uint64_t plan() const { return plan_; }
 
  private:
   std::uint64_t plan_;
@@ -193,15 +193,15 @@ class Profiled {
 };
 
 // A run by code that its kernel will not keep is timed.
-template <class How> [[gnu::noinline]] void run_slowly(const How& how, const Launch& launch, const KernelCode& code, std::int64_t* words,
+template <class How> [[gnu::noinline]] void run_slowly(How how, const Launch& launch, const KernelCode& code, std::int64_t* words,
                                                        std::byte* scratch, StopCheck* stop) {
   const std::int64_t start = os::nanoseconds();
   run_function(launch, how.of(code, launch), words, scratch, stop);
   code.slow()->ran_slowly(os::nanoseconds() - start, launch.expected);
 }
 
-template <class How> void run_one(const How& how, const Launch& launch, bool specialised, bool may_wait, std::int64_t* words,
-                                  std::byte* scratch, StopCheck* stop) {
+template <class How>
+void run_one(How how, const Launch& launch, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
   const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
   kernel.before_run(may_wait);
@@ -228,7 +228,7 @@ void point_to_held(const Launch& piece, std::int64_t step, std::byte* memory, st
 
 // The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches. Kernels
 // in strips do the same with what they hand to each other, which lies in the thread's own memory: each thread has words of its own.
-template <class How> void run_pieces(const How& how, std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words,
+template <class How> void run_pieces(How how, std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words,
                                      std::byte* scratch, StopCheck* stop) {
   const std::int64_t steps = pieces[0].steps, thread_bytes = pieces[0].beside_bytes + pieces[0].scratch_bytes;
   const bool in_strips = pieces[0].strips_of_outer > 0;
@@ -260,7 +260,7 @@ template <class How> void run_pieces(const How& how, std::span<const Launch> pie
         mine += piece.words.size();
       }
     }
-    if constexpr (How::kProfiled) how.add(pieces[0], began);
+    if constexpr (How::kProfiled) how.add(pieces[0], began, os::nanoseconds());
   };
   std::int64_t work = 0, at_once = 0;
   if (stop) {
@@ -274,13 +274,13 @@ template <class How> void run_pieces(const How& how, std::span<const Launch> pie
   });
 }
 
-template <class How> void run_all(const How& how, std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words,
+template <class How> void run_all(How how, std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words,
                                   std::byte* scratch, StopCheck* stop) {
   if (pieces.size() == 1) run_one(how, pieces[0], specialised, may_wait, words, scratch, stop);
   else run_pieces(how, pieces, specialised, may_wait, words, scratch, stop);
 }
 
-template <class How> [[gnu::noinline]] void run_trial(const How& how, std::span<const Launch> pieces, Specialised& trial, bool may_wait,
+template <class How> [[gnu::noinline]] void run_trial(How how, std::span<const Launch> pieces, Specialised& trial, bool may_wait,
                                                       std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   // A comparison with code that is about to be replaced would say nothing.
   if (!std::ranges::all_of(pieces, [](const Launch& l) { return l.items == 0 || l.kernel->is_settled(); }))
@@ -298,7 +298,7 @@ template <class How> [[gnu::noinline]] void run_trial(const How& how, std::span<
 
 // `words` holds those of all pieces, one behind the other.
 template <class How>
-void run_group(const How& how, std::span<const Launch> pieces, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+void run_group(How how, std::span<const Launch> pieces, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   Specialised& first = *pieces[0].specialised;
   const Specialised::State state = first.state();
   if (state == Specialised::State::Trial) [[unlikely]]
@@ -306,38 +306,31 @@ void run_group(const How& how, std::span<const Launch> pieces, bool may_wait, st
   run_all(how, pieces, state == Specialised::State::Used, may_wait, words, scratch, stop);
 }
 
-// Where profiling is on: the group's time is kept, too.
-[[gnu::noinline]] void run_group_profiled(const PlanData& plan, std::span<const Launch> pieces, bool may_wait, std::int64_t* words,
-                                          std::byte* scratch, StopCheck* stop) {
-  const Profiled how(plan);
-  const std::int64_t start = os::nanoseconds();
-  run_group(how, pieces, may_wait, words, scratch, stop);
-  pieces[0].specialised->times.add(os::nanoseconds() - start);
-}
-
-// A call's kernels as one event.
+// A call's kernels as one event, and the time of each group. A reading of the clock ends one group and begins the next.
 class ProfiledCall {
  public:
-  explicit ProfiledCall(const PlanData& plan) : plan_(plan), on_(profile::on()) {
-    if (on_) [[unlikely]]
-      begin();
+  explicit ProfiledCall(const PlanData& plan) : plan_(plan) {
+    if (plan_.whole) profile::describe(*plan_.whole);
+    start_ = now_ = os::nanoseconds();
   }
-  ~ProfiledCall() {
-    if (on_) [[unlikely]]
-      profile::add({profile::Kind::Call, "call", start_, os::nanoseconds(), plan_.whole ? plan_.whole->id : 0, 0});
-  }
+  ~ProfiledCall() { profile::add({profile::Kind::Call, "call", start_, now_, plan_.whole ? plan_.whole->id : 0, 0}); }
   ProfiledCall(const ProfiledCall&) = delete;
   ProfiledCall& operator=(const ProfiledCall&) = delete;
-  bool on() const { return on_; }
+
+  void run(std::span<const Launch> pieces, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+    const Profiled how(plan_);
+    const std::int64_t start = now_;
+    const bool in_parts = pieces[0].threads > 1 || stop;  // an event for each
+    if (in_parts) run_group(how, pieces, plan_.may_wait, words, scratch, stop);
+    else run_group(Plain(), pieces, plan_.may_wait, words, scratch, stop);
+    now_ = os::nanoseconds();
+    if (!in_parts) how.add(pieces[0], start, now_);
+    pieces[0].specialised->times.add(now_ - start);
+  }
 
  private:
-  [[gnu::noinline]] void begin() {
-    if (plan_.whole) profile::describe(*plan_.whole);
-    start_ = os::nanoseconds();
-  }
   const PlanData& plan_;
-  bool on_;
-  std::int64_t start_ = 0;
+  std::int64_t start_, now_;
 };
 
 template <class F> void each_group(const PlanData& plan, F&& f) {
@@ -346,6 +339,12 @@ template <class F> void each_group(const PlanData& plan, F&& f) {
     for (end = first + 1; end < all.size() && all[end].group == all[first].group; ++end) {}
     f(all.subspan(first, end - first));
   }
+}
+
+// `words_of`: where the words of a group are, once they are filled in. Apart from the run without a profile, which it would make slower.
+template <class Words> [[gnu::noinline]] void run_profiled(const PlanData& plan, std::byte* scratch, StopCheck* stop, Words words_of) {
+  ProfiledCall call(plan);
+  each_group(plan, [&](std::span<const Launch> pieces) { call.run(pieces, words_of(pieces), scratch, stop); });
 }
 
 }  // namespace
@@ -384,16 +383,20 @@ bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, co
 
   memory::poison_for_tests(memory.data(), static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes));
   const KernelControl control;
-  const ProfiledCall profiled(plan);
-  each_group(plan, [&](std::span<const Launch> pieces) {
+  const auto fill = [&](std::span<const Launch> pieces) {
     std::int64_t* mine = words;
     for (const Launch& launch : pieces) {
       fill_words(launch, bases, slots, mine);
       mine += launch.words.size();
     }
-    if (profiled.on()) [[unlikely]]
-      run_group_profiled(plan, pieces, plan.may_wait, words, scratch, asked.get());
-    else run_group(Plain(), pieces, plan.may_wait, words, scratch, asked.get());
+  };
+  if (profile::on()) [[unlikely]] {
+    run_profiled(plan, scratch, asked.get(), [&](std::span<const Launch> pieces) { return fill(pieces), words; });
+    return flag == 0;
+  }
+  each_group(plan, [&](std::span<const Launch> pieces) {
+    fill(pieces);
+    run_group(Plain(), pieces, plan.may_wait, words, scratch, asked.get());
   });
   return flag == 0;
 }
@@ -420,11 +423,16 @@ bool PreparedRun::operator()(const StopCondition& stop) {
   const KernelControl control;
   flag_ = 0;
   std::int64_t* words = words_.data();
-  const ProfiledCall profiled(plan_);
+  if (profile::on()) [[unlikely]] {
+    run_profiled(plan_, scratch_, asked.get(), [next = words](std::span<const Launch> pieces) mutable {
+      std::int64_t* const mine = next;
+      for (const Launch& launch : pieces) next += launch.words.size();
+      return mine;
+    });
+    return flag_ == 0;
+  }
   each_group(plan_, [&](std::span<const Launch> pieces) {
-    if (profiled.on()) [[unlikely]]
-      run_group_profiled(plan_, pieces, plan_.may_wait, words, scratch_, asked.get());
-    else run_group(Plain(), pieces, plan_.may_wait, words, scratch_, asked.get());
+    run_group(Plain(), pieces, plan_.may_wait, words, scratch_, asked.get());
     for (const Launch& launch : pieces) words += launch.words.size();
   });
   return flag_ == 0;

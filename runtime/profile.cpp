@@ -1,12 +1,14 @@
-// See profile.h. A thread's events are in a ring of its own, under a lock that only who writes the profile ever contends for.
+// See profile.h. A thread writes its events into memory of its own, without a lock; what they are called by is made when somebody looks.
 #include "runtime/profile.h"
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -32,32 +34,68 @@ constinit std::atomic<bool> enabled{false};
 
 namespace {
 
-constexpr std::size_t kMostEvents = std::size_t{1} << 18;  // of a thread; then the oldest go
+constexpr std::size_t kBlock = std::size_t{1} << 12, kBlocks = 64, kMostEvents = kBlock * kBlocks;  // of a thread; then the oldest go
 
-struct Ring {
-  std::mutex mutex;
+// A thread's last events. That thread alone writes; a block is allocated when the one before it is full, until the first is used again. Who reads
+// does so meanwhile, and leaves out what may have been overwritten under its eyes: a sequence lock, whose number is how many were written.
+class Ring {
+ public:
   int number = 0;
   std::string name;
-  std::vector<Event> events;
-  std::size_t next = 0;  // where the next event goes, once the ring is full
-  std::int64_t dropped = 0;
 
   void add(const Event& event) noexcept {
-    const std::lock_guard lock(mutex);
-    if (events.size() < kMostEvents) {
-      try {
-        events.push_back(event);
-        return;
-      } catch (const std::bad_alloc&) {}  // NOLINT: counted
-      if (events.empty()) {
-        ++dropped;
+    const std::uint64_t n = written_.load(std::memory_order_relaxed);
+    std::atomic<Block*>& place = blocks_[n / kBlock % kBlocks];
+    Block* block = place.load(std::memory_order_relaxed);
+    if (!block) [[unlikely]] {
+      block = new (std::nothrow) Block;
+      if (!block) {
+        lost_.store(lost_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
         return;
       }
+      place.store(block, std::memory_order_release);
     }
-    if (next >= events.size()) next = 0;
-    events[next++] = event;
-    ++dropped;
+    const auto words = std::bit_cast<std::array<std::uint64_t, kWords>>(event);
+    std::atomic_thread_fence(std::memory_order_release);
+    Slot& slot = (*block)[n % kBlock];
+    for (std::size_t w = 0; w < kWords; ++w) slot[w].store(words[w], std::memory_order_relaxed);
+    written_.store(n + 1, std::memory_order_release);
   }
+
+  /// Those since `clear`, the oldest first; to `dropped` what is no longer there is added.
+  std::vector<Event> events(std::int64_t& dropped) const {
+    const std::uint64_t end = written_.load(std::memory_order_acquire), cleared = cleared_.load(std::memory_order_relaxed);
+    const auto first_kept = [&](std::uint64_t written) { return std::max(cleared, written > kMostEvents ? written - kMostEvents : 0); };
+    std::uint64_t first = first_kept(end);
+    std::vector<Event> all;
+    all.reserve(end - first);
+    for (std::uint64_t n = first; n < end; ++n) {
+      const Slot& slot = (*blocks_[n / kBlock % kBlocks].load(std::memory_order_acquire))[n % kBlock];
+      std::array<std::uint64_t, kWords> words;
+      for (std::size_t w = 0; w < kWords; ++w) words[w] = slot[w].load(std::memory_order_relaxed);
+      all.push_back(std::bit_cast<Event>(words));
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (const std::uint64_t now = written_.load(std::memory_order_relaxed); now != end) {
+      const std::uint64_t whole = std::min(first_kept(now + 1), end);  // the next one may be half there
+      if (whole > first) all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(whole - first)), first = whole;
+    }
+    dropped += static_cast<std::int64_t>(first - cleared) + lost_.load(std::memory_order_relaxed);
+    return all;
+  }
+
+  void clear() noexcept {
+    cleared_.store(written_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    lost_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::size_t kWords = sizeof(Event) / sizeof(std::uint64_t);
+  using Slot = std::array<std::atomic<std::uint64_t>, kWords>;
+  using Block = std::array<Slot, kBlock>;
+  std::array<std::atomic<Block*>, kBlocks> blocks_{};
+  std::atomic<std::uint64_t> written_{0}, cleared_{0};
+  std::atomic<std::int64_t> lost_{0};
 };
 
 // What texts are made of when somebody looks: a plan that is made while profiling is on pays for a copy of a few numbers.
@@ -107,7 +145,6 @@ Ring* my_ring() {
     return mine;
   auto ring = std::make_shared<Ring>();
   ring->name = os::thread_name();
-  ring->events.reserve(1024);
   const std::lock_guard lock(all().mutex);
   ring->number = static_cast<int>(all().rings.size()) + 1;
   all().rings.push_back(ring);
@@ -161,23 +198,24 @@ struct Snapshot {
 Snapshot snapshot() {
   Snapshot s;
   std::vector<std::shared_ptr<Ring>> rings;
-  std::vector<PlanText> plans;
   {
     const std::lock_guard lock(all().mutex);
     rings = all().rings;
-    plans = all().plans;
     s.start = all().start;
+  }
+  for (const std::shared_ptr<Ring>& ring : rings) {
+    std::vector<Event> events = ring->events(s.dropped);
+    s.threads.emplace_back(ring->number, ring->name, std::move(events));
+  }
+  std::vector<PlanText> plans;  // afterwards: a plan is described before its first event
+  {
+    const std::lock_guard lock(all().mutex);
+    plans = all().plans;
   }
   for (const PlanText& plan : plans) {
     PlanNames& names = s.plans[plan.id];
     names.signature = signature_text(plan.key);
     for (const LaunchText& launch : plan.launches) names.launches.push_back(launch.text());
-  }
-  for (const std::shared_ptr<Ring>& ring : rings) {
-    const std::lock_guard lock(ring->mutex);
-    Snapshot::Thread& t = s.threads.emplace_back(ring->number, ring->name, ring->events);
-    std::rotate(t.events.begin(), t.events.begin() + static_cast<std::ptrdiff_t>(ring->next), t.events.end());
-    s.dropped += ring->dropped;
   }
   return s;
 }
@@ -188,16 +226,16 @@ constexpr std::string_view kTiers[] = {"quick", "optimized", "specialized"};
 void write_event(JsonText& json, const Snapshot& s, const Snapshot::Thread& thread, const Event& e) {
   const auto plan = s.plans.find(e.a);
   std::string name = e.name;
-  if (e.kind == Kind::Kernel) {
+  if (e.kind() == Kind::Kernel) {
     name = fmt::format("kernel {}", e.b);
     if (plan != s.plans.end() && static_cast<std::size_t>(e.b) < plan->second.launches.size())
       name = plan->second.launches[static_cast<std::size_t>(e.b)];
   }
-  json.line().open('{').member("name", std::string_view(name)).member("cat", kKinds[static_cast<std::size_t>(e.kind)]).member("ph", "X");
+  json.line().open('{').member("name", std::string_view(name)).member("cat", kKinds[static_cast<std::size_t>(e.kind())]).member("ph", "X");
   json.key("ts").raw(fmt::format("{:.3f}", static_cast<double>(e.start - s.start) / 1e3));
   json.key("dur").raw(fmt::format("{:.3f}", static_cast<double>(e.end - e.start) / 1e3));
   json.member("pid", os::process_id()).member("tid", thread.number).key("args").open('{');
-  switch (e.kind) {
+  switch (e.kind()) {
     case Kind::Call:
     case Kind::Kernel:
     case Kind::Plan:
@@ -279,12 +317,7 @@ void clear_profile() {
     rings = profile::all().rings;
     profile::all().start = os::nanoseconds();
   }
-  for (const auto& ring : rings) {
-    const std::lock_guard lock(ring->mutex);
-    ring->events.clear();
-    ring->next = 0;
-    ring->dropped = 0;
-  }
+  for (const auto& ring : rings) ring->clear();
 }
 
 std::string profile_json() {
@@ -312,31 +345,33 @@ std::vector<CallRecord> recent_calls(std::size_t count) {
   using profile::Event, profile::Kind;
   const profile::Snapshot s = profile::snapshot();
   struct Found {
-    const Event* call;
     const profile::Snapshot::Thread* thread;
+    std::size_t at;
+    const Event& call() const { return thread->events[at]; }
   };
   std::vector<Found> found;
   for (const profile::Snapshot::Thread& thread : s.threads)
-    for (const Event& e : thread.events)
-      if (e.kind == Kind::Call) found.push_back({&e, &thread});
-  std::ranges::sort(found, [](const Found& a, const Found& b) { return a.call->start > b.call->start; });
+    for (std::size_t i = 0; i < thread.events.size(); ++i)
+      if (thread.events[i].kind() == Kind::Call) found.push_back({&thread, i});
+  std::ranges::sort(found, [](const Found& a, const Found& b) { return a.call().start > b.call().start; });
   found.resize(std::min(found.size(), count));
   std::vector<CallRecord> calls;
   for (const Found& f : found) {
+    const Event& of = f.call();
     CallRecord& call = calls.emplace_back();
-    call.start_ms = static_cast<double>(f.call->start - s.start) / 1e6;
-    call.ms = static_cast<double>(f.call->end - f.call->start) / 1e6;
+    call.start_ms = static_cast<double>(of.start - s.start) / 1e6;
+    call.ms = static_cast<double>(of.end - of.start) / 1e6;
     call.thread = f.thread->number;
-    const auto plan = s.plans.find(f.call->a);
-    if (plan != s.plans.end()) {
-      call.signature = plan->second.signature;
-      call.kernel_ms.resize(plan->second.launches.size());
-    }
-    // What this thread ran of them: it begins and ends with each kernel.
-    for (const Event& e : f.thread->events)
-      if (e.kind == Kind::Kernel && e.a == f.call->a && e.start >= f.call->start && e.end <= f.call->end &&
-          static_cast<std::size_t>(e.b) < call.kernel_ms.size())
+    const auto plan = s.plans.find(of.a);
+    if (plan == s.plans.end()) continue;
+    call.signature = plan->second.signature;
+    call.kernel_ms.resize(plan->second.launches.size());
+    // What this thread ran of them: it begins and ends with each kernel. A thread's events are in the order of their ends.
+    for (std::size_t i = f.at; i-- > 0 && f.thread->events[i].end >= of.start;) {
+      const Event& e = f.thread->events[i];
+      if (e.kind() == Kind::Kernel && e.a == of.a && e.start >= of.start && static_cast<std::size_t>(e.b) < call.kernel_ms.size())
         call.kernel_ms[static_cast<std::size_t>(e.b)] += static_cast<double>(e.end - e.start) / 1e6;
+    }
   }
   return calls;
 }

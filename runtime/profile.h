@@ -1,4 +1,4 @@
-// Events and kernel times of a profile. One relaxed load where profiling is off; on, each thread appends to memory of its own.
+// Events and kernel times of a profile. One relaxed load where profiling is off; on, each thread appends to memory of its own, without a lock.
 #pragma once
 
 #include <atomic>
@@ -25,11 +25,14 @@ namespace profile {
 enum class Kind : std::uint8_t { Call, Kernel, Record, Pass, Fuse, Plan, Compile, Cache };
 
 struct Event {
-  Kind kind;
   const char* name;  // lives as long as the process
   std::int64_t start, end;
   std::uint64_t a;
   std::int64_t b;
+  std::uint64_t kind_number;  // no padding: it is written word by word
+  Event(Kind kind, const char* name, std::int64_t start, std::int64_t end, std::uint64_t a, std::int64_t b) noexcept
+      : name(name), start(start), end(end), a(a), b(b), kind_number(static_cast<std::uint64_t>(kind)) {}
+  Kind kind() const noexcept { return static_cast<Kind>(kind_number); }
 };
 
 namespace detail {

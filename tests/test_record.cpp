@@ -366,6 +366,47 @@ TEST_CASE("profile: times and calls are kept while it is on, and only then", "[r
   CHECK_THROWS_AS(op::write_profile("nowhere/trace.json"), op::IoError);
 }
 
+TEST_CASE("profile: a thread keeps its last events, and somebody may look meanwhile", "[record]") {
+  constexpr std::int64_t kKept = 1 << 18, kCalls = kKept / 2 + 5'000;  // two events of each: the call and its kernel
+  op::Options options;
+  options.check_recording = false;
+  const auto f = op::compile([](Tensor x) { return x + 1; }, options);
+  const Array x = Array::ones({4}, op::f32);
+  Array y = Array::zeros({4}, op::f32);
+  const auto bound = f.bind(y, x);
+  bound();
+  op::set_profiling(true);
+  op::clear_profile();
+  std::atomic<bool> done{false};
+  std::atomic<int> wrong{0}, looks{0};
+  std::thread reader([&] {
+    do {
+      double before = 1e300;
+      std::vector<op::CallRecord> calls = op::recent_calls(kKept);
+      if (!calls.empty()) calls.pop_back();       // its kernel may be forgotten already
+      for (const op::CallRecord& call : calls) {  // each is whole, and they are in order
+        wrong += call.ms < 0 || call.start_ms > before || call.kernel_ms.size() != 1 || call.kernel_ms[0] != call.ms;
+        before = call.start_ms;
+      }
+      ++looks;
+    } while (!done);
+  });
+  for (std::int64_t i = 0; i < kCalls; ++i) bound();
+  done = true;
+  reader.join();
+  op::set_profiling(false);
+  CHECK(wrong == 0);
+  CHECK(looks > 0);
+  const auto kept = static_cast<std::int64_t>(op::recent_calls(2 * kKept).size());
+  CHECK(kept <= kKept / 2);
+  CHECK(kept > kKept / 2 - 100);  // there are events of other kinds, too
+  const std::string trace = op::profile_json(), member = "\"dropped_events\":";
+  const std::int64_t dropped = std::stoll(trace.substr(trace.find(member) + member.size()));
+  CHECK(dropped >= 2 * kCalls - kKept);
+  CHECK(dropped < 2 * kCalls - kKept + 100);
+  op::clear_profile();
+}
+
 TEST_CASE("profile: results have the same bits, on several threads at once", "[record]") {
   auto f = op::compile([](Tensor x) { return cumsum(tanh(x) * 3, 0) + sum(x, 1, true); });
   const Array x = Array::full({300, 400}, 0.25, op::f32);
