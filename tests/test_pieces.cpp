@@ -281,6 +281,12 @@ TEST_CASE("pieces: normal is sqrt(2)*erfinv of the same bits, never infinite, an
   CHECK(std::abs(std::erf(wide[0] / std::sqrt(2.0)) - (2 * static_cast<double>(bits >> 12) + 1 - 0x1p52) * 0x1p-52) < 1e-15);
 }
 
+TEST_CASE("pieces: elements that share a counter, in rows that are shorter than their number", "[pieces]") {
+  for (const std::int64_t rows : {1, 3, 31, 100})
+    for (const std::int64_t columns : {1, 2, 3, 5})
+      result("b = stack([a + normal(5, a.shape), cumsum(a, 0)], 1)", {{"a", {rows, columns}}}, false);
+}
+
 TEST_CASE("pieces: the generator runs once for the elements that share a counter", "[pieces]") {
   for (const char* shape : {"[64, 64]", "[63, 65]", "[4095]"})
     for (const bool wide : {false, true}) {

@@ -388,6 +388,35 @@ TEST_CASE("verify plan: what is made of columns of another kernel has loops of i
   for (std::uint32_t g = 0; g < plans.groups.size(); ++g) CHECK(plans.verify(g, plans.groups[g]) == "");
 }
 
+// Phases that are stored side by side end where the guard of the last one says. That holds along the phases' own loop alone.
+TEST_CASE("verify plan: stores of phases lie side by side along the loop of the phases", "[verify]") {
+  int joined = 0, apart = 0;
+  for (const char* formula : {"b = uniform(7, [63, 65])", "b = stack([normal(5, [3, 2]), cumsum(a, 0)], 1)"}) {
+    Plans plans(formula, {{"a", f32, {3, 2}}});
+    for (std::uint32_t g = 0; g < plans.groups.size(); ++g)
+      for (Planned& piece : plans.groups[g]) {
+        CHECK(plans.verify(g, plans.groups[g]) == "");
+        if (piece.nest.phases == 1) continue;
+        const auto store = std::ranges::find_if(piece.nest.body, [](const Statement& s) { return s.kind == Kind::Store; });
+        REQUIRE(store != piece.nest.body.end());
+        if (store->count == 0) {
+          store->count = piece.nest.phases;
+          CHECK_THAT(plans.verify(g, plans.groups[g]), Catch::Matchers::Contains("do not lie side by side"));
+          store->count = 0, ++apart;
+          continue;
+        }
+        const Statement& last = store[store->count - 1];
+        REQUIRE(last.guard != Statement::kNone);
+        std::int64_t& end = piece.numbers.offsets[piece.nest.checks[piece.nest.body[last.guard].at].linear];
+        --end;
+        CHECK(plans.verify(g, plans.groups[g]) != "");
+        ++end, ++joined;
+      }
+  }
+  CHECK(joined == 1);
+  CHECK(apart == 1);
+}
+
 TEST_CASE("verify plan: 10,000 corruptions are harmless or caught", "[verify]") {
   std::vector<Plans> plans;
   for (const char* formula : kFormulas) plans.emplace_back(formula, kInputs);

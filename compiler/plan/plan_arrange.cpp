@@ -266,8 +266,12 @@ void Planner::join_phases(const Arrangement& a) {
     if (body_[i].kind != Statement::Kind::Store) continue;
     const std::uint32_t first = access_expressions_[body_[i].at];
     bool beside = coefficient(first, a.order.back()) == each;
-    for (std::uint8_t phase = 1; phase < each; ++phase)
-      beside = beside && expressions_[access_expressions_[body_[i + phase].at]].offset == expressions_[first].offset + phase;
+    for (std::uint8_t phase = 1; phase < each; ++phase) {
+      const Statement& s = body_[i + phase];
+      beside = beside && expressions_[access_expressions_[s.at]].offset == expressions_[first].offset + phase;
+      // the guards say where the loop of the phases ends: stores along another loop would not end there
+      beside = beside && (s.guard == Statement::kNone || a.order.back() + 1 == loops_.size());
+    }
     if (beside) body_[i].count = each;
     i += each - 1u;
   }

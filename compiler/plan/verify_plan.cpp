@@ -680,6 +680,32 @@ class PlanVerifier {
     return true;
   }
 
+  // Store i and those after it, one for each phase, write one row of elements along the vector loop. The row ends where the guard of the last
+  // phase says, so the guards count along that row.
+  bool are_side_by_side(std::uint32_t i) const {
+    const Nest& n = *nest_;
+    const std::uint32_t count = n.body[i].count, vector = n.vector_loop();
+    if (i + count > n.body.size()) return false;
+    const Statement &first = n.body[i], &last = n.body[i + count - 1];
+    const auto moves_on = [&](std::uint32_t linear, std::uint32_t from, std::int64_t by) {
+      return coefficient(linear, vector) == count && numbers_->coefficients[linear] == numbers_->coefficients[from] &&
+             numbers_->offsets[linear] == numbers_->offsets[from] + by;
+    };
+    for (std::uint32_t k = 0; k < count; ++k) {
+      const Statement& s = n.body[i + k];
+      if (s.kind != Kind::Store || n.accesses[s.at].buffer != n.accesses[first.at].buffer ||
+          !moves_on(n.accesses[s.at].linear, n.accesses[first.at].linear, k))
+        return false;
+      if (s.guard == kNone) continue;
+      if (last.guard == kNone || n.body[s.guard].count != 1 || n.body[last.guard].count != 1) return false;
+      const std::uint32_t mine = n.body[s.guard].at, of_last = n.body[last.guard].at;
+      if (numbers_->bounds[mine] != numbers_->bounds[of_last] ||
+          !moves_on(n.checks[mine].linear, n.checks[of_last].linear, std::int64_t{k} - (count - 1)))
+        return false;
+    }
+    return true;
+  }
+
   // What special forms expect of a nest.
   bool modes() {
     const Nest& n = *nest_;
@@ -690,6 +716,9 @@ class PlanVerifier {
         if (d.place != kNone || coefficient(d.linear, 0) != 1 || numbers_->offsets[d.linear] != 0 ||
             numbers_->by[&d - n.derived.data()] != numbers_->by[0])
           return fail("short rows have one length");
+    for (std::uint32_t i = 0; i < n.body.size(); ++i)
+      if (n.body[i].kind == Kind::Store && n.body[i].count > 1 && !are_side_by_side(i))
+        return fail(fmt::format("v{} and the {} stores after it do not lie side by side", i, n.body[i].count - 1));
     if (n.has(Kind::Reduce) || n.addition()) {
       const std::uint64_t inner = n.reduced_mask(), ordered = group_.reduced | group_.ordered;
       std::int64_t loops = 1, elements = 1, kept_loops = 1, kept = 1;
