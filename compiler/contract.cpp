@@ -176,11 +176,11 @@ NodeId contraction_of_diagonal(Graph& graph, NodeId id, std::int64_t offset, std
       const std::int64_t attributes[] = {offset, at(0), at(1)};
       x = {view(graph, Op::Diagonal, x.node, to, attributes), std::move(indices)};
     }
-    for (int k = 0; k < 2; ++k) {
-      if (at(k) == rank) continue;
+    for (int k = 0; k < 2; ++k) {  // behind a diagonal none of the two is left
+      if (at(k) == static_cast<std::ptrdiff_t>(x.indices.size())) continue;
       const auto place = static_cast<std::size_t>(at(k));
       std::vector<std::int64_t> to(graph.shape(x.node).begin(), graph.shape(x.node).end()), attributes(2 * to.size(), 0);
-      std::fill(attributes.begin() + rank, attributes.end(), 1);
+      std::fill(attributes.begin() + static_cast<std::ptrdiff_t>(to.size()), attributes.end(), 1);
       to[place] = count;
       attributes[place] = starts[k];
       x.node = view(graph, Op::Slice, x.node, to, attributes);

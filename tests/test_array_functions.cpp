@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include "every_mode.h"
@@ -124,4 +125,19 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("histogram(v, 0)", "histogram: 0 bins; there must be 1 or more");
   says("histogram(v, 3, [1])", "histogram: `range` has 1 numbers; it must be [lowest, highest]");
   says("histogram(v, weights=x)", "histogram: the weights x f32[5, 7] must be shaped like v f32[7]");
+}
+
+TEST_CASE("array functions: the diagonal of a product of which one operand has both axes", "[functions]") {
+  const Array v = random_array({4});
+  const std::tuple<const char*, std::vector<std::int64_t>, const char*> cases[] = {{"x @ v", {9, 5, 4}, ""},
+                                                                                   {"x @ v", {3, 9, 5, 4}, ", 1, 1, 2"},
+                                                                                   {"x @ v", {6, 3, 5, 4}, ", -2, 0, 2"},
+                                                                                   {"v @ x", {6, 3, 4, 5}, ", -2, 0, 2"}};
+  for (const auto& [product, shape, where] : cases) {
+    INFO(product << where);
+    const NamedArrays all = {{"x", random_array(shape)}, {"v", v}};
+    const Array whole = same_everywhere(product, all);
+    const Array expected = same_everywhere(fmt::format("diagonal(m{})", where), {{"m", whole}});
+    CHECK(bytes_of(same_everywhere(fmt::format("diagonal({}{})", product, where), all)) == bytes_of(expected));
+  }
 }

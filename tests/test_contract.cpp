@@ -478,6 +478,11 @@ TEST_CASE("contract: the diagonal of a product contracts the diagonal alone", "[
   check("einsum(\"aib,ajb->aij\", x, x)", ", 0, 1, 2", {{"x", {7, 9, 5}}}, 7 * 9 * 5);
   check("x @ y", "", {{"x", {1, 5}}, {"y", {5, 9}}}, 5);
   check("x @ y", ", 0, 1, 2", {{"x", {9, 5}}, {"y", {4, 5, 6}}}, 4 * 6 * 5);
+  // one operand has both axes of the diagonal
+  check("x @ y", "", {{"x", {9, 5, 4}}, {"y", {4}}}, 5 * 4);
+  check("x @ y", ", 1, 1, 2", {{"x", {3, 9, 5, 4}}, {"y", {4}}}, 3 * 4 * 4);
+  check("x @ y", ", -2, 0, 2", {{"x", {6, 3, 5, 4}}, {"y", {4}}}, 4 * 3 * 4);
+  check("y @ x", ", -2, 0, 2", {{"x", {6, 3, 4, 5}}, {"y", {4}}}, 4 * 3 * 4);
   // derivatives: of as many products
   const ir::Graph gradient = optimised("a, b = vjp(diagonal(x @ y, 1), [x, y], g)", {{"x", {30, 300}}, {"y", {300, 20}}, {"g", {19}}});
   for (ir::NodeId id = 0; id < gradient.size(); ++id) CHECK(gradient.elements(id) <= 30 * 300);
