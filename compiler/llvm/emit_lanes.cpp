@@ -68,7 +68,7 @@ void Emitter::reset_lanes(std::uint32_t id, Value* memory) {
 Value* Emitter::sum_of_lanes(std::uint32_t id, Value* memory) {
   std::vector<Value*> vectors;
   for (std::int64_t lane = 0; lane < lanes_of(id); lane += width_) vectors.push_back(load_lanes(id, memory, i64(lane)));
-  return halve(id, vectors);
+  return reducer(id).total(vectors);
 }
 
 std::vector<Emitter::Accumulators> Emitter::accumulators(const std::vector<std::uint32_t>& reductions, bool in_registers) {

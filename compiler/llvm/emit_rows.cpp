@@ -275,7 +275,7 @@ void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& r
         for (std::size_t i = 0; i < reds.size(); ++i) {
           std::vector<Value*>& mine = values[current_][i];
           mine.push_back(vector(body, nest_.body[reds[i]].a));
-          for (std::size_t rest = k + 1; !is_extreme(reds[i]) && rest % 2 == 0; rest /= 2) {
+          for (std::size_t rest = k + 1; !reducer(reds[i]).is_extreme() && rest % 2 == 0; rest /= 2) {
             Value* const last = mine.back();
             mine.pop_back();
             mine.back() = combine(reds[i], mine.back(), last);
@@ -290,7 +290,7 @@ void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& r
         std::vector<Value*>& mine = values[current_][i];
         Value* before = load_row(layout_.values[reds[i]], all.j, t);
         Value* sum = nullptr;
-        if (is_extreme(reds[i])) mine.push_back(before), sum = combine_all(reds[i], mine);
+        if (reducer(reds[i]).is_extreme()) mine.push_back(before), sum = reducer(reds[i]).most_of(mine);
         else sum = combine(reds[i], before, mine[0]);
         store_row(layout_.values[reds[i]], all.j, t, sum);
       }

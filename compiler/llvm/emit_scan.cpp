@@ -8,10 +8,10 @@ namespace onepass::compiler {
 Value* Emitter::scan_key(std::uint32_t id, Value* v) {
   const Statement& s = nest_.body[id];
   if (!is_float(s.dtype) || (s.op != Op::ScanMax && s.op != Op::ScanMin)) return v;
-  Value* key = scan_value(id, bits_of(v));
+  Value* key = scan_value(id, reducer(id).bits_of(v));
   const unsigned size = key->getType()->getScalarSizeInBits();
   const llvm::APInt last = s.op == Op::ScanMax ? llvm::APInt::getSignedMaxValue(size) : llvm::APInt::getSignedMinValue(size);
-  key = b_.CreateBitCast(key, bits_of(v)->getType());
+  key = b_.CreateBitCast(key, reducer(id).bits_of(v)->getType());
   return b_.CreateSelect(b_.CreateFCmpUNO(v, v), llvm::ConstantInt::get(key->getType(), last), key);
 }
 

@@ -14,6 +14,8 @@
 
 #include "compiler/codegen.h"
 #include "compiler/llvm/builder.h"
+#include "compiler/llvm/reducer.h"
+#include "compiler/loops/program.h"
 #include "compiler/plan/scratch.h"
 #include "ir/order.h"
 #include "onepass/error.h"
@@ -327,50 +329,25 @@ class Emitter {
 
   // ---- emit_reduce.cpp: what reductions combine
   std::vector<std::uint32_t> reductions(std::uint8_t sweep) const;
-  static Op combiner(Op reduction);
-  Value* combine(std::uint32_t id, Value* a, Value* c);
+  Reducer reducer(std::uint32_t id);
+  Value* combine(std::uint32_t id, Value* a, Value* c) { return reducer(id).combine(a, c); }
+  Value* identity(std::uint32_t id, unsigned width) { return reducer(id).identity(width); }
   // What the body adds to an accumulator; of lanes that its mask leaves out, what changes none.
   Value* added(std::uint32_t id, Body& body);
   // The accumulator with what the body adds, which is a product by fma in contractions.
   Value* accumulated(std::uint32_t id, Value* accumulator, Body& body);
-  // What a missing element and the start of an accumulator are.
-  Value* identity(std::uint32_t id, unsigned width);
   std::int64_t lanes_of(std::uint32_t id) const { return size_of(nest_.body[id].dtype) == 8 ? 32 : 64; }
-  // The largest (or smallest) of floats that were met: where the processor has no instruction for maximum, which knows NaN and the signs of
-  // zeros, these are remembered beside it and looked at in the end.
-  struct Extreme {
-    Value* most;  // of those that are no NaN, but for the first
-    Value* bits;  // all bits that each of them has (of a minimum: that any has): of zeros alone, the sign of the result
-    Value* nan;   // not 0: there was a NaN
-  };
-  bool is_extreme(std::uint32_t id) const;
-  Value* bits_of(Value* v);
-  Value* joined_bits(std::uint32_t id, Value* a, Value* c);
-  // Where a or c is a NaN, by one comparison for both: a mask where the target has registers for masks, else all bits of an integer.
-  Value* unordered(Value* a, Value* c);
-  Value* further(std::uint32_t id, Value* a, Value* c);  // of two that are no NaN
-  // Of each lane.
-  Extreme extreme(Value* v);
-  // Of a vector whose lanes are all met in the end: bits and NaN of its registers together, in as many lanes as one has.
-  Extreme extreme_of_lanes(std::uint32_t id, Value* v);
-  Extreme join(std::uint32_t id, const Extreme& a, const Extreme& c);
-  Value* settled(const Extreme& e);
-  Value* combine_all(std::uint32_t id, const std::vector<Value*>& values);  // in any order
   // Lanes of a reduction in registers.
   struct Lanes {
     std::uint32_t id;
-    std::vector<std::vector<Value*>> vectors;  // variables: one, or three of an Extreme
+    std::vector<std::vector<Value*>> vectors;  // variables of what is carried
   };
   Lanes new_lanes(std::uint32_t id);
-  void put(const std::vector<Value*>& variables, const Extreme& e);
-  Extreme get(const std::vector<Value*>& variables) { return {read(variables[0]), read(variables[1]), read(variables[2])}; }
+  void put(const std::vector<Value*>& variables, const Reducer::Carried& values);
+  Reducer::Carried get(const std::vector<Value*>& variables);
   void reset(const Lanes& lanes);
   void take(const Lanes& lanes, std::size_t part, Body& body);
   Value* total(const Lanes& lanes);
-  Value* half_of(Value* v, unsigned width, unsigned first);
-  Value* halve_extreme(std::uint32_t id, const Extreme& e);
-  // Combines lanes by halving: lane i and lane i + half, until one is left.
-  Value* halve(std::uint32_t id, std::vector<Value*> vectors);
   // The tree of blocks, as a binary counter: level l holds the sum of 2^l blocks.
   struct Tree {
     unsigned width;  // of the values: 0, numbers

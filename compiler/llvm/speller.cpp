@@ -42,7 +42,6 @@ Speller::Speller(const CodegenRequest& request, const loops::Program& program, l
       memory_begin_(program.memories.size(), nullptr),
       sums_begin_(program.accumulators.size(), nullptr),
       registers_(program.accumulators.size()),
-      in_registers_(program.accumulators.size(), false),
       at_hand_(program.accumulators.size()),
       is_place_(program.nest.body.size(), false) {
   for (const Derived& d : nest_.derived)
@@ -404,7 +403,8 @@ loops::Id Speller::one_loop(Id line) {
     // Beyond the end nothing is stored or added up, and what is only read is that of the last iteration.
     const auto counts = [&](const Line& s) {
       return s.code == Code::Store ||
-             (s.code == Code::Accumulate && std::ranges::find(p_.accumulators[s.at].axes, l.at) == p_.accumulators[s.at].axes.end());
+             (s.code == Code::Accumulate &&
+              (std::ranges::find(p_.accumulators[s.at].axes, l.at) == p_.accumulators[s.at].axes.end() || is_part_of_sum(l.at, s.at)));
     };
     const bool ends = !is_whole && !wanted_ && std::any_of(p_.lines.begin() + line, p_.lines.begin() + l.end, counts);
     Value* last = is_whole || ends ? nullptr : b_.CreateSub(n, i64(1));
@@ -438,10 +438,12 @@ loops::Id Speller::one_loop(Id line) {
     b_.CreateCondBr(needed, inside, after);
     b_.SetInsertPoint(inside);
   }
-  loop(i64(0), l.padded ? iterations(l.at) : n, 1, [&](Value* i) {
+  Value* const whole = l.peeled ? b_.CreateUDiv(count(digit.parent), i64(digit.by)) : n;
+  loop(i64(0), l.padded ? iterations(l.at) : whole, 1, [&](Value* i) {
     Value* active = l.padded ? b_.CreateICmpSLT(i, n) : nullptr;
-    body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active});
+    body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active, .whole = l.peeled});
   });
+  if (l.peeled) when(b_.CreateICmpSLT(whole, n), [&] { body(line, {.digit = l.at, .index = whole, .read = whole, .hoist = new_hoist()}); });
   if (after) {
     b_.CreateBr(after);
     b_.SetInsertPoint(after);
@@ -460,9 +462,9 @@ void Speller::vector_loop(Id line) {
     for (Scope& s : scopes_)  // where the number of iterations is known
       if (const auto at = s.counts.find(l.at); at != s.counts.end() && at->second == n) {
         Value*& made = s.masks[{l.at, lanes}];
-        return made ? made : made = in(s, [&] { return lanes_below(n, lanes); });
+        return made ? made : made = in(s, [&] { return lanes_below(n, lanes, true); });
       }
-    return lanes_below(n, lanes);
+    return lanes_below(n, lanes, true);
   };
   if (all && *all <= lanes)
     return body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .lanes = lanes, .mask = mask(i64(0)), .inside = n});
@@ -475,13 +477,13 @@ void Speller::vector_loop(Id line) {
   if (!l.peeled) return loop(i64(0), l.padded ? iterations(l.at) : n, lanes, [&](Value* i) { vector_at(i, mask(i)); });
   Value* whole = b_.CreateAnd(n, i64(-static_cast<std::int64_t>(lanes)));
   loop(i64(0), whole, lanes, [&](Value* i) { vector_at(i, nullptr); });
-  when(b_.CreateICmpSLT(whole, n), [&] { vector_at(whole, lanes_below(b_.CreateSub(n, whole), lanes)); });
+  when(b_.CreateICmpSLT(whole, n), [&] { vector_at(whole, lanes_below(b_.CreateSub(n, whole), lanes, true)); });
 }
 
-llvm::Value* Speller::lanes_below(Value* left, unsigned lanes) {
+llvm::Value* Speller::lanes_below(Value* left, unsigned lanes, bool is_part) {
   std::vector<llvm::Constant*> each;
   for (unsigned i = 0; i < lanes; ++i) each.push_back(b_.getInt32(i));
-  Value* n = b_.CreateTrunc(smaller(left, i64(lanes)), b_.getInt32Ty());
+  Value* n = b_.CreateTrunc(is_part ? left : smaller(left, i64(lanes)), b_.getInt32Ty());
   return b_.CreateICmpSLT(llvm::ConstantVector::get(each), b_.CreateVectorSplat(lanes, n));
 }
 
@@ -509,16 +511,7 @@ llvm::Value* Speller::iterations(Id digit) {
     case Digit::Kind::Outer: return d.once ? i64(1) : up(iterations(d.parent), by(d));
     case Digit::Kind::Inner: break;
   }
-  return by(d);
-}
-
-std::optional<std::int64_t> Speller::iterations_known(Id digit) const {
-  const Digit& d = p_.digits[digit];
-  if (d.once) return 1;
-  if (d.kind == Digit::Kind::Inner && d.size == Digit::Size::Number) return d.by;
-  if (d.kind != Digit::Kind::Outer || d.size != Digit::Size::Number) return std::nullopt;
-  const std::optional<std::int64_t> all = iterations_known(d.parent);
-  return all ? std::optional((*all + d.by - 1) / d.by) : std::nullopt;
+  return p_.digits[d.pair].once ? iterations(d.parent) : by(d);
 }
 
 llvm::Value* Speller::weight(Id digit, Id within) {
@@ -536,7 +529,15 @@ llvm::Value* Speller::count(Id digit) {
   if (made) return made;
   return made = in(scopes_[depth], [&] {
            Value* n = iterations(digit);
-           for (Id around = p_.digits[digit].parent; around != kNone; around = p_.digits[around].parent) {
+           bool exact = true;  // the parts of what is around it are of one length
+           for (Id part = digit; p_.digits[part].parent != kNone; part = p_.digits[part].parent) {
+             const Digit& d = p_.digits[part];
+             const Id around = d.parent;
+             if (d.kind == Digit::Kind::Inner && std::ranges::any_of(scopes_, [&](const Scope& s) { return s.whole && s.digit == d.pair; }))
+               break;
+             const std::optional<std::int64_t> all = iterations_known(around);
+             exact = exact && d.size == Digit::Size::Number && all && *all % d.by == 0;
+             if (exact) continue;
              Value* at = nullptr;  // where the loops around this one have brought it
              for (const Scope& s : scopes_)
                if (s.digit != kNone && s.digit != digit && loops::is_within(p_, s.digit, around)) {
@@ -861,8 +862,8 @@ void Speller::spell(Id i, const Line& l) {
     case Code::Op: values_[i] = apply(l); return;
     case Code::Guard: values_[i] = guard(l); return;
     case Code::Prefetch: return prefetch(l);
-    case Code::Start: return;  // where it is added up
-    case Code::Accumulate: return accumulate(l);
+    case Code::Start: return start_in_scratch(i);
+    case Code::Accumulate: return accumulate(i);
     case Code::Result: values_[i] = result(l); return;
     case Code::Hold: strides_of_memory(form(Of::Memory, l.at), i); return;
     case Code::Keep: {
@@ -894,7 +895,7 @@ void Speller::spell(Id i, const Line& l) {
     }
     case Code::Place: values_[i] = place(l); return;
     case Code::AddTo: return add_to(l);
-    case Code::Halve:
+    case Code::Halve: values_[i] = halve(l); return;
     case Code::Scan: break;
   }
   throw InternalError(fmt::format("speller: line {} is not spelled yet", i));
@@ -902,17 +903,24 @@ void Speller::spell(Id i, const Line& l) {
 
 void Speller::prefetch(const Line& l) {
   constexpr std::int64_t kLine = 64, kLines = 4;  // of a row: then it is a stream
+  constexpr std::int64_t kNear = 16 << 10;        // bytes: half of a first-level cache
   const Form& f = form(Of::Load, l.at);
   const auto digit = static_cast<Id>(l.bits);
   Id place = kNone, variable = 0;
   for (Id q = 0; q < nest_.derived.size(); ++q)
     if (nest_.linears[f.linear].of[nest_.loops() + q] != Coefficient::Zero && nest_.derived[q].place != Derived::kNone)
       place = nest_.derived[q].place, variable = nest_.loops() + q;
-  const auto level = (l.bits >> 32) != 0 ? Cache::Second : Cache::First;
+  const auto wanted = static_cast<loops::Ahead>(l.bits >> 32);
+  const auto level = wanted == loops::Ahead::Second ? Cache::Second : Cache::First;
   if (place == kNone) {
     if (!f.stride[digit] || varies_by_derived(f)) return;
     const Scope* vector = vector_scope();
-    Value* const ahead = in(scopes_[0], [&] { return b_.CreateMul(i64(l.count), f.stride[digit]); });
+    Value* const ahead = in(scopes_[0], [&] {
+      Value* far = b_.CreateMul(i64(l.count), f.stride[digit]);
+      if (wanted != loops::Ahead::Near) return far;
+      Value* last = i64(kNear);
+      return b_.CreateSelect(b_.CreateICmpULE(b_.CreateAdd(far, last), b_.CreateShl(last, i64(1))), far, i64(0));
+    });
     if (const Scope* along = turning_scope(f)) {  // each lane's elements are a vector
       Value* const step = f.stride[vector->digit];
       if (number(along->index) != 0) return;
@@ -920,7 +928,7 @@ void Speller::prefetch(const Line& l) {
       for (unsigned lane = 0; lane < vector->lanes; ++lane) ask_for(bytes(begin, b_.CreateMul(step, i64(lane))), 1, level);
       return;
     }
-    if (vector && vector->mask && level == Cache::Second) return;
+    if (vector && vector->mask && wanted != loops::Ahead::First) return;
     ask_for(bytes(here(Of::Load, l.at), ahead), f.size * (vector ? vector->lanes : 1), level);
     return;
   }
@@ -1329,14 +1337,41 @@ llvm::Value* Speller::from_index(Value* x, const Line& l) { return k_.cast({x, D
 
 // ------------------------------------------------------------------------------------------------ sums
 
-llvm::Value* Speller::identity(const Accumulator& a, unsigned lanes) {
-  if (a.op != ir::Op::Add) throw InternalError("speller: only sums are spelled yet");
-  return k_.constant(a.dtype, is_float(a.dtype) ? ir::bits_of(a.dtype, -0.0) : 0, lanes);
+// Is it a part of a loop that the elements of the sum are counted by? The lanes of one that is halved are, too.
+bool Speller::is_part_of_sum(Id digit, Id accumulator) const {
+  return std::ranges::any_of(p_.accumulators[accumulator].reduced, [&](Id r) { return p_.digits[r].root == p_.digits[digit].root; });
 }
 
-llvm::Value* Speller::combine(const Accumulator& a, Value* x, Value* y) {
-  const Typed operands[2] = {{x, a.dtype}, {y, a.dtype}};
-  return k_.apply(a.op, a.dtype, operands);
+loops::Id Speller::start_of(Id accumulator) const {
+  Id start = 0;
+  while (p_.lines[start].code != Code::Start || p_.lines[start].at != accumulator) ++start;
+  return start;
+}
+
+std::optional<Speller::Registers> Speller::registers_of(Id loop, Id line) const {
+  const Accumulator& sum = p_.accumulators[p_.lines[line].at];
+  Registers out;
+  for (Id l = loop + 1; l < line; ++l) {
+    if (p_.lines[l].code != Code::Loop || p_.lines[l].end <= line) continue;
+    const Id digit = p_.lines[l].at;
+    const bool is_axis = std::ranges::find(sum.axes, digit) != sum.axes.end();
+    const std::optional<std::int64_t> n = iterations_known(digit);
+    switch (p_.lines[l].bind) {
+      case Bind::Vector:
+        out.lanes = lanes_of(l), out.of_elements = !is_axis;
+        if (is_axis && !(n && *n <= out.lanes)) return std::nullopt;
+        break;
+      case Bind::Unrolled:
+        if (is_axis && n) out.axes.push_back(digit);
+        else if (is_axis) return std::nullopt;
+        else if (sum.order == Accumulator::Order::Any && !sum.is_product && n)
+          out.parts.push_back(digit);  // each its own: they need not wait for each other
+        break;
+      default:
+        if (is_axis) return std::nullopt;
+    }
+  }
+  return out;
 }
 
 // The sums over the loop at this line that can be in registers while it runs: those begin with the identity there.
@@ -1346,36 +1381,45 @@ std::vector<loops::Id> Speller::into_registers(Id loop) {
     if (p_.lines[i].code != Code::Accumulate) continue;
     const Id a = p_.lines[i].at;
     const Accumulator& sum = p_.accumulators[a];
-    if (sum.part == Accumulator::Part::Tree || in_registers_[a]) continue;
-    Id start = 0;
-    while (p_.lines[start].code != Code::Start || p_.lines[start].at != a) ++start;
-    bool is_reduced = false, fits = start < loop;
-    for (const Id r : sum.reduced) is_reduced |= loops::is_within(p_, p_.lines[loop].at, r);
-    unsigned lanes = 0;
-    std::vector<Id> unrolled;
-    for (Id l = loop + 1; l < i; ++l) {
-      if (p_.lines[l].code != Code::Loop || p_.lines[l].end <= i || std::ranges::find(sum.axes, p_.lines[l].at) == sum.axes.end()) continue;
-      const std::optional<std::int64_t> n = iterations_known(p_.lines[l].at);
-      if (p_.lines[l].bind == Bind::Vector && n && *n <= lanes_of(l)) lanes = lanes_of(l);
-      else if (p_.lines[l].bind == Bind::Unrolled && n) unrolled.push_back(p_.lines[l].at);
-      else fits = false;
-    }
-    if (!is_reduced || !fits) continue;
+    const bool is_reduced = std::ranges::any_of(sum.reduced, [&](Id r) { return loops::is_within(p_, p_.lines[loop].at, r); });
+    if (sum.part == Accumulator::Part::Tree || !registers_[a].values.empty() || !is_reduced || start_of(a) > loop) continue;
+    std::optional<Registers> registers = registers_of(loop, i);
+    if (!registers) continue;
+    registers_[a] = std::move(*registers);
+    std::vector<Id> unrolled = registers_[a].axes;
+    unrolled.insert(unrolled.end(), registers_[a].parts.begin(), registers_[a].parts.end());
     std::vector<std::int64_t> index(unrolled.size(), 0);
     for (bool more = true; more;) {
-      llvm::AllocaInst* variable = this->variable(k_.type(sum.dtype, lanes));
-      b_.CreateStore(identity(sum, lanes), variable);
-      registers_[a][index] = variable;
+      for (Value* begin : reducer(a).start(registers_[a].lanes)) {
+        registers_[a].values[index].push_back(variable(begin->getType()));
+        b_.CreateStore(begin, registers_[a].values[index].back());
+      }
       more = false;
       for (std::size_t k = index.size(); k-- > 0 && !more;) {
         more = ++index[k] < *iterations_known(unrolled[k]);
         if (!more) index[k] = 0;
       }
     }
-    in_registers_[a] = true;
     sums.push_back(a);
   }
   return sums;
+}
+
+// Lanes that are not in registers: each begins with the identity in scratch.
+void Speller::start_in_scratch(Id start) {
+  const Id a = p_.lines[start].at;
+  const Accumulator& sum = p_.accumulators[a];
+  if (sum.part != Accumulator::Part::Block || sum.order != Accumulator::Order::Lanes) return;
+  Id loop = kNone, line = start;
+  while (p_.lines[line].code != Code::Accumulate || p_.lines[line].at != a) ++line;
+  for (Id l = start; l < line && loop == kNone; ++l)
+    if (p_.lines[l].code == Code::Loop && p_.lines[l].end > line && loops::is_within(p_, p_.lines[l].at, sum.reduced[0])) loop = l;
+  if (loop == kNone || registers_of(loop, line)) return;
+  const unsigned lanes = static_cast<unsigned>(target_.vector_bytes) / static_cast<unsigned>(size_of(sum.dtype));
+  std::int64_t all = 1;
+  for (const Id axis : sum.axes) all *= iterations_known(axis).value_or(1);
+  for (std::int64_t k = 0; k < all; k += lanes)
+    b_.CreateAlignedStore(reducer(a).identity(lanes), bytes(here(Of::Sums, a), i64(k * form(Of::Sums, a).size)), llvm::Align(1));
 }
 
 // Loops over the axes of two sums that do nothing but add the one to the other, a tree?
@@ -1397,9 +1441,11 @@ bool Speller::can_read_at_hand(Id accumulator, Id from) const {
   const std::vector<Id>& axes = at_hand_[accumulator].axes;
   bool any = false;
   for (Id i = 0; i < p_.lines.size(); ++i) {
-    if (p_.lines[i].code != Code::Result || p_.lines[i].at != accumulator) continue;
+    if ((p_.lines[i].code != Code::Result && p_.lines[i].code != Code::Halve) || p_.lines[i].at != accumulator) continue;
     any = true;
-    std::size_t found = 0;
+    auto found = p_.lines[i].code == Code::Halve
+                     ? static_cast<std::size_t>(std::ranges::count_if(axes, [&](Id axis) { return is_part_of_sum(axis, accumulator); }))
+                     : 0;
     for (Id l = 0; l < i; ++l) {
       if (p_.lines[l].code != Code::Loop || p_.lines[l].end <= i) continue;
       if (l < from) {
@@ -1418,9 +1464,9 @@ bool Speller::can_read_at_hand(Id accumulator, Id from) const {
 
 std::vector<std::int64_t> Speller::index_of(const std::vector<Id>& axes) const {
   std::vector<std::int64_t> index;
-  for (const Scope& s : scopes_)
-    if (s.digit != kNone && !s.lanes && std::ranges::find(axes, s.digit) != axes.end() && number(s.index))
-      index.push_back(*number(s.index));
+  for (const Id axis : axes)
+    for (const Scope& s : scopes_)
+      if (s.digit == axis && !s.lanes && number(s.index)) index.push_back(*number(s.index));
   return index;
 }
 
@@ -1450,39 +1496,41 @@ loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
     const std::optional<Push> to = next < p_.lines.size() ? push_at(next) : std::nullopt;
     const bool is_pushed = to && to->from == a;
     const Id where = is_pushed ? to->tree : a;
-    Value* at = here(Of::Sums, where);
-    const Form& f = form(Of::Sums, where);
-    std::vector<Id> unrolled;  // in the order in which they were opened
-    for (const Line& l : p_.lines)
-      if (l.code == Code::Loop && l.bind == Bind::Unrolled && f.stride[l.at] && std::ranges::find(unrolled, l.at) == unrolled.end())
-        unrolled.push_back(l.at);
-    std::vector<Value*> values, offsets;
-    for (const auto& [index, variable] : registers_[a]) {
-      Value* offset = i64(0);
-      for (std::size_t k = 0; k < index.size(); ++k) offset = b_.CreateAdd(offset, b_.CreateMul(i64(index[k]), f.stride[unrolled[k]]));
-      offsets.push_back(offset);
-      values.push_back(b_.CreateLoad(variable->getAllocatedType(), variable));
+    const Registers carried = std::exchange(registers_[a], {});
+    std::map<std::vector<std::int64_t>, std::vector<Reducer::Carried>> of_index;  // by the indices of the axes
+    for (const auto& [index, variables] : carried.values) {
+      Reducer::Carried& one = of_index[{index.begin(), index.begin() + static_cast<std::ptrdiff_t>(carried.axes.size())}].emplace_back();
+      for (llvm::AllocaInst* v : variables) one.push_back(b_.CreateLoad(v->getAllocatedType(), v));
     }
-    in_registers_[a] = false;
+    std::map<std::vector<std::int64_t>, Value*> values;
+    const bool is_one = !carried.of_elements && carried.parts.empty() && !reducer(a).is_extreme();
+    for (const auto& [index, all] : of_index) values[index] = is_one ? all[0][0] : reducer(a).total(all);
     const bool is_whole = !is_pushed || p_.digits[p_.accumulators[where].reduced[0]].once;
     if (is_pushed) next = to->end;
-    at_hand_[where] = {p_.accumulators[a].axes, {}};
+    at_hand_[where] = {p_.accumulators[a].axes, carried.axes, {}};
     if (is_whole && can_read_at_hand(where, next)) {
-      std::size_t at_value = 0;
-      for (const auto& [index, variable] : registers_[a]) at_hand_[where].values[index] = values[at_value++];
-      registers_[a].clear();
+      at_hand_[where].values = std::move(values);
       continue;
     }
-    registers_[a].clear();
+    Value* at = here(Of::Sums, where);
+    const Form& f = form(Of::Sums, where);
+    std::vector<Value*> sum, offsets;
+    for (const auto& [index, value] : values) {
+      Value* offset = i64(0);
+      for (std::size_t k = 0; k < index.size(); ++k) offset = b_.CreateAdd(offset, b_.CreateMul(i64(index[k]), f.stride[carried.axes[k]]));
+      offsets.push_back(offset);
+      sum.push_back(value);
+    }
     if (is_pushed) {
       const Id blocks = p_.accumulators[where].reduced[0];
       Value* index = i64(0);
       for (const Scope& s : scopes_)
         if (s.digit == blocks) index = s.index;
-      push(index, where, at, std::move(values), offsets);
+      push(index, where, at, std::move(sum), offsets);
       continue;
     }
-    for (std::size_t i = 0; i < values.size(); ++i) b_.CreateAlignedStore(values[i], bytes(at, offsets[i]), llvm::Align(1));
+    for (std::size_t i = 0; i < sum.size(); ++i)
+      b_.CreateAlignedStore(k_.to_memory(p_.accumulators[a].dtype, sum[i]), bytes(at, offsets[i]), llvm::Align(1));
   }
   return next;
 }
@@ -1508,7 +1556,7 @@ void Speller::push(Value* index, Id tree, Value* at, std::vector<Value*> sums, c
     b_.SetInsertPoint(inside);
     for (std::size_t i = 0; i < sums.size(); ++i) {
       Value* below = b_.CreateAlignedLoad(sums[i]->getType(), bytes(at, offsets[i]), llvm::Align(1));
-      carried[i]->addIncoming(combine(a, below, sums[i]), b_.GetInsertBlock());
+      carried[i]->addIncoming(reducer(tree).combine(below, sums[i]), b_.GetInsertBlock());
     }
     n->addIncoming(b_.CreateAdd(n, i64(1)), b_.GetInsertBlock());
     b_.CreateBr(head);
@@ -1519,40 +1567,84 @@ void Speller::push(Value* index, Id tree, Value* at, std::vector<Value*> sums, c
 
 llvm::Value* Speller::level(Value* at, Id accumulator, Value* l) { return bytes(at, b_.CreateMul(l, form(Of::Sums, accumulator).level)); }
 
-void Speller::accumulate(const Line& l) {
+void Speller::accumulate(Id line) {
+  const Line& l = p_.lines[line];
   const Accumulator& a = p_.accumulators[l.at];
+  const Reducer reducer = this->reducer(l.at);
   const Scope* vector = vector_scope();
-  const unsigned lanes = vector && form(Of::Sums, l.at).stride[vector->digit] ? vector->lanes : 0;
+  const Registers& registers = registers_[l.at];
+  const bool is_elements = vector && is_part_of_sum(vector->digit, l.at);
+  const unsigned lanes = vector && (is_elements || form(Of::Sums, l.at).stride[vector->digit]) ? vector->lanes : 0;
   Value* x = splat(value(l.a), lanes);
   if (a.part == Accumulator::Part::Tree) {
+    if (p_.digits[a.reduced[0]].once && !lanes) {  // all that there is
+      at_hand_[l.at].axes = at_hand_[l.at].unrolled = a.axes;
+      if (can_read_at_hand(l.at, line + 1)) {
+        at_hand_[l.at].values[index_of(a.axes)] = x;
+        return;
+      }
+    }
     Value* index = i64(0);
     for (const Scope& s : scopes_)
       if (s.digit == a.reduced[0]) index = s.index;
     return push(index, l.at, here(Of::Sums, l.at), {x}, {i64(0)});
   }
-  if (!in_registers_[l.at]) throw InternalError("speller: a sum that is in no register");
-  llvm::AllocaInst* variable = registers_[l.at].at(index_of(a.axes));
-  Value* before = b_.CreateLoad(variable->getAllocatedType(), variable);
-  Value* sum = nullptr;
-  if (!a.is_product) {
-    sum = combine(a, before, x);
-  } else if (Value* y = splat(value(l.b), lanes); is_float(a.dtype)) {
-    const Typed operands[3] = {{x, a.dtype}, {y, a.dtype}, {before, a.dtype}};
-    sum = k_.apply(ir::Op::Fma, a.dtype, operands);
-  } else {
-    sum = b_.CreateAdd(b_.CreateMul(x, y), before);
+  Value* const mask = is_elements ? vector->mask : nullptr;  // beyond the end there is nothing to add
+  if (registers.values.empty()) {
+    if (!vector || a.order != Accumulator::Order::Lanes) throw InternalError("speller: a sum that is in no register");
+    Value* p = here(Of::Sums, l.at);
+    Value* before = b_.CreateAlignedLoad(x->getType(), p, llvm::Align(1));
+    Value* sum = a.is_product ? reducer.product_added(before, x, splat(value(l.b), lanes)) : reducer.combine(before, x);
+    b_.CreateAlignedStore(mask ? b_.CreateSelect(mask, sum, before) : sum, p, llvm::Align(1));
+    return;
   }
-  b_.CreateStore(sum, variable);
+  std::vector<Id> unrolled = registers.axes;
+  unrolled.insert(unrolled.end(), registers.parts.begin(), registers.parts.end());
+  const std::vector<llvm::AllocaInst*>& variables = registers.values.at(index_of(unrolled));
+  Reducer::Carried before;
+  for (llvm::AllocaInst* v : variables) before.push_back(b_.CreateLoad(v->getAllocatedType(), v));
+  if (a.is_product) {
+    Value* sum = reducer.product_added(before[0], x, splat(value(l.b), lanes));
+    b_.CreateStore(mask ? b_.CreateSelect(mask, sum, before[0]) : sum, variables[0]);
+    return;
+  }
+  if (mask) x = b_.CreateSelect(mask, x, reducer.identity(lanes));
+  const Reducer::Carried sum = reducer.with(before, x);
+  for (std::size_t k = 0; k < sum.size(); ++k) b_.CreateStore(sum[k], variables[k]);
+}
+
+// The vectors of the lanes one behind the other, outer parts first.
+llvm::Value* Speller::halve(const Line& l) {
+  const Accumulator& a = p_.accumulators[l.at];
+  std::vector<Value*> vectors;
+  if (const AtHand& known = at_hand_[l.at]; !known.values.empty()) {
+    for (const auto& [index, v] : known.values) {
+      bool is_here = true;
+      for (const Scope& s : scopes_)
+        for (std::size_t k = 0; k < index.size(); ++k) is_here &= s.digit != known.unrolled[k] || number(s.index) == index[k];
+      if (is_here) vectors.push_back(v);
+    }
+    return reducer(l.at).total(vectors);
+  }
+  const Form& f = form(Of::Sums, l.at);
+  std::int64_t lanes = 1;
+  for (const Id axis : a.axes)
+    if (is_part_of_sum(axis, l.at)) lanes *= *iterations_known(axis);
+  const unsigned width = static_cast<unsigned>(target_.vector_bytes) / static_cast<unsigned>(f.size);
+  for (std::int64_t k = 0; k < lanes; k += width)
+    vectors.push_back(b_.CreateAlignedLoad(k_.type(a.dtype, width), bytes(here(Of::Sums, l.at), i64(k * f.size)), llvm::Align(1)));
+  return reducer(l.at).total(vectors);
 }
 
 llvm::Value* Speller::result(const Line& l) {
   const Accumulator& a = p_.accumulators[l.at];
   const Scope* vector = vector_scope();
   const unsigned lanes = vector && form(Of::Sums, l.at).stride[vector->digit] ? vector->lanes : 0;
-  if (const AtHand& known = at_hand_[l.at]; !known.values.empty()) return known.values.at(index_of(known.axes));
-  llvm::Type* type = k_.type(a.dtype, lanes);
+  if (const AtHand& known = at_hand_[l.at]; !known.values.empty()) return known.values.at(index_of(known.unrolled));
   Value* at = here(Of::Sums, l.at);
-  if (a.part != Accumulator::Part::Tree || p_.digits[a.reduced[0]].once) return b_.CreateAlignedLoad(type, at, llvm::Align(1));
+  if (a.part != Accumulator::Part::Tree || p_.digits[a.reduced[0]].once)
+    return k_.from_memory(a.dtype, b_.CreateAlignedLoad(k_.memory_type(a.dtype, lanes), at, llvm::Align(1)));
+  llvm::Type* type = k_.type(a.dtype, lanes);
   // levels that the number of blocks has, the lowest one first: each stands in front of what there is
   auto [far, rest] = in(scopes_[0], [&] {
     Value* blocks = iterations(a.reduced[0]);
@@ -1573,7 +1665,7 @@ llvm::Value* Speller::result(const Line& l) {
   b_.SetInsertPoint(inside);
   Value* n = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, left, b_.getTrue());
   Value* below = b_.CreateAlignedLoad(type, level(at, l.at, n), llvm::Align(1));
-  Value* next = combine(a, below, sum);
+  Value* next = reducer(l.at).combine(below, sum);
   left->addIncoming(b_.CreateAnd(left, b_.CreateSub(left, i64(1))), b_.GetInsertBlock());
   sum->addIncoming(next, b_.GetInsertBlock());
   b_.CreateBr(head);

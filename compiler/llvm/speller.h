@@ -18,6 +18,7 @@
 
 #include "compiler/codegen.h"
 #include "compiler/llvm/builder.h"
+#include "compiler/llvm/reducer.h"
 #include "compiler/loops/layout.h"
 #include "compiler/loops/program.h"
 #include "compiler/plan/scratch.h"
@@ -47,6 +48,7 @@ class Speller {
     std::map<Id, Value*> derived = {};
     std::map<Id, Value*> counts = {};                      // by digit: iterations of a loop, known here
     std::map<std::pair<Id, unsigned>, Value*> masks = {};  // of that loop's first vector
+    bool whole = false;                                    // of an outer part: all iterations of the inner one are inside
     Value* inside = nullptr;                               // of an unrolled loop or a vector: how many of its iterations are inside
     std::map<Id, std::vector<Value*>> families = {};       // of a vector, by the first access: the whole vectors that a family reads
     std::map<Id, std::vector<Value*>> turned = {};  // of a vector, by access: what its lanes read in each iteration of the loop inside it
@@ -84,12 +86,19 @@ class Speller {
   std::map<std::uint32_t, Value*> word_values_;
   std::map<std::uint64_t, Form> forms_;
   std::vector<Value*> memory_begin_, sums_begin_;
-  // Sums in registers, by accumulator and the indices of its axes but for the vector's.
-  std::vector<std::map<std::vector<std::int64_t>, llvm::AllocaInst*>> registers_;
-  std::vector<bool> in_registers_;
-  // What sums in registers came to, by accumulator, while what follows their loop reads them from there: `axes` of those in registers.
+  // Sums in registers, by accumulator: `axes` of them, and parts of what is summed over, that are unrolled; by the indices of these what is
+  // carried, in each lane of the vector that is around what is added. An empty one is in scratch.
+  struct Registers {
+    std::vector<Id> axes, parts;
+    unsigned lanes = 0;
+    bool of_elements = false;  // the lanes are elements of what is summed over
+    std::map<std::vector<std::int64_t>, std::vector<llvm::AllocaInst*>> values = {};
+  };
+  std::vector<Registers> registers_;
+  // What sums in registers came to, by accumulator and the indices of the axes that are unrolled, while what follows their loop reads them
+  // from there.
   struct AtHand {
-    std::vector<Id> axes;
+    std::vector<Id> axes, unrolled;
     std::map<std::vector<std::int64_t>, Value*> values;
   };
   std::vector<AtHand> at_hand_;
@@ -139,11 +148,11 @@ class Speller {
   Value* by(const loops::Digit& d);
   Value* iterations(Id digit);
   Value* weight(Id digit, Id within);  // how far one iteration moves a digit around it
-  std::optional<std::int64_t> iterations_known(Id digit) const;
+  std::optional<std::int64_t> iterations_known(Id digit) const { return loops::iterations_known(p_, digit); }
   // Of a digit, from where its loop begins: fewer than it has where a loop around it ends.
   Value* count(Id digit);
   unsigned lanes_of(Id line) const;
-  Value* lanes_below(Value* left, unsigned lanes);  // a mask
+  Value* lanes_below(Value* left, unsigned lanes, bool is_part = false);  // a mask; a part: of no more than there are
 
   // ---- addresses
   const Scope* vector_scope() const;
@@ -196,9 +205,16 @@ class Speller {
   bool is_vector_in(Of of, Id id);
 
   // ---- sums
-  Value* identity(const loops::Accumulator& a, unsigned lanes);
-  Value* combine(const loops::Accumulator& a, Value* x, Value* y);
+  Reducer reducer(Id accumulator) {
+    const loops::Accumulator& a = p_.accumulators[accumulator];
+    return {k_, a.op, a.dtype, target_.vector_bytes};
+  }
+  bool is_part_of_sum(Id digit, Id accumulator) const;
+  Id start_of(Id accumulator) const;
+  // How a sum is carried while the loop at this line runs; none where it is in scratch.
+  std::optional<Registers> registers_of(Id loop, Id line) const;
   std::vector<Id> into_registers(Id line);
+  void start_in_scratch(Id start);
   // To scratch; or, where the lines from `next` on do nothing but add them to a tree, to that. Not where all that reads them can have them from
   // the registers. The line behind these.
   Id out_of_registers(const std::vector<Id>& sums, Id next);
@@ -212,7 +228,8 @@ class Speller {
   enum class Cache : std::uint8_t { Second = 2, First = 3 };  // as LLVM counts locality
   void ask_for(Value* p, std::int64_t size, Cache into = Cache::First);
   void push(Value* index, Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets);
-  void accumulate(const loops::Line& l);
+  void accumulate(Id line);
+  Value* halve(const loops::Line& l);
   Value* result(const loops::Line& l);
   Value* level(Value* at, Id accumulator, Value* l);
 };

@@ -415,9 +415,14 @@ class Interpreter {
   }
   Bits halved(Id accumulator) {
     const Accumulator& a = p_.accumulators[accumulator];
-    const Id lane = p_.digits[a.reduced[0]].pair;
     std::vector<Bits> lanes;
-    for (index_[lane] = 0; index_[lane] < p_.digits[lane].by; ++index_[lane]) lanes.push_back(sum_of(accumulator).total());
+    const auto each = [&](auto&& self, std::size_t axis) -> void {  // those of the loop that is summed over are the lanes, outer ones first
+      while (axis < a.axes.size() && p_.digits[a.axes[axis]].root != p_.digits[a.reduced[0]].root) ++axis;
+      if (axis == a.axes.size()) return lanes.push_back(sum_of(accumulator).total());
+      const Id lane = a.axes[axis];
+      for (index_[lane] = 0; index_[lane] < iterations_of(lane); ++index_[lane]) self(self, axis + 1);
+    };
+    each(each, 0);
     for (std::size_t half = lanes.size() / 2; half > 0; half /= 2)
       for (std::size_t i = 0; i < half; ++i) lanes[i] = combine(a.op, a.dtype, lanes[i], lanes[i + half]);
     return lanes[0];

@@ -2,11 +2,13 @@
 #include "compiler/loops/policy.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "compiler/loops/contract.h"
 #include "compiler/loops/transform.h"
 #include "compiler/plan/scratch.h"
+#include "ir/order.h"
 #include "onepass/error.h"
 
 namespace onepass::compiler::loops {
@@ -111,6 +113,12 @@ Id in_parts(Arranged& a, Id elements, const Schedule& schedule) {
   return digit;
 }
 
+void stream_stores(Arranged& a, const Schedule& schedule) {
+  for (const Id access : schedule.streamed)
+    for (Id i = 0; i < a.program().lines.size(); ++i)
+      if (a.program().lines[i].code == Code::Store && a.program().lines[i].at == access) a(stream(a.program(), i));
+}
+
 // What the load at this line reads lies along the last outer loop: a task's part of it is copied beforehand, squares being turned in
 // registers.
 void pack(Arranged& a, Id line, Id rows, Id elements, Id tiles, const Schedule& schedule) {
@@ -132,7 +140,7 @@ void pack(Arranged& a, Id line, Id rows, Id elements, Id tiles, const Schedule& 
             {{u, Digit::Kind::Whole, side}, {v, Digit::Kind::Whole, ScratchLayout::packed_row(nest, schedule, access)}}));
   if (schedule.masked) return;
   for (Id i = at; i < a.program().lines.size(); ++i)
-    if (a.program().lines[i].code == Code::Load) return a(prefetch(a.program(), i, a.loop(tiles), 1, kNone, true));
+    if (a.program().lines[i].code == Code::Load) return a(prefetch(a.program(), i, a.loop(tiles), 1, kNone, Ahead::Second));
 }
 
 }  // namespace
@@ -168,9 +176,7 @@ Program elementwise(const Nest& nest, const Schedule& schedule) {
     a(bind(a.program(), i, Bind::Vector, static_cast<std::uint16_t>(schedule.width)));
     if (!schedule.masked) a(peel(a.program(), i));
   }
-  for (const Id access : schedule.streamed)
-    for (Id i = 0; i < a.program().lines.size(); ++i)
-      if (a.program().lines[i].code == Code::Store && a.program().lines[i].at == access) a(stream(a.program(), i));
+  stream_stores(a, schedule);
   for (Id i = body; nest.slots.size() > SpreadSlots::kFew; i = a.previous_loop(digit, i)) {  // more than registers hold
     std::vector<Id> slots;
     for (Id k = 0; k < i; ++k)
@@ -183,7 +189,7 @@ Program elementwise(const Nest& nest, const Schedule& schedule) {
       if (const Line& l = a.program().lines[i]; l.code == Code::Load &&
                                                 nest.linears[nest.accesses[l.at].linear].of[v] == Coefficient::One &&
                                                 nest.accesses[l.at].table == Access::kNone)
-        a(prefetch(a.program(), i++, a.loop(tiles), 1, kNone, true));
+        a(prefetch(a.program(), i++, a.loop(tiles), 1, kNone, Ahead::Second));
   if (!schedule.streamed.empty() && nest.outer > 0 && rows == kNone) {
     constexpr std::uint8_t kAhead = 8;
     std::vector<Id> asked;
@@ -198,11 +204,127 @@ Program elementwise(const Nest& nest, const Schedule& schedule) {
   return a.take();
 }
 
-bool has_program(const Nest& nest, const Schedule& schedule) { return schedule.tile.rows > 0 || is_elementwise(nest, schedule); }
+namespace {
+
+// The elements of a row go into 64 lanes, vectors of which are straight-line code where the body is short. The orders of the sums are written
+// out in these loops.
+void reduce_in_lanes(Arranged& a, Id loop, const Schedule& schedule) {
+  constexpr std::int64_t kLanes = 64, kWideLanes = 32;  // of sums of 8 bytes half of them
+  std::vector<Id> sums;                                 // that have an order
+  bool wide = false, narrow = false;
+  int cost = 0;
+  for (Id i = loop; i < a.program().lines[loop].end; ++i) {
+    const Line& l = a.program().lines[i];
+    if (l.code == Code::Op) cost += ir::info(l.op).kind == ir::OpKind::Expanded ? 24 : 1;
+    if (l.code != Code::Accumulate || a.program().accumulators[l.at].order == Accumulator::Order::Any) continue;
+    sums.push_back(l.at);
+    (l.dtype == DType::F64 ? wide : narrow) = true;
+  }
+  const std::int64_t at_once = wide && !narrow ? kWideLanes : kLanes;
+  const bool unrolled = !schedule.masked && cost <= (kLanes / schedule.width <= 2 ? 48 : 16);
+  Id elements = a.program().lines[loop].at;
+  if (!sums.empty()) {
+    const Id blocks = a.split(elements, ir::kLaneBlock, loop);
+    if (schedule.one_block) a(once(a.program(), a.loop(blocks, loop)));
+    elements = blocks + 1;
+  }
+  const Id steps = a.split(elements, at_once, loop);
+  elements = steps + 1;
+  for (const std::int64_t by : {wide ? kWideLanes : kLanes, std::int64_t{schedule.width}}) {
+    const std::optional<std::int64_t> all = iterations_known(a.program(), elements);
+    if (by >= *all) continue;
+    const Id parts = a.split(elements, by, loop);
+    elements = parts + 1;
+    if (unrolled) a(bind(a.program(), a.loop(parts, loop), Bind::Unrolled));
+  }
+  for (const Id sum : sums) a(expand_order(a.program(), sum));
+  if (!schedule.masked) a(peel(a.program(), a.loop(steps, loop)));
+  a(bind(a.program(), a.loop(elements, loop), Bind::Vector, static_cast<std::uint16_t>(schedule.width)));
+}
+
+// While the last sweep computes, memory would rest, and the next row's first sweep wait for it: the hardware sees no stream beyond a page. Where
+// traffic is above the last-level cache, and the next row fits the first-level cache beside this one.
+void ask_for_next_row(Arranged& a, Id row, Id along) {
+  const Nest& nest = a.program().nest;
+  Id at = static_cast<Id>(a.program().lines.size());  // the last sweep's body
+  while (a.program().lines[at - 1].code != Code::Loop) --at;
+  if (a.program().lines[at - 1].bind != Bind::Vector) return;
+  std::vector<bool> asked(nest.accesses.size(), false);
+  for (Id i = 0; i < a.program().lines.size(); ++i) {
+    const Line& l = a.program().lines[i];
+    if (l.code != Code::Load || asked[l.at]) continue;
+    const std::vector<Coefficient>& of = nest.linears[nest.accesses[l.at].linear].of;
+    if (of[along] != Coefficient::One || of[row] == Coefficient::Zero || nest.accesses[l.at].table != Access::kNone) continue;
+    asked[l.at] = true;
+    a(prefetch(a.program(), i, a.loop(row), 1, at, Ahead::Near));
+    if (i >= at) ++i;
+  }
+}
+
+}  // namespace
+
+bool is_along_rows(const Nest& nest, const Schedule& schedule) {
+  return nest.kind == NestKind::Lanes && nest.serial == 0 && !nest.has_columns() && !schedule.split && schedule.abreast == 1;
+}
+
+Program along_rows(const Nest& nest, const Schedule& schedule) {
+  Arranged a(lower(nest));
+  const Id v = nest.vector_loop();
+  if (schedule.row_scratch)
+    for (const std::uint32_t kept : schedule.kept)
+      for (Id i = 0; i < a.program().lines.size(); ++i)
+        if (a.program().lines[i].of == kept && a.program().lines[i].code == Code::Op) {
+          const auto memory = static_cast<Id>(a.program().memories.size());
+          a(hold(a.program(), i));
+          a(lay_out(a.program(), memory, {{v, Digit::Kind::Whole, kShortRow}}));  // of whole vectors
+          break;
+        }
+  for (Id l = 0; l < nest.outer; ++l) {
+    if (l + 1 < nest.outer) a(sink(a.program(), a.loop(l)));
+    a(bind(a.program(), a.loop(l), Bind::Parallel));
+  }
+  for (Id i = 0; i < a.program().lines.size(); ++i) {
+    const Line& l = a.program().lines[i];
+    if (l.code != Code::Loop || l.at != v) continue;
+    if (std::any_of(a.program().lines.begin() + i, a.program().lines.begin() + l.end,
+                    [](const Line& k) { return k.code == Code::Accumulate; })) {
+      reduce_in_lanes(a, i, schedule);
+      continue;
+    }
+    a(bind(a.program(), i, Bind::Vector, static_cast<std::uint16_t>(schedule.width)));
+    if (!schedule.masked) a(peel(a.program(), i));
+  }
+  stream_stores(a, schedule);
+  if (!schedule.streamed.empty() && nest.sweeps > 1 && nest.outer > 0) ask_for_next_row(a, v - 1, v);
+  return a.take();
+}
+
+bool has_program(const Nest& nest, const Schedule& schedule) {
+  return schedule.tile.rows > 0 || is_elementwise(nest, schedule) || is_along_rows(nest, schedule);
+}
 
 Program program_of(const Nest& nest, const Schedule& schedule) {
   if (schedule.tile.rows > 0) return contract(nest, schedule.tile);
+  if (is_along_rows(nest, schedule)) return along_rows(nest, schedule);
   return is_elementwise(nest, schedule) ? elementwise(nest, schedule) : lower(nest);
+}
+
+std::int64_t scratch_bytes_along_rows(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers) {
+  const std::int64_t n = numbers.extents[nest.vector_loop()];
+  const auto up = [](std::int64_t size, std::int64_t to) { return (size + to - 1) / to * to; };
+  std::int64_t bytes = 0;
+  if (schedule.row_scratch)
+    for (const std::uint32_t kept : schedule.kept)
+      bytes += up(up(n, kShortRow) * static_cast<std::int64_t>(size_of(nest.body[kept].dtype)), 64);
+  for (Id i = 0; i < nest.body.size(); ++i) {
+    if (nest.body[i].kind != Statement::Kind::Reduce) continue;
+    const Accumulator sum = accumulator_of(nest, i);
+    const auto size = static_cast<std::int64_t>(size_of(sum.dtype));
+    const std::int64_t levels =
+        schedule.one_block ? 1 : std::bit_width(static_cast<std::uint64_t>((n + ir::kLaneBlock - 1) / ir::kLaneBlock));
+    bytes += sum.order == Accumulator::Order::Any ? 64 : up(levels * size, 64) + (sum.dtype == DType::F64 ? 32 : 64) * size;
+  }
+  return bytes;
 }
 
 }  // namespace onepass::compiler::loops

@@ -1,4 +1,6 @@
 // The printed form of a LoopProgram. Affine maps are written out with the numbers of one shape.
+#include <array>
+
 #include <fmt/format.h>
 
 #include "compiler/loops/program.h"
@@ -149,7 +151,7 @@ class Printer {
       case Code::Recall: return value(fmt::format("recall m{}{}", l.at, loops(p_.memories[l.at].axes)));
       case Code::Prefetch:
         return fmt::format("prefetch {} for {} of {}{}", element(l.at), l.count, digit(static_cast<Id>(l.bits)),
-                           l.bits >> 32 ? " in the second-level cache" : "");
+                           std::array{"", " in the second-level cache", " if it is near"}[l.bits >> 32]);
       case Code::Halve: return value(fmt::format("halve a{}", l.at));
       case Code::Scan: return value(fmt::format("scan a{} {} {}", l.at, ir::info(l.op).text, operands(l)));
     }

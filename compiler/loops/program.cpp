@@ -25,6 +25,8 @@ bool add_parts(const Program& program, Id digit, const std::vector<Id>& open, st
   return false;
 }
 
+}  // namespace
+
 ir::Op combiner(ir::Op reduction) {
   using ir::Op;
   switch (reduction) {
@@ -39,8 +41,6 @@ ir::Op combiner(ir::Op reduction) {
     default: return Op::Minimum;
   }
 }
-
-}  // namespace
 
 Accumulator accumulator_of(const Nest& nest, Id statement) {
   using enum Accumulator::Order;
@@ -65,6 +65,15 @@ std::vector<Id> parts_of(const Program& program, Id digit, const std::vector<Id>
   std::vector<Id> parts;
   if (!add_parts(program, digit, open, parts)) parts.clear();
   return parts;
+}
+
+std::optional<std::int64_t> iterations_known(const Program& program, Id digit) {
+  const Digit& d = program.digits[digit];
+  if (d.once) return 1;
+  if (d.kind == Digit::Kind::Inner && d.size == Digit::Size::Number) return d.by;
+  if (d.kind != Digit::Kind::Outer || d.size != Digit::Size::Number) return std::nullopt;
+  const std::optional<std::int64_t> all = iterations_known(program, d.parent);
+  return all ? std::optional((*all + d.by - 1) / d.by) : std::nullopt;
 }
 
 bool is_within(const Program& program, Id digit, Id around) {

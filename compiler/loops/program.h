@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,10 +60,14 @@ enum class Code : std::uint8_t {
   Hold,   // at: a memory, which begins here: what it held before is forgotten
   Keep,   // at: a memory, in which a is kept for this index
   Recall,    // at: a memory: what was kept for this index
-  Prefetch,  // at: an access, whose element `count` iterations of the digit `bits` further on is asked for, where bit 32 is set in the
-             // second-level cache: a hint, which means nothing
+  Prefetch,  // at: an access, whose element `count` iterations of the digit `bits` further on is asked for; above these 32 bits an Ahead: a
+             // hint, which means nothing
   Scan,      // at: an accumulator, to which a is added; the value is what it is then
 };
+
+/// Where a prefetched element is wanted: in the first-level cache, in the second-level cache, or in the first-level one if it has room for
+/// what is read on the way there.
+enum class Ahead : std::uint8_t { First, Second, Near };
 
 struct Line {
   Code code;
@@ -128,6 +133,9 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
+/// What a reduction or scan combines by: Add, Mul, Maximum or Minimum.
+ir::Op combiner(ir::Op reduction);
+
 /// What a Reduce or Scan of the nest adds up, in which order; without axes.
 Accumulator accumulator_of(const Nest& nest, Id statement);
 
@@ -154,6 +162,8 @@ std::uint64_t covered(const Program& program, const std::vector<Id>& open);
 /// The open digits that make up a digit, in the order in which its iterations follow one another: outer parts first. Empty where it is not
 /// covered.
 std::vector<Id> parts_of(const Program& program, Id digit, const std::vector<Id>& open);
+/// The iterations of a digit, where they are a number; of an outer part, of a whole split loop.
+std::optional<std::int64_t> iterations_known(const Program& program, Id digit);
 /// Is `digit` this one or a part of it?
 bool is_within(const Program& program, Id digit, Id around);
 

@@ -446,7 +446,7 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
   return verified(without_dead_lines(p));
 }
 
-Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at, bool second_level) {
+Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at, Ahead ahead) {
   if (line >= program.lines.size() || program.lines[line].code != Code::Load) return fmt::format("line {} is no load", line);
   if (!is_loop(program, loop)) return no_loop(loop);
   if (at == kNone) at = line;
@@ -456,7 +456,7 @@ Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t coun
          {.code = Code::Prefetch,
           .count = count,
           .at = program.lines[line].at,
-          .bits = program.lines[loop].at | (second_level ? std::uint64_t{1} << 32 : 0)});
+          .bits = program.lines[loop].at | static_cast<std::uint64_t>(ahead) << 32});
   return verified(std::move(p));
 }
 
@@ -481,30 +481,53 @@ Transformed expand_order(const Program& program, Id accumulator) {
   if (of.part != Accumulator::Part::All || (of.order != Lanes && of.order != Rows && of.order != Sequence))
     return "it has no order to write out";
   if (of.reduced.size() != 1 || of.runs != 0) return "it is summed over several loops";
-  Id added = 0;
-  while (added < program.lines.size() && (program.lines[added].code != Code::Accumulate || program.lines[added].at != accumulator)) ++added;
-  Id loop = kNone;       // that it is summed over
-  std::vector<Id> axes;  // of the elements that one iteration of it adds to: loops inside it
-  for (Id i = 0; i < added; ++i) {
-    if (program.lines[i].code != Code::Loop || program.lines[i].end <= added) continue;
-    if (program.lines[i].at == of.reduced[0]) loop = i;
-    else if (loop != kNone) axes.push_back(program.lines[i].at);
-  }
-  if (loop == kNone) return "it is summed over a loop that was split";
-  for (const Id axis : axes)
-    if (std::ranges::find(of.axes, axis) == of.axes.end()) return "another loop stands inside the one that it is summed over";
-
-  // ---- the loops: blocks, then steps of lanes or groups of eight
   const std::int64_t block = of.order == Lanes ? ir::kLaneBlock : ir::kRowBlock, lanes = of.dtype == DType::F64 ? 32 : 64;
-  Transformed parts = split(program, loop, block);
-  if (parts && of.order != Sequence) parts = split(*parts, loop + 1, of.order == Lanes ? lanes : ir::kRowGroup);
-  if (!parts) return parts;
-  Program p = *parts;
-  const Id block_loop = loop, step_loop = loop + 1, line = added + (of.order == Sequence ? 1 : 2), statement = p.lines[line].of;
-  const auto new_sum = [&](Accumulator::Part part, Id reduced, std::vector<Id> elements, bool is_product) {
+  Program p = program;
+  // From the outermost one on that is a part of what it is summed over, the loops around the line that adds to it.
+  Id added = 0;
+  const auto loops_from_reduced = [&] {
+    added = 0;
+    while (added < p.lines.size() && (p.lines[added].code != Code::Accumulate || p.lines[added].at != accumulator)) ++added;
+    std::vector<Id> around = loops_around(p, added);
+    while (!around.empty() && !is_within(p, p.lines[around[0]].at, of.reduced[0])) around.erase(around.begin());
+    return around;
+  };
+
+  // ---- the loops: blocks, then steps of lanes or groups of eight; those that there are if the loop has been split so
+  std::vector<Id> around = loops_from_reduced();
+  if (around.empty()) return "it is summed over no loop";
+  if (p.lines[around[0]].at == of.reduced[0]) {
+    Transformed parts = split(p, around[0], block);
+    if (parts && of.order != Sequence) parts = split(*parts, around[0] + 1, of.order == Lanes ? lanes : ir::kRowGroup);
+    if (!parts) return parts;
+    p = std::move(parts).take();
+    around = loops_from_reduced();
+  }
+  const Digit& outermost = p.digits[p.lines[around[0]].at];
+  if (outermost.kind != Digit::Kind::Outer || outermost.parent != of.reduced[0] || outermost.size != Digit::Size::Number ||
+      outermost.by != block)
+    return "it is summed over a loop that was split otherwise";
+  std::vector<Id> reduced, lane, axes;  // digits inside a block: of each element, of the lanes, and others
+  for (std::size_t k = 1; k < around.size(); ++k) {
+    const Id digit = p.lines[around[k]].at;
+    if (is_within(p, digit, of.reduced[0])) reduced.push_back(digit);
+    else if (std::ranges::find(of.axes, digit) == of.axes.end()) return "another loop stands inside the one that it is summed over";
+    else axes.push_back(digit);
+  }
+  if (of.order == Lanes) {
+    for (std::int64_t count = 1; count < lanes && reduced.size() > 1; reduced.pop_back()) {
+      lane.insert(lane.begin(), reduced.back());
+      count *= iterations_known(p, reduced.back()).value_or(lanes);
+    }
+  } else if (reduced.size() != (of.order == Rows ? 2 : 1)) {
+    return "it is summed over a loop that was split otherwise";
+  }
+
+  const Id block_loop = around[0], inner_loop = around[1], statement = p.lines[added].of;
+  const auto new_sum = [&](Accumulator::Part part, std::vector<Id> over, std::vector<Id> elements, bool is_product) {
     p.accumulators.push_back({.order = of.order, .part = part, .op = of.op, .dtype = of.dtype, .is_product = is_product});
     p.accumulators.back().axes = std::move(elements);
-    p.accumulators.back().reduced = {reduced};
+    p.accumulators.back().reduced = std::move(over);
     return static_cast<Id>(p.accumulators.size() - 1);
   };
   const auto start = [&](Id at, Id sum) {
@@ -525,27 +548,26 @@ Transformed expand_order(const Program& program, Id accumulator) {
     lines.push_back({.code = Code::Accumulate, .op = of.op, .dtype = of.dtype, .a = first + more - 2, .at = coarser, .of = statement});
     p.lines.insert(p.lines.begin() + first, lines.begin(), lines.end());
   };
-  const Id step = p.lines[step_loop].at;
   Accumulator& tree = p.accumulators[accumulator];
   tree.part = Accumulator::Part::Tree;
   tree.reduced = {p.lines[block_loop].at};
   tree.is_product = false;
   if (of.order == Rows) {
-    const Id eight_loop = step_loop + 1;
-    const Id sum = new_sum(Accumulator::Part::Block, step, axes, false),
-             group = new_sum(Accumulator::Part::Eight, p.lines[eight_loop].at, axes, false);
-    p.lines[line].at = group;
-    add_after(step_loop, Code::Result, sum, accumulator);
+    const Id eight_loop = around[2];
+    const Id sum = new_sum(Accumulator::Part::Block, {reduced[0]}, axes, false),
+             group = new_sum(Accumulator::Part::Eight, {reduced[1]}, axes, false);
+    p.lines[added].at = group;
+    add_after(inner_loop, Code::Result, sum, accumulator);
     add_after(eight_loop, Code::Result, group, sum);
     start(eight_loop, group);
-    start(step_loop, sum);
+    start(inner_loop, sum);
   } else {
     std::vector<Id> elements = axes;
-    if (of.order == Lanes) elements.push_back(p.lines[step_loop + 1].at);
-    const Id sum = new_sum(Accumulator::Part::Block, step, std::move(elements), of.is_product);
-    p.lines[line].at = sum;
-    add_after(step_loop, of.order == Lanes ? Code::Halve : Code::Result, sum, accumulator);
-    start(step_loop, sum);
+    elements.insert(elements.end(), lane.begin(), lane.end());
+    const Id sum = new_sum(Accumulator::Part::Block, reduced, std::move(elements), of.is_product);
+    p.lines[added].at = sum;
+    add_after(inner_loop, of.order == Lanes ? Code::Halve : Code::Result, sum, accumulator);
+    start(inner_loop, sum);
   }
   return verified(std::move(p));
 }
@@ -569,7 +591,10 @@ Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes)
 
 Transformed peel(const Program& program, Id loop) {
   if (!is_loop(program, loop)) return no_loop(loop);
-  if (program.lines[loop].bind != Bind::Vector) return "it is no vector";
+  const Digit& digit = program.digits[program.lines[loop].at];
+  if (program.lines[loop].bind == Bind::Serial && (digit.kind != Digit::Kind::Outer || digit.size != Digit::Size::Number))
+    return "its iterations are of one length";
+  if (program.lines[loop].bind != Bind::Vector && program.lines[loop].bind != Bind::Serial) return "it is no vector, and no serial loop";
   if (program.lines[loop].padded) return "a padded loop has no shorter vector";
   Program p = program;
   p.lines[loop].peeled = true;

@@ -68,20 +68,22 @@ Transformed leave_out(const Program& program, Id loop, Id condition);
 
 /// What the load at line `line` reads `count` iterations later of the loop at line `loop`, which is around it, is asked for: at the load, or
 /// before line `at`, which is in the same loop. What it asks for in loops that are not open there is at their beginning.
-Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone, bool second_level = false);
+Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone, Ahead ahead = Ahead::First);
 
 /// How a memory's elements lie, the last part's side by side.
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout);
 
 /// The order of a sum written out: the loop that the accumulator is summed over is split into blocks, and these into lanes or groups of eight;
-/// what is added up in each of these gets an accumulator of its own. Not where it is summed over several loops, over one that was split, or
-/// over runs that are padded.
+/// what is added up in each of these gets an accumulator of its own. A loop that was split so already stays, the lanes in several parts perhaps:
+/// several sums of one loop are written out one by one. Not where it is summed over several loops, over one that was split otherwise, or over
+/// runs that are padded.
 Transformed expand_order(const Program& program, Id accumulator);
 
 /// How the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop inside it is opened; of so many lanes.
 Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes = 0);
 
-/// The last vector of the vector loop at line `loop`, which may have fewer elements, is code of its own, so that the others need no mask.
+/// The last vector of the vector loop at line `loop`, or the last iteration of a serial loop over the outer part of a split, which may have
+/// fewer elements, is code of its own, so that the others need no mask.
 Transformed peel(const Program& program, Id loop);
 
 /// The store at line `line` bypasses the caches: of whole vectors, a hint.

@@ -171,7 +171,8 @@ class Verifier {
   void check(const Line& l) {
     for (const Id o : {l.a, l.b, l.c, l.guard}) operand(o);
     if (!problem_.empty()) return;
-    if (l.peeled && (l.code != Code::Loop || l.bind != Bind::Vector || l.padded)) return fail("is peeled, and no vector");
+    if (l.peeled && (l.code != Code::Loop || (l.bind != Bind::Vector && l.bind != Bind::Serial) || l.padded))
+      return fail("is peeled, and no vector or loop");
     if (l.streamed && l.code != Code::Store) return fail("bypasses the caches, and stores nothing");
     if (l.guard != kNone && p_.lines[l.guard].code != Code::Guard) return fail("is guarded by what is no guard");
     switch (l.code) {
@@ -377,7 +378,8 @@ class Verifier {
   // The loop that is summed over, if the digit is that part of it that the order has there; else kNone.
   Id summed(const Accumulator& a) const {
     using enum Accumulator::Part;
-    if (a.reduced.size() != 1 || a.runs != 0) return kNone;
+    const bool has_lanes = a.part == Block && a.order == Accumulator::Order::Lanes;
+    if ((a.reduced.size() != 1 && !has_lanes) || a.reduced.empty() || a.runs != 0) return kNone;
     const std::int64_t block = a.order == Accumulator::Order::Lanes ? ir::kLaneBlock : ir::kRowBlock;
     const Id digit = a.reduced[0];
     if (digit >= p_.digits.size()) return kNone;
@@ -387,13 +389,32 @@ class Verifier {
       case Tree: return outer_of(digit, block) ? p_.digits[digit].parent : kNone;
       case Eight: return a.order == Accumulator::Order::Rows ? block_of(inner_of(digit, ir::kRowGroup)) : kNone;
       case Block:
-        if (a.order == Accumulator::Order::Lanes) return block_of(outer_of(digit, lanes_of(a)));
+        if (has_lanes) return summed_in_lanes(a, digit);
         if (a.order == Accumulator::Order::Rows) return block_of(outer_of(digit, ir::kRowGroup));
         return inner_of(digit, block) ? p_.digits[digit].parent : kNone;
     }
     return kNone;
   }
-  static std::int64_t lanes_of(const Accumulator& a) { return a.dtype == DType::F64 ? 32 : 64; }
+  // The digits of the loop that is summed over which count the lanes.
+  std::vector<Id> lanes_of(const Accumulator& a) const {
+    std::vector<Id> lanes;
+    for (const Id axis : a.axes)
+      if (p_.digits[axis].root == p_.digits[a.reduced[0]].root) lanes.push_back(axis);
+    return lanes;
+  }
+  // What is reduced, then the lanes, are all parts of a block, and the lanes are as many as the order has.
+  Id summed_in_lanes(const Accumulator& a, Id digit) const {
+    while (digit != kNone && !inner_of(digit, ir::kLaneBlock)) digit = p_.digits[digit].parent;
+    if (digit == kNone) return kNone;
+    std::vector<Id> parts = a.reduced;
+    std::int64_t count = 1;
+    for (const Id lane : lanes_of(a)) {
+      parts.push_back(lane);
+      count *= iterations_known(p_, lane).value_or(0);
+    }
+    if (parts_of(p_, digit, parts) != parts || count != (a.dtype == DType::F64 ? 32 : 64)) return kNone;
+    return p_.digits[digit].parent;
+  }
 
   // What is added to a part is what the next finer part has; elements are added to the finest alone.
   void part(const Line& l, const Accumulator& a) {
@@ -414,25 +435,22 @@ class Verifier {
   }
   std::vector<Id> parts_added_;  // lines whose value was added to a part
 
-  // Lanes that are halved: the digit beside that which the block sums over.
   void halve(const Line& l, const Accumulator& a, const State& s) {
-    if (a.part != Accumulator::Part::Block || a.order != Accumulator::Order::Lanes || a.reduced.size() != 1)
-      return fail("halves what has no lanes");
-    const Id lane = p_.digits[a.reduced[0]].pair;
-    read_after(l, a, s, lane);
+    if (a.part != Accumulator::Part::Block || a.order != Accumulator::Order::Lanes) return fail("halves what has no lanes");
+    read_after(l, a, s, lanes_of(a));
   }
 
   void result(const Line& l, const Accumulator& a, const State& s) {
     if (a.order == Accumulator::Order::Scan) return fail("a scan has no result but its values");
     if (a.part == Accumulator::Part::Block && a.order == Accumulator::Order::Lanes) return fail("reads a lane");
-    read_after(l, a, s, kNone);
+    read_after(l, a, s, {});
   }
-  void read_after(const Line& l, const Accumulator& a, const State& s, Id without) {
+  void read_after(const Line& l, const Accumulator& a, const State& s, const std::vector<Id>& without) {
     if (!s.is_added_to) return fail(fmt::format("reads a{}, to which nothing was added", l.at));
     for (const Id loop : s.inside)
       if (p_.lines[loop].end > line_) return fail(fmt::format("reads a{} inside a loop that adds to it", l.at));
     std::vector<Id> since(digits_.begin() + static_cast<std::ptrdiff_t>(s.start_depth), digits_.end()), axes = a.axes;
-    if (without != kNone && std::erase(axes, without) != 1) return fail("halves what has no lanes");
+    for (const Id lane : without) std::erase(axes, lane);
     std::ranges::sort(since), std::ranges::sort(axes);
     if (since != axes) fail(fmt::format("reads a{} in other loops than its axes", l.at));
   }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "compiler/loops/contract.h"
+#include "compiler/loops/policy.h"
 #include "compiler/plan/scratch.h"
 #include "ir/order.h"
 
@@ -407,6 +408,15 @@ std::int64_t ScratchLayout::unit(const Nest& nest, const NestNumbers& numbers, c
   return round_up(n, 64) + 64;
 }
 
+std::int64_t ScratchLayout::bytes(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers, const ScheduleNumbers& n) {
+  if (schedule.tile.rows > 0) return loops::scratch_bytes(nest, numbers, schedule.tile, n);
+  if (loops::is_along_rows(nest, schedule))
+    return SpreadSlots(nest, schedule).bytes + loops::scratch_bytes_along_rows(nest, schedule, numbers);
+  const ScratchLayout layout(nest, schedule);
+  return layout.spread.bytes + layout.patterns.bytes + layout.passed_on.bytes + unit(nest, numbers, n) * layout.total * schedule.abreast +
+         packed_bytes(nest, schedule, n);
+}
+
 std::int64_t ScratchLayout::packed_bytes(const Nest& nest, const Schedule& schedule, const ScheduleNumbers& numbers) {
   std::int64_t bytes = 0;
   for (const Statement& s : nest.body)
@@ -635,7 +645,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     if (s.one_block || !few_rows || n.items >= threads) {
       s.tile = tile;
       s.abreast = 1;
-      n.scratch_bytes = loops::scratch_bytes(nest, numbers, tile, n);
+      n.scratch_bytes = ScratchLayout::bytes(nest, s, numbers, n);
       return out;
     }
     n.tile_outer = 1, n.phases = 1, n.shared_bytes = 0;
@@ -756,10 +766,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   }
   if (s.by_place)  // each range looks at all of them
     if (const std::int64_t bytes = bytes_of_places(nest, elements); bytes > target.l2_bytes) n.bytes_read += (n.chunks - 1) * bytes;
-  const ScratchLayout layout(nest, s);
-  const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
-  n.scratch_bytes = layout.spread.bytes + layout.patterns.bytes + layout.passed_on.bytes + unit * layout.total * s.abreast;
-  n.scratch_bytes += ScratchLayout::packed_bytes(nest, s, n);
+  n.scratch_bytes = ScratchLayout::bytes(nest, s, numbers, n);
   return out;
 }
 

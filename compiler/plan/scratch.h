@@ -64,6 +64,8 @@ struct ScratchLayout {
   static bool sums(const Statement& s) { return s.op == ir::Op::ReduceSum || s.op == ir::Op::ReduceProd; }
   /// Elements of one row: bytes of a slot are unit * its elements' size.
   static std::int64_t unit(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule);
+  /// Of all that a thread needs, of a program as of the emitters' slots.
+  static std::int64_t bytes(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers, const ScheduleNumbers& n);
   /// Of the packed tiles, whose program lays them out (compiler/loops/policy.h).
   static std::int64_t packed_bytes(const Nest& nest, const Schedule& schedule, const ScheduleNumbers& numbers);
   /// Elements of the squares that are turned in registers; of what a row of the tile is a multiple, so that its last vector ends inside.

@@ -1378,13 +1378,8 @@ std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const 
     if (s.tile.one_block && numbers.extents[nest.outer] > ir::kRowBlock) return fail("more than one block");
     if (n.phases != (s.tile.shared ? 2 : 1) || n.shared_bytes < loops::shared_bytes(nest, numbers, s.tile))
       return fail("the phases do not fit");
-    return n.scratch_bytes < loops::scratch_bytes(nest, numbers, s.tile, n) ? fail("the scratch is too small") : std::string();
   }
-  const ScratchLayout layout(nest, s);
-  const std::int64_t unit = ScratchLayout::unit(nest, numbers, n);
-  std::int64_t scratch = layout.spread.bytes + layout.patterns.bytes + layout.passed_on.bytes + unit * layout.total * s.abreast;
-  scratch += ScratchLayout::packed_bytes(nest, s, n);
-  if (n.scratch_bytes < scratch) return fail("the scratch is too small");
+  if (n.scratch_bytes < ScratchLayout::bytes(nest, s, numbers, n)) return fail("the scratch is too small");
   return {};
 }
 
