@@ -390,7 +390,7 @@ void random_graphs(int count, const std::function<RandomGraphOptions(std::uint64
 }  // namespace
 
 TEST_CASE("cuda: random graphs", "[cuda][random]") {
-  random_graphs(test::rounds(50, 1000), [](std::uint64_t seed) {
+  random_graphs(test::rounds(30, 1000), [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 4 + static_cast<int>(seed % 24);
     options.max_elements = seed % 5 == 0 ? 20000 : 2000;
@@ -401,7 +401,7 @@ TEST_CASE("cuda: random graphs", "[cuda][random]") {
 }
 
 TEST_CASE("cuda: random graphs of views and reductions", "[cuda][random]") {
-  random_graphs(test::rounds(50, 1000), [](std::uint64_t seed) {
+  random_graphs(test::rounds(30, 1000), [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 4 + static_cast<int>(seed % 12);
     options.inputs = 2;

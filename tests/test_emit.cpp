@@ -341,6 +341,7 @@ TEST_CASE("emit: operators with blocks of their own, in vectors and hoisted", "[
 TEST_CASE("emit: a long body in parts, the last of which stores a value of the first", "[emit]") {
   for (const DType dtype : {f32, f64}) {
     for (const std::int64_t n : {2, 255, 2048, 2049, 6007}) {
+      if (dtype == f64 && n != 2049 && !test::is_full_run()) continue;  // the parts depend on the body, not on the type
       const std::string type = " : " + std::string(name_of(dtype)) + "[" + std::to_string(n) + "]\n";
       std::string text =
           "slot 0 = 0.75 : " + std::string(name_of(dtype)) + "\n%0 = input x" + type + "%1 = input y" + type + "%2 = slot 0" + type;
@@ -461,7 +462,7 @@ TEST_CASE("emit: what an exponential rounds to 0 is not computed", "[emit]") {
 }
 
 TEST_CASE("emit: random graphs, fused and unfused against the reference", "[emit][random]") {
-  compare_random_graphs(20, [](std::uint64_t seed) {
+  compare_random_graphs(12, [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 4 + static_cast<int>(seed % 24);
     options.max_elements = seed % 5 == 0 ? 20000 : 2000;

@@ -372,7 +372,7 @@ TEST_CASE("tiles: random graphs with reductions have the reference's bits", "[ti
   options.products = true;
   options.dtypes = {f32, f64, i32, i64, boolean, u32, u64, f16, bf16};
   std::int64_t tiled = 0;
-  for (int k = 0; k < rounds(20); ++k) {
+  for (int k = 0; k < rounds(12); ++k) {
     const auto seed = static_cast<std::uint64_t>(7000 + k);
     INFO("seed " << seed);
     tiled += check(random_graph(seed, options), k % 2 == 1);
@@ -385,7 +385,7 @@ TEST_CASE("tiles: random graphs have the reference's bits", "[tiles][random]") {
   options.reductions = false;
   options.dtypes = {f32, f64, i32, i64, boolean, u32, u64};
   std::int64_t tiled = 0;
-  for (int k = 0; k < rounds(25); ++k) {
+  for (int k = 0; k < rounds(15); ++k) {
     const auto seed = static_cast<std::uint64_t>(4000 + k);
     INFO("seed " << seed);
     tiled += check(random_graph(seed, options), k % 2 == 1);
