@@ -11,51 +11,18 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import zipfile
 import zlib
 
 import npy_files as npy
+from command_case import ONEPASS, ROOT, CommandCase
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ONEPASS = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.path.join(ROOT, "build/release"))), "tools/onepass")
 PROGRAMS = os.path.join(ROOT, "examples/programs")
 MODES = ["adaptive", "generic", "unfused", "reference"]
 ABOUT = ["version", "formula", "shapes", "mode", "processor"]
 BENCH_MEMBERS = ["kernels", "first_ms", "compile_ms", "median_ns", "p999_ns", "calls", "min_bytes", "moved_bytes", "gbs", "allocated_bytes_per_call", "compiles"]
-
-
-class Command(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def write(self, name, values, shape=None, descr="<f4"):
-        npy.write(self.path(name), values, shape, descr)
-
-    def onepass(self, *words, input=None, code=0):
-        result = subprocess.run([ONEPASS, *words], env=dict(os.environ, ONEPASS_CACHE_DIR="none"), input=input, capture_output=True, text=True, cwd=self.folder, timeout=300, errors="replace")
-        self.assertEqual(result.returncode, code, f"onepass {' '.join(words)}\n{result.stdout}{result.stderr}")
-        return result
-
-    def fails(self, *words, says, input=None, code=2):
-        """Exit code 2, and an error on stderr that has every text of `says`; one line, but for a formula's, which has the source and a caret."""
-        error = self.onepass(*words, input=input, code=code).stderr
-        for text in [says] if isinstance(says, str) else says:
-            self.assertIn(text, error)
-        lines = error.rstrip("\n").split("\n")
-        if len(lines) > 1:
-            self.assertRegex(lines[0], r"^[^ ]+:\d+:\d+: ")
-        return error
-
-    def files(self):
-        return sorted(os.listdir(self.folder))
 
 
 SHORTENS = r"""
@@ -76,7 +43,7 @@ void* mmap64(void* at, size_t bytes, int protection, int flags, int file, off_t 
 """
 
 
-class Shortened(Command):
+class Shortened(CommandCase):
     @unittest.skipIf(os.environ.get("ONEPASS_SANITIZE"), "the sanitizer's library comes first")
     def test_an_input_that_is_shortened_while_it_is_mapped_is_one_error(self):
         with open(self.path("shortens.c"), "w") as file:
@@ -109,7 +76,7 @@ class Shortened(Command):
         self.assertEqual(run(128 + 4 * length, "x*2", "x=x.npy", "-o", "out=y.npy").returncode, 0)
 
 
-class Run(Command):
+class Run(CommandCase):
     def test_a_formula_in_every_mode(self):
         self.write("x.npy", [1, 2, 3, 4, 5, 6], (2, 3))
         self.write("w.npy", [10, 20, 30])
@@ -230,7 +197,7 @@ class Run(Command):
         self.onepass("run", "--batch", "-", input="no JSON\n")
 
 
-class RunErrors(Command):
+class RunErrors(CommandCase):
     def setUp(self):
         super().setUp()
         self.write("x.npy", [1, 2])
@@ -376,7 +343,7 @@ class RunErrors(Command):
 FAKE = os.path.join(os.path.dirname(os.path.dirname(ONEPASS)), "lib/libfake_cuda.so")  # a driver and a compiler that are none
 
 
-class Device(Command):
+class Device(CommandCase):
     PROGRAM = ["y = softmax(x)*w; m = max(x)", "x=x.npy", "w=w.npy", "-o", "y=y.npy", "-o", "m=m.npy"]
 
     def setUp(self):
@@ -482,7 +449,7 @@ class Device(Command):
         self.assertRegex(text, r"device: cpu; a device that is none, compute capability 8\.0, ")
 
 
-class FullDisk(Command):
+class FullDisk(CommandCase):
     """Two outputs, the second larger than the space: the first must not appear either, and what was there before stays."""
     PROGRAM = ["a = x + 1; b = full([100000], 0.5) + x[0]", "x=x.npy", "-o", "a=a.npy", "-o", "b=b.npy"]
 
@@ -514,7 +481,7 @@ class FullDisk(Command):
         self.assertEqual(self.files(), ["x.npy"])
 
 
-class Outputs(Command):
+class Outputs(CommandCase):
     """Where outputs go: files are replaced whole, everything else is written where it is."""
     WORDS = ["run", "x*2", "x=x.npy"]
 
@@ -687,7 +654,7 @@ class Outputs(Command):
         self.fails(*self.WORDS, "-o", "out=y.npy", says="its folder takes no new file: Permission denied")
 
 
-class Npy(Command):
+class Npy(CommandCase):
     """What other programs write; tests/test_npy.cpp has the damaged headers."""
 
     def test_versions_orders_and_types(self):
@@ -723,7 +690,7 @@ class Npy(Command):
         self.assertLess(max(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, before), 700_000)  # kB
 
 
-class Limits(Command):
+class Limits(CommandCase):
     def test_limits_are_options(self):
         self.fails("run", "((1))", "-o", "out=y.npy", "--limit", "nesting=1", says=["deeper than 1, the limit `nesting`"])
         self.fails("run", "name", "-o", "out=y.npy", "--limit", "name_bytes=3", says=["the limit `name_bytes`"])
@@ -746,7 +713,7 @@ class Limits(Command):
         self.fails("run", "1", "-o", "out=y.npy", "--limit", "rank", says="NAME=NUMBER")
 
 
-class Batch(Command):
+class Batch(CommandCase):
     def batch(self, *lines, words=(), input=True):
         text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
         result = self.onepass("run", "--batch", "-", *words, input=text)
@@ -808,7 +775,7 @@ class Batch(Command):
         self.fails("run", "--batch", "-", "x*2", says="--batch takes program")
 
 
-class Dump(Command):
+class Dump(CommandCase):
     SOFTMAX = ["t = exp(x - max(x, axis=-1, keepdims=true)); p = t / sum(t, axis=-1, keepdims=true)", "--shapes", "x=f32[64,256]"]
 
     def test_graph(self):
@@ -883,7 +850,7 @@ class Dump(Command):
         self.fails("dump", says="program is missing")
 
 
-class Bench(Command):
+class Bench(CommandCase):
     def test_json(self):
         result = self.onepass("bench", "x*w + b", "--shapes", "x=f32[64,256]", "w=f32[64,1]", "b=f32[256]", "--json", "--mode", "generic")
         self.assertEqual(result.stdout.count("\n"), 1)
@@ -944,7 +911,7 @@ class Bench(Command):
         self.fails("bench", "x*2", says="--shapes")
 
 
-class Diff(Command):
+class Diff(CommandCase):
     SHAPES = ["--shapes", "x=f32[64,256]"]
 
     def dump(self, name, *words):
@@ -1060,7 +1027,7 @@ class Diff(Command):
         self.fails("diff", "good.json", "list.json", says="list.json")
 
 
-class Printed(Command):
+class Printed(CommandCase):
     """Without -o, results are printed."""
 
     def prints(self, text, *words, **given):
@@ -1097,7 +1064,7 @@ class Printed(Command):
         self.prints("\n".join(expected) + "\n", "; ".join(words), *inputs)
 
 
-class Numbers(Command):
+class Numbers(CommandCase):
     def test_numbers(self):
         self.write("x.npy", [1, 2])
         for text, printed in {"3": "[3. 6.]", "0.5": "[0.5 1. ]", "-2": "[-2. -4.]", "1e3": "[1000. 2000.]", "inf": "[inf inf]", "pi": "[3.1415927 6.2831855]", "+1.": "[1. 2.]"}.items():
@@ -1126,7 +1093,7 @@ class Numbers(Command):
             self.assertIn(says, json.loads(self.onepass("run", "--batch", "-", input=json.dumps(job)).stdout)["error"])
 
 
-class Archives(Command):
+class Archives(CommandCase):
     def archive(self, name, compression=zipfile.ZIP_STORED, **arrays):
         with zipfile.ZipFile(self.path(name), "w", compression) as file:
             for array, values in arrays.items():
@@ -1206,7 +1173,7 @@ class Archives(Command):
                 self.assertEqual(done.stdout, "[10. 40. 90.]\n")
 
 
-class Pictures(Command):
+class Pictures(CommandCase):
     @staticmethod
     def png(rows, bits, kind, extra=b""):
         """A picture whose rows are bytes; `kind` is PNG's colour type."""
@@ -1265,7 +1232,7 @@ class Pictures(Command):
         self.assertEqual(self.files(), ["cut.png", "huge.png"])
 
 
-class StandardInput(Command):
+class StandardInput(CommandCase):
     def run_with(self, bytes_, *words, code=0):
         done = subprocess.run([ONEPASS, "run", *words], input=bytes_, capture_output=True, cwd=self.folder, timeout=60)
         self.assertEqual(done.returncode, code, done.stderr)
@@ -1295,7 +1262,7 @@ class StandardInput(Command):
         self.assertEqual(self.run_with(b"", "x", "x=./-"), b"[4.]\n")
 
 
-class Terminal(Command):
+class Terminal(CommandCase):
     """What a terminal shows, by a pseudo-terminal."""
 
     def shown(self, *words, code=0, plain=(), **environment):
@@ -1342,7 +1309,7 @@ class Terminal(Command):
         self.assertIn("is a terminal", self.shown("run", "1 + 1", "-o", "out=-", code=2))
 
 
-class AsJson(Command):
+class AsJson(CommandCase):
     def test_doctor(self):
         answer = json.loads(self.onepass("doctor", "--json").stdout)
         self.assertIn(answer.pop("version"), self.onepass("-V").stdout)
@@ -1370,7 +1337,7 @@ class AsJson(Command):
         self.assertEqual(json.loads(self.onepass("cache", "stats", "--json").stdout)["folder"], None)
 
 
-class Others(Command):
+class Others(CommandCase):
     def test_help_has_examples(self):
         text = self.onepass("--help").stdout
         for command in ("run", "dump", "bench", "doctor", "diff", "cache"):

@@ -7,20 +7,18 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import urllib.request
 
 import npy_files as npy
+from command_case import ROOT, CommandCase
 
 try:
     import jsonschema
 except ImportError:
     jsonschema = None
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ONEPASS = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.path.join(ROOT, "build/release"))), "tools/onepass")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 
@@ -48,20 +46,7 @@ PROGRAMS = [
 ]
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def onepass(self, *words, code=0, **environment):
-        result = subprocess.run([ONEPASS, *words], env={**os.environ, "ONEPASS_CACHE_DIR": "none", **environment}, capture_output=True, text=True, cwd=self.folder, timeout=300)
-        self.assertEqual(result.returncode, code, f"onepass {' '.join(words)[:500]}\n{result.stdout[-3000:]}{result.stderr[-3000:]}")
-        return result
-
+class Case(CommandCase):
     def dump(self, formula, shapes, *words):
         return json.loads(self.onepass("dump", formula, "--shapes", *shapes, "--json", *words).stdout)
 
