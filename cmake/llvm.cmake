@@ -68,7 +68,7 @@ target_link_libraries(onepass_llvm PRIVATE onepass_compiler onepass_ir ${llvm_ta
 target_link_options(onepass_llvm PRIVATE LINKER:--exclude-libs,ALL LINKER:--gc-sections LINKER:--as-needed LINKER:-z,nodelete
   LINKER:--version-script,${PROJECT_SOURCE_DIR}/cmake/llvm.exports)
 set_property(TARGET onepass_llvm APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/llvm.exports ${PROJECT_SOURCE_DIR}/cmake/llvm.sections)
-include(CheckLinkerFlag)
+onepass_compress_lines(onepass_llvm)
 check_linker_flag(CXX "LINKER:-T,${PROJECT_SOURCE_DIR}/cmake/llvm.sections" ONEPASS_LINKER_INSERTS_SECTIONS)
 if(ONEPASS_LINKER_INSERTS_SECTIONS)
   target_link_options(onepass_llvm PRIVATE LINKER:-T,${PROJECT_SOURCE_DIR}/cmake/llvm.sections)
