@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <list>
 #include <mutex>
 #include <string_view>
@@ -304,20 +305,43 @@ bool Kernel::stay_in_tiles() {
 KernelCode Kernel::slow_code() const { return {quick_, tiles_.get(), stays_in_tiles_.load(std::memory_order_relaxed) ? nullptr : this}; }
 
 void Kernel::ran_slowly(std::int64_t nanoseconds, std::int64_t expected) const noexcept {
-  account_.add(nanoseconds);
+  account_.ran(nanoseconds);
   counts_->lost_nanoseconds.fetch_add(std::max<std::int64_t>(nanoseconds - expected, 0), std::memory_order_relaxed);
 }
 
-void Kernel::decide(bool may_wait) const {
-  if (stays_in_tiles_.load(std::memory_order_relaxed) || !promotion_on.load(std::memory_order_relaxed)) return;
-  switch (account_.before_run()) {
-    case TierAccount::Due::Nothing: return;
-    case TierAccount::Due::InBackground: return optimise_soon();
-    case TierAccount::Due::Wait:
-      if (may_wait) return optimise_now();
-      [[fallthrough]];
-    case TierAccount::Due::Hurry: optimise_soon(); return background::hurry();
+int Kernel::decide(bool may_wait, int threads) const {
+  if (stays_in_tiles_.load(std::memory_order_relaxed) || !promotion_on.load(std::memory_order_relaxed)) return threads;
+  // Fewer threads than processors leave the compile one in any case; without a thread that compiles there is nothing to leave it to.
+  const bool may_yield = threads > 1 && threads >= target_.cores && background::threads() > 0;
+  const TierAccount::Due due =
+      account_.before_run(may_yield ? 1.0 / (threads - 1) : std::numeric_limits<double>::infinity(), [this] { return compiled(); });
+  if (due == TierAccount::Due::Nothing) return threads;
+  if (due == TierAccount::Due::Wait && may_wait) {
+    optimise_now();
+    return threads;
   }
+  optimise_soon();
+  if (due == TierAccount::Due::InBackground) return threads;
+  background::hurry();
+  if (due == TierAccount::Due::Yield) --threads;
+  if (threads < target_.cores) give_processor();
+  return threads;
+}
+
+// The system leaves a thread that waits for the calling thread's processor there for milliseconds, beside one that has nothing to do.
+void Kernel::give_processor() const noexcept {
+  constexpr std::int64_t kOften = 100'000;  // nanoseconds
+  const std::int64_t now = os::nanoseconds(), since = now - looked_at_.load(std::memory_order_relaxed);
+  if (since < kOften) return;
+  looked_at_.store(now, std::memory_order_relaxed);
+  const std::int64_t got = compiled(), before = compiled_then_.exchange(got, std::memory_order_relaxed);
+  if (const int thread = compile_thread_.load(std::memory_order_relaxed); thread != 0 && got - before < since / 2)
+    os::move_to_another_processor(thread);
+}
+
+std::int64_t Kernel::compiled() const noexcept {
+  const int thread = compile_thread_.load(std::memory_order_acquire);
+  return thread == 0 ? 0 : std::max<std::int64_t>(os::thread_nanoseconds(thread) - compile_start_.load(std::memory_order_relaxed), 0);
 }
 
 // No memory for the job: the slower tier stays for now, which gives the same results.
@@ -363,6 +387,8 @@ void Kernel::make_optimised(bool in_call) const noexcept {
   try {
     if (os::may_run_made_code()) {
       const std::int64_t start = os::nanoseconds(), processor = os::thread_nanoseconds();
+      compile_start_.store(processor, std::memory_order_relaxed);
+      compile_thread_.store(os::thread_number(), std::memory_order_release);
       if (!optimised_) {
         object = compiler::generate({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised}).object;
         optimised_ = compiler::KernelObject::load(object);
@@ -370,13 +396,13 @@ void Kernel::make_optimised(bool in_call) const noexcept {
       const compiler::KernelFunction function = optimised_->function();
       if (final_.exchange(function, std::memory_order_acq_rel) != function) counts_->optimised.fetch_add(1, std::memory_order_relaxed);
       os::wake(state_, INT_MAX);  // who waits may go on
-      const std::int64_t took = os::nanoseconds() - start;
-      if (!object.empty())
-        note_speed(compiler::compile_times(nest_, schedule_).optimised, static_cast<double>(os::thread_nanoseconds() - processor));
+      const std::int64_t took = os::nanoseconds() - start, computed = os::thread_nanoseconds() - processor;
+      if (!object.empty()) note_speed(compiler::compile_times(nest_, schedule_).optimised, static_cast<double>(computed));
       counts_->compile_nanoseconds.fetch_add(took, std::memory_order_relaxed);
       if (profile::on()) note_compile(start, 1);
-      log(LogLevel::debug, "kernel {}: optimised in {:.2f} ms {}; slower code had run for {:.2f} ms", name(),
-          static_cast<double>(took) / 1e6, in_call ? "by a call" : "in the background", static_cast<double>(account_.spent()) / 1e6);
+      log(LogLevel::debug, "kernel {}: optimised in {:.2f} ms, {:.2f} of them computing, {}; slower code had run for {:.2f} ms", name(),
+          static_cast<double>(took) / 1e6, static_cast<double>(computed) / 1e6, in_call ? "by a call" : "in the background",
+          static_cast<double>(account_.spent()) / 1e6);
     }
   } catch (const std::exception& error) {
     if (os::may_run_made_code()) log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());  // else it was said

@@ -59,10 +59,12 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   /// Without `may_compile` it comes from disk, or KernelMissing is thrown.
   Kernel(const struct KernelRequest& request, bool may_compile = true);
 
-  /// Before a run, on the thread of its call: what the time lost so far asks for. Where the run may not wait, it does not.
-  void before_run(bool may_wait) const {
+  /// Before a run, on the thread of its call: what the time lost so far asks for. Where the run may not wait, it does not. Returns how many
+  /// of its threads the run takes: one fewer where the compile needs a processor.
+  int before_run(bool may_wait, int threads) const {
     if (!final_.load(std::memory_order_relaxed)) [[unlikely]]
-      decide(may_wait);
+      return decide(may_wait, threads);
+    return threads;
   }
   KernelCode code_to_run() const {
     const compiler::KernelFunction function = final_.load(std::memory_order_acquire);
@@ -108,7 +110,9 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void compiled(double estimate, std::int64_t start, std::int64_t processor, std::string_view how);
   std::string name() const;                                        // in the log
   void note_compile(std::int64_t start, int tier) const noexcept;  // in the profile
-  void decide(bool may_wait) const;
+  int decide(bool may_wait, int threads) const;
+  void give_processor() const noexcept;
+  std::int64_t compiled() const noexcept;  // processor time of the optimised compile so far
   KernelCode slow_code() const;
   bool claim() const noexcept;
   void make_optimised(bool in_call) const noexcept;
@@ -126,6 +130,9 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `final_` points into it
   mutable TierAccount account_;
   mutable std::atomic<std::uint32_t> state_{kIdle};
+  mutable std::atomic<int> compile_thread_{0};                         // which compiles the optimised tier, or 0
+  mutable std::atomic<std::int64_t> compile_start_{0};                 // of that thread's processor time
+  mutable std::atomic<std::int64_t> looked_at_{0}, compiled_then_{0};  // when a run looked whether the compile goes on, and how far it was
   mutable std::atomic<bool> stays_in_tiles_{false}, kept_quick_{false};
   std::int64_t spent_on_disk_ = 0, quick_nanoseconds_ = 0;  // of runs of earlier processes; of the quick compile
   // The optimised code is on disk, or will be: the quick one, which is kept later than that at times, must not take its place.

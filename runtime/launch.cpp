@@ -94,7 +94,7 @@ template <class F> void in_rounds(StopCheck* stop, std::int64_t count, std::int6
 // One item after the other: whoever is free takes the next, so that the one before it is done or being run. Phase 0 of an item needs
 // nothing of others, phase 1 what the one before it leaves at the beginning of its own phase 1.
 template <class Code>
-void run_claimed(const Launch& launch, const Code& function, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+void run_claimed(const Launch& launch, const Code& function, int threads, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   std::memset(scratch + launch.threads * launch.scratch_bytes, 0, static_cast<std::size_t>(launch.shared_bytes));
   auto* const slots = scratch + launch.threads * launch.scratch_bytes;
   const std::int64_t slot_bytes = launch.shared_bytes / (launch.items + 1);
@@ -106,7 +106,7 @@ void run_claimed(const Launch& launch, const Code& function, std::int64_t* words
   words[launch.phase_word] = 1;
   in_rounds(stop, launch.items, stop ? items_at_once(launch) : 0, launch.work, [&](std::int64_t first, std::int64_t end) {
     std::atomic<std::int64_t> next{first};
-    threads::parallel_for(launch.threads, launch.threads, [&](std::int64_t, std::int64_t, int share) {
+    threads::parallel_for(threads, threads, [&](std::int64_t, std::int64_t, int share) {
       for (;;) {
         const std::int64_t item = next.fetch_add(1, std::memory_order_relaxed);
         if (item >= end) return;
@@ -121,34 +121,35 @@ void run_claimed(const Launch& launch, const Code& function, std::int64_t* words
 }
 
 // In rounds, with a question after each.
-template <class Code>
-[[gnu::noinline]] void run_stoppable(const Launch& launch, const Code& function, std::int64_t* words, std::byte* scratch, StopCheck& stop) {
+template <class Code> [[gnu::noinline]] void run_stoppable(const Launch& launch, const Code& function, int threads, std::int64_t* words,
+                                                           std::byte* scratch, StopCheck& stop) {
   const std::int64_t at_once = items_at_once(launch);
   for (std::int64_t phase = 0; phase < launch.phases; ++phase) {
     words[launch.phase_word] = phase;
-    const bool alone = launch.threads <= 1 || (launch.combines_last && phase + 1 == launch.phases);
+    const bool alone = threads <= 1 || (launch.combines_last && phase + 1 == launch.phases);
     in_rounds(&stop, launch.items, at_once, launch.work / launch.phases, [&](std::int64_t first, std::int64_t last) {
       if (alone) return function(words, first, last, scratch);
-      threads::parallel_for(last - first, launch.threads, [&](std::int64_t begin, std::int64_t end, int share) {
+      threads::parallel_for(last - first, threads, [&](std::int64_t begin, std::int64_t end, int share) {
         function(words, first + begin, first + end, scratch + share * launch.scratch_bytes);
       });
     });
   }
 }
 
+// On so many threads, at most the launch's.
 template <class Code>
-void run_function(const Launch& launch, const Code& function, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
+void run_function(const Launch& launch, const Code& function, int threads, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   if (launch.shared_bytes) words[launch.shared_word] = reinterpret_cast<std::int64_t>(scratch + launch.threads * launch.scratch_bytes);
-  if (launch.claimed) return run_claimed(launch, function, words, scratch, stop);
+  if (launch.claimed) return run_claimed(launch, function, threads, words, scratch, stop);
   if (stop) [[unlikely]]
-    return run_stoppable(launch, function, words, scratch, *stop);
+    return run_stoppable(launch, function, threads, words, scratch, *stop);
   for (std::int64_t phase = 0; phase < launch.phases; ++phase) {
     words[launch.phase_word] = phase;
-    if (launch.threads <= 1 || (launch.combines_last && phase + 1 == launch.phases)) {
+    if (threads <= 1 || (launch.combines_last && phase + 1 == launch.phases)) {
       function(words, 0, launch.items, scratch);
       continue;
     }
-    threads::parallel_for(launch.items, launch.threads, [&](std::int64_t begin, std::int64_t end, int share) {
+    threads::parallel_for(launch.items, threads, [&](std::int64_t begin, std::int64_t end, int share) {
       function(words, begin, end, scratch + share * launch.scratch_bytes);
     });
   }
@@ -193,10 +194,10 @@ class Profiled {
 };
 
 // A run by code that its kernel will not keep is timed.
-template <class How> [[gnu::noinline]] void run_slowly(How how, const Launch& launch, const KernelCode& code, std::int64_t* words,
-                                                       std::byte* scratch, StopCheck* stop) {
+template <class How> [[gnu::noinline]] void run_slowly(How how, const Launch& launch, const KernelCode& code, int threads,
+                                                       std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   const std::int64_t start = os::nanoseconds();
-  run_function(launch, how.of(code, launch), words, scratch, stop);
+  run_function(launch, how.of(code, launch), threads, words, scratch, stop);
   code.slow()->ran_slowly(os::nanoseconds() - start, launch.expected);
 }
 
@@ -204,11 +205,11 @@ template <class How>
 void run_one(How how, const Launch& launch, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
   const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
-  kernel.before_run(may_wait);
+  const int threads = kernel.before_run(may_wait, launch.threads);
   const KernelCode code = kernel.code_to_run();
   if (code.slow()) [[unlikely]]
-    return run_slowly(how, launch, code, words, scratch, stop);
-  run_function(launch, how.of(code, launch), words, scratch, stop);
+    return run_slowly(how, launch, code, threads, words, scratch, stop);
+  run_function(launch, how.of(code, launch), launch.threads, words, scratch, stop);
 }
 
 // The items of a step.
@@ -234,13 +235,13 @@ template <class How> void run_pieces(How how, std::span<const Launch> pieces, bo
   const bool in_strips = pieces[0].strips_of_outer > 0;
   bool are_slow = false;
   std::size_t count = 0;
+  int threads = std::max(pieces[0].threads, 1);
   for (const Launch& piece : pieces) {
     count += piece.words.size();
     if (specialised || piece.items == 0) continue;
-    piece.kernel->before_run(may_wait);
+    threads = std::min(threads, piece.kernel->before_run(may_wait, pieces[0].threads));
     are_slow |= !piece.kernel->is_settled();
   }
-  const int threads = std::max(pieces[0].threads, 1);
   const auto advance = [&](std::int64_t begin, std::int64_t end, int share) {
     const std::int64_t began = How::kProfiled ? os::nanoseconds() : 0;
     std::byte* const memory = scratch + share * thread_bytes;
@@ -265,11 +266,11 @@ template <class How> void run_pieces(How how, std::span<const Launch> pieces, bo
   std::int64_t work = 0, at_once = 0;
   if (stop) {
     for (const Launch& piece : pieces) work += piece.work;
-    at_once = std::max<std::int64_t>(StopCheck::kWork / std::max<std::int64_t>(work / steps, 1), 1) * pieces[0].threads;
+    at_once = std::max<std::int64_t>(StopCheck::kWork / std::max<std::int64_t>(work / steps, 1), 1) * threads;
   }
   in_rounds(stop, steps, at_once, work, [&](std::int64_t first, std::int64_t last) {
-    if (pieces[0].threads <= 1) return advance(first, last, 0);
-    threads::parallel_for(last - first, pieces[0].threads,
+    if (threads <= 1) return advance(first, last, 0);
+    threads::parallel_for(last - first, threads,
                           [&](std::int64_t begin, std::int64_t end, int share) { advance(first + begin, first + end, share); });
   });
 }

@@ -346,6 +346,24 @@ std::int64_t thread_nanoseconds() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+std::int64_t thread_nanoseconds(int thread) noexcept {
+  // As pthread_getcpuclockid makes it, which wants a pthread_t that may be gone: bits 0 to 2 are CPUCLOCK_SCHED and CPUCLOCK_PERTHREAD_MASK.
+  const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | 6);
+  timespec now;
+  if (clock_gettime(clock, &now) != 0) return 0;
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void move_to_another_processor(int thread) noexcept {
+  cpu_set_t may_use, others;
+  const int here = sched_getcpu();
+  if (here < 0 || sched_getaffinity(thread, sizeof may_use, &may_use) != 0 || !CPU_ISSET(static_cast<std::size_t>(here), &may_use)) return;
+  others = may_use;
+  CPU_CLR(static_cast<std::size_t>(here), &others);
+  if (CPU_COUNT(&others) == 0 || sched_setaffinity(thread, sizeof others, &others) != 0) return;
+  sched_setaffinity(thread, sizeof may_use, &may_use);
+}
+
 // ---- floating-point control ----
 
 #if defined(__x86_64__)

@@ -135,6 +135,10 @@ void at_fork(void (*prepare)(), void (*parent)(), void (*child)());
 std::int64_t nanoseconds() noexcept;
 /// Of a processor, that the calling thread has used.
 std::int64_t thread_nanoseconds() noexcept;
+/// Has a thread that waits for the calling thread's processor wait for another one, where it may use one.
+void move_to_another_processor(int thread) noexcept;
+/// The same of another thread of this process, by its thread_number(); 0 where there is none.
+std::int64_t thread_nanoseconds(int thread) noexcept;
 
 // ---- floating-point control ----
 

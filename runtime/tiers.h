@@ -22,31 +22,49 @@ struct TierCosts {
 /// Optimised   the code that it keeps
 enum class TierChoice : std::uint8_t { Tiles, Quick, Optimised };
 
-/// What a kernel's optimised tier is compiled for: runs in a slower one are timed, and their time is added up. By the time when that sum
-/// is a part of the estimated compile, the compile gets the processor like any other thread; at twice that the next run waits for it.
+/// What a kernel's optimised tier is compiled for: runs in a slower one are timed, and their time is added up. When that sum is kHurry of
+/// the estimated compile, the compile gets the processor like any other thread, and runs leave it a processor: they have one thread fewer.
+/// A run waits for the compile once the sum is more than
+///   max(kWait e + p, 2 p),   e: the estimated compile, p: the processor time that it has got,
+/// that is where the compile got less than half of a processor.
 ///
-/// Both parts are small enough for estimates that are wrong by a factor of four: for n runs, each of which takes s in the optimised tier,
+/// So for n runs, each of which takes s in the optimised tier,
 ///   total <= n s + 3 c + one run in the tier that the kernel begins with,
-/// c being what the compile takes while somebody waits for it. With a good estimate it is n s + 1.5 c.
+/// c being what the compile takes while somebody waits for it, if e <= 4 c: where a run waits, kWait e + p + (c - p) <= 3 c, and 2 p + (c - p)
+/// <= 2 c. With a good estimate it is n s + 2 c, or n s + 1.25 c where the compile gets a processor.
 class TierAccount {
  public:
   static constexpr double kHurry = 0.25, kWait = 0.5;  // parts of the estimated compile
-  enum class Due : std::uint8_t { Nothing, InBackground, Hurry, Wait };
+  /// Yield: as Hurry, and the run leaves the compile a processor.
+  enum class Due : std::uint8_t { Nothing, InBackground, Hurry, Yield, Wait };
 
   explicit TierAccount(double compile_nanoseconds) : compile_(static_cast<std::int64_t>(std::min(compile_nanoseconds, 1e18))) {}
   std::int64_t compile() const { return compile_; }
 
-  /// Before a run in a slower tier.
-  Due before_run() {
-    const std::int64_t runs = runs_.fetch_add(1, std::memory_order_relaxed), spent = this->spent();
-    const auto compile = static_cast<double>(this->compile());
+  /// Before a run in a slower tier. `longer`: by what part it takes longer with one thread fewer; infinite where it would leave nobody a
+  /// processor. `compiled`: gives the nanoseconds of processor time that the compile has got; asked where they decide.
+  template <class Compiled> Due before_run(double longer, Compiled&& compiled) {
+    const std::int64_t runs = runs_.fetch_add(1, std::memory_order_relaxed);
     if (runs == 0) return Due::Nothing;  // its tier was chosen just now
-    if (static_cast<double>(spent) >= kWait * compile) return Due::Wait;
-    if (static_cast<double>(spent) >= kHurry * compile) return Due::Hurry;
-    return Due::InBackground;  // a second run says that there may be more
+    const auto compile = static_cast<double>(this->compile()), spent = static_cast<double>(this->spent());
+    if (spent < kHurry * compile) return Due::InBackground;  // a second run says that there may be more
+    const double run = std::max(static_cast<double>(ran_.load(std::memory_order_relaxed)) / static_cast<double>(runs), 1.0);
+    const double with_yield = spent + longer * run;
+    double most = kWait * compile;
+    if (with_yield >= most) {
+      const double got = compiled();
+      most = std::max(most + got, 2 * got);
+    }
+    return with_yield < most ? Due::Yield : spent < most ? Due::Hurry : Due::Wait;
   }
+  /// A run in a slower tier took so long, or a part of it.
+  void ran(std::int64_t nanoseconds) {
+    ran_.fetch_add(nanoseconds, std::memory_order_relaxed);
+    add(nanoseconds);
+  }
+  /// What else is lost to slower tiers: in earlier processes, by compiling for them.
   void add(std::int64_t nanoseconds) { spent_.fetch_add(nanoseconds, std::memory_order_relaxed); }
-  /// Nanoseconds of all runs in slower tiers, those of earlier processes too.
+  /// Nanoseconds of all that.
   std::int64_t spent() const { return spent_.load(std::memory_order_relaxed); }
 
   static constexpr double kCheaper = 0.67;  // what a slower tier's first run costs beside an optimised one's, compiles included, or less
@@ -61,7 +79,7 @@ class TierAccount {
   }
 
  private:
-  std::atomic<std::int64_t> runs_{0}, spent_{0};
+  std::atomic<std::int64_t> runs_{0}, ran_{0}, spent_{0};
   const std::int64_t compile_;  // nanoseconds, about
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <random>
 
@@ -72,7 +73,7 @@ TEST_CASE("tiers: the optimised code takes over after two runs and gives the sam
   for (int run = 0; run < 4; ++run) {
     if (run == 3) runtime::wait_for_optimised();
     functions.push_back(one.kernel->code_to_run().compiled());
-    one.kernel->before_run(true);
+    one.kernel->before_run(true, 1);
     std::vector<std::vector<std::byte>> memory;
     std::vector<std::byte*> buffers;
     std::vector<ir::Buffer> got;
@@ -116,12 +117,18 @@ struct Simulation {
   double tiles = 0, quick = 0, optimised = 0, compile_quick = 0, compile_optimised = 0;  // what things take
   double wrong[5] = {1, 1, 1, 1, 1};                                                     // estimate / truth of these
   bool has_thread = true;                                                                // one that compiles in the background
-  double idle_share = 1;  // of a processor, that a thread at idle priority gets; 0 on a busy machine
-  double busy_share = 1;  // that any other thread gets
+  int threads = 1;                                                                       // of a run
+  double fewer = 1;                // what a slow run takes with one thread fewer, as a multiple; 1 to threads / (threads - 1)
+  double idle_share = 1;           // of a processor, that a thread at idle priority gets; 0 on a busy machine
+  double hurry_share = 1;          // that it gets at normal priority beside all threads of the calls
+  double yield_share = 1;          // that it gets where calls leave it one
+  double busy_share = 1;           // that it gets while the call waits for it; no other is more
+  std::mt19937* random = nullptr;  // shares are between none and all of these in each call
 
   struct Outcome {
     double total = 0, compile = 0,
-           first = 0;  // of all calls; of the optimised compile, had somebody waited for it from its beginning on; of the first run
+           first = 0;                      // of all calls; of the optimised compile, had somebody waited for it from its beginning on; of
+    bool waited = false, yielded = false;  // the first run
   };
 
   Outcome run(int calls) const {
@@ -130,8 +137,9 @@ struct Simulation {
     TierAccount account(costs.compile_optimised);
     Outcome out;
     out.compile = compile_optimised / busy_share;
-    double done = 0;   // of the compile, in processor time
-    double share = 0;  // that it gets now
+    double done = 0;                     // of the compile, in processor time
+    double share = 0;                    // that it gets now
+    bool queued = false, hurry = false;  // the compile thread has it; at normal priority
     const auto pass = [&](double time) {
       out.total += time;
       done += share * time;
@@ -143,21 +151,25 @@ struct Simulation {
       case TierChoice::Quick: pass(compile_quick / busy_share), account.add(static_cast<std::int64_t>(compile_quick)), slow = quick; break;
       case TierChoice::Optimised: pass(out.compile), done = compile_optimised; break;
     }
+    const double longer = has_thread && threads > 1 ? 1.0 / (threads - 1) : std::numeric_limits<double>::infinity();
     for (int call = 0; call < calls; ++call) {
       double time = optimised;
       if (done < compile_optimised) {
-        switch (account.before_run()) {
-          case TierAccount::Due::Nothing: break;
-          case TierAccount::Due::InBackground: share = std::max(share, has_thread ? idle_share : 0); break;
-          case TierAccount::Due::Hurry: share = std::max(share, has_thread ? busy_share : 0); break;
-          case TierAccount::Due::Wait:
-            share = busy_share;
-            pass((compile_optimised - done) / busy_share);
-            done = compile_optimised;
-        }
-        if (done < compile_optimised) {
-          account.add(static_cast<std::int64_t>(slow));
-          time = slow;
+        time = slow;
+        const TierAccount::Due due = account.before_run(longer, [&] { return static_cast<std::int64_t>(done); });
+        queued |= due != TierAccount::Due::Nothing && has_thread;
+        hurry |= due != TierAccount::Due::Nothing && due != TierAccount::Due::InBackground;
+        share = !queued ? 0 : due == TierAccount::Due::Yield ? yield_share : hurry ? hurry_share : idle_share;
+        if (random) share *= static_cast<double>((*random)()) * 0x1p-32;
+        if (due == TierAccount::Due::Yield) time *= fewer, out.yielded = true;
+        if (due == TierAccount::Due::Wait) {
+          share = busy_share;
+          pass((compile_optimised - done) / busy_share);
+          done = compile_optimised;
+          time = optimised;
+          out.waited = true;
+        } else {
+          account.ran(static_cast<std::int64_t>(time));
         }
       }
       if (call == 0) out.first = time;
@@ -167,32 +179,44 @@ struct Simulation {
   }
 };
 
+Simulation random_simulation(std::mt19937& random) {
+  const auto log_uniform = [&](double low, double high) { return low * std::pow(high / low, static_cast<double>(random()) * 0x1p-32); };
+  Simulation s;
+  s.optimised = log_uniform(50, 1e9);
+  s.quick = s.optimised * log_uniform(1, 50);
+  s.tiles = random() % 3 ? s.optimised * log_uniform(1, 8) : 0;
+  s.compile_optimised = log_uniform(3e6, 3e8);
+  s.compile_quick = s.compile_optimised * log_uniform(0.05, 0.6);
+  for (double& w : s.wrong) w = random() % 2 ? log_uniform(0.25, 4) : 1;
+  s.has_thread = random() % 4 != 0;
+  s.threads = static_cast<int>(1 + random() % 4);
+  if (s.threads > 1) s.fewer = log_uniform(1, s.threads / (s.threads - 1.0));
+  s.busy_share = random() % 2 ? 1 : log_uniform(0.2, 1);
+  s.idle_share = random() % 2 ? 0 : s.busy_share;
+  s.yield_share = random() % 2 ? s.busy_share : s.busy_share * log_uniform(0.01, 1);
+  s.hurry_share = random() % 2 ? s.yield_share : s.yield_share * log_uniform(0.01, 1);
+  if (random() % 2) s.random = &random;
+  return s;
+}
+
 }  // namespace
 
 TEST_CASE("tiers: n calls take at most n settled calls and three compiles, whatever the estimates and the load", "[tiers]") {
   std::mt19937 random(20);
-  const auto log_uniform = [&](double low, double high) { return low * std::pow(high / low, static_cast<double>(random()) * 0x1p-32); };
-  int begins[3] = {}, tight = 0;
-  for (int round = 0; round < 20'000; ++round) {
-    Simulation s;
-    s.optimised = log_uniform(50, 1e9);
-    s.quick = s.optimised * log_uniform(1, 50);
-    s.tiles = random() % 3 ? s.optimised * log_uniform(1, 8) : 0;
-    s.compile_optimised = log_uniform(3e6, 3e8);
-    s.compile_quick = s.compile_optimised * log_uniform(0.05, 0.6);
-    for (double& w : s.wrong) w = random() % 2 ? log_uniform(0.25, 4) : 1;
-    s.has_thread = random() % 4 != 0;
-    s.busy_share = random() % 2 ? 1 : log_uniform(0.2, 1);
-    s.idle_share = random() % 2 ? 0 : s.busy_share;
-    const int calls = static_cast<int>(log_uniform(1, 1e4));
+  int begins[3] = {}, tight = 0, yielded = 0, waited = 0;
+  for (int round = 0; round < 40'000; ++round) {
+    Simulation s = random_simulation(random);
+    const int calls = static_cast<int>(std::pow(1e4, static_cast<double>(random()) * 0x1p-32));
     const Simulation::Outcome out = s.run(calls);
     // One run is made in the tier that the estimates chose, before anything is known of what it takes.
     const double first = std::max(out.first - s.optimised, 0.0);
     const double limit = calls * s.optimised + 3 * out.compile + first;
     INFO("round " << round << ", " << calls << " calls of " << s.optimised << ", " << s.quick << ", " << s.tiles << "; compile "
-                  << out.compile);
+                  << out.compile << "; " << s.threads << " threads, " << s.fewer);
     REQUIRE(out.total <= limit * 1.0001);
     tight += out.total > calls * s.optimised + out.compile;
+    yielded += out.yielded;
+    waited += out.waited;
     const TierCosts exact{s.tiles > 0 ? s.tiles : TierCosts::kNever, s.quick, s.optimised, s.compile_quick, s.compile_optimised};
     ++begins[static_cast<int>(TierAccount::first(exact, 0))];
     // With estimates that are right the first call is the cheapest that there is, and the sum stays within two compiles.
@@ -203,6 +227,56 @@ TEST_CASE("tiers: n calls take at most n settled calls and three compiles, whate
   }
   for (const int n : begins) CHECK(n > 500);  // each tier is somebody's first
   CHECK(tight > 500);
+  CHECK(yielded > 500);
+  CHECK(waited > 500);
+}
+
+TEST_CASE("tiers: a compile that gets a processor is not waited for", "[tiers]") {
+  std::mt19937 random(21);
+  int yielded = 0;
+  for (int round = 0; round < 10'000; ++round) {
+    Simulation s = random_simulation(random);
+    std::fill(std::begin(s.wrong), std::end(s.wrong), 1.0);
+    s.random = nullptr;
+    s.has_thread = true;
+    s.threads = static_cast<int>(2 + random() % 3);
+    s.fewer = s.threads / (s.threads - 1.0);
+    s.idle_share = s.hurry_share = 0;
+    s.yield_share = s.busy_share = 1;
+    const double slow = s.tiles > 0 ? std::max(s.tiles, s.quick) : s.quick;
+    if (slow > s.compile_optimised / 20) continue;
+    const Simulation::Outcome out = s.run(10'000);
+    INFO("round " << round << ": " << s.optimised << ", " << s.quick << ", " << s.tiles << "; compile " << out.compile);
+    // The quick compile is the only loss that may be as large as what is waited for.
+    if (TierAccount::first({s.tiles > 0 ? s.tiles : TierCosts::kNever, s.quick, s.optimised, s.compile_quick, s.compile_optimised}, 0) ==
+        TierChoice::Tiles)
+      CHECK_FALSE(out.waited);
+    yielded += out.yielded;
+    REQUIRE(out.total <=
+            10'000 * s.optimised + (1 + std::max(TierAccount::kHurry, s.compile_quick / s.compile_optimised)) * out.compile + 4 * slow);
+  }
+  CHECK(yielded > 1000);
+}
+
+TEST_CASE("tiers: runs leave the compile a processor where they would take all of them", "[tiers]") {
+  const auto due = [](double longer, std::int64_t spent, std::int64_t got) {
+    TierAccount account(1000);
+    account.before_run(longer, [] { return std::int64_t{0}; });
+    account.ran(spent);
+    return account.before_run(longer, [&] { return got; });
+  };
+  using Due = TierAccount::Due;
+  const double alone = std::numeric_limits<double>::infinity();
+  CHECK(due(0.1, 240, 0) == Due::InBackground);
+  CHECK(due(0.1, 260, 0) == Due::Yield);
+  CHECK(due(alone, 260, 0) == Due::Hurry);  // no thread to spare
+  CHECK(due(1.0, 260, 0) == Due::Hurry);    // one run on one thread of two would lose too much
+  CHECK(due(0.1, 490, 100) == Due::Yield);
+  CHECK(due(0.1, 510, 0) == Due::Wait);
+  CHECK(due(alone, 510, 0) == Due::Wait);
+  CHECK(due(0.1, 800, 400) == Due::Yield);  // it got half of a processor
+  CHECK(due(0.1, 910, 400) == Due::Wait);
+  CHECK(due(alone, 890, 400) == Due::Hurry);
 }
 
 TEST_CASE("tiers: the first tier is the one that makes the first call cheapest", "[tiers]") {
@@ -221,9 +295,9 @@ TEST_CASE("tiers: what a call has lost makes the next one wait for the optimised
   CHECK_FALSE(one.kernel->is_settled());
   REQUIRE(one.kernel->code_to_run().slow() == one.kernel.get());
   one.kernel->ran_slowly(one.kernel->account().compile(), 0);
-  one.kernel->before_run(false);  // of a call that must not wait
+  one.kernel->before_run(false, 1);  // of a call that must not wait
   CHECK_FALSE(one.kernel->is_settled());
-  one.kernel->before_run(true);
+  one.kernel->before_run(true, 1);
   CHECK(one.kernel->is_settled());
   CHECK(one.kernel->code_to_run().slow() == nullptr);
   set_compile_threads(1);
