@@ -12,60 +12,19 @@
 // loops, or in the vector body. A Region is such a place: a block that everything inside it passes through, filled on demand.
 #include "compiler/llvm/emit.h"
 
-#include <llvm/IR/IntrinsicsX86.h>
-
 #include "compiler/llvm/emitter.h"
 #include "compiler/llvm/speller.h"
 #include "compiler/loops/policy.h"
 
 namespace onepass::compiler {
 
-void Emitter::run(const Target& target) {
-  llvm::Type* pointer = b_.getPtrTy();
-  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty(), pointer}, false);
-  function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, "kernel", module_);
-  function_->addFnAttr(llvm::Attribute::NoUnwind);
-  function_->addFnAttr("target-cpu", target.cpu);
-  function_->addFnAttr("target-features", target.features);
-  function_->addFnAttr("prefer-vector-width", std::to_string(8 * schedule_.vector_bytes));
-  function_->addFnAttr("no-builtins");
-  BasicBlock* entry = block("entry");
-  b_.SetInsertPoint(entry);
-  dummy_ = b_.CreateAlloca(b_.getInt64Ty(), i64(8));
-  b_.CreateStore(i64(0), dummy_);
-  if (nest_.has(Statement::Kind::Place)) {  // before any place that is made in the entry
-    flag_ = b_.CreateAlloca(b_.getInt64Ty());
-    b_.CreateStore(i64(0), flag_);
-  }
-  BasicBlock* start = block("start");
-  b_.CreateBr(start);
-  entry_.hoist = entry;
-  b_.SetInsertPoint(start);
-  if (spreads()) spread_slots();
+void Emitter::run() {
+  begin();
+  entry_.hoist = entry_block_;
+  if (spreads()) spread_slots(layout_.spread);
   if (nest_.short_rows) make_patterns();
   phases();
-  if (flag_)
-    when(b_.CreateICmpNE(read(flag_), i64(0)), [&] {
-      Value* flag = b_.CreateAlignedLoad(b_.getPtrTy(), bytes(argument(0), 8 * static_cast<std::int64_t>(words_.flag)), llvm::Align(8));
-      b_.CreateAlignedStore(i64(1), flag, llvm::Align(8));
-    });
-  if (!schedule_.streamed.empty()) fence(target);
-  b_.CreateRetVoid();
-}
-
-void Emitter::spread_slots() {
-  const SpreadSlots& spread = layout_.spread;
-  llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(8 * spread.element));
-  loop("spread", i64(0), i64(static_cast<std::int64_t>(nest_.slots.size())), i64(1), [&](Value* i) {
-    Value* from = bytes(argument(0), b_.CreateMul(b_.CreateAdd(i, i64(words_.slots)), i64(8)));
-    Value* vector =
-        b_.CreateVectorSplat(static_cast<unsigned>(spread.each / spread.element), b_.CreateAlignedLoad(type, from, llvm::Align(8)));
-    b_.CreateAlignedStore(vector, bytes(argument(3), b_.CreateMul(i, i64(spread.each))), spread_alignment());
-  });
-}
-
-void Emitter::fence(const Target& target) {
-  if (target.triple.starts_with("x86_64")) b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
+  finish(!schedule_.streamed.empty());
 }
 
 void Emitter::phases() {
@@ -104,8 +63,8 @@ void Emitter::items(Value* first, Value* last) {
   const bool in_chunks = schedule_.by_place || (schedule_.split && nest_.kind != NestKind::Map);
   if (in_chunks) counters.push_back({kNone, word(words_.chunks), nullptr});
   for (Counter& c : counters) c.variable = variable(b_.getInt64Ty(), nullptr);
-  BasicBlock* done = block("done");
-  BasicBlock* some = block("some");
+  BasicBlock* done = block();
+  BasicBlock* some = block();
   b_.CreateCondBr(b_.CreateICmpSLT(first, last), some, done);
   b_.SetInsertPoint(some);
   const auto count_to = [&](Value* rest) {
@@ -121,7 +80,7 @@ void Emitter::items(Value* first, Value* last) {
   // Every other sweep over shared rows runs backwards: it begins with what the one before it has left in the caches.
   const bool backwards = in_chunks && schedule_.split && phase_ % 2 == 1;
   if (!backwards) count_to(first);
-  loop("item", first, last, i64(1), [&](Value* step) {
+  loop(first, last, i64(1), [&](Value* step) {
     Value* number_of_item = step;
     if (backwards) {
       number_of_item = b_.CreateSub(b_.CreateAdd(first, b_.CreateSub(last, i64(1))), step);
@@ -141,7 +100,7 @@ void Emitter::items(Value* first, Value* last) {
     stages_.clear();
     item_ = number_of_item;
     if (in_chunks) row_ = b_.CreateUDiv(number_of_item, word(words_.chunks));
-    stages_.push_back(region(&entry_, "row"));
+    stages_.push_back(region(&entry_));
     if (has_columns_) enter_row_of_columns(b_.CreateAnd(number_of_item, i64(ir::kRowGroup - 1)));
     item(outer_tile);
     if (backwards) return;
@@ -181,7 +140,7 @@ void Emitter::item(Value* outer_tile) {
 }
 
 void Emitter::enter_stage(std::uint8_t stage, bool stores) {
-  stages_.push_back(region(stages_.back(), "row"));
+  stages_.push_back(region(stages_.back()));
   if (nest_.kind == NestKind::Lanes)
     for (const auto& [statement, value] : reduced_) stages_.back()->values[statement] = value;
   row_level(stage, stores);
@@ -219,7 +178,7 @@ std::unique_ptr<llvm::Module> emit(const CodegenRequest& request, llvm::LLVMCont
     Speller(request, program, *module).run();
     return module;
   }
-  Emitter(request, *module).run(*request.target);
+  Emitter(request, *module).run();
   return module;
 }
 

@@ -11,9 +11,9 @@ void Emitter::abreast(Value* outer_tile) {
   Value* last = smaller(b_.CreateAdd(first, word(words_.tile_outer)), extent(u));
   const auto one_by_one = [&] {
     for_each_row([&] {
-      loop("one", first, last, i64(1), [&](Value* i) {
+      loop(first, last, i64(1), [&](Value* i) {
         index_[u] = i;
-        stages_ = {region(&entry_, "row")};
+        stages_ = {region(&entry_)};
         sweeps();
       });
     });
@@ -23,7 +23,7 @@ void Emitter::abreast(Value* outer_tile) {
   when(all, [&] {
     for_each_row([&] {
       for (int k = 0; k < schedule_.abreast; ++k)
-        abreast_.push_back({k ? b_.CreateAdd(first, i64(k)) : first, {region(&entry_, "row")}, nullptr, {}});
+        abreast_.push_back({k ? b_.CreateAdd(first, i64(k)) : first, {region(&entry_)}, nullptr, {}});
       sweeps();
       abreast_.clear();
     });
@@ -36,7 +36,7 @@ void Emitter::for_each_row(const std::function<void()>& f) {
   const std::uint32_t rows = nest_.outer - 2u;
   Value* const tile = index_[rows];
   Value* begin = b_.CreateMul(tile, word(words_.tile_rows));
-  loop("rows", begin, smaller(b_.CreateAdd(begin, word(words_.tile_rows)), extent(rows)), i64(1), [&](Value* i) {
+  loop(begin, smaller(b_.CreateAdd(begin, word(words_.tile_rows)), extent(rows)), i64(1), [&](Value* i) {
     index_[rows] = i;
     f();
   });

@@ -44,7 +44,7 @@ void Emitter::combine_chunks(std::uint8_t sweep) {
   reduced_.clear();
   const auto combined = [&](unsigned width, Value* j) {
     Tree tree = start_tree(reds, width);
-    loop("chunks", i64(0), word(words_.chunks), i64(1), [&](Value* chunk) {
+    loop(i64(0), word(words_.chunks), i64(1), [&](Value* chunk) {
       std::vector<Value*> values;
       for (const std::uint32_t r : reds) {
         const DType t = nest_.body[r].dtype;

@@ -12,7 +12,7 @@ std::vector<std::uint32_t> Emitter::columns() const {
 
 void Emitter::over_columns(const std::function<void(Value*)>& f) {
   Value* n = in(entry_, [&] { return b_.CreateSub(unit_, i64(64)); });
-  loop("over", i64(0), n, i64(width_), f);
+  loop(i64(0), n, i64(width_), f);
 }
 
 void Emitter::rows_with_columns() {
@@ -21,7 +21,7 @@ void Emitter::rows_with_columns() {
     for (std::uint32_t l = 0; l < nest_.outer; ++l) n = b_.CreateMul(n, extent(l));
     return n;
   });
-  loop("block", argument(1), argument(2), i64(1), [&](Value* block_number) {
+  loop(argument(1), argument(2), i64(1), [&](Value* block_number) {
     row_ = i64(0);
     Value* first = b_.CreateMul(block_number, word(words_.chunk));
     Value* last = smaller(b_.CreateAdd(first, word(words_.chunk)), rows);
@@ -31,7 +31,7 @@ void Emitter::rows_with_columns() {
     items(first, last);
     Value* left = b_.CreateAnd(last, i64(ir::kRowGroup - 1));
     when(b_.CreateICmpNE(left, i64(0)), [&] {  // rows that are missing
-      loop("missing", left, i64(ir::kRowGroup), i64(1), [&](Value* k) {
+      loop(left, i64(ir::kRowGroup), i64(1), [&](Value* k) {
         enter_row_of_columns(k);
         over_columns([&](Value* j) {
           for (const std::uint32_t c : columns())
@@ -123,11 +123,11 @@ void Emitter::take_columns(Body& body) {
 }
 
 void Emitter::column_results() {
-  loop("columns", argument(1), argument(2), i64(1), [&](Value* part) {
+  loop(argument(1), argument(2), i64(1), [&](Value* part) {
     index_.assign(nest_.loops(), nullptr);
     index_[nest_.vector_loop()] = i64(0);
     stages_.clear();
-    stages_.push_back(region(&entry_, "row"));
+    stages_.push_back(region(&entry_));
     row_ = i64(0);
     Value* places = extent(nest_.vector_loop());  // fewer than parts where they are few
     Value* begin = smaller(b_.CreateMul(part, word(words_.tile)), places);
@@ -137,7 +137,7 @@ void Emitter::column_results() {
       vector_range(begin, end, around, 0, [&](Body& body) {
         const std::vector<std::uint32_t> all = columns();
         Tree tree = start_tree(all, width_);
-        loop("blocks", i64(0), word(words_.chunks), i64(1), [&](Value* block_number) {
+        loop(i64(0), word(words_.chunks), i64(1), [&](Value* block_number) {
           std::vector<Value*> values;
           for (const std::uint32_t c : all) {
             const DType t = nest_.body[c].dtype;

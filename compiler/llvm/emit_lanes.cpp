@@ -130,14 +130,14 @@ void Emitter::lanes_sweep(std::uint8_t sweep) {
   using Sums = std::vector<std::vector<Value*>>;  // of each that runs abreast
   const auto in_64s = [&](Value* from, Value* to) {
     Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-64)));
-    loop("lanes", from, whole, i64(64), [&](Value* j) {
+    loop(from, whole, i64(64), [&](Value* j) {
       for (unsigned part = 0; part < 64 / width_; ++part) vector_at(part ? b_.CreateAdd(j, i64(part * width_)) : j, part, nullptr, nullptr);
     });
     when(b_.CreateICmpSLT(whole, to), [&] {
       for (unsigned part = 0; part < 64 / width_; ++part) {
         Value* left = b_.CreateSub(to, b_.CreateAdd(whole, i64(part * width_)));
         when(b_.CreateICmpSGT(left, i64(0)), [&] {
-          Value* mask = tail_mask(left);
+          Value* mask = lanes_below(left, width_);
           vector_at(part ? b_.CreateAdd(whole, i64(part * width_)) : whole, part, mask, left);
         });
       }
@@ -147,11 +147,11 @@ void Emitter::lanes_sweep(std::uint8_t sweep) {
     Value* end = from;
     if (!schedule_.masked) {
       end = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-static_cast<std::int64_t>(width_))));
-      loop("vectors", from, end, i64(width_), [&](Value* j) { vector_at(j, 0, nullptr, nullptr); });
+      loop(from, end, i64(width_), [&](Value* j) { vector_at(j, 0, nullptr, nullptr); });
     }
-    loop("tail", end, to, i64(width_), [&](Value* j) {
+    loop(end, to, i64(width_), [&](Value* j) {
       Value* left = b_.CreateSub(to, j);
-      vector_at(j, 0, tail_mask(left), left);
+      vector_at(j, 0, lanes_below(left, width_), left);
     });
   };
   const auto block_sum = [&](Value* from, Value* to) {
@@ -168,7 +168,7 @@ void Emitter::lanes_sweep(std::uint8_t sweep) {
   } else {
     std::vector<Tree> trees;
     for_each_abreast([&] { trees.push_back(start_tree(reds)); });
-    loop("blocks", first, n, i64(ir::kLaneBlock), [&](Value* from) {
+    loop(first, n, i64(ir::kLaneBlock), [&](Value* from) {
       const Sums block = block_sum(from, smaller(b_.CreateAdd(from, i64(ir::kLaneBlock)), n));
       for_each_abreast([&] { push(trees[current_], reds, block[current_]); });
     });
@@ -199,7 +199,7 @@ void Emitter::serial_loops(const std::function<void(Value* run, Value* row)>& f)
       from = b_.CreateSelect(at_start, start, from);
       to = b_.CreateSelect(at_end, b_.CreateAdd(last, i64(1)), to);
     }
-    loop("serial", from, to, i64(1), [&](Value* i) {
+    loop(from, to, i64(1), [&](Value* i) {
       index_[l] = i;
       Value*& count = l < runs_end ? run : row;
       Value* saved = count;
@@ -301,7 +301,7 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
     const auto segment = [&](Value* begin, Value* end) {
       const std::int64_t step = registers ? 64 : width_;
       if (!registers && masked) {
-        loop("row", b_.CreateAnd(begin, i64(-step)), end, i64(step), [&](Value* r) { single(r, 0, begin, end); });
+        loop(b_.CreateAnd(begin, i64(-step)), end, i64(step), [&](Value* r) { single(r, 0, begin, end); });
         return;
       }
       Value* head = b_.CreateAnd(begin, i64(-step));
@@ -312,7 +312,7 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
         else single(first, 0, begin, end);
       };
       when(b_.CreateICmpSLT(head, whole), [&] { some(head); });
-      loop("lanes", whole, tail, i64(step), [&](Value* r) {
+      loop(whole, tail, i64(step), [&](Value* r) {
         for (unsigned part = 0; part < step / width_; ++part)
           single(part ? b_.CreateAdd(r, i64(part * width_)) : r, part, nullptr, nullptr);
       });
@@ -321,8 +321,8 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
     if (schedule_.one_block) return segment(b_.CreateAdd(r0, from), b_.CreateAdd(r0, to));
     Value* end = b_.CreateAdd(r0, to);
     Value* next = variable(b_.getInt64Ty(), b_.CreateAdd(r0, from));
-    loop("segments", b_.CreateLShr(b_.CreateAdd(r0, from), i64(12)),
-         b_.CreateAdd(b_.CreateLShr(b_.CreateSub(end, i64(1)), i64(12)), i64(1)), i64(1), [&](Value* now) {
+    loop(b_.CreateLShr(b_.CreateAdd(r0, from), i64(12)), b_.CreateAdd(b_.CreateLShr(b_.CreateSub(end, i64(1)), i64(12)), i64(1)), i64(1),
+         [&](Value* now) {
            static_assert(ir::kLaneBlock == 1 << 12);
            when(b_.CreateICmpNE(now, read(current)), [&] {
              for_each_abreast([&] {

@@ -61,7 +61,7 @@ Value* Emitter::addresses_in_list(Body& body, std::uint32_t access) {
   const std::uint32_t linear = nest_.accesses[access].linear;
   llvm::Type* pointers = llvm::FixedVectorType::get(b_.getPtrTy(), width_);
   Value* words = b_.CreateGEP(b_.getInt64Ty(), table(access), within_table(access, vector_linear(body, nest_.accesses[access].table)));
-  Value* arrays = b_.CreateMaskedGather(pointers, words, llvm::Align(8), all_lanes(), llvm::Constant::getNullValue(pointers));
+  Value* arrays = b_.CreateMaskedGather(pointers, words, llvm::Align(8), all_lanes(width_), llvm::Constant::getNullValue(pointers));
   Value* at = b_.CreateSub(vector_linear(body, linear), splat(word(words_.offset_of(linear)), width_));  // which the addresses include
   return b_.CreateGEP(b_.getInt8Ty(), arrays, b_.CreateMul(at, splat(i64(size_of_access(access)), width_)));
 }

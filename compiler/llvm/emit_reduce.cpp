@@ -82,9 +82,9 @@ Value* Emitter::level(const Tree& tree, std::size_t reduction, Value* l, DType t
 Value* Emitter::carry(Value* count, const std::function<void(Value* level)>& merge) {
   Value* l = variable(b_.getInt64Ty(), i64(0));
   Value* c = variable(b_.getInt64Ty(), read(count));
-  BasicBlock* head = block("tree");
-  BasicBlock* inside = block("");
-  BasicBlock* after = block("");
+  BasicBlock* head = block();
+  BasicBlock* inside = block();
+  BasicBlock* after = block();
   b_.CreateBr(head);
   b_.SetInsertPoint(head);
   b_.CreateCondBr(b_.CreateTrunc(read(c), b_.getInt1Ty()), inside, after);
@@ -118,7 +118,7 @@ std::vector<Value*> Emitter::top(Tree& tree, const std::vector<std::uint32_t>& r
   std::vector<Value*> sums;
   for (std::uint32_t r : reductions) sums.push_back(variable(k_.type(nest_.body[r].dtype, tree.width), identity(r, tree.width)));
   Value* first = variable(b_.getInt1Ty(), b_.getTrue());
-  loop("fold", i64(0), i64(kTreeLevels), i64(1), [&](Value* l) {
+  loop(i64(0), i64(kTreeLevels), i64(1), [&](Value* l) {
     Value* here = b_.CreateTrunc(b_.CreateLShr(read(tree.count), l), b_.getInt1Ty());
     when(here, [&] {
       for (std::size_t i = 0; i < reductions.size(); ++i) {

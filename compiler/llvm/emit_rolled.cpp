@@ -8,7 +8,7 @@ Value* Emitter::slot_of_iteration(const Statement& s) {
   if (spreads() && layout_.spread.holds(s.dtype, schedule_.width)) {
     const auto each = static_cast<std::int64_t>(layout_.spread.each);
     Value* p = bytes(argument(3), b_.CreateAdd(i64(before * each), b_.CreateMul(iteration_, i64(schedule_.rolled.slots * each))));
-    return from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, spread_alignment()));
+    return from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, alignment_of(layout_.spread)));
   }
   Value* further = b_.CreateMul(iteration_, i64(8 * std::int64_t{schedule_.rolled.slots}));
   Value* p = bytes(bytes(argument(0), further), 8 * (static_cast<std::int64_t>(words_.slots) + before));
@@ -29,8 +29,8 @@ void Emitter::rolled(Body& body) {
   }
   Body inside = body;
   BasicBlock* entered = b_.GetInsertBlock();
-  BasicBlock* head = block("iterations");
-  BasicBlock* after = block("");
+  BasicBlock* head = block();
+  BasicBlock* after = block();
   b_.CreateBr(head);
   b_.SetInsertPoint(head);
   llvm::PHINode* k = b_.CreatePHI(b_.getInt64Ty(), 2);

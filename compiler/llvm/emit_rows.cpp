@@ -67,7 +67,7 @@ void Emitter::contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>
       const std::uint32_t l = nest_.outer;
       Value* end = schedule_.split ? chunk_end_ : extent(l);
       const auto block_of = [&](Value* from, Value* to) {
-        loop("serial", from, to, i64(1), [&](Value* r) {
+        loop(from, to, i64(1), [&](Value* r) {
           index_[l] = r;
           enter_serial();
           one_row();
@@ -76,7 +76,7 @@ void Emitter::contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>
       if (schedule_.one_block) {
         block_of(first, end);
       } else {
-        loop("blocks", first, end, i64(ir::kRowBlock), [&](Value* from) {
+        loop(first, end, i64(ir::kRowBlock), [&](Value* from) {
           when(b_.CreateICmpNE(from, first), push_block);
           block_of(from, smaller(b_.CreateAdd(from, i64(ir::kRowBlock)), end));
         });
@@ -89,7 +89,7 @@ void Emitter::contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>
       });
     }
     if (!schedule_.one_block)
-      loop("fold", i64(0), i64(kTreeLevels), i64(1),
+      loop(i64(0), i64(kTreeLevels), i64(1),
            [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
     for_each_sum([&](std::uint32_t r, Value* sum) { store_row(layout_.values[r], all.j, nest_.body[r].dtype, read(sum)); });
   });
@@ -144,7 +144,7 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
   // ---- groups of eight rows by the serial loops, whatever these are: rows into temporaries, then their tree
   const auto temporary = [&](std::uint32_t r, Value* k, Value* j) { return row_of(layout_.temporaries[r], k, j, nest_.body[r].dtype); };
   const auto fill = [&](Value* from, Value* to) {  // with missing elements
-    loop("missing", from, to, i64(1), [&](Value* at) {
+    loop(from, to, i64(1), [&](Value* at) {
       over_row([&](Value* j) {
         for (std::uint32_t r : sums) b_.CreateAlignedStore(identity(r, width_), temporary(r, at, j), llvm::Align(1));
       });
@@ -191,7 +191,7 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
     };
     const auto row_by_row = [&](Value* r0, Value* count) {
       begin_group(r0);
-      loop("row", i64(0), count, i64(1), [&](Value* k) {
+      loop(i64(0), count, i64(1), [&](Value* k) {
         index_[l] = b_.CreateAdd(r0, k);
         enter_serial();
         take_row(k);
@@ -201,11 +201,11 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
       add_group();
     };
     if (heavy(sweep)) {
-      loop("rows", first, end, i64(ir::kRowGroup), [&](Value* r0) { row_by_row(r0, smaller(i64(ir::kRowGroup), b_.CreateSub(end, r0))); });
+      loop(first, end, i64(ir::kRowGroup), [&](Value* r0) { row_by_row(r0, smaller(i64(ir::kRowGroup), b_.CreateSub(end, r0))); });
     } else {
       // eight rows at a time in registers, the rest one by one
       Value* whole = b_.CreateAnd(end, i64(-ir::kRowGroup));
-      loop("rows", first, whole, i64(ir::kRowGroup), [&](Value* r0) {
+      loop(first, whole, i64(ir::kRowGroup), [&](Value* r0) {
         begin_group(r0);
         eight_rows(sweep, reds, r0, n);
       });
@@ -241,7 +241,7 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
   }
   // the last block is in the accumulators: what lies below it in the tree is added from the left
   if (!sums.empty() && !schedule_.one_block)
-    loop("fold", i64(0), i64(kTreeLevels), i64(1),
+    loop(i64(0), i64(kTreeLevels), i64(1),
          [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
 }
 
@@ -255,7 +255,7 @@ void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& r
   for_each_abreast([&] {
     around.emplace_back();
     for (std::int64_t k = 0; k < ir::kRowGroup; ++k) {
-      Region* mine = region(stages_.back(), "serial");
+      Region* mine = region(stages_.back());
       if (k > 0) mine->before = around.back().back();
       around.back().push_back(mine);
     }

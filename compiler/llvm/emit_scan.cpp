@@ -56,17 +56,17 @@ void Emitter::scan_along(Value* n) {
 
 void Emitter::scan_blocks(Value* n, const std::function<void(Body&)>& each,
                           const std::function<void(Value*, std::uint32_t, const ScanState&)>& end) {
-  loop("blocks", i64(0), n, i64(ir::kScanBlock), [&](Value* from) {
+  loop(i64(0), n, i64(ir::kScanBlock), [&](Value* from) {
     Value* to = smaller(b_.CreateAdd(from, i64(ir::kScanBlock)), n);
     Value* whole = schedule_.masked ? from : b_.CreateSub(to, b_.CreateAnd(b_.CreateSub(to, from), i64(ir::kScanGroup - 1)));
     if (!schedule_.masked)
-      loop("groups", from, whole, i64(ir::kScanGroup), [&](Value* j) {
+      loop(from, whole, i64(ir::kScanGroup), [&](Value* j) {
         Body body{stages_[0], j, nullptr, nullptr, 0};
         each(body);
       });
-    loop("tail", whole, to, i64(ir::kScanGroup), [&](Value* j) {
+    loop(whole, to, i64(ir::kScanGroup), [&](Value* j) {
       Value* left = b_.CreateSub(to, j);
-      Body body{stages_[0], j, tail_mask(left), left, 0};
+      Body body{stages_[0], j, lanes_below(left, width_), left, 0};
       each(body);
     });
     for (const auto& [id, state] : scans_) {
@@ -88,9 +88,9 @@ void Emitter::scan_chunk(Value* n) {
     const auto first = static_cast<std::int64_t>(1 + scans.size() + k * static_cast<std::size_t>(blocks));
     return bytes(mine, b_.CreateMul(b_.CreateAdd(i64(first), block), i64(8)));
   };
-  BasicBlock* results = block("results");
-  BasicBlock* sums = block("sums");
-  BasicBlock* done = block("");
+  BasicBlock* results = block();
+  BasicBlock* sums = block();
+  BasicBlock* done = block();
   b_.CreateCondBr(b_.CreateICmpEQ(word(words_.phase), i64(0)), sums, results);
   b_.SetInsertPoint(sums);
   for (const std::uint32_t id : scans) set_scan(id, identity(id, width_));
@@ -118,7 +118,7 @@ void Emitter::scan_chunk(Value* n) {
   for (std::size_t k = 0; k < scans.size(); ++k) {
     set_scan(scans[k], b_.CreateVectorSplat(width_, read(bases[k])));
     const DType t = nest_.body[scans[k]].dtype;
-    loop("bases", i64(0), up(n, i64(ir::kScanBlock)), i64(1), [&](Value* block) {
+    loop(i64(0), up(n, i64(ir::kScanBlock)), i64(1), [&](Value* block) {
       Value* sum = from_memory(t, b_.CreateAlignedLoad(memory_type(t, 0), sum_of(k, block), llvm::Align(8)));
       b_.CreateStore(combine(scans[k], read(bases[k]), sum), bases[k]);
     });

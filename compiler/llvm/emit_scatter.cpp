@@ -37,7 +37,7 @@ Value* Emitter::in_range(const Statement& place, Value* first, Value* r, Value* 
   Value* there = left ? b_.CreateICmpSLT(iota(lanes), b_.CreateVectorSplat(lanes, left)) : nullptr;
   Value* index = there ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), there, llvm::Constant::getNullValue(type)))
                        : b_.CreateAlignedLoad(type, p, llvm::Align(1));
-  Value* at = checked_place(place, index, there);
+  Value* at = checked_place(nest_.body[place.a].dtype, index, place.at, there);
   Value* mine = within(at, b_.CreateVectorSplat(lanes, first), splat(word(words_.chunk), lanes));
   if (there) mine = b_.CreateAnd(there, mine);
   return b_.CreateZExt(b_.CreateBitCast(mine, b_.getIntNTy(lanes)), b_.getInt64Ty());
@@ -68,13 +68,13 @@ void Emitter::scatter_sweep(std::uint8_t sweep, const Statement& s) {
       b_.CreateStore(b_.CreateAdd(read(count), b_.CreateAnd(b_.CreateLShr(bits, i64(k)), i64(1))), count);
     }
   };
-  loop("updates", i64(0), extent(l), i64(block), [&](Value* from) {
+  loop(i64(0), extent(l), i64(block), [&](Value* from) {
     Value* end = smaller(b_.CreateAdd(from, i64(block)), extent(l));
     b_.CreateStore(i64(0), count);
     Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(end, from), i64(-lanes)));
-    loop("choose", from, whole, i64(lanes), [&](Value* r) { choose(r, nullptr); });
+    loop(from, whole, i64(lanes), [&](Value* r) { choose(r, nullptr); });
     when(b_.CreateICmpSLT(whole, end), [&] { choose(whole, b_.CreateSub(end, whole)); });
-    loop("add", i64(0), read(count), i64(1), [&](Value* k) {
+    loop(i64(0), read(count), i64(1), [&](Value* k) {
       index_[l] = b_.CreateLoad(b_.getInt64Ty(), listed(k));
       enter_serial();
       update();

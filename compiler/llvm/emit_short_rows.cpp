@@ -17,7 +17,7 @@ void Emitter::make_patterns() {
   Value* length = word(words_.by);
   Value* place = variable(b_.getInt64Ty(), i64(0));
   Value* row = variable(b_.getInt32Ty(), b_.getInt32(0));
-  loop("places", i64(0), b_.CreateAdd(length, i64(2 * static_cast<std::int64_t>(width_))), i64(1), [&](Value* i) {
+  loop(i64(0), b_.CreateAdd(length, i64(2 * static_cast<std::int64_t>(width_))), i64(1), [&](Value* i) {
     Value* at = b_.CreateMul(i, i64(4));
     Value* now = read(place);
     b_.CreateAlignedStore(b_.CreateTrunc(now, b_.getInt32Ty()), bytes(pattern_area(patterns.places), at), llvm::Align(4));
@@ -28,10 +28,10 @@ void Emitter::make_patterns() {
     b_.CreateStore(b_.CreateAdd(read(row), b_.CreateZExt(ends, b_.getInt32Ty())), row);
   });
   index_.assign(nest_.loops(), i64(0));
-  stages_ = {region(&entry_, "patterns")};
+  stages_ = {region(&entry_)};
   making_patterns_ = true;
   vector_row_ = i64(0);
-  loop("patterns", i64(0), b_.CreateAdd(length, i64(width_)), i64(width_), [&](Value* j) {
+  loop(i64(0), b_.CreateAdd(length, i64(width_)), i64(width_), [&](Value* j) {
     place_ = j;
     Body body{stages_[0], j};
     for (std::uint32_t id = 0; id < nest_.body.size(); ++id) {

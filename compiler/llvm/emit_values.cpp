@@ -6,36 +6,17 @@ namespace onepass::compiler {
 
 std::uint64_t Emitter::serial_bits() const { return ((std::uint64_t{1} << nest_.serial) - 1) << nest_.outer; }
 
-unsigned Emitter::width_of(Value* v) {
-  auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
-  return t ? t->getNumElements() : 0;
-}
-
-Value* Emitter::iota(unsigned width) {
-  std::vector<llvm::Constant*> lanes;
-  for (unsigned i = 0; i < width; ++i) lanes.push_back(b_.getInt64(i));
-  return llvm::ConstantVector::get(lanes);
-}
-
-Region* Emitter::region(Region* parent, const char* name) {
+Region* Emitter::region(Region* parent) {
   regions_.push_back(std::make_unique<Region>());
   Region* r = regions_.back().get();
   r->parent = parent;
-  r->hoist = block(name);
+  r->hoist = block();
   b_.CreateBr(r->hoist);
-  BasicBlock* next = block("");
+  BasicBlock* next = block();
   b_.SetInsertPoint(r->hoist);
   b_.CreateBr(next);
   b_.SetInsertPoint(next);
   return r;
-}
-
-Value* Emitter::word(std::uint32_t at) {
-  if (is_known(at)) return i64(known_->words[at]);
-  if (const auto it = word_values_.find(at); it != word_values_.end()) return it->second;
-  return word_values_[at] = in(entry_, [&] {
-           return b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(argument(0), 8 * static_cast<std::int64_t>(at)), llvm::Align(8));
-         });
 }
 
 Value* Emitter::base_pointer(std::uint32_t access) {
@@ -44,59 +25,6 @@ Value* Emitter::base_pointer(std::uint32_t access) {
            return b_.CreateAlignedLoad(b_.getPtrTy(), bytes(argument(0), 8 * static_cast<std::int64_t>(words_.pointers + access)),
                                        llvm::Align(8));
          });
-}
-
-Value* Emitter::splat(Value* v, unsigned width) {
-  if (auto* c = llvm::dyn_cast<llvm::Constant>(v)) return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(width), c);
-  Value*& made = splats_[{v, width}];
-  if (made) return made;
-  llvm::IRBuilderBase::InsertPointGuard guard(b_);
-  if (auto* phi = llvm::dyn_cast<llvm::PHINode>(v)) b_.SetInsertPoint(phi->getParent(), phi->getParent()->getFirstNonPHIIt());
-  else if (auto* instruction = llvm::dyn_cast<llvm::Instruction>(v)) {
-    auto next = std::next(instruction->getIterator());
-    b_.SetInsertPoint(instruction->getParent(), next);
-  } else b_.SetInsertPoint(entry_.hoist->getTerminator());
-  return made = b_.CreateVectorSplat(width, v);
-}
-
-std::optional<std::int64_t> Emitter::number(Value* v) {
-  const auto* c = llvm::dyn_cast<llvm::ConstantInt>(v);
-  return c ? std::optional(c->getSExtValue()) : std::nullopt;
-}
-
-void Emitter::loop(const char* name, Value* begin, Value* end, Value* step, const std::function<void(Value*)>& f) {
-  if (const std::optional<std::int64_t> first = number(begin), last = number(end), by = number(step); first && last && by) {
-    if (*first >= *last) return;
-    if (*first + *by >= *last) return f(begin);  // once: no loop
-  }
-  BasicBlock* before = b_.GetInsertBlock();
-  BasicBlock* head = block(name);
-  BasicBlock* inside = block("");
-  BasicBlock* after = block("");
-  b_.CreateBr(head);
-  b_.SetInsertPoint(head);
-  llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
-  i->addIncoming(begin, before);
-  b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
-  b_.SetInsertPoint(inside);
-  f(i);
-  i->addIncoming(b_.CreateAdd(i, step), b_.GetInsertBlock());
-  b_.CreateBr(head);
-  b_.SetInsertPoint(after);
-}
-
-void Emitter::when(Value* condition, const std::function<void()>& f) {
-  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
-    if (known->isOne()) f();
-    return;
-  }
-  BasicBlock* then = block("");
-  BasicBlock* after = block("");
-  b_.CreateCondBr(condition, then, after);
-  b_.SetInsertPoint(then);
-  f();
-  b_.CreateBr(after);
-  b_.SetInsertPoint(after);
 }
 
 Value* Emitter::variable(llvm::Type* type, Value* initial) {
@@ -175,19 +103,6 @@ Value* Emitter::linear_at(std::uint32_t linear) {
   return sum;
 }
 
-Value* Emitter::quotient(std::uint32_t q, Value* x) {
-  Value* by = word(words_.by + q);
-  if (width_of(x)) by = splat(by, width_of(x));
-  Value* zero = llvm::Constant::getNullValue(x->getType());
-  if (nest_.derived[q].modulo) {
-    Value* r = b_.CreateSRem(x, by);
-    return b_.CreateSelect(b_.CreateICmpSLT(r, zero), b_.CreateAdd(r, by), r);
-  }
-  Value* d = b_.CreateSDiv(x, by);
-  Value* r = b_.CreateSub(x, b_.CreateMul(d, by));
-  return b_.CreateSelect(b_.CreateICmpSLT(r, zero), b_.CreateSub(d, llvm::ConstantInt::get(x->getType(), 1)), d);
-}
-
 Value* Emitter::derived(std::uint32_t q, std::uint64_t loops) {
   Region& r = place(loops, 0);
   if (const auto it = r.derived.find(q); it != r.derived.end()) return it->second;
@@ -223,12 +138,6 @@ Value* Emitter::vector_derived(Body& body, std::uint32_t q) {
     return body.derived[q] = nest_.derived[q].modulo ? index : b_.CreateAdd(index, b_.CreateVectorSplat(width_, vector_row_));
   }
   return body.derived[q] = quotient(q, vector_linear(body, nest_.derived[q].linear));
-}
-
-Value* Emitter::apply(const Statement& s, std::span<Typed> operands) {
-  const bool makes_half = is_half(s.half) && s.dtype == DType::F32;
-  if (is_half(s.half) && !makes_half) operands[0].dtype = s.half;
-  return k_.apply(s.op, makes_half ? s.half : s.dtype, operands);
 }
 
 bool Emitter::linear_along_serial(std::uint32_t linear) const {
@@ -284,11 +193,6 @@ Value* Emitter::pointer(std::uint32_t access, std::uint64_t loops) {
   return r->pointers[access] = p;
 }
 
-Value* Emitter::known_slot(const Statement& s, unsigned width) {
-  const std::uint32_t at = words_.slots + s.at;
-  return is_known(at) ? k_.constant(s.dtype, static_cast<std::uint64_t>(known_->words[at]), width) : nullptr;
-}
-
 Value* Emitter::known_scalar(std::uint32_t id) {
   const Statement& s = nest_.body[id];
   const auto& values = place(s.loops, s.stage).values;
@@ -325,7 +229,8 @@ Value* Emitter::make_scalar(std::uint32_t id) {
     BasicBlock* rest = r.hoist->splitBasicBlock(r.hoist->getTerminator());
     r.hoist->getTerminator()->eraseFromParent();
     b_.SetInsertPoint(r.hoist);
-    Value* v = s.kind == Statement::Kind::Place ? checked_place(s, operands[0].value, guard, true) : apply(s, std::span(operands, n));
+    Value* v = s.kind == Statement::Kind::Place ? checked_place(operands[0].dtype, operands[0].value, s.at, guard)
+                                                : apply(s, std::span(operands, n));
     b_.CreateBr(rest);
     r.hoist = rest;
     return r.values[id] = v;
@@ -338,17 +243,11 @@ Value* Emitter::make_scalar(std::uint32_t id) {
     case Statement::Kind::Place: {
       Value* index = scalar(s.a);
       Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
-      made = in(r, [&] { return checked_place(s, index, guard, false); });  // once a call
+      made = in(r, [&] { return checked_place(nest_.body[s.a].dtype, index, s.at, guard, false); });  // once a call
       break;
     }
     case Statement::Kind::Constant: made = k_.constant(s.dtype, s.bits, 0); break;
-    case Statement::Kind::Slot:
-      if ((made = known_slot(s, 0))) break;
-      made = in(r, [&] {
-        Value* p = bytes(argument(0), 8 * static_cast<std::int64_t>(words_.slots + s.at));
-        return from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(8)));
-      });
-      break;
+    case Statement::Kind::Slot: made = in(r, [&] { return of_slot(s.dtype, s.at); }); break;
     case Statement::Kind::Index: {
       made = in(r, [&] { return from_index(linear_at(s.at), s); });
       break;
@@ -367,7 +266,7 @@ Value* Emitter::make_scalar(std::uint32_t id) {
       Value* p = pointer_with_derived(s);
       Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
       made = in(r, [&] {
-        if (guard) p = b_.CreateSelect(guard, p, dummy_);
+        if (guard) p = b_.CreateSelect(guard, p, zeros_);
         return from_memory(type_of_access(s.at), b_.CreateAlignedLoad(memory_type(type_of_access(s.at), 0), p, llvm::Align(1)));
       });
       break;
@@ -383,11 +282,6 @@ Value* Emitter::make_scalar(std::uint32_t id) {
     default: throw InternalError("emit: a statement has no value here");
   }
   return r.values[id] = made;
-}
-
-Value* Emitter::from_index(Value* x, const Statement& s) {
-  const Typed i{x, DType::I64};
-  return k_.cast(i, is_half(s.half) ? s.half : s.dtype);
 }
 
 }  // namespace onepass::compiler

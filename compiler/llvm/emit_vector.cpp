@@ -43,13 +43,12 @@ Value* Emitter::make_vector(Body& body, std::uint32_t id) {
   if (iteration_ && s.kind == Statement::Kind::Slot) {
     made = slot_of_iteration(s);
   } else if (s.kind == Statement::Kind::Slot && is_known(words_.slots + s.at)) {
-    made = known_slot(s, width_);
+    made = splat(of_slot(s.dtype, s.at), width_);
   } else if (s.kind == Statement::Kind::Slot && spreads() && layout_.spread.holds(s.dtype, schedule_.width)) {
     Value* p = bytes(argument(3), static_cast<std::int64_t>(s.at) * layout_.spread.each);
-    made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, spread_alignment()));
+    made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, alignment_of(layout_.spread)));
   } else if (s.kind == Statement::Kind::Slot && layout_.spread.any) {
-    Value* p = bytes(argument(0), 8 * static_cast<std::int64_t>(words_.slots + s.at));
-    made = b_.CreateVectorSplat(width_, from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, 0), p, llvm::Align(8))));
+    made = b_.CreateVectorSplat(width_, of_slot(s.dtype, s.at));
   } else if (layout_.patterns.at[id] != RowPatterns::kNone && !making_patterns_) {
     Value* p = pattern(id, place_);
     made = from_memory(s.dtype, b_.CreateAlignedLoad(memory_type(s.dtype, width_), p, llvm::Align(1)));
@@ -106,7 +105,7 @@ Value* Emitter::compute(Body& body, std::uint32_t id, const Statement& s) {
     case Statement::Kind::Place: {
       Value* mask = body.mask;
       if (s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
-      return checked_place(s, vector(body, s.a), mask);
+      return checked_place(nest_.body[s.a].dtype, vector(body, s.a), s.at, mask);
     }
     case Statement::Kind::Scan: return nest_.kind == NestKind::Map ? scan_group(body, id) : scan_row(body, id);
     case Statement::Kind::Op: {
@@ -162,12 +161,6 @@ Value* Emitter::pointer_in_rows(Body& body, std::uint32_t access) {
   return bytes(begin, doubled ? b_.CreateShl(step, i64(doubled)) : step);
 }
 
-Value* Emitter::reversed(Value* v) {
-  std::vector<int> lanes;
-  for (unsigned i = width_; i-- > 0;) lanes.push_back(static_cast<int>(i));
-  return b_.CreateShuffleVector(v, lanes);
-}
-
 Value* Emitter::reversed_pointer(Body& body, std::uint32_t access) {
   Value* last = b_.CreateMul(b_.CreateAdd(body.j, i64(width_ - 1)), i64(-size_of_access(access)));
   return bytes(pointer(access, ~std::uint64_t{0}), last);
@@ -188,16 +181,7 @@ Value* Emitter::sorted_out(Body& body, std::uint32_t access, llvm::Type* type) {
     for (unsigned k = 0; k < c; ++k)
       whole.push_back(b_.CreateAlignedLoad(type, bytes(p, std::int64_t{k} * width_ * size_of_access(access)), llvm::Align(1)));
   }
-  Value* sum = whole[0];
-  for (unsigned k = 1; k < c; ++k) {  // lanes that stand in the first k vectors are in place already, but for k = 1
-    std::vector<int> lanes;
-    for (unsigned i = 0; i < width_; ++i) {
-      const unsigned at = i * c + a.place;
-      lanes.push_back(static_cast<int>(at / width_ == k ? width_ + at % width_ : at / width_ < k ? (k == 1 ? at : i) : 0));
-    }
-    sum = b_.CreateShuffleVector(sum, whole[k], lanes);
-  }
-  return sum;
+  return every(whole, a.place);
 }
 
 Value* Emitter::addresses(Body& body, std::uint32_t access) {
@@ -249,24 +233,13 @@ Value* Emitter::load(Body& body, const Statement& s) {
   return from_memory(t, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : lanes_of_gather(type), zero));
 }
 
-// A gather uses its mask up. LLVM makes each anew from register k0, on whatever it holds: a gather would wait for the last comparison, that
-// of its indices among them. So it copies one that is made once, of what LLVM does not know to be true: that there are items.
-Value* Emitter::lanes_of_gather(llvm::Type* type) {
-  constexpr unsigned kLanes = 8;  // of one instruction, whose addresses fill a register
-  if (schedule_.vector_bytes < 64 || type->getScalarSizeInBits() < 32 || width_ < kLanes) return all_lanes();
-  if (!items_)
-    items_ =
-        in(entry_, [&] { return b_.CreateICmpSLT(b_.CreateVectorSplat(kLanes, argument(1)), b_.CreateVectorSplat(kLanes, argument(2))); });
-  std::vector<int> lanes;
-  for (unsigned i = 0; i < width_; ++i) lanes.push_back(static_cast<int>(i % kLanes));
-  return b_.CreateShuffleVector(items_, lanes);
-}
-
 void Emitter::store(Body& body, const Statement& s) {
   if (s.op == Op::Add) return add_to(body, s);
   const bool streams = std::find(schedule_.streamed.begin(), schedule_.streamed.end(), s.at) != schedule_.streamed.end();
   const bool whole = s.guard == kNone && !body.mask && contiguous(s.at);
-  if (whole && !streams && k_.converts_by_registers(type_of_access(s.at))) return store_registers(body, s);
+  if (whole && !streams && k_.converts_by_registers(type_of_access(s.at)))
+    return store_by_registers(vector(body, s.a), type_of_access(s.at),
+                              bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at)))));
   Value* value = to_memory(type_of_access(s.at), vector(body, s.a));
   Value* mask = body.mask;
   if (s.guard != kNone) mask = mask ? b_.CreateAnd(mask, vector(body, s.guard)) : vector(body, s.guard);
@@ -289,20 +262,7 @@ void Emitter::store(Body& body, const Statement& s) {
     else b_.CreateAlignedStore(reversed(value), p, llvm::Align(1));
     return;
   }
-  b_.CreateMaskedScatter(value, addresses(body, s.at), llvm::Align(1), mask ? mask : all_lanes());
-}
-
-// Each register as it is converted, which spares putting two of them together.
-void Emitter::store_registers(Body& body, const Statement& s) {
-  const DType t = type_of_access(s.at);
-  Value* value = vector(body, s.a);
-  Value* p = bytes(pointer(s.at, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(s.at))));
-  const unsigned each = std::min(width_, static_cast<unsigned>(schedule_.vector_bytes) / 4);
-  for (unsigned first = 0; first < width_; first += each) {
-    std::vector<int> lanes(each);
-    std::iota(lanes.begin(), lanes.end(), static_cast<int>(first));
-    b_.CreateAlignedStore(to_memory(t, b_.CreateShuffleVector(value, lanes)), bytes(p, first * size_of_access(s.at)), llvm::Align(1));
-  }
+  b_.CreateMaskedScatter(value, addresses(body, s.at), llvm::Align(1), mask ? mask : all_lanes(width_));
 }
 
 void Emitter::add_to(Body& body, const Statement& s) {
@@ -320,15 +280,8 @@ void Emitter::add_to(Body& body, const Statement& s) {
     return;
   }
   Value* at = addresses(body, s.at);
-  if (!mask) mask = all_lanes();
+  if (!mask) mask = all_lanes(width_);
   b_.CreateMaskedScatter(sum(b_.CreateMaskedGather(type, at, llvm::Align(1), mask, zero)), at, llvm::Align(1), mask);
-}
-
-Value* Emitter::tail_mask(Value* remaining) {
-  Value* n = b_.CreateTrunc(smaller(remaining, i64(width_)), b_.getInt32Ty());
-  std::vector<llvm::Constant*> lanes;
-  for (unsigned i = 0; i < width_; ++i) lanes.push_back(b_.getInt32(i));
-  return b_.CreateICmpSLT(llvm::ConstantVector::get(lanes), b_.CreateVectorSplat(width_, n));
 }
 
 void Emitter::vector_range(Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
@@ -338,20 +291,20 @@ void Emitter::vector_range(Value* n, Region* around, std::uint8_t sweep, const s
 void Emitter::vector_range(Value* begin, Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f) {
   Value* whole = b_.CreateAdd(begin, b_.CreateAnd(b_.CreateSub(n, begin), i64(-static_cast<std::int64_t>(width_))));
   if (!schedule_.masked) {
-    loop("vectors", begin, whole, i64(width_), [&](Value* j) {
+    loop(begin, whole, i64(width_), [&](Value* j) {
       Body body{around, j, nullptr, nullptr, sweep};
       f(body);
     });
     when(b_.CreateICmpSLT(whole, n), [&] {
       Value* left = b_.CreateSub(n, whole);
-      Body body{around, whole, tail_mask(left), left, sweep};
+      Body body{around, whole, lanes_below(left, width_), left, sweep};
       f(body);
     });
     return;
   }
-  loop("vectors", begin, n, i64(width_), [&](Value* j) {
+  loop(begin, n, i64(width_), [&](Value* j) {
     Value* left = b_.CreateSub(n, j);
-    Body body{around, j, tail_mask(left), left, sweep};
+    Body body{around, j, lanes_below(left, width_), left, sweep};
     f(body);
   });
 }

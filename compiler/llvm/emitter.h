@@ -13,8 +13,7 @@
 #include <llvm/IR/Module.h>
 
 #include "compiler/codegen.h"
-#include "compiler/llvm/builder.h"
-#include "compiler/llvm/reducer.h"
+#include "compiler/llvm/frame.h"
 #include "compiler/loops/program.h"
 #include "compiler/plan/scratch.h"
 #include "ir/order.h"
@@ -61,63 +60,41 @@ struct Body {
   RowsAtOnce* rows = nullptr;
 };
 
-class Emitter {
+class Emitter : private Frame {
  public:
   Emitter(const CodegenRequest& request, llvm::Module& module)
-      : nest_(*request.nest),
-        known_(request.known),
+      : Frame(request, *request.nest, module),
         schedule_(*request.schedule),
-        words_(nest_),
         layout_(nest_, schedule_),
-        module_(module),
-        context_(module.getContext()),
-        b_(context_),
-        k_(b_,
-           {request.target->converts_f16(), request.target->has_avx2(), request.target->has_avx512(), request.target->vector_bytes,
-            request.target->vector_registers()},
-           request.tier == Tier::Quick),
         quick_(request.tier == Tier::Quick),
         width_(static_cast<unsigned>(schedule_.width)),
         needed_(needed_by_sweep(nest_, schedule_.row_scratch ? schedule_.kept : std::vector<std::uint32_t>{})) {}
-  void run(const Target& target);
+  void run();
 
  private:
-  const Nest& nest_;
-  const KnownWords* known_;
   const Schedule& schedule_;
-  WordLayout words_;
   ScratchLayout layout_;
-  llvm::Module& module_;
-  llvm::LLVMContext& context_;
-  llvm::IRBuilder<> b_;
-  KernelBuilder k_;
   bool quick_;
   unsigned width_;
   std::vector<std::vector<bool>> needed_;
-  llvm::Function* function_ = nullptr;
-  llvm::Value* dummy_ = nullptr;  // zeros for scalar loads whose guard is false
   Region entry_;
   std::vector<std::unique_ptr<Region>> regions_;
   std::vector<Region*> stages_;  // of the item: what is known after each sweep
   Region* serial_ = nullptr;     // of the current iteration of the serial loops
   std::vector<Value*> index_;    // of each loop, where known; of the vector loop: the tile's start
-  std::unordered_map<std::uint32_t, Value*> word_values_;
-  Value* unit_ = nullptr;  // elements of a scratch row
+  Value* unit_ = nullptr;        // elements of a scratch row
   // of a split schedule:
   std::uint8_t phase_ = 0;
   Value* chunk_ = nullptr;                               // of the item: which of its row
   Value* row_ = nullptr;                                 // of the item: its row (or tile) among all
   Value *chunk_begin_ = nullptr, *chunk_end_ = nullptr;  // elements of r
   Value* item_ = nullptr;                                // its number
-  Value* flag_ = nullptr;                                // above 0 once an index was bad
   struct ScanState {                                     // vectors of one number
     Value *carry, *base;
   };
   std::map<std::uint32_t, ScanState> scans_;  // of the item, along the vector loop
 
   // ---- emit.cpp: the frame: items, sweeps, phases
-  void spread_slots();
-  void fence(const Target& target);
   void phases();
   void items(Value* first, Value* last);
   Value* tile_length();
@@ -150,9 +127,6 @@ class Emitter {
   bool shared_abreast(std::uint32_t id) const { return !(nest_.body[id].loops & bit(nest_.outer - 1u)); }
 
   // ---- emit_values.cpp: words, control flow, regions, values
-  Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
-  BasicBlock* block(const char* name) { return BasicBlock::Create(context_, name, function_); }
-  Value* argument(unsigned i) { return function_->getArg(i); }
   std::uint64_t bit(std::uint32_t loop) const { return std::uint64_t{1} << loop; }
   std::uint64_t vector_bit() const { return bit(nest_.vector_loop()); }
   // loops inside an item that are not the vector loop
@@ -161,35 +135,18 @@ class Emitter {
   llvm::Type* memory_type(DType t, unsigned width) { return k_.memory_type(t, width); }
   Value* from_memory(DType t, Value* v) { return k_.from_memory(t, v); }
   Value* to_memory(DType t, Value* v) { return k_.to_memory(t, v); }
-  static unsigned width_of(Value* v);
-  Value* iota(unsigned width);
-  Value* bytes(Value* pointer, Value* offset) { return b_.CreateGEP(b_.getInt8Ty(), pointer, offset); }
-  Value* bytes(Value* pointer, std::int64_t offset) { return offset ? bytes(pointer, i64(offset)) : pointer; }
-  Value* smaller(Value* a, Value* c) { return b_.CreateSelect(b_.CreateICmpSLT(a, c), a, c); }
-  Value* up(Value* a, Value* to) { return b_.CreateUDiv(b_.CreateAdd(a, b_.CreateSub(to, i64(1))), to); }
   // Inserts into a region, whatever is being emitted now.
   template <class F> auto in(Region& region, F&& f) {
     llvm::IRBuilderBase::InsertPointGuard guard(b_);
     b_.SetInsertPoint(region.hoist->getTerminator());
     return f();
   }
-  Region* region(Region* parent, const char* name);
-  bool is_known(std::uint32_t word) const { return known_ && known_->known[word]; }
-  Value* word(std::uint32_t at);
+  Region* region(Region* parent);
   Value* base_pointer(std::uint32_t access);
   Value* extent(std::uint32_t loop) { return word(words_.extents + loop); }
-  // A vector of a scalar, made where the scalar is, so that loops do not repeat it.
-  Value* splat(Value* v, unsigned width);
-  std::map<std::pair<Value*, unsigned>, Value*> splats_;
-  // Where a specialised kernel knows it.
-  static std::optional<std::int64_t> number(Value* v);
-  // for (i = begin; i < end; i += step) f(i)
-  void loop(const char* name, Value* begin, Value* end, Value* step, const std::function<void(Value*)>& f);
-  void when(Value* condition, const std::function<void()>& f);
   Value* variable(llvm::Type* type, Value* initial);  // mem2reg makes it a register
   Value* read(Value* v) { return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(v)->getAllocatedType(), v); }
   bool spreads() const { return quick_ && layout_.spread.any; }
-  llvm::Align spread_alignment() const { return llvm::Align(std::min<std::uint64_t>(64, layout_.spread.each & -layout_.spread.each)); }
   Region& place(std::uint64_t loops, std::uint8_t stage);
   std::uint64_t loops_of_derived(std::uint32_t q) const;
   bool holds_data(std::uint32_t linear) const;
@@ -202,31 +159,21 @@ class Emitter {
   Value* scalar_part(std::uint32_t linear, std::uint64_t known, std::optional<std::uint64_t> added = std::nullopt);
   // A whole linear of loops known in that region, as a number.
   Value* linear_at(std::uint32_t linear);
-  Value* quotient(std::uint32_t q, Value* x);  // floor
   Value* derived(std::uint32_t q, std::uint64_t loops);
   Value* vector_linear(Body& body, std::uint32_t linear);
   Value* vector_derived(Body& body, std::uint32_t q);
   DType type_of_access(std::uint32_t access) const { return nest_.buffers[nest_.accesses[access].buffer].dtype; }
   std::int64_t size_of_access(std::uint32_t access) const { return static_cast<std::int64_t>(size_of(type_of_access(access))); }
-  // The operator of a statement; the type of a half stands beside that of the f32 that holds it.
-  Value* apply(const Statement& s, std::span<Typed> operands);
   // Does it grow by its coefficient from one iteration of the only serial loop to the next?
   bool linear_along_serial(std::uint32_t linear) const;
   // Where an access points with the loops of `mask` known: entry, item (and the tile's start), serial.
   Value* pointer(std::uint32_t access, std::uint64_t loops);
   bool has_control_flow(const Statement& s) const { return s.kind == Statement::Kind::Op && KernelBuilder::branches(s.op, s.dtype); }
-  Value* known_slot(const Statement& s, unsigned width);
   // A statement that does not vary along the vector loop.
   Value* scalar(std::uint32_t id);
   Value* known_scalar(std::uint32_t id);  // where it has been made; else null
   Value* make_scalar(std::uint32_t id);   // of operands that have been made
   Value* pointer_with_derived(const Statement& s) { return pointer(s.at, s.loops); }
-  Value* from_index(Value* x, const Statement& s);
-
-  // ---- emit_places.cpp: places that data name
-  // The place that an index means; a bad one raises the flag and becomes 0. `mask`: where it counts; none: everywhere. With a branch to
-  // what is seldom needed, or without.
-  Value* checked_place(const Statement& s, Value* index, Value* mask, bool branches = true);
 
   // ---- emit_lists.cpp: accesses to lists
   bool is_list(std::uint32_t access) const { return nest_.accesses[access].table != kNone; }
@@ -259,27 +206,20 @@ class Emitter {
   Value* vector_pointer(Body& body, std::uint32_t access);
   // The same of one whose rows are read several at once.
   Value* pointer_in_rows(Body& body, std::uint32_t access);
-  Value* reversed(Value* v);
   // Where a whole vector begins that ends where the lanes begin.
   Value* reversed_pointer(Body& body, std::uint32_t access);
+  using Frame::reversed;
   Value* reversed(Body& body, std::uint32_t access, llvm::Type* type);
   // Lanes `place`, place + c, place + 2c, … of the c vectors that the family reads.
   Value* sorted_out(Body& body, std::uint32_t access, llvm::Type* type);
   // The lanes' addresses of an access that is not contiguous.
   Value* addresses(Body& body, std::uint32_t access);
-  Value* all_lanes() { return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), width_)); }
-  // What a gather takes for all lanes.
-  Value* lanes_of_gather(llvm::Type* type);
-  Value* items_ = nullptr;  // true in each lane
   // Asks for the line at p, of what the hardware does not see coming: the next row.
   void prefetch(Value* p);
   Value* load(Body& body, const Statement& s);
   void store(Body& body, const Statement& s);
-  void store_registers(Body& body, const Statement& s);
   // To what stands where data say: no two lanes have one place, since the vector loop is not the one that is indexed.
   void add_to(Body& body, const Statement& s);
-  // Lanes below `remaining`, compared in 32 bits: as wide as the elements that most bodies have.
-  Value* tail_mask(Value* remaining);
   // for j in begin .. n: a main loop of whole vectors, then one masked vector
   void vector_range(Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f);
   void vector_range(Value* begin, Value* n, Region* around, std::uint8_t sweep, const std::function<void(Body&)>& f);
@@ -389,7 +329,7 @@ class Emitter {
   std::vector<Value*> totals(const Accumulators& all);
   void lanes_sweep(std::uint8_t sweep);
   void enter_serial() {
-    for_each_abreast([&] { serial_ = region(stages_.back(), "serial"); });
+    for_each_abreast([&] { serial_ = region(stages_.back()); });
   }
   void serial_loops(const std::function<void(Value* run, Value* row)>& f);
   std::vector<Value*> serial_digits(Value* r, bool last);
@@ -404,7 +344,7 @@ class Emitter {
   void store_row(std::uint32_t slot, Value* j, DType t, Value* v);
   // whole vectors over the tile: rows of scratch are padded
   void over_row(const std::function<void(Value*)>& f) {
-    loop("over", i64(0), tile_length(), i64(width_), [&](Value* j) { for_each_abreast([&] { f(j); }); });
+    loop(i64(0), tile_length(), i64(width_), [&](Value* j) { for_each_abreast([&] { f(j); }); });
   }
   // Contractions: the accumulators of one vector of the row stay in registers while the serial loops run.
   void contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds);

@@ -7,8 +7,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <llvm/IR/IntrinsicsX86.h>
-#include <llvm/IR/MDBuilder.h>
 
 #include "compiler/llvm/count.h"
 #include "ir/order.h"
@@ -26,18 +24,8 @@ using loops::Line;
 using loops::Memory;
 
 Speller::Speller(const CodegenRequest& request, const loops::Program& program, llvm::Module& module)
-    : p_(program),
-      nest_(program.nest),
-      known_(request.known),
-      target_(*request.target),
-      words_(nest_),
-      module_(module),
-      context_(module.getContext()),
-      b_(context_),
-      k_(b_,
-         {request.target->converts_f16(), request.target->has_avx2(), request.target->has_avx512(), request.target->vector_bytes,
-          request.target->vector_registers()},
-         request.tier == Tier::Quick),
+    : Frame(request, program.nest, module),
+      p_(program),
       values_(program.lines.size(), nullptr),
       memory_begin_(program.memories.size(), nullptr),
       sums_begin_(program.accumulators.size(), nullptr),
@@ -51,38 +39,6 @@ Speller::Speller(const CodegenRequest& request, const loops::Program& program, l
 
 // ------------------------------------------------------------------------------------------------ code
 
-std::optional<std::int64_t> Speller::number(const Value* v) {
-  const auto* c = llvm::dyn_cast<llvm::ConstantInt>(v);
-  return c ? std::optional(c->getSExtValue()) : std::nullopt;
-}
-
-unsigned Speller::width_of(const Value* v) {
-  const auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
-  return t ? t->getNumElements() : 0;
-}
-
-llvm::Value* Speller::bytes(Value* pointer, Value* offset) {
-  return number(offset) == 0 ? pointer : b_.CreateGEP(b_.getInt8Ty(), pointer, offset);
-}
-
-llvm::Value* Speller::smaller(Value* a, Value* c) { return b_.CreateSelect(b_.CreateICmpSLT(a, c), a, c); }
-
-llvm::Value* Speller::up(Value* a, Value* by) { return number(by) == 1 ? a : b_.CreateUDiv(b_.CreateAdd(a, b_.CreateSub(by, i64(1))), by); }
-
-// Made where the value is, so that loops do not repeat it.
-llvm::Value* Speller::splat(Value* v, unsigned lanes) {
-  if (width_of(v) || lanes == 0) return v;
-  if (auto* c = llvm::dyn_cast<llvm::Constant>(v)) return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(lanes), c);
-  Value*& made = splats_[{v, lanes}];
-  if (made) return made;
-  llvm::IRBuilderBase::InsertPointGuard guard(b_);
-  if (auto* phi = llvm::dyn_cast<llvm::PHINode>(v)) b_.SetInsertPoint(phi->getParent(), phi->getParent()->getFirstNonPHIIt());
-  else if (auto* instruction = llvm::dyn_cast<llvm::Instruction>(v))
-    b_.SetInsertPoint(instruction->getParent(), std::next(instruction->getIterator()));
-  else b_.SetInsertPoint(scopes_[0].hoist->getTerminator());
-  return made = b_.CreateVectorSplat(lanes, v);
-}
-
 llvm::Value* Speller::both(Value* a, Value* c) {
   if (!a || !c) return a ? a : c;
   const unsigned lanes = std::max(width_of(a), width_of(c));
@@ -94,16 +50,6 @@ template <class F> auto Speller::in(Scope& scope, F&& f) {
   llvm::IRBuilderBase::InsertPointGuard guard(b_);
   b_.SetInsertPoint(scope.hoist->getTerminator());
   return f();
-}
-
-llvm::Value* Speller::word(std::uint32_t at) {
-  if (known_ && known_->known[at]) return i64(known_->words[at]);
-  Value*& made = word_values_[at];
-  if (made) return made;
-  return made = in(scopes_[0], [&] {
-           return b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(at))),
-                                       llvm::Align(8));
-         });
 }
 
 llvm::Value* Speller::length(const loops::Length& n) {
@@ -130,59 +76,11 @@ llvm::BasicBlock* Speller::new_hoist() {
   return hoist;
 }
 
-template <class F> void Speller::loop(Value* begin, Value* end, std::int64_t step, F&& f) {
-  if (const std::optional<std::int64_t> first = number(begin), last = number(end); first && last) {
-    if (*last <= *first) return;
-    if (*last <= *first + step) return f(begin);  // once: no loop
-  }
-  BasicBlock* before = b_.GetInsertBlock();
-  BasicBlock *head = block(), *inside = block(), *after = block();
-  b_.CreateBr(head);
-  b_.SetInsertPoint(head);
-  llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
-  i->addIncoming(begin, before);
-  b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
-  b_.SetInsertPoint(inside);
-  f(i);
-  i->addIncoming(b_.CreateAdd(i, i64(step)), b_.GetInsertBlock());
-  b_.CreateBr(head);
-  b_.SetInsertPoint(after);
-}
-
-template <class F> void Speller::when(Value* condition, F&& f) {
-  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
-    if (known->isOne()) f();
-    return;
-  }
-  BasicBlock *inside = block(), *after = block();
-  b_.CreateCondBr(condition, inside, after);
-  b_.SetInsertPoint(inside);
-  f();
-  b_.CreateBr(after);
-  b_.SetInsertPoint(after);
-}
-
 // ------------------------------------------------------------------------------------------------ loops
 
 void Speller::run() {
-  llvm::Type* pointer = b_.getPtrTy();
-  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty(), pointer}, false);
-  function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, "kernel", module_);
-  function_->addFnAttr(llvm::Attribute::NoUnwind);
-  function_->addFnAttr("target-cpu", target_.cpu);
-  function_->addFnAttr("target-features", target_.features);
-  function_->addFnAttr("prefer-vector-width", std::to_string(8 * target_.vector_bytes));
-  function_->addFnAttr("no-builtins");
-  BasicBlock *entry = block(), *start = block();
-  b_.SetInsertPoint(entry);
-  b_.CreateBr(start);
-  scopes_.push_back({.hoist = entry});
-  zeros_ = in(scopes_[0], [&] {
-    Value* zeros = b_.CreateAlloca(b_.getInt64Ty(), i64(8));
-    b_.CreateStore(i64(0), zeros);
-    return zeros;
-  });
-  b_.SetInsertPoint(start);
+  begin();
+  scopes_.push_back({.hoist = entry_block_});
   // scratch: the memories, then the sums
   in(scopes_[0], [&] {
     Value *at = bytes(function_->getArg(3), i64(spread_ ? spread_->bytes : 0)), *shared = nullptr;
@@ -205,28 +103,9 @@ void Speller::run() {
         }
     for (Id a = 0; a < p_.accumulators.size(); ++a) sums_begin_[a] = take(loops::area_of_sums(p_, words_, a), at);
   });
-  if (spread_) spread_slots();
+  if (spread_) spread_slots(*spread_);
   phases();
-  if (flag_)
-    when(b_.CreateICmpNE(b_.CreateLoad(b_.getInt64Ty(), flag_), i64(0)), [&] {
-      Value* at = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.flag)));
-      b_.CreateAlignedStore(i64(1), b_.CreateAlignedLoad(b_.getPtrTy(), at, llvm::Align(8)), llvm::Align(8));
-    });
-  if (std::ranges::any_of(p_.lines, &Line::streamed) && target_.triple.starts_with("x86_64"))
-    b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
-  b_.CreateRetVoid();
-}
-
-// A vector of each scalar parameter, in scratch: broadcasting them where they are used is most of what a quick compile costs.
-void Speller::spread_slots() {
-  llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(8 * spread_->element));
-  loop(i64(0), i64(static_cast<std::int64_t>(nest_.slots.size())), 1, [&](Value* i) {
-    Value* from = bytes(function_->getArg(0), b_.CreateMul(b_.CreateAdd(i, i64(words_.slots)), i64(8)));
-    Value* vector =
-        b_.CreateVectorSplat(static_cast<unsigned>(spread_->each / spread_->element), b_.CreateAlignedLoad(type, from, llvm::Align(8)));
-    b_.CreateAlignedStore(vector, bytes(function_->getArg(3), b_.CreateMul(i, i64(spread_->each))),
-                          llvm::Align(std::min<std::uint64_t>(64, spread_->each & -spread_->each)));
-  });
+  finish(std::ranges::any_of(p_.lines, &Line::streamed));
 }
 
 std::vector<loops::Id> Speller::shared_by_tasks(Id first) const {
@@ -298,7 +177,7 @@ void Speller::items(Id first, Value* begin, Value* end) {
       b_.CreateStore(l == 0 ? rest : b_.CreateURem(rest, counts[l]), counters[l]);
       if (l > 0) rest = b_.CreateUDiv(rest, counts[l]);
     }
-    loop(begin, end, 1, [&](Value*) {
+    loop(begin, end, i64(1), [&](Value*) {
       std::vector<Value*> index;
       for (Value* counter : counters) index.push_back(b_.CreateLoad(b_.getInt64Ty(), counter));
       BasicBlock* hoist = new_hoist();
@@ -439,7 +318,7 @@ loops::Id Speller::one_loop(Id line) {
     b_.SetInsertPoint(inside);
   }
   Value* const whole = l.peeled ? b_.CreateUDiv(count(digit.parent), i64(digit.by)) : n;
-  loop(i64(0), l.padded ? iterations(l.at) : whole, 1, [&](Value* i) {
+  loop(i64(0), l.padded ? iterations(l.at) : whole, i64(1), [&](Value* i) {
     Value* active = l.padded ? b_.CreateICmpSLT(i, n) : nullptr;
     body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active, .whole = l.peeled});
   });
@@ -474,17 +353,10 @@ void Speller::vector_loop(Id line) {
     scope.inside = b_.CreateSub(n, i);
     body(line, std::move(scope));
   };
-  if (!l.peeled) return loop(i64(0), l.padded ? iterations(l.at) : n, lanes, [&](Value* i) { vector_at(i, mask(i)); });
+  if (!l.peeled) return loop(i64(0), l.padded ? iterations(l.at) : n, i64(lanes), [&](Value* i) { vector_at(i, mask(i)); });
   Value* whole = b_.CreateAnd(n, i64(-static_cast<std::int64_t>(lanes)));
-  loop(i64(0), whole, lanes, [&](Value* i) { vector_at(i, nullptr); });
+  loop(i64(0), whole, i64(lanes), [&](Value* i) { vector_at(i, nullptr); });
   when(b_.CreateICmpSLT(whole, n), [&] { vector_at(whole, lanes_below(b_.CreateSub(n, whole), lanes, true)); });
-}
-
-llvm::Value* Speller::lanes_below(Value* left, unsigned lanes, bool is_part) {
-  std::vector<llvm::Constant*> each;
-  for (unsigned i = 0; i < lanes; ++i) each.push_back(b_.getInt32(i));
-  Value* n = b_.CreateTrunc(is_part ? left : smaller(left, i64(lanes)), b_.getInt32Ty());
-  return b_.CreateICmpSLT(llvm::ConstantVector::get(each), b_.CreateVectorSplat(lanes, n));
 }
 
 unsigned Speller::lanes_of(Id line) const {
@@ -746,16 +618,6 @@ llvm::Value* Speller::linear_value(Id linear, std::size_t depth, bool with_offse
   return sum;
 }
 
-llvm::Value* Speller::quotient(Id q, Value* x) {
-  Value* by = splat(word(words_.by + q), width_of(x));
-  Value* zero = llvm::Constant::getNullValue(x->getType());
-  Value* r = b_.CreateSRem(x, by);
-  Value* below = b_.CreateICmpSLT(r, zero);
-  if (nest_.derived[q].modulo) return b_.CreateSelect(below, b_.CreateAdd(r, by), r);
-  Value* d = b_.CreateSDiv(x, by);
-  return b_.CreateSelect(below, b_.CreateSub(d, llvm::ConstantInt::get(x->getType(), 1)), d);
-}
-
 llvm::Value* Speller::place_of(Id statement) {
   if (const auto it = places_.find(statement); it != places_.end()) return it->second;
   throw InternalError(fmt::format("speller: the place s{} is not known yet", statement));
@@ -777,12 +639,6 @@ llvm::Value* Speller::lanes_of_derived(Id q) {
   return s.derived[q] = quotient(q, lanes_of_linear(nest_.derived[q].linear, true));
 }
 
-llvm::Value* Speller::lanes(unsigned count) {
-  std::vector<llvm::Constant*> each;
-  for (unsigned i = 0; i < count; ++i) each.push_back(b_.getInt64(i));
-  return llvm::ConstantVector::get(each);
-}
-
 // What does not vary along the vector is added up as a number.
 llvm::Value* Speller::lanes_of_linear(Id linear, bool with_offset) {
   const std::size_t depth = scopes_.size() - 1;
@@ -796,7 +652,7 @@ llvm::Value* Speller::lanes_of_linear(Id linear, bool with_offset) {
     if (of[v] == Coefficient::Zero) continue;
     Value* x = v < nest_.loops() ? root_value(v, depth, true) : lanes_of_derived(v - nest_.loops());
     if (v == along)
-      x = b_.CreateAdd(splat(x, vector.lanes), b_.CreateMul(lanes(vector.lanes), splat(weight(vector.digit, along), vector.lanes)));
+      x = b_.CreateAdd(splat(x, vector.lanes), b_.CreateMul(iota(vector.lanes), splat(weight(vector.digit, along), vector.lanes)));
     x = b_.CreateMul(x, splat(coefficient(linear, v), width_of(x)));
     if (!width_of(x)) number = b_.CreateAdd(number, x);
     else sum = sum ? b_.CreateAdd(sum, x) : x;
@@ -843,23 +699,17 @@ void Speller::spell(Id i, const Line& l) {
     case Code::Store: return store(l);
     case Code::Index: values_[i] = from_index(lanes_of_linear(l.at, true), l); return;
     case Code::Slot: {
-      const std::uint32_t at = words_.slots + l.at;
-      if (known_ && known_->known[at]) {
-        values_[i] = k_.constant(l.dtype, static_cast<std::uint64_t>(known_->words[at]), 0);
+      const Scope* vector = vector_scope();
+      if (!is_known(words_.slots + l.at) && vector && spread_ && spread_->holds(l.dtype, static_cast<int>(vector->lanes))) {
+        Value* p = bytes(argument(3), static_cast<std::int64_t>(l.at) * spread_->each);
+        values_[i] = k_.from_memory(l.dtype, b_.CreateAlignedLoad(k_.memory_type(l.dtype, vector->lanes), p, alignment_of(*spread_)));
         return;
       }
-      if (const Scope* vector = vector_scope(); vector && spread_ && spread_->holds(l.dtype, static_cast<int>(vector->lanes))) {
-        Value* p = bytes(function_->getArg(3), i64(static_cast<std::int64_t>(l.at) * spread_->each));
-        const llvm::Align align(std::min<std::uint64_t>(64, spread_->each & -spread_->each));
-        values_[i] = k_.from_memory(l.dtype, b_.CreateAlignedLoad(k_.memory_type(l.dtype, vector->lanes), p, align));
-        return;
-      }
-      Value* p = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(at)));
-      values_[i] = k_.from_memory(l.dtype, b_.CreateAlignedLoad(k_.memory_type(l.dtype, 0), p, llvm::Align(8)));
+      values_[i] = of_slot(l.dtype, l.at);
       return;
     }
     case Code::Constant: values_[i] = k_.constant(l.dtype, l.bits, 0); return;
-    case Code::Op: values_[i] = apply(l); return;
+    case Code::Op: values_[i] = op(l); return;
     case Code::Guard: values_[i] = guard(l); return;
     case Code::Prefetch: return prefetch(l);
     case Code::Start: return start_in_scratch(i);
@@ -987,12 +837,6 @@ llvm::Value* Speller::load(const Line& l) {
   return k_.from_memory(t, b_.CreateMaskedGather(type, at, llvm::Align(1), mask ? mask : lanes_of_gather(type), zero));
 }
 
-llvm::Value* Speller::reversed(Value* v) {
-  std::vector<int> lanes;
-  for (unsigned i = width_of(v); i-- > 0;) lanes.push_back(static_cast<int>(i));
-  return b_.CreateShuffleVector(v, lanes);
-}
-
 // Where a whole vector begins that ends where the lanes begin.
 llvm::Value* Speller::last_lane(Of of, Id access) {
   return bytes(here(of, access), i64(-static_cast<std::int64_t>(vector_scope()->lanes - 1) * form(of, access).size));
@@ -1010,17 +854,7 @@ llvm::Value* Speller::sorted_out(Id access, llvm::Type* type) {
     for (unsigned k = 0; k < c; ++k)
       vector.families[a.first].push_back(b_.CreateAlignedLoad(type, bytes(p, i64(std::int64_t{k} * lanes * size)), llvm::Align(1)));
   }
-  const std::vector<Value*>& whole = vector.families[a.first];
-  Value* sum = whole[0];
-  for (unsigned k = 1; k < c; ++k) {  // lanes that stand in the first k vectors are in place already, but for k = 1
-    std::vector<int> from;
-    for (unsigned i = 0; i < lanes; ++i) {
-      const unsigned at = i * c + a.place;
-      from.push_back(static_cast<int>(at / lanes == k ? lanes + at % lanes : at / lanes < k ? (k == 1 ? at : i) : 0));
-    }
-    sum = b_.CreateShuffleVector(sum, whole[k], from);
-  }
-  return sum;
+  return every(vector.families[a.first], a.place);
 }
 
 // The lanes' distances from the first one's address, which has all but what derived variables add that vary along the vector.
@@ -1030,11 +864,11 @@ llvm::Value* Speller::addresses(Of of, Id access) {
   if (f.table != kNone && varies_along_vector(loops_of(f.table))) {  // each lane has an array of its own
     llvm::Type* pointers = llvm::FixedVectorType::get(b_.getPtrTy(), count);
     Value* words = b_.CreateGEP(b_.getInt64Ty(), f.base, within_table(f, lanes_of_linear(f.table, true)));
-    Value* arrays = b_.CreateMaskedGather(pointers, words, llvm::Align(8), all_lanes(), llvm::Constant::getNullValue(pointers));
+    Value* arrays = b_.CreateMaskedGather(pointers, words, llvm::Align(8), all_lanes(count), llvm::Constant::getNullValue(pointers));
     return b_.CreateGEP(b_.getInt8Ty(), arrays, b_.CreateMul(splat(lanes_of_linear(f.linear, false), count), splat(i64(f.size), count)));
   }
   Value* far = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), count));
-  if (Value* step = f.stride[vector_scope()->digit]) far = in(scopes_[0], [&] { return b_.CreateMul(lanes(count), splat(step, count)); });
+  if (Value* step = f.stride[vector_scope()->digit]) far = in(scopes_[0], [&] { return b_.CreateMul(iota(count), splat(step, count)); });
   for (Id q = 0; q < nest_.derived.size(); ++q) {
     const Id variable = nest_.loops() + q;
     if (nest_.linears[f.linear].of[variable] == Coefficient::Zero || !varies_along_vector(loops_of_derived(q))) continue;
@@ -1042,25 +876,6 @@ llvm::Value* Speller::addresses(Of of, Id access) {
     far = b_.CreateAdd(far, b_.CreateMul(lanes_of_derived(q), splat(step, count)));
   }
   return b_.CreateGEP(b_.getInt8Ty(), here(of, access), far);
-}
-
-llvm::Value* Speller::all_lanes() {
-  return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), vector_scope()->lanes));
-}
-
-// A gather uses its mask up. LLVM makes each anew from register k0, on whatever it holds: a gather would wait for the last comparison, that
-// of its indices among them. So it copies one that is made once, of what LLVM does not know to be true: that there are items.
-llvm::Value* Speller::lanes_of_gather(llvm::Type* type) {
-  constexpr unsigned kLanes = 8;  // of one instruction, whose addresses fill a register
-  const unsigned count = vector_scope()->lanes;
-  if (target_.vector_bytes < 64 || type->getScalarSizeInBits() < 32 || count < kLanes) return all_lanes();
-  if (!items_)
-    items_ = in(scopes_[0], [&] {
-      return b_.CreateICmpSLT(b_.CreateVectorSplat(kLanes, function_->getArg(1)), b_.CreateVectorSplat(kLanes, function_->getArg(2)));
-    });
-  std::vector<int> from;
-  for (unsigned i = 0; i < count; ++i) from.push_back(static_cast<int>(i % kLanes));
-  return b_.CreateShuffleVector(items_, from);
 }
 
 // An unrolled loop just inside the vector along which the elements lie side by side, as many as a square of them has; in loops inside it they are
@@ -1170,12 +985,13 @@ void Speller::store(const Line& l) {
   if (mask) mask = splat(mask, count);
   Value* step = varies_by_derived(f) ? nullptr : f.stride[vector->digit];
   const bool is_contiguous = step && number(step) == f.size;
-  if (is_contiguous && !mask && !l.streamed && k_.converts_by_registers(t)) return store_registers(l, t);
+  if (is_contiguous && !mask && !l.streamed && k_.converts_by_registers(t))
+    return store_by_registers(splat(value(l.a), count), t, here(Of::Store, l.at));
   Value* v = k_.to_memory(t, splat(value(l.a), count));
   if (is_contiguous) return store_lanes(v, here(Of::Store, l.at), mask, l.streamed);
   if (step && number(step) == -f.size) return store_lanes(reversed(v), last_lane(Of::Store, l.at), mask ? reversed(mask) : nullptr, false);
   Value* at = addresses(Of::Store, l.at);
-  b_.CreateMaskedScatter(v, at, llvm::Align(1), mask ? mask : all_lanes());
+  b_.CreateMaskedScatter(v, at, llvm::Align(1), mask ? mask : all_lanes(count));
 }
 
 // To what stands there: no two lanes have one place.
@@ -1197,7 +1013,7 @@ void Speller::add_to(const Line& l) {
     return store_lanes(sum(old), p, mask, false);
   }
   Value* at = addresses(Of::Store, l.at);
-  if (!mask) mask = all_lanes();
+  if (!mask) mask = all_lanes(vector->lanes);
   b_.CreateMaskedScatter(sum(b_.CreateMaskedGather(type, at, llvm::Align(1), mask, zero)), at, llvm::Align(1), mask);
 }
 
@@ -1259,19 +1075,6 @@ void Speller::store_lanes(Value* v, Value* p, Value* mask, bool streamed) {
     st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
 }
 
-// Each register as it is converted, which spares putting two of them together.
-void Speller::store_registers(const Line& l, DType t) {
-  const unsigned count = vector_scope()->lanes, each = std::min(count, static_cast<unsigned>(target_.vector_bytes) / 4);
-  Value* v = splat(value(l.a), count);
-  Value* p = here(Of::Store, l.at);
-  for (unsigned first = 0; first < count; first += each) {
-    std::vector<int> from(each);
-    std::iota(from.begin(), from.end(), static_cast<int>(first));
-    Value* part = k_.to_memory(t, b_.CreateShuffleVector(v, from));
-    b_.CreateAlignedStore(part, bytes(p, i64(first * form(Of::Store, l.at).size)), llvm::Align(1));
-  }
-}
-
 llvm::Value* Speller::guard(const Line& l) {
   Value* all = nullptr;
   for (Id c = l.at; c < l.at + l.count; ++c) {
@@ -1281,46 +1084,15 @@ llvm::Value* Speller::guard(const Line& l) {
   return all;
 }
 
-// The place that an index means: a negative one counts from the end; a bad one is 0 and raises the flag, where it counts. Most are places as
-// they stand.
 llvm::Value* Speller::place(const Line& l) {
   const Scope* vector = vector_scope();
-  const DType from = p_.lines[l.a].dtype;
   Value* mask = l.guard == kNone ? nullptr : value(l.guard);
   for (const Scope& s : scopes_) mask = both(mask, s.active);
   if (vector) mask = both(mask, vector->mask);
-  Value* at = k_.cast({vector ? splat(value(l.a), vector->lanes) : value(l.a), from}, DType::I64);
-  if (width_of(at) && mask) mask = splat(mask, width_of(at));
-  Value* bound = splat(word(words_.bounds + l.at), width_of(at));
-  Value* zero = llvm::Constant::getNullValue(at->getType());
-  if (!flag_) {
-    flag_ = variable(b_.getInt64Ty());
-    llvm::IRBuilderBase::InsertPointGuard guard(b_);
-    b_.SetInsertPoint(flag_->getParent(), std::next(flag_->getIterator()));
-    b_.CreateStore(i64(0), flag_);
-  }
-  const auto any = [&](Value* v) { return width_of(v) ? b_.CreateOrReduce(v) : v; };
-  const auto settled = [&] {
-    Value* place = is_signed_integer(from) ? b_.CreateSelect(b_.CreateICmpSLT(at, zero), b_.CreateAdd(at, bound), at) : at;
-    Value* bad = b_.CreateICmpUGE(place, bound);
-    Value* counts = any(mask ? b_.CreateAnd(bad, mask) : bad);
-    b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt64Ty(), flag_), b_.CreateZExt(counts, b_.getInt64Ty())), flag_);
-    return b_.CreateSelect(bad, zero, place);
-  };
-  if (scopes_.size() == 1) return settled();  // once a call
-  BasicBlock *before = b_.GetInsertBlock(), *other = block(), *after = block();
-  b_.CreateCondBr(any(b_.CreateICmpUGE(at, bound)), other, after, llvm::MDBuilder(context_).createBranchWeights(1, 1000));
-  b_.SetInsertPoint(other);
-  Value* place = settled();
-  b_.CreateBr(after);
-  b_.SetInsertPoint(after);
-  llvm::PHINode* either = b_.CreatePHI(at->getType(), 2);
-  either->addIncoming(at, before);
-  either->addIncoming(place, other);
-  return either;
+  return checked_place(p_.lines[l.a].dtype, splat(value(l.a), vector ? vector->lanes : 0), l.at, mask, scopes_.size() > 1);
 }
 
-llvm::Value* Speller::apply(const Line& l) {
+llvm::Value* Speller::op(const Line& l) {
   Typed operands[3];
   std::size_t n = 0;
   unsigned lanes = 0;
@@ -1328,12 +1100,8 @@ llvm::Value* Speller::apply(const Line& l) {
     if (o != kNone) lanes = std::max(lanes, width_of(value(o)));
   for (const Id o : {l.a, l.b, l.c})
     if (o != kNone) operands[n++] = {splat(value(o), lanes), p_.lines[o].dtype};
-  const bool makes_half = is_half(l.half) && l.dtype == DType::F32;
-  if (is_half(l.half) && !makes_half) operands[0].dtype = l.half;
-  return k_.apply(l.op, makes_half ? l.half : l.dtype, std::span(operands, n));
+  return apply(l, std::span(operands, n));
 }
-
-llvm::Value* Speller::from_index(Value* x, const Line& l) { return k_.cast({x, DType::I64}, is_half(l.half) ? l.half : l.dtype); }
 
 // ------------------------------------------------------------------------------------------------ sums
 

@@ -17,15 +17,14 @@
 #include <llvm/IR/Module.h>
 
 #include "compiler/codegen.h"
-#include "compiler/llvm/builder.h"
-#include "compiler/llvm/reducer.h"
+#include "compiler/llvm/frame.h"
 #include "compiler/loops/layout.h"
 #include "compiler/loops/program.h"
 #include "compiler/plan/scratch.h"
 
 namespace onepass::compiler {
 
-class Speller {
+class Speller : private Frame {
  public:
   Speller(const CodegenRequest& request, const loops::Program& program, llvm::Module& module);
   void run();
@@ -65,25 +64,11 @@ class Speller {
   enum class Of : std::uint8_t { Load, Store, Memory, Sums };
 
   const loops::Program& p_;
-  const Nest& nest_;
-  const KnownWords* known_;
-  const Target& target_;
-  WordLayout words_;
-  llvm::Module& module_;
-  llvm::LLVMContext& context_;
-  llvm::IRBuilder<> b_;
-  KernelBuilder k_;
-  llvm::Function* function_ = nullptr;
-  Value* zeros_ = nullptr;             // what scalar loads read that may not read
   std::map<Id, Value*> places_;        // by statement
   std::optional<SpreadSlots> spread_;  // of the quick tier, where there are many
-  void spread_slots();
-  Value* items_ = nullptr;            // true in each lane
-  llvm::AllocaInst* flag_ = nullptr;  // above 0 once an index was bad; null: there is none
   std::vector<Scope> scopes_;
   std::size_t item_loops_ = 0;  // of these, behind the first
   std::vector<Value*> values_;  // by line
-  std::map<std::uint32_t, Value*> word_values_;
   std::map<std::uint64_t, Form> forms_;
   std::vector<Value*> memory_begin_, sums_begin_;
   // Sums in registers, by accumulator: `axes` of them, and parts of what is summed over, that are unrolled; by the indices of these what is
@@ -115,24 +100,11 @@ class Speller {
   std::vector<bool> is_place_;  // by statement: a derived variable is its value
 
   // ---- code
-  Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
-  BasicBlock* block() { return BasicBlock::Create(context_, "", function_); }
-  static std::optional<std::int64_t> number(const Value* v);
-  static unsigned width_of(const Value* v);
-  Value* bytes(Value* pointer, Value* offset);
-  Value* smaller(Value* a, Value* c);
-  Value* up(Value* a, Value* by);  // a / by, rounded up
-  Value* splat(Value* v, unsigned lanes);
-  std::map<std::pair<Value*, unsigned>, Value*> splats_;
   Value* both(Value* a, Value* c);  // of masks or conditions, each of which may be null: true
-  Value* word(std::uint32_t at);
   template <class F> auto in(Scope& scope, F&& f);
   Value* length(const loops::Length& n);
   llvm::AllocaInst* variable(llvm::Type* type);
   BasicBlock* new_hoist();
-  // for (i = begin; i < end; i += step) f(i)
-  template <class F> void loop(Value* begin, Value* end, std::int64_t step, F&& f);
-  template <class F> void when(Value* condition, F&& f);
 
   // ---- loops
   void block_of(Id begin, Id end);
@@ -152,7 +124,6 @@ class Speller {
   // Of a digit, from where its loop begins: fewer than it has where a loop around it ends.
   Value* count(Id digit);
   unsigned lanes_of(Id line) const;
-  Value* lanes_below(Value* left, unsigned lanes, bool is_part = false);  // a mask; a part: of no more than there are
 
   // ---- addresses
   const Scope* vector_scope() const;
@@ -172,13 +143,9 @@ class Speller {
   Value* root_value(Id root, std::size_t depth, bool read);
   Value* linear_value(Id linear, std::size_t depth, bool with_offset);
   Value* derived_value(Id q, std::size_t depth);
-  Value* quotient(Id q, Value* x);
   Value* lanes_of_linear(Id linear, bool with_offset);  // where it varies along the vector, a vector; else a number
   Value* lanes_of_derived(Id q);
   Value* place_of(Id statement);
-  Value* lanes(unsigned count);  // 0, 1, 2, …
-  Value* all_lanes();
-  Value* lanes_of_gather(llvm::Type* type);
 
   // ---- lines
   void line(Id i);
@@ -186,21 +153,18 @@ class Speller {
   void hoist_behind();
   void prefetch(const loops::Line& l);
   Value* load(const loops::Line& l);
-  Value* reversed(Value* v);
   Value* sorted_out(Id access, llvm::Type* type);
   bool varies_by_derived(const Form& form) const;  // along the vector
   const Scope* turning_scope(const Form& form) const;
   const std::vector<Value*>& turned(const loops::Line& l, const Form& form, const Scope& along);
   void store(const loops::Line& l);
-  void store_registers(const loops::Line& l, DType t);
   void store_lanes(Value* v, Value* p, Value* mask, bool streamed);
   void add_to(const loops::Line& l);
   void store_side_by_side(Id first);
   Value* interleaved(const std::vector<Value*>& v);
   Value* guard(const loops::Line& l);
   Value* place(const loops::Line& l);
-  Value* apply(const loops::Line& l);
-  Value* from_index(Value* x, const loops::Line& l);
+  Value* op(const loops::Line& l);
   Value* value(Id line) { return values_[line]; }
   bool is_vector_in(Of of, Id id);
 

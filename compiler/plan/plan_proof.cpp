@@ -28,12 +28,6 @@ constexpr std::uint32_t kNone = Statement::kNone;
 constexpr std::size_t kMostAxes = 32;
 using Symbols = std::vector<std::int8_t>;
 
-// As verify_plan: conversions change no value that is compared, the nest has others than the graph where halves are.
-bool is_passed_through(Op op) {
-  const ir::TypeRule rule = ir::info(op).types;
-  return op == Op::Identity || op == Op::StopGradient || rule == ir::TypeRule::Convert || rule == ir::TypeRule::Reinterpret;
-}
-
 bool is_of_class(Coefficient c, std::int64_t number) {
   switch (c) {
     case Coefficient::General: return true;

@@ -85,13 +85,6 @@ std::int64_t place_of(Places places, std::uint64_t index_value, std::int64_t bou
   if (bound <= 0) return 0;
   return places == Places::Last ? bound - 1 : static_cast<std::int64_t>(mix(index_value, 0x71) % static_cast<std::uint64_t>(bound));
 }
-// Conversions change no value that is compared here: the nest has others than the graph where halves are.
-bool is_conversion(Op op) {
-  const ir::TypeRule rule = ir::info(op).types;
-  return rule == ir::TypeRule::Convert || rule == ir::TypeRule::Reinterpret;
-}
-bool is_passed_through(Op op) { return op == Op::Identity || op == Op::StopGradient || is_conversion(op); }
-
 // Elements of memory from the index, by strides or row-major.
 std::int64_t element_of(List shape, const Layout& layout, const std::int64_t* index) {
   std::int64_t at = 0, stride = 1;
@@ -1322,6 +1315,11 @@ class PlanVerifier {
 };
 
 }  // namespace
+
+bool is_passed_through(Op op) {
+  const ir::TypeRule rule = ir::info(op).types;
+  return op == Op::Identity || op == Op::StopGradient || rule == ir::TypeRule::Convert || rule == ir::TypeRule::Reinterpret;
+}
 
 void set_verified_points(std::int64_t points) noexcept { points_to_compare = points; }
 std::int64_t verified_points() noexcept { return points_to_compare.load(std::memory_order_relaxed); }

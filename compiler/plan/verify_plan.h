@@ -32,6 +32,9 @@ namespace onepass::compiler {
 void set_verified_points(std::int64_t points) noexcept;
 std::int64_t verified_points() noexcept;
 
+/// Does it give its operand? Conversions change no value that is compared: the nest has others than the graph where halves are.
+bool is_passed_through(ir::Op op);
+
 /// What is wrong with the pieces of a group, with these printed; empty where nothing is. Arguments as those of plan().
 std::string verify_plan(const ir::Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                         std::span<const Planned> pieces, std::span<const Layout> targets = {});

@@ -1,0 +1,206 @@
+// See frame.h.
+#include "compiler/llvm/frame.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/MDBuilder.h>
+
+namespace onepass::compiler {
+
+using llvm::Value;
+
+Frame::Frame(const CodegenRequest& request, const Nest& nest, llvm::Module& module)
+    : nest_(nest),
+      known_(request.known),
+      target_(*request.target),
+      words_(nest),
+      module_(module),
+      context_(module.getContext()),
+      b_(context_),
+      k_(b_,
+         {request.target->converts_f16(), request.target->has_avx2(), request.target->has_avx512(), request.target->vector_bytes,
+          request.target->vector_registers()},
+         request.tier == Tier::Quick) {}
+
+void Frame::begin() {
+  llvm::Type* pointer = b_.getPtrTy();
+  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty(), pointer}, false);
+  function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, "kernel", module_);
+  function_->addFnAttr(llvm::Attribute::NoUnwind);
+  function_->addFnAttr("target-cpu", target_.cpu);
+  function_->addFnAttr("target-features", target_.features);
+  function_->addFnAttr("prefer-vector-width", std::to_string(8 * target_.vector_bytes));
+  function_->addFnAttr("no-builtins");
+  entry_block_ = block();
+  b_.SetInsertPoint(entry_block_);
+  zeros_ = b_.CreateAlloca(b_.getInt64Ty(), i64(8));
+  b_.CreateStore(i64(0), zeros_);
+  if (nest_.has(Statement::Kind::Place)) {  // before any place that is made in the entry
+    flag_ = b_.CreateAlloca(b_.getInt64Ty());
+    b_.CreateStore(i64(0), flag_);
+  }
+  BasicBlock* start = block();
+  b_.CreateBr(start);
+  b_.SetInsertPoint(start);
+}
+
+void Frame::finish(bool streams) {
+  if (flag_)
+    when(b_.CreateICmpNE(b_.CreateLoad(b_.getInt64Ty(), flag_), i64(0)), [&] {
+      Value* at = bytes(argument(0), i64(8 * static_cast<std::int64_t>(words_.flag)));
+      b_.CreateAlignedStore(i64(1), b_.CreateAlignedLoad(b_.getPtrTy(), at, llvm::Align(8)), llvm::Align(8));
+    });
+  if (streams && target_.triple.starts_with("x86_64")) b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
+  b_.CreateRetVoid();
+}
+
+void Frame::spread_slots(const SpreadSlots& spread) {
+  llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(8 * spread.element));
+  loop(i64(0), i64(static_cast<std::int64_t>(nest_.slots.size())), i64(1), [&](Value* i) {
+    Value* from = bytes(argument(0), b_.CreateMul(b_.CreateAdd(i, i64(words_.slots)), i64(8)));
+    Value* vector =
+        b_.CreateVectorSplat(static_cast<unsigned>(spread.each / spread.element), b_.CreateAlignedLoad(type, from, llvm::Align(8)));
+    b_.CreateAlignedStore(vector, bytes(argument(3), b_.CreateMul(i, i64(spread.each))), alignment_of(spread));
+  });
+}
+
+std::optional<std::int64_t> Frame::number(const Value* v) {
+  const auto* c = llvm::dyn_cast<llvm::ConstantInt>(v);
+  return c ? std::optional(c->getSExtValue()) : std::nullopt;
+}
+
+unsigned Frame::width_of(const Value* v) {
+  const auto* t = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
+  return t ? t->getNumElements() : 0;
+}
+
+Value* Frame::up(Value* a, Value* by) { return number(by) == 1 ? a : b_.CreateUDiv(b_.CreateAdd(a, b_.CreateSub(by, i64(1))), by); }
+
+Value* Frame::splat(Value* v, unsigned lanes) {
+  if (width_of(v) || lanes == 0) return v;
+  if (auto* c = llvm::dyn_cast<llvm::Constant>(v)) return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(lanes), c);
+  Value*& made = splats_[{v, lanes}];
+  if (made) return made;
+  llvm::IRBuilderBase::InsertPointGuard guard(b_);
+  if (auto* phi = llvm::dyn_cast<llvm::PHINode>(v)) b_.SetInsertPoint(phi->getParent(), phi->getParent()->getFirstNonPHIIt());
+  else if (auto* instruction = llvm::dyn_cast<llvm::Instruction>(v))
+    b_.SetInsertPoint(instruction->getParent(), std::next(instruction->getIterator()));
+  else b_.SetInsertPoint(entry_block_->getTerminator());
+  return made = b_.CreateVectorSplat(lanes, v);
+}
+
+Value* Frame::iota(unsigned width) {
+  std::vector<llvm::Constant*> lanes;
+  for (unsigned i = 0; i < width; ++i) lanes.push_back(b_.getInt64(i));
+  return llvm::ConstantVector::get(lanes);
+}
+
+Value* Frame::word(std::uint32_t at) {
+  if (is_known(at)) return i64(known_->words[at]);
+  Value*& made = word_values_[at];
+  if (made) return made;
+  return made = in_entry([&] {
+           return b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(argument(0), i64(8 * static_cast<std::int64_t>(at))), llvm::Align(8));
+         });
+}
+
+Value* Frame::lanes_below(Value* left, unsigned lanes, bool is_part) {
+  std::vector<llvm::Constant*> each;
+  for (unsigned i = 0; i < lanes; ++i) each.push_back(b_.getInt32(i));
+  Value* n = b_.CreateTrunc(is_part ? left : smaller(left, i64(lanes)), b_.getInt32Ty());
+  return b_.CreateICmpSLT(llvm::ConstantVector::get(each), b_.CreateVectorSplat(lanes, n));
+}
+
+Value* Frame::reversed(Value* v) {
+  std::vector<int> lanes;
+  for (unsigned i = width_of(v); i-- > 0;) lanes.push_back(static_cast<int>(i));
+  return b_.CreateShuffleVector(v, lanes);
+}
+
+Value* Frame::every(const std::vector<Value*>& vectors, unsigned place) {
+  const auto c = static_cast<unsigned>(vectors.size()), lanes = width_of(vectors[0]);
+  Value* sum = vectors[0];
+  for (unsigned k = 1; k < c; ++k) {  // lanes that stand in the first k vectors are in place already, but for k = 1
+    std::vector<int> from;
+    for (unsigned i = 0; i < lanes; ++i) {
+      const unsigned at = i * c + place;
+      from.push_back(static_cast<int>(at / lanes == k ? lanes + at % lanes : at / lanes < k ? (k == 1 ? at : i) : 0));
+    }
+    sum = b_.CreateShuffleVector(sum, vectors[k], from);
+  }
+  return sum;
+}
+
+// A gather uses its mask up. LLVM makes each anew from register k0, on whatever it holds: a gather would wait for the last comparison, that
+// of its indices among them. So it copies one that is made once, of what LLVM does not know to be true: that there are items.
+Value* Frame::lanes_of_gather(llvm::Type* type) {
+  constexpr unsigned kLanes = 8;  // of one instruction, whose addresses fill a register
+  const unsigned count = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
+  if (target_.vector_bytes < 64 || type->getScalarSizeInBits() < 32 || count < kLanes) return all_lanes(count);
+  if (!items_)
+    items_ =
+        in_entry([&] { return b_.CreateICmpSLT(b_.CreateVectorSplat(kLanes, argument(1)), b_.CreateVectorSplat(kLanes, argument(2))); });
+  std::vector<int> from;
+  for (unsigned i = 0; i < count; ++i) from.push_back(static_cast<int>(i % kLanes));
+  return b_.CreateShuffleVector(items_, from);
+}
+
+void Frame::store_by_registers(Value* v, DType t, Value* p) {
+  const unsigned lanes = width_of(v), each = std::min(lanes, static_cast<unsigned>(target_.vector_bytes) / 4);
+  for (unsigned first = 0; first < lanes; first += each) {
+    std::vector<int> from(each);
+    std::iota(from.begin(), from.end(), static_cast<int>(first));
+    Value* at = bytes(p, i64(static_cast<std::int64_t>(first * size_of(t))));
+    b_.CreateAlignedStore(k_.to_memory(t, b_.CreateShuffleVector(v, from)), at, llvm::Align(1));
+  }
+}
+
+Value* Frame::quotient(std::uint32_t derived, Value* x) {
+  Value* by = splat(word(words_.by + derived), width_of(x));
+  Value* zero = llvm::Constant::getNullValue(x->getType());
+  if (nest_.derived[derived].modulo) {
+    Value* r = b_.CreateSRem(x, by);
+    return b_.CreateSelect(b_.CreateICmpSLT(r, zero), b_.CreateAdd(r, by), r);
+  }
+  Value* d = b_.CreateSDiv(x, by);
+  Value* r = b_.CreateSub(x, b_.CreateMul(d, by));
+  return b_.CreateSelect(b_.CreateICmpSLT(r, zero), b_.CreateSub(d, llvm::ConstantInt::get(x->getType(), 1)), d);
+}
+
+Value* Frame::of_slot(DType t, std::uint32_t slot) {
+  const std::uint32_t at = words_.slots + slot;
+  if (is_known(at)) return k_.constant(t, static_cast<std::uint64_t>(known_->words[at]), 0);
+  Value* p = bytes(argument(0), i64(8 * static_cast<std::int64_t>(at)));
+  return k_.from_memory(t, b_.CreateAlignedLoad(k_.memory_type(t, 0), p, llvm::Align(8)));
+}
+
+Value* Frame::checked_place(DType from, Value* index, std::uint32_t check, Value* mask, bool branches) {
+  const unsigned width = width_of(index);
+  Value* bound = splat(word(words_.bounds + check), width);
+  Value* at = k_.cast({index, from}, DType::I64);
+  Value* zero = llvm::Constant::getNullValue(at->getType());
+  const auto any = [&](Value* lanes) { return width ? b_.CreateOrReduce(lanes) : lanes; };
+  const auto settled = [&] {
+    Value* place = is_signed_integer(from) ? b_.CreateSelect(b_.CreateICmpSLT(at, zero), b_.CreateAdd(at, bound), at) : at;
+    Value* bad = b_.CreateICmpUGE(place, bound);
+    Value* counts = any(mask ? b_.CreateAnd(bad, splat(mask, width)) : bad);
+    b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt64Ty(), flag_), b_.CreateZExt(counts, b_.getInt64Ty())), flag_);
+    return b_.CreateSelect(bad, zero, place);
+  };
+  if (!branches) return settled();
+  // most are places as they stand
+  BasicBlock *before = b_.GetInsertBlock(), *other = block(), *after = block();
+  b_.CreateCondBr(any(b_.CreateICmpUGE(at, bound)), other, after, llvm::MDBuilder(context_).createBranchWeights(1, 1000));
+  b_.SetInsertPoint(other);
+  Value* place = settled();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+  llvm::PHINode* either = b_.CreatePHI(at->getType(), 2);
+  either->addIncoming(at, before);
+  either->addIncoming(place, other);
+  return either;
+}
+
+}  // namespace onepass::compiler

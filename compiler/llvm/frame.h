@@ -1,0 +1,132 @@
+// Frame: what the code of every kernel has, whoever spells it: the function `kernel` as emit.h says, words of the call, loops and branches,
+// vectors of numbers, places that data name.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include "compiler/codegen.h"
+#include "compiler/llvm/builder.h"
+#include "compiler/llvm/reducer.h"
+#include "compiler/plan/scratch.h"
+
+namespace onepass::compiler {
+
+class Frame {
+ protected:
+  using Value = llvm::Value;
+  using BasicBlock = llvm::BasicBlock;
+
+  Frame(const CodegenRequest& request, const Nest& nest, llvm::Module& module);
+
+  const Nest& nest_;
+  const KnownWords* known_;
+  const Target& target_;
+  WordLayout words_;
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+  llvm::IRBuilder<> b_;
+  KernelBuilder k_;
+  llvm::Function* function_ = nullptr;
+  BasicBlock* entry_block_ = nullptr;  // code goes before its terminator
+  Value* zeros_ = nullptr;             // what scalar loads read that may not read
+  llvm::AllocaInst* flag_ = nullptr;   // above 0 once an index was bad; null: the nest has no places
+
+  /// The function and its entry; the builder stands behind it. And what comes last: the flag, and where stores bypass the caches a fence.
+  void begin();
+  void finish(bool streams);
+  /// A vector of each scalar parameter, in scratch: broadcasting them where they are used is most of what a quick compile costs.
+  void spread_slots(const SpreadSlots& spread);
+  static llvm::Align alignment_of(const SpreadSlots& spread) {
+    return llvm::Align(std::min<std::uint64_t>(64, spread.each & -spread.each));
+  }
+
+  Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
+  Value* argument(unsigned i) { return function_->getArg(i); }
+  BasicBlock* block() { return BasicBlock::Create(context_, "", function_); }
+  static std::optional<std::int64_t> number(const Value* v);  // where a specialised kernel knows it
+  static unsigned width_of(const Value* v);
+  Value* bytes(Value* pointer, Value* offset) { return number(offset) == 0 ? pointer : b_.CreateGEP(b_.getInt8Ty(), pointer, offset); }
+  Value* bytes(Value* pointer, std::int64_t offset) { return bytes(pointer, i64(offset)); }
+  Value* smaller(Value* a, Value* c) { return b_.CreateSelect(b_.CreateICmpSLT(a, c), a, c); }
+  Value* up(Value* a, Value* by);          // a / by, rounded up
+  Value* splat(Value* v, unsigned lanes);  // made where the value is, so that loops do not repeat it; a vector stays
+  Value* iota(unsigned width);             // 0, 1, 2, …
+  bool is_known(std::uint32_t word) const { return known_ && known_->known[word]; }
+  Value* word(std::uint32_t at);
+  template <class F> auto in_entry(F&& f) {
+    llvm::IRBuilderBase::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(entry_block_->getTerminator());
+    return f();
+  }
+  /// for (i = begin; i < end; i += step) f(i)
+  template <class F> void loop(Value* begin, Value* end, Value* step, F&& f) {
+    if (const std::optional<std::int64_t> first = number(begin), last = number(end), by = number(step); first && last && by) {
+      if (*first >= *last) return;
+      if (*first + *by >= *last) return f(begin);  // once: no loop
+    }
+    BasicBlock* before = b_.GetInsertBlock();
+    BasicBlock *head = block(), *inside = block(), *after = block();
+    b_.CreateBr(head);
+    b_.SetInsertPoint(head);
+    llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
+    i->addIncoming(begin, before);
+    b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
+    b_.SetInsertPoint(inside);
+    f(i);
+    i->addIncoming(b_.CreateAdd(i, step), b_.GetInsertBlock());
+    b_.CreateBr(head);
+    b_.SetInsertPoint(after);
+  }
+  template <class F> void when(Value* condition, F&& f) {
+    if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
+      if (known->isOne()) f();
+      return;
+    }
+    BasicBlock *inside = block(), *after = block();
+    b_.CreateCondBr(condition, inside, after);
+    b_.SetInsertPoint(inside);
+    f();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+  }
+
+  // ---- vectors
+  /// Lanes below `left`, compared in 32 bits: as wide as the elements that most bodies have. `is_part`: of no more than there are.
+  Value* lanes_below(Value* left, unsigned lanes, bool is_part = false);
+  Value* all_lanes(unsigned lanes) { return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), lanes)); }
+  Value* reversed(Value* v);
+  /// Lanes `place`, place + c, place + 2c, … of c vectors one behind the other.
+  Value* every(const std::vector<Value*>& vectors, unsigned place);
+  /// What a gather takes for all lanes.
+  Value* lanes_of_gather(llvm::Type* type);
+  /// Stores each register of a vector of halves as it is converted, which spares putting two of them together.
+  void store_by_registers(Value* v, DType t, Value* p);
+  /// floor(x / by) or x mod by of a derived variable.
+  Value* quotient(std::uint32_t derived, Value* x);
+  /// The number that a slot has.
+  Value* of_slot(DType t, std::uint32_t slot);
+  /// The operator of a statement or a line; the type of a half stands beside that of the f32 that holds it.
+  template <class S> Value* apply(const S& s, std::span<Typed> operands) {
+    const bool makes_half = is_half(s.half) && s.dtype == DType::F32;
+    if (is_half(s.half) && !makes_half) operands[0].dtype = s.half;
+    return k_.apply(s.op, makes_half ? s.half : s.dtype, operands);
+  }
+  template <class S> Value* from_index(Value* x, const S& s) { return k_.cast({x, DType::I64}, is_half(s.half) ? s.half : s.dtype); }
+  /// The place that an index of type `from` means, below the bound of a check: a negative one counts from the end, a bad one becomes 0 and
+  /// raises the flag where `mask` says that it counts (null: everywhere). With a branch to what is seldom needed, or without.
+  Value* checked_place(DType from, Value* index, std::uint32_t check, Value* mask, bool branches = true);
+
+ private:
+  std::map<std::pair<Value*, unsigned>, Value*> splats_;
+  std::map<std::uint32_t, Value*> word_values_;
+  Value* items_ = nullptr;  // true in each lane
+};
+
+}  // namespace onepass::compiler
