@@ -86,6 +86,11 @@ void AxisSymbols::visit(NodeId id) {
       for (std::size_t i = 0, k = 0; i < axes_of(from).size(); ++i)
         if (!std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) axes[k++] = axes_of(from)[i];
       return;
+    case ir::OpKind::Routine: {  // the axes that stay what they were; of a search those of the values
+      const auto like = operands.size() > 1 ? static_cast<NodeId>(operands[1]) : from;
+      for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = graph_.shape(like)[i] == shape[i] ? axes_of(like)[i] : fresh(shape[i]);
+      return;
+    }
     case ir::OpKind::Piecewise: return piecewise(axes, shape, operands, attributes);
     case ir::OpKind::View: break;
   }
@@ -103,6 +108,12 @@ void AxisSymbols::visit(NodeId id) {
         axes[i] = in[i] == shape[i] && (is_whole(attributes, shape, i) || (node.op == Op::Slice && is_flip(attributes, shape, i)))
                       ? axes_of(from)[i]
                       : fresh(shape[i]);
+      return;
+    case Op::Window:
+      for (std::size_t i = 0; i < shape.size(); ++i) {
+        const auto axis = static_cast<std::size_t>(attributes[0]);
+        axes[i] = i == axis || i == axis + 1 ? fresh(shape[i]) : axes_of(from)[i - (i > axis)];
+      }
       return;
     case Op::Reshape: reshape(axes, shape, axes_of(from), in); return;
     default:

@@ -178,6 +178,10 @@ std::optional<std::vector<std::int64_t>> attributes_with_axis_in_front(const Gra
     case Op::Slice:
     case Op::Pad: return with_all_rows(attributes);
     case Op::Diagonal: return std::vector{attributes[0], attributes[1] + 1, attributes[2] + 1};
+    case Op::Window: return std::vector{attributes[0] + 1, attributes[1], attributes[2]};
+    case Op::Sort:
+    case Op::Argsort: return std::vector{attributes[0] + 1, attributes[1]};
+    case Op::Search: return std::vector{attributes[0]};
     case Op::Piecewise: {
       const std::size_t box = 2 * graph.shape(id).size();
       for (std::size_t k = 0; k < attributes.size(); k += box) {

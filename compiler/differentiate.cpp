@@ -138,13 +138,6 @@ Expr diagonal_gradient(Expr g, std::int64_t offset, std::int64_t axis1, std::int
   return where(row == column, g, 0.0);
 }
 
-/// Equal elements share equally; a NaN result is shared by the NaNs.
-Expr extremum_gradient(Expr g, Expr x, Expr y, List axes) {
-  const Expr mine = (x == spread(y, axes, x.shape())) | isnan(x);
-  const Expr count = reduce_sum(cast(mine, x.dtype()), axes);
-  return where(mine, spread(g / count, axes, x.shape()), 0.0);
-}
-
 /// Backwards along an axis.
 Expr flipped(Expr x, std::int64_t axis) {
   const List shape = x.graph().list(x.shape());
@@ -156,6 +149,51 @@ Expr flipped(Expr x, std::int64_t axis) {
   box[shape.size() + at] = -1;
   return view(x, Op::Slice, x.shape(), box);
 }
+
+/// What was read at place*step + index*spacing: g, stretched by the step and padded, is seen through windows again, and of these index the last but
+/// `index` is at x's own place. The sum over the indices has them in front, so that rows are added.
+Expr window_gradient(Expr g, List attributes, ListId from) {
+  Graph& graph = g.graph();
+  const auto axis = static_cast<std::size_t>(attributes[0]);
+  const std::int64_t step = attributes[1], spacing = attributes[2];
+  const List shape = graph.list(g.shape()), was = graph.list(from);
+  const std::size_t rank = shape.size();
+  const std::int64_t width = shape[axis], n = was[axis];
+  if (element_count(shape) == 0) return {graph, graph.constant(g.dtype(), from, 0)};
+  std::vector<std::int64_t> padded(shape.begin(), shape.end()), box(2 * rank, 0);
+  std::fill(box.begin() + static_cast<std::ptrdiff_t>(rank), box.end(), 1);
+  padded[axis + 1] = n + (width - 1) * spacing;
+  box[axis + 1] = (width - 1) * spacing;
+  box[rank + axis + 1] = step;
+  g = view(g, Op::Pad, graph.intern(padded), box);
+  std::vector<std::int64_t> windows = padded;
+  windows[axis + 1] = n;
+  windows.insert(windows.begin() + static_cast<std::ptrdiff_t>(axis) + 1, width);
+  const std::int64_t all[3] = {static_cast<std::int64_t>(axis) + 1, 1, spacing};
+  g = flipped(view(g, Op::Window, graph.intern(windows), all), static_cast<std::int64_t>(axis) + 1);
+  std::vector<std::int64_t> moved(was.begin(), was.end()), order = {static_cast<std::int64_t>(was.size())}, front = {width};
+  moved.push_back(width);
+  const std::int64_t both[3] = {0, static_cast<std::int64_t>(axis), static_cast<std::int64_t>(axis) + 1};
+  g = view(g, Op::Diagonal, graph.intern(moved), both);
+  for (std::size_t i = 0; i < was.size(); ++i) order.push_back(static_cast<std::int64_t>(i)), front.push_back(was[i]);
+  return reduce_sum(view(g, Op::Permute, graph.intern(front), order), std::vector<std::int64_t>{0});
+}
+
+/// Each result's cotangent goes to the element that it is.
+Expr sort_gradient(Expr g, Expr x, List attributes) {
+  Graph& graph = g.graph();
+  const NodeId places = graph.add(Op::Argsort, DType::I64, g.shape(), {x.id()}, attributes);
+  return {graph,
+          graph.add(Op::ScatterAdd, g.dtype(), x.shape(), {graph.constant(g.dtype(), x.shape(), 0), places, g.id()}, attributes.first(1))};
+}
+
+/// Equal elements share equally; a NaN result is shared by the NaNs.
+Expr extremum_gradient(Expr g, Expr x, Expr y, List axes) {
+  const Expr mine = (x == spread(y, axes, x.shape())) | isnan(x);
+  const Expr count = reduce_sum(cast(mine, x.dtype()), axes);
+  return where(mine, spread(g / count, axes, x.shape()), 0.0);
+}
+
 Expr sum_behind(Expr x, List axis) { return flipped(view(flipped(x, axis[0]), Op::ScanSum, x.shape(), axis), axis[0]); }
 
 /// x[i - 1] along the axis, and `first` at the beginning.
@@ -246,6 +284,8 @@ Expr structural_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
     case Op::Slice: return view(g, Op::Pad, x.shape(), attributes);
     case Op::Pad: return view(g, Op::Slice, x.shape(), attributes);
     case Op::Diagonal: return diagonal_gradient(g, attributes[0], attributes[1], attributes[2], x.shape());
+    case Op::Window: return window_gradient(g, attributes, x.shape());
+    case Op::Sort: return sort_gradient(g, x, attributes);
     case Op::Piecewise: return piecewise_gradient(g, y, x, operand);
     case Op::ReduceSum: return spread(g, attributes, x.shape());
     case Op::ReduceProd: return product_gradient(g, x, attributes);

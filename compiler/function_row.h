@@ -86,6 +86,24 @@ struct Functions {
     const DType t = r.dtype(x);
     return is_float(t) ? x : r.cast(x, size_of(t) == 8 ? DType::F64 : DType::F32);
   }
+  // A structural node.
+  Value node(Op op, DType type, const Shape& shape, std::initializer_list<NodeId> operands,
+             std::initializer_list<std::int64_t> attributes) const {
+    check_shape(name, shape, r.limits);
+    return r.make(r.graph.add(op, type, r.graph.intern(shape), operands, ir::List(attributes.begin(), attributes.size())));
+  }
+  // An axis of x counted from the front.
+  std::size_t axis(const Value& x, std::int64_t axis) const {
+    if (r.shape(x).empty()) throw ShapeError(fmt::format("{}: {} has no axis", name, r.describe(x)));
+    return r.axis_of(name, x, axis);
+  }
+  std::vector<Value> of_one_type(std::span<const Value> xs) const { return r.of_one_type(name, xs); }
+  // x at places along an axis, the other axes being the same. No place is checked.
+  Value gathered(const Value& x, const Value& places, std::size_t axis) const { return r.gather(x, places, axis); }
+  // Indices along an axis of that length, checked in each call.
+  Value checked(ir::Indexing by, const Value& indices, std::int64_t extent, std::size_t axis) const {
+    return r.place(name, by, indices, extent, axis);
+  }
   Value apply(Op op, std::initializer_list<Value> v) const { return r.elementwise(op, v); }
   // a number where it is given, else a constant
   Value value_or(std::size_t i, const Value& like, double otherwise) const { return has(i) ? value(i) : constant(like, otherwise); }
@@ -204,5 +222,7 @@ inline FunctionBody one(Value (*body)(Functions&)) {
 // Parts of the table.
 std::span<const FunctionRow> making_rows();
 std::span<const FunctionRow> statistics_rows();
+std::span<const FunctionRow> sorting_rows();
+std::span<const FunctionRow> window_rows();
 
 }  // namespace onepass::compiler

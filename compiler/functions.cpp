@@ -325,7 +325,8 @@ const std::vector<Row>& first_rows() {
 const std::vector<Row>& rows() {
   static const std::vector<Row>& table = *[] {
     auto* all = new std::vector<Row>(first_rows());
-    for (const std::span<const Row> more : {making_rows(), statistics_rows()}) all->insert(all->end(), more.begin(), more.end());
+    for (const std::span<const Row> more : {making_rows(), statistics_rows(), sorting_rows(), window_rows()})
+      all->insert(all->end(), more.begin(), more.end());
     return all;
   }();
   return table;

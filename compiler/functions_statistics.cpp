@@ -14,12 +14,7 @@ namespace {
 
 using OptionalAxes = std::optional<std::vector<std::int64_t>>;
 
-std::int64_t axis_in(const Functions& f, const Value& x, std::int64_t axis) {
-  const auto rank = static_cast<std::int64_t>(f.r.shape(x).size());
-  if (rank == 0) throw ShapeError(fmt::format("{}: {} has no axis", f.name, f.r.describe(x)));
-  if (axis < -rank || axis >= rank) throw ShapeError(fmt::format("{}: axis {} is out of range for rank {}", f.name, axis, rank));
-  return axis < 0 ? axis + rank : axis;
-}
+std::int64_t axis_in(const Functions& f, const Value& x, std::int64_t axis) { return static_cast<std::int64_t>(f.axis(x, axis)); }
 
 std::int64_t extent(const Functions& f, const Value& x, std::int64_t axis) { return f.r.shape(x)[static_cast<std::size_t>(axis)]; }
 
@@ -259,7 +254,9 @@ Value counted(const Functions& f, const Value& places, std::int64_t length, cons
   const DType type = weights ? f.r.dtype(*weights) : DType::I64;
   const Value zeros = f.r.full({length}, f.r.literal(std::int64_t{0}), type, f.name);
   const Value ones = weights ? *weights : f.r.full({f.r.graph.elements(places.node)}, f.r.literal(std::int64_t{1}), type, f.name);
-  return f.r.scatter_add(zeros, places, ones, 0);
+  const std::int64_t axis = 0;
+  const Value checked = f.checked(ir::Indexing::Bincount, places, length, 0);
+  return f.node(Op::ScatterAdd, type, {length}, {zeros.node, checked.node, ones.node}, {axis});
 }
 std::optional<Value> weights_of(const Functions& f, std::size_t i, const Value& x) {
   if (!f.has(i)) return std::nullopt;

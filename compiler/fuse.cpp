@@ -34,6 +34,7 @@ std::string_view text_of(Boundary b) {
     case Boundary::Pieces: return "pieces of pieces";
     case Boundary::Gathered: return "indexed by data";
     case Boundary::Scattered: return "updates are added where data say";
+    case Boundary::Sorted: return "sorted or searched as a whole array";
     case Boundary::Checked: return "indices that are all checked";
     case Boundary::KernelLimit: return "kernel limit";
     case Boundary::Assembled: return "assembled of what others store";
@@ -94,6 +95,7 @@ class Fuser {
       const Op op = graph_[id].op;
       if (options_.unfused && !ir::is_view(op) && !ir::is_source(op)) b = Boundary::Unfused;
       if (op == Op::ScatterAdd && b == Boundary::Inlined) b = Boundary::Scattered;
+      if (ir::is_routine(op)) b = Boundary::Sorted;
       if (output_[id] && b == Boundary::Inlined) b = Boundary::Output;
       if (cuts_.stored[id] && b == Boundary::Inlined) b = Boundary::KernelLimit;
       partition_.boundary[id] = b;
@@ -191,6 +193,7 @@ class Fuser {
     else if (ir::is_scan(node.op)) scan(id, node);
     else if (node.op == Op::Piecewise || node.op == Op::ScatterAdd) other_loops(id);
     else if (node.op == Op::Gather) gather(id);
+    else if (ir::is_routine(node.op)) routine(id);
     else elementwise(id);
     level_[id] = 0;
     for (std::int64_t o : graph_.operands(id)) level_[id] = std::max(level_[id], level_of(static_cast<NodeId>(o)));
@@ -365,6 +368,25 @@ class Fuser {
     if (const NodeId places = graph_.operand(id, 1); seen(places).any) end_at(places, Boundary::OtherLoops);
   }
 
+  // What it reads are arrays in memory.
+  void routine(NodeId id) {
+    for (const std::int64_t o : graph_.operands(id))
+      if (const auto x = static_cast<NodeId>(o); !ir::is_source(graph_[base_of(x)].op)) end_at(x, Boundary::Sorted);
+  }
+  void store_routine(NodeId id) {
+    Group group;
+    group.roots.push_back(id);
+    std::vector<DomainAxes>& axes = group.axes.emplace_back();
+    for (const std::int64_t extent : graph_.shape(id)) {
+      axes.push_back({static_cast<std::uint8_t>(group.domain.size()), static_cast<std::uint8_t>(extent != 1)});
+      if (extent != 1) group.domain.push_back(extent);
+    }
+    group.routine = true;
+    partition_.groups.push_back(std::move(group));
+    partition_.group_of[id] = static_cast<std::uint32_t>(partition_.groups.size() - 1);
+    barrier_of(id);
+  }
+
   void scan(NodeId id, const Node& node) {
     const NodeId from = graph_.operand(id, 0);
     const List shape = graph_.shape(from);
@@ -410,6 +432,7 @@ class Fuser {
   // Gives a stored value its group: the last one of its domain that may still compute it, else a new one.
   void store(NodeId id) {
     if (graph_[id].op == Op::ScatterAdd) return store_scattered(id);
+    if (ir::is_routine(graph_[id].op)) return store_routine(id);
     const std::uint32_t part = cuts_.part[id];
     const NodeId base = base_of(id);
     if (base != id && rows_[id].any && !covers(rows_[id], graph_.shape(id))) end_at(base, Boundary::OtherLoops);
@@ -565,7 +588,8 @@ std::vector<NodeId> products_computed_again(const Graph& graph, const Partition&
 Graph copy_results(Graph graph) {
   for (NodeId& id : graph.outputs) {
     const Node node = graph[id];
-    const bool is_added_to = node.op == Op::ScatterAdd && (is_half(node.dtype) || std::ranges::count(graph.outputs, id) > 1);
+    const bool is_added_to = (node.op == Op::ScatterAdd && is_half(node.dtype)) ||
+                             ((node.op == Op::ScatterAdd || ir::is_routine(node.op)) && std::ranges::count(graph.outputs, id) > 1);
     if (node.op == Op::Input || is_added_to) id = graph.add(Op::Reshape, node.dtype, node.shape, {id});
   }
   return graph;

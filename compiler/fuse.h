@@ -33,6 +33,7 @@ enum class Boundary : std::uint8_t {
   Pieces,       // pieces of pieces, of which there would be too many: each cuts the loops of those outside it
   Gathered,     // indexed by data
   Scattered,    // updates are added to it where data say
+  Sorted,       // a precompiled routine reads or makes the whole array
   Checked,      // indices of which what is computed from them leaves some out: all are checked
   KernelLimit,  // the group is too large for one kernel: limits.h
   Assembled,    // an array whose elements are stored where they are computed: lists.h
@@ -54,6 +55,7 @@ struct Group {
   std::uint64_t reduced = 0;                  // the axes of `domain` that the group's reductions reduce
   std::uint64_t ordered = 0;                  // those along which its scans, or its one scatter_add, run in sequence
   bool starts = false;                        // of a scatter_add: what it starts from
+  bool routine = false;                       // its one root is computed by a routine of the library: compiler/plan/routine.h
   bool columns = false;                       // some of its reductions are over the other axes
 };
 
@@ -89,7 +91,7 @@ struct FuseOptions {
 };
 
 /// Comes before fuse. A result that is an argument is copied: as a view, so that the two can have different strides. So is what data added
-/// to, where it is several results, or a half, which is rounded when all is added.
+/// to, where it is several results, or a half, which is rounded when all is added; and what a routine made, where it is several results.
 ir::Graph copy_results(ir::Graph graph);
 
 Partition fuse(const ir::Graph& graph, const FuseOptions& options = {});

@@ -39,6 +39,8 @@ class Finder {
     indexed_.assign(graph_.size(), false);
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (graph_[id].op == Op::Gather) indexed_[graph_.operand(id, 0)] = true;
+      if (is_routine(graph_[id].op))
+        for (const std::int64_t o : graph_.operands(id)) indexed_[static_cast<std::size_t>(o)] = true;
       if (indexed_[id] && is_view(graph_[id].op)) indexed_[graph_.operand(id, 0)] = true;
     }
   }
@@ -124,8 +126,8 @@ class Finder {
       while (graph_[slice].op == Op::Reshape) slice = graph_.operand(slice, 0);
       if (graph_[slice].op != Op::Slice || graph_.elements(output) < kSmallestMember) continue;
       const NodeId id = graph_.operand(slice, 0);
-      if (graph_[id].op == Op::ScatterAdd || graph_[id].op == Op::Input || is_half(graph_[id].dtype) || times.contains(id) ||
-          lists_.read.contains(id))
+      if (graph_[id].op == Op::ScatterAdd || is_routine(graph_[id].op) || graph_[id].op == Op::Input || is_half(graph_[id].dtype) ||
+          times.contains(id) || lists_.read.contains(id))
         continue;
       const std::optional<std::size_t> axis = place_axis(graph_.shape(id), graph_.shape(slice), graph_.attributes(slice));
       ArrayList& list = found[id];
@@ -179,7 +181,8 @@ std::vector<std::pair<std::int64_t, NodeId>> elements_of(const Graph& graph, Nod
     const auto operand = static_cast<NodeId>(operands[k]);
     NodeId base = operand;
     while (is_view(graph[base].op)) base = graph.operand(base, 0);
-    if (graph.elements(operand) != 1 || graph[operand].op == Op::Input || graph[base].op == Op::ScatterAdd) return out;
+    if (graph.elements(operand) != 1 || graph[operand].op == Op::Input || graph[base].op == Op::ScatterAdd || is_routine(graph[base].op))
+      return out;
     computes = computes || !is_source(graph[base].op);
     std::int64_t place = 0;
     for (std::size_t i = 0; i < rank; ++i) place += attributes[2 * rank * k + i] * strides[i];

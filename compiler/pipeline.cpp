@@ -11,6 +11,7 @@
 #include "compiler/halves.h"
 #include "compiler/relax.h"
 #include "compiler/reroll.h"
+#include "compiler/routine_operands.h"
 #include "compiler/simplify.h"
 #include "compiler/unroll.h"
 
@@ -39,6 +40,7 @@ Graph run_unroll(Graph graph, const PassOptions&) {
   std::optional<Graph> unrolled = unroll(graph);
   return unrolled ? ir::prune(*std::move(unrolled)) : std::move(graph);
 }
+Graph run_routine_operands(Graph graph, const PassOptions&) { return copy_routine_operands(std::move(graph)); }
 Graph run_copy_results(Graph graph, const PassOptions&) { return copy_results(std::move(graph)); }
 
 constexpr std::string_view kStrict = "arithmetic is strict", kFused = "kernels are fused", kInterpreted = "nothing is compiled",
@@ -52,6 +54,7 @@ constexpr Pass kPasses[] = {
     {"simplify", run_simplify, compiles, kInterpreted, true},
     {"reroll", run_reroll, fuses, kOneByOne, true},
     {"unroll", run_unroll, fuses, kOneByOne, true},
+    {"routine operands", run_routine_operands, compiles, kInterpreted, true},
     {"copy results", run_copy_results, compiles, kInterpreted, false},
 };
 

@@ -76,7 +76,7 @@ class Finder {
       cost_[id] = in_sequence(op) ? 0 : c;
     }
   }
-  static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd; }
+  static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd || ir::is_routine(op); }
 
   // Places of which the values that are stored read every element are checked where these are computed; others in a kernel of their own.
   void find_checked() {
@@ -89,7 +89,7 @@ class Finder {
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const auto o = static_cast<NodeId>(operands[i]);
         if (op == Op::Gather && (i == 0 || graph_.elements(static_cast<NodeId>(operands[0])) == 0)) continue;
-        if ((op == Op::Slice || op == Op::Diagonal) && graph_.elements(id) != graph_.elements(o)) continue;
+        if ((op == Op::Slice || op == Op::Diagonal || op == Op::Window) && graph_.elements(id) != graph_.elements(o)) continue;
         whole[o] = true;
       }
     }
@@ -179,6 +179,14 @@ class Finder {
       }
       mine.clear();
       mine.shrink_to_fit();
+      if (node.op == Op::Window) {  // each element is read at several indices of the windows
+        NodeId u = graph_.operand(id, 0);
+        while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
+        const Op op = graph_[u].op;
+        const auto times = static_cast<std::uint64_t>(graph_.shape(id)[static_cast<std::size_t>(graph_.attributes(id)[0])]);
+        if ((ir::is_elementwise(op) || op == Op::Gather) && !reduces_[u] && times > 1 && cost_[u] * times > kRoundTrip)
+          out_.boundary[u] = Boundary::Recompute;
+      }
       if (node.op == Op::Broadcast &&
           (contracted[id] || repeats_outside(id))) {  // an expensive value: computed once, not once for every row
         NodeId u = graph_.operand(id, 0);

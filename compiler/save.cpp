@@ -193,6 +193,7 @@ class Choice {
       case OpKind::Reduction: return times(bytes(graph_.operand(id, 0)), kLoad);
       case OpKind::Scan:
       case OpKind::Gather: return times(bytes(id), kStoreLoad);
+      case OpKind::Routine: return times(bytes(graph_.operand(id, 0)), 8 * kStoreLoad);
       case OpKind::Scatter: return times(bytes(id), 4 * kStoreLoad);  // one update after the other
       default: return times(graph_.elements(id), primitives(id));
     }

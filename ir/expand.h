@@ -23,6 +23,8 @@ Expr expand_atanh(Expr x);
 Expr expand_erf(Expr x);
 Expr expand_erfc(Expr x);
 Expr expand_erfinv(Expr x);
+Expr expand_ndtr(Expr x);
+Expr expand_ndtri(Expr x);
 Expr expand_lgamma(Expr x);
 Expr expand_digamma(Expr x);
 Expr expand_sin(Expr x);

@@ -23,7 +23,7 @@ inline constexpr int kOpCount = 0
 #include "ir/ops.def"
     ;
 
-enum class OpKind : std::uint8_t { Source, View, Piecewise, Reduction, Scan, Place, Gather, Scatter, Primitive, Expanded };
+enum class OpKind : std::uint8_t { Source, View, Piecewise, Reduction, Scan, Place, Gather, Scatter, Routine, Primitive, Expanded };
 inline constexpr std::uint8_t kAnyArity = 0xff;
 
 /// How the dtypes of operands and result hang together.
@@ -69,6 +69,8 @@ constexpr const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
 constexpr bool is_view(Op op) { return info(op).kind == OpKind::View; }
 constexpr bool is_reduction(Op op) { return info(op).kind == OpKind::Reduction; }
 constexpr bool is_scan(Op op) { return info(op).kind == OpKind::Scan; }
+/// Not a loop: a routine of the library computes the whole array.
+constexpr bool is_routine(Op op) { return info(op).kind == OpKind::Routine; }
 constexpr bool is_contraction(Op op) { return op == Op::ContractLanes || op == Op::ContractRows; }
 /// Starts from 0 and adds: what a reduction of nothing gives is a number, not an error.
 constexpr bool is_sum(Op op) { return op == Op::ReduceSum || is_contraction(op); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -576,6 +577,7 @@ class Evaluator {
       case OpKind::Place: return place(id);
       case OpKind::Gather: return gather(id);
       case OpKind::Scatter: return scatter(id);
+      case OpKind::Routine: return graph_[id].op == Op::Search ? search(id) : sort(id);
       case OpKind::Primitive:
       case OpKind::Expanded: return elementwise(id);
     }
@@ -661,6 +663,13 @@ class Evaluator {
           if (i != a && i != b) strides[k++] = from[i];
         strides[k] = from[a] + from[b];
         offset = attributes[0] >= 0 ? attributes[0] * from[b] : -attributes[0] * from[a];
+        break;
+      }
+      case Op::Window: {
+        const auto axis = static_cast<std::size_t>(attributes[0]);
+        for (std::size_t i = 0; i + 1 < rank; ++i) strides[i + (i > axis)] = from[i];
+        strides[axis] = attributes[2] * from[axis];
+        strides[axis + 1] = attributes[1] * from[axis];
         break;
       }
       case Op::Pad:  // the same map the other way round
@@ -795,6 +804,64 @@ class Evaluator {
           worked_(1);
           std::memcpy(target, source + static_cast<std::size_t>((o * from.extent + *place) * from.inner + i) * size, size);
         }
+  }
+
+  // Every NaN as one: what is sorted has no other.
+  template <class T> static T quiet(T value) {
+    if constexpr (std::floating_point<T>)
+      if (value != value) return std::numeric_limits<T>::quiet_NaN();
+    return value;
+  }
+
+  // In the order of sorting: NaN behind all numbers, which descending puts first.
+  template <class T> static bool is_below(T a, T b) {
+    if constexpr (std::floating_point<T>)
+      if (a != a || b != b) return a == a;
+    return a < b;
+  }
+
+  void sort(NodeId id) {
+    const Node node = graph_[id];
+    const NodeId x = graph_.operand(id, 0);
+    const std::int64_t axis = graph_.attributes(id)[0];
+    const bool descending = graph_.attributes(id)[1] != 0;
+    const Around from = around(x, axis), to = around(id, axis);
+    std::byte* target = allocate(id);
+    visit(graph_[x].dtype, [&]<class T>() {
+      const auto* values = reinterpret_cast<const Stored<T>*>(arrays_[x].get());
+      std::vector<std::int64_t> order(static_cast<std::size_t>(from.extent));
+      for (std::int64_t o = 0; o < from.outer; ++o)
+        for (std::int64_t i = 0; i < from.inner; ++i) {
+          worked_(from.extent);
+          const auto at = [&](std::int64_t k) { return values[(o * from.extent + k) * from.inner + i]; };
+          for (std::int64_t k = 0; k < from.extent; ++k) order[static_cast<std::size_t>(k)] = k;
+          std::stable_sort(order.begin(), order.end(),
+                           [&](std::int64_t a, std::int64_t b) { return descending ? is_below(at(b), at(a)) : is_below(at(a), at(b)); });
+          for (std::int64_t k = 0; k < to.extent; ++k) {
+            const std::int64_t place = (o * to.extent + k) * to.inner + i, of = order[static_cast<std::size_t>(k)];
+            if (node.op == Op::Sort) reinterpret_cast<Stored<T>*>(target)[place] = quiet(at(of));
+            else reinterpret_cast<std::int64_t*>(target)[place] = of;
+          }
+        }
+    });
+  }
+
+  void search(NodeId id) {
+    const NodeId x = graph_.operand(id, 0), wanted = graph_.operand(id, 1);
+    const bool right = graph_.attributes(id)[0] != 0;
+    const std::int64_t n = graph_.shape(x).back(), m = graph_.shape(wanted).back();
+    auto* to = reinterpret_cast<std::int64_t*>(allocate(id));
+    visit(graph_[x].dtype, [&]<class T>() {
+      const auto* row = reinterpret_cast<const Stored<T>*>(arrays_[x].get());
+      const auto* value = reinterpret_cast<const Stored<T>*>(arrays_[wanted].get());
+      for (std::int64_t i = 0; i < graph_.elements(id); ++i) {
+        worked_(1);
+        const Stored<T>* const begin = row + i / m * n;
+        const auto place = right ? std::upper_bound(begin, begin + n, value[i], is_below<Stored<T>>)
+                                 : std::lower_bound(begin, begin + n, value[i], is_below<Stored<T>>);
+        to[i] = place - begin;
+      }
+    });
   }
 
   void scatter(NodeId id) {

@@ -100,6 +100,21 @@ std::string broken_view(const Graph& graph, NodeId id) {
       if (!std::ranges::equal(expected, to)) return "the result is the other axes, then the diagonal, " + text_of(expected);
       return "";
     }
+    case Op::Window: {
+      if (attributes.size() != 3 || attributes[0] < 0 || attributes[0] >= static_cast<std::int64_t>(rank) || attributes[1] < 1 ||
+          attributes[2] < 1)
+        return "attributes are an axis, a step and a spacing, both above 0";
+      if (to.size() != rank + 1) return "the index in a window is one axis more";
+      const auto axis = static_cast<std::size_t>(attributes[0]);
+      for (std::size_t i = 0; i < rank; ++i)
+        if (i != axis && to[i + (i > axis)] != from[i]) return "the other axes are the operand's";
+      const std::int64_t index = to[axis], places = to[axis + 1];
+      if (index > 0 && places > 0 &&
+          (places - 1 > (from[axis] - 1) / attributes[1] || index - 1 > (from[axis] - 1) / attributes[2] ||
+           (places - 1) * attributes[1] + (index - 1) * attributes[2] >= from[axis]))
+        return "every index read lies in the operand";
+      return "";
+    }
     default: return "is not a view";
   }
 }
@@ -279,7 +294,7 @@ std::string broken_place(const Graph& graph, NodeId id) {
   const Node index = graph[graph.operand(id, 0)];
   const List attributes = graph.attributes(id);
   if (attributes.size() != 3 || attributes[0] < 0 || attributes[1] < 0 || attributes[2] < 0 ||
-      attributes[2] > static_cast<std::int64_t>(Indexing::CrossEntropy))
+      attributes[2] > static_cast<std::int64_t>(Indexing::Quantile))
     return "attributes are an extent, an axis and the operator that indexes";
   if (!is_integer(index.dtype) || node.dtype != DType::I64) return "an index is an integer, a place i64";
   return node.shape == index.shape ? "" : "places have the shape of the indices";
@@ -312,6 +327,31 @@ std::string broken_scatter(const Graph& graph, NodeId id) {
   return graph[id].shape == graph[x].shape ? "" : "the result has x's shape";
 }
 
+std::string broken_routine(const Graph& graph, NodeId id) {
+  const Node node = graph[id];
+  const NodeId x = graph.operand(id, 0);
+  const List from = graph.shape(x), to = graph.shape(id), attributes = graph.attributes(id);
+  for (const std::int64_t o : graph.operands(id))
+    if (is_half(graph[static_cast<NodeId>(o)].dtype)) return "halves are sorted as f32";
+  if (node.dtype != (node.op == Op::Sort ? graph[x].dtype : DType::I64)) return "sort keeps its operand's type, places are i64";
+  if (from.size() != to.size() || from.empty()) return "operands and result have one rank, at least 1";
+  if (node.op == Op::Search) {
+    const NodeId values = graph.operand(id, 1);
+    if (graph[values].dtype != graph[x].dtype || graph[values].shape != node.shape)
+      return "values have the rows' type and the result's shape";
+    if (attributes.size() != 1 || (attributes[0] & ~std::int64_t{1})) return "attributes are 0 or 1";
+    return std::ranges::equal(from.first(from.size() - 1), to.first(to.size() - 1)) ? ""
+                                                                                    : "rows and values differ along the last axis alone";
+  }
+  if (attributes.size() != 2 || attributes[0] < 0 || attributes[0] >= static_cast<std::int64_t>(from.size()) ||
+      (attributes[1] & ~std::int64_t{1}))
+    return "attributes are an axis of the operand, and 0 or 1";
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (static_cast<std::int64_t>(i) == attributes[0] ? to[i] > from[i] : to[i] != from[i])
+      return "the result has the operand's shape, or is shorter along the axis";
+  return "";
+}
+
 std::string broken_node(const Graph& graph, NodeId id) {
   const Node node = graph[id];
   if (static_cast<int>(node.op) >= kOpCount) return "the operator is not in the table";
@@ -333,6 +373,7 @@ std::string broken_node(const Graph& graph, NodeId id) {
     case OpKind::Place: return broken_place(graph, id);
     case OpKind::Gather: return broken_gather(graph, id);
     case OpKind::Scatter: return broken_scatter(graph, id);
+    case OpKind::Routine: return broken_routine(graph, id);
     case OpKind::Primitive:
     case OpKind::Expanded: return broken_elementwise(graph, id);
   }

@@ -7,6 +7,7 @@
 #include "compiler/plan/costs.h"
 #include "runtime/launch.h"
 #include "runtime/log.h"
+#include "runtime/routine.h"
 #include "runtime/speed.h"
 
 namespace onepass::runtime {
@@ -24,7 +25,7 @@ bool can_specialise(const PlanData& plan, std::size_t k) {
   while (end < all.size() && all[end].group == all[k].group && end - first <= kMostSpecialisedPieces) ++end;
   return end - first <= kMostSpecialisedPieces &&
          std::all_of(all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(end),
-                     [](const Launch& l) { return l.items != 0; });
+                     [](const Launch& l) { return l.items != 0 && !l.is_routine; });
 }
 
 // Generic kernels for those of the report that are wanted.
@@ -32,7 +33,7 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, c
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> place(report.kernels.size());
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
-    if (!wanted[k]) continue;
+    if (!wanted[k] || report.kernels[k].planned.nest.is_routine()) continue;
     const KernelReport& kernel = report.kernels[k];
     place[k] = requests.size();
     requests.push_back({kernel.key,
@@ -42,14 +43,17 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, c
                         how.optimised});
   }
   for (const Launch& launch : plan.launches)
-    if (wanted[launch.of] && launch.items != 0)
+    if (wanted[launch.of] && launch.items != 0 && !launch.is_routine)
       requests[place[launch.of]].runs.push_back(
           {launch.words, static_cast<double>(launch.work), static_cast<double>(launch.bytes), launch.threads});
   const std::vector<KernelResult> found = find_or_compile(requests, how.threads, how.may_compile, how.wait);
   const double speed = machine_speed();
   int compiled = 0;
   for (Launch& launch : plan.launches)
-    if (wanted[launch.of]) {
+    if (launch.is_routine) {
+      launch.kernel = routine_kernel(report.kernels[launch.of].planned.nest);
+      launch.expected = launch.work / std::max(launch.threads, 1);
+    } else if (wanted[launch.of]) {
       launch.kernel = found[place[launch.of]].kernel;
       launch.expected = static_cast<std::int64_t>(
           speed * launch.kernel->optimised_time(static_cast<double>(launch.work), static_cast<double>(launch.bytes)) /
@@ -60,6 +64,10 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, c
   share_scratch(plan);
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
     if (!wanted[k]) continue;
+    if (report.kernels[k].planned.nest.is_routine()) {
+      report.kernels[k].outcome = CacheOutcome::memory;
+      continue;
+    }
     const KernelResult& result = found[place[k]];
     report.kernels[k].from_cache = !result.compiled;
     report.kernels[k].outcome = result.outcome;

@@ -36,7 +36,8 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
   const compiler::Nest& nest = kernel.planned.nest;
   const compiler::NestNumbers& numbers = kernel.planned.numbers;
   static constexpr std::string_view kKinds[] = {"map", "reduction over rows", "reduction over lanes"};
-  std::string out = fmt::format("kernel {}: {}, loops", k, kKinds[static_cast<int>(nest.kind)]);
+  std::string out =
+      fmt::format("kernel {}: {}, loops", k, nest.is_routine() ? ir::info(nest.routine).text : kKinds[static_cast<int>(nest.kind)]);
   for (std::uint32_t l = 0; l < nest.loops(); ++l)
     out += fmt::format("{} {}{}", l ? " x" : "", numbers.extents[l], nest.reduced_mask() >> l & 1 ? " (reduced)" : "");
   if (nest.sweeps > 1) out += fmt::format(", {} sweeps", nest.sweeps);
@@ -50,7 +51,8 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
   const auto first = std::find_if(plan.launches.begin(), plan.launches.end(), [&](const Launch& l) { return l.group == launch->group; });
   out += kSpecialised[static_cast<int>(first->specialised->state())];
   if (launch->kernel) out += fmt::format("; {}", launch->kernel->tier_text());
-  out += kernel.from_cache       ? ", from the cache\n"
+  out += nest.is_routine()       ? "\n"
+         : kernel.from_cache     ? ", from the cache\n"
          : kernel.compile_ms > 0 ? fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms)
                                  : "\n";
   for (const NodeId id : report.partition.groups[kernel.group].roots) {

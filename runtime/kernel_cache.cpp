@@ -172,6 +172,9 @@ std::int64_t compile_time() {
 
 // ------------------------------------------------------------------------------------------------ tiers
 
+Kernel::Kernel(compiler::KernelFunction routine)
+    : counts_(std::make_shared<KernelCounts>()), final_(routine), account_(0), state_(kDone), is_routine_(true) {}
+
 Kernel::Kernel(const KernelRequest& request, bool may_compile)
     : key_(request.key),
       counts_(request.counts ? request.counts : std::make_shared<KernelCounts>()),
@@ -424,6 +427,7 @@ void Kernel::make_optimised(bool in_call) const noexcept {
 
 std::string Kernel::tier_text() const {
   const auto ms = [](std::int64_t nanoseconds) { return fmt::format("{:.2f} ms", static_cast<double>(nanoseconds) / 1e6); };
+  if (is_routine_) return "a routine of the library";
   if (stays_in_tiles_.load(std::memory_order_relaxed)) return "in tiles, since nothing can be compiled";
   if (const compiler::KernelFunction function = final_.load(std::memory_order_acquire))
     return function == quick_ && kept_quick_.load(std::memory_order_relaxed) ? "compiled quickly, since nothing may be compiled any more"

@@ -58,6 +58,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
   /// Without `may_compile` it comes from disk, or KernelMissing is thrown.
   Kernel(const struct KernelRequest& request, bool may_compile = true);
+  /// Code that the library has: it has no tiers.
+  explicit Kernel(compiler::KernelFunction routine);
 
   /// Before a run, on the thread of its call: what the time lost so far asks for. Where the run may not wait, it does not. Returns how many
   /// of its threads the run takes: one fewer where the compile needs a processor.
@@ -138,7 +140,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   // The optimised code is on disk, or will be: the quick one, which is kept later than that at times, must not take its place.
   std::shared_ptr<std::atomic<bool>> optimised_kept_ = std::make_shared<std::atomic<bool>>(false);
   double compile_ms_ = 0;
-  bool from_disk_ = false;
+  bool from_disk_ = false, is_routine_ = false;
 };
 
 /// What identifies a kernel, and how it is made where it is missing.

@@ -132,7 +132,8 @@ struct Launch : KernelWords {
   std::int64_t items = 0, scratch_bytes = 0;  // of each thread, a multiple of 64
   std::int64_t phases = 1, shared_bytes = 0;  // of a split schedule: its partial results stand behind the threads' scratch
   std::uint32_t phase_word = 0, shared_word = 0;
-  bool claimed = false;  // items are begun in increasing order, by whichever thread is free
+  bool is_routine = false;  // runtime/routine.h
+  bool claimed = false;     // items are begun in increasing order, by whichever thread is free
   bool combines_last = false;
   int threads = 1;
   std::int64_t expected = 0;  // nanoseconds of a run in the optimised tier, about

@@ -1,6 +1,7 @@
 // From an optimised graph to what a plan runs: fuse, plan, schedule; where values lie; one launch for each piece of each kernel. launch.h,
 // `make_launches`.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <tuple>
@@ -18,6 +19,7 @@
 #include "runtime/log.h"
 #include "runtime/os.h"
 #include "runtime/profile.h"
+#include "runtime/routine.h"
 #include "runtime/stop.h"
 #include "runtime/stored_values.h"
 #include "runtime/workspace.h"
@@ -155,6 +157,17 @@ std::string plan_groups(const PlanReport& report, std::span<const compiler::Layo
 // The kernels of a group: pieces with equal keys are one.
 void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::Planned> pieces, const compiler::Target& target,
                  compiler::ScheduleOptions options, const std::function<std::vector<bool>(const compiler::Planned&)>& in_place) {
+  if (report.partition.groups[group].routine) {
+    for (compiler::Planned& p : pieces) {
+      KernelReport& kernel = report.kernels.emplace_back();
+      kernel.group = group;
+      kernel.planned = std::move(p);
+      kernel.scheduled = schedule_routine(kernel.planned.nest, kernel.planned.numbers, options.threads);
+      kernel.key = kernel.planned.nest.key();
+      kernel.from_cache = true;
+    }
+    return;
+  }
   std::vector<compiler::Scheduled> scheduled;
   if (auto* const hook = nest_hook.load(std::memory_order_relaxed))
     for (compiler::Planned& p : pieces) hook(p.nest);
@@ -246,6 +259,14 @@ void check_work(const Graph& graph, std::int64_t limit) {
     switch (kind) {
       case ir::OpKind::Reduction: read *= elements(graph.operand(id, 0)) / std::max(elements(id), 1.0); break;
       case ir::OpKind::Scan: read = elements(id); break;
+      case ir::OpKind::Routine: {  // comparisons, about
+        const ir::List row = graph.shape(graph.operand(id, 0));
+        const double n =
+            static_cast<double>(row[graph[id].op == Op::Search ? row.size() - 1 : static_cast<std::size_t>(graph.attributes(id)[0])]);
+        read = std::max(elements(id), graph[id].op == Op::Search ? 0 : elements(graph.operand(id, 0))) *
+               std::max(std::log2(std::max(n, 1.0)), 1.0);
+        break;
+      }
       case ir::OpKind::Scatter: read = std::max(elements(id), elements(graph.operand(id, 2))); break;
       default: break;
     }
@@ -461,14 +482,22 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
     Launch launch;
     launch.of = k;
     launch.group = report.kernels[k].group;
-    launch.words = compiler::make_words(nest, numbers, scheduled);
-    values.fill(nest, numbers, StoredValues::Table::Address, launch);
+    const bool is_routine = nest.is_routine();
+    if (is_routine) {
+      launch.words = routine_words(nest, numbers, scheduled);
+      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b)
+        launch.pointers.push_back(values.pointer(nest, numbers, b, RoutineWords::pointer(nest, b)));
+    } else {
+      launch.words = compiler::make_words(nest, numbers, scheduled);
+      values.fill(nest, numbers, StoredValues::Table::Address, launch);
+    }
+    launch.is_routine = is_routine;
     launch.items = scheduled.items;
     launch.scratch_bytes = round_up(scheduled.scratch_bytes);
     launch.phases = scheduled.phases;
     launch.shared_bytes = scheduled.shared_bytes;
-    launch.phase_word = layout.phase;
-    launch.shared_word = layout.shared;
+    launch.phase_word = is_routine ? RoutineWords::kPhase : layout.phase;
+    launch.shared_word = is_routine ? RoutineWords::kShared : layout.shared;
     launch.combines_last = scheduled.combines_last;
     launch.claimed = scheduled.claimed;
     launch.work = scheduled.work;

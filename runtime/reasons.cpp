@@ -36,6 +36,8 @@ constexpr ReasonText kReasons[kBoundaryReasons] = {
      "Index first and compute on what was taken: f(take(x, i)) for take(f(x), i)."},
     {"scattered", "Updates are added to it where data say, in their order, so that all have to be there before it is read.",
      "Nothing to do, unless the places are known in advance: slices and pads are no scatter."},
+    {"sorted", "It is sorted or searched, or is the result of that, by a precompiled routine that needs whole arrays in memory.",
+     "Nothing to do: what computes the array is one kernel before it, and what uses the result one after it."},
     {"checked", "These indices choose elements by data, and all are checked, also those that no result needs.",
      "Slice the indices before they are used, so that those that are not needed are not computed."},
     {"kernel_limit", "The kernel would have more operators, inputs or results than one kernel may have, so it is cut here.",

@@ -174,6 +174,7 @@ std::string_view kind_of(const Graph& graph, NodeId id) {
     case ir::OpKind::Place: return "gather";
     case ir::OpKind::Gather: return "gather";
     case ir::OpKind::Scatter: return "scatter";
+    case ir::OpKind::Routine: return "routine";
     case ir::OpKind::Primitive:
     case ir::OpKind::Expanded: return "elementwise";
   }
@@ -370,7 +371,7 @@ class Maker {
   ExecutionRecord::Kernel& add_kernel(std::uint32_t group, const Nest& nest, const NestNumbers& numbers) {
     static constexpr std::string_view kKinds[] = {"map", "reduction over rows", "reduction over lanes"};
     ExecutionRecord::Kernel& kernel = out_.kernels.emplace_back();
-    kernel.kind = kKinds[static_cast<int>(nest.kind)];
+    kernel.kind = nest.is_routine() ? "routine" : kKinds[static_cast<int>(nest.kind)];
     kernel.loops = loops_text(nest, numbers);
     kernel.extents = numbers.extents;
     for (std::uint32_t l = 0; l < nest.loops(); ++l) kernel.reduced.push_back(nest.reduced_mask() >> l & 1);
@@ -421,6 +422,7 @@ class Maker {
   }
 
   std::string cache_sentence(const KernelReport& kernel) const {
+    if (kernel.planned.nest.is_routine()) return "nothing is compiled: the library has its code";
     switch (kernel.outcome) {
       case CacheOutcome::none: return "the call was not made";
       case CacheOutcome::memory: return "another call of this process had it";
@@ -451,7 +453,9 @@ class Maker {
       kernel.bytes_read = from.scheduled.numbers.bytes_read;
       kernel.bytes_written = from.scheduled.numbers.bytes_written;
       kernel.program =
-          compiler::loops::print(compiler::loops::program_of(from.planned.nest, from.scheduled.schedule), from.planned.numbers);
+          from.planned.nest.is_routine()
+              ? print(from.planned.nest, from.planned.numbers)
+              : compiler::loops::print(compiler::loops::program_of(from.planned.nest, from.scheduled.schedule), from.planned.numbers);
       if (const Launch* const launch = first[k]) {
         kernel.threads = launch->threads;
         if (launch->kernel) kernel.tier = launch->kernel->tier_text();
@@ -470,7 +474,7 @@ class Maker {
         }
       }
       if (!timed) {
-        kernel.tier = "not compiled: the call was not made";
+        kernel.tier = from.planned.nest.is_routine() ? "a routine of the library" : "not compiled: the call was not made";
         kernel.cache_sentence = cache_sentence(from);
         continue;
       }
@@ -534,6 +538,10 @@ class Maker {
     if (!(called_ && called_->on_device)) try {
         for (std::size_t k = 0; k < report_.kernels.size(); ++k) {
           const KernelReport& from = report_.kernels[k];
+          if (from.planned.nest.is_routine()) {
+            out_.notes.push_back(fmt::format("kernel {}: no LLVM IR and no assembly: it is a routine of the library", k));
+            continue;
+          }
           const auto generated = [&](bool want_ir) {
             const compiler::CodegenResult result = compiler::generate({.nest = &from.planned.nest,
                                                                        .schedule = &from.scheduled.schedule,

@@ -41,6 +41,13 @@ class StoredValues {
   /// Where an intermediate lies; fill() has to know it of all that are stored.
   void place(ir::NodeId id, std::uint32_t base, std::int64_t offset) { placed_[id] = {base, offset}; }
 
+  /// The pointer to a buffer's first element, for the word `word`.
+  KernelWords::Pointer pointer(const compiler::Nest& nest, const compiler::NestNumbers& numbers, std::uint32_t buffer,
+                               std::uint32_t word) const {
+    const Where it = where(nest, numbers, buffer);
+    return {word, it.base, it.offset};
+  }
+
   /// What the word of an access to a list says: the address of the table, or the number of the word in which it begins.
   enum class Table : std::uint8_t { Address, Word };
   /// Says what each call fills into `out.words`, the kernel's numbers, which get their slots, as recorded, and the tables of lists.

@@ -394,6 +394,8 @@ ONEPASS_UNARY(tanh, Tanh)
 ONEPASS_UNARY(erf, Erf)
 ONEPASS_UNARY(erfc, Erfc)
 ONEPASS_UNARY(erfinv, Erfinv)
+ONEPASS_UNARY(ndtr, Ndtr)
+ONEPASS_UNARY(ndtri, Ndtri)
 ONEPASS_UNARY(lgamma, Lgamma)
 ONEPASS_UNARY(digamma, Digamma)
 ONEPASS_UNARY(floor, Floor)
@@ -575,6 +577,36 @@ Tensor stddev(const Operand& x, Axes axes, std::int64_t ddof, bool keepdims) { r
 Tensor norm(const Operand& x, Axes axes, bool keepdims) { return by_name("norm", x, axes, keepdims); }
 Tensor logsumexp(const Operand& x, Axes axes, bool keepdims) { return by_name("logsumexp", x, axes, keepdims); }
 
+// ---- windows
+Tensor sliding_window(const Operand& x, Extents window, Axes axes, std::int64_t step, std::int64_t spacing) {
+  return by_name("sliding_window", x, window, axes, step, spacing);
+}
+namespace {
+std::string_view text_of(Overlap mode) {
+  static constexpr std::string_view names[] = {"valid", "same", "full"};
+  return names[static_cast<std::size_t>(mode)];
+}
+}  // namespace
+Tensor correlate(const Operand& x, const Operand& kernel, Overlap mode, Axes axes) {
+  return by_name("correlate", x, kernel, text_of(mode), axes);
+}
+Tensor convolve(const Operand& x, const Operand& kernel, Overlap mode, Axes axes) {
+  return by_name("convolve", x, kernel, text_of(mode), axes);
+}
+// ---- sorting
+Tensor sort(const Operand& x, int axis, bool descending) { return by_name("sort", x, axis, descending); }
+Tensor argsort(const Operand& x, int axis, bool descending) { return by_name("argsort", x, axis, descending); }
+TopK topk(const Operand& x, std::int64_t k, int axis, bool largest) {
+  const std::vector<Tensor> both = all_by_name("topk", x.where, x, k, axis, largest);
+  return {both[0], both[1]};
+}
+Tensor median(const Operand& x, Axes axes, bool keepdims) { return by_name("median", x, axes, keepdims); }
+Tensor nanmedian(const Operand& x, Axes axes, bool keepdims) { return by_name("nanmedian", x, axes, keepdims); }
+Tensor quantile(const Operand& x, const Operand& q, Axes axes, bool keepdims) { return by_name("quantile", x, q, axes, keepdims); }
+Tensor nanquantile(const Operand& x, const Operand& q, Axes axes, bool keepdims) { return by_name("nanquantile", x, q, axes, keepdims); }
+Tensor searchsorted(const Operand& sorted, const Operand& values, bool right) {
+  return by_name("searchsorted", sorted, values, std::string_view(right ? "right" : "left"));
+}
 // ---- made of numbers
 Tensor arange(const Operand& start, const Operand& stop, const Operand& step, std::optional<DType> dtype) {
   return by_name("arange", start, stop, step, dtype);

@@ -66,6 +66,7 @@ class Generator {
   Generator(std::uint64_t seed, const RandomGraphOptions& options) : random_(seed), options_(options) {
     for (int op = 0; op < kOpCount; ++op) {
       const auto o = static_cast<Op>(op);
+      if (is_routine(o)) continue;  // computed by no kernel: random programs have them
       if (is_source(o) || (is_reduction(o) && !options.reductions) || (o == Op::ReduceProd && !options.products)) continue;
       if (!is_source(o) && info(o).traits & kPartial) continue;  // its operands would have to be in range
       if (!options.reductions && (is_scan(o) || o == Op::ScatterAdd)) continue;
@@ -312,6 +313,18 @@ class Generator {
         }
         if (room(to) > options_.max_elements) return kNoNode;
         attributes.insert(attributes.end(), step.begin(), step.end());
+        break;
+      }
+      case Op::Window: {
+        if (rank == 0 || static_cast<int>(rank) >= options_.max_rank) return kNoNode;
+        const auto axis = static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(rank)));
+        const std::int64_t n = from[axis], step = 1 + random_.below(3), spacing = 1 + random_.below(2);
+        if (n == 0) return kNoNode;
+        const std::int64_t width = 1 + random_.below(std::min<std::int64_t>((n - 1) / spacing + 1, 5));
+        to[axis] = (n - 1 - (width - 1) * spacing) / step + 1;
+        to.insert(to.begin() + static_cast<std::ptrdiff_t>(axis), width);
+        if (room(to) > options_.max_elements) return kNoNode;
+        attributes = {static_cast<std::int64_t>(axis), step, spacing};
         break;
       }
       case Op::Diagonal: {
@@ -725,6 +738,12 @@ std::optional<Graph> with_extents(const Graph& graph, const std::function<std::i
       const std::int64_t rows = from[static_cast<std::size_t>(attributes[1])], columns = from[static_cast<std::size_t>(attributes[2])];
       shape.push_back(std::max<std::int64_t>(
           0, std::min(rows + std::min<std::int64_t>(attributes[0], 0), columns - std::max<std::int64_t>(attributes[0], 0))));
+    } else if (node.op == Op::Window) {  // windows as wide as they were, or no more than fit
+      const auto axis = static_cast<std::size_t>(attributes[0]);
+      const std::int64_t n = from[axis], width = n == 0 ? 0 : std::min(shape[axis], (n - 1) / attributes[2] + 1);
+      shape.assign(from.begin(), from.end());
+      shape[axis] = width == 0 ? 0 : (n - 1 - (width - 1) * attributes[2]) / attributes[1] + 1;
+      shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), width);
     } else if (node.op == Op::Slice) {
       for (std::size_t i = 0; i < rank; ++i) {  // the same bounds and steps as far as they go
         shape[i] = old[i] == from[i] ? shape[i] : std::min(shape[i], extent(shape[i]));

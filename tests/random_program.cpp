@@ -638,7 +638,10 @@ class Drawer {
   bool composite(int x) {
     if (rank(x) == 0) return false;
     const std::int64_t axis = axis_of(x);
-    switch (random_.below(10)) {
+    switch (random_.below(13)) {
+      case 10: return sorted(x);
+      case 11:
+      case 12: return windowed(x);
       case 7: return banded(x);
       case 8: return statistic(x);
       case 9: return padded(x);
@@ -677,6 +680,32 @@ class Drawer {
                                                  "average($0, {})"};
     if (random_.one_in(3)) return add(fmt::format("{}({}, {}{})", random_.of(sums), nan, axes(x), keepdims()), {x});
     return add(fmt::format(fmt::runtime(random_.of(texts)), axis), {x});
+  }
+  bool sorted(int x) {
+    const std::int64_t axis = axis_of(x);
+    static constexpr std::string_view texts[] = {"sort($0, {})",
+                                                 "sort($0, {}, descending=true)",
+                                                 "argsort($0, {})",
+                                                 "median($0, {})",
+                                                 "nanmedian(where($0 > 0.5, nan, $0), {}, true)",
+                                                 "quantile($0, 0.3, {})",
+                                                 "quantile($0, [0.25, 0.75][0:1], {})",
+                                                 "take_along_axis($0, argsort($0, {}), 0)",
+                                                 "sum(sort($0, {}), 0)"};
+    if (random_.one_in(8)) return add("searchsorted(sort(reshape($0, [-1])), $0)", {x});
+    return add(fmt::format(fmt::runtime(random_.of(texts)), axis), {x});
+  }
+  bool windowed(int x) {
+    const std::int64_t axis = axis_of(x), width = 1 + random_.below(4);
+    static constexpr std::string_view texts[] = {"sliding_window($0, {}, {})",
+                                                 "sum(sliding_window($0, {}, {}), -1)",
+                                                 "mean(sliding_window($0, {}, {}, step=2), -1)",
+                                                 "max(sliding_window(exp($0), {}, {}), -1)",
+                                                 "sum(sliding_window($0, {}, {}, spacing=2), 0)",
+                                                 "sliding_window($0 * 2, {}, {})[..., 0]",
+                                                 "correlate($0, full([{}], 0.5), \"same\", {})",
+                                                 "convolve($0, full([{}], 2), \"full\", {})"};
+    return add(fmt::format(fmt::runtime(random_.of(texts)), width, axis), {x});
   }
   bool padded(int x) {
     static constexpr std::string_view modes[] = {"edge", "reflect", "symmetric", "wrap"};

@@ -1,8 +1,15 @@
-// Arrays that are made of numbers, and statistics: what the C++ functions record is what formulas record, the one kernel that they take, error texts,
+// Arrays that are made of numbers, statistics, sorting and windows: what the C++ functions record is what formulas record, the one kernel that they take, error texts,
 // equal bits in every mode and for any number of threads. What they compute is compared with NumPy by test_numpy_patterns.py.
 #include <onepass/onepass.h>
 
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstring>
 #include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
 #include <string>
 
 #include <fmt/format.h>
@@ -55,6 +62,26 @@ TEST_CASE("array functions: C++ functions give what formulas give", "[functions]
        [](Tensor, Tensor v, Tensor w, Tensor) { const Histogram h = histogram(v, 4, -1, 1, w); return h.counts * h.edges[Range{1, {}}]; }},
       {"c, d = histogram(v, density=true); out = c*d[1:]",
        [](Tensor, Tensor v, Tensor, Tensor) { const Histogram h = histogram(v, 10, none, none, none, true); return h.counts * h.edges[Range{1, {}}]; }},
+      {"sort(x)", [](Tensor x, Tensor, Tensor, Tensor) { return sort(x); }},
+      {"sort(x, 0, descending=true) * 2", [](Tensor x, Tensor, Tensor, Tensor) { return sort(x, 0, true) * 2; }},
+      {"argsort(x*x, 0)", [](Tensor x, Tensor, Tensor, Tensor) { return argsort(x * x, 0); }},
+      {"a, b = topk(x, 3); out = a + b", [](Tensor x, Tensor, Tensor, Tensor) { const TopK t = topk(x, 3); return t.values + t.indices; }},
+      {"a, b = topk(x, 2, 0, largest=false); out = a + b",
+       [](Tensor x, Tensor, Tensor, Tensor) { const TopK t = topk(x, 2, 0, false); return t.values + t.indices; }},
+      {"x - median(x, 1, keepdims=true)", [](Tensor x, Tensor, Tensor, Tensor) { return x - median(x, 1, true); }},
+      {"nanmedian(log(x), 0)", [](Tensor x, Tensor, Tensor, Tensor) { return nanmedian(log(x), 0); }},
+      {"quantile(x, 0.3, 0)", [](Tensor x, Tensor, Tensor, Tensor) { return quantile(x, 0.3, 0); }},
+      {"quantile(x, abs(v), 1)", [](Tensor x, Tensor v, Tensor, Tensor) { return quantile(x, abs(v), 1); }},
+      {"nanquantile(log(x), 0.7)", [](Tensor x, Tensor, Tensor, Tensor) { return nanquantile(log(x), 0.7); }},
+      {"searchsorted(sort(v), x)", [](Tensor x, Tensor v, Tensor, Tensor) { return searchsorted(sort(v), x); }},
+      {"searchsorted(sort(k), k, \"right\")", [](Tensor, Tensor, Tensor, Tensor k) { return searchsorted(sort(k), k, true); }},
+      {"sliding_window(x, [2, 3])", [](Tensor x, Tensor, Tensor, Tensor) { return sliding_window(x, {2, 3}); }},
+      {"sum(sliding_window(x, 2, 1, step=2, spacing=3), -1)",
+       [](Tensor x, Tensor, Tensor, Tensor) { return sum(sliding_window(x, {2}, 1, 2, 3), -1); }},
+      {"correlate(x, x[:2, :3])", [](Tensor x, Tensor, Tensor, Tensor) { return correlate(x, x[{Range{{}, 2}, Range{{}, 3}}]); }},
+      {"convolve(v, w, \"same\")", [](Tensor, Tensor v, Tensor w, Tensor) { return convolve(v, w, Overlap::Same); }},
+      {"convolve(x, v[:3], axis=1)", [](Tensor x, Tensor v, Tensor, Tensor) { return convolve(x, v[Range{{}, 3}], Overlap::Full, 1); }},
+      {"ndtr(x) - ndtri(abs(x))", [](Tensor x, Tensor, Tensor, Tensor) { return ndtr(x) - ndtri(abs(x)); }},
   };
   for (const auto& [text, f] : cases) {
     INFO(text);
@@ -85,6 +112,154 @@ TEST_CASE("array functions: by a length or a diagonal that a call brings nothing
   const auto compiles = f.stats().compiles;
   for (int k = -3; k < 4; ++k) f({{"x", y}, {"k", k}});
   CHECK(f.stats().compiles == compiles);
+}
+
+namespace {
+
+// Few different values, so that many are equal, and of a float NaN, both zeros and infinities among them.
+template <class T> std::vector<T> values_with_equals(std::int64_t n, std::uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  std::vector<T> out(static_cast<std::size_t>(n));
+  for (T& v : out) {
+    const auto bits = engine();
+    if constexpr (std::floating_point<T>) {
+      static constexpr T few[] = {T(0),
+                                  -T(0),
+                                  std::numeric_limits<T>::quiet_NaN(),
+                                  std::numeric_limits<T>::infinity(),
+                                  -std::numeric_limits<T>::infinity(),
+                                  std::numeric_limits<T>::denorm_min(),
+                                  T(1),
+                                  T(-1)};
+      v = bits % 3 == 0 ? few[bits >> 32 & 7] : static_cast<T>(static_cast<double>(bits >> 32 & 0xffff) / 256 - 128);
+    } else {
+      v = bits % 3 == 0 ? static_cast<T>(bits >> 32 & 7) : static_cast<T>(bits >> 16);
+    }
+  }
+  return out;
+}
+
+template <class T> bool is_before(T a, T b, bool descending) {
+  if constexpr (std::floating_point<T>)
+    if (a != a || b != b) return descending ? a != a && b == b : a == a && b != b;
+  return descending ? b < a : a < b;
+}
+
+// Rows of n elements along the last of two axes, or the first, against std::stable_sort.
+template <class T> void check_sorted(std::int64_t rows, std::int64_t n, std::int64_t k, int axis) {
+  const std::vector<T> values = values_with_equals<T>(rows * n, static_cast<std::uint64_t>(n + k));
+  const std::int64_t along = axis == 1 ? 1 : rows, across = axis == 1 ? n : 1;
+  const Array x = Array::from(values, axis == 1 ? std::vector{rows, n} : std::vector{n, rows});
+  for (const bool descending : {false, true})
+    for (const int threads : {1, 3}) {
+      const Options options = {.mode = Mode::generic, .threads = threads};
+      const auto slice = [&](const char* op) {
+        return formula(fmt::format("{}(x, {}, descending={}){}", op, axis, descending,
+                                   axis == 1 ? fmt::format("[:, :{}]", k) : fmt::format("[:{}]", k)),
+                       options);
+      };
+      const FormulaResults both =
+          formula(fmt::format("a, b = topk(x, {}, {}, largest={})", k, axis, descending), options)(std::vector<NamedArgument>{{"x", x}});
+      const std::vector<T> sorted = run_formula(slice("sort"), {{"x", x}})[0].template to_vector<T>(),
+                           best = both[0].template to_vector<T>();
+      const std::vector<std::int64_t> places = run_formula(slice("argsort"), {{"x", x}})[0].template to_vector<std::int64_t>(),
+                                      best_places = both[1].template to_vector<std::int64_t>();
+      CHECK(best_places == places);
+      std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+      bool right = true;
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const auto at = [&](std::int64_t i) { return values[static_cast<std::size_t>(row * across + i * along)]; };
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return is_before(at(a), at(b), descending); });
+        for (std::int64_t i = 0; i < k; ++i) {
+          const auto result = static_cast<std::size_t>(axis == 1 ? row * k + i : i * rows + row);
+          const std::int64_t of = order[static_cast<std::size_t>(i)];
+          const auto is = [&](T value) {
+            return value != value ? at(of) != at(of)
+                                  : std::memcmp(&value, &values[static_cast<std::size_t>(row * across + of * along)], sizeof value) == 0;
+          };
+          right = right && places[result] == of && is(sorted[result]) && is(best[result]);
+        }
+      }
+      INFO(name_of(x.dtype()) << " " << rows << " rows of " << n << ", " << k << " of them, axis " << axis << ", descending " << descending
+                              << ", threads " << threads);
+      CHECK(right);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("array functions: sorting is stable, in NumPy's order, for every type and axis", "[functions]") {
+  const auto check_type = [](auto type) {
+    using T = decltype(type);
+    for (const int axis : {0, 1}) {
+      check_sorted<T>(5, 1, 1, axis);
+      check_sorted<T>(5, 40, 40, axis);     // by insertion
+      check_sorted<T>(37, 300, 300, axis);  // by digits; along axis 0 in blocks of rows
+      check_sorted<T>(3, 2000, 17, axis);   // the first few are kept while a row is read
+    }
+  };
+  check_type(float{});
+  check_type(double{});
+  check_type(std::int8_t{});
+  check_type(std::uint8_t{});
+  check_type(std::int16_t{});
+  check_type(std::uint16_t{});
+  check_type(std::int32_t{});
+  check_type(std::uint32_t{});
+  check_type(std::int64_t{});
+  check_type(std::uint64_t{});
+  check_sorted<float>(1, 70000, 70000, 1);  // threads share the row
+  check_sorted<double>(2, 66000, 66000, 0);
+  check_sorted<float>(1, 200000, 1000, 1);
+  check_sorted<std::int64_t>(1, 200000, 100, 1);
+}
+
+TEST_CASE("array functions: halves and bools are sorted, and nothing is", "[functions]") {
+  same_everywhere("sort(x)", {{"x", random_array({7, 60}, f16)}});
+  same_everywhere("argsort(x, 0)", {{"x", random_array({60, 7}, bf16)}});
+  same_everywhere("sort(x > 0, 0)", {{"x", random_array({60, 7})}});
+  same_everywhere("argsort(x > 0, descending=true)", {{"x", random_array({7, 60})}});
+  for (const char* text :
+       {"sort(x)", "argsort(x, 0)", "sort(x, 0)", "a, b = topk(x, 0, 0)", "quantile(x, 0.5, 0)", "median(x, 1)", "searchsorted(v, x)"})
+    same_everywhere(text, {{"x", Array::zeros({0, 4}, f32)}, {"v", random_array({3})}});
+  CHECK(std::isnan(same_everywhere("median(x)", {{"x", Array::zeros({0}, f32)}}).to_vector<float>()[0]));
+}
+
+TEST_CASE("array functions: a quantile's q is f64", "[functions]") {
+  const Array x = run_formula(formula("cast(iota([101]), f64) / 7"), {})[0];
+  for (const double q : {0.0, 0.1, 0.3, 0.77, 1.0}) {
+    const double h = q * 100, a = std::floor(h), t = h - a;
+    const double low = a / 7, high = std::min(a + 1, 100.0) / 7,
+                 expected = t < 0.5 ? low + (high - low) * t : high - (high - low) * (1 - t);
+    CHECK(formula(fmt::format("quantile(x, {})", q))({x})[0].to_vector<double>()[0] == expected);
+    CHECK(compile([q](Tensor x) { return quantile(x, q); })(x).to_vector<double>()[0] == expected);
+    CHECK(formula("quantile(x, q)")({{"x", x}, {"q", q}})[0].to_vector<double>()[0] == expected);
+  }
+}
+
+TEST_CASE("array functions: a sort's operands and results in any layout", "[functions]") {
+  const Array x = random_array({40, 30});
+  const FormulaResults expected =
+      formula("s = sort(exp(x), 0); i = argsort(x, 1)", {.mode = Mode::reference})(std::vector<NamedArgument>{{"x", x}});
+  for (const Options& options : modes_of_kernels()) {
+    const Array turned = formula("transpose(x)")({x})[0].transpose({1, 0});  // columns are contiguous
+    const Formula f = formula("s = sort(exp(x), 0); i = argsort(x, 1)", options);
+    const Array sorted = Array::zeros({30, 40}, f32).transpose({1, 0}), places = Array::zeros({30, 40}, i64).transpose({1, 0});
+    f.into({{"s", sorted}, {"i", places}}, {{"x", turned}});
+    CHECK(bytes_of(sorted.contiguous()) == bytes_of(expected[0]));
+    CHECK(bytes_of(places.contiguous()) == bytes_of(expected[1]));
+  }
+}
+
+TEST_CASE("array functions: windows are views", "[functions]") {
+  const Array x = random_array({64, 64});
+  for (const char* text : {"mean(sliding_window(x, [3, 3]), [-1, -2])", "max(sliding_window(x*x, 5, 1), -1)", "correlate(x, x[:3, :3])",
+                           "convolve(x*2, full([5], 0.2), \"same\", 0)", "sliding_window(x, 4, 0)*2"}) {
+    INFO(text);
+    CHECK(kernels(text, {{"x", x}}) == 1);
+    same_everywhere(text, {{"x", x}});
+  }
 }
 
 TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
@@ -125,6 +300,23 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("histogram(v, 0)", "histogram: 0 bins; there must be 1 or more");
   says("histogram(v, 3, [1])", "histogram: `range` has 1 numbers; it must be [lowest, highest]");
   says("histogram(v, weights=x)", "histogram: the weights x f32[5, 7] must be shaped like v f32[7]");
+  says("sort(s)", "sort: s f32[] has no axis");
+  says("argsort(x, 2)", "argsort: axis 2 is out of range");
+  says("topk(x, 8)", "topk: 8 of the 7 elements along axis 1 of x f32[5, 7]; k must be 0 to 7");
+  says("quantile(x, x)", "quantile: `q` must be a number or a vector, not x f32[5, 7]");
+  says("quantile(v, 1.5)", "quantile: ");
+  says("quantile(v, -0.1)", "is out of range");
+  says("searchsorted(x, v)", "searchsorted: x f32[5, 7] and the values v f32[7] must have the same axes but for the last");
+  says("searchsorted(s, v)", "searchsorted: s f32[] must have an axis that is sorted");
+  says("searchsorted(v, v, \"above\")", "searchsorted: `side` must be \"left\" or \"right\", not \"above\"");
+  says("sliding_window(x, 3)", "sliding_window: one width for the 2 axes of x f32[5, 7]");
+  says("sliding_window(v, 8)", "sliding_window: a window of 8 elements is longer than axis 0 of v f32[7]");
+  says("sliding_window(v, 0)", "sliding_window: `window` must be 1 or more, not 0");
+  says("sliding_window(v, 2, spacing=7)", "a window of 2 elements, 7 apart, is longer than axis 0");
+  says("correlate(x, v)", "correlate: the kernel v f32[7] must have 2 to 2 axes");
+  says("correlate(v, v[:0])", "is empty");
+  says("convolve(v, v, \"all\")", "convolve: `mode` must be \"valid\", \"same\" or \"full\", not \"all\"");
+  says("correlate(v > 0, v)", "is bool; cast it to a number type");
 }
 
 TEST_CASE("array functions: the diagonal of a product of which one operand has both axes", "[functions]") {

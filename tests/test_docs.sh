@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles and runs the C++ of docs/tutorial.md, coming-from.md, api.md and others: ```c++ blocks stand outside of functions,
+# Compiles and runs the C++ of docs/tutorial.md, coming-from.md, api.md, arrays.md and others: ```c++ blocks stand outside of functions,
 # each ```cpp block is the body of one. An assert that fails names the line of the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +28,7 @@ run_page() {  # PAGE LEAST_BLOCKS
 run_page tutorial 8
 run_page coming-from 2
 run_page api 8
+run_page arrays 6
 run_page runtime 9
 run_page gradients 7
 run_page cuda 1

@@ -705,9 +705,45 @@ class Statistics(Test):
         np.testing.assert_allclose(np.asarray(inside), np.nanmean(y, 0) + np.diff(y, axis=0)[:, :1], rtol=1e-5)
 
 
+class Sorting(Test):
+    def test_numpys_functions(self):
+        x, q, v = array((6, 9)).astype(np.float64), np.array([0.0, 0.3, 1.0]), np.sort(array((7,), seed=2)).astype(np.float64)
+        x[2, 3] = x[2, 4]
+        holes = np.where(x > 0.5, np.nan, x)
+        for got, expected in (
+            (op.sort(x), np.sort(x)), (op.sort(x, 0, descending=True), -np.sort(-x, 0)), (op.argsort(x), np.argsort(x, kind="stable")),
+            (op.topk(x, 3)[0], -np.sort(-x)[:, :3]), (op.topk(x, 2, axis=0, largest=False)[1], np.argsort(x, 0, kind="stable")[:2]),
+            (op.median(x, axis=1), np.median(x, 1)), (op.median(x, keepdims=True), np.median(x, keepdims=True)),
+            (op.nanmedian(holes, axis=0), np.nanmedian(holes, 0)), (op.quantile(x, 0.3), np.quantile(x, 0.3)),
+            (op.quantile(x, q, axis=1), np.quantile(x, q, 1)), (op.nanquantile(holes, 0.7, axis=1, keepdims=True), np.nanquantile(holes, 0.7, 1, keepdims=True)),
+            (op.searchsorted(v, x), np.searchsorted(v, x)), (op.searchsorted(v, v, side="right"), np.searchsorted(v, v, "right")),
+            (op.jit(lambda x: op.quantile(x, 0.3, axis=0))(x), np.quantile(x, 0.3, 0)),
+            (op.ndtri(op.ndtr(v)), v), (op.ndtr(0.0), 0.5),
+        ):
+            np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-13, atol=1e-15)
+        for call, message in ((lambda: op.searchsorted(v, v, side="middle"), "`side` must be"), (lambda: op.topk(x, 10), "k must be 0 to 9")):
+            with self.assertRaisesRegex(op.Error, message):
+                call()
+
+    def test_windows(self):
+        x, k = array((6, 9)), array((2, 3), seed=1)
+        view = np.lib.stride_tricks.sliding_window_view
+        for got, expected in (
+            (op.sliding_window(x, [2, 3]), view(x, (2, 3))), (op.sliding_window(x, 3, axis=1, step=2), view(x, 3, 1)[:, ::2]),
+            (op.sliding_window(x[0], 3, spacing=2), view(x[0], 5)[:, ::2]), (op.correlate(x, k), (view(x, (2, 3)) * k).sum((-2, -1))),
+            (op.correlate(x[0], k[0]), np.correlate(x[0], k[0])), (op.convolve(x[0], k[0]), np.convolve(x[0], k[0])),
+            (op.convolve(x, k[0], mode="same", axis=-1), np.stack([np.convolve(row, k[0], "same") for row in x])),
+            (op.pad(x, [1, 2], [2, 1], mode="reflect"), np.pad(x, ((1, 2), (2, 1)), "reflect")),
+        ):
+            np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-5, atol=1e-6)
+        for call, message in ((lambda: op.correlate(x, k, mode="all"), "`mode` must be"), (lambda: op.pad(x, [1, 1], [1, 1], 0, mode="edge"), "takes no value")):
+            with self.assertRaisesRegex(op.Error, message):
+                call()
+
+
 class Docs(Test):
     def test_pages_run(self):
-        for page, least in (("docs/python.md", 10), ("docs/tutorial.md", 10), ("docs/coming-from.md", 2), ("README.md", 1)):
+        for page, least in (("docs/python.md", 10), ("docs/tutorial.md", 10), ("docs/arrays.md", 8), ("docs/coming-from.md", 2), ("README.md", 1)):
             with open(os.path.join(ROOT, page)) as f:
                 text = f.read()
             blocks = [(text[: m.start(1)].count("\n"), m.group(1)) for m in re.finditer(r"```python\n(.*?)```", text, re.S)]

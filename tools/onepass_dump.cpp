@@ -245,9 +245,13 @@ int dump(Words words) {
     });
   if (loops)
     each_kernel("loops", [](const runtime::KernelReport& kernel) {
+      if (kernel.planned.nest.is_routine()) return print(kernel.planned.nest, kernel.planned.numbers);
       return compiler::loops::print(compiler::loops::program_of(kernel.planned.nest, kernel.scheduled.schedule), kernel.planned.numbers);
     });
   const auto generated = [&](const runtime::KernelReport& kernel, bool want_ir) {
+    if (kernel.planned.nest.is_routine())
+      return fmt::format("{} nothing is generated: the library has the code of {}\n", want_ir ? ";" : "#",
+                         ir::info(kernel.planned.nest.routine).text);
     const compiler::CodegenResult result = compiler::generate({.nest = &kernel.planned.nest,
                                                                .schedule = &kernel.scheduled.schedule,
                                                                .target = &target,

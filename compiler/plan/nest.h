@@ -125,6 +125,9 @@ struct Nest {
   // The vector loop runs through short rows, one behind the other: each derived variable is the row, or the place in it, and each load varies
   // along the loop as one of these alone or as the loop itself; stores are contiguous. The rows have NestNumbers::by[0] elements.
   bool short_rows = false;
+  ir::Op routine = ir::Op::Input;  // of a nest without a body: the operator that a routine of the library computes (routine.h); else Input
+  bool backwards = false;          // its last attribute: descending, or to the right
+  bool is_routine() const { return routine != ir::Op::Input; }
   std::uint8_t phases = 1;  // indices that one iteration of the vector loop computes: each has its own loads, statements and stores
   std::vector<Linear> linears;
   std::vector<Derived> derived;
@@ -178,6 +181,7 @@ struct NestNumbers {
   std::int64_t word_of_slot(std::size_t s, const std::vector<ir::Slot>& values) const {
     return static_cast<std::int64_t>(values[slots[s]].bits ^ signs[s]);
   }
+  std::int64_t results = 0;     // of a routine: elements of the result along its axis
   std::int64_t padded_run = 0;  // of the order of summation, where runs are filled
 };
 

@@ -9,6 +9,7 @@
 #include "compiler/plan/plan.h"
 
 #include "compiler/plan/planner.h"
+#include "compiler/plan/routine.h"
 
 namespace onepass::compiler {
 
@@ -193,6 +194,7 @@ std::vector<Planner::Loop> Planner::flattened() const {
 
 std::vector<Planned> plan(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                           std::span<const Layout> targets) {
+  if (partition.groups[group].routine) return plan_routine(graph, partition, group, layouts, targets);
   return Planner(graph, partition, group, layouts, targets).run();
 }
 

@@ -280,6 +280,16 @@ std::uint32_t Planner::compose(NodeId id, std::uint32_t map) {
       out[axis2] = expressions_(column);
       break;
     }
+    case Op::Window: {
+      const auto axis = static_cast<std::size_t>(attributes[0]);
+      for (std::size_t i = 0; i < was.size(); ++i)
+        if (i != axis) out[i] = axes[i + (i > axis)];
+      Expression e;
+      add(e, expressions_[axes[axis]], attributes[2]);
+      add(e, expressions_[axes[axis + 1]], attributes[1]);
+      out[axis] = expressions_(e);
+      break;
+    }
     case Op::Reshape: {
       if (graph_.elements(from) == 0) {  // no element: whoever asks, a pad, has a guard that is false
         for (std::size_t k = 0; k < was.size(); ++k) out[k] = zero();

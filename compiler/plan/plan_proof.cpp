@@ -433,7 +433,7 @@ PlanProofs::~PlanProofs() {
 std::string PlanProofs::verify(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                                std::span<const Planned> pieces) {
   OfGroup& of = groups_[group];
-  const bool may_be_known = pieces.size() == 1 && verified_points() == 0;
+  const bool may_be_known = pieces.size() == 1 && verified_points() == 0 && !partition.groups[group].routine;
   for (const std::atomic<const PlanProof*>& known : of.proofs) {
     const PlanProof* const proof = may_be_known ? known.load(std::memory_order_acquire) : nullptr;
     if (!proof) break;

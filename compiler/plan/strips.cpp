@@ -19,8 +19,8 @@ constexpr std::int64_t kPackedRows = 64;  // of a strip, at least, where a contr
 bool follows_outer_loops(const StripKernel& k) {
   const Schedule& s = k.scheduled->schedule;
   const ScheduleNumbers& n = k.scheduled->numbers;
-  return k.alone && k.nest->outer > 0 && n.items > 0 && (n.phases == 1 || s.tile.shared) && !n.claimed && !s.split && !s.by_place &&
-         s.packed.empty() && n.tile_rows == 1 && !k.nest->has_columns() && !k.nest->addition();
+  return k.alone && !k.nest->is_routine() && k.nest->outer > 0 && n.items > 0 && (n.phases == 1 || s.tile.shared) && !n.claimed &&
+         !s.split && !s.by_place && s.packed.empty() && n.tile_rows == 1 && !k.nest->has_columns() && !k.nest->addition();
 }
 
 // The first outer loops whose iterations are so many rows; 0: none.

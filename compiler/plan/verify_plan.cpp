@@ -9,6 +9,7 @@
 
 #include "compiler/loops/contract.h"
 #include "compiler/plan/expression.h"
+#include "compiler/plan/routine.h"
 #include "compiler/plan/scratch.h"
 #include "ir/order.h"
 
@@ -367,6 +368,12 @@ class GraphPoints {
           if (k != one && k != two) out[k] = i[next++];
         out[one] = i[next] + std::max<std::int64_t>(0, -attributes[0]);
         out[two] = i[next] + std::max<std::int64_t>(0, attributes[0]);
+        break;
+      }
+      case Op::Window: {
+        const auto axis = static_cast<std::size_t>(attributes[0]);
+        for (std::size_t k = 0; k < was.size(); ++k)
+          out[k] = k == axis ? i[axis] * attributes[2] + i[axis + 1] * attributes[1] : i[k + (k > axis)];
         break;
       }
       default: {  // Reshape
@@ -1326,6 +1333,7 @@ std::int64_t verified_points() noexcept { return points_to_compare.load(std::mem
 
 std::string verify_plan(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                         std::span<const Planned> pieces, std::span<const Layout> targets) {
+  if (partition.groups[group].routine) return verify_routine(graph, partition, group, layouts, pieces, targets);
   return PlanVerifier(graph, partition, group, layouts, pieces, targets).run();
 }
 

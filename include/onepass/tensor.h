@@ -294,6 +294,8 @@ Tensor atanh(const Operand& x);
 Tensor erf(const Operand& x);
 Tensor erfc(const Operand& x);     ///< 1 - erf(x)
 Tensor erfinv(const Operand& x);   ///< erf(erfinv(x)) = x
+Tensor ndtr(const Operand& x);     ///< the distribution function of the normal distribution: erfc(-x/sqrt(2))/2
+Tensor ndtri(const Operand& p);    ///< its quantiles: ndtr(ndtri(p)) = p
 Tensor lgamma(const Operand& x);   ///< log(abs(gamma(x)))
 Tensor digamma(const Operand& x);  ///< the derivative of lgamma
 // ---- rounding
@@ -375,6 +377,9 @@ Tensor pad(const Operand& x, Extents low, Extents high, const Operand& value = n
 /// What stands beside x: its outermost element (edge), x mirrored without it (reflect) or with it (symmetric), x again (wrap).
 enum class PadMode : std::uint8_t { Edge, Reflect, Symmetric, Wrap };
 Tensor pad(const Operand& x, Extents low, Extents high, PadMode mode);
+/// Windows of x along the axes, all of them where none are given: each axis becomes the places of the windows, and behind all axes stand the indices in
+/// a window, `window` elements `spacing` apart; the places are `step` apart. ShapeError for a window that is longer than its axis.
+Tensor sliding_window(const Operand& x, Extents window, Axes axes = {}, std::int64_t step = 1, std::int64_t spacing = 1);
 Tensor tile(const Operand& x, Extents times);                       ///< the whole of x, `times[i]` times along axis i
 Tensor repeat(const Operand& x, std::int64_t times, int axis);      ///< each index along the axis, `times` times
 Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< what leaves at the end comes in at the start; of all: flattened
@@ -402,6 +407,15 @@ template <std::convertible_to<Operand>... Ts> Tensor einsum(Equation equation, c
   const Operand all[] = {Operand(operands)...};
   return einsum(equation, std::span<const Operand>(all));
 }
+
+/// How far windows reach over the edges of an array, which has zeros there: not at all, so that the result is as long as the array, as far as they meet.
+enum class Overlap : std::uint8_t { Valid, Same, Full };
+/// Sums of the products of the kernel with each window of x, along all axes of x or the given ones, whose windows are the kernel's last axes; those
+/// before them broadcast with the other axes of x. `correlate(x, k, Overlap::Same, {-2, -1})` of f32[n, c, h, w] and f32[c, 3, 3] is a depthwise
+/// convolution of a neural network. Sums by fma, the windows' indices in row-major order.
+Tensor correlate(const Operand& x, const Operand& kernel, Overlap mode = Overlap::Valid, Axes axes = {});
+/// The same with the kernel backwards.
+Tensor convolve(const Operand& x, const Operand& kernel, Overlap mode = Overlap::Full, Axes axes = {});
 
 // ---- random numbers: the same bits on every device and in any fusion (docs/language.md)
 /// In [0, 1), by Philox4x32-10. The key is an integer, a number or a tensor of rank 0; dtype is a float type.
@@ -435,6 +449,27 @@ Tensor stddev(const Operand& x, Axes axes = {}, std::int64_t ddof = 0, bool keep
 Tensor norm(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< sqrt(sum(x*x)), with the derivative 0 at 0
 /// m + log(sum(exp(x - m))) where m = max(x) is finite, else m. Over nothing: -inf.
 Tensor logsumexp(const Operand& x, Axes axes = {}, bool keepdims = false);
+
+// ---- sorting along one axis. NaN stands behind all numbers, +0 and -0 are equal, and equal elements keep their order; `descending` is the opposite
+// order, NaN first, in which they keep it too. Halves are cast to f32 and back.
+Tensor sort(const Operand& x, int axis = -1, bool descending = false);     ///< gradient: each goes where its element was
+Tensor argsort(const Operand& x, int axis = -1, bool descending = false);  ///< i64: where the elements of sort(x) stand in x
+struct TopK;
+/// The k largest elements, or smallest, sorted, the best first, and where they stand, i64. ShapeError for more than there are.
+TopK topk(const Operand& x, std::int64_t k, int axis = -1, bool largest = true);
+struct TopK {
+  Tensor values, indices;
+};
+/// The middle one of the sorted elements, or the mean of two. NaN where one is NaN, and of nothing; nanmedian leaves NaN out.
+Tensor median(const Operand& x, Axes axes = {}, bool keepdims = false);
+Tensor nanmedian(const Operand& x, Axes axes = {}, bool keepdims = false);
+/// The elements at q*(n - 1) of the sorted ones, between two in proportion; q is a number from 0 to 1, or a vector of them, whose axis stands in front.
+/// IndexError of the call for another q. NaN as of median.
+Tensor quantile(const Operand& x, const Operand& q, Axes axes = {}, bool keepdims = false);
+Tensor nanquantile(const Operand& x, const Operand& q, Axes axes = {}, bool keepdims = false);
+/// How many elements of `sorted`, a vector, are below each value, or with `right` not above it: i64. Or of its rows along the last axis, where the
+/// values have the same other axes.
+Tensor searchsorted(const Operand& sorted, const Operand& values, bool right = false);
 
 // ---- statistics
 /// Reductions of the elements that are numbers, NaN left out. Where there is none, sums are 0, products 1, and the others NaN.
@@ -569,6 +604,8 @@ using onepass::abs, onepass::acos, onepass::acosh, onepass::add, onepass::all, o
     onepass::asin, onepass::asinh, onepass::atan;
 using onepass::arange, onepass::average, onepass::bincount, onepass::corrcoef, onepass::cov, onepass::diag, onepass::diff, onepass::eye,
     onepass::gradient, onepass::histogram, onepass::linspace, onepass::meshgrid, onepass::nanmax, onepass::nanmean, onepass::nanmin;
+using onepass::argsort, onepass::convolve, onepass::correlate, onepass::median, onepass::nanmedian, onepass::nanquantile, onepass::ndtr,
+    onepass::ndtri, onepass::quantile, onepass::searchsorted, onepass::sliding_window, onepass::sort, onepass::topk;
 using onepass::atan2, onepass::atanh, onepass::batch_norm, onepass::bitcast, onepass::bitwise_and, onepass::bitwise_not;
 using onepass::bitwise_or, onepass::bitwise_xor, onepass::broadcast_to, onepass::cast, onepass::cbrt, onepass::ceil, onepass::celu;
 using onepass::clamp, onepass::concat, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal,

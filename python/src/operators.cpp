@@ -196,7 +196,7 @@ void bind_elementwise(nb::module_& m) {
 #define TWO(name) def_binary(m, #name, &onepass::name);
   ONE(neg) ONE(abs) ONE(sign) ONE(square) ONE(reciprocal) ONE(stop_gradient) ONE(sqrt) ONE(rsqrt) ONE(cbrt) ONE(exp) ONE(exp2)
   ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sigmoid) ONE(sin) ONE(cos) ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh)
-  ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(erfinv) ONE(lgamma) ONE(digamma) ONE(floor) ONE(ceil)
+  ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(erfinv) ONE(ndtr) ONE(ndtri) ONE(lgamma) ONE(digamma) ONE(floor) ONE(ceil)
   ONE(trunc) ONE(round) ONE(logical_not) ONE(isnan) ONE(isinf) ONE(isfinite) ONE(signbit) ONE(bitwise_not) ONE(popcount) ONE(relu)
   ONE(relu6) ONE(hardsigmoid) ONE(hardswish) ONE(selu) ONE(gelu) ONE(gelu_tanh) ONE(silu) ONE(mish) ONE(softplus) ONE(softsign) TWO(add)
   TWO(sub) TWO(mul) TWO(div) TWO(floor_div) TWO(remainder) TWO(fmod) TWO(pow) TWO(maximum) TWO(minimum) TWO(copysign) TWO(hypot)
@@ -367,12 +367,23 @@ void bind_views(nb::module_& m) {
       nb::arg("x"), nb::arg("offset") = 0, nb::arg("axis1") = 0, nb::arg("axis2") = 1);
   m.def(
       "pad",
-      [](nb::handle x, nb::handle low, nb::handle high, nb::handle value) {
+      [](nb::handle x, nb::handle low, nb::handle high, nb::handle value, const std::string& mode) {
         const auto before = integers_from(low, "low"), behind = integers_from(high, "high");
+        static constexpr std::string_view modes[] = {"edge", "reflect", "symmetric", "wrap"};
+        if (mode != "constant") {
+          const auto found = std::ranges::find(modes, mode);
+          if (found == std::end(modes))
+            throw ValueError(fmt::format("pad: `mode` must be \"constant\", \"{}\", not \"{}\"", fmt::join(modes, "\", \""), mode));
+          if (!value.is_none()) throw ValueError(fmt::format("pad: mode \"{}\" takes no value; leave it out", mode));
+          const auto way = static_cast<PadMode>(found - std::begin(modes));
+          return apply("pad", listed(before) + ";" + listed(behind) + ";" + mode, {x}, [before, behind, way](std::span<const Operand> v) {
+            return onepass::pad(v[0], Extents(before), Extents(behind), way);
+          });
+        }
         return apply("pad", listed(before) + ";" + listed(behind), {x, value},
                      [before, behind](std::span<const Operand> v) { return onepass::pad(v[0], Extents(before), Extents(behind), v[1]); });
       },
-      nb::arg("x"), nb::arg("low"), nb::arg("high"), nb::arg("value") = nb::none());
+      nb::arg("x"), nb::arg("low"), nb::arg("high"), nb::arg("value") = nb::none(), nb::arg("mode") = "constant");
   m.def(
       "repeat",
       [](nb::handle x, std::int64_t times, int axis) {
@@ -488,6 +499,77 @@ void bind_statistics(nb::module_& m) {
       nb::arg("x"), nb::arg("bins") = 10, nb::arg("range") = nb::none(), nb::arg("weights") = nb::none(), nb::arg("density") = false);
 }
 
+void bind_sorting(nb::module_& m) {
+  for (const auto& [name, f] :
+       {std::pair<const char*, Tensor (*)(const Operand&, int, bool)>{"sort", &onepass::sort}, {"argsort", &onepass::argsort}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, int axis, bool descending) {
+          return apply(name, fmt::format("{};{}", axis, descending), {x},
+                       [f, axis, descending](std::span<const Operand> v) { return f(v[0], axis, descending); });
+        },
+        nb::arg("x"), nb::arg("axis") = -1, nb::arg("descending") = false);
+  m.def(
+      "topk",
+      [](nb::handle x, std::int64_t k, int axis, bool largest) {
+        const auto part = [&](bool places) {
+          return apply("topk", fmt::format("{};{};{};{}", k, axis, largest, places), {x}, [=](std::span<const Operand> v) {
+            const TopK both = onepass::topk(v[0], k, axis, largest);
+            return places ? both.indices : both.values;
+          });
+        };
+        return nb::make_tuple(part(false), part(true));
+      },
+      nb::arg("x"), nb::arg("k"), nb::arg("axis") = -1, nb::arg("largest") = true);
+  for (const auto& [name, f] : {std::pair<const char*, Reduction>{"median", &onepass::median}, {"nanmedian", &onepass::nanmedian}})
+    def_reduction(m, name, f);
+  using Quantile = Tensor (*)(const Operand&, const Operand&, Axes, bool);
+  for (const auto& [name, f] : {std::pair<const char*, Quantile>{"quantile", &onepass::quantile}, {"nanquantile", &onepass::nanquantile}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, nb::handle q, nb::handle axis, bool keepdims) {
+          const AxesGiven axes(axis);
+          return apply(name, fmt::format("{};{}", axes.text(), keepdims), {x, q},
+                       [f, axes, keepdims](std::span<const Operand> v) { return f(v[0], v[1], axes.get(), keepdims); });
+        },
+        nb::arg("x"), nb::arg("q"), nb::arg("axis") = nb::none(), nb::arg("keepdims") = false);
+  m.def(
+      "searchsorted",
+      [](nb::handle sorted, nb::handle values, const std::string& side) {
+        if (side != "left" && side != "right")
+          throw ValueError(fmt::format("searchsorted: `side` must be \"left\" or \"right\", not \"{}\"", side));
+        return apply("searchsorted", side, {sorted, values},
+                     [right = side == "right"](std::span<const Operand> v) { return onepass::searchsorted(v[0], v[1], right); });
+      },
+      nb::arg("sorted"), nb::arg("values"), nb::arg("side") = "left");
+}
+
+void bind_windows(nb::module_& m) {
+  m.def(
+      "sliding_window",
+      [](nb::handle x, nb::handle window, nb::handle axis, std::int64_t step, std::int64_t spacing) {
+        const AxesGiven axes(axis);
+        const auto widths = integers_from(window, "window");
+        return apply("sliding_window", fmt::format("{};{};{};{}", listed(widths), axes.text(), step, spacing), {x},
+                     [=](std::span<const Operand> v) { return onepass::sliding_window(v[0], Extents(widths), axes.get(), step, spacing); });
+      },
+      nb::arg("x"), nb::arg("window"), nb::arg("axis") = nb::none(), nb::arg("step") = 1, nb::arg("spacing") = 1);
+  using Correlate = Tensor (*)(const Operand&, const Operand&, Overlap, Axes);
+  for (const auto& [name, f, otherwise] : {std::tuple<const char*, Correlate, const char*>{"correlate", &onepass::correlate, "valid"},
+                                           {"convolve", &onepass::convolve, "full"}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, nb::handle kernel, const std::string& mode, nb::handle axis) {
+          const AxesGiven axes(axis);
+          if (mode != "valid" && mode != "same" && mode != "full")
+            throw ValueError(fmt::format("{}: `mode` must be \"valid\", \"same\" or \"full\", not \"{}\"", name, mode));
+          const Overlap overlap = mode == "valid" ? Overlap::Valid : mode == "same" ? Overlap::Same : Overlap::Full;
+          return apply(name, fmt::format("{};{}", mode, axes.text()), {x, kernel},
+                       [=](std::span<const Operand> v) { return f(v[0], v[1], overlap, axes.get()); });
+        },
+        nb::arg("x"), nb::arg("kernel"), nb::arg("mode") = otherwise, nb::arg("axis") = nb::none());
+}
+
 void bind_matrices(nb::module_& m) {
   using OfDiagonal = Tensor (*)(const Operand&, std::int64_t);
   for (const auto& [name, f] :
@@ -588,6 +670,8 @@ void bind_operators(nb::module_& m) {
   bind_views(m);
   bind_indexing(m);
   bind_statistics(m);
+  bind_sorting(m);
+  bind_windows(m);
   bind_matrices(m);
   bind_sources(m);
 }

@@ -64,6 +64,10 @@ std::vector<DevicePlan::Piece> DevicePlan::add_kernels(const compiler::cuda::Dev
       throw PlanRefused(wrong);
     for (compiler::Planned& planned : nests) {
       const Nest& nest = planned.nest;
+      if (nest.is_routine())
+        throw UnsupportedError(
+            fmt::format("{}: there is no form of it for a GPU in this version; run the function on the CPU, or sort outside of it",
+                        ir::info(nest.routine).text));
       std::vector<bool> aligned;
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) aligned.push_back(is_aligned(planned, b));
       compiler::cuda::DeviceScheduled scheduled = compiler::cuda::schedule(nest, planned.numbers, target, aligned);

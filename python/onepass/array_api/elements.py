@@ -1,6 +1,6 @@
-"""Functions that no kernel computes: sorting, sets, and those whose result's shape depends on the elements.
+"""Sorting; and functions that no kernel computes: sets, and those whose result's shape depends on the elements.
 
-NumPy computes them, on the arrays' own memory. Inside a recording, where a Tensor has no elements, each is an UnsupportedError.
+NumPy computes the latter, on the arrays' own memory. Inside a recording, where a Tensor has no elements, each is an UnsupportedError.
 """
 import collections
 
@@ -41,39 +41,18 @@ def nonzero(x, /):
 
 
 def searchsorted(x1, x2, /, *, side="left", sorter=None):
-    """Where the elements of x2 belong in x1, which is sorted, or is by the indices `sorter`. Outside of recordings, by NumPy."""
-    import numpy
-
-    if side not in ("left", "right"):
-        raise _core.ValueError(f"searchsorted: side is 'left' or 'right', not {side!r}")
-    given = [x for x in (x1, x2, sorter) if x is not None]
-    values, wanted, *order = on_elements("searchsorted", *given)
-    return _array(numpy.searchsorted(values, wanted, side=side, sorter=order[0] if order else None), "int64")
+    """Where the elements of x2 belong in x1, which is sorted, or is by the indices `sorter`."""
+    return _core.searchsorted(x1 if sorter is None else _core.take(x1, sorter, 0), x2, side)
 
 
 def sort(x, /, *, axis=-1, descending=False, stable=True):
-    """Sorted along an axis. Outside of recordings, by NumPy."""
-    import numpy
-
-    (values,) = on_elements("sort", x)
-    if values.ndim == 0:
-        raise _core.ValueError("sort: an array of rank 0 has no axis")
-    out = numpy.sort(values, axis=axis, kind="stable" if stable else None)
-    return _array(numpy.flip(out, axis=axis) if descending else out)
+    """Sorted along an axis, always stable. NaN stands behind all numbers, of descending before them."""
+    return _core.sort(x, axis, descending)
 
 
 def argsort(x, /, *, axis=-1, descending=False, stable=True):
-    """The indices that sort along an axis; equal elements keep their order unless stable=False. Outside of recordings, by NumPy."""
-    import numpy
-
-    (values,) = on_elements("argsort", x)
-    if values.ndim == 0:
-        raise _core.ValueError("argsort: an array of rank 0 has no axis")
-    kind = "stable" if stable else None
-    if not descending:
-        return _array(numpy.argsort(values, axis=axis, kind=kind), "int64")
-    backwards = numpy.argsort(numpy.flip(values, axis=axis), axis=axis, kind=kind)  # equal elements, too, stand backwards
-    return _array(values.shape[axis] - 1 - numpy.flip(backwards, axis=axis), "int64")
+    """The indices that sort along an axis; equal elements keep their order."""
+    return _core.argsort(x, axis, descending)
 
 
 def _unique(name, x):

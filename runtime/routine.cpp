@@ -1,0 +1,123 @@
+// See routine.h. The words, and how rows are shared; the code is routine_sort.cpp and routine_search.cpp.
+#include "runtime/routine.h"
+
+#include <algorithm>
+
+#include "ir/graph.h"
+#include "onepass/error.h"
+#include "runtime/kernel_cache.h"
+#include "runtime/routine_code.h"
+
+namespace onepass::runtime {
+
+using compiler::Nest;
+using compiler::NestNumbers;
+using ir::Op;
+
+namespace {
+
+constexpr std::int64_t kSharedLength = 1 << 16;  // below it threads do not share a row
+constexpr std::int64_t kSearched = 4096;         // values of an item of a search
+
+std::int64_t up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+std::int64_t aligned(std::int64_t bytes) { return up(bytes, 64) * 64; }
+
+std::int64_t rows_of(const Nest& nest, const NestNumbers& numbers) {
+  std::int64_t rows = 1;
+  for (std::uint32_t l = 0; l < nest.outer; ++l) rows *= numbers.extents[l];
+  return rows;
+}
+
+// Rows beside each other in memory that do not lie along their own axis: so many are read together, a line of the cache at a time.
+std::int64_t block_of(const Nest& nest, const NestNumbers& numbers, std::int64_t rows, std::int64_t element) {
+  constexpr std::int64_t most = 16, room = 1 << 20;
+  if (nest.outer == 0 || numbers.coefficients[0].back() == 1) return 1;
+  if (numbers.coefficients[0][nest.outer - 1u] != 1 && numbers.coefficients.back()[nest.outer - 1u] != 1) return 1;
+  return std::clamp<std::int64_t>(room / std::max<std::int64_t>(numbers.extents.back() * element, 1), 1, std::min(most, rows));
+}
+
+}  // namespace
+
+SortBy sort_by(std::int64_t length, std::int64_t results, std::int64_t chunks) {
+  if (results <= 1024 && results * 16 <= length) return SortBy::Select;
+  return chunks > 1 ? SortBy::Shared : SortBy::Rows;
+}
+
+compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& numbers, int threads) {
+  compiler::Scheduled out;
+  compiler::ScheduleNumbers& n = out.numbers;
+  const std::int64_t rows = rows_of(nest, numbers), length = numbers.extents.back(), results = numbers.results;
+  const auto size = static_cast<std::int64_t>(size_of(nest.buffers[0].dtype));
+  n.bytes_read = rows * length * size;
+  n.bytes_written = rows * results * static_cast<std::int64_t>(size_of(nest.buffers.back().dtype));
+  n.tile = 1;
+  if (nest.routine == Op::Search) {
+    n.bytes_read += rows * results * size;
+    n.tile = std::clamp<std::int64_t>(results, 1, kSearched);
+    n.chunks = up(results, n.tile);
+    n.items = rows * n.chunks;
+    n.work = rows * results * 32;
+    return out;
+  }
+  n.work = rows * length * 24;
+  const std::int64_t element = sort_element_bytes(nest.buffers[0].dtype, nest.routine == Op::Argsort, length);
+  const bool share = threads > 1 && rows < 2 * threads && length >= kSharedLength;
+  n.chunks = share ? threads : 1;
+  switch (sort_by(length, results, n.chunks)) {
+    case SortBy::Rows:
+      n.tile = block_of(nest, numbers, rows, element);
+      n.items = up(rows, n.tile);
+      n.scratch_bytes = sort_scratch_bytes(nest.buffers[0].dtype, nest.routine == Op::Argsort, length, n.tile);
+      break;
+    case SortBy::Shared:
+      n.items = rows * n.chunks;
+      n.phases = shared_sort_phases(nest.buffers[0].dtype);
+      n.shared_bytes = rows * shared_sort_bytes(nest.buffers[0].dtype, nest.routine == Op::Argsort, length, n.chunks);
+      break;
+    case SortBy::Select:
+      n.items = rows * n.chunks;
+      n.phases = n.chunks > 1 ? 2 : 1;
+      n.scratch_bytes = select_scratch_bytes(nest.buffers[0].dtype, length, results, n.chunks);
+      n.shared_bytes = n.chunks > 1 ? n.items * select_shared_bytes(nest.buffers[0].dtype, length, results) : 0;
+      break;
+  }
+  n.scratch_bytes = aligned(n.scratch_bytes);
+  return out;
+}
+
+std::vector<std::int64_t> routine_words(const Nest& nest, const NestNumbers& numbers, const compiler::ScheduleNumbers& scheduled) {
+  std::vector<std::int64_t> words(RoutineWords::kFirst, 0);
+  words[RoutineWords::kType] = static_cast<std::int64_t>(nest.buffers[0].dtype);
+  words[RoutineWords::kBackwards] = nest.backwards;
+  words[RoutineWords::kLength] = numbers.extents.back();
+  words[RoutineWords::kResults] = numbers.results;
+  words[RoutineWords::kRows] = rows_of(nest, numbers);
+  words[RoutineWords::kBlock] = scheduled.tile;
+  words[RoutineWords::kChunks] = scheduled.chunks;
+  words[RoutineWords::kLoops] = nest.outer;
+  const bool two = nest.buffers.size() > 2;
+  const auto strides = [&](std::size_t loop) {
+    for (const std::size_t b : {std::size_t{0}, two ? std::size_t{1} : std::size_t{0}, nest.buffers.size() - 1})
+      words.push_back(numbers.coefficients[b][loop]);
+  };
+  for (std::uint32_t l = 0; l < nest.outer; ++l) {
+    words.push_back(numbers.extents[l]);
+    strides(l);
+  }
+  strides(nest.outer);
+  return words;
+}
+
+std::shared_ptr<const Kernel> routine_kernel(const Nest& nest) {
+  static const auto& sorts = *new std::shared_ptr<const Kernel>(std::make_shared<Kernel>(&run_sort));
+  static const auto& argsorts = *new std::shared_ptr<const Kernel>(std::make_shared<Kernel>(&run_argsort));
+  static const auto& searches = *new std::shared_ptr<const Kernel>(std::make_shared<Kernel>(&run_search));
+  switch (nest.routine) {
+    case Op::Sort: return sorts;
+    case Op::Argsort: return argsorts;
+    case Op::Search: return searches;
+    default: throw InternalError("routine: none for " + std::string(ir::info(nest.routine).text));
+  }
+}
+
+}  // namespace onepass::runtime

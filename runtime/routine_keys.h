@@ -1,0 +1,94 @@
+// Keys: unsigned numbers in the order of sorting. NaN is above all numbers and -0 equals +0, so the order of two elements is that of their ranks; a
+// key itself tells -0 from +0, so that the element can be made of it again. Descending: the complements.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "onepass/dtype.h"
+#include "runtime/routine.h"
+
+namespace onepass::runtime {
+
+template <class T> struct KeyOf {
+  using Key = std::make_unsigned_t<T>;
+  static constexpr Key kTop = std::is_signed_v<T> ? Key(Key{1} << (8 * sizeof(T) - 1)) : Key{0};
+  static Key of(T value) { return static_cast<Key>(static_cast<Key>(value) ^ kTop); }
+  static T value(Key key) { return static_cast<T>(static_cast<Key>(key ^ kTop)); }
+  static Key rank(Key key) { return key; }
+};
+enum class Truth : std::uint8_t {};  // a byte of a bool: 0 or not
+template <> struct KeyOf<Truth> {
+  using Key = std::uint8_t;
+  static Key of(Truth value) { return value != Truth{0}; }
+  static Truth value(Key key) { return static_cast<Truth>(key & 1); }
+  static Key rank(Key key) { return key; }
+};
+template <std::size_t kBytes> struct KeyOfFloat {
+  using T = std::conditional_t<kBytes == 4, float, double>;
+  using Key = std::conditional_t<kBytes == 4, std::uint32_t, std::uint64_t>;
+  static constexpr Key kSign = Key{1} << (8 * kBytes - 1);
+  static Key of(T value) {
+    const Key bits = std::bit_cast<Key>(value);
+    const Key key = bits & kSign ? ~bits : bits | kSign;
+    return value != value ? std::numeric_limits<Key>::max() : key;
+  }
+  static T value(Key key) {
+    return key == std::numeric_limits<Key>::max() ? std::numeric_limits<T>::quiet_NaN()
+                                                  : std::bit_cast<T>(key & kSign ? key & ~kSign : ~key);
+  }
+  static Key rank(Key key) { return key + (key == kSign - 1); }  // of -0 that of +0
+};
+template <> struct KeyOf<float> : KeyOfFloat<4> {};
+template <> struct KeyOf<double> : KeyOfFloat<8> {};
+
+/// f(T{}) for the type that elements of `type` are read as.
+template <class F> void with_type(DType type, F&& f) {
+  switch (type) {
+    case DType::Bool: return f(Truth{});
+    case DType::U8: return f(std::uint8_t{});
+    case DType::I8: return f(std::int8_t{});
+    case DType::I16: return f(std::int16_t{});
+    case DType::I32: return f(std::int32_t{});
+    case DType::I64: return f(std::int64_t{});
+    case DType::U16: return f(std::uint16_t{});
+    case DType::U32: return f(std::uint32_t{});
+    case DType::U64: return f(std::uint64_t{});
+    case DType::F32: return f(float{});
+    case DType::F64: return f(double{});
+    case DType::F16:
+    case DType::BF16: return;  // never: ir/verify
+  }
+}
+
+/// The rows of a routine's arrays.
+struct RoutineRows {
+  const std::int64_t* words;
+  std::int64_t operator[](std::uint32_t word) const { return words[word]; }
+  struct Row {
+    std::int64_t x = 0, values = 0, result = 0;  // elements from the first of each array
+  };
+  Row at(std::int64_t row) const {
+    Row out;
+    for (std::int64_t l = words[RoutineWords::kLoops]; l-- > 0;) {
+      const std::int64_t* const loop = words + RoutineWords::kFirst + 4 * l;
+      const std::int64_t i = row % loop[0];
+      row /= loop[0];
+      out.x += i * loop[1], out.values += i * loop[2], out.result += i * loop[3];
+    }
+    return out;
+  }
+  Row along() const {  // the strides along a row
+    const std::int64_t* const last = words + RoutineWords::kFirst + 4 * words[RoutineWords::kLoops];
+    return {last[0], last[1], last[2]};
+  }
+  template <class T> const T* x() const { return reinterpret_cast<const T*>(words[RoutineWords::kX]); }
+  template <class T> const T* values() const { return reinterpret_cast<const T*>(words[RoutineWords::kValues]); }
+  template <class T> T* result() const { return reinterpret_cast<T*>(words[RoutineWords::kResult]); }
+  bool backwards() const { return words[RoutineWords::kBackwards] != 0; }
+};
+
+}  // namespace onepass::runtime
