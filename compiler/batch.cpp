@@ -2,6 +2,7 @@
 //   y = mul(x, w), xs : [n, 4]        ys = mul(xs, broadcast(w)) : [n, 4]
 //   y = reduce_sum(x) {0}             ys = reduce_sum(xs) {1}
 //   y = x[2:5]                        ys = xs[:, 2:5]
+//   y = gather(x, i) {0}              ys = gather(xs, broadcast(i)) {1}
 // An operator without a rule here runs once for each row of xs; the results are put together again.
 // Left out on purpose: Identity's attributes. The rows have no derivative rule of their own; they are differentiated through.
 #include "compiler/batch.h"
@@ -28,9 +29,12 @@ std::vector<std::int64_t> with_all_rows(List starts_and_steps) {
 
 class Batch {
  public:
-  Batch(Graph& graph, NodeId x, NodeId xs, const Limits& limits)
-      : graph_(graph), limits_(limits), n_(graph.shape(xs)[0]), first_(x), many_(graph.size(), kNoNode) {
-    many_[x] = xs;
+  Batch(Graph& graph, std::span<const Batched> operands, const Limits& limits, std::string_view name)
+      : graph_(graph), limits_(limits), name_(name), n_(graph.shape(operands[0].all)[0]), many_(graph.size(), kNoNode) {
+    for (const auto [one, all] : operands) {
+      first_ = std::min(first_, one);
+      many_[one] = all;
+    }
   }
 
   std::vector<NodeId> run(std::span<const NodeId> ys) {
@@ -43,7 +47,8 @@ class Batch {
     const std::uint32_t source = graph_.current_source;
     for (NodeId id = first_ + 1; id < end; ++id) {
       const List operands = graph_.operands(id);
-      if (!needed[id] || std::ranges::none_of(operands, [&](std::int64_t o) { return many_[static_cast<std::size_t>(o)] != kNoNode; }))
+      if (!needed[id] || many_[id] != kNoNode ||
+          std::ranges::none_of(operands, [&](std::int64_t o) { return many_[static_cast<std::size_t>(o)] != kNoNode; }))
         continue;
       graph_.current_source = graph_.source_of[id];
       many_[id] = of(id);
@@ -57,14 +62,15 @@ class Batch {
  private:
   Graph& graph_;
   const Limits& limits_;
+  const std::string_view name_;
   const std::int64_t n_;
-  const NodeId first_;
+  NodeId first_ = kNoNode;
   std::vector<NodeId> many_;  // by node of the part: its values for all rows
 
   ListId with_rows(List shape) {
     std::vector<std::int64_t> extents{n_};
     extents.insert(extents.end(), shape.begin(), shape.end());
-    check_shape("jacobian", extents, limits_);
+    check_shape(name_, extents, limits_);
     return graph_.intern(extents);
   }
 
@@ -82,7 +88,10 @@ class Batch {
   }
 
   NodeId of(NodeId id) {
-    if (graph_[id].op == Op::Piecewise) return piecewise(id);
+    const Op op = graph_[id].op;
+    if (op == Op::Piecewise) return piecewise(id);
+    if (op == Op::Place) return rebuilt(id, graph_.attributes(id));
+    if (op == Op::Gather || op == Op::ScatterAdd) return rebuilt(id, std::vector{graph_.attributes(id)[0] + 1});
     const std::optional<std::vector<std::int64_t>> attributes = attributes_with_axis_in_front(graph_, id);
     return attributes ? rebuilt(id, *attributes) : row_by_row(id);
   }
@@ -194,8 +203,9 @@ std::optional<std::vector<std::int64_t>> attributes_with_axis_in_front(const Gra
   }
 }
 
-std::vector<NodeId> batch(Graph& graph, std::span<const NodeId> ys, NodeId x, NodeId xs, const Limits& limits) {
-  return Batch(graph, x, xs, limits).run(ys);
+std::vector<NodeId> batch(Graph& graph, std::span<const NodeId> ys, std::span<const Batched> operands, const Limits& limits,
+                          std::string_view name) {
+  return Batch(graph, operands, limits, name).run(ys);
 }
 
 }  // namespace onepass::compiler

@@ -158,6 +158,11 @@ class Recorder {
   enum class JacobianBy : std::uint8_t { Fewer, Rows, Columns };
   /// Of y's shape, then x's. By rows: one cotangent for each element of y, all in one pass; by columns: one tangent for each of x.
   Value jacobian(Value y, Value x, JacobianBy by);
+  /// One element of each x along its axis; without an axis, or of a literal, x itself. `all` becomes the
+  /// xs with that axis in front. What is recorded from the elements, mapped() records once more for all of them.
+  std::vector<Value> map_elements(std::span<const Value> xs, std::span<const std::optional<std::int64_t>> axes, std::vector<Value>& all);
+  /// The ys for all elements: along a new first axis.
+  std::vector<Value> mapped(std::span<const Value> ys, std::span<const Value> elements, std::span<const Value> all);
   /// The results of a function of `arguments`, which from here on have the derivative that `backward` records.
   using Backward = std::function<std::vector<Value>(std::span<const Value> arguments, std::span<const Value> results,
                                                     std::span<const Value> cotangents)>;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -150,16 +151,61 @@ Value Recorder::jacobian(Value y, Value x, JacobianBy by) {
   const std::vector<NodeId> backward = derivatives(of, us, at);
   if (by_rows) {
     const NodeId rows = unit_rows(y.node);
-    return reshape(make(batch(graph, backward, us[0], rows, limits)[0]), shape);
+    return reshape(make(batch(graph, backward, std::vector{Batched{us[0], rows}}, limits, "jacobian")[0]), shape);
   }
   const std::vector<NodeId> vs = placeholders(at);
   const std::vector<NodeId> forward = derivatives(backward, vs, us);
   const NodeId columns = unit_rows(x.node);
   // [elements of x, y's shape]: the first axis moves behind y's
-  const Value batched = make(batch(graph, forward, vs[0], columns, limits)[0]);
+  const Value batched = make(batch(graph, forward, std::vector{Batched{vs[0], columns}}, limits, "jacobian")[0]);
   std::vector<std::int64_t> axes(rank + 1, 0);
   std::iota(axes.begin(), axes.end() - 1, 1);
   return reshape(transpose(batched, axes), shape);
+}
+
+// ------------------------------------------------------------------------------------------------ maps
+
+// An element is a placeholder: what the function records from it is recorded once more for all.
+std::vector<Value> Recorder::map_elements(std::span<const Value> xs, std::span<const std::optional<std::int64_t>> axes,
+                                          std::vector<Value>& all) {
+  std::vector<Value> elements;
+  const Value* first = nullptr;
+  std::int64_t n = 0;
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    const Value& x = xs[i];
+    const std::optional<std::int64_t> axis = axes[i];
+    all.push_back(x);
+    elements.push_back(x);
+    if (x.is_literal || !axis) continue;
+    if (shape(x).empty())
+      throw ShapeError(fmt::format("vmap: {} has no axis to map over; give it no axis to use the same value for all", describe(x)));
+    const std::size_t at = axis_of("vmap", x, *axis);
+    if (first && shape(x)[at] != n)
+      throw ShapeError(fmt::format("vmap: axis {} of {} has {} elements, the mapped axis of {} has {}; they must be the same", at,
+                                   describe(x), shape(x)[at], describe(*first), n));
+    if (!first) first = &x, n = shape(x)[at];
+    std::vector<std::int64_t> order = {static_cast<std::int64_t>(at)};
+    Shape element;
+    for (std::size_t a = 0; a < shape(x).size(); ++a)
+      if (a != at) order.push_back(static_cast<std::int64_t>(a)), element.push_back(shape(x)[a]);
+    const ir::ListId of = graph.intern(element);
+    const DType type = dtype(x);
+    all.back() = at == 0 ? x : transpose(x, order);
+    elements.back() = make(graph.add(Op::Identity, type, of, {graph.add_slot(type, 0, of)}));
+  }
+  if (!first) throw ShapeError("vmap: no argument is mapped; give at least one an axis");
+  return elements;
+}
+
+std::vector<Value> Recorder::mapped(std::span<const Value> ys, std::span<const Value> elements, std::span<const Value> all) {
+  std::vector<Batched> operands;
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (elements[i].node != all[i].node) operands.push_back({elements[i].node, all[i].node});
+  std::vector<NodeId> of;
+  for (const Value& y : ys) of.push_back(node_of(y).node);
+  std::vector<Value> out;
+  for (const NodeId id : batch(graph, of, operands, limits, "vmap")) out.push_back(make(id));
+  return out;
 }
 
 // ------------------------------------------------------------------------------------------------ rules of their own

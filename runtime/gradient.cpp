@@ -85,6 +85,25 @@ void set_derivative(TensorSpan arguments, std::span<Tensor> results, Backward ba
   put(r, r.recorder.with_derivative(values_of(r, arguments), values_of(r, results), std::move(recorded)), results.data());
 }
 
+void map_elements(TensorSpan xs, std::span<const int> axes, Tensor* elements, Tensor* all) {
+  Recording& r = recording("vmap");
+  std::vector<std::optional<std::int64_t>> given;
+  for (const int axis : axes) given.push_back(axis == kNotMapped ? std::nullopt : std::optional<std::int64_t>(axis));
+  std::vector<Value> in_front;
+  put(r, r.recorder.map_elements(values_of(r, xs), given, in_front), elements);
+  put(r, in_front, all);
+}
+
+void fail_map_axes(std::size_t axes, std::size_t arguments) {
+  throw ShapeError(
+      fmt::format("vmap: {} axes for {} argument{}; give one for each, or one for all", axes, arguments, arguments == 1 ? "" : "s"));
+}
+
+void mapped(TensorSpan ys, TensorSpan elements, TensorSpan all, Tensor* results) {
+  Recording& r = recording("vmap");
+  put(r, r.recorder.mapped(values_of(r, ys), values_of(r, elements), values_of(r, all)), results);
+}
+
 std::uint32_t recorded_nodes() { return Recording::current("checkpoint").recorder.graph.size(); }
 
 void compute_again(std::uint32_t first, std::span<Tensor> results) {

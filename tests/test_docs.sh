@@ -30,7 +30,7 @@ run_page coming-from 2
 run_page api 8
 run_page arrays 6
 run_page runtime 9
-run_page gradients 7
+run_page gradients 8
 run_page cuda 1
 fake=$build/lib/libfake_cuda.so  # a driver and a compiler that are none
 if [ -e "$fake" ]; then

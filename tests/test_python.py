@@ -705,6 +705,22 @@ class Statistics(Test):
         np.testing.assert_allclose(np.asarray(inside), np.nanmean(y, 0) + np.diff(y, axis=0)[:, :1], rtol=1e-5)
 
 
+class Vmap(Test):
+    def test_per_example_gradients(self):
+        w, x = array((4, 3)), array((7, 4), seed=1)
+        loss = lambda w, x: op.sum(op.tanh(x @ w) ** 2)
+        each = op.vmap(op.grad(loss), (None, 0))(w, x)
+        np.testing.assert_allclose(np.asarray(each), np.stack([np.asarray(op.grad(loss)(w, row)) for row in x]), rtol=1e-6)
+        nested = op.vmap(lambda p: {"sum": op.sum(p["a"]), "both": p["a"] * p["b"]})({"a": x, "b": x[:, 0]})
+        np.testing.assert_allclose(np.asarray(nested["both"]), x * x[:, :1], rtol=1e-6)
+        self.assertEqual(nested["sum"].shape, (7,))
+        inside = op.jit(lambda x: op.vmap(op.vmap(lambda a, b: a * b, (None, 0)), (0, None))(x[0], x[1]))(x)
+        np.testing.assert_allclose(np.asarray(inside), np.outer(x[0], x[1]), rtol=1e-6)
+        for call, message in ((lambda: op.vmap(loss, (None, None))(w, x), "no argument is mapped"), (lambda: op.vmap(loss, (0, 0))(w, x), "must be the same"), (lambda: op.vmap(loss, (0,))(w, x), "1 axes for 2 arguments")):
+            with self.assertRaisesRegex(op.ShapeError, message):
+                call()
+
+
 class Sorting(Test):
     def test_numpys_functions(self):
         x, q, v = array((6, 9)).astype(np.float64), np.array([0.0, 0.3, 1.0]), np.sort(array((7,), seed=2)).astype(np.float64)

@@ -51,6 +51,13 @@ class Backward {
 };
 ONEPASS_API
 void set_derivative(TensorSpan arguments, std::span<Tensor> results, Backward backward);
+inline constexpr int kNotMapped = -1000;  // in place of an axis
+ONEPASS_API
+void map_elements(TensorSpan xs, std::span<const int> axes, Tensor* elements, Tensor* all);
+[[noreturn]] ONEPASS_API
+void fail_map_axes(std::size_t axes, std::size_t arguments);
+ONEPASS_API
+void mapped(TensorSpan ys, TensorSpan elements, TensorSpan all, Tensor* results);
 ONEPASS_API
 std::uint32_t recorded_nodes();
 ONEPASS_API
@@ -205,6 +212,55 @@ template <class F> class Checkpoint {
   F f_;
 };
 template <class F> Checkpoint<F> checkpoint(F f) { return Checkpoint<F>(std::move(f)); }
+
+/// An argument's axis that vmap maps over: an integer, or `none` for an argument that is the same for all.
+struct MapAxis {
+  int axis = 0;
+  MapAxis(int axis) noexcept : axis(axis) {}            // NOLINT: implicit by design
+  MapAxis(None) noexcept : axis(detail::kNotMapped) {}  // NOLINT: implicit by design
+};
+
+/// A function of one element that is called with all elements along an axis: what it records is recorded for all at once, along a new first axis of
+/// each result, so that no loop is left. `auto per_example = vmap([](Params<Tensor> p, Tensor x) { return grad(loss(p, x), p); }, {none, 0});`
+/// One axis for each argument, whose Tensors all have it; none given: axis 0 of all. Numbers are the same for all. It nests, and is
+/// differentiated like everything else; results have the bits of a loop over the elements. Rules of one's own and checkpoints inside
+/// are followed by gradients that the function itself takes; a gradient of the whole differentiates what they recorded.
+///
+/// Errors    ShapeError for axes of different lengths, and where no argument has one.
+template <class F> class Vmap {
+ public:
+  Vmap(F f, std::vector<MapAxis> axes) : f_(std::move(f)), axes_(std::move(axes)) {}
+
+  template <class... A> auto operator()(const A&... args) const { return call(detail::AsTensor<A>(args)...); }
+
+ private:
+  F f_;
+  std::vector<MapAxis> axes_;
+
+  template <class... A> auto call(const A&... args) const {
+    const std::vector<Tensor> xs = detail::tensors_in(args...);
+    if (axes_.size() > 1 && axes_.size() != sizeof...(A)) detail::fail_map_axes(axes_.size(), sizeof...(A));
+    std::vector<int> axes;
+    std::size_t next = 0;
+    const auto add = [&](std::size_t count) {
+      axes.insert(axes.end(), count, axes_.empty() ? 0 : axes_[axes_.size() == 1 ? 0 : next].axis);
+      ++next;
+    };
+    (add(detail::tensors_in(args).size()), ...);
+    std::vector<Tensor> elements(xs.size()), all(xs.size());
+    detail::map_elements(detail::span_of(xs), {axes.data(), axes.size()}, elements.data(), all.data());
+    const Tensor* element = elements.data();
+    auto result = std::apply(f_, std::tuple<A...>{detail::with_tensors<A>(args, element)...});
+    using R = decltype(result);
+    static_assert(detail::HasTensors<R>, "onepass: vmap's function returns a Tensor, or a tuple, vector or struct of Tensors");
+    const std::vector<Tensor> ys = detail::tensors_in(result);
+    std::vector<Tensor> results(ys.size());
+    detail::mapped(detail::span_of(ys), detail::span_of(elements), detail::span_of(all), results.data());
+    const Tensor* of_all = results.data();
+    return detail::with_tensors<R>(std::move(result), of_all);
+  }
+};
+template <class F> Vmap<F> vmap(F f, std::vector<MapAxis> axes = {}) { return Vmap<F>(std::move(f), std::move(axes)); }
 
 // ---- of calls with Arrays: forward now, backward later
 

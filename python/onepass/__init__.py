@@ -35,6 +35,7 @@ from .transforms import (
     jvp,
     value_and_grad,
     vjp,
+    vmap,
 )
 from .ufuncs import array_function, array_ufunc
 

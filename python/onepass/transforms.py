@@ -91,6 +91,39 @@ def grad(function, argnums=0, has_aux=False, **options):
     return call
 
 
+def vmap(function, in_axes=0, **options):
+    """A function of one element, called with all elements along an axis: each result has them along a new first axis.
+
+    in_axes   the axis of every argument, or a tuple of one for each; None: the same for all elements. A nested argument's arrays have one axis.
+    What `function` records is recorded for all elements at once: no loop is left. It nests, takes gradients and is differentiated.
+    Errors    ShapeError for axes of different lengths, and where no argument has one.
+    """
+
+    def recorded(*args):
+        nested = [_core._Nested(a) for a in args]
+        axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
+        if len(axes) != len(args):
+            raise _core.ShapeError(f"vmap: {len(axes)} axes for {len(args)} argument{'' if len(args) == 1 else 's'}; give one for each, or one for all")
+        leaves = [_tensors(n) for n in nested]
+        of_leaf = [axis for axis, list_ in zip(axes, leaves) for _ in list_]
+        elements, all_ = _core._map_elements([t for list_ in leaves for t in list_], of_leaf)
+        given, at = [], 0
+        for n, list_ in zip(nested, leaves):
+            given.append(n.rebuilt(elements[at : at + len(list_)]))
+            at += len(list_)
+        results = _core._Nested(function(*given))
+        return results.rebuilt(_core._mapped(_tensors(results), elements, all_))
+
+    compiled = jit(recorded, **options)
+    functools.update_wrapper(recorded, function, updated=())
+
+    @functools.wraps(function, updated=())
+    def call(*args):
+        return compiled(*args)
+
+    return call
+
+
 def vjp(function, *args):
     """f(…) now and its derivative later: `y, pullback = op.vjp(f, x); dx = pullback(dy)`.
 

@@ -1,8 +1,11 @@
 // Derivatives of what is being recorded, for the transformations in onepass/transforms.py.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -99,6 +102,20 @@ void bind_gradients(nb::module_& m) {
       return nb::cast<Tensors>(nb::borrow(backward.get())(list(xs), list(ys), list(dys)));
     };
     detail::set_derivative(span(arguments), results, detail::Backward(std::move(call)));
+    return results;
+  });
+  m.def("_map_elements", [](Tensors xs, const std::vector<std::optional<int>>& axes) {
+    note_line();
+    std::vector<int> given;
+    for (const std::optional<int> axis : axes) given.push_back(axis.value_or(detail::kNotMapped));
+    Tensors elements(xs.size()), all(xs.size());
+    detail::map_elements(xs, given, elements.data(), all.data());
+    return std::pair(std::move(elements), std::move(all));
+  });
+  m.def("_mapped", [](Tensors ys, Tensors elements, Tensors all) {
+    note_line();
+    Tensors results(ys.size());
+    detail::mapped(ys, elements, all, results.data());
     return results;
   });
   m.def("_recorded_nodes", [] { return detail::recorded_nodes(); });
