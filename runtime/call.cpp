@@ -121,7 +121,7 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
     run_on_device(state, site, plan, slots.all(), slots.own(), places.span());
     if (options.check_nan)
       check_nan(state, launch_options(state, site), plan, slots.all(), {bases.data(), inputs}, results, inputs_of(site, plan));
-    if (after) *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
+    if (after) *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}, plan.shared_from_this()};
     count_run(state, plan);
     return results;
   }
@@ -135,7 +135,7 @@ std::vector<Array> Program::call(std::span<const Argument> arguments, Aftermath*
   if (options.check_nan) [[unlikely]]
     check_nan(state, launch_options(state, site), plan, slots.all(), {bases.data(), inputs}, results);
   if (after) [[unlikely]]
-    *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}};
+    *after = {plan.attachment, plan.captured, {slots.all().begin(), slots.all().end()}, plan.shared_from_this()};
   count_run(state, plan);
   return results;
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }

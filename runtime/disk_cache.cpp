@@ -23,7 +23,7 @@
 namespace onepass::runtime {
 namespace {
 
-constexpr std::string_view kSuffix = ".kernel", kSpeedSuffix = ".speed";
+constexpr std::string_view kSuffix = ".kernel", kFigureSuffix = ".speed";
 constexpr std::array<char, 8> kEntryMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'K'};
 constexpr std::array<char, 8> kArchiveMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'A'};
 constexpr std::uint32_t kVersion = 2;
@@ -62,7 +62,9 @@ std::string name_of(std::string_view key, std::uint64_t build, std::uint64_t mac
   return fmt::format("{:016x}{:016x}{}", hash.high64, hash.low64, kSuffix);
 }
 
-std::string speed_name() { return fmt::format("{:016x}{}", machine_id() ^ build_id(), kSpeedSuffix); }
+std::string name_of(DiskCache::Figure which) {
+  return fmt::format("{:016x}{}{}", machine_id() ^ build_id(), which == DiskCache::Figure::copy ? ".copy" : "", kFigureSuffix);
+}
 
 struct Parsed {
   Header header;
@@ -164,18 +166,18 @@ void DiskCache::note_spent(std::string_view key, std::int64_t nanoseconds) {
   write(key, *entry);
 }
 
-std::optional<double> DiskCache::speed() {
+std::optional<double> DiskCache::figure(Figure which) {
   const std::shared_ptr<const os::Folder> folder = open_folder(false);
   if (!folder) return std::nullopt;
-  const os::Folder::Content content = folder->read(speed_name(), 64);
-  double factor = 0;
-  if (!content.bytes || std::sscanf(content.bytes->c_str(), "%lf", &factor) != 1) return std::nullopt;
-  return factor;
+  const os::Folder::Content content = folder->read(name_of(which), 64);
+  double value = 0;
+  if (!content.bytes || std::sscanf(content.bytes->c_str(), "%lf", &value) != 1) return std::nullopt;
+  return value;
 }
 
-void DiskCache::keep_speed(double factor) {
+void DiskCache::keep(Figure which, double value) {
   if (const std::shared_ptr<const os::Folder> folder = open_folder(true))
-    folder->write(speed_name(), bytes_of(fmt::format("{:.3f}\n", factor)));
+    folder->write(name_of(which), bytes_of(fmt::format("{:.3f}\n", value)));
 }
 
 void DiskCache::write(std::string_view key, const Entry& entry) {
@@ -281,7 +283,7 @@ std::int64_t DiskCache::remove_damaged() {
     if (file.state == File::State::Damaged || file.state == File::State::Untrusted) removed += open_folder(false, true)->remove(file.name);
   if (const std::shared_ptr<const os::Folder> folder = open_folder(false, true); folder && !refusal().empty())
     for (const os::FileInfo& f : folder->list())
-      if (f.name.ends_with(kSpeedSuffix)) folder->remove(f.name);
+      if (f.name.ends_with(kFigureSuffix)) folder->remove(f.name);
   return removed;
 }
 
@@ -291,7 +293,7 @@ std::int64_t DiskCache::clear() {
   if (!folder) return removed;
   for (const os::FileInfo& f : folder->list())
     if (f.name.ends_with(kSuffix)) removed += folder->remove(f.name);
-    else if (f.name.ends_with(kSpeedSuffix)) folder->remove(f.name);
+    else if (f.name.ends_with(kFigureSuffix)) folder->remove(f.name);
   return removed;
 }
 

@@ -58,9 +58,10 @@ class DiskCache {
   void store(std::string_view key, compiler::Tier tier, std::string_view object);
   /// Runs without the optimised tier took so long, in all. Nothing where the optimised tier is kept already.
   void note_spent(std::string_view key, std::int64_t nanoseconds);
-  /// The factor of runtime/speed.h, for this machine and build; and keeps it.
-  std::optional<double> speed();
-  void keep_speed(double factor);
+  /// What runtime/speed.h measures of this machine, for this build; and keeps it.
+  enum class Figure : std::uint8_t { speed, copy };
+  std::optional<double> figure(Figure which);
+  void keep(Figure which, double value);
   /// The entry turned out to be of no use: its code cannot be loaded.
   void discard(std::string_view key);
 

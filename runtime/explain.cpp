@@ -74,6 +74,7 @@ PlanReport plan_for(const Program::State& state, const CallSite& site, PlanData&
   PlanReport report;
   ProgramRecorder recorder = record(state, site.arguments, plan.inputs);
   add_captured(std::move(recorder.captured), plan);
+  plan.attachment = std::move(recorder.attachment);
   report.recorded = std::move(recorder.graph);
   report.notes = std::move(recorder.notes);
   fill_outputs(site, report.recorded, plan);
@@ -116,7 +117,10 @@ ExecutionRecord Program::describe(std::span<const ArgumentType> types, Detail de
   const os::DefaultFloatingPoint control;
   PlanData plan;
   const PlanReport report = plan_for(*state_, types, plan);
-  return record_of(report, plan, nullptr, context_of(*state_, launch_options(*state_, state_->site(std::span<const Argument>())), detail));
+  ExecutionRecord record =
+      record_of(report, plan, nullptr, context_of(*state_, launch_options(*state_, state_->site(std::span<const Argument>())), detail));
+  if (plan.attachment) plan.attachment->add_to(record, plan, detail);
+  return record;
 }
 
 ExecutionRecord Program::describe(const CallSignature& signature, Detail detail) {
@@ -128,6 +132,7 @@ ExecutionRecord Program::describe(const CallSignature& signature, Detail detail)
   const PlanReport report = plan_for(*state_, site, plan);
   ExecutionRecord record = record_of(report, plan, nullptr, context_of(*state_, launch_options(*state_, site), detail));
   record.signature = signature.text();
+  if (plan.attachment) plan.attachment->add_to(record, plan, detail);
   return record;
 }
 
@@ -139,17 +144,23 @@ ExecutionRecord Program::last_execution(Detail detail) const {
     none.plan_sentence = "no call yet";
     return none;
   }
+  return execution_of(*plan, detail);
+}
+
+ExecutionRecord Program::execution_of(const LaunchPlan& plan, Detail detail) const {
   const os::DefaultFloatingPoint control;
-  const std::shared_ptr<const PlanReport> report = report_of(*plan, state_->target);
+  const std::shared_ptr<const PlanReport> report = report_of(plan, state_->target);
   const std::vector<PlanPointer> others = state_->plans.all();
-  RecordContext context = context_of(*state_, plan->options, detail);
-  if (plan->interpret || plan->on_device) {
+  RecordContext context = context_of(*state_, plan.options, detail);
+  if (plan.interpret || plan.on_device) {
     context.options.relax = state_->options.relax;
     context.options.unfused = state_->options.mode == Mode::unfused;
     context.options.threads = state_->threads_of_a_call();
   }
   context.others = others;
-  return record_of(*report, *plan, plan.get(), context);
+  ExecutionRecord record = record_of(*report, plan, &plan, context);
+  if (plan.attachment) plan.attachment->add_to(record, plan, detail);
+  return record;
 }
 
 std::shared_ptr<const PlanReport> Program::last_report() const {

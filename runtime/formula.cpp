@@ -198,8 +198,11 @@ std::string Formula::last_graph() const {
   return report->optimised.outputs.empty() ? std::string() : ir::print(report->optimised);
 }
 std::string Formula::explain() const { return body().program.explain(); }
-std::string Formula::explain(std::string_view signature) const {
-  return body().program.describe(runtime::CallSignature::parse(signature)).text();
+std::string Formula::explain(std::string_view signature) const { return describe(signature).text(); }
+ExecutionRecord Formula::describe(std::string_view signature, Detail detail) const {
+  ExecutionRecord record = body().program.describe(runtime::CallSignature::parse(signature), detail);
+  record.program = body().text;
+  return record;
 }
 ExecutionRecord Formula::last_execution(Detail detail) const {
   ExecutionRecord record = body().program.last_execution(detail);

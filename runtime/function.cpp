@@ -235,7 +235,7 @@ PullbackCore FunctionCore::vjp(std::span<const CallArgument> arguments, std::spa
   const CallArguments converted(arguments);
   Program::Aftermath after;
   std::vector<Array> arrays = program->call(converted, &after);
-  PullbackCore pullback = runtime::make_pullback(std::move(after), converted, arrays, body().resets);
+  PullbackCore pullback = runtime::make_pullback(program, std::move(after), converted, arrays, body().resets);
   if (named) {
     out.names_ = program->output_names(converted);
     out.names_.resize(arrays.size());
@@ -265,10 +265,11 @@ Comparison FunctionCore::compare(std::span<const CallArgument> arguments, std::s
   return body().program(structure, hold).compare(CallArguments(arguments));
 }
 std::string FunctionCore::explain() const { return body().latest()->explain(); }
-std::string FunctionCore::explain(std::string_view text) const {
+std::string FunctionCore::explain(std::string_view signature) const { return describe(signature, Detail::plan).text(); }
+ExecutionRecord FunctionCore::describe(std::string_view text, Detail detail) const {
   const CallSignature signature = CallSignature::parse(text);
   std::shared_ptr<Program> hold;
-  return body().program(signature.structure, hold).describe(signature).text();
+  return body().program(signature.structure, hold).describe(signature, detail);
 }
 ExecutionRecord FunctionCore::last_execution(Detail detail) const { return body().latest()->last_execution(detail); }
 Stats FunctionCore::stats() const {

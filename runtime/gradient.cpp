@@ -20,6 +20,7 @@
 #include "runtime/call_arguments.h"
 #include "runtime/gradient.h"
 #include "runtime/recording.h"
+#include "runtime/signature_text.h"
 
 namespace onepass {
 namespace detail {
@@ -126,7 +127,7 @@ using ir::Op;
 namespace {
 
 /// The backward half of a recording. Its calls bring the cotangents, then the arrays that are kept, then the numbers.
-struct Recipe {
+struct Recipe final : Attachment {
   Graph joint;  // forward and backward; its outputs are the gradients
   struct Result {
     DType dtype;
@@ -144,8 +145,9 @@ struct Recipe {
     NodeId node;
   };
   std::vector<Kept> kept;
-  std::vector<std::uint32_t> numbers;  // slots that each forward call fills
-  std::vector<bool> computes;          // by node
+  std::vector<std::uint32_t> numbers;                       // slots that each forward call fills
+  std::vector<std::string> argument_names, gradient_names;  // of the backward calls, and of their results
+  std::vector<bool> computes;                               // by node
   PullbackStats stats;
   Options options;
 
@@ -154,12 +156,83 @@ struct Recipe {
 
   void record(ProgramRecorder& recorder, std::span<const Value> values) const;
   Program& backward();
+  void name(const Graph& forward, const std::vector<std::string>& names);
+  void add_to(ExecutionRecord& record, const PlanData& forward, Detail detail) const override;
 };
+
+// A number of a forward call, as a backward call gets it.
+compiler::Literal literal_of(DType type, std::uint64_t bits) {
+  using Kind = compiler::Literal::Kind;
+  if (is_float(type)) return {.kind = Kind::Float, .real = ir::double_of(type, bits)};
+  if (type == DType::Bool) return {.kind = Kind::Bool, .integer = bits != 0};
+  return {.kind = type == DType::U64 ? Kind::UInt : Kind::Int,
+          .integer = size_of(type) == 8 ? static_cast<std::int64_t>(bits) : static_cast<std::int64_t>(ir::double_of(type, bits))};
+}
+
+// Results and kept values have the names that they have in the forward call; the cotangent of `y` is `dy`, the gradient by `x` is `dx`. `names`: of
+// the differentiable arguments.
+void Recipe::name(const Graph& forward, const std::vector<std::string>& names) {
+  const auto add = [&](std::string name) {
+    while (std::ranges::find(argument_names, name) != argument_names.end()) name += '_';
+    argument_names.push_back(std::move(name));
+  };
+  std::vector<std::string> kept_names;
+  for (const Kept& k : kept) {
+    const bool is_input = k.from == Kept::From::Argument || k.from == Kept::From::Captured;
+    kept_names.push_back(is_input ? forward.inputs[joint[k.node].bits].name : forward.output_names[k.index]);
+  }
+  for (const Result& result : results)
+    if (result.differentiable) add("d" + result.name);
+  for (std::string& name : argument_names)
+    while (std::ranges::find(kept_names, name) != kept_names.end()) name += '_';  // these keep theirs
+  for (std::string& name : kept_names) argument_names.push_back(std::move(name));
+  for (const std::uint32_t slot : numbers) add(fmt::format("number{}", slot));
+  for (const std::string& name : names) gradient_names.push_back("d" + name);
+}
+
+// The backward call that was made last; where there was none, what one will run.
+void Recipe::add_to(ExecutionRecord& record, const PlanData& forward, Detail detail) const {
+  Program& program = const_cast<Recipe*>(this)->backward();
+  ExecutionRecord backward = program.last_execution(detail);
+  if (!backward.called) {
+    CallSignature call;
+    const auto add = [&](DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+      call.arguments.push_back({.type = {dtype, {shape.begin(), shape.end()}, {strides.begin(), strides.end()}}});
+    };
+    const auto add_array = [&](const ArrayPlan& a) { add(a.dtype, a.shape, a.strides); };
+    for (const Result& result : results)
+      if (result.differentiable) add(result.dtype, result.shape, {});
+    for (const Kept& k : kept) switch (k.from) {
+        case Kept::From::Argument:
+          add_array(forward.inputs[static_cast<std::size_t>(std::ranges::find(forward.argument_of, static_cast<std::uint32_t>(k.index)) -
+                                                            forward.argument_of.begin())]);
+          break;
+        case Kept::From::Captured: add_array(forward.inputs[forward.argument_of.size() + k.index]); break;
+        case Kept::From::Result: add(results[k.index].dtype, results[k.index].shape, {}); break;
+        case Kept::From::Saved: add_array(forward.outputs[k.index]); break;
+      }
+    for (const std::uint32_t slot : numbers)
+      call.arguments.push_back({.is_number = true, .number = literal_of(joint.slots[slot].dtype, joint.slots[slot].bits)});
+    backward = program.describe(call, detail);
+  }
+  // What the forward call stores for it says so.
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i].from != Kept::From::Saved) continue;
+    const std::string& name = record.outputs[kept[i].index].name;
+    for (ExecutionRecord::Kernel& kernel : record.kernels)
+      for (ExecutionRecord::Stored& stored : kernel.stores) {
+        if (std::ranges::find(stored.outputs, name) == stored.outputs.end()) continue;
+        stored.sentence = fmt::format("It is kept for the backward call: {}.", stats.values[i].why);
+        stored.remedy = "Options::memory_budget bounds what is kept; what is not is computed again.";
+      }
+  }
+  record.backward.push_back(std::move(backward));
+}
 
 Program& Recipe::backward() {
   std::call_once(once, [&] {
     program = std::make_unique<Program>([this](ProgramRecorder& recorder, std::span<const Value> values) { record(recorder, values); },
-                                        std::vector<std::string>{}, options);
+                                        argument_names, options);
   });
   return *program;
 }
@@ -215,7 +288,7 @@ void Recipe::record(ProgramRecorder& recorder, std::span<const Value> values) co
   }
   out.current_source = 0;
   out.current_origin = ir::kNoNode;
-  for (std::size_t k = 0; k < joint.outputs.size(); ++k) recorder.output(fmt::format("d{}", k), Value{false, now[joint.outputs[k]], {}});
+  for (std::size_t k = 0; k < joint.outputs.size(); ++k) recorder.output(gradient_names[k], Value{false, now[joint.outputs[k]], {}});
 }
 
 std::string text_of(const Graph& graph, NodeId id) {
@@ -234,10 +307,13 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
   Graph& graph = recorder.graph;
   std::vector<Value> ys, xs, us;
   std::vector<NodeId> y_nodes;
+  std::vector<std::string> differentiable;  // arguments
   for (const Value& x : arguments) {
     const bool takes = !x.is_literal && is_float(recorder.dtype(x));
     recipe->gradient_of.push_back(takes ? static_cast<std::int32_t>(xs.size()) : -1);
-    if (takes) xs.push_back(x);
+    if (!takes) continue;
+    xs.push_back(x);
+    differentiable.push_back(graph.inputs[graph[x.node].bits].name);
   }
   for (std::size_t k = 0; k < graph.outputs.size(); ++k) {
     const NodeId y = graph.outputs[k];
@@ -309,6 +385,7 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
     if (recorder.numbers.fills(slot) && std::ranges::find(recipe->numbers, slot) == recipe->numbers.end()) recipe->numbers.push_back(slot);
   }
   recipe->joint = std::move(joint);
+  recipe->name(graph, differentiable);
   recorder.attachment = std::move(recipe);
 }
 
@@ -434,18 +511,21 @@ GradientCheck runtime::check_gradients(Program& values, Program& derivatives, st
 
 struct detail::PullbackCore::Body {
   std::shared_ptr<runtime::Recipe> recipe;
+  std::shared_ptr<const runtime::Program> forward;
+  std::shared_ptr<const runtime::LaunchPlan> forward_plan;
   std::vector<Array> kept;
   std::vector<compiler::Literal> numbers;
   std::shared_ptr<const std::atomic<int>> resets;  // of the function
   int resets_then;
 };
 
-detail::PullbackCore runtime::make_pullback(Program::Aftermath after, std::span<const Argument> arguments, std::vector<Array>& arrays,
+detail::PullbackCore runtime::make_pullback(std::shared_ptr<const Program> forward, Program::Aftermath after,
+                                            std::span<const Argument> arguments, std::vector<Array>& arrays,
                                             std::shared_ptr<const std::atomic<int>> resets) {
   using Body = detail::PullbackCore::Body;
-  auto recipe = std::static_pointer_cast<Recipe>(std::const_pointer_cast<void>(after.attachment));
+  auto recipe = std::static_pointer_cast<Recipe>(std::const_pointer_cast<Attachment>(after.attachment));
   const int now = resets->load(std::memory_order_relaxed);
-  Body body{recipe, {}, {}, std::move(resets), now};
+  Body body{recipe, std::move(forward), std::move(after.plan), {}, {}, std::move(resets), now};
   for (const Recipe::Kept& k : recipe->kept) {
     using From = Recipe::Kept::From;
     switch (k.from) {
@@ -455,16 +535,8 @@ detail::PullbackCore runtime::make_pullback(Program::Aftermath after, std::span<
       case From::Saved: body.kept.push_back(arrays[k.index]); break;
     }
   }
-  for (const std::uint32_t slot : recipe->numbers) {
-    const DType type = recipe->joint.slots[slot].dtype;
-    const std::uint64_t bits = after.slot_bits[slot];
-    if (is_float(type)) body.numbers.push_back({.kind = compiler::Literal::Kind::Float, .real = ir::double_of(type, bits)});
-    else if (type == DType::Bool) body.numbers.push_back({.kind = compiler::Literal::Kind::Bool, .integer = bits != 0});
-    else
-      body.numbers.push_back(
-          {.kind = type == DType::U64 ? compiler::Literal::Kind::UInt : compiler::Literal::Kind::Int,
-           .integer = size_of(type) == 8 ? static_cast<std::int64_t>(bits) : static_cast<std::int64_t>(ir::double_of(type, bits))});
-  }
+  for (const std::uint32_t slot : recipe->numbers)
+    body.numbers.push_back(literal_of(recipe->joint.slots[slot].dtype, after.slot_bits[slot]));
   arrays.resize(recipe->results.size());
   return detail::PullbackCore(detail::Shared<const Body>(detail::Shared<Body>::make(std::move(body))));
 }
@@ -512,6 +584,15 @@ std::vector<Array> detail::PullbackCore::operator()(std::span<const CallArgument
 }
 
 void detail::PullbackCore::reset() { body_ = nullptr; }
+
+ExecutionRecord detail::PullbackCore::last_execution(Detail detail) const {
+  if (!body_) {
+    ExecutionRecord none;
+    none.plan_sentence = "the pullback was reset";
+    return none;
+  }
+  return body_->forward->execution_of(*body_->forward_plan, detail);
+}
 
 PullbackStats detail::PullbackCore::stats() const { return body_ ? body_->recipe->stats : PullbackStats(); }
 

@@ -16,9 +16,9 @@ namespace onepass::runtime {
 /// are saved for them as further outputs.
 void add_pullback(ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);
 
-/// After a call of such a recording. `arrays` are its outputs; afterwards the results alone. `resets` counts those of the function.
-detail::PullbackCore make_pullback(Program::Aftermath after, std::span<const Argument> arguments, std::vector<Array>& arrays,
-                                   std::shared_ptr<const std::atomic<int>> resets);
+/// After a call of such a recording. `forward` made it; `arrays` are its outputs; afterwards the results alone. `resets` counts those of the function.
+detail::PullbackCore make_pullback(std::shared_ptr<const Program> forward, Program::Aftermath after, std::span<const Argument> arguments,
+                                   std::vector<Array>& arrays, std::shared_ptr<const std::atomic<int>> resets);
 
 /// To a recording whose results are marked: as its results instead, u·Jv and, for each argument with a derivative, v and Jᵀu, u and v random.
 void add_both_products(ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);

@@ -155,6 +155,16 @@ class DevicePlan;
 }
 struct LaunchPlan;
 
+struct PlanData;
+
+/// What a recording leaves to the plans that are made of it: the backward half of a pullback (runtime/gradient.cpp).
+class Attachment {
+ public:
+  virtual ~Attachment() = default;
+  /// Adds what belongs to it to the record of a call that runs `plan`.
+  virtual void add_to(ExecutionRecord& record, const PlanData& plan, Detail detail) const = 0;
+};
+
 /// What a plan runs: one launch for each piece of each kernel.
 struct PlanData {
   std::vector<ArrayPlan> inputs;           // the array arguments, then what the function captured
@@ -166,7 +176,7 @@ struct PlanData {
   std::vector<std::uint8_t> redirected;    // outputs whose target has other strides: stored elsewhere, then copied
   std::vector<std::uint8_t> in_place;      // outputs x inputs: may this output overwrite that input, given that both are the same memory?
   std::vector<std::string> output_names;   // of all results
-  std::shared_ptr<const void> attachment;  // ProgramRecorder::attachment
+  std::shared_ptr<const Attachment> attachment;  // ProgramRecorder::attachment
 
   std::vector<std::uint64_t> slot_bits;  // of the recording's slots
   compiler::Numbers numbers;             // which of them each call's numbers fill

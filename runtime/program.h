@@ -45,9 +45,9 @@ class ProgramRecorder : public compiler::Recorder {
  public:
   /// A hidden input: read at each call, kept alive with the recording. The same view of the same memory is one input.
   compiler::Value capture(const Array& array);
-  std::vector<Array> captured;             // their inputs stand behind those of the arguments
-  CapturedNumbers captured_numbers;        // variables that the function read
-  std::shared_ptr<const void> attachment;  // goes with the plan that is made of the recording: Program::Aftermath
+  std::vector<Array> captured;                   // their inputs stand behind those of the arguments
+  CapturedNumbers captured_numbers;              // variables that the function read
+  std::shared_ptr<const Attachment> attachment;  // goes with the plan that is made of the recording: Program::Aftermath
 
  private:
   std::unordered_multimap<const void*, std::pair<std::size_t, compiler::Value>> by_address_;
@@ -66,9 +66,10 @@ class Program {
 
   /// What a later call may need of one.
   struct Aftermath {
-    std::shared_ptr<const void> attachment;  // of the recording
+    std::shared_ptr<const Attachment> attachment;  // of the recording
     std::vector<Array> captured;
-    std::vector<std::uint64_t> slot_bits;  // the values of the recording's slots in this call
+    std::vector<std::uint64_t> slot_bits;    // the values of the recording's slots in this call
+    std::shared_ptr<const LaunchPlan> plan;  // that it ran
   };
   /// Fresh results, in the order of the outputs.
   std::vector<Array> call(std::span<const Argument> arguments, Aftermath* after = nullptr);
@@ -90,6 +91,8 @@ class Program {
   ExecutionRecord describe(const CallSignature& signature, Detail detail = Detail::plan);
   /// The same of the last call in this process; without kernels before the first.
   ExecutionRecord last_execution(Detail detail = Detail::plan) const;
+  /// The same of a call that ran this plan of this program.
+  ExecutionRecord execution_of(const LaunchPlan& plan, Detail detail) const;
   /// Of the last call in this process; an empty report before the first. Slots have the values of the plan's first recording.
   std::shared_ptr<const PlanReport> last_report() const;
   std::string explain() const;  // each kernel of the last call: what it stores, why it ends there

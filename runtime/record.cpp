@@ -23,6 +23,7 @@
 #include "runtime/disk_cache.h"
 #include "runtime/os_output.h"
 #include "runtime/signature_text.h"
+#include "runtime/speed.h"
 
 namespace onepass::runtime {
 
@@ -483,6 +484,7 @@ class Maker {
       kernel.compile_ms = from.compile_ms;
     }
     add_readers();
+    if (runs > 0) out_.copy_gigabytes_per_second = copy_bandwidth();
     if (timed)
       out_.times_note =
           runs > 0 ? "kernel times are of the calls that were made while profiling was on"

@@ -63,7 +63,7 @@ void write(JsonText& json, const ExecutionRecord::Kernel& kernel, const Executio
     json.key("times").open('{').member("runs", kernel.times.runs).member("last_ns", kernel.times.last_ns);
     json.member("best_ns", kernel.times.best_ns).member("mean_ns", kernel.times.mean_ns);
     json.member("together", kernel.times.together).close('}');
-    json.member("gigabytes_per_second", kernel.gigabytes_per_second());
+    json.member("gigabytes_per_second", kernel.gigabytes_per_second()).member("of_copy", record.of_copy(kernel));
   }
   if (!kernel.llvm.empty()) json.member("llvm", std::string_view(kernel.llvm));
   if (!kernel.assembly.empty()) json.member("assembly", std::string_view(kernel.assembly));
@@ -79,41 +79,67 @@ void write(JsonText& json, const ExecutionRecord::Node& node) {
   json.member("bytes", node.bytes).key("kernels").list(node.kernels).close('}');
 }
 
-}  // namespace
-
-std::string ExecutionRecord::json() const {
-  JsonText json;
+void write(JsonText& json, const ExecutionRecord& record) {
   json.open('{').member("version", kRecordVersion).member("onepass", ONEPASS_VERSION);
-  json.line().member("signature", std::string_view(signature)).member("formula", std::string_view(program));
-  json.member("mode", kModes[static_cast<std::size_t>(mode)]).member("device", std::string_view(device));
-  json.member("processor", std::string_view(processor)).member("threads", threads).member("called", called).member("calls", calls);
-  json.line().member("graph", std::string_view(optimized)).line().member("recorded", std::string_view(recorded));
+  json.line().member("signature", std::string_view(record.signature)).member("formula", std::string_view(record.program));
+  json.member("mode", kModes[static_cast<std::size_t>(record.mode)]).member("device", std::string_view(record.device));
+  json.member("processor", std::string_view(record.processor))
+      .member("threads", record.threads)
+      .member("called", record.called)
+      .member("calls", record.calls);
+  json.line().member("graph", std::string_view(record.optimized)).line().member("recorded", std::string_view(record.recorded));
   json.line().key("outputs").open('[');
-  for (const Output& o : outputs) json.open('{').member("name", std::string_view(o.name)).member("node", o.node).close('}');
+  for (const ExecutionRecord::Output& o : record.outputs)
+    json.open('{').member("name", std::string_view(o.name)).member("node", o.node).close('}');
   json.close(']').line().key("passes").open('[');
-  for (const Pass& p : passes) {
+  for (const ExecutionRecord::Pass& p : record.passes) {
     json.line().open('{').member("name", std::string_view(p.name)).member("ran", p.ran).member("changed", p.changed);
     json.member("nodes", p.nodes).member("ms", p.ms).member("note", std::string_view(p.note));
     if (p.changed) json.member("graph", std::string_view(p.graph));
     json.close('}');
   }
   json.close(']').line().key("kernels").open('[');
-  for (const Kernel& kernel : kernels) write(json, kernel, *this);
+  for (const ExecutionRecord::Kernel& kernel : record.kernels) write(json, kernel, record);
   json.close(']').line().key("nodes").open('[');
-  for (const Node& node : nodes) write(json, node);
-  json.close(']').line().member("bytes_read", bytes_read).member("bytes_written", bytes_written).member("bytes", bytes());
-  json.member("least_bytes", least_bytes).member("ratio", ratio()).member("intermediate_bytes", intermediate_bytes);
-  json.key("unfused").open('{').member("kernels", unfused_kernels).member("bytes", unfused_bytes).close('}');
-  json.line().key("plan").open('{').member("reason", name_of(plan_reason)).member("sentence", std::string_view(plan_sentence));
-  json.member("remedy", std::string_view(plan_remedy)).member("record_ms", stages.record_ms).member("passes_ms", stages.passes_ms);
-  json.member("fuse_ms", stages.fuse_ms).member("plan_ms", stages.plan_ms).member("compile_ms", stages.compile_ms).close('}');
-  json.line().member("times_note", std::string_view(times_note)).key("notes").open('[');
-  for (const std::string& note : notes) json.value(std::string_view(note));
+  for (const ExecutionRecord::Node& node : record.nodes) write(json, node);
+  json.close(']')
+      .line()
+      .member("bytes_read", record.bytes_read)
+      .member("bytes_written", record.bytes_written)
+      .member("bytes", record.bytes());
+  json.member("least_bytes", record.least_bytes).member("ratio", record.ratio()).member("intermediate_bytes", record.intermediate_bytes);
+  json.key("unfused").open('{').member("kernels", record.unfused_kernels).member("bytes", record.unfused_bytes).close('}');
+  json.line()
+      .key("plan")
+      .open('{')
+      .member("reason", name_of(record.plan_reason))
+      .member("sentence", std::string_view(record.plan_sentence));
+  json.member("remedy", std::string_view(record.plan_remedy))
+      .member("record_ms", record.stages.record_ms)
+      .member("passes_ms", record.stages.passes_ms);
+  json.member("fuse_ms", record.stages.fuse_ms)
+      .member("plan_ms", record.stages.plan_ms)
+      .member("compile_ms", record.stages.compile_ms)
+      .close('}');
+  if (record.copy_gigabytes_per_second > 0) json.line().member("copy_gigabytes_per_second", record.copy_gigabytes_per_second);
+  json.line().member("times_note", std::string_view(record.times_note)).key("notes").open('[');
+  for (const std::string& note : record.notes) json.value(std::string_view(note));
   json.close(']');
-  if (!cuda_note.empty()) json.line().member("cuda_note", std::string_view(cuda_note));
-  if (!cuda.empty()) json.member("cuda", std::string_view(cuda));
-  if (!ptx.empty()) json.member("ptx", std::string_view(ptx));
+  if (!record.cuda_note.empty()) json.line().member("cuda_note", std::string_view(record.cuda_note));
+  if (!record.cuda.empty()) json.member("cuda", std::string_view(record.cuda));
+  if (!record.ptx.empty()) json.member("ptx", std::string_view(record.ptx));
+  if (!record.backward.empty()) {
+    json.line().key("backward");
+    write(json, record.backward.front());
+  }
   json.close('}');
+}
+
+}  // namespace
+
+std::string ExecutionRecord::json() const {
+  JsonText json;
+  write(json, *this);
   return json.take() + "\n";
 }
 
@@ -135,8 +161,9 @@ std::string ExecutionRecord::text() const {
                        bytes_text(kernel.bytes_written));
     if (called) out += fmt::format("  {}; {}\n", kernel.tier, kernel.cache_sentence);
     if (kernel.times.runs > 0)
-      out += fmt::format("  {} on average of {} runs, at best {}: {:.1f} GB/s\n", time_text(kernel.times.mean_ns), kernel.times.runs,
-                         time_text(kernel.times.best_ns), kernel.gigabytes_per_second());
+      out += fmt::format("  {} on average of {} runs, at best {}: {:.1f} GB/s{}\n", time_text(kernel.times.mean_ns), kernel.times.runs,
+                         time_text(kernel.times.best_ns), kernel.gigabytes_per_second(),
+                         of_copy(kernel) > 0 ? fmt::format(", {:.2f} of a copy's", of_copy(kernel)) : "");
     for (const Stored& s : kernel.stores) {
       std::string who = s.outputs.empty() ? "" : fmt::format(" as {}", fmt::join(s.outputs, ", "));
       if (!s.readers.empty()) who += fmt::format(" for kernel{} {}", s.readers.size() == 1 ? "" : "s", fmt::join(s.readers, ", "));
@@ -151,6 +178,7 @@ std::string ExecutionRecord::text() const {
                        stages.passes_ms, stages.fuse_ms, stages.plan_ms, stages.compile_ms);
   if (!times_note.empty()) out += times_note + "\n";
   for (const std::string& note : notes) out += fmt::format("note: {}\n", note);
+  for (const ExecutionRecord& b : backward) out += "\nthe backward call\n" + b.text();
   return out;
 }
 

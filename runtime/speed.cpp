@@ -4,8 +4,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <optional>
 
 #include "runtime/disk_cache.h"
+#include "runtime/memory.h"
+#include "runtime/os.h"
+#include "runtime/threads.h"
 
 namespace onepass::runtime {
 
@@ -18,7 +25,7 @@ constinit std::atomic<double> learned{0};  // 0: nothing yet
 // What an earlier process learned; 0: nothing.
 double kept() {
   static const double speed = [] {
-    const std::optional<double> found = disk_cache().speed();
+    const std::optional<double> found = disk_cache().figure(DiskCache::Figure::speed);
     return found && *found >= 1 / kMost && *found <= kMost ? *found : 0.0;
   }();
   return speed;
@@ -42,7 +49,34 @@ void note_speed(double estimate, double nanoseconds) noexcept {
 
 void keep_speed() {
   const double speed = learned.load(std::memory_order_relaxed);
-  if (speed > 0 && (kept() == 0 || std::abs(std::log(speed / kept())) > 0.1)) disk_cache().keep_speed(speed);
+  if (speed > 0 && (kept() == 0 || std::abs(std::log(speed / kept())) > 0.1)) disk_cache().keep(DiskCache::Figure::speed, speed);
+}
+
+double copy_bandwidth() noexcept {
+  static const double measured = []() -> double {
+    try {
+      if (const std::optional<double> found = disk_cache().figure(DiskCache::Figure::copy); found && *found > 0) return *found;
+      constexpr int kRounds = 4;  // the first one touches the memory
+      const std::size_t bytes = std::max<std::size_t>(std::size_t{32} << 20, 2 * os::cache_sizes().l3);
+      if (4 * bytes > os::memory_bytes()) return 0;
+      const memory::Buffer from(bytes), to(bytes);
+      std::memset(from.data(), 1, bytes);
+      std::int64_t best = 0;
+      for (int round = 0; round < kRounds; ++round) {
+        const std::int64_t start = os::nanoseconds();
+        threads::parallel_for(static_cast<std::int64_t>(bytes), os::usable_cores(), [&](std::int64_t begin, std::int64_t end, int) {
+          std::memcpy(static_cast<std::byte*>(to.data()) + begin, static_cast<const std::byte*>(from.data()) + begin,
+                      static_cast<std::size_t>(end - begin));
+        });
+        const std::int64_t took = os::nanoseconds() - start;
+        if (round > 0 && (best == 0 || took < best)) best = took;
+      }
+      const double found = best > 0 ? 2 * static_cast<double>(bytes) / static_cast<double>(best) : 0;
+      if (found > 0) disk_cache().keep(DiskCache::Figure::copy, found);
+      return found;
+    } catch (const std::exception&) { return 0; }  // NOLINT: no memory for it
+  }();
+  return measured;
 }
 
 }  // namespace onepass::runtime

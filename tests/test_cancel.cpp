@@ -267,7 +267,11 @@ TEST_CASE("a call that would wait too long for the compiler runs unfused, says s
       onepass::runtime::wait_for_optimised();
       CHECK(bytes_of(f({x})["out"]) == expected);
     }
-    if (mode != Mode::specialized) CHECK(f.stats().recordings == 3);
+    if (mode != Mode::specialized) {
+      CHECK(f.stats().recordings == 3);
+      CHECK(f.last_execution().plan_reason == op::PlanReason::repeated);
+      CHECK_THAT(f.last_execution().plan_sentence, Contains("such a call was made before"));
+    }
     const std::int64_t before = f.stats().launches;
     CHECK(bytes_of(f({x})["out"]) == expected);
     CHECK(f.stats().launches - before < launches);

@@ -93,6 +93,18 @@ TEST_CASE("a fresh result on a device is memory of the pool", "[cuda]") {
   if (!kIsSanitized) CHECK(did.allocations <= 4);        // the array's own, and the list of results
 }
 
+TEST_CASE("a call on another device is planned again, and its record says so", "[cuda]") {
+  fake_cuda();
+  const Array x = ramp({64}, 0.25);
+  const auto f = compile([](Tensor x) { return x * 2; }, settled());
+  f(x);
+  f(x.to(gpu));
+  const ExecutionRecord record = f.last_execution();
+  CHECK(record.plan_reason == PlanReason::device);
+  CHECK(record.plan_sentence.find("x0 is on another device") != std::string::npos);
+  CHECK(record.device == "cuda:0");
+}
+
 TEST_CASE("calls with arguments of the cpu wait for none before them", "[cuda]") {
   fake_cuda();
   const auto f = compile([](Tensor x, Tensor w) { return x * w; }, settled());

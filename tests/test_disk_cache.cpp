@@ -82,9 +82,16 @@ TEST_CASE("the time that was lost without the optimised code is kept with an ent
   cache.note_spent(kKey, 9'000);
   CHECK(cache.find(kKey)->spent_nanoseconds == 0);
   CHECK(cache.find(kKey)->object == kObject + "!");
-  CHECK_FALSE(cache.speed());
-  cache.keep_speed(1.25);
-  CHECK(cache.speed() == 1.25);
+  using enum DiskCache::Figure;
+  CHECK_FALSE(cache.figure(speed));
+  cache.keep(speed, 1.25);
+  CHECK(cache.figure(speed) == 1.25);
+  CHECK_FALSE(cache.figure(copy));
+  cache.keep(copy, 18.5);
+  CHECK(cache.figure(copy) == 18.5);
+  CHECK(cache.figure(speed) == 1.25);
+  cache.clear();
+  CHECK_FALSE(cache.figure(copy));
 }
 
 TEST_CASE("what is stored is found, by any cache on the folder") {

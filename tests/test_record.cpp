@@ -154,7 +154,7 @@ TEST_CASE("record: the words of all reasons of a plan", "[record]") {
   std::set<std::string> names;
   for (int r = 0; r < op::kPlanReasons; ++r) names.emplace(op::name_of(static_cast<PlanReason>(r)));
   CHECK(names.size() == op::kPlanReasons);
-  // What no call of a test can provoke: another device, and a call that is made again while nothing was forgotten.
+  // Calls that provoke the last two are in test_cuda_calls.cpp (another device) and test_cancel.cpp (fused kernels that are ready now).
   auto f = op::compile([](Tensor x) { return x + 1; });
   f(Array::ones({4}, op::f32));
   f(Array::ones({5}, op::f32));
@@ -194,6 +194,77 @@ TEST_CASE("record: where kernels came from", "[record]") {
   CHECK_THAT(interpreted.last_execution().text(), Contains("interpreted one at a time"));
 }
 
+TEST_CASE("record: a call that is not made has no outcome, and the code of its kernels where that is asked for", "[record]") {
+  const auto f = op::compile([](Tensor x, Tensor w) { return softmax(x) * w; });
+  const ExecutionRecord record = f.describe("f32[64,256] f32[256]", op::Detail::code);
+  CHECK_FALSE(record.called);
+  CHECK(f.stats().recordings == 0);
+  REQUIRE(record.kernels.size() == 1);
+  CHECK(record.kernels[0].cache == CacheOutcome::none);
+  CHECK(record.kernels[0].cache_sentence == "the call was not made");
+  CHECK_THAT(record.kernels[0].llvm, Contains("define"));
+  CHECK_THAT(record.kernels[0].assembly, Contains("ret"));
+  CHECK_THAT(record.cuda, Contains("KERNEL("));
+  CHECK(f.describe("f32[64,256] f32[256]").kernels[0].llvm.empty());
+  CHECK(f.explain("f32[64,256] f32[256]") == f.describe("f32[64,256] f32[256]").text());
+  CHECK_THROWS_AS(f.describe("f32[64,"), op::ValueError);
+  const op::Formula formula = op::formula("x*2");
+  CHECK(formula.describe("f32[8]").program == "x*2");
+}
+
+TEST_CASE("record: a pullback's has its backward call beside the forward one", "[record]") {
+  const auto f = op::compile([](Tensor x, Tensor w) { return exp(sin(x) * w); });
+  const Array x = Array::full({64, 256}, 0.5, op::f32), w = Array::ones({256}, op::f32);
+  auto [y, pullback] = op::vjp(f, x, w);
+  const auto is = [&, &pullback = pullback](bool called) {
+    const ExecutionRecord record = pullback.last_execution();
+    CHECK(record.called);
+    REQUIRE(record.kernels.size() == 1);
+    REQUIRE(record.outputs.size() == 3);
+    CHECK(record.outputs[1].name == "saved0");
+    for (const ExecutionRecord::Stored& stored : record.kernels[0].stores)
+      CHECK((stored.outputs[0] == "out") == (stored.sentence == "It is a result of the call."));
+    REQUIRE(record.backward.size() == 1);
+    const ExecutionRecord& backward = record.backward[0];
+    CHECK(backward.called == called);
+    REQUIRE(backward.kernels.size() == 1);
+    CHECK(backward.kernels[0].stores.size() == 2);
+    std::vector<std::string> inputs, outputs;
+    for (const ExecutionRecord::Node& node : backward.nodes)
+      if (node.kind == "input") inputs.push_back(node.name);
+    for (const ExecutionRecord::Output& output : backward.outputs) outputs.push_back(output.name);
+    CHECK(inputs == std::vector<std::string>{"dout", "x1", "saved0", "out", "saved1"});
+    CHECK(outputs == std::vector<std::string>{"dx0", "dx1"});
+    CHECK_THAT(record.json(), Contains("\"backward\":{"));
+    CHECK_THAT(record.text(), Contains("the backward call"));
+  };
+  is(false);
+  static_cast<void>(pullback(y));
+  is(true);
+  // It is of its own call, whatever the function does afterwards.
+  static_cast<void>(op::vjp(f, Array::ones({3, 5}, op::f32), Array::ones({5}, op::f32)));
+  is(true);
+  CHECK(pullback.last_execution().signature == "f32[64,256] f32[256]");
+  pullback.reset();
+  CHECK(pullback.last_execution().kernels.empty());
+
+  // An argument that is a number has no gradient; the others keep their names.
+  const auto scaled = op::compile([](Tensor k, Tensor x, Tensor w) { return tanh(x * k) * w; });
+  auto [s, of_scaled] = op::vjp(scaled, 0.5, x, w);
+  std::vector<std::string> gradients;
+  const ExecutionRecord both = of_scaled.last_execution();
+  for (const ExecutionRecord::Output& output : both.backward.at(0).outputs) gradients.push_back(output.name);
+  CHECK(gradients == std::vector<std::string>{"dx1", "dx2"});
+
+  // What is described of a backward call is what one runs: captured arrays and numbers, too.
+  const auto g = op::compile([w](Tensor x, Tensor k) { return tanh(x * k) * w; });
+  auto [z, back] = op::vjp(g, x, 0.75);
+  const std::string described = back.last_execution().backward.at(0).optimized;
+  static_cast<void>(back(z));
+  CHECK(back.last_execution().backward.at(0).called);
+  CHECK(back.last_execution().backward.at(0).optimized == described);
+}
+
 TEST_CASE("record: a call that waits for another thread's compile says so", "[record]") {
   // The first thread says in the log that it has compiled, and is held there until the second one has asked for the kernel.
   op::runtime::set_first_tier(op::runtime::TierChoice::Optimised);
@@ -209,8 +280,12 @@ TEST_CASE("record: a call that waits for another thread's compile says so", "[re
         while (op::kernel_cache_stats().hits == hits) std::this_thread::yield();
       },
       op::LogLevel::debug);
-  std::thread first([&] { static_cast<void>(a({x})); });
-  while (!compiling) std::this_thread::yield();
+  std::atomic<bool> done{false};  // without a compile, where a cache folder has the kernel
+  std::thread first([&] {
+    static_cast<void>(a({x}));
+    done = true;
+  });
+  while (!compiling && !done) std::this_thread::yield();
   static_cast<void>(b({x}));
   first.join();
   op::set_log(nullptr);
@@ -347,7 +422,9 @@ TEST_CASE("profile: times and calls are kept while it is on, and only then", "[r
   CHECK(record.kernels[0].times.best_ns > 0);
   CHECK(record.kernels[0].times.best_ns <= record.kernels[0].times.mean_ns);
   CHECK(record.kernels[0].gigabytes_per_second() > 0);
-  CHECK_THAT(record.text(), Contains("on average of 3 runs"));
+  CHECK_THAT(record.text(), Contains("on average of 3 runs") && Contains("of a copy's"));
+  CHECK(record.copy_gigabytes_per_second > 0.5);
+  CHECK(record.of_copy(record.kernels[0]) == record.kernels[0].gigabytes_per_second() / record.copy_gigabytes_per_second);
   const std::vector<op::CallRecord> calls = op::recent_calls(10);
   REQUIRE(calls.size() == 4);
   CHECK(calls[0].signature == "f32[40000] -> f32[40000]");

@@ -53,6 +53,8 @@ class Case(CommandCase):
 
 def problems(value, schema, where="record"):
     """What is wrong by the part of JSON Schema that docs/record.schema.json uses: where jsonschema is not installed."""
+    if schema.get("$ref") == "#":
+        schema = SCHEMA
     kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
     found = []
     kind = schema.get("type")
@@ -127,6 +129,44 @@ class Json(Case):
         self.assertEqual(softmax["ratio"], 2)  # p is written, and read again
         self.assertGreater(softmax["unfused"]["bytes"], 2 * softmax["bytes"])
         self.assertGreater(softmax["unfused"]["kernels"], len(softmax["kernels"]))
+
+
+class Pullback(Case):
+    AFFINE = ["y = x*reshape(w, [4, 3, 1, 1]) + b", "--shapes", "x=f32[4,3,8,8]", "w=f32[4,3]", "b=f32[8,8]", "--pullback"]
+
+    def test_json(self):
+        """Forward and backward beside each other: the affine function of reshapes is one kernel each, and names say what is handed over."""
+        record = json.loads(self.onepass("dump", *self.AFFINE, "--json").stdout)
+        self.assertEqual(problems(record, SCHEMA), [])
+        if jsonschema:
+            jsonschema.Draft202012Validator(SCHEMA).validate(record)
+        backward = record["backward"]
+        self.assertEqual((len(record["kernels"]), len(backward["kernels"])), (1, 1))
+        self.assertEqual([o["name"] for o in record["outputs"]], ["y"])
+        self.assertEqual([o["name"] for o in backward["outputs"]], ["dx", "dw", "db"])
+        self.assertEqual([n["name"] for n in backward["nodes"] if n["kind"] == "input"], ["dy", "x", "w"])
+        record["backward"].pop("ratio")
+        self.assertNotEqual(problems(record, SCHEMA), [])
+
+    def test_what_is_kept(self):
+        text = self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--why").stdout
+        self.assertIn("the backward call", text)
+        self.assertIn("It is kept for the backward call: storing and loading it takes less than computing it again.", text)
+        self.assertIn("remedy: Options::memory_budget", text)
+        record = json.loads(self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--json").stdout)
+        self.assertEqual([o["name"] for o in record["outputs"]], ["out", "saved0", "saved1"])
+        self.assertEqual([n["name"] for n in record["backward"]["nodes"] if n["kind"] == "input"], ["dout", "w", "saved0", "out", "saved1"])
+
+    def test_names_that_are_there(self):
+        """A cotangent gives way to an argument of its name."""
+        record = json.loads(self.onepass("dump", "y = dy*x*x", "--shapes", "x=f32[8]", "dy=f32[8]", "--pullback", "--json").stdout)
+        names = [n["name"] for n in record["backward"]["nodes"] if n["kind"] == "input"]
+        self.assertEqual(names[0], "dy_")
+        self.assertEqual(len(set(names)), len(names))
+
+    def test_errors(self):
+        self.fails("dump", *self.AFFINE, "--asm", says="--pullback is for --why, --json and --html alone")
+        self.fails("dump", "i + 1", "--shapes", "i=i64[4]", "--pullback", "--why", says="no argument is an Array of a float type")
 
 
 class Again(Case):
@@ -227,10 +267,13 @@ class Record(Case):
         with open(self.path("r.json"), encoding="utf-8") as file:
             record = json.load(file)
         self.assertEqual(problems(record, SCHEMA), [])
+        if jsonschema:
+            jsonschema.Draft202012Validator(SCHEMA).validate(record)
         self.assertTrue(record["called"] and record["calls"] > 20 and record["plan"]["reason"] == "targets", record["plan"])
         for kernel in record["kernels"]:
             self.assertEqual(kernel["times"]["runs"], 20)
             self.assertGreater(kernel["gigabytes_per_second"], 0)
+            self.assertAlmostEqual(kernel["of_copy"], kernel["gigabytes_per_second"] / record["copy_gigabytes_per_second"], delta=1e-4 * kernel["of_copy"])
             self.assertTrue(kernel["tier"] and kernel["cache_sentence"])
 
 
@@ -331,6 +374,28 @@ class InChromium(PageCase):
                     b.click(f"#tab{tab}")
                     self.assertTrue(b.run("return document.querySelector('#panel').textContent.trim()"))
                 self.assertEqual(b.errors(), [])
+
+    def test_pullback(self):
+        """One graph of two calls: a group forward, one backward; what is kept has one name and a reason."""
+        b = self.browser
+        self.onepass("dump", *Pullback.AFFINE, "--html", "r.html")
+        b.open(self.path("r.html"))
+        self.assertEqual(b.run("return document.querySelector('h1').textContent"), "6 operators and 6 views run as 2 kernels: 1 forward, 1 backward")
+        self.assertEqual(b.run("return [...document.querySelectorAll('#canvas .kernel')].map(k => k.classList.contains('backward'))"), [False, True])
+        self.assertEqual(sorted(b.run("return [...document.querySelectorAll('#canvas .input .title, #canvas .result .title')].map(t => t.textContent)")),
+                         ["b", "db", "dw", "dx", "dy", "w", "x", "y"])
+        for tab in range(b.run("return document.querySelectorAll('[role=tab]').length")):
+            b.click(f"#tab{tab}")
+            self.assertTrue(b.run("return document.querySelector('#panel').textContent.trim()"))
+        self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--html", "r.html")
+        b.open(self.path("r.html"))
+        self.assertEqual(b.run("return document.querySelectorAll('#canvas .result').length"), 3)
+        self.assertIn("It is kept for the backward call", b.run("return document.querySelector('#details').textContent"))
+        boxes = b.run("return [...document.querySelectorAll('#canvas .halo')].map(t => { const r = t.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; })")
+        for i, (l, t, r, d) in enumerate(boxes):
+            for L, T, R, D in boxes[i + 1:]:
+                self.assertFalse(l < R - 2 and L < r - 2 and t < D - 2 and T < d - 2, "two labels cover each other")
+        self.assertEqual(b.errors(), [])
 
     def test_keyboard(self):
         b = self.browser

@@ -142,7 +142,7 @@ int dump(Words words) {
   Words positional, shapes;
   CommonOptions common;
   bool graph = false, groups = false, nests = false, loops = false, llvm = false, assembly = false, cuda = false, ptx = false, json = false,
-       passes = false, why = false, dot = false;
+       passes = false, why = false, dot = false, pullback = false;
   std::string svg, html;
   ExecutionRecord record;
   app.add_option("PROGRAM", positional, "a formula, a .fuse file, another dump (.json) or - for standard input");
@@ -161,6 +161,8 @@ int dump(Words words) {
   app.add_flag("--dot", dot, "the kernels as a graph, for Graphviz");
   app.add_option("--svg", svg, "a picture of the kernels in this file, by Graphviz where it is installed");
   app.add_option("--html", html, "a report in this file, for a browser: kernels, reasons, passes, loops and code");
+  app.add_flag("--pullback", pullback,
+               "of --why, --json and --html: as vjp runs it, a forward call and, beside it, the backward call by all inputs");
   add_mode(app, common);
   add_relax(app, common);
   add_limits(app, common);
@@ -183,7 +185,9 @@ int dump(Words words) {
   const int forms = graph + groups + nests + loops + llvm + assembly + cuda + ptx + json + passes + why + dot;
   if (forms == 0 && svg.empty() && html.empty()) graph = groups = true;
 
-  const std::unique_ptr<runtime::Program> compiled = program.compile(options);
+  if (pullback && (forms > why + json || forms + !html.empty() == 0))
+    throw ValueError("dump: --pullback is for --why, --json and --html alone");
+  const std::unique_ptr<runtime::Program> compiled = pullback ? program.compile_with_pullback(options) : program.compile(options);
   const runtime::PlanReport report = compiled->report(types);
   if (passes || why || dot || json || !svg.empty() || !html.empty()) {
     constexpr std::uint32_t kMostWithCode = 2000;  // nodes: of larger programs a page would have more code than anybody reads

@@ -12,6 +12,7 @@
 #include "compiler/record.h"
 #include "ir/graph.h"
 #include "runtime/formula_program.h"
+#include "runtime/gradient.h"
 #include "runtime/graph_program.h"
 #include "runtime/program.h"
 
@@ -67,6 +68,14 @@ class ProgramText {
   }
   std::unique_ptr<runtime::Program> compile(const Options& options) const {
     return std::make_unique<runtime::Program>(formula_.record, inputs(), options);
+  }
+  /// What `vjp` of such a function runs: the results and what is saved for the backward call, which is beside it in its records.
+  std::unique_ptr<runtime::Program> compile_with_pullback(const Options& options) const {
+    auto record = [body = formula_.record, options](runtime::ProgramRecorder& recorder, std::span<const compiler::Value> values) {
+      body(recorder, values);
+      runtime::add_pullback(recorder, values, options);
+    };
+    return std::make_unique<runtime::Program>(std::move(record), inputs(), options);
   }
 
  private:

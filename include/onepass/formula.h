@@ -121,6 +121,7 @@ class ONEPASS_API Formula {
   std::string explain() const;
   // As of a CompiledFunction (onepass/function.h).
   std::string explain(std::string_view signature) const;
+  ExecutionRecord describe(std::string_view signature, Detail detail = Detail::plan) const;
   ExecutionRecord last_execution(Detail detail = Detail::plan) const;
   Stats stats() const;
 

@@ -158,6 +158,7 @@ class ONEPASS_API FunctionCore {
   std::string last_graph() const;
   std::string explain() const;
   std::string explain(std::string_view signature) const;
+  ExecutionRecord describe(std::string_view signature, Detail detail) const;
   ExecutionRecord last_execution(Detail detail) const;
   Stats stats() const;
   void warm_up(std::string_view signature, Tier tier) const;
@@ -327,6 +328,8 @@ template <class F, class R, class... P> class CompiledFunction {
   /// What a call of that signature would run, with every reason and remedy: `f.explain("f32[64,256] f32[256]")`. Compiles and runs nothing.
   /// Errors    those of warm_up.
   std::string explain(std::string_view signature) const { return core_.explain(signature); }
+  /// What a call of this signature would run, as a record: `f.describe("f32[64,256]", Detail::code)`. Runs and compiles nothing.
+  ExecutionRecord describe(std::string_view signature, Detail detail = Detail::plan) const { return core_.describe(signature, detail); }
   /// What the last call ran and why, as values that print as text, JSON and a page for a browser. Takes milliseconds: passes run again for
   /// it. Without kernels before the first call.
   ExecutionRecord last_execution(Detail detail = Detail::plan) const { return core_.last_execution(detail); }

@@ -287,6 +287,7 @@ class ONEPASS_API PullbackCore {
   std::vector<Array> operator()(std::span<const CallArgument> cotangents) const;
   void reset();
   PullbackStats stats() const;
+  ExecutionRecord last_execution(Detail detail) const;
 
   struct Body;  // runtime/gradient.cpp
   explicit PullbackCore(Shared<const Body> body) : body_(std::move(body)) {}
@@ -333,6 +334,8 @@ template <class R, class... P, class... A> class Pullback<R, std::tuple<P...>, A
   void reset() { core_.reset(); }
   /// What is kept, and why.
   PullbackStats stats() const { return core_.stats(); }
+  /// The forward call, and beside it in `backward` the last backward call of this function with such arguments, or what one will run.
+  ExecutionRecord last_execution(Detail detail = Detail::plan) const { return core_.last_execution(detail); }
 
  private:
   detail::PullbackCore core_;

@@ -177,11 +177,21 @@ struct ExecutionRecord {
   PlanReason plan_reason = PlanReason::none;
   std::string plan_sentence, plan_remedy;
   Stages stages;
+  /// What a copy of a large array reads and writes on this machine, measured once and kept in the cache folder; 0 where there are no times.
+  double copy_gigabytes_per_second = 0;
   std::string times_note;  ///< whether kernel times are there, and how to turn them on
   std::string cuda;        ///< Detail::code: all kernels as one CUDA program
   std::string ptx;         ///< the same, compiled, where NVIDIA's compiler is installed
   std::string cuda_note;   ///< for which device, or why there is none
 
+  /// Of a pullback (`vjp` of a compiled function): its backward call, at most one. What it reads of the forward call has the names that it has
+  /// there.
+  std::vector<ExecutionRecord> backward;
+
+  /// A kernel's bytes a second beside a copy's: 1 is as fast as memory allows, more is for arrays that caches hold. 0 where there are no times.
+  double of_copy(const Kernel& kernel) const {
+    return copy_gigabytes_per_second > 0 ? kernel.gigabytes_per_second() / copy_gigabytes_per_second : 0;
+  }
   std::int64_t bytes() const { return bytes_read + bytes_written; }
   /// Bytes moved for each byte that has to be; 0 where there are none.
   double ratio() const { return least_bytes > 0 ? static_cast<double>(bytes()) / static_cast<double>(least_bytes) : 0; }
