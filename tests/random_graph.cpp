@@ -574,8 +574,23 @@ class Generator {
 
 Graph random_graph(std::uint64_t seed, const RandomGraphOptions& options) { return Generator(seed, options).make(); }
 
+namespace {
+
+// Of either sign, from 1/4 to 16: sums of many are finite, so that each element shows in them.
+std::uint64_t ordinary_bits(Random& random, DType dtype) {
+  if (!is_float(dtype)) return random_bits(random, dtype);
+  const int fraction = dtype == DType::F64 ? 52 : dtype == DType::F32 ? 23 : dtype == DType::F16 ? 10 : 7;
+  const int width = 8 * static_cast<int>(size_of(dtype)), bias = (1 << (width - fraction - 2)) - 1;
+  const auto exponent = static_cast<std::uint64_t>(bias - 2 + random.below(6));
+  return (random.bits() & 1) << (width - 1) | exponent << fraction | (random.bits() & ((std::uint64_t{1} << fraction) - 1));
+}
+
+}  // namespace
+
+// One call in three has ordinary values alone.
 Arguments random_arguments(const Graph& graph, std::uint64_t seed, bool strided) {
   Random random(seed ^ 0x5bd1e995);
+  const bool ordinary = Random(seed ^ 0x9e3779b9).one_in(3);
   Arguments out;
   for (const Input& input : graph.inputs) {
     const List list = graph.list(input.shape);
@@ -601,8 +616,8 @@ Arguments random_arguments(const Graph& graph, std::uint64_t seed, bool strided)
     }
     std::vector<std::byte>& bytes = out.storage.emplace_back(static_cast<std::size_t>(step) * size);
     for (std::size_t i = 0; i < static_cast<std::size_t>(step); ++i) {
-      std::uint64_t bits = random_bits(random, input.dtype);
-      if (is_half(input.dtype)) bits = random.bits() & 0xffff;
+      std::uint64_t bits = ordinary ? ordinary_bits(random, input.dtype) : random_bits(random, input.dtype);
+      if (is_half(input.dtype) && !ordinary) bits = random.bits() & 0xffff;
       std::memcpy(bytes.data() + i * size, &bits, size);  // little-endian, as all supported machines are
     }
     out.views.push_back({input.dtype, bytes.data() + static_cast<std::size_t>(offset) * size, shape, strided ? strides : Shape()});
