@@ -123,9 +123,42 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
   }
   std::map<std::pair<NodeId, int>, Memory> stored;
   std::deque<Memory> tables_of_numbers;
+  const auto memory_of = [&](NodeId node, int copy, DType dtype) -> std::int64_t {
+    if (graph[node].op == ir::Op::Input) return reinterpret_cast<std::int64_t>(bases[graph[node].bits]);
+    const auto size = static_cast<std::size_t>(graph.elements(node)) * size_of(dtype);
+    auto it = stored.find({node, copy});
+    if (it == stored.end())
+      it = stored.try_emplace({node, copy}, size, arena ? arena->take(Memory::room(size)) : std::span<std::byte>()).first;
+    return reinterpret_cast<std::int64_t>(it->second.data);
+  };
+  // What precompiled code computes; the reference does here.
+  const auto run_routine = [&](const NestNumbers& numbers) {
+    const NodeId id = numbers.buffers.back();
+    ir::Graph one;
+    std::vector<std::int64_t> operands;
+    std::vector<ir::ArrayView> views;
+    for (std::size_t k = 0; k < graph.operands(id).size(); ++k) {
+      const NodeId node = graph.operand(id, k);
+      const ir::List shape = graph.shape(node);
+      operands.push_back(one.add_input("x" + std::to_string(k), graph[node].dtype, shape));
+      views.push_back({graph[node].dtype,
+                       reinterpret_cast<const void*>(memory_of(node, numbers.outputs[k], graph[node].dtype)),
+                       {shape.begin(), shape.end()},
+                       layouts[node].value_or(std::vector<std::int64_t>())});
+    }
+    ir::Node node = graph[id];
+    node.operands = one.intern(operands), node.shape = one.intern(graph.shape(id)), node.attributes = one.intern(graph.attributes(id));
+    one.outputs = {one.add(node)};
+    const ir::Buffer result = ir::evaluate(one, views).at(0);
+    std::memcpy(reinterpret_cast<void*>(memory_of(id, numbers.outputs.back(), node.dtype)), result.bytes.data(), result.bytes.size());
+  };
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
     std::set<std::string> bodies;
     for (const Planned& planned : plan(graph, partition, g, layouts)) {
+      if (planned.nest.is_routine()) {
+        run_routine(planned.numbers);
+        continue;
+      }
       Scheduled scheduled =
           schedule(planned.nest, planned.numbers, options.target,
                    {.threads = options.threads, .aligned_stores = options.aligned_stores, .split_work = options.split_work});
@@ -141,14 +174,6 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       if (tiles) ++*options.tiled;
       std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
       const WordLayout layout(planned.nest);
-      const auto memory_of = [&](NodeId node, int copy, DType dtype) -> std::int64_t {
-        if (graph[node].op == ir::Op::Input) return reinterpret_cast<std::int64_t>(bases[graph[node].bits]);
-        const auto size = static_cast<std::size_t>(graph.elements(node)) * size_of(dtype);
-        auto it = stored.find({node, copy});
-        if (it == stored.end())
-          it = stored.try_emplace({node, copy}, size, arena ? arena->take(Memory::room(size)) : std::span<std::byte>()).first;
-        return reinterpret_cast<std::int64_t>(it->second.data);
-      };
       if (options.counts) words.resize(words.size() + 2);  // where the counters are
       const std::vector<std::uint32_t> tables = append_tables(planned.nest, planned.numbers, words);
       for (std::uint32_t a = 0; a < planned.nest.accesses.size(); ++a) {
