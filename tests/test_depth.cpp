@@ -145,7 +145,7 @@ TEST_CASE("depth: views, batches and what is saved", "[depth]") {
     const ir::NodeId x = graph.inputs[0].node, y = graph.outputs[0];
     const Shape three{3};
     const ir::NodeId xs = graph.add_input("xs", f32, three);
-    CHECK(batch(graph, std::array{y}, x, xs, Limits{}).size() == 1);
+    CHECK(batch(graph, std::array{y}, std::array{Batched{x, xs}}, Limits{}, "depth").size() == 1);
     ir::Graph joint = chain({5}, kLong, true);
     CHECK(choose_saved(joint, {}, std::array{joint.outputs[0]}, std::array{joint.outputs[1]}, -1).bytes >= 0);
   });
