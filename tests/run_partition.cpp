@@ -137,17 +137,31 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
     ir::Graph one;
     std::vector<std::int64_t> operands;
     std::vector<ir::ArrayView> views;
-    for (std::size_t k = 0; k < graph.operands(id).size(); ++k) {
-      const NodeId node = graph.operand(id, k);
-      const ir::List shape = graph.shape(node);
-      operands.push_back(one.add_input("x" + std::to_string(k), graph[node].dtype, shape));
-      views.push_back({graph[node].dtype,
-                       reinterpret_cast<const void*>(memory_of(node, numbers.outputs[k], graph[node].dtype)),
+    const auto copied = [&](NodeId from) {
+      ir::Node node = graph[from];
+      node.shape = one.intern(graph.shape(from)), node.attributes = one.intern(graph.attributes(from));
+      return node;
+    };
+    for (const std::int64_t o : graph.operands(id)) {
+      auto from = static_cast<NodeId>(o);
+      std::vector<NodeId> views_of_it;  // which nothing stores
+      for (; ir::is_view(graph[from].op) && partition.group_of[from] == Partition::kNoGroup; from = graph.operand(from, 0))
+        views_of_it.push_back(from);
+      const ir::List shape = graph.shape(from);
+      NodeId node = one.add_input("x" + std::to_string(views.size()), graph[from].dtype, shape);
+      views.push_back({graph[from].dtype,
+                       reinterpret_cast<const void*>(memory_of(from, 0, graph[from].dtype)),
                        {shape.begin(), shape.end()},
-                       layouts[node].value_or(std::vector<std::int64_t>())});
+                       layouts[from].value_or(std::vector<std::int64_t>())});
+      for (; !views_of_it.empty(); views_of_it.pop_back()) {
+        ir::Node view = copied(views_of_it.back());
+        view.operands = one.intern(std::vector<std::int64_t>{node});
+        node = one.add(view);
+      }
+      operands.push_back(node);
     }
-    ir::Node node = graph[id];
-    node.operands = one.intern(operands), node.shape = one.intern(graph.shape(id)), node.attributes = one.intern(graph.attributes(id));
+    ir::Node node = copied(id);
+    node.operands = one.intern(operands);
     one.outputs = {one.add(node)};
     const ir::Buffer result = ir::evaluate(one, views).at(0);
     std::memcpy(reinterpret_cast<void*>(memory_of(id, numbers.outputs.back(), node.dtype)), result.bytes.data(), result.bytes.size());
