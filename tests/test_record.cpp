@@ -265,15 +265,16 @@ TEST_CASE("record: a pullback's has its backward call beside the forward one", "
   CHECK(back.last_execution().backward.at(0).optimized == described);
 }
 
-TEST_CASE("record: a call that waits for another thread's compile says so", "[record]") {
-  // The first thread says in the log that it has compiled, and is held there until the second one has asked for the kernel.
-  op::runtime::set_first_tier(op::runtime::TierChoice::Optimised);
-  const std::string text = "sin(x)*x + tanh(x)*2.5 - x*x*x";
+namespace {
+
+// Two threads call two functions of one formula. The first says in the log that it has compiled, and is held there until the second one has asked
+// for the kernel.
+std::pair<op::ExecutionRecord, op::ExecutionRecord> compiled_and_met(const std::string& text) {
   const op::Formula a = op::formula(text), b = op::formula(text);
   const Array x = Array::ones({64}, op::f32);
   static std::atomic<bool> compiling;
   static std::int64_t hits;
-  op::wait_until_optimized();  // compiles of tests before this one would be taken for it
+  op::wait_until_optimized();  // compiles of calls before these would be taken for it
   compiling = false, hits = op::kernel_cache_stats().hits;
   op::set_log(
       [](op::LogLevel, std::string_view line) {
@@ -290,10 +291,25 @@ TEST_CASE("record: a call that waits for another thread's compile says so", "[re
   static_cast<void>(b({x}));
   first.join();
   op::set_log(nullptr);
+  return {a.last_execution(), b.last_execution()};
+}
+
+}  // namespace
+
+TEST_CASE("record: a call that waits for another thread's compile says so", "[record]") {
+  op::runtime::set_first_tier(op::runtime::TierChoice::Optimised);
+  std::string text = "sin(x)*x + tanh(x)*2.5 - x*x*x";
+  bool joined = false;
+  for (int attempt = 0; attempt < 20 && !joined; ++attempt) {  // the second one may ask just before the compile ends, and look just after
+    text += "*x";
+    const auto [a, b] = compiled_and_met(text);
+    CHECK(a.kernels.at(0).cache == CacheOutcome::compiled);
+    joined = b.kernels.at(0).cache == CacheOutcome::joined;
+    if (joined) CHECK_THAT(b.kernels.at(0).cache_sentence, Contains("another thread was compiling it"));
+    else CHECK(b.kernels.at(0).cache == CacheOutcome::memory);
+  }
   op::runtime::set_first_tier(std::nullopt);
-  CHECK(a.last_execution().kernels.at(0).cache == CacheOutcome::compiled);
-  CHECK(b.last_execution().kernels.at(0).cache == CacheOutcome::joined);
-  CHECK_THAT(b.last_execution().kernels.at(0).cache_sentence, Contains("another thread was compiling it"));
+  CHECK(joined);
 }
 
 TEST_CASE("record: a schedule that differs is named by its fields", "[record]") {
