@@ -135,12 +135,8 @@ Value quantile(Functions& f, bool skips) {
   return f.r.reshape(f.r.transpose(y, order), shape);
 }
 
-Value median(Functions& f) {
-  const Value x = f.r.node_of(f.floating(f.value(0)));
-  const bool keep = f.flag(2, false);
-  const Rows rows = rows_of(f, without_halves(f, x), f.axes(1));
-  const Shape& shape = keep ? rows.with_units : rows.kept;
-  if (rows.length == 0) return nothing(f, x, shape);
+// Of each row: its middle element, or the mean of its two middle ones; NaN where it has one.
+Value middle_of(Functions& f, const Rows& rows) {
   const std::size_t axis = rows.kept.size();
   const std::int64_t middle = rows.length / 2;
   const Value s = sorted(f, Op::Sort, rows.x, axis, false, middle + 1);
@@ -153,17 +149,17 @@ Value median(Functions& f) {
   Value y = at(middle);
   if (rows.length % 2 == 0) y = f.r.div(f.r.add(at(middle - 1), y), f.number(y, 2));
   const Value is_nan = f.r.reduce(Op::ReduceMax, f.name, f.apply(Op::Isnan, {rows.x}), std::vector{static_cast<std::int64_t>(axis)}, false);
-  return f.r.reshape(f.r.cast(f.r.where(is_nan, f.number(y, NAN), y), f.r.dtype(x)), shape);
+  return f.r.where(is_nan, f.number(y, NAN), y);
 }
 
-Value nanmedian(Functions& f) {
+Value median(Functions& f, bool skips) {
   const Value x = f.r.node_of(f.floating(f.value(0)));
   const bool keep = f.flag(2, false);
   const Rows rows = rows_of(f, without_halves(f, x), f.axes(1));
   const Shape& shape = keep ? rows.with_units : rows.kept;
   if (rows.length == 0) return nothing(f, x, shape);
-  const Value half = f.r.reshape(f.r.cast(f.r.literal(0.5), DType::F64), {1});
-  return f.r.reshape(f.r.cast(quantiles(f, rows, half, true), f.r.dtype(x)), shape);
+  const auto skipping = [&] { return quantiles(f, rows, f.r.reshape(f.r.cast(f.r.literal(0.5), DType::F64), {1}), true); };
+  return f.r.reshape(f.r.cast(skips ? skipping() : middle_of(f, rows), f.r.dtype(x)), shape);
 }
 
 Value searchsorted(Functions& f) {
@@ -191,8 +187,8 @@ std::span<const FunctionRow> sorting_rows() {
       {"sort", "x, axis=, descending=", one(sort)},
       {"argsort", "x, axis=, descending=", one(argsort)},
       {"topk", "x, k, axis=, largest=", topk},
-      {"median", "x, axis=, keepdims=", one(median)},
-      {"nanmedian", "x, axis=, keepdims=", one(nanmedian)},
+      {"median", "x, axis=, keepdims=", one([](Functions& f) { return median(f, false); })},
+      {"nanmedian", "x, axis=, keepdims=", one([](Functions& f) { return median(f, true); })},
       {"quantile", "x, q, axis=, keepdims=", one([](Functions& f) { return quantile(f, false); })},
       {"nanquantile", "x, q, axis=, keepdims=", one([](Functions& f) { return quantile(f, true); })},
       {"searchsorted", "sorted, values, side=", one(searchsorted)},
