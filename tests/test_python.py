@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from xml.etree import ElementTree
@@ -452,6 +453,85 @@ class Functions(Test):
             op.jit(lambda x, w: x + w)(x, w)
         with self.assertRaisesRegex(op.ShapeError, r"left: +p\.x f32"):
             op.jit(lambda p: p["x"] + p["w"])({"x": x, "w": w})
+
+
+class Records(Test):
+    def test_last_execution(self):
+        f = op.jit(lambda x: (lambda p: p / op.max(p))(op.softmax(x)))
+        self.assertEqual(f.last_execution().data["kernels"], [])
+        x = array((12, 40))
+        f(x)
+        f(array((3, 4, 5)))
+        record = f.last_execution()
+        self.assertEqual(record.data["plan"]["reason"], "rank")
+        self.assertIn("the rank of x0 changed from 2 to 3", record.data["plan"]["sentence"])
+        f(x)
+        record = f.last_execution()
+        data = record.data
+        self.assertEqual((data["signature"], data["called"], len(data["kernels"])), ("f32[12,40]", True, 2))
+        self.assertEqual(data["kernels"][0]["stores"][0]["reason"], "other_axes")
+        self.assertIn("other_axes: ", str(record))
+        self.assertEqual(record.ratio, data["ratio"])
+        self.assertNotIn("llvm", data["kernels"][0])
+        self.assertIn("define", f.last_execution(code=True).data["kernels"][0]["llvm"])
+        self.assertIn("<iframe", record._repr_html_())
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in [("r.json", record.json()), ("r.html", record.html()), ("r.txt", str(record))]:
+                record.save(os.path.join(folder, name))
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    self.assertEqual(file.read(), text)
+        formula = op.formula("x*2")
+        formula(x=x)
+        self.assertEqual(formula.last_execution().data["formula"], "x*2")
+
+    def test_describe(self):
+        f = op.jit(lambda x: op.sum(op.exp(x)))
+        data = f.describe("f32[100]", code=True).data
+        self.assertFalse(data["called"])
+        self.assertIn("define", data["kernels"][0]["llvm"])
+        self.assertEqual(f.stats()["calls"], 0)
+        self.assertEqual(len(op.formula("x*2").describe("f32[8]").data["kernels"]), 1)
+        with self.assertRaises(op.Error):
+            f.describe("f32[")
+
+    def test_pullback(self):
+        x, w = array((6, 8)), array((8,))
+        y, pullback = op.vjp(op.jit(lambda x, w: op.exp(op.sin(x) * w)), x, w)
+        self.assertFalse(pullback.last_execution().data["backward"]["called"])
+        pullback(np.ones_like(y))
+        data = pullback.last_execution().data
+        self.assertTrue(data["called"] and data["backward"]["called"])
+        self.assertEqual((len(data["kernels"]), len(data["backward"]["kernels"])), (1, 1))
+
+    def test_profile(self):
+        f = op.jit(lambda x: op.tanh(x) * 2)
+        x = array((1000,))
+        f(x)
+        op.set_profiling(True)
+        op.clear_profile()
+        f(x), f(x)
+        op.set_profiling(False)
+        f(x)
+        newest, before = op.recent_calls(5)
+        self.assertEqual((newest["signature"], len(newest["kernel_ms"])), ("f32[1000]", 1))
+        self.assertGreater(newest["start_ms"], before["start_ms"])
+        self.assertEqual(f.last_execution().data["kernels"][0]["times"]["runs"], 2)
+        self.assertIn('"cat":"kernel"', op.profile_json())
+        op.clear_profile()
+        self.assertEqual(op.recent_calls(5), [])
+
+    def test_another_process_finds_kernels_on_disk(self):
+        # A remainder never runs in tiles: it is compiled, or found.
+        program = """import numpy as np, onepass as op
+f = op.jit(lambda x: x % 7 * 2 + 1)
+f(np.ones(100, np.float32))
+f.wait_until_optimized()
+print([k["cache"] for k in f.last_execution().data["kernels"]], f.last_execution().data["kernels"][0]["cache_sentence"])"""
+        with tempfile.TemporaryDirectory() as folder:
+            said = [subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": MODULE, "ONEPASS_CACHE_DIR": folder}, capture_output=True, text=True, check=True).stdout
+                    for _ in range(2)]
+        self.assertIn("['compiled'] compiled in", said[0])
+        self.assertEqual(said[1], "['disk'] from the cache folder\n")
 
 
 class Derivatives(Test):

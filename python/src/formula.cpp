@@ -127,6 +127,13 @@ void bind_formulas(nb::module_& m) {
       "explain", [](const PythonFormula& f) { return f.formula.explain(); },
       "Each kernel of the last call: what it stores, and why it ends there.");
   c.def(
+      "describe",
+      [](const PythonFormula& f, const std::string& signature, bool code) {
+        const Unlocked unlocked;
+        return f.formula.describe(signature, code ? Detail::code : Detail::plan);
+      },
+      nb::arg("signature"), nb::arg("code") = false, "The record of such a call, which is not made: f.describe('f32[64,256]').");
+  c.def(
       "last_execution",
       [](const PythonFormula& f, bool code) {
         const Unlocked unlocked;

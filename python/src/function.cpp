@@ -393,6 +393,7 @@ class Pullback {
   }
   void reset() { core_.reset(); }
   PullbackStats stats() const { return core_.stats(); }
+  ExecutionRecord last_execution(Detail detail) const { return core_.last_execution(detail); }
 
  private:
   detail::PullbackCore core_;
@@ -485,6 +486,13 @@ void bind_functions(nb::module_& m) {
                          "The derivative of one call: called with a cotangent for its results, it gives the gradient by each argument.");
   p.def("__call__", &Pullback::operator());
   p.def("reset", &Pullback::reset, "Gives back what is kept.");
+  p.def(
+      "last_execution",
+      [](const Pullback& self, bool code) {
+        const Unlocked unlocked;
+        return self.last_execution(code ? Detail::code : Detail::plan);
+      },
+      nb::arg("code") = false, "The record of the forward call, with that of the backward call beside it.");
   p.def("stats", [](const Pullback& self) {
     const PullbackStats s = self.stats();
     nb::dict d;
@@ -552,6 +560,13 @@ void bind_functions(nb::module_& m) {
   def_text(
       "explain", [](const detail::FunctionCore& f) { return f.explain(); },
       "Each kernel of the last call: what it stores, and why it ends there.");
+  c.def(
+      "describe",
+      [](const Function& self, const std::string& signature, bool code) {
+        const Unlocked unlocked;
+        return self.core().describe(signature, code ? Detail::code : Detail::plan);
+      },
+      nb::arg("signature"), nb::arg("code") = false, "The record of such a call, which is not made: f.describe('f32[64,256]').");
   c.def(
       "last_execution",
       [](const Function& self, bool code) {

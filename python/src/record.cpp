@@ -1,5 +1,8 @@
 // Execution records and profiles: include/onepass/record.h and profile.h.
 #include "onepass/record.h"
+
+#include <nanobind/stl/string.h>
+
 #include "module.h"
 #include "onepass/profile.h"
 
@@ -17,6 +20,23 @@ void bind_records(nb::module_& m) {
       "write_profile", [](const std::string& path) { write_profile(path); }, nb::arg("path"),
       "What was kept, as Chrome trace events: Perfetto opens them.");
   m.def("clear_profile", [] { clear_profile(); });
+  m.def(
+      "profile_json", [] { return profile_json(); }, "The same as a text.");
+  m.def(
+      "recent_calls",
+      [](std::size_t count) {
+        nb::list calls;
+        for (const CallRecord& c : recent_calls(count)) {
+          nb::dict one;
+          one["signature"] = c.signature, one["start_ms"] = c.start_ms, one["ms"] = c.ms, one["thread"] = c.thread;
+          nb::list kernels;
+          for (const double ms : c.kernel_ms) kernels.append(ms);
+          one["kernel_ms"] = kernels;
+          calls.append(one);
+        }
+        return calls;
+      },
+      nb::arg("count"), "The last calls that were made while profiling was on, the newest first, each as a dict.");
 }
 
 }  // namespace onepass::python
