@@ -149,10 +149,13 @@ struct Compiling {
 }  // namespace
 
 CodegenResult generate(const CodegenRequest& request) {
+  const bool opens = !current.load(std::memory_order_relaxed);
+  const std::int64_t start = opens ? os::nanoseconds() : 0;
   const Module& m = module();
+  CodegenResult result;
+  if (opens) result.open_ms = static_cast<double>(os::nanoseconds() - start) / 1e6;
   if (!os::has_room(kRoom))
     throw MemoryError(fmt::format("out of memory: the system has no {} bytes more, which the compiler may need for a kernel", kRoom));
-  CodegenResult result;
   const Compiling scope;
   if (const char* const error = m.entry(&request, &result)) {
     if (result.out_of_memory) throw MemoryError("out of memory while a kernel was compiled");

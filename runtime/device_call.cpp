@@ -3,6 +3,7 @@
 
 #include "runtime/cuda/device_plan.h"
 #include "runtime/plan_report.h"
+#include "runtime/profile.h"
 
 namespace onepass::runtime {
 
@@ -22,6 +23,8 @@ std::vector<const Array*> inputs_of(const CallSite& site, const PlanData& plan) 
 
 void run_on_device(Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,
                    const std::uint64_t* own_slots, std::span<const Array* const> outputs) {
+  const profile::Span span(profile::Kind::Call, "call", plan.id);
+  if (profile::on()) profile::describe(plan);
   ArrayPointers inputs(plan.argument_of.size() + plan.captured.size());
   fill_inputs(site, plan, inputs.span());
   const cuda::DeviceCopies copies = plan.on_device->run(plan, {inputs.span(), outputs, own_slots});

@@ -55,6 +55,9 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
          : kernel.from_cache     ? ", from the cache\n"
          : kernel.compile_ms > 0 ? fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms)
                                  : "\n";
+  const bool has_own = launch->specialised->state() != Specialised::State::None;
+  for (const ExecutionRecord::Compile& compile : compiles_of(launch->kernel.get(), has_own ? &launch->specialised->kernel() : nullptr))
+    out += fmt::format("  {}\n", compile_text(compile));
   for (const NodeId id : report.partition.groups[kernel.group].roots) {
     std::string names;
     for (std::size_t o = 0; o < graph.outputs.size(); ++o)

@@ -168,6 +168,21 @@ std::int64_t compile_time() {
   auto* const clock = compile_clock.load(std::memory_order_relaxed);
   return clock ? clock() : os::nanoseconds();
 }
+
+struct Made {
+  std::string object;
+  std::shared_ptr<const compiler::KernelObject> loaded;
+  CompileTimes times;
+};
+Made generate_and_load(const compiler::CodegenRequest& request) {
+  compiler::CodegenResult result = compiler::generate(request);
+  Made made{std::move(result.object), nullptr, {result.open_ms, result.emit_ms, result.passes_ms, result.machine_ms, 0}};
+  const std::int64_t start = os::nanoseconds();
+  made.loaded = compiler::KernelObject::load(made.object);
+  made.times.load = static_cast<double>(os::nanoseconds() - start) / 1e6;
+  return made;
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ tiers
@@ -260,28 +275,30 @@ void Kernel::compile_quickly(const KernelRequest& request) {
   compiler::CodegenRequest first = request.codegen;
   first.schedule = &quick;
   first.tier = compiler::Tier::Quick;
-  std::string object = compiler::generate(first).object;
-  first_ = compiler::KernelObject::load(object);
+  Made made = generate_and_load(first);
+  first_ = std::move(made.loaded);
   quick_ = first_->function();
+  quick_times_ = made.times;
   compiled(compiler::compile_times(nest_, schedule_).quick, start, processor, "quickly");
-  if (profile::on()) note_compile(start, 0);
+  if (profile::on()) note_compile(start, 0, made.times);
   quick_nanoseconds_ = os::nanoseconds() - start;
   account_.add(quick_nanoseconds_);  // lost, too, once it is compiled again
   if (disk_cache().enabled())
-    background::run_late([key = key_, object = std::move(object), optimised_kept = optimised_kept_] {
+    background::run_late([key = key_, object = std::move(made.object), optimised_kept = optimised_kept_] {
       if (!optimised_kept->load(std::memory_order_relaxed)) disk_cache().store(key, compiler::Tier::Quick, object);
     });
 }
 
 void Kernel::compile_specialised(const KernelRequest& request) {
   const std::int64_t start = os::nanoseconds(), processor = os::thread_nanoseconds();
-  std::string object = compiler::generate(request.codegen).object;
-  first_ = compiler::KernelObject::load(object);
+  Made made = generate_and_load(request.codegen);
+  first_ = std::move(made.loaded);
+  final_times_ = made.times;
   final_.store(first_->function(), std::memory_order_release);
   compiled(compiler::compile_times(nest_, schedule_).optimised, start, processor, "for one shape");
-  if (profile::on()) note_compile(start, 2);
+  if (profile::on()) note_compile(start, 2, made.times);
   if (disk_cache().enabled())
-    background::run_late([key = key_, object = std::move(object)] { disk_cache().store(key, compiler::Tier::Optimised, object); });
+    background::run_late([key = key_, object = std::move(made.object)] { disk_cache().store(key, compiler::Tier::Optimised, object); });
 }
 
 // What a compile took, by the clock and of its thread's processor time.
@@ -293,8 +310,16 @@ void Kernel::compiled(double estimate, std::int64_t start, std::int64_t processo
   log(LogLevel::debug, "kernel {}: compiled {} in {:.2f} ms", name(), how, compile_ms_);
 }
 
-void Kernel::note_compile(std::int64_t start, int tier) const noexcept {
-  profile::add({profile::Kind::Compile, "compile", start, os::nanoseconds(), std::hash<std::string>()(key_), tier});
+// Its stages follow each other; loading is the last one.
+void Kernel::note_compile(std::int64_t start, int tier, const CompileTimes& times) const noexcept {
+  const std::size_t name = std::hash<std::string>()(key_);
+  std::int64_t begin = start;
+  for (const CompileStage& stage : kCompileStages) {
+    const std::int64_t end = begin + static_cast<std::int64_t>(1e6 * times.*stage.time);
+    if (end > begin) profile::add({profile::Kind::Stage, stage.name, begin, end, name, tier});
+    begin = end;
+  }
+  profile::add({profile::Kind::Compile, "compile", start, os::nanoseconds(), name, tier});
 }
 
 std::string Kernel::name() const { return fmt::format("{:016x}", std::hash<std::string>()(key_)); }
@@ -393,8 +418,10 @@ void Kernel::make_optimised(bool in_call) const noexcept {
       compile_start_.store(processor, std::memory_order_relaxed);
       compile_thread_.store(os::thread_number(), std::memory_order_release);
       if (!optimised_) {
-        object = compiler::generate({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised}).object;
-        optimised_ = compiler::KernelObject::load(object);
+        Made made = generate_and_load({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised});
+        object = std::move(made.object);
+        final_times_ = made.times;
+        optimised_ = std::move(made.loaded);
       }
       const compiler::KernelFunction function = optimised_->function();
       if (final_.exchange(function, std::memory_order_acq_rel) != function) counts_->optimised.fetch_add(1, std::memory_order_relaxed);
@@ -402,7 +429,7 @@ void Kernel::make_optimised(bool in_call) const noexcept {
       const std::int64_t took = os::nanoseconds() - start, computed = os::thread_nanoseconds() - processor;
       if (!object.empty()) note_speed(compiler::compile_times(nest_, schedule_).optimised, static_cast<double>(computed));
       counts_->compile_nanoseconds.fetch_add(took, std::memory_order_relaxed);
-      if (profile::on()) note_compile(start, 1);
+      if (profile::on()) note_compile(start, 1, final_times_);
       log(LogLevel::debug, "kernel {}: optimised in {:.2f} ms, {:.2f} of them computing, {}; slower code had run for {:.2f} ms", name(),
           static_cast<double>(took) / 1e6, static_cast<double>(computed) / 1e6, in_call ? "by a call" : "in the background",
           static_cast<double>(account_.spent()) / 1e6);

@@ -51,6 +51,25 @@ struct KernelCounts {
   std::atomic<std::int64_t> lost_nanoseconds{0};     // by runs in slower tiers, about
 };
 
+/// What one compile took, in milliseconds.
+struct CompileTimes {
+  double open = 0;                           // the code generator, by the first compile of the process
+  double emit = 0, passes = 0, machine = 0;  // compiler::CodegenResult
+  double load = 0;                           // the object into executable memory
+  double all() const { return open + emit + passes + machine + load; }
+};
+
+struct CompileStage {
+  const char* name;
+  double CompileTimes::*time;
+};
+/// In their order.
+inline constexpr CompileStage kCompileStages[] = {{"open the code generator", &CompileTimes::open},
+                                                  {"build LLVM IR", &CompileTimes::emit},
+                                                  {"LLVM passes", &CompileTimes::passes},
+                                                  {"machine code", &CompileTimes::machine},
+                                                  {"load", &CompileTimes::load}};
+
 /// A generic kernel in its tiers (runtime/tiers.h): in tiles or compiled quickly at first, unless the optimised tier pays in the first
 /// run; optimised by a thread in the background or, once enough time was lost, by the call. A specialised one has its optimised tier alone.
 /// Each run asks for the best code there is; all give the same bits and take the same arguments.
@@ -69,11 +88,13 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
     return threads;
   }
   KernelCode code_to_run() const {
-    const compiler::KernelFunction function = final_.load(std::memory_order_acquire);
+    const compiler::KernelFunction function = final_code();
     if (!function) [[unlikely]]
       return slow_code();
     return {function, nullptr, nullptr};
   }
+  /// The code that it keeps, which needs no before_run(); null: it is not there yet.
+  compiler::KernelFunction final_code() const { return final_.load(std::memory_order_acquire); }
   /// A run by slow code took so long, of which the optimised tier would have needed `expected`, about.
   void ran_slowly(std::int64_t nanoseconds, std::int64_t expected) const noexcept;
 
@@ -96,6 +117,13 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   std::string tier_text() const;
   double compile_ms() const { return compile_ms_; }  // what the first call waited for
   bool from_disk() const { return from_disk_; }
+  /// Of the compiles by this process that have come to their end, the quick one and that of the code that the kernel keeps: all 0 where it
+  /// was not compiled so.
+  CompileTimes quick_times() const { return quick_times_; }
+  CompileTimes final_times() const {
+    const compiler::KernelFunction function = final_.load(std::memory_order_acquire);
+    return function && function != quick_ ? final_times_ : CompileTimes();
+  }
   const TierAccount& account() const { return account_; }
 
   /// At exit: a compile that was paid for and does not take long is finished and kept, otherwise what was spent is noted on disk.
@@ -110,8 +138,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void compile_specialised(const KernelRequest& request);
   bool stay_in_tiles();
   void compiled(double estimate, std::int64_t start, std::int64_t processor, std::string_view how);
-  std::string name() const;                                        // in the log
-  void note_compile(std::int64_t start, int tier) const noexcept;  // in the profile
+  std::string name() const;                                                                   // in the log
+  void note_compile(std::int64_t start, int tier, const CompileTimes& times) const noexcept;  // in the profile
   int decide(bool may_wait, int threads) const;
   void give_processor() const noexcept;
   std::int64_t compiled() const noexcept;  // processor time of the optimised compile so far
@@ -140,6 +168,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   // The optimised code is on disk, or will be: the quick one, which is kept later than that at times, must not take its place.
   std::shared_ptr<std::atomic<bool>> optimised_kept_ = std::make_shared<std::atomic<bool>>(false);
   double compile_ms_ = 0;
+  CompileTimes quick_times_;
+  mutable CompileTimes final_times_;  // set before `final_`
   bool from_disk_ = false, is_routine_ = false;
 };
 

@@ -220,7 +220,7 @@ Snapshot snapshot() {
   return s;
 }
 
-constexpr std::string_view kKinds[] = {"call", "kernel", "record", "pass", "fuse", "plan", "compile", "cache"};
+constexpr std::string_view kKinds[] = {"call", "kernel", "record", "pass", "fuse", "plan", "compile", "compile stage", "cache"};
 constexpr std::string_view kTiers[] = {"quick", "optimized", "specialized"};
 
 void write_event(JsonText& json, const Snapshot& s, const Snapshot::Thread& thread, const Event& e) {
@@ -245,7 +245,8 @@ void write_event(JsonText& json, const Snapshot& s, const Snapshot::Thread& thre
       break;
     case Kind::Record: break;
     case Kind::Pass: json.member("nodes", e.b); break;
-    case Kind::Compile: json.member("kernel", std::string_view(fmt::format("{:016x}", e.a))).member("tier", kTiers[e.b]); break;
+    case Kind::Compile:
+    case Kind::Stage: json.member("kernel", std::string_view(fmt::format("{:016x}", e.a))).member("tier", kTiers[e.b]); break;
     case Kind::Cache: json.member("kernels", e.a).member("there", e.b); break;
   }
   json.close('}').close('}');

@@ -21,8 +21,9 @@ namespace profile {
 /// Pass    a = unused, b = nodes of the graph behind it
 /// Record, Plan, Fuse      a = the plan's id, or 0
 /// Compile a = the kernel's number in the log, b = the tier: 0 quick, 1 optimized, 2 for one shape
+/// Stage   the same, of a stage of the compile
 /// Cache   a = how many kernels were asked for, b = how many of them were there
-enum class Kind : std::uint8_t { Call, Kernel, Record, Pass, Fuse, Plan, Compile, Cache };
+enum class Kind : std::uint8_t { Call, Kernel, Record, Pass, Fuse, Plan, Compile, Stage, Cache };
 
 struct Event {
   const char* name;  // lives as long as the process

@@ -113,6 +113,26 @@ void write_text(const char* what, const std::string& path, std::string_view text
   file.commit();
 }
 
+std::vector<ExecutionRecord::Compile> compiles_of(const Kernel* generic, const Kernel* specialised) {
+  std::vector<ExecutionRecord::Compile> out;
+  const auto add = [&](std::string_view tier, const CompileTimes& times) {
+    if (times.all() == 0) return;
+    ExecutionRecord::Compile& compile = out.emplace_back(std::string(tier), times.all());
+    for (const CompileStage& stage : kCompileStages)
+      if (const double ms = times.*stage.time; ms > 0) compile.stages.push_back({stage.name, ms});
+  };
+  if (generic) add("quick", generic->quick_times()), add("optimized", generic->final_times());
+  if (specialised) add("specialized", specialised->final_times());
+  return out;
+}
+
+std::string compile_text(const ExecutionRecord::Compile& compile) {
+  std::string out = fmt::format("compiled ({}) in {:.2f} ms:", compile.tier, compile.ms);
+  for (std::size_t s = 0; s < compile.stages.size(); ++s)
+    out += fmt::format("{} {} {:.2f}", s ? "," : "", compile.stages[s].name, compile.stages[s].ms);
+  return out;
+}
+
 // ------------------------------------------------------------------------------------------------ code
 
 namespace {
@@ -225,6 +245,16 @@ std::int64_t distinct_bytes(const ArrayPlan& array) {
   for (std::size_t i = 0; i < array.shape.size(); ++i)
     if (array.strides[i] != 0 || array.shape[i] == 0) elements *= array.shape[i];
   return elements * static_cast<std::int64_t>(size_of(array.dtype));
+}
+
+ExecutionRecord::Times times_of(const RunTimes& times) {
+  ExecutionRecord::Times out;
+  out.runs = times.runs.load(std::memory_order_relaxed);
+  if (out.runs == 0) return out;
+  out.last_ns = static_cast<double>(times.last.load(std::memory_order_relaxed));
+  out.best_ns = static_cast<double>(times.best.load(std::memory_order_relaxed));
+  out.mean_ns = static_cast<double>(times.total.load(std::memory_order_relaxed)) / static_cast<double>(out.runs);
+  return out;
 }
 
 class Maker {
@@ -463,16 +493,13 @@ class Maker {
         static constexpr std::string_view kSpecialized[] = {"", "; its kernel for these lengths alone is being tried",
                                                             "; specialized for these lengths",
                                                             "; generic: its kernel for these lengths alone was slower"};
-        kernel.tier += kSpecialized[static_cast<int>(launch->specialised->state())];
-        const RunTimes& times = launch->specialised->times;
+        const Specialised::State specialised = launch->specialised->state();
+        kernel.tier += kSpecialized[static_cast<int>(specialised)];
+        kernel.compiles =
+            compiles_of(launch->kernel.get(), specialised == Specialised::State::None ? nullptr : &launch->specialised->kernel());
+        kernel.times = times_of(launch->specialised->times);
         kernel.times.together = static_cast<int>(together[launch->group].size());
-        kernel.times.runs = times.runs.load(std::memory_order_relaxed);
         runs += kernel.times.runs;
-        if (kernel.times.runs > 0) {
-          kernel.times.last_ns = static_cast<double>(times.last.load(std::memory_order_relaxed));
-          kernel.times.best_ns = static_cast<double>(times.best.load(std::memory_order_relaxed));
-          kernel.times.mean_ns = static_cast<double>(times.total.load(std::memory_order_relaxed)) / static_cast<double>(kernel.times.runs);
-        }
       }
       if (!timed) {
         kernel.tier = from.planned.nest.is_routine() ? "a routine of the library" : "not compiled: the call was not made";
@@ -485,23 +512,54 @@ class Maker {
     }
     add_readers();
     if (runs > 0) out_.copy_gigabytes_per_second = copy_bandwidth();
-    if (timed)
-      out_.times_note =
-          runs > 0 ? "kernel times are of the calls that were made while profiling was on"
-                   : "no kernel times: they are kept while profiling is on (onepass::set_profiling(true), or ONEPASS_PROFILE=trace.json)";
+    if (timed) add_times_note(runs);
+  }
+
+  void add_times_note(std::int64_t runs) {
+    out_.times_note =
+        runs > 0 ? "kernel times are of the calls that were made while profiling was on"
+                 : "no kernel times: they are kept while profiling is on (onepass::set_profiling(true), or ONEPASS_PROFILE=trace.json)";
   }
 
   void add_device_kernels() {
-    for (const cuda::DevicePlan::KernelInfo& from : called_->on_device->kernels()) {
+    const cuda::DevicePlan& plan = *called_->on_device;
+    const std::span<const RunTimes> times = plan.times();
+    std::int64_t runs = 0;
+    for (std::size_t k = 0; k < plan.kernels().size(); ++k) {
+      const cuda::DevicePlan::KernelInfo& from = plan.kernels()[k];
       ExecutionRecord::Kernel& kernel = add_kernel(from.group, from.planned.nest, from.planned.numbers);
       kernel.key = hexadecimal(from.key);
       kernel.pieces = static_cast<int>(from.pieces);
       kernel.bytes_read = from.bytes_read;
       kernel.bytes_written = from.bytes_written;
       kernel.program = print(from.scheduled);
+      kernel.times = times_of(times[k]);
+      runs += kernel.times.runs;
+      static constexpr std::string_view kStates[] = {"CUDA", "CUDA; its kernel for these lengths alone is being tried",
+                                                     "CUDA; specialized for these lengths",
+                                                     "CUDA; generic: its kernel for these lengths alone was slower"};
+      kernel.tier = kStates[static_cast<int>(plan.specialised())];
+      add_device_code(kernel, plan.loaded());
     }
     add_readers();
-    out_.times_note = "no kernel times: those of a GPU are not measured; NVIDIA's tools do";
+    add_times_note(runs);
+  }
+
+  // The kernels of a call are one program.
+  static void add_device_code(ExecutionRecord::Kernel& kernel, const cuda::Gpu::Loaded& loaded) {
+    kernel.cache = loaded.outcome;
+    switch (loaded.outcome) {
+      case CacheOutcome::compiled: {
+        kernel.compile_ms = loaded.compile_ms + loaded.load_ms;
+        kernel.cache_sentence =
+            fmt::format("compiled in {:.2f} ms with all kernels of the call: neither in memory nor {}", kernel.compile_ms,
+                        disk_cache().enabled() ? "in the cache folder" : "on disk, since there is no cache folder");
+        kernel.compiles.push_back({"CUDA", kernel.compile_ms, {{"NVRTC", loaded.compile_ms}, {"load", loaded.load_ms}}});
+        break;
+      }
+      case CacheOutcome::disk: kernel.cache_sentence = "from the cache folder"; break;
+      default: kernel.cache_sentence = "another call of this process had it";
+    }
   }
 
   // Each input's needed part once, each result once.
@@ -511,11 +569,16 @@ class Maker {
       add_needed(kernel.planned.nest, kernel.planned.numbers, needed);
       for (const KernelReport::Piece& piece : kernel.more) add_needed(kernel.planned.nest, piece.numbers, needed);
     }
+    if (called_ && called_->on_device)
+      for (const cuda::DevicePlan::KernelInfo& kernel : called_->on_device->kernels()) {
+        add_needed(kernel.planned.nest, kernel.planned.numbers, needed);
+        for (const NestNumbers& piece : kernel.more) add_needed(kernel.planned.nest, piece, needed);
+      }
     for (std::size_t i = 0; i < graph_.inputs.size() && i < plan_.inputs.size(); ++i)
       if (const auto found = needed.find(graph_.inputs[i].node); found != needed.end())
         out_.least_bytes += std::min(found->second, distinct_bytes(plan_.inputs[i]));
     for (const ArrayPlan& output : plan_.outputs) out_.least_bytes += distinct_bytes(output);
-    if (report_.kernels.empty()) out_.least_bytes = 0;
+    if (out_.kernels.empty()) out_.least_bytes = 0;
   }
 
   // The same call, one kernel for each operator: what fusion saves.

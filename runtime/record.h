@@ -51,6 +51,11 @@ struct RecordContext {
 /// `plan`: with its inputs, outputs and, where it was called, launches; a LaunchPlan where `called`.
 ExecutionRecord record_of(const PlanReport& report, const PlanData& plan, const LaunchPlan* called, const RecordContext& context);
 
+/// What compiles of a launch's kernels took: of the generic one and of that for its lengths alone, either of which may be null.
+std::vector<ExecutionRecord::Compile> compiles_of(const Kernel* generic, const Kernel* specialised);
+/// `compiled (quick) in 1.23 ms: build LLVM IR 0.20, …`
+std::string compile_text(const ExecutionRecord::Compile& compile);
+
 /// The program that NVRTC compiles for such inputs, for the device here, else for a typical one; `note` says which.
 std::string cuda_text(const PlanReport& report, const PlanData& plan, const LaunchOptions& options, std::string& note);
 /// The same compiled, where NVRTC is installed; else empty, and `note` says so.

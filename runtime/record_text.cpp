@@ -60,7 +60,14 @@ void write(JsonText& json, const ExecutionRecord::Kernel& kernel, const Executio
   if (record.called) {
     json.member("tier", std::string_view(kernel.tier)).member("cache", name_of(kernel.cache));
     json.member("cache_sentence", std::string_view(kernel.cache_sentence)).member("compile_ms", kernel.compile_ms);
-    json.key("times").open('{').member("runs", kernel.times.runs).member("last_ns", kernel.times.last_ns);
+    json.key("compiles").open('[');
+    for (const ExecutionRecord::Compile& compile : kernel.compiles) {
+      json.open('{').member("tier", std::string_view(compile.tier)).member("ms", compile.ms).key("stages").open('[');
+      for (const ExecutionRecord::Compile::Stage& stage : compile.stages)
+        json.open('{').member("name", std::string_view(stage.name)).member("ms", stage.ms).close('}');
+      json.close(']').close('}');
+    }
+    json.close(']').key("times").open('{').member("runs", kernel.times.runs).member("last_ns", kernel.times.last_ns);
     json.member("best_ns", kernel.times.best_ns).member("mean_ns", kernel.times.mean_ns);
     json.member("together", kernel.times.together).close('}');
     json.member("gigabytes_per_second", kernel.gigabytes_per_second()).member("of_copy", record.of_copy(kernel));
@@ -160,6 +167,7 @@ std::string ExecutionRecord::text() const {
                        kernel.sweeps > 1 ? fmt::format(", {} sweeps", kernel.sweeps) : "", bytes_text(kernel.bytes_read),
                        bytes_text(kernel.bytes_written));
     if (called) out += fmt::format("  {}; {}\n", kernel.tier, kernel.cache_sentence);
+    for (const Compile& compile : kernel.compiles) out += fmt::format("  {}\n", runtime::compile_text(compile));
     if (kernel.times.runs > 0)
       out += fmt::format("  {} on average of {} runs, at best {}: {:.1f} GB/s{}\n", time_text(kernel.times.mean_ns), kernel.times.runs,
                          time_text(kernel.times.best_ns), kernel.gigabytes_per_second(),

@@ -105,6 +105,54 @@ TEST_CASE("a call on another device is planned again, and its record says so", "
   CHECK(record.device == "cuda:0");
 }
 
+TEST_CASE("kernel times of a device are kept while profiling is on", "[cuda]") {
+  fake_cuda();
+  const auto several = compile([](Tensor x) { return sum(softmax(x, 0), 0) * sum(x); }, settled());
+  const Array x = ramp({70, 96}, 0.001), there = x.to(gpu), expected = several(x);
+  Array y = Array::empty({96}, f32, gpu);
+  for (int i = 0; i < 3; ++i) several.into(y)(there);  // the third one is a graph
+  const std::int64_t live = fake_cuda().live(), graphs = device_stats(gpu).graph_launches;
+  CHECK(graphs > 0);
+  ExecutionRecord record = several.last_execution();
+  const std::size_t kernels = record.kernels.size();
+  REQUIRE(kernels == 2);
+  CHECK(record.kernels[0].times.runs == 0);
+  CHECK(record.times_note.find("set_profiling(true)") != std::string::npos);
+  CHECK(record.least_bytes >= x.bytes());
+  CHECK((record.kernels[0].cache == CacheOutcome::compiled && record.kernels[0].compiles.size() == 1));
+  CHECK((record.kernels[0].tier == "CUDA" && record.kernels[0].cache_sentence.starts_with("compiled in ")));
+
+  set_profiling(true);
+  clear_profile();
+  fake_cuda().elapsed(0.5F, 2.0F);  // milliseconds between the events of the one kernel, and of the other
+  for (int i = 0; i < 3; ++i) several.into(y)(there);
+  CHECK(device_stats(gpu).graph_launches == graphs);
+  set_profiling(false);
+  several.into(y)(there);
+  CHECK(device_stats(gpu).graph_launches == graphs + 1);
+  record = several.last_execution();
+  for (std::size_t k = 0; k < kernels; ++k) {
+    CHECK(record.kernels[k].times.runs == 3);
+    CHECK(record.kernels[k].times.mean_ns == (k == 0 ? 5e5 : 2e6));
+    CHECK(record.kernels[k].gigabytes_per_second() > 0);
+  }
+  CHECK(record.copy_gigabytes_per_second == 0);  // it is of the cpu
+  CHECK(fake_cuda().live() == live);             // the events are gone
+  CHECK(same_bits(y.to(Device::cpu()), expected));
+  const std::vector<CallRecord> calls = recent_calls(10);
+  CHECK((calls.size() == 3 && calls[0].kernel_ms.empty()));
+
+  // Nobody waits for times: calls that the device has not come to are timed as far as there is room for their events.
+  set_profiling(true);
+  for (int i = 0; i < 100; ++i) several.into(y)(there);
+  set_profiling(false);
+  record = several.last_execution();
+  CHECK(record.kernels[0].times.runs > 3);
+  CHECK(record.kernels[0].times.runs <= 103);
+  CHECK(fake_cuda().live() == live);
+  clear_profile();
+}
+
 TEST_CASE("calls with arguments of the cpu wait for none before them", "[cuda]") {
   fake_cuda();
   const auto f = compile([](Tensor x, Tensor w) { return x * w; }, settled());

@@ -1,4 +1,5 @@
 // Execution records: every reason as data and as a sentence, where kernels came from, times, the graph that runs again, the profile.
+#include <unistd.h>
 #include <catch2/catch.hpp>
 
 #include <atomic>
@@ -194,6 +195,58 @@ TEST_CASE("record: where kernels came from", "[record]") {
   CHECK_THAT(interpreted.last_execution().text(), Contains("interpreted one at a time"));
 }
 
+TEST_CASE("record: what each compile took, by stage", "[record]") {
+  const Array x = Array::ones({100}, op::f32);
+  const auto is = [](const ExecutionRecord& record, const std::vector<std::string>& tiers) {
+    const ExecutionRecord::Kernel& kernel = record.kernels.at(0);
+    std::vector<std::string> found;
+    for (const ExecutionRecord::Compile& compile : kernel.compiles) {
+      found.push_back(compile.tier);
+      std::vector<std::string> stages;
+      double sum = 0;
+      for (const ExecutionRecord::Compile::Stage& stage : compile.stages) {
+        CHECK(stage.ms > 0);
+        sum += stage.ms;
+        if (stage.name != "open the code generator") stages.push_back(stage.name);  // once in a process
+      }
+      CHECK(stages == std::vector<std::string>{"build LLVM IR", "LLVM passes", "machine code", "load"});
+      CHECK(sum == Approx(compile.ms));
+      CHECK_THAT(record.text(), Contains(fmt::format("compiled ({}) in {:.2f} ms:", compile.tier, compile.ms)));
+      CHECK_THAT(record.json(), Contains(fmt::format("{{\"tier\":\"{}\",\"ms\":", compile.tier)));
+    }
+    CHECK(found == tiers);
+  };
+  op::Options options;
+  options.specialization.depth = 0;
+  op::set_profiling(true);
+  op::clear_profile();
+  op::runtime::set_first_tier(op::runtime::TierChoice::Tiles);
+  const op::Formula tiled = op::formula("tanh(x)*x*x - 0.125*x + 5", options);
+  static_cast<void>(tiled({x}));
+  is(tiled.last_execution(), {});
+  op::runtime::set_first_tier(op::runtime::TierChoice::Quick);
+  const op::Formula quick = op::formula("sin(x)*x*x - 0.125*x + 5", options);
+  static_cast<void>(quick({x}));
+  quick.wait_until_optimized();
+  is(quick.last_execution(), {"quick", "optimized"});
+  CHECK_THAT(quick.explain(), Contains("compiled (optimized) in") && Contains("machine code"));
+  op::runtime::set_first_tier(op::runtime::TierChoice::Optimised);
+  const op::Formula optimized = op::formula("cos(x)*x*x - 0.125*x + 5", options);
+  static_cast<void>(optimized({x}));
+  const ExecutionRecord record = optimized.last_execution();
+  is(record, {"optimized"});
+  CHECK(record.kernels[0].compiles[0].ms <= record.kernels[0].compile_ms);
+  options.mode = op::Mode::specialized;
+  const op::Formula specialized = op::formula("cos(x)*x*x - 0.125*x + 5", options);
+  static_cast<void>(specialized({x}));
+  is(specialized.last_execution(), {"specialized"});
+  op::runtime::set_first_tier(std::nullopt);
+  op::set_profiling(false);
+  const std::string trace = op::profile_json();
+  CHECK_THAT(trace, Contains("{\"name\":\"machine code\",\"cat\":\"compile stage\"") && Contains("\"tier\":\"specialized\""));
+  op::clear_profile();
+}
+
 TEST_CASE("record: a call that is not made has no outcome, and the code of its kernels where that is asked for", "[record]") {
   const auto f = op::compile([](Tensor x, Tensor w) { return softmax(x) * w; });
   const ExecutionRecord record = f.describe("f32[64,256] f32[256]", op::Detail::code);
@@ -361,7 +414,7 @@ TEST_CASE("record: graphs are saved, loaded and refused where they do not fit", 
   const op::Formula f = op::formula("exp(x)*2.5 + k");
   static_cast<void>(f({{"x", Array::ones({3, 4}, op::f32)}, {"k", 0.25}}));
   const op::GraphView graph = f.recorded_graph();
-  const std::string path = "record_graph.txt";
+  const std::string path = fmt::format("record_graph_{}.txt", getpid());
   graph.save(path);
   const op::GraphView loaded = op::GraphView::load(path);
   std::remove(path.c_str());
@@ -401,11 +454,12 @@ TEST_CASE("record: bytes, passes, stages", "[record]") {
   for (const ExecutionRecord::Node& node : record.nodes) has_line |= node.source.find("test_record.cpp:") != std::string::npos;
   CHECK(has_line);
   CHECK_THAT(record.html(), Contains("\"least_bytes\":") && !Contains("/*RECORD*/"));
-  record.save("record.html");
-  std::ifstream saved("record.html");
+  const std::string path = fmt::format("record_{}.html", getpid());
+  record.save(path);
+  std::ifstream saved(path);
   std::stringstream text;
   text << saved.rdbuf();
-  std::remove("record.html");
+  std::remove(path.c_str());
   CHECK(text.str() == record.html());
   CHECK_THROWS_AS(record.save("nowhere/record.json"), op::IoError);
 }

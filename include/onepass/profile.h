@@ -29,10 +29,10 @@ void write_profile(const std::string& path);
 
 /// A call that was made while profiling was on.
 struct CallRecord {
-  std::string signature;        ///< as warm_up takes it
-  double start_ms = 0, ms = 0;  ///< since profiling was turned on; of its kernels
-  int thread = 0;               ///< threads are numbered in the order of their first event
-  std::vector<double> kernel_ms;
+  std::string signature;          ///< as warm_up takes it
+  double start_ms = 0, ms = 0;    ///< since profiling was turned on; of its kernels, or of the thread that put them on a GPU's stream
+  int thread = 0;                 ///< threads are numbered in the order of their first event
+  std::vector<double> kernel_ms;  ///< empty on a GPU: last_execution() has its kernels' times
 };
 /// The last `count` of them, the newest first.
 ONEPASS_API

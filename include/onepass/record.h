@@ -123,6 +123,16 @@ struct ExecutionRecord {
     double last_ns = 0, best_ns = 0, mean_ns = 0;
     int together = 1;  ///< kernels that run in step, which these times are of; the others have none
   };
+  /// One compile of a kernel by this process, by a call or in the background; only those that have come to their end.
+  struct Compile {
+    struct Stage {
+      std::string name;  ///< open the code generator, build LLVM IR, LLVM passes, machine code, load; of CUDA text: NVRTC, load
+      double ms = 0;
+    };
+    std::string tier;  ///< quick, optimized, specialized, CUDA
+    double ms = 0;
+    std::vector<Stage> stages;  ///< in their order; those that took no time are left out
+  };
   struct Kernel {
     std::string key;    ///< what its code is cached by, in hexadecimal
     std::string kind;   ///< map, reduction over rows, reduction over lanes
@@ -141,6 +151,7 @@ struct ExecutionRecord {
     CacheOutcome cache = CacheOutcome::none;
     std::string cache_sentence;
     double compile_ms = 0;  ///< that its first call waited
+    std::vector<Compile> compiles;
     Times times;
     std::string program;         ///< its loops, written out
     std::string llvm, assembly;  ///< Detail::code

@@ -8,6 +8,7 @@
 
 #include "onepass/error.h"
 #include "runtime/disk_cache.h"
+#include "runtime/os.h"
 
 namespace onepass::runtime::cuda {
 namespace {
@@ -326,9 +327,16 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
   const std::string key = fmt::format("cuda sm_{}\n{}", target_.sm, text);
   ModulePointer module;
   bool from_disk = false;
+  Loaded loaded;
+  const auto timed = [](double& ms, auto&& work) {
+    const std::int64_t start = os::nanoseconds();
+    auto made = work();
+    ms = static_cast<double>(os::nanoseconds() - start) / 1e6;
+    return made;
+  };
   if (const auto entry = disk_cache().find(key)) {
     Result result = 0;
-    module = open(entry->object, result);
+    module = timed(loaded.load_ms, [&] { return open(entry->object, result); });
     from_disk = module != nullptr;
     if (is_of_image(result)) disk_cache().discard(key);  // compiled for another driver, which was here before
     else driver_.check(result, kLoading);
@@ -339,9 +347,10 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
     if (!nvrtc) throw Error("cuda: " + Nvrtc::why() + "; or run on the cpu");
     const int newest = nvrtc->newest_up_to(target_.sm);
     if (newest == 0) throw Error("cuda: " + objection(*nvrtc));
-    const std::string image = newest == target_.sm ? nvrtc->compile(text, newest).cubin : nvrtc->compile_ptx(text, newest);
+    const std::string image = timed(
+        loaded.compile_ms, [&] { return newest == target_.sm ? nvrtc->compile(text, newest).cubin : nvrtc->compile_ptx(text, newest); });
     Result result = 0;
-    module = open(image, result);
+    module = timed(loaded.load_ms, [&] { return open(image, result); });
     driver_.check(result, kLoading, is_of_image(result) ? objection(*nvrtc) : std::string());
     disk_cache().store(key, compiler::Tier::Optimised, image);
   }
@@ -352,7 +361,10 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
   std::vector<ModulePointer> dropped;  // destroyed when the lock is gone
   const std::lock_guard lock(modules_mutex_);
   if (modules_.size() >= kModules) dropped = unused_programs();
-  return {modules_.try_emplace(text, std::move(module)).first->second, !from_disk};
+  loaded.module = modules_.try_emplace(text, std::move(module)).first->second;
+  loaded.compiled = !from_disk;
+  loaded.outcome = from_disk ? CacheOutcome::disk : CacheOutcome::compiled;
+  return loaded;
 }
 
 // Taken out of the list, under its lock; they are retired when the lock is gone.
@@ -390,6 +402,11 @@ std::optional<std::int64_t> Gpu::Interval::nanoseconds() const noexcept {
   float milliseconds = 0;
   if (gpu_.driver_.cuEventElapsedTime(&milliseconds, begin_, end_) != 0) return {};
   return static_cast<std::int64_t>(1e6 * static_cast<double>(milliseconds));
+}
+
+void Gpu::Interval::wait() const noexcept {
+  const Entered entered(gpu_.driver_, gpu_.context_);
+  gpu_.driver_.cuEventSynchronize(end_);
 }
 
 // ---------------------------------------------------------------------------------------------- turns

@@ -19,6 +19,7 @@
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/target.h"
 #include "onepass/device.h"
+#include "onepass/record.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/cuda/pool.h"
@@ -99,6 +100,8 @@ class Gpu {
   struct Loaded {
     ModulePointer module;
     bool compiled = false;
+    CacheOutcome outcome = CacheOutcome::memory;
+    double compile_ms = 0, load_ms = 0;  // by NVRTC; by the driver
   };
   /// The program's module: loaded before, from the disk cache, or compiled by NVRTC. Without `may_compile` null instead of the last.
   Loaded load(const std::string& text, bool may_compile = true);
@@ -129,6 +132,8 @@ class Gpu {
     bool is_over() const noexcept { return gpu_.driver_.cuEventQuery(end_) != kNotReady; }
     /// None where the driver does not say.
     std::optional<std::int64_t> nanoseconds() const noexcept;
+    /// Waits until it is over, on any thread. No lock is taken.
+    void wait() const noexcept;
 
    private:
     friend class Gpu;

@@ -13,6 +13,7 @@
 #include "compiler/record.h"
 #include "onepass/error.h"
 #include "runtime/cuda/array.h"
+#include "runtime/profile.h"
 #include "runtime/row.h"
 #include "runtime/stored_values.h"
 #include "runtime/workspace.h"
@@ -79,9 +80,10 @@ std::vector<DevicePlan::Piece> DevicePlan::add_kernels(const compiler::cuda::Dev
       pieces.push_back({planned.numbers, it->second, scheduled.numbers});
       if (is_new) {
         compiler::cuda::DeviceKernel kernel = program.add(fmt::format("kernel_{}", kernels_.size()), nest, scheduled.schedule);
-        kernels_.push_back({g, std::move(planned), std::move(scheduled), std::move(kernel), std::move(key), 0, 0, 0});
+        kernels_.push_back({g, std::move(planned), std::move(scheduled), std::move(kernel), std::move(key), 0, 0, 0, {}});
       }
       KernelInfo& info = kernels_[it->second];
+      if (!is_new) info.more.push_back(std::move(planned.numbers));
       ++info.pieces;
       info.bytes_read += moved.bytes_read, info.bytes_written += moved.bytes_written;
     }
@@ -153,10 +155,12 @@ int DevicePlan::attach(Gpu& gpu, bool may_compile) {
     for (const Step& step : steps_) code->kernels.push_back(kernels_[step.kernel].kernel);
     Gpu::Loaded loaded = gpu_->load(text_, may_compile);
     if (!loaded.module) throw KernelMissing();
-    code->module = std::move(loaded.module);
+    code->module = loaded.module;
     code->functions = functions_of(*code->module, code->kernels);
     compiled = loaded.compiled;
+    loaded_ = std::move(loaded);
   }
+  times_ = std::vector<RunTimes>(kernels_.size());
   generic_ = std::move(code);
   return compiled ? static_cast<int>(kernels_.size()) : 0;
 }
@@ -189,15 +193,17 @@ int DevicePlan::specialise(const PlanData& plan, bool trial, bool may_compile) c
 // ---------------------------------------------------------------------------------------------- running it
 
 // A launch takes its words along: the next phase may be written over them at once.
-void DevicePlan::launch_once(Gpu::Turn& turn, const Code& code, Words words) const {
+void DevicePlan::launch_once(Gpu::Turn& turn, const Code& code, Words words, Timed* timed) const {
   turn.uses(*code.module);
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     const Step& step = steps_[k];
     const Words mine = words.subspan(step.first_word, code.kernels[k].words);
+    if (timed) turn.begin(*timed->emplace_back(std::make_unique<Gpu::Interval>(*gpu_)));
     for (std::int64_t phase = 0; phase < step.numbers.phases; ++phase) {
       if (phase > 0) mine[step.phase_word] = phase;
       turn.launch({code.functions[k], &code.kernels[k], &step.numbers, mine});
     }
+    if (timed) turn.end(*timed->back());
     if (step.numbers.phases > 1) mine[step.phase_word] = 0;
   }
 }
@@ -226,6 +232,55 @@ void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, Words words) co
 // Words that a launch does not take go to the device before it, at each call.
 bool DevicePlan::can_be_graph(const Code& code) const { return std::ranges::none_of(code.kernels, &compiler::cuda::DeviceKernel::far); }
 
+void DevicePlan::launch_now(Gpu::Turn& turn, const Code& code, Words words) const {
+  if (profile::on()) [[unlikely]]
+    launch_timed(turn, code, words);
+  else launch_once(turn, code, words);
+}
+
+// While profiling is on: between events, which nobody waits for here.
+void DevicePlan::launch_timed(Gpu::Turn& turn, const Code& code, Words words) const {
+  bool has_room = false;
+  {
+    const std::lock_guard lock(timed_mutex_);
+    std::erase_if(timed_, [&](const Timed& timed) {
+      if (!timed.back()->is_over()) return false;
+      add_times(timed);
+      return true;
+    });
+    has_room = timed_.size() < kTimedAhead;
+  }
+  if (!has_room) return launch_once(turn, code, words);
+  Timed timed;
+  launch_once(turn, code, words, &timed);
+  const std::lock_guard lock(timed_mutex_);
+  timed_.push_back(std::move(timed));
+}
+
+// A call of which the driver does not say all has no times.
+void DevicePlan::add_times(const Timed& timed) const {
+  std::vector<std::int64_t> of_kernel(kernels_.size(), 0);
+  for (std::size_t s = 0; s < timed.size(); ++s) {
+    const std::optional<std::int64_t> took = timed[s]->nanoseconds();
+    if (!took) return;
+    of_kernel[steps_[s].kernel] += *took;
+  }
+  for (std::size_t k = 0; k < kernels_.size(); ++k) times_[k].add(of_kernel[k]);
+}
+
+std::span<const RunTimes> DevicePlan::times() const {
+  std::vector<Timed> begun;
+  {
+    const std::lock_guard lock(timed_mutex_);
+    begun.swap(timed_);
+  }
+  for (const Timed& timed : begun) {
+    timed.back()->wait();
+    add_times(timed);
+  }
+  return times_;
+}
+
 // In turn by the one code and the other, between two events; what earlier trials took is looked at when the device is done, which nobody waits for.
 void DevicePlan::launch_trial(Gpu::Turn& turn, Words words) const {
   std::erase_if(trials_, [&](const Trial& trial) {
@@ -233,10 +288,10 @@ void DevicePlan::launch_trial(Gpu::Turn& turn, Words words) const {
     if (const std::optional<std::int64_t> took = trial.took->nanoseconds()) choice_.tried(trial.of_own, *took);
     return true;
   });
-  if (trials_.size() == kTrialsAhead) return launch_once(turn, *generic_, words);
+  if (trials_.size() == kTrialsAhead) return launch_now(turn, *generic_, words);
   Trial trial{choice_.tries_kernel(), std::make_unique<Gpu::Interval>(*gpu_)};
   turn.begin(*trial.took);
-  launch_once(turn, trial.of_own ? *own_ : *generic_, words);
+  launch_now(turn, trial.of_own ? *own_ : *generic_, words);
   turn.end(*trial.took);
   trials_.push_back(std::move(trial));
 }
@@ -246,8 +301,8 @@ void DevicePlan::launch(Gpu::Turn& turn, Words words) const {
   if (state == Specialised::State::Trial) return launch_trial(turn, words);
   trials_.clear();
   const Code& code = state == Specialised::State::Used ? *own_ : *generic_;
-  if (launches_ > 1) launch_again(turn, code, words);
-  else launch_once(turn, code, words);
+  if (launches_ > 1 && !profile::on()) launch_again(turn, code, words);
+  else launch_now(turn, code, words);
 }
 
 namespace {

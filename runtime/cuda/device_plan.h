@@ -64,8 +64,14 @@ class DevicePlan {
     std::string key;
     std::size_t pieces = 1;
     std::int64_t bytes_read = 0, bytes_written = 0;
+    std::vector<compiler::NestNumbers> more;  // of the pieces after the first one
   };
   std::span<const KernelInfo> kernels() const { return kernels_; }
+  /// Where the program of the generic kernels came from.
+  const Gpu::Loaded& loaded() const { return loaded_; }
+  /// Of runs while profiling was on, in the order of kernels(): all pieces and phases of one call are one run. Waits for those that the device
+  /// has not finished.
+  std::span<const RunTimes> times() const;
   std::string explain(const PlanData& plan, const PlanReport& report) const;
 
  private:
@@ -95,6 +101,10 @@ class DevicePlan {
   };
   static constexpr std::size_t kTrialsAhead = 8;  // that the device has not done: behind more a trial would say nothing of its own
 
+  // What the device took for each step of a call.
+  using Timed = std::vector<std::unique_ptr<Gpu::Interval>>;
+  static constexpr std::size_t kTimedAhead = 64;  // calls that the device has not done; those beyond have no times
+
   class Run;
   // A nest of the plan, and the kernel that runs it.
   struct Piece {
@@ -110,7 +120,10 @@ class DevicePlan {
   void add_step(const Piece& piece, const StoredValues& values);
   using Words = std::span<std::int64_t>;  // of all steps; their phases are written into them in turn
   void launch(Gpu::Turn& turn, Words words) const;
-  void launch_once(Gpu::Turn& turn, const Code& code, Words words) const;
+  void launch_once(Gpu::Turn& turn, const Code& code, Words words, Timed* timed = nullptr) const;
+  void launch_now(Gpu::Turn& turn, const Code& code, Words words) const;
+  void launch_timed(Gpu::Turn& turn, const Code& code, Words words) const;
+  void add_times(const Timed& timed) const;
   void launch_again(Gpu::Turn& turn, const Code& code, Words words) const;
   void launch_trial(Gpu::Turn& turn, Words words) const;
   bool can_be_graph(const Code& code) const;
@@ -129,6 +142,10 @@ class DevicePlan {
   mutable std::mutex specialise_mutex_;
   mutable std::vector<Replay> replays_;  // under the device's lock; last used first
   mutable std::vector<Trial> trials_;    // under the same
+  Gpu::Loaded loaded_;
+  mutable std::mutex timed_mutex_;
+  mutable std::vector<Timed> timed_;  // under it
+  mutable std::vector<RunTimes> times_;
 };
 
 }  // namespace onepass::runtime::cuda

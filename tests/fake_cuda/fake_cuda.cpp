@@ -392,8 +392,12 @@ EXPORT int cuEventQuery(void* event) {
   const auto it = streams.find(e.stream);
   return it == streams.end() || it->second.done >= e.at ? 0 : 600;
 }
-EXPORT int cuEventElapsedTime(float* milliseconds, void*, void*) {
+EXPORT int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
   CALL();
+  for (void* const event : {begin, end}) {
+    const Event e = *static_cast<Event*>(event);
+    if (const auto it = streams.find(e.stream); it != streams.end() && it->second.done < e.at) return 600;
+  }
   *milliseconds = elapsed[elapsed_asked++ % 2];
   return 0;
 }
