@@ -627,7 +627,9 @@ for i0
 }
 
 // Interpreted with the tasks in each order, and compiled in both tiers.
-std::string difference_as_run(const ir::Graph& graph, std::uint64_t seed) {
+std::string difference_as_run(const ir::Graph& graph, std::uint64_t seed, int threads = 1) {
+  RunOptions options{.threads = threads};
+  if (threads > 1) options.split_work = 0;
   Arguments arguments = random_arguments(graph, seed);  // of floats of f32; a long row of these has a NaN, and its sums show nothing
   std::mt19937 random(static_cast<std::uint32_t>(seed));
   for (std::vector<std::byte>& bytes : arguments.storage)
@@ -639,10 +641,14 @@ std::string difference_as_run(const ir::Graph& graph, std::uint64_t seed) {
   std::string what;
   for (const loops::TaskOrder order : {loops::TaskOrder::Forward, loops::TaskOrder::Reversed, loops::TaskOrder::Shuffled}) {
     std::int64_t count = 0;
-    if (!equals_bitwise(run(graph, arguments.views, {.interpreted = &count, .as_run = true, .order = order}), expected, &what)) return what;
+    RunOptions interpreted = options;
+    interpreted.interpreted = &count, interpreted.as_run = true, interpreted.order = order;
+    if (!equals_bitwise(run(graph, arguments.views, interpreted), expected, &what)) return what;
   }
-  for (const bool masked : {false, true})
-    if (!equals_bitwise(run(graph, arguments.views, {.masked = masked}), expected, &what)) return what;
+  for (const bool masked : {false, true}) {
+    options.masked = masked;
+    if (!equals_bitwise(run(graph, arguments.views, options), expected, &what)) return what;
+  }
   return {};
 }
 
@@ -690,6 +696,131 @@ for i0 parallel
       INFO(text << ", " << n);
       CHECK(difference_as_run(optimised(text, {{"x", {2, n}}}), static_cast<std::uint64_t>(n)) == "");
     }
+}
+
+TEST_CASE("loops: rows that read the same go through the vector loop several at a time, which reads it once", "[loops]") {
+  const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
+  const compiler::Planned abreast = plans_of(optimised("sum(x*w, axis=1)", {{"x", {50, 300}}, {"w", {300}}})).at(0);
+  const compiler::Schedule four = compiler::schedule(abreast.nest, abreast.numbers, target).schedule;
+  REQUIRE(four.abreast == 4);
+  CHECK(loops::print(loops::program_of(abreast.nest, four), abreast.numbers) == R"(program   loops i0 < 50, i1 < 300
+for i0/4 parallel
+  start a0{i0%4} = add over {i1/4096} as a tree of blocks
+  for i1/4096 once
+    start a1{i0%4, i1%4096%64/32, i1%4096%64%32} = add over {i1%4096/64} in each lane
+    for i1%4096/64 peeled
+      for i1%4096%64/32 unrolled
+        for i1%4096%64%32 vector of 32
+          v7 = load %1[i1] : f32
+          for i0%4 unrolled
+            v9 = load %0[300*i0 + i1] : f32
+            v10 = mul v9, v7 : f32
+            a1 = add a1, v10
+    for i0%4 unrolled
+      v13 = halve a1 : f32
+      a0 = add a0, v13
+  for i0%4 unrolled
+    v16 = result a0 : f32
+    store %5[i0] = v16
+)");
+  for (const char* text : {"sum(x*w, axis=1)", "x @ w", "sum(cast(x, f64)*cast(w, f64), axis=1)", "exp(sum((x - w)**2, axis=1))",
+                           "y = x*w; s = sum(y, axis=1)"})
+    for (const std::int64_t n : {1, 64, 333, 4097}) {
+      if (n > 4000 && kIsSanitized) continue;
+      INFO(text << ", " << n);
+      CHECK(difference_as_run(optimised(text, {{"x", {39, n}}, {"w", {n}}}), static_cast<std::uint64_t>(n)) == "");
+    }
+  for (const std::int64_t n : {4, 11})  // an item has several rows of the loop around them
+    CHECK(difference_as_run(optimised("sum(x*w, axis=2)", {{"x", {50, 1, 130}}, {"w", {1, n, 130}}}), 1) == "");
+}
+
+TEST_CASE("loops: what does not depend on a loop is computed before it", "[loops]") {
+  const ir::Graph graph = optimised("sum(x*reshape(w, [40, 1]), axis=0)", {{"x", {40, 7}}, {"w", {40}}});
+  const loops::Id k = 0, j = 1;
+  const auto columns_inside = [&](const Program& p) {
+    const Program two = done(loops::fission(p, loop_over(p, j), p.lines[loop_over(p, k)].end));
+    return done(loops::interchange(two, loop_over(two, j)));
+  };
+  std::string text;
+  CHECK(difference_when(graph, [&](const Program& p) {
+          const Program turned = columns_inside(p);
+          const Program out = done(loops::lift(turned, loop_over(turned, j)));
+          text = loops::print(out, plans_of(graph).at(0).numbers);
+          return out;
+        }) == "");
+  CHECK(text == R"(program   loops i0 < 40, i1 < 7
+start a0{i1} = add over {i0} in rows
+for i0
+  v2 = load %1[i0] : f32
+  for i1
+    v4 = load %0[7*i0 + i1] : f32
+    v5 = mul v4, v2 : f32
+    a0 = add a0, v5
+for i1
+  v8 = result a0 : f32
+  store %5[i1] = v8
+)");
+  const Program elementwise = loops::lower(plans_of(optimised("x + w", {{"x", {5, 40}}, {"w", {40}}})).at(0).nest);
+  CHECK(loops::lift(elementwise, loop_over(elementwise, 1)).why_not() == "all values in it depend on the loop");
+}
+
+TEST_CASE("loops: rows that tasks share are summed in chunks, each sweep in a phase of its own", "[loops]") {
+  const ir::Graph graph = optimised("x/sum(x, axis=1, keepdims=true)", {{"x", {2, 100000}}});
+  const compiler::Planned planned = plans_of(graph).at(0);
+  const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
+  const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target, {.threads = 2, .split_work = 0});
+  REQUIRE(scheduled.schedule.split);
+  const Program program = loops::program_of(planned.nest, scheduled.schedule);
+  CHECK(loops::print(program, planned.numbers) == R"(program   loops i0 < 2, i1 < 100000
+start a0{i0} = add over {i1/chunk} as a tree of chunks
+for i0 parallel
+  for i1/chunk parallel
+    start a1 = add over {i1%chunk/4096} as a tree of blocks
+    for i1%chunk/4096
+      start a2{i1%chunk%4096%64/32, i1%chunk%4096%64%32} = add over {i1%chunk%4096/64} in each lane
+      for i1%chunk%4096/64 peeled
+        for i1%chunk%4096%64/32 unrolled
+          for i1%chunk%4096%64%32 vector of 32
+            v9 = load %0[100000*i0 + i1] : f32
+            a2 = add a2, v9
+      v11 = halve a2 : f32
+      a1 = add a1, v11
+    v13 = result a1 : f32
+    a0 = add a0, v13
+for i0 parallel
+  v16 = result a0 : f32
+  for i1/chunk parallel reversed
+    for i1%chunk vector of 32 peeled
+      v19 = load %0[100000*i0 + i1] : f32
+      v20 = div v19, v16 : f32
+      store %4[100000*i0 + i1] = v20
+)");
+  CHECK(loops::count_phases(program) == static_cast<std::size_t>(scheduled.numbers.phases));
+  const std::vector<std::int64_t> words = compiler::make_words(planned.nest, planned.numbers, scheduled.numbers);
+  CHECK(loops::scratch_bytes(program, words) <= scheduled.numbers.scratch_bytes);
+  CHECK(loops::shared_bytes(program, words) <= scheduled.numbers.shared_bytes);
+  for (const char* text :
+       {"sum(x, axis=1)", "softmax(x)", "max(x, axis=1) - sum(x*x, axis=1)", "m = max(x, axis=1); y = softmax(x)", "any(x > 0.999, axis=1)",
+        "(x - mean(x, axis=1, keepdims=true))/(std(x, axis=1, keepdims=true) + 1)", "sum(x)", "m = max(x); s = x - m; t = sum(exp(x - m))",
+        "y = 2*x; s = sum(y, axis=1, keepdims=true); z = x*s", "sum(cast(x, f64), axis=1) + cast(prod(x, axis=1), f64)"})
+    for (const std::int64_t n : {4097, 9000, 33000}) {
+      if (n > 5000 && kIsSanitized) continue;
+      INFO(text << ", " << n);
+      CHECK(difference_as_run(optimised(text, {{"x", {2, n}}}), static_cast<std::uint64_t>(n), 3) == "");
+    }
+  CHECK(difference_as_run(optimised("sum(x*reshape(w, [3, 1, 1]), axis=2)", {{"x", {3, 2, 9000}}, {"w", {3}}}), 1, 2) == "");
+  // refused: sums that are read before all tasks have added to them, or that each task would start
+  const Program chunks = done(loops::factor(loops::lower(planned.nest), loop_over(loops::lower(planned.nest), 1)));
+  CHECK(loops::bind(chunks, loop_over(chunks, 1), loops::Bind::Parallel).why_not() == "line 9: reads a0 while tasks add to it");
+  Program carried = program;
+  carried.accumulators[0].axes.clear();
+  CHECK(loops::verify(carried) == "line 0: is carried from one task to another");
+  Program alone = program;  // a sum of one chunk for all
+  for (Line& l : alone.lines)
+    if (l.code == Code::Result && l.at == 0) l.at = 1;
+  CHECK(loops::verify(alone) != "");
+  const Program several = loops::lower(plans_of(optimised("sum(x, axis=[0, 2])", {{"x", {5, 4, 7}}})).at(0).nest);
+  CHECK(loops::factor(several, loop_over(several, 2)).why_not() == "it is summed over several loops");
 }
 
 TEST_CASE("loops: a tiled product whose order is written out has a tree for each element of the tile", "[loops]") {

@@ -1,4 +1,4 @@
-// Reductions along the vector loop (NestKind::Lanes): lanes, blocks of lanes, rows of several loops.
+// Reductions along the vector loop (NestKind::Lanes) that run no LoopProgram (compiler/loops/policy.h): of several reduced loops, and beside columns.
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {
@@ -105,80 +105,6 @@ std::vector<Value*> Emitter::totals(const Accumulators& all) {
   return sums;
 }
 
-void Emitter::lanes_sweep(std::uint8_t sweep) {
-  const std::vector<std::uint32_t> reds = reductions(sweep);
-  Value* n = tile_length();
-  reduced_.clear();
-  if (nest_.serial > 0) return serial_lanes(sweep, reds, n);
-  Value* first = i64(0);
-  if (schedule_.split) first = chunk_begin_, n = chunk_end_;
-  if (reds.empty()) {
-    const auto range = [&] { vector_range(first, n, stages_[sweep], sweep, [&](Body& body) { stores(body, sweep); }); };
-    if (has_columns_ && sweep + 1 == nest_.sweeps && !schedule_.masked) for_each_carry(range);
-    else range();
-    return;
-  }
-  const bool registers = in_registers(sweep);
-  const std::vector<Accumulators> sums_of = accumulators(reds, registers);
-  const auto vector_at = [&](Value* j, unsigned part, Value* mask, Value* left) {
-    Body first{stages_[sweep], j, mask, left, sweep};
-    for_each_body(first, [&](Body& body) {
-      take(sums_of[current_], part, body.j, body);
-      stores(body, sweep);
-    });
-  };
-  using Sums = std::vector<std::vector<Value*>>;  // of each that runs abreast
-  const auto in_64s = [&](Value* from, Value* to) {
-    Value* whole = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-64)));
-    loop(from, whole, i64(64), [&](Value* j) {
-      for (unsigned part = 0; part < 64 / width_; ++part) vector_at(part ? b_.CreateAdd(j, i64(part * width_)) : j, part, nullptr, nullptr);
-    });
-    when(b_.CreateICmpSLT(whole, to), [&] {
-      for (unsigned part = 0; part < 64 / width_; ++part) {
-        Value* left = b_.CreateSub(to, b_.CreateAdd(whole, i64(part * width_)));
-        when(b_.CreateICmpSGT(left, i64(0)), [&] {
-          Value* mask = lanes_below(left, width_);
-          vector_at(part ? b_.CreateAdd(whole, i64(part * width_)) : whole, part, mask, left);
-        });
-      }
-    });
-  };
-  const auto in_vectors = [&](Value* from, Value* to) {
-    Value* end = from;
-    if (!schedule_.masked) {
-      end = b_.CreateAdd(from, b_.CreateAnd(b_.CreateSub(to, from), i64(-static_cast<std::int64_t>(width_))));
-      loop(from, end, i64(width_), [&](Value* j) { vector_at(j, 0, nullptr, nullptr); });
-    }
-    loop(end, to, i64(width_), [&](Value* j) {
-      Value* left = b_.CreateSub(to, j);
-      vector_at(j, 0, lanes_below(left, width_), left);
-    });
-  };
-  const auto block_sum = [&](Value* from, Value* to) {
-    for_each_abreast([&] { reset(sums_of[current_]); });
-    if (registers) in_64s(from, to);
-    else in_vectors(from, to);
-    Sums out;
-    for_each_abreast([&] { out.push_back(totals(sums_of[current_])); });
-    return out;
-  };
-  Sums sums;
-  if (schedule_.one_block) {
-    sums = block_sum(i64(0), n);
-  } else {
-    std::vector<Tree> trees;
-    for_each_abreast([&] { trees.push_back(start_tree(reds)); });
-    loop(first, n, i64(ir::kLaneBlock), [&](Value* from) {
-      const Sums block = block_sum(from, smaller(b_.CreateAdd(from, i64(ir::kLaneBlock)), n));
-      for_each_abreast([&] { push(trees[current_], reds, block[current_]); });
-    });
-    for_each_abreast([&] { sums.push_back(top(trees[current_], reds)); });
-  }
-  for_each_abreast([&] {
-    for (std::size_t i = 0; i < reds.size(); ++i) reduced_[reds[i]] = sums[current_][i];
-  });
-}
-
 // The serial loops inside an item: f is called in each iteration, its region in serial_, with the count of runs so far. Of a split
 // schedule, the iterations whose rows of r meet the chunk.
 void Emitter::serial_loops(const std::function<void(Value* run, Value* row)>& f) {
@@ -243,9 +169,12 @@ std::vector<Value*> Emitter::serial_digits(Value* r, bool last) {
   return out;
 }
 
-// Several reduced loops: a row begins at any r. It goes through in segments that lie in one block each; vectors that hang over a
+// Of several reduced loops a row begins at any r. It goes through in segments that lie in one block each; vectors that hang over a
 // segment's ends are masked.
-void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* n) {
+void Emitter::lanes_sweep(std::uint8_t sweep) {
+  const std::vector<std::uint32_t> reds = reductions(sweep);
+  Value* n = tile_length();
+  reduced_.clear();
   // elements of the row that begins at r0
   const auto row_range = [&](Value* r0) {
     if (!schedule_.split) return std::pair<Value*, Value*>(i64(0), n);
@@ -260,8 +189,12 @@ void Emitter::serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>&
   if (reds.empty()) {
     serial_loops([&](Value* run, Value* row) {
       row_offset_ = start_of_row(run, row);
-      const auto [from, to] = row_range(row_offset_);
-      vector_range(from, to, serial_, sweep, [&](Body& body) { stores(body, sweep); });
+      const auto range = [&] {
+        const auto [from, to] = row_range(row_offset_);
+        vector_range(from, to, serial_, sweep, [&](Body& body) { stores(body, sweep); });
+      };
+      if (has_columns_ && nest_.serial == 0 && sweep + 1 == nest_.sweeps && !schedule_.masked) for_each_carry(range);
+      else range();
     });
     return;
   }

@@ -333,7 +333,6 @@ class Emitter : private Frame {
   }
   void serial_loops(const std::function<void(Value* run, Value* row)>& f);
   std::vector<Value*> serial_digits(Value* r, bool last);
-  void serial_lanes(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* n);
 
   // ---- emit_rows.cpp: reductions across rows
   bool sums_up(std::uint32_t r) const { return ScratchLayout::sums(nest_.body[r]); }

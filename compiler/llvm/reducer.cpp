@@ -37,6 +37,13 @@ Value* Reducer::combine(Value* a, Value* c) const {
   return k_.apply(op_, dtype_, both);
 }
 
+Value* Reducer::load(llvm::Type* type, Value* p) const {
+  const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type);
+  return k_.from_memory(dtype_, b_.CreateAlignedLoad(k_.memory_type(dtype_, vector ? vector->getNumElements() : 0), p, llvm::Align(1)));
+}
+
+void Reducer::store(Value* v, Value* p) const { b_.CreateAlignedStore(k_.to_memory(dtype_, v), p, llvm::Align(1)); }
+
 Value* Reducer::product_added(Value* sum, Value* x, Value* y) const {
   if (!is_float(dtype_)) return b_.CreateAdd(b_.CreateMul(x, y), sum);
   const Typed all[3] = {{x, dtype_}, {y, dtype_}, {sum, dtype_}};

@@ -17,6 +17,9 @@ class Reducer {
   /// What a missing element and the start of an accumulator are.
   llvm::Value* identity(unsigned width) const;
   llvm::Value* combine(llvm::Value* a, llvm::Value* c) const;
+  /// As it lies in memory.
+  llvm::Value* load(llvm::Type* type, llvm::Value* p) const;
+  void store(llvm::Value* v, llvm::Value* p) const;
   /// sum + x*y, of floats in one rounding.
   llvm::Value* product_added(llvm::Value* sum, llvm::Value* x, llvm::Value* y) const;
 

@@ -83,7 +83,14 @@ void Speller::run() {
   scopes_.push_back({.hoist = entry_block_});
   // scratch: the memories, then the sums
   in(scopes_[0], [&] {
-    Value *at = bytes(function_->getArg(3), i64(spread_ ? spread_->bytes : 0)), *shared = nullptr;
+    Value *at = bytes(function_->getArg(3), i64(spread_ ? spread_->bytes : 0)), *of_all_tasks = nullptr;
+    const auto shared = [&]() -> Value*& {
+      if (of_all_tasks) return of_all_tasks;
+      Value* word = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.shared)));
+      auto* begin = b_.CreateAlignedLoad(b_.getPtrTy(), word, llvm::Align(8));
+      begin->setMetadata(kNoArray, llvm::MDNode::get(context_, {}));
+      return of_all_tasks = begin;
+    };
     const auto take = [&](const Area& area, Value*& at) {
       Value* size = i64(area.element);
       for (const loops::Length& n : area.lengths) size = b_.CreateMul(size, length(n));
@@ -93,35 +100,41 @@ void Speller::run() {
     };
     for (Id m = 0; m < p_.memories.size(); ++m)
       for (Id i = 0; i < p_.lines.size(); ++i)
-        if (p_.lines[i].code == Code::Hold && p_.lines[i].at == m) {
-          const bool is_shared = loops::is_shared(p_, i);
-          if (is_shared && !shared) {
-            Value* word = bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.shared)));
-            shared = b_.CreateAlignedLoad(b_.getPtrTy(), word, llvm::Align(8));
-          }
-          memory_begin_[m] = take(loops::area_of_memory(p_, words_, i), is_shared ? shared : at);
-        }
-    for (Id a = 0; a < p_.accumulators.size(); ++a) sums_begin_[a] = take(loops::area_of_sums(p_, words_, a), at);
+        if (p_.lines[i].code == Code::Hold && p_.lines[i].at == m)
+          memory_begin_[m] = take(loops::area_of_memory(p_, words_, i), loops::is_shared(p_, i) ? shared() : at);
+    for (Id i = 0; i < p_.lines.size(); ++i) {
+      const Line& l = p_.lines[i];
+      if (l.code == Code::Start)
+        sums_begin_[l.at] = take(loops::area_of_sums(p_, words_, l.at), loops::is_shared_sum(p_, i) ? shared() : at);
+    }
   });
   if (spread_) spread_slots(*spread_);
   phases();
   finish(std::ranges::any_of(p_.lines, &Line::streamed));
 }
 
+// What stands between them depends on the outer ones.
 std::vector<loops::Id> Speller::shared_by_tasks(Id first) const {
   std::vector<Id> shared;
   const Id end = p_.lines[first].end;
-  for (Id i = first; i < end && p_.lines[i].code == Code::Loop && p_.lines[i].bind == Bind::Parallel && p_.lines[i].end == end; ++i)
-    shared.push_back(i);
+  for (Id i = first; i < end && p_.lines[i].code == Code::Loop && p_.lines[i].bind == Bind::Parallel && p_.lines[i].end == end;) {
+    shared.push_back(i++);
+    while (i < end && p_.lines[i].code != Code::Loop) ++i;
+  }
   return shared;
 }
 
-// Parallel loops in no other loop are phases, one after the other. The last one's items are those of the kernel; each of an earlier one's is
-// done by the item that stands at the same part of all. Lines outside of loops are computed in each phase.
+bool Speller::has_chunks(Id phase) const {
+  return std::ranges::any_of(shared_by_tasks(phase), [&](Id l) { return p_.digits[p_.lines[l].at].size == Digit::Size::Chunk; });
+}
+
+// Parallel loops in no other loop are phases, one after the other. The items of those over chunks are those of the kernel, else the last one's;
+// each of another one's is done by the item that stands at the same part of all. Lines outside of loops are computed in each phase behind them;
+// what they store is stored by the first item.
 void Speller::phases() {
   const std::vector<Id> begins = loops::phases_of(p_);
   Value *const begin = function_->getArg(1), *const end = function_->getArg(2);
-  if (begins.size() < 2) {
+  if (loops::count_phases(p_) < 2) {
     Id first = 0;
     while (first < p_.lines.size() && p_.lines[first].code != Code::Loop) line(first++);
     return items(first, begin, end);
@@ -133,62 +146,85 @@ void Speller::phases() {
       return all;
     });
   };
-  Value* const all = number_of(begins.back());
+  const auto of_kernel = std::ranges::find_if(begins, [&](Id l) { return has_chunks(l); });
+  const bool are_chunks = of_kernel != begins.end();
+  Value* const all = number_of(are_chunks ? *of_kernel : begins.back());
   Value* const phase = in(scopes_[0], [&] {
     return b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(function_->getArg(0), i64(8 * static_cast<std::int64_t>(words_.phase))),
                                 llvm::Align(8));
   });
+  BasicBlock* const done = block();
+  std::int64_t k = 0;  // the next phase
   for (Id i = 0; i < p_.lines.size(); ++i) {
+    if (p_.lines[i].code == Code::Store) {
+      when(b_.CreateAnd(b_.CreateICmpEQ(phase, i64(k)), b_.CreateICmpEQ(begin, i64(0))), [&] { line(i); });
+      continue;
+    }
     if (p_.lines[i].code != Code::Loop) {
       line(i);
       continue;
     }
-    const auto at = std::ranges::find(begins, i);
-    if (at == begins.end()) throw InternalError("speller: a loop between phases");
     BasicBlock *inside = block(), *after = block();
-    b_.CreateCondBr(b_.CreateICmpEQ(phase, i64(at - begins.begin())), inside, after);
+    b_.CreateCondBr(b_.CreateICmpEQ(phase, i64(k++)), inside, after);
     b_.SetInsertPoint(inside);
-    if (i == begins.back()) {
+    if (are_chunks ? has_chunks(i) : i == begins.back()) {
       items(i, begin, end);
     } else {
       Value* const count = number_of(i);
       const auto part = [&](Value* item) { return b_.CreateUDiv(b_.CreateMul(item, count), all); };
       items(i, part(begin), part(end));
     }
-    b_.CreateBr(after);
+    b_.CreateBr(done);
     b_.SetInsertPoint(after);
     i = p_.lines[i].end - 1;
   }
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
 }
 
 // The parallel loops from a line on are one loop over items, the last of them counting fastest: their indices are found by division for the
-// first item, and counted from there.
+// first item, and counted from there; of reversed ones for each. What stands between them is stored by the first of the inner ones' items.
 void Speller::items(Id first, Value* begin, Value* end) {
   const std::vector<Id> loops = first < p_.lines.size() ? shared_by_tasks(first) : std::vector<Id>{};
-  const Id inside = first + static_cast<Id>(loops.size()), behind = loops.empty() ? static_cast<Id>(p_.lines.size()) : p_.lines[first].end;
-  std::vector<Id> shared;
-  for (const Id l : loops) shared.push_back(p_.lines[l].at);
+  const Id behind = loops.empty() ? static_cast<Id>(p_.lines.size()) : p_.lines[first].end,
+           inside = loops.empty() ? first : loops.back() + 1;
   std::vector<Value*> counts, counters;
-  for (const Id digit : shared) counts.push_back(in(scopes_[0], [&] { return iterations(digit); }));
-  for (std::size_t l = 0; l < shared.size(); ++l) counters.push_back(variable(b_.getInt64Ty()));
-  when(b_.CreateICmpSLT(begin, end), [&] {
-    Value* rest = begin;
-    for (std::size_t l = shared.size(); l-- > 0;) {
+  for (const Id l : loops) counts.push_back(in(scopes_[0], [&] { return iterations(p_.lines[l].at); }));
+  for (std::size_t l = 0; l < loops.size(); ++l) counters.push_back(variable(b_.getInt64Ty()));
+  const bool reversed = !loops.empty() && p_.lines[loops.back()].reversed;
+  const auto count_to = [&](Value* rest) {
+    for (std::size_t l = loops.size(); l-- > 0;) {
       b_.CreateStore(l == 0 ? rest : b_.CreateURem(rest, counts[l]), counters[l]);
       if (l > 0) rest = b_.CreateUDiv(rest, counts[l]);
     }
-    loop(begin, end, i64(1), [&](Value*) {
+  };
+  when(b_.CreateICmpSLT(begin, end), [&] {
+    if (!reversed) count_to(begin);
+    loop(begin, end, i64(1), [&](Value* item) {
+      if (reversed) count_to(b_.CreateSub(b_.CreateAdd(begin, b_.CreateSub(end, i64(1))), item));
       std::vector<Value*> index;
       for (Value* counter : counters) index.push_back(b_.CreateLoad(b_.getInt64Ty(), counter));
       BasicBlock* hoist = new_hoist();
-      item_loops_ = shared.size();
-      for (std::size_t l = 0; l < shared.size(); ++l)
-        scopes_.push_back({.digit = shared[l], .index = index[l], .read = index[l], .hoist = hoist});
+      item_loops_ = loops.size();
+      for (std::size_t l = 0; l < loops.size(); ++l)
+        scopes_.push_back({.digit = p_.lines[loops[l]].at, .index = index[l], .read = index[l], .hoist = hoist});
+      for (std::size_t l = 0; l + 1 < loops.size(); ++l)
+        for (Id i = loops[l] + 1; i < loops[l + 1]; ++i) {
+          if (p_.lines[i].code != Code::Store) {
+            line(i);
+            continue;
+          }
+          Value* is_first = b_.CreateICmpEQ(index[l + 1], i64(0));
+          for (std::size_t k = l + 2; k < loops.size(); ++k) is_first = b_.CreateAnd(is_first, b_.CreateICmpEQ(index[k], i64(0)));
+          when(is_first, [&] { line(i); });
+        }
+      if (!loops.empty() && inside > first + loops.size()) hoist_behind();
       block_of(inside, behind);
-      scopes_.resize(scopes_.size() - shared.size());
+      scopes_.resize(scopes_.size() - loops.size());
       item_loops_ = 0;
+      if (reversed) return;
       Value* carry = i64(1);
-      for (std::size_t l = shared.size(); l-- > 0;) {
+      for (std::size_t l = loops.size(); l-- > 0;) {
         Value* next = b_.CreateAdd(index[l], carry);
         if (l > 0) {
           Value* wraps = b_.CreateICmpEQ(next, counts[l]);
@@ -372,6 +408,8 @@ llvm::Value* Speller::by(const Digit& d) {
     case Digit::Size::Number: break;
     case Digit::Size::Tile: return word(words_.tile);
     case Digit::Size::TileOuter: return word(words_.tile_outer);
+    case Digit::Size::TileRows: return word(words_.tile_rows);
+    case Digit::Size::Chunk: return word(words_.chunk);
   }
   return i64(d.by);
 }
@@ -380,7 +418,9 @@ llvm::Value* Speller::iterations(Id digit) {
   const Digit& d = p_.digits[digit];
   switch (d.kind) {
     case Digit::Kind::Whole: return word(words_.extents + d.root);
-    case Digit::Kind::Outer: return d.once ? i64(1) : up(iterations(d.parent), by(d));
+    case Digit::Kind::Outer:
+      if (d.size == Digit::Size::Chunk) return word(words_.chunks);
+      return d.once ? i64(1) : up(iterations(d.parent), by(d));
     case Digit::Kind::Inner: break;
   }
   return p_.digits[d.pair].once ? iterations(d.parent) : by(d);
@@ -1290,11 +1330,7 @@ loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
       sum.push_back(value);
     }
     if (is_pushed) {
-      const Id blocks = p_.accumulators[where].reduced[0];
-      Value* index = i64(0);
-      for (const Scope& s : scopes_)
-        if (s.digit == blocks) index = s.index;
-      push(index, where, at, std::move(sum), offsets);
+      push(where, at, std::move(sum), offsets);
       continue;
     }
     for (std::size_t i = 0; i < sum.size(); ++i)
@@ -1303,12 +1339,13 @@ loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
   return next;
 }
 
-// A binary counter, for all these sums at once: where a level is taken, both go to the next one. `index`: of the block.
-void Speller::push(Value* index, Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets) {
-  const Accumulator& a = p_.accumulators[tree];
-  if (!p_.digits[a.reduced[0]].once) {
+// A binary counter, for all these sums at once: where a level is taken, both go to the next one. `index`: of the block, none if it is the only one.
+void Speller::push(const Reducer& reducer, Value* index, Value* at, Value* level, std::vector<Value*> sums,
+                   const std::vector<Value*>& offsets) {
+  if (index) {
     BasicBlock* before = b_.GetInsertBlock();
     BasicBlock *head = block(), *inside = block(), *after = block();
+    Value* const begin = at;
     b_.CreateBr(head);
     b_.SetInsertPoint(head);
     llvm::PHINode* n = b_.CreatePHI(b_.getInt64Ty(), 2);
@@ -1319,18 +1356,65 @@ void Speller::push(Value* index, Id tree, Value* at, std::vector<Value*> sums, c
       carried.back()->addIncoming(sum, before);
       sum = carried.back();
     }
-    at = level(at, tree, n);
+    at = bytes(begin, b_.CreateMul(n, level));
     b_.CreateCondBr(b_.CreateTrunc(b_.CreateLShr(index, n), b_.getInt1Ty()), inside, after);
     b_.SetInsertPoint(inside);
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      Value* below = b_.CreateAlignedLoad(sums[i]->getType(), bytes(at, offsets[i]), llvm::Align(1));
-      carried[i]->addIncoming(reducer(tree).combine(below, sums[i]), b_.GetInsertBlock());
+      Value* below = reducer.load(sums[i]->getType(), bytes(at, offsets[i]));
+      carried[i]->addIncoming(reducer.combine(below, sums[i]), b_.GetInsertBlock());
     }
     n->addIncoming(b_.CreateAdd(n, i64(1)), b_.GetInsertBlock());
     b_.CreateBr(head);
     b_.SetInsertPoint(after);
   }
-  for (std::size_t i = 0; i < sums.size(); ++i) b_.CreateAlignedStore(sums[i], bytes(at, offsets[i]), llvm::Align(1));
+  for (std::size_t i = 0; i < sums.size(); ++i) reducer.store(sums[i], bytes(at, offsets[i]));
+}
+
+// Of so many blocks: each level that their number has stands in front of what there is, the lowest one first.
+llvm::Value* Speller::top(const Reducer& reducer, Value* blocks, Value* at, Value* level, llvm::Type* type) {
+  Value* lowest = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, blocks, b_.getTrue());
+  Value* rest = b_.CreateAnd(blocks, b_.CreateSub(blocks, i64(1)));  // without that one
+  Value* first = reducer.load(type, bytes(at, b_.CreateMul(lowest, level)));
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock *head = block(), *inside = block(), *after = block();
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* left = b_.CreatePHI(b_.getInt64Ty(), 2);
+  llvm::PHINode* sum = b_.CreatePHI(type, 2);
+  left->addIncoming(rest, before);
+  sum->addIncoming(first, before);
+  b_.CreateCondBr(b_.CreateICmpNE(left, i64(0)), inside, after);
+  b_.SetInsertPoint(inside);
+  Value* n = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, left, b_.getTrue());
+  Value* next = reducer.combine(reducer.load(type, bytes(at, b_.CreateMul(n, level))), sum);
+  left->addIncoming(b_.CreateAnd(left, b_.CreateSub(left, i64(1))), b_.GetInsertBlock());
+  sum->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+  return sum;
+}
+
+// Blocks of a tree go to its levels, sums of chunks each to its place.
+void Speller::push(Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets) {
+  const Accumulator& a = p_.accumulators[tree];
+  Value *index = i64(0), *const level = form(Of::Sums, tree).level;
+  for (const Scope& s : scopes_)
+    if (s.digit == a.reduced[0]) index = s.index;
+  if (loops::joins_chunks(p_, a)) at = bytes(at, b_.CreateMul(index, level)), index = nullptr;
+  else if (p_.digits[a.reduced[0]].once) index = nullptr;
+  push(reducer(tree), index, at, level, std::move(sums), offsets);
+}
+
+llvm::Value* Speller::sum_of_chunks(Id tree, Value* at, unsigned lanes) {
+  const Accumulator& a = p_.accumulators[tree];
+  const Reducer reducer = this->reducer(tree);
+  Value *const chunks = iterations(a.reduced[0]), *const level = form(Of::Sums, tree).level;
+  llvm::Type *type = k_.type(a.dtype, lanes), *kept = k_.memory_type(a.dtype, lanes);
+  Value* const size = i64(static_cast<std::int64_t>(size_of(a.dtype)) * std::max(lanes, 1u));
+  Value* const levels = in(scopes_[0], [&] { return b_.CreateAlloca(kept, i64(kTreeLevels)); });
+  loop(i64(0), chunks, i64(1),
+       [&](Value* chunk) { push(reducer, chunk, levels, size, {reducer.load(type, bytes(at, b_.CreateMul(chunk, level)))}, {i64(0)}); });
+  return top(reducer, chunks, levels, size, type);
 }
 
 llvm::Value* Speller::level(Value* at, Id accumulator, Value* l) { return bytes(at, b_.CreateMul(l, form(Of::Sums, accumulator).level)); }
@@ -1352,10 +1436,7 @@ void Speller::accumulate(Id line) {
         return;
       }
     }
-    Value* index = i64(0);
-    for (const Scope& s : scopes_)
-      if (s.digit == a.reduced[0]) index = s.index;
-    return push(index, l.at, here(Of::Sums, l.at), {x}, {i64(0)});
+    return push(l.at, here(Of::Sums, l.at), {x}, {i64(0)});
   }
   Value* const mask = is_elements ? vector->mask : nullptr;  // beyond the end there is nothing to add
   if (registers.values.empty()) {
@@ -1410,35 +1491,13 @@ llvm::Value* Speller::result(const Line& l) {
   const unsigned lanes = vector && form(Of::Sums, l.at).stride[vector->digit] ? vector->lanes : 0;
   if (const AtHand& known = at_hand_[l.at]; !known.values.empty()) return known.values.at(index_of(known.unrolled));
   Value* at = here(Of::Sums, l.at);
-  if (a.part != Accumulator::Part::Tree || p_.digits[a.reduced[0]].once)
-    return k_.from_memory(a.dtype, b_.CreateAlignedLoad(k_.memory_type(a.dtype, lanes), at, llvm::Align(1)));
   llvm::Type* type = k_.type(a.dtype, lanes);
-  // levels that the number of blocks has, the lowest one first: each stands in front of what there is
-  auto [far, rest] = in(scopes_[0], [&] {
-    Value* blocks = iterations(a.reduced[0]);
-    Value* lowest = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, blocks, b_.getTrue());
-    return std::pair(b_.CreateMul(lowest, form(Of::Sums, l.at).level),
-                     b_.CreateAnd(blocks, b_.CreateSub(blocks, i64(1))));  // without that one
-  });
-  Value* first = b_.CreateAlignedLoad(type, bytes(at, far), llvm::Align(1));
-  BasicBlock* before = b_.GetInsertBlock();
-  BasicBlock *head = block(), *inside = block(), *after = block();
-  b_.CreateBr(head);
-  b_.SetInsertPoint(head);
-  llvm::PHINode* left = b_.CreatePHI(b_.getInt64Ty(), 2);
-  llvm::PHINode* sum = b_.CreatePHI(type, 2);
-  left->addIncoming(rest, before);
-  sum->addIncoming(first, before);
-  b_.CreateCondBr(b_.CreateICmpNE(left, i64(0)), inside, after);
-  b_.SetInsertPoint(inside);
-  Value* n = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, left, b_.getTrue());
-  Value* below = b_.CreateAlignedLoad(type, level(at, l.at, n), llvm::Align(1));
-  Value* next = reducer(l.at).combine(below, sum);
-  left->addIncoming(b_.CreateAnd(left, b_.CreateSub(left, i64(1))), b_.GetInsertBlock());
-  sum->addIncoming(next, b_.GetInsertBlock());
-  b_.CreateBr(head);
-  b_.SetInsertPoint(after);
-  return sum;
+  if (a.part != Accumulator::Part::Tree || p_.digits[a.reduced[0]].once) return reducer(l.at).load(type, at);
+  if (loops::joins_chunks(p_, a)) return sum_of_chunks(l.at, at, lanes);
+  const Id summed = p_.digits[a.reduced[0]].parent;
+  Value* const blocks =
+      p_.digits[summed].kind == Digit::Kind::Whole ? in(scopes_[0], [&] { return iterations(a.reduced[0]); }) : count(a.reduced[0]);
+  return top(reducer(l.at), blocks, at, form(Of::Sums, l.at).level, type);
 }
 
 }  // namespace onepass::compiler

@@ -111,7 +111,8 @@ class Speller : private Frame {
   void phases();
   void items(Id first, Value* begin, Value* end);
   std::vector<Id> shared_by_tasks(Id first) const;  // the lines of the parallel loops from this one on
-  Id one_loop(Id line);                             // the line behind what it has spelled
+  bool has_chunks(Id phase) const;
+  Id one_loop(Id line);  // the line behind what it has spelled
   void vector_loop(Id line);
   // Is the condition of the loop at this line true for any of the elements that it adds to? Null: that is not known.
   Value* is_needed(Id loop);
@@ -191,7 +192,10 @@ class Speller : private Frame {
   void prefetch(const Push& to);
   enum class Cache : std::uint8_t { Second = 2, First = 3 };  // as LLVM counts locality
   void ask_for(Value* p, std::int64_t size, Cache into = Cache::First);
-  void push(Value* index, Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets);
+  void push(const Reducer& reducer, Value* index, Value* at, Value* level, std::vector<Value*> sums, const std::vector<Value*>& offsets);
+  void push(Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets);
+  Value* top(const Reducer& reducer, Value* blocks, Value* at, Value* level, llvm::Type* type);
+  Value* sum_of_chunks(Id tree, Value* at, unsigned lanes);
   void accumulate(Id line);
   Value* halve(const loops::Line& l);
   Value* result(const loops::Line& l);

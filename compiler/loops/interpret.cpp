@@ -54,9 +54,15 @@ Bits identity(Op op, DType t) {
 // One element of an accumulator, by the definition of its order (ir/order.h).
 class Sum {
  public:
-  explicit Sum(const Accumulator& of) : of_(&of), identity_(identity(of.op, of.dtype)) { reset(); }
+  Sum(const Accumulator& of, bool joins_chunks) : of_(&of), joins_chunks_(joins_chunks), identity_(identity(of.op, of.dtype)) { reset(); }
 
   void add(std::int64_t r, Bits a, Bits b) {
+    if (joins_chunks_) {  // whichever comes first
+      const auto at = static_cast<std::size_t>(r);
+      if (blocks_.size() <= at) blocks_.resize(at + 1, identity_);
+      blocks_[at] = a;
+      return;
+    }
     if (r <= last_ && of_->order != Accumulator::Order::Any)
       throw InternalError(fmt::format("loops: element {} is added after element {}", r, last_));
     last_ = r;
@@ -79,6 +85,7 @@ class Sum {
     }
   }
   Bits total() {
+    if (joins_chunks_) return tree(0, blocks_.size());
     if (of_->order == Accumulator::Order::Any || of_->part == Accumulator::Part::Block) return parts_[0];
     if (of_->part != Accumulator::Part::All) return tree(0, blocks_.size());
     close_block();
@@ -99,6 +106,7 @@ class Sum {
 
  private:
   const Accumulator* of_;
+  bool joins_chunks_;
   Bits identity_, carry_ = 0, base_ = 0, sum_ = 0;
   std::vector<Bits> parts_, blocks_;  // lanes, or a group of rows or of a scan; sums of the blocks so far
   std::int64_t last_ = -1, block_ = 0, group_ = 0;
@@ -200,6 +208,8 @@ class Interpreter {
       case Digit::Size::Number: break;
       case Digit::Size::Tile: return words_[layout_.tile];
       case Digit::Size::TileOuter: return words_[layout_.tile_outer];
+      case Digit::Size::TileRows: return words_[layout_.tile_rows];
+      case Digit::Size::Chunk: return words_[layout_.chunk];
     }
     return d.by;
   }
@@ -406,7 +416,7 @@ class Interpreter {
     const Accumulator& a = p_.accumulators[accumulator];
     std::vector<std::int64_t> at;
     for (const Id axis : a.axes) at.push_back(index_[axis]);
-    return sums_[accumulator].try_emplace(std::move(at), a).first->second;
+    return sums_[accumulator].try_emplace(std::move(at), a, joins_chunks(p_, a)).first->second;
   }
   std::vector<std::int64_t> index_in(Id memory) const {
     std::vector<std::int64_t> at;

@@ -32,6 +32,8 @@ Length span_of(const Program& p, const WordLayout& words, Id root, const std::ve
     case Digit::Size::Number: break;
     case Digit::Size::Tile: return {1, words.tile};
     case Digit::Size::TileOuter: return {1, words.tile_outer};
+    case Digit::Size::TileRows: return {1, words.tile_rows};
+    case Digit::Size::Chunk: return {1, words.chunk};
   }
   return {d.by};
 }
@@ -83,11 +85,17 @@ Length length_of(const Program& p, const WordLayout& words, Id digit) {
   switch (d.kind) {
     case Digit::Kind::Whole: return {1, words.extents + d.root};
     case Digit::Kind::Inner:
-      if (d.size == Digit::Size::Tile) return {1, words.tile};
-      if (d.size == Digit::Size::TileOuter) return {1, words.tile_outer};
+      switch (d.size) {
+        case Digit::Size::Number: break;
+        case Digit::Size::Tile: return {1, words.tile};
+        case Digit::Size::TileOuter: return {1, words.tile_outer};
+        case Digit::Size::TileRows: return {1, words.tile_rows};
+        case Digit::Size::Chunk: return {1, words.chunk};
+      }
       return {d.by};
     case Digit::Kind::Outer: break;
   }
+  if (d.size == Digit::Size::Chunk) return {1, words.chunks};
   Length n = length_of(p, words, d.parent);
   if (d.size != Digit::Size::Number || (n.word != Length::kNumber && n.number != 1)) throw InternalError("loops: a length of two numbers");
   if (n.word == Length::kNumber) n.number = (n.number + d.by - 1) / d.by;
@@ -99,7 +107,9 @@ Length length_of(const Program& p, const WordLayout& words, Id digit) {
 Area area_of_sums(const Program& program, const WordLayout& words, Id accumulator) {
   const Accumulator& a = program.accumulators[accumulator];
   Area area{static_cast<std::int64_t>(size_of(a.dtype)), {}};
-  if (a.part == Accumulator::Part::Tree && !program.digits[a.reduced[0]].once) {
+  if (joins_chunks(program, a)) {
+    area.lengths.push_back({1, words.chunks});
+  } else if (a.part == Accumulator::Part::Tree && !program.digits[a.reduced[0]].once) {
     Length blocks = length_of(program, words, a.reduced[0]);
     if (blocks.word == Length::kNumber) throw InternalError("loops: a tree of so many blocks in a part of a loop");
     blocks.levels = true;
@@ -125,7 +135,15 @@ std::vector<Id> phases_of(const Program& program) {
   return phases;
 }
 
-bool is_shared(const Program& program, Id hold) { return open_digits(program, hold).empty() && phases_of(program).size() > 1; }
+std::size_t count_phases(const Program& program) {
+  const std::vector<Id> phases = phases_of(program);
+  return phases.size() + (!phases.empty() && program.lines[phases.back()].end < program.lines.size());
+}
+
+bool is_shared(const Program& program, Id hold) { return open_digits(program, hold).empty() && count_phases(program) > 1; }
+bool is_shared_sum(const Program& program, Id start) {
+  return joins_chunks(program, program.accumulators[program.lines[start].at]) && is_shared(program, start);
+}
 
 namespace {
 std::int64_t bytes_of_memories(const Program& program, std::span<const std::int64_t> words, bool shared) {
@@ -139,13 +157,23 @@ std::int64_t bytes_of_memories(const Program& program, std::span<const std::int6
 }
 }  // namespace
 
-std::int64_t shared_bytes(const Program& program, std::span<const std::int64_t> words) { return bytes_of_memories(program, words, true); }
+namespace {
+std::int64_t bytes_of_sums(const Program& program, std::span<const std::int64_t> words, bool shared) {
+  const WordLayout layout(program.nest);
+  std::int64_t bytes = 0;
+  for (Id i = 0; i < program.lines.size(); ++i)
+    if (program.lines[i].code == Code::Start && is_shared_sum(program, i) == shared)
+      bytes += bytes_of(area_of_sums(program, layout, program.lines[i].at), words);
+  return bytes;
+}
+}  // namespace
+
+std::int64_t shared_bytes(const Program& program, std::span<const std::int64_t> words) {
+  return bytes_of_memories(program, words, true) + bytes_of_sums(program, words, true);
+}
 
 std::int64_t scratch_bytes(const Program& program, std::span<const std::int64_t> words) {
-  const WordLayout layout(program.nest);
-  std::int64_t bytes = bytes_of_memories(program, words, false);
-  for (Id a = 0; a < program.accumulators.size(); ++a) bytes += bytes_of(area_of_sums(program, layout, a), words);
-  return bytes;
+  return bytes_of_memories(program, words, false) + bytes_of_sums(program, words, false);
 }
 
 }  // namespace onepass::compiler::loops

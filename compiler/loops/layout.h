@@ -40,8 +40,12 @@ std::int64_t bytes_of(const Area& area, std::span<const std::int64_t> words);
 
 /// Whether the memory that begins at line `hold` is shared by the items of several phases: it begins before the first of these.
 bool is_shared(const Program& program, Id hold);
-/// Loops that are the items of a phase, one after the other: parallel ones that stand in no other loop.
+/// Of the sums of chunks, that begin at line `start`.
+bool is_shared_sum(const Program& program, Id start);
+/// Loops that are the items of a phase, one after the other: parallel ones that stand in no other loop. What stands in no loop behind the last of
+/// them is a phase too, of one item.
 std::vector<Id> phases_of(const Program& program);
+std::size_t count_phases(const Program& program);
 
 /// Of all memories that are not shared, then all accumulators.
 std::int64_t scratch_bytes(const Program& program, std::span<const std::int64_t> words);

@@ -27,8 +27,19 @@ class Arranged {
   }
   /// The first loop over a digit, from a line on.
   Id loop(Id digit, Id from = 0) const {
+    const Id line = find_loop(digit, from);
+    if (line == kNone) throw InternalError("loops: a loop is missing");
+    return line;
+  }
+  Id find_loop(Id digit, Id from = 0) const {  // or none
     for (Id i = from; i < p_.lines.size(); ++i)
       if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit) return i;
+    return kNone;
+  }
+  /// The one around a line.
+  Id loop_around(Id line, Id digit) const {
+    for (Id i = line; i-- > 0;)
+      if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit && p_.lines[i].end > line) return i;
     throw InternalError("loops: a loop is missing");
   }
   Id last_loop(Id digit) const {
@@ -242,6 +253,67 @@ void reduce_in_lanes(Arranged& a, Id loop, const Schedule& schedule) {
   a(bind(a.program(), a.loop(elements, loop), Bind::Vector, static_cast<std::uint16_t>(schedule.width)));
 }
 
+// Rows that share what they read, several at a time: the vector loop goes through all of them at once, and loads what is shared once. As many rows
+// of the loop around them as an item has come one after the other. The digit of the rows at once.
+Id rows_abreast(Arranged& a, const Schedule& schedule) {
+  const Nest& nest = a.program().nest;
+  const Id last = nest.outer - 1u, v = nest.vector_loop();
+  for (Id l = 0; l < last; ++l) a(sink(a.program(), a.loop(l)));
+  const Id groups = a.split(last, schedule.abreast), row = groups + 1;
+  for (Id l = 0; l + 1 < last; ++l) a(bind(a.program(), a.loop(l), Bind::Parallel));
+  if (last > 0) {
+    const Id tiles = a.split(last - 1, Digit::Size::TileRows);
+    a(interchange(a.program(), a.loop(tiles + 1)));
+    a(bind(a.program(), a.loop(tiles), Bind::Parallel));
+  }
+  a(bind(a.program(), a.loop(groups), Bind::Parallel));
+  if (schedule.masked) return row;  // one by one
+  a(fission(a.program(), a.loop(row), a.program().lines[a.loop(v)].end));
+  a(bind(a.program(), a.last_loop(row), Bind::Unrolled));
+  a(sink(a.program(), a.loop(row)));
+  a(interchange(a.program(), a.loop(row)));
+  a(bind(a.program(), a.loop(row), Bind::Unrolled));
+  a(lift(a.program(), a.loop(row)));
+  return row;
+}
+
+// Rows that tasks share: each sweep is a phase, whose tasks are chunks of a row. Every other one begins at the end, with what the one before it has
+// left in the caches.
+Program rows_in_chunks(Arranged a, const Schedule& schedule) {
+  const Nest& nest = a.program().nest;
+  const Id v = nest.vector_loop();
+  for (Id l = 0; l + 1 < nest.outer; ++l) a(sink(a.program(), a.loop(l)));
+  const auto adds_up = [&](Id loop) {
+    return std::any_of(a.program().lines.begin() + loop, a.program().lines.begin() + a.program().lines[loop].end,
+                       [](const Line& k) { return k.code == Code::Accumulate; });
+  };
+  for (int phase = 0;; ++phase) {
+    Id loop = a.find_loop(v);
+    if (loop == kNone) break;
+    for (Id l = nest.outer; l-- > 0 && adds_up(loop);) {  // what comes after it is the next phase
+      const Id around = a.loop_around(loop, l), inner = l + 1u == nest.outer ? loop : a.loop_around(loop, l + 1u);
+      if (a.program().lines[inner].end < a.program().lines[around].end)
+        a(fission(a.program(), around, a.program().lines[inner].end, false, true));
+      loop = a.find_loop(v);
+    }
+    const bool has_sums = adds_up(loop);
+    a(factor(a.program(), loop));
+    const Id chunks = a.program().lines[loop].at, elements = chunks + 1;
+    a(bind(a.program(), loop, Bind::Parallel));
+    if (phase % 2 == 1) a(reverse(a.program(), loop));
+    if (has_sums) {
+      reduce_in_lanes(a, a.loop(elements), schedule);
+      continue;
+    }
+    a(bind(a.program(), a.loop(elements), Bind::Vector, static_cast<std::uint16_t>(schedule.width)));
+    if (!schedule.masked) a(peel(a.program(), a.loop(elements)));
+  }
+  for (Id i = 0; i < a.program().lines.size(); ++i)
+    if (a.program().lines[i].code == Code::Loop && a.program().lines[i].at < nest.outer) a(bind(a.program(), i, Bind::Parallel));
+  stream_stores(a, schedule);
+  return a.take();
+}
+
 // While the last sweep computes, memory would rest, and the next row's first sweep wait for it: the hardware sees no stream beyond a page. Where
 // traffic is above the last-level cache, and the next row fits the first-level cache beside this one.
 void ask_for_next_row(Arranged& a, Id row, Id along) {
@@ -263,9 +335,7 @@ void ask_for_next_row(Arranged& a, Id row, Id along) {
 
 }  // namespace
 
-bool is_along_rows(const Nest& nest, const Schedule& schedule) {
-  return nest.kind == NestKind::Lanes && nest.serial == 0 && !nest.has_columns() && !schedule.split && schedule.abreast == 1;
-}
+bool is_along_rows(const Nest& nest) { return nest.kind == NestKind::Lanes && nest.serial == 0 && !nest.has_columns(); }
 
 Program along_rows(const Nest& nest, const Schedule& schedule) {
   Arranged a(lower(nest));
@@ -279,6 +349,14 @@ Program along_rows(const Nest& nest, const Schedule& schedule) {
           a(lay_out(a.program(), memory, {{v, Digit::Kind::Whole, kShortRow}}));  // of whole vectors
           break;
         }
+  if (schedule.split) return rows_in_chunks(std::move(a), schedule);
+  if (schedule.abreast > 1) {
+    const Id row = rows_abreast(a, schedule);
+    reduce_in_lanes(a, a.loop(v), schedule);
+    for (Id i = 0; !schedule.masked && i < a.program().lines.size(); ++i)
+      if (a.program().lines[i].code == Code::Loop && a.program().lines[i].at == row) a(bind(a.program(), i, Bind::Unrolled));
+    return a.take();
+  }
   for (Id l = 0; l < nest.outer; ++l) {
     if (l + 1 < nest.outer) a(sink(a.program(), a.loop(l)));
     a(bind(a.program(), a.loop(l), Bind::Parallel));
@@ -300,17 +378,17 @@ Program along_rows(const Nest& nest, const Schedule& schedule) {
 }
 
 bool has_program(const Nest& nest, const Schedule& schedule) {
-  return schedule.tile.rows > 0 || is_elementwise(nest, schedule) || is_along_rows(nest, schedule);
+  return schedule.tile.rows > 0 || is_elementwise(nest, schedule) || is_along_rows(nest);
 }
 
 Program program_of(const Nest& nest, const Schedule& schedule) {
   if (schedule.tile.rows > 0) return contract(nest, schedule.tile);
-  if (is_along_rows(nest, schedule)) return along_rows(nest, schedule);
+  if (is_along_rows(nest)) return along_rows(nest, schedule);
   return is_elementwise(nest, schedule) ? elementwise(nest, schedule) : lower(nest);
 }
 
-std::int64_t scratch_bytes_along_rows(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers) {
-  const std::int64_t n = numbers.extents[nest.vector_loop()];
+std::int64_t scratch_bytes_along_rows(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers, std::int64_t chunk) {
+  const std::int64_t n = schedule.split ? chunk : numbers.extents[nest.vector_loop()];
   const auto up = [](std::int64_t size, std::int64_t to) { return (size + to - 1) / to * to; };
   std::int64_t bytes = 0;
   if (schedule.row_scratch)
@@ -322,7 +400,9 @@ std::int64_t scratch_bytes_along_rows(const Nest& nest, const Schedule& schedule
     const auto size = static_cast<std::int64_t>(size_of(sum.dtype));
     const std::int64_t levels =
         schedule.one_block ? 1 : std::bit_width(static_cast<std::uint64_t>((n + ir::kLaneBlock - 1) / ir::kLaneBlock));
-    bytes += sum.order == Accumulator::Order::Any ? 64 : up(levels * size, 64) + (sum.dtype == DType::F64 ? 32 : 64) * size;
+    bytes += sum.order == Accumulator::Order::Any
+                 ? 64
+                 : up(levels * size * schedule.abreast, 64) + (sum.dtype == DType::F64 ? 32 : 64) * size * schedule.abreast;
   }
   return bytes;
 }

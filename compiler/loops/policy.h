@@ -21,7 +21,7 @@ Program elementwise(const Nest& nest, const Schedule& schedule);
 /// Reductions along the last loop: tasks are rows, whose elements go into lanes; what several sweeps over a row compute is kept.
 Program along_rows(const Nest& nest, const Schedule& schedule);
 /// The scratch that it takes, for all rows up to these.
-bool is_along_rows(const Nest& nest, const Schedule& schedule);
-std::int64_t scratch_bytes_along_rows(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers);
+bool is_along_rows(const Nest& nest);
+std::int64_t scratch_bytes_along_rows(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers, std::int64_t chunk);
 
 }  // namespace onepass::compiler::loops

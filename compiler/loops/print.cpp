@@ -61,7 +61,8 @@ class Printer {
   std::string digit(Id id) const {
     const Digit& d = p_.digits[id];
     if (d.kind == Digit::Kind::Whole) return fmt::format("i{}", d.root);
-    const std::string by = d.size == Digit::Size::Number ? fmt::format("{}", d.by) : d.size == Digit::Size::Tile ? "tile" : "tile_outer";
+    static constexpr std::string_view words[] = {"", "tile", "tile_outer", "tile_rows", "chunk"};
+    const std::string by = d.size == Digit::Size::Number ? fmt::format("{}", d.by) : std::string(words[static_cast<int>(d.size)]);
     return fmt::format("{}{}{}", digit(d.parent), d.kind == Digit::Kind::Outer ? '/' : '%', by);
   }
   static std::string_view bind(Bind bind) {
@@ -91,7 +92,7 @@ class Printer {
     static constexpr std::string_view names[] = {"in any order", "in lanes", "in rows", "in sequence", "as a scan"};
     switch (a.part) {
       case Accumulator::Part::All: break;
-      case Accumulator::Part::Tree: return "as a tree of blocks";
+      case Accumulator::Part::Tree: return joins_chunks(p_, a) ? "as a tree of chunks" : "as a tree of blocks";
       case Accumulator::Part::Block: return a.order == Accumulator::Order::Lanes ? "in each lane" : "in sequence";
       case Accumulator::Part::Eight: return "as a tree of eight";
     }
@@ -119,8 +120,8 @@ class Printer {
     };
     switch (l.code) {
       case Code::Loop:
-        return fmt::format("for {}{}{}{}{}{}", digit(l.at), p_.digits[l.at].once ? " once" : "", bind(l.bind),
-                           l.count ? fmt::format(" of {}", l.count) : "",
+        return fmt::format("for {}{}{}{}{}{}{}", digit(l.at), p_.digits[l.at].once ? " once" : "", bind(l.bind),
+                           l.reversed ? " reversed" : "", l.count ? fmt::format(" of {}", l.count) : "",
                            l.padded   ? " padded"
                            : l.peeled ? " peeled"
                                       : "",

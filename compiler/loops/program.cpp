@@ -61,6 +61,12 @@ Accumulator accumulator_of(const Nest& nest, Id statement) {
   return a;
 }
 
+bool joins_chunks(const Program& program, const Accumulator& a) {
+  if (a.part != Accumulator::Part::Tree || a.reduced.size() != 1 || a.reduced[0] >= program.digits.size()) return false;
+  const Digit& d = program.digits[a.reduced[0]];
+  return d.kind == Digit::Kind::Outer && d.size == Digit::Size::Chunk;
+}
+
 std::vector<Id> parts_of(const Program& program, Id digit, const std::vector<Id>& open) {
   std::vector<Id> parts;
   if (!add_parts(program, digit, open, parts)) parts.clear();

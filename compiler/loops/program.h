@@ -32,7 +32,7 @@ struct Digit {
   Kind kind = Kind::Whole;
   Id root = 0;                      // the loop of the nest
   Id parent = kNone, pair = kNone;  // the digit that was split; its other part
-  enum class Size : std::uint8_t { Number, Tile, TileOuter };
+  enum class Size : std::uint8_t { Number, Tile, TileOuter, TileRows, Chunk };
   Size size = Size::Number;  // of the inner part: `by` iterations, or as many as the call's word says (ScheduleNumbers)
   std::int64_t by = 0;
   bool once = false;  // an outer part that has one iteration: the loop that was split is no longer than `by`
@@ -77,6 +77,7 @@ struct Line {
   std::uint16_t count = 0;
   Bind bind = Bind::Serial;
   bool padded = false;    // of a loop: iterations beyond its end run too, reading nothing: what they keep may be read, and matters nowhere
+  bool reversed = false;  // of a parallel loop: tasks begin with its last iterations. A hint
   bool peeled = false;    // of a vector loop: the last vector, which may have fewer elements, is code of its own, after the loop
   bool streamed = false;  // of a store: it bypasses the caches
   Id end = kNone, a = kNone, b = kNone, c = kNone, guard = kNone;  // operands are earlier lines
@@ -94,6 +95,9 @@ struct Line {
 ///
 /// Where the order is written out (expand_order), it is several accumulators: the tree of the blocks; in each block its lanes, or its elements
 /// or groups in sequence; in each group a tree of eight. They are added to one another: a lane's elements to the lane, the halved lanes to the tree.
+///
+/// A loop that was split into chunks (factor) has a sum of each chunk, of any of these forms, and a tree of the chunks' sums: it has an element for each
+/// of them, which may be added in any order, by several tasks.
 struct Accumulator {
   enum class Order : std::uint8_t { Any, Lanes, Rows, Sequence, Scan };  // Sequence: of a contraction: blocks as of Rows, one by one
   enum class Part : std::uint8_t { All, Tree, Block, Eight };
@@ -136,6 +140,9 @@ struct Program {
 /// What a reduction or scan combines by: Add, Mul, Maximum or Minimum.
 ir::Op combiner(ir::Op reduction);
 
+/// Is it a tree of the sums of chunks?
+bool joins_chunks(const Program& program, const Accumulator& a);
+
 /// What a Reduce or Scan of the nest adds up, in which order; without axes.
 Accumulator accumulator_of(const Nest& nest, Id statement);
 
@@ -151,7 +158,8 @@ Program lower(const Nest& nest);
 ///   stores      each store of the nest is one line, in no reduced loop that its element does not name
 ///   conditions  that of a loop depends on none of what is computed in it, and all sums of the loop are needed by it alone
 ///   parallel    the loops that tasks share are around every store but those of columns; nothing but columns is carried from one task to another;
-///               nothing is added up, and no update added, in a parallel loop; what has an order is not added up in a vector
+///               nothing but sums of chunks is added up, and no update added, in a parallel loop, and these are read when all tasks are done; what
+///               has an order is not added up in a vector
 std::string verify(const Program& program);
 
 /// A condition without which nothing needs the value of a statement: all that is computed from it is chosen by it (where). kNone: there is none.

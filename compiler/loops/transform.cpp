@@ -3,6 +3,7 @@
 #include "compiler/loops/transform.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -191,6 +192,44 @@ Transformed sink(const Program& program, Id loop) {
   return verified(std::move(p));
 }
 
+Transformed lift(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  if (maps_name_places(program)) return "an index is computed from data";
+  const std::uint64_t varies = std::uint64_t{1} << program.digits[program.lines[loop].at].root;
+  const Id end = program.lines[loop].end;
+  std::vector<Id> lifted, rest;
+  for (Id i = loop + 1; i < end; ++i) {
+    const Line& l = program.lines[i];
+    if (l.code == Code::Loop) {  // what stands in further loops depends on these
+      for (; i < l.end; ++i) rest.push_back(i);
+      --i;
+      continue;
+    }
+    const bool is_apart = std::ranges::all_of(std::array{l.a, l.b, l.c, l.guard},
+                                              [&](Id o) { return o == kNone || o < loop || std::ranges::find(lifted, o) != lifted.end(); });
+    const bool is_value = is_pure(l.code) && l.of != kNone && !(program.nest.body[l.of].loops & varies);
+    (is_value && is_apart ? lifted : rest).push_back(i);
+  }
+  if (lifted.empty()) return "all values in it depend on the loop";
+  if (std::any_of(program.lines.begin() + loop, program.lines.begin() + end, stores) &&
+      std::ranges::any_of(lifted, [&](Id i) { return program.lines[i].code == Code::Load; }))
+    return "what the loop stores may be what it loads";
+  Program p = program;
+  std::vector<Id> order = lifted, to(p.lines.size() + 1);
+  order.push_back(loop);
+  order.insert(order.end(), rest.begin(), rest.end());
+  for (Id i = 0; i < to.size(); ++i) to[i] = i;
+  for (Id k = 0; k < order.size(); ++k) to[order[k]] = loop + k;
+  for (Id k = 0; k < order.size(); ++k) p.lines[loop + k] = program.lines[order[k]];
+  for (Id i = 0; i < p.lines.size(); ++i) {
+    Line& l = p.lines[i];
+    for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
+      if (*o != kNone) *o = to[*o];
+    if (l.code == Code::Loop && i > loop + lifted.size() && i < end) l.end = to[l.end - 1] + 1;  // behind its last line
+  }
+  return verified(std::move(p));
+}
+
 Transformed interchange(const Program& program, Id loop) {
   if (!is_loop(program, loop)) return no_loop(loop);
   const Id inside = loop + 1;
@@ -204,14 +243,14 @@ Transformed interchange(const Program& program, Id loop) {
   return verified(std::move(p));
 }
 
-Transformed fission(const Program& program, Id loop, Id at, bool keep) {
+Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apart) {
   if (!is_loop(program, loop)) return no_loop(loop);
   const Id end = program.lines[loop].end;
   if (at <= loop + 1 || at >= end) return fmt::format("line {} is not inside the loop's body", at);
   for (Id i = loop + 1; i < at; ++i)
     if (program.lines[i].code == Code::Loop && program.lines[i].end > at) return fmt::format("line {} is in a further loop", at);
   const auto any = [&](Id from, Id to, auto&& is) { return std::any_of(program.lines.begin() + from, program.lines.begin() + to, is); };
-  if (any(loop + 1, at, stores) && any(at, end, [](const Line& l) { return l.code == Code::Load; }))
+  if (!apart && any(loop + 1, at, stores) && any(at, end, [](const Line& l) { return l.code == Code::Load; }))
     return "what the first loop stores may be what the second one loads";
   const auto is_scan = [&](const Line& l) { return l.code == Code::Start && program.accumulators[l.at].order == Accumulator::Order::Scan; };
   if (any(loop + 1, at, is_scan) && any(at, end, [](const Line& l) { return l.code == Code::Scan; })) return "a scan goes through both";
@@ -250,7 +289,7 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep) {
     if (!needed[i]) continue;
     const Line& l = program.lines[i];
     if (l.code == Code::Scan) return "the second loop reads a scan of the first";
-    if (l.code == Code::Load && any(loop + 1, at, stores)) return "what the first loop stores may be what the second one loads";
+    if (!apart && l.code == Code::Load && any(loop + 1, at, stores)) return "what the first loop stores may be what the second one loads";
     need(l);
   }
   for (Id i = at; i < end; ++i)  // a sum cannot be started in one loop and added to in both
@@ -474,6 +513,84 @@ Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part>
   return verified(std::move(p));
 }
 
+namespace {
+
+// The line that adds to a sum.
+Id line_that_adds(const Program& p, Id sum) {
+  Id line = 0;
+  while (line < p.lines.size() && (p.lines[line].code != Code::Accumulate || p.lines[line].at != sum)) ++line;
+  return line;
+}
+
+// A finer sum of what another one sums up.
+Id new_sum(Program& p, Id of, Accumulator::Part part, std::vector<Id> over, std::vector<Id> axes, bool is_product) {
+  Accumulator sum = p.accumulators[of];
+  sum.part = part, sum.is_product = is_product;
+  sum.axes = std::move(axes), sum.reduced = std::move(over);
+  p.accumulators.push_back(std::move(sum));
+  return static_cast<Id>(p.accumulators.size() - 1);
+}
+void start(Program& p, Id at, Id sum, Id statement) {
+  const Accumulator& a = p.accumulators[sum];
+  insert(p, at, {.code = Code::Start, .op = a.op, .dtype = a.dtype, .at = sum, .of = statement});
+}
+// After the loop at line `before`: for each index of the axes the finer sum is added to the coarser one.
+void add_after(Program& p, Id before, Code read, Id finer, Id coarser, const std::vector<Id>& axes, Id statement) {
+  const Accumulator of = p.accumulators[coarser];
+  const Id first = p.lines[before].end, more = static_cast<Id>(axes.size() + 2);
+  for (Line& l : p.lines) {
+    for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
+      if (*o != kNone && *o >= first) *o += more;
+    // loops around `before` end after the new lines
+    if (l.code == Code::Loop && (l.end > first || (l.end == first && &l < &p.lines[before]))) l.end += more;
+  }
+  std::vector<Line> lines;
+  for (const Id axis : axes) lines.push_back({.code = Code::Loop, .end = first + more, .at = axis});
+  lines.push_back({.code = read, .dtype = of.dtype, .at = finer, .of = statement});
+  lines.push_back({.code = Code::Accumulate, .op = of.op, .dtype = of.dtype, .a = first + more - 2, .at = coarser, .of = statement});
+  p.lines.insert(p.lines.begin() + first, lines.begin(), lines.end());
+}
+
+}  // namespace
+
+Transformed factor(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  const Id whole = program.lines[loop].at;
+  std::vector<Id> sums;
+  for (Id i = loop + 1; i < program.lines[loop].end; ++i) {
+    if (program.lines[i].code == Code::Scan) return "a scan goes through all of it";
+    if (program.lines[i].code == Code::Accumulate) sums.push_back(program.lines[i].at);
+  }
+  Transformed parts = split(program, loop, Digit::Size::Chunk);
+  if (!parts) return parts;
+  Program p = std::move(parts).take();
+  const Id chunks = p.lines[loop].at, inner = p.lines[loop + 1].at;
+  Id chunk = loop + 1;  // the line of the loop inside a chunk
+  for (const Id sum : sums) {
+    const Accumulator of = p.accumulators[sum];
+    if (of.part != Accumulator::Part::All || of.reduced != std::vector<Id>{whole} || of.runs != 0) return "it is summed over several loops";
+    const Id added = line_that_adds(p, sum), statement = p.lines[added].of;
+    std::vector<Id> axes;
+    for (const Id around : loops_around(p, added))
+      if (around > chunk && std::ranges::find(of.axes, p.lines[around].at) != of.axes.end()) axes.push_back(p.lines[around].at);
+    const Id finer = new_sum(p, sum, Accumulator::Part::All, {inner}, axes, of.is_product);
+    p.accumulators[sum].part = Accumulator::Part::Tree;
+    p.accumulators[sum].reduced = {chunks};
+    p.accumulators[sum].is_product = false;
+    p.lines[added].at = finer;
+    add_after(p, chunk, Code::Result, finer, sum, axes, statement);
+    start(p, chunk++, finer, statement);
+  }
+  return verified(std::move(p));
+}
+
+Transformed reverse(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  Program p = program;
+  p.lines[loop].reversed = true;
+  return verified(std::move(p));
+}
+
 Transformed expand_order(const Program& program, Id accumulator) {
   using enum Accumulator::Order;
   if (accumulator >= program.accumulators.size()) return fmt::format("there is no accumulator a{}", accumulator);
@@ -486,8 +603,7 @@ Transformed expand_order(const Program& program, Id accumulator) {
   // From the outermost one on that is a part of what it is summed over, the loops around the line that adds to it.
   Id added = 0;
   const auto loops_from_reduced = [&] {
-    added = 0;
-    while (added < p.lines.size() && (p.lines[added].code != Code::Accumulate || p.lines[added].at != accumulator)) ++added;
+    added = line_that_adds(p, accumulator);
     std::vector<Id> around = loops_around(p, added);
     while (!around.empty() && !is_within(p, p.lines[around[0]].at, of.reduced[0])) around.erase(around.begin());
     return around;
@@ -524,50 +640,26 @@ Transformed expand_order(const Program& program, Id accumulator) {
   }
 
   const Id block_loop = around[0], inner_loop = around[1], statement = p.lines[added].of;
-  const auto new_sum = [&](Accumulator::Part part, std::vector<Id> over, std::vector<Id> elements, bool is_product) {
-    p.accumulators.push_back({.order = of.order, .part = part, .op = of.op, .dtype = of.dtype, .is_product = is_product});
-    p.accumulators.back().axes = std::move(elements);
-    p.accumulators.back().reduced = std::move(over);
-    return static_cast<Id>(p.accumulators.size() - 1);
-  };
-  const auto start = [&](Id at, Id sum) {
-    insert(p, at, {.code = Code::Start, .op = of.op, .dtype = of.dtype, .at = sum, .of = statement});
-  };
-  // After the loop at line `before`: for each index of the axes the finer sum is added to the coarser one.
-  const auto add_after = [&](Id before, Code read, Id finer, Id coarser) {
-    const Id first = p.lines[before].end, more = static_cast<Id>(axes.size() + 2);
-    for (Line& l : p.lines) {
-      for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
-        if (*o != kNone && *o >= first) *o += more;
-      // loops around `before` end after the new lines
-      if (l.code == Code::Loop && (l.end > first || (l.end == first && &l < &p.lines[before]))) l.end += more;
-    }
-    std::vector<Line> lines;
-    for (const Id axis : axes) lines.push_back({.code = Code::Loop, .end = first + more, .at = axis});
-    lines.push_back({.code = read, .dtype = of.dtype, .at = finer, .of = statement});
-    lines.push_back({.code = Code::Accumulate, .op = of.op, .dtype = of.dtype, .a = first + more - 2, .at = coarser, .of = statement});
-    p.lines.insert(p.lines.begin() + first, lines.begin(), lines.end());
-  };
   Accumulator& tree = p.accumulators[accumulator];
   tree.part = Accumulator::Part::Tree;
   tree.reduced = {p.lines[block_loop].at};
   tree.is_product = false;
   if (of.order == Rows) {
     const Id eight_loop = around[2];
-    const Id sum = new_sum(Accumulator::Part::Block, {reduced[0]}, axes, false),
-             group = new_sum(Accumulator::Part::Eight, {reduced[1]}, axes, false);
+    const Id sum = new_sum(p, accumulator, Accumulator::Part::Block, {reduced[0]}, axes, false),
+             group = new_sum(p, accumulator, Accumulator::Part::Eight, {reduced[1]}, axes, false);
     p.lines[added].at = group;
-    add_after(inner_loop, Code::Result, sum, accumulator);
-    add_after(eight_loop, Code::Result, group, sum);
-    start(eight_loop, group);
-    start(inner_loop, sum);
+    add_after(p, inner_loop, Code::Result, sum, accumulator, axes, statement);
+    add_after(p, eight_loop, Code::Result, group, sum, axes, statement);
+    start(p, eight_loop, group, statement);
+    start(p, inner_loop, sum, statement);
   } else {
     std::vector<Id> elements = axes;
     elements.insert(elements.end(), lane.begin(), lane.end());
-    const Id sum = new_sum(Accumulator::Part::Block, reduced, std::move(elements), of.is_product);
+    const Id sum = new_sum(p, accumulator, Accumulator::Part::Block, reduced, std::move(elements), of.is_product);
     p.lines[added].at = sum;
-    add_after(inner_loop, of.order == Lanes ? Code::Halve : Code::Result, sum, accumulator);
-    start(inner_loop, sum);
+    add_after(p, inner_loop, of.order == Lanes ? Code::Halve : Code::Result, sum, accumulator, axes, statement);
+    start(p, inner_loop, sum, statement);
   }
   return verified(std::move(p));
 }

@@ -38,14 +38,18 @@ Transformed once(const Program& program, Id loop);
 /// places.
 Transformed sink(const Program& program, Id loop);
 
+/// The values in the body of the loop at line `loop` that do not depend on it are computed before it, once.
+Transformed lift(const Program& program, Id loop);
+
 /// The loop at line `loop` and the one that is all of its body change places. Not where elements would be added in another order.
 Transformed interchange(const Program& program, Id loop);
 
 /// The loop at line `loop` becomes two, one after the other: the first runs the lines before `at`, a line of its body in no further loop, the
 /// second the rest. Values of the first that the second needs are computed again; sums that the second reads get an element for each
-/// iteration. Not where the first one stores and the second one loads: they may be the same array. `keep`: loaded and computed values are kept
-/// in memory for the second loop instead.
-Transformed fission(const Program& program, Id loop, Id at, bool keep = false);
+/// iteration. Not where the first one stores and the second one loads: they may be the same array, unless `apart`: an element is stored and loaded
+/// in one iteration alone, as where a result may be written over an argument (runtime/aliases.h). `keep`: loaded and computed values are kept in
+/// memory for the second loop instead.
+Transformed fission(const Program& program, Id loop, Id at, bool keep = false, bool apart = false);
 
 /// What the line computes is kept in a memory, and each later line that would compute the same again, in other loops, recalls it. Not where
 /// there is none, or where what it is computed from may have changed in between.
@@ -79,12 +83,19 @@ Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part>
 /// runs that are padded.
 Transformed expand_order(const Program& program, Id accumulator);
 
+/// The loop at line `loop` is split into chunks, of as many iterations as the call says: whole blocks of each order, a power of two of them. What is
+/// added up in it is added up in each chunk, and the sums of these as a tree. Not where it is summed over several loops.
+Transformed factor(const Program& program, Id loop);
+
 /// How the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop inside it is opened; of so many lanes.
 Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes = 0);
 
 /// The last vector of the vector loop at line `loop`, or the last iteration of a serial loop over the outer part of a split, which may have
 /// fewer elements, is code of its own, so that the others need no mask.
 Transformed peel(const Program& program, Id loop);
+
+/// Tasks begin with the last iterations of the parallel loop at line `loop`: a hint.
+Transformed reverse(const Program& program, Id loop);
 
 /// The store at line `line` bypasses the caches: of whole vectors, a hint.
 Transformed stream(const Program& program, Id line);

@@ -40,9 +40,7 @@ class Verifier {
       if (!state_[a].is_added_to) fail(fmt::format("nothing is added to accumulator a{}", a));
     for (Id i = 0; i < p_.lines.size() && problem_.empty(); ++i) {  // a part of a sum is nothing by itself
       const Line& l = p_.lines[i];
-      if ((l.code != Code::Result && l.code != Code::Halve) || p_.accumulators[l.at].part == Accumulator::Part::All ||
-          p_.accumulators[l.at].part == Accumulator::Part::Tree)
-        continue;
+      if ((l.code != Code::Result && l.code != Code::Halve) || !is_part(p_.accumulators[l.at])) continue;
       Id uses = 0;
       for (const Line& u : p_.lines) uses += (u.a == i) + (u.b == i) + (u.c == i) + (u.guard == i);
       if (uses != 1 || std::ranges::find(parts_added_, i) == parts_added_.end()) fail(fmt::format("line {} is a part of a sum alone", i));
@@ -59,6 +57,7 @@ class Verifier {
     Id start_end = 0;  // the end of the block in which it was started
     std::size_t start_depth = 0;
     bool is_added_to = false;
+    Id outermost = kNone;    // the Loop line that stood around everything else where it was added to
     std::vector<Id> inside;  // Loop lines, since its start, around the line that added to it, but for those of its axes
   };
   const Program& p_;
@@ -173,6 +172,7 @@ class Verifier {
     if (!problem_.empty()) return;
     if (l.peeled && (l.code != Code::Loop || (l.bind != Bind::Vector && l.bind != Bind::Serial) || l.padded))
       return fail("is peeled, and no vector or loop");
+    if (l.reversed && (l.code != Code::Loop || l.bind != Bind::Parallel)) return fail("is reversed, and no parallel loop");
     if (l.streamed && l.code != Code::Store) return fail("bypasses the caches, and stores nothing");
     if (l.guard != kNone && p_.lines[l.guard].code != Code::Guard) return fail("is guarded by what is no guard");
     switch (l.code) {
@@ -315,7 +315,7 @@ class Verifier {
     }
     for (const Id loop : s.inside) {
       const Bind how = p_.lines[loop].bind;
-      if (how == Bind::Parallel) return fail(fmt::format("adds to a{} in a parallel loop", l.at));
+      if (how == Bind::Parallel && !joins_chunks(p_, a)) return fail(fmt::format("adds to a{} in a parallel loop", l.at));
       if (p_.lines[loop].padded) return fail(fmt::format("adds to a{} what lies beyond the end of a loop", l.at));
       if (how == Bind::Vector && a.order != Accumulator::Order::Any)
         return fail(fmt::format("adds to a{}, which has an order, in a vector", l.at));
@@ -325,6 +325,7 @@ class Verifier {
     if ((l.code == Code::Scan) != (a.order == Accumulator::Order::Scan)) return fail("is a scan on one side alone");
     if (l.code == Code::Accumulate && s.is_added_to) return fail(fmt::format("adds to a{} a second time", l.at));
     part(l, a);
+    s.outermost = open_.empty() ? kNone : open_[0];
     s.is_added_to = true;
   }
 
@@ -352,17 +353,34 @@ class Verifier {
     Accumulator wanted = accumulator_of(nest_, l.of);
     if (a.part == All) {
       wanted.axes = a.axes;
-      return wanted == a;
+      if (is_of_chunk(a))
+        wanted.reduced = wanted.reduced.size() == 1 && wanted.reduced[0] == whole_of(a.reduced[0]) ? a.reduced : wanted.reduced;
+      return wanted == a && (wanted.runs == 0 || !is_of_chunk(a));
     }
     const bool is_finest = a.part == Eight || (a.part == Block && a.order != Accumulator::Order::Rows);
     return wanted.order == a.order && wanted.op == a.op && wanted.dtype == a.dtype && wanted.runs == 0 && wanted.reduced.size() == 1 &&
-           summed(a) == wanted.reduced[0] && a.is_product == (is_finest && wanted.is_product);
+           whole_of(summed(a)) == wanted.reduced[0] && a.is_product == (is_finest && wanted.is_product);
   }
   // Loops of the nest that the axes are parts of.
   std::uint64_t axes_of(const Accumulator& a) const {
     std::uint64_t all = 0;
     for (const Id axis : a.axes) all |= axis < p_.digits.size() ? bit(p_.digits[axis].root) : 0;
     return all;
+  }
+
+  // ---- a loop in chunks
+
+  bool is_chunk(Id digit) const {
+    return digit < p_.digits.size() && p_.digits[digit].kind == Digit::Kind::Inner && p_.digits[digit].size == Digit::Size::Chunk;
+  }
+  Id whole_of(Id digit) const { return is_chunk(digit) ? p_.digits[digit].parent : digit; }
+  // Is it all that is added up in a chunk?
+  bool is_of_chunk(const Accumulator& a) const {
+    if (a.part == Accumulator::Part::All) return a.reduced.size() == 1 && is_chunk(a.reduced[0]);
+    return a.part == Accumulator::Part::Tree && !joins_chunks(p_, a) && is_chunk(summed(a));
+  }
+  bool is_part(const Accumulator& a) const {
+    return is_of_chunk(a) || (a.part != Accumulator::Part::All && a.part != Accumulator::Part::Tree);
   }
 
   // ---- an order that is written out
@@ -386,7 +404,7 @@ class Verifier {
     const auto block_of = [&](const Digit* part) { return part && inner_of(part->parent, block) ? p_.digits[part->parent].parent : kNone; };
     switch (a.part) {
       case All: break;
-      case Tree: return outer_of(digit, block) ? p_.digits[digit].parent : kNone;
+      case Tree: return outer_of(digit, block) || joins_chunks(p_, a) ? p_.digits[digit].parent : kNone;
       case Eight: return a.order == Accumulator::Order::Rows ? block_of(inner_of(digit, ir::kRowGroup)) : kNone;
       case Block:
         if (has_lanes) return summed_in_lanes(a, digit);
@@ -420,8 +438,15 @@ class Verifier {
   void part(const Line& l, const Accumulator& a) {
     using enum Accumulator::Part;
     const Line* const from = p_.lines[l.a].code == Code::Halve || p_.lines[l.a].code == Code::Result ? &p_.lines[l.a] : nullptr;
-    const Accumulator* const finer =
-        from && p_.accumulators[from->at].part != All && p_.accumulators[from->at].part != Tree ? &p_.accumulators[from->at] : nullptr;
+    const Accumulator* const finer = from && is_part(p_.accumulators[from->at]) ? &p_.accumulators[from->at] : nullptr;
+    if (joins_chunks(p_, a)) {
+      const bool fits = finer && is_of_chunk(*finer) && from->code == Code::Result && finer->order == a.order && finer->op == a.op &&
+                        finer->dtype == a.dtype &&
+                        (finer->part == All ? finer->reduced[0] : summed(*finer)) == p_.digits[a.reduced[0]].pair;
+      wants(fits, "adds what is no sum of a chunk");
+      parts_added_.push_back(l.a);
+      return;
+    }
     if (a.part == All) return wants(!finer, "adds a part of another sum");
     const Id loop = summed(a);
     if (loop == kNone) return fail(fmt::format("a{} is no part of its order", l.at));
@@ -449,8 +474,12 @@ class Verifier {
     if (!s.is_added_to) return fail(fmt::format("reads a{}, to which nothing was added", l.at));
     for (const Id loop : s.inside)
       if (p_.lines[loop].end > line_) return fail(fmt::format("reads a{} inside a loop that adds to it", l.at));
+    if (std::ranges::any_of(s.inside, [&](Id loop) { return p_.lines[loop].bind == Bind::Parallel; }) && p_.lines[s.outermost].end > line_)
+      return fail(fmt::format("reads a{} while tasks add to it", l.at));
     std::vector<Id> since(digits_.begin() + static_cast<std::ptrdiff_t>(s.start_depth), digits_.end()), axes = a.axes;
     for (const Id lane : without) std::erase(axes, lane);
+    if (joins_chunks(p_, a))  // all of it may be read for each chunk
+      std::erase_if(since, [&](Id d) { return p_.digits[d].root == p_.digits[a.reduced[0]].root; });
     std::ranges::sort(since), std::ranges::sort(axes);
     if (since != axes) fail(fmt::format("reads a{} in other loops than its axes", l.at));
   }

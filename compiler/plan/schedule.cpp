@@ -159,7 +159,7 @@ void share_rows(const Nest& nest, std::int64_t rows, std::int64_t counted, const
   n.items = rows * n.chunks;
   n.phases = nest.sweeps + reduces_last;
   n.combines_last = reduces_last;
-  n.shared_bytes = round_up(n.items * partial, 64);
+  n.shared_bytes = round_up(n.items * partial, 64) + 64 * reductions;  // each reduction's begin at a multiple of 64
 }
 
 // Does the vector loop read what the last outer loop does not change? Iterations of that loop that run abreast then load it once.
@@ -410,8 +410,8 @@ std::int64_t ScratchLayout::unit(const Nest& nest, const NestNumbers& numbers, c
 
 std::int64_t ScratchLayout::bytes(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers, const ScheduleNumbers& n) {
   if (schedule.tile.rows > 0) return loops::scratch_bytes(nest, numbers, schedule.tile, n);
-  if (loops::is_along_rows(nest, schedule))
-    return SpreadSlots(nest, schedule).bytes + loops::scratch_bytes_along_rows(nest, schedule, numbers);
+  if (loops::is_along_rows(nest))
+    return SpreadSlots(nest, schedule).bytes + loops::scratch_bytes_along_rows(nest, schedule, numbers, n.chunk);
   const ScratchLayout layout(nest, schedule);
   return layout.spread.bytes + layout.patterns.bytes + layout.passed_on.bytes + unit(nest, numbers, n) * layout.total * schedule.abreast +
          packed_bytes(nest, schedule, n);
