@@ -60,6 +60,8 @@ const std::vector<Fixed> kFixed = {
     {"sum_runs", "sum(x, axis=[0, 2])", {{f32, {30, 20, 50}}}},
     {"max_long_rows", "max(x, axis=-1)", {{f32, {16, 1 << 16}}}},
     {"softmax", "t = exp(x - max(x, axis=-1, keepdims=true)); p = t / sum(t, axis=-1, keepdims=true)", {{f32, {4096, 1024}}}},
+    {"sum_weighted", "sum(x*w, axis=1)", {{f32, {512, 1000}}, {f32, {1000}}}, false, 64},
+    {"softmax_long_rows", "softmax(x)", {{f32, {2, 1 << 20}}}},
     {"affine_gradient", "dx, dw, db = vjp(x*w + b, [x, w, b], dy)", {{f32, {512, 1024}}, {f32, {1024}}, {f32, {1024}}, {f32, {512, 1024}}}},
 };
 
