@@ -1,10 +1,11 @@
 // What kernels cost in each tier, beside what compiler/plan/costs.h estimates: to compile, and to run on one thread, once compiled and in
 // tiles. Behind it what a kernel of the shape's own saves. The factors of costs.cpp, and the share of `runs_until_hot`, are read off this table.
-//   tiers
+//   tiers [TEXT]   the programs that have this in them
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -76,12 +77,14 @@ Measured measure(const ProgramText& program, const std::vector<Array>& inputs, s
 
 }  // namespace
 
-int main() {
+int main(int count, char** arguments) {
+  const std::string_view wanted = count > 1 ? arguments[1] : "";
   runtime::set_promotion(false);
   measure(ProgramText("x*3", "first"), {bench::random_floats({10})}, runtime::TierChoice::Optimised);  // opens the compiler
   measure(ProgramText("x*3", "first"), {bench::random_floats({10})}, runtime::TierChoice::Quick);
   fmt::print("{:60} | compile ms, estimated: quick, optimised | run us: tiles, quick, optimised, own; estimated: quick, optimised\n", "");
   for (const Row& row : kRows) {
+    if (std::string_view(row.text).find(wanted) == std::string_view::npos) continue;
     const ProgramText program(row.text, "tiers");
     std::vector<Array> inputs;
     for (const auto& shape : row.shapes) inputs.push_back(bench::random_floats(shape));

@@ -239,6 +239,77 @@ TEST_CASE("tiles: several sweeps over a row, short and long, with bits of the re
     }
 }
 
+// The ready-made loops that take several rows at once: short rows (of each length of a register and its rest), groups of rows, squares.
+TEST_CASE("tiles: short rows run together, with bits of the reference", "[tiles]") {
+  std::int64_t tiled = 0;
+  for (const DType dtype : {f32, f64, i32, u64, boolean}) {
+    const std::string type(name_of(dtype));
+    for (const int n : {1, 7, 15, 16, 17, 33, 64, 100, 129}) {
+      if (dtype != f32 && n != 7 && n != 17 && n != 100 && !is_full_run()) continue;
+      INFO(type << " rows of " << n);
+      for (const char* op : {"reduce_sum", "reduce_max", "reduce_min", "reduce_prod"})
+        if (dtype != boolean || op[7] == 'm')
+          tiled += check(fmt::format("%0 = input x : {0}[67, {1}]\n%1 = {2} %0 {{1}} : {0}[67]\nreturn y = %1", type, n, op), n == 33);
+      if (dtype != f32 && (dtype != f64 || n != 17)) continue;
+      // values of a row beside those of its elements: read with the row, computed from sums, stored with either, behind a rare side too
+      tiled += check(fmt::format(
+          "%0 = input x : {0}[67, {1}]\n%1 = input r : {0}[67]\n%2 = reshape %1 : {0}[67, 1]\n%3 = broadcast %2 : {0}[67, {1}]\n"
+          "%4 = mul %0, %3 : {0}[67, {1}]\n%5 = reduce_max %4 {{1}} : {0}[67]\n%6 = reshape %5 : {0}[67, 1]\n"
+          "%7 = broadcast %6 : {0}[67, {1}]\n%8 = sub %4, %7 : {0}[67, {1}]\n%9 = pow %8, %3 : {0}[67, {1}]\n"
+          "%10 = reduce_sum %9 {{1}} : {0}[67]\n%11 = lgamma %10 : {0}[67]\n%12 = reshape %11 : {0}[67, 1]\n"
+          "%13 = broadcast %12 : {0}[67, {1}]\n%14 = add %9, %13 : {0}[67, {1}]\nreturn a = %14, b = %11, c = %13, d = %5",
+          type, n));
+      // the place in the row, in two sweeps; elements beside the row that are not there; a product of rows
+      using Inputs = std::vector<std::pair<std::string, compiler::Shape>>;
+      tiled += check(optimised("out = argmax(x, axis=-1)", Inputs{{"x", {67, n}}}, dtype));
+      tiled += check(optimised("out = sum(pad(x, [1, 1], [1, 1])*y, axis=-1)", Inputs{{"x", {67, n}}, {"y", {69, n + 2}}}, dtype));
+      tiled += check(optimised("out = sum(x*w, axis=-1)*2", Inputs{{"x", {3, 67, n}}, {"w", {n}}}, dtype));
+      tiled += check(optimised("out = x @ w", Inputs{{"x", {67, n}}, {"w", {n}}}, dtype));
+    }
+  }
+  CHECK(tiled > 100);
+}
+
+TEST_CASE("tiles: groups of rows are added in registers, with bits of the reference", "[tiles]") {
+  std::int64_t tiled = 0;
+  for (const DType dtype : {f32, f64, i32, u64, boolean})
+    for (const char* op : {"reduce_sum", "reduce_max", "reduce_min", "reduce_prod"}) {
+      if (dtype == boolean && op[7] != 'm') continue;
+      for (const int rows : {7, 8, 300, 1000})
+        for (const int n : {2, 15, 17, 40}) {
+          if (dtype != f32 && (rows == 7 || n == 2) && !is_full_run()) continue;
+          tiled +=
+              check(fmt::format("%0 = input x : {0}[{1}, {2}]\n%1 = {3} %0 {{0}} : {0}[{2}]\nreturn y = %1", name_of(dtype), rows, n, op),
+                    n == 17);
+        }
+      // groups that run from one iteration of an outer loop to the next
+      tiled +=
+          check(fmt::format("%0 = input x : {0}[9, 50, 21]\n%1 = permute %0 {{1, 0, 2}} : {0}[50, 9, 21]\n"
+                            "%2 = {1} %1 {{0, 1}} : {0}[21]\nreturn y = %2",
+                            name_of(dtype), op));
+    }
+  CHECK(tiled > 100);
+}
+
+TEST_CASE("tiles: arrays that are read across the vector loop are read in squares, with bits of the reference", "[tiles]") {
+  std::int64_t tiled = 0, graphs = 0;
+  for (const DType dtype : {f32, f64, i64})
+    for (const auto& [m, n] : {std::array{8, 3}, {31, 64}, {75, 301}}) {
+      const std::string type(name_of(dtype));
+      INFO(type << " " << m << " by " << n);
+      const auto checked = [&](std::string_view text) {
+        tiled += check(fmt::format(fmt::runtime(text), type, m, n));
+        ++graphs;
+      };
+      checked(
+          "%0 = input x : {0}[{2}, {1}]\n%1 = input y : {0}[{1}, {2}]\n%2 = permute %0 {{1, 0}} : {0}[{1}, {2}]\n"
+          "%3 = add %2, %1 : {0}[{1}, {2}]\n%4 = input r : {0}[{1}]\n%5 = reshape %4 : {0}[{1}, 1]\n"
+          "%6 = broadcast %5 : {0}[{1}, {2}]\n%7 = mul %3, %6 : {0}[{1}, {2}]\nreturn y = %7, z = %3");
+      checked("%0 = input x : {0}[{2}, {1}]\n%1 = permute %0 {{1, 0}} : {0}[{1}, {2}]\n%2 = add %1, %1 : {0}[{1}, {2}]\nreturn y = %2");
+    }
+  CHECK(tiled >= graphs);
+}
+
 TEST_CASE("tiles: columns that are reduced in the pass over the rows have the reference's bits", "[tiles]") {
   for (const char* type : {"f32", "f64"})
     for (const int rows : {1, 5, 8, 30, 256, 300, 700})

@@ -2,6 +2,7 @@
 #ifdef __x86_64__
 #define ONEPASS_TILE_FOLDS fold_loops_avx512
 #define ONEPASS_TILE_HALVES tile_half_avx512
+#define ONEPASS_TILE_MOVES move_loops_avx512
 #define ONEPASS_TILE_MEANING meaning_avx512
 #include "compiler/tiles/folds_of_target.inc"
 #endif

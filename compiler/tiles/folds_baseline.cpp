@@ -1,5 +1,6 @@
 // What reductions and halves in tiles are made of, for what every processor of this kind has (cmake/tiles.cmake sets the options).
 #define ONEPASS_TILE_FOLDS fold_loops_baseline
 #define ONEPASS_TILE_HALVES tile_half_baseline
+#define ONEPASS_TILE_MOVES move_loops_baseline
 #define ONEPASS_TILE_MEANING meaning_baseline
 #include "compiler/tiles/folds_of_target.inc"

@@ -53,10 +53,15 @@ struct FoldLoops {
   void (*take)(void* lanes, const void* a, const void* b, std::int64_t first, std::int64_t n) = nullptr;
   /// Lanes are combined by halving: lane 0 has the result.
   void (*halve)(void* lanes) = nullptr;
+  /// y[r]: the reduction of elements r * n .. (r + 1) * n of a, of a contraction of the products with those of b, in one block of lanes, for
+  /// 0 <= r < rows. The lanes stay in registers.
+  void (*whole)(void* y, const void* a, const void* b, std::int64_t n, std::int64_t rows) = nullptr;
   /// sums[i] = below[i] combined with sums[i].
   void (*combine)(const void* below, void* sums, std::int64_t n) = nullptr;
   /// sums[i] is combined with the tree of the i-th elements of eight rows. Null of a contraction.
   void (*eight)(void* sums, const void* const* rows, std::int64_t n) = nullptr;
+  /// The same for `groups` groups of eight rows one after the other, `step` elements from row to row. Sums stay in registers.
+  void (*eights)(void* sums, const void* first, std::int64_t step, std::int64_t groups, std::int64_t n) = nullptr;
   /// Of a contraction alone: these, and sums[i] = fma(a[i], b[i], sums[i]).
   void (*chain)(const Chain& chain) = nullptr;
   void (*multiply)(const void* a, const void* b, void* sums, std::int64_t n) = nullptr;
@@ -68,6 +73,16 @@ struct FoldLoops {
 /// All null where there are none: halves, integers below 32 bits, contractions where the instruction set has no fma.
 FoldLoops fold_loops(FoldKind kind, DType dtype, const Target& target);
 
+/// Copies and counting.
+struct MoveLoops {
+  /// to[r * n + j] = from[r + j * step] for 0 <= r < rows, 0 <= j < n: elements of 4 and of 8 bytes.
+  void (*transpose4)(void* to, const void* from, std::int64_t step, std::int64_t rows, std::int64_t n);
+  void (*transpose8)(void* to, const void* from, std::int64_t step, std::int64_t rows, std::int64_t n);
+  /// y[i] = first + step * i.
+  void (*count)(std::int64_t* y, std::int64_t first, std::int64_t step, std::int64_t n);
+};
+const MoveLoops& move_loops(const Target& target);
+
 TileLoop tile_loop_avx512(ir::Op op, DType from, DType to, unsigned uniform);
 TileLoop tile_loop_avx2(ir::Op op, DType from, DType to, unsigned uniform);
 TileLoop tile_loop_baseline(ir::Op op, DType from, DType to, unsigned uniform);
@@ -77,6 +92,9 @@ TileLoop tile_pair_baseline(TilePair pair, DType dtype, unsigned uniform);
 TileLoop tile_half_avx512(DType half, bool to_half);
 TileLoop tile_half_avx2(DType half, bool to_half);
 TileLoop tile_half_baseline(DType half, bool to_half);
+const MoveLoops& move_loops_avx512();
+const MoveLoops& move_loops_avx2();
+const MoveLoops& move_loops_baseline();
 FoldLoops fold_loops_avx512(FoldKind kind, DType dtype);
 FoldLoops fold_loops_avx2(FoldKind kind, DType dtype);
 FoldLoops fold_loops_baseline(FoldKind kind, DType dtype);

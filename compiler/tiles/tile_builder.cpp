@@ -24,7 +24,8 @@ namespace {
 // and the compiler need no more.
 constexpr double kFusedPasses = 0.2;  // of an operator that is written out within a loop
 constexpr double kPassNanoseconds = 0.04, kStridedNanoseconds = 0.8, kStepNanoseconds = 4;
-constexpr double kScanNanoseconds = 0.6, kHalveNanoseconds = 60, kSerialNanoseconds = 4;
+constexpr double kScanNanoseconds = 0.6, kHalveNanoseconds = 40, kSerialNanoseconds = 4;
+constexpr double kWholeNanoseconds = 7, kSquareNanoseconds = 0.25;   // of a row that is folded whole; of an element that is read across
 constexpr double kProductNanoseconds = 1.3, kChainNanoseconds = 50;  // of a product of f32 in vectors of one byte; of a block's rows
 
 constexpr std::int64_t kHalfCache = 24 << 10;   // bytes of the first-level cache for tiles
@@ -60,7 +61,7 @@ std::uint64_t identity_of(FoldKind kind, DType dtype) {
 
 class TileBuilder {
  public:
-  TileBuilder(const Nest& nest, const Target& target) : nest_(nest), target_(target), program_(new TileProgram(nest)) {}
+  TileBuilder(const Nest& nest, const Target& target) : nest_(nest), target_(target), program_(new TileProgram(nest, target)) {}
 
   std::shared_ptr<const TileProgram> make() {
     if (!nest_.derived.empty() || nest_.short_rows || nest_.phases != 1 || (nest_.has_columns() && nest_.runs)) return nullptr;
@@ -68,19 +69,27 @@ class TileBuilder {
     for (const Access& a : nest_.accesses) program_->linear_of_.push_back(a.linear);
     for (const Check& c : nest_.checks) program_->check_of_.push_back(c.linear);
     for (const Statement& s : nest_.body) program_->reductions_ += s.kind == Kind::Reduce, program_->scans_ += s.kind == Kind::Scan;
-    if (!form(false)) return nullptr;
+    if (!form(Rows::One)) return nullptr;
     program_->form_ = std::move(form_);
     program_->scratch_bytes_ = program_->form_->scratch_bytes;
-    if (nest_.kind == NestKind::Lanes && nest_.sweeps > 1 && nest_.serial == 0 && !nest_.has_columns() && form(true)) {
+    const bool along_rows = nest_.kind == NestKind::Lanes && nest_.serial == 0 && !nest_.has_columns();
+    const auto also = [&](Rows rows, std::unique_ptr<const TileForm>& to) {
+      if (!form(rows)) return;
       program_->scratch_bytes_ = std::max(program_->scratch_bytes_, form_->scratch_bytes);
-      program_->whole_ = std::move(form_);
-    }
+      to = std::move(form_);
+    };
+    if (along_rows && nest_.sweeps > 1) also(Rows::Whole, program_->whole_);
+    if (nest_.outer > 0 && (along_rows || reads_across())) also(Rows::Abreast, program_->abreast_);
     return std::shared_ptr<const TileProgram>(std::move(program_));
   }
 
  private:
   using Step = TileStep;
   static constexpr std::uint32_t kNone = Step::kNone;
+  // One      a row at a time, in tiles
+  // Whole    a row at a time, in one tile
+  // Abreast  several rows in one tile
+  enum class Rows : std::uint8_t { One, Whole, Abreast };
   enum class Memory : std::uint8_t {
     Own,        // a cell, or a tile while it is needed
     Kept,       // a tile for all of a row
@@ -97,20 +106,23 @@ class TileBuilder {
   std::unique_ptr<TileProgram> program_;
   // of the form that is being made:
   std::unique_ptr<TileForm> form_;
-  bool whole_ = false;
+  Rows rows_ = Rows::One;
   std::size_t now_ = 0;  // the sweep, or the stage before it
   std::vector<Value> values_;
   std::vector<std::uint32_t> of_;  // the value of each statement
   std::map<std::pair<DType, std::uint64_t>, std::uint32_t> constant_of_;
+  std::map<std::uint32_t, std::uint32_t> spread_of_;  // of rows abreast: a row's value on each of its elements
   std::size_t primitives_ = 0;
 
   static std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
 
   // ---- the form: stages and sweeps in turn
 
-  bool form(bool whole) {
-    whole_ = whole;
+  bool form(Rows rows) {
+    rows_ = rows;
     form_ = std::make_unique<TileForm>();
+    form_->abreast = rows == Rows::Abreast;
+    spread_of_.clear();
     form_->stages.resize(nest_.sweeps + 1u);
     const bool scans_along = nest_.kind == NestKind::Map && nest_.has(Kind::Scan);
     form_->sweeps.resize(nest_.sweeps + std::size_t{nest_.has_columns() || scans_along});
@@ -133,6 +145,8 @@ class TileBuilder {
     if (scans_along && !sums_of_scans()) return false;
     for (TileForm::Stage& stage : form_->stages) join_pairs(stage.tile);
     for (TileForm::Sweep& sweep : form_->sweeps) join_pairs(sweep.each), write_through(sweep.each);
+    if (nest_.kind == NestKind::Rows)
+      for (TileForm::Sweep& sweep : form_->sweeps) find_direct(sweep);
     place_values();
     double each = 0, serial = 0, row = 0;
     bool chains = false;  // of arrays in memory: no lists run in the serial loop
@@ -143,8 +157,9 @@ class TileBuilder {
     for (const TileForm::Stage& s : form_->stages) row += static_cast<double>(s.row.size() + s.tile.size() + s.stores.size());
     form_->tile_ns = kStepNanoseconds * each;
     form_->serial_ns = nest_.serial ? kStepNanoseconds * serial + kSerialNanoseconds * nest_.sweeps : 0;
-    form_->row_ns =
-        kStepNanoseconds * row + (nest_.kind == NestKind::Lanes ? kHalveNanoseconds * static_cast<double>(form_->folds.size()) : 0);
+    const double folds = nest_.kind == NestKind::Lanes ? static_cast<double>(form_->folds.size()) : 0;
+    form_->row_ns = kStepNanoseconds * row + (form_->abreast ? 0 : kHalveNanoseconds * folds);
+    form_->abreast_ns = form_->abreast ? kWholeNanoseconds * folds : 0;
     if (chains && nest_.sweeps == 1) {
       form_->tile_ns = form_->serial_ns = 0;
       form_->row_ns += kChainNanoseconds;
@@ -156,12 +171,33 @@ class TileBuilder {
     return true;
   }
 
+  // Is an array of elements of 4 or 8 bytes contiguous in the last outer loop, and not in the vector loop?
+  bool reads_across() const {
+    if (nest_.kind != NestKind::Map || nest_.has(Kind::Scan)) return false;
+    return std::ranges::any_of(nest_.body, [&](const Statement& s) {
+      if (s.kind != Kind::Load || size_of(nest_.buffers[nest_.accesses[s.at].buffer].dtype) < 4 || s.guard != Statement::kNone)
+        return false;
+      const auto& of = nest_.linears[nest_.accesses[s.at].linear].of;
+      return of[nest_.outer - 1u] == Coefficient::One && of[nest_.vector_loop()] == Coefficient::General;
+    });
+  }
+
+  // More than one element?
+  bool is_wide(Level level) const { return form_->abreast ? level != Level::Call : is_vector(level); }
+
+  // Of rows abreast a value of rows where elements are combined: once for each element. All others as they are.
+  std::uint32_t spread(std::uint32_t id, Level to) {
+    if (!form_->abreast || to != Level::Element || values_[id].level != Level::Row) return id;
+    if (const auto known = spread_of_.find(id); known != spread_of_.end()) return known->second;
+    return spread_of_[id] = filled(id, Level::Element);
+  }
+
   // Is it computed in sweeps?
   bool is_inner(const Statement& s) const { return nest_.kind == NestKind::Map || (s.loops & nest_.reduced_mask()); }
 
   bool sweep(const std::vector<bool>& needed) {
     TileForm::Sweep& sweep = form_->sweeps[now_];
-    if (!whole_)
+    if (rows_ == Rows::One)
       for (std::uint32_t id = 0; id < nest_.body.size(); ++id)
         if (is_inner(nest_.body[id])) of_[id] = kNone;
     std::vector<std::uint32_t> reductions;
@@ -349,24 +385,29 @@ class TileBuilder {
     const std::uint32_t y = value(dtype, level);
     Step step{.kind = Step::Kind::Load, .size = static_cast<std::uint8_t>(size_of(dtype)), .y = y, .at = s.at};
     if (s.guard != Statement::kNone) {
-      step.a = of_[s.guard];
-      step.one_guard = !is_vector(values_[step.a].level);
+      step.a = spread(of_[s.guard], level);
+      step.one_guard = !is_wide(values_[step.a].level);
+    } else if (form_->abreast && level != Level::Call) {
+      step.in_place = level == Level::Element && is_contiguous(s.at);
     } else if (!is_vector(level) || is_contiguous(s.at)) {
       step.kind = Step::Kind::Place;
       values_[y].memory = Memory::Elsewhere;
     }
     steps(level).push_back(step);
-    if (step.kind == Step::Kind::Load && level == Level::Element) form_->element_ns += kStridedNanoseconds;
+    if (step.kind == Step::Kind::Load && level == Level::Element)
+      form_->element_ns += !form_->abreast || step.a != kNone ? kStridedNanoseconds : step.in_place ? kPassNanoseconds : kSquareNanoseconds;
     of_[id] = is_half(stored) ? converted(y, stored, false, steps(level)) : y;
     return true;
   }
 
   // A value that is read in place becomes a copy, where the array may be written before the value has been used.
   void hold(std::uint32_t id) {
-    if (values_[id].memory != Memory::Elsewhere) return;
+    if (values_[id].memory != Memory::Elsewhere && !form_->abreast) return;
     for_each_list([&](TileSteps& all) {
       const auto step = std::ranges::find(all, id, &Step::y);
-      if (step == all.end() || step->kind != Step::Kind::Place) return;
+      if (step == all.end()) return;
+      step->in_place = false;
+      if (step->kind != Step::Kind::Place) return;
       values_[id].memory = Memory::Own;
       step->kind = Step::Kind::Load;
     });
@@ -374,20 +415,20 @@ class TileBuilder {
 
   // The stores of a list run one after the other, and an earlier one may overwrite the array that a value is read from.
   bool store(const Statement& s, TileSteps& to) {
-    std::uint32_t stored = of_[s.a];
+    std::uint32_t stored = spread(of_[s.a], is_inner(s) ? Level::Element : Level::Row);
     if (!to.empty() && to.back().kind == Step::Kind::Store) hold(stored);
     const DType dtype = nest_.buffers[nest_.accesses[s.at].buffer].dtype;
     if (s.count > 1 || s.b != Statement::kNone || values_[stored].dtype != (is_half(dtype) ? DType::F32 : dtype)) return false;
     if (const Level level = values_[stored].level; is_half(dtype))
-      stored = converted(stored, dtype, true, is_vector(level) ? to : steps(level));
+      stored = converted(stored, dtype, true, is_wide(level) ? to : steps(level));
     Step step{.kind = Step::Kind::Store,
               .size = static_cast<std::uint8_t>(size_of(dtype)),
-              .one = !is_vector(values_[stored].level),
+              .one = !is_wide(values_[stored].level),
               .a = stored,
               .at = s.at};
     if (s.guard != Statement::kNone) {
-      step.b = of_[s.guard];
-      step.one_guard = !is_vector(values_[step.b].level);
+      step.b = spread(of_[s.guard], is_inner(s) ? Level::Element : Level::Row);
+      step.one_guard = !is_wide(values_[step.b].level);
     }
     to.push_back(step);
     if (is_inner(s)) form_->element_ns += is_contiguous(s.at) && step.b == kNone ? kPassNanoseconds : kStridedNanoseconds;
@@ -399,7 +440,11 @@ class TileBuilder {
   // A value that fills the tile, of one element.
   std::uint32_t filled(std::uint32_t id, Level level) {
     const std::uint32_t y = value(values_[id].dtype, level);
-    steps(level).push_back({.kind = Step::Kind::Fill, .size = static_cast<std::uint8_t>(size_of(values_[id].dtype)), .y = y, .a = id});
+    steps(level).push_back({.kind = Step::Kind::Fill,
+                            .size = static_cast<std::uint8_t>(size_of(values_[id].dtype)),
+                            .one = values_[id].level == Level::Call,
+                            .y = y,
+                            .a = id});
     count(level, values_[id].dtype, 1);
     return y;
   }
@@ -524,13 +569,15 @@ class TileBuilder {
 
   // ---- operators
 
-  std::uint32_t apply(Op op, DType result, const std::array<std::uint32_t, 3>& operands) {
+  std::uint32_t apply(Op op, DType result, std::array<std::uint32_t, 3> operands) {
     const auto arity = static_cast<std::size_t>(ir::info(op).arity);
     Level level = Level::Call;
     for (std::size_t i = 0; i < arity; ++i) level = level | values_[operands[i]].level;
     unsigned uniform = 0;
-    for (std::size_t i = 0; i < arity; ++i)
-      if (is_vector(level) && !is_vector(values_[operands[i]].level)) uniform |= 1u << i;
+    for (std::size_t i = 0; i < arity; ++i) {
+      operands[i] = spread(operands[i], level);
+      if (is_wide(level) && !is_wide(values_[operands[i]].level)) uniform |= 1u << i;
+    }
     const DType from = values_[operands[arity - 1]].dtype;
     const TileLoop loop = tile_loop(op, from, result, uniform, target_);
     const bool is_expanded = ir::info(op).kind == ir::OpKind::Expanded;
@@ -585,12 +632,14 @@ class TileBuilder {
       if ((kLevels[l] | level) != kLevels[l]) continue;
       TileSteps& all = steps(kLevels[l]);
       begin[l] = all.size();
-      all.push_back({.kind = Step::Kind::Skip, .one = !is_vector(level), .a = condition});
+      all.push_back({.kind = Step::Kind::Skip, .one = !is_wide(level), .a = condition});
     }
+    const auto spread_before = spread_of_;
     const double before = form_->element_ns;
     for (ir::NodeId id = 0; id < g.outputs[0]; ++id)
       if (behind.rare[id] == rare && !node(g, behind, id, operands, of)) return false;
     if (level == Level::Element) form_->element_ns = before + kPassNanoseconds / 4;
+    spread_of_ = spread_before;  // where it is skipped nothing is spread
     for (std::size_t l = 0; l < std::size(kLevels); ++l) {
       if ((kLevels[l] | level) != kLevels[l]) continue;
       TileSteps& all = steps(kLevels[l]);
@@ -657,6 +706,17 @@ class TileBuilder {
     return true;
   }
 
+  // Rows of arrays in memory, as they are.
+  void find_direct(TileForm::Sweep& sweep) const {
+    if (!sweep.serial.empty() || !sweep.scans.empty() || sweep.chain.fold != kNone || sweep.folds.empty()) return;
+    for (const Step& s : sweep.each) {
+      if (s.kind == Step::Kind::Place) continue;
+      const auto loaded = std::ranges::find_if(sweep.each, [&](const Step& p) { return p.kind == Step::Kind::Place && p.y == s.a; });
+      if (s.kind != Step::Kind::Row || loaded == sweep.each.end()) return sweep.direct.clear();
+      sweep.direct.push_back(loaded->at);
+    }
+  }
+
   // ---- memory
 
   // Of one store alone: its value is computed where it is stored, if that is the last thing that is done.
@@ -667,6 +727,10 @@ class TileBuilder {
     if (!is_contiguous(store.at) || store.b != kNone || store.one || last.kind != Step::Kind::Loop || last.y != store.a ||
         values_[store.a].memory != Memory::Own)
       return;
+    if (form_->abreast) {  // where rows stand one after the other; else they are stored as all others
+      all.insert(all.begin(), {.kind = Step::Kind::Place, .size = store.size, .y = store.a, .at = store.at});
+      return;
+    }
     values_[store.a].memory = Memory::Elsewhere;
     all.pop_back();
     all.insert(all.begin(), {.kind = Step::Kind::Place, .size = store.size, .y = store.a, .at = store.at});
@@ -719,7 +783,7 @@ class TileBuilder {
           one_size = one_size && size_of(values_[v].dtype) == size_of(values_[s.y].dtype);
         }
       if (one_size) free.insert(free.end(), ends.begin(), ends.end());
-      if (is_tile(s.y) && !is_kept(s.y)) {
+      if (is_tile(s.y) && !is_kept(s.y) && f.place[s.y] == kNone) {
         if (free.empty()) free.push_back(f.tiles++);
         f.place[s.y] = free.back();
         free.pop_back();
@@ -729,7 +793,9 @@ class TileBuilder {
     }
     // A loop's beginning and end take as long as some hundred elements: few long tiles are better while they stay in the cache.
     const std::int64_t tile_bytes = std::max<std::int64_t>(f.tiles, 1) * widest;
-    if (whole_) {
+    if (f.abreast) {
+      f.tile = std::clamp(kHalfCache / tile_bytes & ~std::int64_t{63}, TileProgram::kFewest, ir::kLaneBlock);
+    } else if (rows_ == Rows::Whole) {
       f.tile = std::min(ir::kLaneBlock, kWholeBytes / tile_bytes & ~std::int64_t{63});
     } else {
       const auto most = static_cast<std::uint64_t>(kHalfCache / tile_bytes);
@@ -749,7 +815,7 @@ class TileBuilder {
     for (const TileForm::Sweep& s : f.sweeps) computes |= s.chain.fold != kNone && (s.chain.x_access == kNone || s.chain.y_access == kNone);
     std::int64_t at = (static_cast<std::int64_t>(values_.size()) + static_cast<std::int64_t>(nest_.linears.size()) + nest_.loops()) * 8;
     const auto take = [&](std::int64_t bytes) { return std::exchange(at, round_up(at + bytes)); };
-    f.cells_at = take(std::int64_t{f.cells} * 8);
+    f.cells_at = take(f.cells * f.cell_bytes());
     f.lanes_at = take(static_cast<std::int64_t>(f.folds.size()) * TileForm::kLanesBytes);
     for (TileFold& fold : f.folds)
       if (!rows && !fold.column && !fold.scan) fold.stack_at = take(TileForm::kTreeLevels * 8);

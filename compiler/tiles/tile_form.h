@@ -34,7 +34,8 @@ struct TileStep {
   };
   Kind kind;
   std::uint8_t size = 0;  // of an element that is loaded, stored or filled in
-  bool one = false;       // Store, Skip: a is one element; b, where one_guard
+  bool one = false;       // Store, Skip; Fill of rows abreast: a is one element; b, where one_guard
+  bool in_place = false;  // Load of rows abreast: where the array has the rows one after the other, y is its memory
   bool one_guard = false;
   ir::Op op = ir::Op::Input;  // Loop: of one operator
   DType dtype = DType::Bool;  // of its operands
@@ -85,6 +86,7 @@ struct TileForm {
     std::vector<std::uint32_t> folds;  // that are done when it is
     std::vector<std::uint32_t> scans;
     TileChain chain;
+    std::vector<std::uint32_t> direct;  // of rows, where all that is done is to fold arrays in memory: the access of each fold
   };
   struct Cell {
     std::uint32_t value;
@@ -99,6 +101,11 @@ struct TileForm {
   std::vector<Cell> slots;           // bits: the word
   std::vector<std::uint32_t> place;  // of each value: its cell, or its tile behind these
   std::uint32_t cells = 0, tiles = 0;
+  // Iterations of the last outer loop run together, as many as a tile has room for: a tile has their elements one row after the other, a
+  // cell one element of each row, and a list runs over all of them.
+  bool abreast = false;
+  static constexpr std::int64_t kMostAbreast = 64;
+  std::int64_t cell_bytes() const { return abreast ? 8 * kMostAbreast : 8; }
   std::int64_t tile = 0, tile_bytes = 0;  // a tile's elements; its bytes
 
   // Where things stand, in bytes: in the state of a row, of which there are eight where there are columns, and behind all states.
@@ -107,6 +114,7 @@ struct TileForm {
 
   // What a run takes, about.
   double element_ns = 0, tile_ns = 0, serial_ns = 0, row_ns = 0;
+  double abreast_ns = 0;  // of each row, where row_ns is of rows that run together
 };
 
 }  // namespace onepass::compiler

@@ -101,6 +101,12 @@ void TileRun::end_lanes(const TileForm::Sweep& sweep) {
 }
 
 void TileRun::lanes_sweep(const TileForm::Sweep& sweep, std::int64_t first_r, std::int64_t last_r) {
+  if (p_.serial_ == 0 && !p_.has_columns_ && !split_ && last_r > 0 && last_r <= std::min(f_.tile, ir::kLaneBlock)) {
+    whole_row_ = true;
+    steps(sweep.each, 0, last_r);
+    whole_row_ = false;
+    return;
+  }
   begin_lanes(sweep, first_r);
   each_serial(first_r, last_r, [&](std::int64_t r0) {
     steps(sweep.serial, 0, 1);
@@ -161,6 +167,51 @@ void TileRun::rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::
     met |= 1u << k;
   });
   end_group();
+  for (const std::uint32_t f : sweep.folds) top(f_.folds[f], blocks, at_[f_.folds[f].y], n, 1);
+}
+
+// Segments of the last serial loop that lie in one block. A group that begins or ends within one is collected row by row.
+void TileRun::direct_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r) {
+  const std::uint32_t inner = p_.outer_ + p_.serial_ - 1;
+  std::int64_t blocks = 0;
+  for (const std::uint32_t f : sweep.folds) fill(f_.folds[f], at_[f_.folds[f].y], n);
+  if (first_r >= last_r) return;
+  std::int64_t rest = first_r;
+  for (std::uint32_t l = p_.serial_; l-- > 0;) {
+    const std::uint32_t loop = p_.outer_ + l;
+    index_[loop] = l == 0 ? rest : rest % extent(loop);
+    rest /= extent(loop);
+  }
+  for (std::int64_t r = first_r; r < last_r;) {
+    if (r != first_r && r % ir::kRowBlock == 0) {
+      for (const std::uint32_t f : sweep.folds) {
+        push(f_.folds[f], blocks, at_[f_.folds[f].y], n, 1);
+        fill(f_.folds[f], at_[f_.folds[f].y], n);
+      }
+      ++blocks;
+    }
+    const std::int64_t k = r % ir::kRowGroup;
+    const std::int64_t left = std::min({extent(inner) - index_[inner], last_r - r, ir::kRowBlock - r % ir::kRowBlock});
+    const std::int64_t groups = k == 0 ? left / ir::kRowGroup : 0, length = groups > 0 ? groups * ir::kRowGroup : 1;
+    to_row();
+    for (std::size_t i = 0; i < sweep.folds.size(); ++i) {
+      const TileFold& fold = f_.folds[sweep.folds[i]];
+      std::byte* const row = address(sweep.direct[i], begin, static_cast<std::uint8_t>(size_of(fold.dtype)));
+      if (groups > 0) {
+        const std::int64_t step = words_[layout_.coefficient_of(p_.linear_of_[sweep.direct[i]], inner)];
+        fold.loops.eights(at_[fold.y], row, step, groups, n);
+        continue;
+      }
+      const void** const rows = rows_of_fold(sweep.folds[i]);
+      if (k == 0) std::fill_n(rows, ir::kRowGroup, tile(fold.fills));
+      rows[k] = row;
+      if (k + 1 == ir::kRowGroup || r + 1 == last_r) fold.loops.eight(at_[fold.y], rows, n);
+    }
+    r += length;
+    index_[inner] += length;
+    for (std::uint32_t l = p_.serial_; l-- > 1 && index_[p_.outer_ + l] == extent(p_.outer_ + l);)
+      index_[p_.outer_ + l] = 0, ++index_[p_.outer_ + l - 1];
+  }
   for (const std::uint32_t f : sweep.folds) top(f_.folds[f], blocks, at_[f_.folds[f].y], n, 1);
 }
 
@@ -258,6 +309,7 @@ void TileRun::sweep(std::size_t s, std::int64_t begin, std::int64_t n, std::int6
   const TileForm::Sweep& sweep = f_.sweeps[s];
   if (p_.kind_ == NestKind::Lanes) lanes_sweep(sweep, first_r, last_r);
   else if (sweep.chain.fold != kNone) chain_sweep(sweep, begin, n, first_r, last_r, rows);
+  else if (!sweep.direct.empty() && p_.runs_ == 0) direct_sweep(sweep, begin, n, first_r, last_r);
   else rows_sweep(sweep, begin, n, first_r, last_r);
   std::fill_n(index_ + p_.outer_, p_.serial_, 0);
   if (p_.serial_ > 0) to_row();

@@ -36,16 +36,6 @@ void copy_out(std::byte* to, std::int64_t step, const std::byte* from, bool one,
   }
 }
 
-// f for the integer of an element's size: copies do not look at what they copy.
-template <class F> void of_size(std::uint8_t size, F&& f) {
-  switch (size) {
-    case 1: return f(std::uint8_t{});
-    case 2: return f(std::uint16_t{});
-    case 4: return f(std::uint32_t{});
-    default: return f(std::uint64_t{});
-  }
-}
-
 }  // namespace
 
 TileRun::TileRun(const TileProgram& program, const std::int64_t* words, void* scratch, std::int64_t state)
@@ -60,10 +50,7 @@ TileRun::TileRun(const TileProgram& program, const std::int64_t* words, void* sc
       at_(reinterpret_cast<std::byte**>(linears_ + program.linears_)),
       split_(program.is_split(words)),
       width_(choose_width()) {
-  for (std::size_t v = 0; v < f_.place.size(); ++v)
-    at_[v] = f_.place[v] == kNone     ? nullptr
-             : f_.place[v] < f_.cells ? state_ + f_.cells_at + std::size_t{f_.place[v]} * 8
-                                      : tile(f_.place[v] - f_.cells);
+  for (std::size_t v = 0; v < f_.place.size(); ++v) at_[v] = f_.place[v] == kNone ? nullptr : place(static_cast<std::uint32_t>(v));
   for (const TileForm::Cell& c : f_.constants) std::memcpy(at_[c.value], &c.bits, 8);
   for (const TileForm::Cell& c : f_.slots) std::memcpy(at_[c.value], &words[c.bits], 8);
   for (const TileFold& fold : f_.folds)
@@ -102,9 +89,8 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
         });
         break;
       case Step::Kind::Index: {
-        const std::int64_t step = step_of(s.at), first = linears_[s.at] + step * begin;
-        auto* const y = reinterpret_cast<std::int64_t*>(at[s.y]);
-        for (std::int64_t k = 0; k < n; ++k) y[k] = first + step * k;
+        const std::int64_t step = step_of(s.at);
+        p_.moves_.count(reinterpret_cast<std::int64_t*>(at[s.y]), linears_[s.at] + step * begin, step, n);
         break;
       }
       case Step::Kind::Guard: {
@@ -133,7 +119,10 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
         if (!std::memchr(at[s.a], 1, static_cast<std::size_t>(elements))) i += s.count;
         break;
       }
-      case Step::Kind::Fold: f_.folds[s.at].loops.take(lanes_of_fold(s.at), at[s.a], pointer(s.b), r_, n); break;
+      case Step::Kind::Fold:
+        if (whole_row_) f_.folds[s.at].loops.whole(at[f_.folds[s.at].y], at[s.a], pointer(s.b), n, 1);
+        else f_.folds[s.at].loops.take(lanes_of_fold(s.at), at[s.a], pointer(s.b), r_, n);
+        break;
       case Step::Kind::Row: rows_of_fold(s.at)[eighth_] = at[s.a]; break;
       case Step::Kind::Scan: scan(s, n); break;
     }
@@ -147,6 +136,7 @@ void TileRun::map(std::int64_t first, std::int64_t last) {
 }
 
 void TileRun::rows(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last) {
+  if (f_.abreast) return abreast(row_begin, row_end, first, last);
   const bool rows = p_.kind_ == NestKind::Rows;
   std::int64_t at_once = 1;
   if (rows && f_.sweeps.size() == 1 && f_.sweeps[0].chain.fold != kNone && !f_.sweeps[0].chain.y_varies) at_once = TileChain::kMostRows;
@@ -190,6 +180,11 @@ void TileRun::items(std::int64_t begin, std::int64_t end) {
       rest /= count;
       if (l + 1 == outer) row_begin = index_[l], row_end = std::min(row_begin + each, all);
       else if (l + 2 == outer) before_begin = index_[l], before_end = std::min(before_begin + each, all);
+    }
+    if (f_.abreast && along == 1 && before_end - before_begin <= 1) {  // the items behind it that have the next rows
+      const std::int64_t each = per_item(outer - 1), all = extent(outer - 1);
+      const std::int64_t more = std::min(end - item - 1, (all - row_begin + each - 1) / each - 1);
+      if (more > 0) item += more, row_end = std::min(row_begin + (more + 1) * each, all);
     }
     for (std::int64_t b = before_begin; b < before_end; ++b) {
       if (outer > 1) index_[outer - 2] = b;

@@ -38,11 +38,17 @@ class TileRun {
   // of a split schedule:
   const bool split_;
   std::int64_t item_ = 0, chunk_ = 0;
-  std::int64_t width_;  // elements of a tile that runs: as many as a tree has room for
+  std::int64_t width_;      // elements of a tile that runs: as many as a tree has room for
+  std::int64_t rows_ = 1;   // that run abreast
+  bool whole_row_ = false;  // the tile that runs is all that its folds take
 
   std::int64_t extent(std::uint32_t loop) const { return words_[layout_.extents + loop]; }
   std::uint32_t vector_loop() const { return p_.loops_ - 1; }
   std::byte* tile(std::uint32_t number) const { return memory_ + f_.tiles_at + std::int64_t{number} * f_.tile_bytes; }
+  std::byte* place(std::uint32_t value) const {
+    const std::uint32_t at = f_.place[value];
+    return at < f_.cells ? state_ + f_.cells_at + std::int64_t{at} * f_.cell_bytes() : tile(at - f_.cells);
+  }
 
   // ---- tile_run.cpp
   void to_row();  // the linears of the loops' indices
@@ -52,6 +58,18 @@ class TileRun {
   // An item's iterations of the last outer loop, and of the vector loop.
   void rows(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last);
   void map(std::int64_t first, std::int64_t last);
+
+  // ---- tile_abreast.cpp: several iterations of the last outer loop at once
+  void abreast(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last);
+  // As steps(), of n elements of each of the rows.
+  void steps_abreast(const TileSteps& steps, std::int64_t begin, std::int64_t n);
+  void load_abreast(const TileStep& s, std::int64_t begin, std::int64_t n);
+  void store_abreast(const TileStep& s, std::int64_t begin, std::int64_t n);
+  std::int64_t row_step_of(std::uint32_t linear) const { return words_[layout_.coefficient_of(linear, p_.outer_ - 1)]; }
+  // n elements of each of the rows stand one after the other.
+  bool is_dense(std::uint32_t linear, std::int64_t n) const {
+    return (n == 1 || step_of(linear) == 1) && (rows_ == 1 || row_step_of(linear) == n);
+  }
 
   // ---- tile_scan.cpp
   void scan(const TileStep& s, std::int64_t n);
@@ -82,6 +100,8 @@ class TileRun {
   void reset_lanes(const TileForm::Sweep& sweep);
   void halve_lanes(const TileForm::Sweep& sweep);
   void rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r);
+  // The same of arrays in memory: whole groups by one call for each fold.
+  void direct_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r);
   void chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r,
                    std::int64_t rows);
   // Operands of a contraction that are computed: of iterations of the serial loop from k on.
@@ -114,6 +134,16 @@ class TileRun {
   void combine_partials(const TileFold& fold, std::int64_t chunks, std::int64_t j, std::int64_t n);
   void combine_chunks(const TileForm::Sweep& sweep, std::int64_t item_begin, std::int64_t begin, std::int64_t n);
 };
+
+// f for the integer of an element's size: copies do not look at what they copy.
+template <class F> void of_size(std::uint8_t size, F&& f) {
+  switch (size) {
+    case 1: return f(std::uint8_t{});
+    case 2: return f(std::uint16_t{});
+    case 4: return f(std::uint32_t{});
+    default: return f(std::uint64_t{});
+  }
+}
 
 template <class F> void TileRun::each_serial(std::int64_t first_r, std::int64_t last_r, F&& f) {
   const std::uint32_t serial = p_.serial_, begin = p_.outer_;

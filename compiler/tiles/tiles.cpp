@@ -45,8 +45,18 @@ FoldLoops fold_loops(FoldKind kind, DType dtype, const Target& target) {
   return fold_loops_baseline(kind, dtype);
 }
 
-TileProgram::TileProgram(const Nest& nest)
-    : kind_(nest.kind),
+const MoveLoops& move_loops(const Target& target) {
+#ifdef __x86_64__
+  if (target.has_avx512()) return move_loops_avx512();
+  if (target.has_avx2()) return move_loops_avx2();
+#endif
+  static_cast<void>(target);
+  return move_loops_baseline();
+}
+
+TileProgram::TileProgram(const Nest& nest, const Target& target)
+    : moves_(move_loops(target)),
+      kind_(nest.kind),
       has_columns_(nest.has_columns()),
       layout_(nest),
       loops_(nest.loops()),
@@ -57,7 +67,14 @@ TileProgram::TileProgram(const Nest& nest)
       linears_(static_cast<std::uint32_t>(nest.linears.size())) {}
 TileProgram::~TileProgram() = default;
 
+bool TileProgram::runs_abreast(const std::int64_t* words) const {
+  const std::int64_t length = words[layout_.extents + loops_ - 1], rows = words[layout_.extents + outer_ - 1];
+  if (kind_ == NestKind::Map) return std::min(rows, words[layout_.tile_outer]) >= kSquareRows / 2 && length > 1;
+  return !is_split(words) && rows > 1 && length > 0 && kFewestAbreast * length <= abreast_->tile;
+}
+
 const TileForm& TileProgram::form_of(const std::int64_t* words) const {
+  if (abreast_ && runs_abreast(words)) return *abreast_;
   const bool whole = whole_ && !is_split(words) && words[layout_.extents + loops_ - 1] <= whole_->tile;
   return whole ? *whole_ : *form_;
 }
@@ -69,6 +86,10 @@ double TileProgram::nanoseconds(std::span<const std::int64_t> words) const {
   for (std::uint32_t l = 0; l < outer_; ++l) rows *= extent(l);
   for (std::uint32_t l = outer_; l < outer_ + serial_; ++l) serial *= extent(l);
   const double length = extent(loops_ - 1);
+  if (form.abreast) {
+    const double groups = std::ceil(rows / std::clamp(static_cast<double>(form.tile) / length, 1.0, double{TileForm::kMostAbreast}));
+    return groups * (form.row_ns + form.tile_ns) + rows * (form.abreast_ns + length * form.element_ns);
+  }
   const std::int64_t most = kind_ == NestKind::Lanes ? form.tile : std::min(form.tile, std::max<std::int64_t>(words[layout_.tile], 1));
   const double tiles = std::ceil(length / static_cast<double>(most));
   const double of_row = kind_ == NestKind::Rows ? tiles : 1;  // lists of the row and of the serial loops run as often

@@ -17,10 +17,13 @@
 namespace onepass::compiler {
 
 struct TileForm;
+struct MoveLoops;
 
 class TileProgram {
  public:
   static constexpr std::int64_t kFewest = 512, kMost = 2048;  // elements of a tile
+  static constexpr std::int64_t kFewestAbreast = 4;           // rows that are reduced together, so that it pays
+  static constexpr std::int64_t kSquareRows = 16;             // of an array that is read across: a cache line of f32
 
   static std::shared_ptr<const TileProgram> of(const Nest& nest, const Target& target);
   ~TileProgram();
@@ -42,7 +45,7 @@ class TileProgram {
  private:
   friend class TileBuilder;
   friend class TileRun;
-  explicit TileProgram(const Nest& nest);
+  TileProgram(const Nest& nest, const Target& target);
   /// The form that runs the words.
   const TileForm& form_of(const std::int64_t* words) const;
   bool is_split(const std::int64_t* words) const {
@@ -50,6 +53,7 @@ class TileProgram {
     return reductions_ > 0 && words[layout_.chunk] > 0;
   }
 
+  const MoveLoops& moves_;
   NestKind kind_;
   bool has_columns_;
   WordLayout layout_;
@@ -59,6 +63,9 @@ class TileProgram {
   std::unique_ptr<const TileForm> form_;
   // Of several sweeps along rows that fit a tile: each value is computed once and waits for the sweeps behind it.
   std::unique_ptr<const TileForm> whole_;
+  // Of short rows that are reduced, and of arrays that are read across the vector loop, several rows at once.
+  std::unique_ptr<const TileForm> abreast_;
+  bool runs_abreast(const std::int64_t* words) const;
   std::int64_t scratch_bytes_ = 0;
   bool contracts_ = false;      // rows, by TileChain
   std::size_t primitives_ = 0;  // of what is computed for each element, those of expansions too
