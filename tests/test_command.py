@@ -811,7 +811,15 @@ class Dump(CommandCase):
 
     def test_code(self):
         self.assertIn("define", self.onepass("dump", *self.SOFTMAX, "--llvm").stdout)
-        self.assertIn("ret", self.onepass("dump", *self.SOFTMAX, "--asm").stdout)
+        text = self.onepass("dump", *self.SOFTMAX, "--asm").stdout
+        self.assertIn("ret", text)
+        loops = re.findall(r"(?m)^(\.L\w+):\t# loop of (\d+) instructions\n((?:.*\n)*?.*\1\t# end of the loop)$", text)
+        self.assertGreaterEqual(len(loops), 2)  # of the maximum, of the exponentials, …
+        self.assertEqual(len(loops), text.count("# loop of "))
+        self.assertEqual(len(loops), text.count("# end of the loop"))
+        for label, instructions, body in loops:
+            self.assertEqual(int(instructions), len(re.findall(r"(?m)^\t[^.]", body)))
+            self.assertNotIn("# loop of", body)
 
     def test_json(self):
         dump = json.loads(self.onepass("dump", *self.SOFTMAX, "--json").stdout)
@@ -931,6 +939,31 @@ class Diff(CommandCase):
         self.assertRegex(text, r"(?m)^graph:$")
         self.assertRegex(text, r"(?m)^  - %\d+ = reduce_sum ")
         self.assertRegex(text, r"(?m)^  \+ %\d+ = reduce_max ")
+
+    def test_programs(self):
+        same = self.onepass("diff", "y = x*2; z = sum(y)", "y = x*2; z = sum(y)", *self.SHAPES)
+        self.assertEqual(same.stdout, "")
+        self.text("b.fuse", "y = x*2\nz = max(y)\n")
+        text = self.onepass("diff", "y = x*2; z = sum(y)", "b.fuse", *self.SHAPES, code=1).stdout
+        self.assertRegex(text, r"(?m)^  - %\d+ = reduce_sum ")
+        self.assertRegex(text, r"(?m)^  \+ %\d+ = reduce_max ")
+        self.assertNotIn("signature", text)
+        self.dump("a.json", "y = x*2; z = sum(y)", *self.SHAPES, "--json")  # a dump is a program
+        self.assertEqual(self.onepass("diff", "a.json", "y = x*2; z = sum(y)", *self.SHAPES).stdout, "")
+        other = self.onepass("diff", "y = x*2", "z = w*2", *self.SHAPES, "--other-shapes", "w=f32[64,256]", code=1).stdout
+        self.assertIn("kernel 0 (y) is in the first alone", other)
+
+    def test_shapes(self):
+        text = self.onepass("diff", "p = softmax(x)", *self.SHAPES, "--other-shapes", "x=f32[64,1]", code=1).stdout
+        self.assertIn("signature: f32[64,256] -> f32[64,1]\n", text)
+        self.assertIn("kernel 0 (p): ", text)
+        self.assertEqual(self.onepass("diff", "p = softmax(x)", *self.SHAPES, "--other-shapes", "x=f32[64,256]").stdout, "")
+        self.fails("diff", "p = softmax(x)", *self.SHAPES, says="--other-shapes")
+        self.fails("diff", "x", "x*2", "x*3", *self.SHAPES, says="got 3")
+        self.fails("diff", "-", "-", *self.SHAPES, says="both programs")
+        self.fails("diff", "x*2", "x*y", *self.SHAPES, says="y")
+        self.assertRegex(self.onepass("diff", "x*2", "-x*3", *self.SHAPES, code=1).stdout, r"(?m)^  \+ .*neg ")
+        self.fails("diff", "x*2", "--other-shapes", "x=f32[4]", says="--shapes")
 
     def test_dumps_of_another_mode(self):
         self.dump("fused.json", *Dump.SOFTMAX, "--json")

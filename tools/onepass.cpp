@@ -43,7 +43,9 @@ constexpr Command kCommands[] = {
     {"bench", onepass::command::bench, "times a program on random inputs",
      "onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --json"},
     {"doctor", onepass::command::doctor, "says what this machine has and what to do about what it lacks", "onepass doctor"},
-    {"diff", onepass::command::diff, "compares two dumps, or two folders of generated kernels", "onepass diff before.json after.json"},
+    {"diff", onepass::command::diff,
+     "compares two programs, one program for two sets of shapes, two dumps, or two folders of generated kernels",
+     "onepass diff 'softmax(x)' 'softmax(x)*2' --shapes x=f32[64,256]"},
     {"cache", onepass::command::cache, "looks after kernels on disk", "onepass cache stats"}};
 
 std::string help() {

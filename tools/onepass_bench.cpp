@@ -130,8 +130,16 @@ struct Measurement {
   double gbs() const { return median_ns > 0 ? static_cast<double>(min_bytes) / median_ns : 0; }
 };
 
-Measurement measure(const ProgramText& program, const Options& options, const std::vector<Array>& inputs, bool fresh,
-                    bool while_specializing, ExecutionRecord* record = nullptr) {
+enum class How { into, fresh, bind };
+How how_of(const std::string& name) {
+  if (name == "into") return How::into;
+  if (name == "fresh") return How::fresh;
+  if (name == "bind") return How::bind;
+  throw ValueError(fmt::format("bench: --call is into, fresh or bind, not `{}`{}", name, suggestion(name, {"into", "fresh", "bind"})));
+}
+
+Measurement measure(const ProgramText& program, const Options& options, const std::vector<Array>& inputs, How how, bool while_specializing,
+                    ExecutionRecord* record = nullptr) {
   Measurement result;
   std::vector<runtime::Argument> arguments(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -148,9 +156,10 @@ Measurement measure(const ProgramText& program, const Options& options, const st
   std::vector<Array*> targets;
   for (Array& array : results) targets.push_back(&array);
 
-  // A bound call keeps its arguments and targets and calls into them: here they are kept in either case, so bind is into.
+  const std::unique_ptr<runtime::Program::Bound> bound = how == How::bind ? compiled->bind(arguments, targets) : nullptr;
   const auto call = [&] {
-    if (fresh) results = compiled->call(arguments);
+    if (bound) (*bound)();
+    else if (how == How::fresh) results = compiled->call(arguments);
     else compiled->call_into(arguments, targets);
   };
   call();
@@ -275,7 +284,7 @@ int bench(Words words) {
   CLI::App app{"Times a program on random inputs: floats uniform on [-1, 1), integers and bool 0 or 1.", "onepass bench"};
   Words positional, shapes;
   CommonOptions common;
-  std::string how = "into", compared, record_file;
+  std::string how_name = "into", compared, record_file;
   ExecutionRecord record;
   bool while_specializing = false, json = false, from_nothing = false, in_this_process = false;
   app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
@@ -284,7 +293,7 @@ int bench(Words words) {
   add_threads(app, common);
   add_relax(app, common);
   add_limits(app, common);
-  offers(app.add_option("--call", how, "into: the same arrays in each call (default); fresh: new ones; bind: a bound call"),
+  offers(app.add_option("--call", how_name, "into: the same arrays in each call (default); fresh: new ones; bind: a bound call"),
          {"into", "fresh", "bind"});
   app.add_flag("--while-specializing", while_specializing,
                "another thread calls the program with new shapes meanwhile, which get kernels of their own");
@@ -306,9 +315,9 @@ int bench(Words words) {
     shapes.pop_back();
   }
 
-  if (how != "into" && how != "fresh" && how != "bind")
-    throw ValueError(fmt::format("bench: --call is into, fresh or bind, not `{}`{}", how, suggestion(how, {"into", "fresh", "bind"})));
+  const How how = how_of(how_name);
   Options options = options_of(common);
+  options.should_stop = {};  // asking would be part of each call; an interrupt ends the command at once
   if (while_specializing) options.specialization.after_calls = 3;  // the other thread's shapes are to get kernels soon
   Options other = options;
   if (!compared.empty()) other.mode = mode_of(compared);
@@ -317,7 +326,7 @@ int bench(Words words) {
   const ProgramText program = program_of(source, options.limits);
   const std::vector<runtime::ArgumentType> types = types_of("bench", program, shapes);
   if (from_nothing && !record_file.empty()) throw ValueError("bench: --from-nothing does not go with --record");
-  if (from_nothing && (!compared.empty() || while_specializing || how != "into"))
+  if (from_nothing && (!compared.empty() || while_specializing || how != How::into))
     throw ValueError("bench: --from-nothing goes with none of --compare, --while-specializing and --call");
   program.record(types, program.all_outputs());  // a program that does not fit the types fails before arrays of these sizes are filled
 
@@ -331,17 +340,16 @@ int bench(Words words) {
     }
     return first_calls_from_nothing(again, modes, json ? what_is_timed(source.text, program, types, options.mode).dump() : ""), 0;
   }
-  const InterruptibleCall interruptible;
   Random random;
   std::vector<Array> inputs;
   for (const runtime::ArgumentType& type : types) inputs.push_back(random_array(type, random));
   if (from_nothing && in_this_process) return first_calls(program, types, options, inputs), 0;
   std::optional<Progress> progress(std::in_place, fmt::format("timing mode {}", text_of(options.mode)));
-  const Measurement mine = measure(program, options, inputs, how == "fresh", while_specializing, record_file.empty() ? nullptr : &record);
+  const Measurement mine = measure(program, options, inputs, how, while_specializing, record_file.empty() ? nullptr : &record);
   std::optional<Measurement> others;
   if (!compared.empty()) {
     progress->say(fmt::format("timing mode {}", compared));
-    others = measure(program, other, inputs, how == "fresh", while_specializing);
+    others = measure(program, other, inputs, how, while_specializing);
   }
   if (!record_file.empty()) {
     if (!source.is_graph) record.program = source.text;

@@ -137,6 +137,12 @@ std::string take_program(std::string_view command, Words& positional) {
   return program;
 }
 
+Words unmarked(Words positional) {
+  for (std::string& word : positional)
+    if (!word.empty() && word[0] == kProgramMark) word.erase(0, 1);
+  return positional;
+}
+
 void add_mode(CLI::App& app, CommonOptions& options) {
   offers(app.add_option("--mode", options.mode, "adaptive (default), generic, specialized, unfused or reference"), mode_names());
 }

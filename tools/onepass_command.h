@@ -55,6 +55,8 @@ void offers(const CLI::Option* option, Words words);
 void complete_next();
 /// The program among the positional words, marked or not by parse_words: taken out. Error `COMMAND: …` when there is none.
 std::string take_program(std::string_view command, Words& positional);
+/// Positional words that are all programs, without the marks of parse_words.
+Words unmarked(Words positional);
 
 /// Options that several commands have, as text.
 struct CommonOptions {

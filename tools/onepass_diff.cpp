@@ -1,4 +1,5 @@
-// onepass diff: what differs between two dumps (JSON or text), or between two folders of generated kernels. Exit code 0 or 1, as diff's.
+// onepass diff: what differs between two programs, one program's kernels for two sets of types, two dumps (JSON or text), or two folders of
+// generated kernels. Exit code 0 or 1, as diff's.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -164,10 +165,11 @@ bool kernels_differ(std::string_view name, const Json& a, const Json& b, bool no
 
 bool dumps_differ(const Json& a, const Json& b, const Style& style) {
   bool differ = false;
-  if (a["version"] != b["version"]) {
-    fmt::print("version: {} -> {}\n", a["version"].dump(), b["version"].dump());
-    differ = true;
-  }
+  for (const char* const member : {"version", "signature"})
+    if (a.contains(member) && b.contains(member) && a[member] != b[member]) {
+      fmt::print("{}: {} -> {}\n", member, lines_of(a[member]), lines_of(b[member]));
+      differ = true;
+    }
   const bool graph = texts_differ("graph", a["graph"].get<std::string>(), b["graph"].get<std::string>(), style);
   const Json &mine = a["kernels"], &others = b["kernels"];
   if (mine.size() != others.size()) fmt::print("kernels: {} -> {}\n", mine.size(), others.size());
@@ -197,24 +199,70 @@ bool dumps_differ(const Json& a, const Json& b, const Style& style) {
   return differ;
 }
 
+// ---- programs
+
+// What `dump --json` writes of it.
+Json dump_of_program(const std::string& program, const Words& shapes) {
+  const Options options;
+  const Source source = program_source("diff", program, options.limits);
+  const ProgramText text = program_of(source, options.limits);
+  return Json::parse(text.compile(options)->describe(types_of("diff", text, shapes)).json());
+}
+
+// One program with two sets of types, or two programs.
+bool programs_differ(const Words& programs, const Words& shapes, const Words& other_shapes, const Style& style) {
+  if (programs.empty() || programs.size() > 2)
+    throw ValueError(fmt::format("diff: with --shapes one or two programs are compared, got {}", programs.size()));
+  if (programs.size() == 1 && other_shapes.empty())
+    throw ValueError("diff: one program is compared with itself: give another one, or other types by --other-shapes");
+  if (programs.size() == 2 && programs[0] == "-" && programs[1] == "-")
+    throw ValueError("diff: both programs are read from standard input: give one of them as a file");
+  const Json a = dump_of_program(programs.front(), shapes);
+  const Json b = dump_of_program(programs.back(), other_shapes.empty() ? shapes : other_shapes);
+  return dumps_differ(a, b, style);
+}
+
+// `--shapes` takes words up to the next option: those that are no types are programs.
+void move_programs(Words& shapes, Words& programs) {
+  for (const std::string& word : shapes)
+    if (!is_named_type(word)) programs.push_back(word);
+  std::erase_if(shapes, [](const std::string& word) { return !is_named_type(word); });
+}
+
 }  // namespace
 
 int diff(Words words) {
-  CLI::App app{"Compares two dumps (of --json, or of any other form as text), or two folders of generated kernels.", "onepass diff"};
-  Words paths;
+  CLI::App app{
+      "Compares two programs, the kernels of one program for two sets of types, two dumps (of --json, or of any other form as text), or "
+      "two "
+      "folders of generated kernels.",
+      "onepass diff"};
+  Words paths, shapes, other_shapes;
   bool all = false;
-  app.add_option("A B", paths, "two files or two folders");
+  app.add_option("A B", paths, "two files or two folders; with --shapes one or two programs");
+  offers(app.add_option("--shapes", shapes, "A and B are programs: types of their inputs, as x=f32[64,256]; one or more"), {});
+  offers(
+      app.add_option("--other-shapes", other_shapes, "types of the second one's inputs, or others for the same program")->needs("--shapes"),
+      {});
   app.add_flag("--all", all, "every changed line, not only the first 40 of a text");
   app.footer(
       "Exit code 0 when they are equal, 1 when they differ, 2 on an error.\n"
-      "Example:\n"
+      "Examples:\n"
+      "  onepass diff 'softmax(x)' 'softmax(x)*2' --shapes x=f32[64,256]\n"
+      "  onepass diff 'softmax(x)' --shapes x=f32[64,256] --other-shapes x=f32[64,1]\n"
       "  onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --json >before.json\n"
       "  onepass dump 'x*w - b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --json >after.json\n"
       "  onepass diff before.json after.json");
   parse_words(app, std::move(words));
-  if (paths.size() != 2) throw ValueError(fmt::format("diff: two files or two folders are compared, got {}", paths.size()));
-  const std::string &a = paths[0], &b = paths[1];
   const Style style{.lines = all ? static_cast<std::size_t>(-1) : 40};
+  if (!shapes.empty()) {
+    move_programs(shapes, paths);
+    move_programs(other_shapes, paths);
+    return programs_differ(unmarked(std::move(paths)), shapes, other_shapes, style);
+  }
+  if (paths.size() != 2)
+    throw ValueError(fmt::format("diff: two files or two folders are compared, got {}; with --shapes two programs", paths.size()));
+  const std::string &a = paths[0], &b = paths[1];
 
   std::error_code error;
   const bool a_is_folder = fs::is_directory(a, error), b_is_folder = fs::is_directory(b, error);

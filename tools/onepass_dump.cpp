@@ -4,7 +4,10 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "compiler/codegen.h"
 #include "compiler/loops/policy.h"
@@ -133,6 +136,38 @@ std::string passes_text(const ExecutionRecord& record, const runtime::PlanReport
   return text;
 }
 
+// The lines of assembly, with a comment where each loop that holds no other one begins and ends: at a label, and at a jump back to it.
+std::string with_loops_marked(std::string_view text, std::string_view comment) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  std::map<std::string, std::size_t, std::less<>> labels;
+  std::vector<std::pair<std::size_t, std::size_t>> loops;  // lines of the label and of the jump
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    if (line.starts_with(".L") && line.ends_with(':')) labels[line.substr(0, line.size() - 1)] = i;
+    const std::size_t target = line.find_last_of(" \t,");  // the last operand
+    if (target == std::string::npos || !line.starts_with('\t') || line.starts_with("\t.")) continue;
+    if (const auto label = labels.find(std::string_view(line).substr(target + 1)); label != labels.end())
+      loops.emplace_back(label->second, i);
+  }
+  const auto is_inside = [](const auto& a, const auto& b) { return a != b && a.first >= b.first && a.second <= b.second; };
+  for (const auto& loop : loops) {
+    if (std::ranges::any_of(loops, [&](const auto& other) { return is_inside(other, loop); })) continue;
+    const auto instructions = std::count_if(lines.begin() + static_cast<std::ptrdiff_t>(loop.first) + 1,
+                                            lines.begin() + static_cast<std::ptrdiff_t>(loop.second) + 1,
+                                            [](const std::string& line) { return line.starts_with('\t') && !line.starts_with("\t."); });
+    lines[loop.first] += fmt::format("\t{} loop of {}", comment, plural(static_cast<std::size_t>(instructions), "instruction"));
+    lines[loop.second] += fmt::format("\t{} end of the loop", comment);
+  }
+  std::string out;
+  for (const std::string& line : lines) out += line + "\n";
+  return out;
+}
+
 void print_block(std::string_view text) { fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n"); }
 
 }  // namespace
@@ -154,7 +189,7 @@ int dump(Words words) {
   app.add_flag("--nests", nests, "each kernel's loops, body and schedule");
   app.add_flag("--loops", loops, "each kernel as nested loops: what each sweep computes, stores and adds up, and in which order");
   app.add_flag("--llvm", llvm, "each kernel's LLVM IR");
-  app.add_flag("--asm", assembly, "each kernel's machine code, as text");
+  app.add_flag("--asm", assembly, "each kernel's machine code, as text, with its innermost loops marked");
   app.add_flag("--cuda", cuda, "all kernels as one CUDA program, for the device here, else for compute capability 8.0");
   app.add_flag("--ptx", ptx, "the same program compiled by NVIDIA's compiler, where that is installed");
   app.add_flag("--json", json, "all of it as one JSON object (docs/record.schema.json), which `run` and `diff` read");
@@ -261,7 +296,7 @@ int dump(Words words) {
                                                                .target = &target,
                                                                .want_ir = want_ir,
                                                                .want_assembly = !want_ir});
-    return want_ir ? result.ir : result.assembly;
+    return want_ir ? result.ir : with_loops_marked(result.assembly, target.triple.starts_with("x86") ? "#" : "//");
   };
   if (llvm) each_kernel("LLVM IR", [&](const runtime::KernelReport& kernel) { return generated(kernel, true); });
   if (assembly) each_kernel("assembly", [&](const runtime::KernelReport& kernel) { return generated(kernel, false); });
