@@ -205,6 +205,8 @@ template <class How>
 void run_one(How how, const Launch& launch, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
   const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
+  if (const compiler::KernelFunction function = kernel.final_code()) [[likely]]
+    return run_function(launch, how.of(KernelCode(function, nullptr, nullptr), launch), launch.threads, words, scratch, stop);
   const int threads = kernel.before_run(may_wait, launch.threads);
   const KernelCode code = kernel.code_to_run();
   if (code.slow()) [[unlikely]]
@@ -420,22 +422,33 @@ PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uin
 
 bool PreparedRun::operator()(const StopCondition& stop) {
   memory::poison_for_tests(memory_.data(), memory_.size());
-  StopOfCall asked(stop);
+  if (stop || profile::on()) [[unlikely]]
+    return run_watched(stop);
   const KernelControl control;
   flag_ = 0;
   std::int64_t* words = words_.data();
-  if (profile::on()) [[unlikely]] {
-    run_profiled(plan_, scratch_, asked.get(), [next = words](std::span<const Launch> pieces) mutable {
-      std::int64_t* const mine = next;
-      for (const Launch& launch : pieces) next += launch.words.size();
-      return mine;
-    });
-    return flag_ == 0;
-  }
   each_group(plan_, [&](std::span<const Launch> pieces) {
-    run_group(Plain(), pieces, plan_.may_wait, words, scratch_, asked.get());
+    run_group(Plain(), pieces, plan_.may_wait, words, scratch_, nullptr);
     for (const Launch& launch : pieces) words += launch.words.size();
   });
+  return flag_ == 0;
+}
+
+// Apart, so that a call that nobody stops or profiles does not get slower.
+bool PreparedRun::run_watched(const StopCondition& stop) {
+  StopOfCall asked(stop);
+  const KernelControl control;
+  flag_ = 0;
+  auto words_of = [next = words_.data()](std::span<const Launch> pieces) mutable {
+    std::int64_t* const mine = next;
+    for (const Launch& launch : pieces) next += launch.words.size();
+    return mine;
+  };
+  if (profile::on()) run_profiled(plan_, scratch_, asked.get(), words_of);
+  else
+    each_group(plan_, [&](std::span<const Launch> pieces) {
+      run_group(Plain(), pieces, plan_.may_wait, words_of(pieces), scratch_, asked.get());
+    });
   return flag_ == 0;
 }
 

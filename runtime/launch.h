@@ -303,6 +303,8 @@ class PreparedRun {
   [[nodiscard]] bool operator()(const StopCondition& stop = {});
 
  private:
+  bool run_watched(const StopCondition& stop);
+
   const PlanData& plan_;
   std::int64_t flag_ = 0;
   memory::Buffer memory_;  // intermediates and scratch
