@@ -809,6 +809,12 @@ for i0 parallel
       CHECK(difference_as_run(optimised(text, {{"x", {2, n}}}), static_cast<std::uint64_t>(n), 3) == "");
     }
   CHECK(difference_as_run(optimised("sum(x*reshape(w, [3, 1, 1]), axis=2)", {{"x", {3, 2, 9000}}, {"w", {3}}}), 1, 2) == "");
+  // what stands between the loops that tasks share is stored by one of them
+  const ir::Graph both = optimised("m = max(x, axis=1); y = softmax(x)", {{"x", {2, 33000}}});
+  Counts counts;
+  static_cast<void>(run(both, random_arguments(both, 1).views, {.threads = 3, .split_work = 0, .counts = &counts}));
+  for (const Counts::Array& array : counts.arrays)
+    for (const std::uint8_t times : array.stores) REQUIRE(times <= 1);
   // refused: sums that are read before all tasks have added to them, or that each task would start
   const Program chunks = done(loops::factor(loops::lower(planned.nest), loop_over(loops::lower(planned.nest), 1)));
   CHECK(loops::bind(chunks, loop_over(chunks, 1), loops::Bind::Parallel).why_not() == "line 9: reads a0 while tasks add to it");

@@ -184,7 +184,8 @@ int count_abreast(const Nest& nest, const NestNumbers& numbers, const Target& ta
     return 1;
   bool sums = true, contracts = false;
   for (const Statement& s : nest.body) {
-    if (s.kind == Statement::Kind::Store && nest.kind == NestKind::Lanes && (s.loops & nest.reduced_mask())) return 1;  // these are the work
+    if (s.kind == Statement::Kind::Store && nest.kind == NestKind::Lanes && (s.loops & nest.reduced_mask()))
+      return 1;  // these are the work
     if (s.kind == Statement::Kind::Place || (s.kind == Statement::Kind::Op && ir::info(s.op).kind == ir::OpKind::Expanded)) return 1;
     if (s.kind != Statement::Kind::Reduce) continue;
     contracts = ir::is_contraction(s.op);
