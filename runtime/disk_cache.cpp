@@ -397,14 +397,15 @@ DiskCache::Imported DiskCache::import_from(const std::string& path, bool trusted
   return result;
 }
 
+std::string cache_folder_of_environment() {
+  if (const auto named = os::environment("ONEPASS_CACHE_DIR")) return *named;
+  if (const auto xdg = os::environment("XDG_CACHE_HOME")) return *xdg + "/onepass";
+  if (const auto home = os::environment("HOME")) return *home + "/.cache/onepass";
+  return {};
+}
+
 DiskCache& disk_cache() {
-  static DiskCache* const cache = [] {
-    std::string folder;
-    if (const auto named = os::environment("ONEPASS_CACHE_DIR")) folder = *named;
-    else if (const auto xdg = os::environment("XDG_CACHE_HOME")) folder = *xdg + "/onepass";
-    else if (const auto home = os::environment("HOME")) folder = *home + "/.cache/onepass";
-    return new DiskCache(std::move(folder));  // never destroyed: threads may outlive main
-  }();
+  static DiskCache* const cache = new DiskCache(cache_folder_of_environment());  // never destroyed: threads may outlive main
   return *cache;
 }
 

@@ -93,7 +93,9 @@ class DiskCache {
   void sweep(const os::Folder& folder);
 };
 
-/// The process's.
+/// The process's, in the folder that the environment named when it was first asked for.
 DiskCache& disk_cache();
+/// What the environment names: a folder, `none`, or nothing.
+std::string cache_folder_of_environment();
 
 }  // namespace onepass::runtime

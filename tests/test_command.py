@@ -1384,6 +1384,12 @@ class Others(CommandCase):
             self.assertIn(name, names)
         for line in lines:
             self.assertRegex(line, r"^[^:]+: .+, .+$")
+        # what it compiles is compiled each time: nothing is read from the cache, and nothing is kept there
+        folder = self.path("doctors_cache")
+        told = self.onepass("doctor", ONEPASS_CACHE_DIR=folder)
+        self.assertIn("behind the first compile", told.stdout)
+        self.assertIn(f"cache folder: {folder} (not there yet)", told.stdout)
+        self.assertFalse(os.path.exists(folder))
         self.assertRegex(lines[0], r"vectors of \d+ bits, \d+ cores?, caches \d+ KiB")
 
     def test_first_calls_from_nothing(self):

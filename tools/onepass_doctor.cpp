@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -125,8 +126,7 @@ void footprint() {
   line("memory", state, "nothing to do");
 }
 
-void cache_folder() {
-  const runtime::DiskCache& cache = runtime::disk_cache();
+void cache_folder(const runtime::DiskCache& cache) {
   if (!cache.enabled()) return line("cache folder", "none", "nothing to do; ONEPASS_CACHE_DIR names one");
   const os::PrivateFolder folder = os::private_folder(cache.folder(), false);
   switch (folder.state) {
@@ -179,10 +179,12 @@ int doctor(Words words) {
   parse_words(app, std::move(words));
   Json answer = {{"version", ONEPASS_VERSION}};
   if (json) as_json = &answer;
+  const runtime::DiskCache cache(runtime::cache_folder_of_environment());
+  setenv("ONEPASS_CACHE_DIR", "none", 1);  // the first compile is to be one, and the folder is left as it is
   processor();
   footprint();
   llvm();
-  cache_folder();
+  cache_folder(cache);
   line("BLAS", "not used", "nothing to do: contractions run in kernels of its own");
   cuda_toolkit();
   cuda_driver_and_device();
