@@ -6,10 +6,15 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# The header is compiled once for all cases.
+flags=(-std=c++20 -fno-exceptions -fno-rtti -Wall -Iinclude)
+echo '#include <onepass/onepass.h>' >"$work/api.h"
+${CXX:-c++} "${flags[@]}" -x c++-header "$work/api.h" -o "$work/api.h.$(grep -q clang <<<"$(${CXX:-c++} --version)" && echo pch || echo gch)" || exit 1
+
 program() {  # BODY
-  printf '#include <onepass/onepass.h>\nnamespace op = onepass;\nusing op::Array, op::Tensor;\ntemplate <class T> struct Layer { T w, b; };\ntemplate <class T> struct Other { T w, b; };\ntemplate <class T> struct Mixed { T w; float rate; };\nstruct Plain { Tensor w, b; };\nvoid test(Array x, Array y, Tensor t, Tensor u) {\n  %s\n  (void)x, (void)y, (void)t, (void)u;\n}\n' "$1"
+  printf 'namespace op = onepass;\nusing op::Array, op::Tensor;\ntemplate <class T> struct Layer { T w, b; };\ntemplate <class T> struct Other { T w, b; };\ntemplate <class T> struct Mixed { T w; float rate; };\nstruct Plain { Tensor w, b; };\nvoid test(Array x, Array y, Tensor t, Tensor u) {\n  %s\n  (void)x, (void)y, (void)t, (void)u;\n}\n' "$1"
 }
-compile() { program "$1" | ${CXX:-c++} -std=c++20 -fno-exceptions -fno-rtti -Wall -fsyntax-only -Iinclude -x c++ - 2>"$work/message"; }
+compile() { program "$1" | ${CXX:-c++} "${flags[@]}" -include "$work/api.h" -fsyntax-only -x c++ - 2>"$work/message"; }
 
 status=0
 cases=0

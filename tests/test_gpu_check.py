@@ -25,7 +25,7 @@ class GpuCheck(unittest.TestCase):
             self.assertIn("not run on a GPU", json.loads(done.stdout)["not_run"])
             if not os.path.exists(FAKE):
                 return
-            newer = self.run_in(folder, "--small", "--graphs", "0", "--seconds", "0", ONEPASS_CUDA_DRIVER=FAKE, ONEPASS_NVRTC=FAKE, FAKE_NVRTC_VERSION="13000")
+            newer = self.run_in(folder, "--small", "--programs", "1", "--graphs", "0", "--seconds", "0", ONEPASS_CUDA_DRIVER=FAKE, ONEPASS_NVRTC=FAKE, FAKE_NVRTC_VERSION="13000")
             self.assertEqual(newer.returncode, 1, newer.stdout + newer.stderr)
             self.assertIn("newer than the driver", json.loads(newer.stdout)["warning"])
             done = self.run_in(folder, "--small", "--graphs", "3" if SANITIZED else "4", "--seconds", "0", ONEPASS_CUDA_DRIVER=FAKE, ONEPASS_NVRTC=FAKE)

@@ -1,14 +1,18 @@
 // What a GPU does with our kernels: are results those of the reference, and how fast do they come? Runs on the target alone, beside what
 // tools/gpu-check put into its folder; prints one JSON object.
 //
-//   gpu_check [--graphs N] [--seconds S] [--small]
+//   gpu_check [--programs N] [--graphs N] [--seconds S] [--small]
+//
+// --programs N: the first N of the fixed programs alone. --graphs N: so many random graphs. --seconds S: of measuring for each program.
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
+#include <vector>
 
 #include "cuda_programs.h"
 #include "device_call.h"
@@ -27,6 +31,7 @@ using runtime::cuda::Gpu;
 namespace {
 
 struct Words {
+  std::vector<CudaProgram> programs = cuda_programs();
   int graphs = 100;
   double seconds = 0.3;
   bool small = false;
@@ -57,8 +62,8 @@ class Differential {
   Json failures_ = Json::array();
 };
 
-void check_programs(Differential& differential) {
-  for (const CudaProgram& program : cuda_programs()) differential.check(program.name, graph_of(program, program.small), 7);
+void check_programs(Differential& differential, const std::vector<CudaProgram>& programs) {
+  for (const CudaProgram& program : programs) differential.check(program.name, graph_of(program, program.small), 7);
 }
 void check_random_graphs(Differential& differential, int count) {
   for (int seed = 1; seed <= count; ++seed) {
@@ -163,9 +168,12 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const auto is = [&](const char* name) { return std::strcmp(argv[i], name) == 0; };
     if (is("--small")) words.small = true;
+    else if (is("--programs") && i + 1 < argc)
+      words.programs.erase(words.programs.begin() + std::clamp(std::atoi(argv[++i]), 0, static_cast<int>(words.programs.size())),
+                           words.programs.end());
     else if (is("--graphs") && i + 1 < argc) words.graphs = std::atoi(argv[++i]);
     else if (is("--seconds") && i + 1 < argc) words.seconds = std::atof(argv[++i]);
-    else return std::fprintf(stderr, "gpu_check [--graphs N] [--seconds S] [--small]\n"), 2;
+    else return std::fprintf(stderr, "gpu_check [--programs N] [--graphs N] [--seconds S] [--small]\n"), 2;
   }
   Json out;
   try {
@@ -181,14 +189,14 @@ int main(int argc, char** argv) {
     out["nvrtc"] = std::to_string(nvrtc->major()) + "." + std::to_string(nvrtc->minor()), warn(out, Gpu::get().objection(*nvrtc));
   Differential differential;
   say("results of programs");
-  check_programs(differential);
+  check_programs(differential, words.programs);
   say("results of random graphs");
   check_random_graphs(differential, words.graphs);
   out["differential"] = differential.json();
   say("bandwidth of a copy");
   const double copy = copy_bandwidth(words);
   out["copy_gb_per_s"] = copy / 1e9;
-  for (const CudaProgram& program : cuda_programs()) {
+  for (const CudaProgram& program : words.programs) {
     say(std::string("time of ") + program.name);
     try {
       out["benchmarks"][program.name] = benchmark(program, copy, words);
