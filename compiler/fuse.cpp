@@ -391,7 +391,7 @@ class Fuser {
     const NodeId from = graph_.operand(id, 0);
     const List shape = graph_.shape(from);
     const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
-    if (shape[axis] == 1) return view(id, {Op::Reshape, node.dtype, node.shape});  // the operand itself
+    if (shape[axis] == 1) return elementwise(id);  // the operand itself
     Rows mine;
     mine.any = true;
     for (std::size_t i = 0; i < shape.size(); ++i) {

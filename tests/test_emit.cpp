@@ -255,6 +255,14 @@ TEST_CASE("emit: the adjoints of x*w + b in one pass", "[emit]") {
     return dx = %4, dw = %6, db = %7)");
 }
 
+TEST_CASE("emit: a scan along an axis of one element, of what is the same along another axis", "[emit]") {
+  for (const char* n : {"2", "300"})
+    check(fmt::format("%0 = input c : f32[1, {0}]\n%1 = reduce_sum %0 {{1}} : f32[1]\n%2 = reshape %1 : f32[1, 1]\n"
+                      "%3 = broadcast %2 : f32[3, 1]\n%4 = scan_sum %3 {{1}} : f32[3, 1]\n%5 = neg %4 : f32[3, 1]\nreturn y = %4, z = %5",
+                      n)
+              .c_str());
+}
+
 TEST_CASE("emit: a slice's adjoint is a guarded load", "[emit]") {
   check(R"(
     %0 = input x : f32[40]
