@@ -190,7 +190,7 @@ class Fuser {
       if (partition_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined && cut_[static_cast<std::size_t>(o)]) cut_[id] = true;
     if (ir::is_view(node.op)) return view(id, node);
     if (ir::is_reduction(node.op)) reduction(id, node);
-    else if (ir::is_scan(node.op)) scan(id, node);
+    else if (ir::is_scan(node.op)) scan(id);
     else if (node.op == Op::Piecewise || node.op == Op::ScatterAdd) other_loops(id);
     else if (node.op == Op::Gather) gather(id);
     else if (ir::is_routine(node.op)) routine(id);
@@ -387,7 +387,7 @@ class Fuser {
     barrier_of(id);
   }
 
-  void scan(NodeId id, const Node& node) {
+  void scan(NodeId id) {
     const NodeId from = graph_.operand(id, 0);
     const List shape = graph_.shape(from);
     const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
