@@ -267,8 +267,10 @@ class Record(Case):
             self.assertGreater(kernel["gigabytes_per_second"], 0)
             self.assertAlmostEqual(kernel["of_copy"], kernel["gigabytes_per_second"] / record["copy_gigabytes_per_second"], delta=1e-4 * kernel["of_copy"])
             self.assertTrue(kernel["tier"] and kernel["cache_sentence"])
-            self.assertEqual(kernel["compiles"][-1]["tier"], "optimized")
-            self.assertEqual([s["name"] for s in kernel["compiles"][-1]["stages"]][-4:], ["build LLVM IR", "LLVM passes", "machine code", "load"])
+            # A kernel for these lengths alone comes behind it, where that was tried by the end.
+            self.assertIn("optimized", [c["tier"] for c in kernel["compiles"]])
+            for made in kernel["compiles"]:
+                self.assertEqual([s["name"] for s in made["stages"]][-4:], ["build LLVM IR", "LLVM passes", "machine code", "load"])
 
 
 class PageCase(Case):
