@@ -247,6 +247,14 @@ std::int64_t distinct_bytes(const ArrayPlan& array) {
   return elements * static_cast<std::int64_t>(size_of(array.dtype));
 }
 
+// What is said of a kernel behind its tier.
+std::string_view text_of(Specialised::State state) {
+  static constexpr std::string_view kTexts[] = {"", "; its kernel for these lengths alone is being tried",
+                                                "; specialized for these lengths",
+                                                "; generic: its kernel for these lengths alone was slower"};
+  return kTexts[static_cast<int>(state)];
+}
+
 ExecutionRecord::Times times_of(const RunTimes& times) {
   ExecutionRecord::Times out;
   out.runs = times.runs.load(std::memory_order_relaxed);
@@ -490,11 +498,8 @@ class Maker {
       if (const Launch* const launch = first[k]) {
         kernel.threads = launch->threads;
         if (launch->kernel) kernel.tier = launch->kernel->tier_text();
-        static constexpr std::string_view kSpecialized[] = {"", "; its kernel for these lengths alone is being tried",
-                                                            "; specialized for these lengths",
-                                                            "; generic: its kernel for these lengths alone was slower"};
         const Specialised::State specialised = launch->specialised->state();
-        kernel.tier += kSpecialized[static_cast<int>(specialised)];
+        kernel.tier += text_of(specialised);
         kernel.compiles =
             compiles_of(launch->kernel.get(), specialised == Specialised::State::None ? nullptr : &launch->specialised->kernel());
         kernel.times = times_of(launch->specialised->times);
@@ -535,10 +540,7 @@ class Maker {
       kernel.program = print(from.scheduled);
       kernel.times = times_of(times[k]);
       runs += kernel.times.runs;
-      static constexpr std::string_view kStates[] = {"CUDA", "CUDA; its kernel for these lengths alone is being tried",
-                                                     "CUDA; specialized for these lengths",
-                                                     "CUDA; generic: its kernel for these lengths alone was slower"};
-      kernel.tier = kStates[static_cast<int>(plan.specialised())];
+      kernel.tier = fmt::format("CUDA{}", text_of(plan.specialised()));
       add_device_code(kernel, plan.loaded());
     }
     add_readers();

@@ -233,9 +233,8 @@ void move_programs(Words& shapes, Words& programs) {
 
 int diff(Words words) {
   CLI::App app{
-      "Compares two programs, the kernels of one program for two sets of types, two dumps (of --json, or of any other form as text), or "
-      "two "
-      "folders of generated kernels.",
+      "Compares two programs, the kernels of one program for two sets of types, two dumps (of --json, or of any other form as text), "
+      "or two folders of generated kernels.",
       "onepass diff"};
   Words paths, shapes, other_shapes;
   bool all = false;

@@ -20,14 +20,8 @@ std::vector<Id> open_digits(const Program& p, Id line) {
   return out;
 }
 
-// The iterations of a loop of the nest that loops inside the open ones run through.
-Length span_of(const Program& p, const WordLayout& words, Id root, const std::vector<Id>& open) {
-  Id last = kNone;
-  for (const Id d : open)
-    if (p.digits[d].root == root) last = d;
-  if (last == kNone) return {1, words.extents + root};
-  const Digit& d = p.digits[last];
-  if (d.kind != Digit::Kind::Outer) throw InternalError("loops: a memory inside a loop that it has an axis of");
+// The iterations of the inner one of the two digits that a split makes; d is either.
+Length length_of_part(const WordLayout& words, const Digit& d) {
   switch (d.size) {
     case Digit::Size::Number: break;
     case Digit::Size::Tile: return {1, words.tile};
@@ -36,6 +30,17 @@ Length span_of(const Program& p, const WordLayout& words, Id root, const std::ve
     case Digit::Size::Chunk: return {1, words.chunk};
   }
   return {d.by};
+}
+
+// The iterations of a loop of the nest that loops inside the open ones run through.
+Length span_of(const Program& p, const WordLayout& words, Id root, const std::vector<Id>& open) {
+  Id last = kNone;
+  for (const Id d : open)
+    if (p.digits[d].root == root) last = d;
+  if (last == kNone) return {1, words.extents + root};
+  const Digit& d = p.digits[last];
+  if (d.kind != Digit::Kind::Outer) throw InternalError("loops: a memory inside a loop that it has an axis of");
+  return length_of_part(words, d);
 }
 
 }  // namespace
@@ -84,15 +89,7 @@ Length length_of(const Program& p, const WordLayout& words, Id digit) {
   const Digit& d = p.digits[digit];
   switch (d.kind) {
     case Digit::Kind::Whole: return {1, words.extents + d.root};
-    case Digit::Kind::Inner:
-      switch (d.size) {
-        case Digit::Size::Number: break;
-        case Digit::Size::Tile: return {1, words.tile};
-        case Digit::Size::TileOuter: return {1, words.tile_outer};
-        case Digit::Size::TileRows: return {1, words.tile_rows};
-        case Digit::Size::Chunk: return {1, words.chunk};
-      }
-      return {d.by};
+    case Digit::Kind::Inner: return length_of_part(words, d);
     case Digit::Kind::Outer: break;
   }
   if (d.size == Digit::Size::Chunk) return {1, words.chunks};
@@ -155,9 +152,7 @@ std::int64_t bytes_of_memories(const Program& program, std::span<const std::int6
         bytes += bytes_of(area_of_memory(program, layout, i), words);
   return bytes;
 }
-}  // namespace
 
-namespace {
 std::int64_t bytes_of_sums(const Program& program, std::span<const std::int64_t> words, bool shared) {
   const WordLayout layout(program.nest);
   std::int64_t bytes = 0;

@@ -176,12 +176,7 @@ void TileRun::direct_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std
   std::int64_t blocks = 0;
   for (const std::uint32_t f : sweep.folds) fill(f_.folds[f], at_[f_.folds[f].y], n);
   if (first_r >= last_r) return;
-  std::int64_t rest = first_r;
-  for (std::uint32_t l = p_.serial_; l-- > 0;) {
-    const std::uint32_t loop = p_.outer_ + l;
-    index_[loop] = l == 0 ? rest : rest % extent(loop);
-    rest /= extent(loop);
-  }
+  set_serial(first_r);
   for (std::int64_t r = first_r; r < last_r;) {
     if (r != first_r && r % ir::kRowBlock == 0) {
       for (const std::uint32_t f : sweep.folds) {
@@ -209,8 +204,7 @@ void TileRun::direct_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std
     }
     r += length;
     index_[inner] += length;
-    for (std::uint32_t l = p_.serial_; l-- > 1 && index_[p_.outer_ + l] == extent(p_.outer_ + l);)
-      index_[p_.outer_ + l] = 0, ++index_[p_.outer_ + l - 1];
+    carry_serial();
   }
   for (const std::uint32_t f : sweep.folds) top(f_.folds[f], blocks, at_[f_.folds[f].y], n, 1);
 }
@@ -258,12 +252,7 @@ void TileRun::chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std:
   };
   reset();
   if (first_r >= last_r) return;
-  std::int64_t rest = first_r;
-  for (std::uint32_t l = p_.serial_; l-- > 0;) {
-    const std::uint32_t loop = p_.outer_ + l;
-    index_[loop] = l == 0 ? rest : rest % extent(loop);
-    rest /= extent(loop);
-  }
+  set_serial(first_r);
   const auto coefficient = [&](std::uint32_t access, std::uint32_t loop) {
     return words_[layout_.coefficient_of(p_.linear_of_[access], loop)];
   };
@@ -299,8 +288,7 @@ void TileRun::chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std:
     fold.loops.chain(chain);
     r += length;
     index_[inner] += length;
-    for (std::uint32_t l = p_.serial_; l-- > 1 && index_[p_.outer_ + l] == extent(p_.outer_ + l);)
-      index_[p_.outer_ + l] = 0, ++index_[p_.outer_ + l - 1];
+    carry_serial();
   }
   top(fold, blocks, sums, n, rows);
 }

@@ -89,6 +89,9 @@ class TileRun {
   void sweep(std::size_t sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r, std::int64_t rows);
   void phase(std::int64_t item_begin, std::int64_t begin, std::int64_t n);
   std::int64_t reduced_count() const;  // elements of r, missing ones included
+  // The indices of the serial loops: those of their iteration i; and what carries once the last one was increased.
+  void set_serial(std::int64_t i);
+  void carry_serial();
   // f(r) in each iteration of the serial loops that has elements first_r .. last_r; r of its first element.
   template <class F> void each_serial(std::int64_t first_r, std::int64_t last_r, F&& f);
   void lanes_sweep(const TileForm::Sweep& sweep, std::int64_t first_r, std::int64_t last_r);
@@ -145,6 +148,19 @@ template <class F> void of_size(std::uint8_t size, F&& f) {
   }
 }
 
+inline void TileRun::set_serial(std::int64_t i) {
+  for (std::uint32_t l = p_.serial_; l-- > 0;) {
+    const std::uint32_t loop = p_.outer_ + l;
+    index_[loop] = l == 0 ? i : i % extent(loop);
+    i /= extent(loop);
+  }
+}
+
+inline void TileRun::carry_serial() {
+  for (std::uint32_t l = p_.serial_; l-- > 1 && index_[p_.outer_ + l] == extent(p_.outer_ + l);)
+    index_[p_.outer_ + l] = 0, ++index_[p_.outer_ + l - 1];
+}
+
 template <class F> void TileRun::each_serial(std::int64_t first_r, std::int64_t last_r, F&& f) {
   const std::uint32_t serial = p_.serial_, begin = p_.outer_;
   if (first_r >= last_r) return;
@@ -159,11 +175,7 @@ template <class F> void TileRun::each_serial(std::int64_t first_r, std::int64_t 
   };
   std::int64_t i = iteration_of(first_r);
   const std::int64_t end = iteration_of(last_r - 1) + 1;
-  std::int64_t rest = i;
-  for (std::uint32_t l = serial; l-- > 0;) {
-    index_[begin + l] = l == 0 ? rest : rest % extent(begin + l);
-    rest /= extent(begin + l);
-  }
+  set_serial(i);
   to_row();
   const std::uint32_t inner = begin + serial - 1;
   for (std::int64_t run = i / within, row = i % within; i < end; ++i) {
@@ -174,7 +186,7 @@ template <class F> void TileRun::each_serial(std::int64_t first_r, std::int64_t 
       for (std::uint32_t l = 0; l < p_.linears_; ++l) linears_[l] += words_[layout_.coefficient_of(l, inner)];
       continue;
     }
-    for (std::uint32_t l = serial; l-- > 1 && index_[begin + l] == extent(begin + l);) index_[begin + l] = 0, ++index_[begin + l - 1];
+    carry_serial();
     to_row();
   }
 }
