@@ -172,20 +172,35 @@ TEST_CASE("loops: programs as people write them give the reference's bits", "[lo
   CHECK(compared > static_cast<std::int64_t>(programs) * 9 / 10);
 }
 
-// Lines are moved, exchanged, left out and renamed. What the verifier lets through gives the same bits.
-TEST_CASE("loops: a program that was changed is refused, or is the same", "[loops]") {
-  std::mt19937_64 random(5);
-  const auto draw = [&](std::size_t n) { return static_cast<loops::Id>(random() % std::max<std::size_t>(n, 1)); };
+namespace {
+
+// Of floats of f32: a long row of random ones has a NaN, and its sums show nothing.
+Arguments ordinary_arguments(const ir::Graph& graph, std::uint64_t seed) {
+  Arguments arguments = random_arguments(graph, seed);
+  std::mt19937 random(static_cast<std::uint32_t>(seed));
+  for (std::vector<std::byte>& bytes : arguments.storage)
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+      const float value = std::uniform_real_distribution<float>(-1, 1)(random);
+      std::memcpy(bytes.data() + at, &value, sizeof value);
+    }
+  return arguments;
+}
+
+using Draw = std::function<loops::Id(std::size_t)>;  // a number below this one
+using Changes = std::vector<std::pair<const char*, std::function<void(Program&)>>>;
+
+// Lines are moved, exchanged, left out and renamed.
+Changes changes_by(const Draw& draw) {
   const auto without = [](Program& p, loops::Id gone) {  // and the lines after it one earlier
     const auto moved = [&](loops::Id id) { return id == loops::kNone || id <= gone ? id : id - 1; };
     const auto operand = [&](loops::Id id) { return id == gone ? static_cast<loops::Id>(p.lines.size()) : moved(id); };
     p.lines.erase(p.lines.begin() + gone);
     for (Line& l : p.lines) l.end = moved(l.end), l.a = operand(l.a), l.b = operand(l.b), l.c = operand(l.c), l.guard = operand(l.guard);
   };
-  const std::vector<std::pair<const char*, std::function<void(Program&)>>> changes = {
-      {"a line is left out", [&](Program& p) { without(p, draw(p.lines.size())); }},
+  return {
+      {"a line is left out", [=](Program& p) { without(p, draw(p.lines.size())); }},
       {"two neighbours change places",
-       [&](Program& p) {
+       [=](Program& p) {
          const loops::Id i = draw(p.lines.size() - 1);
          if (p.lines[i].code == Code::Loop || p.lines[i + 1].code == Code::Loop) return;
          std::swap(p.lines[i], p.lines[i + 1]);
@@ -194,7 +209,7 @@ TEST_CASE("loops: a program that was changed is refused, or is the same", "[loop
              if (*o == i || *o == i + 1) *o = 2 * i + 1 - *o;
        }},
       {"a loop ends earlier or later",
-       [&](Program& p) {
+       [=](Program& p) {
          std::vector<loops::Id> all;
          for (loops::Id i = 0; i < p.lines.size(); ++i)
            if (p.lines[i].code == Code::Loop) all.push_back(i);
@@ -202,19 +217,19 @@ TEST_CASE("loops: a program that was changed is refused, or is the same", "[loop
          loop.end += draw(2) ? 1 : ~loops::Id{0};
        }},
       {"two loops change places",
-       [&](Program& p) {
+       [=](Program& p) {
          std::vector<loops::Id> all;
          for (loops::Id i = 0; i < p.lines.size(); ++i)
            if (p.lines[i].code == Code::Loop) all.push_back(i);
          std::swap(p.lines[all[draw(all.size())]].at, p.lines[all[draw(all.size())]].at);
        }},
       {"an operand is read before it is computed",
-       [&](Program& p) {
+       [=](Program& p) {
          Line& l = p.lines[draw(p.lines.size())];
          if (l.a != loops::kNone) l.a = draw(2) ? static_cast<loops::Id>(&l - p.lines.data()) : static_cast<loops::Id>(p.lines.size() - 1);
        }},
       {"a sum has other loops",
-       [&](Program& p) {
+       [=](Program& p) {
          if (p.accumulators.empty()) return;
          loops::Accumulator& a = p.accumulators[draw(p.accumulators.size())];
          if (draw(2)) a.reduced[draw(a.reduced.size())] = draw(p.nest.loops());
@@ -222,6 +237,15 @@ TEST_CASE("loops: a program that was changed is refused, or is the same", "[loop
          else std::swap(a.reduced.front(), a.reduced.back());
        }},
   };
+}
+
+}  // namespace
+
+// What the verifier lets through gives the same bits.
+TEST_CASE("loops: a program that was changed is refused, or is the same", "[loops]") {
+  std::mt19937_64 random(5);
+  const Draw draw = [&](std::size_t n) { return static_cast<loops::Id>(random() % std::max<std::size_t>(n, 1)); };
+  const Changes changes = changes_by(draw);
   std::vector<std::pair<const char*, std::function<void(loops::Accumulator&)>>> sums = {
       {"another order",
        [&](loops::Accumulator& a) { a.order = static_cast<loops::Accumulator::Order>((static_cast<int>(a.order) + 1 + draw(4)) % 5); }},
@@ -267,6 +291,95 @@ TEST_CASE("loops: a program that was changed is refused, or is the same", "[loop
   CAPTURE(refused, same);
   CHECK(refused > (kIsSanitized ? 100 : 500));
   CHECK(same > (kIsSanitized ? 4 : 20));  // neighbours that do not depend on one another, and the like
+}
+
+// The same of sums that are factored into the sums of chunks, of each phase that begins at the end, and of orders that are written out.
+TEST_CASE("loops: a program of rows in chunks that was changed is refused, or is the same", "[loops]") {
+  std::mt19937_64 random(7);
+  const Draw draw = [&](std::size_t n) { return static_cast<loops::Id>(random() % std::max<std::size_t>(n, 1)); };
+  const auto any_loop = [=](Program& p) -> Line& {
+    loops::Id i = draw(p.lines.size());
+    while (p.lines[i].code != Code::Loop) i = (i + 1) % static_cast<loops::Id>(p.lines.size());
+    return p.lines[i];
+  };
+  const auto any_sum = [=](Program& p) -> loops::Accumulator& { return p.accumulators[draw(p.accumulators.size())]; };
+  Changes changes = changes_by(draw);
+  for (const auto& change :
+       Changes{{"a loop runs otherwise", [=](Program& p) { any_loop(p).bind = static_cast<loops::Bind>(draw(4)); }},
+               {"a loop begins at its end, or no more", [=](Program& p) { any_loop(p).reversed ^= true; }},
+               {"a digit has another size",
+                [=](Program& p) {
+                  loops::Digit& digit = p.digits[p.nest.loops() + draw(p.digits.size() - p.nest.loops())];
+                  if (draw(2)) digit.size = digit.size == loops::Digit::Size::Chunk ? loops::Digit::Size::Tile : loops::Digit::Size::Chunk;
+                  else digit.by += 1;
+                  loops::Digit& pair = p.digits[digit.pair];
+                  if (draw(2)) pair.size = digit.size, pair.by = digit.by;
+                }},
+               {"a sum is another part", [=](Program& p) { any_sum(p).part = static_cast<loops::Accumulator::Part>(draw(4)); }},
+               {"a sum is over another digit",
+                [=](Program& p) {
+                  std::vector<loops::Id>& digits = draw(2) ? any_sum(p).reduced : any_sum(p).axes;
+                  if (digits.empty()) digits.push_back(draw(p.digits.size()));
+                  else digits[draw(digits.size())] = draw(p.digits.size());
+                }},
+               {"a sum combines otherwise, or in another order",
+                [=](Program& p) {
+                  loops::Accumulator& sum = any_sum(p);
+                  if (draw(2)) sum.op = sum.op == ir::Op::Add ? ir::Op::Mul : ir::Op::Add;
+                  else sum.order = static_cast<loops::Accumulator::Order>(draw(5));
+                }},
+               {"a sum lacks an axis",
+                [=](Program& p) {
+                  std::vector<loops::Id>& axes = any_sum(p).axes;
+                  if (!axes.empty()) axes.erase(axes.begin() + draw(axes.size()));
+                }},
+               {"another sum is added to, or read", [=](Program& p) {
+                  loops::Id i = draw(p.lines.size());
+                  const auto is_of_sum = [](Code c) {
+                    return c == Code::Start || c == Code::Accumulate || c == Code::Result || c == Code::Halve;
+                  };
+                  while (!is_of_sum(p.lines[i].code)) i = (i + 1) % static_cast<loops::Id>(p.lines.size());
+                  if (draw(2)) p.lines[i].at = draw(p.accumulators.size());
+                  else if (p.lines[i].code == Code::Halve || p.lines[i].code == Code::Result)
+                    p.lines[i].code = p.lines[i].code == Code::Halve ? Code::Result : Code::Halve;
+                }}})
+    changes.push_back(change);
+  std::int64_t refused = 0, same = 0;
+  for (const char* text : {"x/sum(x, axis=1, keepdims=true)", "m = max(x, axis=1); y = softmax(x)",
+                           "(x - mean(x, axis=1, keepdims=true))/(std(x, axis=1, keepdims=true) + 1)"}) {
+    const ir::Graph graph = optimised(text, {{"x", {2, 4500}}});
+    const Arguments arguments = ordinary_arguments(graph, 2);
+    const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
+    std::int64_t count = 0;
+    RunOptions options{.threads = 3, .split_work = 0, .interpreted = &count, .as_run = true};
+    std::vector<Program> programs;
+    options.change = [&](Program& p) { programs.push_back(p); };
+    std::string what;
+    REQUIRE(equals_bitwise(run(graph, arguments.views, options), expected, &what));
+    const auto is_chunk = [](const loops::Digit& d) { return d.size == loops::Digit::Size::Chunk; };
+    REQUIRE(std::ranges::any_of(programs.at(0).digits, is_chunk));
+    REQUIRE(std::ranges::any_of(programs.at(0).lines, &Line::reversed));
+    for (const auto& [name, change] : changes)
+      for (int turn = 0; turn < times(40, 400); ++turn) {
+        std::vector<Program> changed = programs;
+        Program& one = changed[draw(changed.size())];
+        const Program before = one;
+        for (int tries = 0; tries < 20 && one == before; ++tries) change(one);
+        if (!loops::verify(one).empty()) {
+          ++refused;
+          continue;
+        }
+        INFO(text << ", " << name << "\n" << loops::print(one, plans_of(graph).at(0).numbers));
+        std::size_t kernel = 0;
+        options.change = [&](Program& p) { p = changed[kernel++]; };
+        options.order = turn % 2 ? loops::TaskOrder::Reversed : loops::TaskOrder::Shuffled;
+        REQUIRE(equals_bitwise(run(graph, arguments.views, options), expected, &what));
+        same += one != before;
+      }
+  }
+  CAPTURE(refused, same);
+  CHECK(refused > (kIsSanitized ? 100 : 500));
+  CHECK(same > (kIsSanitized ? 4 : 20));
 }
 
 namespace {
@@ -630,13 +743,7 @@ for i0
 std::string difference_as_run(const ir::Graph& graph, std::uint64_t seed, int threads = 1) {
   RunOptions options{.threads = threads};
   if (threads > 1) options.split_work = 0;
-  Arguments arguments = random_arguments(graph, seed);  // of floats of f32; a long row of these has a NaN, and its sums show nothing
-  std::mt19937 random(static_cast<std::uint32_t>(seed));
-  for (std::vector<std::byte>& bytes : arguments.storage)
-    for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
-      const float value = std::uniform_real_distribution<float>(-1, 1)(random);
-      std::memcpy(bytes.data() + at, &value, sizeof value);
-    }
+  const Arguments arguments = ordinary_arguments(graph, seed);
   const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
   std::string what;
   for (const loops::TaskOrder order : {loops::TaskOrder::Forward, loops::TaskOrder::Reversed, loops::TaskOrder::Shuffled}) {

@@ -152,7 +152,8 @@ Program lower(const Nest& nest);
 /// What is wrong with a program; empty where nothing is. Checked for any lengths:
 ///   dominance   an operand is an earlier line in the same block or in one around it
 ///   loops       a line stands within all parts of the loops that it depends on; no part of a loop is open twice
-///   reductions  every accumulator is what its statement asks for, or a part of it; it is started, then added to within its reduced loops, in the order that r counts, and its axes, then read after
+///   reductions  every accumulator is what its statement asks for, or a part of it; it is started, then added to within its reduced loops, in the
+///               order that r counts, and its axes, for no other statement, then read after
 ///               them; nothing reads it before
 ///   memories    a value is kept in loops over all axes, and recalled after them, at an index that was kept; no two elements have one place
 ///   stores      each store of the nest is one line, in no reduced loop that its element does not name

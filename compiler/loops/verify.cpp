@@ -54,6 +54,7 @@ class Verifier {
  private:
   struct State {  // of an accumulator
     std::optional<Id> start;
+    Id of = kNone;     // the statement whose sum it is, or a part of it
     Id start_end = 0;  // the end of the block in which it was started
     std::size_t start_depth = 0;
     bool is_added_to = false;
@@ -200,6 +201,7 @@ class Verifier {
     State& s = state_[l.at];
     if (l.code == Code::Start) return start(l, a, s);
     if (!s.start || s.start_end <= line_) return fail(fmt::format("a{} is not started here", l.at));
+    if (l.of != s.of) return fail(fmt::format("a{} is of another statement", l.at));
     if (l.code == Code::Result) return result(l, a, s);
     if (l.code == Code::Halve) return halve(l, a, s);
     accumulate(l, a, s);
@@ -342,7 +344,7 @@ class Verifier {
         nest_.reduced_mask() && std::ranges::any_of(a.reduced, [&](Id reduced) { return (tasks() & bit(p_.digits[reduced].root)) != 0; });
     if (!is_column && nest_.kind != NestKind::Map && (tasks() & ~(loops_ | axes_of(a))) != 0)
       return fail("is carried from one task to another");
-    s = {.start = line_, .start_end = block_end(), .start_depth = open_.size()};
+    s = {.start = line_, .of = l.of, .start_end = block_end(), .start_depth = open_.size()};
   }
   // The sum is that of the statement, or a part of it.
   bool is_of_statement(const Line& l, const Accumulator& a) const {
