@@ -6,6 +6,7 @@
 
 #include "compiler/plan/schedule.h"
 #include "compiler/target.h"
+#include "onepass/error.h"
 
 namespace onepass::compiler {
 
@@ -30,7 +31,13 @@ struct CodegenResult {
   bool out_of_memory = false;                         // the error was that
 };
 
-/// Compiles. Thread-safe; each thread keeps its own machinery. InternalError where LLVM refuses; Error where the module cannot be opened;
+/// What `generate` throws where a kernel has no code through a fault of the generator: its nest cannot be arranged, or LLVM refuses it.
+class NotGenerated : public InternalError {
+ public:
+  using InternalError::InternalError;
+};
+
+/// Compiles. Thread-safe; each thread keeps its own machinery. NotGenerated where it fails; Error where the module cannot be opened;
 /// MemoryError where there is not enough memory to begin with. Should memory end in the middle, LLVM may end the process.
 ///
 /// In the child of a fork: where another thread was compiling at that moment, LLVM's locks may be held for ever, and the child opens a

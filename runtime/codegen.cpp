@@ -159,7 +159,7 @@ CodegenResult generate(const CodegenRequest& request) {
   const Compiling scope;
   if (const char* const error = m.entry(&request, &result)) {
     if (result.out_of_memory) throw MemoryError("out of memory while a kernel was compiled");
-    throw InternalError(error);
+    throw NotGenerated(error);
   }
   return result;
 }

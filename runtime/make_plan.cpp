@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/codegen.h"
 #include "compiler/record.h"
 #include "onepass/error.h"
 #include "runtime/background.h"
@@ -183,7 +184,7 @@ int plan_on_device(const Program::State& state, Device device, const CallSite& s
   std::shared_ptr<cuda::DevicePlan> on_device;
   try {
     on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, options, alignment);
-  } catch (const PlanRefused& refused) {
+  } catch (const InternalError& refused) {
     if (options.unfused) throw InternalError(refused.what());  // nothing else runs there
     note_refusal(refused.what());
     plan.refused = options.unfused = true;
@@ -216,7 +217,7 @@ int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, P
   if (may_be_threaded(plan, report.recorded)) threads::start(site.threads);
   plan.options = launch_options(state, site);
   os::on_large_stack([&] {
-    plan.known = state.structures.take_over(report);
+    if (!plan.refused) plan.known = state.structures.take_over(report);
     analysed = !plan.known.structure;
     make_launches(plan, report, state.target, plan.options, plan.known.structure.get());
     if (plan.refused) plan.known = {}, plan.options.unfused = true;
@@ -258,8 +259,8 @@ int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, 
   return compiled;
 }
 
-// What a plan's calls run; the last two are interpreted, one since the verifier refused even its unfused kernels.
-enum class Runs : std::uint8_t { Kernels, Interpreter, InterpreterSinceRefused };
+// What a plan's calls run. Each but the first two stands in for what was refused, or had no code, before it.
+enum class Runs : std::uint8_t { Kernels, Interpreter, UnfusedSinceRefused, InterpreterSinceRefused };
 
 PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature, PlanFor purpose, Runs runs) {
   const std::int64_t start = os::nanoseconds();
@@ -294,12 +295,13 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
   if (const Device device = device_of(state, site, plan->captured); device.is_cuda()) {
     compiled = plan_on_device(state, device, site, *plan, *report, may_compile);
     if (state.options.mode == Mode::specialized) for_shape = plan->on_device->specialise(*plan, false, may_compile);
-  } else if (runs != Runs::Kernels) {
+  } else if (runs == Runs::Interpreter || runs == Runs::InterpreterSinceRefused) {
     plan->interpret = true;
     plan->refused = runs == Runs::InterpreterSinceRefused;
     report->optimised = compiler::interpretable(report->recorded, state.options.relax);
     check_interpreted(report->optimised, launch_options(state, site));
   } else {
+    plan->refused = runs == Runs::UnfusedSinceRefused;
     PlanData before;  // where it may have to be planned once more
     plan->may_wait = !wait.is_limited();
     if (wait.is_limited()) before = *plan;
@@ -351,16 +353,17 @@ PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, PlanF
     forget_unfused(state, *plan);
   }
   const os::DefaultFloatingPoint control;
-  const Runs usual = state.interpret ? Runs::Interpreter : Runs::Kernels;
+  Runs runs = state.interpret ? Runs::Interpreter : Runs::Kernels;
   try {
-    try {
-      return make_plan(state, site, signature, purpose, usual);
-    } catch (const CodeRefused&) {
-      return make_plan(state, site, signature, purpose, Runs::Interpreter);
-    } catch (const PlanRefused& refused) {
-      note_refusal(refused.what());
-      return make_plan(state, site, signature, purpose, Runs::InterpreterSinceRefused);
-    }
+    for (;;) try {
+        return make_plan(state, site, signature, purpose, runs);
+      } catch (const CodeRefused&) { runs = Runs::Interpreter; } catch (const PlanRefused& refused) {
+        note_refusal(refused.what());
+        runs = Runs::InterpreterSinceRefused;
+      } catch (const compiler::NotGenerated& failed) {
+        note_refusal(failed.what());
+        runs = runs == Runs::Kernels ? Runs::UnfusedSinceRefused : Runs::InterpreterSinceRefused;
+      }
   } catch (const KernelMissing&) {
     LaunchPlan call;
     call.key = std::move(signature.key);
@@ -403,6 +406,7 @@ void specialise(Program::State& state, const LaunchPlan& plan, bool in_backgroun
       log(LogLevel::debug, "a hot shape has {} kernels of its own, on trial", compiled);
     } catch (const std::exception& error) {  // the generic kernels stay: they give the same results
       log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());
+      if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();  // no caller sees it
     }
   };
   if (in_background) background::run(job);

@@ -280,6 +280,14 @@ TEST_CASE("indexing: by one index, whatever is fused with it", "[indexing]") {
   }
 }
 
+TEST_CASE("indexing: by places that a transposed array gives, into an axis of one element", "[indexing]") {
+  for (const std::int64_t n : {4, 33, 70}) {
+    const Array transposed = random_array({1, 4, n}).transpose();
+    for (const char* formula : {"take_along_axis(a, argmax(a, 2, keepdims=true), 2)", "take_along_axis(a, argmax(a, 2, keepdims=true), 2)*a + 1"})
+      same_everywhere(formula, {{"a", transposed}});
+  }
+}
+
 TEST_CASE("indexing: views of what data added to, beside what is computed from it", "[indexing]") {
   const NamedArrays all = {{"x", random_array({4, 5})}, {"k", random_indices({4, 5}, 5)}};
   for (const char* formula :

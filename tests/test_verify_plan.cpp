@@ -21,6 +21,8 @@
 #include "compiler/structure.h"
 #include "every_mode.h"
 #include "golden.h"
+#include "has_codegen.h"
+#include "runtime/kernel_cache.h"
 #include "runtime/launch.h"
 #include "runtime/os.h"
 
@@ -639,6 +641,49 @@ TEST_CASE("verify plan: a call whose plan is refused says so and runs without it
       REQUIRE(!said.empty());
       CHECK_THAT(said[0], Contains("a plan was refused") && Contains("nest") && !Contains("\n"));
     }
+  }
+  op::set_log({});
+}
+
+namespace {
+
+// No backend has a value for such a statement. Kernels of one operator stay as they are.
+void unspeakable(compiler::Nest& nest) {
+  const auto computes = [](const Statement& s) { return s.kind == Statement::Kind::Op; };
+  if (std::ranges::count_if(nest.body, computes) < 2) return;
+  for (Statement& s : nest.body)
+    if (computes(s)) s.op = ir::Op::Gather;
+}
+struct Unspeakable {
+  Unspeakable() {
+    runtime::set_nest_hook(unspeakable);
+    runtime::set_first_tier(runtime::TierChoice::Quick);
+  }
+  ~Unspeakable() {
+    runtime::set_nest_hook(nullptr);
+    runtime::set_first_tier({});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("verify plan: a call whose kernel has no code says so and runs without it", "[verify]") {
+  if (!test::has_codegen()) return;
+  const Array x = random_array({100}), expected = op::formula("sum(x*3 + x)*x", {.mode = Mode::reference})({x});
+  const Unspeakable hooked;
+  if (os::for_tests().strict) {
+    CHECK_THROWS_AS(op::formula("sum(x*3 + x)*x")({x}), op::InternalError);
+    return;
+  }
+  op::set_log([](op::LogLevel, std::string_view text) { said.emplace_back(text); });
+  for (const Mode mode : {Mode::adaptive, Mode::generic, Mode::specialized}) {
+    said.clear();
+    const op::Formula f = op::formula("sum(x*3 + x)*x", {.mode = mode});
+    for (int call = 0; call < 5; ++call) CHECK(bytes_of(Array(f({x}))) == bytes_of(expected));
+    CHECK(f.stats().fallbacks == 1);
+    CHECK(f.stats().kernels > 1);  // unfused
+    REQUIRE(said.size() == 1);
+    CHECK_THAT(said[0], Contains("a plan was refused"));
   }
   op::set_log({});
 }

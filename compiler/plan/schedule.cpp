@@ -550,7 +550,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       if (linear.of[v] != Coefficient::General || linear.of[nest.outer - 1] != Coefficient::One || nest.accesses[a].table != Access::kNone)
         continue;
       bool plain = !nest.buffers[nest.accesses[a].buffer].written;
-      for (const Statement& b : nest.body) plain = plain && !(b.kind == Statement::Kind::Load && b.at == a && b.guard != Statement::kNone);
+      for (const Statement& b : nest.body)  // not where it is read only if others were: those may be packed themselves
+        plain = plain && !(b.kind == Statement::Kind::Load && b.at == a && (b.guard != Statement::kNone || b.a != Statement::kNone));
       if (plain) s.packed.push_back(a);
     }
 
