@@ -583,6 +583,37 @@ std::vector<NodeId> products_computed_again(const Graph& graph, const Partition&
   return out;
 }
 
+// Reductions that columns (Group::columns) are made of, and that another group stores since a later consumer needs them in memory: the column
+// was given its group before that was known, and there is no reduction there that it could be a column of.
+std::vector<NodeId> columns_read_elsewhere(const Graph& graph, const Partition& partition) {
+  std::vector<NodeId> out;
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
+    const Group& group = partition.groups[g];
+    for (std::size_t r = 0; group.columns && r < group.roots.size(); ++r) {
+      std::uint64_t along = 0;
+      for (const DomainAxes& axis : group.axes[r]) along |= ((std::uint64_t{1} << axis.count) - 1) << axis.first;
+      if (along == 0 || (along & ~group.reduced) != 0) continue;
+      std::vector<NodeId> stack = {group.roots[r]}, loaded;
+      std::unordered_set<NodeId> met;
+      bool reduces = false;
+      while (!stack.empty()) {
+        const NodeId id = stack.back();
+        stack.pop_back();
+        if (!met.insert(id).second) continue;
+        const bool is_loaded = partition.loads(graph, id, g);
+        if (ir::is_reduction(graph[id].op)) {
+          if (is_loaded) loaded.push_back(id);
+          else reduces = true;
+        }
+        if (is_loaded) continue;
+        for (const std::int64_t o : partition.operands(graph, id, g)) stack.push_back(static_cast<NodeId>(o));
+      }
+      if (!reduces) out.insert(out.end(), loaded.begin(), loaded.end());
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Graph copy_results(Graph graph) {
@@ -600,16 +631,21 @@ Partition fuse(const Graph& graph, const FuseOptions& options) {
   cuts.part.assign(graph.size(), 0);
   cuts.stored.assign(graph.size(), false);
   Fuser fuser(graph, options, cuts);
-  Partition partition = fuser.run();
-  for (int round = 0; round < 3 && !options.unfused; ++round) {  // what is stored may make others be computed again
-    const std::vector<NodeId> again = products_computed_again(graph, partition);
-    if (again.empty()) break;
-    for (const NodeId id : again) fuser.store_ahead(id);
-    partition = fuser.run();
-  }
+  const auto run = [&] {
+    Partition partition = fuser.run();
+    for (int round = 0; round < 3 && !options.unfused; ++round) {  // what is stored may make others be computed again
+      std::vector<NodeId> first = products_computed_again(graph, partition);
+      for (const NodeId id : columns_read_elsewhere(graph, partition)) first.push_back(id);
+      if (first.empty()) break;
+      for (const NodeId id : first) fuser.store_ahead(id);
+      partition = fuser.run();
+    }
+    return partition;
+  };
+  Partition partition = run();
   // A cut changes what later groups find in memory, so that one more of them may be above the limits; twice is seen in no program.
   for (int round = 0; round < 3 && !options.unfused && cut_at_limits(graph, partition, options.limits, cuts); ++round)
-    partition = fuser.run();
+    partition = run();
   find_read_again(graph, partition);
   return partition;
 }

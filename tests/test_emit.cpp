@@ -16,6 +16,7 @@
 #include "compiler/plan/schedule.h"
 #include "golden.h"
 #include "how_long.h"
+#include "plans_of.h"
 #include "random_graph.h"
 #include "run_partition.h"
 
@@ -183,6 +184,26 @@ TEST_CASE("emit: rows that are read at once need few pointers, whatever their di
   const int accesses = stack_accesses_in_longest_loop(compiler::generate(request).assembly);
   CHECK(accesses >= 0);
   CHECK(accesses <= 16);  // eight of each of four, and of what they share, are 40 rows
+}
+
+TEST_CASE("emit: what no instruction gathers is read without a branch for each element", "[emit]") {
+  const ir::Graph graph =
+      test::optimised("y = pad(a[:, :, ::2], [2, 2, 1], [0, 0, 0], mode=\"reflect\")", {{"a", {2, 2, 4}}}, DType::I8);
+  const std::vector<compiler::Planned> planned = test::plans_of(graph);
+  REQUIRE(planned.size() == 1);
+  compiler::Target target = compiler::Target::generic_cpu();
+  target.triple = "x86_64-unknown-linux-gnu", target.cpu = "x86-64-v4", target.features = "", target.vector_bytes = 64;
+  const compiler::Scheduled scheduled = compiler::schedule(planned[0].nest, planned[0].numbers, target);
+  compiler::CodegenRequest request{&planned[0].nest, &scheduled.schedule, &target};
+  request.want_ir = request.want_assembly = true;
+  const compiler::CodegenResult made = compiler::generate(request);
+  const auto count = [](const std::string& text, std::string_view what) {
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++n;
+    return n;
+  };
+  CHECK(count(made.assembly, "\n\tj") < 50);    // jumps; a branch for each of 32 elements of 8 loads would be 256
+  CHECK(count(made.assembly, "\n") < 5000);  // vectors of 128 elements would be four times as much, which LLVM takes seconds for
 }
 
 TEST_CASE("emit: columns of a product that run abreast stay in the caches for many of its rows", "[emit]") {

@@ -124,6 +124,17 @@ const std::vector<Family> kFamilies = {
 
 }  // namespace
 
+TEST_CASE("nests: a column whose sum another group stores, for a later consumer, is none", "[nests]") {
+  const char* const program = R"(v = a / norm(a, 1)[:, none]
+w = v / min(v, 1)[none]
+s = sum(w, [0])
+t = s + linspace(-2, 3, s.shape[-1])
+b = broadcast_to(s, [2, s.shape[0]])
+g = grad(sum(w), [v])
+y = flip(t - max(t, 0, keepdims=true), 0) + s)";
+  for (const std::int64_t n : {2, 5, 40}) same_everywhere(program, {{"a", random_array({n, n})}});
+}
+
 TEST_CASE("nests: the code of pieces of pieces follows the program's length", "[nests]") {
   for (const Family& n : kFamilies) {
     const int few = n.doubles ? 8 : 24;

@@ -59,8 +59,9 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
 std::vector<Access> accesses_of(llvm::Function& kernel) {
   std::vector<Access> out;
   const auto add = [&](Access a) {
-    if (auto* either = llvm::dyn_cast<llvm::SelectInst>(a.pointer)) {  // a guarded scalar: the element, or zeros on the stack
-      if (a.mask || of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer chosen in a way that is not known");
+    if (auto* either = llvm::dyn_cast<llvm::SelectInst>(a.pointer)) {  // where it is guarded: the element, or zeros on the stack
+      const auto* const mask = llvm::dyn_cast_or_null<llvm::Constant>(a.mask);
+      if ((a.mask && !(mask && mask->isAllOnesValue())) || of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer chosen in a way that is not known");
       a.mask = either->getCondition();
       a.pointer = either->getTrueValue();
     }

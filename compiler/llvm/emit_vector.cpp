@@ -230,7 +230,7 @@ Value* Emitter::load(Body& body, const Statement& s) {
   if (!mask && !varies_derived(access)) {
     if (nest_.accesses[access].first != kNone) return from_memory(t, sorted_out(body, access, type));
   }
-  return from_memory(t, b_.CreateMaskedGather(type, addresses(body, access), llvm::Align(1), mask ? mask : lanes_of_gather(type), zero));
+  return from_memory(t, gathered(type, addresses(body, access), mask));
 }
 
 void Emitter::store(Body& body, const Statement& s) {

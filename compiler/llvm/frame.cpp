@@ -147,6 +147,16 @@ Value* Frame::lanes_of_gather(llvm::Type* type) {
   return b_.CreateShuffleVector(items_, from);
 }
 
+llvm::Value* Frame::gathered(llvm::Type* type, Value* at, Value* mask) {
+  if (mask && !(target_.has_avx2() && type->getScalarSizeInBits() >= 32)) {
+    // no instruction: a branch for each lane would take LLVM seconds where there are many
+    Value* nowhere = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), width_of(mask)));
+    at = b_.CreateSelect(mask, at, b_.CreateGEP(b_.getInt8Ty(), zeros_, nowhere));
+    mask = all_lanes(width_of(mask));
+  }
+  return b_.CreateMaskedGather(type, at, llvm::Align(1), mask ? mask : lanes_of_gather(type), llvm::Constant::getNullValue(type));
+}
+
 void Frame::store_by_registers(Value* v, DType t, Value* p) {
   const unsigned lanes = width_of(v), each = std::min(lanes, static_cast<unsigned>(target_.vector_bytes) / 4);
   for (unsigned first = 0; first < lanes; first += each) {

@@ -106,6 +106,8 @@ class Frame {
   Value* every(const std::vector<Value*>& vectors, unsigned place);
   /// What a gather takes for all lanes.
   Value* lanes_of_gather(llvm::Type* type);
+  /// What is at these addresses, one for each lane; zeros where `mask`, if there is one, is false, and nothing is read there.
+  Value* gathered(llvm::Type* type, Value* at, Value* mask);
   /// Stores each register of a vector of halves as it is converted, which spares putting two of them together.
   void store_by_registers(Value* v, DType t, Value* p);
   /// floor(x / by) or x mod by of a derived variable.

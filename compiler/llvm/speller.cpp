@@ -873,8 +873,7 @@ llvm::Value* Speller::load(const Line& l) {
       return k_.from_memory(t, reversed(loaded(last_lane(Of::Load, l.at), mask ? reversed(mask) : nullptr)));
     if (!mask && nest_.accesses[l.at].first != Access::kNone) return k_.from_memory(t, sorted_out(l.at, type));
   }
-  Value* at = addresses(Of::Load, l.at);
-  return k_.from_memory(t, b_.CreateMaskedGather(type, at, llvm::Align(1), mask ? mask : lanes_of_gather(type), zero));
+  return k_.from_memory(t, gathered(type, addresses(Of::Load, l.at), mask));
 }
 
 // Where a whole vector begins that ends where the lanes begin.

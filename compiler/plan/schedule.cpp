@@ -497,6 +497,20 @@ bool share_places(const Nest& nest, const NestNumbers& numbers, const Target& ta
   n.items *= n.chunks;
   return true;
 }
+
+// Loads whose elements are read one by one, since no instruction gathers them.
+int loads_by_element(const Nest& nest, const Target& target) {
+  const auto is_one = [&](const Statement& s) {
+    if (s.kind != Statement::Kind::Load) return false;
+    const Access& access = nest.accesses[s.at];
+    const std::vector<Coefficient>& of = nest.linears[access.linear].of;
+    const bool strided = of[nest.vector_loop()] == Coefficient::General ||
+                         std::any_of(of.begin() + nest.loops(), of.end(), [](Coefficient c) { return c != Coefficient::Zero; });
+    return strided && !(target.has_avx2() && size_of(nest.buffers[access.buffer].dtype) >= 4);
+  };
+  return static_cast<int>(std::ranges::count_if(nest.body, is_one));
+}
+
 }  // namespace
 
 Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options) {
@@ -526,6 +540,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       });
   if (nest.kind == NestKind::Rows && contracts && s.abreast == 1 && !across && numbers.extents[v] >= 4 * s.width) s.width *= 4;
   s.width = std::min(s.width, nest.kind == NestKind::Map && element >= 4 ? 256 : 128);
+  // Code for each element of many loads compiles slowly, and is no faster in wider vectors.
+  constexpr int kElementLoads = 256, kLeastWidth = 16;
+  if (nest.kind == NestKind::Map)
+    for (const int loads = loads_by_element(nest, target); s.width > kLeastWidth && loads * s.width > kElementLoads;) s.width /= 2;
   // class: rows that fit 32 bytes are one vector
   if (nest.kind == NestKind::Rows && numbers.extents[v] * element <= 32) s.width = 32 / element;
   const bool scans = nest.has(Statement::Kind::Scan);
