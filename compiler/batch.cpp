@@ -91,6 +91,7 @@ class Batch {
     const Op op = graph_[id].op;
     if (op == Op::Piecewise) return piecewise(id);
     if (op == Op::Place) return rebuilt(id, graph_.attributes(id));
+    if (op == Op::Assign) return rebuilt(id, std::vector{graph_.attributes(id)[0] + 1, graph_.attributes(id)[1]});
     if (op == Op::Gather || op == Op::ScatterAdd) return rebuilt(id, std::vector{graph_.attributes(id)[0] + 1});
     const std::optional<std::vector<std::int64_t>> attributes = attributes_with_axis_in_front(graph_, id);
     return attributes ? rebuilt(id, *attributes) : row_by_row(id);

@@ -273,6 +273,28 @@ Expr scatter_gradient(Expr g, Expr y, std::size_t operand, List axis) {
   return {graph, graph.add(Op::Gather, g.dtype(), graph[places].shape, {g.id(), places}, axis)};
 }
 
+/// Of what is set the last update of each place, of a least or greatest all that are equal to it, x too, in equal shares.
+Expr assign_gradient(Expr g, Expr y, std::size_t operand, List attributes) {
+  Graph& graph = g.graph();
+  const Expr x{graph, graph.operand(y.id(), 0)}, places{graph, graph.operand(y.id(), 1)}, updates{graph, graph.operand(y.id(), 2)};
+  const List axis = attributes.first(1);
+  const auto at_places = [&](Expr of) {
+    return Expr{graph, graph.add(Op::Gather, of.dtype(), places.shape(), {of.id(), places.id()}, axis)};
+  };
+  if (attributes[1] == 0) {
+    const Expr mine{graph, graph.add(Op::Iota, DType::I64, places.shape(), {}, axis)};
+    const NodeId none = graph.constant(DType::I64, x.shape(), bits_of(DType::I64, -1.0));
+    const Expr last{graph, graph.add(Op::Assign, DType::I64, x.shape(), {none, places.id(), mine.id()}, attributes)};
+    if (operand == 0) return where(apply(Op::Less, {last, constant_like(last, 0.0)}), g, 0.0);
+    return where(at_places(last) == mine, at_places(g), 0.0);
+  }
+  const Expr is_x = (x == y) | isnan(x), is_update = (updates == at_places(y)) | isnan(updates);
+  const NodeId count =
+      graph.add(Op::ScatterAdd, g.dtype(), x.shape(), {cast(is_x, g.dtype()).id(), places.id(), cast(is_update, g.dtype()).id()}, axis);
+  const Expr share = g / Expr{graph, count};
+  return operand == 0 ? where(is_x, share, 0.0) : where(is_update, at_places(share), 0.0);
+}
+
 Expr structural_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
   Graph& graph = g.graph();
   const Node node = graph[y.id()];
@@ -297,6 +319,7 @@ Expr structural_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
     case Op::ScanMin: return scan_extremum_gradient(g, y, attributes);
     case Op::Gather: return gather_gradient(g, x, Expr(graph, graph.operand(y.id(), 1)), attributes);
     case Op::ScatterAdd: return scatter_gradient(g, y, operand, attributes);
+    case Op::Assign: return assign_gradient(g, y, operand, attributes);
     default: throw InternalError("differentiate: no rule for " + std::string(info(node.op).text));
   }
 }

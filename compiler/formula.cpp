@@ -68,6 +68,7 @@ std::string_view kind_text(const Argument& argument) {
     case Argument::Kind::List: return "a list";
     case Argument::Kind::Type: return "a type";
     case Argument::Kind::Text: return "a text";
+    case Argument::Kind::Index: return "a slice";
   }
   return "";
 }
@@ -493,6 +494,12 @@ class Evaluator {
     argument.kind = Argument::Kind::List;
     for (std::size_t i = stack_.size() - node.b; i < stack_.size(); ++i) {
       const std::uint32_t offset = program_.nodes[stack_[i].node].offset;
+      if (stack_[i].kind == Entry::Kind::Index) {
+        Argument& item = argument.list.emplace_back();
+        item.kind = Argument::Kind::Index;
+        item.index = stack_[i].index;
+        continue;
+      }
       argument.list.push_back(single(std::move(stack_[i])));
       if (argument.list.back().kind == Argument::Kind::List) fail(offset, "a list cannot be an item of a list");
     }

@@ -224,5 +224,6 @@ std::span<const FunctionRow> making_rows();
 std::span<const FunctionRow> statistics_rows();
 std::span<const FunctionRow> sorting_rows();
 std::span<const FunctionRow> window_rows();
+std::span<const FunctionRow> writing_rows();
 
 }  // namespace onepass::compiler

@@ -325,7 +325,7 @@ const std::vector<Row>& first_rows() {
 const std::vector<Row>& rows() {
   static const std::vector<Row>& table = *[] {
     auto* all = new std::vector<Row>(first_rows());
-    for (const std::span<const Row> more : {making_rows(), statistics_rows(), sorting_rows(), window_rows()})
+    for (const std::span<const Row> more : {making_rows(), statistics_rows(), sorting_rows(), window_rows(), writing_rows()})
       all->insert(all->end(), more.begin(), more.end());
     return all;
   }();

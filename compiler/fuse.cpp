@@ -33,7 +33,7 @@ std::string_view text_of(Boundary b) {
     case Boundary::Recompute: return "recompute";
     case Boundary::Pieces: return "pieces of pieces";
     case Boundary::Gathered: return "indexed by data";
-    case Boundary::Scattered: return "updates are added where data say";
+    case Boundary::Scattered: return "updates are added or written where data say";
     case Boundary::Sorted: return "sorted or searched as a whole array";
     case Boundary::Checked: return "indices that are all checked";
     case Boundary::KernelLimit: return "kernel limit";
@@ -95,7 +95,7 @@ class Fuser {
       const Op op = graph_[id].op;
       if (options_.unfused && !ir::is_view(op) && !ir::is_source(op)) b = Boundary::Unfused;
       if (op == Op::ScatterAdd && b == Boundary::Inlined) b = Boundary::Scattered;
-      if (ir::is_routine(op)) b = Boundary::Sorted;
+      if (ir::is_routine(op)) b = op == Op::Assign ? Boundary::Scattered : Boundary::Sorted;
       if (output_[id] && b == Boundary::Inlined) b = Boundary::Output;
       if (cuts_.stored[id] && b == Boundary::Inlined) b = Boundary::KernelLimit;
       partition_.boundary[id] = b;

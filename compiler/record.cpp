@@ -471,16 +471,15 @@ Value Recorder::broadcast_to(Value x, const Shape& shape, std::string_view name)
   return make(broadcast(x.node, graph.intern(shape)));
 }
 
-Value Recorder::index(Value x, std::span<const Index> indices) {
-  x = node_of(x);
+Recorder::Region Recorder::region(std::string_view name, const Value& x, std::span<const Index> indices) const {
   const Shape from(graph.shape(x.node).begin(), graph.shape(x.node).end());
   std::size_t consuming = 0, ellipses = 0;
   for (const Index& i : indices) {
     consuming += i.kind == Index::Kind::Integer || i.kind == Index::Kind::Slice;
     ellipses += i.kind == Index::Kind::Ellipsis;
   }
-  if (ellipses > 1) throw ShapeError("index: more than one `...`");
-  if (consuming > from.size()) throw ShapeError(fmt::format("index: {} indices for {}", consuming, describe(x)));
+  if (ellipses > 1) throw ShapeError(fmt::format("{}: more than one `...`", name));
+  if (consuming > from.size()) throw ShapeError(fmt::format("{}: {} indices for {}", name, consuming, describe(x)));
 
   std::vector<std::int64_t> attributes(2 * from.size());  // start[rank], step[rank]
   Shape sliced, result;
@@ -500,7 +499,7 @@ Value Recorder::index(Value x, std::span<const Index> indices) {
       case Index::Kind::Integer: {
         const std::int64_t n = from[axis];
         if (i.at < -n || i.at >= n)
-          throw IndexError(fmt::format("index: {} is out of range for axis {} of {}, which has extent {}", i.at, axis, describe(x), n));
+          throw IndexError(fmt::format("{}: {} is out of range for axis {} of {}, which has extent {}", name, i.at, axis, describe(x), n));
         attributes[axis] = i.at < 0 ? i.at + n : i.at;
         attributes[from.size() + axis] = 1;
         sliced.push_back(1);
@@ -509,7 +508,7 @@ Value Recorder::index(Value x, std::span<const Index> indices) {
       }
       case Index::Kind::Slice: {  // Python's rule: bounds clamp
         const std::int64_t n = from[axis], step = i.step.value_or(1);
-        if (step == 0) throw ValueError("index: a slice's step is 0");
+        if (step == 0) throw ValueError(fmt::format("{}: a slice's step is 0", name));
         const std::int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
         auto bound = [&](std::optional<std::int64_t> b, std::int64_t otherwise) {
           if (!b) return otherwise;
@@ -535,9 +534,33 @@ Value Recorder::index(Value x, std::span<const Index> indices) {
   for (const Index& i : indices)
     whole &= i.kind == Index::Kind::Ellipsis || i.kind == Index::Kind::NewAxis ||
              (i.kind == Index::Kind::Slice && !i.start && !i.stop && !i.step);
+  return {std::move(attributes), std::move(sliced), std::move(result), whole};
+}
+
+Value Recorder::index(Value x, std::span<const Index> indices) {
+  x = node_of(x);
+  const Region at = region("index", x, indices);
   Value v = x;
-  if (!whole) v = make(graph.add(Op::Slice, dtype(x), graph.intern(sliced), {x.node}, attributes));
-  return reshape(v, result);
+  if (!at.whole) v = make(graph.add(Op::Slice, dtype(x), graph.intern(at.sliced), {x.node}, at.attributes));
+  return reshape(v, at.result);
+}
+
+// where(inside, joined, x): what is put is padded with zeros, which nobody sees, and `inside` with false.
+Value Recorder::put(Value x, std::span<const Index> indices, Value v, Joined how) {
+  x = node_of(x);
+  const Region at = region("put", x, indices);
+  v = reshape(broadcast_to(written(v, x), at.result, "put"), at.sliced);
+  const ir::ListId shape = graph[x.node].shape;
+  if (ir::element_count(at.sliced) == 0) return x;
+  if (!at.whole) v = make(graph.add(Op::Pad, dtype(x), shape, {v.node}, at.attributes));
+  static constexpr Op kOps[] = {Op::Identity, Op::Add, Op::Minimum, Op::Maximum, Op::Mul};
+  static constexpr std::string_view kNames[] = {"put", "add", "minimum", "maximum", "mul"};
+  const auto k = static_cast<std::size_t>(how);
+  const Value both[2] = {x, v};
+  const Value joined = how == Joined::Set ? v : elementwise(kOps[k], kNames[k], both);
+  if (at.whole) return joined;
+  const NodeId inside = graph.constant(DType::Bool, graph.intern(at.sliced), 1);
+  return where(make(graph.add(Op::Pad, DType::Bool, shape, {inside}, at.attributes)), joined, x);
 }
 
 Value Recorder::flip(Value x, std::optional<std::vector<std::int64_t>> axes) {

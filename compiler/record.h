@@ -41,13 +41,17 @@ struct Index {
   std::optional<std::int64_t> start, stop, step;  // Slice
 };
 
-/// An argument of a named operator in a formula: a value, a list, a type, a text or `none`.
+/// How `put` joins what is there with what is put.
+enum class Joined : std::uint8_t { Set, Add, Min, Max, Mul };
+
+/// An argument of a named operator in a formula: a value, a list, a type, a text, a slice or `...` in a list, or `none`.
 struct Argument {
-  enum class Kind : std::uint8_t { None, Value, List, Type, Text } kind = Kind::None;
+  enum class Kind : std::uint8_t { None, Value, List, Type, Text, Index } kind = Kind::None;
   compiler::Value value;
   std::vector<Argument> list;
   DType type = DType::F32;
   std::string text;
+  compiler::Index index;
 };
 
 struct Indexed;  // compiler/contract.h
@@ -115,6 +119,9 @@ class Recorder {
   Value squeeze(Value x, std::optional<std::vector<std::int64_t>> axes);
   Value broadcast_to(Value x, const Shape& shape, std::string_view name = "broadcast_to");
   Value index(Value x, std::span<const Index> indices);
+  /// x, but at the indices v, or what both make. v is cast to x's type and broadcast.
+  Value put(Value x, std::span<const Index> indices, Value v, Joined how);
+  Value written(Value v, const Value& x);  // v in x's type, as put writes it
   Value flip(Value x, std::optional<std::vector<std::int64_t>> axes);
   Value diagonal(Value x, std::int64_t offset, std::int64_t axis1, std::int64_t axis2);
 
@@ -139,6 +146,10 @@ class Recorder {
   Value take_along_axis(Value x, Value indices, std::int64_t axis);
   Value scatter_add(Value x, Value indices, Value updates, std::int64_t axis);
   Value index_add(Value x, Value indices, Value updates, std::int64_t axis);
+  /// scatter_add and index_add, but for what is written: set (the last update of a place stays), added, the least or the greatest.
+  /// Updates are cast to x's type.
+  Value scatter(Value x, Value indices, Value updates, std::int64_t axis, Joined how);
+  Value index_update(Value x, Value indices, Value updates, std::int64_t axis, Joined how);
   Value cross_entropy(Value logits, Value labels, std::int64_t axis);
   // ---- contractions (record_contract.cpp)
   Value matmul(Value a, Value b);
@@ -192,6 +203,12 @@ class Recorder {
   std::uint32_t next_origin_ = 1;
   DerivativeRules rules_;
 
+  struct Region {                          // what indices choose
+    std::vector<std::int64_t> attributes;  // start[rank], step[rank]
+    Shape sliced, result;                  // with all axes; with those of the indices
+    bool whole;                            // the indices say: everything
+  };
+  Region region(std::string_view name, const Value& x, std::span<const Index> indices) const;
   NodeId slot_for(const Literal& literal, DType dtype, ir::ListId shape, std::string_view name);
   Value make(NodeId node);
   NodeId differentiable(const Value& x, std::string_view name, std::string_view what) const;
@@ -219,7 +236,9 @@ class Recorder {
   std::size_t axis_of(std::string_view name, const Value& x, std::int64_t axis) const;
   Value place(std::string_view name, ir::Indexing indexing, Value indices, std::int64_t extent, std::size_t axis);
   Value gather(Value x, Value places, std::size_t axis);
-  Value scatter(std::string_view name, Value x, Value places, Value updates, std::size_t axis);
+  Value scatter(std::string_view name, ir::Indexing by, Value x, Value indices, Value updates, std::int64_t axis, Joined how);
+  Value index_update(std::string_view name, ir::Indexing by, Value x, Value indices, Value updates, std::int64_t axis, Joined how);
+  Value joined_at(std::string_view name, Value x, Value places, Value updates, std::size_t axis, Joined how);
   Value spread_places(std::string_view name, const Value& x, Value places, std::size_t axis);
   Shape taken_shape(std::string_view name, const Value& x, const Value& indices, std::size_t axis) const;
   Value chosen_along(Value x, Value places, std::size_t axis);

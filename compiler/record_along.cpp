@@ -1,8 +1,9 @@
-// Recording: scans, and indexing by data. See record.h.
+// Recording: scans, indexing by data, and writing by data. See record.h.
 //   cumsum(x, 0, reverse=true)       flip, scan_sum, flip
 //   take(x, i, axis)                 place i; reshaped to one axis in x's rank and broadcast; gather; reshaped to i's shape in place of the axis
 //   take_along_axis(x, i, axis)      place i; both broadcast on the other axes; gather
 //   take(x, broadcast_to(i, s), 0)   place i; broadcast; as above
+//   index_update(x, i, u, 0)         places as of take; assign x, places, u
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -109,41 +110,74 @@ Value Recorder::take_along_axis(Value x, Value indices, std::int64_t axis) {
   return gather(broadcast_to(x, from, "take_along_axis"), broadcast_to(places, to, "take_along_axis"), at);
 }
 
-// x + what is added at the places, in one type.
-Value Recorder::scatter(std::string_view name, Value x, Value places, Value updates, std::size_t axis) {
+// x, with the updates added or written at the places, in one type.
+Value Recorder::joined_at(std::string_view name, Value x, Value places, Value updates, std::size_t axis, Joined how) {
   const Value both[2] = {x, updates};
-  const std::vector<Value> typed = of_one_type(name, both);
-  if (dtype(typed[0]) == DType::Bool) throw DTypeError(fmt::format("{}: bool is not added; cast {} to an integer type", name, describe(x)));
-  const std::int64_t along[1] = {static_cast<std::int64_t>(axis)};
-  return make(graph.add(Op::ScatterAdd, dtype(typed[0]), graph[typed[0].node].shape, {typed[0].node, places.node, typed[1].node}, along));
+  std::vector<Value> typed = of_one_type(name, both);
+  DType type = dtype(typed[0]);
+  if (how == Joined::Add) {
+    if (type == DType::Bool) throw DTypeError(fmt::format("{}: bool is not added; cast {} to an integer type", name, describe(x)));
+    const std::int64_t along[1] = {static_cast<std::int64_t>(axis)};
+    return make(graph.add(Op::ScatterAdd, type, graph[typed[0].node].shape, {typed[0].node, places.node, typed[1].node}, along));
+  }
+  if (graph.elements(places.node) == 0) return typed[0];
+  const bool half = is_half(type);
+  if (half)  // exact there and back
+    for (Value& v : typed) v = cast(v, DType::F32);
+  const std::int64_t mode = how == Joined::Set ? 0 : how == Joined::Min ? 1 : 2;
+  const std::int64_t attributes[2] = {static_cast<std::int64_t>(axis), mode};
+  const Value y = make(
+      graph.add(Op::Assign, half ? DType::F32 : type, graph[typed[0].node].shape, {typed[0].node, places.node, typed[1].node}, attributes));
+  return half ? cast(y, type) : y;
+}
+
+Value Recorder::scatter(std::string_view name, ir::Indexing by, Value x, Value indices, Value updates, std::int64_t axis, Joined how) {
+  const auto from = shape(x), at_shape = shape(indices);
+  if (from.empty()) throw ShapeError(fmt::format("{}: {} has no axis", name, describe(x)));
+  const std::size_t at = axis_of(name, x, axis);
+  bool fits = from.size() == at_shape.size() && std::ranges::equal(shape(updates), at_shape);
+  for (std::size_t i = 0; fits && i < from.size(); ++i) fits = i == at || from[i] == at_shape[i];
+  if (!fits)
+    throw ShapeError(
+        fmt::format("{}: the indices {} and the updates {} must be of one shape, which differs from that of {} along axis {} alone", name,
+                    describe(indices), describe(updates), describe(x), at));
+  return joined_at(name, x, place(name, by, indices, from[at], at), updates, at, how);
+}
+
+Value Recorder::index_update(std::string_view name, ir::Indexing by, Value x, Value indices, Value updates, std::int64_t axis, Joined how) {
+  if (shape(x).empty()) throw ShapeError(fmt::format("{}: {} has no axis", name, describe(x)));
+  const std::size_t at = axis_of(name, x, axis);
+  const Shape wanted = taken_shape(name, x, indices, at);
+  if (!std::ranges::equal(shape(updates), wanted))
+    throw ShapeError(fmt::format("{}: the updates {} must be of shape {}: {} with the indices {} in place of axis {}", name,
+                                 describe(updates), shape_text(wanted), describe(x), describe(indices), at));
+  const Value places = spread_places(name, x, place(name, by, indices, shape(x)[at], at), at);
+  const Shape line(shape(places).begin(), shape(places).end());
+  return joined_at(name, x, places, reshape(updates, line), at, how);
 }
 
 Value Recorder::scatter_add(Value x, Value indices, Value updates, std::int64_t axis) {
   x = node_of(x), indices = node_of(indices), updates = node_of(updates, type_beside(updates, dtype(x)));
-  const auto from = shape(x), at_shape = shape(indices);
-  if (from.empty()) throw ShapeError(fmt::format("scatter_add: {} has no axis to add along", describe(x)));
-  const std::size_t at = axis_of("scatter_add", x, axis);
-  bool fits = from.size() == at_shape.size() && std::ranges::equal(shape(updates), at_shape);
-  for (std::size_t i = 0; fits && i < from.size(); ++i) fits = i == at || from[i] == at_shape[i];
-  if (!fits)
-    throw ShapeError(fmt::format(
-        "scatter_add: the indices {} and the updates {} must be of one shape, which differs from that of {} along axis {} alone",
-        describe(indices), describe(updates), describe(x), at));
-  return scatter("scatter_add", x, place("scatter_add", ir::Indexing::ScatterAdd, indices, from[at], at), updates, at);
+  return scatter("scatter_add", ir::Indexing::ScatterAdd, x, indices, updates, axis, Joined::Add);
 }
 
 Value Recorder::index_add(Value x, Value indices, Value updates, std::int64_t axis) {
   x = node_of(x), indices = node_of(indices), updates = node_of(updates, type_beside(updates, dtype(x)));
-  if (shape(x).empty()) throw ShapeError(fmt::format("index_add: {} has no axis to add along", describe(x)));
-  const std::size_t at = axis_of("index_add", x, axis);
-  const Shape wanted = taken_shape("index_add", x, indices, at);
-  if (!std::ranges::equal(shape(updates), wanted))
-    throw ShapeError(fmt::format("index_add: the updates {} must be of shape {}: {} with the indices {} in place of axis {}",
-                                 describe(updates), shape_text(wanted), describe(x), describe(indices), at));
-  const Value places = spread_places("index_add", x, place("index_add", ir::Indexing::IndexAdd, indices, shape(x)[at], at), at);
-  const Shape line(shape(places).begin(), shape(places).end());
-  return scatter("index_add", x, places, reshape(updates, line), at);
+  return index_update("index_add", ir::Indexing::IndexAdd, x, indices, updates, axis, Joined::Add);
 }
+
+Value Recorder::scatter(Value x, Value indices, Value updates, std::int64_t axis, Joined how) {
+  x = node_of(x), indices = node_of(indices), updates = written(updates, x);
+  return scatter("scatter", ir::Indexing::Scatter, x, indices, updates, axis, how);
+}
+
+Value Recorder::index_update(Value x, Value indices, Value updates, std::int64_t axis, Joined how) {
+  x = node_of(x), indices = node_of(indices), updates = written(updates, x);
+  return index_update("index_update", ir::Indexing::IndexUpdate, x, indices, updates, axis, how);
+}
+
+// What is written into x, in x's type.
+Value Recorder::written(Value v, const Value& x) { return v.is_literal ? node_of(v, dtype(x)) : cast(v, dtype(x)); }
 
 // One element of each row: gathered from an array, but of computed values, which a gather would have stored first, the sum of a row that is
 // -0 elsewhere, which is that element to the bit.

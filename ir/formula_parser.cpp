@@ -512,13 +512,13 @@ class Parser {
           begin_argument();
           continue;
         case Token::Ellipsis:
-          if (!in_index() || stack_.back().colons > 0) fail(lexeme.offset, "`...` stands for axes in an index, as in `x[..., 0]`");
+          if (!takes_slices() || stack_.back().colons > 0) fail(lexeme.offset, "`...` stands for axes in an index, as in `x[..., 0]`");
           take_leaf(leaf(Kind::Ellipsis, lexeme.offset));
           if (current_.token != Token::Comma && current_.token != Token::CloseBracket)
             fail(current_.offset, fmt::format("`,` or `]` is expected after `...`; found {}", describe(current_)));
           return;
         case Token::Colon:
-          if (!in_index()) fail_operand();
+          if (!takes_slices()) fail_operand();
           slice_colon(kAbsent);
           if (slice_ends()) return end_slice();
           continue;
@@ -547,7 +547,9 @@ class Parser {
     fail(current_.offset, fmt::format("`{}` is {} and cannot be called", word.text, kind_of(word)));
   }
 
-  bool in_index() const { return !stack_.empty() && stack_.back().what == Pending::What::Index; }
+  // An index has slices, and a list may: `put(x, [1:5, 0], v)`.
+  static bool takes_slices(const Pending& entry) { return entry.what == Pending::What::Index || entry.what == Pending::What::List; }
+  bool takes_slices() const { return !stack_.empty() && takes_slices(stack_.back()); }
 
   // A bracket closes where an item could begin only behind a trailing comma: `[1, 2, ]`.
   bool in_list_after_comma(Pending::What what) const {
@@ -637,7 +639,7 @@ class Parser {
             advance();
             return true;
           }
-          if (stack_.back().what != Pending::What::Index) fail_in_bracket();
+          if (!takes_slices(stack_.back())) fail_in_bracket();
           slice_colon(take_operand());
           if (!slice_ends()) return true;
           end_slice();
@@ -715,7 +717,7 @@ class Parser {
   void end_argument() {
     Pending& entry = stack_.back();
     Argument argument = entry.begun;
-    if (entry.what == Pending::What::Index && entry.colons > 0) {
+    if (entry.colons > 0) {
       Node node = leaf(Kind::Slice, entry.begun.offset, entry.parts[0], entry.parts[1]);
       node.c = kAbsent;
       const NodeId last = take_operand();
@@ -886,7 +888,7 @@ class Parser {
               : !entry.is_bracket()                 ? fmt::format("`{}`", text_of(entry.op))
               : first                               ? fmt::format("`{}`", text_of_open(entry))
                                                     : "`,`";
-      if (entry.what == Pending::What::Index && entry.colons > 0) after = "`:`";
+      if (entry.colons > 0) after = "`:`";
       if (entry.what == Pending::What::Call && entry.begun.keyword != kAbsent) after = "`=`";
     }
     const std::string_view hint = current_.token == Token::Newline  ? "; an expression goes on over lines only inside ( ) or [ ]"

@@ -205,8 +205,8 @@ Graph Graph::with_extents(const std::function<std::int64_t(std::int64_t)>& of) c
 }
 
 std::string_view text_of(Indexing indexing) {
-  static constexpr std::string_view kTexts[] = {"take",          "take_along_axis", "scatter_add", "index_add",
-                                                "cross_entropy", "bincount",        "quantile"};
+  static constexpr std::string_view kTexts[] = {"take",     "take_along_axis", "scatter_add", "index_add",   "cross_entropy",
+                                                "bincount", "quantile",        "scatter",     "index_update"};
   return kTexts[static_cast<int>(indexing)];
 }
 

@@ -118,7 +118,7 @@ inline std::int64_t element_count(List shape) {
 }
 
 /// The operators that index by data, as an attribute of `place`: what an error names.
-enum class Indexing : std::uint8_t { Take, TakeAlongAxis, ScatterAdd, IndexAdd, CrossEntropy, Bincount, Quantile };
+enum class Indexing : std::uint8_t { Take, TakeAlongAxis, ScatterAdd, IndexAdd, CrossEntropy, Bincount, Quantile, Scatter, IndexUpdate };
 std::string_view text_of(Indexing indexing);
 
 /// The `place` nodes that the outputs need, in increasing order: their indices are checked in each call.

@@ -577,7 +577,7 @@ class Evaluator {
       case OpKind::Place: return place(id);
       case OpKind::Gather: return gather(id);
       case OpKind::Scatter: return scatter(id);
-      case OpKind::Routine: return graph_[id].op == Op::Search ? search(id) : sort(id);
+      case OpKind::Routine: return graph_[id].op == Op::Search ? search(id) : graph_[id].op == Op::Assign ? assign(id) : sort(id);
       case OpKind::Primitive:
       case OpKind::Expanded: return elementwise(id);
     }
@@ -844,6 +844,34 @@ class Evaluator {
           }
         }
     });
+  }
+
+  void assign(NodeId id) {
+    const NodeId x = graph_.operand(id, 0), places = graph_.operand(id, 1), updates = graph_.operand(id, 2);
+    const Around to = around(id, graph_.attributes(id)[0]), from = around(places, graph_.attributes(id)[0]);
+    const std::int64_t mode = graph_.attributes(id)[1];
+    const auto* place = reinterpret_cast<const std::int64_t*>(arrays_[places].get());
+    std::byte* target = allocate(id);
+    visit(graph_[id].dtype, [&]<class T>() {
+      auto* y = reinterpret_cast<Stored<T>*>(target);
+      std::copy_n(reinterpret_cast<const Stored<T>*>(arrays_[x].get()), graph_.elements(id), y);
+      const auto* update = reinterpret_cast<const Stored<T>*>(arrays_[updates].get());
+      for (std::int64_t o = 0; o < from.outer; ++o)
+        for (std::int64_t k = 0; k < from.extent; ++k)
+          for (std::int64_t i = 0; i < from.inner; ++i, ++place, ++update) {
+            worked_(1);
+            Stored<T>& there = y[(o * to.extent + *place) * to.inner + i];
+            if (mode == 0 || replaces(*update, there, mode == 2)) there = *update;
+          }
+    });
+  }
+  // NaN is the least and the greatest, and -0 is below +0, so that no order matters.
+  template <class T> static bool replaces(T update, T there, bool greatest) {
+    if constexpr (std::floating_point<T>) {
+      if (there != there || update != update) return there == there;
+      if (update == there) return std::signbit(update) != std::signbit(there) && std::signbit(there) == greatest;
+    }
+    return greatest ? there < update : update < there;
   }
 
   void search(NodeId id) {

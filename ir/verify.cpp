@@ -294,7 +294,7 @@ std::string broken_place(const Graph& graph, NodeId id) {
   const Node index = graph[graph.operand(id, 0)];
   const List attributes = graph.attributes(id);
   if (attributes.size() != 3 || attributes[0] < 0 || attributes[1] < 0 || attributes[2] < 0 ||
-      attributes[2] > static_cast<std::int64_t>(Indexing::Quantile))
+      attributes[2] > static_cast<std::int64_t>(Indexing::IndexUpdate))
     return "attributes are an extent, an axis and the operator that indexes";
   if (!is_integer(index.dtype) || node.dtype != DType::I64) return "an index is an integer, a place i64";
   return node.shape == index.shape ? "" : "places have the shape of the indices";
@@ -333,6 +333,14 @@ std::string broken_routine(const Graph& graph, NodeId id) {
   const List from = graph.shape(x), to = graph.shape(id), attributes = graph.attributes(id);
   for (const std::int64_t o : graph.operands(id))
     if (is_half(graph[static_cast<NodeId>(o)].dtype)) return "halves are sorted as f32";
+  if (node.op == Op::Assign) {
+    const NodeId places = graph.operand(id, 1), updates = graph.operand(id, 2);
+    if (attributes.size() != 2 || attributes[1] < 0 || attributes[1] > 2) return "attributes are an axis, and 0, 1 or 2";
+    if (std::string broken = broken_along(graph, x, places, attributes.first(1)); !broken.empty()) return broken;
+    if (graph[updates].shape != graph[places].shape) return "updates and places have one shape";
+    if (node.dtype != graph[x].dtype || graph[updates].dtype != graph[x].dtype) return "x, the updates and the result have one type";
+    return node.shape == graph[x].shape ? "" : "the result has x's shape";
+  }
   if (node.dtype != (node.op == Op::Sort ? graph[x].dtype : DType::I64)) return "sort keeps its operand's type, places are i64";
   if (from.size() != to.size() || from.empty()) return "operands and result have one rank, at least 1";
   if (node.op == Op::Search) {

@@ -59,6 +59,14 @@ compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& number
     n.work = rows * results * 32;
     return out;
   }
+  if (nest.routine == Op::Assign) {
+    n.bytes_read += rows * results * (size + 8);
+    n.bytes_written = rows * length * size;
+    n.tile = block_of(nest, numbers, rows, 1);
+    n.items = up(rows, n.tile);
+    n.work = rows * (length + results * 4);
+    return out;
+  }
   n.work = rows * length * 24;
   const std::int64_t element = sort_element_bytes(nest.buffers[0].dtype, nest.routine == Op::Argsort, length);
   const bool share = threads > 1 && rows < 2 * threads && length >= kSharedLength;
@@ -88,17 +96,17 @@ compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& number
 std::vector<std::int64_t> routine_words(const Nest& nest, const NestNumbers& numbers, const compiler::ScheduleNumbers& scheduled) {
   std::vector<std::int64_t> words(RoutineWords::kFirst, 0);
   words[RoutineWords::kType] = static_cast<std::int64_t>(nest.buffers[0].dtype);
-  words[RoutineWords::kBackwards] = nest.backwards;
+  words[RoutineWords::kVariant] = nest.variant;
   words[RoutineWords::kLength] = numbers.extents.back();
   words[RoutineWords::kResults] = numbers.results;
   words[RoutineWords::kRows] = rows_of(nest, numbers);
   words[RoutineWords::kBlock] = scheduled.tile;
   words[RoutineWords::kChunks] = scheduled.chunks;
   words[RoutineWords::kLoops] = nest.outer;
-  const bool two = nest.buffers.size() > 2;
+  const std::size_t last = nest.buffers.size() - 1;
   const auto strides = [&](std::size_t loop) {
-    for (const std::size_t b : {std::size_t{0}, two ? std::size_t{1} : std::size_t{0}, nest.buffers.size() - 1})
-      words.push_back(numbers.coefficients[b][loop]);
+    for (std::size_t b = 0; b < 3; ++b) words.push_back(b < last ? numbers.coefficients[b][loop] : 0);
+    words.push_back(numbers.coefficients[last][loop]);
   };
   for (std::uint32_t l = 0; l < nest.outer; ++l) {
     words.push_back(numbers.extents[l]);
@@ -112,7 +120,9 @@ std::shared_ptr<const Kernel> routine_kernel(const Nest& nest) {
   static const auto& sorts = *new std::shared_ptr<const Kernel>(std::make_shared<Kernel>(&run_sort));
   static const auto& argsorts = *new std::shared_ptr<const Kernel>(std::make_shared<Kernel>(&run_argsort));
   static const auto& searches = *new std::shared_ptr<const Kernel>(std::make_shared<Kernel>(&run_search));
+  static const auto& assigns = *new std::shared_ptr<const Kernel>(std::make_shared<Kernel>(&run_assign));
   switch (nest.routine) {
+    case Op::Assign: return assigns;
     case Op::Sort: return sorts;
     case Op::Argsort: return argsorts;
     case Op::Search: return searches;

@@ -1,4 +1,4 @@
-// Routines: operators that precompiled code of the library computes on whole arrays: sort, argsort, search (ir/ops.def, kind Routine). A plan runs
+// Routines: operators that precompiled code of the library computes on whole arrays: sort, argsort, search, assign (ir/ops.def, kind Routine). A plan runs
 // one as a launch like that of a kernel: items that threads share, phases, scratch. Any number of threads gives the same result, since there
 // is one.
 #pragma once
@@ -28,21 +28,22 @@ struct RoutineWords {
   enum : std::uint32_t {
     kPhase,
     kShared,
-    kX,  // pointers: the first operand, the second, the result
+    kX,  // pointers: the first operand, the second, the third, the result
     kValues,
+    kUpdates,
     kResult,
     kType,  // of the first operand: a DType
-    kBackwards,
+    kVariant,
     kLength,   // of a row
     kResults,  // of a row
     kRows,
     kBlock,   // rows, or of a search values, of an item
     kChunks,  // items of a row
-    kLoops,   // axes that count rows: behind it extent, then the strides of the three arrays, of each; then the strides along the row
+    kLoops,   // axes that count rows: behind it extent, then the strides of the four arrays, of each; then the strides along the row
     kFirst,
   };
   static std::uint32_t pointer(const compiler::Nest& nest, std::uint32_t buffer) {
-    return buffer == 0 ? kX : buffer + 1 == nest.buffers.size() ? kResult : kValues;
+    return buffer + 1 == nest.buffers.size() ? kResult : kX + buffer;
   }
 };
 

@@ -9,6 +9,7 @@ namespace onepass::runtime {
 
 void run_sort(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch);
 void run_argsort(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch);
+void run_assign(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch);
 void run_search(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch);
 
 /// Of what is moved for each element while it is sorted: a key, or a key and a place.

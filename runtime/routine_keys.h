@@ -66,29 +66,31 @@ template <class F> void with_type(DType type, F&& f) {
 
 /// The rows of a routine's arrays.
 struct RoutineRows {
+  static constexpr std::int64_t kLoop = 5;  // words of a loop: its extent and four strides
   const std::int64_t* words;
   std::int64_t operator[](std::uint32_t word) const { return words[word]; }
   struct Row {
-    std::int64_t x = 0, values = 0, result = 0;  // elements from the first of each array
+    std::int64_t x = 0, values = 0, updates = 0, result = 0;  // elements from the first of each array
   };
   Row at(std::int64_t row) const {
     Row out;
     for (std::int64_t l = words[RoutineWords::kLoops]; l-- > 0;) {
-      const std::int64_t* const loop = words + RoutineWords::kFirst + 4 * l;
+      const std::int64_t* const loop = words + RoutineWords::kFirst + kLoop * l;
       const std::int64_t i = row % loop[0];
       row /= loop[0];
-      out.x += i * loop[1], out.values += i * loop[2], out.result += i * loop[3];
+      out.x += i * loop[1], out.values += i * loop[2], out.updates += i * loop[3], out.result += i * loop[4];
     }
     return out;
   }
   Row along() const {  // the strides along a row
-    const std::int64_t* const last = words + RoutineWords::kFirst + 4 * words[RoutineWords::kLoops];
-    return {last[0], last[1], last[2]};
+    const std::int64_t* const last = words + RoutineWords::kFirst + kLoop * words[RoutineWords::kLoops];
+    return {last[0], last[1], last[2], last[3]};
   }
   template <class T> const T* x() const { return reinterpret_cast<const T*>(words[RoutineWords::kX]); }
   template <class T> const T* values() const { return reinterpret_cast<const T*>(words[RoutineWords::kValues]); }
+  template <class T> const T* updates() const { return reinterpret_cast<const T*>(words[RoutineWords::kUpdates]); }
   template <class T> T* result() const { return reinterpret_cast<T*>(words[RoutineWords::kResult]); }
-  bool backwards() const { return words[RoutineWords::kBackwards] != 0; }
+  bool backwards() const { return words[RoutineWords::kVariant] != 0; }
 };
 
 }  // namespace onepass::runtime

@@ -238,25 +238,26 @@ Tensor reduce(Op op, std::string_view name, const Operand& x, const Axes& axes, 
                 [&](Recording& r) { return r.tensor(r.recorder.reduce(op, name, r.value(x), optional_list(axes), keepdims)); });
 }
 
-Tensor indexed(Tensor x, std::span<const Index> indices, const std::source_location& where) {
-  return record("index", where, [&](Recording& r) {
-    std::vector<compiler::Index> list;
-    for (const Index& i : indices) {
-      compiler::Index to;
-      switch (i.kind) {
-        case Index::Kind::Integer: to.kind = compiler::Index::Kind::Integer; break;
-        case Index::Kind::Slice: to.kind = compiler::Index::Kind::Slice; break;
-        case Index::Kind::Ellipsis: to.kind = compiler::Index::Kind::Ellipsis; break;
-        case Index::Kind::NewAxis: to.kind = compiler::Index::Kind::NewAxis; break;
-      }
-      to.at = i.at;
-      to.start = i.range.start;
-      to.stop = i.range.stop;
-      to.step = i.range.step;
-      list.push_back(to);
+std::vector<compiler::Index> recorded(std::span<const Index> indices) {
+  std::vector<compiler::Index> list;
+  for (const Index& i : indices) {
+    compiler::Index to;
+    switch (i.kind) {
+      case Index::Kind::Integer: to.kind = compiler::Index::Kind::Integer; break;
+      case Index::Kind::Slice: to.kind = compiler::Index::Kind::Slice; break;
+      case Index::Kind::Ellipsis: to.kind = compiler::Index::Kind::Ellipsis; break;
+      case Index::Kind::NewAxis: to.kind = compiler::Index::Kind::NewAxis; break;
     }
-    return r.tensor(r.recorder.index(r.of(x), list));
-  });
+    to.at = i.at;
+    to.start = i.range.start;
+    to.stop = i.range.stop;
+    to.step = i.range.step;
+    list.push_back(to);
+  }
+  return list;
+}
+Tensor indexed(Tensor x, std::span<const Index> indices, const std::source_location& where) {
+  return record("index", where, [&](Recording& r) { return r.tensor(r.recorder.index(r.of(x), recorded(indices))); });
 }
 
 }  // namespace
@@ -301,6 +302,43 @@ Tensor Tensor::slice(int axis, std::int64_t start, std::int64_t stop, std::int64
 Tensor Tensor::operator[](const Index& index) const { return indexed(*this, std::span(&index, 1), index.where); }
 Tensor Tensor::operator[](std::initializer_list<Index> indices) const {
   return indexed(*this, std::span(indices.begin(), indices.size()), indices.size() ? indices.begin()->where : std::source_location{});
+}
+
+Place Tensor::at(std::initializer_list<Index> indices) const { return Place(*this, indices); }
+Tensor Place::set(const Operand& v) const { return put(Operand(x_, v.where), indices_, v, PutMode::Set); }
+Tensor Place::add(const Operand& v) const { return put(Operand(x_, v.where), indices_, v, PutMode::Add); }
+Tensor Place::min(const Operand& v) const { return put(Operand(x_, v.where), indices_, v, PutMode::Min); }
+Tensor Place::max(const Operand& v) const { return put(Operand(x_, v.where), indices_, v, PutMode::Max); }
+Tensor Place::mul(const Operand& v) const { return put(Operand(x_, v.where), indices_, v, PutMode::Mul); }
+
+#define ONEPASS_REDUCTION(name)                                                                          \
+  Tensor Tensor::name(std::source_location where) const { return onepass::name(Operand(*this, where)); } \
+  Tensor Tensor::name(const Axes& axes, bool keepdims, std::source_location where) const {               \
+    return onepass::name(Operand(*this, where), axes, keepdims);                                         \
+  }
+ONEPASS_REDUCTION(sum)
+ONEPASS_REDUCTION(mean)
+ONEPASS_REDUCTION(max)
+ONEPASS_REDUCTION(min)
+ONEPASS_REDUCTION(prod)
+ONEPASS_REDUCTION(any)
+ONEPASS_REDUCTION(all)
+ONEPASS_REDUCTION(argmax)
+ONEPASS_REDUCTION(argmin)
+#undef ONEPASS_REDUCTION
+Tensor Tensor::var(std::source_location where) const { return onepass::var(Operand(*this, where)); }
+Tensor Tensor::var(const Axes& axes, std::int64_t ddof, bool keepdims, std::source_location where) const {
+  return onepass::var(Operand(*this, where), axes, ddof, keepdims);
+}
+Tensor Tensor::std(std::source_location where) const { return onepass::std(Operand(*this, where)); }
+Tensor Tensor::std(const Axes& axes, std::int64_t ddof, bool keepdims, std::source_location where) const {
+  return onepass::std(Operand(*this, where), axes, ddof, keepdims);
+}
+Tensor Tensor::cumsum(int axis, bool reverse, std::source_location where) const {
+  return onepass::cumsum(Operand(*this, where), axis, reverse);
+}
+Tensor Tensor::cumprod(int axis, bool reverse, std::source_location where) const {
+  return onepass::cumprod(Operand(*this, where), axis, reverse);
 }
 
 Tensor& Tensor::operator+=(const Operand& b) & { return *this = *this + b; }
@@ -681,6 +719,29 @@ Tensor scatter_add(const Operand& x, const Operand& indices, const Operand& upda
 }
 Tensor index_add(const Operand& x, const Operand& indices, const Operand& updates, int axis) {
   return by_name("index_add", x, indices, updates, axis);
+}
+// ---- writing into arrays
+Tensor put(const Operand& x, std::span<const Index> indices, const Operand& v, PutMode mode) {
+  return record("put", v.where, [&](Recording& r) {
+    return r.tensor(r.recorder.put(r.value(x), recorded(indices), r.value(v), static_cast<compiler::Joined>(mode)));
+  });
+}
+namespace {
+std::string_view text_of(PutMode mode) {
+  static constexpr std::string_view names[] = {"set", "add", "min", "max", "mul"};  // as compiler::Joined
+  return names[static_cast<std::size_t>(mode)];
+}
+}  // namespace
+Tensor scatter(const Operand& x, const Operand& indices, const Operand& updates, int axis, PutMode mode) {
+  return by_name("scatter", x, indices, updates, axis, text_of(mode));
+}
+Tensor index_update(const Operand& x, const Operand& indices, const Operand& updates, int axis, PutMode mode) {
+  return by_name("index_update", x, indices, updates, axis, text_of(mode));
+}
+Tensor masked_fill(const Operand& x, const Operand& mask, const Operand& value) { return by_name("masked_fill", x, mask, value); }
+Compressed compress(const Operand& mask, const Operand& x, std::optional<int> axis, const Operand& fill) {
+  const std::vector<Tensor> both = all_by_name("compress", x.where, mask, x, axis, fill);
+  return {both[0], both[1]};
 }
 Tensor cross_entropy(const Operand& logits, const Operand& labels, int axis) { return by_name("cross_entropy", logits, labels, axis); }
 Tensor relu(const Operand& x) { return by_name("relu", x); }

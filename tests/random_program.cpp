@@ -604,6 +604,14 @@ class Drawer {
           fmt::format("scatter_add({}, $1, {}, {})", random_.one_in(2) ? "$0" : "($0 * 0)", random_.one_in(2) ? "$0" : "($0 + 1)", axis), x,
           std::move(s), extent);
     }
+    if (random_.one_in(2)) {  // what is written, not added
+      static constexpr std::string_view modes[] = {"set", "min", "max"};
+      const bool whole = random_.one_in(2);
+      Shape s = shape(x);
+      return add_with_indices(fmt::format("{}($0 * 2, $1, {}, {}, \"{}\")", whole ? "index_update" : "scatter",
+                                          random_.one_in(2) ? "$0" : "($0 + 1)", axis, random_.of(modes)),
+                              x, whole ? Shape{extent} : std::move(s), extent);
+    }
     return add_with_indices(
         fmt::format("index_add({}, $1, {}, {})", random_.one_in(2) ? "$0" : "($0 * 0)", random_.one_in(2) ? "$0" : "($0 * 2)", axis), x,
         {extent}, extent);
@@ -638,8 +646,9 @@ class Drawer {
   bool composite(int x) {
     if (rank(x) == 0) return false;
     const std::int64_t axis = axis_of(x);
-    switch (random_.below(13)) {
+    switch (random_.below(14)) {
       case 10: return sorted(x);
+      case 13: return written(x);
       case 11:
       case 12: return windowed(x);
       case 7: return banded(x);
@@ -694,6 +703,15 @@ class Drawer {
                                                  "sum(sort($0, {}), 0)"};
     if (random_.one_in(8)) return add("searchsorted(sort(reshape($0, [-1])), $0)", {x});
     return add(fmt::format(fmt::runtime(random_.of(texts)), axis), {x});
+  }
+  bool written(int x) {
+    static constexpr std::string_view texts[] = {"put($0, [{}:], 2)",
+                                                 "put($0, [..., ::2], $0[..., :1], \"add\")",
+                                                 "put($0, [...], 1 - $0, \"max\")",
+                                                 "put(exp($0), [-1], $0[0], \"min\")",
+                                                 "put($0, [::-2], 3, \"mul\")",
+                                                 "masked_fill($0, $0 > 0.5, {})"};
+    return add(fmt::format(fmt::runtime(random_.of(texts)), random_.below(3)), {x});
   }
   bool windowed(int x) {
     const std::int64_t axis = axis_of(x), width = 1 + random_.below(4);

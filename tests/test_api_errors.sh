@@ -46,7 +46,7 @@ error_line() {  # WORDS BODY
   fi
 }
 error_line 'write where(c, a, b)'            'if (t) return;'
-part='write where, pad or scatter_add'
+part='write x.at({i}).set(v), where or scatter'
 error_line "$part"                           't[0] = 3;'
 error_line "$part"                           't[op::Range{1, 2}] += 10;'
 error_line "$part"                           't[0] = u;'

@@ -1,4 +1,4 @@
-// Arrays that are made of numbers, statistics, sorting and windows: what the C++ functions record is what formulas record, the one kernel that they take, error texts,
+// Arrays that are made of numbers, statistics, sorting, windows and writing into arrays: what the C++ functions record is what formulas record, the one kernel that they take, error texts,
 // equal bits in every mode and for any number of threads. What they compute is compared with NumPy by test_numpy_patterns.py.
 #include <onepass/onepass.h>
 
@@ -81,6 +81,29 @@ TEST_CASE("array functions: C++ functions give what formulas give", "[functions]
       {"correlate(x, x[:2, :3])", [](Tensor x, Tensor, Tensor, Tensor) { return correlate(x, x[{Range{{}, 2}, Range{{}, 3}}]); }},
       {"convolve(v, w, \"same\")", [](Tensor, Tensor v, Tensor w, Tensor) { return convolve(v, w, Overlap::Same); }},
       {"convolve(x, v[:3], axis=1)", [](Tensor x, Tensor v, Tensor, Tensor) { return convolve(x, v[Range{{}, 3}], Overlap::Full, 1); }},
+      {"put(x, [1:3, 0], v[:2])", [](Tensor x, Tensor v, Tensor, Tensor) { return x.at({Range{1, 3}, 0}).set(v[Range{{}, 2}]); }},
+      {"put(x, [..., ::-2], 2, \"add\")", [](Tensor x, Tensor, Tensor, Tensor) { return x.at({Ellipsis, Range{{}, {}, -2}}).add(2); }},
+      {"put(k, [2:], v[0], \"max\")", [](Tensor, Tensor v, Tensor, Tensor k) { return put(k, {Range{2, {}}}, v[0], PutMode::Max); }},
+      {"put(x, -1, v*2, mode=\"min\")", [](Tensor x, Tensor v, Tensor, Tensor) { return x.at({-1}).min(v * 2); }},
+      {"put(x, [:], x, \"mul\")", [](Tensor x, Tensor, Tensor, Tensor) { return x.at({All}).mul(x); }},
+      {"index_update(v, abs(k) % 7, arange(9)*0.5, 0)",
+       [](Tensor, Tensor v, Tensor, Tensor k) { return index_update(v, abs(k) % 7, arange(9) * 0.5, 0); }},
+      {"scatter(v, abs(k) % 7, cast(k, f32), 0, \"min\")",
+       [](Tensor, Tensor v, Tensor, Tensor k) { return scatter(v, abs(k) % 7, cast(k, f32), 0, PutMode::Min); }},
+      {"scatter(v, abs(k) % 7, k, 0, \"add\")", [](Tensor, Tensor v, Tensor, Tensor k) { return scatter(v, abs(k) % 7, k, 0, PutMode::Add); }},
+      {"masked_fill(x, v > 0, -1)", [](Tensor x, Tensor v, Tensor, Tensor) { return masked_fill(x, v > 0, -1); }},
+      {"a, b = compress(x > 0, x); out = a + b",
+       [](Tensor x, Tensor, Tensor, Tensor) { const Compressed c = compress(x > 0, x); return c.values + c.count; }},
+      {"a, b = compress(v > 0, x, 1, 9); out = a*b",
+       [](Tensor x, Tensor v, Tensor, Tensor) { const Compressed c = compress(v > 0, x, 1, 9); return c.values * c.count; }},
+      {"sum(x, 0)", [](Tensor x, Tensor, Tensor, Tensor) { return x.sum(0); }},
+      {"sum(x) + mean(x, 1, keepdims=true)", [](Tensor x, Tensor, Tensor, Tensor) { return x.sum() + x.mean(1, true); }},
+      {"max(x, 0) - min(x, 0)", [](Tensor x, Tensor, Tensor, Tensor) { return x.max(0) - x.min(0); }},
+      {"prod(x, [0, 1]) + argmax(x, 1) + argmin(x)",
+       [](Tensor x, Tensor, Tensor, Tensor) { return x.prod({0, 1}) + x.argmax(1) + x.argmin(); }},
+      {"any(x > 0, 0) & all(x < 1)", [](Tensor x, Tensor, Tensor, Tensor) { return (x > 0).any(0) & (x < 1).all(); }},
+      {"var(x, 1, ddof=1) + std(x)", [](Tensor x, Tensor, Tensor, Tensor) { return x.var(1, 1) + x.std(); }},
+      {"cumsum(x, 0) * cumprod(x, 1, reverse=true)", [](Tensor x, Tensor, Tensor, Tensor) { return x.cumsum(0) * x.cumprod(1, true); }},
       {"ndtr(x) - ndtri(abs(x))", [](Tensor x, Tensor, Tensor, Tensor) { return ndtr(x) - ndtri(abs(x)); }},
   };
   for (const auto& [text, f] : cases) {
@@ -262,6 +285,124 @@ TEST_CASE("array functions: windows are views", "[functions]") {
   }
 }
 
+namespace {
+
+// What is written along either axis of two, places of which several are equal, against a loop. -0 is below +0, NaN is least and greatest.
+template <class T> void check_written(std::int64_t rows, std::int64_t n, std::int64_t m, int axis) {
+  const std::vector<T> x = values_with_equals<T>(rows * n, 1), updates = values_with_equals<T>(rows * m, 2);
+  std::vector<std::int64_t> places(static_cast<std::size_t>(rows * m));
+  std::mt19937_64 engine(3);
+  for (std::int64_t& p : places) p = static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(2 * n)) - n;
+  const auto shape = [&](std::int64_t length) { return axis == 1 ? std::vector{rows, length} : std::vector{length, rows}; };
+  const auto at = [&](std::int64_t row, std::int64_t i, std::int64_t length) {
+    return static_cast<std::size_t>(axis == 1 ? row * length + i : i * rows + row);
+  };
+  const NamedArrays all = {{"x", Array::from(x, shape(n))}, {"k", Array::from(places, shape(m))}, {"u", Array::from(updates, shape(m))}};
+  std::vector<Array> expected;
+  for (const int mode : {0, 1, 2}) {
+    std::vector<T> y = x;
+    const bool greatest = mode == 2;
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t i = 0; i < m; ++i) {
+        const std::int64_t place = places[at(row, i, m)];
+        T& there = y[at(row, place < 0 ? place + n : place, n)];
+        const T update = updates[at(row, i, m)];
+        if (mode == 0) there = update;
+        else if (there != there || update != update) there = there != there ? there : update;
+        else if (there == update) there = std::signbit(static_cast<double>(there)) == greatest ? update : there;
+        else there = (there < update) == greatest ? update : there;
+      }
+    expected.push_back(Array::from(std::move(y), shape(n)));
+  }
+  const std::string text =
+      fmt::format("s = scatter(x, k, u, {0}); l = scatter(x, k, u, {0}, \"min\"); g = scatter(x, k, u, {0}, \"max\")", axis);
+  for (const Options& options : {Options{.mode = Mode::reference}, Options{.mode = Mode::unfused},
+                                 Options{.mode = Mode::generic, .threads = 1}, Options{.mode = Mode::generic, .threads = 7}}) {
+    const FormulaResults got = run_formula(formula(text, options), all);
+    for (std::size_t k = 0; k < 3; ++k) {
+      INFO("result " << k << ", " << rows << " rows of " << n << ", " << m << " updates, axis " << axis << ", threads " << options.threads);
+      CHECK(std::memcmp(got[k].data(), expected[k].data(), bytes_of(expected[k]).size()) == 0);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("array functions: of several updates of a place the last, the least or the greatest stays, for every type and axis",
+          "[functions]") {
+  const auto check_type = [](auto type) {
+    using T = decltype(type);
+    for (const int axis : {0, 1}) check_written<T>(5, 9, 40, axis);
+  };
+  check_type(float{});
+  check_type(double{});
+  check_type(std::int8_t{});
+  check_type(std::uint8_t{});
+  check_type(std::int16_t{});
+  check_type(std::uint16_t{});
+  check_type(std::int32_t{});
+  check_type(std::uint32_t{});
+  check_type(std::int64_t{});
+  check_type(std::uint64_t{});
+  for (const int axis : {0, 1}) {
+    check_written<float>(70, 3, 1, axis);
+    check_written<double>(1, 40, 300, axis);
+    check_written<float>(300, 200, 100, axis);  // enough for threads
+  }
+}
+
+TEST_CASE("array functions: writing in every mode, type and layout", "[functions]") {
+  const Array k = formula("cast(x*3, i32)")({random_array({6})});
+  const NamedArrays all = {{"x", random_array({5, 7})},
+                           {"h", random_array({5, 7}, f16)},
+                           {"b", formula("x > 0")({random_array({5, 7})})},
+                           {"i", random_array({5, 7}, i8)},
+                           {"k", k},
+                           {"u", random_array({6, 7}, f32, 5)}};
+  for (const char* text : {"index_update(h, k, u, 0)",
+                           "index_update(h, k, cast(u, f16), 0, \"max\")*2",
+                           "index_update(b, k, u > 0.5, 0)",
+                           "scatter(b, (b + 0)*2, b, 1, \"min\")",
+                           "index_update(i, k, u*300, 0)",
+                           "index_update(i, k, 7*cast(u, i64), 0, \"min\")",
+                           "index_update(transpose(x), k, transpose(u), 1)",
+                           "v = index_update(x, k, u, 0); a = v*2; b = reshape(v, [-1]); c = sum(v, 1)",
+                           "v = index_update(exp(x), k, u, 0); w = index_update(v, k[::-1], u + 1, 0, \"max\")",
+                           "index_update(x, k[:0], u[:0], 0)",
+                           "index_update(x[:, :0], k, u[:, :0], 0)",
+                           "take(index_update(x, k, u, 0), k, 0)",
+                           "put(b, [1:3], true)",
+                           "put(i, [::2], 100, \"add\")",
+                           "put(h, [:, 1:], u[0, 1:], \"mul\")",
+                           "put(x, [5:], 1)",
+                           "put(x[:, none], [:, :, 2:4], u[:5, none, :2])",
+                           "put(x, [], 3)",
+                           "put(put(x, [0], u[0]), [:, 0], 1)",
+                           "v, c = compress(b, h)",
+                           "v, c = compress(b[:, 0], x, 0, 9)",
+                           "v, c = compress(b[:0], x[:0])",
+                           "grad(sum(index_update(x, k, u, 0)**2), [u])",
+                           "grad(sum(index_update(x, k, u, 0, \"max\")**2), [x])",
+                           "grad(sum(index_update(x, k[:1], x[:1]*0.5, 0, \"min\")**3), [x])",
+                           "v, c = compress(b, x); g = grad(sum(v*cast(iota([35]), f32)), [x])",
+                           "grad(sum(put(x, [1:3], u[:2], \"max\")**2), [x])"})
+    same_everywhere(text, all);
+  CHECK(kernels("put(x*2, [1:3, ::2], u[:2, ::2])", all) == 1);
+  CHECK(kernels("masked_fill(exp(x), b, 0)", all) == 1);
+  // over the array that it is made of
+  for (const Options& options : modes_of_kernels()) {
+    const Array x = random_array({5, 7}), u = all.back().second;
+    const Formula f = formula("out = index_update(x, k, u, 0)", options);
+    const Array expected = run_formula(f, {{"x", x}, {"k", k}, {"u", u}})[0];
+    f.into({{"out", x}}, {{"x", x}, {"k", k}, {"u", u}});
+    CHECK(bytes_of(x) == bytes_of(expected));
+  }
+  const Array ties = same_everywhere(
+      "grad(sum(index_update(x, k, u, 0, \"max\")), [x])",
+      {{"x", Array::from({1.0, 2.0, 3.0})}, {"k", Array::from<std::int64_t>({0, 0, 1})}, {"u", Array::from({1.0, 1.0, 0.5})}});
+  CHECK(ties.to_vector<double>() == std::vector<double>{1.0 / 3, 1, 1});
+}
+
 TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   const NamedArrays all = {{"x", random_array({5, 7})}, {"v", random_array({7})}, {"s", random_array({})}, {"i", Array::zeros({3}, i32)}};
   const auto says = [&](const char* text, const char* message) {
@@ -317,6 +458,30 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("correlate(v, v[:0])", "is empty");
   says("convolve(v, v, \"all\")", "convolve: `mode` must be \"valid\", \"same\" or \"full\", not \"all\"");
   says("correlate(v > 0, v)", "is bool; cast it to a number type");
+  says("put(x, [0, 9], 1)", "put: 9 is out of range for axis 1 of x f32[5, 7], which has extent 7");
+  says("put(x, [0, 0, 0], 1)", "put: ");
+  says("put(x, [1:3], v[:3])", "put: ");
+  says("put(x, [::0], 1)", "put: a slice's step is 0");
+  says("put(x, [0.5], 1)", "put: an index");
+  says("put(x, [f32], 1)", "put: `at` must be a list of integers and slices, as in [1:5, 0]");
+  says("put(x, 0, 1, \"sub\")", "put: `mode` must be \"set\", \"add\", \"min\", \"max\" or \"mul\", not \"sub\"");
+  says("sum(x, [0:1])", "sum: ");
+  says("index_update(v, i, v[:2], 0)",
+       "index_update: the updates f32[2] must be of shape [3]: v f32[7] with the indices i i32[3] in place of axis 0");
+  says("index_update(v, i + 7, v[:3], 0)", "index_update: the index 7 at [0] is out of range: axis 0 has extent 7");
+  says("index_update(v, i, v[:3], 0, \"mul\")", "index_update: `mode` must be \"set\", \"add\", \"min\" or \"max\", not \"mul\"");
+  says("index_update(s, i, v[:3], 0)", "index_update: s f32[] has no axis");
+  says("scatter(v, i, v, 0)", "scatter: the indices i i32[3] and the updates v f32[7] must be of one shape");
+  says("scatter(v, v, v, 0)", "scatter: the indices v f32[7] must be integers");
+  says("scatter(v, i - 8, v[:3], 0, \"min\")", "scatter: the index -8 at [0] is out of range");
+  says("scatter(v > 0, i, v[:3] > 0, 0, \"add\")", "scatter: bool is not added");
+  says("masked_fill(x, v, 0)", "masked_fill: the mask v f32[7] must be bool");
+  says("masked_fill(x, x > 0, v)", "masked_fill: the value must be a scalar, not v f32[7]");
+  says("masked_fill(v, x > 0, 1)", "masked_fill: ");
+  says("a, b = compress(x, x)", "compress: the mask x f32[5, 7] must be bool");
+  says("a, b = compress(v > 0, x)", "must be shaped like x f32[5, 7], or give the axis");
+  says("a, b = compress(v > 0, x, 0)", "must be one bool for each of the 5 indices along axis 0 of x f32[5, 7]");
+  says("a, b = compress(x > 0, x, fill=v)", "compress: `fill` must be a scalar, not v f32[7]");
 }
 
 TEST_CASE("array functions: the diagonal of a product of which one operand has both axes", "[functions]") {

@@ -261,6 +261,13 @@ const std::map<Op, std::function<Expr(Expr)>>& structural() {
        [places](Expr x) {
          return Expr{x.graph(), x.graph().add(Op::ScatterAdd, x.dtype(), x.shape(), {x.id(), places(x, {2, 3, 4}), exp(x).id()}, Shape{1})};
        }},
+      {Op::Assign,  // two updates of one place: the last is the one that is seen; and the least of four, x among them
+       [places](Expr x) {
+         Graph& graph = x.graph();
+         const NodeId at = places(x, {2, 3, 4});
+         const Expr set{graph, graph.add(Op::Assign, x.dtype(), x.shape(), {x.id(), places(x, {2, 3, 4}), exp(x).id()}, Shape{1, 0})};
+         return set + Expr{graph, graph.add(Op::Assign, x.dtype(), x.shape(), {x.id(), at, sin(x).id()}, Shape{1, 1})};
+       }},
       {Op::Where, chosen(Op::Where)},
       {Op::Rare, chosen(Op::Rare)},
       {Op::Cast, [](Expr x) { return cast(cast(x, DType::F32), DType::F64) + x; }},

@@ -67,6 +67,19 @@ def scatter_add(x, k, y):
     return out
 
 
+def after(x, at, v):
+    """x after x[at] = v."""
+    out = np.array(x, dtype=np.float64)
+    out[at] = v
+    return out
+
+
+def at_each(join, x, at, v):
+    out = np.array(x, dtype=np.float64)
+    join.at(out, at, v)
+    return out
+
+
 def bs(s, k, t, v, r):
     d1 = (np.log(s / k) + (r + v * v / 2) * t) / (v * np.sqrt(t))
     d2 = d1 - v * np.sqrt(t)
@@ -74,7 +87,7 @@ def bs(s, k, t, v, r):
 
 
 trapezoid = getattr(np, "trapezoid", None) or np.trapz  # its name before NumPy 2
-NAMES = dict(np=np, math=math, trapezoid=trapezoid, softmax=softmax, sigmoid=sigmoid, erf=erf, scatter_add=scatter_add, bs=bs)
+NAMES = dict(np=np, math=math, trapezoid=trapezoid, softmax=softmax, sigmoid=sigmoid, erf=erf, scatter_add=scatter_add, after=after, at_each=at_each, bs=bs)
 
 
 class Pattern:

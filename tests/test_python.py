@@ -821,6 +821,38 @@ class Sorting(Test):
             with self.assertRaisesRegex(op.Error, message):
                 call()
 
+    def test_writing(self):
+        x, v, k = array((6, 9)), array((9,), seed=1), np.array([4, -6, 4])
+        def after(at, v, x=x):
+            out = x.copy()
+            out[at] = v
+            return out
+        def at_each(join, at, v):
+            out = x.copy()
+            join.at(out, at, v)
+            return out
+        u = np.stack([v, v * 2, v - 1])
+        for got, expected in (
+            (op.put(x, np.s_[1:3], v), after(np.s_[1:3], v)), (op.put(x, (..., slice(None, None, -2)), 2, mode="add"), after(np.s_[..., ::-2], x[..., ::-2] + 2)),
+            (op.index_update(x, k, u, 0), after(k, u)), (op.index_update(x, k, u, 0, mode="max"), at_each(np.maximum, k, u)),
+            (op.scatter(x[0], k, u[0][:3], 0, mode="min"), at_each(np.minimum, (0, k), u[0][:3])[0]),
+            (op.masked_fill(x, x > 0, -1.5), np.where(x > 0, -1.5, x)),
+            (op.compress(x > 0, x, fill=7)[0], np.pad(x[x > 0], (0, (x <= 0).sum()), constant_values=7)), (op.compress(x > 0, x)[1], (x > 0).sum()),
+            (op.compress(x[:, 0] > 0, x, axis=0)[0], np.pad(x[x[:, 0] > 0], ((0, (x[:, 0] <= 0).sum()), (0, 0)))),
+            (op.Array(x).at[2, 1:4].set(9), after(np.s_[2, 1:4], 9)), (op.Array(x).at[k].set(v), after(k, v)), (op.Array(x).at[k].add(u), at_each(np.add, k, u)),
+            (op.Array(x).at[-1].mul(2), after(-1, x[-1] * 2)), (op.Array(x).at[x > 0.5].min(0.25), np.where(x > 0.5, 0.25, x)),
+            (op.jit(lambda x, v: x.at[:, 0].set(v[:6]).at[x > 0.9].set(0.5))(x, v), np.where(x > 0.9, 0.5, after(np.s_[:, 0], v[:6]))),
+            (op.jit(lambda x, k, u: x.at[k].max(u))(x, k, u), at_each(np.maximum, k, u)),
+        ):
+            self.assertEqual(np.asarray(got).dtype, np.asarray(expected).dtype)
+            np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6)
+        self.assertEqual(op.Array(np.arange(3)).at[0].add(2.75).dtype, op.i64)
+        for call, message in ((lambda: op.put(x, 0, v, mode="sub"), "put: `mode` must be"), (lambda: op.index_update(x, k, u, 0, mode="mul"), "`mode` must be"), (lambda: op.Array(x).at[0, k].set(1), "stands alone"), (lambda: op.put(x, 6, 1), "put: 6 is out of range")):
+            with self.assertRaisesRegex(op.Error, message):
+                call()
+        with self.assertRaisesRegex(TypeError, "write index_update or scatter"):
+            op.put(x, k, 1)
+
     def test_windows(self):
         x, k = array((6, 9)), array((2, 3), seed=1)
         view = np.lib.stride_tricks.sliding_window_view

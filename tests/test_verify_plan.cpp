@@ -17,6 +17,7 @@
 #include "compiler/plan/plan_proof.h"
 #include "compiler/plan/schedule.h"
 #include "compiler/plan/verify_plan.h"
+#include "compiler/routine_operands.h"
 #include "compiler/simplify.h"
 #include "compiler/structure.h"
 #include "every_mode.h"
@@ -56,7 +57,7 @@ struct Plans {
         if (name == t.name) types.push_back({t.dtype, t.shape});
     Recorder recorder;
     record_formula(recorder, program, types);
-    graph = copy_results(ir::prune(simplify(ir::prune(recorder.graph))));
+    graph = copy_results(copy_routine_operands(ir::prune(simplify(ir::prune(recorder.graph)))));
     layouts.resize(graph.size());
     FuseOptions options{.unfused = unfused};
     if (!unfused) options.lists = find_lists(graph, layouts);
@@ -379,6 +380,37 @@ TEST_CASE("verify plan: it accepts what plan() makes, fused and not, of many len
           }
       }
     }
+}
+
+TEST_CASE("verify plan: a routine with a wrong stride, length, array or variant is refused", "[verify]") {
+  for (const char* formula : {"scatter(x, j, y, 1, \"min\")", "index_update(x*2, i, y[:4], 0)", "sort(c, 1)", "searchsorted(w, x)"}) {
+    const Plans plans(formula, kInputs);
+    int routines = 0;
+    for (std::uint32_t g = 0; g < plans.groups.size(); ++g) {
+      if (plans.groups[g].size() != 1 || !plans.groups[g][0].nest.is_routine()) continue;
+      ++routines;
+      INFO(formula);
+      CHECK(plans.verify(g, plans.groups[g]) == "");
+      const auto refused = [&](const auto& change) {
+        std::vector<Planned> changed = plans.groups[g];
+        change(changed[0]);
+        return plans.verify(g, changed) != "";
+      };
+      const Planned& planned = plans.groups[g][0];
+      CHECK(refused([](Planned& p) { ++p.nest.variant; }));
+      CHECK(refused([](Planned& p) { ++p.numbers.results; }));
+      CHECK(refused([](Planned& p) { p.nest.routine = p.nest.routine == ir::Op::Sort ? ir::Op::Argsort : ir::Op::Sort; }));
+      for (std::size_t l = 0; l < planned.numbers.extents.size(); ++l) CHECK(refused([&](Planned& p) { --p.numbers.extents[l]; }));
+      for (std::size_t b = 0; b < planned.nest.buffers.size(); ++b) {
+        for (std::size_t l = 0; l < planned.numbers.coefficients[b].size(); ++l)
+          CHECK(refused([&](Planned& p) { ++p.numbers.coefficients[b][l]; }));
+        CHECK(refused([&](Planned& p) { ++p.numbers.offsets[b]; }));
+        CHECK(refused([&](Planned& p) { p.numbers.buffers[b] = p.numbers.buffers[b == 0 ? 1 : 0]; }));
+        CHECK(refused([&](Planned& p) { p.nest.buffers[b].written = !p.nest.buffers[b].written; }));
+      }
+    }
+    CHECK(routines == 1);
+  }
 }
 
 // A sum over rows that another kernel has stored is read there, once a row: what is computed from it is no column of these.

@@ -29,7 +29,7 @@ std::string Nest::key() const {
   std::string k;
   k.reserve(sizeof(Statement) * body.size() + 256);
   const auto put = [&k](auto... v) { append_bytes(k, v...); };
-  put(static_cast<std::uint8_t>(kind), outer, serial, runs, sweeps, phases, short_rows, static_cast<std::uint8_t>(routine), backwards,
+  put(static_cast<std::uint8_t>(kind), outer, serial, runs, sweeps, phases, short_rows, static_cast<std::uint8_t>(routine), variant,
       static_cast<std::uint32_t>(linears.size()));
   for (const Linear& l : linears) {
     put(static_cast<std::uint32_t>(l.of.size()));
@@ -62,8 +62,8 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
   }
   if (nest.phases > 1) out += fmt::format(" {} phases;", nest.phases);
   if (nest.is_routine())
-    out += fmt::format(" the library's routine for {}{}, {} results;", ir::info(nest.routine).text, nest.backwards ? ", backwards" : "",
-                       numbers.results);
+    out += fmt::format(" the library's routine for {}{}, {} results;", ir::info(nest.routine).text,
+                       nest.variant ? fmt::format(", variant {}", nest.variant) : "", numbers.results);
   if (nest.short_rows) out += " short rows;";
   out += nest.sweeps > 1 ? fmt::format(" {} sweeps\n", nest.sweeps) : "\n";
   const auto linear = [&](std::uint32_t id) {

@@ -126,7 +126,7 @@ struct Nest {
   // along the loop as one of these alone or as the loop itself; stores are contiguous. The rows have NestNumbers::by[0] elements.
   bool short_rows = false;
   ir::Op routine = ir::Op::Input;  // of a nest without a body: the operator that a routine of the library computes (routine.h); else Input
-  bool backwards = false;          // its last attribute: descending, or to the right
+  std::uint8_t variant = 0;        // its last attribute: descending, to the right, or what Assign does
   bool is_routine() const { return routine != ir::Op::Input; }
   std::uint8_t phases = 1;  // indices that one iteration of the vector loop computes: each has its own loads, statements and stores
   std::vector<Linear> linears;

@@ -26,6 +26,9 @@ std::size_t axis_of(const Graph& graph, NodeId id) {
   return graph[id].op == Op::Search ? graph.shape(id).size() - 1 : static_cast<std::size_t>(graph.attributes(id)[0]);
 }
 
+// The node that has as many elements along the axis as the routine finds results: what Assign puts, else what it makes.
+NodeId places_of_results(const Graph& graph, NodeId id) { return graph[id].op == Op::Assign ? graph.operand(id, 1) : id; }
+
 std::int64_t output_of(const Graph& graph, NodeId id) {
   for (std::size_t k = 0; k < graph.outputs.size(); ++k)
     if (graph.outputs[k] == id) return static_cast<std::int64_t>(k);
@@ -48,12 +51,12 @@ std::vector<Planned> plan_routine(const Graph& graph, const Partition& partition
   const List shape = graph.shape(id);
   const std::size_t axis = axis_of(graph, id);
   nest.routine = graph[id].op;
-  nest.backwards = graph.attributes(id).back() != 0;
+  nest.variant = static_cast<std::uint8_t>(graph.attributes(id).back());
   for (std::size_t i = 0; i < shape.size(); ++i)
     if (i != axis && shape[i] != 1) numbers.extents.push_back(shape[i]);
   nest.outer = static_cast<std::uint8_t>(numbers.extents.size());
   numbers.extents.push_back(graph.shape(graph.operand(id, 0))[axis]);
-  numbers.results = shape[axis];
+  numbers.results = graph.shape(places_of_results(graph, id))[axis];
   const auto add = [&](NodeId node, const Layout& layout, bool written) {
     const List of = graph.shape(node);
     const std::vector<std::int64_t> strides = strides_of(of, layout);
@@ -90,11 +93,12 @@ std::string verify_routine(const Graph& graph, const Partition& partition, std::
   const auto& [nest, numbers] = pieces[0];
   const List operands = graph.operands(id), shape = graph.shape(id);
   if (nest.routine != graph[id].op || !nest.body.empty()) return fail("another operator is computed");
-  if (nest.backwards != (graph.attributes(id).back() != 0)) return fail("it runs the other way");
+  if (nest.variant != graph.attributes(id).back()) return fail("it is another variant");
   if (nest.buffers.size() != operands.size() + 1 || numbers.buffers.size() != nest.buffers.size()) return fail("an array is left out");
   std::int64_t rows = 1;
   for (std::uint32_t l = 0; l < nest.outer; ++l) rows *= numbers.extents[l];
-  if (rows * numbers.results != graph.elements(id) || rows * numbers.extents.back() != graph.elements(graph.operand(id, 0)))
+  if (rows * numbers.results != graph.elements(places_of_results(graph, id)) ||
+      rows * numbers.extents.back() != graph.elements(graph.operand(id, 0)))
     return fail("rows are left out");
   for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
     const bool written = b == operands.size();

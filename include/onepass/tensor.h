@@ -24,7 +24,9 @@
 
 namespace onepass {
 
+class Axes;
 class Operand;
+class Place;
 struct Index;
 
 namespace detail {
@@ -81,7 +83,32 @@ class Tensor {
   /// `x[{All, Range{0, {}, 2}, -1}]` is the formula language's `x[:, 0::2, -1]`. IndexError for an integer outside its axis.
   Tensor operator[](std::initializer_list<Index> indices) const;
 
-  // ---- the other operators are functions below ----
+  /// Where a part of a copy of this one is written: `x.at({Range{1, 5}, 0}).set(v)` is x, but v there. See put.
+  Place at(std::initializer_list<Index> indices) const;
+
+  // ---- reductions and scans, as the functions below: `x.sum(0)` is sum(x, 0). The other operators are functions below ----
+
+#define ONEPASS_REDUCTION(name)                                                    \
+  Tensor name(std::source_location where = std::source_location::current()) const; \
+  Tensor name(const Axes& axes, bool keepdims = false, std::source_location where = std::source_location::current()) const;
+  ONEPASS_REDUCTION(sum)
+  ONEPASS_REDUCTION(mean)
+  ONEPASS_REDUCTION(max)
+  ONEPASS_REDUCTION(min)
+  ONEPASS_REDUCTION(prod)
+  ONEPASS_REDUCTION(any)
+  ONEPASS_REDUCTION(all)
+  ONEPASS_REDUCTION(argmax)
+  ONEPASS_REDUCTION(argmin)
+#undef ONEPASS_REDUCTION
+  Tensor var(std::source_location where = std::source_location::current()) const;
+  Tensor var(const Axes& axes, std::int64_t ddof = 0, bool keepdims = false,
+             std::source_location where = std::source_location::current()) const;
+  Tensor std(std::source_location where = std::source_location::current()) const;
+  Tensor std(const Axes& axes, std::int64_t ddof = 0, bool keepdims = false,
+             std::source_location where = std::source_location::current()) const;
+  Tensor cumsum(int axis, bool reverse = false, std::source_location where = std::source_location::current()) const;
+  Tensor cumprod(int axis, bool reverse = false, std::source_location where = std::source_location::current()) const;
 
   // Assignment gives a name another value; a part of a value, such as `x[0]`, has no name, and what it was taken from would not change.
   Tensor& operator=(const Tensor&) & noexcept = default;
@@ -89,16 +116,16 @@ class Tensor {
   Tensor& operator-=(const Operand& b) &;
   Tensor& operator*=(const Operand& b) &;
   Tensor& operator/=(const Operand& b) &;
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
-  void operator=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
-  void operator+=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
-  void operator-=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
-  void operator*=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write where, pad or scatter_add">
-  void operator/=(const Operand&) && = delete;  // an element cannot be assigned: write where, pad or scatter_add
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  void operator=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  void operator+=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  void operator-=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  void operator*=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  void operator/=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
 
   Tensor operator!() const;
 
@@ -215,6 +242,24 @@ struct Index {
   std::int64_t at = 0;
   Range range{};
   std::source_location where;
+};
+
+/// How what is written is joined with what is there.
+enum class PutMode : std::uint8_t { Set, Add, Min, Max, Mul };
+
+/// A part of a Tensor that is written, made by Tensor::at. Each gives the Tensor as it is afterwards; the one that it was made of stays.
+class Place {
+ public:
+  Place(Tensor x, std::initializer_list<Index> indices) : x_(x), indices_(indices) {}
+  Tensor set(const Operand& v) const;
+  Tensor add(const Operand& v) const;
+  Tensor min(const Operand& v) const;
+  Tensor max(const Operand& v) const;
+  Tensor mul(const Operand& v) const;
+
+ private:
+  Tensor x_;
+  std::vector<Index> indices_;
 };
 
 /// The axes of a reduction: `1`, `{0, 2}`, a vector, or `{}` and `none` for all of them. Does not own a list.
@@ -522,6 +567,27 @@ Tensor scatter_add(const Operand& x, const Operand& indices, const Operand& upda
 /// x, to whose slices along the axis those of the updates are added: updates are shaped like take(x, indices, axis).
 Tensor index_add(const Operand& x, const Operand& indices, const Operand& updates, int axis);
 
+// ---- writing into arrays. A Tensor never changes: each gives the array as it is afterwards. What is written is cast to x's type.
+/// x, but v at the indices, or what `mode` makes of both there. v broadcasts to the shape of x[indices].
+Tensor put(const Operand& x, std::span<const Index> indices, const Operand& v, PutMode mode = PutMode::Set);
+inline Tensor put(const Operand& x, std::initializer_list<Index> indices, const Operand& v, PutMode mode = PutMode::Set) {
+  return put(x, std::span(indices.begin(), indices.size()), v, mode);
+}
+/// x, into which each update is written where its index says; shapes as of scatter_add. Of several updates of one place the last one in row-major
+/// order stays, or the least or greatest of them and x. ValueError for Mul.
+Tensor scatter(const Operand& x, const Operand& indices, const Operand& updates, int axis, PutMode mode = PutMode::Set);
+/// The same of whole slices along the axis: updates are shaped like take(x, indices, axis).
+Tensor index_update(const Operand& x, const Operand& indices, const Operand& updates, int axis, PutMode mode = PutMode::Set);
+/// where(mask, value, x): the mask broadcasts to x, the value is a scalar.
+Tensor masked_fill(const Operand& x, const Operand& mask, const Operand& value);
+struct Compressed;
+/// The elements of x where the mask, shaped like x, is true, in row-major order, then `fill`, 0 where it is left out: as many as x has; and how many
+/// the mask chose, i64, a scalar. Along an axis the mask is a vector and chooses slices.
+Compressed compress(const Operand& mask, const Operand& x, std::optional<int> axis = {}, const Operand& fill = none);
+struct Compressed {
+  Tensor values, count;
+};
+
 // ---- composites, written in terms of the others (docs/language.md has the formulas)
 Tensor relu(const Operand& x);                                                          ///< where(x <= 0, 0, x)
 Tensor relu6(const Operand& x);                                                         ///< where(x <= 0, 0, where(x >= 6, 6, x))
@@ -610,6 +676,7 @@ using onepass::atan2, onepass::atanh, onepass::batch_norm, onepass::bitcast, one
 using onepass::bitwise_or, onepass::bitwise_xor, onepass::broadcast_to, onepass::cast, onepass::cbrt, onepass::ceil, onepass::celu;
 using onepass::clamp, onepass::concat, onepass::copysign, onepass::cos, onepass::cosh, onepass::count_nonzero, onepass::diagonal,
     onepass::div, onepass::dot, onepass::einsum, onepass::elu;
+using onepass::compress, onepass::index_update, onepass::masked_fill, onepass::put, onepass::scatter;
 using onepass::cross_entropy, onepass::cummax, onepass::cummin, onepass::cumprod, onepass::cumsum, onepass::index_add;
 using onepass::digamma, onepass::equal, onepass::erf, onepass::erfc, onepass::erfinv, onepass::lgamma, onepass::exp, onepass::exp2,
     onepass::expand_dims, onepass::expm1, onepass::flip, onepass::floor;

@@ -94,11 +94,63 @@ def _gathered(x, parts):
     return _core.take(_core.reshape(x, (count, *rest)), joined, 0)
 
 
+class At:
+    """`x.at`: what `x.at[key]` writes to, as in JAX. x stays as it is."""
+
+    def __init__(self, x):
+        self._x = x
+
+    def __getitem__(self, key):
+        return Place(self._x, key)
+
+
+class Place:
+    """A part of x that set, add, min, max or mul write: each gives x as it is afterwards. What is written is cast to x's type.
+
+    The key has ints, slices, None and `...`; or it is one array of integers, which are indices of the first axis (of equal ones the last
+    stays); or a boolean mask of x's shape.
+    """
+
+    def __init__(self, x, key):
+        self._x, self._key = x, key
+
+    def _join(self, v, mode):
+        x, key = self._x, self._key
+        parts = key if isinstance(key, tuple) else (key,)
+        if all(_is_basic(part) or (isinstance(part, int) and not isinstance(part, bool)) for part in parts):
+            return _core.put(x, key, v, mode)
+        if isinstance(key, tuple):
+            raise _core.UnsupportedError(f"at: an array in an index stands alone, as in x.at[i].{mode}(v); write scatter or index_update for other axes")
+        if _is_mask(key):
+            joined = v if mode == "set" else _JOINED[mode](x, v)
+            return _core.where(key, _core.cast(joined, x.dtype), x)
+        indices = _array(key)
+        return _core.index_update(x, indices, _core.broadcast_to(v, (*indices.shape, *x.shape[1:])), 0, mode)
+
+    def set(self, v):
+        return self._join(v, "set")
+
+    def add(self, v):
+        return self._join(v, "add")
+
+    def min(self, v):
+        return self._join(v, "min")
+
+    def max(self, v):
+        return self._join(v, "max")
+
+    def mul(self, v):
+        return self._join(v, "mul")
+
+
+_JOINED = {"add": _core.add, "min": _core.minimum, "max": _core.maximum, "mul": _core.mul}
+
+
 def assign(x, key, value):
     """x[key] = value, of an Array outside of a recording."""
     parts = key if isinstance(key, tuple) else (key,)
     if _is_recorded(x, parts) or isinstance(value, _core.Tensor):
-        raise TypeError("elements of an Array cannot be assigned by a mask or by arrays while a function is recorded: write where, scatter_add or index_add")
+        raise TypeError("elements of an Array cannot be assigned by a mask or by arrays while a function is recorded: write x.at[key].set(v)")
     value = value if isinstance(value, _core.Array) else _core.Array(value if hasattr(value, "dtype") else _listed(value))
     if value.dtype != x.dtype:
         value = _core.cast(value, x.dtype)

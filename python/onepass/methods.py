@@ -1,5 +1,6 @@
 """The methods of Array and Tensor that are operators, as NumPy's arrays have them."""
 from . import _core
+from .indexing import At as _At
 
 
 def asarray(x, dtype=None, *, copy=False):
@@ -133,6 +134,7 @@ for _class in (_core.Array, _core.Tensor):
     _class.mT = property(_matrix_transpose, doc="The last two axes exchanged.")
     _class.flatten = _class.ravel = _flatten
     _class.clip = clip
+    _class.at = property(_At, doc="x.at[key].set(v), add, min, max or mul: x with that part written, as a new array.")
     _class.to_device = _to_device
     _class.__array_namespace__ = _array_namespace
 _core.Array.to = _to

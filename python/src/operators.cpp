@@ -544,6 +544,70 @@ void bind_sorting(nb::module_& m) {
       nb::arg("sorted"), nb::arg("values"), nb::arg("side") = "left");
 }
 
+PutMode put_mode(const char* name, const std::string& mode) {
+  static constexpr std::string_view kModes[] = {"set", "add", "min", "max", "mul"};  // as PutMode
+  const auto found = std::ranges::find(kModes, mode);
+  if (found == std::end(kModes))
+    throw ValueError(fmt::format("{}: `mode` must be \"set\", \"add\", \"min\", \"max\" or \"mul\", not \"{}\"", name, mode));
+  return static_cast<PutMode>(found - std::begin(kModes));
+}
+
+std::string text_of(std::span<const Index> indices) {
+  const auto bound = [](const std::optional<std::int64_t>& b) { return b ? fmt::format("{}", *b) : std::string(); };
+  std::string text;
+  for (const Index& i : indices) switch (i.kind) {
+      case Index::Kind::Integer: text += fmt::format("{},", i.at); break;
+      case Index::Kind::Slice: text += fmt::format("{}:{}:{},", bound(i.range.start), bound(i.range.stop), bound(i.range.step)); break;
+      case Index::Kind::Ellipsis: text += "...,"; break;
+      case Index::Kind::NewAxis: text += "none,"; break;
+    }
+  return text;
+}
+
+void bind_writing(nb::module_& m) {
+  m.def(
+      "put",
+      [](nb::handle x, nb::handle at, nb::handle v, const std::string& mode) {
+        std::vector<Index> indices;
+        if (!indices_from(at, indices))
+          throw nb::type_error(
+              "put: the index is made of ints, slices, None and `...`; with an array of integers write index_update or scatter");
+        return apply("put", text_of(indices) + ";" + mode, {x, v}, [indices, mode = put_mode("put", mode)](std::span<const Operand> o) {
+          return onepass::put(o[0], indices, o[1], mode);
+        });
+      },
+      nb::arg("x"), nb::arg("at").none(), nb::arg("v"), nb::arg("mode") = "set");
+  using ByData = Tensor (*)(const Operand&, const Operand&, const Operand&, int, PutMode);
+  for (const auto& [name, f] : {std::pair<const char*, ByData>{"scatter", &onepass::scatter}, {"index_update", &onepass::index_update}})
+    m.def(
+        name,
+        [name = name, f = f](nb::handle x, nb::handle indices, nb::handle updates, int axis, const std::string& mode) {
+          return apply(name, fmt::format("{};{}", axis, mode), {x, indices, updates},
+                       [f, axis, how = put_mode(name, mode)](std::span<const Operand> v) { return f(v[0], v[1], v[2], axis, how); });
+        },
+        nb::arg("x"), nb::arg("indices"), nb::arg("updates"), nb::arg("axis"), nb::arg("mode") = "set");
+  m.def(
+      "masked_fill",
+      [](nb::handle x, nb::handle mask, nb::handle value) {
+        return apply("masked_fill", "", {x, mask, value},
+                     [](std::span<const Operand> v) { return onepass::masked_fill(v[0], v[1], v[2]); });
+      },
+      nb::arg("x"), nb::arg("mask"), nb::arg("value"));
+  m.def(
+      "compress",
+      [](nb::handle mask, nb::handle x, std::optional<int> axis, nb::handle fill) {
+        const auto part = [&](bool count) {
+          return apply("compress", fmt::format("{};{}", axis ? fmt::format("{}", *axis) : "", count), {mask, x, fill},
+                       [=](std::span<const Operand> v) {
+                         const Compressed both = onepass::compress(v[0], v[1], axis, v[2]);
+                         return count ? both.count : both.values;
+                       });
+        };
+        return nb::make_tuple(part(false), part(true));
+      },
+      nb::arg("mask"), nb::arg("x"), nb::arg("axis") = nb::none(), nb::arg("fill") = nb::none());
+}
+
 void bind_windows(nb::module_& m) {
   m.def(
       "sliding_window",
@@ -671,6 +735,7 @@ void bind_operators(nb::module_& m) {
   bind_indexing(m);
   bind_statistics(m);
   bind_sorting(m);
+  bind_writing(m);
   bind_windows(m);
   bind_matrices(m);
   bind_sources(m);

@@ -75,7 +75,7 @@ void bind_tensors(nb::module_& m) {
   c.def(
       "__setitem__",
       [](Tensor, nb::handle, nb::handle) {
-        throw nb::type_error("an element of a Tensor cannot be assigned: write where, pad, concat or scatter_add");
+        throw nb::type_error("an element of a Tensor cannot be assigned: write x.at[i].set(v), where, put or scatter");
       },
       nb::arg().none(), nb::arg().none());
   c.def("__len__", [](Tensor t) {
