@@ -644,8 +644,7 @@ Partition fuse(const Graph& graph, const FuseOptions& options) {
   };
   Partition partition = run();
   // A cut changes what later groups find in memory, so that one more of them may be above the limits; twice is seen in no program.
-  for (int round = 0; round < 3 && !options.unfused && cut_at_limits(graph, partition, options.limits, cuts); ++round)
-    partition = run();
+  for (int round = 0; round < 3 && !options.unfused && cut_at_limits(graph, partition, options.limits, cuts); ++round) partition = run();
   find_read_again(graph, partition);
   return partition;
 }

@@ -436,7 +436,7 @@ void Kernel::make_optimised(bool in_call) const noexcept {
     }
   } catch (const std::exception& error) {
     if (os::may_run_made_code()) log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());  // else it was said
-    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();  // no caller sees it
+    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();                // no caller sees it
   } catch (...) {}                                // NOLINT: nobody is there to catch it
   if (!final_.load(std::memory_order_relaxed)) {  // forbidden since it began, or failed
     if (quick_) final_.store(quick_, std::memory_order_release);

@@ -187,8 +187,7 @@ TEST_CASE("emit: rows that are read at once need few pointers, whatever their di
 }
 
 TEST_CASE("emit: what no instruction gathers is read without a branch for each element", "[emit]") {
-  const ir::Graph graph =
-      test::optimised("y = pad(a[:, :, ::2], [2, 2, 1], [0, 0, 0], mode=\"reflect\")", {{"a", {2, 2, 4}}}, DType::I8);
+  const ir::Graph graph = test::optimised("y = pad(a[:, :, ::2], [2, 2, 1], [0, 0, 0], mode=\"reflect\")", {{"a", {2, 2, 4}}}, DType::I8);
   const std::vector<compiler::Planned> planned = test::plans_of(graph);
   REQUIRE(planned.size() == 1);
   compiler::Target target = compiler::Target::generic_cpu();
@@ -202,8 +201,8 @@ TEST_CASE("emit: what no instruction gathers is read without a branch for each e
     for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++n;
     return n;
   };
-  CHECK(count(made.assembly, "\n\tj") < 50);    // jumps; a branch for each of 32 elements of 8 loads would be 256
-  CHECK(count(made.assembly, "\n") < 5000);  // vectors of 128 elements would be four times as much, which LLVM takes seconds for
+  CHECK(count(made.assembly, "\n\tj") < 50);  // jumps; a branch for each of 32 elements of 8 loads would be 256
+  CHECK(count(made.assembly, "\n") < 5000);   // vectors of 128 elements would be four times as much, which LLVM takes seconds for
 }
 
 TEST_CASE("emit: columns of a product that run abreast stay in the caches for many of its rows", "[emit]") {

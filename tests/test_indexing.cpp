@@ -283,9 +283,19 @@ TEST_CASE("indexing: by one index, whatever is fused with it", "[indexing]") {
 TEST_CASE("indexing: by places that a transposed array gives, into an axis of one element", "[indexing]") {
   for (const std::int64_t n : {4, 33, 70}) {
     const Array transposed = random_array({1, 4, n}).transpose();
-    for (const char* formula : {"take_along_axis(a, argmax(a, 2, keepdims=true), 2)", "take_along_axis(a, argmax(a, 2, keepdims=true), 2)*a + 1"})
+    for (const char* formula :
+         {"take_along_axis(a, argmax(a, 2, keepdims=true), 2)", "take_along_axis(a, argmax(a, 2, keepdims=true), 2)*a + 1"})
       same_everywhere(formula, {{"a", transposed}});
   }
+}
+
+TEST_CASE("indexing: rows at places, several of which are multiplied by one", "[indexing]") {
+  const NamedArrays all = {{"a", random_array({16, 16})}, {"b", random_array({16, 40})}, {"k", random_indices({16}, 16)}};
+  for (const char* formula :
+       {"einsum(\"ij,ij->i\", take(a, k, 0), take(a, k, 1))", "(a + 1) @ transpose(take_along_axis(a, argmax(a, 0, keepdims=true), 0))",
+        "v = take_along_axis(a, argmax(a, 1, keepdims=true), 1); y = einsum(\"ij,kj->ki\", v, v)",
+        "take(b, k, 0) @ transpose(take(b, k, 0)*2)", "einsum(\"ij,kj->ik\", b, take(b, k, 0))"})
+    same_everywhere(formula, all);
 }
 
 TEST_CASE("indexing: views of what data added to, beside what is computed from it", "[indexing]") {

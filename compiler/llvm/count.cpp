@@ -61,7 +61,8 @@ std::vector<Access> accesses_of(llvm::Function& kernel) {
   const auto add = [&](Access a) {
     if (auto* either = llvm::dyn_cast<llvm::SelectInst>(a.pointer)) {  // where it is guarded: the element, or zeros on the stack
       const auto* const mask = llvm::dyn_cast_or_null<llvm::Constant>(a.mask);
-      if ((a.mask && !(mask && mask->isAllOnesValue())) || of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer chosen in a way that is not known");
+      if ((a.mask && !(mask && mask->isAllOnesValue())) || of_array(kernel, either->getFalseValue()))
+        throw InternalError("count: a pointer chosen in a way that is not known");
       a.mask = either->getCondition();
       a.pointer = either->getTrueValue();
     }

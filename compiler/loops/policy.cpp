@@ -273,7 +273,7 @@ Id rows_abreast(Arranged& a, const Schedule& schedule) {
   a(sink(a.program(), a.loop(row)));
   a(interchange(a.program(), a.loop(row)));
   a(bind(a.program(), a.loop(row), Bind::Unrolled));
-  a(lift(a.program(), a.loop(row)));
+  if (Transformed shared = lift(a.program(), a.loop(row))) a(std::move(shared));  // unless each row has places of its own
   return row;
 }
 

@@ -194,10 +194,23 @@ Transformed sink(const Program& program, Id loop) {
 
 Transformed lift(const Program& program, Id loop) {
   if (!is_loop(program, loop)) return no_loop(loop);
-  if (maps_name_places(program)) return "an index is computed from data";
+  const Nest& nest = program.nest;
   const std::uint64_t varies = std::uint64_t{1} << program.digits[program.lines[loop].at].root;
   const Id end = program.lines[loop].end;
   std::vector<Id> lifted, rest;
+  // Are the places that a map names before the loop, too?
+  const auto places_are_apart = [&](const Line& l) {
+    if (l.code != Code::Load) return l.code == Code::Op || l.code == Code::Slot || l.code == Code::Constant || !maps_name_places(program);
+    const Access& access = nest.accesses[l.at];
+    for (std::size_t q = 0; q < nest.derived.size(); ++q) {
+      const Id place = nest.derived[q].place;
+      if (place == Derived::kNone || nest.linears[access.linear].of[nest.loops() + q] == Coefficient::Zero) continue;
+      if (access.table != Access::kNone) return false;
+      for (const Id i : rest)
+        if (program.lines[i].of == place) return false;
+    }
+    return true;
+  };
   for (Id i = loop + 1; i < end; ++i) {
     const Line& l = program.lines[i];
     if (l.code == Code::Loop) {  // what stands in further loops depends on these
@@ -208,7 +221,7 @@ Transformed lift(const Program& program, Id loop) {
     const bool is_apart = std::ranges::all_of(std::array{l.a, l.b, l.c, l.guard},
                                               [&](Id o) { return o == kNone || o < loop || std::ranges::find(lifted, o) != lifted.end(); });
     const bool is_value = is_pure(l.code) && l.of != kNone && !(program.nest.body[l.of].loops & varies);
-    (is_value && is_apart ? lifted : rest).push_back(i);
+    (is_value && is_apart && places_are_apart(l) ? lifted : rest).push_back(i);
   }
   if (lifted.empty()) return "all values in it depend on the loop";
   if (std::any_of(program.lines.begin() + loop, program.lines.begin() + end, stores) &&
