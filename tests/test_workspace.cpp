@@ -52,7 +52,7 @@ TEST_CASE("workspace: what lives at once lies apart, in a block close to the mos
     const std::vector<Intermediate> list = random_lives(random, 1 + random() % 200, 1 + static_cast<std::uint32_t>(random() % 40));
     const WorkspacePlan plan = plan_workspace(list, {}, kNever);
     for (std::size_t i = 0; i < list.size(); ++i) {
-      REQUIRE(plan.places[i].lender == Place::kBlock);
+      REQUIRE(plan.places[i].lender == runtime::Place::kBlock);
       REQUIRE(plan.places[i].offset % 64 == 0);
       REQUIRE(plan.places[i].offset + list[i].bytes <= plan.bytes);
       for (std::size_t j = 0; j < i; ++j) {
@@ -88,8 +88,8 @@ TEST_CASE("workspace: memory is taken over, from results and from values that en
   CHECK(plan_workspace(chain, result, always).bytes == 0);
   const WorkspacePlan apart = plan_workspace(chain, result, kNever);  // the third is alive when the result is written
   CHECK(apart.places[0].lender == 0);
-  CHECK(apart.places[1].lender == Place::kBlock);
-  CHECK(apart.places[2].lender == Place::kBlock);
+  CHECK(apart.places[1].lender == runtime::Place::kBlock);
+  CHECK(apart.places[2].lender == runtime::Place::kBlock);
   CHECK(plan_workspace(chain, std::vector<Lender>{{639, 3}}, always).bytes == 640);  // too small
   CHECK(plan_workspace(chain, std::vector<Lender>{{640, 1}}, always).bytes == 640);  // written too early for all but the first
   // only what the callback allows, asked of the right pair
