@@ -73,7 +73,7 @@ std::unique_ptr<Program::Bound> Program::bind(std::span<const Argument> argument
     for (std::size_t k = 0; k < outputs; ++k) body->results.push_back(*targets[plan.target_of[k]]);
     body->options = launch_options(state, site);
   }
-  if (!plan.interpret) body->run.emplace(plan, body->bases.data(), slots.own());
+  if (!plan.interpret) body->run.emplace(plan, body->bases.data(), slots.own(), options.should_stop);
   return std::make_unique<Bound>(std::move(body));
 } catch (const std::bad_alloc&) { std::rethrow_exception(out_of_memory()); }
 
@@ -85,7 +85,7 @@ void Program::Bound::operator()() {
   if (b.plan->on_device) [[unlikely]] {
     b.run_on_device();
   } else if (b.run) [[likely]] {
-    if (!(*b.run)(b.state.options.should_stop)) [[unlikely]]
+    if (!(*b.run)()) [[unlikely]]
       check_indices(recorded_of(*b.plan), views_of(*b.plan, b.bases.data()), b.slot_bits);
   } else interpret(*b.plan, b.bases.data(), b.slot_bits, b.state.options.should_stop);
   if (!b.temporaries.empty()) copy_out(*b.plan, b.bases.data(), b.temporaries);

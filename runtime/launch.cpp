@@ -404,8 +404,8 @@ bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, co
   return flag == 0;
 }
 
-PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots)
-    : plan_(plan), memory_(static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes)) {
+PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, const StopCondition& stop)
+    : plan_(plan), stop_(stop), memory_(static_cast<std::size_t>(plan.workspace_bytes + plan.scratch_bytes)) {
   auto* const workspace = static_cast<std::byte*>(memory_.data());
   bases[plan.inputs.size() + plan.outputs.size()] = workspace;
   bases[plan.inputs.size() + plan.outputs.size() + 1] = reinterpret_cast<std::byte*>(&flag_);
@@ -418,12 +418,32 @@ PreparedRun::PreparedRun(const PlanData& plan, std::byte** bases, const std::uin
     fill_words(launch, bases, slots, words);
     words += launch.words.size();
   }
+  if (plan.launches.size() != 1 || stop) return;
+  const Launch& launch = plan.launches[0];
+  if (launch.items == 0 || launch.phases > 1 || launch.threads > 1 || launch.claimed || launch.shared_bytes > 0) return;
+  words_[launch.phase_word] = 0;
+  only_ = &launch;
 }
 
-bool PreparedRun::operator()(const StopCondition& stop) {
+bool PreparedRun::operator()() {
+  if (!only_ || profile::on() || memory::poisons_for_tests()) [[unlikely]]
+    return run_in_general();
+  const Specialised& specialised = *only_->specialised;
+  const Specialised::State state = specialised.state();
+  const compiler::KernelFunction function =
+      (state == Specialised::State::Used ? specialised.kernel() : *only_->kernel).final_code();
+  if (!function || state == Specialised::State::Trial) [[unlikely]]
+    return run_in_general();
+  const KernelControl control;
+  flag_ = 0;
+  function(words_.data(), 0, only_->items, scratch_);
+  return flag_ == 0;
+}
+
+[[gnu::noinline]] bool PreparedRun::run_in_general() {
   memory::poison_for_tests(memory_.data(), memory_.size());
-  if (stop || profile::on()) [[unlikely]]
-    return run_watched(stop);
+  if (stop_ || profile::on()) [[unlikely]]
+    return run_watched();
   const KernelControl control;
   flag_ = 0;
   std::int64_t* words = words_.data();
@@ -435,8 +455,8 @@ bool PreparedRun::operator()(const StopCondition& stop) {
 }
 
 // Apart, so that a call that nobody stops or profiles does not get slower.
-bool PreparedRun::run_watched(const StopCondition& stop) {
-  StopOfCall asked(stop);
+bool PreparedRun::run_watched() {
+  StopOfCall asked(stop_);
   const KernelControl control;
   flag_ = 0;
   auto words_of = [next = words_.data()](std::span<const Launch> pieces) mutable {

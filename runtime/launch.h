@@ -296,16 +296,19 @@ inline constexpr std::size_t kMoreBases = 2;  // behind inputs and outputs: the 
 void check_indices(const ir::Graph& recorded, std::span<const ir::ArrayView> inputs, std::span<const std::uint64_t> slot_bits);
 
 /// The same with all words made beforehand, in memory of its own: for a call that is made again and again on the same arrays. The plan
-/// must outlive it. Not on two threads at once.
+/// and `stop` must outlive it. Not on two threads at once.
 class PreparedRun {
  public:
-  PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots);
-  [[nodiscard]] bool operator()(const StopCondition& stop = {});
+  PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, const StopCondition& stop);
+  [[nodiscard]] bool operator()();
 
  private:
-  bool run_watched(const StopCondition& stop);
+  bool run_in_general();
+  bool run_watched();
 
   const PlanData& plan_;
+  const StopCondition& stop_;
+  const Launch* only_ = nullptr;  // all that runs, where that is one call of one kernel: nothing is shared out, waited for or asked
   std::int64_t flag_ = 0;
   memory::Buffer memory_;  // intermediates and scratch
   std::byte* scratch_ = nullptr;

@@ -25,8 +25,9 @@ namespace detail {
 extern std::atomic<bool> poisons;  // set before the first block is lent
 void poison(void* memory, std::size_t bytes) noexcept;
 }  // namespace detail
+inline bool poisons_for_tests() noexcept { return detail::poisons.load(std::memory_order_relaxed); }
 inline void poison_for_tests(void* memory, std::size_t bytes) noexcept {
-  if (detail::poisons.load(std::memory_order_relaxed)) [[unlikely]]
+  if (poisons_for_tests()) [[unlikely]]
     detail::poison(memory, bytes);
 }
 

@@ -364,29 +364,6 @@ void move_to_another_processor(int thread) noexcept {
   sched_setaffinity(thread, sizeof may_use, &may_use);
 }
 
-// ---- floating-point control ----
-
-#if defined(__x86_64__)
-
-// The low six bits are sticky flags of what happened so far, no setting.
-std::uint64_t floating_point_control() noexcept { return __builtin_ia32_stmxcsr() & ~0x3fu; }
-std::uint64_t floating_point_flags() noexcept { return __builtin_ia32_stmxcsr() & 0x3fu; }
-void set_floating_point_control(std::uint64_t control) noexcept { __builtin_ia32_ldmxcsr(static_cast<unsigned>(control)); }
-std::uint64_t default_floating_point_control() noexcept { return 0x1f80; }
-
-#else
-
-std::uint64_t floating_point_control() noexcept {
-  std::uint64_t control;
-  asm volatile("mrs %0, fpcr" : "=r"(control));
-  return control;
-}
-std::uint64_t floating_point_flags() noexcept { return 0; }
-void set_floating_point_control(std::uint64_t control) noexcept { asm volatile("msr fpcr, %0" ::"r"(control)); }
-std::uint64_t default_floating_point_control() noexcept { return 0; }
-
-#endif
-
 // ---- files ----
 
 namespace {

@@ -150,6 +150,23 @@ void set_floating_point_control(std::uint64_t control) noexcept;
 /// Round to nearest, all exceptions masked, subnormals kept.
 std::uint64_t default_floating_point_control() noexcept;
 
+// Inline: every call asks.
+#if defined(__x86_64__)
+inline std::uint64_t floating_point_control() noexcept { return __builtin_ia32_stmxcsr() & ~0x3fu; }
+inline std::uint64_t floating_point_flags() noexcept { return __builtin_ia32_stmxcsr() & 0x3fu; }
+inline void set_floating_point_control(std::uint64_t control) noexcept { __builtin_ia32_ldmxcsr(static_cast<unsigned>(control)); }
+inline std::uint64_t default_floating_point_control() noexcept { return 0x1f80; }
+#else
+inline std::uint64_t floating_point_control() noexcept {
+  std::uint64_t control;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  return control;
+}
+inline std::uint64_t floating_point_flags() noexcept { return 0; }
+inline void set_floating_point_control(std::uint64_t control) noexcept { asm volatile("msr fpcr, %0" ::"r"(control)); }
+inline std::uint64_t default_floating_point_control() noexcept { return 0; }
+#endif
+
 /// Runs its scope under default floating-point control and puts the host's back, flags included: exceptions that the host unmasked are not raised by
 /// what happens in the scope.
 class DefaultFloatingPoint {
