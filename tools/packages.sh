@@ -1,7 +1,7 @@
 # Sourced by tools/quickstart and tools/test: what onepass is built with, and how a bare Debian 12 gets it.
 
 required_packages=(cmake ninja-build g++ llvm-19-dev libzstd-dev zlib1g-dev libfmt-dev libxxhash-dev catch2 libcli11-dev nlohmann-json3-dev libpng-dev libmpfr-dev libeigen3-dev python3 python3-dev python3-venv python3-numpy)
-helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip zsh)  # links faster; checks the format; one of the tests of the installed library; use_nvrtc; its completion
+helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip zsh doxygen)  # links faster; checks the format; one of the tests of the installed library; use_nvrtc; its completion; tools/docs
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -80,6 +80,25 @@ use_python() {
     done
   else
     echo "No nanobind: the Python module is neither built nor tested in this run."
+  fi
+}
+
+# Makes build/docs-env, a Python with what the documentation site is built with; fails, and says so, where that or Doxygen cannot be had.
+use_docs() {
+  local folder=$PWD/build/docs-env modules='import sphinx, myst_parser, furo, sphinx_copybutton; assert sphinx.version_info >= (9,)'
+  if ! command -v doxygen >/dev/null; then
+    echo "No Doxygen: the documentation site is not built. On Debian: apt-get install doxygen"
+    return 1
+  fi
+  if ! "$folder/bin/python" -c "$modules" 2>/dev/null; then
+    say "Making build/docs-env with Sphinx"
+    rm -rf "$folder"
+    python3 -m venv "$folder" &&
+      "$folder/bin/python" -m pip install --quiet --disable-pip-version-check 'sphinx>=9,<10' 'myst-parser>=5,<6' furo sphinx-copybutton || true
+  fi
+  if ! "$folder/bin/python" -c "$modules" 2>/dev/null; then
+    echo "No Sphinx 9: the documentation site is not built."
+    return 1
   fi
 }
 
