@@ -430,8 +430,7 @@ bool PreparedRun::operator()() {
     return run_in_general();
   const Specialised& specialised = *only_->specialised;
   const Specialised::State state = specialised.state();
-  const compiler::KernelFunction function =
-      (state == Specialised::State::Used ? specialised.kernel() : *only_->kernel).final_code();
+  const compiler::KernelFunction function = (state == Specialised::State::Used ? specialised.kernel() : *only_->kernel).final_code();
   if (!function || state == Specialised::State::Trial) [[unlikely]]
     return run_in_general();
   const KernelControl control;
