@@ -446,10 +446,11 @@ for i0 parallel
     v3 = load %2[i0] : f32
     v4 = exp v3 : f32
     for i1%tile vector of 64 peeled
-      v6 = load %0[71*i0 + i1] : f32
-      v7 = mul v6, v2 : f32
-      v8 = add v7, v4 : f32
-      store %7[71*i0 + i1] = v8 streamed
+      prefetch %0[71*i0 + i1] for 512 of i1%tile
+      v7 = load %0[71*i0 + i1] : f32
+      v8 = mul v7, v2 : f32
+      v9 = add v8, v4 : f32
+      store %7[71*i0 + i1] = v9 streamed
 )");
   CHECK(difference_when(graph, [&](const Program& q) { return loops::elementwise(q.nest, schedule); }) == "");
   schedule.masked = true;
@@ -590,6 +591,42 @@ for i0 parallel
       v8 = mul v7, v0 : i32
       store %7[71*i0 + i1] = v8 streamed
 )");
+}
+
+TEST_CASE("loops: what a loop reads is asked for half a page ahead where that costs little, or much is read", "[loops]") {
+  const auto text = [](std::string_view program, bool streamed) {
+    const compiler::Planned planned = plans_of(optimised(program, {{"x", {12, 71}}, {"y", {71}}})).at(0);
+    compiler::Schedule schedule{.width = 16};
+    for (std::uint32_t a = 0; streamed && a < planned.nest.accesses.size(); ++a)
+      if (planned.nest.buffers[planned.nest.accesses[a].buffer].written) schedule.streamed = {a};
+    return loops::print(loops::program_of(planned.nest, schedule), planned.numbers);
+  };
+  CHECK_THAT(text("x*2", false), !Catch::Contains("prefetch"));
+  CHECK_THAT(text("x*2", true), Catch::Contains("prefetch %0[i0] for 512 of i0%tile\n    v4 = load %0[i0]"));
+  CHECK_THAT(text("tanh(x)", false), Catch::Contains("prefetch %0[i0] for 512 of i0%tile\n    v3 = load %0[i0]"));
+  CHECK_THAT(text("tanh(x) + y", false), Catch::Contains("prefetch %0[71*i0 + i1] for 512") && Catch::Contains("prefetch %1[i1] for 512"));
+}
+
+TEST_CASE("loops: several loads are asked for at once, or none", "[loops]") {
+  const compiler::Planned planned = plans_of(optimised("x*y + z", {{"x", {70}}, {"y", {70}}, {"z", {70}}}, f16)).at(0);
+  const Program p = loops::lower(planned.nest);
+  std::vector<loops::Id> loads;
+  for (loops::Id i = 0; i < p.lines.size(); ++i)
+    if (p.lines[i].code == loops::Code::Load) loads.push_back(i);
+  REQUIRE(loads.size() == 3);
+  const Program q = done(loops::prefetch(p, loads, loop_over(p, 0), 256));
+  std::size_t count = 0;
+  for (loops::Id i = 0; i + 1 < q.lines.size(); ++i)
+    if (q.lines[i].code == loops::Code::Prefetch) {
+      CHECK(q.lines[i].count == 128);
+      CHECK(q.lines[i + 1].code == loops::Code::Load);
+      CHECK(q.lines[i + 1].at == q.lines[i].at);
+      ++count;
+    }
+  CHECK(count == 3);
+  CHECK_THAT(loops::prefetch(p, {loads[1], loads[0]}, loop_over(p, 0), 256).why_not(), Catch::Contains("not in the order"));
+  CHECK_THAT(loops::prefetch(p, {loop_over(p, 0)}, loop_over(p, 0), 256).why_not(), Catch::Contains("is no load"));
+  CHECK_THAT(loops::prefetch(p, loads, loads[0], 256).why_not(), Catch::Contains("is no loop"));
 }
 
 TEST_CASE("loops: a matrix product in tiles of both loops keeps a sum for each element of a tile", "[loops]") {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/plan/costs.h"
 #include "ir/order.h"
 
 namespace onepass::compiler::cuda {
@@ -33,7 +34,7 @@ bool DeviceEmitter::heavy() const {
   int ops = 0;
   for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
     if (const Statement& s = nest_.body[i]; needed_[sweep_][i] && s.kind == Statement::Kind::Op && (s.loops & nest_.reduced_mask()))
-      ops += ir::info(s.op).kind == ir::OpKind::Expanded ? 24 : 1;
+      ops += instructions_of(s.op);
   return ops > 16;
 }
 

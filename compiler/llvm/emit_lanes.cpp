@@ -1,5 +1,6 @@
 // Reductions along the vector loop (NestKind::Lanes) that run no LoopProgram (compiler/loops/policy.h): of several reduced loops, and beside columns.
 #include "compiler/llvm/emitter.h"
+#include "compiler/plan/costs.h"
 
 namespace onepass::compiler {
 
@@ -8,7 +9,7 @@ int Emitter::cost_of(std::uint8_t sweep) const {
   for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
     const Statement& s = nest_.body[i];
     if (!needed_[sweep][i] || !is_vector(i) || s.kind != Statement::Kind::Op) continue;
-    ops += ir::info(s.op).kind == ir::OpKind::Expanded ? 24 : 1;
+    ops += instructions_of(s.op);
   }
   return ops;
 }

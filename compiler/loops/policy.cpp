@@ -7,6 +7,7 @@
 
 #include "compiler/loops/contract.h"
 #include "compiler/loops/transform.h"
+#include "compiler/plan/costs.h"
 #include "compiler/plan/scratch.h"
 #include "ir/order.h"
 #include "onepass/error.h"
@@ -154,6 +155,24 @@ void pack(Arranged& a, Id line, Id rows, Id elements, Id tiles, const Schedule& 
     if (a.program().lines[i].code == Code::Load) return a(prefetch(a.program(), i, a.loop(tiles), 1, kNone, Ahead::Second));
 }
 
+// The hardware asks for what a loop will read up to the end of a page, and so far as its loads come one soon after the other. Each load of the
+// vector loop asks for what lies half a page further on, where that costs little beside what is computed, or much is read.
+void read_ahead(Arranged& a, Id loop, bool reads_much) {
+  constexpr std::size_t kBytes = 2048, kWork = 8;  // instructions for each load
+  const Nest& nest = a.program().nest;
+  const Id v = nest.vector_loop();
+  std::vector<Id> loads;
+  std::size_t work = 0;
+  for (Id i = loop + 1; i < a.program().lines[loop].end; ++i) {
+    const Line& l = a.program().lines[i];
+    if (l.code == Code::Op) work += static_cast<std::size_t>(instructions_of(l.op));
+    if (l.code == Code::Load && nest.linears[nest.accesses[l.at].linear].of[v] == Coefficient::One &&
+        nest.accesses[l.at].table == Access::kNone && !is_derived(nest, nest.accesses[l.at].linear))
+      loads.push_back(i);
+  }
+  if (reads_much || work >= kWork * loads.size()) a(prefetch(a.program(), loads, loop, kBytes));
+}
+
 }  // namespace
 
 Program elementwise(const Nest& nest, const Schedule& schedule) {
@@ -195,6 +214,7 @@ Program elementwise(const Nest& nest, const Schedule& schedule) {
     a(remake(a.program(), i, slots));
     if (a.previous_loop(digit, i) == kNone) break;
   }
+  if (rows == kNone && !schedule.masked && schedule.parts.empty()) read_ahead(a, a.last_loop(elements), !schedule.streamed.empty());
   if (rows != kNone && !schedule.masked)  // the hardware sees no stream in rows of a tile
     for (Id i = a.last_loop(elements); i < a.program().lines.size(); ++i)
       if (const Line& l = a.program().lines[i]; l.code == Code::Load &&
@@ -226,7 +246,7 @@ void reduce_in_lanes(Arranged& a, Id loop, const Schedule& schedule) {
   int cost = 0;
   for (Id i = loop; i < a.program().lines[loop].end; ++i) {
     const Line& l = a.program().lines[i];
-    if (l.code == Code::Op) cost += ir::info(l.op).kind == ir::OpKind::Expanded ? 24 : 1;
+    if (l.code == Code::Op) cost += instructions_of(l.op);
     if (l.code != Code::Accumulate || a.program().accumulators[l.at].order == Accumulator::Order::Any) continue;
     sums.push_back(l.at);
     (l.dtype == DType::F64 ? wide : narrow) = true;

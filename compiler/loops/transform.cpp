@@ -498,17 +498,34 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
   return verified(without_dead_lines(p));
 }
 
+namespace {
+
+Line prefetch_of(const Line& load, Id digit, std::uint16_t count, Ahead ahead) {
+  return {.code = Code::Prefetch, .count = count, .at = load.at, .bits = digit | static_cast<std::uint64_t>(ahead) << 32};
+}
+
+}  // namespace
+
 Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at, Ahead ahead) {
   if (line >= program.lines.size() || program.lines[line].code != Code::Load) return fmt::format("line {} is no load", line);
   if (!is_loop(program, loop)) return no_loop(loop);
   if (at == kNone) at = line;
   if (at >= program.lines.size()) return fmt::format("there is no line {}", at);
   Program p = program;
-  insert(p, at,
-         {.code = Code::Prefetch,
-          .count = count,
-          .at = program.lines[line].at,
-          .bits = program.lines[loop].at | static_cast<std::uint64_t>(ahead) << 32});
+  insert(p, at, prefetch_of(program.lines[line], program.lines[loop].at, count, ahead));
+  return verified(std::move(p));
+}
+
+Transformed prefetch(const Program& program, const std::vector<Id>& lines, Id loop, std::size_t bytes) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  Program p = program;
+  for (std::size_t k = lines.size(); k-- > 0;) {  // from the last one on: what is inserted moves no line before it
+    if (lines[k] >= program.lines.size() || program.lines[lines[k]].code != Code::Load) return fmt::format("line {} is no load", lines[k]);
+    if (k > 0 && lines[k - 1] >= lines[k]) return "the loads are not in the order of their lines";
+    const Line& load = program.lines[lines[k]];
+    const std::size_t size = size_of(program.nest.buffers[program.nest.accesses[load.at].buffer].dtype);
+    insert(p, lines[k], prefetch_of(load, program.lines[loop].at, static_cast<std::uint16_t>(bytes / size), Ahead::First));
+  }
   return verified(std::move(p));
 }
 

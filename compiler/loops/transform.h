@@ -74,6 +74,9 @@ Transformed leave_out(const Program& program, Id loop, Id condition);
 /// before line `at`, which is in the same loop. What it asks for in loops that are not open there is at their beginning.
 Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone, Ahead ahead = Ahead::First);
 
+/// The same of several loads, each where it stands, of what lies `bytes` further on where the elements of an iteration lie side by side.
+Transformed prefetch(const Program& program, const std::vector<Id>& lines, Id loop, std::size_t bytes);
+
 /// How a memory's elements lie, the last part's side by side.
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout);
 

@@ -5,12 +5,16 @@
 #include <cstdint>
 
 #include "compiler/plan/schedule.h"
+#include "ir/ops.h"
 
 namespace onepass::compiler {
 
 struct TierTimes {
   double quick = 0, optimised = 0;
 };
+
+/// Of an elementwise operator on one vector, about.
+inline int instructions_of(ir::Op op) { return ir::info(op).kind == ir::OpKind::Expanded ? 24 : 1; }
 
 TierTimes compile_times(const Nest& nest, const Schedule& schedule);
 
