@@ -54,7 +54,7 @@ using test::RandomProgram;
 
 namespace {
 
-constexpr double kHangSeconds = test::kIsSanitized ? 400 : 60;  // of processor time and as many of waiting: then the program hangs
+constexpr double kHangSeconds = test::kIsSanitized ? 400 : 60;  // without an answer: then the program hangs
 
 // ------------------------------------------------------------------------------------------------ one program
 
@@ -265,7 +265,17 @@ std::string judge(const RandomProgram& program, std::uint64_t variant, unsigned 
 
 // ------------------------------------------------------------------------------------------------ processes
 
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+// Seconds in which this process ran: asked every half second, so that a longer time between two questions is one in which it was stopped, and
+// its programs with it.
+double seconds_now() {
+  using Clock = std::chrono::steady_clock;
+  static Clock::time_point last = Clock::now();
+  static double seconds = 0;
+  const Clock::time_point now = Clock::now();
+  seconds += std::min(std::chrono::duration<double>(now - last).count(), 1.0);
+  last = now;
+  return seconds;
+}
 double processor_seconds() {
   rusage r{};
   getrusage(RUSAGE_SELF, &r);
@@ -317,7 +327,7 @@ bool receive(Child& child, double until, std::vector<std::string>& messages) {
     const double left = until - seconds_now();
     if (left <= 0) return true;
     pollfd poll_for{child.from, POLLIN, 0};
-    if (poll(&poll_for, 1, static_cast<int>(left * 1000) + 1) <= 0) continue;
+    if (poll(&poll_for, 1, static_cast<int>(std::min(left, 0.5) * 1000) + 1) <= 0) continue;
     char buffer[65536];
     const ssize_t n = read(child.from, buffer, sizeof buffer);
     if (n <= 0) return false;
