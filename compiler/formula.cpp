@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "compiler/functions.h"
+#include "compiler/state_loop.h"
 
 namespace onepass::compiler {
 namespace {
@@ -75,7 +76,7 @@ std::string_view kind_text(const Argument& argument) {
 
 // What one evaluated node leaves on the stack.
 struct Entry {
-  enum class Kind : std::uint8_t { Argument, Results, Shape, Index };
+  enum class Kind : std::uint8_t { Argument, Results, Shape, Index, Function };
   Kind kind = Kind::Argument;
   language::NodeId node = kAbsent;
   compiler::Argument argument;              // Argument; Shape: the value whose shape it is
@@ -91,7 +92,18 @@ struct Frame {
   std::size_t statement = 0;
   language::NodeId next = 0;
   std::size_t stack_base = 0;       // of the present statement's entries
+  bool of_loop = false;             // a step, or a condition, of the innermost loop
   std::vector<Argument> variables;  // by VariableId
+};
+
+// A loop that is being run: its functions are called for each step.
+struct Loop {
+  StateLoop state;
+  language::NodeId call = kAbsent;
+  const language::Function* step = nullptr;
+  const language::Function* condition = nullptr;              // of while_loop
+  std::vector<std::pair<language::NameId, Argument>> others;  // what the functions take besides, by name
+  bool in_condition = false;
 };
 
 class Evaluator {
@@ -318,7 +330,9 @@ class Evaluator {
 
   void leave(std::vector<Argument> results) {
     const language::NodeId call = frames_.back().call;
+    const bool of_loop = frames_.back().of_loop;
     frames_.pop_back();
+    if (of_loop) return end_step(results);
     push_results(call, std::move(results));
   }
 
@@ -377,6 +391,8 @@ class Evaluator {
   Argument single(Entry entry) {
     if (entry.kind == Entry::Kind::Argument) return std::move(entry.argument);
     const language::Node& node = program_.nodes[entry.node];
+    if (entry.kind == Entry::Kind::Function)
+      fail(node.offset, fmt::format("`{}` is a function, which is no value: call it", program_.name(node.a)));
     if (entry.kind == Entry::Kind::Results)
       fail(node.offset, fmt::format("`{}` gives {} results and one value stands here: take them as `a, b = {}(…)` with as many names",
                                     program_.name(node.c), entry.results.size(), program_.name(node.c)));
@@ -443,6 +459,13 @@ class Evaluator {
       case Kind::Name: {
         const Argument& variable = frames_.back().variables[node.b];
         return variable.kind == Argument::Kind::Value ? push(id, variable.value) : push(id, variable);
+      }
+      case Kind::Function: {
+        Entry entry;
+        entry.node = id;
+        entry.kind = Entry::Kind::Function;
+        stack_.push_back(std::move(entry));
+        return;
       }
       case Kind::List: return list(id, node);
       case Kind::Slice: return slice(id, node);
@@ -574,6 +597,7 @@ class Evaluator {
     const std::string_view name = program_.name(node.c);
     if (call_elementwise(id, node)) return;
     if (name == "grad" || name == "vjp") return differentiate(id, node, name);
+    if (language::function_arguments(name) > 0) return start_loop(id, node, name);
     std::vector<Argument> positional;
     std::vector<std::pair<std::string, Argument>> keywords;
     const std::span<const language::Argument> arguments = program_.arguments_of(node);
@@ -658,6 +682,185 @@ class Evaluator {
     enter(std::move(frame));
   }
 
+  // ---- loops with state. Of what stands in the call: the functions, the initial state, then what says how many steps there are.
+  void start_loop(language::NodeId id, const language::Node& node, std::string_view name) {
+    static constexpr std::string_view kNames[] = {"scan", "fold", "iterate", "while_loop"};
+    static constexpr std::string_view kForms[] = {"`last, ys = scan(step, init, xs)`", "`last = fold(step, init, xs)`",
+                                                  "`last = iterate(step, init, 100)`", "`last = while_loop(going, step, init, bound)`"};
+    const auto which = static_cast<std::size_t>(std::find(std::begin(kNames), std::end(kNames), name) - std::begin(kNames));
+    const auto kind = static_cast<StateLoop::Kind>(which);
+    const bool is_while = kind == StateLoop::Kind::While, over_xs = kind == StateLoop::Kind::Scan || kind == StateLoop::Kind::Fold;
+    const std::size_t functions = language::function_arguments(name);
+    const std::span<const language::Argument> arguments = program_.arguments_of(node);
+    const std::size_t first = stack_.size() - arguments.size();
+    const std::string_view last = is_while ? "bound" : over_xs ? "xs" : "steps";
+    std::optional<Argument> init, how_long;
+    std::vector<std::pair<language::NameId, Argument>> others;
+    bool reverse = false;
+    const language::Function* called[2] = {nullptr, nullptr};
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      Entry& entry = stack_[first + i];
+      const bool named = arguments[i].keyword != kAbsent;
+      const std::string_view keyword = named ? program_.name(arguments[i].keyword) : std::string_view();
+      offset_ = arguments[i].offset;
+      if (!named && i < functions) {
+        if (entry.kind != Entry::Kind::Function)
+          fail(fmt::format("{}: argument {} is the name of a function defined above: {}", name, i, kForms[which]));
+        called[i] = &program_.functions[program_.nodes[entry.node].b];
+        continue;
+      }
+      Argument argument = single(std::move(entry));
+      const bool is_init = named ? keyword == "init" : i == functions;
+      const bool is_last = named ? keyword == last : i == functions + 1;
+      std::optional<Argument>& place = is_init ? init : how_long;
+      if (is_init || is_last) {
+        if (place) fail(fmt::format("{}: `{}` is given twice: {}", name, is_init ? "init" : last, kForms[which]));
+        place = std::move(argument);
+      } else if (!named) {
+        fail(fmt::format("{}: takes {} arguments without a name: {}; what its function takes besides stands by name, as in `a=a`", name,
+                         functions + 2, kForms[which]));
+      } else if (over_xs && keyword == "reverse") {
+        if (argument.kind != Argument::Kind::Value) fail(fmt::format("{}: `reverse` is true or false", name));
+        reverse = r_.flag(argument.value, "`reverse`");
+      } else {
+        others.emplace_back(arguments[i].keyword, std::move(argument));
+      }
+    }
+    stack_.resize(first);
+    at(node.offset);
+    for (std::size_t i = 0; i < functions; ++i)
+      if (!called[i]) fail(fmt::format("{}: a function is missing: {}", name, kForms[which]));
+    if (!init) fail(fmt::format("{}: the initial state is missing: {}", name, kForms[which]));
+    if (!how_long && is_while)
+      fail(
+          "while_loop: `bound` is missing, the most steps that it may take: each of them is recorded, whatever the condition will be; "
+          "write "
+          "`while_loop(going, step, init, 100)`");
+    if (!how_long) fail(fmt::format("{}: `{}` is missing: {}", name, last, kForms[which]));
+
+    Loop loop{StateLoop(r_, kind, values_in(std::move(*init), name, "the initial state")),
+              id,
+              called[functions - 1],
+              is_while ? called[0] : nullptr,
+              std::move(others),
+              false};
+    const bool number = how_long->kind == Argument::Kind::Value && how_long->value.is_literal;
+    std::size_t elements = 0;
+    if (number || !over_xs) {
+      if (how_long->kind != Argument::Kind::Value)
+        fail(fmt::format("{}: `{}` is a number of steps, not {}", name, last, kind_text(*how_long)));
+      loop.state.over(r_.integer(how_long->value, "a number of steps"), reverse);
+      elements = over_xs ? 1 : 0;
+    } else {
+      const std::vector<Value> xs = values_in(std::move(*how_long), name, "`xs`");
+      loop.state.over(xs, reverse);
+      elements = xs.size();
+    }
+    check_others(loop, name, elements);
+    if (frames_.size() >= program_.limits.nesting)
+      fail(fmt::format("the calls nest deeper than {}, the limit `nesting`", program_.limits.nesting));
+    loops_.push_back(std::move(loop));
+    next_step();
+  }
+
+  std::vector<Value> values_in(Argument argument, std::string_view name, std::string_view what) {
+    std::vector<Argument> list = argument.kind == Argument::Kind::List ? std::move(argument.list) : std::vector{std::move(argument)};
+    std::vector<Value> values;
+    for (const Argument& item : list) {
+      if (item.kind != Argument::Kind::Value)
+        fail(fmt::format("{}: {} is a value or a list of values, not {}", name, what, kind_text(item)));
+      values.push_back(item.value);
+    }
+    return values;
+  }
+
+  // The functions take the states, the step's elements, and by name all else that they have parameters for.
+  void check_others(const Loop& loop, std::string_view name, std::size_t elements) {
+    const std::size_t states = loop.state.state().size();
+    std::vector<bool> used(loop.others.size(), false);
+    for (const language::Function* function : {loop.condition, loop.step}) {
+      if (!function) continue;
+      const std::size_t given = states + (function == loop.step ? elements : 0);
+      const std::string_view called = program_.name(function->name);
+      if (function->parameters.size() < given)
+        fail(fmt::format("{}: gives `{}` {} argument{}, {} state{} and {} of `xs`; it takes {}", name, called, given, given == 1 ? "" : "s",
+                         states, states == 1 ? "" : "s", given - states, function->parameters.size()));
+      for (std::size_t i = given; i < function->parameters.size(); ++i) {
+        const language::NameId parameter = function->body.variables[function->parameters[i].variable].name;
+        const auto found =
+            std::find_if(loop.others.begin(), loop.others.end(), [&](const auto& other) { return other.first == parameter; });
+        if (found == loop.others.end())
+          fail(fmt::format("{}: `{}` takes `{}` besides its state{}: give it by name, `{}(…, {}={})`", name, called,
+                           program_.name(parameter), elements > 0 ? " and its element" : "", name, program_.name(parameter),
+                           program_.name(parameter)));
+        used[static_cast<std::size_t>(found - loop.others.begin())] = true;
+      }
+    }
+    for (std::size_t i = 0; i < used.size(); ++i)
+      if (!used[i])
+        fail(fmt::format("{}: `{}` has no parameter `{}` behind its state{}", name, program_.name(loop.step->name),
+                         program_.name(loop.others[i].first), elements > 0 ? " and its element" : ""));
+  }
+
+  void next_step() {
+    Loop& loop = loops_.back();
+    at(program_.nodes[loop.call].offset);
+    count(operators_, r_.limits.max_nodes);
+    if (loop.state.next()) return call_of_loop(loop, loop.condition ? loop.condition : loop.step);
+    std::vector<Argument> results;
+    for (const Value& v : loop.state.state()) results.push_back(argument_of(v));
+    for (const Value& v : loop.state.results()) results.push_back(argument_of(v));
+    const language::NodeId call = loop.call;
+    loops_.pop_back();
+    push_results(call, std::move(results));
+  }
+
+  void call_of_loop(Loop& loop, const language::Function* function) {
+    loop.in_condition = function == loop.condition;
+    Frame frame;
+    frame.function = function;
+    frame.scope = &function->body;
+    frame.call = loop.call;
+    frame.of_loop = true;
+    frame.variables.resize(function->body.variables.size());
+    std::vector<Value> given(loop.state.state().begin(), loop.state.state().end());
+    if (!loop.in_condition) given.insert(given.end(), loop.state.element().begin(), loop.state.element().end());
+    for (std::size_t i = 0; i < function->parameters.size(); ++i) {
+      const language::Parameter& parameter = function->parameters[i];
+      if (i < given.size()) {
+        bind(frame, parameter, argument_of(given[i]));
+        continue;
+      }
+      const language::NameId name = function->body.variables[parameter.variable].name;
+      const auto other = std::find_if(loop.others.begin(), loop.others.end(), [&](const auto& o) { return o.first == name; });
+      bind(frame, parameter, other->second);
+    }
+    enter(std::move(frame));
+  }
+
+  void end_step(const std::vector<Argument>& results) {
+    Loop& loop = loops_.back();
+    const language::Function& function = *(loop.in_condition ? loop.condition : loop.step);
+    at(program_.nodes[loop.call].offset);
+    std::vector<Value> values;
+    for (const Argument& result : results) {
+      if (result.kind != Argument::Kind::Value)
+        fail(fmt::format("`{}` is called in a loop and returns values, not {}", program_.name(function.name), kind_text(result)));
+      values.push_back(result.value);
+    }
+    if (loop.in_condition) {
+      if (values.size() != 1)
+        fail(fmt::format("while_loop: the condition `{}` returns {} values; it returns one", program_.name(function.name), values.size()));
+      loop.state.condition(values[0]);
+      return call_of_loop(loop, loop.step);
+    }
+    const std::size_t states = std::min(values.size(), loop.state.state().size());
+    const bool scans = program_.name(program_.nodes[loop.call].c) == "scan";
+    loop.state.step({values.data(), scans ? states : values.size()},
+                    std::span<const Value>(values).subspan(scans ? states : values.size()));
+    next_step();
+  }
+
   void differentiate(language::NodeId id, const language::Node& node, std::string_view name) {
     const std::span<const language::Argument> arguments = program_.arguments_of(node);
     const bool is_grad = name == "grad";
@@ -704,6 +907,7 @@ class Evaluator {
   std::uint32_t offset_ = 0;
   std::size_t operators_ = 0, visited_ = 0;
   std::vector<Frame> frames_;
+  std::vector<Loop> loops_;
   std::vector<Entry> stack_;  // the operands that wait, of all frames
   std::vector<Argument> outputs_;
   std::vector<std::uint32_t> output_offsets_;

@@ -340,6 +340,7 @@ std::span<const std::string_view> operator_names() {
     for (const Row& row : rows()) all->push_back(row.name);
     all->push_back("grad");
     all->push_back("vjp");
+    for (const std::string_view loop : {"scan", "fold", "iterate", "while_loop"}) all->push_back(loop);
     std::sort(all->begin(), all->end());
     all->erase(std::unique(all->begin(), all->end()), all->end());
     return all;
@@ -418,7 +419,9 @@ class Callables {
 
 }  // namespace
 
-bool is_operator(std::string_view name) { return name == "grad" || name == "vjp" || Callables::instance().row(name); }
+bool is_operator(std::string_view name) {
+  return name == "grad" || name == "vjp" || language::function_arguments(name) > 0 || Callables::instance().row(name);
+}
 
 ElementwiseFunction elementwise_function(std::string_view name) {
   const Callable* const found = Callables::instance().callable(name);

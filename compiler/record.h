@@ -244,6 +244,7 @@ class Recorder {
   Value chosen_along(Value x, Value places, std::size_t axis);
   std::vector<std::int64_t> axes_of(std::string_view name, std::int64_t rank, const std::vector<std::int64_t>& axes) const;
   friend struct Functions;
+  friend class StateLoop;
 };
 
 /// The dtype two tensors meet in, or an error naming `name`: bool < integers < floats; u64 with a signed type is an error.

@@ -31,6 +31,7 @@ enum class Kind : std::uint8_t {
   Type,         ///< a: DType
   String,       ///< a: index into Program::strings
   Name,         ///< a value: a is its NameId, b its VariableId in the scope of the statement
+  Function,     ///< a function as the argument of a loop: a is its NameId, b its index in Program::functions
   Prefix,       ///< op a
   Binary,       ///< a op b
   Conditional,  ///< a ? b : c
@@ -212,6 +213,9 @@ FormulaError error_at(const Program& program, std::uint32_t offset, std::string_
 
 /// The candidate nearest to `name` by edit distance, or nothing where none is near; ties go to the first.
 std::string nearest(std::string_view name, std::span<const std::string_view> candidates);
+
+/// How many of the first arguments of the operator of that name are functions: 1 of scan, fold and iterate, 2 of while_loop, else 0.
+std::size_t function_arguments(std::string_view name);
 
 /// Whether the language keeps the word for itself: a keyword, a constant or a type.
 bool is_reserved(std::string_view word);

@@ -175,6 +175,29 @@ class Parser {
     return add(leaf(Kind::Name, word.offset, word.name, variable));
   }
 
+  // The argument that begins here is one of a loop's functions.
+  bool takes_function() const {
+    if (stack_.empty() || stack_.back().what != Pending::What::Call || stack_.back().begun.keyword != kAbsent) return false;
+    const Pending& call = stack_.back();
+    return functions_named(call.name).empty() &&
+           pending_arguments_.size() - call.first_argument < function_arguments(program_.names[call.name]);
+  }
+
+  NodeId function_value(const Lexeme& word) {
+    if (functions_named(word.name).empty()) fail_not_a_function(word);
+    return add(leaf(Kind::Function, word.offset, word.name, function_of_name_[word.name]));
+  }
+
+  [[noreturn]] void fail_not_a_function(const Lexeme& word) const {
+    std::vector<std::string_view> known;
+    for (const Function& function : program_.functions) known.push_back(program_.names[function.name]);
+    const std::string near = nearest(program_.names[word.name], known);
+    const std::string_view loop = program_.names[stack_.back().name];
+    fail(word.offset, fmt::format("`{}` is not a function defined above, and {} begins with {}{}", program_.names[word.name], loop,
+                                  function_arguments(loop) == 2 ? "two of them, the condition and the step" : "one, the step",
+                                  near.empty() ? "" : fmt::format(": did you mean `{}`?", near)));
+  }
+
   [[noreturn]] void fail_unknown(const Lexeme& word) const {
     std::vector<std::string_view> known;
     for (const Variable& variable : scope_->variables) known.push_back(program_.names[variable.name]);
@@ -491,7 +514,7 @@ class Parser {
         }
         case Token::Name:
           if (peek().token != Token::OpenParen) {
-            operands_.push_back(name_value(lexeme));
+            operands_.push_back(takes_function() ? function_value(lexeme) : name_value(lexeme));
             return advance();
           }
           if (in_function_ && lexeme.name == function_name_)

@@ -129,7 +129,8 @@ class Printer {
         text("\"");
         text(program_.strings[node.a]);
         return text("\"");
-      case Kind::Name: return text(program_.name(node.a));
+      case Kind::Name:
+      case Kind::Function: return text(program_.name(node.a));
       case Kind::Prefix:
         text(text_of(node.op));
         if (node.op == Operator::Not) text(" ");
@@ -199,6 +200,11 @@ class Printer {
 }  // namespace
 
 std::string_view text_of(Operator op) { return kOperators[static_cast<std::size_t>(op)].text; }
+
+std::size_t function_arguments(std::string_view name) {
+  if (name == "while_loop") return 2;
+  return name == "scan" || name == "fold" || name == "iterate" ? 1 : 0;
+}
 
 std::string to_string(const Program& program) { return Printer(program).print(); }
 

@@ -76,6 +76,11 @@ fails 'as many targets as results'           'auto f = op::compile([](Tensor a) 
 fails 'as many targets as results'           'auto f = op::compile([](Tensor a) { return std::array{a, a, a}; }); std::array<Array, 2> z; f.into(z)(y);'
 fails 'how many results a vector has'        'auto f = op::compile([](Tensor a) { return std::pair{a, std::vector{a}}; }); f.into(x, op::discard)(y);'
 fails 'a target is an Array'                 'auto f = op::compile([](Tensor a) { return a; }); f.into(1)(y);'
+fails 'a step of scan returns a pair'        'op::scan([](Tensor s, Tensor x) { return s + x; }, t, u);'
+fails 'returns the next state'               'op::fold([](Tensor s, Tensor x) { return std::pair{s, x}; }, t, u);'
+fails 'State'                                'op::fold([](Tensor s, Tensor x) { return s; }, "t", u);'
+fails 'takes a bound'                        'op::while_loop([](Tensor s) { return s > 0; }, [](Tensor s) { return s; }, t);'
+works 'auto s = op::scan([](Tensor s, Tensor x) { return std::pair{s + x, 2.0}; }, 0, x).second; s = op::fold([](Tensor s, Tensor i) { return s * i; }, x, 3);'
 fails 'bool'                                 'auto s = sum(t, true);'
 fails 'deleted'                              'Array a = Array::wrap(std::vector<float>{1, 2});'
 

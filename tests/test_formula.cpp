@@ -52,6 +52,7 @@ std::string tree(const Program& program, NodeId id) {
     case Kind::Type: return std::string(name_of(node.dtype()));
     case Kind::String: return "\"" + program.strings[node.a] + "\"";
     case Kind::Name: return std::string(program.name(node.a));
+    case Kind::Function: return "fn " + std::string(program.name(node.a));
     case Kind::Prefix: return "(" + std::string(text_of(node.op)) + " " + tree(program, node.a) + ")";
     case Kind::Binary: return "(" + std::string(text_of(node.op)) + " " + tree(program, node.a) + " " + tree(program, node.b) + ")";
     case Kind::Conditional: return "(? " + tree(program, node.a) + " " + tree(program, node.b) + " " + tree(program, node.c) + ")";
@@ -285,6 +286,16 @@ TEST_CASE("formula: operands precede their node and a statement's nodes are one 
     if (program.nodes[id].kind == Kind::Binary) CHECK((program.nodes[id].a < program.nodes[id].b && program.nodes[id].b < id));
 }
 
+TEST_CASE("formula: a loop's first arguments are functions", "[formula]") {
+  const std::string f = "fn f(s, x) { return s + x }\nfn g(s) { return s < 3 }\n";
+  CHECK(tree(f + "fold(f, 0, x)") == "fold(fn f 0 x)");
+  CHECK(tree(f + "scan(f, [f, f], f)") == "scan(fn f [list f f] f)");  // anywhere else the name is a value
+  CHECK(tree(f + "while_loop(g, g, g, 9)") == "while_loop(fn g fn g g 9)");
+  CHECK(tree(f + "iterate(g, fold(f, x, x), 2)") == "iterate(fn g fold(fn f x x) 2)");
+  CHECK(tree(f + "fn fold(a, b) { return a }\nfold(f, x)") == "fold(f x)");  // a function of the program hides the operator
+  CHECK(tree(f + "sum(f)") == "sum(f)");
+}
+
 TEST_CASE("formula: an error has file, line, column, the line and a caret", "[formula]") {
   CHECK(error("y = x\nz = y * * 2\n") == "f:2:9: an expression is missing after `*`; found `*`\nz = y * * 2\n        ^");
   CHECK(error("é = 1").substr(0, 6) == "f:1:1:");
@@ -465,6 +476,11 @@ TEST_CASE("formula: every error has its sentence", "[formula]") {
       {"fn f(x: f32[2*n]) { return x }", "f:1:14: ", "`,` or `]` is expected after an extent"},
       {"fn f(x: f32[9223372036854775808]) { return x }", "f:1:13: ", "does not fit i64"},
       {"fn f(x: f32[n", "f:1:12: ", "`[` is never closed"},
+      // loops
+      {"fold(f, x, y)", "f:1:6: ", "`f` is not a function defined above, and fold begins with one, the step"},
+      {"fn step(s) { return s }\niterate(stp, x, 2)", "f:2:9: ", "did you mean `step`?"},
+      {"fn g(s) { return s }\nwhile_loop(g, x, x, 2)", "f:2:15: ", "begins with two of them, the condition and the step"},
+      {"fn f(s, x) { return fold(f, s, x) }", "f:1:26: ", "`f` is not a function defined above"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.program, row.words);

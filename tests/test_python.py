@@ -801,6 +801,57 @@ class Vmap(Test):
                 call()
 
 
+class StateLoops(Test):
+    def test_scan_is_the_python_loop(self):
+        xs = array((9, 3)).astype(np.float64)
+        for reverse in (False, True):
+            last, ys = op.scan(lambda s, x: ({"a": s["a"] * 0.5 + x}, (s["a"], x[0])), {"a": np.zeros(3)}, xs, reverse=reverse)
+            a, before = np.zeros(3), np.zeros((9, 3))
+            for i in reversed(range(9)) if reverse else range(9):
+                before[i] = a
+                a = a * 0.5 + xs[i]
+            np.testing.assert_array_equal(np.asarray(last["a"]), a)
+            np.testing.assert_array_equal(np.asarray(ys[0]), before)
+            np.testing.assert_array_equal(np.asarray(ys[1]), xs[:, 0])
+        total, nothing = op.scan(lambda s, x: (s + x, None), 0.0, xs[:, 0])
+        self.assertIsNone(nothing)
+        self.assertEqual((total.dtype, float(total)), ("f64", float(np.add.accumulate(xs[:, 0])[-1])))
+        counted, _ = op.scan(lambda s, x: (s * 2 if x is None else s, None), xs, length=3)
+        np.testing.assert_array_equal(np.asarray(counted), xs * 8)
+
+    def test_fold_iterate_and_while(self):
+        x = array((4,)).astype(np.float64)
+        np.testing.assert_array_equal(np.asarray(op.fold(lambda s, i: s + i, x, 4)), x + 0 + 1 + 2 + 3)
+        np.testing.assert_array_equal(np.asarray(op.iterate(lambda s: s * 2, x, 5)), x * 32)
+        y, n = op.while_loop(lambda s: op.abs(s[0]) < 3, lambda s: (s[0] * 2, s[1] + 1), (x, np.zeros(4, np.int32)), bound=50)
+        expected, steps = x.copy(), np.zeros(4, np.int32)
+        for _ in range(50):
+            going = np.abs(expected) < 3
+            expected, steps = np.where(going, expected * 2, expected), steps + going
+        np.testing.assert_array_equal(np.asarray(y), expected)
+        np.testing.assert_array_equal(np.asarray(n), steps)
+        decay = op.jit(lambda r, x: op.sum(op.iterate(lambda s: s * r, x, 3)))
+        self.assertAlmostEqual(float(op.grad(decay)(2.0, x)), 12 * float(np.sum(x)), places=9)
+
+    def test_errors_are_sentences(self):
+        x = array((4,))
+        for call, message in (
+            (lambda: op.fold(lambda s, x: s, x), "fold: there are no xs and no length"),
+            (lambda: op.scan(lambda s, x: s, x, x), "a step returns two values"),
+            (lambda: op.scan(lambda s, x: (s, x), x, x, 4), "both xs and length are given"),
+            (lambda: op.fold(lambda s, x: {"b": s["a"]}, {"a": x}, x), "nests like the one that it takes"),
+            (lambda: op.while_loop(lambda s: s > 0, lambda s: s, x), "`bound` is missing"),
+            (lambda: op.iterate(lambda s: s, x, -2), "the number of steps is -2"),
+            (lambda: op.iterate(lambda s: (s, s), x, 2), "1 state before a step, 2 after it"),
+        ):
+            with self.assertRaisesRegex(op.ValueError, message):
+                call()
+        with self.assertRaisesRegex(op.ShapeError, "a state keeps its shape"):
+            op.iterate(lambda s: op.concat([s, s]), x, 2)
+        with self.assertRaisesRegex(op.DTypeError, "it must be bool"):
+            op.while_loop(lambda s: s, lambda s: s, x, 2)
+
+
 class Sorting(Test):
     def test_numpys_functions(self):
         x, q, v = array((6, 9)).astype(np.float64), np.array([0.0, 0.3, 1.0]), np.sort(array((7,), seed=2)).astype(np.float64)

@@ -11,6 +11,7 @@
 #include "onepass/gradient.h"
 #include "onepass/graph_view.h"
 #include "onepass/half.h"
+#include "onepass/loop.h"
 #include "onepass/nest.h"
 #include "onepass/npy.h"
 #include "onepass/number.h"

@@ -28,14 +28,18 @@ from .transforms import (
     check_gradients,
     checkpoint,
     custom_vjp,
+    fold,
     grad,
     hessian_vector,
+    iterate,
     jacobian,
     jit,
     jvp,
+    scan,
     value_and_grad,
     vjp,
     vmap,
+    while_loop,
 )
 from .ufuncs import array_function, array_ufunc
 

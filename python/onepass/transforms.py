@@ -124,6 +124,125 @@ def vmap(function, in_axes=0, **options):
     return call
 
 
+_SCAN, _FOLD, _ITERATE, _WHILE = range(4)
+
+
+class _Steps:
+    """A loop with state that is being recorded: what nests, over what records step by step."""
+
+    def __init__(self, kind, init):
+        self.nested = _core._Nested(init)
+        self.loop = _core._StateLoop(kind, _tensors(self.nested))
+
+    def state(self):
+        return self.nested.rebuilt(self.loop.state())
+
+    def take(self, state, results=()):
+        nested = _core._Nested(state)
+        tensors = _tensors(nested)
+        if len(tensors) == len(self.nested.leaves) and not nested.nests_like(self.nested):  # of another number the loop says so itself
+            raise _core.ValueError("a step of a loop returns a state that nests like the one that it takes")
+        self.loop.step(tensors, results)
+
+
+def _number_of(xs):
+    return isinstance(xs, int) and not isinstance(xs, bool) or type(xs).__module__ == "numpy" and getattr(xs, "shape", None) == () and hasattr(xs, "__index__")
+
+
+def _run(record, *args):
+    """Records now, or compiles and calls."""
+    if _core.is_recording() or any(isinstance(v, _core.Tensor) for a in args for v in _leaves_of(a)):
+        return record(*args)
+    return jit(record)(*args)
+
+
+def _over(kind, function, init, xs, length, reverse):
+    name = ("scan", "fold")[kind]
+    if length is not None and xs is not None and not _number_of(xs):
+        raise _core.ValueError(f"{name}: both xs and length are given; the length is that of the xs")
+    if xs is None and length is None:
+        raise _core.ValueError(f"{name}: there are no xs and no length, one of which says how many steps there are")
+
+    def recorded(init, xs=None):
+        steps = _Steps(kind, init)
+        if xs is None:
+            steps.loop.times(int(number), reverse)
+        else:
+            over = _core._Nested(xs)
+            steps.loop.over(_tensors(over), reverse)
+        results = None
+        while steps.loop.next():
+            element = steps.loop.element()
+            x = (None if no_xs else element[0]) if xs is None else over.rebuilt(element)
+            returned = function(steps.state(), x)
+            if kind == _FOLD:
+                steps.take(returned)
+                continue
+            if not isinstance(returned, tuple) or len(returned) != 2:
+                raise _core.ValueError("scan: a step returns two values: the next state, and the step's result, which may be None")
+            state, y = returned
+            nested = None if y is None else _core._Nested(y)
+            if results is not None and (nested is None) != (results[0] is None) or results and nested and not nested.nests_like(results[0]):
+                raise _core.ValueError("scan: the results of the steps do not nest alike")
+            results = results or (nested,)
+            steps.take(state, _tensors(nested) if nested else [])
+        if kind == _FOLD:
+            return steps.state()
+        return steps.state(), results[0].rebuilt(steps.loop.results()) if results[0] else None
+
+    no_xs, number = xs is None, length if xs is None else xs
+    return _run(recorded, init) if no_xs or _number_of(xs) else _run(recorded, init, xs)
+
+
+def scan(function, init, xs=None, length=None, reverse=False):
+    """The state after all steps and the steps' results: `last, ys = op.scan(f, init, xs)`, where `state, y = f(state, x)`, as jax.lax.scan.
+
+    Step i takes x = xs[i] and gives ys[i]; `reverse` begins with the last. A whole number in the place of xs is so many steps, whose x is their
+    index; with `length` alone x is None. State, xs and results nest as one likes. Each step is recorded (docs/language.md).
+    Errors    ShapeError, DTypeError for a state that changes and for xs of different lengths; ValueError for no step and for too many.
+    """
+    return _over(_SCAN, function, init, xs, length, reverse)
+
+
+def fold(function, init, xs=None, length=None, reverse=False):
+    """The state after all steps, `state = f(state, x)`: scan without results. `op.fold(f, init, n)` is jax.lax.fori_loop: x is the index."""
+    return _over(_FOLD, function, init, xs, length, reverse)
+
+
+def iterate(function, init, steps):
+    """f(f(… f(init))), `steps` times."""
+
+    def recorded(init):
+        loop = _Steps(_ITERATE, init)
+        loop.loop.times(int(steps), False)
+        while loop.loop.next():
+            loop.take(function(loop.state()))
+        return loop.state()
+
+    return _run(recorded, init)
+
+
+def while_loop(cond, body, init, bound=None):
+    """`state = body(state)` while cond(state), at most `bound` times, as jax.lax.while_loop.
+
+    The condition is a bool for all elements of the states or, where it broadcasts to each state, for each: an element that it is false for keeps its
+    state from then on. Where `bound` ends the loop, cond of what is returned is true.
+    """
+    if bound is None:
+        raise _core.ValueError("while_loop: `bound` is missing, the most steps that it may take: each of them is recorded, whatever the condition will be")
+
+    def recorded(init):
+        loop = _Steps(_WHILE, init)
+        loop.loop.times(int(bound), False)
+        while loop.loop.next():
+            state = loop.state()
+            loop.loop.condition(_core._as_tensor(cond(state)))
+            loop.take(body(state))
+        return loop.state()
+
+    return _run(recorded, init)
+
+
 def vjp(function, *args):
     """f(…) now and its derivative later: `y, pullback = op.vjp(f, x); dx = pullback(dy)`.
 

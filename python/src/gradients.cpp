@@ -12,6 +12,7 @@
 #include "module.h"
 #include "nesting.h"
 #include "onepass/binding.h"
+#include "onepass/loop.h"
 
 namespace onepass::python {
 namespace {
@@ -118,6 +119,22 @@ void bind_gradients(nb::module_& m) {
     detail::mapped(ys, elements, all, results.data());
     return results;
   });
+  nb::class_<detail::StateLoop> loop(m, "_StateLoop");
+  loop.def("__init__", [](detail::StateLoop* self, int kind, const Tensors& init) {
+    note_line();
+    new (self) detail::StateLoop(static_cast<detail::StateLoop::Kind>(kind), span(init), std::source_location());
+  });
+  loop.def("over", [](detail::StateLoop& self, const Tensors& xs, bool reverse) { self.over(span(xs), reverse); });
+  loop.def("times", [](detail::StateLoop& self, std::int64_t steps, bool reverse) { self.over(steps, reverse); });
+  loop.def("next", [](detail::StateLoop& self) {
+    note_line();
+    return self.next();
+  });
+  loop.def("state", [](const detail::StateLoop& self) { return Tensors(self.state().begin(), self.state().end()); });
+  loop.def("element", [](const detail::StateLoop& self) { return Tensors(self.element().begin(), self.element().end()); });
+  loop.def("condition", [](detail::StateLoop& self, Tensor going) { self.condition(going); });
+  loop.def("step", [](detail::StateLoop& self, const Tensors& state, const Tensors& results) { self.step(span(state), span(results)); });
+  loop.def("results", [](detail::StateLoop& self) { return self.results(); });
   m.def("_recorded_nodes", [] { return detail::recorded_nodes(); });
   m.def("_compute_again", [](std::uint32_t first, Tensors results) {
     note_line();
