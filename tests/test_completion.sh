@@ -31,7 +31,7 @@ else
 fi
 
 echo "--- examples: each option has one in the pages, whose blocks are run by test_readme.sh"
-awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md docs/*.md docs/howto/*.md | sed -e ':a' -e '/\\$/{N;s/\\\n */ /;ba}' >"$work/examples"
+awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md docs/*.md docs/*/*.md | sed -e ':a' -e '/\\$/{N;s/\\\n */ /;ba}' >"$work/examples"
 for command in $commands; do
   for option in $(onepass "$command" --help | sed -nE 's/^  (-[a-z],)?(--[a-z-]+).*/\2/p'); do
     short=$(onepass "$command" --help | sed -nE "s/^  (-[a-z]),$option .*/\1/p")

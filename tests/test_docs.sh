@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles and runs the C++ of docs/tutorial.md, coming-from.md, api.md, arrays.md and others: ```c++ blocks stand outside of functions,
+# Compiles and runs the C++ of docs/tutorial.md, coming-from.md, api.md, arrays.md, concepts/ and others: ```c++ blocks stand outside of functions,
 # each ```cpp block is the body of one. An assert that fails names the line of the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,7 @@ for folder in /usr/include/eigen3 /usr/local/include/eigen3; do
   if [ -e "$folder/Eigen/Core" ]; then eigen="-isystem $folder"; fi
 done
 run_page() {  # PAGE LEAST_BLOCKS
+  mkdir -p "$(dirname "$work/$1")"
   awk -v page="$PWD/docs/$1.md" '
     /^```c\+\+$/ { inside = 1; printf "#line %d \"%s\"\n", NR + 1, page; next }
     /^```cpp$/   { inside = 2; printf "static void block%d() {\n#line %d \"%s\"\n", ++count, NR + 1, page; next }
@@ -32,6 +33,12 @@ run_page arrays 6
 run_page runtime 9
 run_page gradients 8
 run_page cuda 1
+run_page concepts/recording 2
+run_page concepts/order-of-summation 1
+run_page concepts/shapes 1
+run_page concepts/memory 2
+run_page howto/wrong-results 2
+run_page security 1
 fake=$build/lib/libfake_cuda.so  # a driver and a compiler that are none
 if [ -e "$fake" ]; then
   fake=$(realpath "$fake")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the ```sh blocks of README.md and of docs/ and docs/howto/ from the root of the repository, those of a page in one shell that stops at the first
+# Runs the ```sh blocks of README.md and of docs/ and its folders from the root of the repository, those of a page in one shell that stops at the first
 # error, and compiles the ```cpp blocks of README.md, which are whole programs. Blocks that build the project are marked ```bash and left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 # The pages speak of build/release; a test of another build runs that one.
 absolute=$(realpath "$build")
 blocks=0
-for page in README.md docs/*.md docs/howto/*.md; do
+for page in README.md docs/*.md docs/*/*.md; do
   awk -v work="$work" -v page="${page//\//_}" '
     /^```sh$/  { file = sprintf("%s/%s.sh", work, page); next }
     /^```cpp$/ { file = page == "README.md" ? sprintf("%s/%03d.cpp", work, ++count) : ""; next }

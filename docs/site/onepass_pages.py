@@ -2,9 +2,11 @@
 import os
 import re
 
+from sphinx.domains.cpp import CPPDomain
+from sphinx.util import logging
+
 import python_page
 from headers import Headers
-from sphinx.domains.cpp import CPPDomain
 
 
 class Names(CPPDomain):
@@ -24,6 +26,10 @@ def fill(app, name, source):
 def begin(app):
     root = os.path.dirname(app.confdir)
     app.onepass_headers = Headers(app.config.onepass_doxygen_xml, os.path.join(root, "include/onepass"))
+    for header in sorted(os.listdir(os.path.join(root, "include/onepass"))):
+        page = os.path.join(root, "docs/reference/cpp", header.removesuffix(".h") + ".md")
+        if not os.path.exists(page) and app.onepass_headers.page(header).count("{cpp:") > 1:  # the first is the namespace
+            logging.getLogger(__name__).warning("include/onepass/%s has no page in docs/reference/cpp", header)
 
 
 def setup(app):
