@@ -48,6 +48,13 @@ if(ONEPASS_SANITIZE)
   endif()
 endif()
 
+if(ONEPASS_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "ONEPASS_FUZZERS needs clang: -DCMAKE_CXX_COMPILER=clang++-19")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)  # counts which code an input reaches
+endif()
+
 # Everything finds libonepass.so and libonepass_llvm.so in build/<preset>/lib, by a path relative to itself. DT_RPATH rather than
 # DT_RUNPATH: the address sanitizer opens libraries on the program's behalf, and only DT_RPATH is inherited.
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
