@@ -63,7 +63,7 @@ template <class T, std::size_t E> struct is_span<std::span<T, E>> : std::true_ty
 
 template <class T>
 concept Element = requires { dtype_for<std::remove_cv_t<T>>::value; };
-/// What says where its elements are and how many: `data()` and `size()`.
+/// A range with `data()` and `size()`.
 template <class R>
 concept DataAndSize = requires(R& r) {
   r.data();
@@ -117,11 +117,11 @@ class ONEPASS_API Array {
 
   // ---- new memory ----
   // Memory comes from a pool, at a multiple of 64 bytes. Errors: ShapeError for a negative length, more than 32 axes, or more bytes
-  // than an address can count; Error with the number of bytes when they cannot be had.
+  // than an address can count; MemoryError with the number of bytes when they cannot be allocated.
 
   // On a GPU it comes from that device's pool, at a multiple of 256 (docs/cuda.md).
 
-  /// Uninitialised elements.
+  /// Uninitialized elements.
   static Array empty(Extents shape, DType dtype, Device device = Device::cpu());
   static Array zeros(Extents shape, DType dtype, Device device = Device::cpu());
   static Array ones(Extents shape, DType dtype) { return full_integer(shape, 1, dtype); }
@@ -230,13 +230,13 @@ class ONEPASS_API Array {
 
   /// A tensor of another library, through DLPack (https://dmlc.github.io/dlpack): no copy; `tensor->deleter` is called when the last Array of
   /// its memory goes. DTypeError for an element type, ValueError for a device that onepass does not have; the tensor stays the caller's then.
-  /// On a GPU the elements are used behind what `stream` (a `CUstream` or `cudaStream_t`) has to do now. Null: the stream of this thread's
+  /// On a GPU the elements are used after what `stream` (a `CUstream` or `cudaStream_t`) has to do now. Null: the stream of this thread's
   /// StreamScope, else CUDA's default stream, which is what DLPack's `stream=None` means; -1: they are ready.
   static Array from_dlpack(DLManagedTensor* tensor, void* stream = nullptr);
   /// Of DLPack 1.0, which says whether a tensor is read-only. ValueError for another major version.
   static Array from_dlpack_versioned(DLManagedTensorVersioned* tensor, void* stream = nullptr);
   /// The same elements for another library, which calls the `deleter` when it is done. DLPack before 1.0 cannot say that an Array is read-only.
-  /// On a GPU what `stream` does from now on (null: as above; -1: none) comes behind what makes the elements; nothing waits here.
+  /// On a GPU what `stream` does from now on (null: as above; -1: none) runs after what makes the elements; nothing waits here.
   DLManagedTensor* to_dlpack(void* stream = nullptr) const;
   /// `copied`: the other library has the elements to itself, and may know (DLPACK_FLAG_BITMASK_IS_COPIED).
   DLManagedTensorVersioned* to_dlpack_versioned(void* stream = nullptr, bool copied = false) const;
@@ -258,12 +258,12 @@ class ONEPASS_API Array {
   std::int64_t size() const noexcept { return size_; }
   /// Bytes of the elements, each counted once: size() times the element's bytes.
   std::int64_t bytes() const noexcept { return size_ * static_cast<std::int64_t>(size_of(dtype_)); }
-  /// Whether the elements stand one after the other in row-major order.
+  /// Whether the elements are contiguous in row-major order.
   bool is_contiguous() const noexcept { return contiguous_; }
   bool is_read_only() const noexcept { return read_only_; }
   /// Where the elements are. `data()` of an array on a GPU is a device pointer; `span`, `to_vector`, `item` and `at` are a ValueError for it.
   Device device() const noexcept { return device_; }
-  /// False for a default-constructed Array alone.
+  /// False only for a default-constructed Array.
   bool has_memory() const noexcept { return valid_; }
 
   /// Element (0, …, 0). May be null when size() is 0.
@@ -273,7 +273,7 @@ class ONEPASS_API Array {
     if (read_only_) fail_read_only();
     return data_;
   }
-  /// The bytes that the elements touch, first and one behind the last; equal when size() is 0.
+  /// The bytes that the elements touch, first and one past the last; equal when size() is 0.
   std::pair<const std::byte*, const std::byte*> byte_range() const noexcept;
 
   // ---- elements ----

@@ -1,4 +1,4 @@
-// What `compare` finds: whether a mode and the judge agree on a call, and the first operator where they do not.
+// What `compare` finds: whether a mode agrees with mode unfused on a call, and the first operator where they differ.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct Comparison {
   std::string text;   ///< one sentence: what was compared, or what differs where
   std::string op;     ///< the first operator, in the order of recording, whose value differs; empty: none does when it is stored too
   std::vector<std::int64_t> index;  ///< the first element of its value that differs
-  std::string value, expected;      ///< that element in the function's mode, and in the judge's
+  std::string value, expected;      ///< that element in the function's mode, and in mode unfused
 
   explicit operator bool() const noexcept { return equal; }
 };

@@ -9,7 +9,7 @@
 
 namespace onepass {
 
-/// The memory of this machine's processors, or that of a GPU. A plain value: naming a device that is not there is no error, using it is.
+/// The memory of this machine's processors, or that of a GPU. A plain value: naming a device that is missing is not an error, using it is.
 class Device {
  public:
   constexpr Device() noexcept = default;  // the cpu
@@ -45,7 +45,7 @@ struct StreamHolder;
 }
 
 /// A stream of the caller's own, a `CUstream` or `cudaStream_t` (null: CUDA's default stream), for the calls and copies of this thread on
-/// that device, as long as the scope lasts. A call only puts its work on the stream: what the stream does later comes behind it. Arrays
+/// that device, as long as the scope lasts. A call only puts its work on the stream: what the stream does later runs after it. Arrays
 /// may go from scope to scope and from thread to thread: their next use waits, on the device, for the last. The handle must be valid in
 /// the scope; scopes of one thread end in the reverse order in which they began.
 class ONEPASS_API StreamScope {
@@ -71,7 +71,7 @@ struct DeviceStats {
 ONEPASS_API
 DeviceStats device_stats(Device device);
 
-/// Gives what the device's pool holds and nobody uses back to the driver.
+/// Returns unused memory of the device's pool to the driver.
 ONEPASS_API
 void trim_memory(Device device);
 

@@ -25,7 +25,7 @@ class ONEPASS_API NameError : public Error { public: using Error::Error; };    /
 class ONEPASS_API IndexError : public Error { public: using Error::Error; };   ///< an index out of range
 class ONEPASS_API FormulaError : public Error { public: using Error::Error; }; ///< a formula that does not parse or record; text is `file:line:column: …`
 class ONEPASS_API IoError : public Error { public: using Error::Error; };      ///< a file that cannot be read or written
-class ONEPASS_API MemoryError : public Error { public: using Error::Error; };  ///< memory that cannot be had, or above a limit; nothing was computed
+class ONEPASS_API MemoryError : public Error { public: using Error::Error; };  ///< memory that cannot be allocated, or above a limit; nothing was computed
 class ONEPASS_API CancelledError : public Error { public: using Error::Error; };    ///< Options::should_stop returned true; what the targets hold is unspecified
 class ONEPASS_API UnsupportedError : public Error { public: using Error::Error; };  ///< a part of the language that this version does not have yet
 // clang-format on

@@ -47,7 +47,7 @@ struct NamedTarget {
   Array array;
 };
 
-/// What a formula gave, in the order of its outputs.
+/// A formula's results, in the order of its outputs.
 class ONEPASS_API FormulaResults {
  public:
   std::size_t size() const noexcept { return arrays_.size(); }
@@ -112,11 +112,11 @@ class ONEPASS_API Formula {
   Comparison compare(std::initializer_list<NamedArgument> arguments) const;
   Comparison compare(std::span<const NamedArgument> arguments) const;
 
-  /// The optimised graph of the last call, to be walked; empty before the first.
+  /// The optimized graph of the last call, to be walked; empty before the first.
   GraphView graph() const;
   /// The graph of the last call as it was recorded, before any pass; without what no result needs.
   GraphView recorded_graph() const;
-  /// The optimised graph of the last call in its printed form; empty before the first.
+  /// The optimized graph of the last call in its printed form; empty before the first.
   std::string last_graph() const;
   std::string explain() const;
   // As of a CompiledFunction (onepass/function.h).
@@ -125,7 +125,7 @@ class ONEPASS_API Formula {
   ExecutionRecord last_execution(Detail detail = Detail::plan) const;
   Stats stats() const;
 
-  // As of a CompiledFunction (onepass/function.h); arguments stand in the order of inputs().
+  // As of a CompiledFunction (onepass/function.h); arguments are in the order of inputs().
   void warm_up(std::initializer_list<std::string_view> signatures, Tier tier = Tier::optimized) const;
   void warm_up(const std::vector<std::string>& signatures, Tier tier = Tier::optimized) const;
   template <class Duration> bool wait_until_optimized(Duration timeout) const {

@@ -27,7 +27,7 @@
 
 namespace onepass {
 
-/// What try_call gives: a value, or the text of the error.
+/// The result of try_call: a value, or the text of the error.
 template <class T> class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design
@@ -50,7 +50,7 @@ template <class T> class [[nodiscard]] Result {
   std::optional<T> value_;
   std::string error_;
 };
-/// What try_into gives: nothing, or the text of the error.
+/// The result of try_into: nothing, or the text of the error.
 template <> class [[nodiscard]] Result<void> {
  public:
   Result() = default;
@@ -69,13 +69,13 @@ template <> class [[nodiscard]] Result<void> {
   std::string error_;
 };
 
-/// The optimised graph of this thread's last call in its printed form; empty before the first.
+/// The optimized graph of this thread's last call in its printed form; empty before the first.
 ONEPASS_API
 std::string last_optimized_graph();
 
 namespace detail {
 
-/// Results that stand beside each other at the top: what `into` takes one target for.
+/// The number of results at the top level: `into` takes one target for each.
 template <class R> inline constexpr std::size_t kTargets = 1;
 template <class... T> inline constexpr std::size_t kTargets<std::tuple<T...>> = sizeof...(T);
 template <class A, class B> inline constexpr std::size_t kTargets<std::pair<A, B>> = 2;
@@ -206,7 +206,7 @@ class ONEPASS_API Inlining {
 /// memory of its own for intermediates, and for what a target overlaps.
 using BoundCall = detail::BoundCore;
 
-/// What `compile` returns. A handle: copies are the same function. Several threads may call it at once; each new combination of
+/// A compiled function, as `compile` returns it. A handle: copies are the same function. Several threads may call it at once; each new combination of
 /// types, shapes and layouts of the arguments runs the C++ function once more, on the thread that calls, to record it.
 template <class F, class R, class... P> class CompiledFunction {
   template <class T> static constexpr void check_parameter() {
@@ -271,7 +271,7 @@ template <class F, class R, class... P> class CompiledFunction {
     return Result(Nest::result(results));
   }
 
-  /// What `f.into(y)` is until it is called: targets, by reference.
+  /// The result of `f.into(y)`, to be called: targets, by reference.
   class Into {
    public:
     template <class... A> void operator()(const A&... a) const {
@@ -287,7 +287,7 @@ template <class F, class R, class... P> class CompiledFunction {
     Targets targets_;
   };
 
-  /// Into memory that exists: `f.into(y)(x)`, `f.into(loss, discard)(x)`; of several results the targets may stand in a tuple, pair or array. A target has its result's exact shape and type, any strides, and
+  /// Writes into existing memory: `f.into(y)(x)`, `f.into(loss, discard)(x)`; several targets may be given as a tuple, pair or array. A target has its result's exact shape and type, any strides, and
   /// may overlap arguments, not another target. Allocates nothing unless a result must not overwrite an argument too early.
   template <class... Y> Into into(Y&&... y) const {
     Into call(core_);
@@ -310,11 +310,11 @@ template <class F, class R, class... P> class CompiledFunction {
     return BoundCall(core_, flat.arguments(), flat.structure(), targets.targets());
   }
 
-  /// The optimised graph of the last call, to be walked; empty before the first.
+  /// The optimized graph of the last call, to be walked; empty before the first.
   GraphView graph() const { return core_.graph(); }
   /// The graph of the last call as it was recorded, before any pass; without what no result needs.
   GraphView recorded_graph() const { return core_.recorded_graph(); }
-  /// The optimised graph of the last call in its printed form; empty before the first.
+  /// The optimized graph of the last call in its printed form; empty before the first.
   std::string last_graph() const { return core_.last_graph(); }
   /// Runs such a call in this function's mode and in mode unfused (reference, where this one is unfused): do all bits agree, and if not,
   /// which operator's value is the first that differs, at which element? For when a result is in doubt; slow, and needs memory.
@@ -325,31 +325,31 @@ template <class F, class R, class... P> class CompiledFunction {
   }
   /// Each kernel of the last call: what it stores, and why it ends there.
   std::string explain() const { return core_.explain(); }
-  /// What a call of that signature would run, with every reason and remedy: `f.explain("f32[64,256] f32[256]")`. Compiles and runs nothing.
+  /// Says what a call of that signature would run, with every reason and remedy: `f.explain("f32[64,256] f32[256]")`. Compiles and runs nothing.
   /// Errors    those of warm_up.
   std::string explain(std::string_view signature) const { return core_.explain(signature); }
-  /// What a call of this signature would run, as a record: `f.describe("f32[64,256]", Detail::code)`. Runs and compiles nothing.
+  /// Describes what a call of this signature would run, as a record: `f.describe("f32[64,256]", Detail::code)`. Runs and compiles nothing.
   ExecutionRecord describe(std::string_view signature, Detail detail = Detail::plan) const { return core_.describe(signature, detail); }
-  /// What the last call ran and why, as values that print as text, JSON and a page for a browser. Takes milliseconds: passes run again for
+  /// Records what the last call ran and why, as values that print as text, JSON and a page for a browser. Takes milliseconds: passes run again for
   /// it. Without kernels before the first call.
   ExecutionRecord last_execution(Detail detail = Detail::plan) const { return core_.last_execution(detail); }
   Stats stats() const { return core_.stats(); }
 
   /// Makes ready what such calls need, without running them: `f.warm_up({"f32[64,256] f32[256]"})`, or texts that `signatures` gave
-  /// (docs/runtime.md has the form). Their kernels are compiled and optimised before it returns, on this thread's threads, so that the first
+  /// (docs/runtime.md has the form). Their kernels are compiled and optimized before it returns, on this thread's threads, so that the first
   /// call costs what every call costs; with Tier::quick they begin as a first call's would. The threads that a call may use belong to it, so
   /// warm up under the same `thread_count()`.
-  /// Errors    ValueError for a text that is no signature; what recording throws for one that the function does not take.
+  /// Errors    ValueError for a text that is not a signature; what recording throws for one that the function does not take.
   void warm_up(std::initializer_list<std::string_view> signatures, Tier tier = Tier::optimized) const {
     for (const std::string_view s : signatures) core_.warm_up(s, tier);
   }
   void warm_up(const std::vector<std::string>& signatures, Tier tier = Tier::optimized) const {
     for (const std::string& s : signatures) core_.warm_up(s, tier);
   }
-  /// Of a file that `write_signatures` wrote. What the function does not take (any more) is left out, with a warning in the log.
-  /// Returns how many are ready. IoError when the file cannot be read, ValueError with the line that is no signature.
+  /// Warms up each signature in a file that write_signatures() wrote. Skips, with a warning in the log, those the function no longer takes.
+  /// Returns how many are ready. IoError when the file cannot be read, ValueError with the line that is not a signature.
   int warm_up_file(const std::string& path) const { return core_.warm_up_file(path); }
-  /// Waits until the kernels of all calls that are remembered are optimised; `timeout` is a std::chrono::duration. False when the time was
+  /// Waits until the kernels of all remembered calls are optimized; `timeout` is a std::chrono::duration. False when the time was
   /// over before. Kernels for exact shapes that are being compiled are waited for, too; none is begun.
   template <class Duration> bool wait_until_optimized(Duration timeout) const {
     return core_.wait_until_optimized(detail::nanoseconds_of(timeout));
@@ -358,10 +358,10 @@ template <class F, class R, class... P> class CompiledFunction {
   /// The calls that are remembered, in the order of their last use.
   std::vector<std::string> signatures() const { return core_.signatures(); }
   void write_signatures(const std::string& path) const { core_.write_signatures(path); }
-  /// From now on a call that would compile is an Error which names its signature, and no shape is specialised. What was compiled quickly still
-  /// gets its optimised code in the background.
+  /// From now on a call that would compile is an Error that names its signature, and no shape gets its own kernels. Quickly compiled kernels still
+  /// get their optimized code in the background.
   void seal() const { core_.seal(); }
-  /// Forgets all signatures, so that the function is recorded again, and which shapes were specialised, so that as many can be once more.
+  /// Forgets all signatures, so that the function is recorded again, and which shapes got their own kernels, so that as many can get them again.
   /// Kernels stay in the cache; bound calls, and the seal, stay as they are.
   void reset() const { core_.reset(); }
   const Options& options() const { return core_.options(); }

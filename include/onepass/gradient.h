@@ -1,5 +1,5 @@
 // Derivatives: of what is being recorded, fused with it, and of functions called with Arrays. docs/gradients.md is the guide.
-// grad and vjp of single Tensors stand in tensor.h. Works under -fno-exceptions -fno-rtti.
+// grad and vjp of single Tensors are in tensor.h. Works under -fno-exceptions -fno-rtti.
 #pragma once
 
 #include <concepts>
@@ -92,7 +92,7 @@ template <class F, class X> decltype(auto) call_with(F& f, const X& x) {
   else return std::apply(f, x);
 }
 
-/// What stands for an argument of a recorded function: Arrays and numbers become Tensors.
+/// The type of an argument while a function is recorded: Arrays and numbers become Tensors.
 template <class A> using AsTensor = std::conditional_t<HasTensors<A>, A, Tensor>;
 
 }  // namespace detail
@@ -111,7 +111,7 @@ auto grad(const Tensor& loss, const X&... xs) {
 /// f(args…) and the gradient of its result, a scalar, by each argument: `auto [loss, d] = value_and_grad(f, params)`; with several arguments d
 /// is a tuple. Where f returns a tuple or pair, its first element is the loss and the others come along.
 ///
-/// Errors    DTypeError for an argument of integers or bool: capture it in f instead; ShapeError for a loss that is no scalar.
+/// Errors    DTypeError for an argument of integers or bool: capture it in f instead; ShapeError for a loss that is not a scalar.
 template <class F, class... A> requires(sizeof...(A) > 0 && (detail::HasTensors<A> && ...)) auto value_and_grad(F&& f, const A&... args) {
   auto value = f(args...);
   static_assert(detail::HasTensors<decltype(value)>,
@@ -122,7 +122,7 @@ template <class F, class... A> requires(sizeof...(A) > 0 && (detail::HasTensors<
   return std::pair{std::move(value), detail::nested_like(derivatives.data(), args...)};
 }
 
-/// Forward mode: f(x) and how it changes as x changes by dx, shaped like x. Several arguments stand in a tuple:
+/// Forward mode: f(x) and how it changes as x changes by dx, shaped like x. Several arguments are given as a tuple:
 /// `auto [y, dy] = jvp(f, std::tuple{a, b}, std::tuple{da, db})`.
 template <class F, detail::HasTensors X> auto jvp(F&& f, const X& x, const X& dx) {
   auto y = detail::call_with(f, x);
@@ -154,7 +154,7 @@ template <class F, detail::HasTensors X> X jacobian(F&& f, const X& x, JacobianB
 }
 
 /// A function whose derivative you write: `backward(args…, result, cotangent)` returns the gradient by each argument, nested like them (a tuple
-/// of several); a literal 0 is no gradient. Both are recorded like everything else. Arguments of integers, numbers and what f captures get
+/// of several); a literal 0 means no gradient. Both are recorded like everything else. Arguments of integers, numbers and what f captures get
 /// no gradient. Derivatives of the derivative are those of what backward recorded.
 ///
 ///     auto clipped = custom_vjp([](Tensor x) { return x; }, [](Tensor x, Tensor y, Tensor dy) { return clamp(dy, -1, 1); });
@@ -264,7 +264,7 @@ template <class F> Vmap<F> vmap(F f, std::vector<MapAxis> axes = {}) { return Vm
 
 // ---- of calls with Arrays: forward now, backward later
 
-/// What a pullback keeps between the two calls.
+/// What a pullback saves between the two calls.
 struct PullbackStats {
   struct Value {
     std::string value;  ///< `exp f32[4096, 1024]`, and the line that recorded it
@@ -274,7 +274,7 @@ struct PullbackStats {
   };
   std::vector<Value> values;
   std::int64_t bytes_saved = 0;
-  /// What a gradient without fusion would save: every value that an operator of the backward part reads.
+  /// What an unfused gradient would save: every value that an operator of the backward part reads.
   std::int64_t bytes_unfused = 0;
 };
 
@@ -334,7 +334,7 @@ template <class R, class... P, class... A> class Pullback<R, std::tuple<P...>, A
   void reset() { core_.reset(); }
   /// What is kept, and why.
   PullbackStats stats() const { return core_.stats(); }
-  /// The forward call, and beside it in `backward` the last backward call of this function with such arguments, or what one will run.
+  /// The forward call, and in `backward` the last backward call of this function with such arguments, or what one will run.
   ExecutionRecord last_execution(Detail detail = Detail::plan) const { return core_.last_execution(detail); }
 
  private:

@@ -16,7 +16,7 @@
 
 namespace onepass {
 
-/// A graph that does not change any more: a handle, copied freely. Nodes stand in topological order: operands before their users. Nodes, and
+/// An immutable graph: a handle, copied freely. Nodes are in topological order: operands before their users. Nodes, and
 /// the texts and lists that they give, live as long as any handle or node of the graph.
 class ONEPASS_API GraphView {
   struct Body;

@@ -97,7 +97,7 @@ class ONEPASS_API TensorReader {
   std::span<const std::int64_t> notes_;
 };
 
-/// Takes a recorded function's results apart. Their names say where each stands: `out`, `out1`, `out0[2]`, ….
+/// Takes a recorded function's results apart. Their names say where each is: `out`, `out1`, `out0[2]`, ….
 class ONEPASS_API ResultWriter {
  public:
   void leaf(Tensor t);
@@ -340,7 +340,7 @@ template <class T, std::size_t N> struct Nest<std::array<T, N>> : NestArray<T, s
 // ---- structs of parameters, `template <class T> struct Layer { T w, b; };`: Layer<Tensor> in the function, Layer<Array> in the call. Their
 // fields are counted by trying how many values a braced list may have, and reached by structured bindings.
 
-/// In a braced list it stands for any field that nests.
+/// In a braced list it converts to any field that nests.
 struct AnyNested {
   template <class T> requires(Nest<T>::known) operator T() const;  // NOLINT: implicit by design
 };

@@ -31,7 +31,7 @@ ONEPASS_API
 void save_npy(const std::string& path, const Array& array, SaveOptions options = {});
 
 /// Several files that appear all or none: `add` writes each under a temporary name in its folder, `commit` renames them all.
-/// Destroyed without `commit`, it leaves nothing behind. What is written in place gets its bytes in `commit`, before anything is renamed.
+/// Destroyed without `commit`, it leaves no file. What is written in place gets its bytes in `commit`, before anything is renamed.
 ///
 ///     StagedFiles files;
 ///     files.add("loss.npy", loss);

@@ -13,16 +13,16 @@
 
 namespace onepass {
 
-/// adaptive     generic kernels at first, specialised ones for shapes that stay hot
+/// adaptive     generic kernels at first, specialized ones for shapes that stay hot
 /// generic      fused kernels that any lengths, literals and scalar arguments can use
 /// specialized  kernels for exact shapes, from the first call on
-/// unfused      one kernel for each operator: the judge in tests, the switch to flip when in doubt
-/// reference    an interpreter with no compiler behind it
+/// unfused      one kernel for each operator: verifies the others, in tests and when a result is in doubt
+/// reference    an interpreter, without a compiler
 enum class Mode : std::uint8_t { adaptive, generic, specialized, unfused, reference };
 
 /// How fast a kernel's code is. All tiers give the same bits.
 ///
-/// quick      what a first call begins with: tiles, or code that was compiled quickly, unless the optimised code pays at once
+/// quick      what a first call begins with: tiles, or code that was compiled quickly, unless the optimized code pays at once
 /// optimized  the code that the kernel keeps
 enum class Tier : std::uint8_t { quick, optimized };
 
@@ -58,15 +58,15 @@ constexpr bool kDebugBuild = true;
 #endif
 }  // namespace detail
 
-/// What a program may cost. Where it costs more, the error names the limit as it is called here.
+/// Bounds on what a program may cost. An error names the limit by its name here.
 struct Limits {
   // of a formula's text
   std::size_t nesting = 1000;            ///< brackets, prefix operators, `?:` and `**` within each other; calls within calls
   std::size_t name_bytes = 1024;         ///< one name
-  std::size_t source_bytes = 16u << 20;  ///< the text; at most 2 GiB whatever stands here
+  std::size_t source_bytes = 16u << 20;  ///< the text; never more than 2 GiB
   // of what is recorded
   std::uint32_t max_nodes = 1u << 20;  ///< operators, after calls are expanded
-  std::int32_t rank = 32;              ///< axes of one value; at most 32 whatever stands here
+  std::int32_t rank = 32;              ///< axes of one value; never more than 32
   // of a call
   std::int64_t array_bytes = 0;  ///< one array that the call stores; 0: half the memory
   std::int64_t work = 0;         ///< operations on elements, at most so many as its recording says; 0: any number
@@ -125,12 +125,12 @@ struct Options {
 struct Stats {
   std::int64_t calls = 0;
   std::int64_t recordings = 0;   ///< runs of the C++ function, or of the formula
-  std::int64_t analysed = 0;     ///< of these, simplified and fused; the others differ in lengths alone from one that was
+  std::int64_t analysed = 0;     ///< of these, simplified and fused; the others differ only in lengths from one that was
   std::int64_t fallbacks = 0;    ///< recordings whose kernels were refused, which is a defect: they run unfused, or interpreted
   std::int64_t kernels = 0;      ///< different ones that its calls use
   std::int64_t launches = 0;     ///< runs of kernels
   std::int64_t compiles = 0;     ///< generic kernels made while a call waited: in tiles, or compiled in the quick tier
-  std::int64_t optimised = 0;    ///< generic kernels compiled with optimisation, by a call or in the background
+  std::int64_t optimised = 0;    ///< generic kernels compiled with optimization, by a call or in the background
   std::int64_t specialized = 0;  ///< kernels compiled for exact shapes
   std::int64_t hot_shapes = 0;   ///< shapes that have such kernels, or will; at most Specialization::depth
   std::int64_t dropped = 0;      ///< of these, those whose generic kernels turned out faster
@@ -140,7 +140,7 @@ struct Stats {
   std::int64_t bytes_read = 0, bytes_written = 0;
   std::int64_t bytes_allocated = 0;  ///< fresh results, intermediates between kernels, and temporaries where a target overlaps an argument
   double ms_compiling = 0;           ///< of all compiles of its kernels, by calls and in the background
-  double ms_lost = 0;                ///< by runs before a kernel was optimised: what they took above an estimate of the optimised run
+  double ms_lost = 0;                ///< by runs before a kernel was optimized: what they took above an estimate of the optimized run
   std::int64_t bytes_uploaded = 0, bytes_downloaded = 0;  ///< copied because a call on a GPU had arrays of the cpu
 
   Stats& operator+=(const Stats& other) {

@@ -18,7 +18,7 @@ struct PrintOptions {
   int indent = 0;            ///< columns before the text in its first line, such as `y = `; the other lines begin below the text
 };
 
-/// Writes the elements as NumPy's `str` does: columns of one width, brackets for axes, no newline at the end. Rank 0 is a number alone.
+/// Writes the elements as NumPy's `str` does: columns of one width, brackets for axes, no newline at the end. Rank 0 is just the number.
 ///
 ///     [[1.   2.5 ]
 ///      [3.   0.25]]

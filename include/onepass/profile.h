@@ -19,7 +19,7 @@ bool profiling() noexcept;
 /// Forgets all events. No call may be running that is being profiled.
 ONEPASS_API
 void clear_profile();
-/// What was kept since the start, as JSON of Chrome's trace events: record, passes, plan, compile, cache and, by thread, the kernels of calls. Each
+/// The events since the start, as JSON of Chrome's trace events: record, passes, plan, compile, cache and, by thread, the kernels of calls. Each
 /// thread keeps its last 262,144 events; the trace says how many were dropped.
 ONEPASS_API
 std::string profile_json();

@@ -56,7 +56,7 @@ std::string_view name_of(CacheOutcome outcome) noexcept;
 enum class PlanReason : std::uint8_t {
   none,        ///< it was not called
   first_call,  ///< no call was made before
-  lengths,     ///< lengths alone differ
+  lengths,     ///< only lengths differ
   extents,     ///< an axis has one element or none, where it had many, or the other way around
   rank,        ///< an argument has another number of axes
   type,        ///< an argument or target has another type
@@ -86,9 +86,9 @@ struct ExecutionRecord {
     std::string name;
     bool ran = false;        ///< or it is left out in this mode, see `note`
     bool changed = false;    ///< the graph is another one now
-    std::int64_t nodes = 0;  ///< of the graph behind it
+    std::int64_t nodes = 0;  ///< of the graph after it
     double ms = 0;           ///< measured when the record was made: passes are run again for it
-    std::string graph;       ///< the graph behind it, where it changed
+    std::string graph;       ///< the graph after it, where it changed
     std::string note;        ///< why it was left out
   };
   /// A node of the optimized graph.
@@ -199,7 +199,7 @@ struct ExecutionRecord {
   /// there.
   std::vector<ExecutionRecord> backward;
 
-  /// A kernel's bytes a second beside a copy's: 1 is as fast as memory allows, more is for arrays that caches hold. 0 where there are no times.
+  /// A kernel's bytes per second relative to a copy's: 1 is as fast as memory allows, more is for arrays that caches hold. 0 where there are no times.
   double of_copy(const Kernel& kernel) const {
     return copy_gigabytes_per_second > 0 ? kernel.gigabytes_per_second() / copy_gigabytes_per_second : 0;
   }

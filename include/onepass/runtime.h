@@ -1,4 +1,4 @@
-// What all compiled functions of a process share: threads, memory, the log. Everything has a sensible value; nothing here must be called.
+// What all compiled functions of a process share: threads, memory, the log. All settings have defaults; these calls are optional.
 // docs/runtime.md is the guide. A light header.
 #pragma once
 
@@ -96,8 +96,8 @@ void trim_memory(std::size_t keep = 0) noexcept;
 
 // ------------------------------------------------------------------------------------------------ kernels
 
-/// Threads at idle priority that compile what no call waits for: optimised and specialised kernels. 1 unless set; with 0 nothing is
-/// compiled in the background, so that a kernel is optimised by the call that has lost enough time without (docs/runtime.md, "Tiers").
+/// Threads at idle priority that compile what no call waits for: optimized and specialized kernels. 1 unless set; with 0 nothing is
+/// compiled in the background, so that a kernel is optimized by the call that has lost enough time without (docs/runtime.md, "Tiers").
 /// What a call waits for is compiled by the call's own threads. ValueError when negative or above 64.
 ONEPASS_API
 void set_compile_threads(int threads);

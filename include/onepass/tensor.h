@@ -150,7 +150,7 @@ class Operand : public detail::NumberValue {
       : NumberValue(Kind::Array), array(&array), where(where) {}
   template <detail::Number T> Operand(T value, std::source_location where = std::source_location::current()) noexcept  // NOLINT
       : NumberValue(value), array(nullptr), where(where) {}
-  /// A variable: where it stands, so that one that the function captured is seen to change (`Options::check_captures`). Not templates, which
+  /// A variable: its address, so that a change of a captured one is noticed (`Options::check_captures`). Not templates, which
   /// would be as good a match as the one above; a constant, which need not be captured to be read, goes there.
 #define ONEPASS_VARIABLE(T)                                                                                \
   Operand(T& variable, std::source_location where = std::source_location::current()) noexcept /* NOLINT */ \
@@ -177,7 +177,7 @@ class Operand : public detail::NumberValue {
     const onepass::Array* array;
   };
   std::source_location where;
-  const void* variable = nullptr;  // what the number was read from, where that is no temporary
+  const void* variable = nullptr;  // what the number was read from, where that is not a temporary
   std::uint32_t variable_bytes = 0;
 };
 
@@ -186,7 +186,7 @@ Tensor tensor_of(const Operand& x);  // a number becomes a literal
 }  // namespace detail
 template <detail::Number N> Tensor::Tensor(N value, std::source_location where) { *this = detail::tensor_of(Operand(value, where)); }
 
-// Operators: either side may be a number or an Array. Found for Tensors and Arrays alone, since nothing else of onepass converts to Operand.
+// Operators: either side may be a number or an Array. Found only for Tensors and Arrays, since nothing else in onepass converts to Operand.
 Tensor operator+(const Operand& a, const Operand& b);
 Tensor operator-(const Operand& a, const Operand& b);
 Tensor operator*(const Operand& a, const Operand& b);
@@ -417,12 +417,12 @@ Tensor triu(const Operand& x, std::int64_t k = 0);  ///< x on and above it
 Tensor concat(const std::vector<Tensor>& xs, int axis = 0, std::source_location where = std::source_location::current());
 /// Joined along a new axis; all of one shape.
 Tensor stack(const std::vector<Tensor>& xs, int axis = 0, std::source_location where = std::source_location::current());
-/// `low` elements before and `high` behind along each axis, each `value`, a scalar: 0 when it is left out.
+/// Adds `low` elements before and `high` after x along each axis, each `value`, a scalar: 0 when it is left out.
 Tensor pad(const Operand& x, Extents low, Extents high, const Operand& value = none);
-/// What stands beside x: its outermost element (edge), x mirrored without it (reflect) or with it (symmetric), x again (wrap).
+/// What pads x: its outermost element (edge), x mirrored without it (reflect) or with it (symmetric), x again (wrap).
 enum class PadMode : std::uint8_t { Edge, Reflect, Symmetric, Wrap };
 Tensor pad(const Operand& x, Extents low, Extents high, PadMode mode);
-/// Windows of x along the axes, all of them where none are given: each axis becomes the places of the windows, and behind all axes stand the indices in
+/// Windows of x along the axes, all of them where none are given: each axis becomes the places of the windows, and new last axes are the indices in
 /// a window, `window` elements `spacing` apart; the places are `step` apart. ShapeError for a window that is longer than its axis.
 Tensor sliding_window(const Operand& x, Extents window, Axes axes = {}, std::int64_t step = 1, std::int64_t spacing = 1);
 Tensor tile(const Operand& x, Extents times);                       ///< the whole of x, `times[i]` times along axis i
@@ -434,7 +434,7 @@ Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< what le
 Tensor matmul(const Operand& a, const Operand& b);
 Tensor dot(const Operand& a, const Operand& b);    ///< NumPy's: the last axis of a with the last but one of b; of scalars their product
 Tensor outer(const Operand& a, const Operand& b);  ///< a[i]*b[j] of two vectors
-/// The text of einsum and the line that it stands in.
+/// The text of einsum and the line that it is in.
 struct Equation {
   std::string_view text;
   std::source_location where;
@@ -445,9 +445,9 @@ struct Equation {
 };
 Tensor einsum(Equation equation, std::span<const Operand> operands);
 /// `einsum("ij,jk->ik", a, b)`: one letter an index, `...` for leading axes that broadcast, an index twice in one operand for its diagonal;
-/// without `->` the result has the indices that stand once, in alphabetical order. More than two operands are contracted in pairs from the
-/// left. An operand of length 1 along an index broadcasts along it; what an explicit result leaves out, `...` too, is summed. ValueError for an
-/// equation that is none, ShapeError where lengths differ otherwise.
+/// without `->` the result has the indices that occur once, in alphabetical order. More than two operands are contracted in pairs from the
+/// left. An operand of length 1 along an index broadcasts along it; what an explicit result leaves out, `...` too, is summed. ValueError for a
+/// malformed equation, ShapeError where lengths differ otherwise.
 template <std::convertible_to<Operand>... Ts> Tensor einsum(Equation equation, const Ts&... operands) {
   const Operand all[] = {Operand(operands)...};
   return einsum(equation, std::span<const Operand>(all));
@@ -481,7 +481,7 @@ Tensor prod(const Operand& x, Axes axes = {}, bool keepdims = false);
 /// Nonzero is true; over nothing any is false and all is true.
 Tensor any(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor all(const Operand& x, Axes axes = {}, bool keepdims = false);
-/// i64: where the largest or smallest stands, the first of equals and the first NaN, as a number in row-major order of the reduced axes.
+/// i64: the place of the largest or smallest, the first of equals and the first NaN, as a number in row-major order of the reduced axes.
 Tensor argmax(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor argmin(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor count_nonzero(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< i64
@@ -495,12 +495,12 @@ Tensor norm(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< sqrt
 /// m + log(sum(exp(x - m))) where m = max(x) is finite, else m. Over nothing: -inf.
 Tensor logsumexp(const Operand& x, Axes axes = {}, bool keepdims = false);
 
-// ---- sorting along one axis. NaN stands behind all numbers, +0 and -0 are equal, and equal elements keep their order; `descending` is the opposite
+// ---- sorting along one axis. NaN is after all numbers, +0 and -0 are equal, and equal elements keep their order; `descending` is the opposite
 // order, NaN first, in which they keep it too. Halves are cast to f32 and back.
 Tensor sort(const Operand& x, int axis = -1, bool descending = false);     ///< gradient: each goes where its element was
-Tensor argsort(const Operand& x, int axis = -1, bool descending = false);  ///< i64: where the elements of sort(x) stand in x
+Tensor argsort(const Operand& x, int axis = -1, bool descending = false);  ///< i64: the places in x of the elements of sort(x)
 struct TopK;
-/// The k largest elements, or smallest, sorted, the best first, and where they stand, i64. ShapeError for more than there are.
+/// The k largest elements, or smallest, sorted, the best first, and their places, i64. ShapeError for more than there are.
 TopK topk(const Operand& x, std::int64_t k, int axis = -1, bool largest = true);
 struct TopK {
   Tensor values, indices;
@@ -508,7 +508,7 @@ struct TopK {
 /// The middle one of the sorted elements, or the mean of two. NaN where one is NaN, and of nothing; nanmedian leaves NaN out.
 Tensor median(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor nanmedian(const Operand& x, Axes axes = {}, bool keepdims = false);
-/// The elements at q*(n - 1) of the sorted ones, between two in proportion; q is a number from 0 to 1, or a vector of them, whose axis stands in front.
+/// The elements at q*(n - 1) of the sorted ones, between two in proportion; q is a number from 0 to 1, or a vector of them, whose axis comes first.
 /// IndexError of the call for another q. NaN as of median.
 Tensor quantile(const Operand& x, const Operand& q, Axes axes = {}, bool keepdims = false);
 Tensor nanquantile(const Operand& x, const Operand& q, Axes axes = {}, bool keepdims = false);
@@ -530,10 +530,10 @@ Tensor average(const Operand& x, Axes axes = {}, const Operand& weights = none, 
 /// The covariances of the rows of x, with those of y below; of one row a scalar. rowvar false: of the columns.
 Tensor cov(const Operand& x, const Operand& y = none, bool rowvar = true, std::int64_t ddof = 1);
 Tensor corrcoef(const Operand& x, const Operand& y = none, bool rowvar = true);  ///< the covariances over both deviations
-/// Differences of neighbours along an axis, `times` times, of x with `prepend` before and `append` behind it.
+/// Differences of neighbors along an axis, `times` times, of x with `prepend` before and `append` after it.
 Tensor diff(const Operand& x, std::int64_t times = 1, int axis = -1, const Operand& prepend = none, const Operand& append = none);
 /// NumPy's gradient along one axis: central differences, one-sided ones at the ends. `spacing` is a distance, 1 where it is left out, or a vector of
-/// coordinates. This is no derivative of a function; that is grad.
+/// coordinates. This is not the derivative of a function; see grad.
 Tensor gradient(const Operand& x, const Operand& spacing = none, int axis = -1, int edge_order = 1);
 /// The integral of y by the trapezoidal rule; `x` are coordinates, a vector or shaped like y; left out, they are `dx` apart.
 Tensor trapezoid(const Operand& y, const Operand& x = none, const Operand& dx = none, int axis = -1);
@@ -556,7 +556,7 @@ Tensor cummin(const Operand& x, int axis, bool reverse = false);
 
 // ---- indexing by data. Indices are integers, negative ones count from the end. One out of range is an IndexError of the call, which names
 // the first such element of `indices`; every element of it is checked, nothing is read or written outside, results are then unspecified.
-/// The slices of x along the axis that `indices`, of any shape, name: its shape stands in the result in place of the axis.
+/// The slices of x along the axis that `indices`, of any shape, name: its shape replaces the axis in the result.
 /// Gradient: index_add.
 Tensor take(const Operand& x, const Operand& indices, int axis);
 /// result[i, j] = x[i, indices[i, j]] for axis 1: one rank, the other axes broadcast. Gradient: scatter_add.
@@ -616,7 +616,7 @@ Tensor rms_norm(const Operand& x, const Operand& scale = none, int axis = -1, co
 Tensor batch_norm(const Operand& x, const Operand& mean, const Operand& var, const Operand& scale = none, const Operand& shift = none,
                   int axis = 1, const Operand& eps = none);
 /// -log_softmax(logits) at the label: one loss for each sample. Labels are integers, shaped like the logits without the axis; DTypeError for
-/// others, IndexError of the call for one that is no class.
+/// others, IndexError of the call for a label that is not a class.
 Tensor cross_entropy(const Operand& logits, const Operand& labels, int axis = -1);
 /// mean((a - b)*(a - b)), a scalar.
 Tensor mse(const Operand& a, const Operand& b);
@@ -630,7 +630,7 @@ concept IsTensor = std::same_as<std::remove_cvref_t<T>, Tensor>;
 }  // namespace detail
 
 /// The derivatives of the scalar `loss` by each x: `Tensor dx = grad(loss, x)`, `auto [dw, db] = grad(loss, w, b)`. Each x is an argument
-/// or any value that was computed; one that the loss does not use has a zero derivative. Errors: ShapeError when the loss is no scalar,
+/// or any value that was computed; one that the loss does not use has a zero derivative. Errors: ShapeError when the loss is not a scalar,
 /// DTypeError when it or an x is not of a float type.
 template <detail::IsTensor... X> requires(sizeof...(X) > 0) auto grad(const Operand& loss, const X&... x) {
   const Tensor xs[] = {x...};
@@ -664,7 +664,7 @@ inline std::vector<Tensor> vjp(const Operand& y, const Operand& dy, const std::v
   return results;
 }
 
-/// The operators alone, for `using namespace onepass::names`.
+/// Only the operators, for `using namespace onepass::names`.
 namespace names {
 using onepass::abs, onepass::acos, onepass::acosh, onepass::add, onepass::all, onepass::any, onepass::argmax, onepass::argmin,
     onepass::asin, onepass::asinh, onepass::atan;
