@@ -22,7 +22,7 @@ def compile_and_run(page, test, cases):
         objects = []
         for name in [n for n in changed if n.endswith(".cpp")]:
             objects.append(os.path.join(work, name.replace("/", "_") + ".o"))
-            subprocess.run([CXX, "-std=c++20", "-O0", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-ffp-contract=off", *includes, *definitions,
+            subprocess.run([CXX, "-std=c++20", "-O0", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-ffp-contract=off", *includes, *definitions,
                             "-c", os.path.join(work, name), "-o", objects[-1]], check=True)  # fmt: skip
         commands = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", f"tests/{test}"], check=True, capture_output=True, text=True).stdout
         link = commands.rstrip().split("\n")[-1]
