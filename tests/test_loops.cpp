@@ -625,7 +625,7 @@ TEST_CASE("loops: several loads are asked for at once, or none", "[loops]") {
     }
   CHECK(count == 3);
   CHECK_THAT(loops::prefetch(p, {loads[1], loads[0]}, loop_over(p, 0), 256).why_not(), Catch::Contains("not in the order"));
-  CHECK_THAT(loops::prefetch(p, {loop_over(p, 0)}, loop_over(p, 0), 256).why_not(), Catch::Contains("is no load"));
+  CHECK_THAT(loops::prefetch(p, std::vector{loop_over(p, 0)}, loop_over(p, 0), 256).why_not(), Catch::Contains("is no load"));
   CHECK_THAT(loops::prefetch(p, loads, loads[0], 256).why_not(), Catch::Contains("is no loop"));
 }
 
