@@ -312,4 +312,11 @@ TEST_CASE("indexing: along an axis of one element", "[indexing]") {
   for (const char* formula :
        {"take(x, i, 1)", "take(x, j, 0)*2", "sum(take(y, j, 1), 0)", "take_along_axis(x, i, 0)", "cummax(take(y, i, 1)[:, :, 0], 0)"})
     same_everywhere(formula, all);
+  // The element is the same in all rows, the index that is checked is not.
+  const Array row = random_array({1, 40}), places = random_indices({7, 40}, 1);
+  same_everywhere("argmax(take_along_axis(row, i, 0), 0, keepdims=true)", {{"row", row}, {"i", places}});
+  std::vector<std::int64_t> beyond(7 * 40, 0);
+  beyond[3 * 40 + 39] = 1;
+  CHECK_THROWS_AS(op::formula("argmax(take_along_axis(row, i, 0), 0, keepdims=true)")({row, Array::from(std::move(beyond), {7, 40})}),
+                  op::IndexError);
 }

@@ -310,6 +310,7 @@ void Emitter::rows_level(std::uint8_t stage, bool values, bool stores) {
     any |= (stores && s.kind == Statement::Kind::Store) || is_value(i);
   }
   if (!any) return;
+  closed_ = inner;
   vector_range(tile_length(), stages_.back(), stage, [&](Body& body) {
     for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
       const Statement& s = nest_.body[i];
@@ -322,6 +323,7 @@ void Emitter::rows_level(std::uint8_t stage, bool values, bool stores) {
       }
     }
   });
+  closed_ = 0;
 }
 
 Value* Emitter::row_value(Body& body, std::uint32_t id) {

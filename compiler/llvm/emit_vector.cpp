@@ -26,7 +26,7 @@ Value* Emitter::vector(Body& body, std::uint32_t id) {
     if (s.guard != kNone) visit(s.guard);
     const bool is_op = s.kind == Statement::Kind::Op || s.kind == Statement::Kind::Place || s.kind == Statement::Kind::Scan;
     for (const std::uint32_t o : {s.a, s.b, s.c})
-      if (o != kNone && (is_op || is_vector(o))) visit(o);  // others need the place that they depend on where it varies
+      if (o != kNone && (is_op || (is_vector(o) && !(nest_.body[o].loops & closed_)))) visit(o);  // others need their place where it varies
   };
   operands_first(id, is_made, each_operand, [&](std::uint32_t i) { make_vector(body, i); });
   return body.values.at(id);

@@ -194,6 +194,7 @@ class Emitter : private Frame {
   bool is_made_of_operands(const Body& body, std::uint32_t id) const;
   Value* make_vector(Body& body, std::uint32_t id);  // of operands that have been made
   bool computing_row_ = false;                       // rows: values of a row are being made, not read back
+  std::uint64_t closed_ = 0;                         // rows: loops that are not open where something is made behind them
   std::uint32_t kept_slot(std::uint32_t id) const;
   std::uint8_t first_sweep(std::uint32_t id) const;
   Value* scratch_base(std::uint32_t slot);
