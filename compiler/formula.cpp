@@ -684,10 +684,9 @@ class Evaluator {
 
   // ---- loops with state. Of what stands in the call: the functions, the initial state, then what says how many steps there are.
   void start_loop(language::NodeId id, const language::Node& node, std::string_view name) {
-    static constexpr std::string_view kNames[] = {"scan", "fold", "iterate", "while_loop"};
     static constexpr std::string_view kForms[] = {"`last, ys = scan(step, init, xs)`", "`last = fold(step, init, xs)`",
                                                   "`last = iterate(step, init, 100)`", "`last = while_loop(going, step, init, bound)`"};
-    const auto which = static_cast<std::size_t>(std::find(std::begin(kNames), std::end(kNames), name) - std::begin(kNames));
+    const auto which = static_cast<std::size_t>(std::ranges::find(StateLoop::kNames, name) - StateLoop::kNames);
     const auto kind = static_cast<StateLoop::Kind>(which);
     const bool is_while = kind == StateLoop::Kind::While, over_xs = kind == StateLoop::Kind::Scan || kind == StateLoop::Kind::Fold;
     const std::size_t functions = language::function_arguments(name);

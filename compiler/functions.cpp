@@ -11,6 +11,7 @@
 
 #include "compiler/function_row.h"
 #include "compiler/record.h"
+#include "compiler/state_loop.h"
 #include "ir/formula.h"
 
 namespace onepass::compiler {
@@ -340,7 +341,7 @@ std::span<const std::string_view> operator_names() {
     for (const Row& row : rows()) all->push_back(row.name);
     all->push_back("grad");
     all->push_back("vjp");
-    for (const std::string_view loop : {"scan", "fold", "iterate", "while_loop"}) all->push_back(loop);
+    for (const std::string_view loop : StateLoop::kNames) all->push_back(loop);
     std::sort(all->begin(), all->end());
     all->erase(std::unique(all->begin(), all->end()), all->end());
     return all;

@@ -24,10 +24,7 @@ StateLoop::StateLoop(Recorder& recorder, Kind kind, std::vector<Value> init) : r
   if (state_.empty()) throw ValueError(fmt::format("{}: there is no state: the initial state has no array and no number", name()));
 }
 
-std::string_view StateLoop::name() const {
-  static constexpr std::string_view kNames[] = {"scan", "fold", "iterate", "while_loop"};
-  return kNames[static_cast<std::size_t>(kind_)];
-}
+std::string_view StateLoop::name() const { return kNames[static_cast<std::size_t>(kind_)]; }
 
 std::string StateLoop::state_text(std::size_t i) const { return state_.size() == 1 ? "the state" : fmt::format("state {}", i); }
 

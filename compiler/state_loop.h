@@ -16,6 +16,7 @@ namespace onepass::compiler {
 class StateLoop {
  public:
   enum class Kind : std::uint8_t { Scan, Fold, Iterate, While };
+  static constexpr std::string_view kNames[] = {"scan", "fold", "iterate", "while_loop"};  ///< by kind
 
   /// The recorder must outlive the loop.
   /// Errors    ValueError where there is no state.

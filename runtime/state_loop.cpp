@@ -36,17 +36,8 @@ struct StateLoop::Body {
   }
 };
 
-namespace {
-
-const char* name_of(StateLoop::Kind kind) {
-  static constexpr const char* kNames[] = {"scan", "fold", "iterate", "while_loop"};
-  return kNames[static_cast<int>(kind)];
-}
-
-}  // namespace
-
 StateLoop::StateLoop(Kind kind, TensorSpan init, std::source_location where) {
-  Recording& r = Recording::current(name_of(kind));
+  Recording& r = Recording::current(compiler::StateLoop::kNames[static_cast<std::size_t>(kind)].data());
   try {
     std::vector<Value> values;
     for (const Tensor t : init) values.push_back(r.of(t));
