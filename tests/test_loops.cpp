@@ -1090,6 +1090,7 @@ TEST_CASE("loops: contractions in tiles of any size give the reference's bits", 
       {"einsum(\"nik,nkj->nij\", a, b)", {{"a", {3, 6, 40}}, {"b", {3, 40, 17}}}},
       {"cast(cast(a*9, i32) @ cast(b*9, i32), f32)", {{"a", {5, 600}}, {"b", {600, 18}}}},
   };
+  const int orders = times(2, 2);
   std::int64_t contractions = 0, count = 0;
   for (const Case& c : cases) {
     std::vector<std::pair<std::string, compiler::Shape>> shapes;
@@ -1108,7 +1109,8 @@ TEST_CASE("loops: contractions in tiles of any size give the reference's bits", 
                                               {3, 16, false, true, true, 0, 8, false, true},  // along the rows
                                               {4, 8, false, false, false, 8},                 // turned where they are read
                                               {2, 8, false, false, false, 8, 0, false, true}})
-      for (const loops::TaskOrder order : {loops::TaskOrder::Forward, loops::TaskOrder::Shuffled}) {
+      for (int k = 0; k < orders; ++k) {
+        const loops::TaskOrder order = k ? loops::TaskOrder::Forward : loops::TaskOrder::Shuffled;
         INFO(c.text << " in tiles of " << int{tile.rows} << " by " << int{tile.width});
         std::string what;
         const RunOptions options{.interpreted = &count, .order = order, .change = [&](Program& p) {
@@ -1120,7 +1122,7 @@ TEST_CASE("loops: contractions in tiles of any size give the reference's bits", 
         CHECK(what == "");
       }
   }
-  CHECK(contractions == static_cast<std::int64_t>(22 * cases.size()));
+  CHECK(contractions == static_cast<std::int64_t>(11 * cases.size()) * orders);
 }
 
 TEST_CASE("loops: the scratch of a contraction is what its program lays out", "[loops]") {
