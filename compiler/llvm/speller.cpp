@@ -804,6 +804,8 @@ void Speller::prefetch(const Line& l) {
   const auto level = wanted == loops::Ahead::Second ? Cache::Second : Cache::First;
   if (place == kNone) {
     if (!f.stride[digit] || varies_by_derived(f)) return;
+    for (const Scope& s : scopes_)  // once for all iterations that are written out
+      if (s.index && !f.stride[s.digit] && number(s.index).value_or(0) != 0) return;
     const Scope* vector = vector_scope();
     Value* const ahead = in(scopes_[0], [&] {
       Value* far = b_.CreateMul(i64(l.count), f.stride[digit]);

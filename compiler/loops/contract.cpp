@@ -81,6 +81,16 @@ class Steps {
     for (Id i = around; i < p_.lines[around].end; ++i)
       if (p_.lines[i].code == Code::Load) (*this)(prefetch(p_, i++, around, kAhead));
   }
+  /// The same of what the loop over `summed` that the products are added up in reads along the loop over digit `vector`.
+  void ask_ahead_along(Id vector, Id summed) {
+    constexpr std::uint8_t kAhead = 8;  // fewer than a cache has ways: rows may be a power of two apart
+    const Id around_sum = around(summed), root = p_.digits[vector].root;
+    for (Id i = around_sum; i < p_.lines[around_sum].end; ++i) {
+      const Line& l = p_.lines[i];
+      if (l.code == Code::Load && p_.nest.linears[p_.nest.accesses[l.at].linear].of[root] == Coefficient::One)
+        (*this)(prefetch(p_, i++, around_sum, kAhead));
+    }
+  }
   /// Where the memory that was made last begins.
   Id last_memory() const {
     Id line = 0;
@@ -209,21 +219,36 @@ struct TileChoice {
   double cost = 0;
 };
 
-// The tile in which m by n elements take least, for `registers` vectors of so many lanes. A step of the reduced loop reads the columns'
-// vectors and an element of each row, and cannot be faster than the additions follow each other.
-TileChoice best_tile(std::int64_t m, std::int64_t n, std::int64_t lanes, std::int64_t registers, std::int64_t widest) {
+constexpr double kPacked = 3, kTurned = 7, kGathered = 20;  // a vector, in multiplications
+constexpr std::int64_t kPackedFor = 4;                      // tiles of rows: columns are packed for so many
+
+// What m by n elements are computed on: vectors of so many lanes, so many of them in registers, and so many elements in the first-level cache.
+// What packing takes, for a vector; as `few` where fewer tiles of rows than kPackedFor share it.
+struct TileCosts {
+  std::int64_t lanes = 1, registers = 16, cached = 0, widest = 8;
+  double packing = 0, packing_few = 0;
+};
+
+// The tile in which m by n elements take least, each a sum of `k`. A step of the reduced loop reads the columns' vectors and an element of each row, and
+// cannot be faster than the additions follow each other. Columns that do not stay in the first-level cache beside a tile's rows come from the second.
+TileChoice best_tile(std::int64_t m, std::int64_t n, std::int64_t k, const TileCosts& costs) {
   constexpr std::int64_t in_flight = 8;      // multiplications: two each cycle, of four cycles
+  constexpr double from_second = 0.75;       // a vector, in multiplications
   constexpr std::int64_t read_in_place = 8;  // rows that are not packed have an address each
   constexpr std::int64_t heights[] = {2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14};
   TileChoice best;
-  for (std::int64_t vectors = 1; vectors <= widest && (vectors == 1 || (vectors - 1) * lanes < n); ++vectors) {
-    const std::int64_t column_tiles = up(n, vectors * lanes),
-                       most = std::min((registers - 1 - vectors) / vectors, column_tiles == 1 ? read_in_place : 14);
+  for (std::int64_t vectors = 1; vectors <= costs.widest && (vectors == 1 || (vectors - 1) * costs.lanes < n); ++vectors) {
+    const std::int64_t column_tiles = up(n, vectors * costs.lanes),
+                       most = std::min((costs.registers - 1 - vectors) / vectors, column_tiles == 1 ? read_in_place : 14);
     for (const std::int64_t r : heights) {
       // of wide tiles one for all rows, or the tallest alone: each is a kernel
       if (r > most || (vectors > 2 && r < m && 3 * r < 2 * most)) continue;
-      const double step = static_cast<double>(std::max({r * vectors, r + vectors, in_flight})) + 0.5;
-      const double cost = step * static_cast<double>(up(m, r) * column_tiles);
+      const std::int64_t row_tiles = up(m, r);
+      const bool is_cached = std::min(k, ir::kRowBlock) * (vectors * costs.lanes + r) <= costs.cached;
+      const double step = static_cast<double>(std::max({r * vectors, r + vectors, in_flight})) + 0.5 +
+                          (is_cached ? 0 : from_second * static_cast<double>(vectors));
+      const double cost = step * static_cast<double>(row_tiles * column_tiles) +
+                          (row_tiles >= kPackedFor ? costs.packing : costs.packing_few) * static_cast<double>(up(n, costs.lanes));
       if (best.rows == 0 || cost < best.cost) best = {r, vectors, cost};
     }
   }
@@ -239,14 +264,15 @@ struct Arrangement {
 };
 
 Arrangement arranged(const Nest& nest, const Contraction& c, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t lanes,
-                     std::int64_t registers) {
-  constexpr double packed = 3, turned = 7, gathered = 20;  // a vector, in multiplications
+                     const Target& target) {
   Arrangement a;
   a.across = !is_contiguous(nest, c.columns, c.column_loop);
   a.is_turned = a.across && is_contiguous(nest, c.columns, c.reduced_loop);
-  a.tile = best_tile(m, n, lanes, registers, a.is_turned ? 2 : 8);
-  const double each = a.is_turned ? turned : a.across ? gathered : up(m, a.tile.rows) >= 4 ? packed : 0;
-  a.cost = static_cast<double>(k) * (a.tile.cost + each * static_cast<double>(up(n, lanes)));
+  const std::int64_t registers = target.vector_registers();
+  const double packing = a.is_turned ? kTurned : a.across ? kGathered : kPacked;
+  a.tile = best_tile(
+      m, n, k, {lanes, registers, target.l1_bytes / target.vector_bytes * lanes, a.is_turned ? 2 : 8, packing, a.across ? packing : 0});
+  a.cost = static_cast<double>(k) * a.tile.cost;
   if (a.is_turned && lanes <= 16) {
     constexpr double in_place = 5;
     for (const std::int64_t rows : {2, 3, 4, 5, 6, 8, 10}) {
@@ -292,11 +318,11 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   const std::int64_t k = numbers.extents[c.reduced_loop];
   if (m < 2 || n < 1 || k < 1 || size_of(dtype) < 4) return false;
   const std::int64_t lanes = target.vector_bytes / static_cast<std::int64_t>(size_of(dtype));
-  Arrangement chosen = arranged(nest, c, m, n, k, lanes, target.vector_registers());
+  Arrangement chosen = arranged(nest, c, m, n, k, lanes, target);
   tile = {};
   if (options.strip == 0 && n < m && n <= 2 * lanes && can_be_swapped(nest, c)) {  // vectors along the few columns would be short
     const Contraction other = contraction_of(nest, true);
-    const Arrangement swapped = arranged(nest, other, n, m, k, lanes, target.vector_registers());
+    const Arrangement swapped = arranged(nest, other, n, m, k, lanes, target);
     constexpr double scattered = 20;  // a vector, in multiplications
     const double stores = scattered * static_cast<double>(n * up(m, lanes));
     if ((swapped.cost + stores) * 1.1 < chosen.cost) chosen = swapped, c = other, tile.swapped = true, std::swap(m, n);
@@ -309,7 +335,9 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   const bool once = n <= tile.width;  // each row is read for one tile alone, and from where it stands: it has an address of its own
   const std::int64_t row_tiles = up(m, tile.rows), column_tiles = up(n, tile.width);
   tile.packs_rows = !once && !chosen.is_direct;
-  tile.packs_columns = (row_tiles >= 4 || across) && !chosen.is_direct;
+  tile.packs_columns = (row_tiles >= kPackedFor || across) && !chosen.is_direct;
+  tile.asks_ahead =
+      !tile.packs_columns && !across && n * k * static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)) > target.l2_bytes;
   if (is_turned) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
 
   // ---- items: the packed rows of a block in an eighth of the second-level cache
@@ -457,6 +485,9 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   // tiles that a mask empties; with several blocks the mask stands far from them
   if (const Id condition = needed_where(nest, c.sum); !outside && condition != kNone && is_short(nest, condition))
     s(leave_out(s.program(), s.around(summed), condition));
+
+  // ---- the next iterations' columns, each in a row of its own, which the processor does not see coming
+  if (tile.asks_ahead) s.ask_ahead_along(column, summed);
 
   // ---- what is read many times is laid out beforehand in the order in which it is read
   const auto part = [](Id root, Digit::Kind kind, std::int64_t by) { return Memory::Part{root, kind, by}; };

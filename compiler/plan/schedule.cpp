@@ -803,7 +803,8 @@ std::string Schedule::key() const {
   std::string k;
   const auto put = [&k](auto... v) { append_bytes(k, v...); };
   put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, abreast, static_cast<std::uint32_t>(streamed.size()));
-  put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns, tile.turned, tile.vector, tile.shared, tile.swapped);
+  put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns, tile.turned, tile.vector, tile.shared, tile.swapped,
+      tile.asks_ahead);
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
   for (std::uint32_t v : kept) put(v);
@@ -827,6 +828,7 @@ std::string print(const Scheduled& scheduled) {
     out += fmt::format(
         ", tiles of {} by {} in registers{}{}, {} by {} an item", s.tile.rows, s.tile.width, s.tile.packs_rows ? ", rows packed" : "",
         s.tile.packs_columns ? s.tile.turned ? ", columns turned and packed" : ", columns packed" : "", n.tile_outer, n.tile);
+  if (s.tile.asks_ahead) out += ", columns asked for ahead";
   if (s.tile.shared) out += fmt::format(", columns packed once into {} bytes", n.shared_bytes);
   if (s.abreast > 1) out += fmt::format(", {} rows abreast", s.abreast);
   if (n.tile_rows > 1) out += fmt::format(" for {} rows", n.tile_rows);

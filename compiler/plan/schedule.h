@@ -24,6 +24,7 @@ struct RegisterTile {
   std::uint8_t vector = 0;  // columns of a vector, of which a row has several; 0: one for all
   bool shared = false;      // columns are packed once for all items, in a phase before theirs
   bool swapped = false;     // rows and columns have changed places: vectors lie along the last outer loop
+  bool asks_ahead = false;  // for columns that are read where they stand, of more than the second-level cache holds
   bool operator==(const RegisterTile&) const = default;
 };
 
