@@ -24,8 +24,10 @@ using namespace onepass::test;
 
 namespace {
 
+// The widest vectors of the machine always, and the narrowest.
 bool runs_with(int vector_bytes) {
-  return vector_bytes <= compiler::Target::host().vector_bytes && (vector_bytes != 32 || !kIsSanitized || is_full_run());
+  const int widest = compiler::Target::host().vector_bytes;
+  return vector_bytes == widest || (vector_bytes < widest && (vector_bytes != 32 || !kIsSanitized || is_full_run()));
 }
 
 // How the first form that differs from the reference differs. `tiled`: nests that ran in tiles. `split_work`: above which threads share a
