@@ -347,6 +347,10 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   for (Id l = 0; l + 1 < nest.outer; ++l) others *= numbers.extents[l];
   std::int64_t columns = std::clamp<std::int64_t>(most_columns / tile.width, 1, column_tiles),
                rows = std::clamp<std::int64_t>(target.l2_bytes / 8 / strip, 1, row_tiles);
+  if (const int levels = std::bit_width(static_cast<std::uint64_t>(up(k, ir::kRowBlock))); levels > 1) {  // and its trees in a quarter
+    const std::int64_t tree = columns * tile.width * tile.rows * static_cast<std::int64_t>(size_of(dtype)) * levels;
+    rows = std::clamp<std::int64_t>(target.l2_bytes / 4 / tree, 1, rows);
+  }
   if (options.strip > 0) rows = std::min(up(options.strip, tile.rows), row_tiles);
   const auto items = [&] { return others * up(column_tiles, columns) * up(row_tiles, rows); };
   // Items of about one size, and none of the threads much longer busy than another.
