@@ -47,6 +47,9 @@ CodegenResult generate(const CodegenRequest& request);
 /// Has the module been opened, and which LLVM is in it ("19.1.7")? Opens it.
 std::string llvm_version();
 
+/// True on a thread that is inside the module. Whoever makes memory end, as tests do, leaves such a thread its memory: LLVM ends a process that has none.
+bool in_code_generator() noexcept;
+
 /// Does LLVM live in the module, which never destroys its globals? Then a compile may go on while the process exits. True before it is opened.
 bool outlives_exit() noexcept;
 

@@ -1,4 +1,4 @@
-// See background.h. Jobs do not throw: what they make is optional, so they catch everything themselves.
+// See background.h.
 //
 // On a busy machine a thread of idle priority may stand still for seconds, so it holds no lock that a caller, a fork or an exit could
 // wait for: others put jobs before the first of a list, the thread takes the whole list.
@@ -8,8 +8,10 @@
 #include <array>
 #include <atomic>
 #include <climits>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,6 +33,13 @@ struct Job {
   std::function<void()> work;
   Job* next;
   bool late;
+
+  // What a job makes is optional. A job that ends for want of memory has no caller to tell.
+  void run() const noexcept {
+    try {
+      work();
+    } catch (...) {}  // NOLINT
+  }
 };
 
 class List {
@@ -102,9 +111,9 @@ class Worker {
     while (!compiler::outlives_exit() && current_.load()) os::yield_processor();
     if (running_) left_ = taken_.exchange(nullptr);  // not deleted: the thread may be looking at the first. In a forked child the parent's
     for (const Job* job = left_; job; job = job->next)
-      if (job->late) job->work();
+      if (job->late) job->run();
     for (Job* job = late_.take(); job;) {
-      job->work();
+      job->run();
       delete std::exchange(job, job->next);
     }
   }
@@ -179,7 +188,7 @@ class Worker {
         current_ = nullptr;
         break;
       }
-      job->work();
+      job->run();
       current_ = nullptr;
       delete job;
       done_.fetch_add(1, std::memory_order_release);
@@ -195,8 +204,9 @@ class Workers {
  public:
   static constexpr int kMost = 64;
 
-  static Workers& instance() {
-    static Workers* const workers = new Workers;  // never destroyed: threads may outlive main
+  static Workers& instance() noexcept {
+    alignas(Workers) static std::byte storage[sizeof(Workers)];  // never destroyed: threads may outlive main
+    static Workers* const workers = new (storage) Workers;
     return *workers;
   }
   void run(std::function<void()> job, int threads) {
@@ -221,7 +231,7 @@ class Workers {
   std::atomic<std::uint32_t> next_{0};
 
   // After LLVM was opened by the compile that comes before any job, so that our handler runs before LLVM's own destructors, if it has any.
-  Workers() {
+  Workers() noexcept {
     in_forked_child([] {
       for (Worker& worker : instance().all_) worker.resume_in_child();
     });

@@ -49,6 +49,16 @@ struct Module {
   std::string error;
 };
 
+// What runs in the module: its constructors, and LLVM.
+thread_local constinit int inside = 0;
+template <class F> auto in_module(F&& f) {
+  struct Scope {
+    Scope() { ++inside; }
+    ~Scope() { --inside; }
+  } const scope;
+  return f();
+}
+
 // By a path of ours first: the system's search might find the module of another version.
 void* open_module(std::string& why) {
   std::string first_failure;
@@ -57,10 +67,10 @@ void* open_module(std::string& why) {
       const std::string path = fmt::format("{}/{}/{}", folder, relative, kName);
       if (!os::file_exists(path)) continue;
       std::string failure;
-      if (void* const library = os::open_library(path, &failure)) return library;
+      if (void* const library = in_module([&] { return os::open_library(path, &failure); })) return library;
       if (first_failure.empty()) first_failure = failure;
     }
-  void* const library = os::open_library(std::string(kName), &why);
+  void* const library = in_module([&] { return os::open_library(std::string(kName), &why); });
   if (!library && !first_failure.empty()) why = first_failure;
   return library;
 }
@@ -91,7 +101,8 @@ std::unique_ptr<Module> open() {
           fmt::format("The code generator {} cannot be opened ({}); install it beside libonepass.so, or use mode reference.", kName, why);
   } else {
     if (onepass_codegen) why = "it is part of the program";
-    else if (left_busy->has_llvm) library = os::open_copy(os::library_of(reinterpret_cast<const void*>(left_busy->entry)), &why);
+    else if (left_busy->has_llvm)
+      library = in_module([&] { return os::open_copy(os::library_of(reinterpret_cast<const void*>(left_busy->entry)), &why); });
     else why = "LLVM is a library of its own here";
     if (!library)
       m->error = fmt::format(
@@ -157,12 +168,14 @@ CodegenResult generate(const CodegenRequest& request) {
   if (!os::has_room(kRoom))
     throw MemoryError(fmt::format("out of memory: the system has no {} bytes more, which the compiler may need for a kernel", kRoom));
   const Compiling scope;
-  if (const char* const error = m.entry(&request, &result)) {
+  if (const char* const error = in_module([&] { return m.entry(&request, &result); })) {
     if (result.out_of_memory) throw MemoryError("out of memory while a kernel was compiled");
     throw NotGenerated(error);
   }
   return result;
 }
+
+bool in_code_generator() noexcept { return inside > 0; }
 
 bool outlives_exit() noexcept {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -176,22 +189,26 @@ std::optional<Sha256> Sha256::begin() try {
   const auto& functions = module().sha256;
   if (!functions.make || !functions.destroy || !functions.add || !functions.finish) return std::nullopt;
   Sha256 sum;
-  sum.state_ = std::shared_ptr<void>(functions.make(), functions.destroy);
+  sum.state_ = std::shared_ptr<void>(in_module(functions.make), functions.destroy);
   if (!sum.state_) return std::nullopt;
   return sum;
 } catch (const Error&) { return std::nullopt; }
 
-void Sha256::add(const void* bytes, std::size_t size) { module().sha256.add(state_.get(), bytes, size); }
+void Sha256::add(const void* bytes, std::size_t size) {
+  const auto& functions = module().sha256;
+  in_module([&] { functions.add(state_.get(), bytes, size); });
+}
 
 std::string Sha256::finish() {
   unsigned char digest[32];
-  module().sha256.finish(state_.get(), digest);
+  const auto& functions = module().sha256;
+  in_module([&] { functions.finish(state_.get(), digest); });
   return {reinterpret_cast<const char*>(digest), sizeof digest};
 }
 
 std::string llvm_version() {
   const Module& m = module();
-  return m.version ? m.version() : "unknown";
+  return m.version ? in_module(m.version) : "unknown";
 }
 
 }  // namespace onepass::compiler

@@ -243,10 +243,10 @@ void unmap(FreeBlock* chain) noexcept {
   }
 }
 
-Pool& pool();
+Pool& pool() noexcept;
 
 // Never destroyed: arrays in static variables are freed after everything else. fork: nobody may hold the lock meanwhile.
-Pool* make_pool() {
+Pool* make_pool() noexcept {
   alignas(Pool) static std::byte storage[sizeof(Pool)];
   Pool* const result = new (storage) Pool;
   result->memory = os::memory_bytes();
@@ -256,7 +256,7 @@ Pool* make_pool() {
   return result;
 }
 
-Pool& pool() {
+Pool& pool() noexcept {
   static Pool* const instance = make_pool();
   return *instance;
 }

@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -40,29 +41,52 @@ namespace onepass::os {
 
 namespace {
 
+// What the system says of machine and process is asked without memory of our own: functions that must not fail ask, too.
+
+/// The beginning of a file of /proc or /sys, with a zero after it; empty where it cannot be read.
+template <std::size_t kMost> struct SmallText {
+  char text[kMost];
+  explicit SmallText(const char* path) {
+    std::size_t size = 0;
+    if (const int file = ::open(path, O_RDONLY | O_CLOEXEC); file >= 0) {
+      for (;;) {
+        const ssize_t count = ::read(file, text + size, kMost - 1 - size);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) break;
+        size += static_cast<std::size_t>(count);
+      }
+      ::close(file);
+    }
+    text[size] = 0;
+  }
+};
+
 /// The first number in a small file of /sys; nothing for "max" or no file.
-std::optional<std::int64_t> number_in(const std::string& path) {
-  const auto text = read_file(path);
-  if (!text) return std::nullopt;
+std::optional<std::int64_t> number_in(const char* path) {
+  const SmallText<64> file(path);
   char* end = nullptr;
   errno = 0;
-  const long long value = std::strtoll(text->c_str(), &end, 10);
-  if (end == text->c_str() || errno) return std::nullopt;
+  const long long value = std::strtoll(file.text, &end, 10);
+  if (end == file.text || errno) return std::nullopt;
   return value;
 }
 
-/// Calls `visit` with the folder of this process's control group and each folder above it: a limit may stand at any level.
-template <class Visit> void for_each_control_group(Visit visit) {
-  const auto groups = read_file("/proc/self/cgroup");
-  if (!groups) return;
-  const std::size_t start = groups->find("0::");
-  if (start == std::string::npos) return;
-  std::string path = groups->substr(start + 3, groups->find('\n', start) - start - 3);
+/// Calls `visit` with the path of the file `name` in the folder of this process's control group and in each folder above it: a limit may stand at any
+/// level.
+template <class Visit> void for_each_control_group(const char* name, Visit visit) {
+  constexpr int kMost = 2048;  // longer lists and paths than any system's
+  const SmallText<kMost> groups("/proc/self/cgroup");
+  const char* const start = std::strstr(groups.text, "0::");
+  if (!start) return;
+  std::string_view group(start + 3);
+  group = group.substr(0, group.find('\n'));
   for (int depth = 0; depth < 64; ++depth) {
-    if (path == "/") path.clear();
-    visit("/sys/fs/cgroup" + path);
-    if (path.empty()) break;
-    path.resize(std::min(path.size() - 1, path.rfind('/')));
+    if (group == "/") group = "";
+    char path[kMost];
+    const int length = std::snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/%s", static_cast<int>(group.size()), group.data(), name);
+    if (length > 0 && length < kMost) visit(path);
+    if (group.empty()) break;
+    group = group.substr(0, group.rfind('/') == std::string_view::npos ? 0 : group.rfind('/'));
   }
 }
 
@@ -70,12 +94,12 @@ template <class Visit> void for_each_control_group(Visit visit) {
 
 // ---- the machine ----
 
-std::size_t page_size() {
+std::size_t page_size() noexcept {
   static const std::size_t size = static_cast<std::size_t>(std::max(4096L, sysconf(_SC_PAGESIZE)));
   return size;
 }
 
-int usable_cores() {
+int usable_cores() noexcept {
   int cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   // The kernel refuses a mask smaller than its own, hence the loop for machines with more than 1,024 processors.
   for (int capacity = 1024; capacity <= 1 << 16; capacity *= 4) {
@@ -91,22 +115,21 @@ int usable_cores() {
   const auto limit_to = [&](std::int64_t quota, std::int64_t period) {
     if (quota > 0 && period > 0) cores = static_cast<int>(std::clamp<std::int64_t>((quota + period - 1) / period, 1, cores));
   };
-  for_each_control_group([&](const std::string& folder) {
-    const auto text = read_file(folder + "/cpu.max");
+  for_each_control_group("cpu.max", [&](const char* path) {
     long long quota = 0, period = 0;
-    if (text && std::sscanf(text->c_str(), "%lld %lld", &quota, &period) == 2) limit_to(quota, period);
+    if (std::sscanf(SmallText<64>(path).text, "%lld %lld", &quota, &period) == 2) limit_to(quota, period);
   });
   limit_to(number_in("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").value_or(0), number_in("/sys/fs/cgroup/cpu/cpu.cfs_period_us").value_or(0));
   return cores;
 }
 
-std::size_t memory_bytes() {
+std::size_t memory_bytes() noexcept {
   const long pages = sysconf(_SC_PHYS_PAGES);
   std::int64_t bytes = pages > 0 ? std::int64_t{pages} * static_cast<std::int64_t>(page_size()) : std::int64_t{4} << 30;
   const auto limit_to = [&](std::optional<std::int64_t> limit) {
     if (limit && *limit > 0) bytes = std::min(bytes, *limit);
   };
-  for_each_control_group([&](const std::string& folder) { limit_to(number_in(folder + "/memory.max")); });
+  for_each_control_group("memory.max", [&](const char* path) { limit_to(number_in(path)); });
   limit_to(number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
   return static_cast<std::size_t>(bytes);
 }
@@ -126,9 +149,9 @@ const CacheSizes& cache_sizes() {
     // (384 MiB where a core has 32). Sizes read "64K".
     for (int index = 0; index < 8; ++index) {
       const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
-      const auto level = number_in(folder + "level"), size = number_in(folder + "size");
-      const auto type = read_file(folder + "type");
-      if (!level || !size || !type || type->starts_with("Instruction")) continue;
+      const auto level = number_in((folder + "level").c_str()), size = number_in((folder + "size").c_str());
+      const SmallText<64> type((folder + "type").c_str());
+      if (!level || !size || !*type.text || std::string_view(type.text).starts_with("Instruction")) continue;
       std::size_t& target = *level == 1 ? result.l1 : *level == 2 ? result.l2 : result.l3;
       set(target, static_cast<long>(*size << 10));
     }
@@ -440,7 +463,7 @@ FileBytes FileBytes::open(const char* what, const std::string& path, bool may_ma
     }
   constexpr std::align_val_t kAlignment{64};
   void* const memory = ::operator new(std::max<std::size_t>(result.size_, 1), kAlignment, std::nothrow);
-  if (!memory) throw Error(fmt::format("out of memory: {} needs {} bytes to read {}", what, result.size_, path));
+  if (!memory) throw MemoryError(fmt::format("out of memory: {} needs {} bytes to read {}", what, result.size_, path));
   result.owner_ = std::shared_ptr<void>(memory, [](void* owned) { ::operator delete(owned, kAlignment); });
   result.data_ = static_cast<std::byte*>(memory);
   const ssize_t count = read_fully(file.value, result.data_, result.size_);
@@ -450,23 +473,6 @@ FileBytes FileBytes::open(const char* what, const std::string& path, bool may_ma
 }
 
 bool file_exists(const std::string& path) noexcept { return access(path.c_str(), F_OK) == 0; }
-
-std::optional<std::string> read_file(const std::string& path) {
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.value < 0) return std::nullopt;
-  struct stat status;
-  if (fstat(file.value, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-  // Files of /proc and /sys say size 0 or one page: read until the end. Into the text itself: the caller's stack may be small.
-  std::string text(static_cast<std::size_t>(status.st_size) + 4096, '\0');
-  for (std::size_t size = 0;;) {
-    const ssize_t count = ::read(file.value, text.data() + size, text.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return std::nullopt;
-    if (count == 0) return text.resize(size), text;
-    size += static_cast<std::size_t>(count);
-    if (size == text.size()) text.resize(2 * size);
-  }
-}
 
 // ---- the process ----
 
@@ -482,9 +488,10 @@ std::optional<std::string> environment(const char* name) {
 const TestSettings& for_tests() noexcept {
   static const TestSettings settings = [] {
     TestSettings s;
-    const std::string text = environment("ONEPASS_TESTING").value_or("") + ",";
-    for (std::size_t at = 0, end; (end = text.find(',', at)) != std::string::npos; at = end + 1) {
-      const std::string_view word = std::string_view(text).substr(at, end - at);
+    const char* const value = runs_with_more_rights() ? nullptr : std::getenv("ONEPASS_TESTING");
+    for (std::string_view rest = value ? value : ""; !rest.empty();) {
+      const std::string_view word = rest.substr(0, rest.find(','));
+      rest.remove_prefix(std::min(word.size() + 1, rest.size()));
       s.strict |= word == "strict";
       s.poison |= word == "poison";
       s.strips |= word == "strips";

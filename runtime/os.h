@@ -17,14 +17,14 @@ namespace onepass::os {
 
 // ---- the machine ----
 
-std::size_t page_size();
+std::size_t page_size() noexcept;
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 /// Processors that this process may use: its affinity mask, and a container's processor quota if that is smaller. At least 1.
-int usable_cores();
+int usable_cores() noexcept;
 
 /// Bytes of memory that this process may use: the machine's, or its container's limit if that is smaller.
-std::size_t memory_bytes();
+std::size_t memory_bytes() noexcept;
 
 /// Data cache sizes of one core in bytes (the third level is shared); what the system does not tell is a common size.
 struct CacheSizes {
@@ -207,9 +207,6 @@ class FileBytes {
   std::size_t size_ = 0;
   bool mapped_ = false;
 };
-
-/// The file's bytes as text, or nothing when it cannot be read. For small files: cache entries, sysfs.
-std::optional<std::string> read_file(const std::string& path);
 
 /// Whether there is something of that name that this process may see.
 bool file_exists(const std::string& path) noexcept;

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -37,12 +38,24 @@ constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
 
 // A path without symbolic links; empty where there is none.
 std::string real_path(const std::string& path) {
-  char* const resolved = ::realpath(path.c_str(), nullptr);
-  if (!resolved) return {};
-  std::string result = resolved;
-  std::free(resolved);
-  return result;
+  const std::unique_ptr<char, void (*)(void*)> resolved(::realpath(path.c_str(), nullptr), std::free);
+  return resolved ? resolved.get() : std::string();
 }
+
+// Closed at its end, whatever is thrown meanwhile.
+struct Descriptor {
+  int value = -1;
+  explicit Descriptor(int descriptor) : value(descriptor) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+  void become(int descriptor) {
+    if (value >= 0) ::close(value);
+    value = descriptor;
+  }
+};
 
 std::string owner_objection(const struct stat& status) { return fmt::format("belongs to user {}, not to {}", status.st_uid, ::geteuid()); }
 
@@ -66,14 +79,10 @@ bool Folder::is_open() const noexcept {
 }
 
 Folder::Content Folder::read(const std::string& name, std::int64_t most_bytes) const {
-  const int file = ::openat(descriptor_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-  if (file < 0) return {std::nullopt, errno == ELOOP ? "is a symbolic link" : ""};
-  struct Close {
-    int file;
-    ~Close() { ::close(file); }
-  } const close{file};
+  const Descriptor file(::openat(descriptor_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  if (file.value < 0) return {std::nullopt, errno == ELOOP ? "is a symbolic link" : ""};
   struct stat status;
-  if (::fstat(file, &status) != 0) return {};
+  if (::fstat(file.value, &status) != 0) return {};
   if (!S_ISREG(status.st_mode)) return {std::nullopt, "is not a regular file"};
   if (status.st_uid != ::geteuid()) return {std::nullopt, owner_objection(status)};
   if (status.st_mode & kOthersWrite) return {std::nullopt, fmt::format("can be written to by others (mode {:o})", status.st_mode & 0777u)};
@@ -81,7 +90,7 @@ Folder::Content Folder::read(const std::string& name, std::int64_t most_bytes) c
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t count = ::read(file, bytes.data() + done, bytes.size() - done);
+    const ssize_t count = ::read(file.value, bytes.data() + done, bytes.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return {};
     done += static_cast<std::size_t>(count);
@@ -121,17 +130,16 @@ std::vector<FileInfo> Folder::list() const {
   std::vector<FileInfo> files;
   // A descriptor of its own: the one that is kept has one position for all threads.
   const int copy = ::openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* const directory = copy < 0 ? nullptr : ::fdopendir(copy);
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(copy < 0 ? nullptr : ::fdopendir(copy), ::closedir);
   if (!directory) {
     if (copy >= 0) ::close(copy);
     return files;
   }
-  while (const dirent* const entry = ::readdir(directory)) {
+  while (const dirent* const entry = ::readdir(directory.get())) {
     struct stat status;
     if (::fstatat(descriptor_, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(status.st_mode)) continue;
     files.push_back({entry->d_name, static_cast<std::int64_t>(status.st_size), static_cast<std::int64_t>(status.st_mtime)});
   }
-  ::closedir(directory);
   return files;
 }
 
@@ -154,9 +162,9 @@ PrivateFolder private_folder(const std::string& path, bool create) {
   const bool in_home = home.size() > 1 && real.starts_with(home) && (real.size() == home.size() || real[home.size()] == '/');
   std::size_t at = in_home ? home.size() : 1;
   std::string objection;  // of a parent; the folder's own come first
-  int current = ::open(real.substr(0, at).c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  for (bool last = at >= real.size(); current >= 0; last = at >= real.size()) {
-    if (::fstat(current, &status) != 0) break;
+  Descriptor current(::open(real.substr(0, at).c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  for (bool last = at >= real.size(); current.value >= 0; last = at >= real.size()) {
+    if (::fstat(current.value, &status) != 0) break;
     if (last) break;
     if (objection.empty() && status.st_uid != 0 && status.st_uid != ::geteuid())
       objection = fmt::format("is in {}, which {}", real.substr(0, at), owner_objection(status));
@@ -165,24 +173,23 @@ PrivateFolder private_folder(const std::string& path, bool create) {
                               status.st_mode & 07777u, real.substr(0, at));
     const std::size_t begin = real[at] == '/' ? at + 1 : at, end = std::min(real.find('/', begin), real.size());
     const bool is_last = end == real.size();
-    const int next =
-        ::openat(current, real.substr(begin, end - begin).c_str(), (is_last ? O_RDONLY : O_PATH) | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int next = ::openat(current.value, real.substr(begin, end - begin).c_str(),
+                              (is_last ? O_RDONLY : O_PATH) | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     const int error = errno;
-    ::close(current);
-    current = next;
+    current.become(next);
     if (next < 0 && is_last && error == ENOTDIR) return {State::Refused, "is not a folder", nullptr};
     if (next < 0) return unavailable(error, "read");
     at = end;
   }
-  if (current < 0) return unavailable(errno, "read");
+  if (current.value < 0) return unavailable(errno, "read");
   if (real.size() == 1 || (in_home && real.size() == home.size())) {  // nothing was opened below it
-    const int readable = ::openat(current, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int readable = ::openat(current.value, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const int error = errno;
-    ::close(current);
+    current.become(readable);
     if (readable < 0) return unavailable(error, "read");
-    current = readable;
   }
-  auto folder = std::make_shared<const Folder>(real, current);
+  auto folder = std::make_shared<const Folder>(real, current.value);
+  current.value = -1;  // the folder's now
   const auto refused = [&](std::string reason) { return PrivateFolder{State::Refused, std::move(reason), folder}; };
   if (status.st_uid != ::geteuid()) return refused(owner_objection(status));
   if (status.st_mode & kOthersWrite)

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <optional>
 
 #include "runtime/disk_cache.h"
@@ -40,12 +41,12 @@ double machine_speed() {
 }
 
 // In logarithms: a compile that took twice as long weighs as much as one that took half.
-void note_speed(double estimate, double nanoseconds) noexcept {
+void note_speed(double estimate, double nanoseconds) noexcept try {
   if (!(estimate > 0) || !(nanoseconds > 0)) return;
   const double now = std::clamp(nanoseconds / estimate, 1 / kMost, kMost), before = machine_speed();
   const bool is_first = learned.load(std::memory_order_relaxed) == 0 && kept() == 0;
   learned.store(is_first ? now : before * std::pow(now / before, kWeight), std::memory_order_relaxed);
-}
+} catch (const std::bad_alloc&) {}  // NOLINT: no memory to ask the disk for an earlier figure
 
 void keep_speed() {
   const double speed = learned.load(std::memory_order_relaxed);

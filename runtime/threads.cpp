@@ -60,7 +60,6 @@ struct Pool {
   std::atomic<HostExecutor*> executor{nullptr};
   std::atomic<void (*)(int)> worker_start{nullptr};
   int cores = 1;
-  int usual = 1;  // threads of a call where nobody says how many
 };
 constexpr std::uint32_t kCallerSleeps = 1u << 31;
 
@@ -72,7 +71,7 @@ struct InsideBody {
   ~InsideBody() { inside_body = false; }
 };
 
-Pool& pool();
+Pool& pool() noexcept;
 
 // In a fork's child there are no workers: as if none had been started. What they were doing belongs to the parent.
 void forget_workers() {
@@ -83,25 +82,29 @@ void forget_workers() {
   for (Slot& slot : shared.slots) slot.state.store(kIdle, std::memory_order_relaxed);
 }
 
-// As many as the machine has, or as its description says.
-int described_cores() noexcept {
+// Threads of a call where nobody says how many: as many as the machine has cores, or as its description says. Asked again by the next call where
+// there is no memory to read that.
+int usual() noexcept {
+  static constinit std::atomic<int> known{0};
+  if (const int count = known.load(std::memory_order_relaxed)) return count;
+  int count = os::usable_cores();
   try {
-    return compiler::Target::host().cores;
-  } catch (...) {  // a bad description: an error of every program that is made
-    return os::usable_cores();
-  }
+    count = compiler::Target::host().cores;
+  } catch (const std::bad_alloc&) { return std::min(count, kMaxThreads); } catch (...) {
+  }  // a bad description: an error of every program that is made
+  known.store(std::min(count, kMaxThreads), std::memory_order_relaxed);
+  return std::min(count, kMaxThreads);
 }
 
-Pool* make_pool() {
+Pool* make_pool() noexcept {
   alignas(Pool) static std::byte storage[sizeof(Pool)];  // never destroyed: workers outlive static variables
   Pool* const result = new (storage) Pool;
   result->cores = std::min(os::usable_cores(), kMaxThreads);
-  result->usual = std::min(described_cores(), kMaxThreads);
   os::at_fork(nullptr, nullptr, forget_workers);
   return result;
 }
 
-Pool& pool() {
+Pool& pool() noexcept {
   static Pool* const instance = make_pool();
   return *instance;
 }
@@ -256,9 +259,8 @@ void start(int threads) noexcept {
 
 int count() noexcept {
   if (scope_count > 0) return scope_count;
-  const Pool& shared = pool();
-  const int set = shared.count.load(std::memory_order_relaxed);
-  return set > 0 ? set : shared.usual;
+  const int set = pool().count.load(std::memory_order_relaxed);
+  return set > 0 ? set : usual();
 }
 
 }  // namespace threads

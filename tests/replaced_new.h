@@ -15,5 +15,18 @@ void* operator new(std::size_t bytes) {
   throw std::bad_alloc();
 }
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return onepass::test::memory_of_new(bytes); }
+// Fails as the others do; what is aligned comes from the system.
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  void* const asked = onepass::test::memory_of_new(1);
+  std::free(asked);
+  const auto unit = static_cast<std::size_t>(alignment);
+  return asked ? std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit) : nullptr;
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  if (void* const memory = operator new(bytes, alignment, std::nothrow)) return memory;
+  throw std::bad_alloc();
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
