@@ -168,7 +168,9 @@ template <class E, class F> void throws(Results& out, F&& f) {
   try {
     f();
     out.add(false);
-  } catch (const E& error) { out.add(std::strlen(error.what()) > 20); }
+  } catch (const op::MemoryError&) { throw; } catch (const E& error) {
+    out.add(std::strlen(error.what()) > 20);
+  }
 }
 
 void formulas(Results& out) {
@@ -556,7 +558,7 @@ void run_all(const Scenario& scenario, bool all, int most) {
     REQUIRE(faults < 100'000);
   }
   CHECK(faults > 0);
-  if (!scenario.at_exit) CHECK(errors > 0);
+  if (!scenario.at_exit && (all || most == 0)) CHECK(errors > 0);  // some are left out: work in the background
   fmt::print("{}{}: {} faults among {} allocations, {} errors\n", scenario.name, all ? ", all from there on" : "", faults, allocations,
              errors);
 }
