@@ -21,6 +21,14 @@ def fill(app, name, source):
     source[0] = re.sub(
         r"^<!-- python -->$", lambda _: python_page.page(app.config.onepass_python_names, app.onepass_headers), source[0], flags=re.M
     )
+    root = os.path.dirname(app.confdir)
+    source[0] = re.sub(r"^<!-- code: (\S+) -->$", lambda match: code(os.path.join(root, match[1])), source[0], flags=re.M)
+
+
+def code(path):
+    """A file of the repository as a block of code."""
+    with open(path, encoding="utf-8") as file:
+        return f"```{'python' if path.endswith('.py') else 'text'}\n{file.read().rstrip()}\n```"
 
 
 def begin(app):
