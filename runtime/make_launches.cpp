@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "compiler/fuse.h"
+#include "compiler/plan/joined.h"
 #include "compiler/plan/verify_plan.h"
 #include "compiler/record.h"
 #include "onepass/error.h"
@@ -141,11 +142,13 @@ template <class F> void each_piece(const KernelReport& kernel, F&& f) {
 
 // The nests of all groups, each verified: what is wrong with the first that is wrong, else empty.
 std::string plan_groups(const PlanReport& report, std::span<const compiler::Layout> layouts, const compiler::Structure* structure,
+                        const compiler::Target& target, const compiler::ScheduleOptions& how,
                         std::vector<std::vector<compiler::Planned>>& out) {
   auto* const hook = plan_hook.load(std::memory_order_relaxed);
   out.clear();
   for (std::uint32_t g = 0; g < report.partition.groups.size(); ++g) {
     std::vector<compiler::Planned>& pieces = out.emplace_back(compiler::plan(report.optimised, report.partition, g, layouts));
+    compiler::join_reduced_loops(pieces, target, how);
     if (hook) hook(pieces);
     std::string wrong = structure ? structure->proofs().verify(report.optimised, report.partition, g, layouts, pieces)
                                   : compiler::verify_plan(report.optimised, report.partition, g, layouts, pieces);
@@ -582,8 +585,10 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   else check_taken_over(report, options);
   const std::int64_t fused = analysed ? passed : os::nanoseconds();
   if (!analysed && profile::on()) profile::add({profile::Kind::Fuse, "fuse", passed, fused, 0, 0});
+  const compiler::ScheduleOptions how{
+      .threads = options.threads, .aligned_stores = options.aligned_stores, .item_work = options.stoppable ? StopCheck::kWork : 0};
   std::vector<std::vector<compiler::Planned>> groups;
-  std::string wrong = plan_groups(report, stored->layouts(), analysed, groups);
+  std::string wrong = plan_groups(report, stored->layouts(), analysed, target, how, groups);
   if (!wrong.empty() && !unfused) {
     note_refusal(wrong);
     plan.refused = unfused = true;
@@ -593,15 +598,13 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     report.optimised = optimized(report.recorded, one_by_one, places);
     stored.emplace(report.optimised, plan, options.array_bytes);
     report.partition = partition_of(report.optimised, *stored, places, true);
-    wrong = plan_groups(report, stored->layouts(), nullptr, groups);
+    wrong = plan_groups(report, stored->layouts(), nullptr, target, how, groups);
   }
   if (!wrong.empty()) throw PlanRefused(wrong);
   const Graph& graph = report.optimised;
   StoredValues& values = *stored;
   values.assemble(report.partition.lists);
   plan.indexes = !places.empty();
-  const compiler::ScheduleOptions how{
-      .threads = options.threads, .aligned_stores = options.aligned_stores, .item_work = options.stoppable ? StopCheck::kWork : 0};
   for (std::uint32_t g = 0; g < groups.size(); ++g)
     add_kernels(report, g, std::move(groups[g]), target, how,
                 [&](const compiler::Planned& piece) { return written_in_place(piece, values, options); });

@@ -13,7 +13,7 @@
 #include "compiler/lists.h"
 #include "compiler/loops/interpret.h"
 #include "compiler/loops/policy.h"
-#include "compiler/plan/plan.h"
+#include "compiler/plan/joined.h"
 #include "compiler/tiles/tiles.h"
 #include "footprint.h"
 
@@ -168,14 +168,15 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
   };
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
     std::set<std::string> bodies;
-    for (const Planned& planned : plan(graph, partition, g, layouts)) {
+    const ScheduleOptions how = {.threads = options.threads, .aligned_stores = options.aligned_stores, .split_work = options.split_work};
+    std::vector<Planned> pieces = plan(graph, partition, g, layouts);
+    join_reduced_loops(pieces, options.target, how);
+    for (const Planned& planned : pieces) {
       if (planned.nest.is_routine()) {
         run_routine(planned.numbers);
         continue;
       }
-      Scheduled scheduled =
-          schedule(planned.nest, planned.numbers, options.target,
-                   {.threads = options.threads, .aligned_stores = options.aligned_stores, .split_work = options.split_work});
+      Scheduled scheduled = schedule(planned.nest, planned.numbers, options.target, how);
       if (options.masked) scheduled.schedule = quick_form(scheduled.schedule);
       if (options.log) *options.log += print(planned.nest, planned.numbers) + print(scheduled);
       CodegenRequest request{&planned.nest, &scheduled.schedule, &options.target};

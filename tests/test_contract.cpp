@@ -319,6 +319,26 @@ TEST_CASE("contract: tiles of the result in registers, whatever the operands' la
   equal_everywhere("einsum(\"iak,kbj->iabj\", x, y)", {{"x", {4, 5, 64}}, {"y", {64, 3, 11}}}, f32, 1);
 }
 
+TEST_CASE("contract: sums over several loops, which no operand or one of them goes through in equal steps", "[contract]") {
+  const auto all = [](const char* text, Inputs inputs, DType dtype = f32) {
+    const std::string formula = fmt::format("einsum(\"{}\", x, y)", text);
+    equal_everywhere(formula.c_str(), inputs, dtype, 1);
+  };
+  all("bik,bkj->ij", {{"x", {4, 20, 33}}, {"y", {4, 33, 70}}});  // quotients in one
+  all("bij,bkj->ik", {{"x", {3, 43, 50}}, {"y", {3, 70, 50}}});  // in both, side by side in runs of 50
+  all("bij,bkj->ik", {{"x", {5, 43, 4}}, {"y", {5, 70, 4}}});    // in runs that are shorter than a vector
+  all("bij,bkj->ik", {{"x", {20, 43, 16}}, {"y", {20, 70, 16}}}, f64);
+  all("ijk,jil->kl", {{"x", {9, 31, 40}}, {"y", {31, 9, 64}}});
+  all("abc,cbd->ad", {{"x", {50, 7, 40}}, {"y", {40, 7, 33}}});
+  all("abcd,dbce->ae", {{"x", {20, 5, 4, 7}}, {"y", {7, 5, 4, 33}}});
+  all("abcd,cdbe->ae", {{"x", {20, 5, 4, 7}}, {"y", {4, 7, 5, 33}}}, i32);
+  all("abcd,edcb->ae", {{"x", {33, 3, 4, 17}}, {"y", {40, 17, 4, 3}}}, bf16);
+  all("gabc,gcbd->gad", {{"x", {2, 20, 7, 40}}, {"y", {2, 40, 7, 33}}});  // for each g
+  all("abc,bd->ad", {{"x", {50, 12, 10}}, {"y", {12, 33}}});              // the second does not vary along c
+  equal_everywhere("einsum(\"bik,bkj->ij\", exp(x), y*y[:, :, :1]) + z", {{"x", {4, 20, 33}}, {"y", {4, 33, 70}}, {"z", {20, 70}}});
+  equal_everywhere("einsum(\"bik,bkj->ij\", pad(x, [0, 0, 2], [0, 0, 3]), y)", {{"x", {4, 20, 28}}, {"y", {4, 33, 70}}}, f32, 1);
+}
+
 TEST_CASE("contract: a product of matrices has the same bits whatever the layout of its operands", "[contract]") {
   for (const auto& [m, k, n] : {std::array<std::int64_t, 3>{2, 64, 3}, {7, 255, 19}, {33, 784, 10}, {5, 1000, 70}}) {
     const auto product = [&](const char* formula, const compiler::Shape& x, const compiler::Shape& y) {

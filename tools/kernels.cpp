@@ -12,7 +12,7 @@
 
 #include "compiler/codegen.h"
 #include "compiler/fuse.h"
-#include "compiler/plan/plan.h"
+#include "compiler/plan/joined.h"
 #include "compiler/plan/schedule.h"
 #include "compiler/simplify.h"
 #include "compiler/target.h"
@@ -75,7 +75,9 @@ std::string text_of(const Fixed& fixed) {
   const std::vector<compiler::Layout> layouts(graph.size());  // all contiguous
   std::string text;
   for (std::uint32_t group = 0; group < partition.groups.size(); ++group) {
-    for (const compiler::Planned& planned : compiler::plan(graph, partition, group, layouts)) {
+    std::vector<compiler::Planned> pieces = compiler::plan(graph, partition, group, layouts);
+    compiler::join_reduced_loops(pieces, target, {.threads = target.cores});
+    for (const compiler::Planned& planned : pieces) {
       const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target, {.threads = target.cores});
       text += compiler::generate({.nest = &planned.nest, .schedule = &scheduled.schedule, .target = &target, .want_ir = true}).ir;
     }

@@ -875,7 +875,79 @@ llvm::Value* Speller::load(const Line& l) {
       return k_.from_memory(t, reversed(loaded(last_lane(Of::Load, l.at), mask ? reversed(mask) : nullptr)));
     if (!mask && nest_.accesses[l.at].first != Access::kNone) return k_.from_memory(t, sorted_out(l.at, type));
   }
+  const bool is_last = vector == &scopes_.back() && f.table == kNone;
+  if (const auto run = is_last ? run_along(f, *vector, scopes_.size() - 1, here(Of::Load, l.at), vector->lanes) : std::nullopt;
+      run && run->whole) {
+    const Scope before = scopes_.back();  // what is known in one branch is not known behind it
+    BasicBlock *together = block(), *apart = block(), *after = block();
+    b_.CreateCondBr(run->whole, together, apart);
+    b_.SetInsertPoint(together);
+    Value* const vector_at_once = loaded(run->begin, mask);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(apart);
+    Value* const one_by_one = gathered(type, addresses(Of::Load, l.at), mask);
+    apart = b_.GetInsertBlock();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+    scopes_.back() = before;
+    llvm::PHINode* either = b_.CreatePHI(type, 2);
+    either->addIncoming(vector_at_once, together);
+    either->addIncoming(one_by_one, apart);
+    return k_.from_memory(t, either);
+  }
   return k_.from_memory(t, gathered(type, addresses(Of::Load, l.at), mask));
+}
+
+// Is it a quotient of the index of a loop of the nest, as it is?
+bool Speller::is_quotient_of(Id q, Id root) const {
+  const Derived& d = nest_.derived[q];
+  if (d.place != Derived::kNone || d.modulo) return false;
+  const std::vector<Coefficient>& of = nest_.linears[d.linear].of;
+  for (Id v = 0; v < of.size(); ++v)
+    if (of[v] != (v == root ? Coefficient::One : Coefficient::Zero)) return false;
+  return true;
+}
+
+// The quotients of a loop's index that say where elements lie. Null where other derived variables do that vary along the loop.
+std::optional<std::vector<loops::Id>> Speller::quotients_along(const Form& f, Id root) const {
+  std::vector<Id> out;
+  for (Id q = 0; q < nest_.derived.size(); ++q) {
+    if (nest_.linears[f.linear].of[nest_.loops() + q] == Coefficient::Zero || !(loops_of_derived(q) >> root & 1)) continue;
+    if (!is_quotient_of(q, root)) return std::nullopt;
+    out.push_back(q);
+  }
+  return out;
+}
+
+// Elements that lie side by side along the loop of a scope for as long as quotients of its index stay the same. The first one's is what it is with
+// what is open down to a depth, and `begin` is its address but for what the quotients add.
+std::optional<Speller::Run> Speller::run_along(const Form& f, const Scope& along, std::size_t depth, Value* begin, unsigned count) {
+  const Id root = p_.digits[along.digit].root;
+  const std::optional<std::vector<Id>> quotients = quotients_along(f, root);
+  if (!quotients || !f.stride[along.digit] || number(f.stride[along.digit]) != f.size || number(weight(along.digit, root)) != 1) return {};
+  Run run{begin, nullptr};
+  for (const Id q : *quotients) {
+    Value* const first = linear_value(nest_.derived[q].linear, depth, true);
+    Value* const whole = quotient(q, first);
+    Value* const by = word(words_.by + q);
+    Value* const rest = b_.CreateSub(first, b_.CreateMul(whole, by));
+    run.whole = both(run.whole, b_.CreateICmpSLE(rest, b_.CreateSub(by, i64(count))));
+    run.begin = bytes(run.begin, b_.CreateMul(b_.CreateMul(whole, coefficient(f.linear, nest_.loops() + q)), i64(f.size)));
+  }
+  return run;
+}
+
+// The distances from `begin` of such elements, whether they lie side by side or not.
+llvm::Value* Speller::far_along(const Form& f, const Scope& along, std::size_t depth, unsigned count) {
+  Value* far = b_.CreateMul(iota(count), splat(i64(f.size), count));
+  const std::vector<Id> quotients = quotients_along(f, p_.digits[along.digit].root).value();
+  for (const Id q : quotients) {
+    Value* const first = linear_value(nest_.derived[q].linear, depth, true);
+    Value* const each =
+        b_.CreateMul(quotient(q, b_.CreateAdd(splat(first, count), iota(count))), splat(coefficient(f.linear, nest_.loops() + q), count));
+    far = b_.CreateAdd(far, b_.CreateMul(each, splat(i64(f.size), count)));
+  }
+  return far;
 }
 
 // Where a whole vector begins that ends where the lanes begin.
@@ -928,6 +1000,7 @@ const Speller::Scope* Speller::turning_scope(const Form& f) const {
   if (!along.inside) return nullptr;
   for (const Scope* s = &along + 1; s <= &scopes_.back(); ++s)
     if (f.stride[s->digit]) return nullptr;
+  if (!quotients_along(f, p_.digits[along.digit].root)) return nullptr;
   const std::optional<std::int64_t> n = iterations_known(along.digit);
   const bool fits =
       f.stride[along.digit] && number(f.stride[along.digit]) == f.size && n && vector->lanes % *n == 0 && (*n & (*n - 1)) == 0;
@@ -946,6 +1019,7 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
   llvm::Type* type = k_.memory_type(t, side);
   Value* const begin = address(Of::Load, l.at, depth);
   Value* const step = f.stride[vector.digit];
+  const Run run = *run_along(f, along, depth, begin, side);
   const auto rows_at = [&](bool whole) {
     const std::optional<std::int64_t> all = number(along.inside);
     Value* mask = whole || (all && *all >= side) ? nullptr : lanes_below(along.inside, side);
@@ -953,12 +1027,17 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
       if (&s != &along && !whole) mask = both(mask, s.active);
     if (mask) mask = splat(mask, side);
     std::vector<Value*> rows;
+    Value* const far = run.whole && !whole ? far_along(f, along, depth, side) : nullptr;
     Value* p = begin;
     for (unsigned lane = 0; lane < vector.lanes; ++lane) {
-      if (whole) p = bytes(begin, b_.CreateMul(step, i64(lane)));
+      if (whole) p = bytes(run.begin, b_.CreateMul(step, i64(lane)));
       else if (lane > 0) p = bytes(p, vector.mask ? b_.CreateSelect(b_.CreateICmpSGT(vector.inside, i64(lane)), step, i64(0)) : step);
       Value* own = mask;
       if (!whole && lane > 0 && vector.mask) own = both(mask, splat(b_.CreateICmpSGT(vector.inside, i64(lane)), side));
+      if (far) {
+        rows.push_back(gathered(type, b_.CreateGEP(b_.getInt8Ty(), p, far), own));
+        continue;
+      }
       rows.push_back(own ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), own, llvm::Constant::getNullValue(type)))
                          : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
     }
@@ -967,6 +1046,7 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
   Value* whole = b_.CreateAnd(b_.CreateICmpSGE(along.inside, i64(side)), b_.CreateICmpSGE(vector.inside, i64(vector.lanes)));
   for (const Scope& s : scopes_)
     if (&s != &along && s.active) whole = b_.CreateAnd(whole, s.active);
+  whole = both(whole, run.whole);
   std::vector<Value*> rows;
   if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(whole)) {
     rows = rows_at(known->isOne());

@@ -156,6 +156,13 @@ class Speller : private Frame {
   Value* load(const loops::Line& l);
   Value* sorted_out(Id access, llvm::Type* type);
   bool varies_by_derived(const Form& form) const;  // along the vector
+  struct Run {
+    Value *begin, *whole;  // whole: null where it always is
+  };
+  bool is_quotient_of(Id q, Id root) const;
+  std::optional<std::vector<Id>> quotients_along(const Form& form, Id root) const;
+  std::optional<Run> run_along(const Form& form, const Scope& along, std::size_t depth, Value* begin, unsigned count);
+  Value* far_along(const Form& form, const Scope& along, std::size_t depth, unsigned count);
   const Scope* turning_scope(const Form& form) const;
   const std::vector<Value*>& turned(const loops::Line& l, const Form& form, const Scope& along);
   void store(const loops::Line& l);

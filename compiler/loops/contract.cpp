@@ -122,6 +122,23 @@ bool is_contiguous(const Nest& nest, Id statement, Id loop) {
   return all;
 }
 
+// Do quotients of the reduced loop's index say where the statement's operands lie?
+bool is_in_parts(const Nest& nest, Id statement, Id loop) {
+  std::vector<bool> needed(nest.body.size(), false);
+  needed[statement] = true;
+  for (Id i = statement + 1; i-- > 0;) {
+    const Statement& s = nest.body[i];
+    if (!needed[i]) continue;
+    for (const Id o : {s.a, s.b, s.c, s.guard})
+      if (o != Statement::kNone) needed[o] = true;
+    for (Id q = 0; s.kind == Statement::Kind::Load && q < nest.derived.size(); ++q)
+      if (nest.linears[nest.accesses[s.at].linear].of[nest.loops() + q] != Coefficient::Zero &&
+          nest.linears[nest.derived[q].linear].of[loop] != Coefficient::Zero)
+        return true;
+  }
+  return false;
+}
+
 // Do the blocks of the order of summation run outside the tiles? Sums without an order stay in registers all the way.
 bool blocks_outside(const Nest& nest, const Contraction& c, const RegisterTile& tile) {
   return is_float(nest.body[c.sum].dtype) && !tile.one_block;
@@ -328,14 +345,18 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
     if ((swapped.cost + stores) * 1.1 < chosen.cost) chosen = swapped, c = other, tile.swapped = true, std::swap(m, n);
   }
   const bool across = chosen.across, is_turned = chosen.is_turned;
+  const bool in_parts = is_in_parts(nest, c.rows, c.reduced_loop) || is_in_parts(nest, c.columns, c.reduced_loop);
+  // sums that stay in the first-level cache, of long rows that lie side by side, are as quick where nothing is packed
+  if (in_parts && !across && n >= 2 * lanes && m * n * static_cast<std::int64_t>(size_of(dtype)) <= target.l1_bytes / 2) return false;
   tile.rows = static_cast<std::uint8_t>(chosen.tile.rows);
   tile.width = static_cast<std::uint8_t>(chosen.tile.vectors * lanes);
   tile.vector = static_cast<std::uint8_t>(chosen.tile.vectors % 2 == 0 ? 2 * lanes : lanes);
   tile.one_block = k <= ir::kRowBlock;
   const bool once = n <= tile.width;  // each row is read for one tile alone, and from where it stands: it has an address of its own
   const std::int64_t row_tiles = up(m, tile.rows), column_tiles = up(n, tile.width);
-  tile.packs_rows = !once && !chosen.is_direct;
-  tile.packs_columns = (row_tiles >= kPackedFor || across) && !chosen.is_direct;
+  // quotients that say what is read are computed once for each element that is packed
+  tile.packs_rows = (!once || is_in_parts(nest, c.rows, c.reduced_loop)) && !chosen.is_direct;
+  tile.packs_columns = (row_tiles >= kPackedFor || across || is_in_parts(nest, c.columns, c.reduced_loop)) && !chosen.is_direct;
   tile.asks_ahead =
       !tile.packs_columns && !across && n * k * static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)) > target.l2_bytes;
   if (is_turned) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));

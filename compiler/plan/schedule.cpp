@@ -595,7 +595,9 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       if (varies(l)) elements[a] *= numbers.extents[l];
     for (std::size_t q = 0; q < nest.derived.size(); ++q)
       if (varies(nest.loops() + q))
-        elements[a] = !nest.short_rows ? all : nest.derived[q].modulo ? numbers.by[0] : (all + numbers.by[0] - 1) / numbers.by[0];
+        elements[a] = !nest.short_rows         ? count_iterations(nest, numbers, a)
+                      : nest.derived[q].modulo ? numbers.by[0]
+                                               : (all + numbers.by[0] - 1) / numbers.by[0];
     if (at_a_place(nest, numbers, a)) elements[a] = count_iterations(nest, numbers, a);
     done[a] = reads_within_row(nest, numbers, a) || is_held(a);
   }

@@ -800,6 +800,41 @@ class PlanVerifier {
     return out;
   }
 
+  // The same where quotients of one loop's index are taken together with it: x is x mod b + b*((x div b) mod c) + …, and each of these digits has a
+  // range of its own.
+  Interval interval_of_digits(Terms t) const {
+    Interval all{0, 0};
+    for (std::uint32_t l = 0; l < nest_->loops(); ++l) {
+      std::vector<std::uint32_t> quotients;
+      for (std::uint32_t q = 0; q < nest_->derived.size(); ++q)
+        if (t.of[nest_->loops() + q] != 0 && is_quotient_of(q, l)) quotients.push_back(q);
+      std::ranges::sort(quotients, {}, [&](std::uint32_t q) { return numbers_->by[q]; });
+      std::int64_t inside = 1, factor = t.of[l];
+      const bool nested =
+          std::ranges::all_of(quotients, [&](std::uint32_t q) { return numbers_->by[q] % std::exchange(inside, numbers_->by[q]) == 0; });
+      if (quotients.empty() || !nested) continue;
+      const std::int64_t last = ranges_[l].high;
+      inside = 1;
+      for (const std::uint32_t q : quotients) {
+        const std::int64_t by = numbers_->by[q];
+        all.add(factor, {0, std::min(by / inside - 1, last / inside)});
+        factor = factor * (by / inside) + std::exchange(t.of[nest_->loops() + q], 0);
+        inside = by;
+      }
+      all.add(factor, {0, last / inside});
+      t.of[l] = 0;
+    }
+    const Interval rest = interval(t, ranges_);
+    return {all.low + rest.low, all.high + rest.high};
+  }
+  bool is_quotient_of(std::uint32_t q, std::uint32_t loop) const {
+    const Derived& d = nest_->derived[q];
+    if (d.place != kNone || d.modulo || numbers_->offsets[d.linear] != 0) return false;
+    for (std::size_t v = 0; v < variables(); ++v)
+      if (coefficient(d.linear, v) != (v == loop ? 1 : 0)) return false;
+    return true;
+  }
+
   // Checks of one variable narrow its range; false: none of its values passes.
   bool narrow(std::uint32_t guard, std::vector<Interval>& ranges) const {
     const Statement& g = nest_->body[guard];
@@ -845,7 +880,7 @@ class PlanVerifier {
       std::int64_t low, high;
       reach_of_buffer(access.buffer, low, high);
       Terms t = terms_of(access.linear);
-      const Interval plain = interval(t, ranges_);
+      const Interval plain = interval_of_digits(t);
       if (plain.low >= low && plain.high <= high) continue;
       bool affine = true;  // a place that data bring may be any below its bound
       for (std::size_t v = nest_->loops(); v < variables(); ++v)
