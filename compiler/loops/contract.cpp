@@ -357,6 +357,10 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   // quotients that say what is read are computed once for each element that is packed
   tile.packs_rows = (!once || is_in_parts(nest, c.rows, c.reduced_loop)) && !chosen.is_direct;
   tile.packs_columns = (row_tiles >= kPackedFor || across || is_in_parts(nest, c.columns, c.reduced_loop)) && !chosen.is_direct;
+  const bool rows_across = is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
+  if (tile.packs_rows && tile.one_block && !rows_across)  // short rows lie close together: fewer lines of the caches
+    if (const std::uint64_t pitch = std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(k, 32))); pitch < ir::kRowBlock)
+      tile.pitch = static_cast<std::uint8_t>(pitch);
   tile.asks_ahead =
       !tile.packs_columns && !across && n * k * static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)) > target.l2_bytes;
   if (is_turned) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
@@ -431,7 +435,10 @@ std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const R
   std::int64_t bytes = area(sums);
   if (outside) bytes += area(schedule.tile * schedule.tile_outer * size(c.sum) * std::bit_width(static_cast<std::uint64_t>(blocks)));
   else if (is_ordered) bytes += area(sums);
-  if (tile.packs_rows) bytes += area(rows * (across ? at_once : up(at_once, ir::kRowBlock) * ir::kRowBlock) * size(c.rows));
+  if (tile.packs_rows) {
+    const std::int64_t pitch = across ? at_once : tile.pitch > 0 ? tile.pitch : up(at_once, ir::kRowBlock) * ir::kRowBlock;
+    bytes += area(rows * pitch * size(c.rows));
+  }
   if (tile.packs_columns && !tile.shared)
     bytes += area(columns * (tile.turned ? up(at_once, tile.turned) * tile.turned : at_once) * size(c.columns));
   return bytes;
@@ -553,6 +560,10 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
     if (is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop)) {
       s(bind(s.program(), s.loop(row, at), Bind::Vector));
       layout.insert(layout.begin() + 1, part(c.reduced_loop, Whole, 0));
+    } else if (tile.pitch > 0) {
+      s(interchange(s.program(), s.loop(k, at)));
+      s(bind(s.program(), s.loop(k, at), Bind::Vector));
+      layout.push_back({c.reduced_loop, Whole, tile.pitch, true});
     } else {
       s(interchange(s.program(), s.loop(k, at)));
       s(bind(s.program(), s.loop(k, at), Bind::Vector));

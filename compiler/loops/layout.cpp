@@ -50,7 +50,7 @@ Area area_of_memory(const Program& program, const WordLayout& words, Id hold) {
   Area area{static_cast<std::int64_t>(size_of(m.dtype)), {}};
   const std::vector<Id> open = open_digits(program, hold);
   for (const Memory::Part& part : m.layout) {
-    if (part.kind == Digit::Kind::Inner) {
+    if (part.kind == Digit::Kind::Inner || part.fixed) {
       area.lengths.push_back({part.by});
       continue;
     }

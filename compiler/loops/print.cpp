@@ -82,8 +82,9 @@ class Printer {
   static std::string layout(const Memory& m) {
     std::string text;
     for (const Memory::Part& part : m.layout) {
-      const std::string by =
-          part.kind == Digit::Kind::Whole ? "" : fmt::format("{}{}", part.kind == Digit::Kind::Outer ? '/' : '%', part.by);
+      const std::string by = part.fixed                        ? fmt::format(" of {}", part.by)
+                             : part.kind == Digit::Kind::Whole ? ""
+                                                               : fmt::format("{}{}", part.kind == Digit::Kind::Outer ? '/' : '%', part.by);
       text += fmt::format("{}i{}{}", text.empty() ? "" : ", ", part.root, by);
     }
     return "{" + text + "}";

@@ -114,12 +114,13 @@ struct Accumulator {
 
 /// Values that one loop computes and a later one reads: an element for each index of `axes`, loops of the nest that are opened after its Hold.
 /// Its elements lie row-major by `layout`: each axis is one of these parts, as long as it is or the next multiple of `by` above that, or two,
-/// the outer and the inner part of a split by `by`.
+/// the outer and the inner part of a split by `by`; a fixed one has room for `by`, and its loop is no longer than that.
 struct Memory {
   struct Part {
     Id root;
     Digit::Kind kind = Digit::Kind::Whole;
     std::int64_t by = 0;
+    bool fixed = false;
     bool operator==(const Part&) const = default;
   };
   DType dtype;

@@ -806,7 +806,7 @@ std::string Schedule::key() const {
   const auto put = [&k](auto... v) { append_bytes(k, v...); };
   put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, abreast, static_cast<std::uint32_t>(streamed.size()));
   put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns, tile.turned, tile.vector, tile.shared, tile.swapped,
-      tile.asks_ahead);
+      tile.pitch, tile.asks_ahead);
   for (std::uint32_t a : streamed) put(a);
   put(static_cast<std::uint32_t>(kept.size()));
   for (std::uint32_t v : kept) put(v);

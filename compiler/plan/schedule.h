@@ -24,6 +24,7 @@ struct RegisterTile {
   std::uint8_t vector = 0;  // columns of a vector, of which a row has several; 0: one for all
   bool shared = false;      // columns are packed once for all items, in a phase before theirs
   bool swapped = false;     // rows and columns have changed places: vectors lie along the last outer loop
+  std::uint8_t pitch = 0;  // of packed rows: elements from one to the next, no fewer than are reduced; 0: a block of the order of summation
   bool asks_ahead = false;  // for columns that are read where they stand, of more than the second-level cache holds
   bool operator==(const RegisterTile&) const = default;
 };

@@ -1413,7 +1413,9 @@ std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const 
   }
   if (n.items != tasks) return fail(fmt::format("{} tasks cover the loops, not {}", tasks, n.items));
   if (s.tile.rows > 0) {
-    if (loops::contraction_of(nest).sum == Statement::kNone) return fail("tiles of what is no contraction");
+    const loops::Contraction c = loops::contraction_of(nest);
+    if (c.sum == Statement::kNone) return fail("tiles of what is no contraction");
+    if (s.tile.pitch > 0 && numbers.extents[c.reduced_loop] > s.tile.pitch) return fail("packed rows overlap");
     const std::int64_t rows = s.tile.swapped ? n.tile : n.tile_outer, columns = s.tile.swapped ? n.tile_outer : n.tile;
     if (columns % s.tile.width != 0 || rows % s.tile.rows != 0) return fail("a task ends inside a tile");
     if (s.tile.one_block && numbers.extents[nest.outer] > ir::kRowBlock) return fail("more than one block");
