@@ -333,7 +333,9 @@ int main(int argc, char** argv) {
              shared->visitors.load(), shared->cleared.load(), shared->evictions.load());
   if (shared->samples < kLeastSamples) return 1;
   const double in_use = growth(&Memory::in_use, "in use"), resident = growth(&Memory::resident, "resident");
-  const bool flat = in_use <= 0.02 && (resident <= 0.02 || shared->samples < kManySamples);
+  // of few rounds the quarters are a handful of samples each, which differ by what the last calls happened to leave
+  const bool few = shared->samples < kManySamples;
+  const bool flat = in_use <= (few ? 0.1 : 0.02) && (few || resident <= 0.02);
   fmt::print("{} wrong\n", shared->wrong.load());
   return shared->wrong == 0 && flat ? 0 : 1;
 }
