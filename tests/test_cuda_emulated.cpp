@@ -8,6 +8,7 @@
 
 #include "cuda_emulation.h"
 #include "cuda_programs.h"
+#include "gpu_check/cases.h"
 #include "how_long.h"
 #include "ir/ops.h"
 #include "nvrtc_devices.h"
@@ -454,5 +455,66 @@ TEST_CASE("cuda: programs of the peers' list, equal, and each large array once i
       CHECK(array.loaded + array.stored == large);
       CHECK(array.vectors == array.accesses);
     }
+  }
+}
+
+TEST_CASE("cuda: what gpu-check compares has every form of a kernel, and every class of it", "[cuda]") {
+  CudaEmulation emulation;
+  CudaEmulation::Options options;
+  options.target = {90, 132, 48 << 10, 2048, 227 << 10};
+  using compiler::cuda::Form;
+  std::map<Form, int> forms;
+  std::map<std::string, int> classes;
+  for (const FormCase& c : form_cases()) {
+    if (c.indexed) continue;
+    const ir::Graph graph = optimised(c.formula, inputs_of(Golden{c.name.c_str(), c.inputs, c.formula, 1}, c.extents), c.dtype);
+    std::vector<ir::ArrayView> views;
+    for (const ir::Input& input : graph.inputs) {
+      const ir::List shape = graph.list(input.shape);
+      views.push_back({input.dtype, nullptr, {shape.begin(), shape.end()}});
+    }
+    for (const CudaEmulation::KernelView& kernel : emulation.kernels(emulation.plan(graph, views, options))) {
+      const compiler::cuda::DeviceSchedule& s = *kernel.schedule;
+      ++forms[s.form];
+      const std::string form = std::to_string(static_cast<int>(s.form));
+      ++classes[form + (s.whole ? " whole" : " with tails")];
+      ++classes[form + (s.split ? s.together ? " split, together" : " split" : " in one launch")];
+      if (!s.narrow) ++classes["indices of 64 bits"];
+      if (s.form == Form::Tile)
+        ++classes["tile of " + std::to_string(s.side)], ++classes[s.across.empty() ? "across by elements" : "across by vectors"];
+      if (s.form == Form::RowsAndColumns) ++classes[s.by_eight ? "by eight" : "by blocks"];
+      if (!s.kept.empty()) ++classes["kept"];
+    }
+  }
+  std::string found;
+  for (const auto& [name, count] : classes) found += name + ": " + std::to_string(count) + "\n";
+  INFO(found);
+  for (const Form form : {Form::Map, Form::Columns, Form::Team, Form::Block, Form::Scan, Form::Tile, Form::RowsAndColumns})
+    CHECK(forms[form] > 0);
+  for (const char* name : {"0 whole",
+                           "0 with tails",
+                           "1 whole",
+                           "1 with tails",
+                           "1 in one launch",
+                           "1 split",
+                           "1 split, together",
+                           "2 whole",
+                           "2 with tails",
+                           "3 whole",
+                           "3 with tails",
+                           "3 in one launch",
+                           "3 split",
+                           "4 in one launch",
+                           "4 split",
+                           "indices of 64 bits",
+                           "tile of 64",
+                           "tile of 32",
+                           "across by elements",
+                           "across by vectors",
+                           "by eight",
+                           "by blocks",
+                           "kept"}) {
+    INFO(name);
+    CHECK(classes[name] > 0);
   }
 }

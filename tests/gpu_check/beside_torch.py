@@ -1,34 +1,26 @@
-"""Adds to gpu_check's JSON what torch takes for the same programs, eager and compiled, where torch and a device of its are there."""
+"""What torch makes of a program of gpu_check: are its results near ours, and what does it take, eager and compiled? Prints one line of JSON.
+
+    beside_torch.py --list
+    beside_torch.py NAME [--device cpu] [--seconds S]
+"""
+import argparse
 import json
-import sys
+import os
+import subprocess
+import tempfile
 import time
 
-
-def seconds_of(torch, call):
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    call()
-    torch.cuda.synchronize()
-    batch = max(1, min(1000, int(0.02 / max(time.perf_counter() - begin, 1e-7))))
-    samples = []
-    end = time.perf_counter() + 0.3
-    while len(samples) < 3 or time.perf_counter() < end:
-        begin = time.perf_counter()
-        for _ in range(batch):
-            call()
-        torch.cuda.synchronize()
-        samples.append((time.perf_counter() - begin) / batch)
-    return sorted(samples)[len(samples) // 2]
+NEAR = 1e-4  # of the largest element: torch adds in another order
 
 
 def programs(torch):
-    """name: function of tensors, shapes of its inputs; names and shapes are those of tests/cuda_programs.h"""
+    """name: function of tensors, its inputs' names and shapes, our results' names; names and shapes are those of tests/cuda_programs.h"""
     f = torch.nn.functional
     image, vector, rows = (64, 256, 64, 64), (1 << 24,), (4096, 1024)
+    channel = (1, 256, 1, 1)
     gelu = lambda x: f.gelu(x, approximate="tanh")
     layer_norm = lambda x, g, b: f.layer_norm(x, (x.shape[-1],), g, b, 1e-5)
+    softmax = lambda x: torch.softmax(x, -1)
 
     def gradients(function, count):
         def run(*tensors):
@@ -37,47 +29,117 @@ def programs(torch):
         return run
 
     return {
-        "affine": (lambda x, s, t: x * s + t, [image, (1, 256, 1, 1), (1, 256, 1, 1)]),
-        "affine, gradient": (gradients(lambda x, s: x * s, 2), [image, (1, 256, 1, 1), image]),
-        "gelu": (gelu, [vector]),
-        "gelu, gradient": (gradients(gelu, 1), [vector, vector]),
-        "softmax": (lambda x: torch.softmax(x, -1), [rows]),
-        "softmax, gradient": (lambda y, d: y * (d - (d * y).sum(-1, keepdim=True)), [rows, rows]),
-        "layer norm": (layer_norm, [rows, (1024,), (1024,)]),
-        "layer norm, gradients": (gradients(layer_norm, 3), [rows, (1024,), (1024,), rows]),
-        "column sums": (lambda x: x.sum(0), [rows]),
-        "few columns": (lambda x: x.sum(0), [(1 << 20, 16)]),
-        "one sum": (lambda x: (x.sum(), x.max()), [vector]),
-        "cumsum": (lambda x: x.cumsum(0), [vector]),
-        "cumsum, rows": (lambda x: x.cumsum(1), [rows]),
-        "cumsum, columns": (lambda x: x.cumsum(0), [rows]),
-        "transposed": (lambda x, w: x.T * 2 + w, [rows, (1024, 4096)]),
+        "affine": (lambda x, s, t: x * s + t, {"x": image, "s": channel, "t": channel}, ["y"]),
+        "affine, gradient": (gradients(lambda x, s: x * s, 2), {"x": image, "s": channel, "d": image}, ["dx", "ds"]),
+        "affine, gradients": (gradients(lambda x, s, t: x * s + t, 3), {"x": image, "s": channel, "t": channel, "d": image}, ["dx", "ds", "dt"]),
+        "gelu": (gelu, {"x": vector}, ["y"]),
+        "gelu, gradient": (gradients(gelu, 1), {"x": vector, "d": vector}, ["dx"]),
+        "softmax": (softmax, {"x": rows}, ["y"]),
+        "softmax, gradient": (lambda y, d: y * (d - (d * y).sum(-1, keepdim=True)), {"y": rows, "d": rows}, ["dx"]),
+        "softmax, gradient of its input": (gradients(softmax, 1), {"x": rows, "d": rows}, ["dx"]),
+        "layer norm": (layer_norm, {"x": rows, "g": (1024,), "b": (1024,)}, ["y"]),
+        "layer norm, gradients": (gradients(layer_norm, 3), {"x": rows, "g": (1024,), "b": (1024,), "d": rows}, ["dx", "dg", "db"]),
+        "column sums": (lambda x: x.sum(0), {"x": rows}, ["s"]),
+        "few columns": (lambda x: x.sum(0), {"x": (1 << 20, 16)}, ["s"]),
+        "one sum": (lambda x: (x.sum(), x.max()), {"x": vector}, ["s", "m"]),
+        "one softmax": (softmax, {"x": vector}, ["y"]),
+        "cumsum": (lambda x: x.cumsum(0), {"x": vector}, ["y"]),
+        "cumsum, rows": (lambda x: x.cumsum(1), {"x": rows}, ["y"]),
+        "cumsum, columns": (lambda x: x.cumsum(0), {"x": rows}, ["y"]),
+        "transposed": (lambda x, w: x.T * 2 + w, {"x": rows, "w": (1024, 4096)}, ["y"]),
+        "matmul and gelu": (lambda x, w, b: gelu(x @ w + b), {"x": (1024, 1024), "w": (1024, 1024), "b": (1024,)}, ["y"]),
     }
 
 
-def beside(result):
+def tuple_of(results):
+    return results if isinstance(results, tuple) else (results,)
+
+
+def differs_by(torch, device, name, function, inputs, outputs):
+    """The largest difference of our results on the device from torch's, of the largest element; our arguments are those of small lengths."""
+    import numpy
+    here = os.path.dirname(os.path.abspath(__file__))
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([os.environ.get("GPU_CHECK", os.path.join(here, "gpu_check")), "--arrays", name, folder], check=True)
+        load = lambda file: torch.from_numpy(numpy.load(os.path.join(folder, file + ".npy")))
+        theirs = tuple_of(function(*(load("in_" + i).to(device) for i in inputs)))
+        ours = [load("out_" + o) for o in outputs]
+    if len(theirs) != len(ours):
+        raise ValueError(f"{len(theirs)} results and not {len(ours)}")
+    worst = 0.0
+    for a, b in zip(theirs, ours):
+        if a.numel() != b.numel():
+            raise ValueError(f"a result of torch has the shape {tuple(a.shape)}, ours {tuple(b.shape)}")
+        a, b = a.detach().cpu().double().reshape(-1), b.double().reshape(-1)
+        worst = max(worst, float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)))
+    return worst
+
+
+def milliseconds(torch, device, function, sets, seconds):
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    turn = 0
+
+    def call():
+        nonlocal turn
+        turn += 1
+        function(*sets[turn % len(sets)])
+
+    for _ in range(3):
+        call()
+    wait()
+    begin = time.perf_counter()
+    call()
+    wait()
+    batch = max(1, min(1000, int(0.01 / max(time.perf_counter() - begin, 1e-7))))
+    samples = []
+    end = time.perf_counter() + seconds
+    while len(samples) < 3 or time.perf_counter() < end:
+        begin = time.perf_counter()
+        for _ in range(batch):
+            call()
+        wait()
+        samples.append((time.perf_counter() - begin) / batch)
+    return 1e3 * sorted(samples)[len(samples) // 2]
+
+
+def check(name, device, seconds):
+    begin = time.perf_counter()
+    import torch
+    torch.backends.cuda.matmul.allow_tf32 = False
+    out = {"check": "torch: " + name, "status": "ok", "version": torch.__version__}
+    function, inputs, outputs = programs(torch)[name]
     try:
-        import torch
-        if not torch.cuda.is_available():
-            return {"not_run": "torch sees no device"}
-    except ImportError as error:
-        return {"not_run": str(error)}
-    out = {"version": torch.__version__, "eager_ms": {}, "compile_ms": {}}
-    torch.manual_seed(1)
-    cases = programs(torch)
-    cases["BatchNorm2d, inference"] = (torch.nn.BatchNorm2d(256).cuda().eval(), [(64, 256, 64, 64)])
-    for name, (function, shapes) in cases.items():
-        tensors = [torch.rand(shape, device="cuda") + 0.5 for shape in shapes]
-        for kind, callee in (("eager_ms", function), ("compile_ms", torch.compile(function))):
+        if device == "cuda" and not torch.cuda.is_available():
+            return {**out, "status": "skipped", "what": "torch sees no device"}
+        out["differs_by"] = differs_by(torch, device, name, function, inputs, outputs)
+        if not out["differs_by"] <= NEAR:
+            out["status"] = "differs"
+        if seconds > 0:
+            elements = lambda shape: 1 if not shape else shape[0] * elements(shape[1:])
+            cache = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) if device == "cuda" else 0
+            count = min(64, 3 * cache // (4 * sum(map(elements, inputs.values()))) + 1)
+            sets = [[torch.rand(shape, device=device) + 0.5 for shape in inputs.values()] for _ in range(count)]
+            out["sets"] = count
+            out["eager_ms"] = milliseconds(torch, device, function, sets, seconds)
             try:
-                out[kind][name] = 1e3 * seconds_of(torch, lambda: callee(*tensors))
-            except Exception as error:  # whatever it is, the others are worth having
-                out[kind][name] = str(error).splitlines()[0]
+                out["compile_ms"] = milliseconds(torch, device, torch.compile(function), sets, seconds)
+            except Exception as error:  # it has compilers of its own, which may be missing
+                out["not_compiled"] = str(error).splitlines()[0]
+    except Exception as error:
+        out.update(status="failed", what=f"{type(error).__name__}: {error}")
+    out["seconds"] = time.perf_counter() - begin
     return out
 
 
 if __name__ == "__main__":
-    result = json.load(sys.stdin)
-    result["torch"] = beside(result)
-    json.dump(result, sys.stdout, indent=2)
-    print()
+    words = argparse.ArgumentParser()
+    words.add_argument("name", nargs="?")
+    words.add_argument("--list", action="store_true")
+    words.add_argument("--device", default="cuda")
+    words.add_argument("--seconds", type=float, default=0.3)
+    given = words.parse_args()
+    if given.list:
+        import torch
+        print("\n".join(programs(torch)))
+    else:
+        print(json.dumps(check(given.name, given.device, given.seconds), separators=(",", ":")), flush=True)

@@ -1,21 +1,31 @@
-// What a GPU does with our kernels: are results those of the reference, and how fast do they come? Runs on the target alone, beside what
-// tools/gpu-check put into its folder; prints one JSON object.
+// What a GPU does with our kernels: are results those of the reference and of the CPU, and how fast do they come? Runs on the target alone, beside
+// what tools/gpu-check put into its folder. `run` gives each check a process of its own:
 //
-//   gpu_check [--programs N] [--graphs N] [--seconds S] [--small]
+//   gpu_check --list                  the checks' names, each behind the seconds that it may take
+//   gpu_check --check NAME            one of them: a line of JSON
+//   gpu_check --ended NAME CODE S     the line of a check that ended with CODE after S seconds without one; what it said is read
+//   gpu_check --arrays NAME FOLDER    a program's arguments and the device's results as .npy files, for torch
+//   gpu_check --report FILE           the page of such lines
 //
-// --programs N: the first N of the fixed programs alone. --graphs N: so many random graphs. --seconds S: of measuring for each program.
-#include <nlohmann/json.hpp>
-
+// --seconds S: of measuring. --graphs N: so many random graphs. --small: lengths that the emulation runs too. --under TOOL: stands before the name.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <optional>
 #include <random>
+#include <sstream>
 #include <vector>
 
-#include "cuda_programs.h"
 #include "device_call.h"
+#include "gpu_check/cases.h"
+#include "gpu_check/report.h"
+#include "onepass/npy.h"
 #include "onepass/onepass.h"
 #include "random_graph.h"
 #include "runtime/cuda/driver.h"
@@ -30,14 +40,16 @@ using runtime::cuda::Gpu;
 
 namespace {
 
+constexpr int kGraphsEach = 20;  // random graphs of a process
+
 struct Words {
-  std::vector<CudaProgram> programs = cuda_programs();
   int graphs = 100;
   double seconds = 0.3;
   bool small = false;
+  std::string under;
 };
 
-// ---- results
+// ---- against the reference
 class Differential {
  public:
   void check(const std::string& name, const ir::Graph& of, std::uint64_t seed, bool strided = false) {
@@ -49,24 +61,25 @@ class Differential {
       try {
         what = difference_from_reference(graph, arguments, call_on_device(Gpu::get(), graph, arrays_of(arguments), unfused));
       } catch (const std::exception& error) { what = error.what(); }
-      if (!what.empty() && failures_.size() < 20)
+      if (!what.empty() && failures_.size() < 5)
         failures_.push_back({{"name", name}, {"unfused", unfused}, {"what", what}, {"graph", ir::print(graph)}});
       failed_ += !what.empty();
     }
   }
-  Json json() const { return {{"checks", checks_}, {"failed", failed_}, {"failures", failures_}}; }
-  bool all_equal() const { return failed_ == 0; }
+  Json json() const {
+    Json out = {{"status", failed_ ? "differs" : "ok"}, {"checks", checks_}, {"differ", failed_}};
+    if (failed_) out["failures"] = failures_;
+    return out;
+  }
 
  private:
   int checks_ = 0, failed_ = 0;
   Json failures_ = Json::array();
 };
 
-void check_programs(Differential& differential, const std::vector<CudaProgram>& programs) {
-  for (const CudaProgram& program : programs) differential.check(program.name, graph_of(program, program.small), 7);
-}
-void check_random_graphs(Differential& differential, int count) {
-  for (int seed = 1; seed <= count; ++seed) {
+Json random_graphs(int first, int last) {
+  Differential differential;
+  for (int seed = first; seed <= last; ++seed) {
     RandomGraphOptions options;
     options.nodes = 4 + seed % 24;
     options.max_elements = seed % 5 == 0 ? 20000 : 2000;
@@ -76,29 +89,167 @@ void check_random_graphs(Differential& differential, int count) {
     differential.check("random graph " + std::to_string(seed), random_graph(static_cast<std::uint64_t>(seed), options),
                        static_cast<std::uint64_t>(seed), seed % 3 == 0);
   }
+  return differential.json();
 }
 
-// ---- speed
-Array random_array(const std::vector<std::int64_t>& shape, DType dtype, unsigned seed) {
+// ---- against the CPU
+// Values between 0.5 and 1.5; whole numbers of all sizes; indices from both ends.
+Array random_array(const std::vector<std::int64_t>& shape, DType dtype, unsigned seed, std::int64_t indices = 0) {
   Array a = Array::empty(onepass::Extents(std::span<const std::int64_t>(shape)), dtype);
   std::mt19937 random(seed);
-  std::uniform_real_distribution<double> of(0.5, 1.5);
-  if (dtype == f64)
-    for (double& x : a.span<double>()) x = of(random);
-  else
-    for (float& x : a.span<float>()) x = static_cast<float>(of(random));
+  std::uniform_real_distribution<float> of(0.5, 1.5);
+  const auto fill = [&]<class T>(T*, auto&& next) {
+    T* const data = static_cast<T*>(a.mutable_data());
+    for (std::int64_t i = 0; i < a.size(); ++i) data[i] = static_cast<T>(next());
+  };
+  if (indices) fill(static_cast<std::int64_t*>(nullptr), [&] { return static_cast<std::int64_t>(random() % (2 * indices)) - indices; });
+  else if (dtype == f64) fill(static_cast<double*>(nullptr), [&] { return of(random); });
+  else if (dtype == f32) fill(static_cast<float*>(nullptr), [&] { return of(random); });
+  else if (dtype == bf16) fill(static_cast<std::uint16_t*>(nullptr), [&] { return 0x3f00 + random() % 0xc0; });
+  else if (dtype == f16) fill(static_cast<std::uint16_t*>(nullptr), [&] { return 0x3800 + random() % 0x600; });
+  else if (dtype == u8) fill(static_cast<std::uint8_t*>(nullptr), [&] { return random(); });
+  else throw Error("gpu_check: no random values of this type");
   return a;
 }
 
-// Seconds of a call, in batches that are waited for.
-double time_of(const std::function<void()>& call, double seconds) {
+struct Subject {  // what is compared and timed
+  std::string name;
+  const char* formula;
+  std::vector<std::pair<std::string, compiler::Shape>> inputs;
+  DType dtype;
+  std::int64_t indices;
+};
+Subject subject_of(const CudaProgram& p, bool small) { return {p.name, p.formula, inputs_of(p, small ? p.small : p.large), p.dtype, 0}; }
+Subject subject_of(const FormCase& c, bool small) {
+  const test::Extents& extents = small ? c.small : c.extents;
+  return {c.name, c.formula, inputs_of(Golden{c.name.c_str(), c.inputs, c.formula, 1}, extents), c.dtype,
+          c.indexed ? extents.at(c.indexed) : 0};
+}
+
+std::vector<Array> inputs_on_cpu(const Subject& subject, const ProgramText& text, unsigned seed) {
+  std::vector<Array> out;
+  for (const std::string& name : text.inputs())
+    for (const auto& [given, shape] : subject.inputs)
+      if (given == name) {
+        const bool is_index = subject.indices != 0 && name == "k";
+        out.push_back(
+            random_array(shape, is_index ? i64 : subject.dtype, seed + static_cast<unsigned>(out.size()), is_index ? subject.indices : 0));
+      }
+  return out;
+}
+std::vector<Array> to(const std::vector<Array>& arrays, Device device) {
+  std::vector<Array> out;
+  for (const Array& a : arrays) out.push_back(a.to(device));
+  return out;
+}
+std::vector<runtime::Argument> arguments_of(const std::vector<Array>& arrays) {
+  std::vector<runtime::Argument> out;
+  for (const Array& a : arrays) out.push_back({&a, {}});
+  return out;
+}
+
+bool is_nan(const Array& a, std::int64_t i) {
+  const auto bits = [&]<class T>(T) { return static_cast<const T*>(a.data())[i]; };
+  switch (a.dtype()) {
+    case f64: return std::isnan(bits(double()));
+    case f32: return std::isnan(bits(float()));
+    case f16: return (bits(std::uint16_t()) & 0x7fff) > 0x7c00;
+    case bf16: return (bits(std::uint16_t()) & 0x7fff) > 0x7f80;
+    default: return false;
+  }
+}
+// Elements of both that differ in a bit and are not both NaN; the first is described.
+std::int64_t count_differences(const Array& got, const Array& wanted, Json& first) {
+  const std::size_t each = size_of(got.dtype());
+  const auto *a = static_cast<const std::byte*>(got.data()), *b = static_cast<const std::byte*>(wanted.data());
+  if (got.bytes() != wanted.bytes()) return first = {{"bytes", {got.bytes(), wanted.bytes()}}}, 1;
+  if (got.bytes() == 0 || std::memcmp(a, b, static_cast<std::size_t>(got.bytes())) == 0) return 0;
+  std::int64_t count = 0;
+  const auto hex = [&](const std::byte* at) {
+    std::string out;
+    for (std::size_t k = each; k-- > 0;)
+      out += "0123456789abcdef"[std::to_integer<int>(at[k]) >> 4], out += "0123456789abcdef"[std::to_integer<int>(at[k]) & 15];
+    return out;
+  };
+  for (std::int64_t i = 0; i < got.size(); ++i) {
+    const std::size_t at = static_cast<std::size_t>(i) * each;
+    if (std::memcmp(a + at, b + at, each) == 0 || (is_nan(got, i) && is_nan(wanted, i))) continue;
+    if (count++ == 0) first = {{"element", i}, {"got_bits", hex(a + at)}, {"wanted_bits", hex(b + at)}};
+  }
+  return count;
+}
+
+// On the CPU: by its kernels, or, where those need a compiler, which is not taken along, by the reference.
+std::vector<Array> call_on_cpu(const ProgramText& text, const std::vector<Array>& inputs) {
+  try {
+    return text.compile(Options())->call(arguments_of(inputs));
+  } catch (const Error&) {
+    Options options;
+    options.mode = Mode::reference;
+    return text.compile(options)->call(arguments_of(inputs));
+  }
+}
+// The same program with the same arguments on the device and on the CPU.
+Json compare(const ProgramText& text, const std::vector<Array>& wanted, const std::vector<Array>& results) {
+  Json out = {{"status", "ok"}, {"compared", 0}, {"differ", 0}};
+  std::int64_t compared = 0, differ = 0;
+  for (std::size_t k = 0; k < results.size(); ++k) {
+    Json first;
+    const std::int64_t mine = count_differences(results[k].to(Device::cpu()), wanted[k], first);
+    if (mine && differ == 0) first["result"] = text.outputs()[k], out["first"] = first;
+    compared += wanted[k].size(), differ += mine;
+  }
+  out["compared"] = compared, out["differ"] = differ;
+  if (differ) out["status"] = "differs";
+  return out;
+}
+
+Json form(const FormCase& of, const Words& words) {
+  const Subject subject = subject_of(of, words.small);
+  const ProgramText text(subject.formula, subject.name);
+  const std::vector<Array> on_cpu = inputs_on_cpu(subject, text, 11), inputs = to(on_cpu, Device::cuda(0));
+  return compare(text, call_on_cpu(text, on_cpu), text.compile(Options())->call(arguments_of(inputs)));
+}
+
+// ---- speed
+std::int64_t cache_bytes() {
+  constexpr int kCacheBytes = 38;  // attribute of a device: its second-level cache
+  const runtime::cuda::Driver* const driver = runtime::cuda::Driver::find();
+  int device = 0, bytes = 0;
+  if (driver->cuDeviceGet(&device, 0) != 0 || driver->cuDeviceGetAttribute(&bytes, kCacheBytes, device) != 0) return 0;
+  return bytes;
+}
+
+// Clocks in MHz, degrees and watts, as the driver's tool says them; null where it is not there.
+Json clocks() {
+  std::FILE* const pipe = popen(
+      "timeout 10 nvidia-smi -i 0 --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active "
+      "--format=csv,noheader,nounits 2>/dev/null",
+      "r");
+  if (!pipe) return nullptr;
+  char line[256] = "";
+  const bool read = std::fgets(line, sizeof line, pipe) != nullptr;
+  if (pclose(pipe) != 0 || !read) return nullptr;
+  double processor = 0, memory = 0, degrees = 0, watts = 0;
+  char reasons[64] = "";
+  if (std::sscanf(line, "%lf, %lf, %lf, %lf, %63s", &processor, &memory, &degrees, &watts, reasons) < 3) return nullptr;
+  return {{"processor_mhz", processor}, {"memory_mhz", memory}, {"degrees", degrees}, {"watts", watts}, {"held_back_by", reasons}};
+}
+
+// Seconds of a call in batches that are waited for: median, and the twentieth part at both ends.
+struct Spread {
+  double low, median, high;
+  std::size_t samples;
+  Json json() const { return {{"ms", median * 1e3}, {"ms_5", low * 1e3}, {"ms_95", high * 1e3}, {"samples", samples}}; }
+};
+Spread time_of(const std::function<void()>& call, double seconds) {
   const Device device = Device::cuda(0);
   for (int i = 0; i < 3; ++i) call();
   synchronize(device);
   double begin = seconds_now();
   call();
   synchronize(device);
-  const auto batch = std::clamp<std::int64_t>(static_cast<std::int64_t>(0.02 / std::max(seconds_now() - begin, 1e-7)), 1, 1000);
+  const auto batch = std::clamp<std::int64_t>(static_cast<std::int64_t>(0.01 / std::max(seconds_now() - begin, 1e-7)), 1, 1000);
   std::vector<double> samples;
   for (const double end = seconds_now() + seconds; samples.size() < 3 || seconds_now() < end;) {
     begin = seconds_now();
@@ -107,101 +258,225 @@ double time_of(const std::function<void()>& call, double seconds) {
     samples.push_back((seconds_now() - begin) / static_cast<double>(batch));
   }
   std::sort(samples.begin(), samples.end());
-  return quantile(samples, 0.5);
+  return {quantile(samples, 0.05), quantile(samples, 0.5), quantile(samples, 0.95), samples.size()};
 }
 
-double copy_bandwidth(const Words& words) {
-  const Array from = Array::zeros({words.small ? 1 << 16 : 1 << 26}, f32, Device::cuda(0));
-  return 2.0 * static_cast<double>(from.bytes()) / time_of([&] { from.copy(); }, words.seconds);
+Json copy(const Words& words) {
+  const Array from = Array::zeros({words.small ? 1 << 16 : 1 << 28}, f32, Device::cuda(0));
+  Json before = clocks();
+  const Spread took = time_of([&] { from.copy(); }, words.seconds);
+  Json out = {{"status", "ok"}, {"gb_per_s", 2.0 * static_cast<double>(from.bytes()) / took.median / 1e9}};
+  out.update(took.json());
+  out["clocks"] = {before, clocks()};
+  return out;
 }
 
-Json benchmark(const CudaProgram& program, double copy, const Words& words) {
-  const ProgramText text(program.formula, program.name);
-  const test::Extents& extents = words.small ? program.small : program.large;
-  std::vector<Array> inputs;
-  std::vector<runtime::Argument> arguments;
-  const auto types = inputs_of(program, extents);
-  for (const std::string& name : text.inputs())
-    for (const auto& [given, shape] : types)
-      if (given == name) inputs.push_back(random_array(shape, program.dtype, static_cast<unsigned>(inputs.size())).to(Device::cuda(0)));
-  for (const Array& a : inputs) arguments.push_back({&a, {}});
+// What is compared is what is timed. The sets of arguments are called in turn and are together three times the device's cache.
+Json benchmark(const Subject& subject, const Words& words) {
+  const ProgramText text(subject.formula, subject.name);
+  const Device device = Device::cuda(0);
+  const std::vector<Array> on_cpu = inputs_on_cpu(subject, text, 7);
   Options options;
   options.mode = Mode::specialized;
   const auto compiled = text.compile(options);
+  struct Set {
+    std::vector<Array> inputs, results;
+    std::unique_ptr<runtime::Program::Bound> bound;
+  };
+  std::vector<std::unique_ptr<Set>> sets;
+  sets.push_back(std::make_unique<Set>());
+  sets[0]->inputs = to(on_cpu, device);
   double begin = seconds_now();
-  std::vector<Array> results = compiled->call(arguments);
-  synchronize(Device::cuda(0));
+  sets[0]->results = compiled->call(arguments_of(sets[0]->inputs));
+  synchronize(device);
   const double first = seconds_now() - begin;
   begin = seconds_now();
-  const auto again = text.compile(options);  // another function of the same text: its program is there
-  again->call(arguments);
-  synchronize(Device::cuda(0));
+  text.compile(options)->call(arguments_of(sets[0]->inputs));  // another function of the same text: its program is there
+  synchronize(device);
   const double second = seconds_now() - begin;
-  std::vector<Array*> targets;
-  for (Array& a : results) targets.push_back(&a);
-  const auto bound = compiled->bind(arguments, targets);
+  const std::vector<Array> wanted = call_on_cpu(text, on_cpu);
+  Json out = compare(text, wanted, sets[0]->results);
+  std::int64_t bytes_of_set = 0;
+  for (const std::vector<Array>* arrays : {&sets[0]->inputs, &sets[0]->results})
+    for (const Array& a : *arrays) bytes_of_set += a.bytes();
+  const std::int64_t cache = cache_bytes(), most = 64;
+  const std::int64_t count = std::clamp<std::int64_t>(3 * cache / std::max<std::int64_t>(bytes_of_set, 1) + 1, 1, most);
+  while (static_cast<std::int64_t>(sets.size()) < count) {
+    sets.push_back(std::make_unique<Set>());
+    sets.back()->inputs = to(on_cpu, device);
+    sets.back()->results = compiled->call(arguments_of(sets.back()->inputs));
+  }
+  for (const auto& set : sets) {
+    std::vector<Array*> targets;
+    for (Array& a : set->results) targets.push_back(&a);
+    set->bound = compiled->bind(arguments_of(set->inputs), targets);
+  }
   const Stats before = compiled->stats();
-  (*bound)();
+  (*sets[0]->bound)();
   const Stats after = compiled->stats();
   const auto bytes = static_cast<double>(after.bytes_read + after.bytes_written - before.bytes_read - before.bytes_written);
-  const double seconds = time_of([&] { (*bound)(); }, words.seconds);
-  return {{"ms", seconds * 1e3},
-          {"bytes", bytes},
-          {"gb_per_s", bytes / seconds / 1e9},
-          {"of_copy", bytes / seconds / copy},
-          {"first_call_ms", first * 1e3},
-          {"first_call_of_a_known_program_ms", second * 1e3}};
+  Json clocks_before = clocks();
+  std::size_t next = 0;
+  const Spread took = time_of([&] { (*sets[next++ % sets.size()]->bound)(); }, words.seconds);
+  const Spread one = time_of([&] { (*sets[0]->bound)(); }, words.seconds / 3);
+  Json last = compare(text, wanted, sets[0]->results);  // after thousands of calls, by graphs and specialised kernels
+  if (last["status"] != "ok") out["status"] = "differs", out["after_timing"] = last;
+  out.update(took.json());
+  out["bytes"] = bytes, out["gb_per_s"] = bytes / took.median / 1e9;
+  out["sets"] = sets.size(), out["bytes_of_set"] = bytes_of_set, out["cache_bytes"] = cache;
+  out["ms_one_set"] = one.median * 1e3;
+  out["first_call_ms"] = first * 1e3, out["first_call_of_a_known_program_ms"] = second * 1e3;
+  out["clocks"] = {clocks_before, clocks()};
+  return out;
 }
 
-// What is under way, for who waits, or finds that it went no further.
-void say(const std::string& what) { std::fprintf(stderr, "gpu_check: %s\n", what.c_str()); }
-void warn(Json& out, const std::string& objection) {
-  if (objection.empty()) return;
-  out["warning"] = objection;
-  say(objection);
+Json describe_device() {
+  const Gpu& gpu = Gpu::get();
+  Json out = {{"status", "ok"},
+              {"name", gpu.name()},
+              {"compute_capability", gpu.target().sm / 10.0},
+              {"processors", gpu.target().processors},
+              {"cache_bytes", cache_bytes()},
+              {"driver", runtime::cuda::Driver::find()->version},
+              {"clocks", clocks()}};
+  if (const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::find()) {
+    out["nvrtc"] = std::to_string(nvrtc->major()) + "." + std::to_string(nvrtc->minor());
+    if (const std::string objection = gpu.objection(*nvrtc); !objection.empty()) out["status"] = "failed", out["what"] = objection;
+  } else {
+    out["status"] = "failed", out["what"] = runtime::cuda::Nvrtc::why();
+  }
+  return out;
+}
+
+// ---- the list
+struct Check {
+  std::string name;
+  int seconds;  // that it may take
+  std::function<Json()> run;
+};
+
+std::vector<Check> checks(const Words& words) {
+  std::vector<Check> out;
+  out.push_back({"device", 60, describe_device});
+  for (const CudaProgram& p : cuda_programs())
+    out.push_back({std::string("results: ") + p.name, 120, [p] {
+                     Differential differential;
+                     differential.check(p.name, graph_of(p, p.small), 7);
+                     return differential.json();
+                   }});
+  out.push_back({"results: lists", 240, [] {
+                   Differential differential;
+                   for (const ListProgram& p : cuda_list_programs()) differential.check(p.name, p.graph, 7);
+                   return differential.json();
+                 }});
+  for (const FormCase& c : form_cases()) out.push_back({"form: " + c.name, 300, [c, &words] { return form(c, words); }});
+  for (int first = 1; first <= words.graphs; first += kGraphsEach) {
+    const int last = std::min(first + kGraphsEach - 1, words.graphs);
+    out.push_back({"random graphs " + std::to_string(first) + " to " + std::to_string(last), 300,
+                   [first, last] { return random_graphs(first, last); }});
+  }
+  out.push_back({"copy", 60, [&words] { return copy(words); }});
+  const int timed = 300 + static_cast<int>(2 * words.seconds);
+  for (const CudaProgram& p : cuda_programs())
+    out.push_back({std::string("time: ") + p.name, timed, [p, &words] { return benchmark(subject_of(p, words.small), words); }});
+  for (const FormCase& c : form_cases())
+    if (c.dtype == bf16 || c.dtype == f16 || c.indexed || c.name.find("large") != std::string::npos)
+      out.push_back({"time: " + c.name, timed, [c, &words] { return benchmark(subject_of(c, words.small), words); }});
+  return out;
+}
+
+int print_line(const Words& words, const std::string& name, Json result, double seconds) {
+  Json line = {{"check", words.under.empty() ? name : words.under + ": " + name}};
+  line.update(result);
+  line["seconds"] = seconds;
+  std::puts(line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  return line["status"] == "ok" ? 0 : line["status"] == "no device" ? 3 : 1;
+}
+
+int run_check(const Words& words, const std::string& name) {
+  const double begin = seconds_now();
+  for (const Check& check : checks(words)) {
+    if (check.name != name) continue;
+    Json result;
+    try {
+      Gpu::get();
+      try {
+        result = check.run();
+      } catch (const std::exception& error) { result = {{"status", "failed"}, {"what", error.what()}}; }
+    } catch (const std::exception& error) { result = {{"status", "no device"}, {"what", error.what()}}; }
+    return print_line(words, name, result, seconds_now() - begin);
+  }
+  std::fprintf(stderr, "gpu_check: no check %s: --list has all\n", name.c_str());
+  return 2;
+}
+
+// A process that ended without a line, or whose tool found something: what it said last is the line.
+int describe_end(const Words& words, const std::string& name, const std::string& code, const std::string& seconds) {
+  std::string said{std::istreambuf_iterator<char>(std::cin), {}};
+  constexpr std::size_t kMost = 4000;
+  if (said.size() > kMost) said = "…" + said.substr(said.size() - kMost);
+  const bool late = code == "124" || code == "137";
+  return print_line(words, name, {{"status", late ? "no answer" : "failed"}, {"code", std::atoi(code.c_str())}, {"what", said}},
+                    std::atof(seconds.c_str()));
+}
+
+int write_arrays(const std::string& name, const std::string& folder) {
+  for (const CudaProgram& p : cuda_programs()) {
+    if (p.name != name) continue;
+    const Subject subject = subject_of(p, true);
+    const ProgramText text(subject.formula, subject.name);
+    const std::vector<Array> on_cpu = inputs_on_cpu(subject, text, 7);
+    const bool on_device = cuda_device_count() > 0;
+    const std::vector<Array> inputs = on_device ? to(on_cpu, Device::cuda(0)) : on_cpu;
+    const std::vector<Array> results = on_device ? text.compile(Options())->call(arguments_of(inputs)) : call_on_cpu(text, inputs);
+    for (std::size_t i = 0; i < on_cpu.size(); ++i) save_npy(folder + "/in_" + text.inputs()[i] + ".npy", on_cpu[i], {.sync = false});
+    for (std::size_t i = 0; i < results.size(); ++i)
+      save_npy(folder + "/out_" + text.outputs()[i] + ".npy", results[i].to(Device::cpu()), {.sync = false});
+    return 0;
+  }
+  std::fprintf(stderr, "gpu_check: no program %s\n", name.c_str());
+  return 2;
+}
+
+int write_report(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::fprintf(stderr, "gpu_check: cannot read %s\n", path.c_str()), 2;
+  std::vector<Json> lines;
+  for (std::string line; std::getline(file, line);)
+    if (Json json = Json::parse(line, nullptr, false); json.is_object() && json.contains("check")) lines.push_back(std::move(json));
+  std::fputs(gpu_report(lines).c_str(), stdout);
+  return 0;
+}
+
+int usage() {
+  return std::fprintf(
+             stderr,
+             "gpu_check --list | --check NAME | --ended NAME CODE SECONDS | --arrays NAME FOLDER | --report FILE, with --graphs N, "
+             "--seconds S, --small, --under TOOL\n"),
+         2;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Words words;
+  std::vector<std::string> task;
   for (int i = 1; i < argc; ++i) {
-    const auto is = [&](const char* name) { return std::strcmp(argv[i], name) == 0; };
-    if (is("--small")) words.small = true;
-    else if (is("--programs") && i + 1 < argc)
-      words.programs.erase(words.programs.begin() + std::clamp(std::atoi(argv[++i]), 0, static_cast<int>(words.programs.size())),
-                           words.programs.end());
-    else if (is("--graphs") && i + 1 < argc) words.graphs = std::atoi(argv[++i]);
-    else if (is("--seconds") && i + 1 < argc) words.seconds = std::atof(argv[++i]);
-    else return std::fprintf(stderr, "gpu_check [--programs N] [--graphs N] [--seconds S] [--small]\n"), 2;
+    const std::string word = argv[i];
+    if (word == "--small") words.small = true;
+    else if (word == "--graphs" && i + 1 < argc) words.graphs = std::atoi(argv[++i]);
+    else if (word == "--seconds" && i + 1 < argc) words.seconds = std::atof(argv[++i]);
+    else if (word == "--under" && i + 1 < argc) words.under = argv[++i];
+    else task.push_back(word);
   }
-  Json out;
+  const auto is = [&](const char* name, std::size_t count) { return task.size() == count && task[0] == name; };
+  if (is("--check", 2)) return run_check(words, task[1]);
+  if (is("--ended", 4)) return describe_end(words, task[1], task[2], task[3]);
+  if (is("--report", 2)) return write_report(task[1]);
   try {
-    const Gpu& gpu = Gpu::get();
-    out["device"] = {{"name", gpu.name()}, {"compute_capability", gpu.target().sm / 10.0}, {"processors", gpu.target().processors}};
-    out["driver"] = runtime::cuda::Driver::find()->version;
-  } catch (const std::exception& error) {
-    out = {{"device", nullptr}, {"not_run", std::string("not run on a GPU: ") + error.what()}};
-    std::puts(out.dump(2).c_str());
-    return 3;
-  }
-  if (const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::find())
-    out["nvrtc"] = std::to_string(nvrtc->major()) + "." + std::to_string(nvrtc->minor()), warn(out, Gpu::get().objection(*nvrtc));
-  Differential differential;
-  say("results of programs");
-  check_programs(differential, words.programs);
-  say("results of random graphs");
-  check_random_graphs(differential, words.graphs);
-  out["differential"] = differential.json();
-  say("bandwidth of a copy");
-  const double copy = copy_bandwidth(words);
-  out["copy_gb_per_s"] = copy / 1e9;
-  for (const CudaProgram& program : words.programs) {
-    say(std::string("time of ") + program.name);
-    try {
-      out["benchmarks"][program.name] = benchmark(program, copy, words);
-    } catch (const std::exception& error) { out["benchmarks"][program.name] = {{"error", error.what()}}; }
-  }
-  std::puts(out.dump(2).c_str());
-  return differential.all_equal() ? 0 : 1;
+    if (is("--arrays", 3)) return write_arrays(task[1], task[2]);
+  } catch (const std::exception& error) { return std::fprintf(stderr, "gpu_check: %s\n", error.what()), 1; }
+  if (!is("--list", 1)) return usage();
+  for (const Check& check : checks(words)) std::printf("%d\t%s\n", check.seconds, check.name.c_str());
+  return 0;
 }
