@@ -86,7 +86,12 @@ void AxisSymbols::visit(NodeId id) {
       for (std::size_t i = 0, k = 0; i < axes_of(from).size(); ++i)
         if (!std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) axes[k++] = axes_of(from)[i];
       return;
-    case ir::OpKind::Routine: {  // the axes that stay what they were; of a search those of the values
+    case ir::OpKind::Routine: {
+      if (node.op == Op::Steps) {
+        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
+        return;
+      }
+      // the axes that stay what they were; of a search those of the values
       const auto like = operands.size() == 2 ? static_cast<NodeId>(operands[1]) : from;
       for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = graph_.shape(like)[i] == shape[i] ? axes_of(like)[i] : fresh(shape[i]);
       return;

@@ -35,6 +35,7 @@ std::string_view text_of(Boundary b) {
     case Boundary::Gathered: return "indexed by data";
     case Boundary::Scattered: return "updates are added or written where data say";
     case Boundary::Sorted: return "sorted or searched as a whole array";
+    case Boundary::Stepped: return "read or made step by step";
     case Boundary::Checked: return "indices that are all checked";
     case Boundary::KernelLimit: return "kernel limit";
     case Boundary::Assembled: return "assembled of what others store";
@@ -95,7 +96,8 @@ class Fuser {
       const Op op = graph_[id].op;
       if (options_.unfused && !ir::is_view(op) && !ir::is_source(op)) b = Boundary::Unfused;
       if (op == Op::ScatterAdd && b == Boundary::Inlined) b = Boundary::Scattered;
-      if (ir::is_routine(op)) b = op == Op::Assign ? Boundary::Scattered : Boundary::Sorted;
+      if (op == Op::Steps) b = Boundary::Stepped;
+      else if (ir::is_routine(op)) b = op == Op::Assign ? Boundary::Scattered : Boundary::Sorted;
       if (output_[id] && b == Boundary::Inlined) b = Boundary::Output;
       if (cuts_.stored[id] && b == Boundary::Inlined) b = Boundary::KernelLimit;
       partition_.boundary[id] = b;
@@ -371,9 +373,21 @@ class Fuser {
   // What it reads are arrays in memory.
   void routine(NodeId id) {
     for (const std::int64_t o : graph_.operands(id))
-      if (const auto x = static_cast<NodeId>(o); !ir::is_source(graph_[base_of(x)].op)) end_at(x, Boundary::Sorted);
+      if (const auto x = static_cast<NodeId>(o); !ir::is_source(graph_[base_of(x)].op))
+        end_at(x, graph_[id].op == Op::Steps ? Boundary::Stepped : Boundary::Sorted);
+  }
+  // The group that computes another result of the same steps.
+  std::uint32_t group_of_steps(NodeId id) const {
+    if (graph_[id].op != Op::Steps || options_.unfused) return Partition::kNoGroup;
+    const auto same = [&](const Group& g) {
+      if (!g.routine || graph_[g.roots[0]].op != Op::Steps || graph_[g.roots[0]].operands != graph_[id].operands) return false;
+      return std::ranges::equal(graph_.attributes(g.roots[0]).subspan(1), graph_.attributes(id).subspan(1));
+    };
+    const auto it = std::ranges::find_if(partition_.groups, same);
+    return it == partition_.groups.end() ? Partition::kNoGroup : static_cast<std::uint32_t>(it - partition_.groups.begin());
   }
   void store_routine(NodeId id) {
+    const std::uint32_t with = group_of_steps(id);
     Group group;
     group.roots.push_back(id);
     std::vector<DomainAxes>& axes = group.axes.emplace_back();
@@ -382,6 +396,13 @@ class Fuser {
       if (extent != 1) group.domain.push_back(extent);
     }
     group.routine = true;
+    if (with != Partition::kNoGroup) {
+      Group& there = partition_.groups[with];
+      there.roots.push_back(id);
+      there.axes.push_back(std::move(group.axes[0]));
+      partition_.group_of[id] = with;
+      return barrier_of(id);
+    }
     partition_.groups.push_back(std::move(group));
     partition_.group_of[id] = static_cast<std::uint32_t>(partition_.groups.size() - 1);
     barrier_of(id);

@@ -34,6 +34,7 @@ enum class Boundary : std::uint8_t {
   Gathered,     // indexed by data
   Scattered,    // updates are added to it where data say
   Sorted,       // a precompiled routine reads or makes the whole array
+  Stepped,      // a recurrence reads or makes it, one step after the other
   Checked,      // indices of which what is computed from them leaves some out: all are checked
   KernelLimit,  // the group is too large for one kernel: limits.h
   Assembled,    // an array whose elements are stored where they are computed: lists.h
@@ -55,7 +56,7 @@ struct Group {
   std::uint64_t reduced = 0;                  // the axes of `domain` that the group's reductions reduce
   std::uint64_t ordered = 0;                  // those along which its scans, or its one scatter_add, run in sequence
   bool starts = false;                        // of a scatter_add: what it starts from
-  bool routine = false;                       // its one root is computed by a routine of the library: compiler/plan/routine.h
+  bool routine = false;                       // its one root is computed by a routine, or its roots by steps: compiler/plan/routine.h
   bool columns = false;                       // some of its reductions are over the other axes
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compiler/choose_relax.h"
+#include "compiler/find_steps.h"
 #include "compiler/fuse.h"
 #include "compiler/halves.h"
 #include "compiler/relax.h"
@@ -27,11 +28,16 @@ bool relaxes(const PassOptions& options) { return options.relax != Relax{}; }
 bool interprets(const PassOptions& options) { return options.reference; }
 bool compiles(const PassOptions& options) { return !options.reference; }
 bool fuses(const PassOptions& options) { return !options.reference && !options.unfused; }
+bool runs_steps(const PassOptions& options) { return fuses(options) && options.steps; }
 
 Graph run_prune(Graph graph, const PassOptions&) { return ir::prune(std::move(graph)); }
 Graph run_relax(Graph graph, const PassOptions& options) { return relax(graph, options.relax); }
 Graph run_halves(Graph graph, const PassOptions&) { return shorten_halves(std::move(graph)); }
 Graph run_simplify(Graph graph, const PassOptions&) { return ir::prune(simplify(graph)); }
+Graph run_steps(Graph graph, const PassOptions& options) {
+  std::optional<Graph> found = find_steps(graph, options.is_brought);
+  return found ? ir::prune(*std::move(found)) : std::move(graph);
+}
 Graph run_reroll(Graph graph, const PassOptions&) {
   std::optional<Graph> rerolled = reroll(graph);
   return rerolled ? *std::move(rerolled) : std::move(graph);
@@ -44,6 +50,7 @@ Graph run_routine_operands(Graph graph, const PassOptions&) { return copy_routin
 Graph run_copy_results(Graph graph, const PassOptions&) { return copy_results(std::move(graph)); }
 
 constexpr std::string_view kStrict = "arithmetic is strict", kFused = "kernels are fused", kInterpreted = "nothing is compiled",
+                           kWrittenOut = "each operator has its own kernel, or none, or a GPU runs them",
                            kOneByOne = "each operator has its own kernel, or none";
 
 constexpr Pass kPasses[] = {
@@ -52,6 +59,7 @@ constexpr Pass kPasses[] = {
     {"halves", run_halves, always, {}, true},
     {"prune", run_prune, interprets, kFused, true},
     {"simplify", run_simplify, compiles, kInterpreted, true},
+    {"steps", run_steps, runs_steps, kWrittenOut, true},
     {"reroll", run_reroll, fuses, kOneByOne, true},
     {"unroll", run_unroll, fuses, kOneByOne, true},
     {"routine operands", run_routine_operands, compiles, kInterpreted, true},

@@ -15,8 +15,10 @@ namespace onepass::compiler {
 
 struct PassOptions {
   Relax relax;
-  bool unfused = false;    // one kernel for each operator that the program has
-  bool reference = false;  // for the interpreter: the operators that every mode computes, nothing else
+  bool unfused = false;                                // one kernel for each operator that the program has
+  bool steps = true;                                   // where it fuses, a long recurrence may run step by step (find_steps.h): on the CPU
+  std::function<bool(std::uint32_t slot)> is_brought;  // another call has another value in this slot; null: in each
+  bool reference = false;                              // for the interpreter: the operators that every mode computes, nothing else
 };
 
 /// One row of the table. Each pass gives a graph with the same results and keeps the order of the outputs.

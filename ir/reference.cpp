@@ -14,6 +14,7 @@
 #include "ir/build.h"
 #include "ir/meaning.h"
 #include "ir/order.h"
+#include "ir/steps.h"
 #include "onepass/error.h"
 
 namespace onepass::ir {
@@ -577,7 +578,9 @@ class Evaluator {
       case OpKind::Place: return place(id);
       case OpKind::Gather: return gather(id);
       case OpKind::Scatter: return scatter(id);
-      case OpKind::Routine: return graph_[id].op == Op::Search ? search(id) : graph_[id].op == Op::Assign ? assign(id) : sort(id);
+      case OpKind::Routine:
+        if (graph_[id].op == Op::Steps) return steps(id);
+        return graph_[id].op == Op::Search ? search(id) : graph_[id].op == Op::Assign ? assign(id) : sort(id);
       case OpKind::Primitive:
       case OpKind::Expanded: return elementwise(id);
     }
@@ -844,6 +847,49 @@ class Evaluator {
           }
         }
     });
+  }
+
+  // Element by element, one step after the other.
+  void steps(NodeId id) {
+    const Steps s = steps_of(graph_, id);
+    const List operands = graph_.operands(id);
+    const std::vector<DType> types = types_of(graph_, operands, s);
+    const std::int64_t n = graph_.shape(id).back();
+    std::byte* const target = allocate(id);
+    std::vector<std::uint64_t> values(types.size());
+    std::vector<std::uint64_t> states(static_cast<std::size_t>(s.states));
+    const std::size_t size = stored_size(graph_[id].dtype);
+    const auto read = [&](std::size_t i, std::int64_t step, std::int64_t element) {
+      const auto x = static_cast<NodeId>(operands[i]);
+      const std::int64_t row = graph_.shape(x).back(), at = (graph_.shape(x).size() == 2 ? step * row : 0) + (row == 1 ? 0 : element);
+      values[i] = 0;
+      std::memcpy(&values[i], arrays_[x].get() + static_cast<std::size_t>(at) * stored_size(types[i]), stored_size(types[i]));
+    };
+    for (std::int64_t j = 0; j < n; ++j) {
+      for (std::size_t i = 0; i < operands.size(); ++i)
+        if (i < states.size() || i >= static_cast<std::size_t>(s.states + s.arrays)) read(i, 0, j);
+      for (std::int64_t t = 0; t < s.count; ++t) {
+        for (std::size_t i = states.size(); i < static_cast<std::size_t>(s.states + s.arrays); ++i) read(i, t, j);
+        for (std::size_t i = 0; i < s.lines.size(); ++i) {
+          const StepLine& line = s.lines[i];
+          std::uint64_t& value = values[operands.size() + i];
+          if (line.op == Op::Constant) {
+            value = line.bits;
+            continue;
+          }
+          std::array<std::uint64_t, 3> in{};
+          const std::size_t arity = info(line.op).arity;
+          for (std::size_t k = 0; k < arity; ++k) in[k] = values[static_cast<std::size_t>(line.operands[k])];
+          value = apply(line.op, types[static_cast<std::size_t>(line.operands[arity - 1])], line.dtype, std::span(in).first(arity));
+        }
+        if (!s.is_last())
+          std::memcpy(target + static_cast<std::size_t>(t * n + j) * size, &values[static_cast<std::size_t>(s.value())], size);
+        for (std::size_t i = 0; i < states.size(); ++i) states[i] = values[static_cast<std::size_t>(s.next[i])];
+        std::copy(states.begin(), states.end(), values.begin());
+        worked_(static_cast<std::int64_t>(s.lines.size()));
+      }
+      if (s.is_last()) std::memcpy(target + static_cast<std::size_t>(j) * size, &states[static_cast<std::size_t>(s.which)], size);
+    }
   }
 
   void assign(NodeId id) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/steps.h"
 #include "onepass/error.h"
 
 namespace onepass::ir {
@@ -329,6 +330,7 @@ std::string broken_scatter(const Graph& graph, NodeId id) {
 
 std::string broken_routine(const Graph& graph, NodeId id) {
   const Node node = graph[id];
+  if (node.op == Op::Steps) return broken_steps(graph, id);
   const NodeId x = graph.operand(id, 0);
   const List from = graph.shape(x), to = graph.shape(id), attributes = graph.attributes(id);
   for (const std::int64_t o : graph.operands(id))

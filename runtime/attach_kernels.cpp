@@ -25,7 +25,7 @@ bool can_specialise(const PlanData& plan, std::size_t k) {
   while (end < all.size() && all[end].group == all[k].group && end - first <= kMostSpecialisedPieces) ++end;
   return end - first <= kMostSpecialisedPieces &&
          std::all_of(all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(end),
-                     [](const Launch& l) { return l.items != 0 && !l.is_routine; });
+                     [](const Launch& l) { return l.items != 0 && !l.is_routine && !l.is_steps; });
 }
 
 // Generic kernels for those of the report that are wanted.
@@ -33,7 +33,7 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, c
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> place(report.kernels.size());
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
-    if (!wanted[k] || report.kernels[k].planned.nest.is_routine()) continue;
+    if (!wanted[k] || report.kernels[k].planned.nest.is_in_library()) continue;
     const KernelReport& kernel = report.kernels[k];
     place[k] = requests.size();
     requests.push_back({kernel.key,
@@ -64,7 +64,7 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, c
   share_scratch(plan);
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
     if (!wanted[k]) continue;
-    if (report.kernels[k].planned.nest.is_routine()) {
+    if (report.kernels[k].planned.nest.is_in_library()) {
       report.kernels[k].outcome = CacheOutcome::memory;
       continue;
     }

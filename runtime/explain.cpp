@@ -51,7 +51,7 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
   const auto first = std::find_if(plan.launches.begin(), plan.launches.end(), [&](const Launch& l) { return l.group == launch->group; });
   out += kSpecialised[static_cast<int>(first->specialised->state())];
   if (launch->kernel) out += fmt::format("; {}", launch->kernel->tier_text());
-  out += nest.is_routine()       ? "\n"
+  out += nest.is_in_library()    ? "\n"
          : kernel.from_cache     ? ", from the cache\n"
          : kernel.compile_ms > 0 ? fmt::format(", compiled in {:.2f} ms\n", kernel.compile_ms)
                                  : "\n";
@@ -80,6 +80,8 @@ PlanReport plan_for(const Program::State& state, const CallSite& site, PlanData&
   plan.attachment = std::move(recorder.attachment);
   report.recorded = std::move(recorder.graph);
   report.notes = std::move(recorder.notes);
+  plan.numbers = std::move(recorder.numbers);
+  plan.numbers.finish();
   fill_outputs(site, report.recorded, plan);
   if (state.interpret) {
     report.optimised = compiler::interpretable(report.recorded, state.options.relax);

@@ -133,6 +133,7 @@ struct Launch : KernelWords {
   std::int64_t phases = 1, shared_bytes = 0;  // of a split schedule: its partial results stand behind the threads' scratch
   std::uint32_t phase_word = 0, shared_word = 0;
   bool is_routine = false;  // runtime/routine.h
+  bool is_steps = false;    // its kernel has no form for one shape
   bool claimed = false;     // items are begun in increasing order, by whichever thread is free
   bool combines_last = false;
   int threads = 1;

@@ -12,6 +12,7 @@
 
 #include "compiler/fuse.h"
 #include "compiler/plan/joined.h"
+#include "compiler/plan/steps.h"
 #include "compiler/plan/verify_plan.h"
 #include "compiler/record.h"
 #include "onepass/error.h"
@@ -165,8 +166,14 @@ void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::
       KernelReport& kernel = report.kernels.emplace_back();
       kernel.group = group;
       kernel.planned = std::move(p);
-      kernel.scheduled = schedule_routine(kernel.planned.nest, kernel.planned.numbers, options.threads);
-      kernel.key = kernel.planned.nest.key();
+      const compiler::Nest& nest = kernel.planned.nest;
+      if (nest.routine == ir::Op::Steps) {
+        kernel.scheduled = compiler::schedule_steps(nest, kernel.planned.numbers, target, options.threads);
+        kernel.key = kernel_key(nest, kernel.scheduled.schedule, target);
+        continue;
+      }
+      kernel.scheduled = schedule_routine(nest, kernel.planned.numbers, options.threads);
+      kernel.key = nest.key();
       kernel.from_cache = true;
     }
     return;
@@ -486,7 +493,11 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
     launch.of = k;
     launch.group = report.kernels[k].group;
     const bool is_routine = nest.is_routine();
-    if (is_routine) {
+    if (nest.routine == ir::Op::Steps) {
+      launch.words = compiler::steps_words(nest, numbers, scheduled);
+      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b)
+        launch.pointers.push_back(values.pointer(nest, numbers, b, compiler::StepsWords::pointer(b)));
+    } else if (is_routine) {
       launch.words = routine_words(nest, numbers, scheduled);
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b)
         launch.pointers.push_back(values.pointer(nest, numbers, b, RoutineWords::pointer(nest, b)));
@@ -494,7 +505,8 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
       launch.words = compiler::make_words(nest, numbers, scheduled);
       values.fill(nest, numbers, StoredValues::Table::Address, launch);
     }
-    launch.is_routine = is_routine;
+    launch.is_routine = nest.is_in_library();
+    launch.is_steps = is_routine && !launch.is_routine;
     launch.items = scheduled.items;
     launch.scratch_bytes = round_up(scheduled.scratch_bytes);
     launch.phases = scheduled.phases;
@@ -560,14 +572,16 @@ void share_scratch(PlanData& plan) {
 
 namespace {
 
-Graph optimized(const Graph& recorded, const LaunchOptions& options, std::vector<NodeId>& places) {
+Graph optimized(const PlanData& plan, const Graph& recorded, const LaunchOptions& options, std::vector<NodeId>& places) {
+  compiler::PassOptions passes = options.passes();
+  passes.is_brought = [&](std::uint32_t slot) { return plan.numbers.fills(slot); };
   if (!profile::on()) [[likely]]
-    return compiler::optimize(recorded, options.passes(), places);
+    return compiler::optimize(recorded, passes, places);
   const compiler::PassObserver observer = [](const compiler::PassDone& done) {
     const std::int64_t end = os::nanoseconds();
     if (done.ran) profile::add({profile::Kind::Pass, done.pass.name.data(), end - done.nanoseconds, end, 0, done.graph.size()});
   };
-  return compiler::optimize(recorded, options.passes(), places, &observer);
+  return compiler::optimize(recorded, passes, places, &observer);
 }
 
 }  // namespace
@@ -578,7 +592,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   compiler::set_verified_points(os::for_tests().verified_points);
   std::vector<NodeId> places;  // none where it is analysed: a structure has none
   bool unfused = options.unfused || plan.refused;
-  if (!analysed) report.optimised = optimized(report.recorded, options, places);
+  if (!analysed) report.optimised = optimized(plan, report.recorded, options, places);
   const std::int64_t passed = analysed ? start : os::nanoseconds();
   std::optional<StoredValues> stored(std::in_place, report.optimised, plan, options.array_bytes);
   if (!analysed) report.partition = partition_of(report.optimised, *stored, places, unfused);
@@ -595,7 +609,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
     plan.outputs = plan.targets;
     LaunchOptions one_by_one = options;
     one_by_one.unfused = true;
-    report.optimised = optimized(report.recorded, one_by_one, places);
+    report.optimised = optimized(plan, report.recorded, one_by_one, places);
     stored.emplace(report.optimised, plan, options.array_bytes);
     report.partition = partition_of(report.optimised, *stored, places, true);
     wrong = plan_groups(report, stored->layouts(), nullptr, target, how, groups);

@@ -39,6 +39,8 @@ constexpr ReasonText kReasons[kBoundaryReasons] = {
      "Nothing to do, unless the places are known in advance: slices and pads are no scatter."},
     {"sorted", "It is sorted or searched, or is the result of that, by a precompiled routine that needs whole arrays in memory.",
      "Nothing to do: what computes the array is one kernel before it, and what uses the result one after it."},
+    {"stepped", "It is read or made by a recurrence that runs step by step, whose arrays are whole in memory.",
+     "Nothing to do: the states of all steps are stored where something else reads them."},
     {"checked", "These indices choose elements by data, and all are checked, also those that no result needs.",
      "Slice the indices before they are used, so that those that are not needed are not computed."},
     {"kernel_limit", "The kernel would have more operators, inputs or results than one kernel may have, so it is cut here.",

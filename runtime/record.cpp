@@ -349,6 +349,8 @@ class Maker {
     std::vector<NodeId> places;
     compiler::PassOptions options = context_.options.passes();
     options.unfused |= plan_.refused;
+    options.steps = !(called_ && called_->on_device);
+    options.is_brought = [&](std::uint32_t slot) { return plan_.numbers.fills(slot); };
     if (plan_.interpret || context_.mode == Mode::reference)
       static_cast<void>(compiler::interpretable(report_.recorded, options.relax, &observer));
     else static_cast<void>(compiler::optimize(report_.recorded, options, places, &observer));
@@ -461,7 +463,7 @@ class Maker {
   }
 
   std::string cache_sentence(const KernelReport& kernel) const {
-    if (kernel.planned.nest.is_routine()) return "nothing is compiled: the library has its code";
+    if (kernel.planned.nest.is_in_library()) return "nothing is compiled: the library has its code";
     switch (kernel.outcome) {
       case CacheOutcome::none: return "the call was not made";
       case CacheOutcome::memory: return "another call of this process had it";
@@ -507,7 +509,7 @@ class Maker {
         runs += kernel.times.runs;
       }
       if (!timed) {
-        kernel.tier = from.planned.nest.is_routine() ? "a routine of the library" : "not compiled: the call was not made";
+        kernel.tier = from.planned.nest.is_in_library() ? "a routine of the library" : "not compiled: the call was not made";
         kernel.cache_sentence = cache_sentence(from);
         continue;
       }
@@ -605,7 +607,7 @@ class Maker {
     if (!(called_ && called_->on_device)) try {
         for (std::size_t k = 0; k < report_.kernels.size(); ++k) {
           const KernelReport& from = report_.kernels[k];
-          if (from.planned.nest.is_routine()) {
+          if (from.planned.nest.is_in_library()) {
             out_.notes.push_back(fmt::format("kernel {}: no LLVM IR and no assembly: it is a routine of the library", k));
             continue;
           }

@@ -12,6 +12,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "compiler/find_steps.h"
 #include "compiler/formula.h"
 #include "compiler/plan/plan.h"
 #include "compiler/plan/plan_proof.h"
@@ -57,7 +58,9 @@ struct Plans {
         if (name == t.name) types.push_back({t.dtype, t.shape});
     Recorder recorder;
     record_formula(recorder, program, types);
-    graph = copy_results(copy_routine_operands(ir::prune(simplify(ir::prune(recorder.graph)))));
+    graph = ir::prune(simplify(ir::prune(recorder.graph)));
+    if (std::optional<ir::Graph> steps = find_steps(graph)) graph = ir::prune(*std::move(steps));
+    graph = copy_results(copy_routine_operands(std::move(graph)));
     layouts.resize(graph.size());
     FuseOptions options{.unfused = unfused};
     if (!unfused) options.lists = find_lists(graph, layouts);
@@ -380,6 +383,37 @@ TEST_CASE("verify plan: it accepts what plan() makes, fused and not, of many len
           }
       }
     }
+}
+
+TEST_CASE("verify plan: steps with a wrong stride, number of steps, array, line or result are refused", "[verify]") {
+  const Plans plans("fn step(h, x, w) { n = w*h + x; return n, n }\nlast, all = scan(step, x[0], x, w=w)\nr = last + sum(all, 0)",
+                    {{"x", f32, {4000, 3}}, {"w", f32, {3}}});
+  int found = 0;
+  for (std::uint32_t g = 0; g < plans.groups.size(); ++g) {
+    if (plans.groups[g].size() != 1 || plans.groups[g][0].nest.routine != ir::Op::Steps) continue;
+    ++found;
+    CHECK(plans.verify(g, plans.groups[g]) == "");
+    const auto refused = [&](const auto& change) {
+      std::vector<Planned> changed = plans.groups[g];
+      change(changed[0]);
+      return plans.verify(g, changed) != "";
+    };
+    const Planned& planned = plans.groups[g][0];
+    for (std::size_t i = 0; i < planned.nest.steps.size(); ++i) CHECK(refused([&](Planned& p) { ++p.nest.steps[i]; }));
+    for (std::size_t i = 0; i < planned.nest.results.size(); ++i) CHECK(refused([&](Planned& p) { ++p.nest.results[i]; }));
+    CHECK(refused([](Planned& p) { ++p.numbers.extents[0]; }));
+    CHECK(refused([](Planned& p) { --p.numbers.extents[1]; }));
+    for (std::size_t b = 0; b < planned.nest.buffers.size(); ++b) {
+      CHECK(refused([&](Planned& p) { ++p.numbers.coefficients[b][0]; }));
+      CHECK(refused([&](Planned& p) { ++p.numbers.coefficients[b][1]; }));
+      CHECK(refused([&](Planned& p) { ++p.numbers.offsets[b]; }));
+      CHECK(refused([&](Planned& p) { p.numbers.buffers[b] = p.numbers.buffers[b == 0 ? 1 : 0]; }));
+      CHECK(refused([&](Planned& p) { p.nest.buffers[b].written = !p.nest.buffers[b].written; }));
+      const bool is_one = planned.numbers.coefficients[b][1] == 1;
+      CHECK(refused([&](Planned& p) { p.nest.linears[b].of[1] = is_one ? Coefficient::Zero : Coefficient::One; }));
+    }
+  }
+  CHECK(found == 1);
 }
 
 TEST_CASE("verify plan: a routine with a wrong stride, length, array or variant is refused", "[verify]") {

@@ -288,7 +288,7 @@ int dump(Words words) {
       return compiler::loops::print(compiler::loops::program_of(kernel.planned.nest, kernel.scheduled.schedule), kernel.planned.numbers);
     });
   const auto generated = [&](const runtime::KernelReport& kernel, bool want_ir) {
-    if (kernel.planned.nest.is_routine())
+    if (kernel.planned.nest.is_in_library())
       return fmt::format("{} nothing is generated: the library has the code of {}\n", want_ir ? ";" : "#",
                          ir::info(kernel.planned.nest.routine).text);
     const compiler::CodegenResult result = compiler::generate({.nest = &kernel.planned.nest,

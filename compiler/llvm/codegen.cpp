@@ -118,7 +118,7 @@ void compile(const CodegenRequest& request, CodegenResult& result) {
   ++m.modules;
   const auto start = Clock::now();
   std::unique_ptr<llvm::Module> module = emit(request, *m.context);
-  if (request.count) count_accesses(*module, WordLayout(*request.nest).total);
+  if (request.count && !request.nest->is_routine()) count_accesses(*module, WordLayout(*request.nest).total);
   result.emit_ms = milliseconds(Clock::now() - start);
   compat::set_triple(*module, request.target->triple);
   module->setDataLayout(m.machine->createDataLayout());

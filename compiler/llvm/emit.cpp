@@ -12,6 +12,7 @@
 // loops, or in the vector body. A Region is such a place: a block that everything inside it passes through, filled on demand.
 #include "compiler/llvm/emit.h"
 
+#include "compiler/llvm/emit_steps.h"
 #include "compiler/llvm/emitter.h"
 #include "compiler/llvm/speller.h"
 #include "compiler/loops/policy.h"
@@ -173,6 +174,10 @@ void Emitter::phase() {
 
 std::unique_ptr<llvm::Module> emit(const CodegenRequest& request, llvm::LLVMContext& context) {
   auto module = std::make_unique<llvm::Module>("onepass", context);
+  if (request.nest->routine == ir::Op::Steps) {
+    emit_steps(request, *module);
+    return module;
+  }
   if (loops::has_program(*request.nest, *request.schedule)) {
     const loops::Program program = loops::program_of(*request.nest, *request.schedule);
     Speller(request, program, *module).run();

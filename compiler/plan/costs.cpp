@@ -5,6 +5,7 @@
 
 #include "compiler/plan/rolled.h"
 #include "ir/build.h"
+#include "ir/steps.h"
 
 namespace onepass::compiler {
 
@@ -13,6 +14,12 @@ namespace {
 // Instructions of one copy of the body, those of expansions too.
 double instructions(const Nest& nest) {
   double all = 0;
+  if (nest.routine == ir::Op::Steps) {
+    std::string broken;
+    for (const ir::StepLine& line : ir::steps_of(nest.steps, nest.buffers.size() - nest.results.size(), broken).lines)
+      all += ir::info(line.op).kind == ir::OpKind::Expanded ? static_cast<double>(ir::expansion(line.op, line.dtype).size()) : 1;
+    return 2 * all;
+  }
   for (const Statement& s : nest.body) {
     switch (s.kind) {
       case Statement::Kind::Op:

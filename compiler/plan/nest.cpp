@@ -49,6 +49,9 @@ std::string Nest::key() const {
   for (const Statement& s : body)
     put(static_cast<std::uint8_t>(s.kind), static_cast<std::uint8_t>(s.op), static_cast<std::uint8_t>(s.dtype),
         static_cast<std::uint8_t>(s.half), s.stage, s.count, s.a, s.b, s.c, s.guard, s.at, s.loops, s.bits);
+  put(static_cast<std::uint32_t>(steps.size()), static_cast<std::uint32_t>(results.size()));
+  for (const std::int64_t number : steps) put(number);
+  for (const std::uint32_t result : results) put(result);
   return k;
 }
 
@@ -61,7 +64,8 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
     out += fmt::format(" i{} < {} {}{};", l, numbers.extents[l], role, reduced ? " reduced" : "");
   }
   if (nest.phases > 1) out += fmt::format(" {} phases;", nest.phases);
-  if (nest.is_routine())
+  if (nest.routine == Op::Steps) out += " steps;";
+  else if (nest.is_routine())
     out += fmt::format(" the library's routine for {}{}, {} results;", ir::info(nest.routine).text,
                        nest.variant ? fmt::format(", variant {}", nest.variant) : "", numbers.results);
   if (nest.short_rows) out += " short rows;";

@@ -128,6 +128,10 @@ struct Nest {
   ir::Op routine = ir::Op::Input;  // of a nest without a body: the operator that a routine of the library computes (routine.h); else Input
   std::uint8_t variant = 0;        // its last attribute: descending, to the right, or what Assign does
   bool is_routine() const { return routine != ir::Op::Input; }
+  // Of Steps: the node's attributes, as of one step; and which of its results each written buffer is. Its code is compiled.
+  std::vector<std::int64_t> steps;
+  std::vector<std::uint32_t> results;
+  bool is_in_library() const { return is_routine() && routine != ir::Op::Steps; }
   std::uint8_t phases = 1;  // indices that one iteration of the vector loop computes: each has its own loads, statements and stores
   std::vector<Linear> linears;
   std::vector<Derived> derived;

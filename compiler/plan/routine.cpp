@@ -1,6 +1,9 @@
 // See routine.h.
 #include "compiler/plan/routine.h"
 
+#include <array>
+#include <string_view>
+
 #include <fmt/format.h>
 
 #include "onepass/error.h"
@@ -40,12 +43,96 @@ const Layout& layout_of_result(const Graph& graph, NodeId id, std::span<const La
   return output >= 0 && !targets.empty() ? targets[static_cast<std::size_t>(output)] : layouts[id];
 }
 
+// ------------------------------------------------------------------------------------------------ steps
+
+// Strides along the steps and along the elements.
+std::array<std::int64_t, 2> strides_of_steps(const Graph& graph, NodeId id, const Layout& layout) {
+  const List shape = graph.shape(id);
+  const std::vector<std::int64_t> strides = strides_of(shape, layout);
+  return {shape.size() == 2 ? strides[0] : 0, shape.back() == 1 ? 0 : strides.back()};
+}
+
+// What a kernel of steps is made of: attributes as of the first result of one step, so that equal kernels are one.
+std::vector<std::int64_t> code_of_steps(const Graph& graph, NodeId id) {
+  const List attributes = graph.attributes(id);
+  std::vector<std::int64_t> code(attributes.begin(), attributes.end());
+  code[0] = 0, code[1] = 1;
+  return code;
+}
+
+std::vector<Planned> plan_steps(const Graph& graph, const std::vector<NodeId>& roots, std::span<const Layout> layouts,
+                                std::span<const Layout> targets) {
+  std::vector<Planned> out(1);
+  auto& [nest, numbers] = out[0];
+  const NodeId id = roots[0];
+  nest.routine = Op::Steps;
+  nest.outer = 1;
+  nest.steps = code_of_steps(graph, id);
+  numbers.extents = {graph.attributes(id)[1], graph.shape(id).back()};
+  numbers.results = graph.shape(id).back();
+  const auto add = [&](NodeId node, const Layout& layout, bool written) {
+    const auto place = static_cast<std::uint32_t>(nest.buffers.size());
+    const std::array<std::int64_t, 2> strides = strides_of_steps(graph, node, layout);
+    const std::int64_t along = strides[1];
+    nest.linears.push_back({{Coefficient::General, along == 0 ? Coefficient::Zero : along == 1 ? Coefficient::One : Coefficient::General}});
+    nest.accesses.push_back({place, place});
+    nest.buffers.push_back({graph[node].dtype, written});
+    numbers.offsets.push_back(0);
+    numbers.coefficients.push_back({strides[0], strides[1]});
+    numbers.buffers.push_back(node);
+    numbers.members.emplace_back();
+    numbers.outputs.push_back(0);
+  };
+  for (const std::int64_t o : graph.operands(id)) add(static_cast<NodeId>(o), layouts[static_cast<std::size_t>(o)], false);
+  for (const NodeId root : roots) {
+    add(root, layout_of_result(graph, root, layouts, targets), true);
+    nest.results.push_back(static_cast<std::uint32_t>(graph.attributes(root)[0]));
+  }
+  return out;
+}
+
+std::string_view wrong_steps(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
+                             std::span<const Planned> pieces, std::span<const Layout> targets) {
+  const std::vector<NodeId>& roots = partition.groups[group].roots;
+  if (pieces.size() != 1) return "it is one piece";
+  const auto& [nest, numbers] = pieces[0];
+  const NodeId id = roots[0];
+  const List operands = graph.operands(id);
+  if (nest.routine != Op::Steps || !nest.body.empty() || nest.kind != NestKind::Map || nest.outer != 1)
+    return "another operator is computed";
+  if (nest.steps != code_of_steps(graph, id)) return "other steps are computed";
+  if (numbers.extents != std::vector{graph.attributes(id)[1], graph.shape(id).back()}) return "steps or elements are left out";
+  if (nest.buffers.size() != operands.size() + roots.size() || numbers.buffers.size() != nest.buffers.size() ||
+      numbers.coefficients.size() != nest.buffers.size() || nest.linears.size() != nest.buffers.size() ||
+      nest.results.size() != roots.size())
+    return "an array is left out";
+  for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
+    const bool written = b >= operands.size();
+    const NodeId node = written ? roots[b - operands.size()] : static_cast<NodeId>(operands[b]);
+    if (numbers.buffers[b] != node || nest.buffers[b].written != written || nest.buffers[b].dtype != graph[node].dtype)
+      return "an array is another";
+    if (!written && graph[node].op != Op::Input && (partition.group_of[node] >= group || ir::is_view(graph[node].op)))
+      return "an operand is not stored before";
+    if (written && (graph[node].op != Op::Steps || graph[node].operands != graph[id].operands || code_of_steps(graph, node) != nest.steps ||
+                    nest.results[b - operands.size()] != graph.attributes(node)[0]))
+      return "a result is another";
+    const std::array<std::int64_t, 2> strides =
+        strides_of_steps(graph, node, written ? layout_of_result(graph, node, layouts, targets) : layouts[node]);
+    const Coefficient along = nest.linears[b].of.back();
+    if (numbers.coefficients[b] != std::vector{strides[0], strides[1]} || numbers.offsets[b] != 0 ||
+        (along == Coefficient::Zero && strides[1] != 0) || (along == Coefficient::One && strides[1] != 1))
+      return "a stride is wrong";
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<Planned> plan_routine(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                                   std::span<const Layout> targets) {
   const NodeId id = partition.groups[group].roots.at(0);
   if (graph.elements(id) == 0) return {};
+  if (graph[id].op == Op::Steps) return plan_steps(graph, partition.groups[group].roots, layouts, targets);
   std::vector<Planned> out(1);
   auto& [nest, numbers] = out[0];
   const List shape = graph.shape(id);
@@ -86,6 +173,10 @@ std::string verify_routine(const Graph& graph, const Partition& partition, std::
                        pieces.empty() ? std::string() : print(pieces[0].nest, pieces[0].numbers));
   };
   const std::vector<NodeId>& roots = partition.groups[group].roots;
+  if (!roots.empty() && graph[roots[0]].op == Op::Steps) {
+    const std::string_view wrong = wrong_steps(graph, partition, group, layouts, pieces, targets);
+    return wrong.empty() ? std::string() : fail(wrong);
+  }
   if (roots.size() != 1 || !ir::is_routine(graph[roots[0]].op)) return fail("its root is no routine's result");
   const NodeId id = roots[0];
   if (graph.elements(id) == 0) return pieces.empty() ? std::string() : fail("nothing is to be computed");

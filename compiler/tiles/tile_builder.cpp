@@ -64,7 +64,8 @@ class TileBuilder {
   TileBuilder(const Nest& nest, const Target& target) : nest_(nest), target_(target), program_(new TileProgram(nest, target)) {}
 
   std::shared_ptr<const TileProgram> make() {
-    if (!nest_.derived.empty() || nest_.short_rows || nest_.phases != 1 || (nest_.has_columns() && nest_.runs)) return nullptr;
+    if (nest_.is_routine() || !nest_.derived.empty() || nest_.short_rows || nest_.phases != 1 || (nest_.has_columns() && nest_.runs))
+      return nullptr;
     if (std::ranges::any_of(nest_.accesses, [](const Access& a) { return a.table != Access::kNone; })) return nullptr;
     for (const Access& a : nest_.accesses) program_->linear_of_.push_back(a.linear);
     for (const Check& c : nest_.checks) program_->check_of_.push_back(c.linear);

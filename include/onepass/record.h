@@ -25,12 +25,13 @@ enum class BoundaryReason : std::uint8_t {
   gathered,                ///< it is indexed by data
   scattered,               ///< updates are added to it where data say
   sorted,                  ///< it is sorted or searched as a whole array
+  stepped,                 ///< it is read or made step by step by a recurrence
   checked,                 ///< indices that are all checked, used or not
   kernel_limit,            ///< the group is too large for one kernel
   assembled,               ///< other kernels store its parts
   unfused,                 ///< mode unfused: each operator has its own kernel
 };
-inline constexpr int kBoundaryReasons = 14;
+inline constexpr int kBoundaryReasons = 15;
 /// The word that JSON has for it: `output`, `full_reduction`, ….
 ONEPASS_API
 std::string_view name_of(BoundaryReason reason) noexcept;

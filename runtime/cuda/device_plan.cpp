@@ -29,7 +29,9 @@ using ir::NodeId;
 DevicePlan::DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& plan, PlanReport& report, const LaunchOptions& options,
                        const DeviceAlignment& alignment) {
   std::vector<NodeId> places;
-  report.optimised = compiler::optimize(report.recorded, options.passes(), places);
+  compiler::PassOptions passes = options.passes();
+  passes.steps = false;
+  report.optimised = compiler::optimize(report.recorded, passes, places);
   plan.indexes = !places.empty();
   StoredValues values(report.optimised, plan, options.array_bytes);
   compiler::FuseOptions fusing{.unfused = options.unfused, .places = places};

@@ -1,0 +1,129 @@
+// See emit_steps.h.
+//
+//   for item in begin .. end
+//     for j in the item's elements, a vector at a time          whole vectors, then one that is masked
+//       states and what all steps read are loaded
+//       for t in 0 .. steps: arrays are loaded, lines computed, results stored; the next states
+//       last states are stored
+#include "compiler/llvm/emit_steps.h"
+
+#include <vector>
+
+#include "compiler/llvm/frame.h"
+#include "compiler/plan/steps.h"
+#include "ir/steps.h"
+
+namespace onepass::compiler {
+
+namespace {
+
+class StepsEmitter : Frame {
+ public:
+  StepsEmitter(const CodegenRequest& request, llvm::Module& module)
+      : Frame(request, *request.nest, module),
+        steps_(ir::steps_of(nest_.steps, nest_.buffers.size() - nest_.results.size(), broken_)),
+        width_(request.schedule->width == 1 ? 0 : static_cast<unsigned>(request.schedule->width)) {
+    for (std::int64_t b = 0; b < steps_.operands(); ++b) types_.push_back(nest_.buffers[static_cast<std::size_t>(b)].dtype);
+    for (const ir::StepLine& line : steps_.lines) types_.push_back(line.dtype);
+  }
+
+  void run() {
+    begin();
+    for (std::int64_t i = 0; i < steps_.states; ++i)
+      states_.push_back(in_entry([&] { return b_.CreateAlloca(k_.type(types_[static_cast<std::size_t>(i)], width_)); }));
+    if (width_ == 0) {
+      loop(argument(1), argument(2), i64(1), [&](Value* j) { elements(j, nullptr); });
+      return finish(false);
+    }
+    loop(argument(1), argument(2), i64(1), [&](Value* item) {
+      Value* const first = b_.CreateMul(item, word(StepsWords::kTile));
+      Value* const last = smaller(b_.CreateAdd(first, word(StepsWords::kTile)), word(StepsWords::kElements));
+      Value* const whole = b_.CreateAdd(first, b_.CreateAnd(b_.CreateSub(last, first), i64(-static_cast<std::int64_t>(width_))));
+      loop(first, whole, i64(width_), [&](Value* j) { elements(j, nullptr); });
+      when(b_.CreateICmpSLT(whole, last), [&] { elements(whole, lanes_below(b_.CreateSub(last, whole), width_)); });
+    });
+    finish(false);
+  }
+
+ private:
+  std::string broken_;
+  const ir::Steps steps_;
+  const unsigned width_;  // 0: one element, numbers
+  std::vector<DType> types_;
+  std::vector<Value*> states_;
+
+  Coefficient along(std::size_t buffer) const { return nest_.linears[buffer].of.back(); }
+
+  Value* place(std::size_t buffer, Value* step, Value* element) {
+    const std::uint32_t at = StepsWords::pointer(static_cast<std::uint32_t>(buffer));
+    Value* p = b_.CreateIntToPtr(word(at), b_.getPtrTy());
+    if (step) p = bytes(p, b_.CreateMul(step, word(at + 1)));
+    if (along(buffer) == Coefficient::Zero) return p;
+    const auto size = static_cast<std::int64_t>(size_of(nest_.buffers[buffer].dtype));
+    return bytes(p, b_.CreateMul(element, along(buffer) == Coefficient::One ? i64(size) : word(at + 2)));
+  }
+  // The lanes' addresses, from the first on.
+  Value* addresses(std::size_t buffer, Value* p) {
+    const std::uint32_t at = StepsWords::pointer(static_cast<std::uint32_t>(buffer));
+    return b_.CreateGEP(b_.getInt8Ty(), p, b_.CreateMul(iota(width_), splat(word(at + 2), width_)));
+  }
+
+  Value* load(std::size_t buffer, Value* step, Value* element, Value* mask) {
+    const DType t = nest_.buffers[buffer].dtype;
+    Value* const p = place(buffer, step, element);
+    if (width_ == 0 || along(buffer) == Coefficient::Zero) {
+      Value* const v = k_.from_memory(t, b_.CreateAlignedLoad(k_.memory_type(t, 0), p, llvm::Align(1)));
+      return width_ == 0 ? v : b_.CreateVectorSplat(width_, v);
+    }
+    llvm::Type* const type = k_.memory_type(t, width_);
+    if (along(buffer) == Coefficient::General) return k_.from_memory(t, gathered(type, addresses(buffer, p), mask));
+    Value* const zero = llvm::Constant::getNullValue(type);
+    return k_.from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
+                                  : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+  }
+
+  void store(std::size_t buffer, Value* step, Value* element, Value* mask, Value* v) {
+    Value* const made = k_.to_memory(nest_.buffers[buffer].dtype, v);
+    Value* const p = place(buffer, step, element);
+    if (width_ == 0) b_.CreateAlignedStore(made, p, llvm::Align(1));
+    else if (along(buffer) != Coefficient::One)
+      b_.CreateMaskedScatter(made, addresses(buffer, p), llvm::Align(1), mask ? mask : all_lanes(width_));
+    else if (mask) b_.CreateMaskedStore(made, p, llvm::Align(1), mask);
+    else b_.CreateAlignedStore(made, p, llvm::Align(1));
+  }
+
+  // Those from `element` on, as many as a vector has.
+  void elements(Value* element, Value* mask) {
+    std::vector<Value*> values(static_cast<std::size_t>(steps_.values()));
+    const auto states = static_cast<std::size_t>(steps_.states), operands = static_cast<std::size_t>(steps_.operands()),
+               arrays_end = states + static_cast<std::size_t>(steps_.arrays);
+    for (std::size_t i = 0; i < states; ++i) b_.CreateStore(load(i, nullptr, element, mask), states_[i]);
+    for (std::size_t i = arrays_end; i < operands; ++i) values[i] = load(i, nullptr, element, mask);
+    loop(i64(0), word(StepsWords::kCount), i64(1), [&](Value* step) {
+      for (std::size_t i = 0; i < states; ++i) values[i] = b_.CreateLoad(k_.type(types_[i], width_), states_[i]);
+      for (std::size_t i = states; i < arrays_end; ++i) values[i] = load(i, step, element, mask);
+      for (std::size_t i = 0; i < steps_.lines.size(); ++i) values[operands + i] = line(steps_.lines[i], values);
+      for (std::size_t r = 0; r < nest_.results.size(); ++r)
+        if (nest_.results[r] >= states)
+          store(operands + r, step, element, mask, values[static_cast<std::size_t>(steps_.results[nest_.results[r] - states])]);
+      for (std::size_t i = 0; i < states; ++i) b_.CreateStore(values[static_cast<std::size_t>(steps_.next[i])], states_[i]);
+    });
+    for (std::size_t r = 0; r < nest_.results.size(); ++r)
+      if (const std::uint32_t i = nest_.results[r]; i < states)
+        store(operands + r, nullptr, element, mask, b_.CreateLoad(k_.type(types_[i], width_), states_[i]));
+  }
+
+  Value* line(const ir::StepLine& line, const std::vector<Value*>& values) {
+    if (line.op == ir::Op::Constant) return k_.constant(line.dtype, line.bits, width_);
+    std::vector<Typed> operands;
+    for (const std::int64_t o : line.operands)
+      if (o != ir::StepLine::kNone) operands.push_back({values[static_cast<std::size_t>(o)], types_[static_cast<std::size_t>(o)]});
+    return k_.apply(line.op, line.dtype, operands);
+  }
+};
+
+}  // namespace
+
+void emit_steps(const CodegenRequest& request, llvm::Module& module) { StepsEmitter(request, module).run(); }
+
+}  // namespace onepass::compiler

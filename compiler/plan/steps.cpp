@@ -1,0 +1,50 @@
+// See steps.h.
+#include "compiler/plan/steps.h"
+
+#include <algorithm>
+
+#include "ir/steps.h"
+
+namespace onepass::compiler {
+
+Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Target& target, int threads) {
+  constexpr std::int64_t kMostInItem = 4096;
+  Scheduled out;
+  const std::int64_t count = numbers.extents[0], elements = numbers.extents[1];
+  std::string broken;
+  const ir::Steps steps = ir::steps_of(nest.steps, nest.buffers.size() - nest.results.size(), broken);
+  std::size_t widest = 1;
+  for (const BufferInfo& b : nest.buffers) widest = std::max(widest, size_of(b.dtype));
+  for (const ir::StepLine& line : steps.lines) widest = std::max(widest, size_of(line.dtype));
+  Schedule& s = out.schedule;
+  s.vector_bytes = target.vector_bytes;
+  // Two registers of each value hide that a step waits for the one before it; one element has none.
+  s.width = elements == 1 ? 1 : 2 * target.vector_bytes / static_cast<int>(widest);
+  s.masked = true;  // the width is that of both tiers
+  ScheduleNumbers& n = out.numbers;
+  const std::int64_t each = (elements + 4 * threads - 1) / (4 * threads);
+  n.tile = elements == 1 ? 1 : std::clamp<std::int64_t>((each + 63) / 64 * 64, 64, kMostInItem);
+  n.items = (elements + n.tile - 1) / n.tile;
+  n.work = count * elements * static_cast<std::int64_t>(steps.lines.size() + 1);
+  for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
+    const bool of_each_step = numbers.coefficients[b][0] != 0, of_each_element = numbers.coefficients[b][1] != 0;
+    const std::int64_t bytes =
+        (of_each_step ? count : 1) * (of_each_element ? elements : 1) * static_cast<std::int64_t>(size_of(nest.buffers[b].dtype));
+    (nest.buffers[b].written ? n.bytes_written : n.bytes_read) += bytes;
+  }
+  return out;
+}
+
+std::vector<std::int64_t> steps_words(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& scheduled) {
+  std::vector<std::int64_t> words(StepsWords::kFirst, 0);
+  words[StepsWords::kCount] = numbers.extents[0];
+  words[StepsWords::kElements] = numbers.extents[1];
+  words[StepsWords::kTile] = scheduled.tile;
+  for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
+    const auto size = static_cast<std::int64_t>(size_of(nest.buffers[b].dtype));
+    words.insert(words.end(), {0, numbers.coefficients[b][0] * size, numbers.coefficients[b][1] * size});
+  }
+  return words;
+}
+
+}  // namespace onepass::compiler

@@ -1,0 +1,207 @@
+// Steps: long recurrences that were written out become one node each, with equal bits in every mode; the node is printed, parsed, checked and
+// evaluated by its definition.
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "compiler/find_steps.h"
+#include "compiler/record.h"
+#include "compiler/simplify.h"
+#include "every_mode.h"
+#include "has_codegen.h"
+#include "ir/reference.h"
+#include "ir/steps.h"
+#include "ir/verify.h"
+#include "onepass/onepass.h"
+
+namespace op = onepass;
+using namespace onepass::test;
+using op::Array, op::DType, op::Tensor;
+namespace ir = op::ir;
+
+namespace {
+
+op::Options with(op::Mode mode) {
+  op::Options options;
+  options.mode = mode;
+  return options;
+}
+
+// Every result of the function in the fused modes has the bits of mode reference, which runs one operator after the other. Returns the kernels of the
+// fused function.
+template <class F, class... Arrays> std::int64_t check(F f, const Arrays&... arrays) {
+  const auto bytes = [](const auto& results) {
+    return std::apply([](const auto&... each) { return std::vector{bytes_of(each)...}; }, results);
+  };
+  const auto expected = bytes(op::compile(f, with(op::Mode::reference))(arrays...));
+  std::int64_t kernels = 0;
+  for (const op::Mode mode : {op::Mode::generic, op::Mode::specialized})
+    for (const int threads : {1, 3}) {
+      if (threads > 1 && mode != op::Mode::generic) continue;
+      op::Options options = with(mode);
+      options.threads = threads;
+      auto compiled = op::compile(f, options);
+      for (int call = 0; call < 2; ++call) {
+        INFO("mode " << static_cast<int>(mode) << ", threads " << threads << ", call " << call);
+        CHECK(bytes(compiled(arrays...)) == expected);
+      }
+      kernels = static_cast<std::int64_t>(compiled.last_execution().kernels.size());
+    }
+  return kernels;
+}
+
+op::compiler::Value at(op::compiler::Recorder& r, op::compiler::Value x, std::int64_t t) {
+  op::compiler::Index index;
+  index.at = t;
+  return r.index(x, std::array{index});
+}
+
+}  // namespace
+
+TEST_CASE("steps: a likelihood and its gradient are few kernels", "[steps]") {
+  const auto garch = [](Tensor r, Tensor p) {
+    const auto [last, terms] = op::scan(
+        [&](Tensor h, Tensor x) {
+          const Tensor next = p[0] + p[1] * (x * x) + p[2] * h;
+          return std::pair{next, log(next) + x * x / next};
+        },
+        1.0, r);
+    const Tensor value = sum(terms);
+    const auto [dr, dp] = grad(value, r, p);
+    return std::tuple{value, last, dr, dp};
+  };
+  CHECK(check(garch, random_array({1100}, op::f64), Array::from(std::vector<double>{0.1, 0.2, 0.7}, {3})) < 30);
+}
+
+TEST_CASE("steps: states of many elements, of several types, with literals, read two steps back, from the last element on", "[steps]") {
+  for (const std::int64_t elements : {1, 5, 70}) {
+    const Array x = random_array({600, elements}, op::f32), start = random_array({elements}, op::f32, 2),
+                w = random_array({600}, op::f32, 3);
+    const auto f = [](Tensor x, Tensor start, Tensor w) {
+      const auto step = [](std::array<Tensor, 4> s, std::pair<Tensor, Tensor> e) {
+        const auto [a, before, count, up] = s;
+        const auto [x, w] = e;
+        const Tensor next = a * 0.75 - before * 0.25 + x * w + where(up, 0.125, -0.125);
+        return std::pair{std::array{next, a, count + cast(next > a, op::i32), next > a}, next * cast(count, op::f32)};
+      };
+      const auto [last, all] =
+          op::scan(step, std::array{start, start, op::zeros(start.shape(), op::i32), start > 0}, std::pair{x, w}, true);
+      return std::tuple{last[0], last[2], last[3], all};
+    };
+    INFO(elements << " elements");
+    CHECK(check(f, x, start, w) < 12);
+  }
+}
+
+TEST_CASE("steps: a loop of the host, and one whose elements end by themselves", "[steps]") {
+  const auto by_hand = [](Tensor x) {
+    Tensor a = x, b = x * 0.5;
+    for (int i = 0; i < 600; ++i) {
+      const Tensor next = a - 0.001 * b * a + 0.01;
+      b = b + 0.001 * (a - b) * next;
+      a = next;
+    }
+    return std::tuple{a, b};
+  };
+  CHECK(check(by_hand, random_array({9, 11}, op::f64)) <= 4);
+  const auto mandelbrot = [](Tensor re, Tensor im) {
+    const Tensor zero = op::zeros(re.shape(), op::f64);
+    const auto z = op::while_loop([](std::array<Tensor, 3> z) { return z[0] * z[0] + z[1] * z[1] <= 4; },
+                                  [&](std::array<Tensor, 3> z) {
+                                    return std::array{z[0] * z[0] - z[1] * z[1] + re, 2 * z[0] * z[1] + im, z[2] + 1};
+                                  },
+                                  std::array{zero, zero, op::zeros(re.shape(), op::i32)}, 500);
+    return std::tuple{z[0], z[2]};
+  };
+  CHECK(check(mandelbrot, random_array({7, 13}, op::f64), random_array({7, 13}, op::f64, 2)) <= 3);
+}
+
+TEST_CASE("steps: a call's own numbers, and arrays with strides", "[steps]") {
+  op::Options options;
+  auto f = op::compile(
+      [](Tensor x, Tensor k) {
+        const auto [last, all] = op::scan(
+            [&](Tensor s, Tensor x) {
+              const Tensor next = s * k + x * 0.5;
+              return std::pair{next, next};
+            },
+            0 * x[0], x);
+        return std::pair{last, all};
+      },
+      options);
+  const Array x = random_array({6, 2000}, op::f64).transpose();
+  for (const double k : {0.5, -0.25, 0.5}) {
+    const auto [last, all] = f(x, k);
+    std::vector<double> s(6, 0), expected;
+    for (std::int64_t t = 0; t < 2000; ++t)
+      for (std::int64_t j = 0; j < 6; ++j)
+        expected.push_back(s[static_cast<std::size_t>(j)] = s[static_cast<std::size_t>(j)] * k + x.at<double>({t, j}) * 0.5);
+    CHECK(all.to_vector<double>() == expected);
+    CHECK(last.to_vector<double>() == s);
+  }
+}
+
+TEST_CASE("steps: what is no recurrence stays written out", "[steps]") {
+  op::compiler::Recorder r;
+  const auto x = r.input("x", op::f64, std::array<std::int64_t, 1>{5000});
+  auto sum = at(r, x, 0);
+  for (std::int64_t t = 1; t < 5000; ++t) sum = r.elementwise(ir::Op::Add, {sum, at(r, x, t)});
+  r.output("sum", sum);
+  CHECK_FALSE(op::compiler::find_steps(ir::prune(op::compiler::simplify(ir::prune(r.graph)))));
+}
+
+TEST_CASE("steps: the node is what was written out, prints, parses and is checked", "[steps]") {
+  op::compiler::Recorder r;
+  const auto x = r.input("x", op::f64, std::array<std::int64_t, 2>{1500, 3}), w = r.input("w", op::f64, std::array<std::int64_t, 1>{3});
+  op::compiler::Value s = r.input("s", op::f64, std::array<std::int64_t, 1>{3});
+  std::vector<op::compiler::Value> all;
+  for (std::int64_t t = 0; t < 1500; ++t) {
+    const op::compiler::Value x_t = at(r, x, t);
+    s = r.elementwise(ir::Op::Sub,
+                      {r.elementwise(ir::Op::Mul, {s, w}), r.elementwise(ir::Op::Exp, {r.elementwise(ir::Op::Mul, {x_t, s})})});
+    all.push_back(s);
+  }
+  r.output("all", r.stack(all, 0));
+  r.output("last", s);
+  const ir::Graph written = ir::prune(op::compiler::simplify(ir::prune(r.graph)));
+  const std::optional<ir::Graph> found = op::compiler::find_steps(written);
+  REQUIRE(found);
+  ir::verify(*found, "steps");
+  const ir::Graph graph = ir::prune(*found);
+  ir::NodeId node = ir::kNoNode;
+  for (ir::NodeId id = 0; id < graph.size(); ++id)
+    if (graph[id].op == ir::Op::Steps) node = id;
+  REQUIRE(node != ir::kNoNode);
+  CHECK(ir::print(ir::parse_graph(ir::print(graph))) == ir::print(graph));
+  // the reference, by the node's definition and by that of each operator
+  std::vector<Array> inputs = {random_array({1500, 3}, op::f64), random_array({3}, op::f64, 2), random_array({3}, op::f64, 3)};
+  std::vector<ir::ArrayView> views;
+  for (const Array& a : inputs) views.push_back({op::f64, a.data(), {a.shape().begin(), a.shape().end()}});
+  const std::vector<ir::Buffer> expected = ir::evaluate(written, views), got = ir::evaluate(graph, views);
+  REQUIRE(got.size() == expected.size());
+  for (std::size_t k = 0; k < got.size(); ++k) CHECK(got[k].bytes == expected[k].bytes);
+  // any other number among the attributes makes another node, or none that is right
+  const ir::Steps steps = ir::steps_of(graph, node);
+  const auto broken = [&](const auto& change) {
+    ir::Graph other = graph;
+    std::vector<std::int64_t> attributes(graph.attributes(node).begin(), graph.attributes(node).end());
+    change(attributes);
+    ir::Node changed = graph[node];
+    changed.attributes = other.intern(attributes);
+    return ir::broken_steps(other, other.add(changed));
+  };
+  CHECK(broken([](auto&) {}) == "");
+  CHECK(broken([](auto& a) { a[0] = 100; }) != "");                                      // a result that there is not
+  CHECK(broken([](auto& a) { a[1] = 7; }) != "");                                        // arrays of another number of steps
+  CHECK(broken([](auto& a) { a[2] = 0; }) != "");                                        // no state
+  CHECK(broken([](auto& a) { a[4] += 1; }) != "");                                       // numbers are missing
+  CHECK(broken([](auto& a) { a[6] = static_cast<std::int64_t>(ir::Op::Sort); }) != "");  // a line that is not elementwise
+  CHECK(broken([](auto& a) { a[7] = static_cast<std::int64_t>(op::i32); }) != "");       // of another type
+  CHECK(broken([&](auto& a) { a[9] = steps.operands(); }) != "");                        // that reads itself
+  CHECK(broken([&](auto& a) { a[a.size() - 1] = steps.values(); }) != "");               // a result that is no value
+}
