@@ -18,8 +18,8 @@ Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Tar
   for (const ir::StepLine& line : steps.lines) widest = std::max(widest, size_of(line.dtype));
   Schedule& s = out.schedule;
   s.vector_bytes = target.vector_bytes;
-  // Two registers of each value hide that a step waits for the one before it; one element has none.
-  s.width = elements == 1 ? 1 : 2 * target.vector_bytes / static_cast<int>(widest);
+  // Four registers of each value hide that a step waits for the one before it; one element has none.
+  s.width = elements == 1 ? 1 : 4 * target.vector_bytes / static_cast<int>(widest);
   s.masked = true;  // the width is that of both tiers
   ScheduleNumbers& n = out.numbers;
   const std::int64_t each = (elements + 4 * threads - 1) / (4 * threads);
