@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include "onepass/error.h"
@@ -23,6 +22,7 @@
 #include "runtime/os_output.h"
 #include "tools/onepass_command.h"
 #include "tools/onepass_files.h"
+#include "tools/onepass_job.h"
 #include "tools/onepass_random.h"
 #include "tools/onepass_terminal.h"
 
@@ -31,19 +31,8 @@ namespace onepass::command {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Files = std::vector<std::pair<std::string, std::string>>;  // name, file; of a .npz file's arrays together, no name
-
-struct Job {
-  Source source;
-  Files inputs, outputs;
-  Mode mode = Mode::adaptive;
-};
 
 bool is_archive(std::string_view file) { return file.ends_with(".npz"); }
-
-// `-` as the file of an output or of --stats.
-constexpr std::string_view kStandardOutput = "/dev/stdout";
-std::string output_path(const std::string& file) { return std::string(file == "-" ? kStandardOutput : file); }
 
 // What a job's files must not meet: each is read or written beside them.
 struct OtherFiles {
@@ -286,53 +275,6 @@ class Runner {
 };
 
 // ---- batches
-
-std::string string_member(const Json& value, std::string_view what) {
-  if (!value.is_string()) throw ValueError(fmt::format("run: {} is a text in quotes, not {}", what, value.type_name()));
-  return value.get<std::string>();
-}
-
-Files files_member(const Json& value, const std::string& member) {
-  if (!value.is_object()) throw ValueError(fmt::format("run: \"{}\" is an object of names and files, not {}", member, value.type_name()));
-  Files files;
-  for (const auto& [name, file] : value.items()) {
-    if (name.empty()) throw ValueError(fmt::format("run: \"{}\" has a file without a name", member));
-    files.emplace_back(name, string_member(file, fmt::format("\"{}\" of \"{}\"", name, member)));
-    if (member == "inputs" && files.back().second == "-")
-      throw ValueError(fmt::format("run: the input `{}` of a job cannot be standard input: give it a file", name));
-  }
-  return files;
-}
-
-Job job_of(const std::string& line, Mode mode) {
-  Json json;
-  std::vector<std::set<std::string>> members;  // of the objects that are open
-  const auto once = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) members.emplace_back();
-    else if (event == Json::parse_event_t::object_end) members.pop_back();
-    else if (event == Json::parse_event_t::key && !members.back().insert(parsed.get<std::string>()).second)
-      throw ValueError(fmt::format("run: the job has the member {} twice", parsed.dump(-1, ' ', false, Json::error_handler_t::replace)));
-    return true;
-  };
-  try {
-    json = Json::parse(line, once);
-  } catch (const Json::parse_error& error) { throw ValueError(fmt::format("run: the line is not JSON, see its byte {}", error.byte)); }
-  if (!json.is_object()) throw ValueError(fmt::format("run: a job is a JSON object, not {}", json.type_name()));
-  Job job{.source = {.text = {}, .name = "formula"}, .inputs = {}, .outputs = {}, .mode = mode};
-  if (!json.contains("formula")) throw ValueError("run: the job has no \"formula\"");
-  for (const auto& [member, value] : json.items()) {
-    if (member == "formula") job.source.text = string_member(value, "\"formula\"");
-    else if (member == "inputs") job.inputs = files_member(value, member);
-    else if (member == "outputs") {
-      job.outputs = files_member(value, member);
-      for (auto& [name, file] : job.outputs) file = output_path(file);
-    } else if (member == "mode") job.mode = mode_of(string_member(value, "\"mode\""));
-    else
-      throw ValueError(fmt::format("run: a job has no member \"{}\"{}; its members are formula, inputs, outputs, mode", member,
-                                   suggestion(member, {"formula", "inputs", "outputs", "mode"})));
-  }
-  return job;
-}
 
 constexpr std::size_t kMostLineBytes = std::size_t{64} << 20;  // a device or a broken pipe's end may never bring a newline
 

@@ -46,7 +46,12 @@ ONEPASS_C_API const char* onepass_last_error(void);
 
 /* ---- arrays */
 
-typedef enum onepass_dtype {
+#ifdef __cplusplus
+#define ONEPASS_C_INT : int32_t /* any number may be passed: one that is no dtype is an error */
+#else
+#define ONEPASS_C_INT
+#endif
+typedef enum onepass_dtype ONEPASS_C_INT {
   ONEPASS_BOOL = 0,
   ONEPASS_I8 = 1,
   ONEPASS_I16 = 2,
@@ -61,6 +66,7 @@ typedef enum onepass_dtype {
   ONEPASS_F32 = 11,
   ONEPASS_F64 = 12
 } onepass_dtype;
+#undef ONEPASS_C_INT
 
 /** A tensor in memory. */
 typedef struct onepass_array onepass_array;
