@@ -28,7 +28,7 @@ class InputBytes {
   }
   /// At most `most` bytes.
   std::string text(std::size_t most) {
-    const std::size_t size = std::min<std::size_t>(below(most + 1), static_cast<std::size_t>(end_ - at_));
+    const std::size_t wanted = below(most + 1), size = std::min(wanted, static_cast<std::size_t>(end_ - at_));
     std::string out(reinterpret_cast<const char*>(at_), size);
     at_ += size;
     return out;
