@@ -17,7 +17,7 @@ def relief(xp, z):
 
     dx = (at(-1, 1) + 2 * at(0, 1) + at(1, 1) - at(-1, -1) - 2 * at(0, -1) - at(1, -1)) / (8 * COLUMN)
     dy = (at(1, -1) + 2 * at(1, 0) + at(1, 1) - at(-1, -1) - 2 * at(-1, 0) - at(-1, 1)) / (8 * ROW)
-    steepness, aspect = xp.atan(xp.hypot(dx, dy)), xp.atan2(-dx, dy)
+    steepness, aspect = xp.arctan(xp.hypot(dx, dy)), xp.arctan2(-dx, dy)
     rise, level, north, east = xp.sin(steepness), xp.cos(steepness), xp.cos(aspect), xp.sin(aspect)
 
     def light(azimuth, altitude):
