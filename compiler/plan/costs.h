@@ -1,5 +1,5 @@
-// What a kernel costs, about, in nanoseconds: to compile, and to run. The factors were measured by bench/tiers on one machine (a Xeon of
-// the Sapphire Rapids family). Choices between tiers, and between generic and specialised kernels, follow these numbers; results never.
+// Cost model of a kernel: estimated compile and run times in nanoseconds. The factors were measured by bench/tiers on an Intel Xeon of the
+// Sapphire Rapids family. The estimates decide between tiers and between generic and specialized kernels; they never affect results.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ struct TierTimes {
   double quick = 0, optimised = 0;
 };
 
-/// Of an elementwise operator on one vector, about.
+/// Returns the approximate number of instructions that elementwise operator `op` takes on one vector.
 inline int instructions_of(ir::Op op) { return ir::info(op).kind == ir::OpKind::Expanded ? 24 : 1; }
 
 TierTimes compile_times(const Nest& nest, const Schedule& schedule);
 
-/// One run of all items on one thread. `work`: ScheduleNumbers::work; `bytes`: that the run moves.
+/// Estimates one run of all tasks on one thread. `work` is ScheduleNumbers::work; `bytes` is the memory traffic of the run.
 TierTimes run_times(const Nest& nest, double work, double bytes);
 
-/// The part of a run that a kernel for one shape alone saves. Most of it is what is done once for each run through the vector loop, so that
-/// it is half of the run where the loop is as short as a register, and a 64th where it is long.
+/// Returns the fraction of a run that a kernel specialized for one shape saves. Most of the saving is work at the start of each vector
+/// loop. The fraction is 1/2 if that loop is as short as a register and 1/64 if it is long.
 double saved_by_specializing(std::int64_t vector_loop_extent);
 
 }  // namespace onepass::compiler

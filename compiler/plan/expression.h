@@ -1,5 +1,5 @@
-// Expression: an offset and a multiple of each of some variables, the loops of a nest and what is derived from them; and small numbers
-// for equal values.
+// Expression: an offset plus a multiple of each of some variables. The variables are the loops of a nest and its floordiv/mod variables.
+// Interner: assigns small ids to equal values.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct Term {
 };
 struct Expression {
   std::int64_t offset = 0;
-  std::vector<Term> terms;  // by variable, no zero coefficients
+  std::vector<Term> terms;  // sorted by variable, without zero coefficients
   bool operator==(const Expression&) const = default;
 };
 
@@ -39,7 +39,7 @@ struct HashList {
   }
 };
 
-// Equal values get one small number.
+// Assigns the same small id to equal values.
 template <class T, class Hash> class Interner {
  public:
   std::uint32_t operator()(const T& value) {

@@ -1,5 +1,5 @@
-// joined: sums of products over several loops, as sums over one loop, so that they run in register tiles (compiler/loops/contract.h): one
-// reduced loop can be cut into the blocks of the order of summation, and packed.
+// joined: rewrites sums of products over several loops as sums over one loop. They can then run in register tiles
+// (compiler/loops/contract.h), because one reduced loop can be cut into summation blocks and packed.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace onepass::compiler {
 
-/// A contraction with several reduced loops, with one in their place that runs through the same elements in the same order. Where an array
-/// does not go through them in equal steps, its map has quotients and remainders of the one loop's index. None where the nest is no such
-/// contraction, or could not run in register tiles.
+/// Returns the contraction `piece` with its reduced loops replaced by one loop over the same elements in the same order. If an array's
+/// stride is not constant along the new loop, its affine map gets floordiv/mod variables of the loop index.
+/// Returns nullopt if `piece` is not a contraction with several reduced loops, or if the result could not run in register tiles.
 std::optional<Planned> joined(const Planned& piece);
 
-/// Joins the reduced loops of those pieces that run in register tiles then.
+/// Joins the reduced loops of each piece that can then run in register tiles.
 void join_reduced_loops(std::vector<Planned>& pieces, const Target& target, const ScheduleOptions& options);
 
 }  // namespace onepass::compiler

@@ -1,7 +1,7 @@
-// Nest: one kernel as loops and a body, for no machine in particular. The schedule says how a target runs it; the emitters spell it.
+// Nest: one kernel as loops and a body, independent of the target. The schedule says how a target runs it; the emitters write the code.
 //
-// A Nest is canonical: it holds no length, no stride beyond its class and no literal's value, so that equal keys mean equal code. What it
-// leaves out stands in NestNumbers, in the same order, and reaches the kernel as arguments.
+// A loop nest is canonical: it has no lengths, no strides beyond their coefficient kind and no values of literals. Equal keys therefore
+// mean equal code. NestNumbers holds the omitted numbers in the same order; the kernel gets them as arguments.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@
 
 namespace onepass::compiler {
 
-/// What the generic kernel knows of a coefficient.
+/// Compile-time knowledge of a generic kernel about one coefficient.
 enum class Coefficient : std::uint8_t {
   Zero,
   One,
   General,
-  MinusOne,  // these of a load's vector loop alone
-  Two,       // these of a family of loads alone
+  MinusOne,  // only along the vector loop of a load
+  Two,       // Two to Eight: only in interleaved access groups
   Three,
   Four,
   Five,
@@ -28,44 +28,48 @@ enum class Coefficient : std::uint8_t {
   Seven,
   Eight,
 };
-/// The coefficient that a class of a family stands for.
+/// Returns the number that a coefficient kind of an interleaved access group represents.
 constexpr int number_of(Coefficient c) { return static_cast<int>(c) - static_cast<int>(Coefficient::Two) + 2; }
 
 constexpr Coefficient coefficient_of(std::int64_t number) {
   return static_cast<Coefficient>(static_cast<std::int64_t>(Coefficient::Two) + number - 2);
 }
-inline constexpr std::int64_t kFarthestApart = 8;  // of the loads of a family
+inline constexpr std::int64_t kFarthestApart = 8;  // largest distance between the loads of an interleaved access group, in elements
 
-/// offset + Σ coefficient · variable; the variables are the loops, then the derived variables. Offsets are always numbers.
+/// Affine map: offset + Σ coefficient · variable. The variables are the loops, then the floordiv/mod variables. The offset is always a
+/// number.
 struct Linear {
   std::vector<Coefficient> of;
   bool operator==(const Linear&) const = default;
 };
 
-/// floor(linear / by) or linear mod by: what an unaligned reshape or a strided pad leaves. `by` is a number above 0. Or what data say: the
-/// value of a Place.
+/// Floordiv/mod variable: floor(linear / by) or linear mod by, with by > 0. Unaligned reshapes and strided pads need them. A variable with
+/// a `place` is instead the value of that checked index, which is read from data.
 struct Derived {
   std::uint32_t linear;
   bool modulo;
-  std::uint32_t place = kNone;  // the statement
+  std::uint32_t place = kNone;  // the `Place` statement that computes the variable, or kNone
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   bool operator==(const Derived&) const = default;
 };
 
-/// Memory that a load or store touches: an argument, by elements of `dtype`. Loads that are 2 to 8 apart along the vector loop, and
-/// between them read everything, are a family: whole vectors are loaded once and their elements sorted out. Of a list the linear `table`
-/// chooses the array, whose address stands in a table; `linear` is the place in it.
+/// Memory that a load or store touches: a kernel argument with elements of type `dtype`.
+///
+/// Loads that are 2 to 8 elements apart along the vector loop, and together read every element, form an interleaved access group. Whole
+/// vectors are loaded once and then deinterleaved.
+///
+/// For an array list, affine map `table` selects the pointer-table entry; `linear` is the element offset in that array.
 struct Access {
   std::uint32_t buffer;
   std::uint32_t linear;
   std::uint32_t table = kNone;
-  std::uint32_t first = kNone;  // of a family: the access that begins lowest
-  std::uint8_t place = 0;       // elements behind it
+  std::uint32_t first = kNone;  // interleaved access group: its access with the lowest address
+  std::uint8_t place = 0;       // interleaved access group: elements from the start of `first`
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   bool operator==(const Access&) const = default;
 };
 
-/// 0 <= linear < bound.
+/// Bounds check: 0 <= linear < bound.
 struct Check {
   std::uint32_t linear;
   bool operator==(const Check&) const = default;
@@ -73,66 +77,78 @@ struct Check {
 
 struct Statement {
   enum class Kind : std::uint8_t {
-    Load,   // at: access; guard: a Guard statement or none: lanes where it is false are not read and give 0; a: the Place it depends on
-    Store,  // at: access; a: the value; guard as of a load; count: it and the stores behind it are so many phases, side by side in memory;
-            // op Add: added to what stands there, where the Place b says
-    Index,  // at: linear, as a value of `dtype`
-    Slot,   // at: position in Nest::slots
+    // at: access. guard: a Guard statement or none; lanes whose predicate is false are not read and give 0. a: the Place that the address
+    // depends on.
+    Load,
+    // at: access. a: the value. guard: as for a load. count: this store and the next ones form that many adjacent elements of one iteration.
+    // op Add: adds the value to the element that checked index b selects.
+    Store,
+    Index,     // at: affine map, whose value has type `dtype`
+    Slot,      // at: position in Nest::slots
     Constant,  // bits
     Op,        // op on a, b, c
-    Guard,     // the checks at .. at + count, all of them; a: the Place they depend on
-    Reduce,    // op over the reduced loops of a, a contraction of the products of a and b; count 1, a column: over the outer loops instead
-    Scan,      // op, the same along the loop that runs in sequence
-    Place,  // the place that the index a means, below the bound of check `at`; a bad one is 0 and raises the kernel's flag, where `guard` holds
+    Guard,     // conjunction of bounds checks at .. at + count; a: the Place that they depend on
+    // op over the reduced loops of a; for a contraction, of the products of a and b. count 1: a fused column reduction, over the outer
+    // loops instead.
+    Reduce,
+    Scan,  // prefix form of `op` along the sequential loop
+    // Checked index: the element that index a selects, below the bound of check `at`. Where `guard` holds, an index out of bounds becomes 0
+    // and sets the error flag of the kernel.
+    Place,
   };
   Kind kind;
   ir::Op op = ir::Op::Input;
-  DType dtype = DType::Bool;  // computed and kept in: never a half
-  DType half = DType::F32;    // of a cast or bitcast to a half (dtype is f32), or a bitcast from one: which half; f32: neither
-  std::uint8_t stage = 0;     // the sweep in which it can first be computed; of a Reduce: the sweep after its own
+  DType dtype = DType::Bool;  // type of the computation and of the result; never a half type
+  // Half type of a cast or bitcast to a half (dtype is F32), or of a bitcast from one; else F32.
+  DType half = DType::F32;
+  std::uint8_t stage = 0;  // first sweep that can compute it; for a Reduce, the sweep after its own
   std::uint8_t count = 0;
   std::uint32_t a = kNone, b = kNone, c = kNone;
   std::uint32_t guard = kNone;
   std::uint32_t at = 0;
-  std::uint64_t loops = 0;  // the loops that the value depends on
+  std::uint64_t loops = 0;  // bit mask of the loops that the value depends on
   std::uint64_t bits = 0;
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   bool operator==(const Statement&) const = default;
 };
 
 struct BufferInfo {
-  DType dtype;  // of its elements; what is stored for other kernels alone is never a half
+  DType dtype;  // element type; never a half type if only other kernels read the buffer
   bool written;
   bool operator==(const BufferInfo&) const = default;
 };
 
-inline constexpr std::int64_t kShortRow = 64;  // elements of the longest row that is a short one
+inline constexpr std::int64_t kShortRow = 64;  // most elements of a short row
 
-/// How the loops run: `outer` kept loops make the items that threads share; then `serial` reduced loops; the last loop is the vector loop.
-///   Map    no reduction; the vector loop is kept. One with scans runs along it in sequence, in vectors of a group
-///   Rows   the vector loop is kept, the reduced loops are serial: accumulators are rows. Also scans along another axis than the last, and
-///          what is added where data say: their loops are serial alike
-///   Lanes  the vector loop is the last reduced loop: accumulators are lanes. It may have columns: reductions over its outer loops, which
-///          stand in row-major order then, of values that the last sweep has. What depends on a column (Nest::behind_columns) is computed
-///          and stored once all rows are done; its `stage` is `sweeps`.
+/// Loop order. The `outer` non-reduced loops form the tasks that threads share. The `serial` reduced loops follow. The last loop is the
+/// vector loop.
+///   Map    Elementwise nest: no reduction, and the vector loop is not reduced. A nest with scans runs along the vector loop in sequence,
+///          in vectors of one scan group.
+///   Rows   Outer-axis reduction: the vector loop is not reduced and the reduced loops are serial, so that accumulators are rows. Scans
+///          along an axis other than the last also use this kind, as do additions at data-dependent indices; their loops are serial too.
+///   Lanes  Inner-axis reduction: the vector loop is the last reduced loop, so that accumulators are vector lanes. It can have fused column
+///          reductions, which reduce values of the last sweep over the outer loops; those loops are then in row-major order.
+///
+/// Statements that depend on a column (Nest::behind_columns) are computed and stored after all rows. Their `stage` is `sweeps`.
 enum class NestKind : std::uint8_t { Map, Rows, Lanes };
 
 struct Nest {
   NestKind kind = NestKind::Map;
   std::uint8_t outer = 0, serial = 0;
-  std::uint8_t runs = 0;    // of the reduced loops, how many count runs that are filled; 0: nothing is filled
-  std::uint8_t sweeps = 1;  // times that the reduced loops are run
-  // The vector loop runs through short rows, one behind the other: each derived variable is the row, or the place in it, and each load varies
-  // along the loop as one of these alone or as the loop itself; stores are contiguous. The rows have NestNumbers::by[0] elements.
+  std::uint8_t runs = 0;    // number of reduced loops that count padded runs; 0: no padding
+  std::uint8_t sweeps = 1;  // traversals of the reduced loops
+  // True if the vector loop runs through short rows, one after the other. Each floordiv/mod variable is then the row or the column. Each
+  // load varies along the loop with only one of them or with the loop itself; stores are contiguous. A row has NestNumbers::by[0] elements.
   bool short_rows = false;
-  ir::Op routine = ir::Op::Input;  // of a nest without a body: the operator that a routine of the library computes (routine.h); else Input
-  std::uint8_t variant = 0;        // its last attribute: descending, to the right, or what Assign does
+  ir::Op routine = ir::Op::Input;  // nest without a body: operator that a library routine computes (routine.h); else Input
+  std::uint8_t variant = 0;        // last attribute of `routine`: descending, to the right, or the kind of Assign
   bool is_routine() const { return routine != ir::Op::Input; }
-  // Of Steps: the node's attributes, as of one step; and which of its results each written buffer is. Its code is compiled.
+  // `Steps` nests, whose code is compiled: the attributes of the node for a single step, and, for each written buffer, the index of its
+  // result.
   std::vector<std::int64_t> steps;
   std::vector<std::uint32_t> results;
   bool is_in_library() const { return is_routine() && routine != ir::Op::Steps; }
-  std::uint8_t phases = 1;  // indices that one iteration of the vector loop computes: each has its own loads, statements and stores
+  std::uint8_t phases = 1;  // interleave factor: indices that one iteration of the vector loop computes, each with its own statements
   std::vector<Linear> linears;
   std::vector<Derived> derived;
   std::vector<Access> accesses;
@@ -147,7 +163,7 @@ struct Nest {
       if (s.kind == kind) return true;
     return false;
   }
-  /// What is added where data say, if it is that; such a nest does nothing else.
+  /// Returns the store that adds at data-dependent indices, or null. A nest with such a store does nothing else.
   const Statement* addition() const {
     for (const Statement& s : body)
       if (s.kind == Statement::Kind::Store && s.op == ir::Op::Add) return &s;
@@ -155,43 +171,46 @@ struct Nest {
   }
   std::uint32_t loops() const { return outer + serial + 1u; }
   std::uint32_t vector_loop() const { return outer + serial; }
-  std::uint64_t reduced_mask() const {  // loops inside the items that are reduced
+  std::uint64_t reduced_mask() const {  // reduced loops within a task
     const std::uint64_t serial_mask = ((std::uint64_t{1} << serial) - 1) << outer;
     return kind == NestKind::Lanes ? serial_mask | std::uint64_t{1} << vector_loop() : serial_mask;
   }
   bool has_columns() const;
-  /// By statement: is it a column, or does it depend on one?
+  /// Returns, for each statement, whether it is a fused column reduction or depends on one.
   std::vector<bool> behind_columns() const;
-  /// The canonical text of everything above: what the kernel cache compares.
+  /// Returns the canonical text of all fields above. The kernel cache compares it.
   std::string key() const;
 };
 
-/// What the Nest leaves out, in the same order.
+/// Nest parameters: the numbers that a Nest omits, in the same order.
 struct NestNumbers {
-  std::vector<std::int64_t> extents;                    // of the loops
-  std::vector<std::int64_t> offsets;                    // of the linears, in elements
-  std::vector<std::vector<std::int64_t>> coefficients;  // of the linears, every variable
-  std::vector<std::int64_t> by;                         // of the derived variables
-  std::vector<std::int64_t> bounds;                     // of the checks
-  std::vector<ir::NodeId> buffers;                      // the node whose memory it is
-  std::vector<std::vector<ir::NodeId>> members;         // of a buffer that is a list: the arguments or results, or the slots; else none
-  std::vector<std::int32_t> outputs;  // of a written buffer: which copy of that node's result (0 unless it is an output twice), or behind
-                                      // these which of its places in assembled arrays (compiler/lists.h);
-                                      // kUnrounded: the f32 that other kernels read of a half
+  std::vector<std::int64_t> extents;                    // by loop
+  std::vector<std::int64_t> offsets;                    // by affine map, in elements
+  std::vector<std::vector<std::int64_t>> coefficients;  // by affine map, then by variable
+  std::vector<std::int64_t> by;                         // divisors, by floordiv/mod variable
+  std::vector<std::int64_t> bounds;                     // by bounds check
+  std::vector<ir::NodeId> buffers;                      // node whose memory each buffer is
+  // Members of each buffer that is an array list: arguments, results or scalar parameters. Empty for other buffers.
+  std::vector<std::vector<ir::NodeId>> members;
+  // Destination of each written buffer. First come the copies of the node's result (more than one if it is an output several times). The
+  // indices after them are its positions in assembled arrays (compiler/lists.h). kUnrounded is the F32 value of a half that other kernels
+  // read.
+  std::vector<std::int32_t> outputs;
   static constexpr std::int32_t kUnrounded = -1;
-  std::vector<std::uint32_t> slots;  // graph slots
-  std::vector<std::uint64_t> signs;  // of each: bits of its value that change. What is subtracted is added, with its sign changed
-  /// What the kernel is given for a slot.
+  std::vector<std::uint32_t> slots;  // indices into ir::Graph::slots
+  // Bits of each scalar parameter's value that are flipped before the call. A subtraction becomes an addition of the negated parameter.
+  std::vector<std::uint64_t> signs;
+  /// Returns the kernel parameter for scalar parameter `s`.
   std::int64_t word_of_slot(std::size_t s, const std::vector<ir::Slot>& values) const {
     return static_cast<std::int64_t>(values[slots[s]].bits ^ signs[s]);
   }
-  std::int64_t results = 0;     // of a routine: elements of the result along its axis
-  std::int64_t padded_run = 0;  // of the order of summation, where runs are filled
+  std::int64_t results = 0;     // routines: elements of the result along its axis
+  std::int64_t padded_run = 0;  // padded run length of the summation order; 0 without padding
 };
 
 std::string print(const Nest& nest, const NestNumbers& numbers);
 
-/// The bytes of numbers, one behind the other, at the end of a key.
+/// Appends the bytes of `numbers`, without separators, to `key`.
 template <class... Numbers> void append_bytes(std::string& key, Numbers... numbers) {
   char bytes[(sizeof numbers + ...)];
   char* at = bytes;

@@ -1,5 +1,5 @@
-// plan: a group of the partition becomes a Nest: views are composed into index maps of loads, loops are split where shapes factor,
-// reordered by stride and merged where every access allows it. Where a Piecewise is read, loops are cut at its boxes' edges.
+// plan: turns a fusion group into loop nests. It composes views into the affine maps of loads and splits loops where shapes factor. It
+// orders loops by stride and merges them where every access allows it. Loops that read a Piecewise are cut at the edges of its boxes.
 #pragma once
 
 #include <span>
@@ -15,9 +15,10 @@ struct Planned {
   NestNumbers numbers;
 };
 
-/// The pieces of a group: one, unless its loops are cut at the edges of a Piecewise's boxes. Equal nests are one kernel. None where there
-/// is no element to compute. `layouts[id]`: of the input and stored nodes of `graph`, as they are read. `targets[k]`: of output k, as it is written; none given:
-/// what is read, but contiguous for the copy of an input.
+/// Returns the subdomains of a fusion group. There is one, unless its loops are cut at the edges of a Piecewise's boxes. Equal nests share
+/// one kernel. The result is empty if there is no element to compute.
+/// `layouts[id]` is the layout in which an input or materialized node of `graph` is read. `targets[k]` is the layout in which output k is
+/// written. Without `targets`, outputs use their `layouts`, except that copies of inputs are contiguous.
 std::vector<Planned> plan(const ir::Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                           std::span<const Layout> targets = {});
 

@@ -1,6 +1,6 @@
-// rolled: iterations that a program has written out, found again in a Nest's body, so that they run as a loop of few instructions: a
-// recurrence of 256 steps, recorded by a loop of the host language, is 256 copies of the same statements with other numbers. Called by
-// schedule; emit_rolled.cpp spells it.
+// rolled: finds iterations that a program has written out in the body of a loop nest and rerolls them into a loop of few instructions.
+// Example: a host loop that records a recurrence of 256 steps makes 256 copies of the same statements with other numbers. schedule() calls
+// it; emit_rolled.cpp emits the loop.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,13 @@
 
 namespace onepass::compiler {
 
-/// Statements begin .. begin + period * count are `count` iterations. Statement k of one is statement k of the next: the same operator;
-/// of each operand that is a value of an iteration the next one's, or the same value from before the loop; of each slot the one `slots`
-/// further on. What an iteration reads of the one before it, the first reads from before the loop. Only values of the last are read after it.
+/// Rerolled loop: statements begin .. begin + period * count are `count` iterations. Statement k of each iteration has the same operator.
+/// Its operands are either the corresponding values of the same or the preceding iteration, or one value from before the loop. Its scalar
+/// parameter is `slots` further on in each iteration.
+///
+/// The first iteration reads initial values from before the loop. Statements after the loop read only values of the last iteration.
 struct Rolled {
-  std::uint32_t begin = 0, period = 0, count = 0;  // count 0: none
+  std::uint32_t begin = 0, period = 0, count = 0;  // count 0: no rerolled loop
   std::uint32_t slots = 0;
   std::uint32_t end() const { return begin + period * count; }
   std::uint32_t last() const { return end() - period; }
@@ -21,10 +23,11 @@ struct Rolled {
   bool operator==(const Rolled&) const = default;
 };
 
-/// Instructions of the vector loop, about, that a statement is: for each register.
+/// Returns the approximate number of vector-loop instructions of a statement, per register.
 std::uint32_t instructions_of(const Nest& nest, std::uint32_t statement);
 
-/// The iterations that make up most of a map's body; none where it is short anyway. `registers`: that the body works on at once.
+/// Returns the iterations that make up most of an elementwise nest's body; none if the body is short. `registers` is the number of
+/// registers that the body works on at once.
 Rolled rolled(const Nest& nest, std::uint32_t registers);
 
 }  // namespace onepass::compiler

@@ -1,6 +1,8 @@
-// Nests of precompiled routines: operators that no loop of a kernel computes, such as sort, take whole arrays in memory. Such a nest has no body: an
-// access for each array, the operands' in their order and then the result's, whose coefficients are the strides along the loops; the last loop is
-// the axis that the routine works along. plan() makes it, verify_plan() checks it; runtime/routine.h runs it.
+// routine: nests of precompiled routines. Operators such as sort, which no loop of a kernel computes, work on whole arrays in memory. Such
+// a nest has no body. It has one access per array: the operands in order, then the result. The coefficients are the strides along the
+// loops, and the last loop is the axis that the routine works along.
+//
+// plan() makes these nests, verify_plan() checks them, and runtime/routine.h runs them.
 #pragma once
 
 #include <span>
@@ -11,11 +13,11 @@
 
 namespace onepass::compiler {
 
-/// Of a group whose `routine` is set. None where the result has no element.
+/// Plans a group whose `routine` is set. Returns an empty vector if the result has no elements.
 std::vector<Planned> plan_routine(const ir::Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                                   std::span<const Layout> targets);
 
-/// What is wrong with such a nest, else empty.
+/// Returns a description of the first error in such a nest, or an empty string.
 std::string verify_routine(const ir::Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                            std::span<const Planned> pieces, std::span<const Layout> targets);
 

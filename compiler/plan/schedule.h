@@ -1,5 +1,5 @@
-// schedule: how one target runs a Nest. What changes the code is in Schedule (named in the kernel's key, at most a handful of classes for
-// each nest); lengths, tiles and counts are numbers that the code is given as arguments.
+// schedule: how one target runs a Nest. Schedule holds all choices that change the code; they are part of the kernel's key, and a nest has
+// few variants. Lengths, tile sizes and counts are numbers that the kernel gets as arguments.
 #pragma once
 
 #include <cstdint>
@@ -13,59 +13,65 @@
 
 namespace onepass::compiler {
 
-/// Contractions that run in tiles of their result (compiler/loops/contract.h): so many rows by so many columns at a time, whose sums stay
-/// in registers. An operand that is packed is copied before it is read, in the order in which it is read.
+/// Register tile of a contraction (compiler/loops/contract.h). The kernel computes `rows` by `width` elements of the result at a time, with
+/// their sums in registers. A packed operand is first copied into a buffer, in the order in which it is read.
 struct RegisterTile {
-  std::uint8_t rows = 0, width = 0;  // no rows: none of this
-  bool one_block = false;            // class: the reduced elements lie within one block of the order of summation
+  std::uint8_t rows = 0, width = 0;  // rows 0: no register tile
+  bool one_block = false;            // kernel-variant flag: all reduced elements are in one summation block
   bool packs_rows = false, packs_columns = false;
-  std::uint8_t turned =
-      0;  // of columns that lie along the reduced loop: elements of that which are read at once, squares being turned; or 0
-  std::uint8_t vector = 0;  // columns of a vector, of which a row has several; 0: one for all
-  bool shared = false;      // columns are packed once for all items, in a phase before theirs
-  bool swapped = false;     // rows and columns have changed places: vectors lie along the last outer loop
-  std::uint8_t pitch = 0;  // of packed rows: elements from one to the next, no fewer than are reduced; 0: a block of the order of summation
-  bool asks_ahead = false;  // for columns that are read where they stand, of more than the second-level cache holds
+  // For columns that are contiguous along the reduced loop: the elements of that loop that are read at once and transposed in squares. Else
+  // 0.
+  std::uint8_t turned = 0;
+  std::uint8_t vector = 0;  // columns per vector if a row has several vectors; 0: one vector per row
+  bool shared = false;      // columns are packed once for all tasks, in an earlier phase
+  bool swapped = false;     // rows and columns are exchanged: vectors run along the last outer loop
+  // Packed rows: elements between two rows, at least the number of reduced elements. 0: a summation block.
+  std::uint8_t pitch = 0;
+  bool asks_ahead = false;  // prefetches columns that are not packed and exceed the second-level cache
   bool operator==(const RegisterTile&) const = default;
 };
 
 struct Schedule {
-  int vector_bytes = 32;                // of the target's registers
-  int width = 8;                        // elements of the vector body: one or more registers
-  bool masked = false;                  // one masked loop, no separate main loop, no unrolling: quicker to compile
-  bool grouped = false;                 // a vector is a group of a scan, whatever the machine
-  bool one_block = false;               // class: the reduced elements lie within one block of the order of summation
-  bool row_scratch = false;             // class: a row of the values in `kept` fits the scratch
-  bool split = false;                   // class: threads share the reduced elements of a row: an item is a chunk of them
-  bool by_place = false;                // class: threads share the places that data choose: an item adds at a range of them
-  RegisterTile tile;                    // class: a contraction in tiles, by the way of a LoopProgram
-  int abreast = 1;                      // class: iterations of the last outer loop that run at once: what they share is loaded once
-  std::vector<std::uint32_t> streamed;  // class: accesses whose stores bypass the caches; they start at multiples of 64 bytes
-  std::vector<std::uint32_t> kept;      // statements held in row scratch between sweeps (where row_scratch)
-  std::vector<std::uint32_t> packed;  // accesses read through a transposed tile: unit stride in the last outer loop, not in the vector loop
-  std::vector<std::uint32_t> parts;   // statements that begin a further part of a long body: the parts run one after the other over a block
-  Rolled rolled;                      // statements of the body that run as a loop
+  int vector_bytes = 32;                // register size of the target
+  int width = 8;                        // elements of the vector body, in one or more registers
+  bool masked = false;                  // one masked loop without a main loop and without unrolling; compiles faster
+  bool grouped = false;                 // a vector is one group of a scan on every target
+  bool one_block = false;               // kernel-variant flag: all reduced elements are in one summation block
+  bool row_scratch = false;             // kernel-variant flag: one row of the values in `kept` fits into scratch
+  bool split = false;                   // kernel-variant flag: split reduction; a task is a chunk of a row's reduced elements
+  bool by_place = false;                // kernel-variant flag: destination-partitioned scatter; a task updates one range of indices
+  RegisterTile tile;                    // kernel-variant flag: a contraction in register tiles, by way of a LoopProgram
+  int abreast = 1;                      // kernel-variant flag: unroll-and-jam factor of the last outer loop; its iterations share loads
+  std::vector<std::uint32_t> streamed;  // kernel-variant flag: accesses with non-temporal stores, which start at multiples of 64 bytes
+  std::vector<std::uint32_t> kept;      // statements cached in a row buffer between sweeps (with row_scratch)
+  // Accesses read through a packed operand tile: they have unit stride along the last outer loop, not along the vector loop.
+  std::vector<std::uint32_t> packed;
+  // First statements of the second and later fissioned loops of a long body. The loops run one after the other over each block of elements.
+  std::vector<std::uint32_t> parts;
+  Rolled rolled;  // rerolled statements of the body
   bool operator==(const Schedule&) const = default;
   std::string key() const;
 };
 
-/// Elements that each part of a long body runs over before the next one: what they pass on stays in the first-level cache.
+/// Elements that each fissioned loop of a long body covers before the next one runs. The values passed between them stay in the first-level
+/// cache.
 inline constexpr std::int64_t kPartBlock = 2048;
 
 struct ScheduleNumbers {
-  std::int64_t tile = 0;           // elements of the vector loop in one item (map and rows)
-  std::int64_t tile_outer = 1;     // iterations of the last outer loop in one item: above 1 where packed or abreast
-  std::int64_t tile_rows = 1;      // iterations of the outer loop before that in one item: above 1 where abreast, in a nest of lanes
-  std::int64_t items = 0;          // what threads share
-  std::int64_t scratch_bytes = 0;  // for each thread
-  // split: elements of r in one item, items of one row (or tile); columns: rows, items; by place: places of an item, ranges
+  std::int64_t tile = 0;           // elements of the vector loop per task (Map and Rows)
+  std::int64_t tile_outer = 1;     // iterations of the last outer loop per task; above 1 if packed or unroll-and-jammed
+  std::int64_t tile_rows = 1;      // iterations of the next outer loop per task; above 1 in unroll-and-jammed Lanes nests
+  std::int64_t items = 0;          // number of tasks
+  std::int64_t scratch_bytes = 0;  // per thread
+  // chunk: split: reduced elements per task; fused columns: rows per task; destination-partitioned scatter: indices per task.
+  // chunks: split: tasks per row (or tile); fused columns: tasks; destination-partitioned scatter: ranges.
   std::int64_t chunk = 0, chunks = 1;
-  std::int64_t phases = 1;                         // split, columns: times that all items run, each time when the one before is done
-  bool claimed = false;                            // a split scan: items are begun in increasing order
-  bool combines_last = false;                      // the last phase only combines and stores what rows have: little work
-  std::int64_t shared_bytes = 0;                   // split, columns: of all items, at the word `shared`
-  std::int64_t work = 0;                           // elements times statements, about: whether threads are worth waking
-  std::int64_t bytes_read = 0, bytes_written = 0;  // moved by one run: docs/language.md, `moved_bytes`
+  std::int64_t phases = 1;                         // passes over all tasks; each pass waits for the one before it
+  bool claimed = false;                            // split scan: tasks must start in increasing order
+  bool combines_last = false;                      // the last phase only combines and stores results: little work
+  std::int64_t shared_bytes = 0;                   // memory shared by all tasks, at kernel parameter `shared`
+  std::int64_t work = 0;                           // approximate elements times statements; decides whether to wake threads
+  std::int64_t bytes_read = 0, bytes_written = 0;  // memory traffic of one run: `moved_bytes` in docs/language.md
 };
 
 struct Scheduled {
@@ -75,17 +81,19 @@ struct Scheduled {
 
 struct ScheduleOptions {
   int threads = 1;
-  bool aligned_stores = true;                             // the written arrays start at multiples of 64 bytes
-  std::vector<bool> in_place;                             // by buffer: it is written over an array that the kernel reads; empty: none is
-  std::vector<bool> held;                                 // by buffer: it lies in a thread's scratch (compiler/plan/strips.h); empty: none
-  std::int64_t strip = 0;                                 // rows after which an item of a contraction ends; 0: no matter
-  std::int64_t bytes_beside = 0;                          // moved by the other pieces of the group
-  std::int64_t split_work = kThreadedWork;                // below this, threads do not share the elements of a row
-  std::int64_t item_work = 0;                             // the most work of one item, about, as far as the nest can be cut; 0: no matter
-  static constexpr std::int64_t kThreadedWork = 200'000;  // above which waking threads pays: 64K elements of a multiply and an add
+  bool aligned_stores = true;               // the written arrays start at multiples of 64 bytes
+  std::vector<bool> in_place;               // by buffer: it overwrites an array that the kernel reads; empty: none does
+  std::vector<bool> held;                   // by buffer: it is in a thread's scratch (compiler/plan/strips.h); empty: none is
+  std::int64_t strip = 0;                   // row count that tasks of a contraction must not cross; 0: no limit
+  std::int64_t bytes_beside = 0;            // memory traffic of the other subdomains of the fusion group
+  std::int64_t split_work = kThreadedWork;  // less work than this is not shared by splitting rows
+  // approximate limit of the work per task, as far as the nest can be cut; 0: no limit
+  std::int64_t item_work = 0;
+  static constexpr std::int64_t kThreadedWork = 200'000;  // work from which threads pay off: 64K elements of a multiply and an add
 };
 
-/// The same schedule in the form that compiles quickest: single masked loops over one register. Same arguments, same scratch, same bits.
+/// Returns the form of `schedule` that compiles fastest: single masked loops over one register. Arguments, scratch and result bits stay the
+/// same.
 Schedule quick_form(Schedule schedule);
 
 Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options = {});
@@ -93,52 +101,55 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
 std::string print(const Scheduled& scheduled);
 
 // ---- the kernel's arguments
-/// void kernel(const int64_t* words, int64_t begin, int64_t end, std::byte* scratch): runs items begin .. end. `scratch` is aligned to 64.
+/// Kernel entry point: runs tasks begin .. end. `words` points to the kernel parameters; `scratch` is aligned to 64 bytes.
 using KernelFunction = void (*)(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch);
 
+/// Split reductions: a split schedule shares the reduced elements of a row among tasks. A chunk has 2^m summation blocks, so that the tree
+/// of the chunk sums is the tree of the blocks. Sweep s is phase s: all tasks run it and write their sums to memory at kernel parameter
+/// `shared`. In the next phase, each task combines the sums of its row. The first task of a row stores the values that the row has only
+/// once.
 ///
-/// A split schedule shares the reduced elements of a row among items, in chunks of 2^m blocks of the order of summation, so that the tree
-/// of the chunks' sums is the tree of the blocks. Sweep s is phase s: all items run it and leave their sums at the word `shared`, and after
-/// that each item combines those of its row for itself. What the row itself stores is stored by its first item.
+/// Fused columns (nest.h): such a nest has two phases. In the first, tasks are blocks of rows, which write partial column results to
+/// `shared`. In the second, tasks are parts of the vector loop (`tile` elements each), which combine the partial results.
 ///
-/// A nest with columns (nest.h) has two phases: items are blocks of rows, which leave their part of the columns there, then parts of the
-/// vector loop (`tile` elements each), which combine them.
-///
-/// Of a map with scans a split schedule has chunks of kScanChunk elements as items, to be begun in increasing order, by any thread. An item
-/// first sums its blocks, then waits for the base that the one before it leaves, leaves its own, and goes through its elements again while
-/// they are in the caches. At the word `shared` stands a slot for each item and one more, whose first word says that the base is there:
-/// zeros before a run.
+/// Split scans: for an elementwise nest with scans, tasks are chunks of kScanChunk elements. They must start in increasing order, on any
+/// thread. A task sums its blocks, waits for the base of the preceding task and publishes its own base. It then reads its elements again
+/// while they are in the caches. `shared` has a slot per task and one more; the first word of a slot says that its base is ready. The
+/// caller must clear it to zero before each run.
 
 inline constexpr std::int64_t kScanChunk = 1 << 16;
-/// Bytes of an item's slot: a word, then a base of 8 bytes for each scan.
+/// Returns the bytes of a task's slot in a split scan: a word, then an 8-byte base and 8-byte block sums for each scan.
 std::int64_t scan_slot_bytes(const Nest& nest);
 
-/// Where each number stands in `words`.
+/// Positions of the kernel parameters in `words`.
 struct WordLayout {
   std::uint32_t extents, tile, tile_outer, tile_rows, padded_run, chunk, chunks, linears, variables, by, bounds, slots, total;
-  std::uint32_t phase, shared, pointers, flag;  // set by whoever runs the kernel
+  std::uint32_t phase, shared, pointers, flag;  // filled in by the caller of the kernel
   explicit WordLayout(const Nest& nest);
   std::uint32_t offset_of(std::uint32_t linear) const { return linears + linear * (variables + 1); }
   std::uint32_t coefficient_of(std::uint32_t linear, std::uint32_t variable) const { return offset_of(linear) + 1 + variable; }
 };
 
-/// What a specialised kernel knows of its words beforehand: they become constants of its code. Pointers never are.
+/// Specialization constants: kernel parameters whose values are constants in the code of a specialized kernel. Pointers never are.
 struct KnownWords {
   std::vector<std::int64_t> words;
   std::vector<bool> known;
   bool operator==(const KnownWords&) const = default;
   std::string key() const;
 };
-/// `words` with their slots filled in; `slot_known`, by position in Nest::slots: the others belong to each call.
+/// Returns `words` as specialization constants. `slot_known` tells, by position in Nest::slots, which scalar parameters are constants; each
+/// call passes the others.
 KnownWords known_words(const Nest& nest, std::span<const std::int64_t> words, const std::vector<bool>& slot_known);
 
-/// All words but pointers, slots and, where the body has a Place, the address of the flag: an i64 that a bad index sets to 1. The pointer of access a, at word pointers + a, is its buffer's data + byte_offset(a).
+/// Returns the kernel parameters except pointers, scalar parameters and the flag address. A body with a Place has a flag address: an i64
+/// that an index out of bounds sets to 1. The pointer of access a, parameter pointers + a, is its buffer's data + byte_offset(a).
 std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& schedule);
 std::int64_t byte_offset(const Nest& nest, const NestNumbers& numbers, std::uint32_t access);
 
-/// Adds the tables of accesses to lists: of each the number of its members, then a word for each, where it begins as returned, kNoTable for
-/// other accesses. The caller fills in members' addresses, each + byte_offset, and at the access's pointer the address of the first. Of
-/// numbers, the members are their bits, and the pointer is the address of the first + byte_offset.
+/// Appends the pointer tables of accesses to array lists: for each, the number of members, then one word per member. Returns the first
+/// member's position for each access, or kNoTable for other accesses.
+/// The caller fills in the address of each member plus byte_offset; the pointer of the access is the address of the first entry. For a list
+/// of scalar parameters, the entries are their bits and the pointer is the address of the first entry plus byte_offset.
 std::vector<std::uint32_t> append_tables(const Nest& nest, const NestNumbers& numbers, std::vector<std::int64_t>& words);
 inline constexpr std::uint32_t kNoTable = ~std::uint32_t{0};
 

@@ -1,5 +1,5 @@
-// How steps (ir/steps.h) run as a kernel: what its words are, and how many elements a vector has. compiler/plan/routine.h plans it,
-// compiler/llvm/emit_steps.cpp writes its code.
+// Schedule and kernel parameters of kernels that run steps (ir/steps.h). compiler/plan/routine.h plans them; compiler/llvm/emit_steps.cpp
+// emits their code.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace onepass::compiler {
 
 Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Target& target, int threads);
 
-/// All words but pointers.
+/// Returns all kernel parameters except pointers.
 std::vector<std::int64_t> steps_words(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& scheduled);
 
-/// Where each number stands among the words.
+/// Positions of the kernel parameters.
 struct StepsWords {
   enum : std::uint32_t {
     kPhase,
     kShared,
-    kCount,     // steps
-    kElements,  // of a state
-    kTile,      // elements of an item
-    kFirst,     // of each buffer a pointer, then bytes from one step to the next, and from one element to the next
+    kCount,     // number of steps
+    kElements,  // elements of a state
+    kTile,      // elements per task
+    kFirst,     // for each buffer: pointer, byte stride along steps, byte stride along elements
   };
   static std::uint32_t pointer(std::uint32_t buffer) { return kFirst + 3 * buffer; }
 };

@@ -1,9 +1,9 @@
-// strips: kernels that run one after the other over the same rows run together, some rows at a time: a strip. What they hand to each other is
-// then as large as a strip and stays in a core's cache; no array of it is made. Each element is computed by the same code from the same
-// operands, so no bit changes.
+// strips: runs consecutive kernels over the same rows together, a few rows (a strip) at a time. The values that they exchange are only as
+// large as a strip and stay in a core's cache. No array is allocated for them. Each element is computed by the same code from the same
+// operands, so that no bit changes.
 //
-// A row is an iteration of a kernel's first outer loops. A kernel is row-local in a value if its row r touches row r of the value alone, as
-// the numbers of its accesses say: that is all that strips need, so every kernel that is not cut in other ways may take part.
+// A row is an iteration of a kernel's first outer loops. A kernel is row-local in a value if its row r accesses only row r of the value;
+// the coefficients of its accesses tell. Every row-local kernel that is not cut in other ways can take part.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,17 @@
 
 namespace onepass::compiler {
 
-/// A kernel, for find_strips: one after the other as they run.
+/// A kernel that find_strips() considers, in execution order.
 struct StripKernel {
   const Nest* nest;
   const NestNumbers* numbers;
   const Scheduled* scheduled;
-  bool alone = true;         // the only piece of its group, and no buffer is part of an array that several values share
-  std::vector<bool> passed;  // by buffer: it lies between kernels alone
+  // True if it is the only subdomain of its fusion group and none of its buffers is part of an array that several values share.
+  bool alone = true;
+  std::vector<bool> passed;  // by buffer: only kernels access it
 };
 
-/// An access to a value that strips hold: where it is, counted from the beginning of the value's rows of this strip.
+/// Access to a value that strips hold. Its position counts from the start of the value's rows of the strip.
 struct StripAccess {
   std::uint32_t access, value;
 };
@@ -39,15 +40,16 @@ struct StripValue {
   std::int64_t offset;  // in the memory of a thread
 };
 
-/// Kernels first .. first + members.size() in the order that find_strips chose, in strips of `rows` of each of `outer` times `inner` rows; the last strip of an outer iteration
-/// has what is left. Outer iteration o and strip q of it are the items o * items_of_outer + q * items_of_strip on of each.
+/// Kernels first .. first + members.size(), in the order that find_strips() chose, run in strips. Each of `outer` iterations has `inner`
+/// rows, cut into strips of `rows` rows; the last strip has the remaining ones. In each kernel, strip q of iteration o starts at task o *
+/// items_of_outer + q * items_of_strip.
 struct Strips {
   std::uint32_t first = 0;
   std::int64_t outer = 1, inner = 1, rows = 1;
   std::vector<StripMember> members;
   std::vector<StripValue> values;
-  std::int64_t bytes = 0;  // of a thread
-  std::int64_t held = 0;   // of the values, had they been arrays
+  std::int64_t bytes = 0;  // per thread
+  std::int64_t held = 0;   // bytes of the values if they were arrays
   bool holds(ir::NodeId node) const {
     for (const StripValue& v : values)
       if (v.node == node) return true;
@@ -57,14 +59,15 @@ struct Strips {
   std::int64_t per_outer() const { return (inner + rows - 1) / rows; }
 };
 
-/// The kernels that run in strips: where what lies between them would not stay in the caches of the cores. In order, none twice. Their members
-/// are empty until lay_out: the kernels are scheduled once more, with ScheduleOptions::strip and ScheduleOptions::held.
-/// `order`: in which kernels are to run, as indices into `kernels`. One that needs all rows of a value waits until the strips are done.
-/// `always`: wherever they may, in strips as short as the kernels allow; for tests.
+/// Returns the kernels that run in strips because the values between them would not stay in the caches. The results are in order; no kernel
+/// occurs twice. Their members are empty until lay_out(): the caller must schedule the kernels again with ScheduleOptions::strip and
+/// ScheduleOptions::held.
+/// `order` receives the execution order as indices into `kernels`. A kernel that needs all rows of a value runs after the strips. `always`
+/// uses strips wherever possible, as short as the kernels allow; it is for tests.
 std::vector<Strips> find_strips(std::span<const StripKernel> kernels, const Target& target, int threads, std::vector<std::uint32_t>& order,
                                 bool always = false);
 
-/// Fills in the members of strips whose kernels are scheduled for them; false where one has items across the edge of a strip.
+/// Fills in the members of strips whose kernels are scheduled for them. Returns false if a task crosses the edge of a strip.
 bool lay_out(Strips& strips, std::span<const StripKernel> kernels);
 
 }  // namespace onepass::compiler

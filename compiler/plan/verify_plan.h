@@ -1,21 +1,25 @@
-// verify_plan: is what plan() made of a group what the group says? It runs for every plan, in release builds too, so it knows nothing of how
-// the planner works: it reads the nests, their numbers and the graph.
+// verify_plan: checks that the result of plan() computes what the fusion group defines. It runs for every plan, also in release builds. It
+// reads only the nests, their numbers and the graph, independently of the planner.
 //
-// What is proved, for any lengths:
-//   structure  operands are computed before they are used, in an earlier sweep where a reduction lies between; coefficients are what their
-//              classes say; a statement varies along all loops that its operands vary along; short rows and families are what emitters expect
-//   cover      the elements that all pieces of a group store are the elements of the array, each once. Stored sets are compared as
-//              polynomials Σ z^element at a fixed point of the field of 2^61 - 1: equal sets are always found equal, different ones are
-//              found equal with a probability below 2^-20. Not where a store's place holds a floor-div or mod: then all points are
-//              listed if there are few, else the points below are looked at
-//   bounds     every load lies within its array, by interval arithmetic under the load's guard. What that cannot decide (several loops in a
-//              guard, floor-div and mod that belong together) is looked at in the points below
-//   races      items store disjoint elements: it follows from cover; what is added where data say is disjoint by its other axes
-//   reduced    the reduced loops have as many iterations as the reduced axes have elements
-// What is compared at points: two for each nest (one drawn, one at the ends of all loops; more where data index), and those at both sides of the bounds of every
-// check. There, the value that a store stores is followed back to what it loads, in the nest and, independently, in the graph from the
-// element that is stored; operators, slots, indices and loaded elements on the two ways must be the same. A reduction is followed at one of
-// its elements, an index that data bring at its last value and at one drawn from what it is computed from.
+// Properties proved for any lengths:
+//   structure  Operands are computed before their uses, and in an earlier sweep if a reduction is in between. Coefficients match their
+//              kinds. A statement varies along all loops that its operands vary along. Short rows and interleaved access groups have the
+//              form that emitters expect.
+//   cover      The subdomains of a group together store each element of the array once. Sets of stored elements are compared as polynomials
+//              Σ z^element at a fixed point of the field of 2^61 - 1. Equal sets always compare equal; different sets compare equal with a
+//              probability below 2^-20. If a store's index has a floordiv/mod variable, all points are listed if they are few; else the
+//              points below are compared.
+//   bounds     Interval arithmetic under the load's predicate shows that every load is within its array. Cases that it cannot decide
+//              (several loops in a predicate, related floordiv/mod variables) are tested at the points below.
+//   races      Tasks store disjoint elements: it follows from cover. Additions at data-dependent indices are disjoint along their other
+//              axes.
+//   reduced    The reduced loops have as many iterations as the reduced axes have elements.
+//
+// Comparison at points: each nest has one random point and one at the ends of all loops, more if data index. More points are on both sides
+// of the bounds of each check. At each point, the stored value is traced back to its loads in the nest and, independently, in the graph.
+// Operators, scalar parameters, indices and loaded elements must be equal on both paths.
+//
+// A reduction is traced at one of its elements. A data-dependent index is traced at its last value and at one random value.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +31,22 @@
 
 namespace onepass::compiler {
 
-/// Up to so many points of a nest are compared one by one, all of them where there are no more. 0, the default, means the points above only.
-/// For tests. Any thread.
+/// Sets the most points of a nest that are compared one by one; a nest with fewer points is compared completely. 0, the default, compares
+/// only the points above. For tests. Thread-safe.
 void set_verified_points(std::int64_t points) noexcept;
 std::int64_t verified_points() noexcept;
 
-/// Does it give its operand? Conversions change no value that is compared: the nest has others than the graph where halves are.
+/// True if the operator returns its operand. Conversions do not change compared values: the nest has other conversions than the graph for
+/// halves.
 bool is_passed_through(ir::Op op);
 
-/// What is wrong with the pieces of a group, with these printed; empty where nothing is. Arguments as those of plan().
+/// Returns a description of the errors in the subdomains of a group, followed by the printed nests; empty if there are none. The arguments
+/// are those of plan().
 std::string verify_plan(const ir::Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                         std::span<const Planned> pieces, std::span<const Layout> targets = {});
 
-/// What is wrong with the numbers of a schedule: tasks that leave out a part of the loops, scratch that is too small. Empty where nothing is.
+/// Returns a description of the errors in the numbers of a schedule, or an empty string. Such errors are tasks that miss a part of the
+/// loops, or too little scratch.
 std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const Scheduled& scheduled);
 
 }  // namespace onepass::compiler
