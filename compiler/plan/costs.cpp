@@ -11,7 +11,7 @@ namespace onepass::compiler {
 
 namespace {
 
-// Instructions of one copy of the body, those of expansions too.
+// Returns the instructions of one copy of the body, including expanded operators.
 double instructions(const Nest& nest) {
   double all = 0;
   if (nest.routine == ir::Op::Steps) {
@@ -36,7 +36,7 @@ double instructions(const Nest& nest) {
   return all;
 }
 
-// Products that are summed along rows of accumulators: unrolled into a block of registers.
+// True if products are summed in rows of accumulators. The loop is then unrolled into a block of registers.
 bool multiplies(const Nest& nest) {
   return nest.kind == NestKind::Rows &&
          std::ranges::any_of(nest.body, [](const Statement& s) { return s.kind == Statement::Kind::Reduce && s.b != Statement::kNone; });
@@ -48,10 +48,10 @@ TierTimes compile_times(const Nest& nest, const Schedule& schedule) {
   const double all = instructions(nest), loops = static_cast<double>(nest.loops()), sweeps = static_cast<double>(nest.sweeps);
   TierTimes t;
   t.quick = 1.3e6 + 0.25e6 * loops + 2.5e4 * all * sweeps;
-  // Of 50 kernels of all kinds, most within a quarter: longer bodies, which registers do not hold, take more than in proportion.
+  // Fitted to 50 kernels of all kinds, most within 25%. Long bodies exceed the registers and take more than proportional time.
   t.optimised = 6.5e6 + all * (6e4 + 60 * std::min(all, 1200.0)) + 1e6 * (sweeps - 1);
   if (nest.kind == NestKind::Rows) t.optimised += 12e6 * sweeps;
-  if (schedule.tile.turned > 0) t.optimised += 26e6;  // squares are turned in registers, as are tiles of transposed operands
+  if (schedule.tile.turned > 0) t.optimised += 26e6;  // transposes squares in registers, as packed operand tiles do
   const auto transposed = static_cast<double>(schedule.packed.size());
   t.quick += 30e6 * transposed;
   t.optimised += 17e6 * transposed;

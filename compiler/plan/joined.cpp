@@ -4,7 +4,7 @@
 //     x[240*i + 30*b + k] *                  x[240*i + r] *
 //     y[100*b + 800*k + j]                   y[800*r - 23900*(r div 30) + j]
 //
-// as k is r - 30*(r div 30).
+// because k is r - 30*(r div 30).
 #include "compiler/plan/joined.h"
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 namespace onepass::compiler {
 namespace {
 
-// A map under construction: its coefficients by variable, of the loops that stay, the joined one and new quotients by number.
+// Builds the joined nest. A Map is an affine map under construction: its coefficients for the remaining loops, the joined loop and new
+// quotients.
 class Joiner {
  public:
   explicit Joiner(const Planned& piece) : from_(piece), out_(piece) {}
@@ -48,16 +49,16 @@ class Joiner {
     std::int64_t number = 0;
   };
   struct Map {
-    std::vector<Factor> loops;                // those that stay, and the joined one
+    std::vector<Factor> loops;                // remaining loops and the joined one
     std::map<std::uint32_t, Factor> derived;  // new quotients
-    std::vector<Factor> kept;                 // quotients that the nest had
+    std::vector<Factor> kept;                 // quotients of the original nest
   };
   const Planned& from_;
   Planned out_;
   std::vector<Map> maps_;
   std::vector<std::int64_t> by_;
 
-  std::uint32_t loop(std::uint32_t l) const {  // where a loop that stays has gone
+  std::uint32_t loop(std::uint32_t l) const {  // new position of a remaining loop
     return l < from_.nest.outer ? l : l - from_.nest.serial + 1;
   }
   std::uint64_t loops_of(std::uint64_t mask) const {
@@ -78,7 +79,7 @@ class Joiner {
     for (std::uint32_t l = 0; l < nest.loops(); ++l)
       if (!is_joined(l)) map.loops[loop(l)] = factor(l);
     for (std::size_t q = 0; q < nest.derived.size(); ++q) map.kept.push_back(factor(nest.loops() + q));
-    std::int64_t inside = 1, further_in = 0;  // iterations, and the coefficient, of the loops further inside
+    std::int64_t inside = 1, further_in = 0;  // iterations and coefficient of the inner loops
     for (std::uint32_t last = nest.vector_loop(); last-- > nest.outer;) {
       const std::int64_t more = numbers[last] - further_in;
       if (inside == 1) map.loops[nest.outer] = factor(last);
@@ -89,7 +90,7 @@ class Joiner {
     return map;
   }
 
-  // The joined loop's index, divided by so much.
+  // Returns the number of the quotient of the joined loop's index by `by`.
   std::uint32_t quotient(std::int64_t by) {
     const auto q = static_cast<std::uint32_t>(std::ranges::find(by_, by) - by_.begin());
     if (q == by_.size()) by_.push_back(by);

@@ -1,4 +1,4 @@
-// nest: see nest.h.
+// See nest.h.
 #include "compiler/plan/nest.h"
 
 #include <algorithm>

@@ -3,9 +3,9 @@
 //   y[i, j] = x[j, i] * w[i]          loops i, j
 //     load x {j: 4096, i: 1}; load w {i: 1}; op mul; store y {i: 4096, j: 1}
 //
-// A value is computed once for each (node, map): the map says, for each axis of the node, which element the loops' indices mean. Maps are
-// composed through views from the stored values back to loads. An index that is no sum of loop indices (an unaligned reshape) first asks
-// to split a loop where the lengths factor, and becomes a derived variable (a quotient or a remainder) where they do not.
+// A value is computed once for each (node, map). The map gives, for each axis of the node, the element that the loop indices select. Maps
+// are composed through views, from the group outputs back to the loads. An index that is not a sum of loop indices (an unaligned reshape)
+// first requests to split a loop where the lengths factor. If they do not factor, it becomes a floordiv/mod variable.
 #include "compiler/plan/plan.h"
 
 #include "compiler/plan/planner.h"
@@ -14,19 +14,19 @@
 namespace onepass::compiler {
 
 namespace {
-constexpr std::size_t kMostOfPhases = 64;  // statements of all phases together
+constexpr std::size_t kMostOfPhases = 64;  // limit of the statements of all interleaved indices together
 }  // namespace
 
 std::vector<Planned> Planner::run() {
   const std::vector<NodeId>& roots = partition_.groups[group_].roots;
   for (std::size_t r = 0; r < roots.size(); ++r)
-    if (graph_.elements(roots[r]) != 0) roots_.push_back(r);  // of others there is nothing to store
+    if (graph_.elements(roots[r]) != 0) roots_.push_back(r);  // empty outputs have no stores
   for (const Loop& l : loops_)
-    if (l.extent == 0 && partition_.groups[group_].ordered >> l.axis & 1) return {};  // nothing is added to what stands there
+    if (l.extent == 0 && partition_.groups[group_].ordered >> l.axis & 1) return {};  // no updates, so nothing is added
   if (roots_.empty()) return {};
   const std::vector<Loop> all = loops_;
   std::vector<Planned> pieces = in_loops(all);
-  if (scan_is_split_) {  // it runs along one loop
+  if (scan_is_split_) {  // a scan runs along one loop
     keeps_whole_ = true;
     pieces = in_loops(all);
   }
@@ -45,7 +45,7 @@ std::vector<Planned> Planner::run() {
 std::vector<Planned> Planner::in_loops(const std::vector<Loop>& loops) {
   cuts_ = Cuts::All;
   std::vector<Planned> out = in_pieces(loops);
-  while (cuts_ != Cuts::None && is_too_much_work()) {  // begin again with fewer pieces
+  while (cuts_ != Cuts::None && is_too_much_work()) {  // restart with fewer subdomains
     cuts_ = cuts_ == Cuts::All ? Cuts::Longest : Cuts::None;
     out = in_pieces(loops);
   }
@@ -88,7 +88,7 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
     loops_ = std::move(open.back());
     open.pop_back();
     build();
-    while (wanted_ == Wanted::Split) {  // begin again with one loop more
+    while (wanted_ == Wanted::Split) {  // restart with one more loop
       Loop& l = loops_[wanted_loop_];
       if (wanted_phases_) {
         l.extent = (l.full + wanted_at_ - 1) / wanted_at_;
@@ -142,7 +142,7 @@ std::vector<Planned> Planner::in_planes(std::vector<Loop> loops, const std::vect
       const std::vector<std::int64_t>& by = pieces[0].numbers.coefficients[a.linear];
       return std::find(by.begin(), by.begin() + vector, 1) != by.begin() + vector;
     });
-    const auto is_alone = [&](const std::vector<DomainAxes>& axes) {  // no result has it and others as one axis
+    const auto is_alone = [&](const std::vector<DomainAxes>& axes) {  // no result merges the loop's axis with other axes
       return std::ranges::all_of(
           axes, [&](const DomainAxes& a) { return a.count <= 1 || loops[k].axis < a.first || loops[k].axis >= a.first + a.count; });
     };

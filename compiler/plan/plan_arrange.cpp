@@ -1,4 +1,4 @@
-// The order of the loops, their merging, and the canonical Nest with its numbers.
+// Orders and merges the loops, and writes the canonical Nest with its numbers.
 #include "compiler/plan/planner.h"
 
 namespace onepass::compiler {
@@ -89,7 +89,7 @@ Planner::Arrangement Planner::expressions_in_use() const {
     for (const Term& t : expressions_[e].terms) {
       if (t.variable < kFirstDerived || met[t.variable - kFirstDerived]) continue;
       const std::uint32_t q = t.variable - kFirstDerived;
-      self(self, quotients_[q].expression);  // of data: none
+      self(self, quotients_[q].expression);  // empty for data-dependent variables
       met[q] = true;
       a.quotients.push_back(q);
     }
@@ -112,13 +112,13 @@ void Planner::order_and_merge(Arrangement& a) const {
     }
     return std::pair(stores, loads);
   };
-  if (!has_columns_)  // the order of summation of columns is that of the rows
+  if (!has_columns_)  // fused columns are summed in the order of the rows
     std::stable_sort(a.kept.begin(), a.kept.end(), [&](std::uint32_t x, std::uint32_t y) { return weight(x) > weight(y); });
   if (order_ && order_->last_kept_between >= 0) {
     std::int64_t n = 1;
     while (n < order_->runs) n *= loops_[a.reduced[a.runs++]].extent;
   }
-  // an outer loop goes into the next where every expression allows it
+  // Merges an outer loop into the next one where every expression allows it.
   const auto merge = [&](std::vector<std::uint32_t>& list, std::size_t from, std::size_t to) {
     std::size_t removed = 0;
     for (std::size_t i = from; i + 1 < to - removed;) {
@@ -183,7 +183,7 @@ void Planner::choose_vector_loop(Arrangement& a, Nest& nest) const {
     for (const std::uint32_t l : outer)
       if (vector == kNone || worth_as_vector_loop(l) >= worth_as_vector_loop(vector)) vector = l;
     std::erase(outer, vector);
-    // a loop along which loads are contiguous, but not along the vector loop, comes last: their tiles are transposed on the way
+    // A loop along which loads are contiguous, while the vector loop is not, comes last. These loads go through a transposed tile.
     const auto lies_across = [&](std::uint32_t l) {
       for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
         const std::int64_t c = coefficient(access_expressions_[i], vector);
@@ -194,7 +194,7 @@ void Planner::choose_vector_loop(Arrangement& a, Nest& nest) const {
     if (a.kind == NestKind::Map && vector != kNone)
       if (const auto across = std::find_if(outer.begin(), outer.end(), lies_across); across != outer.end())
         std::rotate(across, across + 1, outer.end());
-    // of a contraction the loop along which one operand alone varies comes last: the other is read again for each of its iterations
+    // In a contraction, the loop along which only one operand varies comes last. The other operand is read again in each iteration.
     const auto is_free = [&](std::uint32_t l) {
       bool varies = false;
       for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
@@ -210,7 +210,7 @@ void Planner::choose_vector_loop(Arrangement& a, Nest& nest) const {
         std::rotate(free.base() - 1, free.base(), outer.end());
     a.order = outer;
     a.order.insert(a.order.end(), a.reduced.begin(), a.reduced.end());
-    a.order.push_back(vector);  // a scalar's loop of one where nothing is left
+    a.order.push_back(vector);  // kNone: the one-iteration loop of a scalar
     nest.serial = static_cast<std::uint8_t>(a.reduced.size());
   }
   nest.outer = static_cast<std::uint8_t>(outer.size());
@@ -230,7 +230,7 @@ void Planner::write_linears(const Arrangement& a, Planned& out) const {
     if (nest.accesses[linear].first == Access::kNone) return Coefficient::General;
     return coefficient_of(c);
   };
-  for (std::size_t i = 0; i < a.used.size(); ++i) {  // equal ones are not shared, so that the key sees no equal numbers
+  for (std::size_t i = 0; i < a.used.size(); ++i) {  // equal maps are not merged, so that the key does not depend on equal numbers
     Linear linear;
     std::vector<std::int64_t> c;
     for (const std::uint32_t l : a.order) c.push_back(l == kNone ? 0 : coefficient(a.used[i], l));
@@ -269,7 +269,7 @@ void Planner::join_phases(const Arrangement& a) {
     for (std::uint8_t phase = 1; phase < each; ++phase) {
       const Statement& s = body_[i + phase];
       beside = beside && expressions_[access_expressions_[s.at]].offset == expressions_[first].offset + phase;
-      // the guards say where the loop of the phases ends: stores along another loop would not end there
+      // The predicates bound the interleaved loop. Stores along another loop would not end there.
       beside = beside && (s.guard == Statement::kNone || a.order.back() + 1 == loops_.size());
     }
     if (beside) body_[i].count = each;
@@ -285,14 +285,14 @@ void Planner::write_body(const Arrangement& a, Nest& nest) const {
   for (Statement s : body_) {
     std::uint64_t mask = 0;
     for (std::uint32_t l = 0; l < loops_.size(); ++l)
-      if (s.loops >> l & 1) mask |= bit[l];  // a merged loop has no bit: its partner, which every expression has too, stands for it
+      if (s.loops >> l & 1) mask |= bit[l];  // a merged loop has no bit; every expression also has its partner
     s.loops = mask;
     if (s.kind == Statement::Kind::Index) s.at += static_cast<std::uint32_t>(access_expressions_.size());
     nest.body.push_back(s);
   }
   nest.phases = static_cast<std::uint8_t>(phases());
   const std::uint64_t inner = nest.reduced_mask();
-  if (a.kind == NestKind::Rows)  // a row of accumulators varies along the vector loop, whatever it sums
+  if (a.kind == NestKind::Rows)  // a row of accumulators varies along the vector loop even if its operand does not
     for (Statement& s : nest.body) {
       const bool accumulates = s.kind == Statement::Kind::Reduce || s.kind == Statement::Kind::Scan;
       if (accumulates) s.loops |= std::uint64_t{1} << nest.vector_loop();
@@ -310,7 +310,8 @@ void Planner::set_stages(Nest& nest) {
     if (!behind[i]) continue;
     s.loops &= ~((std::uint64_t{1} << nest.outer) - 1);
     for (std::uint32_t o : {s.a, s.b, s.c})
-      if (s.kind == Statement::Kind::Reduce || (o != kNone && behind[o])) s.loops |= inner;  // a column has an element for each of the row
+      // a column has one element per element of the row
+      if (s.kind == Statement::Kind::Reduce || (o != kNone && behind[o])) s.loops |= inner;
   }
   nest.sweeps = 1;
   for (std::size_t i = 0; i < nest.body.size(); ++i) {

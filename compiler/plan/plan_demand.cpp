@@ -1,4 +1,4 @@
-// Which values a group computes at which maps: from the stored values back to loads.
+// Finds the values that a group computes and their maps, from the group outputs back to the loads.
 #include "compiler/plan/planner.h"
 
 namespace onepass::compiler {
@@ -10,7 +10,7 @@ bool Planner::reduces_nothing(NodeId id) const {
 
 void Planner::demand(std::priority_queue<NodeId>& queue, NodeId id, std::uint32_t map) {
   const Op op = graph_[id].op;
-  if (op == Op::Constant || op == Op::Slot) map = 0;  // the same everywhere
+  if (op == Op::Constant || op == Op::Slot) map = 0;  // the same value at every index
   auto& list = demands_[id];
   if (list.empty()) queue.push(id);
   for (const Demand& d : list)
@@ -30,7 +30,7 @@ void Planner::build() {
   root_maps_.clear();
   position_of_.clear();
   guards_({});
-  maps_({0});  // of a scalar: map 0
+  maps_({0});  // map 0 is that of a scalar
 
   std::priority_queue<NodeId> queue;
   for (const std::size_t r : roots_)
@@ -47,7 +47,7 @@ void Planner::build() {
     share(id);
     const Op op = graph_[id].op;
     if (in_memory(id) || ir::is_source(op) || reduces_nothing(id)) continue;
-    DemandList& demands = demands_[id];  // stays where it is while others are made
+    DemandList& demands = demands_[id];  // the reference stays valid when demands of other nodes are added
     for (std::size_t i = 0; i < demands.size(); ++i) {
       if (demands[i].like != kNone) continue;
       const std::uint32_t map = demands[i].map;
@@ -94,7 +94,7 @@ void Planner::index_by_data(std::priority_queue<NodeId>& queue, NodeId id, std::
   const std::uint32_t map = demands_[id][i].map;
   const NodeId x = graph_.operand(id, 0);
   if (graph_[id].op == Op::ScatterAdd && partition_.groups[group_].starts) return demand(queue, x, map);
-  if (graph_.elements(x) == 0) return;  // no place is right: a kernel of its own checks them
+  if (graph_.elements(x) == 0) return;  // every index is out of bounds; a separate kernel reports it
   const std::uint32_t data = at_places(id, map);
   demands_[id][i].data = data;
   demand(queue, graph_.operand(id, 1), map);
@@ -123,7 +123,7 @@ bool Planner::includes(const std::vector<std::uint32_t>& more, const std::vector
     bool found = false;
     for (std::size_t m = 0; m < more.size() && !found; m += 2) {
       const Expression& narrow = expressions_[more[m]];
-      const std::int64_t later = wide.offset - narrow.offset;  // begins of the two
+      const std::int64_t later = wide.offset - narrow.offset;  // distance between the two starts
       found = narrow.terms == wide.terms && later >= 0 && bounds_[more[m + 1]] + later <= bounds_[fewer[f + 1]];
     }
     if (!found) return false;

@@ -1,4 +1,4 @@
-// Indices of a group: expressions of its loops, quotients where an index is no sum of them, maps composed through views.
+// Indices of a group: expressions of its loops, quotients where sums of loops do not suffice, and maps composed through views.
 #include <fmt/format.h>
 
 #include "compiler/plan/planner.h"
@@ -191,7 +191,7 @@ std::optional<std::uint32_t> Planner::with_guard(std::uint32_t guard, const Expr
   range_of(e, low, high);
   if (low >= 0 && high < bound) return guard;
   std::vector<std::uint32_t> checks = guards_[guard];
-  std::int64_t begin = -e.offset, end = bound - e.offset;  // of the sum of its terms
+  std::int64_t begin = -e.offset, end = bound - e.offset;  // bounds on the sum of the terms
   std::size_t at = 0;
   for (; at < checks.size(); at += 2) {
     const Expression& other = expressions_[checks[at]];
@@ -214,7 +214,7 @@ std::optional<std::uint32_t> Planner::with_guard(std::uint32_t guard, const Expr
 bool Planner::spread(Expression linear, List shape, std::size_t first, std::size_t end, std::vector<std::uint32_t>& out,
                      std::int64_t interleaved) {
   for (std::size_t k = end; k-- > first;) {
-    bool last = true;  // the outermost axis takes what is left
+    bool last = true;  // the outermost axis takes the remainder
     for (std::size_t o = first; o < k; ++o) last &= shape[o] == 1;
     if (shape[k] == 1) {
       out[k] = expressions_(Expression{});
@@ -291,7 +291,7 @@ std::uint32_t Planner::compose(NodeId id, std::uint32_t map) {
       break;
     }
     case Op::Reshape: {
-      if (graph_.elements(from) == 0) {  // no element: whoever asks, a pad, has a guard that is false
+      if (graph_.elements(from) == 0) {  // empty operand: a pad around it has a predicate that is always false
         for (std::size_t k = 0; k < was.size(); ++k) out[k] = zero();
         break;
       }

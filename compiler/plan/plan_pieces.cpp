@@ -1,4 +1,4 @@
-// Where an index lies among the boxes of a Pad or a Piecewise, where loops are cut at their edges, and what chooses between them.
+// Relates indices to the boxes of a Pad or a Piecewise, cuts loops at the edges of boxes, and selects between boxes.
 #include "compiler/plan/planner.h"
 
 namespace onepass::compiler {
@@ -26,7 +26,7 @@ Planner::Lies Planner::compose_box(const Box& box, std::uint32_t map, std::uint3
     if (high < 0 || low >= bound) return false;
     const std::optional<std::uint32_t> narrower = with_guard(guard, e, bound);
     if (!narrower) return false;
-    if (*narrower != guard) lies = Lies::Partly;  // else within it wherever the value is asked for
+    if (*narrower != guard) lies = Lies::Partly;  // else the box contains every index at which the value is needed
     guard = *narrower;
     return true;
   };
@@ -67,7 +67,7 @@ std::vector<std::uint32_t> Planner::pieces_of(NodeId id, std::uint32_t map) {
     out[k] = operand_map;
     met.push_back(k);
     if (lies != Lies::Inside) continue;
-    out.assign(out.size(), kNone);  // this one alone
+    out.assign(out.size(), kNone);  // only this box is needed
     out[k] = operand_map;
     return out;
   }
@@ -110,7 +110,7 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& 
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     if (few && cuts_ == Cuts::Longest) keep_longest(cuts, loops_[loop].extent);
     if (cuts.empty()) continue;
-    const bool rows = loop + 1 == loops_.size() && loops_.size() > 1;  // short rows are better chosen between than stored apart
+    const bool rows = loop + 1 == loops_.size() && loops_.size() > 1;  // for short rows, selection costs less than separate stores
     if (few && rows && loops_[loop].extent < kPieceRow * static_cast<std::int64_t>(cuts.size() + 1)) continue;
     best = loop;
     best_cuts = std::move(cuts);
@@ -118,7 +118,7 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& 
   if (best != kNone) want(Wanted::Cut, best, best_cuts[best_cuts.size() / 2]);
 }
 
-// Of the cuts those beside the longest part, where it is half of the loop or more; else none.
+// Keeps only the cuts at the ends of the longest part. Clears all cuts if that part is shorter than half of the loop.
 void Planner::keep_longest(std::vector<std::int64_t>& cuts, std::int64_t extent) {
   std::int64_t begin = 0, end = 0;
   for (std::size_t k = 0; k <= cuts.size(); ++k) {
@@ -140,10 +140,10 @@ std::uint32_t Planner::joined(NodeId id, const Demand& d) {
     const std::uint32_t mine = value_of(static_cast<NodeId>(graph_.operands(id)[k]), d.piece_maps[k]),
                         inner = maps_[d.piece_maps[k]].back();
     if (inner == outer) return mine;
-    static_cast<void>(data_statement(d.piece_maps[k]));  // the guard's checks may want it
+    static_cast<void>(data_statement(d.piece_maps[k]));  // the checks of the predicate may need it
     const std::uint32_t guard = guard_statement(inner);
     if (value == kNone && graph_[id].op == Op::Pad) {
-      if (body_[mine].kind == Statement::Kind::Load && body_[mine].guard == guard) return mine;  // a guarded load gives the zero itself
+      if (body_[mine].kind == Statement::Kind::Load && body_[mine].guard == guard) return mine;  // a predicated load already gives 0
       value = zero(computed_type(graph_[id].dtype));
     }
     if (value == kNone) {

@@ -1,11 +1,11 @@
 // plan_proof: see plan_proof.h.
 //
-//   x f32[n, m] - max(x, -1): the load's linear is m*i + j, whatever n and m are: coefficients are the strides of x by the domain axes that
-//   its index has, each loop runs through its axes, and the body is the graph's, operator by operator.
+// Example: x f32[n, m] - max(x, -1). For any n and m, the affine map of the load is m*i + j. Its coefficients are the strides of x along
+// the domain axes of its index. Each loop runs through its axes, and the body has the operators of the graph.
 //
-// PlanProver walks the body and the graph side by side from what is stored, with an axis of the domain for each index instead of a number.
-// Left out on purpose, so that verify_plan looks at each such plan: quotients (short rows, reshapes), guards, families and phases of loads,
-// lists, scans, what data index.
+// PlanProver traverses the body and the graph in parallel, from the stores on. Each index is an axis of the domain instead of a number. It
+// supports no quotients (short rows, reshapes), predicates, interleaved access groups, interleaved indices, array lists, scans or
+// data-dependent indices. verify_plan checks each plan with one of them.
 #include "compiler/plan/plan_proof.h"
 
 #include <algorithm>
@@ -80,10 +80,10 @@ class PlanProver {
   }
 
  private:
-  struct Pair {  // a statement, and what it must be
+  struct Pair {  // a statement and the node that it must compute
     std::uint32_t statement;
     NodeId node;
-    Symbols symbols;  // the index of the node
+    Symbols symbols;  // index of the node
   };
   const Graph& graph_;
   const Partition& partition_;
@@ -97,7 +97,7 @@ class PlanProver {
   std::vector<Pair> open_;
   std::set<std::tuple<std::uint32_t, NodeId, Symbols>> met_;
 
-  // Has the nest nothing but loads, stores and reductions by strides?
+  // True if the nest has only loads, stores and reductions that access memory by strides.
   bool is_plain() {
     axes_of_loop_.assign(nest_.loops(), {});
     const auto is_other = [](const Statement& s) {
@@ -125,7 +125,7 @@ class PlanProver {
   std::uint32_t inner_end() const { return nest_.kind == NestKind::Lanes ? nest_.loops() : nest_.vector_loop(); }
   bool is_inner(std::uint32_t loop) const { return nest_.reduced_mask() >> loop & 1; }
 
-  // The loops run through these axes in their order.
+  // True if the loops first .. end run through these axes in their order.
   bool factor(std::uint32_t first, std::uint32_t end, const std::vector<std::uint8_t>& axes) {
     std::size_t next = 0;
     for (std::uint32_t l = first; l < end; ++l) {
@@ -139,7 +139,7 @@ class PlanProver {
     return next == axes.size();
   }
 
-  // The kept loops, which strides may have put into another order: by the strides of what is stored first.
+  // Assigns axes to the non-reduced loops, which the planner may have reordered by stride: by the strides of the first store.
   bool factor_by_strides(std::span<const Layout> layouts) {
     for (const Statement& s : nest_.body) {
       if (s.kind != Kind::Store) continue;
@@ -179,7 +179,7 @@ class PlanProver {
     return false;
   }
 
-  // ---- what is stored
+  // ---- stores
 
   std::size_t root_of(NodeId node) const { return static_cast<std::size_t>(std::ranges::find(group_.roots, node) - group_.roots.begin()); }
   Symbols symbols_of(std::size_t root) const {
@@ -200,7 +200,7 @@ class PlanProver {
     return out;
   }
 
-  // Each iteration of the loops that it runs in stores another element: the index of the array has each of their axes once.
+  // True if each iteration of the store's loops stores a different element: the index of the array has each of their axes once.
   bool store(std::uint32_t i) {
     const Statement& s = nest_.body[i];
     const std::uint32_t buffer = nest_.accesses[s.at].buffer;
@@ -226,7 +226,7 @@ class PlanProver {
     return true;
   }
 
-  // ---- the values, from what is stored to what is loaded
+  // ---- values, from stores back to loads
 
   void open(std::uint32_t statement, NodeId node, Symbols symbols) {
     if (met_.emplace(statement, node, symbols).second) open_.push_back({statement, node, std::move(symbols)});
@@ -239,7 +239,7 @@ class PlanProver {
   }
   bool loads(NodeId id) const { return partition_.loads(graph_, id, index_of_group_); }
 
-  // The index of a reduction's operand: by its own where axes are kept, those of the domain where they are reduced.
+  // Returns the index of a reduction's operand: the reduction's own index along non-reduced axes, domain axes along reduced ones.
   bool operand_symbols(NodeId id, const Symbols& symbols, Symbols& out, std::vector<std::uint8_t>& reduced) const {
     const List shape = graph_.shape(graph_.operand(id, 0)), attributes = graph_.attributes(id);
     out.clear();
@@ -261,7 +261,7 @@ class PlanProver {
     return kept == symbols.size() && axis == group_.domain.size();
   }
 
-  // Through views and what passes a value on, to what computes or holds it.
+  // Follows views and pass-through operators to the node that computes or holds the value.
   bool resolve(NodeId& id, Symbols& symbols) const {
     while (!loads(id)) {
       const Op op = graph_[id].op;
@@ -274,7 +274,7 @@ class PlanProver {
       } else if (op == Op::Broadcast) {
         for (std::size_t k = 0; k < shape.size(); ++k)
           if (was[k] == 1) symbols[k] = PlanProof::kUnit;
-      } else if (op == Op::Reshape) {  // that moves axes of one element alone
+      } else if (op == Op::Reshape) {  // moves only axes of one element
         Symbols out(was.size(), PlanProof::kUnit);
         std::size_t k = 0;
         for (std::size_t i = 0; i < was.size(); ++i) {
@@ -333,7 +333,7 @@ class PlanProver {
     return true;
   }
 
-  // What is subtracted may be added with its sign changed.
+  // Returns Op::Sub for an addition whose scalar parameter is negated, else the operator of the statement.
   Op operator_of(const Statement& s) const {
     if (s.op != Op::Add || s.b == kNone) return s.op;
     const Statement& b = nest_.body[s.b];
@@ -351,7 +351,7 @@ class PlanProver {
     return true;
   }
 
-  // Of its own axes alone, in their order; its result has none of them.
+  // True if the statement reduces the axes of the node in order and its result varies along none of them.
   bool reduction(const Statement& s, const Pair& pair) {
     Symbols symbols;
     std::vector<std::uint8_t> reduced;
@@ -416,7 +416,7 @@ bool PlanProof::holds(const Graph& graph, const Group& group, std::span<const La
       std::int64_t wanted = 0;
       if (std::uint32_t k = loop_begin_[l + 1]; k > loop_begin_[l]) {
         wanted = strides[loop_axes_[--k]];
-        for (; k > loop_begin_[l]; --k)  // the axes of a loop lie behind each other as one
+        for (; k > loop_begin_[l]; --k)  // the axes of one loop have the strides of a single axis
           if (strides[loop_axes_[k - 1]] != strides[loop_axes_[k]] * group.domain[loop_axes_[k]]) return false;
       }
       if (coefficients[l] != wanted || !is_of_class(classes[l], wanted)) return false;

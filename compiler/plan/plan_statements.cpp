@@ -1,4 +1,4 @@
-// The statements of a nest's body: one for each value that is demanded, and one for each store.
+// Makes the statements of a nest's body: one for each demanded value and one for each store.
 #include <fmt/format.h>
 
 #include "compiler/plan/planner.h"
@@ -156,7 +156,7 @@ const Layout& Planner::target_of(NodeId id, std::int32_t copy) const {
   if (targets_.empty()) return graph_[id].op == Op::Input ? kContiguous : layouts_[id];
   for (std::size_t k = 0; k < graph_.outputs.size(); ++k)
     if (graph_.outputs[k] == id && copy-- == 0) return targets_[k];
-  return layouts_[id];  // stored for other groups alone
+  return layouts_[id];  // only other groups read it
 }
 
 std::uint32_t Planner::conversion(Op op, std::uint32_t value, DType dtype, DType half) {
@@ -300,9 +300,9 @@ void Planner::make(NodeId id, Demand& d) {
         d.statement = value_of(graph_.operand(id, 0), d.data);
         return;
       }
-      s.kind = Statement::Kind::Constant;  // of an array without elements
+      s.kind = Statement::Kind::Constant;  // element of an empty array
       break;
-    case ir::OpKind::Scatter:  // what it starts from, or what is added: the store says where
+    case ir::OpKind::Scatter:  // its initial value or the added updates; the store has the index
       d.statement = value_of(graph_.operand(id, partition_.groups[group_].starts ? 0 : 2), d.map);
       return;
     default: {
@@ -343,7 +343,8 @@ void Planner::make(NodeId id, Demand& d) {
   d.statement = emit(s);
 }
 
-// x - c is x + -c to the bit, and a number's sign costs nothing to change before the kernel runs: so the two are one shape of code.
+// Rewrites x - c as x + -c, which has the same bits. The sign of a parameter is flipped before the call at no cost. Both forms then share
+// code.
 void Planner::add_what_is_subtracted() {
   std::vector<std::uint32_t> uses(body_.size(), 0), subtractions(body_.size(), 0);
   const auto subtracts = [&](const Statement& s) {
@@ -380,14 +381,14 @@ void Planner::finish(Planned& out) {
   const auto each = static_cast<std::size_t>(phases());
   for (std::size_t r = 0; r < roots_.size(); ++r) {
     const NodeId root = partition_.groups[group_].roots[roots_[r]];
-    // one store for each time that the node is an output (once where it is stored for other groups alone) and for each place that it has in
-    // an array, and a half as f32 for others
+    // One store per occurrence as an output, or one if only other groups read the value. Also one per position in an assembled array, and
+    // one of a half as F32 for other groups.
     std::int32_t copies = static_cast<std::int32_t>(std::count(graph_.outputs.begin(), graph_.outputs.end(), root));
     copies += static_cast<std::int32_t>(partition_.lists.places_of(root).size());
     const bool unrounded = is_half(graph_[root].dtype) && (copies == 0 || partition_.read_again[root]);
     if (!is_half(graph_[root].dtype)) copies = std::max(copies, 1);
     for (std::int32_t copy = unrounded ? NestNumbers::kUnrounded : 0; copy < copies; ++copy) {
-      std::vector<Statement> stores;  // those of the phases stand together, behind their guards
+      std::vector<Statement> stores;  // the stores of interleaved indices are adjacent, after their predicates
       for (std::size_t phase = 0; phase < each; ++phase) {
         const std::uint32_t map = root_maps_[r * each + phase];
         Statement s{};

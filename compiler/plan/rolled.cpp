@@ -1,9 +1,9 @@
 // rolled: see rolled.h.
 //
-//   v1 = slot 0; v2 = mul v0 v1; v3 = slot 1; v4 = mul v2 v3; …        is one iteration: v1 = slot k; v2 = mul (v0, then v2) v1
+//   v1 = slot 0; v2 = mul v0 v1; v3 = slot 1; v4 = mul v2 v3; …    has the iteration    v1 = slot k; v2 = mul (v0, then v2) v1
 //
-// One statement of the middle of the body is looked for further on; each distance to one like it is tried as the iterations' length, the
-// shortest first. So the work is a few passes over the body, and what repeats beside its middle alone is not found.
+// The search takes one statement in the middle of the body and finds later statements like it. It tries each distance between them as the
+// length of an iteration, shortest first. The cost is a few passes over the body. Only repetitions that include the middle are found.
 #include "compiler/plan/rolled.h"
 
 #include <array>
@@ -13,8 +13,8 @@ namespace onepass::compiler {
 namespace {
 
 constexpr std::uint32_t kNone = Statement::kNone;
-constexpr std::uint32_t kWorthALoop = 1024;  // instructions of the body: fewer of them are fetched as quickly as a loop's
-constexpr std::uint32_t kLongEnough = 64;    // instructions of one iteration, beside which those of the loop are few
+constexpr std::uint32_t kWorthALoop = 1024;  // instructions of the body; shorter bodies are fetched as fast as a loop
+constexpr std::uint32_t kLongEnough = 64;    // instructions of one iteration that outweigh the loop overhead
 constexpr std::uint32_t kFewest = 4;         // iterations
 constexpr std::uint32_t kMostTries = 64;
 
@@ -26,7 +26,7 @@ bool may_repeat(const Nest& nest, std::uint32_t id) {
   return s.kind == Statement::Kind::Slot || s.kind == Statement::Kind::Constant || (s.kind == Statement::Kind::Op && varies);
 }
 
-// But for their operands.
+// True if the statements are equal except for their operands.
 bool alike(const Statement& a, const Statement& b) {
   return a.kind == b.kind && a.op == b.op && a.dtype == b.dtype && a.half == b.half && a.stage == b.stage && a.loops == b.loops &&
          a.bits == b.bits;
@@ -40,7 +40,7 @@ class Iterations {
     while (id + period < nest.body.size() && repeats(id)) ++id;
     count_ = (id - begin) / period + (id > begin);
   }
-  /// As many of them joined to one as make it long enough.
+  /// Returns the rerolled loop, with enough iterations joined to one to make it long enough.
   Rolled joined(std::uint32_t work) const {
     const std::uint32_t each = (kLongEnough + work - 1) / work;
     Rolled r{begin_, period_ * each, count_ / each, slots_ * each};
@@ -51,9 +51,9 @@ class Iterations {
   const Nest& nest_;
   std::uint32_t begin_, period_, count_ = 0, slots_ = 0;
   bool has_slots_ = false;
-  std::vector<std::uint32_t> initial_;  // of a value that the next iteration reads: what the first reads instead
+  std::vector<std::uint32_t> initial_;  // by value that the next iteration reads: the value that the first iteration reads instead
 
-  // Is the statement one period on the same of the next iteration?
+  // True if the statement one period later is the same statement of the next iteration.
   bool repeats(std::uint32_t id) {
     const Statement &mine = nest_.body[id], &next = nest_.body[id + period_];
     if (!may_repeat(nest_, id) || !alike(mine, next)) return false;
@@ -67,9 +67,9 @@ class Iterations {
     return true;
   }
   bool repeats(std::uint32_t id, std::uint32_t mine, std::uint32_t next) {
-    if (mine == kNone || next == kNone || next < begin_) return mine == next;  // of before the loop
+    if (mine == kNone || next == kNone || next < begin_) return mine == next;  // from before the loop
     const std::uint32_t iteration = (id - begin_) / period_, of_next = (next - begin_) / period_;
-    if (of_next < iteration) return false;  // the one before the one before
+    if (of_next < iteration) return false;  // from two iterations before
     if (of_next > iteration || iteration > 0) return mine + period_ == next;
     if (mine >= begin_) return false;
     std::uint32_t& first = initial_[next - begin_];
@@ -84,13 +84,14 @@ class Iterations {
   }
 };
 
-// Where the statements that are like those `period` on begin, around `middle`.
+// Returns the start of the statements around `middle` that are like the statements one period later.
 std::uint32_t first_alike(const Nest& nest, std::uint32_t middle, std::uint32_t period) {
   while (middle > 0 && may_repeat(nest, middle - 1) && alike(nest.body[middle - 1], nest.body[middle - 1 + period])) --middle;
   return middle;
 }
 
-// The first place from which all operands, up to `middle`, are those of the iteration before; what stands a period earlier may begin.
+// Returns the first statement from which all operands, up to `middle`, match the preceding iteration. The loop may begin one period
+// earlier.
 std::uint32_t first_in_step(const Nest& nest, std::uint32_t middle, std::uint32_t period, std::uint32_t least) {
   const auto in_step = [&](std::uint32_t id) {
     for (std::size_t k = 0; k < 3; ++k) {

@@ -24,12 +24,12 @@ std::vector<std::int64_t> strides_of(List shape, const Layout& layout) {
   return strides;
 }
 
-// The axis that the routine works along.
+// Returns the axis that the routine works along.
 std::size_t axis_of(const Graph& graph, NodeId id) {
   return graph[id].op == Op::Search ? graph.shape(id).size() - 1 : static_cast<std::size_t>(graph.attributes(id)[0]);
 }
 
-// The node that has as many elements along the axis as the routine finds results: what Assign puts, else what it makes.
+// Returns the node with as many elements along the axis as the routine has results: the assigned values of Assign, else the result.
 NodeId places_of_results(const Graph& graph, NodeId id) { return graph[id].op == Op::Assign ? graph.operand(id, 1) : id; }
 
 std::int64_t output_of(const Graph& graph, NodeId id) {
@@ -45,14 +45,14 @@ const Layout& layout_of_result(const Graph& graph, NodeId id, std::span<const La
 
 // ------------------------------------------------------------------------------------------------ steps
 
-// Strides along the steps and along the elements.
+// Returns the strides along the steps and along the elements.
 std::array<std::int64_t, 2> strides_of_steps(const Graph& graph, NodeId id, const Layout& layout) {
   const List shape = graph.shape(id);
   const std::vector<std::int64_t> strides = strides_of(shape, layout);
   return {shape.size() == 2 ? strides[0] : 0, shape.back() == 1 ? 0 : strides.back()};
 }
 
-// What a kernel of steps is made of: attributes as of the first result of one step, so that equal kernels are one.
+// Returns the attributes of a steps kernel as for the first result of a single step, so that equal kernels share code.
 std::vector<std::int64_t> code_of_steps(const Graph& graph, NodeId id) {
   const List attributes = graph.attributes(id);
   std::vector<std::int64_t> code(attributes.begin(), attributes.end());
@@ -198,7 +198,7 @@ std::string verify_routine(const Graph& graph, const Partition& partition, std::
       return fail("an array is another");
     if (!written && graph[node].op != Op::Input && (partition.group_of[node] >= group || ir::is_view(graph[node].op)))
       return fail("an operand is not stored before");
-    // the places of the first element's neighbours along each axis
+    // Element offsets between neighbors along each axis.
     const std::vector<std::int64_t> strides =
         strides_of(graph.shape(node), written ? layout_of_result(graph, id, layouts, targets) : layouts[node]);
     const std::size_t axis = axis_of(graph, id);

@@ -18,9 +18,9 @@ Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Tar
   for (const ir::StepLine& line : steps.lines) widest = std::max(widest, size_of(line.dtype));
   Schedule& s = out.schedule;
   s.vector_bytes = target.vector_bytes;
-  // Four registers of each value hide that a step waits for the one before it; one element has none.
+  // Each step waits for the one before it. Four registers per value hide that latency; a single element has no parallel work.
   s.width = elements == 1 ? 1 : 4 * target.vector_bytes / static_cast<int>(widest);
-  s.masked = true;  // the width is that of both tiers
+  s.masked = true;  // both tiers use this width
   ScheduleNumbers& n = out.numbers;
   const std::int64_t each = (elements + 4 * threads - 1) / (4 * threads);
   n.tile = elements == 1 ? 1 : std::clamp<std::int64_t>((each + 63) / 64 * 64, 64, kMostInItem);

@@ -13,9 +13,9 @@ namespace {
 using ir::NodeId;
 using Kind = Statement::Kind;
 
-constexpr std::int64_t kPackedRows = 64;  // of a strip, at least, where a contraction lays out its other operand once for each strip
+constexpr std::int64_t kPackedRows = 64;  // rows per strip, at least, because a contraction packs its other operand once per strip
 
-// A kernel whose items follow its outer loops, in row-major order, each done at once. (In strips columns are packed by each item.)
+// True if the tasks of a kernel follow its outer loops in row-major order, in a single phase. In strips, each task packs its columns.
 bool follows_outer_loops(const StripKernel& k) {
   const Schedule& s = k.scheduled->schedule;
   const ScheduleNumbers& n = k.scheduled->numbers;
@@ -23,7 +23,7 @@ bool follows_outer_loops(const StripKernel& k) {
          !s.split && !s.by_place && s.packed.empty() && n.tile_rows == 1 && !k.nest->has_columns() && !k.nest->addition();
 }
 
-// The first outer loops whose iterations are so many rows; 0: none.
+// Returns how many of the outermost loops together have `rows` iterations; 0: none do.
 std::uint32_t loops_of_rows(const StripKernel& k, std::int64_t rows) {
   std::uint32_t found = 0;
   std::int64_t product = 1;
@@ -32,17 +32,17 @@ std::uint32_t loops_of_rows(const StripKernel& k, std::int64_t rows) {
   return found;
 }
 
-// Rows that items take together, where they end with the last of the outer loops.
+// Returns the rows per task, if the last outer loop is one of the row loops; else 1.
 std::int64_t rows_of_items(const StripKernel& k, std::uint32_t loops) {
   return loops == k.nest->outer ? std::max<std::int64_t>(k.scheduled->numbers.tile_outer, 1) : 1;
 }
-// What the length of a strip is a multiple of: rows that its code takes together.
+// Returns the number of rows that the code processes together. The length of a strip is a multiple of it.
 std::int64_t rows_at_once(const StripKernel& k, std::uint32_t loops) {
   const Schedule& s = k.scheduled->schedule;
   return loops != k.nest->outer ? 1 : s.tile.rows > 0 ? s.tile.rows : std::max(s.abreast, 1);
 }
 
-// Elements from a row to the next, by the last loop that says so; 0: an access to one element.
+// Returns the elements from one row to the next, from the last loop with several iterations; 0: the access has only one element.
 std::int64_t row_length(const StripKernel& k, std::uint32_t loops, std::uint32_t access) {
   const std::vector<std::int64_t>& of = k.numbers->coefficients[k.nest->accesses[access].linear];
   for (std::uint32_t l = loops; l-- > 0;)
@@ -50,7 +50,7 @@ std::int64_t row_length(const StripKernel& k, std::uint32_t loops, std::uint32_t
   return 0;
 }
 
-// Does each row touch the elements [row * length, (row + 1) * length) alone?
+// True if each row accesses only the elements row * length .. (row + 1) * length.
 bool is_row_local(const StripKernel& k, std::uint32_t loops, std::uint32_t access, std::int64_t length) {
   const Access& a = k.nest->accesses[access];
   if (a.table != Access::kNone || length <= 0) return false;
@@ -70,11 +70,11 @@ template <class F> void each_access(const StripKernel& k, F&& f) {
 }
 bool is_written(const StripKernel& k, std::uint32_t buffer) { return k.nest->buffers[buffer].written; }
 
-constexpr std::size_t kMostWaiting = 8;  // kernels that wait for strips: more are looked at by no chain
+constexpr std::size_t kMostWaiting = 8;  // kernels that may wait for strips; a chain skips no more of them
 
-using Readers = std::unordered_map<NodeId, std::vector<std::uint32_t>>;  // kernels, by the value that they read
+using Readers = std::unordered_map<NodeId, std::vector<std::uint32_t>>;  // kernels by the value that they read
 
-// Kernels that have rows in common, by one choice of loops: from one on as many as there are, and those between them that wait.
+// Longest run of kernels, from one kernel on, that share rows for one choice of loops. Kernels in between that cannot join wait.
 class Chain {
  public:
   Chain(std::span<const StripKernel> kernels, const Readers& readers, std::span<const std::uint32_t> order, std::int64_t rows)
@@ -115,7 +115,7 @@ class Chain {
     for (const auto& [node, value] : values_)
       if (is_held(node, value)) row_bytes += value.length * value.element_bytes;
     if (row_bytes == 0) return {};
-    // What a strip hands on takes half of a core's cache.
+    // The values that a strip passes on take half of a core's cache.
     const std::int64_t rows = always ? 1 : std::max({target.l2_bytes / 2 / row_bytes, fewest, std::int64_t{1}});
     out.rows = rows >= out.inner ? out.inner : std::max(rows / at_once, std::int64_t{1}) * at_once;
     out.held = rows_ * row_bytes;
@@ -124,7 +124,7 @@ class Chain {
     std::sort(out.values.begin(), out.values.end(), [](const StripValue& a, const StripValue& b) { return a.node < b.node; });
     for (StripValue& v : out.values) v.offset = out.bytes, out.bytes += (v.row_bytes * out.rows + 63) / 64 * 64;
     out.members.resize(members_.size());
-    // Longer strips than a cache holds save memory alone, and the way to it where there would be much.
+    // Strips longer than the cache only save memory. They pay only for large values.
     const std::int64_t least =
         out.bytes <= target.l2_bytes ? 2 * threads * target.l2_bytes : std::max(16 * threads * out.bytes, target.llc_bytes);
     const bool pays = out.held > least && out.strips() >= 4 * threads;
@@ -140,9 +140,9 @@ class Chain {
   const Readers& readers_;
   std::int64_t rows_;
   std::vector<std::uint32_t> members_, waiting_;
-  std::vector<std::size_t> before_;           // of each member: how many wait when it is taken
-  std::unordered_map<NodeId, Value> values_;  // that the members store
-  std::unordered_set<NodeId> later_;          // that those which wait store
+  std::vector<std::size_t> before_;           // by member: number of waiting kernels when it was taken
+  std::unordered_map<NodeId, Value> values_;  // values that the members store
+  std::unordered_set<NodeId> later_;          // values that the waiting kernels store
 
   static NodeId node_of(const StripKernel& k, std::uint32_t buffer) { return k.numbers->buffers[buffer]; }
   bool is_held(NodeId node, const Value& value) const {
@@ -158,7 +158,7 @@ class Chain {
     });
     return any;
   }
-  // Reads what the members before it store row by row, nothing that those store which wait, and says how it stores its own.
+  // Adds the kernel if it reads the members' values row by row and no value of a waiting kernel. Records how it stores its own values.
   bool take(std::uint32_t at) {
     const StripKernel& k = kernels_[at];
     const std::uint32_t loops = loops_of_rows(k, rows_);
@@ -174,7 +174,7 @@ class Chain {
       if (!is_written(k, buffer)) return;
       const std::int64_t length = row_length(k, loops, access);
       Value value{length, static_cast<std::int64_t>(size_of(k.nest->buffers[buffer].dtype)), k.passed[buffer]};
-      if (!is_row_local(k, loops, access, length)) value.length = 0;  // nothing reads it row by row
+      if (!is_row_local(k, loops, access, length)) value.length = 0;  // no kernel reads it row by row
       const auto [it, is_new] = values_.try_emplace(node_of(k, buffer), value);
       if (!is_new) it->second.length = it->second.length == value.length ? value.length : 0, it->second.passed = false;
     });
@@ -198,7 +198,7 @@ std::vector<Strips> find_strips(std::span<const StripKernel> kernels, const Targ
   for (std::uint32_t first = 0; first + 1 < order.size();) {
     const StripKernel& begin = kernels[order[first]];
     Strips best;
-    std::vector<std::uint32_t> chosen;  // the members, then those that wait for them
+    std::vector<std::uint32_t> chosen;  // the members, then the kernels that wait for them
     std::int64_t rows = 1;
     for (std::uint32_t l = 0; l < begin.nest->outer; ++l) {
       if (begin.numbers->extents[l] == 1) continue;
@@ -207,7 +207,8 @@ std::vector<Strips> find_strips(std::span<const StripKernel> kernels, const Targ
       Strips found = chain.strips(target, threads, always);
       if (found.held == 0) continue;
       const bool fits = found.bytes <= target.l2_bytes, best_fits = best.bytes <= target.l2_bytes;
-      if (best.held > 0 && (fits != best_fits ? best_fits : found.held < best.held)) continue;  // of equal ones that with the shorter rows
+      // between equals, the choice with shorter rows wins
+      if (best.held > 0 && (fits != best_fits ? best_fits : found.held < best.held)) continue;
       best = std::move(found);
       chosen = chain.members();
       chosen.insert(chosen.end(), chain.waiting().begin(), chain.waiting().end());
@@ -235,7 +236,7 @@ bool lay_out(Strips& strips, std::span<const StripKernel> kernels) {
     if (at_once > 1 &&
         ((extent != strips.inner && strips.inner % at_once != 0) || (strips.rows < strips.inner && strips.rows % at_once != 0)))
       return false;
-    const std::int64_t of_each = items / (all / extent * parts(extent));  // items beside each other in one part of the rows
+    const std::int64_t of_each = items / (all / extent * parts(extent));  // tasks per part of the rows
     StripMember& member = strips.members[m];
     member = {of_each * parts(strips.inner), of_each * parts(strips.rows), {}};
     if (member.items_of_outer * strips.outer != items) return false;
