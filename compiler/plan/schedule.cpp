@@ -1,4 +1,4 @@
-// schedule: see schedule.h.
+// See schedule.h.
 #include "compiler/plan/schedule.h"
 
 #include <algorithm>
@@ -15,20 +15,20 @@ namespace onepass::compiler {
 namespace {
 
 constexpr std::int64_t kRowTile = 2048;                       // columns whose accumulators stay in the first-level cache
-constexpr std::int64_t kPackedTile = 32;                      // of a transposed tile: a few cache lines of each row
-constexpr std::int64_t kPackedBytes = 128, kMostPacked = 64;  // of narrow elements more of them
-constexpr std::int64_t kChunk = 4096;                         // elements of a chunk where rows alone do not give the threads enough items
+constexpr std::int64_t kPackedTile = 32;                      // side of a packed operand tile: a few cache lines of each row
+constexpr std::int64_t kPackedBytes = 128, kMostPacked = 64;  // larger tiles for narrow elements: bytes of a row, most elements
+constexpr std::int64_t kChunk = 4096;                         // elements of a chunk if there are too few rows for the threads
 
-constexpr std::int64_t kWideRows = 1024;  // columns for each thread from which on these are shared rather than the rows
+constexpr std::int64_t kWideRows = 1024;  // columns per thread from which columns are shared instead of rows
 constexpr std::int64_t kChunksPerThread = 16;
-constexpr std::int64_t kLongUpdate = 256;  // elements from which on threads share one, rather than the places that are added to
-constexpr double kMostWork = 0x1p56;       // that is counted: a broadcast may have any number of elements
-constexpr int kQuickRow = 16;              // instructions an element up to which eight rows are summed in registers
-constexpr int kWorthKeeping = 6;           // instructions an element from which on a value of a row is kept for the next sweep
+constexpr std::int64_t kLongUpdate = 256;  // elements from which threads share one update instead of the destinations
+constexpr double kMostWork = 0x1p56;       // limit of the estimate; a broadcast may have any number of elements
+constexpr int kQuickRow = 16;              // most instructions per element for which eight rows are summed in registers
+constexpr int kWorthKeeping = 6;           // instructions per element from which a row is cached in a row buffer
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-// Instructions, about, that an element of a value takes which varies along a row.
+// Returns the approximate instructions per element of a value that varies along a row.
 int cost_in_row(const Nest& nest, std::uint32_t value) {
   std::vector<bool> wanted(value + 1, false);
   wanted[value] = true;
@@ -48,33 +48,34 @@ int cost_in_row(const Nest& nest, std::uint32_t value) {
   return cost;
 }
 
-// Elements of the widest type that the vector loop computes with decide how many lanes fit a register.
+// Returns the bytes of the widest type in the vector loop. It determines how many lanes fit into a register.
 int element_bytes(const Nest& nest) {
-  std::size_t widest = 0, of_all = 1;  // what it does not change is computed outside
+  std::size_t widest = 0, of_all = 1;  // loop-invariant values are computed outside
   for (const Statement& s : nest.body) {
     if (s.kind == Statement::Kind::Guard || s.kind == Statement::Kind::Constant) continue;
     of_all = std::max(of_all, size_of(s.dtype));
     if (s.kind == Statement::Kind::Reduce || (s.loops >> nest.vector_loop() & 1)) widest = std::max(widest, size_of(s.dtype));
   }
-  const bool outside = nest.kind == NestKind::Map || nest.has(Statement::Kind::Place);  // indices of rows are not in the vector body
+  const bool outside = nest.kind == NestKind::Map || nest.has(Statement::Kind::Place);  // row indices are not in the vector body
   return static_cast<int>(outside && widest > 0 ? widest : of_all);
 }
 
-// Does a later part of the body read it from scratch? What is the same for all elements, or is their index, is made again.
+// True if later fissioned loops read the value from scratch. Loop-invariant values and indices are recomputed instead.
 bool passes_on(const Nest& nest, std::uint32_t id) {
   const Statement& s = nest.body[id];
   return (s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Op) && (s.loops >> nest.vector_loop() & 1);
 }
 
-// Instructions of a loop that are fetched as quickly as they run: more of them do not fit the cache of decoded ones.
+// Most instructions of a loop that are fetched as fast as they run. Longer loops exceed the cache of decoded instructions.
 constexpr std::uint32_t kQuicklyFetched = 4096;
 
-// Registers that the vector body works on at once: enough independent work to hide latencies, as long as the live values fit.
+// Returns the number of registers that the vector body processes together. It is large enough to hide latencies, but small enough for the
+// live values to fit.
 int interleave(const Nest& nest, const Target& target) {
   std::vector<std::uint32_t> last(nest.body.size(), 0), depth(nest.body.size(), 0);
   std::uint32_t work = 0, path = 1;
   bool expanded = false, doubles = false;
-  // what the vector loop does not change is computed outside of it, and is an operand in memory where registers are short
+  // Loop-invariant values are computed outside the loop. They are memory operands if registers are short.
   const auto varies = [&](const Statement& s) { return s.kind == Statement::Kind::Reduce || (s.loops >> nest.vector_loop() & 1); };
   for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
     const Statement& s = nest.body[i];
@@ -101,16 +102,16 @@ int interleave(const Nest& nest, const Target& target) {
     most = std::max(most, live);
   }
   const bool many = target.vector_registers() >= 32;
-  if (expanded) return many && !doubles && most <= 12 ? 4 : 2;  // expansions of f64 have more constants than registers
+  if (expanded) return many && !doubles && most <= 12 ? 4 : 2;  // f64 expansions have more constants than registers
   if (path < 32) return 2;
   unsigned registers = 2;
   while (registers < 8 && 2 * registers * most <= (many && registers == 2 ? 48 : 24) && registers * work / path < 8) registers *= 2;
-  // a single chain waits for its own results at eight as well: a product and a sum are six cycles, of which each unit begins two
+  // A single chain stalls even with eight registers: a product and a sum take six cycles, and each unit starts two per cycle.
   if (many && registers == 8 && most == 1) registers = 16;
   return static_cast<int>(registers);
 }
 
-// Where a long body is cut: near the ends of equal parts that are quickly fetched, where the fewest values are needed on both sides.
+// Returns the fission points of a long body: near the ends of equal parts that are fetched fast, where the fewest values cross.
 std::vector<std::uint32_t> parts_of(const Nest& nest, std::uint32_t registers) {
   constexpr std::uint32_t most_values = 4;
   std::vector<std::uint32_t> last(nest.body.size(), 0), work(nest.body.size() + 1, 0), across(nest.body.size() + 1, 0);
@@ -141,9 +142,9 @@ std::vector<std::uint32_t> parts_of(const Nest& nest, std::uint32_t registers) {
   return parts;
 }
 
-// The chunks of a split schedule, of `rows` rows (or tiles) of `counted` reduced elements each.
+// Sets the chunks of a split reduction of `rows` rows (or tiles) with `counted` reduced elements each.
 void share_rows(const Nest& nest, std::int64_t rows, std::int64_t counted, const ScheduleOptions& options, ScheduleNumbers& n) {
-  constexpr std::int64_t most_partial = std::int64_t{64} << 20;  // bytes of partial results that short items are worth
+  constexpr std::int64_t most_partial = std::int64_t{64} << 20;  // limit of the bytes of partial results that short tasks justify
   const std::int64_t block = nest.kind == NestKind::Lanes ? ir::kLaneBlock : ir::kRowBlock, blocks = (counted + block - 1) / block;
   std::int64_t reductions = 0;
   bool reduces_last = false;
@@ -159,10 +160,11 @@ void share_rows(const Nest& nest, std::int64_t rows, std::int64_t counted, const
   n.items = rows * n.chunks;
   n.phases = nest.sweeps + reduces_last;
   n.combines_last = reduces_last;
-  n.shared_bytes = round_up(n.items * partial, 64) + 64 * reductions;  // each reduction's begin at a multiple of 64
+  n.shared_bytes = round_up(n.items * partial, 64) + 64 * reductions;  // the partial results of each reduction are aligned to 64 bytes
 }
 
-// Does the vector loop read what the last outer loop does not change? Iterations of that loop that run abreast then load it once.
+// True if the vector loop loads values that are invariant in the last outer loop. Unroll-and-jammed iterations of that loop share these
+// loads.
 bool shares_loads(const Nest& nest) {
   const std::uint64_t vector = std::uint64_t{1} << nest.vector_loop(), outer = std::uint64_t{1} << (nest.outer - 1u);
   bool shared = false, varies = false;
@@ -173,9 +175,9 @@ bool shares_loads(const Nest& nest) {
   }
   return shared && varies;
 }
-// How many iterations of the last outer loop run abreast, where they do: as many as the accumulators' registers allow.
+// Returns the unroll-and-jam factor of the last outer loop: as many iterations as the registers allow for accumulators.
 int count_abreast(const Nest& nest, const NestNumbers& numbers, const Target& target, std::int64_t outer, std::int64_t threads) {
-  constexpr int kStatements = 16;  // of a body whose sums are the work
+  constexpr int kStatements = 16;  // limit for a body dominated by its sums
   const auto count = [&](Statement::Kind kind) {
     return std::count_if(nest.body.begin(), nest.body.end(), [&](const Statement& s) { return s.kind == kind; });
   };
@@ -185,7 +187,7 @@ int count_abreast(const Nest& nest, const NestNumbers& numbers, const Target& ta
   bool sums = true, contracts = false;
   for (const Statement& s : nest.body) {
     if (s.kind == Statement::Kind::Store && nest.kind == NestKind::Lanes && (s.loops & nest.reduced_mask()))
-      return 1;  // these are the work
+      return 1;  // these stores dominate
     if (s.kind == Statement::Kind::Place || (s.kind == Statement::Kind::Op && ir::info(s.op).kind == ir::OpKind::Expanded)) return 1;
     if (s.kind != Statement::Kind::Reduce) continue;
     contracts = ir::is_contraction(s.op);
@@ -197,14 +199,15 @@ int count_abreast(const Nest& nest, const NestNumbers& numbers, const Target& ta
   return numbers.extents[nest.outer - 1u] >= n && outer / n >= 2 * threads ? n : 1;
 }
 
-// What runs abreast is read again in each iteration of the outer loop before. So many of these are an item that what they read themselves stays in
-// the second-level cache: what runs abreast comes from the first-level cache then, instead of all of it from further away each time.
+// Returns how many iterations of the second-last outer loop form a task. Each of them reads the operand of the unroll-and-jammed loop
+// again. The operand's own elements must stay in the second-level cache. The shared operand then comes from the first-level cache instead
+// of from farther away.
 std::int64_t count_rows(const Nest& nest, const NestNumbers& numbers, const Target& target, std::int64_t items, std::int64_t threads) {
   constexpr std::int64_t kItemsPerThread = 8;
   if (nest.kind != NestKind::Lanes || nest.outer < 2) return 1;
   const std::uint64_t vector = std::uint64_t{1} << nest.vector_loop(), outer = std::uint64_t{1} << (nest.outer - 1u), before = outer >> 1;
   bool again = false;
-  std::int64_t bytes = 1;  // of one iteration of the loop before
+  std::int64_t bytes = 1;  // per iteration of the second-last outer loop
   for (const Statement& s : nest.body) {
     if (s.kind != Statement::Kind::Load || !(s.loops & vector)) continue;
     again |= (s.loops & outer) && !(s.loops & before);
@@ -216,13 +219,13 @@ std::int64_t count_rows(const Nest& nest, const NestNumbers& numbers, const Targ
   return std::max<std::int64_t>(1, std::min(target.l2_bytes / 4 / bytes, most));
 }
 
-// Where data say?
+// True if the access depends on a checked index.
 bool at_a_place(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
   for (std::size_t q = 0; q < nest.derived.size(); ++q)
     if (nest.derived[q].place != Derived::kNone && numbers.coefficients[nest.accesses[access].linear][nest.loops() + q] != 0) return true;
   return false;
 }
-// Of the loops that it depends on.
+// Returns the iterations of the loops that the access depends on.
 std::int64_t count_iterations(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
   std::uint64_t loops = 0;
   for (const Statement& s : nest.body)
@@ -232,14 +235,14 @@ std::int64_t count_iterations(const Nest& nest, const NestNumbers& numbers, std:
     if (loops >> l & 1) n *= numbers.extents[l];
   return n;
 }
-// Does it read, where data say, one element of a row that another access reads anyway, and so from the caches?
+// True if a data-dependent load reads one element of a row that another access reads anyway. It then hits the caches.
 bool reads_within_row(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
   if (nest.kind != NestKind::Lanes || nest.serial > 0 || nest.buffers[nest.accesses[access].buffer].written ||
       !at_a_place(nest, numbers, access))
     return false;
   const std::vector<std::int64_t>& mine = numbers.coefficients[nest.accesses[access].linear];
   const std::size_t v = nest.vector_loop();
-  const auto along = [&](const std::vector<std::int64_t>& c) {  // of the row: by the loop, or by the place alone
+  const auto along = [&](const std::vector<std::int64_t>& c) {  // stride within the row, by the loop or by the checked index
     std::int64_t sum = 0;
     for (std::size_t k = v; k < c.size(); ++k) sum += c[k];
     return sum;
@@ -253,16 +256,16 @@ bool reads_within_row(const Nest& nest, const NestNumbers& numbers, std::uint32_
   return false;
 }
 
-// Does it store an element for each one that is reduced?
+// True if the access stores one element per reduced element.
 bool stores_along(const Nest& nest, std::uint32_t access) {
   return std::ranges::any_of(nest.body, [&](const Statement& s) {
     return s.kind == Statement::Kind::Store && s.at == access && (s.loops & nest.reduced_mask()) && (s.loops >> nest.vector_loop() & 1);
   });
 }
 
-// Columns of an item in a nest over rows. What several sweeps read stays in the second-level cache from one to the next where the columns
-// can be few enough for that. In the first-level cache stay accumulators, groups of eight rows that are computed before they are added, and
-// what each row reads again.
+// Returns the columns per task of an outer-axis reduction. Values that several sweeps read stay in the second-level cache between sweeps if
+// the columns can be few enough. The first-level cache holds accumulators, groups of eight rows that are computed before they are added,
+// and values that each row reads again.
 std::int64_t columns_of_item(const Nest& nest, const NestNumbers& numbers, const Target& target) {
   constexpr std::int64_t fewest = 256;
   std::int64_t rows = 1, read = 0, again = 0;
@@ -279,7 +282,7 @@ std::int64_t columns_of_item(const Nest& nest, const NestNumbers& numbers, const
   return columns;
 }
 
-// Is it the first of stores that lie side by side?
+// True if the access is the first of several adjacent stores of one iteration.
 bool starts_phases(const Nest& nest, std::uint32_t access) {
   return std::any_of(nest.body.begin(), nest.body.end(),
                      [&](const Statement& s) { return s.kind == Statement::Kind::Store && s.at == access && s.count > 1; });
@@ -290,7 +293,7 @@ bool starts_phases(const Nest& nest, std::uint32_t access) {
 std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vector<std::uint32_t>& kept) {
   const std::uint64_t inner = nest.reduced_mask();
   std::vector<std::vector<bool>> needed(nest.sweeps, std::vector<bool>(nest.body.size(), false));
-  std::vector<bool> done(nest.body.size(), false);  // a kept value that an earlier sweep has computed
+  std::vector<bool> done(nest.body.size(), false);  // cached values that an earlier sweep has computed
   for (std::uint8_t sweep = 0; sweep < nest.sweeps; ++sweep) {
     std::vector<bool>& need = needed[sweep];
     for (std::size_t i = 0; i < nest.body.size(); ++i) {
@@ -323,7 +326,7 @@ SpreadSlots::SpreadSlots(const Nest& nest, const Schedule& schedule) : any(nest.
 
 RowPatterns::RowPatterns(const Nest& nest, const Schedule& schedule) : at(nest.body.size(), kNone) {
   if (!nest.short_rows) return;
-  const std::int64_t length = kShortRow + 2 * schedule.width;  // made by whole vectors
+  const std::int64_t length = kShortRow + 2 * schedule.width;  // written in whole vectors
 
   const auto take = [&](std::int64_t n) {
     const std::uint32_t place = bytes;
@@ -332,14 +335,14 @@ RowPatterns::RowPatterns(const Nest& nest, const Schedule& schedule) : at(nest.b
   };
   places = take(4 * length);
   rows = take(4 * length);
-  // a linear that varies with the place alone
+  // True if an affine map varies only with the column.
   const auto follows_place = [&](std::uint32_t linear) {
     const std::vector<Coefficient>& of = nest.linears[linear].of;
     bool follows = of[0] == Coefficient::Zero;
     for (std::size_t q = 0; q < nest.derived.size(); ++q) follows = follows && (nest.derived[q].modulo || of[1 + q] == Coefficient::Zero);
     return follows;
   };
-  std::vector<bool> repeats(nest.body.size(), true);  // in every row, or is the same everywhere
+  std::vector<bool> repeats(nest.body.size(), true);  // by statement: it is the same in every row
   for (std::size_t i = 0; i < nest.body.size(); ++i) {
     const Statement& s = nest.body[i];
     bool same = true;
@@ -396,7 +399,7 @@ ScratchLayout::ScratchLayout(const Nest& nest, const Schedule& schedule)
       add_rows(i);
       if ((sums(s) || ir::is_contraction(s.op)) && !schedule.one_block) stacks[i] = slot(s.dtype, kTreeLevels);
     }
-    if (s.loops & inner)  // values of a row that the sweeps read
+    if (s.loops & inner)  // row values that the sweeps read
       for (std::uint32_t o : {s.a, s.b, s.c})
         if (o != Statement::kNone && nest.body[o].kind == Statement::Kind::Op && nest.body[o].stage > 0 && !(nest.body[o].loops & inner) &&
             values[o] == kNone)
@@ -439,11 +442,11 @@ std::int64_t ScratchLayout::packed_row(const Nest& nest, const Schedule& schedul
 
 std::int64_t scan_slot_bytes(const Nest& nest) {
   const auto scans = std::count_if(nest.body.begin(), nest.body.end(), [](const Statement& s) { return s.kind == Statement::Kind::Scan; });
-  return round_up(8 + 8 * scans * (1 + kScanChunk / ir::kScanBlock), 64);  // the sums of its blocks stand behind the bases
+  return round_up(8 + 8 * scans * (1 + kScanChunk / ir::kScanBlock), 64);  // the block sums follow the bases
 }
 
 namespace {
-// What a scan sums may not need another scan: sums of blocks are made before the bases are known.
+// True if no scan depends on another scan. Block sums are computed before the bases are known.
 bool scans_apart(const Nest& nest) {
   std::vector<bool> needs(nest.body.size(), false);
   for (std::size_t i = 0; i < nest.body.size(); ++i) {
@@ -455,7 +458,7 @@ bool scans_apart(const Nest& nest) {
   return true;
 }
 
-// Of what says where the nest adds; `elements` by access.
+// Returns the bytes read to compute the indices of the additions. `elements` is by access.
 std::int64_t bytes_of_places(const Nest& nest, const std::vector<std::int64_t>& elements) {
   std::vector<bool> needed(nest.body.size(), false);
   needed[nest.addition()->b] = true;
@@ -471,9 +474,9 @@ std::int64_t bytes_of_places(const Nest& nest, const std::vector<std::int64_t>& 
   return bytes;
 }
 
-// Threads that cannot share what is beside the indexed axis share its places: each looks at all indices and adds what lies in its range.
-// Looking takes about as long as adding a number to one that is in the second-level cache. Ranges in one cache line would make the threads
-// wait for each other.
+// Partitions the destinations among threads that cannot share the other axes. Each thread reads all indices and adds only within its range.
+// Reading an index takes about as long as an addition in the second-level cache. Threads with ranges in one cache line would wait for each
+// other.
 bool share_places(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options, Scheduled& out) {
   constexpr std::int64_t least_bytes = 4096;
   ScheduleNumbers& n = out.numbers;
@@ -484,7 +487,7 @@ bool share_places(const Nest& nest, const NestNumbers& numbers, const Target& ta
       (place.loops >> v & 1))
     return false;
   const Access& access = nest.accesses[addition.at];
-  std::int64_t step = 1;  // elements from one place to the next
+  std::int64_t step = 1;  // elements from one index to the next
   for (std::size_t q = 0; q < nest.derived.size(); ++q)
     if (nest.derived[q].place == addition.b) step = std::max(step, std::abs(numbers.coefficients[access.linear][nest.loops() + q]));
   const auto size = static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
@@ -498,7 +501,7 @@ bool share_places(const Nest& nest, const NestNumbers& numbers, const Target& ta
   return true;
 }
 
-// Loads whose elements are read one by one, since no instruction gathers them.
+// Returns the number of loads that read elements singly because no instruction gathers them.
 int loads_by_element(const Nest& nest, const Target& target) {
   const auto is_one = [&](const Statement& s) {
     if (s.kind != Statement::Kind::Load) return false;
@@ -533,18 +536,18 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     if (nest.reduced_mask() >> l & 1) reduced *= numbers.extents[l];
   }
   s.abreast = count_abreast(nest, numbers, target, outer, std::max(1, options.threads));
-  // chains of fma: eight registers of accumulators hide their latency, where a row has as many elements
+  // Eight registers of accumulators hide the latency of fma chains, if the row is long enough.
   const bool across =
-      std::ranges::any_of(nest.accesses, [&](const Access& a) {  // its elements lie in a cache line each, used again at once
+      std::ranges::any_of(nest.accesses, [&](const Access& a) {  // each element is in another cache line, which is reused at once
         return !nest.buffers[a.buffer].written && nest.linears[a.linear].of[v] == Coefficient::General;
       });
   if (nest.kind == NestKind::Rows && contracts && s.abreast == 1 && !across && numbers.extents[v] >= 4 * s.width) s.width *= 4;
   s.width = std::min(s.width, nest.kind == NestKind::Map && element >= 4 ? 256 : 128);
-  // Code for each element of many loads compiles slowly, and is no faster in wider vectors.
+  // Code for each element of many loads compiles slowly and does not run faster with wider vectors.
   constexpr int kElementLoads = 256, kLeastWidth = 16;
   if (nest.kind == NestKind::Map)
     for (const int loads = loads_by_element(nest, target); s.width > kLeastWidth && loads * s.width > kElementLoads;) s.width /= 2;
-  // class: rows that fit 32 bytes are one vector
+  // kernel-variant flag: rows of up to 32 bytes are one vector
   if (nest.kind == NestKind::Rows && numbers.extents[v] * element <= 32) s.width = 32 / element;
   const bool scans = nest.has(Statement::Kind::Scan);
   if (scans && nest.kind == NestKind::Map) {
@@ -552,7 +555,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     s.width = ir::kScanGroup;
   }
 
-  std::int64_t counted = reduced;  // with missing elements
+  std::int64_t counted = reduced;  // including padding
   if (nest.runs) {
     std::int64_t runs = 1;
     for (std::uint32_t l = nest.outer; l < nest.outer + nest.runs; ++l) runs *= numbers.extents[l];
@@ -561,14 +564,14 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   if (nest.kind == NestKind::Lanes) s.one_block = counted <= ir::kLaneBlock;
   if (nest.kind == NestKind::Rows) s.one_block = counted <= (scans ? ir::kScanBlock : ir::kRowBlock);
 
-  // ---- packed: loads along an outer loop become loads along the vector loop, by way of a tile in the first-level cache
+  // ---- packed operand tiles: loads along an outer loop become loads along the vector loop, through a tile in the first-level cache
   if (nest.kind == NestKind::Map && nest.outer > 0 && nest.derived.empty() && !scans)
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const Linear& linear = nest.linears[nest.accesses[a].linear];
       if (linear.of[v] != Coefficient::General || linear.of[nest.outer - 1] != Coefficient::One || nest.accesses[a].table != Access::kNone)
         continue;
       bool plain = !nest.buffers[nest.accesses[a].buffer].written;
-      for (const Statement& b : nest.body)  // not where it is read only if others were: those may be packed themselves
+      for (const Statement& b : nest.body)  // not for loads that depend on other loads, which may themselves be packed
         plain = plain && !(b.kind == Statement::Kind::Load && b.at == a && (b.guard != Statement::kNone || b.a != Statement::kNone));
       if (plain) s.packed.push_back(a);
     }
@@ -579,8 +582,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     if (s.rolled.count == 0) s.parts = parts_of(nest, at_once);
   }
 
-  // ---- bytes: each element once; an access that does not vary along a loop is read once for it, and what several accesses of an array
-  // read in common (overlapping slices) is in the caches when the next one comes
+  // ---- memory traffic: each element counts once. An access that is invariant in a loop is read once for the loop. Elements that several
+  // accesses of an array share (overlapping slices) are in the caches after the first access.
   std::vector<std::int64_t> elements(nest.accesses.size());
   std::vector<bool> done(nest.accesses.size(), false);
   const auto is_held = [&](std::uint32_t access) { return !options.held.empty() && options.held[nest.accesses[access].buffer]; };
@@ -625,12 +628,12 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
         sum * static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
   }
 
-  for (const Statement& b : nest.body)  // what is added to is read too
+  for (const Statement& b : nest.body)  // additions also read their destination
     if (b.kind == Statement::Kind::Store && b.op == ir::Op::Add)
       n.bytes_read += elements[b.at] * static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[b.at].buffer].dtype));
 
-  // ---- stores that bypass the caches: where the last-level cache cannot hold the traffic beside what else is in it, and a line was not
-  // brought there by a load already. runtime/target.cpp has the measurements behind the fraction.
+  // ---- non-temporal stores: used if the traffic exceeds the available part of the last-level cache and no load has fetched the line
+  // before. runtime/target.cpp has the measurements that justify the fraction.
   if (options.aligned_stores && n.bytes_read + n.bytes_written + options.bytes_beside > target.llc_bytes / 8 * target.llc_eighths &&
       nest.addition() == nullptr) {
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
@@ -638,7 +641,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       if (nest.kind == NestKind::Rows && !scans && !stores_along(nest, a)) continue;
       if (!nest.buffers[access.buffer].written || (!options.in_place.empty() && options.in_place[access.buffer]) || is_held(a)) continue;
       const auto size = static_cast<std::int64_t>(size_of(nest.buffers[access.buffer].dtype));
-      if (nest.linears[access.linear].of[v] == Coefficient::Zero) continue;  // one value a row
+      if (nest.linears[access.linear].of[v] == Coefficient::Zero) continue;  // one value per row
       bool fits = (nest.linears[access.linear].of[v] == Coefficient::One || starts_phases(nest, a)) &&
                   numbers.offsets[access.linear] * size % 64 == 0;
       for (std::size_t k = 0; k < numbers.coefficients[access.linear].size(); ++k)
@@ -656,11 +659,11 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   for (std::uint32_t l = 0; l < nest.loops(); ++l) work *= static_cast<double>(numbers.extents[l]);
   n.work = static_cast<std::int64_t>(std::min(work, kMostWork));
 
-  // ---- split: rows are fewer than threads can share, and have several blocks
+  // ---- split reductions: the rows are too few for the threads and have several blocks
   const std::int64_t extent = numbers.extents[v], threads = std::max(1, options.threads);
   const bool columns = nest.has_columns();
   const bool wide = nest.kind == NestKind::Rows && extent >= kWideRows * threads;  // threads share its columns
-  // or an item would take too long
+  // or a task would take too long
   const std::int64_t tiles = nest.kind == NestKind::Rows ? (extent + kRowTile - 1) / kRowTile : 1;
   const bool long_rows = options.item_work > 0 && n.work / std::max<std::int64_t>(outer * tiles, 1) > options.item_work;
   const bool few_rows = threads > 1 && outer < 4 * threads && !wide && n.work >= options.split_work;
@@ -680,7 +683,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     share_rows(nest, nest.kind == NestKind::Rows ? outer * ((extent + n.tile - 1) / n.tile) : outer, counted, options, n);
   }
 
-  // ---- columns: an item is a block of rows, then a part of the columns
+  // ---- fused columns: a task is a block of rows, later a part of the columns
   if (columns) {
     n.chunk = ir::kRowBlock;
     n.chunks = n.items = (outer + n.chunk - 1) / n.chunk;
@@ -701,12 +704,12 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     n.shared_bytes = (n.items + 1) * scan_slot_bytes(nest);
   }
 
-  // ---- values held between sweeps
+  // ---- row buffers between sweeps
   if (!s.split && nest.kind == NestKind::Lanes && nest.sweeps > 1 && nest.serial == 0) {
     std::vector<std::uint32_t> kept;
     std::int64_t bytes = 0;
-    for (std::uint32_t i = static_cast<std::uint32_t>(nest.body.size());
-         i-- > 0;) {  // what uses others comes first: these may then not be needed
+    // later statements come first: caching them may make their operands unnecessary
+    for (std::uint32_t i = static_cast<std::uint32_t>(nest.body.size()); i-- > 0;) {
       if (nest.body[i].kind != Statement::Kind::Op || nest.body[i].stage >= nest.sweeps || !(nest.body[i].loops & nest.reduced_mask()))
         continue;
       const auto needed = needed_by_sweep(nest, kept);
@@ -722,7 +725,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     }
   }
 
-  // ---- tiles and items
+  // ---- tile sizes and tasks
   const bool adds = nest.addition() != nullptr;
   n.tile_outer = s.abreast;
   const std::int64_t last = nest.outer ? numbers.extents[nest.outer - 1u] : 1;
@@ -738,13 +741,13 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
         }
         break;
       case NestKind::Rows: {
-        const bool once = scans || adds;  // goes through memory once: the longer, the better
+        const bool once = scans || adds;  // reads memory once: longer tiles are better
         const std::int64_t shares = once ? threads : 2 * threads;
         std::int64_t wanted = together >= shares ? 1 : (shares + together - 1) / together;
         if (options.item_work > 0 && together > 0) wanted = std::max(wanted, n.work / together / options.item_work);
         const std::int64_t most = once ? kRowTile : columns_of_item(nest, numbers, target);
         const auto in_tiles = [&](std::int64_t least) {
-          const std::int64_t parts = std::max(wanted, (extent + most - 1) / most);  // of equal length
+          const std::int64_t parts = std::max(wanted, (extent + most - 1) / most);  // equal parts
           n.tile = std::clamp<std::int64_t>(round_up((extent + parts - 1) / parts, least), least, std::max(most, least));
           n.items = together * ((extent + n.tile - 1) / n.tile);
         };
@@ -769,10 +772,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
         }
         break;
     }
-  // ---- bytes of further sweeps: where what an item reads along the reduced loops does not stay in its core's cache
+  // ---- traffic of later sweeps: if the reduced elements of a task exceed its core's cache
   if (nest.sweeps > 1) {
     const auto needed = needed_by_sweep(nest, s.kept);
-    const std::int64_t rows = nest.kind == NestKind::Rows ? std::max<std::int64_t>(extent, 1) : 1;  // columns that tiles share out
+    const std::int64_t rows = nest.kind == NestKind::Rows ? std::max<std::int64_t>(extent, 1) : 1;  // columns that tiles share
     std::int64_t of_item = 0, again = 0;
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
       const auto size = static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[a].buffer].dtype));
@@ -784,10 +787,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       of_item += elements[a] / std::max<std::int64_t>(outer * rows, 1) * (nest.kind == NestKind::Rows ? n.tile : 1) * size;
       again += (sweeps - 1) * elements[a] * size;
     }
-    if (s.split) of_item = of_item * outer / threads;  // what one thread reads in a phase; in the next one it reads the same
+    if (s.split) of_item = of_item * outer / threads;  // one thread reads the same elements in each phase
     if (of_item > target.l2_bytes) n.bytes_read += again;
   }
-  if (s.by_place)  // each range looks at all of them
+  if (s.by_place)  // each range reads all indices
     if (const std::int64_t bytes = bytes_of_places(nest, elements); bytes > target.l2_bytes) n.bytes_read += (n.chunks - 1) * bytes;
   n.scratch_bytes = ScratchLayout::bytes(nest, s, numbers, n);
   return out;
@@ -846,7 +849,7 @@ std::string print(const Scheduled& scheduled) {
                            n.bytes_written);
 }
 
-// ------------------------------------------------------------------------------------------------ words
+// ---------------------------------------------------------------------------------------- kernel parameters
 
 WordLayout::WordLayout(const Nest& nest) {
   variables = static_cast<std::uint32_t>(nest.loops() + nest.derived.size());

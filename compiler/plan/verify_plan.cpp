@@ -1,4 +1,4 @@
-// See verify_plan.h. PlanVerifier walks the pieces of one group; GraphPoints follows values through the graph.
+// See verify_plan.h. PlanVerifier checks the subdomains of one group; GraphPoints traces values through the graph.
 #include "compiler/plan/verify_plan.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constinit std::atomic<std::int64_t> points_to_compare{0};
 
 // ------------------------------------------------------------------------------------------------ sets of elements
 
-// The field of integers modulo the prime 2^61 - 1.
+// Arithmetic in the field of integers modulo the prime 2^61 - 1.
 constexpr std::uint64_t kPrime = (std::uint64_t{1} << 61) - 1;
 __extension__ using Wide = unsigned __int128;
 constexpr std::uint64_t field_times(std::uint64_t a, std::uint64_t b) {
@@ -47,7 +47,7 @@ constexpr std::uint64_t field_power(std::uint64_t z, std::uint64_t n) {
   return out;
 }
 
-// A variable of the polynomials: elements, and members of a list.
+// A variable of the polynomials: one for elements, one for members of an array list.
 struct Point {
   std::uint64_t z, inverse;
   constexpr explicit Point(std::uint64_t z) : z(z), inverse(field_power(z, kPrime - 2)) {}
@@ -57,7 +57,7 @@ struct Point {
 };
 constexpr Point kElement(0x0123456789abcdefull), kMember(0x0fedcba987654321ull);
 
-// 1 + ratio + … + ratio^(n-1).
+// Returns 1 + ratio + … + ratio^(n-1).
 std::uint64_t geometric_sum(std::uint64_t ratio, std::int64_t n) {
   std::uint64_t sum = 0, power = 1;
   for (int bit = 63 - __builtin_clzll(static_cast<std::uint64_t>(n) | 1); n > 0 && bit >= 0; --bit) {
@@ -73,27 +73,27 @@ std::uint64_t geometric_sum(std::uint64_t ratio, std::int64_t n) {
 
 // ------------------------------------------------------------------------------------------------ values as hashes
 
-constexpr std::uint64_t kZeroValue = 0x5a5a;  // a constant whose bits are 0: also what is outside of a pad
+constexpr std::uint64_t kZeroValue = 0x5a5a;  // a constant with bits 0; also the padding of a Pad
 enum class Leaf : std::uint64_t { Memory = 1, Slot, Index, Constant, Operator };
 std::uint64_t leaf(Leaf kind, std::uint64_t a, std::uint64_t b) { return mix(mix(static_cast<std::uint64_t>(kind) * 0x9E37, a), b); }
 std::uint64_t constant_value(std::uint64_t bits) { return bits == 0 ? kZeroValue : leaf(Leaf::Constant, bits, 0); }
 std::uint64_t operator_value(Op op, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   return mix(mix(leaf(Leaf::Operator, static_cast<std::uint64_t>(op), a), b), c);
 }
-// The place that data bring: the last one, or one that is drawn from what the index is computed from.
+// Value of a checked index at a point: the last one, or a random one derived from the index's operands.
 enum class Places : std::uint8_t { Last, Drawn };
 std::int64_t place_of(Places places, std::uint64_t index_value, std::int64_t bound) {
   if (bound <= 0) return 0;
   return places == Places::Last ? bound - 1 : static_cast<std::int64_t>(mix(index_value, 0x71) % static_cast<std::uint64_t>(bound));
 }
-// Elements of memory from the index, by strides or row-major.
+// Returns the element offset of an index, by strides or row-major.
 std::int64_t element_of(List shape, const Layout& layout, const std::int64_t* index) {
   std::int64_t at = 0, stride = 1;
   for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i]) at += index[i] * (layout ? (*layout)[i] : stride);
   return at;
 }
 
-// The lowest and the highest element of an array, relative to its first.
+// Sets the lowest and highest element offset of an array, relative to its first element.
 void reach_of(List shape, const Layout& layout, std::int64_t& low, std::int64_t& high) {
   low = high = 0;
   std::int64_t stride = 1;
@@ -101,7 +101,7 @@ void reach_of(List shape, const Layout& layout, std::int64_t& low, std::int64_t&
     (layout && (*layout)[i] < 0 ? low : high) += (shape[i] - 1) * (layout ? (*layout)[i] : stride);
 }
 
-// The index of an element: false where the memory between the elements is meant.
+// Computes the index of an element offset. Returns false if the offset is in a gap between the elements.
 bool index_of(List shape, const Layout& layout, std::int64_t element, std::vector<std::int64_t>& index) {
   index.assign(shape.size(), 0);
   if (!layout) {
@@ -131,7 +131,7 @@ bool index_of(List shape, const Layout& layout, std::int64_t element, std::vecto
 
 // ------------------------------------------------------------------------------------------------ the graph, at one point
 
-// What values of the graph are computed from at given indices, within one group. Explicit stacks: graphs are deep.
+// Values of the graph at given indices, within one group. Uses explicit stacks, because graphs are deep.
 class GraphPoints {
  public:
   GraphPoints(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts)
@@ -148,7 +148,7 @@ class GraphPoints {
         stack_(scratch().stack) {
     if (first_.size() < graph.size()) first_.resize(graph.size());
   }
-  ~GraphPoints() {  // of a large plan nothing is kept after its last group
+  ~GraphPoints() {  // frees the memory of a large plan after its last group
     constexpr std::size_t most = 1 << 14;
     if (group_ + 1 < partition_.groups.size()) return;
     if (first_.size() > most || known_.size() > most || tables_.size() > most || indices_.capacity() > most || stack_.capacity() > most)
@@ -156,7 +156,7 @@ class GraphPoints {
   }
   GraphPoints(const GraphPoints&) = delete;
 
-  // Forgets all values: the domain is another point. By axes of the group's domain; only reduced ones are looked at.
+  // Discards all values for a new point. `domain` is by domain axis; only reduced axes are used.
   void begin(std::span<const std::int64_t> domain, Places places) {
     domain_ = domain;
     places_ = places;
@@ -187,16 +187,16 @@ class GraphPoints {
     std::uint64_t epoch = 0;
     std::uint32_t index = 0;
   };
-  static constexpr std::uint32_t kOutside = kNone;  // as an index: outside of a pad
+  static constexpr std::uint32_t kOutside = kNone;  // as an index: in the padding of a Pad
 
   struct Range {
     std::uint32_t begin, rank;
   };
-  // What a thread keeps between plans, so that a small one asks for no memory. Entries of earlier epochs are free.
+  // Memory that a thread reuses between plans, so that small plans allocate nothing. Entries of earlier epochs are free.
   struct Scratch {
     std::uint64_t epoch = 0;
-    std::vector<Entry> first;                            // by node: at the index where it was met first, mostly the only one
-    std::vector<Entry> known = std::vector<Entry>(256);  // at others
+    std::vector<Entry> first;                            // by node: the first index met, usually the only one
+    std::vector<Entry> known = std::vector<Entry>(256);  // at other indices
     std::vector<TableEntry> tables = std::vector<TableEntry>(64);
     std::vector<std::int64_t> indices;
     std::vector<Range> begins;
@@ -218,13 +218,13 @@ class GraphPoints {
   std::vector<Entry>& first_;
   std::vector<Entry>& known_;  // open addressing
   std::size_t used_ = 0;
-  std::vector<TableEntry>& tables_;     // of interned indices
-  std::vector<std::int64_t>& indices_;  // one behind the other
+  std::vector<TableEntry>& tables_;     // interned indices
+  std::vector<std::int64_t>& indices_;  // concatenated
   std::vector<Range>& begins_;
   std::vector<std::pair<NodeId, std::uint32_t>>& stack_;
   std::vector<std::int64_t> new_index_;
 
-  // As Partition::loads.
+  // Same as Partition::loads.
   bool loads(NodeId id, Op op) const {
     if (op == Op::Input || (has_lists_ && partition_.lists.reads(id))) return true;
     return partition_.group_of[id] < group_ && !ir::is_view(op) && !ir::is_source(op);
@@ -284,7 +284,7 @@ class GraphPoints {
     return true;
   }
 
-  // Through views and whatever else passes a value on, to what computes or holds it.
+  // Follows views and pass-through operators to the node that computes or holds the value.
   void resolve(NodeId& id, std::uint32_t& at) {
     while (at != kOutside) {
       const Op op = graph_[id].op;
@@ -312,7 +312,7 @@ class GraphPoints {
   }
   bool is_of_units(NodeId id) const { return graph_.elements(graph_.operand(id, 0)) == graph_.elements(id); }
 
-  // The operand of a Pad or Piecewise that has the element.
+  // Moves to the operand of a Pad or Piecewise that has the element.
   void into_box(NodeId& id, std::uint32_t& at) {
     const List attributes = graph_.attributes(id), operands = graph_.operands(id);
     const std::size_t rank = graph_.shape(id).size();
@@ -386,7 +386,7 @@ class GraphPoints {
     return intern(out);
   }
 
-  // Of a reduction: the kept axes by its own index, the reduced ones by the domain.
+  // Returns the index of a reduction's operand: `at` along non-reduced axes, the domain point along reduced ones.
   std::uint32_t operand_index(NodeId id, std::uint32_t at) {
     const List shape = graph_.shape(graph_.operand(id, 0)), reduced = graph_.attributes(id);
     const std::vector<std::int64_t>& domain = partition_.groups[group_].domain;
@@ -402,7 +402,7 @@ class GraphPoints {
     return intern(new_index_);
   }
 
-  // The value, if it is known, else what it needs first is put on the stack.
+  // Returns the value if it is known. Otherwise, pushes its first unknown operand on the stack and returns null.
   const std::uint64_t* operand(NodeId id, std::uint32_t at) {
     static constexpr std::uint64_t zero = kZeroValue;
     resolve(id, at);
@@ -433,7 +433,7 @@ class GraphPoints {
         const std::uint64_t* const value = operand(x, intern(new_index_));
         return value && settle(id, at, *value);
       }
-      case ir::OpKind::Scatter: {  // what it starts from; what is added has other indices
+      case ir::OpKind::Scatter: {  // the initial value; updates have other indices
         const std::uint64_t* const value = operand(graph_.operand(id, 0), at);
         return value && settle(id, at, *value);
       }
@@ -493,7 +493,7 @@ class PlanVerifier {
   }
 
  private:
-  struct StoreOf {  // one store of a piece
+  struct StoreOf {  // one store of a subdomain
     NodeId node;
     std::int32_t output;
     std::uint32_t piece, statement;
@@ -506,19 +506,19 @@ class PlanVerifier {
   std::span<const Planned> pieces_;
   GraphPoints points_;
   std::string problem_;
-  // of the piece that is looked at
+  // State of the current subdomain.
   const Nest* nest_ = nullptr;
   const NestNumbers* numbers_ = nullptr;
-  std::vector<bool> behind_;  // columns; empty where there are none
+  std::vector<bool> behind_;  // fused columns and their dependents; empty if there are none
   std::vector<std::uint64_t> derived_loops_;
   std::uint8_t needed_sweeps_ = 1;
-  std::vector<Interval> ranges_;          // of the variables
-  std::vector<std::uint32_t> undecided_;  // loads whose bounds the points decide
-  std::vector<std::int64_t> at_;          // the loops, at a point
-  std::vector<std::int64_t> derived_at_;  // derived variables there
-  std::vector<std::uint64_t> values_;     // of the statements there; of a guard: whether it holds
+  std::vector<Interval> ranges_;          // by variable
+  std::vector<std::uint32_t> undecided_;  // loads whose bounds are checked at points
+  std::vector<std::int64_t> at_;          // loop indices at a point
+  std::vector<std::int64_t> derived_at_;  // floordiv/mod variables at the point
+  std::vector<std::uint64_t> values_;     // by statement, at the point; for a Guard: whether it holds
   std::vector<std::int64_t> domain_, index_;
-  Places places_ = Places::Last;  // at the point
+  Places places_ = Places::Last;  // values of checked indices at the point
 
   bool fail(std::string problem) {
     problem_ = std::move(problem);
@@ -607,7 +607,7 @@ class PlanVerifier {
     return mask;
   }
 
-  // Loads of a family read places 0 .. c-1 of elements that are c apart along the vector loop.
+  // True if the loads of an interleaved access group read offsets 0 .. c-1 of elements with stride c along the vector loop.
   bool is_of_family(const Access& a) const {
     if (a.first == Access::kNone) return a.place == 0;
     if (a.first >= nest_->accesses.size()) return false;
@@ -629,7 +629,8 @@ class PlanVerifier {
       if (o == kNone) continue;
       if (o >= i || n.body[o].kind == Kind::Store) return fail(fmt::format("v{} is used before it is computed", o));
       if (o != s.guard && n.body[o].kind != Kind::Guard) stage = std::max(stage, n.body[o].stage);
-      const bool is_place = o == s.a && (s.kind == Kind::Load || s.kind == Kind::Index || s.kind == Kind::Guard);  // its linear says where
+      // the affine map has its loops
+      const bool is_place = o == s.a && (s.kind == Kind::Load || s.kind == Kind::Index || s.kind == Kind::Guard);
       if (!is_behind(i) && !is_place) varies |= n.body[o].loops;
     }
     if (s.kind == Kind::Reduce) needed_sweeps_ = std::max(needed_sweeps_, ++stage);
@@ -674,14 +675,14 @@ class PlanVerifier {
       case Kind::Constant: break;
     }
     if (accumulates && n.kind == NestKind::Rows) varies &= ~(std::uint64_t{1} << n.vector_loop());
-    for (std::uint64_t left = varies & ~s.loops; left; left &= left - 1)  // a loop of one iteration changes nothing
+    for (std::uint64_t left = varies & ~s.loops; left; left &= left - 1)  // loops of one iteration change nothing
       if (numbers_->extents[static_cast<std::size_t>(__builtin_ctzll(left))] == 1) varies &= ~(left & -left);
     if (varies & ~s.loops) return fail(fmt::format("v{} varies along a loop that it does not know", i));
     return true;
   }
 
-  // Store i and those after it, one for each phase, write one row of elements along the vector loop. The row ends where the guard of the last
-  // phase says, so the guards count along that row.
+  // True if store i and the following stores, one per interleaved index, write adjacent elements along the vector loop. The row ends where
+  // the predicate of the last store says, so that the predicates must count along that row.
   bool are_side_by_side(std::uint32_t i) const {
     const Nest& n = *nest_;
     const std::uint32_t count = n.body[i].count, vector = n.vector_loop();
@@ -706,7 +707,7 @@ class PlanVerifier {
     return true;
   }
 
-  // What special forms expect of a nest.
+  // Checks the requirements of special forms.
   bool modes() {
     const Nest& n = *nest_;
     if (n.short_rows && (n.kind != NestKind::Map || n.loops() != 1 || n.phases != 1 || n.has(Kind::Scan) || n.derived.empty()))
@@ -740,7 +741,7 @@ class PlanVerifier {
     const Statement& s = nest_->body[statement];
     if (s.kind == Kind::Place) return numbers_->bounds[s.at];
     if (s.kind != Kind::Load) return -1;
-    // It was stored before, perhaps by operators that make no bad index: what it indexes says how far it goes.
+    // An earlier kernel stored the index, maybe without a check. The indexed axis then gives the bound.
     const NodeId stored = base_of(numbers_->buffers[nest_->accesses[s.at].buffer]);
     for (NodeId id = 0; id < graph_.size(); ++id)
       if ((graph_[id].op == Op::Gather || graph_[id].op == Op::ScatterAdd) && base_of(graph_.operand(id, 1)) == stored)
@@ -764,14 +765,14 @@ class PlanVerifier {
     return low == high ? Interval{of.low - low * by, of.high - low * by} : Interval{0, by - 1};
   }
 
-  // A linear as terms that can be changed.
+  // An affine map whose terms can be modified.
   struct Terms {
     std::int64_t offset;
     std::vector<std::int64_t> of;
   };
   Terms terms_of(std::uint32_t linear) const { return {numbers_->offsets[linear], numbers_->coefficients[linear]}; }
 
-  // by * (x div by) + x mod by is x.
+  // Replaces by * (x div by) + x mod by with x.
   void rejoin(Terms& t) const {
     for (std::uint32_t r = static_cast<std::uint32_t>(nest_->derived.size()); r-- > 0;) {
       const Derived& rest = nest_->derived[r];
@@ -800,8 +801,8 @@ class PlanVerifier {
     return out;
   }
 
-  // The same where quotients of one loop's index are taken together with it: x is x mod b + b*((x div b) mod c) + …, and each of these digits has a
-  // range of its own.
+  // Same as interval(), but treats quotients of one loop's index together with the index. x is x mod b + b*((x div b) mod c) + …, and each
+  // of these digits has a separate range.
   Interval interval_of_digits(Terms t) const {
     Interval all{0, 0};
     for (std::uint32_t l = 0; l < nest_->loops(); ++l) {
@@ -835,7 +836,7 @@ class PlanVerifier {
     return true;
   }
 
-  // Checks of one variable narrow its range; false: none of its values passes.
+  // Narrows the ranges of variables by checks on a single variable. Returns false if no value passes.
   bool narrow(std::uint32_t guard, std::vector<Interval>& ranges) const {
     const Statement& g = nest_->body[guard];
     for (std::uint32_t c = g.at; c < g.at + g.count; ++c) {
@@ -855,7 +856,7 @@ class PlanVerifier {
     return true;
   }
 
-  // The array that a load reads, relative to its first element.
+  // Sets the element range of the array that a load reads, relative to its first element.
   void reach_of_buffer(std::uint32_t buffer, std::int64_t& low, std::int64_t& high) const {
     const NodeId node = numbers_->buffers[buffer];
     const Layout contiguous;
@@ -871,7 +872,7 @@ class PlanVerifier {
       const Statement& s = nest_->body[i];
       if (s.kind != Kind::Load) continue;
       const Access& access = nest_->accesses[s.at];
-      if (access.table != kNone || !numbers_->members[access.buffer].empty()) {  // lists: their members are looked at in the points
+      if (access.table != kNone || !numbers_->members[access.buffer].empty()) {  // array lists are checked at the points
         undecided_.push_back(i);
         continue;
       }
@@ -882,7 +883,7 @@ class PlanVerifier {
       Terms t = terms_of(access.linear);
       const Interval plain = interval_of_digits(t);
       if (plain.low >= low && plain.high <= high) continue;
-      bool affine = true;  // a place that data bring may be any below its bound
+      bool affine = true;  // a checked index may have any value below its bound
       for (std::size_t v = nest_->loops(); v < variables(); ++v)
         affine = affine && (t.of[v] == 0 || nest_->derived[v - nest_->loops()].place != kNone);
       if (affine && s.guard == kNone)
@@ -893,7 +894,7 @@ class PlanVerifier {
     return true;
   }
 
-  // Is the load within the array wherever its guard holds?
+  // True if the load is within the array wherever its predicate holds.
   bool guarded(const Statement& s, Terms& t, std::int64_t low, std::int64_t high) const {
     rejoin(t);
     std::vector<Interval> ranges = ranges_;
@@ -901,7 +902,7 @@ class PlanVerifier {
     if (s.guard != kNone) {
       if (!narrow(s.guard, ranges)) return true;
       const Statement& g = nest_->body[s.guard];
-      for (std::uint32_t c = g.at; c < g.at + g.count; ++c) {  // a check of several variables, as a part of the linear
+      for (std::uint32_t c = g.at; c < g.at + g.count; ++c) {  // a check of several variables, as a part of the affine map
         const std::uint32_t linear = nest_->checks[c].linear;
         std::int64_t factor = 0;
         std::size_t count = 0;
@@ -924,7 +925,7 @@ class PlanVerifier {
 
   // ---- cover
 
-  // The loops that a store runs in; each of their iterations stores once.
+  // Returns the loops that a store runs in. Each of their iterations stores once.
   std::uint64_t loops_of_store(std::uint32_t statement) const {
     const std::uint64_t inner = nest_->reduced_mask(), all = (std::uint64_t{2} << nest_->vector_loop()) - 1;
     if (is_behind(statement)) return inner;
@@ -940,7 +941,7 @@ class PlanVerifier {
     return layouts_[id];
   }
 
-  // What finish() of the planner is to store, from the graph's outputs.
+  // True if the planner must store this output of the node, according to the graph's outputs.
   bool expects(NodeId root, std::int32_t output) const {
     const auto copies = static_cast<std::int32_t>(std::count(graph_.outputs.begin(), graph_.outputs.end(), root)) +
                         static_cast<std::int32_t>(partition_.lists.places_of(root).size());
@@ -973,7 +974,7 @@ class PlanVerifier {
     if (found != 0 && !(pieces_.empty() && is_nothing_added())) return fail("a value of the group is not stored");
     return true;
   }
-  // Updates without elements are not added.
+  // True if the updates have no elements, so that nothing is added.
   bool is_nothing_added() const { return group_.ordered != 0 && std::ranges::find(group_.domain, 0) != group_.domain.end(); }
 
   bool covers(std::span<const StoreOf> stores) {
@@ -984,7 +985,7 @@ class PlanVerifier {
     const List shape = graph_.shape(node);
     const Layout& layout = layout_of_store(node, stores[0].output);
     if (stores.size() == 1 && !list && !layout && covers_plainly(stores[0])) return true;
-    // the array: its members, where it is a list
+    // expected set: the elements of the array, or of all members of an array list
     std::uint64_t wanted = 1;
     std::int64_t stride = 1;
     for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i]) {
@@ -1001,7 +1002,7 @@ class PlanVerifier {
     return sum == wanted || fail(fmt::format("not every element of %{} is stored once", node));
   }
 
-  // The common case: one store into a contiguous array, whose coefficients are row-major strides.
+  // True in the common case: one store into a contiguous array whose coefficients are its row-major strides.
   bool covers_plainly(const StoreOf& store) {
     const Statement& s = nest_->body[store.statement];
     const std::uint32_t linear = nest_->accesses[s.at].linear;
@@ -1029,7 +1030,7 @@ class PlanVerifier {
     return low == 0 && stride == graph_.elements(store.node);
   }
 
-  // The elements of a store as a polynomial's value. False where its place is no sum of loops.
+  // Computes the elements of a store as the value of a polynomial. Returns false if its index is not a sum of loop indices.
   bool set_of(const StoreOf& store, std::uint64_t& set) {
     const Statement& s = nest_->body[store.statement];
     const Access& access = nest_->accesses[s.at];
@@ -1056,14 +1057,14 @@ class PlanVerifier {
         const std::uint64_t ratio = t ? field_times(kElement.power(c), kMember.power(t)) : kElement.power(c);
         set = field_times(set, geometric_sum(ratio, ranges[l].high - ranges[l].low + 1));
       } else if ((c || t) && numbers_->extents[l] > 1) {
-        set = 0;  // it moves along a loop that it does not run in
+        set = 0;  // the index moves along a loop that the store does not run in
       }
     }
     set = field_times(set, field_times(kElement.power(element), kMember.power(member)));
     return true;
   }
 
-  // Where a store's place holds quotients: each element is marked, if they are few.
+  // For stores whose index has quotients: marks each element, if they are few.
   bool covers_by_list(std::span<const StoreOf> stores, const Layout& layout) {
     constexpr std::int64_t most = 4096;
     const NodeId node = stores[0].node;
@@ -1095,7 +1096,7 @@ class PlanVerifier {
     return count == graph_.elements(node) || fail(fmt::format("not every element of %{} is stored", node));
   }
 
-  // Additions of different tasks are to different elements, whatever data say: with the place as one more loop all elements are met once.
+  // True if different tasks add to different elements for any data. With the checked index as one more loop, each element must occur once.
   bool adds_apart(const StoreOf& store) {
     const Statement& s = nest_->body[store.statement];
     const Access& access = nest_->accesses[s.at];
@@ -1134,14 +1135,14 @@ class PlanVerifier {
     return sum;
   }
 
-  // All statements at the point: operands come before what uses them.
+  // Evaluates all statements at the point. Operands precede their uses.
   bool evaluate() {
     const Nest& n = *nest_;
     values_.resize(n.body.size());
     derived_at_.resize(n.derived.size());
     for (std::uint32_t q = 0; q < n.derived.size(); ++q) {
       const Derived& d = n.derived[q];
-      if (d.place != kNone) continue;  // when its statement is reached; no other depends on it before
+      if (d.place != kNone) continue;  // derived after its statement; earlier variables do not use it
       derive(q);
     }
     bool inside = true;
@@ -1183,12 +1184,12 @@ class PlanVerifier {
     const std::int64_t x = linear_at(d.linear), whole = floor_div(x, numbers_->by[q]);
     derived_at_[q] = d.modulo ? x - whole * numbers_->by[q] : whole;
   }
-  // What is divided may hold a place.
+  // Updates the variables after `place`, because their dividend may contain it.
   void derive_after(std::uint32_t place) {
     for (std::uint32_t q = place + 1; q < nest_->derived.size(); ++q)
       if (nest_->derived[q].place == kNone) derive(q);
   }
-  // What is subtracted may be added with its sign changed.
+  // Returns Op::Sub for an addition whose scalar parameter is negated, else the operator of the statement.
   Op operator_of(const Statement& s) const {
     if (s.op != Op::Add || s.b == kNone) return s.op;
     const Statement& b = nest_->body[s.b];
@@ -1226,7 +1227,8 @@ class PlanVerifier {
     return true;
   }
 
-  // The point of the group's domain: reduced axes in row-major order by the reduced loops; the others only where they are reduced as columns.
+  // Sets the point of the domain. Reduced axes follow the reduced loops in row-major order, other axes the other loops; only fused columns
+  // use the latter.
   void set_domain() {
     const std::uint64_t inner = nest_->reduced_mask(), ordered = group_.reduced | group_.ordered;
     std::int64_t reduced = 0, kept = 0;
@@ -1322,16 +1324,16 @@ class PlanVerifier {
     };
     places_ = Places::Drawn;
     const bool has_places = std::ranges::any_of(nest_->derived, [](const Derived& d) { return d.place != kNone; });
-    for (int point = 0; point < (has_places ? 4 : 1); ++point) {  // an axis is short, and two indices may be drawn alike
+    for (int point = 0; point < (has_places ? 4 : 1); ++point) {  // on short axes, two random indices may be equal
       for (std::uint32_t l = 0; l < loops; ++l) draw(l);
       if (!compare_at_point()) return false;
     }
     return compare_at_checks(draw);
   }
 
-  // Both sides of both ends of every check, where one loop alone can reach them, and the ends of that loop.
+  // Compares on both sides of both bounds of every check, as far as its innermost loop reaches them, and at the ends of that loop.
   template <class Draw> bool compare_at_checks(const Draw& draw) {
-    constexpr std::size_t most = 32;  // checks; a nest chooses between few boxes
+    constexpr std::size_t most = 32;  // limit of the checks; a nest selects between few boxes
     for (std::uint32_t c = 0; c < nest_->checks.size() && c < most; ++c) {
       const std::uint32_t linear = nest_->checks[c].linear;
       std::uint32_t loop = nest_->loops();
@@ -1346,7 +1348,7 @@ class PlanVerifier {
         at_[loop] = std::clamp<std::int64_t>(floor_div(wanted - x, k), 0, last);
         if (!compare_at_point()) return false;
       }
-      for (const std::int64_t end : {std::int64_t{0}, last}) {  // the other loops in their middle, where other checks hold most likely
+      for (const std::int64_t end : {std::int64_t{0}, last}) {  // other loops at their middle, where other checks most likely hold
         for (std::uint32_t l = 0; l < nest_->loops(); ++l) at_[l] = numbers_->extents[l] / 2;
         at_[loop] = end;
         if (!compare_at_point()) return false;
@@ -1382,7 +1384,7 @@ std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const 
   if (n.tile < 1 && numbers.extents[nest.vector_loop()] > 0) return fail("tasks without elements");
   if (n.tile_outer < 1 || n.tile_rows < 1 || n.chunks < 1 || s.abreast < 1 || s.width < 1)
     return fail("a number of a schedule is not positive");
-  // the tasks: of the loops that tasks share, each in parts
+  // The tasks: the shared loops, each in parts.
   std::int64_t tasks = 1, outer = 1;
   for (std::uint32_t l = 0; l < nest.outer; ++l) {
     outer *= numbers.extents[l];
