@@ -1,5 +1,5 @@
-// interpret: runs a LoopProgram line by line, as its text says. Slow, with no compiler behind it: tests compare kernels with it, and it with
-// the reference.
+// interpret: runs a LoopProgram line by line, as its printed form says. It is slow and needs no compiler. Tests compare kernels with it,
+// and compare it with the reference.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace onepass::compiler::loops {
 
-/// In which order the iterations of parallel loops run: a program that is right gives the same bits in each.
+/// Order in which iterations of parallel loops run. A correct program gives the same bits in each order.
 enum class TaskOrder : std::uint8_t { Forward, Reversed, Shuffled };
 
-/// `words`: the arguments of the nest's kernel (schedule.h). Of a schedule only what no code depends on is read: lengths, maps, pointers,
-/// scalar parameters. InternalError where elements are added in another order than the program's accumulators name.
+/// Runs `program`. `words` are the kernel parameters (schedule.h); only lengths, maps, pointers, scalar parameters and sizes of parts are
+/// read. Throws InternalError if elements are added in another order than the program's accumulators define.
 void interpret(const Program& program, std::span<const std::int64_t> words, TaskOrder order = TaskOrder::Forward);
 
 }  // namespace onepass::compiler::loops

@@ -1,4 +1,4 @@
-// Where the memories and sums of a LoopProgram lie in a kernel's scratch.
+// Layout of the memories and sums of a LoopProgram in a kernel's scratch.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,8 @@
 
 namespace onepass::compiler::loops {
 
-/// `number`, or of a word of the call the so manieth part, rounded up, `times` that; or the levels that a tree of so many has.
+/// A length: `number`, or a kernel parameter divided by `number`, rounded up, times `times`. With `levels`, it is the number of levels of a
+/// tree over that many elements.
 struct Length {
   static constexpr std::uint32_t kNumber = ~std::uint32_t{0};
   std::int64_t number = 1;
@@ -25,31 +26,32 @@ struct Length {
   }
 };
 
-/// A row-major array in scratch, which begins at a multiple of 64 bytes behind the one before.
+/// A row-major array in scratch. It starts at the next multiple of 64 bytes after the preceding area.
 struct Area {
   std::int64_t element;  // bytes
   std::vector<Length> lengths;
 };
 
-/// Of the memory that begins at line `hold`.
+/// Returns the area of the memory that line `hold` starts.
 Area area_of_memory(const Program& program, const WordLayout& words, Id hold);
-/// Of an accumulator: an element for each index of its axes, outer parts of splits first, those of vectors last; of a tree so many levels of these.
+/// Returns the area of an accumulator: one element per index of its axes. Outer parts of splits come first, parts of vectors last. A tree
+/// has that many elements per level.
 Area area_of_sums(const Program& program, const WordLayout& words, Id accumulator);
 std::vector<Id> axes_in_order(const Program& program, Id accumulator);
 std::int64_t bytes_of(const Area& area, std::span<const std::int64_t> words);
 
-/// Whether the memory that begins at line `hold` is shared by the items of several phases: it begins before the first of these.
+/// True if tasks of several phases share the memory that line `hold` starts. Such a memory starts before the first of these phases.
 bool is_shared(const Program& program, Id hold);
-/// Of the sums of chunks, that begin at line `start`.
+/// True if line `start` starts the sums of chunks.
 bool is_shared_sum(const Program& program, Id start);
-/// Loops that are the items of a phase, one after the other: parallel ones that stand in no other loop. What stands in no loop behind the last of
-/// them is a phase too, of one item.
+/// Returns the loops of the phases, in order: parallel loops inside no other loop, whose iterations are the tasks of a phase. Lines after
+/// the last of them and outside all loops form one more phase, with a single task; only count_phases() includes it.
 std::vector<Id> phases_of(const Program& program);
 std::size_t count_phases(const Program& program);
 
-/// Of all memories that are not shared, then all accumulators.
+/// Returns the bytes of all unshared memories and all accumulators.
 std::int64_t scratch_bytes(const Program& program, std::span<const std::int64_t> words);
-/// Of the memories that are shared.
+/// Returns the bytes of the shared memories.
 std::int64_t shared_bytes(const Program& program, std::span<const std::int64_t> words);
 
 }  // namespace onepass::compiler::loops

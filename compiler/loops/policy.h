@@ -1,5 +1,5 @@
-// policy: which LoopProgram a kernel runs. A schedule (compiler/plan/schedule.h) says what a nest's loops are to be; here that becomes a list
-// of transformations (transform.h), each of which refuses what would change a bit.
+// policy: chooses the LoopProgram of a kernel. It translates the decisions of a schedule (compiler/plan/schedule.h) into transformations
+// (transform.h), each of which rejects changes to result bits.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,20 @@
 
 namespace onepass::compiler::loops {
 
-/// Does the kernel run a LoopProgram? The others are emitted from the nest itself (compiler/llvm/emitter.h).
+/// True if the kernel runs a LoopProgram. Other kernels are emitted from the nest itself (compiler/llvm/emitter.h).
 bool has_program(const Nest& nest, const Schedule& schedule);
 
-/// The program that the kernel runs, verified; that of the nest as it stands where it runs none.
+/// Returns the verified program that the kernel runs. For a kernel without one, returns the program of the unmodified nest.
 Program program_of(const Nest& nest, const Schedule& schedule);
 
-/// An elementwise nest: tasks, each a part of the vector loop, in vectors.
+/// Returns the program of an elementwise nest: each task is a part of the vector loop and runs in vectors.
 Program elementwise(const Nest& nest, const Schedule& schedule);
 
-/// Reductions along the last loop: tasks are rows, whose elements go into lanes; what several sweeps over a row compute is kept.
+/// Returns the program of reductions along the last loop: tasks are rows, whose elements go into lanes. Values needed by several sweeps are
+/// cached in row buffers.
 Program along_rows(const Nest& nest, const Schedule& schedule);
-/// The scratch that it takes, for all rows up to these.
+/// is_along_rows() is true if along_rows() applies. scratch_bytes_along_rows() returns the scratch bytes that its program needs for rows up
+/// to these lengths.
 bool is_along_rows(const Nest& nest);
 std::int64_t scratch_bytes_along_rows(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers, std::int64_t chunk);
 

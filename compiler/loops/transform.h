@@ -1,5 +1,5 @@
-// Transformations of LoopPrograms. Each is a function from one program to another that computes the same bits, or an error that says why it
-// may not be done there. Policies compose them; back ends take what comes out.
+// Transformations of LoopPrograms. Each returns a program that computes the same bits, or a text that says why the transformation is not
+// allowed. Policies compose them; back ends consume the result.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace onepass::compiler::loops {
 
-/// A program, or why there is none.
+/// A program, or the reason why there is none.
 class Transformed {
  public:
-  Transformed(Program program) : value_(std::move(program)) {}        // NOLINT: either is a result
+  Transformed(Program program) : value_(std::move(program)) {}        // NOLINT: implicit, so that functions can return either
   Transformed(std::string why_not) : value_(std::move(why_not)) {}    // NOLINT
   Transformed(const char* why_not) : value_(std::string(why_not)) {}  // NOLINT
   explicit operator bool() const { return value_.index() == 0; }
@@ -25,86 +25,90 @@ class Transformed {
   std::variant<Program, std::string> value_;
 };
 
-/// The loop at line `loop` becomes two, one inside the other: the inner one has `by` iterations, the last time perhaps fewer. Always possible.
+/// Splits the loop at line `loop` into two nested loops. The inner one has `by` iterations; its last run may have fewer. Always possible.
 Transformed split(const Program& program, Id loop, std::int64_t by);
 
-/// The same, where the call says how many iterations the inner one has: as many of the vector loop, or of the last outer loop, as an item has.
+/// Does the same, but a kernel parameter gives the iterations of the inner loop: a tile size or the chunk of a task.
 Transformed split(const Program& program, Id loop, Digit::Size size);
 
-/// The outer part of a split, at line `loop`, has one iteration. Of loops that are no longer than the inner part: the interpreter looks.
+/// Marks the outer part of a split, at line `loop`, as having one iteration. The split loop must be no longer than the inner part; only the
+/// interpreter checks that.
 Transformed once(const Program& program, Id loop);
 
-/// The values that the loop at line `loop` computes before the one loop in its body are computed inside that instead: the two may then change
-/// places.
+/// Moves the values that the loop at line `loop` computes before its only inner loop into that loop. The two loops can then be
+/// interchanged.
 Transformed sink(const Program& program, Id loop);
 
-/// The values in the body of the loop at line `loop` that do not depend on it are computed before it, once.
+/// Moves the values in the body of the loop at line `loop` that do not depend on it before the loop.
 Transformed lift(const Program& program, Id loop);
 
-/// The loop at line `loop` and the one that is all of its body change places. Not where elements would be added in another order.
+/// Interchanges the loop at line `loop` with the loop that is its whole body. Fails if elements would be added in another order.
 Transformed interchange(const Program& program, Id loop);
 
-/// The loop at line `loop` becomes two, one after the other: the first runs the lines before `at`, a line of its body in no further loop, the
-/// second the rest. Values of the first that the second needs are computed again; sums that the second reads get an element for each
-/// iteration. Not where the first one stores and the second one loads: they may be the same array, unless `apart`: an element is stored and loaded
-/// in one iteration alone, as where a result may be written over an argument (runtime/aliases.h). `keep`: loaded and computed values are kept in
-/// memory for the second loop instead.
+/// Splits the loop at line `loop` into two consecutive loops. The first has the lines before `at`, a line directly in its body; the second
+/// has the rest. Values of the first loop that the second needs are computed again; sums that the second reads get an element per
+/// iteration. With `keep`, loaded and computed values are instead stored in memory for the second loop.
+///
+/// Fails if the first loop stores and the second loads, because the arrays may overlap. `apart` permits this: an element is then stored and
+/// loaded only in the same iteration, for example if a result may overwrite an argument (runtime/aliases.h).
 Transformed fission(const Program& program, Id loop, Id at, bool keep = false, bool apart = false);
 
-/// What the line computes is kept in a memory, and each later line that would compute the same again, in other loops, recalls it. Not where
-/// there is none, or where what it is computed from may have changed in between.
+/// Stores the value of the line in a memory. Later lines in other loops that would compute the same value recall it instead. Fails if there
+/// are none, or if the inputs of the value may change in between.
 Transformed hold(const Program& program, Id line);
 
-/// What the line computes is computed before the loop at line `loop`, which is around it, in loops of its own over what it depends on inside
-/// that loop, and kept in a memory. A part of an operand that is read many times is packed so.
+/// Computes the value of the line before its enclosing loop at line `loop` and stores it in a memory. The computation gets dedicated loops
+/// over the inner loops that the value depends on. It packs a part of an operand that is read many times.
 Transformed stage(const Program& program, Id line, Id loop);
 
-/// The lines of a loop's body, in which no further loop stands, in the order of the nest's statements.
+/// Sorts the lines directly in a loop's body, which contains no other loop, into the order of the nest's statements.
 Transformed in_order(const Program& program, Id loop);
 
-/// Lines before the loop at line `loop`, each a value, are computed again inside it, in front of what reads them first there, rather than kept
-/// in registers all the while.
+/// Computes the values of `lines`, which come before the loop at line `loop`, again inside it, right before their first use there. They
+/// then occupy no registers throughout the loop.
 Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines);
 
-/// The loop at line `loop` is left out where nothing needs its sums, as far as the condition says: a statement of the nest that chooses
-/// whether what is computed from them is used (needed_where). Not where it depends on what the loop computes.
+/// Skips the loop at line `loop` where `condition` shows that nothing needs its sums. `condition` is a statement of the nest that selects
+/// whether values computed from the sums are used (needed_where). Fails if it depends on values that the loop computes.
 Transformed leave_out(const Program& program, Id loop, Id condition);
 
-/// What the load at line `line` reads `count` iterations later of the loop at line `loop`, which is around it, is asked for: at the load, or
-/// before line `at`, which is in the same loop. What it asks for in loops that are not open there is at their beginning.
+/// Prefetches the element that the load at line `line` reads `count` iterations later in the enclosing loop at line `loop`. The prefetch is
+/// at the load, or before line `at` of the same loop. Loops that are not open there count as being at their start.
 Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone, Ahead ahead = Ahead::First);
 
-/// The same of several loads, each where it stands, of what lies `bytes` further on where the elements of an iteration lie side by side.
+/// Prefetches for several loads, each at the load, the element `bytes` bytes ahead. The elements of consecutive iterations must be
+/// adjacent.
 Transformed prefetch(const Program& program, const std::vector<Id>& lines, Id loop, std::size_t bytes);
 
-/// How a memory's elements lie, the last part's side by side.
+/// Sets the layout of a memory's elements. Elements of the last part are adjacent.
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout);
 
-/// The order of a sum written out: the loop that the accumulator is summed over is split into blocks, and these into lanes or groups of eight;
-/// what is added up in each of these gets an accumulator of its own. A loop that was split so already stays, the lanes in several parts perhaps:
-/// several sums of one loop are written out one by one. Not where it is summed over several loops, over one that was split otherwise, or over
-/// runs that are padded.
+/// Writes out the order of a sum. The loop that the accumulator sums over is split into blocks, and these into lanes or groups of eight.
+/// Each of them gets a separate accumulator. An existing split of this kind is reused, even with lanes in several parts. This allows
+/// several sums of one loop to be written out one by one. Fails for sums over several loops, over a loop with another split or over padded
+/// runs.
 Transformed expand_order(const Program& program, Id accumulator);
 
-/// The loop at line `loop` is split into chunks, of as many iterations as the call says: whole blocks of each order, a power of two of them. What is
-/// added up in it is added up in each chunk, and the sums of these as a tree. Not where it is summed over several loops.
+/// Splits the loop at line `loop` into chunks. A kernel parameter gives their iterations: a power of two of blocks of each order. Sums of
+/// the loop become one sum per chunk and a tree of these. Fails for sums over several loops.
 Transformed factor(const Program& program, Id loop);
 
-/// How the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop inside it is opened; of so many lanes.
+/// Sets how the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop may open inside; `lanes` is the
+/// number of lanes.
 Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes = 0);
 
-/// The last vector of the vector loop at line `loop`, or the last iteration of a serial loop over the outer part of a split, which may have
-/// fewer elements, is code of its own, so that the others need no mask.
+/// Makes separate code for the last vector of the vector loop at line `loop`. For a serial loop over the outer part of a split, does the
+/// same for its last iteration. Only that code may handle a partial vector or iteration; the rest needs no mask.
 Transformed peel(const Program& program, Id loop);
 
-/// Tasks begin with the last iterations of the parallel loop at line `loop`: a hint.
+/// Makes tasks start with the last iterations of the parallel loop at line `loop`. A hint.
 Transformed reverse(const Program& program, Id loop);
 
-/// The store at line `line` bypasses the caches: of whole vectors, a hint.
+/// Marks the store at line `line` as non-temporal. A hint; it applies to whole vectors.
 Transformed stream(const Program& program, Id line);
 
-/// The loop at line `loop` runs all iterations of the part that it is, beyond the end too. Where nothing is stored, and what is added up has an
-/// element for each.
+/// Makes the loop at line `loop` run all iterations of its part, even beyond the end of the split loop. Fails if the loop stores, or if its
+/// sums do not have an element per iteration.
 Transformed pad(const Program& program, Id loop);
 
 }  // namespace onepass::compiler::loops
