@@ -1,18 +1,18 @@
 // See contract.h. For x[i, k] and y[k, j], in tiles of 14 by 32:
 //
 //   for i/tile_outer, j/tile parallel
-//     for k/256                                    a block of the order of summation
-//       m0{j/32, k, j%32} = y                      once for all rows of the item; a strip stays in the first-level cache
+//     for k/256                                    a block of the summation order
+//       m0{j/32, k, j%32} = y                      once for all rows of the task; a strip stays in the first-level cache
 //       m1{i/14, i%14, k} = x                      once for all columns; in the second-level cache
 //       for j%tile/32, i%tile_outer/14
 //         for k%256
 //           for i%14 unrolled, j%32 vector         sums in registers
-//         for i%14, j%32 vector                    into the tree of blocks
+//         for i%14, j%32 vector                    added to the tree of blocks
 //     for j%tile/32, i%tile_outer/14
-//       for i%14, j%32 vector                      what is computed from the sums, and stored
+//       for i%14, j%32 vector                      values computed from the sums, and stores
 //
-// Where there is one block, what is computed from a tile's sums follows them at once. Where many items would pack the same columns, they are
-// packed before the loops over items, in parallel loops of their own: a phase.
+// With a single block, the values computed from a tile's sums follow the sums directly. If many tasks would pack the same columns, separate
+// parallel loops pack them in an earlier phase.
 #include "compiler/loops/contract.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace {
 
 std::uint64_t bit(Id loop) { return std::uint64_t{1} << loop; }
 
-// A program under construction: each step asks one transformation, all of which are legal here.
+// A program under construction. Each step applies one transformation; all steps are legal for contractions.
 class Steps {
  public:
   explicit Steps(Program program) : p_(std::move(program)) {}
@@ -40,7 +40,7 @@ class Steps {
     if (!next) throw InternalError("loops: a contraction cannot be arranged: " + next.why_not());
     p_ = *next;
   }
-  /// The first loop over a digit, from a line on.
+  /// Returns the first loop over a digit, from line `from` on.
   Id loop(Id digit, Id from = 0) const {
     for (Id i = from; i < p_.lines.size(); ++i)
       if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit) return i;
@@ -51,7 +51,7 @@ class Steps {
     if (from == p_.lines.size()) throw InternalError("loops: a line is missing");
     return from;
   }
-  /// Splits the first loop over a digit; its outer part.
+  /// Splits the first loop over a digit and returns the outer digit.
   Id split(Id digit, std::int64_t by) {
     (*this)(loops::split(p_, loop(digit), by));
     return static_cast<Id>(p_.digits.size() - 2);
@@ -60,12 +60,12 @@ class Steps {
     (*this)(loops::split(p_, loop(digit), size));
     return static_cast<Id>(p_.digits.size() - 2);
   }
-  /// The loop over `digit` goes inside the one in its body.
+  /// Moves the loop over `digit` inside the loop in its body.
   void inside(Id digit, Id from = 0) {
     (*this)(sink(p_, loop(digit, from)));
     (*this)(interchange(p_, loop(digit, from)));
   }
-  /// The loop over a digit that the products are added up in.
+  /// Returns the loop over a digit that contains the sum of the products.
   Id around(Id digit) const {
     Id sum = 0;
     while (p_.lines[sum].code != Code::Accumulate || p_.lines[sum].b == kNone) ++sum;
@@ -73,17 +73,17 @@ class Steps {
     while (p_.lines[line].end <= sum) line = loop(digit, line + 1);
     return line;
   }
-  /// The loads behind line `at`, up to what they are kept for, are asked for some iterations of a loop ahead: the next rows, which the
-  /// processor does not see coming.
+  /// Prefetches for the loads after line `at`, up to the values stored in memories, a few iterations of the loop ahead. They read the next
+  /// rows, which the hardware does not prefetch.
   void ask_ahead(Id digit, Id at) {
     constexpr std::uint8_t kAhead = 2;
     const Id around = loop(digit, at);
     for (Id i = around; i < p_.lines[around].end; ++i)
       if (p_.lines[i].code == Code::Load) (*this)(prefetch(p_, i++, around, kAhead));
   }
-  /// The same of what the loop over `summed` that the products are added up in reads along the loop over digit `vector`.
+  /// Does the same for loads along the loop over digit `vector`, inside the loop over `summed` that adds the products.
   void ask_ahead_along(Id vector, Id summed) {
-    constexpr std::uint8_t kAhead = 8;  // fewer than a cache has ways: rows may be a power of two apart
+    constexpr std::uint8_t kAhead = 8;  // fewer than the ways of a cache, because rows may be a power of two apart
     const Id around_sum = around(summed), root = p_.digits[vector].root;
     for (Id i = around_sum; i < p_.lines[around_sum].end; ++i) {
       const Line& l = p_.lines[i];
@@ -91,7 +91,7 @@ class Steps {
         (*this)(prefetch(p_, i++, around_sum, kAhead));
     }
   }
-  /// Where the memory that was made last begins.
+  /// Returns the Hold line of the newest memory.
   Id last_memory() const {
     Id line = 0;
     while (p_.lines[line].code != Code::Hold || p_.lines[line].at + 1 != p_.memories.size()) ++line;
@@ -106,7 +106,7 @@ class Steps {
   Program p_;
 };
 
-// Does what the statement is computed from lie side by side along the loop, in the arrays that vary along it?
+// True if the inputs of the statement are contiguous along the loop, in all arrays that vary along it.
 bool is_contiguous(const Nest& nest, Id statement, Id loop) {
   std::vector<bool> needed(nest.body.size(), false);
   needed[statement] = true;
@@ -122,7 +122,7 @@ bool is_contiguous(const Nest& nest, Id statement, Id loop) {
   return all;
 }
 
-// Do quotients of the reduced loop's index say where the statement's operands lie?
+// True if the addresses of the statement's operands depend on quotients of the reduced loop's index.
 bool is_in_parts(const Nest& nest, Id statement, Id loop) {
   std::vector<bool> needed(nest.body.size(), false);
   needed[statement] = true;
@@ -139,12 +139,12 @@ bool is_in_parts(const Nest& nest, Id statement, Id loop) {
   return false;
 }
 
-// Do the blocks of the order of summation run outside the tiles? Sums without an order stay in registers all the way.
+// True if the summation blocks are outside the tiles. Sums without an order stay in registers throughout.
 bool blocks_outside(const Nest& nest, const Contraction& c, const RegisterTile& tile) {
   return is_float(nest.body[c.sum].dtype) && !tile.one_block;
 }
 
-// Is what is computed from the sum so short that the code for each row of a tile may be written out?
+// True if the values computed from the sum are so cheap that their code can be unrolled over the rows of a tile.
 bool is_short_behind(const Nest& nest, Id sum) {
   constexpr int most = 4;
   int statements = 0;
@@ -159,7 +159,7 @@ bool is_short_behind(const Nest& nest, Id sum) {
   return statements <= most;
 }
 
-// Is the statement computed in a few steps, from no sum?
+// True if the statement needs only a few operators and no sum.
 bool is_short(const Nest& nest, Id statement) {
   constexpr int most = 4;
   int operators = 0;
@@ -230,35 +230,36 @@ namespace {
 
 std::int64_t up(std::int64_t a, std::int64_t by) { return (a + by - 1) / by; }
 
-// A tile's rows and vectors, and what the result takes in such tiles, in multiplications of vectors.
+// Rows and vectors of a tile, and the cost of the result in such tiles, in vector multiplications.
 struct TileChoice {
   std::int64_t rows = 0, vectors = 0;
   double cost = 0;
 };
 
-constexpr double kPacked = 3, kTurned = 7, kGathered = 20;  // a vector, in multiplications
-constexpr std::int64_t kPackedFor = 4;                      // tiles of rows: columns are packed for so many
+constexpr double kPacked = 3, kTurned = 7, kGathered = 20;  // per vector, in vector multiplications
+constexpr std::int64_t kPackedFor = 4;                      // tiles of rows that justify packing the columns
 
-// What m by n elements are computed on: vectors of so many lanes, so many of them in registers, and so many elements in the first-level cache.
-// What packing takes, for a vector; as `few` where fewer tiles of rows than kPackedFor share it.
+// Parameters of the cost model: lanes of a vector, vector registers, elements in the first-level cache, and most vectors of a tile.
+// `packing` is the cost of packing per vector; `packing_few` applies if fewer than kPackedFor tiles of rows share the packed columns.
 struct TileCosts {
   std::int64_t lanes = 1, registers = 16, cached = 0, widest = 8;
   double packing = 0, packing_few = 0;
 };
 
-// The tile in which m by n elements take least, each a sum of `k`. A step of the reduced loop reads the columns' vectors and an element of each row, and
-// cannot be faster than the additions follow each other. Columns that do not stay in the first-level cache beside a tile's rows come from the second.
+// Returns the tile with the lowest cost for m by n elements that are sums of `k` products. A step of the reduced loop reads the vectors of
+// the columns and one element per row. The latency of the additions bounds its speed. Columns that do not fit into the first-level cache
+// with a tile's rows are read from the second.
 TileChoice best_tile(std::int64_t m, std::int64_t n, std::int64_t k, const TileCosts& costs) {
-  constexpr std::int64_t in_flight = 8;      // multiplications: two each cycle, of four cycles
-  constexpr double from_second = 0.75;       // a vector, in multiplications
-  constexpr std::int64_t read_in_place = 8;  // rows that are not packed have an address each
+  constexpr std::int64_t in_flight = 8;      // multiplications in flight: two per cycle, each four cycles
+  constexpr double from_second = 0.75;       // per vector, in vector multiplications
+  constexpr std::int64_t read_in_place = 8;  // most unpacked rows, because each needs an address register
   constexpr std::int64_t heights[] = {2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14};
   TileChoice best;
   for (std::int64_t vectors = 1; vectors <= costs.widest && (vectors == 1 || (vectors - 1) * costs.lanes < n); ++vectors) {
     const std::int64_t column_tiles = up(n, vectors * costs.lanes),
                        most = std::min((costs.registers - 1 - vectors) / vectors, column_tiles == 1 ? read_in_place : 14);
     for (const std::int64_t r : heights) {
-      // of wide tiles one for all rows, or the tallest alone: each is a kernel
+      // wide tiles: one for all rows or only the tallest, because each is a separate kernel
       if (r > most || (vectors > 2 && r < m && 3 * r < 2 * most)) continue;
       const std::int64_t row_tiles = up(m, r);
       const bool is_cached = std::min(k, ir::kRowBlock) * (vectors * costs.lanes + r) <= costs.cached;
@@ -272,11 +273,11 @@ TileChoice best_tile(std::int64_t m, std::int64_t n, std::int64_t k, const TileC
   return best;
 }
 
-// How a contraction of m by n elements runs, and about what that takes.
+// Form of a contraction of m by n elements, and its approximate cost.
 struct Arrangement {
   TileChoice tile;
-  bool across = false, is_turned = false;  // of the columns: they do not lie along the vectors; they lie along the reduced loop
-  bool is_direct = false;                  // turned where they are multiplied, for all rows at once
+  bool across = false, is_turned = false;  // columns: not contiguous along the vectors; contiguous along the reduced loop
+  bool is_direct = false;                  // transposed at the multiplication, for all rows at once
   double cost = 0;
 };
 
@@ -302,7 +303,7 @@ Arrangement arranged(const Nest& nest, const Contraction& c, std::int64_t m, std
   return a;
 }
 
-// May vectors lie along the last outer loop? The results are scattered then, and what is read beside the operands is gathered.
+// True if vectors may run along the last outer loop. Stores then scatter, and loads other than the operands gather.
 bool can_be_swapped(const Nest& nest, const Contraction& c) {
   if (!is_short_behind(nest, c.sum)) return false;
   for (const Access& a : nest.accesses)
@@ -323,11 +324,11 @@ bool can_be_swapped(const Nest& nest, const Contraction& c) {
 
 bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options, RegisterTile& tile,
                  ScheduleNumbers& schedule) {
-  constexpr std::int64_t few_tiles = 64;  // for each thread: below that, items are as few as threads
+  constexpr std::int64_t few_tiles = 64;  // per thread; with fewer tiles there is one task per thread
   constexpr std::int64_t items_per_thread = 4;
-  constexpr std::int64_t fewest_tiles = 8;       // of an item along each loop, if possible: each operand is packed for those of the other
-  constexpr std::int64_t most_columns = 512;     // of an item: the trees of an item are as large as its part of the result
-  constexpr std::int64_t products_at_once = 64;  // in the time of other work
+  constexpr std::int64_t fewest_tiles = 8;       // per task along each loop, if possible; each packed operand serves the tiles of the other
+  constexpr std::int64_t most_columns = 512;     // per task, because the trees of a task are as large as its part of the result
+  constexpr std::int64_t products_at_once = 64;  // products that take as long as one unit of item_work
   Contraction c = contraction_of(nest);
   if (c.sum == kNone) return false;
   const DType dtype = nest.body[c.sum].dtype;
@@ -340,45 +341,45 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   if (options.strip == 0 && n < m && n <= 2 * lanes && can_be_swapped(nest, c)) {  // vectors along the few columns would be short
     const Contraction other = contraction_of(nest, true);
     const Arrangement swapped = arranged(nest, other, n, m, k, lanes, target);
-    constexpr double scattered = 20;  // a vector, in multiplications
+    constexpr double scattered = 20;  // per vector, in vector multiplications
     const double stores = scattered * static_cast<double>(n * up(m, lanes));
     if ((swapped.cost + stores) * 1.1 < chosen.cost) chosen = swapped, c = other, tile.swapped = true, std::swap(m, n);
   }
   const bool across = chosen.across, is_turned = chosen.is_turned;
   const bool in_parts = is_in_parts(nest, c.rows, c.reduced_loop) || is_in_parts(nest, c.columns, c.reduced_loop);
-  // sums that stay in the first-level cache, of long rows that lie side by side, are as quick where nothing is packed
+  // Sums that stay in the first-level cache are as fast without packing if their rows are long and contiguous.
   if (in_parts && !across && n >= 2 * lanes && m * n * static_cast<std::int64_t>(size_of(dtype)) <= target.l1_bytes / 2) return false;
   tile.rows = static_cast<std::uint8_t>(chosen.tile.rows);
   tile.width = static_cast<std::uint8_t>(chosen.tile.vectors * lanes);
   tile.vector = static_cast<std::uint8_t>(chosen.tile.vectors % 2 == 0 ? 2 * lanes : lanes);
   tile.one_block = k <= ir::kRowBlock;
-  const bool once = n <= tile.width;  // each row is read for one tile alone, and from where it stands: it has an address of its own
+  const bool once = n <= tile.width;  // each row is read for one tile only, unpacked, with an address register
   const std::int64_t row_tiles = up(m, tile.rows), column_tiles = up(n, tile.width);
-  // quotients that say what is read are computed once for each element that is packed
+  // Quotients in addresses are computed once per packed element.
   tile.packs_rows = (!once || is_in_parts(nest, c.rows, c.reduced_loop)) && !chosen.is_direct;
   tile.packs_columns = (row_tiles >= kPackedFor || across || is_in_parts(nest, c.columns, c.reduced_loop)) && !chosen.is_direct;
   const bool rows_across = is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
-  if (tile.packs_rows && tile.one_block && !rows_across)  // short rows lie close together: fewer lines of the caches
+  if (tile.packs_rows && tile.one_block && !rows_across)  // short rows are close together and occupy fewer cache lines
     if (const std::uint64_t pitch = std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(k, 32))); pitch < ir::kRowBlock)
       tile.pitch = static_cast<std::uint8_t>(pitch);
   tile.asks_ahead =
       !tile.packs_columns && !across && n * k * static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)) > target.l2_bytes;
   if (is_turned) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
 
-  // ---- items: the packed rows of a block in an eighth of the second-level cache
+  // ---- tasks: the packed rows of a block take an eighth of the second-level cache
   const std::int64_t threads = std::max(1, options.threads);
   const std::int64_t strip = std::min(k, ir::kRowBlock) * tile.rows * static_cast<std::int64_t>(size_of(nest.body[c.rows].dtype));
   std::int64_t others = 1;
   for (Id l = 0; l + 1 < nest.outer; ++l) others *= numbers.extents[l];
   std::int64_t columns = std::clamp<std::int64_t>(most_columns / tile.width, 1, column_tiles),
                rows = std::clamp<std::int64_t>(target.l2_bytes / 8 / strip, 1, row_tiles);
-  if (const int levels = std::bit_width(static_cast<std::uint64_t>(up(k, ir::kRowBlock))); levels > 1) {  // and its trees in a quarter
+  if (const int levels = std::bit_width(static_cast<std::uint64_t>(up(k, ir::kRowBlock))); levels > 1) {  // its trees take a quarter
     const std::int64_t tree = columns * tile.width * tile.rows * static_cast<std::int64_t>(size_of(dtype)) * levels;
     rows = std::clamp<std::int64_t>(target.l2_bytes / 4 / tree, 1, rows);
   }
   if (options.strip > 0) rows = std::min(up(options.strip, tile.rows), row_tiles);
   const auto items = [&] { return others * up(column_tiles, columns) * up(row_tiles, rows); };
-  // Items of about one size, and none of the threads much longer busy than another.
+  // True if there are enough tasks and they load the threads evenly.
   const auto is_even = [&](std::int64_t least) { return items() >= least && up(items(), threads) * threads * 8 <= items() * 9; };
   std::int64_t least = 1;
   bool shared = false;
@@ -392,12 +393,12 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
     while (!is_enough() && std::max(rows, columns) > fewest && (fewest > 1 || items() < 8 * least))
       if ((rows * tile.rows > columns * tile.width && rows > fewest) || columns <= fewest) rows = up(rows, 2);
       else columns = up(columns, 2);
-  columns = up(column_tiles, up(column_tiles, columns));  // items of about one size
+  columns = up(column_tiles, up(column_tiles, columns));  // tasks of similar size
   if (options.strip == 0) rows = up(row_tiles, up(row_tiles, rows));
-  // packed once for all where it would take longer than a phase, whose end threads wait for
+  // Packs the columns once for all tasks if repeated packing would take longer than the extra phase, at whose end threads wait.
   schedule.phases = 1, schedule.shared_bytes = 0;
   if (tile.packs_columns && options.strip == 0 && options.bytes_beside == 0 && up(row_tiles, rows) > 1) {
-    constexpr double a_vector = 3, a_phase = 200'000;  // in multiplications of vectors
+    constexpr double a_vector = 3, a_phase = 200'000;  // in vector multiplications
     tile.shared = true;
     schedule.shared_bytes = shared_bytes(nest, numbers, tile);
     const double vectors = static_cast<double>(schedule.shared_bytes) / target.vector_bytes * static_cast<double>(up(row_tiles, rows) - 1);
@@ -447,12 +448,12 @@ std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const R
 Program contract(const Nest& nest, const RegisterTile& tile) {
   const Contraction c = contraction_of(nest, tile.swapped);
   if (c.sum == kNone) throw InternalError("loops: the nest is no contraction of rows");
-  const bool is_second = nest.body[c.sum].b == c.rows;  // the operand of the rows
+  const bool is_second = nest.body[c.sum].b == c.rows;  // rows are the second operand
   Steps s(lower(nest));
   const Id others = nest.outer - 1u;  // loops around both
   for (Id l = 0; l < others; ++l) s(sink(s.program(), s.loop(l)));
 
-  // ---- loops: items, then tiles in an item, then the reduced loop, then a tile's elements
+  // ---- loops: tasks, then the tiles of a task, then the reduced loop, then the elements of a tile
   const Digit::Size of_rows = tile.swapped ? Digit::Size::Tile : Digit::Size::TileOuter,
                     of_columns = tile.swapped ? Digit::Size::TileOuter : Digit::Size::Tile;
   const Id row_items = s.split(c.row_loop, of_rows), row_tiles = s.split(row_items + 1, tile.rows), row = row_tiles + 1;
@@ -462,13 +463,12 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   const auto lanes = static_cast<std::uint8_t>(is_wide ? tile.vector : tile.width);
   if (tile.swapped) {
     for (const auto& [loop, times] : {std::pair{column, 1}, {vectors, 1}, {column_tiles, 1}, {column, 2}, {vectors, 2}})
-      for (int time = 0; time < times && loop != kNone; ++time)
-        s.inside(loop);  // of the items of rows; of their tiles, and of a tile's rows
+      for (int time = 0; time < times && loop != kNone; ++time) s.inside(loop);  // into the row tasks, their tiles, and the rows of a tile
   } else {
-    s.inside(row);        // of the items of columns
-    s.inside(row_tiles);  // of these
-    s.inside(row);        // of the tiles of columns
-    s.inside(row_tiles);  // of these
+    s.inside(row);        // into the column tasks
+    s.inside(row_tiles);  // into the column tasks
+    s.inside(row);        // into the column tiles
+    s.inside(row_tiles);  // into the column tiles
   }
   for (const Id element : {column, vectors, row}) {
     if (element == kNone) continue;
@@ -493,12 +493,12 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
       s(fission(s.program(), s.loop(tiles), s.program().lines[s.loop(blocks)].end));
       s.inside(tiles);
     }
-    for (int loops = 0; loops < 2; ++loops)  // rows of the result are stored as they lie
+    for (int loops = 0; loops < 2; ++loops)  // the rows of the result are stored in their order
       s.inside(column_tiles, s.program().lines[s.loop(blocks)].end);
   }
   const Id k = blocks + 1;
   Id summed = k;
-  if (tile.turned > 0 && !tile.packs_columns) {  // squares are turned where they are read
+  if (tile.turned > 0 && !tile.packs_columns) {  // transposes squares where they are read
     summed = s.split(k, tile.turned);
     const Id at_once = summed + 1;
     for (int loops = 0; loops < 2; ++loops) s.inside(at_once);
@@ -507,21 +507,21 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
     s(bind(s.program(), s.loop(at_once), Bind::Unrolled));
   }
   s.bind_all(column, Bind::Vector, lanes);
-  if (!outside && is_short_behind(nest, c.sum)) {  // the sums are stored from the registers
+  if (!outside && is_short_behind(nest, c.sum)) {  // stores the sums from registers
     s.bind_all(row, Bind::Unrolled);
     if (is_wide) s.bind_all(vectors, Bind::Unrolled);
   }
   s(bind(s.program(), s.loop(row), Bind::Unrolled));
   if (is_wide) s(bind(s.program(), s.loop(vectors), Bind::Unrolled));
 
-  // tiles that a mask empties; with several blocks the mask stands far from them
+  // Skips tiles that a mask makes empty. With several blocks, the mask is too far away from them.
   if (const Id condition = needed_where(nest, c.sum); !outside && condition != kNone && is_short(nest, condition))
     s(leave_out(s.program(), s.around(summed), condition));
 
-  // ---- the next iterations' columns, each in a row of its own, which the processor does not see coming
+  // ---- prefetches of the next iterations' columns; each is in another row, which the hardware does not predict
   if (tile.asks_ahead) s.ask_ahead_along(column, summed);
 
-  // ---- what is read many times is laid out beforehand in the order in which it is read
+  // ---- operands that are read many times are packed in the order in which they are read
   const auto part = [](Id root, Digit::Kind kind, std::int64_t by) { return Memory::Part{root, kind, by}; };
   using enum Digit::Kind;
   if (tile.packs_columns) {
@@ -535,7 +535,7 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
       s.inside(at_once, at);
       s(pad(s.program(), s.loop(at_once, at)));
       s(bind(s.program(), s.loop(at_once, at), Bind::Unrolled));
-    } else {  // rows of several strips at once, where they are long
+    } else {  // long rows: several strips at once
       for (int loops = outside ? 1 : tile.shared ? 2 : 0; loops > 0; --loops) s.inside(column_tiles, at);
       s.ask_ahead(k, at);
     }

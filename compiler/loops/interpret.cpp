@@ -22,7 +22,7 @@ namespace onepass::compiler::loops {
 namespace {
 
 using ir::Op;
-using Bits = std::uint64_t;  // a value of the type that is computed in, in the low bytes
+using Bits = std::uint64_t;  // value of the computation type, in the low bytes
 
 Bits combine(Op op, DType t, Bits a, Bits b) {
   if (t == DType::Bool) return op == Op::Maximum ? a | b : a & b;
@@ -57,7 +57,7 @@ class Sum {
   Sum(const Accumulator& of, bool joins_chunks) : of_(&of), joins_chunks_(joins_chunks), identity_(identity(of.op, of.dtype)) { reset(); }
 
   void add(std::int64_t r, Bits a, Bits b) {
-    if (joins_chunks_) {  // whichever comes first
+    if (joins_chunks_) {  // in any order
       const auto at = static_cast<std::size_t>(r);
       if (blocks_.size() <= at) blocks_.resize(at + 1, identity_);
       blocks_[at] = a;
@@ -108,7 +108,7 @@ class Sum {
   const Accumulator* of_;
   bool joins_chunks_;
   Bits identity_, carry_ = 0, base_ = 0, sum_ = 0;
-  std::vector<Bits> parts_, blocks_;  // lanes, or a group of rows or of a scan; sums of the blocks so far
+  std::vector<Bits> parts_, blocks_;  // lanes, or a group of rows or of a scan; sums of the completed blocks
   std::int64_t last_ = -1, block_ = 0, group_ = 0;
 
   void reset() {
@@ -125,7 +125,7 @@ class Sum {
   void into(Bits& part, Bits a, Bits b) const {
     part = of_->is_product ? product_added(of_->dtype, a, b, part) : combine(of_->op, of_->dtype, part, a);
   }
-  // Neighbours, then neighbours of these, and so on.
+  // Adds neighbors, then the sums of neighbors, and so on.
   void close_group() {
     for (std::size_t step = 1; step < parts_.size(); step *= 2)
       for (std::size_t i = 0; i + step < parts_.size(); i += 2 * step)
@@ -155,7 +155,7 @@ class Sum {
     const auto k = static_cast<std::size_t>(ir::tree_split(static_cast<std::int64_t>(count)));
     return combine(of_->op, of_->dtype, tree(first, k), tree(first + k, count - k));
   }
-  // The carry and what of the group there is: sums over 1, 2, 4, 8 elements to the left.
+  // Returns the carry plus the elements of the incomplete group, as sums over 1, 2, 4, 8 elements to the left.
   Bits carry_with_group() const {
     std::vector<Bits> v = parts_;
     for (std::size_t d = 1; d < of_->group; d *= 2)
@@ -193,12 +193,12 @@ class Interpreter {
   WordLayout layout_;
   TaskOrder order_;
   std::uint64_t drawn_ = 1;
-  std::vector<std::int64_t> index_;  // of digits
+  std::vector<std::int64_t> index_;  // by digit
   std::vector<bool> is_open_;        // by digit
   std::vector<std::int64_t> value_of_loop_;
-  std::vector<std::vector<Id>> split_;  // by digit: the outer parts of the ways in which it is split
+  std::vector<std::vector<Id>> split_;  // by digit: outer digits of its splits
   std::vector<Bits> values_;            // by line
-  std::vector<std::int64_t> place_of_;  // by statement: its last value, of those that derived variables name
+  std::vector<std::int64_t> place_of_;  // by statement: latest value of a checked index that floordiv/mod variables use
   std::vector<std::map<std::vector<std::int64_t>, Sum>> sums_;
   std::vector<std::map<std::vector<std::int64_t>, Bits>> memories_;
 
@@ -214,7 +214,7 @@ class Interpreter {
     return d.by;
   }
 
-  // Loops inside loops: the depth is that of the program.
+  // Recursion depth is the loop depth of the program.
   void block(Id begin, Id end) {
     for (Id i = begin; i < end; ++i) {
       const Line& line = p_.lines[i];
@@ -256,7 +256,7 @@ class Interpreter {
     }
     return by(d);
   }
-  // The value of a digit, if it is open or all its parts are.
+  // Sets `value` to the index of a digit if the digit or all its parts are open.
   bool value_of(Id digit, std::int64_t& value) const {
     if (is_open_[digit]) return value = index_[digit], true;
     for (const Id outer : split_[digit]) {
@@ -265,7 +265,7 @@ class Interpreter {
     }
     return false;
   }
-  // The lowest value of a digit in this iteration of its open parts.
+  // Returns the lowest index of a digit in this iteration of its open parts.
   std::int64_t lowest(Id digit) const {
     if (is_open_[digit]) return index_[digit];
     for (const Id outer : split_[digit])
@@ -277,7 +277,7 @@ class Interpreter {
     return is_open_[digit] ||
            std::ranges::any_of(split_[digit], [&](Id outer) { return has_open_part(outer) || has_open_part(p_.digits[outer].pair); });
   }
-  // False where all of the iteration lies beyond the end of a loop that was split.
+  // Returns false if the whole iteration is beyond the end of a split loop.
   bool enter(Id digit) {
     for (Id d = p_.digits[digit].parent; d != kNone; d = p_.digits[d].parent)
       if (lowest(d) >= iterations_of(d)) return false;
@@ -296,7 +296,7 @@ class Interpreter {
     const std::int64_t rest = (x % by + by) % by;
     return d.modulo ? rest : (x - rest) / by;
   }
-  // Without its offset.
+  // Returns the affine map without its offset.
   std::int64_t map(Id linear) const {
     std::int64_t x = 0;
     for (Id v = 0; v < layout_.variables; ++v)
@@ -308,7 +308,7 @@ class Interpreter {
   std::byte* address(Id access) const {
     const Access& a = nest_.accesses[access];
     std::int64_t base = words_[layout_.pointers + access];
-    if (a.table != Access::kNone) {  // of the arrays' addresses, before which their number stands
+    if (a.table != Access::kNone) {  // pointer table; its size precedes it
       std::int64_t table[1];
       std::memcpy(table, reinterpret_cast<const std::byte*>(base) - 8, 8);
       const std::int64_t member = std::clamp<std::int64_t>(value_of_map(a.table), 0, table[0] - 1);
@@ -317,7 +317,7 @@ class Interpreter {
     return reinterpret_cast<std::byte*>(base) + map(a.linear) * static_cast<std::int64_t>(size_of(nest_.buffers[a.buffer].dtype));
   }
 
-  // ---- memory: halves are computed in f32, any byte but 0 is true
+  // ---- memory: halves are computed in f32; any nonzero byte is true
 
   Bits read(Id access) const {
     const DType t = nest_.buffers[nest_.accesses[access].buffer].dtype;
@@ -426,7 +426,7 @@ class Interpreter {
   Bits halved(Id accumulator) {
     const Accumulator& a = p_.accumulators[accumulator];
     std::vector<Bits> lanes;
-    const auto each = [&](auto&& self, std::size_t axis) -> void {  // those of the loop that is summed over are the lanes, outer ones first
+    const auto each = [&](auto&& self, std::size_t axis) -> void {  // digits of the summed loop are the lanes, outer digits first
       while (axis < a.axes.size() && p_.digits[a.axes[axis]].root != p_.digits[a.reduced[0]].root) ++axis;
       if (axis == a.axes.size()) return lanes.push_back(sum_of(accumulator).total());
       const Id lane = a.axes[axis];

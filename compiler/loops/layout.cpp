@@ -20,7 +20,7 @@ std::vector<Id> open_digits(const Program& p, Id line) {
   return out;
 }
 
-// The iterations of the inner one of the two digits that a split makes; d is either.
+// Returns the iterations of the inner digit of a split; `d` is either digit of it.
 Length length_of_part(const WordLayout& words, const Digit& d) {
   switch (d.size) {
     case Digit::Size::Number: break;
@@ -32,7 +32,7 @@ Length length_of_part(const WordLayout& words, const Digit& d) {
   return {d.by};
 }
 
-// The iterations of a loop of the nest that loops inside the open ones run through.
+// Returns the number of iterations of a nest loop that the loops inside the open ones cover.
 Length span_of(const Program& p, const WordLayout& words, Id root, const std::vector<Id>& open) {
   Id last = kNone;
   for (const Id d : open)
@@ -67,7 +67,7 @@ Area area_of_memory(const Program& program, const WordLayout& words, Id hold) {
 
 std::vector<Id> axes_in_order(const Program& program, Id accumulator) {
   std::vector<Id> axes = program.accumulators[accumulator].axes;
-  const auto is_vector = [&](Id digit) {  // where it is added to
+  const auto is_vector = [&](Id digit) {  // in the loop that adds to the sum
     for (Id loop = 0; loop < program.lines.size(); ++loop) {
       const Line& l = program.lines[loop];
       if (l.code == Code::Loop && l.at == digit && l.bind == Bind::Vector)
@@ -84,7 +84,7 @@ std::vector<Id> axes_in_order(const Program& program, Id accumulator) {
 }
 
 namespace {
-// The iterations of a digit from its loop's beginning on.
+// Returns the iterations of a digit, counted from the start of its loop.
 Length length_of(const Program& p, const WordLayout& words, Id digit) {
   const Digit& d = p.digits[digit];
   switch (d.kind) {

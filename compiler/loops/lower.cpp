@@ -1,4 +1,4 @@
-// lower: see program.h. Statements are walked in the order of the nest's body, in which operands come first.
+// lower: see program.h. Visits the statements in the order of the nest's body, in which operands come first.
 #include <algorithm>
 
 #include "compiler/loops/program.h"
@@ -21,7 +21,7 @@ class Lowering {
   }
 
   Program run() {
-    std::vector<Id> rows, columns;  // what is stored and reduced in the loop over rows, and after it
+    std::vector<Id> rows, columns;  // stores and reductions in the loop over rows, and after it
     for (Id i = 0; i < nest_.body.size(); ++i)
       if (is_root(i)) (after_rows_[i] && !is_column(i) ? columns : rows).push_back(i);
     want(rows, true);
@@ -45,19 +45,19 @@ class Lowering {
   std::vector<bool> after_rows_;    // by statement: it is a column or needs one
   std::vector<bool> wanted_;        // by statement: this block needs it
   std::vector<bool> is_wanted_root_;
-  std::vector<Id> line_of_;         // by statement: the line that has its value; kNone: no line that is visible here has
+  std::vector<Id> line_of_;         // by statement: the visible line with its value, or kNone
   std::vector<Id> accumulator_of_;  // by statement
-  std::vector<std::size_t> depth_;  // by line: loops around it
+  std::vector<std::size_t> depth_;  // by line: enclosing loops
   std::vector<Id> open_;            // Loop lines around the next line
-  std::uint64_t open_loops_ = 0;    // the loops of these
+  std::uint64_t open_loops_ = 0;    // mask of their loops
 
   const Statement& statement(Id i) const { return nest_.body[i]; }
   bool is_root(Id i) const { return statement(i).kind == Kind::Store || statement(i).kind == Kind::Reduce; }
   bool is_column(Id i) const { return statement(i).kind == Kind::Reduce && statement(i).count != 0; }
   std::uint64_t reduced_mask() const { return nest_.reduced_mask(); }
-  /// False of the place of an index along an axis of one element: what is read there varies less than the place.
+  /// False for a checked index along an axis of one element: the access varies along fewer loops than the index.
   bool reads(const Statement& s, Id operand) const { return operand != kNone && (statement(operand).loops & ~s.loops) == 0; }
-  bool is_inside(Id root) const {  // the reduced loops
+  bool is_inside(Id root) const {  // in the reduced loops
     const Statement& s = statement(root);
     return s.kind == Kind::Reduce || (nest_.kind != NestKind::Map && (s.op == Op::Add || (s.loops & reduced_mask())));
   }
@@ -97,9 +97,9 @@ class Lowering {
   }
   void result(Id i) { line_of_[i] = add({.code = Code::Result, .dtype = statement(i).dtype, .at = accumulator_of_[i], .of = i}); }
 
-  // ---- what a block computes
+  // ---- the values of a block
 
-  // The statements that `roots` need. Of a reduction that is no root the value is there, unless `through`.
+  // Marks the statements that `roots` need. The values of other reductions exist already, unless `through`.
   void want(const std::vector<Id>& roots, bool through) {
     wanted_.assign(nest_.body.size(), false);
     is_wanted_root_.assign(nest_.body.size(), false);
@@ -108,7 +108,7 @@ class Lowering {
       if (wanted_[i] && (statement(i).kind != Kind::Reduce || is_wanted_root_[i] || through))
         each_operand(i, [&](Id o) { wanted_[o] = true; });
   }
-  // What the statement reads, in the order in which it is computed.
+  // Calls f for each operand that the statement reads, in the order of computation.
   template <class F> void each_operand(Id i, F&& f) const {
     const Statement& s = statement(i);
     if (s.guard != kNone) f(s.guard);
@@ -131,7 +131,7 @@ class Lowering {
     }
   }
 
-  // Lines for what is wanted, varies along the open loops alone and is known in this stage.
+  // Adds lines for the wanted values that vary only along the open loops and are known in this sweep.
   void compute(std::uint8_t stage) {
     for (Id i = 0; i < nest_.body.size(); ++i) {
       const Statement& s = statement(i);
@@ -141,7 +141,8 @@ class Lowering {
     }
   }
 
-  // The innermost block: what each root reads, then the root, so that few values are alive at once. Stores that lie side by side are together.
+  // Fills the innermost block: the operands of each root, then the root, so that few values are live at a time. Adjacent stores stay
+  // together.
   void compute_and_add(const std::vector<Id>& roots) {
     for (std::size_t k = 0; k < roots.size();) {
       const Statement& first = statement(roots[k]);
@@ -185,7 +186,7 @@ class Lowering {
 
   // ---- sweeps
 
-  // One sweep over the reduced loops: the reductions whose operands are known in this stage, and what can be stored now.
+  // Emits one sweep over the reduced loops: reductions whose operands are known, and stores that are possible now.
   void sweep(std::uint8_t stage, const std::vector<Id>& rows) {
     std::vector<Id> inside, outside;
     for (const Id i : rows) {
@@ -209,7 +210,7 @@ class Lowering {
       if (statement(i).kind == Kind::Reduce && !is_column(i)) result(i);
   }
 
-  // What depends on the sums over all rows.
+  // Emits the values that depend on the sums over all rows.
   void sweep_columns(const std::vector<Id>& stores) {
     want(stores, false);
     for (const Id l : reduced_) compute(nest_.sweeps), open(l);

@@ -16,7 +16,7 @@ namespace onepass::compiler::loops {
 
 namespace {
 
-// A program under construction: each step asks one transformation, all of which are legal here.
+// A program under construction. Each step applies one transformation; all steps are legal here.
 class Arranged {
  public:
   explicit Arranged(Program program) : p_(std::move(program)) {}
@@ -26,18 +26,18 @@ class Arranged {
     if (!next) throw InternalError("loops: a nest cannot be arranged: " + next.why_not());
     p_ = std::move(next).take();
   }
-  /// The first loop over a digit, from a line on.
+  /// Returns the first loop over a digit, from line `from` on. Throws InternalError if there is none.
   Id loop(Id digit, Id from = 0) const {
     const Id line = find_loop(digit, from);
     if (line == kNone) throw InternalError("loops: a loop is missing");
     return line;
   }
-  Id find_loop(Id digit, Id from = 0) const {  // or none
+  Id find_loop(Id digit, Id from = 0) const {  // kNone if there is none
     for (Id i = from; i < p_.lines.size(); ++i)
       if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit) return i;
     return kNone;
   }
-  /// The one around a line.
+  /// Returns the loop over `digit` around a line.
   Id loop_around(Id line, Id digit) const {
     for (Id i = line; i-- > 0;)
       if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit && p_.lines[i].end > line) return i;
@@ -48,24 +48,24 @@ class Arranged {
       if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit) return i;
     throw InternalError("loops: a loop is missing");
   }
-  /// The loop over a digit before line `before`, or none.
+  /// Returns the last loop over a digit before line `before`, or kNone.
   Id previous_loop(Id digit, Id before) const {
     while (before-- > 0)
       if (p_.lines[before].code == Code::Loop && p_.lines[before].at == digit) return before;
     return kNone;
   }
-  /// Is the line in no loop that ends before line `at`?
+  /// True if every loop around the line includes line `at` or ends after it.
   bool is_outside(Id line, Id at) const {
     for (Id i = 0; i < line; ++i)
       if (p_.lines[i].code == Code::Loop && p_.lines[i].end > line && p_.lines[i].end <= at) return false;
     return true;
   }
-  /// Splits the loop over a digit; its outer part.
+  /// Splits the loop over a digit and returns the outer digit.
   template <class By> Id split(Id digit, By by, Id from = 0) {
     (*this)(loops::split(p_, loop(digit, from), by));
     return static_cast<Id>(p_.digits.size() - 2);
   }
-  /// Where the memory that was made last begins.
+  /// Returns the Hold line of the newest memory.
   Id last_memory() const {
     Id line = 0;
     while (p_.lines[line].code != Code::Hold || p_.lines[line].at + 1 != p_.memories.size()) ++line;
@@ -86,8 +86,8 @@ bool is_derived(const Nest& nest, Id linear) {
   return std::any_of(of.begin() + nest.loops(), of.end(), [](Coefficient c) { return c != Coefficient::Zero; });
 }
 
-// The hardware does not see coming the rows that data choose. So while one row is copied, one that a later index means is asked for, where
-// traffic is above the last-level cache. The index's own load must follow the loop over rows, and nothing else.
+// True if the load reads rows at checked indices, which the hardware cannot predict. While one row is copied, the row of a later index is
+// then prefetched, if the traffic exceeds the last-level cache. The index load must vary only along the loop over rows.
 bool reads_rows_at_places(const Nest& nest, const Line& load) {
   const Id row = nest.vector_loop() - 1, along = nest.vector_loop();
   const Access& access = nest.accesses[load.at];
@@ -111,8 +111,8 @@ bool reads_rows_at_places(const Nest& nest, const Line& load) {
   return is_one;
 }
 
-// A body of more instructions than are quickly fetched: each part is a loop of its own over a block of elements, which keeps what later parts
-// read. The digit of its elements.
+// Fissions a body with more instructions than are fetched fast. Each fissioned loop runs over a block of elements and stores the values
+// that later loops read. Returns the digit of the elements of a block.
 Id in_parts(Arranged& a, Id elements, const Schedule& schedule) {
   const Id digit = a.split(elements, kPartBlock) + 1;
   a(in_order(a.program(), a.last_loop(digit)));
@@ -131,8 +131,8 @@ void stream_stores(Arranged& a, const Schedule& schedule) {
       if (a.program().lines[i].code == Code::Store && a.program().lines[i].at == access) a(stream(a.program(), i));
 }
 
-// What the load at this line reads lies along the last outer loop: a task's part of it is copied beforehand, squares being turned in
-// registers.
+// Packs the operand of the load at `line`, which is contiguous along the last outer loop. The task's part of it is copied beforehand;
+// squares are transposed in registers.
 void pack(Arranged& a, Id line, Id rows, Id elements, Id tiles, const Schedule& schedule) {
   const Nest& nest = a.program().nest;
   const Id access = a.program().lines[line].at;
@@ -140,7 +140,7 @@ void pack(Arranged& a, Id line, Id rows, Id elements, Id tiles, const Schedule& 
   const Id u = a.program().digits[rows].root, v = a.program().digits[elements].root;
   a(stage(a.program(), line, a.last_loop(rows)));
   const Id at = a.last_memory();
-  // squares that lie side by side in memory follow one another
+  // Squares that are adjacent in memory come one after the other.
   const Id row_squares = a.split(rows, side, at), across = row_squares + 1;
   const Id squares = a.split(elements, side, at), along = squares + 1;
   for (const Id loop : {across, across, row_squares}) a(interchange(a.program(), a.loop(loop, at)));
@@ -155,10 +155,10 @@ void pack(Arranged& a, Id line, Id rows, Id elements, Id tiles, const Schedule& 
     if (a.program().lines[i].code == Code::Load) return a(prefetch(a.program(), i, a.loop(tiles), 1, kNone, Ahead::Second));
 }
 
-// The hardware asks for what a loop will read up to the end of a page, and so far as its loads come one soon after the other. Each load of the
-// vector loop asks for what lies half a page further on, where that costs little beside what is computed, or much is read.
+// Adds prefetches to the loads of the vector loop, half a page ahead. The hardware prefetches only up to the end of a page, and only for
+// loads that follow closely. Prefetches are added if they cost little compared to the computation, or if much memory is read.
 void read_ahead(Arranged& a, Id loop, bool reads_much) {
-  constexpr std::size_t kBytes = 2048, kWork = 8;  // instructions for each load
+  constexpr std::size_t kBytes = 2048, kWork = 8;  // instructions per load
   const Nest& nest = a.program().nest;
   const Id v = nest.vector_loop();
   std::vector<Id> loads;
@@ -181,13 +181,13 @@ Program elementwise(const Nest& nest, const Schedule& schedule) {
   std::vector<Id> tasks;
   for (Id l = 0; l < nest.outer; ++l) tasks.push_back(l);
   const Id tiles = a.split(v, Digit::Size::Tile), elements = tiles + 1;
-  Id rows = kNone;  // of the last outer loop in a task, where operands are packed
+  Id rows = kNone;  // iterations of the last outer loop in a task, for packed operands
   if (!schedule.packed.empty()) {
     tasks.back() = a.split(nest.outer - 1u, Digit::Size::TileOuter), rows = tasks.back() + 1;
     a(sink(a.program(), a.loop(rows)));
     a(interchange(a.program(), a.loop(rows)));
   }
-  for (const Id loop : tasks) {  // what does not vary along the vector loop is computed once a task
+  for (const Id loop : tasks) {  // values invariant in the vector loop are computed once per task
     a(sink(a.program(), a.loop(loop)));
     a(bind(a.program(), a.loop(loop), Bind::Parallel));
   }
@@ -207,7 +207,7 @@ Program elementwise(const Nest& nest, const Schedule& schedule) {
     if (!schedule.masked) a(peel(a.program(), i));
   }
   stream_stores(a, schedule);
-  for (Id i = body; nest.slots.size() > SpreadSlots::kFew; i = a.previous_loop(digit, i)) {  // more than registers hold
+  for (Id i = body; nest.slots.size() > SpreadSlots::kFew; i = a.previous_loop(digit, i)) {  // more parameters than registers
     std::vector<Id> slots;
     for (Id k = 0; k < i; ++k)
       if (a.program().lines[k].code == Code::Slot && a.is_outside(k, i)) slots.push_back(k);
@@ -215,7 +215,7 @@ Program elementwise(const Nest& nest, const Schedule& schedule) {
     if (a.previous_loop(digit, i) == kNone) break;
   }
   if (rows == kNone && !schedule.masked && schedule.parts.empty()) read_ahead(a, a.last_loop(elements), !schedule.streamed.empty());
-  if (rows != kNone && !schedule.masked)  // the hardware sees no stream in rows of a tile
+  if (rows != kNone && !schedule.masked)  // the hardware does not detect streams in rows of a tile
     for (Id i = a.last_loop(elements); i < a.program().lines.size(); ++i)
       if (const Line& l = a.program().lines[i]; l.code == Code::Load &&
                                                 nest.linears[nest.accesses[l.at].linear].of[v] == Coefficient::One &&
@@ -237,11 +237,11 @@ Program elementwise(const Nest& nest, const Schedule& schedule) {
 
 namespace {
 
-// The elements of a row go into 64 lanes, vectors of which are straight-line code where the body is short. The orders of the sums are written
+// Puts the elements of a row into 64 lanes. If the body is short, the vectors of a step are unrolled. The orders of the sums are written
 // out in these loops.
 void reduce_in_lanes(Arranged& a, Id loop, const Schedule& schedule) {
-  constexpr std::int64_t kLanes = 64, kWideLanes = 32;  // of sums of 8 bytes half of them
-  std::vector<Id> sums;                                 // that have an order
+  constexpr std::int64_t kLanes = 64, kWideLanes = 32;  // half of the lanes for 8-byte sums
+  std::vector<Id> sums;                                 // sums with an order
   bool wide = false, narrow = false;
   int cost = 0;
   for (Id i = loop; i < a.program().lines[loop].end; ++i) {
@@ -273,8 +273,8 @@ void reduce_in_lanes(Arranged& a, Id loop, const Schedule& schedule) {
   a(bind(a.program(), a.loop(elements, loop), Bind::Vector, static_cast<std::uint16_t>(schedule.width)));
 }
 
-// Rows that share what they read, several at a time: the vector loop goes through all of them at once, and loads what is shared once. As many rows
-// of the loop around them as an item has come one after the other. The digit of the rows at once.
+// Unroll-and-jams rows that share loads: the vector loop processes several rows at once and loads shared elements once. A task runs as many
+// iterations of the next outer loop as its tile size. Returns the digit of the jammed rows.
 Id rows_abreast(Arranged& a, const Schedule& schedule) {
   const Nest& nest = a.program().nest;
   const Id last = nest.outer - 1u, v = nest.vector_loop();
@@ -287,18 +287,18 @@ Id rows_abreast(Arranged& a, const Schedule& schedule) {
     a(bind(a.program(), a.loop(tiles), Bind::Parallel));
   }
   a(bind(a.program(), a.loop(groups), Bind::Parallel));
-  if (schedule.masked) return row;  // one by one
+  if (schedule.masked) return row;  // one row after the other
   a(fission(a.program(), a.loop(row), a.program().lines[a.loop(v)].end));
   a(bind(a.program(), a.last_loop(row), Bind::Unrolled));
   a(sink(a.program(), a.loop(row)));
   a(interchange(a.program(), a.loop(row)));
   a(bind(a.program(), a.loop(row), Bind::Unrolled));
-  if (Transformed shared = lift(a.program(), a.loop(row))) a(std::move(shared));  // unless each row has places of its own
+  if (Transformed shared = lift(a.program(), a.loop(row))) a(std::move(shared));  // fails if each row has separate checked indices
   return row;
 }
 
-// Rows that tasks share: each sweep is a phase, whose tasks are chunks of a row. Every other one begins at the end, with what the one before it has
-// left in the caches.
+// Splits rows that tasks share into chunks. Each sweep is a phase; its tasks are the chunks of a row. Every second phase runs backwards and
+// starts with the elements that are still in the caches.
 Program rows_in_chunks(Arranged a, const Schedule& schedule) {
   const Nest& nest = a.program().nest;
   const Id v = nest.vector_loop();
@@ -310,7 +310,7 @@ Program rows_in_chunks(Arranged a, const Schedule& schedule) {
   for (int phase = 0;; ++phase) {
     Id loop = a.find_loop(v);
     if (loop == kNone) break;
-    for (Id l = nest.outer; l-- > 0 && adds_up(loop);) {  // what comes after it is the next phase
+    for (Id l = nest.outer; l-- > 0 && adds_up(loop);) {  // the lines after the loop are the next phase
       const Id around = a.loop_around(loop, l), inner = l + 1u == nest.outer ? loop : a.loop_around(loop, l + 1u);
       if (a.program().lines[inner].end < a.program().lines[around].end)
         a(fission(a.program(), around, a.program().lines[inner].end, false, true));
@@ -334,11 +334,11 @@ Program rows_in_chunks(Arranged a, const Schedule& schedule) {
   return a.take();
 }
 
-// While the last sweep computes, memory would rest, and the next row's first sweep wait for it: the hardware sees no stream beyond a page. Where
-// traffic is above the last-level cache, and the next row fits the first-level cache beside this one.
+// Prefetches the next row during the last sweep. Otherwise, memory is idle then and the next row's first sweep waits for it, because the
+// hardware does not prefetch beyond a page. Used if the traffic exceeds the last-level cache and both rows fit into the first-level cache.
 void ask_for_next_row(Arranged& a, Id row, Id along) {
   const Nest& nest = a.program().nest;
-  Id at = static_cast<Id>(a.program().lines.size());  // the last sweep's body
+  Id at = static_cast<Id>(a.program().lines.size());  // body of the last sweep
   while (a.program().lines[at - 1].code != Code::Loop) --at;
   if (a.program().lines[at - 1].bind != Bind::Vector) return;
   std::vector<bool> asked(nest.accesses.size(), false);
@@ -366,7 +366,7 @@ Program along_rows(const Nest& nest, const Schedule& schedule) {
         if (a.program().lines[i].of == kept && a.program().lines[i].code == Code::Op) {
           const auto memory = static_cast<Id>(a.program().memories.size());
           a(hold(a.program(), i));
-          a(lay_out(a.program(), memory, {{v, Digit::Kind::Whole, kShortRow}}));  // of whole vectors
+          a(lay_out(a.program(), memory, {{v, Digit::Kind::Whole, kShortRow}}));  // whole vectors
           break;
         }
   if (schedule.split) return rows_in_chunks(std::move(a), schedule);

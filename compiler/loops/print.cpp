@@ -1,4 +1,4 @@
-// The printed form of a LoopProgram. Affine maps are written out with the numbers of one shape.
+// Prints a LoopProgram. Affine maps are written with the numbers of one shape.
 #include <array>
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ class Printer {
     const Access& a = nest_.accesses[access];
     return fmt::format("%{}{}[{}]", m_.buffers[a.buffer], a.table == Access::kNone ? "" : fmt::format("[{}]", map(a.table)), map(a.linear));
   }
-  // i1/32: the outer part of i1, which was split by 32; i1%32: the inner one.
+  // Returns the name of a digit: i1/32 is the outer part of i1 split by 32, i1%32 the inner part.
   std::string digit(Id id) const {
     const Digit& d = p_.digits[id];
     if (d.kind == Digit::Kind::Whole) return fmt::format("i{}", d.root);
@@ -99,7 +99,7 @@ class Printer {
     }
     return std::string(names[static_cast<int>(a.order)]);
   }
-  // Places that derived variables name are called by their statement; other values by their line.
+  // Returns the name of a value: its statement for a checked index that floordiv/mod variables use, else its line.
   std::string name(Id i) const {
     const Line& l = p_.lines[i];
     for (const Derived& d : nest_.derived)

@@ -9,7 +9,7 @@ namespace onepass::compiler::loops {
 
 namespace {
 
-// Appends the parts of a digit; false where one of them is not open.
+// Appends the parts of a digit. Returns false if one of them is not open.
 bool add_parts(const Program& program, Id digit, const std::vector<Id>& open, std::vector<Id>& parts) {
   if (std::ranges::find(open, digit) != open.end()) {
     parts.push_back(digit);
@@ -97,7 +97,7 @@ std::uint64_t covered(const Program& program, const std::vector<Id>& open) {
 Id needed_where(const Nest& nest, Id statement) {
   using Kind = Statement::Kind;
   Id condition = kNone;
-  std::vector<bool> computed(nest.body.size(), false);  // from the statement, and not yet chosen
+  std::vector<bool> computed(nest.body.size(), false);  // depends on the statement, without a selection in between
   computed[statement] = true;
   for (Id i = statement + 1; i < nest.body.size(); ++i) {
     const Statement& s = nest.body[i];

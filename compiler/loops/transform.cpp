@@ -1,5 +1,5 @@
-// See transform.h. Each transformation edits the lines and asks the verifier, which knows nothing of transformations, whether the result is
-// well formed; what it cannot see is checked here.
+// See transform.h. Each transformation edits the lines and calls the verifier, which is independent of the transformations, on the result.
+// Conditions that the verifier cannot check are checked here.
 #include "compiler/loops/transform.h"
 
 #include <algorithm>
@@ -22,14 +22,14 @@ Transformed verified(Program program) {
 bool is_loop(const Program& p, Id line) { return line < p.lines.size() && p.lines[line].code == Code::Loop; }
 std::string no_loop(Id line) { return fmt::format("line {} is no loop", line); }
 
-// Operands, guards and ends after lines have moved: `to[i]` is the place of what was line i; to[size] of the end.
+// Updates operands, predicates and ends after lines moved. `to[i]` is the new position of line i; to[size] is that of the end.
 void rename(Program& p, const std::vector<Id>& to) {
   for (Line& l : p.lines)
     for (Id* id : {&l.end, &l.a, &l.b, &l.c, &l.guard})
       if (*id != kNone) *id = to[*id];
 }
 
-// A line more, before line `at`. What ended or was read there is one line later.
+// Inserts a line before line `at` and updates all references.
 void insert(Program& p, Id at, const Line& line) {
   std::vector<Id> to(p.lines.size() + 1);
   for (Id i = 0; i < to.size(); ++i) to[i] = i < at ? i : i + 1;
@@ -52,7 +52,7 @@ bool is_pure(Code code) {
 
 bool stores(const Line& l) { return l.code == Code::Store || l.code == Code::AddTo; }
 
-// The Loop lines around a line, the outermost first.
+// Returns the Loop lines around a line, outermost first.
 std::vector<Id> loops_around(const Program& p, Id line) {
   std::vector<Id> loops;
   for (Id i = 0; i < line; ++i)
@@ -60,7 +60,7 @@ std::vector<Id> loops_around(const Program& p, Id line) {
   return loops;
 }
 
-// The line and those from line `from` on whose values it needs, in their order.
+// Returns the line and the lines from line `from` on that it depends on, in order.
 std::vector<Id> computed_from(const Program& p, Id line, Id from) {
   std::vector<bool> needed(line + 1, false);
   needed[line] = true;
@@ -75,7 +75,7 @@ std::vector<Id> computed_from(const Program& p, Id line, Id from) {
   return out;
 }
 
-// A derived variable is the value of the line's statement.
+// True if a floordiv/mod variable is the value of the line's statement.
 bool names_places(const Program& p, Id line) {
   return std::ranges::any_of(p.nest.derived, [&](const Derived& d) { return d.place != Derived::kNone && d.place == p.lines[line].of; });
 }
@@ -83,7 +83,7 @@ bool maps_name_places(const Program& p) {
   return std::ranges::any_of(p.nest.derived, [](const Derived& d) { return d.place != Derived::kNone; });
 }
 
-// A memory for what is computed in these loops.
+// Adds a memory for a value that is computed in these loops.
 Id add_memory(Program& p, DType dtype, const std::vector<Id>& loops) {
   Memory m{.dtype = dtype, .axes = {}};
   for (const Id l : loops)
@@ -93,10 +93,10 @@ Id add_memory(Program& p, DType dtype, const std::vector<Id>& loops) {
   return static_cast<Id>(p.memories.size() - 1);
 }
 
-// Without the lines whose values nothing uses, and the loops that have no other. Of each place a line stays, one that is used if there is one:
-// it says that an index is bad.
+// Returns the program without unused lines and without loops that become empty. One line of each checked index stays, preferably a used
+// one, because it reports bad indices.
 Program without_dead_lines(const Program& p) {
-  std::vector<Id> stays(p.nest.body.size(), kNone);  // by statement: the line of a place
+  std::vector<Id> stays(p.nest.body.size(), kNone);  // by statement: line of a checked index that stays
   for (Id i = 0; i < p.lines.size(); ++i) {
     if (p.lines[i].code != Code::Place) continue;
     const auto uses = [&](Id of) {
@@ -153,7 +153,7 @@ Transformed split(const Program& program, Id loop, Digit::Size size, std::int64_
   inside.at = inner;
   insert(p, loop + 1, inside);
   p.lines[loop + 1].end = p.lines[loop].end;
-  // Sums with an element for each iteration have one for each of the parts', where this is a loop that they are added to or read in.
+  // Sums with an element per iteration get one per iteration of both parts, if the loop adds to them or reads them.
   std::vector<Id> around;
   for (Id i = 0; i < p.lines.size(); ++i) {
     std::erase_if(around, [&](Id l) { return p.lines[l].end <= i; });
@@ -198,7 +198,7 @@ Transformed lift(const Program& program, Id loop) {
   const std::uint64_t varies = std::uint64_t{1} << program.digits[program.lines[loop].at].root;
   const Id end = program.lines[loop].end;
   std::vector<Id> lifted, rest;
-  // Are the places that a map names before the loop, too?
+  // True if the checked indices that the line's affine maps use are computed before the loop.
   const auto places_are_apart = [&](const Line& l) {
     if (l.code != Code::Load) return l.code == Code::Op || l.code == Code::Slot || l.code == Code::Constant || !maps_name_places(program);
     const Access& access = nest.accesses[l.at];
@@ -213,7 +213,7 @@ Transformed lift(const Program& program, Id loop) {
   };
   for (Id i = loop + 1; i < end; ++i) {
     const Line& l = program.lines[i];
-    if (l.code == Code::Loop) {  // what stands in further loops depends on these
+    if (l.code == Code::Loop) {  // lines in further loops depend on those loops
       for (; i < l.end; ++i) rest.push_back(i);
       --i;
       continue;
@@ -238,7 +238,7 @@ Transformed lift(const Program& program, Id loop) {
     Line& l = p.lines[i];
     for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
       if (*o != kNone) *o = to[*o];
-    if (l.code == Code::Loop && i > loop + lifted.size() && i < end) l.end = to[l.end - 1] + 1;  // behind its last line
+    if (l.code == Code::Loop && i > loop + lifted.size() && i < end) l.end = to[l.end - 1] + 1;  // after its last line
   }
   return verified(std::move(p));
 }
@@ -268,10 +268,10 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apar
   const auto is_scan = [&](const Line& l) { return l.code == Code::Start && program.accumulators[l.at].order == Accumulator::Order::Scan; };
   if (any(loop + 1, at, is_scan) && any(at, end, [](const Line& l) { return l.code == Code::Scan; })) return "a scan goes through both";
 
-  // ---- what the second loop needs of the first: lines in its own block are computed again, sums are read again
+  // ---- values of the first loop that the second needs: lines directly in the first loop are computed again, sums are read again
   const std::size_t count = program.lines.size();
   std::vector<bool> needed(count, false), kept_sum(program.accumulators.size(), false);
-  std::vector<Id> memory_of(count, kNone);  // of what is kept
+  std::vector<Id> memory_of(count, kNone);  // by line: memory for its value
   Program p = program;
   const auto need = [&](const Line& l) {
     for (const Id o : {l.a, l.b, l.c, l.guard}) {
@@ -290,7 +290,8 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apar
         if (program.lines[i].code == Code::Start && program.lines[i].at == l.at) kept_sum[l.at] = true;
   };
   const Nest& nest = program.nest;
-  for (Id i = loop + 1, next = i; i < at; ++i) {  // places that derived variables name, whether or not the second loop's maps do
+  // checked indices that floordiv/mod variables use are needed even if the second loop's maps do not use them
+  for (Id i = loop + 1, next = i; i < at; ++i) {
     if (i < next) continue;
     const Line& l = program.lines[i];
     if (l.code == Code::Loop) next = l.end;
@@ -320,7 +321,7 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apar
   for (Id i = 0; i < loop; ++i) put(i);
   for (Id i = loop + 1; i < at; ++i)
     if (memory_of[i] != kNone) p.lines.push_back({.code = Code::Hold, .dtype = program.lines[i].dtype, .at = memory_of[i]});
-  for (Id i = loop + 1; i < at; ++i)  // the starts of the sums that outlive an iteration
+  for (Id i = loop + 1; i < at; ++i)  // starts of the sums that outlive an iteration
     if (program.lines[i].code == Code::Start && kept_sum[program.lines[i].at]) {
       put(i);
       p.accumulators[program.lines[i].at].axes.push_back(digit);
@@ -331,7 +332,7 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apar
   const Id first_end = static_cast<Id>(p.lines.size());
   const auto second = static_cast<Id>(p.lines.size());
   p.lines.push_back(program.lines[loop]);
-  std::vector<Id> again = to;  // for what the second loop reads
+  std::vector<Id> again = to;  // operands of the second loop
   for (Id i = loop + 1; i < at; ++i) {
     if (!needed[i] && memory_of[i] == kNone) continue;
     again[i] = static_cast<Id>(p.lines.size());
@@ -365,7 +366,7 @@ Transformed hold(const Program& program, Id line) {
   for (Id i = line + 1; i < program.lines.size(); ++i)
     if (program.lines[i].of == first.of && program.lines[i].code == first.code) again.push_back(i);
   if (again.empty()) return "nothing computes it again";
-  std::size_t common = 0;  // loops that all of them are in
+  std::size_t common = 0;  // loops that contain all of them
   while (common < loops.size() && program.lines[loops[common]].end > again.back()) ++common;
   if (common == loops.size()) return "nothing after its loop computes it again";
   const Id own = loops[common];
@@ -400,8 +401,8 @@ Transformed stage(const Program& program, Id line, Id loop) {
     if (!is_pure(l.code)) return "it is computed from a sum of the loop";
     if (l.of != kNone) varies |= program.nest.body[l.of].loops;
   }
-  // What the loop stores before it is no argument: it may be written over one, but only where that has been read.
-  std::vector<Id> loops;  // that it depends on
+  // Stores of the loop before this line do not change its inputs. They may overwrite an argument, but only elements already read.
+  std::vector<Id> loops;  // loops that it depends on
   for (const Id l : loops_around(program, line))
     if (l >= loop && (varies >> program.digits[program.lines[l].at].root & 1)) loops.push_back(l);
   Program p = program;
@@ -420,7 +421,7 @@ Transformed stage(const Program& program, Id line, Id loop) {
   }
   lines.push_back({.code = Code::Keep, .dtype = dtype, .a = copy_of[line], .at = memory});
   p.lines[line] = {.code = Code::Recall, .dtype = dtype, .at = memory, .of = program.lines[line].of};
-  std::vector<Id> ended;  // before the new lines
+  std::vector<Id> ended;  // loops that end before the new lines
   for (Id i = 0; i < loop; ++i)
     if (p.lines[i].code == Code::Loop && p.lines[i].end == loop) ended.push_back(i);
   std::vector<Id> to(p.lines.size() + 1);
@@ -462,7 +463,7 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
   }
   Program p = program;
   p.lines.clear();
-  std::vector<Id> to(program.lines.size() + 1), inside(program.lines.size(), kNone);  // the new line of each; and that of its copy
+  std::vector<Id> to(program.lines.size() + 1), inside(program.lines.size(), kNone);  // by line: its new line, and that of its copy
   std::vector<Id> needed;
   const auto renamed = [&](Line l) {
     for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
@@ -472,7 +473,7 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
   const Id end = program.lines[loop].end;
   for (Id i = 0; i < program.lines.size(); ++i) {
     if (i == end) std::ranges::fill(inside, kNone);
-    if (i > loop && i < end) {  // operands first; a chain of them is as long as the program
+    if (i > loop && i < end) {  // operands first; a chain of them may be as long as the program
       needed = {program.lines[i].a, program.lines[i].b, program.lines[i].c, program.lines[i].guard};
       while (!needed.empty()) {
         const Id o = needed.back();
@@ -519,7 +520,7 @@ Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t coun
 Transformed prefetch(const Program& program, const std::vector<Id>& lines, Id loop, std::size_t bytes) {
   if (!is_loop(program, loop)) return no_loop(loop);
   Program p = program;
-  for (std::size_t k = lines.size(); k-- > 0;) {  // from the last one on: what is inserted moves no line before it
+  for (std::size_t k = lines.size(); k-- > 0;) {  // last one first, because insertions move no earlier line
     if (lines[k] >= program.lines.size() || program.lines[lines[k]].code != Code::Load) return fmt::format("line {} is no load", lines[k]);
     if (k > 0 && lines[k - 1] >= lines[k]) return "the loads are not in the order of their lines";
     const Line& load = program.lines[lines[k]];
@@ -545,14 +546,14 @@ Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part>
 
 namespace {
 
-// The line that adds to a sum.
+// Returns the line that adds to a sum.
 Id line_that_adds(const Program& p, Id sum) {
   Id line = 0;
   while (line < p.lines.size() && (p.lines[line].code != Code::Accumulate || p.lines[line].at != sum)) ++line;
   return line;
 }
 
-// A finer sum of what another one sums up.
+// Adds an accumulator for a part of sum `of`.
 Id new_sum(Program& p, Id of, Accumulator::Part part, std::vector<Id> over, std::vector<Id> axes, bool is_product) {
   Accumulator sum = p.accumulators[of];
   sum.part = part, sum.is_product = is_product;
@@ -564,14 +565,14 @@ void start(Program& p, Id at, Id sum, Id statement) {
   const Accumulator& a = p.accumulators[sum];
   insert(p, at, {.code = Code::Start, .op = a.op, .dtype = a.dtype, .at = sum, .of = statement});
 }
-// After the loop at line `before`: for each index of the axes the finer sum is added to the coarser one.
+// After the loop at line `before`, adds the finer sum to the coarser one for each index of the axes.
 void add_after(Program& p, Id before, Code read, Id finer, Id coarser, const std::vector<Id>& axes, Id statement) {
   const Accumulator of = p.accumulators[coarser];
   const Id first = p.lines[before].end, more = static_cast<Id>(axes.size() + 2);
   for (Line& l : p.lines) {
     for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
       if (*o != kNone && *o >= first) *o += more;
-    // loops around `before` end after the new lines
+    // Loops around `before` end after the new lines.
     if (l.code == Code::Loop && (l.end > first || (l.end == first && &l < &p.lines[before]))) l.end += more;
   }
   std::vector<Line> lines;
@@ -595,7 +596,7 @@ Transformed factor(const Program& program, Id loop) {
   if (!parts) return parts;
   Program p = std::move(parts).take();
   const Id chunks = p.lines[loop].at, inner = p.lines[loop + 1].at;
-  Id chunk = loop + 1;  // the line of the loop inside a chunk
+  Id chunk = loop + 1;  // line of the loop inside a chunk
   for (const Id sum : sums) {
     const Accumulator of = p.accumulators[sum];
     if (of.part != Accumulator::Part::All || of.reduced != std::vector<Id>{whole} || of.runs != 0) return "it is summed over several loops";
@@ -630,7 +631,7 @@ Transformed expand_order(const Program& program, Id accumulator) {
   if (of.reduced.size() != 1 || of.runs != 0) return "it is summed over several loops";
   const std::int64_t block = of.order == Lanes ? ir::kLaneBlock : ir::kRowBlock, lanes = of.dtype == DType::F64 ? 32 : 64;
   Program p = program;
-  // From the outermost one on that is a part of what it is summed over, the loops around the line that adds to it.
+  // Returns the loops around the line that adds to the sum, starting with the outermost part of the summed loop.
   Id added = 0;
   const auto loops_from_reduced = [&] {
     added = line_that_adds(p, accumulator);
@@ -639,7 +640,7 @@ Transformed expand_order(const Program& program, Id accumulator) {
     return around;
   };
 
-  // ---- the loops: blocks, then steps of lanes or groups of eight; those that there are if the loop has been split so
+  // ---- the loops: blocks, then steps of lanes or groups of eight; existing splits of that kind are reused
   std::vector<Id> around = loops_from_reduced();
   if (around.empty()) return "it is summed over no loop";
   if (p.lines[around[0]].at == of.reduced[0]) {
@@ -653,7 +654,7 @@ Transformed expand_order(const Program& program, Id accumulator) {
   if (outermost.kind != Digit::Kind::Outer || outermost.parent != of.reduced[0] || outermost.size != Digit::Size::Number ||
       outermost.by != block)
     return "it is summed over a loop that was split otherwise";
-  std::vector<Id> reduced, lane, axes;  // digits inside a block: of each element, of the lanes, and others
+  std::vector<Id> reduced, lane, axes;  // digits inside a block: of the elements, of the lanes, and others
   for (std::size_t k = 1; k < around.size(); ++k) {
     const Id digit = p.lines[around[k]].at;
     if (is_within(p, digit, of.reduced[0])) reduced.push_back(digit);

@@ -1,5 +1,5 @@
-// verify: see program.h. One pass over the lines with a stack of the open loops; what depends on lengths is plan verification's
-// (compiler/plan/verify_plan.h).
+// verify: see program.h. Makes one pass over the lines with a stack of the open loops. Properties that depend on lengths belong to
+// compiler/plan/verify_plan.h.
 #include <algorithm>
 #include <optional>
 
@@ -38,7 +38,7 @@ class Verifier {
     leave(static_cast<Id>(p_.lines.size()));
     for (std::size_t a = 0; a < state_.size(); ++a)
       if (!state_[a].is_added_to) fail(fmt::format("nothing is added to accumulator a{}", a));
-    for (Id i = 0; i < p_.lines.size() && problem_.empty(); ++i) {  // a part of a sum is nothing by itself
+    for (Id i = 0; i < p_.lines.size() && problem_.empty(); ++i) {  // parts of sums must be added to coarser sums
       const Line& l = p_.lines[i];
       if ((l.code != Code::Result && l.code != Code::Halve) || !is_part(p_.accumulators[l.at])) continue;
       Id uses = 0;
@@ -52,30 +52,30 @@ class Verifier {
   }
 
  private:
-  struct State {  // of an accumulator
+  struct State {  // state of an accumulator
     std::optional<Id> start;
-    Id of = kNone;     // the statement whose sum it is, or a part of it
-    Id start_end = 0;  // the end of the block in which it was started
+    Id of = kNone;     // the statement that it sums, completely or in part
+    Id start_end = 0;  // end of the block in which it was started
     std::size_t start_depth = 0;
     bool is_added_to = false;
-    Id outermost = kNone;    // the Loop line that stood around everything else where it was added to
-    std::vector<Id> inside;  // Loop lines, since its start, around the line that added to it, but for those of its axes
+    Id outermost = kNone;    // outermost Loop line around its additions
+    std::vector<Id> inside;  // Loop lines between its start and its additions, without its axes
   };
   const Program& p_;
   const Nest& nest_;
-  std::vector<Id> block_end_;          // by line: the end of the block that it stands in
-  std::vector<std::uint32_t> stores_;  // by statement: lines
-  std::vector<bool> after_rows_;       // by statement: it needs a sum over all rows; empty: none does
+  std::vector<Id> block_end_;          // by line: end of its block
+  std::vector<std::uint32_t> stores_;  // by statement: lines that store it
+  std::vector<bool> after_rows_;       // by statement: it needs a sum over all rows; empty if none does
   struct MemoryState {
     std::optional<Id> hold;
     Id hold_end = 0;
     std::size_t depth = 0;
-    Id kept_end = 0;  // of the outermost loop, since its Hold, around its Keep; 0: nothing was kept
+    Id kept_end = 0;  // end of the outermost loop between its Hold and its Keep; 0: no Keep yet
   };
   std::vector<State> state_;
   std::vector<MemoryState> memory_;
   std::vector<Id> open_, digits_;  // Loop lines, and their digits
-  std::uint64_t loops_ = 0;        // the loops of the nest that these cover
+  std::uint64_t loops_ = 0;        // nest loops that these cover
   Id line_ = 0;
   std::string problem_;
 
@@ -86,7 +86,7 @@ class Verifier {
     if (!is_there) fail(what);
   }
   static std::uint64_t bit(Id loop) { return std::uint64_t{1} << loop; }
-  std::uint64_t tasks() const { return bit(nest_.outer) - 1; }  // the loops that tasks share
+  std::uint64_t tasks() const { return bit(nest_.outer) - 1; }  // loops that tasks share
   Id block_end() const { return open_.empty() ? static_cast<Id>(p_.lines.size()) : p_.lines[open_.back()].end; }
 
   void digits() {
@@ -119,7 +119,7 @@ class Verifier {
     loops_ = covered(p_, digits_);
   }
 
-  // The operand is visible: its block is this one or one around it.
+  // Checks that the operand is visible: its block is this one or an enclosing one.
   void operand(Id o) {
     if (o == kNone) return;
     if (o >= line_) return fail(fmt::format("reads line {}, which comes later", o));
@@ -137,7 +137,7 @@ class Verifier {
     }
   }
 
-  // ---- what a line depends on
+  // ---- dependences of a line
 
   std::uint64_t loops_of_map(Id linear) {
     std::uint64_t all = 0;
@@ -150,7 +150,7 @@ class Verifier {
     }
     return all;
   }
-  // Some line of the statement is visible.
+  // True if some line of the statement is visible.
   bool has_value(Id statement) const {
     for (Id i = line_; i-- > 0;)
       if (p_.lines[i].of == statement && block_end_[i] > line_) return true;
@@ -207,7 +207,7 @@ class Verifier {
     accumulate(l, a, s);
   }
 
-  // No part of a loop is open twice, in whatever way it is split.
+  // Checks that no part of a loop is open twice, in any of its splits.
   void loop(const Line& l) {
     if (l.at >= p_.digits.size()) return fail("is a loop over no digit");
     if (l.end <= line_ || l.end > block_end()) return fail("a loop ends outside its block");
@@ -215,7 +215,7 @@ class Verifier {
     for (const Id d : digits_) {
       if (p_.digits[d].root != p_.digits[l.at].root) continue;
       if (is_within(p_, d, l.at) || is_within(p_, l.at, d)) return fail(fmt::format("opens i{} inside itself", p_.digits[d].root));
-      // two parts of one loop must be of one way to split it
+      // Two parts of one loop must belong to the same split.
       Id a = d, b = l.at;
       const auto depth = [&](Id digit) {
         int n = 0;
@@ -229,7 +229,7 @@ class Verifier {
     }
   }
 
-  // A loop that is left out where a condition is false: it does nothing but add to sums that the condition chooses.
+  // Checks a conditional loop: it may only add to sums that the condition selects.
   void condition(const Line& l) {
     if (l.of >= nest_.body.size()) return fail("is left out by a condition that does not exist");
     std::uint64_t inside = 0;
@@ -244,7 +244,7 @@ class Verifier {
     if (nest_.body[l.of].loops & inside) fail("is left out by what depends on it");
   }
 
-  // A hint, of a digit whose loop is open. Other loops that are not are at their beginning.
+  // Checks a prefetch: the loop of its digit must be open. Other loops may be closed.
   void prefetch(const Line& l) {
     if (l.at >= nest_.accesses.size()) return fail("names an access that does not exist");
     static_cast<void>(loops_of_map(nest_.accesses[l.at].linear));
@@ -271,7 +271,7 @@ class Verifier {
     if ((axes & ~loops_) != 0) return fail(fmt::format("is outside an axis of m{}", l.at));
     if (l.code == Code::Keep) {
       wants(l.a != kNone && l.guard == kNone, "keeps nothing");
-      for (std::size_t k = s.depth; k < open_.size(); ++k)  // once for each index
+      for (std::size_t k = s.depth; k < open_.size(); ++k)  // once per index
         if (!(axes & bit(p_.digits[digits_[k]].root))) return fail(fmt::format("keeps in m{} several times", l.at));
       if (s.kept_end) return fail(fmt::format("keeps in m{} twice", l.at));
       s.kept_end = open_.size() > s.depth ? p_.lines[open_[s.depth]].end : line_ + 1;
@@ -281,7 +281,7 @@ class Verifier {
     if (s.kept_end > line_) return fail(fmt::format("recalls m{} inside the loop that keeps", l.at));
   }
 
-  // Each axis stands in the layout whole, or as both parts of one split.
+  // True if each axis is in the layout, whole or as both parts of one split.
   bool has_a_place_for_each(const Memory& m) const {
     std::size_t parts = 0;
     for (const Id axis : m.axes) {
@@ -301,7 +301,7 @@ class Verifier {
 
   // ---- sums
 
-  // The loops opened since the start, but for the axes, are the reduced ones, and they run in the order that r counts.
+  // Checks that the loops opened since the start, except the axes, are the reduced loops and run in the order of r.
   void accumulate(const Line& l, const Accumulator& a, State& s) {
     wants(l.a != kNone && (l.b != kNone) == a.is_product, "adds another number of operands");
     std::vector<Id> inside, order;
@@ -346,7 +346,7 @@ class Verifier {
       return fail("is carried from one task to another");
     s = {.start = line_, .of = l.of, .start_end = block_end(), .start_depth = open_.size()};
   }
-  // The sum is that of the statement, or a part of it.
+  // True if the sum is that of the statement, or a part of it.
   bool is_of_statement(const Line& l, const Accumulator& a) const {
     using enum Accumulator::Part;
     if (l.of >= nest_.body.size()) return false;
@@ -363,7 +363,7 @@ class Verifier {
     return wanted.order == a.order && wanted.op == a.op && wanted.dtype == a.dtype && wanted.runs == 0 && wanted.reduced.size() == 1 &&
            whole_of(summed(a)) == wanted.reduced[0] && a.is_product == (is_finest && wanted.is_product);
   }
-  // Loops of the nest that the axes are parts of.
+  // Returns the mask of nest loops that the axes are parts of.
   std::uint64_t axes_of(const Accumulator& a) const {
     std::uint64_t all = 0;
     for (const Id axis : a.axes) all |= axis < p_.digits.size() ? bit(p_.digits[axis].root) : 0;
@@ -376,7 +376,7 @@ class Verifier {
     return digit < p_.digits.size() && p_.digits[digit].kind == Digit::Kind::Inner && p_.digits[digit].size == Digit::Size::Chunk;
   }
   Id whole_of(Id digit) const { return is_chunk(digit) ? p_.digits[digit].parent : digit; }
-  // Is it all that is added up in a chunk?
+  // True if the sum is the whole sum of a chunk.
   bool is_of_chunk(const Accumulator& a) const {
     if (a.part == Accumulator::Part::All) return a.reduced.size() == 1 && is_chunk(a.reduced[0]);
     return a.part == Accumulator::Part::Tree && !joins_chunks(p_, a) && is_chunk(summed(a));
@@ -385,7 +385,7 @@ class Verifier {
     return is_of_chunk(a) || (a.part != Accumulator::Part::All && a.part != Accumulator::Part::Tree);
   }
 
-  // ---- an order that is written out
+  // ---- a written-out order
 
   const Digit* outer_of(Id digit, std::int64_t by) const {
     const Digit& d = p_.digits[digit];
@@ -395,7 +395,7 @@ class Verifier {
     const Digit& d = p_.digits[digit];
     return d.kind == Digit::Kind::Inner && d.by == by ? &d : nullptr;
   }
-  // The loop that is summed over, if the digit is that part of it that the order has there; else kNone.
+  // Returns the summed loop if the digit is the part of it that the order requires; else kNone.
   Id summed(const Accumulator& a) const {
     using enum Accumulator::Part;
     const bool has_lanes = a.part == Block && a.order == Accumulator::Order::Lanes;
@@ -415,14 +415,14 @@ class Verifier {
     }
     return kNone;
   }
-  // The digits of the loop that is summed over which count the lanes.
+  // Returns the digits of the summed loop that count the lanes.
   std::vector<Id> lanes_of(const Accumulator& a) const {
     std::vector<Id> lanes;
     for (const Id axis : a.axes)
       if (p_.digits[axis].root == p_.digits[a.reduced[0]].root) lanes.push_back(axis);
     return lanes;
   }
-  // What is reduced, then the lanes, are all parts of a block, and the lanes are as many as the order has.
+  // Returns the summed loop if the reduced digits and the lanes are all parts of a block, with as many lanes as the order requires.
   Id summed_in_lanes(const Accumulator& a, Id digit) const {
     while (digit != kNone && !inner_of(digit, ir::kLaneBlock)) digit = p_.digits[digit].parent;
     if (digit == kNone) return kNone;
@@ -436,7 +436,7 @@ class Verifier {
     return p_.digits[digit].parent;
   }
 
-  // What is added to a part is what the next finer part has; elements are added to the finest alone.
+  // Checks that a part receives only the next finer part. Elements are added only to the finest part.
   void part(const Line& l, const Accumulator& a) {
     using enum Accumulator::Part;
     const Line* const from = p_.lines[l.a].code == Code::Halve || p_.lines[l.a].code == Code::Result ? &p_.lines[l.a] : nullptr;
@@ -460,7 +460,7 @@ class Verifier {
     wants(fits, "adds what is no part of its order");
     parts_added_.push_back(l.a);
   }
-  std::vector<Id> parts_added_;  // lines whose value was added to a part
+  std::vector<Id> parts_added_;  // lines with values that were added to a part
 
   void halve(const Line& l, const Accumulator& a, const State& s) {
     if (a.part != Accumulator::Part::Block || a.order != Accumulator::Order::Lanes) return fail("halves what has no lanes");
@@ -480,14 +480,14 @@ class Verifier {
       return fail(fmt::format("reads a{} while tasks add to it", l.at));
     std::vector<Id> since(digits_.begin() + static_cast<std::ptrdiff_t>(s.start_depth), digits_.end()), axes = a.axes;
     for (const Id lane : without) std::erase(axes, lane);
-    if (joins_chunks(p_, a))  // all of it may be read for each chunk
+    if (joins_chunks(p_, a))  // a chunk task may read all of them
       std::erase_if(since, [&](Id d) { return p_.digits[d].root == p_.digits[a.reduced[0]].root; });
     std::ranges::sort(since), std::ranges::sort(axes);
     if (since != axes) fail(fmt::format("reads a{} in other loops than its axes", l.at));
   }
 
-  // ---- stores: each element once. How often, plan verification shows from the maps; here: in the same tasks, in no part of a loop alone,
-  // not in every iteration of a reduced loop
+  // ---- stores: each element once. verify_plan shows the number of stores from the maps. Here: stores are in the right tasks, not in only
+  // a part of a loop, and not in every iteration of a reduced loop.
   void store(const Line& l) {
     access(l);
     if (l.of >= stores_.size() || nest_.body[l.of].kind != Statement::Kind::Store || nest_.body[l.of].at != l.at)
@@ -506,7 +506,7 @@ class Verifier {
     if (a.table != Access::kNone) named |= loops_of_map(a.table);
     if (nest_.reduced_mask() & loops_ & ~named) fail("stores the same element in every iteration of a reduced loop");
   }
-  // Updates of one element come in the order of the loops along which they are indexed.
+  // Checks that updates of one element run in the order of the loops of their index.
   void updates() {
     std::vector<Id> inside, order;
     for (const Id d : digits_)
