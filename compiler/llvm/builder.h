@@ -1,5 +1,5 @@
-// KernelBuilder: the `k` of the table's llvm column. Each operator's exact meaning in LLVM IR, on scalars and vectors alike; and the
-// expansions of the elementary functions, written out in primitives.
+// KernelBuilder: the `k` of the operator table's llvm column. It builds the exact meaning of each operator in LLVM IR, for scalars and
+// vectors, and the expansions of elementary functions as primitives.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace onepass::compiler {
 
-/// A value and its type: LLVM's integers have no sign.
+/// A value with its type, because LLVM integers have no signedness.
 struct Typed {
   llvm::Value* value = nullptr;
   DType dtype = DType::F32;
@@ -22,45 +22,47 @@ struct Typed {
 
 class KernelBuilder {
  public:
-  /// What the target has instructions for; the bits are equal without them.
+  /// Instructions that the target has. Results have the same bits without them.
   struct Instructions {
     bool f16, avx2, avx512;              // Target::converts_f16(), has_avx2(), has_avx512()
-    int vector_bytes, vector_registers;  // as Target's
+    int vector_bytes, vector_registers;  // as in Target
   };
-  /// `out_of_line`: each expansion and each long primitive becomes a function of the module, made at its first use and called from then on.
-  /// Same bits, less code.
+  /// With `out_of_line`, each expansion and each long primitive becomes a function of the module, created at its first use and called
+  /// afterwards. The bits are the same and the code is smaller.
   KernelBuilder(llvm::IRBuilder<>& builder, Instructions has, bool out_of_line) : b(builder), has_(has), out_of_line_(out_of_line) {}
   llvm::IRBuilder<>& b;
 
   llvm::Type* type(DType dtype, unsigned width);  // width 0: a scalar
-  /// As an array holds it: a bool in a byte, any byte but 0 is true; a half in its 16 bits.
+  /// Returns the type in an array: a bool is a byte (any nonzero byte is true), a half its 16 bits.
   llvm::Type* memory_type(DType dtype, unsigned width);
   llvm::Value* from_memory(DType dtype, llvm::Value* v);
   llvm::Value* to_memory(DType dtype, llvm::Value* v);
   llvm::Value* constant(DType dtype, std::uint64_t bits, unsigned width);
-  /// The operator by the table's llvm column, or its expansion. All operands scalars, or all vectors of one width. Halves are f32 to every
-  /// operator but conversions: a cast or bitcast to a half gives the f32 that it is, a bitcast from one takes such an f32.
+  /// Applies an operator by the table's llvm column or by its expansion. The operands are all scalars or all vectors of one width.
+  /// Operators get halves as f32, except conversions. A cast or bitcast to a half returns the f32 with the half's value; a bitcast from a
+  /// half takes such an f32.
   llvm::Value* apply(ir::Op op, DType result, std::span<const Typed> operands);
 
-  /// The bits of the nearest half (`half`: which type) of an f32, as an array holds them, and the f32 of such bits.
+  /// half_bits() returns the bits of the nearest half of type `half` to an f32; of_half_bits() returns the f32 with such bits.
   llvm::Value* half_bits(llvm::Value* f32, DType half);
   llvm::Value* of_half_bits(llvm::Value* bits, DType half);
 
-  /// Whether that conversion is an instruction that leaves half a register empty.
+  /// True if the conversion to `half` is an instruction that leaves half of a register empty.
   bool converts_by_registers(DType half) const { return half == DType::F16 && has_.f16 && has_.avx2; }
 
-  /// Lane i of v becomes lane lanes[i], a number that the program computes, for vectors of one register; narrow elements are widened to `bits`.
+  /// permutes() is true if permute() supports the type. permute() moves lane lanes[i] of v to lane i, for vectors of one register with
+  /// computed lane numbers. Narrow elements are widened to `bits`.
   bool permutes(unsigned bits, unsigned width) const;
   llvm::Value* permute(llvm::Value* v, llvm::Value* lanes);
-  /// Vectors of one length, a power of two of them, one behind the other.
+  /// Concatenates vectors of equal length; their number is a power of two.
   llvm::Value* joined(std::vector<llvm::Value*> vectors);
-  /// As many vectors as each has lanes: lane j of vector i and lane i of vector j change places.
+  /// Transposes a square of vectors: exchanges lane j of vector i and lane i of vector j.
   void transpose(std::vector<llvm::Value*>& rows);
 
-  /// Whether apply() makes blocks: the builder then stands in another one.
+  /// True if apply() creates basic blocks; the insertion point then moves to another block.
   static bool branches(ir::Op op, DType dtype);
 
-  // ---- the column's words
+  // ---- vocabulary of the llvm column
   llvm::Value* neg(Typed a);
   llvm::Value* abs(Typed a);
   llvm::Value* sign(Typed a);
@@ -114,18 +116,19 @@ class KernelBuilder {
   unsigned width_of(llvm::Value* v) const;
   llvm::Value* number(Typed like, double value);
   llvm::Value* integer(Typed like, std::uint64_t bits);
-  llvm::Value* bits_of(Typed a);  // of a float, as integers of its size
+  llvm::Value* bits_of(Typed a);  // bits of a float as an integer of its size
   llvm::Value* intrinsic(llvm::Intrinsic::ID id, std::initializer_list<llvm::Value*> operands);
   const bool out_of_line_;
   bool loads_constants_ = false;
   llvm::Value* expansion_constant(DType dtype, std::uint64_t bits, unsigned width);
-  std::map<std::pair<const ir::Graph*, int>, std::vector<ir::NodeId>> orders_;  // of expansions, by the registers at once
+  // orders of expansions, by the number of registers processed together
+  std::map<std::pair<const ir::Graph*, int>, std::vector<ir::NodeId>> orders_;
   const std::vector<ir::NodeId>& order_of(const ir::Graph& expansion, Typed operand);
   llvm::Value* expand(const ir::Graph& expansion, std::span<const Typed> operands);
   llvm::Value* call(ir::Op op, DType result, std::span<const Typed> operands);
   llvm::Value* extreme(Typed a, Typed c, bool greatest);
   llvm::Value* not_a_number_or(llvm::Value* result, Typed a, llvm::Value* table);
-  std::map<llvm::Value*, llvm::Value*> tables_;  // of extreme(), by what is the same for all lanes
+  std::map<llvm::Value*, llvm::Value*> tables_;  // lookup tables of extreme(), by the operand that is equal in all lanes
   llvm::Value* table_outside(Typed c);
   llvm::Value* saturate(Typed a, DType to);
   llvm::Value* converted(llvm::Value* x, llvm::Value* mask);

@@ -1,4 +1,4 @@
-// What differs between LLVM 19, 20 and 21 stands here and nowhere else. CI tests 19.
+// All differences between LLVM 19, 20 and 21 are in this header. CI tests 19.
 #pragma once
 
 #include <llvm/Config/llvm-config.h>

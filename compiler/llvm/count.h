@@ -1,5 +1,5 @@
-// count_accesses: a kernel that counts, element by element, what it loads and stores of arrays: tests compare that with what the schedule
-// says. Called by codegen.cpp where a request asks for it, right after emit.
+// count_accesses: makes a kernel count its loads and stores of array elements. Tests compare the counts with the schedule's traffic
+// estimates. codegen.cpp calls it right after emit if a request sets `count`.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace onepass::compiler {
 
-/// Metadata of a pointer that a kernel loads from its words and that is not an array's: of partial results that items share, of a table.
+/// Metadata of a pointer in the kernel parameters that does not point to an array, but to shared partial results or to a pointer table.
 inline constexpr const char* kNoArray = "onepass.no_array";
 
-/// Two more words follow the kernel's `total`: how far behind an element, in bytes, its counter of loads lies, and its counter of stores.
-/// A counter is one byte, that of the element's first byte, and stops at 255. Arrays are what is reached through pointers among the words;
-/// the words themselves, scratch and the stack are not counted. Items must be run one after the other. InternalError for a pointer of
-/// another origin, or an access of a kind that is not known here.
+/// Instruments the kernel. Two more kernel parameters follow the first `total`: the distances in bytes from an element to its load counter
+/// and to its store counter. A counter is one byte, at the element's first byte, and saturates at 255.
+/// Only arrays reached through pointers in the kernel parameters are counted, not the parameters, scratch or the stack. Tasks must run one
+/// after the other. Throws InternalError for a pointer of another origin or an unknown kind of access.
 void count_accesses(llvm::Module& module, std::uint32_t total);
 
 }  // namespace onepass::compiler

@@ -1,5 +1,6 @@
-// emit: a Nest under a Schedule as LLVM IR: one function `kernel` (KernelFunction in compiler/plan/schedule.h), already vectorised, with
-// masked tails, no calls, no attributes that promise what was not checked (no noalias, no fast-math).
+// emit: turns a Nest under a Schedule into LLVM IR. The module has one exported function, `kernel` (KernelFunction in
+// compiler/plan/schedule.h). The code is already vectorized, with masked tails and without calls to other modules. No attribute promises
+// unchecked properties (no noalias, no fast-math).
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// emit_steps: a recurrence (ir/steps.h) as LLVM IR: states in registers while the steps run, vectors along the elements.
+// emit_steps: turns a recurrence (ir/steps.h) into LLVM IR. Vectors run along the elements; states stay in registers during the steps.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Frame: what the code of every kernel has, whoever spells it: the function `kernel` as emit.h says, words of the call, loops and branches,
-// vectors of numbers, places that data name.
+// Frame: common parts of all kernels, for every emitter: the function `kernel` of emit.h, kernel parameters, loops and branches, vectors of
+// numbers, and checked indices.
 #pragma once
 
 #include <map>
@@ -35,13 +35,14 @@ class Frame {
   KernelBuilder k_;
   llvm::Function* function_ = nullptr;
   BasicBlock* entry_block_ = nullptr;  // code goes before its terminator
-  Value* zeros_ = nullptr;             // what scalar loads read that may not read
-  llvm::AllocaInst* flag_ = nullptr;   // above 0 once an index was bad; null: the nest has no places
+  Value* zeros_ = nullptr;             // address for scalar loads that must not read
+  llvm::AllocaInst* flag_ = nullptr;   // above 0 after a bad index; null: the nest has no checked indices
 
-  /// The function and its entry; the builder stands behind it. And what comes last: the flag, and where stores bypass the caches a fence.
+  /// begin() creates the function and its entry, and sets the insertion point after the entry. finish() stores the flag and adds a fence
+  /// after non-temporal stores.
   void begin();
   void finish(bool streams);
-  /// A vector of each scalar parameter, in scratch: broadcasting them where they are used is most of what a quick compile costs.
+  /// Writes a vector of each scalar parameter to scratch. Broadcasting each use takes most of a baseline compile.
   void spread_slots(const SpreadSlots& spread);
   static llvm::Align alignment_of(const SpreadSlots& spread) {
     return llvm::Align(std::min<std::uint64_t>(64, spread.each & -spread.each));
@@ -50,14 +51,15 @@ class Frame {
   Value* i64(std::int64_t v) { return b_.getInt64(static_cast<std::uint64_t>(v)); }
   Value* argument(unsigned i) { return function_->getArg(i); }
   BasicBlock* block() { return BasicBlock::Create(context_, "", function_); }
-  static std::optional<std::int64_t> number(const Value* v);  // where a specialised kernel knows it
+  static std::optional<std::int64_t> number(const Value* v);  // constant value, if the kernel is specialized on it
   static unsigned width_of(const Value* v);
   Value* bytes(Value* pointer, Value* offset) { return number(offset) == 0 ? pointer : b_.CreateGEP(b_.getInt8Ty(), pointer, offset); }
   Value* bytes(Value* pointer, std::int64_t offset) { return bytes(pointer, i64(offset)); }
   Value* smaller(Value* a, Value* c) { return b_.CreateSelect(b_.CreateICmpSLT(a, c), a, c); }
-  Value* up(Value* a, Value* by);          // a / by, rounded up
-  Value* splat(Value* v, unsigned lanes);  // made where the value is, so that loops do not repeat it; a vector stays
-  Value* iota(unsigned width);             // 0, 1, 2, …
+  Value* up(Value* a, Value* by);  // a / by, rounded up
+  // inserted at the definition of the value, so that loops do not repeat it; vectors stay unchanged
+  Value* splat(Value* v, unsigned lanes);
+  Value* iota(unsigned width);  // 0, 1, 2, …
   bool is_known(std::uint32_t word) const { return known_ && known_->known[word]; }
   Value* word(std::uint32_t at);
   template <class F> auto in_entry(F&& f) {
@@ -65,11 +67,11 @@ class Frame {
     b_.SetInsertPoint(entry_block_->getTerminator());
     return f();
   }
-  /// for (i = begin; i < end; i += step) f(i)
+  /// Emits for (i = begin; i < end; i += step) f(i).
   template <class F> void loop(Value* begin, Value* end, Value* step, F&& f) {
     if (const std::optional<std::int64_t> first = number(begin), last = number(end), by = number(step); first && last && by) {
       if (*first >= *last) return;
-      if (*first + *by >= *last) return f(begin);  // once: no loop
+      if (*first + *by >= *last) return f(begin);  // a single iteration needs no loop
     }
     BasicBlock* before = b_.GetInsertBlock();
     BasicBlock *head = block(), *inside = block(), *after = block();
@@ -98,31 +100,32 @@ class Frame {
   }
 
   // ---- vectors
-  /// Lanes below `left`, compared in 32 bits: as wide as the elements that most bodies have. `is_part`: of no more than there are.
+  /// Returns a mask of the lanes below `left`. It compares in 32 bits, the width of most elements. `is_part` means that `left` is at most
+  /// `lanes`.
   Value* lanes_below(Value* left, unsigned lanes, bool is_part = false);
   Value* all_lanes(unsigned lanes) { return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), lanes)); }
   Value* reversed(Value* v);
-  /// Lanes `place`, place + c, place + 2c, … of c vectors one behind the other.
+  /// Returns lanes `place`, `place` + c, `place` + 2c, … of c concatenated vectors.
   Value* every(const std::vector<Value*>& vectors, unsigned place);
-  /// What a gather takes for all lanes.
+  /// Returns the mask of a gather of all lanes.
   Value* lanes_of_gather(llvm::Type* type);
-  /// What is at these addresses, one for each lane; zeros where `mask`, if there is one, is false, and nothing is read there.
+  /// Loads from one address per lane. Lanes whose `mask` is false are not read and give zero; `mask` may be null.
   Value* gathered(llvm::Type* type, Value* at, Value* mask);
-  /// Stores each register of a vector of halves as it is converted, which spares putting two of them together.
+  /// Stores each register of a vector of halves right after its conversion, without joining two registers.
   void store_by_registers(Value* v, DType t, Value* p);
-  /// floor(x / by) or x mod by of a derived variable.
+  /// Returns floor(x / by) or x mod by of a floordiv/mod variable.
   Value* quotient(std::uint32_t derived, Value* x);
-  /// The number that a slot has.
+  /// Returns the value of a scalar parameter.
   Value* of_slot(DType t, std::uint32_t slot);
-  /// The operator of a statement or a line; the type of a half stands beside that of the f32 that holds it.
+  /// Applies the operator of a statement or a line. An f32 that holds a half carries the half's type separately.
   template <class S> Value* apply(const S& s, std::span<Typed> operands) {
     const bool makes_half = is_half(s.half) && s.dtype == DType::F32;
     if (is_half(s.half) && !makes_half) operands[0].dtype = s.half;
     return k_.apply(s.op, makes_half ? s.half : s.dtype, operands);
   }
   template <class S> Value* from_index(Value* x, const S& s) { return k_.cast({x, DType::I64}, is_half(s.half) ? s.half : s.dtype); }
-  /// The place that an index of type `from` means, below the bound of a check: a negative one counts from the end, a bad one becomes 0 and
-  /// raises the flag where `mask` says that it counts (null: everywhere). With a branch to what is seldom needed, or without.
+  /// Returns the checked index for an index of type `from`, below the bound of a check. A negative index counts from the end. A bad index
+  /// becomes 0 and raises the flag where `mask` is true (null: everywhere). `branches` puts the unlikely cases in a separate block.
   Value* checked_place(DType from, Value* index, std::uint32_t check, Value* mask, bool branches = true);
 
  private:

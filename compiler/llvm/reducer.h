@@ -1,5 +1,5 @@
-// Reducer: what one reduction combines, as LLVM IR: its identity, its operator, lanes that are halved, the maximum that knows NaN. The spellers
-// say where its values lie.
+// Reducer: the combination step of one reduction in LLVM IR: identity, operator, halving of lanes, and NaN-aware maxima. The emitters
+// decide where its values are stored.
 #pragma once
 
 #include <span>
@@ -11,29 +11,30 @@ namespace onepass::compiler {
 
 class Reducer {
  public:
-  /// `op`: Add, Mul, Maximum or Minimum.
+  /// `op` must be Add, Mul, Maximum or Minimum.
   Reducer(KernelBuilder& k, ir::Op op, DType dtype, int vector_bytes) : k_(k), b_(k.b), op_(op), dtype_(dtype), bytes_(vector_bytes) {}
 
-  /// What a missing element and the start of an accumulator are.
+  /// Returns the initial value of an accumulator, which is also the value of padding.
   llvm::Value* identity(unsigned width) const;
   llvm::Value* combine(llvm::Value* a, llvm::Value* c) const;
-  /// As it lies in memory.
+  /// Loads or stores a value in its memory type.
   llvm::Value* load(llvm::Type* type, llvm::Value* p) const;
   void store(llvm::Value* v, llvm::Value* p) const;
-  /// sum + x*y, of floats in one rounding.
+  /// Returns sum + x*y; floats are rounded once.
   llvm::Value* product_added(llvm::Value* sum, llvm::Value* x, llvm::Value* y) const;
 
-  /// What is carried of the elements met so far: their combination; or of the largest (smallest) of floats three values, since the processor
-  /// has no instruction for a maximum that knows NaN and the signs of zeros: these are remembered beside it and looked at in the end.
+  /// Values carried for the elements so far: usually their combination. Maxima and minima of floats carry three values, because the
+  /// processor has no maximum that handles NaN and signed zeros. NaNs and zero signs are carried separately and applied at the end.
   using Carried = std::vector<llvm::Value*>;
   bool is_extreme() const { return is_float(dtype_) && (op_ == ir::Op::Maximum || op_ == ir::Op::Minimum); }
   Carried start(unsigned width) const { return carried(identity(width)); }
   Carried carried(llvm::Value* v) const;
   Carried with(const Carried& all, llvm::Value* v) const;
-  /// Of vectors: their lanes by halving (lane i and lane i + half, until one is left), the vectors one behind the other; of numbers the same.
+  /// Returns the total. Vectors are concatenated and their lanes halved (lane i and lane i + half, until one is left); scalars work the
+  /// same way.
   llvm::Value* total(const std::vector<Carried>& vectors) const;
   llvm::Value* total(std::span<llvm::Value* const> vectors) const;
-  /// The largest (smallest) of floats, lane by lane.
+  /// Returns the maximum (or minimum) of floats, lane by lane.
   llvm::Value* most_of(std::span<llvm::Value* const> values) const;
   llvm::Value* bits_of(llvm::Value* v) const;  // as integers
 
@@ -45,18 +46,18 @@ class Reducer {
   int bytes_;
 
   struct Extreme {
-    llvm::Value* most;  // of those that are no NaN, but for the first
-    llvm::Value* bits;  // all bits that each of them has (of a minimum: that any has): of zeros alone, the sign of the result
-    llvm::Value* nan;   // not 0: there was a NaN
+    llvm::Value* most;  // extreme of the non-NaN values after the first
+    llvm::Value* bits;  // bits set in all values (minimum: in any); decides the sign of a zero result
+    llvm::Value* nan;   // nonzero if there was a NaN
   };
   static unsigned width_of(llvm::Value* v);
   llvm::Value* half_of(llvm::Value* v, unsigned width, unsigned first) const;
   llvm::Value* joined_bits(llvm::Value* a, llvm::Value* c) const;
-  // Where a or c is a NaN, by one comparison for both: a mask where the target has registers for masks, else all bits of an integer.
+  // Detects a NaN in a or c with a single comparison. Returns a mask if the target has mask registers, else all bits of an integer.
   llvm::Value* unordered(llvm::Value* a, llvm::Value* c) const;
-  llvm::Value* further(llvm::Value* a, llvm::Value* c) const;  // of two that are no NaN
+  llvm::Value* further(llvm::Value* a, llvm::Value* c) const;  // neither operand may be a NaN
   Extreme extreme(llvm::Value* v) const { return {v, bits_of(v), unordered(v, v)}; }
-  // Of a vector whose lanes are all met in the end: bits and NaN of its registers together, in as many lanes as one has.
+  // For a vector that is reduced to one value at the end. Combines the bits and NaNs of its registers in the lanes of a single register.
   Extreme extreme_of_lanes(llvm::Value* v) const;
   Extreme join(const Extreme& a, const Extreme& c) const;
   llvm::Value* settled(const Extreme& e) const;
