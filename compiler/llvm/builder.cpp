@@ -1,4 +1,4 @@
-// KernelBuilder: see builder.h. Meanings are those of ir/meaning.h to the bit.
+// See builder.h. The code matches ir/meaning.h bit for bit.
 #include "compiler/llvm/builder.h"
 
 #include <cmath>
@@ -21,7 +21,7 @@ using llvm::Value;
 
 namespace {
 
-// What c is known to be, if it is a number.
+// Returns the constant value of all lanes of c, or null if it is unknown or a NaN.
 const llvm::ConstantFP* number_of(Value* c) {
   const auto* known = llvm::dyn_cast<llvm::Constant>(c);
   const auto* one = known ? llvm::dyn_cast_or_null<llvm::ConstantFP>(known->getSplatValue()) : nullptr;
@@ -44,7 +44,7 @@ llvm::Type* KernelBuilder::type(DType dtype, unsigned width) {
     case DType::U64: t = b.getInt64Ty(); break;
     case DType::F16:
     case DType::BF16:
-    case DType::F32: t = b.getFloatTy(); break;  // halves are kept in f32 inside a program
+    case DType::F32: t = b.getFloatTy(); break;  // a program holds halves as f32
     case DType::F64: t = b.getDoubleTy(); break;
   }
   return width ? llvm::FixedVectorType::get(t, width) : t;
@@ -57,7 +57,7 @@ unsigned KernelBuilder::width_of(Value* v) const {
 
 void KernelBuilder::transpose(std::vector<Value*>& rows) {
   const auto side = static_cast<unsigned>(rows.size());
-  for (unsigned d = side / 2; d >= 1; d /= 2) {  // blocks of d by d change places
+  for (unsigned d = side / 2; d >= 1; d /= 2) {  // exchanges blocks of d by d
     std::vector<Value*> next(side);
     for (unsigned r = 0; r < side; ++r) {
       if (r & d) continue;
@@ -141,7 +141,7 @@ Value* KernelBuilder::trunc(Typed a) { return intrinsic(llvm::Intrinsic::trunc, 
 Value* KernelBuilder::round(Typed a) { return intrinsic(llvm::Intrinsic::roundeven, {a.value}); }
 Value* KernelBuilder::copysign(Typed a, Typed c) { return intrinsic(llvm::Intrinsic::copysign, {a.value, c.value}); }
 Value* KernelBuilder::mul0(Typed a, Typed c) {
-  // By a number that is neither zero nor infinite: what a zero gives is +0, and no product that is not zero changes by +0.
+  // For a number that is neither zero nor infinite: a zero operand gives +0, and adding +0 changes no nonzero product.
   if (const llvm::ConstantFP* by = number_of(c.value); by && !by->isZero() && !by->isInfinity())
     return intrinsic(llvm::Intrinsic::fma, {a.value, c.value, number(a, 0)});
   return b.CreateSelect(b.CreateFCmpOEQ(a.value, number(a, 0)), number(a, 0), b.CreateFMul(a.value, c.value));
@@ -153,7 +153,7 @@ Value* KernelBuilder::share(Typed g, Typed x, Typed y) {
   return b.CreateSelect(returned(x.value, y.value), part, number(g, 0));
 }
 
-// The integer divisor with 1 in the lanes where dividing would trap, and which lanes these are.
+// Sets the divisor of an integer division, with 1 in the lanes where dividing would trap, and the masks of these lanes.
 void KernelBuilder::safe_divisor(Typed a, Typed c, Value*& divisor, Value*& zero, Value*& wraps) {
   zero = b.CreateICmpEQ(c.value, integer(c, 0));
   wraps = nullptr;
@@ -177,7 +177,7 @@ Value* KernelBuilder::floor_div(Typed a, Typed c) {
     q = b.CreateSelect(wraps, b.CreateNeg(a.value), q);
     return b.CreateSelect(zero, integer(a, 0), q);
   }
-  // ir/meaning.h says why this is the floor of the exact quotient
+  // ir/meaning.h explains why this is the floor of the exact quotient.
   Value* q = b.CreateFDiv(a.value, c.value);
   const Typed f{intrinsic(llvm::Intrinsic::floor, {q}), a.dtype};
   const Typed fb{bits_of(f), a.dtype == DType::F64 ? DType::U64 : DType::U32};
@@ -210,7 +210,7 @@ Value* KernelBuilder::fmod(Typed a, Typed c) {
   return b.CreateSelect(b.CreateOr(zero, wraps), integer(a, 0), b.CreateSRem(a.value, d));
 }
 
-// By squaring, as long as any lane's exponent has bits left.
+// Computes powers by squaring, until no lane's exponent has bits left.
 Value* KernelBuilder::integer_pow(Typed a, Typed c) {
   Value* exponent = c.value;
   Value* negative = nullptr;
@@ -249,7 +249,7 @@ Value* KernelBuilder::integer_pow(Typed a, Typed c) {
   return b.CreateSelect(negative, unit, y);
 }
 
-// The exact remainder by long division of the significands, one bit a step, as long as any lane has steps left; then the divisor's sign.
+// Computes the exact remainder by long division of the significands, one bit per step, until no lane has steps left. Then applies the sign.
 Value* KernelBuilder::float_remainder(Typed a, Typed c, bool dividend_sign) {
   const bool wide = a.dtype == DType::F64;
   const DType unsigned_type = wide ? DType::U64 : DType::U32, signed_type = wide ? DType::I64 : DType::I32;
@@ -262,14 +262,14 @@ Value* KernelBuilder::float_remainder(Typed a, Typed c, bool dividend_sign) {
                       infinity = wide ? 0x7ff0000000000000ull : 0x7f800000ull;
   Value* x = b.CreateAnd(bits_of(a), integer(like, magnitude_mask));
   Value* y = b.CreateAnd(bits_of(c), integer(like, magnitude_mask));
-  // a finite, b not zero and not NaN: else the answer is NaN, and the loop is given 0 and 1
+  // Valid: a is finite, and b is neither zero nor NaN. Other lanes give NaN; the loop gets 0 and 1 for them.
   Value* valid = b.CreateAnd(b.CreateICmpULT(x, integer(like, infinity)),
                              b.CreateAnd(b.CreateICmpNE(y, k(0)), b.CreateICmpULE(y, integer(like, infinity))));
   Value* finite = b.CreateICmpULT(y, integer(like, infinity));
   Value* divides = b.CreateAnd(valid, finite);
   x = b.CreateSelect(divides, x, k(0));
   y = b.CreateSelect(divides, y, k(1));
-  // significand and exponent, subnormals normalised so that both have their leading bit at `digits`
+  // Splits a value into significand and exponent. Subnormals are normalized, so that the leading bit is always at `digits`.
   const auto split = [&](Value* v, Value*& significand, Value*& exponent) {
     Value* e = b.CreateLShr(v, k(digits));
     Value* m = b.CreateAnd(v, k((std::int64_t{1} << digits) - 1));
@@ -377,14 +377,14 @@ Value* KernelBuilder::shift_right(Typed a, Typed c) {
 }
 Value* KernelBuilder::popcount(Typed a) { return intrinsic(llvm::Intrinsic::ctpop, {a.value}); }
 
-// ---- floats taken apart and put together
+// ---- decomposition and composition of floats
 
-// Is it made of registers for which AVX-512 has instructions?
+// True if the value fills registers for which AVX-512 has instructions.
 bool KernelBuilder::has_registers(Typed a) const {
   return has_.avx512 && width_of(a.value) * size_of(a.dtype == DType::F64 ? DType::F64 : DType::F32) >= 16;
 }
 
-// f on each register's part of the operands; its results, one behind the other.
+// Applies f to each register's part of the operands and concatenates the results.
 Value* KernelBuilder::by_registers(Typed a, const OfRegister& f, std::initializer_list<Value*> operands) {
   const unsigned width = width_of(a.value), bits = a.dtype == DType::F64 ? 64 : 32, part = std::min(width, 512 / bits);
   llvm::Type* type = this->type(a.dtype, part);
@@ -430,9 +430,9 @@ Value* KernelBuilder::permute(Value* v, Value* lanes) {
 
 namespace {
 
-// The intrinsic of a register's size. They are masked, all lanes of the mask being set; those of 512 bits take a rounding mode, the current one.
+// Masked intrinsics by register size, used with full masks. The 512-bit ones also take a rounding mode; it is the current one.
 struct Sizes {
-  llvm::Intrinsic::ID narrow[3], wide[3];  // of f32 and f64: 128, 256, 512 bits
+  llvm::Intrinsic::ID narrow[3], wide[3];  // f32 and f64: 128, 256, 512 bits
 };
 #define ONEPASS_SIZES(name)                                                                     \
   Sizes {                                                                                       \
@@ -447,14 +447,14 @@ constexpr Sizes kScalef = ONEPASS_SIZES(mask_scalef), kGetexp = ONEPASS_SIZES(ma
                 kFixup = ONEPASS_SIZES(mask_fixupimm), kRange = ONEPASS_SIZES(mask_range);
 #undef ONEPASS_SIZES
 
-// `mask`: of the lanes that are computed; null: all. The last of the operands is what the others get.
+// `mask` selects the computed lanes; null: all. Other lanes get the last operand.
 Value* masked_intrinsic(llvm::IRBuilder<>& b, const Sizes& sizes, llvm::Type* type, unsigned bits, std::vector<Value*> operands,
                         Value* mask = nullptr) {
   const unsigned width = llvm::cast<llvm::FixedVectorType>(type)->getNumElements(), size = bits == 512 ? 2 : bits == 256 ? 1 : 0;
   if (!mask) {
     operands.push_back(llvm::Constant::getAllOnesValue(b.getIntNTy(std::max(8u, width))));
   } else {
-    std::vector<int> lanes(std::max(8u, width), static_cast<int>(width));  // of fewer than 8 the first lanes, then false
+    std::vector<int> lanes(std::max(8u, width), static_cast<int>(width));  // below 8 lanes: the existing lanes, then false
     for (unsigned k = 0; k < width; ++k) lanes[k] = static_cast<int>(k);
     if (width < 8) mask = b.CreateShuffleVector(mask, llvm::Constant::getNullValue(mask->getType()), lanes);
     operands.push_back(b.CreateBitCast(mask, b.getIntNTy(static_cast<unsigned>(lanes.size()))));
@@ -465,10 +465,10 @@ Value* masked_intrinsic(llvm::IRBuilder<>& b, const Sizes& sizes, llvm::Type* ty
 
 }  // namespace
 
-// vfixupimm's table, a digit for each kind of operand from NaN on: 0 keeps the result, 3 gives the quiet NaN.
+// Tables of vfixupimm: one digit per kind of operand, starting with NaN. 0 keeps the result, 3 gives the quiet NaN.
 constexpr std::uint64_t kNaNOfNaN = 0x33, kNaNOfAll = 0x33333333;
 
-// `result`, but NaN where the table says so of a.
+// Returns `result`, or NaN where the table selects it for the class of a.
 Value* KernelBuilder::not_a_number_or(Value* result, Typed a, Value* table) {
   const auto fix = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
     return masked_intrinsic(b, kFixup, type, bits, {v[0], v[1], v[2], b.getInt32(0)});
@@ -476,8 +476,8 @@ Value* KernelBuilder::not_a_number_or(Value* result, Typed a, Value* table) {
   return by_registers(a, fix, {result, a.value, table});
 }
 
-// For an operand beside c: NaN makes NaN, and all does where c is NaN. If c is the same in all lanes and stands outside of the block that is
-// being written, so does the table; else null.
+// Returns the table for an operand paired with c. NaN gives NaN; if c is NaN, every class does. Returns null unless c is the same in all
+// lanes and is defined outside the current block; the table is then defined there too.
 Value* KernelBuilder::table_outside(Typed c) {
   auto* const splat = llvm::dyn_cast<llvm::ShuffleVectorInst>(c.value);
   if (!splat || splat->getParent() == b.GetInsertBlock()) return nullptr;
@@ -492,17 +492,17 @@ Value* KernelBuilder::table_outside(Typed c) {
   return made = b.CreateVectorSplat(width_of(splat), table);
 }
 
-// IEEE 754's maximum and minimum. vrange knows the order of zeros, not NaN, and is one instruction; vfixupimm puts NaN in, one for each
-// operand. (x86 has no instruction for them, and LLVM takes six.)
+// Returns IEEE 754's maximum or minimum. x86 has no instruction for them, and LLVM uses six. vrange is a single instruction that orders
+// zeros but does not handle NaN; one vfixupimm per operand inserts NaN.
 Value* KernelBuilder::extreme(Typed a, Typed c, bool greatest) {
   if (!has_registers(a)) return intrinsic(greatest ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, {a.value, c.value});
   if (number_of(a.value)) std::swap(a, c);
   const llvm::ConstantFP* const known = number_of(c.value);
   if (known && !known->isZero()) {
     Value* const beyond = greatest ? b.CreateFCmpOLT(a.value, c.value) : b.CreateFCmpOGT(a.value, c.value);
-    return b.CreateSelect(beyond, c.value, a.value);  // one instruction, which lets NaN through
+    return b.CreateSelect(beyond, c.value, a.value);  // one instruction; passes NaN through
   }
-  const auto range = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {  // its number: the sign is the result's; which it is
+  const auto range = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {  // control value: the extreme, with its own sign
     return masked_intrinsic(b, kRange, type, bits, {v[0], v[1], b.getInt32(greatest ? 5 : 4), llvm::Constant::getNullValue(type)});
   };
   Value* const result = by_registers(a, range, {a.value, c.value});
@@ -513,7 +513,7 @@ Value* KernelBuilder::extreme(Typed a, Typed c, bool greatest) {
   return not_a_number_or(not_a_number_or(result, a, plain), c, plain);
 }
 
-// To i32, toward zero; 0 where `mask` is false, -2^31 for what is out of range.
+// Converts to i32, toward zero. Gives 0 where `mask` is false and -2^31 for values out of range.
 Value* KernelBuilder::converted(Value* x, Value* mask) {
   const auto convert = [&](llvm::Type* type, unsigned, std::span<Value* const> v) -> Value* {
     const unsigned width = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
@@ -524,7 +524,8 @@ Value* KernelBuilder::converted(Value* x, Value* mask) {
   return by_registers({x, DType::F32}, convert, {x, mask});
 }
 
-// As an expansion makes it, n = (x + 1.5 2^mantissa) - 1.5 2^mantissa, it stands in the low bits of that sum already.
+// Returns n as an integer in the low bits. Expansions compute n = (x + 1.5 2^mantissa) - 1.5 2^mantissa; the inner sum already has it
+// there.
 Value* KernelBuilder::integer_in_low_bits(Typed n) {
   const double magic = n.dtype == DType::F64 ? 0x1.8p52 : 0x1.8p23;
   Value* sum = nullptr;
@@ -534,7 +535,7 @@ Value* KernelBuilder::integer_in_low_bits(Typed n) {
   return bits_of({sum ? sum : b.CreateFAdd(n.value, number(n, magic)), n.dtype});
 }
 
-// Of the low bits of n alone.
+// Returns 2^n; only the low bits of n count.
 Value* KernelBuilder::power_of_two(Value* n, DType dtype) {
   const bool wide = dtype == DType::F64;
   const Typed field{n, wide ? DType::U64 : DType::U32};
@@ -542,9 +543,9 @@ Value* KernelBuilder::power_of_two(Value* n, DType dtype) {
   return b.CreateBitCast(b.CreateAdd(exponent, integer(field, wide ? 0x3ff0000000000000 : 0x3f800000)), type(dtype, width_of(n)));
 }
 
-// What rounds to 0 is not computed: an underflow takes some processors a hundred times as long as a product.
+// Results that round to 0 are not computed, because an underflow takes up to 100 times as long as a product on some processors.
 Value* KernelBuilder::ldexp(Typed a, Typed n) {
-  Value* const last_zero = number(n, a.dtype == DType::F64 ? -1076 : -151);  // of a <= 2
+  Value* const last_zero = number(n, a.dtype == DType::F64 ? -1076 : -151);  // for a <= 2
   if (has_registers(a)) {
     const auto scale = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
       return masked_intrinsic(b, kScalef, type, bits, {v[0], v[1], llvm::Constant::getNullValue(type)}, b.CreateFCmpUGT(v[1], v[2]));
@@ -552,7 +553,7 @@ Value* KernelBuilder::ldexp(Typed a, Typed n) {
     return by_registers(a, scale, {a.value, n.value, last_zero});
   }
   a.value = b.CreateSelect(b.CreateFCmpUGT(n.value, last_zero), a.value, number(a, 0));
-  // in two halves: the second product alone may leave the range
+  // In two halves, so that only the second product can leave the range.
   Value* whole = integer_in_low_bits(n);
   const Typed field{whole, a.dtype == DType::F64 ? DType::U64 : DType::U32};
   Value* half = b.CreateLShr(whole, integer(field, 1));
@@ -586,7 +587,7 @@ KernelBuilder::Split KernelBuilder::split(Typed a) {
     return {b.CreateSelect(above, b.CreateFAdd(k.value, number(k, 1)), k.value),
             b.CreateSelect(above, b.CreateFMul(m.value, number(m, 0.5)), m.value)};
   }
-  // sqrt(1/2) is subtracted from the bits, so that the exponent's field steps where the fraction does; a denormal number is scaled first
+  // Subtracts sqrt(1/2) from the bits, so that the exponent field changes where the fraction wraps. Scales denormal numbers first.
   const std::uint64_t one = wide ? 0x3ff0000000000000 : 0x3f800000, sqrt_half = wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3;
   const std::uint64_t mantissa = wide ? 52 : 23;
   const double lift = wide ? 54 : 24, bias = (wide ? 0x1p52 : 0x1p23) + (wide ? 1023 : 127);
@@ -596,7 +597,8 @@ KernelBuilder::Split KernelBuilder::split(Typed a) {
   const auto k = [&](std::uint64_t n) { return integer(bits, n); };
   Value* shifted = b.CreateAdd(bits.value, k(one - sqrt_half));
   Value* fraction = b.CreateAdd(b.CreateAnd(shifted, k((std::uint64_t{1} << mantissa) - 1)), k(sqrt_half));
-  Value* field = b.CreateOr(b.CreateLShr(shifted, k(mantissa)), k(wide ? 0x4330000000000000 : 0x4b000000));  // 2^mantissa + the field
+  // 2^mantissa + the exponent field
+  Value* field = b.CreateOr(b.CreateLShr(shifted, k(mantissa)), k(wide ? 0x4330000000000000 : 0x4b000000));
   Value* exponent =
       b.CreateFSub(b.CreateBitCast(field, a.value->getType()), b.CreateSelect(denormal, number(a, bias + lift), number(a, bias)));
   return {exponent, b.CreateBitCast(fraction, a.value->getType())};
@@ -607,7 +609,8 @@ Value* KernelBuilder::binary_fraction(Typed a) { return split(a).fraction; }
 Value* KernelBuilder::log_domain(Typed a, Typed c) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   if (has_registers(a)) {
-    // by class of a, from the low digit: NaN, NaN to be quieted, 0, 1, -inf, +inf, less, greater. 0 is c, 2 a as a quiet NaN, 3 NaN, 4 -inf, 5 +inf
+    // By class of a, from the low digit: NaN, signaling NaN, 0, 1, -inf, +inf, negative, positive. Digits: 0 is c, 2 a as a quiet NaN, 3
+    // NaN, 4 -inf, 5 +inf.
     constexpr std::uint64_t table = 0x03530422;
     const auto fix = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
       const unsigned width = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
@@ -622,13 +625,14 @@ Value* KernelBuilder::log_domain(Typed a, Typed c) {
   return b.CreateSelect(b.CreateFCmpOGT(a.value, number(a, 0)), finite, other);
 }
 
-// Toward zero, saturating, NaN gives 0: by compares and selects, since LLVM takes its own saturating conversions apart lane by lane.
+// Converts toward zero with saturation; NaN gives 0. Uses compares and selects, because LLVM scalarizes its saturating conversions.
 Value* KernelBuilder::saturate(Typed a, DType to) {
   const unsigned width = width_of(a.value);
   const int digits = static_cast<int>(8 * size_of(to)) - (is_signed_integer(to) ? 1 : 0);
   const double above = std::ldexp(1.0, digits), least = is_signed_integer(to) ? -above : 0.0;
   Value* x = a.value;
-  if (least != 0 && size_of(to) < 4 && a.dtype == DType::F32 && has_registers(a) && width >= 16) {  // below i32 is -2^31, above is clamped
+  // below i32 gives -2^31; above is clamped
+  if (least != 0 && size_of(to) < 4 && a.dtype == DType::F32 && has_registers(a) && width >= 16) {
     Value* const is_number = b.CreateFCmpORD(x, x);
     x = b.CreateSelect(b.CreateFCmpOLT(x, number(a, above - 1)), x, number(a, above - 1));
     const Typed whole{converted(x, is_number), DType::I32};
@@ -639,7 +643,8 @@ Value* KernelBuilder::saturate(Typed a, DType to) {
   }
   if (least != 0) x = b.CreateSelect(b.CreateFCmpUNO(x, x), number(a, 0), x);
   x = b.CreateSelect(b.CreateFCmpOGT(x, number(a, least)), x, number(a, least));  // one instruction; gives `least` for NaN
-  if (size_of(to) < 4) {                                                          // the bounds are floats: clamped, they go through i32
+  // the bounds are exact floats; clamps them and converts through i32
+  if (size_of(to) < 4) {
     x = b.CreateSelect(b.CreateFCmpOLT(x, number(a, above - 1)), x, number(a, above - 1));
     return b.CreateTrunc(b.CreateFPToSI(x, type(DType::I32, width)), type(to, width));
   }
@@ -653,7 +658,7 @@ Value* KernelBuilder::saturate(Typed a, DType to) {
 
 // ---- halves
 
-// The upper 16 bits of 32-bit integers: a shuffle, which takes fewer instructions than shifting and truncating.
+// Returns the upper 16 bits of 32-bit integers. A shuffle takes fewer instructions than a shift and a truncation.
 Value* KernelBuilder::upper_halves(Value* words) {
   const unsigned width = width_of(words);
   if (width == 0) return b.CreateTrunc(b.CreateLShr(words, b.getInt32(16)), b.getInt16Ty());
@@ -667,7 +672,7 @@ Value* KernelBuilder::half_bits(Value* value, DType half) {
   const Typed bits{b.CreateBitCast(value, type(DType::U32, width)), DType::U32};
   const auto k = [&](std::uint64_t n) { return integer(bits, n); };
   if (half == DType::BF16 && has_registers({value, DType::F32})) {  // as below, in fewer instructions
-    constexpr std::uint64_t table = 0x33;  // by kind of operand, a digit each: 0 keeps it, 3 gives the NaN whose last places are zeros
+    constexpr std::uint64_t table = 0x33;                           // by operand class: 0 keeps it, 3 gives the NaN with trailing zeros
     const auto fix = [&](llvm::Type* type, unsigned size, std::span<Value* const> v) {
       const unsigned lanes = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
       return masked_intrinsic(b, kFixup, type, size, {v[0], v[0], constant(DType::U32, table, lanes), b.getInt32(0)});
@@ -676,7 +681,7 @@ Value* KernelBuilder::half_bits(Value* value, DType half) {
     Value* odd = b.CreateICmpNE(b.CreateAnd(fixed, k(0x10000)), k(0));
     return upper_halves(b.CreateSelect(odd, b.CreateAdd(fixed, k(0x8000)), b.CreateAdd(fixed, k(0x7fff))));
   }
-  if (half == DType::BF16) {  // half to even by adding half of the last place, less one bit where that is even already
+  if (half == DType::BF16) {  // rounds half to even: adds half of the last place, minus one bit if that place is even
     Value* odd = b.CreateAnd(b.CreateLShr(bits.value, k(16)), k(1));
     Value* rounded = b.CreateAdd(b.CreateAdd(bits.value, k(0x7fff)), odd);
     rounded = b.CreateSelect(b.CreateFCmpUNO(value, value), k(0x7fc00000), rounded);
@@ -687,7 +692,7 @@ Value* KernelBuilder::half_bits(Value* value, DType half) {
     return b.CreateBitCast(b.CreateFPTrunc(value, f16), type(DType::U16, width));
   }
   Value* magnitude = b.CreateAnd(bits.value, k(0x7fffffff));
-  // Subnormals: adding 0.5, whose last place is 2^-24, rounds to it. From 2^-14 on: the exponent's bias changed, then as above.
+  // Subnormals: adding 0.5, with a last place of 2^-24, rounds them. From 2^-14 on: changes the exponent bias, then rounds as above.
   const Typed absolute{b.CreateBitCast(magnitude, value->getType()), DType::F32};
   Value* subnormal = b.CreateSub(b.CreateBitCast(b.CreateFAdd(absolute.value, number(absolute, 0.5)), magnitude->getType()), k(0x3f000000));
   Value* odd = b.CreateAnd(b.CreateLShr(magnitude, k(13)), k(1));
@@ -709,7 +714,7 @@ Value* KernelBuilder::of_half_bits(Value* value, DType half) {
   const Typed bits{b.CreateZExt(value, type(DType::U32, width)), DType::U32};
   const auto k = [&](std::uint64_t n) { return integer(bits, n); };
   if (half == DType::BF16) return b.CreateBitCast(b.CreateShl(bits.value, k(16)), f32);
-  // The magnitude's bits moved into place are 2^-112 times the value, subnormals too; the product is exact. 2^16 and above: infinity, NaN.
+  // The shifted magnitude bits are 2^-112 times the value, also for subnormals; the product is exact. From 2^16 on: infinity, NaN.
   Value* magnitude = b.CreateShl(b.CreateAnd(bits.value, k(0x7fff)), k(13));
   const Typed small{b.CreateBitCast(magnitude, f32), DType::F32};
   Value* scaled = b.CreateBitCast(b.CreateFMul(small.value, number(small, 0x1p112)), magnitude->getType());
@@ -718,7 +723,7 @@ Value* KernelBuilder::of_half_bits(Value* value, DType half) {
   return b.CreateBitCast(b.CreateOr(scaled, b.CreateShl(b.CreateAnd(bits.value, k(0x8000)), k(16))), f32);
 }
 
-// An integer as a double from which a rounding to at most 51 digits gives what it gives from the integer: ir/meaning.h, sticky_double.
+// Converts an integer to a double that rounds to at most 51 digits exactly as the integer does (ir/meaning.h, sticky_double).
 Value* KernelBuilder::exact_or_odd_double(Typed a) {
   const unsigned width = width_of(a.value);
   llvm::Type* f64 = type(DType::F64, width);
@@ -732,13 +737,13 @@ Value* KernelBuilder::exact_or_odd_double(Typed a) {
   return negative ? b.CreateSelect(negative, b.CreateFNeg(value), value) : value;
 }
 
-// The f32 that is the nearest half of a value of another type: one rounding.
+// Returns the f32 with the value of the nearest half of a value of another type, with a single rounding.
 Value* KernelBuilder::to_half(Typed a, DType half) {
   const unsigned width = width_of(a.value);
-  if (a.dtype == DType::Bool || (is_integer(a.dtype) && size_of(a.dtype) <= 2)) a = {cast(a, DType::F32), DType::F32};  // exactly
+  if (a.dtype == DType::Bool || (is_integer(a.dtype) && size_of(a.dtype) <= 2)) a = {cast(a, DType::F32), DType::F32};  // exact
   if (a.dtype == DType::F32) return of_half_bits(half_bits(a.value, half), half);
   Typed x = a.dtype == DType::F64 ? a : Typed{exact_or_odd_double(a), DType::F64};
-  // Adding and taking away 1.5 * 2^52 last places of the half leaves no room below one of them.
+  // Adding and subtracting 1.5 * 2^52 last places of the half rounds to such a place.
   const int digits = half == DType::F16 ? 11 : 8, least = half == DType::F16 ? -14 : -126, above = half == DType::F16 ? 16 : 128;
   const Typed bits{bits_of(x), DType::I64};
   Value* exponent = b.CreateAnd(b.CreateLShr(bits.value, integer(bits, 52)), integer(bits, 0x7ff));
@@ -766,7 +771,7 @@ Value* KernelBuilder::cast(Typed a, DType to) {
   return is_signed_integer(a.dtype) ? b.CreateSExt(a.value, result) : b.CreateZExt(a.value, result);
 }
 Value* KernelBuilder::cast_unchecked(Typed a, DType to) {
-  if (is_float(a.dtype) && is_integer(to)) {  // freeze: what the hardware gives out of range is unspecified, not undefined
+  if (is_float(a.dtype) && is_integer(to)) {  // freeze: out-of-range results are unspecified, not undefined
     llvm::Type* result = type(to, width_of(a.value));
     return b.CreateFreeze(is_signed_integer(to) ? b.CreateFPToSI(a.value, result) : b.CreateFPToUI(a.value, result));
   }
@@ -786,7 +791,7 @@ Value* KernelBuilder::apply(Op op, DType R, std::span<const Typed> operands) {
   [[maybe_unused]] const Typed a = operands.empty() ? Typed{} : operands[0];
   [[maybe_unused]] const Typed b2 = operands.size() > 1 ? operands[1] : Typed{};
   [[maybe_unused]] const Typed c = operands.size() > 2 ? operands[2] : Typed{};
-  // the column calls the operands a, b, c; this class's builder is b, so the column is compiled where it is out of sight
+  // The column names its operands a, b, c. The builder member b would hide one of them, so the column is compiled in a local struct.
   struct Column {
     static Value* value(Value* v) { return v; }
     static Value* value(Typed v) { return v.value; }
@@ -806,8 +811,8 @@ Value* KernelBuilder::apply(Op op, DType R, std::span<const Typed> operands) {
   return expand(ir::expansion(op, a.dtype), operands);
 }
 
-// The function is found by its name: operator, operand type, lanes. Its result and all its operands are of one width; what it is made of
-// in turn is written out in it.
+// Functions are found by name: operator, operand type, lanes. The result and all operands have one width. Nested expansions are inlined in
+// them.
 Value* KernelBuilder::call(Op op, DType result, std::span<const Typed> operands) {
   llvm::Function* caller = b.GetInsertBlock()->getParent();
   const unsigned width = width_of(operands[0].value);
@@ -823,7 +828,7 @@ Value* KernelBuilder::call(Op op, DType result, std::span<const Typed> operands)
         llvm::Function::Create(llvm::FunctionType::get(type(result, width), types, false), llvm::Function::InternalLinkage, name, module);
     function->copyAttributesFrom(caller);
     function->setDoesNotAccessMemory();
-    function->setDSOLocal(true);  // as every internal function is: the line above took the caller's word
+    function->setDSOLocal(true);  // as for every internal function; copyAttributesFrom copied the caller's setting
     llvm::IRBuilderBase::InsertPointGuard guard(b);
     b.SetInsertPoint(llvm::BasicBlock::Create(b.getContext(), "entry", function));
     std::vector<Typed> arguments;
@@ -843,9 +848,9 @@ bool KernelBuilder::branches(Op op, DType dtype) {
   return false;
 }
 
-// Where code is to be made quickly, a vector of equal floats is loaded whole. As a constant it is a node of as many operands to instruction
-// selection, of which each fma that has it makes a negated copy in every round, only to see that this is no cheaper. LLVM must not look
-// through the load, hence `externally initialised`.
+// Loads a vector constant from memory in code that must compile fast. As a constant, instruction selection treats it as a node with an
+// operand per lane. For each fma with that node, it makes a negated copy in every round to compare costs. `externally initialized` prevents
+// LLVM from folding the load.
 Value* KernelBuilder::expansion_constant(DType dtype, std::uint64_t bits, unsigned width) {
   Value* const value = constant(dtype, bits, width);
   if (!loads_constants_ || width == 0 || !is_float(dtype)) return value;
@@ -862,7 +867,7 @@ Value* KernelBuilder::expansion_constant(DType dtype, std::uint64_t bits, unsign
   return load;
 }
 
-// Scalars, and code that is to be made quickly, take it as it is written.
+// Scalars and code that must compile fast keep the written order.
 const std::vector<ir::NodeId>& KernelBuilder::order_of(const ir::Graph& expansion, Typed operand) {
   const auto bytes = static_cast<int>(width_of(operand.value) * size_of(computed_type(operand.dtype)));
   const RegisterUse use{bytes / has_.vector_bytes, has_.vector_registers};
@@ -876,7 +881,7 @@ const std::vector<ir::NodeId>& KernelBuilder::order_of(const ir::Graph& expansio
   return order;
 }
 
-// An expansion: its primitives, in that order; what is behind a `rare` in a block that is entered if any lane has the condition.
+// Emits an expansion: its primitives in order. Values that only a `Rare` needs are in a block that runs if any lane has the condition.
 Value* KernelBuilder::expand(const ir::Graph& g, std::span<const Typed> operands) {
   const BehindRare behind(g);
   const unsigned width = width_of(operands[0].value);
@@ -889,7 +894,7 @@ Value* KernelBuilder::expand(const ir::Graph& g, std::span<const Typed> operands
     } else if (n.op == Op::Constant) {
       values[id].value = expansion_constant(n.dtype, n.bits, width);
     } else if (n.op == Op::Rare) {
-      if (behind.first.at(g.operand(id, 0)) != id) return;  // emitted with the first
+      if (behind.first.at(g.operand(id, 0)) != id) return;  // emitted with the first one
       Value* condition = values[g.operand(id, 0)].value;
       llvm::Function* function = b.GetInsertBlock()->getParent();
       llvm::BasicBlock* before = b.GetInsertBlock();

@@ -1,5 +1,5 @@
-// The module's entry: a Nest and its Schedule become an object file. One target machine and pass manager for each thread and target are
-// kept alive: building them costs more than a small kernel.
+// Entry point of the module: turns a Nest and its Schedule into an object file. Each thread keeps a target machine and a pass manager per
+// target, because creating them costs more than compiling a small kernel.
 #include <chrono>
 #include <map>
 #include <memory>
@@ -32,11 +32,11 @@ namespace {
 void initialise() {
   static std::once_flag once;
   std::call_once(once, [] {
-    llvm::InitializeNativeTarget();  // another one in the module would take a fifth of the time of opening it
+    llvm::InitializeNativeTarget();  // another initialization would take a fifth of the module's opening time
     llvm::InitializeNativeTargetAsmPrinter();
-    // The body is emitted with its copies operator by operator, which is the order that keeps the units busy with the fewest values alive.
-    // The machine scheduler takes that apart: seeing many values alive it runs one copy after the other. (One flag for all, as it is no
-    // property of a function or a target; where LLVM is the private one, it is nobody else's.)
+    // The body is emitted with its copies interleaved operator by operator, which keeps the units busy with few live values. The machine
+    // scheduler would run one copy after the other. The flag is global, because neither functions nor targets have such a property; the
+    // module's LLVM is private, so that nothing else sees it.
     const auto& options = llvm::cl::getRegisteredOptions();
     if (const auto it = options.find("enable-misched"); it != options.end()) it->second->addOccurrence(0, "enable-misched", "false");
   });
@@ -45,7 +45,7 @@ void initialise() {
 using Clock = std::chrono::steady_clock;
 double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
-// Notes when the passes before it are done with the whole module.
+// Records the time at which the preceding passes are done with the whole module.
 class NoteTime : public llvm::ModulePass {
  public:
   static char ID;
@@ -62,14 +62,14 @@ class NoteTime : public llvm::ModulePass {
 };
 char NoteTime::ID = 0;
 
-// What one thread keeps for one target and tier.
+// State that one thread keeps for one target and tier.
 struct Machinery {
   std::unique_ptr<llvm::LLVMContext> context = std::make_unique<llvm::LLVMContext>();
   std::unique_ptr<llvm::TargetMachine> machine;
   llvm::SmallString<0> buffer;
   llvm::raw_svector_ostream stream{buffer};
   llvm::MCContext* mc = nullptr;
-  Clock::time_point ir_is_ready;  // between the passes over the IR and code generation
+  Clock::time_point ir_is_ready;  // between the IR passes and code generation
   llvm::legacy::PassManager passes;
   int modules = 0;
 };
@@ -90,7 +90,7 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target, Tier tie
   return machine;
 }
 
-// The target's own answers come first: without them the lowering of masked loads, stores and gathers believes that there are none.
+// The target's own analysis comes first. Without it, the lowering of masked loads, stores and gathers assumes that the target has none.
 void add_ir_passes(llvm::legacy::PassManager& passes, llvm::TargetMachine& machine) {
   passes.add(llvm::createTargetTransformInfoWrapperPass(machine.getTargetIRAnalysis()));
   passes.add(llvm::createPromoteMemoryToRegisterPass());
@@ -103,11 +103,11 @@ thread_local std::unique_ptr<MachineryTable> kept;
 Machinery& machinery(const Target& target, Tier tier) {
   if (!kept) kept = std::make_unique<MachineryTable>();
   std::unique_ptr<Machinery>& m = (*kept)[{target.triple, target.cpu, target.features, tier}];
-  if (m && m->modules < 2000) return *m;  // a context keeps every type and constant: it is changed now and then
+  if (m && m->modules < 2000) return *m;  // a context never frees types and constants; it is replaced from time to time
   m = std::make_unique<Machinery>();
   m->machine = make_machine(target, tier);
   add_ir_passes(m->passes, *m->machine);
-  m->passes.add(new NoteTime(m->ir_is_ready));  // the manager's from now on
+  m->passes.add(new NoteTime(m->ir_is_ready));  // owned by the manager
   if (m->machine->addPassesToEmitMC(m->passes, m->mc, m->stream, true)) throw InternalError("codegen: the target cannot emit objects");
   return *m;
 }
@@ -170,7 +170,7 @@ void compile(const CodegenRequest& request, CodegenResult& result) {
 }  // namespace
 }  // namespace onepass::compiler
 
-// Exceptions do not leave the module: it may have been built with another unwinder's idea of them.
+// Exceptions must not leave the module, because it may have been built with another unwinder.
 extern "C" ONEPASS_API
 const char* onepass_codegen(const onepass::compiler::CodegenRequest* request, onepass::compiler::CodegenResult* result) {
   thread_local std::string error;
@@ -183,7 +183,7 @@ const char* onepass_codegen(const onepass::compiler::CodegenRequest* request, on
       return error.c_str();
     }
   } catch (const std::bad_alloc&) {
-    // LLVM is not written for this: what its objects of this thread are like now nobody knows, so they are left alone for ever.
+    // LLVM is not exception-safe for this. The state of this thread's LLVM objects is unknown, so they are leaked.
     static_cast<void>(onepass::compiler::kept.release());
     result->out_of_memory = true;
     return "out of memory";
@@ -197,8 +197,8 @@ extern "C" ONEPASS_API
 const char* onepass_llvm_built_for() { return ONEPASS_VERSION; }
 
 #ifdef ONEPASS_LLVM_STATIC
-// LLVM's globals are never destroyed: the thread that compiles in the background may be using them while the process exits. This is the
-// function by which constructors of this module register destructors. The other symbol's being there says that LLVM is in the module.
+// Never destroys LLVM's globals, because the background compiler thread may use them while the process exits. The constructors of this
+// module register destructors with this function. The presence of onepass_llvm_is_inside tells that LLVM is in the module.
 extern "C" __attribute__((visibility("hidden"))) int __cxa_atexit(void (*)(void*), void*, void*) noexcept { return 0; }  // NOLINT
 extern "C" ONEPASS_API
 const char onepass_llvm_is_inside = 1;

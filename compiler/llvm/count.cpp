@@ -1,7 +1,7 @@
 // count_accesses: see count.h.
 //
-//   %v = load <8 x float>, ptr %p        eight times: counter at %p + 4 * lane + delta, plus one
-//   masked, gathered: the lane's bit of the mask is added; where it is 0 the address is that of a word that nothing reads
+//   %v = load <8 x float>, ptr %p        eight times: the counter at %p + 4 * lane + delta, plus one
+//   masked or gathered: adds the lane's mask bit; where it is 0, the address is that of an unused variable
 #include "compiler/llvm/count.h"
 
 #include <vector>
@@ -17,16 +17,16 @@ namespace {
 
 using llvm::Value;
 
-// One access: where, of what type, which lanes.
+// One access: instruction, address, type and active lanes.
 struct Access {
   llvm::Instruction* at;
   Value* pointer;  // or a vector of them
   llvm::Type* type;
-  Value* mask = nullptr;  // none: all lanes
+  Value* mask = nullptr;  // null: all lanes
   bool store = false;
 };
 
-// Was it read from a table of a list's arrays?
+// True if the address was read from a pointer table.
 bool of_list(const Value* address) {
   const Value* from = nullptr;
   if (const auto* load = llvm::dyn_cast<llvm::LoadInst>(address)) from = load->getPointerOperand();
@@ -38,7 +38,7 @@ bool of_list(const Value* address) {
   return table && table->hasMetadata(kNoArray);
 }
 
-// Is it memory of an array? `pointer` may be the GEP that makes a vector of pointers.
+// True if the pointer points into an array. `pointer` may be the GEP that makes a vector of pointers.
 bool of_array(const llvm::Function& kernel, const Value* pointer) {
   const Value* base = pointer;
   while (const auto* gep = llvm::dyn_cast<llvm::GEPOperator>(base)) base = gep->getPointerOperand();
@@ -59,7 +59,7 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
 std::vector<Access> accesses_of(llvm::Function& kernel) {
   std::vector<Access> out;
   const auto add = [&](Access a) {
-    if (auto* either = llvm::dyn_cast<llvm::SelectInst>(a.pointer)) {  // where it is guarded: the element, or zeros on the stack
+    if (auto* either = llvm::dyn_cast<llvm::SelectInst>(a.pointer)) {  // predicated scalar: the element, or zeros on the stack
       const auto* const mask = llvm::dyn_cast_or_null<llvm::Constant>(a.mask);
       if ((a.mask && !(mask && mask->isAllOnesValue())) || of_array(kernel, either->getFalseValue()))
         throw InternalError("count: a pointer chosen in a way that is not known");

@@ -1,15 +1,15 @@
 // emit: see emit.h.
 //
-// The shape of a kernel:
+// Structure of a kernel:
 //
-//   entry                        words are loaded where they are first needed; the first item's indices are found by division
-//   for item in begin .. end     outer loops and tiles, carried incrementally
+//   entry                        loads kernel parameters at their first use; divides to find the first task's indices
+//   for task in begin .. end     outer loops and tiles, counted incrementally
 //     map    for j in tile: body
-//     lanes  for each sweep: for block: for j: body into lanes; lanes halved; tree of blocks; then what rows compute from it
-//     rows   for each sweep: for eight rows: for j in tile: body; tree of eight into a row of accumulators; tree of blocks; then rows
+//     lanes  for each sweep: for block: for j: body into lanes; halving of lanes; tree of blocks; then values of rows
+//     rows   for each sweep: for eight rows: for j in tile: body; tree of eight into a row of accumulators; tree of blocks; then values of rows
 //
-// A statement is computed in the outermost place where its loops are known: in the entry, once an item, once an iteration of the serial
-// loops, or in the vector body. A Region is such a place: a block that everything inside it passes through, filled on demand.
+// A statement is computed in the outermost place where its loops are known: in the entry, once per task, once per iteration of the serial
+// loops, or in the vector body. A Region is such a place: a block that dominates everything inside it and is filled on demand.
 #include "compiler/llvm/emit.h"
 
 #include "compiler/llvm/emit_steps.h"
@@ -78,7 +78,7 @@ void Emitter::items(Value* first, Value* last) {
       rest = b_.CreateUDiv(rest, counters[i].count);
     }
   };
-  // Every other sweep over shared rows runs backwards: it begins with what the one before it has left in the caches.
+  // Every second sweep over shared rows runs backwards and starts with the elements that are still in the caches.
   const bool backwards = in_chunks && schedule_.split && phase_ % 2 == 1;
   if (!backwards) count_to(first);
   loop(first, last, i64(1), [&](Value* step) {
@@ -105,7 +105,7 @@ void Emitter::items(Value* first, Value* last) {
     if (has_columns_) enter_row_of_columns(b_.CreateAnd(number_of_item, i64(ir::kRowGroup - 1)));
     item(outer_tile);
     if (backwards) return;
-    Value* carry = nullptr;  // the next item's indices
+    Value* carry = nullptr;  // increments the indices for the next task
     for (std::size_t i = counters.size(); i-- > 0;) {
       Value* next = b_.CreateAdd(read(counters[i].variable), carry ? carry : i64(1));
       if (i > 0) {

@@ -1,10 +1,11 @@
-// Several iterations of the last outer loop at once, where the vector loop reads what that loop does not change: it is loaded once for all of
-// them. Each has its own regions, accumulators and rows of scratch; the loops around the vector body are run once.
+// Unroll-and-jams the last outer loop if the vector loop reads values that are invariant in it. These values are loaded once for all jammed
+// iterations. Each iteration has separate regions, accumulators and rows of scratch. The loops around the vector body run once for all of
+// them.
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {
 
-// Those that are left where there are not as many run one by one.
+// A remainder with too few iterations runs without jamming.
 void Emitter::abreast(Value* outer_tile) {
   const std::uint32_t u = nest_.outer - 1u;
   Value* first = b_.CreateMul(outer_tile, word(words_.tile_outer));

@@ -1,4 +1,4 @@
-// Rows that threads share: what each chunk of a row leaves of its reductions, and how later phases combine it (compiler/plan/scratch.h).
+// Rows that threads share: writes each chunk's partial results and combines them in later phases (compiler/plan/scratch.h).
 #include "compiler/llvm/count.h"
 #include "compiler/llvm/emitter.h"
 

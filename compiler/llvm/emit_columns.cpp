@@ -1,4 +1,4 @@
-// Columns: reductions over the outer loops, taken in the pass that computes rows.
+// Fused column reductions: reductions over the outer loops, computed in the pass that computes rows.
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {
@@ -30,7 +30,7 @@ void Emitter::rows_with_columns() {
     });
     items(first, last);
     Value* left = b_.CreateAnd(last, i64(ir::kRowGroup - 1));
-    when(b_.CreateICmpNE(left, i64(0)), [&] {  // rows that are missing
+    when(b_.CreateICmpNE(left, i64(0)), [&] {  // padding rows
       loop(left, i64(ir::kRowGroup), i64(1), [&](Value* k) {
         enter_row_of_columns(k);
         over_columns([&](Value* j) {
@@ -48,7 +48,7 @@ void Emitter::rows_with_columns() {
   });
 }
 
-// The tree of eight rows as a binary counter: row k is added to the sums that stand at the levels of its trailing ones, and goes to the
+// Builds the tree of eight rows as a binary counter. Row k is added to the sums at the levels of its trailing ones. The result goes to the
 // next level, or to the block's sum.
 void Emitter::enter_row_of_columns(Value* row) {
   column_row_ = row;
@@ -57,7 +57,7 @@ void Emitter::enter_row_of_columns(Value* row) {
     Value*& to = column_rows_[c];
     to = scratch_base(layout_.values[c]);
     for (std::uint32_t level = kColumnLevels; level-- > 0;) {
-      const std::int64_t ones = (std::int64_t{1} << (level + 1)) - 1;  // a zero at `level`, ones below it
+      const std::int64_t ones = (std::int64_t{1} << (level + 1)) - 1;  // a zero at `level` and ones below it
       Value* here = b_.CreateICmpEQ(b_.CreateAnd(row, i64(ones)), i64(ones >> 1));
       to = b_.CreateSelect(here, row_of(layout_.temporaries[c], i64(level), i64(0), nest_.body[c].dtype), to);
     }
@@ -129,7 +129,7 @@ void Emitter::column_results() {
     stages_.clear();
     stages_.push_back(region(&entry_));
     row_ = i64(0);
-    Value* places = extent(nest_.vector_loop());  // fewer than parts where they are few
+    Value* places = extent(nest_.vector_loop());  // fewer than the parts if there are few columns
     Value* begin = smaller(b_.CreateMul(part, word(words_.tile)), places);
     Value* end = smaller(b_.CreateAdd(begin, word(words_.tile)), places);
     const std::vector<bool> behind = nest_.behind_columns();

@@ -1,4 +1,5 @@
-// Reductions along the vector loop (NestKind::Lanes) that run no LoopProgram (compiler/loops/policy.h): of several reduced loops, and beside columns.
+// Reductions along the vector loop (NestKind::Lanes) without a LoopProgram (compiler/loops/policy.h): over several loops, or with fused
+// columns.
 #include "compiler/llvm/emitter.h"
 #include "compiler/plan/costs.h"
 
@@ -106,12 +107,12 @@ std::vector<Value*> Emitter::totals(const Accumulators& all) {
   return sums;
 }
 
-// The serial loops inside an item: f is called in each iteration, its region in serial_, with the count of runs so far. Of a split
-// schedule, the iterations whose rows of r meet the chunk.
+// Emits the serial loops inside a task. Calls f in each iteration, with its region in serial_ and the number of runs so far. In a split
+// schedule, only iterations with rows of r that overlap the chunk run.
 void Emitter::serial_loops(const std::function<void(Value* run, Value* row)>& f) {
-  // run: iterations of the loops that count runs; row: iterations of the other serial loops within a run
+  // run: iterations of the loops that count runs. row: iterations of the other serial loops within a run.
   const std::uint32_t first = nest_.outer, runs_end = first + nest_.runs, end = first + nest_.serial;
-  std::vector<Value*> starts, lasts;  // of each loop, in the chunk's first and last iteration
+  std::vector<Value*> starts, lasts;  // by loop, in the first and last iteration of the chunk
   if (schedule_.split) starts = serial_digits(chunk_begin_, false), lasts = serial_digits(chunk_end_, true);
   std::function<void(std::uint32_t, Value*, Value*, Value*, Value*)> nested = [&](std::uint32_t l, Value* run, Value* row, Value* at_start,
                                                                                   Value* at_end) {
@@ -139,10 +140,10 @@ void Emitter::serial_loops(const std::function<void(Value* run, Value* row)>& f)
   nested(first, i64(0), i64(0), b_.getTrue(), b_.getTrue());
 }
 
-// The serial loops' indices of the row of r in which element r stands; `last`: in which the element before r stands. A chunk begins in
-// no missing element, since these are fewer than those that a block is a multiple of; it may end in some.
+// Returns the indices of the serial loops for the row of r that contains element r (`last`: the element before r). A chunk never starts in
+// padding, because a block is a multiple larger than the padding; it may end in padding.
 std::vector<Value*> Emitter::serial_digits(Value* r, bool last) {
-  Value* elements = nest_.kind == NestKind::Lanes ? extent(nest_.vector_loop()) : i64(1);  // of r in a row
+  Value* elements = nest_.kind == NestKind::Lanes ? extent(nest_.vector_loop()) : i64(1);  // elements of r per row
   if (last) r = b_.CreateSub(r, i64(1));
   std::vector<Value*> out(nest_.serial);
   Value* rest = r;
@@ -170,13 +171,13 @@ std::vector<Value*> Emitter::serial_digits(Value* r, bool last) {
   return out;
 }
 
-// Of several reduced loops a row begins at any r. It goes through in segments that lie in one block each; vectors that hang over a
-// segment's ends are masked.
+// Emits a sweep. With several reduced loops, a row may start at any r. It is processed in segments within one block each; vectors that
+// cross a segment's ends are masked.
 void Emitter::lanes_sweep(std::uint8_t sweep) {
   const std::vector<std::uint32_t> reds = reductions(sweep);
   Value* n = tile_length();
   reduced_.clear();
-  // elements of the row that begins at r0
+  // Returns the range of elements of the row that starts at r0.
   const auto row_range = [&](Value* r0) {
     if (!schedule_.split) return std::pair<Value*, Value*>(i64(0), n);
     Value* from = b_.CreateSub(chunk_begin_, r0);
@@ -210,7 +211,7 @@ void Emitter::lanes_sweep(std::uint8_t sweep) {
   serial_loops([&](Value* run, Value* row) {
     Value* r0 = row_offset_ = start_of_row(run, row);
     const auto [from, to] = row_range(r0);
-    // the vector at r, `part` of the lanes (in memory: r says which); lanes begin .. end, or all
+    // Emits the vector at r, into `part` of the lanes (in memory, r selects it). Processes lanes begin .. end, or all.
     const auto single = [&](Value* r, unsigned part, Value* begin, Value* end) {
       Value* mask = nullptr;
       if (begin) {
@@ -218,13 +219,13 @@ void Emitter::lanes_sweep(std::uint8_t sweep) {
                                    b_.CreateTrunc(iota(width_), llvm::FixedVectorType::get(b_.getInt32Ty(), width_)));
         mask = b_.CreateICmpULT(lane, b_.CreateVectorSplat(width_, b_.CreateTrunc(b_.CreateSub(end, begin), b_.getInt32Ty())));
       }
-      Body first{serial_, b_.CreateSub(r, r0), mask, nullptr, sweep};  // below 0 in the lanes before the row
+      Body first{serial_, b_.CreateSub(r, r0), mask, nullptr, sweep};  // negative in the lanes before the row
       for_each_body(first, [&](Body& body) {
         take(sums_of[current_], part, r, body);
         stores(body, sweep);
       });
     };
-    // elements begin .. end of the 64 at `first`
+    // Emits elements begin .. end of the 64 at `first`.
     const auto some_of_64 = [&](Value* first, Value* begin, Value* end) {
       for (unsigned part = 0; part < 64 / width_; ++part) {
         Value* r = part ? b_.CreateAdd(first, i64(part * width_)) : first;

@@ -1,4 +1,4 @@
-// Accesses to lists: the word of such an access points to a table of the arrays' addresses, before which their number stands.
+// Accesses to array lists: the kernel parameter of such an access points to a pointer table. The number of arrays precedes the table.
 #include "compiler/llvm/count.h"
 #include "compiler/llvm/emitter.h"
 
@@ -62,7 +62,8 @@ Value* Emitter::addresses_in_list(Body& body, std::uint32_t access) {
   llvm::Type* pointers = llvm::FixedVectorType::get(b_.getPtrTy(), width_);
   Value* words = b_.CreateGEP(b_.getInt64Ty(), table(access), within_table(access, vector_linear(body, nest_.accesses[access].table)));
   Value* arrays = b_.CreateMaskedGather(pointers, words, llvm::Align(8), all_lanes(width_), llvm::Constant::getNullValue(pointers));
-  Value* at = b_.CreateSub(vector_linear(body, linear), splat(word(words_.offset_of(linear)), width_));  // which the addresses include
+  // the offset is included in the addresses
+  Value* at = b_.CreateSub(vector_linear(body, linear), splat(word(words_.offset_of(linear)), width_));
   return b_.CreateGEP(b_.getInt8Ty(), arrays, b_.CreateMul(at, splat(i64(size_of_access(access)), width_)));
 }
 

@@ -1,4 +1,4 @@
-// What reductions combine: accumulators, lanes, trees of blocks.
+// Combination steps of reductions: accumulators, lanes, trees of blocks.
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {
@@ -77,8 +77,8 @@ Value* Emitter::level(const Tree& tree, std::size_t reduction, Value* l, DType t
   return bytes(tree.stacks[reduction], b_.CreateMul(l, i64(static_cast<std::int64_t>(size_of(t)) * std::max<std::int64_t>(tree.width, 1))));
 }
 
-// A new leaf carries through the levels that are taken, as one carries through the ones of a binary count: `merge` adds what stands at
-// such a level. Gives the first free one.
+// Carries a new leaf through the occupied levels, like a carry through the ones of a binary number. `merge` adds the sum at an occupied
+// level. Returns the first free level.
 Value* Emitter::carry(Value* count, const std::function<void(Value* level)>& merge) {
   Value* l = variable(b_.getInt64Ty(), i64(0));
   Value* c = variable(b_.getInt64Ty(), read(count));

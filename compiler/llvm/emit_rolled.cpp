@@ -1,10 +1,10 @@
-// Iterations that the body has written out: a loop inside the vector loop's body, made of the second of them.
+// Rerolled iterations: emits a loop inside the vector loop's body. The second written-out iteration is its body.
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {
 
 Value* Emitter::slot_of_iteration(const Statement& s) {
-  const auto before = static_cast<std::int64_t>(s.at) - schedule_.rolled.slots;  // of the first iteration
+  const auto before = static_cast<std::int64_t>(s.at) - schedule_.rolled.slots;  // scalar parameter of the first iteration
   if (spreads() && layout_.spread.holds(s.dtype, schedule_.width)) {
     const auto each = static_cast<std::int64_t>(layout_.spread.each);
     Value* p = bytes(argument(3), b_.CreateAdd(i64(before * each), b_.CreateMul(iteration_, i64(schedule_.rolled.slots * each))));
@@ -18,7 +18,7 @@ Value* Emitter::slot_of_iteration(const Statement& s) {
 void Emitter::rolled(Body& body) {
   const Rolled& r = schedule_.rolled;
   const std::uint32_t second = r.begin + r.period, third = second + r.period;
-  std::map<std::uint32_t, Value*> first;  // by what an iteration reads of the one before it: what the first one reads
+  std::map<std::uint32_t, Value*> first;  // by value of the preceding iteration that is read: the initial value
   for (std::uint32_t id = second; id < third; ++id) {
     const Statement &s = nest_.body[id], &before = nest_.body[id - r.period];
     for (const auto& [mine, theirs] : {std::pair{s.a, before.a}, {s.b, before.b}, {s.c, before.c}}) {

@@ -24,7 +24,7 @@ void Emitter::store_row(std::uint32_t slot, Value* j, DType t, Value* v) {
 
 void Emitter::contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds) {
   vector_range(tile_length(), stages_.back(), sweep, [&](Body& all) {
-    std::vector<std::vector<Value*>> all_sums;  // of each that runs abreast
+    std::vector<std::vector<Value*>> all_sums;  // by unroll-and-jammed iteration
     for_each_abreast([&] {
       all_sums.emplace_back();
       for (std::uint32_t r : reds) all_sums.back().push_back(variable(k_.type(nest_.body[r].dtype, width_), identity(r, width_)));
@@ -97,7 +97,7 @@ void Emitter::contract_rows(std::uint8_t sweep, const std::vector<std::uint32_t>
 
 void Emitter::rows_sweep(std::uint8_t sweep) {
   const std::vector<std::uint32_t> reds = reductions(sweep);
-  // fuse lets no others into their loops
+  // Fusion allows no other reductions in the loops of a contraction.
   if (!reds.empty() && ir::is_contraction(nest_.body[reds[0]].op)) return contract_rows(sweep, reds);
   Value* n = tile_length();
   if (reds.empty()) {
@@ -120,7 +120,7 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
   });
   Value* first = schedule_.split ? chunk_begin_ : i64(0);
   Value* blocks = variable(b_.getInt64Ty(), i64(0));
-  const auto add_level = [&](Value* level) {  // what stands there, before what is in the accumulators
+  const auto add_level = [&](Value* level) {  // the level's sum comes before the accumulators
     over_row([&](Value* j) {
       for (std::uint32_t r : sums) {
         const DType t = nest_.body[r].dtype;
@@ -141,16 +141,16 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
     b_.CreateStore(b_.CreateAdd(read(blocks), i64(1)), blocks);
   };
 
-  // ---- groups of eight rows by the serial loops, whatever these are: rows into temporaries, then their tree
+  // ---- groups of eight rows along any serial loops: rows into temporaries, then their tree
   const auto temporary = [&](std::uint32_t r, Value* k, Value* j) { return row_of(layout_.temporaries[r], k, j, nest_.body[r].dtype); };
-  const auto fill = [&](Value* from, Value* to) {  // with missing elements
+  const auto fill = [&](Value* from, Value* to) {  // with padding
     loop(from, to, i64(1), [&](Value* at) {
       over_row([&](Value* j) {
         for (std::uint32_t r : sums) b_.CreateAlignedStore(identity(r, width_), temporary(r, at, j), llvm::Align(1));
       });
     });
   };
-  const auto add_group = [&] {  // the temporaries' tree
+  const auto add_group = [&] {  // the tree of the temporaries
     over_row([&](Value* j) {
       for (std::uint32_t r : sums) {
         const DType t = nest_.body[r].dtype;
@@ -212,7 +212,7 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
       when(b_.CreateICmpSLT(whole, end), [&] { row_by_row(whole, b_.CreateSub(end, whole)); });
     }
   } else {
-    Value* filled = variable(b_.getInt64Ty(), i64(0));  // rows of the current group that stand in the temporaries
+    Value* filled = variable(b_.getInt64Ty(), i64(0));  // rows of the current group in the temporaries
     Value* group = variable(b_.getInt64Ty(), b_.CreateLShr(first, i64(3)));
     const auto end_group = [&] {
       when(b_.CreateICmpNE(read(filled), i64(0)), [&] {
@@ -239,17 +239,17 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
     });
     if (!sums.empty()) end_group();
   }
-  // the last block is in the accumulators: what lies below it in the tree is added from the left
+  // The last block is in the accumulators; the lower levels of the tree are added from the left.
   if (!sums.empty() && !schedule_.one_block)
     loop(i64(0), i64(kTreeLevels), i64(1),
          [&](Value* at) { when(b_.CreateTrunc(b_.CreateLShr(read(blocks), at), b_.getInt1Ty()), [&] { add_level(at); }); });
 }
 
-// The rows from r0 on, their values in registers.
+// Emits the rows from r0 on, with their values in registers.
 void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& reds, Value* r0, Value* n) {
   std::vector<Value*> rows;
   for (std::int64_t k = 0; k < ir::kRowGroup; ++k) rows.push_back(k ? b_.CreateAdd(r0, i64(k)) : r0);
-  std::vector<std::vector<Region*>> around;  // of each that runs abreast
+  std::vector<std::vector<Region*>> around;  // by unroll-and-jammed iteration
   RowsAtOnce at_once;
   at_once.index = r0;
   for_each_abreast([&] {
@@ -262,7 +262,7 @@ void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& r
     at_once.first.push_back(around.back()[0]);
   });
   vector_range(n, around[0][0], sweep, [&](Body& all) {
-    // Of a sum the trees that are complete, each of twice as many rows as the next one: few values wait, whatever is summed.
+    // For sums: complete trees, each of twice as many rows as the next one, so that few values are live.
     std::vector<std::vector<std::vector<Value*>>> values(around.size(), std::vector<std::vector<Value*>>(reds.size()));
     at_once.begins.clear();
     for (std::size_t k = 0; k < static_cast<std::size_t>(ir::kRowGroup); ++k) {

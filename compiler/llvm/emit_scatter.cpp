@@ -1,4 +1,4 @@
-// What is added where data say: one update after the other along the indexed loops, in a range of the places where threads share these.
+// Additions at data-dependent indices: updates run in sequence along the indexed loops. Threads may each own a range of destinations.
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {
@@ -43,9 +43,9 @@ Value* Emitter::in_range(const Statement& place, Value* first, Value* r, Value* 
   return b_.CreateZExt(b_.CreateBitCast(mine, b_.getIntNTy(lanes)), b_.getInt64Ty());
 }
 
-// Threads that share the places look at all of them, and each adds what belongs to its own range: so every place gets its updates in the
-// order of the indices, whatever the ranges are. Which updates are an item's is found out for a block of them first, without a branch,
-// since none could be foretold.
+// Emits a sweep of updates. In a destination-partitioned scatter, each thread reads all indices and adds only within its range. Each
+// destination thus gets its updates in index order for any ranges. The updates of a task are first selected for a whole block, without a
+// branch, because branches would be unpredictable.
 void Emitter::scatter_sweep(std::uint8_t sweep, const Statement& s) {
   constexpr std::int64_t block = 1024;
   Value* n = tile_length();
@@ -63,7 +63,7 @@ void Emitter::scatter_sweep(std::uint8_t sweep, const Statement& s) {
   const auto listed = [&](Value* k) { return b_.CreateGEP(b_.getInt64Ty(), list, k); };
   const auto choose = [&](Value* r, Value* left) {
     Value* bits = in_range(place, first, r, left);
-    for (std::int64_t k = 0; k < lanes; ++k) {  // the next one takes its place where it is not the item's
+    for (std::int64_t k = 0; k < lanes; ++k) {  // overwritten by the next one if it is not in the task's range
       b_.CreateStore(b_.CreateAdd(r, i64(k)), listed(read(count)));
       b_.CreateStore(b_.CreateAdd(read(count), b_.CreateAnd(b_.CreateLShr(bits, i64(k)), i64(1))), count);
     }

@@ -1,4 +1,4 @@
-// Short rows: an inner axis shorter than a vector, read from patterns.
+// Short rows: inner axes shorter than a vector, read from replicated-row buffers.
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {
@@ -59,8 +59,8 @@ std::function<void(Body&)> Emitter::in_short_rows(const std::function<void(Body&
   };
 }
 
-// A load with one element for each row, one behind the other: the lanes of a register lie in few rows, whose elements are loaded as they
-// stand and put into the lanes by a permutation. None where the machine has none.
+// Loads one contiguous element per row. The lanes of a register span few rows. Their elements are loaded once and permuted into the lanes.
+// Returns null if the target has no permutation instruction.
 Value* Emitter::one_of_each_row(std::uint32_t access) {
   const Linear& l = nest_.linears[nest_.accesses[access].linear];
   for (std::uint32_t q = 0; q < nest_.derived.size(); ++q)
@@ -77,7 +77,7 @@ Value* Emitter::one_of_each_row(std::uint32_t access) {
     Value* least = b_.CreateExtractElement(in_row, std::uint64_t{0});
     Value* row = b_.CreateAdd(vector_row_, b_.CreateZExt(least, b_.getInt64Ty()));
     llvm::Type* type = llvm::FixedVectorType::get(element, lanes);
-    Value* from = smaller(row, last);  // the last vector of the array, where lanes would be behind its end
+    Value* from = smaller(row, last);  // the last vector of the array, if lanes would be beyond its end
     Value* before = b_.CreateSub(least, b_.CreateTrunc(b_.CreateSub(row, from), b_.getInt32Ty()));
     Value* p = bytes(base, b_.CreateMul(from, i64(size_of_access(access))));
     Value* loaded = b_.CreateAlignedLoad(type, p, llvm::Align(1));

@@ -1,10 +1,10 @@
 // See emit_steps.h.
 //
-//   for item in begin .. end
-//     for j in the item's elements, a vector at a time          whole vectors, then one that is masked
-//       states and what all steps read are loaded
-//       for t in 0 .. steps: arrays are loaded, lines computed, results stored; the next states
-//       last states are stored
+//   for task in begin .. end
+//     for j in the task's elements, a vector at a time          whole vectors, then a masked one
+//       load states and operands that all steps share
+//       for t in 0 .. steps: load arrays, compute lines, store results; the next states
+//       store the last states
 #include "compiler/llvm/emit_steps.h"
 
 #include <vector>
@@ -48,7 +48,7 @@ class StepsEmitter : Frame {
  private:
   std::string broken_;
   const ir::Steps steps_;
-  const unsigned width_;  // 0: one element, numbers
+  const unsigned width_;  // 0: one element, scalars
   std::vector<DType> types_;
   std::vector<Value*> states_;
 
@@ -62,7 +62,7 @@ class StepsEmitter : Frame {
     const auto size = static_cast<std::int64_t>(size_of(nest_.buffers[buffer].dtype));
     return bytes(p, b_.CreateMul(element, along(buffer) == Coefficient::One ? i64(size) : word(at + 2)));
   }
-  // The lanes' addresses, from the first on.
+  // Returns the addresses of the lanes, from the first one on.
   Value* addresses(std::size_t buffer, Value* p) {
     const std::uint32_t at = StepsWords::pointer(static_cast<std::uint32_t>(buffer));
     return b_.CreateGEP(b_.getInt8Ty(), p, b_.CreateMul(iota(width_), splat(word(at + 2), width_)));
@@ -92,7 +92,7 @@ class StepsEmitter : Frame {
     else b_.CreateAlignedStore(made, p, llvm::Align(1));
   }
 
-  // Those from `element` on, as many as a vector has.
+  // Emits one vector of elements, from `element` on.
   void elements(Value* element, Value* mask) {
     std::vector<Value*> values(static_cast<std::size_t>(steps_.values()));
     const auto states = static_cast<std::size_t>(steps_.states), operands = static_cast<std::size_t>(steps_.operands()),

@@ -1,4 +1,4 @@
-// Numbers, addresses and values of a kernel, each computed once, in the outermost region where it is known.
+// Numbers, addresses and values of a kernel. Each is computed once, in the outermost region where its operands are known.
 #include "compiler/llvm/emitter.h"
 #include "compiler/operands_first.h"
 
@@ -161,7 +161,7 @@ Value* Emitter::pointer(std::uint32_t access, std::uint64_t loops) {
   const std::uint64_t item_loops = outer_bits();
   if (r == &entry_) {
     p = base_pointer(access);
-    if (by_data)  // one place for all
+    if (by_data)  // one checked index for all
       p = in(entry_, [&] {
         Value* at = scalar_part(linear, 0);
         return at ? bytes(p, b_.CreateMul(at, i64(size_of_access(access)))) : p;
@@ -207,7 +207,7 @@ Value* Emitter::scalar(std::uint32_t id) {
     const Statement& s = nest_.body[i];
     const bool guard_first = has_control_flow(s) || s.kind == Statement::Kind::Place;
     if (guard_first && s.guard != kNone) visit(s.guard);
-    for (const std::uint32_t o : {s.a, s.b, s.c})  // a load of an axis of 1 element varies less than the place that it names
+    for (const std::uint32_t o : {s.a, s.b, s.c})  // a load along an axis of one element varies less than its checked index
       if (o != kNone && (nest_.body[o].loops & ~s.loops) == 0) visit(o);
     if (!guard_first && s.guard != kNone) visit(s.guard);
   };
@@ -218,7 +218,7 @@ Value* Emitter::scalar(std::uint32_t id) {
 Value* Emitter::make_scalar(std::uint32_t id) {
   const Statement& s = nest_.body[id];
   Region& r = place(s.loops, s.stage);
-  // the place is split, so that the code's end finds the terminator again
+  // The region's block is split, so that the end of the code finds its terminator again.
   if (has_control_flow(s) || (s.kind == Statement::Kind::Place && &r != &entry_)) {
     llvm::IRBuilderBase::InsertPointGuard keep(b_);
     Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
@@ -243,7 +243,7 @@ Value* Emitter::make_scalar(std::uint32_t id) {
     case Statement::Kind::Place: {
       Value* index = scalar(s.a);
       Value* guard = s.guard == kNone ? nullptr : scalar(s.guard);
-      made = in(r, [&] { return checked_place(nest_.body[s.a].dtype, index, s.at, guard, false); });  // once a call
+      made = in(r, [&] { return checked_place(nest_.body[s.a].dtype, index, s.at, guard, false); });  // once per call
       break;
     }
     case Statement::Kind::Constant: made = k_.constant(s.dtype, s.bits, 0); break;

@@ -1,4 +1,4 @@
-// The vector loop and its body: values of whole vectors, loads, stores, masks of the last one.
+// The vector loop and its body: values of whole vectors, loads, stores, and masks of the last vector.
 #include <bit>
 #include <numeric>
 #include <utility>
@@ -26,7 +26,7 @@ Value* Emitter::vector(Body& body, std::uint32_t id) {
     if (s.guard != kNone) visit(s.guard);
     const bool is_op = s.kind == Statement::Kind::Op || s.kind == Statement::Kind::Place || s.kind == Statement::Kind::Scan;
     for (const std::uint32_t o : {s.a, s.b, s.c})
-      if (o != kNone && (is_op || (is_vector(o) && !(nest_.body[o].loops & closed_)))) visit(o);  // others need their place where it varies
+      if (o != kNone && (is_op || (is_vector(o) && !(nest_.body[o].loops & closed_)))) visit(o);  // other operands are made where they vary
   };
   operands_first(id, is_made, each_operand, [&](std::uint32_t i) { make_vector(body, i); });
   return body.values.at(id);
@@ -139,9 +139,9 @@ Value* Emitter::vector_pointer(Body& body, std::uint32_t access) {
   return bytes(pointer(access, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access))));
 }
 
-// Row k lies at (p, k*step), which is an address of x86 for k of 1, 2, 4 and 8, or for 3, 5, 7 and twice that with one more register each.
-// LLVM's strength reduction would make a pointer of its own for each row instead, and keep them on the stack: it does not see through the
-// intrinsic, which is no instruction.
+// Row k is at (p, k*step). x86 addressing covers k of 1, 2, 4 and 8, and 3, 5, 7 and twice these with one more register each. LLVM's
+// strength reduction would instead make a pointer per row and spill it to the stack. The intrinsic hides the address from it and emits no
+// instruction.
 Value* Emitter::pointer_in_rows(Body& body, std::uint32_t access) {
   const std::int64_t size = size_of_access(access);
   Value*& begin = body.rows->begins[{current_, access}];
@@ -204,7 +204,7 @@ Value* Emitter::addresses(Body& body, std::uint32_t access) {
 }
 
 void Emitter::prefetch(Value* p) {
-  constexpr std::uint32_t kNearest = 3;  // as LLVM counts locality
+  constexpr std::uint32_t kNearest = 3;  // numbering of locality in LLVM
   b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {p, b_.getInt32(0), b_.getInt32(kNearest), b_.getInt32(1)});
 }
 
@@ -314,9 +314,9 @@ bool Emitter::stores_in(const Statement& s, std::uint8_t sweep) const {
   return s.kind == Statement::Kind::Store && s.stage == sweep && (nest_.kind == NestKind::Map || (s.loops & inner));
 }
 
-// While the last sweep computes, memory would rest, and the next row's first sweep wait for it: the hardware sees no stream beyond a
-// page. Where traffic is above the last-level cache, and the next row fits the first-level cache beside this one. A scan over rows goes
-// through parts of rows, which it sees no better.
+// Prefetches the next row during the last sweep. Otherwise, memory is idle then and the next row's first sweep waits for it, because the
+// hardware does not prefetch beyond a page. Used if the traffic exceeds the last-level cache and both rows fit into the first-level cache.
+// Scans over rows read parts of rows, which the hardware does not predict either.
 void Emitter::ask_for_next_row(Body& body) {
   constexpr std::int64_t kMostElements = 4096;
   const bool rows = nest_.kind == NestKind::Lanes && nest_.sweeps > 1 && nest_.serial == 0 && nest_.outer > 0;

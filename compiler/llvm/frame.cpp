@@ -37,7 +37,7 @@ void Frame::begin() {
   b_.SetInsertPoint(entry_block_);
   zeros_ = b_.CreateAlloca(b_.getInt64Ty(), i64(8));
   b_.CreateStore(i64(0), zeros_);
-  if (nest_.has(Statement::Kind::Place)) {  // before any place that is made in the entry
+  if (nest_.has(Statement::Kind::Place)) {  // before any checked index in the entry
     flag_ = b_.CreateAlloca(b_.getInt64Ty());
     b_.CreateStore(i64(0), flag_);
   }
@@ -122,7 +122,7 @@ Value* Frame::reversed(Value* v) {
 Value* Frame::every(const std::vector<Value*>& vectors, unsigned place) {
   const auto c = static_cast<unsigned>(vectors.size()), lanes = width_of(vectors[0]);
   Value* sum = vectors[0];
-  for (unsigned k = 1; k < c; ++k) {  // lanes that stand in the first k vectors are in place already, but for k = 1
+  for (unsigned k = 1; k < c; ++k) {  // for k > 1, lanes of the first k vectors are placed already
     std::vector<int> from;
     for (unsigned i = 0; i < lanes; ++i) {
       const unsigned at = i * c + place;
@@ -133,10 +133,11 @@ Value* Frame::every(const std::vector<Value*>& vectors, unsigned place) {
   return sum;
 }
 
-// A gather uses its mask up. LLVM makes each anew from register k0, on whatever it holds: a gather would wait for the last comparison, that
-// of its indices among them. So it copies one that is made once, of what LLVM does not know to be true: that there are items.
+// Returns the mask for a gather of all lanes. A gather clears its mask register. LLVM sets it from register k0 each time, so that a gather
+// would wait for the last comparison. Copying a mask that is made once avoids this; its condition (the task range is not empty) is unknown
+// to LLVM.
 Value* Frame::lanes_of_gather(llvm::Type* type) {
-  constexpr unsigned kLanes = 8;  // of one instruction, whose addresses fill a register
+  constexpr unsigned kLanes = 8;  // per instruction; their addresses fill a register
   const unsigned count = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
   if (target_.vector_bytes < 64 || type->getScalarSizeInBits() < 32 || count < kLanes) return all_lanes(count);
   if (!items_)
@@ -149,7 +150,7 @@ Value* Frame::lanes_of_gather(llvm::Type* type) {
 
 llvm::Value* Frame::gathered(llvm::Type* type, Value* at, Value* mask) {
   if (mask && !(target_.has_avx2() && type->getScalarSizeInBits() >= 32)) {
-    // no instruction: a branch for each lane would take LLVM seconds where there are many
+    // No instruction: LLVM would emit a branch per lane, which takes seconds to compile for many lanes.
     Value* nowhere = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), width_of(mask)));
     at = b_.CreateSelect(mask, at, b_.CreateGEP(b_.getInt8Ty(), zeros_, nowhere));
     mask = all_lanes(width_of(mask));
@@ -200,7 +201,7 @@ Value* Frame::checked_place(DType from, Value* index, std::uint32_t check, Value
     return b_.CreateSelect(bad, zero, place);
   };
   if (!branches) return settled();
-  // most are places as they stand
+  // most indices are valid unchanged
   BasicBlock *before = b_.GetInsertBlock(), *other = block(), *after = block();
   b_.CreateCondBr(any(b_.CreateICmpUGE(at, bound)), other, after, llvm::MDBuilder(context_).createBranchWeights(1, 1000));
   b_.SetInsertPoint(other);

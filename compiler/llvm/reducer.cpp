@@ -98,7 +98,7 @@ Value* Reducer::most_of(std::span<Value* const> values) const {
   std::optional<Extreme> all;
   for (std::size_t i = 0; i < values.size(); i += 2) {
     Value *a = values[i], *c = values[std::min(i + 1, values.size() - 1)];
-    // the first of all may be a NaN: compared with it, no other is further
+    // The first value may be a NaN; no other value compares as further.
     const Extreme two{further(a, c), joined_bits(bits_of(a), bits_of(c)), unordered(a, c)};
     all = all ? join(*all, two) : two;
   }

@@ -20,7 +20,7 @@ void onepass_sha256_add(void* state, const void* bytes, std::size_t size) {
   static_cast<llvm::SHA256*>(state)->update(llvm::ArrayRef(static_cast<const std::uint8_t*>(bytes), size));
 }
 
-/// `digest` has 32 bytes.
+/// Writes the digest to `digest`, which must have room for 32 bytes.
 extern "C" ONEPASS_API
 void onepass_sha256_finish(void* state, unsigned char* digest) {
   const auto bytes = static_cast<llvm::SHA256*>(state)->final();

@@ -81,7 +81,7 @@ llvm::BasicBlock* Speller::new_hoist() {
 void Speller::run() {
   begin();
   scopes_.push_back({.hoist = entry_block_});
-  // scratch: the memories, then the sums
+  // Scratch: memories, then sums.
   in(scopes_[0], [&] {
     Value *at = bytes(function_->getArg(3), i64(spread_ ? spread_->bytes : 0)), *of_all_tasks = nullptr;
     const auto shared = [&]() -> Value*& {
@@ -113,7 +113,7 @@ void Speller::run() {
   finish(std::ranges::any_of(p_.lines, &Line::streamed));
 }
 
-// What stands between them depends on the outer ones.
+// Lines between the loops depend on the outer ones.
 std::vector<loops::Id> Speller::shared_by_tasks(Id first) const {
   std::vector<Id> shared;
   const Id end = p_.lines[first].end;
@@ -128,9 +128,9 @@ bool Speller::has_chunks(Id phase) const {
   return std::ranges::any_of(shared_by_tasks(phase), [&](Id l) { return p_.digits[p_.lines[l].at].size == Digit::Size::Chunk; });
 }
 
-// Parallel loops in no other loop are phases, one after the other. The items of those over chunks are those of the kernel, else the last one's;
-// each of another one's is done by the item that stands at the same part of all. Lines outside of loops are computed in each phase behind them;
-// what they store is stored by the first item.
+// Emits the phases: parallel loops outside other loops run as consecutive phases. The tasks of the loops over chunks, or else of the last
+// phase, are the kernel's tasks. Tasks of other phases are distributed proportionally. Lines outside of loops are computed in each later
+// phase; the first task does their stores.
 void Speller::phases() {
   const std::vector<Id> begins = loops::phases_of(p_);
   Value *const begin = function_->getArg(1), *const end = function_->getArg(2);
@@ -182,8 +182,8 @@ void Speller::phases() {
   b_.SetInsertPoint(done);
 }
 
-// The parallel loops from a line on are one loop over items, the last of them counting fastest: their indices are found by division for the
-// first item, and counted from there; of reversed ones for each. What stands between them is stored by the first of the inner ones' items.
+// Emits the parallel loops from a line on as one loop over tasks; the last loop varies fastest. Indices of the first task are found by
+// division and counted from there; reversed loops divide for each task. Stores between the loops run in the first task of the inner loops.
 void Speller::items(Id first, Value* begin, Value* end) {
   const std::vector<Id> loops = first < p_.lines.size() ? shared_by_tasks(first) : std::vector<Id>{};
   const Id behind = loops.empty() ? static_cast<Id>(p_.lines.size()) : p_.lines[first].end,
@@ -259,7 +259,7 @@ void Speller::block_of(Id begin, Id end) {
 }
 
 llvm::Value* Speller::is_needed(Id loop) {
-  Id last = p_.lines[loop].end, end = static_cast<Id>(p_.lines.size());  // the condition's line; of the block that the loop is in
+  Id last = p_.lines[loop].end, end = static_cast<Id>(p_.lines.size());  // line of the condition; end of the block around the loop
   for (Id i = 0; i < loop; ++i)
     if (p_.lines[i].code == Code::Loop && p_.lines[i].end > loop) end = std::min(end, p_.lines[i].end);
   while (last < end && (p_.lines[last].code == Code::Loop || p_.lines[last].of != p_.lines[loop].of)) ++last;
@@ -272,7 +272,7 @@ llvm::Value* Speller::is_needed(Id loop) {
     if (!wanted.lines[i] || l.code == Code::Loop) continue;
     for (const Id o : {l.a, l.b, l.c, l.guard})
       if (o != kNone) wanted.lines[o] = true;
-    if (l.code == Code::Result || l.code == Code::Recall) return nullptr;  // not there yet
+    if (l.code == Code::Result || l.code == Code::Recall) return nullptr;  // not available yet
   }
   wanted_ = &wanted;
   block_of(p_.lines[loop].end, end);
@@ -288,7 +288,7 @@ void Speller::body(Id line, Scope scope) {
   scopes_.pop_back();
 }
 
-// Does its body have loops that are loops in the code too?
+// True if the body has loops that remain loops in the code.
 bool Speller::has_loops(Id line) const {
   for (Id i = line + 1; i < p_.lines[line].end; ++i) {
     if (p_.lines[i].code != Code::Loop) continue;
@@ -315,7 +315,7 @@ loops::Id Speller::one_loop(Id line) {
     const std::optional<std::int64_t> copies = iterations_known(l.at);
     if (!copies) throw InternalError("speller: an unrolled loop of any length");
     const bool is_whole = l.padded || number(n) == copies, any_loops = has_loops(line);
-    // Beyond the end nothing is stored or added up, and what is only read is that of the last iteration.
+    // Beyond the end, nothing is stored or added. Values that are only read are those of the last iteration.
     const auto counts = [&](const Line& s) {
       return s.code == Code::Store ||
              (s.code == Code::Accumulate &&
@@ -434,14 +434,14 @@ llvm::Value* Speller::weight(Id digit, Id within) {
 }
 
 llvm::Value* Speller::count(Id digit) {
-  std::size_t depth = 0;  // of the last loop that is a part of what this one is a part of
+  std::size_t depth = 0;  // depth of the last loop over a part of the same nest loop
   for (std::size_t s = 1; s < scopes_.size(); ++s)
     if (p_.digits[scopes_[s].digit].root == p_.digits[digit].root) depth = s;
   Value*& made = scopes_[depth].counts[digit];
   if (made) return made;
   return made = in(scopes_[depth], [&] {
            Value* n = iterations(digit);
-           bool exact = true;  // the parts of what is around it are of one length
+           bool exact = true;  // all parts of the enclosing digit have equal length
            for (Id part = digit; p_.digits[part].parent != kNone; part = p_.digits[part].parent) {
              const Digit& d = p_.digits[part];
              const Id around = d.parent;
@@ -450,7 +450,7 @@ llvm::Value* Speller::count(Id digit) {
              const std::optional<std::int64_t> all = iterations_known(around);
              exact = exact && d.size == Digit::Size::Number && all && *all % d.by == 0;
              if (exact) continue;
-             Value* at = nullptr;  // where the loops around this one have brought it
+             Value* at = nullptr;  // position within the enclosing digit
              for (const Scope& s : scopes_)
                if (s.digit != kNone && s.digit != digit && loops::is_within(p_, s.digit, around)) {
                  Value* more = b_.CreateMul(s.index, weight(s.digit, around));
@@ -528,7 +528,7 @@ Speller::Form& Speller::form(Of of, Id id) {
   return f;
 }
 
-// Of each digit inside the Hold at this line: by which part of the layout it goes, and how far.
+// Sets the stride of each digit inside the Hold at this line, from its part of the layout.
 void Speller::strides_of_memory(Form& f, Id line) {
   const Memory& m = p_.memories[p_.lines[line].at];
   const Area area = loops::area_of_memory(p_, words_, line);
@@ -543,7 +543,7 @@ void Speller::strides_of_memory(Form& f, Id line) {
   for (Id d = 0; d < p_.digits.size(); ++d) {
     const Id root = p_.digits[d].root;
     bool is_axis = std::ranges::find(m.axes, root) != m.axes.end();
-    for (const Scope& s : scopes_)  // open already: it is the same for all elements
+    for (const Scope& s : scopes_)  // open loops are the same for all elements
       is_axis = is_axis && (s.digit == kNone || (s.digit != d && !loops::is_within(p_, s.digit, d)));
     if (!is_axis) continue;
     for (std::size_t k = 0; k < m.layout.size(); ++k) {
@@ -551,7 +551,7 @@ void Speller::strides_of_memory(Form& f, Id line) {
       if (part.root != root) continue;
       const std::optional<std::int64_t> moves = number(weight(d, root)), n = iterations_known(d);
       if (part.kind == Digit::Kind::Whole) f.stride[d] = in(scopes_[0], [&] { return b_.CreateMul(stride[k], weight(d, root)); });
-      else if (!moves && part.kind == Digit::Kind::Outer)  // as far as the call says: a multiple of `by`
+      else if (!moves && part.kind == Digit::Kind::Outer)  // a kernel parameter, a multiple of `by`
         f.stride[d] = in(scopes_[0], [&] { return b_.CreateMul(stride[k], b_.CreateUDiv(weight(d, root), i64(part.by))); });
       else if (!moves) continue;
       else if (part.kind == Digit::Kind::Outer && *moves % part.by == 0)
@@ -562,8 +562,8 @@ void Speller::strides_of_memory(Form& f, Id line) {
   }
 }
 
-// An array's address is made once an item of what the items' loops are at (of a list: where it is known which array is meant), and goes on
-// from there loop by loop.
+// Returns the address of an element. It is computed once per task from the task loops (for array lists, where the array is known), and then
+// loop by loop.
 llvm::Value* Speller::address(Of of, Id id, std::size_t depth) {
   Form& f = form(of, id);
   Scope& s = scopes_[depth];
@@ -603,7 +603,7 @@ llvm::Value* Speller::address(Of of, Id id, std::size_t depth) {
          });
 }
 
-// A place in the table of a list, below its end: an access under a guard may ask for others.
+// Clamps an index into the pointer table, because a predicated access may compute others.
 llvm::Value* Speller::within_table(const Form& f, Value* member) {
   Value* last =
       in(scopes_[0], [&] { return b_.CreateSub(b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(f.base, i64(-8)), llvm::Align(8)), i64(1)); });
@@ -646,7 +646,7 @@ llvm::Value* Speller::root_value(Id root, std::size_t depth, bool read) {
   return sum ? sum : i64(0);
 }
 
-// With what is open down to that depth; of a vector, in its first lane.
+// Returns the value of an affine map for the scopes up to `depth`; along a vector, for its first lane.
 llvm::Value* Speller::linear_value(Id linear, std::size_t depth, bool with_offset) {
   Value* sum = with_offset ? word(words_.offset_of(linear)) : i64(0);
   const std::vector<Coefficient>& of = nest_.linears[linear].of;
@@ -679,7 +679,7 @@ llvm::Value* Speller::lanes_of_derived(Id q) {
   return s.derived[q] = quotient(q, lanes_of_linear(nest_.derived[q].linear, true));
 }
 
-// What does not vary along the vector is added up as a number.
+// Terms that are invariant along the vector are added as scalars.
 llvm::Value* Speller::lanes_of_linear(Id linear, bool with_offset) {
   const std::size_t depth = scopes_.size() - 1;
   if (!varies_along_vector(loops_of(linear))) return linear_value(linear, depth, with_offset);
@@ -703,7 +703,7 @@ llvm::Value* Speller::lanes_of_linear(Id linear, bool with_offset) {
 
 // ------------------------------------------------------------------------------------------------ lines
 
-// What derived variables name is there for the addresses that are made after it.
+// Emits a line. Checked indices that floordiv/mod variables use are recorded for later addresses.
 void Speller::line(Id i) {
   const Line& l = p_.lines[i];
   spell(i, l);
@@ -723,7 +723,7 @@ void Speller::line(Id i) {
   hoist_behind();
 }
 
-// What is computed once for the innermost loops is computed behind what there is now.
+// Moves the hoisting position, so that later hoisted code comes after the current code.
 void Speller::hoist_behind() {
   BasicBlock* const old = scopes_.back().hoist;
   if (!old) return;
@@ -766,7 +766,7 @@ void Speller::spell(Id i, const Line& l) {
         b_.CreateAlignedStore(v, p, llvm::Align(1));
         return;
       }
-      // lanes behind the part's end belong to other elements
+      // lanes beyond the end of the part belong to other elements
       b_.CreateMaskedStore(v, p, llvm::Align(1), lanes_below(b_.CreateSub(iterations(vector->digit), vector->index), lanes));
       return;
     }
@@ -776,7 +776,7 @@ void Speller::spell(Id i, const Line& l) {
       if (along && number(along) != static_cast<std::int64_t>(size_of(l.dtype))) throw InternalError("speller: a vector across a memory");
       Value* p = here(Of::Memory, l.at);
       llvm::Type* type = k_.memory_type(l.dtype, along ? vector->lanes : 0);
-      // lanes behind a row's end may lie behind the memory's
+      // lanes beyond the end of a row may be beyond the memory's end
       const bool ends = along && vector->mask && p_.memories[l.at].layout.back().by < static_cast<std::int64_t>(vector->lanes);
       values_[i] = k_.from_memory(l.dtype, ends ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), vector->mask,
                                                                                           llvm::Constant::getNullValue(type)))
@@ -792,7 +792,7 @@ void Speller::spell(Id i, const Line& l) {
 }
 
 void Speller::prefetch(const Line& l) {
-  constexpr std::int64_t kLine = 64, kLines = 4;  // of a row: then it is a stream
+  constexpr std::int64_t kLine = 64, kLines = 4;  // cache lines of a row; longer rows are streams
   constexpr std::int64_t kNear = 16 << 10;        // bytes: half of a first-level cache
   const Form& f = form(Of::Load, l.at);
   const auto digit = static_cast<Id>(l.bits);
@@ -804,7 +804,7 @@ void Speller::prefetch(const Line& l) {
   const auto level = wanted == loops::Ahead::Second ? Cache::Second : Cache::First;
   if (place == kNone) {
     if (!f.stride[digit] || varies_by_derived(f)) return;
-    for (const Scope& s : scopes_)  // once for all iterations that are written out
+    for (const Scope& s : scopes_)  // once for all unrolled iterations
       if (s.index && !f.stride[s.digit] && number(s.index).value_or(0) != 0) return;
     const Scope* vector = vector_scope();
     Value* const ahead = in(scopes_[0], [&] {
@@ -813,7 +813,7 @@ void Speller::prefetch(const Line& l) {
       Value* last = i64(kNear);
       return b_.CreateSelect(b_.CreateICmpULE(b_.CreateAdd(far, last), b_.CreateShl(last, i64(1))), far, i64(0));
     });
-    if (const Scope* along = turning_scope(f)) {  // each lane's elements are a vector
+    if (const Scope* along = turning_scope(f)) {  // the elements of each lane are a vector
       Value* const step = f.stride[vector->digit];
       if (number(along->index) != 0) return;
       Value* const begin = bytes(address(Of::Load, l.at, static_cast<std::size_t>(vector - scopes_.data())), ahead);
@@ -824,7 +824,7 @@ void Speller::prefetch(const Line& l) {
     ask_for(bytes(here(Of::Load, l.at), ahead), f.size * (vector ? vector->lanes : 1), level);
     return;
   }
-  // where the index that comes so much later points: it is neither checked nor, where it is negative, followed
+  // Prefetches the target of a later index. The index is not checked, and a negative one is not resolved.
   Id at = 0;
   while (p_.lines[at].of != place) ++at;
   const Line& index = p_.lines[p_.lines[at].a];
@@ -878,7 +878,7 @@ llvm::Value* Speller::load(const Line& l) {
   const bool is_last = vector == &scopes_.back() && f.table == kNone;
   if (const auto run = is_last ? run_along(f, *vector, scopes_.size() - 1, here(Of::Load, l.at), vector->lanes) : std::nullopt;
       run && run->whole) {
-    const Scope before = scopes_.back();  // what is known in one branch is not known behind it
+    const Scope before = scopes_.back();  // values from one branch are unknown after it
     BasicBlock *together = block(), *apart = block(), *after = block();
     b_.CreateCondBr(run->whole, together, apart);
     b_.SetInsertPoint(together);
@@ -898,7 +898,7 @@ llvm::Value* Speller::load(const Line& l) {
   return k_.from_memory(t, gathered(type, addresses(Of::Load, l.at), mask));
 }
 
-// Is it a quotient of the index of a loop of the nest, as it is?
+// True if the variable is a quotient of the plain index of this loop of the nest.
 bool Speller::is_quotient_of(Id q, Id root) const {
   const Derived& d = nest_.derived[q];
   if (d.place != Derived::kNone || d.modulo) return false;
@@ -908,7 +908,8 @@ bool Speller::is_quotient_of(Id q, Id root) const {
   return true;
 }
 
-// The quotients of a loop's index that say where elements lie. Null where other derived variables do that vary along the loop.
+// Returns the quotients of a loop's index that affect addresses. Returns nullopt if other floordiv/mod variables that vary along the loop
+// do.
 std::optional<std::vector<loops::Id>> Speller::quotients_along(const Form& f, Id root) const {
   std::vector<Id> out;
   for (Id q = 0; q < nest_.derived.size(); ++q) {
@@ -919,8 +920,8 @@ std::optional<std::vector<loops::Id>> Speller::quotients_along(const Form& f, Id
   return out;
 }
 
-// Elements that lie side by side along the loop of a scope for as long as quotients of its index stay the same. The first one's is what it is with
-// what is open down to a depth, and `begin` is its address but for what the quotients add.
+// Describes elements that are contiguous along the loop of a scope while quotients of its index stay constant. The first element is that of
+// the scopes up to `depth`; `begin` is its address without the quotients' terms.
 std::optional<Speller::Run> Speller::run_along(const Form& f, const Scope& along, std::size_t depth, Value* begin, unsigned count) {
   const Id root = p_.digits[along.digit].root;
   const std::optional<std::vector<Id>> quotients = quotients_along(f, root);
@@ -937,7 +938,7 @@ std::optional<Speller::Run> Speller::run_along(const Form& f, const Scope& along
   return run;
 }
 
-// The distances from `begin` of such elements, whether they lie side by side or not.
+// Returns the distances of these elements from `begin`, contiguous or not.
 llvm::Value* Speller::far_along(const Form& f, const Scope& along, std::size_t depth, unsigned count) {
   Value* far = b_.CreateMul(iota(count), splat(i64(f.size), count));
   const std::vector<Id> quotients = quotients_along(f, p_.digits[along.digit].root).value();
@@ -950,12 +951,12 @@ llvm::Value* Speller::far_along(const Form& f, const Scope& along, std::size_t d
   return far;
 }
 
-// Where a whole vector begins that ends where the lanes begin.
+// Returns the address of the whole vector that ends where the lanes begin.
 llvm::Value* Speller::last_lane(Of of, Id access) {
   return bytes(here(of, access), i64(-static_cast<std::int64_t>(vector_scope()->lanes - 1) * form(of, access).size));
 }
 
-// Lanes `place`, place + c, place + 2c, … of the c whole vectors that the family reads.
+// Returns lanes `place`, `place` + c, `place` + 2c, … of the c whole vectors of the interleaved access group.
 llvm::Value* Speller::sorted_out(Id access, llvm::Type* type) {
   const ::onepass::compiler::Access& a = nest_.accesses[access];
   Scope& vector = *vector_scope();
@@ -970,11 +971,11 @@ llvm::Value* Speller::sorted_out(Id access, llvm::Type* type) {
   return every(vector.families[a.first], a.place);
 }
 
-// The lanes' distances from the first one's address, which has all but what derived variables add that vary along the vector.
+// Returns the lane addresses: distances from the first lane's address, plus terms of floordiv/mod variables that vary along the vector.
 llvm::Value* Speller::addresses(Of of, Id access) {
   const Form& f = form(of, access);
   const unsigned count = vector_scope()->lanes;
-  if (f.table != kNone && varies_along_vector(loops_of(f.table))) {  // each lane has an array of its own
+  if (f.table != kNone && varies_along_vector(loops_of(f.table))) {  // each lane has a different array
     llvm::Type* pointers = llvm::FixedVectorType::get(b_.getPtrTy(), count);
     Value* words = b_.CreateGEP(b_.getInt64Ty(), f.base, within_table(f, lanes_of_linear(f.table, true)));
     Value* arrays = b_.CreateMaskedGather(pointers, words, llvm::Align(8), all_lanes(count), llvm::Constant::getNullValue(pointers));
@@ -991,8 +992,8 @@ llvm::Value* Speller::addresses(Of of, Id access) {
   return b_.CreateGEP(b_.getInt8Ty(), here(of, access), far);
 }
 
-// An unrolled loop just inside the vector along which the elements lie side by side, as many as a square of them has; in loops inside it they are
-// the same.
+// Returns the unrolled loop directly inside the vector loop along which the elements are contiguous, with as many iterations as a square
+// has. Inner loops must not change the elements.
 const Speller::Scope* Speller::turning_scope(const Form& f) const {
   const Scope* vector = vector_scope();
   if (!vector || vector == &scopes_.back()) return nullptr;
@@ -1007,8 +1008,8 @@ const Speller::Scope* Speller::turning_scope(const Form& f) const {
   return fits ? &along : nullptr;
 }
 
-// Each lane's elements are a vector in memory; squares of these are turned in registers. What lies beyond a lane's end is 0, and so are lanes
-// that are not inside, which read nothing.
+// Loads the elements of each lane as a vector and transposes squares of them in registers. Elements beyond a lane's end are 0. Inactive
+// lanes are 0 and read nothing.
 const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, const Scope& along) {
   const auto depth = static_cast<std::size_t>(&along - scopes_.data()) - 1;
   Scope& vector = scopes_[depth];
@@ -1050,7 +1051,7 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
   std::vector<Value*> rows;
   if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(whole)) {
     rows = rows_at(known->isOne());
-  } else {  // without a mask where all are inside, as they mostly are
+  } else {  // the common case, all lanes inside, needs no mask
     BasicBlock *plain = block(), *masked = block(), *after = block();
     b_.CreateCondBr(whole, plain, masked);
     b_.SetInsertPoint(plain);
@@ -1115,7 +1116,7 @@ void Speller::store(const Line& l) {
   b_.CreateMaskedScatter(v, at, llvm::Align(1), mask ? mask : all_lanes(count));
 }
 
-// To what stands there: no two lanes have one place.
+// Adds to the stored elements. All lanes have different elements.
 void Speller::add_to(const Line& l) {
   const Scope* vector = vector_scope();
   if (!vector) throw InternalError("speller: a number is added to another");
@@ -1138,7 +1139,7 @@ void Speller::add_to(const Line& l) {
   b_.CreateMaskedScatter(sum(b_.CreateMaskedGather(type, at, llvm::Align(1), mask, zero)), at, llvm::Align(1), mask);
 }
 
-// Stores that lie side by side in memory: lane i of the k-th of them becomes lane i*count + k.
+// Emits adjacent stores: lane i of the k-th store becomes lane i*count + k.
 void Speller::store_side_by_side(Id first) {
   const Line &l = p_.lines[first], &last = p_.lines[first + l.count - 1u];
   const Scope& vector = *vector_scope();
@@ -1152,7 +1153,7 @@ void Speller::store_side_by_side(Id first) {
   }
   Value* const v = interleaved(values);
   Value* left = vector.mask ? b_.CreateMul(vector.inside, i64(l.count)) : nullptr;
-  if (last.guard != kNone) {  // the last one of the last iteration may lie outside
+  if (last.guard != kNone) {  // the last store of the last iteration may be outside
     const Id check = p_.lines[last.guard].at;
     Value* at = linear_value(nest_.checks[check].linear, scopes_.size() - 1, true);
     Value* inside = b_.CreateAdd(b_.CreateSub(word(words_.bounds + check), at), i64(l.count - 1));
@@ -1166,13 +1167,13 @@ llvm::Value* Speller::interleaved(const std::vector<Value*>& v) {
   const auto n = static_cast<unsigned>(v.size()), width = width_of(v[0]);
   if (n == 1) return v[0];
   std::vector<int> lanes;
-  if (n % 2 == 0) {  // those of even number among those of odd number
+  if (n % 2 == 0) {  // interleaves the even vectors with the odd ones
     std::vector<Value*> even, odd;
     for (unsigned i = 0; i < n; ++i) (i % 2 ? odd : even).push_back(v[i]);
     for (unsigned i = 0; i < n * width / 2; ++i) lanes.push_back(static_cast<int>(i)), lanes.push_back(static_cast<int>(n * width / 2 + i));
     return b_.CreateShuffleVector(interleaved(even), interleaved(odd), lanes);
   }
-  Value* all = nullptr;  // one behind the other, then in order
+  Value* all = nullptr;  // concatenates, then permutes
   for (unsigned i = 0; i < n; ++i) {
     std::vector<int> wide;
     for (unsigned k = 0; k < n * width; ++k) wide.push_back(k / width == i ? static_cast<int>(k % width) : llvm::PoisonMaskElem);
@@ -1226,7 +1227,7 @@ llvm::Value* Speller::op(const Line& l) {
 
 // ------------------------------------------------------------------------------------------------ sums
 
-// Is it a part of a loop that the elements of the sum are counted by? The lanes of one that is halved are, too.
+// True if the digit is a part of a loop that counts the elements of the sum. The lanes of a halved sum count too.
 bool Speller::is_part_of_sum(Id digit, Id accumulator) const {
   return std::ranges::any_of(p_.accumulators[accumulator].reduced, [&](Id r) { return p_.digits[r].root == p_.digits[digit].root; });
 }
@@ -1254,7 +1255,7 @@ std::optional<Speller::Registers> Speller::registers_of(Id loop, Id line) const 
         if (is_axis && n) out.axes.push_back(digit);
         else if (is_axis) return std::nullopt;
         else if (sum.order == Accumulator::Order::Any && !sum.is_product && n)
-          out.parts.push_back(digit);  // each its own: they need not wait for each other
+          out.parts.push_back(digit);  // one partial sum each, so that they are independent
         break;
       default:
         if (is_axis) return std::nullopt;
@@ -1263,7 +1264,7 @@ std::optional<Speller::Registers> Speller::registers_of(Id loop, Id line) const 
   return out;
 }
 
-// The sums over the loop at this line that can be in registers while it runs: those begin with the identity there.
+// Returns the sums over the loop at this line that can be in registers while it runs, because they start with the identity there.
 std::vector<loops::Id> Speller::into_registers(Id loop) {
   std::vector<Id> sums;
   for (Id i = loop + 1; i < p_.lines[loop].end; ++i) {
@@ -1294,7 +1295,7 @@ std::vector<loops::Id> Speller::into_registers(Id loop) {
   return sums;
 }
 
-// Lanes that are not in registers: each begins with the identity in scratch.
+// Initializes lanes that are not in registers with the identity in scratch.
 void Speller::start_in_scratch(Id start) {
   const Id a = p_.lines[start].at;
   const Accumulator& sum = p_.accumulators[a];
@@ -1311,7 +1312,7 @@ void Speller::start_in_scratch(Id start) {
     b_.CreateAlignedStore(reducer(a).identity(lanes), bytes(here(Of::Sums, a), i64(k * form(Of::Sums, a).size)), llvm::Align(1));
 }
 
-// Loops over the axes of two sums that do nothing but add the one to the other, a tree?
+// Returns the two sums if the loops at this line only add one sum to the other, a tree.
 std::optional<Speller::Push> Speller::push_at(Id line) const {
   Id inside = line;
   while (inside < p_.lines.size() && p_.lines[inside].code == Code::Loop && p_.lines[inside].end == p_.lines[line].end) ++inside;
@@ -1319,13 +1320,13 @@ std::optional<Speller::Push> Speller::push_at(Id line) const {
   const Line &from = p_.lines[inside], &to = p_.lines[inside + 1];
   if (from.code != Code::Result || to.code != Code::Accumulate || to.a != inside || p_.accumulators[to.at].part != Accumulator::Part::Tree)
     return std::nullopt;
-  std::vector<Id> axes = loops::axes_in_order(p_, to.at);  // but for those in whose loops this stands
+  std::vector<Id> axes = loops::axes_in_order(p_, to.at);  // without the axes of the enclosing loops
   std::erase_if(axes, [&](Id axis) { return std::ranges::any_of(scopes_, [&](const Scope& s) { return s.digit == axis; }); });
   if (axes != loops::axes_in_order(p_, from.at)) return std::nullopt;
   return Push{from.at, to.at, p_.lines[line].end};
 }
 
-// Are the lines that read these sums, from line `from` on, in loops that are straight-line code over the same axes?
+// True if all lines that read this sum, from line `from` on, are in straight-line loops over the same axes.
 bool Speller::can_read_at_hand(Id accumulator, Id from) const {
   const std::vector<Id>& axes = at_hand_[accumulator].axes;
   bool any = false;
@@ -1359,7 +1360,7 @@ std::vector<std::int64_t> Speller::index_of(const std::vector<Id>& axes) const {
   return index;
 }
 
-// Asks for what the sums will be added to, and for where they will be stored, while the loop runs.
+// Prefetches the tree levels that the sums are added to or stored to, while the loop runs.
 void Speller::prefetch(const Push& to) {
   const Accumulator& a = p_.accumulators[to.tree];
   if (p_.digits[a.reduced[0]].once) return;
@@ -1420,7 +1421,8 @@ loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
   return next;
 }
 
-// A binary counter, for all these sums at once: where a level is taken, both go to the next one. `index`: of the block, none if it is the only one.
+// Pushes sums to trees as a binary counter: an occupied level is added and carried to the next one. `index`: number of the block, null if
+// it is the only one.
 void Speller::push(const Reducer& reducer, Value* index, Value* at, Value* level, std::vector<Value*> sums,
                    const std::vector<Value*>& offsets) {
   if (index) {
@@ -1451,10 +1453,10 @@ void Speller::push(const Reducer& reducer, Value* index, Value* at, Value* level
   for (std::size_t i = 0; i < sums.size(); ++i) reducer.store(sums[i], bytes(at, offsets[i]));
 }
 
-// Of so many blocks: each level that their number has stands in front of what there is, the lowest one first.
+// Returns the sum of all blocks of a tree: the level of each bit of `blocks` is added on the left, the lowest one first.
 llvm::Value* Speller::top(const Reducer& reducer, Value* blocks, Value* at, Value* level, llvm::Type* type) {
   Value* lowest = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, blocks, b_.getTrue());
-  Value* rest = b_.CreateAnd(blocks, b_.CreateSub(blocks, i64(1)));  // without that one
+  Value* rest = b_.CreateAnd(blocks, b_.CreateSub(blocks, i64(1)));  // without the lowest bit
   Value* first = reducer.load(type, bytes(at, b_.CreateMul(lowest, level)));
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock *head = block(), *inside = block(), *after = block();
@@ -1475,7 +1477,7 @@ llvm::Value* Speller::top(const Reducer& reducer, Value* blocks, Value* at, Valu
   return sum;
 }
 
-// Blocks of a tree go to its levels, sums of chunks each to its place.
+// Pushes a block to the levels of its tree; chunk sums go to their own elements.
 void Speller::push(Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets) {
   const Accumulator& a = p_.accumulators[tree];
   Value *index = i64(0), *const level = form(Of::Sums, tree).level;
@@ -1510,7 +1512,7 @@ void Speller::accumulate(Id line) {
   const unsigned lanes = vector && (is_elements || form(Of::Sums, l.at).stride[vector->digit]) ? vector->lanes : 0;
   Value* x = splat(value(l.a), lanes);
   if (a.part == Accumulator::Part::Tree) {
-    if (p_.digits[a.reduced[0]].once && !lanes) {  // all that there is
+    if (p_.digits[a.reduced[0]].once && !lanes) {  // the only block
       at_hand_[l.at].axes = at_hand_[l.at].unrolled = a.axes;
       if (can_read_at_hand(l.at, line + 1)) {
         at_hand_[l.at].values[index_of(a.axes)] = x;
@@ -1519,7 +1521,7 @@ void Speller::accumulate(Id line) {
     }
     return push(l.at, here(Of::Sums, l.at), {x}, {i64(0)});
   }
-  Value* const mask = is_elements ? vector->mask : nullptr;  // beyond the end there is nothing to add
+  Value* const mask = is_elements ? vector->mask : nullptr;  // elements beyond the end are not added
   if (registers.values.empty()) {
     if (!vector || a.order != Accumulator::Order::Lanes) throw InternalError("speller: a sum that is in no register");
     Value* p = here(Of::Sums, l.at);
@@ -1543,7 +1545,7 @@ void Speller::accumulate(Id line) {
   for (std::size_t k = 0; k < sum.size(); ++k) b_.CreateStore(sum[k], variables[k]);
 }
 
-// The vectors of the lanes one behind the other, outer parts first.
+// Concatenates the vectors of the lanes, outer parts first, and halves them.
 llvm::Value* Speller::halve(const Line& l) {
   const Accumulator& a = p_.accumulators[l.at];
   std::vector<Value*> vectors;
