@@ -1,5 +1,5 @@
-// What a TileProgram (tiles.h) is made of: lists of steps, each a loop over a tile or over one element, and what reductions need beside
-// them. Made by tile_builder.cpp, run by tile_run.cpp.
+// Parts of a TileProgram (tiles.h): lists of steps, each a loop over a tile or over one element, and the additional state of reductions.
+// tile_builder.cpp makes them; tile_run.cpp runs them.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace onepass::compiler {
 
-/// What a value varies with, a set of bits. Without Vector it is one element. Of a map and of lanes, what varies with the vector loop is of
-/// level Element; of rows it is a Tile where the serial loops do not change it.
+/// Loops that a value varies with, as a bit set. Without the vector bit, the value is one element. In Map and Lanes nests, values that vary
+/// with the vector loop have level Element. In Rows nests, they have level Tile if the serial loops do not change them.
 enum class Level : std::uint8_t { Call = 0, Row = 1, Serial = 3, Tile = 5, Element = 7 };
 constexpr Level operator|(Level a, Level b) { return static_cast<Level>(static_cast<std::uint8_t>(a) | static_cast<std::uint8_t>(b)); }
 constexpr bool is_vector(Level level) { return static_cast<std::uint8_t>(level) & 4; }
@@ -21,24 +21,26 @@ constexpr bool is_vector(Level level) { return static_cast<std::uint8_t>(level) 
 struct TileStep {
   enum class Kind : std::uint8_t {
     Loop,   // y = loop(a, b, c)
-    Load,   // y: elements of access `at`, where the guard a holds
-    Place,  // y: the address of what access `at` reads, or of where it stores
-    Index,  // y = linear `at`
+    Load,   // y: elements of access `at`, where predicate a holds
+    Place,  // y: the address that access `at` reads or stores to
+    Index,  // y = affine map `at`
     Guard,  // y: checks at .. at + count hold
-    Fill,   // y: the one element a, everywhere
-    Store,  // a, where the guard b holds
-    Skip,   // the next `count` steps, unless some element of a is true
-    Fold,   // the lanes of fold `at` take a, of a contraction the products of a and b
-    Row,    // a is one of the eight rows that fold `at` takes together
+    Fill,   // y: a tile with the element a everywhere
+    Store,  // stores a where predicate b holds
+    Skip,   // skips the next `count` steps unless some element of a is true
+    Fold,   // adds a, or for a contraction the products of a and b, to the lanes of fold `at`
+    Row,    // a is one of the eight rows that fold `at` combines
     Scan,   // y: scan `at` of a
   };
   Kind kind;
-  std::uint8_t size = 0;  // of an element that is loaded, stored or filled in
-  bool one = false;       // Store, Skip; Fill of rows abreast: a is one element; b, where one_guard
-  bool in_place = false;  // Load of rows abreast: where the array has the rows one after the other, y is its memory
+  std::uint8_t size = 0;  // bytes of an element (Load, Store, Fill)
+  // Store, Skip and Fill, several rows per tile: a is one element. With one_guard, so is b.
+  bool one = false;
+  // Load, several rows per tile: if the rows are consecutive in the array, y is the array's memory.
+  bool in_place = false;
   bool one_guard = false;
-  ir::Op op = ir::Op::Input;  // Loop: of one operator
-  DType dtype = DType::Bool;  // of its operands
+  ir::Op op = ir::Op::Input;  // operator of a Loop with a single operator
+  DType dtype = DType::Bool;  // operand type
   std::uint8_t uniform = 0;
   TileLoop loop = nullptr;
   std::uint32_t y = kNone, a = kNone, b = kNone, c = kNone;
@@ -51,42 +53,44 @@ using TileSteps = std::vector<TileStep>;
 struct TileFold {
   FoldLoops loops;
   DType dtype;
-  std::uint64_t identity;  // what a missing element and the start of an accumulator are
-  std::uint32_t y;         // the result: one element; of rows and columns a tile
+  std::uint64_t identity;  // initial value of accumulators and value of padding
+  std::uint32_t y;         // the result: one element; a tile for rows and columns
   std::uint32_t a, b = TileStep::kNone;
-  std::uint32_t number = 0;  // among the reductions, or scans, of the body
+  std::uint32_t number = 0;  // number among the reductions, or scans, of the body
   bool column = false, scan = false;
-  std::uint32_t carry = TileStep::kNone;  // of a scan along a serial loop: the tiles of its carry, and behind it its base
-  std::uint32_t rows = TileStep::kNone;  // of rows and columns: the first of the tiles that hold a for eight rows; none: a stands elsewhere
-  std::uint32_t fills = TileStep::kNone;  // the tile that is a missing row
-  std::int64_t stack_at = 0;              // the tree of blocks: of elements in a row's state, of tiles in the scratch
+  std::uint32_t carry = TileStep::kNone;  // scan along a serial loop: tiles of its carry, followed by its base
+  // Rows and columns: the first of eight tiles that hold a; kNone: a is in an array.
+  std::uint32_t rows = TileStep::kNone;
+  std::uint32_t fills = TileStep::kNone;  // tile with the value of a padding row
+  std::int64_t stack_at = 0;              // tree of blocks: its offset in elements of a row's state, or in tiles of the scratch
 };
 
-/// A contraction of rows, whose operands are products of x, which the vector loop does not change, and y. An operand that is an array in
-/// memory is read there, by its access; else it is computed first, for some iterations of the serial loop.
+/// Contraction of rows. Its operands are x, which is invariant in the vector loop, and y. An operand that is an array is read through its
+/// access; any other operand is first computed for some iterations of the serial loop.
 struct TileChain {
-  static constexpr std::int64_t kMostRows = 8;    // iterations of the last outer loop that are taken together
-  static constexpr std::int64_t kMostSteps = 32;  // iterations of the serial loop whose operands are computed before they are used
-  std::uint32_t fold = TileStep::kNone;           // none: the sweep is no such contraction
+  static constexpr std::int64_t kMostRows = 8;    // iterations of the last outer loop that are processed together
+  static constexpr std::int64_t kMostSteps = 32;  // iterations of the serial loop for which operands are computed ahead
+  std::uint32_t fold = TileStep::kNone;           // kNone: the sweep is not such a contraction
   std::uint32_t x_access = TileStep::kNone, y_access = TileStep::kNone;
-  bool y_varies = false;  // with the last outer loop: iterations of that are taken one by one
+  bool y_varies = false;  // it varies with the last outer loop; its iterations are processed one by one
 };
 
 struct TileForm {
-  static constexpr std::uint32_t kTreeLevels = 48;  // of the tree of blocks: 2^48 blocks
-  // Of a tree of tiles there is room for so many whole ones: where it has more levels, the tiles that run are shorter.
+  static constexpr std::uint32_t kTreeLevels = 48;  // levels of the pairwise tree of blocks: up to 2^48 blocks
+  // Levels of a tree with room for whole tiles. With more levels, shorter tiles are run.
   static constexpr std::int64_t kWholeLevels = 8, kWholeLevelsOfChain = 4;
-  static constexpr std::int64_t kLanesBytes = 256;  // of one fold, or of the addresses of eight rows
+  static constexpr std::int64_t kLanesBytes = 256;  // bytes per fold for lanes, or for the addresses of eight rows
 
   struct Stage {
     TileSteps row, tile, stores;
   };
   struct Sweep {
-    TileSteps serial, each;            // of one iteration of the serial loops; of a tile of the vector loop
-    std::vector<std::uint32_t> folds;  // that are done when it is
+    TileSteps serial, each;            // steps per iteration of the serial loops; per tile of the vector loop
+    std::vector<std::uint32_t> folds;  // folds that finish with the sweep
     std::vector<std::uint32_t> scans;
     TileChain chain;
-    std::vector<std::uint32_t> direct;  // of rows, where all that is done is to fold arrays in memory: the access of each fold
+    // Rows nests whose sweep only folds arrays in memory: the access of each fold.
+    std::vector<std::uint32_t> direct;
   };
   struct Cell {
     std::uint32_t value;
@@ -94,27 +98,28 @@ struct TileForm {
   };
 
   TileSteps call;
-  std::vector<Stage> stages;  // sweeps + 1
-  std::vector<Sweep> sweeps;  // and what is computed from columns, or what scans along the vector loop sum
+  std::vector<Stage> stages;  // one more than sweeps
+  // Also an entry for values computed from columns, or for the operands of scans along the vector loop.
+  std::vector<Sweep> sweeps;
   std::vector<TileFold> folds;
   std::vector<Cell> constants;
-  std::vector<Cell> slots;           // bits: the word
-  std::vector<std::uint32_t> place;  // of each value: its cell, or its tile behind these
+  std::vector<Cell> slots;           // bits: the kernel parameter
+  std::vector<std::uint32_t> place;  // by value: its cell, or the number of cells plus its tile
   std::uint32_t cells = 0, tiles = 0;
-  // Iterations of the last outer loop run together, as many as a tile has room for: a tile has their elements one row after the other, a
-  // cell one element of each row, and a list runs over all of them.
+  // True if several iterations of the last outer loop run together, as many as fit into a tile. A tile has the elements of one row after
+  // the other; a cell has one element per row. A list of steps runs over all of them.
   bool abreast = false;
   static constexpr std::int64_t kMostAbreast = 64;
   std::int64_t cell_bytes() const { return abreast ? 8 * kMostAbreast : 8; }
-  std::int64_t tile = 0, tile_bytes = 0;  // a tile's elements; its bytes
+  std::int64_t tile = 0, tile_bytes = 0;  // elements of a tile; bytes of a tile
 
-  // Where things stand, in bytes: in the state of a row, of which there are eight where there are columns, and behind all states.
+  // Byte offsets: within the state of a row, and after all states. There are eight row states if there are columns.
   std::int64_t cells_at = 0, lanes_at = 0, state_bytes = 0;
   std::int64_t panels_at = 0, tiles_at = 0, scratch_bytes = 0;
 
-  // What a run takes, about.
+  // Estimated cost of a run.
   double element_ns = 0, tile_ns = 0, serial_ns = 0, row_ns = 0;
-  double abreast_ns = 0;  // of each row, where row_ns is of rows that run together
+  double abreast_ns = 0;  // per row, if row_ns is the cost of rows that run together
 };
 
 }  // namespace onepass::compiler

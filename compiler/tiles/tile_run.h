@@ -1,4 +1,4 @@
-// A run of a TileProgram over some items: tile_run.cpp, and tile_reduce.cpp for what reductions need.
+// TileRun: runs a TileProgram over some tasks. The code is in tile_run.cpp, and for reductions in tile_reduce.cpp.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace onepass::compiler {
 
 class TileRun {
  public:
-  /// `state`: which of the states of a row in the scratch is its own.
+  /// `state` is the number of its row state in the scratch.
   TileRun(const TileProgram& program, const std::int64_t* words, void* scratch, std::int64_t state = 0);
   void items(std::int64_t begin, std::int64_t end);
-  /// Items of a nest with columns.
+  /// Runs tasks of a nest with fused columns.
   static void columns(const TileProgram& program, const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch);
 
  private:
@@ -28,19 +28,19 @@ class TileRun {
   const std::int64_t* const words_;
   std::byte* const memory_;
   std::byte* const state_;
-  std::int64_t* const index_;    // of the loops
-  std::int64_t* const linears_;  // values of all linears, at the vector loop's start
-  std::byte** const at_;         // of all values
-  std::int64_t r_ = 0;           // of the first element of the tile that runs
-  std::int64_t eighth_ = 0;      // of rows and columns: which of eight rows it is of
-  // of a sweep along rows: the block of r that the lanes are of, and how many are in the trees
+  std::int64_t* const index_;    // by loop
+  std::int64_t* const linears_;  // by affine map: value at the start of the vector loop
+  std::byte** const at_;         // by value
+  std::int64_t r_ = 0;           // r of the first element of the current tile
+  std::int64_t eighth_ = 0;      // rows and columns: position within eight rows
+  // Sweeps along rows: the block of r that the lanes belong to, and the number of blocks in the trees.
   std::int64_t block_ = 0, blocks_ = 0;
-  // of a split schedule:
+  // State of split schedules.
   const bool split_;
   std::int64_t item_ = 0, chunk_ = 0;
-  std::int64_t width_;      // elements of a tile that runs: as many as a tree has room for
-  std::int64_t rows_ = 1;   // that run abreast
-  bool whole_row_ = false;  // the tile that runs is all that its folds take
+  std::int64_t width_;      // elements of the current tile, limited by the room in trees
+  std::int64_t rows_ = 1;   // rows that run together
+  bool whole_row_ = false;  // the current tile has all elements that its folds reduce
 
   std::int64_t extent(std::uint32_t loop) const { return words_[layout_.extents + loop]; }
   std::uint32_t vector_loop() const { return p_.loops_ - 1; }
@@ -51,94 +51,95 @@ class TileRun {
   }
 
   // ---- tile_run.cpp
-  void to_row();  // the linears of the loops' indices
+  void to_row();  // updates the affine maps after a change of loop indices
   std::int64_t step_of(std::uint32_t linear) const { return words_[layout_.coefficient_of(linear, vector_loop())]; }
   std::byte* address(std::uint32_t access, std::int64_t begin, std::uint8_t size) const;
   void steps(const TileSteps& steps, std::int64_t begin, std::int64_t n);
-  // An item's iterations of the last outer loop, and of the vector loop.
+  // Runs a task's iterations of the last outer loop and of the vector loop.
   void rows(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last);
   void map(std::int64_t first, std::int64_t last);
 
-  // ---- tile_abreast.cpp: several iterations of the last outer loop at once
+  // ---- tile_abreast.cpp: several iterations of the last outer loop together
   void abreast(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last);
-  // As steps(), of n elements of each of the rows.
+  // Does the same as steps(), for n elements of each of the rows.
   void steps_abreast(const TileSteps& steps, std::int64_t begin, std::int64_t n);
   void load_abreast(const TileStep& s, std::int64_t begin, std::int64_t n);
   void store_abreast(const TileStep& s, std::int64_t begin, std::int64_t n);
   std::int64_t row_step_of(std::uint32_t linear) const { return words_[layout_.coefficient_of(linear, p_.outer_ - 1)]; }
-  // n elements of each of the rows stand one after the other.
+  // True if n elements of each of the rows are consecutive.
   bool is_dense(std::uint32_t linear, std::int64_t n) const {
     return (n == 1 || step_of(linear) == 1) && (rows_ == 1 || row_step_of(linear) == n);
   }
 
   // ---- tile_scan.cpp
   void scan(const TileStep& s, std::int64_t n);
-  // Along the vector loop, from the base that stands in the scans' states; `end` after each block.
+  // Scans along the vector loop, starting with the base in the scans' states. Calls `end` after each block.
   template <class F> void scan_blocks(const TileForm::Sweep& sweep, std::int64_t first, std::int64_t last, F&& end);
   void scan_along(std::int64_t first, std::int64_t last);
-  // An item of a split schedule (compiler/plan/schedule.h): sums of blocks, the base, then the results.
+  // Runs a task of a split scan (compiler/plan/schedule.h): block sums, the base, then the results.
   void scan_chunk(std::int64_t first, std::int64_t last);
-  // Across rows, of n elements: begins the scans, or their next block.
+  // Starts the scans across rows, or their next block, for n elements.
   void begin_scan_rows(const TileForm::Sweep& sweep, std::int64_t n, bool first);
 
   // ---- tile_reduce.cpp
-  // All stages and sweeps, or those of a phase, over elements begin .. begin + n of the vector loop (of rows; lanes have all of it), which
-  // begins the item's at `item_begin`. The contraction of rows runs over several iterations of the last outer loop.
+  // Runs all stages and sweeps, or those of a phase, over elements begin .. begin + n of the vector loop (Lanes nests: all of it). The
+  // task's elements start at `item_begin`. A contraction of rows runs over several iterations of the last outer loop.
   void sweeps(std::int64_t item_begin, std::int64_t begin, std::int64_t n, std::int64_t rows);
   void stage(std::size_t stage, std::int64_t begin, std::int64_t n, bool values, bool stores);
   void sweep(std::size_t sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r, std::int64_t rows);
   void phase(std::int64_t item_begin, std::int64_t begin, std::int64_t n);
-  std::int64_t reduced_count() const;  // elements of r, missing ones included
-  // The indices of the serial loops: those of their iteration i; and what carries once the last one was increased.
+  std::int64_t reduced_count() const;  // elements of r, including padding
+  // set_serial() sets the indices of the serial loops for iteration i. carry_serial() propagates the carry after the last index is
+  // increased.
   void set_serial(std::int64_t i);
   void carry_serial();
-  // f(r) in each iteration of the serial loops that has elements first_r .. last_r; r of its first element.
+  // Calls f(r) for each iteration of the serial loops that has elements in first_r .. last_r. r is that of its first element.
   template <class F> void each_serial(std::int64_t first_r, std::int64_t last_r, F&& f);
   void lanes_sweep(const TileForm::Sweep& sweep, std::int64_t first_r, std::int64_t last_r);
   void begin_lanes(const TileForm::Sweep& sweep, std::int64_t first_r);
-  // Of elements from j on, of those below `to`, how many run at once; of the row of r that begins at r0.
+  // Returns how many of the elements from j on, and below `to`, run together. The row starts at r0.
   std::int64_t tile_length(const TileForm::Sweep& sweep, std::int64_t r0, std::int64_t j, std::int64_t to) const;
   void lanes_tile(const TileForm::Sweep& sweep, std::int64_t r0, std::int64_t j, std::int64_t n);
   void end_lanes(const TileForm::Sweep& sweep);
   void reset_lanes(const TileForm::Sweep& sweep);
   void halve_lanes(const TileForm::Sweep& sweep);
   void rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r);
-  // The same of arrays in memory: whole groups by one call for each fold.
+  // Does the same for arrays in memory, with one call per fold for all whole groups.
   void direct_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r);
   void chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r,
                    std::int64_t rows);
-  // Operands of a contraction that are computed: of iterations of the serial loop from k on.
+  // Computes operands of a contraction, for the iterations of the serial loop from k on.
   void fill_panels(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t k, std::int64_t length,
                    std::int64_t rows);
 
   std::byte* lanes_of_fold(std::uint32_t fold) const { return state_ + f_.lanes_at + fold * TileForm::kLanesBytes; }
   const void** rows_of_fold(std::uint32_t fold) const { return reinterpret_cast<const void**>(lanes_of_fold(fold)); }
-  // What a list is run with: `a` of a fold by rows stands in the tile of the row that it is of.
+  // Selects the row within eight rows: the operand `a` of a fold by rows is in the tile of that row.
   void enter_eighth(const TileForm::Sweep& sweep, std::int64_t eighth);
 
-  // ---- tile_columns.cpp: columns, in two phases: blocks of rows, then parts of the vector loop
+  // ---- tile_columns.cpp: fused columns in two phases: blocks of rows, then parts of the vector loop
   void enter_column_row(std::int64_t row);
   void column_block(std::span<TileRun* const> runs, std::int64_t block);
   void column_results(std::int64_t part);
 
   std::byte* stack_of(const TileFold& fold) const { return (fold.column || p_.kind_ == NestKind::Rows ? memory_ : state_) + fold.stack_at; }
   std::int64_t level_rows(const TileFold& fold) const { return fold.loops.chain && p_.kind_ == NestKind::Rows ? TileChain::kMostRows : 1; }
-  // Of one element in lanes, else of tiles that run.
+  // one element per lane, or one per element of the current tile
   std::int64_t tree_row_bytes(const TileFold& fold) const {
     return fold.column || p_.kind_ == NestKind::Rows ? width_ * (f_.tile_bytes / f_.tile) : 8;
   }
   std::int64_t choose_width() const;
-  // The tree of blocks, as a binary counter: level l holds the sum of 2^l blocks. A sum has `rows` rows of n elements, a tile apart.
+  // Pairwise tree of blocks as a binary counter: level l holds the sum of 2^l blocks. A sum has `rows` rows of n elements, one tile apart.
   void push(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows);
   void top(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows);
   void fill(const TileFold& fold, std::byte* to, std::int64_t n) const;
   std::byte* partial(const TileFold& fold, std::int64_t chunk, std::int64_t j) const;
-  // The tree of what `chunks` chunks have left, elements from j on.
+  // Combines the partial results of `chunks` chunks in a tree, for elements from j on.
   void combine_partials(const TileFold& fold, std::int64_t chunks, std::int64_t j, std::int64_t n);
   void combine_chunks(const TileForm::Sweep& sweep, std::int64_t item_begin, std::int64_t begin, std::int64_t n);
 };
 
-// f for the integer of an element's size: copies do not look at what they copy.
+// Calls f with an integer of an element's size. Copies do not depend on the element type.
 template <class F> void of_size(std::uint8_t size, F&& f) {
   switch (size) {
     case 1: return f(std::uint8_t{});
@@ -165,8 +166,8 @@ template <class F> void TileRun::each_serial(std::int64_t first_r, std::int64_t 
   const std::uint32_t serial = p_.serial_, begin = p_.outer_;
   if (first_r >= last_r) return;
   if (serial == 0) return f(std::int64_t{0});
-  const std::int64_t elements = p_.kind_ == NestKind::Lanes ? extent(vector_loop()) : 1;  // of r in an iteration
-  std::int64_t within = 1;                                                                // iterations in a run
+  const std::int64_t elements = p_.kind_ == NestKind::Lanes ? extent(vector_loop()) : 1;  // elements of r per iteration
+  std::int64_t within = 1;                                                                // iterations per run
   for (std::uint32_t l = p_.runs_; l < serial; ++l) within *= extent(begin + l);
   const std::int64_t run_length = p_.runs_ ? words_[layout_.padded_run] : elements * within;
   if (elements == 0 || within == 0) return;

@@ -1,10 +1,12 @@
-// TileProgram: a Nest run without a compiler. The vector loop is taken in tiles of some hundred elements, as many as let all values that
-// wait stay in half of the first-level cache; each statement is one loop over a tile (loops.h), so that values go from loop to loop through
-// that cache and memory is passed once, as in the compiled kernel, whose arguments, items and bits it has. What the first calls of a
-// function run while the compiler works (runtime/kernel_cache).
+// TileProgram: the tiled interpreter, which runs a Nest without a compiler. It processes the vector loop in tiles. A tile has a few hundred
+// elements, so that all live values fit into half of the first-level cache. Each statement is one loop over a tile (loops.h).
 //
-// Left to the compiler, so that of() gives null: indexing by data, lists, derived variables, short rows, phases and
-// integers below 32 bits in arithmetic.
+// Values pass from loop to loop through that cache, and memory is read once, as in the compiled kernel. Arguments, tasks and result bits
+// are those of the compiled kernel. The first calls of a function run the interpreter while the compiler works (runtime/kernel_cache).
+//
+// TileProgram::of() returns null for unsupported nests: data-dependent indices, array lists, floordiv/mod variables, short rows,
+// interleaved indices, and arithmetic on integers below 32 bits.
+// and arithmetic on integers below 32 bits.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +24,23 @@ struct MoveLoops;
 class TileProgram {
  public:
   static constexpr std::int64_t kFewest = 512, kMost = 2048;  // elements of a tile
-  static constexpr std::int64_t kFewestAbreast = 4;           // rows that are reduced together, so that it pays
-  static constexpr std::int64_t kSquareRows = 16;             // of an array that is read across: a cache line of f32
+  static constexpr std::int64_t kFewestAbreast = 4;           // fewest rows for which joint reduction pays off
+  static constexpr std::int64_t kSquareRows = 16;             // rows of a transposed read: a cache line of f32
 
   static std::shared_ptr<const TileProgram> of(const Nest& nest, const Target& target);
   ~TileProgram();
 
-  /// As a KernelFunction. `scratch` has scratch_bytes(), aligned to 64.
+  /// Runs tasks, as a KernelFunction does. `scratch` must have scratch_bytes() bytes, aligned to 64.
   void run(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch) const;
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
-  /// What all items of these words take on one thread, about.
+  /// Estimates the nanoseconds of all tasks with these kernel parameters on one thread.
   double nanoseconds(std::span<const std::int64_t> words) const;
-  /// What the same would take in the quick tier, once it is compiled. Several times as long for a contraction, whose loops in tiles keep
-  /// sums in registers.
+  /// Estimates the same for compiled code of the baseline tier. A contraction in the tiled interpreter is an order of magnitude faster,
+  /// because its loops keep sums in registers.
   double quick_nanoseconds(std::span<const std::int64_t> words) const;
-  /// What compiling the nest in the quick tier would take, about.
+  /// Estimates the nanoseconds of compiling the nest in the baseline tier.
   double compile_nanoseconds() const;
-  /// The same of the optimised tier.
+  /// Estimates the nanoseconds of compiling the nest in the optimized tier.
   double optimise_nanoseconds() const;
   std::size_t bytes() const { return bytes_; }
 
@@ -46,7 +48,7 @@ class TileProgram {
   friend class TileBuilder;
   friend class TileRun;
   TileProgram(const Nest& nest, const Target& target);
-  /// The form that runs the words.
+  /// Returns the form that runs with these kernel parameters.
   const TileForm& form_of(const std::int64_t* words) const;
   bool is_split(const std::int64_t* words) const {
     if (kind_ == NestKind::Map) return scans_ > 0 && words[layout_.tile] < words[layout_.extents + loops_ - 1];
@@ -58,17 +60,17 @@ class TileProgram {
   bool has_columns_;
   WordLayout layout_;
   std::uint32_t loops_, outer_, serial_, runs_, sweeps_, linears_, reductions_ = 0, scans_ = 0;
-  std::vector<std::uint32_t> linear_of_;  // of accesses
-  std::vector<std::uint32_t> check_of_;   // the linear of each check
+  std::vector<std::uint32_t> linear_of_;  // by access
+  std::vector<std::uint32_t> check_of_;   // by check: its affine map
   std::unique_ptr<const TileForm> form_;
-  // Of several sweeps along rows that fit a tile: each value is computed once and waits for the sweeps behind it.
+  // For several sweeps along rows that fit into one tile. Each value is computed once and stays in memory for later sweeps.
   std::unique_ptr<const TileForm> whole_;
-  // Of short rows that are reduced, and of arrays that are read across the vector loop, several rows at once.
+  // For reductions of short rows and for arrays that are read across the vector loop. Several rows run together.
   std::unique_ptr<const TileForm> abreast_;
   bool runs_abreast(const std::int64_t* words) const;
   std::int64_t scratch_bytes_ = 0;
-  bool contracts_ = false;      // rows, by TileChain
-  std::size_t primitives_ = 0;  // of what is computed for each element, those of expansions too
+  bool contracts_ = false;      // contracts rows by TileChain
+  std::size_t primitives_ = 0;  // primitives per element, including those of expansions
   std::size_t steps_ = 0, bytes_ = 0;
 };
 
