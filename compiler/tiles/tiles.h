@@ -6,7 +6,6 @@
 //
 // TileProgram::of() returns null for unsupported nests: data-dependent indices, array lists, floordiv/mod variables, short rows,
 // interleaved indices, and arithmetic on integers below 32 bits.
-// and arithmetic on integers below 32 bits.
 #pragma once
 
 #include <cstdint>
