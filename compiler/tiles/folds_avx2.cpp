@@ -1,4 +1,4 @@
-// What reductions and halves in tiles are made of, for x86-64-v3 (cmake/tiles.cmake sets the options).
+// Loops of reductions and halves in tiles, for x86-64-v3 (cmake/tiles.cmake sets the options).
 #ifdef __x86_64__
 #define ONEPASS_TILE_FOLDS fold_loops_avx2
 #define ONEPASS_TILE_HALVES tile_half_avx2

@@ -1,4 +1,4 @@
-// What reductions and halves in tiles are made of, for what every processor of this kind has (cmake/tiles.cmake sets the options).
+// Loops of reductions and halves in tiles, for the baseline instruction set of the architecture (cmake/tiles.cmake sets the options).
 #define ONEPASS_TILE_FOLDS fold_loops_baseline
 #define ONEPASS_TILE_HALVES tile_half_baseline
 #define ONEPASS_TILE_MOVES move_loops_baseline

@@ -1,6 +1,6 @@
-// Run by the build (cmake/tiles.cmake): writes the expansions of elementary functions as C++ for compiler/tiles/loops_of_target.inc, one
-// function of one element each. Those with a `rare` side are for single numbers of f64 alone, and branch around that side: tiles run these
-// operator by operator, and skip it.
+// Run by the build (cmake/tiles.cmake). Writes the expansions of elementary functions as C++ for compiler/tiles/loops_of_target.inc, one
+// function of one element each. Expansions with an unlikely side are only for single f64 numbers and branch around that side. Tiles run
+// these expansions operator by operator and skip the side.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -47,7 +47,8 @@ std::string constant(const Node& node) {
   }
 }
 
-// The function of an operator and type; what it calls comes before it. False where it cannot be written.
+// Writes the functions of operators and types, each after the functions that it calls. write() returns Form::None if it cannot write a
+// function.
 class Writer {
  public:
   enum class Form : signed char { Unwritten, None, Fused, Branching };
@@ -60,14 +61,14 @@ class Writer {
  private:
   Form forms_[kOpCount][2] = {};
 
-  // What is written of a function so far.
+  // State of a function that is being written.
   struct Body {
     const Graph& g;
     compiler::BehindRare behind{g};
     std::string text = {};
     bool branches = false, calls_branching = false;
     std::vector<bool> written = std::vector<bool>(g.size(), false);
-    std::vector<bool> declared = written;  // before the branch that it is computed in
+    std::vector<bool> declared = written;  // declared before the branch that computes it
   };
 
   Form body(Op op, DType dtype) {
@@ -86,7 +87,7 @@ class Writer {
     return branching ? Form::Branching : Form::Fused;
   }
 
-  // What depends on the first operand alone, and the rest, where the former is much.
+  // Writes two functions if the values that depend only on the first operand are many: one for these, one for the rest.
   void in_parts(Op op, const Graph& g) {
     constexpr int kMuch = 20;  // primitives
     enum : std::uint8_t { kNothing, kFirst, kSecond, kBoth };
@@ -138,7 +139,7 @@ class Writer {
     return true;
   }
 
-  // What stands behind the `rare`s of one condition. They read some of it where they choose.
+  // Writes the values that only the `Rare`s of one condition need. Selections read some of them.
   bool slow_side(Body& b, NodeId rare) {
     b.branches = true;
     const NodeId condition = b.g.operand(rare, 0);
