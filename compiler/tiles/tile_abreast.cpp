@@ -1,5 +1,5 @@
-// Rows abreast: several iterations of the last outer loop go through each list of steps together, so that a short row does not pay for lists
-// and calls of its own, and an array that is read across the vector loop is read in squares.
+// Several rows per tile: iterations of the last outer loop share each list of steps. Short rows then do not pay for separate lists and
+// calls, and arrays that are read across the vector loop are read in squares.
 #include "compiler/tiles/tile_run.h"
 
 namespace onepass::compiler {
@@ -75,7 +75,7 @@ void TileRun::steps_abreast(const TileSteps& steps, std::int64_t begin, std::int
         break;
       case Step::Kind::Fold: f_.folds[s.at].loops.whole(at[f_.folds[s.at].y], at[s.a], pointer(s.b), n, rows_); break;
       case Step::Kind::Row:
-      case Step::Kind::Scan: break;  // of no form that has rows abreast
+      case Step::Kind::Scan: break;  // not in forms with several rows per tile
     }
   }
 }
@@ -113,7 +113,7 @@ void TileRun::store_abreast(const TileStep& s, std::int64_t begin, std::int64_t 
   const std::uint32_t linear = p_.linear_of_[s.at];
   const std::int64_t step = n == 1 ? 1 : step_of(linear), row_step = row_step_of(linear);
   std::byte* const to = address(s.at, begin, s.size);
-  if (to == at_[s.a]) return;  // computed there
+  if (to == at_[s.a]) return;  // already computed in the array
   const auto* const guard = s.b == kNone ? nullptr : reinterpret_cast<const std::uint8_t*>(at_[s.b]);
   if (guard && s.one_guard && guard[0] == 0) return;
   of_size(s.size, [&]<class E>(E) {

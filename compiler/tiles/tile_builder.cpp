@@ -1,4 +1,4 @@
-// Makes a TileProgram of a Nest: which loops compute each statement, when, and where values wait.
+// Builds the TileProgram of a Nest: chooses the loops of each statement, their order, and the memory of values.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -20,16 +20,16 @@ using Kind = Statement::Kind;
 
 namespace {
 
-// What a pass over a tile of f32 takes, measured on one processor (Zen 5; what reductions add, Sapphire Rapids); choices between this tier
-// and the compiler need no more.
-constexpr double kFusedPasses = 0.2;  // of an operator that is written out within a loop
+// Nanoseconds per pass over a tile of f32, measured on an AMD Zen 5; those of reductions on an Intel Sapphire Rapids. The choice between
+// the tiled interpreter and compiled code needs no better estimates.
+constexpr double kFusedPasses = 0.2;  // passes of an operator that is inlined in a loop
 constexpr double kPassNanoseconds = 0.04, kStridedNanoseconds = 0.8, kStepNanoseconds = 4;
 constexpr double kScanNanoseconds = 0.6, kHalveNanoseconds = 40, kSerialNanoseconds = 4;
-constexpr double kWholeNanoseconds = 7, kSquareNanoseconds = 0.25;   // of a row that is folded whole; of an element that is read across
-constexpr double kProductNanoseconds = 1.3, kChainNanoseconds = 50;  // of a product of f32 in vectors of one byte; of a block's rows
+constexpr double kWholeNanoseconds = 7, kSquareNanoseconds = 0.25;   // per row that is folded whole; per element that is read across
+constexpr double kProductNanoseconds = 1.3, kChainNanoseconds = 50;  // per f32 product, relative to one-byte vectors; per row of a block
 
 constexpr std::int64_t kHalfCache = 24 << 10;   // bytes of the first-level cache for tiles
-constexpr std::int64_t kWholeBytes = 64 << 10;  // of the second-level cache for whole rows
+constexpr std::int64_t kWholeBytes = 64 << 10;  // bytes of the second-level cache for whole rows
 
 FoldKind kind_of(Op op) {
   switch (op) {
@@ -87,14 +87,14 @@ class TileBuilder {
  private:
   using Step = TileStep;
   static constexpr std::uint32_t kNone = Step::kNone;
-  // One      a row at a time, in tiles
-  // Whole    a row at a time, in one tile
-  // Abreast  several rows in one tile
+  // One      one row at a time, in tiles
+  // Whole    one row at a time, in a single tile
+  // Abreast  several rows per tile
   enum class Rows : std::uint8_t { One, Whole, Abreast };
   enum class Memory : std::uint8_t {
     Own,        // a cell, or a tile while it is needed
-    Kept,       // a tile for all of a row
-    Elsewhere,  // where an access reads or stores, or where the run says
+    Kept,       // a tile during a whole row
+    Elsewhere,  // where an access reads or stores, or as the run sets it
   };
   struct Value {
     DType dtype;
@@ -105,19 +105,19 @@ class TileBuilder {
   const Nest& nest_;
   const Target& target_;
   std::unique_ptr<TileProgram> program_;
-  // of the form that is being made:
+  // State of the form under construction.
   std::unique_ptr<TileForm> form_;
   Rows rows_ = Rows::One;
-  std::size_t now_ = 0;  // the sweep, or the stage before it
+  std::size_t now_ = 0;  // the current sweep, or the stage before it
   std::vector<Value> values_;
-  std::vector<std::uint32_t> of_;  // the value of each statement
+  std::vector<std::uint32_t> of_;  // value of each statement
   std::map<std::pair<DType, std::uint64_t>, std::uint32_t> constant_of_;
-  std::map<std::uint32_t, std::uint32_t> spread_of_;  // of rows abreast: a row's value on each of its elements
+  std::map<std::uint32_t, std::uint32_t> spread_of_;  // several rows per tile: a row's value repeated for each of its elements
   std::size_t primitives_ = 0;
 
   static std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
 
-  // ---- the form: stages and sweeps in turn
+  // ---- the form: stages and sweeps alternate
 
   bool form(Rows rows) {
     rows_ = rows;
@@ -150,7 +150,7 @@ class TileBuilder {
       for (TileForm::Sweep& sweep : form_->sweeps) find_direct(sweep);
     place_values();
     double each = 0, serial = 0, row = 0;
-    bool chains = false;  // of arrays in memory: no lists run in the serial loop
+    bool chains = false;  // contraction of arrays in memory: the serial loop runs no lists
     for (const TileForm::Sweep& s : form_->sweeps) {
       each += static_cast<double>(s.each.size() + 2), serial += static_cast<double>(s.serial.size());
       chains |= s.chain.x_access != kNone && s.chain.y_access != kNone;
@@ -172,7 +172,7 @@ class TileBuilder {
     return true;
   }
 
-  // Is an array of elements of 4 or 8 bytes contiguous in the last outer loop, and not in the vector loop?
+  // True if an array of 4- or 8-byte elements is contiguous along the last outer loop but not along the vector loop.
   bool reads_across() const {
     if (nest_.kind != NestKind::Map || nest_.has(Kind::Scan)) return false;
     return std::ranges::any_of(nest_.body, [&](const Statement& s) {
@@ -183,17 +183,17 @@ class TileBuilder {
     });
   }
 
-  // More than one element?
+  // True if the value has more than one element.
   bool is_wide(Level level) const { return form_->abreast ? level != Level::Call : is_vector(level); }
 
-  // Of rows abreast a value of rows where elements are combined: once for each element. All others as they are.
+  // With several rows per tile, repeats a row's value for each element if it is combined with elements. Returns other values unchanged.
   std::uint32_t spread(std::uint32_t id, Level to) {
     if (!form_->abreast || to != Level::Element || values_[id].level != Level::Row) return id;
     if (const auto known = spread_of_.find(id); known != spread_of_.end()) return known->second;
     return spread_of_[id] = filled(id, Level::Element);
   }
 
-  // Is it computed in sweeps?
+  // True if the statement is computed in sweeps.
   bool is_inner(const Statement& s) const { return nest_.kind == NestKind::Map || (s.loops & nest_.reduced_mask()); }
 
   bool sweep(const std::vector<bool>& needed) {
@@ -220,7 +220,7 @@ class TileBuilder {
     return true;
   }
 
-  // What is computed from columns, of elements of the vector loop.
+  // Builds the values computed from columns, for elements of the vector loop.
   bool columns(const std::vector<bool>& behind) {
     std::vector<bool> needed(nest_.body.size(), false);
     for (std::uint32_t id = 0; id < nest_.body.size(); ++id)
@@ -242,7 +242,7 @@ class TileBuilder {
     return true;
   }
 
-  // What a chunk of a scan runs before its base is known: the scans alone.
+  // Builds the steps that a chunk of a scan runs before its base is known: only the scans and their operands.
   bool sums_of_scans() {
     const double before = form_->element_ns;
     std::vector<bool> needed(nest_.body.size(), false);
@@ -257,7 +257,7 @@ class TileBuilder {
       if (of_[id] != kNone && is_vector(values_[of_[id]].level)) of_[id] = kNone;
       if (needed[id] && of_[id] == kNone && !statement(id)) return false;
     }
-    form_->element_ns = before;  // long scans alone run it
+    form_->element_ns = before;  // only long scans run it
     return true;
   }
 
@@ -296,7 +296,7 @@ class TileBuilder {
     return it->second;
   }
 
-  // What a loop over f32 takes is the unit.
+  // Adds to the cost. The unit is one loop over f32.
   void count(Level level, DType dtype, double passes) {
     if (level == Level::Element) form_->element_ns += kPassNanoseconds * passes * static_cast<double>(size_of(dtype)) / 4;
   }
@@ -362,7 +362,7 @@ class TileBuilder {
     return nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()] == Coefficient::One;
   }
 
-  // Halves are computed in f32, and are bits in memory.
+  // Converts between a half's bits in memory and f32, which is used for computation.
   std::uint32_t converted(std::uint32_t a, DType half, bool to_half, TileSteps& to) {
     const std::uint32_t y = value(to_half ? DType::U16 : DType::F32, values_[a].level);
     to.push_back({.kind = Step::Kind::Loop, .loop = tile_half(half, to_half, target_), .y = y, .a = a});
@@ -370,7 +370,7 @@ class TileBuilder {
     return y;
   }
 
-  // To what a half can be.
+  // Rounds an f32 value to the precision of a half.
   bool round(std::uint32_t id) {
     const Statement& s = nest_.body[id];
     if ((s.op != Op::Cast && s.op != Op::CastUnchecked) || s.dtype != DType::F32 || values_[of_[s.a]].dtype != DType::F32) return false;
@@ -401,7 +401,7 @@ class TileBuilder {
     return true;
   }
 
-  // A value that is read in place becomes a copy, where the array may be written before the value has been used.
+  // Copies a value that is read from its array if the array may be overwritten before the value is used.
   void hold(std::uint32_t id) {
     if (values_[id].memory != Memory::Elsewhere && !form_->abreast) return;
     for_each_list([&](TileSteps& all) {
@@ -414,7 +414,7 @@ class TileBuilder {
     });
   }
 
-  // The stores of a list run one after the other, and an earlier one may overwrite the array that a value is read from.
+  // Emits a store. The stores of a list run in order, and an earlier one may overwrite the array that a value is read from.
   bool store(const Statement& s, TileSteps& to) {
     std::uint32_t stored = spread(of_[s.a], is_inner(s) ? Level::Element : Level::Row);
     if (!to.empty() && to.back().kind == Step::Kind::Store) hold(stored);
@@ -438,7 +438,7 @@ class TileBuilder {
 
   // ---- reductions
 
-  // A value that fills the tile, of one element.
+  // Fills a tile with a single element.
   std::uint32_t filled(std::uint32_t id, Level level) {
     const std::uint32_t y = value(values_[id].dtype, level);
     steps(level).push_back({.kind = Step::Kind::Fill,
@@ -501,7 +501,7 @@ class TileBuilder {
     if (!is_vector(values_[a].level)) a = filled(a, Level::Element);
     const auto number = static_cast<std::uint32_t>(
         std::count_if(nest_.body.begin(), nest_.body.begin() + id, [](const Statement& b) { return b.kind == Kind::Scan; }));
-    // the sums of a scan along the vector loop have the state of the scan itself
+    // Block sums of a scan along the vector loop use the same state as the scan.
     auto at = static_cast<std::uint32_t>(
         std::ranges::find_if(form_->folds, [&](const TileFold& f) { return f.scan && f.number == number; }) - form_->folds.begin());
     if (at == form_->folds.size()) {
@@ -521,7 +521,7 @@ class TileBuilder {
     return true;
   }
 
-  // Eight rows at a time: each has its place, in the array itself where that stays as it is.
+  // Assigns a location to each of eight rows; it is in the array itself if that stays unchanged.
   void rows(TileFold& fold, TileForm::Sweep& sweep, std::uint32_t at, bool stores) {
     if (!is_vector(values_[fold.a].level)) fold.a = filled(fold.a, fold.column ? Level::Element : values_[fold.a].level | Level::Tile);
     Value* operand = &values_[fold.a];
@@ -599,7 +599,7 @@ class TileBuilder {
     return y;
   }
 
-  // The nodes of an expansion; those behind a `rare` are skipped where no element needs them.
+  // Emits the nodes of an expansion. Nodes that only a `Rare` needs are skipped if no element needs them.
   std::uint32_t expand(Op op, const std::array<std::uint32_t, 3>& operands) {
     const ir::Graph& g = ir::expansion(op, values_[operands[0]].dtype);
     const BehindRare behind(g);
@@ -622,7 +622,8 @@ class TileBuilder {
     return of[id] != kNone;
   }
 
-  // What stands behind the `rare`s of one condition. Where it is skipped the tiles hold whatever was there: `rare` chooses none of it.
+  // Emits the nodes that only the `Rare`s of one condition need. If they are skipped, their tiles have undefined contents that `Rare` never
+  // selects.
   bool slow_side(const ir::Graph& g, const BehindRare& behind, ir::NodeId rare, const std::array<std::uint32_t, 3>& operands,
                  std::vector<std::uint32_t>& of) {
     const std::uint32_t condition = of[g.operand(rare, 0)];
@@ -640,7 +641,7 @@ class TileBuilder {
     for (ir::NodeId id = 0; id < g.outputs[0]; ++id)
       if (behind.rare[id] == rare && !node(g, behind, id, operands, of)) return false;
     if (level == Level::Element) form_->element_ns = before + kPassNanoseconds / 4;
-    spread_of_ = spread_before;  // where it is skipped nothing is spread
+    spread_of_ = spread_before;  // values repeated inside a skipped part are not available after it
     for (std::size_t l = 0; l < std::size(kLevels); ++l) {
       if ((kLevels[l] | level) != kLevels[l]) continue;
       TileSteps& all = steps(kLevels[l]);
@@ -662,8 +663,8 @@ class TileBuilder {
     }
   }
 
-  // A step whose value the next one alone needs becomes one loop with it, so that the value is not stored and loaded. Not where a Skip
-  // counts the steps.
+  // Joins a step with the next one if only that one needs its value, so that the value is not stored and loaded. Does not join steps that a
+  // Skip counts.
   void join_pairs(TileSteps& all) {
     std::vector<std::uint32_t> uses(values_.size(), 0);
     for_each_list([&](const TileSteps& list) {
@@ -676,7 +677,7 @@ class TileBuilder {
         if (v != kNone) uses[v] += 2;
     TileSteps joined;
     std::uint32_t counted = 0;  // steps that a Skip still counts
-    bool may_join = false;      // the last one
+    bool may_join = false;      // the last step may be joined
     for (const Step& s : all) {
       const bool is_counted = counted > 0;
       if (is_counted) --counted;
@@ -707,7 +708,7 @@ class TileBuilder {
     return true;
   }
 
-  // Rows of arrays in memory, as they are.
+  // Finds the accesses of rows that are arrays in memory.
   void find_direct(TileForm::Sweep& sweep) const {
     if (!sweep.serial.empty() || !sweep.scans.empty() || sweep.chain.fold != kNone || sweep.folds.empty()) return;
     for (const Step& s : sweep.each) {
@@ -720,7 +721,7 @@ class TileBuilder {
 
   // ---- memory
 
-  // Of one store alone: its value is computed where it is stored, if that is the last thing that is done.
+  // Computes the value of a single store directly in the array, if the store is the last step.
   void write_through(TileSteps& all) {
     if (all.size() < 2 || all.back().kind != Step::Kind::Store) return;
     const Step store = all.back();
@@ -728,7 +729,7 @@ class TileBuilder {
     if (!is_contiguous(store.at) || store.b != kNone || store.one || last.kind != Step::Kind::Loop || last.y != store.a ||
         values_[store.a].memory != Memory::Own)
       return;
-    if (form_->abreast) {  // where rows stand one after the other; else they are stored as all others
+    if (form_->abreast) {  // if rows are consecutive; else the store is separate
       all.insert(all.begin(), {.kind = Step::Kind::Place, .size = store.size, .y = store.a, .at = store.at});
       return;
     }
@@ -748,7 +749,7 @@ class TileBuilder {
     };
     std::vector<const Step*> all;
     std::vector<const TileSteps*> made(values_.size(), nullptr);
-    // of rows, what a stage computes waits for all rows
+    // Rows nests: values of a stage are kept for all rows.
     const auto is_kept = [&](std::uint32_t v) { return values_[v].memory == Memory::Kept; };
     std::int64_t widest = 1;
     for (const TileFold& fold : f.folds) widest = std::max(widest, static_cast<std::int64_t>(size_of(fold.dtype)));
@@ -769,7 +770,7 @@ class TileBuilder {
     for (std::uint32_t v = 0; v < values_.size(); ++v)
       if (is_tile(v) && is_kept(v)) {
         f.place[v] = f.tiles;
-        // of a contraction, sums of several rows stand side by side
+        // A contraction has the sums of several rows next to each other.
         const auto fold = std::ranges::find_if(f.folds, [&](const TileFold& of) { return of.y == v && of.loops.chain; });
         f.tiles += fold != f.folds.end() ? static_cast<std::uint32_t>(TileChain::kMostRows) : 1;
       }
@@ -777,7 +778,7 @@ class TileBuilder {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const Step& s = *all[i];
       std::vector<std::uint32_t> ends;
-      bool one_size = s.kind == Step::Kind::Loop;  // a loop over elements of two sizes must not write over what it has yet to read
+      bool one_size = s.kind == Step::Kind::Loop;  // a loop over elements of two sizes must not overwrite operands that it has not read yet
       for (const std::uint32_t v : {s.a, s.b, s.c})
         if (is_tile(v) && !is_kept(v) && last[v] == i && std::ranges::find(ends, f.place[v]) == ends.end()) {
           ends.push_back(f.place[v]);
@@ -788,11 +789,11 @@ class TileBuilder {
         if (free.empty()) free.push_back(f.tiles++);
         f.place[s.y] = free.back();
         free.pop_back();
-        if (last[s.y] <= i) free.push_back(f.place[s.y]);  // of no use
+        if (last[s.y] <= i) free.push_back(f.place[s.y]);  // unused
       }
       if (!one_size) free.insert(free.end(), ends.begin(), ends.end());
     }
-    // A loop's beginning and end take as long as some hundred elements: few long tiles are better while they stay in the cache.
+    // The start and end of a loop cost as much as 100 elements or more. Few long tiles are better as long as they fit into the cache.
     const std::int64_t tile_bytes = std::max<std::int64_t>(f.tiles, 1) * widest;
     if (f.abreast) {
       f.tile = std::clamp(kHalfCache / tile_bytes & ~std::int64_t{63}, TileProgram::kFewest, ir::kLaneBlock);
@@ -801,7 +802,7 @@ class TileBuilder {
     } else {
       const auto most = static_cast<std::uint64_t>(kHalfCache / tile_bytes);
       f.tile = std::clamp(static_cast<std::int64_t>(std::bit_floor(most)), TileProgram::kFewest, TileProgram::kMost);
-      if (rows || nest_.has_columns()) f.tile = TileProgram::kFewest;  // each of several tiles is one of eight rows, or of a tree
+      if (rows || nest_.has_columns()) f.tile = TileProgram::kFewest;  // one of several tiles is one of eight rows, or part of a tree
     }
     f.tile_bytes = f.tile * widest;
     for (std::uint32_t v = 0; v < values_.size(); ++v)
@@ -812,7 +813,7 @@ class TileBuilder {
   void lay_out(std::int64_t widest) {
     TileForm& f = *form_;
     const bool rows = nest_.kind == NestKind::Rows;
-    bool computes = false;  // operands of a contraction
+    bool computes = false;  // some operand of a contraction
     for (const TileForm::Sweep& s : f.sweeps) computes |= s.chain.fold != kNone && (s.chain.x_access == kNone || s.chain.y_access == kNone);
     std::int64_t at = (static_cast<std::int64_t>(values_.size()) + static_cast<std::int64_t>(nest_.linears.size()) + nest_.loops()) * 8;
     const auto take = [&](std::int64_t bytes) { return std::exchange(at, round_up(at + bytes)); };

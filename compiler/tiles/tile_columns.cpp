@@ -1,5 +1,5 @@
-// Columns in tiles: reductions over the outer loops, taken in the pass that computes rows (compiler/llvm/emit_columns.cpp). Eight rows go
-// through their last sweep together, tile by tile, so that no row of sums is needed but the one that the block leaves.
+// Fused columns in the tiled interpreter: reductions over the outer loops in the pass that computes rows (compiler/llvm/emit_columns.cpp).
+// Eight rows run their last sweep together, tile by tile. The block's result is then the only row of sums.
 #include <array>
 
 #include "compiler/tiles/tile_run.h"
@@ -20,7 +20,7 @@ void TileRun::columns(const TileProgram& program, const std::int64_t* words, std
   for (std::int64_t block = begin; block < end; ++block) first.column_block(runs, block);
 }
 
-// All but the last sweep of a row.
+// Runs all sweeps of a row except the last.
 void TileRun::enter_column_row(std::int64_t row) {
   for (std::uint32_t l = p_.outer_; l-- > 0;) {
     index_[l] = l == 0 ? row : row % extent(l);

@@ -99,7 +99,7 @@ struct TileForm {
 
   TileSteps call;
   std::vector<Stage> stages;  // one more than sweeps
-  // Also an entry for values computed from columns, or for the operands of scans along the vector loop.
+  // Also an entry for values computed from columns, or for block sums of scans along the vector loop.
   std::vector<Sweep> sweeps;
   std::vector<TileFold> folds;
   std::vector<Cell> constants;

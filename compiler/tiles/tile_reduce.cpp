@@ -1,4 +1,4 @@
-// Reductions in tiles: the order of summation (docs/language.md), as compiler/llvm/emit_lanes.cpp and emit_rows.cpp have it.
+// Reductions in the tiled interpreter: the order of summation (docs/language.md), as in compiler/llvm/emit_lanes.cpp and emit_rows.cpp.
 #include <bit>
 
 #include "compiler/plan/scratch.h"
@@ -27,7 +27,7 @@ std::int64_t TileRun::choose_width() const {
   return std::min(f_.tile, f_.tile * room / levels & ~std::int64_t{15});
 }
 
-// A leaf carries through the levels that are taken, as one carries through the ones of a binary count.
+// Carries a new leaf through the occupied levels, like a carry through the ones of a binary number.
 void TileRun::push(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
   const std::int64_t row_bytes = tree_row_bytes(fold), level_bytes = row_bytes * level_rows(fold);
   std::byte* level = stack_of(fold);
@@ -37,7 +37,7 @@ void TileRun::push(const TileFold& fold, std::int64_t blocks, std::byte* sum, st
     std::memcpy(level + i * row_bytes, sum + i * f_.tile_bytes, static_cast<std::size_t>(n) * size_of(fold.dtype));
 }
 
-// Adds what stands in the tree to the sum of the last block, from the left.
+// Adds the levels of the tree to the sum of the last block, from the left.
 void TileRun::top(const TileFold& fold, std::int64_t blocks, std::byte* sum, std::int64_t n, std::int64_t rows) {
   const std::int64_t row_bytes = tree_row_bytes(fold), level_bytes = row_bytes * level_rows(fold);
   std::byte* level = stack_of(fold);
@@ -131,7 +131,7 @@ void TileRun::enter_eighth(const TileForm::Sweep& sweep, std::int64_t eighth) {
 void TileRun::rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r) {
   constexpr std::int64_t kGroups = ir::kRowBlock / ir::kRowGroup;
   std::int64_t group = first_r / ir::kRowGroup, blocks = 0;
-  std::uint32_t met = 0;  // rows of the group, a bit each
+  std::uint32_t met = 0;  // bit mask of the group's rows
   for (const std::uint32_t f : sweep.folds) fill(f_.folds[f], at_[f_.folds[f].y], n);
   const auto end_group = [&] {
     if (met == 0) return;
@@ -170,7 +170,7 @@ void TileRun::rows_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::
   for (const std::uint32_t f : sweep.folds) top(f_.folds[f], blocks, at_[f_.folds[f].y], n, 1);
 }
 
-// Segments of the last serial loop that lie in one block. A group that begins or ends within one is collected row by row.
+// Processes segments of the last serial loop within one block. A group that starts or ends inside a segment is collected row by row.
 void TileRun::direct_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r) {
   const std::uint32_t inner = p_.outer_ + p_.serial_ - 1;
   std::int64_t blocks = 0;
@@ -234,10 +234,10 @@ void TileRun::fill_panels(const TileForm::Sweep& sweep, std::int64_t begin, std:
   if (p_.outer_ > 0) index_[row] = first_row;
   index_[inner] = k;
   to_row();
-  if (rows > 1) steps(f_.stages[0].row, 0, 1);  // the first row's values again, which what follows reads
+  if (rows > 1) steps(f_.stages[0].row, 0, 1);  // restores the values of the first row for later steps
 }
 
-// Segments of the last serial loop that lie in one block.
+// Processes segments of the last serial loop within one block.
 void TileRun::chain_sweep(const TileForm::Sweep& sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r,
                           std::int64_t rows) {
   const TileChain& c = sweep.chain;
@@ -326,7 +326,7 @@ void TileRun::sweeps(std::int64_t item_begin, std::int64_t begin, std::int64_t n
       stage(s + 1, begin, n, true, true);
       continue;
     }
-    std::byte* const sums = at_[f_.folds[fold].y];  // of rows one behind the other
+    std::byte* const sums = at_[f_.folds[fold].y];  // rows are consecutive
     const std::int64_t first = index_[p_.outer_ - 1];
     for (std::int64_t i = 0; i < rows; ++i) {
       index_[p_.outer_ - 1] = first + i;

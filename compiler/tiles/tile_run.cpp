@@ -1,4 +1,4 @@
-// Runs a TileProgram: items, steps, maps.
+// Runs a TileProgram: tasks, steps, elementwise nests.
 #include "compiler/tiles/tile_run.h"
 
 namespace onepass::compiler {
@@ -68,7 +68,7 @@ void TileRun::to_row() {
   }
 }
 
-// The pointers of accesses have the offsets of their linears already.
+// Returns the address of an element. The access pointers include the offsets of their affine maps.
 std::byte* TileRun::address(std::uint32_t access, std::int64_t begin, std::uint8_t size) const {
   const std::uint32_t linear = p_.linear_of_[access];
   const std::int64_t elements = linears_[linear] - words_[layout_.offset_of(linear)] + step_of(linear) * begin;
@@ -154,8 +154,9 @@ void TileRun::rows(std::int64_t row_begin, std::int64_t row_end, std::int64_t fi
   }
 }
 
-// An item is `tile_outer` iterations of the last outer loop, of lanes `tile_rows` of the one before it, `tile` of the vector loop, which
-// counts faster, or all of it in lanes; of a split schedule a chunk of what is reduced, which counts fastest.
+// Runs tasks. A task has `tile_outer` iterations of the last outer loop and `tile` of the vector loop, which counts faster. In Lanes nests,
+// it has `tile_rows` iterations of the second-last outer loop and the whole vector loop. In a split schedule, it is a chunk of the reduced
+// elements, which counts fastest.
 void TileRun::items(std::int64_t begin, std::int64_t end) {
   const std::uint32_t outer = p_.outer_;
   const bool lanes = p_.kind_ == NestKind::Lanes;
@@ -181,7 +182,7 @@ void TileRun::items(std::int64_t begin, std::int64_t end) {
       if (l + 1 == outer) row_begin = index_[l], row_end = std::min(row_begin + each, all);
       else if (l + 2 == outer) before_begin = index_[l], before_end = std::min(before_begin + each, all);
     }
-    if (f_.abreast && along == 1 && before_end - before_begin <= 1) {  // the items behind it that have the next rows
+    if (f_.abreast && along == 1 && before_end - before_begin <= 1) {  // joins the following tasks with the next rows
       const std::int64_t each = per_item(outer - 1), all = extent(outer - 1);
       const std::int64_t more = std::min(end - item - 1, (all - row_begin + each - 1) / each - 1);
       if (more > 0) item += more, row_end = std::min(row_begin + (more + 1) * each, all);

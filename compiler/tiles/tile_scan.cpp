@@ -1,4 +1,4 @@
-// Scans in tiles (compiler/llvm/emit_scan.cpp).
+// Scans in the tiled interpreter (compiler/llvm/emit_scan.cpp).
 #include <atomic>
 #include <iterator>
 

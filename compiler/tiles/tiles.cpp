@@ -92,11 +92,11 @@ double TileProgram::nanoseconds(std::span<const std::int64_t> words) const {
   }
   const std::int64_t most = kind_ == NestKind::Lanes ? form.tile : std::min(form.tile, std::max<std::int64_t>(words[layout_.tile], 1));
   const double tiles = std::ceil(length / static_cast<double>(most));
-  const double of_row = kind_ == NestKind::Rows ? tiles : 1;  // lists of the row and of the serial loops run as often
+  const double of_row = kind_ == NestKind::Rows ? tiles : 1;  // lists of the row and of the serial loops run once per tile
   return rows * (of_row * (form.row_ns + serial * form.serial_ns) + serial * (length * form.element_ns + tiles * form.tile_ns));
 }
 
-// Ratios to the quick tier, and the compiler's times, were measured on one processor (Sapphire Rapids).
+// The ratio to the baseline tier and the compile times were measured on an Intel Sapphire Rapids.
 double TileProgram::quick_nanoseconds(std::span<const std::int64_t> words) const { return (contracts_ ? 12 : 0.6) * nanoseconds(words); }
 
 double TileProgram::compile_nanoseconds() const { return 2.0e6 + 4e3 * static_cast<double>(steps_); }
@@ -105,7 +105,7 @@ double TileProgram::optimise_nanoseconds() const {
   switch (kind_) {
     case NestKind::Map: return 5.0e6 + 1.2e5 * primitives;
     case NestKind::Lanes: return 6.0e6 + 3e4 * primitives;
-    case NestKind::Rows: break;  // eight rows are written out
+    case NestKind::Rows: break;  // eight rows are unrolled
   }
   return 1.8e7 + 1.2e5 * primitives;
 }
