@@ -1,5 +1,5 @@
-// The part of a program's CUDA text that no Nest has a say in: types, memory access, conversions, the meanings of ir/meaning.h, the order of
-// summation; and one function for each operator, whose body is the operator's own `meaning` column of ir/ops.def.
+// Parts of the CUDA text that do not depend on a Nest: types, memory access, conversions, the meanings of ir/meaning.h, and the order of
+// summation. Each operator has one function; its body is the operator's `meaning` column of ir/ops.def.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace onepass::compiler::cuda {
 
-/// What every program begins with. It needs no header. ONEPASS_EMULATED: compiled as C++ behind tests/cuda_machine.h.
+/// Returns the start of every program. It needs no header. With ONEPASS_EMULATED, it compiles as C++ after tests/cuda_machine.h.
 std::string_view device_prelude();
 
-/// `template <class S> … op_add(S, S)`: the primitive by its `meaning`.
+/// Returns the function `template <class S> … op_add(S, S)` of a primitive, with the operator's `meaning` as its body.
 std::string device_function(ir::Op op);
 
-/// The name of a type's values in the text (f32 for halves), of its elements in memory, and of the type that a conversion is made to.
+/// value_type() returns the name of a type's values in the text (f32 for halves). memory_type() returns that of its elements in memory and
+/// of the target of a conversion.
 std::string_view value_type(DType dtype);
 std::string_view memory_type(DType dtype);
 

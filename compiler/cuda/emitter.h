@@ -1,15 +1,15 @@
-// One kernel's text while it is written: what the emit_*.cpp share.
+// DeviceEmitter: writes the text of one kernel. The emit_*.cpp files share it.
 //
-// The shape of a kernel (docs/cuda.md has examples):
+// Structure of a kernel (docs/cuda.md has examples):
 //
-//   words that no loop changes            the kernel's scope
-//   for each chunk, row or column         the item's scope: its indices by division, then what they decide
-//     for each sweep                      reductions: accumulators of W lanes, and in
-//       for each step of the reduced r      the step's scope: loads, values, stores
+//   kernel parameters and loop-invariant values  the kernel's scope
+//   for each chunk, row or column                the task's scope: its indices by division, then values that depend on them
+//     for each sweep                             reductions: accumulators of W lanes, and in
+//       for each step of the reduced r             the step's scope: loads, values, stores
 //       the order of docs/language.md
 //
-// A statement is written into the outermost scope in which its loops are known, the first time that something needs it. What varies along
-// the vector loop is an array of W values, one for each neighbour that the thread takes; the compiler makes registers of them.
+// A statement is written into the outermost scope where its loops are known, at its first use. Values that vary along the vector loop are
+// arrays of W elements, one for each neighbor that the thread processes. The compiler turns them into registers.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@
 
 namespace onepass::compiler::cuda {
 
-/// A value of this type as the text writes it.
+/// Returns a value of this type as program text.
 std::string literal(DType dtype, std::uint64_t bits);
-/// The type that a conversion is made to, as its template argument; empty for other operators.
+/// Returns the target type of a conversion as its template argument; empty for other operators.
 std::string target_type(ir::Op op, DType dtype);
 
 struct Scope {
   Scope* parent;
   int depth;
   std::string text = {};
-  std::unordered_map<std::uint32_t, std::string> values = {};  // statements: what they are called
+  std::unordered_map<std::uint32_t, std::string> values = {};  // names of the statements' values
   std::string indent() const { return std::string(static_cast<std::size_t>(2 * depth), ' '); }
   void line(const std::string& s) { text += indent() + s + "\n"; }
 };
@@ -48,7 +48,7 @@ class DeviceEmitter {
   static constexpr std::uint32_t kNone = Statement::kNone;
 
   DeviceProgram& program_;
-  const Nest apart_;  // of rows and columns
+  const Nest apart_;  // for rows and columns
   const Nest& nest_;
   const DeviceSchedule& schedule_;
   const KnownWords* known_;
@@ -57,13 +57,13 @@ class DeviceEmitter {
   DeviceKernel out_;
   Scope kernel_;
   Scope* item_ = nullptr;
-  Scope* step_ = nullptr;    // of the loops in it: inner_
-  Scope* along_ = nullptr;   // of rows and columns: around the step, for what varies along the row alone
-  std::uint64_t inner_ = 0;  // reduced loops; the loop that scans run along; those of a tile
+  Scope* step_ = nullptr;    // scope of the inner_ loops
+  Scope* along_ = nullptr;   // rows and columns: scope around the step, for values that vary only along the row
+  std::uint64_t inner_ = 0;  // reduced loops; the loop that scans run along; the loops of a tile
   std::uint8_t sweep_ = 0;
-  std::string row_is_there_ = {};  // the name of what says it, where an item may be none
+  std::string row_is_there_ = {};  // name of the condition that the task has a row; empty if it always has one
 
-  // ---- small words
+  // ---- helpers
   std::uint64_t vector_bit() const { return std::uint64_t{1} << nest_.vector_loop(); }
   bool reduces() const { return nest_.kind != NestKind::Map; }
   std::string word(std::uint32_t at) const;  // as a number of loops and indices
@@ -72,23 +72,23 @@ class DeviceEmitter {
   DType type_of_access(std::uint32_t a) const { return nest_.buffers[nest_.accesses[a].buffer].dtype; }
   static std::string_view type(DType dtype) { return value_type(dtype); }
   static std::string_view functor(const Statement& s);
-  std::string product(std::uint32_t first, std::uint32_t last) const;  // of the extents of loops first .. last
-  // A scope inside `parent`, behind a line that opens a block; what `f` writes, then the block's end.
+  std::string product(std::uint32_t first, std::uint32_t last) const;  // product of the extents of loops first .. last
+  // Writes a scope inside `parent`: the line `opening`, which opens a block, then the text of `f`, then the end of the block.
   static void block(Scope& parent, const std::string& opening, const std::function<void(Scope&)>& f);
 
   // ---- emit_values.cpp: statements
-  bool is_array(std::uint32_t id) const;  // is it one value for each of the W neighbours?
+  bool is_array(std::uint32_t id) const;  // true if it is one value for each of the W neighbors
   Scope& place(const Statement& s);
-  std::string linear(std::uint32_t at, bool with_offset, bool lane);  // offset + Σ coefficient · variable. `lane`: of neighbour e
+  std::string linear(std::uint32_t at, bool with_offset, bool lane);  // offset + Σ coefficient · variable; with `lane`, for neighbor e
   bool moves_as_vector(std::uint32_t access) const;
-  std::string member(std::uint32_t access, const std::string& number) const;  // the number of the word that stands for a list's member
+  std::string member(std::uint32_t access, const std::string& number) const;  // index of the kernel parameter for a list member
   std::string address(std::uint32_t access, bool lane);
   std::string element(std::uint32_t access, bool lane);
   std::string guard_text(const Statement& s, bool lane);
-  std::string value(std::uint32_t id);  // what it is called in a loop over the neighbours e; it is written first where nobody has
+  std::string value(std::uint32_t id);  // returns the name in a loop over the neighbors e; writes the definition at the first use
   std::string define(std::uint32_t id);
-  std::string write_definition(std::uint32_t id);  // of operands that are written
-  bool is_kept_back(std::uint32_t id);             // a sweep before has kept it
+  std::string write_definition(std::uint32_t id);  // its operands must have been written
+  bool is_kept_back(std::uint32_t id);             // an earlier sweep has cached it
   std::string there(const Scope& scope, bool array) const;
   std::string slot_text(const Statement& s);
   void load(Scope& scope, const Statement& s, const std::string& name, bool array);
@@ -101,10 +101,10 @@ class DeviceEmitter {
   bool any_stores(std::uint8_t sweep) const;
   void stores(Scope& scope, std::uint8_t sweep);
   void row_stores(std::uint8_t stage);
-  // The first `sweeps` sweeps over a row, and what is stored for the row before the first and after each.
+  // Writes the first `sweeps` sweeps over a row, and the stores of row values before the first sweep and after each.
   void row_by_sweeps(int sweeps, const std::function<void()>& sweep);
 
-  // ---- emit_reduce.cpp: what reductions share
+  // ---- emit_reduce.cpp: common parts of reductions
   std::vector<std::uint32_t> reductions(std::uint8_t sweep) const;
   void indices(Scope& scope, std::uint32_t first, std::uint32_t last, const std::string& from);
   bool heavy() const;
@@ -116,7 +116,7 @@ class DeviceEmitter {
   std::string joins(std::uint32_t reduction) const;
   void first_part_stores(Scope& item, std::uint8_t stage);
 
-  // ---- emit_columns.cpp: maps, and rows of accumulators
+  // ---- emit_columns.cpp: elementwise nests, and rows of accumulators
   void chunks();
   void columns_sweep(Scope& item);
 

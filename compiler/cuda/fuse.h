@@ -1,4 +1,4 @@
-// fuse for a device: as for the CPU, but that lengths decide whether reductions over rows and over columns share a kernel.
+// fuse for a device: as for the CPU, except that lengths decide whether reductions over rows and over columns share a kernel.
 #pragma once
 
 #include <span>
@@ -8,7 +8,8 @@
 
 namespace onepass::compiler::cuda {
 
-/// `layouts` as of plan(). Rows and columns are reduced in one pass where such kernels suit the device (schedule.h), else in kernels of their own.
+/// Returns the partition of a graph. `layouts` is as in plan(). Rows and columns are reduced in one pass if such kernels suit the device
+/// (schedule.h), else in separate kernels.
 Partition fuse(const ir::Graph& graph, FuseOptions options, std::span<const Layout> layouts, const DeviceTarget& target);
 
 }  // namespace onepass::compiler::cuda

@@ -1,5 +1,5 @@
-// schedule: how a CUDA device runs a Nest. As on the CPU, what changes the text is in DeviceSchedule, a handful of classes named in the key;
-// lengths and counts are numbers that the kernel is given.
+// schedule: how a CUDA device runs a Nest. As on the CPU, DeviceSchedule holds all choices that change the text, with few variants per
+// nest; they are part of the key. The kernel gets lengths and counts as numbers.
 #pragma once
 
 #include <cstdint>
@@ -11,48 +11,50 @@
 
 namespace onepass::compiler::cuda {
 
-/// How threads share the work.
-///   Map      a thread takes `width` neighbours along the vector loop at a time, the grid strides through all
-///   Columns  of rows: a thread takes `width` columns and runs through the reduced loops
-///   Team     of lanes, where the reduced elements are one block of the order of summation: half a warp takes a row
-///   Block    of lanes: a block of teams takes a row, each team a block of the order at a time
-///   Scan     of a map with scans: half a warp takes a row, a group of 16 at a time
-///   Tile     of a map: a block takes `side` by `side` elements; what lies across goes through shared memory
-///   RowsAndColumns  of lanes with columns: a block takes eight rows at a time, half a warp each; when the reductions along them are done, a
-///            thread takes `width` columns through the eight rows, stores what rows store and leaves the columns' sums for the next launch
-/// From Team on, threads exchange values.
+/// How threads share the work. From Team on, threads exchange values.
+///   Map      A thread processes `width` neighbors along the vector loop at a time; the grid strides over all of them.
+///   Columns  For Rows nests: a thread processes `width` columns and runs through the reduced loops.
+///   Team     For Lanes nests whose reduced elements are one summation block: a half-warp processes a row.
+///   Block    For Lanes nests: a thread block of half-warps processes a row; each half-warp handles one summation block at a time.
+///   Scan     For elementwise nests with scans: a half-warp processes a row, one group of 16 at a time.
+///   Tile     For elementwise nests: a thread block processes `side` by `side` elements. Transposed operands go through shared memory.
+///   RowsAndColumns  For Lanes nests with fused columns: a thread block processes eight rows at a time, one half-warp each, until their row
+///                   reductions are complete. Then each thread processes `width` columns through the eight rows, does the stores of the
+///                   rows and leaves the column sums for the next launch.
 enum class Form : std::uint8_t { Map, Columns, Team, Block, Scan, Tile, RowsAndColumns };
 
 struct DeviceSchedule {
   Form form = Form::Map;
-  std::uint8_t width = 1;       // neighbours that a thread takes at once; of lanes: 1, 2 or 4
-  std::uint16_t threads = 256;  // of a block
-  bool whole = false;           // class: all threads take `width` elements each time
-  bool narrow = false;          // class: indices fit 32 bits
-  bool one_block = false;       // class: the reduced elements lie within one block of the order of summation
-  bool split = false;           // class: the reduced elements of a row are shared; the kernel is launched several times
-  std::uint8_t together = 0;  // class, of split columns: so many neighbours of `width` columns for a block of threads, 32 threads for each
-  bool by_eight = false;      // class, of rows and columns: what is left is sums of eight rows, else of blocks of the order of summation
-  std::uint8_t side = 0;      // of a tile
-  std::vector<std::uint32_t> packed;   // of a tile: accesses that lie across
-  std::vector<std::uint32_t> across;   // class, of these: those that move as vectors of 16 bytes
-  std::vector<std::uint32_t> vectors;  // class: accesses that move as vectors of `width`: aligned wherever the nest meets them
-  std::vector<std::uint32_t> kept;     // statements that a team holds in shared memory between sweeps
-  std::vector<std::uint32_t> numbers;  // accesses to lists of numbers, which stand among the words
-  std::uint32_t table_words = 0;       // class, a power of two: for the tables of lists, behind the other words
+  std::uint8_t width = 1;       // neighbors per thread and step; for Lanes nests: 1, 2 or 4
+  std::uint16_t threads = 256;  // threads per block
+  bool whole = false;           // kernel-variant flag: every thread processes `width` elements each time
+  bool narrow = false;          // kernel-variant flag: indices fit into 32 bits
+  bool one_block = false;       // kernel-variant flag: all reduced elements are in one summation block
+  bool split = false;           // kernel-variant flag: split reduction; the kernel is launched several times
+  // Kernel-variant flag of split columns: groups of `width` neighboring columns per thread block, with 32 threads for each.
+  std::uint8_t together = 0;
+  bool by_eight = false;               // kernel-variant flag of rows and columns: partial sums are of eight rows, else of summation blocks
+  std::uint8_t side = 0;               // side of a tile
+  std::vector<std::uint32_t> packed;   // accesses that go through a tile
+  std::vector<std::uint32_t> across;   // kernel-variant flag: those of `packed` that move as vectors of 16 bytes
+  std::vector<std::uint32_t> vectors;  // kernel-variant flag: accesses that move as vectors of `width`, because they are always aligned
+  std::vector<std::uint32_t> kept;     // statements that a half-warp caches in shared memory between sweeps
+  std::vector<std::uint32_t> numbers;  // accesses to lists of scalar parameters, which are in the kernel parameters
+  // Kernel-variant flag: 64-bit words for the pointer tables of array lists after the other kernel parameters; a power of two.
+  std::uint32_t table_words = 0;
   bool operator==(const DeviceSchedule&) const = default;
   std::string key() const;
 };
 
 struct DeviceNumbers {
-  std::int64_t blocks = 0;          // of the grid
-  std::int64_t shared_bytes = 0;    // of a block, for what is kept: dynamic shared memory
-  std::int64_t declared_bytes = 0;  // beside it, by the text at most: static shared memory
-  std::int64_t row = 0;             // elements of a kept row, a multiple of 64: the word `tile`
-  // split: elements of r that one thread (or block) takes, and how many do; rows and columns: rows
+  std::int64_t blocks = 0;          // thread blocks of the grid
+  std::int64_t shared_bytes = 0;    // dynamic shared memory per block, for cached values
+  std::int64_t declared_bytes = 0;  // most static shared memory per block, which the text declares
+  std::int64_t row = 0;             // elements of a cached row, a multiple of 64: kernel parameter `tile`
+  // split: elements of r per thread (or block), and the number of chunks. Rows and columns: rows.
   std::int64_t chunk = 0, chunks = 1;
-  std::int64_t phases = 1;         // times that the kernel is launched, each time with another word `phase`
-  std::int64_t partial_bytes = 0;  // of device memory, at the word `shared`: what phases leave for each other
+  std::int64_t phases = 1;         // launches of the kernel, each with another kernel parameter `phase`
+  std::int64_t partial_bytes = 0;  // device memory at kernel parameter `shared`: results that phases pass on
 };
 
 struct DeviceScheduled {
@@ -60,25 +62,29 @@ struct DeviceScheduled {
   DeviceNumbers numbers;
 };
 
-/// Where kept values lie in a row's shared memory. What is read for the last time before another value is written lends that one its place.
+/// Offsets of cached values in a row's shared memory. A value can reuse the memory of another one that is read for the last time before.
 struct KeptPlaces {
-  std::vector<std::int64_t> before;  // of each kept value: bytes that stand before it, for an element of the row
-  std::int64_t bytes = 0;            // of all, for an element
+  std::vector<std::int64_t> before;  // by cached value: bytes before it, per element of the row
+  std::int64_t bytes = 0;            // total, per element
 };
 KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept);
 
-/// A nest with columns as a device runs it: nothing but the columns is reduced in the last sweep, in which all is stored that varies along a row.
+/// Returns a nest with fused columns in the form that a device runs. Its last sweep reduces only the columns and does all stores that vary
+/// along a row.
 Nest with_columns_apart(const Nest& nest);
-/// Does it fill the device, eight rows for a block, and does what its sweeps read again fit the memory that a block shares?
+/// True if the nest fills the device with eight rows per block. The values that its sweeps read again must also fit into a block's shared
+/// memory.
 bool suits_device(const Nest& nest_with_columns, const NestNumbers& numbers, const DeviceTarget& target);
 
-/// `aligned`, by buffer: element (0, …, 0) of the argument lies at a multiple of 16 bytes; none given: all do.
+/// Returns the schedule of a nest. `aligned`, by buffer: whether element (0, …, 0) of the argument is at a multiple of 16 bytes. Empty: all
+/// are.
 DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, const std::vector<bool>& aligned = {});
 
 std::string print(const DeviceScheduled& scheduled);
 
-/// The kernel's words: those of compiler/plan/schedule.h, `tile` being DeviceNumbers::row. Pointers, slots and the tables of lists are the caller's
-/// to add; an access to a list has in its pointer's place the number of the word in which its table begins.
+/// Returns the kernel parameters of compiler/plan/schedule.h, with DeviceNumbers::row as `tile`. The caller adds pointers, scalar
+/// parameters and pointer tables. For an access to an array list, the pointer must be the index of the kernel parameter where its table
+/// starts.
 std::vector<std::int64_t> make_words(const Nest& nest, const NestNumbers& numbers, const DeviceNumbers& device);
 
 }  // namespace onepass::compiler::cuda

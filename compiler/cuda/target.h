@@ -1,4 +1,5 @@
-// The device that CUDA text and its schedule are made for: a plain value, so that every device's text can be made and tested on any machine.
+// The device that CUDA text and its schedule are made for. It is a plain value, so that the text for every device can be made and tested
+// anywhere.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +9,11 @@ namespace onepass::compiler::cuda {
 struct DeviceTarget {
   int sm = 80;                        // compute capability, 10 * major + minor
   int processors = 108;               // streaming multiprocessors
-  int shared_bytes = 48 << 10;        // that a block may have without asking, what its text declares included
-  int threads_per_processor = 2048;   // that are resident at once
-  int most_shared_bytes = 163 << 10;  // that a block may have by asking; nearly all that a processor has
-  /// What a kernel takes at most, declared and asked for: two blocks are resident where that is more than every block may have.
+  int shared_bytes = 48 << 10;        // per block without a request, including memory that the text declares
+  int threads_per_processor = 2048;   // resident at the same time
+  int most_shared_bytes = 163 << 10;  // per block on request; nearly all memory of a processor
+  /// Returns the most shared memory of a kernel, declared and requested. Two blocks stay resident if that exceeds the limit without a
+  /// request.
   int asked_shared_bytes() const { return std::max(most_shared_bytes / 2 - (2 << 10), shared_bytes); }
   bool operator==(const DeviceTarget&) const = default;
 };
