@@ -1,4 +1,4 @@
-// device_text: see device_text.h.
+// See device_text.h.
 #include "compiler/cuda/device_text.h"
 
 #include <fmt/format.h>

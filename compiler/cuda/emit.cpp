@@ -1,4 +1,4 @@
-// emit: see emit.h.
+// See emit.h.
 #include "compiler/cuda/emit.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace onepass::compiler::cuda {
 using ir::Op;
 
 namespace {
-constexpr std::uint32_t kMostWords = 500;  // by value: 4 KiB of arguments are what every driver takes
+constexpr std::uint32_t kMostWords = 500;  // kernel parameters passed by value; every driver supports 4 KiB of arguments
 }
 
 std::string literal(DType dtype, std::uint64_t bits) {
@@ -49,7 +49,7 @@ std::string target_type(Op op, DType dtype) {
   return rule == ir::TypeRule::Convert || rule == ir::TypeRule::Reinterpret ? std::string(memory_type(dtype)) : std::string();
 }
 
-// An expansion: its primitives, in order; what is behind a `rare` in a block that is entered where the thread has the condition.
+// Writes an expansion: its primitives in order. Values that only a `Rare` needs are in a block that runs if the thread has the condition.
 void DeviceProgram::expand(Op op, DType dtype) {
   if (!made_.insert({static_cast<int>(op), static_cast<int>(dtype)}).second) return;
   const ir::Graph& g = ir::expansion(op, dtype);
@@ -66,7 +66,7 @@ void DeviceProgram::expand(Op op, DType dtype) {
     const std::string indent(static_cast<std::size_t>(2 * depth), ' ');
     if (n.op == Op::Input || n.op == Op::Constant) return;
     if (n.op == Op::Rare) {
-      if (behind.first.at(g.operand(id, 0)) != id) return;  // written with the first
+      if (behind.first.at(g.operand(id, 0)) != id) return;  // written with the first one
       const std::vector<ir::NodeId> together = behind.together(g, id);
       for (const ir::NodeId other : together)
         body += fmt::format("{}{} v{} = {};\n", indent, value_type(g[other].dtype), other, value(g.operand(other, 2)));

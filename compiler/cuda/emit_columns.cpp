@@ -1,4 +1,4 @@
-// Maps, and reductions along other loops than the last: a thread takes W neighbours.
+// Elementwise nests, and reductions along loops other than the last: a thread processes W neighbors.
 #include "compiler/cuda/emitter.h"
 
 #include <fmt/format.h>
@@ -55,7 +55,7 @@ void DeviceEmitter::columns_sweep(Scope& item) {
   const std::vector<std::uint32_t> reds = reductions(sweep_);
   if (reds.empty() && !any_stores(sweep_)) return;
   if (!schedule_.split) reduced_range(item);
-  bool all_there = false;  // the rows of the step
+  bool all_there = false;  // all rows of the step exist
   const auto step = [&](Scope& s) {
     step_ = &s;
     bool there = false;
@@ -106,7 +106,7 @@ void DeviceEmitter::columns_sweep(Scope& item) {
     }
   }
   if (schedule_.together) {
-    // A block of the order at a time: each thread a tree of eight rows, whose sums are added in sequence by one of them.
+    // One summation block at a time: each thread sums a tree of eight rows, and one thread adds these trees in sequence.
     block(item, fmt::format("for (Index block = {}; block < {}; block += {})", from(), until(), ir::kRowBlock), [&](Scope& whole) {
       whole.line(fmt::format("const Index group = block + eight * {};", ir::kRowGroup));
       for (std::uint32_t r : reds)
@@ -118,7 +118,7 @@ void DeviceEmitter::columns_sweep(Scope& item) {
           step(s);
         });
       };
-      if (schedule_.whole && nest_.runs == 0 && !heavy()) {  // without a question between the loads all eight are under way together
+      if (schedule_.whole && nest_.runs == 0 && !heavy()) {  // without a branch between the loads, all eight are in flight together
         all_there = true;
         block(whole, fmt::format("if (group + {} <= limit)", ir::kRowGroup), eight);
         all_there = false;

@@ -1,4 +1,4 @@
-// Reductions along the last loop: half a warp, or a block of such teams, takes a row.
+// Reductions along the last loop: a half-warp, or a thread block of half-warps, processes a row.
 #include "compiler/cuda/emitter.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace onepass::compiler::cuda {
 
 using ir::Op;
 
-// One step of 64 r for a team from `base` on: in parts of 16 threads with W neighbours each.
+// Writes one step of 64 r for a half-warp, from `base` on, in parts of 16 threads with W neighbors each.
 void DeviceEmitter::lanes_step(Scope& around, const std::vector<std::uint32_t>& reds, const std::string& opening, const std::string& at) {
   block(around, opening, [&](Scope& s) {
     step_ = &s;
@@ -47,9 +47,9 @@ void DeviceEmitter::start_lanes(Scope& scope, const std::vector<std::uint32_t>& 
   }
 }
 
-// The steps of r0 .. until, all of one block of the order.
+// Writes the steps of r0 .. until, which are in one summation block.
 void DeviceEmitter::lanes_block(Scope& scope, const std::vector<std::uint32_t>& reds, const std::string& from, const std::string& until) {
-  // So many steps together that eight loads are under way. What is long to compute hides the memory's delay by itself.
+  // Unrolls as many steps as keep eight loads in flight. Long computations hide the latency of memory anyway.
   const std::size_t loads = loads_of_step();
   if (schedule_.whole && !heavy()) scope.line(fmt::format("#pragma unroll {}", loads == 0 ? 4 : std::max<std::size_t>(1, 8 / loads)));
   block(scope, fmt::format("for (Index r0 = {}; r0 < {}; r0 += 64)", from, until), [&](Scope& steps) {
@@ -58,7 +58,7 @@ void DeviceEmitter::lanes_block(Scope& scope, const std::vector<std::uint32_t>& 
   });
 }
 
-// Loads of an element of the row that the sweep takes from the device's memory.
+// Returns the number of loads from device memory per element of the row in this sweep.
 std::size_t DeviceEmitter::loads_of_step() const {
   std::size_t loads = 0;
   for (std::uint32_t i = 0; i < nest_.body.size(); ++i) {
@@ -79,7 +79,7 @@ void DeviceEmitter::declare_kept(Scope& scope) {
                     type(nest_.body[schedule_.kept[k]].dtype), k, word(words_.tile), places.before[k]));
 }
 
-// A row, all of it one block of the order.
+// Writes a sweep over a row that is a single summation block.
 void DeviceEmitter::team_sweep(Scope& item, const std::vector<std::uint32_t>& reds) {
   reduced_range(item);
   start_lanes(item, reds);
@@ -91,7 +91,8 @@ void DeviceEmitter::team_sweep(Scope& item, const std::vector<std::uint32_t>& re
   }
 }
 
-// The teams of a warp go through the same loops: one that has no row takes the last one, of which it reads and stores no element.
+// Writes the row of each half-warp. All half-warps of a warp run the same loops; one without a row uses the last row and neither reads nor
+// stores.
 void DeviceEmitter::row_for_each_team(Scope& item, const std::string& row, const std::string& end) {
   item.line(fmt::format("const bool is_row = {} < {};", row, end));
   item.line(fmt::format("const Index item = is_row ? {} : {} - 1;", row, end));
@@ -156,7 +157,7 @@ void DeviceEmitter::blocks_sweep(Scope& item) {
       round.line(fmt::format("if (t == 0) leaf{0}[team][0] = sum{0};", r));
     }
     round.line("__syncthreads();");
-    std::string pushes;  // in one loop: one for each sum spilled a register for compute capability 9.0
+    std::string pushes;  // in one loop, because a loop per sum spilled a register for compute capability 9.0
     for (std::uint32_t r : reds) pushes += fmt::format("tree{0}.push(leaf{0}[k]); ", r);
     round.line(fmt::format("if (threadIdx.x == 0) for (int k = 0; k < kTeams && first + Index(k) * {} < {}; ++k) {{ {}}}", ir::kLaneBlock,
                            until(), pushes));

@@ -1,4 +1,4 @@
-// What reductions share: the reduced elements r and their loops, and rows whose elements several launches share.
+// Common parts of reductions: the reduced elements r and their loops, and rows that several launches share.
 #include "compiler/cuda/emitter.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::vector<std::uint32_t> DeviceEmitter::reductions(std::uint8_t sweep) const {
   return out;
 }
 
-// The indices of loops first .. last from their number `from`, which is used up; gives the lines.
+// Writes the indices of loops first .. last, derived from their combined number `from`.
 void DeviceEmitter::indices(Scope& scope, std::uint32_t first, std::uint32_t last, const std::string& from) {
   if (first == last) return;
   if (first + 1 == last) return scope.line(fmt::format("const Index i{} = {};", first, from));
@@ -38,7 +38,7 @@ bool DeviceEmitter::heavy() const {
   return ops > 16;
 }
 
-// r's end and, where runs are filled, which r are there.
+// Writes the end of r and, with padded runs, which r exist.
 void DeviceEmitter::reduced_range(Scope& scope) {
   const std::uint32_t first = nest_.outer + nest_.runs, last = nest_.outer + nest_.serial;
   const std::string run = nest_.kind == NestKind::Lanes ? product(first, last + 1) : product(first, last);
@@ -52,7 +52,7 @@ void DeviceEmitter::reduced_range(Scope& scope) {
   }
 }
 
-// The reduced loops' indices at r; `there`: whether the element is not a missing one.
+// Writes the indices of the reduced loops at r. Sets `there` if some elements may be padding.
 void DeviceEmitter::reduced_indices(Scope& step, bool& there) {
   const std::uint32_t first = nest_.outer + nest_.runs, last = nest_.outer + nest_.serial;
   std::string x = "r";
@@ -72,19 +72,21 @@ void DeviceEmitter::reduced_indices(Scope& step, bool& there) {
   }
 }
 
-// r of the item: all, or those of its chunk.
+// from() and until() return the range of r: everything, or that of the task's chunk.
 std::string DeviceEmitter::from() const { return schedule_.split ? "from" : "0"; }
 
 std::string DeviceEmitter::until() const { return schedule_.split ? "until" : fmt::format("count{}", sweep_); }
 
-// The reduced elements of a row (or of a thread's columns) are shared by `parts` threads (blocks), in chunks of 2^m blocks of the order of summation,
-// so that the tree of the chunks' sums is the tree of the blocks. Sweep s is launch s: all leave their sums at the word `shared`; in later launches
-// each combines those of its row for itself, always in the same order. What the row itself stores its first part stores.
+// Writes the launches of a split reduction. `parts` threads (blocks) share the reduced elements of a row (or of a thread's columns), in
+// chunks of 2^m summation blocks. The tree of the chunk sums is then the tree of the blocks.
+//
+// Sweep s is launch s: all threads write their sums to memory at kernel parameter `shared`. In later launches, each combines the sums of
+// its row, always in the same order. The first part of a row does the stores that a row has only once.
 void DeviceEmitter::phases(const std::string& loop, const std::function<void(Scope&)>& open) {
   kernel_.line(fmt::format("const Index parts = {}, length = {};", word(words_.chunks), word(words_.chunk)));
   const std::vector<std::uint32_t> last = reductions(static_cast<std::uint8_t>(nest_.sweeps - 1));
   const auto launches = static_cast<std::uint8_t>(nest_.sweeps + !last.empty());
-  std::vector<std::uint32_t> all;  // reductions, as they stand in the partial results
+  std::vector<std::uint32_t> all;  // reductions in the order of their partial results
   for (std::uint32_t i = 0; i < nest_.body.size(); ++i)
     if (nest_.body[i].kind == Statement::Kind::Reduce) all.push_back(i);
   kernel_.line(fmt::format("constexpr int kSums = {};", all.size()));
@@ -138,7 +140,8 @@ void DeviceEmitter::phases(const std::string& loop, const std::function<void(Sco
   }
 }
 
-// The function that joins a reduction's partial results: by all threads of the block where they have one row, by those that share columns.
+// Returns the function that joins a reduction's partial results: by all threads of a block with one row, or by the threads that share
+// columns.
 std::string DeviceEmitter::joins(std::uint32_t reduction) const {
   const bool lanes = nest_.kind == NestKind::Lanes;
   const int threads = schedule_.threads;
@@ -156,7 +159,7 @@ void DeviceEmitter::first_part_stores(Scope& item, std::uint8_t stage) {
   if (!any) return;
   block(item, schedule_.together ? "if (part == 0 && eight == 0 && is_there)" : "if (part == 0)", [&](Scope& first) {
     Scope* const around = std::exchange(item_, &first);
-    first.values = item.values;  // what the item has; what the stores need besides stays in here
+    first.values = item.values;  // definitions for the stores stay in this scope
     row_stores(stage);
     item_ = around;
   });

@@ -1,6 +1,8 @@
-// Rows and columns in one pass. A block of threads takes eight rows, which are a tree of the order of summation: half a warp for each row while it is
-// reduced, then each thread W columns, through the eight rows, whose values it stores and adds up. What eight rows (or 256) give for each column is left
-// in device memory; the next launches add that up and compute what the columns give.
+// Rows and columns in one pass. A thread block processes eight rows, which are a tree of the summation order. During row reductions, each
+// row has a half-warp. Then each thread processes W columns through the eight rows, stores their values and adds them up.
+//
+// The column sums of eight (or 256) rows are written to device memory. The next launches add them and compute the values that depend on
+// columns.
 #include <fmt/format.h>
 
 #include "compiler/cuda/emitter.h"
@@ -8,12 +10,12 @@
 
 namespace onepass::compiler::cuda {
 
-// Where the sums of a column's part stand: `part` of eight rows, or of a block of them, which stand behind those of eight.
+// Returns the address of a column's partial sums. `part` counts groups of eight rows, or blocks; block sums follow those of the groups.
 std::string DeviceEmitter::part_of_column(std::uint32_t column, const std::string& part) const {
   return fmt::format("left{} + {} * ((long long)({}) * pitch + r)", column, size_of(nest_.body[column].dtype), part);
 }
 
-// What a row has one value of, and what varies along the row needs: a thread of the row leaves it for all.
+// Returns the values that a row has only once and that computations along the row need. One thread of the row shares them.
 std::vector<std::uint32_t> DeviceEmitter::values_of_rows() const {
   std::vector<bool> wanted(nest_.body.size(), false);
   const std::vector<bool>& needed = needed_[nest_.sweeps - 1u];
@@ -34,7 +36,7 @@ std::vector<std::uint32_t> DeviceEmitter::values_of_rows() const {
   return out;
 }
 
-// What is held of one of the eight rows.
+// Declares the cached values of one of the eight rows.
 void DeviceEmitter::own_kept(Scope& scope, const char* row) const {
   for (std::size_t k = 0; k < schedule_.kept.size(); ++k)
     scope.line(fmt::format("{0}* const kept{1} = all_kept{1} + {2} * pitch;", type(nest_.body[schedule_.kept[k]].dtype), k, row));
@@ -76,7 +78,7 @@ void DeviceEmitter::rows_and_columns() {
   column_results(columns);
 }
 
-// In shared memory: of each value held between sweeps eight rows, then a row of accumulators for each column.
+// Declares the shared memory: eight rows of each value cached between sweeps, then a row of accumulators per column.
 void DeviceEmitter::declare_kept_rows(const std::vector<std::uint32_t>& columns) {
   if (schedule_.kept.empty() && schedule_.by_eight) return;
   kernel_.line("KEPT_MEMORY");
@@ -101,7 +103,7 @@ bool DeviceEmitter::stores_of_rows() const {
   return false;
 }
 
-// Half a warp reduces a row, stores what it gives, and leaves what all threads need of it.
+// Writes the row reductions: a half-warp reduces a row, does its stores, and shares the values that all threads need.
 void DeviceEmitter::row_of_team(Scope& item, const std::vector<std::uint32_t>& of_rows) {
   item_ = &item;
   row_for_each_team(item, "first + team", "end");
@@ -119,7 +121,7 @@ void DeviceEmitter::row_of_team(Scope& item, const std::vector<std::uint32_t>& o
   item_ = nullptr;
 }
 
-// The last sweep: a thread takes W neighbours of the eight rows.
+// Writes the last sweep: a thread processes W neighbors of the eight rows.
 void DeviceEmitter::eight_rows(Scope& group, const std::vector<std::uint32_t>& columns, const std::vector<std::uint32_t>& of_rows) {
   sweep_ = static_cast<std::uint8_t>(nest_.sweeps - 1);
   block(group, "for (Index r = Index(threadIdx.x) * W; r < count; r += Index(blockDim.x) * W)", [&](Scope& along) {
@@ -160,7 +162,7 @@ void DeviceEmitter::eight_rows(Scope& group, const std::vector<std::uint32_t>& c
   });
 }
 
-// The trees of eight rows, added in sequence: a thread for W columns of a block of the order.
+// Writes the sums of summation blocks: a thread adds the trees of eight rows in sequence for W columns.
 void DeviceEmitter::sums_of_blocks(const std::vector<std::uint32_t>& columns) {
   block(kernel_, fmt::format("if (w.at[{}] == 1)", words_.phase), [&](Scope& launch) {
     launch.line("const Index strips = pieces(count, W);");
@@ -175,7 +177,7 @@ void DeviceEmitter::sums_of_blocks(const std::vector<std::uint32_t>& columns) {
               item.line(fmt::format("{} v{}[W];", type(s.dtype), c));
               item.line(fmt::format("LANES v{}[e] = {}::identity<{}>();", c, functor(s), type(s.dtype)));
             }
-            item.line("#pragma unroll 4");  // of eight the loads for two columns took more registers than all else
+            item.line("#pragma unroll 4");  // an unroll factor of 8 needed too many registers for the loads of two columns
             block(item, "for (Index part = from; part < until; ++part)", [&](Scope& one) {
               for (const std::uint32_t c : columns) {
                 const Statement& s = nest_.body[c];
@@ -190,7 +192,7 @@ void DeviceEmitter::sums_of_blocks(const std::vector<std::uint32_t>& columns) {
   });
 }
 
-// The tree of the blocks, and what is computed of columns.
+// Writes the tree of the blocks and the values computed from columns.
 void DeviceEmitter::column_results(const std::vector<std::uint32_t>& columns) {
   block(kernel_, fmt::format("if (w.at[{}] == {})", words_.phase, schedule_.by_eight ? 2 : 1), [&](Scope& launch) {
     block(launch, "for (Index r = (Index(blockIdx.x) * blockDim.x + threadIdx.x) * W; r < count; r += Index(gridDim.x) * blockDim.x * W)",

@@ -22,8 +22,9 @@ void DeviceEmitter::end_of_scan_block(Scope& scope, std::uint32_t id, const char
   scope.line(fmt::format("{0}carry{1}{2} = {3}::identity<{4}>();", lanes, id, element, functor(s), type(s.dtype)));
 }
 
-// Half a warp takes a row, 16 elements at a time, which are a group of the order. Split, it takes a block of 4,096 of one: the first launch leaves the
-// blocks' sums, the second adds them up to each block's base, one thread a row, the third gives the results.
+// Writes scans. A half-warp processes a row, 16 elements at a time, which are one group of the scan. Split scans use three launches, with a
+// half-warp per block of 4,096 elements. The first writes the block sums. The second, with one thread per row, turns them into the bases of
+// the blocks. The third computes the results.
 void DeviceEmitter::scans() {
   kernel_.line("const int t = threadIdx.x % 16;");
   kernel_.line(fmt::format("const Index rows = {}, count = {};", product(0, nest_.outer), extent(nest_.vector_loop())));

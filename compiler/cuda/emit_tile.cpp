@@ -1,4 +1,4 @@
-// Maps with operands that lie across.
+// Elementwise nests with transposed operands.
 #include "compiler/cuda/emitter.h"
 
 #include <algorithm>
@@ -9,8 +9,9 @@ namespace onepass::compiler::cuda {
 
 using ir::Op;
 
-// What is one behind the other along the last outer loop, not along the vector loop, goes through shared memory in square tiles: read along the one,
-// used along the other, in vectors both times. A row of a tile is one element longer than it has, so that what is used together lies in other banks.
+// Writes a nest with operands that are contiguous along the last outer loop, but not along the vector loop. They go through shared memory
+// in square tiles: they are read along one loop and used along the other, with vector accesses both times. A tile row is padded by one
+// element to avoid bank conflicts.
 void DeviceEmitter::tiles() {
   const std::uint32_t v = nest_.vector_loop(), o = v - 1;
   const int side = schedule_.side;
@@ -18,7 +19,7 @@ void DeviceEmitter::tiles() {
                            extent(o), side, product(0, o)));
   for (std::uint32_t access : schedule_.packed)
     kernel_.line(fmt::format("__shared__ {} tile{}[{}][{}];", type(type_of_access(access)), access, side, side + 1));
-  // All places of a tile, `width` neighbours for a thread at a time.
+  // Loops over a tile's elements, `width` neighbors per thread and step.
   const auto places = [&](Scope& around, std::size_t width, const std::function<void(Scope&)>& f) {
     const auto places = static_cast<std::size_t>(side * side) / width;
     around.line(fmt::format("#pragma unroll {}", std::clamp<std::size_t>(places / schedule_.threads, 1, 8)));
@@ -33,7 +34,7 @@ void DeviceEmitter::tiles() {
     item.line(fmt::format("const Index j0 = work % across * {0}, o0 = work / across % down * {0};", side));
     indices(item, 0, o, "work / (across * down)");
     item.line(fmt::format("const bool is_inside = j0 + {0} <= {1} && o0 + {0} <= {2};", side, extent(v), extent(o)));
-    // Without a question between the loads they are under way together.
+    // Without a branch between the loads, they are in flight together.
     const auto both = [&](const std::function<void(Scope&, bool)>& f) {
       block(item, "if (is_inside)", [&](Scope& inside) { f(inside, true); });
       block(item, "else", [&](Scope& edge) { f(edge, false); });

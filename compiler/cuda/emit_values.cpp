@@ -1,4 +1,4 @@
-// Statements as text: loads, stores, operators, what is held between sweeps; each in the outermost scope in which its loops are known.
+// Statements as text: loads, stores, operators and values cached between sweeps. Each is in the outermost scope where its loops are known.
 #include "compiler/cuda/emitter.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace onepass::compiler::cuda {
 
 using ir::Op;
 
-// Is it one value for each of the W neighbours?
+// True if the statement has one value for each of the W neighbors.
 bool DeviceEmitter::is_array(std::uint32_t id) const {
   const Statement& s = nest_.body[id];
   return s.loops & vector_bit() ||
@@ -27,7 +27,7 @@ Scope& DeviceEmitter::place(const Statement& s) {
   return s.loops || s.stage > 0 ? *item_ : kernel_;
 }
 
-// offset + Σ coefficient · variable. `lane`: of neighbour e.
+// Returns the text of offset + Σ coefficient · variable; with `lane`, for neighbor e.
 std::string DeviceEmitter::linear(std::uint32_t at, bool with_offset, bool lane) {
   std::string sum = with_offset ? word(words_.offset_of(at)) : "";
   const Linear& l = nest_.linears[at];
@@ -53,7 +53,7 @@ bool DeviceEmitter::moves_as_vector(std::uint32_t access) const {
   return std::find(schedule_.vectors.begin(), schedule_.vectors.end(), access) != schedule_.vectors.end();
 }
 
-// The number of the word that stands for a list's member.
+// Returns the index of the kernel parameter for a list member.
 std::string DeviceEmitter::member(std::uint32_t access, const std::string& number) const {
   return fmt::format("place_of_member(w, w.at[{}], {})", words_.pointers + access, number);
 }
@@ -80,7 +80,7 @@ std::string DeviceEmitter::guard_text(const Statement& s, bool lane) {
   return out.empty() ? "true" : out;
 }
 
-// What a statement's value is called in a loop over the neighbours e; it is written first where nobody has.
+// Returns the name of a statement's value in a loop over the neighbors e. Writes its definition at the first use.
 std::string DeviceEmitter::value(std::uint32_t id) {
   const Statement& s = nest_.body[id];
   if (s.kind == Statement::Kind::Constant) return literal(s.dtype, s.bits);
@@ -94,7 +94,7 @@ std::string DeviceEmitter::define(std::uint32_t id) {
     const Statement& s = nest_.body[i];
     if (is_kept_back(i)) return;
     const bool names_place = s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Index || s.kind == Statement::Kind::Guard;
-    for (const std::uint32_t o : {s.guard, s.a, s.b, s.c})  // a load of an axis of 1 element varies less than the place that it names
+    for (const std::uint32_t o : {s.guard, s.a, s.b, s.c})  // a load along an axis of one element varies less than its checked index
       if (o != kNone && nest_.body[o].kind != Statement::Kind::Constant &&
           !(names_place && o == s.a && (nest_.body[o].loops & ~s.loops) != 0))
         visit(o);
@@ -162,7 +162,7 @@ std::string DeviceEmitter::write_definition(std::uint32_t id) {
   return scope.values[id] = name;
 }
 
-// Whether the neighbour counts, or one of them where they share the value.
+// Returns the condition that the neighbor exists, or any of the neighbors if they share the value.
 std::string DeviceEmitter::there(const Scope& scope, bool array) const {
   const bool counted = &scope == step_ || (&scope == item_ && schedule_.form <= Form::Columns);
   if (!counted || lanes_here(scope) == "W") return "true";
@@ -180,7 +180,7 @@ void DeviceEmitter::load(Scope& scope, const Statement& s, const std::string& na
     return scope.line(fmt::format("{0} {1}[W];\n{2}LANES {1}[e] = tile{3}[column + e][row];", type(s.dtype), name, scope.indent(), s.at));
   const std::string guard = s.guard == kNone ? "" : value(s.guard);
   if (!array) {
-    // one element for all neighbours, of which a step may have none
+    // One element for all neighbors; a step may have no neighbors.
     const bool may_be_none = &scope == step_ && lanes_here(scope) != "W";
     const std::string condition = may_be_none ? "n > 0" + (guard.empty() ? "" : " && " + guard) : guard;
     const std::string read = element(s.at, false);
@@ -200,7 +200,7 @@ void DeviceEmitter::load(Scope& scope, const Statement& s, const std::string& na
                          condition.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", condition, read, type(s.dtype))));
 }
 
-// How many of the neighbours are there: in a step of columns some may not be although the item is whole.
+// Returns how many neighbors exist. In a step of columns, some may not exist even if the task is whole.
 std::string DeviceEmitter::lanes_here(const Scope& scope) const {
   return schedule_.whole && !(&scope == step_ && schedule_.form == Form::Columns) ? "W" : "n";
 }
@@ -228,7 +228,7 @@ void DeviceEmitter::store(Scope& scope, const Statement& s) {
       fmt::format("LANES {}store<{}>({}, {});", condition.empty() ? "" : "if (" + condition + ") ", memory, address(s.at, true), stored));
 }
 
-// Added to what stands there: the same thread comes to all of an element's updates, in their order.
+// Adds to the stored element. The same thread does all updates of an element, in order.
 void DeviceEmitter::add(Scope& scope, const Statement& s, const std::string& guard) {
   const DType dtype = type_of_access(s.at);
   const std::string_view memory = memory_type(dtype);
@@ -248,7 +248,7 @@ void DeviceEmitter::add(Scope& scope, const Statement& s, const std::string& gua
                          memory, added));
 }
 
-// ---- what is held between sweeps
+// ---- values cached between sweeps
 std::size_t DeviceEmitter::kept_slot(std::uint32_t id) const {
   return static_cast<std::size_t>(std::find(schedule_.kept.begin(), schedule_.kept.end(), id) - schedule_.kept.begin());
 }
@@ -280,7 +280,7 @@ void DeviceEmitter::row_by_sweeps(int sweeps, const std::function<void()>& sweep
   }
 }
 
-// Stores of what a row computes from its reductions.
+// Writes the stores of values that a row computes from its reductions.
 void DeviceEmitter::row_stores(std::uint8_t stage) {
   for (const Statement& s : nest_.body) {
     if (s.kind != Statement::Kind::Store || s.stage != stage || (s.loops & nest_.reduced_mask())) continue;

@@ -1,4 +1,4 @@
-// fuse: see fuse.h.
+// See fuse.h.
 #include "compiler/cuda/fuse.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// schedule: see schedule.h.
+// See schedule.h.
 #include "compiler/cuda/schedule.h"
 
 #include <algorithm>
@@ -15,16 +15,16 @@
 namespace onepass::compiler::cuda {
 namespace {
 
-constexpr std::int64_t kVectorBytes = 16;   // of one load or store
-constexpr std::int64_t kTeam = 16;          // threads
-constexpr std::int64_t kBlocksForEach = 4;  // processor: of threads that share columns
-constexpr std::int64_t kWavesOfBlocks = 4;  // blocks for each place that the device has: the grid strides through what is more
+constexpr std::int64_t kVectorBytes = 16;   // bytes of one load or store
+constexpr std::int64_t kTeam = 16;          // threads of a half-warp
+constexpr std::int64_t kBlocksForEach = 4;  // thread blocks per processor if threads share columns
+constexpr std::int64_t kWavesOfBlocks = 4;  // resident sets of thread blocks in a grid; the grid strides over more work
 
 std::int64_t size_of_access(const Nest& nest, std::uint32_t access) {
   return static_cast<std::int64_t>(size_of(nest.buffers[nest.accesses[access].buffer].dtype));
 }
 
-// What data say that does not change along the vector loop: the places are all that is behind the loops.
+// True if the only data-dependent variables of the map are checked indices that are invariant in the vector loop.
 bool only_places(const Nest& nest, const Linear& linear) {
   for (std::uint32_t v = nest.loops(); v < linear.of.size(); ++v) {
     if (linear.of[v] == Coefficient::Zero) continue;
@@ -38,7 +38,7 @@ bool is_list(const Nest& nest, const NestNumbers& numbers, std::uint32_t access)
   return !numbers.members[nest.accesses[access].buffer].empty();
 }
 
-// One behind the other along the vector loop, wherever that starts; of a list, in one array.
+// True if the access is contiguous along the vector loop; for an array list, within one array.
 bool contiguous(const Nest& nest, std::uint32_t access) {
   const Access& a = nest.accesses[access];
   const Linear& linear = nest.linears[a.linear];
@@ -54,7 +54,7 @@ bool guarded(const Nest& nest, std::uint32_t access) {
   });
 }
 
-// Do `width` elements from any multiple of `width` along the loop `along` start at a multiple of their bytes?
+// True if `width` elements, starting at a multiple of `width` along the loop `along`, are aligned to their total size.
 bool aligned(const Nest& nest, const NestNumbers& numbers, std::uint32_t access, std::int64_t width, const std::vector<bool>& bases,
              std::uint32_t along) {
   const Access& a = nest.accesses[access];
@@ -69,7 +69,7 @@ bool aligned(const Nest& nest, const NestNumbers& numbers, std::uint32_t access,
   return true;
 }
 
-// Do all indices, and the steps that the grid takes beyond them, fit 32 bits? Division is several times dearer in 64.
+// True if all indices, and the grid's steps beyond them, fit into 32 bits. 64-bit division is several times slower.
 bool fits_32_bits(const Nest& nest, const NestNumbers& numbers, std::int64_t counted) {
   constexpr std::int64_t kMost = 1 << 30;
   const auto product_fits = [](std::int64_t& product, std::int64_t by) {
@@ -82,18 +82,19 @@ bool fits_32_bits(const Nest& nest, const NestNumbers& numbers, std::int64_t cou
   for (const auto* list : {&numbers.by, &numbers.bounds})
     for (const std::int64_t n : *list)
       if (std::abs(n) >= kMost) return false;
-  std::vector<std::int64_t> most(numbers.extents);  // of each variable, in magnitude
+  std::vector<std::int64_t> most(numbers.extents);  // by variable, in magnitude
   for (std::size_t l = 0; l < nest.linears.size(); ++l) {
     std::int64_t sum = std::abs(numbers.offsets[l]);
     if (sum >= kMost) return false;
     for (std::size_t v = 0; v < numbers.coefficients[l].size(); ++v) {
       std::int64_t part = numbers.coefficients[l][v];
       if (part == 0) continue;
-      // a derived variable is below the divisor, or below what it is derived of, which is below the bound itself
+      // A mod variable is below its divisor, a floordiv variable below its dividend, which is below the limit itself.
       std::int64_t bound = v < most.size() ? most[v] + 16 : kMost - 1;
       if (v >= most.size()) {
         const Derived& d = nest.derived[v - most.size()];
-        const bool checked = d.place != Derived::kNone && nest.body[d.place].kind == Statement::Kind::Place;  // else it was stored
+        // otherwise it is a stored index
+        const bool checked = d.place != Derived::kNone && nest.body[d.place].kind == Statement::Kind::Place;
         if (checked) bound = numbers.bounds[nest.body[d.place].at];
         else if (d.place == Derived::kNone && d.modulo) bound = numbers.by[v - most.size()];
       }
@@ -130,7 +131,7 @@ KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept)
       if (needed[s][id]) life.first = std::min(life.first, s), life.last = s;
     lives.push_back(life);
   }
-  // In the sweep that writes `later` the thread has read its element of `earlier` before: the one is computed of the other there.
+  // True if the thread reads its element of `earlier` before it writes `later`, because `later` is computed from `earlier` in that sweep.
   const auto reads_before = [&](const Life& later, const Life& earlier) {
     std::vector<bool> seen(nest.body.size(), false);
     std::vector<std::uint32_t> open{later.statement};
@@ -177,8 +178,9 @@ KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept)
 
 namespace {
 
-// What several sweeps need is held in shared memory: what is dear to compute, then what is loaded, each only if it fits the `room`, which is bytes
-// for an element of the row. Gives the bytes that are taken. Of rows with columns, which share what varies along the row alone, that is not held.
+// Chooses values that several sweeps need and caches them in shared memory: first expensive values, then loads. `room` is the limit in
+// bytes per element of the row. Returns the bytes used. Nests with rows and columns do not cache values that vary only along the row,
+// because all rows share them.
 std::int64_t keep(const Nest& nest, std::int64_t room, std::vector<std::uint32_t>& kept) {
   const std::uint64_t outer = (std::uint64_t{1} << nest.outer) - 1;
   for (const bool loads : {false, true}) {
@@ -203,7 +205,7 @@ std::int64_t keep(const Nest& nest, std::int64_t room, std::vector<std::uint32_t
   return kept_places(nest, kept).bytes;
 }
 
-// Of a team: as many of them as fit share a block.
+// Caches rows of half-warps. As many half-warps as fit share a thread block.
 void keep_rows_of_teams(const Nest& nest, std::int64_t row, const DeviceTarget& target, DeviceScheduled& out) {
   const std::int64_t least_teams = 2;
   const std::int64_t bytes = keep(nest, row == 0 ? 0 : target.shared_bytes / (row * least_teams), out.schedule.kept);
@@ -219,17 +221,17 @@ void set_blocks(const DeviceTarget& target, std::int64_t wanted, DeviceScheduled
   out.numbers.blocks = std::clamp<std::int64_t>(wanted, 1, kWavesOfBlocks * places);
 }
 
-// Where rows (or columns) are fewer than fill the device, their reduced elements are shared, in chunks of 2^m blocks of the order of summation.
-// `items`: threads (of Block: blocks) without that.
+// Splits the reduced elements into chunks of 2^m summation blocks if the rows (or columns) are too few to fill the device. `items` is the
+// number of threads (for Block, thread blocks) without splitting.
 void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std::int64_t counted, DeviceScheduled& out) {
   DeviceSchedule& s = out.schedule;
   const bool blocks = s.form == Form::Block;
   if (s.one_block || items == 0 || (s.form != Form::Columns && !blocks) || !nest.has(Statement::Kind::Reduce)) return;
-  // What is added where data say, and scans, go through their loops in sequence.
+  // Scans and additions at data-dependent indices run through their loops in sequence.
   for (const Statement& b : nest.body)
     if (b.kind == Statement::Kind::Scan || (b.kind == Statement::Kind::Store && b.op == ir::Op::Add)) return;
   const std::int64_t places = std::int64_t{target.processors} * target.threads_per_processor / (blocks ? s.threads : 1);
-  // A block of the order of columns is shared by 32 threads; contractions add theirs one by one.
+  // 32 threads share a summation block of columns. Contractions add their elements one by one.
   const bool contracts = std::any_of(nest.body.begin(), nest.body.end(), [](const Statement& b) { return ir::is_contraction(b.op); });
   if (!blocks && !contracts && items <= places / 8) {
     std::int64_t together = 8;
@@ -237,13 +239,13 @@ void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std
     s.together = static_cast<std::uint8_t>(together);
     s.threads = static_cast<std::uint16_t>(32 * together);
   }
-  const std::int64_t shares = s.together ? (items + s.together - 1) / s.together : items;  // of which each has all r
+  const std::int64_t shares = s.together ? (items + s.together - 1) / s.together : items;  // each of them has all r
   const std::int64_t room = s.together ? kBlocksForEach * target.processors : places;
   if (!s.together && 2 * items > places) return;
-  constexpr std::int64_t kMostParts = 512;  // each joins the sums of all before it
+  constexpr std::int64_t kMostParts = 512;  // each part combines the sums of all earlier ones
   std::int64_t chunk = ir::kRowBlock;
   if (blocks) {
-    // More blocks, of fewer teams, as long as there are blocks for all.
+    // Uses smaller thread blocks as long as there are enough of them.
     s.threads = counted >= kMostParts * ir::kLaneBlock * 8 ? 128 : 64;
     chunk = ir::kLaneBlock * (s.threads / kTeam);
   }
@@ -265,7 +267,8 @@ void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std
   if (s.together) set_blocks(target, shares * parts, out);
 }
 
-// A map with scans: rows by teams; few long rows in three launches, if no scan needs the results of another.
+// Schedules an elementwise nest with scans: half-warps process rows. Few long rows use three launches, unless a scan needs the results of
+// another.
 DeviceScheduled scan(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, DeviceScheduled& out, std::int64_t rows) {
   DeviceSchedule& s = out.schedule;
   s.form = Form::Scan;
@@ -273,7 +276,7 @@ DeviceScheduled scan(const Nest& nest, const NestNumbers& numbers, const DeviceT
   const std::int64_t teams = std::int64_t{target.processors} * target.threads_per_processor / kTeam;
   std::int64_t scans = 0;
   bool alone = true;
-  std::vector<bool> behind(nest.body.size(), false);  // a scan
+  std::vector<bool> behind(nest.body.size(), false);  // depends on a scan
   for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
     const Statement& b = nest.body[i];
     for (const std::uint32_t o : {b.a, b.b, b.c, b.guard})
@@ -295,7 +298,7 @@ DeviceScheduled scan(const Nest& nest, const NestNumbers& numbers, const DeviceT
 
 std::int64_t row_of(std::int64_t counted) { return (counted + 63) / 64 * 64; }
 
-// What the columns' accumulators take, bytes for a column.
+// Returns the bytes per column of the column accumulators.
 std::int64_t bytes_of_columns(const Nest& nest) {
   std::int64_t bytes = 0;
   for (const Statement& s : nest.body)
@@ -303,7 +306,7 @@ std::int64_t bytes_of_columns(const Nest& nest) {
   return bytes;
 }
 
-// What rows have one value of is left in shared memory for the threads of columns, eight rows at a time; at most all of it.
+// Returns the most bytes of row values in shared memory for the threads of columns, eight rows at a time.
 std::int64_t bytes_of_row_values(const Nest& nest) {
   std::int64_t bytes = 0;
   for (const Statement& s : nest.body)
@@ -313,8 +316,8 @@ std::int64_t bytes_of_row_values(const Nest& nest) {
   return bytes;
 }
 
-// Where blocks of 256 rows fill the device, each is summed by a block of threads, whose accumulators stand in shared memory. Else a block of threads
-// has eight rows: they are a tree of the order of summation, and the next launches add these up.
+// Schedules a nest with rows and columns. If blocks of 256 rows fill the device, a thread block sums each of them with accumulators in
+// shared memory. Otherwise, a thread block sums eight rows, a tree of the summation order, and the next launches add these trees.
 DeviceScheduled rows_and_columns(const Nest& nest, std::int64_t rows, std::int64_t counted, const DeviceTarget& target,
                                  DeviceScheduled& out) {
   DeviceSchedule& s = out.schedule;
@@ -338,19 +341,19 @@ DeviceScheduled rows_and_columns(const Nest& nest, std::int64_t rows, std::int64
   return out;
 }
 
-// Does the access lie across: one behind the other along the last outer loop, and not along the vector loop?
+// True if the access is transposed: contiguous along the last outer loop, but not along the vector loop.
 bool lies_across(const Nest& nest, const NestNumbers& numbers, std::uint32_t access) {
   if (nest.outer == 0 || nest.buffers[nest.accesses[access].buffer].written || guarded(nest, access) || is_list(nest, numbers, access))
     return false;
   const Linear& linear = nest.linears[nest.accesses[access].linear];
   const std::uint32_t v = nest.vector_loop(), o = v - 1;
-  constexpr std::int64_t kLeast = 16;  // of both, for a tile to be worth it
+  constexpr std::int64_t kLeast = 16;  // fewest iterations of both loops for which a tile pays off
   return linear.of[v] != Coefficient::One && numbers.coefficients[nest.accesses[access].linear][o] == 1 &&
          std::abs(numbers.coefficients[nest.accesses[access].linear][v]) >= 8 && numbers.extents[v] >= kLeast &&
          numbers.extents[o] >= kLeast &&
          std::all_of(linear.of.begin() + nest.loops(), linear.of.end(), [](Coefficient c) { return c == Coefficient::Zero; });
 }
-// The tables of lists, as append_tables makes them.
+// Finds the pointer tables of array lists in the order of append_tables().
 void find_tables(const Nest& nest, const NestNumbers& numbers, DeviceSchedule& s) {
   std::uint32_t words = 0;
   for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
@@ -361,8 +364,8 @@ void find_tables(const Nest& nest, const NestNumbers& numbers, DeviceSchedule& s
   s.table_words = words == 0 ? 0 : std::bit_ceil(words);
 }
 
-// Neighbours along the vector loop that a thread takes at once: the widest elements that move one behind the other fill a vector. In `vectors` the
-// accesses that do.
+// Returns the neighbors along the vector loop that a thread processes together, so that the widest contiguous elements fill a vector. Sets
+// `vectors` to the accesses that move as vectors.
 std::int64_t width_of(const Nest& nest, const NestNumbers& numbers, std::int64_t most, const std::vector<bool>& bases,
                       const std::function<bool(std::int64_t)>& may_be, std::vector<std::uint32_t>& vectors) {
   const auto moves = [&](std::uint32_t a, std::int64_t w) {
@@ -388,7 +391,7 @@ DeviceScheduled tile(const Nest& nest, const NestNumbers& numbers, const DeviceT
   std::int64_t widest = 0;
   for (const std::uint32_t access : s.packed) widest = std::max(widest, size_of_access(nest, access));
   s.side = widest <= 4 && numbers.extents[v] >= 64 && numbers.extents[o] >= 64 ? 64 : 32;
-  std::int64_t bytes = 0;  // what does not fit is read as it lies
+  std::int64_t bytes = 0;  // operands that do not fit are read without a tile
   std::erase_if(s.packed, [&](std::uint32_t access) {
     const std::int64_t mine = s.side * (s.side + 1) * std::max<std::int64_t>(size_of_access(nest, access), 4);
     if (bytes + mine > target.shared_bytes) return true;
@@ -414,7 +417,7 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
   for (std::uint32_t l = 0; l < nest.outer; ++l) outer *= numbers.extents[l];
   for (std::uint32_t l = nest.outer; l < v; ++l) serial *= numbers.extents[l];
   const std::int64_t extent = numbers.extents[v];
-  std::int64_t counted = serial * (nest.kind == NestKind::Lanes ? extent : 1);  // r's end, missing elements included
+  std::int64_t counted = serial * (nest.kind == NestKind::Lanes ? extent : 1);  // end of r, including padding
   if (nest.runs) {
     counted = numbers.padded_run;
     for (std::uint32_t l = nest.outer; l < nest.outer + nest.runs; ++l) counted *= numbers.extents[l];
@@ -431,7 +434,7 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
     if (!s.packed.empty()) return tile(nest, numbers, target, bases, out, outer);
   }
 
-  // In lanes at most as many neighbours as one step of 64 lanes (32 of f64) gives each of 16 threads; and where rows begin at any r, one by one.
+  // For lanes, at most the neighbors that one step of 64 lanes (f64: 32) has for each of 16 threads. One if rows may start at any r.
   const std::int64_t most = !lanes ? 16 : holds_doubles(nest) ? 2 : 4;
   const auto may_be = [&](std::int64_t w) {
     return !lanes || nest.serial == 0 || (extent % w == 0 && (!nest.runs || numbers.padded_run % w == 0));
@@ -439,7 +442,7 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
   const std::int64_t width = width_of(nest, numbers, most, bases, may_be, s.vectors);
   s.width = static_cast<std::uint8_t>(width);
 
-  std::int64_t run = extent;  // elements that are there of a padded run
+  std::int64_t run = extent;  // unpadded elements of a run
   for (std::uint32_t l = nest.outer + nest.runs; l < v; ++l) run *= numbers.extents[l];
   const bool filled = nest.runs && numbers.padded_run != (lanes ? run : run / std::max<std::int64_t>(extent, 1));
   s.whole = lanes ? counted % 64 == 0 && !filled && (nest.serial > 0 || extent % width == 0) : extent % width == 0;
