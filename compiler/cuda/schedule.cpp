@@ -143,7 +143,7 @@ KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept)
       if (seen[id] || s.kind == Statement::Kind::Reduce) continue;
       seen[id] = true;
       const auto other = std::find_if(lives.begin(), lives.end(), [&](const Life& l) { return l.statement == id; });
-      if (other != lives.end() && other->first < later.first) continue;  // read back itself
+      if (other != lives.end() && other->first < later.first) continue;  // it is read back instead
       for (const std::uint32_t o : {s.a, s.b, s.c, s.guard})
         if (o != Statement::kNone) open.push_back(o);
     }

@@ -212,7 +212,7 @@ Contraction contraction_of(const Nest& nest, bool swapped) {
   if (varies(c.rows, c.column_loop)) std::swap(c.rows, c.columns);
   for (const Id operand : {c.rows, c.columns})
     if (!varies(operand, c.reduced_loop)) return {0, 0, 0, kNone, 0, 0};
-  std::vector<bool> needed(nest.body.size(), false);  // by the operands
+  std::vector<bool> needed(nest.body.size(), false);  // statements that the operands need
   needed[c.rows] = needed[c.columns] = true;
   for (Id i = static_cast<Id>(nest.body.size()); i-- > 0;) {
     if (!needed[i]) continue;

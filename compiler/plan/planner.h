@@ -73,7 +73,7 @@ class Planner {
     List start, step;
   };
   enum class Lies : std::uint8_t { Outside, Partly, Inside };
-  // Which edges of a few boxes cut the loops: all, those around the longest part between two edges, or none.
+  // Edges of a few boxes that cut the loops: all, the two around the longest part, or none.
   enum class Cuts : std::uint8_t { All, Longest, None };
 
   const Graph& graph_;
@@ -202,7 +202,7 @@ class Planner {
   // Returns the value that selects between the boxes that the loop indices can reach.
   std::uint32_t joined(NodeId id, const Demand& d);
 
-  // ---- plan_demand.cpp: which values are needed at which maps
+  // ---- plan_demand.cpp: needed values and their maps
   bool in_memory(NodeId id) const { return partition_.loads(graph_, id, group_); }
   // True for a sum (+0) or product (1) of no elements. Its operands are not computed.
   bool reduces_nothing(NodeId id) const;

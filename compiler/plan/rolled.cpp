@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t kNone = Statement::kNone;
 constexpr std::uint32_t kWorthALoop = 1024;  // instructions of the body; shorter bodies are fetched as fast as a loop
 constexpr std::uint32_t kLongEnough = 64;    // instructions of one iteration that outweigh the loop overhead
-constexpr std::uint32_t kFewest = 4;         // iterations
+constexpr std::uint32_t kFewest = 4;         // fewest iterations
 constexpr std::uint32_t kMostTries = 64;
 
 std::array<std::uint32_t, 3> operands(const Statement& s) { return {s.a, s.b, s.c}; }

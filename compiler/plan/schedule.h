@@ -115,7 +115,7 @@ using KernelFunction = void (*)(const std::int64_t* words, std::int64_t begin, s
 /// Split scans: for an elementwise nest with scans, tasks are chunks of kScanChunk elements. They must start in increasing order, on any
 /// thread. A task sums its blocks, waits for the base of the preceding task and publishes its own base. It then reads its elements again
 /// while they are in the caches. `shared` has a slot per task and one more; the first word of a slot says that its base is ready. The
-/// caller must clear it to zero before each run.
+/// caller must clear the memory to zero before each run.
 
 inline constexpr std::int64_t kScanChunk = 1 << 16;
 /// Returns the bytes of a task's slot in a split scan: a word, then an 8-byte base and 8-byte block sums for each scan.

@@ -493,7 +493,7 @@ class PlanVerifier {
   }
 
  private:
-  struct StoreOf {  // one store of a subdomain
+  struct StoreOf {  // a store of a subdomain
     NodeId node;
     std::int32_t output;
     std::uint32_t piece, statement;
