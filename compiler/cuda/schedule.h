@@ -11,7 +11,7 @@
 
 namespace onepass::compiler::cuda {
 
-/// How threads share the work. From Team on, threads exchange values.
+/// Division of the work among threads. From Team on, threads exchange values.
 ///   Map      A thread processes `width` neighbors along the vector loop at a time; the grid strides over all of them.
 ///   Columns  For Rows nests: a thread processes `width` columns and runs through the reduced loops.
 ///   Team     For Lanes nests whose reduced elements are one summation block: a half-warp processes a row.

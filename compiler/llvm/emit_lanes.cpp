@@ -140,8 +140,9 @@ void Emitter::serial_loops(const std::function<void(Value* run, Value* row)>& f)
   nested(first, i64(0), i64(0), b_.getTrue(), b_.getTrue());
 }
 
-// Returns the indices of the serial loops for the row of r that contains element r (`last`: the element before r). A chunk never starts in
-// padding, because a block is a multiple larger than the padding; it may end in padding.
+// Returns the indices of the serial loops for the row of r that contains element r (`last`: the element before r). A chunk starts at a
+// multiple of the lane count, and a run has fewer padding elements than lanes. A chunk therefore never starts in padding; it may end in
+// padding.
 std::vector<Value*> Emitter::serial_digits(Value* r, bool last) {
   Value* elements = nest_.kind == NestKind::Lanes ? extent(nest_.vector_loop()) : i64(1);  // elements of r per row
   if (last) r = b_.CreateSub(r, i64(1));

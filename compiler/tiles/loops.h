@@ -23,8 +23,8 @@ struct TilePair {
   ir::Op first, second;
   bool behind;  // true: y = second(c, first(a, b)); false: y = second(first(a, b), c)
 };
-/// Returns the loop of a pair with operands of one type. Returns null unless both are sums, differences, products or quotients of floats. a
-/// or b must be a tile; if they commute, a must be one.
+/// Returns the loop of a pair with operands of one type. Returns null unless both are sums, differences, products or quotients of floats.
+/// `a` or `b` must be a tile; if the operator commutes, `a` must be one.
 TileLoop tile_pair(TilePair pair, DType dtype, unsigned uniform, const Target& target);
 
 /// Returns the loop that converts the bits of halves to f32 values, or with `to_half` f32 values to the bits of the nearest halves.
