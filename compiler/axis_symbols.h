@@ -1,6 +1,5 @@
-// Symbols of axes: which axes of which nodes are the same loop. Every axis of every node gets a symbol; elementwise operators unify those
-// of their operands. A reshape that merges axes makes a product symbol, so that a value and its flattened form still have one domain. For
-// fuse.
+// Assigns a symbol to every axis of every node. Equal symbols mean the same loop. Elementwise operators unify the symbols of their
+// operands. A reshape that merges axes creates a product symbol, so that a value and its flattened form have the same domain. Used by fuse.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +16,15 @@ class AxisSymbols {
  public:
   explicit AxisSymbols(const ir::Graph& graph);
 
-  /// What reductions and rows are compared by: products kept; 0 for units.
+  /// Returns the axis symbol with products not expanded, for comparing reductions and reduction spaces; 0 for an axis of extent 1.
   std::uint32_t axis(ir::NodeId id, std::size_t i) { return find(axes_of(id)[i]); }
   std::int64_t extent(std::uint32_t symbol) const { return extent_[symbol]; }
-  /// Appends the symbol, or where it is a product its factors; nothing for units.
+  /// Appends the symbol, or the factors of a product symbol. Appends no symbol for extent 1.
   void expand(std::uint32_t s, std::vector<std::uint32_t>& out);
 
  private:
   const ir::Graph& graph_;
-  std::vector<std::size_t> begin_;  // where each node's begin in `axes_`
+  std::vector<std::size_t> begin_;  // start of each node's axes in `axes_`
   std::vector<std::uint32_t> axes_;
   std::vector<std::uint32_t> parent_;
   std::vector<std::int64_t> extent_;
@@ -46,7 +45,7 @@ class AxisSymbols {
   void reshape(std::span<std::uint32_t> to, ir::List to_shape, std::span<const std::uint32_t> from, ir::List from_shape);
 };
 
-/// Of a slice whose axis keeps its extent: the axis as it is, or backwards.
+/// True if the slice takes axis i unchanged (is_whole) or reversed (is_flip).
 inline bool is_whole(ir::List attributes, ir::List shape, std::size_t i) { return attributes[i] == 0 && attributes[shape.size() + i] == 1; }
 inline bool is_flip(ir::List attributes, ir::List shape, std::size_t i) {
   return attributes[i] == shape[i] - 1 && attributes[shape.size() + i] == -1;

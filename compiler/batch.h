@@ -1,5 +1,5 @@
-// batch: a part of a graph once more, for many values of some operands at once, as one more axis in front. The rows or columns of a Jacobian
-// are computed in one pass with it, and vmap maps a function over an axis.
+// batch: evaluates a part of a graph for many values of some operands at once, along one new first axis. It computes the rows or columns of
+// a Jacobian in one pass and implements vmap.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,20 @@
 
 namespace onepass::compiler {
 
-/// An operand, a node of [shape], and its values along the first axis of `all`, a node of [n, shape] of its type.
+/// An operand `one` of shape [shape], and `all`, its n values along the first axis. `all` has the same type and shape [n, shape].
 struct Batched {
   ir::NodeId one, all;
 };
 
-/// Appends to `graph` the values that `ys` take for each of the n values of the operands: each of the shape [n, y's]. What depends on none of them
-/// is shared; a y that does not is spread. There is at least one operand, and all have the same n.
+/// Appends to `graph` each y for all n values of the operands, with shape [n, shape of y]. Nodes that depend on no batched operand are
+/// shared. A y without such a dependency is broadcast. Requires at least one operand and the same n for all.
 ///
-/// Errors    ShapeError that names `name`, where a value has more axes or bytes than `limits` allow.
+/// Errors    ShapeError that names `name`, if a value exceeds the axes or bytes that `limits` allow.
 std::vector<ir::NodeId> batch(ir::Graph& graph, std::span<const ir::NodeId> ys, std::span<const Batched> operands, const Limits& limits,
                               std::string_view name);
 
-/// The attributes of a node once it has one more axis in front, which none of them is about; none where the operator has no such form.
-/// Sums and scans keep their order, since the new axis is kept and stands before all others.
+/// Returns the node's attributes after an axis is inserted in front; nullopt if the operator has no such form. Sums and scans keep their
+/// order, because the new axis is first and is not reduced.
 std::optional<std::vector<std::int64_t>> attributes_with_axis_in_front(const ir::Graph& graph, ir::NodeId id);
 
 }  // namespace onepass::compiler

@@ -1,5 +1,5 @@
-// choose_relax: which of the relaxations that a program may use it does use. A relaxation may hide from the passes what they do with the strict
-// form: a sum of squares that became a contraction is not written out into the loop that reduces it, and the array of all sums is stored.
+// choose_relax: selects which of the allowed relaxations a program uses. A relaxation can prevent later passes from optimizing the strict
+// form. For example, unroll takes apart a small sum of squares but not a contraction, so the array of all sums would be materialized.
 #pragma once
 
 #include "ir/graph.h"
@@ -7,8 +7,9 @@
 
 namespace onepass::compiler {
 
-/// All of `allowed` if kernels then move no more between each other than those of the strict form, else all but one, else none. It follows
-/// the recorded graph alone, and no length but 0, 1 and many: every mode and every call of one structure computes the same operators.
+/// Returns all of `allowed` if the kernels then exchange no more data than in the strict form. Otherwise it drops one relaxation, and
+/// failing that, all. The choice depends only on the recorded graph, with extents seen as 0, 1 or many. So every mode and every call of one
+/// structure computes the same operators.
 Relax choose_relax(const ir::Graph& recorded, const Relax& allowed);
 
 }  // namespace onepass::compiler

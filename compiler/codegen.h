@@ -1,5 +1,5 @@
-// The door to code generation: a private module (libonepass_llvm.so), opened at the first compile, so that a process that only loads
-// cached kernels never pays for LLVM. What goes in is a Nest and its Schedule; what comes out is a self-contained object file.
+// Interface to code generation, which is in a private module (libonepass_llvm.so). The first compile opens the module, so a process that
+// only loads cached kernels never pays for LLVM. The input is a Nest and its Schedule; the output is a self-contained object file.
 #pragma once
 
 #include <string>
@@ -17,43 +17,45 @@ struct CodegenRequest {
   const Schedule* schedule;
   const Target* target;
   Tier tier = Tier::Optimised;
-  const KnownWords* known = nullptr;  // of a specialised kernel: constants of its code
+  const KnownWords* known = nullptr;  // specialization constants of a specialized kernel, or null
   bool want_ir = false, want_assembly = false;
-  bool verify = false;  // run LLVM's verifier first; tests do, debug builds always
-  bool count = false;   // count loads and stores of array elements (compiler/llvm/count.h); for tests: two more words
+  bool verify = false;  // run LLVM's verifier first; tests request it, debug builds always do
+  // For tests: count loads and stores of array elements (compiler/llvm/count.h), with two more kernel parameters.
+  bool count = false;
 };
 
 struct CodegenResult {
   std::string object;  // ELF, one function `kernel`, no undefined symbols
   std::string ir, assembly;
-  double open_ms = 0;                                 // opening the module, by its first compile
-  double emit_ms = 0, passes_ms = 0, machine_ms = 0;  // building the IR; LLVM's passes over it; from there to the object
-  bool out_of_memory = false;                         // the error was that
+  double open_ms = 0;                                 // opening the module; 0 after the first compile
+  double emit_ms = 0, passes_ms = 0, machine_ms = 0;  // IR construction; LLVM's IR passes; object emission
+  bool out_of_memory = false;                         // the error is out-of-memory
 };
 
-/// What `generate` throws where a kernel has no code through a fault of the generator: its nest cannot be arranged, or LLVM refuses it.
+/// Error that `generate` throws if the generator fails: it cannot arrange the loop nest, or LLVM rejects the code.
 class NotGenerated : public InternalError {
  public:
   using InternalError::InternalError;
 };
 
-/// Compiles. Thread-safe; each thread keeps its own machinery. NotGenerated where it fails; Error where the module cannot be opened;
-/// MemoryError where there is not enough memory to begin with. Should memory end in the middle, LLVM may end the process.
+/// Compiles one kernel. Thread-safe; each thread keeps its own LLVM objects. Throws NotGenerated on failure, Error if the module cannot be
+/// opened, and MemoryError if too little memory is available at the start. If memory runs out during compilation, LLVM may end the process.
 ///
-/// In the child of a fork: where another thread was compiling at that moment, LLVM's locks may be held for ever, and the child opens a
-/// copy of the module.
+/// If another thread was compiling during a fork, LLVM's locks may stay held in the child, so the child opens a copy of the module.
 CodegenResult generate(const CodegenRequest& request);
 
-/// Has the module been opened, and which LLVM is in it ("19.1.7")? Opens it.
+/// Returns the LLVM version in the module, such as "19.1.7". Opens the module.
 std::string llvm_version();
 
-/// True on a thread that is inside the module. Whoever makes memory end, as tests do, leaves such a thread its memory: LLVM ends a process that has none.
+/// True on a thread that is inside the module. Tests that inject allocation failures must skip such a thread, because LLVM ends the process
+/// when an allocation fails.
 bool in_code_generator() noexcept;
 
-/// Does LLVM live in the module, which never destroys its globals? Then a compile may go on while the process exits. True before it is opened.
+/// True if LLVM is in the module, which never destroys its globals, so a compile may continue while the process exits. True also before the
+/// module is opened.
 bool outlives_exit() noexcept;
 
-/// The function in the module: extern "C" name and type. Returns an error text (static or leaked), null on success.
+/// Name and type of the module's extern "C" function. It returns an error text (static or leaked), or null on success.
 inline constexpr const char* kCodegenEntry = "onepass_codegen";
 using CodegenEntry = const char* (*)(const CodegenRequest*, CodegenResult*);
 

@@ -1,5 +1,6 @@
-// Elementary functions of single numbers: expansions of f64 as scalar code, written by compiler/tiles/generate and compiled with the loops
-// of tiles, once for each instruction set. What stands behind a `rare` is computed where its condition holds. Called by scalars.cpp.
+// Elementary functions of single numbers: f64 expansions as scalar code. compiler/tiles/generate writes them; they are compiled with the
+// loops of the tiled interpreter, once for each instruction set. The slow operand of a `rare` is computed only if its condition holds.
+// Called by scalars.cpp.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace onepass::compiler {
 
-/// A number while it is computed. Which of them it is, the code knows: bool is 0 or 1, u64 its bits.
+/// A number during evaluation. The code that reads it determines its type; bool is 0 or 1, u64 its bits.
 union Scalar {
   std::int64_t integer;
   double real;
@@ -18,13 +19,14 @@ using ElementaryFunction = double (*)(double a, double b);
 using ElementaryBegin = void (*)(double a, Scalar* kept);
 using ElementaryRest = double (*)(const Scalar* kept, double b);
 
-/// `rest` of what `begin` keeps is the function of a and b: in two parts where much of a function of two operands depends on the first alone,
-/// as the logarithm in pow, so that a base that does not change costs nothing in a call. Null where there is no such form.
+/// Scalar forms of one elementary function. `function` computes it at once. `rest` applied to the values that `begin` keeps gives the same
+/// result. The split form exists for functions with much work on the first operand, such as the logarithm in pow. It makes a constant base
+/// free in each call. The pointers are null if there is no such form.
 struct ElementaryForms {
   ElementaryFunction function = nullptr;
   ElementaryBegin begin = nullptr;
   ElementaryRest rest = nullptr;
-  std::uint32_t kept = 0;  // values that `begin` keeps
+  std::uint32_t kept = 0;  // number of values that `begin` keeps
 };
 
 const ElementaryForms& elementary_forms_avx2(ir::Op op);

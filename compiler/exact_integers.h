@@ -1,4 +1,5 @@
-// Integer arithmetic of numbers without a strong type: exact, an overflow where the result leaves i64 or u64. For literal.cpp and scalars.cpp.
+// Exact integer arithmetic on numbers without a strong type. A result outside i64 or u64 is an overflow. Used by literal.cpp and
+// scalars.cpp.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,13 @@
 
 namespace onepass::compiler {
 
-__extension__ using Wide = __int128;  // has every i64 and u64
+__extension__ using Wide = __int128;  // holds every i64 and u64
 
 struct ExactInteger {
   enum class Status : std::uint8_t {
     Value,
     Overflow,
-    None,  // the operator's own meaning decides
+    None,  // the operator's regular meaning applies
   };
   Status status = Status::None;
   Wide value = 0;
@@ -41,12 +42,12 @@ constexpr ExactInteger exact_power(Wide base, Wide exponent, bool is_unsigned) {
   if (base == -1) return exact_value(exponent % 2 ? -1 : 1, is_unsigned);
   if (exponent < 0 || base == 0) return exact_value(0, is_unsigned);
   ExactInteger r{ExactInteger::Status::Value, 1};
-  for (; exponent > 0 && r.status == ExactInteger::Status::Value; --exponent)  // at most 64 times: the base is 2 or more
+  for (; exponent > 0 && r.status == ExactInteger::Status::Value; --exponent)  // at most 64 iterations: the base is 2 or more
     r = exact_product(r.value, base, is_unsigned);
   return r;
 }
 
-/// The operators whose result is an error where it would wrap. The result is of u64 where `is_unsigned`, else of i64.
+/// Computes the operators for which wrapping is an error. The result type is u64 if `is_unsigned`, else i64.
 constexpr ExactInteger exact(ir::Op op, Wide a, Wide b, bool is_unsigned) {
   using ir::Op;
   switch (op) {

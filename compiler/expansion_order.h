@@ -1,4 +1,4 @@
-// The order in which an expansion's operators are emitted for a CPU, which is the order in which they run. Called by KernelBuilder.
+// The order in which an expansion's operators are emitted, and so executed, on a CPU. Called by KernelBuilder.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace onepass::compiler {
 
-/// Vector registers: those that one operator works on at once, and those that there are.
+/// Vector registers: the number that one operator uses at once, and the number available.
 struct RegisterUse {
   int at_once, all;
 };
 
-/// All nodes of an expansion, each behind its operands. First comes the operator from which the longest way leads to the result, so that
-/// short ways fill the gaps in which long ones wait for themselves, as long as the values alive fit the registers. An expansion with a
-/// `rare` stays as it is written, and so does one of which more would be alive than fits or than is as it is written.
+/// Returns all nodes of an expansion, each after its operands. Nodes on the longest path to the result come first, as long as the live
+/// values fit in the registers. Short paths then fill the stalls of long ones. An expansion with a `rare` keeps its written order. So does
+/// one in which the new order would keep too many values alive.
 std::vector<ir::NodeId> expansion_order(const ir::Graph& expansion, RegisterUse registers);
 
 }  // namespace onepass::compiler

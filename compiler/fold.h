@@ -1,12 +1,14 @@
-// fold: an elementwise operator on constants becomes a constant. simplify calls it, and so does whatever bakes slots into a plan.
+// fold: replaces an elementwise operator on constants by a constant. Called by simplify and by code that bakes scalar parameters into a
+// plan.
 #pragma once
 
 #include "ir/graph.h"
 
 namespace onepass::compiler {
 
-/// `node` is elementwise and its operands are constants of `out`. The constant that it is, of its shape: the reference computes one
-/// element, so a folded constant has the bits that a kernel would have made. A NaN is made the one quiet NaN, positive and without payload.
+/// Returns the constant that equals `node`, in its shape. `node` must be elementwise with constant operands in `out`. The reference
+/// interpreter computes one element, so the constant has the bits that a kernel would produce. Every NaN becomes the positive quiet NaN
+/// without payload.
 ir::NodeId fold(ir::Graph& out, const ir::Node& node);
 
 }  // namespace onepass::compiler

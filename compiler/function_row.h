@@ -1,5 +1,6 @@
-// A row of the table of named operators, and what its implementation works with: the arguments of a call, and composites in terms of others. The
-// table is functions.cpp; functions_making.cpp, functions_statistics.cpp, functions_windows.cpp and functions_sorting.cpp hold parts of it.
+// Row type of the table of named operators, and the helpers of its implementations: call arguments, and composites written in terms of
+// other operators. The table is in functions.cpp; functions_making.cpp, functions_statistics.cpp, functions_windows.cpp,
+// functions_sorting.cpp and functions_writing.cpp hold parts of it.
 #pragma once
 
 #include <algorithm>
@@ -69,45 +70,47 @@ struct Functions {
     throw ValueError(fmt::format("{}: `{}` must be a text in quotes", name, parameters[i]));
   }
 
-  // ---- composites, in terms of the others
-  Value constant(const Value& like, double v) const {  // of a literal: a literal, so that a composite of literals is one
+  // ---- composites, in terms of other operators
+  // Returns a literal if `like` is a literal, so that a composite of literals is a literal.
+  Value constant(const Value& like, double v) const {
     if (like.is_literal) return like.literal.kind == Literal::Kind::Float ? r.literal(v) : r.literal(static_cast<std::int64_t>(v));
     const ir::Expr e(r.graph, like.node);
     return Value{false, constant_like(e, v).id(), {}};
   }
-  // The same without axes: what it meets broadcasts it.
+  // Like constant(), but rank 0: the operators that use it broadcast it.
   Value number(const Value& like, double v) const {
     if (like.is_literal) return constant(like, v);
     const DType type = r.dtype(like);
     return r.make(r.graph.constant(type, 0, ir::bits_of(type, v)));
   }
-  Value floating(Value x) const {  // a literal keeps to have no type, but is no integer any more
+  // Converts integers to a float type. A literal stays without a strong type, but becomes a float.
+  Value floating(Value x) const {
     if (x.is_literal) return x.literal.kind == Literal::Kind::Float ? x : r.fold(Op::Cast, name, std::span(&x.literal, 1));
     const DType t = r.dtype(x);
     return is_float(t) ? x : r.cast(x, size_of(t) == 8 ? DType::F64 : DType::F32);
   }
-  // A structural node.
+  // Returns a structural node.
   Value node(Op op, DType type, const Shape& shape, std::initializer_list<NodeId> operands,
              std::initializer_list<std::int64_t> attributes) const {
     check_shape(name, shape, r.limits);
     return r.make(r.graph.add(op, type, r.graph.intern(shape), operands, ir::List(attributes.begin(), attributes.size())));
   }
-  // An axis of x counted from the front.
+  // Returns the axis of x, counted from the front.
   std::size_t axis(const Value& x, std::int64_t axis) const {
     if (r.shape(x).empty()) throw ShapeError(fmt::format("{}: {} has no axis", name, r.describe(x)));
     return r.axis_of(name, x, axis);
   }
   std::vector<Value> of_one_type(std::span<const Value> xs) const { return r.of_one_type(name, xs); }
-  // x at places along an axis, the other axes being the same. No place is checked.
+  // Returns the elements of x at `places` along an axis; the other axes match. The indices are not checked.
   Value gathered(const Value& x, const Value& places, std::size_t axis) const { return r.gather(x, places, axis); }
-  // Indices along an axis of that length, checked in each call.
+  // Returns indices along an axis of that length that are checked in each call.
   Value checked(ir::Indexing by, const Value& indices, std::int64_t extent, std::size_t axis) const {
     return r.place(name, by, indices, extent, axis);
   }
   Value apply(Op op, std::initializer_list<Value> v) const { return r.elementwise(op, v); }
-  // a number where it is given, else a constant
+  // Returns the argument if given, else a constant.
   Value value_or(std::size_t i, const Value& like, double otherwise) const { return has(i) ? value(i) : constant(like, otherwise); }
-  // which axes of `x` are reduced, in increasing order
+  // Returns the reduced axes of `x` in increasing order.
   std::vector<std::int64_t> reduced(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
     const auto rank = static_cast<std::int64_t>(r.shape(x).size());
     std::vector<std::int64_t> out(static_cast<std::size_t>(rank));
@@ -117,13 +120,13 @@ struct Functions {
     std::sort(out.begin(), out.end());
     return out;
   }
-  // the number of reduced elements
+  // Returns the number of reduced elements.
   std::int64_t elements(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
     std::int64_t n = 1;
     for (std::int64_t a : reduced(x, axes)) n *= r.shape(x)[static_cast<std::size_t>(a)];
     return n;
   }
-  // the same, less `ddof` but not below 0, as a literal whose value the call brings
+  // Returns elements() minus `ddof`, at least 0, as a literal whose value each call supplies.
   Value count(const Value& x, const std::optional<std::vector<std::int64_t>>& axes, std::int64_t ddof = 0) const {
     std::int64_t left = 0;
     if (__builtin_sub_overflow(elements(x, axes), ddof, &left)) left = std::numeric_limits<std::int64_t>::max();  // a ddof far below 0
@@ -135,7 +138,7 @@ struct Functions {
     x = floating(x);
     return r.div(r.reduce(Op::ReduceSum, name, x, axes, keep), count(x, axes));
   }
-  // the shape without the reduced axes
+  // Returns the shape without the reduced axes.
   Shape without(const Value& x, const std::optional<std::vector<std::int64_t>>& axes) const {
     const auto from = r.shape(x);
     Shape shape(from.begin(), from.end());
@@ -151,20 +154,20 @@ struct Functions {
     const Value d = r.sub(x, mean(x, axes, true));
     return r.div(sum(r.mul(d, d), axes, keep), count(x, axes, ddof));
   }
-  // whose derivative at 0 is 0
+  // Returns the square root, with derivative 0 at 0.
   Value root(Value x) const {
     const Value zero = apply(Op::Equal, {x, constant(x, 0)});
     return r.where(zero, constant(x, 0), apply(Op::Sqrt, {r.where(zero, constant(x, 1), x)}));
   }
   Value truth(Value x) const { return r.dtype(r.node_of(x)) == DType::Bool ? r.node_of(x) : r.cast(r.node_of(x), DType::Bool); }
-  Value truths(Op op) const {  // over nothing: none is true, all are
+  Value truths(Op op) const {  // over no elements: any() is false, all() is true
     const Value x = truth(value(0));
     const auto axis = axes(1);
     const bool keep = flag(2, false);
     if (elements(x, axis) != 0) return r.reduce(op, name, x, axis, keep);
     return apply(op == Op::ReduceMax ? Op::NotEqual : Op::Equal, {sum(x, axis, keep), r.literal(std::int64_t{0})});
   }
-  // Where the largest or smallest stands first, a NaN before all: its number among the reduced elements, row-major.
+  // Returns the row-major index, among the reduced elements, of the first largest or smallest element. A NaN precedes all numbers.
   Value first_of(Op op) const {
     const Value x = r.node_of(value(0));
     const auto axis = axes(1);
@@ -182,11 +185,11 @@ struct Functions {
     if (index.is_literal) index = r.cast(index, DType::I64);
     return r.reduce(Op::ReduceMin, name, r.where(hit, index, none), axis, flag(2, false));
   }
-  // lo, hi where x lies on or beyond them: what stands there carries no derivative to x
+  // Returns x clamped to [lo, hi]. Where x is at or beyond a bound, no derivative goes to x.
   Value between(Value x, Value lo, Value hi) const {
     return r.where(apply(Op::LessEqual, {x, lo}), lo, r.where(apply(Op::GreaterEqual, {x, hi}), hi, x));
   }
-  // start + i*((stop - start)/parts) in f64, and at i = parts `stop` itself where it is one of them.
+  // Returns start + i*((stop - start)/parts) in f64. If `closed`, the value at i = parts is exactly `stop`.
   Value line(Value start, Value stop, Value index, std::int64_t parts, bool closed) const {
     const Value from = r.cast(start, DType::F64), to = r.cast(stop, DType::F64), at = r.cast(index, DType::F64);
     const Value step = parts > 0 ? r.div(r.sub(to, from), r.brought(r.literal(parts))) : number(from, 0);
@@ -199,9 +202,9 @@ struct Functions {
   Value softplus(Value x) const { return apply(Op::Logaddexp, {x, constant(x, 0)}); }
   Value positive_or(Value x, Value otherwise) const { return r.where(apply(Op::Greater, {x, constant(x, 0)}), x, otherwise); }
   Value softmax_exponent(Value x, std::int64_t axis) const {
-    if (elements(x, std::vector{axis}) == 0) return x;  // no maximum, and nothing to compute
+    if (elements(x, std::vector{axis}) == 0) return x;  // no maximum, and no elements to compute
     const Value m = r.reduce(Op::ReduceMax, name, x, std::vector{axis}, true);
-    return r.sub(x, apply(Op::StopGradient, {m}));  // the maximum is a constant to the derivative
+    return r.sub(x, apply(Op::StopGradient, {m}));  // the derivative treats the maximum as a constant
   }
   Value normalise(Value x, Value mean, Value variance, Value eps) const {
     return r.mul(r.sub(x, mean), apply(Op::Reciprocal, {apply(Op::Sqrt, {r.add(variance, eps)})}));
@@ -211,7 +214,8 @@ struct Functions {
 using FunctionBody = std::function<std::vector<Value>(Functions&)>;
 struct FunctionRow {
   std::string_view name;
-  std::string_view parameters;  // `x, axis=, keepdims=`: a trailing `=` may be left out; `xs...`: any number of values, as a list
+  // Parameters such as `x, axis=, keepdims=`. A trailing `=` marks an optional one; `xs...` takes any number of values, as a list.
+  std::string_view parameters;
   FunctionBody implementation;
 };
 

@@ -1,5 +1,5 @@
-// What the table of named operators (functions.cpp) tells of one of them without a call. Used by the formulas' evaluator, which calls the
-// usual ones a thousand times.
+// Lookup of a named operator's properties in the table (functions.cpp) without a call. The formula evaluator uses it as a fast path for the
+// common operators.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace onepass::compiler {
 
-/// A named operator that is one elementwise operator of its `arity` values: Recorder::elementwise(op, name, values).
+/// A named operator that is one elementwise operator on `arity` values: Recorder::elementwise(op, name, values).
 struct ElementwiseFunction {
   ir::Op op{};
   std::string_view name;
-  std::size_t arity = 0;  // 0: it is none, or there is no operator of the name
+  std::size_t arity = 0;  // 0: the operator is not elementwise, or the name does not exist
 };
 ElementwiseFunction elementwise_function(std::string_view name);
 

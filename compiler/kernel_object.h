@@ -1,5 +1,5 @@
-// Loads an object file that `generate` made into executable memory: a small loader for self-contained ELF objects, so that neither a fresh
-// kernel nor one from disk needs a linker or LLVM.
+// Loads an object file that `generate` made into executable memory. This small loader for self-contained ELF objects means that neither a
+// fresh kernel nor one from disk needs a linker or LLVM.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace onepass::compiler {
 
 class KernelObject {
  public:
-  /// InternalError where the object is not what `generate` makes (checked: sections, symbols, relocations, bounds).
+  /// Loads the object. Throws InternalError if `generate` cannot have made it; checks sections, symbols, relocations and bounds.
   static std::shared_ptr<const KernelObject> load(std::string_view object);
   KernelFunction function() const { return function_; }
   std::size_t bytes() const { return bytes_; }

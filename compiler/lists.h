@@ -1,5 +1,5 @@
-// lists: values that lie in memory as arrays of their own, one for each place along an axis. A kernel finds these through a table, so a loop
-// over them is one loop, whatever their number.
+// lists: array lists, which are values stored as separate arrays, one for each index along an axis. A kernel finds the arrays through a
+// pointer table, so a loop over them is one loop, whatever their number.
 #pragma once
 
 #include <optional>
@@ -11,31 +11,31 @@
 
 namespace onepass::compiler {
 
-/// Element strides of an argument or of a stored value; none: contiguous, row-major.
+/// Element strides of an argument or of a materialized value; nullopt: contiguous, row-major.
 using Layout = std::optional<std::vector<std::int64_t>>;
 
 struct ArrayList {
-  std::size_t axis = 0;               // of the value: along it stand the members
-  std::vector<ir::NodeId> members;    // arguments, or results; or numbers (Slot), which stand in the table themselves
+  std::size_t axis = 0;               // axis of the value along which the members are arranged
+  std::vector<ir::NodeId> members;    // arguments or results; or numbers (Slot), whose values are in the table itself
   std::vector<std::int64_t> strides;  // of every member, by the value's axes; 0 along `axis`
   bool numbers = false;
 };
 
-/// A place in an array that is assembled: the array, and how many elements stand before it, by the array's layout.
+/// A position in an assembled array: the array, and the element offset by the array's layout.
 struct PlaceInArray {
   ir::NodeId array;
   std::int64_t offset;
 };
 
-/// Which values of a graph are lists.
-///   read     a Piecewise that puts arguments, or numbers, side by side: it is never computed
-///   stored   a value of which each result is one place along an axis: it is stored into the results
-/// And which are assembled: a Piecewise of computed values of one element each. Each of these is stored at its place in the array, by whichever
-/// kernel computes it; nothing computes the whole.
+/// The array lists and assembled arrays of a graph.
+///   read       a Piecewise that puts arguments or numbers side by side: it is never computed
+///   stored     a value each of whose results is one index along an axis: it is stored into the results
+///   assembled  a Piecewise of computed values of one element each. The kernel that computes such a value stores it at its position.
+///              No kernel computes the whole array.
 struct Lists {
   std::unordered_map<ir::NodeId, ArrayList> read, stored;
-  std::unordered_map<ir::NodeId, std::vector<ir::NodeId>> assembled;    // of what, each once, in the graph's order
-  std::unordered_map<ir::NodeId, std::vector<PlaceInArray>> placed_in;  // the other way round; one value may stand at several places
+  std::unordered_map<ir::NodeId, std::vector<ir::NodeId>> assembled;    // the element values of each array, each once, in graph order
+  std::unordered_map<ir::NodeId, std::vector<PlaceInArray>> placed_in;  // inverse of `assembled`; one value may be at several positions
 
   const ArrayList* reads(ir::NodeId id) const {
     const auto it = read.find(id);
@@ -46,22 +46,22 @@ struct Lists {
     return it == stored.end() ? nullptr : &it->second;
   }
   bool assembles(ir::NodeId id) const { return assembled.contains(id); }
-  /// Where a value stands in assembled arrays.
+  /// Returns the positions of a value in assembled arrays.
   std::span<const PlaceInArray> places_of(ir::NodeId id) const {
     const auto it = placed_in.find(id);
     return it == placed_in.end() ? std::span<const PlaceInArray>() : it->second;
   }
-  /// The values that have to be stored: results, but for those that are members of one; and what arrays are assembled of.
+  /// Returns the values that must be stored: results that are not members of an array list, array lists, and elements of assembled arrays.
   std::vector<ir::NodeId> wanted(const ir::Graph& graph) const;
 };
 
-inline constexpr std::size_t kFewestMembers = 8;     // below, boxes are pieces of their own: loops are cut at their edges
-inline constexpr std::int64_t kSmallestMember = 16;  // elements: of smaller arrays a copy costs less than what is found through a table
+inline constexpr std::size_t kFewestMembers = 8;     // with fewer members, boxes become subdomains and loops are split at their edges
+inline constexpr std::int64_t kSmallestMember = 16;  // elements; a smaller array is cheaper to copy than to find through a table
 
-/// `layouts`: of the graph's inputs and outputs.
+/// Finds the array lists. `layouts` are the layouts of the graph's inputs and outputs, by node.
 Lists find_lists(const ir::Graph& graph, std::span<const Layout> layouts);
 
-/// Adds the arrays that are assembled. For targets whose runtime can place a stored value within another (runtime/stored_values).
+/// Adds the assembled arrays. For targets whose runtime can place a materialized value within another (runtime/stored_values).
 void find_assembled(const ir::Graph& graph, std::span<const Layout> layouts, Lists& lists);
 
 }  // namespace onepass::compiler

@@ -1,5 +1,5 @@
-// operands_first: the walk from a value to what it is made of, without recursion. Programs are as long as their users write them, and a
-// chain of 200,000 operators would not fit on a thread's stack. For emitters and passes that make values when these are first needed.
+// operands_first: non-recursive walk from a value to its operands. A chain of 200,000 operators would overflow a thread's stack in a
+// recursive walk. Used by emitters and passes that make values on first use.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 namespace onepass::compiler {
 
-/// Calls `make(id)` for each value that `id` needs and that is not made yet, operands before what reads them, `id` last. The order is that
-/// of the recursion make(id) { for each operand: if not made, make(operand); … }.
-///   is_made(id)                is it there? It is asked again before each `make`, which may have made others too
-///   each_operand(id, visit)    calls visit(operand) for each operand that has to be made first, in order
-/// Takes time in the number of values and operands that it meets.
+/// Calls `make(id)` for each value that `id` needs and that is not yet made: operands before their users, `id` last. The order matches the
+/// recursion make(id) { for each operand: if not made, make(operand); … }.
+///   is_made(id)                true if the value exists; called again before each `make`, which may have made other values too
+///   each_operand(id, visit)    calls visit(operand), in order, for each operand that must be made first
+/// Takes time linear in the values and operands that it visits.
 template <class Id, class IsMade, class EachOperand, class Make>
 void operands_first(Id id, IsMade&& is_made, EachOperand&& each_operand, Make&& make) {
   if (is_made(id)) return;
-  std::vector<std::pair<Id, bool>> open = {{id, false}};  // and whether its operands have been seen to
+  std::vector<std::pair<Id, bool>> open = {{id, false}};  // value, and whether its operands were visited
   std::vector<Id> operands;
   while (!open.empty()) {
     const auto [at, ready] = open.back();

@@ -1,5 +1,5 @@
-// pipeline: the passes from a recorded graph to the one that is fused, as a table. The runtime runs it for each new structure, `onepass dump
-// --passes` and execution records look at what each pass did.
+// pipeline: the table of passes from a recorded graph to the graph that fuse receives. The runtime runs it for each new structure. `onepass
+// dump --passes` and execution records report the effect of each pass.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@ namespace onepass::compiler {
 
 struct PassOptions {
   Relax relax;
-  bool unfused = false;                                // one kernel for each operator that the program has
-  bool steps = true;                                   // where it fuses, a long recurrence may run step by step (find_steps.h): on the CPU
-  std::function<bool(std::uint32_t slot)> is_brought;  // another call has another value in this slot; null: in each
-  bool reference = false;                              // for the interpreter: the operators that every mode computes, nothing else
+  bool unfused = false;                                // one kernel for each operator of the program
+  bool steps = true;                                   // in fused mode, allows find_steps.h to run a long recurrence step by step; CPU only
+  std::function<bool(std::uint32_t slot)> is_brought;  // true if another call may have another value in this scalar parameter; null: always
+  bool reference = false;                              // for the interpreter: only the operators that every mode computes
 };
 
-/// One row of the table. Each pass gives a graph with the same results and keeps the order of the outputs.
+/// One row of the table. Each pass returns a graph with the same results and keeps the order of the outputs.
 struct Pass {
   std::string_view name;
   ir::Graph (*run)(ir::Graph graph, const PassOptions& options);
   bool (*when)(const PassOptions& options);
-  std::string_view otherwise;  // why it is left out where `when` is false
-  bool sees_places;            // nodes whose indices are checked are outputs too, behind those of the program, while it runs
+  std::string_view otherwise;  // reason for skipping the pass, if `when` is false
+  bool sees_places;            // while it runs, nodes whose indices are checked are extra outputs after the program's own
 };
 std::span<const Pass> passes();
 
-/// What an observer is told after each pass, those that are left out included: `graph` is as it was before, and `nanoseconds` 0, for these.
+/// Information for an observer after each pass, including skipped ones. For a skipped pass `graph` is unchanged and `nanoseconds` is 0.
 struct PassDone {
   const Pass& pass;
   bool ran;
@@ -40,12 +40,12 @@ struct PassDone {
 };
 using PassObserver = std::function<void(const PassDone&)>;
 
-/// Runs the table. Debug builds verify the result of each pass. `places`: filled with the nodes of the result whose indices are checked.
-/// `observer`: may be null, and then no clock is read.
+/// Runs the table. Debug builds verify the result of each pass. Fills `places` with the result's nodes whose indices are checked.
+/// `observer` may be null; then no clock is read.
 ir::Graph optimize(const ir::Graph& recorded, const PassOptions& options, std::vector<ir::NodeId>& places,
                    const PassObserver* observer = nullptr);
 
-/// What mode reference evaluates.
+/// Returns the graph that mode reference evaluates.
 ir::Graph interpretable(const ir::Graph& recorded, const Relax& relaxations, const PassObserver* observer = nullptr);
 
 }  // namespace onepass::compiler

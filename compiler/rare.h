@@ -1,5 +1,5 @@
-// What of an expansion lies behind a `rare`: code that a kernel enters only where some element needs it. Called by the emitters, so that all
-// of them branch at the same places.
+// Determines the part of an expansion that is in the unlikely branch of a `rare`. A kernel enters that branch only if some element needs
+// it. All emitters use this class, so that they branch at the same points.
 #pragma once
 
 #include <unordered_map>
@@ -9,13 +9,13 @@
 
 namespace onepass::compiler {
 
-/// For each node of an expansion, the `rare` that alone needs it, through its slow operand; kNoNode where there is none. Of several with
-/// one condition, the first stands for all.
+/// Maps each node of an expansion to the only `rare` that needs it, through its slow operand; kNoNode if it is needed elsewhere. Several
+/// `rare` nodes with one condition count as the first of them.
 struct BehindRare {
   std::vector<ir::NodeId> rare;                      // of each node
   std::unordered_map<ir::NodeId, ir::NodeId> first;  // of each condition
   explicit BehindRare(const ir::Graph& expansion);
-  /// Those that stand with the first of their condition. InternalError where one of them comes before the operands of another.
+  /// Returns the `rare` nodes that share the condition of `first_rare`. Throws InternalError if one of them precedes an operand of another.
   std::vector<ir::NodeId> together(const ir::Graph& expansion, ir::NodeId first_rare) const;
 };
 

@@ -1,5 +1,5 @@
-// Which values are stored whatever groups there are: those whose recomputation costs more than a round trip, pieces of pieces that would
-// multiply, and places that are checked in a kernel of their own. fuse calls this before it makes groups.
+// Finds values that are materialized whatever the fusion groups are. Examples are values that cost more to recompute than a round trip,
+// nested subdomains that would multiply, and indices that need a separate kernel for their check. fuse calls this before it makes groups.
 #pragma once
 
 #include <vector>
@@ -10,14 +10,14 @@
 namespace onepass::compiler {
 
 struct StoredAhead {
-  std::vector<bool> needed;        // reached from what the caller wants
+  std::vector<bool> needed;        // reached from the wanted values
   std::vector<Boundary> boundary;  // Checked, Recompute, Pieces, else Inlined
 };
 
-/// `wanted`: the values that the caller wants.
+/// Finds the values to materialize. `wanted` lists the values that the caller needs.
 StoredAhead find_stored_ahead(const ir::Graph& graph, const FuseOptions& options, const std::vector<ir::NodeId>& wanted);
 
-/// A node of more boxes than are chosen between element by element: its loops are cut at their edges, so that no reduction can share them.
+/// True if the node has too many boxes for a select by element. Its loops are then split at the box edges, so no reduction can share them.
 bool has_many_boxes(const ir::Graph& graph, const Lists& lists, ir::NodeId id);
 
 }  // namespace onepass::compiler

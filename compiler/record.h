@@ -1,5 +1,5 @@
-// Recording: what the language means, in terms of graph nodes. Promotion, broadcasting, literals, indexing and every operator of
-// docs/language.md by name. The C++ `Tensor` and the formula evaluator are two spellings of this one layer.
+// Recording: defines the language in terms of graph nodes. Covers promotion, broadcasting, literals, indexing, and every operator of
+// docs/language.md by name. The C++ `Tensor` and the formula evaluator are two front ends of this layer.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ using ir::NodeId;
 using ir::Op;
 using Shape = std::vector<std::int64_t>;
 
-/// What a name or an expression stands for while recording: a node or a literal.
+/// The value of a name or an expression during recording: a node or a literal.
 struct Value {
   bool is_literal = false;
   NodeId node = ir::kNoNode;
@@ -41,10 +41,10 @@ struct Index {
   std::optional<std::int64_t> start, stop, step;  // Slice
 };
 
-/// How `put` joins what is there with what is put.
+/// The way in which `put` combines existing and new elements.
 enum class Joined : std::uint8_t { Set, Add, Min, Max, Mul };
 
-/// An argument of a named operator in a formula: a value, a list, a type, a text, a slice or `...` in a list, or `none`.
+/// An argument of a named operator in a formula. It is a value, a list, a type, a text, a slice or `...` in a list, or `none`.
 struct Argument {
   enum class Kind : std::uint8_t { None, Value, List, Type, Text, Index } kind = Kind::None;
   compiler::Value value;
@@ -60,43 +60,43 @@ class Recorder {
  public:
   Recorder() = default;
   ir::Graph graph;
-  Numbers numbers;        // which slots the call's numbers fill
+  Numbers numbers;        // the scalar parameters that a call's numbers fill
   bool regroups = false;  // relaxation `reassociate`: einsum may contract the cheapest pairs first
 
   // ---- values
-  /// An input of the program; result is a node.
+  /// Returns a node that is an input of the program.
   Value input(std::string name, DType dtype, std::span<const std::int64_t> shape);
   Value literal(bool value);
   Value literal(std::int64_t value);
   Value literal(double value);
-  Value literal(Literal value);  // an occurrence of its own
-  /// Argument `argument` of the call, which is a number: its slots are filled at each call.
+  Value literal(Literal value);  // as a separate occurrence
+  /// Returns argument `argument` of the call, which is a number. Each call fills its scalar parameters.
   Value number(std::uint32_t argument, const Literal& value);
-  /// A number whose value belongs to the call: an extent, a size.
+  /// Marks a number whose value varies by call: an extent or a size.
   Value brought(Value literal) const {
     literal.literal.brought = true;
     return literal;
   }
-  /// The same for a number that a value's shape alone decides: `what` tells apart those of one value (which axes, less how many). Asked again
-  /// it is the same occurrence, so that mean(x) and var(x) share what they divide by.
+  /// Returns such a number if it depends only on the shape of `of`. `what` distinguishes the numbers of one value (the axes, minus a
+  /// count). Equal requests return the same occurrence, so mean(x) and var(x) share their divisor.
   Value brought_by_shape(const Value& of, std::vector<std::int64_t> what, std::int64_t value);
   bool is_tensor(const Value& v) const { return !v.is_literal; }
-  DType dtype(const Value& v) const;  // a literal's: bool, i64 or f32, as it would be as an output
+  DType dtype(const Value& v) const;  // for a literal: its type as an output (bool, i64 or f32)
   std::span<const std::int64_t> shape(const Value& v) const;
-  /// `x f32[32, 64]` for messages: the input's name where it has one.
+  /// Returns `x f32[32, 64]` for messages, with the input's name if it has one.
   std::string describe(const Value& v) const;
-  /// Gives a node a name for messages and dumps (outside equality).
+  /// Gives a node a name for messages and dumps. The name is not part of node equality.
   void name(const Value& v, std::string_view text);
-  /// The integer that a literal stands for, else an error naming `what` ("an axis", "an extent"). What is recorded depends on it: where
-  /// an argument brought it, another value is another recording.
+  /// Returns the integer value of a literal. Otherwise throws an error that names `what` ("an axis", "an extent"). The recording depends on
+  /// the value, so a call that passes a different value needs another recording.
   std::int64_t integer(const Value& v, std::string_view what);
-  /// The same of the truth of a bool or an integer.
+  /// Returns the truth of a bool or an integer, like integer().
   bool flag(const Value& v, std::string_view what);
-  /// A node for the value: literals become rank-0 nodes of their default type, or of `dtype`.
+  /// Returns a node for the value. Literals become rank-0 nodes of their default type, or of `dtype`.
   Value node_of(const Value& v);
   Value node_of(const Value& v, DType dtype);
 
-  // ---- elementwise. `name` is the language's name, for messages.
+  // ---- elementwise. `name` is the operator's name in the language, for messages.
   Value elementwise(Op op, std::string_view name, std::span<const Value> operands);
   Value elementwise(Op op, std::initializer_list<Value> operands);
   Value add(Value a, Value b) { return elementwise(Op::Add, {a, b}); }
@@ -113,22 +113,22 @@ class Recorder {
   Value iota(const Shape& shape, std::int64_t axis, DType dtype);
 
   // ---- views
-  Value reshape(Value x, Shape shape);                       // one -1 allowed
-  Value transpose(Value x, std::vector<std::int64_t> axes);  // none given: reversed
+  Value reshape(Value x, Shape shape);                       // one extent may be -1
+  Value transpose(Value x, std::vector<std::int64_t> axes);  // empty: reversed
   Value expand_dims(Value x, std::int64_t axis);
   Value squeeze(Value x, std::optional<std::vector<std::int64_t>> axes);
   Value broadcast_to(Value x, const Shape& shape, std::string_view name = "broadcast_to");
   Value index(Value x, std::span<const Index> indices);
-  /// x, but at the indices v, or what both make. v is cast to x's type and broadcast.
+  /// Returns x with the elements at `indices` replaced by v, or combined with it. v is cast to x's type and broadcast.
   Value put(Value x, std::span<const Index> indices, Value v, Joined how);
   Value written(Value v, const Value& x);  // v in x's type, as put writes it
   Value flip(Value x, std::optional<std::vector<std::int64_t>> axes);
   Value diagonal(Value x, std::int64_t offset, std::int64_t axis1, std::int64_t axis2);
 
-  // ---- what joins or repeats arrays (record_pieces.cpp)
+  // ---- joining and repeating arrays (record_pieces.cpp)
   Value concat(std::span<const Value> xs, std::int64_t axis, std::string_view name = "concat");
   Value stack(std::span<const Value> xs, std::int64_t axis);
-  Value pad(Value x, const Shape& low, const Shape& high, std::optional<Value> value);  // none: 0
+  Value pad(Value x, const Shape& low, const Shape& high, std::optional<Value> value);  // nullopt: 0
   Value tile(Value x, Shape times);
   Value repeat(Value x, std::int64_t times, std::int64_t axis);
   Value roll(Value x, const Shape& shifts, std::optional<std::vector<std::int64_t>> axes);  // no axes: flattened
@@ -137,7 +137,7 @@ class Recorder {
   Value uniform(Value key, const Shape& shape, DType dtype);
   Value normal(Value key, const Shape& shape, DType dtype);
 
-  // ---- reductions over `axes` (none: all)
+  // ---- reductions over `axes` (nullopt: all)
   Value reduce(Op op, std::string_view name, Value x, std::optional<std::vector<std::int64_t>> axes, bool keepdims);
 
   // ---- scans, and indexing by data (record_along.cpp)
@@ -146,54 +146,57 @@ class Recorder {
   Value take_along_axis(Value x, Value indices, std::int64_t axis);
   Value scatter_add(Value x, Value indices, Value updates, std::int64_t axis);
   Value index_add(Value x, Value indices, Value updates, std::int64_t axis);
-  /// scatter_add and index_add, but for what is written: set (the last update of a place stays), added, the least or the greatest.
-  /// Updates are cast to x's type.
+  /// Like scatter_add and index_add, but `how` selects the operation: set (the last update of an index wins), add, min or max. Updates are
+  /// cast to x's type.
   Value scatter(Value x, Value indices, Value updates, std::int64_t axis, Joined how);
   Value index_update(Value x, Value indices, Value updates, std::int64_t axis, Joined how);
   Value cross_entropy(Value logits, Value labels, std::int64_t axis);
   // ---- contractions (record_contract.cpp)
   Value matmul(Value a, Value b);
-  Value dot(Value a, Value b);  // NumPy's: of matrices their product, of scalars too
+  Value dot(Value a, Value b);  // NumPy's: the product of matrices, also accepts scalars
   Value outer(Value a, Value b);
   Value einsum(std::string_view equation, std::span<const Value> xs);
 
   // ---- derivatives (record_gradient.cpp). `name` is for messages.
   std::vector<Value> grad(Value loss, std::span<const Value> xs, std::string_view name = "grad");
   std::vector<Value> vjp(Value y, std::span<const Value> xs, Value dy);
-  /// Of several values at once: the derivatives of Σ dys·ys.
+  /// Returns the derivatives of Σ dys·ys for several values at once.
   std::vector<Value> vjp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dys, std::string_view name = "vjp");
-  /// Forward mode: how the ys change as the xs change by dxs, shaped like them. Reverse mode twice: the derivative of Jᵀu by u.
+  /// Returns the forward-mode derivatives: the change of the ys as the xs change by dxs, with the shapes of the ys. Uses reverse mode
+  /// twice: the derivative of Jᵀu with respect to u.
   std::vector<Value> jvp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dxs, std::string_view name = "jvp");
-  /// Values of the types and shapes of others, for cotangents that are not known yet: Identity of a slot that nothing else reads.
+  /// Returns values of the same types and shapes, for cotangents that are not yet known. Each is an Identity of a dedicated scalar
+  /// parameter.
   std::vector<NodeId> placeholders(std::span<const NodeId> like);
   enum class JacobianBy : std::uint8_t { Fewer, Rows, Columns };
-  /// Of y's shape, then x's. By rows: one cotangent for each element of y, all in one pass; by columns: one tangent for each of x.
+  /// Returns the Jacobian, with y's shape followed by x's. By rows, one pass uses a cotangent for each element of y. By columns, one pass
+  /// uses a tangent for each element of x.
   Value jacobian(Value y, Value x, JacobianBy by);
-  /// One element of each x along its axis; without an axis, or of a literal, x itself. `all` becomes the
-  /// xs with that axis in front. What is recorded from the elements, mapped() records once more for all of them.
+  /// Returns a placeholder for one element of each x along its axis; without an axis, or for a literal, x unchanged. Sets `all` to the xs
+  /// with that axis in front. mapped() then repeats the nodes recorded from the elements for all of them.
   std::vector<Value> map_elements(std::span<const Value> xs, std::span<const std::optional<std::int64_t>> axes, std::vector<Value>& all);
-  /// The ys for all elements: along a new first axis.
+  /// Returns the ys for all elements, along a new first axis.
   std::vector<Value> mapped(std::span<const Value> ys, std::span<const Value> elements, std::span<const Value> all);
-  /// The results of a function of `arguments`, which from here on have the derivative that `backward` records.
+  /// Returns the results of a function of `arguments`, with the derivative that `backward` records.
   using Backward = std::function<std::vector<Value>(std::span<const Value> arguments, std::span<const Value> results,
                                                     std::span<const Value> cotangents)>;
   std::vector<Value> with_derivative(std::span<const Value> arguments, std::span<const Value> results, Backward backward);
-  /// The results of what was recorded from node `first` on; a derivative computes them again instead of reading what was computed.
+  /// Returns the results of the nodes recorded from `first` on. A derivative recomputes those nodes instead of reading stored values.
   std::vector<Value> computed_again(NodeId first, std::span<const Value> results);
 
   // ---- by name
-  /// Applies the operator of docs/language.md with that name. Unknown names: NameError with the nearest one; names of the language that
-  /// this version lacks: UnsupportedError.
+  /// Applies the operator of docs/language.md with that name. Throws NameError with the nearest name if it is unknown. Throws
+  /// UnsupportedError if the language has it, but this version does not.
   std::vector<Value> call(std::string_view name, std::span<const Argument> positional,
                           std::span<const std::pair<std::string, Argument>> keywords);
 
   /// Marks `v` as an output (a literal becomes a rank-0 node of its default type).
   void output(std::string name, const Value& v);
 
-  /// `max_nodes` and `rank`: beyond them recording stops with an error that names the limit.
+  /// Limits of nodes (`max_nodes`) and rank. Recording stops beyond them with an error that names the limit.
   Limits limits;
 
-  /// What is allowed and perhaps not meant, one sentence each: for explain().
+  /// Remarks on constructs that are allowed but may be unintended, one sentence each, for explain().
   std::vector<std::string> notes;
 
  private:
@@ -203,17 +206,17 @@ class Recorder {
   std::uint32_t next_origin_ = 1;
   DerivativeRules rules_;
 
-  struct Region {                          // what indices choose
+  struct Region {                          // elements selected by indices
     std::vector<std::int64_t> attributes;  // start[rank], step[rank]
-    Shape sliced, result;                  // with all axes; with those of the indices
-    bool whole;                            // the indices say: everything
+    Shape sliced, result;                  // with all axes; with the axes of the indices
+    bool whole;                            // the indices select everything
   };
   Region region(std::string_view name, const Value& x, std::span<const Index> indices) const;
   NodeId slot_for(const Literal& literal, DType dtype, ir::ListId shape, std::string_view name);
   Value make(NodeId node);
   NodeId differentiable(const Value& x, std::string_view name, std::string_view what) const;
   NodeId beside(const Value& v, const Value& of, std::string_view name, std::string_view what);
-  struct Asked {  // of a derivative: what is differentiated, by what, and the cotangents or tangents that are given
+  struct Asked {  // values to differentiate, variables, and the given cotangents or tangents
     std::vector<NodeId> of, by, given;
   };
   enum class Given : std::uint8_t { Cotangents, Tangents };
@@ -229,10 +232,10 @@ class Recorder {
   Value contracted(std::string_view name, const Indexed& a, const Indexed& b, std::span<const int> result);
   std::vector<Value> of_one_type(std::string_view name, std::span<const Value> xs);
   static DType type_beside(const Literal& literal, DType type);  // of a tensor of `type` and a literal
-  static DType type_of_literals(std::span<const Value> xs);      // where there is nothing else
+  static DType type_of_literals(std::span<const Value> xs);      // if all operands are literals
   DType type_beside(const Value& v, DType type) const { return v.is_literal ? type_beside(v.literal, type) : dtype(v); }
   Value repeated(std::string_view name, Value x, const Shape& times, bool inside);
-  Value random_bits(std::string_view name, Value key, const Shape& shape, DType dtype);  // of each element: u32, of f64 u64
+  Value random_bits(std::string_view name, Value key, const Shape& shape, DType dtype);  // bits for each element: u32; u64 for f64
   std::size_t axis_of(std::string_view name, const Value& x, std::int64_t axis) const;
   Value place(std::string_view name, ir::Indexing indexing, Value indices, std::int64_t extent, std::size_t axis);
   Value gather(Value x, Value places, std::size_t axis);
@@ -247,22 +250,24 @@ class Recorder {
   friend class StateLoop;
 };
 
-/// The dtype two tensors meet in, or an error naming `name`: bool < integers < floats; u64 with a signed type is an error.
+/// Returns the common dtype of two tensors, or throws an error that names `name`: bool < integers < floats. u64 with a signed type is an
+/// error.
 DType promote(std::string_view name, DType a, DType b);
 
-/// ShapeError for a rank above the limit, a negative extent, or more bytes than 64 bits count.
+/// Throws ShapeError for a rank above the limit, a negative extent, or a byte count that does not fit in 64 bits.
 void check_shape(std::string_view name, std::span<const std::int64_t> shape, const Limits& limits);
 
-/// `f32[32, 64]`
+/// Returns text such as `f32[32, 64]`.
 std::string type_text(DType dtype, std::span<const std::int64_t> shape);
 std::string shape_text(std::span<const std::int64_t> shape);
 
-/// Every name that Recorder::call knows or will know (for "did you mean"), sorted; and whether one is among them.
+/// operator_names() returns, sorted, all names of the language for "did you mean"; this version may lack some. is_operator() is true for
+/// one of them.
 std::span<const std::string_view> operator_names();
 bool is_operator(std::string_view name);
 
-/// The operators of this version by name, in the order of the language page, each with its parameters: "x, axis=, keepdims=", where a
-/// trailing `=` says that it may be left out.
+/// Returns the operators of this version by name, in the order of the language page, each with its parameters: "x, axis=, keepdims=". A
+/// trailing `=` marks an optional one.
 std::vector<std::pair<std::string_view, std::string_view>> operator_signatures();
 
 }  // namespace onepass::compiler

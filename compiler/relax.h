@@ -1,4 +1,4 @@
-// relax: the rewritings that strict arithmetic does not allow and the caller does. The pipeline runs it before simplify.
+// relax: rewrites that strict arithmetic forbids and the caller allows. The pipeline runs it before simplify.
 #pragma once
 
 #include "ir/graph.h"
@@ -6,7 +6,7 @@
 
 namespace onepass::compiler {
 
-/// `graph` as the relaxations allow it to be computed; equal to it where there are none. See relax.cpp.
+/// Returns `graph` rewritten as the relaxations allow; an equal graph without relaxations. See relax.cpp.
 ir::Graph relax(const ir::Graph& graph, const Relax& relaxations);
 
 }  // namespace onepass::compiler

@@ -1,6 +1,5 @@
-// reroll: copies of one expression over slices of an array, arrays of a list or literals, joined again by a Piecewise or a sum, or each a result,
-// become one expression with one more axis.
-// After simplify, before fuse; bits unchanged.
+// reroll: turns copies of one expression into one expression with one more axis. The copies read slices of an array, arrays of an array
+// list, or literals. A Piecewise or a sum joins them, or each is a result. Runs after simplify and before fuse; result bits do not change.
 #pragma once
 
 #include <optional>
@@ -9,10 +8,11 @@
 
 namespace onepass::compiler {
 
-/// Simplified and pruned; none where nothing is joined, as in a graph without at least kFewestCopies copies of anything. Of loops in loops the
-/// inner ones become one expression each; these are copies in their turn. Near-linear in nodes.
+/// Returns the graph, simplified and pruned; nullopt if no copies are joined, as in a graph with fewer than kFewestCopies copies of
+/// anything. In nested loops each inner loop becomes one expression; these are then copies for the outer loop. Near-linear in nodes.
 std::optional<ir::Graph> reroll(const ir::Graph& graph);
 
-inline constexpr std::size_t kFewestCopies = 8;  // below, copies are boxes and terms as they stand: loops are cut at their edges
+// Minimum copy count. Fewer copies stay boxes and terms; loops are split at the box edges.
+inline constexpr std::size_t kFewestCopies = 8;
 
 }  // namespace onepass::compiler

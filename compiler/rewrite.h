@@ -1,4 +1,4 @@
-// rewrite: a pass that decides node by node. simplify is written with it, and so is every pass that only replaces nodes.
+// rewrite: framework for passes that decide node by node, such as simplify.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace onepass::compiler {
 
-/// How often each node is an operand or an output.
+/// Returns the number of uses of each node as an operand or an output.
 inline std::vector<std::uint32_t> count_uses(const ir::Graph& graph) {
   std::vector<std::uint32_t> uses(graph.size(), 0);
   for (ir::NodeId id = 0; id < graph.size(); ++id)
@@ -18,8 +18,9 @@ inline std::vector<std::uint32_t> count_uses(const ir::Graph& graph) {
   return uses;
 }
 
-/// Walks `graph` in topological order and asks `rule(Graph& out, ir::Node node) -> NodeId`, or with a third argument, the node's id in
-/// `graph`, for each node but the inputs, which stay. The node's operands are ids of `out` already; what the rule adds is attributed to the line that recorded the node. Linear time.
+/// Walks `graph` in topological order and calls `rule(Graph& out, ir::Node node) -> NodeId` for each node. Inputs are copied without a
+/// call. `rule` may take the node's id in `graph` as a third argument. The node's operands are already ids of `out`. New nodes get the
+/// source line and origin of the old node. Takes linear time.
 template <class F> ir::Graph rewrite(const ir::Graph& graph, F rule) {
   ir::Graph out = graph.empty_copy();
   std::vector<ir::NodeId> now(graph.size(), ir::kNoNode);

@@ -1,6 +1,6 @@
-// A pass: what precompiled routines read (ops.def, kind Routine) becomes arrays in memory.
-//   argsort(x[:, 0])        argsort(identity(x[:, 0])): the view is copied by a kernel of its own
-// Arguments stay as they are, whatever their strides, and so do computed values, which are stored anyway.
+// Pass that makes the operands of precompiled routines (ops.def, kind Routine) arrays in memory.
+//   argsort(x[:, 0])        argsort(identity(x[:, 0])): a dedicated kernel copies the view
+// Arguments stay unchanged, whatever their strides. So do computed values, which are materialized anyway.
 #pragma once
 
 #include "ir/graph.h"

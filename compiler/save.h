@@ -1,4 +1,4 @@
-// save: what a forward call keeps for a backward call that comes later. Called by runtime/gradient for each function that vjp is asked of.
+// save: selects the residuals that a forward call keeps for a later backward call. runtime/gradient calls it for each function with vjp.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,29 @@
 
 namespace onepass::compiler {
 
-/// A value of the forward part that the backward part reads from memory.
+/// Residual: a value of the forward part that the backward part reads from memory.
 struct SavedValue {
   ir::NodeId node = ir::kNoNode;
-  bool referenced = false;  // an input or a result: there already, and so no bytes
+  bool referenced = false;  // an input or a result, which exists anyway and so costs no bytes
   std::int64_t bytes = 0;
   std::string why;
 };
 
 struct SavePlan {
   std::vector<SavedValue> values;
-  std::vector<bool> in_backward;   // by node: the backward call computes it, whether the forward call does too or not
-  std::int64_t bytes = 0;          // of what is saved
-  std::int64_t unfused_bytes = 0;  // if it were every value that a backward operator reads, as without fusion
+  std::vector<bool> in_backward;   // by node: computed by the backward call, whether or not the forward call also computes it
+  std::int64_t bytes = 0;          // bytes of all residuals
+  std::int64_t unfused_bytes = 0;  // the same without fusion: every value that a backward operator reads
 };
 
-/// False of a half that no cast rounded: it is saved as f32.
+/// False for a half-precision value that no cast rounded: it is saved as f32.
 bool is_saved_as_it_is(const ir::Graph& graph, ir::NodeId id);
 
-/// `joint` is forward and backward as one graph; `cotangents` are what the backward call brings, `results` the forward call's, `gradients` the
-/// backward call's. A value is saved or computed again, whichever costs less, as a minimum cut weighs it: a saved one is stored and loaded, one
-/// that is computed again costs its primitives and the loads of what it is computed from. `budget` bounds the bytes that are saved
-/// (negative: it does not): a smaller one never saves more.
+/// Chooses for each value whether to save or to recompute it, by a minimum cut of costs. A residual costs its store and load. A recomputed
+/// value costs its primitives and the loads of its operands.
+///
+/// `joint` holds forward and backward computation as one graph. `cotangents` are the inputs of the backward call, `gradients` its results,
+/// and `results` those of the forward call. `budget` bounds the residual bytes (negative: unbounded); a smaller budget never saves more.
 SavePlan choose_saved(const ir::Graph& joint, std::span<const ir::NodeId> cotangents, std::span<const ir::NodeId> results,
                       std::span<const ir::NodeId> gradients, std::int64_t budget);
 

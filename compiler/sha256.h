@@ -1,4 +1,4 @@
-// SHA-256, LLVM's: it is in the code generator's module, which opens for it. Asked by the disk cache for the archives that it exported.
+// SHA-256 from LLVM. It is in the code generator's module, which this class opens. The disk cache uses it for exported archives.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@ namespace onepass::compiler {
 
 class Sha256 {
  public:
-  /// Nothing where the module cannot be opened.
+  /// Starts a digest. Returns nullopt if the module cannot be opened.
   static std::optional<Sha256> begin();
   void add(const void* bytes, std::size_t size);
-  /// The digest of all that was added, 32 bytes. Nothing may be added afterwards.
+  /// Returns the digest of all bytes added, 32 bytes. The caller must not add bytes afterwards.
   std::string finish();
 
  private:

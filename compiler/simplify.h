@@ -5,8 +5,8 @@
 
 namespace onepass::compiler {
 
-/// The same results, bit for bit (all NaNs being equal), by fewer or cheaper nodes. Keeps inputs, slots, outputs and their order, shapes
-/// and dtypes. Nodes that fall out of use stay until `prune`. Linear time; `simplify(simplify(g))` is `simplify(g)`.
+/// Returns a graph with the same results, bit for bit (all NaNs being equal), and fewer or cheaper nodes. Keeps inputs, slots, outputs and
+/// their order, shapes and dtypes. Unused nodes stay until `prune`. Takes linear time; `simplify(simplify(g))` equals `simplify(g)`.
 ir::Graph simplify(const ir::Graph& graph);
 
 }  // namespace onepass::compiler

@@ -1,5 +1,5 @@
-// spread: which values are the same everywhere along some axes, and the first places of such a value. Called by simplify for reductions and
-// by the recorder for indices: what is the same for all rows is done for one.
+// spread: finds values that are constant along some axes, and builds their first elements only. simplify uses it for reductions and the
+// recorder for indices, so that work on equal rows happens once.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace onepass::compiler {
 
-/// The axes along which a value is the same everywhere, as far as the next `looks` nodes show: a bit for each.
+/// Returns a bit set of the axes along which a value is constant, as far as the next `looks` nodes show.
 std::uint64_t spread_axes(const ir::Graph& graph, ir::NodeId id, int& looks);
 
-/// The first places of a value, at most `extents` of them, along axes that spread_axes found. `add(graph, node)` adds a node.
+/// Returns the first elements of a value, at most `extents` along the axes that spread_axes found. `add(graph, node)` adds a node.
 template <class Add> ir::NodeId first_places(ir::Graph& graph, ir::NodeId id, ir::List extents, Add&& add) {
   const ir::Node node = graph[id];
   std::vector<std::int64_t> shape(graph.shape(id).begin(), graph.shape(id).end()), operands;

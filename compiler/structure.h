@@ -1,6 +1,6 @@
-// structure: what recordings that differ in lengths alone have in common. Passes see an extent as 0, 1 or many, so what they made of one
-// such recording is, with other lengths in it, what they would make of another. runtime/launch keeps the structures of a program: a new
-// length is recorded, taken over and planned, and no pass runs again.
+// structure: shape-generic analysis of recordings that differ only in lengths. Passes see an extent as 0, 1 or many. So the passes' result
+// for one recording, with its lengths replaced, is their result for another one. runtime/launch keeps the structures of a program: a
+// recording with new lengths reuses the result and is planned, and no pass runs again.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +17,34 @@
 
 namespace onepass::compiler {
 
-/// The lengths of a recording, by those of its structure: each another one. 0 and 1 stand for themselves.
+/// Mapping from a structure's lengths to a recording's lengths. It is one-to-one; 0 and 1 map to themselves.
 class Lengths {
  public:
-  /// False where `from` is another length already, or `to` is another's.
+  /// Adds a pair. Returns false if `from` already maps to another length, or if another length maps to `to`.
   bool add(std::int64_t from, std::int64_t to);
   bool knows(std::int64_t from) const;
   std::int64_t operator()(std::int64_t from) const;
 
  private:
-  static constexpr std::size_t kMost = 64;  // looked through one by one
+  static constexpr std::size_t kMost = 64;  // searched linearly
   std::vector<std::pair<std::int64_t, std::int64_t>> pairs_;
 };
 
 class Structure {
  public:
-  /// `optimised` and `partition` are what the passes made of `recorded`. Null where these may depend on its lengths by more than their
-  /// classes: lengths that stand in a product, a place or a bound (reshape, slice, concat, …), or of which element counts are compared.
+  /// Makes a structure; `optimised` and `partition` are the passes' result for `recorded`. Returns null if that result may depend on
+  /// lengths beyond the classes 0, 1 and many. Examples are lengths in a product, an index or a bound (reshape, slice, concat, …), and
+  /// compared element counts.
   static std::shared_ptr<const Structure> of(const ir::Graph& recorded, const ir::Graph& optimised, const Partition& partition,
                                              const Relax& relax);
 
-  /// The lengths by which `recorded` is of this structure, if it is.
+  /// Returns the lengths with which `recorded` has this structure; nullopt if it does not.
   std::optional<Lengths> lengths_of(const ir::Graph& recorded) const;
-  /// What was recorded with such lengths, and what the passes would make of it. Slots have the values of the structure's own recording.
+  /// Return the recording with such lengths, and the passes' result for it. Slots have the values of the structure's own recording.
   ir::Graph recorded(const Lengths& lengths) const;
   ir::Graph optimised(const Lengths& lengths) const;
   Partition partition(const Lengths& lengths) const;
-  /// What is known of its plans, whatever the lengths.
+  /// Returns facts about its plans that hold for all lengths.
   PlanProofs& proofs() const { return proofs_; }
 
  private:
@@ -54,9 +55,9 @@ class Structure {
   mutable PlanProofs proofs_;
 };
 
-/// A recording, by its structure.
+/// A recording, described by its structure.
 struct OfStructure {
-  std::shared_ptr<const Structure> structure;  // null: none is known
+  std::shared_ptr<const Structure> structure;  // null: no structure is known
   Lengths lengths;
 };
 

@@ -1,4 +1,4 @@
-// uniform: arithmetic on what is the same for all elements, as nodes of a graph that is being made (compiler/reassociate).
+// uniform: arithmetic on values that are equal for all elements, as nodes of a graph under construction (compiler/reassociate).
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace onepass::compiler {
 
-/// Of f32 it is done in f64 and rounded where what differs from element to element meets it.
+/// Builder of uniform arithmetic. f32 operations are done in f64 and rounded at their first use with a value that varies by element.
 class Uniform {
  public:
   explicit Uniform(ir::Graph& out) : out_(out) {}
@@ -47,7 +47,7 @@ class Uniform {
   ir::NodeId made(ir::Op op, std::initializer_list<ir::NodeId> operands) {
     const ir::Node first = out_[*operands.begin()];
     if (first.dtype != DType::F32)
-      return plain(op, std::vector<ir::NodeId>(operands));  // f64 has nothing wider; a cast of a half would round it
+      return plain(op, std::vector<ir::NodeId>(operands));  // f64 has no wider type; a cast of a half would round it
     std::vector<ir::NodeId> wide;
     for (ir::NodeId id : operands) wide.push_back(widened(id));
     const ir::NodeId id = out_.add(ir::Op::Cast, DType::F32, first.shape, {plain(op, wide)});
@@ -63,7 +63,7 @@ class Uniform {
     mark(id);
     return id;
   }
-  // What made() rounded; none: it was not made here.
+  // Returns the f64 value that made() rounded; kNoNode if made() did not create the node.
   ir::NodeId unrounded(ir::NodeId id) const {
     if (out_[id].op != ir::Op::Cast || out_[id].dtype != DType::F32) return ir::kNoNode;
     const ir::NodeId wide = out_.operand(id, 0);

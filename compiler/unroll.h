@@ -1,5 +1,5 @@
-// unroll: a reduction over a few elements, of what nothing else needs, becomes these elements' operators written one by one, so that it is
-// no loop of its own: it runs inside the vector loop of whatever its result is used in. After reroll, before fuse; bits unchanged.
+// unroll: replaces a reduction over a few elements by the operators on those elements, if no other node needs its operand. It then needs no
+// loop: it runs inside the vector loop of its consumer. Runs after reroll and before fuse; result bits do not change.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,13 @@
 
 namespace onepass::compiler {
 
-/// None where there is no such reduction. Near-linear in nodes. Each extent up to kMostUnrolled is a class of the generic plan, and each up to
-/// kMostReread where all that is read is read again and again.
+/// Returns nullopt if there is no such reduction. Near-linear in nodes. The generic plan distinguishes each extent up to kMostUnrolled, and
+/// up to kMostReread if the reduction reads every array repeatedly.
 std::optional<ir::Graph> unroll(const ir::Graph& graph);
 
 inline constexpr std::int64_t kMostUnrolled = 8, kMostReread = 32;
 
-/// The attribute of an Identity that fuse stores whatever groups there are.
+/// The attribute of an Identity that fuse always materializes.
 inline constexpr std::int64_t kStored = -1;
 
 }  // namespace onepass::compiler
