@@ -48,7 +48,7 @@ void AxisSymbols::unify(std::uint32_t a, std::uint32_t b) {
     if (!same) return void(parent_[b] = a);
     for (std::size_t i = 0; i < factors_[a].size(); ++i) unify(factors_[a][i], factors_[b][i]);
   }
-  if (factors_[a].empty() && !factors_[b].empty()) std::swap(a, b);  // the one with factors stands for both
+  if (factors_[a].empty() && !factors_[b].empty()) std::swap(a, b);  // the symbol with factors represents both
   parent_[b] = a;
 }
 
@@ -61,7 +61,7 @@ void AxisSymbols::visit(NodeId id) {
     case ir::OpKind::Source:
       for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
       return;
-    case ir::OpKind::Gather:  // of the places, and where they agree x's; x's own stand in the result of a scatter_add
+    case ir::OpKind::Gather:  // axes of the indices, and x's where they match; the result of a scatter_add has x's own axes
     case ir::OpKind::Scatter: {
       const auto places = static_cast<NodeId>(operands[1]);
       const NodeId mine = node.op == Op::Gather ? places : from, other = node.op == Op::Gather ? from : places;
@@ -91,7 +91,7 @@ void AxisSymbols::visit(NodeId id) {
         for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
         return;
       }
-      // the axes that stay what they were; of a search those of the values
+      // unchanged axes keep their symbols; for a search, the values' axes
       const auto like = operands.size() == 2 ? static_cast<NodeId>(operands[1]) : from;
       for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = graph_.shape(like)[i] == shape[i] ? axes_of(like)[i] : fresh(shape[i]);
       return;
@@ -127,7 +127,7 @@ void AxisSymbols::visit(NodeId id) {
   }
 }
 
-// An axis along which every box is the whole operand is the operands' own.
+// An axis along which every box is the whole operand has the operands' symbol.
 void AxisSymbols::piecewise(std::span<std::uint32_t> axes, List shape, List operands, List attributes) {
   const std::size_t rank = shape.size(), boxes = attributes.size() / (2 * rank);
   for (std::size_t i = 0; i < rank; ++i) {
@@ -144,7 +144,7 @@ void AxisSymbols::piecewise(std::span<std::uint32_t> axes, List shape, List oper
   }
 }
 
-// Matches runs of axes with equal products, from the left; what splits without a known product gets fresh symbols.
+// Matches runs of axes with equal products, from the left. Splits without a known product get fresh symbols.
 void AxisSymbols::reshape(std::span<std::uint32_t> to, List to_shape, std::span<const std::uint32_t> from, List from_shape) {
   if (std::find(to_shape.begin(), to_shape.end(), 0) != to_shape.end()) {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = fresh(to_shape[i]);
@@ -180,7 +180,7 @@ void AxisSymbols::reshape(std::span<std::uint32_t> to, List to_shape, std::span<
       to[i0] = it->second;
       continue;
     }
-    // several axes from one or several: known where the parts line up, fresh where they do not
+    // several axes from one or several: known if the factors line up, else fresh
     std::size_t p = 0;
     for (std::size_t k = i0; k < i; ++k) {
       if (to_shape[k] == 1) {
@@ -190,7 +190,7 @@ void AxisSymbols::reshape(std::span<std::uint32_t> to, List to_shape, std::span<
       std::vector<std::uint32_t> mine;
       std::int64_t n = 1;
       while (p < parts.size() && n < to_shape[k]) n *= extent_[find(parts[p])], mine.push_back(parts[p++]);
-      if (n != to_shape[k]) {  // a split inside a part
+      if (n != to_shape[k]) {  // a split inside a factor
         for (std::size_t q = k; q < i; ++q) to[q] = fresh(to_shape[q]);
         break;
       }

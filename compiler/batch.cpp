@@ -3,8 +3,8 @@
 //   y = reduce_sum(x) {0}             ys = reduce_sum(xs) {1}
 //   y = x[2:5]                        ys = xs[:, 2:5]
 //   y = gather(x, i) {0}              ys = gather(xs, broadcast(i)) {1}
-// An operator without a rule here runs once for each row of xs; the results are put together again.
-// Left out on purpose: Identity's attributes. The rows have no derivative rule of their own; they are differentiated through.
+// An operator without a rule here runs once for each row of xs; the results are then concatenated. Left out on purpose: Identity's
+// attributes. The rows do not have a custom derivative rule; differentiation passes through them.
 #include "compiler/batch.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using namespace ir;
 
 namespace {
 
-/// Starts and steps of a slice, a pad or a box: all rows.
+/// Prepends "all rows" to the starts and steps of a slice, a pad or a box.
 std::vector<std::int64_t> with_all_rows(List starts_and_steps) {
   std::vector<std::int64_t> result(starts_and_steps.begin(), starts_and_steps.end());
   result.insert(result.begin() + static_cast<std::ptrdiff_t>(result.size() / 2), 1);
@@ -74,7 +74,7 @@ class Batch {
     return graph_.intern(extents);
   }
 
-  /// The node's values for all rows; one that is the same for all is spread.
+  /// Returns the node's values for all rows; a value that is equal for all rows is broadcast.
   NodeId lifted(NodeId id) {
     if (many_[id] != kNoNode) return many_[id];
     const Node node = graph_[id];
@@ -105,7 +105,7 @@ class Batch {
     return graph_.add(Node{node.op, node.dtype, shape, graph_.intern(operands), graph_.intern(attributes), 0});
   }
 
-  /// What stands outside of all boxes is a scalar in the graph; where it differs from row to row it is chosen by element.
+  /// The value outside of all boxes is a scalar in the graph. If it differs by row, `where` selects it for each element.
   NodeId piecewise(NodeId id) {
     const Node node = graph_[id];
     const List operands = graph_.list(node.operands), attributes = graph_.list(node.attributes);

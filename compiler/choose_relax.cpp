@@ -21,7 +21,7 @@ using ir::NodeId;
 
 namespace {
 
-// As pipeline.cpp has it, up to the graph that is fused.
+// Runs the passes of pipeline.cpp up to the graph that fuse receives.
 Graph passed(const Graph& recorded, const Relax& relaxations) {
   Graph graph = simplify(shorten_halves(relaxations == Relax{} ? recorded : relax(recorded, relaxations)));
   graph = ir::prune(std::move(graph));
@@ -30,12 +30,13 @@ Graph passed(const Graph& recorded, const Relax& relaxations) {
   return copy_results(std::move(graph));
 }
 
-// What kernels store for each other and read of that, weighed by the number of axes above 1: no length counts, as in the passes themselves.
+// Returns the amount of data that kernels store for each other and load. Each value weighs 1024 for each axis longer than 1, so exact
+// lengths have no effect, as in the passes.
 double moved_between_kernels(const Graph& recorded, const Relax& relaxations) {
   const Graph graph = passed(recorded, relaxations);
   const Partition partition = fuse(graph);
   const auto weight = [&](NodeId id) {
-    // an input that is stored once more, turned, is small beside what is computed of it
+    // a transposed copy of an input is small compared with the values computed from it
     if (graph[id].op == ir::Op::Identity && std::ranges::equal(graph.attributes(id), std::span(&kStored, 1))) return 1.0;
     double one = 1;
     for (const std::int64_t extent : graph.shape(id))
@@ -43,7 +44,7 @@ double moved_between_kernels(const Graph& recorded, const Relax& relaxations) {
     return one;
   };
   double all = 0;
-  std::vector<std::uint32_t> seen(graph.size(), 0);  // by which group last, counted from 1
+  std::vector<std::uint32_t> seen(graph.size(), 0);  // the last group that visited the node, plus 1
   std::vector<NodeId> open;
   for (std::uint32_t group = 0; group < partition.groups.size(); ++group) {
     open = partition.groups[group].roots;
@@ -66,11 +67,11 @@ double moved_between_kernels(const Graph& recorded, const Relax& relaxations) {
 }  // namespace
 
 Relax choose_relax(const Graph& recorded, const Relax& allowed) {
-  constexpr std::size_t kMostNodes = 4096;  // of a program for which that is looked at
+  constexpr std::size_t kMostNodes = 4096;  // larger programs skip this analysis
   if (allowed == Relax{}) return allowed;
   const Graph graph = ir::prune(recorded);
   if (graph.size() > kMostNodes) return allowed;
-  bool reduces = false;  // elsewhere no relaxation changes what fuses
+  bool reduces = false;  // without reductions no relaxation changes fusion
   for (NodeId id = 0; id < graph.size() && !reduces; ++id) reduces = ir::is_reduction(graph[id].op);
   if (!reduces) return allowed;
   const double strict = moved_between_kernels(graph, {});

@@ -2,7 +2,7 @@
 //
 //   matmul: a {i, k}, b {k, j}, result {i, j}          index space [i, j, k], k reduced
 //     a as [i, 1, k], stretched; b permuted to {j, k} as [1, j, k], stretched
-//     contract_rows, since each operand has an index that the other has not; a matrix times a vector is contract_lanes
+//     contract_rows, since each operand has an index that the other lacks; a matrix times a vector is contract_lanes
 #include "compiler/contract.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 bool has(std::span<const int> indices, int index) { return std::find(indices.begin(), indices.end(), index) != indices.end(); }
 
-/// The operand behind its transposes.
+/// Returns the operand with its transposes removed.
 Indexed untransposed(const Graph& graph, Indexed x) {
   while (graph[x.node].op == Op::Permute) {
     const List axes = graph.attributes(x.node);
@@ -59,7 +59,7 @@ NodeId view(Graph& graph, Op op, NodeId x, List shape, List attributes = {}) {
   return graph.add(op, graph[x].dtype, graph.intern(shape), {x}, attributes);
 }
 
-/// The operand over the index space.
+/// Returns the operand broadcast over the index space.
 NodeId spread(Graph& graph, const Indexed& x, std::span<const int> space, List to) {
   std::vector<std::int64_t> order, permuted, unit(space.size(), 1);
   for (std::size_t i = 0; i < x.indices.size(); ++i)
@@ -98,7 +98,7 @@ NodeId contract(Graph& graph, Indexed a, Indexed b, std::span<const int> result)
   const std::int64_t reduced = element_count(List(shape).subspan(result.size()));
   if (reduced == 0 && element_count(to) != 0) return graph.constant(dtype, graph.intern(to), 0);
   const NodeId x = spread(graph, a, space, shape), y = spread(graph, b, space, shape);
-  // Where nothing is contracted, simplify makes it a product; here it is not one, since its derivative has no mul0.
+  // Without contracted indices simplify makes this a product. It is not made one here, because the derivative of a contraction has no mul0.
   const auto ends_in_last = [&](const Indexed& x) {
     return contracted.empty() || !has(x.indices, contracted.back()) || last_index(x) == contracted.back();
   };
@@ -118,7 +118,7 @@ NodeId contracted_from(const Graph& graph, NodeId operand) {
 
 namespace {
 
-/// The operand with the axes of the index space for indices, behind what inserts axes of extent 1 and transposes.
+/// Returns the operand with the axes of the index space as indices, after removing transposes and inserted axes of extent 1.
 Indexed indexed(const Graph& graph, NodeId operand) {
   Indexed x{contracted_from(graph, operand), {}};
   const List shape = graph.shape(x.node);
@@ -143,7 +143,7 @@ Indexed indexed(const Graph& graph, NodeId operand) {
 
 NodeId contraction_of_diagonal(Graph& graph, NodeId id, std::int64_t offset, std::int64_t axis1, std::int64_t axis2, std::int64_t count) {
   const List reduced = graph.attributes(id), domain = graph.shape(graph.operand(id, 0));
-  std::vector<int> space;  // the result's other axes, the diagonal, what is reduced
+  std::vector<int> space;  // the result's other axes, the diagonal, the reduced axes
   int kept[2] = {};        // the two axes of the diagonal
   std::int64_t axis = 0;
   for (std::size_t i = 0; i < domain.size(); ++i) {
@@ -176,7 +176,7 @@ NodeId contraction_of_diagonal(Graph& graph, NodeId id, std::int64_t offset, std
       const std::int64_t attributes[] = {offset, at(0), at(1)};
       x = {view(graph, Op::Diagonal, x.node, to, attributes), std::move(indices)};
     }
-    for (int k = 0; k < 2; ++k) {  // behind a diagonal none of the two is left
+    for (int k = 0; k < 2; ++k) {  // after the diagonal view, neither of the two is left
       if (at(k) == static_cast<std::ptrdiff_t>(x.indices.size())) continue;
       const auto place = static_cast<std::size_t>(at(k));
       std::vector<std::int64_t> to(graph.shape(x.node).begin(), graph.shape(x.node).end()), attributes(2 * to.size(), 0);
@@ -203,7 +203,7 @@ NodeId contraction_gradient(Graph& graph, NodeId id, int which, NodeId g) {
     if (std::ranges::find(axes, static_cast<std::int64_t>(i)) == axes.end())
       cotangent.indices.push_back(space[i] == 1 ? kNoIndex : static_cast<int>(i));
   const List shape = graph.shape(to);
-  std::vector<int> result;  // what neither has is the same along that axis
+  std::vector<int> result;  // an index missing from both operands: constant along that axis
   std::vector<std::int64_t> unit(shape.size(), 1);
   for (std::size_t i = 0; i < shape.size(); ++i)
     if (const int index = static_cast<int>(i); shape[i] != 1 && (has(cotangent.indices, index) || has(other.indices, index))) {

@@ -33,10 +33,10 @@ NodeId view_of(Graph& graph, NodeId x, const Diagonal& where) {
 
 bool is_passed(const Graph& graph, NodeId id) {
   const Op op = graph[id].op;
-  return is_elementwise(op) && (op != Op::Identity || graph.attributes(id).empty());  // one with attributes has a derivative of its own
+  return is_elementwise(op) && (op != Op::Identity || graph.attributes(id).empty());  // an Identity with attributes has a custom derivative
 }
 
-// The elementwise operators above contractions, x among them, in the order of the graph; none where there is no contraction.
+// Returns x and the elementwise operators between x and its contractions, in graph order; empty if there is no contraction.
 std::vector<NodeId> operators_of_contractions(const Graph& graph, NodeId x) {
   std::vector<NodeId> found = {x};
   bool any = false;

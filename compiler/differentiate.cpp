@@ -3,11 +3,12 @@
 //   y = x[2:5]:                   dx = pad(g) with the slice's start and step: a view, never an array of zeros
 //   y = broadcast(b):             db = one sum over every stretched axis
 //   y = contract(a, b):           da = contract(g, b), db = contract(a, g): plain products
-// Elementwise rules are the gradient column of ir/ops.def; the switch below is generated from it. The structural rules stand here.
-// A function with a rule of its own (DerivativeRule) is followed as a whole, at its first result.
-// A value that no x leads to gets no adjoint, and neither does anything that is not of a float type.
-// Left out on purpose: simplification (mul0(1, x) stays; simplify follows); a zero cotangent that could be seen to be zero (mul0 decides
-// it per element); any choice of what is saved or recomputed, which is fuse's.
+// The elementwise rules are the gradient column of ir/ops.def, from which the switch below is generated. The structural rules are in this
+// file. A function with a custom rule (DerivativeRule) is differentiated as a whole, at its first result. Values that no x leads to, and
+// values of non-float types, get no adjoint.
+//
+// Left out on purpose: simplification (mul0(1, x) stays; simplify runs later); detection of zero cotangents (mul0 decides that for each
+// element); the choice of residuals, which belongs to fuse.
 #include "compiler/differentiate.h"
 
 #include <algorithm>
@@ -22,12 +23,12 @@ using namespace ir;
 
 namespace {
 
-// Only the gradient column speaks of these.
+// These helpers are used only by the gradient column.
 Expr sign(Expr a) { return apply(Op::Sign, {a}); }
 Expr reciprocal(Expr a) { return apply(Op::Reciprocal, {a}); }
 Expr share(Expr g, Expr mine, Expr other) { return apply(Op::Share, {g, mine, other}); }
 
-/// mine/(mine^2 + other^2), 0 where both are 0; the squares would leave the range.
+/// Returns mine/(mine^2 + other^2), 0 if both are 0. Dividing twice by hypot avoids squares, which would overflow or underflow.
 Expr angle_slope(Expr mine, Expr other) {
   const Expr length = hypot(mine, other);
   return where(length == 0.0, 0.0, mine / length / length);
@@ -35,8 +36,8 @@ Expr angle_slope(Expr mine, Expr other) {
 
 // ------------------------------------------------------------------------------------------------ elementwise: the gradient column
 
-/// The cotangent of the operand of that index, or `none`. The column's expressions are evaluated one at a time, so that an operand
-/// that needs no adjoint makes no nodes.
+/// Returns the cotangent of the operand of that index, or `none`. Evaluates only one of the column's expressions, so that an operand
+/// without an adjoint creates no nodes.
 Expr elementwise_gradient(Op op, int operand, Expr g, Expr a, Expr b, [[maybe_unused]] Expr c, Expr y) {
 #define ONEPASS_PICK(...) ONEPASS_PICK_OF(__VA_ARGS__ __VA_OPT__(, ) none, none, none, none)
 #define ONEPASS_PICK_OF(first, second, third, ...) (operand == 0 ? Expr(first) : operand == 1 ? Expr(second) : Expr(third))
@@ -70,7 +71,7 @@ ListId shape_without(Graph& graph, List shape, List axes) {
 
 Expr reduce_sum(Expr x, List axes) { return view(x, Op::ReduceSum, shape_without(x.graph(), x.graph().list(x.shape()), axes), axes); }
 
-/// A reduction's result, spread over the operand again.
+/// Returns a reduction's result, broadcast over the operand.
 Expr spread(Expr reduced, List axes, ListId to) {
   Graph& graph = reduced.graph();
   std::vector<std::int64_t> unit(graph.list(to).begin(), graph.list(to).end());
@@ -93,8 +94,8 @@ Expr permute_gradient(Expr g, List axes, ListId from) {
   return view(g, Op::Permute, from, inverse);
 }
 
-/// A box's operand is read through a slice of the result; what stands elsewhere gets the sum of what lies in no box: there all boxes
-/// are 0.
+/// A box's operand gets a slice of the result's cotangent. The value outside of all boxes gets the sum of g over the elements in no box,
+/// with g masked to 0 inside boxes.
 Expr piecewise_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
   Graph& graph = g.graph();
   const List attributes = graph.attributes(y.id()), operands = graph.operands(y.id());
@@ -108,19 +109,19 @@ Expr piecewise_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
   return reduce_sum(where(elsewhere, g, 0.0), axes);
 }
 
-/// g's last axis runs along the diagonal of (axis1, axis2). Lengthened by pad to axis1, g is spread over axis2 and stands where
-/// index1 + offset == index2. The offset may change from call to call, so it is a slot.
+/// g's last axis runs along the diagonal of (axis1, axis2). Pad lengthens it to axis1. Then g is broadcast over axis2 and selected where
+/// index1 + offset == index2. The offset may change from call to call, so it is a scalar parameter.
 Expr diagonal_gradient(Expr g, std::int64_t offset, std::int64_t axis1, std::int64_t axis2, ListId from) {
   Graph& graph = g.graph();
   const List shape = graph.list(from), diagonal = graph.list(g.shape());
   const std::size_t rank = shape.size();
-  if (diagonal.back() == 0) offset = 0;  // it lies outside; whatever the offset, nothing is spread
+  if (diagonal.back() == 0) offset = 0;  // the diagonal is outside the array: no gradient for any offset
   std::vector<std::int64_t> padded(diagonal.begin(), diagonal.end()), start(2 * padded.size(), 0);
   padded.back() = shape[static_cast<std::size_t>(axis1)];
   std::fill(start.begin() + static_cast<std::ptrdiff_t>(padded.size()), start.end(), 1);
   start[padded.size() - 1] = std::max<std::int64_t>(0, -offset);
   g = view(g, Op::Pad, graph.intern(padded), start);
-  // The diagonal moves from last to where axis1 was; axis2 is left out, then put back with extent 1.
+  // The diagonal moves from last to the position of axis1. axis2 is removed, then reinserted with extent 1.
   std::vector<std::int64_t> order, moved, unit(shape.begin(), shape.end());
   std::int64_t next = 0;
   for (std::size_t i = 0; i < rank; ++i) {
@@ -138,7 +139,7 @@ Expr diagonal_gradient(Expr g, std::int64_t offset, std::int64_t axis1, std::int
   return where(row == column, g, 0.0);
 }
 
-/// Backwards along an axis.
+/// Returns x reversed along an axis.
 Expr flipped(Expr x, std::int64_t axis) {
   const List shape = x.graph().list(x.shape());
   const auto at = static_cast<std::size_t>(axis);
@@ -150,8 +151,8 @@ Expr flipped(Expr x, std::int64_t axis) {
   return view(x, Op::Slice, x.shape(), box);
 }
 
-/// What was read at place*step + index*spacing: g, stretched by the step and padded, is seen through windows again, and of these index the last but
-/// `index` is at x's own place. The sum over the indices has them in front, so that rows are added.
+/// The windows read x at place*step + index*spacing. g, stretched by the step and padded, is read through windows again. In these, x's own
+/// element is at the last index minus `index`. The sum is over the index axis in front, so rows are added.
 Expr window_gradient(Expr g, List attributes, ListId from) {
   Graph& graph = g.graph();
   const auto axis = static_cast<std::size_t>(attributes[0]);
@@ -179,7 +180,7 @@ Expr window_gradient(Expr g, List attributes, ListId from) {
   return reduce_sum(view(g, Op::Permute, graph.intern(front), order), std::vector<std::int64_t>{0});
 }
 
-/// Each result's cotangent goes to the element that it is.
+/// Scatters each result's cotangent to the element from which it came.
 Expr sort_gradient(Expr g, Expr x, List attributes) {
   Graph& graph = g.graph();
   const NodeId places = graph.add(Op::Argsort, DType::I64, g.shape(), {x.id()}, attributes);
@@ -187,7 +188,7 @@ Expr sort_gradient(Expr g, Expr x, List attributes) {
           graph.add(Op::ScatterAdd, g.dtype(), x.shape(), {graph.constant(g.dtype(), x.shape(), 0), places, g.id()}, attributes.first(1))};
 }
 
-/// Equal elements share equally; a NaN result is shared by the NaNs.
+/// Equal elements share the cotangent equally; NaNs share that of a NaN result.
 Expr extremum_gradient(Expr g, Expr x, Expr y, List axes) {
   const Expr mine = (x == spread(y, axes, x.shape())) | isnan(x);
   const Expr count = reduce_sum(cast(mine, x.dtype()), axes);
@@ -196,7 +197,7 @@ Expr extremum_gradient(Expr g, Expr x, Expr y, List axes) {
 
 Expr sum_behind(Expr x, List axis) { return flipped(view(flipped(x, axis[0]), Op::ScanSum, x.shape(), axis), axis[0]); }
 
-/// x[i - 1] along the axis, and `first` at the beginning.
+/// Returns x[i - 1] along the axis, and `first` at the beginning.
 Expr shifted(Expr x, std::int64_t axis, Expr first) {
   Graph& graph = x.graph();
   const List shape = graph.list(x.shape());
@@ -210,9 +211,9 @@ Expr shifted(Expr x, std::int64_t axis, Expr first) {
   return {graph, graph.add(Op::Piecewise, x.dtype(), x.shape(), {most.id(), first.id()}, box)};
 }
 
-/// What stands behind the first zero of a row changes nothing before it, and what stands before one changes with that zero alone. So with z
-/// the first zero, y = 0 from z on, and w the products with a 1 in place of z:
-///   before z   sum of g*y from here on, divided by x       at z   sum of g*w from z on       behind z   0
+/// Elements after the first zero of a row do not affect results before it. Elements before that zero affect later results only through it.
+/// Let z be the first zero; y = 0 from z on. Let w be the products with a 1 in place of z:
+///   before z   suffix sum of g*y, divided by x       at z   suffix sum of g*w       after z   0
 Expr scan_product_gradient(Expr g, Expr x, Expr y, List axis) {
   Graph& graph = g.graph();
   const Expr is_zero = x == 0.0, none_yet{graph, graph.constant(DType::Bool, 0, 0)};
@@ -223,7 +224,8 @@ Expr scan_product_gradient(Expr g, Expr x, Expr y, List axis) {
   return where(first, sum_behind(mul0(g, w), axis), where(seen, constant_like(x, 0.0), before));
 }
 
-/// Of each element the product of those before it and of those behind it, so that zeros need no rule. All axes as one, behind the others.
+/// The gradient for an element is the product of the elements before and after it, so zeros need no rule. The reduced axes become one last
+/// axis.
 Expr product_gradient(Expr g, Expr x, List axes) {
   Graph& graph = g.graph();
   const List shape = graph.list(x.shape());
@@ -236,7 +238,7 @@ Expr product_gradient(Expr g, Expr x, List axes) {
   for (const std::int64_t axis : order) moved.push_back(shape[static_cast<std::size_t>(axis)]);
   const auto last = static_cast<std::int64_t>(flat.size());
   flat.push_back(together);
-  if (element_count(shape) == 0) return spread(g, axes, x.shape());  // has no element either
+  if (element_count(shape) == 0) return spread(g, axes, x.shape());  // empty as well
   const ListId moved_shape = graph.intern(moved);
   const bool moves = !std::is_sorted(order.begin(), order.end());
   const Expr row = reshape(moves ? view(x, Op::Permute, moved_shape, order) : x, graph.intern(flat));
@@ -246,7 +248,7 @@ Expr product_gradient(Expr g, Expr x, List axes) {
   return mul0(spread(g, axes, x.shape()), moves ? permute_gradient(others, order, x.shape()) : others);
 }
 
-/// The first element that each result equals has its cotangent; of NaNs the first.
+/// Each result's cotangent goes to the first element that equals it; for NaN results, to the first NaN.
 Expr scan_extremum_gradient(Expr g, Expr y, List axis) {
   Graph& graph = g.graph();
   const Expr before = shifted(y, axis[0], Expr{graph, graph.constant(y.dtype(), 0, bits_of(y.dtype(), 0.0))});
@@ -256,7 +258,7 @@ Expr scan_extremum_gradient(Expr g, Expr y, List axis) {
   return {graph, graph.add(Op::ScatterAdd, g.dtype(), g.shape(), {graph.constant(g.dtype(), g.shape(), 0), at.id(), g.id()}, axis)};
 }
 
-/// One place a row: where the index is that place; else scatter_add.
+/// With one index in each row, compares the positions with the index; otherwise uses scatter_add.
 Expr gather_gradient(Expr g, Expr x, Expr places, List axis) {
   Graph& graph = g.graph();
   if (graph.list(places.shape())[static_cast<std::size_t>(axis[0])] == 1) {
@@ -273,7 +275,7 @@ Expr scatter_gradient(Expr g, Expr y, std::size_t operand, List axis) {
   return {graph, graph.add(Op::Gather, g.dtype(), graph[places].shape, {g.id(), places}, axis)};
 }
 
-/// Of what is set the last update of each place, of a least or greatest all that are equal to it, x too, in equal shares.
+/// For set, the cotangent goes to the last update of each index. For min and max, all equal updates, and x if equal, share it.
 Expr assign_gradient(Expr g, Expr y, std::size_t operand, List attributes) {
   Graph& graph = g.graph();
   const Expr x{graph, graph.operand(y.id(), 0)}, places{graph, graph.operand(y.id(), 1)}, updates{graph, graph.operand(y.id(), 2)};
@@ -353,7 +355,7 @@ void check(const Graph& graph, std::span<const NodeId> ys, std::span<const NodeI
 
 namespace {
 
-/// One reverse pass. Linear in the nodes from the first x to the last y.
+/// One reverse pass. Its time is linear in the nodes from the first x to the last y.
 class ReversePass {
  public:
   ReversePass(Graph& graph, std::span<const NodeId> ys, std::span<const NodeId> xs, const DerivativeRules& rules)
@@ -383,18 +385,18 @@ class ReversePass {
     graph_.current_origin = origin;
   }
 
-  /// A constant zero where no cotangent came.
+  /// Returns the adjoint of x, or a constant zero if x received no cotangent.
   NodeId adjoint(NodeId x) const { return adjoint_[x] != kNoNode ? adjoint_[x] : graph_.constant(graph_[x].dtype, graph_[x].shape, 0); }
 
  private:
   Graph& graph_;
   const DerivativeRules& rules_;
   const NodeId first_, end_;
-  // Which values an x leads to. Integers and bool lead nowhere. Ids below `first_` cannot depend on an x.
+  // Marks the values that depend on an x. Integers and bool pass no dependency on. Ids below `first_` cannot depend on an x.
   std::vector<bool> depends_;
   std::vector<NodeId> adjoint_;
 
-  /// The rule that a node is a result of, or null.
+  /// Returns the rule that produced the node as a result, or null.
   const DerivativeRule* rule_of(NodeId id) const {
     if (graph_[id].op != Op::Identity) return nullptr;
     const List attributes = graph_.attributes(id);
@@ -410,7 +412,7 @@ class ReversePass {
     return std::ranges::any_of(graph_.operands(id), depends);
   }
 
-  // Results that no y needs may stand behind the last y.
+  // Results that no y needs may have ids after the last y.
   bool has_cotangent(NodeId id) const { return id < adjoint_.size() && adjoint_[id] != kNoNode; }
   bool any_cotangent(const DerivativeRule& rule) const {
     return std::ranges::any_of(rule.results, [&](NodeId id) { return has_cotangent(id); });
@@ -441,7 +443,7 @@ class ReversePass {
     }
   }
 
-  /// At the first result of a rule: everything that reads any of them has been visited.
+  /// Applies a rule, at its first result. By then all users of its results have been visited.
   void follow(const DerivativeRule& rule) {
     std::vector<NodeId> cotangents;
     for (const NodeId result : rule.results) cotangents.push_back(adjoint(result));

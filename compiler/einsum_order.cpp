@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kMostExact = 10;  // 3^10 splits are 59,049
 
-// Indices as bits, so that a set of operands has its indices by one `or`.
+// The operands' indices as bit sets, so that the indices of a set of operands are a union.
 class Space {
  public:
   Space(std::span<const std::vector<int>> operands, const std::vector<int>& result, const std::map<int, std::int64_t>& extents) {
@@ -29,7 +29,7 @@ class Space {
 
   std::size_t operands() const { return operands_.size(); }
 
-  /// The indices that the product of some operands must keep: those of the result and of the operands that are not among them.
+  /// Returns the indices that the product of some operands must keep: indices that the result or another operand has.
   std::vector<bool> kept(const std::vector<bool>& among) const {
     std::vector<bool> mine(extents_.size()), others = result_;
     for (std::size_t k = 0; k < operands_.size(); ++k)
@@ -38,14 +38,14 @@ class Space {
     for (std::size_t i = 0; i < extents_.size(); ++i) mine[i] = mine[i] && others[i];
     return mine;
   }
-  /// Elements of a value with these indices.
+  /// Returns the number of elements of a value with these indices.
   double size(const std::vector<bool>& indices) const {
     double product = 1;
     for (std::size_t i = 0; i < extents_.size(); ++i)
       if (indices[i]) product *= extents_[i];
     return product;
   }
-  /// Multiplications of one contraction: one for each place in the space of both values' indices.
+  /// Returns the number of multiplications of one contraction: one for each point in the space of both values' indices.
   double cost(std::vector<bool> a, const std::vector<bool>& b) const {
     for (std::size_t i = 0; i < extents_.size(); ++i) a[i] = a[i] || b[i];
     return size(a);
@@ -73,7 +73,7 @@ std::vector<bool> united(std::vector<bool> a, const std::vector<bool>& b) {
   return a;
 }
 
-// Emits the pairs below `set`; gives the value that it becomes.
+// Emits the pairs that compute `set`; returns the number of the resulting value.
 std::size_t emit(std::size_t set, const std::vector<std::size_t>& left_of, std::size_t n, PairOrder& order) {
   if ((set & (set - 1)) == 0) return static_cast<std::size_t>(std::countr_zero(set));
   const std::size_t left = emit(left_of[set], left_of, n, order), right = emit(set ^ left_of[set], left_of, n, order);
@@ -92,8 +92,8 @@ PairOrder exact(const Space& space) {
       best[set] = 0;
       continue;
     }
-    const std::size_t first = set & -set;                                           // in the left part, so that each split is seen once
-    for (std::size_t left = (set - 1) & set; left != 0; left = (left - 1) & set) {  // the largest left part first: pairs from the left
+    const std::size_t first = set & -set;  // always in the left part, so that each split is visited once
+    for (std::size_t left = (set - 1) & set; left != 0; left = (left - 1) & set) {  // largest first: ties go to pairs from the left
       if (!(left & first)) continue;
       const double cost = best[left] + best[set ^ left] + space.cost(kept[left], kept[set ^ left]);
       if (cost < best[set]) best[set] = cost, left_of[set] = left;
@@ -104,7 +104,7 @@ PairOrder exact(const Space& space) {
   return order;
 }
 
-// Joins the parts in the order of `pick`, which chooses two of those that are left; what all of it costs.
+// Joins the parts in the order of `pick`, which selects two of the remaining parts. Returns the pairs and their total cost.
 template <class Pick> std::pair<PairOrder, double> join(const Space& space, Pick&& pick) {
   const std::size_t n = space.operands();
   std::vector<Part> parts;
@@ -124,8 +124,8 @@ template <class Pick> std::pair<PairOrder, double> join(const Space& space, Pick
   return {order, cost};
 }
 
-// The pair whose product is smallest beside its operands, at each step (Smith and Gray 2018, doi:10.21105/joss.00753), or from the left,
-// whichever costs less in all.
+// Picks at each step the pair with the smallest product relative to its operands (Smith and Gray 2018, doi:10.21105/joss.00753). Returns
+// pairs from the left if these cost less in total.
 PairOrder greedy(const Space& space) {
   const auto smallest = [&](const std::vector<Part>& parts) {
     std::pair<std::size_t, std::size_t> chosen{0, 1};

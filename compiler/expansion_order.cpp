@@ -1,8 +1,8 @@
-// expansion_order: see expansion_order.h. No bit depends on it, as each operator's result does not.
+// expansion_order: see expansion_order.h. The order affects no result bits.
 //
-//   erf: a polynomial for small operands; another for large ones, which ends in an exponential. As it is written the first is done before
-//   the second begins, and the processor, which looks a few hundred instructions ahead, waits for the exponential. In this order the first
-//   fills the gaps of the second.
+//   erf: a polynomial for small operands; another for large ones, which ends in an exponential. In the written order the first completes
+//   before the second begins. The processor looks ahead only a few hundred instructions and stalls on the exponential. In this order the
+//   first polynomial fills the stalls of the second.
 #include "compiler/expansion_order.h"
 
 #include <algorithm>
@@ -17,9 +17,9 @@ using ir::Op;
 
 namespace {
 
-constexpr int kLatency = 4, kUnits = 2;  // of a sum or a product: cycles, and how many are begun in one
+constexpr int kLatency = 4, kUnits = 2;  // of an add or multiply: latency in cycles, and issues in one cycle
 
-// List scheduling of one expansion.
+// List scheduler for one expansion.
 class Ordering {
  public:
   Ordering(const ir::Graph& g, RegisterUse registers)
@@ -52,7 +52,7 @@ class Ordering {
     return std::move(order_);
   }
 
-  /// The most values alive at once, in that order.
+  /// Returns the largest number of values alive at once, in that order.
   int most_alive(const std::vector<NodeId>& order) {
     start();
     for (const NodeId id : order)
@@ -79,7 +79,7 @@ class Ordering {
     }
   }
 
-  // By how much more is alive behind it.
+  // Returns the increase in live values after this node.
   int added(NodeId id) const {
     int change = in_register(id);
     const ir::List operands = g_.operands(id);
@@ -94,7 +94,8 @@ class Ordering {
     return change;
   }
 
-  // Of those whose operands are there, the highest; the first of all, which always is one of them, where any would be one too many.
+  // Returns the ready node of greatest height. If every ready node would exceed the limit, returns the first waiting node, which is always
+  // ready.
   std::vector<NodeId>::iterator choose(std::vector<NodeId>& waiting, int now) const {
     auto best = waiting.end();
     bool crowded = false;
@@ -118,12 +119,12 @@ class Ordering {
   }
 
   const ir::Graph& g_;
-  const int latency_;  // in operators that are issued meanwhile
+  const int latency_;  // in operators issued meanwhile
   const int limit_;
   std::vector<int> height_, ready_;
   std::vector<std::vector<NodeId>> users_;
-  std::vector<int> left_;            // operands that are not there yet
-  std::vector<std::size_t> needed_;  // uses still to come
+  std::vector<int> left_;            // operands not yet computed
+  std::vector<std::size_t> needed_;  // remaining uses
   std::vector<NodeId> order_;
   int alive_ = 0, most_alive_ = 0;
 };

@@ -1,13 +1,14 @@
 // find_steps: see find_steps.h.
 //
-//   h[t] = w + a*r[t] + b*h[t-1], t < 10000      nodes slice, mul, add, mul, add, again and again: one node steps, whose line of the last add is
-//                                                the next state, and slices of its results for whoever else reads an h[t]
+//   h[t] = w + a*r[t] + b*h[t-1], t < 10000      nodes slice, mul, add, mul, add, repeated: becomes one node steps, with the last add as the
+//                                                 next state; other readers of an h[t] read slices of its results
 //
-// Nodes stand in the order in which they were recorded, so steps that are alike are a run of nodes that repeats: node i + period is node i but for its
-// operands, which move on by as much from each step to the next. An operand that moves on by the period is a value of the same step, or of one before
-// it: a state. One that stays is a capture. Others are one node each, or slices of an array.
-// What the recurrence does not need stays written out: it has one copy for each step, which reroll makes an expression over all of them.
-// Left out on purpose: steps with reductions or products of matrices, sums alone (reroll adds them), halves.
+// Nodes are in recording order, so equal steps are a run of repeating nodes. Node i + period equals node i except for its operands, which
+// advance by a constant from each step to the next. An operand that advances by the period is a value of the same step, or of an earlier
+// one: a state. One that stays fixed is a capture. All others are one node for each step, or slices of an array.
+//
+// Nodes that the recurrence does not need stay written out. Each step has one copy of them, and reroll makes these one expression. Left out
+// on purpose: steps with reductions or matrix products, pure sums (reroll adds them), halves.
 #include "compiler/find_steps.h"
 
 #include <algorithm>
@@ -27,8 +28,8 @@ using namespace ir;
 namespace {
 
 constexpr NodeId kLongestStep = 1 << 12;
-constexpr NodeId kWindow = 8;            // nodes that are compared at once
-constexpr std::int64_t kLongestLag = 4;  // steps back that a step reads
+constexpr NodeId kWindow = 8;            // nodes compared at once
+constexpr std::int64_t kLongestLag = 4;  // the furthest earlier step that a step may read
 constexpr std::size_t kNoRun = ~std::size_t{0};
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
@@ -36,35 +37,36 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
   return h ^ (h >> 29);
 }
 
-// A value of a step, before the values are counted.
+// A reference to a value of a step, before values are numbered.
 struct Ref {
   enum class Kind : std::uint8_t { State, Array, Capture, Line } kind;
   std::size_t index;
 };
 
-// What each step reads along with its index: element t of the array is value first + t*apart of a run, or one node each, or one slice each.
+// An array that step t reads at index t. It holds value first + t*apart of a run, one node for each step, or one slice for each step.
 struct StepArray {
   enum class Kind : std::uint8_t { Run, Nodes, Slices } kind;
   NodeId first;
   std::int64_t apart;
 };
 
-// Steps that are alike: nodes begin + t*period … of step t.
+// A run of equal steps: step t begins at node begin + t*period.
 struct Run {
   NodeId begin, period;
   std::int64_t count;
-  std::vector<std::array<std::int64_t, 3>> apart;  // by node of a step and operand: how far it moves on
-  std::vector<bool> needed;                        // by node of a step: by the recurrence
+  std::vector<std::array<std::int64_t, 3>> apart;  // by node of a step and operand: its advance from step to step
+  std::vector<bool> needed;                        // by node of a step: needed by the recurrence
   std::int64_t elements = 1;
   Steps steps;
   std::vector<Ref> lines_at;                                      // unused slots are never read
-  std::map<std::pair<NodeId, std::int64_t>, std::size_t> states;  // by node of a step and how many steps back it is read
+  std::map<std::pair<NodeId, std::int64_t>, std::size_t> states;  // by node of a step and number of steps back
   std::vector<NodeId> inits, captures;
   std::vector<StepArray> arrays;
   std::vector<std::vector<Ref>> operands;  // of each line
   std::vector<Ref> next;
-  std::map<NodeId, std::size_t> results;  // by node of a step: which result; those that are read elsewhere
-  std::vector<NodeId> made;               // by result: the node in the new graph
+  // Result number by node of a step, for nodes that are read outside the run.
+  std::map<NodeId, std::size_t> results;
+  std::vector<NodeId> made;  // by result: the node in the new graph
 
   NodeId end() const { return begin + period * static_cast<NodeId>(count); }
   bool holds(NodeId id) const { return id >= begin && id < end(); }
@@ -88,11 +90,12 @@ class Finder {
  private:
   const Graph graph_;
   Graph out_;
-  std::vector<std::uint64_t> form_;    // equal for nodes that may be copies: all but which nodes the operands are, and where a slice begins
-  std::vector<std::uint64_t> window_;  // of so many nodes from here on
-  std::vector<NodeId> next_same_;      // the next node whose window has this form
+  // Equal for nodes that may be copies. Ignores operand ids and the starts of slices.
+  std::vector<std::uint64_t> form_;
+  std::vector<std::uint64_t> window_;  // hash of kWindow forms from this node on
+  std::vector<NodeId> next_same_;      // the next node with the same window
   std::vector<Run> runs_;
-  std::vector<bool> is_read_;  // by a node that is not in its own run
+  std::vector<bool> is_read_;  // by a node outside its own run
   std::vector<NodeId> now_;
 
   void describe() {
@@ -126,7 +129,7 @@ class Finder {
 
   std::int64_t operand(NodeId id, std::size_t k) const { return graph_.operands(id)[k]; }
 
-  // Does node id + period differ from node id as the steps before do? `first`: nothing is known of that yet.
+  // True if node id + period differs from node id in the same way as in the steps before. With `first`, stores the difference instead.
   bool goes_on(NodeId id, NodeId period, bool first, std::array<std::int64_t, 3>& apart, std::vector<std::int64_t>& starts) const {
     const NodeId other = id + period;
     if (form_[id] != form_[other]) return false;
@@ -147,7 +150,7 @@ class Finder {
     return true;
   }
 
-  // The run that begins there with steps of so many nodes: how many nodes go on.
+  // Returns the number of nodes by which the run from `begin` with this period continues.
   NodeId length_of(NodeId begin, NodeId period, std::vector<std::array<std::int64_t, 3>>& apart) const {
     apart.assign(period, {});
     std::vector<std::vector<std::int64_t>> starts(period);
@@ -172,11 +175,11 @@ class Finder {
     }
   }
 
-  // Where steps begin does not matter for what they compute. The fewer values pass from one to the next, the better.
+  // Returns the step boundary at which the fewest values pass from one step to the next. The choice does not affect results.
   NodeId best_begin(NodeId begin, NodeId period, const std::vector<std::array<std::int64_t, 3>>& apart) const {
-    std::vector<std::int64_t> crossing(period + 1, 0);  // changes of how many values are read behind a place that stand before it
-    std::vector<NodeId> last(period, 0);                // by node: how far behind it the last reader stands
-    const NodeId from = begin + 4 * period;             // a step whose operands stand in the run
+    std::vector<std::int64_t> crossing(period + 1, 0);  // by position: number of values that are read across it
+    std::vector<NodeId> last(period, 0);                // by node: distance to its last reader
+    const NodeId from = begin + 4 * period;             // a step whose operands are in the run
     for (NodeId k = 0; k < period; ++k)
       for (std::size_t i = 0; i < graph_.operands(from + k).size(); ++i) {
         if (apart[k][i] != period) continue;
@@ -193,7 +196,7 @@ class Finder {
     return best;
   }
 
-  // Where the run ends, if it is one.
+  // Adds the run and returns its end; returns 0 if it does not qualify.
   NodeId add_run(NodeId begin, NodeId period, NodeId length, std::vector<std::array<std::int64_t, 3>> apart) {
     const NodeId shift = best_begin(begin, period, apart);
     Run run;
@@ -207,7 +210,7 @@ class Finder {
     return runs_.back().end();
   }
 
-  // Of operand i of node k of a step: is it a value of the run, and how many steps back?
+  // Location of operand i of node k of a step within the run: the node, and the number of steps back.
   struct Inner {
     NodeId place;
     std::int64_t lag;
@@ -219,8 +222,8 @@ class Finder {
     return Inner{run.place(o), run.count - 1 - run.step(o)};
   }
 
-  // What a recurrence needs: whatever is left when what nobody in the run reads is left out again and again. False where there is none, or
-  // nothing but sums.
+  // Marks the nodes that the recurrence needs, by repeatedly removing nodes without a reader in the run. Returns false if no node is left,
+  // or only sums.
   bool find_needed(Run& run) const {
     const NodeId n = run.period;
     std::vector<std::uint32_t> readers(n, 0);
@@ -241,7 +244,7 @@ class Finder {
       for (const NodeId o : from[k])
         if (o != kNoNode && --readers[o] == 0) open.push_back(o);
     }
-    // Without the sums that only add to themselves: is there a recurrence?
+    // Checks that a recurrence is left after removing sums that only add to themselves.
     std::vector<bool> left = run.needed;
     std::fill(readers.begin(), readers.end(), 0);
     const auto is_sum = [&](NodeId k) {
@@ -271,7 +274,7 @@ class Finder {
     return run.states[{place, lag}] = run.inits.size() - 1;
   }
 
-  // The value that operand i of node k is; none where no node can be made of it.
+  // Returns a reference to the value of operand i of node k; nullopt if it cannot be expressed.
   std::optional<Ref> operand_ref(Run& run, NodeId k, std::size_t i) const {
     const NodeId id = run.begin + k;
     const auto o = static_cast<NodeId>(operand(id, i));
@@ -304,7 +307,7 @@ class Finder {
     return Ref{Ref::Kind::Array, run.arrays.size() - 1};
   }
 
-  // A slice that moves on along one axis, of which it has one index.
+  // True for a slice with one index along one axis, which advances from step to step.
   bool moves_along_an_axis(const Run& run, NodeId k, std::size_t& axis) const {
     const NodeId id = run.begin + k;
     if (run.apart[k][0] != 0 || graph_.operand(id, 0) >= run.begin) return false;
@@ -373,7 +376,7 @@ class Finder {
     return nullptr;
   }
 
-  // ------------------------------------------------------------------------------------------------ who reads what
+  // ------------------------------------------------------------------------------------------------ readers of run values
   void find_readers() {
     is_read_.assign(graph_.size(), false);
     std::vector<std::size_t> of(graph_.size(), kNoRun);
@@ -417,7 +420,7 @@ class Finder {
   }
   NodeId flat(NodeId x) { return reshaped(x, std::array{out_.elements(x)}); }
 
-  // The arrays that steps read, [steps, elements].
+  // Returns the array that the steps read, of shape [steps, elements].
   NodeId array(const Run& run, const StepArray& a) {
     const std::int64_t n = run.count, elements = graph_.elements(a.first);
     const std::array shape{n, elements};
@@ -491,7 +494,7 @@ class Finder {
     }
   }
 
-  // What step t of a run has computed, for others.
+  // Returns the value that step t of a run computes, for readers outside the run.
   NodeId read(const Run& run, NodeId id) {
     const NodeId place = run.place(id);
     const std::int64_t elements = graph_.elements(id);
@@ -532,7 +535,7 @@ class Finder {
   }
 };
 
-// Slots of one type and value are one: the first.
+// Replaces scalar parameters of equal type and value by the first of them.
 Graph with_equal_slots_joined(const Graph& graph, const std::function<bool(std::uint32_t slot)>& is_brought) {
   std::map<std::pair<DType, std::uint64_t>, std::uint64_t> first;
   std::vector<std::uint64_t> joined(graph.slots.size());

@@ -1,7 +1,7 @@
-// fold: runs the reference on a graph of one element.
+// fold: runs the reference interpreter on a graph of one element.
 //   mul(constant 2, constant 3) : f32[32, 64] -> constant 6 : f32[32, 64]
-// Inside a program a half is an f32 that only a cast rounds. The reference rounds its outputs, so everything but casts runs in f32 here.
-// Left out on purpose: views, reductions, and constants that are not equal in all their elements: there are none.
+// Inside a program a half is an f32 that only a cast rounds. The interpreter rounds its outputs, so every operator but a cast runs in f32
+// here. Left out on purpose: views and reductions. A constant has equal elements.
 #include "compiler/fold.h"
 
 #include <cstring>
@@ -14,7 +14,7 @@ using namespace ir;
 
 namespace {
 
-/// NaN's sign and payload are unspecified; without a single choice equal constants would be unequal nodes.
+/// Returns one canonical NaN, because the sign and payload of a NaN are unspecified. Otherwise equal constants could be unequal nodes.
 std::uint64_t one_nan(DType dtype, std::uint64_t bits) {
   if (!is_float(dtype)) return bits;
   const double value = double_of(dtype, bits);
@@ -37,7 +37,7 @@ NodeId fold(Graph& out, const Node& node) {
   if (is_half(one[result].dtype)) result = one.add(Op::Cast, DType::F32, 0, {result});
   one.outputs = {result};
   const std::vector<Buffer> values = evaluate(one, {});
-  std::uint64_t bits = 0;  // little-endian, like every machine that we compile for
+  std::uint64_t bits = 0;  // little-endian, as on all supported machines
   std::memcpy(&bits, values[0].bytes.data(), values[0].bytes.size());
   return out.constant(node.dtype, node.shape, one_nan(node.dtype, bits));
 }

@@ -1,5 +1,5 @@
-// Operands stand before their node in the tree, so a statement is evaluated by one walk over its range of nodes with a stack of operands;
-// a call of a function pushes a frame and goes on in its body.
+// Operands precede their node in the tree. So one walk over a statement's range of nodes evaluates it, with a stack of operands. A function
+// call pushes a frame and continues in the function's body.
 #include "compiler/formula.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ using language::VariableId;
 
 constexpr std::uint32_t kAbsent = language::kAbsent;
 
-// The operator of a sign, and whether it is one of elementwise ones; the others go by name.
+// An operator token's elementwise operator, if it has one, and its name for operators that are called by name.
 struct Sign {
   std::optional<Op> op;
   std::string_view name;
@@ -74,35 +74,35 @@ std::string_view kind_text(const Argument& argument) {
   return "";
 }
 
-// What one evaluated node leaves on the stack.
+// Result of one evaluated node on the stack.
 struct Entry {
   enum class Kind : std::uint8_t { Argument, Results, Shape, Index, Function };
   Kind kind = Kind::Argument;
   language::NodeId node = kAbsent;
-  compiler::Argument argument;              // Argument; Shape: the value whose shape it is
-  std::vector<compiler::Argument> results;  // Results: what a call gave, never one alone
+  compiler::Argument argument;              // Argument; Shape: the value with that shape
+  std::vector<compiler::Argument> results;  // Results: the results of a call, always several
   compiler::Index index;                    // Index: a slice or an ellipsis
 };
 
-// One scope that is being run: the top level, or a function's body for one call.
+// A scope in execution: the top level, or a function's body for one call.
 struct Frame {
   const Scope* scope = nullptr;
   const language::Function* function = nullptr;
   language::NodeId call = kAbsent;  // in the caller
   std::size_t statement = 0;
   language::NodeId next = 0;
-  std::size_t stack_base = 0;       // of the present statement's entries
-  bool of_loop = false;             // a step, or a condition, of the innermost loop
+  std::size_t stack_base = 0;       // start of the current statement's entries
+  bool of_loop = false;             // a step or a condition of the innermost loop
   std::vector<Argument> variables;  // by VariableId
 };
 
-// A loop that is being run: its functions are called for each step.
+// A loop in execution. Its functions are called for each step.
 struct Loop {
   StateLoop state;
   language::NodeId call = kAbsent;
   const language::Function* step = nullptr;
   const language::Function* condition = nullptr;              // of while_loop
-  std::vector<std::pair<language::NameId, Argument>> others;  // what the functions take besides, by name
+  std::vector<std::pair<language::NameId, Argument>> others;  // further arguments of the functions, by name
   bool in_condition = false;
 };
 
@@ -141,7 +141,7 @@ class Evaluator {
  private:
   // ---- errors
   [[noreturn]] void fail(std::string message) const {
-    constexpr std::size_t kShown = 4;  // of calls within calls
+    constexpr std::size_t kShown = 4;  // of nested calls
     std::size_t shown = 0;
     for (std::size_t i = frames_.size(); i-- > 1 && shown < kShown; ++shown)
       message += fmt::format("\n  in `{}`, called at {}", program_.name(frames_[i].function->name),
@@ -153,7 +153,7 @@ class Evaluator {
     fail(std::move(message));
   }
 
-  // Where errors and the nodes recorded from here on come from.
+  // Sets the text position for errors and newly recorded nodes.
   void at(std::uint32_t offset) {
     offset_ = offset;
     if (offset < line_begin_ || offset >= line_end_) {
@@ -222,7 +222,7 @@ class Evaluator {
     return text + "]";
   }
 
-  // Checks an argument against its parameter's declaration and binds the extents that it brings.
+  // Checks an argument against its parameter's declaration and binds the extent names in it.
   void bind(Frame& frame, const language::Parameter& parameter, Argument argument) {
     Argument& variable = frame.variables[parameter.variable];
     if (!parameter.typed) {
@@ -314,11 +314,11 @@ class Evaluator {
       frame.next = frame.scope->statements[frame.statement].first_node;
       return;
     }
-    take_outputs(frame);  // the top level alone can end with an assignment
+    take_outputs(frame);  // only the top level can end with an assignment
     frames_.pop_back();
   }
 
-  // The assigned names that nothing uses, in order.
+  // Collects the assigned names that are never used, in order.
   void take_outputs(const Frame& frame) {
     for (VariableId id = 0; id < frame.scope->variables.size(); ++id) {
       const Variable& variable = frame.scope->variables[id];
@@ -379,14 +379,14 @@ class Evaluator {
     r_.name(value, program_.name(*frame.scope, target.variable));
     set(frame.variables[target.variable], value);
   }
-  // Values are what most arguments are; whatever else an argument holds is empty then, and stays so.
+  // Sets the argument to a value. Most arguments are values; their other members are empty and stay so.
   static void set(Argument& argument, const Value& value) {
     if (argument.kind != Argument::Kind::Value && argument.kind != Argument::Kind::None) argument = Argument();
     argument.kind = Argument::Kind::Value;
     argument.value = value;
   }
 
-  // ---- entries as what their place needs
+  // ---- conversion of entries
   static bool is_value(const Entry& entry) { return entry.kind == Entry::Kind::Argument && entry.argument.kind == Argument::Kind::Value; }
   Argument single(Entry entry) {
     if (entry.kind == Entry::Kind::Argument) return std::move(entry.argument);
@@ -409,7 +409,7 @@ class Evaluator {
     return entry;
   }
 
-  // What stands on top of the stack, as a tensor or a number.
+  // Pops the top of the stack, which must be a tensor or a number.
   Value pop_value(std::string_view user) {
     if (!is_value(stack_.back())) return value(pop(), user);
     const Value found = stack_.back().argument.value;
@@ -615,7 +615,7 @@ class Evaluator {
     push_results(id, std::move(results));
   }
 
-  // What most calls are: an elementwise operator of as many values as it takes. Everything else, errors too, is Recorder::call's.
+  // Fast path for most calls: an elementwise operator with the right number of values. All other cases, and errors, go to Recorder::call.
   bool call_elementwise(language::NodeId id, const language::Node& node) {
     std::optional<ElementwiseFunction>& known = functions_[node.c];
     if (!known) known = elementwise_function(program_.name(node.c));
@@ -682,7 +682,7 @@ class Evaluator {
     enter(std::move(frame));
   }
 
-  // ---- loops with state. Of what stands in the call: the functions, the initial state, then what says how many steps there are.
+  // ---- loops with state. Argument order: the functions, the initial state, then the number of steps or the arrays that determine it.
   void start_loop(language::NodeId id, const language::Node& node, std::string_view name) {
     static constexpr std::string_view kForms[] = {"`last, ys = scan(step, init, xs)`", "`last = fold(step, init, xs)`",
                                                   "`last = iterate(step, init, 100)`", "`last = while_loop(going, step, init, bound)`"};
@@ -773,7 +773,7 @@ class Evaluator {
     return values;
   }
 
-  // The functions take the states, the step's elements, and by name all else that they have parameters for.
+  // Checks parameter names. The functions take the states, the step's elements, and further arguments by name.
   void check_others(const Loop& loop, std::string_view name, std::size_t elements) {
     const std::size_t states = loop.state.state().size();
     std::vector<bool> used(loop.others.size(), false);
@@ -898,16 +898,16 @@ class Evaluator {
 
   Recorder& r_;
   const Program& program_;
-  std::vector<std::uint32_t> lines_;                           // where each line begins
+  std::vector<std::uint32_t> lines_;                           // start offset of each line
   std::vector<std::uint32_t> source_of_line_;                  // in graph.sources, by line from 1
-  std::vector<std::optional<ElementwiseFunction>> functions_;  // by name: what call_elementwise has looked at
-  std::size_t line_ = 0;                                       // the one that was looked at last, and where it begins and ends
+  std::vector<std::optional<ElementwiseFunction>> functions_;  // by name: results of earlier lookups
+  std::size_t line_ = 0;                                       // the current line; below, its begin and end
   std::uint32_t line_begin_ = kAbsent, line_end_ = 0;
   std::uint32_t offset_ = 0;
   std::size_t operators_ = 0, visited_ = 0;
   std::vector<Frame> frames_;
   std::vector<Loop> loops_;
-  std::vector<Entry> stack_;  // the operands that wait, of all frames
+  std::vector<Entry> stack_;  // waiting operands of all frames
   std::vector<Argument> outputs_;
   std::vector<std::uint32_t> output_offsets_;
 };

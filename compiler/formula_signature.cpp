@@ -1,4 +1,4 @@
-// What a caller sees of a formula before any call: see formula.h.
+// The inputs and outputs of a formula, known before any call: see formula.h.
 #include <algorithm>
 #include <cstddef>
 #include <utility>

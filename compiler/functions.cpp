@@ -1,5 +1,5 @@
-// The operators of docs/language.md by name: how each takes its arguments, and the composites written in terms of the others.
-// One row an operator: its parameters as text, and what it records. See record.h.
+// The operators of docs/language.md by name: their parameters, and composites written in terms of other operators. The table has one row
+// for each operator: its parameters as text, and the function that records it. See record.h.
 #include "compiler/functions.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 using Row = FunctionRow;
 using Implementation = FunctionBody;
 
-// A type with a name, so that a row tells what it is: ElementwiseFunction.
+// A named type, so that elementwise_function() can recognize the row's target.
 struct Elementwise {
   Op op;
   std::vector<Value> operator()(Functions& f) const {
@@ -83,7 +83,7 @@ const std::vector<Row>& first_rows() {
       {"ceil", "x", elementwise(Op::Ceil)},
       {"trunc", "x", elementwise(Op::Trunc)},
       {"round", "x", elementwise(Op::Round)},
-  // the expanded operators, straight from the table; of two rows of one name, as pow, the first counts
+  // expanded operators, from ir/ops.def; if two rows have one name (pow), the first counts
 #define EXPANDED(id, arity, text, ...) {text, arity == 1 ? "x" : "a, b", elementwise(Op::id)},
 #define SHORTENED(...)
 #include "ir/ops.def"
@@ -168,7 +168,7 @@ const std::vector<Row>& first_rows() {
       {"std", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
          return f.root(f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false)));
        })},
-      // other names of these, since C++ takes an unqualified `std` for the namespace
+      // aliases, because C++ takes an unqualified `std` for the namespace
       {"variance", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
          return f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false));
        })},
@@ -295,7 +295,7 @@ const std::vector<Row>& first_rows() {
          const std::int64_t axis = f.integer(5, 1);
          if (axis < -rank || axis >= rank) throw ShapeError(fmt::format("batch_norm: axis {} is out of range for {}", axis, f.r.describe(x)));
          const std::int64_t extent = f.r.shape(x)[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)];
-         const auto along = [&](std::size_t i) {   // a parameter, one number for each index along the axis
+         const auto along = [&](std::size_t i) {  // a parameter vector: one number for each index along the axis
            const Value v = f.value(i);
            if (f.r.shape(v).empty()) return v;
            if (f.r.shape(v).size() != 1 || f.r.shape(v)[0] != extent)
@@ -322,7 +322,7 @@ const std::vector<Row>& first_rows() {
   return table;
 }
 
-// All of them: those above, then those of the other files.
+// Returns all rows: the rows above, then those of the other files.
 const std::vector<Row>& rows() {
   static const std::vector<Row>& table = *[] {
     auto* all = new std::vector<Row>(first_rows());
@@ -357,7 +357,7 @@ std::vector<std::pair<std::string_view, std::string_view>> operator_signatures()
 
 namespace {
 
-// A row with its parameters taken apart.
+// A row with its parameter list parsed.
 struct Callable {
   explicit Callable(const Row& of) : row(of) {
     for (std::string_view rest = row.parameters; !rest.empty();) {
@@ -372,11 +372,11 @@ struct Callable {
   const Row& row;
   std::vector<std::string_view> parameters;
   std::vector<bool> optional;
-  std::size_t rest_at = kNone;  // the parameter that takes all positional arguments from it on
+  std::size_t rest_at = kNone;  // the parameter that takes all further positional arguments
   static constexpr std::size_t kNone = ~std::size_t{0};
 };
 
-// Rows by their names, and what was asked for already. A process that calls five functions takes five rows apart, not all of them.
+// Hash table of rows by name, with the rows parsed so far. A process that calls five functions parses five rows, not all.
 class Callables {
  public:
   static const Callables& instance() {
@@ -398,17 +398,17 @@ class Callables {
   }
 
  private:
-  static constexpr std::size_t kPlaces = 1024;  // many more than rows, so that a search ends soon
-  std::array<std::int16_t, kPlaces> rows_;      // -1: none
+  static constexpr std::size_t kPlaces = 1024;  // much more than the row count, so that searches are short
+  std::array<std::int16_t, kPlaces> rows_;      // -1: empty
   mutable std::array<std::atomic<const Callable*>, kPlaces> made_{};
 
   Callables() {
     rows_.fill(-1);
     const std::vector<Row>& all = rows();
     if (2 * all.size() > kPlaces) throw InternalError("functions: too many rows for their index");
-    for (std::size_t i = all.size(); i-- > 0;) rows_[find(all[i].name)] = static_cast<std::int16_t>(i);  // of two rows the first
+    for (std::size_t i = all.size(); i-- > 0;) rows_[find(all[i].name)] = static_cast<std::int16_t>(i);  // of two rows, the first wins
   }
-  // Where the name is, or would be.
+  // Returns the position of the name in the hash table, or the empty position for it.
   std::size_t find(std::string_view name) const {
     std::uint32_t hash = 2166136261;  // FNV-1a
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619;

@@ -1,8 +1,8 @@
-// Rows of the table of named operators: arrays that are made from numbers, and matrices of a vector or a band. Each element is arithmetic on its
-// indices, so that a kernel computes it where it is used and nothing is stored.
+// Rows of the table of named operators: arrays made from numbers, and matrices made from a vector or a band. Each element is arithmetic on
+// its indices, so a kernel computes it where it is used and no array is stored.
 //   tril(x, k)       where(j <= i + k, x, 0), i and j the iotas of the last two axes
 //   linspace(a, b)   where(i == n - 1, b, a + i*((b - a)/(n - 1))) in f64, cast
-//   pad(x, …, mode)  concat of slices of x, some backwards
+//   pad(x, …, mode)  concat of slices of x, some reversed
 #include <cmath>
 
 #include "compiler/function_row.h"
@@ -11,7 +11,7 @@ namespace onepass::compiler {
 
 namespace {
 
-// A number that decides a length: its value is part of the recording.
+// Returns a number that determines a length; its value is part of the recording.
 double known(const Functions& f, std::size_t i) {
   const Value v = f.value(i);
   if (!v.is_literal)
@@ -70,7 +70,7 @@ Value linspace(Functions& f) {
   return f.r.cast(f.line(start, stop, f.r.iota({count}, 0, DType::I64), closed ? count - 1 : count, closed), f.type(4, type));
 }
 
-// The indices of the last two axes of a shape, each along its own axis, the others being 1.
+// The indices of the last two axes of a shape, each along its own axis. The other axis has extent 1.
 struct Indices {
   Value row, column;
 };
@@ -78,7 +78,8 @@ Indices indices(const Functions& f, std::int64_t rows, std::int64_t columns) {
   return {f.r.iota({rows, 1}, 0, DType::I64), f.r.iota({1, columns}, 1, DType::I64)};
 }
 
-// Which elements of a matrix stand so to the k-th diagonal, parameter `k`.
+// Returns a mask: the comparison `op` of each element's column with its row + k. `k` is the number of the parameter that selects the
+// diagonal.
 Value beside_diagonal(const Functions& f, Op op, std::int64_t rows, std::int64_t columns, std::size_t k) {
   const Indices at = indices(f, rows, columns);
   if (f.has(k) && !is_integer(f.r.dtype(scalar(f, k))))
@@ -142,7 +143,8 @@ std::vector<Value> meshgrid(Functions& f) {
 
 // ---- pad
 
-// Where the elements of an axis of n, with so many before and behind it, are taken from: runs start, start + step, …, `count` of them.
+// One run of source elements of a padded axis: start, start + step, …, `count` elements. runs_of() covers `before`, the n elements, and
+// `behind`.
 struct Run {
   std::int64_t start, step, count;
 };
@@ -177,7 +179,7 @@ Value pad(Functions& f) {
   if (f.has(3)) throw ValueError(fmt::format("pad: mode \"{}\" takes no value", mode));
   Value x = f.r.node_of(f.value(0));
   const Shape from(f.r.shape(x).begin(), f.r.shape(x).end());
-  static_cast<void>(f.r.pad(x, low, high, std::nullopt));  // its errors
+  static_cast<void>(f.r.pad(x, low, high, std::nullopt));  // for its errors only
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (low[i] == 0 && high[i] == 0) continue;
     if (from[i] == 0)

@@ -1,7 +1,7 @@
-// Rows of the table of named operators: sorting, and what is made of sorted rows. Halves are cast to f32 first.
+// Rows of the table of named operators: sorting, and operators on sorted rows. Halves are cast to f32 first.
 //   sort(x)          sort x                               topk(x, k)   argsort x, k of them, and x gathered there
 //   median(x)        where(any(isnan(x)), nan, (s[..., (n-1)//2] + s[..., n//2])/2), s = sort(x)
-//   quantile(x, q)   the same with s at floor(q*(n-1)) and behind it
+//   quantile(x, q)   interpolated between s at floor(q*(n-1)) and the next element
 #include <cmath>
 
 #include "compiler/function_row.h"
@@ -14,7 +14,7 @@ Value without_halves(const Functions& f, const Value& x) { return is_half(f.r.dt
 
 Shape shape_of(const Functions& f, const Value& x) { return Shape(f.r.shape(x).begin(), f.r.shape(x).end()); }
 
-// The first `count` of each row in order, or their places.
+// Returns the first `count` elements of each row in order, or their indices.
 Value sorted(const Functions& f, Op op, const Value& x, std::size_t axis, bool descending, std::int64_t count) {
   Shape shape = shape_of(f, x);
   shape[axis] = count;
@@ -49,7 +49,7 @@ std::vector<Value> topk(Functions& f) {
   return {f.gathered(x, places, axis), places};
 }
 
-// x with the reduced axes as one, the last.
+// x with the reduced axes merged into one last axis.
 struct Rows {
   Value x;
   Shape kept, with_units;
@@ -73,14 +73,14 @@ Rows rows_of(const Functions& f, Value x, const std::optional<std::vector<std::i
   return out;
 }
 
-// Between a and b, as NumPy does it: exact at both ends.
+// Interpolates between a and b like NumPy: exact at both ends.
 Value between(const Functions& f, const Value& a, const Value& b, const Value& part) {
   const Value span = f.r.sub(b, a), one = f.number(part, 1);
   return f.r.where(f.apply(Op::Less, {part, f.number(part, 0.5)}), f.r.add(a, f.r.mul(span, part)),
                    f.r.sub(b, f.r.mul(span, f.r.sub(one, part))));
 }
 
-// Quantiles of the rows; `q` has one axis. With `skips`, of the elements that are numbers. The result has q's axis last.
+// Returns the quantiles of the rows; `q` has one axis, which is last in the result. With `skips`, NaN elements are ignored.
 Value quantiles(const Functions& f, const Rows& rows, const Value& q, bool skips) {
   const Value x = rows.x;
   const DType type = f.r.dtype(x);
@@ -104,7 +104,7 @@ Value quantiles(const Functions& f, const Rows& rows, const Value& q, bool skips
   }
   const Value at = f.r.broadcast_to(f.r.mul(f.r.reshape(f.r.cast(q, DType::F64), line), known), all, f.name);
   const Value whole = f.apply(Op::Floor, {at}), part = f.r.cast(f.r.sub(at, whole), type);
-  // Below 0 is no place: as an unsigned number it is beyond the last.
+  // A negative index is invalid: as an unsigned number it exceeds the last index.
   const Value index = f.r.cast(whole, DType::I64);
   const Value place = f.checked(ir::Indexing::Quantile, f.r.cast(index, DType::U64), n, axis);
   const Value behind = f.apply(Op::Minimum, {f.r.add(index, f.number(index, 1)), f.r.brought(f.r.literal(n - 1))});
@@ -113,7 +113,7 @@ Value quantiles(const Functions& f, const Rows& rows, const Value& q, bool skips
   return f.r.where(is_nan, f.number(y, NAN), y);
 }
 
-Value nothing(const Functions& f, const Value& x, const Shape& shape) {  // of no element
+Value nothing(const Functions& f, const Value& x, const Shape& shape) {  // result for rows without elements
   return f.r.full(shape, f.number(x, NAN), f.r.dtype(x), f.name);
 }
 
@@ -135,7 +135,7 @@ Value quantile(Functions& f, bool skips) {
   return f.r.reshape(f.r.transpose(y, order), shape);
 }
 
-// Of each row: its middle element, or the mean of its two middle ones; NaN where it has one.
+// Returns the middle element of each row, or the mean of the two middle ones; NaN if the row contains a NaN.
 Value middle_of(Functions& f, const Rows& rows) {
   const std::size_t axis = rows.kept.size();
   const std::int64_t middle = rows.length / 2;

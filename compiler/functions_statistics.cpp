@@ -1,8 +1,8 @@
-// Rows of the table of named operators: statistics. Those that leave NaN out put a neutral number in its place, so that each is the reduction of the
-// same elements in the same order.
+// Rows of the table of named operators: statistics. Operators that skip NaN replace it by a neutral number, so that each reduces the same
+// elements in the same order.
 //   nanmean(x)          sum(where(isnan(x), 0, x)) / cast(sum(not isnan(x)))
 //   gradient(x, h)      concat of the first differences at the ends and the central ones between
-//   histogram(x, n)     scatter_add of ones at the bins, which follow from the distance to the first edge, corrected by the edges beside it
+//   histogram(x, n)     scatter_add of ones at the bins, computed from the distance to the first edge and corrected by the adjacent edges
 #include <array>
 #include <cmath>
 
@@ -18,7 +18,7 @@ std::int64_t axis_in(const Functions& f, const Value& x, std::int64_t axis) { re
 
 std::int64_t extent(const Functions& f, const Value& x, std::int64_t axis) { return f.r.shape(x)[static_cast<std::size_t>(axis)]; }
 
-// Elements start, start + 1, … before stop along an axis.
+// Returns the elements start, start + 1, … before stop along an axis.
 Value part(const Functions& f, const Value& x, std::int64_t axis, std::int64_t start, std::optional<std::int64_t> stop) {
   std::vector<Index> box(static_cast<std::size_t>(axis) + 1);
   for (Index& i : box) i.kind = Index::Kind::Slice;
@@ -27,19 +27,19 @@ Value part(const Functions& f, const Value& x, std::int64_t axis, std::int64_t s
   return f.r.index(x, box);
 }
 
-// A vector along an axis of x, in x's rank.
+// Returns a vector along an axis of x, with x's rank.
 Value along(const Functions& f, const Value& vector, const Value& x, std::int64_t axis) {
   Shape shape(f.r.shape(x).size(), 1);
   shape[static_cast<std::size_t>(axis)] = f.r.graph.elements(vector.node);
   return f.r.reshape(vector, shape);
 }
 
-// ---- without NaN
+// ---- NaN-skipping operators
 Value is_nan(const Functions& f, const Value& x) { return f.apply(Op::Isnan, {x}); }
 Value without_nan(const Functions& f, const Value& x, double neutral) {
   return is_float(f.r.dtype(x)) ? f.r.where(is_nan(f, x), f.number(x, neutral), x) : x;
 }
-// How many elements are numbers, in x's type.
+// Returns the number of non-NaN elements, in x's type.
 Value numbers(const Functions& f, const Value& x, const OptionalAxes& axes, bool keep) {
   const Value counted = f.sum(f.apply(Op::BitwiseNot, {is_nan(f, x)}), axes, keep);
   return f.r.cast(counted, f.r.dtype(x));
@@ -91,7 +91,7 @@ Value average(Functions& f) {
   return f.r.div(f.sum(f.r.mul(x, w), axes, keep), f.sum(w, axes, keep));
 }
 
-// The variables of cov and corrcoef as rows: x, and `y` below it.
+// Returns the variables of cov and corrcoef as rows: x, and `y` below it.
 Value variables(Functions& f, std::size_t rowvar) {
   const bool rows = f.flag(rowvar, true);
   const auto matrix = [&](std::size_t i) {
@@ -148,7 +148,7 @@ Value diff(Functions& f) {
   return x;
 }
 
-// The derivative along an axis, `h` a distance or the coordinates, a vector.
+// Returns the derivative along an axis. `h` is a distance, or a vector of coordinates.
 Value slope(const Functions& f, const Value& x, std::optional<Value> h, std::int64_t axis, std::int64_t edge_order) {
   const std::int64_t n = extent(f, x, axis);
   if (n < edge_order + 1)
@@ -272,7 +272,7 @@ Value bincount(Functions& f) {
     throw DTypeError(fmt::format("bincount: {} must be a vector of integers", f.r.describe(x)));
   const std::int64_t length = f.integer(1);
   if (length < 0) throw ValueError(fmt::format("bincount: the length {} must be 0 or more", length));
-  // A negative one is no bin: as an unsigned number it is beyond the last.
+  // A negative value has no bin: as an unsigned number it exceeds the last bin.
   const DType type = f.r.dtype(x);
   const Value places = is_unsigned_integer(type) ? x : f.r.cast(f.r.cast(x, DType::I64), DType::U64);
   return counted(f, places, length, weights_of(f, 2, x));
@@ -297,7 +297,7 @@ std::vector<Value> histogram(Functions& f) {
   } else {
     low = f.r.reduce(Op::ReduceMin, f.name, wide, std::nullopt, false), high = f.r.reduce(Op::ReduceMax, f.name, wide, std::nullopt, false);
   }
-  // A range of one number is widened by a half on both sides.
+  // If both bounds are equal, the range is widened by 0.5 on both sides.
   const Value same = f.apply(Op::Equal, {low, high}), half = f.r.where(same, f.number(low, 0.5), f.number(low, 0));
   low = f.r.sub(low, half), high = f.r.add(high, half);
   const auto edge = [&](const Value& i) { return f.r.cast(f.line(low, high, i, bins, true), type); };

@@ -1,5 +1,5 @@
 // Rows of the table of named operators: windows of an array as a view, and sums over them.
-//   sliding_window(x, 3)   window x, its index moved to the end
+//   sliding_window(x, 3)   window x, with the window index moved to the end
 //   correlate(x, k)        einsum of the windows of x, padded as the mode says, and k: for one axis "iw,i->w"
 #include <string>
 
@@ -9,7 +9,7 @@ namespace onepass::compiler {
 
 namespace {
 
-// One number for each of `count` axes, or the same for all.
+// Returns one number for each of `count` axes. A single given number applies to all axes.
 Shape each(const Functions& f, std::size_t i, std::size_t count, std::int64_t otherwise) {
   if (!f.has(i)) return Shape(count, otherwise);
   Shape given = f.integers(i);
@@ -21,7 +21,7 @@ Shape each(const Functions& f, std::size_t i, std::size_t count, std::int64_t ot
   return given;
 }
 
-// Windows along an axis: the index in a window stands in front of the place.
+// Returns the windows along an axis. The index within a window is an axis before the window's position.
 Value windows(const Functions& f, const Value& x, std::size_t axis, std::int64_t width, std::int64_t step, std::int64_t spacing) {
   Shape shape(f.r.shape(x).begin(), f.r.shape(x).end());
   const std::int64_t n = shape[axis];
@@ -57,7 +57,7 @@ Value sliding_window(Functions& f) {
   return x;
 }
 
-// Parameters x, kernel, mode=, axis=. Mode "same" pads as NumPy does: half of the width in front, the rest behind.
+// Parameters x, kernel, mode=, axis=. Mode "same" pads like NumPy: half of the width before the elements, the rest after them.
 Value correlated(const Functions& f, Value x, Value kernel, std::string_view mode, const std::optional<std::vector<std::int64_t>>& axis,
                  bool flips) {
   const auto rank = f.r.shape(x).size();
@@ -90,7 +90,7 @@ Value correlated(const Functions& f, Value x, Value kernel, std::string_view mod
     for (std::size_t i = 0; i < axes.size(); ++i) all.push_back(static_cast<std::int64_t>(shared + i));
     kernel = f.r.flip(kernel, all);
   }
-  // A letter for each index: of the array, with the window's in front of its place; of the kernel; of the result.
+  // Assigns letters to the indices: of the array, with a window's index before its position; of the kernel; of the result.
   if (2 * rank > 52) throw ShapeError(fmt::format("{}: {} has more than 26 axes", f.name, f.r.describe(x)));
   const auto letter = [](std::size_t i) { return static_cast<char>(i < 26 ? 'a' + i : 'A' + (i - 26)); };
   std::string array, result, others, inside;

@@ -1,4 +1,4 @@
-// Rows of the table of named operators: what writes into arrays. A name is assigned once, so each gives the array as it is afterwards.
+// Rows of the table of named operators: writes into arrays. A name is assigned only once, so each operator returns the updated array.
 //   put(x, [1:5, 0], v)      where(inside, pad(v), x)
 //   scatter, index_update    assign, or scatter_add: record_along.cpp
 //   compress(m, x)           o = argsort(m, descending=true); where(iota < sum(m), x[o], fill), sum(m)
@@ -8,7 +8,7 @@ namespace onepass::compiler {
 
 namespace {
 
-// The indices of a list: integers, slices, `...` and `none`; or one integer.
+// Returns the indices of a list (integers, slices, `...` and `none`), or of one integer.
 std::vector<Index> indices_of(const Functions& f, std::size_t i) {
   std::vector<Index> out;
   const auto add = [&](const Argument& a) {
@@ -34,7 +34,7 @@ Joined joined(const Functions& f, std::size_t i, std::span<const std::string_vie
   for (const std::string_view m : modes) known += fmt::format("{}\"{}\"", known.empty() ? "" : m == modes.back() ? " or " : ", ", m);
   throw ValueError(fmt::format("{}: `mode` must be {}, not \"{}\"", f.name, known, mode));
 }
-constexpr std::string_view kModes[] = {"set", "add", "min", "max", "mul"};  // as Joined
+constexpr std::string_view kModes[] = {"set", "add", "min", "max", "mul"};  // in the order of Joined
 
 Value put(Functions& f) { return f.r.put(f.value(0), indices_of(f, 1), f.value(2), joined(f, 3, kModes)); }
 
@@ -74,7 +74,7 @@ std::vector<Value> compress(Functions& f) {
   Value fill = f.has(3) ? f.value(3) : f.r.literal(std::int64_t{0});
   if (!f.r.shape(fill).empty()) throw ShapeError(fmt::format("compress: `fill` must be a scalar, not {}", f.r.describe(fill)));
   fill = f.r.written(fill, x);
-  const Value order = f.node(Op::Argsort, DType::I64, {n}, {row.node}, {0, 1});  // those of the mask first, in their order
+  const Value order = f.node(Op::Argsort, DType::I64, {n}, {row.node}, {0, 1});  // selected elements first, in their order
   const Shape all(f.r.shape(x).begin(), f.r.shape(x).end());
   Shape line(all.size(), 1);
   line[axis] = n;

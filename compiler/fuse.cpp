@@ -46,9 +46,9 @@ std::string_view text_of(Boundary b) {
 
 namespace {
 
-constexpr std::uint8_t kMostSweeps = 8;  // each computes again what it needs of those before
+constexpr std::uint8_t kMostSweeps = 8;  // each sweep recomputes the values that it needs from earlier sweeps
 
-// A contraction of two arrays in the order of rows.
+// True for a contraction of two non-constant arrays in row order (ContractRows).
 bool is_product(const Graph& graph, NodeId id) {
   if (graph[id].op != Op::ContractRows) return false;
   return std::ranges::none_of(graph.operands(id), [&](std::int64_t o) {
@@ -72,10 +72,10 @@ class Fuser {
     needed_ = std::move(ahead.needed);
   }
 
-  /// The value is computed once, by a group that stores it.
+  /// Materializes the value, so that one group computes it once.
   void store_ahead(NodeId id) { partition_.boundary[id] = Boundary::Recompute; }
 
-  /// Under the cuts that there are now.
+  /// Partitions the graph under the current cuts.
   Partition run() {
     const std::uint32_t n = graph_.size();
     const Partition before = partition_;
@@ -103,7 +103,7 @@ class Fuser {
       partition_.boundary[id] = b;
       if (b != Boundary::Inlined) store(id);
     }
-    // a value found to be a boundary only when a consumer was met was stored then, in a group of its own time
+    // A value that became a boundary only at a later consumer was appended to its group late.
     for (Group& g : partition_.groups) {
       std::vector<std::pair<NodeId, std::vector<DomainAxes>>> sorted;
       for (std::size_t r = 0; r < g.roots.size(); ++r) sorted.emplace_back(g.roots[r], std::move(g.axes[r]));
@@ -117,13 +117,14 @@ class Fuser {
   }
 
  private:
-  // A group that values of its domain may join.
+  // A fusion group that further values of its domain may join.
   struct Candidate {
     std::uint64_t reduced, ordered;
-    Op order;        // of a contraction: itself
+    Op order;        // a contraction's own operator, else Input
     NodeId product;  // Rows::product
     std::uint32_t group;
-    bool columns;  // nothing but results of one reduction over its first axes: they can be columns of a group that reduces the others
+    // It holds only results of one reduction over its first axes, which may become a fused column reduction of another group.
+    bool columns;
 
     bool is_map() const { return (reduced | ordered) == 0; }
   };
@@ -131,19 +132,19 @@ class Fuser {
   const Graph& graph_;
   FuseOptions options_;
   const Cuts& cuts_;
-  std::uint32_t part_ = 0;  // of the node that is looked at
+  std::uint32_t part_ = 0;  // the part of the current node
   AxisSymbols symbols_;
   Partition partition_;
-  std::vector<NodeId> base_;  // what a view is a view of
+  std::vector<NodeId> base_;  // the value under any views
   std::vector<Rows> rows_;
-  std::vector<std::uint32_t> level_;   // the first group that may compute this value: after the groups of the stored values it reads
+  std::vector<std::uint32_t> level_;   // the first group that may compute the value, after all groups that it loads from
   std::vector<bool> output_, needed_;  // wanted by the caller; reached from an output
-  std::vector<bool> cut_;              // its expression holds a node of many boxes: its loops are cut, so no reduction can share them
-  std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the last groups
+  std::vector<bool> cut_;              // its expression has a node of many boxes: its loops are split, so no reduction can share them
+  std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the latest groups
 
   bool is_list(NodeId id) const { return partition_.lists.reads(id) != nullptr; }
 
-  // Ends the group at the computed value behind `id` (through views), so that whoever asks reads it from memory.
+  // Materializes the computed value of `id` (through views), so that consumers read it from memory.
   void end_at(NodeId id, Boundary why) {
     while (ir::is_view(graph_[id].op)) {
       rows_[id] = {};
@@ -156,7 +157,7 @@ class Fuser {
     }
     barrier_of(id);
   }
-  // Nothing computes it: it is there once all that it is made of has been stored.
+  // Marks an assembled array, which no group computes. It is complete after the group that stores its last element.
   void assemble(NodeId id) {
     partition_.boundary[id] = Boundary::Assembled;
     std::uint32_t last = 0;
@@ -171,10 +172,10 @@ class Fuser {
     return b != Boundary::Inlined && b != Boundary::Output && b != Boundary::KernelLimit;
   }
   NodeId base_of(NodeId id) const { return base_[id]; }
-  // Does the node that is looked at find this value in memory?
+  // True if the current node reads this value from memory.
   bool ends(NodeId base) const { return is_barrier(base) || cuts_.separates(base, part_); }
 
-  // The rows that a consumer sees in an operand: none behind a barrier.
+  // Returns the reduction space that a consumer sees in an operand; empty if the operand is materialized.
   const Rows& seen(NodeId id) const {
     static const Rows kNone;
     return ends(base_of(id)) ? kNone : rows_[id];
@@ -213,7 +214,7 @@ class Fuser {
         break;
       case Op::Slice:
         for (std::size_t i = 0; i < shape.size(); ++i) {
-          if (out.at[i].at < 0 && shape[i] != 1) continue;  // the same everywhere along it
+          if (out.at[i].at < 0 && shape[i] != 1) continue;  // constant along this axis
           if (was[i] != shape[i] || !(is_whole(attributes, shape, i) || is_flip(attributes, shape, i)))
             return end_at(from, Boundary::OtherLoops);
           if (shape[i] == 1 || is_whole(attributes, shape, i) || !(out.at[i].bits() & ~in.reduced)) continue;
@@ -236,7 +237,7 @@ class Fuser {
   void reduction(NodeId id, const Node& node) {
     const NodeId from = graph_.operand(id, 0);
     const List attributes = graph_.list(node.attributes), shape = graph_.shape(from);
-    if (graph_.elements(from) == graph_.elements(id)) {  // over axes of extent 1; simplify leaves no contraction such
+    if (graph_.elements(from) == graph_.elements(id)) {  // over axes of extent 1; simplify leaves no such contraction
       if (!ir::is_contraction(node.op)) return view(id, {Op::Reshape, node.dtype, node.shape});
       for (std::int64_t o : graph_.operands(id))
         if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
@@ -269,7 +270,7 @@ class Fuser {
       }
       const std::uint64_t all = (std::uint64_t{1} << in.axes.size()) - 1;
       full = full && present == all;
-      const bool sums = mine.order == Op::Input && in.order == Op::Input;  // contractions have no columns and are none
+      const bool sums = mine.order == Op::Input && in.order == Op::Input;  // contractions neither have columns nor are columns
       if (!full) end_at(operand, Boundary::ReductionOfReduction);
       else if (options_.columns && sums && in.axes == mine.axes && !in.columns && are_columns(mine.reduced, in.reduced, all))
         mine.columns = true;
@@ -281,7 +282,8 @@ class Fuser {
     rows_[id] = std::move(mine);
   }
 
-  // Columns are known when all rows are done: what has more elements than they, or reductions over other axes, reads them from memory.
+  // Column results are known only after all rows. Consumers with more elements, or with reductions over other axes, must read them from
+  // memory.
   void end_columns(NodeId id) {
     const List operands = graph_.operands(id);
     for (std::int64_t o : operands) {
@@ -298,8 +300,8 @@ class Fuser {
     }
   }
 
-  // The rows that all operands have in common. An operand whose rows do not fit is stored; others may be views of what it views, so that the
-  // operands are looked at again.
+  // Returns the common reduction space of all operands. An operand that does not fit is materialized. Other operands may be views of it, so
+  // the search then restarts.
   Rows joined_rows(List operands) {
     for (;;) {
       Rows rows;
@@ -324,7 +326,7 @@ class Fuser {
     const List operands = graph_.operands(id), shape = graph_.shape(id);
     Rows rows = joined_rows(operands);
     if (!rows.any) return;
-    // The axes that no operand with rows has must be the rows' own remaining axes.
+    // Axes along which no operand with a reduction space varies must be the remaining axes of that space.
     std::uint64_t present = 0;
     for (const Rows::Axis& axis : rows.at) present |= axis.bits();
     const std::uint64_t all = (std::uint64_t{1} << rows.axes.size()) - 1, kept = all & ~rows.reduced;
@@ -349,7 +351,7 @@ class Fuser {
         if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
       return;
     }
-    if (full && !row_level && kept == 0 && !in_order(rows)) {  // loops of their own can follow what these read and store
+    if (full && !row_level && kept == 0 && !in_order(rows)) {  // a separate loop nest can follow the order in memory
       for (std::int64_t o : operands)
         if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::FullReduction);
       return;
@@ -357,26 +359,26 @@ class Fuser {
     rows_[id] = std::move(rows);
   }
 
-  // Its boxes, or what it is added to, are other loops than those of a reduction that made an operand.
+  // Materializes operands with reductions, because the boxes or the initial value need other loops.
   void other_loops(NodeId id) {
     for (std::int64_t o : graph_.operands(id))
       if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
   }
 
-  // x is an array in memory, or a source, through any views; the places have loops of their own.
+  // Makes x an array in memory or a source, through any views. The indices may not contain a reduction.
   void gather(NodeId id) {
     const NodeId x = graph_.operand(id, 0), base = base_of(x);
     if (!ir::is_source(graph_[base].op)) end_at(x, Boundary::Gathered);
     if (const NodeId places = graph_.operand(id, 1); seen(places).any) end_at(places, Boundary::OtherLoops);
   }
 
-  // What it reads are arrays in memory.
+  // Materializes the operands of a routine.
   void routine(NodeId id) {
     for (const std::int64_t o : graph_.operands(id))
       if (const auto x = static_cast<NodeId>(o); !ir::is_source(graph_[base_of(x)].op))
         end_at(x, graph_[id].op == Op::Steps ? Boundary::Stepped : Boundary::Sorted);
   }
-  // The group that computes another result of the same steps.
+  // Returns the group that computes another result of the same steps, or kNoGroup.
   std::uint32_t group_of_steps(NodeId id) const {
     if (graph_[id].op != Op::Steps || options_.unfused) return Partition::kNoGroup;
     const auto same = [&](const Group& g) {
@@ -412,7 +414,7 @@ class Fuser {
     const NodeId from = graph_.operand(id, 0);
     const List shape = graph_.shape(from);
     const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
-    if (shape[axis] == 1) return elementwise(id);  // the operand itself
+    if (shape[axis] == 1) return elementwise(id);  // the scan returns its operand
     Rows mine;
     mine.any = true;
     for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -425,7 +427,7 @@ class Fuser {
     rows_[id] = std::move(mine);
   }
 
-  // Where data say it is added to the value in sequence: nothing else is computed meanwhile.
+  // A scatter_add gets dedicated groups, because it adds at data-dependent indices in sequence.
   void store_scattered(NodeId id) {
     const auto new_group = [&](NodeId like) {
       Group group;
@@ -450,7 +452,7 @@ class Fuser {
     barrier_of(id);
   }
 
-  // Gives a stored value its group: the last one of its domain that may still compute it, else a new one.
+  // Assigns a materialized value to a group: the latest one of its domain that may still compute it, else a new one.
   void store(NodeId id) {
     if (graph_[id].op == Op::ScatterAdd) return store_scattered(id);
     if (ir::is_routine(graph_[id].op)) return store_routine(id);
@@ -471,7 +473,7 @@ class Fuser {
       std::vector<std::size_t> begin;
       for (std::size_t p = 0; p < rows.axes.size(); ++p) {
         begin.push_back(domain.size());
-        if (rows.scanned >> p & 1) {  // one loop, whatever the axis is made of
+        if (rows.scanned >> p & 1) {  // one loop, however many axes were merged
           ordered |= std::uint64_t{1} << domain.size();
           domain.push_back(rows.axes[p]);
         } else {
@@ -491,7 +493,7 @@ class Fuser {
     const bool may_be_columns =
         options_.columns &&
         (!rows.any || (ordered == 0 && rows.order == Op::Input && !rows.columns && rows.sweeps == 1 && has_one_a_column(rows)));
-    const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // what the group is to reduce
+    const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // the axes that the group must reduce
     const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
     std::uint32_t group = Partition::kNoGroup;
     std::vector<std::uint32_t> key = domain;
@@ -499,7 +501,7 @@ class Fuser {
     key.push_back(cut_[id]);
     auto& candidates = latest_[key];
     if (!options_.unfused) {
-      // a map joins reductions over its domain, and they a map's; columns join the reductions over the other axes, and they the columns
+      // elementwise nests and reductions over one domain join each other; so do columns and reductions over the other axes
       for (Candidate& c : candidates) {
         if (c.group < level) continue;
         const bool columns = may_be_columns && (!rows.any || reduces_in(base, c.group));
@@ -541,8 +543,8 @@ class Fuser {
     partition_.group_of[id] = group;
     if (is_barrier(id)) barrier_of(id);
   }
-  // Does the group compute one of the reductions that a value is made of? Where all of them are stored by other groups, it is read there, and
-  // is no column.
+  // True if the group computes one of the value's reductions. If other groups store all of them, the group loads them, so the value is not
+  // a column result.
   bool reduces_in(NodeId id, std::uint32_t group) const {
     std::vector<NodeId> stack = {id};
     std::unordered_set<NodeId> met;
@@ -557,7 +559,7 @@ class Fuser {
     }
     return false;
   }
-  // The rows by which a stored value is computed: those of its own expression; none for a view of what another group stored.
+  // Returns the reduction space of a materialized value's own expression; empty for a view of a value from another group.
   const Rows& seen_root(NodeId id, NodeId base) const {
     static const Rows kNone;
     return is_elsewhere(id, base) ? kNone : rows_[id];
@@ -565,7 +567,7 @@ class Fuser {
   bool is_elsewhere(NodeId id, NodeId base) const { return id != base && (is_barrier(base) || cuts_.separates(base, cuts_.part[id])); }
 };
 
-// Calls `f(group, node, is_loaded)` from the roots of every group back to what it loads, once for each group and node.
+// Calls `f(group, node, is_loaded)` for the nodes from each group's roots back to the values that it loads, once for each group and node.
 template <class F> void each_node_of_groups(const Graph& graph, const Partition& partition, F&& f) {
   std::vector<std::uint32_t> seen_by(graph.size(), Partition::kNoGroup);
   std::vector<NodeId> stack;
@@ -583,7 +585,7 @@ template <class F> void each_node_of_groups(const Graph& graph, const Partition&
   }
 }
 
-// Only where an output is a half.
+// Sets Partition::read_again. It is needed only if an output is half-precision.
 void find_read_again(const Graph& graph, Partition& partition) {
   partition.read_again.assign(graph.size(), false);
   if (std::none_of(graph.outputs.begin(), graph.outputs.end(), [&](NodeId id) { return is_half(graph[id].dtype); })) return;
@@ -592,7 +594,7 @@ void find_read_again(const Graph& graph, Partition& partition) {
   });
 }
 
-// Products that several groups compute: each is as much work as all else that these do.
+// Returns matrix products that several groups compute. One product costs as much as all other work of such a group.
 std::vector<NodeId> products_computed_again(const Graph& graph, const Partition& partition) {
   std::vector<NodeId> out;
   std::vector<std::uint32_t> times(graph.size(), 0);
@@ -604,8 +606,8 @@ std::vector<NodeId> products_computed_again(const Graph& graph, const Partition&
   return out;
 }
 
-// Reductions that columns (Group::columns) are made of, and that another group stores since a later consumer needs them in memory: the column
-// was given its group before that was known, and there is no reduction there that it could be a column of.
+// Returns reductions below column results (Group::columns) that another group stores for a later consumer. The column result was assigned
+// its group before that consumer was found, and that group now has no matching reduction.
 std::vector<NodeId> columns_read_elsewhere(const Graph& graph, const Partition& partition) {
   std::vector<NodeId> out;
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
@@ -654,7 +656,7 @@ Partition fuse(const Graph& graph, const FuseOptions& options) {
   Fuser fuser(graph, options, cuts);
   const auto run = [&] {
     Partition partition = fuser.run();
-    for (int round = 0; round < 3 && !options.unfused; ++round) {  // what is stored may make others be computed again
+    for (int round = 0; round < 3 && !options.unfused; ++round) {  // materialized values may cause others to be recomputed
       std::vector<NodeId> first = products_computed_again(graph, partition);
       for (const NodeId id : columns_read_elsewhere(graph, partition)) first.push_back(id);
       if (first.empty()) break;
@@ -664,7 +666,8 @@ Partition fuse(const Graph& graph, const FuseOptions& options) {
     return partition;
   };
   Partition partition = run();
-  // A cut changes what later groups find in memory, so that one more of them may be above the limits; twice is seen in no program.
+  // A cut changes the operands that later groups find in memory, which may push another group above the limits. Two rounds suffice for all
+  // known programs.
   for (int round = 0; round < 3 && !options.unfused && cut_at_limits(graph, partition, options.limits, cuts); ++round) partition = run();
   find_read_again(graph, partition);
   return partition;

@@ -1,8 +1,9 @@
-// shorten_halves: a half is computed in f32, and of the 13 or 16 digits that f32 has more, a function's last two are not worth half its
-// time.
+// shorten_halves: half-precision values are computed in f32, whose last bits the rounding to a half drops. So shorter expansions are
+// accurate enough and save about half of a function's time.
 //   erf(x), tanh(x) of f16 or bf16 -> erf_short(x), tanh_short(x): within 4 ULP of f32 (ir/expand_approximate.cpp)
-// A pass, not an expansion by type, since a Nest knows no halves; in every mode, so that all have the same bits.
-// Left out on purpose: exp, sigmoid, log and rsqrt, whose shorter expansions give no denormal numbers, which bf16 has as f32 has them.
+// This is a pass, not an expansion by type, because a Nest has no half types. It runs in every mode, so that all modes give the same bits.
+// Left out on purpose: exp, sigmoid, log and rsqrt. Their shorter expansions do not return denormal numbers, and bf16 has the same ones as
+// f32.
 #include "compiler/halves.h"
 
 #include "compiler/rewrite.h"

@@ -13,7 +13,7 @@ namespace {
 using ir::Graph;
 using ir::NodeId;
 
-// The numbers at 0 .. size, to a range of which something is added, and their maximum.
+// The numbers at 0 .. size, with range addition and their maximum.
 class RangeMaximum {
  public:
   explicit RangeMaximum(std::size_t size) {
@@ -86,13 +86,14 @@ class Cutter {
   const Partition& partition_;
   const KernelLimits& limits_;
   Cuts& cuts_;
-  std::vector<NodeId> base_;  // what a view is a view of
+  std::vector<NodeId> base_;  // the value under any views
   std::uint32_t group_ = 0;
-  std::vector<std::uint32_t> seen_;  // the last group that came by, counted from 1
-  std::vector<std::size_t> number_;  // of a value among those of the group
-  std::vector<std::uint32_t> cost_;  // of a value: primitives of its whole expression, shared ones each time, up to a limit
-  std::vector<bool> uniform_;        // made of constants and slots alone: computed beside the loop
-  std::vector<NodeId> computed_;     // of the group: its elementwise operators, reductions and stored views, in the graph's order
+  std::vector<std::uint32_t> seen_;  // the last group that visited the node, plus 1
+  std::vector<std::size_t> number_;  // index of a value among those of the group
+  // Primitives of a value's whole expression, with shared parts counted each time; saturating.
+  std::vector<std::uint32_t> cost_;
+  std::vector<bool> uniform_;     // depends only on constants and scalar parameters: computed outside of the loop
+  std::vector<NodeId> computed_;  // the group's elementwise operators, reductions and stored views, in graph order
 
   bool in_memory(NodeId id) const { return partition_.loads(graph_, id, group_); }
 
@@ -123,7 +124,7 @@ class Cutter {
     for (NodeId part = 0; part < expansion.size(); ++part) count += ir::is_elementwise(expansion[part].op);
     return count;
   }
-  // One element is held in no vector register. Where it takes little it is computed again in each part that reads it.
+  // A single element does not use a vector register. A cheap one is recomputed in each part that reads it.
   static constexpr std::uint32_t kComputedAgain = 32;
   bool varies(NodeId id) const {
     return !uniform_[id] && std::ranges::any_of(graph_.shape(id), [](std::int64_t e) { return e != 1; });
@@ -140,19 +141,19 @@ class Cutter {
     std::size_t first, last;  // positions that compute or read it
   };
   struct Wait {
-    std::size_t begin, end;  // from one access of a value to the next: it is alive
+    std::size_t begin, end;  // from one access of a value to the next: it is live in between
   };
 
   bool cut() {
     const std::size_t n = computed_.size();
     std::vector<Value> values;
-    std::vector<Wait> waits;  // by their ends
+    std::vector<Wait> waits;  // by `end`
     std::vector<std::uint32_t> work;
     std::uint64_t all = 0, beside = 0;
     const bool any_varies = std::ranges::any_of(computed_, [&](NodeId id) { return varies(id); });
     for (std::size_t i = 0; i < n; ++i) {
       work.push_back(primitives(computed_[i]));
-      if (any_varies && !varies(computed_[i])) {  // once beside the loop, in scalar code: a fourth of what the loop's takes
+      if (any_varies && !varies(computed_[i])) {  // scalar code outside of the loop counts a quarter
         beside += work[i];
         work[i] = static_cast<std::uint32_t>(beside / 4);
         beside %= 4;
@@ -191,7 +192,7 @@ class Cutter {
     return true;
   }
 
-  // The most values that wait at one position of the whole group.
+  // Returns the largest number of values that wait at one position of the whole group.
   std::size_t most_alive(const std::vector<Wait>& waits) const {
     std::vector<std::ptrdiff_t> change(computed_.size() + 1, 0);
     for (const Wait& wait : waits) ++change[wait.begin], --change[wait.end];
@@ -200,11 +201,11 @@ class Cutter {
     return static_cast<std::size_t>(most);
   }
 
-  // For each end of a part, the first position at which it can begin.
+  // Returns, for each end of a part, the first position at which the part can begin.
   std::vector<std::size_t> earliest_begins(const std::vector<std::uint32_t>& work, const std::vector<Wait>& waits) const {
     const std::size_t n = computed_.size();
     std::vector<std::size_t> earliest(n + 1, 0);
-    std::vector<std::vector<std::size_t>> begun(n);  // ends of the waits that are counted, by their begins
+    std::vector<std::vector<std::size_t>> begun(n);  // begins of the counted waits -> their ends
     RangeMaximum alive(n);
     std::uint64_t sum = 0;
     auto wait = waits.begin();
@@ -224,7 +225,7 @@ class Cutter {
     return earliest;
   }
 
-  // For each position, the bytes that cross a cut before it.
+  // Returns the bytes that cross a cut before each position.
   std::vector<double> crossing(const std::vector<Value>& values) const {
     std::vector<double> bytes_at(computed_.size() + 1, 0);
     for (const Value& value : values) {
@@ -232,20 +233,20 @@ class Cutter {
       const bool is_stored = in_memory(value.id) || partition_.group_of[value.id] != Partition::kNoGroup;
       const double moved = bytes(value.id) * (is_stored ? 1 : 2);
       bytes_at[value.first + 1] += moved;
-      bytes_at[value.last + 1] -= moved;  // exact: sums of integers below 2^53 in every case that matters
+      bytes_at[value.last + 1] -= moved;  // exact: the sums are integers below 2^53 in all relevant cases
     }
     for (std::size_t i = 1; i < bytes_at.size(); ++i) bytes_at[i] += bytes_at[i - 1];
     return bytes_at;
   }
 
-  // The ends of the parts whose cuts cost least; a kernel costs as much as one value that crosses.
+  // Returns the ends of the parts with the cheapest cuts. An additional kernel costs as much as one crossing value.
   std::vector<std::size_t> best_cuts(const std::vector<std::size_t>& earliest, const std::vector<double>& bytes_at) const {
     const std::size_t n = computed_.size();
     double kernel = 0;
     for (NodeId id : computed_) kernel = std::max(kernel, 2 * bytes(id));
     std::vector<double> cost(n + 1, 0);
     std::vector<std::size_t> from(n + 1, 0);
-    std::deque<std::size_t> cheapest;  // of the begins in reach, those that no later one undercuts
+    std::deque<std::size_t> cheapest;  // candidate begins that no later begin undercuts
     for (std::size_t end = 1; end <= n; ++end) {
       while (!cheapest.empty() && cost[cheapest.back()] >= cost[end - 1]) cheapest.pop_back();
       cheapest.push_back(end - 1);

@@ -3,9 +3,9 @@
 //   %s = piecewise of 256 boxes [1, 32, 128], each a reshape of an argument [32, 128]      read: axis 0, the arguments
 //   %d = ... [256, 32, 128]; the results are reshapes of %d[0:1], %d[1:2], ...             stored: axis 0, the results
 //
-// Members have one type, one shape (but for axes of extent 1) and one layout.
-// Left out on purpose: computed members, which would have to outlive each other in memory; half-precision results that other kernels read,
-// which these keep unrounded; what is indexed by data.
+// Members have one type, one shape (except for axes of extent 1) and one layout. Left out on purpose: computed members, because their
+// lifetimes in memory would have to overlap; half-precision results that other kernels read, which stay unrounded there; values indexed by
+// data.
 #include "compiler/lists.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class Finder {
     }
   }
 
-  // The one axis along which a box, or a slice, has one place of several; none where it is more or less than that.
+  // Returns the only axis along which a box or a slice selects one index of several; nullopt if it selects anything else.
   static std::optional<std::size_t> place_axis(List whole, List part, List start_and_step) {
     std::optional<std::size_t> axis;
     for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -56,7 +56,7 @@ class Finder {
     return axis;
   }
 
-  // The strides of a member by the axes of the list; none where the axes differ in more than those of extent 1.
+  // Returns a member's strides by the axes of the array list; nullopt if they differ in more than axes of extent 1.
   std::optional<std::vector<std::int64_t>> strides_of(NodeId member, List list, std::size_t axis) const {
     const List shape = graph_.shape(member);
     const Layout& layout = layouts_[member];
@@ -76,7 +76,7 @@ class Finder {
     return out;
   }
 
-  // One more member, at its place: it has to be like the first.
+  // Adds a member at its index. Returns false if it does not match the first one.
   bool put(ArrayList& list, NodeId id, NodeId member, std::size_t axis, std::int64_t place) {
     if (place < 0 || place >= static_cast<std::int64_t>(list.members.size()) || list.members[static_cast<std::size_t>(place)] != kNoNode)
       return false;
@@ -131,7 +131,7 @@ class Finder {
         continue;
       const std::optional<std::size_t> axis = place_axis(graph_.shape(id), graph_.shape(slice), graph_.attributes(slice));
       ArrayList& list = found[id];
-      // An axis longer than the results are many cannot be all theirs: nothing is made that is as long as an axis.
+      // An axis longer than the number of results cannot consist only of results. This check also bounds the allocation.
       const bool fits = axis && graph_.shape(id)[*axis] <= static_cast<std::int64_t>(graph_.outputs.size());
       if (list.members.empty() && fits) list.members.assign(static_cast<std::size_t>(graph_.shape(id)[*axis]), kNoNode);
       if (!fits || times[output] != 1 || !put(list, id, output, *axis, graph_.attributes(slice)[*axis])) list.members.assign(1, kNoNode);
@@ -161,10 +161,10 @@ std::vector<NodeId> Lists::wanted(const Graph& graph) const {
 
 namespace {
 
-/// What stands at each element of an array, by offset; none where it is not assembled.
+/// Returns the node at each element of an array, by offset; empty if the array is not assembled.
 ///
-/// A kernel for each box would be as many kernels as boxes, and each would compute again what all of them need: of the gradient of a series that
-/// a loop of the host reads number by number, the whole recurrence.
+/// A kernel for each box would mean as many kernels as boxes, each repeating the work that all share. For the gradient of a series that a
+/// loop of the host reads number by number, the shared work is the whole recurrence.
 std::vector<std::pair<std::int64_t, NodeId>> elements_of(const Graph& graph, NodeId id, const Layout& layout) {
   const List shape = graph.shape(id), operands = graph.operands(id), attributes = graph.attributes(id);
   const std::size_t rank = shape.size();

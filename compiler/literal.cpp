@@ -32,7 +32,7 @@ Literal of_integer(Kind kind, const ExactInteger& r, std::string_view name) {
 }
 Literal of_real(double value) { return {.kind = Kind::Float, .real = value}; }
 
-// The frequent ones without a graph: IEEE arithmetic is the primitive's meaning.
+// Computes the frequent operators without a graph; their primitives are plain IEEE arithmetic.
 std::optional<double> simple(Op op, double a, double b) {
   switch (op) {
     case Op::Add: return a + b;
@@ -69,10 +69,10 @@ Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
   Kind widest = Kind::Bool;
   for (const Literal& l : in) widest = std::max(widest, l.kind);
   const bool rounds = op == Op::Floor || op == Op::Ceil || op == Op::Trunc || op == Op::Round;
-  if (rounds && in[0].is_integer()) return in[0];  // of integers: unchanged
+  if (rounds && in[0].is_integer()) return in[0];  // integers: unchanged
   const ir::TypeRule rule = ir::info(op).types;
   if (rule == ir::TypeRule::Float || rule == ir::TypeRule::Predicate) widest = Kind::Float;
-  // A product of integers is computed as one, although the result is a float; the sum too where all three are integers.
+  // Multiplies integers as integers although the result is a float; adds them too if all three are integers.
   if (op == Op::Fma && in[0].kind != Kind::Float && in[1].kind != Kind::Float) {
     const auto computed = [&](Op step, const Literal& a, const Literal& b) {
       const Kind kind = std::max({a.kind, b.kind, Kind::Int});

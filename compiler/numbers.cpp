@@ -1,5 +1,5 @@
-// Numbers (literal.h): what of a call's numbers becomes slots, gathered while a function is recorded, made into steps when that is done, run
-// at each call. What a step computes is what fold gives for operands of these kinds: its cases stand here in fold's order.
+// Numbers (literal.h): collects how a call's numbers become scalar parameters during recording, translates this to steps in finish(), and
+// runs the steps at each call. A step gives the same result as fold() for operands of these kinds; the cases here are in fold()'s order.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -39,7 +39,7 @@ void Numbers::fill(std::uint32_t slot, DType dtype, const Literal& value, std::s
   if (value.derived) slots_.push_back({slot, value.derived - 1, dtype, std::string(name)});
 }
 
-// Operands stand before what is computed from them, so one walk backwards marks everything.
+// Operands precede their users, so one backward walk marks everything.
 void Numbers::add_needed(std::vector<bool>& needed) const {
   for (std::size_t e = entries_.size(); e-- > 0;)
     if (needed[e])
@@ -82,13 +82,13 @@ class NumberSteps {
   }
 
  private:
-  // A place is that of a value, or kConstant and the number of a constant.
+  // An index of a value; or kConstant and the index of a constant.
   static constexpr std::uint32_t kNone = ~std::uint32_t{0}, kConstant = std::uint32_t{1} << 31;
 
   Numbers& numbers_;
   std::vector<std::uint32_t> place_of_;             // of each entry
-  std::map<std::uint32_t, std::uint32_t> real_of_;  // of a place with an integer: that of the same as a real
-  std::vector<bool> is_rounded_;                    // of each entry: does it become an f32, and nothing else?
+  std::map<std::uint32_t, std::uint32_t> real_of_;  // index of an integer value -> index of the same value as a real
+  std::vector<bool> is_rounded_;                    // by entry: true if it is only converted to f32
   std::uint32_t next_ = 0;
 
   struct Operand {
@@ -155,7 +155,7 @@ class NumberSteps {
     return {kind, y};
   }
 
-  // As one of u64.
+  // Checks that the operand is valid as a u64.
   void check_natural(const Operand& o) {
     if (!o.is_unsigned()) step(&scalar_is_natural, {o.place});
   }
@@ -201,7 +201,7 @@ class NumberSteps {
       if (s.dtype != DType::F32) is_rounded_[s.entry] = false;
   }
 
-  // k**2 and the like: pow takes longer than all else that a call does.
+  // True for k**2 and similar powers. pow would take longer than the rest of a call.
   bool is_small_power(const Numbers::Entry& e) const {
     if (e.op != Op::Pow || e.operands[1].derived || !is_rounded_[static_cast<std::size_t>(&e - numbers_.entries_.data())]) return false;
     const double n = e.operands[1].as_double();
@@ -222,13 +222,13 @@ class NumberSteps {
     return step(scalar_elementary_rest(op), {kConstant | first, b});
   }
 
-  // The operand that is not chosen may be of no value in the result's kind.
+  // The operand that is not selected need not be representable in the result's kind.
   std::uint32_t where(const Operand (&in)[3]) {
     const Kind kind = std::max(in[1].kind, in[2].kind);
     if (kind == Kind::Float) return step(&scalar_where, {in[0].place, real(in[1]), real(in[2])});
     const std::uint32_t y = step(&scalar_where, {in[0].place, in[1].place, in[2].place});
     if (kind == Kind::UInt && (!in[1].is_unsigned() || !in[2].is_unsigned())) {
-      // u64 of either operand is of the same bits as an i64 that is not negative: what may be negative is the i64 that was chosen
+      // A u64 and a non-negative i64 have the same bits, so only a selected i64 is checked.
       const std::uint32_t zero = constant({.integer = 0});
       step(&scalar_is_natural,
            {step(&scalar_where, {in[0].place, in[1].is_unsigned() ? zero : in[1].place, in[2].is_unsigned() ? zero : in[2].place})});

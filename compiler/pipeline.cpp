@@ -78,7 +78,7 @@ void check(const Graph& graph, const Pass& pass) {
 #endif
 }
 
-// The outputs behind the program's own.
+// Outputs for checked indices, after the program's own.
 class Places {
  public:
   explicit Places(Graph& graph) : results_(graph.outputs.size()) {
