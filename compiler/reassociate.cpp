@@ -1,18 +1,20 @@
-// reassociate: relaxation `reassociate`, sums and products of floats regrouped as if they were exact.
-//   (x*a + b)*c        -> x*(a*c) + b*c        what is the same for all elements is computed once, outside of the loops
-//   0.5*x*(p + q)*4    -> x*(p*2 + q*2)        factors that are the same for all are gathered and multiplied into a sum
+// reassociate: the relaxation `reassociate`. It regroups sums and products of floats as if they were exact.
+//   (x*a + b)*c        -> x*(a*c) + b*c        uniform arithmetic (equal for all elements) is computed once, outside of the loops
+//   0.5*x*(p + q)*4    -> x*(p*2 + q*2)        uniform factors are gathered and multiplied into a sum
 //   x + c*x*x*x        -> x*(1 + c*(x*x))      a common factor is taken out
 //   a/3 -> a*(1/3)     a/broadcast(s) -> a*broadcast(1/s)     (a/b)/(c/d) -> (a*d)/(b*c)
 //   mul0(mul0(g, a), b) -> mul0(g, a*b)        mul0(g, a) + mul0(g, b) -> mul0(g, a + b)
 //   where(g*a == 0, 0, mul0(mul0(h, b), g*a)) -> mul0(where(g == 0, 0, mul0(h, g)), a*b)     for g*a = mul0(g, a): a second
-//   derivative is one sum of products behind both cotangents, as the first is behind one
-//   q + mul0(q, c*x*x) -> mul0(g, y*(1 + x*x*((b + c) + x*x*(b*c))))     for q = mul0(g, y*(1 + b*x*x)): sums that differentiation made are
-//   written out into those that need them, where that takes fewer operations
-// A literal is a slot, whose value no pass sees: its products and sums are nodes, and as they depend on no loop, kernels compute them once. Those
-// of f32 are computed in f64 and rounded where they meet what differs from element to element: a long chain gathers hundreds of them, whose
-// roundings, the same for all elements, would not cancel as those of the elements do.
-// Left out on purpose: distributing a product over a sum that the program wrote, of values that differ from element to element (it adds
-// operations, and (x - y)*(x - y) has digits that x*x - 2*x*y + y*y has lost); a change of the order of reductions and scans; what crosses a view.
+//   derivative is one sum of products under both cotangents, as the first is under one
+//   q + mul0(q, c*x*x) -> mul0(g, y*(1 + x*x*((b + c) + x*x*(b*c))))     for q = mul0(g, y*(1 + b*x*x)): sums from differentiation are
+//   written out into the sums that use them, if that takes fewer operations
+//
+// A literal is a scalar parameter, whose value no pass sees. Its products and sums are nodes that depend on no loop, so kernels compute
+// them once. In f32 these run in f64 and are rounded at the first use with a varying value. A long chain gathers hundreds of them. Their
+// rounding errors would be equal for all elements, so they would not average out as those of the elements do.
+//
+// Left out on purpose: distributing a product over a sum that the program wrote, for varying values. It adds operations, and (x - y)*(x -
+// y) has digits that x*x - 2*x*y + y*y loses. Also left out: changing the order of reductions and scans, and regrouping across a view.
 #include "compiler/reassociate.h"
 
 #include <algorithm>
@@ -40,7 +42,7 @@ struct Term {
   Factors factors, divisors;
 };
 
-// A value as a sum: of the terms and, if there is one, of `bias`, which is uniform. With a cotangent g the value is mul0(g, the sum).
+// A value as the sum of the terms and, if present, of the uniform `bias`. With a cotangent g the value is mul0(g, the sum).
 struct Form {
   std::vector<Term> terms;
   NodeId bias = kNoNode;
@@ -68,9 +70,9 @@ Factors without(const Factors& a, const Factors& b) {
   return rest;
 }
 
-// ------------------------------------------------------------------------------------------------ the graph that is read
+// ------------------------------------------------------------------------------------------------ the input graph
 
-// Pairs of cotangents: the derivative of mul0(g, d) by d is where(g == 0, 0, mul0(h, g)), which is zero where either is.
+// Pairs of cotangents. The derivative of mul0(g, d) with respect to d is where(g == 0, 0, mul0(h, g)), which is zero if g or h is.
 bool is_zero(const Graph& graph, NodeId id) { return graph[id].op == Op::Constant && double_of(graph[id].dtype, graph[id].bits) == 0; }
 bool is_pair(const Graph& graph, NodeId id) {
   if (graph[id].op != Op::Where) return false;
@@ -78,7 +80,7 @@ bool is_pair(const Graph& graph, NodeId id) {
   return graph[is_zero_there].op == Op::Equal && graph[product].op == Op::Mul0 && is_zero(graph, graph.operand(id, 1)) &&
          is_zero(graph, graph.operand(is_zero_there, 1)) && graph.operand(is_zero_there, 0) == graph.operand(product, 1);
 }
-// The comparisons and products that are needed in pairs alone.
+// Returns the comparisons and products that only pairs use.
 std::vector<bool> inside_of_pairs(const Graph& graph, const std::vector<std::uint32_t>& all_uses) {
   std::vector<std::uint32_t> uses(graph.size(), 0);
   for (NodeId id = 0; id < graph.size(); ++id)
@@ -88,15 +90,16 @@ std::vector<bool> inside_of_pairs(const Graph& graph, const std::vector<std::uin
   return inside;
 }
 
-// Regions of arithmetic, each with one value that others need, its root: all that need another node of it are of it too.
+// Regions of arithmetic. Each has one root, the only value that other regions use; all other users of a node are in its region.
 struct Regions {
-  std::vector<NodeId> root_of;    // by node; kNoNode: no arithmetic
-  std::vector<bool> written_out;  // by root: are sums behind a cotangent written out into each of the sums that need them?
+  std::vector<NodeId> root_of;  // by node; kNoNode: not arithmetic
+  // By root: true if sums under a cotangent are written out into each of the sums that use them.
+  std::vector<bool> written_out;
 
   bool writes_out(NodeId id) const { return root_of[id] != kNoNode && written_out[root_of[id]]; }
 };
 
-// ------------------------------------------------------------------------------------------------ the graph that is made
+// ------------------------------------------------------------------------------------------------ the output graph
 
 class Reassociation {
  public:
@@ -138,11 +141,11 @@ class Reassociation {
   const std::vector<std::uint32_t> uses_;
   Graph out_;
   Uniform uniform_;
-  std::vector<std::optional<Form>> forms_;  // by node of graph_: of arithmetic on floats
-  std::vector<NodeId> made_;                // by node of graph_: what it is in out_
+  std::vector<std::optional<Form>> forms_;  // by node of graph_: for arithmetic on floats
+  std::vector<NodeId> made_;                // by node of graph_: its node in out_
   std::vector<NodeId> local_;               // by node of graph_ with a cotangent: the sum without it
-  std::vector<bool> only_cotangents_;       // by node of graph_: all that need it take a cotangent with them
-  std::vector<bool> inside_;                // by node of graph_: of pairs of cotangents alone
+  std::vector<bool> only_cotangents_;       // by node of graph_: true if all users pass its cotangent on
+  std::vector<bool> inside_;                // by node of graph_: true if used only in pairs of cotangents
 
   static bool passes_cotangent(Op op, std::size_t operand) {
     return op == Op::Add || op == Op::Sub || op == Op::Neg || (op == Op::Mul0 && operand == 0);
@@ -198,7 +201,7 @@ class Reassociation {
     made_[id] = now;
   }
 
-  /// The node that computes it; made the first time that something needs it whole.
+  /// Returns the node that computes the value, made on its first use as a whole.
   NodeId node_of(NodeId id) {
     if (made_[id] != kNoNode) return made_[id];
     const NodeId g = forms_[id]->cotangent;
@@ -210,17 +213,17 @@ class Reassociation {
     return {{Term{uniform_.constant(out_[now].dtype, out_[now].shape, 1), {now}, {}}}, kNoNode};
   }
 
-  /// The value as a sum. One that something else needs too is taken as it is, unless it is simple.
+  /// Returns the value as a sum. A value with several uses is one atom, unless it is simple.
   Form form_of(NodeId id) {
     if (!forms_[id]) return atom(made_[id]);
     const Form& form = *forms_[id];
-    if (form.cotangent != kNoNode && uses_[id] > 1) {  // computed once with its cotangent, or once without
+    if (form.cotangent != kNoNode && uses_[id] > 1) {  // computed once, with or without its cotangent
       if (!only_cotangents_[id]) return atom(node_of(id));
       if (regions_.writes_out(id) && regions_.root_of[id] != id) return form;
       Form shared;
-      if (form.terms.size() == 1 && form.bias == kNoNode) {  // the number before a product goes into the sums that need it
+      if (form.terms.size() == 1 && form.bias == kNoNode) {  // the coefficient goes into the sums that use it
         Term unit = form.terms[0];
-        if (unit.factors.size() <= 2 && unit.divisors.empty()) return form;  // so do two factors, which may be taken out there
+        if (unit.factors.size() <= 2 && unit.divisors.empty()) return form;  // so do up to two factors, which may be taken out there
         unit.coefficient = uniform_.constant(graph_[id].dtype, graph_[id].shape, 1);
         shared = scaled(atom(build_product(unit)), form.terms[0].coefficient);
       } else {
@@ -231,7 +234,7 @@ class Reassociation {
     }
     return uses_[id] <= 1 || is_simple(form) ? form : atom(node_of(id));
   }
-  /// A multiple of something or of its square, plus a number: no more operations where it is written out again.
+  /// True for a multiple of one value or of its square, plus a number. Writing it out again adds no operations.
   static bool is_simple(const Form& form) {
     if (form.cotangent != kNoNode || form.terms.size() > 1) return false;
     if (form.terms.empty()) return true;
@@ -243,7 +246,7 @@ class Reassociation {
   std::optional<Form> arithmetic(NodeId id) {
     const auto operand = [&](int i) { return form_of(graph_.operand(id, i)); };
     switch (graph_[id].op) {
-      case Op::Neg: {  // of what is needed as it is too, that
+      case Op::Neg: {  // if the operand has other uses, keep it
         const NodeId a = graph_.operand(id, 0);
         const bool whole = uses_[a] > 1 && !(forms_[a] && forms_[a]->cotangent != kNoNode);
         return scaled(whole ? atom(node_of(a)) : operand(0), minus_one(id));
@@ -279,13 +282,13 @@ class Reassociation {
   Form without_cotangent(Form f) { return f.cotangent == kNoNode ? f : atom(build(f)); }
 
   Form scaled(Form f, NodeId by) {
-    if (!is_finite_constant(by)) f = without_cotangent(std::move(f));  // 0 times an infinite number is no zero
+    if (!is_finite_constant(by)) f = without_cotangent(std::move(f));  // 0 times infinity is not zero
     for (Term& t : f.terms) t.coefficient = uniform_.mul(t.coefficient, by);
     if (f.bias != kNoNode) f.bias = uniform_.mul(f.bias, by);
     return f;
   }
 
-  /// A multiple of a cotangent itself, as a value with that cotangent.
+  /// Expresses a multiple of the cotangent as a value with that cotangent.
   static Form behind(NodeId cotangent, Form f) {
     const bool is_it = cotangent != kNoNode && f.is_product() && f.terms[0].divisors.empty() && f.terms[0].factors == Factors{cotangent};
     return is_it ? Form{{}, f.terms[0].coefficient, cotangent} : f;
@@ -317,7 +320,7 @@ class Reassociation {
     if (b.is_uniform()) return scaled(std::move(a), b.bias);
     if (!a.is_product()) std::swap(a, b);
     if (!a.is_product()) a = atom(build(a));
-    if (!b.is_product()) {  // what all elements of the product share goes into the sum
+    if (!b.is_product()) {  // uniform factors of the product go into the sum
       b = atom(build(scaled(std::move(b), a.terms[0].coefficient)));
       a.terms[0].coefficient = uniform_.constant(graph_[id].dtype, graph_[id].shape, 1);
     }
@@ -342,7 +345,7 @@ class Reassociation {
     return f;
   }
 
-  /// 1/broadcast(s) = broadcast(1/s): fewer divisions.
+  /// Rewrites 1/broadcast(s) as broadcast(1/s), with fewer divisions.
   std::optional<Form> inverse_of_broadcast(NodeId id) {
     const Node node = graph_[id];
     if (node.op != Op::Broadcast || uniform_.is(made_[id])) return std::nullopt;
@@ -351,7 +354,7 @@ class Reassociation {
     return atom(out_.add(Op::Broadcast, node.dtype, out_[made_[id]].shape, {inverse}));
   }
 
-  // ---- mul0: a zero cotangent gives zero, whatever else is regrouped
+  // ---- mul0: a zero cotangent gives zero, whatever the regrouping
   Form mul0(Form g, Form d, NodeId cotangent, NodeId id) {
     d = without_cotangent(std::move(d));
     if (g.cotangent == kNoNode) {
@@ -364,7 +367,7 @@ class Reassociation {
     return both;
   }
 
-  /// The product of what stands behind a cotangent: a sum, where these are written out, term by term.
+  /// Returns the product of the values under a cotangent. If sums are written out, it is a sum, term by term.
   Form multiplied(Form a, Form by, NodeId id) {
     if (!regions_.writes_out(id) || a.is_product() || !by.is_product()) return product(std::move(a), std::move(by), id);
     Form all;
@@ -372,7 +375,7 @@ class Reassociation {
     return a.bias == kNoNode ? all : sum(std::move(all), scaled(std::move(by), a.bias));
   }
 
-  /// What a value with a cotangent is without it.
+  /// Returns a value with a cotangent as it is without the cotangent.
   NodeId local_of(NodeId id) {
     if (local_[id] != kNoNode) return local_[id];
     Form plain = *forms_[id];
@@ -408,7 +411,8 @@ class Reassociation {
     return sum_of(std::move(summands), form.bias);
   }
 
-  /// a*f + b*f + c as (a + b)*f + c, f being the factor of most terms, with all that these terms have in common; none if no two share one.
+  /// Rewrites a*f + b*f + c as (a + b)*f + c. f is the factor of most terms, together with everything that these terms have in common.
+  /// Returns nullopt if no two terms share a factor.
   std::optional<NodeId> build_factored(const Form& form) {
     struct Count {
       std::size_t terms = 0, times = 0;
@@ -419,7 +423,7 @@ class Reassociation {
         Count& count = terms_with[t.factors[i]];
         ++count.times, count.terms += i == 0 || t.factors[i] != t.factors[i - 1];
       }
-    const auto most = std::ranges::max_element(terms_with, [](const auto& a, const auto& b) {  // of two the one of which least is left
+    const auto most = std::ranges::max_element(terms_with, [](const auto& a, const auto& b) {  // ties: fewest repetitions
       return a.second.terms != b.second.terms ? a.second.terms < b.second.terms : a.second.times > b.second.times;
     });
     const bool all_divided = form.bias == kNoNode && !std::empty(common_divisors(form.terms));
@@ -453,7 +457,7 @@ class Reassociation {
     return divisors;
   }
 
-  /// In a tree, the number that all elements share first; a term of factor -1 is subtracted.
+  /// Builds a tree, with the uniform number first. A term of factor -1 is subtracted.
   NodeId sum_of(std::vector<NodeId> now, NodeId bias) {
     if (bias != kNoNode && !uniform_.is_constant(bias, 0)) {
       if (out_[now[0]].op == Op::Neg) now[0] = binary(Op::Sub, bias, out_.operand(now[0], 0));
@@ -477,7 +481,7 @@ class Reassociation {
     NodeId value = product_of(t.factors);
     const NodeId divisor = product_of(t.divisors);
     const bool one = uniform_.is_constant(t.coefficient, 1), minus = uniform_.is_constant(t.coefficient, -1);
-    if (value == kNoNode) {  // a number over something
+    if (value == kNoNode) {  // a number divided by the divisors
       if (divisor == kNoNode) return t.coefficient;
       if (one) return out_.add(Op::Reciprocal, out_[divisor].dtype, out_[divisor].shape, {divisor});
       return binary(Op::Div, t.coefficient, divisor);
@@ -488,7 +492,7 @@ class Reassociation {
   }
 };
 
-// ------------------------------------------------------------------------------------------------ what is written out
+// ------------------------------------------------------------------------------------------------ the choice of sums to write out
 
 std::vector<bool> uniform_nodes(const Graph& graph) {
   std::vector<bool> uniform(graph.size(), false);
@@ -500,7 +504,7 @@ std::vector<bool> uniform_nodes(const Graph& graph) {
   return uniform;
 }
 
-/// What an element takes, a division as eight of the others.
+/// Returns the number of operations for one element; a division counts as eight.
 int operations(const Graph& graph, bool contract) {
   const std::vector<bool> uniform = uniform_nodes(graph);
   const std::vector<std::uint32_t> uses = count_uses(graph);
@@ -516,7 +520,7 @@ int operations(const Graph& graph, bool contract) {
   return count;
 }
 
-/// Finds the regions, and tries each that has something to write out both ways.
+/// Finds the regions and tries both forms of each region that has sums to write out.
 class Choice {
  public:
   Choice(const Graph& graph, bool contract)
@@ -551,7 +555,7 @@ class Choice {
   struct Simple {  // a multiple of `base`, or of its square, plus a number
     NodeId base;
     bool squared, biased;
-    int steps = 0;  // from it
+    int steps = 0;  // operations from `base`
   };
   static constexpr int kMostSteps = 8;
   std::vector<Simple> simple_;  // by node
@@ -575,7 +579,7 @@ class Choice {
 
   void find() {
     std::vector<NodeId>& root_of = regions_.root_of;
-    std::vector<bool> by_itself(graph_.size(), false);  // outputs, and what two regions or no arithmetic need
+    std::vector<bool> by_itself(graph_.size(), false);  // outputs, and operands of two regions or of other operators
     for (const NodeId id : graph_.outputs) by_itself[id] = true;
     for (NodeId id = graph_.size(); id-- > 0;) {
       const bool arithmetic = is_arithmetic(id);
@@ -609,8 +613,8 @@ class Choice {
     }
   }
 
-  /// A graph of these nodes alone. What they need of others is an input or, if all elements share it, a slot; multiples of something are
-  /// what they are multiples of, since form_of takes them apart.
+  /// Builds a graph from only these nodes and compares both forms. Other operands become inputs or, if uniform, scalar parameters. Simple
+  /// multiples are copied, because form_of takes them apart.
   bool takes_less_written_out(const std::vector<NodeId>& members) const {
     Graph region;
     std::map<NodeId, NodeId> now;

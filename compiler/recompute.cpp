@@ -18,10 +18,10 @@ using ir::Op;
 
 namespace {
 
-constexpr std::uint32_t kFewBoxes = 4;        // chosen between element by element where loops cannot be cut at their edges
-constexpr std::uint32_t kContractedCost = 2;  // primitives an element that cost about nothing beside an fma for each time it is read
-constexpr int kRoundTrip = 32;                // primitives an element that cost about as much as storing a value and loading it again
-constexpr std::uint32_t kMostParts = 32;      // that pieces of pieces may cut a loop into: each is code of its own
+constexpr std::uint32_t kFewBoxes = 4;        // elementwise select, used if loops cannot be split at the box edges
+constexpr std::uint32_t kContractedCost = 2;  // primitives for each element that cost little compared with an fma for each use
+constexpr int kRoundTrip = 32;                // primitives for each element that cost about as much as a store and a load
+constexpr std::uint32_t kMostParts = 32;      // limit of loop parts from nested subdomains: each part is separate code
 
 class Finder {
  public:
@@ -45,12 +45,12 @@ class Finder {
   const std::vector<NodeId>& wanted_;
   StoredAhead out_;
   std::vector<std::uint32_t> cost_;
-  std::vector<bool> reduces_;  // holds a reduction
+  std::vector<bool> reduces_;  // its expression contains a reduction
 
-  // Not computed here: it is found in memory.
+  // True if the value is in memory and not computed here.
   bool is_list(NodeId id) const { return options_.lists.reads(id) || options_.lists.assembles(id); }
 
-  // Primitives an element costs when its whole expression is computed again (saturating, shared parts counted each time).
+  // Computes the primitives for each element when a value's whole expression is recomputed (saturating; shared parts counted each time).
   void count_costs() {
     out_.needed.assign(graph_.size(), false);
     for (NodeId id : wanted_) out_.needed[id] = true;
@@ -78,7 +78,8 @@ class Finder {
   }
   static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd || ir::is_routine(op); }
 
-  // Places of which the values that are stored read every element are checked where these are computed; others in a kernel of their own.
+  // Finds indices that need a separate kernel for their check. If materialized values read every element of the indices, those kernels
+  // check them.
   void find_checked() {
     std::vector<bool> whole(graph_.size(), false);
     for (NodeId id : wanted_) whole[id] = true;
@@ -97,7 +98,7 @@ class Finder {
       if (!whole[id] && graph_.elements(id) != 0) out_.boundary[id] = Boundary::Checked;
   }
 
-  // Into how many parts a node cuts the loops of whoever reads it. Many boxes add to those of others rather than multiply them.
+  // Returns the number of parts into which a node splits its readers' loops. Many boxes add to the parts of other nodes, not multiply them.
   std::uint32_t parts_of(NodeId id) const {
     const Op op = graph_[id].op;
     if (op == Op::Pad) return 3;
@@ -106,8 +107,8 @@ class Finder {
     return std::max<std::uint32_t>(static_cast<std::uint32_t>(boxes), graph_.operands(id).size() > boxes ? 3 : 1);
   }
 
-  // The map through which a Piecewise reads its k-th operand, within that of the Piecewise: where the box begins and its steps, but along axes
-  // of extent 1, where there is one place. So the operands of a stack are read through one map, and those of a concat each through its own.
+  // Returns a hash of the map through which a Piecewise reads its k-th operand: the box's start and steps, without axes of extent 1. So the
+  // operands of a stack share one map, and those of a concat have different ones.
   std::uint64_t map_of_box(NodeId id, std::size_t k) const {
     const std::size_t rank = graph_.shape(id).size();
     const List attributes = graph_.attributes(id);
@@ -120,16 +121,16 @@ class Finder {
     return h;
   }
 
-  // Values read through several maps, or broadcast, whose recomputation costs more than a round trip, and pieces of pieces that would become
-  // too many: stored. From the outputs back.
+  // Materializes two kinds of values, from the outputs back. The first are values read through several maps, or broadcast, that cost more
+  // to recompute than a round trip. The second are nested subdomains that would become too many.
   void find_recomputed() {
     if (options_.unfused) return;
     constexpr std::size_t kMost = 64;
     std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
     std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
     std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
-    std::vector<std::uint32_t> parts(graph_.size(), 1);           // that the nodes between it and what is stored cut the loops into
-    std::vector<bool> in_pieces(graph_.size(), false);            // it is computed in each of many pieces
+    std::vector<std::uint32_t> parts(graph_.size(), 1);  // number of parts into which the nodes up to a materialized value split the loops
+    std::vector<bool> in_pieces(graph_.size(), false);   // it is computed in each of many subdomains
     for (NodeId id : wanted_) maps[id].push_back(0);
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (!out_.needed[id] || is_list(id)) continue;
@@ -148,7 +149,7 @@ class Finder {
         reduced[id] = false;
         mine.assign(1, 0);
       }
-      // one element is the same through whatever map: it is computed once in each kernel
+      // a single element is the same through every map: each kernel computes it once
       const bool again = mine.size() > 1 && (graph_.elements(id) != 1 || in_pieces[id]);
       if (has_many_boxes(graph_, options_.lists, id) && out_.boundary[id] == Boundary::Inlined) in_pieces[id] = true;
       if (computed && out_.boundary[id] == Boundary::Inlined && again && cost_[id] * (mine.size() - 1) > kRoundTrip) {
@@ -161,7 +162,7 @@ class Finder {
       }
       if (in_sequence(node.op)) mine.assign(1, 0);
       const bool reduces = reduced[id] || in_sequence(node.op);
-      const bool begins = out_.boundary[id] != Boundary::Inlined || in_sequence(node.op);  // loops of its own
+      const bool begins = out_.boundary[id] != Boundary::Inlined || in_sequence(node.op);  // it has separate loops
       const std::uint32_t cut = std::min<std::uint32_t>(1u << 16, (begins ? 1 : parts[id]) * parts_of(id));
       const List operands = graph_.operands(id);
       for (std::size_t k = 0; k < operands.size(); ++k) {
@@ -179,7 +180,7 @@ class Finder {
       }
       mine.clear();
       mine.shrink_to_fit();
-      if (node.op == Op::Window) {  // each element is read at several indices of the windows
+      if (node.op == Op::Window) {  // windows read each element several times
         NodeId u = graph_.operand(id, 0);
         while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
         const Op op = graph_[u].op;
@@ -193,13 +194,13 @@ class Finder {
         while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
         const Op op = graph_[u].op;
         const bool computed_once = ir::is_elementwise(op) || op == Op::Piecewise || op == Op::Gather;
-        // an operand of a contraction is read once for each index of the other
+        // a contraction reads an operand once for each index of the other
         const std::uint32_t most = contracted[id] ? kContractedCost : kRoundTrip / 2;
         if (computed_once && !reduces_[u] && cost_[u] > most) out_.boundary[u] = Boundary::Recompute;
       }
     }
   }
-  // Does the broadcast stretch an axis outside one that its operand has? Stretched inner axes cost nothing: the value is hoisted.
+  // True if the broadcast stretches an axis outside an axis of its operand. Stretched inner axes are free, because the value is hoisted.
   bool repeats_outside(NodeId id) const {
     const List shape = graph_.shape(id), was = graph_.shape(graph_.operand(id, 0));
     bool stretched = false;

@@ -102,7 +102,7 @@ std::string Recorder::describe(const Value& v) const {
   if (v.is_literal) return text_of(v.literal);
   const ir::Node node = graph[v.node];
   if (node.op == Op::Input)
-    return fmt::format("{} {}", graph.inputs[node.bits].name, type_text(dtype(v), shape(v)));  // it may have been renamed
+    return fmt::format("{} {}", graph.inputs[node.bits].name, type_text(dtype(v), shape(v)));  // the input may have been renamed
   const auto it = names_.find(v.node);
   return fmt::format("{}{}", it == names_.end() ? "" : it->second + " ", type_text(dtype(v), shape(v)));
 }
@@ -120,7 +120,7 @@ bool Recorder::flag(const Value& v, std::string_view what) {
   return v.literal.integer != 0;
 }
 
-// The run-time scalar of a literal in `dtype`: one slot for each occurrence and type, whatever its value.
+// Returns the scalar parameter of a literal in `dtype`: one slot for each occurrence and type, whatever its value.
 NodeId Recorder::slot_for(const Literal& literal, DType dtype, ListId shape, std::string_view name) {
   const std::uint64_t bits = bits_of(literal, dtype, name);
   const std::uint64_t key = std::uint64_t{literal.origin} << 8 | static_cast<std::uint64_t>(dtype);
@@ -164,7 +164,7 @@ NodeId Recorder::broadcast(NodeId node, ListId shape) {
   return graph.add(Op::Broadcast, n.dtype, shape, {node});
 }
 
-// Bytes, zero extents counted as one, must fit a signed 64-bit number: strides and offsets are computed in these.
+// The byte count, with zero extents counted as one, must fit a signed 64-bit number, the type of strides and offsets.
 void check_shape(std::string_view name, std::span<const std::int64_t> shape, const Limits& limits) {
   check_rank(name, shape, limits);
   std::int64_t n = 8;
@@ -175,7 +175,7 @@ void check_shape(std::string_view name, std::span<const std::int64_t> shape, con
   }
 }
 
-// Literals alone are a literal.
+// An operator on literals only is a literal.
 Value Recorder::fold(Op op, std::string_view name, std::span<const Literal> in) {
   Literal result = compiler::fold(op, name, in);
   result.brought = std::ranges::any_of(in, &Literal::brought);
@@ -187,7 +187,7 @@ Value Recorder::elementwise(Op op, std::initializer_list<Value> operands) {
   return elementwise(op, ir::info(op).text, std::span<const Value>(operands.begin(), operands.size()));
 }
 
-// Refuses operands of a common type that the operator has no meaning on.
+// Throws if the operator is undefined for operands of this common type.
 void Recorder::check_types(const ir::OpInfo& info, std::string_view name, DType type, std::span<const Value> in) const {
   if (info.types == ir::TypeRule::Choose && dtype(in[0]) != DType::Bool)
     throw DTypeError(fmt::format("{}: the condition must be bool, not {}; write c != 0", name, describe(in[0])));
@@ -212,7 +212,7 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
   const std::size_t first = op == Op::Where ? 1 : 0;
   const bool literals_alone = std::all_of(in.begin(), in.end(), [](const Value& v) { return v.is_literal; });
 
-  // The common type: of the tensors first, then of the literals that meet it.
+  // The common type: first of the tensors, then of the literals combined with them.
   bool have = false;
   DType type = DType::Bool;
   for (std::size_t i = first; i < in.size(); ++i)
@@ -233,7 +233,7 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
 
   const bool wants_float = info.types == ir::TypeRule::Float || info.types == ir::TypeRule::Predicate;
   if (wants_float && !is_float(type)) {
-    if (op == Op::Floor || op == Op::Ceil || op == Op::Trunc || op == Op::Round) return in[0];  // of integers: unchanged
+    if (op == Op::Floor || op == Op::Ceil || op == Op::Trunc || op == Op::Round) return in[0];  // integers: unchanged
     type = size_of(type) == 8 ? DType::F64 : DType::F32;
   }
 
@@ -262,7 +262,7 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
           c = s[i];
           continue;
         }
-        // the first operand that has the other extent there is the one to name
+        // name the first operand that has the other extent there
         const std::size_t from_end = s.size() - i;
         for (const Value& w : in)
           if (!w.is_literal && graph.shape(w.node).size() >= from_end && graph.shape(w.node)[graph.shape(w.node).size() - from_end] == c) {
@@ -330,7 +330,7 @@ Value Recorder::pow(Value a, Value b) {
 
 Value Recorder::cast(Value a, DType to) {
   if (a.is_literal) {
-    if (a.literal.kind == Literal::Kind::Float && (is_integer(to) || is_half(to))) {  // as a tensor's cast would: saturating, NaN gives 0
+    if (a.literal.kind == Literal::Kind::Float && (is_integer(to) || is_half(to))) {  // like a tensor's cast: saturating, NaN gives 0
       const Value wide = node_of(a, DType::F64);
       return make(convert(wide.node, to));
     }
@@ -340,7 +340,7 @@ Value Recorder::cast(Value a, DType to) {
       return make(convert(node_of(a, a.literal.kind == Literal::Kind::UInt ? DType::U64 : DType::I64).node, to));  // wraps
     return node_of(a, to);
   }
-  if (is_half(to)) return make(graph.add(Op::Cast, to, graph[a.node].shape, {a.node}));  // of a half too: it is rounded here
+  if (is_half(to)) return make(graph.add(Op::Cast, to, graph[a.node].shape, {a.node}));  // also for a half operand: it is rounded here
   return make(convert(a.node, to));
 }
 
@@ -529,7 +529,7 @@ Recorder::Region Recorder::region(std::string_view name, const Value& x, std::sp
     }
   }
   if (ellipses == 0) take_whole(from.size() - axis);
-  // whether there is a slice is said by the program, not by the numbers that the call brings
+  // derived from the index kinds only, not from numbers that the call passes
   bool whole = true;
   for (const Index& i : indices)
     whole &= i.kind == Index::Kind::Ellipsis || i.kind == Index::Kind::NewAxis ||
@@ -545,7 +545,7 @@ Value Recorder::index(Value x, std::span<const Index> indices) {
   return reshape(v, at.result);
 }
 
-// where(inside, joined, x): what is put is padded with zeros, which nobody sees, and `inside` with false.
+// Records where(inside, joined, x). v is padded with zeros, which are never selected, and `inside` with false.
 Value Recorder::put(Value x, std::span<const Index> indices, Value v, Joined how) {
   x = node_of(x);
   const Region at = region("put", x, indices);

@@ -1,9 +1,9 @@
 // Recording: scans, indexing by data, and writing by data. See record.h.
 //   cumsum(x, 0, reverse=true)       flip, scan_sum, flip
-//   take(x, i, axis)                 place i; reshaped to one axis in x's rank and broadcast; gather; reshaped to i's shape in place of the axis
-//   take_along_axis(x, i, axis)      place i; both broadcast on the other axes; gather
+//   take(x, i, axis)                 place i; reshape to one axis in x's rank and broadcast; gather; reshape to i's shape at the axis
+//   take_along_axis(x, i, axis)      place i; broadcast both on the other axes; gather
 //   take(x, broadcast_to(i, s), 0)   place i; broadcast; as above
-//   index_update(x, i, u, 0)         places as of take; assign x, places, u
+//   index_update(x, i, u, 0)         checked indices as in take; assign x, indices, u
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace onepass::compiler {
 
 namespace {
 
-// Integers narrower than 64 bits and bool are summed and multiplied in 64 bits.
+// Returns the accumulator type: integers narrower than 64 bits and bool are summed and multiplied in 64 bits.
 DType accumulated(Op op, DType type) {
   const bool adds = op == Op::ScanSum || op == Op::ScanProd;
   if (!adds || is_float(type)) return type;
@@ -45,7 +45,7 @@ Value Recorder::place(std::string_view name, ir::Indexing indexing, Value indice
   indices = node_of(indices);
   if (!is_integer(dtype(indices))) throw DTypeError(fmt::format("{}: the indices {} must be integers", name, describe(indices)));
   const std::int64_t attributes[3] = {extent, static_cast<std::int64_t>(axis), static_cast<std::int64_t>(indexing)};
-  // Indices that are the same along an axis are looked at once: the first bad one in row-major order stands at 0 along that axis.
+  // Indices that are constant along an axis are checked once. The first invalid one in row-major order is at 0 along that axis.
   const ir::ListId shape = graph[indices.node].shape;
   std::vector<std::int64_t> extents(graph.list(shape).begin(), graph.list(shape).end());
   int looks = 16;
@@ -63,7 +63,7 @@ Value Recorder::gather(Value x, Value places, std::size_t axis) {
   return make(graph.add(Op::Gather, dtype(x), graph[places.node].shape, {x.node, places.node}, along));
 }
 
-// The places of take and index_add: one axis in x's rank, spread over the other axes.
+// Returns the checked indices of take and index_add: one axis in x's rank, broadcast over the other axes.
 Value Recorder::spread_places(std::string_view name, const Value& x, Value places, std::size_t axis) {
   Shape line(shape(x).size(), 1), all(shape(x).begin(), shape(x).end());
   line[axis] = all[axis] = graph.elements(places.node);
@@ -71,7 +71,7 @@ Value Recorder::spread_places(std::string_view name, const Value& x, Value place
   return broadcast_to(reshape(places, line), all, name);
 }
 
-// x's shape with the indices' in place of the axis.
+// Returns x's shape with the indices' shape in place of the axis.
 Shape Recorder::taken_shape(std::string_view name, const Value& x, const Value& indices, std::size_t axis) const {
   const auto from = shape(x), many = shape(indices);
   Shape to(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(axis));
@@ -110,7 +110,7 @@ Value Recorder::take_along_axis(Value x, Value indices, std::int64_t axis) {
   return gather(broadcast_to(x, from, "take_along_axis"), broadcast_to(places, to, "take_along_axis"), at);
 }
 
-// x, with the updates added or written at the places, in one type.
+// Returns x with the updates added or written at the checked indices, in one type.
 Value Recorder::joined_at(std::string_view name, Value x, Value places, Value updates, std::size_t axis, Joined how) {
   const Value both[2] = {x, updates};
   std::vector<Value> typed = of_one_type(name, both);
@@ -122,7 +122,7 @@ Value Recorder::joined_at(std::string_view name, Value x, Value places, Value up
   }
   if (graph.elements(places.node) == 0) return typed[0];
   const bool half = is_half(type);
-  if (half)  // exact there and back
+  if (half)  // the round trip is exact
     for (Value& v : typed) v = cast(v, DType::F32);
   const std::int64_t mode = how == Joined::Set ? 0 : how == Joined::Min ? 1 : 2;
   const std::int64_t attributes[2] = {static_cast<std::int64_t>(axis), mode};
@@ -176,11 +176,11 @@ Value Recorder::index_update(Value x, Value indices, Value updates, std::int64_t
   return index_update("index_update", ir::Indexing::IndexUpdate, x, indices, updates, axis, how);
 }
 
-// What is written into x, in x's type.
+// Returns the value to write in x's type.
 Value Recorder::written(Value v, const Value& x) { return v.is_literal ? node_of(v, dtype(x)) : cast(v, dtype(x)); }
 
-// One element of each row: gathered from an array, but of computed values, which a gather would have stored first, the sum of a row that is
-// -0 elsewhere, which is that element to the bit.
+// Returns one element of each row. For an array this is a gather. A gather would materialize computed values, so for these it is a sum over
+// the row with the other elements set to -0. That sum equals the element bit for bit.
 Value Recorder::chosen_along(Value x, Value places, std::size_t axis) {
   NodeId base = x.node;
   while (ir::is_view(graph[base].op)) base = graph.operand(base, 0);
@@ -191,7 +191,7 @@ Value Recorder::chosen_along(Value x, Value places, std::size_t axis) {
   return reduce(Op::ReduceSum, "cross_entropy", where(here, x, elsewhere), std::vector{static_cast<std::int64_t>(axis)}, true);
 }
 
-// -log_softmax(x) at the label: what is subtracted is the same for all classes, so that only x is gathered.
+// Computes -log_softmax(x) at the label. The subtracted term is equal for all classes, so only x is gathered.
 Value Recorder::cross_entropy(Value x, Value labels, std::int64_t axis) {
   x = node_of(x), labels = node_of(labels);
   if (!is_integer(dtype(labels)))

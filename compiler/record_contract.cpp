@@ -1,4 +1,4 @@
-// Recording of contractions: matmul, dot, outer, einsum. Each names the indices of its operands' axes; compiler/contract.h does the rest.
+// Recording of contractions: matmul, dot, outer, einsum. Each assigns indices to its operands' axes; compiler/contract.h does the rest.
 #include <algorithm>
 #include <map>
 
@@ -11,7 +11,7 @@
 namespace onepass::compiler {
 namespace {
 
-// Broadcast axes are indices below: those of one place from the end have one number.
+// Broadcast axes have the indices kFirstBroadcast + position from the end.
 constexpr int kFirstBroadcast = 1 << 10;
 
 std::vector<Indexed> with_batches(const std::string_view name, Recorder& r, const Value& a, const Value& b, std::size_t a_own,
@@ -31,7 +31,7 @@ std::vector<Indexed> with_batches(const std::string_view name, Recorder& r, cons
   }
   const auto index_batches = [&](Indexed& mine, std::span<const std::int64_t> shape, std::size_t count, std::span<const std::int64_t> other,
                                  std::size_t other_count) {
-    for (std::size_t k = count; k > 0; --k)  // an extent of 1 beside another one is no index of this operand
+    for (std::size_t k = count; k > 0; --k)  // an extent of 1 against another one has no index
       mine.indices.push_back(shape[count - k] == 1 && extent(other, other_count, k) != 1 ? kNoIndex
                                                                                          : kFirstBroadcast + static_cast<int>(k));
   };
@@ -40,7 +40,7 @@ std::vector<Indexed> with_batches(const std::string_view name, Recorder& r, cons
   return out;
 }
 
-// The indices of leading dimensions, in order.
+// Returns the indices of leading dimensions, in order.
 std::vector<int> batches_of(const std::vector<Indexed>& operands) {
   std::vector<int> out;
   for (const Indexed& x : operands)
@@ -53,7 +53,7 @@ std::vector<int> batches_of(const std::vector<Indexed>& operands) {
 
 }  // namespace
 
-// The operands in their common type, as nodes. Literals take that of the tensors.
+// Returns the operands as nodes of their common type. Literals take the type of the tensors.
 std::vector<Value> Recorder::contractable(std::string_view name, std::span<const Value> xs) {
   std::vector<Value> out = of_one_type(name, xs);
   for (std::size_t i = 0; i < out.size(); ++i)
@@ -130,7 +130,7 @@ Value Recorder::outer(Value a, Value b) {
 
 namespace {
 
-// "ij,jk->ik": for each operand and for the result its indices; letters are themselves, `...` is kEllipsis.
+// "ij,jk->ik": the indices of each operand and of the result. Letters are their character codes; `...` is kEllipsis.
 struct Equation {
   static constexpr int kEllipsis = 0;
   std::vector<std::vector<int>> operands;
@@ -193,8 +193,8 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
                                  equation.operands.size() == 1 ? "" : "s", xs.size() == 1 ? "1 is" : fmt::format("{} are", xs.size())));
   const std::vector<Value> values = xs.size() == 1 ? of_one_type("einsum", xs) : contractable("einsum", xs);
 
-  // ---- the extent of each index: an operand that has 1 where another has more is broadcast along it
-  std::map<int, std::pair<std::int64_t, std::size_t>> extents;  // and the operand that has it
+  // ---- the extent of each index: an operand of extent 1 is broadcast if another has more
+  std::map<int, std::pair<std::int64_t, std::size_t>> extents;  // and the operand with that extent
   std::vector<std::vector<int>> indices(xs.size());
   int broadcast_axes = 0;
   for (std::size_t k = 0; k < xs.size(); ++k) {
@@ -217,7 +217,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
       auto& [extent, owner] = it->second;
       const bool diagonal = std::ranges::find(indices[k], index) - indices[k].begin() < static_cast<std::ptrdiff_t>(i);
       const std::string what = index > kFirstBroadcast ? "an axis of `...`" : fmt::format("index {}", static_cast<char>(index));
-      if (diagonal) {  // its axes are equal, whatever the other operands have
+      if (diagonal) {  // a diagonal's axes must be equal, whatever the other operands have
         const std::int64_t first = from[static_cast<std::size_t>(std::ranges::find(indices[k], index) - indices[k].begin())];
         if (first != from[i])
           throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} and {} in {}; the axes of a diagonal are equal", what, text, first,
@@ -231,7 +231,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
     }
   }
 
-  // ---- operands: the diagonal where an index stands twice, none along what is broadcast
+  // ---- operands: the diagonal if an index occurs twice, and no index along a broadcast axis
   std::vector<Indexed> operands;
   for (std::size_t k = 0; k < xs.size(); ++k) {
     Value x = values[k];
@@ -266,7 +266,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
       if (times == 1) result.push_back(index);
     }
   } else {
-    for (const int name : equation.result) {  // what it leaves out is summed, `...` too
+    for (const int name : equation.result) {  // omitted indices are summed, `...` too
       if (name == Equation::kEllipsis) add_broadcast();
       else result.push_back(name);
     }

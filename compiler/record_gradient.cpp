@@ -1,5 +1,5 @@
-// Derivatives in the language: grad, vjp, forward mode, Jacobians, and functions with a derivative of their own. What is recorded here is
-// nodes like any others; compiler/differentiate makes them.
+// Derivatives in the language: grad, vjp, forward mode, Jacobians, and functions with a custom derivative. The recorded nodes are ordinary
+// nodes; compiler/differentiate makes them.
 #include <algorithm>
 #include <iterator>
 #include <numeric>
@@ -25,7 +25,7 @@ constexpr std::string_view kBy = "what it is differentiated by";
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------ what may be asked
+// ------------------------------------------------------------------------------------------------ argument checks
 
 NodeId Recorder::differentiable(const Value& x, std::string_view name, std::string_view what) const {
   if (x.is_literal) throw DTypeError(fmt::format("{}: {} is a literal, which has no derivative; pass an Array", name, what));
@@ -35,7 +35,7 @@ NodeId Recorder::differentiable(const Value& x, std::string_view name, std::stri
   return x.node;
 }
 
-// A cotangent or tangent, of the type and shape of the value that it stands beside.
+// Returns a cotangent or tangent as a node, with the type and shape of its value `of`.
 NodeId Recorder::beside(const Value& v, const Value& of, std::string_view name, std::string_view what) {
   if (v.is_literal) {
     if (!shape(of).empty())
@@ -66,7 +66,7 @@ Recorder::Asked Recorder::asked(std::string_view name, std::span<const Value> ys
 
 std::vector<NodeId> Recorder::derivatives(std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs) {
   const std::vector<NodeId> nodes = differentiate(graph, ys, cotangents, xs, {}, rules_);
-  make(graph.size() - 1);  // within the limit of nodes?
+  make(graph.size() - 1);  // checks the node limit
   return nodes;
 }
 
@@ -101,8 +101,8 @@ std::vector<Value> Recorder::grad(Value loss, std::span<const Value> xs, std::st
 
 // ------------------------------------------------------------------------------------------------ forward mode
 
-// Values that stand for any cotangents. In forward mode nothing reads them in the end, since Jᵀu is linear in u. Slots of their own, so that no
-// other node is equal to one; behind an Identity, since a slot alone is the same for all elements to every pass.
+// Returns placeholders for arbitrary cotangents. In forward mode the final result does not read them, since Jᵀu is linear in u. Dedicated
+// scalar parameters keep them unequal to all other nodes. The Identity hides that a slot is equal for all elements.
 std::vector<NodeId> Recorder::placeholders(std::span<const NodeId> like) {
   std::vector<NodeId> result;
   for (const NodeId id : like) {
@@ -123,7 +123,7 @@ std::vector<Value> Recorder::jvp(std::span<const Value> ys, std::span<const Valu
 
 // ------------------------------------------------------------------------------------------------ Jacobians
 
-// [n, like's shape] for the n elements of `like`: row i is 1 at element i and 0 elsewhere.
+// Returns [n, like's shape] for the n elements of `like`: row i is 1 at element i and 0 elsewhere.
 NodeId Recorder::unit_rows(NodeId like) {
   const std::int64_t n = graph.elements(like);
   const DType type = graph[like].dtype;
@@ -156,7 +156,7 @@ Value Recorder::jacobian(Value y, Value x, JacobianBy by) {
   const std::vector<NodeId> vs = placeholders(at);
   const std::vector<NodeId> forward = derivatives(backward, vs, us);
   const NodeId columns = unit_rows(x.node);
-  // [elements of x, y's shape]: the first axis moves behind y's
+  // [elements of x, y's shape]: the first axis moves after y's axes
   const Value batched = make(batch(graph, forward, std::vector{Batched{vs[0], columns}}, limits, "jacobian")[0]);
   std::vector<std::int64_t> axes(rank + 1, 0);
   std::iota(axes.begin(), axes.end() - 1, 1);
@@ -165,7 +165,7 @@ Value Recorder::jacobian(Value y, Value x, JacobianBy by) {
 
 // ------------------------------------------------------------------------------------------------ maps
 
-// An element is a placeholder: what the function records from it is recorded once more for all.
+// An element is a placeholder. mapped() repeats the nodes that the function records from it for all elements.
 std::vector<Value> Recorder::map_elements(std::span<const Value> xs, std::span<const std::optional<std::int64_t>> axes,
                                           std::vector<Value>& all) {
   std::vector<Value> elements;
@@ -208,9 +208,9 @@ std::vector<Value> Recorder::mapped(std::span<const Value> ys, std::span<const V
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------ rules of their own
+// ------------------------------------------------------------------------------------------------ custom rules
 
-// The results, as nodes that the rule belongs to. They stand beside each other: nothing else has their attributes.
+// Returns the results as Identity nodes of the rule. They have consecutive ids, because their attributes are unique.
 std::vector<NodeId> Recorder::add_rule(std::vector<NodeId> arguments, std::span<const NodeId> results, DerivativeRule::Backward backward) {
   const auto index = static_cast<std::int64_t>(rules_.size());
   std::vector<NodeId> guarded;
@@ -226,7 +226,7 @@ std::vector<Value> Recorder::with_derivative(std::span<const Value> arguments, s
   if (results.empty()) throw Error("custom_vjp: the function has no results");
   std::vector<NodeId> of;
   for (const Value& y : results) of.push_back(differentiable(y, "custom_vjp", "a result"));
-  // Literals and integers are arguments of the backward function, not of the rule.
+  // Literals and integers are arguments of the backward function, but not of the rule.
   std::vector<std::size_t> places;
   std::vector<NodeId> nodes;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -267,7 +267,7 @@ std::vector<Value> Recorder::computed_again(NodeId first, std::span<const Value>
   std::vector<NodeId> of;
   for (const Value& y : results)
     if (!y.is_literal && is_float(dtype(y))) of.push_back(y.node);
-  // What the results need of what was recorded since, and what that reads from before.
+  // Finds the nodes recorded since `first` that the results need, and their operands from before.
   std::vector<bool> needed(graph.size(), false);
   for (const NodeId y : of) needed[y] = true;
   std::vector<NodeId> inside, arguments;
@@ -301,7 +301,7 @@ std::vector<Value> Recorder::computed_again(NodeId first, std::span<const Value>
       return it == again.end() ? id : it->second;
     };
     for (const NodeId id : inside) {
-      if (again.contains(id)) continue;  // a result of a rule within, made with the first
+      if (again.contains(id)) continue;  // a result of a nested rule, made with its first result
       Node node = graph[id];
       const List attributes = graph.attributes(id);
       if (node.op == Op::Identity && !attributes.empty()) {

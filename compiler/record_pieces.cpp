@@ -1,4 +1,4 @@
-// Recording: what joins or repeats arrays, and the random generator, whose words are joined. See record.h.
+// Recording: operators that join or repeat arrays, and the random generator, whose output words are joined. See record.h.
 //   concat([a, b], 1)   piecewise a, b         stack([a, b], -1)   piecewise of a and b with one more axis
 //   roll(x, 3, 0)       piecewise of two slices of x
 //   tile, repeat        no boxes: reshape, broadcast and reshape, which are index maps
@@ -20,7 +20,7 @@ std::int64_t axis_at(std::string_view name, std::int64_t axis, std::int64_t rank
 
 }  // namespace
 
-// Values of one type: promoted like the operands of an elementwise operator.
+// Returns the values in one type, promoted like the operands of an elementwise operator.
 std::vector<Value> Recorder::of_one_type(std::string_view name, std::span<const Value> xs) {
   if (xs.empty()) throw ValueError(fmt::format("{}: the list is empty; it takes one array or more", name));
   bool have = false;
@@ -118,7 +118,7 @@ Value Recorder::pad(Value x, const Shape& low, const Shape& high, std::optional<
   return make(graph.add(Op::Piecewise, type, graph.intern(to), {convert(x.node, type), fill.node}, box));
 }
 
-// x with axis i counted `times[i]` times in a row (tile), or each of its indices `times[i]` times (repeat).
+// Returns x with axis i repeated `times[i]` times (tile), or each of its indices repeated `times[i]` times (repeat).
 Value Recorder::repeated(std::string_view name, Value x, const Shape& times, bool inside) {
   const Shape from(shape(x).begin(), shape(x).end());
   Shape unit, stretched, to;
@@ -183,7 +183,7 @@ Value Recorder::roll(Value x, const Shape& shifts, std::optional<std::vector<std
 
 namespace {
 
-/// Philox4x32-10 (Salmon, Moraes, Dror and Shaw 2011): four words from a counter of two words (the other two are 0) and a key of two.
+/// Philox4x32-10 (Salmon, Moraes, Dror and Shaw 2011): four words from a two-word counter (the other two words are 0) and a two-word key.
 std::array<ir::Expr, 4> philox(ir::Expr low, ir::Expr high, ir::Expr key0, ir::Expr key1) {
   using namespace ir;
   const Expr zero = constant_like(low, 0.0);
@@ -198,8 +198,8 @@ std::array<ir::Expr, 4> philox(ir::Expr low, ir::Expr high, ir::Expr key0, ir::E
 
 }  // namespace
 
-// Elements share a counter: four of a narrow type take a word each, two of f64 two words. So the generator runs once for all of them, and
-// its results are stacked.
+// Elements share a counter: four elements of a narrow type take one word each, two of f64 take two words each. So the generator runs once
+// for all of them, and its results are stacked.
 Value Recorder::random_bits(std::string_view name, Value key, const Shape& shape, DType type) {
   using ir::Expr;
   check_shape(name, shape, limits);
@@ -236,7 +236,7 @@ Value Recorder::random_bits(std::string_view name, Value key, const Shape& shape
 Value Recorder::uniform(Value key, const Shape& shape, DType type) {
   using ir::Expr;
   const Expr bits(graph, random_bits("uniform", key, shape, type).node);
-  // What is left of the bits fits the signed type, whose conversion is cheaper.
+  // The remaining bits fit the signed type, which converts to float more cheaply.
   if (type == DType::F64) return make((ir::cast(ir::bitcast(bits >> 11, DType::I64), DType::F64) * 0x1p-53).id());
   const int drop = type == DType::F32 ? 8 : type == DType::F16 ? 21 : 24;
   const double scale = type == DType::F32 ? 0x1p-24 : type == DType::F16 ? 0x1p-11 : 0x1p-8;
@@ -244,7 +244,7 @@ Value Recorder::uniform(Value key, const Shape& shape, DType type) {
   return make(convert(value.id(), type));
 }
 
-// sqrt(2) * erfinv(t), t the middle of the interval of (-1, 1) that the bits name: exact, and never an end.
+// Returns sqrt(2) * erfinv(t). t is the midpoint of the subinterval of (-1, 1) that the bits select: exact, and never an end point.
 Value Recorder::normal(Value key, const Shape& shape, DType type) {
   using ir::Expr;
   const Expr bits(graph, random_bits("normal", key, shape, type).node);

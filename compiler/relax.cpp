@@ -1,11 +1,12 @@
-// relax: rewrites what the caller has freed from strict arithmetic. Only floats change; views and reductions stay as they are.
+// relax: rewrites that depart from strict arithmetic, as the caller allows. Only floats change; views and reductions stay as they are.
 //   reassociate   compiler/reassociate.cpp
-//   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a c that is the same for all
-//                 1 - tanh(u)*tanh(u) -> 4*s*(1 - s), s = sigmoid(2*u), where nothing needs tanh(u) itself: the derivative of the former
+//   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a uniform c
+//                 1 - tanh(u)*tanh(u) -> 4*s*(1 - s), s = sigmoid(2*u), if tanh(u) has no other use: the derivative of the former
 //                 exp, log, tanh, sigmoid, erf, rsqrt -> cheaper expansions, written out (ir/expand_approximate.cpp)
-//   contract      a*b + c -> fma(a, b, c), a product being rounded no more before it is added
-//                 sum(a*b) over the last axes -> contract_lanes(a, b): the same order, each product added by fma
-// Left out on purpose: a sum(a*b) that another reduction or a map shares its loops with, since a contraction shares them with none.
+//   contract      a*b + c -> fma(a, b, c): the product is not rounded before the addition
+//                 sum(a*b) over the last axes -> contract_lanes(a, b): the same order, with each product added by fma
+// Left out on purpose: a sum(a*b) that shares its loops with another reduction or an elementwise nest, since a contraction shares its loops
+// with no other operator.
 #include "compiler/relax.h"
 
 #include <algorithm>
@@ -46,7 +47,7 @@ Graph contract(const Graph& graph) {
   });
 }
 
-// Does a sum run along the last axes in lanes without missing elements, as contract_lanes does?
+// True if a sum runs along the last axes in lanes without padding, like contract_lanes.
 bool has_order_of_contraction(const Graph& graph, NodeId sum) {
   const List shape = graph.shape(graph.operand(sum, 0)), axes = graph.attributes(sum);
   for (std::size_t i = 0; i < axes.size(); ++i)
@@ -56,8 +57,8 @@ bool has_order_of_contraction(const Graph& graph, NodeId sum) {
 
 Graph contract_sums(const Graph& graph) {
   const std::vector<std::uint32_t> uses = count_uses(graph);
-  std::vector<std::int64_t> most(graph.size(), 0);     // elements of the largest value that is made of a node
-  std::map<std::int64_t, int> reductions_of_elements;  // how many there are
+  std::vector<std::int64_t> most(graph.size(), 0);     // elements of the largest value that depends on the node
+  std::map<std::int64_t, int> reductions_of_elements;  // number of reductions over that many elements
   for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
     const std::int64_t elements = std::max(most[id], element_count(graph.shape(id)));
     for (const std::int64_t o : graph.operands(id))
@@ -80,18 +81,18 @@ Graph contract_sums(const Graph& graph) {
 
 bool is_number(const Graph& graph, NodeId id) { return graph[id].op == Op::Slot || graph[id].op == Op::Constant; }
 
-/// tanh(u), if `id` is its square.
+/// Returns tanh(u), if `id` is its square.
 NodeId squared_tanh(const Graph& graph, NodeId id) {
   const bool square = graph[id].op == Op::Square || (graph[id].op == Op::Mul && graph.operand(id, 0) == graph.operand(id, 1));
   return square && graph[graph.operand(id, 0)].op == Op::Tanh ? graph.operand(id, 0) : kNoNode;
 }
-/// tanh(u), if `id` is 1 - tanh(u)^2.
+/// Returns tanh(u), if `id` is 1 - tanh(u)^2.
 NodeId tanh_of_complement(const Graph& graph, NodeId id) {
   if (graph[id].op != Op::Sub) return kNoNode;
   const Node one = graph[graph.operand(id, 0)];
   return one.op == Op::Constant && double_of(one.dtype, one.bits) == 1 ? squared_tanh(graph, graph.operand(id, 1)) : kNoNode;
 }
-/// tanh(u), if `id` is a number plus that.
+/// Returns tanh(u), if `id` is a number plus tanh(u).
 NodeId tanh_of_sum(const Graph& graph, NodeId id) {
   if (graph[id].op != Op::Add) return kNoNode;
   for (const int k : {0, 1})
@@ -99,7 +100,8 @@ NodeId tanh_of_sum(const Graph& graph, NodeId id) {
   return kNoNode;
 }
 
-/// The tanh that only sums with numbers and complements of squares need, at least one of each: all of these are of one sigmoid.
+/// Returns the tanh nodes used only by sums with numbers and by complements of squares, at least one of each. All uses then share one
+/// sigmoid.
 std::vector<bool> replaceable_tanh(const Graph& graph) {
   const std::vector<std::uint32_t> uses = count_uses(graph);
   std::vector<std::uint32_t> sums(graph.size(), 0), complements(graph.size(), 0);
@@ -113,7 +115,7 @@ std::vector<bool> replaceable_tanh(const Graph& graph) {
   return all;
 }
 
-/// tanh takes a quarter more than sigmoid; and 1 + tanh u, the usual one, has all its digits in this form.
+/// Rewrites sums with tanh. tanh costs a quarter more than sigmoid, and the usual sum, 1 + tanh u, keeps all its digits in this form.
 Graph approximate_sums(const Graph& graph) {
   const std::vector<bool> replaceable = replaceable_tanh(graph);
   return rewrite(graph, [&](Graph& out, const Node& node, NodeId id) -> NodeId {

@@ -6,14 +6,18 @@
 //
 //   d[t] = g[t]*y for t in 1 .. 256, each a result      slices of one value [255, …], which is stored into the results (lists.h)
 //
-// Copies are found where they are joined. Their nodes are looked at together, from the joined ones down to the leaves: a tuple of nodes, one
-// of each copy, is either one node for all (then it is spread over the new axis), or one operator on tuples, or slices of one array that
-// begin evenly apart: the array, seen with the new axis in front, or arrays of a list, or literals, side by side: a kernel finds these
-// through a table. Whatever else they differ in, they stay as they are. So that one odd copy spoils none of the others, copies are first
-// compared in pairs, each with the next.
-// Sums keep their order: the new axis stands before all others and is kept, or is reduced alone, in sequence.
-// Left out on purpose: windows that overlap, fewer than kFewestCopies; sums of terms that differ in literals alone, or of few arrays, which one
-// pass adds in registers.
+// The search for copies starts at the nodes that join them and goes down to the leaves. It visits tuples of nodes, one node from each copy.
+// A tuple that can become one node is one of the following.
+//   - one node for all copies, which is broadcast over the new axis
+//   - one operator on tuples
+//   - slices of one array that begin evenly apart: a view of the array with the new axis in front
+//   - arrays of an array list, or literals, side by side: a kernel finds these through a pointer table
+//
+// Copies that differ in other ways stay as they are. Copies are first compared in pairs of neighbors, so that one odd copy does not exclude
+// the others. Sums keep their order: the new axis is in front and is kept, or it is the only reduced axis, reduced in sequence.
+//
+// Left out on purpose: overlapping windows; fewer than kFewestCopies copies; sums of terms that differ only in literals, or of few arrays,
+// which one pass adds in registers.
 #include "compiler/reroll.h"
 
 #include <algorithm>
@@ -45,11 +49,11 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
   return h ^ (h >> 29);
 }
 
-// Indices start + t*apart + i*step for t < copies, i < count, as one range: with the copies outside, or inside.
+// Indices start + t*apart + i*step for t < copies, i < count, as one range. The copies are the outer or the inner loop.
 struct Range {
   std::int64_t start, step;
   bool inside;
-  bool backwards;  // with the copies outside, but the last one first
+  bool backwards;  // outer copies, last copy first
 };
 std::optional<Range> as_one(std::int64_t start, std::int64_t apart, std::int64_t copies, std::int64_t step, std::int64_t count) {
   if (apart == 0) return {};
@@ -64,13 +68,13 @@ std::optional<Range> as_one(std::int64_t start, std::int64_t apart, std::int64_t
 
 class Reroller {
  public:
-  // `again`: of what was joined before. Results are joined once, since each stays a slice of them all.
+  // `again`: the graph is a result of an earlier round. Results are joined only once, because each stays a slice of the joined value.
   Reroller(const Graph& graph, bool again) : graph_(graph), again_(again), budget_(16 * graph.size()) {}
 
   std::optional<Graph> run() {
     describe();
     if (!again_) find_results();
-    if (!has_copies()) return {};  // most graphs: nothing is copied for them
+    if (!has_copies()) return {};  // true for few graphs; the others are not copied
     out_ = graph_.empty_copy();
     now_.assign(graph_.size(), kNoNode);
     for (NodeId id = 0; id < graph_.size(); ++id) {
@@ -96,21 +100,23 @@ class Reroller {
   bool again_;
   Graph out_;
   std::vector<NodeId> now_;
-  bool any_ = false;                 // something was joined
-  std::int64_t budget_;              // tuples' nodes that may still be looked at
-  std::vector<std::uint64_t> form_;  // equal for nodes that could be copies: operators, types and shapes, but neither starts nor slots
-  std::vector<std::uint32_t> uses_, adder_;  // how many; of one use the node, where that is an add and this its first operand
-  bool members_ = false;                     // separate arrays may be put together
-  std::unordered_map<NodeId, std::vector<Tuple>> results_;  // copies that are results of their own, by the last of them
+  bool any_ = false;                 // copies were joined
+  std::int64_t budget_;              // remaining budget of tuple nodes to visit
+  std::vector<std::uint64_t> form_;  // equal for possible copies: includes operators, types and shapes, but neither starts nor slots
+  // Use count; for one use by an add whose first operand this is, that add.
+  std::vector<std::uint32_t> uses_, adder_;
+  bool members_ = false;                                    // separate arrays may be joined
+  std::unordered_map<NodeId, std::vector<Tuple>> results_;  // copies that are separate results, by the last copy
   struct Beside {
     std::uint32_t tuple, copy;
   };
-  std::unordered_map<NodeId, Beside> beside_;                     // of what results are computed from: which of them, the first
+  // By operand of joined results: the first result that uses it, as a tuple and a copy number.
+  std::unordered_map<NodeId, Beside> beside_;
   std::unordered_map<std::uint64_t, std::uint64_t> differences_;  // by pairs of nodes
-  std::unordered_map<Tuple, NodeId, HashTuple> merged_[2];        // without and with members; kNoNode: they cannot be
+  std::unordered_map<Tuple, NodeId, HashTuple> merged_[2];        // without and with members; kNoNode: not mergeable
   static constexpr int kDeepest = 1000;
   static constexpr std::size_t kMostAxes = 32;   // rank
-  static constexpr std::size_t kManyTerms = 64;  // arrays from which on a sum of them is worth a loop of its own
+  static constexpr std::size_t kManyTerms = 64;  // minimum number of summed arrays that justifies a dedicated loop
 
   void describe() {
     form_.resize(graph_.size());
@@ -134,8 +140,8 @@ class Reroller {
     for (const NodeId id : graph_.outputs) adder_[id] = kNoNode, ++uses_[id];
   }
 
-  // How a copy differs from the next: where their slices begin, what they share. Equal from each copy to the next in what can be one. 0: they
-  // are no copies of each other.
+  // Returns a hash of the difference between a copy and the next, including slice starts and shared nodes. Mergeable copies have equal
+  // hashes from each copy to the next. Returns 0 if the two are not copies.
   std::uint64_t difference(NodeId a, NodeId b, int depth = 0) {
     if (a == b) return 1;
     if (form_[a] != form_[b] || depth >= kDeepest) return 0;
@@ -157,7 +163,7 @@ class Reroller {
     h = h == 0 ? 1 : h;
     return differences_[std::uint64_t{a} << 32 | b] = h;
   }
-  // Do they read different arrays, or slices?
+  // True if the copies read different arrays or slices.
   bool differ_in_arrays(NodeId a, NodeId b, int depth = 0) {
     if (a == b || depth >= kDeepest || --budget_ < 0) return false;
     const Op op = graph_[a].op;
@@ -167,7 +173,7 @@ class Reroller {
       if (differ_in_arrays(static_cast<NodeId>(x[k]), static_cast<NodeId>(y[k]), depth + 1)) return true;
     return false;
   }
-  // Does each hold a reduction of its own?
+  // True if each copy contains a separate reduction.
   bool each_reduces(NodeId a, NodeId b, int depth = 0) {
     if (a == b || depth >= kDeepest || --budget_ < 0) return false;
     if (is_reduction(graph_[a].op)) return true;
@@ -176,7 +182,7 @@ class Reroller {
       if (each_reduces(static_cast<NodeId>(x[k]), static_cast<NodeId>(y[k]), depth + 1)) return true;
     return false;
   }
-  // From `begin` on, the end of those that each differ from the one before as the second from the first does; at least begin + 1.
+  // Returns the end of the run from `begin`, at least begin + 1. In a run, each item differs from the one before by the same difference.
   template <class F> static std::size_t run_end(std::size_t begin, std::size_t size, F&& differ) {
     if (begin + 1 >= size) return size;
     const auto first = differ(begin);
@@ -194,7 +200,7 @@ class Reroller {
     return out_.add(node);
   }
 
-  // ---------------------------------------------------------------------------------------------- small words
+  // ---------------------------------------------------------------------------------------------- node helpers
   NodeId view(Op op, NodeId x, List shape, List attributes = {}) {
     if (op != Op::Permute && op != Op::Slice && std::ranges::equal(out_.shape(x), shape)) return x;
     return out_.add(op, out_[x].dtype, out_.intern(shape), {x}, attributes);
@@ -217,7 +223,7 @@ class Reroller {
   }
 
   // ---------------------------------------------------------------------------------------------- tuples
-  // The nodes of all copies as one, the copies along a new first axis. kNoNode where they are no copies of each other.
+  // Returns the nodes of all copies as one node, with the copies along a new first axis; kNoNode if they cannot be merged.
   NodeId together(const Tuple& tuple, bool members = true) {
     members_ = false;
     const NodeId made = merged(tuple, 0);
@@ -279,7 +285,7 @@ class Reroller {
     return out_.add(Node{node.op, node.dtype, out_.intern(with_axis(n, shape)), out_.intern(ids), out_.intern(*lifted), 0});
   }
 
-  // [1, shape] each, to [n, shape].
+  // Stacks values of [1, shape] to [n, shape].
   NodeId stacked(const std::vector<std::int64_t>& ids, DType dtype, List shape) {
     std::vector<std::int64_t> boxes;
     for (std::size_t k = 0; k < ids.size(); ++k) {
@@ -299,7 +305,7 @@ class Reroller {
     }
     return stacked(ids, graph_[arrays[0]].dtype, shape);
   }
-  // Each spread over its copy.
+  // Broadcasts each scalar parameter over its copy and stacks them.
   NodeId numbers(const Tuple& slots) {
     const Node first = graph_[slots[0]];
     const std::vector<std::int64_t> unit(graph_.shape(slots[0]).size(), 1);
@@ -313,7 +319,7 @@ class Reroller {
     return view(Op::Broadcast, stacked(ids, first.dtype, unit), with_axis(n, graph_.shape(slots[0])));
   }
 
-  // Slices of one array that begin evenly apart along one axis: a view of it.
+  // Returns slices of one array that begin evenly apart along one axis as a view of the array; kNoNode if the slices differ otherwise.
   NodeId slices(const Tuple& tuple) {
     const NodeId first = tuple[0], from = graph_.operand(first, 0);
     const List shape = graph_.shape(first), a = graph_.attributes(first), b = graph_.attributes(tuple[1]);
@@ -358,7 +364,7 @@ class Reroller {
     return view(Op::Slice, x, now, flip);
   }
 
-  // ---------------------------------------------------------------------------------------------- joined by a Piecewise
+  // ---------------------------------------------------------------------------------------------- copies joined by a Piecewise
   struct Box {
     NodeId operand;
     std::vector<std::int64_t> start, step;  // in the result
@@ -375,7 +381,7 @@ class Reroller {
       all.push_back({static_cast<NodeId>(operands[k]), {start, step}, {step, step + static_cast<std::ptrdiff_t>(rank)}});
       order[k] = k;
     }
-    // copies beside each other: of one form, by where they begin
+    // sort copies of one form together, by their start
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       const std::uint64_t f = form_[all[a].operand], g = form_[all[b].operand];
       return f != g ? f < g : all[a].step != all[b].step ? all[a].step < all[b].step : all[a].start < all[b].start;
@@ -392,7 +398,7 @@ class Reroller {
         i = end;
         continue;
       }
-      for (const std::size_t last = std::max(i + 1, end - 1); i < last; ++i)  // the last one may begin another
+      for (const std::size_t last = std::max(i + 1, end - 1); i < last; ++i)  // the last one may begin another run
         result.push_back({now_[all[order[i]].operand], all[order[i]].start, all[order[i]].step});
     }
     if (!any) return kNoNode;
@@ -410,7 +416,8 @@ class Reroller {
     return out_.add(Node{Op::Piecewise, graph_[id].dtype, graph_[id].shape, out_.intern(ids), out_.intern(places), 0});
   }
 
-  // How the operands differ, and along which axis the second box begins how far behind the first; 0 where these are several.
+  // Returns a hash of the difference of two boxes: their operands, and the axis and distance between their starts. Returns 0 if the starts
+  // differ along several axes.
   std::uint64_t apart(const Box& a, const Box& b) {
     std::uint64_t h = 0;
     if (a.step != b.step) return 0;
@@ -445,7 +452,7 @@ class Reroller {
     one.step[along] = range->step;
     return one;
   }
-  // ---------------------------------------------------------------------------------------------- results
+  // ---------------------------------------------------------------------------------------------- copies that are results
   void find_results() {
     std::unordered_map<NodeId, int> times;
     for (const NodeId id : graph_.outputs) ++times[id];
@@ -468,8 +475,8 @@ class Reroller {
     find_beside(tuples);
     for (Tuple& tuple : tuples) results_[std::ranges::max(tuple)].push_back(std::move(tuple));
   }
-  // The derivatives of a list's members and of what all of them were multiplied by: results, and a sum over the same copies. One loop runs
-  // through both if it is over the same ones, in the sum's order, since the results' is free.
+  // Finds sums over the same copies as joined results, such as the derivatives with respect to an array list's members and to their common
+  // factor. One loop computes both if it runs over the same copies, in the order of the sum; the results allow any order.
   void find_beside(std::vector<Tuple>& tuples) {
     for (std::uint32_t t = 0; t < tuples.size(); ++t) {
       const List first = graph_.operands(tuples[t][0]), second = graph_.operands(tuples[t][1]);
@@ -491,14 +498,14 @@ class Reroller {
     for (std::size_t t = 0; t < tuples.size(); ++t)
       if (forwards[t] < 0) std::ranges::reverse(tuples[t]);
   }
-  // Which of the results has an operand that this one has too.
+  // Returns the joined result that shares an operand with this node.
   std::optional<Beside> beside(NodeId id) const {
     if (!beside_.empty())
       for (const std::int64_t o : graph_.operands(id))
         if (const auto it = beside_.find(static_cast<NodeId>(o)); it != beside_.end()) return it->second;
     return {};
   }
-  // Each becomes a slice of them all. Behind an Identity, so that no rule for views takes the slices apart.
+  // Makes each result a slice of the joined value. An Identity keeps view rules from taking the slices apart.
   void join_results(const Tuple& tuple) {
     const NodeId all = together(tuple);
     if (all == kNoNode) return;
@@ -515,10 +522,10 @@ class Reroller {
     }
   }
 
-  // ---------------------------------------------------------------------------------------------- joined by a sum
+  // ---------------------------------------------------------------------------------------------- copies joined by a sum
   bool ends_chain(NodeId id) const { return graph_[id].op == Op::Add && adder_[id] == kNoNode; }
 
-  // What a chain that ends here adds, the last term first.
+  // Returns the terms of the chain of adds that ends at `id`, the last term first.
   std::vector<NodeId> terms_of(NodeId id) const {
     std::vector<NodeId> terms;
     NodeId at = id;
@@ -562,7 +569,7 @@ class Reroller {
     return any ? sum : kNoNode;
   }
 
-  // Where the terms from `begin` on leave the results that they stand beside; `end` where they are too few for a loop.
+  // Returns the end of the terms from `begin` that share operands with the same joined results; `end` if they are too few for a loop.
   std::size_t end_beside(const std::vector<NodeId>& terms, std::size_t begin, std::size_t end) const {
     const std::optional<Beside> first = beside(terms[begin]);
     std::size_t i = begin + 1;
@@ -571,8 +578,8 @@ class Reroller {
     return first && i - begin >= kFewestCopies ? i : end;
   }
 
-  // sum + terms[0] + terms[1] + …, as many at a time as contract_rows adds in sequence; kNoNode where they are no copies of each other. Terms
-  // that hold a reduction are computed all together, since they are stored in any case.
+  // Returns sum + terms[0] + terms[1] + …, in groups that contract_rows adds in sequence; kNoNode if the terms are not copies. Terms with a
+  // reduction are computed all together, because they are materialized in any case.
   NodeId summed_in_sequence(NodeId sum, std::span<const NodeId> terms) {
     const bool reduce = each_reduces(terms[0], terms[1]), members = reduce || terms.size() >= kManyTerms || beside(terms[0]);
     const NodeId whole = reduce ? together(Tuple(terms.begin(), terms.end())) : kNoNode;
@@ -587,7 +594,7 @@ class Reroller {
     }
     return sum;
   }
-  // Those from `begin` on of all copies.
+  // Returns `count` copies from `begin` on.
   NodeId copies_of(NodeId all, std::size_t begin, std::size_t count) {
     std::vector<std::int64_t> part(out_.shape(all).begin(), out_.shape(all).end()), box(2 * part.size(), 0);
     if (part[0] == static_cast<std::int64_t>(count)) return all;
@@ -596,7 +603,7 @@ class Reroller {
     part[0] = static_cast<std::int64_t>(count);
     return view(Op::Slice, all, part, box);
   }
-  // sum + x[0] + x[1] + …, kSequence of them at most.
+  // Returns sum + x[0] + x[1] + …, at most kSequence terms.
   NodeId in_sequence(NodeId sum, NodeId x) {
     const DType dtype = out_[x].dtype;
     std::vector<std::int64_t> shape(out_.shape(x).begin(), out_.shape(x).end());
@@ -618,7 +625,7 @@ class Reroller {
   static constexpr std::size_t kSequence = 256;
 };
 
-// Is anything joined that often? Most graphs are left alone here.
+// True if some node joins enough operands to be copies. Most graphs end here.
 bool worth_looking(const Graph& graph) {
   std::size_t adds = 0;
   for (NodeId id = 0; id < graph.size(); ++id) {
@@ -636,7 +643,7 @@ std::optional<Graph> reroll(const Graph& graph) {
     std::optional<Graph> more = Reroller(joined ? *joined : graph, joined.has_value()).run();
     if (!more) break;
     Graph simple = prune(simplify(*more));
-    if (joined && simple.size() >= joined->size()) break;  // arrays of a list stay side by side
+    if (joined && simple.size() >= joined->size()) break;  // arrays of an array list stay side by side
     joined = std::move(simple);
   }
   return joined;

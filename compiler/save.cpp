@@ -1,16 +1,17 @@
 // save: a minimum cut. Each value of the forward part is an edge from `before` to `after`:
-//   source -> before   what it costs to compute it again        cut if the backward call computes it
-//   before -> after    what it costs to store and load it       cut if it is saved
-//   after(x) -> before(y), x an operand of y: free of charge, never cut: what is computed again needs its operands
+//   source -> before   the cost of recomputing it               cut if the backward call computes it
+//   before -> after    the cost of storing and loading it       cut if it is saved
+//   after(x) -> before(y), x an operand of y: free, never cut: recomputation needs the operands
 //   after -> sink      never cut: an operator of the backward part reads it
-// Costs are in quarters of a byte of traffic: a primitive of one element is one of them (fuse holds that 32 primitives cost as much as storing
-// and loading an f32). An input is never computed again and costs its load alone; views cost nothing; a reduction costs another pass over
+// Costs are in quarters of a byte of traffic. A primitive on one element costs one unit, consistent with fuse: 32 primitives cost as much
+// as storing and loading an f32. An input is never recomputed and costs only its load. Views are free. A reduction costs another pass over
 // its operand.
 //
-// Left out on purpose: the choice of kernels. That the backward part reads its inputs anyway is seen (an input's load counts once), that a
-// forward kernel has a value in registers is not.
-// Half-precision values that no cast rounded are saved as f32, since memory would round them and results would depend on what is saved. What
-// checkpoint wants computed again is never saved.
+// Left out on purpose: the selection of kernels. The model counts each input's load once, even if the backward part reads it anyway. It
+// ignores that a forward kernel may hold a value in registers.
+//
+// Half-precision values that no cast rounded are saved as f32. Memory would otherwise round them, and results would depend on the choice of
+// residuals. Values that checkpoint must recompute are never saved.
 #include "compiler/save.h"
 
 #include <algorithm>
@@ -29,8 +30,8 @@ namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max() / 2;
 constexpr std::int64_t kMost = std::int64_t{1} << 41;  // of one value: the sum of 2^20 of them is below kNever
-constexpr std::int64_t kLoad = 4;                      // of a byte
-constexpr std::int64_t kStoreLoad = 8;                 // of a byte
+constexpr std::int64_t kLoad = 4;                      // cost of a byte
+constexpr std::int64_t kStoreLoad = 8;                 // cost of a byte
 
 std::int64_t times(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
@@ -39,7 +40,7 @@ std::int64_t times(std::int64_t a, std::int64_t b) {
 
 // ------------------------------------------------------------------------------------------------ maximum flow
 
-/// Dinic's algorithm: rounds of a search for the distances and of paths that only go away from the source.
+/// Dinic's algorithm: alternates a search for distances with augmenting paths that only go away from the source.
 class Flow {
  public:
   explicit Flow(std::size_t vertices) : first_(vertices, kNone) {}
@@ -51,7 +52,7 @@ class Flow {
     first_[to] = static_cast<std::uint32_t>(edges_.size() - 1);
   }
 
-  /// After the flow is as large as it can be: is the vertex on the source's side of the smallest cut?
+  /// Computes the maximum flow. Returns, for each vertex, whether it is on the source's side of the minimum cut.
   std::vector<bool> source_side(std::uint32_t source, std::uint32_t sink) {
     while (search(source, sink)) {
       next_ = first_;
@@ -85,7 +86,7 @@ class Flow {
     return level_[sink] >= 0;
   }
 
-  /// One path, walked without recursion: graphs are long.
+  /// Augments one path, without recursion because graphs can be long.
   bool augment(std::uint32_t source, std::uint32_t sink) {
     std::vector<std::uint32_t> path;
     for (std::uint32_t at = source; at != sink;) {
@@ -147,7 +148,7 @@ class Choice {
   }
 
   SavePlan plan(std::int64_t budget) const {
-    // Computing again counts ever less, down to nothing: what is saved becomes ever less with it.
+    // Each round lowers the cost of recomputation, finally to zero, so the residuals shrink in each round.
     for (const int halvings : {0, 1, 2, 3, 4, 6, 8, 10, 14, 18, 64}) {
       SavePlan plan = plan_with(halvings);
       if (budget < 0 || plan.bytes <= budget || halvings == 64) return plan;
@@ -162,10 +163,10 @@ class Choice {
   std::vector<bool> needed_;    // a gradient depends on it
   std::vector<bool> reads_;     // an operator of the backward part, or the caller, reads it
   std::vector<bool> is_result_;
-  std::vector<bool> apart_;  // computed from what checkpoint keeps apart
+  std::vector<bool> apart_;  // computed from values that checkpoint recomputes
 
   bool is_forward(NodeId id) const { return needed_[id] && !backward_[id]; }
-  /// Known without any memory.
+  /// True if the value is available without any memory.
   bool is_free(NodeId id) const { return is_source(graph_[id].op) && graph_[id].op != Op::Input; }
   std::int64_t bytes(NodeId id) const {
     return times(graph_.elements(id), static_cast<std::int64_t>(size_of(is_rounded(id) ? graph_[id].dtype : DType::F32)));
@@ -194,7 +195,7 @@ class Choice {
       case OpKind::Scan:
       case OpKind::Gather: return times(bytes(id), kStoreLoad);
       case OpKind::Routine: return times(bytes(graph_.operand(id, 0)), 8 * kStoreLoad);
-      case OpKind::Scatter: return times(bytes(id), 4 * kStoreLoad);  // one update after the other
+      case OpKind::Scatter: return times(bytes(id), 4 * kStoreLoad);  // updates run one after the other
       default: return times(graph_.elements(id), primitives(id));
     }
   }
@@ -210,7 +211,7 @@ class Choice {
     return "storing and loading it takes less than computing it again";
   }
 
-  /// Views are free without fusion too: what they show is what is saved.
+  /// Returns the bytes saved without fusion. A view is free there too; its base is saved.
   std::int64_t unfused_bytes() const {
     std::vector<bool> saved(graph_.size(), false);
     std::int64_t sum = 0;

@@ -79,7 +79,7 @@ template <Op kOp> bool exact_step(const ScalarStep& s, Scalar* v) {
 }
 
 bool elementary(const ScalarStep& s, Scalar* v) {
-  v[s.y].real = s.function(v[s.a].real, v[s.b].real);  // of one operand: b is any value
+  v[s.y].real = s.function(v[s.a].real, v[s.b].real);  // with one operand, b is arbitrary
   return true;
 }
 
@@ -133,8 +133,8 @@ ScalarStep scalar_elementary_rest(Op op) {
   return {.run = forms.rest ? &elementary_rest : nullptr, .rest = forms.rest};
 }
 
-// Products are within n 2^-53 of the power, and so is pow within a few: where all that is so near rounds to one f32, it is pow's. Where it
-// does not, once in tens of thousands of calls, and where the power is no number, pow itself tells.
+// The product is within n 2^-53 of the power, and pow is within a few such units. If all values this close round to one f32, it is pow's
+// result. Otherwise (once in tens of thousands of calls, or for NaN), pow itself decides.
 bool scalar_rounded_power(const ScalarStep& s, Scalar* v) {
   constexpr double kNear = 0x1p-40;
   const double a = v[s.a].real, b = v[s.b].real;

@@ -1,23 +1,23 @@
-// simplify: rules that are exact for every value of the type: NaN, infinities and both zeros included.
+// simplify: rules that are exact for every value of the type, including NaN, infinities and both zeros.
 //   mul(x, 1) -> x        add(x, -0) -> x       neg(neg(x)) -> x       where(c, x, x) -> x      mul0(1, x) -> x      mul0(0, x) -> +0
 //   share(+0, x, y) -> +0
 //   maximum(x, -x) -> abs(x) of floats
 //   piecewise of equal constants -> constant      a sum of disjoint pads -> piecewise
 //   reshape(reshape(x)) -> reshape(x), and so permute, broadcast, slice and pad        permute(permute(x)) that undoes itself -> x
 //   broadcast(constant) -> constant       a sum over axes of extent 1 -> reshape       an operator on constants -> constant
-//   a reduction of what is spread over a kept axis -> the reduction of one row, spread; of two where a sum of one has another order
-// The constants are those of expansions and derivatives; a program's literal is a slot, and no slot's value is ever looked at.
-// Equal nodes are one node already (Graph::add), so common subexpressions need no rule.
+//   a reduction of values equal along a kept axis -> the reduction of one row, broadcast; of two rows if the sum of one has another order
+// The constants come from expansions and derivatives. A program's literal is a scalar parameter, whose value simplify never reads. Equal
+// nodes are already one node (Graph::add), so common subexpressions need no rule.
 //
 // Left out on purpose:
 //   add(x, +0) -> x          wrong for x = -0; so is mul0(x, 1) -> x
 //   mul(x, 0) -> 0           wrong for NaN, infinities and negative x; so is sub(x, x) -> 0
 //   any reassociation        the order of sums and products is their meaning
-//   cast(x, f16) -> x        a cast of a half is where its value is rounded
+//   cast(x, f16) -> x        a cast of a half is the point of its rounding
 //   stop_gradient(x) -> x    a derivative may still be taken of the result
-//   slice and pad that happen to take everything: starts and extents are the call's, and one kernel serves them all. For the same
-//   reason extents are compared with 1 alone (with 2 where rows are all one: compiler/structure), and shapes with each other only in
-//   broadcast (they differ where an extent is 1) and in reshape, where which factors line up is the operator's structure.
+//   slice and pad that happen to take everything: starts and extents vary by call, and one kernel serves all calls. For the same
+//   reason extents are compared only with 1 (with 2 if all rows are equal: compiler/structure). Shapes are compared with each other only in
+//   broadcast (they differ at extents of 1) and in reshape (the matching factors are its structure).
 //   sorting the operands of commutative operators: two copies of one loop body must stay alike, operand by operand
 #include "compiler/simplify.h"
 
@@ -38,7 +38,7 @@ namespace {
 
 NodeId simplified(Graph& out, Node node);
 
-/// The node with other operands: simplified in its turn.
+/// Returns the node with other operands, simplified in turn.
 NodeId make(Graph& out, Op op, DType dtype, ListId shape, std::initializer_list<NodeId> operands, List attributes = {}) {
   const std::vector<std::int64_t> ids(operands.begin(), operands.end());
   return simplified(out, Node{op, dtype, shape, out.intern(ids), out.intern(attributes), 0});
@@ -46,14 +46,14 @@ NodeId make(Graph& out, Op op, DType dtype, ListId shape, std::initializer_list<
 
 bool is_constant(const Graph& out, NodeId id) { return out[id].op == Op::Constant; }
 
-/// A constant of these bits in its own type: +0 and -0 are two values.
+/// True for a constant with the bits of `value` in its own type: +0 and -0 differ.
 bool is_constant(const Graph& out, NodeId id, double value) {
   return is_constant(out, id) && out[id].bits == bits_of(out[id].dtype, value);
 }
 
 bool is_zero(const Graph& out, NodeId id) { return is_constant(out, id) && double_of(out[id].dtype, out[id].bits) == 0; }
 
-/// What adding changes nothing to: -0 of floats, since x = -0 must stay; 0 of integers.
+/// True for the neutral element of addition: -0 for floats, because x = -0 must stay; 0 for integers.
 bool is_neutral_in_add(const Graph& out, NodeId id) { return is_constant(out, id, is_float(out[id].dtype) ? -0.0 : 0.0); }
 
 bool is_all_ones(const Graph& out, NodeId id) {
@@ -63,7 +63,7 @@ bool is_all_ones(const Graph& out, NodeId id) {
 
 // ------------------------------------------------------------------------------------------------ elementwise
 
-/// Every value of `from` is a value of `to`: f16 and bf16 have 11 and 8 digits, f32 24, f64 53.
+/// True if every value of `from` is a value of `to`: f16 and bf16 have 11 and 8 digits, f32 24, f64 53.
 bool keeps_every_value(DType from, DType to) {
   if (from == to || from == DType::Bool) return true;
   const bool wider = size_of(from) < size_of(to);
@@ -78,7 +78,7 @@ NodeId simplified_cast(Graph& out, const Node& node, NodeId a) {
   if (out[a].op == Op::Cast && node.op == Op::Cast) {
     const NodeId x = out.operand(a, 0);
     const DType first = out[x].dtype;
-    // Through a type that holds every value; but a float on the way saturates where integers would wrap.
+    // Goes through a type that holds every value. The exception is a float in between, which saturates, while integers wrap.
     if (!is_half(from) && keeps_every_value(first, from) && (!is_integer(to) || is_float(first) || !is_float(from) || first == to))
       return make(out, Op::Cast, to, node.shape, {x});
   }
@@ -163,7 +163,7 @@ NodeId simplified_elementwise(Graph& out, const Node& node) {
 
 // ------------------------------------------------------------------------------------------------ views and reductions
 
-/// start and step of a slice of a slice, or of a pad of a pad: `outer` is applied to the positions that `inner` counts.
+/// Returns start and step of a slice of a slice, or of a pad of a pad. `outer` applies to the positions that `inner` counts.
 std::vector<std::int64_t> composed(List outer, List inner) {
   const std::size_t rank = outer.size() / 2;
   std::vector<std::int64_t> result(2 * rank);
@@ -187,7 +187,7 @@ NodeId simplified_view(Graph& out, const Node& node) {
       if (operand.shape == node.shape) return a;
       if (same) return make(out, Op::Reshape, node.dtype, node.shape, {x});
       break;
-    case Op::Broadcast:  // shapes differ where 1 became more, and nowhere else
+    case Op::Broadcast:  // shapes differ only at axes stretched from 1
       if (operand.shape == node.shape) return a;
       if (same) return make(out, Op::Broadcast, node.dtype, node.shape, {x});
       break;
@@ -209,8 +209,8 @@ NodeId simplified_view(Graph& out, const Node& node) {
   return out.add(node);
 }
 
-/// Of a reduction: the extents of its operands with one row of kept axes along which all rows are one. Where that row by itself would be
-/// summed in another order, with two: an axis that stands last, or between reduced ones, is kept as long as there are two.
+/// Returns the extents of a reduction's operands with one row along each kept axis on which all rows are equal. If a single row would be
+/// summed in another order, keeps two. This happens when the kept axis is last or between reduced ones.
 std::vector<std::int64_t> extents_of_different_rows(const Graph& out, const Node& node) {
   const List shape = out.shape(static_cast<NodeId>(out.operands(node)[0])), reduced = out.list(node.attributes);
   int looks = 16;
@@ -230,7 +230,7 @@ std::vector<std::int64_t> extents_of_different_rows(const Graph& out, const Node
   return extents;
 }
 
-/// The reduction of the first rows, `extents` of its operands, spread over all.
+/// Returns the reduction of the first rows (`extents` of the operands), broadcast over all rows.
 NodeId reduction_of_first_rows(Graph& out, const Node& node, List extents) {
   Node rows = node;
   std::vector<std::int64_t> operands;
@@ -259,7 +259,7 @@ NodeId simplified_reduction(Graph& out, const Node& node) {
     return reduction_of_first_rows(out, node, extents);
   const NodeId a = static_cast<NodeId>(out.operands(node)[0]);
   const List shape = out.shape(a), axes = out.list(node.attributes);
-  // The sum of one element is -0 + x, its product 1 * x: x itself.
+  // The sum of one element is -0 + x, its product 1 * x: both equal x.
   const bool over_one =
       std::all_of(axes.begin(), axes.end(), [&](std::int64_t axis) { return shape[static_cast<std::size_t>(axis)] == 1; });
   if (over_one && is_contraction(node.op)) {  // fma(a, b, -0) is a*b
@@ -270,7 +270,7 @@ NodeId simplified_reduction(Graph& out, const Node& node) {
   return out.add(node);
 }
 
-/// Of equal constants: a constant. What stands elsewhere goes where boxes cover everything.
+/// Simplifies a piecewise: equal constants become one constant. The outside value is dropped if boxes cover everything.
 NodeId simplified_piecewise(Graph& out, Node node) {
   const std::size_t boxes = out.list(node.attributes).size() / (2 * out.list(node.shape).size());
   if (out.operands(node).size() > boxes) {
@@ -291,11 +291,11 @@ NodeId simplified_piecewise(Graph& out, Node node) {
                                   : out.slot_node(static_cast<std::uint32_t>(first.bits), node.shape);
 }
 
-/// Boxes of every s-th element along an axis stand beside each other along an axis of their own, of s places: kernels compute such ones
-/// together. Of a Pad or a Piecewise; the node itself where its boxes lie otherwise.
+/// Moves boxes of every s-th element along an axis next to each other along a new axis of extent s, because kernels compute such boxes
+/// together. Takes a Pad or a Piecewise; returns the node unchanged if its boxes are arranged differently.
 NodeId boxes_side_by_side(Graph& out, const Node& node) {
-  constexpr std::int64_t most = 8;       // as many as kernels compute together
-  constexpr std::size_t kMostAxes = 32;  // as arrays have
+  constexpr std::int64_t most = 8;       // the number that kernels compute together
+  constexpr std::size_t kMostAxes = 32;  // the limit for arrays
   const auto as_it_is = [&] { return node.op == Op::Piecewise ? simplified_piecewise(out, node) : out.add(node); };
   const std::vector<std::int64_t> shape(out.list(node.shape).begin(), out.list(node.shape).end());
   const List given = out.operands(node), attributes = out.list(node.attributes);
@@ -308,7 +308,7 @@ NodeId boxes_side_by_side(Graph& out, const Node& node) {
   if (s < 2 || s > most || shape[axis] % s != 0 || shape[axis] == 0) return as_it_is();
   const bool is_innermost =
       std::all_of(shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end(), [](std::int64_t n) { return n == 1; });
-  if (node.op == Op::Pad && !is_innermost) return as_it_is();  // each row lies in the box or not
+  if (node.op == Op::Pad && !is_innermost) return as_it_is();  // for outer axes, a row is entirely inside or outside the box
   std::vector<NodeId> at(static_cast<std::size_t>(s), kNoNode);
   for (std::size_t k = 0; k < boxes; ++k) {
     const List box = attributes.subspan(2 * rank * k, 2 * rank), from = out.shape(static_cast<NodeId>(given[k]));
@@ -356,7 +356,7 @@ NodeId simplified(Graph& out, Node node) {
 
 // ------------------------------------------------------------------------------------------------ sums of pads
 
-/// Sums of disjoint pads, what the gradients of slices add up to, become one Piecewise: the sum's value in a box is g + 0, elsewhere 0.
+/// Turns sums of disjoint pads, as from gradients of slices, into one Piecewise. The sum is g + 0 in a box and 0 elsewhere.
 class PadSums {
  public:
   explicit PadSums(const Graph& graph) : graph_(graph) {
@@ -377,10 +377,10 @@ class PadSums {
         for (std::int64_t o : graph.operands(id)) inner_[static_cast<std::size_t>(o)] = true;
     }
   }
-  /// Is the pad no part of a sum that becomes one Piecewise?
+  /// True if the pad is not part of a sum that becomes one Piecewise.
   bool stands_alone(NodeId pad) const { return inner_.empty() || !inner_[pad] || uses_[pad] > 1; }
   bool any() const { return std::find(is_pad_sum_.begin(), is_pad_sum_.end(), true) != is_pad_sum_.end(); }
-  /// The boxes of a sum that is no part of a longer one, in order; none where it is no such sum or where boxes overlap.
+  /// Returns the boxes of a maximal sum of pads, in order; empty if the node is not such a sum or if boxes overlap.
   std::vector<NodeId> pads_of(NodeId id) const {
     std::vector<NodeId> pads;
     if (is_pad_sum_.empty() || !is_pad_sum_[id] || inner_[id]) return pads;
@@ -407,7 +407,7 @@ class PadSums {
     if (graph_[id].op == Op::Pad) return !graph_.shape(id).empty();
     return is_pad_sum_[id] && uses_[id] == 1;
   }
-  // Do the spans of any two differ along one and the same axis, or their places between each other there?
+  // True if along one axis every two boxes have disjoint spans, or different starts modulo the step.
   bool disjoint(const std::vector<NodeId>& pads) const {
     const std::size_t rank = graph_.shape(pads[0]).size();
     for (std::size_t axis = 0; axis < rank; ++axis) {

@@ -63,7 +63,7 @@ void StateLoop::begin(std::int64_t steps, bool reverse) {
 
 bool StateLoop::next() {
   if (done_ == steps_) return false;
-  if (done_ == 2) {  // the second step is the first that shares nothing with another
+  if (done_ == 2) {  // the second step is the first that shares no nodes with another step
     const std::size_t each = r_.graph.size() - nodes_, most = r_.limits.max_nodes;
     if (r_.graph.size() + each * static_cast<std::size_t>(steps_ - done_) > most)
       throw ValueError(
@@ -111,7 +111,8 @@ void StateLoop::step(std::span<const Value> state, std::span<const Value> result
   ++done_;
 }
 
-// A number takes the type of what stands in its place after a step; each pass gives one a type, or is the last.
+// Finds the types of numbers in the initial state. A number takes the type of its value after a step. Each pass finds a type or is the
+// last.
 void StateLoop::find_types(std::span<const Value> state) {
   bool found = false, left = false;
   for (std::size_t i = 0; i < state.size(); ++i) {
@@ -129,7 +130,7 @@ void StateLoop::find_types(std::span<const Value> state) {
     for (Value& v : state_) v = r_.node_of(v);
 }
 
-// The state after a step, which is what it was before: of one type and shape.
+// Returns the state after a step, which must have the type and shape of the state before it.
 Value StateLoop::kept(std::size_t i, const Value& next) {
   const DType type = r_.dtype(state_[i]);
   const bool number = next.is_literal && Recorder::type_beside(next.literal, type) == type;

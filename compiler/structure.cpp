@@ -1,12 +1,14 @@
 // structure: see structure.h.
 //
-//   x f32[1000, 70] - max(x, -1)      with 1000 -> 250, 70 -> 4096: the same nodes, the same groups; another structure where lengths that
-//                                     were equal no longer are, or one became 0 or 1
+//   x f32[1000, 70] - max(x, -1)      with 1000 -> 250, 70 -> 4096: the same nodes, the same groups; another structure if equal lengths
+//                                     become unequal, or if one becomes 0 or 1
 //
-// Passes copy extents and compare them with each other, with 0 and with 1. So lengths are renamed: each to one of its own, 0 and 1 to
-// themselves. What passes compute from lengths is left out on purpose: reshapes that merge or split axes, slices, pads, boxes, places; few
-// elements that unroll takes apart; sums of which `contract` compares the number of elements with that of another value; many small results,
-// which are no list.
+// Passes copy extents and compare them with each other, with 0 and with 1. So a one-to-one renaming of lengths, which fixes 0 and 1,
+// preserves their result.
+//
+// Left out on purpose are graphs for which passes compute with lengths. These contain reshapes that merge or split axes, slices, pads,
+// boxes or checked indices. Other cases are reductions small enough for unroll, sums whose element count `contract` compares with that of
+// another value, and many results too small for an array list.
 #include "compiler/structure.h"
 
 #include <algorithm>
@@ -39,7 +41,7 @@ std::int64_t Lengths::operator()(std::int64_t from) const {
 
 namespace {
 
-constexpr int kMostLooked = 256;  // nodes, before it is taken for granted that lengths count
+constexpr int kMostLooked = 256;  // node limit; beyond it, lengths are assumed to matter
 
 bool rename(Lengths& lengths, List from, List to) {
   if (from.size() != to.size()) return false;
@@ -48,7 +50,7 @@ bool rename(Lengths& lengths, List from, List to) {
   return true;
 }
 
-// The lengths by which `known` becomes `graph`; false where it does not.
+// Finds the lengths that turn `known` into `graph`. Returns false if no lengths do.
 bool compare(const Graph& known, const Graph& graph, Lengths& lengths) {
   if (known.size() != graph.size() || known.outputs != graph.outputs || known.output_names != graph.output_names ||
       known.slots.size() != graph.slots.size() || known.source_of != graph.source_of || known.sources != graph.sources ||
@@ -58,7 +60,7 @@ bool compare(const Graph& known, const Graph& graph, Lengths& lengths) {
     if (known.inputs[i].name != graph.inputs[i].name || known.inputs[i].node != graph.inputs[i].node) return false;
   for (std::size_t i = 0; i < known.slots.size(); ++i)
     if (known.slots[i].dtype != graph.slots[i].dtype) return false;
-  std::vector<ListId> renamed;  // shapes that were looked at: what each became
+  std::vector<ListId> renamed;  // compared shapes, with their renamed lists
   for (NodeId id = 0; id < known.size(); ++id) {
     const Node a = known[id], b = graph[id];
     if (a.op != b.op || a.dtype != b.dtype || a.bits != b.bits || !std::ranges::equal(known.operands(id), graph.operands(id)) ||
@@ -72,7 +74,8 @@ bool compare(const Graph& known, const Graph& graph, Lengths& lengths) {
   return true;
 }
 
-// Two rows that have another order of summation than one: where they are equal simplify leaves both, where more are it leaves two.
+// True for exactly two rows whose order of summation differs from that of one. If two such rows are equal, simplify keeps both; of more
+// rows, it keeps two.
 bool has_two_rows(const Graph& graph, NodeId sum) {
   const List axes = graph.attributes(sum), shape = graph.shape(graph.operand(sum, 0));
   std::vector<std::int64_t> one(shape.begin(), shape.end());
@@ -82,7 +85,8 @@ bool has_two_rows(const Graph& graph, NodeId sum) {
   return is_float(type) && sum_order(one, axes, type) != sum_order(shape, axes, type);
 }
 
-// Is the operand made of arrays alone that have fewer elements? What else it is made of unroll leaves as it is, whatever the lengths.
+// True if all arrays under the operand have fewer elements than it. An operand with other sources never makes unroll apply, whatever the
+// lengths.
 bool is_read_again(const Graph& graph, NodeId reduction) {
   const std::int64_t elements = graph.elements(graph.operand(reduction, 0));
   std::vector<NodeId> open = {graph.operand(reduction, 0)};
@@ -97,7 +101,8 @@ bool is_read_again(const Graph& graph, NodeId reduction) {
   return true;
 }
 
-// Reduced extents that unroll may take apart, results that are too small for a list, two rows: whether they are depends on lengths.
+// True if the graph has reduced extents that unroll may take apart, results that may be too small for an array list, or two rows. These
+// properties depend on exact lengths.
 bool has_small_lengths(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Op op = graph[id].op;
@@ -112,7 +117,7 @@ bool has_small_lengths(const Graph& graph) {
          std::ranges::any_of(graph.outputs, [&](NodeId id) { return graph.elements(id) < kSmallestMember; });
 }
 
-// Axes of extent 1 come and go.
+// True if the shapes differ only in axes of extent 1.
 bool moves_units_alone(List from, List to) {
   const auto is_more = [](std::int64_t extent) { return extent != 1; };
   auto a = from.begin(), b = to.begin();
@@ -124,7 +129,7 @@ bool moves_units_alone(List from, List to) {
   }
 }
 
-// May passes look at more of this node's lengths than a renaming keeps?
+// True if passes may use more of this node's lengths than a renaming preserves.
 bool computes_with_lengths(const Graph& graph, NodeId id, const Relax& relax) {
   const Op op = graph[id].op;
   switch (info(op).kind) {
@@ -157,7 +162,7 @@ std::shared_ptr<const Structure> Structure::of(const Graph& recorded, const Grap
     return nullptr;
   Lengths own;
   if (!compare(recorded, recorded, own)) return nullptr;
-  for (NodeId id = 0; id < optimised.size(); ++id)  // no length that a pass made
+  for (NodeId id = 0; id < optimised.size(); ++id)  // each length must come from the recording, not from a pass
     if (!std::ranges::all_of(optimised.shape(id), [&](std::int64_t extent) { return own.knows(extent); })) return nullptr;
   return std::shared_ptr<const Structure>(new Structure(recorded, optimised, partition));
 }

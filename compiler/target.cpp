@@ -1,4 +1,4 @@
-// Targets that are made rather than measured; `host` is in runtime/target.cpp, which may ask the system.
+// Targets constructed from parameters. `host`, which queries the system, is in runtime/target.cpp.
 #include "compiler/target.h"
 
 #include <string_view>
@@ -24,7 +24,7 @@ Target Target::generic_cpu() {
 bool Target::converts_f16() const {
   if (!triple.starts_with("x86_64")) return true;
   bool has = cpu == "x86-64-v3" || cpu == "x86-64-v4";
-  for (std::string_view rest = features; !rest.empty();) {  // the last word counts
+  for (std::string_view rest = features; !rest.empty();) {  // the last occurrence counts
     const std::size_t comma = rest.find(',');
     const std::string_view one = rest.substr(0, comma);
     rest = comma == rest.npos ? std::string_view{} : rest.substr(comma + 1);
@@ -33,14 +33,14 @@ bool Target::converts_f16() const {
   return has;
 }
 
-// Narrower vectors take away the wider registers alone: fma is an AVX instruction and stays, since results depend on it.
+// Narrower vectors remove only the features of wider registers. fma stays, although it is an AVX instruction, because results depend on it.
 Target Target::with_vector_bytes(int bytes) const {
   if (bytes != 16 && bytes != 32 && bytes != 64) throw ValueError(fmt::format("vector_bytes: {} is not 16, 32 or 64", bytes));
   Target t = *this;
   if (bytes == vector_bytes) return t;
   t.vector_bytes = bytes;
   if (!triple.starts_with("x86_64")) return t;
-  std::string kept;  // the features but those that are about width
+  std::string kept;  // the features that do not depend on width
   for (std::string_view rest = features; !rest.empty();) {
     const std::size_t comma = rest.find(',');
     const std::string_view one = rest.substr(0, comma);

@@ -1,13 +1,17 @@
 // unroll: see unroll.h.
 //   min(sum((a[:, none, :] - b[none, :, :])**2, -1), 1) of points in three dimensions
 //     -> min((d0*d0 + d2*d2) + d1*d1, 1) with dk = a[:, k, none] - b[none, :, k]: one kernel, no array of differences or distances
-//   norm(x, axis=-1) of [n, 3], sum(x, axis=0) of [3, n], max(reshape(x, [n, 2, m, 2]), [1, 3]) -> maps
-// The operators are those of the order of summation (docs/language.md): with one element to a lane, the lanes that are there are halved; with
-// rows, one tree. Missing elements change nothing.
-// Up to 32 elements where the operand is made of smaller arrays alone, each element of which is read 16 times or more, as distances between all
-// points of two sets are: they lie along the reduced axis while the loop runs across it, so they are stored once more, turned.
-// Left out on purpose: what is needed as a whole as well (its maximum is subtracted from it, sums along other axes are taken of it), since
-// it is then one pass over the array; what takes so many operators that computing them with the result costs more than a round trip.
+//   norm(x, axis=-1) of [n, 3], sum(x, axis=0) of [3, n], max(reshape(x, [n, 2, m, 2]), [1, 3]) -> elementwise operators
+//
+// The operators follow the order of summation (docs/language.md). With one element for each lane, the existing lanes are halved repeatedly.
+// With rows, one tree adds them. Padding changes no result.
+//
+// Up to 32 elements are allowed if the operand depends only on smaller arrays whose elements are each read 16 times or more. Distances
+// between all points of two sets are an example. The elements are adjacent along the reduced axis while the loop runs across it, so the
+// arrays are first stored transposed.
+//
+// Left out on purpose: an operand that is also used as a whole (its maximum is subtracted from it, or it is summed along other axes), since
+// it takes one pass over the array; and operands with so many operators that computing them in place costs more than a round trip.
 #include "compiler/unroll.h"
 
 #include <algorithm>
@@ -24,8 +28,8 @@ using namespace ir;
 
 namespace {
 
-constexpr int kMostOperators = 96;       // of all elements together; an expanded function counts as sixteen
-constexpr std::int64_t kReadAgain = 16;  // times, from which on an array of many elements to a reduction is worth turning
+constexpr int kMostOperators = 96;       // for all elements together; an expanded function counts as sixteen
+constexpr std::int64_t kReadAgain = 16;  // minimum number of reads that justifies transposing an array
 
 Op combiner(Op reduction) {
   switch (reduction) {
@@ -57,7 +61,7 @@ class Unroller {
       if (worth_it(id)) chosen[id] = any = true;
     if (!any) return {};
     return rewrite(graph_, [&, next = NodeId{0}](Graph& out, const Node& node) mutable -> NodeId {
-      while (graph_[next].op == Op::Input) ++next;  // the rule is not asked for these
+      while (graph_[next].op == Op::Input) ++next;  // rewrite() skips the rule for inputs
       const NodeId id = next++;
       return chosen[id] ? written_out(out, node, id) : out.add(node);
     });
@@ -66,19 +70,19 @@ class Unroller {
  private:
   const Graph& graph_;
   std::vector<std::uint32_t> uses_;
-  std::vector<std::int64_t> largest_;                       // elements of the largest value that is made of a node
-  std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // of the reduction at hand: a node's element
-  List axes_;                                               // of the reduction at hand
-  std::vector<std::int64_t> extents_;                       // of its operand along these
-  bool turns_ = false;                                      // what it reads is stored once more, with the reduced axis first
+  std::vector<std::int64_t> largest_;                       // elements of the largest value that depends on the node
+  std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // for the current reduction: each node's elements
+  List axes_;                                               // of the current reduction
+  std::vector<std::int64_t> extents_;                       // extents of the operand along axes_
+  bool turns_ = false;                                      // arrays are first stored with the reduced axis first
 
   std::int64_t count(NodeId id) const { return element_count(graph_.shape(id)); }
 
-  // The nodes that compute the operand, element by element; none where something else needs as many elements of one of them.
+  // The nodes that compute the operand, element by element. take() returns false if another node needs as many elements of one of them.
   struct Cone {
-    std::map<NodeId, std::uint32_t> uses;  // of those as large as the operand: by nodes of the cone
+    std::map<NodeId, std::uint32_t> uses;  // uses within the cone of its nodes as large as the operand
     int operators = 0;
-    std::int64_t largest_read = 0;  // elements of the largest array that it is made of
+    std::int64_t largest_read = 0;  // elements of the largest array that the operand reads
   };
   bool take(Cone& cone, NodeId operand, std::int64_t elements) const {
     std::vector<NodeId> open = {operand};
@@ -113,7 +117,7 @@ class Unroller {
     const std::int64_t elements = count(operand);
     if (extent < 2 || extent > kMostReread || largest_[id] >= elements) return false;
     const SumOrder order = sum_order(shape, axes, computed_type(node.dtype));
-    const bool many = order.count > kMostUnrolled;  // to be halved, or in any order
+    const bool many = order.count > kMostUnrolled;  // the lanes must be halved, or the order is free
     if (many && (extent <= kMostUnrolled || order.count > kMostReread || axes.size() != 1 || !order.lanes)) return false;
     Cone cone;
     if (!take(cone, operand, elements) || (cone.operators + 1) * extent > kMostOperators) return false;
@@ -123,7 +127,7 @@ class Unroller {
     return true;
   }
 
-  // Element k along the axes, row-major, in the shape that is left.
+  // Returns element k along the reduced axes, row-major, in the remaining shape.
   NodeId element(Graph& out, NodeId id, std::int64_t k, ListId shape) {
     if (const auto it = made_.find({id, k}); it != made_.end()) return it->second;
     Node node = out[id];
@@ -157,12 +161,12 @@ class Unroller {
     const Node node = out[id];
     if (turns_ && node.op != Op::Broadcast && std::ranges::count_if(from, [](std::int64_t extent) { return extent > 1; }) > 1)
       return slice_of_turned(out, id, out.intern(shape), row_major(places));
-    if (node.op == Op::Broadcast)  // what is the same along an axis is one node for all of it
+    if (node.op == Op::Broadcast)  // equal values along an axis need only one node
       return out.add(Op::Broadcast, node.dtype, out.intern(shape), {slice(out, out.operand(id, 0), row_major(places))});
     std::fill(places.begin() + static_cast<std::ptrdiff_t>(shape.size()), places.end(), 1);
     return out.add(Op::Slice, node.dtype, out.intern(shape), {id}, places);
   }
-  // Element k along the one axis, of an array that is stored with this axis first.
+  // Returns element k along the one reduced axis, from an array that is stored with this axis first.
   NodeId slice_of_turned(Graph& out, NodeId id, ListId shape, std::int64_t k) {
     const List from = out.shape(id);
     const DType dtype = out[id].dtype;
@@ -193,12 +197,12 @@ class Unroller {
     made_.clear();
     const SumOrder order = sum_order(shape, axes_, computed_type(node.dtype));
     turns_ = order.count > kMostUnrolled;
-    std::vector<NodeId> v(kMostReread, kNoNode);  // by number in that order; those that are missing change nothing
+    std::vector<NodeId> v(kMostReread, kNoNode);  // by position in that order; padding is kNoNode
     for (std::int64_t k = 0; k < elements; ++k) v[static_cast<std::size_t>(order.r_of(k))] = element(out, operand, k, node.shape);
     const auto combined = [&](NodeId a, NodeId b) {
       return a == kNoNode ? b : b == kNoNode ? a : out.add(combiner(node.op), node.dtype, node.shape, {a, b});
     };
-    for (std::size_t half = kMostReread / 2; half > 0; half /= 2)  // lanes are halved, a group of rows is a tree
+    for (std::size_t half = kMostReread / 2; half > 0; half /= 2)  // lanes are halved; rows form a tree
       for (std::size_t i = 0; i < half; ++i) v[i] = order.lanes ? combined(v[i], v[i + half]) : combined(v[2 * i], v[2 * i + 1]);
     return v[0];
   }
