@@ -17,7 +17,7 @@ using ir::Op;
 
 namespace {
 
-constexpr int kLatency = 4, kUnits = 2;  // of an add or multiply: latency in cycles, and issues in one cycle
+constexpr int kLatency = 4, kUnits = 2;  // add or multiply: latency in cycles, and issues in one cycle
 
 // List scheduler for one expansion.
 class Ordering {

@@ -58,11 +58,11 @@ struct Run {
   std::vector<bool> needed;                        // by node of a step: needed by the recurrence
   std::int64_t elements = 1;
   Steps steps;
-  std::vector<Ref> lines_at;                                      // unused slots are never read
+  std::vector<Ref> lines_at;                                      // by node of a step; unset for unneeded nodes, and then never read
   std::map<std::pair<NodeId, std::int64_t>, std::size_t> states;  // by node of a step and number of steps back
   std::vector<NodeId> inits, captures;
   std::vector<StepArray> arrays;
-  std::vector<std::vector<Ref>> operands;  // of each line
+  std::vector<std::vector<Ref>> operands;  // operands of each line
   std::vector<Ref> next;
   // Result number by node of a step, for nodes that are read outside the run.
   std::map<NodeId, std::size_t> results;

@@ -88,7 +88,7 @@ struct Entry {
 struct Frame {
   const Scope* scope = nullptr;
   const language::Function* function = nullptr;
-  language::NodeId call = kAbsent;  // in the caller
+  language::NodeId call = kAbsent;  // call node in the caller
   std::size_t statement = 0;
   language::NodeId next = 0;
   std::size_t stack_base = 0;       // start of the current statement's entries
@@ -101,7 +101,7 @@ struct Loop {
   StateLoop state;
   language::NodeId call = kAbsent;
   const language::Function* step = nullptr;
-  const language::Function* condition = nullptr;              // of while_loop
+  const language::Function* condition = nullptr;              // condition of a while_loop
   std::vector<std::pair<language::NameId, Argument>> others;  // further arguments of the functions, by name
   bool in_condition = false;
 };
@@ -141,7 +141,7 @@ class Evaluator {
  private:
   // ---- errors
   [[noreturn]] void fail(std::string message) const {
-    constexpr std::size_t kShown = 4;  // of nested calls
+    constexpr std::size_t kShown = 4;  // number of nested calls shown
     std::size_t shown = 0;
     for (std::size_t i = frames_.size(); i-- > 1 && shown < kShown; ++shown)
       message += fmt::format("\n  in `{}`, called at {}", program_.name(frames_[i].function->name),

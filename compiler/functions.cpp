@@ -406,7 +406,7 @@ class Callables {
     rows_.fill(-1);
     const std::vector<Row>& all = rows();
     if (2 * all.size() > kPlaces) throw InternalError("functions: too many rows for their index");
-    for (std::size_t i = all.size(); i-- > 0;) rows_[find(all[i].name)] = static_cast<std::int16_t>(i);  // of two rows, the first wins
+    for (std::size_t i = all.size(); i-- > 0;) rows_[find(all[i].name)] = static_cast<std::int16_t>(i);  // the first of two rows wins
   }
   // Returns the position of the name in the hash table, or the empty position for it.
   std::size_t find(std::string_view name) const {

@@ -72,7 +72,7 @@ class Fuser {
     needed_ = std::move(ahead.needed);
   }
 
-  /// Materializes the value, so that one group computes it once.
+  /// Materializes the value, so that one fusion group computes it once.
   void store_ahead(NodeId id) { partition_.boundary[id] = Boundary::Recompute; }
 
   /// Partitions the graph under the current cuts.
@@ -103,7 +103,7 @@ class Fuser {
       partition_.boundary[id] = b;
       if (b != Boundary::Inlined) store(id);
     }
-    // A value that became a boundary only at a later consumer was appended to its group late.
+    // A value that became a boundary only at a later consumer was appended to its fusion group late.
     for (Group& g : partition_.groups) {
       std::vector<std::pair<NodeId, std::vector<DomainAxes>>> sorted;
       for (std::size_t r = 0; r < g.roots.size(); ++r) sorted.emplace_back(g.roots[r], std::move(g.axes[r]));
@@ -123,7 +123,7 @@ class Fuser {
     Op order;        // a contraction's own operator, else Input
     NodeId product;  // Rows::product
     std::uint32_t group;
-    // It holds only results of one reduction over its first axes, which may become a fused column reduction of another group.
+    // It holds only results of one reduction over its first axes, which may become a fused column reduction of another fusion group.
     bool columns;
 
     bool is_map() const { return (reduced | ordered) == 0; }
@@ -137,10 +137,10 @@ class Fuser {
   Partition partition_;
   std::vector<NodeId> base_;  // the value under any views
   std::vector<Rows> rows_;
-  std::vector<std::uint32_t> level_;   // the first group that may compute the value, after all groups that it loads from
+  std::vector<std::uint32_t> level_;   // the first fusion group that may compute the value, after all fusion groups that it loads from
   std::vector<bool> output_, needed_;  // wanted by the caller; reached from an output
   std::vector<bool> cut_;              // its expression has a node of many boxes: its loops are split, so no reduction can share them
-  std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the latest groups
+  std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the latest fusion groups
 
   bool is_list(NodeId id) const { return partition_.lists.reads(id) != nullptr; }
 
@@ -157,7 +157,7 @@ class Fuser {
     }
     barrier_of(id);
   }
-  // Marks an assembled array, which no group computes. It is complete after the group that stores its last element.
+  // Marks an assembled array, which no fusion group computes. It is complete after the fusion group that stores its last element.
   void assemble(NodeId id) {
     partition_.boundary[id] = Boundary::Assembled;
     std::uint32_t last = 0;
@@ -378,7 +378,7 @@ class Fuser {
       if (const auto x = static_cast<NodeId>(o); !ir::is_source(graph_[base_of(x)].op))
         end_at(x, graph_[id].op == Op::Steps ? Boundary::Stepped : Boundary::Sorted);
   }
-  // Returns the group that computes another result of the same steps, or kNoGroup.
+  // Returns the fusion group that computes another result of the same steps, or kNoGroup.
   std::uint32_t group_of_steps(NodeId id) const {
     if (graph_[id].op != Op::Steps || options_.unfused) return Partition::kNoGroup;
     const auto same = [&](const Group& g) {
@@ -427,7 +427,7 @@ class Fuser {
     rows_[id] = std::move(mine);
   }
 
-  // A scatter_add gets dedicated groups, because it adds at data-dependent indices in sequence.
+  // A scatter_add gets dedicated fusion groups, because it adds at data-dependent indices in sequence.
   void store_scattered(NodeId id) {
     const auto new_group = [&](NodeId like) {
       Group group;
@@ -452,7 +452,7 @@ class Fuser {
     barrier_of(id);
   }
 
-  // Assigns a materialized value to a group: the latest one of its domain that may still compute it, else a new one.
+  // Assigns a materialized value to a fusion group: the latest one of its domain that may still compute it, else a new one.
   void store(NodeId id) {
     if (graph_[id].op == Op::ScatterAdd) return store_scattered(id);
     if (ir::is_routine(graph_[id].op)) return store_routine(id);
@@ -493,7 +493,7 @@ class Fuser {
     const bool may_be_columns =
         options_.columns &&
         (!rows.any || (ordered == 0 && rows.order == Op::Input && !rows.columns && rows.sweeps == 1 && has_one_a_column(rows)));
-    const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // the axes that the group must reduce
+    const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // the axes that the fusion group must reduce
     const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
     std::uint32_t group = Partition::kNoGroup;
     std::vector<std::uint32_t> key = domain;
@@ -543,8 +543,8 @@ class Fuser {
     partition_.group_of[id] = group;
     if (is_barrier(id)) barrier_of(id);
   }
-  // True if the group computes one of the value's reductions. If other groups store all of them, the group loads them, so the value is not
-  // a column result.
+  // True if the fusion group computes one of the value's reductions. If other fusion groups store all of them, it loads them, so the value
+  // is not a column result.
   bool reduces_in(NodeId id, std::uint32_t group) const {
     std::vector<NodeId> stack = {id};
     std::unordered_set<NodeId> met;
@@ -559,7 +559,7 @@ class Fuser {
     }
     return false;
   }
-  // Returns the reduction space of a materialized value's own expression; empty for a view of a value from another group.
+  // Returns the reduction space of a materialized value's own expression; empty for a view of a value from another fusion group.
   const Rows& seen_root(NodeId id, NodeId base) const {
     static const Rows kNone;
     return is_elsewhere(id, base) ? kNone : rows_[id];
@@ -567,7 +567,7 @@ class Fuser {
   bool is_elsewhere(NodeId id, NodeId base) const { return id != base && (is_barrier(base) || cuts_.separates(base, cuts_.part[id])); }
 };
 
-// Calls `f(group, node, is_loaded)` for the nodes from each group's roots back to the values that it loads, once for each group and node.
+// Calls `f(group, node, is_loaded)` once for each fusion group and each node, from the roots back to the loaded values.
 template <class F> void each_node_of_groups(const Graph& graph, const Partition& partition, F&& f) {
   std::vector<std::uint32_t> seen_by(graph.size(), Partition::kNoGroup);
   std::vector<NodeId> stack;
@@ -594,7 +594,7 @@ void find_read_again(const Graph& graph, Partition& partition) {
   });
 }
 
-// Returns matrix products that several groups compute. One product costs as much as all other work of such a group.
+// Returns matrix products that several fusion groups compute. One product costs as much as all other work of such a group.
 std::vector<NodeId> products_computed_again(const Graph& graph, const Partition& partition) {
   std::vector<NodeId> out;
   std::vector<std::uint32_t> times(graph.size(), 0);
@@ -606,8 +606,8 @@ std::vector<NodeId> products_computed_again(const Graph& graph, const Partition&
   return out;
 }
 
-// Returns reductions below column results (Group::columns) that another group stores for a later consumer. The column result was assigned
-// its group before that consumer was found, and that group now has no matching reduction.
+// Returns reductions below column results (Group::columns) that another fusion group stores for a later consumer. The column result was
+// placed before that consumer was found, and its fusion group now has no matching reduction.
 std::vector<NodeId> columns_read_elsewhere(const Graph& graph, const Partition& partition) {
   std::vector<NodeId> out;
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
@@ -666,8 +666,8 @@ Partition fuse(const Graph& graph, const FuseOptions& options) {
     return partition;
   };
   Partition partition = run();
-  // A cut changes the operands that later groups find in memory, which may push another group above the limits. Two rounds suffice for all
-  // known programs.
+  // A cut changes the operands that later fusion groups find in memory, which may push another one above the limits. Two rounds suffice for
+  // all known programs.
   for (int round = 0; round < 3 && !options.unfused && cut_at_limits(graph, partition, options.limits, cuts); ++round) partition = run();
   find_read_again(graph, partition);
   return partition;

@@ -27,9 +27,9 @@ struct Rows {
   std::vector<std::uint32_t> axes;
   std::uint64_t reduced = 0;
   std::uint64_t scanned = 0;
-  ir::Op order = ir::Op::Input;  // a contraction's own operator, because its summation order differs from that of sums over the same axes
+  ir::Op order = ir::Op::Input;  // a contraction's own operator: its summation order differs from that of sums over the same axes
   ir::NodeId product = kNone;    // the contraction, for a matrix product; a kernel has at most one, or it could not run in tiles
-  std::vector<Axis> at;          // of each axis of the node
+  std::vector<Axis> at;          // by axis of the node
   static constexpr ir::NodeId kNone = ~ir::NodeId{0};
 };
 

@@ -88,12 +88,12 @@ class Cutter {
   Cuts& cuts_;
   std::vector<NodeId> base_;  // the value under any views
   std::uint32_t group_ = 0;
-  std::vector<std::uint32_t> seen_;  // the last group that visited the node, plus 1
-  std::vector<std::size_t> number_;  // index of a value among those of the group
+  std::vector<std::uint32_t> seen_;  // the last fusion group that visited the node, plus 1
+  std::vector<std::size_t> number_;  // index of a value among those of the fusion group
   // Primitives of a value's whole expression, with shared parts counted each time; saturating.
   std::vector<std::uint32_t> cost_;
   std::vector<bool> uniform_;     // depends only on constants and scalar parameters: computed outside of the loop
-  std::vector<NodeId> computed_;  // the group's elementwise operators, reductions and stored views, in graph order
+  std::vector<NodeId> computed_;  // the fusion group's elementwise operators, reductions and stored views, in graph order
 
   bool in_memory(NodeId id) const { return partition_.loads(graph_, id, group_); }
 
@@ -192,7 +192,7 @@ class Cutter {
     return true;
   }
 
-  // Returns the largest number of values that wait at one position of the whole group.
+  // Returns the largest number of values that wait at one position of the whole fusion group.
   std::size_t most_alive(const std::vector<Wait>& waits) const {
     std::vector<std::ptrdiff_t> change(computed_.size() + 1, 0);
     for (const Wait& wait : waits) ++change[wait.begin], --change[wait.end];

@@ -33,7 +33,7 @@ class Finder {
   const Graph& graph_;
   std::span<const Layout> layouts_;
   Lists lists_;
-  std::vector<bool> indexed_;  // by data
+  std::vector<bool> indexed_;  // indexed by data
 
   void mark_indexed() {
     indexed_.assign(graph_.size(), false);

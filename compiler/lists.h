@@ -17,7 +17,7 @@ using Layout = std::optional<std::vector<std::int64_t>>;
 struct ArrayList {
   std::size_t axis = 0;               // axis of the value along which the members are arranged
   std::vector<ir::NodeId> members;    // arguments or results; or numbers (Slot), whose values are in the table itself
-  std::vector<std::int64_t> strides;  // of every member, by the value's axes; 0 along `axis`
+  std::vector<std::int64_t> strides;  // strides of every member, by the value's axes; 0 along `axis`
   bool numbers = false;
 };
 

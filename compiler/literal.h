@@ -56,17 +56,17 @@ class Numbers {
   Literal bring(std::uint32_t argument, Literal value);
   /// Records that `result` was folded from `operands`. If an operand depends on an argument, each call repeats the computation.
   void derive(Literal& result, ir::Op op, std::string_view name, std::span<const Literal> operands);
-  /// Assigns this literal's value to the slot.
+  /// Assigns this literal's value to the scalar parameter.
   void fill(std::uint32_t slot, DType dtype, const Literal& value, std::string_view name);
   /// Records that the recording depends on this value (an axis, a length). A plan is valid only for that value.
   void pin(const Literal& literal);
 
   bool empty() const { return slots_.empty(); }
-  /// True if each call recomputes the slot's value.
+  /// True if each call recomputes the scalar parameter's value.
   bool fills(std::uint32_t slot) const;
   bool is_pinned(std::size_t argument) const { return argument < pinned_.size() && pinned_[argument]; }
 
-  /// Writes the slots that depend on arguments. `argument(i)` returns argument i of this call as a Literal of the same kind as in the
+  /// Writes the scalar parameters that depend on arguments. `argument(i)` returns argument i of this call as a Literal of the same kind as in the
   /// recording. Runs the steps that finish() made, without interpretation. Allocates only for more than kInline values.
   /// Errors    as for fold and bits_of
   template <class F> void evaluate(F&& argument, std::span<std::uint64_t> slot_bits) const {
@@ -93,7 +93,7 @@ class Numbers {
     for (const Entry& e : entries_) values.push_back(e.is_argument() ? argument(e.argument) : fold_entry(e, values));
     for (const SlotValue& s : slots_) slot_bits[s.slot] = bits_of(values[s.entry], s.dtype, s.name);
   }
-  /// Removes entries that no slot needs and makes the steps of `compute`. Must be the last call after all bring(), derive(), fill() and
+  /// Removes entries that no scalar parameter needs and makes the steps of `compute`. Must be the last call after all bring(), derive(), fill() and
   /// pin() calls.
   void finish();
 
@@ -119,9 +119,9 @@ class Numbers {
 
   std::vector<Entry> entries_;  // operands precede the entries computed from them
   std::vector<SlotValue> slots_;
-  std::vector<bool> pinned_;  // by argument
+  std::vector<bool> pinned_;  // by argument number
 
-  // Data of compute(), in execution order: constants and arguments are placed, the steps run, and the slots are filled.
+  // Data of compute(), in execution order: constants and arguments are placed, the steps run, and the scalar parameters are filled.
   friend class NumberSteps;
   struct Brought {
     std::uint32_t argument, place;

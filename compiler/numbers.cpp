@@ -86,7 +86,7 @@ class NumberSteps {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0}, kConstant = std::uint32_t{1} << 31;
 
   Numbers& numbers_;
-  std::vector<std::uint32_t> place_of_;             // of each entry
+  std::vector<std::uint32_t> place_of_;             // by entry
   std::map<std::uint32_t, std::uint32_t> real_of_;  // index of an integer value -> index of the same value as a real
   std::vector<bool> is_rounded_;                    // by entry: true if it is only converted to f32
   std::uint32_t next_ = 0;

@@ -152,7 +152,7 @@ class Reassociation {
   }
 
   // ---- pairs of cotangents
-  // The inner cotangent, of the comparison or the product.
+  // Returns the inner cotangent of the comparison or the product.
   std::int64_t pair_of(NodeId part) const { return graph_.operand(part, graph_[part].op == Op::Equal ? 0 : 1); }
 
   Form pair(NodeId id) {

@@ -1,5 +1,5 @@
 // Finds values that are materialized whatever the fusion groups are. Examples are values that cost more to recompute than a round trip,
-// nested subdomains that would multiply, and indices that need a separate kernel for their check. fuse calls this before it makes groups.
+// nested subdomains that would multiply, and indices that need a separate kernel for their check. fuse calls this before it makes fusion groups.
 #pragma once
 
 #include <vector>

@@ -120,7 +120,7 @@ bool Recorder::flag(const Value& v, std::string_view what) {
   return v.literal.integer != 0;
 }
 
-// Returns the scalar parameter of a literal in `dtype`: one slot for each occurrence and type, whatever its value.
+// Returns the scalar parameter of a literal in `dtype`: one for each occurrence and type, whatever its value.
 NodeId Recorder::slot_for(const Literal& literal, DType dtype, ListId shape, std::string_view name) {
   const std::uint64_t bits = bits_of(literal, dtype, name);
   const std::uint64_t key = std::uint64_t{literal.origin} << 8 | static_cast<std::uint64_t>(dtype);

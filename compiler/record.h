@@ -201,7 +201,7 @@ class Recorder {
 
  private:
   std::unordered_map<NodeId, std::string> names_;
-  std::unordered_map<std::uint64_t, std::uint32_t> slots_;  // (origin, dtype) -> slot
+  std::unordered_map<std::uint64_t, std::uint32_t> slots_;  // (origin, dtype) -> scalar parameter
   std::map<std::pair<NodeId, std::vector<std::int64_t>>, Value> by_shape_;
   std::uint32_t next_origin_ = 1;
   DerivativeRules rules_;
@@ -231,7 +231,7 @@ class Recorder {
   std::vector<Value> contractable(std::string_view name, std::span<const Value> xs);
   Value contracted(std::string_view name, const Indexed& a, const Indexed& b, std::span<const int> result);
   std::vector<Value> of_one_type(std::string_view name, std::span<const Value> xs);
-  static DType type_beside(const Literal& literal, DType type);  // of a tensor of `type` and a literal
+  static DType type_beside(const Literal& literal, DType type);  // common type of a tensor of `type` and a literal
   static DType type_of_literals(std::span<const Value> xs);      // if all operands are literals
   DType type_beside(const Value& v, DType type) const { return v.is_literal ? type_beside(v.literal, type) : dtype(v); }
   Value repeated(std::string_view name, Value x, const Shape& times, bool inside);

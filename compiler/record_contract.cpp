@@ -260,7 +260,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
   };
   if (equation.implicit) {
     add_broadcast();
-    for (const auto& [index, extent] : extents) {  // in alphabetical order
+    for (const auto& [index, extent] : extents) {  // in alphabetical order of the letters
       std::ptrdiff_t times = 0;
       for (const auto& names : equation.operands) times += std::ranges::count(names, index);
       if (times == 1) result.push_back(index);

@@ -102,7 +102,7 @@ class Reroller {
   std::vector<NodeId> now_;
   bool any_ = false;                 // copies were joined
   std::int64_t budget_;              // remaining budget of tuple nodes to visit
-  std::vector<std::uint64_t> form_;  // equal for possible copies: includes operators, types and shapes, but neither starts nor slots
+  std::vector<std::uint64_t> form_;  // equal for possible copies: hashes operators, types and shapes, but no starts or scalar parameters
   // Use count; for one use by an add whose first operand this is, that add.
   std::vector<std::uint32_t> uses_, adder_;
   bool members_ = false;                                    // separate arrays may be joined
@@ -367,7 +367,7 @@ class Reroller {
   // ---------------------------------------------------------------------------------------------- copies joined by a Piecewise
   struct Box {
     NodeId operand;
-    std::vector<std::int64_t> start, step;  // in the result
+    std::vector<std::int64_t> start, step;  // start and step in the result
   };
 
   NodeId joined(NodeId id) {

@@ -29,7 +29,7 @@ using namespace ir;
 namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max() / 2;
-constexpr std::int64_t kMost = std::int64_t{1} << 41;  // of one value: the sum of 2^20 of them is below kNever
+constexpr std::int64_t kMost = std::int64_t{1} << 41;  // maximum for one value: the sum of 2^20 of them is below kNever
 constexpr std::int64_t kLoad = 4;                      // cost of a byte
 constexpr std::int64_t kStoreLoad = 8;                 // cost of a byte
 

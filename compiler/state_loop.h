@@ -16,7 +16,7 @@ namespace onepass::compiler {
 class StateLoop {
  public:
   enum class Kind : std::uint8_t { Scan, Fold, Iterate, While };
-  static constexpr std::string_view kNames[] = {"scan", "fold", "iterate", "while_loop"};  ///< by kind
+  static constexpr std::string_view kNames[] = {"scan", "fold", "iterate", "while_loop"};  ///< by Kind
 
   /// Begins a loop. The recorder must outlive it.
   /// Errors    ValueError if there is no state.

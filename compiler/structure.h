@@ -40,7 +40,7 @@ class Structure {
 
   /// Returns the lengths with which `recorded` has this structure; nullopt if it does not.
   std::optional<Lengths> lengths_of(const ir::Graph& recorded) const;
-  /// Return the recording with such lengths, and the passes' result for it. Slots have the values of the structure's own recording.
+  /// Return the recording with such lengths, and the passes' result for it. Scalar parameters have the values of the structure's own recording.
   ir::Graph recorded(const Lengths& lengths) const;
   ir::Graph optimised(const Lengths& lengths) const;
   Partition partition(const Lengths& lengths) const;

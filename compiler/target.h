@@ -11,7 +11,7 @@ struct Target {
   std::string triple;     // LLVM target triple
   std::string cpu;        // LLVM's processor name; "": the triple's baseline
   std::string features;   // "+avx2,+fma"
-  int vector_bytes = 32;  // of one register
+  int vector_bytes = 32;  // size of one register
   std::int64_t l1_bytes = 32 << 10, l2_bytes = 512 << 10, llc_bytes = 16 << 20;
   /// Eighths of the last-level cache that a kernel's traffic may fill before its stores bypass the caches.
   int llc_eighths = 7;

@@ -72,7 +72,7 @@ class Unroller {
   std::vector<std::uint32_t> uses_;
   std::vector<std::int64_t> largest_;                       // elements of the largest value that depends on the node
   std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // for the current reduction: each node's elements
-  List axes_;                                               // of the current reduction
+  List axes_;                                               // reduced axes of the current reduction
   std::vector<std::int64_t> extents_;                       // extents of the operand along axes_
   bool turns_ = false;                                      // arrays are first stored with the reduced axis first
 
