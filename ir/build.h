@@ -1,6 +1,6 @@
-// Expressions over a graph under construction: the small language in which expansions, derivatives and composites are written.
-// Operands of one operator have one shape and (but for where's condition) one dtype; a C++ number becomes a constant of the other
-// operand's dtype and shape. No promotion and no broadcasting here: that is compiler/record.
+// Expressions over a graph under construction, used to write expansions, derivatives and composites. The operands of one operator have one
+// shape and, except for where's condition, one dtype. A C++ number becomes a constant of the other operand's dtype and shape. Promotion and
+// broadcasting are in compiler/record.
 #pragma once
 
 #include <concepts>
@@ -25,13 +25,13 @@ class Expr {
   NodeId id_ = kNoNode;
 };
 
-/// "This operand takes no gradient" in the gradient column.
+/// Marks, in the gradient column, an operand that receives no gradient.
 inline const Expr none{};
 
-Expr constant_like(Expr like, double value);  // of like's dtype and shape
+Expr constant_like(Expr like, double value);  // has the dtype and shape of `like`
 Expr constant_bits(Expr like, std::uint64_t bits);
 Expr apply(Op op, DType dtype, std::initializer_list<Expr> operands);
-Expr apply(Op op, std::initializer_list<Expr> operands);  // the dtype follows from the operator's rule
+Expr apply(Op op, std::initializer_list<Expr> operands);  // the operator's type rule gives the dtype
 
 template <class T>
 concept Number = std::is_arithmetic_v<T>;
@@ -59,7 +59,7 @@ ONEPASS_BINARY(pow, Op::Pow)
 ONEPASS_BINARY(hypot, Op::Hypot)
 #undef ONEPASS_BINARY
 
-// Bits: the number is taken as an integer, exactly.
+// Bit operators: the number becomes an integer constant, exactly.
 #define ONEPASS_BITS(name, op)                                   \
   inline Expr name(Expr a, Expr b) { return apply(op, {a, b}); } \
   template <std::integral T> Expr name(Expr a, T b) { return apply(op, {a, constant_bits(a, static_cast<std::uint64_t>(b))}); }
@@ -103,19 +103,21 @@ template <Number T> Expr fma(Expr a, Expr b, T c) { return fma(a, b, constant_li
 template <Number T> Expr fma(Expr a, T b, Expr c) { return fma(a, constant_like(a, static_cast<double>(b)), c); }
 template <Number T, Number U> Expr fma(Expr a, T b, U c) { return fma(a, constant_like(a, static_cast<double>(b)), c); }
 inline Expr where(Expr c, Expr a, Expr b) { return apply(Op::Where, {c, a, b}); }
-/// where(c, slow, fast); a kernel runs what `slow` alone needs only if some lane has c. Of one condition, all `rare` stand behind all their
-/// operands: build these first.
+/// Returns where(c, slow, fast). A kernel computes the nodes that only `slow` needs if some lane has c. All `rare` of one condition must
+/// come after all their operands, so build those first.
 inline Expr rare(Expr c, Expr slow, Expr fast) { return apply(Op::Rare, {c, slow, fast}); }
 template <Number T> Expr where(Expr c, Expr a, T b) { return where(c, a, constant_like(a, static_cast<double>(b))); }
 template <Number T> Expr where(Expr c, T a, Expr b) { return where(c, constant_like(b, static_cast<double>(a)), b); }
 
-/// `op`'s cheaper expansion of relaxation `approximate`, of an f32 or f64 x; nothing where there is none (ir/expand_approximate.cpp).
+/// Returns the cheaper expansion of `op` for the relaxation `approximate`, for an f32 or f64 x. Returns an empty Expr if `op` has no such
+/// expansion (ir/expand_approximate.cpp).
 Expr approximation(Op op, Expr x);
 
-/// digamma's derivative. No operator of the language, and so written in operators that have derivatives themselves (ir/expand_gamma.cpp).
+/// Returns the derivative of digamma. It is not an operator of the language, so its operators must have derivatives (ir/expand_gamma.cpp).
 Expr trigamma(Expr x);
 
-/// The expansion of an elementary function, as a graph of primitives over rank-0 inputs of that type; made once, kept for good, thread-safe.
+/// Returns the expansion of an elementary function: a graph of primitives over rank-0 inputs of that type. Each graph is made once and
+/// never freed. Thread-safe.
 const Graph& expansion(Op op, DType dtype);
 
 }  // namespace onepass::ir

@@ -1,5 +1,6 @@
-// The expansions: each elementary function built from primitives, branch-free, for f32 and f64 by its operand's dtype. ir/ops.def names
-// them; ir/build.cpp calls them once per dtype. Coefficients come from tools/fit.py; tests/test_expand.cpp measures every one.
+// Expansions: each elementary function built from primitives, branch-free, for f32 or f64 according to its operand's dtype. ir/ops.def
+// names them; ir/build.cpp calls them once for each dtype. tools/fit.py computes the coefficients; tests/test_expand.cpp measures every
+// error.
 #pragma once
 
 #include "ir/build.h"

@@ -1,5 +1,5 @@
-// The formula language as text: lexer, parser and syntax tree of a program (docs/language.md, "Programs"). Knows no graph and no operator;
-// compiler/formula.h walks the tree and records. A Program is plain data: threads may share a const one.
+// The formula language as text: lexer, parser and syntax tree of a program (docs/language.md, "Programs"). Independent of graphs and
+// operators; compiler/formula.h walks the tree and records. A Program is plain data, so threads may share a const one.
 #pragma once
 
 #include <onepass/dtype.h>
@@ -21,33 +21,33 @@ using NameId = std::uint32_t;      ///< index into Program::names
 using VariableId = std::uint32_t;  ///< index into Scope::variables
 inline constexpr std::uint32_t kAbsent = 0xffffffffu;
 
-using onepass::Limits;  // those of a formula's text; what its calls expand to is the recorder's limit
+using onepass::Limits;  // limits of the text; the recorder limits the size after expanding calls
 
 enum class Kind : std::uint8_t {
-  Integer,      ///< a, b: the value's low and high half, of an i64; c: 1 where it is above the largest i64, a u64
-  Float,        ///< a, b: the halves of the nearest double; c: the nearest float, as bits; d: bytes of text
+  Integer,      ///< a, b: low and high half of the value's bits; c: 1 for a u64 above the largest i64, else 0
+  Float,        ///< a, b: halves of the nearest double; c: bits of the nearest float; d: bytes of text
   Boolean,      ///< a: 0 or 1
   None,         ///< `none`
   Type,         ///< a: DType
   String,       ///< a: index into Program::strings
-  Name,         ///< a value: a is its NameId, b its VariableId in the scope of the statement
-  Function,     ///< a function as the argument of a loop: a is its NameId, b its index in Program::functions
+  Name,         ///< a value: a is its NameId, b its VariableId in the statement's scope
+  Function,     ///< a function as a loop's argument: a is its NameId, b its index in Program::functions
   Prefix,       ///< op a
   Binary,       ///< a op b
   Conditional,  ///< a ? b : c
   List,         ///< `[…]`: b items from a in Program::items
-  Call,      ///< b arguments from a in Program::arguments; c: callee's NameId; d: index of the function above it of that name, else kAbsent
-  Index,     ///< a[…]: c items from b in Program::items, each an expression, Slice, Ellipsis or None
-  Slice,     ///< a:b:c, each kAbsent where it is left out
-  Ellipsis,  ///< `...` in an index
-  Attribute  ///< a.name, b: NameId; `shape` is the only one
+  Call,         ///< b arguments from a in Program::arguments; c: callee's NameId; d: index of the user's function, else kAbsent
+  Index,        ///< a[…]: c items from b in Program::items, each an expression, Slice, Ellipsis or None
+  Slice,        ///< a:b:c, each kAbsent if omitted
+  Ellipsis,     ///< `...` in an index
+  Attribute     ///< a.name, b: NameId; only `shape` exists
 };
 
 enum class Operator : std::uint8_t {
   Positive,
   Negate,
   BitNot,
-  Not,  // prefix
+  Not,  // the operators up to here are prefix operators
   Power,
   Multiply,
   Divide,
@@ -68,26 +68,26 @@ enum class Operator : std::uint8_t {
   Greater,
   GreaterEqual,
   And,
-  Or,  // binary
+  Or,  // the operators from Power to here are binary
   None
 };
 
-/// How it is written: `**`, `not`, ….
+/// Returns the operator as written: `**`, `not`, ….
 std::string_view text_of(Operator op);
 
-/// One expression. Operands come before it, from left to right, so that a walk over a statement's range of nodes evaluates it without recursion.
+/// One expression. Its operands precede it, from left to right, so a non-recursive walk over a statement's range of nodes evaluates it.
 struct Node {
   Kind kind = Kind::None;
   Operator op = Operator::None;
-  std::uint32_t offset = 0;  ///< where it stands in the source: an operator's sign, a call's name, an index's `[`
+  std::uint32_t offset = 0;  ///< position in the source: an operator's sign, a call's name, an index's `[`
   std::uint32_t a = 0, b = 0, c = 0, d = 0;
 
   std::int64_t integer() const { return static_cast<std::int64_t>(a | static_cast<std::uint64_t>(b) << 32); }
   bool is_unsigned() const { return c != 0; }
   double number() const { return std::bit_cast<double>(a | static_cast<std::uint64_t>(b) << 32); }
-  float single() const { return std::bit_cast<float>(c); }  ///< rounded once from the text, where float(number()) rounds twice
+  float single() const { return std::bit_cast<float>(c); }  ///< rounded once from the text; float(number()) would round twice
   DType dtype() const { return static_cast<DType>(a); }
-  /// Positions do not count: this is what a printed program shares with its original.
+  /// Compares everything but positions, so a printed program equals its original.
   bool operator==(const Node& other) const {
     return kind == other.kind && op == other.op && a == other.a && b == other.b && c == other.c && d == other.d;
   }
@@ -96,11 +96,11 @@ struct Node {
 struct Argument {
   NameId keyword = kAbsent;  ///< kAbsent: positional
   NodeId value = kAbsent;
-  std::uint32_t offset = 0;  ///< of the keyword, or where the value begins
+  std::uint32_t offset = 0;  ///< position of the keyword, or else of the value
   bool operator==(const Argument& other) const { return keyword == other.keyword && value == other.value; }
 };
 
-/// A name of one scope. At the top level a name used before any assignment is an input; these stand in order of first appearance.
+/// A name of one scope. At the top level, a name used before any assignment is an input; inputs are in order of first appearance.
 struct Variable {
   enum class Role : std::uint8_t { Input, Parameter, Extent, Assigned };
   NameId name = kAbsent;
@@ -121,8 +121,8 @@ struct Statement {
   Kind kind = Kind::Assign;
   std::uint32_t offset = 0;
   std::uint32_t first_target = 0, target_count = 0;  ///< in Program::targets
-  NodeId first_node = 0, end_node = 0;               ///< all nodes of the statement, in the order to evaluate them
-  std::uint32_t first_value = 0, value_count = 0;    ///< in Program::items: its results, one unless it is a `return a, b`
+  NodeId first_node = 0, end_node = 0;               ///< all nodes of the statement, in evaluation order
+  std::uint32_t first_value = 0, value_count = 0;    ///< in Program::items: its results; several only for `return a, b`
   bool operator==(const Statement& other) const {
     return kind == other.kind && first_target == other.first_target && target_count == other.target_count &&
            first_node == other.first_node && end_node == other.end_node && first_value == other.first_value &&
@@ -166,16 +166,17 @@ struct Function {
 };
 
 struct Program {
-  std::string source, file_name;  ///< what error_at quotes
-  Limits limits;                  ///< those it was parsed with; `nesting` also bounds calls within calls
+  std::string source, file_name;  ///< source text and name for error_at
+  Limits limits;                  ///< the limits of the parse; `nesting` also bounds nested calls
   std::vector<std::string> names, strings;
   std::vector<Node> nodes;
   std::vector<NodeId> items;
   std::vector<Argument> arguments;
   std::vector<Target> targets;
-  std::vector<Function> functions;  ///< in order; a later one never has the name of an earlier one
-  Scope top;                        ///< without statements the last function is the program
-  /// What parsing took: bytes read, entries of tables looked at or moved, operators and items taken off the stacks. A test holds it linear.
+  std::vector<Function> functions;  ///< in source order; names are unique
+  Scope top;                        ///< if it has no statements, the last function is the program
+  /// Cost of the parse: bytes read, table entries visited or moved, and operators and items popped from the stacks. A test checks that it
+  /// is linear in the text.
   std::uint64_t steps = 0;
 
   std::string_view name(NameId id) const { return names[id]; }
@@ -186,7 +187,7 @@ struct Program {
   std::span<const NodeId> list_items(const Node& list) const { return {items.data() + list.a, list.b}; }
   std::span<const NodeId> index_items(const Node& index) const { return {items.data() + index.b, index.c}; }
 
-  /// Equal but for positions, text, file name, limits and steps.
+  /// Compares everything but positions, text, file name, limits and steps.
   bool operator==(const Program& other) const {
     return names == other.names && strings == other.strings && nodes == other.nodes && items == other.items &&
            arguments == other.arguments && targets == other.targets && functions == other.functions && top == other.top;
@@ -194,10 +195,11 @@ struct Program {
 };
 
 /// Parses a whole program in time linear in its text, without recursion.
-/// Errors    FormulaError, `file:line:column: what is wrong`, the source line, a caret. No bytes crash it; a limit's error names its field.
+/// Errors    FormulaError: `file:line:column: what is wrong`, the source line, a caret. Arbitrary bytes are safe input; a limit's error names
+///           its field.
 Program parse(std::string_view text, std::string_view file_name = "formula", const Limits& limits = {});
 
-/// Prints a program that parses to an equal one.
+/// Prints a program; the text parses to an equal program.
 std::string to_string(const Program& program);
 
 struct Location {
@@ -205,22 +207,23 @@ struct Location {
 };
 Location locate(std::string_view source, std::uint32_t offset);
 
-/// `line:column` of a place in the program, for messages that point at a second place.
+/// Returns `line:column` of a position in the program, for messages that refer to a second position.
 std::string position(const Program& program, std::uint32_t offset);
 
-/// The error of that place: `file:line:column: ` and the first line of `message`, the source line, the caret, the other lines of `message`.
+/// Returns the error for that position: `file:line:column: ` and the first line of `message`, the source line, the caret, then the other
+/// lines of `message`.
 FormulaError error_at(const Program& program, std::uint32_t offset, std::string_view message);
 
-/// The candidate nearest to `name` by edit distance, or nothing where none is near; ties go to the first.
+/// Returns the candidate nearest to `name` by edit distance, or an empty string if none is close. Ties go to the first.
 std::string nearest(std::string_view name, std::span<const std::string_view> candidates);
 
-/// How many of the first arguments of the operator of that name are functions: 1 of scan, fold and iterate, 2 of while_loop, else 0.
+/// Returns how many leading arguments of the operator with that name are functions: 1 for scan, fold and iterate, 2 for while_loop, else 0.
 std::size_t function_arguments(std::string_view name);
 
-/// Whether the language keeps the word for itself: a keyword, a constant or a type.
+/// True if the language reserves the word as a keyword, a constant or a type.
 bool is_reserved(std::string_view word);
 
-/// Of such a word, "`e` is a constant of the language; in the program call it `e_`"; of another, nothing.
+/// Returns, for a reserved word, "`e` is a constant of the language; in the program call it `e_`"; otherwise an empty string.
 std::string advice_on_reserved(std::string_view word);
 
 }  // namespace onepass::language

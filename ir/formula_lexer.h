@@ -1,4 +1,4 @@
-// Lexer: the words of a formula's text, one at a time.
+// Lexer: splits a formula's text into tokens, one at a time.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace onepass::language {
 
-// Names to ids by open addressing over Program::names: one hash and, as a rule, one comparison for each word of the text.
+// Maps names to ids by open addressing over Program::names. Usually costs one hash and one comparison for each word of the text.
 class Interner {
  public:
   Interner(std::vector<std::string>& names, std::uint64_t& steps) : names_(names), steps_(steps), slots_(256) {}
@@ -53,12 +53,12 @@ class Interner {
   std::vector<Slot> slots_;
 };
 
-/// Of the text in program.source. Names and strings that it meets go into the program, and so do its steps; errors are of the program.
+/// Lexer of the text in program.source. Stores names, strings and steps in the program, which is also the subject of its errors.
 class Lexer {
  public:
   explicit Lexer(Program& program);
   Lexeme lex();
-  [[noreturn]] void fail_integer(std::uint32_t offset, std::string_view number, std::string_view what) const;  // which does not fit
+  [[noreturn]] void fail_integer(std::uint32_t offset, std::string_view number, std::string_view what) const;
 
  private:
   [[noreturn]] void fail(std::uint32_t offset, std::string_view message) const { throw error_at(program_, offset, message); }
@@ -75,7 +75,7 @@ class Lexer {
   Interner interner_;
   std::string_view text_;
   std::size_t at_ = 0;
-  std::size_t open_brackets_ = 0;  // inside them a newline is white space
+  std::size_t open_brackets_ = 0;  // inside brackets a newline is white space
 };
 
 }  // namespace onepass::language

@@ -1,4 +1,4 @@
-// What the formula language's lexer, parser and printer share: operators and their precedences, words, code points.
+// Shared parts of the formula language's lexer, parser and printer: operators and their precedences, reserved words, code points.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ struct OperatorInfo {
   int precedence;
 };
 
-// Python's table; a larger number binds tighter. The conditional is below all of them, a primary above.
+// Python's precedences; a larger number binds tighter. The conditional is below all operators, a primary above.
 inline constexpr int kConditionalPrecedence = 1, kOrPrecedence = 2, kNotPrecedence = 4, kPrefixPrecedence = 12;
 inline constexpr int kPowerPrecedence = 13, kPrimaryPrecedence = 14;
 inline constexpr std::array<OperatorInfo, static_cast<std::size_t>(Operator::None) + 1> kOperators = {{{"+", kPrefixPrecedence},
@@ -73,7 +73,7 @@ enum class Token : std::uint8_t {
   Boolean,
   None,
   Constant,
-  Type  // the reserved words, with `not`, `and` and `or` among the operators
+  Type  // the reserved words; `not`, `and` and `or` are among the operators
 };
 
 struct Lexeme {
@@ -93,7 +93,7 @@ struct ReservedWord {
   double number = 0;
 };
 
-// They take the first NameIds of every program, so that a word is known to be reserved by its id.
+// Reserved words have the first NameIds of every program, so the id identifies them.
 inline constexpr auto kReservedWords = [] {
   std::array<ReservedWord, 12 + kDTypeCount> words = {
       {{"fn", Token::Fn},
@@ -113,11 +113,12 @@ inline constexpr auto kReservedWords = [] {
   return words;
 }();
 
-/// "a type", "a constant" or "a keyword".
+/// Returns "a type", "a constant" or "a keyword".
 std::string_view kind_of(const ReservedWord& word);
 
 inline bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
-/// Bytes of the code point at `at`, 0 where the bytes are not UTF-8 (overlong forms, surrogates and values above U+10FFFF included).
+/// Returns the length in bytes of the code point at `at`; 0 for invalid UTF-8 (including overlong forms, surrogates and values above
+/// U+10FFFF).
 std::size_t code_point_bytes(std::string_view text, std::size_t at);
 
 }  // namespace onepass::language

@@ -1,5 +1,5 @@
-// The exact scalar functions that the `meaning` column of ops.def names, and the types it computes on. Called by ir/reference.cpp and by
-// constant folding; code generators spell the same functions for their machine. Valid for -ffp-contract=off and round to nearest.
+// The exact scalar functions that the `meaning` column of ops.def uses, and their argument types. Called by ir/reference.cpp and constant
+// folding; code generators implement the same functions for their machine. Requires -ffp-contract=off and round to nearest.
 #pragma once
 
 #include <bit>
@@ -13,11 +13,11 @@
 
 namespace onepass::ir::meaning {
 
-/// An integer whose arithmetic wraps: computed in the unsigned type, so that nothing is undefined.
+/// An integer with wrapping arithmetic, computed in the unsigned type to avoid undefined behavior.
 template <std::integral S> struct Integer {
   using Value = S;
   using Unsigned = std::make_unsigned_t<S>;
-  using Wide = std::conditional_t<(sizeof(S) < 4), std::uint32_t, Unsigned>;  // narrower ones would be promoted to int
+  using Wide = std::conditional_t<(sizeof(S) < 4), std::uint32_t, Unsigned>;  // narrower types would be promoted to int
   static constexpr int kWidth = 8 * static_cast<int>(sizeof(S));
   S value;
 
@@ -37,7 +37,7 @@ template <std::integral S> struct Integer {
   friend constexpr auto operator<=>(Integer a, Integer b) { return a.value <=> b.value; }
 };
 
-/// Halves are computed in f32; only conversions know them. The value may be one that the type itself does not have.
+/// Half-precision values, computed in f32; only conversions distinguish them. `value` may be unrepresentable in the half type.
 struct Float16 {
   float value;
 };
@@ -68,7 +68,8 @@ template <std::floating_point T> bool isinf(T a) { return std::fabs(a) == std::n
 template <std::floating_point T> bool isfinite(T a) { return std::fabs(a) < std::numeric_limits<T>::infinity(); }
 template <std::floating_point T> bool signbit(T a) { return std::bit_cast<BitsOf<T>>(a) >> (8 * sizeof(T) - 1) != 0; }
 
-/// a * 2^b in two exact factors, the second product alone rounding. b: an integer whose half is in the exponent's range, else NaN.
+/// Computes a * 2^b as two products, of which only the second rounds. b must be an integer; if half of it is outside the exponent range,
+/// the result is NaN.
 template <std::floating_point T> T ldexp(T a, T b) {
   constexpr int most = 2 * (std::numeric_limits<T>::max_exponent - 2);
   if (!(std::fabs(b) <= T(most))) return std::numeric_limits<T>::quiet_NaN();
@@ -77,7 +78,7 @@ template <std::floating_point T> T ldexp(T a, T b) {
 }
 /// sqrt(1/2) rounded to the type.
 template <std::floating_point T> inline constexpr T kSqrtHalf = sizeof(T) == 4 ? T(0x1.6a09e6p-1f) : T(0x1.6a09e667f3bcdp-1);
-/// a = 2^k m, kSqrtHalf <= m < 2 kSqrtHalf, of a positive finite a: k, then m.
+/// Return k (binary_exponent) and m (binary_fraction) of a = 2^k m, kSqrtHalf <= m < 2 kSqrtHalf, for a positive finite a.
 template <std::floating_point T> T binary_exponent(T a) {
   int k = 0;
   const T m = std::frexp(a, &k);  // 1/2 <= m < 1
@@ -94,7 +95,7 @@ template <std::floating_point T> T log_domain(T a, T b) {
   return a == 0 ? -infinity : std::numeric_limits<T>::quiet_NaN();
 }
 
-// NaN propagates, -0 < +0: no order of the operands and no order of a reduction matters.
+// NaN propagates and -0 < +0, so the order of operands or of a reduction does not matter.
 template <std::floating_point T> T maximum(T a, T b) {
   if (a != a) return a;
   if (a == b) return signbit(a) ? b : a;
@@ -106,18 +107,20 @@ template <std::floating_point T> T minimum(T a, T b) {
   return b < a || b != b ? b : a;
 }
 
-/// What of the cotangent g of maximum(a, b) is a's. No branches, so that compilers make vectors of it.
+/// Returns a's part of the cotangent g of maximum(a, b). Branch-free, so that compilers can vectorize it.
 template <std::floating_point T> T share(T g, T a, T b) {
   const bool is_returned = (a >= b) | (a != a), ties = (b >= a) | (b != b);
   const T part = ties ? g * T(0.5) : g;
   return is_returned ? part : T(0);
 }
 
-/// The floor of the exact quotient, rounded once where it is no float of the type. q is the rounded quotient. Only where q is itself an
-/// integer can it lie above the exact one; the exact r = a - q*b (one fma; such a residual is always a float) tells. From 2^p on the
-/// integers are no longer all floats: there the floor rounds to another float than the quotient does only if it is the midpoint q - h of
-/// two, and q - h, rounded to even, is then the answer. So the quotient is corrected where r lies beyond -(h - 1)*b. For smaller q h is 1.
-/// As IEEE divides: a/0 is ±inf or NaN, inf/b is ±inf, -1/inf is -0.
+/// Returns the floor of the exact quotient, rounded once if it is not representable. IEEE special cases: a/0 is ±inf or NaN, inf/b is ±inf,
+/// -1/inf is -0.
+///
+/// q is the rounded quotient. It can exceed the exact one only if it is an integer. The exact residual r = a - q*b (one fma, always
+/// representable) decides this. From 2^p on, not all integers are floats. There the floor rounds to another float than the quotient only if
+/// it is the midpoint q - h of two floats. Then q - h, rounded to even, is the result. So the quotient is corrected if r is beyond -(h -
+/// 1)*b. For smaller q, h is 1.
 template <std::floating_point T> T floor_div(T a, T b) {
   using Bits = BitsOf<T>;
   const T q = a / b;
@@ -126,19 +129,19 @@ template <std::floating_point T> T floor_div(T a, T b) {
   const T half_gap = (f - below) * T(0.5);
   const T h = half_gap > T(1) ? half_gap : T(1);
   const T r = std::fma(-f, b, a);
-  const T s = std::fma(b, h - T(1), r);  // the sign of a fma is exact
+  const T s = std::fma(b, h - T(1), r);  // the sign of an fma is exact
   const bool above = b < 0 ? s > 0 : s < 0;
   return q == f && above ? f - h : f;
 }
 
-/// a - b*floor(a/b), exact but for one rounding at the end; the divisor's sign, on a zero too.
+/// Returns a - b*floor(a/b), with one rounding at the end. The result has the divisor's sign, even if it is zero.
 template <std::floating_point T> T remainder(T a, T b) {
   const T r = std::fmod(a, b);  // exact in every library
   if (r == 0) return std::copysign(r, b);
   return (r < 0) != (b < 0) ? r + b : r;  // NaN: both sums are NaN
 }
 
-/// a - b*trunc(a/b), exactly; the dividend's sign, on a zero too.
+/// Returns a - b*trunc(a/b), exactly. The result has the dividend's sign, even if it is zero.
 template <std::floating_point T> T fmod(T a, T b) { return std::fmod(a, b); }
 
 // ---- integers
@@ -149,7 +152,7 @@ template <Wrapping T> constexpr T maximum(T a, T b) { return a.value < b.value ?
 template <Wrapping T> constexpr T minimum(T a, T b) { return b.value < a.value ? b : a; }
 template <Wrapping T> constexpr T bitwise_not(T a) { return T::wrap(~a.wide()); }
 
-/// Rounds down; by zero gives 0; the least integer by -1 wraps to itself.
+/// Rounds down. Division by zero gives 0; the least integer divided by -1 wraps to itself.
 template <Wrapping T> constexpr T floor_div(T a, T b) {
   using S = typename T::Value;
   if (b.value == 0) return T(0);
@@ -162,7 +165,7 @@ template <Wrapping T> constexpr T floor_div(T a, T b) {
   }
 }
 
-/// The divisor's sign; by zero gives 0.
+/// Returns the remainder with the divisor's sign; 0 for a zero divisor.
 template <Wrapping T> constexpr T remainder(T a, T b) {
   using S = typename T::Value;
   if (b.value == 0) return T(0);
@@ -175,7 +178,7 @@ template <Wrapping T> constexpr T remainder(T a, T b) {
   }
 }
 
-/// The dividend's sign; by zero gives 0.
+/// Returns the remainder with the dividend's sign; 0 for a zero divisor.
 template <Wrapping T> constexpr T fmod(T a, T b) {
   using S = typename T::Value;
   if (b.value == 0) return T(0);
@@ -185,7 +188,7 @@ template <Wrapping T> constexpr T fmod(T a, T b) {
   return T(static_cast<S>(a.value % b.value));
 }
 
-/// Wraps. A negative exponent gives 0, but of 1 and -1 what it should.
+/// Computes a power that wraps. A negative exponent gives 0, except for the bases 1 and -1.
 template <Wrapping T> constexpr T integer_pow(T a, T b) {
   using S = typename T::Value;
   if constexpr (std::is_signed_v<S>) {
@@ -199,12 +202,12 @@ template <Wrapping T> constexpr T integer_pow(T a, T b) {
   return y;
 }
 
-/// By the width or more, or by a negative count: all bits leave, 0.
+/// Shifts left. A count of the width or more, or a negative count, gives 0.
 template <Wrapping T> constexpr T shift_left(T a, T b) {
   const bool inside = b.value >= 0 && b.wide() < static_cast<typename T::Wide>(T::kWidth);
   return inside ? T::wrap(a.wide() << b.value) : T(0);
 }
-/// Arithmetic for signed integers; by the width or more, or by a negative count: 0, or -1 where a is negative.
+/// Shifts right, arithmetically for signed integers. A count of the width or more, or a negative count, gives 0, or -1 if a is negative.
 template <Wrapping T> constexpr T shift_right(T a, T b) {
   using S = typename T::Value;
   const bool inside = b.value >= 0 && b.wide() < static_cast<typename T::Wide>(T::kWidth);
@@ -222,11 +225,11 @@ constexpr bool bitwise_not(bool a) { return !a; }
 
 // ---- conversions
 
-/// The nearest value of a half type, half to even: one rounding.
+/// Rounds to the nearest value of a half type, half to even, with one rounding.
 inline float round_to_f16(double x) { return detail::float_of_f16(detail::bits_of_half<10, 5>(x)); }
 inline float round_to_bf16(double x) { return detail::float_of_bf16(detail::bits_of_half<7, 8>(x)); }
 
-/// A double that rounds to every format of at most 51 digits as the integer does: what does not fit is or-ed into the last bit.
+/// Returns a double that rounds to every format of at most 51 digits like the integer. Lost bits are or-ed into the last bit (sticky bit).
 template <std::integral S> double sticky_double(S a) {
   const bool negative = a < 0;
   std::uint64_t m = negative ? std::uint64_t{0} - static_cast<std::uint64_t>(a) : static_cast<std::uint64_t>(a);
@@ -234,7 +237,7 @@ template <std::integral S> double sticky_double(S a) {
   return negative ? -static_cast<double>(m) : static_cast<double>(m);
 }
 
-/// float to integer: toward zero, saturating, NaN gives 0.
+/// Converts a float to an integer: toward zero, saturating, NaN gives 0.
 template <std::integral S, std::floating_point T> S saturate(T a) {
   constexpr int digits = std::numeric_limits<S>::digits;
   const T above = std::bit_cast<T>(static_cast<BitsOf<T>>(static_cast<BitsOf<T>>(digits + std::numeric_limits<T>::max_exponent - 1)
@@ -249,7 +252,7 @@ template <std::integral S, std::floating_point T> S saturate(T a) {
   return static_cast<S>(a);
 }
 
-/// Conversion from the operand's type T to R: one rounding, from the exact value. A half is rounded to its own type first.
+/// Converts from the operand's type T to R with one rounding of the exact value. A half is first rounded to its own type.
 template <class R, class T> R cast(T a) {
   if constexpr (std::same_as<T, Float16>) return cast<R>(round_to_f16(a.value));
   else if constexpr (std::same_as<T, BFloat16>) return cast<R>(round_to_bf16(a.value));
@@ -270,7 +273,7 @@ template <class R, class T> R cast(T a) {
   }
 }
 
-/// The same bytes as another type of that size. A half is rounded to its own type first; a byte that becomes bool is true unless 0.
+/// Reinterprets the bytes as another type of the same size. A half is first rounded to its own type; a nonzero byte becomes true.
 template <class R, class T> R bitcast(T a) {
   if constexpr (std::same_as<T, Float16>) return bitcast<R>(Integer<std::uint16_t>(detail::bits_of_half<10, 5>(a.value)));
   else if constexpr (std::same_as<T, BFloat16>) return bitcast<R>(Integer<std::uint16_t>(detail::bits_of_half<7, 8>(a.value)));

@@ -1,11 +1,11 @@
-// normal_quantile: what `normal` makes of uniform numbers. Called by the recorder; like the expansions, it is built from primitives.
+// normal_quantile: maps uniform numbers to normally distributed ones. Called by the recorder; built from primitives, like the expansions.
 #pragma once
 
 #include "ir/build.h"
 
 namespace onepass::ir {
 
-/// sqrt(2) * erfinv(t) for -1 < t < 1, f32 or f64, within 2 ULP.
+/// Returns sqrt(2) * erfinv(t) for -1 < t < 1, in f32 or f64, within 2 ULP.
 Expr normal_quantile(Expr t);
 
 }  // namespace onepass::ir

@@ -1,4 +1,4 @@
-// Operators as values: the enumerator, its arity, its name, its typing rule. Generated from ops.def; everyone includes it.
+// Operators as values: enumerator, arity, name and typing rule. Generated from ops.def.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline constexpr int kOpCount = 0
 enum class OpKind : std::uint8_t { Source, View, Piecewise, Reduction, Scan, Place, Gather, Scatter, Routine, Primitive, Expanded };
 inline constexpr std::uint8_t kAnyArity = 0xff;
 
-/// How the dtypes of operands and result hang together.
+/// The relation between the dtypes of operands and result.
 enum class TypeRule : std::uint8_t {
   None,         // structural: its own rule, ir/verify.cpp
   Number,       // all of one type that is not bool; result the same
@@ -44,10 +44,10 @@ enum class TypeRule : std::uint8_t {
 enum Traits : std::uint8_t {
   kNone = 0,
   kCommutative = 1,
-  kBranches = 2,    // a kernel's code for it may have blocks of its own
-  kArithmetic = 4,  // refused on two bools although it takes them as floats; what has the rule Number does not take them anyway
-  kLong = 8,        // of floats: several machine instructions, which the quick tier writes once and calls
-  kPartial = 16,    // for expansions: of some operands alone, which the table says; of others the result is unspecified
+  kBranches = 2,    // its kernel code may contain separate basic blocks
+  kArithmetic = 4,  // rejects two bools, although it accepts them as floats; rule Number rejects bool anyway
+  kLong = 8,        // for floats: several machine instructions, which the baseline tier emits once and calls
+  kPartial = 16,    // for expansions: valid only for the operands stated in the table; otherwise the result is unspecified
 };
 
 struct OpInfo {
@@ -69,22 +69,23 @@ constexpr const OpInfo& info(Op op) { return kOpInfo[static_cast<int>(op)]; }
 constexpr bool is_view(Op op) { return info(op).kind == OpKind::View; }
 constexpr bool is_reduction(Op op) { return info(op).kind == OpKind::Reduction; }
 constexpr bool is_scan(Op op) { return info(op).kind == OpKind::Scan; }
-/// Not a loop: a routine of the library computes the whole array.
+/// True if a routine of the library computes the whole array, without a loop nest.
 constexpr bool is_routine(Op op) { return info(op).kind == OpKind::Routine; }
 constexpr bool is_contraction(Op op) { return op == Op::ContractLanes || op == Op::ContractRows; }
-/// Starts from 0 and adds: what a reduction of nothing gives is a number, not an error.
+/// True if the reduction starts from 0 and adds, so that its result over no elements is a number and not an error.
 constexpr bool is_sum(Op op) { return op == Op::ReduceSum || is_contraction(op); }
 constexpr bool is_source(Op op) { return info(op).kind == OpKind::Source; }
 constexpr bool is_elementwise(Op op) { return info(op).kind >= OpKind::Primitive; }
 
-/// The operator of that name in the printed form, or false.
+/// Finds the operator with that name in the printed form; false if there is none.
 constexpr bool op_of(std::string_view text, Op& out) {
   for (int i = 0; i < kOpCount; ++i)
     if (kOpInfo[i].text == text) return out = static_cast<Op>(i), true;
   return false;
 }
 
-/// The result's type of an elementwise operator other than cast and bitcast on operands of these types; false where it does not take them.
+/// Sets `out` to the result type of an elementwise operator (other than cast and bitcast) on operands of these types. Returns false if it
+/// does not accept them.
 bool result_dtype(Op op, std::span<const DType> operands, DType& out);
 
 }  // namespace onepass::ir

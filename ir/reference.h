@@ -1,5 +1,5 @@
-// Mode `reference`: every operator by its definition, one array at a time, with no compiler behind it. The judge of all other modes: tests
-// compare with it to the bit. Called by runtime/ for that mode, by constant folding and by tests.
+// Mode `reference`: computes every operator by its definition, one array at a time, without a compiler. It is the oracle of all other
+// modes: tests compare with it bit for bit. Called by runtime/ for that mode, by constant folding and by tests.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace onepass::ir {
 
-/// An array in memory that someone else owns. Strides count elements and may be zero or negative; none given: contiguous.
-/// Halves have two bytes, bool one (every value but 0 is true).
+/// An array in memory that the caller owns. Strides count elements and may be zero or negative; empty: contiguous. Halves have two bytes,
+/// bool one (every value but 0 is true).
 struct ArrayView {
   DType dtype;
   const void* data;
@@ -33,19 +33,21 @@ struct Buffer {
   ArrayView view() const { return {dtype, bytes.data(), shape, {}}; }
 };
 
-/// The outputs of the graph. `slot_bits` in the order of graph.slots; none given: the values that the graph was recorded with.
-/// Inside, halves are f32, unrounded but at casts; outputs are rounded. InternalError where inputs or slots do not match the graph, IndexError
-/// for the first index that lies outside, of the node that was recorded first. `worked` is told every so many thousand elements how many were
-/// computed since; what it throws ends the evaluation.
+/// Evaluates the graph and returns its outputs. `slot_bits` are in the order of graph.slots; empty: the values of the recording. Halves are
+/// computed in f32 and rounded only by casts and in the outputs. After every few hundred thousand elements, `worked` receives the number
+/// computed since its last call; an exception from it ends the evaluation.
+///
+/// Errors    InternalError if inputs or slots do not match the graph. IndexError for the first index out of range, in the node that was
+///           recorded first.
 std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits = {},
                              const std::function<void(std::int64_t elements)>& worked = {});
 
-/// One elementwise operator on single values, by its definition. Each value is the type that it is computed in (a half is an f32), in the low
-/// bytes; the others are 0. `from`: of the last operand; `to`: of a conversion's result. Conversions alone tell halves from f32. InternalError
-/// where the operator has no meaning on the type.
+/// Applies one elementwise operator to single values, by its definition. Each value is in the low bytes, in its computation type (f32 for a
+/// half); the other bytes are 0. `from` is the type of the last operand, `to` that of a conversion's result. Only conversions distinguish
+/// halves from f32. Throws InternalError if the operator is undefined for the type.
 std::uint64_t apply(Op op, DType from, DType to, std::span<const std::uint64_t> operands);
 
-/// The broadcasts that contractions alone read: they are not made, their operands are read with strides of 0.
+/// Returns the broadcasts that only contractions read. They are not computed: their operands are read with strides of 0.
 std::vector<bool> unspread(const Graph& graph);
 
 }  // namespace onepass::ir

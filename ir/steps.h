@@ -1,8 +1,8 @@
-// Steps: what the attributes of a node `steps` say. A recurrence of n steps on k states, elementwise: step t computes lines from the states, from
-// element t of each of m arrays along their first axis and from what is the same in all steps; it says which values are the next states, and which
-// results of its own it has. compiler/find_steps.h makes such nodes.
+// Steps: the decoded attributes of a `steps` node, made by compiler/find_steps.h. The node is an elementwise recurrence of n steps on k
+// states. Step t computes lines from three sources: the states, element t of each of m arrays along their first axis, and captures, which
+// are the same in all steps. It defines the next states and the results of the step.
 //
-//   operands    k initial states [N], m arrays [n, N], then what all steps read [N]; an extent N that counts elements may be 1: the same for all
+//   operands    k initial states [N], m arrays [n, N], then the captures [N]; an element count N may also be 1, for equal elements
 //   results     by the first attribute: state i after the last step [N], for i < k; result i - k of all steps [n, N]
 #pragma once
 
@@ -15,17 +15,17 @@
 
 namespace onepass::ir {
 
-/// A value is a state, an element of an array, what all steps read, or a line, counted in this order.
+/// One line. Its operands are value numbers: the states, array elements, captures and lines are numbered in this order.
 struct StepLine {
   Op op;  // elementwise, or a constant
   DType dtype;
-  std::uint64_t bits;  // of a constant
+  std::uint64_t bits;  // bits of a constant
   std::array<std::int64_t, 3> operands;
   static constexpr std::int64_t kNone = -1;
 };
 
 struct Steps {
-  std::int64_t which = 0;  // of the results
+  std::int64_t which = 0;  // number of the result
   std::int64_t count = 0;  // steps
   std::int64_t states = 0, arrays = 0, captures = 0;
   std::vector<StepLine> lines;
@@ -40,12 +40,12 @@ struct Steps {
 };
 
 std::vector<std::int64_t> attributes_of(const Steps& steps);
-/// What attributes say, of a node with so many operands; `broken`: what is wrong with them, empty where nothing is.
+/// Decodes the attributes of a node with so many operands. Sets `broken` to the problem with them; empty if they are valid.
 Steps steps_of(List attributes, std::size_t operands, std::string& broken);
-Steps steps_of(const Graph& graph, NodeId id);  // of a node that is right
-/// By value: its type. Of operands that stand in the graph.
+Steps steps_of(const Graph& graph, NodeId id);  // for a valid node
+/// Returns the type of each value. `operands` must be in the graph.
 std::vector<DType> types_of(const Graph& graph, List operands, const Steps& steps);
-/// What is wrong with a node; empty where nothing is.
+/// Returns the problem with a node; empty if it is valid.
 std::string broken_steps(const Graph& graph, NodeId id);
 
 }  // namespace onepass::ir

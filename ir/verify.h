@@ -1,4 +1,4 @@
-// The invariants of a graph, as a question rather than an exception. verify() and parse_graph() ask it, and tests that make random graphs.
+// Checks the invariants of a graph without exceptions. Used by verify(), parse_graph() and tests that make random graphs.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace onepass::ir {
 
-/// The first node, in order, that breaks a rule of ops.def; kNoNode where the graph itself does (its outputs, names, inputs).
+/// The first node, in order, that violates a rule of ops.def. The node is kNoNode for violations by the graph's outputs, names or inputs.
 struct Violation {
   NodeId node;
   std::string rule;
