@@ -21,7 +21,7 @@ Expr apply(Op op, DType dtype, std::initializer_list<Expr> operands) {
   std::size_t n = 0;
   for (const Expr& e : operands) ids[n++] = e.id();
   Graph& g = operands.begin()->graph();
-  // where's condition may be the only operand of that shape's dtype; all operands have one shape
+  // where's condition may have another dtype, but all operands have one shape
   return {g, g.add(Node{op, dtype, operands.begin()->shape(), g.intern(List(ids, n)), 0, 0})};
 }
 
@@ -43,7 +43,7 @@ template <int kArity, class F> Expr call_expansion(F* expand, const std::array<E
 }  // namespace
 
 const Graph& expansion(Op op, DType dtype) {
-  // Graphs are made once and never destroyed; a second thread that loses the race throws its copy away.
+  // Graphs are made once and never destroyed. A second thread that loses the race discards its copy.
   static std::array<std::array<std::atomic<const Graph*>, kDTypeCount>, kOpCount> made{};
   auto& place = made[static_cast<std::size_t>(op)][static_cast<std::size_t>(dtype)];
   if (const Graph* g = place.load(std::memory_order_acquire)) return *g;

@@ -1,7 +1,8 @@
-// The cheaper expansions of relaxation `approximate`: within 4 ULP over the ordinary range, which is where neither operand nor result is
-// denormal and sin and cos are as they were; no denormal results. NaN, infinities and zeros still come out right. compiler/relax.cpp
-// puts them in the place of the operators; tests/test_expand.cpp measures them. Those of erf and tanh keep denormal numbers too, so that
-// compiler/halves.cpp takes them for halves, as operators of their own.
+// The cheaper expansions of the relaxation `approximate`, within 4 ULP over the ordinary range. In this range neither operand nor result is
+// denormal; outside of it results are never denormal. sin and cos are unchanged. NaN, infinities and zeros are still exact.
+//
+// compiler/relax.cpp replaces operators by these expansions; tests/test_expand.cpp measures them. The expansions of erf and tanh also
+// handle denormal numbers, so compiler/halves.cpp uses them as separate operators for halves.
 #include "ir/expand.h"
 #include "ir/expand_parts.h"
 
@@ -21,39 +22,39 @@ Expr one_and_tail(Expr r, const Coefficients& narrow, const Coefficients& wide) 
   return fma(fma(polynomial(r, choose(r, narrow, wide)), r, 1.0), r, 1.0);
 }
 
-// Of f64: e^r - 1 = r + r^2 Q. tools/fit.py expm1: relative error 2^-55.5.
+// For f64: e^r - 1 = r + r^2 Q. tools/fit.py expm1: relative error 2^-55.5.
 constexpr std::initializer_list<double> kExpm1Wide = {
     0.50000000000000056,    0.16666666666666599,   0.041666666666573253,   0.0083333333333826653,  0.001388888893257687,
     0.00019841269735131449, 2.480150413776706e-05, 2.7557392079016693e-06, 2.7626471886121321e-07, 2.5059001318527693e-08};
-// (1 - e^(-2s))/2 = s + s^2 Q. tools/fit.py expm1, of r = -2s: relative error 2^-26.1 (f32), 2^-55.5 (f64).
+// (1 - e^(-2s))/2 = s + s^2 Q. tools/fit.py expm1 with r = -2s: relative error 2^-26.1 (f32), 2^-55.5 (f64).
 constexpr std::initializer_list<double> kTanhNarrow = {-0.99999994, 0.66666168, -0.333339959, 0.133867398, -0.0443693511},
                                         kTanhWide = {-1.0000000000000011,    0.66666666666666397,    -0.33333333333258602,
                                                      0.13333333333412264,    -0.044444444584245985,  0.012698412630484128,
                                                      -0.0031745925296341837, 0.00070546923722282734, -0.00014144753605694116,
                                                      2.5660417350172357e-05};
-// Of f32: tools/fit.py exp_few: relative error of e^r 2^-23.2.
+// For f32. tools/fit.py exp_few: relative error of e^r 2^-23.2.
 constexpr std::initializer_list<double> kExpNarrow = {0.499992251, 0.166671157, 0.041891057, 0.00831266772};
 
-// e^x where it is normal.
+// Returns e^x, if it is normal.
 Expr exp_in_range(Expr x) {
   const Reduced e = reduced(x);
   return ldexp_normal(one_and_tail(e.r, kExpNarrow, kExpm1Wide), e.n);
 }
 
-// Beyond the upper clamp the result is inf.
+// Above the upper clamp the result is inf.
 Expr approximate_exp(Expr x) {
   const Reduced e = reduced(at_most(x, choose(x, 89.0, 710.0)));
   return where(x < choose(x, -87.3, -708.3), 0.0, ldexp(one_and_tail(e.r, kExpNarrow, kExpm1Wide), e.n));
 }
 
-// 1/(1 + e^-x); e^-x may leave the range where 1 hides it.
+// Returns 1/(1 + e^-x). e^-x may leave its range only if the result is then 0 or 1.
 Expr approximate_sigmoid(Expr x) {
   const double limit = choose(x, 87.0, 708.0);
   return where(x < -limit, 0.0, 1.0 / (1.0 + exp_in_range(-at_most(x, limit))));
 }
 
-// With m = (1 - e^(-2|x|))/2, tanh |x| = m/(1 - m). For |x| = s - n ln2/2 it is 2^n (s + s^2 Q) + (1 - 2^n)/2, of which near zero the first
-// part is exact. What ln2 lacks, n times, is multiplied by 2^n, n <= 0: it does not count.
+// With m = (1 - e^(-2|x|))/2, tanh |x| = m/(1 - m). For |x| = s - n ln2/2, m = 2^n (s + s^2 Q) + (1 - 2^n)/2; near zero the first part is
+// exact. The rounding error of ln2, times n, is multiplied by 2^n with n <= 0, so it is negligible.
 Expr approximate_tanh(Expr x) {
   const Format& format = format_of(x);
   const Expr clamped = at_most(abs(x), choose(x, 10.0, 20.0));
@@ -81,9 +82,9 @@ Expr approximate_log(Expr x) {
   return log_domain(x, fma(b.k, format.ln2, b.f + fma(b.k, format.ln2_low, log_tail(b.f))));
 }
 
-// 1 - erfc a, a from 17/16 on. The 8th root of erfc is nearly a straight line, so it is a short polynomial, squared three times: half the
-// operations of an exponential. As erfc is at most 0.14 there, what its digits lack counts little; and as an even power is not negative,
-// no result is above 1. tools/fit.py erfc_root: relative error of erf 2^-26.5 (f32), 2^-54.0 (f64).
+// Returns 1 - erfc a, for a from 17/16 on. The 8th root of erfc is nearly linear, so it is a short polynomial, squared three times: half
+// the operations of an exponential. erfc is at most 0.14 there, so its rounding errors have little effect. An even power is not negative,
+// so no result exceeds 1. tools/fit.py erfc_root: relative error of erf 2^-26.5 (f32), 2^-54.0 (f64).
 Expr erf_large(Expr a) {
   const Expr root =
       polynomial(at_most(a, choose(a, 4.0, 6.0)),
@@ -96,7 +97,7 @@ Expr erf_large(Expr a) {
   return fma(-fourth, fourth, 1.0);
 }
 
-// As the strict one with fewer terms. tools/fit.py erf_few: relative error of erf 2^-23.6 (f32).
+// Like the strict expansion, with fewer terms. tools/fit.py erf_few: relative error of erf 2^-23.6 (f32).
 Expr approximate_erf(Expr x) {
   const Expr a = abs(x);
   const Expr p =

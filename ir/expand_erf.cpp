@@ -1,4 +1,4 @@
-// erf and its relatives.
+// erf and related functions.
 #include <cmath>
 #include <limits>
 
@@ -25,10 +25,10 @@ Expr erfc_log_polynomial(Expr a) {
                  1.2647738864001583e-09, -6.0086615578146012e-11, 1.3361736732959306e-12}));
 }
 
-// |x| < 17/16: x + x P. Else 1 - e^q,
-// q = log erfc |x| = |x| Q(|x|), fitted where it matters: by the error of erf, so that Q may be the worse the nearer erf is to 1; q is
-// passed on with what its product lost. NaN takes the first.
-// Measured: f32 0.85 ULP, 38 operations; f64 0.86 ULP, 63.
+// |x| < 17/16: x + x P. Otherwise 1 - e^q with q = log erfc |x| = |x| Q(|x|). Q is fitted by the error of erf, so it may be less accurate
+// as erf nears 1. q includes the rounding error of its product. NaN takes the first branch.
+//
+// Largest measured error: f32 0.85 ULP with 38 operations; f64 0.86 ULP with 63.
 Expr expand_erf(Expr x) {
   const Expr a = abs(x);
   const Expr small = fma(a, erf_polynomial(a), a);
@@ -40,14 +40,14 @@ Expr expand_erf(Expr x) {
   return copysign(where(a >= 1.0625, large, small), x);
 }
 
-// |x| < 7/8: 1 - x - x P. Beyond, e^(-a^2) r/2 (C + S), r = 1/(a + 1): the square is passed on with what its rounding lost, and so are a + 1
-// and its reciprocal, so that all but the last sum is small; for negative x 2 less that. NaN takes the first.
-// S: tools/fit.py erfcx: relative error of erfc 2^-29.6 (f32), 2^-59.9 (f64).
+// |x| < 7/8: 1 - x - x P. Otherwise e^(-a^2) r/2 (C + S), r = 1/(a + 1). The square, a + 1 and its reciprocal include their rounding
+// errors, so only the last sum has a significant one. A negative x gives 2 minus the value for -x. NaN takes the first branch. S:
+// tools/fit.py erfcx: relative error of erfc 2^-29.6 (f32), 2^-59.9 (f64).
 Expr expand_erfc(Expr x) {
   const Expr a = abs(x);
   const Expr rest = 1.0 - x;
   const Expr small = fma(-x, erf_polynomial(a), rest) + (1.0 - rest - x);
-  const Expr clamped = at_most(a, choose(x, 11.0, 28.0));  // erfc is less than half the least float from 10.06 (f32), 27.23 (f64) on
+  const Expr clamped = at_most(a, choose(x, 11.0, 28.0));  // erfc is below half the least float from 10.06 (f32), 27.23 (f64) on
   const Expr d = clamped + 1.0;
   const Expr d_low = clamped - (d - 1.0);
   const Expr r = 1.0 / d, half = r * 0.5;
@@ -62,7 +62,7 @@ Expr expand_erfc(Expr x) {
                            -269.73864673418711,     245.21023305041945,  356.5802823099969,    -1784.773444766053,  3392.4329805100133,
                            -1057.8898859475144,     -14268.620447000902, 33991.605233043752,   -1675.2328329853981, -87143.359046802143,
                            86298.252995266113}));
-  constexpr double kExact = 1.470703125;  // C, kept out of the polynomial, whose roundings are the smaller
+  constexpr double kExact = 1.470703125;  // C is not in the polynomial, whose rounding errors are therefore smaller
   const Expr factor = kExact + s;
   const Expr factor_low = s - (factor - kExact);
   const Expr square = clamped * clamped;
@@ -72,9 +72,11 @@ Expr expand_erfc(Expr x) {
   return where(a >= 0.875, where(x < 0.0, 2.0 - large, large), small);
 }
 
-// w = -log(1 - x^2): up to 5 x (sqrt(pi)/2 + w P(w - 5/2)), beyond a polynomial in the root of w. M. Giles, Approximating the erfinv function, 2010.
-// tools/fit.py erfinv, erfinv_tail, erfinv_far: relative error 2^-24.6 and 2^-28.5 (f32), 2^-54.4, 2^-53.8 and 2^-54.1 (f64).
-// scale + scale_low times it, for |x| < 1; start and start_low are that times sqrt(pi)/2.
+// w = -log(1 - x^2). Up to w = 5, x (sqrt(pi)/2 + w P(w - 5/2)); beyond, a polynomial in the root of w. See M. Giles, Approximating the
+// erfinv function, 2010. tools/fit.py erfinv, erfinv_tail, erfinv_far: relative error 2^-24.6 and 2^-28.5 (f32), 2^-54.4, 2^-53.8 and
+// 2^-54.1 (f64).
+//
+// Returns the function times scale + scale_low, for |x| < 1. start + start_low is that factor times sqrt(pi)/2.
 namespace {
 Expr scaled_erfinv(Expr x, double scale, double scale_low, double start, double start_low) {
   const LogParts log = log_parts(split(at_least(fma(-x, x, 1.0), choose(x, 0x1p-25, 0x1p-54))));
@@ -90,12 +92,12 @@ Expr scaled_erfinv(Expr x, double scale, double scale_low, double start, double 
               -7.8859483989688126e-15, 1.9992309940216257e-15,  -4.6048836448055404e-17, -3.5907900505126795e-17, 4.1946079415538324e-18,
               2.6445093649318001e-19,  -7.3542263787376682e-20, 2.4757931672062524e-21}),
       scale);
-  const bool is_erfinv = scale == 1;  // within its bound as it stands; times more than 1, errors are more last places of the result
+  const bool is_erfinv = scale == 1;  // within its bound without correction; a factor above 1 makes errors larger in ULP
   const Expr first = x * start, rest = fma(w, p, start_low);
   const Expr small = is_erfinv ? fma(x, rest, first) : first + fma(x, rest, fma(x, start, -first));
   const Expr root = sqrt(w);
-  // Above the result, a polynomial's first coefficient is rounded to more than half of its last place: what that loses is made up for in
-  // the argument, by the slope.
+  // For a scaled result, rounding the first coefficient loses more than half of its last place. The argument is shifted by that loss
+  // divided by the slope.
   const auto with_lost = [&](Expr argument, double wide, double narrow, double slope) {
     if (is_erfinv) return argument;
     const bool is_narrow = x.dtype() == DType::F32;
@@ -136,7 +138,7 @@ Expr expand_erfinv(Expr x) {
   return where(a < 1.0, y, where(a == 1.0, x * kInfinity, constant_like(x, std::numeric_limits<double>::quiet_NaN())));
 }
 
-// A product with the root of 2 afterwards would be rounded once more: 2.5 ULP.
+// A separate product with the root of 2 would be rounded once more, with an error of 2.5 ULP.
 Expr normal_quantile(Expr t) {
   return scaled_erfinv(t, 1.4142135623730951, -0x1.bdd3413b26456p-54, choose(t, 0x1.40d932p+0, 0x1.40d931ff62706p+0),
                        choose(t, -0x1.3b1f4ep-33, -0x1.a6a0d6f814637p-54));

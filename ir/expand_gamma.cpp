@@ -1,5 +1,5 @@
-// The logarithm of the gamma function and its derivative. Their errors are counted in units of the last place of the result or of 1,
-// whichever is greater, as both pass through zero where no float is.
+// The logarithm of the gamma function and its derivative. Both have zeros at points that are not floats. So their errors are measured in
+// units of the last place of the result or of 1, whichever is larger.
 #include <limits>
 
 #include "ir/expand.h"
@@ -24,7 +24,7 @@ Expr lgamma_polynomial(Expr v) {
                                3.6283256400352642e-05, -2.2032203694622389e-05, 2.7086326075446996e-05, -1.8041115178629647e-05}));
 }
 
-// x in [0, 3) is brought to y = v + 3/2 in [1, 2]: Gamma(x) = Gamma(y)/x below 1, Gamma(y) y above 2. `factor` is that x or y, else 1.
+// Maps x in [0, 3) to y = v + 3/2 in [1, 2]: Gamma(x) = Gamma(y)/x below 1, Gamma(y) y above 2. `factor` is that x or y, else 1.
 struct Shifted {
   Expr v, factor;
 };
@@ -35,9 +35,11 @@ Shifted shifted(Expr x) {
           where(below, x, where(above, x - 1.0, one))};
 }
 
-// x < 0. As far as -16 (f32), -28 (f64) Gamma(x) = Gamma(x + n)/(x (x + 1) ... (x + n - 1)), x + n in [1, 2], whose factors are exact; their
-// product is kept with what its roundings lost, and near a negative integer, where the result is small, nothing cancels. Further on
-// Gamma(x) Gamma(-x) = -pi/(x sin(pi x)). `opposite` is lgamma(-x). sin(pi t) = t S(t^2): tools/fit.py sinpi: 2^-25.1 (f32), 2^-54.5 (f64).
+// x < 0. Down to -16 (f32), -28 (f64), Gamma(x) = Gamma(x + n)/(x (x + 1) ... (x + n - 1)) with x + n in [1, 2]. The factors are exact, and
+// their product includes its rounding errors. So there is no cancellation near a negative integer, where the result is small.
+//
+// Below, Gamma(x) Gamma(-x) = -pi/(x sin(pi x)). `opposite` is lgamma(-x). sin(pi t) = t S(t^2): tools/fit.py sinpi: 2^-25.1 (f32), 2^-54.5
+// (f64).
 Expr lgamma_of_negative(Expr x, Expr opposite) {
   const Expr zero = constant_like(x, 0.0), one = constant_like(x, 1.0);
   const int limit = choose(x, 16, 28);
@@ -67,8 +69,8 @@ Expr lgamma_of_negative(Expr x, Expr opposite) {
 
 }  // namespace
 
-// x >= 3: (x - 1/2) (log x - 1) + (log(2 pi) - 1)/2 + T(1/x^2)/x, the logarithm in two parts.
-// T: tools/fit.py binet: error 2^-32.1 (f32), 2^-58.3 (f64).
+// x >= 3: (x - 1/2) (log x - 1) + (log(2 pi) - 1)/2 + T(1/x^2)/x, with the logarithm in two parts. T: tools/fit.py binet: error 2^-32.1
+// (f32), 2^-58.3 (f64).
 Expr expand_lgamma(Expr x) {
   const Expr a = abs(x);
   const Expr great = a >= 3.0;
@@ -88,9 +90,9 @@ Expr expand_lgamma(Expr x) {
   return rare(x < 0.0, lgamma_of_negative(x, of_magnitude), of_magnitude);
 }
 
-// z = x, for x < 0 1 - x: digamma(x) = digamma(z) - pi cot(pi x). z < 3 is brought to [1, 2] by digamma(z) = digamma(z + 1) - 1/z;
-// beyond, log z - 1/(2z) - T(1/z^2)/z^2. Where it cancels with the cotangent all is kept in two parts: pi cot(pi t) = 1/t - t D(t^2).
-// tools/fit.py digamma, digamma_great, cotpi: error 2^-27.3, 2^-32.7 and 2^-25.9 (f32), 2^-57.9, 2^-59.7 and 2^-56.6 (f64).
+// z is x, or 1 - x for x < 0: digamma(x) = digamma(z) - pi cot(pi x). z < 3 is moved to [1, 2] by digamma(z) = digamma(z + 1) - 1/z. A
+// greater z gives log z - 1/(2z) - T(1/z^2)/z^2. All terms that may cancel with the cotangent have two parts: pi cot(pi t) = 1/t - t
+// D(t^2). tools/fit.py digamma, digamma_great, cotpi: error 2^-27.3, 2^-32.7 and 2^-25.9 (f32), 2^-57.9, 2^-59.7 and 2^-56.6 (f64).
 Expr expand_digamma(Expr x) {
   const Expr zero = constant_like(x, 0.0);
   const Expr negative = x < 0.0;
@@ -134,8 +136,9 @@ Expr expand_digamma(Expr x) {
   return rare(negative, where(x == floor(x), kNaN, reflected), plain);
 }
 
-// The sum of 1/(z + k)^2 over k < n, then at w = z + n the asymptotic series 1/w + 1/(2w^2) + B2/w^3 + B4/w^5 + ..., B the numbers of
-// Bernoulli, whose first term left out is below 2^-28 (f32), 2^-56 (f64) of the sum; for x < 0 z = 1 - x and pi^2/sin^2(pi x) less it.
+// Returns the sum of 1/(z + k)^2 over k < n, plus the asymptotic series 1/w + 1/(2w^2) + B2/w^3 + B4/w^5 + ... at w = z + n. B are the
+// Bernoulli numbers; the first omitted term is below 2^-28 (f32), 2^-56 (f64) of the sum. For x < 0, z is 1 - x and the result is
+// pi^2/sin^2(pi x) minus the sum.
 Expr trigamma(Expr x) {
   const Expr negative = x < 0.0;
   const Expr z = where(negative, 1.0 - x, x);

@@ -1,4 +1,4 @@
-// log and its relatives.
+// log and related functions.
 #include "ir/expand.h"
 #include "ir/expand_parts.h"
 
@@ -19,8 +19,8 @@ Expr log_polynomial(Expr f) {
 
 }  // namespace
 
-// high = k ln2 + f is rounded, and what it lost is found exactly: high - k ln2 is a multiple of the last bit of ln2 below 1, so one fma
-// gives it without error.
+// high = k ln2 + f is rounded, and its rounding error is computed exactly. high - k ln2 is a multiple of the last bit of ln2 below 1, so
+// one fma suffices.
 LogParts log_parts(const Binary& b, Expr f_low, bool exact_square) {
   const Format& format = format_of(b.f);
   const Expr high = fma(b.k, format.ln2, b.f);
@@ -32,15 +32,15 @@ LogParts log_parts(const Binary& b, Expr f_low, bool exact_square) {
   return {high, fma(square, q, low)};
 }
 
-// Measured: f32 0.89 ULP, 32 operations; f64 0.85 ULP, 43.
+// Largest measured error: f32 0.89 ULP with 32 operations; f64 0.85 ULP with 43.
 Expr expand_log(Expr x) {
   const Binary b = split(x);
   const LogParts s = log_parts(b);
   return log_domain(x, s.high + s.low);
 }
 
-// 1 + x = 2^k (1 + f), f = x 2^-k + (2^-k - 1); what it lost matters for k = 1 alone, where it is found exactly. 1 + x itself is rounded
-// and serves to find k alone. 2^-k is taken as 2^(2-k)/4, that it be no denormal. Near zero the result is x.
+// 1 + x = 2^k (1 + f), f = x 2^-k + (2^-k - 1). The rounding error of f matters only for k = 1, where it is computed exactly. 1 + x is
+// rounded and only used to find k. 2^-k is computed as 2^(2-k)/4, because it may be denormal. Near zero the result is x.
 Expr log1p_of(Expr x, Expr low) {
   const Expr one_more = 1.0 + x;
   const Expr k = binary_exponent(one_more);
@@ -53,11 +53,12 @@ Expr log1p_of(Expr x, Expr low) {
   return where(abs(x) < choose(x, 0x1p-25, 0x1p-54), small, log_domain(one_more, s.high + s.low));
 }
 
-// Measured: f32 0.96 ULP, 37 operations; f64 0.89 ULP, 48.
+// Largest measured error: f32 0.96 ULP with 37 operations; f64 0.89 ULP with 48.
 Expr expand_log1p(Expr x) { return log1p_of(x); }
 
-// log2 x = k + f log2(e) + f^2 Q(f): powers of two are exact. |f log2(e) + …| <= 1/2, so its rounding is small beside k.
-// Measured: f32 1.00 ULP (0.9993), 30 operations; f64 0.97 ULP, 41.
+// log2 x = k + f log2(e) + f^2 Q(f): powers of two are exact. |f log2(e) + …| <= 1/2, so its rounding error is small compared with k.
+//
+// Largest measured error: f32 1.00 ULP with 30 operations; f64 0.97 ULP with 41.
 Expr expand_log2(Expr x) {
   const Binary b = split(x);
   const double high = choose(x, 0x1.715476p+0, 0x1.71547652b82fep+0), low = choose(x, 0x1.4ae0bf85ddf44p-26, 0x1.777d0ffda0d24p-56);
@@ -71,8 +72,9 @@ Expr expand_log2(Expr x) {
   return log_domain(x, b.k + fma(b.f, high, fma(b.f * b.f, q, b.f * low)));
 }
 
-// log10 x = (high + low) log10(e), the product rounded once but for the small terms.
-// Measured: f32 1.00 ULP (0.9905), 36 operations; f64 0.90 ULP, 47; without the exact square f32 1.08.
+// log10 x = (high + low) log10(e). Apart from small terms, the product is rounded once.
+//
+// Largest measured error: f32 0.99 ULP with 36 operations (1.08 without the exact square); f64 0.90 ULP with 47.
 Expr expand_log10(Expr x) {
   const Binary b = split(x);
   const LogParts s = log_parts(b, {}, true);
@@ -80,9 +82,10 @@ Expr expand_log10(Expr x) {
   return log_domain(x, fma(s.high, high, fma(s.high, low, s.low * high)));
 }
 
-// max + log1p(e^-|a - b|), the second below ln2: near 0, where max cancels it, the error is one of ulp(1). Equal infinities have no
-// difference.
-// Measured, in units of max(ulp(result), ulp(1)): f32 0.87 ULP, 74 operations; f64 0.91 ULP, 90.
+// max + log1p(e^-|a - b|). The second term is at most ln2; near 0, where it cancels max, the error is measured in ulp(1). Equal infinities
+// count as having the difference 0.
+//
+// Largest measured error in units of max(ulp(result), ulp(1)): f32 0.87 with 74 operations; f64 0.91 with 90.
 Expr expand_logaddexp(Expr a, Expr b) {
   const Expr most = maximum(a, b);
   const Expr same = a == b;

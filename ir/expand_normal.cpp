@@ -6,18 +6,19 @@
 
 namespace onepass::ir {
 
-// erfc(u)/2, u = -x/sqrt(2). What u loses in its rounding, times the slope of erfc there: far below 0 it would be hundreds of last places.
+// Returns erfc(u)/2, u = -x/sqrt(2), corrected by the rounding error of u times the slope of erfc. Far below 0 that error would be hundreds
+// of ULP.
 Expr expand_ndtr(Expr x) {
   const double root = 0.70710678118654752, root_low = choose(x, 1.2101617485882343e-08, -4.8336466567264567e-17);
   const Expr u = x * -root, lost = fma(x, -root, -u) - x * root_low;
   const Expr slope = lost * apply(Op::Exp, {-(u * u)}) * 1.1283791670955126;
   const Expr bounded =
-      where(abs(x) < choose(x, 16.0, 40.0), slope, constant_like(x, 0.0));  // of an infinity nothing is lost; far away it is 0
+      where(abs(x) < choose(x, 16.0, 40.0), slope, constant_like(x, 0.0));  // no correction for infinities; far away it is 0
   return (apply(Op::Erfc, {u}) - bounded) * 0.5;
 }
 
-// Algorithm AS 241, PPND16 (Wichura 1988, Applied Statistics 37, pp. 477-484): rational functions of (p - 1/2)^2 in the middle, of
-// sqrt(-log(min(p, 1 - p))) beside it.
+// Algorithm AS 241, PPND16 (Wichura 1988, Applied Statistics 37, pp. 477-484): rational functions of (p - 1/2)^2 in the middle, and of
+// sqrt(-log(min(p, 1 - p))) elsewhere.
 Expr expand_ndtri(Expr p) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto rational = [](Expr r, const Coefficients& above, const Coefficients& below) {

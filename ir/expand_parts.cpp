@@ -1,4 +1,4 @@
-// What the expansions share. See expand_parts.h.
+// Shared parts of the expansions. See expand_parts.h.
 #include "ir/expand_parts.h"
 
 namespace onepass::ir {
@@ -24,9 +24,8 @@ Expr polynomial(Expr x, const Coefficients& coefficients, double scale) {
   return fma(fma(horner(square, 2, 2), x, horner(square, 1, 2)), x, c(0));
 }
 
-// x = n*ln2 + r with |r| <= ln2/2; e^r = 1 + r + r^2 Q(r). x - n*ln2 is exact in one fma: x and n*ln2 are multiples of the last bit of
-// ln2 wherever n is not 0, and their difference is below 1.
-// Q: tools/fit.py exp, |r| <= 0.3473: relative error of e^r 2^-32.9 (f32), 2^-63.8 (f64).
+// x = n*ln2 + r with |r| <= ln2/2; e^r = 1 + r + r^2 Q(r). One fma computes x - n*ln2 exactly. For n != 0, x and n*ln2 are multiples of the
+// last bit of ln2, and their difference is below 1. Q: tools/fit.py exp, |r| <= 0.3473: relative error of e^r 2^-32.9 (f32), 2^-63.8 (f64).
 namespace {
 Expr exp_polynomial(Expr r) {
   return polynomial(

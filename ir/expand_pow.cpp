@@ -1,4 +1,4 @@
-// pow. Its logarithm is kept in two floats, high + low, since y multiplies its error.
+// pow. Its logarithm has two parts, high + low, because y multiplies its error.
 #include <limits>
 
 #include "ir/expand.h"
@@ -13,21 +13,21 @@ struct Pair {
   Expr high, low;
 };
 
-// a b exactly (T. J. Dekker 1971, with fma).
+// Returns a b exactly (T. J. Dekker 1971, with fma).
 Pair product(Expr a, Expr b) {
   const Expr p = a * b;
   return {p, fma(a, b, -p)};
 }
 
-// a + b exactly for |a| >= |b| or a = 0.
+// Returns a + b exactly, for |a| >= |b| or a = 0.
 Pair sum(Expr a, Expr b) {
   const Expr s = a + b;
   return {s, b - (s - a)};
 }
 
-// log x = k ln2 + s (2 + z (2/3 + z R(z))), s = f/(2 + f), z = s^2, 1 + f as in Binary: relative error 2^-34 (f32), 2^-64 (f64).
-// The products are pairs down to z (2/3 + ...); z R(z), below 1/80 of that, needs no more than the type has.
-// R: tools/fit.py log_ratio.
+// log x = k ln2 + s (2 + z (2/3 + z R(z))), s = f/(2 + f), z = s^2, with f from Binary: relative error 2^-34 (f32), 2^-64 (f64). The
+// products are pairs up to z (2/3 + ...). z R(z) is below 1/80 of that, so the type's precision is enough for it. R: tools/fit.py
+// log_ratio.
 Pair log_pair(Expr x) {
   const Format& format = format_of(x);
   const Binary b = split(x);
@@ -59,9 +59,10 @@ Pair log_pair(Expr x) {
 
 }  // namespace
 
-// |x|^y = e^(y log |x|), the exponent again a pair; then C's Annex F: the sign of x where y is an odd integer, NaN where x is less than
-// zero and y no integer, and 1 for x = 1 or y = 0 whatever the other is.
-// Measured: f32 0.98 ULP, 115 operations; f64 0.98 ULP, 127.
+// |x|^y = e^(y log |x|), with the exponent as a pair. Special cases follow C's Annex F. The result has the sign of x if y is an odd
+// integer. It is NaN if x is negative and y not an integer. It is 1 if x = 1 or y = 0, whatever the other operand.
+//
+// Largest measured error: f32 0.98 ULP with 115 operations; f64 0.98 ULP with 127.
 Expr expand_pow(Expr x, Expr y) {
   const Expr a = abs(x);
   const Expr zero = constant_like(x, 0.0);

@@ -1,4 +1,4 @@
-// Where something stands in a formula's text, and the errors that say it.
+// Positions in a formula's text, and errors that quote them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace onepass::language {
 
 namespace {
 
-// The source line around a place, on one line of printable text and at most some 160 columns wide, and the caret under the place.
+// Returns the source line around a position, as one line of printable text of at most about 160 columns, and a caret under the position.
 std::string quote(std::string_view source, std::size_t offset) {
   constexpr std::size_t kBefore = 100, kAfter = 60;
   offset = std::min(offset, source.size());
@@ -69,7 +69,7 @@ std::string position(const Program& program, std::uint32_t offset) {
 }
 
 FormulaError error_at(const Program& program, std::uint32_t offset, std::string_view message) {
-  // The source line is cut by itself: the caret stays under its place.
+  // The source line is shortened separately, so that the caret stays under its position.
   const std::size_t first_line = std::min(message.find('\n'), message.size());
   const std::string quoted = quote(program.source, offset);
   const std::size_t room = kMostErrorBytes - std::min(kMostErrorBytes / 2, quoted.size() + 1);
@@ -80,11 +80,11 @@ FormulaError error_at(const Program& program, std::uint32_t offset, std::string_
 }
 
 std::string nearest(std::string_view name, std::span<const std::string_view> candidates) {
-  // Optimal string alignment: insertions, deletions, changes and swaps of neighbours, each one step; a change of case is none.
+  // Optimal string alignment distance: insertions, deletions, changes and swaps of neighbors cost one step each; a change of case is free.
   constexpr std::size_t kLongest = 64;
   if (name.empty() || name.size() > kLongest) return {};
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  std::size_t best = std::max<std::size_t>(1, name.size() / 3) + 1;  // a distance below this is near
+  std::size_t best = std::max<std::size_t>(1, name.size() / 3) + 1;  // a smaller distance counts as near
   std::string_view result;
   for (const std::string_view candidate : candidates) {
     if (candidate.size() >= name.size() + best || name.size() >= candidate.size() + best || candidate == name) continue;
@@ -101,7 +101,7 @@ std::string nearest(std::string_view name, std::span<const std::string_view> can
       last = row;
     }
     const std::size_t distance = last[candidate.size()];
-    if (distance >= std::max(name.size(), candidate.size())) continue;  // nothing in common
+    if (distance >= std::max(name.size(), candidate.size())) continue;  // no common characters
     if (distance < best) {
       best = distance;
       result = candidate;

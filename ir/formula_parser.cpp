@@ -1,5 +1,5 @@
-// From text to tree in one pass: an operator-precedence parser over an explicit stack (brackets and waiting operators are its entries, so
-// that depth costs no C++ stack).
+// From text to tree in one pass: an operator-precedence parser over an explicit stack. Open brackets and waiting operators are its entries,
+// so nesting depth uses no C++ stack.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,13 +16,13 @@ struct Pending {
   enum class What : std::uint8_t { Prefix, Binary, Question, Else, Paren, Call, List, Index };
   What what = What::Paren;
   Operator op = Operator::None;
-  std::uint8_t colons = 0;               // Index: `:` seen in the present item
-  std::uint32_t offset = 0;              // of the sign or the bracket
+  std::uint8_t colons = 0;               // Index: `:` seen in the current item
+  std::uint32_t offset = 0;              // position of the sign or the bracket
   std::uint32_t name = kAbsent;          // Call: the callee
   std::uint32_t callee_offset = 0;       // Call
-  std::uint32_t first_argument = 0;      // Call, List, Index: of its items in pending_arguments_
-  NodeId parts[2] = {kAbsent, kAbsent};  // Index: start and stop of the present slice
-  Argument begun;                        // Call, List, Index: the present item's keyword, and where it begins
+  std::uint32_t first_argument = 0;      // Call, List, Index: start of its items in pending_arguments_
+  NodeId parts[2] = {kAbsent, kAbsent};  // Index: start and stop of the current slice
+  Argument begun;                        // Call, List, Index: the current item's keyword, and its position
 
   bool is_bracket() const { return what >= What::Paren; }
   bool is_barrier() const { return is_bracket() || what == What::Question; }
@@ -118,7 +118,7 @@ class Parser {
     std::uint32_t scope = 0;
     VariableId variable = kAbsent;
   };
-  // By NameId: which variable of the scope at hand it is. One table for the top level, one for the function being parsed.
+  // Returns the variable that a NameId denotes in the current scope. There is one table for the top level and one for the current function.
   Binding& binding(NameId name) {
     std::vector<Binding>& table = bindings_[in_function_];
     if (name >= table.size()) {
@@ -175,7 +175,7 @@ class Parser {
     return add(leaf(Kind::Name, word.offset, word.name, variable));
   }
 
-  // The argument that begins here is one of a loop's functions.
+  // True if the argument that begins here is one of a loop's functions.
   bool takes_function() const {
     if (stack_.empty() || stack_.back().what != Pending::What::Call || stack_.back().begun.keyword != kAbsent) return false;
     const Pending& call = stack_.back();
@@ -483,7 +483,7 @@ class Parser {
     return id;
   }
 
-  // Reads up to and including one primary's first part; what follows it is after_operand's.
+  // Reads the first part of one primary, with its prefix operators. after_operand() reads the rest.
   void operand() {
     while (true) {
       const Lexeme lexeme = current_;
@@ -570,11 +570,11 @@ class Parser {
     fail(current_.offset, fmt::format("`{}` is {} and cannot be called", word.text, kind_of(word)));
   }
 
-  // An index has slices, and a list may: `put(x, [1:5, 0], v)`.
+  // True inside an index or a list: `put(x, [1:5, 0], v)`.
   static bool takes_slices(const Pending& entry) { return entry.what == Pending::What::Index || entry.what == Pending::What::List; }
   bool takes_slices() const { return !stack_.empty() && takes_slices(stack_.back()); }
 
-  // A bracket closes where an item could begin only behind a trailing comma: `[1, 2, ]`.
+  // True after a trailing comma: then a bracket may close at the start of an item, as in `[1, 2, ]`.
   bool in_list_after_comma(Pending::What what) const {
     return !stack_.empty() && stack_.back().what == what && pending_arguments_.size() > stack_.back().first_argument &&
            stack_.back().begun.keyword == kAbsent && stack_.back().colons == 0;
@@ -599,10 +599,10 @@ class Parser {
   }
 
   void integer(const Lexeme& lexeme) {
-    constexpr std::uint64_t kLeast = std::uint64_t{1} << 63;  // its bits are those of -2^63
+    constexpr std::uint64_t kLeast = std::uint64_t{1} << 63;  // has the same bits as -2^63
     std::uint32_t offset = lexeme.offset;
     bool is_unsigned = lexeme.value >= kLeast;
-    if (lexeme.value == kLeast) {  // 2^63 behind a minus that belongs to it alone is the least i64, else it is a u64
+    if (lexeme.value == kLeast) {  // 2^63 after a minus that applies only to it is the least i64; otherwise it is a u64
       const Lexeme& following = peek();
       const bool alone = !(following.token == Token::Operator && following.op == Operator::Power) &&
                          following.token != Token::OpenBracket && following.token != Token::Dot;
@@ -616,7 +616,7 @@ class Parser {
         leaf(Kind::Integer, offset, static_cast<std::uint32_t>(lexeme.value), static_cast<std::uint32_t>(lexeme.value >> 32), is_unsigned));
   }
 
-  // `current_` is the bracket.
+  // Opens a bracket; `current_` is the bracket token.
   void open(Pending::What what, const Lexeme& lexeme) {
     const std::uint32_t offset = current_.offset;
     Pending& entry = push(what, offset);
@@ -642,7 +642,7 @@ class Parser {
     }
   }
 
-  // After one operand: operators, what closes, and what ends the expression. False: it has ended.
+  // Reads, after one operand, operators and closing brackets. Returns false at the end of the expression.
   bool after_operand() {
     while (true) {
       const Lexeme lexeme = current_;
@@ -757,7 +757,7 @@ class Parser {
     pending_arguments_.push_back(argument);
   }
 
-  // `part` is what stood before the colon, kAbsent where nothing did.
+  // Ends one part of a slice at a colon. `part` is the expression before it, or kAbsent.
   void slice_colon(NodeId part) {
     Pending& entry = stack_.back();
     if (entry.colons == 2) fail(current_.offset, "a slice has at most two `:`, as in `x[start:stop:step]`");
@@ -767,7 +767,7 @@ class Parser {
 
   bool slice_ends() const { return current_.token == Token::Comma || current_.token == Token::CloseBracket; }
 
-  // The part after a slice's last colon is left out: the slice is complete without it.
+  // Ends a slice whose part after the last colon is omitted.
   void end_slice() { operands_.push_back(kAbsent); }
 
   void close(const Lexeme& lexeme) {
@@ -784,7 +784,7 @@ class Parser {
     close_index();
   }
 
-  // Moves the innermost bracket's items, all complete, into `items` and returns how many there are.
+  // Moves the innermost bracket's items, all complete, into `items` and returns their number.
   std::uint32_t move_items(std::uint32_t first_argument) {
     for (std::size_t i = first_argument; i < pending_arguments_.size(); ++i) program_.items.push_back(pending_arguments_[i].value);
     const std::uint32_t count = static_cast<std::uint32_t>(pending_arguments_.size() - first_argument);
@@ -793,7 +793,7 @@ class Parser {
     return count;
   }
 
-  // In one pass, so that a call with a million names stays linear.
+  // Checks for repeated keywords in one pass, so that a call with a million names takes linear time.
   void check_keywords(const Pending& call) {
     ++call_number_;
     program_.steps += pending_arguments_.size() - call.first_argument;
@@ -937,14 +937,14 @@ class Parser {
   std::vector<Pending> stack_;
   std::size_t depth_ = 0;
   std::vector<NodeId> operands_;
-  std::vector<Argument> pending_arguments_;  // complete ones of all open brackets
+  std::vector<Argument> pending_arguments_;  // complete arguments of all open brackets
   struct Seen {
     std::size_t call = 0;
     std::uint32_t offset = 0;
   };
-  std::vector<Seen> keyword_seen_;  // by NameId: the last call that named an argument so
+  std::vector<Seen> keyword_seen_;  // by NameId: the last call with a keyword of that name
   std::size_t call_number_ = 0;
-  std::string_view after_;  // what the expression follows, for its errors
+  std::string_view after_;  // description of the text before the expression, for errors
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// From tree to text that parses to an equal tree.
+// From tree to text; the text parses to an equal tree.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace onepass::language {
 
 namespace {
 
-// Prints without recursion: a left-leaning chain of a million `+` is as deep as it is long.
+// Prints without recursion, because a left-leaning chain of a million `+` is a million levels deep.
 class Printer {
  public:
   explicit Printer(const Program& program) : program_(program) {}
@@ -68,9 +68,9 @@ class Printer {
   }
 
   struct Task {
-    std::string_view text;  // printed as it is where `node` is absent
+    std::string_view text;  // printed if `node` is absent
     NodeId node = kAbsent;
-    int least = 0;  // what binds looser stands in parentheses
+    int least = 0;  // looser operators are parenthesized
   };
 
   void expression(NodeId root) {
@@ -99,7 +99,7 @@ class Printer {
   }
 
   void integer(const Node& node, int least) {
-    if (node.is_unsigned()) {  // 2^63 behind a minus would be read as the least i64
+    if (node.is_unsigned()) {  // 2^63 after a minus would be read as the least i64
       const auto value = static_cast<std::uint64_t>(node.integer());
       const bool alone = value == std::uint64_t{1} << 63 && kPrefixPrecedence <= least;
       out_ += alone ? fmt::format("({})", value) : fmt::format("{}", value);
@@ -117,10 +117,10 @@ class Printer {
   void text(std::string_view piece) { tasks_.push_back({piece}); }
   void operand(NodeId node, int least) { tasks_.push_back({{}, node, least}); }
 
-  // Pushes the node's pieces in reading order.
+  // Pushes the node's parts in reading order.
   void parts(const Node& node) {
     switch (node.kind) {
-      case Kind::Integer: return;  // printed at once
+      case Kind::Integer: return;  // already printed
       case Kind::Float: return text(std::string_view(program_.source).substr(node.offset, node.d));
       case Kind::Boolean: return text(node.a != 0 ? "true" : "false");
       case Kind::None: return text("none");

@@ -28,9 +28,9 @@ std::uint64_t hash_of(List list) {
 
 }  // namespace
 
-// Blocks never move, so spans into them stay valid while any graph that shares the arena lives.
+// Storage of interned lists. Blocks never move, so spans into them stay valid while any graph that shares the arena exists.
 struct Graph::Arena {
-  static constexpr std::size_t kFirst = 64, kMost = 4096;  // many graphs are small, and are kept with their plans
+  static constexpr std::size_t kFirst = 64, kMost = 4096;  // many graphs are small and are stored with their plans
   std::vector<std::unique_ptr<std::int64_t[]>> blocks;
   std::size_t used = 0, capacity = 0;
   std::int64_t* allocate(std::size_t n) {
@@ -45,7 +45,7 @@ struct Graph::Arena {
   }
 };
 
-// An arena of its own that keeps `old` alive: what two graphs append never meets, so copies may live on different threads.
+// Returns a separate arena that keeps `old` alive. Two graphs never append to the same arena, so copies may be used on different threads.
 std::shared_ptr<Graph::Arena> Graph::fork(const std::shared_ptr<Arena>& old) {
   struct Both {
     std::shared_ptr<Arena> old;
@@ -55,7 +55,7 @@ std::shared_ptr<Graph::Arena> Graph::fork(const std::shared_ptr<Arena>& old) {
   return {both, &both->own};
 }
 
-// Without the table of nodes, which the first node that is added makes: most copies are only read.
+// Copies without the table of nodes, which the next add() rebuilds. Most copies are only read.
 Graph::Graph(const Graph& other)
     : outputs(other.outputs),
       output_names(other.output_names),
@@ -128,7 +128,7 @@ ListId Graph::intern(List list) {
   std::size_t i = hash_of(list) & (list_table_.size() - 1);
   for (; list_table_[i]; i = (i + 1) & (list_table_.size() - 1)) {
     const List have = lists_[list_table_[i] - 1];
-    if (std::ranges::equal(have, list)) return list_table_[i] - 1;  // a few numbers: a call of memcmp takes longer
+    if (std::ranges::equal(have, list)) return list_table_[i] - 1;  // for a few numbers, a memcmp call takes longer
   }
   const ListId id = static_cast<ListId>(lists_.size());
   std::int64_t* p = arena_->allocate(list.size());
@@ -175,7 +175,7 @@ Graph Graph::empty_copy() const {
   out.output_names = output_names;
   out.lists_ = lists_;
   out.list_table_ = list_table_;
-  // The lists' storage is shared for reading; new lists of the copy go to blocks of its own.
+  // The lists' storage is shared for reading; new lists of the copy go to separate blocks.
   out.arena_ = fork(arena_);
   out.reserve(size());
   for (Input& input : out.inputs) {
@@ -234,7 +234,7 @@ std::vector<bool> needed_nodes(const Graph& graph) {
   return needed;
 }
 
-// Is there nothing to drop, and no input behind another node?
+// True if all nodes are needed and the inputs are the first nodes.
 bool is_pruned(const Graph& graph, const std::vector<bool>& needed) {
   for (NodeId i = 0; i < graph.inputs.size(); ++i)
     if (graph.inputs[i].node != i) return false;
@@ -243,13 +243,13 @@ bool is_pruned(const Graph& graph, const std::vector<bool>& needed) {
 
 Graph pruned(const Graph& graph, const std::vector<bool>& needed) {
   const auto kept_nodes = static_cast<std::size_t>(std::ranges::count(needed, true));
-  // Lists that only dropped nodes had go too: every pass leaves operands of nodes that are no more, and what copies a graph copies its lists.
+  // Drops lists that only dropped nodes used. Every pass leaves such lists, and each copy of a graph copies its lists.
   Graph out;
   out.slots = graph.slots;
   out.sources = graph.sources;
   out.output_names = graph.output_names;
   out.reserve(kept_nodes + graph.inputs.size());
-  std::vector<ListId> lists;  // of shapes and attributes, by what they were; 0: not yet asked for
+  std::vector<ListId> lists;  // new ids of shapes and attributes, by old id; 0: not yet interned
   const auto kept = [&](ListId list) {
     if (list >= lists.size()) lists.resize(std::size_t{list} + 1, 0);
     if (list != 0 && lists[list] == 0) lists[list] = out.intern(graph.list(list));

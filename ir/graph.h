@@ -136,7 +136,7 @@ std::string print(const Graph& graph);
 Graph parse_graph(std::string_view text);
 
 // Returns the bits of the `dtype` value nearest to `value` (round to nearest even; integers truncate toward zero and must fit).
-/// The bits of the nearest value of `dtype` to `value` (round to nearest even; integers truncate toward zero and must fit).
+/// Returns the bits of the `dtype` value nearest to `value` (round to nearest even; integers truncate toward zero and must fit).
 std::uint64_t bits_of(DType dtype, double value);
 std::uint64_t bits_of(DType dtype, std::int64_t value);
 double double_of(DType dtype, std::uint64_t bits);

@@ -51,7 +51,7 @@ template <class T>
 concept Wrapping = is_wrapping<T>;
 template <class T>
 concept Half = std::same_as<T, Float16> || std::same_as<T, BFloat16>;
-template <class T> using BitsOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;  // of a float type
+template <class T> using BitsOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;  // bit pattern type of a float type
 
 // ---- floats
 

@@ -11,12 +11,12 @@ namespace onepass {
 namespace {
 
 constexpr std::string_view kCut = "…";
-constexpr std::size_t kLeastWord = 64;  // a word is not made shorter: its ends should still say which one it is
+constexpr std::size_t kLeastWord = 64;  // words are not shortened below this length, so that both ends still identify them
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t'; }
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Both ends of the text, in at most `most` bytes.
+// Appends both ends of the text, in at most `most` bytes.
 void append_ends(std::string& out, std::string_view text, std::size_t most) {
   if (text.size() <= most) {
     out += text;
@@ -30,7 +30,7 @@ void append_ends(std::string& out, std::string_view text, std::size_t most) {
   out += text.substr(tail);
 }
 
-// `body` is called with each word and each white space between words.
+// Calls `body` with each word and each whitespace character.
 template <class F> void each_word(std::string_view text, F&& body) {
   while (!text.empty()) {
     std::size_t end = is_space(text[0]) ? 1 : 0;
@@ -48,7 +48,7 @@ std::string shortened(std::string_view text, std::size_t most) {
   if (text.size() <= most) {
     result = text;
   } else {
-    // The longest words are cut to one length, which is as large as fits.
+    // The longest words are cut to one length, the largest that fits.
     std::vector<std::size_t> lengths;
     each_word(text, [&](std::string_view word) { lengths.push_back(word.size()); });
     std::sort(lengths.begin(), lengths.end());

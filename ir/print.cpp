@@ -1,13 +1,14 @@
-// The printed form of a graph and its parser: every dump is a reproducer, every test can be text.
+// The printed form of a graph and its parser. Every dump is a reproducer, and tests can be written as text.
 //
-//   slot 0 = 2.5 = 0x40200000 : f32               values of slots, all of them, first; a float has its bits behind it, which count
-//   %0 = input x : f32[32, 64]                    `input x #3` where it is not the next one in order; names that are no words in quotes
-//   %1 = constant 0.1 = 0x3dcccccd : f32[]        by hand the bits may be left out: the nearest value
-//   %2 = slot 0 : f32[4]                          by hand `slot 0 = 2.5 : f32[4]` declares the slot too
+//   slot 0 = 2.5 = 0x40200000 : f32               values of all scalar parameters, first; a float is followed by its bits, which take
+//                                                 precedence
+//   %0 = input x : f32[32, 64]                    `input x #3` if it is not the next one in order; names that are not words are quoted
+//   %1 = constant 0.1 = 0x3dcccccd : f32[]        in hand-written text the bits may be omitted: the nearest value
+//   %2 = slot 0 : f32[4]                          in hand-written text `slot 0 = 2.5 : f32[4]` also declares the slot
 //   %3 = reduce_sum %0 {1} : f32[32]              operands, then attributes in braces
-//   return y = %3, %2                             names all or none
+//   return y = %3, %2                             either all outputs have names or no output has one
 //
-// Comments start with //. Labels need not be dense; equal nodes become one.
+// Comments start with //. Labels may have gaps; equal nodes become one.
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -82,7 +83,7 @@ void append_list(std::string& out, List list, char open, char close) {
 
 // ---- parsing
 
-// One line at a time; every failure is a ValueError that names the line.
+// Parses one line at a time. Every failure is a ValueError that names the line.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -174,14 +175,14 @@ class Parser {
     return value;
   }
 
-  // An index of an input or a slot: small, so that a bad text cannot ask for much memory.
+  // Reads an index of an input or a scalar parameter. Its value is bounded, so that invalid text cannot cause a large allocation.
   std::uint32_t index() {
     const std::int64_t value = integer();
     if (value < 0 || value >= static_cast<std::int64_t>(text_.size())) fail("there is no index " + std::to_string(value));
     return static_cast<std::uint32_t>(value);
   }
 
-  // A number as it stands, without its type, which follows later in the line.
+  // A number as text, because its type follows later in the line.
   struct Number {
     std::string_view text;
     std::optional<std::uint64_t> bits;
@@ -216,7 +217,7 @@ class Parser {
   }
 
   std::uint64_t bits_of_number(const Number& number, DType dtype) const {
-    if (number.bits) return *number.bits;  // the verifier asks whether they fit
+    if (number.bits) return *number.bits;  // the verifier checks that they fit
     if (dtype == DType::Bool) {
       if (number.text == "true" || number.text == "1") return 1;
       if (number.text == "false" || number.text == "0") return 0;
@@ -280,7 +281,7 @@ class Parser {
     return out;
   }
 
-  // The label of a node that is used: it must have been defined.
+  // Reads the label of a used node, which must already be defined.
   NodeId use() {
     expect('%');
     const std::int64_t label = integer();
@@ -371,8 +372,8 @@ class Parser {
 
   std::string_view text_;
   std::string_view current_;  // the line, without its comment
-  std::size_t position_ = 0;  // of the next line
-  std::size_t at_ = 0;        // in the line
+  std::size_t position_ = 0;  // start of the next line
+  std::size_t at_ = 0;        // position in the line
   std::size_t line_ = 0;
   std::uint64_t next_input_ = 0;
   Graph graph_;
@@ -382,7 +383,7 @@ class Parser {
 
 }  // namespace
 
-// Also prints what the verifier rejects, so it trusts no index.
+// Also prints graphs that the verifier rejects, so it checks every index.
 std::string print(const Graph& graph) {
   std::string out;
   for (std::size_t i = 0; i < graph.slots.size(); ++i) {

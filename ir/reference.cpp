@@ -1,5 +1,5 @@
-// The interpreter behind mode `reference`. See reference.h. Elementwise operators run their `meaning` from ops.def over whole arrays,
-// expanded ones their expansion in pieces of an array, views are index maps, sums follow ir/order.h to the letter.
+// The interpreter of mode `reference`. See reference.h. Elementwise operators run their `meaning` from ops.def over whole arrays. Expanded
+// operators run their expansion over parts of an array. Views are index maps. Sums follow ir/order.h literally.
 #include "ir/reference.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using meaning::Float16;
 using meaning::Integer;
 using Strides = std::vector<std::int64_t>;
 
-// ---- types: `Stored<T>` is what arrays hold of what is computed on, T
+// ---- types: `Stored<T>` is the array element type of the computation type T
 
 template <class T> struct StoredAs {
   using type = T;
@@ -49,7 +49,7 @@ template <class T> Stored<T> store(T value) {
 
 std::size_t stored_size(DType dtype) { return size_of(computed_type(dtype)); }
 
-// f.template operator()<T>() for the type computed on. Conversions tell halves from f32, everything else does not.
+// Calls f.template operator()<T>() for the computation type. Only conversions (kHalves) distinguish halves from f32.
 template <bool kHalves = false, class F> auto visit(DType dtype, F&& f) {
   switch (dtype) {
     case DType::Bool: return f.template operator()<bool>();
@@ -69,7 +69,7 @@ template <bool kHalves = false, class F> auto visit(DType dtype, F&& f) {
   return f.template operator()<double>();
 }
 
-// Counts elements, and tells the caller of `evaluate` now and then.
+// Counts elements and reports to the caller of `evaluate` from time to time.
 class Worked {
  public:
   static constexpr std::int64_t kPart = 1 << 18;  // elements that a loop computes at once
@@ -78,7 +78,7 @@ class Worked {
     if ((untold_ += elements) >= kPart) [[unlikely]]
       tell();
   }
-  /// body(begin, end) over [0, n), a part at a time.
+  /// Calls body(begin, end) over [0, n), one part at a time.
   template <class F> void in_parts(std::int64_t n, F&& body) {
     for (std::int64_t begin = 0; begin < n; begin += kPart) {
       const std::int64_t end = std::min(n, begin + kPart);
@@ -96,7 +96,7 @@ class Worked {
   }
 };
 
-// ---- elementwise: one loop per operator and type
+// ---- elementwise: one loop for each operator and type
 
 template <Op> struct Meaning;
 #define PRIMITIVE(id, arity, text, types, traits, expression, ...)                                                          \
@@ -134,7 +134,7 @@ template <class T> constexpr bool takes(TypeRule rule) {
   }
 }
 
-// `from` is the type of the last operand: that of all of them but the condition of where.
+// Returns the loop of an operator. `from` is the type of the last operand and of all others, except for where's condition.
 template <Op kOp, int kArity> Loop loop_of(DType from, DType to) {
   constexpr TypeRule rule = info(kOp).types;
   constexpr bool converts = rule == TypeRule::Convert || rule == TypeRule::Reinterpret;
@@ -174,12 +174,12 @@ void fill(DType dtype, void* to, std::int64_t n, std::uint64_t bits) {
   }
 }
 
-// An expansion, run over pieces of the operands that stay in the cache; its constants are filled in once.
+// An expansion, run over parts of the operands that stay in the cache. Its constants are filled in once.
 class Expansion {
  public:
   static constexpr std::int64_t kPiece = 512;
 
-  // Halves are computed in f32, so theirs is the expansion of f32.
+  // Halves are computed in f32 and use the expansion of f32.
   Expansion(Op op, DType dtype, std::map<std::pair<Op, DType>, std::unique_ptr<Expansion>>& all)
       : graph_(expansion(op, computed_type(dtype))), arrays_(graph_.size()), steps_(graph_.size()) {
     for (NodeId id = 0; id < graph_.size(); ++id) {
@@ -242,7 +242,7 @@ Strides contiguous(List shape) {
   return out;
 }
 
-// Copies shape's elements from one strided place to another; the pointers are those of element 0.
+// Copies shape's elements between two strided arrays. The pointers are those of element 0.
 template <class E> void copy_elements(List shape, const E* from, List from_strides, E* to, List to_strides) {
   if (element_count(shape) == 0) return;
   const std::size_t outer = shape.empty() ? 0 : shape.size() - 1;
@@ -280,12 +280,12 @@ void copy_strided(std::size_t size, List shape, const std::byte* from, List from
   }
 }
 
-// The same, in parts.
+// Copies the elements of a shape in parts.
 void copy_in_parts(std::size_t size, List shape, const std::byte* from, List from_strides, std::byte* to, List to_strides, Worked& worked) {
   const std::int64_t n = element_count(shape);
   if (n > Worked::kPart) {
     const auto step = [size](List strides) { return strides[0] * static_cast<std::int64_t>(size); };
-    const std::int64_t rows = std::max<std::int64_t>(Worked::kPart / (n / shape[0]), 1);  // of the first axis at once
+    const std::int64_t rows = std::max<std::int64_t>(Worked::kPart / (n / shape[0]), 1);  // rows of the first axis at once
     std::vector<std::int64_t> part(shape.begin(), shape.end());
     for (std::int64_t begin = 0; begin < shape[0]; begin += rows) {
       part[0] = std::min(rows, shape[0] - begin);
@@ -316,7 +316,7 @@ template <class T> struct Product {
   static T combine(T a, T b) { return a * b; }
 };
 
-// tree over rows of `width` elements, in place: the result stands in the first
+// Sums rows of `width` elements as a tree, in place; the result is in the first row.
 template <class T, class How> void tree(T* rows, std::int64_t n, std::int64_t width) {
   if (n <= 1) return;
   const std::int64_t k = tree_split(n);
@@ -325,7 +325,7 @@ template <class T, class How> void tree(T* rows, std::int64_t n, std::int64_t wi
   for (std::int64_t i = 0; i < width; ++i) rows[i] = How::combine(rows[i], rows[k * width + i]);
 }
 
-// One result from its elements, contiguous, in `lanes`.
+// Sums one result in `lanes` from its contiguous elements.
 template <class T, class How> T sum_lanes(const SumOrder& order, const Stored<T>* elements, std::vector<T>& blocks, Worked& worked) {
   blocks.assign(static_cast<std::size_t>(order.blocks), How::start());
   std::array<T, 64> lanes;
@@ -343,7 +343,7 @@ template <class T, class How> T sum_lanes(const SumOrder& order, const Stored<T>
       std::int64_t run = begin / order.padded_run, at = begin % order.padded_run;
       for (std::int64_t r = begin; r < end; ++r) {
         T& lane = lanes[static_cast<std::size_t>(r % order.lane_count)];
-        if (at < order.run) lane = How::combine(lane, load<T>(elements[run * order.run + at]));  // a missing element changes nothing
+        if (at < order.run) lane = How::combine(lane, load<T>(elements[run * order.run + at]));  // padding has no effect
         if (++at == order.padded_run) at = 0, ++run;
       }
     }
@@ -357,7 +357,7 @@ template <class T, class How> T sum_lanes(const SumOrder& order, const Stored<T>
   return blocks[0];
 }
 
-// All results at once from rows of `kept` elements, in `rows`.
+// Sums all results at once in `rows` order, from rows of `kept` elements.
 template <class T, class How>
 void sum_rows(const SumOrder& order, const Stored<T>* elements, std::int64_t kept, Stored<T>* result, Worked& worked) {
   std::vector<T> blocks(static_cast<std::size_t>(order.blocks * kept), How::start());
@@ -366,7 +366,7 @@ void sum_rows(const SumOrder& order, const Stored<T>* elements, std::int64_t kep
     T* sum = blocks.data() + block * kept;
     const std::int64_t begin = block * order.block, end = std::min(order.count, begin + order.block);
     for (std::int64_t group = begin; group < end; group += kRowGroup) {
-      const Stored<T>* row[kRowGroup];  // rows beyond the end are missing ones: the same tree, to the bit
+      const Stored<T>* row[kRowGroup];  // rows beyond the end are padding: the same tree, bit for bit
       for (std::int64_t i = 0; i < kRowGroup; ++i) {
         const std::int64_t r = group + i, run = r / order.padded_run, at = r % order.padded_run;
         row[i] = r < end && at < order.run ? elements + (run * order.run + at) * kept : missing.data();
@@ -397,13 +397,13 @@ template <class T, class How> void sum(const SumOrder& order, const std::byte* e
   }
 }
 
-// a*b + c in one rounding; of integers wrapping.
+// Returns a*b + c with one rounding; integers wrap.
 template <class T> T accumulate(T a, T b, T c) {
   if constexpr (std::floating_point<T>) return meaning::fma(a, b, c);
   else return T(a * b + c);
 }
 
-// One result of a contraction. The elements of the operands are found at these places, by r.
+// Returns one result of a contraction. a_at and b_at are the offsets of the operands' elements, by r.
 template <class T> Stored<T> contracted(const SumOrder& order, const Stored<T>* a, const Stored<T>* b,
                                         const std::vector<std::int64_t>& a_at, const std::vector<std::int64_t>& b_at,
                                         std::vector<T>& blocks, Worked& worked) {
@@ -429,7 +429,7 @@ template <class T> Stored<T> contracted(const SumOrder& order, const Stored<T>* 
   return store(blocks[0]);
 }
 
-// The places of all elements of a shape, in row-major order.
+// Returns the offsets of all elements of a shape, in row-major order.
 std::vector<std::int64_t> places(List shape, List strides) {
   std::vector<std::int64_t> out = {0};
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -442,7 +442,7 @@ std::vector<std::int64_t> places(List shape, List strides) {
   return out;
 }
 
-// max and min: no order matters. The stride from one reduced element to the next is 1 or `kept`, as the order's kind has it.
+// Computes max or min, for which the order does not matter. The stride between reduced elements is 1 for lanes, else `kept`.
 template <class T, bool kMax>
 void extreme(bool lanes, const std::byte* elements, std::int64_t count, std::int64_t kept, std::byte* to, Worked& worked) {
   auto* result = reinterpret_cast<Stored<T>*>(to);
@@ -469,7 +469,7 @@ void extreme(bool lanes, const std::byte* elements, std::int64_t count, std::int
   }
 }
 
-// ---- scans: `count` elements, each of which is a row of `inner`
+// ---- scans: `count` elements, each a row of `inner`
 
 template <class T, class How>
 void scan(std::int64_t group, std::int64_t count, std::int64_t inner, const Stored<T>* x, Stored<T>* y, Worked& worked) {
@@ -494,7 +494,7 @@ void scan(std::int64_t group, std::int64_t count, std::int64_t inner, const Stor
   }
 }
 
-// Extremes have any order.
+// Scans max or min, for which the order does not matter.
 template <class T, bool kMax> void scan_extreme(std::int64_t count, std::int64_t inner, const Stored<T>* x, Stored<T>* y, Worked& worked) {
   using meaning::maximum, meaning::minimum;
   std::copy_n(x, inner, y);
@@ -507,7 +507,7 @@ template <class T, bool kMax> void scan_extreme(std::int64_t count, std::int64_t
   });
 }
 
-// `take: the index 7 at [1, 2] is out of range: axis 0 has extent 5`, and the line that recorded it
+// Throws `take: the index 7 at [1, 2] is out of range: axis 0 has extent 5`, with the line that recorded the operator.
 [[noreturn]] void fail_index(const Graph& graph, NodeId id, std::int64_t element, const std::string& index) {
   const List attributes = graph.attributes(id), shape = graph.shape(id);
   std::vector<std::int64_t> at(shape.size());
@@ -551,7 +551,7 @@ class Evaluator {
     for (NodeId id = 0; id < graph_.size(); ++id) {
       if (!uses_[id]) continue;
       evaluate_node(id);
-      for (std::int64_t o : graph_.operands(id))  // what nobody needs any more is freed
+      for (std::int64_t o : graph_.operands(id))  // frees operands after their last use
         if (--uses_[static_cast<std::size_t>(o)] == 0) arrays_[static_cast<std::size_t>(o)].reset();
     }
     std::vector<Buffer> out;
@@ -593,7 +593,7 @@ class Evaluator {
     std::byte* to = allocate(id);
     if (node.op == Op::Constant) return fill(node.dtype, to, n, node.bits);
     if (node.op == Op::Slot) return fill(node.dtype, to, n, slot_bits_.empty() ? graph_.slots[node.bits].bits : slot_bits_[node.bits]);
-    // iota: the index, as a cast from i64
+    // iota: the index, cast from i64
     const List shape = graph_.shape(id);
     const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
     const std::int64_t extent = shape[axis], step = element_count(shape.subspan(axis + 1));
@@ -615,7 +615,7 @@ class Evaluator {
       return;
     }
     const bool in_order = x.strides.empty() || x.strides == dense;
-    if (in_order && !is_half(x.dtype) && x.dtype != DType::Bool) {  // read in place; nothing writes to an operand
+    if (in_order && !is_half(x.dtype) && x.dtype != DType::Bool) {  // read in place; operands are never written
       arrays_[id] = Array(static_cast<std::byte*>(const_cast<void*>(x.data)), [](std::byte*) {});
       return;
     }
@@ -644,7 +644,7 @@ class Evaluator {
     const Strides from = contiguous(from_shape), to = contiguous(shape);
     std::byte* target = allocate(id);
     if (graph_.elements(x) == 0 || graph_.elements(id) == 0) {
-      if (graph_.elements(id) != 0) fill(node.dtype, target, graph_.elements(id), 0);  // a pad of nothing
+      if (graph_.elements(id) != 0) fill(node.dtype, target, graph_.elements(id), 0);  // a pad of no elements
       return;
     }
     Strides strides(rank);
@@ -675,7 +675,7 @@ class Evaluator {
         strides[axis + 1] = attributes[1] * from[axis];
         break;
       }
-      case Op::Pad:  // the same map the other way round
+      case Op::Pad:  // the same map in reverse
         fill(node.dtype, target, graph_.elements(id), 0);
         for (std::size_t i = 0; i < rank; ++i) offset += attributes[i] * to[i], strides[i] = attributes[rank + i] * to[i];
         copy_in_parts(size, from_shape, arrays_[x].get(), from, target + offset * static_cast<std::int64_t>(size), strides, worked_);
@@ -718,7 +718,7 @@ class Evaluator {
     std::byte* to = allocate(id);
     if (kept == 0) return;
 
-    // Elements as the order walks through them: reduced axes inside for lanes, kept ones inside for rows.
+    // Elements in traversal order: reduced axes innermost for lanes, kept axes innermost for rows.
     std::vector<std::int64_t> permutation, reduced(axes.begin(), axes.end());
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(shape.size()); ++i)
       if (std::ranges::find(axes, i) == axes.end()) permutation.push_back(i);
@@ -745,7 +745,7 @@ class Evaluator {
     });
   }
 
-  // Elements before an axis, along it and behind it.
+  // The numbers of elements before an axis, along it and after it.
   struct Around {
     std::int64_t outer = 1, extent = 1, inner = 1;
   };
@@ -809,14 +809,14 @@ class Evaluator {
         }
   }
 
-  // Every NaN as one: what is sorted has no other.
+  // Replaces every NaN by one quiet NaN, the only one in sorted results.
   template <class T> static T quiet(T value) {
     if constexpr (std::floating_point<T>)
       if (value != value) return std::numeric_limits<T>::quiet_NaN();
     return value;
   }
 
-  // In the order of sorting: NaN behind all numbers, which descending puts first.
+  // Returns the sort order: NaN is after all numbers, so first in descending order.
   template <class T> static bool is_below(T a, T b) {
     if constexpr (std::floating_point<T>)
       if (a != a || b != b) return a == a;
@@ -849,7 +849,7 @@ class Evaluator {
     });
   }
 
-  // Element by element, one step after the other.
+  // Runs the recurrence for each element separately, one step after the other.
   void steps(NodeId id) {
     const Steps s = steps_of(graph_, id);
     const List operands = graph_.operands(id);
@@ -911,7 +911,7 @@ class Evaluator {
           }
     });
   }
-  // NaN is the least and the greatest, and -0 is below +0, so that no order matters.
+  // NaN takes precedence over every number, and -0 is below +0, so the order of updates does not matter.
   template <class T> static bool replaces(T update, T there, bool greatest) {
     if constexpr (std::floating_point<T>) {
       if (there != there || update != update) return there == there;
@@ -959,7 +959,7 @@ class Evaluator {
     });
   }
 
-  // Strides of an operand's elements, as they lie in arrays_.
+  // Returns the strides of an operand's elements in arrays_.
   Strides strides_of(NodeId id) const {
     const List shape = graph_.shape(id), was = unspread_[id] ? graph_.shape(graph_.operand(id, 0)) : shape;
     Strides strides = contiguous(was);

@@ -9,7 +9,7 @@ namespace onepass::ir {
 
 namespace {
 
-constexpr std::size_t kHead = 6, kLine = 6;  // numbers before the lines, and of each
+constexpr std::size_t kHead = 6, kLine = 6;  // numbers before the lines, and for each line
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The invariants of ops.def, node by node. See verify.h; verify() itself is declared in graph.h.
+// The invariants of ops.def, node by node. See verify.h. graph.h declares verify().
 #include "ir/verify.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::string text_of(List list) {
 
 std::string type_of(const Graph& graph, NodeId id) { return std::string(name_of(graph[id].dtype)) + text_of(graph.shape(id)); }
 
-// Extents whose bytes cannot be counted in 63 bits would overflow every later product.
+// False if the byte count does not fit in 63 bits; such a shape would overflow every later product.
 bool countable(List shape) {
   std::int64_t n = 8;
   for (std::int64_t e : shape)
@@ -35,7 +35,7 @@ bool bits_fit(DType dtype, std::uint64_t bits) {
   return size == 8 || bits >> (8 * size) == 0;
 }
 
-// start + k*step stays inside [0, extent) for all k below count
+// True if start + k*step stays inside [0, extent) for all k below count.
 bool stays_inside(std::int64_t start, std::int64_t step, std::int64_t count, std::int64_t extent) {
   if (count == 0) return true;
   std::int64_t last;
@@ -43,7 +43,7 @@ bool stays_inside(std::int64_t start, std::int64_t step, std::int64_t count, std
   return start >= 0 && start < extent && last >= 0 && last < extent;
 }
 
-// Rules of one node; the empty text where all hold. Operand ids are known to be valid.
+// Checks the rules of one view node; returns an empty text if all hold. The operand ids must be valid.
 std::string broken_view(const Graph& graph, NodeId id) {
   const Node node = graph[id];
   const NodeId x = graph.operand(id, 0);
@@ -94,7 +94,7 @@ std::string broken_view(const Graph& graph, NodeId id) {
       for (std::int64_t i = 0; i < r; ++i)
         if (i != a && i != b) expected.push_back(from[static_cast<std::size_t>(i)]);
       const std::int64_t rows = from[static_cast<std::size_t>(a)], columns = from[static_cast<std::size_t>(b)];
-      // not -offset, which overflows for the least integer
+      // not -offset, which would overflow for the least integer
       const std::int64_t row_count = offset < 0 ? (offset < -rows ? 0 : rows + offset) : rows;
       const std::int64_t column_count = offset > 0 ? (offset > columns ? 0 : columns - offset) : columns;
       expected.push_back(std::min(row_count, column_count));
@@ -120,7 +120,7 @@ std::string broken_view(const Graph& graph, NodeId id) {
   }
 }
 
-// Where a box lies along an axis: its first and last index.
+// Extent of a box along an axis: its first and last index.
 struct Reach {
   std::int64_t low, high;
 };
@@ -129,13 +129,14 @@ Reach reach(std::int64_t start, std::int64_t step, std::int64_t count) {
   return {std::min(start, last), std::max(start, last)};
 }
 
-// Some index that both boxes have, along an axis: where the reaches meet, and of steps other than 1 where the residues do.
+// True if both boxes contain a common index along an axis. Their reaches must overlap and, for steps other than 1, their residues must
+// match.
 bool meets(std::int64_t a, std::int64_t a_step, std::int64_t a_count, std::int64_t b, std::int64_t b_step, std::int64_t b_count) {
   const Reach x = reach(a, a_step, a_count), y = reach(b, b_step, b_count);
   const std::int64_t low = std::max(x.low, y.low), high = std::min(x.high, y.high);
   if (low > high) return false;
   const std::int64_t p = std::abs(a_step), q = std::abs(b_step);
-  if (p == 1 || q == 1) {  // the first index of the sparser one that is not below the common part
+  if (p == 1 || q == 1) {  // the first index of the sparser box inside the common range
     const std::int64_t step = p == 1 ? q : p, first = p == 1 ? y.low : x.low;
     return first + (low - first + step - 1) / step * step <= high;
   }
@@ -157,7 +158,7 @@ std::string broken_piecewise(const Graph& graph, NodeId id) {
   struct Box {
     const std::int64_t *start, *step, *count;
   };
-  std::vector<Box> filled;  // without the empty ones
+  std::vector<Box> filled;  // without empty boxes
   std::int64_t covered = 0;
   for (std::size_t k = 0; k < operands.size(); ++k) {
     const auto operand = static_cast<NodeId>(operands[k]);
@@ -178,7 +179,7 @@ std::string broken_piecewise(const Graph& graph, NodeId id) {
     covered += n;
     filled.push_back({start, start + rank, from.data()});
   }
-  // Boxes that could meet lie beside each other along the axis on which most of them begin apart.
+  // Boxes that could overlap are neighbors along the axis with the most distinct starts.
   std::size_t along = 0, most = 0;
   for (std::size_t i = 0; i < rank; ++i) {
     std::vector<std::int64_t> starts;
@@ -276,7 +277,7 @@ std::string broken_elementwise(const Graph& graph, NodeId id) {
   return expected == node.dtype ? "" : taken + " gives " + std::string(name_of(expected)) + ", not " + std::string(name_of(node.dtype));
 }
 
-// axis: attributes[0], one of `shape`
+// True if attributes[0] is an axis of `shape`, and the only attribute.
 bool has_axis(List attributes, List shape) {
   return attributes.size() == 1 && attributes[0] >= 0 && attributes[0] < static_cast<std::int64_t>(shape.size());
 }
@@ -301,7 +302,7 @@ std::string broken_place(const Graph& graph, NodeId id) {
   return node.shape == index.shape ? "" : "places have the shape of the indices";
 }
 
-// On the other axes places and x have one shape.
+// Checks an indexed operator. The indices and x must have one shape on the other axes.
 std::string broken_along(const Graph& graph, NodeId x, NodeId places, List attributes) {
   const List from = graph.shape(x), at = graph.shape(places);
   if (graph[places].dtype != DType::I64) return "places are i64";
