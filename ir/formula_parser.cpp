@@ -19,7 +19,7 @@ struct Pending {
   std::uint8_t colons = 0;               // Index: `:` seen in the current item
   std::uint32_t offset = 0;              // position of the sign or the bracket
   std::uint32_t name = kAbsent;          // Call: the callee
-  std::uint32_t callee_offset = 0;       // Call
+  std::uint32_t callee_offset = 0;       // Call: position of the callee
   std::uint32_t first_argument = 0;      // Call, List, Index: start of its items in pending_arguments_
   NodeId parts[2] = {kAbsent, kAbsent};  // Index: start and stop of the current slice
   Argument begun;                        // Call, List, Index: the current item's keyword, and its position

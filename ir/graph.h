@@ -135,7 +135,7 @@ void verify(const Graph& graph, std::string_view pass);
 std::string print(const Graph& graph);
 Graph parse_graph(std::string_view text);
 
-// Returns the bits of the `dtype` value nearest to `value` (round to nearest even; integers truncate toward zero and must fit).
+// ---- constants by bits
 /// Returns the bits of the `dtype` value nearest to `value` (round to nearest even; integers truncate toward zero and must fit).
 std::uint64_t bits_of(DType dtype, double value);
 std::uint64_t bits_of(DType dtype, std::int64_t value);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Fits the polynomials of ir/expand_*.cpp and prints them as C++ lists, lowest power first.
 
-    tools/fit.py            every fit        tools/fit.py exp_f32 log     those of these names
+    tools/fit.py            every fit        tools/fit.py exp_f32 log     only the fits with these names
 
-Method: weighted minimax by Lawson's iteration (C. L. Lawson 1961; least squares on Chebyshev nodes whose weights are multiplied by the
-error until it is level), in 60-digit arithmetic; then the coefficients are rounded to f32 or f64 one after another, from the lowest power,
-each time refitting those still free. Printed beside each list: the interval and the largest weighted error of the rounded polynomial, in
-units of 2^-24 (f32) or 2^-53 (f64) of the result, as log2 of the error too. Needs mpmath (and gmpy2 to be quick).
+Method: weighted minimax by Lawson's iteration (C. L. Lawson 1961) in 60-digit arithmetic. It solves least squares on Chebyshev nodes and
+multiplies their weights by the error until the error is level. Then the coefficients are rounded to f32 or f64 one after another, from the
+lowest power, each time refitting the remaining ones. The output lists the interval and the largest weighted error of the rounded
+polynomial, in units of 2^-24 (f32) or 2^-53 (f64) of the result, and as log2. Needs mpmath; gmpy2 makes it faster.
 """
 import sys
 
@@ -33,7 +33,7 @@ def nodes(low, high, count):
 
 
 def least_squares(xs, values, squares, powers):
-    """Coefficients of x^p, p in powers, minimising the sum of squares[i]*(values[i] - polynomial(xs[i]))^2."""
+    """Returns the coefficients of x^p, p in powers, that minimize the sum of squares[i]*(values[i] - polynomial(xs[i]))^2."""
     if not powers:
         return []
     n = len(powers)
@@ -64,7 +64,7 @@ def evaluate(coefficients, x):
 
 
 def fit(f, low, high, terms, weight, rounding, fixed=(), iterations=25):
-    """Polynomial of `terms` coefficients near f on [low, high], errors multiplied by weight(x); `fixed` are its first coefficients."""
+    """Fits a polynomial of `terms` coefficients to f on [low, high], with errors weighted by weight(x); `fixed` are its first coefficients."""
     low, high = mpf(low), mpf(high)
     count = max(12 * terms, 120)
     xs = nodes(low, high, count)
@@ -73,7 +73,7 @@ def fit(f, low, high, terms, weight, rounding, fixed=(), iterations=25):
     lawson = [mpf(1)] * count
     coefficients = list(fixed)
     best, best_squares = None, None
-    mp.dps = 90   # normal equations square the condition
+    mp.dps = 90   # normal equations square the condition number
     for _ in range(iterations):
         squares = [l * w * w for l, w in zip(lawson, weights)]
         rest = [v - evaluate(coefficients, x) for x, v in zip(xs, values)]
@@ -130,14 +130,14 @@ def binet(x):    # log Γ(x) = (x - 1/2) (log x - 1) + (log(2 pi) - 1)/2 + binet
     return log_gamma(x) - (x - mpf(1) / 2) * (mp.log(x) - 1) - (mp.log(2 * mp.pi) - 1) / 2
 
 
-# name: function, interval, terms in f32 and f64, weight that makes the error relative to the result; an end given as a pair is that of
-# f32 and that of f64
+# name: function, interval, terms in f32 and f64, weight that makes the error relative to the result. An interval end may be a pair,
+# for f32 and f64.
 FITS = {
     # e^r = 1 + r + r^2 Q(r), |r| <= ln2/2
     "exp": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 6, 11, lambda r: r * r / mp.exp(r)),
-    # the same with fewer terms, for the approximate functions
+    # the same with fewer terms, for the relaxation `approximate`
     "exp_few": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 4, 0, lambda r: r * r / mp.exp(r)),
-    # and for e^r - 1
+    # the same for e^r - 1
     "expm1": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 5, 10, lambda r: r * r / mp.expm1(r)),
     # 2^r = 1 + r ln2 + r^2 Q(r), |r| <= 1/2
     "exp2": (lambda r: (mp.expm1(r * LN2) - r * LN2) / (r * r), -mpf("0.501"), mpf("0.501"), 6, 11, lambda r: r * r / mp.power(2, r)),
@@ -177,12 +177,12 @@ FITS = {
     "erfc_log": (lambda x: mp.log(mp.erfc(x)) / x, mpf(17) / 16, (4, 6), 6, 18, lambda x: x * mp.erfc(x)),
     # the same as erf x = 1 - R(x)^8
     "erfc_root": (lambda x: mp.erfc(x) ** (mpf(1) / 8), mpf(17) / 16, (4, 6), 7, 17, lambda x: 8 * mp.erfc(x) ** (mpf(7) / 8) / mp.erf(x)),
-    # erfc x = e^(-x^2) r/2 (753/512 + S(r - 9/32)), r = 1/(x + 1), x >= 7/8 until erfc x is less than every float
+    # erfc x = e^(-x^2) r/2 (753/512 + S(r - 9/32)), r = 1/(x + 1), from x = 7/8 until erfc x is below every float
     "erfcx": (lambda v: 2 * erfcx(1 / (v + mpf(9) / 32) - 1) / (v + mpf(9) / 32) - mpf(753) / 512,
               (1 / mpf("11.2") - mpf(9) / 32, 1 / mpf("28.4") - mpf(9) / 32), 1 / mpf("1.875") - mpf(9) / 32, 11, 26,
               lambda v: (v + mpf(9) / 32) / (2 * erfcx(1 / (v + mpf(9) / 32) - 1))),
-    # erfinv x = x (sqrt(pi)/2 + w P(w - 5/2)), w = -log(1 - x^2) <= 5; then T(sqrt(w) - 25/8); beyond w = 16, which f32 does not reach,
-    # F(sqrt(w) - 5)
+    # erfinv x = x (sqrt(pi)/2 + w P(w - 5/2)), w = -log(1 - x^2) <= 5; then T(sqrt(w) - 25/8). Above w = 16, which f32 does not reach:
+    # F(sqrt(w) - 5).
     "erfinv": (lambda v: (erfinv_of_log(v + mpf(5) / 2) / mp.sqrt(-mp.expm1(-v - mpf(5) / 2)) - mp.sqrt(mp.pi) / 2) / (v + mpf(5) / 2),
                mpf(-5) / 2 + mpf(10) ** -12, mpf(5) / 2, 10, 23,
                lambda v: (v + mpf(5) / 2) * mp.sqrt(-mp.expm1(-v - mpf(5) / 2)) / erfinv_of_log(v + mpf(5) / 2)),

@@ -1,5 +1,5 @@
-// kernels FOLDER: writes the LLVM IR of fixed programs, for a fixed target, to FOLDER/NAME.ll, one file for all kernels of a program. The
-// commit of a refactoring that says "the kernels did not change" shows it by this: the same files before and after.
+// kernels FOLDER: writes the LLVM IR of fixed programs for a fixed target to FOLDER/NAME.ll, one file for all kernels of a program. A
+// refactoring commit can compare the files before and after to show that the kernels did not change.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -30,7 +30,8 @@ struct Input {
   std::vector<std::int64_t> shape;
 };
 
-// Every kind of nest, every class of a schedule, and enough operators to see a change in any of them. A list that only grows.
+// Covers every kind of loop nest, every kernel-variant flag of a schedule, and enough operators to detect a change in any of them. Entries
+// may be added but not removed.
 struct Fixed {
   std::string_view name, text;
   std::vector<Input> inputs;

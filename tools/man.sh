@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The manual page, onepass(1), to standard output: the command's own help, set as a page. Usage: tools/man.sh COMMAND VERSION
+# Prints the manual page, onepass(1), to standard output: the command's own help in man format. Usage: tools/man.sh COMMAND VERSION
 set -euo pipefail
 command=$1 version=$2
 escape() { sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^\([.']\)/\\\\\&\1/"; }
@@ -9,7 +9,7 @@ printf '.SH DESCRIPTION\n'
 "$command" --help | sed -n '3,$p' | awk '{print}' | escape | sed -e 's/^$/.PP/' -e '1i .nf' -e '$a .fi'
 "$command" --help | sed -nE 's/^  ([a-z]+)  .*/\1/p' | while read -r name; do
   printf '.SH ONEPASS %s\n' "${name^^}"
-  # a section for each part of the help: options as a list, examples as they stand
+  # one section for each part of the help: options as a list, examples unchanged
   "$command" "$name" --help | escape | awk '
     function body(on) { if (on != nf) { print on ? ".nf" : ".fi"; nf = on } }
     /^Usage: /                                { body(0); print ".PP"; print; next }

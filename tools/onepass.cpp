@@ -1,5 +1,5 @@
-// The `onepass` command: chooses the command, and turns exceptions into messages and exit codes. 0: done; 2: a mistake of the user, one
-// message on stderr; 1: a mistake of ours.
+// The `onepass` command: selects the command, and turns exceptions into messages and exit codes. 0: success; 2: a user error, with one
+// message on stderr; 1: an internal error.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -26,12 +26,12 @@ namespace {
 
 using onepass::command::Words;
 
-// The commands: what --help, the manual page and the completions of the shells say of them.
+// The commands, with their texts for --help, the manual page and the shell completions.
 struct Command {
   std::string_view name;
   int (*run)(Words words);
   std::string_view summary;
-  std::string_view examples;  // a line each
+  std::string_view examples;  // one for each line
 };
 constexpr Command kCommands[] = {
     {"run", onepass::command::run, "runs a program on files of arrays and on numbers",
@@ -76,7 +76,7 @@ int dispatch(const std::string& name, Words words) {
                                        onepass::command::list_of(names)));
 }
 
-// What the shells' completions ask: which words the last one may become, a line each. tools/completions has the scripts.
+// Prints the completions of the last word, one on each line, for the scripts in tools/completions.
 int complete(Words words) {
   if (words.size() <= 1) {
     for (const Command& command : kCommands) fmt::print("{}\t{}\n", command.name, command.summary);
@@ -88,27 +88,28 @@ int complete(Words words) {
   onepass::command::complete_next();
   try {
     return dispatch(command, std::move(words));
-  } catch (...) { return 0; }  // printed, or nothing to offer
+  } catch (...) { return 0; }  // already printed, or no completions
 }
 
-// One message on stderr, whatever happened to stdout before. Where stderr cannot be written either, the exit code says it alone.
+// Prints one message on stderr, whatever happened to stdout before. If stderr cannot be written either, only the exit code reports the
+// error.
 int fail(int code, std::string_view message) {
   std::fflush(stdout);
   std::string text =
-      code == 2 ? onepass::shortened(message, onepass::kMostErrorBytes + 90) : std::string(message);  // a fault's has the graph
-  const std::size_t name = text.starts_with("onepass") ? text.find(':') + 1 : 0;                      // stands out on a terminal
+      code == 2 ? onepass::shortened(message, onepass::kMostErrorBytes + 90) : std::string(message);  // internal errors have the graph
+  const std::size_t name = text.starts_with("onepass") ? text.find(':') + 1 : 0;                      // highlighted on a terminal
   if (name > 0) text.replace(0, name, onepass::command::styled(stderr, onepass::command::Style::Error, text.substr(0, name)));
   text += '\n';
   std::fputs(text.c_str(), stderr);
   return code;
 }
 
-// A full disk or a closed pipe behind stdout shows here at the latest.
+// Detects a full disk or a closed pipe at stdout, at the latest when the command ends.
 int after_printing(int code) {
   return std::fflush(stdout) != 0 || std::ferror(stdout) ? fail(2, "onepass: standard output cannot be written") : code;
 }
 
-// What is closed gets a descriptor that fails, so that no output file becomes the standard output.
+// Opens closed standard descriptors so that they fail on use. Otherwise an output file could become the standard output.
 void open_standard_descriptors() {
   for (int descriptor = 0; descriptor < 3; ++descriptor)
     if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF) (void)!::open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);
@@ -139,7 +140,7 @@ int main(int argc, char** argv) {
   try {
     return after_printing(dispatch(command, std::move(words)));
   } catch (const onepass::command::HelpShown&) { return after_printing(0); } catch (const onepass::FormulaError& error) {
-    return fail(2, error.what());  // begins with file:line:column, which editors know
+    return fail(2, error.what());  // begins with file:line:column, which editors parse
   } catch (const onepass::CancelledError& error) {
     return fail(130, fmt::format("onepass: {}", error.what()));
   } catch (const onepass::Error& error) { return fail(2, fmt::format("onepass: {}", error.what())); } catch (const CLI::ParseError& error) {
@@ -147,7 +148,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) { return fail(2, "onepass: out of memory"); } catch (const onepass::InternalError& error) {
     return fail(1, fmt::format("onepass: a fault of onepass, please report it: {}", error.what()));
   } catch (const std::exception& error) {
-    if (std::ferror(stdout)) return after_printing(2);  // what the print threw
+    if (std::ferror(stdout)) return after_printing(2);  // the print function's exception
     return fail(1, fmt::format("onepass: a fault of onepass, please report it: {}", error.what()));
   }
 }

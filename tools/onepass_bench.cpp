@@ -1,4 +1,4 @@
-// onepass bench: how fast a program is on random inputs of given types, and how many bytes it moves.
+// onepass bench: the speed of a program on random inputs of given types, and the bytes that it moves.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -32,10 +32,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kSeconds = 1.0;  // of timing; as long again, at most, for the slowest calls
+constexpr double kSeconds = 1.0;  // time for the median; at most as long again for the slowest calls
 
-// Other shapes of a program's inputs: one extent, wherever it stands, is made smaller, so that what belongs together still fits. Their elements
-// are the first ones of the inputs.
+// Other shapes of a program's inputs. One extent is made smaller in all inputs that have it, so the shapes still match. The elements are
+// the first ones of the inputs.
 class OtherShapes {
  public:
   OtherShapes(const ProgramText& program, const std::vector<Array>& inputs) : inputs_(inputs) {
@@ -49,13 +49,13 @@ class OtherShapes {
       try {
         program.record(types, program.all_outputs());
         extents_.push_back(extent);
-      } catch (const Error&) {}  // NOLINT: a length that the program names, say
+      } catch (const Error&) {}  // NOLINT: for example, a length fixed by the program
     }
     if (extents_.empty())
       throw ValueError("bench: --while-specializing needs other shapes of the same program, and it takes none but these");
   }
 
-  /// A different one for each `number`, as far as there are any.
+  /// Returns other shapes for each `number`, until they repeat.
   std::vector<Array> at(std::int64_t number) const {
     const auto count = static_cast<std::int64_t>(extents_.size());
     const std::int64_t extent = extents_[static_cast<std::size_t>(number % count)], smaller = extent - 1 - number / count % (extent - 2);
@@ -80,7 +80,7 @@ class OtherShapes {
   std::vector<std::int64_t> extents_;
 };
 
-// Another thread that calls the same program with new shapes, each until it gets kernels of its own: what a service does while it warms up.
+// Thread that calls the same program with new shapes, each until it gets shape-specialized kernels. It simulates a service that warms up.
 class Specializing {
  public:
   Specializing(const ProgramText& program, const Options& options, const std::vector<Array>& inputs)
@@ -97,7 +97,7 @@ class Specializing {
  private:
   void work() try {
     for (std::int64_t number = 0; !stop_;) {
-      const std::unique_ptr<runtime::Program> program = program_.compile(options_);  // each has its own depth
+      const std::unique_ptr<runtime::Program> program = program_.compile(options_);  // each instance counts calls separately
       for (int shape = 0; shape < std::max(options_.specialization.depth, 1) && !stop_; ++shape) {
         const std::vector<Array> arrays = shapes_.at(number++);
         std::vector<runtime::Argument> arguments(arrays.size());
@@ -110,7 +110,7 @@ class Specializing {
         specialized_ += program->stats().specialized - before;
       }
     }
-  } catch (const std::exception& error) {  // what is timed goes on
+  } catch (const std::exception& error) {  // the timed calls continue
     fmt::print(stderr, "bench: the other shapes end early: {}\n", error.what());
   }
 
@@ -150,7 +150,7 @@ Measurement measure(const ProgramText& program, const Options& options, const st
   double begin = seconds_now();
   std::vector<Array> results = compiled->call(arguments);
   result.first_ms = (seconds_now() - begin) * 1e3;
-  if (const auto report = compiled->last_report())  // later calls have other plans, whose kernels are there already
+  if (const auto report = compiled->last_report())  // later calls have other plans, whose kernels exist already
     for (const runtime::KernelReport& kernel : report->kernels) result.compile_ms += kernel.compile_ms;
   for (const Array& array : results) result.min_bytes += array.bytes();
   std::vector<Array*> targets;
@@ -182,12 +182,12 @@ Measurement measure(const ProgramText& program, const Options& options, const st
   const Timing timing = time_calls(call, kSeconds, batch, samples);
   result.median_ns = timing.median * 1e9;
   result.calls = timing.calls;
-  if (batch > 1) result.calls += time_calls(call, kSeconds / 4, 1, samples).calls;  // the slowest calls do not show in batches
+  if (batch > 1) result.calls += time_calls(call, kSeconds / 4, 1, samples).calls;  // batches hide the slowest calls
   result.p999_ns = quantile(samples, 0.999) * 1e9;
   if (busy) result.shapes_meanwhile = busy->shapes(), result.specialized_meanwhile = busy->specialized();
   busy.reset();
 
-  if (record) {  // its times are of calls of their own
+  if (record) {  // profiled calls are separate from the timed ones
     constexpr int kProfiled = 20;
     set_profiling(true);
     for (int i = 0; i < kProfiled; ++i) call();
@@ -195,7 +195,7 @@ Measurement measure(const ProgramText& program, const Options& options, const st
     *record = compiled->last_execution(Detail::code);
   }
   const Stats at_end = compiled->stats();
-  result.compiles = at_end.compiles + (options.mode == Mode::specialized ? at_end.specialized : 0);  // what the first call waited for
+  result.compiles = at_end.compiles + (options.mode == Mode::specialized ? at_end.specialized : 0);  // compiles during the first call
   if (const auto report = compiled->last_report()) result.kernels = report->kernels.size();
   return result;
 }
@@ -219,7 +219,7 @@ Json json_of(const Measurement& m) {
   return line;
 }
 
-// What --json says before the figures.
+// Returns the JSON members that precede the measured values.
 Json what_is_timed(const std::string& formula, const ProgramText& program, const std::vector<runtime::ArgumentType>& types, Mode mode) {
   Json shapes = Json::object();
   for (std::size_t i = 0; i < types.size(); ++i) shapes[program.inputs()[i]] = type_text(types[i]);
@@ -248,7 +248,7 @@ void print(Mode mode, const Measurement& m) {
                m.specialized_meanwhile);
 }
 
-// Two modes side by side, and how many times as much the second one takes.
+// Prints two modes side by side, with the ratio of the second to the first.
 void print_table(Mode mode, const Measurement& a, Mode other, const Measurement& b) {
   constexpr int kName = 24, kColumn = 13;
   const auto heading = [&](std::string_view text) { return styled(stdout, Style::Bold, fmt::format("{:>{}}", text, kColumn)); };
@@ -310,15 +310,15 @@ int bench(Words words) {
       "  onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --compare unfused --json\n"
       "  onepass bench 'a @ b' --shapes a=f32[512,512] b=f32[512,512] --from-nothing");
   parse_words(app, std::move(words));
-  if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may stand last
+  if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may be the last word
     positional.push_back(std::move(shapes.back()));
     shapes.pop_back();
   }
 
   const How how = how_of(how_name);
   Options options = options_of(common);
-  options.should_stop = {};  // asking would be part of each call; an interrupt ends the command at once
-  if (while_specializing) options.specialization.after_calls = 3;  // the other thread's shapes are to get kernels soon
+  options.should_stop = {};  // polling would be part of each call; an interrupt ends the command at once
+  if (while_specializing) options.specialization.after_calls = 3;  // lets the other thread's shapes get kernels soon
   Options other = options;
   if (!compared.empty()) other.mode = mode_of(compared);
   const Source source = program_source("bench", take_program("bench", positional), options.limits);
@@ -328,11 +328,11 @@ int bench(Words words) {
   if (from_nothing && !record_file.empty()) throw ValueError("bench: --from-nothing does not go with --record");
   if (from_nothing && (!compared.empty() || while_specializing || how != How::into))
     throw ValueError("bench: --from-nothing goes with none of --compare, --while-specializing and --call");
-  program.record(types, program.all_outputs());  // a program that does not fit the types fails before arrays of these sizes are filled
+  program.record(types, program.all_outputs());  // fails for a program that does not fit the types, before arrays of these sizes are filled
 
   if (from_nothing && !in_this_process) {
     std::erase(again, "--json");
-    std::vector<Mode> modes = {Mode::adaptive, Mode::specialized};  // unless one was given
+    std::vector<Mode> modes = {Mode::adaptive, Mode::specialized};  // the default modes
     const auto mode = std::ranges::find_if(again, [](const std::string& word) { return word == "--mode" || word.starts_with("--mode="); });
     if (mode != again.end()) {
       again.erase(mode, mode + (*mode == "--mode" ? 2 : 1));

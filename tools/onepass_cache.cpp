@@ -1,4 +1,4 @@
-// onepass cache: looks after the kernels that are kept on disk.
+// onepass cache: manages the kernels that are stored on disk.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -29,7 +29,7 @@ std::string counted(std::int64_t n, std::string_view what) { return fmt::format(
 
 using Json = nlohmann::ordered_json;
 
-// What `stats` counts, of files with code.
+// Totals that `stats` prints, for files with code.
 struct Sum {
   std::int64_t files = 0, bytes = 0;
 };
@@ -71,7 +71,7 @@ Json stats(const DiskCache& cache, bool json) {
   return answer;
 }
 
-// What may not be yours is named, each file of it: somebody put it there.
+// Prints the name of each untrusted file, because another user may have put it there.
 int verify(DiskCache& cache, bool json) {
   std::int64_t damaged = 0, untrusted = 0;
   Json named = Json::array();

@@ -25,7 +25,7 @@ namespace onepass::command {
 
 namespace {
 
-constexpr char kProgramMark = '\x01';  // before a program that begins with `-`, while CLI11 looks at it
+constexpr char kProgramMark = '\x01';  // marks a program that begins with `-` while CLI11 parses the words
 
 struct ModeName {
   std::string_view text;
@@ -98,13 +98,13 @@ void parse_words(CLI::App& app, Words words) {
   }
   for (std::string& word : words) {
     if (word == "--") break;
-    // `-`, `-h`, `-o` and `-oNAME=…` are options, anything else with one dash is a formula.
+    // `-`, `-h`, `-o` and `-oNAME=…` are options; any other word with one dash is a formula.
     if (word.size() >= 2 && word[0] == '-' && word[1] != '-' && word != "-h" && word[1] != 'o') word.insert(word.begin(), kProgramMark);
   }
-  for (CLI::Option* const option : app.get_options())  // an option's value has no mark
+  for (CLI::Option* const option : app.get_options())  // removes the mark from option values
     if (!option->get_positional() && option->get_items_expected_max() > 0)
       option->transform([](std::string value) { return value.starts_with(kProgramMark) ? value.substr(1) : value; });
-  // A flag is there or not; CLI11 would take `--compare=no` for a way to say so.
+  // A flag takes no value, but CLI11 would accept `--compare=no`.
   for (const std::string& word : words) {
     if (word == "--") break;
     const std::size_t equals = word.find('=');
@@ -114,7 +114,7 @@ void parse_words(CLI::App& app, Words words) {
       throw ValueError(fmt::format("{}: {} takes no value, so `{}` is a mistake", app.get_name().substr(app.get_name().find(' ') + 1),
                                    word.substr(0, equals), word));
   }
-  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  std::reverse(words.begin(), words.end());  // in CLI11's order
   try {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
@@ -146,7 +146,7 @@ Words unmarked(Words positional) {
 void add_mode(CLI::App& app, CommonOptions& options) {
   offers(app.add_option("--mode", options.mode, "adaptive (default), generic, specialized, unfused or reference"), mode_names());
 }
-// Read when they are met: an empty text is a mistake too, not an option that was left out.
+// Parsed on occurrence, so that an empty text is an error and differs from an omitted option.
 void add_relax(CLI::App& app, CommonOptions& options) {
   offers(app.add_option_function<std::string>(
              "--relax", [&options](const std::string& list) { options.relax = relax_of(list); },
@@ -263,7 +263,7 @@ Source program_source(std::string_view command, const std::string& program, cons
   if (program == "-") {
     Source source{.text = {}, .name = "stdin"};
     char buffer[1 << 16];
-    while (source.text.size() <= limits.source_bytes) {  // beyond it the parser has its message
+    while (source.text.size() <= limits.source_bytes) {  // the parser reports longer texts
       const std::size_t count = std::fread(buffer, 1, sizeof buffer, stdin);
       source.text.append(buffer, count);
       if (count < sizeof buffer) break;
@@ -331,7 +331,7 @@ NamedType named_type(std::string_view command, const std::string& word) {
     if (extents.empty()) fail("an extent is missing after the comma");
   }
   if (result.type.shape.size() > kMaxRank) fail(fmt::format("rank {} is above the limit of {}", result.type.shape.size(), kMaxRank));
-  // Everything after this counts elements in 64 bits.
+  // All later code counts elements in 64 bits.
   std::int64_t bytes = static_cast<std::int64_t>(size_of(result.type.dtype));
   for (const std::int64_t extent : result.type.shape)
     if (extent > 0 && __builtin_mul_overflow(bytes, extent, &bytes)) fail("that many bytes do not fit an address");

@@ -1,5 +1,5 @@
-// What the commands of `onepass` share: words of the command line as programs, types, modes; arrays as text. Each command is one function
-// in its own file; main() in onepass.cpp turns exceptions into messages and exit codes.
+// Shared parts of the `onepass` commands: conversion of command-line words to programs, types and modes; arrays as text. Each command is
+// one function in its own file; main() in onepass.cpp turns exceptions into messages and exit codes.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,11 @@ int diff(Words words);
 int doctor(Words words);
 
 // ---- the process
-/// A signal that ends the command (SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT) deletes its temporary files first; SIGINT ends it with exit code
-/// 130. A file beyond the user's limit is an error of the write, no signal.
+/// Installs handlers that delete temporary files before a signal ends the command (SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT). SIGINT ends
+/// it with exit code 130. A file above the user's size limit becomes a write error, not a signal.
 void install_signal_handlers();
 
-/// While one is there, the first SIGINT makes `asked_to_stop` true, which Options::should_stop asks for; the second ends the command.
+/// While an instance exists, the first SIGINT makes `asked_to_stop` true, for Options::should_stop; the second ends the command.
 struct InterruptibleCall {
   InterruptibleCall();
   ~InterruptibleCall();
@@ -44,21 +44,21 @@ struct InterruptibleCall {
 };
 
 // ---- the command line
-/// Thrown where `--help` was among the words: it is printed, and there is nothing else to do.
+/// Exception for `--help` among the words: the help is already printed, and the command must end.
 struct HelpShown {};
-/// Parses the words after the command's name. A word such as `-x*2`, which no command has as an option, is left to be the program.
+/// Parses the words after the command's name. A word such as `-x*2`, which is not an option of any command, is a program.
 void parse_words(CLI::App& app, Words words);
-/// Which words a value of the option, or a positional, may be: the completions of the shells offer them. Without, they offer files.
+/// Sets the words that a value of the option, or a positional, may have, for shell completions. Without it, completions offer files.
 void offers(const CLI::Option* option, Words words);
-/// From now on parse_words() prints, in place of parsing, what the last of its words may become, and throws HelpShown: a line for each word, with a
-/// tab and what it means; a word that ends with `=` goes on; `:files` stands for files.
+/// Switches parse_words() to completion: instead of parsing, it prints the completions of the last word and throws HelpShown. Each line has
+/// a word, a tab and its meaning. A word that ends with `=` continues; `:files` means that files complete the word.
 void complete_next();
-/// The program among the positional words, marked or not by parse_words: taken out. Error `COMMAND: …` when there is none.
+/// Removes and returns the program among the positional words, with or without a mark of parse_words. Throws `COMMAND: …` if it is missing.
 std::string take_program(std::string_view command, Words& positional);
-/// Positional words that are all programs, without the marks of parse_words.
+/// Returns positional words, all of which are programs, without the marks of parse_words.
 Words unmarked(Words positional);
 
-/// Options that several commands have, as text.
+/// Options that several commands share, as text.
 struct CommonOptions {
   std::string mode = "adaptive";
   Relax relax;
@@ -74,46 +74,49 @@ Options options_of(const CommonOptions& options);
 Mode mode_of(std::string_view text);
 std::string_view text_of(Mode mode);
 Words mode_names();
-Relax relax_of(std::string_view list);                    // error for an empty name, or one given twice
+Relax relax_of(std::string_view list);                    // throws for an empty name or a duplicate
 int thread_count(std::string_view text);                  // decimal, at least 1
 Limits limits_of(const std::vector<std::string>& words);  // `nesting=5000`, …
 
-/// `name=value`, split at the first `=`. Error `COMMAND: WORD: expected FORM` where there is no name.
+/// Splits `name=value` at the first `=`. Throws `COMMAND: WORD: expected FORM` if the name is missing.
 std::pair<std::string, std::string> name_and_value(std::string_view command, const std::string& word, std::string_view form);
 
 // ---- programs
 struct Source {
   std::string text;
-  std::string name;  // in messages
+  std::string name;  // for messages
   bool is_graph = false;
 };
-/// A formula, the text of a `.fuse` file, or of standard input for `-`; the recorded graph of a dump, which is a file `NAME.json`.
+/// Returns the source of a program. It is a formula, the text of a `.fuse` file, standard input for `-`, or the recorded graph of a dump
+/// `NAME.json`.
 Source program_source(std::string_view command, const std::string& program, const Limits& limits);
 ProgramText program_of(const Source& source, const Limits& limits);
 
-/// `x=f32[64,256]`
+/// Named type, such as `x=f32[64,256]`.
 struct NamedType {
   std::string name;
   runtime::ArgumentType type;
 };
 bool is_named_type(const std::string& word);
 NamedType named_type(std::string_view command, const std::string& word);
-/// One type for each input of the program, in its order; errors for names that it does not have, or twice, or not at all. A graph has its own.
+/// Returns one type for each input of the program, in its order. Throws for unknown, duplicate and missing names. A graph has its own
+/// types.
 std::vector<runtime::ArgumentType> types_of(std::string_view command, const ProgramText& program, const Words& shapes);
 
-std::string type_text(const runtime::ArgumentType& type);  // "f32[64,256]", as --shapes takes it
-/// The processor that kernels are compiled for, and how many of its cores are used: "znver4, 2 cores".
+std::string type_text(const runtime::ArgumentType& type);  // such as "f32[64,256]", as --shapes accepts it
+/// Returns the target processor and the number of cores in use, such as "znver4, 2 cores".
 std::string processor_text();
 
-/// ", perhaps you mean `nearest`", or nothing where no candidate is near.
+/// Returns ", perhaps you mean `nearest`", or an empty text if no candidate is near.
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates);
-/// The same for a name of the program's: of a word that the language keeps for itself, what to write in its place.
+/// Like suggestion() for a name of the program. For a reserved word of the language, suggests a replacement.
 std::string suggestion_of_name(const std::string& name, const std::vector<std::string>& candidates);
 std::string list_of(const std::vector<std::string>& names);  // "x, w, b", or "none"
 std::string bytes_text(std::int64_t bytes);                  // "4096 B", "16.8 MB"
 
 // ---- arrays
-/// The first element, in row-major order, whose bits differ, all NaNs being equal; -1 where there is none. Shapes and types are equal.
+/// Returns the first element, in row-major order, with different bits (all NaNs being equal); -1 if all are equal. Shapes and types must
+/// match.
 std::int64_t first_difference(const Array& a, const Array& b);
 std::string element_text(const Array& array, std::int64_t element);
 std::string coordinates_text(std::span<const std::int64_t> shape, std::int64_t element);

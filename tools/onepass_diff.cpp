@@ -1,5 +1,5 @@
-// onepass diff: what differs between two programs, one program's kernels for two sets of types, two dumps (JSON or text), or two folders of
-// generated kernels. Exit code 0 or 1, as diff's.
+// onepass diff: compares two programs, one program's kernels for two sets of types, two dumps (JSON or text), or two folders of generated
+// kernels. Exits with 0 or 1, like diff.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -24,15 +24,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::size_t kContext = 2;  // equal lines around each change
+constexpr std::size_t kContext = 2;  // unchanged lines around each change
 
 struct Style {
-  std::size_t lines = 40;  // of one text's changes
+  std::size_t lines = 40;  // limit for one text's changes
 };
 
-// Through a stream, not a map: `onepass diff <(…) <(…)` gives pipes.
+// Reads through a stream, because `onepass diff <(…) <(…)` passes pipes, which cannot be mapped.
 std::string text_of_file(const std::string& path) {
-  constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // a device may never end
+  constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // a device may be endless
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
@@ -48,7 +48,7 @@ std::string text_of_file(const std::string& path) {
   return text;
 }
 
-// A text is UTF-8 without zero bytes: what it prints is readable, and no terminal is confused (edits_text sees to other control characters).
+// True if the bytes are UTF-8 without zero bytes, and so safe to print. edits_text handles other control characters.
 bool is_text(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size();) {
     const std::size_t length = bytes[i] == '\0' ? 0 : language::code_point_bytes(bytes, i);
@@ -58,7 +58,7 @@ bool is_text(std::string_view bytes) {
   return true;
 }
 
-// Prints the changed lines under a title; says whether there are any.
+// Prints the changed lines under a title. Returns true if there are any.
 bool texts_differ(std::string_view title, std::string_view a, std::string_view b, const Style& style) {
   if (a == b) return false;
   if (const bool one = is_text(a); !one || !is_text(b)) {
@@ -66,14 +66,14 @@ bool texts_differ(std::string_view title, std::string_view a, std::string_view b
     return true;
   }
   const std::string text = edits_text(line_edits(a, b), "  ", kContext, style.lines);
-  if (text.empty()) return false;  // but for the newline at the end
+  if (text.empty()) return false;  // the texts differ only in the last newline
   fmt::print("{}:\n{}", title, text);
   return true;
 }
 
 // ---- folders
 
-// A pipe or a device in it has nothing to compare, and may never end.
+// Returns the regular files of a folder. Pipes and devices are skipped, because they have no fixed content and may be endless.
 std::set<std::string> files_of(const std::string& folder) {
   std::set<std::string> names;
   std::error_code error;
@@ -107,7 +107,7 @@ bool folders_differ(const std::string& a, const std::string& b, const Style& sty
 
 // ---- dumps
 
-// The object of `dump --json`, or null where the text is no JSON; then it is compared as text.
+// Parses the object of `dump --json`. Returns null if the text is not JSON, so that it is compared as text.
 Json dump_of(const std::string& path, const std::string& text) {
   Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object()) return nullptr;
@@ -119,7 +119,7 @@ Json dump_of(const std::string& path, const std::string& text) {
   return json;
 }
 
-// One line for each entry of a list, another value as JSON has it.
+// Returns a list as one line for each entry, and any other value as in JSON.
 std::string lines_of(const Json& value) {
   if (!value.is_array()) return value.is_string() ? value.get<std::string>() : value.dump();
   std::string text;
@@ -135,7 +135,7 @@ std::string stores(const Json& kernel) {
   return names;
 }
 
-// `nodes`: whether the lists of nodes are worth printing; where the graphs differ their lines were printed already.
+// `nodes`: true if the lists of nodes should be printed. If the graphs differ, their lines were already printed.
 bool kernels_differ(std::string_view name, const Json& a, const Json& b, bool nodes, const Style& style) {
   if (a == b) return false;
   std::set<std::string> members;
@@ -147,7 +147,7 @@ bool kernels_differ(std::string_view name, const Json& a, const Json& b, bool no
   for (const std::string& member : order) {
     const Json mine = a.value(member, Json()), others = b.value(member, Json());
     if (mine == others) continue;
-    if (member == "key") {  // hundreds of digits that say nothing
+    if (member == "key") {  // a long hash, not useful to print
       key = true;
     } else if (member == "nodes" && !nodes) {
       fmt::print("{}: its nodes differ as the graph does ({} -> {})\n", name, mine.size(), others.size());
@@ -174,14 +174,14 @@ bool dumps_differ(const Json& a, const Json& b, const Style& style) {
   const Json &mine = a["kernels"], &others = b["kernels"];
   if (mine.size() != others.size()) fmt::print("kernels: {} -> {}\n", mine.size(), others.size());
   differ |= graph || mine.size() != others.size();
-  // Kernels that store the same values are the same kernel; what has no partner is named.
+  // Kernels that store the same values are partners. Kernels without a partner are printed.
   std::vector<bool> matched(others.size());
   std::vector<std::string> stored_by_others;
   for (const Json& kernel : others) stored_by_others.push_back(stores(kernel));
   for (std::size_t i = 0; i < mine.size(); ++i) {
     const std::string stored = stores(mine[i]), name = fmt::format("kernel {} ({})", i, stored);
     const auto is_partner = [&](std::size_t k) { return k < others.size() && !matched[k] && stored_by_others[k] == stored; };
-    std::size_t partner = is_partner(i) ? i : 0;  // as a rule at the same place
+    std::size_t partner = is_partner(i) ? i : 0;  // usually at the same index
     while (partner < others.size() && !is_partner(partner)) ++partner;
     if (partner < others.size()) {
       matched[partner] = true;
@@ -201,7 +201,7 @@ bool dumps_differ(const Json& a, const Json& b, const Style& style) {
 
 // ---- programs
 
-// What `dump --json` writes of it.
+// Returns the output of `dump --json` for a program.
 Json dump_of_program(const std::string& program, const Words& shapes) {
   const Options options;
   const Source source = program_source("diff", program, options.limits);
@@ -209,7 +209,7 @@ Json dump_of_program(const std::string& program, const Words& shapes) {
   return Json::parse(text.compile(options)->describe(types_of("diff", text, shapes)).json());
 }
 
-// One program with two sets of types, or two programs.
+// Compares one program with two sets of types, or two programs.
 bool programs_differ(const Words& programs, const Words& shapes, const Words& other_shapes, const Style& style) {
   if (programs.empty() || programs.size() > 2)
     throw ValueError(fmt::format("diff: with --shapes one or two programs are compared, got {}", programs.size()));
@@ -222,7 +222,7 @@ bool programs_differ(const Words& programs, const Words& shapes, const Words& ot
   return dumps_differ(a, b, style);
 }
 
-// `--shapes` takes words up to the next option: those that are no types are programs.
+// Moves words that are not types from `shapes` to `programs`, because `--shapes` takes all words up to the next option.
 void move_programs(Words& shapes, Words& programs) {
   for (const std::string& word : shapes)
     if (!is_named_type(word)) programs.push_back(word);

@@ -1,4 +1,4 @@
-// onepass doctor: what this machine has for onepass, one line each: `name: state, what to do`.
+// onepass doctor: the state of everything that onepass uses on this machine, one line each: `name: state, what to do`.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -31,7 +31,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json* as_json = nullptr;  // where --json collects the lines
+Json* as_json = nullptr;  // collects the lines for --json; null without it
 
 void line(std::string_view name, std::string_view state, std::string_view advice) {
   if (as_json) {
@@ -44,7 +44,7 @@ void line(std::string_view name, std::string_view state, std::string_view advice
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
-// Those that decide what kernels are compiled to.
+// Returns the processor features that affect generated kernels.
 std::string processor_features() {
 #if defined(__x86_64__)
   const std::pair<const char*, bool> features[] = {{"AVX2", __builtin_cpu_supports("avx2") != 0},
@@ -87,7 +87,7 @@ void llvm() {
   }
 }
 
-// Of a line of /proc/self/status, in MB.
+// Returns the resident size in MB, from /proc/self/status.
 double resident_mb() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)
@@ -95,7 +95,7 @@ double resident_mb() {
   return 0;
 }
 
-// What onepass costs a process beside its kernels.
+// Prints the memory that onepass uses, apart from kernels.
 void footprint() {
   const double before = resident_mb();
   std::string state = fmt::format("{:.1f} MB resident", before);
@@ -112,7 +112,7 @@ void footprint() {
     static_cast<void>(ProgramText("x*3 + 1", "doctor").compile(options)->call({&argument, 1}));
     runtime::set_first_tier(std::nullopt);
     state += fmt::format(" at first, {:.1f} MB behind the first compile; the compiler opens in {:.1f} ms", resident_mb(), opened);
-  } catch (const std::exception&) {}  // the compiler's line says it
+  } catch (const std::exception&) {}  // reported by the compiler's line
   std::ifstream maps("/proc/self/maps");
   std::string last;
   for (std::string text; std::getline(maps, text);) {
@@ -140,12 +140,12 @@ void cache_folder(const runtime::DiskCache& cache) {
   }
 }
 
-// Its programs may be of no use to the device that is here.
+// Returns advice on NVRTC, whose programs may not fit the installed device.
 std::string advice_on(const runtime::cuda::Nvrtc& nvrtc) {
   std::string objection;
   try {
     objection = runtime::cuda::Gpu::get().objection(nvrtc);
-  } catch (const std::exception&) {}  // the device's line says it
+  } catch (const std::exception&) {}  // reported by the device's line
   return objection.empty() ? "nothing to do: dump --cuda shows what it would compile" : objection;
 }
 
@@ -180,7 +180,7 @@ int doctor(Words words) {
   Json answer = {{"version", ONEPASS_VERSION}};
   if (json) as_json = &answer;
   const runtime::DiskCache cache(runtime::cache_folder_of_environment());
-  setenv("ONEPASS_CACHE_DIR", "none", 1);  // the first compile is to be one, and the folder is left as it is
+  setenv("ONEPASS_CACHE_DIR", "none", 1);  // makes the first compile a real one, and leaves the cache folder unchanged
   processor();
   footprint();
   llvm();

@@ -1,4 +1,4 @@
-// onepass dump: what the compiler makes of a program, from the graph to the machine code, without running it.
+// onepass dump: the compiler's results for a program, from the graph to the machine code, without running it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
@@ -21,7 +21,7 @@ namespace onepass::command {
 
 namespace {
 
-// What is stored: the output's name where it is one, else the node.
+// Returns the values that a kernel stores: the output's name for an output, else the node.
 std::vector<std::string> stored_of(const runtime::PlanReport& report, std::uint32_t group) {
   const ir::Graph& graph = report.optimised;
   std::vector<std::string> names;
@@ -49,7 +49,8 @@ std::string plural(std::size_t count, std::string_view what) { return fmt::forma
 
 bool is_operator(const ir::Graph& graph, ir::NodeId id) { return !ir::is_source(graph[id].op); }
 
-// Each kernel: its loops, what it reads, computes and stores, why what it stores is stored and who reads that again, and what it moves.
+// Returns text for each kernel: its loops, the values that it loads, computes and stores, and the bytes moved. Each stored value has the
+// reason for storing it and its later readers.
 std::string groups_text(const runtime::PlanReport& report) {
   const ir::Graph& graph = report.optimised;
   const compiler::Partition& partition = report.partition;
@@ -124,7 +125,7 @@ std::string groups_text(const runtime::PlanReport& report) {
   return text;
 }
 
-// What each pass made of the graph, those that changed nothing by name alone, and what is fused of the last one.
+// Returns the graph after each pass, and the fusion groups. Passes without an effect are listed by name only.
 std::string passes_text(const ExecutionRecord& record, const runtime::PlanReport& report) {
   std::string text = "// ---- recorded\n" + record.recorded;
   for (const ExecutionRecord::Pass& pass : record.passes) {
@@ -136,7 +137,7 @@ std::string passes_text(const ExecutionRecord& record, const runtime::PlanReport
   return text;
 }
 
-// The lines of assembly, with a comment where each loop that holds no other one begins and ends: at a label, and at a jump back to it.
+// Returns the assembly with comments at the begin and end of each innermost loop: at its label, and at the jump back to it.
 std::string with_loops_marked(std::string_view text, std::string_view comment) {
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -207,7 +208,7 @@ int dump(Words words) {
       "  onepass dump examples/programs/softmax.fuse --shapes x=f32[4096,1024] --asm\n"
       "  onepass dump 'x - sum(x, axis=0)' --shapes x=f32[64,256] --html report.html");
   parse_words(app, std::move(words));
-  if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may stand last
+  if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may be the last word
     positional.push_back(std::move(shapes.back()));
     shapes.pop_back();
   }
@@ -225,7 +226,7 @@ int dump(Words words) {
   const std::unique_ptr<runtime::Program> compiled = pullback ? program.compile_with_pullback(options) : program.compile(options);
   const runtime::PlanReport report = compiled->report(types);
   if (passes || why || dot || json || !svg.empty() || !html.empty()) {
-    constexpr std::uint32_t kMostWithCode = 2000;  // nodes: of larger programs a page would have more code than anybody reads
+    constexpr std::uint32_t kMostWithCode = 2000;  // nodes; larger programs would produce unreadably much code
     const bool wants_code = !html.empty() && report.optimised.size() <= kMostWithCode;
     record = compiled->describe(types, wants_code ? Detail::code : Detail::plan);
     if (!source.is_graph) record.program = source.text;

@@ -47,7 +47,7 @@ std::optional<Literal> literal_of(std::string_view text) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   if (text.empty() || !is_digit(text[0])) return std::nullopt;
   if (std::ranges::all_of(text, is_digit)) {
-    if (text[0] == '0' && text.find_first_not_of('0') != std::string_view::npos) return std::nullopt;  // no number of the language
+    if (text[0] == '0' && text.find_first_not_of('0') != std::string_view::npos) return std::nullopt;  // not a number of the language
     std::uint64_t magnitude = 0;
     constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
     if (std::from_chars(text.data(), text.data() + text.size(), magnitude).ec != std::errc() || (negative && magnitude > kMost + 1))
@@ -62,7 +62,7 @@ std::optional<Literal> literal_of(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
   if (error == std::errc::result_out_of_range)
-    value = std::strtod(std::string(text).c_str(), nullptr);  // 0 or infinity, as the language reads it
+    value = std::strtod(std::string(text).c_str(), nullptr);  // 0 or infinity, as in the language
   return real(value);
 }
 
@@ -86,7 +86,7 @@ bool begins_with(std::span<const std::byte> bytes, std::string_view start) {
   return bytes.size() >= start.size() && std::memcmp(bytes.data(), start.data(), start.size()) == 0;
 }
 
-/// Everything behind standard input, at a multiple of 64.
+/// Reads standard input to its end, into memory aligned to 64 bytes.
 std::pair<std::span<std::byte>, std::shared_ptr<void>> standard_input() {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }

@@ -31,11 +31,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<int, 5> kCalls = {1, 2, 10, 100, 1000};
-constexpr double kLongest = 5;           // seconds, after which the calls end early
-constexpr double kSlow = 1.5;            // times the settled median
-constexpr double kSettledSeconds = 0.2;  // at least
+constexpr double kLongest = 5;           // seconds; later calls are skipped
+constexpr double kSlow = 1.5;            // multiple of the settled median
+constexpr double kSettledSeconds = 0.2;  // minimum
 
-// A folder for one run's kernels, removed at its end.
+// Temporary cache folder of one run, removed by the destructor.
 class CacheFolder {
  public:
   CacheFolder() : path_((std::filesystem::temp_directory_path() / "onepass-bench-XXXXXX").string()) {
@@ -53,12 +53,12 @@ class CacheFolder {
   std::string path_;
 };
 
-// This program with these words; what it wrote to standard output.
+// Runs this program with these words; returns its standard output.
 std::string output_of(const Words& words, const std::string& cache_folder) {
   std::vector<char*> arguments;
   for (const std::string& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
   arguments.push_back(nullptr);
-  setenv("ONEPASS_CACHE_DIR", cache_folder.c_str(), 1);  // this process compiles nothing
+  setenv("ONEPASS_CACHE_DIR", cache_folder.c_str(), 1);  // this process compiles no kernels
   int ends[2];
   if (pipe(ends) != 0) throw IoError(fmt::format("bench: no pipe: {}", std::strerror(errno)));
   const pid_t child = fork();
@@ -94,7 +94,7 @@ std::string ms_text(const Json& value) {
 
 void first_calls(const ProgramText& program, std::span<const runtime::ArgumentType> types, const Options& options,
                  const std::vector<Array>& inputs) {
-  {  // what a process does once belongs to nobody's first call
+  {  // excludes one-time costs of the process from the first call
     const Array x = Array::ones({777}, f32);
     const runtime::Argument argument{.array = &x, .number = {}};
     static_cast<void>(ProgramText("x*3", "unrelated").compile(options)->call({&argument, 1}));
@@ -120,8 +120,7 @@ void first_calls(const ProgramText& program, std::span<const runtime::ArgumentTy
   }
   const Stats stats = compiled->stats();
 
-  // How long a call takes in the end: what the times above are compared with. As many calls, in the same process and beside the same load,
-  // that compile nothing.
+  // Settled call time, for comparison with the times above: as many calls without compilation, in the same process and under the same load.
   compiled->wait_until_optimized();
   compiled->call_into(arguments, targets);
   std::vector<double> settled;
@@ -138,7 +137,7 @@ void first_calls(const ProgramText& program, std::span<const runtime::ArgumentTy
   std::ranges::sort(sorted);
   const double median = quantile(sorted, 0.5), mean = settled_total / static_cast<double>(settled.size());
 
-  // Calls slower than kSlow medians, by the second, of those that end later than `from` seconds after the first began.
+  // Returns the rate, for each second, of calls slower than kSlow medians, among calls that end later than `from` seconds after the start.
   const auto slow_rate = [&](const std::vector<double>& all, double from) {
     double passed = 0, seconds = 0;
     int slow = 0;

@@ -1,4 +1,4 @@
-// onepass bench --from-nothing: what the first calls of a program cost, in fresh processes that wait for nothing.
+// onepass bench --from-nothing: the cost of a program's first calls, in fresh processes without warm-up.
 #pragma once
 
 #include <span>
@@ -11,12 +11,12 @@
 
 namespace onepass::command {
 
-/// The calls, in this process, into the same arrays; one line of JSON on standard output. `inputs` have these `types`.
+/// Times the calls in this process, into the same arrays. Prints one line of JSON on standard output. `inputs` must have these `types`.
 void first_calls(const ProgramText& program, std::span<const runtime::ArgumentType> types, const Options& options,
                  const std::vector<Array>& inputs);
 
-/// The same in processes of their own, in each of `modes` with an empty cache folder and with the one that the first left. `words`: of this
-/// command, for them, without a mode. `about`: an object of JSON that each row begins with; empty: a table is printed.
+/// Runs first_calls() in separate processes: for each of `modes`, with an empty cache folder and then with the folder that the first run
+/// filled. `words` are this command's words without a mode. `about` is a JSON object that begins each row; if it is empty, prints a table.
 void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, const std::string& about);
 
 }  // namespace onepass::command

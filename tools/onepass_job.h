@@ -1,4 +1,4 @@
-// A job of `onepass run`: a program and the files of its inputs and outputs; one line of JSON in a batch.
+// A job of `onepass run`: a program and the files of its inputs and outputs. In a batch, one line of JSON.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace onepass::command {
 
-using Files = std::vector<std::pair<std::string, std::string>>;  // name, file; of a .npz file's arrays together, no name
+using Files = std::vector<std::pair<std::string, std::string>>;  // name, file; without a name: all arrays of a .npz file
 
 struct Job {
   Source source;
@@ -19,11 +19,11 @@ struct Job {
   Mode mode = Mode::adaptive;
 };
 
-// `-` as the file of an output or of --stats.
+// The file `-`, for an output or for --stats, means standard output.
 constexpr std::string_view kStandardOutput = "/dev/stdout";
 inline std::string output_path(const std::string& file) { return std::string(file == "-" ? kStandardOutput : file); }
 
-/// The job of a line of a batch; `mode` where it names none. ValueError for a line that is no job.
+/// Parses the job of a batch line; `mode` is the default mode. Throws ValueError if the line is not a valid job.
 Job job_of(const std::string& line, Mode mode);
 
 }  // namespace onepass::command

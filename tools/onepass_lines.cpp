@@ -13,7 +13,7 @@ namespace {
 
 using Lines = std::vector<std::string_view>;
 
-constexpr std::size_t kMostLineBytes = 2000;  // that are shown of a line, unless all lines are
+constexpr std::size_t kMostLineBytes = 2000;  // limit for printing a line, unless all lines are printed in full
 
 Lines lines_of(std::string_view text) {
   Lines lines;
@@ -25,8 +25,9 @@ Lines lines_of(std::string_view text) {
   return lines;
 }
 
-// The greedy algorithm of Myers, "An O(ND) Difference Algorithm and Its Variations", 1986: reach[k] is how far down `a` a path with d edits
-// comes on diagonal k = x - y; the reaches of each d are kept, to walk back. Empty where more than `most` edits are needed.
+// Greedy algorithm of Myers, "An O(ND) Difference Algorithm and Its Variations", 1986. reach[k] is the farthest position in `a` that a path
+// with d edits reaches on diagonal k = x - y. The reaches for each d are stored for walking back. Returns an empty list if more than `most`
+// edits are needed.
 std::vector<LineEdit> shortest(std::span<const std::string_view> a, std::span<const std::string_view> b, std::size_t most) {
   const auto n = static_cast<std::ptrdiff_t>(a.size()), m = static_cast<std::ptrdiff_t>(b.size());
   const auto limit = std::min(n + m, static_cast<std::ptrdiff_t>(most));

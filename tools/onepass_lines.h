@@ -1,4 +1,4 @@
-// The differences of two texts, line by line, as a reader wants them: few changed lines, some equal ones around them.
+// Readable line-by-line differences of two texts: changed lines with some unchanged lines around them.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 namespace onepass {
 
 struct LineEdit {
-  char kind;  // ' ' in both, '-' in the first alone, '+' in the second alone
+  char kind;  // ' ' in both, '-' only in the first, '+' only in the second
   std::string_view line;
 };
 
-/// The edits that turn `a` into `b`, views of both; as few as can be, or, where that are more than `most`, the differing middle of `a` out
-/// and that of `b` in. Time grows with lines times edits.
+/// Returns the fewest edits that turn `a` into `b`, as views of both. Above `most` edits, removes the differing middle of `a` and inserts
+/// that of `b`. The time is proportional to lines times edits.
 std::vector<LineEdit> line_edits(std::string_view a, std::string_view b, std::size_t most = 1000);
 
-/// The edits with `context` equal lines around each, `indent` before every line; what is left out shows as `…`. At most `lines` lines, then
-/// how many more there are. Empty where nothing differs.
+/// Returns the edits with `context` equal lines around each and `indent` before every line. `…` marks omitted lines. Prints at most `lines`
+/// lines, then the number of omitted ones. Returns an empty text if there is no difference.
 std::string edits_text(const std::vector<LineEdit>& edits, std::string_view indent, std::size_t context, std::size_t lines);
 
 }  // namespace onepass

@@ -34,7 +34,7 @@ constexpr std::array<int, 8> kHues = {212, 28, 152, 278, 345, 95, 188, 48};
 
 bool is_plain(const Node& n) { return n.kind == "slot" || n.kind == "constant"; }
 
-// The operator, with the one or two numbers that it takes.
+// Returns the operator's name, with its one or two constants.
 std::string label_of(const ExecutionRecord& record, const Node& n) {
   std::string text = n.op;
   std::vector<std::string> numbers;
@@ -80,8 +80,8 @@ struct Size {
   double width = 0, height = 0;
 };
 
-// Items into layers by what they come from, each layer in the order of its neighbours' middles; then each as near below what it comes from
-// as its neighbours let it.
+// Arranges items in layers by their dependencies, and orders each layer by the mean position of the neighbors. Then moves each item as
+// close below its sources as the layer allows.
 Size arrange(std::vector<Item>& items, double gap_x, double gap_y) {
   const std::size_t n = items.size();
   std::vector<std::size_t> depth(n, 0);
@@ -171,7 +171,7 @@ std::string curve(double x1, double y1, double x2, double y2) {
   return fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x1, y1, x1, y1 + d, x2, y2 - d, x2, y2);
 }
 
-// What is drawn of a kernel: a port for each value that it reads, its operators, a port for each that it stores.
+// Drawn parts of a kernel: a port for each loaded value, its operators, and a port for each stored value.
 struct Inside {
   enum class What : std::uint8_t { Port, Operator, Store };
   struct Part {
@@ -182,7 +182,7 @@ struct Inside {
   std::vector<Part> parts;
   std::vector<Item> items;
   double w = 0, h = 0;
-  std::map<std::uint32_t, std::size_t> port, store;  // by node: of `items`
+  std::map<std::uint32_t, std::size_t> port, store;  // by node: index in `items`
 };
 
 Inside inside_of(const ExecutionRecord& record, std::size_t k) {
@@ -237,7 +237,7 @@ std::string svg_of(const ExecutionRecord& record) {
   std::vector<Unit> units;
   std::vector<Item> items;
   std::vector<Inside> insides(record.kernels.size());
-  std::map<std::uint32_t, std::size_t> made;  // which unit has a value
+  std::map<std::uint32_t, std::size_t> made;  // the unit that computes each value
   std::set<std::uint32_t> read;
   for (const Kernel& kernel : record.kernels) read.insert(kernel.reads.begin(), kernel.reads.end());
   const auto add_pill = [&](Unit unit, std::vector<std::size_t> from) {
@@ -406,7 +406,7 @@ std::string dot_of(const ExecutionRecord& record) {
     for (const ExecutionRecord::Stored& s : kernel.stores) {
       made[s.node] = fmt::format("k{}_{}", k, s.node);
       if (s.reason == BoundaryReason::output) continue;
-      const std::string note = fmt::format("s{}_{}", k, s.node);  // what stands between the kernels says why
+      const std::string note = fmt::format("s{}_{}", k, s.node);  // the note between the kernels gives the reason
       out += fmt::format("  {} [label=\"stored: {}\\n{}\", style=\"\", shape=plain, tooltip=\"{}\"];\n  {} -> {} [penwidth=2];\n", note,
                          name_of(s.reason), bytes_text(record.nodes[s.node].bytes), escaped(s.sentence, false), made[s.node], note);
       made[s.node] = note;
@@ -445,7 +445,7 @@ std::string svg_by_graphviz(const std::string& dot) {
   ::close(in[0]), ::close(back[1]);
   std::string svg;
   if (started) {
-    // Both ways at once: it may write before it has read all.
+    // Reads and writes at the same time, because `dot` may write before it has read everything.
     struct sigaction ignore = {}, before = {};
     ignore.sa_handler = SIG_IGN;
     ::sigaction(SIGPIPE, &ignore, &before);

@@ -1,4 +1,5 @@
-// The kernels of a record as a picture: as text for Graphviz, and as SVG, by Graphviz where it is installed, else by a layering of our own.
+// The kernels of a record as a picture: as Graphviz text, and as SVG. The SVG comes from Graphviz if it is installed, else from a built-in
+// layout.
 #pragma once
 
 #include <string>
@@ -8,9 +9,9 @@
 namespace onepass::command {
 
 std::string dot_of(const ExecutionRecord& record);
-/// By our own layering.
+/// Returns an SVG made by the built-in layout.
 std::string svg_of(const ExecutionRecord& record);
-/// `dot -Tsvg` on the text, or nothing where there is no `dot`, it fails, or ONEPASS_DOT is `none`.
+/// Runs `dot -Tsvg` on the text. Returns an empty text if `dot` is missing or fails, or if ONEPASS_DOT is `none`.
 std::string svg_by_graphviz(const std::string& dot);
 
 }  // namespace onepass::command

@@ -1,4 +1,4 @@
-// PNG pictures by libpng, with all bits of their samples.
+// PNG pictures by libpng, with the full bit depth of their samples.
 #include <fmt/format.h>
 
 #include <csetjmp>
@@ -44,7 +44,8 @@ void png_write(os::AtomicFile&, const Array&) {}
 
 namespace {
 
-// libpng leaves by longjmp, so what it calls throws nothing, and the frames that it leaves have no destructors: all is kept here.
+// State of a libpng call. libpng exits by longjmp, so its callbacks must not throw, and the frames that it skips must not have destructors.
+// All data is therefore in this object.
 struct Work {
   std::span<const std::byte> bytes;  // to read
   std::size_t at = 0;
@@ -76,7 +77,7 @@ void write_bytes(png_structp png, png_bytep from, std::size_t size) {
 }
 void flush_bytes(png_structp) {}
 
-// Makes the Array for the picture whose header was read. False where there is no room for it.
+// Allocates the Array for the picture after its header is read. Returns false if there is not enough memory.
 bool make_room(Work& work, png_structp png, png_infop info) {
   try {
     const auto height = static_cast<std::int64_t>(png_get_image_height(png, info)),
@@ -95,11 +96,11 @@ bool read(Work& work, png_structp png, png_infop info) {
   if (setjmp(png_jmpbuf(png))) return false;
   png_set_read_fn(png, &work, read_bytes);
   png_read_info(png, info);
-  png_set_expand(png);  // palettes to colours, few bits to 8, a transparent colour to alpha
-  png_set_swap(png);    // 16 bits: the lower byte first
+  png_set_expand(png);  // palettes to colors, few bits to 8, a transparent color to alpha
+  png_set_swap(png);    // 16 bits: the low byte first
   png_set_interlace_handling(png);
   png_read_update_info(png, info);
-  // Before anything is allocated: deflate makes at most 1,032 bytes of one, and one bit becomes at most 32.
+  // Checked before allocation: deflate expands a byte to at most 1,032 bytes, and png_set_expand a bit to at most 32.
   if (png_get_rowbytes(png, info) / (1032 * 32) * png_get_image_height(png, info) > work.bytes.size()) png_error(png, "it is cut off");
   if (!make_room(work, png, info)) png_error(png, "out of memory");
   png_read_image(png, work.rows.data());

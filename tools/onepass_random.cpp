@@ -8,7 +8,7 @@ namespace onepass::command {
 
 namespace {
 
-// 24 random bits are exact in f32 and keep [-1, 1) half open; a half takes as many as it has.
+// 24 random bits are exact in f32 and keep [-1, 1) half-open. A half uses as many bits as it has.
 template <class T, class F> void fill(const Array& array, F&& value) {
   T* const data = static_cast<T*>(array.mutable_data());
   for (std::int64_t i = 0; i < array.size(); ++i) data[i] = value();
@@ -21,13 +21,13 @@ Array random_array(const runtime::ArgumentType& type, Random& random) {
   switch (type.dtype) {
     case DType::F64: fill<double>(array, [&] { return random.symmetric(); }); break;
     case DType::F32: fill<float>(array, [&] { return static_cast<float>(random.next() >> 40) * 0x1p-23f - 1; }); break;
-    case DType::BF16:  // steps of 2^-7: the sign and the top of an f32 that needs no more
+    case DType::BF16:  // steps of 2^-7: the sign and the top bits of an exact f32
       fill<std::uint16_t>(array, [&] {
         const float value = static_cast<float>(random.next() >> 56) * 0x1p-7f - 1;
         return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
       });
       break;
-    case DType::F16:  // steps of 2^-10: n/1024, its exponent and 10 bits behind the leading one
+    case DType::F16:  // steps of 2^-10: n/1024, as an exponent and the 10 bits after the leading one
       fill<std::uint16_t>(array, [&] {
         const int n = static_cast<int>(random.next() >> 53) - 1024;  // value n/1024
         if (n == 0) return std::uint16_t{0};

@@ -1,4 +1,5 @@
-// Inputs that nobody gave: floats uniform on [-1, 1), integers and bool 0 or 1, the same in every run. `bench` and `run` of a dump draw them.
+// Random default inputs: floats uniform on [-1, 1), integers and bool 0 or 1, the same in every run. `bench` uses them, and `run` for a
+// dump.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace onepass::command {
 
-// SplitMix64 (Steele, Lea and Flood 2014): the same inputs in every run.
+// SplitMix64 (Steele, Lea and Flood 2014), with a fixed seed.
 class Random {
  public:
   std::uint64_t next() {

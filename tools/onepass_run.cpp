@@ -1,4 +1,4 @@
-// onepass run: a program on files of arrays and numbers, or a batch of such jobs as lines of JSON.
+// onepass run: runs a program on files of arrays and numbers, or a batch of such jobs as lines of JSON.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -34,16 +34,16 @@ using Json = nlohmann::ordered_json;
 
 bool is_archive(std::string_view file) { return file.ends_with(".npz"); }
 
-// What a job's files must not meet: each is read or written beside them.
+// Files that a job's outputs must not overwrite, because the command also reads or writes them.
 struct OtherFiles {
   struct Named {
-    std::string name;  // in messages
+    std::string name;  // for messages
     os::FilePlace place;
   };
   std::vector<Named> files;
-  bool answers = false;  // standard output has the answers of a batch
+  bool answers = false;  // standard output carries the answers of a batch
 
-  /// A file that is read: where it leads nowhere, reading it says so.
+  /// Adds an input file. A missing file is ignored here; reading it reports the error.
   void add_read(std::string name, const std::string& file) {
     try {
       files.push_back({std::move(name), os::place_of("run", file)});
@@ -51,7 +51,7 @@ struct OtherFiles {
   }
 };
 
-// Two files that are written, or one that is written and one that is read, are not the same; but an output may replace an input.
+// Checks that no two outputs share a file, and that an output does not overwrite one of `others`. An output may replace an input.
 void check_files(const Job& job, const OtherFiles& others) {
   std::vector<os::FilePlace> places;
   for (const auto& [name, file] : job.outputs) {
@@ -79,20 +79,21 @@ void check_files(const Job& job, const OtherFiles& others) {
   }
 }
 
-// What a job found besides its outputs.
+// Results of a job besides its outputs.
 struct Report {
   std::size_t outputs = 0;
-  std::string difference;                              // of --compare; empty: none
-  std::vector<std::pair<std::string, Array>> results;  // where no output has a file, all of them
+  std::string difference;                              // from --compare; empty: no difference
+  std::vector<std::pair<std::string, Array>> results;  // all results, if no output has a file
 };
 
-// Programs are kept from job to job: a batch usually repeats a few formulas.
+// Runs jobs. Keeps compiled programs from job to job, because a batch usually repeats a few formulas.
 class Runner {
  public:
   Runner(Options options, bool compare, SaveOptions save, OtherFiles others)
       : options_(std::move(options)), compare_(compare), save_(save), others_(std::move(others)) {}
 
-  /// Runs a job; its outputs appear all or none, and none where --compare finds a difference. `before_commit` may still throw.
+  /// Runs a job. Either all its outputs are written or no output is; if --compare finds a difference, no output is. `before_commit` may
+  /// throw.
   template <class F> Report run(const Job& given, Progress& progress, F&& before_commit) {
     const ProgramText& program = parsed(given.source);
     Job job = given;
@@ -119,7 +120,7 @@ class Runner {
         progress.say("comparing with another mode");
         if (const Comparison found = compiled.compare(arguments); !found) report.difference = found.text;
       }
-      if (InterruptibleCall::asked_to_stop()) throw CancelledError("cancelled: by SIGINT");  // after its last question
+      if (InterruptibleCall::asked_to_stop()) throw CancelledError("cancelled: by SIGINT");  // covers a SIGINT after the last poll
       interruptible.reset();
       if (report.difference.empty()) {
         progress.say("writing the outputs");
@@ -127,7 +128,7 @@ class Runner {
         if (job.outputs.empty())
           for (std::size_t i = 0; i < results.size(); ++i) report.results.emplace_back(program.outputs()[wanted[i]], results[i]);
       }
-    } catch (const Error&) {  // perhaps of what a shortened file seemed to have
+    } catch (const Error&) {  // perhaps caused by a file that was shortened
       check_whole(inputs);
       throw;
     }
@@ -138,7 +139,7 @@ class Runner {
     return report;
   }
 
-  /// What `--stats` writes: the sum over all jobs.
+  /// Returns the text of `--stats`: the sums over all jobs.
   std::string stats() const {
     Stats sum = dropped_;
     for (const auto& [key, program] : programs_) sum += program->stats();
@@ -184,7 +185,7 @@ class Runner {
     return *slot;
   }
 
-  // Where a .npz file is to have all outputs, each by its name.
+  // Expands a .npz file for all outputs into one entry for each output.
   static Files each_output(const ProgramText& program, const Files& outputs) {
     Files each;
     for (const auto& [name, file] : outputs) {
@@ -195,7 +196,7 @@ class Runner {
     return each;
   }
 
-  // By position; all of them where none has a file.
+  // Returns the positions of the outputs with files; all positions if no output has a file.
   static std::vector<std::size_t> wanted_outputs(const ProgramText& program, const Files& outputs) {
     if (outputs.empty()) return program.all_outputs();
     std::vector<std::size_t> wanted;
@@ -238,13 +239,13 @@ class Runner {
       }
       slot = file;
     }
-    for (const auto& [name, file] : files) {  // archives have what is not given by name
+    for (const auto& [name, file] : files) {  // archives provide the inputs that have no other file
       if (!name.empty()) continue;
       const std::vector<std::string> arrays = reader.names_in(file);
       for (std::size_t i = 0; i < names.size(); ++i)
         if (file_of[i].empty() && std::find(arrays.begin(), arrays.end(), names[i]) != arrays.end()) file_of[i] = file + ":" + names[i];
     }
-    const bool draws = !program.types().empty();  // a dump is run again on inputs that nobody has to keep
+    const bool draws = !program.types().empty();  // a dump can run on random inputs
     for (std::size_t i = 0; i < names.size(); ++i)
       if (file_of[i].empty() && !draws)
         throw ValueError(fmt::format("run: input `{}` is missing: add {}=FILE.npy; the inputs are {}", names[i], names[i], list_of(names)));
@@ -252,13 +253,13 @@ class Runner {
     Random random;
     for (std::size_t i = 0; i < names.size(); ++i) {
       Input drawn;
-      if (draws) drawn.array = random_array(program.types()[i], random);  // those that are given change no other one
+      if (draws) drawn.array = random_array(program.types()[i], random);  // always, so that given files do not change others
       inputs.push_back({file_of[i].empty() ? std::move(drawn) : reader.load(names[i], file_of[i]), file_of[i]});
     }
     return inputs;
   }
 
-  // What a mapped file lost while it was read was read as zeros.
+  // Throws if a mapped input file was shortened while it was read: its missing bytes were read as zeros.
   static void check_whole(const std::vector<Given>& inputs) {
     for (const Given& given : inputs)
       if (given.input.array && os::was_shortened(given.input.array->data()))
@@ -276,9 +277,9 @@ class Runner {
 
 // ---- batches
 
-constexpr std::size_t kMostLineBytes = std::size_t{64} << 20;  // a device or a broken pipe's end may never bring a newline
+constexpr std::size_t kMostLineBytes = std::size_t{64} << 20;  // input from a device or a pipe may never contain a newline
 
-// The next line of a batch, what is behind kMostLineBytes left out; false at the end.
+// Reads the next line of a batch, without the bytes after kMostLineBytes. Returns false at the end.
 bool next_line(std::istream& lines, std::string& line, bool& too_long) {
   line.clear();
   too_long = false;
@@ -294,7 +295,7 @@ bool next_line(std::istream& lines, std::string& line, bool& too_long) {
   }
 }
 
-// Printed where nobody gave them files: one output alone, several by their names.
+// Prints the results of a job without output files: one result without its name, several with names.
 void print(const std::vector<std::pair<std::string, Array>>& results) {
   for (const auto& [name, array] : results) {
     if (results.size() == 1) {
@@ -344,7 +345,7 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
   return 0;
 }
 
-// `a=1.npy` after `-o` may be one more output: it is where the program has no input of that name.
+// Sorts words into inputs and outputs. `a=1.npy` after `-o` may be a further output: it is one if the program has no input of that name.
 void sort_out(const ProgramText& program, const Words& words, Job& job) {
   for (const std::string& word : words) {
     if (is_archive(word) && word.find('=') == std::string::npos) {
@@ -412,7 +413,7 @@ int run(Words words) {
     others.add_read("the program", positional.front());
   std::optional<os::AtomicFile> stats_file;
   if (*stats_option) {
-    stats_file.emplace("run", output_path(stats), !no_sync);  // what cannot be written is better known before the work
+    stats_file.emplace("run", output_path(stats), !no_sync);  // reports an unwritable file before the work starts
     for (const OtherFiles::Named& other : others.files)
       if (os::same_place(stats_file->place(), other.place))
         throw IoError(fmt::format("run: --stats would destroy {}, {}; give it another file", other.name, stats));
@@ -446,7 +447,7 @@ int run(Words words) {
     else job.outputs.push_back(name_and_value("run", word, "-o NAME=FILE.npy"));
   }
   sort_out(program_of(job.source, options.limits), positional, job);
-  bool prints = !job.outputs.empty();  // standard output is no output's, and has no results
+  bool prints = !job.outputs.empty();  // true if outputs have files and no file is standard output
   for (auto& [name, file] : job.outputs) {
     file = output_path(file);
     prints = prints && os::place_of("run", file).descriptor != 1;

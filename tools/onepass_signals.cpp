@@ -1,4 +1,4 @@
-// What signals do to the command: nothing half-written is left behind.
+// Signal handling of the command: no partial files are left.
 #include <signal.h>
 #include <unistd.h>
 
@@ -13,7 +13,8 @@ namespace {
 
 volatile std::sig_atomic_t calls = 0, asked_to_stop = 0;
 
-// The default action follows: who waits for the command sees by what it ended. A call is asked to end first; who asks again does not wait.
+// Runs the default action afterwards, so that the parent process sees the signal. The first SIGINT requests that a running call stop; the
+// second ends the command.
 void end(int signal) {
   if (signal == SIGINT && calls > 0 && !asked_to_stop) {
     asked_to_stop = 1;
@@ -35,7 +36,7 @@ void install_signal_handlers() {
   ::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT}) {
     struct sigaction action {};
-    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;  // nohup, or a shell's background job
+    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;  // nohup, or a background job of a shell
     action = {};
     action.sa_handler = end;
     sigfillset(&action.sa_mask);

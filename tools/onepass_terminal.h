@@ -1,4 +1,5 @@
-// What the command shows on a terminal alone: colours, and what long work is doing. Elsewhere it writes plain text, the same in every run.
+// Terminal output of the command: colors, and progress of long work. If the output is not a terminal, it is plain text, the same in every
+// run.
 #pragma once
 
 #include <cstdio>
@@ -10,12 +11,12 @@ namespace onepass::command {
 
 enum class Style { Bold, Good, Warning, Error };
 
-/// The text with the terminal's codes for a style; the text alone where the stream is no terminal, TERM is `dumb`, or NO_COLOR is set and not
-/// empty (https://no-color.org).
+/// Returns the text with the terminal's codes for a style. Returns it unchanged if the stream is not a terminal, TERM is `dumb`, or
+/// NO_COLOR is set and not empty (https://no-color.org).
 std::string styled(std::FILE* stream, Style style, std::string_view text);
 
-/// While it is there, and after a second, the last line of standard error says what is being done and for how long; its end erases the line.
-/// Nothing at all where standard error is no terminal. One at a time.
+/// Progress line. One second after construction, the last line of standard error shows the current work and its duration; the destructor
+/// erases it. It shows no text if standard error is not a terminal. At most one instance may exist.
 class Progress {
  public:
   explicit Progress(std::string doing);
@@ -23,7 +24,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void say(std::string doing);
-  /// What stands before that from now on.
+  /// Sets a prefix for the text.
   void prefix(std::string text);
 
  private:

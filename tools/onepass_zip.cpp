@@ -1,4 +1,4 @@
-// .zip files, as far as .npz files need them: members stored or deflated, ZIP64 (APPNOTE.TXT 6.3.9 of PKWARE, sections 4.3 and 4.5.3).
+// .zip files, as far as .npz files need them: stored or deflated members, and ZIP64 (APPNOTE.TXT 6.3.9 of PKWARE, sections 4.3 and 4.5.3).
 #include <fmt/format.h>
 #include <zlib.h>
 
@@ -20,13 +20,13 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
 constexpr std::size_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20;
-constexpr std::uint32_t kIn64 = 0xffffffff;  // the number is in the ZIP64 record
+constexpr std::uint32_t kIn64 = 0xffffffff;  // the value is in the ZIP64 record
 constexpr std::uint16_t kStored = 0, kDeflated = 8, kEncrypted = 1;
-constexpr std::uint64_t kMostPacked = 1032;  // bytes that deflate makes of one, at most
+constexpr std::uint64_t kMostPacked = 1032;  // maximum expansion of one byte by deflate
 
 [[noreturn]] void fail(const std::string& path, const std::string& why) { throw IoError(fmt::format("load_npz: {}: {}", path, why)); }
 
-// Numbers at places of a file, each checked.
+// Bounds-checked reader of numbers at file offsets.
 class Reader {
  public:
   Reader(const std::string& path, std::span<const std::byte> bytes) : path_(path), bytes_(bytes) {}
@@ -72,7 +72,7 @@ Directory directory(const std::string& path, const Reader& file) {
   fail(path, "is cut off: it has no directory of its arrays");
 }
 
-// The ZIP64 record of an entry has the numbers that did not fit, in their order.
+// Reads the ZIP64 record of an entry. It contains the numbers that did not fit, in header order.
 void read_extra(const std::string& path, const Reader& file, std::uint64_t at, std::uint64_t end, ZipMember& member) {
   while (end - at >= 4) {
     const auto id = file.at<std::uint16_t>(at);
@@ -139,7 +139,7 @@ std::pair<std::span<std::byte>, std::shared_ptr<void>> zip_read(const std::strin
   std::shared_ptr<void> keeps = owner;
   const auto damaged = [&] { fail(path, fmt::format("{} is damaged: its bytes are not those that were written", member.name)); };
   if (member.method == kDeflated) {
-    if (member.size / kMostPacked > member.stored) damaged();  // before anything is allocated
+    if (member.size / kMostPacked > member.stored) damaged();  // checked before allocation
     void* const memory = ::operator new(std::max<std::uint64_t>(member.size, 1), std::align_val_t{64}, std::nothrow);
     if (!memory) throw Error(fmt::format("out of memory: {} needs {} bytes for {}", path, member.size, member.name));
     keeps = std::shared_ptr<void>(memory, Deleter{});
@@ -179,7 +179,7 @@ void npz_write(os::AtomicFile& file, std::span<const std::pair<std::string, Arra
     if (size > 0) file.write(bytes, size);
     at += size;
   };
-  constexpr std::uint16_t kVersion = 45, kNone = 0, kUtf8 = 1 << 11, kFirstDay = 1 << 5 | 1;  // 1980: the same bytes in every run
+  constexpr std::uint16_t kVersion = 45, kNone = 0, kUtf8 = 1 << 11, kFirstDay = 1 << 5 | 1;  // 1980: equal bytes in every run
   for (const auto& [array_name, array] : arrays) {
     const Array elements = array.contiguous().to(Device::cpu());
     const std::string head = runtime::npy_header(elements), name = array_name + ".npy";
@@ -187,7 +187,7 @@ void npz_write(os::AtomicFile& file, std::span<const std::pair<std::string, Arra
     const std::uint64_t size = head.size() + element_bytes, header = at;
     auto crc = static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(head.data()), head.size()));
     if (element_bytes > 0) crc = static_cast<std::uint32_t>(crc32_z(crc, static_cast<const Bytef*>(elements.data()), element_bytes));
-    // ZIP64's sizes always, as numpy writes them; then what aligns the member.
+    // Always writes ZIP64 sizes, like numpy; then padding that aligns the member.
     std::string extra;
     put(extra, std::uint16_t{1});
     put(extra, std::uint16_t{16});
@@ -198,7 +198,7 @@ void npz_write(os::AtomicFile& file, std::span<const std::pair<std::string, Arra
     put(extra, std::uint16_t{0xd935});
     put(extra, fill);
     extra.append(fill, '\0');
-    const auto shared = [&](std::string& text, bool full) {  // what both headers have
+    const auto shared = [&](std::string& text, bool full) {  // common part of both headers
       put(text, kVersion);
       put(text, kUtf8);
       put(text, kStored);

@@ -1,12 +1,13 @@
-# Sourced by tools/quickstart and tools/test: what onepass is built with, and how a bare Debian 12 gets it.
+# Sourced by tools/quickstart and tools/test: the packages that onepass needs, and their installation on a bare Debian 12.
 
 required_packages=(cmake ninja-build g++ llvm-19-dev libzstd-dev zlib1g-dev libfmt-dev libxxhash-dev catch2 libcli11-dev nlohmann-json3-dev libpng-dev libmpfr-dev libeigen3-dev python3 python3-dev python3-venv python3-numpy)
-helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip zsh doxygen)  # links faster; checks the format; one of the tests of the installed library; use_nvrtc; its completion; tools/docs
+# For faster links; the format check; a test of the installed library; use_nvrtc; zsh completion; tools/docs.
+helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip zsh doxygen)
 
 say() { printf '\n== %s\n' "$*"; }
 
-# Installs the required packages that are missing, and the helpful ones with them. Where dpkg is not at home or apt cannot be used,
-# one line says what to install; on another system CMake finds out what is there.
+# Installs missing required packages, together with the helpful ones. Without dpkg, or if apt cannot be used, prints one line with the
+# packages to install. On other systems CMake finds the installed packages.
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then
     echo "This is not a Debian system, so nothing is installed. The build needs CMake 3.25, Ninja, gcc 12 or clang 16, LLVM 19, fmt 9, xxHash, Catch2 2.13, CLI11, nlohmann-json, libpng and MPFR; the tests also use Eigen 3 and NumPy."
@@ -22,11 +23,11 @@ install_packages() {
   if [ "$(id -u)" -ne 0 ]; then
     if ! command -v sudo >/dev/null; then packages_failed "neither root nor sudo"; fi
     as_root=(sudo)
-    if [ ! -t 0 ]; then as_root+=(-n); fi  # nobody is there to type a password
+    if [ ! -t 0 ]; then as_root+=(-n); fi  # no user can type a password
   fi
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq)
   say "Installing ${missing[*]}"
-  "${apt[@]}" update || true  # an install may do without
+  "${apt[@]}" update || true  # the install may work without an update
   "${apt[@]}" install -y --no-install-recommends "${missing[@]}" "${helpful_packages[@]}" >/dev/null ||
     "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null ||
     packages_failed "apt-get failed"
@@ -37,8 +38,8 @@ packages_failed() {
   exit 1
 }
 
-# NVIDIA's compiler, for the tests of CUDA kernels: the one that onepass finds, else the one of its Python package, kept in build/nvrtc. Where
-# neither can be had these tests say that they were skipped.
+# Finds NVIDIA's compiler, for the tests of CUDA kernels: the one that onepass finds, else the Python package's, kept in build/nvrtc. If
+# neither is available, these tests report that they were skipped.
 use_nvrtc() {
   local name package=nvidia-cuda-nvrtc-cu12 library=$PWD/build/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12
   for name in "${ONEPASS_NVRTC:-libnvrtc.so.13}" libnvrtc.so.12 libnvrtc.so {/usr/local,/opt}/cuda/lib64/libnvrtc.so; do
@@ -55,13 +56,13 @@ use_nvrtc() {
   fi
 }
 
-# Makes build/python-env, a Python with NumPy and what the Python module is built with, and sets `python_options` to CMake's options for it.
-# Leaves them empty, and says so, where that cannot be made.
+# Makes build/python-env, a Python with NumPy and the build dependencies of the Python module. Sets `python_options` to CMake's options for
+# it. Leaves them empty, with a message, if it cannot be made.
 use_python() {
   local folder=$PWD/build/python-env base
   python_options=()
   if ! "$folder/bin/python" -c 'import nanobind, numpy, scikit_build_core' 2>/dev/null; then
-    for base in python3 /usr/bin/python3; do  # the first on the path may have no NumPy
+    for base in python3 /usr/bin/python3; do  # the first one on the path may lack NumPy
       if "$base" -c 'import numpy, ensurepip' 2>/dev/null; then break; fi
     done
     say "Making build/python-env with nanobind and scikit-build-core"
@@ -73,7 +74,7 @@ use_python() {
     python_options=(-DONEPASS_PYTHON=ON -DPython_EXECUTABLE="$folder/bin/python")
     local package module packages=(array-api-strict hypothesis toolz)
     if [ "${ONEPASS_TEST_FULL-}" ]; then packages+=(numexpr 'dask[array]' distributed); fi
-    for package in "${packages[@]}"; do  # tests that need one that cannot be had say that they were skipped
+    for package in "${packages[@]}"; do  # tests without their package report that they were skipped
       module=${package%%[*}
       "$folder/bin/python" -c "import ${module//-/_}" 2>/dev/null ||
         "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$package" || true
@@ -83,7 +84,7 @@ use_python() {
   fi
 }
 
-# Makes build/docs-env, a Python with what the documentation site is built with; fails, and says so, where that or Doxygen cannot be had.
+# Makes build/docs-env, a Python with the packages of the documentation site. Fails with a message if that or Doxygen is not available.
 use_docs() {
   local folder=$PWD/build/docs-env modules='import sphinx, myst_parser, furo, sphinx_copybutton; assert sphinx.version_info >= (9,)'
   if ! command -v doxygen >/dev/null; then
@@ -102,7 +103,7 @@ use_docs() {
   fi
 }
 
-# build PRESET [-DOPTION=VALUE...] TARGET...: configures (again only if something changed) and builds.
+# build PRESET [-DOPTION=VALUE...] TARGET...: configures (again only after a change) and builds.
 build() {
   local preset=$1 target targets=() options=()
   shift

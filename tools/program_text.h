@@ -1,5 +1,5 @@
-// A formula's text with what the command and the contender do with it: the graph for given types, and a runtime::Program of all or some
-// of its outputs.
+// A formula's text, with operations for the command and the contender. They record the graph for given types, and compile a
+// runtime::Program of all or some of its outputs.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ namespace onepass {
 
 class ProgramText {
  public:
-  /// Errors as runtime::parse_formula; `name` stands before the line number in messages.
+  /// Parses a formula. Throws like runtime::parse_formula; `name` precedes the line number in messages.
   ProgramText(std::string_view text, std::string_view name, const Limits& limits = {})
       : formula_(runtime::parse_formula(text, name, limits)), limits_(limits) {}
-  /// A recorded graph in its printed form, as a dump has it.
+  /// Parses a recorded graph in its printed form, as a dump contains it.
   static ProgramText of_graph(std::string_view text, const Limits& limits = {}) {
     ProgramText program;
     program.limits_ = limits;
@@ -35,7 +35,7 @@ class ProgramText {
     program.formula_ = runtime::graph_program(std::move(graph));
     return program;
   }
-  /// Of a graph, the types of its inputs; else none.
+  /// Returns the types of a graph's inputs; empty for a formula.
   const std::vector<runtime::ArgumentType>& types() const { return types_; }
 
   const std::vector<std::string>& inputs() const { return formula_.inputs; }
@@ -46,7 +46,7 @@ class ProgramText {
     return all;
   }
 
-  /// The graph before any pass, with the outputs `wanted`, by position and in this order.
+  /// Returns the graph before any pass, with the outputs at the positions `wanted`, in this order.
   ir::Graph record(std::span<const runtime::ArgumentType> types, const std::vector<std::size_t>& wanted) const {
     runtime::ProgramRecorder recorder;
     recorder.limits = limits_;
@@ -57,7 +57,7 @@ class ProgramText {
     return std::move(recorder.graph);
   }
 
-  /// A program with these outputs; what they do not need is not evaluated.
+  /// Compiles a program with these outputs; nodes that only other outputs need are not evaluated.
   std::unique_ptr<runtime::Program> compile(const Options& options, std::vector<std::size_t> wanted) const {
     auto record = [body = formula_.record, wanted = std::move(wanted)](runtime::ProgramRecorder& recorder,
                                                                        std::span<const compiler::Value> values) {
@@ -69,7 +69,7 @@ class ProgramText {
   std::unique_ptr<runtime::Program> compile(const Options& options) const {
     return std::make_unique<runtime::Program>(formula_.record, inputs(), options);
   }
-  /// What `vjp` of such a function runs: the results and what is saved for the backward call, which is beside it in its records.
+  /// Compiles the forward call of `vjp`: it returns the results and the residuals. Its records also contain the backward call.
   std::unique_ptr<runtime::Program> compile_with_pullback(const Options& options) const {
     auto record = [body = formula_.record, options](runtime::ProgramRecorder& recorder, std::span<const compiler::Value> values) {
       body(recorder, values);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The names that libonepass.so exports, in the form of a Debian symbols file, to standard output: what cmake/libonepass.symbols has.
+# Prints the names that libonepass.so exports, in the form of a Debian symbols file, to standard output. The result is stored in
+# cmake/libonepass.symbols.
 # Usage: tools/symbols.sh LIBRARY > cmake/libonepass.symbols
 set -euo pipefail
 soname=$(readelf -d "$1" | sed -nE 's/.*SONAME.*\[(.*)\]/\1/p')

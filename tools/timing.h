@@ -1,5 +1,5 @@
-// How calls are timed, in the command, the contender and the examples: one at a time, or, where a call is too short for the clock, in
-// batches of about 200 µs that are divided.
+// Timing of calls in the command, the contender and the examples. Calls are timed one at a time. If they are too short for the clock, they
+// are timed in batches of about 200 µs.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@ struct Timing {
   double median = 0, minimum = 0;  // seconds
 };
 
-/// A sorted sample's value at `part` of its length.
+/// Returns a sorted sample's value at the fraction `part` of its length.
 inline double quantile(const std::vector<double>& sorted, double part) {
   const auto i = static_cast<std::size_t>(part * static_cast<double>(sorted.size()));
   return sorted[std::min(i, sorted.size() - 1)];
 }
 
-/// Calls that take less are timed in batches.
+/// Calls shorter than this, in seconds, are timed in batches.
 inline constexpr double kShortCall = 50e-6;
 
-/// Calls that make a batch: 1 for calls of kShortCall and more. Calls a few times to find out.
+/// Returns the number of calls in a batch: 1 for calls of kShortCall and longer. Runs a few calls to find out.
 template <class Call> std::int64_t batch_size(Call&& call) {
   double begin = seconds_now();
   call();
@@ -39,7 +39,7 @@ template <class Call> std::int64_t batch_size(Call&& call) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(200e-6 / std::max(each, 1e-9)));
 }
 
-/// Calls for about `seconds`, at least three times. `samples` gets the seconds of a call, sorted.
+/// Runs the call for about `seconds`, at least three times. Sets `samples` to the seconds for each call, sorted.
 template <class Call> Timing time_calls(Call&& call, double seconds, std::int64_t batch, std::vector<double>& samples) {
   samples.clear();
   const double end = seconds_now() + seconds;

@@ -1,4 +1,4 @@
-# bash: completes commands, options, their values and files. What there is to complete the command says itself (onepass --complete).
+# bash: completes commands, options, their values and files. The command provides the completions (onepass --complete).
 _onepass() {
   local word=${COMP_WORDS[COMP_CWORD]} candidate
   COMPREPLY=()

@@ -1,4 +1,4 @@
-# fish: completes commands, options, their values and files. What there is to complete the command says itself (onepass --complete).
+# fish: completes commands, options, their values and files. The command provides the completions (onepass --complete).
 function __onepass_words
     set -l words (commandline -opc) (commandline -ct)
     command $words[1] --complete $words[2..-1] 2>/dev/null
