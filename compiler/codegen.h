@@ -1,5 +1,5 @@
 // Interface to code generation, which is in a private module (libonepass_llvm.so). The first compile opens the module, so a process that
-// only loads cached kernels never pays for LLVM. The input is a Nest and its Schedule; the output is a self-contained object file.
+// only loads cached kernels never pays for LLVM. The input is a loop nest and its schedule; the output is a self-contained object file.
 #pragma once
 
 #include <string>

@@ -132,7 +132,7 @@ Indexed indexed(const Graph& graph, NodeId operand) {
     std::size_t k = 0;
     for (const std::int64_t extent : was) {
       while (extent != 1 && k < now.size() && now[k] == 1) ++k;
-      if (extent != 1 && (k == now.size() || now[k] != extent)) return x;  // it merges or splits axes
+      if (extent != 1 && (k == now.size() || now[k] != extent)) return x;  // the reshape merges or splits axes
       before.indices.push_back(extent == 1 ? kNoIndex : x.indices[k++]);
     }
     x = std::move(before);

@@ -7,8 +7,8 @@
 // file. A function with a custom rule (DerivativeRule) is differentiated as a whole, at its first result. Values that no x leads to, and
 // values of non-float types, get no adjoint.
 //
-// Left out on purpose: simplification (mul0(1, x) stays; simplify runs later); detection of zero cotangents (mul0 decides that for each
-// element); the choice of residuals, which belongs to fuse.
+// Left out on purpose: simplification (mul0(1, x) stays; simplify runs later), and the choice of residuals. Zero cotangents are not
+// detected, because mul0 handles them for each element.
 #include "compiler/differentiate.h"
 
 #include <algorithm>
@@ -238,7 +238,7 @@ Expr product_gradient(Expr g, Expr x, List axes) {
   for (const std::int64_t axis : order) moved.push_back(shape[static_cast<std::size_t>(axis)]);
   const auto last = static_cast<std::int64_t>(flat.size());
   flat.push_back(together);
-  if (element_count(shape) == 0) return spread(g, axes, x.shape());  // empty as well
+  if (element_count(shape) == 0) return spread(g, axes, x.shape());  // the result is empty too
   const ListId moved_shape = graph.intern(moved);
   const bool moves = !std::is_sorted(order.begin(), order.end());
   const Expr row = reshape(moves ? view(x, Op::Permute, moved_shape, order) : x, graph.intern(flat));

@@ -28,8 +28,8 @@ using DerivativeRules = std::vector<std::shared_ptr<const DerivativeRule>>;
 /// Appends to `graph` the derivatives of Σ cotangents·ys with respect to each of `xs`, in order. Each has the type and shape of its x, and
 /// is a constant zero if no y depends on x. Each cotangent has the type and shape of its y. `names` of the xs are used only in messages.
 ///
-/// Order     docs/language.md: the cotangents of one value are added in sequence. The using node last in the graph comes first, and within
-///           a node the last operand. `ys` count as operands of a final node. A broadcast's derivative is one sum.
+/// Order     docs/language.md: the cotangents of one value are added in sequence, in reverse graph order: later nodes first, and within
+///           a node the last operand first. `ys` count as operands of a final node. A broadcast's derivative is one sum.
 /// Errors    DTypeError for integers and bool; ShapeError for a cotangent that does not match its y.
 std::vector<ir::NodeId> differentiate(ir::Graph& graph, std::span<const ir::NodeId> ys, std::span<const ir::NodeId> cotangents,
                                       std::span<const ir::NodeId> xs, std::span<const std::string> names = {},

@@ -119,7 +119,7 @@ class Ordering {
   }
 
   const ir::Graph& g_;
-  const int latency_;  // in operators issued meanwhile
+  const int latency_;  // counted in operators issued meanwhile
   const int limit_;
   std::vector<int> height_, ready_;
   std::vector<std::vector<NodeId>> users_;

@@ -95,7 +95,7 @@ class Finder {
   std::vector<std::uint64_t> window_;  // hash of kWindow forms from this node on
   std::vector<NodeId> next_same_;      // the next node with the same window
   std::vector<Run> runs_;
-  std::vector<bool> is_read_;  // by a node outside its own run
+  std::vector<bool> is_read_;  // read by a node outside its own run
   std::vector<NodeId> now_;
 
   void describe() {

@@ -129,7 +129,8 @@ struct Functions {
   // Returns elements() minus `ddof`, at least 0, as a literal whose value each call supplies.
   Value count(const Value& x, const std::optional<std::vector<std::int64_t>>& axes, std::int64_t ddof = 0) const {
     std::int64_t left = 0;
-    if (__builtin_sub_overflow(elements(x, axes), ddof, &left)) left = std::numeric_limits<std::int64_t>::max();  // a ddof far below 0
+    if (__builtin_sub_overflow(elements(x, axes), ddof, &left))
+      left = std::numeric_limits<std::int64_t>::max();  // overflow: ddof is far below 0
     std::vector<std::int64_t> what = reduced(x, axes);
     what.insert(what.begin(), ddof);
     return r.brought_by_shape(x, std::move(what), std::max<std::int64_t>(left, 0));
@@ -185,7 +186,7 @@ struct Functions {
     if (index.is_literal) index = r.cast(index, DType::I64);
     return r.reduce(Op::ReduceMin, name, r.where(hit, index, none), axis, flag(2, false));
   }
-  // Returns x clamped to [lo, hi]. Where x is at or beyond a bound, no derivative goes to x.
+  // Returns x clamped to [lo, hi]. If x is at or beyond a bound, no derivative goes to x.
   Value between(Value x, Value lo, Value hi) const {
     return r.where(apply(Op::LessEqual, {x, lo}), lo, r.where(apply(Op::GreaterEqual, {x, hi}), hi, x));
   }

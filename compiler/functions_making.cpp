@@ -162,7 +162,7 @@ std::vector<Run> runs_of(std::string_view mode, std::int64_t n, std::int64_t bef
     const std::int64_t phase = (at % period + period) % period;
     Run run{phase, 1, 0};
     if (turns && phase >= n) run = {symmetric ? period - 1 - phase : period - phase, -1, 0};
-    const std::int64_t until = !turns ? period - phase : phase < n ? n - phase : period - phase;  // to the next turn
+    const std::int64_t until = !turns ? period - phase : phase < n ? n - phase : period - phase;  // elements up to the next turn
     run.count = std::min(until, n + behind - at);
     runs.push_back(run);
     at += run.count;

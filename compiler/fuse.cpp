@@ -282,7 +282,7 @@ class Fuser {
     rows_[id] = std::move(mine);
   }
 
-  // Column results are known only after all rows. Consumers with more elements, or with reductions over other axes, must read them from
+  // Column results are complete only after all rows. Consumers with more elements, or with reductions over other axes, must read them from
   // memory.
   void end_columns(NodeId id) {
     const List operands = graph_.operands(id);

@@ -10,7 +10,7 @@
 // A scan absorbs elementwise nodes on both sides; its axis is a sequential loop. Gathers read from memory, so a computed operand is
 // materialized first. A scatter_add is two fusion groups: one stores the initial value, and one adds the updates to it in sequence.
 //
-// Left out on purpose: reductions of reductions inside one nest; reductions and scans in one fusion group.
+// Left out on purpose: reductions of reductions inside one loop nest; reductions and scans in one fusion group.
 #pragma once
 
 #include <string_view>
@@ -36,7 +36,7 @@ enum class Boundary : std::uint8_t {
   Scattered,    // updates are added at data-dependent indices
   Sorted,       // a precompiled routine reads or produces the whole array
   Stepped,      // a recurrence reads or produces it, step by step
-  Checked,      // indices of which the consumers use only some: all are checked
+  Checked,      // indices that consumers use only in part: all are checked
   KernelLimit,  // the fusion group is too large for one kernel (limits.h)
   Assembled,    // an array whose elements are stored where they are computed (lists.h)
   Unfused,      // mode unfused: one kernel for each operator

@@ -147,7 +147,7 @@ class Cutter {
   bool cut() {
     const std::size_t n = computed_.size();
     std::vector<Value> values;
-    std::vector<Wait> waits;  // by `end`
+    std::vector<Wait> waits;  // sorted by `end`
     std::vector<std::uint32_t> work;
     std::uint64_t all = 0, beside = 0;
     const bool any_varies = std::ranges::any_of(computed_, [&](NodeId id) { return varies(id); });

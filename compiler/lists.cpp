@@ -4,8 +4,8 @@
 //   %d = ... [256, 32, 128]; the results are reshapes of %d[0:1], %d[1:2], ...             stored: axis 0, the results
 //
 // Members have one type, one shape (except for axes of extent 1) and one layout. Left out on purpose: computed members, because their
-// lifetimes in memory would have to overlap; half-precision results that other kernels read, which stay unrounded there; values indexed by
-// data.
+// lifetimes in memory would have to overlap, and values indexed by data. Also left out: half-precision results that other kernels read,
+// because these read them unrounded.
 #include "compiler/lists.h"
 
 #include <algorithm>

@@ -82,7 +82,7 @@ class NumberSteps {
   }
 
  private:
-  // An index of a value; or kConstant and the index of a constant.
+  // A place is the index of a value, or kConstant plus the index of a constant.
   static constexpr std::uint32_t kNone = ~std::uint32_t{0}, kConstant = std::uint32_t{1} << 31;
 
   Numbers& numbers_;

@@ -1,5 +1,6 @@
-// Finds values that are materialized whatever the fusion groups are. Examples are values that cost more to recompute than a round trip,
-// nested subdomains that would multiply, and indices that need a separate kernel for their check. fuse calls this before it makes fusion groups.
+// Finds values that are materialized whatever the fusion groups are. Values that cost more to recompute than a round trip are an example.
+// Others are nested subdomains that would multiply, and indices that need a separate kernel for their check. fuse calls this before it
+// makes groups.
 #pragma once
 
 #include <vector>

@@ -337,7 +337,7 @@ Value Recorder::cast(Value a, DType to) {
     if (a.literal.kind != Literal::Kind::Bool && to == DType::Bool)
       return make(convert(node_of(a, a.literal.kind == Literal::Kind::Float ? DType::F64 : dtype(a)).node, to));
     if (a.literal.kind != Literal::Kind::Float && (is_integer(to) || is_half(to)))
-      return make(convert(node_of(a, a.literal.kind == Literal::Kind::UInt ? DType::U64 : DType::I64).node, to));  // wraps
+      return make(convert(node_of(a, a.literal.kind == Literal::Kind::UInt ? DType::U64 : DType::I64).node, to));  // the conversion wraps
     return node_of(a, to);
   }
   if (is_half(to)) return make(graph.add(Op::Cast, to, graph[a.node].shape, {a.node}));  // also for a half operand: it is rounded here

@@ -194,7 +194,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
   const std::vector<Value> values = xs.size() == 1 ? of_one_type("einsum", xs) : contractable("einsum", xs);
 
   // ---- the extent of each index: an operand of extent 1 is broadcast if another has more
-  std::map<int, std::pair<std::int64_t, std::size_t>> extents;  // and the operand with that extent
+  std::map<int, std::pair<std::int64_t, std::size_t>> extents;  // extent, and the operand that has it
   std::vector<std::vector<int>> indices(xs.size());
   int broadcast_axes = 0;
   for (std::size_t k = 0; k < xs.size(); ++k) {

@@ -102,7 +102,7 @@ std::vector<Value> Recorder::grad(Value loss, std::span<const Value> xs, std::st
 // ------------------------------------------------------------------------------------------------ forward mode
 
 // Returns placeholders for arbitrary cotangents. In forward mode the final result does not read them, since Jᵀu is linear in u. Dedicated
-// scalar parameters keep them unequal to all other nodes. The Identity hides that a slot is equal for all elements.
+// scalar parameters keep them unequal to all other nodes. The Identity hides that they are equal for all elements.
 std::vector<NodeId> Recorder::placeholders(std::span<const NodeId> like) {
   std::vector<NodeId> result;
   for (const NodeId id : like) {

@@ -5,8 +5,7 @@
 //                 exp, log, tanh, sigmoid, erf, rsqrt -> cheaper expansions, written out (ir/expand_approximate.cpp)
 //   contract      a*b + c -> fma(a, b, c): the product is not rounded before the addition
 //                 sum(a*b) over the last axes -> contract_lanes(a, b): the same order, with each product added by fma
-// Left out on purpose: a sum(a*b) that shares its loops with another reduction or an elementwise nest, since a contraction shares its loops
-// with no other operator.
+// Left out on purpose: a sum(a*b) that shares its loops with another reduction or an elementwise nest. A contraction cannot share its loops.
 #include "compiler/relax.h"
 
 #include <algorithm>

@@ -16,8 +16,8 @@
 // Copies that differ in other ways stay as they are. Copies are first compared in pairs of neighbors, so that one odd copy does not exclude
 // the others. Sums keep their order: the new axis is in front and is kept, or it is the only reduced axis, reduced in sequence.
 //
-// Left out on purpose: overlapping windows; fewer than kFewestCopies copies; sums of terms that differ only in literals, or of few arrays,
-// which one pass adds in registers.
+// Left out on purpose: overlapping windows; fewer than kFewestCopies copies; sums of terms that differ only in literals; sums of few
+// arrays, which one pass adds in registers.
 #include "compiler/reroll.h"
 
 #include <algorithm>

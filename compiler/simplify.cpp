@@ -291,8 +291,8 @@ NodeId simplified_piecewise(Graph& out, Node node) {
                                   : out.slot_node(static_cast<std::uint32_t>(first.bits), node.shape);
 }
 
-/// Moves boxes of every s-th element along an axis next to each other along a new axis of extent s, because kernels compute such boxes
-/// together. Takes a Pad or a Piecewise; returns the node unchanged if its boxes are arranged differently.
+/// Moves boxes of every s-th element along an axis next to each other along a new axis of extent s. Kernels compute such boxes together.
+/// Takes a Pad or a Piecewise; returns the node unchanged if its boxes are arranged differently.
 NodeId boxes_side_by_side(Graph& out, const Node& node) {
   constexpr std::int64_t most = 8;       // the number that kernels compute together
   constexpr std::size_t kMostAxes = 32;  // the limit for arrays
@@ -331,7 +331,7 @@ NodeId boxes_side_by_side(Graph& out, const Node& node) {
     if (x != kNoNode) {
       x = make(out, Op::Reshape, node.dtype, part, {x});
     } else if (elsewhere == kNoNode) {
-      x = out.constant(node.dtype, part, 0);  // a Pad
+      x = out.constant(node.dtype, part, 0);  // for a Pad
     } else {
       const NodeId units = make(out, Op::Reshape, node.dtype, out.intern(std::vector<std::int64_t>(one.size(), 1)), {elsewhere});
       x = make(out, Op::Broadcast, node.dtype, part, {units});

@@ -5,8 +5,9 @@
 
 namespace onepass::compiler {
 
-/// Returns a graph with the same results, bit for bit (all NaNs being equal), and fewer or cheaper nodes. Keeps inputs, scalar parameters, outputs and
-/// their order, shapes and dtypes. Unused nodes stay until `prune`. Takes linear time; `simplify(simplify(g))` equals `simplify(g)`.
+/// Returns a graph with the same results, bit for bit (all NaNs being equal), and fewer or cheaper nodes. Keeps inputs, scalar parameters,
+/// outputs and their order, shapes and dtypes. Unused nodes stay until `prune`. Takes linear time; `simplify(simplify(g))` equals
+/// `simplify(g)`.
 ir::Graph simplify(const ir::Graph& graph);
 
 }  // namespace onepass::compiler

@@ -1,14 +1,14 @@
 // structure: see structure.h.
 //
-//   x f32[1000, 70] - max(x, -1)      with 1000 -> 250, 70 -> 4096: the same nodes, the same groups; another structure if equal lengths
+//   x f32[1000, 70] - max(x, -1)      with 1000 -> 250, 70 -> 4096: the same nodes and fusion groups; another structure if equal lengths
 //                                     become unequal, or if one becomes 0 or 1
 //
-// Passes copy extents and compare them with each other, with 0 and with 1. So a one-to-one renaming of lengths, which fixes 0 and 1,
+// Passes copy extents and compare them with each other, with 0 and with 1. So a one-to-one renaming of lengths that fixes 0 and 1
 // preserves their result.
 //
 // Left out on purpose are graphs for which passes compute with lengths. These contain reshapes that merge or split axes, slices, pads,
-// boxes or checked indices. Other cases are reductions small enough for unroll, sums whose element count `contract` compares with that of
-// another value, and many results too small for an array list.
+// boxes or checked indices. Other cases are reductions small enough for unroll, and many results too small for an array list. Another
+// case are sums whose element count `contract` compares with that of another value.
 #include "compiler/structure.h"
 
 #include <algorithm>

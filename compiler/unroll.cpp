@@ -6,12 +6,13 @@
 // The operators follow the order of summation (docs/language.md). With one element for each lane, the existing lanes are halved repeatedly.
 // With rows, one tree adds them. Padding changes no result.
 //
-// Up to 32 elements are allowed if the operand depends only on smaller arrays whose elements are each read 16 times or more. Distances
-// between all points of two sets are an example. The elements are adjacent along the reduced axis while the loop runs across it, so the
-// arrays are first stored transposed.
+// Up to 32 elements are allowed if the operand depends only on smaller arrays whose elements are each read 16 times or more. An
+// example are the distances between all points of two sets. Their elements are adjacent along the reduced axis while the loop runs across
+// it. So the arrays are first stored transposed.
 //
-// Left out on purpose: an operand that is also used as a whole (its maximum is subtracted from it, or it is summed along other axes), since
-// it takes one pass over the array; and operands with so many operators that computing them in place costs more than a round trip.
+// Left out on purpose: an operand that is also used as a whole, since it then takes one pass over the array. For example, its maximum is
+// subtracted from it, or it is summed along other axes. Also left out: operands with so many operators that computing them in place costs
+// more than a round trip.
 #include "compiler/unroll.h"
 
 #include <algorithm>
@@ -80,7 +81,7 @@ class Unroller {
 
   // The nodes that compute the operand, element by element. take() returns false if another node needs as many elements of one of them.
   struct Cone {
-    std::map<NodeId, std::uint32_t> uses;  // uses within the cone of its nodes as large as the operand
+    std::map<NodeId, std::uint32_t> uses;  // uses within the cone, by node as large as the operand
     int operators = 0;
     std::int64_t largest_read = 0;  // elements of the largest array that the operand reads
   };

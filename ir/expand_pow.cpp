@@ -25,8 +25,8 @@ Pair sum(Expr a, Expr b) {
   return {s, b - (s - a)};
 }
 
-// log x = k ln2 + s (2 + z (2/3 + z R(z))), s = f/(2 + f), z = s^2, with f from Binary: relative error 2^-34 (f32), 2^-64 (f64). The
-// products are pairs up to z (2/3 + ...). z R(z) is below 1/80 of that, so the type's precision is enough for it. R: tools/fit.py
+// log x = k ln2 + s (2 + z (2/3 + z R(z))), with s = f/(2 + f), z = s^2, and f from Binary. Its relative error is 2^-34 (f32), 2^-64 (f64).
+// The products are pairs up to z (2/3 + ...). z R(z) is below 1/80 of that, so the type's precision is enough for it. R: tools/fit.py
 // log_ratio.
 Pair log_pair(Expr x) {
   const Format& format = format_of(x);

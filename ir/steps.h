@@ -1,6 +1,6 @@
 // Steps: the decoded attributes of a `steps` node, made by compiler/find_steps.h. The node is an elementwise recurrence of n steps on k
-// states. Step t computes lines from three sources: the states, element t of each of m arrays along their first axis, and captures, which
-// are the same in all steps. It defines the next states and the results of the step.
+// states. Step t computes lines, and from them the next states and the results of the step. The inputs of a line are the states, element t
+// of each of m arrays along their first axis, and captures. Captures are the same in all steps.
 //
 //   operands    k initial states [N], m arrays [n, N], then the captures [N]; an element count N may also be 1, for equal elements
 //   results     by the first attribute: state i after the last step [N], for i < k; result i - k of all steps [n, N]
