@@ -7,8 +7,8 @@
 // preserves their result.
 //
 // Left out on purpose are graphs for which passes compute with lengths. These contain reshapes that merge or split axes, slices, pads,
-// boxes or checked indices. Other cases are reductions small enough for unroll, and many results too small for an array list. Another
-// case are sums whose element count `contract` compares with that of another value.
+// boxes or checked indices. Other cases are reductions small enough for unroll, many results too small for an array list, and
+// sums whose element count `contract` compares with that of another value.
 #include "compiler/structure.h"
 
 #include <algorithm>

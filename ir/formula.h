@@ -35,9 +35,9 @@ enum class Kind : std::uint8_t {
   Prefix,       ///< op a
   Binary,       ///< a op b
   Conditional,  ///< a ? b : c
-  List,         ///< `[…]`: b items from a in Program::items
+  List,         ///< `[…]`: b entries from a in Program::items
   Call,         ///< b arguments from a in Program::arguments; c: callee's NameId; d: index of the user's function, else kAbsent
-  Index,        ///< a[…]: c items from b in Program::items, each an expression, Slice, Ellipsis or None
+  Index,        ///< a[…]: c entries from b in Program::items, each an expression, Slice, Ellipsis or None
   Slice,        ///< a:b:c, each kAbsent if omitted
   Ellipsis,     ///< `...` in an index
   Attribute     ///< a.name, b: NameId; only `shape` exists

@@ -26,7 +26,7 @@ struct Node {  // 24 bytes. Equality and hash use the bits of every field; the s
   ListId shape = 0;
   ListId operands = 0;    // NodeIds
   ListId attributes = 0;  // axes, starts, steps; see ops.def
-  // Constant value, slot index or input index. Stored as bits, because a double would merge +0 and -0 and lose NaN payloads.
+  // Constant value, or index of a scalar parameter or input. Stored as bits, because a double would merge +0 and -0 and lose NaN payloads.
   std::uint64_t bits = 0;
   bool operator==(const Node&) const = default;
 };
@@ -82,7 +82,7 @@ class Graph {
   /// Reserves memory for so many nodes, to avoid reallocation.
   void reserve(std::size_t nodes);
 
-  /// Returns a graph with the same lists, inputs, slots and names but without nodes and outputs, as a start for a pass.
+  /// Returns a graph with the same lists, inputs, scalar parameters and names but without nodes and outputs, as a start for a pass.
   Graph empty_copy() const;
   /// Returns the same nodes with other lengths: each extent of a shape becomes `of(extent)`. `of` must be one-to-one.
   Graph with_extents(const std::function<std::int64_t(std::int64_t)>& of) const;
@@ -125,7 +125,7 @@ std::string_view text_of(Indexing indexing);
 /// Returns the `place` nodes that the outputs need, in increasing order. Each call checks their indices.
 std::vector<NodeId> places_of(const Graph& graph);
 
-/// Keeps the nodes that the outputs need, in the same order; ids become dense. Keeps all inputs and slots.
+/// Keeps the nodes that the outputs need, in the same order; ids become dense. Keeps all inputs and scalar parameters.
 Graph prune(Graph graph);
 
 /// Throws InternalError with `pass` and the printed graph if an invariant of ops.def is violated.

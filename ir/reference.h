@@ -37,7 +37,7 @@ struct Buffer {
 /// computed in f32 and rounded only by casts and in the outputs. After every few hundred thousand elements, `worked` receives the number
 /// computed since its last call; an exception from it ends the evaluation.
 ///
-/// Errors    InternalError if inputs or slots do not match the graph. IndexError for the first index out of range, in the node that was
+/// Errors    InternalError if inputs or scalar parameters do not match the graph. IndexError for the first index out of range, in the node that was
 ///           recorded first.
 std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits = {},
                              const std::function<void(std::int64_t elements)>& worked = {});

@@ -96,7 +96,7 @@ int complete(Words words) {
 int fail(int code, std::string_view message) {
   std::fflush(stdout);
   std::string text =
-      code == 2 ? onepass::shortened(message, onepass::kMostErrorBytes + 90) : std::string(message);  // internal errors have the graph
+      code == 2 ? onepass::shortened(message, onepass::kMostErrorBytes + 90) : std::string(message);  // internal errors contain the graph
   const std::size_t name = text.starts_with("onepass") ? text.find(':') + 1 : 0;                      // highlighted on a terminal
   if (name > 0) text.replace(0, name, onepass::command::styled(stderr, onepass::command::Style::Error, text.substr(0, name)));
   text += '\n';

@@ -114,7 +114,7 @@ void parse_words(CLI::App& app, Words words) {
       throw ValueError(fmt::format("{}: {} takes no value, so `{}` is a mistake", app.get_name().substr(app.get_name().find(' ') + 1),
                                    word.substr(0, equals), word));
   }
-  std::reverse(words.begin(), words.end());  // in CLI11's order
+  std::reverse(words.begin(), words.end());  // CLI11 expects this order
   try {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {

@@ -60,7 +60,7 @@ std::string groups_text(const runtime::PlanReport& report) {
     return "no kernels: there is nothing to compute\n";
   }
 
-  constexpr std::size_t kMost = 24;                   // lines of operators
+  constexpr std::size_t kMost = 24;                   // maximum number of operator lines
   std::vector<std::vector<ir::NodeId>> nodes, reads;  // by kernel
   std::int64_t bytes_read = 0, bytes_written = 0;
   std::vector<bool> computed(graph.size());

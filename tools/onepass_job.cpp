@@ -35,7 +35,7 @@ Files files_member(const Json& value, const std::string& member) {
 
 Job job_of(const std::string& line, Mode mode) {
   Json json;
-  std::vector<std::set<std::string>> members;  // of the open objects
+  std::vector<std::set<std::string>> members;  // member names of the open objects
   const auto once = [&](int, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) members.emplace_back();
     else if (event == Json::parse_event_t::object_end) members.pop_back();

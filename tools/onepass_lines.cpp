@@ -38,7 +38,7 @@ std::vector<LineEdit> shortest(std::span<const std::string_view> a, std::span<co
   const auto came_down = [&](std::vector<std::ptrdiff_t>& r, std::ptrdiff_t k, std::ptrdiff_t d) {
     return k == -d || (k != d && at(r, k - 1) < at(r, k + 1));
   };
-  std::vector<std::vector<std::ptrdiff_t>> before;  // by d
+  std::vector<std::vector<std::ptrdiff_t>> before;  // reaches by d
   std::ptrdiff_t edits = -1;
   for (std::ptrdiff_t d = 0; d <= limit && edits < 0; ++d) {
     before.push_back(reach);

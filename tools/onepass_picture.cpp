@@ -72,7 +72,7 @@ std::string bytes_of(const Kernel& kernel) {
 
 struct Item {
   double w = 0, h = 0;
-  std::vector<std::size_t> from;  // items before it
+  std::vector<std::size_t> from;  // indices of its sources
   double x = 0, y = 0;
 };
 

@@ -47,9 +47,9 @@ namespace {
 // State of a libpng call. libpng exits by longjmp, so its callbacks must not throw, and the frames that it skips must not have destructors.
 // All data is therefore in this object.
 struct Work {
-  std::span<const std::byte> bytes;  // to read
+  std::span<const std::byte> bytes;  // input
   std::size_t at = 0;
-  std::string out;  // written
+  std::string out;  // output
   std::string error;
   Array array;
   std::vector<png_bytep> rows;
