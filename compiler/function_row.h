@@ -129,8 +129,7 @@ struct Functions {
   // Returns elements() minus `ddof`, at least 0, as a literal whose value each call supplies.
   Value count(const Value& x, const std::optional<std::vector<std::int64_t>>& axes, std::int64_t ddof = 0) const {
     std::int64_t left = 0;
-    if (__builtin_sub_overflow(elements(x, axes), ddof, &left))
-      left = std::numeric_limits<std::int64_t>::max();  // overflow: ddof is far below 0
+    if (__builtin_sub_overflow(elements(x, axes), ddof, &left)) left = std::numeric_limits<std::int64_t>::max();  // ddof far below 0
     std::vector<std::int64_t> what = reduced(x, axes);
     what.insert(what.begin(), ddof);
     return r.brought_by_shape(x, std::move(what), std::max<std::int64_t>(left, 0));
