@@ -7,10 +7,10 @@ namespace onepass::compiler::cuda {
 namespace {
 
 constexpr std::string_view kPrelude = R"cuda(
-typedef long long Index;  // a kernel whose numbers are small has another of its own
+typedef long long Index;  // kernels with small numbers define a narrower type
 #ifndef ONEPASS_EMULATED
 #define DEVICE __device__ __forceinline__
-// One block at least: without that number the assembler spills registers to have more blocks.
+// Launch bounds of one block. Without them, the assembler spills registers to fit more blocks.
 #define KERNEL(name, words, most) extern "C" __global__ void __launch_bounds__(most, 1) name(const __grid_constant__ Words<words> w)
 #define KERNEL_FAR(name, words, most) extern "C" __global__ void __launch_bounds__(most, 1) name(const Words<words>* words_)
 #define KEPT_MEMORY extern __shared__ __align__(16) char kept_memory[];
@@ -18,8 +18,8 @@ typedef long long Index;  // a kernel whose numbers are small has another of its
 #endif
 #define LANES _Pragma("unroll") for (int e = 0; e < W; ++e)
 
-// A kernel's numbers, and the arrays among them as pointers: what is read through a kernel's own pointer is known to be global memory. (Numbers
-// turned into such pointers by __cvta_global_to_generic keep the optimiser of NVRTC 13.0 busy for good where ways part in a loop.)
+// The kernel parameters, with the pointers among them as a union. The compiler treats a kernel's own pointers as global memory. (Pointers
+// made from numbers by __cvta_global_to_generic make the optimizer of NVRTC 13.0 hang at some branches in loops.)
 template <int N> struct Words {
   union {
     Index at[N];
@@ -46,7 +46,7 @@ template <> struct UnsignedOf<unsigned short> { typedef unsigned short type; };
 template <> struct UnsignedOf<unsigned> { typedef unsigned type; };
 template <> struct UnsignedOf<unsigned long long> { typedef unsigned long long type; };
 
-// An integer whose arithmetic wraps.
+// Integer with wrapping arithmetic.
 template <class S> struct Integer {
   typedef S Value;
   typedef typename UnsignedOf<S>::type Unsigned;
@@ -74,7 +74,7 @@ template <class S> struct Integer {
   DEVICE friend constexpr bool operator>(Integer a, Integer b) { return a.value > b.value; }
   DEVICE friend constexpr bool operator>=(Integer a, Integer b) { return a.value >= b.value; }
 };
-// Halves are computed in f32; only conversions and memory know them.
+// Halves are computed in f32. Only conversions and memory accesses use these types.
 struct Float16 {
   float value;
 };
@@ -110,7 +110,7 @@ template <class T> DEVICE T infinity();
 template <> DEVICE float infinity<float>() { return of_bits(0x7f800000u); }
 template <> DEVICE double infinity<double>() { return of_bits(0x7ff0000000000000ull); }
 
-// ---- halves as memory has them
+// ---- halves in memory
 DEVICE unsigned short bits_of_f16(float a) {
 #ifndef ONEPASS_EMULATED
   unsigned short h;
@@ -121,7 +121,7 @@ DEVICE unsigned short bits_of_f16(float a) {
   unsigned rounded;
   if (magnitude > 0x7f800000u) rounded = 0x7e00u;
   else if (magnitude >= 143u << 23) rounded = 0x7c00u;  // 2^16 and infinity
-  else if (magnitude < 113u << 23) rounded = bits_of(of_bits(magnitude) + 0.5f) - 0x3f000000u;  // subnormal: the last place of 0.5 is 2^-24
+  else if (magnitude < 113u << 23) rounded = bits_of(of_bits(magnitude) + 0.5f) - 0x3f000000u;  // subnormal: the last digit of 0.5 is 2^-24
   else rounded = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
   return (unsigned short)(rounded | (bits >> 16 & 0x8000u));
 #endif
@@ -142,7 +142,7 @@ DEVICE unsigned short bits_of_bf16(float a) {
   return a != a ? (unsigned short)(0x7fc0u | (bits >> 16 & 0x8000u)) : (unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 DEVICE float of_bf16_bits(unsigned short h) { return of_bits(unsigned(h) << 16); }
-// The bits of the nearest value, half to even, of a format with these fields.
+// Returns the bits of the nearest value, half to even, of a format with these fields.
 template <int kMantissa, int kExponent> DEVICE unsigned short bits_of_half(double value) {
   const unsigned long long bits = bits_of(value);
   const unsigned sign = unsigned(bits >> 63) << 15;
@@ -159,7 +159,7 @@ template <int kMantissa, int kExponent> DEVICE unsigned short bits_of_half(doubl
   return (unsigned short)(sign | unsigned(result < top ? result : top));
 }
 
-// ---- memory: `M` names the elements' type
+// ---- memory: `M` is the element type
 template <class M> struct Memory {
   typedef M Raw;
   typedef M Value;
@@ -197,13 +197,13 @@ template <class M> DEVICE void store(char* address, typename Memory<M>::Value va
   TOUCHED(Index(address), sizeof(Raw), true);
   *reinterpret_cast<Raw*>(address) = Memory<M>::put(value);
 }
-// Which word stands for a list's member, in the table that begins at word `table`, before which their number stands. Who has no element may ask for
-// any.
+// Returns the index of the kernel parameter for a list member. The table starts at kernel parameter `table`; its size precedes it. Lanes
+// past the end may pass any index; it is clamped.
 template <class Given, class I> DEVICE Index place_of_member(const Given& w, Index table, I member) {
   const Index last = w.at[table - 1] - 1;
   return table + (member < 0 ? 0 : member > last ? last : Index(member));
 }
-// W neighbours as one vector where all are wanted, n of them one by one else.
+// Loads W neighbors as one vector if all are wanted, else n of them singly.
 template <class M, int W> DEVICE void load_vector(const char* address, int n, typename Memory<M>::Value (&x)[W]) {
   typedef typename Memory<M>::Raw Raw;
   if (n == W) {
@@ -226,7 +226,7 @@ template <class M, int W> DEVICE void store_vector(char* address, int n, const t
   }
 }
 
-// What a thread holds in shared memory it alone reads back.
+// Stores values in shared memory that only the same thread reads back.
 template <class T, int W> DEVICE void keep(T* place, const T (&x)[W]) {
   Pack<T, W> pack;
   LANES pack.at[e] = x[e];
@@ -249,10 +249,10 @@ template <class I> DEVICE I floor_modulo(I a, I by) {
 template <class I> DEVICE I pieces(I n, int of) { return (n + (of - 1)) / of; }
 DEVICE bool inside(long long a, long long bound) { return (unsigned long long)a < (unsigned long long)bound; }
 DEVICE bool inside(int a, int bound) { return (unsigned)a < (unsigned)bound; }
-// Of the elements that a thread takes from `at` on, how many there are.
+// Returns how many of the elements that a thread processes from `at` on exist.
 template <class I> DEVICE int lanes_left(I extent, I at, int most) { return extent - at >= most ? most : extent > at ? int(extent - at) : 0; }
 
-// The place that an index means, below `bound`; negative ones count from the end. A bad one that counts raises the flag.
+// Returns the checked index, below `bound`. A negative index counts from the end. A bad index raises the flag if `counts`.
 template <class S, class I> DEVICE I placed(S index, I bound, bool counts, char* flag) {
   long long at = (long long)index;
   if (S(-1) < S(0) && at < 0) at += bound;
@@ -261,7 +261,7 @@ template <class S, class I> DEVICE I placed(S index, I bound, bool counts, char*
   return I(0);
 }
 
-// ---- meanings: ir/meaning.h says why
+// ---- meanings: see ir/meaning.h for the reasons
 namespace meaning {
 DEVICE float abs(float a) { return fabsf(a); }
 DEVICE double abs(double a) { return fabs(a); }
@@ -297,7 +297,7 @@ template <class T> DEVICE T minimum(T a, T b) {
   return b < a || b != b ? b : a;
 }
 #ifndef ONEPASS_EMULATED
-// Without branches: the device's own maximum holds -0 below +0; what it does not do everywhere is to give NaN.
+// Branch-free maxima. The device's own maximum orders -0 below +0, but returns NaN only on some devices.
 DEVICE float maximum(float a, float b) {
 #if __CUDA_ARCH__ >= 800
   float y;
@@ -318,7 +318,7 @@ DEVICE float minimum(float a, float b) {
 }
 #endif
 template <class T> DEVICE T share(T g, T a, T b) { return a >= b || a != a ? b >= a || b != b ? g * T(0.5) : g : T(0); }
-// a * 2^b in two exact factors
+// Returns a * 2^b, in two exact factors.
 DEVICE float two_to(int n, float) { return of_bits((unsigned)(n + 127) << 23); }
 DEVICE double two_to(int n, double) { return of_bits((unsigned long long)(n + 1023) << 52); }
 template <class T> DEVICE T ldexp(T a, T b) {
@@ -326,7 +326,7 @@ template <class T> DEVICE T ldexp(T a, T b) {
   const int n = (int)b, half = n >> 1;
   return a * two_to(half, a) * two_to(n - half, a);
 }
-// a = 2^k m, sqrt(1/2) <= m < sqrt(2) as rounded: k, then m
+// For a = 2^k m with sqrt(1/2) <= m < sqrt(2), as rounded: returns k, then m.
 DEVICE float binary_exponent(float a) {
   const bool denormal = a < of_bits(0x800000u);
   return (float)(int)((bits_of(denormal ? a * 16777216.0f : a) + (0x3f800000u - 0x3f3504f3u)) >> 23) - (denormal ? 151.0f : 127.0f);
@@ -504,11 +504,11 @@ struct ReduceMin {
     return plain(meaning::minimum(C(a), C(b)));
   }
 };
-// What a contraction adds.
+// Adds a product, for contractions.
 DEVICE float fused(float a, float b, float sum) { return fmaf(a, b, sum); }
 DEVICE double fused(double a, double b, double sum) { return fma(a, b, sum); }
 template <class S> DEVICE S fused(S a, S b, S sum) { return plain(Integer<S>(a) * Integer<S>(b) + Integer<S>(sum)); }
-// The trees of blocks of W neighbours, as one binary counter: level l holds the sums of 2^l blocks.
+// Pairwise trees of blocks of W neighbors, as one binary counter: level l holds the sums of 2^l blocks.
 template <class F, class T, int W> struct Tree {
   T level[48][W];
   int count;
@@ -533,8 +533,8 @@ template <class F, class T, int W> struct Tree {
       }
   }
 };
-// A team is half a warp: 16 threads that hold the lanes of one block. Both teams of a warp come here together, so the mask is a constant: of another
-// one the compiler does not know that the threads which it names are those that run.
+// A half-warp is 16 threads that hold the lanes of one block. Both half-warps of a warp run this code together, so that the mask is a
+// constant. With another mask, the compiler cannot prove that it names the running threads.
 constexpr unsigned kWarp = 0xffffffffu;
 DEVICE float shuffled_down(float v, int by) { return __shfl_down_sync(kWarp, v, by, 16); }
 DEVICE double shuffled_down(double v, int by) { return __shfl_down_sync(kWarp, v, by, 16); }
@@ -548,10 +548,10 @@ template <class T> DEVICE T of_first(T v) {
   if constexpr (sizeof(T) == 8) return T(__shfl_sync(kWarp, (long long)v, 0, 16));
   else return T(__shfl_sync(kWarp, int(v), 0, 16));
 }
-// Scans: the teams of a warp may be in different places.
+// For scans, whose half-warps may be at different points of the code.
 DEVICE unsigned team_mask() { return 0xffffu << (threadIdx.x & 16); }
-// Lane 16*W*u + W*t + e of the 16*A lanes stands in a[u*W + e] of thread t. By halving: lane i and lane i + half, until one is left, which all
-// threads of the team get.
+// Halves the 16*A lanes: adds lane i + half to lane i, until one is left, which all threads of the half-warp get. Lane 16*W*u + W*t + e is
+// in a[u*W + e] of thread t.
 template <class F, int W, class T, int A> DEVICE T halved(T (&a)[A]) {
   int distance = 8 * A;
 #pragma unroll
@@ -579,7 +579,7 @@ template <class T> DEVICE T of_last(T v) {
   else if constexpr (sizeof(T) == 8) return T(__shfl_sync(team_mask(), (long long)v, 15, 16));
   else return T(__shfl_sync(team_mask(), int(v), 15, 16));
 }
-// One group of a scan, an element for each thread of the team; its sum joins the carry.
+// Scans one group, with an element per thread of the half-warp, and adds its sum to the carry.
 template <class F, class T> DEVICE T scanned(T v, T& carry, T base) {
 #pragma unroll
   for (int d = 1; d < 16; d *= 2) {
@@ -590,19 +590,20 @@ template <class F, class T> DEVICE T scanned(T v, T& carry, T base) {
   carry = F::template combine<T>(carry, of_last(v));
   return out;
 }
-// Partial results, 8 bytes for each: left by one launch, joined by the next ones.
+// Stores partial results, 8 bytes each, for the next launches.
 template <int N, class T> DEVICE void leave(char* at, const T (&sums)[N]) {
 #pragma unroll
   for (int e = 0; e < N; ++e) store<T>(at + 8 * e, sums[e]);
 }
-// The tree of the partial results, by kTogether threads `mine` = 0, 1, … that have the same `place` among kPlaces: each takes a part that is a tree of
-// its own, and these are joined in `shared`, kTogether * kPlaces * N values of it. More threads than one: all of the block come here.
+// Combines partial results in a tree. kTogether threads `mine` = 0, 1, … share the same `place` among kPlaces. Each combines a subtree; the
+// subtrees are combined in `shared`, which has kTogether * kPlaces * N values. With more than one thread, all threads of the block must
+// call this.
 template <class F, int N, int kTogether, int kPlaces, class T>
 DEVICE void joined(const char* first, int parts, long long step, int mine, int place, T (&sums)[N], void* shared) {
-  int own = 1;  // partial results for each thread, a power of two
+  int own = 1;  // partial results per thread, a power of two
   while (own * kTogether < parts) own *= 2;
   const int begin = mine * own, count = parts - begin < own ? parts - begin : own;
-  if (count > 0 && own <= 8) {  // all loads together
+  if (count > 0 && own <= 8) {  // all loads in flight together
     T leaf[8][N];
 #pragma unroll
     for (int p = 0; p < 8; ++p)
@@ -650,7 +651,7 @@ DEVICE void joined(const char* first, int parts, long long step, int mine, int p
     __syncthreads();
   }
 }
-// Trees of eight rows, of the threads `mine` = 0 .. 31 that have the same `place`, added in sequence: a block of the order, which thread 0 of them gets.
+// Adds trees of eight rows in sequence, from the threads `mine` = 0 .. 31 with the same `place`. Thread 0 of them gets the summation block.
 template <class F, int N, int kPlaces, class T> DEVICE void in_sequence(int mine, int place, T (&sums)[N], void* shared) {
   T* const eights = static_cast<T*>(shared) + place * N;
   constexpr int kPitch = kPlaces * N;
@@ -664,8 +665,8 @@ template <class F, int N, int kPlaces, class T> DEVICE void in_sequence(int mine
       for (int e = 0; e < N; ++e) sums[e] = F::template combine<T>(sums[e], eights[k * kPitch + e]);
   __syncthreads();
 }
-// The tree of `count` partial results, `step` bytes apart, in their own place: in each round neighbours are joined. Several at a time, so that their
-// loads are under way together.
+// Combines `count` partial results, `step` bytes apart, in a tree in memory: each round combines neighbors. Several are combined at a time,
+// so that their loads are in flight together.
 template <class F, class T, int W> DEVICE void tree_in_place(char* first, long long step, long long count, T (&sums)[W]) {
   constexpr int kTogether = 4;
 #pragma unroll 1
@@ -690,7 +691,7 @@ template <class F, class T, int W> DEVICE void tree_in_place(char* first, long l
     }
   load_vector<T, W>(first, W, sums);
 }
-// Row k of eight joins their tree; after the last the tree is added to `sum`.
+// Adds row k of eight to their tree. After the last row, adds the tree to `sum`.
 template <class F, class T> DEVICE void join_eight(int k, T v, T (&pending)[3], T& sum) {
   if (!(k & 1)) {
     pending[0] = v;
