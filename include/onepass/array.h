@@ -1,5 +1,5 @@
-// Array: dtype, shape, strides and a shared pointer to memory. What users pass in and get back; views share memory and are free.
-// A light header: no formatting, no streams, no exceptions in inline code.
+// Array: dtype, shape, strides and a shared pointer to memory. Users pass Arrays in and get Arrays back. Views share memory and copy
+// nothing. This header includes no formatting and no streams, and its inline code throws no exceptions.
 #pragma once
 
 #include <concepts>
@@ -17,20 +17,20 @@
 #include "onepass/half.h"
 #include "onepass/shared.h"
 
-struct DLManagedTensor;  // of dlpack.h
+struct DLManagedTensor;  // from dlpack.h
 struct DLManagedTensorVersioned;
 
 namespace onepass {
 
 inline constexpr int kMaxRank = 32;
 
-/// One length, stride or index, from any integer type, so that `{x.size(), 3}` compiles.
+/// One length, stride or index. Converts from any integer type, so that `{x.size(), 3}` compiles.
 struct Extent {
   std::int64_t value;
   template <std::integral T> constexpr Extent(T v) noexcept : value(static_cast<std::int64_t>(v)) {}  // NOLINT: implicit by design
 };
 
-/// A list of lengths, strides, axes or indices as an argument: `{n, m}`, a vector, a span, an array. Does not own them.
+/// A non-owning list of lengths, strides, axes or indices, used as an argument: `{n, m}`, a vector, a span or an array.
 class Extents {
  public:
   constexpr Extents() noexcept = default;
@@ -55,8 +55,8 @@ class Extents {
 
 namespace detail {
 
-struct Storage;      // counted memory of one or more arrays: runtime/storage.h
-struct ArrayAccess;  // what the runtime may see of one
+struct Storage;      // reference-counted memory of one or more arrays: runtime/storage.h
+struct ArrayAccess;  // the runtime's access to private members
 
 template <class T> struct is_span : std::false_type {};
 template <class T, std::size_t E> struct is_span<std::span<T, E>> : std::true_type {};
@@ -71,7 +71,8 @@ concept DataAndSize = requires(R& r) {
   requires Element<std::remove_pointer_t<decltype(r.data())>>;
   { r.size() } -> std::convertible_to<std::size_t>;
 };
-/// A matrix or vector as Eigen has them: elements of both strides, stored by rows or by columns. Also maps, blocks and references of these.
+/// An Eigen-like matrix or vector with an inner and an outer stride, in row-major or column-major order. Includes Eigen maps, blocks and
+/// references.
 template <class R>
 concept Matrix = DataAndSize<R> && requires(R& r) {
   { r.rows() } -> std::convertible_to<std::int64_t>;
@@ -81,12 +82,12 @@ concept Matrix = DataAndSize<R> && requires(R& r) {
   static_cast<bool>(R::IsRowMajor);
   static_cast<bool>(R::IsVectorAtCompileTime);
 };
-/// Something other than a span that keeps elements: std::vector, std::array, an array of C, a matrix, ….
+/// Any contiguous range other than a span: std::vector, std::array, a C array, a matrix, ….
 template <class R>
 concept Container = !is_span<std::remove_cvref_t<R>>::value &&
                     (requires(std::remove_reference_t<R>& r) { std::span(r); } || DataAndSize<std::remove_reference_t<R>>);
 
-/// The memory between a container's first and last element.
+/// Returns the memory from a container's first to its last element.
 template <class R> auto memory_of(R& r) {
   if constexpr (Matrix<R>) {
     const auto outer = static_cast<std::int64_t>(R::IsRowMajor ? r.rows() : r.cols());
@@ -103,9 +104,9 @@ template <class R> auto memory_of(R& r) {
 
 }  // namespace detail
 
-/// A tensor in memory. Copying an Array copies a reference: both see the same elements; `copy()` copies elements.
-/// A default-constructed Array is empty: rank 0 without memory; `has_memory()` tells, and reading it is an error.
-/// Different Arrays may be used from different threads at once, also when they share memory that nobody writes.
+/// A tensor in memory. Copying an Array copies a reference, so both see the same elements; `copy()` copies the elements. A
+/// default-constructed Array is empty: it has rank 0 and no memory, and reading it is an error. `has_memory()` tests for this. Threads
+/// may use different Arrays at the same time, even Arrays that share memory, as long as no thread writes that memory.
 class ONEPASS_API Array {
  public:
   Array() noexcept {}
@@ -116,28 +117,29 @@ class ONEPASS_API Array {
   ~Array() { release(); }
 
   // ---- new memory ----
-  // Memory comes from a pool, at a multiple of 64 bytes. Errors: ShapeError for a negative length, more than 32 axes, or more bytes
-  // than an address can count; MemoryError with the number of bytes when they cannot be allocated.
+  // Memory comes from a pool, aligned to 64 bytes. These functions throw ShapeError for a negative length, more than 32 axes, or a size
+  // that overflows an address. They throw MemoryError, with the number of bytes, if the allocation fails.
 
-  // On a GPU it comes from that device's pool, at a multiple of 256 (docs/cuda.md).
+  // On a GPU, memory comes from the pool of that device, aligned to 256 bytes (docs/cuda.md).
 
-  /// Uninitialized elements.
+  /// Returns an array with uninitialized elements.
   static Array empty(Extents shape, DType dtype, Device device = Device::cpu());
   static Array zeros(Extents shape, DType dtype, Device device = Device::cpu());
   static Array ones(Extents shape, DType dtype) { return full_integer(shape, 1, dtype); }
-  /// Every element `value`, rounded once to a float dtype. ValueError where an integer dtype cannot hold it exactly.
+  /// Returns an array filled with `value`, rounded once for a float dtype. Throws ValueError if an integer dtype cannot represent it
+  /// exactly.
   template <class T> requires std::is_arithmetic_v<T> static Array full(Extents shape, T value, DType dtype) {
     if constexpr (std::is_same_v<T, std::uint64_t>) return full_unsigned(shape, value, dtype);
     else if constexpr (std::is_integral_v<T>) return full_integer(shape, static_cast<std::int64_t>(value), dtype);
     else return full_float(shape, static_cast<double>(value), dtype);
   }
-  /// Rank 0, of the C++ type's dtype.
+  /// Returns a rank-0 array with the dtype of the C++ type.
   template <detail::Element T> static Array scalar(T value) {
     if constexpr (std::is_arithmetic_v<T>) return full({}, value, onepass::dtype<T>);
-    else return full({}, static_cast<float>(value), onepass::dtype<T>);  // a half: exactly
+    else return full({}, static_cast<float>(value), onepass::dtype<T>);  // a half converts exactly
   }
 
-  /// Takes the vector over; its elements stay where they are. Shape: as given, or one axis.
+  /// Takes ownership of the vector; its elements do not move. Without `shape`, the result has one axis.
   template <detail::Element T> static Array from(std::vector<T>&& values, Extents shape) {
     if constexpr (std::is_same_v<T, bool>) {
       return from_bits(values, shape);
@@ -146,7 +148,7 @@ class ONEPASS_API Array {
       return wrap_checked(owner->data(), owner->size(), onepass::dtype<T>, shape, false, owner);
     }
   }
-  /// Copies the elements.
+  /// Copies the elements. Without `shape`, the result has one axis.
   template <detail::Element T> static Array from(const std::vector<T>& values, Extents shape) {
     if constexpr (std::is_same_v<T, bool>) return from_bits(values, shape);
     else return copy_of(values.data(), values.size(), onepass::dtype<T>, shape);
@@ -161,11 +163,11 @@ class ONEPASS_API Array {
   template <detail::Element T> static Array from(const std::vector<T>& values) { return from(values, {values.size()}); }
   template <detail::Element T> static Array from(std::initializer_list<T> values) { return from(values, {values.size()}); }
 
-  // ---- memory of others ----
-  // No copy. The memory must outlive every Array and view of it, unless `owner`, a std::shared_ptr or any other object, keeps it alive: it
-  // is kept until the last of them goes. Elements of const type make a
-  // read-only Array: as a target it is an error. ShapeError when the shape does not have exactly the span's elements, or when
-  // shape and strides reach outside it.
+  // ---- wrapped memory ----
+  // Wraps existing memory without a copy. The memory must outlive every Array and view of it, unless an `owner` is given. `owner` is a
+  // std::shared_ptr or any other object that keeps the memory alive; it is destroyed after the last such Array and view. Elements of
+  // const type make a read-only Array, which cannot be a destination. Throws ShapeError if the shape does not have exactly as many
+  // elements as the span, or if shape and strides reach outside the span.
 
   template <class T, std::size_t E> requires detail::Element<T> static Array wrap(std::span<T, E> data, Extents shape) {
     return wrap_checked(erase(data.data()), data.size(), onepass::dtype<std::remove_const_t<T>>, shape, std::is_const_v<T>, nullptr);
@@ -175,11 +177,12 @@ class ONEPASS_API Array {
     return wrap_checked(erase(data.data()), data.size(), onepass::dtype<std::remove_const_t<T>>, shape, std::is_const_v<T>,
                         detail::Shared<Owner>::make(std::move(owner)));
   }
-  /// One axis.
+  /// Wraps the span as an array with one axis.
   template <class T, std::size_t E> requires detail::Element<T> static Array wrap(std::span<T, E> data) {
     return wrap(data, {data.size()});
   }
-  /// Strides in elements, of either sign; element (0, …, 0) is `data[offset]`. Elements that share memory make it read-only.
+  /// Wraps the span with strides in elements, of either sign; element (0, …, 0) is `data[offset]`. The Array is read-only if elements
+  /// overlap.
   template <class T, std::size_t E> requires detail::Element<T>
   static Array wrap(std::span<T, E> data, Extents shape, Extents strides, std::int64_t offset = 0) {
     return wrap_strided(erase(data.data()), data.size(), onepass::dtype<std::remove_const_t<T>>, shape, strides, offset, std::is_const_v<T>,
@@ -190,9 +193,9 @@ class ONEPASS_API Array {
     return wrap_strided(erase(data.data()), data.size(), onepass::dtype<std::remove_const_t<T>>, shape, strides, offset, std::is_const_v<T>,
                         detail::Shared<Owner>::make(std::move(owner)));
   }
-  /// The same for a container that stays alive, `wrap(vector, {n, m})`: whatever std::span takes, or has `data()` and `size()`; a temporary does
-  /// not compile. A matrix of Eigen has the shape [rows, cols] and the strides of its storage order, a vector one axis; with a shape it is its
-  /// memory as that lies.
+  /// Wraps a container that must outlive the Array: `wrap(vector, {n, m})`. Accepts any lvalue that std::span accepts or that has
+  /// `data()` and `size()`; temporaries do not compile. An Eigen matrix has shape [rows, cols] and the strides of its storage order; an
+  /// Eigen vector has one axis. With `shape`, wraps the container's memory in storage order.
   template <detail::Container R> static Array wrap(R& container) {
     if constexpr (detail::Matrix<R>) {
       const auto rows = static_cast<std::int64_t>(container.rows()), cols = static_cast<std::int64_t>(container.cols());
@@ -212,14 +215,14 @@ class ONEPASS_API Array {
   template <detail::Container R> static Array wrap(R&& temporary, Extents shape) = delete;
   template <detail::Container R> static Array wrap(R&& temporary, Extents shape, Extents strides, std::int64_t offset = 0) = delete;
 
-  /// For interfaces without C++ types: `data` points at element (0, …, 0), at a multiple of the element's size; nothing can be checked but
-  /// the numbers themselves.
+  /// Wraps memory for interfaces without C++ types. `data` points to element (0, …, 0), aligned to the element size. Checks only rank,
+  /// lengths and strides, because the extent of the memory is unknown.
   static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only);
   template <class Owner> static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, Owner owner) {
     return wrap_pointer_owned(data, dtype, shape, strides, read_only, detail::Shared<Owner>::make(std::move(owner)), Device::cpu());
   }
-  /// Memory of a GPU: `data` is a device pointer. Its elements are taken to be there for what comes on the stream of this thread's
-  /// StreamScope, outside of one at once.
+  /// Wraps GPU memory; `data` is a device pointer. Inside a StreamScope of this thread, the elements must be ready for later work on its
+  /// stream; outside of one, they must be ready at the call.
   static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, Device device) {
     return wrap_pointer_owned(data, dtype, shape, strides, read_only, nullptr, device);
   }
@@ -228,63 +231,67 @@ class ONEPASS_API Array {
     return wrap_pointer_owned(data, dtype, shape, strides, read_only, detail::Shared<Owner>::make(std::move(owner)), device);
   }
 
-  /// A tensor of another library, through DLPack (https://dmlc.github.io/dlpack): no copy; `tensor->deleter` is called when the last Array of
-  /// its memory goes. DTypeError for an element type, ValueError for a device that onepass does not have; the tensor stays the caller's then.
-  /// On a GPU the elements are used after what `stream` (a `CUstream` or `cudaStream_t`) has to do now. Null: the stream of this thread's
-  /// StreamScope, else CUDA's default stream, which is what DLPack's `stream=None` means; -1: they are ready.
+  /// Wraps a DLPack tensor of another library without a copy (https://dmlc.github.io/dlpack). Calls `tensor->deleter` after the last
+  /// Array of its memory is destroyed. Throws DTypeError for an unsupported element type and ValueError for an unknown device; the caller
+  /// then keeps the tensor.
+  ///
+  /// On a GPU, `stream` (a `CUstream` or `cudaStream_t`) is the stream that produces the elements; reads wait for its current work. Null
+  /// means the stream of this thread's StreamScope, else CUDA's default stream, like DLPack's `stream=None`. -1 means no wait.
   static Array from_dlpack(DLManagedTensor* tensor, void* stream = nullptr);
-  /// Of DLPack 1.0, which says whether a tensor is read-only. ValueError for another major version.
+  /// Wraps a DLPack 1.0 tensor, which has a read-only flag. Throws ValueError for another major version.
   static Array from_dlpack_versioned(DLManagedTensorVersioned* tensor, void* stream = nullptr);
-  /// The same elements for another library, which calls the `deleter` when it is done. DLPack before 1.0 cannot say that an Array is read-only.
-  /// On a GPU what `stream` does from now on (null: as above; -1: none) runs after what makes the elements; nothing waits here.
+  /// Exports the elements to another library, which calls the `deleter` when it is done. DLPack before 1.0 has no read-only flag. On a
+  /// GPU, later work on `stream` runs after the elements are ready (null: as above; -1: no ordering). The call itself does not wait.
   DLManagedTensor* to_dlpack(void* stream = nullptr) const;
-  /// `copied`: the other library has the elements to itself, and may know (DLPACK_FLAG_BITMASK_IS_COPIED).
+  /// Exports a DLPack 1.0 tensor. `copied` sets DLPACK_FLAG_BITMASK_IS_COPIED: the receiver has the only reference to the elements.
   DLManagedTensorVersioned* to_dlpack_versioned(void* stream = nullptr, bool copied = false) const;
 
-  // ---- what it is ----
+  // ---- properties ----
 
   DType dtype() const noexcept { return dtype_; }
   int rank() const noexcept { return rank_; }
   std::span<const std::int64_t> shape() const noexcept { return {dims(), rank_}; }
-  /// In elements, of either sign.
+  /// Returns the strides in elements, of either sign.
   std::span<const std::int64_t> strides() const noexcept { return {dims() + rank_, rank_}; }
-  /// The length of an axis; a negative one counts from the end. IndexError when there is none.
+  /// Returns the length of an axis; a negative axis counts from the end. Throws IndexError if the axis does not exist.
   std::int64_t dim(int axis) const {
     const int i = axis < 0 ? axis + rank_ : axis;
     if (i < 0 || i >= rank_) fail_axis("dim", axis);
     return dims()[i];
   }
-  /// The number of elements: 1 at rank 0.
+  /// Returns the number of elements; 1 for rank 0.
   std::int64_t size() const noexcept { return size_; }
-  /// Bytes of the elements, each counted once: size() times the element's bytes.
+  /// Returns size() times the element size, in bytes.
   std::int64_t bytes() const noexcept { return size_ * static_cast<std::int64_t>(size_of(dtype_)); }
-  /// Whether the elements are contiguous in row-major order.
+  /// True if the elements are contiguous in row-major order.
   bool is_contiguous() const noexcept { return contiguous_; }
   bool is_read_only() const noexcept { return read_only_; }
-  /// Where the elements are. `data()` of an array on a GPU is a device pointer; `span`, `to_vector`, `item` and `at` are a ValueError for it.
+  /// Returns the device of the elements. On a GPU, `data()` is a device pointer, and `span`, `to_vector`, `item` and `at` throw
+  /// ValueError.
   Device device() const noexcept { return device_; }
   /// False only for a default-constructed Array.
   bool has_memory() const noexcept { return valid_; }
 
-  /// Element (0, …, 0). May be null when size() is 0.
+  /// Returns the address of element (0, …, 0). May be null if size() is 0.
   const void* data() const noexcept { return data_; }
-  /// ValueError when the Array is read-only.
+  /// Returns the same address for writing. Throws ValueError if the Array is read-only.
   void* mutable_data() const {
     if (read_only_) fail_read_only();
     return data_;
   }
-  /// The bytes that the elements touch, first and one past the last; equal when size() is 0.
+  /// Returns the address range of the elements: the first byte and one past the last. Both are equal if size() is 0.
   std::pair<const std::byte*, const std::byte*> byte_range() const noexcept;
 
   // ---- elements ----
-  // DTypeError unless T is the dtype's C++ type: Half and BFloat16 for halves, whose bits `bitcast` shows as u16.
+  // These functions throw DTypeError unless T is the dtype's C++ type. Halves are Half and BFloat16; `bitcast` views their bits as u16.
 
-  /// The elements in place. ShapeError unless contiguous (`contiguous()` helps); ValueError when read-only and T is not const.
+  /// Returns the elements in place. Throws ShapeError unless contiguous (call `contiguous()` first), and ValueError if read-only and T is
+  /// not const.
   template <class T> std::span<T> span() const {
     check_span(onepass::dtype<std::remove_const_t<T>>, std::is_const_v<T>);
     return {static_cast<T*>(data_), static_cast<std::size_t>(size_)};
   }
-  /// The elements in row-major order, whatever the strides.
+  /// Copies the elements in row-major order, for any strides.
   template <class T> std::vector<T> to_vector() const {
     if constexpr (std::is_same_v<T, bool>) {
       std::vector<T> result(static_cast<std::size_t>(size_));
@@ -299,42 +306,43 @@ class ONEPASS_API Array {
       return result;
     }
   }
-  /// The only element. ShapeError when there is not exactly one.
+  /// Returns the only element. Throws ShapeError unless there is exactly one.
   template <class T> T item() const { return load<T>(item_address(onepass::dtype<T>)); }
-  /// One element; negative indices count from the end. IndexError outside the shape.
+  /// Returns one element; negative indices count from the end. Throws IndexError outside the shape.
   template <class T> T at(Extents index) const { return load<T>(element_address(index, onepass::dtype<T>)); }
 
   // ---- views: share memory, copy nothing ----
-  // Negative axes count from the end. ShapeError or IndexError when they do not fit.
+  // Negative axes count from the end. These functions throw ShapeError or IndexError for invalid arguments.
 
-  /// Axis i of the result is axis `axes[i]` of this one; without axes, reversed.
+  /// Permutes the axes: axis i of the result is axis `axes[i]` of this Array. Without `axes`, reverses their order.
   Array transpose(Extents axes) const;
   Array transpose() const;
-  /// The same elements in row-major order; one length may be -1. A view where the strides allow it, else a fresh copy.
+  /// Returns the same elements in row-major order under a new shape; one length may be -1. Copies only if the strides do not allow a
+  /// view.
   Array reshape(Extents shape) const;
-  /// Elements start, start + step, … before stop, clamped as in Python. ValueError for step 0. With kToEnd they go on to the axis'
-  /// last element, or to its first for a negative step.
+  /// Returns elements start, start + step, … before stop, clamped as in Python. Throws ValueError for step 0. kToEnd includes the last
+  /// element of the axis, or the first for a negative step.
   static constexpr std::int64_t kToEnd = INT64_MAX;
   Array slice(int axis, std::int64_t start, std::int64_t stop = kToEnd, std::int64_t step = 1) const;
   Array flip(int axis) const;
-  /// Stride 0 along new axes and those of length 1; read-only, since elements share memory.
+  /// Repeats the elements with stride 0 along new axes and axes of length 1. The result is read-only, because its elements overlap.
   Array broadcast_to(Extents shape) const;
-  /// The same bytes as another dtype of the same size: halves as u16 and back. DTypeError when sizes differ.
+  /// Views the bytes as another dtype of the same size, such as halves as u16. Throws DTypeError if the sizes differ.
   Array bitcast(DType dtype) const;
 
   // ---- copies ----
 
-  /// This one if its elements are there, else a fresh row-major copy on `device`. A copy to the cpu waits for it.
+  /// Returns this Array if it is on `device`, else a new row-major copy there. A copy to the CPU blocks until it is complete.
   Array to(Device device) const;
-  /// This one if it is contiguous, else a fresh row-major copy.
+  /// Returns this Array if it is contiguous, else a new row-major copy.
   Array contiguous() const { return contiguous_ ? *this : copy(); }
-  /// A fresh row-major copy, writable.
+  /// Returns a new, writable row-major copy.
   Array copy() const;
-  /// Writes the elements in row-major order to `out`, which has room for bytes() and does not overlap them.
+  /// Writes the elements in row-major order to `out`, which must have bytes() bytes and must not overlap them.
   void copy_elements(void* out) const;
 
  private:
-  static constexpr int kInlineRank = 6;  // images, volumes and batches of them without a heap block
+  static constexpr int kInlineRank = 6;  // images, volumes and batches of them need no heap allocation
 
   template <class T> static void* erase(T* data) noexcept { return const_cast<void*>(static_cast<const void*>(data)); }
   template <class T> static T load(const void* address) noexcept {
@@ -365,9 +373,9 @@ class ONEPASS_API Array {
 
   const std::int64_t* dims() const noexcept { return rank_ <= kInlineRank ? inline_ : heap_; }
   std::int64_t* dims() noexcept { return rank_ <= kInlineRank ? inline_ : heap_; }
-  std::int64_t* reserve_dims(int rank);  // room for lengths and strides; the Array has none yet
-  void update() noexcept;                // size and contiguity from lengths and strides
-  Array like(int rank) const;            // same memory and dtype; lengths and strides still to be filled in
+  std::int64_t* reserve_dims(int rank);  // allocates lengths and strides; the Array must have none yet
+  void update() noexcept;                // recomputes size and contiguity from lengths and strides
+  Array like(int rank) const;            // same memory and dtype; the caller sets lengths and strides
   void check_memory(const char* what) const;
   void check_cpu(const char* what) const;
   void take(Array& other) noexcept;
@@ -375,7 +383,7 @@ class ONEPASS_API Array {
   void release() noexcept;
 
   void* data_ = nullptr;
-  detail::Storage* storage_ = nullptr;  // null for memory that the caller keeps alive
+  detail::Storage* storage_ = nullptr;  // null for memory that the caller owns
   std::int64_t size_ = 1;
   std::uint8_t rank_ = 0;
   DType dtype_ = DType::F32;

@@ -1,4 +1,4 @@
-// What `compare` finds: whether a mode agrees with mode unfused on a call, and the first operator where they differ.
+// Result of `compare`: whether a mode agrees with mode unfused for a call, and the first operator where they differ.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 namespace onepass {
 
 struct Comparison {
-  bool equal = true;  ///< to the bit, any NaN being like any other
-  std::string text;   ///< one sentence: what was compared, or what differs where
-  std::string op;     ///< the first operator, in the order of recording, whose value differs; empty: none does when it is stored too
-  std::vector<std::int64_t> index;  ///< the first element of its value that differs
+  bool equal = true;                ///< bitwise equality, with all NaNs equal
+  std::string text;                 ///< one sentence: the compared values, or the difference and its location
+  std::string op;                   ///< first differing operator in recording order; empty: none differs when materialized
+  std::vector<std::int64_t> index;  ///< the first differing element
   std::string value, expected;      ///< that element in the function's mode, and in mode unfused
 
   explicit operator bool() const noexcept { return equal; }

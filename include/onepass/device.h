@@ -1,4 +1,4 @@
-// Device: where an Array's elements are, and what calls with arrays of a GPU may be told. docs/cuda.md is the guide. A light header.
+// Device: the location of an Array's elements, and settings for calls on a GPU. docs/cuda.md is the guide. A light header.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,19 @@
 
 namespace onepass {
 
-/// The memory of this machine's processors, or that of a GPU. A plain value: naming a device that is missing is not an error, using it is.
+/// The memory of this machine's processors, or of a GPU. A plain value: only using an absent device is an error, not naming it.
 class Device {
  public:
-  constexpr Device() noexcept = default;  // the cpu
+  constexpr Device() noexcept = default;  // the CPU
   static constexpr Device cpu() noexcept { return {}; }
-  /// GPU number `index` of those that the driver shows. ValueError unless 0 <= index < 255.
+  /// Returns the GPU with this index in the driver's order. Throws ValueError unless 0 <= index < 255.
   static constexpr Device cuda(int index = 0) {
     if (index < 0 || index >= 255) fail_index(index);
     return Device(static_cast<std::uint8_t>(index + 1));
   }
   constexpr bool is_cpu() const noexcept { return number_ == 0; }
   constexpr bool is_cuda() const noexcept { return number_ != 0; }
-  /// Of its kind: 0 for the cpu.
+  /// Returns the index among devices of the same kind; 0 for the CPU.
   constexpr int index() const noexcept { return number_ == 0 ? 0 : number_ - 1; }
   friend constexpr bool operator==(Device, Device) noexcept = default;
 
@@ -32,11 +32,12 @@ class Device {
   std::uint8_t number_ = 0;
 };
 
-/// How many GPUs `Device::cuda` can name; 0 where there is no driver. Throws nothing: `onepass doctor` says why there is none.
+/// Returns the number of GPUs that `Device::cuda` can name; 0 without a driver. Throws nothing; `onepass doctor` reports why a driver is
+/// absent.
 ONEPASS_API
 int cuda_device_count() noexcept;
 
-/// Waits until the device has done everything that was begun on it. Error where one of its kernels failed; the cpu is never waited for.
+/// Waits until the device has finished all started work; returns immediately for the CPU. Throws Error if one of its kernels failed.
 ONEPASS_API
 void synchronize(Device device);
 
@@ -44,10 +45,11 @@ namespace detail {
 struct StreamHolder;
 }
 
-/// A stream of the caller's own, a `CUstream` or `cudaStream_t` (null: CUDA's default stream), for the calls and copies of this thread on
-/// that device, as long as the scope lasts. A call only puts its work on the stream: what the stream does later runs after it. Arrays
-/// may go from scope to scope and from thread to thread: their next use waits, on the device, for the last. The handle must be valid in
-/// the scope; scopes of one thread end in the reverse order in which they began.
+/// Directs this thread's calls and copies on that device to the caller's stream while the scope exists. `stream` is a `CUstream` or
+/// `cudaStream_t`; null is CUDA's default stream. A call only enqueues its work: later work on the stream runs after it.
+///
+/// Arrays may move between scopes and threads: each use waits, on the device, for the previous one. The handle must be valid throughout
+/// the scope. Scopes of one thread must end in reverse order.
 class ONEPASS_API StreamScope {
  public:
   StreamScope(Device device, void* stream);
@@ -59,14 +61,14 @@ class ONEPASS_API StreamScope {
   detail::StreamHolder* holder_;
 };
 
-/// What this process did on one GPU so far. Zeros where it was never used.
+/// Counters of this process for one GPU. All are zero for an unused device.
 struct DeviceStats {
-  std::int64_t uploaded = 0, downloaded = 0;  ///< bytes, from and to the cpu
-  std::int64_t launches = 0;                  ///< kernels, those of graphs included
-  std::int64_t graph_launches = 0;            ///< calls whose kernels went as one CUDA graph
+  std::int64_t uploaded = 0, downloaded = 0;  ///< bytes, from and to the CPU
+  std::int64_t launches = 0;                  ///< kernels, including those in CUDA graphs
+  std::int64_t graph_launches = 0;            ///< calls that ran as one CUDA graph
   std::int64_t compiles = 0;                  ///< programs compiled by NVRTC
   std::int64_t programs_from_disk = 0;
-  std::int64_t held = 0, in_use = 0;  ///< bytes of device memory: taken from the driver; of these, in arrays and calls, not in the pool
+  std::int64_t held = 0, in_use = 0;  ///< bytes of device memory: allocated from the driver; used by arrays and calls
 };
 ONEPASS_API
 DeviceStats device_stats(Device device);

@@ -1,4 +1,4 @@
-// Element types. Everything else includes this; it includes nothing of onepass.
+// Element types. All other headers include this one; it includes no other header of onepass.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,20 @@ inline constexpr DType i8 = DType::I8, i16 = DType::I16, i32 = DType::I32, i64 =
 inline constexpr DType u8 = DType::U8, u16 = DType::U16, u32 = DType::U32, u64 = DType::U64;
 inline constexpr DType f16 = DType::F16, bf16 = DType::BF16, f32 = DType::F32, f64 = DType::F64, boolean = DType::Bool;
 
-/// Bytes of one element in memory.
+/// Returns the size of one element in memory, in bytes.
 constexpr std::size_t size_of(DType t) {
   constexpr std::uint8_t bytes[kDTypeCount] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
   return bytes[static_cast<int>(t)];
 }
 
-/// The name in formulas and messages: `f32`, `bool`, ….
+/// Returns the name in formulas and messages: `f32`, `bool`, ….
 constexpr std::string_view name_of(DType t) {
   constexpr std::string_view names[kDTypeCount] = {"bool", "i8",  "i16", "i32",  "i64", "u8", "u16",
                                                    "u32",  "u64", "f16", "bf16", "f32", "f64"};
   return names[static_cast<int>(t)];
 }
 
-/// The type of that name, or false.
+/// Sets `out` to the type with this name. False if there is none.
 constexpr bool dtype_of(std::string_view name, DType& out) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (name_of(static_cast<DType>(i)) == name) return out = static_cast<DType>(i), true;
@@ -36,7 +36,7 @@ constexpr bool dtype_of(std::string_view name, DType& out) {
 
 constexpr bool is_float(DType t) { return t >= DType::F16; }
 constexpr bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
-/// The type that values of `t` are computed and kept in inside a program: f32 for halves.
+/// Returns the type that a program uses for values of `t`: f32 for halves, else `t`.
 constexpr DType computed_type(DType t) { return is_half(t) ? DType::F32 : t; }
 constexpr bool is_signed_integer(DType t) { return t >= DType::I8 && t <= DType::I64; }
 constexpr bool is_unsigned_integer(DType t) { return t >= DType::U8 && t <= DType::U64; }
@@ -59,7 +59,7 @@ template <> struct dtype_for<double> { static constexpr DType value = DType::F64
 // clang-format on
 }  // namespace detail
 
-/// The type of a C++ scalar: `dtype<float> == f32`.
+/// The dtype of a C++ scalar type: `dtype<float> == f32`.
 template <class T> inline constexpr DType dtype = detail::dtype_for<T>::value;
 
 }  // namespace onepass

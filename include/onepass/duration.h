@@ -1,4 +1,4 @@
-// A time to wait, as a program gives it: any std::chrono::duration, without <chrono>, which is a large header.
+// Timeouts: any std::chrono::duration, without <chrono>, which is a large header.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace onepass::detail {
 
-/// Of a std::chrono::duration; at most three years. Integers stay integers: the caller may have floating-point
-/// exceptions end its program.
+/// Converts a std::chrono::duration to nanoseconds, clamped to three years. Integer durations use integer arithmetic, because
+/// floating-point exceptions may be enabled in the caller.
 template <class Duration> constexpr std::int64_t nanoseconds_of(Duration d) {
   constexpr std::int64_t most = 100'000'000'000'000'000;
   if (!(d.count() > 0)) return 0;

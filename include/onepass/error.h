@@ -1,5 +1,5 @@
-// The kinds of failure that onepass reports. `Error` and its children are the caller's to fix, `InternalError` is ours.
-// Thrown before any kernel is built or any result is written, IndexError and CancelledError aside; a call that succeeds throws nothing.
+// Errors that onepass reports. The caller can fix an `Error` or a subclass; an `InternalError` is a defect of onepass. A call throws
+// before it builds a kernel or writes a result, except IndexError and CancelledError. A successful call throws nothing internally.
 #pragma once
 
 #include <stdexcept>
@@ -9,8 +9,8 @@
 
 namespace onepass {
 
-/// A mistake in the program or its input. The text names the operator, the shapes and types it got, and what would be right. It has less than
-/// 2 kB: long names and paths lose their middles to `…`, and control characters become `?`.
+/// A mistake in the program or its input. The text names the operator, its actual shapes and types, and the requirement. It is shorter
+/// than 2 kB: `…` replaces the middle of long names and paths, and `?` replaces control characters.
 class ONEPASS_API Error : public std::runtime_error {
  public:
   explicit Error(const std::string& text);
@@ -18,19 +18,19 @@ class ONEPASS_API Error : public std::runtime_error {
 };
 
 // clang-format off
-class ONEPASS_API ShapeError : public Error { public: using Error::Error; };   ///< shapes, axes or extents that do not fit
-class ONEPASS_API DTypeError : public Error { public: using Error::Error; };   ///< a type that the operator does not take
+class ONEPASS_API ShapeError : public Error { public: using Error::Error; };   ///< invalid or mismatched shapes, axes or extents
+class ONEPASS_API DTypeError : public Error { public: using Error::Error; };   ///< a type that the operator does not support
 class ONEPASS_API ValueError : public Error { public: using Error::Error; };   ///< a number or option outside its range
 class ONEPASS_API NameError : public Error { public: using Error::Error; };    ///< an operator, input or output that does not exist
 class ONEPASS_API IndexError : public Error { public: using Error::Error; };   ///< an index out of range
-class ONEPASS_API FormulaError : public Error { public: using Error::Error; }; ///< a formula that does not parse or record; text is `file:line:column: …`
+class ONEPASS_API FormulaError : public Error { public: using Error::Error; };  ///< a formula with an error; text is `file:line:column: …`
 class ONEPASS_API IoError : public Error { public: using Error::Error; };      ///< a file that cannot be read or written
-class ONEPASS_API MemoryError : public Error { public: using Error::Error; };  ///< memory that cannot be allocated, or above a limit; nothing was computed
-class ONEPASS_API CancelledError : public Error { public: using Error::Error; };    ///< Options::should_stop returned true; what the targets hold is unspecified
-class ONEPASS_API UnsupportedError : public Error { public: using Error::Error; };  ///< a part of the language that this version does not have yet
+class ONEPASS_API MemoryError : public Error { public: using Error::Error; };  ///< a failed allocation or an exceeded limit
+class ONEPASS_API CancelledError : public Error { public: using Error::Error; };    ///< should_stop returned true; destinations are unspecified
+class ONEPASS_API UnsupportedError : public Error { public: using Error::Error; };  ///< a feature that this version does not support
 // clang-format on
 
-/// A mistake of onepass itself; the text holds the whole graph in its printed form, so that it is the reproducer. Please report it.
+/// A defect of onepass. The text contains the whole graph in printed form, as the reproducer. Please report it.
 class ONEPASS_API InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;

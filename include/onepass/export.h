@@ -1,4 +1,4 @@
-// ONEPASS_API marks what libonepass.so exports; everything else in it is hidden.
+// ONEPASS_API marks the exported symbols of libonepass.so; all others are hidden.
 #pragma once
 
 #define ONEPASS_API __attribute__((visibility("default")))

@@ -1,4 +1,4 @@
-// formula(text): the language of docs/language.md given at run time, compiled like a C++ function. Parsed once, recorded for each new
+// formula(text): compiles a program in the language of docs/language.md at run time. Parses it once, and records it for each new
 // combination of types and shapes. Works under -fno-exceptions -fno-rtti.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace onepass {
 
-/// An argument of a formula: an Array, or a number without a strong type.
+/// An argument of a formula: an Array, or a weakly typed number.
 class FormulaArgument {
  public:
   FormulaArgument(Array array) : array_(std::move(array)), is_array_(true) {}        // NOLINT: implicit by design
@@ -36,12 +36,12 @@ class FormulaArgument {
   detail::CallArgument number_;
   bool is_array_ = false;
 };
-/// `{"s", s}`
+/// An argument by name: `{"s", s}`.
 struct NamedArgument {
   std::string_view name;
   FormulaArgument value;
 };
-/// `{"out", y}`: where a result goes.
+/// A destination by name: `{"out", y}`.
 struct NamedTarget {
   std::string_view name;
   Array array;
@@ -51,13 +51,13 @@ struct NamedTarget {
 class ONEPASS_API FormulaResults {
  public:
   std::size_t size() const noexcept { return arrays_.size(); }
-  /// By position. IndexError when there are fewer.
+  /// Returns a result by position. Throws IndexError past the end.
   template <std::integral I> const Array& operator[](I index) const { return at(static_cast<std::size_t>(index)); }
-  /// NameError with the nearest name when there is no such output.
+  /// Returns a result by name. Throws NameError with the nearest name if no output has this name.
   const Array& operator[](std::string_view name) const;
   const Array& operator[](const char* name) const { return (*this)[std::string_view(name)]; }
   const std::vector<std::string>& names() const { return *names_; }
-  /// `Array y = price(…)` of a formula with one output; ValueError when there are more.
+  /// Converts the result of a formula with one output: `Array y = price(…)`. Throws ValueError if there are more.
   operator Array() const { return only(); }  // NOLINT: implicit by design
   std::vector<Array>::const_iterator begin() const { return arrays_.begin(); }
   std::vector<Array>::const_iterator end() const { return arrays_.end(); }
@@ -72,60 +72,60 @@ class ONEPASS_API FormulaResults {
   detail::Shared<const std::vector<std::string>> names_;
 };
 
-/// A compiled formula. A handle: copies are the same function. Several threads may call it at once.
+/// A compiled formula. A handle: copies refer to the same function. Several threads may call it at once.
 ///
 ///     auto price = formula("discount = exp(-r*t); value = s*discount; delta = grad(sum(value), [s])");
 ///     auto results = price({{"s", s}, {"r", 0.03}, {"t", t}});
 ///     Array delta = results["delta"];
 class ONEPASS_API Formula {
  public:
-  /// Names of the arguments: free names in the order of their first appearance, or the parameters of the last `fn`.
+  /// Returns the argument names: free names in order of first appearance, or the parameters of the last `fn`.
   const std::vector<std::string>& inputs() const;
-  /// Names of the results, in order.
+  /// Returns the result names, in order.
   const std::vector<std::string>& outputs() const;
   const std::string& text() const;
 
-  // Errors of a call: NameError for an input that does not exist or is given twice, with the nearest name; ValueError for one that is missing;
-  // FormulaError with line, column and caret for what the formula cannot do with these types and shapes.
+  // Errors of a call: NameError, with the nearest name, for an unknown or repeated input; ValueError for an absent input. FormulaError,
+  // with line, column and caret, if an operator rejects these types and shapes.
 
-  /// By position, as many as inputs(): `price({s, 0.03, t})`.
+  /// Calls the formula with arguments by position, as many as inputs(): `price({s, 0.03, t})`.
   FormulaResults operator()(std::initializer_list<FormulaArgument> arguments) const;
   FormulaResults operator()(std::span<const FormulaArgument> arguments) const;
-  /// By name, in any order: `price({{"s", s}, {"r", 0.03}, {"t", t}})`.
+  /// Calls the formula with arguments by name, in any order: `price({{"s", s}, {"r", 0.03}, {"t", t}})`.
   FormulaResults operator()(std::initializer_list<NamedArgument> arguments) const;
   FormulaResults operator()(std::span<const NamedArgument> arguments) const;
 
-  /// Into memory that exists; a target has its result's exact shape and type and may overlap arguments, not another target.
-  /// Targets by position are as many as outputs(); by name, an output that is not named is left out.
+  /// Writes to existing memory. Each destination must have its result's exact shape and type; it may overlap arguments but not another
+  /// destination. By position, pass one destination for each output; by name, unnamed outputs are skipped.
   void into(std::span<const Array> targets, std::span<const FormulaArgument> arguments) const;
   void into(std::initializer_list<NamedTarget> targets, std::initializer_list<NamedArgument> arguments) const;
   void into(std::span<const NamedTarget> targets, std::span<const NamedArgument> arguments) const;
 
-  /// Without exceptions: the results, or the text of the error.
+  /// Calls the formula without exceptions: returns the results, or the text of the error.
   Result<FormulaResults> try_call(std::initializer_list<FormulaArgument> arguments) const noexcept;
   Result<FormulaResults> try_call(std::initializer_list<NamedArgument> arguments) const noexcept;
 
-  /// Runs such a call in the formula's mode and in mode unfused, as CompiledFunction::compare does: do all bits agree, and if not, which
-  /// operator's value is the first that differs?
+  /// Runs the call in the formula's mode and in mode unfused, like CompiledFunction::compare. Reports whether all bits agree, and
+  /// otherwise the first operator with a different value.
   Comparison compare(std::initializer_list<FormulaArgument> arguments) const;
   Comparison compare(std::span<const FormulaArgument> arguments) const;
   Comparison compare(std::initializer_list<NamedArgument> arguments) const;
   Comparison compare(std::span<const NamedArgument> arguments) const;
 
-  /// The optimized graph of the last call, to be walked; empty before the first.
+  /// Returns the optimized graph of the last call; empty before the first.
   GraphView graph() const;
-  /// The graph of the last call as it was recorded, before any pass; without what no result needs.
+  /// Returns the graph of the last call as recorded, before any pass, without values that no result needs.
   GraphView recorded_graph() const;
-  /// The optimized graph of the last call in its printed form; empty before the first.
+  /// Returns the optimized graph of the last call in printed form; empty before the first.
   std::string last_graph() const;
   std::string explain() const;
-  // As of a CompiledFunction (onepass/function.h).
+  // As in CompiledFunction (onepass/function.h).
   std::string explain(std::string_view signature) const;
   ExecutionRecord describe(std::string_view signature, Detail detail = Detail::plan) const;
   ExecutionRecord last_execution(Detail detail = Detail::plan) const;
   Stats stats() const;
 
-  // As of a CompiledFunction (onepass/function.h); arguments are in the order of inputs().
+  // As in CompiledFunction (onepass/function.h); arguments are in the order of inputs().
   void warm_up(std::initializer_list<std::string_view> signatures, Tier tier = Tier::optimized) const;
   void warm_up(const std::vector<std::string>& signatures, Tier tier = Tier::optimized) const;
   template <class Duration> bool wait_until_optimized(Duration timeout) const {
@@ -146,18 +146,18 @@ class ONEPASS_API Formula {
   Formula formula(const GraphView& graph, const Options& options);
   struct Body;
   bool wait_until_optimized_for(std::int64_t nanoseconds) const;
-  Body& body() const;  // Error where it was moved from
+  Body& body() const;  // throws Error for a moved-from formula
   explicit Formula(detail::Shared<Body> body) : body_(std::move(body)) {}
   detail::Shared<Body> body_;
 };
 
-/// Parses `text`, an expression or a program of the formula language. Nothing is recorded before the first call.
-/// Errors    FormulaError, one line `formula:line:column: what is wrong`, the line of the text, a caret.
+/// Parses `text`, an expression or a program of the formula language. Recording begins with the first call.
+/// Errors    FormulaError with three lines: `formula:line:column: problem`, the line of the text, a caret.
 ONEPASS_API
 Formula formula(std::string_view text, const Options& options = {});
-/// A recorded graph as a function again: its inputs and outputs by name, for the types and shapes that it was recorded with. Numbers of the
-/// call that recorded it are part of it. Gives the bits of the program that recorded it.
-/// Errors    ValueError for a graph without nodes; of a call: ShapeError, DTypeError where an argument is of another shape or type.
+/// Makes a function from a recorded graph, with inputs and outputs by name, for the types and shapes of the recording. Numbers of the
+/// recorded call are constants. The results have the same bits as the recorded program's.
+/// Errors    ValueError for a graph without nodes. A call throws ShapeError or DTypeError for an argument of another shape or type.
 ONEPASS_API
 Formula formula(const GraphView& graph, const Options& options = {});
 

@@ -1,6 +1,6 @@
-// compile(f): a function over Tensors becomes one over Arrays. Recorded at the first call with new types and shapes, compiled once, then
-// just called. How arguments and results nest is in nest.h; runtime/function.cpp does the rest.
-// Works under -fno-exceptions -fno-rtti.
+// compile(f): turns a function of Tensors into a function of Arrays. The first call with new types and shapes records it; each recording
+// is compiled once. nest.h defines how arguments and results nest; runtime/function.cpp has the implementation. Works under
+// -fno-exceptions -fno-rtti.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ template <class T> class [[nodiscard]] Result {
   const T& operator*() const noexcept { return *value_; }
   T* operator->() noexcept { return &*value_; }
   const T* operator->() const noexcept { return &*value_; }
-  /// Empty when there is a value.
+  /// Returns the text of the error; empty if there is a value.
   const std::string& error() const noexcept { return error_; }
 
  private:
@@ -50,7 +50,7 @@ template <class T> class [[nodiscard]] Result {
   std::optional<T> value_;
   std::string error_;
 };
-/// The result of try_into: nothing, or the text of the error.
+/// The result of try_into: success, or the text of the error.
 template <> class [[nodiscard]] Result<void> {
  public:
   Result() = default;
@@ -69,23 +69,23 @@ template <> class [[nodiscard]] Result<void> {
   std::string error_;
 };
 
-/// The optimized graph of this thread's last call in its printed form; empty before the first.
+/// Returns the optimized graph of this thread's last call in printed form; empty before the first.
 ONEPASS_API
 std::string last_optimized_graph();
 
 namespace detail {
 
-/// The number of results at the top level: `into` takes one target for each.
+/// The number of results at the top level: `into` takes one destination for each.
 template <class R> inline constexpr std::size_t kTargets = 1;
 template <class... T> inline constexpr std::size_t kTargets<std::tuple<T...>> = sizeof...(T);
 template <class A, class B> inline constexpr std::size_t kTargets<std::pair<A, B>> = 2;
 template <class T, std::size_t N> inline constexpr std::size_t kTargets<std::array<T, N>> = N;
 
-/// Is Y all of R's targets together: a tuple, pair or array, where R is one?
+/// True if Y is one object with a destination for each result in R: a tuple, pair or array, where R is one.
 template <class R, class Y> constexpr bool are_targets_of() {
   if constexpr (requires { std::tuple_size<R>::value, std::tuple_size<std::remove_cv_t<Y>>::value; }) {
     if constexpr (std::tuple_size<std::remove_cv_t<Y>>::value != kTargets<R>) return false;
-    else if constexpr (kTargets<R> == 1) return std::is_same_v<std::tuple_element_t<0, R>, Tensor>;  // else it is that element's target
+    else if constexpr (kTargets<R> == 1) return std::is_same_v<std::tuple_element_t<0, R>, Tensor>;  // else Y is that element's destination
     else return true;
   } else {
     return false;
@@ -132,22 +132,22 @@ struct CompiledAccess;
 struct GradientCheck;
 namespace detail {
 
-/// A compiled function without its C++ types: a handle on a shared body.
+/// A compiled function without its C++ types: a handle to a shared body.
 class ONEPASS_API FunctionCore {
  public:
   using Record = void (*)(void* function, TensorReader& in, ResultWriter& out);
-  FunctionCore(Shared<void> function, std::size_t bytes, Record record, const Options& options);  ///< bytes: of the function object
+  FunctionCore(Shared<void> function, std::size_t bytes, Record record, const Options& options);  ///< bytes: size of the function object
 
-  /// `named`: the results' names are needed to rebuild their nesting.
+  /// Calls the function. `named` requests the names that a nested result needs.
   void call(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named, ResultReader& out) const;
   void call_into(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, std::span<Array* const> targets) const;
-  /// False, with the text of the error.
+  /// Calls the function without exceptions. On failure returns false and sets `error`.
   bool try_call(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named, ResultReader& out,
                 std::string& error) const noexcept;
   bool try_call_into(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, std::span<Array* const> targets,
                      std::string& error) const noexcept;
 
-  /// A call, and what computes the derivatives of it.
+  /// Calls the function and returns the pullback of that call.
   PullbackCore vjp(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure, bool named, ResultReader& out) const;
 
   GradientCheck check_gradients(std::span<const CallArgument> arguments, std::span<const std::int64_t> structure) const;
@@ -174,11 +174,11 @@ class ONEPASS_API FunctionCore {
   friend class BoundCore;
   friend class Inlining;
   struct Body;
-  Body& body() const;  // Error where it was moved from
+  Body& body() const;  // throws Error for a moved-from function
   Shared<Body> body_;
 };
 
-/// A call with everything given: keeps the Arrays alive.
+/// A call with fixed arguments and destinations. Keeps the Arrays alive.
 class ONEPASS_API BoundCore {
  public:
   BoundCore(FunctionCore function, std::span<const CallArgument> arguments, std::span<const std::int64_t> structure,
@@ -190,8 +190,8 @@ class ONEPASS_API BoundCore {
   Shared<const Body> body_;
 };
 
-/// While a compiled function is recorded into its caller's recording. Error for a function that calls itself without end, and for one with a
-/// relaxation that its caller does not have: the graph is the caller's, and so is what may be done to it.
+/// Scope in which a compiled function is recorded into its caller's recording. Throws Error for endless recursion, and for a relaxation
+/// that the caller does not have, because the graph uses the caller's relaxations.
 class ONEPASS_API Inlining {
  public:
   explicit Inlining(const FunctionCore& callee);
@@ -202,12 +202,12 @@ class ONEPASS_API Inlining {
 
 }  // namespace detail
 
-/// A bound call, `auto call = f.bind(y, x)`: `call()` computes y from x again. Copies are the same call, for one thread at a time. It has
-/// memory of its own for intermediates, and for what a target overlaps.
+/// A bound call, `auto call = f.bind(y, x)`: `call()` recomputes y from x. Copies are the same call, and one thread at a time may use it.
+/// It has dedicated memory for intermediates and for arguments that a destination overlaps.
 using BoundCall = detail::BoundCore;
 
-/// A compiled function, as `compile` returns it. A handle: copies are the same function. Several threads may call it at once; each new combination of
-/// types, shapes and layouts of the arguments runs the C++ function once more, on the thread that calls, to record it.
+/// A compiled function, as returned by `compile`. A handle: copies refer to the same function. Several threads may call it at once. Each
+/// new combination of argument types, shapes and layouts runs the C++ function once more, on the calling thread, to record it.
 template <class F, class R, class... P> class CompiledFunction {
   template <class T> static constexpr void check_parameter() {
     using U = std::remove_cvref_t<T>;
@@ -243,10 +243,11 @@ template <class F, class R, class... P> class CompiledFunction {
   CompiledFunction(F f, const Options& options)
       : function_(detail::Shared<F>::make(std::move(f))), core_(detail::Shared<void>(function_, address()), sizeof(F), &record, options) {}
 
-  /// Fresh results. Where the function takes a Tensor the call takes an Array, or a number without a strong type; tuples, vectors and
-  /// the like nest as in the function. With Tensors, inside a function that is being recorded, the function is recorded into that one.
+  /// Calls the function and returns new results. For each Tensor parameter, pass an Array or a weakly typed number; tuples, vectors and
+  /// the like nest as in the function. A call with Tensors, inside a function that is being recorded, records this function into that
+  /// one.
   ///
-  /// Errors    onepass::Error of every kind, before anything is computed; InternalError is ours to fix.
+  /// Errors    any onepass::Error, before any computation; InternalError is a defect of onepass.
   template <class... A> auto operator()(A&&... a) const {
     static_assert(sizeof...(A) == sizeof...(P), "onepass: the call has another number of arguments than the function");
     if constexpr ((kHasTensor<A> || ...)) {
@@ -260,7 +261,7 @@ template <class F, class R, class... P> class CompiledFunction {
     }
   }
 
-  /// The same without exceptions: a value, or the text of the error.
+  /// Calls the function without exceptions: returns a value, or the text of the error.
   template <class... A> onepass::Result<Result> try_call(const A&... a) const noexcept {
     static_assert(sizeof...(A) == sizeof...(P), "onepass: the call has another number of arguments than the function");
     const Flat flat = flatten(a...);
@@ -271,7 +272,7 @@ template <class F, class R, class... P> class CompiledFunction {
     return Result(Nest::result(results));
   }
 
-  /// The result of `f.into(y)`, to be called: targets, by reference.
+  /// The result of `f.into(y)`: references to the destinations. Call it with the arguments.
   class Into {
    public:
     template <class... A> void operator()(const A&... a) const {
@@ -287,14 +288,15 @@ template <class F, class R, class... P> class CompiledFunction {
     Targets targets_;
   };
 
-  /// Writes into existing memory: `f.into(y)(x)`, `f.into(loss, discard)(x)`; several targets may be given as a tuple, pair or array. A target has its result's exact shape and type, any strides, and
-  /// may overlap arguments, not another target. Allocates nothing unless a result must not overwrite an argument too early.
+  /// Writes to existing memory: `f.into(y)(x)`, `f.into(loss, discard)(x)`. Several destinations may be passed as one tuple, pair or
+  /// array. Each must have its result's exact shape and type, with any strides; it may overlap arguments but not another destination.
+  /// Allocates only if a result would overwrite an argument too early.
   template <class... Y> Into into(Y&&... y) const {
     Into call(core_);
     add_targets(call.targets_, y...);
     return call;
   }
-  /// `f.try_into(y)` … with the arguments after the targets: `f.try_into(y, x, w)`.
+  /// Writes to existing memory without exceptions. Arguments follow the destinations: `f.try_into(y, x, w)`.
   template <class... Z> onepass::Result<void> try_into(Z&&... z) const noexcept {
     Targets targets;
     std::string error;
@@ -303,71 +305,74 @@ template <class F, class R, class... P> class CompiledFunction {
       return onepass::Result<void>::failure(std::move(error));
     return {};
   }
-  /// Targets, then arguments: `auto call = f.bind(y, x, w); call();`. The Arrays are kept; numbers are fixed.
+  /// Binds destinations, then arguments: `auto call = f.bind(y, x, w); call();`. Keeps the Arrays alive; numbers are fixed.
   template <class... Z> [[nodiscard]] BoundCall bind(Z&&... z) const {
     Targets targets;
     const Flat flat = split(targets, z...);
     return BoundCall(core_, flat.arguments(), flat.structure(), targets.targets());
   }
 
-  /// The optimized graph of the last call, to be walked; empty before the first.
+  /// Returns the optimized graph of the last call; empty before the first.
   GraphView graph() const { return core_.graph(); }
-  /// The graph of the last call as it was recorded, before any pass; without what no result needs.
+  /// Returns the graph of the last call as recorded, before any pass, without values that no result needs.
   GraphView recorded_graph() const { return core_.recorded_graph(); }
-  /// The optimized graph of the last call in its printed form; empty before the first.
+  /// Returns the optimized graph of the last call in printed form; empty before the first.
   std::string last_graph() const { return core_.last_graph(); }
-  /// Runs such a call in this function's mode and in mode unfused (reference, where this one is unfused): do all bits agree, and if not,
-  /// which operator's value is the first that differs, at which element? For when a result is in doubt; slow, and needs memory.
+  /// Runs the call in this function's mode and in mode unfused (mode reference for an unfused function). Reports whether all bits agree,
+  /// and otherwise the first differing operator and element. A debugging aid: slow, and needs much memory.
   template <class... A> Comparison compare(const A&... a) const {
     static_assert(sizeof...(A) == sizeof...(P), "onepass: the call has another number of arguments than the function");
     const Flat flat = flatten(a...);
     return core_.compare(flat.arguments(), flat.structure());
   }
-  /// Each kernel of the last call: what it stores, and why it ends there.
+  /// Describes each kernel of the last call: its outputs, and the reason for its boundary.
   std::string explain() const { return core_.explain(); }
-  /// Says what a call of that signature would run, with every reason and remedy: `f.explain("f32[64,256] f32[256]")`. Compiles and runs nothing.
-  /// Errors    those of warm_up.
+  /// Describes the kernels for a call of that signature, with every reason and remedy: `f.explain("f32[64,256] f32[256]")`. Compiles and
+  /// runs nothing.
+  /// Errors    as warm_up.
   std::string explain(std::string_view signature) const { return core_.explain(signature); }
-  /// Describes what a call of this signature would run, as a record: `f.describe("f32[64,256]", Detail::code)`. Runs and compiles nothing.
+  /// Returns a record of the kernels for a call of this signature: `f.describe("f32[64,256]", Detail::code)`. Runs and compiles nothing.
   ExecutionRecord describe(std::string_view signature, Detail detail = Detail::plan) const { return core_.describe(signature, detail); }
-  /// Records what the last call ran and why, as values that print as text, JSON and a page for a browser. Takes milliseconds: passes run again for
-  /// it. Without kernels before the first call.
+  /// Returns a record of the last call's kernels and the reasons for them, printable as text, JSON and HTML. Takes milliseconds, because
+  /// the passes run again. Has no kernels before the first call.
   ExecutionRecord last_execution(Detail detail = Detail::plan) const { return core_.last_execution(detail); }
   Stats stats() const { return core_.stats(); }
 
-  /// Makes ready what such calls need, without running them: `f.warm_up({"f32[64,256] f32[256]"})`, or texts that `signatures` gave
-  /// (docs/runtime.md has the form). Their kernels are compiled and optimized before it returns, on this thread's threads, so that the first
-  /// call costs what every call costs; with Tier::quick they begin as a first call's would. The threads that a call may use belong to it, so
-  /// warm up under the same `thread_count()`.
-  /// Errors    ValueError for a text that is not a signature; what recording throws for one that the function does not take.
+  /// Prepares for calls of these signatures, without running them: `f.warm_up({"f32[64,256] f32[256]"})`. The texts have the form of
+  /// `signatures()` (docs/runtime.md). Compiles and optimizes the kernels on this thread's threads before it returns, so that the first
+  /// call is as fast as later ones. With Tier::quick, it compiles only the baseline tier. A signature includes the thread limit, so call
+  /// it under the same `thread_count()`.
+  ///
+  /// Errors    ValueError for a text that is not a signature; recording errors for a signature that the function does not accept.
   void warm_up(std::initializer_list<std::string_view> signatures, Tier tier = Tier::optimized) const {
     for (const std::string_view s : signatures) core_.warm_up(s, tier);
   }
   void warm_up(const std::vector<std::string>& signatures, Tier tier = Tier::optimized) const {
     for (const std::string& s : signatures) core_.warm_up(s, tier);
   }
-  /// Warms up each signature in a file that write_signatures() wrote. Skips, with a warning in the log, those the function no longer takes.
-  /// Returns how many are ready. IoError when the file cannot be read, ValueError with the line that is not a signature.
+  /// Warms up each signature in a file that write_signatures() wrote. Skips signatures that the function no longer accepts, with a
+  /// warning in the log. Returns the number of warmed-up signatures. Throws IoError if the file cannot be read, and ValueError with a
+  /// line that is not a signature.
   int warm_up_file(const std::string& path) const { return core_.warm_up_file(path); }
-  /// Waits until the kernels of all remembered calls are optimized; `timeout` is a std::chrono::duration. False when the time was
-  /// over before. Kernels for exact shapes that are being compiled are waited for, too; none is begun.
+  /// Waits until the kernels of all remembered calls are optimized; `timeout` is a std::chrono::duration. False if the timeout expires
+  /// first. Also waits for shape-specialized kernels that are being compiled, but starts none.
   template <class Duration> bool wait_until_optimized(Duration timeout) const {
     return core_.wait_until_optimized(detail::nanoseconds_of(timeout));
   }
   void wait_until_optimized() const { core_.wait_until_optimized(-1); }
-  /// The calls that are remembered, in the order of their last use.
+  /// Returns the signatures of the remembered calls, in order of last use.
   std::vector<std::string> signatures() const { return core_.signatures(); }
   void write_signatures(const std::string& path) const { core_.write_signatures(path); }
-  /// From now on a call that would compile is an Error that names its signature, and no shape gets its own kernels. Quickly compiled kernels still
-  /// get their optimized code in the background.
+  /// Seals the function: a later call that needs compilation throws an Error with its signature, and no shape gets shape-specialized
+  /// kernels. Baseline kernels still get optimized code in the background.
   void seal() const { core_.seal(); }
-  /// Forgets all signatures, so that the function is recorded again, and which shapes got their own kernels, so that as many can get them again.
-  /// Kernels stay in the cache; bound calls, and the seal, stay as they are.
+  /// Forgets all signatures, so that the next call records the function again. Also resets the count of shapes with shape-specialized
+  /// kernels. Kernels stay in the cache; bound calls and the seal are unaffected.
   void reset() const { core_.reset(); }
   const Options& options() const { return core_.options(); }
 
  private:
-  friend struct detail::CompiledAccess;  // gradient.h
+  friend struct detail::CompiledAccess;  // in gradient.h
   void* address() const {
     if constexpr (std::is_pointer_v<F>) return static_cast<void*>(function_.get());
     else return const_cast<void*>(static_cast<const void*>(function_.get()));
@@ -395,7 +400,7 @@ template <class F, class R, class... P> class CompiledFunction {
     }
   }
   template <class... Z> static Flat split(Targets& targets, Z&... z) {
-    constexpr bool together = sizeof...(Z) == 1 + sizeof...(P);  // in a tuple, pair or array
+    constexpr bool together = sizeof...(Z) == 1 + sizeof...(P);  // all destinations in one tuple, pair or array
     constexpr std::size_t n = together ? 1 : detail::kTargets<R>;
     static_assert(sizeof...(Z) == n + sizeof...(P), "onepass: the targets, one for each result, then the arguments");
     std::tuple<Z&...> all{z...};
@@ -414,9 +419,11 @@ template <class F, class R, class... P> struct Compiled<F, R(P...)> {
 };
 }  // namespace detail
 
-/// The compiled form of `f`, a lambda, function object or function pointer. Its parameters are Tensors, or std::vector, array, tuple, pair
-/// and optional of these, or structs of them (`template <class T> struct Layer { T w, b; };` as Layer<Tensor>), or Static<T>; its result a Tensor, or a tuple, pair, array, vector or struct of them. `f` must compute the same
-/// graph whenever it gets the same types and shapes, and may be run on several threads at once.
+/// Compiles `f`, a lambda, function object or function pointer. Its parameters are Tensors, Static<T>, or nested types of Tensors:
+/// std::vector, array, tuple, pair, optional, or structs (`template <class T> struct Layer { T w, b; };` as Layer<Tensor>). Its result is
+/// a Tensor, or a tuple, pair, array, vector or struct of Tensors.
+///
+/// `f` must record the same graph for the same types and shapes. Several threads may run it at once.
 ///
 ///     auto affine = compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; });
 ///     Array y = affine(x, w, 2.0);
@@ -425,7 +432,8 @@ template <class F> requires(!std::is_function_v<F>) auto compile(F f, const Opti
   return Function(std::move(f), options);
 }
 
-/// A generic lambda or overloaded function object by its signature: `compile<Tensor(Tensor, Tensor)>([](auto a, auto b) { … })`.
+/// Compiles a generic lambda or overloaded function object with a given signature: `compile<Tensor(Tensor, Tensor)>([](auto a, auto b) {
+/// … })`.
 template <class Signature, class F> requires std::is_function_v<Signature> auto compile(F f, const Options& options = {}) {
   return typename detail::Compiled<F, Signature>::type(std::move(f), options);
 }
