@@ -1,4 +1,4 @@
-// Derivatives: of what is being recorded, fused with it, and of functions called with Arrays. docs/gradients.md is the guide.
+// Derivatives: of values that are being recorded, fused with them, and of functions called with Arrays. docs/gradients.md is the guide.
 // grad and vjp of single Tensors are in tensor.h. Works under -fno-exceptions -fno-rtti.
 #pragma once
 
@@ -21,13 +21,16 @@
 
 namespace onepass {
 
-/// How `jacobian` goes about it: a cotangent for each element of the result, a tangent for each element of the argument, or what is fewer.
+/// Method of `jacobian`: one cotangent for each element of the result, one tangent for each element of the argument, or whichever needs
+/// fewer.
 enum class JacobianBy : std::uint8_t { fewer, rows, columns };
 
 namespace detail {
 
 using TensorSpan = std::span<const Tensor>;
-inline TensorSpan span_of(const std::vector<Tensor>& list) { return {list.data(), list.size()}; }  // cheaper to compile than its own
+inline TensorSpan span_of(const std::vector<Tensor>& list) {
+  return {list.data(), list.size()};
+}  // cheaper to compile than span's constructor
 
 ONEPASS_API
 void vjp_all(TensorSpan ys, TensorSpan dys, TensorSpan xs, Tensor* dxs);
@@ -37,7 +40,7 @@ ONEPASS_API
 void gradients(const char* name, Tensor loss, TensorSpan xs, Tensor* dxs);
 ONEPASS_API
 Tensor jacobian_of(Tensor y, Tensor x, JacobianBy by);
-/// The gradient of each argument, from arguments, results and cotangents: a function of any type.
+/// A function of any type that returns the gradient of each argument, from arguments, results and cotangents.
 class Backward {
  public:
   template <class F> requires(!std::same_as<F, Backward>) Backward(F f)  // NOLINT: implicit by design
@@ -51,7 +54,7 @@ class Backward {
 };
 ONEPASS_API
 void set_derivative(TensorSpan arguments, std::span<Tensor> results, Backward backward);
-inline constexpr int kNotMapped = -1000;  // in place of an axis
+inline constexpr int kNotMapped = -1000;  // replaces an axis
 ONEPASS_API
 void map_elements(TensorSpan xs, std::span<const int> axes, Tensor* elements, Tensor* all);
 [[noreturn]] ONEPASS_API
@@ -63,43 +66,44 @@ std::uint32_t recorded_nodes();
 ONEPASS_API
 void compute_again(std::uint32_t first, std::span<Tensor> results);
 
-/// A value that holds Tensors.
+/// A type that contains Tensors.
 template <class T>
 concept HasTensors = Nest<T>::known && Nest<T>::has_tensor;
 
-/// The value's Tensors, in the order of its fields.
+/// Returns the value's Tensors, in the order of its fields.
 template <HasTensors... T> std::vector<Tensor> tensors_in(const T&... values) {
   std::vector<Tensor> tensors;
   (Nest<T>::visit(values, [&](Tensor t) { tensors.push_back(t); }), ...);
   return tensors;
 }
 
-/// The same nesting with other Tensors, from `next` on.
+/// Returns a copy of `like` with its Tensors replaced by the Tensors from `next` on. Advances `next`.
 template <HasTensors T> T with_tensors(T like, const Tensor*& next) {
   Nest<T>::visit(like, [&](Tensor& t) { t = *next++; });
   return like;
 }
 
-/// Of one argument its gradient, of several a tuple of theirs.
+/// Returns one argument's gradient, or a tuple of gradients for several arguments.
 template <HasTensors... T> auto nested_like(const Tensor* next, const T&... like) {
   if constexpr (sizeof...(T) == 1) return with_tensors<T...>(like..., next);
   else return std::tuple<T...>{with_tensors<T>(like, next)...};
 }
 
-/// f(x), or f of a tuple's elements.
+/// Calls f(x), or f with the elements of a tuple.
 template <class F, class X> decltype(auto) call_with(F& f, const X& x) {
   if constexpr (std::is_invocable_v<F&, const X&>) return f(x);
   else return std::apply(f, x);
 }
 
-/// The type of an argument while a function is recorded: Arrays and numbers become Tensors.
+/// The type of an argument during recording: Arrays and numbers become Tensors.
 template <class A> using AsTensor = std::conditional_t<HasTensors<A>, A, Tensor>;
 
 }  // namespace detail
 
-// ---- of what is recorded
+// ---- derivatives of recorded values
 
-/// With respect to structs of parameters, vectors, tuples, …: `Params<Tensor> d = grad(loss, params)`, `auto [dw, dp] = grad(loss, w, params)`.
+/// Differentiates with respect to structs of parameters, vectors, tuples, …: `Params<Tensor> d = grad(loss, params)`, `auto [dw, dp] =
+/// grad(loss, w, params)`.
 template <detail::HasTensors... X> requires(sizeof...(X) > 0 && !(detail::IsTensor<X> && ...))
 auto grad(const Tensor& loss, const X&... xs) {
   const std::vector<Tensor> flat = detail::tensors_in(xs...);
@@ -108,10 +112,10 @@ auto grad(const Tensor& loss, const X&... xs) {
   return detail::nested_like(derivatives.data(), xs...);
 }
 
-/// f(args…) and the gradient of its result, a scalar, by each argument: `auto [loss, d] = value_and_grad(f, params)`; with several arguments d
-/// is a tuple. Where f returns a tuple or pair, its first element is the loss and the others come along.
+/// Returns f(args…) and the gradient of its scalar result by each argument: `auto [loss, d] = value_and_grad(f, params)`. With several
+/// arguments, d is a tuple. If f returns a tuple or pair, its first element is the loss; the other elements are returned unchanged.
 ///
-/// Errors    DTypeError for an argument of integers or bool: capture it in f instead; ShapeError for a loss that is not a scalar.
+/// Errors    DTypeError for an integer or bool argument (capture it in f instead); ShapeError for a loss that is not a scalar.
 template <class F, class... A> requires(sizeof...(A) > 0 && (detail::HasTensors<A> && ...)) auto value_and_grad(F&& f, const A&... args) {
   auto value = f(args...);
   static_assert(detail::HasTensors<decltype(value)>,
@@ -122,8 +126,8 @@ template <class F, class... A> requires(sizeof...(A) > 0 && (detail::HasTensors<
   return std::pair{std::move(value), detail::nested_like(derivatives.data(), args...)};
 }
 
-/// Forward mode: f(x) and how it changes as x changes by dx, shaped like x. Several arguments are given as a tuple:
-/// `auto [y, dy] = jvp(f, std::tuple{a, b}, std::tuple{da, db})`.
+/// Returns f(x) and its forward-mode derivative along dx, which has the shapes of x. Pass several arguments as a tuple: `auto [y, dy] =
+/// jvp(f, std::tuple{a, b}, std::tuple{da, db})`.
 template <class F, detail::HasTensors X> auto jvp(F&& f, const X& x, const X& dx) {
   auto y = detail::call_with(f, x);
   const std::vector<Tensor> results = detail::tensors_in(y);
@@ -134,7 +138,8 @@ template <class F, detail::HasTensors X> auto jvp(F&& f, const X& x, const X& dx
   return std::pair{std::move(y), std::move(dy)};
 }
 
-/// The Hessian of f, whose result is a scalar, at x, times v, shaped like x. No Hessian is computed: it costs about two gradients.
+/// Returns the product of the Hessian of f at x with v. f returns a scalar; v has the shapes of x. Costs about two gradients, because it
+/// does not compute the Hessian itself.
 template <class F, detail::HasTensors X> X hessian_vector(F&& f, const X& x, const X& v) {
   const std::vector<Tensor> loss = detail::tensors_in(detail::call_with(f, x)), xs = detail::tensors_in(x), vs = detail::tensors_in(v);
   std::vector<Tensor> derivatives(xs.size()), products(xs.size());
@@ -144,8 +149,8 @@ template <class F, detail::HasTensors X> X hessian_vector(F&& f, const X& x, con
   return detail::with_tensors(x, next);
 }
 
-/// The derivative of each element of f(x) by each of x: of the shape of f(x), then that of x. All rows, or all columns, are one fused pass. Of
-/// an x that nests, one Jacobian for each Tensor in it.
+/// Returns the derivative of each element of f(x) by each element of x. Its shape is the shape of f(x), then the shape of x. One fused
+/// pass computes all rows or all columns. For a nested x, returns one Jacobian for each Tensor in it.
 template <class F, detail::HasTensors X> X jacobian(F&& f, const X& x, JacobianBy by = JacobianBy::fewer) {
   const Tensor y = detail::call_with(f, x);
   X result = x;
@@ -153,9 +158,10 @@ template <class F, detail::HasTensors X> X jacobian(F&& f, const X& x, JacobianB
   return result;
 }
 
-/// A function whose derivative you write: `backward(args…, result, cotangent)` returns the gradient by each argument, nested like them (a tuple
-/// of several); a literal 0 means no gradient. Both are recorded like everything else. Arguments of integers, numbers and what f captures get
-/// no gradient. Derivatives of the derivative are those of what backward recorded.
+/// A function with a user-written derivative. `backward(args…, result, cotangent)` returns the gradient by each argument, nested like the
+/// arguments (a tuple for several); a literal 0 means no gradient. Both functions are recorded like all others.
+///
+/// Integer arguments, numbers and captured values get no gradient. Higher derivatives differentiate the operators that backward records.
 ///
 ///     auto clipped = custom_vjp([](Tensor x) { return x; }, [](Tensor x, Tensor y, Tensor dy) { return clamp(dy, -1, 1); });
 template <class F, class B> class CustomVjp {
@@ -191,8 +197,8 @@ template <class F, class B> class CustomVjp {
 };
 template <class F, class B> CustomVjp<F, B> custom_vjp(F f, B backward) { return {std::move(f), std::move(backward)}; }
 
-/// A function that a derivative computes again from its arguments, instead of keeping what it computed: less memory for more time.
-/// `auto block = checkpoint(f); … block(x, w)`.
+/// A function whose intermediates are recomputed from its arguments by the derivative, instead of being saved. Uses less memory and more
+/// time. Example: `auto block = checkpoint(f); … block(x, w)`.
 template <class F> class Checkpoint {
  public:
   explicit Checkpoint(F f) : f_(std::move(f)) {}
@@ -213,20 +219,25 @@ template <class F> class Checkpoint {
 };
 template <class F> Checkpoint<F> checkpoint(F f) { return Checkpoint<F>(std::move(f)); }
 
-/// An argument's axis that vmap maps over: an integer, or `none` for an argument that is the same for all.
+/// The axis of an argument that vmap maps over: an integer, or `none` for an argument that is the same for all elements.
 struct MapAxis {
   int axis = 0;
   MapAxis(int axis) noexcept : axis(axis) {}            // NOLINT: implicit by design
   MapAxis(None) noexcept : axis(detail::kNotMapped) {}  // NOLINT: implicit by design
 };
 
-/// A function of one element that is called with all elements along an axis: what it records is recorded for all at once, along a new first axis of
-/// each result, so that no loop is left. `auto per_example = vmap([](Params<Tensor> p, Tensor x) { return grad(loss(p, x), p); }, {none, 0});`
-/// One axis for each argument, whose Tensors all have it; none given: axis 0 of all. Numbers are the same for all. It nests, and is
-/// differentiated like everything else; results have the bits of a loop over the elements. Rules of one's own and checkpoints inside
-/// are followed by gradients that the function itself takes; a gradient of the whole differentiates what they recorded.
+/// A function of one element, applied to all elements along an axis. It is recorded once, for all elements together, so no loop remains.
+/// Each result has a new first axis. `auto per_example = vmap([](Params<Tensor> p, Tensor x) { return grad(loss(p, x), p); }, {none,
+/// 0});`
 ///
-/// Errors    ShapeError for axes of different lengths, and where no argument has one.
+/// `axes` has one axis for each argument, and all Tensors of the argument have that axis; without `axes`, each argument is mapped over
+/// axis 0. Numbers are the same for all elements. vmap can be nested and differentiated. Results have the bits of a loop over the
+/// elements.
+///
+/// Gradients that the function itself takes follow its custom derivatives and checkpoints. A gradient of the whole vmap differentiates
+/// the operators that they recorded.
+///
+/// Errors    ShapeError for axes of different lengths, or if no argument is mapped.
 template <class F> class Vmap {
  public:
   Vmap(F f, std::vector<MapAxis> axes) : f_(std::move(f)), axes_(std::move(axes)) {}
@@ -262,41 +273,41 @@ template <class F> class Vmap {
 };
 template <class F> Vmap<F> vmap(F f, std::vector<MapAxis> axes = {}) { return Vmap<F>(std::move(f), std::move(axes)); }
 
-// ---- of calls with Arrays: forward now, backward later
+// ---- derivatives of calls with Arrays: forward call now, backward call later
 
-/// What a pullback saves between the two calls.
+/// The values that a pullback saves between the two calls.
 struct PullbackStats {
   struct Value {
-    std::string value;  ///< `exp f32[4096, 1024]`, and the line that recorded it
+    std::string value;  ///< `exp f32[4096, 1024]`, and its source line
     std::int64_t bytes = 0;
-    bool referenced = false;  ///< an argument or a result, which is there anyway: no bytes of the pullback's own
+    bool referenced = false;  ///< an argument or a result, which needs no memory of the pullback
     std::string why;
   };
   std::vector<Value> values;
   std::int64_t bytes_saved = 0;
-  /// What an unfused gradient would save: every value that an operator of the backward part reads.
+  /// Bytes that an unfused gradient would save: every value that a backward operator reads.
   std::int64_t bytes_unfused = 0;
 };
 
 namespace detail {
 
-/// A pullback without its C++ types: a handle on a shared body.
+/// A pullback without its C++ types: a handle to a shared body.
 class ONEPASS_API PullbackCore {
  public:
-  /// One gradient for each argument; an Array without memory for one that has none.
+  /// Returns one gradient for each argument; an Array without memory for an argument without gradient.
   std::vector<Array> operator()(std::span<const CallArgument> cotangents) const;
   void reset();
   PullbackStats stats() const;
   ExecutionRecord last_execution(Detail detail) const;
 
-  struct Body;  // runtime/gradient.cpp
+  struct Body;  // in runtime/gradient.cpp
   explicit PullbackCore(Shared<const Body> body) : body_(std::move(body)) {}
 
  private:
   Shared<const Body> body_;
 };
 
-/// How the gradient of an argument nests: like the argument; that of a number is an Array without memory.
+/// The type of an argument's gradient: nested like the argument; for a number, an Array without memory.
 template <class A> using Gradient = std::conditional_t<Number<A>, Array, A>;
 template <class A> Gradient<A> without_arrays(const A& argument) {
   if constexpr (Number<A>) return {};
@@ -305,10 +316,11 @@ template <class A> Gradient<A> without_arrays(const A& argument) {
 
 }  // namespace detail
 
-/// What `vjp` of a function gives besides its results: called with a cotangent for them, nested alike, it computes the gradient by each argument,
-/// nested like the argument. As often as you like, on any thread; copies are the same pullback. It keeps the arguments and results that it
-/// reads, which must not be changed before it is called, and what stats() lists; reset(), or the end of the last copy, gives that back.
-/// Arguments of integers, bool and plain numbers get an Array without memory.
+/// The pullback that `vjp` of a function returns. Called with a cotangent nested like the results, it computes the gradient by each
+/// argument, nested like the argument. Any thread may call it, any number of times; copies are the same pullback.
+///
+/// It keeps residuals (see stats()) and the arguments and results that it reads. The caller must not change these before the call.
+/// reset(), or the destruction of the last copy, releases them. Integer, bool and plain-number arguments get an Array without memory.
 template <class R, class Parameters, class... A> class Pullback;
 template <class R, class... P, class... A> class Pullback<R, std::tuple<P...>, A...> {
  public:
@@ -316,10 +328,10 @@ template <class R, class... P, class... A> class Pullback<R, std::tuple<P...>, A
     for_each_leaf(like_, [](auto& leaf) { clear(leaf); });
   }
 
-  /// One argument's gradient, or a tuple of theirs. Errors: ShapeError for a cotangent that is not shaped like its result.
+  /// Returns one argument's gradient, or a tuple of gradients. Throws ShapeError for a cotangent whose shape differs from its result's.
   template <class... C> auto operator()(const C&... cotangents) const {
     detail::DynamicFlat flat;
-    const std::tuple<C...> all(cotangents...);  // which `flat` points into
+    const std::tuple<C...> all(cotangents...);  // `flat` refers to it
     if constexpr (sizeof...(C) == 1) detail::Nest<R>::flatten(flat, std::get<0>(all));
     else detail::Nest<R>::flatten(flat, all);
     std::vector<Array> gradients = core_(flat.arguments());
@@ -330,16 +342,17 @@ template <class R, class... P, class... A> class Pullback<R, std::tuple<P...>, A
     else return result;
   }
 
-  /// Gives back what is kept; calling this copy afterwards is an Error.
+  /// Releases the kept values; a later call of this copy throws Error.
   void reset() { core_.reset(); }
-  /// What is kept, and why.
+  /// Returns the kept values, with the reasons.
   PullbackStats stats() const { return core_.stats(); }
-  /// The forward call, and in `backward` the last backward call of this function with such arguments, or what one will run.
+  /// Returns the record of the forward call. Its `backward` is the last backward call of this function with such arguments, or the
+  /// planned one.
   ExecutionRecord last_execution(Detail detail = Detail::plan) const { return core_.last_execution(detail); }
 
  private:
   detail::PullbackCore core_;
-  std::tuple<detail::Gradient<A>...> like_;  // without memory
+  std::tuple<detail::Gradient<A>...> like_;  // Arrays without memory
 
   template <class Tuple, class F> static void for_each_leaf(Tuple& values, F&& f) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -378,17 +391,19 @@ template <class F, class R, class... P> inline constexpr bool kCompiled<Compiled
 
 }  // namespace detail
 
-/// What check_gradients found.
+/// Result of check_gradients.
 struct GradientCheck {
   bool ok = false;
-  double worst = 0;  ///< the largest error, relative to the larger of the two values and the function's size
-  std::string text;  ///< one sentence: what agrees, or what differs most, and where
+  double worst = 0;  ///< largest error, relative to the larger of the two values and the function's size
+  std::string text;  ///< one sentence: the agreement, or the largest difference and its location
   explicit operator bool() const noexcept { return ok; }
 };
 
-/// f(args…) now and its derivative later: `auto [y, pullback] = vjp(f, x); … Array dx = pullback(dy)`. With Arrays, f is a compiled function, which
-/// is recorded once, or anything that `compile` takes, which is recorded at each call. What the pullback reads is saved or computed again,
-/// whichever is faster; `Options::memory_budget` bounds what is saved. With Tensors, inside a recorded function, everything is one graph.
+/// Computes f(args…) now and its derivative later: `auto [y, pullback] = vjp(f, x); … Array dx = pullback(dy)`. With Arrays, f is a
+/// compiled function, which is recorded once, or any argument of `compile`, which is recorded at each call.
+///
+/// The values that the pullback reads are saved or recomputed, whichever is faster; `Options::memory_budget` bounds the saved bytes. With
+/// Tensors, inside a recorded function, everything is one graph.
 template <class F, class... A> requires(sizeof...(A) > 0 && !std::convertible_to<const F&, Operand>)
 auto vjp(const F& f, const A&... args) {
   if constexpr ((detail::HasTensors<A> || ...)) {
@@ -407,8 +422,8 @@ auto vjp(const F& f, const A&... args) {
   }
 }
 
-/// Are f's derivatives right at these Arrays? Everything is computed in f64, whatever the Arrays' types: each gradient against central differences
-/// (of up to 64 elements of each argument), and forward against reverse mode. Near a kink or a jump differences mean nothing.
+/// Checks f's derivatives at these Arrays, in f64 for all types. Compares each gradient with central differences (for up to 64 elements
+/// of each argument), and forward with reverse mode. Differences are not meaningful near a kink or a jump.
 ///
 ///     if (const auto check = check_gradients(f, x, w); !check) fmt::print("{}\n", check.text);
 template <class F, class... A> requires(sizeof...(A) > 0) GradientCheck check_gradients(const F& f, const A&... args) {

@@ -1,5 +1,5 @@
-// GraphView: what a compiled function recorded, or what the compiler made of it, to be walked: nodes, operands, users.
-// Works under -fno-exceptions -fno-rtti.
+// GraphView: the graph that a compiled function recorded, or its optimized form, for inspection: nodes, operands, users. Works under
+// -fno-exceptions -fno-rtti.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace onepass {
 
-/// An immutable graph: a handle, copied freely. Nodes are in topological order: operands before their users. Nodes, and
-/// the texts and lists that they give, live as long as any handle or node of the graph.
+/// An immutable graph: a handle that is cheap to copy. Nodes are in topological order, operands before users. Nodes, and the texts and
+/// spans that they return, are valid while any handle or node of the graph exists.
 class ONEPASS_API GraphView {
   struct Body;
 
@@ -25,24 +25,25 @@ class ONEPASS_API GraphView {
   /// One value of the graph.
   class ONEPASS_API Node {
    public:
-    /// Its place in the graph; the printed form calls it `%id`.
+    /// Returns the node's index in the graph; the printed form writes it as `%id`.
     std::uint32_t id() const noexcept { return id_; }
-    /// The operator as the printed form spells it: `input`, `slot` (a literal or a number of the call), `constant`, `add`, `reduce_sum`, ….
+    /// Returns the operator's printed name: `input`, `slot` (a literal or scalar argument), `constant`, `add`, `reduce_sum`, ….
     std::string_view op() const;
     DType dtype() const;
     std::span<const std::int64_t> shape() const;
-    /// Axes, starts and steps, amounts: what the operator needs besides its operands.
+    /// Returns the operator's attributes, such as axes, starts, steps and amounts.
     std::span<const std::int64_t> attributes() const;
     std::vector<Node> operands() const;
-    /// The nodes that read this one, each once, in order.
+    /// Returns the nodes that read this one, each once, in order.
     std::vector<Node> users() const;
-    /// Of an input: its name, or empty.
+    /// Returns an input's name; empty for other nodes.
     std::string_view name() const;
-    /// Of a slot or a constant: its value when it was recorded.
+    /// Returns the recorded value of a scalar parameter or constant.
     std::optional<double> value() const;
-    /// Where it was recorded, `file:line`; empty where that is not known.
+    /// Returns the source position of the recording, `file:line`; empty if unknown.
     std::string_view source() const;
-    /// Of a node that a derivative made: the forward node whose derivative it is a part of, while that is in the graph.
+    /// Returns the forward node whose derivative this node is part of. Empty if the node is not from a derivative, or if the graph lacks
+    /// that node.
     std::optional<Node> derivative_of() const;
     friend bool operator==(const Node& a, const Node& b) noexcept { return a.body_ == b.body_ && a.id_ == b.id_; }
 
@@ -76,35 +77,35 @@ class ONEPASS_API GraphView {
     std::uint32_t id_ = 0;
   };
 
-  /// Without nodes.
+  /// Constructs a graph without nodes.
   GraphView() = default;
 
   std::size_t size() const noexcept;
   bool empty() const noexcept { return size() == 0; }
-  /// IndexError when there is no such node.
+  /// Returns the node with this index. Throws IndexError if there is none.
   Node operator[](std::size_t id) const;
   Iterator begin() const { return Iterator(body_, 0); }
   Iterator end() const { return Iterator(body_, static_cast<std::uint32_t>(size())); }
-  /// The arguments, then captured Arrays, used or not.
+  /// Returns the arguments, then the captured Arrays, used or not.
   std::vector<Node> inputs() const;
   std::vector<Node> outputs() const;
-  /// `out`, `out0`, `loss`, …: as many as outputs().
+  /// Returns the names of the outputs(): `out`, `out0`, `loss`, ….
   std::vector<std::string> output_names() const;
-  /// The printed form; `onepass diff` compares two of them.
+  /// Returns the printed form; `onepass diff` compares two of them.
   std::string text() const;
-  /// The graph of a printed form. ValueError with the line and what is wrong with it.
+  /// Parses a printed form. Throws ValueError with the line and the problem.
   static GraphView parse(std::string_view text);
-  /// text() in a file, and back; IoError where that cannot be written or read.
+  /// Writes text() to a file, or parses one. Throws IoError if the file cannot be written or read.
   void save(const std::string& path) const;
   static GraphView load(const std::string& path);
 
-  /// Do both compute the same from their inputs and literals, operator by operator? Names, source lines and the values of literals do not
-  /// count, nor does the order in which independent operators were recorded.
+  /// True if both compute the same from their inputs and literals, operator by operator. Ignores names, source lines, literal values and
+  /// the order of independent operators.
   friend ONEPASS_API
   bool operator==(const GraphView& a, const GraphView& b);
 
  private:
-  friend struct GraphViewAccess;  // runtime/graph_view.h
+  friend struct GraphViewAccess;  // in runtime/graph_view.h
   explicit GraphView(detail::Shared<const Body> body) : body_(std::move(body)) {}
   detail::Shared<const Body> body_;
 };

@@ -1,5 +1,6 @@
-// The C++ element types of f16 and bf16: two bytes that convert to float exactly and from double in one rounding. They hold elements;
-// arithmetic on them is float's. Where the compiler has types of its own for these formats (`_Float16`, std::bfloat16_t), Arrays take those too.
+// The C++ element types of f16 and bf16. They have two bytes, convert to float exactly, and convert from double with one rounding. They
+// only store elements; arithmetic uses float. Arrays also accept the compiler's own types for these formats (`_Float16`,
+// std::bfloat16_t).
 #pragma once
 
 #include <bit>
@@ -10,7 +11,7 @@
 namespace onepass {
 namespace detail {
 
-/// The bits of the nearest value, half to even, of a binary format with these fields.
+/// Returns the bits of the nearest value, half to even, in a binary format with these fields.
 template <int kMantissaBits, int kExponentBits> constexpr std::uint16_t bits_of_half(double value) noexcept {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 63 << 15);
@@ -19,7 +20,7 @@ template <int kMantissaBits, int kExponentBits> constexpr std::uint16_t bits_of_
   const int exponent = static_cast<int>(bits >> 52 & 0x7ff) - 1023 + (1 << (kExponentBits - 1)) - 1;
   const std::uint64_t significand = (bits & ((std::uint64_t{1} << 52) - 1)) | std::uint64_t{1} << 52;
   const int shift = 52 - kMantissaBits + (exponent <= 0 ? 1 - exponent : 0);
-  if (shift > 60) return sign;  // also zero and the doubles' own subnormals
+  if (shift > 60) return sign;  // also zero and the subnormals of double
   const std::uint64_t half = std::uint64_t{1} << (shift - 1), rest = significand & (2 * half - 1);
   std::uint64_t rounded = significand >> shift;
   if (rest > half || (rest == half && (rounded & 1))) ++rounded;

@@ -1,6 +1,6 @@
-// Loops with state in a recorded function: scan, fold, iterate and while_loop, as JAX's lax.scan, fori_loop and while_loop. The function of a step
-// is recorded once for each step, and what it records is fused, compiled and differentiated like everything else. docs/language.md says what each
-// means. Works under -fno-exceptions -fno-rtti.
+// Loops with state in a recorded function: scan, fold, iterate and while_loop, as in JAX's lax. The step function is recorded once for
+// each step. The recorded operators are fused, compiled and differentiated as usual. docs/language.md defines each loop. Works under
+// -fno-exceptions -fno-rtti.
 #pragma once
 
 #include <concepts>
@@ -20,7 +20,8 @@
 namespace onepass {
 namespace detail {
 
-/// A loop that is being recorded: while next(), the step's function is called with state() and element(), and step() takes what it returns.
+/// A loop that is being recorded. While next() is true, the caller passes state() and element() to the step function, and its results to
+/// step().
 class ONEPASS_API StateLoop {
  public:
   enum class Kind : std::uint8_t { Scan, Fold, Iterate, While };
@@ -38,7 +39,7 @@ class ONEPASS_API StateLoop {
   std::vector<Tensor> results();
 
  private:
-  struct Body;  // runtime/state_loop.cpp
+  struct Body;  // in runtime/state_loop.cpp
   Body* body_;
 };
 
@@ -47,7 +48,7 @@ template <class T> inline constexpr bool kWhole<Static<T>> = kWhole<T>;
 template <class T>
 concept State = HasTensors<T> || std::convertible_to<const T&, Operand>;
 
-/// What a loop goes over: arrays, or a number of steps.
+/// The range of a loop: arrays, or a number of steps.
 template <class T>
 concept Stepped = kWhole<T> || State<T>;
 
@@ -56,7 +57,7 @@ template <class S> AsTensor<S> as_state(const S& s, std::source_location where) 
   else return tensor_of(Operand(s, where));
 }
 
-/// What a step goes over: elements of arrays, or, of so many steps, their index.
+/// The argument of each step: elements of arrays, or the step index.
 template <class X> class Elements {
  public:
   static constexpr bool whole = kWhole<X>;
@@ -83,7 +84,7 @@ template <HasTensors S> S state_of(const S& like, const StateLoop& loop) {
   return with_tensors<S>(like, next);
 }
 
-/// What a step returns, as the state of the next.
+/// Converts the return value of a step to the state of the next one.
 template <class S, class R> S next_state(R&& returned) {
   static_assert(std::convertible_to<R&&, S>, "onepass: a step of a loop returns the next state, of the type of the one that it takes");
   return std::forward<R>(returned);
@@ -99,16 +100,18 @@ template <class F, class S> S repeated(StateLoop& loop, S state, F&& step) {
 
 }  // namespace detail
 
-/// The state after all steps and each step's result: `auto [last, ys] = scan(f, init, xs)`, where `auto [state, y] = f(state, x)`. Step i takes x = xs[i],
-/// from the last one on if `reverse`, and its y is ys[i]. xs, and what a step returns beside the state, nest as one likes; a whole number in the place of
-/// xs is so many steps, whose x is their index, an i32 scalar.
+/// Returns the state after all steps, and each step's result: `auto [last, ys] = scan(f, init, xs)` with `auto [state, y] = f(state, x)`.
+/// Step i gets x = xs[i] and returns y = ys[i]; with `reverse`, the last step runs first.
+///
+/// xs and y may be nested. A whole number in place of xs is the number of steps; x is then the step index, an i32 scalar.
 ///
 ///     auto [h, all] = scan([&](Tensor h, Tensor x) { Tensor next = tanh(matmul(h, u) + x); return std::pair{next, next}; }, h0, xs);
 ///
-/// Shapes    A state keeps shape and type; a number gets the type that a step gives it.
-/// Gradient  of everything, what f captured included; the cotangents of steps are added from the last step on.
-/// Errors    ShapeError, DTypeError for a state that changes and for xs of different lengths; ValueError for no step, and for more than
-///           Limits::max_nodes allows.
+/// Shapes    A state keeps its shape and type. A number gets the type that the step returns for it.
+/// Gradient  by all arguments and by values that f captured; cotangents of steps are added from the last step to the first.
+/// Errors    ShapeError or DTypeError if the state changes shape or type, or for xs of different lengths. ValueError for zero steps, or
+/// if
+///           the steps exceed Limits::max_nodes.
 template <class F, detail::State S, detail::Stepped X>
 auto scan(F&& f, const S& init, const X& xs, bool reverse = false, std::source_location where = std::source_location::current()) {
   auto state = detail::as_state(init, where);
@@ -132,7 +135,8 @@ auto scan(F&& f, const S& init, const X& xs, bool reverse = false, std::source_l
   return std::pair<State, Y>(detail::state_of(state, loop), detail::with_tensors<Y>(*std::move(like), next));
 }
 
-/// The state after all steps, `state = f(state, x)`; see scan. `fold(f, init, n)` is JAX's `fori_loop`: f takes the state and the index.
+/// Returns the state after all steps of `state = f(state, x)`; see scan. `fold(f, init, n)` is JAX's `fori_loop`: f gets the state and
+/// the index.
 template <class F, detail::State S, detail::Stepped X>
 auto fold(F&& f, const S& init, const X& xs, bool reverse = false, std::source_location where = std::source_location::current()) {
   auto state = detail::as_state(init, where);
@@ -141,7 +145,7 @@ auto fold(F&& f, const S& init, const X& xs, bool reverse = false, std::source_l
   return detail::repeated(loop, std::move(state), [&](const auto& s) { return f(s, elements.at(loop)); });
 }
 
-/// f(f(… f(init))), `steps` times.
+/// Returns f(f(… f(init))) with `steps` calls of f.
 template <class F, detail::State S>
 auto iterate(F&& f, const S& init, std::int64_t steps, std::source_location where = std::source_location::current()) {
   auto state = detail::as_state(init, where);
@@ -150,9 +154,10 @@ auto iterate(F&& f, const S& init, std::int64_t steps, std::source_location wher
   return detail::repeated(loop, std::move(state), [&](const auto& s) { return f(s); });
 }
 
-/// `state = body(state)` while cond(state), at most `bound` times. The condition is a bool for all elements of the states or, where it broadcasts to
-/// each state, for each: an element that it is false for keeps its state from then on. Where `bound` ends the loop, cond of what is returned
-/// is true. See scan for states, derivatives and errors.
+/// Repeats `state = body(state)` while cond(state), at most `bound` times. The condition is one bool for all states, or broadcasts to
+/// each state. In the second case, each element keeps its state once its condition is false.
+///
+/// If `bound` ends the loop, cond of the returned state is true. See scan for states, derivatives and errors.
 template <class C, class F, detail::State S>
 auto while_loop(C&& cond, F&& body, const S& init, std::int64_t bound, std::source_location where = std::source_location::current()) {
   auto state = detail::as_state(init, where);
@@ -165,6 +170,6 @@ auto while_loop(C&& cond, F&& body, const S& init, std::int64_t bound, std::sour
 }
 template <class C, class F, class S,
           detail::Advice advice = "while_loop takes a bound, the most steps that it may take: while_loop(cond, body, init, 100)">
-auto while_loop(C&& cond, F&& body, const S& init) = delete;  // the advice above: give the most steps that it may take
+auto while_loop(C&& cond, F&& body, const S& init) = delete;  // reports the advice above
 
 }  // namespace onepass

@@ -1,8 +1,8 @@
-// How the arguments and results of a compiled function nest: Tensors, std::vector, array, tuple, pair and optional of them, structs of
-// parameters, Static values. Takes them apart into flat lists and together again; function.h uses it.
-// Every program pays for what is instantiated here, so what need not be a template is in runtime/function.cpp, and a span is made of a
-// pointer and a length: made of a vector, it asks a dozen concepts.
-// Works under -fno-exceptions -fno-rtti.
+// Nesting of the arguments and results of a compiled function: Tensors; std::vector, array, tuple, pair and optional of them; structs of
+// parameters; Static values. Flattens them to lists and rebuilds them; function.h uses it.
+//
+// Every program instantiates these templates, so code that need not be a template is in runtime/function.cpp. Spans are constructed from
+// a pointer and a length, because construction from a vector checks many concepts. Works under -fno-exceptions -fno-rtti.
 #pragma once
 
 #include <array>
@@ -25,14 +25,14 @@
 
 namespace onepass {
 
-/// A parameter whose value is part of the function's structure: `[](Tensor x, Static<int> n) { for (int i = 0; i < n; ++i) … }`. The call
-/// takes a plain number there; each new value records and compiles anew. For numbers that change often take a Tensor instead.
+/// A parameter whose value is part of the function's structure: `[](Tensor x, Static<int> n) { for (int i = 0; i < n; ++i) … }`. Pass a
+/// plain number in the call. Each new value records and compiles the function again; for numbers that change often, use a Tensor.
 template <class T> requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) struct Static {
   T value{};
   constexpr operator T() const noexcept { return value; }  // NOLINT: implicit by design
 };
 
-/// As a target of `into` or `bind`: that result is not wanted.
+/// A destination of `into` or `bind` that omits its result.
 struct Discard {};
 inline constexpr Discard discard{};
 
@@ -40,7 +40,7 @@ namespace detail {
 
 template <class> inline constexpr bool kNever = false;
 
-/// An argument of a call: an Array, or a number without a strong type.
+/// An argument of a call: an Array, or a weakly typed number.
 struct CallArgument : NumberValue {
   const onepass::Array* array = nullptr;
 
@@ -49,7 +49,7 @@ struct CallArgument : NumberValue {
   template <Number T> explicit CallArgument(T value) : NumberValue(value) {}
 };
 
-// ---- flat lists. `structure` holds what the leaves alone do not tell: lengths of vectors, which optionals are there, values of Static.
+// ---- flat lists. `structure` holds the rest of the nesting: lengths of vectors, which optionals are present, values of Static.
 
 template <std::size_t N> struct StaticFlat {
   std::array<CallArgument, (N > 0 ? N : 1)> leaves;
@@ -78,13 +78,13 @@ struct ONEPASS_API DynamicTargets {
   std::span<Array* const> targets() const { return {leaves.data(), leaves.size()}; }
 };
 
-/// Gives a recorded function its arguments back in their nesting. A signature that was read from a file may not fit the function.
+/// Rebuilds a recorded function's nested arguments. Checks that they fit, because a signature from a file may belong to another function.
 class ONEPASS_API TensorReader {
  public:
   TensorReader(std::span<const Tensor> leaves, std::span<const std::int64_t> notes) : leaves_(leaves), notes_(notes) {}
   Tensor leaf();
   std::int64_t note();
-  /// Of a list: there is something for each element.
+  /// Returns the length of a list. Fails if fewer leaves and notes remain.
   std::size_t length();
   std::size_t leaves_left() const { return leaves_.size(); }
   std::size_t notes_left() const { return notes_.size(); }
@@ -97,14 +97,14 @@ class ONEPASS_API TensorReader {
   std::span<const std::int64_t> notes_;
 };
 
-/// Takes a recorded function's results apart. Their names say where each is: `out`, `out1`, `out0[2]`, ….
+/// Flattens a recorded function's results. Their names give their positions: `out`, `out1`, `out0[2]`, ….
 class ONEPASS_API ResultWriter {
  public:
   void leaf(Tensor t);
   void enter(std::size_t index, bool of_list);
-  void enter(std::string_view key);  ///< of a dictionary or record of another language: `out.key`
+  void enter(std::string_view key);  ///< for a dictionary or record of another language: `out.key`
   void leave();
-  /// Before and after the elements of a vector: a nested one without results would be lost in the names.
+  /// Returns the number of results so far. Used to reject a nested vector without results, which would have no name.
   std::size_t count() const { return tensors_.size(); }
   const std::vector<std::string>& names() const { return names_; }
   [[noreturn]] static void fail_empty();
@@ -116,14 +116,14 @@ class ONEPASS_API ResultWriter {
   std::vector<std::string> path_;
 };
 
-/// Gives a call's results their nesting back.
+/// Rebuilds the nesting of a call's results.
 class ONEPASS_API ResultReader {
  public:
   Array leaf() { return std::move(arrays_[next_++]); }
   void enter(std::size_t index, bool of_list);
   void leave();
-  std::size_t length() const;  // of the vector that stands here
-  /// For who nests them otherwise: all results, and their names where the call asked for them.
+  std::size_t length() const;  // of the vector at the current position
+  /// Returns all results without nesting; names() has their names if the call requested them.
   std::vector<Array> arrays() && { return std::move(arrays_); }
   const std::vector<std::string>& names() const { return names_; }
 
@@ -135,15 +135,15 @@ class ONEPASS_API ResultReader {
   std::size_t next_ = 0;
 };
 
-/// `discard` for a result that is several: as many as it always has.
+/// Discards a result with several leaves. Their number must be static.
 template <class Nest, class Flat> void discard_leaves(Flat& flat) {
   static_assert(!Nest::dynamic,
                 "onepass: how many results a vector has is not known before the call: give a vector of targets, or return a tuple");
   for (std::size_t i = 0; i < Nest::leaves; ++i) flat.leaf(nullptr);
 }
 
-// ---- how each type nests. leaves: how many tensors, where that is fixed; dynamic: where it is not. visit(value, f) calls f on each leaf of
-// a value of the type, or of one that nests alike with Arrays and numbers in the place of Tensors.
+// ---- nesting of each type. leaves: the number of tensors, if fixed; dynamic: true if not fixed. visit(value, f) calls f for each leaf.
+// The value is of the type, or nests like it with Arrays or numbers in place of Tensors.
 template <class T> struct Nest {
   static constexpr bool known = false;
   static constexpr bool dynamic = false;
@@ -164,7 +164,7 @@ template <> struct Nest<Tensor> {
   template <class V, class F> static void visit(V& value, F&& f) { f(value); }
   template <class Flat, class Y> static void target(Flat& flat, Y& y) {
     if constexpr (std::same_as<std::remove_const_t<Y>, Array>)
-      flat.leaf(const_cast<Array*>(&y));  // the handle stays as it is; its elements are written
+      flat.leaf(const_cast<Array*>(&y));  // the handle is unchanged; its elements are written
     else if constexpr (std::same_as<std::remove_const_t<Y>, Discard>) flat.leaf(nullptr);
     else static_assert(kNever<Y>, "onepass: a target is an Array, or onepass::discard");
   }
@@ -337,14 +337,14 @@ template <class T, std::size_t N> struct Nest<std::array<T, N>> : NestArray<T, s
   }
 };
 
-// ---- structs of parameters, `template <class T> struct Layer { T w, b; };`: Layer<Tensor> in the function, Layer<Array> in the call. Their
-// fields are counted by trying how many values a braced list may have, and reached by structured bindings.
+// ---- structs of parameters, `template <class T> struct Layer { T w, b; };`: Layer<Tensor> in the function, Layer<Array> in the call.
+// Their fields are counted by trial initialization with braced lists, and accessed by structured bindings.
 
-/// In a braced list it converts to any field that nests.
+/// A value that converts to any field type with nesting support, in a braced list.
 struct AnyNested {
   template <class T> requires(Nest<T>::known) operator T() const;  // NOLINT: implicit by design
 };
-/// For any field at all.
+/// A value that converts to any field type.
 struct Anything {
   template <class T> operator T() const;  // NOLINT: implicit by design
 };
@@ -358,7 +358,7 @@ template <class S, class Any, std::size_t N = kMostFields + 1> constexpr std::si
   else return field_count<S, Any, N - 1>();
 }
 
-/// References to the N fields.
+/// Returns references to the N fields.
 template <std::size_t N, class S> constexpr auto tie_fields(S& s) {
   if constexpr (N == 1) {
     auto& [f0] = s;
@@ -437,7 +437,7 @@ template <std::size_t N, class S> constexpr auto tie_fields(S& s) {
 
 template <class T> inline constexpr bool kAggregate = std::is_aggregate_v<T> && std::is_class_v<T>;
 
-/// P<Tensor> with To in the place of Tensor.
+/// P<Tensor> with Tensor replaced by To.
 template <class T, class To> struct Replace {
   using type = T;
 };
@@ -450,7 +450,7 @@ template <template <class...> class P, class... A, class To> struct Replace<P<A.
 template <template <class, auto...> class P, class A, auto... N, class To> requires(sizeof...(N) > 0) struct Replace<P<A, N...>, To> {
   using type = P<typename Replace<A, To>::type, N...>;
 };
-/// Are both P<…>?
+/// True if both types are instances of the same template P.
 template <class A, class B> inline constexpr bool kSameTemplate = false;
 template <template <class...> class P, class... A, class... B> inline constexpr bool kSameTemplate<P<A...>, P<B...>> = true;
 template <template <class, auto...> class P, class A, class B, auto... N> requires(sizeof...(N) > 0)
@@ -489,7 +489,7 @@ template <class S, class... F> struct NestStruct<S, std::tuple<F&...>> {
   }
 };
 
-/// A struct template with Tensor among its arguments, every field of which nests.
+/// True for an instance of a struct template that has Tensor among its arguments and only fields with nesting support.
 template <class S> constexpr bool is_parameter_struct() {
   if constexpr (std::is_same_v<typename Replace<S, Array>::type, S>) return false;
   else

@@ -1,4 +1,4 @@
-// Arrays in NumPy's .npy files: read, and written whole or not at all. Used by programs and the `onepass` command.
+// Arrays in NumPy's .npy files. Files are written completely or not at all. Programs and the `onepass` command use it.
 #pragma once
 
 #include <string>
@@ -9,29 +9,32 @@
 
 namespace onepass {
 
-/// Reads a .npy file of format 1.0, 2.0 or 3.0, either byte order, C or Fortran order: bool, i1 to i8, u1 to u8, f2, f4, f8.
-/// The Array is writable, but what is written never reaches the file. Fortran order gives a strided Array, no copy. The file is read, not mapped: a
-/// mapped file that somebody shortens ends the process. To map one all the same, map it yourself and `wrap` it with its owner.
+/// Reads a .npy file of format 1.0, 2.0 or 3.0, in either byte order, in C or Fortran order: bool, i1 to i8, u1 to u8, f2, f4, f8. The
+/// Array is writable, but writes do not reach the file. Fortran order gives a strided Array without a copy.
 ///
-/// Errors: IoError, one sentence that names the file, for one that cannot be read, is no .npy file, is shorter or longer than its
-/// header says, or has an unknown dtype. Nothing is allocated on a header's word.
+/// The file is read, not mapped, because truncation of a mapped file kills the process. To map a file, map it yourself and `wrap` it with
+/// its owner.
+///
+/// Errors: IoError, one sentence that names the file, if it cannot be read, is not an .npy file, has another size than its header says,
+/// or has an unknown dtype. The size is checked before memory is allocated.
 ONEPASS_API
 Array load_npy(const std::string& path);
 
 struct SaveOptions {
-  bool sync =
-      true;  ///< the bytes are on the disk (fsync) before the file has its name: after a power cut it is the old one or the new one, whole
+  bool sync = true;  ///< the bytes are synced (fsync) before the rename: a power failure leaves the old or the new file, complete
 };
 
-/// Writes format 1.0, little-endian, C order; bf16 as u16, which `bitcast` turns back. The file appears whole or not at all. An existing one
-/// is replaced: the new one gets its permissions and, where that is permitted, its owner and group, and other hard links keep the old one. A
-/// pipe, a device and an open file named by its descriptor (/dev/stdout, /dev/fd/3) are written in place. IoError naming the file when it
-/// cannot be written; ValueError for an Array without memory.
+/// Writes format 1.0, little-endian, in C order; bf16 as u16 (restore it with `bitcast`). The file appears completely or not at all. The
+/// new file replaces an existing one and gets its permissions and, where permitted, its owner and group. Other hard links keep the old
+/// file.
+///
+/// Pipes, devices and open files named by descriptor (/dev/stdout, /dev/fd/3) are written in place. Throws IoError with the file name if
+/// it cannot be written, and ValueError for an Array without memory.
 ONEPASS_API
 void save_npy(const std::string& path, const Array& array, SaveOptions options = {});
 
-/// Several files that appear all or none: `add` writes each under a temporary name in its folder, `commit` renames them all.
-/// Destroyed without `commit`, it leaves no file. What is written in place gets its bytes in `commit`, before anything is renamed.
+/// Several files that appear together or not at all. `add` writes each under a temporary name in its folder; `commit` renames them all.
+/// Without `commit`, the destructor removes all files. Targets that are written in place get their bytes in `commit`, before any rename.
 ///
 ///     StagedFiles files;
 ///     files.add("loss.npy", loss);
@@ -44,9 +47,9 @@ class ONEPASS_API StagedFiles {
   StagedFiles& operator=(StagedFiles&&) noexcept;
   ~StagedFiles();
 
-  /// Errors as save_npy's.
+  /// Writes one file under a temporary name. Errors: as save_npy.
   void add(const std::string& path, const Array& array);
-  /// IoError when two have one name or a rename fails; then none appears, and what was there before is still there.
+  /// Renames all files. Throws IoError if two have the same name or a rename fails; all previous files are then restored.
   void commit();
 
  private:

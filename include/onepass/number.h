@@ -1,4 +1,4 @@
-// A C++ number where the interface takes a Tensor or an Array: what it is, without a strong type.
+// A C++ number in place of a Tensor or an Array: its value, without a strong type.
 #pragma once
 
 #include <concepts>
@@ -12,13 +12,13 @@ template <class T>
 concept Number = std::is_arithmetic_v<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
                  !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;
 
-/// The base of whatever is a number or something else: what the library reads.
+/// Base of the types that hold a number or another kind of value; the library reads it.
 struct NumberValue {
   enum class Kind : std::uint8_t { None, Bool, Int, UInt, Float, Array, Tensor };
   Kind kind = Kind::None;
   union {
-    std::int64_t integer = 0;  // Bool, Int; UInt, a number above the largest i64: its bits
-    double real;               // Float
+    std::int64_t integer = 0;  // for Bool and Int; for UInt, the bits of a number above the largest i64
+    double real;               // for Float
   };
 
   constexpr NumberValue() noexcept = default;

@@ -1,4 +1,4 @@
-// All of onepass.
+// Includes all C++ headers of onepass, except print.h and binding.h.
 #pragma once
 
 #include "onepass/array.h"

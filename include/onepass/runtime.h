@@ -1,4 +1,4 @@
-// What all compiled functions of a process share: threads, memory, the log. All settings have defaults; these calls are optional.
+// Process-wide settings of all compiled functions: threads, memory, the log. All settings have defaults; these calls are optional.
 // docs/runtime.md is the guide. A light header.
 #pragma once
 
@@ -16,15 +16,15 @@ namespace onepass {
 
 // ------------------------------------------------------------------------------------------------ threads
 
-/// How many threads a call from this thread may use: its ThreadScope, else `set_threads`, else the cores that the process may use.
-/// `Options::threads` of a function comes before all of them.
+/// Returns the maximum number of threads for a call from this thread: its ThreadScope, else `set_threads`, else the cores available to
+/// the process. A function's `Options::threads` has precedence.
 ONEPASS_API
 int thread_count() noexcept;
-/// For the whole process; 0: the cores that the process may use. ValueError when negative or above 256.
+/// Sets the thread count of the process; 0: the cores available to the process. Throws ValueError if negative or above 256.
 ONEPASS_API
 void set_threads(int threads);
 
-/// Another count for the calls of this thread, in a scope; 0 leaves it as it is.
+/// Sets another thread count for the calls of this thread while the scope exists; 0 leaves the count unchanged.
 class ONEPASS_API ThreadScope {
  public:
   explicit ThreadScope(int threads);
@@ -36,7 +36,7 @@ class ONEPASS_API ThreadScope {
   int saved_;
 };
 
-/// One loop of a kernel, cut into shares: `shares(i)` computes share i. Valid until the executor that got it returns.
+/// One loop of a kernel, divided into threads' ranges: `shares(i)` computes range i. Valid until the executor that received it returns.
 class Shares {
  public:
   void operator()(int share) const { run_(job_, share); }
@@ -53,8 +53,9 @@ ONEPASS_API
 void set_executor(Shared<void> object, void (*call)(void* object, int count, Shares shares));
 }  // namespace detail
 
-/// The host's own threads instead of ours: `executor(count, shares)` must call `shares(i)` once for each i in [0, count), on any threads,
-/// and return when all are done; several threads may be inside it at once. `set_executor(nullptr)` goes back to ours.
+/// Replaces onepass's threads by the host's. `executor(count, shares)` must call `shares(i)` once for each i in [0, count), on any
+/// threads, and return after all are done. Several threads may call it at the same time. `set_executor(nullptr)` restores onepass's
+/// threads.
 ///
 ///     set_executor([&](int count, Shares shares) { pool.parallel_for(0, count, [=](int i) { shares(i); }); });
 template <class F> requires std::is_invocable_v<F&, int, Shares> void set_executor(F executor) {
@@ -63,42 +64,44 @@ template <class F> requires std::is_invocable_v<F&, int, Shares> void set_execut
 }
 inline void set_executor(std::nullptr_t) { detail::set_executor(nullptr, nullptr); }
 
-/// Called once by each worker thread that starts from now on, on that thread, with its number from 1 on: to pin it to a core, say. It
-/// must not throw. Null: nothing.
+/// Sets a hook that each new worker thread calls once, with its number, starting at 1; for example, to bind it to a core. The hook must
+/// not throw. Null removes the hook.
 ONEPASS_API
 void set_worker_start(void (*hook)(int worker)) noexcept;
 
 // ------------------------------------------------------------------------------------------------ memory
 
-/// Of the pool that arrays, intermediates and scratch come from. Exact once other threads rest.
+/// Counters of the pool that provides arrays, intermediates and scratch memory. Exact only while no other thread allocates or frees.
 struct MemoryStats {
-  std::int64_t in_use = 0;       ///< bytes asked for and not freed
-  std::int64_t cached = 0;       ///< bytes of blocks that wait for reuse; what `trim_memory` can give back
+  std::int64_t in_use = 0;       ///< bytes allocated and not freed
+  std::int64_t cached = 0;       ///< bytes of free blocks, kept for reuse; `trim_memory` can release them
   std::int64_t allocations = 0;  ///< since the start
 };
 ONEPASS_API
 MemoryStats memory_stats();
 
-/// The most bytes of large blocks that the pool holds, used or cached: what goes above is a MemoryError, and nothing was computed. The
-/// memory that the process may use (its container's limit, else the machine's) unless set; 0 sets that again.
+/// Sets the maximum bytes of large blocks in the pool, used or cached. A call that would exceed it throws MemoryError before it computes
+/// anything. The default, also set by 0, is the memory available to the process: its container's limit, else the machine's memory.
 ONEPASS_API
 void set_memory_limit(std::size_t bytes);
 ONEPASS_API
 std::size_t memory_limit();
 
-/// The most bytes that `cached` may reach; the oldest blocks go first. A quarter of the memory that the process may use unless set.
+/// Sets the maximum of `cached`, in bytes; the oldest blocks are released first. The default is a quarter of the memory available to the
+/// process.
 ONEPASS_API
 void set_memory_cache_limit(std::size_t bytes);
 
-/// Gives cached blocks back to the system, oldest first, until at most `keep` bytes are cached.
+/// Releases cached blocks to the system, oldest first, until at most `keep` bytes are cached.
 ONEPASS_API
 void trim_memory(std::size_t keep = 0) noexcept;
 
 // ------------------------------------------------------------------------------------------------ kernels
 
-/// Threads at idle priority that compile what no call waits for: optimized and specialized kernels. 1 unless set; with 0 nothing is
-/// compiled in the background, so that a kernel is optimized by the call that has lost enough time without (docs/runtime.md, "Tiers").
-/// What a call waits for is compiled by the call's own threads. ValueError when negative or above 64.
+/// Sets the number of idle-priority threads that compile optimized and specialized kernels while calls go on; the default is 1. With 0,
+/// the call that has lost enough time without optimization compiles the kernel (docs/runtime.md, "Tiers").
+///
+/// The threads of a call compile the code that the call waits for. Throws ValueError if negative or above 64.
 ONEPASS_API
 void set_compile_threads(int threads);
 ONEPASS_API
@@ -108,30 +111,30 @@ namespace detail {
 ONEPASS_API
 bool wait_until_optimized(std::int64_t nanoseconds);
 }  // namespace detail
-/// Waits until nothing is left that the compile threads were given, of any function: `timeout` is a std::chrono::duration. False when the time
-/// was over before. `f.wait_until_optimized` waits for all kernels of one function, begun or not.
+/// Waits until the compile threads have finished all work, for all functions. `timeout` is a std::chrono::duration. False if the timeout
+/// expires first. `f.wait_until_optimized` waits for all kernels of one function, started or not.
 template <class Duration> bool wait_until_optimized(Duration timeout) {
   return detail::wait_until_optimized(detail::nanoseconds_of(timeout));
 }
 inline void wait_until_optimized() { detail::wait_until_optimized(-1); }
 
-/// The kernels in memory that all functions share. Those that were not used for longest leave it first; functions that still know one
-/// keep it alive.
+/// Counters of the kernels in memory, which all functions share. The cache evicts the least recently used kernels; functions that still
+/// use an evicted kernel keep it alive.
 struct KernelCacheStats {
-  std::int64_t entries = 0, bytes = 0;  ///< now; bytes of machine code and of what kernels are found by
+  std::int64_t entries = 0, bytes = 0;  ///< current values; bytes of machine code and keys
   std::int64_t hits = 0, misses = 0, evictions = 0;
 };
 ONEPASS_API
 KernelCacheStats kernel_cache_stats();
-/// 4,096 kernels and 256 MiB unless set.
+/// Sets the limits of the kernel cache; the defaults are 4,096 kernels and 256 MiB.
 ONEPASS_API
 void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes);
 
 // ------------------------------------------------------------------------------------------------ log
 
-/// debug    what was recorded and compiled, and how long it took
-/// info     what may explain a time or a choice: the host changed the floating-point control
-/// warning  something is worse than it could be: no compiled kernels on this processor, no thread to be had
+/// debug    recordings and compiles, with their times
+/// info     events that can explain a time or a choice, such as a changed floating-point control word
+/// warning  a degraded mode: no compiled kernels on this processor, or a thread that cannot be created
 enum class LogLevel : std::uint8_t { debug, info, warning };
 
 namespace detail {
@@ -139,8 +142,9 @@ ONEPASS_API
 void set_log(Shared<void> object, void (*call)(void* object, LogLevel, std::string_view), LogLevel least);
 }  // namespace detail
 
-/// Where messages go: `callback(level, text)`, one sentence without a newline, from any thread and from several at once. What it throws is
-/// dropped. Messages below `least` are not made. Unless set, warnings go to stderr; `set_log(nullptr)` silences everything.
+/// Sets the receiver of messages: `callback(level, text)` with one sentence without a newline. Any thread may call it, and several at the
+/// same time. Its exceptions are ignored. Messages below `least` are not created. By default, warnings go to stderr; `set_log(nullptr)`
+/// disables all.
 ///
 ///     set_log([](LogLevel, std::string_view text) { my_logger.write(text); }, LogLevel::debug);
 template <class F> requires std::is_invocable_v<F&, LogLevel, std::string_view> void set_log(F callback, LogLevel least = LogLevel::info) {

@@ -1,4 +1,4 @@
-// Shared: ownership by several handles, as std::shared_ptr has it. <memory> alone costs more to include than half of these headers do.
+// Shared: shared ownership, like std::shared_ptr. Including <memory> would cost more than half of these headers together.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace onepass::detail {
 
-/// What handles count. Atomic by the compilers' builtins, since <atomic> is another large header.
+/// The reference count of handles. Uses the compilers' atomic builtins, because <atomic> is another large header.
 struct Counted {
   std::int64_t handles = 1;
   void (*destroy)(Counted* self) noexcept;
 };
 
-/// A pointer to T, which may be incomplete, and a share in the object that it is part of.
+/// A pointer to T, which may be incomplete, with shared ownership of the object that contains it.
 template <class T> class Shared {
  public:
   constexpr Shared() noexcept = default;
@@ -28,7 +28,7 @@ template <class T> class Shared {
     auto* block = new Block(std::forward<A>(a)...);
     return Shared(&block->value, block);
   }
-  /// `pointer` into what `owner` owns.
+  /// Constructs a pointer to a part of the object that `owner` owns.
   template <class U> Shared(const Shared<U>& owner, T* pointer) noexcept : pointer_(pointer), counted_(owner.counted_) { add(); }
 
   Shared(const Shared& other) noexcept : pointer_(other.pointer_), counted_(other.counted_) { add(); }
