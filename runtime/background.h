@@ -1,5 +1,5 @@
-// Threads at idle priority, one unless set, for what no call should wait for: optimised and specialised kernels, entries of the disk
-// cache. Each is started with the first job that it gets and never ended.
+// Idle-priority threads, one by default, for work that no call waits for: optimized and specialized kernels, and disk cache entries. Each
+// thread starts with its first job and never ends.
 #pragma once
 
 #include <cstdint>
@@ -7,22 +7,22 @@
 
 namespace onepass::runtime::background {
 
-/// Runs the job soon; false where there are to be no threads. Dropped at exit, and for want of a thread: it must be something that can be
-/// left out. In a forked child what was left is done when the next job comes.
+/// Queues the job; false if the number of threads is 0. Jobs must be optional: they are dropped at exit, or if no thread can be created.
+/// A forked child continues the remaining jobs when its next job arrives.
 bool run(std::function<void()> job);
 
-/// Runs the job when the thread has run all others, or at exit: a short program's first call does not pay for a thread.
+/// Queues the job after all other jobs, or runs it at exit, so that the first call of a short program does not start a thread.
 void run_late(std::function<void()> job);
 
-/// The threads run as other threads do, not at idle priority, until they have done what waits for them.
+/// Raises the threads from idle to normal priority until they have finished the queued jobs.
 void hurry() noexcept;
 
-/// Threads that jobs are given to from now on: 0 drops them.
+/// Sets the number of threads for later jobs; 0 drops these jobs.
 void set_threads(int threads);
 int threads();
 int most_threads();
 
-/// Waits until nothing is left to do, late jobs included, or until `nanoseconds` have passed; negative: for any time. False when they had.
+/// Waits until all jobs are finished, including late ones, or until `nanoseconds` have passed (negative: no limit). False on timeout.
 bool wait(std::int64_t nanoseconds = -1);
 
 }  // namespace onepass::runtime::background

@@ -1,4 +1,4 @@
-// What calls and bound calls have in common: what a thread remembers, the slots and the pointers of one call, mode reference.
+// Shared parts of calls and bound calls: per-thread state, the scalar parameters and pointers of one call, mode reference.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@
 
 namespace onepass::runtime {
 
-// The plans that a thread used last, four for each of four programs, without any lock. They live until others take their place.
+// The plans that a thread used last, four for each of four programs, accessed without a lock. They are kept until other plans replace
+// them.
 struct ThreadState {
   struct Recent {
     std::uint64_t program = 0;
@@ -26,9 +27,9 @@ struct ThreadState {
   static constexpr std::size_t kWays = 4;
   std::array<Recent, 4 * kWays> recent;
   PlanPointer last;  // for last_optimized_graph
-  int depth = 0;     // of calls within calls on this thread: the inner ones leave `recent` and `last` alone
+  int depth = 0;     // nesting depth of calls on this thread; inner calls do not change `recent` and `last`
 
-  // What plans captured may run its owner's code, which may call.
+  // Destroying captured values can run user code, which can make calls.
   ~ThreadState() {
     ++depth;
     last.reset();
@@ -45,7 +46,7 @@ inline ThreadState& thread_state() {
 
 using Pointers = Row<std::byte*, 48>;
 
-// The slots of one call: those that its numbers fill, the others as they were recorded.
+// The scalar parameters of one call: the call's numbers, and the recorded values of all others.
 class CallSlots {
  public:
   CallSlots(Program::State& state, const CallSite& site, const LaunchPlan& plan)
@@ -56,12 +57,12 @@ class CallSlots {
     try {
       plan.numbers.evaluate([&](std::size_t i) -> const compiler::Literal& { return site.arguments[i].number; },
                             {own_.data(), plan.slot_bits.size()});
-    } catch (const Error&) {  // a number that does not fit: recorded again, the message says where
+    } catch (const Error&) {  // a number out of range: the new recording throws an error with its source line
       record(state, site.arguments, std::span(plan.inputs).first(plan.argument_of.size()));
       throw;
     }
   }
-  /// Null where the call brings none.
+  /// Returns the scalar parameters of this call; null if the call has no numbers.
   const std::uint64_t* own() { return plan_.numbers.empty() ? nullptr : own_.data(); }
   std::span<const std::uint64_t> all() {
     return plan_.numbers.empty() ? std::span(plan_.slot_bits) : std::span<const std::uint64_t>(own_.data(), plan_.slot_bits.size());
@@ -78,13 +79,13 @@ inline void fill_input_bases(const LaunchPlan& plan, std::span<const Argument> a
   for (const Array& array : plan.captured) *bases++ = static_cast<std::byte*>(const_cast<void*>(array.data()));
 }
 
-/// The arguments as the interpreter reads them.
+/// Returns the arguments as views for the interpreter.
 std::vector<ir::ArrayView> views_of(const LaunchPlan& plan, std::byte* const* bases);
 
-/// Mode reference: `bases` as for kernels, outputs laid out as the plan's targets.
+/// Runs mode reference: `bases` as for kernels, outputs in the layout of the plan's destinations.
 void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const std::uint64_t> slot_bits, const StopCondition& stop);
 
-/// What a call throws when `new` finds nothing, made before it is needed.
+/// Returns the exception for failed allocations with `new`, constructed in advance.
 const std::exception_ptr& out_of_memory();
 
 }  // namespace onepass::runtime

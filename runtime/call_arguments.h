@@ -1,4 +1,4 @@
-// From the arguments of the public headers to those of a Program. Used by function.cpp, formula.cpp and tensor.cpp.
+// Converts the arguments of the public headers to Program arguments. Used by function.cpp, formula.cpp and tensor.cpp.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace onepass::runtime {
 
-/// A C++ number as a literal.
+/// Converts a C++ number to a literal.
 inline compiler::Literal literal_of(const detail::NumberValue& number) {
   using Kind = detail::NumberValue::Kind;
   using compiler::Literal;
@@ -27,7 +27,7 @@ inline compiler::Literal literal_of(const detail::NumberValue& number) {
   }
 }
 
-/// On the stack, up to a number that covers nearly every function.
+/// Converted arguments, on the stack for nearly all functions.
 class CallArguments {
  public:
   explicit CallArguments(std::span<const detail::CallArgument> from) : row_(from.size()), size_(from.size()) {
@@ -43,7 +43,7 @@ class CallArguments {
   std::size_t size_;
 };
 
-/// Runs `body`; false with the text of what it threw.
+/// Runs `body`; on an exception, returns false and sets `error` to its text.
 template <class Body> bool without_exceptions(std::string& error, Body&& body) noexcept {
   try {
     try {
@@ -52,7 +52,7 @@ template <class Body> bool without_exceptions(std::string& error, Body&& body) n
     } catch (const std::exception& e) { error = e.what(); } catch (...) {
       error = "the function threw something that is no std::exception while it was recorded";
     }
-  } catch (...) {  // no memory for the text
+  } catch (...) {  // out of memory for the text
     error.clear();
   }
   return false;

@@ -1,7 +1,8 @@
-// Numbers that a recorded function read from variables that live on: a call sees cheaply whether one has changed, without running the function.
-// What a variable is the recording knows from its address alone. It is looked at again only where reading it is allowed at any later call:
-// a variable that the function object has a reference or pointer to, a part of that object, a global or static variable. Not the
-// function's own local variables, nor what lies on the heap: that may be gone.
+// Numbers that a recorded function read from captured variables. A call detects a change cheaply, without running the function.
+//
+// The recording has only the addresses of variables. Later calls read a variable again only if that is always valid: the function object
+// refers or points to it or contains it, or it is a global or static variable. Locals and heap objects are excluded, because they may no
+// longer exist.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +14,18 @@
 
 namespace onepass::runtime {
 
-/// Which variables they are, and what stood there.
+/// The captured variables, with their recorded values.
 class CapturedNumbers {
  public:
-  /// `bytes`: at most 8.
+  /// Adds a variable of at most 8 `bytes`.
   void add(const void* variable, std::uint32_t bytes);
-  /// Has one another value than when it was read?
+  /// True if a variable has another value than at the recording.
   bool changed() const noexcept {
     for (const Number& n : numbers_)
       if (bits_at(n.variable, n.bytes) != n.bits) return true;
     return false;
   }
-  /// Forgets those that the function itself has written since.
+  /// Removes the variables that the function itself has changed since.
   void keep_unchanged();
   std::size_t size() const noexcept { return numbers_.size(); }
 
@@ -34,7 +35,7 @@ class CapturedNumbers {
     std::uint64_t bits;
     std::uint32_t bytes;
   };
-  // One load, so that a variable that another thread writes is read whole.
+  // Uses one load, so that a concurrent write by another thread is seen completely or not at all.
   static std::uint64_t bits_at(const void* variable, std::uint32_t bytes) noexcept {
     switch (bytes) {
       case 1: return load<std::uint8_t>(variable);
@@ -51,13 +52,13 @@ class CapturedNumbers {
   std::vector<Number> numbers_;
 };
 
-/// While a function is recorded: which of the variables that it reads are captured.
+/// Finds the captured variables among the variables that a function reads during recording.
 class CaptureWatch {
  public:
   explicit CaptureWatch(CapturedNumbers& numbers) : numbers_(numbers) {}
   CaptureWatch(const CaptureWatch&) = delete;
   CaptureWatch& operator=(const CaptureWatch&) = delete;
-  /// A function object is run, perhaps within another one, until leave().
+  /// Marks the start of a function object's run, possibly nested, until leave().
   void enter(const void* object, std::size_t bytes);
   void leave() { objects_.pop_back(); }
   void read(const void* variable, std::uint32_t bytes);
@@ -68,7 +69,7 @@ class CaptureWatch {
 
   CapturedNumbers& numbers_;
   std::vector<std::span<const std::byte>> objects_;
-  std::vector<Range> globals_;  // found when they are first asked for
+  std::vector<Range> globals_;  // found at first use
   bool knows_globals_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What Options::check_recording and Options::check_nan look at, before and after a call.
+// The checks of Options::check_recording and Options::check_nan, before and after a call.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,19 @@
 
 namespace onepass::runtime {
 
-/// Does the function, run again, record what it recorded for the plan? Error: what differs. `slot_bits`: the values that the plan's slots
-/// have in this call.
+/// Runs the function again and throws Error with the difference if its recording differs from the plan's. `slot_bits`: the values of the
+/// plan's scalar parameters in this call.
 void check_recording(const Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits);
 
-/// The same for a plan whose captured numbers have changed, which need not show in what is recorded.
+/// Does the same for a plan whose captured numbers have changed. Such a change need not change the recording.
 void check_captures(const Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits);
 
-/// Have the results a NaN or an infinity? Error: which operator made it. `bases`: of the arguments; of a call on a device `there` are they
-/// themselves.
+/// Throws Error with the responsible operator if a result has a NaN or an infinity. `bases`: addresses of the arguments. For a call on a
+/// device, `there` has the argument arrays themselves.
 void check_nan(const Program::State& state, const LaunchOptions& options, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,
                std::span<std::byte* const> bases, std::span<const Array> results, std::span<const Array* const> there = {});
 
-/// The same memory, seen the same way.
+/// True if both arrays have the same memory, layout and type.
 bool same_view(const Array& a, const Array& b);
 
 }  // namespace onepass::runtime

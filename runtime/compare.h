@@ -1,4 +1,4 @@
-// Runs a call's graph in two modes and finds the first operator whose value differs. Called by Program::compare.
+// Runs a call's graph in two modes and finds the first operator with a different value. Called by Program::compare.
 #pragma once
 
 #include <cstddef>
@@ -17,24 +17,24 @@ namespace onepass::runtime {
 std::string_view text_of(Mode mode);
 
 struct CompareRequest {
-  const ir::Graph& graph;  // recorded, with the call's slots and the results that are wanted
+  const ir::Graph& graph;  // as recorded, with the call's scalar parameters and the requested results
   std::span<const ArrayPlan> inputs;
-  std::span<const std::byte* const> bases;  // of the inputs
+  std::span<const std::byte* const> bases;  // addresses of the inputs
   const compiler::Target& target;
-  LaunchOptions options;  // but for `unfused`
+  LaunchOptions options;  // except `unfused`
   Mode mode, judge;
-  Device device{};  // where `mode` runs; the judge is of the cpu. `bases` are the cpu's memory all the same
+  Device device{};  // device of `mode`; the oracle runs on the CPU. `bases` are CPU memory in any case
 };
 
-/// The results first. Where they differ, the values of all operators, a few at a time and in order: stored by the very kernels that
-/// compute the results, as additional outputs, so that what is wrong in them stays wrong.
+/// Compares the results first. If they differ, compares the values of all operators in order, a few at a time. The kernels that compute
+/// the results store these values as additional outputs, so that an error in them is reproduced.
 Comparison compare(const CompareRequest& request);
 
-/// The first operator, in the order of the recording, whose value has a NaN or an infinity: which, where, and whose derivative it is a part of.
-/// Empty where none has, which then was made by rounding to a half.
+/// Returns the first operator, in recording order, with a NaN or infinite value: its name, the element and, for a derivative, its forward
+/// operator. Empty if there is none; the value then came from rounding to a half.
 std::string first_not_finite(const CompareRequest& request);
 
-/// Where an Array has its first NaN or infinity: `nan at [2, 0]`, else nothing.
+/// Returns the position of an Array's first NaN or infinity, such as `nan at [2, 0]`; empty if there is none.
 std::optional<std::string> not_finite(const Array& array);
 
 }  // namespace onepass::runtime

@@ -1,4 +1,4 @@
-// A call whose plan runs on a GPU, and copies of its arrays for what looks at them on the cpu.
+// Calls with a plan for a GPU, and copies of their arrays for checks on the CPU.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@ namespace onepass::runtime {
 
 using ArrayPointers = Row<const Array*, 48>;
 
-/// The arrays that a plan reads: the call's, then what the function captured.
+/// Returns the arrays that a plan reads: the call's arrays, then the captured ones.
 std::vector<const Array*> inputs_of(const CallSite& site, const PlanData& plan);
 
-/// On the plan's device, into `outputs`, one for each of the plan's. `slot_bits`: all of this call; `own_slots`: null where the call
-/// brings none.
+/// Runs the plan on its device, into `outputs`, one for each output of the plan. `slot_bits`: all scalar parameters of this call;
+/// `own_slots`: null if the call has no numbers.
 void run_on_device(Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,
                    const std::uint64_t* own_slots, std::span<const Array* const> outputs);
 
-/// Those that are on the cpu stand for themselves.
+/// CPU copies of arrays; arrays on the CPU are used directly.
 class OnCpu {
  public:
   explicit OnCpu(std::span<const Array* const> arrays);

@@ -1,6 +1,7 @@
-// The structs of DLPack: those from before version 1.0, which every library speaks, and those since, which say whether a tensor is
-// read-only. Source: https://dmlc.github.io/dlpack/latest/c_api.html. Included by runtime/dlpack.cpp and by bindings, never by users, whose
-// dlpack.h has the same names.
+// The structs of DLPack: the ones before version 1.0, which every library supports, and the versioned ones, which have a read-only flag.
+// Source: https://dmlc.github.io/dlpack/latest/c_api.html.
+//
+// Included by runtime/dlpack.cpp and by bindings, but not by users, because their dlpack.h has the same names.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
-// What keeps a process usable on both sides of a fork. A fork waits for the short sections in which another thread changes a table that
-// all threads share, since the child would get the table half changed and its lock held for ever. It waits for nothing else: not for
-// the caller's code, not for a compile.
+// Makes a process usable on both sides of a fork. A fork waits while another thread changes a shared table. Otherwise the child would get
+// an inconsistent table and a permanently held lock. A fork does not wait for user code or for a compile.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace onepass::runtime {
 
-/// In its scope no other thread forks. Short, without the caller's code, nested at will on one thread.
+/// Scope in which no other thread forks. Must be short and must not run user code. Scopes of one thread may be nested.
 class ForkWaits {
  public:
   ForkWaits() noexcept;
@@ -17,7 +16,7 @@ class ForkWaits {
   ForkWaits& operator=(const ForkWaits&) = delete;
 };
 
-/// A mutex of a table: free in a fork's child, the table whole.
+/// A mutex of a table. In a forked child it is free and the table is consistent.
 class TableMutex {
  public:
   constexpr TableMutex() noexcept = default;
@@ -28,10 +27,11 @@ class TableMutex {
   std::mutex mutex_;
 };
 
-/// How many forks lie between the first process and this one.
+/// Returns the number of forks between the first process and this one.
 std::uint32_t fork_generation() noexcept;
 
-/// Called in each child of a fork, when it has one thread and all tables are whole. Registered once, never taken back; at most eight.
+/// Registers a hook, called in each forked child while it has one thread and all tables are consistent. Hooks are permanent; at most
+/// eight.
 void in_forked_child(void (*hook)());
 
 }  // namespace onepass::runtime

@@ -1,4 +1,4 @@
-// What `vjp` of a compiled function adds to its recording and keeps of its call. Used by runtime/function.cpp.
+// Extends the recording of a compiled function for `vjp`, and keeps the residuals of its call. Used by runtime/function.cpp.
 #pragma once
 
 #include <atomic>
@@ -12,18 +12,19 @@
 
 namespace onepass::runtime {
 
-/// To a recording whose results are marked: the derivatives, in a graph of their own that the plan keeps as its attachment, and the values that
-/// are saved for them as further outputs.
+/// Adds derivatives to a recording with marked results. The derivatives are a separate graph, which the plan keeps as its attachment.
+/// Residuals become additional outputs.
 void add_pullback(ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);
 
-/// After a call of such a recording. `forward` made it; `arrays` are its outputs; afterwards the results alone. `resets` counts those of the function.
+/// Makes the pullback after a call of such a recording by `forward`. Removes the residuals from `arrays`, the call's outputs. `resets`
+/// counts resets.
 detail::PullbackCore make_pullback(std::shared_ptr<const Program> forward, Program::Aftermath after, std::span<const Argument> arguments,
                                    std::vector<Array>& arrays, std::shared_ptr<const std::atomic<int>> resets);
 
-/// To a recording whose results are marked: as its results instead, u·Jv and, for each argument with a derivative, v and Jᵀu, u and v random.
+/// Replaces the results of a recording by u·Jv and, for each argument with a derivative, v and Jᵀu, with random u and v.
 void add_both_products(ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);
 
-/// `values` computes the function, `derivatives` what add_both_products makes of it.
+/// Checks gradients. `values` computes the function; `derivatives` computes the outputs of add_both_products.
 GradientCheck check_gradients(Program& values, Program& derivatives, std::span<const Argument> arguments);
 
 }  // namespace onepass::runtime

@@ -1,4 +1,4 @@
-// A graph as what a Program wants: it records itself. What `onepass run DUMP.json` and formula(GraphView) run.
+// Wraps a graph as a Program's recording function. Used by `onepass run DUMP.json` and formula(GraphView).
 #pragma once
 
 #include "ir/graph.h"
@@ -6,7 +6,7 @@
 
 namespace onepass::runtime {
 
-/// ValueError where it has no outputs.
+/// Returns a program that records the graph. Throws ValueError if the graph has no outputs.
 FormulaProgram graph_program(ir::Graph graph);
 
 }  // namespace onepass::runtime

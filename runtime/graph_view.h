@@ -1,4 +1,4 @@
-// Makes a GraphView of a graph. Used by function.cpp and formula.cpp.
+// Converts between graphs and GraphViews. Used by function.cpp and formula.cpp.
 #pragma once
 
 #include "ir/graph.h"
@@ -6,9 +6,9 @@
 
 namespace onepass {
 
-struct GraphViewAccess {  // GraphView's friend
+struct GraphViewAccess {  // friend of GraphView
   static GraphView make(ir::Graph graph);
-  static ir::Graph graph(const GraphView& view);  // a copy; without nodes where it has none
+  static ir::Graph graph(const GraphView& view);  // returns a copy; without nodes for an empty view
 };
 
 }  // namespace onepass

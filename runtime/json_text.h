@@ -1,4 +1,4 @@
-// JSON as text: what records and profiles are written in. Names and values in, commas and quotes by themselves.
+// JSON output for records and profiles. Callers give names and values; commas and quotes are added automatically.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace onepass::runtime {
 
-/// Appends to one string. Objects and lists are opened and closed in turn; `key` comes before each value of an object.
+/// Appends JSON to one string. Calls to open and close must be balanced; `key` precedes each value of an object.
 class JsonText {
  public:
   JsonText& open(char bracket) {
@@ -61,7 +61,7 @@ class JsonText {
     text_ += text;
     return *this;
   }
-  /// Between members that a reader looks at one by one.
+  /// Starts a new line before the next member, for readability.
   JsonText& line() {
     newline_ = true;
     return *this;

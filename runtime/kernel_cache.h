@@ -1,4 +1,4 @@
-// The process's cache of compiled kernels, found by their whole key. Called while a launch plan is made, never by a warm call.
+// The process's cache of compiled kernels, by complete key. Used while a launch plan is made; warm calls do not use it.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ namespace onepass::runtime {
 
 class Kernel;
 
-/// What a run calls: the best code that its kernel had when the run began.
+/// The code of one run: the best code of its kernel at the start of the run.
 class KernelCode {
  public:
   KernelCode(compiler::KernelFunction function, const compiler::TileProgram* tiles, const Kernel* slow)
@@ -33,9 +33,9 @@ class KernelCode {
       function_(words, begin, end, scratch);
     else tiles_->run(words, begin, end, scratch);
   }
-  /// Null where it runs in tiles.
+  /// Returns null if the run uses the tiled interpreter.
   compiler::KernelFunction compiled() const { return function_; }
-  /// The kernel, while this is not the code that it will keep: it wants to know what the run takes. Else null.
+  /// Returns the kernel if this is not its final code, because it then records the time of the run. Else null.
   const Kernel* slow() const { return slow_; }
 
  private:
@@ -44,18 +44,18 @@ class KernelCode {
   const Kernel* slow_;
 };
 
-/// What a function counts of the kernels that it asked for first. Also counted when the function is gone.
+/// Counters of a function for the kernels that it requested first. They remain valid after the function is destroyed.
 struct KernelCounts {
   std::atomic<std::int64_t> optimised{0}, specialised{0};
   std::atomic<std::int64_t> compile_nanoseconds{0};  // in every tier, by calls and in the background
-  std::atomic<std::int64_t> lost_nanoseconds{0};     // by runs in slower tiers, about
+  std::atomic<std::int64_t> lost_nanoseconds{0};     // estimate for runs in slower tiers
 };
 
-/// What one compile took, in milliseconds.
+/// Duration of one compile, in milliseconds.
 struct CompileTimes {
-  double open = 0;                           // the code generator, by the first compile of the process
-  double emit = 0, passes = 0, machine = 0;  // compiler::CodegenResult
-  double load = 0;                           // the object into executable memory
+  double open = 0;                           // loading the code generator, in the first compile of the process
+  double emit = 0, passes = 0, machine = 0;  // as in compiler::CodegenResult
+  double load = 0;                           // copying the object into executable memory
   double all() const { return open + emit + passes + machine + load; }
 };
 
@@ -63,25 +63,27 @@ struct CompileStage {
   const char* name;
   double CompileTimes::*time;
 };
-/// In their order.
+/// The stages in order.
 inline constexpr CompileStage kCompileStages[] = {{"open the code generator", &CompileTimes::open},
                                                   {"build LLVM IR", &CompileTimes::emit},
                                                   {"LLVM passes", &CompileTimes::passes},
                                                   {"machine code", &CompileTimes::machine},
                                                   {"load", &CompileTimes::load}};
 
-/// A generic kernel in its tiers (runtime/tiers.h): in tiles or compiled quickly at first, unless the optimised tier pays in the first
-/// run; optimised by a thread in the background or, once enough time was lost, by the call. A specialised one has its optimised tier alone.
-/// Each run asks for the best code there is; all give the same bits and take the same arguments.
+/// A generic kernel in its tiers (runtime/tiers.h). It starts in the tiled interpreter or the baseline tier, unless the optimized tier
+/// pays off in the first run. A background thread optimizes it or, after enough lost time, the call does.
+///
+/// A specialized kernel has only the optimized tier. Each run uses the best available code; all tiers give the same bits and take the
+/// same arguments.
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
-  /// Without `may_compile` it comes from disk, or KernelMissing is thrown.
+  /// Builds the kernel. Without `may_compile`, loads it from disk or throws KernelMissing.
   Kernel(const struct KernelRequest& request, bool may_compile = true);
-  /// Code that the library has: it has no tiers.
+  /// Wraps precompiled code of the library, which has no tiers.
   explicit Kernel(compiler::KernelFunction routine);
 
-  /// Before a run, on the thread of its call: what the time lost so far asks for. Where the run may not wait, it does not. Returns how many
-  /// of its threads the run takes: one fewer where the compile needs a processor.
+  /// Applies the tier rule before a run, on the thread of its call. Waits for a compile only if `may_wait`. Returns the number of threads
+  /// that the run may use: one fewer if the compile needs a processor.
   int before_run(bool may_wait, int threads) const {
     if (!final_.load(std::memory_order_relaxed)) [[unlikely]]
       return decide(may_wait, threads);
@@ -93,32 +95,31 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
       return slow_code();
     return {function, nullptr, nullptr};
   }
-  /// The code that it keeps, which needs no before_run(); null: it is not there yet.
+  /// Returns the final code, which needs no before_run(); null until it is ready.
   compiler::KernelFunction final_code() const { return final_.load(std::memory_order_acquire); }
-  /// A run by slow code took so long, of which the optimised tier would have needed `expected`, about.
+  /// Records a run by slow code. `expected`: estimated time in the optimized tier.
   void ran_slowly(std::int64_t nanoseconds, std::int64_t expected) const noexcept;
 
-  /// Nanoseconds of a run in the optimised tier on one thread of such a machine as costs.h speaks of.
+  /// Returns the estimated nanoseconds of an optimized run on one thread of the reference machine of costs.h.
   double optimised_time(double work, double bytes) const { return compiler::run_times(nest_, work, bytes).optimised; }
-  /// The tile program, of a kernel that has no other code yet; else null. A run that began with it may need its scratch.
+  /// Returns the tile program of a kernel that has no other code yet; else null. A run that uses it may need its scratch memory.
   const compiler::TileProgram* tiles() const { return final_.load(std::memory_order_acquire) ? nullptr : tiles_.get(); }
   std::size_t bytes() const { return first_ ? first_->bytes() : tiles_ ? tiles_->bytes() : 0; }
-  /// Begins the optimised tier in the background, where there is one to come.
+  /// Starts the optimized compile in the background, unless it is unnecessary.
   void optimise_soon() const noexcept;
-  /// Compiles the optimised tier, or waits for who does. Afterwards the kernel is settled.
+  /// Compiles the optimized tier, or waits for the thread that does. Afterwards the kernel is settled.
   void optimise_now() const;
-  /// A kernel that came from disk for a function that may not compile, now wanted by one that may.
+  /// Allows optimization of a kernel that came from disk for a function that may not compile.
   void allow_optimising() const {
     if (kept_quick_.load(std::memory_order_relaxed) && kept_quick_.exchange(false)) final_.store(nullptr, std::memory_order_release);
   }
-  /// It runs the code that it will keep.
+  /// True if the kernel runs its final code.
   bool is_settled() const { return final_.load(std::memory_order_relaxed) != nullptr || stays_in_tiles_.load(std::memory_order_relaxed); }
-  /// Its tier now, and why; for explain.
+  /// Returns the current tier and the reason for it; for explain.
   std::string tier_text() const;
-  double compile_ms() const { return compile_ms_; }  // what the first call waited for
+  double compile_ms() const { return compile_ms_; }  // wait of the first call
   bool from_disk() const { return from_disk_; }
-  /// Of the compiles by this process that have come to their end, the quick one and that of the code that the kernel keeps: all 0 where it
-  /// was not compiled so.
+  /// Returns the times of this process's finished compile of the baseline tier or of the final code; all 0 without such a compile.
   CompileTimes quick_times() const { return quick_times_; }
   CompileTimes final_times() const {
     const compiler::KernelFunction function = final_.load(std::memory_order_acquire);
@@ -126,11 +127,11 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   }
   const TierAccount& account() const { return account_; }
 
-  /// At exit: a compile that was paid for and does not take long is finished and kept, otherwise what was spent is noted on disk.
+  /// Finishes and stores a paid-for compile at exit if it is short; otherwise stores the time spent.
   void keep_at_exit(std::int64_t& nanoseconds_left) const;
 
  private:
-  enum State : std::uint32_t { kIdle, kQueued, kRunning, kDone, kStates };  // of the optimised compile, in the low bits of state_
+  enum State : std::uint32_t { kIdle, kQueued, kRunning, kDone, kStates };  // of the optimized compile, in the low bits of state_
 
   bool load(const KernelRequest& request, bool may_compile);
   void choose(const KernelRequest& request);
@@ -138,11 +139,11 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void compile_specialised(const KernelRequest& request);
   bool stay_in_tiles();
   void compiled(double estimate, std::int64_t start, std::int64_t processor, std::string_view how);
-  std::string name() const;                                                                   // in the log
-  void note_compile(std::int64_t start, int tier, const CompileTimes& times) const noexcept;  // in the profile
+  std::string name() const;                                                                   // for the log
+  void note_compile(std::int64_t start, int tier, const CompileTimes& times) const noexcept;  // for the profile
   int decide(bool may_wait, int threads) const;
   void give_processor() const noexcept;
-  std::int64_t compiled() const noexcept;  // processor time of the optimised compile so far
+  std::int64_t compiled() const noexcept;  // processor time of the optimized compile so far
   KernelCode slow_code() const;
   bool claim() const noexcept;
   void make_optimised(bool in_call) const noexcept;
@@ -153,19 +154,19 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   compiler::Nest nest_;
   compiler::Schedule schedule_;
   compiler::Target target_;
-  mutable std::atomic<compiler::KernelFunction> final_{nullptr};     // the code that it keeps; null: not there yet
-  compiler::KernelFunction quick_ = nullptr;                         // what runs until then, or
-  std::shared_ptr<const compiler::TileProgram> tiles_;               // this
-  std::shared_ptr<const compiler::KernelObject> first_;              // of `quick_`, or of all that it ever has
+  mutable std::atomic<compiler::KernelFunction> final_{nullptr};     // final code; null: not ready
+  compiler::KernelFunction quick_ = nullptr;                         // code until then, or
+  std::shared_ptr<const compiler::TileProgram> tiles_;               // the tiled interpreter
+  std::shared_ptr<const compiler::KernelObject> first_;              // of `quick_`, or of the only code
   mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `final_` points into it
   mutable TierAccount account_;
   mutable std::atomic<std::uint32_t> state_{kIdle};
-  mutable std::atomic<int> compile_thread_{0};                         // which compiles the optimised tier, or 0
-  mutable std::atomic<std::int64_t> compile_start_{0};                 // of that thread's processor time
-  mutable std::atomic<std::int64_t> looked_at_{0}, compiled_then_{0};  // when a run looked whether the compile goes on, and how far it was
+  mutable std::atomic<int> compile_thread_{0};                         // thread of the optimized compile, or 0
+  mutable std::atomic<std::int64_t> compile_start_{0};                 // in processor time of that thread
+  mutable std::atomic<std::int64_t> looked_at_{0}, compiled_then_{0};  // last progress check by a run, and the progress then
   mutable std::atomic<bool> stays_in_tiles_{false}, kept_quick_{false};
-  std::int64_t spent_on_disk_ = 0, quick_nanoseconds_ = 0;  // of runs of earlier processes; of the quick compile
-  // The optimised code is on disk, or will be: the quick one, which is kept later than that at times, must not take its place.
+  std::int64_t spent_on_disk_ = 0, quick_nanoseconds_ = 0;  // of runs in earlier processes; of the baseline compile
+  // True if the optimized code is or will be on disk. A later store of the baseline code must not replace it.
   std::shared_ptr<std::atomic<bool>> optimised_kept_ = std::make_shared<std::atomic<bool>>(false);
   double compile_ms_ = 0;
   CompileTimes quick_times_;
@@ -173,18 +174,18 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   bool from_disk_ = false, is_routine_ = false;
 };
 
-/// What identifies a kernel, and how it is made where it is missing.
+/// The identity of a kernel, and the input to build it if it does not exist.
 struct KernelRequest {
   struct Run {
     std::span<const std::int64_t> words;
-    double work = 0, bytes = 0;  // ScheduleNumbers
+    double work = 0, bytes = 0;  // as in ScheduleNumbers
     int threads = 1;
   };
-  std::string key;  // nest, schedule, target
+  std::string key;  // loop nest, schedule, target
   compiler::CodegenRequest codegen;
   std::shared_ptr<KernelCounts> counts;  // may be null
-  std::vector<Run> runs;                 // each launch of the first call. None: there is no such call, and it is compiled quickly
-  bool optimised = false;                // it is wanted settled: warm_up
+  std::vector<Run> runs;                 // each launch of the first call. Empty: no call follows, so the baseline tier is compiled
+  bool optimised = false;                // must be settled: warm_up
 };
 
 struct KernelResult {
@@ -193,30 +194,30 @@ struct KernelResult {
   CacheOutcome outcome = CacheOutcome::memory;
 };
 
-/// The text that kernels are compared by. `known`: of a specialised kernel, else null.
+/// Returns the cache key of a kernel. `known`: specialization constants, or null for a generic kernel.
 std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target,
                        const compiler::KnownWords* known = nullptr);
 
-/// Thrown where a kernel would have to be compiled and must not be.
+/// Thrown if a kernel needs compilation and compilation is not allowed.
 struct KernelMissing {};
 
-/// Thrown where the system lets this process run no code that it made, and a kernel cannot run in tiles.
+/// Thrown if the system forbids generated code and a kernel cannot run in the tiled interpreter.
 struct CodeRefused : Error {
   CodeRefused() : Error("this system does not let a program run code that it made itself; mode reference runs without") {}
 };
-/// Between two kernels, what a call asks that waits for their being compiled: whether it should stop, and whether it has waited long enough.
+/// The checks between two kernel compiles of a waiting call: the stop condition and the time limit.
 class CompileWait {
  public:
   CompileWait() = default;
-  /// `milliseconds`: 0 means any time.
+  /// Constructs the checks. `milliseconds`: 0 means no limit.
   CompileWait(const StopCondition& stop, std::int64_t milliseconds) : stop_(&stop), nanoseconds_(milliseconds * 1'000'000) {}
   bool asks() const { return nanoseconds_ > 0 || (stop_ && *stop_); }
-  /// The time begins with the first kernel that is missing.
+  /// Starts the clock, at the first kernel that is not in the cache.
   void begin();
   bool is_limited() const { return nanoseconds_ > 0; }
-  /// CancelledError, or CompileTimeSpent.
+  /// Throws CancelledError or CompileTimeSpent.
   void ask() const;
-  void ask_to_stop() const;  // the first alone
+  void ask_to_stop() const;  // checks only the stop condition
 
  private:
   const StopCondition* stop_ = nullptr;
@@ -224,24 +225,27 @@ class CompileWait {
 };
 struct CompileTimeSpent {};
 
-/// A kernel for each request, in their order. What is missing is compiled by up to `threads` threads at once; what another thread is
-/// compiling already is waited for. Throws the first error; kernels that were compiled stay. Without `may_compile` what is neither in
-/// memory nor on disk is KernelMissing. What `wait` throws leaves the kernels that were not begun as if nobody had asked for them.
+/// Returns a kernel for each request, in order. Compiles absent kernels with up to `threads` threads, and waits for kernels that another
+/// thread is compiling. Without `may_compile`, throws KernelMissing for a kernel that is not in memory and not on disk.
+///
+/// Throws the first error; kernels that were compiled stay in the cache. If `wait` throws, the kernels that were not started are
+/// unaffected.
 std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> requests, int threads, bool may_compile = true,
                                           CompileWait* wait = nullptr);
 
-/// The clock of CompileWait, in nanoseconds; for tests. Null: the system's.
+/// Sets the clock of CompileWait, in nanoseconds; for tests. Null restores the system's clock.
 void set_compile_clock(std::int64_t (*clock)()) noexcept;
 
-/// For tests and measurements. Which tier new generic kernels begin in where they can; none: the rule's (runtime/tiers.h).
+/// Forces the first tier of new generic kernels, if they support it; for tests and measurements. Empty restores the rule of
+/// runtime/tiers.h.
 void set_first_tier(std::optional<TierChoice> tier) noexcept;
-/// Whether kernels may run in tiles at first. True unless it is changed.
+/// Sets whether kernels may start in the tiled interpreter. The default is true.
 void set_tiles(bool on) noexcept;
-/// Whether runs in slower tiers count. True unless it is changed: else kernels stay in the tier that they began in.
+/// Sets whether time in slower tiers counts. The default is true; with false, kernels stay in their first tier.
 void set_promotion(bool on) noexcept;
 
-/// Waits until no kernel waits for its optimised tier, or to be kept on disk, or until `nanoseconds` have passed: negative for any time.
-/// False when the time was over.
+/// Waits until all pending optimized compiles and disk stores are finished, or until `nanoseconds` have passed (negative: no limit).
+/// False on timeout.
 bool wait_for_optimised(std::int64_t nanoseconds = -1);
 
 }  // namespace onepass::runtime

@@ -1,4 +1,4 @@
-// Launch plans: what one call signature runs. Made once for each signature, immutable, run by any thread.
+// Launch plans: the kernels of one call signature. A plan is made once for each signature, is immutable, and may run on any thread.
 #pragma once
 
 #include <atomic>
@@ -36,34 +36,34 @@ struct KernelReport {
   };
   std::uint32_t group = 0;
   compiler::Planned planned;
-  compiler::Scheduled scheduled;  // bytes: of all pieces
-  std::vector<Piece> more;        // pieces of the group that have the same body, beside the planned one
+  compiler::Scheduled scheduled;  // bytes: of all subdomains
+  std::vector<Piece> more;        // other subdomains with the same body
   std::string key;                // canonical: nest, schedule, target, tier
   bool from_cache = false;
-  bool in_tiles = false;  // at first: it is compiled in the background
+  bool in_tiles = false;  // initially, while it is compiled in the background
   CacheOutcome outcome = CacheOutcome::none;
   double compile_ms = 0;
 };
 
-/// Everything known about the plan of one signature.
+/// All information about the plan of one signature.
 struct PlanReport {
   ir::Graph recorded, optimised;
-  std::vector<std::string> notes;  // of the recording: Recorder::notes
+  std::vector<std::string> notes;  // notes of the recording: Recorder::notes
   compiler::Partition partition;
   std::vector<KernelReport> kernels;
   std::vector<compiler::Strips> strips;
 };
 
-/// An array as a plan knows it: everything but where it is.
+/// An array in a plan: all properties except its address.
 struct ArrayPlan {
   DType dtype = DType::F32;
   std::vector<std::int64_t> shape, strides;
-  std::int64_t low = 0, high = 0;  // the bytes that its elements touch, counted from element (0, …, 0); equal when it has none
+  std::int64_t low = 0, high = 0;  // byte range of its elements, relative to element (0, …, 0); equal if empty
   std::int64_t elements() const { return ir::element_count(shape); }
 };
 ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);  // no strides: contiguous
 
-/// Of the runs of a group of launches while profiling was on, in nanoseconds.
+/// Times of the runs of a launch group while profiling was on, in nanoseconds.
 struct RunTimes {
   std::atomic<std::int64_t> runs{0}, last{0}, best{0}, total{0};
   void add(std::int64_t nanoseconds) noexcept {
@@ -75,13 +75,13 @@ struct RunTimes {
   }
 };
 
-/// What making a plan took, in nanoseconds.
+/// Duration of each stage of planning, in nanoseconds.
 struct StageTimes {
   std::int64_t record = 0, passes = 0, fuse = 0, plan = 0, compile = 0;
 };
 
-/// A launch's specialised kernel, once there is one: tried in turn with the generic one, then used unless it is slower. Of a group of several
-/// launches the first one's state is that of all.
+/// A launch's specialized kernel. Trial runs alternate between it and the generic kernel; then it is used unless it is slower. For a
+/// group of several launches, the first launch has the state of all.
 class Specialised {
  public:
   static constexpr std::uint32_t kTrials = 24;  // runs, half of them generic
@@ -89,66 +89,66 @@ class Specialised {
 
   State state() const { return state_.load(std::memory_order_acquire); }
   const Kernel& kernel() const { return *kernel_; }
-  /// By one thread, once. Without `trial` it is used from now on.
+  /// Sets the kernel. Only one thread may call it, once. Without `trial`, later runs use the kernel directly.
   void publish(std::shared_ptr<const Kernel> kernel, bool trial);
-  /// Which kernel the next trial is for.
+  /// True if the next trial runs the specialized kernel.
   bool tries_kernel() { return started_.fetch_add(1, std::memory_order_relaxed) % 2 != 0; }
-  /// What a trial took. The last one decides.
+  /// Records the time of a trial. The last trial decides.
   void tried(bool kernel, std::int64_t nanoseconds);
-  /// A trial that did not come to its end says nothing.
+  /// Records a trial that did not finish; its time does not count.
   void was_stopped(bool kernel) { tried(kernel, kNever); }
-  mutable RunTimes times;  // of the group whose first launch this is
+  mutable RunTimes times;  // of the launch group that starts with this launch
 
  private:
   std::shared_ptr<const Kernel> kernel_;
   std::atomic<State> state_{State::None};
   std::atomic<std::uint32_t> started_{0}, finished_{0};
-  std::atomic<std::int64_t> best_[2] = {kNever, kNever};  // of the generic kernel, of the specialised one
+  std::atomic<std::int64_t> best_[2] = {kNever, kNever};  // of the generic kernel and of the specialized one
   static constexpr std::int64_t kNever = std::int64_t{1} << 62;
 };
 
-/// The words of one run of a kernel, and what each call fills into them.
+/// The kernel parameters of one run, and the entries that each call sets.
 struct KernelWords {
   struct Pointer {
-    std::uint32_t word;   // which of `words`
-    std::uint32_t base;   // of the call's base pointers: inputs, outputs, workspace; or kOwnWords, where a table stands
-    std::int64_t offset;  // bytes
+    std::uint32_t word;   // index in `words`
+    std::uint32_t base;   // index of a base pointer: inputs, outputs, workspace; or kOwnWords for a pointer table
+    std::int64_t offset;  // in bytes
     static constexpr std::uint32_t kOwnWords = ~std::uint32_t{0};
   };
   struct SlotWord {
     std::uint32_t word, slot;
-    std::uint64_t sign = 0;  // NestNumbers::signs
+    std::uint64_t sign = 0;  // as in NestNumbers::signs
     std::int64_t of(std::uint64_t value) const { return static_cast<std::int64_t>(value ^ sign); }
   };
-  std::vector<std::int64_t> words;  // with the slots of the plan's recording
+  std::vector<std::int64_t> words;  // with the recorded scalar parameters
   std::vector<Pointer> pointers;
-  std::vector<SlotWord> slots;  // the nest's, then those of tables
+  std::vector<SlotWord> slots;  // of the nest, then of pointer tables
 };
 
 struct Launch : KernelWords {
   std::shared_ptr<const Kernel> kernel;
   std::shared_ptr<Specialised> specialised = std::make_shared<Specialised>();
-  std::uint32_t of = 0, group = 0;            // the report's kernel; launches of one group stand together and run in step
-  std::int64_t items = 0, scratch_bytes = 0;  // of each thread, a multiple of 64
-  std::int64_t phases = 1, shared_bytes = 0;  // of a split schedule: its partial results stand behind the threads' scratch
+  std::uint32_t of = 0, group = 0;            // the report's kernel; launches of one group are adjacent and run concurrently
+  std::int64_t items = 0, scratch_bytes = 0;  // scratch bytes of each thread, a multiple of 64
+  std::int64_t phases = 1, shared_bytes = 0;  // for a split reduction: its partial results follow the threads' scratch memory
   std::uint32_t phase_word = 0, shared_word = 0;
-  bool is_routine = false;  // runtime/routine.h
-  bool is_steps = false;    // its kernel has no form for one shape
-  bool claimed = false;     // items are begun in increasing order, by whichever thread is free
+  bool is_routine = false;  // see runtime/routine.h
+  bool is_steps = false;    // its kernel has no shape-specialized form
+  bool claimed = false;     // free threads claim tasks in increasing order
   bool combines_last = false;
   int threads = 1;
-  std::int64_t expected = 0;  // nanoseconds of a run in the optimised tier, about
+  std::int64_t expected = 0;  // estimated nanoseconds of a run in the optimized tier
   std::int64_t vector_loop_extent = 0;
-  std::int64_t steps = 1;            // of a group of several launches: parts of the work through which they go together
+  std::int64_t steps = 1;            // for a group of several launches: parts of the work that they run in lockstep
   std::int64_t strips_of_outer = 0;  // compiler/plan/strips.h: each step is a strip, or 0
   std::int64_t items_of_outer = 0, items_of_strip = 0;
   struct Held {
-    std::uint32_t word;                       // the pointer to what strips hold
-    std::int64_t offset, of_outer, of_strip;  // bytes: in the thread's memory; to the next outer iteration's, the next strip's
+    std::uint32_t word;                       // the pointer to the buffer of strips
+    std::int64_t offset, of_outer, of_strip;  // bytes: in the thread's memory; between outer iterations; between strips
   };
   std::vector<Held> held;
-  std::int64_t held_bytes = 0, beside_bytes = 0;  // of each thread, before its scratch: what is held; and the thread's words behind it
-  std::int64_t work = 0, bytes = 0;               // ScheduleNumbers: work; read and written
+  std::int64_t held_bytes = 0, beside_bytes = 0;  // per thread, before its scratch: strip buffers; the thread's kernel parameters
+  std::int64_t work = 0, bytes = 0;               // as in ScheduleNumbers: work; bytes read and written
 };
 
 namespace cuda {
@@ -158,41 +158,41 @@ struct LaunchPlan;
 
 struct PlanData;
 
-/// What a recording leaves to the plans that are made of it: the backward half of a pullback (runtime/gradient.cpp).
+/// Data that a recording attaches to its plans: the backward half of a pullback (runtime/gradient.cpp).
 class Attachment {
  public:
   virtual ~Attachment() = default;
-  /// Adds what belongs to it to the record of a call that runs `plan`.
+  /// Adds its data to the record of a call that runs `plan`.
   virtual void add_to(ExecutionRecord& record, const PlanData& plan, Detail detail) const = 0;
 };
 
-/// What a plan runs: one launch for each piece of each kernel.
+/// The contents of a plan: one launch for each subdomain of each kernel.
 struct PlanData {
-  std::vector<ArrayPlan> inputs;           // the array arguments, then what the function captured
-  std::vector<std::uint32_t> argument_of;  // which argument each is, but for the captured ones
-  mutable std::vector<Array> captured;     // kept alive until the program is gone
-  std::vector<ArrayPlan> outputs;          // the results that are wanted, as the kernels store them
-  std::vector<std::uint32_t> target_of;    // which result each is
-  std::vector<ArrayPlan> targets;          // as the caller has them: other strides than the output's where a node is a result twice
-  std::vector<std::uint8_t> redirected;    // outputs whose target has other strides: stored elsewhere, then copied
-  std::vector<std::uint8_t> in_place;      // outputs x inputs: may this output overwrite that input, given that both are the same memory?
-  std::vector<std::string> output_names;   // of all results
+  std::vector<ArrayPlan> inputs;                 // array arguments, then captured arrays
+  std::vector<std::uint32_t> argument_of;        // argument index of each input, except captured ones
+  mutable std::vector<Array> captured;           // kept alive until the program is destroyed
+  std::vector<ArrayPlan> outputs;                // the requested results, as the kernels store them
+  std::vector<std::uint32_t> target_of;          // result index of each output
+  std::vector<ArrayPlan> targets;                // the caller's layouts; they differ from the outputs' if one node is two results
+  std::vector<std::uint8_t> redirected;          // outputs whose destination has other strides: stored elsewhere, then copied
+  std::vector<std::uint8_t> in_place;            // outputs x inputs: true if the output may overwrite the input in the same memory
+  std::vector<std::string> output_names;         // of all results
   std::shared_ptr<const Attachment> attachment;  // ProgramRecorder::attachment
 
-  std::vector<std::uint64_t> slot_bits;  // of the recording's slots
-  compiler::Numbers numbers;             // which of them each call's numbers fill
+  std::vector<std::uint64_t> slot_bits;  // of the recording's scalar parameters
+  compiler::Numbers numbers;             // the scalar parameters that a call's numbers set
   CapturedNumbers captured_numbers;      // variables that the function read
   bool interpret = false;                // mode reference
-  bool refused = false;  // the fused kernels were not what the graph says (compiler/plan/verify_plan.h): others run, or none
-  bool indexes = false;  // something is indexed by data
+  bool refused = false;                  // compiler/plan/verify_plan.h refused the fused kernels: others run, or none
+  bool indexes = false;                  // some array is indexed by data
   std::vector<Launch> launches;
-  std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch of all threads of one kernel
+  std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch memory of all threads of one kernel
   std::int64_t bytes_read = 0, bytes_written = 0, bytes_allocated = 0;
-  std::size_t most_words = 0;  // of the launches of one group
-  bool may_wait = true;        // a call may wait for optimised code: Limits::compile_ms is not set
+  std::size_t most_words = 0;  // largest sum over a launch group
+  bool may_wait = true;        // a call may wait for optimized code: Limits::compile_ms is not set
   std::int64_t kernels = 0;
   StageTimes stages;
-  const LaunchPlan* whole = nullptr;  // that a call made: what a profile calls it
+  const LaunchPlan* whole = nullptr;  // the enclosing plan of a call; its name in a profile
 };
 
 struct LaunchOptions {
@@ -200,33 +200,33 @@ struct LaunchOptions {
   Relax relax;
   int threads = 1;
   bool aligned_stores = true;
-  std::vector<bool> in_place;    // by output: its target is an argument's memory, as the call that makes the plan has it
+  std::vector<bool> in_place;    // for each output: its destination is an argument's memory, in the call that makes the plan
   std::int64_t array_bytes = 0;  // Limits::array_bytes
-  bool stoppable = false;        // Options::should_stop is set: no part of the work takes long
+  bool stoppable = false;        // Options::should_stop is set: parts of the work must be short
   compiler::PassOptions passes() const { return {.relax = relax, .unfused = unfused}; }
 };
 
 struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::uint64_t id = 0;
-  std::shared_ptr<const PlanReport> report;  // null where `known` says all of it: plan_report.h
+  std::shared_ptr<const PlanReport> report;  // null if `known` contains all of it: plan_report.h
   compiler::OfStructure known;
-  LaunchOptions options;                              // what it was made with
-  std::shared_ptr<const cuda::DevicePlan> on_device;  // what it runs, on a GPU; `launches` is empty then
+  LaunchOptions options;                              // the options of this plan
+  std::shared_ptr<const cuda::DevicePlan> on_device;  // the kernels on a GPU; `launches` is then empty
   std::vector<std::int64_t> key;                      // the signature: runtime/signature.h
-  std::vector<std::int64_t> before;                   // that of the call before the one that made the plan; empty: there was none
-  bool was_forgotten = false;                         // such a plan had given its place to others
+  std::vector<std::int64_t> before;                   // signature of the previous call when the plan was made; empty: none
+  bool was_forgotten = false;                         // an earlier plan of this signature was evicted
   std::int64_t compiled = 0;                          // kernels that were compiled for it
-  mutable std::atomic<bool> described{false};         // to the profile
-  std::vector<bool> pinned;                           // by number argument: is the plan for this value alone?
-  std::int64_t hot_after = 0;                         // runs after which it gets kernels of its own
-  std::uint64_t hash = 0, family = 0;                 // of the key with the pinned values; without the values of numbers
+  mutable std::atomic<bool> described{false};         // in the profile
+  std::vector<bool> pinned;                           // for each number argument: true if the plan is specialized on its value
+  std::int64_t hot_after = 0;                         // runs until it gets shape-specialized kernels
+  std::uint64_t hash = 0, family = 0;                 // of the key with specialized values; without number values
   mutable std::atomic<std::int64_t> runs{0};
-  mutable std::atomic<bool> captures_decided{false};  // a captured number changed, and what the function records did not
-  mutable std::atomic<bool> specialises{false};       // begun, or not to be begun
-  // Of a plan that runs unfused since compiling would have taken longer than Limits::compile_ms: the fused kernels are there. Else null.
+  mutable std::atomic<bool> captures_decided{false};  // a captured number changed, and the recording did not
+  mutable std::atomic<bool> specialises{false};       // specialization started or ruled out
+  // Set if the plan runs unfused because compiling exceeded Limits::compile_ms: true once the fused kernels are ready. Else null.
   std::shared_ptr<std::atomic<bool>> fused_ready;
 
-  /// About how much memory the plan holds, in graph nodes: for bounding the table.
+  /// Returns the plan's approximate memory, in graph nodes; bounds the plan table.
   std::size_t cost() const {
     std::size_t words = 0;
     for (const Launch& launch : launches) words += launch.words.size();
@@ -234,70 +234,73 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   }
 };
 
-/// What make_launches throws where verify_plan refuses the kernels that run one operator each, too. Mode reference has none.
+/// Thrown by make_launches if verify_plan also refuses the kernels with one operator each. Does not occur in mode reference.
 class PlanRefused : public InternalError {
  public:
   using InternalError::InternalError;
 };
-/// Says once for each refused plan what is wrong with it. In tests that is an error: `strict`, runtime/os.h.
+/// Logs a refused plan once with the reason. With the test setting `strict` (runtime/os.h), throws an error.
 void note_refusal(std::string_view wrong);
 
-/// From a recorded graph to everything but the kernels: simplify, fuse, plan, verify, schedule. `inputs` and `outputs` of `plan` are filled in,
-/// `targets` are equal to the latter; `report` gets the rest. `analysed`: it has the optimised graph and its partition already
-/// (runtime/structures): by that structure. Where the verifier refuses what is fused, `plan` runs one kernel for each operator, and says so
-/// in `refused`.
+/// Turns a recorded graph into launches without kernels: simplify, fuse, plan, verify, schedule. The caller sets `inputs` and `outputs`
+/// of `plan`, with `targets` equal to `outputs`; the function sets the rest of `plan` and `report`.
+///
+/// With `analysed`, the report already has the optimized graph and its partition, from that shape-generic analysis (runtime/structures).
+/// If the verifier refuses the fused kernels, `plan` has one kernel for each operator and sets `refused`.
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options,
                    const compiler::Structure* analysed = nullptr);
 
-/// Fills `plan.in_place` in, where `only` is all that the plan runs.
+/// Sets `plan.in_place` for a plan that only runs `only`.
 void allow_in_place(PlanData& plan, const ir::Graph& graph, std::span<const ir::NodeId> places, const compiler::Planned& only);
-/// Bytes of a stored value; ValueError where they are more than `limit`, 0 being half the memory.
+/// Returns the bytes of a materialized value. Throws ValueError above `limit`; 0 means half the memory.
 std::int64_t checked_bytes(const ir::Graph& graph, ir::NodeId id, DType dtype, std::int64_t limit);
 
-/// The pieces of a group run together, each thread in its share of the scratch: a share is what the piece that needs most of it needs. After
-/// a launch's own needs have changed.
+/// Divides the scratch memory among a group's subdomains, which run together, each on its threads. Each thread's part fits the subdomain
+/// with the largest need. Call it after a launch's scratch size has changed.
 void share_scratch(PlanData& plan);
 
-/// ValueError where the graph's operators work on more than `limit` elements in all, as far as what they compute is needed; 0: no limit. The
+/// Throws ValueError if the needed operators of the graph work on more than `limit` elements in total; 0: no limit. The result is the
 /// same in every mode.
 void check_work(const ir::Graph& graph, std::int64_t limit);
-/// Mode reference stores the value of every node: ValueError for one that is larger than `options.array_bytes` allows.
+/// Throws ValueError for a value larger than `options.array_bytes`, because mode reference materializes every node.
 void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);
-/// For tests: may change each nest before it is scheduled. Null: nothing.
+/// Sets a hook that may change each nest before scheduling; for tests. Null removes it.
 void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept;
-/// Changes the pieces of each group before they are verified. For tests of the verifier.
+/// Sets a hook that may change the subdomains of each group before verification; for tests of the verifier.
 void set_plan_hook(void (*hook)(std::vector<compiler::Planned>& pieces)) noexcept;
 
-/// How kernels are found or compiled.
+/// Options for finding or compiling kernels.
 struct Attaching {
   int threads = 1;
-  std::shared_ptr<KernelCounts> counts;  // of what is compiled; may be null
+  std::shared_ptr<KernelCounts> counts;  // counters of compiled kernels; may be null
   bool may_compile = true;
   CompileWait* wait = nullptr;
-  bool optimised = false;  // KernelRequest::optimised
+  bool optimised = false;  // as `KernelRequest::optimised`
 };
-/// Finds or compiles the kernels of `report`, which it completes. Returns how many it compiled. KernelMissing as find_or_compile.
+/// Finds or compiles the kernels of `report` and completes it. Returns the number of compiled kernels. Throws KernelMissing as
+/// find_or_compile.
 int attach_kernels(PlanData& plan, PlanReport& report, const compiler::Target& target, const Attaching& how);
-/// The same for mode specialized: of the launches that attach_specialised leaves out alone.
+/// Does the same in mode specialized, only for the launches that `attach_specialised` skips.
 int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Target& target, const Attaching& how);
 
-/// Makes the specialised kernels of a plan and publishes them, for trial or for good. Returns how many it compiled.
+/// Builds and publishes the specialized kernels of a plan, for trial or directly. Returns the number of compiled kernels.
 int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, const Attaching& how, bool trial);
-/// Runs after which kernels of its own would pay for a plan: as long again as it took until then saves what they take to compile.
+/// Returns the number of runs until specialization pays off: the same time again would save its compile time.
 std::int64_t runs_until_hot(const PlanData& plan);
 
-inline constexpr std::size_t kMoreBases = 2;  // behind inputs and outputs: the workspace, and a flag for bad indices
+inline constexpr std::size_t kMoreBases = 2;  // after inputs and outputs: the workspace, and a flag for invalid indices
 
-/// Runs the kernels. `bases`: inputs, outputs, and room for kMoreBases. `slots`: of this call; null where they are the plan's own. False
-/// where an index lay outside: results are unspecified, and check_indices says which it was. CancelledError where `stop` is asked and says so.
+/// Runs the kernels. `bases`: inputs, outputs, and room for kMoreBases. `slots`: scalar parameters of this call; null for the recorded
+/// ones. False if an index was out of bounds: results are then unspecified, and check_indices finds the index. Throws CancelledError if
+/// `stop` returns true.
 [[nodiscard]] bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, const StopCondition& stop = {});
 
-/// Computes the indices of the recording again: IndexError for the first that lies outside. None may: a flag can be raised by a lane that
-/// counts for nothing.
+/// Recomputes the indices of the recording and throws IndexError for the first one out of bounds. May find none, because vector lanes
+/// past the end can also set the flag.
 void check_indices(const ir::Graph& recorded, std::span<const ir::ArrayView> inputs, std::span<const std::uint64_t> slot_bits);
 
-/// The same with all words made beforehand, in memory of its own: for a call that is made again and again on the same arrays. The plan
-/// and `stop` must outlive it. Not on two threads at once.
+/// A repeated call on the same arrays, with all kernel parameters computed in advance in dedicated memory. The plan and `stop` must
+/// outlive it. Only one thread may run it at a time.
 class PreparedRun {
  public:
   PreparedRun(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, const StopCondition& stop);
@@ -309,9 +312,9 @@ class PreparedRun {
 
   const PlanData& plan_;
   const StopCondition& stop_;
-  const Launch* only_ = nullptr;  // all that runs, where that is one call of one kernel: nothing is shared out, waited for or asked
+  const Launch* only_ = nullptr;  // the only launch, if the plan is one call of one kernel without threads, waits or stop checks
   std::int64_t flag_ = 0;
-  memory::Buffer memory_;  // intermediates and scratch
+  memory::Buffer memory_;  // intermediates and scratch memory
   std::byte* scratch_ = nullptr;
   std::vector<std::int64_t> words_;
 };

@@ -1,4 +1,4 @@
-// Messages to the host's log callback. Called by runtime/ wherever something is worse than it could be, never on a warm path.
+// Messages to the host's log callback. Used by runtime/ for degraded operation; warm calls do not log.
 #pragma once
 
 #include <atomic>
@@ -10,12 +10,12 @@
 
 namespace onepass::runtime {
 
-/// Would a message of this level go anywhere?
+/// True if a message of this level would be delivered.
 bool log_wants(LogLevel level) noexcept;
-/// One sentence without a newline. No lock of ours may be held: the callback may call compiled functions.
+/// Logs one sentence without a newline. The caller must hold no lock of onepass, because the callback may call compiled functions.
 void log_text(LogLevel level, std::string_view text) noexcept;
 
-/// A message that cannot be formatted, for want of memory, is dropped.
+/// Formats and logs a message. Drops it if memory for the text is not available.
 template <class... A> void log(LogLevel level, fmt::format_string<A...> format, A&&... arguments) noexcept {
   if (!log_wants(level)) return;
   try {
@@ -23,7 +23,7 @@ template <class... A> void log(LogLevel level, fmt::format_string<A...> format, 
   } catch (...) {}  // NOLINT: a log never fails its caller
 }
 
-/// What is said once in a process: `static constinit Once once; if (once.first()) log(…)`.
+/// A flag for messages that appear once in a process: `static constinit Once once; if (once.first()) log(…)`.
 class Once {
  public:
   bool first() noexcept { return !done_.load(std::memory_order_relaxed) && !done_.exchange(true, std::memory_order_relaxed); }

@@ -1,5 +1,5 @@
-// From a call to the plan that it runs: the function is recorded, planned, and gets its kernels; later, where its shape is hot, kernels of
-// its own. program.cpp, which runs the plan, and what looks at plans call this.
+// Makes the plan of a call: records and plans the function and attaches kernels; later adds shape-specialized kernels if its shape is
+// hot. Used by program.cpp, which runs plans, and by reports on plans.
 #pragma once
 
 #include <atomic>
@@ -11,31 +11,30 @@
 
 namespace onepass::runtime {
 
-/// Call         somebody waits, so that Limits::compile_ms and Options::should_stop hold
-/// WarmUp       nobody does; the kernels are optimised at once
-/// WarmUpQuick  nobody does; the kernels begin in the tiers that a call would begin in
+/// Call         a caller waits, so Limits::compile_ms and Options::should_stop apply
+/// WarmUp       no caller waits; the kernels are optimized immediately
+/// WarmUpQuick  no caller waits; the kernels start in the tier of a first call
 enum class PlanFor : std::uint8_t { Call, WarmUp, WarmUpQuick };
-/// The plan for such calls: the one that is known, or a new one.
+/// Returns the plan for such calls, from the table or new.
 PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, PlanFor purpose = PlanFor::Call);
-/// Compiles the optimised tier of all kernels of a plan that have not theirs.
+/// Compiles the optimized tier of all kernels of a plan that lack it.
 void optimise_now(const LaunchPlan& plan);
 
-/// One run of the function. What it computes from literals has the bits that a call would compute.
-/// Under no lock: the caller's function may take its time, call other functions, and wait for other threads that record.
+/// Runs the function once. Values computed from literals have the bits that a call would compute. The caller must hold no lock, because
+/// the function may be slow, call other functions, or wait for other recording threads.
 ProgramRecorder record(const Program::State& state, std::span<const Argument> arguments, std::span<const ArrayPlan> inputs);
 
-/// Fill in the parts of a plan that stand for the call's arrays: the arguments, what the recording captured, and the results that are
-/// wanted, checked against the arrays they go to; `graph` keeps those results alone.
+/// Sets the parts of a plan that represent the call's arrays: arguments, captured arrays, or requested results. fill_outputs checks the results against their destinations and removes all other results from `graph`.
 void fill_inputs(const Program::State& state, std::span<const Argument> arguments, PlanData& plan);
 void add_captured(std::vector<Array> captured, PlanData& plan);
 void fill_outputs(const CallSite& site, ir::Graph& graph, PlanData& plan);
 
 LaunchOptions launch_options(const Program::State& state, const CallSite& site);
 
-/// Kernels of its own for a plan that is hot, as long as the function's depth allows.
+/// Builds shape-specialized kernels for a hot plan, within the depth limit of the function.
 void specialise(Program::State& state, const LaunchPlan& plan, bool in_background) noexcept;
 
-/// After each call. A shape that has become hot gets kernels of its own.
+/// Counts a run, after each call. Starts specialization if the shape has become hot.
 inline void count_run(Program::State& state, const LaunchPlan& plan) {
   const std::int64_t runs = plan.runs.fetch_add(1, std::memory_order_relaxed) + 1;
   if (runs < plan.hot_after || plan.specialises.load(std::memory_order_relaxed)) [[likely]]

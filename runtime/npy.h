@@ -1,4 +1,4 @@
-// .npy files whose bytes are there already, and the part of one that comes before its elements: for containers of them.
+// .npy files in memory, and .npy headers without the elements; for containers of .npy files.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@
 
 namespace onepass::runtime {
 
-/// As load_npy of a file with these bytes, which `owner` keeps; `name` stands in messages. Elements that are not aligned are copied.
+/// Does the same as load_npy for a file with these bytes, which `owner` keeps alive; `name` appears in messages. Copies misaligned
+/// elements.
 Array array_of_npy(const std::string& name, std::span<std::byte> bytes, std::shared_ptr<void> owner);
 
-/// The start of a file of format 1.0 whose elements begin at a multiple of 64; they follow in C order, bf16 as u16.
+/// Returns the header of a file of format 1.0, padded so that elements start at a multiple of 64; they follow in C order, bf16 as u16.
 std::string npy_header(const Array& array);
 
 }  // namespace onepass::runtime

@@ -1,4 +1,4 @@
-// What the disk cache asks of the file system, apart from os.h because nothing else does.
+// File system operations of the disk cache. They are separate from os.h because only the cache uses them.
 #pragma once
 
 #include <cstddef>
@@ -17,31 +17,31 @@ struct FileInfo {
   std::int64_t modified = 0;  // seconds since 1970
 };
 
-/// A folder that is held open. Its files are reached through the descriptor, so nobody can put another folder in its place; symbolic links
-/// are not followed. Names have no slash.
+/// An open folder. Its files are accessed through the descriptor, so nobody can substitute another folder. Symbolic links are not
+/// followed. Names contain no slash.
 class Folder {
  public:
-  Folder(std::string path, int descriptor) noexcept;  ///< takes the descriptor
+  Folder(std::string path, int descriptor) noexcept;  ///< takes ownership of the descriptor
   ~Folder();
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  /// False when the descriptor is another file's by now: a host may close what it did not open. Then nothing below may be called.
+  /// False if the descriptor now refers to another file, because the host closed it. The functions below must then not be called.
   bool is_open() const noexcept;
 
   struct Content {
-    std::optional<std::string> bytes;  // nothing: it is missing, cannot be read, or is refused
+    std::optional<std::string> bytes;  // empty: the file does not exist, cannot be read, or is refused
     std::string refusal;               // why it is not trusted: the end of a sentence
   };
-  /// Reads a file that is regular, belongs to this user, cannot be written to by others and has at most `most_bytes`. The size is looked at before
-  /// a byte is read.
+  /// Reads a regular file of at most `most_bytes` that belongs to this user and that others cannot write. Checks the size before it
+  /// reads.
   Content read(const std::string& name, std::int64_t most_bytes) const;
-  /// Writes a file that only this user can read, under a temporary name that is then renamed. False where that fails.
+  /// Writes a file that only this user can read, under a temporary name, and renames it. False on failure.
   bool write(const std::string& name, std::span<const std::byte> bytes) const noexcept;
   bool remove(const std::string& name) const noexcept;
-  /// Sets the file's time to now.
+  /// Sets the file's modification time to now.
   void touch(const std::string& name) const noexcept;
-  /// All but folders, in no order; empty when it cannot be read.
+  /// Returns all entries except folders, in any order; empty if the folder cannot be read.
   std::vector<FileInfo> list() const;
 
  private:
@@ -50,17 +50,17 @@ class Folder {
   std::uint64_t device_ = 0, inode_ = 0;
 };
 
-/// Is this a folder that only this user can write to, in folders that only this user and root can change?
+/// The result of checking that only this user can write to a folder, and only this user and root can change its parents.
 struct PrivateFolder {
   enum class State : std::uint8_t { Usable, Missing, Unavailable, Refused } state;
-  std::string reason;                    // why it cannot be had, or is refused as unsafe: the end of a sentence
-  std::shared_ptr<const Folder> folder;  // open where it is usable, and where it is a folder that is refused
+  std::string reason;                    // why it is unavailable or refused as unsafe: the end of a sentence
+  std::shared_ptr<const Folder> folder;  // open if usable, or if it is a refused folder
 };
-/// With `create` a missing folder and its parents are made, for this user alone. Parents are checked up to the user's home folder, else up to
-/// the root, as sshd does; a sticky one such as /tmp is accepted, since others cannot rename what is in it.
+/// Checks a folder. With `create`, creates it and its parents for this user only. Checks parents up to the user's home folder, else up to
+/// the root, like sshd. Accepts sticky parents such as /tmp, because others cannot rename entries in them.
 PrivateFolder private_folder(const std::string& path, bool create);
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 std::int64_t wall_clock_seconds() noexcept;
 
 }  // namespace onepass::os

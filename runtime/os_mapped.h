@@ -1,20 +1,21 @@
-// Mapped files that somebody shortens while they are read. Reading a page that the file no longer has ends a process by SIGBUS, so files are
-// mapped only in a program that has asked for a handler; the `onepass` command does. The library alone never installs one: it reads files.
+// Protects mapped files against truncation. Reading a page past the new end kills a process with SIGBUS. Files are therefore mapped only
+// if the program installs a handler, as the `onepass` command does. The library itself does not install one; it reads files instead.
 #pragma once
 
 #include <cstddef>
 
 namespace onepass::os {
 
-/// Installs the handler, for good: pages that are gone read as zero, and was_shortened() says so. Other SIGBUS signals have the effect that they
-/// had before. Call it before other threads run.
+/// Installs the handler permanently. Lost pages then read as zero, and was_shortened() reports them. Other SIGBUS signals keep their
+/// previous effect. Must be called before other threads run.
 void guard_mapped_files() noexcept;
 
-/// Maps the file's `bytes` copy-on-write under the guard. Null where there is no guard, no room for one more file, or no mapping.
+/// Maps `bytes` of the file copy-on-write under the guard. Returns null without a handler, if the file table is full, or if mapping
+/// fails.
 void* map_guarded(int descriptor, std::size_t bytes) noexcept;
 void unmap_guarded(void* memory, std::size_t bytes) noexcept;
 
-/// Whether the guarded file that has this address was shortened since it was mapped. False for other memory.
+/// True if the guarded file with this address was truncated after it was mapped. False for other memory.
 bool was_shortened(const void* address) noexcept;
 
 }  // namespace onepass::os

@@ -1,5 +1,5 @@
-// What a plan was made of. A plan for which the passes ran keeps its report; one of a known structure keeps that and its lengths alone, an
-// eighth of the memory, and the report is made again when somebody asks.
+// Reports: the input of a plan. A plan made by the passes keeps its report. A plan from a shape-generic analysis keeps only the analysis
+// and its lengths, an eighth of the memory, and rebuilds the report on request.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 
 namespace onepass::runtime {
 
-/// Drops what can be made again: afterwards the plan has no report of its own, unless its recording said more than its structure does.
+/// Drops the report if it can be rebuilt, which is not the case if the recording has more data than its shape-generic analysis.
 void keep_structure_alone(LaunchPlan& plan, int compiled);
 
-/// All of it. `target`: the one that the plan was made for.
+/// Returns the complete report. `target`: the target that the plan was made for.
 std::shared_ptr<const PlanReport> report_of(const LaunchPlan& plan, const compiler::Target& target);
 
-/// The graphs alone. Slots have the values of the plan's recording.
+/// Returns only the recorded or the optimized graph, with the recorded values of scalar parameters.
 ir::Graph recorded_of(const LaunchPlan& plan);
 ir::Graph optimised_of(const LaunchPlan& plan);
 

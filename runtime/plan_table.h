@@ -1,5 +1,5 @@
-// The plans of one program, those used last first. Calls find theirs by signature; where there are too many, or where they hold too much
-// memory, the last ones are forgotten. What plans count is added up here.
+// The plans of one program, most recently used first. Calls find their plan by signature. If plans are too many or use too much memory,
+// the last ones are evicted. Also sums the plans' counters.
 #pragma once
 
 #include <cstddef>
@@ -21,40 +21,40 @@ using PlanPointer = std::shared_ptr<const LaunchPlan>;
 
 class PlanTable {
  public:
-  /// Null: there is none.
+  /// Returns the plan; null if there is none.
   PlanPointer find(const CallSite& site, const Signature& signature);
-  /// The plan, or the one that another thread made for such calls meanwhile.
+  /// Inserts the plan, or returns the plan that another thread inserted for such calls in the meantime.
   PlanPointer insert(const CallSite& site, const Signature& signature, std::shared_ptr<LaunchPlan> plan);
-  /// Among those in the table and those that a thread may still have. Null: there is none.
+  /// Finds a plan in the table or in a thread's recent plans. Returns null if there is none.
   PlanPointer with_id(std::uint64_t id) const;
   std::vector<PlanPointer> all() const;
-  /// The next call of this signature makes a new one.
+  /// Removes the plan, so that the next call of this signature makes a new one.
   void forget(const LaunchPlan& plan);
   void clear();
-  /// When nobody runs the plans any more, though threads may remember them: what they captured can go.
+  /// Releases captured arrays when no call can run the plans, although threads may still refer to them.
   void release_captured();
 
-  /// A plan was made, for which `compiled` generic kernels and `specialised` of its own were compiled. `analysed`: its structure was not known.
+  /// Counts a new plan, with its compiled generic and specialized kernels. `analysed`: the passes ran for it.
   void count_made(const LaunchPlan& plan, const PlanReport& report, bool analysed, int compiled, int specialised);
-  /// What the table and its plans count; all else is 0.
+  /// Returns the counters of the table and its plans; all others are 0.
   Stats stats() const;
 
  private:
-  static constexpr std::size_t kMost = 1024, kMostNodes = std::size_t{4} << 20;  // LaunchPlan::cost
-  static constexpr std::size_t kMostEvicted = 64;                                // that are looked through no sooner
+  static constexpr std::size_t kMost = 1024, kMostNodes = std::size_t{4} << 20;  // in the units of LaunchPlan::cost
+  static constexpr std::size_t kMostEvicted = 64;                                // minimum before they are scanned
   static constexpr std::size_t kMostForgotten = 65'536;
-  struct Family {              // plans of one signature but for the values of numbers
-    std::vector<bool> pinned;  // by number argument: has each value plans of its own?
+  struct Family {              // plans of one signature, ignoring number values
+    std::vector<bool> pinned;  // for each number argument: true if each value has its own plans
     std::size_t plans = 0;
   };
-  mutable TableMutex mutex_;  // of everything below
+  mutable TableMutex mutex_;  // guards all members below
   std::list<PlanPointer> order_;
   std::unordered_multimap<std::uint64_t, std::list<PlanPointer>::iterator> by_hash_;
   std::unordered_map<std::uint64_t, Family> families_;
   std::size_t cost_ = 0;
-  std::unordered_set<std::uint64_t> forgotten_;  // hashes of plans that gave way; some may be of others that are there
-  std::list<PlanPointer> evicted_;               // out of the table, but a thread still has them
-  Stats totals_;                                 // but what the plans count themselves
+  std::unordered_set<std::uint64_t> forgotten_;  // hashes of evicted plans; may collide with plans in the table
+  std::list<PlanPointer> evicted_;               // not in the table, but a thread still refers to them
+  Stats totals_;                                 // except the plans' own counters
   std::unordered_set<std::size_t> kernels_;      // hashes of the kernels' keys
 
   void evict(std::list<PlanPointer>::iterator victim);

@@ -1,5 +1,5 @@
-// Program: one compiled function without its C++ types. Records for each new signature, plans, compiles, caches and calls. The typed
-// `compile(f)` and `formula(text)` are thin layers over it; the command and the tests use it directly.
+// Program: one compiled function without its C++ types. Records, plans and compiles for each new signature, and calls. `compile(f)` and
+// `formula(text)` are thin typed layers over it; the command and the tests use it directly.
 #pragma once
 
 #include <atomic>
@@ -26,13 +26,13 @@
 
 namespace onepass::runtime {
 
-/// An argument of a call: an array, or a number without a strong type (a literal whose value the call brings).
+/// An argument of a call: an array, or a weakly typed number (a literal with a value from the call).
 struct Argument {
   const Array* array = nullptr;
   compiler::Literal number;
 };
 
-/// The type of an argument before there is data: what `dump --shapes` gives.
+/// The type of an argument without data, as in `dump --shapes`.
 struct ArgumentType {
   DType dtype;
   std::vector<std::int64_t> shape;
@@ -40,78 +40,81 @@ struct ArgumentType {
   Device device{};
 };
 
-/// The recorder of a Program: it also knows Arrays that the function reads without having them as arguments.
+/// The recorder of a Program. It also records Arrays that the function reads without having them as arguments.
 class ProgramRecorder : public compiler::Recorder {
  public:
-  /// A hidden input: read at each call, kept alive with the recording. The same view of the same memory is one input.
+  /// Adds a hidden input, which each call reads again. The recording keeps it alive. The same view of the same memory is one input.
   compiler::Value capture(const Array& array);
-  std::vector<Array> captured;                   // their inputs stand behind those of the arguments
+  std::vector<Array> captured;                   // their inputs follow the argument inputs
   CapturedNumbers captured_numbers;              // variables that the function read
-  std::shared_ptr<const Attachment> attachment;  // goes with the plan that is made of the recording: Program::Aftermath
+  std::shared_ptr<const Attachment> attachment;  // moves to the plan of the recording: Program::Aftermath
 
  private:
   std::unordered_multimap<const void*, std::pair<std::size_t, compiler::Value>> by_address_;
 };
 
-struct CallSignature;  // signature_text.h
+struct CallSignature;  // in signature_text.h
 
 class Program {
  public:
-  /// Records the function: gets one Value for each argument (names "x0", "x1" … or `names`), marks its results with Recorder::output.
+  /// Function that records: gets one Value for each argument (names "x0", "x1" … or `names`) and marks its results with Recorder::output.
   using Record = std::function<void(ProgramRecorder&, std::span<const compiler::Value>)>;
-  struct State;  // program_state.h
+  struct State;  // in program_state.h
 
   Program(Record record, std::vector<std::string> argument_names, Options options);
   ~Program();
 
-  /// What a later call may need of one.
+  /// Data of a call that later calls may need.
   struct Aftermath {
     std::shared_ptr<const Attachment> attachment;  // of the recording
     std::vector<Array> captured;
-    std::vector<std::uint64_t> slot_bits;    // the values of the recording's slots in this call
-    std::shared_ptr<const LaunchPlan> plan;  // that it ran
+    std::vector<std::uint64_t> slot_bits;    // scalar parameters of the recording, with their values in this call
+    std::shared_ptr<const LaunchPlan> plan;  // the plan of the call
   };
-  /// Fresh results, in the order of the outputs.
+  /// Calls the function and returns new results, in the order of the outputs.
   std::vector<Array> call(std::span<const Argument> arguments, Aftermath* after = nullptr);
-  /// Into arrays of exactly the results' shapes and types; null discards a result. Targets may overlap arguments, not each other.
+  /// Writes to arrays with exactly the results' shapes and types; null discards a result. Destinations may overlap arguments, but not
+  /// each other.
   void call_into(std::span<const Argument> arguments, std::span<Array* const> targets);
 
-  /// The same call again and again on the same Arrays, which are kept: everything is checked and prepared once, numbers are fixed. Runs
-  /// at once only when it is called. The program must outlive it; not on two threads at once.
+  /// A repeated call on the same Arrays, which it keeps alive. bind() checks and prepares it once, with fixed numbers, and does not run
+  /// it. The program must outlive it. Only one thread may call it at a time.
   class Bound;
   std::unique_ptr<Bound> bind(std::span<const Argument> arguments, std::span<Array* const> targets);
 
-  /// Runs the call in the function's mode and in mode unfused (reference, where the function's is unfused), and says what differs.
+  /// Runs the call in the function's mode and in mode unfused (mode reference for an unfused function), and reports differences.
   Comparison compare(std::span<const Argument> arguments);
 
   /// Plans without running; compiles nothing.
   PlanReport report(std::span<const ArgumentType> types);
-  /// What such a call would run, and why; compiles nothing.
+  /// Describes the kernels for such a call and the reasons for them; compiles nothing.
   ExecutionRecord describe(std::span<const ArgumentType> types, Detail detail = Detail::plan);
   ExecutionRecord describe(const CallSignature& signature, Detail detail = Detail::plan);
-  /// The same of the last call in this process; without kernels before the first.
+  /// Describes the last call in this process; without kernels before the first.
   ExecutionRecord last_execution(Detail detail = Detail::plan) const;
-  /// The same of a call that ran this plan of this program.
+  /// Describes a call that ran this plan of this program.
   ExecutionRecord execution_of(const LaunchPlan& plan, Detail detail) const;
-  /// Of the last call in this process; an empty report before the first. Slots have the values of the plan's first recording.
+  /// Returns the report of the last call in this process; empty before the first. Scalar parameters have the values of the plan's first
+  /// recording.
   std::shared_ptr<const PlanReport> last_report() const;
-  std::string explain() const;  // each kernel of the last call: what it stores, why it ends there
+  std::string explain() const;  // each kernel of the last call: its outputs and the reason for its boundary
   Stats stats() const;
 
-  /// Makes ready what such a call needs, without running it: its kernels are in their optimised tier afterwards. Where `signature.hot` says
-  /// so, with kernels of its own.
+  /// Prepares for such a call without running it: its kernels are then in the optimized tier. If `signature.hot` is set, also builds
+  /// shape-specialized kernels.
   void warm_up(const CallSignature& signature, Tier tier = Tier::optimized);
-  /// Waits until the kernels of all calls that are remembered are optimised, or until the time is over: negative for any time. False
-  /// when it was over.
+  /// Waits until the kernels of all remembered calls are optimized, or until `nanoseconds` have passed (negative: no limit). False on
+  /// timeout.
   bool wait_until_optimized(std::int64_t nanoseconds = -1);
-  /// Of the calls that are remembered, in the order of their last use.
+  /// Returns the signatures of the remembered calls, in order of last use.
   std::vector<CallSignature> signatures() const;
-  /// From now on as with Compile::never; what is there already is optimised in the background.
+  /// Applies Compile::never to later calls. Existing kernels are still optimized in the background.
   void seal();
-  /// Forgets all signatures, and how many shapes were specialised. Bound calls stay as they are.
+  /// Forgets all signatures and the number of specialized shapes. Bound calls are unaffected.
   void reset();
 
-  /// Of all results of such a call; valid as long as the Program. Records where no such call was made before.
+  /// Returns the names of all results of such a call, valid while the Program exists. Records the function if no such call was made
+  /// before.
   const std::vector<std::string>& output_names(std::span<const Argument> arguments);
   const Options& options() const;
 
@@ -121,7 +124,7 @@ class Program {
 
 class Program::Bound {
  public:
-  struct Body;  // bound_call.cpp
+  struct Body;  // in bound_call.cpp
   explicit Bound(std::unique_ptr<Body> body);
   ~Bound();
   void operator()();
@@ -130,7 +133,7 @@ class Program::Bound {
   std::unique_ptr<Body> body_;
 };
 
-/// The optimised graph of this thread's last call, printed; empty before the first.
+/// Returns the optimized graph of this thread's last call, printed; empty before the first.
 std::string last_optimized_graph();
 
 }  // namespace onepass::runtime

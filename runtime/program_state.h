@@ -1,4 +1,5 @@
-// What a Program holds. For the files that make up Program: program.cpp, bound_call.cpp, explain.cpp, make_plan, checks, device_call.
+// The state of a Program. For the implementation files of Program: program.cpp, bound_call.cpp, explain.cpp, make_plan, checks,
+// device_call.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@
 
 namespace onepass::runtime {
 
-/// Of programs and plans; never 0.
+/// Returns a unique id for a program or plan; never 0.
 std::uint64_t new_id();
 
 struct Program::State {
@@ -30,15 +31,15 @@ struct Program::State {
   compiler::Target target;
   bool interpret = false;
 
-  std::atomic<std::uint64_t> id{new_id()};  // what threads remember plans under
+  std::atomic<std::uint64_t> id{new_id()};  // key of the program in threads' recent plans
   PlanTable plans;
   Structures structures;
   TableMutex names_mutex;
-  std::list<std::vector<std::string>> output_names;  // those that somebody asked for
+  std::list<std::vector<std::string>> output_names;  // filled on request
   std::atomic<std::uint64_t> last{0};                // id of the plan that ran last
   std::atomic<std::int64_t> temporary_bytes{0}, uploaded{0}, downloaded{0};
   const std::shared_ptr<KernelCounts> counts =
-      std::make_shared<KernelCounts>();  // also of the background thread, which may outlive the program
+      std::make_shared<KernelCounts>();  // also used by the background thread, which may outlive the program
   std::atomic<int> hot_shapes{0};
   std::atomic<bool> sealed{false}, depth_said{false}, compile_time_said{false};
 

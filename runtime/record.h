@@ -1,5 +1,5 @@
-// Execution records: what a plan is made of and why, as the public ExecutionRecord. Made when somebody asks, from a plan's report; nothing of
-// it is kept by a call. `Program`, the command's `dump` and the profile call this.
+// Execution records: the contents of a plan and the reasons for them, as the public ExecutionRecord. Built from a plan's report on
+// request; calls do not keep them. Used by `Program`, the command's `dump` and the profile.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@
 
 namespace onepass::runtime {
 
-/// The kernel's nodes: its stored values and everything inlined into them, in order.
+/// Returns the kernel's nodes: its materialized values and everything inlined into them, in order.
 std::vector<ir::NodeId> nodes_of(const PlanReport& report, std::uint32_t group);
-/// What these read that is none of them, in order.
+/// Returns the other nodes that these nodes read, in order.
 std::vector<ir::NodeId> reads_of(const PlanReport& report, std::span<const ir::NodeId> nodes);
-/// The lines of the graph's printed form, by node, without their indentation.
+/// Returns the lines of the graph's printed form, by node, without indentation.
 std::vector<std::string> lines_of(const ir::Graph& graph);
-/// A key is bytes, not text.
+/// Returns the bytes in hexadecimal. A key is bytes, not text.
 std::string hexadecimal(std::string_view bytes);
 
-BoundaryReason reason_of(compiler::Boundary boundary);  // not of Inlined
+BoundaryReason reason_of(compiler::Boundary boundary);  // must not be Inlined
 
-/// What a plan was compared with, and what is different.
+/// The reason for a plan, relative to another one, and the difference.
 struct PlanWhy {
   PlanReason reason = PlanReason::none;
   std::string sentence, remedy;
 };
-/// `key`, `before`: signatures (runtime/signature.h), the latter empty before the first call; `names`: of the arguments, where they have some;
-/// `pinned`: by number argument, whether its value chooses what is recorded; `compiled`: kernels that were.
+/// Compares two signatures (runtime/signature.h) and explains the plan. `before` is empty for the first call. `names`: of the arguments,
+/// if any. `pinned`: for each number argument, true if the recording depends on its value. `compiled`: number of compiled kernels.
 PlanWhy why_planned(const std::vector<std::int64_t>& key, const std::vector<std::int64_t>& before, std::span<const std::string> names,
                     const std::vector<bool>& pinned, bool forgotten, std::int64_t compiled);
 
-/// The fields of a schedule that differ: `streamed stores: no -> yes`, or nothing.
+/// Returns the differing fields of two schedules, such as `streamed stores: no -> yes`; empty if there are none.
 std::string schedule_differences(const compiler::Schedule& before, const compiler::Schedule& now);
 
 struct RecordContext {
@@ -46,22 +46,22 @@ struct RecordContext {
   Mode mode = Mode::adaptive;
   Detail detail = Detail::plan;
   std::span<const std::string> argument_names = {};
-  std::span<const std::shared_ptr<const LaunchPlan>> others = {};  // plans of the same program, for why a kernel is another one
+  std::span<const std::shared_ptr<const LaunchPlan>> others = {};  // plans of the same program, to explain why a kernel differs
 };
-/// `plan`: with its inputs, outputs and, where it was called, launches; a LaunchPlan where `called`.
+/// Builds a record. `plan` has inputs, outputs and, if it was called, launches; it must be a LaunchPlan if `called`.
 ExecutionRecord record_of(const PlanReport& report, const PlanData& plan, const LaunchPlan* called, const RecordContext& context);
 
-/// What compiles of a launch's kernels took: of the generic one and of that for its lengths alone, either of which may be null.
+/// Returns the compile times of a launch's generic kernel and its specialized kernel; either may be null.
 std::vector<ExecutionRecord::Compile> compiles_of(const Kernel* generic, const Kernel* specialised);
-/// `compiled (quick) in 1.23 ms: build LLVM IR 0.20, …`
+/// Returns a text such as `compiled (quick) in 1.23 ms: build LLVM IR 0.20, …`.
 std::string compile_text(const ExecutionRecord::Compile& compile);
 
-/// The program that NVRTC compiles for such inputs, for the device here, else for a typical one; `note` says which.
+/// Returns the program that NVRTC compiles for such inputs, for the present device, else for a typical one; `note` tells which.
 std::string cuda_text(const PlanReport& report, const PlanData& plan, const LaunchOptions& options, std::string& note);
-/// The same compiled, where NVRTC is installed; else empty, and `note` says so.
+/// Returns the compiled program if NVRTC is installed; else returns an empty text and sets `note`.
 std::string ptx_of(const std::string& cuda, std::string& note);
 
-/// IoError `WHAT: PATH: …` where the file cannot be written.
+/// Writes a text file. Throws IoError `WHAT: PATH: …` if it cannot be written.
 void write_text(const char* what, const std::string& path, std::string_view text);
 
 }  // namespace onepass::runtime

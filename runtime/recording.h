@@ -1,4 +1,4 @@
-// The recording that a thread is in: what Tensors of the C++ interface refer to. Made by runtime/function.cpp, used by tensor.cpp.
+// The current recording of a thread, which Tensors of the C++ interface refer to. Created by runtime/function.cpp, used by tensor.cpp.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace onepass {
 
-struct TensorAccess {  // Tensor's friend
+struct TensorAccess {  // friend of Tensor
   static Tensor make(std::uint32_t recording, std::uint32_t value) {
     Tensor t;
     t.recording_ = recording;
@@ -29,8 +29,8 @@ struct TensorAccess {  // Tensor's friend
 
 namespace runtime {
 
-/// One run of a function over Tensors. The innermost one of a thread is current from its construction to its destruction; they nest,
-/// since a function may call another one on Arrays while it is recorded.
+/// One run of a function over Tensors. It is the current recording of its thread from construction to destruction. Recordings nest,
+/// because a function may call another one on Arrays while it is recorded.
 class Recording {
  public:
   Recording(ProgramRecorder& recorder, Relax relax);
@@ -38,33 +38,33 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  /// Error naming `what` when this thread records nothing.
+  /// Returns the current recording. Throws Error with `what` if this thread is not recording.
   static Recording& current(std::string_view what);
   static Recording* current_or_null();
 
   ProgramRecorder& recorder;
 
   Tensor tensor(const compiler::Value& value);
-  /// Error when the Tensor belongs to another recording or to none.
+  /// Returns the Tensor's value. Throws Error if the Tensor belongs to another recording or to none.
   const compiler::Value& of(Tensor tensor) const;
-  /// A number becomes a literal of its own.
+  /// Converts an operand to a value. A number becomes a new literal.
   compiler::Value value(const Operand& operand);
-  /// What is recorded from now on was written there.
+  /// Sets the source position of later operators.
   void at(const std::source_location& where);
-  /// What another language records, whose operators have no line of C++, was written there.
+  /// Sets the source position of later operators of another language, which have no C++ position.
   void at_host(std::string_view file, std::uint32_t line);
-  /// The line that at_host said last; empty before.
+  /// Returns the last position set by at_host; empty before.
   const std::string& host_line() const { return recorder.graph.sources[host_source_]; }
 
-  const Relax relax;  // of the function that is recorded
+  const Relax relax;  // of the recorded function
   CaptureWatch watch;
-  int inlined = 0;  // compiled functions within each other that are being recorded into this one
+  int inlined = 0;  // nesting depth of compiled functions that are recorded into this one
 
  private:
   std::uint32_t id_;
   Recording* outer_;
   std::vector<compiler::Value> values_;
-  // `file:line` is interned by the address of the file's name and the line
+  // Source positions are interned by the address of the file name and the line.
   const char* last_file_ = nullptr;
   std::uint32_t last_line_ = 0, last_source_ = 0;
   std::unordered_map<std::uint64_t, std::uint32_t> sources_;
@@ -72,7 +72,7 @@ class Recording {
   std::uint32_t host_source_ = 0;
 };
 
-/// The Error that is being handled, of the same kind, with the line that recorded it.
+/// Rethrows the current Error as the same type, with the source line that recorded it.
 [[noreturn]] void rethrow_recorded_at(const std::source_location& where);
 
 }  // namespace runtime

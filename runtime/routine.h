@@ -1,6 +1,6 @@
-// Routines: operators that precompiled code of the library computes on whole arrays: sort, argsort, search, assign (ir/ops.def, kind Routine). A plan runs
-// one as a launch like that of a kernel: items that threads share, phases, scratch. Any number of threads gives the same result, since there
-// is one.
+// Routines: operators that precompiled library code computes on whole arrays: sort, argsort, search, assign (ir/ops.def, kind Routine). A
+// plan launches a routine like a kernel: tasks divided among threads, phases, scratch memory. The result is unique, so it does not depend
+// on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@ class Kernel;
 
 compiler::Scheduled schedule_routine(const compiler::Nest& nest, const compiler::NestNumbers& numbers, int threads);
 
-/// All words but pointers. compiler/plan/routine.h says what the nest holds.
+/// Returns all kernel parameters except pointers. compiler/plan/routine.h defines the nest.
 std::vector<std::int64_t> routine_words(const compiler::Nest& nest, const compiler::NestNumbers& numbers,
                                         const compiler::ScheduleNumbers& scheduled);
 
-/// Its code, as a kernel.
+/// Returns the routine's code as a kernel.
 std::shared_ptr<const Kernel> routine_kernel(const compiler::Nest& nest);
 
-/// Where each number stands among the words.
+/// Indices of a routine's kernel parameters.
 struct RoutineWords {
   enum : std::uint32_t {
     kPhase,
     kShared,
-    kX,  // pointers: the first operand, the second, the third, the result
+    kX,  // pointers: the first three operands and the result
     kValues,
     kUpdates,
     kResult,
-    kType,  // of the first operand: a DType
+    kType,  // DType of the first operand
     kVariant,
     kLength,   // of a row
     kResults,  // of a row
     kRows,
-    kBlock,   // rows, or of a search values, of an item
-    kChunks,  // items of a row
-    kLoops,   // axes that count rows: behind it extent, then the strides of the four arrays, of each; then the strides along the row
+    kBlock,   // rows of a task or, for a search, values
+    kChunks,  // tasks of a row
+    kLoops,   // row axes; then, for each axis, extent and strides of the four arrays; then the strides along the row
     kFirst,
   };
   static std::uint32_t pointer(const compiler::Nest& nest, std::uint32_t buffer) {
@@ -47,11 +47,11 @@ struct RoutineWords {
   }
 };
 
-/// How a sort runs, by its numbers alone.
+/// Method of a sort, which depends only on its sizes.
 enum class SortBy : std::uint8_t {
-  Rows,    // an item sorts rows
-  Shared,  // items share each row: counts by digits, then moves, phase by phase
-  Select,  // the first few of each row: kept while it is read
+  Rows,    // each task sorts rows
+  Shared,  // tasks share each row: counts by digits, then moves, phase by phase
+  Select,  // the first few of each row: selected while it is read
 };
 SortBy sort_by(std::int64_t length, std::int64_t results, std::int64_t chunks);
 

@@ -1,5 +1,5 @@
-// Keys: unsigned numbers in the order of sorting. NaN is above all numbers and -0 equals +0, so the order of two elements is that of their ranks; a
-// key itself tells -0 from +0, so that the element can be made of it again. Descending: the complements.
+// Sort keys: unsigned numbers in sorting order. NaN is above all numbers and -0 equals +0, so elements are compared by the ranks of their
+// keys. The key itself distinguishes -0 from +0, so that the element can be restored. Descending sorts use the complement.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,7 @@ template <class T> struct KeyOf {
   static T value(Key key) { return static_cast<T>(static_cast<Key>(key ^ kTop)); }
   static Key rank(Key key) { return key; }
 };
-enum class Truth : std::uint8_t {};  // a byte of a bool: 0 or not
+enum class Truth : std::uint8_t {};  // a byte of a bool: 0 or nonzero
 template <> struct KeyOf<Truth> {
   using Key = std::uint8_t;
   static Key of(Truth value) { return value != Truth{0}; }
@@ -40,12 +40,12 @@ template <std::size_t kBytes> struct KeyOfFloat {
     return key == std::numeric_limits<Key>::max() ? std::numeric_limits<T>::quiet_NaN()
                                                   : std::bit_cast<T>(key & kSign ? key & ~kSign : ~key);
   }
-  static Key rank(Key key) { return key + (key == kSign - 1); }  // of -0 that of +0
+  static Key rank(Key key) { return key + (key == kSign - 1); }  // -0 has the rank of +0
 };
 template <> struct KeyOf<float> : KeyOfFloat<4> {};
 template <> struct KeyOf<double> : KeyOfFloat<8> {};
 
-/// f(T{}) for the type that elements of `type` are read as.
+/// Calls f(T{}) with the type in which elements of `type` are read.
 template <class F> void with_type(DType type, F&& f) {
   switch (type) {
     case DType::Bool: return f(Truth{});
@@ -60,17 +60,17 @@ template <class F> void with_type(DType type, F&& f) {
     case DType::F32: return f(float{});
     case DType::F64: return f(double{});
     case DType::F16:
-    case DType::BF16: return;  // never: ir/verify
+    case DType::BF16: return;  // excluded by ir/verify
   }
 }
 
 /// The rows of a routine's arrays.
 struct RoutineRows {
-  static constexpr std::int64_t kLoop = 5;  // words of a loop: its extent and four strides
+  static constexpr std::int64_t kLoop = 5;  // kernel parameters of a loop: its extent and four strides
   const std::int64_t* words;
   std::int64_t operator[](std::uint32_t word) const { return words[word]; }
   struct Row {
-    std::int64_t x = 0, values = 0, updates = 0, result = 0;  // elements from the first of each array
+    std::int64_t x = 0, values = 0, updates = 0, result = 0;  // offsets in elements from the start of each array
   };
   Row at(std::int64_t row) const {
     Row out;

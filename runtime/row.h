@@ -1,4 +1,4 @@
-// Row: as many values as a call needs, on the stack where they are few.
+// Row: a small buffer with a run-time size, on the stack if it is short.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace onepass::runtime {
 
-/// They are default-initialised: of a type like int they have no values at first.
+/// A small buffer of default-initialized elements: elements of types like int are uninitialized.
 template <class T, std::size_t kInline> class Row {
  public:
   explicit Row(std::size_t count) : count_(count) {
     if (count > kInline) {
       heap_.resize(count);
       data_ = heap_.data();
-    } else std::uninitialized_default_construct_n(inline_, count);  // those that are needed alone
+    } else std::uninitialized_default_construct_n(inline_, count);  // only the needed elements
   }
   ~Row() {
     if (data_ == inline_) std::destroy_n(inline_, count_);

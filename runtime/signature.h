@@ -1,5 +1,6 @@
-// The signature of a call: what a launch plan depends on, as a row of integers. Compared in place on the warm path, written out when a
-// plan is made. The values of number arguments stand in it too: a plan is pinned to those that chose what was recorded, such as an axis.
+// The signature of a call: the properties that a launch plan depends on, as a sequence of integers. A warm call compares it in place; a
+// new plan stores it. It includes the values of number arguments. A plan is specialized on values that the recording depends on, such as
+// an axis.
 #pragma once
 
 #include <bit>
@@ -15,16 +16,16 @@ namespace onepass::runtime {
 
 struct CallSite {
   std::span<const Argument> arguments;
-  std::span<Array* const> targets;  // of `call_into`
+  std::span<Array* const> targets;  // for `call_into`
   bool into = false;
   int threads = 1;
 };
 
-/// What kernels of a GPU may count on: it decides between vectors of 16 bytes and single elements there.
+/// True if the address is 16-byte aligned. GPU kernels use it to choose 16-byte vectors or single elements.
 inline bool is_vector_aligned(const Array& array) { return (reinterpret_cast<std::uintptr_t>(array.data()) & 15) == 0; }
 inline bool is_aligned(const Array& array) { return (reinterpret_cast<std::uintptr_t>(array.data()) & 63) == 0; }
 
-inline constexpr int kDeviceShift = 34;  // of an array's first word: 0 for the cpu, else the device's number and one more
+inline constexpr int kDeviceShift = 34;  // bit position in an array's first word: 0 for the CPU, else the device index plus 1
 inline constexpr int kUnalignedShift = 42;
 inline std::int64_t device_bits(Device device, const Array& array) {
   if (device.is_cpu()) [[likely]]
@@ -32,8 +33,8 @@ inline std::int64_t device_bits(Device device, const Array& array) {
   return std::int64_t{device.index() + 1} << kDeviceShift | std::int64_t{!is_vector_aligned(array)} << kUnalignedShift;
 }
 
-/// Hands each integer of the signature to `word(integer, is_value)`, until it returns false. `is_value`: of a number without a type.
-/// Equal words so far mean that the rest has its numbers at the same places.
+/// Passes each integer of the signature to `word(integer, is_value)` until it returns false. `is_value`: true for an untyped number. Two
+/// signatures with equal integers so far have the next number at the same position.
 template <class F> bool walk_signature(const CallSite& site, F&& word) {
   if (!word(static_cast<std::int64_t>(site.into) | std::int64_t{site.threads} << 1 |
                 static_cast<std::int64_t>(site.arguments.size()) << 16 | static_cast<std::int64_t>(site.targets.size()) << 40,
@@ -72,7 +73,7 @@ template <class F> bool walk_signature(const CallSite& site, F&& word) {
   return word(aligned, false);
 }
 
-/// Is this call one of those that the plan is for? The values of numbers are not looked at, but for those that it is pinned to.
+/// True if the plan is valid for this call. Compares number values only if the plan is specialized on them.
 inline bool matches(const CallSite& site, const LaunchPlan& plan) {
   const std::int64_t* next = plan.key.data();
   std::size_t value = 0;
@@ -103,7 +104,7 @@ inline Signature signature_of(const CallSite& site) {
   });
   return s;
 }
-/// Of the family and the values that its plans are pinned to.
+/// Returns the hash of a signature without number values, combined with the values that its plans are specialized on.
 inline std::uint64_t hash_of(const Signature& s, const std::vector<bool>& pinned) {
   std::uint64_t h = s.family;
   for (std::size_t i = 0; i < s.values.size() && i < pinned.size(); ++i)

@@ -1,5 +1,4 @@
-// The signature of a call as text: what a file of recorded signatures holds, `warm_up` reads, and messages name a call by. docs/runtime.md
-// has the form.
+// Call signatures as text, for signature files, `warm_up` and messages. docs/runtime.md defines the format.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +15,25 @@ namespace onepass::runtime {
 struct CallSignature {
   struct Item {
     bool is_number = false;
-    bool is_discarded = false;  // a target that is not wanted
+    bool is_discarded = false;  // a destination that is discarded
     ArgumentType type;
     compiler::Literal number;
   };
-  std::vector<std::int64_t> structure;  // lengths of vectors, optionals that are there, values of Static
+  std::vector<std::int64_t> structure;  // lengths of vectors, which optionals are present, values of Static
   std::vector<Item> arguments;
   bool into = false;
   std::vector<Item> targets;
-  bool aligned = true;  // targets that all begin at a multiple of 64
-  bool hot = false;     // has kernels of its own
+  bool aligned = true;  // all destinations are 64-byte aligned
+  bool hot = false;     // has shape-specialized kernels
 
   std::string text() const;
-  /// ValueError that says what is wrong with `text`.
+  /// Parses `text`. Throws ValueError that describes the problem.
   static CallSignature parse(std::string_view text);
-  /// What a plan of one program is for.
+  /// Returns the signature of a plan.
   static CallSignature of(const LaunchPlan& plan);
 };
 
-/// Arrays of these types without memory of their own: for a call that is prepared and not run.
+/// Arrays of these types without memory, for a call that is prepared and not run.
 class SignatureCall {
  public:
   explicit SignatureCall(const CallSignature& signature);
@@ -47,10 +46,10 @@ class SignatureCall {
   std::vector<Array*> targets_;
 };
 
-/// A file of signatures: one a line; empty lines and those that begin with # are left out. IoError when it cannot be read, ValueError
-/// with the line that is none.
+/// Reads a file of signatures, one per line; skips empty lines and lines that begin with #. Throws IoError if it cannot be read, and
+/// ValueError with the first invalid line.
 std::vector<CallSignature> read_signatures(const std::string& path);
-/// How many of them `warm_up(signature)` made ready; those that the function does not take any more are said in the log.
+/// Warms up each signature and returns the number that succeeded. Logs signatures that the function no longer accepts.
 int warm_up_file(const std::string& path, const std::function<void(const CallSignature&)>& warm_up);
 void write_signatures(const std::string& path, const std::vector<std::string>& texts);
 

@@ -1,17 +1,17 @@
-// How fast this machine is beside the one on which the factors of compiler/plan/costs.h were measured: one factor, learned from what
-// compiles take, and kept in the cache folder. And how fast it copies, which is what records compare kernels with.
+// The speed of this machine relative to the one on which compiler/plan/costs.h was measured: one factor, learned from compile times and
+// stored in the cache folder. Also its copy bandwidth, with which records compare kernels.
 #pragma once
 
 namespace onepass::runtime {
 
-/// Estimates times this are what things take here, about. Between 1/8 and 8; 1 before anything is known.
+/// Returns the factor from estimated to actual times, between 1/8 and 8; 1 before the first measurement.
 double machine_speed();
-/// Something that was estimated to take `estimate` took `nanoseconds` of a processor.
+/// Records that a task with an estimate of `estimate` nanoseconds took `nanoseconds` of processor time.
 void note_speed(double estimate, double nanoseconds) noexcept;
-/// Bytes that a copy of a large array reads and writes in a nanosecond here, on all processors: measured at the first call, in about 0.1 s, unless the
-/// cache folder has it, and kept there. 0 where there is no memory for it.
+/// Returns the bytes per nanosecond, read plus written, of a large array copy on all processors; 0 without memory for it. The first call
+/// measures for about 0.1 s, unless the cache folder has the value, and stores it there.
 double copy_bandwidth() noexcept;
-/// Writes the factor to the cache folder, where it has changed by a tenth or more.
+/// Writes the factor to the cache folder if it has changed by a tenth or more.
 void keep_speed();
 
 }  // namespace onepass::runtime

@@ -1,5 +1,5 @@
-// Options::should_stop: when a call asks, and what it throws. Launches, the interpreter and the compiling of kernels ask by it, on the
-// thread that called.
+// Options::should_stop: when a call polls it, and the exception. Launches, the interpreter and kernel compilation poll it on the calling
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace onepass::runtime {
 
 class StopCheck {
  public:
-  /// Work between two questions: elements times statements, about, a hundredth of a second of compiled code on one thread. Schedules of calls
-  /// that can be stopped have items of at most about so much (ScheduleOptions::item_work).
+  /// Work between two polls, as elements times statements: about 10 ms of compiled code on one thread. Stoppable calls have tasks of at
+  /// most about this size (ScheduleOptions::item_work).
   static constexpr std::int64_t kWork = std::int64_t{1} << 24;
 
   explicit StopCheck(const StopCondition& stop) : stop_(stop) {}
 
-  /// CancelledError where the answer is yes.
+  /// Throws CancelledError if the condition is true.
   void ask() {
     done_ = 0;
     if (stop_()) throw CancelledError("cancelled: Options::should_stop returned true; what the call's targets hold is unspecified");
   }
-  /// After so much work.
+  /// Counts work, and polls when enough has accumulated.
   void did(std::int64_t work) {
     done_ += work;
     if (done_ >= kWork) ask();

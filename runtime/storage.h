@@ -1,4 +1,4 @@
-// The memory of arrays as the runtime knows it: counted, whatever it is made of. Made by array.cpp and cuda/array.cpp.
+// The memory of arrays in the runtime: reference-counted, of any kind. Created by array.cpp and cuda/array.cpp.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// StoredValues: where the values that a plan's kernels load and store lie: in arguments, in results, or between kernels alone. The plans of the
-// CPU (make_launches.cpp) and those of a device (cuda/device_plan.cpp) run the same nests, so both ask here.
+// StoredValues: locations of the values that a plan's kernels load and store: arguments, results, or intermediates. CPU plans
+// (make_launches.cpp) and device plans (cuda/device_plan.cpp) run the same nests, so both use this class.
 #pragma once
 
 #include <cstdint>
@@ -16,41 +16,42 @@ namespace onepass::runtime {
 
 class StoredValues {
  public:
-  /// A node has one layout: where it is several results, that of the first, in `plan.outputs` too; `plan.targets` keeps the caller's.
-  /// ValueError as checked_bytes.
+  /// Collects the values. A node has one layout: if it is several results, the layout of the first, also in `plan.outputs`;
+  /// `plan.targets` keeps the caller's layouts. Throws ValueError as checked_bytes.
   StoredValues(const ir::Graph& graph, PlanData& plan, std::int64_t array_bytes);
 
-  /// The arrays that are assembled of values that kernels store at their places.
+  /// Sets the arrays that are assembled from values that kernels store directly at their positions.
   void assemble(const compiler::Lists& lists) { lists_ = &lists; }
-  /// Where what a kernel has as this buffer stands in such an array, if it does; not where it has memory of its own.
+  /// Returns the position of a kernel's buffer in such an array; null if the buffer has separate memory.
   const compiler::PlaceInArray* place_in_array(const compiler::Nest& nest, const compiler::NestNumbers& numbers,
                                                std::uint32_t buffer) const;
 
-  /// Of inputs and outputs, by node.
+  /// Returns the layouts of inputs and outputs, by node.
   std::span<const compiler::Layout> layouts() const { return layouts_; }
-  /// Which outputs a node is.
+  /// Returns the outputs that a node represents.
   std::span<const std::uint32_t> outputs_of(ir::NodeId id) const;
-  /// Does what a kernel has as this buffer lie between kernels alone? A list never does.
+  /// True if this buffer of a kernel is an intermediate. False for an array list.
   bool is_intermediate(const compiler::Nest& nest, const compiler::NestNumbers& numbers, std::uint32_t buffer) const;
-  /// Which of a call's base pointers are a buffer's that is no intermediate: one, or those of a list's members, or none where these are numbers.
+  /// Returns the base pointers of a buffer that is not an intermediate: one, or one for each array of an array list, or none for numbers.
   std::vector<std::uint32_t> bases_of(const compiler::Nest& nest, const compiler::NestNumbers& numbers, std::uint32_t buffer) const;
   std::uint32_t base_of_output(std::uint32_t output) const { return inputs_ + output; }
   std::uint32_t workspace() const { return inputs_ + outputs_; }
   std::uint32_t flag() const { return workspace() + 1; }
 
-  /// Where an intermediate lies; fill() has to know it of all that are stored.
+  /// Sets the location of an intermediate. fill() requires the location of every materialized one.
   void place(ir::NodeId id, std::uint32_t base, std::int64_t offset) { placed_[id] = {base, offset}; }
 
-  /// The pointer to a buffer's first element, for the word `word`.
+  /// Returns the pointer to a buffer's first element, for kernel parameter `word`.
   KernelWords::Pointer pointer(const compiler::Nest& nest, const compiler::NestNumbers& numbers, std::uint32_t buffer,
                                std::uint32_t word) const {
     const Where it = where(nest, numbers, buffer);
     return {word, it.base, it.offset};
   }
 
-  /// What the word of an access to a list says: the address of the table, or the number of the word in which it begins.
+  /// The meaning of an array list access's kernel parameter: the address of the pointer table, or the parameter index where the table
+  /// begins.
   enum class Table : std::uint8_t { Address, Word };
-  /// Says what each call fills into `out.words`, the kernel's numbers, which get their slots, as recorded, and the tables of lists.
+  /// Sets the entries of `out.words` that each call fills: scalar parameters, pointers and the pointer tables of array lists.
   void fill(const compiler::Nest& nest, const compiler::NestNumbers& numbers, Table table, KernelWords& out) const;
 
  private:

@@ -1,5 +1,5 @@
-// Structures: what a program's recordings have in common (compiler/structure), those used last first. A new length of a known structure is
-// recorded and planned; no pass runs again.
+// The shape-generic analyses of a program's recordings (compiler/structure), most recently used first. A recording with new lengths
+// reuses an analysis; no pass runs again.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,14 @@ namespace onepass::runtime {
 
 class Structures {
  public:
-  /// Fills in what the passes would make of `report.recorded`. No structure: they have to run.
+  /// Sets the results of the passes for `report.recorded` from an analysis. Returns an empty one if the passes must run.
   compiler::OfStructure take_over(PlanReport& report);
-  /// What they made of it, for others.
+  /// Adds the analysis of this report for later recordings.
   void add(const PlanReport& report, const Relax& relax);
   void clear();
 
  private:
-  static constexpr std::size_t kMost = 8, kMostNodes = std::size_t{1} << 18;  // a recording of more nodes is not kept
+  static constexpr std::size_t kMost = 8, kMostNodes = std::size_t{1} << 18;  // larger recordings are not kept
   using Pointer = std::shared_ptr<const compiler::Structure>;
   TableMutex mutex_;
   std::vector<Pointer> all_;

@@ -1,6 +1,8 @@
-// The thread pool: one loop split into equal shares, the same split each time, so that a share's data stays in one core's cache.
-// Called by kernel launches and by nobody's callbacks; a share is a slice of a kernel's outermost loop. What hosts may set (the count, an
-// executor of their own, what a worker does first) is declared in onepass/runtime.h.
+// The thread pool: divides one loop into equal ranges, one per thread. The division is always the same, so that a range's data stays in
+// one core's cache. A range is a slice of a kernel's outermost loop.
+//
+// Used by kernel launches, not by callbacks. onepass/runtime.h declares the host's settings: the thread count, an executor, a worker
+// start hook.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +11,7 @@
 
 namespace onepass {
 
-/// A callable passed by reference: no allocation. The callable must outlive the call.
+/// A callable passed by reference, without allocation. The callable must outlive the call.
 template <class Signature> class FunctionRef;
 template <class Result, class... Arguments> class FunctionRef<Result(Arguments...)> {
  public:
@@ -30,25 +32,25 @@ namespace threads {
 
 inline constexpr int kMaxThreads = 256;
 
-/// Splits [0, items) into `threads` contiguous shares (fewer if there are fewer items, at most kMaxThreads) and calls
-/// `body(begin, end, share)` once for each: share 0 on the calling thread, the others on workers, and any that a worker has not
-/// begun by then on the calling thread too. Returns when all are done. Equal arguments give equal shares, whoever runs them.
+/// Divides [0, items) into `threads` contiguous ranges (fewer if there are fewer items, at most kMaxThreads) and calls `body(begin, end,
+/// share)` once for each. Range 0 runs on the calling thread, the others on workers. The calling thread also runs ranges that no worker
+/// has started. Returns when all are done. The ranges depend only on the arguments.
 ///
-/// A call from within a body, or while another thread is using the pool, runs all its shares here, one after the other.
-/// `body` must not throw. Workers run under default floating-point control. No allocation, no lock once the workers exist.
+/// A call from within a body, or while another thread uses the pool, runs all ranges on the calling thread in sequence. `body` must not
+/// throw. Workers run under default floating-point control. Does not allocate or lock once the workers exist.
 void parallel_for(std::int64_t items, int threads, FunctionRef<void(std::int64_t begin, std::int64_t end, int share)> body);
 
-/// Has the workers start that a loop on so many threads will want, while the caller prepares it. Does nothing where they are there, or
-/// where loops do not run on them.
+/// Starts the workers for a loop on this many threads, while the caller prepares it. Does nothing if they exist or if loops do not use
+/// them.
 void start(int threads) noexcept;
 
-/// Where share `share` of `shares` begins; the first `items % shares` are one longer.
+/// Returns the start of range `share` of `shares`; the first `items % shares` ranges are one element longer.
 constexpr std::int64_t share_begin(std::int64_t items, int shares, int share) {
   const std::int64_t whole = items / shares, rest = items % shares;
   return share * whole + (share < rest ? share : rest);
 }
 
-/// The number of threads that a call should use: this thread's ThreadScope, else `set_threads`, else the cores the process may use.
+/// Returns the number of threads for a call: this thread's ThreadScope, else `set_threads`, else the cores available to the process.
 int count() noexcept;
 
 }  // namespace threads

@@ -1,5 +1,5 @@
-// Where the values that kernels hand to each other lie in a call: in one block, or in the memory of a result that is not written yet. From
-// the lives of the buffers alone; runtime/make_launches.cpp knows the kernels. A plan is made once for each call signature.
+// Places intermediates of a call in one arena, or in the memory of a result that is not written yet. Uses only the lifetimes of the
+// buffers; runtime/make_launches.cpp supplies the kernels. Each call signature is planned once.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace onepass::runtime {
 
-/// A value that kernel `written` writes and `last_read` reads last.
+/// A value that kernel `written` writes and kernel `last_read` reads last.
 struct Intermediate {
   std::int64_t bytes = 0;
   std::uint32_t written = 0, last_read = 0;
 };
 
-/// A result's memory until kernel `written` writes it. No bytes: nothing may be stored there, since it has gaps.
+/// A donor buffer: a result's memory until kernel `written` writes it. `bytes` is 0 if its layout has gaps, which rules it out.
 struct Lender {
   std::int64_t bytes = 0;
   std::uint32_t written = 0;
@@ -24,19 +24,19 @@ struct Lender {
 struct Place {
   static constexpr std::uint32_t kBlock = ~std::uint32_t{0};
   std::uint32_t lender = kBlock;
-  std::int64_t offset = 0;  // in the block; 0 in a lender
+  std::int64_t offset = 0;  // in the arena; 0 in a donor buffer
 };
 
 struct WorkspacePlan {
   std::vector<Place> places;  // of the intermediates
-  std::int64_t bytes = 0;     // of the block
+  std::int64_t bytes = 0;     // of the arena
 };
 
-/// Does the kernel that writes `by` read `old` only where it has yet to write, so that both may be one memory? Asked of an intermediate
-/// (or, from intermediates.size() on, a lender) and an intermediate whose last reader is the writer of `by`.
+/// True if the kernel that writes `by` reads each element of `old` no later than it writes it, so that both may use the same memory. `by`
+/// is an intermediate (or, from intermediates.size() on, a donor buffer). `old` is an intermediate whose last reader writes `by`.
 using MayOverwrite = std::function<bool(std::size_t by, std::size_t old)>;
 
-/// `intermediates` by the kernel that writes them. Offsets are multiples of 64.
+/// Plans the memory. `intermediates` must be sorted by the kernel that writes them. Offsets are multiples of 64.
 WorkspacePlan plan_workspace(std::span<const Intermediate> intermediates, std::span<const Lender> lenders,
                              const MayOverwrite& may_overwrite);
 

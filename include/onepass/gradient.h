@@ -28,9 +28,7 @@ enum class JacobianBy : std::uint8_t { fewer, rows, columns };
 namespace detail {
 
 using TensorSpan = std::span<const Tensor>;
-inline TensorSpan span_of(const std::vector<Tensor>& list) {
-  return {list.data(), list.size()};
-}  // cheaper to compile than span's constructor
+inline TensorSpan span_of(const std::vector<Tensor>& list) { return {list.data(), list.size()}; }  // faster to compile than conversion
 
 ONEPASS_API
 void vjp_all(TensorSpan ys, TensorSpan dys, TensorSpan xs, Tensor* dxs);

@@ -142,10 +142,9 @@ struct Stats {
   std::int64_t forgotten = 0;    ///< signatures replaced by more recently used ones
   std::int64_t cache_hits = 0;   ///< kernels that another signature or function had already built
   std::int64_t bytes_read = 0, bytes_written = 0;
-  std::int64_t bytes_allocated =
-      0;                    ///< new results, intermediates between kernels, and temporaries for a destination that overlaps an argument
-  double ms_compiling = 0;  ///< all compiles of its kernels, by calls and in the background
-  double ms_lost = 0;       ///< time lost by runs before optimization, relative to an estimate of the optimized run
+  std::int64_t bytes_allocated = 0;  ///< new results, intermediates, and temporaries for destinations that overlap arguments
+  double ms_compiling = 0;           ///< all compiles of its kernels, by calls and in the background
+  double ms_lost = 0;                ///< time lost by runs before optimization, relative to an estimate of the optimized run
   std::int64_t bytes_uploaded = 0, bytes_downloaded = 0;  ///< copies for calls on a GPU with arrays on the CPU
 
   Stats& operator+=(const Stats& other) {

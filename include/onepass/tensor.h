@@ -432,10 +432,9 @@ Tensor pad(const Operand& x, Extents low, Extents high, PadMode mode);
 /// Returns windows of x along the given axes, or all axes. Each axis becomes the window index, and new last axes are the indices in a
 /// window. Windows start `step` apart; their elements are `spacing` apart. Throws ShapeError for a window longer than its axis.
 Tensor sliding_window(const Operand& x, Extents window, Axes axes = {}, std::int64_t step = 1, std::int64_t spacing = 1);
-Tensor tile(const Operand& x, Extents times);                   ///< the whole of x, `times[i]` times along axis i
-Tensor repeat(const Operand& x, std::int64_t times, int axis);  ///< each index along the axis, `times` times
-Tensor roll(const Operand& x, std::int64_t shift,
-            Axes axis = {});  ///< elements past the end reappear at the start; without an axis: flattened
+Tensor tile(const Operand& x, Extents times);                       ///< the whole of x, `times[i]` times along axis i
+Tensor repeat(const Operand& x, std::int64_t times, int axis);      ///< each index along the axis, `times` times
+Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< wraps around at the end; without an axis: flattened
 
 // ---- contractions: products summed by fma, in the order of docs/language.md. Types promote; integers wrap; bool throws DTypeError.
 /// Multiplies vectors and matrices by NumPy's rule; leading dimensions broadcast. Throws ShapeError unless the inner lengths are equal.
