@@ -13,8 +13,8 @@ namespace onepass::runtime {
 
 namespace {
 
-// Calls f(k, other) for each target and each argument or later target that overlap; `other` counts as `bases` does. Few are compared each with
-// each; of many only those that lie side by side.
+// Calls f(k, other) for each destination and each argument or later destination that overlap; `other` is an index in `bases`. Compares
+// all pairs if they are few, else only arrays that are close in memory.
 template <class F> void each_overlap(const LaunchPlan& plan, std::byte* const* bases, F&& f) {
   constexpr std::size_t kFew = 1024;  // pairs
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size(), all = inputs + outputs;
@@ -25,11 +25,11 @@ template <class F> void each_overlap(const LaunchPlan& plan, std::byte* const* b
         if ((other < inputs || other > inputs + k) && overlap(bases[inputs + k], plan.targets[k], bases[other], array(other))) f(k, other);
     return;
   }
-  std::vector<std::pair<const std::byte*, std::size_t>> order;  // by where the bytes begin
+  std::vector<std::pair<const std::byte*, std::size_t>> order;  // sorted by first byte
   for (std::size_t i = 0; i < all; ++i)
     if (array(i).low != array(i).high) order.emplace_back(bases[i] + array(i).low, i);
   std::sort(order.begin(), order.end());
-  std::vector<std::size_t> open[2];  // arguments, targets that have not ended
+  std::vector<std::size_t> open[2];  // arguments and destinations that have not ended
   for (const auto& [begin, i] : order) {
     const bool is_target = i >= inputs;
     for (const bool targets : {false, true}) {
@@ -66,7 +66,7 @@ void resolve_aliases(const LaunchPlan& plan, std::byte** bases, std::vector<Temp
   each_overlap(plan, bases, [&](std::size_t k, std::size_t other) {
     if (other >= inputs) [[unlikely]]
       fail_overlap(plan, k, other - inputs);
-    // what is interpreted is copied out when everything is computed
+    // mode reference copies its results at the end
     if (!plan.interpret && !(plan.in_place[k * inputs + other] && bases[other] == bases[inputs + k])) elsewhere[k] = 1;
   });
   if (plan.interpret) return;
@@ -74,7 +74,7 @@ void resolve_aliases(const LaunchPlan& plan, std::byte** bases, std::vector<Temp
     if (!elsewhere[k]) [[likely]]
       continue;
     const ArrayPlan& output = plan.outputs[k];
-    const std::int64_t before = (-output.low + 63) & ~std::int64_t{63};  // so that element (0, …, 0) is aligned
+    const std::int64_t before = (-output.low + 63) & ~std::int64_t{63};  // aligns element (0, …, 0)
     temporaries.push_back({k, memory::Buffer(static_cast<std::size_t>(before + output.high)), bases[inputs + k]});
     bases[inputs + k] = static_cast<std::byte*>(temporaries.back().buffer.data()) + before;
   }

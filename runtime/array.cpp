@@ -29,16 +29,16 @@ using detail::Storage;
 // ---- storage ----
 
 struct PooledStorage : Storage {
-  void* block = nullptr;  // null when the elements follow this header in the same block
+  void* block = nullptr;  // null if the elements follow this header in the same block
   std::size_t bytes = 0;
 };
 struct HostStorage : Storage {
   detail::Shared<void> owner;
 };
-constexpr std::size_t kHeader = memory::kAlignment;  // the elements behind it stay aligned
+constexpr std::size_t kHeader = memory::kAlignment;  // keeps the elements after it aligned
 static_assert(sizeof(PooledStorage) <= kHeader && sizeof(HostStorage) <= kHeader);
 
-// Up to here one block holds header and elements; above, 64 bytes more would spoil the size class and the alignment to huge pages.
+// Maximum size for header and elements in one block. Above it, 64 more bytes would change the size class and the huge page alignment.
 constexpr std::size_t kTogether = 16 << 10;
 
 Storage* allocate_elements(std::size_t bytes, bool zeroed, void*& data) {
@@ -83,7 +83,7 @@ std::string text_of(std::span<const std::int64_t> list) {
   return text + (list.size() > 64 ? ", …]" : "]");
 }
 
-/// The number of elements. Zero lengths do not excuse the others: their strides must be countable too.
+/// Returns the number of elements. Throws even for zero elements if the strides of the other axes overflow.
 std::int64_t count_elements(const char* what, std::span<const std::int64_t> shape, DType dtype) {
   if (shape.size() > static_cast<std::size_t>(kMaxRank))
     throw ShapeError(fmt::format("{}: {} axes are more than the {} that an array can have", what, shape.size(), kMaxRank));
@@ -97,7 +97,7 @@ std::int64_t count_elements(const char* what, std::span<const std::int64_t> shap
   return size;
 }
 
-/// Offsets of the lowest and the highest element from element (0, …, 0); false when they cannot be counted.
+/// Computes offsets of the lowest and highest element, relative to element (0, …, 0). False on overflow.
 bool extent_of(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, std::int64_t& low, std::int64_t& high) {
   low = high = 0;
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -109,8 +109,8 @@ bool extent_of(std::span<const std::int64_t> shape, std::span<const std::int64_t
   return true;
 }
 
-/// Whether two elements may share memory: sorted by stride, each axis must step over all that the smaller ones reach. Some layouts
-/// that interleave without sharing are refused with the rest; telling them apart is as hard as a knapsack.
+/// True if two elements may overlap: sorted by stride, each axis must step over the whole extent of the smaller ones. Also true for some
+/// interleaved layouts without overlap; an exact test is as hard as the knapsack problem.
 bool elements_may_overlap(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   std::array<std::pair<std::uint64_t, std::uint64_t>, kMaxRank> axes;  // |stride|, length
   std::size_t count = 0;
@@ -131,7 +131,8 @@ bool elements_may_overlap(std::span<const std::int64_t> shape, std::span<const s
 
 // ---- numbers ----
 
-/// An integer as a double that a second rounding to fewer bits cannot tell from it: cut off, and odd if anything was (rounding to odd).
+/// Converts an integer to a double so that a second rounding to fewer bits is exact: truncates, and sets the last bit if bits were lost
+/// (round to odd).
 double odd_double(std::uint64_t value) {
   const int excess = std::max(0, static_cast<int>(std::bit_width(value)) - 53);
   std::uint64_t kept = value >> excess;
@@ -141,7 +142,7 @@ double odd_double(std::uint64_t value) {
 
 template <class T> void fill_with(void* data, std::int64_t size, T value) { std::fill_n(static_cast<T*>(data), size, value); }
 
-/// The low bytes of `bits`, as many as an element has, into every element.
+/// Fills every element with the low bytes of `bits`.
 void fill_with_bits(void* data, std::int64_t size, DType dtype, std::uint64_t bits) {
   switch (size_of(dtype)) {
     case 1: return fill_with(data, size, static_cast<std::uint8_t>(bits));
@@ -158,7 +159,7 @@ struct Walk {
   std::array<std::int64_t, kMaxRank> shape, strides;
 };
 
-/// The same walk with axes of length 1 left out and axes merged that continue one another.
+/// Returns an equivalent walk: drops axes of length 1 and merges contiguous axes.
 Walk simplified(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   Walk walk;
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -174,15 +175,15 @@ Walk simplified(std::span<const std::int64_t> shape, std::span<const std::int64_
   return walk;
 }
 
-/// Row-major copy of at least one element.
+/// Copies at least one element in row-major order.
 template <class T> void copy_walk(const T* source, const Walk& walk, T* out) {
   if (walk.rank == 0) {
     *out = *source;
     return;
   }
   const std::size_t last = walk.rank - 1;
-  // Where another axis is the dense one (a transpose), both are walked in tiles by way of a small buffer: each cache line is read
-  // once and written once, even where lengths that are powers of two put all lines of a tile into one set of the cache.
+  // If another axis is the dense one (a transpose), both are walked in tiles through a small buffer. Each cache line is then read and
+  // written once, even for power-of-two lengths, which map all lines of a tile to one cache set.
   std::size_t dense = last;
   for (std::size_t i = 0; i < last; ++i)
     if (std::abs(walk.strides[i]) < std::abs(walk.strides[dense])) dense = i;
@@ -211,7 +212,7 @@ template <class T> void copy_walk(const T* source, const Walk& walk, T* out) {
             std::memcpy(out + (i0 + i) * out_step + j0, tile[i], static_cast<std::size_t>(width) * sizeof(T));
         }
     }
-    // The next position of the other axes, the last of them first.
+    // Advances the other axes, the last one first.
     std::size_t axis = walk.rank;
     for (;;) {
       if (axis == 0) return;
@@ -229,11 +230,11 @@ template <class T> void copy_walk(const T* source, const Walk& walk, T* out) {
 
 }  // namespace
 
-// ---- the value itself ----
+// ---- copies, moves and layout ----
 
 std::int64_t* Array::reserve_dims(int rank) {
   if (rank > kInlineRank) {
-    // noexcept code frees this, so the failure has to come before rank_ is set.
+    // noexcept code frees this, so the failure must precede the change of rank_.
     auto* const block = new (std::nothrow) std::int64_t[2 * static_cast<std::size_t>(rank)];
     if (!block) throw Error(fmt::format("out of memory: {} bytes cannot be had", 16 * rank));
     heap_ = block;
@@ -315,7 +316,7 @@ void Array::update() noexcept {
 
 // ---- new memory ----
 
-/// Row-major lengths and strides, no memory yet.
+/// Returns an array with row-major lengths and strides and without memory.
 Array Array::make(DType dtype, Extents shape, const char* what) {
   count_elements(what, shape, dtype);
   Array result;
@@ -357,7 +358,7 @@ namespace {
   throw ValueError(fmt::format("full: {} is no value of {}{}", value, name_of(dtype), dtype == DType::Bool ? ", which has 0 and 1" : ""));
 }
 
-/// The largest value of an integer dtype; the smallest is 0 or minus that minus 1.
+/// Returns the largest value of an integer dtype. The smallest is 0, or -1 minus the largest.
 std::uint64_t largest(DType dtype) {
   if (dtype == DType::Bool) return 1;
   const int bits = static_cast<int>(size_of(dtype)) * 8 - (is_signed_integer(dtype) ? 1 : 0);
@@ -431,7 +432,7 @@ Array Array::from_bits(const std::vector<bool>& values, Extents shape) {
   return result;
 }
 
-// ---- memory of others ----
+// ---- wrapped memory ----
 
 Array Array::wrap_checked(void* data, std::size_t count, DType dtype, Extents shape, bool read_only, detail::Shared<void> owner) {
   Array result = make(dtype, shape, "wrap");
@@ -479,7 +480,7 @@ Array Array::wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents 
       throw ShapeError(
           fmt::format("wrap: shape {} with strides {} spans more bytes than an address can count", text_of(shape), text_of(strides)));
     if (!data) throw ValueError(fmt::format("wrap: null is no memory for shape {}", text_of(shape)));
-    if (reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) != 0)  // C++ may read no element there, nor may kernels on a GPU
+    if (reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) != 0)  // C++ and GPU kernels cannot access misaligned elements
       throw ValueError(fmt::format("wrap: elements of {} stand at multiples of {} bytes, which the address {} is none of", name_of(dtype),
                                    size_of(dtype), data));
     std::copy(strides.begin(), strides.end(), result.dims() + result.rank_);
@@ -493,7 +494,7 @@ Array Array::wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents 
   return result;
 }
 
-// ---- what it is ----
+// ---- properties ----
 
 std::pair<const std::byte*, const std::byte*> Array::byte_range() const noexcept {
   const auto* const first = static_cast<const std::byte*>(data_);
@@ -659,9 +660,9 @@ Array Array::reshape(Extents shape) const {
   Array result = like(static_cast<int>(new_rank));
   std::int64_t* const out = result.dims();
   std::copy(wanted.begin(), wanted.end(), out);
-  // Axes that continue one another are one run of elements; each run must be cut up by whole new axes.
+  // Contiguous axes form one run of elements; whole new axes must divide each run.
   const Walk walk = size_ == 0 ? Walk{} : simplified(this->shape(), strides());
-  std::size_t next = 0;  // the new axes before it have their stride
+  std::size_t next = 0;  // number of new axes that have their strides
   const auto give_rest = [&] {
     std::int64_t stride = 1;
     for (std::size_t i = new_rank; i-- > next; stride *= std::max<std::int64_t>(wanted[i], 1)) out[new_rank + i] = stride;
@@ -683,7 +684,7 @@ Array Array::reshape(Extents shape) const {
     std::int64_t stride = walk.strides[run];
     for (std::size_t i = next; i-- > first; stride *= wanted[i]) out[new_rank + i] = stride;
   }
-  give_rest();  // axes of length 1, or nothing at all
+  give_rest();  // remaining axes of length 1, if any
   result.update();
   return result;
 }
@@ -692,7 +693,7 @@ Array Array::slice(int axis, std::int64_t start, std::int64_t stop, std::int64_t
   const int i = axis_of("slice", axis);
   if (step == 0) throw ValueError("slice: a step of 0 goes nowhere; give another");
   const std::int64_t length = dims()[i];
-  // Positions are clamped to where a walk in this direction may begin or end.
+  // Positions are clamped to the possible start and end of a walk in this direction.
   const std::int64_t lowest = step > 0 ? 0 : -1, highest = step > 0 ? length : length - 1;
   const auto clamped = [&](std::int64_t position) { return std::clamp(position < 0 ? position + length : position, lowest, highest); };
   const std::int64_t from = clamped(start), to = stop == kToEnd ? (step > 0 ? length : -1) : clamped(stop);
@@ -704,7 +705,7 @@ Array Array::slice(int axis, std::int64_t start, std::int64_t stop, std::int64_t
   Array result = *this;
   std::int64_t* const lengths = result.dims();
   lengths[i] = count;
-  if (count > 1) lengths[rank_ + i] *= step;  // otherwise never walked, and the product might overflow
+  if (count > 1) lengths[rank_ + i] *= step;  // otherwise unused, and the product might overflow
   result.update();
   if (result.size_ > 0)
     result.data_ = static_cast<std::byte*>(data_) + from * dims()[rank_ + i] * static_cast<std::int64_t>(size_of(dtype_));

@@ -1,4 +1,4 @@
-// Kernels for a plan's launches: the generic ones it begins with, and those for its numbers alone. launch.h, `attach_kernels` and
+// Attaches kernels to a plan's launches: the generic kernels first, specialized ones later. Declared in launch.h: `attach_kernels` and
 // `attach_specialised`.
 #include <algorithm>
 #include <limits>
@@ -14,10 +14,10 @@ namespace onepass::runtime {
 
 namespace {
 
-// A group of more pieces keeps its generic kernels: many pieces have one body, whose numbers differ.
+// A group with more subdomains keeps its generic kernels, because many subdomains share one body with different parameters.
 constexpr std::size_t kMostSpecialisedPieces = 8;
 
-// Can the launch have a kernel for its numbers alone?
+// True if the launch can have a kernel specialized on its parameters.
 bool can_specialise(const PlanData& plan, std::size_t k) {
   const std::vector<Launch>& all = plan.launches;
   std::size_t first = k, end = k + 1;
@@ -28,7 +28,7 @@ bool can_specialise(const PlanData& plan, std::size_t k) {
                      [](const Launch& l) { return l.items != 0 && !l.is_routine && !l.is_steps; });
 }
 
-// Generic kernels for those of the report that are wanted.
+// Finds or compiles generic kernels for the selected kernels of the report.
 int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, const std::vector<bool>& wanted, const Attaching& how) {
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> place(report.kernels.size());
@@ -93,7 +93,7 @@ int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Tar
 
 std::int64_t runs_until_hot(const PlanData& plan) {
   constexpr double kFewest = 3, kMost = 1e15;
-  double saved = 0, compile = 0;  // nanoseconds: by each run, of the kernels
+  double saved = 0, compile = 0;  // nanoseconds: saved by each run; compile time of the kernels
   for (std::size_t k = 0; k < plan.launches.size(); ++k) {
     const Launch& launch = plan.launches[k];
     if (!launch.kernel || !can_specialise(plan, k)) continue;
@@ -103,7 +103,7 @@ std::int64_t runs_until_hot(const PlanData& plan) {
   return static_cast<std::int64_t>(std::clamp(compile / std::max(saved, 1e-3), kFewest, kMost));
 }
 
-// ------------------------------------------------------------------------------------------------ specialised kernels
+// ------------------------------------------------------------------------------------------------ specialized kernels
 
 void Specialised::publish(std::shared_ptr<const Kernel> kernel, bool trial) {
   kernel_ = std::move(kernel);
@@ -116,7 +116,8 @@ void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
     if (best.compare_exchange_weak(known, nanoseconds, std::memory_order_relaxed)) break;
   if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 != kTrials) return;
   const std::int64_t generic = best_[0].load(std::memory_order_relaxed), special = best_[1].load(std::memory_order_relaxed);
-  // The best run of each says most about the code: others met what else the machine does. The kernel is there, so a tie is its.
+  // The best runs are compared, because other runs include noise from other processes. A tie favors the specialized kernel, which is
+  // already built.
   state_.store(special <= generic ? State::Used : State::Dropped, std::memory_order_release);
   log(LogLevel::debug, "a hot shape's own kernel took {} ns in its trial, the generic one {} ns: it is {}", special, generic,
       special <= generic ? "used" : "dropped");
@@ -126,7 +127,7 @@ int attach_specialised(const PlanData& plan, const PlanReport& report, const com
   std::vector<compiler::KnownWords> known;
   std::vector<KernelRequest> requests;
   std::vector<std::size_t> launch_of;
-  known.reserve(plan.launches.size());  // requests point into it
+  known.reserve(plan.launches.size());  // requests point to its elements
   for (std::size_t k = 0; k < plan.launches.size(); ++k) {
     const Launch& launch = plan.launches[k];
     const KernelReport& kernel = report.kernels[launch.of];
@@ -143,9 +144,9 @@ int attach_specialised(const PlanData& plan, const PlanReport& report, const com
   }
   const std::vector<KernelResult> found = find_or_compile(requests, how.threads, how.may_compile, how.wait);
   int compiled = 0;
-  for (std::size_t i = found.size(); i-- > 0;) {  // the first of a group last: its state says that all have theirs
+  for (std::size_t i = found.size(); i-- > 0;) {  // the first launch of a group last: its state then implies that all are ready
     const Launch& launch = plan.launches[launch_of[i]];
-    if (trial) launch.kernel->optimise_soon();  // what it is tried against
+    if (trial) launch.kernel->optimise_soon();  // the trial compares with this code
     launch.specialised->publish(found[i].kernel, trial);
     compiled += found[i].compiled;
   }

@@ -1,7 +1,7 @@
 // See background.h.
 //
-// On a busy machine a thread of idle priority may stand still for seconds, so it holds no lock that a caller, a fork or an exit could
-// wait for: others put jobs before the first of a list, the thread takes the whole list.
+// On a busy machine an idle-priority thread may not run for seconds. It therefore holds no lock that a caller, a fork or an exit could
+// wait for. Other threads push jobs to the front of a list, and the thread takes the whole list.
 #include "runtime/background.h"
 
 #include <algorithm>
@@ -27,14 +27,14 @@ namespace onepass::runtime::background {
 namespace {
 
 constinit std::atomic<int> thread_count{1};
-constexpr std::uint32_t kMostLate = 256;  // more than that, and the thread is started for them
+constexpr std::uint32_t kMostLate = 256;  // more late jobs than this start the thread
 
 struct Job {
   std::function<void()> work;
   Job* next;
   bool late;
 
-  // What a job makes is optional. A job that ends for want of memory has no caller to tell.
+  // Runs the job. Its product is optional, and exhausted memory cannot be reported to a caller.
   void run() const noexcept {
     try {
       work();
@@ -48,7 +48,7 @@ class List {
     job->next = newest_.load(std::memory_order_relaxed);
     while (!newest_.compare_exchange_weak(job->next, job, std::memory_order_release, std::memory_order_relaxed)) {}
   }
-  /// All of them, the oldest first.
+  /// Takes all jobs and returns the oldest first.
   Job* take() noexcept {
     Job* oldest = nullptr;
     for (Job* job = newest_.exchange(nullptr, std::memory_order_acquire); job;) {
@@ -76,7 +76,7 @@ class Worker {
   }
   void add_late(std::function<void()> work) {
     put(late_, std::move(work), true);
-    // Who waits for all jobs has woken the thread already, perhaps before this one came.
+    // A waiting thread may have woken the worker before this job was added.
     if (late_count_.fetch_add(1, std::memory_order_relaxed) > kMostLate || waiting_ > 0) start();
   }
   bool is_done() const noexcept { return done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire); }
@@ -84,12 +84,12 @@ class Worker {
     if (done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire) || hurries_.exchange(true)) return;
     set_priority();
   }
-  /// False when there was nothing to wait for. `end`: of os::nanoseconds.
+  /// Waits until `end`, in os::nanoseconds. False if there was nothing to wait for.
   bool wait(std::int64_t end) {
     if (done_.load(std::memory_order_acquire) == queued_.load(std::memory_order_acquire)) return false;
     ++waiting_;
     start();
-    set_priority();  // else who waits would wait for everybody else's work
+    set_priority();  // otherwise the waiting thread would depend on all other processes
     bool all = false;
     while (running_ && !stopping_) {
       const std::uint32_t done = done_.load(std::memory_order_acquire);
@@ -103,13 +103,13 @@ class Worker {
     return all;
   }
 
-  // At exit: late jobs that nobody has begun are done here, nothing else is begun. What is being done goes on until the process ends,
-  // unless LLVM's globals are destroyed under it.
+  // Runs pending late jobs at exit and starts no others. The current job continues until the process ends, except if LLVM's globals would
+  // be destroyed while it runs.
   void stop() {
     stopping_ = true;
     os::wake(done_, INT_MAX);
     while (!compiler::outlives_exit() && current_.load()) os::yield_processor();
-    if (running_) left_ = taken_.exchange(nullptr);  // not deleted: the thread may be looking at the first. In a forked child the parent's
+    if (running_) left_ = taken_.exchange(nullptr);  // not deleted: the thread may be reading the first one
     for (const Job* job = left_; job; job = job->next)
       if (job->late) job->run();
     for (Job* job = late_.take(); job;) {
@@ -117,7 +117,8 @@ class Worker {
       delete std::exchange(job, job->next);
     }
   }
-  // A forked child has no such thread; its next job starts one, which begins with what was left. Late jobs are the parent's.
+  // Resets the state in a forked child, which has no worker thread. Its next job starts one, which first runs the remaining jobs. Late
+  // jobs belong to the parent.
   void resume_in_child() noexcept {
     running_ = hurries_ = false;
     thread_ = waiting_ = 0;
@@ -133,8 +134,8 @@ class Worker {
 
  private:
   List jobs_, late_;
-  std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // the thread's own: jobs still to do, the one that it does
-  Job* left_ = nullptr;                                  // at exit: what it still had to do
+  std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // of the thread: pending jobs, and the current one
+  Job* left_ = nullptr;                                  // at exit: its pending jobs
   std::atomic<std::uint32_t> changed_{0}, queued_{0}, done_{0}, late_count_{0};
   std::atomic<bool> running_{false}, stopping_{false}, hurries_{false};
   std::atomic<int> thread_{0}, waiting_{0};  // 0: not started
@@ -143,7 +144,7 @@ class Worker {
     auto* const job = new Job{std::move(work), nullptr, late};
     queued_.fetch_add(1, std::memory_order_relaxed);
     list.push(job);
-    changed_.fetch_add(1);  // before who adds asks whether somebody waits, as who waits says so before it wakes the thread
+    changed_.fetch_add(1);  // before the adder checks for waiting threads; waiting threads set their flag before they wake the worker
   }
   void start() noexcept {
     if (!stopping_ && !running_.exchange(true) &&
@@ -155,8 +156,8 @@ class Worker {
     }
     os::wake(changed_, 1);
   }
-  // By any thread, after what decides has changed. Looked at again when it is set: of several that set it at once, the last one's must be the
-  // newest, or a thread that somebody waits for would stay at idle priority.
+  // Sets the priority after one of its inputs has changed; any thread may call it. The loop rechecks the inputs, so that with concurrent
+  // calls the latest input wins. Otherwise a thread that another waits for could stay at idle priority.
   void set_priority() noexcept {
     const int thread = thread_;
     if (thread == 0) return;
@@ -184,7 +185,7 @@ class Worker {
       }
       current_ = job;
       Job* first = job;
-      if (stopping_ || !taken_.compare_exchange_strong(first, job->next)) {  // the process exits, and has what was left
+      if (stopping_ || !taken_.compare_exchange_strong(first, job->next)) {  // the process exits and has taken the rest
         current_ = nullptr;
         break;
       }
@@ -194,12 +195,13 @@ class Worker {
       done_.fetch_add(1, std::memory_order_release);
       os::wake(done_, INT_MAX);
     }
-    // The process exits. A thread that ended now would destroy its own variables, LLVM's among them, while others destroy the rest.
+    // The process exits. If this thread ended now, it would destroy its thread-local variables, including LLVM's, while others destroy
+    // the rest.
     for (std::atomic<std::uint32_t> never{0};;) os::wait(never, 0);
   }
 };
 
-// A job stays with the thread that it was given to: they share nothing, so that none of them holds a lock that another waits for.
+// Each job stays with one thread. Threads share nothing, so no thread holds a lock that another waits for.
 class Workers {
  public:
   static constexpr int kMost = 64;
@@ -219,7 +221,7 @@ class Workers {
   bool wait(std::int64_t nanoseconds) {
     constexpr std::int64_t kYear = 365 * std::int64_t{86'400'000'000'000};
     const std::int64_t end = os::nanoseconds() + (nanoseconds < 0 ? kYear : std::min(nanoseconds, kYear));
-    for (bool again = true; again;) {  // one thread's jobs may be another's
+    for (bool again = true; again;) {  // jobs of one thread may add jobs to another
       again = false;
       for (Worker& worker : all_) again |= worker.wait(end);
     }
@@ -230,7 +232,7 @@ class Workers {
   std::array<Worker, kMost> all_;
   std::atomic<std::uint32_t> next_{0};
 
-  // After LLVM was opened by the compile that comes before any job, so that our handler runs before LLVM's own destructors, if it has any.
+  // Runs after the first compile has opened LLVM, so that this exit handler precedes LLVM's destructors, if any.
   Workers() noexcept {
     in_forked_child([] {
       for (Worker& worker : instance().all_) worker.resume_in_child();

@@ -1,4 +1,4 @@
-// Program::Bound: a call that was checked and prepared once.
+// Program::Bound: a call that is checked and prepared once.
 #include <optional>
 #include <utility>
 
@@ -15,13 +15,13 @@ struct Program::Bound::Body {
   PlanPointer plan;
   std::vector<Array> arrays;  // kept alive
   std::vector<std::byte*> bases;
-  std::vector<std::uint64_t> slot_bits;  // of an interpreted plan, one that indexes by data, or where NaNs are looked for
-  std::vector<Temporary> temporaries;    // made once; copied out after each run
+  std::vector<std::uint64_t> slot_bits;  // for an interpreted plan, indexing by data, or check_nan
+  std::vector<Temporary> temporaries;    // created once; copied out after each run
   std::optional<PreparedRun> run;
-  std::vector<Array> results;  // where NaNs are looked for
-  LaunchOptions options;       // the same
+  std::vector<Array> results;  // for check_nan
+  LaunchOptions options;       // for check_nan
 
-  // of a call on a device
+  // for a call on a device
   std::vector<Argument> arguments;
   std::vector<const Array*> outputs;
   bool own_slots = false;

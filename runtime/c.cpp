@@ -1,4 +1,4 @@
-// The interface for C, onepass/c.h, on top of the one for C++: handles, status codes, the text of each thread's last error.
+// The C interface, onepass/c.h, implemented with the C++ interface: handles, status codes, the text of each thread's last error.
 #include "onepass/c.h"
 
 #include <atomic>
@@ -39,7 +39,7 @@ onepass_status failed(onepass_status status, const char* text) noexcept {
   return status;
 }
 
-// Runs `body`; an exception becomes a status and this thread's last error.
+// Runs `body`; converts an exception to a status and this thread's last error.
 template <class Body> onepass_status guarded(Body&& body) noexcept {
   using namespace onepass;
   try {
@@ -144,7 +144,7 @@ onepass_status onepass_array_wrap(void* data, onepass_dtype dtype, int rank, con
     auto made = std::make_unique<onepass_array>();
     const auto owner = onepass::detail::Shared<Owner>::make();
     made->array = Array::wrap_pointer(data, dtype_of(dtype, kName), lengths, steps, read_only != 0, owner);
-    owner->release = release, owner->context = context;  // nothing can fail any more
+    owner->release = release, owner->context = context;  // nothing can fail after this
     result = made.release();
   });
 }
@@ -283,7 +283,7 @@ onepass_status onepass_formula_stats(const onepass_formula* formula, onepass_sta
                             s.optimised, s.specialized, s.fallbacks,  s.bytes_read, s.bytes_written, s.bytes_allocated};
     if (room < sizeof(std::size_t))
       throw onepass::ValueError(fmt::format("{}: `bytes` is {}, set it to sizeof(onepass_stats)", kName, room));
-    std::memcpy(out, &all, std::min(room, sizeof all));  // a program that knows fewer fields gets these
+    std::memcpy(out, &all, std::min(room, sizeof all));  // a program with an older, shorter struct gets its fields
   });
 }
 

@@ -1,5 +1,5 @@
-// A warm call finds its plan among those that the thread used last (no lock), fills in the pointers and runs. A call with another
-// signature looks in the program's table; a new signature is recorded, planned and compiled.
+// A warm call finds its plan among the thread's recent plans without a lock, sets the pointers and runs. A call with another signature
+// searches the program's table. A new signature is recorded, planned and compiled.
 #include "runtime/call.h"
 
 #include <utility>
@@ -43,7 +43,7 @@ void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const 
       results = ir::evaluate(plan.report->optimised, views_of(plan, bases), slot_bits);
     }
   }
-  std::vector<ArrayPlan> dense;  // all, before anything is written
+  std::vector<ArrayPlan> dense;  // all of them, before any result is written
   for (const ir::Buffer& result : results) dense.push_back(array_plan(result.dtype, result.shape, {}));
   for (std::size_t k = 0; k < results.size(); ++k)
     copy_array(plan.targets[k], bases[plan.inputs.size() + k], dense[k], results[k].bytes.data());
@@ -51,7 +51,7 @@ void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const 
 
 namespace {
 
-// The plan of one call, held as long as it runs.
+// The plan of one call, kept alive while it runs.
 class Call {
  public:
   Call(Program::State& state, const CallSite& site) : thread_(thread_state()) {
@@ -60,7 +60,7 @@ class Call {
       ThreadState::Recent* const set = thread_.set_of(id);
       for (std::size_t i = 0; i < ThreadState::kWays; ++i) {
         if (set[i].program != id || !matches(site, *set[i].plan)) continue;
-        if (i > 0) std::swap(set[i], set[i - 1]), --i;  // those in use move to the front
+        if (i > 0) std::swap(set[i], set[i - 1]), --i;  // plans in use move to the front
         plan_ = set[i].plan.get();
         ++thread_.depth;
         remember(state, set[i].plan);
@@ -89,7 +89,7 @@ class Call {
   const LaunchPlan* plan_ = nullptr;
   PlanPointer held_;
 
-  // Inside the call already: the plan that this one takes the place of may go, and what it captured run its owner's code, which may call.
+  // Must run inside the call, because dropping the previous plan can run user code of captured values, which may make calls.
   void remember(Program::State& state, const PlanPointer& plan) {
     if (thread_.last != plan) thread_.last = plan;
     if (state.last.load(std::memory_order_relaxed) != plan->id) state.last.store(plan->id, std::memory_order_relaxed);

@@ -26,13 +26,13 @@ using ir::NodeId;
 
 namespace {
 
-// Where a node was recorded, for messages.
+// Returns the source position of a node, for messages.
 std::string place_of(const Graph& graph, NodeId id) {
   const std::uint32_t source = graph.source_of[id];
   return source ? fmt::format(" at {}", graph.sources[source]) : std::string();
 }
 
-// A node in a sentence: "`mul` f32[4] at rates.cpp:12".
+// Returns a description of a node: "`mul` f32[4] at rates.cpp:12".
 std::string node_text(const Graph& graph, NodeId id) {
   if (id >= graph.size()) return "nothing";
   const std::string type = type_text(graph[id].dtype, graph.shape(id));
@@ -52,7 +52,8 @@ constexpr std::string_view kDependsOnlyOn =
     "it must depend on nothing but types, shapes and Static values. A captured number that changed is the likely cause: pass what changes "
     "as an argument";
 
-// `option` asked for it; `slot_bits`: the values that the first recording has in this call.
+// Throws Error if two recordings differ. `option`: the option that requested the check; `slot_bits`: the first recording's scalar
+// parameters in this call.
 void check_same_recording(std::string_view option, const Graph& first, const Graph& second, std::span<const std::uint64_t> slot_bits) {
   NodeId id = 0;
   while (id < first.size() && id < second.size() && same_node(first, second, id)) ++id;
@@ -106,12 +107,12 @@ void check_recording(const Program::State& state, const CallSite& site, const La
 void check_captures(const Program::State& state, const CallSite& site, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits) {
   if (plan.captures_decided.load(std::memory_order_relaxed)) return;
   check_again("check_captures", state, site, plan, slot_bits);
-  plan.captures_decided.store(true, std::memory_order_relaxed);  // a variable that is written while the function is recorded
+  plan.captures_decided.store(true, std::memory_order_relaxed);  // the function itself writes the variable while it is recorded
 }
 
 void check_nan(const Program::State& state, const LaunchOptions& options, const LaunchPlan& plan, std::span<const std::uint64_t> slot_bits,
                std::span<std::byte* const> bases, std::span<const Array> results, std::span<const Array* const> there) {
-  bool over_inputs = false;  // were the results written over what they were computed from?
+  bool over_inputs = false;  // true if results overwrote their arguments
   for (std::size_t k = 0; k < results.size(); ++k)
     for (std::size_t i = 0; i < plan.inputs.size(); ++i)
       over_inputs |= overlap(static_cast<const std::byte*>(results[k].data()), plan.targets[k], bases[i], plan.inputs[i]);
@@ -121,7 +122,7 @@ void check_nan(const Program::State& state, const LaunchOptions& options, const 
     const std::string result = fmt::format("check_nan: the result {} {} has {}", plan.output_names[plan.target_of[k]],
                                            type_text(results[k].dtype(), results[k].shape()), *found);
     if (over_inputs) throw Error(result + "; which operator made it cannot be said, since the results overwrote the arguments");
-    Graph graph = recorded_of(plan);  // up to this result alone
+    Graph graph = recorded_of(plan);  // reduced to this result
     graph.outputs = {graph.outputs[k]};
     graph.output_names = {""};
     graph = ir::prune(std::move(graph));

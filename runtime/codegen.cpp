@@ -1,4 +1,4 @@
-// Opens the code generator, libonepass_llvm.so, at the first compile, and calls it. The static library has it inside.
+// Opens the code generator, libonepass_llvm.so, at the first compile, and calls it. The static library contains it.
 #include "compiler/codegen.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@
 #include "runtime/log.h"
 #include "runtime/os.h"
 
-// Null but in libonepass.a, where the code generator is part of the library (cmake/static.cmake).
+// Null except in libonepass.a, where the code generator is part of the library (cmake/static.cmake).
 extern "C" {
 [[gnu::weak, gnu::visibility("hidden")]] const char* onepass_codegen(const onepass::compiler::CodegenRequest*,
                                                                      onepass::compiler::CodegenResult*);
@@ -31,8 +31,8 @@ extern "C" {
 namespace onepass::compiler {
 namespace {
 
-// Folders of the module, seen from the library's or the program's own: installed with it (cmake/install.cmake), beside it, and in a build
-// folder, where programs stand beside lib/.
+// Possible folders of the module relative to the library or program: as installed (cmake/install.cmake), in the same folder, and in a
+// build folder, where lib/ is a sibling of the programs' folder.
 constexpr std::string_view kFolders[] = {ONEPASS_MODULE_FROM_LIBRARY, ONEPASS_MODULE_FROM_PROGRAM, ".", "../lib"};
 constexpr std::string_view kName = "libonepass_llvm.so";
 
@@ -45,11 +45,11 @@ struct Module {
     void (*add)(void*, const void*, std::size_t);
     void (*finish)(void*, unsigned char*);
   } sha256 = {};
-  bool has_llvm = false;  // LLVM itself is in it, not in a library of its own
+  bool has_llvm = false;  // contains LLVM itself instead of linking with its library
   std::string error;
 };
 
-// What runs in the module: its constructors, and LLVM.
+// Depth of calls into the module, including its constructors and LLVM.
 thread_local constinit int inside = 0;
 template <class F> auto in_module(F&& f) {
   struct Scope {
@@ -59,7 +59,7 @@ template <class F> auto in_module(F&& f) {
   return f();
 }
 
-// By a path of ours first: the system's search might find the module of another version.
+// Opens the module, first by a path relative to onepass, because the system's search might find another version.
 void* open_module(std::string& why) {
   std::string first_failure;
   if (const std::string folder = os::library_folder(); !folder.empty())
@@ -76,11 +76,11 @@ void* open_module(std::string& why) {
 }
 
 constinit std::atomic<const Module*> current{nullptr};  // never closed
-constinit runtime::TableMutex opening;                  // a fork waits: the dynamic linker has locks of its own
+constinit runtime::TableMutex opening;                  // blocks forks, because the dynamic linker has its own locks
 constinit std::atomic<int> compiling{0};
-constinit const Module* left_busy = nullptr;  // in a forked child: the module that a thread of the parent was in
+constinit const Module* left_busy = nullptr;  // in a forked child: the module that a thread of the parent was using
 
-// A small kernel takes 2 MB, a large one 10; the machinery of a thread, made at its first compile, 3.
+// A small kernel needs 2 MB, a large one 10 MB, and a thread's first compile 3 MB for LLVM's state.
 constexpr std::size_t kRoom = std::size_t{32} << 20;
 
 std::unique_ptr<Module> open() {
@@ -111,7 +111,7 @@ std::unique_ptr<Module> open() {
           why);
   }
   if (!library) return m;
-  // Request and result are C++ structures, so both sides must be of one version.
+  // Request and result are C++ structures, so both sides must have the same version.
   const auto built_for = reinterpret_cast<const char* (*)()>(os::find_symbol(library, "onepass_llvm_built_for"));
   const std::string_view version = built_for ? built_for() : "an unknown version";
   const auto entry = reinterpret_cast<CodegenEntry>(os::find_symbol(library, kCodegenEntry));
@@ -179,7 +179,7 @@ bool in_code_generator() noexcept { return inside > 0; }
 
 bool outlives_exit() noexcept {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return false;  // the leak checker reads every thread's memory at exit, and fails where one is changing it
+  return false;  // the leak checker reads every thread's memory at exit, and fails if a thread is changing it
 #endif
   const Module* const m = current.load(std::memory_order_acquire);
   return !m || m->has_llvm;

@@ -19,7 +19,7 @@ namespace {
 using ir::Graph;
 using ir::NodeId;
 
-// Values stored at a time beside the results: a kernel with many more outputs than the call's would be cut elsewhere.
+// Number of extra values to store per comparison. A kernel with many more outputs than the call's kernel would be fused differently.
 constexpr std::size_t kAtOnce = 4;
 
 std::uint64_t element_bits(const Array& a, std::int64_t i) {
@@ -31,7 +31,7 @@ std::uint64_t element_bits(const Array& a, std::int64_t i) {
 
 bool is_nan(DType dtype, std::uint64_t bits) { return is_float(dtype) && std::isnan(ir::double_of(dtype, bits)); }
 
-// Of two dense arrays; -1: none.
+// Returns the index of the first difference of two dense arrays; -1: none.
 std::int64_t first_difference(const Array& a, const Array& b) {
   if (std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0) return -1;
   for (std::int64_t i = 0; i < a.size(); ++i) {
@@ -65,7 +65,7 @@ std::vector<ir::ArrayView> views_of(const CompareRequest& request) {
   return views;
 }
 
-// The same on the request's device.
+// Evaluates the graph on the request's device.
 std::vector<Array> evaluate_there(const CompareRequest& request, const Graph& graph, const LaunchOptions& options) {
   PlanData plan;
   plan.inputs.assign(request.inputs.begin(), request.inputs.end());
@@ -91,7 +91,7 @@ std::vector<Array> evaluate_there(const CompareRequest& request, const Graph& gr
   return values;
 }
 
-// The values of `graph.outputs` in that mode, dense.
+// Returns the values of `graph.outputs` in that mode, as dense arrays.
 std::vector<Array> evaluate(const CompareRequest& request, const Graph& graph, Mode mode) {
   std::vector<Array> values;
   for (const NodeId id : graph.outputs) values.push_back(Array::empty(Extents(graph.shape(id)), graph[id].dtype));
@@ -132,7 +132,7 @@ std::optional<std::string> not_finite(const Array& array) {
     for (std::size_t axis = 0; axis < at.size(); ++axis) element += at[axis] * array.strides()[axis] * static_cast<std::int64_t>(size);
     std::uint64_t bits = 0;
     std::memcpy(&bits, element, size);
-    // The exponent's bits are all ones: f64 11 of them, f32 8, f16 5, bf16 8.
+    // All exponent bits are ones: 11 bits for f64, 8 for f32, 5 for f16, 8 for bf16.
     const std::uint64_t exponent = array.dtype() == DType::F64   ? 0x7ff0000000000000
                                    : array.dtype() == DType::F32 ? 0x7f800000
                                    : array.dtype() == DType::F16 ? 0x7c00
@@ -157,7 +157,7 @@ std::string first_not_finite(const CompareRequest& request) {
     return fmt::format("`{}` {}{}{}", ir::info(graph[id].op).text, compiler::type_text(graph[id].dtype, graph.shape(id)),
                        source.empty() ? "" : " at ", source);
   };
-  const auto most = static_cast<std::int64_t>(memory_limit() / 8);  // bytes of values at a time
+  const auto most = static_cast<std::int64_t>(memory_limit() / 8);  // maximum bytes of values per comparison
   for (NodeId next = 0; next < graph.size();) {
     Graph alone = graph;
     alone.outputs.clear();
@@ -214,7 +214,7 @@ Comparison compare(const CompareRequest& request) {
     }
   }
   const std::size_t results = graph.outputs.size();
-  const auto most = static_cast<std::int64_t>(memory_limit() / 8);  // bytes of values at a time
+  const auto most = static_cast<std::int64_t>(memory_limit() / 8);  // maximum bytes of values per comparison
   for (NodeId next = 0; next < graph.size();) {
     Graph extended = graph;
     std::vector<NodeId> batch;
@@ -228,7 +228,7 @@ Comparison compare(const CompareRequest& request) {
       extended.output_names.push_back(fmt::format("value{}", next));
     }
     if (batch.empty()) break;
-    Graph alone = graph;  // the judge computes what is asked for alone
+    Graph alone = graph;  // the oracle computes only the values to compare
     alone.outputs = batch;
     alone.output_names.assign(extended.output_names.begin() + static_cast<std::ptrdiff_t>(results), extended.output_names.end());
     const std::vector<Array> mine = evaluate(request, extended, request.mode), judges = evaluate(request, alone, request.judge);

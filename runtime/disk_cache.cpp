@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include "code_id.h"  // made by the build: a hash of the sources that decide what code a key stands for
+#include "code_id.h"  // generated: a hash of the sources that determine a key's code
 #include "compiler/kernel_object.h"
 #include "compiler/sha256.h"
 #include "onepass/error.h"
@@ -27,9 +27,9 @@ constexpr std::string_view kSuffix = ".kernel", kFigureSuffix = ".speed";
 constexpr std::array<char, 8> kEntryMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'K'};
 constexpr std::array<char, 8> kArchiveMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'A'};
 constexpr std::uint32_t kVersion = 2;
-constexpr std::int64_t kTemporaryLifetime = 3600;  // seconds after which a temporary file belongs to nobody
+constexpr std::int64_t kTemporaryLifetime = 3600;  // seconds after which a temporary file counts as abandoned
 
-// An entry is this, the key, the object. Little endian, as all machines that kernels are made for.
+// The header of an entry; key and object follow. Little endian, like all supported machines.
 struct Header {
   std::array<char, 8> magic = kEntryMagic;
   std::uint32_t version = kVersion;
@@ -37,7 +37,7 @@ struct Header {
   std::uint64_t build = 0, machine = 0;
   std::uint64_t key_bytes = 0, object_bytes = 0;
   std::uint64_t spent_nanoseconds = 0;
-  std::uint64_t checksum = 0;  // of everything else
+  std::uint64_t checksum = 0;  // of all other bytes
 };
 static_assert(sizeof(Header) == 64);
 
@@ -48,7 +48,7 @@ std::uint64_t build_id() {
   return id;
 }
 
-// Which processors can run the code, and which code fits this one.
+// Returns the identity of the processors that can run the code and that it is optimized for.
 std::uint64_t machine_id() {
   static const std::uint64_t id = [] {
     const compiler::Target& host = compiler::Target::host();
@@ -76,7 +76,7 @@ std::uint64_t checksum_of(Header header, std::string_view rest) {
   return hash_of(rest, hash_of({reinterpret_cast<const char*>(&header), sizeof header}));
 }
 
-// Nothing when the bytes are no whole and undamaged entry of this version.
+// Parses an entry. Empty if the bytes are not a complete, undamaged entry of this version.
 std::optional<Parsed> parse(std::string_view bytes) {
   Parsed p;
   if (bytes.size() < sizeof(Header)) return std::nullopt;
@@ -98,7 +98,8 @@ DiskCache::File::State state_of(const std::optional<Parsed>& entry) {
   return entry->header.build == build_id() ? State::Usable : State::OtherBuild;
 }
 
-bool is_temporary(std::string_view name) { return name.starts_with(".onepass-") && name.ends_with(".tmp"); }  // of os::write_file
+// True for the temporary names that os::write_file uses.
+bool is_temporary(std::string_view name) { return name.starts_with(".onepass-") && name.ends_with(".tmp"); }
 
 std::span<const std::byte> bytes_of(std::string_view text) { return {reinterpret_cast<const std::byte*>(text.data()), text.size()}; }
 
@@ -115,7 +116,7 @@ std::shared_ptr<const os::Folder> DiskCache::open_folder(bool create, bool even_
   os::PrivateFolder checked;
   {
     const std::lock_guard lock(mutex_);
-    // A descriptor that the host closed may be another file's by now: opened again, with all checks.
+    // If the host closed the descriptor, it may refer to another file by now, so the folder is opened and checked again.
     const bool known = checked_.state != State::Missing && (!checked_.folder || checked_.folder->is_open());
     if (!known)
       checked_ =
@@ -123,7 +124,7 @@ std::shared_ptr<const os::Folder> DiskCache::open_folder(bool create, bool even_
     if (known || even_refused) return even_refused || checked_.state == State::Usable ? checked_.folder : nullptr;
     checked = checked_;
   }
-  // Said once, since it is looked at again only as long as it is missing.
+  // Logged once, because later calls check again only while the folder does not exist.
   if (checked.state == State::Refused || checked.state == State::Unavailable)
     log(checked.state == State::Refused ? LogLevel::warning : LogLevel::info, "the cache folder {} {}; kernels are kept in memory alone",
         folder_, checked.reason);
@@ -141,10 +142,10 @@ std::optional<DiskCache::Entry> DiskCache::find(std::string_view key) {
   const std::string name = name_of(key, build_id(), machine_id());
   const os::Folder::Content content = folder->read(name, kMostEntryBytes);
   const std::optional<Parsed> entry = content.bytes ? parse(*content.bytes) : std::nullopt;
-  // Another key of the same name is a collision of the hash, or an entry put under a wrong name: not ours either way.
+  // Another key under the same name is a hash collision or a misnamed entry; both are misses.
   const bool good = entry && entry->header.build == build_id() && entry->header.machine == machine_id() && entry->key == key;
   const bool bad = !good && (content.bytes || !content.refusal.empty());
-  if (good) folder->touch(name);  // the sweep keeps what is used
+  if (good) folder->touch(name);  // the sweep keeps recently used files
   else if (bad) folder->remove(name);
   if (!content.refusal.empty())
     log(LogLevel::warning, "the cache entry {}/{} {}: it is not used, and removed", folder_, name, content.refusal);
@@ -216,8 +217,8 @@ void DiskCache::discard(std::string_view key) {
   ++stats_.damaged;
 }
 
-// Oldest first, down to nine tenths of the limit, so that the next store does not sweep again. Several processes may do so at once:
-// each removes what it sees, and a file that is gone already is nobody's error.
+// Removes the oldest entries, down to nine tenths of the limit, so that the next store does not sweep again. Several processes may sweep
+// at once; removal of an absent file is not an error.
 void DiskCache::sweep(const os::Folder& folder) {
   std::vector<os::FileInfo> files = folder.list();
   std::int64_t total = 0;
@@ -227,7 +228,7 @@ void DiskCache::sweep(const os::Folder& folder) {
       total += f.bytes;
       return false;
     }
-    // What a process that was killed left of a write. Nothing else is touched, should the folder hold other things.
+    // An abandoned temporary file of a killed process. Other files in the folder are not touched.
     if (is_temporary(f.name) && now - f.modified > kTemporaryLifetime) folder.remove(f.name);
     return true;
   });
@@ -254,7 +255,7 @@ std::vector<DiskCache::File> DiskCache::list() const {
     if (!f.name.ends_with(kSuffix)) continue;
     File file{.name = std::move(f.name), .bytes = f.bytes, .modified = f.modified};
     const os::Folder::Content content = folder->read(file.name, kMostEntryBytes);
-    if (!content.bytes && content.refusal.empty()) continue;  // swept meanwhile
+    if (!content.bytes && content.refusal.empty()) continue;  // removed by a sweep in the meantime
     const std::optional<Parsed> entry = content.bytes ? parse(*content.bytes) : std::nullopt;
     file.state = content.bytes ? state_of(entry) : File::State::Untrusted;
     file.objection = content.refusal;
@@ -299,7 +300,7 @@ std::int64_t DiskCache::clear() {
 
 namespace {
 
-// The digests of the archives that were exported from a folder, 32 bytes each, the newest last.
+// The SHA-256 digests of the archives exported from a folder, 32 bytes each, the newest last.
 constexpr const char* kExports = "exports.sha256";
 constexpr std::size_t kDigestBytes = 32, kMostExports = 4096;
 
@@ -338,13 +339,13 @@ std::int64_t DiskCache::export_to(const std::string& path) {
 }
 
 DiskCache::Imported DiskCache::import_from(const std::string& path, bool trusted) {
-  // Read, not mapped: what was checked is what is stored, whatever happens to the file meanwhile.
+  // Reads instead of mapping, so that the stored bytes are the checked bytes even if the file changes.
   const os::FileBytes file = os::FileBytes::open("cache import", path);
   const std::string_view all(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   const auto fail = [&](std::string_view what) { throw ValueError(fmt::format("cache import: {}: {}", path, what)); };
   if (!all.starts_with(std::string_view(kArchiveMagic.data(), kArchiveMagic.size())))
     fail("this is no archive of kernels; `onepass cache export FILE` writes one");
-  std::vector<std::string_view> entries;  // all of them are looked at before anything is stored
+  std::vector<std::string_view> entries;  // all are checked before any is stored
   for (std::size_t at = kArchiveMagic.size(); at < all.size();) {
     std::uint64_t size = 0;
     if (all.size() - at < sizeof size) fail("the archive ends in the middle of an entry");

@@ -1,4 +1,4 @@
-// Arrays to and from other libraries by DLPack.
+// Imports and exports Arrays with DLPack.
 #include "runtime/dlpack.h"
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace onepass {
 namespace {
 
-constexpr std::int32_t kCpu = 1, kCuda = 2, kCudaHost = 3;  // kDLCPU, kDLCUDA, kDLCUDAHost: pinned, so the cpu's as well
+constexpr std::int32_t kCpu = 1, kCuda = 2, kCudaHost = 3;  // kDLCPU, kDLCUDA, kDLCUDAHost: pinned, so also CPU memory
 
 struct Type {
   DType dtype;
@@ -28,7 +28,7 @@ constexpr Type kTypes[] = {
 constexpr DLPackVersion kVersion{1, 0};
 constexpr std::uint64_t kReadOnly = 1, kCopied = 2;  // DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_FLAG_BITMASK_IS_COPIED
 
-// Another library's tensor, until the last Array of it goes.
+// A tensor of another library, kept until the last Array of its memory is destroyed.
 template <class Managed> struct Import {
   Managed* tensor = nullptr;
   ~Import() {
@@ -40,18 +40,18 @@ template <class Managed> struct Export {
   Managed tensor{};
   Array array;
   std::vector<std::int64_t> shape, strides;
-  runtime::cuda::Gpu::StreamPointer stream;  // CUDA's default one, where that is the other library's
+  runtime::cuda::Gpu::StreamPointer stream;  // CUDA's default stream, if the other library uses it
   ~Export() {
     if (!stream) return;
-    try {  // who gets the memory next comes behind what the other library does with it
+    try {  // orders the next use of the memory after the other library's work
       runtime::cuda::Gpu::Turn turn(stream->gpu);
       turn.follow(stream);
       turn.follow(runtime::cuda::storage_of(array)->last);
-    } catch (const Error&) {}  // the device is lost, and its memory with it
+    } catch (const Error&) {}  // the device is lost, with its memory
   }
 };
 
-// A stream that the caller names, else that of the scope, else CUDA's default one; null for DLPack's -1.
+// Returns the caller's stream, else the scope's, else CUDA's default stream; null for DLPack's -1.
 runtime::cuda::Gpu::StreamPointer stream_of(runtime::cuda::Gpu& gpu, void* stream) {
   if (reinterpret_cast<std::intptr_t>(stream) == -1) return nullptr;
   if (stream) return gpu.stream_of(stream);
@@ -102,7 +102,7 @@ template <class Managed> Managed* exported(const Array& array, void* stream) {
     if (theirs) turn.precede(*theirs);
   }
   auto* const out = new Export<Managed>;
-  // A stream that somebody made may be gone when the tensor goes.
+  // A user-created stream may no longer exist when the tensor is deleted.
   if (theirs && !stream && !theirs->gpu.stream_of_scope()) out->stream = std::move(theirs);
   out->array = array;
   out->shape.assign(array.shape().begin(), array.shape().end());

@@ -1,4 +1,4 @@
-// What can be seen of a program's plans: Program::report, last_report and explain; last_optimized_graph.
+// Inspection of a program's plans: Program::report, last_report and explain; last_optimized_graph.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -29,7 +29,7 @@ std::string bytes_text(std::int64_t bytes) {
   return fmt::format("{} bytes", bytes);
 }
 
-// One kernel: its loops, what it reads and writes, which code it runs, what it stores and why it ends there.
+// Describes one kernel: its loops, inputs and outputs, its current code, and the reasons for its boundary.
 std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::size_t k) {
   const Graph& graph = report.optimised;
   const KernelReport& kernel = report.kernels[k];
@@ -72,7 +72,7 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
 
 namespace {
 
-// The plan of a call that is not made, without kernels.
+// Plans a call that is not made, without kernels.
 PlanReport plan_for(const Program::State& state, const CallSite& site, PlanData& plan) {
   PlanReport report;
   ProgramRecorder recorder = record(state, site.arguments, plan.inputs);
@@ -94,7 +94,7 @@ PlanReport plan_for(const Program::State& state, const CallSite& site, PlanData&
 
 PlanReport plan_for(const Program::State& state, std::span<const ArgumentType> types, PlanData& plan) {
   std::vector<Argument> arguments(types.size());
-  const Array none;  // only its being an array counts
+  const Array none;  // only marks the argument as an array
   for (std::size_t i = 0; i < types.size(); ++i) {
     plan.inputs.push_back(array_plan(types[i].dtype, types[i].shape, types[i].strides));
     plan.argument_of.push_back(static_cast<std::uint32_t>(i));

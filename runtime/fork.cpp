@@ -1,5 +1,5 @@
-// See fork.h. One word counts the threads inside sections, in its low bits, and the threads that want to fork, in its high ones. A thread
-// that is inside already may always enter again, or a fork that waits for it would keep it from ever leaving.
+// See fork.h. One word counts the threads inside sections, in its low bits, and the threads that want to fork, in its high bits. A thread
+// inside a section may always enter again; otherwise a waiting fork could deadlock with it.
 #include "runtime/fork.h"
 
 #include <atomic>
@@ -39,7 +39,8 @@ void after_fork_in_child() {
     if (auto* const f = hook.load(std::memory_order_acquire)) f();
 }
 
-// The memory pool's lock is taken after the sections are empty, since they allocate: handlers before a fork run last registered first.
+// Registers the fork handlers. The memory pool registers first, because handlers before a fork run in reverse order. Its lock must be
+// taken after the sections are empty, since they allocate.
 void watch_forks() {
   static const bool once = [] {
     static_cast<void>(memory::statistics());

@@ -1,4 +1,4 @@
-// The public formula object: parsed once, recorded for each new signature, called through a Program. See onepass/formula.h.
+// The public formula object: parses once, records for each new signature, and calls through a Program. See onepass/formula.h.
 #include "onepass/formula.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Formula::Body {
         outputs(detail::Shared<const std::vector<std::string>>::make(parsed.outputs)),
         program(parsed.record, parsed.inputs, without_check(options)) {}
 
-  // A formula depends on nothing but its text.
+  // Disables check_recording, because a formula depends only on its text.
   static Options without_check(Options options) {
     options.check_recording = false;
     return options;
@@ -86,7 +86,7 @@ struct Formula::Body {
     return static_cast<std::size_t>(at - names.begin());
   }
 
-  // `f` of the arguments in the order of the inputs.
+  // Calls `f` with the arguments in the order of the inputs.
   template <class A, class F> auto with_arguments(std::span<const A> arguments, F&& f) const {
     InOrder in_order(parsed.inputs.size());
     put_in_order(arguments, in_order);

@@ -1,5 +1,5 @@
-// Compiled functions behind the templates of onepass/function.h: one Program for each structure of arguments (lengths of vectors, optionals,
-// values of Static), recorded by the function that the user gave.
+// Implementation of the templates in onepass/function.h: one Program for each structure of arguments (lengths of vectors, optionals,
+// values of Static), recorded by the user's function.
 #include "onepass/function.h"
 
 #include <algorithm>
@@ -81,7 +81,7 @@ void ResultReader::enter(std::size_t index, bool of_list) {
 void ResultReader::leave() {
   if (!names_.empty()) path_.pop_back();
 }
-// Elements of a vector stand together, and each has a result: the last one's index tells.
+// Elements of a vector are adjacent and have at least one result each, so the last index gives the length.
 std::size_t ResultReader::length() const {
   std::string prefix = "out";
   for (const std::string& part : path_) prefix += part;
@@ -96,7 +96,7 @@ std::size_t ResultReader::length() const {
 
 namespace {
 
-constexpr std::size_t kMaxStructures = 256;  // programs of one function; a million different lists leave memory flat
+constexpr std::size_t kMaxStructures = 256;  // programs of one function; bounds memory for many different list lengths
 
 using Programs = std::map<std::vector<std::int64_t>, std::shared_ptr<Program>>;
 
@@ -106,16 +106,16 @@ struct FunctionCore::Body {
   Shared<void> function;
   std::size_t function_bytes = 0;
   Record record;
-  Options options;                 // as they were given, whatever is sealed: read by any thread
-  std::shared_ptr<Program> plain;  // of no structure: found without a lock
+  Options options;                 // unchanged by seal(), so that any thread can read them
+  std::shared_ptr<Program> plain;  // the program without structure, found without a lock
 
-  mutable runtime::TableMutex mutex;  // the rest
-  bool sealed = false;                // programs that come are, too
+  mutable runtime::TableMutex mutex;  // guards the members below
+  bool sealed = false;                // also applies to new programs
   Programs programs;
   std::shared_ptr<Program> last;
   Stats of_dropped;
 
-  // After the function's results are marked.
+  // Called after the function's results are marked.
   using After = void (*)(runtime::ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);
   std::shared_ptr<Program> make(std::vector<std::int64_t> structure, After after = nullptr) const {
     Options now = options;
@@ -136,7 +136,8 @@ struct FunctionCore::Body {
     return std::make_shared<Program>(std::move(run), std::vector<std::string>{}, now);
   }
 
-  // All of them where there is no room for one more. The caller destroys them under no lock: what they captured may run its owner's code.
+  // Removes and returns all programs if their number is at the limit. The caller must destroy them without a lock, because captured
+  // values may run user code.
   [[nodiscard]] Programs drop_most(Programs& known) {
     Programs gone;
     if (known.size() < kMaxStructures) return gone;
@@ -170,7 +171,7 @@ struct FunctionCore::Body {
     return list;
   }
 
-  // The programs that vjp calls: the results, then what is saved.
+  // The programs for vjp: their outputs are the results, then the residuals.
   Programs with_pullback;
   const std::shared_ptr<std::atomic<int>> resets = std::make_shared<std::atomic<int>>(0);
   std::shared_ptr<Program> program_with_pullback(std::span<const std::int64_t> structure) {
@@ -344,7 +345,7 @@ void FunctionCore::reset() const {
 
 struct BoundCore::Body {
   FunctionCore function;          // kept alive, and with it
-  std::shared_ptr<Program> hold;  // the program, where that is one of several
+  std::shared_ptr<Program> hold;  // the program, if the function has several
   std::unique_ptr<Program::Bound> bound;
 };
 
@@ -365,7 +366,7 @@ void BoundCore::operator()() const {
 // ------------------------------------------------------------------------------------------------ inlining
 
 namespace {
-constexpr int kMaxInlined = 500;  // each level is a few frames of the caller's stack
+constexpr int kMaxInlined = 500;  // limits the caller's stack: each level needs a few frames
 }
 
 Inlining::Inlining(const FunctionCore& callee) {

@@ -24,7 +24,8 @@ void optimise_now(const LaunchPlan& plan);
 /// the function may be slow, call other functions, or wait for other recording threads.
 ProgramRecorder record(const Program::State& state, std::span<const Argument> arguments, std::span<const ArrayPlan> inputs);
 
-/// Sets the parts of a plan that represent the call's arrays: arguments, captured arrays, or requested results. fill_outputs checks the results against their destinations and removes all other results from `graph`.
+/// Sets the parts of a plan that represent the call's arrays: arguments, captured arrays, or requested results. fill_outputs checks the
+/// results against their destinations and removes all other results from `graph`.
 void fill_inputs(const Program::State& state, std::span<const Argument> arguments, PlanData& plan);
 void add_captured(std::vector<Array> captured, PlanData& plan);
 void fill_outputs(const CallSite& site, ir::Graph& graph, PlanData& plan);

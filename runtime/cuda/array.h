@@ -1,4 +1,4 @@
-// Arrays whose elements are on a GPU: their memory, and copies from and to them. Called by runtime/array.cpp.
+// Arrays with elements on a GPU: their memory, and copies from and to them. Used by runtime/array.cpp.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,22 @@
 
 namespace onepass::runtime::cuda {
 
-/// Memory of an array on a device, its own or somebody else's.
+/// Device memory of an array, owned by onepass or by the user.
 struct DeviceStorage : detail::Storage {
   Gpu* gpu = nullptr;
-  Gpu::Block block;         // empty where somebody else has it
-  Gpu::StreamPointer last;  // the stream of what uses it last; null: it is ready. Under the device's lock
+  Gpu::Block block;         // empty for the user's memory
+  Gpu::StreamPointer last;  // stream of the last use; null: the memory is ready. Guarded by the device's lock
   detail::Shared<void> owner;
 };
-/// Null for an array that was never given memory.
+/// Returns the array's storage; null for an array without memory.
 inline DeviceStorage* storage_of(const Array& array) { return static_cast<DeviceStorage*>(detail::ArrayAccess::storage(array)); }
 
-/// MemoryError and Error, one sentence each, where the device or its memory cannot be had.
+/// Allocates or shares device memory. Throws MemoryError or Error, with one sentence, if the device or its memory is unavailable.
 detail::Storage* allocate_elements(Device device, std::size_t bytes, bool zeroed, void*& data);
 detail::Storage* share_memory(Device device, detail::Shared<void> owner);
 
-/// From one array to another of the same shape and dtype, of which at least one is on a device. `to` is contiguous if the other is elsewhere,
-/// and `from` as well; on one device both may have any strides.
+/// Copies elements between two arrays of the same shape and dtype, at least one of them on a device. If they are on different devices,
+/// both must be contiguous; on one device both may have any strides.
 void copy_elements(const Array& from, const Array& to);
 
 }  // namespace onepass::runtime::cuda

@@ -1,6 +1,6 @@
-// Gpu: one device as this process uses it: its context, streams, memory that is kept for the next call, pinned memory that copies go through,
-// programs that are loaded once. Every failure is an Error of one sentence (driver.h) and leaves the device as it was: what was taken goes
-// back to the pool.
+// Gpu: one device in this process, with its context, streams, memory pool, pinned staging memory and loaded programs.
+//
+// Every failure throws an Error of one sentence (driver.h) and leaves the device unchanged: allocated memory returns to the pool.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ namespace onepass::runtime::cuda {
 
 class Gpu {
  public:
-  /// Device number `ordinal` of those that the driver shows, opened at the first call that succeeds; kept for good. Error where there is none.
+  /// Returns device `ordinal` in the driver's order. The first successful call opens it permanently. Throws Error if it does not exist.
   static Gpu& get(int ordinal = 0);
-  /// Null where it was not opened.
+  /// Returns the device if it is open, else null.
   static Gpu* known(int ordinal);
   static int count() noexcept;
 
@@ -38,32 +38,32 @@ class Gpu {
   const std::string& name() const { return name_; }
   const compiler::cuda::DeviceTarget& target() const { return target_; }
 
-  /// A stream that work is put on: the device's own, or a caller's while its scope is open. What was last used on one is known by it, also when
-  /// the caller's handle is gone: an event then stands for all that was on it.
+  /// A stream for work: the device's own, or a caller's while its scope exists. Resources refer to the stream that used them last, even
+  /// after the caller's handle is gone. An event then represents all work that was on it.
   struct Stream {
     Gpu& gpu;
     void* handle;
     bool open = true;
-    bool abandoned = false;  // still open, though its scope has ended: it was being captured then
-    void* event = nullptr;   // made when another stream has to wait for this one
+    bool abandoned = false;  // still open after the end of its scope, because it was being captured then
+    void* event = nullptr;   // created when another stream must wait for this one
     Stream(Gpu& of, void* h) : gpu(of), handle(h) {}
     ~Stream();
   };
   using StreamPointer = std::shared_ptr<Stream>;
-  /// Of this thread's calls.
+  /// Returns the stream of this thread's calls.
   StreamPointer stream() const;
   StreamPointer stream_of_scope() const;  // null: there is none
-  /// A stream of somebody, CUDA's default one where `handle` is null.
+  /// Returns a caller's stream; CUDA's default stream if `handle` is null.
   StreamPointer stream_of(void* handle);
   StreamPointer enter(void* handle);
   void leave(const StreamPointer& stream) noexcept;
-  /// Waits for what was put on a stream of our own, or on one whose scope has ended.
+  /// Waits for the work on one of the device's own streams, or on a stream with an ended scope.
   void wait_for(const StreamPointer& last) noexcept;
 
   using MemoryPool = Pool<StreamPointer>;
 
-  /// Memory of the device, from the pool; at a multiple of 256. It goes back there at once: whoever gets it next comes, on the device, behind
-  /// what `last` has begun.
+  /// Device memory from the pool, aligned to 256 bytes. The destructor returns it at once; on the device, the next user waits for the
+  /// work that `last` has started.
   class Block {
    public:
     Block() = default;
@@ -82,7 +82,7 @@ class Gpu {
     MemoryPool::Block* place_ = nullptr;
   };
 
-  /// A loaded program. It stays loaded as long as somebody has it, and on until the device has done what was launched of it: nobody waits for that.
+  /// A loaded program. It stays loaded until it has no owner and the device has finished its launches. No thread waits for that.
   class Module {
    public:
     Module(Gpu& gpu, void* handle) : gpu_(gpu), handle_(handle) {}
@@ -94,7 +94,7 @@ class Gpu {
     friend class Gpu;
     Gpu& gpu_;
     void* handle_;
-    mutable std::vector<StreamPointer> used_on_;  // under the device's lock
+    mutable std::vector<StreamPointer> used_on_;  // guarded by the device's lock
   };
   using ModulePointer = std::shared_ptr<const Module>;
   struct Loaded {
@@ -103,11 +103,12 @@ class Gpu {
     CacheOutcome outcome = CacheOutcome::memory;
     double compile_ms = 0, load_ms = 0;  // by NVRTC; by the driver
   };
-  /// The program's module: loaded before, from the disk cache, or compiled by NVRTC. Without `may_compile` null instead of the last.
+  /// Returns the program's module: already loaded, from the disk cache, or compiled by NVRTC. Without `may_compile`, returns null instead
+  /// of compiling.
   Loaded load(const std::string& text, bool may_compile = true);
-  /// Drops the programs that nobody has, as load() does where there are too many.
+  /// Unloads the programs without an owner, as load() does when there are too many.
   void forget_programs();
-  /// Why this compiler's programs may not run here, with what to do about it; empty: they do.
+  /// Returns why NVRTC's programs cannot run on this device, with a remedy; empty if they can.
   std::string objection(const Nvrtc& nvrtc) const;
 
   /// The kernels of one call as a CUDA graph.
@@ -122,23 +123,23 @@ class Gpu {
     Gpu& gpu_;
     void* handle_;
   };
-  /// How long the device takes for what a stream has between two places.
+  /// A measurement of device time between two points of a stream.
   class Interval {
    public:
     explicit Interval(Gpu& gpu) : gpu_(gpu) {}
     ~Interval();
     Interval(const Interval&) = delete;
-    /// Has the device come to its end, or been lost?
+    /// True if the device has reached the end point or is lost.
     bool is_over() const noexcept { return gpu_.driver_.cuEventQuery(end_) != kNotReady; }
-    /// None where the driver does not say.
+    /// Returns the device time; empty if the driver does not report it.
     std::optional<std::int64_t> nanoseconds() const noexcept;
-    /// Waits until it is over, on any thread. No lock is taken.
+    /// Waits for the end point, on any thread, without a lock.
     void wait() const noexcept;
 
    private:
     friend class Gpu;
     Gpu& gpu_;
-    void *begin_ = nullptr, *end_ = nullptr;  // events
+    void *begin_ = nullptr, *end_ = nullptr;  // CUDA events
   };
   struct Launch {
     void* function;
@@ -147,7 +148,7 @@ class Gpu {
     std::span<const std::int64_t> words;
   };
 
-  /// What one thread does in a row. While it lives, the calling thread has the device, but where it says that it waits.
+  /// A sequence of operations by one thread. The turn holds the device's lock, except where a function is documented to wait.
   class Turn {
    public:
     explicit Turn(Gpu& gpu);
@@ -155,26 +156,26 @@ class Gpu {
     Turn(const Turn&) = delete;
     const StreamPointer& stream() const { return stream_; }
     Block allocate(std::size_t bytes);
-    /// What comes next is behind all that was put on `last`, which becomes this stream.
+    /// Orders later work after all work on `last`, and sets `last` to this stream.
     void follow(StreamPointer& last);
-    /// What is put on `other` from now on is behind what is on this stream.
+    /// Orders later work on `other` after the work on this stream.
     void precede(const Stream& other);
-    /// Kernels of the module are launched in this turn.
+    /// Declares that this turn launches kernels of the module.
     void uses(const Module& module);
-    /// Through pinned memory, in parts: `from` may change when it returns. It waits only where all that there may be of it is under way.
+    /// Copies through pinned memory, in parts. The caller may change `from` after the return. Waits only if all pinned memory is in use.
     void upload(std::int64_t to, const void* from, std::size_t bytes);
-    /// Waits until the bytes are there.
+    /// Copies to the CPU and waits for completion.
     void download(void* to, std::int64_t from, std::size_t bytes);
     void copy(std::int64_t to, std::int64_t from, std::size_t bytes);
     void copy_from(Gpu& other, std::int64_t to, std::int64_t from, std::size_t bytes);
     void clear(std::int64_t at, std::size_t bytes);
     void launch(const Launch& launch);
     void launch(const Graph& graph, std::size_t kernels);
-    /// What `launches` launches, as a graph. None of it may have more words than a launch takes.
+    /// Captures the launches of `launches` as a graph. Each must have no more kernel parameters than one launch accepts.
     std::unique_ptr<const Graph> capture(const std::function<void()>& launches);
     void begin(Interval& interval) { note(interval.begin_); }
     void end(Interval& interval) { note(interval.end_); }
-    /// Waits for all that was begun on the stream.
+    /// Waits for all work on the stream.
     void finish();
 
    private:
@@ -189,14 +190,14 @@ class Gpu {
     Gpu& g_;
     std::unique_lock<std::mutex> lock_;
     StreamPointer stream_;
-    bool records_ = false;  // launches go into a graph
+    bool records_ = false;  // launches are captured in a graph
   };
 
   DeviceStats stats() const;
-  /// Gives what the pool holds back to the driver.
+  /// Returns the pool's unused memory to the driver.
   void trim();
   void synchronize();
-  /// Copies between devices go from one to the other without the cpu's memory, where the devices can.
+  /// Enables direct copies between two devices, if they support them.
   void reach(Gpu& other) noexcept;
 
  private:
@@ -208,7 +209,7 @@ class Gpu {
   void retire(void* module, std::span<const StreamPointer> used_on) noexcept;
   void unload_retired() noexcept;
   std::vector<ModulePointer> unused_programs();
-  static constexpr std::size_t kModules = 256;  // that stay loaded though nobody has them
+  static constexpr std::size_t kModules = 256;  // maximum of loaded modules without an owner
 
   const Driver& driver_;
   int ordinal_ = 0;
@@ -216,18 +217,18 @@ class Gpu {
   compiler::cuda::DeviceTarget target_;
   void* context_ = nullptr;
   StreamPointer own_, legacy_;             // legacy_: CUDA's default stream
-  void* capturing_ = nullptr;              // the stream that graphs are recorded on
-  mutable std::mutex mutex_, pool_mutex_;  // pool_mutex_, which is taken last: of pool_ and stats_
+  void* capturing_ = nullptr;              // the stream used for graph capture
+  mutable std::mutex mutex_, pool_mutex_;  // pool_mutex_, locked last, guards pool_ and stats_
   MemoryPool pool_;
-  std::deque<std::unique_ptr<Turn::Staging>> staging_;  // used last at the end
-  std::size_t stagings_ = 0;                            // with those that are in use
+  std::deque<std::unique_ptr<Turn::Staging>> staging_;  // most recently used at the end
+  std::size_t stagings_ = 0;                            // including the ones in use
   struct Retired {
     void* module;
-    std::vector<void*> events;         // behind its last kernels
-    std::vector<StreamPointer> ended;  // streams whose handles are gone, with the events that stand for what was on them
+    std::vector<void*> events;         // recorded after its last kernels
+    std::vector<StreamPointer> ended;  // closed streams; their events represent the work that was on them
   };
-  std::vector<Retired> retired_;  // under the device's lock
-  std::vector<int> reached_;      // under the same: other devices that copies come from
+  std::vector<Retired> retired_;  // guarded by the device's lock
+  std::vector<int> reached_;      // likewise: other devices with direct copies to this one
   std::mutex modules_mutex_;
   std::unordered_map<std::string, ModulePointer> modules_;  // by text
   DeviceStats stats_;

@@ -1,5 +1,5 @@
-// DevicePlan: what a launch plan runs on a GPU. Made once for each call signature, by Program; run by any thread. It fills in what a launch
-// plan says of a call whatever the device (results, bytes, intermediates), and knows no arrays but those that a call brings.
+// DevicePlan: the kernels of a launch plan on a GPU. Program makes it once for each call signature; any thread may run it. It also sets
+// the device-independent parts of the launch plan: results, bytes, intermediates. It refers to arrays only during a call.
 #pragma once
 
 #include <atomic>
@@ -19,39 +19,40 @@
 
 namespace onepass::runtime::cuda {
 
-/// The arrays of one call. Those that are not on the plan's device are copied.
+/// The arrays of one call. Arrays on another device are copied.
 struct DeviceCall {
-  std::span<const Array* const> inputs;   // arguments, then what was captured
-  std::span<const Array* const> outputs;  // laid out as the plan's `targets`; fresh ones as its `outputs`
-  const std::uint64_t* slots = nullptr;   // null where they are the plan's own
+  std::span<const Array* const> inputs;   // arguments, then captured arrays
+  std::span<const Array* const> outputs;  // in the layout of the plan's `targets`; new arrays in that of its `outputs`
+  const std::uint64_t* slots = nullptr;   // null for the plan's own scalar parameters
 };
 
-/// What a call had to do beside its kernels.
+/// Extra work of a call besides its kernels.
 struct DeviceCopies {
-  std::int64_t uploaded = 0, downloaded = 0;  // bytes
-  std::int64_t temporaries = 0;               // bytes, of targets that overlap arguments
-  bool bad_index = false;                     // results are unspecified
+  std::int64_t uploaded = 0, downloaded = 0;  // in bytes
+  std::int64_t temporaries = 0;               // bytes, for destinations that overlap arguments
+  bool bad_index = false;                     // true if an index was out of bounds; results are then unspecified
 };
 
-/// How a call's arrays lie: what the schedule may count on.
+/// Alignment of a call's arrays, which the schedule relies on.
 struct DeviceAlignment {
-  std::vector<bool> inputs, outputs;  // element (0, …, 0) at a multiple of 16 bytes
+  std::vector<bool> inputs, outputs;  // element (0, …, 0) is 16-byte aligned
 };
 
 class DevicePlan {
  public:
-  /// Simplify, fuse, plan, schedule, as make_launches: `plan` has its inputs, outputs and targets, `report` the recording.
+  /// Simplifies, fuses, plans and schedules, like make_launches. `plan` must have inputs, outputs and destinations; `report` must have
+  /// the recording.
   DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& plan, PlanReport& report, const LaunchOptions& options,
              const DeviceAlignment& alignment);
 
-  /// Compiles the program, or takes it from memory or disk, for a device of that target: before anything runs. Gives how many kernels were
-  /// compiled; KernelMissing as find_or_compile.
+  /// Compiles the program, or takes it from memory or disk, for a device with that target. Must precede run(). Returns the number of
+  /// compiled kernels. Throws KernelMissing as find_or_compile.
   int attach(Gpu& gpu, bool may_compile);
   Device device() const { return Device::cuda(gpu_->ordinal()); }
-  /// Runs the kernels: puts them on the stream of this thread's calls, and waits only for what has to be on the cpu.
+  /// Enqueues the kernels on the stream of this thread's calls. Waits only for data needed on the CPU.
   DeviceCopies run(const PlanData& plan, const DeviceCall& call) const;
-  /// Kernels for the plan's lengths, strides and literals alone, used from now on; with `trial` tried in turn with the generic ones first, and
-  /// dropped if they are slower. Gives how many were compiled.
+  /// Builds kernels for exactly the plan's lengths, strides and literals, and uses them for later calls. With `trial`, first alternates
+  /// them with the generic ones and drops them if they are slower. Returns the number of compiled kernels.
   int specialise(const PlanData& plan, bool trial, bool may_compile = true) const;
   Specialised::State specialised() const { return choice_.state(); }
 
@@ -64,13 +65,13 @@ class DevicePlan {
     std::string key;
     std::size_t pieces = 1;
     std::int64_t bytes_read = 0, bytes_written = 0;
-    std::vector<compiler::NestNumbers> more;  // of the pieces after the first one
+    std::vector<compiler::NestNumbers> more;  // of the second and later subdomains
   };
   std::span<const KernelInfo> kernels() const { return kernels_; }
-  /// Where the program of the generic kernels came from.
+  /// Returns the origin of the generic kernels' program.
   const Gpu::Loaded& loaded() const { return loaded_; }
-  /// Of runs while profiling was on, in the order of kernels(): all pieces and phases of one call are one run. Waits for those that the device
-  /// has not finished.
+  /// Returns the times of runs while profiling was on, in the order of kernels(). All subdomains and phases of one call count as one run.
+  /// Waits for unfinished runs.
   std::span<const RunTimes> times() const;
   std::string explain(const PlanData& plan, const PlanReport& report) const;
 
@@ -78,7 +79,7 @@ class DevicePlan {
   struct Step {
     std::uint32_t kernel;
     compiler::cuda::DeviceNumbers numbers;
-    std::uint32_t first_word;  // of `words_`
+    std::uint32_t first_word;  // index in `words_`
     std::uint32_t phase_word, shared_word;
     std::vector<KernelWords::Pointer> pointers;
     std::vector<KernelWords::SlotWord> slots;
@@ -88,7 +89,7 @@ class DevicePlan {
     std::vector<void*> functions;  // by step
     std::vector<compiler::cuda::DeviceKernel> kernels;
   };
-  // Calls whose kernels had the same words, which then go as one graph.
+  // Calls with equal kernel parameters, which are launched as one graph.
   struct Replay {
     std::vector<std::int64_t> words;
     const Code* code = nullptr;
@@ -99,11 +100,11 @@ class DevicePlan {
     bool of_own;
     std::unique_ptr<Gpu::Interval> took;
   };
-  static constexpr std::size_t kTrialsAhead = 8;  // that the device has not done: behind more a trial would say nothing of its own
+  static constexpr std::size_t kTrialsAhead = 8;  // maximum of unfinished trials; with more, a trial would not measure itself
 
-  // What the device took for each step of a call.
+  // The device times of each step of a call.
   using Timed = std::vector<std::unique_ptr<Gpu::Interval>>;
-  static constexpr std::size_t kTimedAhead = 64;  // calls that the device has not done; those beyond have no times
+  static constexpr std::size_t kTimedAhead = 64;  // maximum of unfinished timed calls; later ones have no times
 
   class Run;
   // A nest of the plan, and the kernel that runs it.
@@ -114,11 +115,11 @@ class DevicePlan {
   };
   std::vector<Piece> add_kernels(const compiler::cuda::DeviceTarget& target, PlanData& plan, const PlanReport& report,
                                  const StoredValues& values, const DeviceAlignment& alignment);
-  // Gives the bytes that they take together. Their times are those of the pieces.
+  // Places the intermediates and returns their total bytes. Their lifetimes are in units of subdomains.
   std::int64_t place_intermediates(const ir::Graph& graph, const LaunchOptions& options, std::span<const Piece> pieces,
                                    StoredValues& values) const;
   void add_step(const Piece& piece, const StoredValues& values);
-  using Words = std::span<std::int64_t>;  // of all steps; their phases are written into them in turn
+  using Words = std::span<std::int64_t>;  // of all steps; each phase number is written into them in turn
   void launch(Gpu::Turn& turn, Words words) const;
   void launch_once(Gpu::Turn& turn, const Code& code, Words words, Timed* timed = nullptr) const;
   void launch_now(Gpu::Turn& turn, const Code& code, Words words) const;
@@ -131,20 +132,20 @@ class DevicePlan {
   Gpu* gpu_ = nullptr;
   std::vector<KernelInfo> kernels_;
   std::vector<Step> steps_;
-  std::vector<std::int64_t> words_;  // of all steps, with the slots of the plan's recording
+  std::vector<std::int64_t> words_;  // of all steps, with the recorded scalar parameters
   std::int64_t launches_ = 0;        // of one call
-  std::int64_t shared_bytes_ = 0;    // of device memory: partial results of the step that has most
+  std::int64_t shared_bytes_ = 0;    // device memory for the largest step's partial results
   std::vector<bool> reads_;          // by input
   std::string text_;
   std::unique_ptr<const Code> generic_;
   mutable std::unique_ptr<const Code> own_;
   mutable Specialised choice_;
   mutable std::mutex specialise_mutex_;
-  mutable std::vector<Replay> replays_;  // under the device's lock; last used first
-  mutable std::vector<Trial> trials_;    // under the same
+  mutable std::vector<Replay> replays_;  // guarded by the device's lock; most recently used first
+  mutable std::vector<Trial> trials_;    // likewise
   Gpu::Loaded loaded_;
   mutable std::mutex timed_mutex_;
-  mutable std::vector<Timed> timed_;  // under it
+  mutable std::vector<Timed> timed_;  // guarded by timed_mutex_
   mutable std::vector<RunTimes> times_;
 };
 

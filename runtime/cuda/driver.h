@@ -1,5 +1,5 @@
-// libcuda, the driver's library, as a table of its functions. Opened at run time: nothing links with it, and where it is missing or too old
-// that is one sentence for whoever asks for a device.
+// A function table of libcuda, the driver's library. It is opened at run time, so no linking is necessary. If it is absent or too old,
+// requests for a device fail with one sentence.
 #pragma once
 
 #include <concepts>
@@ -10,22 +10,22 @@
 
 namespace onepass::runtime::cuda {
 
-// The names, types and numbers of the driver's own header, cuda.h.
+// The names, types and numbers of the driver's header, cuda.h.
 using Result = int;
 using DevicePointer = unsigned long long;
 inline constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 39, kMajor = 75, kMinor = 76,
-                     kMostSharedBytes = 97;         // attributes of a device
-inline constexpr int kFunctionStaticBytes = 1;      // of a function: shared memory that its text declares
-inline constexpr int kFunctionSharedBytes = 8;      // of a function: dynamic shared memory that a launch may ask for
-inline constexpr std::uintptr_t kLegacyStream = 1;  // CUDA's default stream, by the handle that says so in every thread
-inline constexpr unsigned kNonBlocking = 1;         // of a stream: it does not wait for CUDA's default stream
-inline constexpr unsigned kWithoutTiming = 2;       // of an event
-inline constexpr int kOfThisThread = 1;             // of a capture: what other threads do meanwhile is not its business
+                     kMostSharedBytes = 97;         // device attributes
+inline constexpr int kFunctionStaticBytes = 1;      // function attribute: static shared memory
+inline constexpr int kFunctionSharedBytes = 8;      // function attribute: maximum dynamic shared memory
+inline constexpr std::uintptr_t kLegacyStream = 1;  // CUDA's default stream, as a handle with that meaning in every thread
+inline constexpr unsigned kNonBlocking = 1;         // for a stream: does not wait for CUDA's default stream
+inline constexpr unsigned kWithoutTiming = 2;       // for an event
+inline constexpr int kOfThisThread = 1;             // for a capture: ignores operations of other threads
 inline constexpr Result kOutOfMemory = 2, kNotInitialised = 3, kStubLibrary = 34, kNoDevice = 100, kInvalidImage = 200,
                         kNoBinaryForDevice = 209, kInvalidPtx = 218, kUnsupportedPtxVersion = 222, kInvalidHandle = 400, kNotReady = 600,
                         kPeerAccessIsEnabled = 704, kDriverMismatch = 803;
 
-/// name, type of the function without its result, which is a Result.
+/// Name and parameter types of each function; all return a Result.
 #define ONEPASS_CUDA_FUNCTIONS(F)                                                                                         \
   F(cuInit, (unsigned))                                                                                                   \
   F(cuDriverGetVersion, (int*))                                                                                           \
@@ -84,18 +84,18 @@ struct Driver {
   int minor() const { return version % 1000 / 10; }
   std::string path;
 
-  /// The library, opened at the first call: the file that ONEPASS_CUDA_DRIVER names, else libcuda.so.1. Null where there is none that
-  /// can be used; why() says what to do.
+  /// Returns the library, opened at the first call: the file that ONEPASS_CUDA_DRIVER names, else libcuda.so.1. Returns null if none is
+  /// usable; why() returns the remedy.
   static const Driver* find();
   static const std::string& why();
 
-  /// Throws unless `result` is success: `cuda: WHAT failed: NAME (the driver's words); what to do`, which is said of the number where `remedy`
-  /// is empty. MemoryError where memory ran out.
+  /// Throws unless `result` is success: `cuda: WHAT failed: NAME (driver's message); remedy`. An empty `remedy` selects one by the error
+  /// number. Throws MemoryError for exhausted memory.
   void check(Result result, std::string_view what, std::string_view remedy = {}) const {
     if (result != 0) [[unlikely]]
       fail(result, what, remedy);
   }
-  /// `what` gives its text where it is needed.
+  /// Does the same; calls `what` for the text only on failure.
   template <std::invocable What> void check(Result result, What&& what) const {
     if (result != 0) [[unlikely]]
       fail(result, what(), {});

@@ -1,5 +1,5 @@
-// NVRTC, NVIDIA's compiler as a library: CUDA text in, a cubin out. Opened at run time, so nothing links with it and a machine without it
-// is as good as any other. No device and no driver is needed to compile.
+// NVRTC, NVIDIA's compiler as a library: compiles CUDA text to a cubin. It is opened at run time, so no linking is necessary and it is
+// optional. Compilation needs no device and no driver.
 #pragma once
 
 #include <string>
@@ -14,23 +14,23 @@ class Nvrtc {
     std::string log;  // with `report`: registers, spills and shared memory of each kernel
   };
 
-  /// The library, opened at the first call: the file that ONEPASS_NVRTC names, else the loader's, of the driver's major version first, else the
-  /// toolkit's folder. Null where there is none, or one older than 12.0; why() says what to do.
+  /// Returns the library, opened at the first call. Searches the file that ONEPASS_NVRTC names, else the loader's path, the driver's
+  /// major version first, else the toolkit's folder. Returns null if none is version 12.0 or later; why() returns the remedy.
   static const Nvrtc* find();
   static const std::string& why();
 
   int major() const { return major_; }
   int minor() const { return minor_; }
   const std::string& path() const { return path_; }
-  /// Whether it makes code for this compute capability (80: 8.0).
+  /// True if it supports this compute capability (80: 8.0).
   bool knows(int sm) const;
 
-  /// The newest that it knows of those up to this one; 0: none.
+  /// Returns the newest supported compute capability up to this one; 0: none.
   int newest_up_to(int sm) const;
 
-  /// Compiles with the options that the text's meaning needs. Error with the compiler's words where it refuses.
+  /// Compiles with the options that the text requires. Throws Error with the compiler's message on failure.
   Program compile(const std::string& text, int sm, bool report = false) const;
-  /// For devices that it does not know: what the driver can compile for any from this one on.
+  /// Compiles for unsupported newer devices: returns PTX that the driver can compile for this compute capability and later ones.
   std::string compile_ptx(const std::string& text, int sm) const;
 
  private:

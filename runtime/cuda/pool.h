@@ -1,5 +1,6 @@
-// Pool: memory that is taken from the driver in segments and given out in blocks. A freed block joins its free neighbours, and a larger free block
-// is split, so calls of varying shapes use the same segments. Used by Gpu; knows no driver. Not thread-safe: the caller locks.
+// Pool: takes memory from the driver in segments and divides it into blocks. A freed block merges with its free neighbors, and large free
+// blocks are divided, so calls with varying shapes reuse the same segments. Used by Gpu; independent of the driver. Not thread-safe: the
+// caller locks.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +15,12 @@
 
 namespace onepass::runtime::cuda {
 
-/// `User`: what a block was used by last, compared with ==; a default value: by nothing. A free block that was joined of several has several.
+/// `User`: the last user of a block, compared with ==; the default value means none. A merged free block has several users.
 template <class User> class Pool {
  public:
   static constexpr std::size_t kStep = 512;         // all sizes are multiples
-  static constexpr std::size_t kSmall = 1u << 20;   // blocks up to this size have segments of their own, so they do not break up large ones
-  static constexpr std::size_t kMedium = 8u << 20;  // several blocks up to this size share a segment
+  static constexpr std::size_t kSmall = 1u << 20;   // blocks up to this size have separate segments, to avoid fragmentation of large ones
+  static constexpr std::size_t kMedium = 8u << 20;  // blocks up to this size share a segment
 
   struct Block {
     std::uint64_t address = 0;
@@ -28,21 +29,21 @@ template <class User> class Pool {
 
    private:
     friend class Pool;
-    Block *before = nullptr, *after = nullptr;   // neighbours in the segment
+    Block *before = nullptr, *after = nullptr;   // neighbors in the segment
     Block *previous = nullptr, *next = nullptr;  // in the list of its size
     bool is_free = false, is_small = false;
   };
 
   static std::size_t rounded(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + kStep - 1) / kStep * kStep; }
-  /// What to take from the driver for a block of a rounded size that no segment has room for.
+  /// Returns the segment size to allocate for a block of a rounded size that fits in no segment.
   static std::size_t segment_for(std::size_t bytes) {
     if (bytes <= kSmall) return 2 * kSmall;
     if (bytes <= kMedium) return 2 * kMedium;
     return (bytes + 2 * kSmall - 1) / (2 * kSmall) * (2 * kSmall);
   }
 
-  /// A block of a rounded size, or null. Of those that fit about equally one that `user` had last. `user` comes behind all `users` of the block now:
-  /// what is left of a larger one counts as used by it.
+  /// Returns a block of a rounded size, or null. Among similar sizes, prefers a block last used by `user`. `user` must wait for all
+  /// `users` of the block; the rest of a larger block then counts as used by `user`.
   Block* take(std::size_t bytes, const User& user) {
     const bool small = bytes <= kSmall;
     Sizes& sizes = sizes_[small];
@@ -63,7 +64,7 @@ template <class User> class Pool {
     return nullptr;
   }
 
-  /// The first `bytes` of a new segment; the rest is free.
+  /// Adds a segment; returns a block with its first `bytes`. The rest is free.
   Block* add(std::uint64_t address, std::size_t segment, std::size_t bytes) {
     Block* const block = make();
     block->address = address, block->bytes = segment, block->is_small = bytes <= kSmall;
@@ -71,7 +72,7 @@ template <class User> class Pool {
     return block;
   }
 
-  /// Takes `block` back, which its `users` had last.
+  /// Takes back a block. Its `users` must be its last users.
   void put_back(Block* block) noexcept {
     if (Block* const after = block->after; after && after->is_free && unite(block->users, after->users)) {
       unlink(*after);
@@ -85,7 +86,7 @@ template <class User> class Pool {
     link(*block);
   }
 
-  /// Takes out the segments of which nothing is in use, and gives each to `release(address, bytes)`.
+  /// Removes all unused segments and passes each to `release(address, bytes)`.
   template <class F> void trim(F&& release) {
     for (Sizes& sizes : sizes_)
       for (std::size_t c = 0; (c = sizes.next(c)) < kClasses; ++c)
@@ -104,8 +105,8 @@ template <class User> class Pool {
   static constexpr std::size_t kClasses = 512;
   struct Sizes {
     std::array<Block*, kClasses> first{};
-    std::array<std::uint64_t, kClasses / 64> some{};  // bits: classes that have blocks
-    std::size_t next(std::size_t c) const {           // that has blocks, from c on
+    std::array<std::uint64_t, kClasses / 64> some{};  // bit set of nonempty classes
+    std::size_t next(std::size_t c) const {           // next nonempty class from c on
       for (std::size_t w = c / 64; w < some.size(); ++w)
         if (const std::uint64_t bits = some[w] & (w == c / 64 ? ~std::uint64_t{0} << c % 64 : ~std::uint64_t{0}))
           return 64 * w + static_cast<std::size_t>(std::countr_zero(bits));
@@ -113,7 +114,7 @@ template <class User> class Pool {
     }
   };
 
-  // Eight classes for each power of two.
+  // Returns the size class. There are eight classes for each power of two.
   static std::size_t class_of(std::size_t bytes) {
     const std::size_t n = bytes / kStep;
     if (n < 8) return n;
@@ -140,7 +141,7 @@ template <class User> class Pool {
   Block* make() {
     if (spare_.empty()) {
       Block& made = all_.emplace_back();
-      spare_.reserve(all_.size());  // so that giving one back never takes memory
+      spare_.reserve(all_.size());  // so that returning a block never allocates
       made.users.reserve(2);
       return &made;
     }
@@ -151,14 +152,15 @@ template <class User> class Pool {
     out->users.clear();  // its capacity stays
     return out;
   }
-  // What is behind the first `bytes` becomes a free block, which `user` had last if anybody had. Where the host has no memory for it the block stays whole.
+  // Makes the part after the first `bytes` a free block, last used by `user` if the block was used. Keeps the block whole if host memory
+  // is exhausted.
   void split(Block& b, std::size_t bytes, const User& user) {
     if (b.bytes == bytes) return;
     Block* rest = nullptr;
     try {
       rest = make();
     } catch (const std::bad_alloc&) { return; }
-    if (!b.users.empty()) rest->users.push_back(user);  // has room for it
+    if (!b.users.empty()) rest->users.push_back(user);  // has capacity for it
     rest->address = b.address + bytes, rest->bytes = b.bytes - bytes, rest->is_small = b.is_small;
     rest->before = &b, rest->after = b.after;
     if (b.after) b.after->before = rest;
@@ -174,7 +176,7 @@ template <class User> class Pool {
     b.users.clear();
     spare_.push_back(&b);
   }
-  // False where the host has no memory for the longer list.
+  // Merges two lists of users. Returns false if host memory is exhausted.
   static bool unite(std::vector<User>& users, const std::vector<User>& more) noexcept {
     try {
       users.reserve(users.size() + more.size());
@@ -185,8 +187,8 @@ template <class User> class Pool {
   }
 
   std::array<Sizes, 2> sizes_;  // of large blocks, of small ones
-  std::deque<Block> all_;       // never moved
-  std::vector<Block*> spare_;   // of all_: stand for no memory
+  std::deque<Block> all_;       // elements never move
+  std::vector<Block*> spare_;   // unused elements of all_, without device memory
 };
 
 }  // namespace onepass::runtime::cuda
