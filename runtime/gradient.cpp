@@ -1,5 +1,5 @@
-// Derivatives behind the templates of onepass/gradient.h: in a recording, the recorder's; of calls with Arrays, two programs, forward and
-// backward, with what compiler/save chose to keep between them.
+// Implementation of the templates in onepass/gradient.h. In a recording, uses the recorder's derivatives. For calls with Arrays, makes
+// two programs, forward and backward, with the residuals that compiler/save selects.
 #include "onepass/gradient.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::vector<Tensor> tensors_of(Recording& r, std::span<const Value> values) {
   return tensors;
 }
 
-// What a derivative makes belongs to the lines of what it differentiates; the rest has none.
+// Returns the current recording. Derivative nodes inherit the source lines of their forward nodes; all other nodes have none.
 Recording& recording(std::string_view what) {
   Recording& r = Recording::current(what);
   r.at(std::source_location());
@@ -122,11 +122,11 @@ using ir::Graph;
 using ir::NodeId;
 using ir::Op;
 
-// ------------------------------------------------------------------------------------------------ forward and backward apart
+// ------------------------------------------------------------------------------------------------ separate forward and backward calls
 
 namespace {
 
-/// The backward half of a recording. Its calls bring the cotangents, then the arrays that are kept, then the numbers.
+/// The backward half of a recording. Its arguments are the cotangents, then the kept arrays, then the numbers.
 struct Recipe final : Attachment {
   Graph joint;  // forward and backward; its outputs are the gradients
   struct Result {
@@ -136,8 +136,8 @@ struct Recipe final : Attachment {
     bool differentiable;
   };
   std::vector<Result> results;
-  std::vector<NodeId> cotangents;         // by differentiable result; kNoNode where no gradient needs it
-  std::vector<std::int32_t> gradient_of;  // by argument: which of the joint graph's outputs, or -1
+  std::vector<NodeId> cotangents;         // by differentiable result; kNoNode if no gradient needs it
+  std::vector<std::int32_t> gradient_of;  // by argument: output index in the joint graph, or -1
 
   struct Kept {
     enum class From : std::uint8_t { Argument, Captured, Result, Saved } from;
@@ -145,8 +145,8 @@ struct Recipe final : Attachment {
     NodeId node;
   };
   std::vector<Kept> kept;
-  std::vector<std::uint32_t> numbers;                       // slots that each forward call fills
-  std::vector<std::string> argument_names, gradient_names;  // of the backward calls, and of their results
+  std::vector<std::uint32_t> numbers;                       // scalar parameters that each forward call sets
+  std::vector<std::string> argument_names, gradient_names;  // of the backward call, and of its results
   std::vector<bool> computes;                               // by node
   PullbackStats stats;
   Options options;
@@ -160,7 +160,7 @@ struct Recipe final : Attachment {
   void add_to(ExecutionRecord& record, const PlanData& forward, Detail detail) const override;
 };
 
-// A number of a forward call, as a backward call gets it.
+// Converts a number of a forward call to an argument of the backward call.
 compiler::Literal literal_of(DType type, std::uint64_t bits) {
   using Kind = compiler::Literal::Kind;
   if (is_float(type)) return {.kind = Kind::Float, .real = ir::double_of(type, bits)};
@@ -169,8 +169,8 @@ compiler::Literal literal_of(DType type, std::uint64_t bits) {
           .integer = size_of(type) == 8 ? static_cast<std::int64_t>(bits) : static_cast<std::int64_t>(ir::double_of(type, bits))};
 }
 
-// Results and kept values have the names that they have in the forward call; the cotangent of `y` is `dy`, the gradient by `x` is `dx`. `names`: of
-// the differentiable arguments.
+// Names the arguments and results of the backward call. Results and kept values keep their forward names; the cotangent of `y` is `dy`,
+// the gradient by `x` is `dx`. `names`: of the differentiable arguments.
 void Recipe::name(const Graph& forward, const std::vector<std::string>& names) {
   const auto add = [&](std::string name) {
     while (std::ranges::find(argument_names, name) != argument_names.end()) name += '_';
@@ -184,13 +184,13 @@ void Recipe::name(const Graph& forward, const std::vector<std::string>& names) {
   for (const Result& result : results)
     if (result.differentiable) add("d" + result.name);
   for (std::string& name : argument_names)
-    while (std::ranges::find(kept_names, name) != kept_names.end()) name += '_';  // these keep theirs
+    while (std::ranges::find(kept_names, name) != kept_names.end()) name += '_';  // kept values have precedence
   for (std::string& name : kept_names) argument_names.push_back(std::move(name));
   for (const std::uint32_t slot : numbers) add(fmt::format("number{}", slot));
   for (const std::string& name : names) gradient_names.push_back("d" + name);
 }
 
-// The backward call that was made last; where there was none, what one will run.
+// Adds the record of the last backward call; if there was none, of a planned one.
 void Recipe::add_to(ExecutionRecord& record, const PlanData& forward, Detail detail) const {
   Program& program = const_cast<Recipe*>(this)->backward();
   ExecutionRecord backward = program.last_execution(detail);
@@ -215,7 +215,7 @@ void Recipe::add_to(ExecutionRecord& record, const PlanData& forward, Detail det
       call.arguments.push_back({.is_number = true, .number = literal_of(joint.slots[slot].dtype, joint.slots[slot].bits)});
     backward = program.describe(call, detail);
   }
-  // What the forward call stores for it says so.
+  // Explains the residuals among the forward call's outputs.
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].from != Kept::From::Saved) continue;
     const std::string& name = record.outputs[kept[i].index].name;
@@ -252,7 +252,7 @@ void Recipe::record(ProgramRecorder& recorder, std::span<const Value> values) co
   for (const Kept& k : kept) {
     const NodeId given = now[k.node] = values[next++].node;
     const DType type = joint[k.node].dtype;
-    if (out[given].dtype != type) now[k.node] = out.add(Op::Identity, type, out[given].shape, {given});  // a half, unrounded
+    if (out[given].dtype != type) now[k.node] = out.add(Op::Identity, type, out[given].shape, {given});  // a half, kept unrounded
   }
   std::vector<std::uint32_t> slot_of(joint.slots.size(), ~std::uint32_t{0});
   std::vector<std::optional<Value>> number_of(joint.slots.size());
@@ -303,11 +303,11 @@ std::string text_of(const Graph& graph, NodeId id) {
 void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, const Options& options) {
   auto recipe = std::make_shared<Recipe>();
   recipe->options = options;
-  recipe->options.check_recording = false;  // what it records is this recipe
+  recipe->options.check_recording = false;  // the recipe fixes the recording
   Graph& graph = recorder.graph;
   std::vector<Value> ys, xs, us;
   std::vector<NodeId> y_nodes;
-  std::vector<std::string> differentiable;  // arguments
+  std::vector<std::string> differentiable;  // names of arguments
   for (const Value& x : arguments) {
     const bool takes = !x.is_literal && is_float(recorder.dtype(x));
     recipe->gradient_of.push_back(takes ? static_cast<std::int32_t>(xs.size()) : -1);
@@ -329,7 +329,7 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
   for (const NodeId u : recorder.placeholders(y_nodes)) us.push_back(Value{false, u, {}});
   const std::vector<Value> gradients = recorder.vjp(ys, xs, us);
 
-  // One graph, simplified, with the results and then the gradients as outputs.
+  // Build one simplified graph with the results and then the gradients as outputs.
   const std::vector<std::string> names = graph.output_names;
   const std::size_t results = names.size();
   Graph joint = graph;
@@ -347,7 +347,7 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
   joint.output_names.assign(joint.outputs.size(), "");
   const compiler::SavePlan plan = compiler::choose_saved(joint, recipe->cotangents, of_results, joint.outputs, options.memory_budget);
 
-  // The forward half: what is saved are results too.
+  // Build the forward half: its outputs are the results and the residuals.
   const std::size_t first_captured = joint.inputs.size() - recorder.captured.size();
   graph = joint;
   graph.outputs = of_results;
@@ -361,7 +361,7 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
       const std::size_t input = node.bits;
       if (input >= first_captured) {
         recipe->kept.push_back({From::Captured, input - first_captured, v.node});
-      } else {  // arrays among the arguments are inputs, in order
+      } else {  // array arguments are the first inputs, in order
         std::size_t argument = 0;
         for (std::size_t arrays = 0; arguments[argument].is_literal || arrays++ < input;) ++argument;
         recipe->kept.push_back({From::Argument, argument, v.node});
@@ -391,7 +391,7 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
 
 }  // namespace runtime
 
-// ------------------------------------------------------------------------------------------------ are they right?
+// ------------------------------------------------------------------------------------------------ gradient check
 
 void runtime::add_both_products(ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options&) {
   using compiler::Value;
@@ -431,9 +431,9 @@ double product(const Array& a, const Array& b, double* size = nullptr) {
 }  // namespace
 
 GradientCheck runtime::check_gradients(Program& values, Program& derivatives, std::span<const Argument> arguments) {
-  constexpr std::int64_t kMostElements = 64;  // of one argument, spread over it
+  constexpr std::int64_t kMostElements = 64;  // of one argument, evenly distributed
   constexpr double kTolerance = 1e-5;
-  // In f64, contiguous and ours: differences write into them.
+  // Contiguous f64 copies, because the differences modify them.
   std::vector<Argument> given(arguments.begin(), arguments.end());
   std::vector<Array> wide(arguments.size());
   std::vector<std::size_t> differentiable;
@@ -446,7 +446,7 @@ GradientCheck runtime::check_gradients(Program& values, Program& derivatives, st
   }
   const std::vector<Array> both = derivatives.call(given);
   const std::size_t results = both.size() / 2 - differentiable.size();
-  // u·y of the results that have derivatives, and how large its terms are.
+  // Returns u·y for the differentiable results; `size` gets the magnitude of its terms.
   const auto at_now = [&](double* size) {
     std::vector<Array> all = values.call(given);
     double sum = 0;

@@ -20,7 +20,7 @@ using ir::Op;
 
 namespace {
 
-// The nodes of `graph` at the end of the recording. `inputs`: its arguments there.
+// Appends the nodes of `graph` to the recording. `inputs`: the recorded values for its inputs.
 void add_graph(compiler::Recorder& recorder, const Graph& graph, std::span<const Value> inputs) {
   Graph& out = recorder.graph;
   std::vector<NodeId> now(graph.size(), ir::kNoNode);
@@ -55,7 +55,7 @@ void add_graph(compiler::Recorder& recorder, const Graph& graph, std::span<const
     node.attributes = out.intern(graph.attributes(id));
     out.current_source = sources[graph.source_of[id]];
     out.current_origin = graph.origin_of[id] == ir::kNoNode ? ir::kNoNode : now[graph.origin_of[id]];
-    if (node.op == Op::Slot) {  // its value is the recording's
+    if (node.op == Op::Slot) {  // with the recorded value
       std::uint32_t& slot = slots[node.bits];
       if (slot == kNone) {
         slot = static_cast<std::uint32_t>(out.slots.size());

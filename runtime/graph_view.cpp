@@ -19,7 +19,7 @@ using ir::Op;
 
 struct GraphView::Body {
   Graph graph;
-  std::vector<std::uint32_t> first_user;  // of node i: users[first_user[i]] … users[first_user[i + 1]]
+  std::vector<std::uint32_t> first_user;  // users of node i: users[first_user[i]] … users[first_user[i + 1]]
   std::vector<NodeId> users;
 
   explicit Body(Graph g) : graph(std::move(g)), first_user(graph.size() + 1, 0) {
@@ -119,7 +119,7 @@ namespace {
 // A one-to-one relation that only grows.
 class Pairing {
  public:
-  /// False when either is already paired with another one.
+  /// Adds a pair. False if one of the two already has another partner.
   bool pair(std::uint64_t a, std::uint64_t b) {
     const auto [x, fresh_a] = there_.try_emplace(a, b);
     const auto [y, fresh_b] = back_.try_emplace(b, a);
@@ -131,7 +131,7 @@ class Pairing {
   std::unordered_map<std::uint64_t, std::uint64_t> there_, back_;
 };
 
-// Equal nodes have one id in either graph, so equal graphs are paired node by node, from the outputs on.
+// True if the graphs are equal. Pairs nodes from the outputs on; this works because equal nodes have one id within a graph.
 bool same(const Graph& a, const Graph& b) {
   if (a.outputs.size() != b.outputs.size() || a.inputs.size() != b.inputs.size()) return false;
   Pairing nodes, slots;

@@ -1,6 +1,5 @@
-// See kernel_cache.h. One mutex guards the table; compiling happens outside it, and nobody waits by anything but a word of memory, so that a
-// fork leaves nothing locked. Kernels are immutable and live as long as a plan holds
-// them, so that eviction only ends their being found.
+// See kernel_cache.h. One mutex guards the table; compiles run without it. Threads wait only on atomics, so that a fork leaves no
+// lock held. Kernels are immutable and live while a plan refers to them; eviction only removes them from lookups.
 #include "runtime/kernel_cache.h"
 
 #include <algorithm>
@@ -35,13 +34,13 @@ namespace {
 struct Entry {
   std::string key;
   std::shared_ptr<const Kernel> kernel;  // null while it is being compiled
-  std::exception_ptr error;              // of a compile that failed: the entry has left the table then
+  std::exception_ptr error;              // of a failed compile, after which the entry is removed from the table
   std::atomic<std::uint32_t> ready{0};   // set last
 };
 
 class Cache {
  public:
-  static constexpr std::int64_t kAtExit = 50'000'000;  // nanoseconds: compiles that were paid for may take so long in all
+  static constexpr std::int64_t kAtExit = 50'000'000;  // nanoseconds: total limit for finishing paid-for compiles
 
   static Cache& instance() {
     static Cache* const cache = new Cache;  // never destroyed: threads may outlive main
@@ -52,7 +51,7 @@ class Cache {
     std::atexit([] { instance().keep_at_exit(); });
   }
 
-  // At exit. Nobody else's time is taken where kernels are not kept.
+  // Runs at exit. Does nothing if the disk cache is disabled, because the results could not be kept.
   void keep_at_exit() noexcept try {
     const os::DefaultFloatingPoint control;
     if (!disk_cache().enabled()) return;
@@ -65,9 +64,9 @@ class Cache {
     std::int64_t nanoseconds_left = kAtExit;
     for (const std::shared_ptr<const Kernel>& kernel : kernels) kernel->keep_at_exit(nanoseconds_left);
     keep_speed();
-  } catch (...) {}  // NOLINT: what cannot be kept is compiled again
+  } catch (...) {}  // NOLINT: an unsaved kernel is compiled again
 
-  // The entry and whether the caller must compile it. Throws where there is no memory; nothing has changed then.
+  // Returns the entry, and true if the caller must compile it. If memory is exhausted, throws without a change.
   std::pair<std::shared_ptr<Entry>, bool> claim(const std::string& key) {
     const std::lock_guard lock(mutex_);
     if (const auto it = table_.find(key); it != table_.end()) {
@@ -128,21 +127,21 @@ class Cache {
   using Order = std::list<std::shared_ptr<Entry>>;  // most recently used first
   TableMutex mutex_;
   Order order_;
-  std::unordered_map<std::string_view, Order::iterator> table_;  // keys stand in the entries; found by hash, then compared whole
+  std::unordered_map<std::string_view, Order::iterator> table_;  // keys are owned by the entries
   KernelCacheStats stats_;
   std::int64_t most_entries_ = 4096, most_bytes_ = std::int64_t{256} << 20;
 
   static std::int64_t bytes_of(const Entry& entry) { return static_cast<std::int64_t>(entry.kernel->bytes() + entry.key.size()); }
   void remove(std::unordered_map<std::string_view, Order::iterator>::iterator it) {
     const auto place = it->second;
-    table_.erase(it);  // before the key that it is found by
+    table_.erase(it);  // before the key, which the table refers to
     order_.erase(place);
     --stats_.entries;
   }
   void shrink() {
     for (auto it = order_.end(); it != order_.begin() && (stats_.entries > most_entries_ || stats_.bytes > most_bytes_);) {
       --it;
-      if ((*it)->ready.load(std::memory_order_relaxed) == 0) continue;  // somebody waits for it
+      if ((*it)->ready.load(std::memory_order_relaxed) == 0) continue;  // a thread waits for it
       const std::shared_ptr<Entry> entry = *it;
       stats_.bytes -= bytes_of(*entry);
       ++stats_.evictions;
@@ -150,7 +149,7 @@ class Cache {
       remove(table_.find(entry->key));
     }
   }
-  // The threads that were compiling these are not in the child.
+  // Removes unfinished entries in a forked child, which lacks the threads that were compiling them.
   void forget_unfinished() {
     for (auto it = order_.begin(); it != order_.end();) {
       const std::shared_ptr<Entry> entry = *it++;
@@ -213,13 +212,13 @@ Kernel::Kernel(const KernelRequest& request, bool may_compile)
   else choose(request);
 }
 
-// From disk: code that is damaged in a way that its checksum does not show is no reason to fail.
+// Loads the kernel from disk. Code with damage that the checksum does not show is discarded, which is not an error.
 bool Kernel::load(const KernelRequest& request, bool may_compile) {
   const std::optional<DiskCache::Entry> entry = disk_cache().find(key_);
   if (!entry) return false;
   spent_on_disk_ = entry->spent_nanoseconds;
   account_.add(spent_on_disk_);
-  if (entry->object.empty()) return false;  // runs in tiles were noted
+  if (entry->object.empty()) return false;  // only the time of runs was stored
   const bool optimised = entry->tier == compiler::Tier::Optimised;
   if (!optimised && request.optimised && may_compile) return false;
   try {
@@ -235,7 +234,7 @@ bool Kernel::load(const KernelRequest& request, bool may_compile) {
   return true;
 }
 
-// The tier that it begins in.
+// Chooses the first tier.
 void Kernel::choose(const KernelRequest& request) {
   const double speed = machine_speed();
   const compiler::TierTimes compile = compiler::compile_times(nest_, schedule_);
@@ -265,7 +264,7 @@ void Kernel::choose(const KernelRequest& request) {
   make_optimised(true);
   compile_ms_ = static_cast<double>(os::nanoseconds() - start) / 1e6;
   if (is_settled()) return;
-  compile_quickly(request);  // where optimising failed, for want of memory say: an error if that fails, too
+  compile_quickly(request);  // optimization failed, for example for lack of memory; throws if this fails, too
   final_.store(quick_, std::memory_order_release);
 }
 
@@ -282,7 +281,7 @@ void Kernel::compile_quickly(const KernelRequest& request) {
   compiled(compiler::compile_times(nest_, schedule_).quick, start, processor, "quickly");
   if (profile::on()) note_compile(start, 0, made.times);
   quick_nanoseconds_ = os::nanoseconds() - start;
-  account_.add(quick_nanoseconds_);  // lost, too, once it is compiled again
+  account_.add(quick_nanoseconds_);  // counts as lost, because it is compiled again
   if (disk_cache().enabled())
     background::run_late([key = key_, object = std::move(made.object), optimised_kept = optimised_kept_] {
       if (!optimised_kept->load(std::memory_order_relaxed)) disk_cache().store(key, compiler::Tier::Quick, object);
@@ -301,7 +300,7 @@ void Kernel::compile_specialised(const KernelRequest& request) {
     background::run_late([key = key_, object = std::move(made.object)] { disk_cache().store(key, compiler::Tier::Optimised, object); });
 }
 
-// What a compile took, by the clock and of its thread's processor time.
+// Records a compile's wall time and its thread's processor time.
 void Kernel::compiled(double estimate, std::int64_t start, std::int64_t processor, std::string_view how) {
   const std::int64_t took = os::nanoseconds() - start;
   note_speed(estimate, static_cast<double>(os::thread_nanoseconds() - processor));
@@ -310,7 +309,7 @@ void Kernel::compiled(double estimate, std::int64_t start, std::int64_t processo
   log(LogLevel::debug, "kernel {}: compiled {} in {:.2f} ms", name(), how, compile_ms_);
 }
 
-// Its stages follow each other; loading is the last one.
+// Adds the compile's stages to the profile, in sequence; loading is the last one.
 void Kernel::note_compile(std::int64_t start, int tier, const CompileTimes& times) const noexcept {
   const std::size_t name = std::hash<std::string>()(key_);
   std::int64_t begin = start;
@@ -339,7 +338,7 @@ void Kernel::ran_slowly(std::int64_t nanoseconds, std::int64_t expected) const n
 
 int Kernel::decide(bool may_wait, int threads) const {
   if (stays_in_tiles_.load(std::memory_order_relaxed) || !promotion_on.load(std::memory_order_relaxed)) return threads;
-  // Fewer threads than processors leave the compile one in any case; without a thread that compiles there is nothing to leave it to.
+  // With fewer threads than processors, the compile already has one. Without a compile thread, yielding is useless.
   const bool may_yield = threads > 1 && threads >= target_.cores && background::threads() > 0;
   const TierAccount::Due due =
       account_.before_run(may_yield ? 1.0 / (threads - 1) : std::numeric_limits<double>::infinity(), [this] { return compiled(); });
@@ -356,9 +355,10 @@ int Kernel::decide(bool may_wait, int threads) const {
   return threads;
 }
 
-// The system leaves a thread that waits for the calling thread's processor there for milliseconds, beside one that has nothing to do.
+// Moves the compile thread if it waits for this processor. The system may leave it there for milliseconds while another processor is
+// idle.
 void Kernel::give_processor() const noexcept {
-  constexpr std::int64_t kOften = 100'000;  // nanoseconds
+  constexpr std::int64_t kOften = 100'000;  // minimum nanoseconds between checks
   const std::int64_t now = os::nanoseconds(), since = now - looked_at_.load(std::memory_order_relaxed);
   if (since < kOften) return;
   looked_at_.store(now, std::memory_order_relaxed);
@@ -372,7 +372,7 @@ std::int64_t Kernel::compiled() const noexcept {
   return thread == 0 ? 0 : std::max<std::int64_t>(os::thread_nanoseconds(thread) - compile_start_.load(std::memory_order_relaxed), 0);
 }
 
-// No memory for the job: the slower tier stays for now, which gives the same results.
+// Ignores exhausted memory: the slower tier stays for now and gives the same results.
 void Kernel::optimise_soon() const noexcept {
   std::uint32_t state = state_.load(std::memory_order_relaxed);
   if (is_settled() || state % kStates != kIdle) return;
@@ -381,7 +381,7 @@ void Kernel::optimise_soon() const noexcept {
   bool comes = false;
   try {
     comes = background::run([weak = weak_from_this()] {
-      if (const std::shared_ptr<const Kernel> kernel = weak.lock(); kernel && kernel->claim())  // else nobody can run it any more
+      if (const std::shared_ptr<const Kernel> kernel = weak.lock(); kernel && kernel->claim())  // null: no plan uses the kernel
         kernel->make_optimised(false);
     });
   } catch (const std::bad_alloc&) {}  // NOLINT
@@ -389,7 +389,7 @@ void Kernel::optimise_soon() const noexcept {
   if (!comes) state_.compare_exchange_strong(still, queued - kQueued + kIdle, std::memory_order_relaxed);
 }
 
-// A thread that was compiling when the process forked is not in the child, where another one does it again.
+// Claims the compile. A thread that was compiling during a fork does not exist in the child, so the child claims it again.
 bool Kernel::claim() const noexcept {
   const std::uint32_t now = fork_generation() * kStates;
   for (std::uint32_t state = state_.load(std::memory_order_acquire);;) {
@@ -408,8 +408,8 @@ void Kernel::optimise_now() const {
   }
 }
 
-// By who claimed it. A forked child does again what its parent's thread was doing. Of a compile that was all but done it has the code, which
-// its calls may run by now: that stays.
+// Compiles the optimized tier; the caller must have claimed it. A forked child repeats the parent's compile, unless the compile already
+// published its code. The child's calls may run that code, so it stays.
 void Kernel::make_optimised(bool in_call) const noexcept {
   std::string object;
   try {
@@ -425,7 +425,7 @@ void Kernel::make_optimised(bool in_call) const noexcept {
       }
       const compiler::KernelFunction function = optimised_->function();
       if (final_.exchange(function, std::memory_order_acq_rel) != function) counts_->optimised.fetch_add(1, std::memory_order_relaxed);
-      os::wake(state_, INT_MAX);  // who waits may go on
+      os::wake(state_, INT_MAX);  // waiting threads can continue
       const std::int64_t took = os::nanoseconds() - start, computed = os::thread_nanoseconds() - processor;
       if (!object.empty()) note_speed(compiler::compile_times(nest_, schedule_).optimised, static_cast<double>(computed));
       counts_->compile_nanoseconds.fetch_add(took, std::memory_order_relaxed);
@@ -435,20 +435,21 @@ void Kernel::make_optimised(bool in_call) const noexcept {
           static_cast<double>(account_.spent()) / 1e6);
     }
   } catch (const std::exception& error) {
-    if (os::may_run_made_code()) log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());  // else it was said
-    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();                // no caller sees it
-  } catch (...) {}                                // NOLINT: nobody is there to catch it
-  if (!final_.load(std::memory_order_relaxed)) {  // forbidden since it began, or failed
+    if (os::may_run_made_code())
+      log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());               // otherwise already logged
+    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();  // no caller sees it
+  } catch (...) {}                                                                                        // NOLINT: no caller to catch it
+  if (!final_.load(std::memory_order_relaxed)) {  // generated code became forbidden, or the compile failed
     if (quick_) final_.store(quick_, std::memory_order_release);
     else if (tiles_) stays_in_tiles_.store(true, std::memory_order_relaxed);
   }
   try {
     if (!object.empty() && disk_cache().enabled()) {
-      // Said once it is there: a process that ends meanwhile keeps the quick code. Late jobs are done in their order.
+      // The flag is set after the store, so that a process that ends before it keeps the baseline code. Late jobs run in order.
       if (in_call) background::run_late([key = key_, object] { disk_cache().store(key, compiler::Tier::Optimised, object); });
       else disk_cache().store(key_, compiler::Tier::Optimised, object), optimised_kept_->store(true, std::memory_order_relaxed);
     }
-  } catch (...) {}  // NOLINT: it is not kept then
+  } catch (...) {}  // NOLINT: then it is not stored
   state_.store(fork_generation() * kStates + kDone, std::memory_order_release);
   os::wake(state_, INT_MAX);
 }
@@ -464,7 +465,7 @@ std::string Kernel::tier_text() const {
                      ms(account_.compile()), ms(account_.spent()));
 }
 
-// At exit the calling thread's own variables, LLVM's among them, are destroyed already.
+// Compiles on a new thread. At exit the calling thread's thread-local variables, including LLVM's, are already destroyed.
 void Kernel::compile_on_a_thread(const Kernel& kernel) {
   struct Job {
     const Kernel& kernel;
@@ -482,7 +483,7 @@ void Kernel::compile_on_a_thread(const Kernel& kernel) {
 
 void Kernel::keep_at_exit(std::int64_t& nanoseconds_left) const {
   if (is_settled() || !promotion_on.load(std::memory_order_relaxed)) return;
-  // Later processes find the quick code on disk: of what it took to compile they lose nothing.
+  // Later processes find the baseline code on disk, so its compile time is not lost to them.
   const std::int64_t compile = account_.compile(), spent = account_.spent() - quick_nanoseconds_, start = os::nanoseconds();
   if (spent >= compile && compile <= nanoseconds_left && compiler::outlives_exit()) {
     if (claim()) {
@@ -502,7 +503,7 @@ void Kernel::keep_at_exit(std::int64_t& nanoseconds_left) const {
 std::string kernel_key(const compiler::Nest& nest, const compiler::Schedule& schedule, const compiler::Target& target,
                        const compiler::KnownWords* known) {
   std::string key = nest.key();
-  const std::size_t nest_bytes = key.size();  // so that no nest and schedule together look like another pair
+  const std::size_t nest_bytes = key.size();  // separates nest and schedule, so that different pairs have different keys
   key += schedule.key();
   key += '\n';
   for (const std::string* text : {&target.triple, &target.cpu, &target.features}) key += *text + '\n';
@@ -531,7 +532,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
   std::vector<std::shared_ptr<Entry>> entries(requests.size());
   std::vector<std::size_t> mine;
   mine.reserve(requests.size());
-  // Every claimed entry is finished, whatever is thrown: others wait for it.
+  // Every claimed entry must be finished even after an exception, because other threads wait for it.
   try {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       auto [entry, missing] = cache().claim(requests[i].key);
@@ -549,7 +550,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
       cache().finish(entries[i], std::make_shared<const Kernel>(requests[i], may_compile), nullptr);
     } catch (...) { cache().finish(entries[i], nullptr, std::current_exception()); }
   };
-  const auto make_some = [&](std::size_t from, std::size_t to) {  // LLVM wants a large stack
+  const auto make_some = [&](std::size_t from, std::size_t to) {  // LLVM requires a large stack
     if (to - from == 1) return os::on_large_stack([&] { make(mine[from]); });
     threads::parallel_for(static_cast<std::int64_t>(to - from), threads, [&](std::int64_t begin, std::int64_t end, int) {
       os::on_large_stack([&] {
@@ -559,7 +560,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
   };
   if (!wait || !wait->asks()) {
     if (!mine.empty()) make_some(0, mine.size());
-  } else {  // as many at once as there are threads
+  } else {  // in batches of as many kernels as threads
     std::size_t made = 0;
     try {
       wait->begin();
@@ -578,7 +579,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
       results[i].kernel = Cache::wait(*entries[i]);
     } catch (const KernelMissing&) {
       if (!may_compile) throw;
-      results[i] = find_or_compile(requests.subspan(i, 1), 1)[0];  // who looked for it at the same time may not compile; we may
+      results[i] = find_or_compile(requests.subspan(i, 1), 1)[0];  // the thread that compiled it concurrently may not compile; this one may
       continue;
     }
     if (results[i].compiled)
@@ -589,7 +590,7 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
     results[i].compiled = results[i].compiled && !results[i].kernel->from_disk();
     if (may_compile) results[i].kernel->allow_optimising();
   }
-  if (may_compile) {  // those that were there already
+  if (may_compile) {  // kernels that already existed
     std::vector<const Kernel*> unfinished;
     for (std::size_t i = 0; i < requests.size(); ++i)
       if (requests[i].optimised && !results[i].kernel->is_settled()) unfinished.push_back(results[i].kernel.get());

@@ -1,5 +1,5 @@
-// A loader for the ELF objects that `generate` makes: sections are laid out in one block of executable memory and relocated against each
-// other. Nothing in the bytes is trusted: every offset, size and index is checked before it is used.
+// A loader for the ELF objects that `generate` makes. It places the sections in one block of executable memory and relocates them against
+// each other. The bytes are not trusted: every offset, size and index is checked before use.
 #include "compiler/kernel_object.h"
 
 #include <elf.h>
@@ -27,7 +27,7 @@ constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of one kernel
 
 std::size_t align_up(std::size_t n, std::size_t alignment) { return (n + alignment - 1) & ~(alignment - 1); }
 
-// The bytes of the object, read with bounds.
+// The bytes of the object, with bounds-checked reads.
 class Bytes {
  public:
   explicit Bytes(std::string_view bytes) : bytes_(bytes) {}
@@ -95,10 +95,10 @@ class Loader {
   Bytes bytes_;
   std::vector<Elf64_Shdr> sections_;
   std::string_view section_names_;
-  std::vector<std::optional<std::size_t>> placed_;  // offset in the memory of each section that is loaded
+  std::vector<std::optional<std::size_t>> placed_;  // memory offset of each loaded section
   std::vector<Symbol> symbols_;
   std::optional<std::uint64_t> entry_;
-  std::size_t total_ = 0, table_ = 0, table_end_ = 0;  // the table of addresses for relocations that go through one
+  std::size_t total_ = 0, table_ = 0, table_end_ = 0;  // the address table for indirect relocations
   bool arm_ = false;
   os::ExecutableMemory memory_;
 
@@ -192,7 +192,7 @@ class Loader {
     }
   }
 
-  // The bytes that a relocation changes.
+  // Returns the bytes that a relocation changes.
   std::byte* place(std::size_t section, std::uint64_t offset, std::size_t size) {
     const std::uint64_t room = sections_[section].sh_size;
     if (offset > room || size > room - offset) fail("a relocation lies outside its section");
@@ -218,7 +218,7 @@ class Loader {
       if (index >= symbols_.size()) fail("a relocation names a symbol that does not exist");
       const Symbol& symbol = symbols_[static_cast<std::size_t>(index)];
       if (!symbol.defined) fail(fmt::format("undefined symbol {}", symbol.name.empty() ? "without a name" : symbol.name));
-      const std::uint64_t target = symbol.address + static_cast<std::uint64_t>(r.r_addend);  // wraps, as addresses do
+      const std::uint64_t target = symbol.address + static_cast<std::uint64_t>(r.r_addend);  // wraps, like addresses
       if (arm_) relocate_arm(type, s.sh_info, r.r_offset, target);
       else relocate_x86(type, s.sh_info, r.r_offset, target, symbol.address, r.r_addend);
     }
@@ -249,7 +249,7 @@ class Loader {
       }
       case 9:
       case 41:
-      case 42: {  // through a table entry of its own
+      case 42: {  // through a new table entry
         std::byte* const p = place(section, offset, 4);
         if (table_ + 8 > table_end_) fail("too many relocations go through the table");
         put(memory_.data() + table_, symbol);
@@ -272,12 +272,12 @@ class Loader {
     const auto relative = static_cast<std::int64_t>(target - here);
     std::uint32_t code;
     std::memcpy(&code, p, 4);
-    // A field of the instruction: `bits` bits of `value` at `shift`.
+    // Sets a field of the instruction: `bits` bits of `value` at `shift`.
     const auto field = [&](std::uint64_t value, int bits, int shift) {
       const std::uint32_t mask = ((std::uint32_t{1} << bits) - 1) << shift;
       code = (code & ~mask) | (static_cast<std::uint32_t>(value) << shift & mask);
     };
-    const auto scaled = [&](int log2) {  // the low 12 bits of an address, in units of the access
+    const auto scaled = [&](int log2) {  // low 12 bits of an address, in units of the access
       if (target & ((std::uint64_t{1} << log2) - 1)) fail("a load's target is not aligned");
       field((target & 0xfff) >> log2, 12, 10);
     };
@@ -285,7 +285,7 @@ class Loader {
       if (relative & 3) fail("a branch to an address that is no multiple of 4");
       field(static_cast<std::uint64_t>(within(relative, bits + 2, what) >> 2), bits, shift);
     };
-    const auto address = [&](std::int64_t value) {  // adr, adrp: two low bits apart
+    const auto address = [&](std::int64_t value) {  // adr, adrp: the two low bits are separate
       field(static_cast<std::uint64_t>(value), 2, 29);
       field(static_cast<std::uint64_t>(value >> 2), 19, 5);
     };

@@ -1,4 +1,4 @@
-// Runs the kernels of a plan: the last part of launch.h. What they are is decided in make_launches.cpp and attach_kernels.cpp.
+// Runs the kernels of a plan: the last part of launch.h. make_launches.cpp and attach_kernels.cpp choose the kernels.
 #include "runtime/launch.h"
 
 #include <algorithm>
@@ -22,11 +22,11 @@ using ir::Graph;
 
 namespace {
 
-// Memory that a thread keeps for its small workspaces, so that a warm call allocates nothing.
+// Memory that a thread keeps for small workspaces, so that a warm call does not allocate.
 struct Arena {
   static constexpr std::size_t kMost = std::size_t{256} << 10;
   memory::Buffer buffer;
-  bool busy = false;  // a call within a call, by way of the host's executor
+  bool busy = false;  // true during a call; nested calls are possible through the host's executor
 };
 thread_local Arena arena;
 
@@ -74,13 +74,14 @@ void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64
     for (const Launch::SlotWord& s : launch.slots) words[s.word] = s.of(slots[s.slot]);
 }
 
-// Items of one round between two questions whether the call should stop.
+// Returns the number of tasks between two polls of the stop condition.
 std::int64_t items_at_once(const Launch& launch) {
   const std::int64_t work = std::max<std::int64_t>(launch.work / std::max<std::int64_t>(launch.items, 1), 1);
   return std::max<std::int64_t>(StopCheck::kWork / work, 1) * launch.threads;
 }
 
-// Runs `part(begin, end)` over [0, count), all at once, or where the call can be stopped in rounds of `at_once`, each of so much work.
+// Runs `part(begin, end)` over [0, count). A stoppable call runs it in rounds of `at_once` tasks and polls after each. `work` is the
+// total work.
 template <class F> void in_rounds(StopCheck* stop, std::int64_t count, std::int64_t at_once, std::int64_t work, F&& part) {
   if (!stop) [[likely]]
     return part(std::int64_t{0}, count);
@@ -91,8 +92,8 @@ template <class F> void in_rounds(StopCheck* stop, std::int64_t count, std::int6
   }
 }
 
-// One item after the other: whoever is free takes the next, so that the one before it is done or being run. Phase 0 of an item needs
-// nothing of others, phase 1 what the one before it leaves at the beginning of its own phase 1.
+// Runs tasks that are claimed in order: a free thread takes the next task, so all previous tasks are done or running. Phase 0 of a task
+// is independent. Phase 1 needs the result that the previous task publishes at the start of its phase 1.
 template <class Code>
 void run_claimed(const Launch& launch, const Code& function, int threads, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   std::memset(scratch + launch.threads * launch.scratch_bytes, 0, static_cast<std::size_t>(launch.shared_bytes));
@@ -100,7 +101,7 @@ void run_claimed(const Launch& launch, const Code& function, int threads, std::i
   const std::int64_t slot_bytes = launch.shared_bytes / (launch.items + 1);
   std::int64_t few[256];
   std::vector<std::int64_t> many(launch.words.size() > std::size(few) ? launch.words.size() : 0);
-  std::int64_t* const before = many.empty() ? few : many.data();  // the words of phase 0
+  std::int64_t* const before = many.empty() ? few : many.data();  // the kernel parameters of phase 0
   std::copy_n(words, launch.words.size(), before);
   before[launch.phase_word] = 0;
   words[launch.phase_word] = 1;
@@ -113,14 +114,14 @@ void run_claimed(const Launch& launch, const Code& function, int threads, std::i
         function(before, item, item + 1, scratch + share * launch.scratch_bytes);
         const std::atomic_ref<std::int64_t> ready(*reinterpret_cast<std::int64_t*>(slots + item * slot_bytes));
         for (int spins = 0; item > 0 && ready.load(std::memory_order_acquire) == 0; ++spins)
-          if (spins > 1000) os::yield_processor();  // its thread may wait for this one's processor
+          if (spins > 1000) os::yield_processor();  // the other thread may wait for this one's processor
         function(words, item, item + 1, scratch + share * launch.scratch_bytes);
       }
     });
   });
 }
 
-// In rounds, with a question after each.
+// Runs the kernel in rounds, and polls the stop condition after each.
 template <class Code> [[gnu::noinline]] void run_stoppable(const Launch& launch, const Code& function, int threads, std::int64_t* words,
                                                            std::byte* scratch, StopCheck& stop) {
   const std::int64_t at_once = items_at_once(launch);
@@ -136,7 +137,7 @@ template <class Code> [[gnu::noinline]] void run_stoppable(const Launch& launch,
   }
 }
 
-// On so many threads, at most the launch's.
+// Runs the kernel on this many threads, at most the launch's number.
 template <class Code>
 void run_function(const Launch& launch, const Code& function, int threads, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   if (launch.shared_bytes) words[launch.shared_word] = reinterpret_cast<std::int64_t>(scratch + launch.threads * launch.scratch_bytes);
@@ -155,7 +156,7 @@ void run_function(const Launch& launch, const Code& function, int threads, std::
   }
 }
 
-// Default floating-point control in its scope; said once when the host had another.
+// Sets default floating-point control in its scope; logs once if the host set another control.
 struct KernelControl : os::DefaultFloatingPoint {
   KernelControl() {
     if (changed()) [[unlikely]]
@@ -163,8 +164,8 @@ struct KernelControl : os::DefaultFloatingPoint {
   }
 };
 
-// How a run treats the code of its kernels: as it is, or with an event for each part that a thread runs. Passed by value: the first is empty and
-// takes no register.
+// The treatment of kernel code in a run: unchanged, or with a profile event for each thread's part. Passed by value, because `Plain` is
+// empty and uses no register.
 struct Plain {
   static constexpr bool kProfiled = false;
   const KernelCode& of(const KernelCode& code, const Launch&) const { return code; }
@@ -193,7 +194,7 @@ class Profiled {
   const Launch* first_;
 };
 
-// A run by code that its kernel will not keep is timed.
+// Measures the time of a run by code that is not final.
 template <class How> [[gnu::noinline]] void run_slowly(How how, const Launch& launch, const KernelCode& code, int threads,
                                                        std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   const std::int64_t start = os::nanoseconds();
@@ -203,7 +204,7 @@ template <class How> [[gnu::noinline]] void run_slowly(How how, const Launch& la
 
 template <class How>
 void run_one(How how, const Launch& launch, bool specialised, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
-  if (launch.items == 0) return;  // has no specialised kernel, perhaps no other
+  if (launch.items == 0) return;  // may have no kernel at all
   const Kernel& kernel = specialised ? launch.specialised->kernel() : *launch.kernel;
   if (const compiler::KernelFunction function = kernel.final_code()) [[likely]]
     return run_function(launch, how.of(KernelCode(function, nullptr, nullptr), launch), launch.threads, words, scratch, stop);
@@ -214,7 +215,7 @@ void run_one(How how, const Launch& launch, bool specialised, bool may_wait, std
   run_function(launch, how.of(code, launch), launch.threads, words, scratch, stop);
 }
 
-// The items of a step.
+// Returns the range of tasks of a step.
 std::pair<std::int64_t, std::int64_t> items_of(const Launch& piece, std::int64_t step) {
   if (piece.strips_of_outer == 0) return {piece.items * step / piece.steps, piece.items * (step + 1) / piece.steps};
   const std::int64_t outer = step / piece.strips_of_outer, strip = step % piece.strips_of_outer,
@@ -222,15 +223,15 @@ std::pair<std::int64_t, std::int64_t> items_of(const Launch& piece, std::int64_t
   return {begin, strip + 1 == piece.strips_of_outer ? (outer + 1) * piece.items_of_outer : begin + piece.items_of_strip};
 }
 
-// Where the thread's part of what strips hold would begin if all of it were there.
+// Sets the pointers to the thread's part of the strip buffers, as if the whole buffers existed.
 void point_to_held(const Launch& piece, std::int64_t step, std::byte* memory, std::int64_t* words) {
   const std::int64_t outer = step / piece.strips_of_outer, strip = step % piece.strips_of_outer;
   for (const Launch::Held& h : piece.held)
     words[h.word] = reinterpret_cast<std::int64_t>(memory) + h.offset - outer * h.of_outer - strip * h.of_strip;
 }
 
-// The pieces of a group share its loops: all advance through them in step, so that what several of them read is still in the caches. Kernels
-// in strips do the same with what they hand to each other, which lies in the thread's own memory: each thread has words of its own.
+// Runs the subdomains of a group in lockstep, so that data that several of them read stays in the caches. Kernels in strips do the same
+// with values that they pass on in thread-private memory; each thread then has separate kernel parameters.
 template <class How> void run_pieces(How how, std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words,
                                      std::byte* scratch, StopCheck* stop) {
   const std::int64_t steps = pieces[0].steps, thread_bytes = pieces[0].beside_bytes + pieces[0].scratch_bytes;
@@ -285,7 +286,7 @@ template <class How> void run_all(How how, std::span<const Launch> pieces, bool 
 
 template <class How> [[gnu::noinline]] void run_trial(How how, std::span<const Launch> pieces, Specialised& trial, bool may_wait,
                                                       std::int64_t* words, std::byte* scratch, StopCheck* stop) {
-  // A comparison with code that is about to be replaced would say nothing.
+  // Measuring against code that will be replaced soon is useless.
   if (!std::ranges::all_of(pieces, [](const Launch& l) { return l.items == 0 || l.kernel->is_settled(); }))
     return run_all(how, pieces, true, may_wait, words, scratch, stop);
   const bool specialised = trial.tries_kernel();
@@ -299,7 +300,7 @@ template <class How> [[gnu::noinline]] void run_trial(How how, std::span<const L
   trial.tried(specialised, os::nanoseconds() - start);
 }
 
-// `words` holds those of all pieces, one behind the other.
+// Runs a launch group. `words` holds the kernel parameters of all its launches in sequence.
 template <class How>
 void run_group(How how, std::span<const Launch> pieces, bool may_wait, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   Specialised& first = *pieces[0].specialised;
@@ -309,7 +310,7 @@ void run_group(How how, std::span<const Launch> pieces, bool may_wait, std::int6
   run_all(how, pieces, state == Specialised::State::Used, may_wait, words, scratch, stop);
 }
 
-// A call's kernels as one event, and the time of each group. A reading of the clock ends one group and begins the next.
+// Records a call's kernels as one event, and the time of each group. One clock reading ends a group and starts the next.
 class ProfiledCall {
  public:
   explicit ProfiledCall(const PlanData& plan) : plan_(plan) {
@@ -323,7 +324,7 @@ class ProfiledCall {
   void run(std::span<const Launch> pieces, std::int64_t* words, std::byte* scratch, StopCheck* stop) {
     const Profiled how(plan_);
     const std::int64_t start = now_;
-    const bool in_parts = pieces[0].threads > 1 || stop;  // an event for each
+    const bool in_parts = pieces[0].threads > 1 || stop;  // each part has its own event
     if (in_parts) run_group(how, pieces, plan_.may_wait, words, scratch, stop);
     else run_group(Plain(), pieces, plan_.may_wait, words, scratch, stop);
     now_ = os::nanoseconds();
@@ -344,7 +345,8 @@ template <class F> void each_group(const PlanData& plan, F&& f) {
   }
 }
 
-// `words_of`: where the words of a group are, once they are filled in. Apart from the run without a profile, which it would make slower.
+// Runs the plan with profiling. `words_of` returns the prepared kernel parameters of a group. Not inlined, because it would slow down the
+// unprofiled run.
 template <class Words> [[gnu::noinline]] void run_profiled(const PlanData& plan, std::byte* scratch, StopCheck* stop, Words words_of) {
   ProfiledCall call(plan);
   each_group(plan, [&](std::span<const Launch> pieces) { call.run(pieces, words_of(pieces), scratch, stop); });
@@ -361,7 +363,7 @@ void check_indices(const Graph& recorded, std::span<const ir::ArrayView> inputs,
 }
 
 namespace {
-// Of a call that can be stopped: asked once before anything runs.
+// The stop condition of a call, polled once before anything runs.
 struct StopOfCall {
   std::optional<StopCheck> check;
   explicit StopOfCall(const StopCondition& stop) {
@@ -453,7 +455,7 @@ bool PreparedRun::operator()() {
   return flag_ == 0;
 }
 
-// Apart, so that a call that nobody stops or profiles does not get slower.
+// Runs the call with stop checks or profiling. Separate, so that it does not slow down other calls.
 bool PreparedRun::run_watched() {
   StopOfCall asked(stop_);
   const KernelControl control;
@@ -475,7 +477,7 @@ void copy_array(const ArrayPlan& to, std::byte* target, const ArrayPlan& from, c
   const std::int64_t n = to.elements();
   if (n == 0) return;
   const std::size_t size = size_of(to.dtype), rank = to.shape.size();
-  // Trailing axes along which both lie densely are one run of bytes.
+  // Trailing axes that are dense in both arrays form one run of bytes.
   std::size_t axes = rank;
   std::int64_t run = 1;
   while (axes > 0 && (to.shape[axes - 1] == 1 || (to.strides[axes - 1] == run && from.strides[axes - 1] == run))) run *= to.shape[--axes];

@@ -1,4 +1,5 @@
-// See log.h. The callback is found without a lock; an old one is kept, since another thread may be inside it. Hosts set one once.
+// See log.h. The callback is read without a lock. Previous callbacks are kept, because another thread may be inside one; hosts set one
+// once.
 #include "runtime/log.h"
 
 #include <cstdio>
@@ -10,7 +11,7 @@ struct Sink {
   detail::Shared<void> object;
   void (*call)(void*, LogLevel, std::string_view) = nullptr;
   LogLevel least = LogLevel::warning;
-  const Sink* before = nullptr;  // reachable, so that nothing that looks for leaks finds one
+  const Sink* before = nullptr;  // reachable, so that leak checkers do not report it
 };
 
 void to_stderr(void*, LogLevel, std::string_view text) {
@@ -41,7 +42,7 @@ void log_text(LogLevel level, std::string_view text) noexcept {
   if (!sink.call || level < sink.least) return;
   try {
     sink.call(sink.object.get(), level, text);
-  } catch (...) {}  // NOLINT: documented
+  } catch (...) {}  // NOLINT: exceptions are documented as ignored
 }
 
 }  // namespace runtime

@@ -1,5 +1,5 @@
-// From an optimised graph to what a plan runs: fuse, plan, schedule; where values lie; one launch for each piece of each kernel. launch.h,
-// `make_launches`.
+// Turns an optimized graph into launches: fuses, plans, schedules, places values, and makes one launch for each subdomain of each kernel.
+// launch.h declares `make_launches`.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -53,11 +53,11 @@ namespace {
 
 constexpr std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
 
-// What a map kernel does with each of its arrays, as far as two of them could be one memory. A kernel stores in the order of its body, and
-// computes a value, loads included, when the first store needs it; later ones use what is in the register.
+// Decides which two arrays of an elementwise kernel may use the same memory. A kernel stores in body order. It computes a value,
+// including loads, when the first store needs it; later stores reuse the register.
 class Aliasing {
  public:
-  // `alone`: it is all that its group runs.
+  // `alone`: the kernel is the only one in its group.
   Aliasing(const compiler::Planned& planned, bool alone) : nest_(planned.nest), numbers_(planned.numbers), touch_(nest_.buffers.size()) {
     if (nest_.kind != NestKind::Map || !alone) return;
     std::vector<bool> seen(nest_.body.size(), false);
@@ -79,14 +79,14 @@ class Aliasing {
       }
     }
   }
-  // Where an array stands among the kernel's buffers: as one of its own, or as a member of a list.
+  // The position of an array among the kernel's buffers: a separate buffer, or a member of an array list.
   struct Held {
     std::uint32_t buffer;
     std::size_t member;
-    bool alone;  // nowhere else
+    bool alone;  // the array has no other position
   };
-  // May what is stored overwrite what is loaded? If one statement each touches them, the same element in the same iteration, and the load
-  // has run when the store does.
+  // True if the stored array may overwrite the loaded one. Exactly one statement each must access them, both must access the same element
+  // in the same iteration, and the load must precede the store.
   bool may_overwrite(const Held& stored, const Held& loaded) const {
     const Touch &to = touch_[stored.buffer], &from = touch_[loaded.buffer];
     if (to.times != 1 || from.times != 1 || from.store > to.store || !stored.alone || !loaded.alone || stored.member != loaded.member)
@@ -96,7 +96,7 @@ class Aliasing {
     return same(a.linear, b.linear) && (a.table == compiler::Access::kNone) == (b.table == compiler::Access::kNone) &&
            (a.table == compiler::Access::kNone || same(a.table, b.table));
   }
-  // An array, as that type: a half may be held as such and, unrounded, as f32.
+  // Returns the position of an array of this type: a half may be kept as such and, unrounded, as f32.
   std::optional<Held> held(std::pair<NodeId, DType> array, bool written) const {
     std::optional<Held> found;
     for (std::uint32_t b = 0; b < nest_.buffers.size(); ++b) {
@@ -112,12 +112,12 @@ class Aliasing {
 
  private:
   struct Touch {
-    int times = 0;                        // statements that load or store
-    std::uint32_t access = 0, store = 0;  // of the last of them; the store that needs it first
+    int times = 0;                        // statements that load or store it
+    std::uint32_t access = 0, store = 0;  // access of its last statement; the first store that needs it
   };
   const compiler::Nest& nest_;
   const compiler::NestNumbers& numbers_;
-  std::vector<Touch> touch_;  // of each buffer
+  std::vector<Touch> touch_;  // for each buffer
 
   bool same(std::uint32_t linear, std::uint32_t other) const {
     return numbers_.offsets[linear] == numbers_.offsets[other] && numbers_.coefficients[linear] == numbers_.coefficients[other];
@@ -141,7 +141,7 @@ template <class F> void each_piece(const KernelReport& kernel, F&& f) {
   for (const KernelReport::Piece& piece : kernel.more) f(piece.numbers, piece.scheduled);
 }
 
-// The nests of all groups, each verified: what is wrong with the first that is wrong, else empty.
+// Plans the nests of all groups and verifies them. Returns the error of the first invalid one, else an empty text.
 std::string plan_groups(const PlanReport& report, std::span<const compiler::Layout> layouts, const compiler::Structure* structure,
                         const compiler::Target& target, const compiler::ScheduleOptions& how,
                         std::vector<std::vector<compiler::Planned>>& out) {
@@ -158,7 +158,7 @@ std::string plan_groups(const PlanReport& report, std::span<const compiler::Layo
   return {};
 }
 
-// The kernels of a group: pieces with equal keys are one.
+// Adds the kernels of a group. Subdomains with equal keys form one kernel.
 void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::Planned> pieces, const compiler::Target& target,
                  compiler::ScheduleOptions options, const std::function<std::vector<bool>(const compiler::Planned&)>& in_place) {
   if (report.partition.groups[group].routine) {
@@ -193,7 +193,7 @@ void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::
     }
     return bytes;
   };
-  if (pieces.size() > 1) options.bytes_beside = 1;  // at least
+  if (pieces.size() > 1) options.bytes_beside = 1;  // a lower bound
   if (const std::int64_t bytes = schedule_all(); pieces.size() > 1 && bytes > target.llc_bytes) {
     options.bytes_beside = bytes;
     schedule_all();
@@ -224,7 +224,7 @@ void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept { nest_hook = ho
 void set_plan_hook(void (*hook)(std::vector<compiler::Planned>& pieces)) noexcept { plan_hook = hook; }
 
 void note_refusal(std::string_view wrong) {
-  constexpr std::size_t most = 16'000;  // of a plan of thousands of statements the beginning
+  constexpr std::size_t most = 16'000;  // limit for plans with thousands of statements
   std::string line(wrong.substr(0, most));
   while (!line.empty() && line.back() == '\n') line.pop_back();
   for (std::size_t at = 0; (at = line.find('\n', at)) != std::string::npos;) line.replace(at, 1, " | ");
@@ -251,7 +251,7 @@ ArrayPlan array_plan(DType dtype, std::span<const std::int64_t> shape, std::span
 
 void check_work(const Graph& graph, std::int64_t limit) {
   if (limit <= 0) return;
-  // How many elements of each value are needed, at most: a view of a few elements needs no more of what it views.
+  // Upper bounds of the needed elements of each value: a view of few elements needs few elements of its source.
   std::vector<double> needed(graph.size(), 0);
   double all = 0, most = 0;
   NodeId longest = 0;
@@ -269,7 +269,7 @@ void check_work(const Graph& graph, std::int64_t limit) {
     switch (kind) {
       case ir::OpKind::Reduction: read *= elements(graph.operand(id, 0)) / std::max(elements(id), 1.0); break;
       case ir::OpKind::Scan: read = elements(id); break;
-      case ir::OpKind::Routine: {  // comparisons, about
+      case ir::OpKind::Routine: {  // estimated comparisons
         const ir::List row = graph.shape(graph.operand(id, 0));
         const double n =
             static_cast<double>(row[graph[id].op == Op::Search ? row.size() - 1 : static_cast<std::size_t>(graph.attributes(id)[0])]);
@@ -282,7 +282,7 @@ void check_work(const Graph& graph, std::int64_t limit) {
     }
     for (std::size_t k = 0; k < operands.size(); ++k) {
       const auto o = static_cast<NodeId>(operands[k]);
-      const bool indices = kind == ir::OpKind::Gather && k == 1;  // all are looked at
+      const bool indices = kind == ir::OpKind::Gather && k == 1;  // all are checked
       needed[o] = std::min(elements(o), indices ? elements(o) : needed[o] + read);
     }
     if (kind == ir::OpKind::Source || kind == ir::OpKind::View || kind == ir::OpKind::Piecewise) continue;
@@ -305,7 +305,7 @@ void check_interpreted(const Graph& graph, const LaunchOptions& options) {
 
 namespace {
 
-// Would the passes have made the same?
+// Throws InternalError, in debug builds, if the passes would have produced another result.
 void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
 #ifndef NDEBUG
   std::vector<NodeId> places;
@@ -320,7 +320,7 @@ void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
 #endif
 }
 
-// By buffer: is it written over an array that the group reads?
+// For each buffer: true if it is written over an array that the group reads.
 std::vector<bool> written_in_place(const compiler::Planned& piece, const StoredValues& values, const LaunchOptions& options) {
   std::vector<bool> out;
   if (!options.in_place.empty())
@@ -337,7 +337,8 @@ std::vector<bool> written_in_place(const compiler::Planned& piece, const StoredV
   return out;
 }
 
-// Kernels that hand values to each other run over some rows at a time, where these would not stay in the caches else: compiler/plan/strips.h.
+// Runs kernels that pass values to each other on a few rows at a time, if the values would not stay in the caches otherwise:
+// compiler/plan/strips.h.
 void arrange_strips(PlanReport& report, const StoredValues& values, const compiler::Target& target, compiler::ScheduleOptions options) {
   const compiler::Lists& lists = report.partition.lists;
   const auto kernels_of_report = [&] {
@@ -389,20 +390,20 @@ void arrange_strips(PlanReport& report, const StoredValues& values, const compil
   });
 }
 
-// The strips that a kernel runs in, or null.
+// Returns the strips that a kernel runs in, or null.
 const compiler::Strips* strips_of(const PlanReport& report, std::size_t kernel) {
   for (const compiler::Strips& s : report.strips)
     if (s.first <= kernel && kernel < s.first + s.members.size()) return &s;
   return nullptr;
 }
 
-// Do two kernels that follow each other run at the same time?
+// True if two consecutive kernels run concurrently.
 bool run_together(const PlanReport& report, std::size_t kernel, std::size_t next) {
   const compiler::Strips* const strips = strips_of(report, kernel);
   return report.kernels[kernel].group == report.kernels[next].group || (strips && strips == strips_of(report, next));
 }
 
-// What one kernel stores for another: where it lies, and how much memory that takes.
+// Places the values that one kernel stores for another, and sets the size of their memory.
 void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchOptions& options, StoredValues& values) {
   const Graph& graph = report.optimised;
   std::vector<std::uint32_t> steps;  // of each kernel
@@ -418,7 +419,7 @@ void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchO
       }
     });
   std::vector<Intermediate> intermediates;
-  std::vector<std::pair<NodeId, DType>> held;  // by intermediates, then by results
+  std::vector<std::pair<NodeId, DType>> held;  // of intermediates, then of results
   std::unordered_map<NodeId, std::size_t> intermediate_of;
   std::vector<Lender> lenders(plan.outputs.size());
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
@@ -441,7 +442,7 @@ void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchO
           if (lenders[output].bytes == 0 && o.low == 0 && o.high == o.elements() * static_cast<std::int64_t>(size_of(o.dtype)))
             lenders[output] = {o.high, step_of(k)};
         } else if (is_held(id)) {
-          values.place(id, values.workspace(), 0);  // point_to_held says where
+          values.place(id, values.workspace(), 0);  // point_to_held sets the address
         } else if (intermediate_of.try_emplace(id, intermediates.size()).second) {
           intermediates.push_back({checked_bytes(graph, id, nest.buffers[b].dtype, options.array_bytes), step_of(k), last[id]});
           held.emplace_back(id, nest.buffers[b].dtype);
@@ -450,7 +451,7 @@ void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchO
     });
   }
   for (const NodeId id : graph.outputs) held.emplace_back(id, graph[id].dtype);
-  std::vector<Aliasing> aliasing;  // of each step, where something lies between kernels
+  std::vector<Aliasing> aliasing;  // of each step, if there are intermediates
   for (std::uint32_t k = 0; k < report.kernels.size() && !intermediates.empty(); ++k) {
     if (step_of(k) != aliasing.size()) continue;
     const bool alone = report.kernels[k].more.empty() && (k + 1 == report.kernels.size() || step_of(k + 1) != step_of(k));
@@ -529,7 +530,7 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
   }
 }
 
-// The pieces of a group run together: on how many threads, in how many steps.
+// Sets the number of threads and steps for a group's subdomains, which run together.
 void share_work(PlanData& plan, const compiler::Target& target, const LaunchOptions& options) {
   for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {
     std::int64_t items = 0, work = 0, bytes = 0;
@@ -541,7 +542,7 @@ void share_work(PlanData& plan, const compiler::Target& target, const LaunchOpti
     const int threads = work >= compiler::ScheduleOptions::kThreadedWork
                             ? static_cast<int>(std::clamp<std::int64_t>(options.threads, 1, std::max<std::int64_t>(items, 1)))
                             : 1;
-    // Few pieces go in step through what the second-level cache holds; many are streams of their own.
+    // Few subdomains advance in steps that fit in half of the second-level cache. Many subdomains run one after another.
     std::int64_t steps = end - first <= 8 ? std::min(bytes / (target.l2_bytes / 2) + 1, items) : 1;
     if (threads > 1) steps = std::max<std::int64_t>(steps, 4 * threads);
     if (options.stoppable) steps = std::max(steps, std::min(items, work / StopCheck::kWork));
@@ -590,7 +591,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
                    const compiler::Structure* analysed) try {
   const std::int64_t start = os::nanoseconds();
   compiler::set_verified_points(os::for_tests().verified_points);
-  std::vector<NodeId> places;  // none where it is analysed: a structure has none
+  std::vector<NodeId> places;  // empty if analyzed: shape-generic analyses have no checked indices
   bool unfused = options.unfused || plan.refused;
   if (!analysed) report.optimised = optimized(plan, report.recorded, options, places);
   const std::int64_t passed = analysed ? start : os::nanoseconds();
@@ -630,7 +631,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   share_scratch(plan);
 
   if (plan.launches.size() == 1) allow_in_place(plan, graph, places, report.kernels[0].planned);
-  else plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);  // a later kernel may read the input too
+  else plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);  // a later kernel may also read the input
   const std::int64_t end = os::nanoseconds();
   plan.stages.passes = passed - start, plan.stages.fuse = fused - passed, plan.stages.plan = end - fused;
   if (profile::on()) profile::add({profile::Kind::Plan, "plan and schedule", fused, end, 0, 0});
@@ -643,7 +644,7 @@ void allow_in_place(PlanData& plan, const Graph& graph, std::span<const NodeId> 
   const std::size_t inputs = plan.inputs.size(), outputs = plan.outputs.size();
   plan.in_place.assign(inputs * outputs, 0);
   const Aliasing aliasing(only, true);
-  std::vector<bool> is_index(graph.size(), false);  // read once more to say which index was bad
+  std::vector<bool> is_index(graph.size(), false);  // needed again to report an invalid index
   for (const NodeId id : places) is_index[id] = true;
   for (NodeId id = graph.size(); id-- > 0;)
     if (is_index[id])

@@ -32,7 +32,7 @@ using ir::NodeId;
 
 namespace {
 
-// Inputs for the array arguments, literals for the numbers.
+// Returns inputs for the array arguments and literals for the numbers.
 std::vector<Value> argument_values(Recorder& recorder, const std::vector<std::string>& names, std::span<const Argument> arguments,
                                    std::span<const ArrayPlan> inputs) {
   std::vector<Value> values;
@@ -102,7 +102,7 @@ void fill_outputs(const CallSite& site, Graph& graph, PlanData& plan) {
       const std::string& name = graph.output_names[k];
       const std::string type = type_text(graph[id].dtype, graph.shape(id));
       const std::string& source = graph.sources[graph.source_of[id]];
-      const std::string where = source.empty() ? "" : fmt::format("\n  Recorded at {}.", source);  // the result
+      const std::string where = source.empty() ? "" : fmt::format("\n  Recorded at {}.", source);  // of the result
       if (!target->has_memory()) throw ValueError(fmt::format("target {} is an empty Array; the result is {}{}", name, type, where));
       if (target->dtype() != graph[id].dtype)
         throw DTypeError(fmt::format("target {} is {}, but the result is {}; a target has exactly the result's type{}", name,
@@ -131,7 +131,7 @@ LaunchOptions launch_options(const Program::State& state, const CallSite& site) 
   options.array_bytes = state.options.limits.array_bytes;
   options.stoppable = static_cast<bool>(state.options.should_stop);
   options.aligned_stores = std::ranges::all_of(site.targets, [](const Array* t) { return !t || is_aligned(*t); });
-  // A choice of stores, not of results: a later call of this signature may have its targets elsewhere.
+  // This only selects stores, not results: later calls with this signature may have other destinations.
   for (const Array* const t : site.targets)
     if (t)
       options.in_place.push_back(
@@ -143,7 +143,7 @@ LaunchOptions launch_options(const Program::State& state, const CallSite& site) 
 
 namespace {
 
-// Where a call runs: on the device of its arrays, else on that of the options. Arrays of the cpu are copied.
+// Returns the device of a call: the device of its arrays, else the one in the options. CPU arrays are copied to it.
 Device device_of(const Program::State& state, const CallSite& site, std::span<const Array> captured) {
   Device device = state.options.device;
   const auto note = [&](const Array& a) {
@@ -169,13 +169,13 @@ int plan_on_device(const Program::State& state, Device device, const CallSite& s
     throw ValueError(fmt::format(
         "mode reference interprets on the cpu, and an array of the call is on cuda:{}; `to(Device::cpu())` copies it", device.index()));
   cuda::DeviceAlignment alignment;
-  const auto aligned = [&](const Array& a) { return a.device().is_cpu() || is_vector_aligned(a); };  // a copy is
+  const auto aligned = [&](const Array& a) { return a.device().is_cpu() || is_vector_aligned(a); };  // copies are aligned
   for (const std::uint32_t i : plan.argument_of) alignment.inputs.push_back(aligned(*site.arguments[i].array));
   for (const Array& a : plan.captured) alignment.inputs.push_back(aligned(a));
   for (std::size_t k = 0; k < plan.outputs.size(); ++k) {
     const Array* const target = site.into ? site.targets[plan.target_of[k]] : nullptr;
     alignment.outputs.push_back(!target || aligned(*target));
-    // What is copied to the cpu must not have gaps, which belong to somebody else.
+    // Results for the CPU are copied densely, because the gaps of a strided destination may hold other data.
     if (target && target->device().is_cpu()) plan.outputs[k] = array_plan(plan.outputs[k].dtype, plan.outputs[k].shape, {});
   }
   cuda::Gpu& gpu = cuda::Gpu::get(device.index());
@@ -185,7 +185,7 @@ int plan_on_device(const Program::State& state, Device device, const CallSite& s
   try {
     on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, options, alignment);
   } catch (const InternalError& refused) {
-    if (options.unfused) throw InternalError(refused.what());  // nothing else runs there
+    if (options.unfused) throw InternalError(refused.what());  // the device has only this fallback
     note_refusal(refused.what());
     plan.refused = options.unfused = true;
     plan.outputs = outputs;
@@ -196,7 +196,7 @@ int plan_on_device(const Program::State& state, Device device, const CallSite& s
   return compiled;
 }
 
-// Will threads share what the call does? They start while it is planned.
+// True if threads may divide the call's work. The threads then start while the call is planned.
 bool may_be_threaded(const PlanData& plan, const Graph& recorded) {
   std::int64_t elements = 0;
   for (const std::vector<ArrayPlan>* const arrays : {&plan.inputs, &plan.outputs})
@@ -211,7 +211,7 @@ void finish(PlanData& plan, bool into) {
     for (const ArrayPlan& o : plan.outputs) plan.bytes_allocated += o.high - o.low;
 }
 
-// Graph to kernels. CompileTimeSpent leaves the plan with some kernels missing.
+// Plans from the graph to the kernels. If it throws CompileTimeSpent, some kernels of the plan are absent.
 int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, PlanReport& report, bool may_compile, bool optimised,
                 bool& analysed, CompileWait& wait) {
   if (may_be_threaded(plan, report.recorded)) threads::start(site.threads);
@@ -228,7 +228,7 @@ int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, P
   return attach(plan, report, state.target, {site.threads, state.counts, may_compile, &wait, optimised});
 }
 
-// What the call that waited too long runs instead. The fused kernels are compiled when nobody waits; count_run looks for them.
+// Plans the unfused run of a call that waited too long. The fused kernels are compiled in the background; count_run checks for them.
 int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, std::shared_ptr<PlanReport>& report, PlanData before) {
   if (!state.compile_time_said.exchange(true))
     log(LogLevel::warning,
@@ -240,7 +240,7 @@ int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, 
   report->recorded = fused->recorded;
   report->notes = fused->notes;
   auto fused_plan = std::make_shared<PlanData>(std::exchange(static_cast<PlanData&>(plan), std::move(before)));
-  fused_plan->captured.clear();  // what they run at their end is not for another thread
+  fused_plan->captured.clear();  // their destructors may run user code, which must not run on another thread
   fused_plan->attachment.reset();
   plan.known = {};
   plan.options.unfused = true;
@@ -259,7 +259,7 @@ int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, 
   return compiled;
 }
 
-// What a plan's calls run. Each but the first two stands in for what was refused, or had no code, before it.
+// The execution method of a plan. The last two are fallbacks after a refused plan or for lack of code.
 enum class Runs : std::uint8_t { Kernels, Interpreter, UnfusedSinceRefused, InterpreterSinceRefused };
 
 PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature, PlanFor purpose, Runs runs) {
@@ -302,7 +302,7 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
     check_interpreted(report->optimised, launch_options(state, site));
   } else {
     plan->refused = runs == Runs::UnfusedSinceRefused;
-    PlanData before;  // where it may have to be planned once more
+    PlanData before;  // for a second planning
     plan->may_wait = !wait.is_limited();
     if (wait.is_limited()) before = *plan;
     try {
@@ -330,7 +330,7 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
   keep_structure_alone(*plan, compiled);
   plan->specialises = (state.options.mode != Mode::adaptive || plan->interpret) && !plan->fused_ready;
   const int after_calls = state.options.specialization.after_calls;
-  // On a device nothing is estimated; of a plan that runs unfused, the third call looks for the fused kernels.
+  // Devices have no estimates. For an unfused plan, the third call checks for the fused kernels.
   plan->hot_after = after_calls > 0 ? after_calls : plan->on_device || plan->fused_ready ? 3 : runs_until_hot(*plan);
   plan->whole = plan.get();
   log(LogLevel::debug, "recorded {} nodes and planned {} kernels, of which {} were made, in {:.2f} ms", nodes, plan->kernels,
@@ -338,10 +338,10 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
   return state.plans.insert(site, signature, std::move(plan));
 }
 
-// The next call of its signature is planned again.
+// Removes the plan, so that the next call of its signature is planned again.
 void forget_unfused(Program::State& state, const LaunchPlan& plan) {
   state.plans.forget(plan);
-  state.id.store(new_id(), std::memory_order_relaxed);  // threads remember it
+  state.id.store(new_id(), std::memory_order_relaxed);  // invalidates the threads' recent plans
 }
 
 }  // namespace
@@ -384,7 +384,7 @@ void specialise(Program::State& state, const LaunchPlan& plan, bool in_backgroun
   const Specialization& policy = state.options.specialization;
   if (plan.fused_ready) {
     if (plan.fused_ready->load(std::memory_order_acquire)) forget_unfused(state, plan);
-    else plan.specialises.store(false);  // look again after the next call
+    else plan.specialises.store(false);  // check again after the next call
     return;
   }
   if (policy.depth <= 0 || (plan.launches.empty() && !plan.on_device) || state.sealed.load(std::memory_order_relaxed)) return;
@@ -395,7 +395,7 @@ void specialise(Program::State& state, const LaunchPlan& plan, bool in_backgroun
         "a function has kernels of its own for {} shapes, as many as Specialization::depth allows; from now on it uses its generic ones",
         policy.depth);
   if (shapes >= policy.depth) return;
-  // The plan may go before the job runs; the counter is the program's, which may go too.
+  // The plan may be destroyed before the job runs. The counters belong to the program, which may be destroyed too.
   const auto job = [weak = plan.weak_from_this(), target = state.target, counts = state.counts] {
     const PlanPointer plan = weak.lock();
     if (!plan || (!plan->on_device && !os::may_run_made_code())) return;
@@ -404,7 +404,7 @@ void specialise(Program::State& state, const LaunchPlan& plan, bool in_backgroun
                                            : attach_specialised(*plan, *report_of(*plan, target), target, {1, counts}, true);
       counts->specialised.fetch_add(compiled, std::memory_order_relaxed);
       log(LogLevel::debug, "a hot shape has {} kernels of its own, on trial", compiled);
-    } catch (const std::exception& error) {  // the generic kernels stay: they give the same results
+    } catch (const std::exception& error) {  // the generic kernels stay; results are the same
       log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());
       if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();  // no caller sees it
     }

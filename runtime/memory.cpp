@@ -1,10 +1,16 @@
-// Blocks come in size classes, eight to a doubling (four would waste twice as much, sixteen would reuse less).
-//   small   below 32 KiB: carved from 1 MiB slabs, never given back. Each thread keeps a few free ones, so that the warm path is a
-//           list's head; what is too many for a thread goes to a shared list.
-//   large   32 KiB and more: mapped one by one, kept in a shared list per class and in one list by age, bounded in bytes. Where a class has
-//           none, a free block of up to eight times the size is lent, since its pages are there: shapes that change meet few fresh ones,
-//           which cost their zeros, and many times that where the host of a virtual machine has to find them first.
-// A thread's counters are written by that thread alone and summed when asked for, so that counting costs no shared cache line.
+// Blocks are in size classes, eight to a doubling (four would waste twice as much, sixteen would reuse less).
+//
+//   small   below 32 KiB: carved from 1 MiB slabs and never returned to the system. Each thread keeps a few free blocks, so that the warm
+//   path
+//           only takes the head of a list. Excess blocks go to a shared list.
+//
+//   large   32 KiB and more: mapped one by one; in a shared list per class and in one list by age, bounded in bytes. If a class is empty,
+//   a
+//           free block of up to eight times the size is used. Its pages exist already, so varying shapes fault in few new pages, which
+//           are
+//           expensive, especially in virtual machines.
+//
+// Only the owning thread writes its counters; readers sum them, so that counting does not share cache lines.
 #include "runtime/memory.h"
 
 #include <algorithm>
@@ -36,10 +42,10 @@ namespace {
 
 // ---- size classes ----
 
-constexpr std::size_t kSmallLimit = 32 << 10;  // blocks below are small
+constexpr std::size_t kSmallLimit = 32 << 10;  // smaller blocks are small
 constexpr std::size_t kSlab = 1 << 20;
 
-// Class 0 is 64 bytes. From 512 bytes on there are eight classes to a doubling, below them one every 64 bytes.
+// Returns the size class. Class 0 is 64 bytes. Below 512 bytes there is one class for every 64 bytes, above it eight per doubling.
 constexpr int class_of(std::size_t bytes) {
   const std::size_t lines = bytes == 0 ? 1 : (bytes + 63) / 64;
   if (lines <= 8) return static_cast<int>(lines) - 1;
@@ -61,13 +67,13 @@ constexpr int kSmallClasses = class_of(kSmallLimit - 64) + 1;
 constexpr std::size_t kLargest = std::size_t{1} << 46;
 constexpr int kClasses = class_of(kLargest) + 1;
 
-/// What a large block of this class occupies: whole pages, and whole huge pages where it is aligned to them.
+/// Returns the mapped bytes of a large block in this class: whole pages, or whole huge pages if it is aligned to them.
 constexpr std::size_t mapped_bytes(int index) {
   const std::size_t bytes = bytes_of(index), unit = bytes > os::kHugePage - os::kHugePage / 8 ? os::kHugePage : 4096;
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// The class that serves a request: of the classes whose blocks occupy as many pages, the largest, so that these blocks are one another's.
+/// Returns the class for a request: the largest class with the same number of pages, so that such blocks are interchangeable.
 constexpr int serving_class(std::size_t bytes) {
   const int index = class_of(bytes);
   return index < kSmallClasses ? index : class_of(mapped_bytes(index));
@@ -84,10 +90,10 @@ static_assert(occupy_what_they_serve());
 
 // ---- free blocks ----
 
-// The head of a free block, in the block itself: its pages are there already.
+// The header of a free block, stored in the block itself, because its pages exist already.
 struct FreeBlock {
   FreeBlock* next = nullptr;      // in its class
-  FreeBlock* previous = nullptr;  // the rest is for large blocks only
+  FreeBlock* previous = nullptr;  // this and the rest only for large blocks
   FreeBlock* newer = nullptr;
   FreeBlock* older = nullptr;
   int index = 0;
@@ -110,7 +116,7 @@ class SpinLock {
   void lock() noexcept {
     for (int round = 0; held_.exchange(true, std::memory_order_acquire); ++round)
       while (held_.load(std::memory_order_relaxed)) {
-        if (++round % 64 == 0) os::yield_processor();  // the holder may have been taken off its core
+        if (++round % 64 == 0) os::yield_processor();  // the holder may have lost its core
         os::pause();
       }
   }
@@ -128,7 +134,7 @@ struct Guard {
 
 struct Counters {
   std::atomic<std::int64_t> in_use{0}, allocated_ever{0}, allocations{0};
-  void add(std::int64_t use, std::int64_t ever, std::int64_t count) noexcept {  // by the owning thread alone: no locked instruction
+  void add(std::int64_t use, std::int64_t ever, std::int64_t count) noexcept {  // only called by the owning thread: no locked instruction
     in_use.store(in_use.load(std::memory_order_relaxed) + use, std::memory_order_relaxed);
     allocated_ever.store(allocated_ever.load(std::memory_order_relaxed) + ever, std::memory_order_relaxed);
     allocations.store(allocations.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
@@ -146,7 +152,7 @@ struct ThreadCache {
   ThreadCache* previous = nullptr;
 };
 
-/// How many free blocks of a class a thread keeps: 64 KiB of them, but at least 4 and at most 256.
+/// Returns the number of free blocks of a class that a thread keeps: 64 KiB, but at least 4 and at most 256 blocks.
 constexpr int kept_by_thread(int index) {
   const std::size_t count = (64 << 10) / bytes_of(index);
   return static_cast<int>(count < 4 ? 4 : count > 256 ? 256 : count);
@@ -159,22 +165,22 @@ struct Pool {
   FreeBlock* oldest = nullptr;
   std::byte* slab = nullptr;
   std::size_t slab_left = 0;
-  std::size_t cached = 0;  // of free large blocks
-  std::size_t mapped = 0;  // of all large blocks
+  std::size_t cached = 0;  // bytes of free large blocks
+  std::size_t mapped = 0;  // bytes of all large blocks
   std::size_t limit = 0;
   struct Lent {
     const void* memory;
     int index;
   };
-  std::array<Lent, 64> lent{};  // blocks in use as blocks of a smaller class, and their own
+  std::array<Lent, 64> lent{};  // blocks used for a smaller class, with their real class
   std::size_t lent_count = 0;
   std::int64_t small_blocks = 0;
   ThreadCache* threads = nullptr;
-  Counters departed;  // of threads that are gone, and of frees after a thread's end; under the lock
+  Counters departed;  // of ended threads, and of frees after a thread's end; guarded by the lock
   std::atomic<std::int64_t> failure_countdown{-1};
-  std::size_t memory = 0;  // the most that `mapped` may reach: what the process may use, unless set
+  std::size_t memory = 0;  // maximum of `mapped`; by default the memory available to the process
 
-  void take_out(FreeBlock* block) {  // a large one
+  void take_out(FreeBlock* block) {  // removes a large block
     (block->previous ? block->previous->next : free[static_cast<std::size_t>(block->index)]) = block->next;
     if (block->next) block->next->previous = block->previous;
     (block->newer ? block->newer->older : newest) = block->older;
@@ -182,7 +188,7 @@ struct Pool {
     cached -= mapped_bytes(block->index);
   }
 
-  /// A free large block of the class, or of a larger one that is noted; null where there is none.
+  /// Takes a free large block of the class, or of a larger class, which it records; null if there is none.
   FreeBlock* take_free(int index) {
     constexpr int kMostLarger = 3 * 8;  // eight classes to a doubling
     const int last = lent_count < lent.size() ? std::min(index + kMostLarger, kClasses - 1) : index;
@@ -195,7 +201,7 @@ struct Pool {
     }
     return nullptr;
   }
-  /// The class of a block that comes back as one of `index`.
+  /// Returns the real class of a block that is freed as class `index`.
   int own_class(const void* memory, int index) {
     for (std::size_t i = 0; i < lent_count; ++i) {
       if (lent[i].memory != memory) continue;
@@ -219,7 +225,7 @@ struct Pool {
     cached += mapped_bytes(index);
   }
 
-  /// Takes the oldest blocks out until at most `keep` bytes are cached; returns them chained by `next`, to be unmapped without the lock.
+  /// Removes the oldest blocks until at most `keep` bytes are cached. Returns them chained by `next`, for unmapping without the lock.
   FreeBlock* take_oldest(std::size_t keep) {
     FreeBlock* chain = nullptr;
     while (cached > keep && oldest) {
@@ -237,7 +243,7 @@ void unmap(FreeBlock* chain) noexcept {
   while (chain) {
     FreeBlock* const next = chain->next;
     const std::size_t bytes = mapped_bytes(chain->index);
-    unpoison(chain, bytes);  // the address may come back for something else
+    unpoison(chain, bytes);  // the address may be reused for another mapping
     os::unmap_memory(chain, bytes);
     chain = next;
   }
@@ -245,7 +251,8 @@ void unmap(FreeBlock* chain) noexcept {
 
 Pool& pool() noexcept;
 
-// Never destroyed: arrays in static variables are freed after everything else. fork: nobody may hold the lock meanwhile.
+// Returns a pool that is never destroyed, because static arrays are freed after everything else. A fork holds the lock, so that it is
+// consistent.
 Pool* make_pool() noexcept {
   alignas(Pool) static std::byte storage[sizeof(Pool)];
   Pool* const result = new (storage) Pool;
@@ -263,7 +270,7 @@ Pool& pool() noexcept {
 
 // ---- a thread's cache ----
 
-// Trivially destructible, so that it can be asked after the thread's destructors ran: then `cache` is null and `over` is set.
+// Trivially destructible, so that it is readable after the thread's destructors. `cache` is then null and `over` is set.
 struct ThreadState {
   ThreadCache* cache;
   bool over;
@@ -301,7 +308,7 @@ ThreadCache* open_cache() noexcept {
     ~AtThreadEnd() { close_cache(); }
   };
   static thread_local AtThreadEnd at_thread_end;
-  at_thread_end.armed = true;  // a use, or the destructor would never be registered
+  at_thread_end.armed = true;  // this use registers the destructor
   Pool& shared = pool();
   Guard guard(shared.lock);
   cache->next = shared.threads;
@@ -320,7 +327,7 @@ void count(ThreadCache* cache, std::int64_t use, std::int64_t ever, std::int64_t
 
 // ---- small blocks ----
 
-/// A block from the shared list or the slab; null when the system has no memory. The lock is held.
+/// Returns a block from the shared list or the slab; null if the system has no memory. The caller must hold the lock.
 FreeBlock* shared_small_block(Pool& shared, int index) noexcept {
   FreeBlock*& head = shared.free[static_cast<std::size_t>(index)];
   if (FreeBlock* const block = head) {
@@ -332,7 +339,7 @@ FreeBlock* shared_small_block(Pool& shared, int index) noexcept {
   if (shared.slab_left < bytes) {
     void* const slab = os::map_memory(kSlab, 4096);
     if (!slab) return nullptr;
-    shared.slab = static_cast<std::byte*>(slab);  // what was left of the old one is lost, at most one block's size
+    shared.slab = static_cast<std::byte*>(slab);  // the rest of the old slab is lost, at most one block
     shared.slab_left = kSlab;
     shared.small_blocks += kSlab;
   }
@@ -365,7 +372,7 @@ void free_small_block(ThreadCache* cache, void* memory, int index) noexcept {
     poison(block, bytes_of(index));
     list.head = block;
     if (++list.count <= kept_by_thread(index)) return;
-    // One thread allocates what another frees: half of them go to the shared list.
+    // One thread allocates and another frees: half of the blocks go to the shared list.
     Pool& shared = pool();
     Guard guard(shared.lock);
     for (int keep = kept_by_thread(index) / 2; list.count > keep; --list.count) {
@@ -395,7 +402,7 @@ void* large_block(int index, bool& fresh) noexcept {
   {
     Guard guard(shared.lock);
     if (FreeBlock* const block = shared.take_free(index)) return block;
-    // The system promises more than it has and kills the process when that is used: a refusal is better. Cached blocks go first.
+    // Systems overcommit and kill the process when the memory is used, so a refusal is better. Cached blocks are released first.
     const std::size_t in_use = shared.mapped - shared.cached;
     affordable = bytes <= shared.memory && in_use <= shared.memory - bytes;
     if (affordable) {
@@ -439,7 +446,8 @@ void free_large_block(void* memory, int index) noexcept {
       bytes, now.in_use, memory_limit()));
 }
 
-// What reads memory that nothing was stored in gets strange numbers. Not of blocks so large that filling them is most of a test.
+// Fills memory for tests, so that reads of uninitialized memory give conspicuous numbers. Skips large blocks, which would dominate test
+// time.
 void fill(void* memory, std::size_t bytes) {
   constexpr std::size_t most = std::size_t{16} << 20;
   if (memory && bytes <= most) std::memset(memory, 0xA5, bytes);
@@ -461,7 +469,7 @@ void* allocate_block(std::size_t bytes, bool zeroed) {
   void* const memory = index < kSmallClasses ? small_block(cache, index) : large_block(index, fresh);
   if (!memory) fail(bytes);
   count(cache, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(bytes), 1);
-  unpoison(memory, bytes);  // and not the rest of the block
+  unpoison(memory, bytes);  // the rest of the block stays poisoned
   if (zeroed && !fresh) std::memset(memory, 0, bytes);
   if (!zeroed) poison_for_tests(memory, bytes);
   return memory;
@@ -535,7 +543,7 @@ void inject_failure(std::int64_t after) noexcept { pool().failure_countdown = af
 
 }  // namespace onepass::memory
 
-// ---- what hosts set ----
+// ---- host settings ----
 
 namespace onepass {
 

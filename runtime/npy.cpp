@@ -43,7 +43,7 @@ constexpr TypeName kTypeNames[] = {
     {'u', 2, DType::U16},  {'u', 4, DType::U32}, {'u', 8, DType::U64}, {'f', 2, DType::F16}, {'f', 4, DType::F32}, {'f', 8, DType::F64},
 };
 
-/// What stands in an error message of bytes that may be anything.
+/// Returns arbitrary bytes in a form that is safe in error messages.
 std::string printable(std::string_view text) {
   std::string result;
   for (const char c : text.substr(0, 40)) result += c >= 32 && c < 127 ? c : '?';
@@ -163,7 +163,7 @@ class Reader {
         if (__builtin_mul_overflow(length, 10, &length) || __builtin_add_overflow(length, text_[position_] - '0', &length))
           fail("the header's shape has a length beyond 64 bits");
       if (position_ == first) fail("the header's shape is not a tuple of integers");
-      if (position_ < text_.size() && text_[position_] == 'L') ++position_;  // Python 2's long integers
+      if (position_ < text_.size() && text_[position_] == 'L') ++position_;  // suffix of Python 2's long integers
       if (result.size() == static_cast<std::size_t>(kMaxRank)) fail(fmt::format("the header's shape has more than {} axes", kMaxRank));
       result.push_back(length);
       if (!accept(',')) {
@@ -179,7 +179,7 @@ class Reader {
   std::size_t position_ = 0;
 };
 
-/// Fresh elements in native byte order, in the file's order.
+/// Copies elements to native byte order, in the file's order.
 template <class T> void copy_swapped(const std::byte* source, void* out, std::int64_t count) {
   auto* const target = static_cast<std::byte*>(out);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -262,7 +262,7 @@ Array runtime::array_of_npy(const std::string& path, std::span<std::byte> bytes,
     throw;
   }
 
-  // The header's word against the file's size, before anything is allocated.
+  // Compares the header's shape with the file's size before any allocation.
   const std::span<std::byte> data = bytes.subspan(start + length);
   const auto element = static_cast<std::int64_t>(size_of(header.dtype));
   std::int64_t count = 1, countable = element;
@@ -280,7 +280,7 @@ Array runtime::array_of_npy(const std::string& path, std::span<std::byte> bytes,
   std::vector<std::int64_t> shape = header.shape;
   if (header.fortran_order) std::reverse(shape.begin(), shape.end());
   bool in_place = !header.big_endian && reinterpret_cast<std::uintptr_t>(data.data()) % static_cast<std::uintptr_t>(element) == 0;
-  if (header.dtype == DType::Bool)  // C++ may only read 0 and 1 as bool
+  if (header.dtype == DType::Bool)  // other byte values are undefined behavior as bool
     in_place = std::all_of(data.begin(), data.end(), [](std::byte b) { return b <= std::byte{1}; });
   Array result;
   if (in_place && count > 0) {
@@ -311,7 +311,7 @@ void save_npy(const std::string& path, const Array& array, SaveOptions options) 
 struct StagedFiles::Body {
   SaveOptions options;
   std::vector<os::AtomicFile> files;
-  std::vector<std::optional<Array>> in_place;  // of each file: what it gets when all others are written, since it cannot be taken back
+  std::vector<std::optional<Array>> in_place;  // for each file: array to write after all others, because an in-place write cannot be undone
 };
 
 StagedFiles::StagedFiles(SaveOptions options) : body_(detail::Shared<Body>::make()) { body_->options = options; }

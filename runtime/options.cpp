@@ -1,4 +1,4 @@
-// Options by their names, for languages other than C++ and for configuration files.
+// Options by name, for languages other than C++ and for configuration files.
 #include "onepass/options.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Linux, x86-64 and AArch64.
+// Operating system functions for Linux on x86-64 and AArch64.
 #include "runtime/os.h"
 
 #include <dlfcn.h>
@@ -41,9 +41,9 @@ namespace onepass::os {
 
 namespace {
 
-// What the system says of machine and process is asked without memory of our own: functions that must not fail ask, too.
+// Functions that must not fail use these readers, so they read machine and process data without allocation.
 
-/// The beginning of a file of /proc or /sys, with a zero after it; empty where it cannot be read.
+/// The start of a file of /proc or /sys, zero-terminated; empty if it cannot be read.
 template <std::size_t kMost> struct SmallText {
   char text[kMost];
   explicit SmallText(const char* path) {
@@ -61,7 +61,7 @@ template <std::size_t kMost> struct SmallText {
   }
 };
 
-/// The first number in a small file of /sys; nothing for "max" or no file.
+/// Returns the first number in a small file of /sys; empty for "max" or without a file.
 std::optional<std::int64_t> number_in(const char* path) {
   const SmallText<64> file(path);
   char* end = nullptr;
@@ -71,10 +71,10 @@ std::optional<std::int64_t> number_in(const char* path) {
   return value;
 }
 
-/// Calls `visit` with the path of the file `name` in the folder of this process's control group and in each folder above it: a limit may stand at any
-/// level.
+/// Calls `visit` with the path of the file `name` in the folder of this process's control group and in each parent folder. A
+/// limit may be set at any level.
 template <class Visit> void for_each_control_group(const char* name, Visit visit) {
-  constexpr int kMost = 2048;  // longer lists and paths than any system's
+  constexpr int kMost = 2048;  // more than any real list or path
   const SmallText<kMost> groups("/proc/self/cgroup");
   const char* const start = std::strstr(groups.text, "0::");
   if (!start) return;
@@ -101,7 +101,7 @@ std::size_t page_size() noexcept {
 
 int usable_cores() noexcept {
   int cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-  // The kernel refuses a mask smaller than its own, hence the loop for machines with more than 1,024 processors.
+  // The kernel rejects a mask smaller than its own, hence the loop for machines with more than 1,024 processors.
   for (int capacity = 1024; capacity <= 1 << 16; capacity *= 4) {
     cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(capacity));
     if (!set) break;
@@ -145,8 +145,8 @@ const CacheSizes& cache_sizes() {
     set(result.l2, sysconf(_SC_LEVEL2_CACHE_SIZE));
     set(result.l3, sysconf(_SC_LEVEL3_CACHE_SIZE));
 #endif
-    // sysfs knows better where it is there: on AArch64 sysconf tells nothing, and on large AMD processors the sum of all third-level caches
-    // (384 MiB where a core has 32). Sizes read "64K".
+    // Prefer sysfs if it exists. sysconf has no values on AArch64. On large AMD processors it gives the sum of all third-level caches
+    // (384 MiB with 32 MiB per core). sysfs sizes have the form "64K".
     for (int index = 0; index < 8; ++index) {
       const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
       const auto level = number_in((folder + "level").c_str()), size = number_in((folder + "size").c_str());
@@ -174,7 +174,7 @@ void* map_memory(std::size_t bytes, std::size_t alignment) noexcept {
   if (aligned > start) munmap(mapping, aligned - start);
   if (const std::size_t behind = start + slack - aligned) munmap(reinterpret_cast<void*>(aligned + bytes), behind);
   void* const memory = reinterpret_cast<void*>(aligned);
-  // Advice only: where huge pages are switched off, small ones do.
+  // Advice only: if huge pages are disabled, small ones are used.
   if (alignment >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
   return memory;
 }
@@ -193,7 +193,7 @@ bool may_run_made_code() noexcept {
   static constinit std::atomic<bool> denied{false};
   if (denied.load(std::memory_order_relaxed)) return false;
   void* const page = map_memory(page_size(), page_size());
-  if (!page) return true;  // no memory: what needs it says so
+  if (!page) return true;  // no memory: the later allocation reports it
   const bool failed = mprotect(page, page_size(), PROT_READ | PROT_EXEC) != 0 && errno != ENOMEM;
   unmap_memory(page, page_size());
   if (failed) denied.store(true, std::memory_order_relaxed);
@@ -259,7 +259,7 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
     char name[16];
     Start* next;
   };
-  // Kept, like the threads: freeing it there would have malloc map an arena for a thread that may need none.
+  // Kept, like the threads: freeing it on the thread would make malloc map an arena for a thread that may not need one.
   static constinit std::atomic<Start*> started_threads{nullptr};
   auto* const start = new (std::nothrow) Start{body, argument, {}, nullptr};
   if (!start) return false;
@@ -268,15 +268,16 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kLargeStack);  // musl's default would be 128 KiB
+  pthread_attr_setstacksize(&attributes, kLargeStack);  // musl's default is 128 KiB
   sigset_t all, before;
   sigfillset(&all);
-  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, fault);  // blocked, they would end the process unseen
-  pthread_sigmask(SIG_SETMASK, &all, &before);                                       // a thread inherits its creator's mask
+  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL})
+    sigdelset(&all, fault);                     // if blocked, they would end the process without a handler
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its creator's mask
   pthread_t thread;
   const auto entry = [](void* raw) -> void* {
     const Start& mine = *static_cast<Start*>(raw);
-    std::fesetenv(FE_DFL_ENV);  // inherited, too: exceptions that the host unmasked would be raised here
+    std::fesetenv(FE_DFL_ENV);  // also inherited: the host's unmasked exceptions would be raised here
     pthread_setname_np(pthread_self(), mine.name);
     mine.body(mine.argument);
     return nullptr;
@@ -296,7 +297,7 @@ std::size_t stack_left() noexcept {
   thread_local constinit std::uintptr_t low = 0, high = 0;  // of the thread's own stack
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   if (here <= low || here >= high) {
-    // Of a main thread pthread_getattr_np would read a file; what the system gave the process stands at its stack's beginning.
+    // For a main thread, pthread_getattr_np would read a file. The system's auxiliary data marks the start of the main stack.
     const std::uintptr_t top = getauxval(AT_RANDOM);
     rlimit limit{};
     if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) limit.rlim_cur = std::size_t{8} << 20;
@@ -315,7 +316,7 @@ std::size_t stack_left() noexcept {
 }
 
 void detail::on_large_stack(void (*body)(void*), void* argument) {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // there the caller has large stacks anyway
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // with sanitizers, callers have large stacks
   constexpr std::size_t enough = std::size_t{1} << 20;
   if (stack_left() < enough) {
     struct Start {
@@ -352,7 +353,7 @@ void set_idle_priority(int thread, bool idle) noexcept {
   sched_param parameters{};
   int policy = SCHED_IDLE;
   if (!idle && ((policy = sched_getscheduler(getpid())) < 0 || sched_getparam(getpid(), &parameters) != 0)) return;
-  sched_setscheduler(thread, policy, &parameters);  // of one thread, in spite of the man page's word "process"
+  sched_setscheduler(thread, policy, &parameters);  // affects one thread, although the manual page says "process"
 }
 
 void at_fork(void (*prepare)(), void (*parent)(), void (*child)()) { pthread_atfork(prepare, parent, child); }
@@ -370,7 +371,8 @@ std::int64_t thread_nanoseconds() noexcept {
 }
 
 std::int64_t thread_nanoseconds(int thread) noexcept {
-  // As pthread_getcpuclockid makes it, which wants a pthread_t that may be gone: bits 0 to 2 are CPUCLOCK_SCHED and CPUCLOCK_PERTHREAD_MASK.
+  // Computes the clock id like pthread_getcpuclockid, which needs a valid pthread_t. Bits 0 to 2: CPUCLOCK_SCHED and
+  // CPUCLOCK_PERTHREAD_MASK.
   const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | 6);
   timespec now;
   if (clock_gettime(clock, &now) != 0) return 0;
@@ -391,7 +393,7 @@ void move_to_another_processor(int thread) noexcept {
 
 namespace {
 
-/// Reads until `size` bytes are there or the file ends; the number read, or -1.
+/// Reads until `size` bytes have been read or the file ends. Returns the number of bytes, or -1.
 ssize_t read_fully(int descriptor, std::byte* out, std::size_t size) {
   std::size_t done = 0;
   while (done < size) {
@@ -418,7 +420,7 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-// strerror is not safe among threads, and the two strerror_r of libcs differ.
+// strerror is not thread-safe, and libcs differ in strerror_r.
 std::string error_text(int error) {
   char buffer[256];
   buffer[0] = 0;
@@ -444,7 +446,7 @@ int write_fully(int descriptor, const std::byte* bytes, std::size_t size) {
 FileBytes FileBytes::open(const char* what, const std::string& path, bool may_map) {
   const auto fail = [&](const std::string& why) { throw IoError(fmt::format("{}: {}: {}", what, path, why)); };
   if (path.find('\0') != std::string::npos) fail("a path cannot contain a zero byte");
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // not to hang on a pipe that nobody writes
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // does not hang on a pipe without a writer
   if (file.value < 0) fail("cannot be opened: " + error_text(errno));
   struct stat status;
   if (fstat(file.value, &status) != 0) fail("cannot be read: " + error_text(errno));
@@ -452,7 +454,7 @@ FileBytes FileBytes::open(const char* what, const std::string& path, bool may_ma
 
   FileBytes result;
   result.size_ = static_cast<std::size_t>(status.st_size);
-  // Below this, reading is cheaper than the page faults of a mapping.
+  // For smaller files, reading is cheaper than the page faults of a mapping.
   constexpr std::size_t kMapFrom = 256 << 10;
   if (may_map && result.size_ >= kMapFrom)
     if (void* const mapping = map_guarded(file.value, result.size_)) {
@@ -468,7 +470,7 @@ FileBytes FileBytes::open(const char* what, const std::string& path, bool may_ma
   result.data_ = static_cast<std::byte*>(memory);
   const ssize_t count = read_fully(file.value, result.data_, result.size_);
   if (count < 0) fail("cannot be read: " + error_text(errno));
-  result.size_ = static_cast<std::size_t>(count);  // shorter if someone truncated it meanwhile: the reader's checks find it
+  result.size_ = static_cast<std::size_t>(count);  // shorter if the file was truncated in the meantime: the parser's checks detect it
   return result;
 }
 
@@ -505,7 +507,7 @@ const TestSettings& for_tests() noexcept {
 std::string library_folder() {
   Dl_info info, program;
   if (dladdr(reinterpret_cast<const void*>(&library_folder), &info) == 0 || !info.dli_fname) return {};
-  // For the program itself the name is what it was started with: the kernel knows better.
+  // For the program itself, the name is the path of its start; /proc/self/exe is reliable.
   const bool in_program = dladdr(reinterpret_cast<const void*>(getauxval(AT_PHDR)), &program) != 0 && program.dli_fbase == info.dli_fbase;
   char buffer[PATH_MAX];
   if (!realpath(in_program ? "/proc/self/exe" : info.dli_fname, buffer)) return {};
@@ -544,7 +546,7 @@ std::vector<std::pair<std::uintptr_t, std::uintptr_t>> writable_images() {
   return ranges;
 }
 
-// The dynamic linker knows files by their inode, so the copy is a file of its own, in memory.
+// Copies the file to memory, because the dynamic linker identifies files by inode.
 void* open_copy(const std::string& path, std::string* error) {
   const auto failed = [&](const char* doing) -> void* {
     if (error) *error = fmt::format("{}: {}: {}", path, doing, std::strerror(errno));

@@ -25,7 +25,7 @@ namespace {
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
-// mkdir -p -m 700. 0, or the error of the folder that could not be made.
+// Works like mkdir -p -m 700. Returns 0, or the error of the folder that could not be created.
 int make_folders(const std::string& path) {
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
@@ -36,13 +36,13 @@ int make_folders(const std::string& path) {
 
 constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
 
-// A path without symbolic links; empty where there is none.
+// Returns a path without symbolic links; empty if it does not exist.
 std::string real_path(const std::string& path) {
   const std::unique_ptr<char, void (*)(void*)> resolved(::realpath(path.c_str(), nullptr), std::free);
   return resolved ? resolved.get() : std::string();
 }
 
-// Closed at its end, whatever is thrown meanwhile.
+// Owns a descriptor; the destructor closes it.
 struct Descriptor {
   int value = -1;
   explicit Descriptor(int descriptor) : value(descriptor) {}
@@ -128,7 +128,7 @@ void Folder::touch(const std::string& name) const noexcept { ::utimensat(descrip
 
 std::vector<FileInfo> Folder::list() const {
   std::vector<FileInfo> files;
-  // A descriptor of its own: the one that is kept has one position for all threads.
+  // Uses a new descriptor, because the kept one has one read position for all threads.
   const int copy = ::openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(copy < 0 ? nullptr : ::fdopendir(copy), ::closedir);
   if (!directory) {
@@ -157,11 +157,11 @@ PrivateFolder private_folder(const std::string& path, bool create) {
   const std::string real = real_path(path);
   if (real.empty()) return unavailable(errno, "read");
 
-  // From the top to the folder, each opened in the one before it, so that what was checked is what is used.
+  // Opens each folder relative to the previous one, from the top, so that the checked folders are the used ones.
   const std::string home = real_path(environment("HOME").value_or("/"));
   const bool in_home = home.size() > 1 && real.starts_with(home) && (real.size() == home.size() || real[home.size()] == '/');
   std::size_t at = in_home ? home.size() : 1;
-  std::string objection;  // of a parent; the folder's own come first
+  std::string objection;  // of a parent; an objection to the folder itself has precedence
   Descriptor current(::open(real.substr(0, at).c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   for (bool last = at >= real.size(); current.value >= 0; last = at >= real.size()) {
     if (::fstat(current.value, &status) != 0) break;
@@ -182,14 +182,14 @@ PrivateFolder private_folder(const std::string& path, bool create) {
     at = end;
   }
   if (current.value < 0) return unavailable(errno, "read");
-  if (real.size() == 1 || (in_home && real.size() == home.size())) {  // nothing was opened below it
+  if (real.size() == 1 || (in_home && real.size() == home.size())) {  // only the start folder was opened, with O_PATH
     const int readable = ::openat(current.value, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const int error = errno;
     current.become(readable);
     if (readable < 0) return unavailable(error, "read");
   }
   auto folder = std::make_shared<const Folder>(real, current.value);
-  current.value = -1;  // the folder's now
+  current.value = -1;  // now owned by the folder
   const auto refused = [&](std::string reason) { return PrivateFolder{State::Refused, std::move(reason), folder}; };
   if (status.st_uid != ::geteuid()) return refused(owner_objection(status));
   if (status.st_mode & kOthersWrite)

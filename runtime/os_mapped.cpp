@@ -14,10 +14,10 @@
 namespace onepass::os {
 namespace {
 
-// Read by a signal handler, so it is an array of words. A slot is taken when `end` is set, and is free again when `end` is 0.
+// A signal handler reads this, so it is an array of atomics. A slot is in use while `end` is nonzero.
 struct Mapping {
   std::atomic<std::uintptr_t> begin{0}, end{0};
-  std::atomic<int> descriptor{-1};  // a copy: its file's size is compared
+  std::atomic<int> descriptor{-1};  // duplicate, to compare the file size
   std::atomic<bool> shortened{false}, taken{false};
 };
 constinit Mapping mappings[256];
@@ -30,7 +30,7 @@ Mapping* mapping_of(std::uintptr_t address) noexcept {
   return nullptr;
 }
 
-// Everything behind the page that is gone is gone, too.
+// Maps zero pages in place of the lost page and all pages after it.
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   if (info->si_code == BUS_ADRERR)
@@ -41,14 +41,14 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
         return;
     }
-  ::sigaction(signal, &before, nullptr);  // the instruction runs again, and meets what was there before
+  ::sigaction(signal, &before, nullptr);  // the instruction runs again and reaches the previous handler
 }
 
 }  // namespace
 
 void guard_mapped_files() noexcept {
   if (guarded.load()) return;
-  static_cast<void>(page_size());  // asked for here, not in the handler
+  static_cast<void>(page_size());  // computed here, not in the handler
   struct sigaction action = {};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
@@ -85,7 +85,8 @@ void unmap_guarded(void* memory, std::size_t bytes) noexcept {
   m->taken.store(false);
 }
 
-// A file that ends within the last page that was read gives zeros without a signal, hence the size.
+// True if the file is shorter than its mapping. Compares sizes, because a file that ends within the last page gives zeros without a
+// signal.
 bool was_shortened(const void* address) noexcept {
   const Mapping* const m = mapping_of(reinterpret_cast<std::uintptr_t>(address));
   if (!m) return false;

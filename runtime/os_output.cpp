@@ -26,12 +26,13 @@ namespace onepass::os {
 
 namespace {
 
-// ---- what has a temporary name
+// ---- temporary names
 
-// A list that only grows, whose entries are used again: a signal handler walks it at any time. Who takes a name out of its entry owns it.
+// A list that only grows, with reusable entries, so that a signal handler can walk it at any time. Taking a name out of its entry
+// transfers ownership.
 struct Temporary {
   std::atomic<char*> name{nullptr};
-  std::atomic<char*> removed{nullptr};  // the name, once a signal handler has deleted the file: it must not free it
+  std::atomic<char*> removed{nullptr};  // name of a file that a signal handler has deleted: it must not free the name
   std::atomic<bool> taken{false};
   Temporary* next = nullptr;
 };
@@ -39,7 +40,7 @@ std::atomic<Temporary*> temporaries{nullptr};
 
 void remember(const std::string& name) {
   char* const copy = ::strdup(name.c_str());
-  if (!copy) return;  // it is not deleted by a signal then
+  if (!copy) return;  // then a signal does not delete the file
   Temporary* entry = temporaries.load(std::memory_order_acquire);
   while (entry && entry->taken.exchange(true, std::memory_order_acq_rel)) entry = entry->next;
   if (entry) {
@@ -69,7 +70,7 @@ void forget(const std::string& name) {
   }
 }
 
-// The calling thread gets no signal in this scope: a file and the list of temporary ones say the same.
+// Blocks signals to the calling thread in its scope, so that the files and the list of temporary names are consistent.
 class SignalsWait {
  public:
   SignalsWait() {
@@ -85,7 +86,7 @@ class SignalsWait {
   sigset_t before_;
 };
 
-/// A new file in `folder` that nobody else has: O_EXCL, so a planted link is never followed. -1 with errno on failure.
+/// Creates a new file in `folder` exclusively: O_EXCL does not follow a planted link. Returns -1 with errno on failure.
 int create_temporary(const std::string& folder, mode_t mode, std::string& name) {
   static std::atomic<unsigned> counter{0};
   for (int attempt = 0; attempt < 100; ++attempt) {
@@ -113,14 +114,14 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// The number that `text` is, whole; -1 where it is none.
+// Returns the number that is the whole `text`; -1 if it is not a number.
 int number_of(std::string_view text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? number : -1;
 }
 
-// The descriptor that a path names by itself, as the shells have it: also where /proc is missing.
+// Returns the descriptor that a path names, by the shells' conventions; works without /proc.
 int descriptor_named(std::string_view path) {
   if (path == "/dev/stdin") return 0;
   if (path == "/dev/stdout") return 1;
@@ -130,7 +131,7 @@ int descriptor_named(std::string_view path) {
   return -1;
 }
 
-// Whether this resolved folder lists the descriptors of a process: `/proc/12/fd`, `/proc/12/task/13/fd`.
+// True if this resolved folder lists the descriptors of a process: `/proc/12/fd`, `/proc/12/task/13/fd`.
 bool lists_descriptors(const std::string& folder, bool& ours) {
   constexpr std::string_view proc = "/proc/", end = "/fd";
   if (!folder.starts_with(proc) || !folder.ends_with(end) || folder.size() <= proc.size() + end.size()) return false;
