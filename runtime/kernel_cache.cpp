@@ -435,10 +435,9 @@ void Kernel::make_optimised(bool in_call) const noexcept {
           static_cast<double>(account_.spent()) / 1e6);
     }
   } catch (const std::exception& error) {
-    if (os::may_run_made_code())
-      log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());               // otherwise already logged
-    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();  // no caller sees it
-  } catch (...) {}                                                                                        // NOLINT: no caller to catch it
+    if (os::may_run_made_code()) log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());  // else was logged
+    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();                // no caller sees it
+  } catch (...) {}                                // NOLINT: no caller to catch it
   if (!final_.load(std::memory_order_relaxed)) {  // generated code became forbidden, or the compile failed
     if (quick_) final_.store(quick_, std::memory_order_release);
     else if (tiles_) stays_in_tiles_.store(true, std::memory_order_relaxed);

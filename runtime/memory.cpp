@@ -1,14 +1,11 @@
 // Blocks are in size classes, eight to a doubling (four would waste twice as much, sixteen would reuse less).
 //
-//   small   below 32 KiB: carved from 1 MiB slabs and never returned to the system. Each thread keeps a few free blocks, so that the warm
-//   path
-//           only takes the head of a list. Excess blocks go to a shared list.
+//   small   below 32 KiB: carved from 1 MiB slabs and never returned to the system. Each thread keeps a few free blocks, so that the
+//           warm path only takes the head of a list. Excess blocks go to a shared list.
 //
-//   large   32 KiB and more: mapped one by one; in a shared list per class and in one list by age, bounded in bytes. If a class is empty,
-//   a
-//           free block of up to eight times the size is used. Its pages exist already, so varying shapes fault in few new pages, which
-//           are
-//           expensive, especially in virtual machines.
+//   large   32 KiB and more: mapped one by one; in a shared list per class and in one list by age, bounded in bytes. If a class is
+//           empty, a free block of up to eight times the size is used. Its pages exist already, so varying shapes fault in few new
+//           pages. New pages are expensive, especially in virtual machines.
 //
 // Only the owning thread writes its counters; readers sum them, so that counting does not share cache lines.
 #include "runtime/memory.h"

@@ -271,9 +271,8 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
   pthread_attr_setstacksize(&attributes, kLargeStack);  // musl's default is 128 KiB
   sigset_t all, before;
   sigfillset(&all);
-  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL})
-    sigdelset(&all, fault);                     // if blocked, they would end the process without a handler
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its creator's mask
+  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) sigdelset(&all, fault);  // blocked faults end the process unseen
+  pthread_sigmask(SIG_SETMASK, &all, &before);                                       // a thread inherits its creator's mask
   pthread_t thread;
   const auto entry = [](void* raw) -> void* {
     const Start& mine = *static_cast<Start*>(raw);

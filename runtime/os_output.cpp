@@ -150,7 +150,7 @@ void remove_temporaries() noexcept {
     }
 }
 
-// ---- places
+// ---- paths
 
 FilePlace place_of(const char* what, const std::string& path) {
   const auto fail = [&](int error) { throw IoError(fmt::format("{}: {}: cannot be written: {}", what, path, error_text(error))); };
@@ -172,7 +172,7 @@ FilePlace place_of(const char* what, const std::string& path) {
     bool ours = false;
     if (lists_descriptors(folder, ours)) {
       if (ours) place.descriptor = number_of(place.name);
-      place.in_place = true;  // of another process: a link that leads to no name
+      place.in_place = true;  // for another process: a link that leads to no name
       break;
     }
     if (::lstat(place.path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) {
@@ -233,8 +233,8 @@ AtomicFile::AtomicFile(const char* what, std::string path, bool sync)
   }
   struct stat status;
   if (place_.exists && ::stat(place_.path.c_str(), &status) == 0) {
-    // Best effort: another's file cannot be given back to them by everyone, and some file systems know no permissions. The owner first: a
-    // change of it may take permissions away.
+    // Best effort: not every user can change the owner, and some file systems have no permissions. The owner is changed first, because
+    // that may clear permissions.
     if ((status.st_uid != ::geteuid() || status.st_gid != ::getegid()) && ::fchown(descriptor_, status.st_uid, status.st_gid) != 0)
       (void)!::fchown(descriptor_, static_cast<uid_t>(-1), status.st_gid);
     (void)::fchmod(descriptor_, status.st_mode & 0777);
@@ -267,7 +267,7 @@ void AtomicFile::write(const void* bytes, std::size_t size) {
 
 void AtomicFile::finish() {
   if (descriptor_ < 0) return;
-  // EINVAL: the file system has nothing to wait for.
+  // EINVAL: the file system does not support syncing.
   if (sync_ && !temporary_.empty() && ::fsync(descriptor_) != 0 && errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
     fail("cannot be written", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("cannot be written", errno);
@@ -297,7 +297,7 @@ void AtomicFile::commit_all(std::span<AtomicFile> files) {
   check_places(files);
   for (AtomicFile& file : files) file.finish();
   const SignalsWait wait;
-  // A second name for what is there now. Without hard links on that file system there is no way back, which only matters if a rename fails.
+  // Creates a second name for each existing file. On file systems without hard links, a failed rename cannot be undone.
   if (files.size() > 1)
     for (AtomicFile& file : files) {
       if (file.temporary_.empty()) continue;

@@ -44,7 +44,7 @@ std::shared_ptr<const PlanReport> report_of(const LaunchPlan& plan, const compil
   make_launches(again, *report, target, plan.options, plan.known.structure.get());
   for (const Launch& launch : plan.launches) {
     KernelReport& kernel = report->kernels[launch.of];
-    kernel.from_cache = true;  // or the plan would have kept its report
+    kernel.from_cache = true;  // otherwise the plan would have kept its report
     kernel.outcome = CacheOutcome::memory;
     kernel.in_tiles = launch.kernel && launch.kernel->tiles();
   }

@@ -14,7 +14,7 @@ namespace onepass::runtime {
 
 namespace {
 
-// What a plan counts.
+// Adds the counters of a plan to `to`.
 void add(Stats& to, const LaunchPlan& plan) {
   const std::int64_t runs = plan.runs.load(std::memory_order_relaxed);
   to.calls += runs;
@@ -45,7 +45,7 @@ PlanPointer PlanTable::insert(const CallSite& site, const Signature& signature, 
   std::list<PlanPointer> gone;
   const std::lock_guard lock(mutex_);
   Family& family = families_[signature.family];
-  // A family's pins only grow, so that one look is enough to find a plan; those made with fewer are left to be evicted.
+  // The specialized values of a family only grow, so that one lookup finds a plan. Plans with fewer are evicted eventually.
   family.pinned.resize(signature.values.size());
   for (std::size_t i = 0; i < family.pinned.size(); ++i) family.pinned[i] = plan->pinned[i] = family.pinned[i] || plan->pinned[i];
   plan->family = signature.family;
@@ -85,14 +85,14 @@ void PlanTable::evict(std::list<PlanPointer>::iterator victim) {
   evicted_.splice(evicted_.end(), order_, victim);
 }
 
-// The counts of plans that nobody can run any more join the totals. They are destroyed by the caller, under no lock: what they captured may
-// run its owner's code, and a device's kernels are waited for.
+// Adds the counters of plans that no thread can run to the totals, and returns these plans. The caller must destroy them without a lock,
+// because captured values may run user code, and because it waits for a device's kernels.
 std::list<PlanPointer> PlanTable::fold() {
   std::list<PlanPointer> gone;
   for (auto it = evicted_.begin(); it != evicted_.end();) {
     const auto plan = it++;
     if (plan->use_count() != 1) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);  // with who let go of it: its counts are whole
+    std::atomic_thread_fence(std::memory_order_acquire);  // synchronizes with the last release, so that the counters are complete
     add(totals_, **plan);
     gone.splice(gone.end(), evicted_, plan);
   }
@@ -119,7 +119,7 @@ void PlanTable::forget(const LaunchPlan& plan) {
   for (auto it = order_.begin(); it != order_.end(); ++it)
     if (it->get() == &plan) {
       evict(it);
-      --totals_.forgotten;  // not for want of room
+      --totals_.forgotten;  // not an eviction for space
       break;
     }
   if (evicted_.size() > kMostEvicted) gone = fold();

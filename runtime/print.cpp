@@ -1,4 +1,4 @@
-// Arrays as text, as numpy.array2string writes them (numpy/_core/arrayprint.py: FloatingFormat, IntegerFormat, _formatArray).
+// Arrays as text, formatted like numpy.array2string (numpy/_core/arrayprint.py: FloatingFormat, IntegerFormat, _formatArray).
 #include "onepass/print.h"
 
 #include <algorithm>
@@ -21,13 +21,13 @@ namespace {
 
 // ---- one float
 
-/// The decimal digits of a finite float's magnitude, 0.d₁d₂d₃… · 10^exponent, without zeros at either end; zero has none.
+/// The decimal digits of a finite float's magnitude, 0.d₁d₂d₃… · 10^exponent, without zeros at either end; empty for zero.
 struct Decimal {
   std::string digits;
   int exponent = 0;
 };
 
-Decimal decimal_of(std::string_view scientific) {  // d.ddde±xx, as to_chars and fmt write it
+Decimal decimal_of(std::string_view scientific) {  // parses d.ddde±xx, the format of to_chars and fmt
   Decimal result;
   const std::size_t e = scientific.find('e');
   for (const char c : scientific.substr(0, e))
@@ -42,7 +42,7 @@ Decimal decimal_of(std::string_view scientific) {  // d.ddde±xx, as to_chars an
   return result;
 }
 
-/// The fewest digits that only this value of its type is nearest to.
+/// Returns the shortest digits that identify this value in its type.
 Decimal shortest(double magnitude, DType dtype) {
   char text[64];
   if (dtype == DType::F64 || dtype == DType::F32) {
@@ -60,7 +60,7 @@ Decimal shortest(double magnitude, DType dtype) {
   }
 }
 
-/// Of a decimal, the digits before and after the point; at least one before it.
+/// Returns the digits before and after the point of a decimal; at least one before it.
 std::pair<std::string, std::string> positional(const Decimal& d) {
   const auto count = static_cast<int>(d.digits.size());
   if (count == 0) return {"0", ""};
@@ -78,11 +78,11 @@ std::pair<std::string, std::string> split_at_point(const std::string& text) {
   return {text.substr(0, point), after};
 }
 
-// ---- a format for all elements that are shown: what numpy calls a formatter
+// ---- a common format for all printed elements: numpy's formatter
 
 struct Element {
   double real = 0;           // floats
-  std::int64_t integer = 0;  // others; u64 by its bits
+  std::int64_t integer = 0;  // other types; u64 by its bits
 };
 
 class Format {
@@ -106,7 +106,7 @@ class Format {
       longest_word_ = std::max(longest_word_, word_of(e.real).size());
     }
   }
-  /// All were seen once: whether floats have an exponent is known, and they are seen again.
+  /// Ends the first pass: decides whether floats have an exponent. The caller must then pass all elements to see_again.
   void choose() { scientific_ = largest_ >= 1e8 || (smallest_ > 0 && (smallest_ < 1e-4 || largest_ / smallest_ > 1000)); }
   void see_again(const Element& e) {
     if (!is_float() || !std::isfinite(e.real)) return;
@@ -126,7 +126,7 @@ class Format {
     if (!std::isfinite(e.real))
       return fmt::format("{:>{}}", word_of(e.real), before_ + 1 + (finite_ == 0 ? 0 : after_ + (scientific_ ? 1 + exponent_ : 0)));
     const Parts parts = parts_of(e.real);
-    if (scientific_) {  // all have as many digits as the one that needs most, of their exact values
+    if (scientific_) {  // all have the maximum number of digits, from their exact values
       const std::string digits = fmt::format("{:#.{}e}", std::fabs(e.real), after_);
       const std::size_t begin = digits.find('.'), end = digits.find('e');
       const std::string before = (std::signbit(e.real) ? "-" : "") + digits.substr(0, begin);
@@ -135,7 +135,7 @@ class Format {
     return fmt::format("{:>{}}.{:<{}}", parts.before, before_, parts.after, after_);
   }
 
-  /// Of an Array of rank 0.
+  /// Formats the element of a rank-0 Array.
   std::string alone(const Element& e) const {
     if (dtype_ == DType::Bool) return e.integer ? "True" : "False";
     if (!is_float()) return integer_text(e);
@@ -153,7 +153,7 @@ class Format {
 
  private:
   struct Parts {
-    std::string before, after, exponent;  // `exponent` with its sign
+    std::string before, after, exponent;  // `exponent` includes its sign
   };
 
   std::string integer_text(const Element& e) const {
@@ -162,11 +162,11 @@ class Format {
     return fmt::format("{}", e.integer);
   }
   static std::string word_of(double value) { return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf"; }
-  std::string exponent_text(const std::string& exponent) const {  // all of one width
+  std::string exponent_text(const std::string& exponent) const {  // pads to a common width
     return exponent.substr(0, 1) + std::string(exponent_ - exponent.size(), '0') + exponent.substr(1);
   }
 
-  // The shortest digits where no more than `precision_` of them are after the point, else the value rounded there.
+  // Returns the shortest digits, or the value rounded to `precision_` digits after the point.
   Parts parts_of(double value) const {
     const double magnitude = std::fabs(value);
     const Decimal d = shortest(magnitude, dtype_);
@@ -241,7 +241,7 @@ class Printer {
   std::int64_t length(int axis) const { return array_.shape()[static_cast<std::size_t>(axis)]; }
   bool cut(int axis) const { return abbreviated_ && length(axis) > 2 * options_.edges; }
 
-  // Calls f(i) for each index of the axis that is shown; `between` where those left out are.
+  // Calls f(i) for each printed index of the axis, and `between` at the omitted part.
   template <class F, class G> void indices(int axis, F&& f, G&& between) const {
     const std::int64_t n = length(axis);
     for (std::int64_t i = 0; i < n; ++i) {
@@ -259,7 +259,7 @@ class Printer {
         axis, [&](std::int64_t i) { for_each(axis + 1, offset + i * array_.strides()[static_cast<std::size_t>(axis)], f); }, [] {});
   }
 
-  // `[…]` of one axis; its later lines begin at column `hang`, the elements of the innermost one fill lines of `width`.
+  // Appends the `[…]` of one axis. Later lines start at column `hang`; elements of the innermost axis fill lines of `width`.
   void axis(std::string& out, int axis, std::int64_t offset, int hang, int width) const {
     out += '[';
     const std::string begin(static_cast<std::size_t>(hang), ' ');
@@ -288,7 +288,7 @@ class Printer {
       const auto word = [&](const std::string& text) {
         if (!first) {
           if (column + 1 + text.size() > most) {
-            while (out.back() == ' ') out.pop_back();  // of a column's padding
+            while (out.back() == ' ') out.pop_back();  // removes a column's padding
             out += '\n' + begin;
             column = static_cast<std::size_t>(hang);
           } else {

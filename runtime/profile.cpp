@@ -1,4 +1,4 @@
-// See profile.h. A thread writes its events into memory of its own, without a lock; what they are called by is made when somebody looks.
+// See profile.h. A thread writes its events to separate memory without a lock. The names of events are built when a profile is read.
 #include "runtime/profile.h"
 
 #include <algorithm>
@@ -34,10 +34,10 @@ constinit std::atomic<bool> enabled{false};
 
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{1} << 12, kBlocks = 64, kMostEvents = kBlock * kBlocks;  // of a thread; then the oldest go
+constexpr std::size_t kBlock = std::size_t{1} << 12, kBlocks = 64, kMostEvents = kBlock * kBlocks;  // per thread
 
-// A thread's last events. That thread alone writes; a block is allocated when the one before it is full, until the first is used again. Who reads
-// does so meanwhile, and leaves out what may have been overwritten under its eyes: a sequence lock, whose number is how many were written.
+// A thread's last events, written only by that thread. Blocks are allocated as needed, then reused. Readers run concurrently and discard
+// events that may have been overwritten during the read: a sequence lock with the number of written events as its sequence.
 class Ring {
  public:
   int number = 0;
@@ -62,7 +62,7 @@ class Ring {
     written_.store(n + 1, std::memory_order_release);
   }
 
-  /// Those since `clear`, the oldest first; to `dropped` what is no longer there is added.
+  /// Returns the events since `clear`, the oldest first. Adds the number of lost events to `dropped`.
   std::vector<Event> events(std::int64_t& dropped) const {
     const std::uint64_t end = written_.load(std::memory_order_acquire), cleared = cleared_.load(std::memory_order_relaxed);
     const auto first_kept = [&](std::uint64_t written) { return std::max(cleared, written > kMostEvents ? written - kMostEvents : 0); };
@@ -77,7 +77,7 @@ class Ring {
     }
     std::atomic_thread_fence(std::memory_order_acquire);
     if (const std::uint64_t now = written_.load(std::memory_order_relaxed); now != end) {
-      const std::uint64_t whole = std::min(first_kept(now + 1), end);  // the next one may be half there
+      const std::uint64_t whole = std::min(first_kept(now + 1), end);  // the next event may be partly written
       if (whole > first) all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(whole - first)), first = whole;
     }
     dropped += static_cast<std::int64_t>(first - cleared) + lost_.load(std::memory_order_relaxed);
@@ -98,10 +98,10 @@ class Ring {
   std::atomic<std::int64_t> lost_{0};
 };
 
-// What texts are made of when somebody looks: a plan that is made while profiling is on pays for a copy of a few numbers.
+// The input of event texts, which are built on request. Keeping only a few numbers makes planning with profiling cheap.
 struct LaunchText {
   std::uint32_t kernel = 0;
-  ir::Op op = ir::Op::Input;  // of the first value that it stores; Input: not known
+  ir::Op op = ir::Op::Input;  // of the first stored value; Input: unknown
   std::uint8_t loops = 0;
   std::uint64_t reduced = 0;
   std::array<std::int64_t, 6> extents{};  // of the first loops
@@ -129,7 +129,7 @@ struct All {
   std::vector<std::shared_ptr<Ring>> rings;
   std::vector<PlanText> plans;
   std::int64_t start = 0;
-  std::string path;  // of ONEPASS_PROFILE
+  std::string path;  // from ONEPASS_PROFILE
   std::uint32_t generation = 0;
 };
 
@@ -138,7 +138,7 @@ All& all() {
   return *a;
 }
 
-constinit thread_local Ring* mine = nullptr;  // never destroyed: handlers at exit may still add events
+constinit thread_local Ring* mine = nullptr;  // never destroyed: exit handlers may still add events
 
 Ring* my_ring() {
   if (mine) [[likely]]
@@ -151,12 +151,12 @@ Ring* my_ring() {
   return mine = ring.get();
 }
 
-// The child's locks may be held by threads that it does not have, and what the parent did is the parent's to write.
+// Resets the state in a forked child. Locks may be held by threads that do not exist in it, and the parent writes its own events.
 void begin_anew() {
   mine = nullptr;
   All& a = all();
   new (&a.mutex) std::mutex;
-  new (&a.rings) std::vector<std::shared_ptr<Ring>>;  // the old ones stay as they are
+  new (&a.rings) std::vector<std::shared_ptr<Ring>>;  // the old objects are leaked unchanged
   if (a.path.empty()) return;
   const std::size_t slash = a.path.find_last_of('/'), dot = a.path.find_last_of('.');
   const std::string process = fmt::format(".{}", os::process_id());
@@ -207,7 +207,7 @@ Snapshot snapshot() {
     std::vector<Event> events = ring->events(s.dropped);
     s.threads.emplace_back(ring->number, ring->name, std::move(events));
   }
-  std::vector<PlanText> plans;  // afterwards: a plan is described before its first event
+  std::vector<PlanText> plans;  // read afterwards, because a plan is described before its first event
   {
     const std::lock_guard lock(all().mutex);
     plans = all().plans;
@@ -252,7 +252,7 @@ void write_event(JsonText& json, const Snapshot& s, const Snapshot::Thread& thre
   json.close('}').close('}');
 }
 
-// A process that ends in any way that runs its exit handlers.
+// Writes the profile at any exit of the process that runs exit handlers.
 void write_at_exit() {
   const std::string path = [] {
     const std::lock_guard lock(all().mutex);
@@ -285,7 +285,7 @@ void describe(const LaunchPlan& plan) noexcept try {
   }
   const std::lock_guard lock(all().mutex);
   if (all().plans.size() < kMostEvents) all().plans.push_back(std::move(text));
-} catch (...) {}  // NOLINT: it has a number
+} catch (...) {}  // NOLINT: the number identifies the plan without a name
 
 void start_from_environment() noexcept try {
   static const bool once = [] {
@@ -367,7 +367,7 @@ std::vector<CallRecord> recent_calls(std::size_t count) {
     if (plan == s.plans.end()) continue;
     call.signature = plan->second.signature;
     call.kernel_ms.resize(plan->second.launches.size());
-    // What this thread ran of them: it begins and ends with each kernel. A thread's events are in the order of their ends.
+    // Sum this thread's parts of the kernels, which are within the call's time. A thread's events are in order of their ends.
     for (std::size_t i = f.at; i-- > 0 && f.thread->events[i].end >= of.start;) {
       const Event& e = f.thread->events[i];
       if (e.kind() == Kind::Kernel && e.a == of.a && e.start >= of.start && static_cast<std::size_t>(e.b) < call.kernel_ms.size())

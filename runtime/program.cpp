@@ -1,4 +1,4 @@
-// See program.h. Its calls are in call.cpp and bound_call.cpp, how plans are made in make_plan.cpp, what can be seen of them in explain.cpp.
+// See program.h. Other parts are in call.cpp and bound_call.cpp (calls), make_plan.cpp (plans) and explain.cpp (inspection).
 #include "runtime/program.h"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ Comparison Program::compare(std::span<const Argument> arguments) try {
   CallSlots slots(*state_, site, *plan);
   Graph graph = ir::prune(recorded_of(*plan));
   for (std::size_t i = 0; i < graph.slots.size(); ++i) graph.slots[i].bits = slots.all()[i];
-  const OnCpu on_cpu(inputs_of(site, *plan));  // those that are there as they are
+  const OnCpu on_cpu(inputs_of(site, *plan));  // CPU arrays are used directly
   const bool compiles = can_compile() && os::may_run_made_code();
   const Mode mode = state_->interpret || !compiles ? Mode::reference : state_->options.mode;
   const Mode judge = mode == Mode::unfused || !compiles ? Mode::reference : Mode::unfused;
@@ -172,7 +172,7 @@ bool Program::wait_until_optimized(std::int64_t nanoseconds) {
 void Program::reset() {
   state_->plans.clear();
   state_->structures.clear();
-  state_->id.store(new_id(), std::memory_order_relaxed);  // threads remember plans of another program
+  state_->id.store(new_id(), std::memory_order_relaxed);  // invalidates the plans that threads remember
   state_->last = 0;
   state_->hot_shapes = 0;
   state_->depth_said = false;
@@ -183,7 +183,7 @@ const std::vector<std::string>& Program::output_names(std::span<const Argument> 
   fill_inputs(*state_, arguments, plan);
   const CallSite site = state_->site(arguments);
   std::vector<std::string> names;
-  if (const PlanPointer known = state_->plans.find(site, signature_of(site))) names = known->output_names;  // usual: right after a call
+  if (const PlanPointer known = state_->plans.find(site, signature_of(site))) names = known->output_names;  // usual, after a call
   else names = record(*state_, arguments, plan.inputs).graph.output_names;
   const std::lock_guard lock(state_->names_mutex);
   for (const std::vector<std::string>& known : state_->output_names)

@@ -1,4 +1,4 @@
-// Reasons as data and as sentences: why a value is stored, why a call was planned again, why a kernel is another one.
+// Reasons as data and as sentences: why a value is materialized, why a call was planned again, why a kernel differs.
 #include <algorithm>
 #include <utility>
 
@@ -93,10 +93,10 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-// 0, 1 or many: what passes and kernels see of an extent.
+// Returns the kind of an extent that passes and kernels distinguish: 0, 1 or many.
 int class_of(std::int64_t extent) { return extent > 1 ? 2 : static_cast<int>(extent); }
 
-// Row-major, the same strides but for lengths, or another order of axes.
+// Returns the strides; row-major if the type has none.
 std::vector<std::int64_t> strides_of(const ArgumentType& type) {
   if (!type.strides.empty() || type.shape.empty()) return type.strides;
   std::vector<std::int64_t> strides(type.shape.size(), 1);
@@ -112,7 +112,7 @@ struct Difference {
   std::string text;
 };
 
-// The strongest difference of one array; `what`: `x`, `target 0`.
+// Returns the most important difference of one array. `what`: its name, such as `x` or `target 0`.
 Difference difference_of(const std::string& what, const ArgumentType& was, const ArgumentType& is) {
   if (was.device != is.device) return {PlanReason::device, fmt::format("{} is on another device", what)};
   if (was.dtype != is.dtype)
@@ -169,7 +169,7 @@ std::string kernels_text(std::int64_t count) {
   return count == 1 ? "1 kernel was compiled" : fmt::format("{} kernels were compiled", count);
 }
 
-// The first of these that differs is the reason.
+// Returns the rank of a reason; the first differing one in this order is reported.
 int strength(PlanReason reason) {
   static constexpr PlanReason kOrder[] = {PlanReason::device,  PlanReason::arguments, PlanReason::type,    PlanReason::rank,
                                           PlanReason::extents, PlanReason::number,    PlanReason::strides, PlanReason::lengths,
@@ -177,7 +177,7 @@ int strength(PlanReason reason) {
   return static_cast<int>(std::ranges::find(kOrder, reason) - std::begin(kOrder));
 }
 
-// All that differs between two signatures.
+// Returns all differences between two signatures.
 std::vector<Difference> differences(const std::vector<std::int64_t>& before, const std::vector<std::int64_t>& key,
                                     std::span<const std::string> names, const std::vector<bool>& pinned) {
   std::vector<Difference> all;
@@ -208,7 +208,7 @@ std::vector<Difference> differences(const std::vector<std::int64_t>& before, con
     if (a.is_discarded != b.is_discarded)
       note({PlanReason::targets, fmt::format("result {} is {}", i, b.is_discarded ? "discarded" : "wanted")});
     else if (!a.is_discarded && same_arguments)
-      note(difference_of(fmt::format("target {}", i), a.type, b.type));  // else it follows from these
+      note(difference_of(fmt::format("target {}", i), a.type, b.type));  // otherwise it follows from the arguments
   }
   if (was.aligned != is.aligned && was.into == is.into)
     note({PlanReason::alignment,

@@ -1,4 +1,4 @@
-// See record.h. Everything is computed from the plan's report; the passes run again, with an observer.
+// See record.h. All data comes from the plan's report; the passes run again with an observer.
 #include "runtime/record.h"
 
 #include <algorithm>
@@ -137,14 +137,14 @@ std::string compile_text(const ExecutionRecord::Compile& compile) {
 
 namespace {
 
-// Of the first device here; where there is none that works, what is typical.
+// Returns the first usable device, or typical values if there is none.
 std::pair<compiler::cuda::DeviceTarget, std::string> cuda_target() {
   try {
     if (cuda::Gpu::count() > 0) {
       const cuda::Gpu& gpu = cuda::Gpu::get();
       return {gpu.target(), gpu.name()};
     }
-  } catch (const Error&) {}  // NOLINT: doctor says what is wrong with it
+  } catch (const Error&) {}  // NOLINT: `onepass doctor` reports the problem
   return {{}, "no device that works here"};
 }
 
@@ -202,7 +202,8 @@ std::string_view kind_of(const Graph& graph, NodeId id) {
   return "elementwise";
 }
 
-// Bytes of each input that one kernel needs at least: an element that is read twice counts once, what lies between those that are read not.
+// Adds the minimum bytes of each input that one kernel needs. An element that is read twice counts once; gaps between elements do not
+// count.
 void add_needed(const Nest& nest, const NestNumbers& numbers, std::unordered_map<NodeId, std::int64_t>& needed) {
   std::vector<std::int64_t> of_buffer(nest.buffers.size(), 0);
   std::vector<bool> done(nest.accesses.size());
@@ -225,7 +226,7 @@ void add_needed(const Nest& nest, const NestNumbers& numbers, std::unordered_map
       low = std::min(low, numbers.offsets[o.linear]), high = std::max(high, numbers.offsets[o.linear]);
     }
     std::int64_t& most = of_buffer[access.buffer];
-    most = bounded && most >= 0 ? most + std::min(elements * count, span + high - low) : -1;  // -1: all of the array
+    most = bounded && most >= 0 ? most + std::min(elements * count, span + high - low) : -1;  // -1: the whole array
   }
   const auto note = [&](NodeId id, std::int64_t elements, DType dtype) {
     constexpr std::int64_t kAll = std::int64_t{1} << 62;
@@ -239,7 +240,7 @@ void add_needed(const Nest& nest, const NestNumbers& numbers, std::unordered_map
   }
 }
 
-// The elements of an array that have memory of their own.
+// Returns the bytes of an array's distinct elements.
 std::int64_t distinct_bytes(const ArrayPlan& array) {
   std::int64_t elements = 1;
   for (std::size_t i = 0; i < array.shape.size(); ++i)
@@ -247,7 +248,7 @@ std::int64_t distinct_bytes(const ArrayPlan& array) {
   return elements * static_cast<std::int64_t>(size_of(array.dtype));
 }
 
-// What is said of a kernel behind its tier.
+// Returns the text that follows a kernel's tier.
 std::string_view text_of(Specialised::State state) {
   static constexpr std::string_view kTexts[] = {"", "; its kernel for these lengths alone is being tried",
                                                 "; specialized for these lengths",
@@ -376,7 +377,7 @@ class Maker {
     mark_derivatives();
   }
 
-  // Of each node a number that graphs of equal nodes have in common.
+  // Returns a fingerprint of each node, which is equal for equal nodes of different graphs.
   static std::vector<std::uint64_t> fingerprints(const Graph& graph) {
     std::vector<std::uint64_t> prints(graph.size());
     const auto mix = [](std::uint64_t h, std::uint64_t v) {
@@ -394,7 +395,7 @@ class Maker {
     return prints;
   }
 
-  // A node whose forward node was dropped does not know it any more; the recording does.
+  // Marks derivatives. A node may have lost its link to a removed forward node, but the recording still has it.
   void mark_derivatives() {
     const Graph& recorded = report_.recorded;
     const std::vector<std::uint64_t> there = fingerprints(recorded), here = fingerprints(graph_);
@@ -408,7 +409,7 @@ class Maker {
     }
   }
 
-  // What does not depend on where the kernel runs.
+  // Adds the device-independent data of a kernel.
   ExecutionRecord::Kernel& add_kernel(std::uint32_t group, const Nest& nest, const NestNumbers& numbers) {
     static constexpr std::string_view kKinds[] = {"map", "reduction over rows", "reduction over lanes"};
     ExecutionRecord::Kernel& kernel = out_.kernels.emplace_back();
@@ -439,7 +440,7 @@ class Maker {
     return kernel;
   }
 
-  // Who reads what is stored, once all kernels are there.
+  // Adds the readers of each stored value, after all kernels have been added.
   void add_readers() {
     std::unordered_map<NodeId, std::vector<std::uint32_t>> readers;
     for (std::uint32_t k = 0; k < out_.kernels.size(); ++k)
@@ -449,7 +450,7 @@ class Maker {
         if (const auto found = readers.find(stored.node); found != readers.end()) stored.readers = found->second;
   }
 
-  // Which kernel of another call of this function has the same loops, and how its schedule differs.
+  // Finds a kernel with the same loops in another call of this function, and describes how its schedule differs.
   std::string compared(const KernelReport& kernel) const {
     const std::string nest = kernel.planned.nest.key();
     for (const std::shared_ptr<const LaunchPlan>& other : context_.others) {
@@ -479,7 +480,7 @@ class Maker {
 
   void add_kernels() {
     std::vector<const Launch*> first(report_.kernels.size(), nullptr);
-    std::unordered_map<std::uint32_t, std::set<std::uint32_t>> together;  // kernels of the launches that run in step
+    std::unordered_map<std::uint32_t, std::set<std::uint32_t>> together;  // kernels of the launches that run concurrently
     for (const Launch& launch : plan_.launches) {
       if (!first[launch.of]) first[launch.of] = &launch;
       together[launch.group].insert(launch.of);
@@ -549,7 +550,7 @@ class Maker {
     add_times_note(runs);
   }
 
-  // The kernels of a call are one program.
+  // Adds the code of a device kernel; the kernels of a call are one program.
   static void add_device_code(ExecutionRecord::Kernel& kernel, const cuda::Gpu::Loaded& loaded) {
     kernel.cache = loaded.outcome;
     switch (loaded.outcome) {
@@ -566,7 +567,7 @@ class Maker {
     }
   }
 
-  // Each input's needed part once, each result once.
+  // Sums the needed part of each input once and each result once.
   void add_least() {
     std::unordered_map<NodeId, std::int64_t> needed;
     for (const KernelReport& kernel : report_.kernels) {
@@ -585,7 +586,7 @@ class Maker {
     if (out_.kernels.empty()) out_.least_bytes = 0;
   }
 
-  // The same call, one kernel for each operator: what fusion saves.
+  // Counts the kernels and bytes of the same call without fusion.
   void add_unfused() {
     constexpr std::uint32_t kMostNodes = 3000;
     if (context_.mode == Mode::reference || plan_.interpret || report_.recorded.size() > kMostNodes || report_.kernels.empty()) return;
@@ -600,7 +601,7 @@ class Maker {
       make_launches(plan, report, context_.target, options);
       out_.unfused_kernels = plan.kernels;
       out_.unfused_bytes = plan.bytes_read + plan.bytes_written;
-    } catch (const Error&) {}  // NOLINT: an array of it would be above a limit; then there is nothing to compare with
+    } catch (const Error&) {}  // NOLINT: an array would exceed a limit, so no comparison is possible
   }
 
   void add_code() {

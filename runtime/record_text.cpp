@@ -1,11 +1,11 @@
-// An ExecutionRecord as text, as JSON (docs/record.schema.json) and as a page.
+// An ExecutionRecord as text, JSON (docs/record.schema.json) and HTML.
 #include <algorithm>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "onepass/version.h"
-#include "report_page.h"  // generated of tools/report
+#include "report_page.h"  // generated from tools/report
 #include "runtime/json_text.h"
 #include "runtime/record.h"
 
@@ -15,7 +15,7 @@ using runtime::JsonText;
 
 namespace {
 
-constexpr int kRecordVersion = 1;  // goes up when a member changes its meaning
+constexpr int kRecordVersion = 1;  // increases when a member changes its meaning
 
 std::string bytes_text(std::int64_t bytes) {
   if (bytes < 10'000) return fmt::format("{} B", bytes);
@@ -190,7 +190,7 @@ std::string ExecutionRecord::text() const {
   return out;
 }
 
-// The page has a place for the record. `<` does not stand in the JSON, so that no text of a program can end the element.
+// Inserts the JSON into the page. Escapes `<`, so that no text of a program can close the HTML element.
 std::string ExecutionRecord::html() const {
   const std::string_view page = runtime::kReportPage, mark = "/*RECORD*/";
   const std::size_t at = page.find(mark);

@@ -1,4 +1,5 @@
-// See routine.h. The words, and how rows are shared; the code is routine_sort.cpp and routine_search.cpp.
+// See routine.h. Computes kernel parameters and divides rows among tasks; the code is in routine_sort.cpp, routine_search.cpp and
+// routine_assign.cpp.
 #include "runtime/routine.h"
 
 #include <algorithm>
@@ -16,8 +17,8 @@ using ir::Op;
 
 namespace {
 
-constexpr std::int64_t kSharedLength = 1 << 16;  // below it threads do not share a row
-constexpr std::int64_t kSearched = 4096;         // values of an item of a search
+constexpr std::int64_t kSharedLength = 1 << 16;  // shorter rows are not divided among threads
+constexpr std::int64_t kSearched = 4096;         // values of a search task
 
 std::int64_t up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 std::int64_t aligned(std::int64_t bytes) { return up(bytes, 64) * 64; }
@@ -28,7 +29,8 @@ std::int64_t rows_of(const Nest& nest, const NestNumbers& numbers) {
   return rows;
 }
 
-// Rows beside each other in memory that do not lie along their own axis: so many are read together, a line of the cache at a time.
+// Returns the number of rows to read together, by cache lines, if rows are adjacent in memory and not contiguous along their
+// axis.
 std::int64_t block_of(const Nest& nest, const NestNumbers& numbers, std::int64_t rows, std::int64_t element) {
   constexpr std::int64_t most = 16, room = 1 << 20;
   if (nest.outer == 0 || numbers.coefficients[0].back() == 1) return 1;

@@ -1,4 +1,4 @@
-// Updates put into rows where places say, one after the other: the last one stays, or the least or greatest.
+// Writes updates to rows at given positions, in order: the last one remains, or the minimum or maximum.
 #include <algorithm>
 #include <cmath>
 #include <concepts>
@@ -10,9 +10,9 @@ namespace onepass::runtime {
 
 namespace {
 
-enum class Put : std::uint8_t { Set, Min, Max };  // as the attribute of Assign
+enum class Put : std::uint8_t { Set, Min, Max };  // as in the attribute of Assign
 
-// NaN is the least and the greatest, and -0 is below +0, so that no order matters.
+// True if the update replaces the value. NaN counts as minimum and as maximum, and -0 is below +0, so that the order does not matter.
 template <Put kPut, class T> bool replaces(T update, T there) {
   if constexpr (kPut == Put::Set) return true;
   if constexpr (std::floating_point<T>) {

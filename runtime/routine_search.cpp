@@ -1,4 +1,4 @@
-// Where values belong in sorted rows: a search by halves without branches.
+// Finds the positions of values in sorted rows: a branchless binary search.
 #include <algorithm>
 
 #include "runtime/routine_code.h"
@@ -17,7 +17,7 @@ void run_search(const std::int64_t* words, std::int64_t begin, std::int64_t end,
       const RoutineRows::Row row = rows.at(item / chunks);
       const T *const x = rows.x<T>() + row.x, *const values = rows.values<T>() + row.values;
       std::int64_t* const result = rows.result<std::int64_t>() + row.result;
-      const auto search = [&](auto is_below) {  // how many elements are below
+      const auto search = [&](auto is_below) {  // counts the elements below
         const std::int64_t first = item % chunks * block, last = std::min(first + block, m);
         for (std::int64_t i = first; i < last; ++i) {
           const auto wanted = K::rank(K::of(values[i * step.values]));

@@ -1,8 +1,8 @@
-// Sorting rows by their keys' digits of eight bits, the lowest first: each pass counts a digit's values and moves the elements to where they belong,
-// equal ones in their order. A digit that all elements share moves nothing. Short rows are sorted by insertion. Where the first few are
-// wanted alone, they are kept while the row is read.
+// Sorts rows with a radix sort on eight-bit digits of their keys, the lowest first. Each pass counts the values of a digit and moves the
+// elements to their positions; it is stable. A pass is skipped if all elements have the same digit. Short rows use insertion sort. If
+// only the first few elements are needed, they are selected while the row is read.
 //
-// An element is a key, or a rank and a place: 64 bits where both fit, else two words.
+// An element is a key, or a rank and a position: 64 bits if both fit, else two words.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,8 +17,8 @@ namespace onepass::runtime {
 namespace {
 
 constexpr std::int64_t kDigits = 256, kInsertion = 48;
-constexpr std::int64_t kBlock = 64;  // elements of a row that a selection looks at together
-constexpr std::int64_t kSlack = 16;  // candidates beyond twice the results at which those behind the results are dropped
+constexpr std::int64_t kBlock = 64;  // elements of a row that a selection compares together
+constexpr std::int64_t kSlack = 16;  // candidates beyond twice the results that trigger a reduction to the results
 constexpr std::int64_t kMore = kSlack + kBlock;
 
 struct Pair {
@@ -27,7 +27,7 @@ struct Pair {
 };
 using Counts = std::array<std::uint64_t, kDigits>;
 
-// In the order of sorting, ascending or descending.
+// Keys and ranks in sorting order, ascending or descending.
 template <class T, bool kBackwards> struct Order {
   using K = KeyOf<T>;
   using Key = typename K::Key;
@@ -36,7 +36,7 @@ template <class T, bool kBackwards> struct Order {
   static Key rank(Key key) { return kBackwards ? static_cast<Key>(~K::rank(static_cast<Key>(~key))) : K::rank(key); }
 };
 
-// What is sorted, made of an element and its place.
+// The sorted elements, made from a value and its position.
 template <class T, bool kBackwards> struct Values {
   using O = Order<T, kBackwards>;
   using Element = typename O::Key;
@@ -69,7 +69,7 @@ bool is_wide(std::size_t key_bytes, std::int64_t length) { return key_bytes > 4 
 
 template <class R> std::size_t digit(R rank, std::size_t pass) { return static_cast<std::size_t>(rank >> (8 * pass)) & (kDigits - 1); }
 
-// Where each digit's elements begin; false where all have one digit.
+// Computes the start of each digit's elements; false if all elements have the same digit.
 bool begins_of(const Counts& counts, std::uint64_t n, Counts& begins) {
   std::uint64_t sum = 0;
   bool moves = true;
@@ -90,7 +90,7 @@ template <class S> void insert(typename S::Element* a, std::int64_t n) {
   }
 }
 
-// Sorts n elements of a, by way of b; returns which of the two has them.
+// Sorts n elements of a, with b as buffer; returns the array with the result.
 template <class T, class S> typename S::Element* sort_row(typename S::Element* a, typename S::Element* b, std::int64_t n) {
   if (n <= kInsertion) {
     insert<S>(a, n);
@@ -109,7 +109,7 @@ template <class T, class S> typename S::Element* sort_row(typename S::Element* a
   return a;
 }
 
-// ---- an item sorts rows
+// ---- each task sorts rows
 template <class T, class S> void sort_rows(const RoutineRows& rows, std::int64_t begin, std::int64_t end, std::byte* scratch) {
   using Element = typename S::Element;
   const std::int64_t n = rows[RoutineWords::kLength], m = rows[RoutineWords::kResults], all = rows[RoutineWords::kRows],
@@ -143,7 +143,7 @@ template <class T, class S> void sort_rows(const RoutineRows& rows, std::int64_t
   }
 }
 
-// ---- items share a row: phase 0 reads and counts, phase 2p + 1 moves by digit p, phase 2p + 2 counts the next digit, or stores
+// ---- tasks share a row: phase 0 reads and counts, phase 2p + 1 moves by digit p, phase 2p + 2 counts the next digit or stores
 struct Head {
   std::uint8_t moved[8];  // by pass
   std::uint8_t rest[56];
@@ -199,20 +199,20 @@ template <class T, class S> void sort_shared(const RoutineRows& rows, std::int64
   }
 }
 
-// ---- the first few
+// ---- selection of the first few
 template <class T, class S> class Selection {
  public:
   using Element = typename S::Element;
   Selection(Element* room, std::int64_t most) : room_(room), most_(most) {}
 
-  // Elements `first` to `last` of a row, in increasing order of their places: one that equals the last of those kept is behind it.
+  // Reads elements `first` to `last` of a row in order of position. An element equal to the last selected one therefore follows it.
   void read(const T* x, std::int64_t step, std::int64_t first, std::int64_t last) {
     for (std::int64_t at = first; at < last; at += kBlock) {
       const std::int64_t count = std::min(kBlock, last - at);
       if (!is_full_) {
         for (std::int64_t i = at; i < at + count; ++i) room_[count_++] = S::make(x[i * step], static_cast<std::uint64_t>(i));
       } else {
-        alignas(64) std::uint8_t before[kBlock] = {};  // which are kept: few, or none
+        alignas(64) std::uint8_t before[kBlock] = {};  // flags of the selected elements: few, or none
         if (step == 1)
           for (std::int64_t i = 0; i < count; ++i) before[i] = S::O::rank(S::O::key(x[at + i])) < least_;
         else
@@ -233,7 +233,7 @@ template <class T, class S> class Selection {
     room_[count_++] = e;
     if (count_ >= 2 * most_ + kSlack) drop();
   }
-  // Sorted, or as they came.
+  // Returns the number of selected elements; sorts them if `sorts`.
   std::int64_t finish(bool sorts) {
     if (count_ > most_) drop();
     if (sorts) std::sort(room_, room_ + count_);
@@ -244,7 +244,7 @@ template <class T, class S> class Selection {
   Element* room_;
   std::int64_t most_, count_ = 0;
   bool is_full_ = false;
-  typename S::O::Key least_{};  // the rank of the last that is kept
+  typename S::O::Key least_{};  // rank of the last selected element
   void drop() {
     std::nth_element(room_, room_ + (most_ - 1), room_ + count_);
     count_ = most_;
@@ -257,7 +257,7 @@ template <class Element> std::int64_t slot_bytes(std::int64_t results) {
   return aligned(64 + results * static_cast<std::int64_t>(sizeof(Element)));
 }
 
-// kPlaces: the places are wanted, not the elements.
+// kPlaces: stores positions instead of elements.
 template <class T, class S, bool kPlaces>
 void select_first(const RoutineRows& rows, std::int64_t begin, std::int64_t end, std::byte* scratch) {
   using Element = typename S::Element;

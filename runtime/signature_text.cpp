@@ -1,5 +1,6 @@
-// See signature_text.h. A line is, for instance, `{2, 1} f32[64,256] f32[64]:[256] 0.5 -> f32[64] _ unaligned hot`: structure in braces, then
-// arguments, types as `onepass dump --shapes` has them with strides behind a colon where they are not row-major, then targets.
+// See signature_text.h. Example of a line: `{2, 1} f32[64,256] f32[64]:[256] 0.5 -> f32[64] _ unaligned hot`. It has the structure in
+// braces, then arguments, then destinations. Types are as in `onepass dump --shapes`, with strides after a colon if they are not
+// row-major.
 #include "runtime/signature_text.h"
 
 #include <bit>
@@ -22,7 +23,7 @@ namespace {
 using compiler::Literal;
 using Item = CallSignature::Item;
 
-// Of lengths that nobody has checked: they may wrap, and fail later.
+// Returns row-major strides for unchecked lengths: they may wrap, and fail later.
 std::vector<std::int64_t> dense_strides(const std::vector<std::int64_t>& shape) {
   std::vector<std::int64_t> strides(shape.size(), 1);
   std::uint64_t stride = 1;
@@ -46,7 +47,7 @@ std::string number_text(const Literal& number) {
     case Literal::Kind::Float: break;
   }
   std::string text = fmt::format("{}", number.real);
-  if (text.find_first_of(".enai") == text.npos) text += ".0";  // else it would be read as an integer
+  if (text.find_first_of(".enai") == text.npos) text += ".0";  // otherwise it would be read as an integer
   return text;
 }
 
@@ -144,7 +145,7 @@ class Reader {
   std::string_view whole_, rest_;
 };
 
-constexpr std::size_t kMostItems = 1 << 16;  // what the header word of a plan's key can count
+constexpr std::size_t kMostItems = 1 << 16;  // limit of the header word in a plan's key
 
 }  // namespace
 
@@ -194,7 +195,7 @@ CallSignature CallSignature::parse(std::string_view text) {
   return out;
 }
 
-// The words of signature.h, in their order.
+// Decodes the integers of signature.h, in their order.
 CallSignature CallSignature::of(const LaunchPlan& plan) {
   CallSignature out;
   const std::int64_t* word = plan.key.data();
@@ -232,7 +233,7 @@ CallSignature CallSignature::of(const LaunchPlan& plan) {
 
 SignatureCall::SignatureCall(const CallSignature& signature) : into_(signature.into) {
   arrays_.reserve(signature.arguments.size() + signature.targets.size());
-  // Addresses that nobody reads or writes: far apart, so that no target seems to be an argument's memory.
+  // The addresses are never read or written. They are far apart, so that no destination seems to overlap an argument.
   std::uintptr_t address = std::uintptr_t{1} << 20;
   const auto make = [&](const ArgumentType& type, bool aligned) {
     const std::vector<std::int64_t> dense = type.strides.empty() ? dense_strides(type.shape) : type.strides;

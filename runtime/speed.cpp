@@ -19,11 +19,11 @@ namespace onepass::runtime {
 
 namespace {
 
-constexpr double kMost = 8, kWeight = 0.25;  // of a new observation
+constexpr double kMost = 8, kWeight = 0.25;  // weight of a new observation
 
-constinit std::atomic<double> learned{0};  // 0: nothing yet
+constinit std::atomic<double> learned{0};  // 0: no observation yet
 
-// What an earlier process learned; 0: nothing.
+// Returns the value from an earlier process; 0 if there is none.
 double kept() {
   static const double speed = [] {
     const std::optional<double> found = disk_cache().figure(DiskCache::Figure::speed);
@@ -40,13 +40,13 @@ double machine_speed() {
   return kept() > 0 ? kept() : 1;
 }
 
-// In logarithms: a compile that took twice as long weighs as much as one that took half.
+// Averages logarithms, so that a compile of twice the time counts as much as one of half the time.
 void note_speed(double estimate, double nanoseconds) noexcept try {
   if (!(estimate > 0) || !(nanoseconds > 0)) return;
   const double now = std::clamp(nanoseconds / estimate, 1 / kMost, kMost), before = machine_speed();
   const bool is_first = learned.load(std::memory_order_relaxed) == 0 && kept() == 0;
   learned.store(is_first ? now : before * std::pow(now / before, kWeight), std::memory_order_relaxed);
-} catch (const std::bad_alloc&) {}  // NOLINT: no memory to ask the disk for an earlier figure
+} catch (const std::bad_alloc&) {}  // NOLINT: no memory to read an earlier figure from disk
 
 void keep_speed() {
   const double speed = learned.load(std::memory_order_relaxed);
@@ -57,7 +57,7 @@ double copy_bandwidth() noexcept {
   static const double measured = []() -> double {
     try {
       if (const std::optional<double> found = disk_cache().figure(DiskCache::Figure::copy); found && *found > 0) return *found;
-      constexpr int kRounds = 4;  // the first one touches the memory
+      constexpr int kRounds = 4;  // the first one only touches the memory
       const std::size_t bytes = std::max<std::size_t>(std::size_t{32} << 20, 2 * os::cache_sizes().l3);
       if (4 * bytes > os::memory_bytes()) return 0;
       const memory::Buffer from(bytes), to(bytes);

@@ -1,4 +1,4 @@
-// Loops with state behind the templates of onepass/loop.h: Tensors to values and back, and the line that wrote the loop.
+// Implementation of onepass/loop.h: converts between Tensors and values, and sets the source line of the loop.
 #include "compiler/state_loop.h"
 
 #include <utility>
@@ -17,7 +17,7 @@ struct StateLoop::Body {
   Recording& recording;
   std::source_location where;
   compiler::StateLoop loop;
-  std::vector<Tensor> state, element;  // of the present step
+  std::vector<Tensor> state, element;  // of the current step
 
   std::vector<Value> values(TensorSpan tensors) const {
     std::vector<Value> list;

@@ -1,4 +1,4 @@
-// stored_values: see stored_values.h.
+// See stored_values.h.
 #include "runtime/stored_values.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ std::span<const std::uint32_t> StoredValues::outputs_of(NodeId id) const {
 bool StoredValues::is_intermediate(const Nest& nest, const NestNumbers& numbers, std::uint32_t buffer) const {
   const NodeId id = numbers.buffers[buffer];
   if (!numbers.members[buffer].empty()) return false;
-  if (nest.buffers[buffer].dtype != graph_[id].dtype) return true;  // a half, unrounded
+  if (nest.buffers[buffer].dtype != graph_[id].dtype) return true;  // a half, kept unrounded
   return !results_.contains(id) && (nest.buffers[buffer].written || graph_[id].op != Op::Input);
 }
 
@@ -79,7 +79,7 @@ StoredValues::Where StoredValues::where(const Nest& nest, const NestNumbers& num
   if (!is_intermediate(nest, numbers, buffer)) return {base_of_array(nest, numbers, buffer), 0};
   const NodeId id = numbers.buffers[buffer];
   if (const auto it = placed_.find(id); it != placed_.end()) return it->second;
-  if (graph_.elements(id) != 0)  // of nothing no element is read
+  if (graph_.elements(id) != 0)  // empty values are never read
     throw InternalError(fmt::format("launch: %{} is read before it is stored\n{}", id, ir::print(graph_)));
   return {workspace(), 0};
 }

@@ -1,4 +1,4 @@
-// See structures.h. Structures are immutable: graphs are compared and copied under no lock.
+// See structures.h. Shape-generic analyses are immutable, so graphs are compared and copied without a lock.
 #include "runtime/structures.h"
 
 #include <algorithm>

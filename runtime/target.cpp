@@ -1,4 +1,4 @@
-// This machine as a Target: what the processor says of itself, without LLVM.
+// This machine as a Target: properties from the processor, without LLVM.
 #include "compiler/target.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Leaf {
   explicit Leaf(unsigned leaf, unsigned sub = 0) { __get_cpuid_count(leaf, sub, &eax, &ebx, &ecx, &edx); }
 };
 
-std::uint64_t enabled_state() {  // the registers that the system saves
+std::uint64_t enabled_state() {  // register state that the system saves
   unsigned low, high;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return std::uint64_t{high} << 32 | low;
@@ -35,7 +35,7 @@ void describe(Target& t) {
   const bool saves = one.ecx >> 27 & 1;
   const std::uint64_t state = saves ? enabled_state() : 0;
   const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6;
-  // of a level (x86-64-v3, -v4) and beyond both
+  // features of x86-64-v3, of x86-64-v4, and beyond both
   std::string of_v3, of_v4, beyond;
   std::string* features = &of_v3;
   const auto add = [&](bool has, const char* name) {
@@ -67,14 +67,15 @@ void describe(Target& t) {
   add(zmm && (seven.ecx >> 14 & 1), "avx512vpopcntdq");
   const bool v3 = avx2 && fma && f16c && bmi && bmi2 && lzcnt;
   const bool v4 = v3 && f && dq && cd && bw && vl;
-  // How much of the last-level cache holds what the next kernel reads, by two kernels in turn that each read what the other wrote:
-  // Zen 5 with 32 MiB: non-temporal stores are even at 24 MiB of traffic, 1.15 times as fast at 28, 1.2 to 1.4 at 32.
-  // Emerald Rapids with 260 MiB, which many cores share and only lines that leave their own caches enter: 0.73 at 64, 0.87 at 96, 1.5 from 128
-  // on. glibc takes half for a copy's traffic on Intel's processors (sysdeps/x86/dl-cacheinfo.h).
+  // Eighths of the last-level cache that keep data for the next kernel. Measured with two alternating kernels, each of which reads the
+  // other's output; factors are the speed of non-temporal stores relative to normal ones.
+  //
+  // Zen 5, 32 MiB: 1 at 24 MiB of traffic, 1.15 at 28, 1.2 to 1.4 at 32. Emerald Rapids, 260 MiB, a victim cache shared by many cores:
+  // 0.73 at 64 MiB, 0.87 at 96, 1.5 from 128 on. glibc uses half for a copy's traffic on Intel's processors (sysdeps/x86/dl-cacheinfo.h).
   t.llc_eighths = Leaf(0).ebx == signature_INTEL_ebx ? 3 : 7;
   t.vector_bytes = v4 ? 64 : v3 ? 32 : 16;
   t.cpu = v4 ? "x86-64-v4" : v3 ? "x86-64-v3" : "x86-64";
-  // What the level has goes without saying: each name costs the compiler a search for all that it implies, 0.1 million instructions.
+  // Features of the level itself are omitted: each name costs the compiler a search for its implications, 0.1 million instructions.
   if (v3) of_v3.clear();
   if (v4) of_v4.clear();
   for (const std::string* some : {&of_v3, &of_v4, &beyond})
@@ -88,7 +89,7 @@ void describe(Target& t) {
 }
 #endif
 
-constinit std::atomic<const Target*> in_the_place_of_host{nullptr};  // of DescribedMachine
+constinit std::atomic<const Target*> in_the_place_of_host{nullptr};  // for DescribedMachine
 
 Target measured() {
   Target t;
@@ -125,7 +126,7 @@ namespace runtime {
 
 namespace {
 
-// Targets are kept: a program that was made in the scope may be used after it.
+// Keeps a target permanently, because a program made in the scope may outlive it.
 const compiler::Target* keep(compiler::Target target) {
   struct Kept {
     compiler::Target target;

@@ -1,4 +1,4 @@
-// Tensor and the operators: each one resolves its operands in the thread's recording and asks the recorder. See onepass/tensor.h.
+// Tensor and the operators: each resolves its operands in the thread's recording and calls the recorder. See onepass/tensor.h.
 #include "onepass/tensor.h"
 
 #include <atomic>
@@ -25,7 +25,7 @@ thread_local Recording* innermost = nullptr;
 std::uint32_t next_recording_id() {
   static std::atomic<std::uint32_t> next{1};
   std::uint32_t id = next.fetch_add(1, std::memory_order_relaxed);
-  while (id == 0) id = next.fetch_add(1, std::memory_order_relaxed);  // 0 is no recording
+  while (id == 0) id = next.fetch_add(1, std::memory_order_relaxed);  // 0 means no recording
   return id;
 }
 }  // namespace
@@ -113,7 +113,7 @@ void rethrow_recorded_at(const std::source_location& where) {
   } catch (const ValueError& e) { throw ValueError(text(e)); } catch (const NameError& e) {
     throw NameError(text(e));
   } catch (const IndexError& e) { throw IndexError(text(e)); } catch (const FormulaError&) {
-    throw;  // has its own line
+    throw;  // has its own source line
   } catch (const IoError& e) { throw IoError(text(e)); } catch (const UnsupportedError& e) {
     throw UnsupportedError(text(e));
   } catch (const Error& e) { throw Error(text(e)); }
@@ -128,7 +128,7 @@ using runtime::Recording;
 
 namespace {
 
-// Runs `body(recording)` for an operator written at `where`; its errors name that line.
+// Runs `body(recording)` for an operator written at `where`; adds that source line to errors.
 template <class Body> auto record(std::string_view name, const std::source_location& where, Body&& body) {
   try {
     Recording& r = Recording::current(name);
@@ -144,7 +144,7 @@ Tensor unary(Op op, std::string_view name, const Operand& x) {
   });
 }
 
-// The right operand's line: where an expression runs over several, the one that ends it.
+// Uses the right operand's source line, which ends a multi-line expression.
 Tensor binary(Op op, std::string_view name, const Operand& a, const Operand& b) {
   return record(name, b.where, [&](Recording& r) {
     const Value v[2] = {r.value(a), r.value(b)};
@@ -159,7 +159,7 @@ Tensor ternary(Op op, std::string_view name, const Operand& a, const Operand& b,
   });
 }
 
-// ---- by name, for what is not worth a path of its own
+// ---- by name, for operators without a dedicated recorder function
 Argument argument(Recording& r, const Operand& x) {
   Argument a;
   if (x.kind == Operand::Kind::None) return a;
@@ -645,7 +645,7 @@ Tensor nanquantile(const Operand& x, const Operand& q, Axes axes, bool keepdims)
 Tensor searchsorted(const Operand& sorted, const Operand& values, bool right) {
   return by_name("searchsorted", sorted, values, std::string_view(right ? "right" : "left"));
 }
-// ---- made of numbers
+// ---- constructed from numbers
 Tensor arange(const Operand& start, const Operand& stop, const Operand& step, std::optional<DType> dtype) {
   return by_name("arange", start, stop, step, dtype);
 }
@@ -720,7 +720,7 @@ Tensor scatter_add(const Operand& x, const Operand& indices, const Operand& upda
 Tensor index_add(const Operand& x, const Operand& indices, const Operand& updates, int axis) {
   return by_name("index_add", x, indices, updates, axis);
 }
-// ---- writing into arrays
+// ---- array updates
 Tensor put(const Operand& x, std::span<const Index> indices, const Operand& v, PutMode mode) {
   return record("put", v.where, [&](Recording& r) {
     return r.tensor(r.recorder.put(r.value(x), recorded(indices), r.value(v), static_cast<compiler::Joined>(mode)));

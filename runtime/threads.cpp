@@ -1,9 +1,10 @@
-// One slot per worker, each on its own cache line, holds that worker's share of the current loop as a state:
-//   idle      nothing to do, the worker spins          taken     someone runs it
-//   asleep    nothing to do, the worker must be woken  open      to be claimed, by its worker or by the caller
-// The caller opens the slots, runs share 0, then claims what is still open, then waits for the shares in flight. A worker that wakes
-// late finds its slot idle again and never touches the loop's data: only a successful claim gives the right to read `job`, and the
-// caller cannot leave before claimed shares are done.
+// Each worker has one slot on a separate cache line. The slot has the state of the worker's range in the current loop:
+//   idle      no work, the worker spins                taken     a thread runs it
+//   asleep    no work, the worker must be woken        open      the worker or the caller may claim it
+//
+// The caller opens the slots, runs range 0, claims the ranges that are still open, and waits for the others. A worker that wakes late
+// finds its slot idle and does not touch the loop's data. Only a successful claim permits reading `job`, and the caller cannot leave
+// before claimed ranges are done.
 #include "runtime/threads.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ namespace threads {
 namespace {
 
 constexpr std::uint32_t kIdle = 0, kAsleep = 1, kOpen = 2, kTaken = 3;
-// Longer than the serial code between two kernels usually takes, shorter than anyone would notice on a battery.
+// Longer than the usual serial code between two kernels, and too short to affect battery life.
 constexpr std::int64_t kSpinNanoseconds = 60'000;
 
 struct Job {
@@ -36,25 +37,25 @@ struct Job {
   void run(int share) const { (*body)(share_begin(items, shares, share), share_begin(items, shares, share + 1), share); }
 };
 
-struct alignas(128) Slot {  // two lines: the processor fetches them in pairs
+struct alignas(128) Slot {  // two lines, because the processor fetches them in pairs
   std::atomic<std::uint32_t> state{kIdle};
-  std::atomic<int> processor{-1};  // where the share is being run
+  std::atomic<int> processor{-1};  // processor that runs the range
 };
 
-// An old one is kept when a new one is set: another thread may be inside it. Hosts set one once.
+// The host's executor. Previous ones are kept, because another thread may be inside one; hosts set one once.
 struct HostExecutor {
   detail::Shared<void> object;
-  void (*call)(void* object, int count, Shares shares) = nullptr;  // null: ours
+  void (*call)(void* object, int count, Shares shares) = nullptr;  // null: onepass's threads
   const HostExecutor* before = nullptr;
 };
 
 struct Pool {
   alignas(128) std::atomic<bool> busy{false};
-  int workers = 0;  // started ones; under `busy`, as is `job`
+  int workers = 0;  // number of started workers; guarded by `busy`, like `job`
   Job job;
-  // Shares not yet done, and a bit that says the caller sleeps on this word.
+  // Number of unfinished ranges, and a bit that is set while the caller sleeps on this word.
   alignas(128) std::atomic<std::uint32_t> remaining{0};
-  Slot slots[kMaxThreads];  // slot 0 has the caller's processor alone
+  Slot slots[kMaxThreads];  // slot 0 only has the caller's processor
 
   alignas(128) std::atomic<int> count{0};  // set by the host; 0: default
   std::atomic<HostExecutor*> executor{nullptr};
@@ -73,7 +74,7 @@ struct InsideBody {
 
 Pool& pool() noexcept;
 
-// In a fork's child there are no workers: as if none had been started. What they were doing belongs to the parent.
+// Resets the pool in a fork's child, which has no workers. The interrupted work belongs to the parent.
 void forget_workers() {
   Pool& shared = pool();
   shared.busy.store(false, std::memory_order_relaxed);
@@ -82,8 +83,8 @@ void forget_workers() {
   for (Slot& slot : shared.slots) slot.state.store(kIdle, std::memory_order_relaxed);
 }
 
-// Threads of a call where nobody says how many: as many as the machine has cores, or as its description says. Asked again by the next call where
-// there is no memory to read that.
+// Returns the default number of threads: the cores of the machine, or of its description. If memory to read the description is exhausted,
+// the next call tries again.
 int usual() noexcept {
   static constinit std::atomic<int> known{0};
   if (const int count = known.load(std::memory_order_relaxed)) return count;
@@ -91,7 +92,7 @@ int usual() noexcept {
   try {
     count = compiler::Target::host().cores;
   } catch (const std::bad_alloc&) { return std::min(count, kMaxThreads); } catch (...) {
-  }  // a bad description: an error of every program that is made
+  }  // a bad description: creating a program reports the error
   known.store(std::min(count, kMaxThreads), std::memory_order_relaxed);
   return std::min(count, kMaxThreads);
 }
@@ -109,8 +110,8 @@ Pool& pool() noexcept {
   return *instance;
 }
 
-/// Spins until `done()` or the time is over; true when done. On a busy machine the system puts several of our threads on one processor:
-/// when `crowded()`, this one lets the others have it, or they would all wait for the end of its spinning.
+/// Spins until `done()` or the timeout; true if done. On a busy machine the system may put several threads on one processor. If
+/// `crowded()`, this thread yields, because the others would otherwise wait until it stops spinning.
 template <class Done, class Crowded> bool spin(std::int64_t nanoseconds_at_most, Done done, Crowded crowded) {
   std::int64_t until = 0;
   for (;;) {
@@ -125,7 +126,7 @@ template <class Done, class Crowded> bool spin(std::int64_t nanoseconds_at_most,
   }
 }
 
-/// Runs share `index` if nobody has claimed it; true if it did.
+/// Claims and runs range `index`; false if another thread has claimed it.
 bool claim_and_run(Pool& shared, int index) {
   Slot& slot = shared.slots[index];
   std::atomic<std::uint32_t>& state = slot.state;
@@ -133,7 +134,7 @@ bool claim_and_run(Pool& shared, int index) {
   if (!state.compare_exchange_strong(expected, kTaken, std::memory_order_acquire, std::memory_order_relaxed)) return false;
   slot.processor.store(os::current_processor(), std::memory_order_relaxed);
   shared.job.run(index);
-  // Idle before it counts as done: the caller may open the slot again at once.
+  // Set to idle before it counts as done, because the caller may open the slot again at once.
   state.store(kIdle, std::memory_order_relaxed);
   if (shared.remaining.fetch_sub(1, std::memory_order_acq_rel) == (kCallerSleeps | 1)) os::wake(shared.remaining, 1);
   return true;
@@ -148,14 +149,14 @@ void work(void* argument) {
   std::atomic<std::uint32_t>& state = shared.slots[index].state;
   for (;;) {
     if (claim_and_run(shared, index)) continue;
-    // With more workers than cores a spinning one keeps a working one off its core.
+    // With more workers than cores, a spinning worker would block a working one.
     const std::int64_t time = index < shared.cores ? kSpinNanoseconds : 0;
     if (spin(
             time, [&] { return state.load(std::memory_order_relaxed) == kOpen; },
             [&] { return shared.slots[0].processor.load(std::memory_order_relaxed) == os::current_processor(); }))
       continue;
     std::uint32_t expected = kIdle;
-    // Taken: the caller is running this worker's share. It sets the slot to idle, so look again soon rather than sleep on it.
+    // Taken: the caller is running this worker's range and will set the slot to idle. Check again soon instead of sleeping.
     if (!state.compare_exchange_strong(expected, kAsleep, std::memory_order_relaxed) && expected == kTaken) {
       os::yield_processor();
       continue;
@@ -164,7 +165,7 @@ void work(void* argument) {
   }
 }
 
-/// Starts workers up to number `wanted`. What the system refuses is done by the caller of each loop.
+/// Starts workers up to number `wanted`. If the system refuses one, the caller of each loop runs its range.
 void start_workers(Pool& shared, int wanted) {
   while (shared.workers < wanted) {
     const int index = shared.workers + 1;
@@ -211,7 +212,7 @@ void run_in_pool(Pool& shared, const Job& job) {
   job.run(0);
   for (int index = 1; index < job.shares; ++index) claim_and_run(shared, index);
 
-  // The rest is being run by others. They may have been taken off their cores by this very spinning: be brief, then let them.
+  // Other threads run the rest. This spinning may have taken their cores: it spins briefly, then sleeps.
   const auto done = [&] { return shared.remaining.load(std::memory_order_acquire) == 0; };
   const auto crowded = [&] {
     const int here = os::current_processor();
@@ -265,7 +266,7 @@ int count() noexcept {
 
 }  // namespace threads
 
-// ------------------------------------------------------------------------------------------------ what hosts set
+// ------------------------------------------------------------------------------------------------ host settings
 
 using threads::pool;
 

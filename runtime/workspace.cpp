@@ -1,6 +1,6 @@
-// See workspace.h. First who takes whose memory: a result's, if it is free long enough, else that of a value which is read for the last time
-// where this one is written. What remains are regions, each alive over a range of kernels; these are laid out in the order of time and in the
-// order of size, each at the lowest place that is free, and the smaller block is taken.
+// See workspace.h. First assigns existing memory: a donor buffer that is free long enough, else the memory of an intermediate whose last
+// reader writes this one. The remaining regions, each live over a range of kernels, are laid out in order of time and in order of size.
+// Each gets the lowest free offset, and the smaller arena is used.
 #include "runtime/workspace.h"
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 namespace onepass::runtime {
 namespace {
 
-constexpr std::size_t kMostBySize = 1024;  // regions: each looks at all before it
+constexpr std::size_t kMostBySize = 1024;  // regions: each is compared with all previous ones
 
-constexpr std::int64_t kLine = 64;  // bytes
+constexpr std::int64_t kLine = 64;  // in bytes
 
 constexpr std::int64_t round_up(std::int64_t n) { return (n + kLine - 1) & ~(kLine - 1); }
 
@@ -26,10 +26,10 @@ struct Region {
   std::int64_t offset = 0;
 };
 
-// Regions are made in the order of time: those that are alive then fill all of the memory but for the holes that others left.
+// Places regions in order of time, so that live regions fill the memory except for holes left by dead ones.
 std::int64_t lay_out_by_time(std::vector<Region>& regions) {
   std::int64_t total = 0;
-  std::map<std::int64_t, std::int64_t> holes;  // offset and bytes, below `total`; no two touch
+  std::map<std::int64_t, std::int64_t> holes;  // offset to bytes, below `total`; no two are adjacent
   const auto release = [&](std::int64_t offset, std::int64_t bytes) {
     if (bytes == 0) return;
     auto next = holes.lower_bound(offset);
@@ -41,12 +41,12 @@ std::int64_t lay_out_by_time(std::vector<Region>& regions) {
     else holes.emplace_hint(next, offset, bytes);
   };
   using Death = std::pair<std::uint32_t, std::size_t>;
-  std::priority_queue<Death, std::vector<Death>, std::greater<>> alive;  // who dies first is on top
+  std::priority_queue<Death, std::vector<Death>, std::greater<>> alive;  // earliest end first
   for (std::size_t i = 0; i < regions.size(); ++i) {
     Region& region = regions[i];
     for (; !alive.empty() && alive.top().first < region.first; alive.pop())
       release(regions[alive.top().second].offset, regions[alive.top().second].bytes);
-    // The last hole may be continued by what has never been used.
+    // The last hole may extend into unused memory.
     const auto fits = [&](const auto& hole) { return hole.second >= region.bytes || hole.first + hole.second == total; };
     const auto hole = std::find_if(holes.begin(), holes.end(), fits);
     region.offset = hole == holes.end() ? total : hole->first;
@@ -103,12 +103,12 @@ WorkspacePlan plan_workspace(std::span<const Intermediate> intermediates, std::s
   plan.places.resize(n);
   std::uint32_t kernels = 0;
   for (const Intermediate& i : intermediates) kernels = std::max(kernels, i.last_read + 1);
-  std::vector<std::vector<std::size_t>> dying(kernels);  // by the kernel that reads them last; whose memory nobody has taken yet
+  std::vector<std::vector<std::size_t>> dying(kernels);  // by last reader; intermediates with memory that is still available
   for (std::size_t i = 0; i < n; ++i) dying[intermediates[i].last_read].push_back(i);
 
   struct Loan {
-    std::size_t holder = ~std::size_t{0};  // the intermediate that is there
-    std::uint32_t until = 0;               // the kernel that reads it last
+    std::size_t holder = ~std::size_t{0};  // current intermediate
+    std::uint32_t until = 0;               // its last reader
   };
   std::vector<Loan> loans(lenders.size());
   constexpr std::size_t kNobody = ~std::size_t{0};
@@ -117,7 +117,7 @@ WorkspacePlan plan_workspace(std::span<const Intermediate> intermediates, std::s
 
   for (std::size_t i = 0; i < n; ++i) {
     const Intermediate& mine = intermediates[i];
-    std::size_t best = kNobody;  // the smallest result that is large enough
+    std::size_t best = kNobody;  // the smallest sufficient result
     for (std::size_t r = 0; r < lenders.size(); ++r) {
       if (lenders[r].bytes < mine.bytes || lenders[r].written < mine.last_read ||
           (best != kNobody && lenders[best].bytes <= lenders[r].bytes))
@@ -133,7 +133,7 @@ WorkspacePlan plan_workspace(std::span<const Intermediate> intermediates, std::s
       continue;
     }
     std::vector<std::size_t>& left = dying[mine.written];
-    // What fills no more than a line gains nothing from a line that is in the cache, and there may be many thousands of such values.
+    // Small values do not benefit from a cached line, and there may be many thousands of them.
     const auto first = mine.bytes > kLine ? left.begin() : left.end();
     const auto old = std::find_if(first, left.end(), [&](std::size_t o) {
       return region_of[o] != kNobody && regions[region_of[o]].bytes == round_up(mine.bytes) && may_overwrite(i, o);

@@ -1,4 +1,4 @@
-// array: see array.h.
+// See array.h.
 #include "runtime/cuda/array.h"
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace onepass::runtime::cuda {
 
 namespace {
 
-// Of arrays on one device, whatever their strides: a compiled function like any other.
+// Returns a compiled function that copies arrays of any strides on one device.
 Program& copying() {
   static Program* const program = [] {  // never destroyed: arrays may be copied while the process exits
     Options options;
@@ -42,7 +42,7 @@ detail::Storage* allocate_elements(Device device, std::size_t bytes, bool zeroed
     storage->last = turn.stream();
     if (zeroed) turn.clear(storage->block.address(), bytes);
   }
-  data = reinterpret_cast<void*>(storage->block.address());  // NOLINT: an address of the device
+  data = reinterpret_cast<void*>(storage->block.address());  // NOLINT: a device address
   return storage.release();
 }
 
@@ -52,7 +52,7 @@ detail::Storage* share_memory(Device device, detail::Shared<void> owner) {
   storage->owner = std::move(owner);
   storage->destroy = [](detail::Storage* self) noexcept {
     auto* const of_device = static_cast<DeviceStorage*>(self);
-    if (of_device->owner) of_device->gpu->wait_for(of_device->last);  // it takes the memory back, and knows nothing of our streams
+    if (of_device->owner) of_device->gpu->wait_for(of_device->last);  // the owner reuses the memory without regard to these streams
     delete of_device;
   };
   storage->last = storage->gpu->stream_of_scope();
@@ -74,7 +74,7 @@ void copy_elements(const Array& from, const Array& to) {
     turn.follow(source->last);
     turn.download(to.mutable_data(), address_of(from), bytes);
   } else if (source->gpu != target->gpu) {
-    // The copy is on the target's stream, behind what makes the source; what comes on the source's stream is behind the copy.
+    // The copy is on the target's stream, after the source's previous work. Later work on the source's stream is ordered after the copy.
     Gpu &there = *source->gpu, &here = *target->gpu;
     here.reach(there);
     const Gpu::StreamPointer copying = here.stream();

@@ -1,4 +1,4 @@
-// device: see device.h.
+// See device.h.
 #include "runtime/cuda/device.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace onepass::runtime::cuda {
 namespace {
 
-constexpr std::size_t kPart = 4u << 20;  // of a copy, in one piece of pinned memory
-constexpr std::size_t kMostParts = 16;   // pieces that a device's copies have at most
+constexpr std::size_t kPart = 4u << 20;  // bytes of a copy in one pinned buffer
+constexpr std::size_t kMostParts = 16;   // maximum pinned buffers of a device
 
-// The device's context is the calling thread's for a while.
+// Makes the device's context current on the calling thread during its scope.
 class Current {
  public:
   Current(const Driver& driver, void* context) : driver_(driver) {
@@ -32,7 +32,7 @@ class Current {
   const Driver& driver_;
 };
 
-// The same where nothing can be done about a failure: what is given back.
+// Like Current, for cleanup code, which cannot handle failures.
 class Entered {
  public:
   Entered(const Driver& driver, void* context) noexcept : driver_(driver), entered_(driver.cuCtxPushCurrent_v2(context) == 0) {}
@@ -52,11 +52,11 @@ struct Devices {
   std::map<int, Gpu*> known;
 };
 Devices& devices() {
-  static Devices* const it = new Devices;  // never destroyed, as the devices
+  static Devices* const it = new Devices;  // never destroyed, like the devices
   return *it;
 }
 
-// The scopes of a thread, innermost last.
+// Returns the scopes of a thread, innermost last.
 std::vector<Gpu::StreamPointer>& scopes() {
   thread_local std::vector<Gpu::StreamPointer> list;
   return list;
@@ -116,7 +116,7 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal)
     driver.check(driver.cuStreamCreate(&stream, kNonBlocking), "making a stream");
     driver.check(driver.cuStreamCreate(&capturing_, kNonBlocking), "making a stream");
     own_ = std::make_shared<Stream>(*this, stream);
-    legacy_ = std::make_shared<Stream>(*this, reinterpret_cast<void*>(kLegacyStream));  // NOLINT: a handle that is a number
+    legacy_ = std::make_shared<Stream>(*this, reinterpret_cast<void*>(kLegacyStream));  // NOLINT: the handle is a number
   } catch (...) {
     for (void* const made : {stream, capturing_})
       if (made) driver.cuStreamDestroy_v2(made);
@@ -157,17 +157,17 @@ Gpu::StreamPointer Gpu::enter(void* handle) { return scopes().emplace_back(std::
 void Gpu::leave(const StreamPointer& stream) noexcept {
   std::vector<StreamPointer>& list = scopes();
   std::erase(list, stream);
-  if (stream.use_count() == 1) return;  // nothing was used on it that is still there: `stream` is the scope's own
+  if (stream.use_count() == 1) return;  // only the scope itself refers to `stream`
   const std::lock_guard lock(mutex_);
   const Entered entered(driver_, context_);
-  // An event of a stream that is being captured is of the graph. What was put there before is noted by who has to wait for it.
+  // An event recorded during capture would belong to the graph. A later waiter records the work that precedes the capture.
   if (is_capturing(stream->handle)) {
     stream->abandoned = true;
     return;
   }
   const bool noted = (stream->event || driver_.cuEventCreate(&stream->event, kWithoutTiming) == 0) &&
                      driver_.cuEventRecord(stream->event, stream->handle) == 0;
-  if (!noted) driver_.cuStreamSynchronize(stream->handle);  // then there is nothing to wait for
+  if (!noted) driver_.cuStreamSynchronize(stream->handle);  // then all work is finished
   stream->open = false;
 }
 
@@ -194,14 +194,14 @@ Gpu::Block::~Block() {
 void Gpu::put_back(Block& block) noexcept {
   const std::lock_guard lock(pool_mutex_);
   stats_.in_use -= static_cast<std::int64_t>(block.place_->bytes);
-  block.place_->users.clear();  // has room for one
+  block.place_->users.clear();  // has capacity for one
   if (block.last) block.place_->users.push_back(std::move(block.last));
   pool_.put_back(block.place_);
 }
 
 void Gpu::trim_pool() noexcept {
   pool_.trim([&](DevicePointer address, std::size_t bytes) {
-    driver_.cuMemFree_v2(address);  // waits for what still uses it
+    driver_.cuMemFree_v2(address);  // waits for pending uses
     stats_.held -= static_cast<std::int64_t>(bytes);
   });
 }
@@ -240,7 +240,7 @@ DeviceStats Gpu::stats() const {
 
 namespace {
 constexpr std::string_view kLoading = "loading a program on the device";
-// Another image of the same program may do.
+// True if another image of the same program may load.
 bool is_of_image(Result result) {
   return result == kInvalidImage || result == kNoBinaryForDevice || result == kInvalidPtx || result == kUnsupportedPtxVersion;
 }
@@ -248,7 +248,8 @@ bool is_of_image(Result result) {
 
 Gpu::Module::~Module() { gpu_.retire(handle_, used_on_); }
 
-// A module whose kernels may still run is unloaded when the events behind them are over. Without an event, never: that is rare, and harmless.
+// Unloads a module after the events that follow its last kernels. If an event cannot be created, the module stays loaded, which is rare
+// and harmless.
 void Gpu::retire(void* module, std::span<const StreamPointer> used_on) noexcept {
   const std::lock_guard lock(mutex_);
   const Entered entered(driver_, context_);
@@ -292,7 +293,7 @@ void* Gpu::Module::function(const compiler::cuda::DeviceKernel& kernel) const {
   d.check(d.cuModuleGetFunction(&out, handle_, kernel.name.c_str()), "finding the kernel " + kernel.name);
   int declared = 0;
   d.check(d.cuFuncGetAttribute(&declared, kFunctionStaticBytes, out), "asking for the shared memory of the kernel " + kernel.name);
-  // All that a block may have: without this a launch gets 48 KiB at most, what the text declares included.
+  // Allow all shared memory of a block; otherwise a launch is limited to 48 KiB, including static memory.
   if (const int bytes = gpu_.target_.most_shared_bytes - declared; kernel.asks && bytes > 0)
     d.check(d.cuFuncSetAttribute(out, kFunctionSharedBytes, bytes), "asking for shared memory of the kernel " + kernel.name);
   return out;
@@ -310,7 +311,8 @@ std::string Gpu::objection(const Nvrtc& nvrtc) const {
   return {};
 }
 
-// The image as a module, or null and why not. Where the toolkit is older than the device it is text that the driver compiles.
+// Loads the image as a module, or returns null and the reason. For a toolkit older than the device, the image is PTX, which the driver
+// compiles.
 Gpu::ModulePointer Gpu::open(const std::string& image, Result& result) {
   const Current current(driver_, context_);
   void* handle = nullptr;
@@ -323,7 +325,7 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
     const std::lock_guard lock(modules_mutex_);
     if (const auto it = modules_.find(text); it != modules_.end()) return {it->second, false};
   }
-  // The image depends on the text, the device's generation and the compiler; without NVRTC, one of any compiler will do.
+  // The image depends on the text, the device's compute capability and the compiler. Without NVRTC, an image of any compiler is accepted.
   const std::string key = fmt::format("cuda sm_{}\n{}", target_.sm, text);
   ModulePointer module;
   bool from_disk = false;
@@ -338,7 +340,7 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
     Result result = 0;
     module = timed(loaded.load_ms, [&] { return open(entry->object, result); });
     from_disk = module != nullptr;
-    if (is_of_image(result)) disk_cache().discard(key);  // compiled for another driver, which was here before
+    if (is_of_image(result)) disk_cache().discard(key);  // compiled for another driver version
     else driver_.check(result, kLoading);
   }
   if (!module) {
@@ -358,7 +360,7 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
     const std::lock_guard lock(pool_mutex_);
     ++(from_disk ? stats_.programs_from_disk : stats_.compiles);
   }
-  std::vector<ModulePointer> dropped;  // destroyed when the lock is gone
+  std::vector<ModulePointer> dropped;  // destroyed after the lock is released
   const std::lock_guard lock(modules_mutex_);
   if (modules_.size() >= kModules) dropped = unused_programs();
   loaded.module = modules_.try_emplace(text, std::move(module)).first->second;
@@ -367,7 +369,7 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
   return loaded;
 }
 
-// Taken out of the list, under its lock; they are retired when the lock is gone.
+// Removes and returns unused programs. The caller must hold the lock; they are retired after it is released.
 std::vector<Gpu::ModulePointer> Gpu::unused_programs() {
   std::vector<ModulePointer> out;
   for (auto it = modules_.begin(); it != modules_.end();) {
@@ -411,14 +413,14 @@ void Gpu::Interval::wait() const noexcept {
 
 // ---------------------------------------------------------------------------------------------- turns
 
-// Pinned memory that the device copies from and to while the cpu goes on.
+// Pinned memory for asynchronous copies.
 struct Gpu::Turn::Staging {
   Gpu& gpu;
   void* memory = nullptr;
-  std::size_t used = 0;        // bytes, by copies of one stream
+  std::size_t used = 0;        // in bytes, by copies of one stream
   std::weak_ptr<Stream> last;  // that stream
-  void* event = nullptr;       // behind the last of them
-  bool pending = false;        // nobody has seen that it is over
+  void* event = nullptr;       // recorded after the last copy
+  bool pending = false;        // completion was not observed yet
   explicit Staging(Gpu& of) : gpu(of) { ++gpu.stagings_; }
   ~Staging() {
     --gpu.stagings_;
@@ -462,7 +464,7 @@ void Gpu::Turn::follow(StreamPointer& last) {
     if (!last->event) g_.driver_.check(g_.driver_.cuEventCreate(&last->event, kWithoutTiming), "making an event");
     if (last->open) {
       Result result = g_.driver_.cuEventRecord(last->event, last->handle);
-      if (result == kInvalidHandle && last->abandoned) {  // somebody ended it meanwhile: what was put there is waited for with all else
+      if (result == kInvalidHandle && last->abandoned) {  // another thread ended the stream: waits for all work of the context
         result = g_.driver_.cuCtxSynchronize();
         last->open = result != 0;
       }
@@ -501,7 +503,7 @@ Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
       lock.unlock();
       try {
         for (StreamPointer& user : found->users) follow(user);
-      } catch (...) {  // the next to get it comes behind those that this one could not wait for
+      } catch (...) {  // the next user waits for the remaining users
         const std::lock_guard again(g_.pool_mutex_);
         g_.stats_.in_use -= static_cast<std::int64_t>(found->bytes);
         out.gpu_ = nullptr;
@@ -513,7 +515,7 @@ Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
     }
   }
   const std::lock_guard lock(g_.pool_mutex_);
-  // A segment; where there is no room for one, what is asked for alone; where there is none for that, behind the segments that nobody uses.
+  // Allocates a segment; if that fails, only the requested size; if that fails, too, first releases the unused segments.
   std::size_t segment = MemoryPool::segment_for(size);
   DevicePointer address = 0;
   Result result = g_.driver_.cuMemAlloc_v2(&address, segment);
@@ -535,7 +537,7 @@ Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
   return out;
 }
 
-// The oldest, if the device is done with it or there may be no more.
+// Returns the oldest buffer if the device has finished with it or the maximum number exists; else a new one.
 std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging() {
   std::unique_ptr<Staging> out;
   if (!g_.staging_.empty() && (g_.stagings_ >= kMostParts || g_.staging_.front()->is_over())) {
@@ -550,7 +552,7 @@ std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging() {
   return out;
 }
 
-// Behind the copies that this stream made last: nothing has to be over for that. Null where there is no such place.
+// Returns the buffer of this stream's last copies if it has space, which needs no wait; else null.
 std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging_with_room(std::size_t bytes) {
   std::unique_ptr<Staging> out;
   if (!g_.staging_.empty() && g_.staging_.back()->is_of(stream_) && g_.staging_.back()->used + bytes <= kPart) {
@@ -560,11 +562,11 @@ std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging_with_room(std::size_t byt
   return out;
 }
 
-// Parts of a copy, each in its own pinned memory; two at a time, so that the cpu fills or empties one while the device copies the other.
+// The parts of a copy, each in a pinned buffer. Two are in use at a time: the CPU fills or empties one while the device copies the other.
 class Gpu::Turn::Parts {
  public:
   explicit Parts(Turn& turn) : turn_(turn) {}
-  // Everything that was begun is done, or the device is lost: pinned memory may go.
+  // Waits for unfinished copies, so that pinned memory can be released.
   ~Parts() {
     if (done_) {
       for (std::unique_ptr<Staging>& part : parts_)
@@ -573,7 +575,7 @@ class Gpu::Turn::Parts {
       turn_.g_.driver_.cuStreamSynchronize(turn_.stream_->handle);
     }
   }
-  // Memory for so many bytes.
+  // Returns memory for this many bytes.
   std::byte* take(std::size_t k, std::size_t bytes) {
     std::unique_ptr<Staging>& part = parts_[k];
     const bool has_room = !part && (part = turn_.staging_with_room(bytes));
@@ -662,7 +664,7 @@ void Gpu::Turn::clear(std::int64_t at, std::size_t bytes) {
 
 void Gpu::Turn::launch(const Launch& l) {
   DevicePointer far = 0;
-  Block far_words;  // back to the pool at once: what uses it next comes behind the launch
+  Block far_words;  // returned to the pool at once; later users wait for the launch
   void* arguments[] = {const_cast<std::int64_t*>(l.words.data())};
   if (l.kernel->far) {
     far_words = allocate(l.words.size_bytes());

@@ -1,4 +1,4 @@
-// device_plan: see device_plan.h.
+// See device_plan.h.
 #include "runtime/cuda/device_plan.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using compiler::Nest;
 using compiler::NestNumbers;
 using ir::NodeId;
 
-// ---------------------------------------------------------------------------------------------- making it
+// ---------------------------------------------------------------------------------------------- planning
 
 DevicePlan::DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& plan, PlanReport& report, const LaunchOptions& options,
                        const DeviceAlignment& alignment) {
@@ -49,7 +49,7 @@ std::vector<DevicePlan::Piece> DevicePlan::add_kernels(const compiler::cuda::Dev
                                                        const StoredValues& values, const DeviceAlignment& alignment) {
   std::vector<Piece> pieces;
   compiler::cuda::DeviceProgram program;
-  std::map<std::string, std::uint32_t> known;  // kernels, by key: pieces with one body are one
+  std::map<std::string, std::uint32_t> known;  // kernels by key: subdomains with equal bodies share one
   const std::size_t inputs = plan.inputs.size();
   reads_.assign(inputs, false);
   const auto is_aligned = [&](const compiler::Planned& planned, std::uint32_t buffer) {
@@ -108,7 +108,7 @@ std::int64_t DevicePlan::place_intermediates(const ir::Graph& graph, const Launc
       if (const auto it = intermediate_of.find(id); it != intermediate_of.end()) intermediates[it->second].last_read = p;
     }
   }
-  // The pieces of a group may store parts of one value in any order.
+  // The subdomains of a group may store parts of one value in any order.
   const auto never = [](std::size_t, std::size_t) { return false; };
   const WorkspacePlan workspace = plan_workspace(intermediates, {}, never);
   for (const auto& [id, k] : intermediate_of) values.place(id, values.workspace(), workspace.places[k].offset);
@@ -136,7 +136,7 @@ void DevicePlan::add_step(const Piece& piece, const StoredValues& values) {
 }
 
 namespace {
-// The functions of a program by the names that the steps' kernels have.
+// Returns the functions of a program for the steps' kernels, by name.
 std::vector<void*> functions_of(const Gpu::Module& module, const std::vector<compiler::cuda::DeviceKernel>& kernels) {
   std::map<std::string, void*> known;
   std::vector<void*> out;
@@ -192,9 +192,9 @@ int DevicePlan::specialise(const PlanData& plan, bool trial, bool may_compile) c
   return loaded.compiled ? static_cast<int>(known.size()) : 0;
 }
 
-// ---------------------------------------------------------------------------------------------- running it
+// ---------------------------------------------------------------------------------------------- running
 
-// A launch takes its words along: the next phase may be written over them at once.
+// Launches all steps. A launch copies its kernel parameters, so the next phase may overwrite them at once.
 void DevicePlan::launch_once(Gpu::Turn& turn, const Code& code, Words words, Timed* timed) const {
   turn.uses(*code.module);
   for (std::size_t k = 0; k < steps_.size(); ++k) {
@@ -210,7 +210,7 @@ void DevicePlan::launch_once(Gpu::Turn& turn, const Code& code, Words words, Tim
   }
 }
 
-// The second time that several kernels have the same words, they become a graph.
+// Launches several kernels as a graph, from the second call with equal kernel parameters on.
 void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, Words words) const {
   const auto known = std::ranges::find_if(replays_, [&](const Replay& r) { return r.code == &code && std::ranges::equal(r.words, words); });
   if (known == replays_.end()) {
@@ -231,7 +231,7 @@ void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, Words words) co
   else launch_once(turn, code, words);
 }
 
-// Words that a launch does not take go to the device before it, at each call.
+// True if the kernels can form a graph: kernel parameters that exceed a launch are uploaded before it at each call, which rules it out.
 bool DevicePlan::can_be_graph(const Code& code) const { return std::ranges::none_of(code.kernels, &compiler::cuda::DeviceKernel::far); }
 
 void DevicePlan::launch_now(Gpu::Turn& turn, const Code& code, Words words) const {
@@ -240,7 +240,7 @@ void DevicePlan::launch_now(Gpu::Turn& turn, const Code& code, Words words) cons
   else launch_once(turn, code, words);
 }
 
-// While profiling is on: between events, which nobody waits for here.
+// Measures each step with events while profiling is on, without waiting for them.
 void DevicePlan::launch_timed(Gpu::Turn& turn, const Code& code, Words words) const {
   bool has_room = false;
   {
@@ -259,7 +259,7 @@ void DevicePlan::launch_timed(Gpu::Turn& turn, const Code& code, Words words) co
   timed_.push_back(std::move(timed));
 }
 
-// A call of which the driver does not say all has no times.
+// Adds the times of a call, unless the driver lacks some of them.
 void DevicePlan::add_times(const Timed& timed) const {
   std::vector<std::int64_t> of_kernel(kernels_.size(), 0);
   for (std::size_t s = 0; s < timed.size(); ++s) {
@@ -283,7 +283,8 @@ std::span<const RunTimes> DevicePlan::times() const {
   return times_;
 }
 
-// In turn by the one code and the other, between two events; what earlier trials took is looked at when the device is done, which nobody waits for.
+// Alternates between both codes, measured with events. The times of earlier trials are collected when the device has finished them,
+// without waiting.
 void DevicePlan::launch_trial(Gpu::Turn& turn, Words words) const {
   std::erase_if(trials_, [&](const Trial& trial) {
     if (!trial.took->is_over()) return false;
@@ -359,14 +360,14 @@ class DevicePlan::Run {
   const Device device_;
   const std::size_t inputs_, outputs_;
   DeviceCopies copies_;
-  std::vector<Gpu::Block> blocks_;       // back to the pool at the end: what uses them next comes behind this call
-  Gpu::Block workspace_, flag_, parts_;  // the same
+  std::vector<Gpu::Block> blocks_;       // returned to the pool at the end; later users wait for this call
+  Gpu::Block workspace_, flag_, parts_;  // likewise
   Row<std::int64_t, 48> bases_;
-  std::vector<std::size_t> temporaries_;  // outputs that are computed elsewhere than where they go
-  std::int64_t shared_ = 0;               // where partial results lie
+  std::vector<std::size_t> temporaries_;  // outputs that are computed outside their destinations
+  std::int64_t shared_ = 0;               // address of partial results
   std::optional<Gpu::Turn> turn_;
 
-  // Memory for an array of such a layout; gives where its element (0, …, 0) is, at a multiple of 16.
+  // Allocates memory for an array with this layout; returns the address of element (0, …, 0), aligned to 16 bytes.
   std::int64_t allocate(const ArrayPlan& layout) {
     const std::int64_t before = (-layout.low + 255) & ~std::int64_t{255};
     blocks_.push_back(turn_->allocate(static_cast<std::size_t>(before + layout.high)));
@@ -438,7 +439,7 @@ class DevicePlan::Run {
     const Array& output = *call_.outputs[k];
     const std::int64_t base = bases_[inputs_ + k], bytes = from.high - from.low;
     if (output.device() == device_) {
-      turn_.reset();  // copying is a call of its own
+      turn_.reset();  // the copy takes its own turn
       copy_elements(wrap(base, from, device_), output);
       turn_.emplace(*of_.gpu_);
       return;
@@ -454,7 +455,7 @@ class DevicePlan::Run {
 
 DeviceCopies DevicePlan::run(const PlanData& plan, const DeviceCall& call) const { return Run(*this, plan, call)(); }
 
-// ---------------------------------------------------------------------------------------------- what can be seen
+// ---------------------------------------------------------------------------------------------- inspection
 
 std::string DevicePlan::explain(const PlanData& plan, const PlanReport& report) const {
   const ir::Graph& graph = report.optimised;

@@ -1,4 +1,4 @@
-// driver: see driver.h.
+// See driver.h.
 #include "runtime/cuda/driver.h"
 
 #include <optional>
@@ -18,12 +18,12 @@ struct Found {
 
 constexpr int kLeastVersion = 12000;
 
-// What helps, by the driver's number.
+// A remedy for a range of error numbers.
 struct Remedy {
   Result first, last;
   std::string_view text;
 };
-// After these numbers every later call of the process on that device fails with the same one.
+// After these errors, all later calls of the process on that device fail with the same one.
 constexpr std::string_view kLost =
     "the device is lost to this process: restart it to use the device again, the cpu keeps working; please report what it ran";
 constexpr Remedy kRemedies[] = {

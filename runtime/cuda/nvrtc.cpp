@@ -1,4 +1,4 @@
-// nvrtc: see nvrtc.h.
+// See nvrtc.h.
 #include "runtime/cuda/nvrtc.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace onepass::runtime::cuda {
 
-// The functions by the names that the library gives them; the types are those of its header.
+// The functions, with the library's names and its header's types.
 struct Nvrtc::Functions {
   using Result = int;
   using Handle = void*;
@@ -33,7 +33,7 @@ struct Nvrtc::Functions {
   Result (*nvrtcGetProgramLogSize)(Handle, std::size_t*) = nullptr;
   Result (*nvrtcGetProgramLog)(Handle, char*) = nullptr;
 
-  // The name of the first that is missing, or null.
+  // Loads the functions. Returns the name of the first absent one, or null.
   const char* open(void* library) {
     const char* missing = nullptr;
     const auto take = [&](auto& function, const char* name) {
@@ -56,12 +56,12 @@ struct Nvrtc::Found {
 };
 
 const Nvrtc::Found& Nvrtc::found() {
-  static const Found* const it = [] {  // never destroyed: a compile may go on while the process exits
+  static const Found* const it = [] {  // never destroyed: a compile may continue while the process exits
     auto* out = new Found;
     std::vector<std::string> paths;
     if (const std::optional<std::string> given = os::environment("ONEPASS_NVRTC")) paths = {*given};
     else paths = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so", "/opt/cuda/lib64/libnvrtc.so"};
-    // A driver does not load what a compiler of a later major version makes.
+    // A driver cannot load code from a compiler of a later major version.
     if (const Driver* const driver = Driver::find(); driver && paths.size() > 1 && driver->major() < 13) std::swap(paths[0], paths[1]);
     void* library = nullptr;
     std::string path;
@@ -122,7 +122,7 @@ Nvrtc::Program Nvrtc::compile_for(const std::string& text, int sm, bool ptx_alon
     Functions::Handle handle;
     ~Destroy() { f.nvrtcDestroyProgram(&handle); }
   } const destroy{f, handle};
-  // Contraction of a*b + c would change results. The rest are defaults, said aloud because results hang on them.
+  // Contraction of a*b + c would change results. The other options are defaults, given explicitly because results depend on them.
   const std::string architecture = fmt::format("--gpu-architecture={}_{}", ptx_alone ? "compute" : "sm", sm);
   std::vector<const char*> options = {architecture.c_str(), "--std=c++17",      "--fmad=false",      "--ftz=false",
                                       "--prec-div=true",    "--prec-sqrt=true", "--disable-warnings"};
