@@ -11,7 +11,7 @@
     z = op.evaluate("2*a + exp(-b)")                        # local variables
     f = op.formula("s*exp(-r*t)"); f(s=s, r=0.03, t=2.0)
 
-Operators are those of docs/language.md under their names there. Outside of a compiled function each runs by itself; inside, all are fused.
+The operators have their names in docs/language.md. Outside of a compiled function each runs separately; inside, all are fused.
 """
 import builtins as _builtins
 import types as _types
@@ -48,7 +48,7 @@ _core.Tensor.__array_ufunc__ = array_ufunc
 _core.Array.__array_function__ = array_function
 _core.Tensor.__array_function__ = array_function
 
-# What hides a built-in name of Python, such as sum, comes by op.sum and not by `from onepass import *`.
+# Names that hide Python built-ins, such as sum, are available as op.sum, but not from `from onepass import *`.
 __all__ = [
     name
     for name, value in globals().items()

@@ -1,4 +1,4 @@
-"""Formulas: the language of docs/language.md, and numexpr's way of calling it."""
+"""Formulas: the language of docs/language.md, and an interface like numexpr's."""
 import functools
 import re
 import sys
@@ -7,9 +7,9 @@ from . import _core
 
 
 def formula(text, **options):
-    """A compiled formula: `f = op.formula("s*exp(-r*t)"); f(s=s, r=0.03, t=2.0)`. Parsed once, compiled for each new combination of types.
+    """Returns a compiled formula: `f = op.formula("s*exp(-r*t)"); f(s=s, r=0.03, t=2.0)`.
 
-    Of several results the call gives a named tuple. Options are those of `jit`.
+    Parses it once, and compiles it for each new combination of types. For several results, a call returns a named tuple. Options: as in `jit`.
     Errors    FormulaError with the line, the column and a caret.
     """
     return _core.Formula(text, **options)
@@ -19,7 +19,7 @@ def _formula_from(text, options):
     return _core.Formula(text, **options)
 
 
-# numexpr's names of the language's operators, and those of its functions that are several operators.
+# numexpr's names of the language's operators, and numexpr functions that combine several operators.
 _RENAMED = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
 }  # fmt: skip
@@ -35,14 +35,14 @@ _WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 @functools.lru_cache(maxsize=512)
 def _constants_in(text):
-    """The language's constants that the text names, each with a name that a variable in its place may have."""
+    """Returns the language's constants in the text, each with a new name for a variable of the same name."""
     words = set(_WORDS.findall(text))
     longest = max(map(len, words), default=0)
     return tuple((name, name.ljust(longest + 1, "_")) for name in _CONSTANTS if name in words)
 
 
 def _in_our_names(text, variables):
-    """numexpr's text in the language: its names of operators, Python's constants, and other names for variables that are named like constants."""
+    """Translates numexpr's text: operator names, Python's constants, and new names for variables that hide constants."""
     written_out, hidden = [], dict(variables)
 
     def name_of(match):
@@ -66,15 +66,15 @@ def evaluate(
     ex, local_dict=None, global_dict=None, out=None, order="K", casting="same_kind", sanitize=None, _frame_depth=3, disable_cache=False,
     *, optimization="aggressive", truediv="auto",
 ):  # fmt: skip
-    """The value of a formula of variables: `op.evaluate("2*a + exp(-b)")` takes a and b from the caller, first its local names, then its
-    global ones, or from the dictionaries given. The result is an Array, of several results a named tuple.
+    """Evaluates a formula of variables: `op.evaluate("2*a + exp(-b)")` takes a and b from the caller's local, then global names, or from the
+    given dictionaries. The result is an Array; for several results, a named tuple.
 
-    The language is that of docs/language.md; numexpr's other names of its operators, and None, True and False, are understood, too. A variable
+    The language is that of docs/language.md. numexpr's names of its operators, and None, True and False, are also accepted. A variable
     named e, pi, inf or nan hides the constant.
 
-    out       an array to write to, of another type as `casting` allows: "no", "equiv", "safe", "same_kind", "unsafe"
-    order     of the result's elements in memory: "C" or "K", row-major; "F", column-major; "A", column-major where all arrays are so
-    disable_cache  True: the formula is not remembered by its text
+    out       an array to write to, of another type if `casting` allows it: "no", "equiv", "safe", "same_kind", "unsafe"
+    order     of the result's elements in memory: "C" or "K", row-major; "F", column-major; "A", column-major if all arrays are so
+    disable_cache  True: the formula is not cached by its text
     sanitize, optimization, truediv   have no effect: no text is run as Python, and `/` is true division
     """
     if order not in ("C", "F", "A", "K"):
@@ -113,12 +113,12 @@ def _called(compiled, values):
 
 
 def readable(x):
-    """The array, a copy where onepass cannot read it in place: unaligned elements, such as fields of records have, or the other byte order."""
+    """Returns the array, or a copy if onepass cannot read it in place: misaligned elements, as in fields of records, or the other byte order."""
     return x if x.flags.aligned and x.dtype.isnative else x.astype(x.dtype.newbyteorder("="), copy=True)
 
 
 def _usable(values):
-    """The values with NumPy arrays that are readable; None where all are."""
+    """Returns the values with readable NumPy arrays; None if all are readable."""
     import numpy
 
     out = [readable(x) if isinstance(x, numpy.ndarray) else x for x in values]

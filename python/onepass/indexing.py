@@ -1,7 +1,7 @@
-"""Indexing by data: arrays of integers and boolean masks. `x[key]` comes here where key is more than ints, slices, None and `...`.
+"""Indexing by data: arrays of integers and boolean masks. Handles `x[key]` for keys with more than ints, slices, None and `...`.
 
-Inside a recording arrays of integers are `take`; the shape that a mask gives depends on its elements, so masks are for Arrays outside of one.
-Arrays outside of a recording have all of NumPy's indexing.
+Inside a recording, arrays of integers are recorded as `take`. Masks give shapes that depend on the elements, so only Arrays outside of a
+recording accept them. Arrays outside of a recording have all of NumPy's indexing.
 """
 from . import _core
 
@@ -23,7 +23,7 @@ def _is_recorded(x, key):
 
 
 def _array(part):
-    """Where a part of an index is one array of integers: that."""
+    """Returns a part of an index as an array of integers."""
     part = part if isinstance(part, (_core.Array, _core.Tensor)) else _core.Array(part)
     if _core.dtype(part.dtype).name[0] not in "iu":
         raise _core.IndexError(f"an index is an array of integers, not of {part.dtype.name}")
@@ -37,7 +37,7 @@ def _numpy(part):
 
 
 def item(x, key):
-    """x[key]."""
+    """Returns x[key]."""
     parts = key if isinstance(key, tuple) else (key,)
     masked = any(_is_mask(part) for part in parts)
     if _is_recorded(x, parts):
@@ -49,7 +49,7 @@ def item(x, key):
         return _recorded(x, parts)
     if not isinstance(key, tuple) and not masked:
         return _core.take(x, _array(key), 0)
-    halves = x.dtype == _core.bf16  # which NumPy has not
+    halves = x.dtype == _core.bf16  # NumPy lacks this type
     values = _numpy(_core.bitcast(x, _core.u16) if halves else x)
     try:
         out = values[tuple(_numpy(part) for part in parts)]
@@ -73,7 +73,7 @@ def _recorded(x, parts):
 
 
 def _gathered(x, parts):
-    """The parts of x at indices of its first axes, which broadcast: one `take` of these axes joined."""
+    """Returns the slices of x at indices of its first axes, which broadcast: one `take` of these axes joined."""
     if len(parts) > x.ndim:
         raise _core.IndexError(f"{len(parts)} indices are too many for a tensor of rank {x.ndim}")
     lengths, rest = x.shape[: len(parts)], x.shape[len(parts) :]
@@ -90,12 +90,12 @@ def _gathered(x, parts):
             outside = wrong if outside is None else _core.logical_or(outside, wrong)
         joined = joined * n + at
         count *= n
-    joined = _core.where(outside, count, joined)  # so that take finds it
+    joined = _core.where(outside, count, joined)  # so that take reports it
     return _core.take(_core.reshape(x, (count, *rest)), joined, 0)
 
 
 class At:
-    """`x.at`: what `x.at[key]` writes to, as in JAX. x stays as it is."""
+    """`x.at`: `x.at[key]` selects a part to update, as in JAX. x is unchanged."""
 
     def __init__(self, x):
         self._x = x
@@ -105,10 +105,10 @@ class At:
 
 
 class Place:
-    """A part of x that set, add, min, max or mul write: each gives x as it is afterwards. What is written is cast to x's type.
+    """A part of x to update with set, add, min, max or mul. Each returns the updated x; values are cast to x's type.
 
-    The key has ints, slices, None and `...`; or it is one array of integers, which are indices of the first axis (of equal ones the last
-    stays); or a boolean mask of x's shape.
+    The key has ints, slices, None and `...`; or it is one array of integers, which are indices of the first axis (the last of equal ones
+    remains); or a boolean mask of x's shape.
     """
 
     def __init__(self, x, key):
@@ -147,7 +147,7 @@ _JOINED = {"add": _core.add, "min": _core.minimum, "max": _core.maximum, "mul": 
 
 
 def assign(x, key, value):
-    """x[key] = value, of an Array outside of a recording."""
+    """Assigns x[key] = value for an Array outside of a recording."""
     parts = key if isinstance(key, tuple) else (key,)
     if _is_recorded(x, parts) or isinstance(value, _core.Tensor):
         raise TypeError("elements of an Array cannot be assigned by a mask or by arrays while a function is recorded: write x.at[key].set(v)")

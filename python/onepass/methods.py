@@ -1,10 +1,10 @@
-"""The methods of Array and Tensor that are operators, as NumPy's arrays have them."""
+"""The methods of Array and Tensor that are operators, as in NumPy's arrays."""
 from . import _core
 from .indexing import At as _At
 
 
 def asarray(x, dtype=None, *, copy=False):
-    """An Array of x's elements: shared with a NumPy array, a buffer or a DLPack tensor; lists of numbers are copied.
+    """Makes an Array of x's elements: shared with a NumPy array, a buffer or a DLPack tensor; lists of numbers are copied.
 
     dtype   another element type casts, which copies.
     """
@@ -12,11 +12,11 @@ def asarray(x, dtype=None, *, copy=False):
 
 
 def from_dlpack(x):
-    """An Array that shares the elements of x, a tensor of any library that speaks DLPack."""
+    """Makes an Array that shares the elements of x, a tensor of any DLPack library."""
     return _core.Array(x)
 
 
-# What pickle calls: it names functions of Python modules alone.
+# Functions for pickle, which only refers to functions of Python modules.
 def _array_from_bytes(data, shape, dtype):
     return _core._array_from_bytes(data, shape, dtype)
 
@@ -48,14 +48,14 @@ def _list_method(name):
 
 
 def _transpose(self, *axes):
-    """Axis i of the result is axis axes[i] of this one; without axes, reversed."""
+    """Permutes the axes: axis i of the result is axis axes[i] of this one; without axes, reverses their order."""
     if not axes or axes == (None,):
         return _core.transpose(self)
     return _core.transpose(self, axes[0] if len(axes) == 1 else axes)
 
 
 def _astype(self, dtype, copy=True):
-    """The elements cast: float to integer saturates, integer to integer wraps. copy=False: this one, where the type is the same."""
+    """Casts the elements: float to integer saturates, integer to integer wraps. copy=False: returns this array if the type is the same."""
     if not copy and self.dtype == dtype:
         return self
     return _core.cast(self, dtype)
@@ -66,12 +66,12 @@ def _matrix_transpose(self):
 
 
 def _to(self, device):
-    """The elements on that device, 'cpu' or 'cuda:0': this Array where they are there already."""
+    """Returns the elements on that device, 'cpu' or 'cuda:0': this Array if it is there already."""
     return _core._to_device(self, device)
 
 
 def clip(x, min=None, max=None):
-    """NumPy's clip: either bound may be left out."""
+    """NumPy's clip: each bound is optional."""
     if min is None and max is None:
         return x
     if min is None:
@@ -82,19 +82,19 @@ def clip(x, min=None, max=None):
 
 
 def _flatten(self):
-    """The elements along one axis, in row-major order."""
+    """Returns the elements along one axis, in row-major order."""
     return _core.reshape(self, (-1,))
 
 
 def _to_device(self, device, /, *, stream=None):
-    """The standard's `to`; a stream is nothing that onepass has."""
+    """The standard's name of `to`; streams are not supported."""
     if stream is not None:
         raise _core.ValueError("to_device: onepass has no streams in Python")
     return self if isinstance(self, _core.Tensor) or device is None else _core._to_device(self, device)
 
 
 def _array_namespace(self, *, api_version=None):
-    """The namespace of the array API standard: onepass.array_api."""
+    """Returns the namespace of the array API standard: onepass.array_api."""
     from . import array_api
 
     return array_api._namespace(api_version)
@@ -105,7 +105,7 @@ def _complex(self):
 
 
 def _in_place(operator):
-    """`x += y` of an Array: into its memory. Inside a recording, where nothing is changed, x becomes the result."""
+    """Returns a method such as `x += y`, which writes to the Array's memory. Inside a recording, where values are immutable, x becomes the result."""
     compiled = _core.Function(lambda x, y: operator(x, y), None)
 
     def method(self, other):
@@ -139,4 +139,4 @@ for _class in (_core.Array, _core.Tensor):
     _class.__array_namespace__ = _array_namespace
 _core.Array.to = _to
 _core.Array.__complex__ = _complex
-_core.Tensor.device = None  # where the function runs that is being recorded
+_core.Tensor.device = None  # device of the recorded function

@@ -1,4 +1,4 @@
-"""NumPy's and the array API's names, where onepass has another for the same operator."""
+"""NumPy's and the array API's names for operators with another name in onepass."""
 from . import _core
 from ._core import bf16 as bfloat16, f16 as float16, f32 as float32, f64 as float64
 from ._core import i8 as int8, i16 as int16, i32 as int32, i64 as int64
@@ -15,12 +15,12 @@ pi, e, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, float("inf"), f
 
 
 def matrix_transpose(x):
-    """The last two axes exchanged."""
+    """Swaps the last two axes."""
     return _core.swap_axes(x, -1, -2)
 
 
 def arange(start, stop=None, step=1, *, dtype=None):
-    """start, start + step, … before stop: i64 for ints, f32 otherwise."""
+    """Returns start, start + step, … before stop: i64 for ints, f32 otherwise."""
     if stop is None:
         start, stop = 0, start
     whole = all(isinstance(v, int) for v in (start, stop, step))
@@ -31,7 +31,7 @@ def arange(start, stop=None, step=1, *, dtype=None):
 
 
 def linspace(start, stop, num=50, *, dtype=None):
-    """`num` numbers from start to stop, both included, at equal distances."""
+    """Returns `num` equally spaced numbers from start to stop, both included."""
     index = _core.cast(_core.iota((num,), dtype=_core.i64), _core.f64)
     step = (stop - start) / max(num - 1, 1)
     return _core.cast(index * step + start, dtype if dtype is not None else _core.f32)
@@ -50,6 +50,6 @@ def full_like(x, value, dtype=None):
 
 
 def eye(n, m=None, dtype=None):
-    """1 on the diagonal, 0 elsewhere."""
+    """Returns a matrix with 1 on the diagonal and 0 elsewhere."""
     m = n if m is None else m
     return _core.cast(_core.equal(_core.iota((n, m), axis=0), _core.iota((n, m), axis=1)), dtype if dtype is not None else _core.f32)

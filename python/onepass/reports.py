@@ -1,4 +1,4 @@
-"""What a function's last call was compiled to, as text and, in a notebook, as HTML."""
+"""The compiled form of a function's last call, as text and, in a notebook, as HTML."""
 import html
 import json
 
@@ -6,7 +6,7 @@ from . import _core
 
 
 class Dump(str):
-    """What `dump()` returns: the kernels and why each value is stored, then the optimized graph. A notebook shows it as HTML."""
+    """The result of `dump()`: the kernels and why each value is materialized, then the optimized graph. A notebook shows it as HTML."""
 
     def __new__(cls, kernels, graph):
         self = super().__new__(cls, f"{kernels.rstrip()}\n\n{graph.rstrip()}\n" if graph else kernels.rstrip() + "\n")
@@ -38,7 +38,7 @@ class Dump(str):
 
 
 def _dump(self):
-    """What the last call was compiled to: its kernels, what each reads and stores and why, and the optimized graph. A text; HTML in a notebook."""
+    """Returns the kernels of the last call, their inputs and outputs with reasons, and the optimized graph: text, or HTML in a notebook."""
     return Dump(self.explain(), self.last_graph())
 
 
@@ -47,12 +47,12 @@ for _class in (_core.Function, _core.Formula):
 
 
 def _data(self):
-    """The record as dicts and lists: what json() has."""
+    """Returns the record as dicts and lists, with the content of json()."""
     return json.loads(self.json())
 
 
 def _page(self):
-    """In a frame, so that neither page changes the other's looks."""
+    """Shows the page in a frame, so that the styles of both pages are independent."""
     page = html.escape(self.html(), quote=True)
     return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width:100%;height:900px;border:0" title="onepass report"></iframe>'
 

@@ -1,11 +1,11 @@
-"""A function of onepass inside torch: forward and backward are onepass's, the graph around them is torch's."""
+"""onepass functions inside torch: onepass computes forward and backward, torch has the graph around them."""
 from . import _core
 
 
 def torch(function, **options):
-    """`function` as a function of torch tensors on the CPU, with its derivative: use it inside modules and losses like any other.
+    """Returns `function` as a differentiable function of torch tensors on the CPU, for modules and losses.
 
-    Tensors are shared, not copied. Arguments that are no tensors are passed on as they are.
+    Tensors are shared, not copied. Other arguments are passed unchanged.
     """
     import torch as torch_module
 

@@ -1,23 +1,23 @@
-"""jit, and derivatives of functions: each works on a function of arrays, compiled or not, and inside a function that is being recorded."""
+"""jit, and derivatives of functions. Each accepts a function of arrays, compiled or not, and also works inside a recorded function."""
 import functools
 
 from . import _core
 
 
 def jit(function=None, *, static=None, **options):
-    """The compiled form of `function`: recorded at the first call with new types and shapes, by running it on Tensors, then just called.
+    """Compiles `function`. The first call with new types and shapes records it by running it on Tensors.
 
     Arguments are arrays (NumPy's, onepass's, anything with the buffer protocol or DLPack) and numbers, nested in tuples, lists, dicts and
-    dataclasses as one likes; results likewise. A number is a scalar without a strong type, and may change from call to call without compiling
-    anything. What is neither, a string or a function, is part of what is compiled, as are the parameters named in `static`.
+    dataclasses; results likewise. A number is a weakly typed scalar, and may change from call to call without compiling anything. Other values,
+    such as strings and functions, are constants of the compiled code, like the parameters named in `static`.
 
-    static    names of parameters whose value shapes the code: `@op.jit(static=["steps"])`
+    static    names of parameters whose values are constants of the compiled code: `@op.jit(static=["steps"])`
     mode      "adaptive" (the default), "generic", "specialized", "unfused", "reference"
     relax     True, or some of "contract", "reassociate", "approximate" (docs/relaxations.md)
     threads, device, vector_bytes, depth, after_calls, check_nan, check_recording, memory_budget, compile, should_stop
-              as Options of the C++ interface has them (docs/api.md)
+              as in Options of the C++ interface (docs/api.md)
 
-    `y = f(x, out=z)` writes into an array that exists.
+    `y = f(x, out=z)` writes to an existing array.
     """
     if function is None:
         return lambda f: jit(f, static=static, **options)
@@ -29,7 +29,7 @@ def _list_of(argnums):
 
 
 def _strong(value):
-    """Numbers as arrays: what has no strong type has no derivative."""
+    """Converts floats to arrays, because weakly typed values have no derivative."""
     nested = _core._Nested(value)
     return nested.rebuilt([_core.Array(v, _core.f64) if isinstance(v, float) else v for v in nested.leaves])
 
@@ -39,17 +39,17 @@ def _tensors(nested):
 
 
 def _compiled(record, options):
-    """`record`, called with Tensors where something is being recorded, else compiled."""
+    """Returns `record`, called with Tensors inside a recording, else compiled."""
     function = jit(record, **options)
     functools.update_wrapper(record, record)
     return function
 
 
 def value_and_grad(function, argnums=0, has_aux=False, **options):
-    """A function that gives f(…) and its gradient by the argument, or the tuple of arguments, at `argnums`.
+    """Returns a function that computes f(…) and its gradient by the argument, or the tuple of arguments, at `argnums`.
 
     has_aux   the function returns (loss, more); the result is ((loss, more), gradient)
-    Errors    ShapeError for a loss that is no scalar, DTypeError for an argument of integers or bool.
+    Errors    ShapeError for a loss that is not a scalar, DTypeError for an integer or bool argument.
     """
     several = not isinstance(argnums, int)
     wanted = _list_of(argnums)
@@ -77,7 +77,7 @@ def value_and_grad(function, argnums=0, has_aux=False, **options):
 
 
 def grad(function, argnums=0, has_aux=False, **options):
-    """A function that gives the gradient of f(…), a scalar, by the argument, or the tuple of arguments, at `argnums`.
+    """Returns a function that computes the gradient of f(…), a scalar, by the argument, or the tuple of arguments, at `argnums`.
 
     has_aux   the function returns (loss, more); the result is (gradient, more)
     """
@@ -92,11 +92,11 @@ def grad(function, argnums=0, has_aux=False, **options):
 
 
 def vmap(function, in_axes=0, **options):
-    """A function of one element, called with all elements along an axis: each result has them along a new first axis.
+    """Applies a function of one element to all elements along an axis. Each result has a new first axis.
 
     in_axes   the axis of every argument, or a tuple of one for each; None: the same for all elements. A nested argument's arrays have one axis.
-    What `function` records is recorded for all elements at once: no loop is left. It nests, takes gradients and is differentiated.
-    Errors    ShapeError for axes of different lengths, and where no argument has one.
+    `function` is recorded once for all elements together, so no loop remains. vmap can be nested and differentiated.
+    Errors    ShapeError for axes of different lengths, or if no argument has an axis.
     """
 
     def recorded(*args):
@@ -128,7 +128,7 @@ _SCAN, _FOLD, _ITERATE, _WHILE = range(4)
 
 
 class _Steps:
-    """A loop with state that is being recorded: what nests, over what records step by step."""
+    """A loop with state that is being recorded: adapts nested values to the step-by-step recorder."""
 
     def __init__(self, kind, init):
         self.nested = _core._Nested(init)
@@ -140,7 +140,7 @@ class _Steps:
     def take(self, state, results=()):
         nested = _core._Nested(state)
         tensors = _tensors(nested)
-        if len(tensors) == len(self.nested.leaves) and not nested.nests_like(self.nested):  # of another number the loop says so itself
+        if len(tensors) == len(self.nested.leaves) and not nested.nests_like(self.nested):  # the loop itself reports another number of leaves
             raise _core.ValueError("a step of a loop returns a state that nests like the one that it takes")
         self.loop.step(tensors, results)
 
@@ -195,22 +195,26 @@ def _over(kind, function, init, xs, length, reverse):
 
 
 def scan(function, init, xs=None, length=None, reverse=False):
-    """The state after all steps and the steps' results: `last, ys = op.scan(f, init, xs)`, where `state, y = f(state, x)`, as jax.lax.scan.
+    """Returns the state after all steps, and each step's result, like jax.lax.scan.
 
-    Step i takes x = xs[i] and gives ys[i]; `reverse` begins with the last. A whole number in the place of xs is so many steps, whose x is their
-    index; with `length` alone x is None. State, xs and results nest as one likes. Each step is recorded (docs/language.md).
-    Errors    ShapeError, DTypeError for a state that changes and for xs of different lengths; ValueError for no step and for too many.
+    `last, ys = op.scan(f, init, xs)` with `state, y = f(state, x)`: step i gets x = xs[i] and returns ys[i]; with `reverse`, the last step runs
+    first.
+
+    A whole number in place of xs is the number of steps; x is then the step index. With only `length`, x is None. State, xs and results
+    may be nested. Each step is recorded (docs/language.md).
+
+    Errors    ShapeError or DTypeError if the state changes shape or type, or for xs of different lengths; ValueError for zero or too many steps.
     """
     return _over(_SCAN, function, init, xs, length, reverse)
 
 
 def fold(function, init, xs=None, length=None, reverse=False):
-    """The state after all steps, `state = f(state, x)`: scan without results. `op.fold(f, init, n)` is jax.lax.fori_loop: x is the index."""
+    """Returns the state after all steps of `state = f(state, x)`; see scan. `op.fold(f, init, n)` is jax.lax.fori_loop: x is the index."""
     return _over(_FOLD, function, init, xs, length, reverse)
 
 
 def iterate(function, init, steps):
-    """f(f(… f(init))), `steps` times."""
+    """Returns f(f(… f(init))) with `steps` calls of f."""
 
     def recorded(init):
         loop = _Steps(_ITERATE, init)
@@ -223,10 +227,10 @@ def iterate(function, init, steps):
 
 
 def while_loop(cond, body, init, bound=None):
-    """`state = body(state)` while cond(state), at most `bound` times, as jax.lax.while_loop.
+    """Repeats `state = body(state)` while cond(state), at most `bound` times, like jax.lax.while_loop.
 
-    The condition is a bool for all elements of the states or, where it broadcasts to each state, for each: an element that it is false for keeps its
-    state from then on. Where `bound` ends the loop, cond of what is returned is true.
+    The condition is one bool for all states, or broadcasts to each state. In the second case, each element keeps its state once its condition is
+    false. If `bound` ends the loop, cond of the returned state is true.
     """
     if bound is None:
         raise _core.ValueError("while_loop: `bound` is missing, the most steps that it may take: each of them is recorded, whatever the condition will be")
@@ -244,10 +248,10 @@ def while_loop(cond, body, init, bound=None):
 
 
 def vjp(function, *args):
-    """f(…) now and its derivative later: `y, pullback = op.vjp(f, x); dx = pullback(dy)`.
+    """Computes f(…) now and its derivative later: `y, pullback = op.vjp(f, x); dx = pullback(dy)`.
 
-    With arrays the pullback keeps what it reads (pullback.stats() lists it), and gives one gradient for one argument, else a tuple; None for
-    an argument of integers, bool or numbers. Inside a recorded function everything is one graph.
+    With arrays, the pullback keeps the values that it reads (pullback.stats() lists them). It returns one gradient for one argument, else a
+    tuple; None for an integer, bool or number argument. Inside a recorded function everything is one graph.
     """
     if not any(isinstance(v, _core.Tensor) for a in args for v in _leaves_of(a)):
         compiled = function if isinstance(function, _core.Function) else jit(function)
@@ -273,14 +277,14 @@ def _leaves_of(value):
 
 
 def _apply(record, *args):
-    """Runs `record` in the recording that goes on, else compiled for this call."""
+    """Runs `record` in the current recording, else compiled for this call."""
     if _core.is_recording() or any(isinstance(v, _core.Tensor) for a in args for v in _leaves_of(a)):
         return record(*args)
     return jit(record)(*(_strong(a) for a in args))
 
 
 def jvp(function, args, tangents):
-    """Forward mode: f(*args) and how it changes as the arguments change by `tangents`, which nest like them."""
+    """Returns f(*args) and its forward-mode derivative along `tangents`, which nest like the arguments."""
 
     def recorded(args, tangents):
         nested = _core._Nested(args)
@@ -294,7 +298,7 @@ def jvp(function, args, tangents):
 
 
 def hessian_vector(function, x, v):
-    """The Hessian of f, whose result is a scalar, at x, times v, shaped like x. It costs about two gradients."""
+    """Returns the product of the Hessian of f at x with v. f returns a scalar; v has the shape of x. Costs about two gradients."""
 
     def recorded(x, v):
         nested, by = _core._Nested(x), _core._Nested(v)
@@ -307,9 +311,10 @@ def hessian_vector(function, x, v):
 
 
 def jacobian(function, by="fewer"):
-    """A function that gives the derivative of each element of f(x) by each of x: of the shape of f(x), then that of x.
+    """Returns a function that computes the derivative of each element of f(x) by each element of x.
 
-    by   "rows", "columns" or "fewer": a cotangent for each element of the result, a tangent for each of x, or what is fewer
+    The result has the shape of f(x), then the shape of x.
+    by   "rows": one cotangent per element of the result; "columns": one tangent per element of x; "fewer": whichever needs fewer
     """
 
     def recorded(x):
@@ -322,8 +327,10 @@ def jacobian(function, by="fewer"):
 
 
 def custom_vjp(function, backward):
-    """A function whose derivative you write: `backward(*args, result, cotangent)` returns the gradient by each argument, nested like them (a
-    tuple of several); a literal 0 is no gradient. Both are recorded like everything else.
+    """Returns a function with a user-written derivative.
+
+    `backward(*args, result, cotangent)` returns the gradient by each argument, nested like the arguments (a tuple for several); a literal 0 means
+    no gradient. Both functions are recorded like all others.
     """
 
     def recorded(*args):
@@ -340,7 +347,7 @@ def custom_vjp(function, backward):
 
 
 def checkpoint(function):
-    """A function that a derivative computes again from its arguments instead of keeping what it computed: less memory for more time."""
+    """Returns a function whose intermediates are recomputed by the derivative, not saved. Uses less memory and more time."""
 
     def recorded(*args, **kwargs):
         first = _core._recorded_nodes()
@@ -351,7 +358,7 @@ def checkpoint(function):
 
 
 def _everywhere(record, function):
-    """`record` inside a recording, its compiled form outside of one."""
+    """Returns a function that runs `record` inside a recording and its compiled form outside."""
     compiled = jit(record)
 
     @functools.wraps(function, updated=())
@@ -362,6 +369,6 @@ def _everywhere(record, function):
 
 
 def check_gradients(function, *args):
-    """Are f's derivatives right at these arrays? (ok, worst error, one sentence): gradients against differences, in f64."""
+    """Checks f's derivatives at these arrays, against differences in f64. Returns (ok, worst error, one sentence)."""
     compiled = function if isinstance(function, _core.Function) else jit(function)
     return compiled.check_gradients(*args)

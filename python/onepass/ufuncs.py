@@ -1,4 +1,4 @@
-"""NumPy's functions on onepass arrays: np.sin(a) and a NumPy array plus an Array are onepass's operators."""
+"""NumPy's functions on onepass arrays: np.sin(a), and a NumPy array plus an Array, use onepass's operators."""
 from . import _core
 
 _RENAMED = {
@@ -21,7 +21,7 @@ def _operator(name):
 
 
 def _plain(value):
-    """What NumPy can compute with, for functions that onepass does not have."""
+    """Converts a value for NumPy, for functions that onepass lacks."""
     import numpy
 
     if isinstance(value, _core.Array):
@@ -36,7 +36,7 @@ def _plain(value):
 
 
 def array_ufunc(self, ufunc, method, *inputs, out=None, **kwargs):
-    """NumPy's hook: a ufunc with an Array or Tensor among its inputs. What onepass does not have NumPy computes, on the same memory."""
+    """NumPy's hook for a ufunc with an Array or Tensor input. NumPy computes unsupported functions, on the same memory."""
     operator = _operator(ufunc.__name__)
     if operator is None or method != "__call__" or kwargs or out is not None:
         if out is not None:
@@ -46,7 +46,7 @@ def array_ufunc(self, ufunc, method, *inputs, out=None, **kwargs):
 
 
 def array_function(self, function, types, args, kwargs):
-    """NumPy's hook: any other function of NumPy with such an argument."""
+    """NumPy's hook for all other NumPy functions with such an argument."""
     operator = _operator(function.__name__) if function.__name__ in _FUNCTIONS else None
     if operator is None:
         return function(*_plain(args), **_plain(kwargs))

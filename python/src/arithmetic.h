@@ -1,4 +1,4 @@
-// Python's operators and the methods that Tensor and Array have alike: all are operators of docs/language.md.
+// Python's operators and the common methods of Tensor and Array; all are operators of docs/language.md.
 #pragma once
 
 #include "module.h"
@@ -61,8 +61,8 @@ template <class T> void def_operators(nb::class_<T>& c) {
   unary("__abs__", "abs", &onepass::abs);
   unary("__invert__", "bitwise_not", &onepass::bitwise_not);
   c.def("__pos__", [](nb::handle a) { return nb::borrow(a); });
-  c.attr("__hash__") = nb::none();      // == is by element
-  c.attr("__array_priority__") = 1000;  // NumPy's arrays leave the operator to us
+  c.attr("__hash__") = nb::none();      // == is elementwise
+  c.attr("__array_priority__") = 1000;  // NumPy's arrays leave the operator to onepass
 }
 
 }  // namespace onepass::python

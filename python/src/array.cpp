@@ -1,4 +1,4 @@
-// Array: elements in memory, shared without a copy with NumPy (buffer protocol) and with every library that speaks DLPack.
+// Array: elements in memory, shared without a copy with NumPy (buffer protocol) and with all DLPack libraries.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -74,7 +74,7 @@ PyType_Slot array_slots[] = {
 
 // ---- DLPack
 
-// The consumer takes the tensor by renaming the capsule; one that was never taken goes with it.
+// Deletes the tensor of a capsule that no consumer has taken. A consumer takes the tensor by renaming the capsule.
 template <class Managed> void drop_tensor(PyObject* capsule, const char* unused) {
   if (!PyCapsule_IsValid(capsule, unused)) return;
   auto* const tensor = static_cast<Managed*>(PyCapsule_GetPointer(capsule, unused));
@@ -88,14 +88,15 @@ nb::object capsule_of(DLManagedTensorVersioned* tensor) {
       PyCapsule_New(tensor, "dltensor_versioned", [](PyObject* c) { drop_tensor<DLManagedTensorVersioned>(c, "dltensor_versioned"); }));
 }
 
-// `stream`: of a GPU a CUstream as a number, None for CUDA's default one, -1 where the consumer orders its work itself.
+// Returns a DLPack capsule. `stream`, on a GPU: a CUstream as a number, None for CUDA's default stream, or -1 if the consumer orders its
+// work itself.
 nb::object to_dlpack(const Array& a, nb::handle stream, nb::handle max_version, nb::handle copy) {
   const bool versioned = !max_version.is_none() && nb::cast<int>(max_version[nb::int_(0)]) >= 1;
   const bool copies = !copy.is_none() && nb::cast<bool>(copy);
   const auto number = stream.is_none() ? std::intptr_t{0} : nb::cast<std::intptr_t>(stream);
   if (a.device().is_cuda() && !stream.is_none() && number == 0)
     throw ValueError("__dlpack__: stream 0 is ambiguous for CUDA; give 1 for the default stream, 2 for that of the thread");
-  void* const handle = a.device().is_cuda() ? reinterpret_cast<void*>(number) : nullptr;  // NOLINT: a handle that is a number
+  void* const handle = a.device().is_cuda() ? reinterpret_cast<void*>(number) : nullptr;  // NOLINT: the handle is a number
   const Array given = copies ? a.copy() : a;
   if (versioned) return capsule_of(given.to_dlpack_versioned(handle, copies));
   if (given.is_read_only()) {
@@ -133,7 +134,7 @@ nb::object item(const Array& a) {
   return element(here, here.data());
 }
 
-// Nested lists of the elements from `at` on, along the axes from `axis` on.
+// Returns nested lists of the elements from `at` on, along the axes from `axis` on.
 nb::object nested(const Array& a, int axis, const std::byte* at) {
   if (axis == a.rank()) return element(a, at);
   nb::list list;
@@ -142,7 +143,7 @@ nb::object nested(const Array& a, int axis, const std::byte* at) {
   return list;
 }
 
-// `a[key]` for ints, slices, None and ...: the same memory. False for what is an index by data.
+// Computes `a[key]` as a view for ints, slices, None and `...`. False for indexing by data.
 bool view_of(const Array& a, nb::handle key, Array& out) {
   std::vector<Index> indices;
   if (!indices_from(key, indices)) return false;
@@ -192,7 +193,7 @@ nb::object array_item(nb::handle self, nb::handle key) {
   return item_by_data(self, key);
 }
 
-// `a[key] = value`: broadcast and cast into that part of the memory.
+// Implements `a[key] = value`: broadcasts and casts the value into that part of the memory.
 void set_item(nb::handle self, nb::handle key, nb::handle given) {
   const Array& a = nb::cast<const Array&>(self);
   Array part;
@@ -205,7 +206,7 @@ void set_item(nb::handle self, nb::handle key, nb::handle given) {
   Value value;
   if (!value_from(given, value) || value.kind == Value::Kind::None) value.array = array_from(given, "an assignment");
   const Array from = value.kind == Value::Kind::Number ? array_from(given, "an assignment") : value.array;
-  const Array to = part;  // read for its shape alone
+  const Array to = part;  // only its shape is read
   const Unlocked unlocked;
   fill.into(part)(to, from);
 }

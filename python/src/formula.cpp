@@ -14,11 +14,11 @@ namespace {
 
 struct PythonFormula {
   Formula formula;
-  nb::dict options;    // as they were given, to be pickled
-  nb::object results;  // the named tuple of several
+  nb::dict options;    // as given, for pickling
+  nb::object results;  // named tuple type for several results
 };
 
-struct DaskArgument {};  // thrown
+struct DaskArgument {};  // thrown for Dask arguments
 
 FormulaArgument argument_from(const char* name, nb::handle h) {
   Value v;

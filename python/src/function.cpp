@@ -16,13 +16,13 @@
 namespace onepass::python {
 namespace {
 
-// Numbers of another process are not taken for those of this one.
+// Returns a random first number, so that numbers from another process are not mistaken for numbers of this one.
 std::int64_t first_number() {
   static const std::int64_t first = std::int64_t{std::random_device()()} << 24;
   return first;
 }
 
-// The names of a Python function's parameters that may be given by position. Those of other callables are not known.
+// Returns the positional parameter names of a Python function. Empty for other callables, which do not expose them.
 std::vector<std::string> parameter_names(nb::handle callable) {
   const nb::object code = nb::getattr(callable, "__code__", nb::none());
   if (!PyCode_Check(code.ptr())) return {};
@@ -40,25 +40,26 @@ struct HashNesting {
 
 }  // namespace
 
-// Lives as long as the function or a program of it; what it holds of Python is touched under the interpreter's lock alone.
+// The shared state. Lives as long as the function or one of its programs. Its Python objects may be accessed only under the interpreter's
+// lock.
 struct Function::Body {
   nb::object callable;
   std::vector<std::string> static_names;
   std::vector<bool> static_positions;
-  nb::dict options;                     // as they were given
-  std::vector<std::string> parameters;  // by position, as far as they have names
+  nb::dict options;                     // as given
+  std::vector<std::string> parameters;  // by position, if they have names
 
   const std::string& parameter(std::size_t position) const {
     static const std::string none;
     return position < parameters.size() ? parameters[position] : none;
   }
 
-  // How arguments nested in calls so far, by number. The number stands in a signature, and means nothing in another process.
+  // Nestings of the arguments in calls so far, by number. A signature contains the number, which is meaningless in another process.
   std::unordered_map<Nesting, std::int64_t, HashNesting> numbers;
   std::deque<Nesting> argument_nestings;
-  // How results nest, by their names.
+  // Nestings of results, by the names of their leaves.
   std::vector<std::pair<std::vector<std::string>, Nesting>> result_nestings;
-  bool only_single = true;  // each is one array
+  bool only_single = true;  // true if each is one array
 
   std::int64_t number_of(Nesting nesting) {
     if (const auto it = numbers.find(nesting); it != numbers.end()) return it->second;
@@ -86,10 +87,10 @@ struct Function::Body {
   }
 };
 
-// One call, until its results are put together.
+// One call, until its results are rebuilt.
 struct Function::Recording {
   bool recorded = false;
-  Nesting nesting;  // of the results, where this call recorded the function
+  Nesting nesting;  // of the results, if this call recorded the function
   Recording* outer;
   static thread_local Recording* current;
   Recording() : outer(std::exchange(current, this)) {}
@@ -99,16 +100,16 @@ thread_local Function::Recording* Function::Recording::current = nullptr;
 
 struct Function::Arguments {
   Buffers buffers;
-  std::vector<Value> values;  // what `leaves` point into
+  std::vector<Value> values;  // referred to by `leaves`
   std::vector<detail::CallArgument> leaves;
   std::vector<std::int64_t> structure;
-  Nesting nesting;  // Tuple of positions, Dict of names; empty where all are arrays and numbers by position
+  Nesting nesting;  // Tuple of positions, Dict of names; empty if all are arrays and numbers by position
   bool any_tensor = false, any_dask = false;
 };
 
 Function::Function(nb::object callable, const Options& options, std::vector<std::string> static_names)
     : body_(new Body,
-            [](Body* body) {  // on whichever thread lets it go
+            [](Body* body) {  // may run on any thread
               if (!Py_IsInitialized()) return;
               const Locked lock;
               delete body;
@@ -139,7 +140,7 @@ void Function::forget() { body_->callable.reset(); }
 
 // ---- arguments
 
-// Usual calls: arrays and numbers by position.
+// Handles common calls: arrays and numbers by position.
 bool Function::plain_arguments(nb::handle args, bool borrow, Arguments& out) const {
   if (!body_->static_names.empty()) return false;
   const auto n = static_cast<std::size_t>(PyTuple_GET_SIZE(args.ptr()));
@@ -199,7 +200,7 @@ Function::Arguments Function::arguments(nb::handle args, nb::handle kwargs, bool
       by_name.children.push_back(is_static ? fixed(h) : take_apart(h, leaf, true, by_name.keys.back().c_str()));
     }
     out.nesting.children.push_back(std::move(by_name));
-    out.nesting.keys.emplace_back("named");  // the last child is a call's names, no argument
+    out.nesting.keys.emplace_back("named");  // the last child has the keyword arguments
   }
   for (const Value& v : out.values) out.leaves.push_back(v.argument());
   if (!plain && !out.any_tensor && !out.any_dask) out.structure.push_back(body_->number_of(out.nesting));
@@ -219,7 +220,7 @@ void Function::record(void* self, detail::TensorReader& in, detail::ResultWriter
     tensors.push_back(in.leaf());
     return nb::cast(tensors.back());
   };
-  // What it was called with. Without a structure it is arrays and numbers by position.
+  // Rebuild the call's arguments. Without a structure, they are arrays and numbers by position.
   if (const Nesting* const nesting = in.notes_left() > 0 ? &body.nesting_at(in.note()) : nullptr) {
     const bool named = !nesting->keys.empty();
     const std::size_t positions = nesting->children.size() - (named ? 1 : 0);
@@ -355,11 +356,11 @@ GradientCheck Function::check_gradients(nb::args args) const {
   return core_.check_gradients(given.leaves, given.structure);
 }
 
-// ---- forward now, backward later
+// ---- derivatives of calls: forward call now, backward call later
 
 namespace {
 
-// What vjp returns beside the results.
+// The pullback that vjp returns with the results.
 class Pullback {
  public:
   Pullback(detail::PullbackCore core, Nesting results, Nesting arguments)
@@ -422,7 +423,7 @@ nb::object Function::vjp(nb::args args) const {
 
 namespace {
 
-// An option's value as detail::set_option reads it.
+// Returns an option's value in the format of detail::set_option.
 std::string option_text(nb::handle value, bool relax) {
   if (PyBool_Check(value.ptr())) return relax ? (value.ptr() == Py_True ? "all" : "none") : (value.ptr() == Py_True ? "true" : "false");
   if (!relax || PyUnicode_Check(value.ptr())) return nb::cast<std::string>(nb::str(value));
@@ -452,7 +453,7 @@ Options options_from(nb::handle given) {
 
 namespace {
 
-// A function and what it calls may refer to each other.
+// Visits the callable for the garbage collector, because a function and its callable may refer to each other.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(nb::handle(self))) return 0;

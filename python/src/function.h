@@ -1,4 +1,5 @@
-// The Python class `Function`, which `jit` returns: a Python function, recorded once for each combination of types and shapes, then compiled.
+// The Python class `Function`, which `jit` returns: a Python function, recorded once for each combination of types and shapes, then
+// compiled.
 #pragma once
 
 #include <memory>
@@ -13,20 +14,20 @@ namespace onepass::python {
 
 class Function {
  public:
-  /// `static_names`: parameters whose value is part of what is compiled.
+  /// Constructs the function. `static_names`: parameters whose values are constants of the compiled code.
   Function(nb::object callable, const Options& options, std::vector<std::string> static_names);
 
   nb::object call(nb::args args, nb::kwargs kwargs) const;
-  /// The results, and the pullback of that call.
+  /// Returns the results and the pullback of that call.
   nb::object vjp(nb::args args) const;
   GradientCheck check_gradients(nb::args args) const;
   Comparison compare(nb::args args, nb::kwargs kwargs) const;
 
   nb::handle callable() const;
-  /// The options as they were given by name, for workers in other processes.
+  /// Keeps the options by name, for workers in other processes.
   void keep_options(nb::dict given);
   nb::dict options() const;
-  /// For Python's collector: lets the Python function go.
+  /// Releases the Python function, for Python's garbage collector.
   void forget();
   const detail::FunctionCore& core() const { return core_; }
 
@@ -36,7 +37,7 @@ class Function {
   struct Recording;
   static void record(void* body, detail::TensorReader& in, detail::ResultWriter& out);
   static void write(const Nesting& n, std::span<const Tensor> leaves, std::size_t& at, detail::ResultWriter& out);
-  /// `borrow`: the arguments' memory is not kept beyond the call.
+  /// Collects the arguments of a call. `borrow`: the arguments' memory is kept only during the call.
   Arguments arguments(nb::handle args, nb::handle kwargs, bool borrow) const;
   bool plain_arguments(nb::handle args, bool borrow, Arguments& out) const;
   nb::object inline_call(nb::handle args, nb::handle kwargs) const;

@@ -1,4 +1,4 @@
-// Derivatives of what is being recorded, for the transformations in onepass/transforms.py.
+// Derivatives of recorded values, for the transformations in onepass/transforms.py.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -26,7 +26,7 @@ void check_lengths(const char* what, std::size_t got, std::size_t wanted) {
     throw ValueError(std::string(what) + ": " + std::to_string(got) + " values where " + std::to_string(wanted) + " are wanted");
 }
 
-// How a value nests, and its leaves.
+// A value's nesting, and its leaves.
 struct Nested {
   Nesting nesting;
   nb::list leaves;

@@ -1,4 +1,4 @@
-// The module onepass._core: exceptions, and what all functions of a process share.
+// The module onepass._core: exceptions and process-wide functions.
 #include <exception>
 #include <string>
 
@@ -11,7 +11,7 @@
 namespace onepass::python {
 namespace {
 
-// onepass's errors in Python: each is an onepass.Error and what Python calls such a mistake.
+// Python classes for onepass's errors: each derives from onepass.Error and from the matching built-in exception.
 struct Exceptions {
   PyObject *error, *shape, *dtype, *value, *name, *index, *formula, *io, *memory, *cancelled, *unsupported, *internal;
 };
@@ -113,7 +113,7 @@ void bind_runtime(nb::module_& m) {
 
 NB_MODULE(_core, m) {
   using namespace onepass::python;
-  nanobind::set_leak_warnings(false);  // what a thread or a module still holds when the interpreter ends is no leak
+  nanobind::set_leak_warnings(false);  // objects that a thread or a module still refers to at interpreter exit are not leaks
   bind_exceptions(m);
   bind_dtypes(m);
   bind_arrays(m);

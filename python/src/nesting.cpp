@@ -6,7 +6,7 @@
 namespace onepass::python {
 namespace {
 
-// The names of its fields, where it is a dataclass or a named tuple.
+// Returns true and the names of the fields for a dataclass or a named tuple.
 bool fields_of(nb::handle value, std::vector<std::string>& names) {
   const nb::handle type = value.type();
   if (PyTuple_Check(value.ptr()) && nb::hasattr(type, "_fields")) {
@@ -41,7 +41,7 @@ bool Nesting::operator==(const Nesting& other) const {
   if (kind != other.kind || keys != other.keys || children != other.children) return false;
   if (kind == Kind::Object) return value.is(other.value);
   if (kind != Kind::Static) return true;
-  return value.is(other.value) || (value.type().is(other.value.type()) && value.equal(other.value));  // 1 and True are two
+  return value.is(other.value) || (value.type().is(other.value.type()) && value.equal(other.value));  // 1 and True differ
 }
 
 Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf, bool statics, const char* what) {
@@ -75,7 +75,7 @@ Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf
                                .c_str());
     n.kind = Nesting::Kind::Static;
     n.value = nb::borrow(value);
-    static_cast<void>(nb::hash(value));  // TypeError where it has none: it could not be known again
+    static_cast<void>(nb::hash(value));  // TypeError for an unhashable value, which could not be found again
   }
   return n;
 }

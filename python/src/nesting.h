@@ -1,4 +1,4 @@
-// Takes nested Python values (tuples, lists, dictionaries, dataclasses, named tuples) apart into leaves and puts them together again.
+// Flattens nested Python values (tuples, lists, dictionaries, dataclasses, named tuples) to leaves, and rebuilds them.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace onepass::python {
 
-/// The shape of a nested value, without its leaves.
+/// The nesting of a value, without its leaves.
 struct Nesting {
   enum class Kind : std::uint8_t {
     Leaf,  ///< an array or number
@@ -18,10 +18,10 @@ struct Nesting {
     List,
     Dict,    ///< in the order of its keys
     Object,  ///< a dataclass or named tuple: `type` of its fields
-    Static,  ///< any other value: `value` itself is part of what is compiled
+    Static,  ///< any other value: `value` is a constant of the compiled code
   };
   Kind kind = Kind::Leaf;
-  std::vector<std::string> keys;  // of Dict and Object
+  std::vector<std::string> keys;  // for Dict and Object
   std::vector<Nesting> children;
   nb::object value;  // Object: its type; Static: the value
 
@@ -31,14 +31,14 @@ struct Nesting {
   bool operator==(const Nesting& other) const;
 };
 
-/// Takes a value apart. Calls `leaf` for each part that does not nest; `leaf` returns whether the part is a leaf. Other parts become Static if
-/// `statics` is true. Errors: otherwise TypeError, which names `what`.
+/// Flattens a value. Calls `leaf` for each part that does not nest; `leaf` returns true if the part is a leaf. Other parts become Static
+/// if `statics` is true. Errors: otherwise TypeError, which names `what`.
 Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf, bool statics, const char* what);
 
-/// The path of each leaf, in order, from `name` on: `p.w`, `xs[0]`. Empty where `name` is.
+/// Appends the path of each leaf, in order, starting with `name`: `p.w`, `xs[0]`. Appends empty paths if `name` is empty.
 void leaf_names(const Nesting& nesting, const std::string& name, std::vector<std::string>& out);
 
-/// Puts a value together; calls `leaf` for each leaf, in order.
+/// Rebuilds a value; calls `leaf` for each leaf, in order.
 nb::object put_together(const Nesting& nesting, const std::function<nb::object()>& leaf);
 
 }  // namespace onepass::python

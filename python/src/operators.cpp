@@ -1,4 +1,4 @@
-// The operators of docs/language.md as Python functions, each under its name there, and how one runs when nothing is recorded.
+// The operators of docs/language.md as Python functions with the same names, and their execution outside a recording.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -22,7 +22,7 @@
 namespace onepass::python {
 namespace {
 
-// An operator compiled by itself, for arrays outside of any function.
+// An operator compiled separately, for arrays outside of any function.
 struct Single {
   RecordOperator record;
   std::vector<bool> given;  // by operand; false: none
@@ -52,7 +52,7 @@ Single::Single(RecordOperator record, std::vector<bool> given)
       given(std::move(given)),
       core(detail::Shared<void>(detail::Shared<int>::make(0), this), 0, &run, quiet_options()) {}
 
-constexpr std::size_t kMostSingles = 1024;  // of one shape each, they would grow without end
+constexpr std::size_t kMostSingles = 1024;  // bounds memory if each is used for one shape
 
 std::shared_ptr<Single> single(std::string key, const RecordOperator& record, std::span<const Value> operands) {
   static std::mutex mutex;
@@ -69,7 +69,7 @@ std::shared_ptr<Single> single(std::string key, const RecordOperator& record, st
   throw nb::type_error(fmt::format("{}: {} is neither an array nor a number", name, nb::cast<std::string>(nb::repr(h.type()))).c_str());
 }
 
-// A list or tuple of numbers is an array, as everywhere in Python.
+// Reads an operand. Accepts lists and tuples of numbers as arrays.
 void read_operand(std::string_view name, nb::handle h, Value& out) {
   if (value_from(h, out)) return;
   if (!PyList_Check(h.ptr()) && !PyTuple_Check(h.ptr())) fail_operand(name, h);
@@ -115,7 +115,7 @@ nb::object apply(std::string_view name, std::string_view settings, std::span<con
 
 namespace {
 
-// Axes as they came: none, an int or several.
+// Axes as given: none, an int or several.
 struct AxesGiven {
   bool all = true;
   std::vector<std::int64_t> list;
@@ -291,7 +291,7 @@ void bind_reductions(nb::module_& m) {
       nb::arg("logits"), nb::arg("labels"), nb::arg("axis") = -1);
 }
 
-// With lists of lengths, axes or counts.
+// Defines an operator with a list of lengths, axes or counts.
 void def_listed(nb::module_& m, const char* name, const char* list_name, Tensor (*f)(const Operand&, Extents)) {
   m.def(
       name,
@@ -308,7 +308,7 @@ std::vector<nb::handle> handles_in(nb::handle sequence) {
   return list;
 }
 
-// Of several arrays, joined.
+// Defines an operator that joins several arrays.
 void def_joined(nb::module_& m, const char* name, Tensor (*f)(const std::vector<Tensor>&, int, std::source_location)) {
   m.def(
       name,

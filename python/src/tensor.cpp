@@ -1,4 +1,4 @@
-// Tensor, the tracer: what a function that is being recorded gets for its arrays and numbers.
+// Tensor, the tracer: represents arrays and numbers while a function is recorded.
 #include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

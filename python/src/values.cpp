@@ -25,7 +25,7 @@ bool dtype_named(std::string_view name, DType& out) {
   return name == "bool_" ? (out = DType::Bool, true) : false;
 }
 
-// The buffer protocol's letters are those of Python's struct module.
+// Converts a format of the buffer protocol, which uses the letters of Python's struct module.
 bool dtype_of_format(const char* format, std::size_t bytes, DType& out) {
   if (!format) format = "B";
   if (*format == '@' || *format == '=' || *format == '<') ++format;
@@ -56,7 +56,7 @@ bool dtype_of_format(const char* format, std::size_t bytes, DType& out) {
   }
 }
 
-// A buffer of Python, until the last Array of it goes.
+// A Python buffer, kept until the last Array of its memory is destroyed.
 class Buffer {
  public:
   explicit Buffer(const Py_buffer& view) : view_(view) {}
@@ -75,7 +75,7 @@ class Buffer {
 bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
   Py_buffer view;
   if (PyObject_GetBuffer(h.ptr(), &view, PyBUF_RECORDS_RO) != 0) {
-    PyErr_Clear();  // bf16 of ml_dtypes, among others: there are other ways
+    PyErr_Clear();  // for example bf16 of ml_dtypes: other methods follow
     return false;
   }
   Buffer owner(borrowed ? Py_buffer{} : view);
@@ -105,7 +105,7 @@ bool array_from_dlpack(nb::handle h, Array& out) {
     capsule = h.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
   } catch (nb::python_error& e) {
     if (!e.matches(PyExc_TypeError)) throw;
-    capsule = h.attr("__dlpack__")();  // from before DLPack 1.0
+    capsule = h.attr("__dlpack__")();  // before DLPack 1.0
   }
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     out = Array::from_dlpack_versioned(static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned")));
@@ -151,7 +151,7 @@ Locked::Locked() {
 }
 
 Keeper::~Keeper() {
-  if (!object_ || !Py_IsInitialized()) return;  // the interpreter is gone, and its memory with it
+  if (!object_ || !Py_IsInitialized()) return;  // the interpreter and its memory are gone
   const Locked lock;
   Py_DECREF(object_);
 }
@@ -185,7 +185,7 @@ nb::object dtype_object(DType dtype) { return nb::cast(ElementType{dtype}); }
 bool array_from(nb::handle h, Array& out) {
   if (nb::inst_check(h) && nb::isinstance<Array>(h)) return out = *nb::inst_ptr<Array>(h), true;
   if (PyObject_CheckBuffer(h.ptr()) && !PyBytes_Check(h.ptr()) && array_from_buffer(h, out)) return true;
-  if (is_dtype_named(h, "bfloat16") && nb::hasattr(h, "view") && !nb::hasattr(h, "data_ptr")) {  // NumPy's, by ml_dtypes
+  if (is_dtype_named(h, "bfloat16") && nb::hasattr(h, "view") && !nb::hasattr(h, "data_ptr")) {  // NumPy's, from ml_dtypes
     if (!array_from_buffer(h.attr("view")("uint16"), out)) return false;
     return out = out.bitcast(DType::BF16), true;
   }
@@ -214,7 +214,7 @@ Array array_from(nb::handle h, const char* what) {
 }
 
 Operand Value::operand() const {
-  constexpr std::source_location nowhere{};  // note_line knows it
+  constexpr std::source_location nowhere{};  // note_line sets it
   switch (kind) {
     case Kind::Tensor: return Operand(tensor, nowhere);
     case Kind::Array: return Operand(array, nowhere);

@@ -1,4 +1,4 @@
-// Converts Python values to onepass's: element types, arrays without a copy, numbers. All other files of the module use it.
+// Converts Python values to onepass values: element types, arrays without a copy, numbers. All other files of the module use it.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace onepass::python {
 
 namespace nb = nanobind;
 
-/// Releases the interpreter's lock while a call runs. If the interpreter ends meanwhile, the destructor sleeps until the process ends: Python would
-/// unwind the thread, through frames that no exception may leave.
+/// Releases the interpreter's lock while a call runs. If the interpreter ends in the meantime, the destructor sleeps until the process
+/// ends. Otherwise Python would unwind the thread through frames that no exception may leave.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -26,7 +26,7 @@ class Unlocked {
  private:
   PyThreadState* state_;
 };
-/// Takes the interpreter's lock, on any thread. Sleeps like Unlocked if the interpreter ends.
+/// Acquires the interpreter's lock, on any thread. Sleeps like Unlocked if the interpreter ends.
 class Locked {
  public:
   Locked();
@@ -56,18 +56,18 @@ struct ElementType {
   DType dtype;
 };
 
-/// Reads an element type: onepass's name or NumPy's, a NumPy dtype or scalar type, or bool, int and float, which are bool, i64 and f64.
-/// Errors: TypeError for anything else.
+/// Reads an element type: onepass's or NumPy's name, a NumPy dtype or scalar type, or bool, int and float, which mean bool, i64 and f64.
+/// Errors: TypeError for all other values.
 DType dtype_from(nb::handle h);
 nb::object dtype_object(DType dtype);
 
-/// Makes an Array that shares the memory of a NumPy array, a buffer or a DLPack tensor, or that copies a list or tuple of numbers. Returns false
-/// if `h` is none of these. Errors: DTypeError or ValueError for a type or layout that onepass does not have.
+/// Makes an Array that shares the memory of a NumPy array, buffer or DLPack tensor, or copies a list or tuple of numbers.
+/// Returns false if `h` is none of these. Errors: DTypeError or ValueError for an unsupported type or layout.
 bool array_from(nb::handle h, Array& out);
-/// The same. Errors: also TypeError, which names `what`, if `h` is none of these.
+/// Makes the same Array. Errors: also TypeError, which names `what`, if `h` is none of these.
 Array array_from(nb::handle h, const char* what);
 
-/// An operand or argument: a Tensor, an Array, a number without a strong type, or None.
+/// An operand or argument: a Tensor, an Array, a weakly typed number, or None.
 struct Value {
   enum class Kind : std::uint8_t { Tensor, Array, Number, None };
   Kind kind = Kind::None;
@@ -75,11 +75,11 @@ struct Value {
   onepass::Array array;
   detail::CallArgument number;
 
-  /// Points into this value, which must outlive it.
+  /// Returns an operand that refers to this value, which must outlive it.
   Operand operand() const;
   detail::CallArgument argument() const { return kind == Kind::Array ? detail::CallArgument(array) : number; }
 };
-/// Holds the Python buffers that a call reads, and releases them at its end. Cheaper than Arrays that own them.
+/// The Python buffers that a call reads; the destructor releases them. Cheaper than Arrays with ownership.
 class Buffers {
  public:
   Buffers() = default;
@@ -94,13 +94,13 @@ class Buffers {
   std::vector<Py_buffer> views_;
 };
 /// Reads a Value; returns false if `h` is not one. With `borrowed`, which must outlive it, the value's Array does not own its memory.
-/// Errors: OverflowError for an int that no 64-bit type holds.
+/// Errors: OverflowError for an int that exceeds all 64-bit types.
 bool value_from(nb::handle h, Value& out, Buffers* borrowed = nullptr);
 
-/// Returns whether `h` is a Dask array or another collection of Dask.
+/// True if `h` is a Dask array or another Dask collection.
 bool is_of_dask(nb::handle h);
 
-/// Tells the recording, if there is one, which Python line calls the module, for messages and dumps.
+/// Sets the Python source line that calls the module in the current recording, if there is one, for messages and dumps.
 void note_line();
 
 nb::tuple shape_tuple(std::span<const std::int64_t> shape);

@@ -1,8 +1,8 @@
 """The namespace of the Python array API standard 2024.12: `xp = x.__array_namespace__()` for an Array or Tensor x.
 
 The functions have the standard's names, parameters and shapes, and the language's values and types (docs/language.md). They work on arrays,
-and inside a compiled function on Tensors, where they are recorded and fused. Not there: complex numbers, and the extensions linalg and fft.
-Where the standard leaves a case open, such as an integer array with a floating-point one, the language decides.
+and inside a compiled function on Tensors, where they are recorded and fused. Complex numbers and the extensions linalg and fft are not supported.
+The language decides cases that the standard leaves open, such as an integer array with a floating-point one.
 """
 import types as _types
 
@@ -24,7 +24,7 @@ _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 
 def _namespace(api_version):
-    """This namespace. Errors: ValueError for a version of the standard that it does not have."""
+    """Returns this namespace. Errors: ValueError for an unsupported version of the standard."""
     import sys
 
     if api_version is not None and api_version not in _VERSIONS:

@@ -1,6 +1,6 @@
-"""Creation functions. Inside a recording they record where they can: what they make is computed where it is used.
+"""Creation functions. Inside a recording they record if possible, so that values are computed where they are used.
 
-Without a dtype, Python floats make float32 and ints int64.
+Without a dtype, Python floats give float32 and ints int64.
 """
 import math
 
@@ -37,9 +37,9 @@ def _filled(shape, value, dtype, device):
 
 
 def asarray(obj, /, *, dtype=None, device=None, copy=None):
-    """An array of obj's elements: an array, a Tensor, a number, nested sequences of numbers, a buffer or a DLPack tensor.
+    """Makes an array from obj: an array, a Tensor, a number, nested sequences of numbers, a buffer or a DLPack tensor.
 
-    copy    True: always; False: never, a ValueError where that cannot be; None: where the type or the device changes, or obj is a sequence
+    copy    True: always; False: never, a ValueError if a copy is necessary; None: if the type or the device changes, or obj is a sequence
     """
     if isinstance(obj, _core.Tensor):
         if copy is False and dtype is not None and obj.dtype != dtype:
@@ -77,7 +77,7 @@ def _of_numbers(obj):
 
 
 def _default_of(array):
-    """Of NumPy's type for Python numbers the namespace's default."""
+    """Returns the namespace's default type for NumPy's type of Python numbers."""
     if array.dtype.kind == "c":
         raise _core.DTypeError("onepass has no complex numbers")
     if array.dtype.kind == "O":
@@ -86,7 +86,7 @@ def _default_of(array):
 
 
 def _cast(array, dtype):
-    """Cast now, also while something is being recorded: asarray's argument has elements."""
+    """Casts immediately, even during a recording, because asarray's argument has elements."""
     if not _core.is_recording():
         return _core.cast(array, dtype)
     out = _core.empty(array.shape, dtype)
@@ -95,7 +95,7 @@ def _cast(array, dtype):
 
 
 def from_dlpack(x, /, *, device=None, copy=None):
-    """An array that shares the elements of x, a tensor of any library that speaks DLPack; copy=True copies them."""
+    """Makes an array that shares the elements of x, a tensor of any DLPack library; copy=True copies them."""
     array = _core.Array(x)
     if copy is False and device is not None and array.device != device:
         raise _core.ValueError(f"from_dlpack: copy=False, but the elements are on {array.device}")
@@ -103,7 +103,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
 
 
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
-    """start, start + step, … before stop."""
+    """Returns start, start + step, … before stop."""
     if stop is None:
         start, stop = 0, start
     whole = all(isinstance(v, int) for v in (start, stop, step))
@@ -113,7 +113,7 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
 
 
 def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):
-    """num numbers at equal distances from start to stop, which is the last unless endpoint=False."""
+    """Returns num equally spaced numbers from start to stop, which is included unless endpoint=False."""
     if num < 0:
         raise _core.ValueError(f"linspace: {num} elements")
     parts = num - 1 if endpoint else num
@@ -126,7 +126,7 @@ def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):
 
 
 def _index(length):
-    """0, 1, … as i64: recorded, or in memory."""
+    """Returns 0, 1, … as i64: recorded, or in memory."""
     if _core.is_recording():
         return _core.iota((length,), dtype=_core.i64)
     import numpy
@@ -153,14 +153,14 @@ def _made(values, dtype, device):
 
 
 def empty(shape, *, dtype=None, device=None):
-    """An array whose elements are not set; zeros inside a recording."""
+    """Makes an array with uninitialized elements; zeros inside a recording."""
     if _core.is_recording():
         return _core.zeros(_shape(shape), dtype or dtypes.DEFAULT_FLOAT)
     return _on(_core.empty(_shape(shape), dtype or dtypes.DEFAULT_FLOAT), device)
 
 
 def full(shape, fill_value, *, dtype=None, device=None):
-    """All elements equal to a number: its type, unless dtype is given."""
+    """Makes an array filled with a number, with its type unless dtype is given."""
     return _filled(shape, fill_value, dtype or _default(fill_value), device)
 
 
@@ -193,7 +193,7 @@ def ones_like(x, /, *, dtype=None, device=None):
 
 
 def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
-    """1 on the k-th diagonal, 0 elsewhere."""
+    """Returns a matrix with 1 on the k-th diagonal and 0 elsewhere."""
     shape = (n_rows, n_rows if n_cols is None else n_cols)
     if _core.is_recording():
         ones_ = _core.equal(_core.iota(shape, axis=0, dtype=_core.i64) + k, _core.iota(shape, axis=1, dtype=_core.i64))
@@ -208,7 +208,7 @@ def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
 
 
 def meshgrid(*arrays, indexing="xy"):
-    """The coordinates of a grid from those along its axes: one array for each, of the whole grid's shape."""
+    """Returns the coordinates of a grid: one array of the grid's shape for each coordinate vector."""
     if indexing not in ("xy", "ij"):
         raise _core.ValueError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}")
     if any(x.ndim > 1 for x in arrays):

@@ -25,17 +25,20 @@ DEFAULT_FLOAT, DEFAULT_INTEGER = float32, int64
 
 FInfo = collections.namedtuple("FInfo", "bits eps max min smallest_normal dtype")
 IInfo = collections.namedtuple("IInfo", "bits max min dtype")
-# Bits of the exponent and of the fraction that is stored.
+# Number of exponent bits and of stored fraction bits.
 _FORMATS = {_core.f16: (5, 10), _core.bf16: (8, 7), float32: (8, 23), float64: (11, 52)}
 
 
 def dtype_of(x):
-    """The element type of an array, a Tensor, or of what names one."""
+    """Returns the element type of an array or a Tensor, or the type that x names."""
     return x.dtype if isinstance(x, (_core.Array, _core.Tensor)) else _core.dtype(getattr(x, "dtype", x))
 
 
 def isdtype(dtype, kind):
-    """Is the type of that kind ("bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating", "numeric"), equal to that type, or one of a tuple of these?"""
+    """True if the type is of that kind, equal to that type, or matches an element of a tuple of these.
+
+    kind    "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating", "numeric", a type, or a tuple
+    """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     if not isinstance(kind, str):
@@ -69,7 +72,7 @@ def _promoted(a, b):
 
 
 def result_type(*arrays_and_dtypes):
-    """The type that arrays, Tensors, types and Python numbers promote to. A number has no strong type, as everywhere in onepass.
+    """Returns the type that arrays, Tensors, types and Python numbers promote to. A number is weakly typed, as everywhere in onepass.
 
     Errors    DTypeError for u64 with a signed type, ValueError for no argument.
     """
@@ -89,7 +92,7 @@ def result_type(*arrays_and_dtypes):
 
 
 def can_cast(from_, to, /):
-    """Do elements of the first type, or array, promote to the second?"""
+    """True if elements of the first type, or array, promote to the second type."""
     try:
         return _promoted(dtype_of(from_), dtype_of(to)) == dtype_of(to)
     except _core.DTypeError:
@@ -97,13 +100,13 @@ def can_cast(from_, to, /):
 
 
 def astype(x, dtype, /, *, copy=True, device=None):
-    """The elements cast. copy=False: x itself, where the type is the same."""
+    """Casts the elements. copy=False: returns x itself if the type is the same."""
     out = _methods._astype(x, dtype, copy)
     return out if device is None else out.to_device(device)
 
 
 def finfo(type, /):
-    """Limits of a floating-point type, or of the type of an array: bits, eps, max, min, smallest_normal, dtype."""
+    """Returns the limits of a floating-point type, or of an array's type: bits, eps, max, min, smallest_normal, dtype."""
     dtype = dtype_of(type)
     if dtype not in _FORMATS:
         raise _core.DTypeError(f"finfo: {dtype.name} is not a floating-point type")
@@ -114,7 +117,7 @@ def finfo(type, /):
 
 
 def iinfo(type, /):
-    """Limits of an integer type, or of the type of an array: bits, max, min, dtype."""
+    """Returns the limits of an integer type, or of an array's type: bits, max, min, dtype."""
     dtype = dtype_of(type)
     if not isdtype(dtype, "integral"):
         raise _core.DTypeError(f"iinfo: {dtype.name} is not an integer type")

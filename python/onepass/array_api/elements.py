@@ -1,6 +1,6 @@
-"""Sorting; and functions that no kernel computes: sets, and those whose result's shape depends on the elements.
+"""Sorting; and functions without a kernel: sets, and functions with a result shape that depends on the elements.
 
-NumPy computes the latter, on the arrays' own memory. Inside a recording, where a Tensor has no elements, each is an UnsupportedError.
+NumPy computes the latter, on the arrays' own memory. Inside a recording, where a Tensor has no elements, they raise UnsupportedError.
 """
 import collections
 
@@ -12,13 +12,13 @@ UniqueInverseResult = collections.namedtuple("UniqueInverseResult", "values inve
 
 
 def refuse_recording(name, *arrays):
-    """UnsupportedError inside a recording, also for an Array: a recording reads its elements at each call."""
+    """Raises UnsupportedError inside a recording, also for an Array, because a recording reads its elements at each call."""
     if _core.is_recording() or any(isinstance(x, _core.Tensor) for x in arrays):
         raise _core.UnsupportedError(f"{name} needs the elements, which are not there while a function is recorded: call it outside of the compiled function")
 
 
 def on_elements(name, *arrays):
-    """The arrays as NumPy's, of the same memory. Errors: those of refuse_recording."""
+    """Returns the arrays as NumPy arrays of the same memory. Errors: as refuse_recording."""
     import numpy
 
     refuse_recording(name, *arrays)
@@ -33,7 +33,7 @@ def _array(x, dtype=None):
 
 
 def nonzero(x, /):
-    """The indices of the elements that are not zero: an array for each axis. Outside of recordings, by NumPy."""
+    """Returns the indices of the nonzero elements: an array for each axis. Only outside of recordings, by NumPy."""
     (values,) = on_elements("nonzero", x)
     if values.ndim == 0:
         raise _core.ValueError("nonzero: an array of rank 0 has no axis")
@@ -41,17 +41,17 @@ def nonzero(x, /):
 
 
 def searchsorted(x1, x2, /, *, side="left", sorter=None):
-    """Where the elements of x2 belong in x1, which is sorted, or is by the indices `sorter`."""
+    """Returns the positions of x2's elements in x1, which must be sorted directly or by the indices `sorter`."""
     return _core.searchsorted(x1 if sorter is None else _core.take(x1, sorter, 0), x2, side)
 
 
 def sort(x, /, *, axis=-1, descending=False, stable=True):
-    """Sorted along an axis, always stable. NaN stands behind all numbers, of descending before them."""
+    """Sorts along an axis, always stably. NaN follows all numbers, or precedes them if descending."""
     return _core.sort(x, axis, descending)
 
 
 def argsort(x, /, *, axis=-1, descending=False, stable=True):
-    """The indices that sort along an axis; equal elements keep their order."""
+    """Returns the indices that sort along an axis; equal elements keep their order."""
     return _core.argsort(x, axis, descending)
 
 
@@ -64,22 +64,25 @@ def _unique(name, x):
 
 
 def unique_all(x, /):
-    """The different elements, where each stands first, which of them each element is, and how often each occurs. Every NaN is different. Outside of recordings, by NumPy."""
+    """Returns the distinct elements, their first indices, the inverse indices and the counts.
+
+    Every NaN is distinct. Only outside of recordings, by NumPy.
+    """
     return UniqueAllResult(*_unique("unique_all", x))
 
 
 def unique_counts(x, /):
-    """The different elements, and how often each occurs. Every NaN is different. Outside of recordings, by NumPy."""
+    """Returns the distinct elements and their counts. Every NaN is distinct. Only outside of recordings, by NumPy."""
     values, _, _, counts = _unique("unique_counts", x)
     return UniqueCountsResult(values, counts)
 
 
 def unique_inverse(x, /):
-    """The different elements, and which of them each element is. Every NaN is different. Outside of recordings, by NumPy."""
+    """Returns the distinct elements and the inverse indices. Every NaN is distinct. Only outside of recordings, by NumPy."""
     values, _, inverse, _ = _unique("unique_inverse", x)
     return UniqueInverseResult(values, inverse)
 
 
 def unique_values(x, /):
-    """The different elements, sorted. Every NaN is different. Outside of recordings, by NumPy."""
+    """Returns the distinct elements, sorted. Every NaN is distinct. Only outside of recordings, by NumPy."""
     return _unique("unique_values", x)[0]

@@ -1,4 +1,4 @@
-"""Elementwise functions: the language's operators under the standard's names, and the few that are several of them."""
+"""Elementwise functions: the language's operators under the standard's names, and a few that combine several operators."""
 from .. import _core
 from .._core import abs, acos, acosh, add, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_or, bitwise_xor, ceil, copysign, cos, cosh
 from .._core import equal, exp, expm1, floor, greater, greater_equal, hypot, isfinite, isinf, isnan, less, less_equal, log, log10, log1p, log2
@@ -11,7 +11,7 @@ from .fused import fused
 
 
 def positive(x, /):
-    """The elements as they are."""
+    """Returns the elements unchanged."""
     if dtypes.dtype_of(x) == dtypes.bool:
         raise _core.DTypeError("positive: bool is not a numeric type")
     return x if isinstance(x, _core.Tensor) else _core.Array(x, copy=True)
@@ -23,7 +23,7 @@ def _sign_of_float(x):
 
 
 def sign(x, /):
-    """-1, 0 or 1; of both zeros 0, of NaN NaN."""
+    """Returns -1, 0 or 1; 0 for both zeros, NaN for NaN."""
     return _sign_of_float(x) if dtypes.isdtype(dtypes.dtype_of(x), "real floating") else _core.sign(x)
 
 
@@ -43,7 +43,7 @@ def _at_most(x, hi):
 
 
 def clip(x, /, min=None, max=None):
-    """minimum(maximum(x, min), max), of x's type; either bound may be left out."""
+    """Returns minimum(maximum(x, min), max) in x's type; each bound is optional."""
     if min is None and max is None:
         return x if isinstance(x, _core.Tensor) else _core.Array(x, copy=True)
     shape = _broadcast_shapes(*(getattr(v, "shape", ()) for v in (x, min, max)))
@@ -53,7 +53,7 @@ def clip(x, /, min=None, max=None):
 
 
 def _broadcast_shapes(*shapes):
-    """The shape that all broadcast to. Errors: ShapeError."""
+    """Returns the shape that all shapes broadcast to. Errors: ShapeError."""
     out = []
     for shape in shapes:
         out = [1] * (len(shape) - len(out)) + out
@@ -69,7 +69,7 @@ def _broadcast_shapes(*shapes):
 def _nextafter(x1, x2, dtype, bits):
     a, b = _core.cast(x1, dtype), _core.cast(x2, dtype)
     pattern = _core.bitcast(a, bits)
-    further = _core.where((b > a) == (a > 0), pattern + 1, pattern - 1)  # magnitudes are ordered as their bits are
+    further = _core.where((b > a) == (a > 0), pattern + 1, pattern - 1)  # magnitudes have the order of their bits
     smallest = _core.copysign(_core.bitcast(_core.full((), 1, bits), dtype), b)
     stepped = _core.where(a == 0, smallest, _core.bitcast(further, dtype))
     stepped = _core.where(a == b, b, stepped)
@@ -77,7 +77,7 @@ def _nextafter(x1, x2, dtype, bits):
 
 
 def nextafter(x1, x2, /):
-    """The number next to x1 in the direction of x2, of float32 or float64."""
+    """Returns the number next to x1 in the direction of x2, for float32 or float64."""
     dtype = dtypes.result_type(x1, x2)
     bits = {dtypes.float32: dtypes.int32, dtypes.float64: dtypes.int64}.get(dtype)
     if bits is None:

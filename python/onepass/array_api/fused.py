@@ -1,11 +1,11 @@
-"""How a function of several operators runs: recorded inside a recording, outside as one compiled function."""
+"""Execution of functions of several operators: recorded inside a recording, otherwise run as one compiled function."""
 import functools
 
 from .. import _core
 
 
 def fused(static=()):
-    """Outside a recording the function is compiled as a whole; the parameters named in `static` are part of what is compiled."""
+    """Compiles the whole function for calls outside a recording. The parameters named in `static` are constants of the compiled code."""
 
     def decorate(function):
         compiled = functools.lru_cache(maxsize=None)(lambda: _core.Function(function, list(static) or None))
@@ -20,12 +20,12 @@ def fused(static=()):
 
 
 def axes_of(axis):
-    """An axis or several as a compiled function can be known by."""
+    """Returns an axis or several axes in a hashable form."""
     return axis if axis is None or isinstance(axis, int) else tuple(int(a) for a in axis)
 
 
 def axis_in(axis, rank, name):
-    """The axis counted from the front. Errors: IndexError where there is no such axis."""
+    """Returns the axis counted from the front. Errors: IndexError if the axis does not exist."""
     if not -rank <= axis < rank:
         raise _core.IndexError(f"{name}: axis {axis} is outside a tensor of rank {rank}")
     return axis % rank

@@ -1,4 +1,4 @@
-"""What the namespace says of itself."""
+"""Inspection of the namespace."""
 from .. import _core
 from . import dtypes
 
@@ -7,7 +7,7 @@ _NAMES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 
 class _Info:
     def capabilities(self):
-        """Boolean masks and results whose shape depends on elements are there outside of recordings."""
+        """Boolean masks and results with a data-dependent shape are supported only outside of recordings."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}
 
     def default_device(self):
@@ -26,5 +26,5 @@ class _Info:
 
 
 def __array_namespace_info__():
-    """The data types, devices and capabilities of the namespace, as the standard asks for them."""
+    """Returns the data types, devices and capabilities of the namespace, as the standard defines."""
     return _Info()

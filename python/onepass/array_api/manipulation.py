@@ -1,4 +1,4 @@
-"""Manipulation and indexing: the language's views under the standard's names. Inside a recording none copies."""
+"""Manipulation and indexing: the language's views under the standard's names. Inside a recording they do not copy."""
 from .. import _core
 from . import dtypes
 from .elementwise import _broadcast_shapes
@@ -7,12 +7,12 @@ from .fused import axes_of, axis_in, fused
 
 
 def broadcast_shapes(*shapes):
-    """The shape that shapes broadcast to."""
+    """Returns the shape that the shapes broadcast to."""
     return _broadcast_shapes(*shapes)
 
 
 def broadcast_arrays(*arrays):
-    """The arrays, each broadcast to the shape of all."""
+    """Broadcasts the arrays to their common shape."""
     shape = _broadcast_shapes(*(x.shape for x in arrays))
     return [x if x.shape == shape else _core.broadcast_to(x, shape) for x in arrays]
 
@@ -22,7 +22,7 @@ def broadcast_to(x, /, shape):
 
 
 def concat(arrays, /, *, axis=0):
-    """Joined along an axis that they have, or flattened with axis=None. Types promote."""
+    """Joins arrays along an existing axis, or flattened with axis=None. Types promote."""
     arrays = list(arrays)
     if axis is None:
         return _core.concat([_core.reshape(x, (-1,)) for x in arrays], 0)
@@ -30,18 +30,18 @@ def concat(arrays, /, *, axis=0):
 
 
 def stack(arrays, /, *, axis=0):
-    """Joined along a new axis."""
+    """Joins arrays along a new axis."""
     return _core.stack(list(arrays), axis)
 
 
 def unstack(x, /, *, axis=0):
-    """A tuple of the parts along an axis, without it."""
+    """Returns a tuple of the slices along an axis, without that axis."""
     axis = axis_in(axis, x.ndim, "unstack")
     return tuple(x[(slice(None),) * axis + (i,)] for i in range(x.shape[axis]))
 
 
 def expand_dims(x, /, axis=0):
-    """A new axis of length 1. Of several, each is a place in the result."""
+    """Adds a new axis of length 1, or several; each axis is a position in the result."""
     if isinstance(axis, int):
         return _core.expand_dims(x, axis_in(axis, x.ndim + 1, "expand_dims"))
     rank = x.ndim + len(axis)
@@ -53,17 +53,17 @@ def expand_dims(x, /, axis=0):
 
 
 def squeeze(x, /, axis):
-    """Without axes of length 1."""
+    """Removes axes of length 1."""
     return _core.squeeze(x, axis if isinstance(axis, int) else list(axis))
 
 
 def flip(x, /, *, axis=None):
-    """Backwards along an axis, several, or all."""
+    """Reverses the elements along an axis, several axes, or all."""
     return _core.flip(x, axis if axis is None or isinstance(axis, int) else list(axis))
 
 
 def permute_dims(x, /, axes):
-    """Axis i of the result is axis axes[i] of x."""
+    """Permutes the axes: axis i of the result is axis axes[i] of x."""
     if x.ndim == 0 and len(axes) == 0:
         return x
     if len(axes) != x.ndim:
@@ -72,7 +72,7 @@ def permute_dims(x, /, axes):
 
 
 def moveaxis(x, source, destination, /):
-    """Axes at other places; the rest keep their order."""
+    """Moves axes to other positions; the remaining axes keep their order."""
     sources = [axis_in(a, x.ndim, "moveaxis") for a in ([source] if isinstance(source, int) else source)]
     places = [axis_in(a, x.ndim, "moveaxis") for a in ([destination] if isinstance(destination, int) else destination)]
     if len(sources) != len(places) or len(set(sources)) != len(sources) or len(set(places)) != len(places):
@@ -84,16 +84,16 @@ def moveaxis(x, source, destination, /):
 
 
 def matrix_transpose(x, /):
-    """The last two axes exchanged."""
+    """Swaps the last two axes."""
     if x.ndim < 2:
         raise _core.ValueError(f"matrix_transpose: a tensor of rank {x.ndim} has no two axes")
     return _core.swap_axes(x, -1, -2)
 
 
 def reshape(x, /, shape, *, copy=None):
-    """The elements in row-major order in another shape, one length of which may be -1.
+    """Returns the elements in row-major order with another shape, in which one length may be -1.
 
-    copy    False: an array of the same memory, a ValueError where that cannot be
+    copy    False: an array of the same memory, a ValueError if that is impossible
     """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if copy is not False or isinstance(x, _core.Tensor) or _core.is_recording():
@@ -109,9 +109,9 @@ def reshape(x, /, shape, *, copy=None):
 
 
 def repeat(x, repeats, /, *, axis=None):
-    """Each element `repeats` times along an axis, of the flattened array with axis=None.
+    """Repeats each element `repeats` times along an axis, or of the flattened array with axis=None.
 
-    With an array of counts the result's shape depends on its elements: NumPy computes it, outside of recordings.
+    With an array of counts the result's shape depends on its elements: NumPy computes it, only outside of recordings.
     """
     if not isinstance(repeats, int):
         import numpy
@@ -133,7 +133,7 @@ def _roll(x, shift, axis):
 
 
 def roll(x, /, shift, *, axis=None):
-    """Elements moved along axes, those of the end to the front; of the flattened array with axis=None."""
+    """Shifts elements along axes, from the end to the front; flattens the array for axis=None."""
     if isinstance(shift, int) and (axis is None or isinstance(axis, int)):
         return _core.roll(x, shift, axis)
     if axis is None:
@@ -146,7 +146,7 @@ def roll(x, /, shift, *, axis=None):
 
 
 def tile(x, repetitions, /):
-    """The whole array as often as `repetitions` says, by axis."""
+    """Repeats the whole array; `repetitions` has the count for each axis."""
     return _core.tile(x, (repetitions,) if isinstance(repetitions, int) else repetitions)
 
 
@@ -159,21 +159,21 @@ def _triangle(x, k, upper):
 
 
 def tril(x, /, *, k=0):
-    """The elements on and below the k-th diagonal of the last two axes, 0 elsewhere."""
+    """Returns the elements on and below the k-th diagonal of the last two axes, 0 elsewhere."""
     if x.ndim < 2:
         raise _core.ValueError(f"tril: a tensor of rank {x.ndim} has no two axes")
     return _triangle(x, k, False)
 
 
 def triu(x, /, *, k=0):
-    """The elements on and above the k-th diagonal of the last two axes, 0 elsewhere."""
+    """Returns the elements on and above the k-th diagonal of the last two axes, 0 elsewhere."""
     if x.ndim < 2:
         raise _core.ValueError(f"triu: a tensor of rank {x.ndim} has no two axes")
     return _triangle(x, k, True)
 
 
 def take(x, indices, /, *, axis=None):
-    """The parts of x at indices along an axis, which may be left out of a vector's."""
+    """Returns the slices of x at indices along an axis. The axis is optional for a vector."""
     if axis is None:
         if x.ndim != 1:
             raise _core.ValueError(f"take: a tensor of rank {x.ndim} needs an axis")
@@ -182,17 +182,17 @@ def take(x, indices, /, *, axis=None):
 
 
 def take_along_axis(x, indices, /, *, axis=-1):
-    """The elements of x at indices along an axis; the other axes are those of both, broadcast."""
+    """Returns the elements of x at indices along an axis; the other axes broadcast."""
     return _core.take_along_axis(x, indices, axis)
 
 
 def where(condition, x1, x2, /):
-    """x1's elements where the condition is true, x2's elsewhere. Either may be a number."""
+    """Returns x1's elements where the condition is true, x2's elsewhere. Either may be a number."""
     return _core.where(condition, x1, x2)
 
 
 def isin(x1, x2, /, *, invert=False):
-    """Which elements of x1 are among those of x2."""
+    """Tests for each element of x1 whether it occurs in x2."""
     refuse_recording("isin", x1, x2)
     import numpy
 

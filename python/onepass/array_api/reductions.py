@@ -1,4 +1,4 @@
-"""Statistical, searching and utility functions, and the standard's linear algebra outside of its extension."""
+"""Statistical, searching and utility functions, and the linear algebra of the standard's core."""
 import string
 
 from .. import _core
@@ -22,14 +22,17 @@ def _prod_of_type(x, dtype, axis, keepdims):
 
 
 def sum(x, /, *, axis=None, dtype=None, keepdims=False):
-    """The sum, in the language's order. Integers narrower than 64 bits and bool are summed in 64 bits; dtype casts the elements first."""
+    """Sums the elements in the language's order.
+
+    Integers narrower than 64 bits and bool are summed in 64 bits; dtype casts the elements first.
+    """
     if dtype is None:
         return _core.sum(x, _axis(axis), keepdims)
     return _sum_of_type(x, _core.dtype(dtype), axes_of(axis), keepdims)
 
 
 def prod(x, /, *, axis=None, dtype=None, keepdims=False):
-    """The product; types as those of sum."""
+    """Multiplies the elements; types as in sum."""
     if dtype is None:
         return _core.prod(x, _axis(axis), keepdims)
     return _prod_of_type(x, _core.dtype(dtype), axes_of(axis), keepdims)
@@ -65,14 +68,14 @@ def _count(x, axis, name):
 
 
 def var(x, /, *, axis=None, correction=0.0, keepdims=False):
-    """The mean of the squared distances from the mean, with `correction` taken from the count that it divides by."""
+    """Returns the mean squared distance from the mean; `correction` is subtracted from the divisor."""
     if correction == int(correction):
         return _core.var(x, _axis(axis), int(correction), keepdims)
     return _spread(x, _count(x, axis, "var"), float(correction), axes_of(axis), keepdims)
 
 
 def std(x, /, *, axis=None, correction=0.0, keepdims=False):
-    """The square root of var."""
+    """Returns the square root of var."""
     if correction == int(correction):
         return _core.std(x, _axis(axis), int(correction), keepdims)
     return _core.sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
@@ -100,22 +103,22 @@ def _cumulative(x, scan, axis, dtype, include_initial):
 
 
 def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial=False):
-    """Sums up to each element along an axis, which may be left out of a vector's; types as those of sum. include_initial begins with 0."""
+    """Returns the sums up to each element along an axis; types as in sum. The axis is optional for a vector. include_initial starts with 0."""
     return _cumulative(x, "sum", axis, dtype, include_initial)
 
 
 def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False):
-    """Products up to each element along an axis, which may be left out of a vector's; types as those of prod. include_initial begins with 1."""
+    """Returns the products up to each element along an axis; types as in prod. The axis is optional for a vector. include_initial starts with 1."""
     return _cumulative(x, "prod", axis, dtype, include_initial)
 
 
 def argmax(x, /, *, axis=None, keepdims=False):
-    """The index of the first largest element along an axis, or of the flattened array."""
+    """Returns the index of the first largest element along an axis, or of the flattened array."""
     return _core.argmax(x, axis, keepdims)
 
 
 def argmin(x, /, *, axis=None, keepdims=False):
-    """The index of the first smallest element along an axis, or of the flattened array."""
+    """Returns the index of the first smallest element along an axis, or of the flattened array."""
     return _core.argmin(x, axis, keepdims)
 
 
@@ -140,7 +143,7 @@ def _differences(x, axis, n):
 
 
 def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
-    """The n-th differences of neighbours along an axis, of x with `prepend` before and `append` after it; x itself for n = 0."""
+    """Returns the n-th differences of neighbors along an axis, after joining `prepend`, x and `append`; x itself for n = 0."""
     axis = axis_in(axis, x.ndim, "diff")
     if n < 0:
         raise _core.ValueError(f"diff: {n} times")
@@ -155,7 +158,10 @@ def matmul(x1, x2, /):
 
 
 def tensordot(x1, x2, /, *, axes=2):
-    """Products of the elements of x1 and x2, summed over their axes in pairs: the last of x1 and the first of x2, or (those of x1, those of x2)."""
+    """Multiplies the elements of x1 and x2 and sums over pairs of axes.
+
+    axes    a number: the last axes of x1 and the first of x2; or a pair: (axes of x1, axes of x2)
+    """
     if isinstance(axes, int):
         if axes < 0 or axes > x1.ndim or axes > x2.ndim:
             raise _core.ValueError(f"tensordot: {axes} axes of tensors of rank {x1.ndim} and {x2.ndim}")
@@ -174,7 +180,7 @@ def tensordot(x1, x2, /, *, axes=2):
 
 
 def vecdot(x1, x2, /, *, axis=-1):
-    """Products of the elements of x1 and x2, summed along an axis of both; the others broadcast. The axis is counted from the end."""
+    """Multiplies the elements of x1 and x2 and sums along an axis of both; the other axes broadcast. The axis is counted from the end."""
     if not -_lesser_rank(x1, x2) <= axis < 0:
         raise _core.IndexError(f"vecdot: axis {axis} is outside tensors of rank {x1.ndim} and {x2.ndim}; it is counted from the end")
     if x1.shape[axis] != x2.shape[axis]:

@@ -1,12 +1,13 @@
 """onepass on Dask arrays: a function or formula runs block by block, on the blocks' own memory.
 
     import onepass as op, onepass.dask
+
     y = op.dask.map(lambda x, w: op.tanh(x * w), x, w)       # Dask arrays in, a Dask array out; nothing is computed yet
-    s = op.dask.sum(lambda x, w: x * w, x, w, axis=0)        # the product is made where it is summed
+    s = op.dask.sum(lambda x, w: x * w, x, w, axis=0)        # the product is computed where it is summed
     z = op.dask.evaluate("2*x + exp(-w)")
 
-A function is recorded once, here, and sent to the workers as a formula, which each compiles once or takes from its cache. Sums have the bits
-that they have in one process (docs/language.md, "The order of summation"), whatever the chunks and the number of workers.
+A function is recorded once in this process and sent to the workers as a formula. Each worker compiles it once or takes it from its cache.
+Sums have the same bits as in one process (docs/language.md, "The order of summation"), for any chunks and any number of workers.
 """
 from .arrays import KINDS as _KINDS, evaluate, map, reduced as _reduced
 

@@ -1,4 +1,4 @@
-"""Dask arrays of onepass's blocks."""
+"""Dask arrays with onepass blocks."""
 import ast
 import math
 import sys
@@ -18,7 +18,7 @@ def _dask_array(x):
 
 
 def _given(function, arrays):
-    """The function and the arrays as Dask's. Numbers among the arrays are literals of the function."""
+    """Returns the function and the arrays as Dask arrays. Numbers among the arrays become literals of the function."""
     numbers = {i: a for i, a in enumerate(arrays) if type(a) in (bool, int, float)}
     if numbers and isinstance(function, _core.Formula):
         raise _core.ValueError("a formula of Dask arrays takes arrays: write the number into it, or use onepass.dask.evaluate")
@@ -38,7 +38,7 @@ def _labels(a):
 
 
 def _blockwise(text, options, arrays, shape, dtype, whole=(), kept=None, reduced=()):
-    """The formula of each block; `kept` axes where it has sums; `reduced` axes come out with length 1."""
+    """Applies the formula to each block. `kept`: axes outside of its sums. `reduced`: axes with length 1 in the result."""
     import dask.array
     import numpy
 
@@ -60,7 +60,7 @@ def _numpy_type(dtype):
 
 
 def _options_of(function, options):
-    """Those that a compiled function has, and those given besides."""
+    """Merges the options of a compiled function with the given ones."""
     own = getattr(function, "_options", {})
     return {**{k: v for k, v in own.items() if k != "should_stop"}, **options}
 
@@ -78,12 +78,14 @@ def _axes(axis, rank):
 
 
 def map(function, *arrays, whole=(), **options):
-    """f of Dask arrays, block by block: a Dask array. Arrays broadcast and their chunks are aligned. Numbers are literals of the function.
+    """Applies a function to Dask arrays, block by block, and returns a Dask array.
 
-    function  of arrays, compiled or not, or a formula. It works element by element, and along no axis but those in `whole`
-    whole     axes of the result that are made one chunk, so that the function may work along them: `map(op.softmax, x, whole=-1)`
+    Arrays broadcast, and their chunks are aligned. Numbers are literals of the function.
+
+    function  of arrays, compiled or not, or a formula. It must work elementwise, except along the axes in `whole`
+    whole     axes of the result that become one chunk, so that the function may work along them: `map(op.softmax, x, whole=-1)`
     options   of `jit`, for the workers
-    Errors    UnsupportedError for a function that does not work so, captures arrays, or depends on the lengths of axes that are cut.
+    Errors    UnsupportedError if the function works along other axes, captures arrays, or depends on the lengths of divided axes.
     """
     options = _options_of(function, options)
     function, arrays = _given(function, arrays)
@@ -95,7 +97,7 @@ def map(function, *arrays, whole=(), **options):
 
 
 def call(function, args, kwargs, out=None):
-    """What a compiled function or formula called with Dask arrays is: `map`."""
+    """Calls a compiled function or formula with Dask arrays, by `map`."""
     if out is not None or "out" in kwargs:
         raise _core.ValueError("out: a Dask array is not written to")
     if isinstance(function, _core.Formula) and not args:
@@ -106,7 +108,7 @@ def call(function, args, kwargs, out=None):
 
 
 def evaluate(text, local_dict=None, global_dict=None, *, whole=(), **options):
-    """The value of a formula of variables, some of which are Dask arrays: a Dask array. Variables are found as by onepass.evaluate.
+    """Returns the value of a formula of variables, some of which are Dask arrays, as a Dask array. Finds variables like onepass.evaluate.
 
     A formula that is one reduction, `sum(EXPRESSION, axis=0)`, is summed block by block. Otherwise see `map`.
     """
@@ -136,7 +138,7 @@ def _literal(value):
 
 
 def _reduction_in(text):
-    """`sum(x, axis=0)` as (sum, x, {axis: 0}); other formulas as (None, text, {})."""
+    """Parses `sum(x, axis=0)` as (sum, x, {axis: 0}); other formulas as (None, text, {})."""
     try:
         call = ast.parse(text.strip().replace("axis=none", "axis=None").replace("=true", "=True").replace("=false", "=False"), mode="eval").body
     except SyntaxError:
@@ -171,7 +173,7 @@ def reduced(kind, given, arrays, axis=None, keepdims=False, ddof=0, options=None
 
 
 def _with_axes(kind, program, arrays, axes, ddof, options):
-    """The reduction with its axes kept, of length 1."""
+    """Reduces with its axes kept, with length 1."""
     shape, settings = program.shape, f", axis={list(axes)}, keepdims=true"
     spread = f", ddof={ddof}" if kind in ("var", "std") else ""
     dtype = _core.Formula(f"{kind}(x)")(_core.ones((1,), program.dtype)).dtype
@@ -189,7 +191,7 @@ def _with_axes(kind, program, arrays, axes, ddof, options):
         again = "sum" if kind == "count_nonzero" else kind
         return _blockwise(f"out = {again}(a0{settings})", options, [parts], parts.shape, dtype, axes, None, axes)
     order = _order_of(shape, axes)
-    if order is None or half and (program.statements or kind in ("var", "std")):  # halves are kept unrounded within one formula alone
+    if order is None or half and (program.statements or kind in ("var", "std")):  # halves stay unrounded only within one formula
         return at_once()
     accumulator = dtype if dtype == _core.f64 else _core.f32
     element = "{}" if program.dtype == accumulator else f"cast({{}}, {accumulator.name})"
@@ -214,10 +216,10 @@ def _with_axes(kind, program, arrays, axes, ddof, options):
 
 
 def _order_of(shape, axes):
-    """(axis that may be cut, elements of a step along it, elements of a block) of the order of a sum; None where no axis may be cut."""
+    """Returns (axis that may be divided, elements of a step along it, elements of a block) for the order of a sum; None if no axis may be divided."""
     long = [a for a in axes if shape[a] > 1]
     if not long or any(shape[a] > 1 and a not in axes for a in range(long[0], long[-1])):
-        return None  # runs with missing elements: docs/language.md
+        return None  # runs with absent elements: docs/language.md
     block = 4096 if max(a for a, n in enumerate(shape) if n > 1) in axes else 256
     unit = math.prod(shape[a] for a in long[1:])
     return (long[0], unit, block) if shape[long[0]] > block // math.gcd(block, unit) else None

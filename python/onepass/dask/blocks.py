@@ -1,4 +1,4 @@
-"""What workers run: formulas of blocks, and the sums of parts as nodes of the tree of docs/language.md, "The order of summation"."""
+"""Code of the workers: formulas of blocks, and partial sums as nodes of the tree of docs/language.md, "The order of summation"."""
 import functools
 import math
 import typing
@@ -21,10 +21,10 @@ def _called(text, options, blocks):
 
 
 def run(*blocks, text, options, long=None, kept=()):
-    """The formula of blocks a0, a1, …
+    """Evaluates the formula of blocks a0, a1, …
 
-    kept    axes of the result along which a sum is not: where one has the length 1 in this block alone it is made longer, since the order of a
-            sum depends on which axes have more than one element (`long`: by array and axis, whether it has as a whole)
+    kept    axes of the result outside of its sums. The order of a sum depends on which axes have more than one element. If such an axis has
+            length 1 in this block but not in the whole array (`long`, by array and axis), it is therefore stretched.
     """
     import numpy
 
@@ -59,7 +59,7 @@ def _joined(operator, a, b):
 
 
 def _pieces(first, last):
-    """The blocks from first on, before last, as nodes of the tree of blocks: (level, index) for 2^level blocks from index·2^level on."""
+    """Yields the blocks in [first, last) as tree nodes: (level, index) for 2^level blocks, starting at index·2^level."""
     while first < last:
         level = (last - first).bit_length() - 1
         if first:
@@ -69,10 +69,10 @@ def _pieces(first, last):
 
 
 class Order(typing.NamedTuple):
-    """How a sum is cut: along axis `cut`, each step of which is `unit` elements, in blocks of `block` elements."""
+    """The division of a sum: along axis `cut`, where each step has `unit` elements, in blocks of `block` elements."""
 
-    text: str  # of the sum of a piece
-    values: str  # of its elements, where pieces end within a step
+    text: str  # of the sum of a part
+    values: str  # of its elements, if parts end within a step
     options: tuple
     long: tuple
     kept: tuple
@@ -84,7 +84,7 @@ class Order(typing.NamedTuple):
 
 
 def partial(order, start, *blocks):
-    """Sums of a part that starts at `start` along the axis that is cut: {(level, index): sum}."""
+    """Returns the sums of a part that starts at `start` along the divided axis: {(level, index): sum}."""
     import numpy
 
     blocks = [numpy.asarray(b) for b in blocks]
@@ -101,7 +101,7 @@ def partial(order, start, *blocks):
             parts = [_part(b, order.cut - rank, begin, end) for b in blocks]
             nodes[level, index] = run(*parts, text=order.text, options=order.options, long=order.long, kept=order.kept)
         return nodes
-    # Pieces end within a step: their elements side by side.
+    # Parts end within a step, so their elements are flattened.
     values = numpy.broadcast_to(_called(order.values, order.options, blocks), shape)
     before, behind = math.prod(shape[: order.axes[0]]), math.prod(shape[order.axes[-1] + 1 :])
     flat = values.reshape(before, -1, behind)
@@ -124,7 +124,7 @@ def _part(block, axis, begin, end):
 
 
 def merged(operator, *parts):
-    """The nodes of all parts, neighbours joined."""
+    """Merges the nodes of all parts and joins neighbors."""
     nodes = {}
     for part in parts:
         for (level, index), value in part.items():
@@ -136,7 +136,7 @@ def merged(operator, *parts):
 
 
 def finished(operator, ending, options, nodes):
-    """The root of the tree, and what is made of it."""
+    """Joins all nodes to the root and applies the ending formula."""
     in_order = [nodes[key] for key in sorted(nodes, key=lambda key: key[1] << key[0])]
     total = in_order.pop()
     while in_order:

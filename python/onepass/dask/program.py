@@ -1,4 +1,4 @@
-"""From a function of arrays to a formula of their blocks: what workers are sent in place of Python's code."""
+"""Converts a function of arrays to a formula of their blocks, which workers get instead of Python code."""
 import math
 import re
 import typing
@@ -24,7 +24,7 @@ _SLOT = re.compile(r"slot (\d+) = (\S+)")
 _NODE = re.compile(r"%(\d+) = (\w+) ?(.*?) : (\w+)\[(.*)\]$")
 _RETURN = re.compile(r"return \w+ = %(\d+)$")
 _REDUCTIONS = {"reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min"}
-_ALIASES = ("stop_gradient", "identity", "broadcast")  # operands broadcast by themselves
+_ALIASES = ("stop_gradient", "identity", "broadcast")  # operands broadcast automatically
 _ELEMENTWISE = {
     name: {"integer_pow": "pow"}.get(name, name)
     for name in """neg abs sign add sub mul div floor_div remainder fmod integer_pow fma maximum minimum clamp copysign sqrt reciprocal square
@@ -32,7 +32,7 @@ _ELEMENTWISE = {
         bitwise_xor bitwise_not shift_left shift_right popcount where exp exp2 expm1 log log2 log10 log1p pow rsqrt cbrt hypot logaddexp sigmoid
         sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma""".split()
 }  # fmt: skip
-# Two lengths for each axis, counted from the last: what depends on lengths differs between the two recordings.
+# Two lengths for each axis, counted from the last, so that length-dependent values differ between the two recordings.
 _LENGTHS = ((3, 5, 7, 11, 13, 17), (4, 6, 9, 10, 14, 15))
 
 
@@ -41,9 +41,9 @@ def _length(recording, from_end):
 
 
 def recorded(function, arrays, whole, options):
-    """The program of a function of these Dask arrays, which works element by element, or along the axes `whole` of the result.
+    """Returns the program of a function of these Dask arrays, which must work elementwise or along the axes `whole` of the result.
 
-    Errors    UnsupportedError for a function that does not, and one that depends on the lengths of other axes.
+    Errors    UnsupportedError for other functions, and for a function that depends on the lengths of other axes.
     """
     shape = _broadcast_shapes(*(a.shape for a in arrays))
     if any(math.isnan(n) for n in shape):
@@ -74,7 +74,7 @@ def _recorded_text(compiled, arrays, shape, whole, recording):
         examples.append(numpy.ones(lengths, a.dtype))
     try:
         compiled(*examples)
-    except (_core.ShapeError, _core.IndexError) as error:  # the arrays broadcast, so it is something else of a fixed length
+    except (_core.ShapeError, _core.IndexError) as error:  # the arrays broadcast, so another array has a fixed length
         raise _core.UnsupportedError(f"the function does not work with blocks of other lengths: give each array that it reads as an argument.\n{error}") from None
     return compiled.recorded_graph(), _broadcast_shapes(*(x.shape for x in examples))
 
@@ -86,7 +86,7 @@ def _literal(number, dtype):
 
 
 def _program(text, block_shape, names, shape, whole):
-    """The program of a recorded graph in its printed form. `values` are the nodes so far: (name, shape that the formula gives, type)."""
+    """Converts the printed form of a recorded graph to a program. `values` has the nodes so far: (name, shape in the formula, type)."""
     slots, values, statements, reduces, result = {}, {}, [], False, None
     for line in text.splitlines():
         if m := _SLOT.match(line):
@@ -132,7 +132,7 @@ def _program(text, block_shape, names, shape, whole):
 
 
 def _with_ones(name, before, after):
-    """A reshape that adds and drops axes of length 1; None for another."""
+    """Returns a reshape that adds and drops axes of length 1; None for another reshape."""
     if [n for n in before if n != 1] != [n for n in after if n != 1]:
         return None
     dropped = [i for i, n in enumerate(before) if n == 1]
