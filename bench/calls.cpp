@@ -1,6 +1,7 @@
-// What a call costs beside the work that it does: x*w + b over few elements, as a bound call, an ordinary call into an array and one with a
-// fresh result, each timed in turn with a loop written by hand; then programs of one number, each as a number that changes from call to call
-// and as an Array of rank 0 that does.
+// Measures the overhead of a call: x*w + b over few elements, as a bound call, a call with an existing destination, and a call with a new
+// result. Each is timed alternately with a hand-written loop.
+//
+// Then measures programs of one number that changes from call to call, passed as a number and as an Array of rank 0.
 //   calls
 #include <cstdint>
 #include <functional>
@@ -36,7 +37,7 @@ void row(std::int64_t n) {
   const auto bound = f.bind(y, x, w, b);
   const float *const xp = x.span<const float>().data(), *const wp = w.span<const float>().data(), *const bp = b.span<const float>().data();
   float* const zp = z.span<float>().data();
-  for (int i = 0; i < 100; ++i) bound();  // hot: it gets a kernel of its own
+  for (int i = 0; i < 100; ++i) bound();  // hot: it gets a shape-specialized kernel
   const std::vector<std::function<void()>> ways = {[&] { by_hand(zp, xp, wp, bp, n); }, [&] { bound(); }, [&] { f.into(y)(x, w, b); },
                                                    [&] { f(x, w, b); }};
   const std::vector<double> seconds = op::bench::medians(ways, 20'000, 51);
@@ -65,7 +66,7 @@ void print_ways(const char* name, std::int64_t n, const std::vector<double>& sec
              seconds[0] * 1e9, (seconds[1] - seconds[0]) * 1e9, seconds[2] * 1e9, (seconds[3] - seconds[2]) * 1e9);
 }
 
-// f(s, k) with k an Array of rank 0, f32, and a number.
+// Measures f(s, k), with k an f32 Array of rank 0, and with k a number.
 template <class F> void scalar_row(const char* name, std::int64_t n, F function) {
   const auto f = op::compile(function, unchecked());
   const Array s = op::bench::random_floats({n});

@@ -1,6 +1,8 @@
-// A server that times programs. It reads one JSON request a line on standard input and answers each by a line on standard output:
-// list, prepare, time, result, drop, latency. A request brings its program as text in the formula language (docs/language.md) and its
-// inputs as .npy files; this program knows none of them beforehand and looks at an id only to find what `prepare` made.
+// A server that times programs. It reads one JSON request per line from standard input and writes one answer per line to standard output:
+// list, prepare, time, result, drop, latency.
+//
+// A request passes its program as text in the formula language (docs/language.md) and its inputs as .npy files. This program has no
+// built-in workloads; an id only refers to an earlier `prepare`.
 //
 //   contender [--relax LIST] [--mode M] --serve --threads N
 #include <fmt/format.h>
@@ -32,7 +34,7 @@ namespace {
 using namespace onepass;
 using Json = nlohmann::json;
 
-// A copy in pooled memory: aligned, in huge pages, where load_npy may give the pages of a file.
+// Loads an array into pooled memory, which is aligned and uses huge pages; load_npy may return the pages of a file.
 Array load(const std::string& path) { return load_npy(path).copy(); }
 
 std::string text_member(const Json& request, const char* member) {
@@ -52,7 +54,7 @@ std::vector<std::string> names_member(const Json& request, const char* member) {
   return names;
 }
 
-// The inputs of a request in the order of the program's.
+// Loads the inputs of a request, in the order of the program's inputs.
 std::vector<Array> load_inputs(const Json& request, const std::vector<std::string>& names) {
   const auto files = request.find("inputs");
   if (files == request.end() || !files->is_object()) throw ValueError("the request needs an object \"inputs\"");
@@ -61,7 +63,7 @@ std::vector<Array> load_inputs(const Json& request, const std::vector<std::strin
   return arrays;
 }
 
-// A program with its inputs and the arrays that its results are written to.
+// A program with its inputs and the destinations of its results.
 class Workload {
  public:
   Workload(const Json& request, const Options& options) : request_(request), formula_(text_member(request, "program"), "program") {
@@ -74,7 +76,7 @@ class Workload {
   }
   Workload(const Workload&) = delete;
 
-  /// The inputs as they are in the files.
+  /// Reloads the inputs from their files.
   void reset() {
     inputs_.clear();
     inputs_ = load_inputs(request_, formula_.inputs());
@@ -83,7 +85,7 @@ class Workload {
     if (!results_.empty()) aim();
   }
 
-  /// Compiles and runs; leaves the inputs as they are. The results are what later calls write to.
+  /// Compiles and runs without changing the inputs. Later calls write to its results.
   void first_call() {
     results_ = program_->call(arguments_);
     aim();
@@ -98,7 +100,7 @@ class Workload {
   }
 
  private:
-  // A result named like an input of an in-place workload is written over that input.
+  // Sets the destinations. A result named like an input of an in-place workload is written over that input.
   void aim() {
     targets_.clear();
     for (std::size_t i = 0; i < result_names_.size(); ++i) {
@@ -122,7 +124,7 @@ class Workload {
   std::vector<Array*> targets_;
 };
 
-// A line such as `VmRSS:   1234 kB` of /proc/self/status.
+// Returns the value of a line such as `VmRSS:   1234 kB` in /proc/self/status.
 std::int64_t status_kib(std::string_view key) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)
@@ -130,7 +132,7 @@ std::int64_t status_kib(std::string_view key) {
   return 0;
 }
 
-// MiB by which the peak resident set grows over what is resident in one call; null where the system does not let the peak be reset.
+// Returns by how many MiB one call raises the peak resident set above the resident size; null if the system cannot reset the peak.
 template <class Call> Json peak_of(Call&& call) {
   {
     std::ofstream clear("/proc/self/clear_refs");
@@ -194,14 +196,14 @@ class Server {
     workload->first_call();
     const double first = seconds_now() - begin;
     workload->call();
-    workload->wait_until_optimized();  // warm: timed calls run the code that later calls run
+    workload->wait_until_optimized();  // warm: timed calls run the final code
     workload->call();
     const Json peak = peak_of([&] { workload->call(); });
     held_[id] = std::move(workload);
     return {{"ok", true}, {"into", true}, {"build_ms", build * 1e3}, {"first_ms", first * 1e3}, {"peak_mib", peak}, {"note", ""}};
   }
 
-  // From the text and the arrays in memory to the last result, in a process that has done one unrelated call.
+  // Measures from the text and the arrays in memory to the last result, in a process that has made one unrelated call.
   Json latency(const Json& request) {
     const std::string text = text_member(request, "program");
     std::vector<Array> inputs = load_inputs(request, ProgramText(text, "program").inputs());
@@ -302,7 +304,7 @@ int main(int argc, char** argv) {
     if (options.threads) set_threads(options.threads);
   } catch (const Error& error) { return usage(error.what()); }
   if (!serves) return usage("--serve is missing");
-  // Kernels of earlier processes only where the runner gives a folder for them.
+  // Use kernels of earlier processes only if the runner provides a folder for them.
   const char* const folder = std::getenv("PEERS_DISK_CACHE");
   setenv("ONEPASS_CACHE_DIR", folder && *folder ? folder : "none", 1);
   std::ios::sync_with_stdio(false);

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Products of matrices beside OpenBLAS (NumPy's) and torch, where these are installed: odd, skinny and batched shapes in all four transpositions.
+"""Times matrix products against OpenBLAS (NumPy's) and torch, if installed: odd, skinny and batched shapes in all four transpositions.
 
     bench/contractions.py [--build build/release] [--types f32,f64] [--forms n,a,b,ab] [--only TEXT,TEXT] [--squares] [--peers numpy,torch]
                           [--threads N] [--rounds R] [--seconds S] [--json FILE]
 
-A row is a shape `m x k x n`, or `batch x [m x k x n]`, and a form: `n` is `a @ b`, `a` and `b` have that operand stored transposed, `ab` both.
-Each contender is a process of its own that writes into arrays it has; contenders take turns, `--rounds` times about `--seconds` each. Prints microseconds (the median call of the
-fastest round) and two ratios, above 1 where onepass is faster: to OpenBLAS, and to the fastest of the others; then geometric means and
-the rows below 0.9. Each contender's result is checked against f64. Needs NumPy.
+A row is a shape `m x k x n`, or `batch x [m x k x n]`, and a form: `n` is `a @ b`; `a` and `b` have that operand stored transposed, `ab` both.
+Each contender is a separate process that writes to existing arrays. Contenders alternate for `--rounds` rounds of about `--seconds` each.
+
+Prints microseconds (the median call of the fastest round) and two ratios, above 1 if onepass is faster: to OpenBLAS, and to the fastest
+other contender; then geometric means and the rows below 0.9. Checks each contender's result against f64. Needs NumPy.
 """
 import argparse, ctypes, json, math, os, re, statistics, subprocess, sys, tempfile, time
 
@@ -27,7 +28,8 @@ def extents(shape):
     return (int(batch),) if batch else (), *map(int, rest.split("x"))
 
 
-# ---------------------------------------------------------------- a contender in Python: one line of JSON a request, as bench/contender.cpp
+# ---------------------------------------------------------------- a Python contender: one line of JSON per request, like
+# bench/contender.cpp
 def serve(peer, threads):
     import numpy as np
 
@@ -83,7 +85,7 @@ def time_calls(call, seconds):
 
 
 def blas_of_numpy(np):
-    """The kernels that NumPy's OpenBLAS has chosen for this processor."""
+    """Returns the name of the kernels that NumPy's OpenBLAS has selected for this processor."""
     np.ones((8, 8)) @ np.ones((8, 8))
     for path in {line.split()[-1] for line in open("/proc/self/maps") if "openblas" in line}:
         library = ctypes.CDLL(path)
@@ -145,7 +147,7 @@ def measure(np, contenders, shape, form, dtype, options, folder):
     for r in range(options.rounds):
         order = list(contenders)
         for name in order[r % len(order):] + order[:r % len(order)]:
-            time.sleep(0.05 if options.threads > 1 else 0)  # the threads of the one before wait for work for a while, on a core
+            time.sleep(0.05 if options.threads > 1 else 0)  # threads of the previous contender may still spin on a core
             times[name].append(contenders[name].ask(do="time", id="row", seconds=options.seconds)["median_s"])
     return {name: min(t) for name, t in times.items()}
 

@@ -1,5 +1,6 @@
-// Narrow element types against what they should keep up with, each pair timed in turn on one thread: x*w + b of halves against copying as
-// many bytes (in the caches, where conversions bound it, and from memory), gelu of halves against gelu of f32, and a point operation on bytes against the loop that one writes by hand.
+// Times narrow element types against reference operations, alternately, on one thread: x*w + b of halves against a copy of as many bytes
+// (in the caches, where conversions are the limit, and from memory); gelu of halves against gelu of f32; and an elementwise operation on
+// bytes against a hand-written loop.
 //   elements [number of elements: 262144]
 #include <cstdio>
 #include <cstdlib>

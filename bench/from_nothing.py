@@ -1,25 +1,30 @@
 #!/usr/bin/env python3
-"""What the first calls of each workload take in fresh processes that wait for nothing, and whether the rule of docs/runtime.md ("Tiers") holds.
+"""Measures the first calls of each workload in fresh processes, without waiting, and checks the rule of docs/runtime.md ("Tiers").
 
     bench/from_nothing.py [--build build/release] [--threads N] [--busy N] [--ids A,B] [--quick] [--repeat N] [--mode M]
 
-For each function of bench/workloads.fuse it runs `onepass bench --from-nothing` and prints a Markdown row. `--busy N` keeps N processes of
-nothing but arithmetic beside it. `--quick` leaves out what takes more than about a second a call, and takes mode generic. Without `--mode` and `--quick` it takes modes
-adaptive and specialized.
+For each function of bench/workloads.fuse it runs `onepass bench --from-nothing` and prints a Markdown row. `--busy N` runs N busy processes
+at the same time. `--quick` omits workloads of more than about a second per call, and uses mode generic. Without `--mode` and `--quick` it uses
+modes adaptive and specialized.
 
-With `--repeat N` each run is made N times, and call n takes the median of its N times: so what else the machine did in one of them is not
-counted. Columns: `T(n)` is the time of the first n calls; `settled` the median call once all is compiled; `lost` the time of all calls above
-n times that; `last slow` the end of the last call of more than 1.5 times `settled`; all in milliseconds. `settled` is measured behind the
-calls, by as many calls in the same process that compile nothing: so beside the same load. `slow/s` counts the calls of more than 1.5 times
-`settled` in each second: of the first calls, from 300 ms after the start on (beside `--busy` from 1.5 s on), and of the settled ones. What the second number
-says is the machine; what the first one says beyond that is the library. `late` is `late` where `last slow` comes later than these 300 ms or
-1.5 s, in kernels that settle below 20 ms, and `noise` where so it does, but no more often than in settled calls (a count within twice its square root).
+With `--repeat N` each run is made N times, and call n gets the median of its N times. This filters out other load on the machine.
+
+Columns, in milliseconds: `T(n)` is the time of the first n calls. `settled` is the median call after all is compiled. `lost` is the time of all
+calls above n times `settled`. `last slow` is the end of the last call of more than 1.5 times `settled`. `settled` is measured after the calls,
+in the same process, by as many calls that compile nothing, and so under the same load.
+
+`slow/s` counts the calls of more than 1.5 times `settled` in each second: for the first calls, from 300 ms after the start on (with `--busy`,
+from 1.5 s on), and for the settled ones. The second number is due to the machine; an excess of the first number is due to the library.
+
+`late` is `late` if `last slow` is later than these 300 ms or 1.5 s, for kernels that settle below 20 ms. It is `noise` if that is not
+more frequent than for settled calls (a count within twice its square root).
 
 The rule holds if for every n
     T(n) <= 1.05 n settled + 3 compiling + (the first call of a process whose cache has the kernels)
-where `compiling` is what the process with an empty cache compiles until all is optimised. 5 % is for the noise of `settled`. The last term is what the first call does
-besides compiling: it records, plans, reads files and touches the memory of its results for the first time. T(n) is a sum, and beside other load the mean of a
-call is above its median: `rule, mean` is the same with the mean of the settled calls.
+
+where `compiling` is the compile time of the process with an empty cache until all is optimized. 5 % allows for the noise of `settled`. The last
+term is the other work of the first call: it records, plans, reads files and touches the memory of its results for the first time. T(n) is a
+sum, and under other load the mean of a call is above its median: `rule, mean` is the same rule with the mean of the settled calls.
 """
 import argparse, json, math, mmap, multiprocessing, os, re, statistics, subprocess, sys, tempfile
 
@@ -58,7 +63,7 @@ TYPES = {
 
 
 def functions(path):
-    """The text of each function, by its name; helpers that others call stand before all of them."""
+    """Returns the text of each function, by name, preceded by all helper functions."""
     text = open(path).read()
     parts = re.split(r"(?m)^(?=fn )", text)[1:]
     named = {re.match(r"fn (\w+)", p).group(1): p for p in parts}
@@ -74,8 +79,11 @@ def words(types):
 
 
 def touch_memory(types):
-    """Has the system take as much memory as a workload uses, three times its arrays: a virtual machine that gave free memory back to its host
-    otherwise gets it anew, page by page, in the first call of the first process (adam_16m: 370 ms instead of 37)."""
+    """Makes the system allocate as much memory as a workload uses, three times its arrays.
+
+    Otherwise a virtual machine that returned free memory to its host gets it back page by page, in the first call of the first
+    process. Measured for adam_16m: 370 ms instead of 37.
+    """
     count = 0
     for word in types.split():
         shape = word.split("=")[1]
@@ -85,7 +93,7 @@ def touch_memory(types):
 
 
 def combined(rows):
-    """One row of several runs of the same process: each call takes the median of its times."""
+    """Combines several runs of the same process to one row: each call gets the median of its times."""
     row = dict(rows[0])
     row["settled_ms"] = settled = statistics.median(r["settled_ms"] for r in rows)
     row["settled_mean_ms"] = statistics.median(r["settled_mean_ms"] for r in rows)
@@ -105,12 +113,12 @@ def combined(rows):
 
 
 def beyond_the_rule(row, settled, compiling, first):
-    """Milliseconds by which the rule is broken, at worst."""
+    """Returns by how many milliseconds the rule is violated, at most."""
     return max(t - 1.05 * settled * n for n, t in enumerate(row["T"], 1)) - 3 * compiling - first
 
 
 def lateness(row, busy):
-    """Whether slow calls come later than they should, and whether the library makes them."""
+    """Returns whether slow calls occur too late, and whether the library causes them."""
     limit = 1500 if busy else 300
     if row["settled_ms"] >= 20 or row["last_slow_ms"] <= limit:
         return "-"

@@ -1,5 +1,5 @@
-// The elementary functions, one thread, data in the second-level cache: ns per element and the worst error seen, against glibc's libmvec
-// and SLEEF's u10 functions, both opened at run time where they are installed.
+// Measures the elementary functions on one thread, with data in the second-level cache: ns per element and the largest observed error,
+// compared with glibc's libmvec and SLEEF's u10 functions. Both libraries are opened at run time if installed.
 //   functions [--width 32|64] [NAME...]
 // Prints the table of docs/accuracy.md, "Speed".
 #include <dlfcn.h>
@@ -70,7 +70,7 @@ const Row kRows[] = {
 
 constexpr std::size_t kBytes = std::size_t{128} << 10;  // of one operand
 
-// ---- the libraries' functions, by the names that their vector ABIs give them
+// ---- the libraries' functions, by their vector ABI names
 enum class Library { Libmvec, Sleef };
 
 void* find(Library library, const Row& row, bool narrow, int width) {
@@ -176,7 +176,7 @@ template <class T> std::string line(const Row& row, int width) {
     if (row.operands == 2) arguments.emplace_back(b_array);
     const auto call = [&] { f.into(target, arguments); };
     for (int i = 0; i < 3; ++i) call();
-    wait_until_optimized();  // what later calls run is measured
+    wait_until_optimized();  // measures the code of later calls
     return measure(call);
   };
   const auto theirs = [&](Library library) {

@@ -1,4 +1,4 @@
-// Two ways to do one thing, timed in turn: on a machine whose speed changes from second to second their ratio is what can be measured.
+// Times two implementations alternately. On a machine with varying speed, only their ratio is measurable.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline double seconds(const std::function<void()>& f, int repeat) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeat;
 }
 
-/// Processor time of the calling thread.
+/// Returns the processor time of the calling thread, in seconds.
 inline double thread_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -33,7 +33,7 @@ inline Options in_mode(Mode mode) {
   return options;
 }
 
-/// From -scale to scale, the same in each run.
+/// Returns values from -scale to scale, the same in each run.
 inline Array random_floats(const std::vector<std::int64_t>& shape, float scale = 1) {
   Array x = Array::empty(shape, f32);
   std::mt19937 random(7);
@@ -41,7 +41,7 @@ inline Array random_floats(const std::vector<std::int64_t>& shape, float scale =
   return x;
 }
 
-/// Of each way to do it, timed in turn: the median of a run.
+/// Times the functions alternately. Returns the median seconds per call of each.
 inline std::vector<double> medians(const std::vector<std::function<void()>>& ways, int repeat, int rounds = 31) {
   std::vector<std::vector<double>> times(ways.size());
   for (const auto& way : ways) seconds(way, 5);
@@ -56,7 +56,7 @@ inline std::vector<double> medians(const std::vector<std::function<void()>>& way
   return out;
 }
 
-/// Of `n` elements. `target`: what theirs / ours should reach.
+/// Compares times per element, for `n` elements. `target`: desired ratio theirs / ours.
 inline void compare(const char* name, std::int64_t n, const std::function<void()>& ours, const std::function<void()>& theirs,
                     double target) {
   const std::vector<double> m = medians({ours, theirs}, static_cast<int>(std::max<std::int64_t>(1, 2'000'000 / n)), n > 2'000'000 ? 9 : 31);

@@ -1,4 +1,4 @@
-// Layouts, sweeps and nested reductions against loops by hand (layouts_by_hand.cpp), each pair timed in turn on one thread:
+// Times layouts, sweeps and nested reductions against hand-written loops (layouts_by_hand.cpp), alternately, on one thread:
 //   permute    permutations of two to four axes with a contiguous result, of f32, f16 and u8
 //   norms      sums and batch norm in training, forward and backward, channels first and channels last
 //   columns    programs of several sweeps along axis 0
@@ -6,7 +6,7 @@
 //   quantize   round, clamp and i8, one way and both
 //   nested     reductions of reductions: kernel density, nearest point, all-pairs potential
 //   layouts [--relax] [--threads N] [NAME...: all]
-// Each row: microseconds of ours and of the loop by hand, and how many times as fast ours is. `--relax` allows contract, reassociate and approximate.
+// Each row: microseconds of onepass and of the hand-written loop, and their ratio. `--relax` allows contract, reassociate and approximate.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -50,7 +50,7 @@ void check(const std::string& name, const Array& a, const Array& b, double toler
   good = false;
 }
 
-// One row: `formula` of the named inputs, beside `hand`, which writes what `by_hand` holds.
+// Measures one row: `formula` of the named inputs against `hand`, which writes to `by_hand`.
 struct Input {
   const char* name;
   Array array;
@@ -87,7 +87,7 @@ Array random_of(op::DType type, const Shape& shape) {
   return x;
 }
 
-// Not a multiple of what random_floats gives.
+// Returns other values than random_floats, not a multiple of them.
 Array other_floats(const Shape& shape) {
   const Array x = random_floats(shape);
   Array y = Array::empty(shape, op::f32);

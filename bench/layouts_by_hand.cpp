@@ -82,7 +82,7 @@ inline F root_inverse(F x) {
   return r * (1.5f - 0.5f * x * r * r);
 }
 
-// A square of n by n elements: log2 n times the first and the second half are interleaved, row with row.
+// Transposes a square of n by n elements: interleaves the rows of the first and second half log2 n times.
 template <class T, int n> inline void turn(const T* from, Index step_from, T* to, Index step_to) {
   using V = Vector<T, n>;
   typedef typename std::conditional<sizeof(T) == 1, std::int8_t,
@@ -107,7 +107,7 @@ template <class T, int n> inline void turn(const T* from, Index step_from, T* to
   for (int i = 0; i < n; ++i) store<n>(to + i * step_to, a[i]);
 }
 
-// to[i][j] = from[j][i]: blocks that stay in the first-level cache, squares in registers.
+// Computes to[i][j] = from[j][i], in blocks that stay in the first-level cache and squares in registers.
 template <class T> void turn_plane(const T* from, Index step_from, T* to, Index step_to, Index rows, Index columns) {
   constexpr int n = sizeof(T) == 4 ? (W >= 16 ? 16 : 8) : sizeof(T) == 2 ? 16 : 16;
   constexpr Index block = 64;
@@ -165,7 +165,7 @@ void permute(const void* x, void* y, std::span<const Index> shape, std::span<con
 
 namespace {
 
-// Of a plane: Σ x and Σ x²-like products, four registers at a time.
+// Calls g for a plane, four registers at a time, for sums and sums of products.
 template <class G> inline void over_plane(Index m, G&& g) {
   for (Index i = 0; i < m; i += 4 * W) g(i);
 }
@@ -201,7 +201,8 @@ void sums_last(const float* x, float* y, Index n, Index c) {
     for (Index k = 0; k < c; ++k) y[k] += x[i * c + k];
 }
 
-// Each channel at a time: its planes are read twice from memory, and a third time to write; the mean first, then the squares around it.
+// Normalizes one channel at a time: reads its planes twice from memory, and a third time to write; the mean first, then the squares
+// around it.
 void batch_norm_first(const float* x, const float* g, const float* b, float* y, Index n, Index c, Index m) {
   const float all = static_cast<float>(n * m);
   for (Index k = 0; k < c; ++k) {
@@ -247,7 +248,7 @@ void batch_norm_last(const float* x, const float* g, const float* b, float* y, I
     for (Index k = 0; k < c; k += W) storef(y + i * c + k, loadf(x + i * c + k) * loadf(scale.data() + k) + loadf(shift.data() + k));
 }
 
-// dx = g/σ (dy - db/N - x̂ dg/N): mean and variance, then db and dg, then dx.
+// Computes dx = g/σ (dy - db/N - x̂ dg/N): mean and variance, then db and dg, then dx.
 void batch_norm_first_gradient(const float* x, const float* g, const float* dy, float* dx, float* dg, float* db, Index n, Index c,
                                Index m) {
   const float all = static_cast<float>(n * m);
@@ -310,7 +311,7 @@ void batch_norm_last_gradient(const float* x, const float* g, const float* dy, f
              loadf(dy + i * c + k) * loadf(scale.data() + k) + loadf(x + i * c + k) * loadf(of_x.data() + k) + loadf(shift.data() + k));
 }
 
-// Blocks of columns that stay in the second-level cache for all sweeps.
+// Computes blocks of columns that stay in the second-level cache for all sweeps.
 void softmax_columns(const float* x, float* y, Index n, Index m) {
   const Index block = std::max<Index>(W, std::min<Index>(m, (256 << 10) / 4 / n / W * W));
   std::vector<float> most(static_cast<std::size_t>(block)), sum(most.size());
@@ -369,7 +370,7 @@ void standardize_columns(const float* x, float* y, Index n, Index m) {
 
 namespace {
 
-template <int d> inline F shifted(F v, float fill) {  // by d lanes; what comes in is `fill`
+template <int d> inline F shifted(F v, float fill) {  // shifts by d lanes; inserts `fill`
   I from;
   for (int i = 0; i < W; ++i) from[i] = i >= d ? i - d : W;
   return __builtin_shuffle(v, splat(fill), from);
@@ -444,7 +445,7 @@ void round_trip_rows(const float* x, float* y, Index n, Index m) {
 
 namespace {
 
-// b as columns, so that vectors run over its points; the last vector is filled with its last point.
+// Transposes b to columns, so that vectors run over its points; pads the last vector with its last point.
 std::vector<float> columns_of(const float* b, Index m, Index d) {
   const Index padded = (m + 2 * W - 1) / (2 * W) * (2 * W);
   std::vector<float> out(static_cast<std::size_t>(padded * d));
@@ -469,7 +470,7 @@ template <class G> inline void distances(const float* a, const float* columns, I
   }
 }
 
-template <class G> void by_dimensions(Index d, G&& g) {  // the loop over few dimensions is written out
+template <class G> void by_dimensions(Index d, G&& g) {  // calls g with a constant for common dimension counts
   if (d == 2) g(std::integral_constant<Index, 2>{});
   else if (d == 3) g(std::integral_constant<Index, 3>{});
   else if (d == 16) g(std::integral_constant<Index, 16>{});

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""einsum, partitioned layers, attention and small dense layers beside torch, opt_einsum and NumPy, where these are installed.
+"""Times einsum, partitioned layers, attention and small dense layers against torch, opt_einsum and NumPy, if installed.
 
     PYTHONPATH=build/release/python python bench/products.py [--groups einsum,einsum_many,partitioned,attention,dense] [--only TEXT,TEXT]
                                                              [--peers torch,numpy] [--threads N] [--rounds R] [--seconds S] [--json FILE]
 
-Each contender is a process of its own and makes fresh results from arrays it has; contenders take turns, `--rounds` times about `--seconds` each. Prints
-microseconds (the median call of the fastest round) and how many times as long the fastest of the others takes. `einsum` is strict; `einsum_many`, of
-three and four operands, is with `relax=["reassociate"]`, and its peers choose the order by opt_einsum. `grad` rows are the forward call and the gradients by
-all float arguments. Every result is compared with NumPy's in f64, or with torch's where NumPy has none. Needs NumPy and the Python module.
+Each contender is a separate process that makes new results from existing arrays. Contenders alternate for `--rounds` rounds of about
+`--seconds` each. Prints microseconds (the median call of the fastest round) and the relative time of the fastest other contender.
+
+`einsum` is strict. `einsum_many`, with three and four operands, uses `relax=["reassociate"]`, and its peers choose the order by opt_einsum.
+`grad` rows are the forward call and the gradients by all float arguments. Compares every result with NumPy's in f64, or with torch's if NumPy
+has none. Needs NumPy and the Python module.
 """
 import argparse, json, math, os, statistics, subprocess, sys, time
 
@@ -29,7 +31,7 @@ MANY = {
 
 
 class Row:
-    """A name, its group, a function that makes the arrays, and for each contender a function from them to a call."""
+    """A name, its group, a function that makes the arrays, and for each contender a function that returns a call for the arrays."""
 
     def __init__(self, name, group, arrays, **makers):
         self.name, self.group, self.arrays, self.makers = name, group, arrays, makers
@@ -69,7 +71,7 @@ def einsum(text, relaxed):
 
 
 def with_gradients(name, group, arrays, onepass, torch, numpy=None):
-    """A row of the value, and one of the value and the gradients of its weighted sum by all arrays but the last, which has the weights."""
+    """Yields a row of the value, and one of value and gradients of its weighted sum by all arrays except the last, the weights."""
 
     def forward_of(f):
         return lambda op, values: (lambda g: lambda: g(*values[:-1]))(op.jit(f(op)))
@@ -161,7 +163,7 @@ def dense(arrays):
         lambda x, y: np.diagonal(x @ y.T))
 
 
-# ---------------------------------------------------------------- a contender: one line of JSON a request
+# ---------------------------------------------------------------- a contender: one line of JSON per request
 def serve(peer, threads):
     known, call = {r.group + " " + r.name: r for r in rows()}, None
     if peer == "onepass":
@@ -219,7 +221,7 @@ def measure(contenders, row, options):
     for r in range(options.rounds):
         order = list(contenders)
         for name in order[r % len(order):] + order[: r % len(order)]:
-            time.sleep(0.05 if options.threads > 1 else 0)  # the threads of the one before wait for work for a while, on a core
+            time.sleep(0.05 if options.threads > 1 else 0)  # threads of the previous contender may still spin on a core
             times[name].append(contenders[name].ask(do="time", seconds=options.seconds))
     return {name: min(t) for name, t in times.items()}
 

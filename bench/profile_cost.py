@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What profiling costs (docs/runtime.md, "Profiles"), in pairs of fresh processes in turn.
+"""Measures the cost of profiling (docs/runtime.md, "Profiles"), in alternating pairs of fresh processes.
 
     bench/profile_cost.py [--build build/release] [--pairs N] [--threads N] [--before BUILD]
 
-`shapes_200`: gelu once on each of 200 shapes of 10² to 10⁶ elements in a process that has compiled nothing, without and with ONEPASS_PROFILE.
-`affine_1k`: a bound call of x*w + b on 1,000 elements, without and with it. The trace is written after the clock has stopped. `--before` is another build
-of onepass: then profiling is off in both, and bound calls of it are timed in turn with those of `--build`.
-Prints the medians, the median of the pairs' ratios and the number of pairs in which the second one took longer.
+`shapes_200`: gelu once on each of 200 shapes of 10² to 10⁶ elements in a process with an empty cache, without and with ONEPASS_PROFILE.
+`affine_1k`: a bound call of x*w + b on 1,000 elements, without and with it. The trace is written after the measurement. `--before` is another
+build of onepass: then profiling is off in both, and the bound calls of the two builds alternate.
+
+Prints the medians, the median of the pairs' ratios and the number of pairs in which the second run took longer.
 """
 import argparse, json, os, random, statistics, struct, subprocess, tempfile
 

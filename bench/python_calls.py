@@ -1,7 +1,8 @@
-"""What calls from Python cost, beside other array compilers: `PYTHONPATH=build/release/python python bench/python_calls.py`.
+"""Measures calls from Python, compared with other array compilers: `PYTHONPATH=build/release/python python bench/python_calls.py`.
 
-Each row runs in turn on all contenders that are installed (NumPy, numexpr, numba, JAX, torch.compile), and, with `--command
-build/release/tools/onepass`, in the command's own loop in C++. Prints medians in microseconds, onepass called with NumPy arrays; results are fresh in all of them.
+Each row runs alternately on all installed contenders (NumPy, numexpr, numba, JAX, torch.compile). With
+`--command build/release/tools/onepass`, it also runs in the command's C++ loop. Prints medians in microseconds. onepass gets NumPy arrays; all
+return new results.
 """
 import argparse
 import json
@@ -27,7 +28,7 @@ def rows():
 
 
 def contenders():
-    """Name, and a function from a formula and its inputs to a function without arguments that computes it."""
+    """Yields a name, and a function from a formula and its inputs to a function without arguments that computes it."""
 
     def python(names, text, modules):
         scope = dict(modules)

@@ -1,11 +1,11 @@
-// Reductions, scans and indexing against what they should keep up with, each timed in turn with it:
+// Times reductions, scans and indexing against reference operations, alternately:
 //   stacked   256 expressions sum(ys[0]*ys[t], 0), stacked: recorded, fused and compiled, with ONEPASS_CACHE_DIR=none
-//   threads   sums of 64M and 32M elements of four shapes: what a second thread gains, beside what a copy of the array gains
-//   generic   generic kernels against those specialised for the shape
+//   threads   sums of 64M and 32M elements of four shapes: speedup by a second thread, compared with that of a copy of the array
+//   generic   generic kernels against shape-specialized ones
 //   scans     cumsum along rows and along columns against a copy of as many bytes
-//   gathers   take of a million rows of 64 floats against the loop that one writes by hand, which checks nothing, and against the same
-//             kernel without its check
-//   scatters  index_add of a million updates on two threads and on one, and against the loop that one writes by hand
+//   gathers   take of a million rows of 64 floats against a hand-written loop without checks, and against the same kernel without
+//             its check
+//   scatters  index_add of a million updates on two threads and on one, and against a hand-written loop
 //   reductions [divisor of all sizes: 1] [NAME...: all]
 #include <cstdlib>
 #include <cstring>
@@ -143,7 +143,7 @@ void take_by_hand(const float* x, const std::int64_t* rows, float* y, std::int64
   for (std::int64_t i = 0; i < n; ++i) std::memcpy(y + i * width, x + rows[i] * width, static_cast<std::size_t>(width) * sizeof(float));
 }
 
-// An index is taken for a place as it stands.
+// Removes the bounds checks of indices from a nest.
 void without_checks(op::compiler::Nest& nest) {
   for (op::compiler::Statement& s : nest.body)
     if (s.kind == op::compiler::Statement::Kind::Place) s.kind = op::compiler::Statement::Kind::Op, s.op = op::ir::Op::Cast, s.at = 0;

@@ -1,6 +1,6 @@
-// What shapes cost: the first call of a new one, on arrays so small that the call is all there is; of that, what the plan's verifier takes for
-// the golden functions; and elementwise programs with generic kernels against kernels for their shape alone, timed in turn.
-//   shapes [divisor of all sizes: 1, or 0: new shapes alone]
+// Measures the cost of shapes: the first call with a new shape, on arrays so small that overhead dominates; the part of the plan
+// verifier, for the golden functions; and elementwise programs with generic against shape-specialized kernels, timed alternately.
+//   shapes [divisor of all sizes: 1, or 0: only new shapes]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +33,7 @@ op::Options in(op::Mode mode) {
   return options;
 }
 
-// Median of 300 shapes.
+// Prints the median of 300 shapes.
 template <class F> void new_shapes(const char* name, const F& f, double wanted) {
   std::vector<double> all;
   for (int n = 2; n < 302; ++n) {
@@ -46,7 +46,7 @@ template <class F> void new_shapes(const char* name, const F& f, double wanted) 
   fmt::print("a new shape: {:31} {:7.1f} us (at most {:.0f} wanted)\n", name, all[all.size() / 2], wanted);
 }
 
-// The verifier alone, for lengths of a structure that was met before: microseconds of all plans and of all schedules of a call.
+// Measures only the verifier, for new lengths of an analyzed structure: microseconds of all plans and of all schedules of a call.
 void verify_new_shapes(const op::test::Golden& golden) {
   namespace compiler = op::compiler;
   const auto recorded = [&](std::int64_t first) {
@@ -106,7 +106,7 @@ void verify_new_shapes(const op::test::Golden& golden) {
   fmt::print("  {:28} plans {:5.2f} us by proofs, {:5.2f} walked; schedules {:5.2f} us\n", golden.name, proved, walked, schedules);
 }
 
-// 32 times seven products and sums and an absolute value.
+// Returns 32 times seven products and sums and an absolute value.
 std::string chain() {
   std::string text = "t = x*1.1 + 0.03\n";
   for (int k = 1; k < 256; ++k)
@@ -159,7 +159,7 @@ void generic_against_specialised(const Row& row) {
       row.name, size, [&] { generic(all); }, [&] { specialised(all); }, 0.9);
 }
 
-// Rows that are no multiple of a register: a kernel for the shape alone takes loops apart that a generic one walks.
+// Times rows that are not a multiple of a register: a shape-specialized kernel unrolls loops that a generic one runs.
 void narrow_rows(std::int64_t rows, std::int64_t columns) {
   const Formula generic = op::formula("x*w + b", in(op::Mode::generic)), specialised = op::formula("x*w + b", in(op::Mode::specialized));
   Array y = Array::zeros({rows, columns}, op::f32);

@@ -1,5 +1,6 @@
-// What kernels cost in each tier, beside what compiler/plan/costs.h estimates: to compile, and to run on one thread, once compiled and in
-// tiles. Behind it what a kernel of the shape's own saves. The factors of costs.cpp, and the share of `runs_until_hot`, are read off this table.
+// Measures kernels in each tier, next to the estimates of compiler/plan/costs.h: compile time, and run time on one thread, compiled and
+// in the tiled interpreter; and the gain of a shape-specialized kernel. The factors of costs.cpp, and the fraction in `runs_until_hot`,
+// come from this table.
 //   tiers [TEXT]   the programs that have this in them
 #include <cstdint>
 #include <memory>
@@ -58,7 +59,7 @@ Measured measure(const ProgramText& program, const std::vector<Array>& inputs, s
   options.threads = 1;
   options.mode = tier ? Mode::generic : Mode::specialized;
   runtime::set_first_tier(tier);
-  set_kernel_cache_limits(0, 0);  // each has its own
+  set_kernel_cache_limits(0, 0);  // each measurement has a separate kernel
   const std::unique_ptr<runtime::Program> compiled = program.compile(options);
   std::vector<runtime::Argument> arguments(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) arguments[i].array = &inputs[i];

@@ -1,5 +1,5 @@
-// x*w + b with w and b broadcast, written as one would by hand in a model: w is reshaped inside the function. One kernel reads x once
-// and writes y once; timed against a plain loop and a plain copy of the same bytes.
+// Computes x*w + b with broadcast w and b, written as in a model: the function reshapes w. One kernel reads x once and writes y once.
+// Compares its time with a plain loop and a plain copy of the same bytes.
 #include <onepass/onepass.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kImages = 64, kChannels = 256, kHeight = 64, kWidth = 64;
 
-// The median of several runs, in seconds.
+// Returns the median time of several runs, in seconds.
 template <class F> double time_of(F&& run) {
   std::vector<double> seconds;
   for (int i = 0; i < 9; ++i) {

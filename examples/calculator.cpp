@@ -1,4 +1,4 @@
-// A prompt for formulas over named arrays: how an application lets its own users type them. Errors show where, and lose nothing.
+// A prompt for formulas over named arrays, for applications with user-written formulas. Errors show their position, and no data is lost.
 //
 //   calculator [NAME=FILE.npy]...
 //
@@ -30,7 +30,7 @@ constexpr const char* kHelp =
 
 class Calculator {
  public:
-  /// False when the user is done.
+  /// Runs one line. False if the user quits.
   bool line(const std::string& text) {
     std::istringstream words(text);
     std::string first, name, path;
@@ -81,7 +81,7 @@ class Calculator {
     else op::save_npy(path, known->second);
   }
 
-  // The type, and the first elements in row-major order.
+  // Prints the type, and the first elements in row-major order.
   static void show(const std::string& name, const Array& array) {
     constexpr std::int64_t kShown = 6;
     std::string shape;
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   const auto guarded = [](auto&& action) {
     try {
       return action();
-    } catch (const op::Error& error) {  // the user's mistake: its message says where
+    } catch (const op::Error& error) {  // the user's mistake: the message has its position
       std::printf("%s\n", error.what());
       return true;
     } catch (const std::exception& error) {

@@ -1,9 +1,9 @@
-"""Statistics of .npy files that are together larger than the memory of the workers: onepass.dask on a local cluster.
+"""Statistics of .npy files that together exceed the memory of the workers: onepass.dask on a local cluster.
 
     PYTHONPATH=build/release/python python examples/dask_npy.py FOLDER [--gigabytes 1] [--workers 2] [--worker-memory 0.4]
 
-Writes FOLDER/part-*.npy, log returns of 1,024 assets, unless they are there. Prints how often an even portfolio loses, the
-assets' volatility, and the times beside NumPy's on the same cluster.
+Writes FOLDER/part-*.npy, log returns of 1,024 assets, if they do not exist. Prints the number of days with a loss of an evenly
+weighted portfolio, the assets' volatility, and the times of onepass and NumPy on the same cluster.
 """
 import argparse
 import glob
@@ -30,7 +30,7 @@ def write_parts(folder, gigabytes):
 
 
 def parts_in(folder):
-    """One chunk a file, which the worker that needs it maps into its memory."""
+    """Returns a Dask array with one chunk per file. The worker that needs a chunk maps its file into memory."""
     arrays = []
     for path in sorted(glob.glob(os.path.join(os.path.abspath(folder), "part-*.npy"))):
         known = np.load(path, mmap_mode="r")

@@ -1,5 +1,5 @@
-// A compiled function on a GPU: arrays are copied there once, calls run where their arrays are and wait for nothing, results stay there until
-// somebody looks. Without a GPU it says so and computes on the CPU, with the same bits.
+// A compiled function on a GPU. Arrays are copied there once; calls run on the device of their arrays and do not wait; results stay there
+// until they are read. Without a GPU, it prints a message and computes on the CPU, with the same bits.
 #include <onepass/onepass.h>
 
 #include <cstdio>
@@ -27,7 +27,7 @@ int main() {
   }
   const Array x = Array::from(xs).to(device), y = Array::from(ys).to(device);
   Array loss, w = Array::scalar(0.0f).to(device), b = Array::scalar(0.0f).to(device);
-  for (int i = 0; i < 100; ++i) std::tie(loss, w, b) = step(x, y, w, b);  // on a GPU: begun, not done
+  for (int i = 0; i < 100; ++i) std::tie(loss, w, b) = step(x, y, w, b);  // on a GPU: started, not finished
 
   std::printf("w = %.4f, b = %.4f\n", static_cast<double>(w.to(Device::cpu()).item<float>()),
               static_cast<double>(b.to(Device::cpu()).item<float>()));

@@ -1,5 +1,5 @@
-// Host plumbing leaves no trace: pipes, composed lambdas, function objects, nested compiled functions and a formula record equal graphs.
-// Prints the graph, walks its nodes, and compares.
+// The structure of host code does not affect recordings: pipes, composed lambdas, function objects, nested compiled functions and a
+// formula record equal graphs. Prints the graph, walks its nodes, and compares.
 #include <onepass/onepass.h>
 
 #include <concepts>
@@ -13,7 +13,7 @@ using op::Array, op::Tensor;
 
 namespace {
 
-// x | f | g is g(f(x)): three lines of a user's own.
+// Applies f to x, so that x | f | g is g(f(x)).
 template <std::invocable<Tensor> F> Tensor operator|(Tensor x, F&& f) { return std::forward<F>(f)(x); }
 
 template <class F> auto compose(F f) { return f; }
@@ -60,7 +60,7 @@ int main() {
   record("pipes", op::compile([&](Tensor x) { return x | scale | standardise | squash; }));
   record("composed lambdas", op::compile(compose(scale, standardise, squash)));
   record("function objects", op::compile([](Tensor x) { return x | Scale{2.0f} | Standardise{1} | [](Tensor y) { return tanh(y); }; }));
-  // A compiled function called with Tensors is recorded into its caller, however deep.
+  // A compiled function called with Tensors is recorded into its caller, at any depth.
   const auto inner = op::compile(standardise);
   const auto middle = op::compile([&](Tensor x) { return inner(x * 2.0f); });
   record("nested compiled functions", op::compile([&](Tensor x) { return tanh(middle(x)); }));

@@ -1,6 +1,7 @@
-// Loop bodies written by hand, for tools/cycles: compiled for a processor, never run. Each is what one writes with vectors of the processor's
-// width. With -DRELAXED (and fast arithmetic) functions are good to a few units in the last place, and sums may be regrouped; without, they
-// keep the accuracy of docs/accuracy.md and round every operation of the program as it is written.
+// Hand-written loop bodies for tools/cycles: compiled for a processor, never run. They use vectors of the processor's width.
+//
+// With -DRELAXED (and fast arithmetic), functions are accurate to a few units in the last place, and sums may be regrouped. Otherwise,
+// they have the accuracy of docs/accuracy.md and round every operation of the program.
 #include <cstddef>
 #include <cstdint>
 
@@ -190,7 +191,7 @@ void gelu_grad_body(const float* x, const float* dy, float* dx, std::size_t n) {
     const F q = v * v, s = reciprocal(1.0f + exponential(v * (q * (-2 * A * B) - 2 * A)));
     store(dx + i, g * (s + v * s * (1.0f - s) * (q * (6 * A * B) + 2 * A)));
 #else
-    // as reverse mode has it, cotangent by cotangent
+    // like reverse mode, cotangent by cotangent
     const F c = B * v, cc = c * v, inner = v + cc * v, t = hyperbolic_tangent(A * inner), half = 0.5f * v;
     const F of_t = zero_stays(zero_stays(g, half), 1.0f - t * t), of_inner = zero_stays(of_t, all(A));
     const F of_ccv = zero_stays(of_inner, v), of_c = zero_stays(of_ccv, v);
@@ -219,7 +220,7 @@ void black_scholes_body(const float* S, const float* K, const float* T, float* c
   }
 }
 
-// One row: the largest, the exponentials and their sum, the quotients.
+// Computes one row: the maximum, the exponentials and their sum, the quotients.
 void softmax_body(const float* x, float* e, float* y, std::size_t n) {
   F m[4] = {all(-__builtin_inff()), all(-__builtin_inff()), all(-__builtin_inff()), all(-__builtin_inff())};
 #pragma clang loop unroll(disable)
@@ -229,7 +230,7 @@ void softmax_body(const float* x, float* e, float* y, std::size_t n) {
 #if defined(RELAXED)
       m[u] = greatest_of(v, m[u]);
 #else
-      m[u] = v != v ? v : greatest_of(m[u], v);  // lets NaN through
+      m[u] = v != v ? v : greatest_of(m[u], v);  // propagates NaN
 #endif
     }
   F most = greatest_of(greatest_of(m[0], m[1]), greatest_of(m[2], m[3]));
@@ -252,8 +253,8 @@ void softmax_body(const float* x, float* e, float* y, std::size_t n) {
     for (int u = 0; u < 4; ++u) store(y + i + u * W, load(e + i + u * W) * factor);
 }
 
-// The chain's 256 steps on several vectors; eight of them are one iteration. `ab`: a and b of each step, or, relaxed, of seven steps together
-// and half of that.
+// Computes the chain's 256 steps on several vectors; one iteration has eight steps. `ab`: a and b of each step or, relaxed, of seven
+// combined steps, and half of that.
 void chain_body(const float* x, const float* ab, float* y, std::size_t n) {
   constexpr int R = W == 16 ? 16 : 8;
   for (std::size_t i = 0; i < n; i += R * W) {

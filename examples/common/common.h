@@ -1,4 +1,4 @@
-// What several examples do beside using onepass: write a picture, time calls.
+// Shared parts of the examples that do not use onepass: PNG output, timing.
 #pragma once
 
 #include <onepass/array.h>
@@ -17,7 +17,7 @@
 
 namespace example {
 
-/// A picture of u8, [height, width] in greys or [height, width, 3] in colours, as a PNG file. Makes the file's folder.
+/// Writes a u8 picture as a PNG file: [height, width] for gray or [height, width, 3] for color. Creates the file's folder.
 inline void write_png(const std::string& path, const onepass::Array& picture) {
 #ifdef ONEPASS_HAVE_PNG
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -37,7 +37,7 @@ inline void write_png(const std::string& path, const onepass::Array& picture) {
 
 inline double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// The median of several calls, in seconds, the first one left out.
+/// Returns the median time of several calls, in seconds, without the first one.
 template <class F> double time_of(F&& call, int calls = 9) {
   call();
   std::vector<double> times;

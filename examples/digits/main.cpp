@@ -1,5 +1,5 @@
-// A network of two layers, 64-128-10, learns handwritten digits. One compiled function is the whole training step: it gathers the batch, computes
-// loss and gradients and updates the parameters in place, by momentum or by Adam, with weights of f32 or of bf16.
+// A network of two layers, 64-128-10, learns handwritten digits. One compiled function is the whole training step: it gathers the batch,
+// computes loss and gradients, and updates the parameters in place, by momentum or by Adam, with f32 or bf16 weights.
 //
 //     digits [momentum|adam] [f32|bf16] [steps]
 #include <onepass/onepass.h>
@@ -28,19 +28,19 @@ template <class T> struct Net {
   T w1, b1, w2, b2;
 };
 
-/// f of each parameter, with those of the other nets that stand in its place.
+/// Applies f to each parameter, with the corresponding parameters of the other nets.
 template <class F, class... N> Net<Tensor> each(F f, const N&... nets) {
   return {f(nets.w1...), f(nets.b1...), f(nets.w2...), f(nets.b2...)};
 }
 
-/// Pixels u8 [n, 64] to one score a digit, f32 [n, 10].
+/// Computes one score per digit, f32 [n, 10], from pixels, u8 [n, 64].
 Tensor scores(const Net<Tensor>& stored, Tensor pixels) {
   const Net<Tensor> p = each([](Tensor t) { return t.cast(op::f32); }, stored);
   const Tensor x = pixels.cast(op::f32) / 16;
   return matmul(relu(matmul(x, p.w1) + p.b1), p.w2) + p.b2;
 }
 
-/// The loss of the batch, and its gradient in f32.
+/// Returns the loss of the batch, and its gradient in f32.
 std::pair<Tensor, Net<Tensor>> loss_and_gradient(const Net<Tensor>& p, Tensor images, Tensor labels, Tensor batch) {
   const Tensor pixels = take(images, batch, 0), digits = take(labels, batch, 0);
   auto [loss, d] = value_and_grad([&](const Net<Tensor>& q) { return mean(cross_entropy(scores(q, pixels), digits)); },
@@ -48,7 +48,7 @@ std::pair<Tensor, Net<Tensor>> loss_and_gradient(const Net<Tensor>& p, Tensor im
   return {loss, d};
 }
 
-/// The step of each optimizer: loss, parameters, and what it keeps between steps.
+/// Returns the compiled step of the optimizer: it returns loss, parameters and optimizer state.
 auto momentum() {
   return op::compile([](const Net<Tensor>& p, const Net<Tensor>& velocity, Tensor images, Tensor labels, Tensor batch, Tensor rate) {
     const auto [loss, d] = loss_and_gradient(p, images, labels, batch);
@@ -57,7 +57,7 @@ auto momentum() {
   });
 }
 
-// Kingma and Ba 2015, arXiv:1412.6980, with the rate of its section 2: `rate` holds the corrections for the step's number.
+// Kingma and Ba 2015, arXiv:1412.6980, with the rate of its section 2: `rate` includes the corrections for the step number.
 auto adam() {
   return op::compile([](const Net<Tensor>& p, const Net<Tensor>& first, const Net<Tensor>& second, Tensor images, Tensor labels,
                         Tensor batch, Tensor rate) {
@@ -69,7 +69,7 @@ auto adam() {
   });
 }
 
-/// Weights of variance 2/inputs (He et al. 2015, arXiv:1502.01852), always the same ones.
+/// Returns weights of variance 2/inputs (He et al. 2015, arXiv:1502.01852), the same in each run.
 Net<Array> fresh_weights(op::DType dtype) {
   return op::compile([dtype] {
     const auto layer = [&](int key, std::int64_t in, std::int64_t out) {
@@ -84,7 +84,7 @@ Net<Array> fresh_state() {
   return {zero({kPixels, kHidden}), zero({kHidden}), zero({kHidden, kDigits}), zero({kDigits})};
 }
 
-/// The rows of an array that `wanted` names, as a new array.
+/// Copies the rows with the indices `wanted` to a new array.
 Array rows(const Array& all, const std::vector<std::int64_t>& wanted) {
   static const auto gather = op::compile([](Tensor x, Tensor i) { return take(x, i, 0); });
   return gather(all, Array::from(wanted));
@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
     return 2;
   }
 
-  // The split: every fifth image, from the fifth on, is kept for the test.
+  // Every fifth image, starting with the fifth, is in the test set.
   const Array images = op::load_npy(ONEPASS_EXAMPLE_DATA "/digits_images.npy"),
               labels = op::load_npy(ONEPASS_EXAMPLE_DATA "/digits_labels.npy");
   std::vector<std::int64_t> train, test;

@@ -1,4 +1,4 @@
-"""What the programs of the gallery share: each computes its result by onepass and by NumPy, compares the two, writes a picture and prints times.
+"""Shared parts of the gallery. Each program computes its result by onepass and by NumPy, compares them, writes a picture and prints times.
 
     PYTHONPATH=build/release/python python examples/gallery/heat.py [PICTURE.png] [--rounds N]
 """
@@ -17,7 +17,7 @@ PROGRAMS = os.path.join(DATA, "..", "programs")
 
 
 def png(picture):
-    """The bytes of a PNG file: u8 [height, width, 3]."""
+    """Returns the bytes of a PNG file for a picture, u8 [height, width, 3]."""
     height, width, _ = picture.shape
     rows = np.ones((height, 1 + 3 * width), np.uint8)  # each row begins with its filter: 1, differences from the pixel to the left
     rows[:, 1:4] = picture[:, 0]
@@ -31,7 +31,7 @@ def png(picture):
 
 
 def bipolar(values):
-    """Blue for negative, white for 0, red for positive; the largest magnitude is full color. u8 [..., 3]."""
+    """Returns colors, u8 [..., 3]: blue for negative, white for 0, red for positive; the largest magnitude has full color."""
     t = np.asarray(values, np.float64)
     t = t / np.abs(t).max()
     colors = 1 - np.stack([np.maximum(-t, 0), np.abs(t), np.maximum(t, 0)], axis=-1) * [0.9, 0.75, 0.9]
@@ -39,7 +39,7 @@ def bipolar(values):
 
 
 def tiled(pictures, across):
-    """Pictures of one size, [count, height, width, 3], in rows of `across`, with white lines between them."""
+    """Arranges pictures of one size, [count, height, width, 3], in rows of `across`, with white lines between them."""
     count, height, width, _ = pictures.shape
     framed = np.full((-(-count // across) * across, height + 2, width + 2, 3), 255, np.uint8)
     framed[:count, 1:-1, 1:-1] = pictures
@@ -47,7 +47,7 @@ def tiled(pictures, across):
 
 
 def main(inputs, with_onepass, with_numpy, tolerance, picture):
-    """Runs both forms, compares each result (`tolerance` is relative to its largest magnitude), draws the picture, and measures both forms in turn."""
+    """Runs both forms, compares each result (`tolerance` is relative to its largest magnitude), draws the picture, and times both forms."""
     options = argparse.ArgumentParser(description=main.__doc__)
     options.add_argument("picture", nargs="?", help="where the picture is written")
     options.add_argument("--rounds", type=int, default=5, help="rounds of one call of each form; times are medians")

@@ -1,4 +1,4 @@
-"""A network of two layers learns handwritten digits; the NumPy form has its gradient by hand."""
+"""A network of two layers learns handwritten digits; the NumPy form has a hand-written gradient."""
 import numpy as np
 import onepass as op
 
@@ -51,7 +51,7 @@ def train(step, p):
 
 
 def picture(out):
-    """The test images; a wrong answer is red."""
+    """Draws the test images; wrong answers are red."""
     wrong = out.argmax(axis=1) != labels[test]
     grey = np.kron(1 - images[test].reshape(-1, 8, 8), np.ones((3, 3)))[..., None]
     return tiled((255 * np.where(wrong[:, None, None, None], [1, 0.35, 0.3], 1) * grey).astype(np.uint8), across=30)

@@ -32,7 +32,7 @@ def with_numpy(u, hot):
 
 
 def picture(u):
-    """The colors of glowing iron: black, red, yellow, white."""
+    """Returns the colors of glowing iron: black, red, yellow, white."""
     return (255 * np.clip(3 * np.sqrt(u)[..., None] - [0, 1, 2], 0, 1)).astype(np.uint8)
 
 

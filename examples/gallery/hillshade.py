@@ -10,7 +10,7 @@ ROW, COLUMN = 92.7, 92.7 * 0.805  # meters between points
 
 
 def relief(xp, z):
-    """`xp` is onepass or NumPy: the formula is the same."""
+    """Shades the relief. `xp` is onepass or NumPy: the formula is the same."""
 
     def at(down, right):
         return z[1 + down : z.shape[0] - 1 + down, 1 + right : z.shape[1] - 1 + right]

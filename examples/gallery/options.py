@@ -27,7 +27,7 @@ def with_onepass(spot, years, volatility):
 
 
 def erf(x):
-    """NumPy has none: Abramowitz and Stegun, 7.1.26, right to 1.5e-7."""
+    """Computes erf, which NumPy lacks: Abramowitz and Stegun, 7.1.26, accurate to 1.5e-7."""
     t = 1 / (1 + 0.3275911 * np.abs(x))
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     return np.copysign(1 - series * np.exp(-x * x), x)
@@ -46,7 +46,7 @@ def with_numpy(spot, years, volatility):
 
 
 def picture(*results):
-    """Price, delta, gamma, vega and theta side by side: spot price to the right, time to expiry down."""
+    """Draws price, delta, gamma, vega and theta side by side: spot price to the right, time to expiry down."""
     return tiled(np.stack([bipolar(r.reshape(512, 512)[::2, ::2]) for r in results]), across=5)
 
 

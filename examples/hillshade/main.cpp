@@ -1,5 +1,5 @@
-// A relief map: real elevations, lit by a low sun and by lights all around. Slopes come from slices of one array that are shifted against
-// each other; nothing of them is ever in memory.
+// A relief map: real elevations, lit by a low sun and by lights all around. Slopes are computed from shifted slices of one array, which
+// are never stored in memory.
 //
 //   hillshade [OUTPUT.png]       the output is build/demo/hillshade.png unless named
 #include <onepass/onepass.h>
@@ -26,10 +26,10 @@ constexpr double kColumnMetres = kRowMetres * 0.805;  // and of longitude at 36.
 double radians(double degrees) { return degrees * std::numbers::pi / 180; }
 
 struct Slope {
-  Tensor steepness, aspect;  // radians: of the ground against the level, and of the direction that it faces, from north over east
+  Tensor steepness, aspect;  // radians: slope of the ground, and compass direction that it faces, clockwise from north
 };
 
-// Horn's method: differences across each inner point's eight neighbours.
+// Computes slopes by Horn's method: differences across the eight neighbors of each inner point.
 Slope slope_of(Tensor z) {
   const std::int64_t rows = z.dim(0), columns = z.dim(1);
   const auto neighbour = [&](std::int64_t down, std::int64_t right) {
@@ -43,9 +43,9 @@ Slope slope_of(Tensor z) {
   return {atan(hypot(dx, dy)), atan2(-dx, dy)};
 }
 
-// Light that falls on the ground from a direction, as the cosine of the angle to its normal; 0 in its own shadow. The cosine of a
-// difference is written out, so that all lights share the sines and cosines of the ground: an expression that was recorded before is the
-// same node.
+// Returns the light on the ground from a direction: the cosine of the angle to its normal, or 0 if it faces away. The cosine of a
+// difference is written out, so that all lights share the sines and cosines of the ground: a repeated expression is recorded as the same
+// node.
 Tensor light(const Slope& ground, double azimuth, double altitude) {
   const Tensor towards = cos(ground.aspect) * std::cos(radians(azimuth)) + sin(ground.aspect) * std::sin(radians(azimuth));
   return maximum(0, std::sin(radians(altitude)) * cos(ground.steepness) + std::cos(radians(altitude)) * sin(ground.steepness) * towards);
@@ -53,12 +53,12 @@ Tensor light(const Slope& ground, double azimuth, double altitude) {
 
 Tensor relief(Tensor elevation, Tensor exaggeration) {
   const Slope ground = slope_of(cast(elevation, op::f32) * exaggeration);
-  Tensor sky = 0;  // a plain C++ loop: it leaves no trace but its twelve lights
+  Tensor sky = 0;  // a plain C++ loop: the graph only contains its twelve lights
   for (int i = 0; i < 12; ++i) sky += light(ground, 30.0 * i, 35);
   return cast(255 * minimum(1, 0.75 * light(ground, 315, 40) + 0.4 / 12 * sky), op::u8);
 }
 
-// The same for one point, by hand.
+// Computes one point by hand.
 double plain_relief(const std::int16_t* z, std::int64_t columns, double exaggeration) {
   const auto at = [&](std::int64_t down, std::int64_t right) { return exaggeration * z[down * columns + right]; };
   const double dx = ((at(-1, 1) + 2 * at(0, 1) + at(1, 1)) - (at(-1, -1) + 2 * at(0, -1) + at(1, -1))) / (8 * kColumnMetres);

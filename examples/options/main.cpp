@@ -1,5 +1,5 @@
-// Options by Black and Scholes: a ladder of strikes on a real share, and a book of four million contracts with their Greeks. The price is
-// written once; delta, gamma, vega, theta and rho are its derivatives, derived and fused by onepass.
+// Options by Black and Scholes: a ladder of strikes on a real share, and a book of four million contracts with their Greeks. The program
+// only has the price; onepass derives delta, gamma, vega, theta and rho from it and fuses them.
 //
 //   options [CONTRACTS]          4,000,000 unless named
 #include <onepass/onepass.h>
@@ -23,23 +23,23 @@ using op::Array, op::Tensor;
 
 namespace {
 
-constexpr double kRate = 0.02;     // of interest, a year
-constexpr int kTradingDays = 252;  // a year
+constexpr double kRate = 0.02;     // interest, per year
+constexpr int kTradingDays = 252;  // per year
 constexpr double kRootHalf = 0.70710678118654752440;
 
-// The standard normal distribution function.
+// Returns the standard normal distribution function.
 Tensor cdf(Tensor x) { return 0.5 * (1 + erf(x * kRootHalf)); }
 
-// The value of a European call: spot price, strike, years to expiry, rate of interest and volatility, both a year.
+// Returns the value of a European call: spot price, strike, years to expiry, and yearly rate of interest and volatility.
 Tensor call_price(Tensor spot, Tensor strike, Tensor years, Tensor rate, Tensor volatility) {
   const Tensor deviation = volatility * sqrt(years);
   const Tensor d1 = log(spot / strike) / deviation + (rate / volatility + 0.5 * volatility) * sqrt(years);
   return spot * cdf(d1) - strike * exp(-rate * years) * cdf(d1 - deviation);
 }
-// A put by parity with the call.
+// Returns the value of a put, by parity with the call.
 Tensor put_price(Tensor call, Tensor spot, Tensor strike, Tensor years, Tensor rate) { return call - spot + strike * exp(-rate * years); }
 
-// The same by hand, in a plain function, with the Greeks as the textbook has them: the judge.
+// The results of a plain function with textbook formulas for the Greeks: the oracle.
 struct Plain {
   double price, delta, gamma, vega, theta, rho;
 };
@@ -56,11 +56,11 @@ Plain plain_call(double spot, double strike, double years, double rate, double v
           .rho = discounted * years * cdf(d2)};
 }
 
-// Prices of calls on GOOG at its last close: strikes down, times to expiry across.
+// Prints prices of calls on GOOG at its last close: strikes down, times to expiry across.
 void ladder() {
   const Array closes = op::load_npy(ONEPASS_EXAMPLE_DATA "/goog_adj_close.npy");
 
-  // Volatility from the daily changes of the whole series, the last close, and the prices: one function.
+  // One function computes volatility from the daily changes of the whole series, the last close, and the prices.
   const auto price_ladder = op::compile([](Tensor close, Tensor moneyness, Tensor years, Tensor rate) {
     const Tensor change = log(close[op::Range{1, {}}] / close[op::Range{{}, -1}]);
     const Tensor volatility = op::std(change, op::none, false, 1) * std::sqrt(double{kTradingDays});
@@ -138,7 +138,7 @@ void book(std::int64_t contracts) {
     check("a call", at(call), plain.price, s[i]);
     check("a put", at(put), plain.price - s[i] + k[i] * std::exp(-kRate * t[i]), s[i]);
     check("a delta", at(delta), plain.delta, 1);
-    check("a gamma", at(gamma), plain.gamma, 10 * std::max(plain.gamma, 1 / double{s[i]}));  // differences of f32 twice over
+    check("a gamma", at(gamma), plain.gamma, 10 * std::max(plain.gamma, 1 / double{s[i]}));  // two nested differences in f32
     check("a vega", at(vega), plain.vega, s[i]);
     check("a theta", at(theta), plain.theta, s[i]);
     check("a rho", at(rho), plain.rho, 3 * s[i]);

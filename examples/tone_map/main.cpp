@@ -1,4 +1,4 @@
-// A photograph, tone-mapped by one formula in one pass over memory, and what that costs beside a plain copy.
+// Tone-maps a photograph with one formula in one pass over memory, and compares its time with a plain copy.
 //
 //   tone_map [OUTPUT.png]        the output is build/demo/tone_map.png unless named
 #include <onepass/onepass.h>
@@ -30,7 +30,7 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-// The photograph `times` times beside and below itself, as large as what a camera takes.
+// Repeats the photograph `times` times in both directions, to the size of a camera picture.
 Array tiled(const Array& photo, std::int64_t times) {
   const std::int64_t height = photo.dim(0), row = photo.dim(1) * photo.dim(2);
   Array large = Array::empty({height * times, photo.dim(1) * times, photo.dim(2)}, op::u8);
@@ -42,7 +42,7 @@ Array tiled(const Array& photo, std::int64_t times) {
   return large;
 }
 
-// Seconds of one call of each: medians of calls that take turns, so that what else the machine does hits both.
+// Returns the median seconds of one call of each function. The calls alternate, so that other load on the machine affects both.
 template <class F, class G> std::pair<double, double> medians(F&& first, G&& second) {
   first(), second();
   std::vector<double> one, two;
