@@ -118,7 +118,7 @@ class ONEPASS_API Array {
 
   // ---- new memory ----
   // Memory comes from a pool, aligned to 64 bytes. These functions throw ShapeError for a negative length, more than 32 axes, or a size
-  // that overflows an address. They throw MemoryError, with the number of bytes, if the allocation fails.
+  // that exceeds the address space. They throw MemoryError, with the number of bytes, if the allocation fails.
 
   // On a GPU, memory comes from the pool of that device, aligned to 256 bytes (docs/cuda.md).
 

@@ -1,4 +1,4 @@
-// Device: the location of an Array's elements, and settings for calls on a GPU. docs/cuda.md is the guide. A light header.
+// Device: the location of an Array's elements, and settings for calls on a GPU. docs/cuda.md is the guide. Includes only small headers.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace onepass {
 
-/// The memory of this machine's processors, or of a GPU. A plain value: only using an absent device is an error, not naming it.
+/// The memory of this machine's processors, or of a GPU. A plain value: it may name an absent device, but using one is an error.
 class Device {
  public:
   constexpr Device() noexcept = default;  // the CPU

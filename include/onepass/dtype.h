@@ -1,4 +1,4 @@
-// Element types. All other headers include this one; it includes no other header of onepass.
+// Element types. Includes no other header of onepass.
 #pragma once
 
 #include <cstddef>

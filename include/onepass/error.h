@@ -1,5 +1,6 @@
 // Errors that onepass reports. The caller can fix an `Error` or a subclass; an `InternalError` is a defect of onepass. A call throws
-// before it builds a kernel or writes a result, except IndexError and CancelledError. A successful call throws nothing internally.
+// IndexError and CancelledError at any time, and all other errors before it builds a kernel or writes a result. A successful call throws
+// nothing internally.
 #pragma once
 
 #include <stdexcept>

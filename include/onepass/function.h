@@ -432,8 +432,7 @@ template <class F> requires(!std::is_function_v<F>) auto compile(F f, const Opti
   return Function(std::move(f), options);
 }
 
-/// Compiles a generic lambda or overloaded function object with a given signature: `compile<Tensor(Tensor, Tensor)>([](auto a, auto b) {
-/// … })`.
+/// Compiles a generic lambda or overloaded function object: `compile<Tensor(Tensor, Tensor)>([](auto a, auto b) { … })`.
 template <class Signature, class F> requires std::is_function_v<Signature> auto compile(F f, const Options& options = {}) {
   return typename detail::Compiled<F, Signature>::type(std::move(f), options);
 }

@@ -52,7 +52,7 @@ class Backward {
 };
 ONEPASS_API
 void set_derivative(TensorSpan arguments, std::span<Tensor> results, Backward backward);
-inline constexpr int kNotMapped = -1000;  // replaces an axis
+inline constexpr int kNotMapped = -1000;  // in place of an axis: not mapped
 ONEPASS_API
 void map_elements(TensorSpan xs, std::span<const int> axes, Tensor* elements, Tensor* all);
 [[noreturn]] ONEPASS_API
@@ -100,8 +100,8 @@ template <class A> using AsTensor = std::conditional_t<HasTensors<A>, A, Tensor>
 
 // ---- derivatives of recorded values
 
-/// Differentiates with respect to structs of parameters, vectors, tuples, …: `Params<Tensor> d = grad(loss, params)`, `auto [dw, dp] =
-/// grad(loss, w, params)`.
+/// Differentiates by structs of parameters, vectors, tuples, …: `Params<Tensor> d = grad(loss, params)`,
+/// `auto [dw, dp] = grad(loss, w, params)`.
 template <detail::HasTensors... X> requires(sizeof...(X) > 0 && !(detail::IsTensor<X> && ...))
 auto grad(const Tensor& loss, const X&... xs) {
   const std::vector<Tensor> flat = detail::tensors_in(xs...);
@@ -124,8 +124,8 @@ template <class F, class... A> requires(sizeof...(A) > 0 && (detail::HasTensors<
   return std::pair{std::move(value), detail::nested_like(derivatives.data(), args...)};
 }
 
-/// Returns f(x) and its forward-mode derivative along dx, which has the shapes of x. Pass several arguments as a tuple: `auto [y, dy] =
-/// jvp(f, std::tuple{a, b}, std::tuple{da, db})`.
+/// Returns f(x) and its forward-mode derivative along dx, which has the shapes of x. Pass several arguments as a tuple:
+/// `auto [y, dy] = jvp(f, std::tuple{a, b}, std::tuple{da, db})`.
 template <class F, detail::HasTensors X> auto jvp(F&& f, const X& x, const X& dx) {
   auto y = detail::call_with(f, x);
   const std::vector<Tensor> results = detail::tensors_in(y);
@@ -225,8 +225,9 @@ struct MapAxis {
 };
 
 /// A function of one element, applied to all elements along an axis. It is recorded once, for all elements together, so no loop remains.
-/// Each result has a new first axis. `auto per_example = vmap([](Params<Tensor> p, Tensor x) { return grad(loss(p, x), p); }, {none,
-/// 0});`
+/// Each result has a new first axis.
+///
+///     auto per_example = vmap([](Params<Tensor> p, Tensor x) { return grad(loss(p, x), p); }, {none, 0});
 ///
 /// `axes` has one axis for each argument, and all Tensors of the argument have that axis; without `axes`, each argument is mapped over
 /// axis 0. Numbers are the same for all elements. vmap can be nested and differentiated. Results have the bits of a loop over the

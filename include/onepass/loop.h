@@ -109,9 +109,8 @@ template <class F, class S> S repeated(StateLoop& loop, S state, F&& step) {
 ///
 /// Shapes    A state keeps its shape and type. A number gets the type that the step returns for it.
 /// Gradient  by all arguments and by values that f captured; cotangents of steps are added from the last step to the first.
-/// Errors    ShapeError or DTypeError if the state changes shape or type, or for xs of different lengths. ValueError for zero steps, or
-/// if
-///           the steps exceed Limits::max_nodes.
+/// Errors    ShapeError or DTypeError if the state changes shape or type, or for xs of different lengths. ValueError for zero
+///           steps, or if the steps exceed Limits::max_nodes.
 template <class F, detail::State S, detail::Stepped X>
 auto scan(F&& f, const S& init, const X& xs, bool reverse = false, std::source_location where = std::source_location::current()) {
   auto state = detail::as_state(init, where);

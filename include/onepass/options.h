@@ -104,7 +104,7 @@ struct Options {
   /// Device of calls whose arrays are all on the CPU: arguments are copied to it, and results are arrays on it. Other calls run on the
   /// device of their arrays.
   Device device{};
-  int threads = 0;       ///< 0: the pool's count
+  int threads = 0;       ///< 0: as thread_count()
   int vector_bytes = 0;  ///< vector register size to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
   /// Records the function again at each call and compares the graphs. Throws Error if the function depends on a changed value, such as a
   /// captured number.

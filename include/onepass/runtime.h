@@ -1,5 +1,5 @@
 // Process-wide settings of all compiled functions: threads, memory, the log. All settings have defaults; these calls are optional.
-// docs/runtime.md is the guide. A light header.
+// docs/runtime.md is the guide. Includes only small headers.
 #pragma once
 
 #include <cstddef>

@@ -152,8 +152,8 @@ class Operand : public detail::NumberValue {
       : NumberValue(Kind::Array), array(&array), where(where) {}
   template <detail::Number T> Operand(T value, std::source_location where = std::source_location::current()) noexcept  // NOLINT
       : NumberValue(value), array(nullptr), where(where) {}
-  /// A variable. Its address is recorded to detect changes of captured variables (`Options::check_captures`). These overloads are not
-  /// templates, which would be ambiguous with the one above. Constants use the template, because reading them does not require a capture.
+  /// A variable. Its address is recorded to detect changes of captured variables (`Options::check_captures`). Templates would
+  /// be ambiguous with the overload above. Constants use the template, because reading them does not require a capture.
 #define ONEPASS_VARIABLE(T)                                                                                \
   Operand(T& variable, std::source_location where = std::source_location::current()) noexcept /* NOLINT */ \
       : NumberValue(variable), array(nullptr), where(where), variable(&variable), variable_bytes(sizeof(T)) {}
@@ -374,7 +374,7 @@ Tensor bitwise_and(const Operand& a, const Operand& b);
 Tensor bitwise_or(const Operand& a, const Operand& b);
 Tensor bitwise_xor(const Operand& a, const Operand& b);
 Tensor bitwise_not(const Operand& x);
-Tensor shift_left(const Operand& a, const Operand& b);  ///< by the width or more: 0
+Tensor shift_left(const Operand& a, const Operand& b);  ///< a shift by the width or more gives 0
 Tensor shift_right(const Operand& a, const Operand& b);
 Tensor popcount(const Operand& x);
 // ---- selection and types
@@ -398,7 +398,7 @@ Tensor linspace(const Operand& start, const Operand& stop, std::int64_t count = 
 /// Returns an n by m matrix (m defaults to n): 1 on the k-th diagonal, 0 elsewhere. Positive k is above the main diagonal.
 Tensor eye(std::int64_t n, std::optional<std::int64_t> m = {}, std::int64_t k = 0, DType dtype = DType::F32,
            std::source_location where = std::source_location::current());
-/// Returns 1 on and below the k-th diagonal, 0 elsewhere.
+/// Returns a matrix with 1 on and below the k-th diagonal, 0 elsewhere.
 Tensor tri(std::int64_t n, std::optional<std::int64_t> m = {}, std::int64_t k = 0, DType dtype = DType::F32,
            std::source_location where = std::source_location::current());
 /// Returns the coordinates of a grid, one Tensor of the grid's shape for each coordinate vector. With "xy", the first vector varies along
@@ -415,10 +415,10 @@ Tensor squeeze(const Operand& x, Axes axes = {});  ///< removes the given axes o
 Tensor broadcast_to(const Operand& x, Extents shape);
 Tensor flip(const Operand& x, Axes axes = {});
 Tensor diagonal(const Operand& x, std::int64_t offset = 0, int axis1 = 0, int axis2 = 1);
-Tensor diag(const Operand& x, std::int64_t k = 0);  ///< vector to a matrix with it on the k-th diagonal; matrix to that diagonal
+Tensor diag(const Operand& x, std::int64_t k = 0);  ///< vector: the matrix with it on the k-th diagonal; matrix: that diagonal
 Tensor trace(const Operand& x, std::int64_t offset = 0, int axis1 = 0, int axis2 = 1);  ///< the sum of a diagonal
 Tensor tril(const Operand& x, std::int64_t k = 0);  ///< x on and below the k-th diagonal of the last two axes, 0 elsewhere
-Tensor triu(const Operand& x, std::int64_t k = 0);  ///< x on and above it
+Tensor triu(const Operand& x, std::int64_t k = 0);  ///< x on and above the k-th diagonal, 0 elsewhere
 
 /// Joins arrays along an existing axis; types promote. Throws ShapeError unless the other lengths are equal. Gradient: slices.
 Tensor concat(const std::vector<Tensor>& xs, int axis = 0, std::source_location where = std::source_location::current());
@@ -434,7 +434,7 @@ Tensor pad(const Operand& x, Extents low, Extents high, PadMode mode);
 Tensor sliding_window(const Operand& x, Extents window, Axes axes = {}, std::int64_t step = 1, std::int64_t spacing = 1);
 Tensor tile(const Operand& x, Extents times);                       ///< the whole of x, `times[i]` times along axis i
 Tensor repeat(const Operand& x, std::int64_t times, int axis);      ///< each index along the axis, `times` times
-Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< wraps around at the end; without an axis: flattened
+Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< wraps around at the end; without an axis, flattens x
 
 // ---- contractions: products summed by fma, in the order of docs/language.md. Types promote; integers wrap; bool throws DTypeError.
 /// Multiplies vectors and matrices by NumPy's rule; leading dimensions broadcast. Throws ShapeError unless the inner lengths are equal.
@@ -484,12 +484,12 @@ Tensor normal(const Operand& key, Extents shape, DType dtype = DType::F32);
 Tensor sum(const Operand& x, Axes axes = {}, bool keepdims = false);
 /// Returns sum / n; integers and bool give f32, 64-bit integers f64. The empty mean is NaN.
 Tensor mean(const Operand& x, Axes axes = {}, bool keepdims = false);
-/// Returns the maximum; propagates NaN. Throws ShapeError over an empty axis, unless the result has no elements.
+/// Returns the maximum or minimum; propagates NaN. Throws ShapeError over an empty axis, unless the result has no elements.
 Tensor max(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor min(const Operand& x, Axes axes = {}, bool keepdims = false);
 /// Multiplies elements; integers as in sum. The empty product is 1.
 Tensor prod(const Operand& x, Axes axes = {}, bool keepdims = false);
-/// Tests for any true element; nonzero is true. Over an empty axis, any is false and all is true.
+/// Tests whether any or all elements are nonzero. Over an empty axis, any is false and all is true.
 Tensor any(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor all(const Operand& x, Axes axes = {}, bool keepdims = false);
 /// Returns the i64 index of the largest or smallest element, in row-major order of the reduced axes. Ties give the first; the first NaN
@@ -564,7 +564,7 @@ struct Histogram {
 
 // ---- scans along one axis; `reverse`: from its end. Their order is part of their meaning (docs/language.md, "The order of summation").
 Tensor cumsum(const Operand& x, int axis, bool reverse = false);   ///< bool and integers narrower than 64 bits as i64 or u64
-Tensor cumprod(const Operand& x, int axis, bool reverse = false);  ///< likewise; its derivative is right with any number of zeros
+Tensor cumprod(const Operand& x, int axis, bool reverse = false);  ///< likewise; its derivative is correct with any number of zeros
 Tensor cummax(const Operand& x, int axis, bool reverse = false);   ///< propagates NaN; the derivative belongs to the first of equals
 Tensor cummin(const Operand& x, int axis, bool reverse = false);
 
