@@ -68,7 +68,7 @@ const Row kRows[] = {
     {"digamma", 1, 4, 0.1, 20, nullptr},
 };
 
-constexpr std::size_t kBytes = std::size_t{128} << 10;  // of one operand
+constexpr std::size_t kBytes = std::size_t{128} << 10;  // bytes of one operand
 
 // ---- the libraries' functions, by their vector ABI names
 enum class Library { Libmvec, Sleef };

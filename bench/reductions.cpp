@@ -90,7 +90,7 @@ bool threads(std::int64_t by) {
 bool generic(std::int64_t by) {
   struct Row {
     const char *name, *formula;
-    std::vector<Shape> shapes;  // of the inputs
+    std::vector<Shape> shapes;  // shapes of the inputs
   };
   const std::int64_t rows = std::max<std::int64_t>(4096 / by, 16), square = std::max<std::int64_t>(8192 / by, 64);
   const std::vector<Row> all = {

@@ -109,8 +109,8 @@ bool extent_of(std::span<const std::int64_t> shape, std::span<const std::int64_t
   return true;
 }
 
-/// True if two elements may overlap: sorted by stride, each axis must step over the whole extent of the smaller ones. Also true for some
-/// interleaved layouts without overlap; an exact test is as hard as the knapsack problem.
+/// False if elements provably do not overlap: with axes sorted by stride, each axis steps over the whole extent of the smaller ones. True
+/// for all other layouts, including some without overlap; an exact test is as hard as the knapsack problem.
 bool elements_may_overlap(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   std::array<std::pair<std::uint64_t, std::uint64_t>, kMaxRank> axes;  // |stride|, length
   std::size_t count = 0;
@@ -131,7 +131,7 @@ bool elements_may_overlap(std::span<const std::int64_t> shape, std::span<const s
 
 // ---- numbers ----
 
-/// Converts an integer to a double so that a second rounding to fewer bits is exact: truncates, and sets the last bit if bits were lost
+/// Converts an integer to a double so that a second rounding to fewer bits is correct: truncates, and sets the last bit if bits were lost
 /// (round to odd).
 double odd_double(std::uint64_t value) {
   const int excess = std::max(0, static_cast<int>(std::bit_width(value)) - 53);

@@ -14,7 +14,7 @@ namespace onepass::runtime {
 
 namespace {
 
-// A group with more subdomains keeps its generic kernels, because many subdomains share one body with different parameters.
+// A launch group with more subdomains keeps its generic kernels, because many subdomains share one body with different parameters.
 constexpr std::size_t kMostSpecialisedPieces = 8;
 
 // True if the launch can have a kernel specialized on its parameters.
@@ -144,7 +144,7 @@ int attach_specialised(const PlanData& plan, const PlanReport& report, const com
   }
   const std::vector<KernelResult> found = find_or_compile(requests, how.threads, how.may_compile, how.wait);
   int compiled = 0;
-  for (std::size_t i = found.size(); i-- > 0;) {  // the first launch of a group last: its state then implies that all are ready
+  for (std::size_t i = found.size(); i-- > 0;) {  // the first launch of a launch group last: its state then implies that all are ready
     const Launch& launch = plan.launches[launch_of[i]];
     if (trial) launch.kernel->optimise_soon();  // the trial compares with this code
     launch.specialised->publish(found[i].kernel, trial);

@@ -134,8 +134,8 @@ class Worker {
 
  private:
   List jobs_, late_;
-  std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // of the thread: pending jobs, and the current one
-  Job* left_ = nullptr;                                  // at exit: its pending jobs
+  std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // the thread's pending jobs, and its current one
+  Job* left_ = nullptr;                                  // the thread's pending jobs at exit
   std::atomic<std::uint32_t> changed_{0}, queued_{0}, done_{0}, late_count_{0};
   std::atomic<bool> running_{false}, stopping_{false}, hurries_{false};
   std::atomic<int> thread_{0}, waiting_{0};  // 0: not started

@@ -52,7 +52,7 @@ class CapturedNumbers {
   std::vector<Number> numbers_;
 };
 
-/// Finds the captured variables among the variables that a function reads during recording.
+/// Detector of captured variables among the variables that a function reads during recording.
 class CaptureWatch {
  public:
   explicit CaptureWatch(CapturedNumbers& numbers) : numbers_(numbers) {}

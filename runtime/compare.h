@@ -17,7 +17,7 @@ namespace onepass::runtime {
 std::string_view text_of(Mode mode);
 
 struct CompareRequest {
-  const ir::Graph& graph;  // as recorded, with the call's scalar parameters and the requested results
+  const ir::Graph& graph;  // the recording, with the call's scalar parameters and the requested results
   std::span<const ArrayPlan> inputs;
   std::span<const std::byte* const> bases;  // addresses of the inputs
   const compiler::Target& target;

@@ -37,7 +37,7 @@ struct Header {
   std::uint64_t build = 0, machine = 0;
   std::uint64_t key_bytes = 0, object_bytes = 0;
   std::uint64_t spent_nanoseconds = 0;
-  std::uint64_t checksum = 0;  // of all other bytes
+  std::uint64_t checksum = 0;  // checksum of all other bytes
 };
 static_assert(sizeof(Header) == 64);
 

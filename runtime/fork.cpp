@@ -1,5 +1,5 @@
-// See fork.h. One word counts the threads inside sections, in its low bits, and the threads that want to fork, in its high bits. A thread
-// inside a section may always enter again; otherwise a waiting fork could deadlock with it.
+// See fork.h. One atomic counts the threads inside sections, in its low bits, and the threads that want to fork, in its high bits. A
+// thread inside a section may always enter again; otherwise a waiting fork could deadlock with it.
 #include "runtime/fork.h"
 
 #include <atomic>

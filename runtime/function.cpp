@@ -283,7 +283,7 @@ Stats FunctionCore::stats() const {
 }
 const Options& FunctionCore::options() const { return body().options; }
 
-// ------------------------------------------------------------------------------------------------ ahead of calls
+// ------------------------------------------------------------------------------------------------ preparation of calls
 
 void FunctionCore::warm_up(std::string_view text, Tier tier) const {
   const CallSignature signature = CallSignature::parse(text);

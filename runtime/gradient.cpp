@@ -136,8 +136,8 @@ struct Recipe final : Attachment {
     bool differentiable;
   };
   std::vector<Result> results;
-  std::vector<NodeId> cotangents;         // by differentiable result; kNoNode if no gradient needs it
-  std::vector<std::int32_t> gradient_of;  // by argument: output index in the joint graph, or -1
+  std::vector<NodeId> cotangents;         // one for each differentiable result; kNoNode if no gradient needs it
+  std::vector<std::int32_t> gradient_of;  // for each argument: output index in the joint graph, or -1
 
   struct Kept {
     enum class From : std::uint8_t { Argument, Captured, Result, Saved } from;
@@ -146,8 +146,8 @@ struct Recipe final : Attachment {
   };
   std::vector<Kept> kept;
   std::vector<std::uint32_t> numbers;                       // scalar parameters that each forward call sets
-  std::vector<std::string> argument_names, gradient_names;  // of the backward call, and of its results
-  std::vector<bool> computes;                               // by node
+  std::vector<std::string> argument_names, gradient_names;  // names for the backward call, and for its results
+  std::vector<bool> computes;                               // one flag for each node
   PullbackStats stats;
   Options options;
 
@@ -303,7 +303,7 @@ std::string text_of(const Graph& graph, NodeId id) {
 void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, const Options& options) {
   auto recipe = std::make_shared<Recipe>();
   recipe->options = options;
-  recipe->options.check_recording = false;  // the recipe fixes the recording
+  recipe->options.check_recording = false;  // the recorded backward graph is fixed
   Graph& graph = recorder.graph;
   std::vector<Value> ys, xs, us;
   std::vector<NodeId> y_nodes;
@@ -431,7 +431,7 @@ double product(const Array& a, const Array& b, double* size = nullptr) {
 }  // namespace
 
 GradientCheck runtime::check_gradients(Program& values, Program& derivatives, std::span<const Argument> arguments) {
-  constexpr std::int64_t kMostElements = 64;  // of one argument, evenly distributed
+  constexpr std::int64_t kMostElements = 64;  // elements of one argument, evenly distributed
   constexpr double kTolerance = 1e-5;
   // Contiguous f64 copies, because the differences modify them.
   std::vector<Argument> given(arguments.begin(), arguments.end());
@@ -515,7 +515,7 @@ struct detail::PullbackCore::Body {
   std::shared_ptr<const runtime::LaunchPlan> forward_plan;
   std::vector<Array> kept;
   std::vector<compiler::Literal> numbers;
-  std::shared_ptr<const std::atomic<int>> resets;  // of the function
+  std::shared_ptr<const std::atomic<int>> resets;  // reset count of the function
   int resets_then;
 };
 

@@ -11,7 +11,7 @@
 
 namespace onepass::runtime {
 
-/// Appends JSON to one string. Calls to open and close must be balanced; `key` precedes each value of an object.
+/// Writer that appends JSON to one string. Calls to open and close must be balanced; `key` precedes each value of an object.
 class JsonText {
  public:
   JsonText& open(char bracket) {

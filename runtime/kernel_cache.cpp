@@ -34,7 +34,7 @@ namespace {
 struct Entry {
   std::string key;
   std::shared_ptr<const Kernel> kernel;  // null while it is being compiled
-  std::exception_ptr error;              // of a failed compile, after which the entry is removed from the table
+  std::exception_ptr error;              // error of a failed compile, after which the entry is removed from the table
   std::atomic<std::uint32_t> ready{0};   // set last
 };
 

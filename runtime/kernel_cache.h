@@ -131,7 +131,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void keep_at_exit(std::int64_t& nanoseconds_left) const;
 
  private:
-  enum State : std::uint32_t { kIdle, kQueued, kRunning, kDone, kStates };  // of the optimized compile, in the low bits of state_
+  enum State : std::uint32_t { kIdle, kQueued, kRunning, kDone, kStates };  // state of the optimized compile, in the low bits of state_
 
   bool load(const KernelRequest& request, bool may_compile);
   void choose(const KernelRequest& request);
@@ -157,7 +157,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   mutable std::atomic<compiler::KernelFunction> final_{nullptr};     // final code; null: not ready
   compiler::KernelFunction quick_ = nullptr;                         // code until then, or
   std::shared_ptr<const compiler::TileProgram> tiles_;               // the tiled interpreter
-  std::shared_ptr<const compiler::KernelObject> first_;              // of `quick_`, or of the only code
+  std::shared_ptr<const compiler::KernelObject> first_;              // object of `quick_`, or of the only code
   mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `final_` points into it
   mutable TierAccount account_;
   mutable std::atomic<std::uint32_t> state_{kIdle};
@@ -165,7 +165,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   mutable std::atomic<std::int64_t> compile_start_{0};                 // in processor time of that thread
   mutable std::atomic<std::int64_t> looked_at_{0}, compiled_then_{0};  // last progress check by a run, and the progress then
   mutable std::atomic<bool> stays_in_tiles_{false}, kept_quick_{false};
-  std::int64_t spent_on_disk_ = 0, quick_nanoseconds_ = 0;  // of runs in earlier processes; of the baseline compile
+  std::int64_t spent_on_disk_ = 0, quick_nanoseconds_ = 0;  // time of runs in earlier processes; time of the baseline compile
   // True if the optimized code is or will be on disk. A later store of the baseline code must not replace it.
   std::shared_ptr<std::atomic<bool>> optimised_kept_ = std::make_shared<std::atomic<bool>>(false);
   double compile_ms_ = 0;
@@ -190,7 +190,7 @@ struct KernelRequest {
 
 struct KernelResult {
   std::shared_ptr<const Kernel> kernel;
-  bool compiled = false;  // by this call
+  bool compiled = false;  // compiled by this call
   CacheOutcome outcome = CacheOutcome::memory;
 };
 

@@ -21,7 +21,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of one kernel
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // limit for one kernel
 
 [[noreturn]] void fail(const std::string& what) { throw InternalError("kernel object: " + what); }
 

@@ -156,7 +156,7 @@ void run_function(const Launch& launch, const Code& function, int threads, std::
   }
 }
 
-// Sets default floating-point control in its scope; logs once if the host set another control.
+// Scope with default floating-point control; logs once if the host set another control.
 struct KernelControl : os::DefaultFloatingPoint {
   KernelControl() {
     if (changed()) [[unlikely]]
@@ -230,8 +230,8 @@ void point_to_held(const Launch& piece, std::int64_t step, std::byte* memory, st
     words[h.word] = reinterpret_cast<std::int64_t>(memory) + h.offset - outer * h.of_outer - strip * h.of_strip;
 }
 
-// Runs the subdomains of a group in lockstep, so that data that several of them read stays in the caches. Kernels in strips do the same
-// with values that they pass on in thread-private memory; each thread then has separate kernel parameters.
+// Runs the subdomains of a launch group in lockstep, so that data that several of them read stays in the caches. Kernels in strips do the
+// same with values that they pass on in thread-private memory; each thread then has separate kernel parameters.
 template <class How> void run_pieces(How how, std::span<const Launch> pieces, bool specialised, bool may_wait, std::int64_t* words,
                                      std::byte* scratch, StopCheck* stop) {
   const std::int64_t steps = pieces[0].steps, thread_bytes = pieces[0].beside_bytes + pieces[0].scratch_bytes;
@@ -310,7 +310,7 @@ void run_group(How how, std::span<const Launch> pieces, bool may_wait, std::int6
   run_all(how, pieces, state == Specialised::State::Used, may_wait, words, scratch, stop);
 }
 
-// Records a call's kernels as one event, and the time of each group. One clock reading ends a group and starts the next.
+// Recorder of a call's kernels as one event, and of the time of each launch group. One clock reading ends a group and starts the next.
 class ProfiledCall {
  public:
   explicit ProfiledCall(const PlanData& plan) : plan_(plan) {
@@ -345,8 +345,8 @@ template <class F> void each_group(const PlanData& plan, F&& f) {
   }
 }
 
-// Runs the plan with profiling. `words_of` returns the prepared kernel parameters of a group. Not inlined, because it would slow down the
-// unprofiled run.
+// Runs the plan with profiling. `words_of` returns the prepared kernel parameters of a launch group. Not inlined, because it would slow
+// down the unprofiled run.
 template <class Words> [[gnu::noinline]] void run_profiled(const PlanData& plan, std::byte* scratch, StopCheck* stop, Words words_of) {
   ProfiledCall call(plan);
   each_group(plan, [&](std::span<const Launch> pieces) { call.run(pieces, words_of(pieces), scratch, stop); });

@@ -40,7 +40,7 @@ struct KernelReport {
   std::vector<Piece> more;        // other subdomains with the same body
   std::string key;                // canonical: nest, schedule, target, tier
   bool from_cache = false;
-  bool in_tiles = false;  // initially, while it is compiled in the background
+  bool in_tiles = false;  // true while the kernel is compiled in the background
   CacheOutcome outcome = CacheOutcome::none;
   double compile_ms = 0;
 };
@@ -80,8 +80,8 @@ struct StageTimes {
   std::int64_t record = 0, passes = 0, fuse = 0, plan = 0, compile = 0;
 };
 
-/// A launch's specialized kernel. Trial runs alternate between it and the generic kernel; then it is used unless it is slower. For a
-/// group of several launches, the first launch has the state of all.
+/// Trial and result of a launch's specialized kernel. Trial runs alternate between it and the generic kernel; then it is used unless it
+/// is slower. In a launch group, the first launch has the state of all.
 class Specialised {
  public:
   static constexpr std::uint32_t kTrials = 24;  // runs, half of them generic
@@ -97,13 +97,13 @@ class Specialised {
   void tried(bool kernel, std::int64_t nanoseconds);
   /// Records a trial that did not finish; its time does not count.
   void was_stopped(bool kernel) { tried(kernel, kNever); }
-  mutable RunTimes times;  // of the launch group that starts with this launch
+  mutable RunTimes times;  // times of the launch group that starts with this launch
 
  private:
   std::shared_ptr<const Kernel> kernel_;
   std::atomic<State> state_{State::None};
   std::atomic<std::uint32_t> started_{0}, finished_{0};
-  std::atomic<std::int64_t> best_[2] = {kNever, kNever};  // of the generic kernel and of the specialized one
+  std::atomic<std::int64_t> best_[2] = {kNever, kNever};  // best times of the generic kernel and of the specialized one
   static constexpr std::int64_t kNever = std::int64_t{1} << 62;
 };
 
@@ -122,13 +122,13 @@ struct KernelWords {
   };
   std::vector<std::int64_t> words;  // with the recorded scalar parameters
   std::vector<Pointer> pointers;
-  std::vector<SlotWord> slots;  // of the nest, then of pointer tables
+  std::vector<SlotWord> slots;  // scalar parameters of the nest, then of pointer tables
 };
 
 struct Launch : KernelWords {
   std::shared_ptr<const Kernel> kernel;
   std::shared_ptr<Specialised> specialised = std::make_shared<Specialised>();
-  std::uint32_t of = 0, group = 0;            // the report's kernel; launches of one group are adjacent and run concurrently
+  std::uint32_t of = 0, group = 0;            // the report's kernel; launches of one launch group are adjacent and run concurrently
   std::int64_t items = 0, scratch_bytes = 0;  // scratch bytes of each thread, a multiple of 64
   std::int64_t phases = 1, shared_bytes = 0;  // for a split reduction: its partial results follow the threads' scratch memory
   std::uint32_t phase_word = 0, shared_word = 0;
@@ -139,7 +139,7 @@ struct Launch : KernelWords {
   int threads = 1;
   std::int64_t expected = 0;  // estimated nanoseconds of a run in the optimized tier
   std::int64_t vector_loop_extent = 0;
-  std::int64_t steps = 1;            // for a group of several launches: parts of the work that they run in lockstep
+  std::int64_t steps = 1;            // for a launch group: parts of the work that its launches run in lockstep
   std::int64_t strips_of_outer = 0;  // compiler/plan/strips.h: each step is a strip, or 0
   std::int64_t items_of_outer = 0, items_of_strip = 0;
   struct Held {
@@ -176,10 +176,10 @@ struct PlanData {
   std::vector<ArrayPlan> targets;                // the caller's layouts; they differ from the outputs' if one node is two results
   std::vector<std::uint8_t> redirected;          // outputs whose destination has other strides: stored elsewhere, then copied
   std::vector<std::uint8_t> in_place;            // outputs x inputs: true if the output may overwrite the input in the same memory
-  std::vector<std::string> output_names;         // of all results
+  std::vector<std::string> output_names;         // names of all results
   std::shared_ptr<const Attachment> attachment;  // ProgramRecorder::attachment
 
-  std::vector<std::uint64_t> slot_bits;  // of the recording's scalar parameters
+  std::vector<std::uint64_t> slot_bits;  // scalar parameters of the recording
   compiler::Numbers numbers;             // the scalar parameters that a call's numbers set
   CapturedNumbers captured_numbers;      // variables that the function read
   bool interpret = false;                // mode reference
@@ -216,10 +216,10 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::vector<std::int64_t> before;                   // signature of the previous call when the plan was made; empty: none
   bool was_forgotten = false;                         // an earlier plan of this signature was evicted
   std::int64_t compiled = 0;                          // kernels that were compiled for it
-  mutable std::atomic<bool> described{false};         // in the profile
+  mutable std::atomic<bool> described{false};         // true if the profile has its description
   std::vector<bool> pinned;                           // for each number argument: true if the plan is specialized on its value
   std::int64_t hot_after = 0;                         // runs until it gets shape-specialized kernels
-  std::uint64_t hash = 0, family = 0;                 // of the key with specialized values; without number values
+  std::uint64_t hash = 0, family = 0;                 // hash of the key with specialized values; hash without number values
   mutable std::atomic<std::int64_t> runs{0};
   mutable std::atomic<bool> captures_decided{false};  // a captured number changed, and the recording did not
   mutable std::atomic<bool> specialises{false};       // specialization started or ruled out
@@ -255,8 +255,8 @@ void allow_in_place(PlanData& plan, const ir::Graph& graph, std::span<const ir::
 /// Returns the bytes of a materialized value. Throws ValueError above `limit`; 0 means half the memory.
 std::int64_t checked_bytes(const ir::Graph& graph, ir::NodeId id, DType dtype, std::int64_t limit);
 
-/// Divides the scratch memory among a group's subdomains, which run together, each on its threads. Each thread's part fits the subdomain
-/// with the largest need. Call it after a launch's scratch size has changed.
+/// Divides the scratch memory among a launch group's subdomains, which run together, each on its threads. Each thread's part fits the
+/// subdomain with the largest need. Call it after a launch's scratch size has changed.
 void share_scratch(PlanData& plan);
 
 /// Throws ValueError if the needed operators of the graph work on more than `limit` elements in total; 0: no limit. The result is the
@@ -266,7 +266,7 @@ void check_work(const ir::Graph& graph, std::int64_t limit);
 void check_interpreted(const ir::Graph& graph, const LaunchOptions& options);
 /// Sets a hook that may change each nest before scheduling; for tests. Null removes it.
 void set_nest_hook(void (*hook)(compiler::Nest& nest)) noexcept;
-/// Sets a hook that may change the subdomains of each group before verification; for tests of the verifier.
+/// Sets a hook that may change the subdomains of each fusion group before verification; for tests of the verifier.
 void set_plan_hook(void (*hook)(std::vector<compiler::Planned>& pieces)) noexcept;
 
 /// Options for finding or compiling kernels.

@@ -25,8 +25,8 @@ Machine parse_machine(std::string_view text);
 /// Applies a description to a target. It only removes features: without AVX-512 in the processor, `isa=avx512` changes nothing.
 compiler::Target described(compiler::Target target, const Machine& machine);
 
-/// Makes Target::host() the described machine while the scope exists, for tests of machine-dependent decisions. Only one may exist at a
-/// time. Existing programs keep their target; the number of threads does not change.
+/// Scope in which Target::host() is the described machine, for tests of machine-dependent decisions. Only one may exist at a time.
+/// Existing programs keep their target; the number of threads does not change.
 class DescribedMachine {
  public:
   explicit DescribedMachine(std::string_view text);

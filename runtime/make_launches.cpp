@@ -53,11 +53,11 @@ namespace {
 
 constexpr std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
 
-// Decides which two arrays of an elementwise kernel may use the same memory. A kernel stores in body order. It computes a value,
+// Decision which two arrays of an elementwise kernel may use the same memory. A kernel stores in body order. It computes a value,
 // including loads, when the first store needs it; later stores reuse the register.
 class Aliasing {
  public:
-  // `alone`: the kernel is the only one in its group.
+  // Collects the accesses. `alone`: the kernel is the only one in its fusion group.
   Aliasing(const compiler::Planned& planned, bool alone) : nest_(planned.nest), numbers_(planned.numbers), touch_(nest_.buffers.size()) {
     if (nest_.kind != NestKind::Map || !alone) return;
     std::vector<bool> seen(nest_.body.size(), false);
@@ -85,8 +85,8 @@ class Aliasing {
     std::size_t member;
     bool alone;  // the array has no other position
   };
-  // True if the stored array may overwrite the loaded one. Exactly one statement each must access them, both must access the same element
-  // in the same iteration, and the load must precede the store.
+  // True if the stored array may overwrite the loaded one. Exactly one statement must access each of them, both at the same element in
+  // the same iteration. The load must precede the store.
   bool may_overwrite(const Held& stored, const Held& loaded) const {
     const Touch &to = touch_[stored.buffer], &from = touch_[loaded.buffer];
     if (to.times != 1 || from.times != 1 || from.store > to.store || !stored.alone || !loaded.alone || stored.member != loaded.member)
@@ -141,7 +141,7 @@ template <class F> void each_piece(const KernelReport& kernel, F&& f) {
   for (const KernelReport::Piece& piece : kernel.more) f(piece.numbers, piece.scheduled);
 }
 
-// Plans the nests of all groups and verifies them. Returns the error of the first invalid one, else an empty text.
+// Plans the nests of all fusion groups and verifies them. Returns the error of the first invalid one, else an empty text.
 std::string plan_groups(const PlanReport& report, std::span<const compiler::Layout> layouts, const compiler::Structure* structure,
                         const compiler::Target& target, const compiler::ScheduleOptions& how,
                         std::vector<std::vector<compiler::Planned>>& out) {
@@ -158,7 +158,7 @@ std::string plan_groups(const PlanReport& report, std::span<const compiler::Layo
   return {};
 }
 
-// Adds the kernels of a group. Subdomains with equal keys form one kernel.
+// Adds the kernels of a fusion group. Subdomains with equal keys form one kernel.
 void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::Planned> pieces, const compiler::Target& target,
                  compiler::ScheduleOptions options, const std::function<std::vector<bool>(const compiler::Planned&)>& in_place) {
   if (report.partition.groups[group].routine) {
@@ -265,7 +265,7 @@ void check_work(const Graph& graph, std::int64_t limit) {
     if (needed[id] == 0) continue;
     const ir::OpKind kind = ir::info(graph[id].op).kind;
     const ir::List operands = graph.operands(id);
-    double read = needed[id];  // of each operand
+    double read = needed[id];  // elements read from each operand
     switch (kind) {
       case ir::OpKind::Reduction: read *= elements(graph.operand(id, 0)) / std::max(elements(id), 1.0); break;
       case ir::OpKind::Scan: read = elements(id); break;
@@ -320,7 +320,7 @@ void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
 #endif
 }
 
-// For each buffer: true if it is written over an array that the group reads.
+// Returns, for each buffer, true if it is written over an array that the fusion group reads.
 std::vector<bool> written_in_place(const compiler::Planned& piece, const StoredValues& values, const LaunchOptions& options) {
   std::vector<bool> out;
   if (!options.in_place.empty())
@@ -337,7 +337,7 @@ std::vector<bool> written_in_place(const compiler::Planned& piece, const StoredV
   return out;
 }
 
-// Runs kernels that pass values to each other on a few rows at a time, if the values would not stay in the caches otherwise:
+// Arranges kernels that pass values to each other in strips of a few rows, if the values would otherwise not stay in the caches:
 // compiler/plan/strips.h.
 void arrange_strips(PlanReport& report, const StoredValues& values, const compiler::Target& target, compiler::ScheduleOptions options) {
   const compiler::Lists& lists = report.partition.lists;
@@ -406,7 +406,7 @@ bool run_together(const PlanReport& report, std::size_t kernel, std::size_t next
 // Places the values that one kernel stores for another, and sets the size of their memory.
 void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchOptions& options, StoredValues& values) {
   const Graph& graph = report.optimised;
-  std::vector<std::uint32_t> steps;  // of each kernel
+  std::vector<std::uint32_t> steps;  // step of each kernel
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) steps.push_back(k == 0 ? 0 : steps.back() + !run_together(report, k - 1, k));
   const auto is_held = [&](NodeId id) { return std::ranges::any_of(report.strips, [&](const auto& strips) { return strips.holds(id); }); };
   const auto step_of = [&](std::uint32_t k) { return steps[k]; };
@@ -419,7 +419,7 @@ void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchO
       }
     });
   std::vector<Intermediate> intermediates;
-  std::vector<std::pair<NodeId, DType>> held;  // of intermediates, then of results
+  std::vector<std::pair<NodeId, DType>> held;  // arrays of intermediates, then of results
   std::unordered_map<NodeId, std::size_t> intermediate_of;
   std::vector<Lender> lenders(plan.outputs.size());
   for (std::uint32_t k = 0; k < report.kernels.size(); ++k) {
@@ -451,7 +451,7 @@ void place_intermediates(PlanData& plan, const PlanReport& report, const LaunchO
     });
   }
   for (const NodeId id : graph.outputs) held.emplace_back(id, graph[id].dtype);
-  std::vector<Aliasing> aliasing;  // of each step, if there are intermediates
+  std::vector<Aliasing> aliasing;  // one for each step, if there are intermediates
   for (std::uint32_t k = 0; k < report.kernels.size() && !intermediates.empty(); ++k) {
     if (step_of(k) != aliasing.size()) continue;
     const bool alone = report.kernels[k].more.empty() && (k + 1 == report.kernels.size() || step_of(k + 1) != step_of(k));
@@ -530,7 +530,7 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
   }
 }
 
-// Sets the number of threads and steps for a group's subdomains, which run together.
+// Sets the number of threads and steps for a launch group's subdomains, which run together.
 void share_work(PlanData& plan, const compiler::Target& target, const LaunchOptions& options) {
   for (std::size_t first = 0, end = 0; first < plan.launches.size(); first = end) {
     std::int64_t items = 0, work = 0, bytes = 0;

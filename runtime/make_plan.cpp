@@ -102,7 +102,7 @@ void fill_outputs(const CallSite& site, Graph& graph, PlanData& plan) {
       const std::string& name = graph.output_names[k];
       const std::string type = type_text(graph[id].dtype, graph.shape(id));
       const std::string& source = graph.sources[graph.source_of[id]];
-      const std::string where = source.empty() ? "" : fmt::format("\n  Recorded at {}.", source);  // of the result
+      const std::string where = source.empty() ? "" : fmt::format("\n  Recorded at {}.", source);  // source position of the result
       if (!target->has_memory()) throw ValueError(fmt::format("target {} is an empty Array; the result is {}{}", name, type, where));
       if (target->dtype() != graph[id].dtype)
         throw DTypeError(fmt::format("target {} is {}, but the result is {}; a target has exactly the result's type{}", name,
@@ -185,7 +185,7 @@ int plan_on_device(const Program::State& state, Device device, const CallSite& s
   try {
     on_device = std::make_shared<cuda::DevicePlan>(gpu.target(), plan, report, options, alignment);
   } catch (const InternalError& refused) {
-    if (options.unfused) throw InternalError(refused.what());  // the device has only this fallback
+    if (options.unfused) throw InternalError(refused.what());  // unfused kernels are the last fallback on a device
     note_refusal(refused.what());
     plan.refused = options.unfused = true;
     plan.outputs = outputs;

@@ -39,7 +39,7 @@ namespace {
 
 // ---- size classes ----
 
-constexpr std::size_t kSmallLimit = 32 << 10;  // smaller blocks are small
+constexpr std::size_t kSmallLimit = 32 << 10;  // limit of small blocks, in bytes
 constexpr std::size_t kSlab = 1 << 20;
 
 // Returns the size class. Class 0 is 64 bytes. Below 512 bytes there is one class for every 64 bytes, above it eight per doubling.
@@ -173,7 +173,7 @@ struct Pool {
   std::size_t lent_count = 0;
   std::int64_t small_blocks = 0;
   ThreadCache* threads = nullptr;
-  Counters departed;  // of ended threads, and of frees after a thread's end; guarded by the lock
+  Counters departed;  // counters of ended threads, and of frees after a thread's end; guarded by the lock
   std::atomic<std::int64_t> failure_countdown{-1};
   std::size_t memory = 0;  // maximum of `mapped`; by default the memory available to the process
 
@@ -248,8 +248,8 @@ void unmap(FreeBlock* chain) noexcept {
 
 Pool& pool() noexcept;
 
-// Returns a pool that is never destroyed, because static arrays are freed after everything else. A fork holds the lock, so that it is
-// consistent.
+// Returns a pool that is never destroyed, because static arrays are freed after everything else. A fork holds the lock, so that the
+// child's pool is consistent.
 Pool* make_pool() noexcept {
   alignas(Pool) static std::byte storage[sizeof(Pool)];
   Pool* const result = new (storage) Pool;

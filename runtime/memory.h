@@ -40,7 +40,7 @@ struct Statistics {
   std::int64_t cached = 0;          ///< bytes of free blocks of 32 KiB and more, kept for reuse; `trim` can release them
   std::int64_t small_blocks = 0;    ///< bytes reserved for blocks below 32 KiB, used or not; never shrinks
   std::int64_t allocated_ever = 0;  ///< bytes of all allocations since the start
-  std::int64_t allocations = 0;     ///< number of them
+  std::int64_t allocations = 0;     ///< number of allocations since the start
 };
 /// Returns the counters of all threads; exact only while no other thread allocates or frees.
 Statistics statistics();

@@ -293,7 +293,7 @@ bool start_thread(const char* name, void (*body)(void*), void* argument) noexcep
 }
 
 std::size_t stack_left() noexcept {
-  thread_local constinit std::uintptr_t low = 0, high = 0;  // of the thread's own stack
+  thread_local constinit std::uintptr_t low = 0, high = 0;  // bounds of the thread's own stack
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   if (here <= low || here >= high) {
     // For a main thread, pthread_getattr_np would read a file. The system's auxiliary data marks the start of the main stack.

@@ -87,7 +87,7 @@ inline void pause() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // `yield` is a no-op on common cores, so the loop would heat the core
+  asm volatile("isb" ::: "memory");  // `yield` is a no-op on common cores, so the loop would use full power
 #endif
 }
 
@@ -168,8 +168,8 @@ inline void set_floating_point_control(std::uint64_t control) noexcept { asm vol
 inline std::uint64_t default_floating_point_control() noexcept { return 0; }
 #endif
 
-/// Runs its scope under default floating-point control and restores the host's control and flags afterwards. Operations in the scope do
-/// not raise the host's unmasked exceptions.
+/// Scope with default floating-point control; the destructor restores the host's control and flags. Operations in the scope do not raise
+/// the host's unmasked exceptions.
 class DefaultFloatingPoint {
  public:
   DefaultFloatingPoint() noexcept : saved_(floating_point_control()), changed_(saved_ != default_floating_point_control()) {
@@ -231,7 +231,7 @@ std::string thread_name();
 /// of environment variables use this function.
 std::optional<std::string> environment(const char* name);
 
-/// Test settings from ONEPASS_TESTING: comma-separated words that the tests set for every process they start.
+/// Test settings from ONEPASS_TESTING: comma-separated names that the tests set for every process they start.
 struct TestSettings {
   bool strict = false;               // `strict`: a refused plan is an error
   bool poison = false;               // `poison`: fills new memory of arrays, workspaces and scratch buffers with 0xA5

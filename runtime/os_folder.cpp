@@ -42,7 +42,7 @@ std::string real_path(const std::string& path) {
   return resolved ? resolved.get() : std::string();
 }
 
-// Owns a descriptor; the destructor closes it.
+// Owner of a descriptor; the destructor closes it.
 struct Descriptor {
   int value = -1;
   explicit Descriptor(int descriptor) : value(descriptor) {}
@@ -161,7 +161,7 @@ PrivateFolder private_folder(const std::string& path, bool create) {
   const std::string home = real_path(environment("HOME").value_or("/"));
   const bool in_home = home.size() > 1 && real.starts_with(home) && (real.size() == home.size() || real[home.size()] == '/');
   std::size_t at = in_home ? home.size() : 1;
-  std::string objection;  // of a parent; an objection to the folder itself has precedence
+  std::string objection;  // objection to a parent; an objection to the folder itself has precedence
   Descriptor current(::open(real.substr(0, at).c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   for (bool last = at >= real.size(); current.value >= 0; last = at >= real.size()) {
     if (::fstat(current.value, &status) != 0) break;

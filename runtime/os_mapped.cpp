@@ -14,7 +14,7 @@
 namespace onepass::os {
 namespace {
 
-// A signal handler reads this, so it is an array of atomics. A slot is in use while `end` is nonzero.
+// An array of atomics, because a signal handler reads it. An entry is in use while `end` is nonzero.
 struct Mapping {
   std::atomic<std::uintptr_t> begin{0}, end{0};
   std::atomic<int> descriptor{-1};  // duplicate, to compare the file size

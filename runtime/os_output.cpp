@@ -32,7 +32,7 @@ namespace {
 // transfers ownership.
 struct Temporary {
   std::atomic<char*> name{nullptr};
-  std::atomic<char*> removed{nullptr};  // name of a file that a signal handler has deleted: it must not free the name
+  std::atomic<char*> removed{nullptr};  // name of a deleted file, which the signal handler must not free
   std::atomic<bool> taken{false};
   Temporary* next = nullptr;
 };
@@ -70,7 +70,7 @@ void forget(const std::string& name) {
   }
 }
 
-// Blocks signals to the calling thread in its scope, so that the files and the list of temporary names are consistent.
+// Scope that blocks signals to the calling thread, so that the files and the list of temporary names are consistent.
 class SignalsWait {
  public:
   SignalsWait() {
@@ -172,7 +172,7 @@ FilePlace place_of(const char* what, const std::string& path) {
     bool ours = false;
     if (lists_descriptors(folder, ours)) {
       if (ours) place.descriptor = number_of(place.name);
-      place.in_place = true;  // for another process: a link that leads to no name
+      place.in_place = true;  // the link of another process's descriptor has no target path
       break;
     }
     if (::lstat(place.path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) {

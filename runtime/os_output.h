@@ -11,14 +11,14 @@ namespace onepass::os {
 
 /// The file that a path refers to. Symbolic links are resolved one by one, including a last one with an absent target.
 struct FilePlace {
-  std::string path;           ///< of the file itself
+  std::string path;           ///< path of the file itself
   int descriptor = -1;        ///< open descriptor that the path names: /dev/stdout, /dev/fd/3, /proc/self/fd/3; else -1
   bool exists = false;        ///< true if the file exists; its folder always does
   bool in_place = false;      ///< written in place, not replaced: a pipe, device, socket or open descriptor
   bool is_character = false;  ///< a terminal or a device such as /dev/null, which may have two writers
   std::string name;           ///< file name in its folder
   std::uint64_t device = 0, inode = 0, folder_device = 0,
-                folder_inode = 0;  ///< of an existing file; of the folder, if any
+                folder_inode = 0;  ///< ids of an existing file; ids of the folder, if any
 };
 
 /// Resolves a path. Throws IoError, which starts with `what` and the path, if the path does not lead to an existing folder.

@@ -40,7 +40,7 @@ class PlanTable {
   Stats stats() const;
 
  private:
-  static constexpr std::size_t kMost = 1024, kMostNodes = std::size_t{4} << 20;  // in the units of LaunchPlan::cost
+  static constexpr std::size_t kMost = 1024, kMostNodes = std::size_t{4} << 20;  // kMostNodes is in the units of LaunchPlan::cost
   static constexpr std::size_t kMostEvicted = 64;                                // minimum before they are scanned
   static constexpr std::size_t kMostForgotten = 65'536;
   struct Family {              // plans of one signature, ignoring number values

@@ -81,8 +81,8 @@ std::pair<std::string, std::string> split_at_point(const std::string& text) {
 // ---- a common format for all printed elements: numpy's formatter
 
 struct Element {
-  double real = 0;           // floats
-  std::int64_t integer = 0;  // other types; u64 by its bits
+  double real = 0;           // for floats
+  std::int64_t integer = 0;  // for other types; u64 by its bits
 };
 
 class Format {

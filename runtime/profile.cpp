@@ -101,10 +101,10 @@ class Ring {
 // The input of event texts, which are built on request. Keeping only a few numbers makes planning with profiling cheap.
 struct LaunchText {
   std::uint32_t kernel = 0;
-  ir::Op op = ir::Op::Input;  // of the first stored value; Input: unknown
+  ir::Op op = ir::Op::Input;  // operator of the first stored value; Input: unknown
   std::uint8_t loops = 0;
   std::uint64_t reduced = 0;
-  std::array<std::int64_t, 6> extents{};  // of the first loops
+  std::array<std::int64_t, 6> extents{};  // extents of the first loops
 
   std::string text() const {
     std::string out = fmt::format("{}:", kernel);
@@ -188,7 +188,7 @@ struct Snapshot {
   struct Thread {
     int number;
     std::string name;
-    std::vector<Event> events;  // by their end
+    std::vector<Event> events;  // sorted by end
   };
   std::vector<Thread> threads;
   std::unordered_map<std::uint64_t, PlanNames> plans;

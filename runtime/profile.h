@@ -31,7 +31,7 @@ struct Event {
   std::int64_t start, end;
   std::uint64_t a;
   std::int64_t b;
-  std::uint64_t kind_number;  // without padding, because the event is written word by word
+  std::uint64_t kind_number;  // without padding, because the event is written in 64-bit units
   Event(Kind kind, const char* name, std::int64_t start, std::int64_t end, std::uint64_t a, std::int64_t b) noexcept
       : name(name), start(start), end(end), a(a), b(b), kind_number(static_cast<std::uint64_t>(kind)) {}
   Kind kind() const noexcept { return static_cast<Kind>(kind_number); }

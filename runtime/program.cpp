@@ -126,7 +126,7 @@ Stats Program::stats() const {
   return s;
 }
 
-// ------------------------------------------------------------------------------------------------ ahead of calls
+// ------------------------------------------------------------------------------------------------ preparation of calls
 
 void Program::warm_up(const CallSignature& signature, Tier tier) try {
   const os::DefaultFloatingPoint control;

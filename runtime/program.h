@@ -66,7 +66,7 @@ class Program {
 
   /// Data of a call that later calls may need.
   struct Aftermath {
-    std::shared_ptr<const Attachment> attachment;  // of the recording
+    std::shared_ptr<const Attachment> attachment;  // attachment of the recording
     std::vector<Array> captured;
     std::vector<std::uint64_t> slot_bits;    // scalar parameters of the recording, with their values in this call
     std::shared_ptr<const LaunchPlan> plan;  // the plan of the call

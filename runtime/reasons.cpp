@@ -169,7 +169,7 @@ std::string kernels_text(std::int64_t count) {
   return count == 1 ? "1 kernel was compiled" : fmt::format("{} kernels were compiled", count);
 }
 
-// Returns the rank of a reason; the first differing one in this order is reported.
+// Returns the priority of a reason; the first differing one in this order is reported.
 int strength(PlanReason reason) {
   static constexpr PlanReason kOrder[] = {PlanReason::device,  PlanReason::arguments, PlanReason::type,    PlanReason::rank,
                                           PlanReason::extents, PlanReason::number,    PlanReason::strides, PlanReason::lengths,

@@ -56,7 +56,7 @@ class Recording {
   /// Returns the last position set by at_host; empty before.
   const std::string& host_line() const { return recorder.graph.sources[host_source_]; }
 
-  const Relax relax;  // of the recorded function
+  const Relax relax;  // relaxations of the recorded function
   CaptureWatch watch;
   int inlined = 0;  // nesting depth of compiled functions that are recorded into this one
 

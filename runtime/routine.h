@@ -34,8 +34,8 @@ struct RoutineWords {
     kResult,
     kType,  // DType of the first operand
     kVariant,
-    kLength,   // of a row
-    kResults,  // of a row
+    kLength,   // length of a row
+    kResults,  // results of a row
     kRows,
     kBlock,   // rows of a task or, for a search, values
     kChunks,  // tasks of a row

@@ -2,7 +2,7 @@
 // elements to their positions; it is stable. A pass is skipped if all elements have the same digit. Short rows use insertion sort. If
 // only the first few elements are needed, they are selected while the row is read.
 //
-// An element is a key, or a rank and a position: 64 bits if both fit, else two words.
+// An element is a key, or a rank and a position: 64 bits if both fit, else 128 bits.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -145,7 +145,7 @@ template <class T, class S> void sort_rows(const RoutineRows& rows, std::int64_t
 
 // ---- tasks share a row: phase 0 reads and counts, phase 2p + 1 moves by digit p, phase 2p + 2 counts the next digit or stores
 struct Head {
-  std::uint8_t moved[8];  // by pass
+  std::uint8_t moved[8];  // one flag for each pass
   std::uint8_t rest[56];
 };
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -25,7 +25,7 @@ struct CallSite {
 inline bool is_vector_aligned(const Array& array) { return (reinterpret_cast<std::uintptr_t>(array.data()) & 15) == 0; }
 inline bool is_aligned(const Array& array) { return (reinterpret_cast<std::uintptr_t>(array.data()) & 63) == 0; }
 
-inline constexpr int kDeviceShift = 34;  // bit position in an array's first word: 0 for the CPU, else the device index plus 1
+inline constexpr int kDeviceShift = 34;  // bit position in an array's first integer: 0 for the CPU, else the device index plus 1
 inline constexpr int kUnalignedShift = 42;
 inline std::int64_t device_bits(Device device, const Array& array) {
   if (device.is_cpu()) [[likely]]
@@ -33,8 +33,8 @@ inline std::int64_t device_bits(Device device, const Array& array) {
   return std::int64_t{device.index() + 1} << kDeviceShift | std::int64_t{!is_vector_aligned(array)} << kUnalignedShift;
 }
 
-/// Passes each integer of the signature to `word(integer, is_value)` until it returns false. `is_value`: true for an untyped number. Two
-/// signatures with equal integers so far have the next number at the same position.
+/// Passes each integer of the signature to `word(integer, is_value)` until it returns false. `is_value`: true for a weakly typed number.
+/// Two signatures with equal integers so far have the next number at the same position.
 template <class F> bool walk_signature(const CallSite& site, F&& word) {
   if (!word(static_cast<std::int64_t>(site.into) | std::int64_t{site.threads} << 1 |
                 static_cast<std::int64_t>(site.arguments.size()) << 16 | static_cast<std::int64_t>(site.targets.size()) << 40,
@@ -87,7 +87,7 @@ inline bool matches(const CallSite& site, const LaunchPlan& plan) {
 
 struct Signature {
   std::vector<std::int64_t> key;
-  std::vector<std::int64_t> values;  // of the numbers, in order
+  std::vector<std::int64_t> values;  // values of the numbers, in order
   std::uint64_t family = 0;          // hash of the key without them
 };
 inline std::uint64_t mix(std::uint64_t h, std::uint64_t v) {

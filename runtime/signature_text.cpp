@@ -145,7 +145,7 @@ class Reader {
   std::string_view whole_, rest_;
 };
 
-constexpr std::size_t kMostItems = 1 << 16;  // limit of the header word in a plan's key
+constexpr std::size_t kMostItems = 1 << 16;  // limit of the first integer in a plan's key
 
 }  // namespace
 

@@ -17,7 +17,7 @@ struct StateLoop::Body {
   Recording& recording;
   std::source_location where;
   compiler::StateLoop loop;
-  std::vector<Tensor> state, element;  // of the current step
+  std::vector<Tensor> state, element;  // Tensors of the current step
 
   std::vector<Value> values(TensorSpan tensors) const {
     std::vector<Value> list;

@@ -53,7 +53,7 @@ struct Pool {
   alignas(128) std::atomic<bool> busy{false};
   int workers = 0;  // number of started workers; guarded by `busy`, like `job`
   Job job;
-  // Number of unfinished ranges, and a bit that is set while the caller sleeps on this word.
+  // Number of unfinished ranges, and a bit that is set while the caller sleeps on this variable.
   alignas(128) std::atomic<std::uint32_t> remaining{0};
   Slot slots[kMaxThreads];  // slot 0 only has the caller's processor
 

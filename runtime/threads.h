@@ -32,7 +32,7 @@ namespace threads {
 
 inline constexpr int kMaxThreads = 256;
 
-/// Divides [0, items) into `threads` contiguous ranges (fewer if there are fewer items, at most kMaxThreads) and calls `body(begin, end,
+/// Divides [0, items) into `threads` contiguous ranges (fewer if there are fewer items, at most kMaxThreads). Calls `body(begin, end,
 /// share)` once for each. Range 0 runs on the calling thread, the others on workers. The calling thread also runs ranges that no worker
 /// has started. Returns when all are done. The ranges depend only on the arguments.
 ///

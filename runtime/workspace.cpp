@@ -63,7 +63,7 @@ std::int64_t lay_out_by_time(std::vector<Region>& regions) {
 
 std::int64_t lay_out(std::vector<Region>& regions, const std::vector<std::size_t>& order) {
   std::int64_t total = 0;
-  std::vector<std::size_t> placed;  // by offset
+  std::vector<std::size_t> placed;  // sorted by offset
   for (const std::size_t i : order) {
     Region& region = regions[i];
     std::int64_t offset = 0;
@@ -103,7 +103,7 @@ WorkspacePlan plan_workspace(std::span<const Intermediate> intermediates, std::s
   plan.places.resize(n);
   std::uint32_t kernels = 0;
   for (const Intermediate& i : intermediates) kernels = std::max(kernels, i.last_read + 1);
-  std::vector<std::vector<std::size_t>> dying(kernels);  // by last reader; intermediates with memory that is still available
+  std::vector<std::vector<std::size_t>> dying(kernels);  // intermediates with available memory, by last reader
   for (std::size_t i = 0; i < n; ++i) dying[intermediates[i].last_read].push_back(i);
 
   struct Loan {

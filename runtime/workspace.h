@@ -28,12 +28,13 @@ struct Place {
 };
 
 struct WorkspacePlan {
-  std::vector<Place> places;  // of the intermediates
-  std::int64_t bytes = 0;     // of the arena
+  std::vector<Place> places;  // one for each intermediate
+  std::int64_t bytes = 0;     // size of the arena
 };
 
-/// True if the kernel that writes `by` reads each element of `old` no later than it writes it, so that both may use the same memory. `by`
-/// is an intermediate (or, from intermediates.size() on, a donor buffer). `old` is an intermediate whose last reader writes `by`.
+/// Function: true if the kernel that writes `by` reads each element of `old` before it overwrites that element, so that both may use the
+/// same memory. `by` is an intermediate (or, from intermediates.size() on, a donor buffer). `old` is an intermediate whose last reader
+/// writes `by`.
 using MayOverwrite = std::function<bool(std::size_t by, std::size_t old)>;
 
 /// Plans the memory. `intermediates` must be sorted by the kernel that writes them. Offsets are multiples of 64.

@@ -1,4 +1,4 @@
-"""A photograph through exposure, vignette and a filmic curve, 8 bits a channel in and out."""
+"""A photograph through exposure, vignette and a filmic curve, 8 bits per channel in and out."""
 import numpy as np
 import onepass as op
 

@@ -21,7 +21,7 @@ using op::Array, op::Tensor;
 namespace {
 
 constexpr double kRowMetres = 92.7;                   // three arc seconds of latitude
-constexpr double kColumnMetres = kRowMetres * 0.805;  // and of longitude at 36.4 degrees north
+constexpr double kColumnMetres = kRowMetres * 0.805;  // three arc seconds of longitude at 36.4 degrees north
 
 double radians(double degrees) { return degrees * std::numbers::pi / 180; }
 

@@ -23,8 +23,8 @@ using op::Array, op::Tensor;
 
 namespace {
 
-constexpr double kRate = 0.02;     // interest, per year
-constexpr int kTradingDays = 252;  // per year
+constexpr double kRate = 0.02;     // yearly interest
+constexpr int kTradingDays = 252;  // trading days per year
 constexpr double kRootHalf = 0.70710678118654752440;
 
 // Returns the standard normal distribution function.

@@ -45,8 +45,8 @@ namespace detail {
 struct StreamHolder;
 }
 
-/// Directs this thread's calls and copies on that device to the caller's stream while the scope exists. `stream` is a `CUstream` or
-/// `cudaStream_t`; null is CUDA's default stream. A call only enqueues its work: later work on the stream runs after it.
+/// Scope in which this thread's calls and copies on that device use the caller's stream. `stream` is a `CUstream` or `cudaStream_t`; null
+/// is CUDA's default stream. A call only enqueues its work: later work on the stream runs after it.
 ///
 /// Arrays may move between scopes and threads: each use waits, on the device, for the previous one. The handle must be valid throughout
 /// the scope. Scopes of one thread must end in reverse order.
@@ -64,7 +64,7 @@ class ONEPASS_API StreamScope {
 /// Counters of this process for one GPU. All are zero for an unused device.
 struct DeviceStats {
   std::int64_t uploaded = 0, downloaded = 0;  ///< bytes, from and to the CPU
-  std::int64_t launches = 0;                  ///< kernels, including those in CUDA graphs
+  std::int64_t launches = 0;                  ///< kernels, including kernels in CUDA graphs
   std::int64_t graph_launches = 0;            ///< calls that ran as one CUDA graph
   std::int64_t compiles = 0;                  ///< programs compiled by NVRTC
   std::int64_t programs_from_disk = 0;

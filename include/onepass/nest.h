@@ -78,7 +78,8 @@ struct ONEPASS_API DynamicTargets {
   std::span<Array* const> targets() const { return {leaves.data(), leaves.size()}; }
 };
 
-/// Rebuilds a recorded function's nested arguments. Checks that they fit, because a signature from a file may belong to another function.
+/// Reader that rebuilds a recorded function's nested arguments. Checks that they fit, because a signature from a file may belong to
+/// another function.
 class ONEPASS_API TensorReader {
  public:
   TensorReader(std::span<const Tensor> leaves, std::span<const std::int64_t> notes) : leaves_(leaves), notes_(notes) {}
@@ -97,7 +98,7 @@ class ONEPASS_API TensorReader {
   std::span<const std::int64_t> notes_;
 };
 
-/// Flattens a recorded function's results. Their names give their positions: `out`, `out1`, `out0[2]`, ….
+/// Writer that flattens a recorded function's results. Their names give their positions: `out`, `out1`, `out0[2]`, ….
 class ONEPASS_API ResultWriter {
  public:
   void leaf(Tensor t);
@@ -116,13 +117,13 @@ class ONEPASS_API ResultWriter {
   std::vector<std::string> path_;
 };
 
-/// Rebuilds the nesting of a call's results.
+/// Reader that rebuilds the nesting of a call's results.
 class ONEPASS_API ResultReader {
  public:
   Array leaf() { return std::move(arrays_[next_++]); }
   void enter(std::size_t index, bool of_list);
   void leave();
-  std::size_t length() const;  // of the vector at the current position
+  std::size_t length() const;  // length of the vector at the current position
   /// Returns all results without nesting; names() has their names if the call requested them.
   std::vector<Array> arrays() && { return std::move(arrays_); }
   const std::vector<std::string>& names() const { return names_; }

@@ -106,22 +106,22 @@ struct Options {
   Device device{};
   int threads = 0;       ///< 0: as thread_count()
   int vector_bytes = 0;  ///< vector register size to compile for: 16, 32 or 64; 0: the machine's. Results have the same bits.
-  /// Records the function again at each call and compares the graphs. Throws Error if the function depends on a changed value, such as a
-  /// captured number.
+  /// True: records the function again at each call and compares the graphs. Throws Error if the function depends on a changed value, such
+  /// as a captured number.
   bool check_recording = detail::kDebugBuild;
-  /// Compares, at each call, the numbers that the function read from variables: numbers captured by reference, and globals. If one
+  /// True: compares, at each call, the numbers that the function read from variables: numbers captured by reference, and globals. If one
   /// changed, records the function again as check_recording does, with the same errors. Costs one comparison for each such number.
   bool check_captures = true;
-  /// Throws Error after a call whose result has a NaN or infinite element, and names the first operator, forward or backward, with such a
-  /// value. For debugging: each call scans its results, and an error recomputes every operator's value.
+  /// True: throws Error after a call whose result has a NaN or infinite element, and names the first operator, forward or backward, with
+  /// such a value. For debugging: each call scans its results, and an error recomputes every operator's value.
   bool check_nan = false;
-  /// For `vjp`: the maximum bytes kept from the forward call for the pullback, except arguments and results. Other values are recomputed.
+  /// Maximum bytes that `vjp` keeps from the forward call for the pullback, except arguments and results. Other values are recomputed.
   /// Negative values select the fastest choice.
   std::int64_t memory_budget = -1;
   Limits limits{};
-  /// Stops a call when it returns true: the call throws CancelledError, its destinations are unspecified, and everything else is
-  /// unchanged. The calling thread polls it before the call, then about every 20 ms, between two parts of the work. An exception from it
-  /// also ends the call.
+  /// Condition that stops a call when it returns true: the call throws CancelledError, its destinations are unspecified, and everything
+  /// else is unchanged. The calling thread polls it before the call, then about every 20 ms, between two parts of the work. An exception
+  /// from it also ends the call.
   StopCondition should_stop{};
 };
 

@@ -164,7 +164,7 @@ struct ExecutionRecord {
     double record_ms = 0, passes_ms = 0, fuse_ms = 0, plan_ms = 0, compile_ms = 0;
   };
 
-  std::string signature;  ///< of the call, in the form that warm_up accepts
+  std::string signature;  ///< signature of the call, in the form that warm_up accepts
   std::string program;    ///< the text of a formula; else empty
   Mode mode = Mode::adaptive;
   std::string device = "cpu", processor;

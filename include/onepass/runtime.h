@@ -24,7 +24,7 @@ int thread_count() noexcept;
 ONEPASS_API
 void set_threads(int threads);
 
-/// Sets another thread count for the calls of this thread while the scope exists; 0 leaves the count unchanged.
+/// Scope with another thread count for the calls of this thread; 0 leaves the count unchanged.
 class ONEPASS_API ThreadScope {
  public:
   explicit ThreadScope(int threads);
@@ -133,7 +133,7 @@ void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes);
 // ------------------------------------------------------------------------------------------------ log
 
 /// debug    recordings and compiles, with their times
-/// info     events that can explain a time or a choice, such as a changed floating-point control word
+/// info     events that can explain a time or a choice, such as a changed floating-point control
 /// warning  a degraded mode: no compiled kernels on this processor, or a thread that cannot be created
 enum class LogLevel : std::uint8_t { debug, info, warning };
 

@@ -29,7 +29,7 @@ _WRITTEN_OUT = {
     "ones_like": "fn ones_like(x) { return x**0 }",
 }
 _VALUES = {"None": "none", "True": "true", "False": "false"}
-_CONSTANTS = ("e", "pi", "inf", "nan")  # of the language; numexpr has none
+_CONSTANTS = ("e", "pi", "inf", "nan")  # constants of the language; numexpr has none
 _WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 

@@ -47,7 +47,7 @@ struct Function::Body {
   std::vector<std::string> static_names;
   std::vector<bool> static_positions;
   nb::dict options;                     // as given
-  std::vector<std::string> parameters;  // by position, if they have names
+  std::vector<std::string> parameters;  // positional names, if the function has them
 
   const std::string& parameter(std::size_t position) const {
     static const std::string none;
@@ -90,7 +90,7 @@ struct Function::Body {
 // One call, until its results are rebuilt.
 struct Function::Recording {
   bool recorded = false;
-  Nesting nesting;  // of the results, if this call recorded the function
+  Nesting nesting;  // nesting of the results, if this call recorded the function
   Recording* outer;
   static thread_local Recording* current;
   Recording() : outer(std::exchange(current, this)) {}

@@ -25,7 +25,7 @@ namespace {
 // An operator compiled separately, for arrays outside of any function.
 struct Single {
   RecordOperator record;
-  std::vector<bool> given;  // by operand; false: none
+  std::vector<bool> given;  // one flag per operand; false: none
   detail::FunctionCore core;
 
   Single(RecordOperator record, std::vector<bool> given);

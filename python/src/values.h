@@ -14,8 +14,8 @@ namespace onepass::python {
 
 namespace nb = nanobind;
 
-/// Releases the interpreter's lock while a call runs. If the interpreter ends in the meantime, the destructor sleeps until the process
-/// ends. Otherwise Python would unwind the thread through frames that no exception may leave.
+/// Scope that releases the interpreter's lock while a call runs. If the interpreter ends in the meantime, the destructor sleeps until the
+/// process ends. Otherwise Python would unwind the thread through frames that no exception may leave.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -26,7 +26,7 @@ class Unlocked {
  private:
   PyThreadState* state_;
 };
-/// Acquires the interpreter's lock, on any thread. Sleeps like Unlocked if the interpreter ends.
+/// Scope that holds the interpreter's lock, on any thread. Sleeps like Unlocked if the interpreter ends.
 class Locked {
  public:
   Locked();
@@ -38,7 +38,7 @@ class Locked {
   PyGILState_STATE state_;
 };
 
-/// Owns a Python object. May be destroyed on any thread, with or without the interpreter's lock.
+/// Owner of a Python object. May be destroyed on any thread, with or without the interpreter's lock.
 class Keeper {
  public:
   explicit Keeper(nb::object object) : object_(object.release().ptr()) {}

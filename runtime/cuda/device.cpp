@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kPart = 4u << 20;  // bytes of a copy in one pinned buffer
 constexpr std::size_t kMostParts = 16;   // maximum pinned buffers of a device
 
-// Makes the device's context current on the calling thread during its scope.
+// Scope that makes the device's context current on the calling thread.
 class Current {
  public:
   Current(const Driver& driver, void* context) : driver_(driver) {
@@ -417,7 +417,7 @@ void Gpu::Interval::wait() const noexcept {
 struct Gpu::Turn::Staging {
   Gpu& gpu;
   void* memory = nullptr;
-  std::size_t used = 0;        // in bytes, by copies of one stream
+  std::size_t used = 0;        // bytes used by copies of one stream
   std::weak_ptr<Stream> last;  // that stream
   void* event = nullptr;       // recorded after the last copy
   bool pending = false;        // completion was not observed yet

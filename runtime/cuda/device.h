@@ -101,7 +101,7 @@ class Gpu {
     ModulePointer module;
     bool compiled = false;
     CacheOutcome outcome = CacheOutcome::memory;
-    double compile_ms = 0, load_ms = 0;  // by NVRTC; by the driver
+    double compile_ms = 0, load_ms = 0;  // time of NVRTC; time of the driver
   };
   /// Returns the program's module: already loaded, from the disk cache, or compiled by NVRTC. Without `may_compile`, returns null instead
   /// of compiling.
@@ -230,7 +230,7 @@ class Gpu {
   std::vector<Retired> retired_;  // guarded by the device's lock
   std::vector<int> reached_;      // likewise: other devices with direct copies to this one
   std::mutex modules_mutex_;
-  std::unordered_map<std::string, ModulePointer> modules_;  // by text
+  std::unordered_map<std::string, ModulePointer> modules_;  // keyed by program text
   DeviceStats stats_;
 };
 

@@ -108,7 +108,7 @@ std::int64_t DevicePlan::place_intermediates(const ir::Graph& graph, const Launc
       if (const auto it = intermediate_of.find(id); it != intermediate_of.end()) intermediates[it->second].last_read = p;
     }
   }
-  // The subdomains of a group may store parts of one value in any order.
+  // The subdomains of a fusion group may store parts of one value in any order.
   const auto never = [](std::size_t, std::size_t) { return false; };
   const WorkspacePlan workspace = plan_workspace(intermediates, {}, never);
   for (const auto& [id, k] : intermediate_of) values.place(id, values.workspace(), workspace.places[k].offset);

@@ -65,7 +65,7 @@ class DevicePlan {
     std::string key;
     std::size_t pieces = 1;
     std::int64_t bytes_read = 0, bytes_written = 0;
-    std::vector<compiler::NestNumbers> more;  // of the second and later subdomains
+    std::vector<compiler::NestNumbers> more;  // parameters of the second and later subdomains
   };
   std::span<const KernelInfo> kernels() const { return kernels_; }
   /// Returns the origin of the generic kernels' program.
@@ -86,7 +86,7 @@ class DevicePlan {
   };
   struct Code {
     Gpu::ModulePointer module;
-    std::vector<void*> functions;  // by step
+    std::vector<void*> functions;  // one for each step
     std::vector<compiler::cuda::DeviceKernel> kernels;
   };
   // Calls with equal kernel parameters, which are launched as one graph.
@@ -100,7 +100,7 @@ class DevicePlan {
     bool of_own;
     std::unique_ptr<Gpu::Interval> took;
   };
-  static constexpr std::size_t kTrialsAhead = 8;  // maximum of unfinished trials; with more, a trial would not measure itself
+  static constexpr std::size_t kTrialsAhead = 8;  // maximum of unfinished trials, so that measurements do not overlap
 
   // The device times of each step of a call.
   using Timed = std::vector<std::unique_ptr<Gpu::Interval>>;
@@ -119,7 +119,7 @@ class DevicePlan {
   std::int64_t place_intermediates(const ir::Graph& graph, const LaunchOptions& options, std::span<const Piece> pieces,
                                    StoredValues& values) const;
   void add_step(const Piece& piece, const StoredValues& values);
-  using Words = std::span<std::int64_t>;  // of all steps; each phase number is written into them in turn
+  using Words = std::span<std::int64_t>;  // kernel parameters of all steps; each phase number is written into them in turn
   void launch(Gpu::Turn& turn, Words words) const;
   void launch_once(Gpu::Turn& turn, const Code& code, Words words, Timed* timed = nullptr) const;
   void launch_now(Gpu::Turn& turn, const Code& code, Words words) const;
@@ -132,10 +132,10 @@ class DevicePlan {
   Gpu* gpu_ = nullptr;
   std::vector<KernelInfo> kernels_;
   std::vector<Step> steps_;
-  std::vector<std::int64_t> words_;  // of all steps, with the recorded scalar parameters
-  std::int64_t launches_ = 0;        // of one call
+  std::vector<std::int64_t> words_;  // kernel parameters of all steps, with the recorded scalar parameters
+  std::int64_t launches_ = 0;        // number of launches in one call
   std::int64_t shared_bytes_ = 0;    // device memory for the largest step's partial results
-  std::vector<bool> reads_;          // by input
+  std::vector<bool> reads_;          // one flag for each input
   std::string text_;
   std::unique_ptr<const Code> generic_;
   mutable std::unique_ptr<const Code> own_;

@@ -186,7 +186,7 @@ template <class User> class Pool {
     return true;
   }
 
-  std::array<Sizes, 2> sizes_;  // of large blocks, of small ones
+  std::array<Sizes, 2> sizes_;  // sizes of large blocks, and of small blocks
   std::deque<Block> all_;       // elements never move
   std::vector<Block*> spare_;   // unused elements of all_, without device memory
 };

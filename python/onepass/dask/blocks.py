@@ -71,8 +71,8 @@ def _pieces(first, last):
 class Order(typing.NamedTuple):
     """The division of a sum: along axis `cut`, where each step has `unit` elements, in blocks of `block` elements."""
 
-    text: str  # of the sum of a part
-    values: str  # of its elements, if parts end within a step
+    text: str  # formula for the sum of a part
+    values: str  # formula for its elements, if parts end within a step
     options: tuple
     long: tuple
     kept: tuple
