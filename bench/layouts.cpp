@@ -50,7 +50,7 @@ void check(const std::string& name, const Array& a, const Array& b, double toler
   good = false;
 }
 
-// Measures one row: `formula` of the named inputs against `hand`, which writes to `by_hand`.
+// A named input of row(), which measures `formula` of the inputs against `hand`. `hand` writes to `by_hand`.
 struct Input {
   const char* name;
   Array array;

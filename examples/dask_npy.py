@@ -2,7 +2,7 @@
 
     PYTHONPATH=build/release/python python examples/dask_npy.py FOLDER [--gigabytes 1] [--workers 2] [--worker-memory 0.4]
 
-Writes FOLDER/part-*.npy, log returns of 1,024 assets, if they do not exist. Prints the number of days with a loss of an evenly
+Writes FOLDER/part-*.npy, log returns of 1,024 assets, if they do not exist. Prints the days with a loss of an evenly
 weighted portfolio, the assets' volatility, and the times of onepass and NumPy on the same cluster.
 """
 import argparse

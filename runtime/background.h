@@ -11,7 +11,7 @@ namespace onepass::runtime::background {
 /// A forked child continues the remaining jobs when its next job arrives.
 bool run(std::function<void()> job);
 
-/// Queues the job after all other jobs, or runs it at exit, so that the first call of a short program does not start a thread.
+/// Queues the job after all other jobs, or runs it at exit. The first call of a short program then does not start a thread.
 void run_late(std::function<void()> job);
 
 /// Raises the threads from idle to normal priority until they have finished the queued jobs.

@@ -89,7 +89,8 @@ class Call {
   const LaunchPlan* plan_ = nullptr;
   PlanPointer held_;
 
-  // Must run inside the call, because dropping the previous plan can run user code of captured values, which may make calls.
+  // Remembers the plan as the last one. Must run inside the call, because dropping the previous plan can run user code of captured
+  // values, which may make calls.
   void remember(Program::State& state, const PlanPointer& plan) {
     if (thread_.last != plan) thread_.last = plan;
     if (state.last.load(std::memory_order_relaxed) != plan->id) state.last.store(plan->id, std::memory_order_relaxed);

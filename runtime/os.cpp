@@ -370,7 +370,7 @@ std::int64_t thread_nanoseconds() noexcept {
 }
 
 std::int64_t thread_nanoseconds(int thread) noexcept {
-  // Computes the clock id like pthread_getcpuclockid, which needs a valid pthread_t. Bits 0 to 2: CPUCLOCK_SCHED and
+  // Computes the clock id directly, because pthread_getcpuclockid needs a valid pthread_t. Bits 0 to 2: CPUCLOCK_SCHED and
   // CPUCLOCK_PERTHREAD_MASK.
   const auto clock = static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | 6);
   timespec now;
@@ -419,7 +419,7 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-// strerror is not thread-safe, and libcs differ in strerror_r.
+// Returns the text of strerror_r, because strerror is not thread-safe. libcs differ in its type.
 std::string error_text(int error) {
   char buffer[256];
   buffer[0] = 0;

@@ -57,7 +57,8 @@ auto momentum() {
   });
 }
 
-// Kingma and Ba 2015, arXiv:1412.6980, with the rate of its section 2: `rate` includes the corrections for the step number.
+// Returns the step of Adam (Kingma and Ba 2015, arXiv:1412.6980) with the rate of its section 2: `rate` includes the corrections for the
+// step number.
 auto adam() {
   return op::compile([](const Net<Tensor>& p, const Net<Tensor>& first, const Net<Tensor>& second, Tensor images, Tensor labels,
                         Tensor batch, Tensor rate) {

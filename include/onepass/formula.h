@@ -119,13 +119,13 @@ class ONEPASS_API Formula {
   /// Returns the optimized graph of the last call in printed form; empty before the first.
   std::string last_graph() const;
   std::string explain() const;
-  // As in CompiledFunction (onepass/function.h).
+  // These functions work as in CompiledFunction (onepass/function.h).
   std::string explain(std::string_view signature) const;
   ExecutionRecord describe(std::string_view signature, Detail detail = Detail::plan) const;
   ExecutionRecord last_execution(Detail detail = Detail::plan) const;
   Stats stats() const;
 
-  // As in CompiledFunction (onepass/function.h); arguments are in the order of inputs().
+  // These functions work as in CompiledFunction (onepass/function.h); arguments are in the order of inputs().
   void warm_up(std::initializer_list<std::string_view> signatures, Tier tier = Tier::optimized) const;
   void warm_up(const std::vector<std::string>& signatures, Tier tier = Tier::optimized) const;
   template <class Duration> bool wait_until_optimized(Duration timeout) const {

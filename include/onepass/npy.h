@@ -15,8 +15,8 @@ namespace onepass {
 /// The file is read, not mapped, because truncation of a mapped file kills the process. To map a file, map it yourself and `wrap` it with
 /// its owner.
 ///
-/// Errors: IoError, one sentence that names the file, if it cannot be read, is not an .npy file, has another size than its header says,
-/// or has an unknown dtype. The size is checked before memory is allocated.
+/// Errors: IoError, one sentence that names the file, if it cannot be read or is not an .npy file. Also if it has another size than its
+/// header says, or an unknown dtype. The size is checked before memory is allocated.
 ONEPASS_API
 Array load_npy(const std::string& path);
 

@@ -140,7 +140,7 @@ struct Stats {
   std::int64_t dropped = 0;      ///< hot shapes whose generic kernels were faster
   std::int64_t plans = 0;        ///< signatures that are remembered now, at most 1,024
   std::int64_t forgotten = 0;    ///< signatures replaced by more recently used ones
-  std::int64_t cache_hits = 0;   ///< kernels that another signature or function had already built
+  std::int64_t cache_hits = 0;   ///< existing kernels, built by another signature or function
   std::int64_t bytes_read = 0, bytes_written = 0;
   std::int64_t bytes_allocated = 0;  ///< new results, intermediates, and temporaries for destinations that overlap arguments
   double ms_compiling = 0;           ///< all compiles of its kernels, by calls and in the background
