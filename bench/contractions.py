@@ -28,8 +28,7 @@ def extents(shape):
     return (int(batch),) if batch else (), *map(int, rest.split("x"))
 
 
-# ---------------------------------------------------------------- a Python contender: one line of JSON per request, like
-# bench/contender.cpp
+# ---------------------------------------------------------------- a Python contender, with the protocol of bench/contender.cpp
 def serve(peer, threads):
     import numpy as np
 

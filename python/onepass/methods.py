@@ -71,7 +71,7 @@ def _to(self, device):
 
 
 def clip(x, min=None, max=None):
-    """NumPy's clip: each bound is optional."""
+    """Clamps x like NumPy's clip; each bound is optional."""
     if min is None and max is None:
         return x
     if min is None:
@@ -87,7 +87,7 @@ def _flatten(self):
 
 
 def _to_device(self, device, /, *, stream=None):
-    """The standard's name of `to`; streams are not supported."""
+    """Copies the array to a device, like `to`; streams are not supported."""
     if stream is not None:
         raise _core.ValueError("to_device: onepass has no streams in Python")
     return self if isinstance(self, _core.Tensor) or device is None else _core._to_device(self, device)

@@ -36,7 +36,7 @@ def _plain(value):
 
 
 def array_ufunc(self, ufunc, method, *inputs, out=None, **kwargs):
-    """NumPy's hook for a ufunc with an Array or Tensor input. NumPy computes unsupported functions, on the same memory."""
+    """Implements NumPy's hook for a ufunc with an Array or Tensor input. NumPy computes unsupported functions, on the same memory."""
     operator = _operator(ufunc.__name__)
     if operator is None or method != "__call__" or kwargs or out is not None:
         if out is not None:
@@ -46,7 +46,7 @@ def array_ufunc(self, ufunc, method, *inputs, out=None, **kwargs):
 
 
 def array_function(self, function, types, args, kwargs):
-    """NumPy's hook for all other NumPy functions with such an argument."""
+    """Implements NumPy's hook for all other NumPy functions with such an argument."""
     operator = _operator(function.__name__) if function.__name__ in _FUNCTIONS else None
     if operator is None:
         return function(*_plain(args), **_plain(kwargs))
