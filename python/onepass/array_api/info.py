@@ -7,7 +7,7 @@ _NAMES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 
 class _Info:
     def capabilities(self):
-        """Boolean masks and results with a data-dependent shape are supported only outside of recordings."""
+        """Returns the capabilities. Boolean masks and results with a data-dependent shape are supported only outside of recordings."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}
 
     def default_device(self):
