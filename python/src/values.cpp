@@ -84,6 +84,7 @@ bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
   if (!dtype_of_format(view.format, static_cast<std::size_t>(view.itemsize), dtype))
     throw DTypeError(fmt::format("an array whose elements are of Python's format '{}' has no dtype here", view.format ? view.format : ""));
   const auto rank = static_cast<std::size_t>(view.ndim);
+  if (rank > 0 && !(view.shape && view.strides)) throw DTypeError("a buffer of plain bytes, such as a NumPy datetime64, has no dtype here");
   if (view.ndim > kMaxRank) throw ShapeError(fmt::format("{} axes are more than the {} that an array can have", view.ndim, kMaxRank));
   std::int64_t shape[kMaxRank], strides[kMaxRank];
   for (std::size_t i = 0; i < rank; ++i) {
