@@ -281,6 +281,15 @@ void bind_dtypes(nb::module_& m) {
       m, "DType", "An element type: bool, i8 to i64, u8 to u64, f16, bf16, f32, f64. Equal to the NumPy dtype of the same elements.");
   c.def_prop_ro("name", [](ElementType t) { return std::string(name_of(t.dtype)); });
   c.def_prop_ro("itemsize", [](ElementType t) { return size_of(t.dtype); });
+  // NumPy reads this attribute of an object that it takes for a dtype: np.zeros(3, x.dtype).
+  c.def_prop_ro(
+      "dtype",
+      [](ElementType t) -> nb::object {
+        if (t.dtype == DType::BF16) return nb::module_::import_("ml_dtypes").attr("bfloat16");
+        const char kind = t.dtype == DType::Bool ? 'b' : is_float(t.dtype) ? 'f' : is_signed_integer(t.dtype) ? 'i' : 'u';
+        return nb::module_::import_("numpy").attr("dtype")(fmt::format("{}{}", kind, size_of(t.dtype)));
+      },
+      "The NumPy dtype of the same elements; for bf16 that of ml_dtypes.");
   c.def("__repr__", [](ElementType t) { return fmt::format("onepass.{}", name_of(t.dtype)); });
   c.def("__hash__", [](ElementType t) { return static_cast<std::int64_t>(t.dtype) + 1; });
   c.def(
