@@ -1,4 +1,4 @@
-// Arrays of ordinary numbers, and whether two have the same bits.
+// Arrays of ordinary numbers, and bitwise comparisons of arrays.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace onepass::test {
 
-/// From -1 up to 3 in steps, then from -2.5.
+/// Returns an f32 array that counts up from -1 by `step` and restarts at -2.5 when it exceeds 3.
 inline Array ramp(Extents shape, double step) {
   Array a = Array::empty(shape, f32);
   double value = -1;
@@ -16,13 +16,13 @@ inline Array ramp(Extents shape, double step) {
   return a;
 }
 
-/// Both contiguous: type, shape and every byte, the bits of a NaN too.
+/// True if type, shape and every byte are equal, NaN bits included. Both arrays must be contiguous.
 inline bool same_bits(const Array& a, const Array& b) {
   return a.dtype() == b.dtype() && std::ranges::equal(a.shape(), b.shape()) &&
          std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
-/// f32 or f64, in any layout: equal bits, but any NaN is like any other.
+/// True if both have equal bits, where all NaNs count as equal. Takes f32 and f64 arrays in any layout.
 inline bool same_but_for_nan(const Array& a, const Array& b) {
   if (a.dtype() != b.dtype() || !std::ranges::equal(a.shape(), b.shape())) return false;
   const Array x = a.contiguous(), y = b.contiguous();

@@ -1,4 +1,4 @@
-// CUDA text as a library of the host, behind cuda_machine.h: for the emulation, and for the compiler that stands in for NVRTC.
+// Compiles CUDA text into a shared library for the host, on top of cuda_machine.h. Used by the emulation and by the fake NVRTC.
 #pragma once
 
 #include <cstdio>
@@ -11,7 +11,7 @@
 
 namespace onepass::test {
 
-/// A folder of its own, with the text in it and, where it compiles, what comes of it.
+/// Temporary folder that holds the text, the compiler's log and, if the text compiles, the library.
 class CompiledText {
  public:
   explicit CompiledText(const std::string& text) : folder_((std::filesystem::temp_directory_path() / "onepass-cuda-XXXXXX").string()) {

@@ -1,5 +1,5 @@
-// Runs graphs through fuse, plan and the CUDA back end on the CPU: the text of all their kernels is compiled as C++ in one go, behind
-// cuda_machine.h, and run over blocks, threads, barriers and shuffles.
+// Runs graphs through fuse, plan and the CUDA back end on the CPU. The text of all kernels is compiled once as C++ on top of
+// cuda_machine.h, and runs with emulated blocks, threads, barriers and shuffles.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,27 @@ class CudaEmulation {
  public:
   struct Options {
     bool unfused = false;
-    bool specialised = false;  // lengths, strides and slots are constants of the text
+    bool specialised = false;  // lengths, strides and scalar parameters are constants in the text
     compiler::cuda::DeviceTarget target = {80, 2, 48 << 10, 512};
   };
-  /// What a run did to one array of the device.
+  /// Accesses of one run to one device array.
   struct Array {
-    std::string name;                               // of an input; else `%node`
+    std::string name;                               // input name, or `%node`
     std::int64_t size = 0, loaded = 0, stored = 0;  // bytes
-    std::int64_t accesses = 0, vectors = 0;         // loads and stores, those of 16 bytes among them
+    std::int64_t accesses = 0, vectors = 0;         // loads and stores; how many of them have 16 bytes
   };
   struct Counts {
     std::int64_t kernels = 0;
     std::vector<Array> arrays;
   };
 
-  /// Plans the graph for these arguments; gives the number by which run() knows it. The arguments' memory is copied.
+  /// Plans the graph for these arguments. Returns the job number that run() takes. Copies the arguments' memory.
   std::size_t add(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const Options& options);
-  /// The same without memory: what is planned is not run.
+  /// Plans like add(), but without memory, so the job cannot be run.
   std::size_t plan(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const Options& options);
   std::size_t add(const ir::Graph& graph, std::span<const ir::ArrayView> inputs) { return add(graph, inputs, Options()); }
   std::string text() const { return program_.text(); }
-  /// The kernels of a graph, with their names in the text.
+  /// A kernel of a graph, with its name in the text.
   struct KernelView {
     std::string name;
     const compiler::Nest* nest;
@@ -47,12 +47,12 @@ class CudaEmulation {
     std::int64_t shared_bytes, blocks;
   };
   std::vector<KernelView> kernels(std::size_t number) const;
-  /// Compiles what was added; then run() works. Throws std::runtime_error with the compiler's words.
+  /// Compiles all added jobs; must be called before run(). Throws std::runtime_error with the compiler's message.
   void compile();
   std::vector<ir::Buffer> run(std::size_t number, unsigned seed, Counts* counts = nullptr);
-  /// Whether the last run met an index outside of its array.
+  /// True if the last run met an index out of range.
   bool bad_index() const { return bad_index_; }
-  /// Nests and schedules of a graph.
+  /// Returns the nests and schedules of a graph as text.
   const std::string& log(std::size_t number) const { return jobs_[number].log; }
 
  private:
@@ -61,9 +61,9 @@ class CudaEmulation {
     compiler::cuda::DeviceScheduled scheduled;
     compiler::cuda::DeviceKernel kernel;
   };
-  struct Memory {  // starts at a multiple of 256, as on a device; ends where the elements do, which a sanitizer sees
+  struct Memory {  // starts at a multiple of 256, as on a device; ends with the last element, so that a sanitizer sees overruns
     std::byte* base = nullptr;
-    std::size_t size = 0, zero = 0;  // zero: where element (0, …, 0) is
+    std::size_t size = 0, zero = 0;  // zero: byte offset of element (0, …, 0)
     explicit Memory(std::size_t bytes, std::size_t zero_at = 0);
     Memory(Memory&& other) noexcept : base(std::exchange(other.base, nullptr)), size(other.size), zero(other.zero) {}
     ~Memory();

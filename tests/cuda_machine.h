@@ -1,6 +1,6 @@
-// The machine that CUDA text runs on in tests: blocks one after the other, the threads of a block as fibers that change at barriers and
-// shuffles, in an order drawn for each. Compiled together with the text (cuda_emulation.cpp), not with the tests: once for each program, so it
-// includes little.
+// Emulates a GPU for CUDA text in tests. Blocks run one after another. The threads of a block are fibers that switch at barriers and
+// shuffles, in an order drawn for each block. This header is compiled with the text (cuda_emulation.cpp), not with the tests. It is
+// compiled once for each program, so it includes few headers.
 #pragma once
 
 #include <sys/mman.h>
@@ -30,7 +30,7 @@
   const bool name##_is_far = true;     \
   extern "C" void name(const Words<words>* words_)
 #define TOUCHED(pointer, bytes, written) machine::touched(pointer, bytes, written)
-#define __shared__ static __attribute__((used))  // counted by what stands for the driver
+#define __shared__ static __attribute__((used))  // the fake driver counts these variables
 #define __align__(n) __attribute__((aligned(n)))
 #define KEPT_MEMORY char* const kept_memory = machine::shared_memory;
 
@@ -44,8 +44,8 @@ struct Index3 {
   unsigned x, y, z;
 };
 
-// What goes on is on one stack, what waits on others. swapcontext would do, but asks the kernel each time, and the address sanitizer's clears
-// what it knows of the whole stack.
+// Switches between the stacks of fibers. swapcontext would also work, but it makes a system call for each switch, and the address
+// sanitizer's version clears the shadow of the whole stack.
 #if defined(__x86_64__)
 struct Context {
   void* stack = nullptr;
@@ -74,7 +74,7 @@ onepass_switch:
 )");
 inline void change(Context& from, Context& to) { onepass_switch(&from.stack, to.stack); }
 inline void start(Context& context, char* stack, std::size_t bytes, void (*function)()) {
-  void** top = reinterpret_cast<void**>(stack + bytes) - 1;  // where a return address would stand: there is none
+  void** top = reinterpret_cast<void**>(stack + bytes) - 1;  // place of a return address; there is none
   *--top = reinterpret_cast<void*>(function);
   top -= 6;
   std::memset(top, 0, 6 * sizeof *top);
@@ -102,21 +102,21 @@ struct Thread {
   std::uint64_t given[2] = {};
   void* fake_stack = nullptr;
 };
-constexpr unsigned kScheduler = kMostThreads;  // its number, as one that goes on
+constexpr unsigned kScheduler = kMostThreads;  // index of the scheduler, used like a thread index
 
 alignas(64) inline char shared_memory[kShared];
 inline Thread threads[kMostThreads + 1];
-inline unsigned order[kMostThreads];  // of a block's threads
+inline unsigned order[kMostThreads];  // in which the threads of a block run
 inline char* stacks = nullptr;
 inline const void* scheduler_bottom = nullptr;
 inline std::size_t scheduler_size = 0;
-inline unsigned now = kScheduler, before = kScheduler, live = 0, place = 0;  // place: of `now`, in the order
+inline unsigned now = kScheduler, before = kScheduler, live = 0, place = 0;  // place: index of `now` in `order`
 struct Touch {
   long long address;
   std::uint32_t bytes, written;
 };
 inline bool recording = false;
-inline Touch* touches = nullptr;  // of the device's memory, one for each load or store of a thread
+inline Touch* touches = nullptr;  // accesses to device memory, one entry for each load or store of a thread
 inline std::size_t touch_count = 0, touch_room = 0;
 using Kernel = void (*)(const std::int64_t*);
 inline Kernel kernel = nullptr;
@@ -137,7 +137,7 @@ inline void touched(long long address, std::size_t bytes, bool written) {
   touches[touch_count++] = {address, static_cast<std::uint32_t>(bytes), written};
 }
 
-// splitmix64
+// splitmix64 generator.
 struct Random {
   std::uint64_t state;
   std::uint64_t operator()() {
@@ -162,7 +162,7 @@ inline machine::Index3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace machine {
 
-// What the one that goes on again does first.
+// Finishes a switch, on the stack of the fiber that resumes.
 inline void arrive(void* fake_stack) {
 #if defined(__SANITIZE_ADDRESS__)
   const void* bottom = nullptr;
@@ -185,7 +185,7 @@ inline void go_on(unsigned next, bool for_good) {
   change(me.context, other.context);
   arrive(me.fake_stack);
 }
-// The next thread in the order that may go on; behind the last one the scheduler.
+// Switches to the next ready thread in the order, or to the scheduler after the last one.
 inline void to_next(bool for_good) {
   while (++place < blockDim.x)
     if (threads[order[place]].waits == Waits::Nothing) return go_on(order[place], for_good);
@@ -198,7 +198,7 @@ inline void body() {
   --live;
   to_next(true);
 }
-// The mask's threads have all come: they may go on.
+// True if all threads of the mask have arrived and may continue.
 inline bool complete(unsigned t) {
   const unsigned warp = t / 32 * 32;
   for (unsigned i = 0; i < 32; ++i)
@@ -246,7 +246,7 @@ inline void run_block(Random& random, bool cooperates) {
   }
   for (unsigned t = 0; t < n; ++t) {
 #if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(stacks + (t + 1) * kStack - 4096, 4096);  // frames of body(), which never returns
+    __asan_unpoison_memory_region(stacks + (t + 1) * kStack - 4096, 4096);  // the frames of body(), which never returns
 #endif
     start(threads[t].context, stacks + t * kStack, kStack, body);
     threads[t].waits = Waits::Nothing;

@@ -1,5 +1,5 @@
-// Programs whose device code is looked at: registers, widths of loads and stores, bytes. The lengths are those of training and inference,
-// and in the second row small ones of the same classes that the emulation runs.
+// Programs whose device code is checked: registers, widths of loads and stores, bytes. `large` has extents of training and inference;
+// `small` has extents that give the same kernels and are small enough for the emulation.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ namespace onepass::test {
 
 struct CudaProgram {
   const char* name;
-  const char* inputs;  // as in golden.h, by letters
+  const char* inputs;  // with letters as extents, as in golden.h
   const char* formula;
   Extents large, small;
   DType dtype = f32;
-  bool minimal = false;  // each array of the first input's shape is touched once, in vectors of 16 bytes
+  bool minimal = false;  // each array of the first input's shape must be accessed once, in 16-byte vectors
 };
 
 inline const char* const kBlackScholes =
@@ -26,7 +26,7 @@ inline const char* const kBlackScholes =
     "n2 = 0.5*(1 + erf(d2*0.7071067811865476)); disc = k*exp(-0.02*t); call = s*n1 - disc*n2; put = disc*(1 - n2) - s*(1 - n1)";
 inline const char* const kGelu = "y = 0.5*x*(1 + tanh(0.7978845608*(x + 0.044715*x*x*x)))";
 
-/// 256 steps of products, sums and maxima, as a loop of the host language records them.
+/// Returns 256 steps of products, sums and maxima, as recorded from a loop of the host language.
 inline const char* chain_formula() {
   static const std::string text = [] {
     std::string out;
@@ -39,7 +39,7 @@ inline const char* chain_formula() {
   }();
   return text.c_str();
 }
-/// A matrix of its own for each of 32 parts.
+/// Returns a formula with a separate matrix for each of 32 parts.
 inline const char* partitioned_formula() {
   static const std::string text = [] {
     std::string out;
@@ -114,7 +114,7 @@ inline ir::Graph graph_of(const CudaProgram& program, const Extents& extents) {
   return ir::prune(compiler::simplify(compiler::reroll(graph).value_or(graph)));
 }
 
-/// Programs whose kernels find arrays, or numbers, through tables.
+/// Program whose kernels read addresses or numbers from tables.
 struct ListProgram {
   std::string name;
   ir::Graph graph;
@@ -143,7 +143,7 @@ inline std::vector<ListProgram> cuda_list_programs() {
                                               {"y = softmax(stack([L], 0), axis=-1)", 9, {3, 64}},
                                               {"s = sum(stack([L], 0), axis=0); m = max(stack([L], 0), axis=2)", 30, {4, 33}},
                                               {"y = transpose(stack([L], 0), [0, 2, 1])*2", 9, {40, 33}},
-                                              {"y = stack([L], 0)*2", 600, {16}}}) {  // more than the words that a launch takes
+                                              {"y = stack([L], 0)*2", 600, {16}}}) {  // more kernel parameters than fit in a launch
     Shapes inputs;
     const std::string names = add_list(inputs, "x", count, shape);
     std::string text = formula;

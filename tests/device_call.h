@@ -1,4 +1,4 @@
-// A graph run on a device as a plan of its own, from arrays of the host to arrays of the host: for tests, and for gpu_check.
+// Runs a graph on a device as one plan, with host arrays as inputs and results. Used by tests and by gpu_check.
 #pragma once
 
 #include <vector>
@@ -12,10 +12,10 @@ namespace onepass::test {
 
 std::vector<Array> call_on_device(runtime::cuda::Gpu& gpu, const ir::Graph& graph, const std::vector<Array>& inputs, bool unfused = false);
 
-/// Arrays around arguments, which must stay.
+/// Returns arrays that share the memory of `arguments`, which must outlive them.
 std::vector<Array> arrays_of(const Arguments& arguments);
 
-/// What differs from the reference; empty: nothing does, to the bit.
+/// Returns a description of the first difference from the reference; empty if all bits are equal.
 std::string difference_from_reference(const ir::Graph& graph, const Arguments& arguments, const std::vector<Array>& results);
 
 }  // namespace onepass::test

@@ -1,4 +1,4 @@
-// For tests of operators: one formula in every mode, with several thread counts and vector widths, whose results have equal bits.
+// Runs a formula in every mode, with several thread counts and vector widths, and checks that all results have equal bits.
 #pragma once
 
 #include <onepass/onepass.h>
@@ -17,7 +17,7 @@ namespace onepass::test {
 
 using NamedArrays = std::vector<std::pair<std::string, Array>>;
 
-/// Between -1 and 1; of an integer type -100 to 100.
+/// Returns random values in [-1, 1], or in [-100, 100] for integer types.
 inline Array random_array(std::vector<std::int64_t> shape, DType type = f32, std::uint64_t seed = 1) {
   std::int64_t n = 1;
   for (const std::int64_t e : shape) n *= e;
@@ -29,7 +29,7 @@ inline Array random_array(std::vector<std::int64_t> shape, DType type = f32, std
   return formula((is_float(type) ? "cast(x, " : "cast(x*100, ") + std::string(name_of(type)) + ")")({wide});
 }
 
-/// Of those inputs the ones that the formula has.
+/// Runs the formula on those of `inputs` that it has.
 inline FormulaResults run_formula(const Formula& f, const NamedArrays& inputs) {
   std::vector<NamedArgument> arguments;
   for (const auto& [name, array] : inputs)
@@ -42,7 +42,7 @@ inline std::vector<std::byte> bytes_of(const Array& a) {
   return {data, data + static_cast<std::size_t>(a.size()) * size_of(a.dtype())};
 }
 
-/// Every mode but reference; generic with 1, 2, 3 and 7 threads and each vector width that the machine has.
+/// Returns options for every mode except reference. Mode generic has 1, 2, 3 and 7 threads and each vector width of the machine.
 inline std::vector<Options> modes_of_kernels() {
   std::vector<Options> all = {{.mode = Mode::unfused}, {.mode = Mode::specialized}};
   for (const int threads : {1, 2, 3, 7}) all.push_back({.mode = Mode::generic, .threads = threads});
@@ -51,7 +51,7 @@ inline std::vector<Options> modes_of_kernels() {
   return all;
 }
 
-/// The first result of the reference. The bits of all results are checked against the reference's in every other mode.
+/// Returns the first result of the reference. Checks the bits of all results in every other mode against the reference.
 inline Array same_everywhere(const std::string& text, const NamedArrays& inputs) {
   const FormulaResults expected = run_formula(formula(text, {.mode = Mode::reference}), inputs);
   for (const Options& options : modes_of_kernels()) {
@@ -65,7 +65,7 @@ inline Array same_everywhere(const std::string& text, const NamedArrays& inputs)
   return expected[0];
 }
 
-/// What such a call throws, and "no error" where it does not.
+/// Returns the message of the error that the call throws, or "no error".
 inline std::string error_of(const std::string& text, const NamedArrays& inputs, const Options& options = {}) {
   try {
     run_formula(formula(text, options), inputs);

@@ -1,4 +1,4 @@
-// What tests tell the driver that is none (fake_cuda/fake_cuda.cpp), and ask it.
+// Functions by which tests control and query the fake driver (fake_cuda/fake_cuda.cpp).
 #pragma once
 
 #include <dlfcn.h>
@@ -44,7 +44,7 @@ struct FakeCuda {
   void limit(std::int64_t bytes) const { function<void(std::int64_t)>("fake_cuda_limit")(bytes); }
 };
 
-/// The driver, in the place of the machine's own, with `devices` devices: the same number for the whole process.
+/// Loads the fake driver instead of the machine's own, with `devices` devices. The number must be the same in the whole process.
 inline const FakeCuda& fake_cuda(int devices = 2) {
   static const FakeCuda it = [&] {
     const char* path = ONEPASS_BUILD_DIR "/lib/libfake_cuda.so";

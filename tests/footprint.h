@@ -1,4 +1,4 @@
-// How much memory an argument of a test lies in.
+// Size of the memory that an argument of a test covers.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace onepass::test {
 
-/// The bytes of an argument's memory, and where its element (0, …, 0) stands in them.
+/// Returns the size in bytes of an argument's memory, and the byte offset of its element (0, …, 0).
 inline std::pair<std::size_t, std::size_t> footprint(const ir::ArrayView& view) {
   const std::size_t size = size_of(view.dtype);
   if (ir::element_count(view.shape) == 0) return {0, 0};

@@ -1,4 +1,4 @@
-// What a test gives to a formula: its inputs' names and shapes, and buffers as the arguments of a run.
+// Helpers that give a formula its inputs: names and shapes, and buffers as arguments of a run.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The golden functions: small programs that between them have every kind of kernel. As formulas, with extents as letters, so that a test
-// can draw a thousand shapes and ask that they all be planned alike.
+// The golden functions: small programs that together have every kind of kernel. They are formulas with letters as extents, so that a test
+// can draw a thousand shapes and check that all of them are planned alike.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace onepass::test {
 
 struct Golden {
   const char* name;
-  const char* inputs;  // `x=n,m w=m`: extents by letters, or 1
+  const char* inputs;  // `x=n,m w=m`: extents are letters, or 1
   const char* formula;
-  int kernels;            // for extents that are many
-  std::int64_t many = 2;  // from here on an extent is like any other: slices may leave 1 or 0 of smaller ones
+  int kernels;            // number of kernels if all extents are at least `many`
+  std::int64_t many = 2;  // lower bound of extents: slices of smaller ones may leave 1 or 0 elements
 };
 
 inline const Golden kGolden[] = {
@@ -74,7 +74,7 @@ inline std::string letters_of(const Golden& golden) {
   return out;
 }
 
-/// A formula's graph, as the runtime optimises it.
+/// Returns a formula's graph after the runtime's simplifications.
 inline ir::Graph optimised(std::string_view formula, const std::vector<std::pair<std::string, compiler::Shape>>& inputs,
                            DType dtype = f32) {
   const language::Program program = language::parse(formula, "golden");
@@ -88,10 +88,10 @@ inline ir::Graph optimised(std::string_view formula, const std::vector<std::pair
 }
 inline ir::Graph graph_of(const Golden& golden, const Extents& extents) { return optimised(golden.formula, inputs_of(golden, extents)); }
 
-/// What a partition says without any extent: equal for two shapes if and only if they are grouped alike.
+/// Returns a partition as text without extents. The texts of two shapes are equal if and only if they are grouped alike.
 inline std::string form_of(const ir::Graph& graph, const compiler::Partition& partition) {
   std::ostringstream out;
-  for (ir::NodeId id = 0; id < graph.size(); ++id) {  // the program itself: other nodes would be another class
+  for (ir::NodeId id = 0; id < graph.size(); ++id) {  // the program itself: shapes with other nodes are not comparable
     out << ir::info(graph[id].op).text;
     for (const std::int64_t o : graph.operands(id)) out << " %" << o;
     out << (partition.boundary[id] == compiler::Boundary::Inlined ? "\n" : ": ");

@@ -1,4 +1,4 @@
-// Is there a code generator on this machine? Tests of compiled modes ask; without one only mode reference can be tested.
+// Checks for a code generator on this machine. Without one, only mode reference can be tested, so tests of compiled modes are skipped.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// How long tests go on, by the environment: ONEPASS_TEST_FULL=1 (tools/test --full) the whole of each, ONEPASS_TEST_ROUNDS=n so many rounds
-// of random tests. Under a sanitizer, where all is several times slower, a quarter of what an ordinary run does.
+// Length of tests, as set by the environment. ONEPASS_TEST_FULL=1 (tools/test --full) runs each test in full; ONEPASS_TEST_ROUNDS=n sets
+// the number of rounds of random tests. Under a sanitizer, tests run a quarter of the usual rounds.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// A node as one expression, for tests that claim what a pass made of a graph: mul0(g, where(isnan(x), 1, y)).
+// A node as one expression, for tests that compare a pass's result: mul0(g, where(isnan(x), 1, y)).
 #pragma once
 
 #include <cstdio>
@@ -38,7 +38,7 @@ inline std::string node_text(const ir::Graph& graph, ir::NodeId id) {
   return text + ")";
 }
 
-/// The first output.
+/// Returns the first output as text.
 inline std::string node_text(const ir::Graph& graph) { return node_text(graph, graph.outputs.at(0)); }
 
 }  // namespace onepass::test

@@ -12,7 +12,7 @@ namespace onepass::test {
 
 inline constexpr int kDevices[] = {75, 80, 90, 100};
 
-/// NVIDIA's compiler, or null, which is said once.
+/// Returns NVIDIA's compiler, or null with one warning.
 inline const runtime::cuda::Nvrtc* nvrtc() {
   const runtime::cuda::Nvrtc* found = runtime::cuda::Nvrtc::find();
   static const bool said = [&] {
@@ -23,7 +23,7 @@ inline const runtime::cuda::Nvrtc* nvrtc() {
   return found;
 }
 
-/// Checks that the text compiles for each of them.
+/// Checks that the text compiles for each device.
 inline void compile_for_all(const std::string& text) {
   for (const int sm : kDevices) {
     if (!nvrtc()->knows(sm)) {

@@ -1,4 +1,4 @@
-// The nests of all groups of a graph, in the order in which they run.
+// The nests of all fusion groups of a graph, in execution order.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Read once for all tests by CMake; tests include what they use as if it did not exist.
+// Precompiled header of all tests. Tests must still include all headers that they use.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Replaces `new` and `delete` of the program, whose test says what memory comes from. For one source of a program.
+// Replaces `new` and `delete` of a test program, which provides the memory. At most one source of a program may include this header.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <new>
 
 namespace onepass::test {
-/// Defined by the test. Null: there is no memory. What it gives is freed by std::free.
+/// Allocates memory, or returns null to simulate failure. The test defines this function. The memory is freed by std::free.
 void* memory_of_new(std::size_t bytes) noexcept;
 }  // namespace onepass::test
 
@@ -15,7 +15,7 @@ void* operator new(std::size_t bytes) {
   throw std::bad_alloc();
 }
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return onepass::test::memory_of_new(bytes); }
-// Fails as the others do; what is aligned comes from the system.
+// Fails like the other operators. Aligned memory comes from the system.
 void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   void* const asked = onepass::test::memory_of_new(1);
   std::free(asked);

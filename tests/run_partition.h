@@ -1,5 +1,5 @@
-// Runs a graph through fuse, plan, schedule, code generation and the loader, with no cache and no policy: what the tests of the compiler
-// compare with the reference. Runtime users have Program.
+// Runs a graph through fuse, plan, schedule, code generation and the loader, without caches or tiering. Tests of the compiler compare its
+// results with the reference. Tests of the runtime use Program.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@
 
 namespace onepass::test {
 
-/// How often each element was loaded and stored, counted by the kernels themselves (compiler/llvm/count.h); and what the schedules say.
+/// Number of loads and stores of each element, counted by the kernels (compiler/llvm/count.h), and totals according to the schedules.
 struct Counts {
   struct Array {
     ir::NodeId node;
-    int copy;  // of a result that is an output twice
+    int copy;  // number of the copy, for a result that is several outputs
     std::size_t element_bytes;
-    std::vector<std::uint8_t> loads, stores;  // of each element of the memory, gaps of strided inputs included; 255 is 255 or more
+    std::vector<std::uint8_t> loads, stores;  // for each element of the memory, with gaps of strided inputs; saturates at 255
     std::int64_t bytes_loaded() const { return sum(loads); }
     std::int64_t bytes_stored() const { return sum(stores); }
 
@@ -32,8 +32,8 @@ struct Counts {
       return n * static_cast<std::int64_t>(element_bytes);
     }
   };
-  std::vector<Array> arrays;                                    // inputs, then stored values
-  std::int64_t kernels = 0, bytes_read = 0, bytes_written = 0;  // the last two by the schedules
+  std::vector<Array> arrays;                                    // inputs, then materialized values
+  std::int64_t kernels = 0, bytes_read = 0, bytes_written = 0;  // bytes according to the schedules
   std::int64_t bytes_loaded() const {
     std::int64_t n = 0;
     for (const Array& a : arrays) n += a.bytes_loaded();
@@ -49,18 +49,18 @@ struct Counts {
 struct RunOptions {
   bool unfused = false;
   compiler::Target target = compiler::Target::host();
-  int threads = 1;  // items are run in as many shares, one after the other
+  int threads = 1;  // number of ranges into which tasks are split; ranges run one after another
   std::int64_t split_work = compiler::ScheduleOptions::kThreadedWork;
-  bool masked = false;  // the quick tier: one masked loop, expansions called out of line
+  bool masked = false;  // baseline tier: one masked loop, expansions called out of line
   bool aligned_stores = true;
   compiler::KernelLimits limits = {};
-  std::string* log = nullptr;           // nests and schedules
-  std::int64_t* tiled = nullptr;        // nests run in tiles where they can (compiler/tiles), and are counted here
-  std::int64_t* interpreted = nullptr;  // LoopPrograms are verified and interpreted in place of kernels, and are counted here
-  bool as_run = false;                  // these are what kernels run, with the schedule's tiles and vectors; else nests as they stand
+  std::string* log = nullptr;           // receives nests and schedules as text
+  std::int64_t* tiled = nullptr;        // if set: nests run in the tiled interpreter (compiler/tiles) if possible; receives their number
+  std::int64_t* interpreted = nullptr;  // if set: LoopPrograms are verified and interpreted instead of kernels; receives their number
+  bool as_run = false;  // LoopPrograms have the schedule's tiles and vectors, like kernels; otherwise those of the plain nests
   compiler::loops::TaskOrder order = compiler::loops::TaskOrder::Forward;
-  std::function<void(compiler::loops::Program&)> change = {};  // what is done to these first
-  Counts* counts = nullptr;                                    // not with inputs that share memory
+  std::function<void(compiler::loops::Program&)> change = {};  // applied to each LoopProgram before it runs
+  Counts* counts = nullptr;                                    // must be null if inputs share memory
 };
 
 std::vector<ir::Buffer> run(const ir::Graph& graph, std::span<const ir::ArrayView> inputs, const RunOptions& options = {});

@@ -1,4 +1,4 @@
-// Oracles for the special functions that neither C++ nor MPFR has under one roof: in double, good far beyond f32, and with MPFR.
+// Oracles for special functions that C++ and MPFR lack: in double, with errors far below f32's, and with MPFR.
 #pragma once
 
 #include <cmath>
@@ -10,14 +10,14 @@
 
 namespace onepass::test {
 
-/// Near the inverse of erf: S. Winitzki's formula (2008), relative error 4e-3.
+/// Returns an approximation of the inverse of erf: S. Winitzki's formula (2008), relative error 4e-3.
 inline double rough_erfinv(double x) {
   if (std::abs(x) < 1e-3) return x * 0.88622692545275801;
   const double l = std::log1p(-x * x), t = 2 / (3.14159265358979324 * 0.147) + l / 2;
   return std::copysign(std::sqrt(std::sqrt(t * t - l / 0.147) - t), x);
 }
 
-/// Halley's steps from there.
+/// Returns the inverse of erf by Halley's steps from rough_erfinv().
 inline double erfinv(double x) {
   if (!(std::abs(x) < 1))
     return x * (std::abs(x) == 1 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN());
@@ -30,13 +30,14 @@ inline double erfinv(double x) {
   return y;
 }
 
-/// The normal distribution's function and quantiles: of the latter Halley's steps from Abramowitz and Stegun 26.2.23, absolute error 4.5e-4.
+/// Distribution function and quantiles of the normal distribution. The quantiles are Halley's steps from Abramowitz and Stegun 26.2.23,
+/// whose absolute error is 4.5e-4.
 inline double ndtr(double x) { return std::erfc(-x * 0.70710678118654752440) / 2; }
 inline double rough_ndtri(double log_p) {  // p <= 1/2
   const double t = std::sqrt(-2 * log_p);
   return (2.515517 + t * (0.802853 + t * 0.010328)) / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308))) - t;
 }
-/// In long double. What x/sqrt(2) loses in its rounding is brought in by the slope of erfc there.
+/// Returns ndtr in long double. The slope of erfc corrects for the rounding of x/sqrt(2).
 inline long double wide_ndtr(long double x) {
   const long double root = 0.707106781186547524400844362104849039L, u = -x * root;
   if (!(std::fabs(x) < 45)) return std::erfc(u) / 2;
@@ -59,7 +60,7 @@ inline long double wide_ndtri(long double p) {
 }
 inline double ndtri(double p) { return static_cast<double>(wide_ndtri(p)); }
 
-/// The recurrence up to 12, then the asymptotic series; the cotangent for negative x.
+/// Returns digamma: the recurrence up to 12, then the asymptotic series. A negative x uses the cotangent.
 inline double digamma(double x) {
   if (x == 0) return -std::copysign(std::numeric_limits<double>::infinity(), x);
   if (std::isinf(x) && x > 0) return x;
@@ -104,11 +105,11 @@ inline int mpfr_erfinv(mpfr_ptr y, mpfr_srcptr x, mpfr_rnd_t round) {
   return ternary;
 }
 
-/// By the long double functions of the C library, whose errors are thousandths of a double's: those of MPFR take a hundred times as long.
+/// Return the C library's long double functions, whose errors are thousandths of a double ULP. MPFR's take a hundred times as long.
 inline int mpfr_ndtr(mpfr_ptr y, mpfr_srcptr x, mpfr_rnd_t round) { return mpfr_set_ld(y, wide_ndtr(mpfr_get_ld(x, MPFR_RNDN)), round); }
 inline int mpfr_ndtri(mpfr_ptr y, mpfr_srcptr p, mpfr_rnd_t round) { return mpfr_set_ld(y, wide_ndtri(mpfr_get_ld(p, MPFR_RNDN)), round); }
 
-/// log |Gamma(x)|
+/// Computes log |Gamma(x)|.
 inline int mpfr_log_gamma(mpfr_ptr y, mpfr_srcptr x, mpfr_rnd_t round) {
   int sign = 0;
   return mpfr_lgamma(y, &sign, x, round);

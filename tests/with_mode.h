@@ -10,7 +10,7 @@ inline Options with(Mode mode, int threads = 0, int vector_bytes = 0) {
   o.mode = mode;
   o.threads = threads;
   o.vector_bytes = vector_bytes;
-  o.check_recording = false;  // tests count what a call costs
+  o.check_recording = false;  // tests count the cost of a call
   return o;
 }
 
